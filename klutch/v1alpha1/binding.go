@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// Conditions of an APIServiceBinding.
+const (
+	ConditionSecretValid     = "SecretValid"
+	ConditionInformersSynced = "InformersSynced"
+	ConditionHeartbeating    = "Heartbeating"
+	ConditionConnected       = "Connected"
+	ConditionSchemaInSync    = "SchemaInSync"
+)
+
+// Reasons of an APIServiceBinding's conditions.
+const (
+	ReasonKubeconfigSecretNotFound             = "KubeconfigSecretNotFound"
+	ReasonKubeconfigSecretInvalid              = "KubeconfigSecretInvalid"
+	ReasonInformerSyncTimeout                  = "InformerSyncTimeout"
+	ReasonClusterBindingUpdateFailed           = "ClusterBindingUpdateFailed"
+	ReasonAPIServiceExportNotFound             = "APIServiceExportNotFound"
+	ReasonAPIServiceExportInvalid              = "APIServiceExportInvalid"
+	ReasonCustomResourceDefinitionCreateFailed = "CustomResourceDefinitionCreateFailed"
+	ReasonCustomResourceDefinitionUpdateFailed = "CustomResourceDefinitionUpdateFailed"
+	ReasonForeignCustomResourceDefinition      = "ForeignCustomResourceDefinition"
+	ReasonPending                              = "Pending"
+)
+
+// APIServiceBinding makes an API of the Control Plane Cluster usable in this App
+// Cluster. Its name is "<resource>.<group>" of the API.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:categories=kube-bindings;klutch,shortName=sb
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Provider",type=string,JSONPath=`.status.providerPrettyName`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type APIServiceBinding struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is what the owner of the App Cluster agreed to.
+	Spec APIServiceBindingSpec `json:"spec,omitempty"`
+	// status is what the konnector last saw.
+	Status APIServiceBindingStatus `json:"status,omitempty"`
+}
+
+// APIServiceBindingSpec is the desired state of an APIServiceBinding.
+type APIServiceBindingSpec struct {
+	// kubeconfigSecretRef names the credential for the Control Plane Cluster.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="kubeconfigSecretRef is immutable"
+	KubeconfigSecretRef ClusterSecretKeyRef `json:"kubeconfigSecretRef"`
+	// permissionClaims are the answers to the claims of the export.
+	// +listType=atomic
+	PermissionClaims []AcceptablePermissionClaim `json:"permissionClaims,omitempty"`
+}
+
+// APIServiceBindingStatus is the observed state of an APIServiceBinding.
+type APIServiceBindingStatus struct {
+	// providerPrettyName is how the backend calls itself.
+	ProviderPrettyName string `json:"providerPrettyName,omitempty"`
+	// conditions: SecretValid, InformersSynced, Heartbeating, Connected,
+	// SchemaInSync, Ready.
+	// +listType=map
+	// +listMapKey=type
+	Conditions []Condition `json:"conditions,omitempty"`
+}
+
+// APIServiceBindingList is a list of APIServiceBindings.
+//
+// +kubebuilder:object:root=true
+type APIServiceBindingList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []APIServiceBinding `json:"items"`
+}

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Conditions of a ClusterBinding, besides SecretValid.
+const (
+	ConditionHealthy      = "Healthy"
+	ConditionValidVersion = "ValidVersion"
+)
+
+// Reasons of a ClusterBinding's conditions.
+const (
+	ReasonFirstHeartbeatPending    = "FirstHeartbeatPending"
+	ReasonHeartbeatIntervalMissing = "HeartbeatIntervalMissing"
+	ReasonHeartbeatTimeout         = "HeartbeatTimeout"
+	ReasonHeartbeatTimeDrift       = "HeartbeatTimeDrift"
+	ReasonProviderSecretNotFound   = "ProviderSecretNotFound"
+	ReasonProviderSecretInvalid    = "ProviderSecretInvalid"
+	ReasonParseError               = "ParseError"
+)
+
+// ClusterBinding stands for the App Cluster of a tenant, in the tenant namespace.
+// Its name is "cluster".
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:categories=kube-bindings;klutch
+// +kubebuilder:subresource:status
+// +kubebuilder:validation:XValidation:rule="self.metadata.name == 'cluster'",message="cluster binding name should be cluster"
+// +kubebuilder:printcolumn:name="Konnector Version",type=string,JSONPath=`.status.konnectorVersion`
+// +kubebuilder:printcolumn:name="Last Heartbeat",type=date,JSONPath=`.status.lastHeartbeatTime`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type ClusterBinding struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is written by the backend.
+	// +required
+	Spec ClusterBindingSpec `json:"spec"`
+	// status is written by the konnector, and by the backend as to health.
+	Status ClusterBindingStatus `json:"status,omitempty"`
+}
+
+// ClusterBindingSpec is the desired state of a ClusterBinding.
+type ClusterBindingSpec struct {
+	// kubeconfigSecretRef names the tenant's credential in this namespace.
+	// +required
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="kubeconfigSecretRef is immutable"
+	KubeconfigSecretRef LocalSecretKeyRef `json:"kubeconfigSecretRef"`
+	// providerPrettyName is how the backend calls itself.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	ProviderPrettyName string `json:"providerPrettyName"`
+	// serviceProviderSpec is unused.
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Type=object
+	ServiceProviderSpec *runtime.RawExtension `json:"serviceProviderSpec,omitempty"`
+}
+
+// ClusterBindingStatus is the observed state of a ClusterBinding.
+type ClusterBindingStatus struct {
+	// lastHeartbeatTime is when the konnector last said that it is there.
+	LastHeartbeatTime *metav1.Time `json:"lastHeartbeatTime,omitempty"`
+	// heartbeatInterval is how often the konnector means to say so, as a Go
+	// duration such as "5m0s".
+	HeartbeatInterval *metav1.Duration `json:"heartbeatInterval,omitempty"`
+	// konnectorVersion is a semantic version.
+	KonnectorVersion string `json:"konnectorVersion,omitempty"`
+	// conditions: Healthy (backend), SecretValid, ValidVersion (konnector), Ready.
+	// +listType=map
+	// +listMapKey=type
+	Conditions []Condition `json:"conditions,omitempty"`
+}
+
+// ClusterBindingList is a list of ClusterBindings.
+//
+// +kubebuilder:object:root=true
+type ClusterBindingList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ClusterBinding `json:"items"`
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// BindingProviderAPIVersion is the apiVersion of a BindingProvider on the wire: it
+// has no group.
+const BindingProviderAPIVersion = "v1alpha1"
+
+// MethodOAuth2CodeGrant is the authentication method of every backend.
+const MethodOAuth2CodeGrant = "OAuth2CodeGrant"
+
+// BindingProvider is a backend's discovery document, the body of GET /export.
+//
+// +kubebuilder:object:root=true
+type BindingProvider struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// version of the backend, a semantic version such as v1.4.0.
+	Version string `json:"version,omitempty"`
+	// providerPrettyName is how the backend calls itself.
+	ProviderPrettyName string `json:"providerPrettyName,omitempty"`
+	// authenticationMethods that the backend knows.
+	AuthenticationMethods []AuthenticationMethod `json:"authenticationMethods,omitempty"`
+}
+
+// AuthenticationMethod is one way to log in.
+type AuthenticationMethod struct {
+	// method is MethodOAuth2CodeGrant.
+	Method string `json:"method,omitempty"`
+	// oauth2CodeGrant is set for MethodOAuth2CodeGrant.
+	OAuth2CodeGrant *OAuth2CodeGrant `json:"oauth2CodeGrant,omitempty"`
+}
+
+// OAuth2CodeGrant says where a login begins and ends.
+type OAuth2CodeGrant struct {
+	// authenticatedURL is the absolute URL at which the browser begins.
+	AuthenticatedURL string `json:"authenticatedURL"`
+	// tokenURL is where the one-time code is redeemed (RFC 6749 §3.2, with PKCE,
+	// RFC 7636). Empty for a backend that answers through the browser.
+	TokenURL string `json:"tokenURL,omitempty"`
+	// issuer is the value of the iss parameter of the redirect (RFC 9207).
+	Issuer string `json:"issuer,omitempty"`
+}
+
+// BindingResponse is what a login ends with: the credential of the tenant and the
+// requests to make with it.
+//
+// +kubebuilder:object:root=true
+type BindingResponse struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// authentication repeats the login that this answers.
+	Authentication BindingResponseAuthentication `json:"authentication,omitempty"`
+	// kubeconfig for the tenant namespace.
+	Kubeconfig []byte `json:"kubeconfig"`
+	// requests are APIServiceExportRequests to create in the tenant namespace.
+	Requests []runtime.RawExtension `json:"requests,omitempty"`
+}
+
+// BindingResponseAuthentication is the login that a BindingResponse answers.
+type BindingResponseAuthentication struct {
+	// oauth2CodeGrant is set after a login in the browser.
+	OAuth2CodeGrant *BindingResponseOAuth2CodeGrant `json:"oauth2CodeGrant,omitempty"`
+}
+
+// BindingResponseOAuth2CodeGrant is a login in the browser.
+type BindingResponseOAuth2CodeGrant struct {
+	// sid is the session identifier that the client chose.
+	SessionID string `json:"sid"`
+	// id is "<issuer>/<subject>" of the user, for people to read.
+	ID string `json:"id"`
+}
+
+// APIServiceExportRequestResponse is an APIServiceExportRequest inside a
+// BindingResponse: its metadata is only a name. Its kind on the wire is
+// APIServiceExportRequest.
+type APIServiceExportRequestResponse struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata of the request.
+	ObjectMeta NameObjectMeta `json:"metadata"`
+	// spec of the request.
+	Spec APIServiceExportRequestSpec `json:"spec"`
+	// status is empty.
+	Status APIServiceExportRequestStatus `json:"status"`
+}
+
+// NameObjectMeta is metadata that is only a name.
+type NameObjectMeta struct {
+	// name of the object.
+	Name string `json:"name,omitempty"`
+}

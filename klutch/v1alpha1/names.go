@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is the group and version of every kind in this package.
+var GroupVersion = schema.GroupVersion{Group: "klutch.anynines.com", Version: "v1alpha1"}
+
+// Names that programs of different make rely on.
+const (
+	// Namespace is the namespace of the App Cluster in which bindings, their
+	// kubeconfig Secrets and the konnector live.
+	Namespace = "klutch-bind"
+	// KubeconfigKey is the key of a kubeconfig in its Secret.
+	KubeconfigKey = "kubeconfig"
+	// KubeconfigSecretName is the Secret of a tenant namespace that holds the
+	// kubeconfig for the tenant's konnector.
+	KubeconfigSecretName = "kubeconfig"
+	// ClusterBindingName is the name of every ClusterBinding.
+	ClusterBindingName = "cluster"
+	// TenantServiceAccount is the account of a tenant in its tenant namespace. The
+	// Roles and RoleBindings made for it carry the same name.
+	TenantServiceAccount = "klutch-binder"
+	// LeaseName is the konnector's leader election Lease.
+	LeaseName = "klutch-bind"
+	// FieldManager is the field manager, and the prefix of field managers, of
+	// everything that Klutch applies.
+	FieldManager = "klutch.anynines.com"
+)
+
+// Finalizers.
+const (
+	// SyncerFinalizer stands on an object of the App Cluster for as long as its
+	// counterpart in the Control Plane Cluster may exist.
+	SyncerFinalizer = "klutch.anynines.com/syncer"
+	// AppClusterBindingFinalizer stands on an AppClusterBinding for as long as what
+	// was made for it may exist.
+	AppClusterBindingFinalizer = "klutch.anynines.com/appclusterbinding-cleanup"
+)
+
+// Annotations.
+const (
+	// SourceSpecHashAnnotation stands on an APIServiceExport: the hash of the CRD
+	// that its snapshot was taken of.
+	SourceSpecHashAnnotation = "klutch.anynines.com/source-spec-hash"
+	// ServiceNamespaceAnnotation stands on a service namespace:
+	// "<tenant namespace>/<namespace of the App Cluster>".
+	ServiceNamespaceAnnotation = "klutch.anynines.com/api-service-namespace"
+	// BoundAnnotation is "true" on objects that are kept in step.
+	BoundAnnotation = "klutch.anynines.com/bound"
+	// ResourceOwnerAnnotation stands on claimed objects: "Provider" or "Consumer".
+	ResourceOwnerAnnotation = "klutch.anynines.com/resource-owner"
+	// ClusterNamespaceAnnotation stands on the Control Plane Cluster's copy of a
+	// cluster-scoped object: the tenant namespace.
+	ClusterNamespaceAnnotation = "klutch.anynines.com/cluster-namespace"
+	// IdentityAnnotation stands on a tenant namespace: the subject and the cluster
+	// that it belongs to.
+	IdentityAnnotation = "example-backend.klutch.anynines.com/identity"
+)
+
+// Labels.
+const (
+	// AggregateToBackendLabel is "true" on ClusterRoles whose rules the backend may
+	// pass on to tenants.
+	AggregateToBackendLabel = "klutch.anynines.com/aggregate-to-backend"
+	// AggregateToKonnectorLabel is "true" on ClusterRoles whose rules the konnector
+	// needs in its App Cluster: one for each bound API.
+	AggregateToKonnectorLabel = "klutch.anynines.com/aggregate-to-konnector"
+	// AppClusterBindingNameLabel and AppClusterBindingNamespaceLabel stand on what
+	// was made for an AppClusterBinding.
+	AppClusterBindingNameLabel      = "klutch.anynines.com/appclusterbinding-name"
+	AppClusterBindingNamespaceLabel = "klutch.anynines.com/appclusterbinding-namespace"
+)
+
+// Resource returns resource of this group and version, e.g. "apiservicebindings".
+func Resource(resource string) schema.GroupVersionResource {
+	return GroupVersion.WithResource(resource)
+}
+
+// AddToScheme registers the kinds of this package.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion,
+		&APIServiceBinding{}, &APIServiceBindingList{},
+		&APIServiceExport{}, &APIServiceExportList{},
+		&APIServiceExportRequest{}, &APIServiceExportRequestList{},
+		&APIServiceExportTemplate{}, &APIServiceExportTemplateList{},
+		&APIServiceNamespace{}, &APIServiceNamespaceList{},
+		&AppClusterBinding{}, &AppClusterBindingList{},
+		&ClusterBinding{}, &ClusterBindingList{},
+		&BindingProvider{}, &BindingResponse{},
+	)
+	return nil
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package v1alpha1
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// APIServiceExportTemplate offers an API of the Control Plane Cluster to tenants.
+// Who may bind it is a matter of RBAC: the verb "bind" on this object.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:categories=kube-bindings;klutch
+// +kubebuilder:subresource:status
+// +kubebuilder:printcolumn:name="Group",type=string,JSONPath=`.spec.apiServiceSelector.group`
+// +kubebuilder:printcolumn:name="Resource",type=string,JSONPath=`.spec.apiServiceSelector.resource`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type APIServiceExportTemplate struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is the offer.
+	// +required
+	Spec APIServiceExportTemplateSpec `json:"spec"`
+	// status is what the backend last saw.
+	Status APIServiceExportTemplateStatus `json:"status,omitempty"`
+}
+
+// APIServiceExportTemplateSpec is the desired state of an APIServiceExportTemplate.
+type APIServiceExportTemplateSpec struct {
+	// apiServiceSelector names the API.
+	// +required
+	APIServiceSelector APIServiceSelector `json:"apiServiceSelector"`
+	// title is the name on the service page; default is the kind.
+	// +kubebuilder:validation:MaxLength=64
+	Title string `json:"title,omitempty"`
+	// description is a sentence or two on the service page.
+	// +kubebuilder:validation:MaxLength=1024
+	Description string `json:"description,omitempty"`
+	// permissionClaims are what the service needs of the App Cluster.
+	// +listType=atomic
+	PermissionClaims []PermissionClaim `json:"permissionClaims,omitempty"`
+}
+
+// APIServiceSelector names an API of the Control Plane Cluster.
+type APIServiceSelector struct {
+	GroupResource `json:",inline"`
+	// version to prefer; empty is the first that is served.
+	// +kubebuilder:validation:MinLength=1
+	Version string `json:"version,omitempty"`
+}
+
+// APIServiceExportTemplateStatus is the observed state of an APIServiceExportTemplate.
+type APIServiceExportTemplateStatus struct {
+	// conditions: Ready.
+	// +listType=map
+	// +listMapKey=type
+	Conditions []Condition `json:"conditions,omitempty"`
+}
+
+// APIServiceExportTemplateList is a list of APIServiceExportTemplates.
+//
+// +kubebuilder:object:root=true
+type APIServiceExportTemplateList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []APIServiceExportTemplate `json:"items"`
+}
