@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"strings"
+	"sync"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+// A Mapper names the target of each source object and back. It must be
+// injective: two sources never share a target. It must not block.
+type Mapper interface {
+	// Target names the target of source, or says that it has none (yet).
+	Target(source cache.ObjectName) (target cache.ObjectName, ok bool)
+	// Source is the inverse of Target.
+	Source(target cache.ObjectName) (source cache.ObjectName, ok bool)
+}
+
+// Identity maps each object to its own name.
+func Identity() Mapper { return identity{} }
+
+type identity struct{}
+
+func (identity) Target(source cache.ObjectName) (cache.ObjectName, bool) { return source, true }
+func (identity) Source(target cache.ObjectName) (cache.ObjectName, bool) { return target, true }
+
+// Prefix maps a cluster-scoped object to its name with p in front. Choose p so
+// that no prefix in use is the beginning of another one.
+func Prefix(p string) Mapper { return prefix(p) }
+
+type prefix string
+
+func (p prefix) Target(source cache.ObjectName) (cache.ObjectName, bool) {
+	return cache.NewObjectName(source.Namespace, string(p)+source.Name), true
+}
+
+func (p prefix) Source(target cache.ObjectName) (cache.ObjectName, bool) {
+	name, ok := strings.CutPrefix(target.Name, string(p))
+	return cache.NewObjectName(target.Namespace, name), ok && name != ""
+}
+
+// Namespaces maps each source namespace to a target namespace by a table that
+// may change at any time, and keeps the objects' names. Any number of Syncs can
+// share one. Create it with NewNamespaces.
+type Namespaces struct {
+	want func(sourceNamespace string)
+
+	mu       sync.RWMutex
+	targets  map[string]string // by source namespace
+	sources  map[string]string // by target namespace
+	watchers map[*func(source string)]struct{}
+}
+
+// NewNamespaces returns an empty table. Want, if not nil, is called whenever an
+// object is met whose namespace has no target yet; it must not block.
+func NewNamespaces(want func(sourceNamespace string)) *Namespaces {
+	if want == nil {
+		want = func(string) {}
+	}
+	return &Namespaces{
+		want:     want,
+		targets:  map[string]string{},
+		sources:  map[string]string{},
+		watchers: map[*func(string)]struct{}{},
+	}
+}
+
+// Set maps the namespace source to target. A target that another source
+// namespace already has stays with it, and Set reports false.
+func (n *Namespaces) Set(source, target string) bool {
+	n.mu.Lock()
+	other, taken := n.sources[target]
+	same := n.targets[source] == target
+	if !same && (!taken || other == source) {
+		delete(n.sources, n.targets[source])
+		n.targets[source], n.sources[target] = target, source
+	}
+	n.mu.Unlock()
+	if !same && !taken {
+		n.notify(source)
+	}
+	return same || !taken
+}
+
+// Delete removes the namespace source from the table. Objects in it are left as
+// they are.
+func (n *Namespaces) Delete(source string) {
+	n.mu.Lock()
+	target, known := n.targets[source]
+	delete(n.targets, source)
+	delete(n.sources, target)
+	n.mu.Unlock()
+	if known {
+		n.notify(source)
+	}
+}
+
+// Target implements Mapper.
+func (n *Namespaces) Target(source cache.ObjectName) (cache.ObjectName, bool) {
+	n.mu.RLock()
+	target, ok := n.targets[source.Namespace]
+	n.mu.RUnlock()
+	if !ok {
+		n.want(source.Namespace)
+		return cache.ObjectName{}, false
+	}
+	return cache.NewObjectName(target, source.Name), true
+}
+
+// Source implements Mapper.
+func (n *Namespaces) Source(target cache.ObjectName) (cache.ObjectName, bool) {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	source, ok := n.sources[target.Namespace]
+	return cache.NewObjectName(source, target.Name), ok
+}
+
+// list returns the mapped target namespaces.
+func (n *Namespaces) list() []string {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	out := make([]string, 0, len(n.sources))
+	for target := range n.sources {
+		out = append(out, target)
+	}
+	return out
+}
+
+// subscribe calls changed with each source namespace whose entry changes.
+func (n *Namespaces) subscribe(changed func(source string)) (cancel func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	key := &changed
+	n.watchers[key] = struct{}{}
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.watchers, key)
+	}
+}
+
+func (n *Namespaces) notify(source string) {
+	n.mu.RLock()
+	var call []func(string)
+	for w := range n.watchers {
+		call = append(call, *w)
+	}
+	n.mu.RUnlock()
+	for _, changed := range call {
+		changed(source)
+	}
+}

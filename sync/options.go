@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+)
+
+// DefaultFinalizer is the finalizer of Klutch's own syncers.
+const DefaultFinalizer = "klutch.anynines.com/syncer"
+
+// Options tune a Sync. The zero value mirrors the resource under the same names
+// and with the default policies.
+type Options struct {
+	// Binding tells this pair of clusters and resource apart from every other
+	// one that writes to the same target. It is part of the field managers, so
+	// it must stay the same over restarts. Empty means the resource's name.
+	Binding string
+
+	// Mapper names the targets. Nil means Identity.
+	Mapper Mapper
+
+	// TargetScope limits what is watched on the target. Empty means All.
+	TargetScope Scope
+
+	// Workers is the number of objects worked on at once. 0 means 32: the work
+	// is waiting for API servers.
+	Workers int
+
+	// Finalizer goes on each source object before its target exists. Empty
+	// means DefaultFinalizer. Two Syncs of the same source resource need two.
+	Finalizer string
+
+	// The policies say what to do when someone else has a hand in it; the zero
+	// value of each is its first constant.
+	Conflict ConflictPolicy
+	Drift    DriftPolicy
+	Lost     LostPolicy
+	Deletion DeletionPolicy
+
+	// Labels and Annotations choose by key what travels to the target. Nil
+	// means all. Keys of other tools that track their objects by metadata, and
+	// the engine's own, never travel.
+	Labels, Annotations func(key string) bool
+
+	// TargetMeta, if not nil, adds metadata to each target.
+	TargetMeta func(source cache.ObjectName) Meta
+
+	// Related objects travel with the bound ones.
+	Related []Related
+
+	// Hooks are called as things happen.
+	Hooks Hooks
+}
+
+// Meta is metadata that a Sync writes on a target on top of what travels.
+type Meta struct {
+	Labels          map[string]string
+	Annotations     map[string]string
+	OwnerReferences []metav1.OwnerReference
+}
+
+// A Scope says where target objects are watched.
+type Scope string
+
+const (
+	// ScopeAll is one watch for the whole cluster.
+	ScopeAll Scope = "All"
+	// ScopeMapped is one watch for each target namespace that the mapper knows,
+	// which has to be a *Namespaces: for credentials that may see no more.
+	ScopeMapped Scope = "Mapped"
+)
+
+// A ConflictPolicy says what becomes of a target's name that is already taken
+// by an object that no Sync made.
+type ConflictPolicy string
+
+// Conflict policies.
+const (
+	ConflictFail  ConflictPolicy = "Fail"  // leave it alone and report
+	ConflictAdopt ConflictPolicy = "Adopt" // take it over, with the source's content
+)
+
+// A DriftPolicy says what happens when someone else changed on the target what
+// the source owns.
+type DriftPolicy string
+
+// Drift policies.
+const (
+	DriftCorrect DriftPolicy = "Correct" // apply the source again
+	DriftReport  DriftPolicy = "Report"  // leave it and report
+)
+
+// A LostPolicy says what happens when a target vanished while its source lives.
+type LostPolicy string
+
+// Lost policies.
+const (
+	LostRecreate LostPolicy = "Recreate" // create it anew
+	LostReport   LostPolicy = "Report"   // report; see TargetAnnotation
+)
+
+// A DeletionPolicy says what happens to the target of a deleted source.
+type DeletionPolicy string
+
+// Deletion policies.
+const (
+	DeletionDelete DeletionPolicy = "Delete" // delete it and wait until it has gone
+	DeletionOrphan DeletionPolicy = "Orphan" // release it and leave it
+)
+
+// A Side is one of the two clusters.
+type Side string
+
+// The two sides.
+const (
+	SourceSide Side = "Source"
+	TargetSide Side = "Target"
+)
+
+// Related selects objects of another resource that travel with the bound ones,
+// from the side that owns them to the same name in the mapped namespace of the
+// other side. An object travels if its name is in Names or is referred to by a
+// bound object of its namespace, and its source side namespace is in Namespaces.
+//
+// The owner's side is never written to. A copy carries annotations that identify
+// its original; an object without them is never read, overwritten or deleted.
+// Secrets of type kubernetes.io/service-account-token never travel.
+type Related struct {
+	// Resource of the objects: v1 secrets, for example. It must be namespaced.
+	Resource schema.GroupVersionResource
+
+	// From is the side that owns the objects.
+	From Side
+
+	// Names of objects that travel; "*" stands for all. Empty selects by
+	// References alone or, without those, all.
+	Names []string
+
+	// Namespaces on the source side in which objects travel. Empty or "*"
+	// means all that the mapper knows.
+	Namespaces []string
+
+	// References are paths to fields of the bound object that hold the name of
+	// an object in the same namespace: status.managed.secret.name. They are
+	// read on the side that owns the related object.
+	References []string
+}
+
+// An OptionError is an argument of New that cannot work.
+type OptionError struct {
+	Option string // name of the argument or of the field of Options
+	Reason string
+}
+
+// Error implements error.
+func (e *OptionError) Error() string { return fmt.Sprintf("sync: %s %s", e.Option, e.Reason) }
+
+func (o Options) withDefaults(resource schema.GroupVersionResource) Options {
+	if o.Binding == "" {
+		o.Binding = resource.GroupResource().String()
+	}
+	if o.Mapper == nil {
+		o.Mapper = Identity()
+	}
+	if o.Workers <= 0 {
+		o.Workers = 32
+	}
+	o.TargetScope = orDefault(o.TargetScope, ScopeAll)
+	o.Finalizer = orDefault(o.Finalizer, DefaultFinalizer)
+	o.Conflict = orDefault(o.Conflict, ConflictFail)
+	o.Drift = orDefault(o.Drift, DriftCorrect)
+	o.Lost = orDefault(o.Lost, LostRecreate)
+	o.Deletion = orDefault(o.Deletion, DeletionDelete)
+	return o
+}
+
+func orDefault[T ~string](v, def T) T {
+	if v == "" {
+		return def
+	}
+	return v
+}
+
+// validate checks options that withDefaults has completed.
+func (o Options) validate() error {
+	for _, c := range []struct {
+		bad            bool
+		option, reason string
+	}{
+		{!oneOf(o.TargetScope, ScopeAll, ScopeMapped), "TargetScope", "is neither All nor Mapped"},
+		{!oneOf(o.Conflict, ConflictFail, ConflictAdopt), "Conflict", "is neither Fail nor Adopt"},
+		{!oneOf(o.Drift, DriftCorrect, DriftReport), "Drift", "is neither Correct nor Report"},
+		{!oneOf(o.Lost, LostRecreate, LostReport), "Lost", "is neither Recreate nor Report"},
+		{!oneOf(o.Deletion, DeletionDelete, DeletionOrphan), "Deletion", "is neither Delete nor Orphan"},
+		{o.TargetScope == ScopeMapped && !listsNamespaces(o.Mapper), "TargetScope", "Mapped needs a mapper of namespaces"},
+	} {
+		if c.bad {
+			return &OptionError{c.option, c.reason}
+		}
+	}
+	for i, r := range o.Related {
+		if err := r.validate(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r Related) validate(i int) error {
+	field := fmt.Sprintf("Related[%d]", i)
+	switch {
+	case r.Resource.Resource == "" || r.Resource.Version == "":
+		return &OptionError{field + ".Resource", "needs a resource and a version"}
+	case !oneOf(r.From, SourceSide, TargetSide):
+		return &OptionError{field + ".From", "is neither Source nor Target"}
+	}
+	for _, ref := range r.References {
+		if _, err := parsePath(ref); err != nil {
+			return &OptionError{field + ".References", err.Error()}
+		}
+	}
+	return nil
+}
+
+func oneOf[T comparable](v T, of ...T) bool {
+	for _, o := range of {
+		if v == o {
+			return true
+		}
+	}
+	return false
+}
+
+func listsNamespaces(m Mapper) bool {
+	_, ok := m.(*Namespaces)
+	return ok
+}

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+// A Result is the outcome of one pass over a source object.
+type Result struct {
+	Source cache.ObjectName
+	Target cache.ObjectName // zero while the mapper knows none
+	Steps  []string         // what was done, in order; empty if nothing had to be
+	Err    error            // an *ObjectError, or what an API server said
+}
+
+// A Reason names what keeps an object from being in step.
+type Reason string
+
+// Reasons.
+const (
+	ReasonConflict    Reason = "TargetConflict"    // the target's name is someone else's
+	ReasonRefused     Reason = "TargetRefused"     // the target's API server calls the object invalid
+	ReasonDrifted     Reason = "TargetDrifted"     // someone else changed the target, by policy left so
+	ReasonLost        Reason = "TargetLost"        // the target vanished, by policy not created anew
+	ReasonTerminating Reason = "TargetTerminating" // the target is being deleted, and has not gone yet
+	ReasonStale       Reason = "SourceStale"       // the target was made from a later generation of the source
+	ReasonRelated     Reason = "RelatedConflict"   // a related object's name is someone else's
+)
+
+// An ObjectError says why an object is not in step. Its message is
+// deterministic and meant for the object's user.
+type ObjectError struct {
+	Reason  Reason
+	Message string
+}
+
+// Error implements error.
+func (e *ObjectError) Error() string { return fmt.Sprintf("%s: %s", e.Reason, e.Message) }
+
+// Status is the state of a Sync.
+type Status struct {
+	// Synced says that both sides have been read completely at least once, and
+	// are readable now.
+	Synced bool
+
+	// Err is what keeps a side from being read or what ended Run; nil if nothing.
+	Err error
+
+	// Objects is the number of source objects known.
+	Objects int
+}
