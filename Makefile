@@ -1,0 +1,22 @@
+# Every target can be run by hand; ONCE=1 makes the demo end after the show.
+GO ?= go
+LINT := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+GEN := $(GO) run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
+.PHONY: demo test race bench generate lint tidy ci
+
+demo: ## two real control planes, the whole journey, then yours to play with
+	@$(GO) run ./internal/demo $(if $(ONCE),-once)
+test: ## everything, the end-to-end tests on real control planes included
+	$(GO) test -shuffle=on -count=1 -timeout 20m ./...
+race: ## the same under the race detector
+	$(GO) test -race -shuffle=on -count=1 -timeout 30m ./...
+bench: ## throughput and latency beside the yardstick, same clusters, same run
+	$(GO) run ./internal/bench
+generate: ## deep copies and CRDs
+	$(GEN) object crd paths=./klutch/v1alpha1 output:crd:dir=klutch/v1alpha1/crds
+lint:
+	$(LINT) run ./...
+tidy:
+	$(GO) mod tidy -diff && cd internal/kube && $(GO) mod tidy -diff
+ci: generate tidy lint test
+	git diff --exit-code
