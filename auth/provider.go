@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package auth
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+)
+
+// Config says which issuer is trusted and who we are to it.
+type Config struct {
+	// Issuer is the URL of an OpenID Connect issuer, exactly as it calls
+	// itself: https, or http to a loopback address.
+	Issuer string
+	// ClientID and ClientSecret are ours at the issuer. A public client has no
+	// secret.
+	ClientID, ClientSecret string
+	// RedirectURL is the absolute URL to which the issuer sends the browser
+	// back. Needed by [Provider.Begin] alone.
+	RedirectURL string
+	// Scopes that a login asks for; nil means openid, profile, email, groups.
+	Scopes []string
+	// Audiences are values of aud, beside ClientID, of tokens that machines
+	// got for us by themselves. Logins do not count them.
+	Audiences []string
+	// GroupsClaim names the claim with the groups of a person; "" means groups.
+	GroupsClaim string
+	// HTTPClient reaches the issuer, within the limits of [Bounded].
+	HTTPClient *http.Client
+	// Now is the clock; nil means time.Now.
+	Now func() time.Time
+}
+
+// A Provider logs people and machines in with one issuer. It may be used by many
+// goroutines at once.
+type Provider struct {
+	cfg    Config
+	client *http.Client
+
+	mu    sync.Mutex
+	known *endpoints // nil until the issuer has answered once
+}
+
+// endpoints is what an issuer says about itself.
+type endpoints struct {
+	oauth      oauth2.Config
+	keys       oidc.KeySet
+	algorithms []string
+	sendsIss   bool // RFC 9207: every callback has an iss parameter
+}
+
+// An Attempt is one login in flight. It is as secret as the login: keep it where
+// only the browser that began the login can bring it back and cannot read or
+// change it, such as a cookie sealed by a [Sealer], and drop it after one
+// [Provider.Finish].
+type Attempt struct {
+	State    string `json:"state"`
+	Nonce    string `json:"nonce"`
+	Verifier string `json:"verifier"`
+}
+
+// New returns a Provider for the issuer of cfg. It does no I/O: the issuer is
+// asked for its endpoints at first use, and again until it answers.
+func New(cfg Config) (*Provider, error) {
+	issuer, err := parseSecure(cfg.Issuer)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("issuer URL: %w", err)
+	case issuer.RawQuery != "" || issuer.Fragment != "":
+		return nil, errors.New("issuer URL: must have no query and no fragment")
+	case cfg.ClientID == "":
+		return nil, errors.New("client ID is empty")
+	}
+	if cfg.RedirectURL != "" {
+		if _, err := parseSecure(cfg.RedirectURL); err != nil {
+			return nil, fmt.Errorf("redirect URL: %w", err)
+		}
+	}
+	cfg.GroupsClaim = cmp.Or(cfg.GroupsClaim, "groups")
+	if cfg.Scopes == nil {
+		cfg.Scopes = []string{oidc.ScopeOpenID, "profile", "email", "groups"}
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	client := Bounded(cfg.HTTPClient)
+	client.Transport = issuerTransport{client.Transport}
+	return &Provider{cfg: cfg, client: client}, nil
+}
+
+// Begin starts a login. The browser is to be sent to url, and the Attempt to be
+// kept for Finish.
+func (p *Provider) Begin(ctx context.Context) (a Attempt, loginURL string, err error) {
+	e, err := p.endpoints(ctx)
+	if err != nil {
+		return Attempt{}, "", err
+	}
+	a = Attempt{State: rand.Text(), Nonce: rand.Text(), Verifier: oauth2.GenerateVerifier()}
+	return a, e.oauth.AuthCodeURL(a.State, oidc.Nonce(a.Nonce), oauth2.S256ChallengeOption(a.Verifier)), nil
+}
+
+// Finish completes the login a with the query of the callback that the browser
+// made, and says who logged in. Its errors are ErrState, ErrIssuer, ErrToken,
+// ErrUnavailable, or an [*Error] when the issuer refused.
+func (p *Provider) Finish(ctx context.Context, a Attempt, callback url.Values) (*Identity, error) {
+	if err := checkState(callback, a.State); err != nil {
+		return nil, err
+	}
+	e, err := p.endpoints(ctx)
+	if err != nil {
+		return nil, err
+	}
+	code, err := callbackCode(callback, p.cfg.Issuer, e.sendsIss)
+	if err != nil {
+		return nil, err
+	}
+	token, err := e.oauth.Exchange(p.context(ctx), code, oauth2.VerifierOption(a.Verifier))
+	if err != nil {
+		return nil, exchangeError(err)
+	}
+	return p.verifyLogin(ctx, token, a.Nonce)
+}
+
+// checkState binds a callback to the login with that state. Repeated parameters
+// are refused (RFC 6749 section 3.1), since two readers could differ on them.
+func checkState(callback url.Values, state string) error {
+	for _, values := range callback {
+		if len(values) != 1 {
+			return ErrState
+		}
+	}
+	if state == "" || subtle.ConstantTimeCompare([]byte(callback.Get("state")), []byte(state)) != 1 {
+		return ErrState
+	}
+	return nil
+}
+
+// callbackCode returns the code of a callback whose state is right. An empty
+// issuer stands for any.
+func callbackCode(callback url.Values, issuer string, issRequired bool) (string, error) {
+	iss := callback.Get("iss")
+	if issuer != "" && iss != issuer && (iss != "" || issRequired) {
+		return "", ErrIssuer
+	}
+	if err := callbackError(callback); err != nil {
+		return "", err
+	}
+	code := callback.Get("code")
+	if code == "" {
+		return "", newError("invalid_response", "neither a code nor an error")
+	}
+	return code, nil
+}
+
+func exchangeError(err error) error {
+	var refused *oauth2.RetrieveError
+	switch {
+	case !errors.As(err, &refused):
+		return fmt.Errorf("%w: redeem code: %w", ErrUnavailable, brief{err})
+	case refused.ErrorCode == "":
+		return fmt.Errorf("%w: redeem code: HTTP status %d", ErrUnavailable, refused.Response.StatusCode)
+	default:
+		return newError(refused.ErrorCode, refused.ErrorDescription)
+	}
+}
+
+func (p *Provider) context(ctx context.Context) context.Context {
+	return oidc.ClientContext(ctx, p.client)
+}
+
+// endpoints asks the issuer once, and again while it gives no good answer.
+func (p *Provider) endpoints(ctx context.Context) (*endpoints, error) {
+	p.mu.Lock()
+	known := p.known
+	p.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	found, err := p.discover(p.context(ctx))
+	if err != nil {
+		return nil, fmt.Errorf("%w: discover: %w", ErrUnavailable, brief{err})
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.known == nil {
+		p.known = found
+	}
+	return p.known, nil
+}
+
+func (p *Provider) discover(ctx context.Context) (*endpoints, error) {
+	issuer, err := oidc.NewProvider(ctx, p.cfg.Issuer)
+	if err != nil {
+		return nil, err
+	}
+	var doc struct {
+		KeysURL     string   `json:"jwks_uri"`
+		Algorithms  []string `json:"id_token_signing_alg_values_supported"`
+		AuthMethods []string `json:"token_endpoint_auth_methods_supported"`
+		SendsIss    bool     `json:"authorization_response_iss_parameter_supported"`
+	}
+	if err := issuer.Claims(&doc); err != nil {
+		return nil, err
+	}
+	e := &endpoints{
+		oauth:      p.oauth(issuer.Endpoint(), doc.AuthMethods),
+		keys:       oidc.NewRemoteKeySet(ctx, doc.KeysURL),
+		algorithms: asymmetric(doc.Algorithms),
+		sendsIss:   doc.SendsIss,
+	}
+	if _, err := parseSecure(e.oauth.Endpoint.AuthURL); err != nil {
+		return nil, fmt.Errorf("authorization endpoint: %w", err)
+	}
+	return e, nil
+}
+
+func (p *Provider) oauth(endpoint oauth2.Endpoint, methods []string) oauth2.Config {
+	endpoint.AuthStyle = p.authStyle(methods)
+	return oauth2.Config{
+		ClientID:     p.cfg.ClientID,
+		ClientSecret: p.cfg.ClientSecret,
+		Endpoint:     endpoint,
+		RedirectURL:  p.cfg.RedirectURL,
+		Scopes:       p.cfg.Scopes,
+	}
+}
+
+// authStyle picks one way to authenticate us. Left to itself oauth2 tries both,
+// and a code that is sent twice looks stolen.
+func (p *Provider) authStyle(methods []string) oauth2.AuthStyle {
+	if p.cfg.ClientSecret == "" {
+		return oauth2.AuthStyleInParams
+	}
+	if len(methods) == 0 || slices.Contains(methods, "client_secret_basic") {
+		return oauth2.AuthStyleInHeader // the default of OpenID Connect
+	}
+	return oauth2.AuthStyleInParams
+}
+
+// issuerTransport tells an issuer that is down from one that says no.
+type issuerTransport struct{ base http.RoundTripper }
+
+func (t issuerTransport) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.base.RoundTrip(req)
+	if err == nil && resp.StatusCode >= http.StatusInternalServerError {
+		err = errors.Join(errors.New(resp.Status), resp.Body.Close())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return resp, nil
+}

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package auth
+
+import (
+	"cmp"
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+)
+
+// maxSkew is how far the clock of an issuer may be ahead of ours.
+const maxSkew = time.Minute
+
+// An Identity is a person or a machine as one issuer knows it. Issuer and Subject
+// together identify it for good; the rest may change from login to login.
+type Identity struct {
+	Issuer  string   `json:"issuer"`
+	Subject string   `json:"subject"`
+	Name    string   `json:"name,omitempty"`  // to be shown, never to be trusted
+	Email   string   `json:"email,omitempty"` // empty where the issuer says that it is not verified
+	Groups  []string `json:"groups,omitempty"`
+	// Expiry is when the token that proved this ends.
+	Expiry time.Time `json:"expiry"`
+}
+
+// Verify says whose ID token raw is. This and [Provider.Finish] are the only ways
+// to an Identity. A login passes its nonce, and then only a token issued to
+// ClientID in that login counts; "" stands for a token that a machine brings by
+// itself, which may be for one of the Audiences. Its errors are ErrToken and
+// ErrUnavailable.
+func (p *Provider) Verify(ctx context.Context, raw, nonce string) (*Identity, error) {
+	token, err := p.verify(ctx, raw)
+	if err != nil {
+		return nil, err
+	}
+	return p.identify(token, nonce)
+}
+
+// verifyLogin is Verify with the access token of the same answer at hand.
+func (p *Provider) verifyLogin(ctx context.Context, answer *oauth2.Token, nonce string) (*Identity, error) {
+	raw, _ := answer.Extra("id_token").(string)
+	if raw == "" || nonce == "" {
+		return nil, fmt.Errorf("%w: missing", ErrToken)
+	}
+	token, err := p.verify(ctx, raw)
+	if err != nil {
+		return nil, err
+	}
+	if token.AccessTokenHash != "" && token.VerifyAccessToken(answer.AccessToken) != nil {
+		return nil, fmt.Errorf("%w: at_hash is not that of the access token", ErrToken)
+	}
+	return p.identify(token, nonce)
+}
+
+// verify checks signature, issuer and expiry. Which audience counts depends on
+// the use and is checked by identify.
+func (p *Provider) verify(ctx context.Context, raw string) (*oidc.IDToken, error) {
+	e, err := p.endpoints(ctx)
+	if err != nil {
+		return nil, err
+	}
+	keys := &keySet{KeySet: e.keys}
+	token, err := oidc.NewVerifier(p.cfg.Issuer, keys, &oidc.Config{
+		SupportedSigningAlgs: e.algorithms,
+		SkipClientIDCheck:    true,
+		Now:                  p.cfg.Now,
+	}).Verify(ctx, raw)
+	switch {
+	case err == nil:
+		return token, nil
+	case errors.Is(keys.err, ErrUnavailable), ctx.Err() != nil:
+		return nil, fmt.Errorf("%w: fetch keys: %w", ErrUnavailable, brief{err})
+	default:
+		return nil, fmt.Errorf("%w: %w", ErrToken, brief{err})
+	}
+}
+
+// claims are those that go-oidc leaves to us.
+type claims struct {
+	AuthorizedParty   string      `json:"azp"`
+	Name              string      `json:"name"`
+	PreferredUsername string      `json:"preferred_username"`
+	Email             string      `json:"email"`
+	EmailVerified     looseBool   `json:"email_verified"`
+	groups            looseString // under the configured name
+}
+
+func (p *Provider) identify(token *oidc.IDToken, nonce string) (*Identity, error) {
+	c, err := p.claims(token)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrToken, brief{err})
+	}
+	for _, err := range []error{p.checkTimes(token), checkNonce(token, nonce), p.checkParty(token, c, nonce != "")} {
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrToken, err)
+		}
+	}
+	id := &Identity{
+		Issuer:  p.cfg.Issuer,
+		Subject: token.Subject,
+		Name:    cmp.Or(c.Name, c.PreferredUsername),
+		Groups:  c.groups,
+		Expiry:  token.Expiry,
+	}
+	if c.EmailVerified != "false" {
+		id.Email = c.Email
+	}
+	return id, nil
+}
+
+func (p *Provider) claims(token *oidc.IDToken) (claims, error) {
+	var c claims
+	if err := token.Claims(&c); err != nil {
+		return c, err
+	}
+	var all map[string]json.RawMessage
+	if err := token.Claims(&all); err != nil {
+		return c, err
+	}
+	if raw, ok := all[p.cfg.GroupsClaim]; ok {
+		if err := json.Unmarshal(raw, &c.groups); err != nil {
+			return c, fmt.Errorf("claim %s: %w", p.cfg.GroupsClaim, err)
+		}
+	}
+	return c, nil
+}
+
+func (p *Provider) checkTimes(token *oidc.IDToken) error {
+	switch {
+	case token.Subject == "":
+		return errors.New("sub is missing")
+	case token.IssuedAt.Unix() <= 0:
+		return errors.New("iat is missing")
+	case token.IssuedAt.After(p.cfg.Now().Add(maxSkew)):
+		return errors.New("iat is in the future")
+	}
+	return nil
+}
+
+func checkNonce(token *oidc.IDToken, nonce string) error {
+	if nonce != "" && subtle.ConstantTimeCompare([]byte(token.Nonce), []byte(nonce)) != 1 {
+		return errors.New("nonce is not that of this login")
+	}
+	return nil
+}
+
+// checkParty checks aud and azp (OpenID Connect Core section 3.1.3.7, items 3 to
+// 5). A machine's token for one of the Audiences has the machine as its azp.
+func (p *Provider) checkParty(token *oidc.IDToken, c claims, login bool) error {
+	if !login && slices.ContainsFunc(token.Audience, func(aud string) bool { return slices.Contains(p.cfg.Audiences, aud) }) {
+		return nil
+	}
+	switch {
+	case !slices.Contains(token.Audience, p.cfg.ClientID):
+		return fmt.Errorf("aud is not %s", p.cfg.ClientID)
+	case c.AuthorizedParty == "" && len(token.Audience) > 1:
+		return errors.New("azp is missing beside several audiences")
+	case c.AuthorizedParty != "" && c.AuthorizedParty != p.cfg.ClientID:
+		return fmt.Errorf("azp is not %s", p.cfg.ClientID)
+	}
+	return nil
+}
+
+// asymmetric keeps those of an issuer's algorithms that need its private key:
+// neither "none" nor a MAC with our client secret. RS256 is mandatory for issuers.
+func asymmetric(advertised []string) []string {
+	known := []string{
+		oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512,
+		oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
+	}
+	both := slices.DeleteFunc(known, func(alg string) bool { return !slices.Contains(advertised, alg) })
+	if len(both) == 0 {
+		return []string{oidc.RS256}
+	}
+	return both
+}
+
+// keySet remembers why a signature was refused, since go-oidc flattens it.
+type keySet struct {
+	oidc.KeySet
+	err error
+}
+
+// VerifySignature implements [oidc.KeySet].
+func (k *keySet) VerifySignature(ctx context.Context, jwt string) (payload []byte, err error) {
+	payload, k.err = k.KeySet.VerifySignature(ctx, jwt)
+	return payload, k.err
+}
+
+// looseString is a list of strings of which some issuers write one as itself.
+type looseString []string
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (l *looseString) UnmarshalJSON(data []byte) error {
+	var one string
+	if json.Unmarshal(data, &one) == nil {
+		*l = looseString{one}
+		return nil
+	}
+	return json.Unmarshal(data, (*[]string)(l))
+}
+
+// looseBool is "true" or "false", which some issuers write as a string.
+type looseBool string
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (l *looseBool) UnmarshalJSON(data []byte) error {
+	var s string
+	if json.Unmarshal(data, &s) != nil {
+		s = string(data)
+	}
+	*l = looseBool(s)
+	return nil
+}
