@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+// Options say what cluster to start. The zero value is ready to use.
+type Options struct {
+	Name          string    // of the kubeconfig's context; "" means "klutch"
+	Dir           string    // for data, keys and logs, kept by Stop; "" means a temporary one that Stop removes
+	NoControllers bool      // leave kube-controller-manager out: less memory, but nothing is cleaned up
+	Log           io.Writer // is told about the minutes of the first build; may be nil
+}
+
+// A Cluster is a Kubernetes cluster and the administrator's way into it.
+type Cluster struct {
+	name       string
+	kubeconfig string
+	config     *rest.Config
+	servers    *servers // nil if the cluster is not ours
+}
+
+// Start starts a cluster and returns when it is ready, which includes its controllers. The cluster runs until Stop or the
+// end of this process; ctx is for the start alone. In a directory that an earlier cluster has used, it has that cluster's
+// data and credentials, but another port.
+func Start(ctx context.Context, opts Options) (*Cluster, error) {
+	bin, err := Build(ctx, opts.Log)
+	if err != nil {
+		return nil, err
+	}
+	c, err := prepare(bin, opts)
+	if err != nil {
+		return nil, fmt.Errorf("prepare cluster %q: %w", opts.Name, err)
+	}
+	if err := c.startAnywhere(ctx); err != nil {
+		c.servers.stop()
+		return nil, fmt.Errorf("start cluster %q: %w (logs are in %s)", c.name, err, filepath.Join(c.servers.dir, logsDir))
+	}
+	return c, nil
+}
+
+func prepare(bin string, opts Options) (*Cluster, error) {
+	s := &servers{bin: bin, dir: opts.Dir, controllers: !opts.NoControllers}
+	c := &Cluster{name: opts.Name, servers: s}
+	if c.name == "" {
+		c.name = "klutch"
+	}
+	var err error
+	if s.dir == "" {
+		s.temporary = true
+		s.dir, err = os.MkdirTemp("", "klutch-"+c.name+"-")
+	} else {
+		s.dir, err = filepath.Abs(s.dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c, writeFiles(s.dir)
+}
+
+// startAnywhere starts the cluster on a port that nobody else takes in the meantime.
+func (c *Cluster) startAnywhere(ctx context.Context) (err error) {
+	for range 5 {
+		if err = c.choosePort(ctx); err != nil {
+			return err
+		}
+		if err = c.start(ctx); !errors.Is(err, errPortTaken) {
+			return err
+		}
+	}
+	return err
+}
+
+func (c *Cluster) choosePort(ctx context.Context) (err error) {
+	if c.servers.port, err = freePort(ctx); err != nil {
+		return err
+	}
+	url := "https://" + net.JoinHostPort(host, strconv.Itoa(c.servers.port))
+	if c.kubeconfig, err = writeKubeconfig(c.servers.dir, c.name, url); err != nil {
+		return err
+	}
+	_, c.config, err = load(c.kubeconfig)
+	return err
+}
+
+// Name returns the name of the cluster, which is that of its kubeconfig's context.
+func (c *Cluster) Name() string { return c.name }
+
+// Kubeconfig returns the path of the administrator's kubeconfig file.
+func (c *Cluster) Kubeconfig() string { return c.kubeconfig }
+
+// Config returns a copy of the administrator's client configuration. It has no rate limit.
+func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.config) }
+
+// URL returns the address of the API server. It stays the same through restarts.
+func (c *Cluster) URL() string { return c.config.Host }
+
+// Stop ends the cluster and removes its temporary files. It leaves an existing cluster alone.
+func (c *Cluster) Stop() error {
+	if c.servers == nil {
+		return nil
+	}
+	c.servers.stop()
+	if !c.servers.temporary {
+		return nil
+	}
+	return os.RemoveAll(c.servers.dir)
+}
+
+// StopServer ends the API server as a crash would: connections break, new ones are refused, the data stays.
+func (c *Cluster) StopServer() error {
+	if c.servers == nil {
+		return ErrExisting
+	}
+	c.servers.stopServer()
+	return nil
+}
+
+// StartServer starts the API server again after StopServer, at the same address. It returns when the cluster is ready.
+func (c *Cluster) StartServer(ctx context.Context) error {
+	if c.servers == nil {
+		return ErrExisting
+	}
+	c.servers.stopServer()
+	return c.start(ctx)
+}
+
+// Restart ends the whole cluster as a power cut would and starts it again, at the same address and with the same data.
+func (c *Cluster) Restart(ctx context.Context) error {
+	if c.servers == nil {
+		return ErrExisting
+	}
+	c.servers.stop()
+	return c.start(ctx)
+}
+
+// RestartEmpty replaces the cluster by a new one at the same address that accepts the same credentials of the
+// administrator and has no data: a cluster that was lost and set up again.
+func (c *Cluster) RestartEmpty(ctx context.Context) error {
+	if c.servers == nil {
+		return ErrExisting
+	}
+	c.servers.stop()
+	if err := os.RemoveAll(filepath.Join(c.servers.dir, dataDir)); err != nil {
+		return fmt.Errorf("empty cluster %q: %w", c.name, err)
+	}
+	return c.start(ctx)
+}
+
+// SaveLogs copies what the servers have logged into the new directory dir. An existing cluster has nothing to copy.
+func (c *Cluster) SaveLogs(dir string) error {
+	if c.servers == nil {
+		return nil
+	}
+	return os.CopyFS(dir, os.DirFS(filepath.Join(c.servers.dir, logsDir)))
+}
+
+func (c *Cluster) start(ctx context.Context) error {
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	return c.servers.start(ctx, client)
+}
+
+func (c *Cluster) client() (kubernetes.Interface, error) { return kubernetes.NewForConfig(c.Config()) }

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package cluster
+
+import (
+	"os"
+	"testing"
+)
+
+// ForTest starts a cluster that is stopped when the test ends. If the test fails, the logs of the cluster are kept and the
+// test says where. In short mode the test is skipped.
+func ForTest(tb testing.TB, name string) *Cluster {
+	tb.Helper()
+	if testing.Short() {
+		tb.Skip("needs a real cluster")
+	}
+	c, err := Start(tb.Context(), Options{Name: name, Log: os.Stderr})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Log(c.keepLogs())
+		}
+		if err := c.Stop(); err != nil {
+			tb.Error(err)
+		}
+	})
+	return c
+}
+
+// keepLogs saves the logs where Stop does not remove them and says where that is.
+func (c *Cluster) keepLogs() string {
+	dir, err := os.MkdirTemp("", "klutch-"+c.name+"-logs-")
+	if err == nil {
+		err = c.SaveLogs(dir)
+	}
+	if err != nil {
+		return "logs of cluster " + c.name + " are lost: " + err.Error()
+	}
+	return "logs of cluster " + c.name + " are in " + dir
+}
