@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testissuer
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	jose "github.com/go-jose/go-jose/v4"
+)
+
+// Options describe an issuer. Only URL is needed, and Start fills it in.
+type Options struct {
+	URL         string            // what the issuer calls itself; may have a path
+	Users       map[string]User   // by the name that they log in with
+	Clients     map[string]Client // by client ID; nil lets any client in
+	AutoApprove string            // the user who is logged in without a form
+	Profile     Profile           // zero value: a plain issuer
+	Algorithm   string            // of its signatures: ES256 (default), RS256 or EdDSA
+	TokenTTL    time.Duration     // 0 means one hour
+	Now         func() time.Time  // nil means time.Now
+	TLS         bool              // Start serves https; see CA
+}
+
+// A User can log in. Empty fields leave their claims out.
+type User struct {
+	Password    string
+	Subject     string // "" means the name that the user logs in with
+	Name, Email string
+	Groups      []string
+}
+
+// A Client is registered with the issuer.
+type Client struct {
+	Secret       string   // "" makes a public client
+	RedirectURLs []string // nil allows any
+}
+
+// An Issuer is an [http.Handler]. It may be used by many goroutines at once.
+type Issuer struct {
+	opts Options
+	mux  *http.ServeMux
+	ca   []byte
+
+	mu     sync.Mutex
+	key    key
+	faults Faults
+	grants map[string]grant // by code
+}
+
+// grant is what a code stands for.
+type grant struct {
+	user     string
+	request  url.Values // the authorization request
+	expiry   time.Time
+	redeemed bool
+}
+
+// New returns an Issuer to be served at opts.URL. It panics on options that make
+// no sense.
+func New(opts Options) *Issuer {
+	base, err := url.Parse(opts.URL)
+	if err != nil || base.Host == "" {
+		panic("testissuer: URL is not absolute: " + opts.URL)
+	}
+	opts.Algorithm = cmp.Or(opts.Algorithm, string(jose.ES256))
+	opts.TokenTTL = cmp.Or(opts.TokenTTL, time.Hour)
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	i := &Issuer{opts: opts, key: newKey(opts.Algorithm), grants: map[string]grant{}, mux: http.NewServeMux()}
+	paths := opts.Profile.paths()
+	i.mux.HandleFunc("GET "+base.Path+"/.well-known/openid-configuration", i.discovery)
+	i.mux.HandleFunc("GET "+base.Path+paths.keys, i.keys)
+	i.mux.HandleFunc("GET "+base.Path+paths.authorize, i.authorize)
+	i.mux.HandleFunc("POST "+base.Path+paths.authorize, i.authorize)
+	i.mux.HandleFunc("POST "+base.Path+paths.token, i.token)
+	return i
+}
+
+// Start serves an issuer on a loopback address until the test ends. A path in
+// opts.URL is kept.
+func Start(t testing.TB, opts Options) *Issuer {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	scheme, ca := "http", []byte(nil)
+	var config *tls.Config
+	if opts.TLS {
+		scheme = "https"
+		config, ca = selfSigned()
+	}
+	opts.URL = scheme + "://" + listener.Addr().String() + opts.URL
+	i := New(opts)
+	i.ca = ca
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := i.Serve(t.Context(), listener, config); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(serving.Wait)
+	return i
+}
+
+// URL is what the issuer calls itself.
+func (i *Issuer) URL() string { return i.opts.URL }
+
+// CA is the PEM certificate that a client of an issuer started with TLS trusts.
+func (i *Issuer) CA() []byte { return i.ca }
+
+// Serve answers on listener until ctx ends, with TLS if config is not nil.
+func (i *Issuer) Serve(ctx context.Context, listener net.Listener, config *tls.Config) error {
+	if config != nil {
+		listener = tls.NewListener(listener, config)
+	}
+	server := &http.Server{Handler: i, ReadHeaderTimeout: 10 * time.Second}
+	stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
+	defer stopped()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// ServeHTTP implements [http.Handler].
+func (i *Issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f := i.currentFaults()
+	if !strings.HasSuffix(r.URL.Path, f.Path) {
+		f = Faults{}
+	}
+	if f.Padding > 0 {
+		w = &padded{ResponseWriter: w, padding: f.Padding}
+	}
+	if !f.disturb(w, r) {
+		i.mux.ServeHTTP(w, r)
+	}
+}
+
+func (i *Issuer) discovery(w http.ResponseWriter, _ *http.Request) {
+	f := i.currentFaults()
+	paths := i.opts.Profile.paths()
+	writeJSON(w, http.StatusOK, map[string]any{
+		"issuer":                                         cmp.Or(f.DiscoveryIssuer, i.opts.URL),
+		"authorization_endpoint":                         i.opts.URL + paths.authorize,
+		"token_endpoint":                                 i.opts.URL + paths.token,
+		"jwks_uri":                                       i.opts.URL + paths.keys,
+		"response_types_supported":                       []string{"code"},
+		"subject_types_supported":                        []string{"public"},
+		"scopes_supported":                               []string{"openid", "profile", "email", "groups"},
+		"code_challenge_methods_supported":               []string{"S256"},
+		"token_endpoint_auth_methods_supported":          []string{"client_secret_basic", "client_secret_post"},
+		"id_token_signing_alg_values_supported":          slices.Compact([]string{i.opts.Algorithm, cmp.Or(f.Algorithm, i.opts.Algorithm)}),
+		"authorization_response_iss_parameter_supported": i.opts.Profile.sendsIss(),
+	})
+}
+
+func (i *Issuer) keys(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{i.currentKey().public()}})
+}
+
+// authorize shows the login form, takes it, and sends the browser back.
+func (i *Issuer) authorize(w http.ResponseWriter, r *http.Request) {
+	if err := r.ParseForm(); err != nil {
+		writeError(w, http.StatusBadRequest, "invalid_request", "unreadable form")
+		return
+	}
+	if !i.knows(r.Form) {
+		writeError(w, http.StatusBadRequest, "invalid_request", "unknown client_id or redirect_uri")
+		return
+	}
+	f := i.currentFaults()
+	switch {
+	case r.Form.Get("response_type") != "code":
+		i.back(w, r, url.Values{"error": {"unsupported_response_type"}})
+	case r.Form.Get("code_challenge_method") != "S256" || r.Form.Get("code_challenge") == "":
+		i.back(w, r, url.Values{"error": {"invalid_request"}, "error_description": {"PKCE with S256 is required"}})
+	case f.AuthorizeError != "":
+		i.back(w, r, url.Values{"error": {f.AuthorizeError}, "error_description": {"on request"}})
+	case r.PostForm.Has("cancel"):
+		i.back(w, r, url.Values{"error": {"access_denied"}, "error_description": {"The user said no"}})
+	default:
+		i.login(w, r)
+	}
+}
+
+func (i *Issuer) login(w http.ResponseWriter, r *http.Request) {
+	user := i.opts.AutoApprove
+	if user == "" && r.Method == http.MethodPost {
+		user = r.PostForm.Get("username")
+		if known, ok := i.opts.Users[user]; !ok || known.Password != r.PostForm.Get("password") {
+			writeForm(w, http.StatusUnauthorized, r, "Wrong user name or password.")
+			return
+		}
+	}
+	if user == "" {
+		writeForm(w, http.StatusOK, r, "")
+		return
+	}
+	i.back(w, r, url.Values{"code": {i.mint(user, r.Form)}})
+}
+
+// knows reports whether a request comes from a client that may be answered.
+func (i *Issuer) knows(form url.Values) bool {
+	target, err := url.Parse(form.Get("redirect_uri"))
+	if err != nil || target.Host == "" {
+		return false
+	}
+	client, ok := i.opts.Clients[form.Get("client_id")]
+	if i.opts.Clients == nil {
+		return form.Has("client_id")
+	}
+	return ok && (client.RedirectURLs == nil || slices.Contains(client.RedirectURLs, form.Get("redirect_uri")))
+}
+
+// back sends the browser to the client with an answer.
+func (i *Issuer) back(w http.ResponseWriter, r *http.Request, answer url.Values) {
+	answer.Set("state", r.Form.Get("state"))
+	if iss := i.currentFaults().iss(i); iss != "" {
+		answer.Set("iss", iss)
+	}
+	target, err := url.Parse(r.Form.Get("redirect_uri"))
+	if err != nil {
+		writeError(w, http.StatusBadRequest, "invalid_request", "redirect_uri")
+		return
+	}
+	query := target.Query()
+	for name := range answer {
+		query.Set(name, answer.Get(name))
+	}
+	target.RawQuery = query.Encode()
+	http.Redirect(w, r, target.String(), http.StatusSeeOther)
+}
+
+func (i *Issuer) mint(user string, request url.Values) string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	code := rand.Text()
+	i.grants[code] = grant{user: user, request: request, expiry: i.opts.Now().Add(time.Minute)}
+	return code
+}
+
+// token redeems a code, once.
+func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
+	f := i.currentFaults()
+	client, ok := i.authenticate(r)
+	g, known := i.redeem(r.PostFormValue("code"), f.ReuseCodes)
+	switch {
+	case f.TokenError != "":
+		writeError(w, http.StatusBadRequest, f.TokenError, "on request")
+	case !ok:
+		writeError(w, http.StatusUnauthorized, "invalid_client", "")
+	case r.PostFormValue("grant_type") != "authorization_code":
+		writeError(w, http.StatusBadRequest, "unsupported_grant_type", "")
+	case !known || g.request.Get("client_id") != client || g.request.Get("redirect_uri") != r.PostFormValue("redirect_uri"):
+		writeError(w, http.StatusBadRequest, "invalid_grant", "code is unknown, expired, used or not yours")
+	case !f.IgnorePKCE && s256(r.PostFormValue("code_verifier")) != g.request.Get("code_challenge"):
+		writeError(w, http.StatusBadRequest, "invalid_grant", "code_verifier does not match")
+	default:
+		i.answer(w, g)
+	}
+}
+
+func (i *Issuer) answer(w http.ResponseWriter, g grant) {
+	access := rand.Text()
+	claims := i.claims(g.user, g.request.Get("client_id"))
+	claims["nonce"] = g.request.Get("nonce")
+	claims["at_hash"] = i.accessHash(access)
+	raw, err := i.sign(claims, i.opts.Clients[g.request.Get("client_id")].Secret)
+	if err != nil {
+		writeError(w, http.StatusInternalServerError, "server_error", err.Error())
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]any{
+		"access_token": access,
+		"token_type":   "Bearer",
+		"expires_in":   int(i.opts.TokenTTL.Seconds()),
+		"id_token":     raw,
+	})
+}
+
+// authenticate returns the client ID of a token request.
+func (i *Issuer) authenticate(r *http.Request) (string, bool) {
+	id, secret, basic := r.BasicAuth()
+	if basic {
+		id, _ = url.QueryUnescape(id)
+		secret, _ = url.QueryUnescape(secret)
+	} else {
+		id, secret = r.PostFormValue("client_id"), r.PostFormValue("client_secret")
+	}
+	client, ok := i.opts.Clients[id]
+	return id, i.opts.Clients == nil || ok && client.Secret == secret
+}
+
+func (i *Issuer) redeem(code string, reuse bool) (grant, bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	g, ok := i.grants[code]
+	if !ok || g.redeemed && !reuse || i.opts.Now().After(g.expiry) {
+		return grant{}, false
+	}
+	g.redeemed = true
+	i.grants[code] = g
+	return g, true
+}
+
+func s256(verifier string) string {
+	sum := sha256.Sum256([]byte(verifier))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+func writeError(w http.ResponseWriter, status int, code, description string) {
+	writeJSON(w, status, map[string]string{"error": code, "error_description": description})
+}

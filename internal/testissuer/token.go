@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package testissuer
+
+import (
+	"cmp"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/sha512"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"time"
+
+	jose "github.com/go-jose/go-jose/v4"
+)
+
+// IDToken returns a token of user for audience, as a machine would bring it.
+func (i *Issuer) IDToken(user, audience string) (string, error) {
+	if _, ok := i.opts.Users[user]; !ok {
+		return "", errors.New("no such user: " + user)
+	}
+	return i.sign(i.claims(user, audience), i.opts.Clients[audience].Secret)
+}
+
+// RotateKeys signs with a new key from now on and publishes that one alone.
+func (i *Issuer) RotateKeys() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.key = newKey(i.opts.Algorithm)
+}
+
+func (i *Issuer) currentKey() key {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return i.key
+}
+
+func (i *Issuer) claims(name, audience string) map[string]any {
+	user, now := i.opts.Users[name], i.opts.Now().Add(i.currentFaults().Skew)
+	claims := map[string]any{
+		"iss":                i.opts.URL,
+		"sub":                cmp.Or(user.Subject, name),
+		"aud":                audience,
+		"iat":                now.Unix(),
+		"exp":                now.Add(i.opts.TokenTTL).Unix(),
+		"preferred_username": name,
+	}
+	if user.Name != "" {
+		claims["name"] = user.Name
+	}
+	if user.Email != "" {
+		claims["email"], claims["email_verified"] = user.Email, true
+	}
+	if user.Groups != nil {
+		claims["groups"] = user.Groups
+	}
+	i.opts.Profile.adjust(claims)
+	return claims
+}
+
+// accessHash is at_hash (OpenID Connect Core section 3.1.3.6).
+func (i *Issuer) accessHash(access string) string {
+	if i.opts.Algorithm == string(jose.EdDSA) {
+		sum := sha512.Sum512([]byte(access))
+		return base64.RawURLEncoding.EncodeToString(sum[:32])
+	}
+	sum := sha256.Sum256([]byte(access))
+	return base64.RawURLEncoding.EncodeToString(sum[:16])
+}
+
+// sign applies the faults of tokens last, so that they win.
+func (i *Issuer) sign(claims map[string]any, secret string) (string, error) {
+	f, k := i.currentFaults(), i.currentKey()
+	for name, value := range f.Claims {
+		if claims[name] = value; value == nil {
+			delete(claims, name)
+		}
+	}
+	payload, err := json.Marshal(claims)
+	if err != nil {
+		return "", err
+	}
+	signing := jose.SigningKey{Algorithm: k.algorithm, Key: jose.JSONWebKey{Key: k.private, KeyID: k.id}}
+	switch {
+	case f.Algorithm == "none":
+		encode := base64.RawURLEncoding.EncodeToString
+		return encode([]byte(`{"alg":"none","typ":"JWT"}`)) + "." + encode(payload) + ".", nil
+	case f.Algorithm != "": // the classic confusion: a MAC with what the client knows
+		mac := sha256.Sum256([]byte(secret))
+		if len(secret) >= len(mac) {
+			copy(mac[:], secret)
+		}
+		signing = jose.SigningKey{Algorithm: jose.SignatureAlgorithm(f.Algorithm), Key: mac[:]}
+	case f.WrongKey:
+		signing.Key = jose.JSONWebKey{Key: newKey(i.opts.Algorithm).private, KeyID: k.id}
+	}
+	signer, err := jose.NewSigner(signing, (&jose.SignerOptions{}).WithType("JWT"))
+	if err != nil {
+		return "", err
+	}
+	jws, err := signer.Sign(payload)
+	if err != nil {
+		return "", err
+	}
+	return jws.CompactSerialize()
+}
+
+type key struct {
+	id        string
+	algorithm jose.SignatureAlgorithm
+	private   crypto.Signer
+}
+
+func (k key) public() jose.JSONWebKey {
+	return jose.JSONWebKey{Key: k.private.Public(), KeyID: k.id, Algorithm: string(k.algorithm), Use: "sig"}
+}
+
+func newKey(algorithm string) key {
+	k := key{id: rand.Text(), algorithm: jose.SignatureAlgorithm(algorithm)}
+	var err error
+	switch k.algorithm {
+	case jose.ES256:
+		k.private, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	case jose.RS256:
+		k.private, err = rsa.GenerateKey(rand.Reader, 2048)
+	case jose.EdDSA:
+		_, k.private, err = generateEd25519()
+	default:
+		panic("testissuer: no such algorithm: " + algorithm)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return k
+}
+
+func generateEd25519() (crypto.PublicKey, crypto.Signer, error) {
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	return public, private, err
+}
+
+// selfSigned returns a server's configuration for loopback addresses and the PEM
+// certificate that its clients trust.
+func selfSigned() (*tls.Config, []byte) {
+	k := newKey(string(jose.ES256))
+	template := &x509.Certificate{
+		SerialNumber:          big.NewInt(1),
+		Subject:               pkix.Name{CommonName: "test issuer"},
+		NotBefore:             time.Now().Add(-time.Hour),
+		NotAfter:              time.Now().Add(24 * time.Hour),
+		KeyUsage:              x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		IsCA:                  true,
+		BasicConstraintsValid: true,
+		DNSNames:              []string{"localhost"},
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, k.private.Public(), k.private)
+	if err != nil {
+		panic(err)
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: k.private}}}
+	return config, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
