@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package export is the control plane's half of Klutch: it shows people which
+// APIs they may bind, gives each bound App Cluster a tenant, and publishes schemas
+// to it.
+//
+//	provider, err := auth.New(auth.Config{Issuer: "https://login.example.com", ClientID: "klutch", …})
+//	sealer, err := auth.NewSealer(key)
+//	exporter, err := export.New(config, export.Options{
+//		Name:        "Data services",
+//		ExternalURL: "https://bind.example.com",
+//		APIServer:   export.APIServer{URL: "https://api.example.com", CAData: ca},
+//		Provider:    provider,
+//		Sealer:      sealer,
+//	})
+//	go http.ListenAndServeTLS(":8443", "tls.crt", "tls.key", exporter.Handler())
+//	err = exporter.Run(ctx)
+//
+// [klutch.Backend] is this with TLS, health, leader election and shutdown.
+//
+// # Nouns
+//
+//   - A [Service] is an API on offer. A [Catalog] lists them; the default reads
+//     the APIServiceExportTemplates of all namespaces.
+//   - An [Authorizer] decides who may bind which. The default asks the Control
+//     Plane Cluster, see below.
+//   - A tenant is one App Cluster of one identity: a namespace whose name is a
+//     hash of issuer, subject and cluster, with a ServiceAccount, a RoleBinding, a
+//     ClusterBinding and a kubeconfig with a token of an hour, renewed in time.
+//   - A service namespace mirrors one namespace of the App Cluster. The tenant gets
+//     rights there for its exports, and nowhere else.
+//
+// # Who may bind what
+//
+// A person may bind a service who has the verb "bind" on its template:
+//
+//	kind: ClusterRole
+//	rules:
+//	- apiGroups: [klutch.anynines.com]
+//	  resources: [apiserviceexporttemplates]
+//	  resourceNames: [postgresqlinstances]
+//	  verbs: [bind]
+//
+// bound by a RoleBinding in the namespace of the template, or a ClusterRoleBinding,
+// to the user "oidc:<subject>" or to one of the person's groups "oidc:<group>";
+// [Users] changes these names. Everyone who can log in is in [EveryoneGroup]. The
+// right is checked again when the request for the export arrives, and a tenant can
+// request only what was chosen at a login.
+//
+// # Rights of the backend
+//
+// The shipped ClusterRole has no wildcard and no "escalate", so the backend can
+// pass on to tenants only what it may do itself. Whoever offers an API gives it
+// those rights with a ClusterRole labelled
+// klutch.anynines.com/aggregate-to-backend: "true" that has the verbs get, list,
+// watch, create, update, patch and delete on the API. A request for an API without
+// it fails with a message that names the rule.
+//
+// # Caveats
+//
+// [Exporter.Handler] keeps no state: transactions are sealed in cookies, and any
+// number of replicas can answer one login. [Exporter.Run] must be run once at a time.
+// A session that was opened with so many groups that they do not fit a cookie
+// keeps the services that were allowed at the login instead, until it ends.
+// When a CRD vanishes its exports stay, with a condition: an absence is never taken
+// for a wish to delete. A service namespace is deleted only when no object of an
+// exported API is left in it.
+//
+// [klutch.Backend]: https://pkg.go.dev/github.com/klutch-go/sdk/klutch#Backend
+package export
