@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package bind is the App Cluster's half of Klutch: it makes APIs of a Control
+// Plane Cluster usable in the cluster of application developers.
+//
+// An APIServiceBinding in the App Cluster names an API and a kubeconfig Secret. A
+// [Konnector] turns it into a CRD with the provider's schema, and keeps the objects
+// of that kind in step for as long as the binding lives: specs up, statuses and
+// credentials down.
+//
+//	k, err := bind.New(config, bind.Options{Version: "v1.2.0"})
+//	…
+//	err = k.Run(ctx) // blocks until ctx is done
+//
+// # How bindings come about
+//
+// A [Client] speaks the handshake of a backend: it finds out what the backend is,
+// lets a person log in, and redeems the answer, a kubeconfig and requests for
+// exports. Anything else that writes the Secret and the APIServiceBinding does as
+// well, since both are plain objects.
+//
+// # What a Konnector does
+//
+// Each kubeconfig Secret is one connection, however many bindings share it. The
+// kubeconfig comes from the other side, so five fields are read and anything else
+// is refused. Over a connection the konnector
+//
+//   - sends a heartbeat to the ClusterBinding of its tenant namespace, and fetches
+//     the credential that the backend rotated; a new token is taken up without
+//     stopping anything,
+//   - installs the CRD of each APIServiceExport that a binding is named after, and
+//     changes it when the export changes; never a CRD that something else made,
+//     and never one that the binding is not about,
+//   - asks for a service namespace for each namespace in which bound objects
+//     appear, and gives it up when the namespace has really gone,
+//   - runs one [github.com/klutch-go/sdk/sync.Sync] for each binding, with the
+//     objects that the accepted permission claims select.
+//
+// Conditions of the binding say how far this has come, and what to do where it
+// cannot go on. Waiting is not an error: rights that are missing, a control plane
+// that is away, an export that is not there yet are looked for again.
+//
+// # Rights
+//
+// A konnector has no rights on bound kinds of its own. For each binding somebody
+// who has them passes them on with a [ClusterRole] that is aggregated to the
+// konnector's by its label.
+//
+// # Caveats
+//
+// Run owns all goroutines and has ended them when it returns. Deleting a binding
+// stops its objects from being kept in step and deletes nothing: not the CRD, not
+// the objects, nothing in the Control Plane Cluster. Where Klutch's
+// APIServiceBindings are cluster-scoped, the garbage collector deletes the CRD with
+// its binding, as it does there.
+package bind

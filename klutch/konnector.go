@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package klutch
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/internal/leader"
+	"github.com/klutch-go/sdk/internal/serve"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// A Konnector is the whole konnector: controllers, health, leader election. Its
+// fields are its configuration; only Config is required.
+//
+//	err := klutch.Konnector{Config: config, HealthAddress: ":8080"}.Run(ctx)
+type Konnector struct {
+	// Config reaches the App Cluster with the rights of the shipped ClusterRole.
+	Config *rest.Config
+	// LeaseNamespace and LeaseName name the Lease by which one of several replicas
+	// works. Empty means klutch-bind for both.
+	LeaseNamespace, LeaseName string
+	// Identity tells this replica from the others. Empty means a random one.
+	Identity string
+	// HealthAddress is where /livez, /readyz and /healthz are served, such as
+	// ":8080". Empty means nowhere.
+	HealthAddress string
+	// Options of the controllers. An empty Version means that of this module.
+	Options bind.Options
+}
+
+// Run runs the konnector until ctx is done.
+func (k Konnector) Run(ctx context.Context) error {
+	k = k.withDefaults()
+	konnector, err := bind.New(k.Config, k.Options)
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(k.Config)
+	if err != nil {
+		return fmt.Errorf("client for the App Cluster: %w", err)
+	}
+	lease := leader.Lease{Namespace: k.LeaseNamespace, Name: k.LeaseName, Identity: k.Identity}
+	return together(ctx, k.serveHealth, func(ctx context.Context) error {
+		return leader.Run(ctx, client, lease, konnector.Run)
+	})
+}
+
+func (k Konnector) withDefaults() Konnector {
+	k.LeaseNamespace = cmp.Or(k.LeaseNamespace, v1alpha1.Namespace)
+	k.LeaseName = cmp.Or(k.LeaseName, v1alpha1.LeaseName)
+	k.Identity = cmp.Or(k.Identity, rand.Text())
+	k.Options.Version = cmp.Or(k.Options.Version, Version())
+	return k
+}
+
+func (k Konnector) serveHealth(ctx context.Context) error {
+	if k.HealthAddress == "" {
+		<-ctx.Done()
+		return nil
+	}
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", k.HealthAddress)
+	if err != nil {
+		return fmt.Errorf("listen for health probes: %w", err)
+	}
+	return serve.Run(ctx, serve.Server(serve.Health{}), listener)
+}
+
+// together runs all parts until the first one ends, and waits for the others then.
+func together(ctx context.Context, parts ...func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, len(parts))
+	var wg sync.WaitGroup
+	for i, part := range parts {
+		wg.Go(func() {
+			defer cancel()
+			errs[i] = part(ctx)
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
