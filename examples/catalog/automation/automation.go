@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package automation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+)
+
+const workers = 8
+
+// Run carries out the claims of all namespaces of the cluster until ctx is done and
+// everything in flight has returned. The CRDs must be there. It logs "ready" to the
+// logger of ctx once it has seen every claim that exists.
+func Run(ctx context.Context, config *rest.Config) error {
+	a, err := newAutomation(config)
+	if err != nil {
+		return err
+	}
+	return a.run(ctx)
+}
+
+// A key names a claim.
+type key struct {
+	resource string
+	cache.ObjectName
+}
+
+type automation struct {
+	dyn    dynamic.Interface
+	core   corev1client.CoreV1Interface
+	claims map[string]cache.SharedIndexInformer // by resource
+	made   []cache.SharedIndexInformer          // ConfigMaps and Secrets, metadata only
+	queue  workqueue.TypedRateLimitingInterface[key]
+}
+
+func newAutomation(config *rest.Config) (*automation, error) {
+	config = rest.CopyConfig(config)
+	config.QPS = -1 // the API server has its own idea of fairness
+	dyn, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	core, err := corev1client.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	meta, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	a := &automation{
+		dyn: dyn, core: core, claims: claimInformers(dyn), made: madeInformers(meta),
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[key]()),
+	}
+	return a, a.watch()
+}
+
+func (a *automation) run(ctx context.Context) error {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer a.queue.ShutDown()
+	var synced []cache.DoneChecker
+	for _, inf := range a.informers() {
+		wg.Go(func() { inf.RunWithContext(ctx) })
+		synced = append(synced, inf.HasSyncedChecker())
+	}
+	if !cache.WaitFor(ctx, "", synced...) {
+		return nil // ctx is done
+	}
+	logr.FromContextOrDiscard(ctx).Info("ready")
+	for range workers {
+		wg.Go(func() {
+			for a.next(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (a *automation) informers() []cache.SharedIndexInformer {
+	out := slices.Clone(a.made)
+	for _, inf := range a.claims {
+		out = append(out, inf)
+	}
+	return out
+}
+
+// Next carries out one claim; false when there will be no more.
+func (a *automation) next(ctx context.Context) bool {
+	k, quit := a.queue.Get()
+	if quit {
+		return false
+	}
+	defer a.queue.Done(k)
+	err := a.reconcile(ctx, k)
+	if err == nil {
+		a.queue.Forget(k)
+		return true
+	}
+	log := logr.FromContextOrDiscard(ctx).WithValues("resource", k.resource, "claim", k.String())
+	if quiet(err) {
+		log.V(4).Info("retrying", "cause", err.Error())
+	} else {
+		log.Error(err, "retrying")
+	}
+	a.queue.AddRateLimited(k)
+	return true
+}
+
+// Quiet says that somebody else was faster, or that we are told to stop: both are
+// everyday.
+func quiet(err error) bool {
+	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, context.Canceled)
+}
+
+func (a *automation) reconcile(ctx context.Context, k key) error {
+	c, found, err := a.claim(k)
+	switch {
+	case err != nil || !found:
+		return err
+	case c.GetDeletionTimestamp() != nil:
+		return a.release(ctx, c)
+	case c.remove != nil && !slices.Contains(c.GetFinalizers(), Finalizer):
+		if err := a.setFinalizers(ctx, c, append(c.GetFinalizers(), Finalizer)); err != nil {
+			return err
+		}
+	}
+	m, err := c.carryOut(a, ctx, c)
+	return a.report(ctx, c, m, err)
+}
+
+// Claim returns a copy of the claim as the cache has it.
+func (a *automation) claim(k key) (claim, bool, error) {
+	obj, found, err := a.claims[k.resource].GetStore().GetByKey(k.String())
+	if err != nil || !found {
+		return claim{}, false, err
+	}
+	u, err := unstructuredOf(obj)
+	if err != nil {
+		return claim{}, false, err
+	}
+	of, _ := kindOf(k.resource)
+	return claim{of, u.DeepCopy()}, true, nil
+}
+
+// Release removes what was made for a claim that is being deleted, and lets the
+// claim go when that is gone.
+func (a *automation) release(ctx context.Context, c claim) error {
+	if !slices.Contains(c.GetFinalizers(), Finalizer) {
+		return nil
+	}
+	gone, err := c.remove(a, ctx, c)
+	if err != nil {
+		return err
+	}
+	if !gone {
+		message := fmt.Sprintf("waiting until %s is gone", c.madeName())
+		return a.report(ctx, c, managed{"state": string(Deleting)}, &hold{Deleting, string(Deleting), message})
+	}
+	others := slices.DeleteFunc(c.GetFinalizers(), func(f string) bool { return f == Finalizer })
+	return a.setFinalizers(ctx, c, others)
+}
+
+// SetFinalizers fails with a conflict unless c is as the cache has it.
+func (a *automation) setFinalizers(ctx context.Context, c claim, finalizers []string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": c.GetUID(), "resourceVersion": c.GetResourceVersion(), "finalizers": finalizers,
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = a.dyn.Resource(c.gvr()).Namespace(c.GetNamespace()).
+		Patch(ctx, c.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Manager})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("set finalizers: %w", err)
+	}
+	return nil
+}

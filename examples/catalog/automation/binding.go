@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package automation
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+)
+
+// Annotations of a credentials Secret.
+const (
+	bindingIDAnnotation  = "anynines.com/service-binding-id"
+	instanceIDAnnotation = "anynines.com/service-instance-id"
+)
+
+// Binding makes credentials for an instance. They live as long as the binding and
+// the instance do: an instance made anew gets new ones.
+func (a *automation) binding(ctx context.Context, c claim) (managed, error) {
+	state, err := a.stateOf(ctx, c, c.text("spec", "instanceRef"))
+	if err != nil {
+		return nil, a.withoutInstance(ctx, c, err)
+	}
+	if err := a.revoke(ctx, c, state.Data[idKey]); err != nil {
+		return nil, err
+	}
+	secret, found, err := find(ctx, a.secrets(c), c)
+	if err == nil && !found {
+		secret, err = a.issue(ctx, c, state)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return managed{
+		"state": string(Created), "implemented": true,
+		"serviceBindingID": secret.Annotations[bindingIDAnnotation],
+		"secret":           map[string]any{"name": secret.Name, "namespace": secret.Namespace},
+	}, nil
+}
+
+// WithoutInstance takes back credentials for an instance that is known to be gone,
+// which a failed read does not show, and returns the reason.
+func (a *automation) withoutInstance(ctx context.Context, c claim, reason error) error {
+	if _, known := errors.AsType[*hold](reason); !known {
+		return reason
+	}
+	if err := a.revoke(ctx, c, ""); err != nil {
+		return err
+	}
+	return reason
+}
+
+func (a *automation) issue(ctx context.Context, c claim, state *corev1.ConfigMap) (*corev1.Secret, error) {
+	offer, _ := productOf(c.text("spec", "serviceInstanceType"))
+	host := fmt.Sprintf("%s-master.%s.svc", c.text("spec", "instanceRef"), c.GetNamespace())
+	secret := &corev1.Secret{ObjectMeta: c.madeMeta(), StringData: credentials(offer, host)}
+	secret.Annotations[bindingIDAnnotation] = string(uuid.NewUUID())
+	secret.Annotations[instanceIDAnnotation] = state.Data[idKey]
+	secret, err := a.secrets(c).Create(ctx, secret, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("issue credentials: %w", err)
+	}
+	return secret, nil
+}
+
+// Revoke deletes credentials for any instance but the one with this identifier.
+func (a *automation) revoke(ctx context.Context, c claim, instanceID string) error {
+	secret, found, err := find(ctx, a.secrets(c), c)
+	if err != nil || !found || secret.Annotations[instanceIDAnnotation] == instanceID {
+		return err
+	}
+	gone, err := remove(ctx, a.secrets(c), c)
+	if err == nil && !gone {
+		err = wait(InstanceNotReady, "the credentials for the instance that was there before are being deleted")
+	}
+	return err
+}
+
+func credentials(offer product, host string) map[string]string {
+	user, password := "u"+strings.ToLower(rand.Text()[:15]), rand.Text()
+	uri := url.URL{
+		Scheme: offer.scheme, User: url.UserPassword(user, password),
+		Host: net.JoinHostPort(host, offer.port), Path: "/" + offer.database,
+	}
+	return map[string]string{
+		"username": user, "password": password, "database": offer.database,
+		"host": host, "port": offer.port, "uri": uri.String(),
+	}
+}
+
+// StateOf reads the state of the instance that c names, from the API server: an
+// instance that a cache does not know yet may exist. What is missing is a hold.
+func (a *automation) stateOf(ctx context.Context, c claim, name string) (*corev1.ConfigMap, error) {
+	offer, ok := productOf(c.text("spec", "serviceInstanceType"))
+	if !ok {
+		return nil, refuse(ServiceNotOffered, "serviceInstanceType %s is not on offer", c.text("spec", "serviceInstanceType"))
+	}
+	instance, found, err := a.sibling(ctx, c, offer.kind, name)
+	switch {
+	case err != nil:
+		return nil, err
+	case !found:
+		return nil, refuse(InstanceNotFound, "there is no %s %s in this namespace", offer.kind, name)
+	}
+	state, found, err := find(ctx, a.configMaps(instance), instance)
+	_, taken := errors.AsType[*hold](err)
+	switch {
+	case taken || err == nil && !found:
+		return nil, wait(InstanceNotReady, "%s %s is not running yet", offer.kind, name)
+	case err != nil:
+		return nil, err
+	}
+	return state, nil
+}
+
+// Sibling reads another claim of c's namespace. One that is being deleted counts as gone.
+func (a *automation) sibling(ctx context.Context, c claim, kindName, name string) (claim, bool, error) {
+	k, _ := kindOf(kindName)
+	u, err := a.dyn.Resource(k.gvr()).Namespace(c.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return claim{}, false, nil
+	case err != nil:
+		return claim{}, false, fmt.Errorf("read %s: %w", name, err)
+	}
+	return claim{k, u}, u.GetDeletionTimestamp() == nil, nil
+}

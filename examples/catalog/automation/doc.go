@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package automation carries out the claims of package catalog in the Control
+// Plane Cluster. It stands where Crossplane, an operator or a service broker stands
+// in earnest, and does what the rest of Klutch can see of those: it refuses what is
+// invalid and says why, makes real objects, reports status.managed, and lets an
+// object go only when what was made for it is gone.
+//
+//	err := automation.Run(ctx, config) // blocks until ctx is done
+//
+// Each claim has one object of the same name and a suffix, in the same namespace,
+// which belongs to it:
+//
+//	PostgresqlInstance, KeyvalueInstance   ConfigMap …-state             the data service and its contents
+//	ServiceBinding                         Secret    …-service-binding   username, password, database, host, port, uri
+//	Backup                                 ConfigMap …-snapshot          the contents as they were
+//	Restore                                                              writes the contents of a …-state
+//
+// The key "contents" of a …-state is the data in the database: write there what you
+// want backed up. What is random (identifiers, passwords) is written down in the
+// object in which it is born, so that a restart finds it again.
+//
+// One process at a time should run; a second one does no harm but no good either.
+package automation

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package automation
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/uuid"
+)
+
+// Keys of an instance's state, and of a snapshot of it.
+const (
+	idKey         = "serviceInstanceID"
+	serviceKey    = "service"
+	planKey       = "plan"
+	parametersKey = "parameters"
+	exposeKey     = "expose"
+	contentsKey   = "contents"
+	backupIDKey   = "backupID"
+)
+
+// Instance makes the state of an instance, or changes it to what c asks for now. A
+// change that is refused leaves the instance as it runs.
+func (a *automation) instance(ctx context.Context, c claim) (managed, error) {
+	state, found, err := find(ctx, a.configMaps(c), c)
+	if err != nil {
+		return nil, err
+	}
+	if err := refuseInstance(c); err != nil {
+		if !found {
+			return nil, err
+		}
+		return running(state), err
+	}
+	if !found {
+		state, err = a.provision(ctx, c)
+	} else {
+		state, err = a.change(ctx, c, state)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return running(state), nil
+}
+
+func (a *automation) provision(ctx context.Context, c claim) (*corev1.ConfigMap, error) {
+	state := &corev1.ConfigMap{ObjectMeta: c.madeMeta(), Data: ordered(c)}
+	state.Data[idKey] = string(uuid.NewUUID())
+	state.Data[contentsKey] = ""
+	state, err := a.configMaps(c).Create(ctx, state, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("provision: %w", err)
+	}
+	return state, nil
+}
+
+// Change brings plan and parameters of a running instance in line with c.
+func (a *automation) change(ctx context.Context, c claim, state *corev1.ConfigMap) (*corev1.ConfigMap, error) {
+	data := maps.Clone(state.Data)
+	maps.Copy(data, ordered(c))
+	if maps.Equal(data, state.Data) {
+		return state, nil
+	}
+	state.Data = data
+	state, err := a.core.ConfigMaps(c.GetNamespace()).Update(ctx, state, metav1.UpdateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("change: %w", err)
+	}
+	return state, nil
+}
+
+// Ordered is the part of an instance's state that its claim decides.
+func ordered(c claim) map[string]string {
+	parameters, _, _ := unstructured.NestedMap(c.Object, "spec", "parameters")
+	text, err := json.Marshal(parameters)
+	if err != nil { // cannot be: it came as JSON
+		panic(err)
+	}
+	return map[string]string{
+		serviceKey:    c.text("spec", "service"),
+		planKey:       c.text("spec", "plan"),
+		exposeKey:     c.text("spec", "expose"),
+		parametersKey: string(text),
+	}
+}
+
+// Running describes an instance by its state: what runs, not what was asked for.
+func running(state *corev1.ConfigMap) managed {
+	replicas := int64(1)
+	if strings.Contains(state.Data[planKey], "-replica-") {
+		replicas = 3
+	}
+	return managed{
+		"state": string(Running), "clusterStatus": string(Running), "readyReplicas": replicas,
+		"createdAt":         state.CreationTimestamp.UTC().Format(time.RFC3339),
+		"serviceInstanceID": state.Data[idKey],
+		"service":           state.Data[serviceKey], "plan": state.Data[planKey],
+	}
+}
+
+// RefuseInstance says what is wrong with an instance beyond what a schema sees.
+func refuseInstance(c claim) error {
+	service, plan := c.text("spec", "service"), c.text("spec", "plan")
+	family, rest, _ := strings.Cut(plan, "-")
+	if !strings.HasPrefix(strings.TrimPrefix(service, "a9s-"), family) {
+		return refuse(PlanMismatch, "plan %s is not one of service %s", plan, service)
+	}
+	wanted, _, _ := unstructured.NestedInt64(c.Object, "spec", "parameters", "maxConnections")
+	if limit := connections(rest); wanted > limit {
+		return refuse(TooManyConnections, "maxConnections is %d, but plan %s allows %d", wanted, plan, limit)
+	}
+	return nil
+}
+
+// Connections returns how many connections a plan without its family allows, such
+// as single-nano or replica-big-ssl.
+func connections(plan string) int64 {
+	_, plan, _ = strings.Cut(plan, "-")
+	size, _, _ := strings.Cut(plan, "-")
+	return map[string]int64{"nano": 50, "small": 100, "medium": 200, "big": 500}[size]
+}

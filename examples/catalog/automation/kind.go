@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package automation
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Manager is the field manager of every status the automation writes, and the value
+// of the label app.kubernetes.io/managed-by on every object it makes.
+const Manager = "data-services-automation"
+
+// Finalizer stands on a claim for as long as the object made for it may exist.
+const Finalizer = "automation.anynines.com/made"
+
+// A kind is one of the APIs of the catalog.
+type kind struct {
+	name, resource string
+	suffix         string // of the object made for a claim; empty: none is made
+	// carryOut brings the world in line with a claim and returns its
+	// status.managed. The error may be a *hold.
+	carryOut func(*automation, context.Context, claim) (managed, error)
+	// remove removes the object made for a claim; nil when none is made.
+	remove func(*automation, context.Context, claim) (gone bool, err error)
+}
+
+// Managed is the content of status.managed.
+type managed map[string]any
+
+func kinds() []kind {
+	return []kind{
+		{"PostgresqlInstance", "postgresqlinstances", "-state", (*automation).instance, (*automation).removeConfigMap},
+		{"KeyvalueInstance", "keyvalueinstances", "-state", (*automation).instance, (*automation).removeConfigMap},
+		{"ServiceBinding", "servicebindings", "-service-binding", (*automation).binding, (*automation).removeSecret},
+		{"Backup", "backups", "-snapshot", (*automation).backup, (*automation).removeConfigMap},
+		{"Restore", "restores", "", (*automation).restore, nil},
+	}
+}
+
+// KindOf returns the kind of that name or with that resource.
+func kindOf(name string) (kind, bool) {
+	for _, k := range kinds() {
+		if k.name == name || k.resource == name {
+			return k, true
+		}
+	}
+	return kind{}, false
+}
+
+func (k kind) gvr() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "anynines.com", Version: "v1", Resource: k.resource}
+}
+
+func (k kind) gvk() schema.GroupVersionKind {
+	return schema.GroupVersionKind{Group: "anynines.com", Version: "v1", Kind: k.name}
+}
+
+// A product is what a serviceInstanceType stands for.
+type product struct {
+	kind     string // of the instance
+	scheme   string // of connection URIs, as are port and database
+	port     string
+	database string
+}
+
+// ProductOf returns the product of a serviceInstanceType; false when it is not on offer here.
+func productOf(serviceInstanceType string) (product, bool) {
+	switch serviceInstanceType {
+	case "postgresql":
+		return product{"PostgresqlInstance", "postgresql", "5432", "main"}, true
+	case "keyvalue":
+		return product{"KeyvalueInstance", "rediss", "6379", "0"}, true
+	}
+	return product{}, false
+}
+
+// A claim is an object that a developer ordered.
+type claim struct {
+	kind
+	*unstructured.Unstructured
+}
+
+// Text returns the string at path, empty if there is none.
+func (c claim) text(path ...string) string {
+	s, _, _ := unstructured.NestedString(c.Object, path...)
+	return s
+}
+
+func (c claim) state() State { return State(c.text("status", "managed", "state")) }
+
+func (c claim) madeName() string { return c.GetName() + c.suffix }
+
+// MadeMeta is the metadata of the object made for c.
+func (c claim) madeMeta() metav1.ObjectMeta {
+	controller := true
+	return metav1.ObjectMeta{
+		Name: c.madeName(), Namespace: c.GetNamespace(),
+		Labels:      map[string]string{managedByLabel: Manager},
+		Annotations: map[string]string{},
+		OwnerReferences: []metav1.OwnerReference{{
+			APIVersion: c.gvk().GroupVersion().String(), Kind: c.name,
+			Name: c.GetName(), UID: c.GetUID(), Controller: &controller,
+		}},
+	}
+}
