@@ -102,18 +102,22 @@ func progress(log io.Writer, what string) (done func()) {
 	return func() { close(quit); <-ended }
 }
 
-// findSources looks beside this file, and where the module is if paths were trimmed from this binary.
+// findSources looks beside this file, and where the module is if its path was trimmed from this program.
 func findSources(ctx context.Context) (string, error) {
 	_, file, _, _ := runtime.Caller(0)
 	dir := filepath.Join(filepath.Dir(file), "..", "kube")
 	if isFile(filepath.Join(dir, "go.mod")) {
 		return dir, nil
 	}
+	return listedSources(ctx)
+}
+
+func listedSources(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
 	if err != nil {
 		return "", fmt.Errorf("find the sources of module %s: %w", module, err)
 	}
-	dir = filepath.Join(strings.TrimSpace(string(out)), sourceDir)
+	dir := filepath.Join(strings.TrimSpace(string(out)), filepath.FromSlash(sourceDir))
 	if !isFile(filepath.Join(dir, "go.mod")) {
 		return "", fmt.Errorf("no %s in module %s: clusters can only be built in a clone of its repository", sourceDir, module)
 	}
@@ -142,12 +146,11 @@ func hashSources(dir string) (string, error) {
 }
 
 func isSource(e fs.DirEntry) bool {
-	switch name := e.Name(); {
-	case name == "go.mod", name == "go.sum":
-		return true
-	default:
-		return strings.HasSuffix(name, ".go") && !strings.HasSuffix(name, "_test.go")
+	name := e.Name()
+	if strings.HasSuffix(name, ".go") {
+		return !strings.HasSuffix(name, "_test.go")
 	}
+	return name == "go.mod" || name == "go.sum"
 }
 
 // kubernetesVersion returns the version that the program must report, which its build does not know by itself.

@@ -47,8 +47,7 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 		return nil, fmt.Errorf("prepare cluster %q: %w", opts.Name, err)
 	}
 	if err := c.startAnywhere(ctx); err != nil {
-		c.servers.stop()
-		return nil, fmt.Errorf("start cluster %q: %w (logs are in %s)", c.name, err, filepath.Join(c.servers.dir, logsDir))
+		return nil, fmt.Errorf("start cluster %q: %w", c.name, errors.Join(err, c.giveUp()))
 	}
 	return c, nil
 }
@@ -95,6 +94,16 @@ func (c *Cluster) choosePort(ctx context.Context) (err error) {
 	}
 	_, c.config, err = load(c.kubeconfig)
 	return err
+}
+
+// giveUp stops a cluster that did not become ready, says where its logs are, and removes what is of no more use.
+func (c *Cluster) giveUp() error {
+	c.servers.stop()
+	err := errors.New("logs are in " + filepath.Join(c.servers.dir, logsDir))
+	if !c.servers.temporary {
+		return err
+	}
+	return errors.Join(err, os.RemoveAll(filepath.Join(c.servers.dir, dataDir)))
 }
 
 // Name returns the name of the cluster, which is that of its kubeconfig's context.

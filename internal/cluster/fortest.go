@@ -38,6 +38,7 @@ func (c *Cluster) keepLogs() string {
 		err = c.SaveLogs(dir)
 	}
 	if err != nil {
+		_ = os.Remove(dir)
 		return "logs of cluster " + c.name + " are lost: " + err.Error()
 	}
 	return "logs of cluster " + c.name + " are in " + dir
