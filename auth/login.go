@@ -108,7 +108,7 @@ func authorizeEndpoint(opts LoginOptions) (string, error) {
 }
 
 // DisplayCode is what terminal and page both show, so that a person can see that
-// they belong together: "BCDF-GHJK", derived from the S256 challenge of a login.
+// they belong together: "FPFF-JMPB", derived from the S256 challenge of a login.
 func DisplayCode(challenge string) string {
 	const letters = "BCDFGHJKLMNPQRSTVWXZ" // RFC 8628 section 6.1: no words, no look-alikes
 	sum := sha256.Sum256([]byte("klutch display code\x00" + challenge))

@@ -11,6 +11,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -130,7 +131,11 @@ func (i *Issuer) Serve(ctx context.Context, listener net.Listener, config *tls.C
 	if config != nil {
 		listener = tls.NewListener(listener, config)
 	}
-	server := &http.Server{Handler: i, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{
+		Handler:           i,
+		ReadHeaderTimeout: 10 * time.Second,
+		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
+	}
 	stopped := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stopped()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
