@@ -3,13 +3,23 @@
 package sync
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"time"
 
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 )
 
 // A Cluster is one API server as a Sync uses it. Any number of Syncs can share
@@ -62,4 +72,65 @@ func tune(config *rest.Config, timeout time.Duration) *rest.Config {
 		c.Dial = (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	}
 	return c
+}
+
+// uid identifies the cluster: it is the UID of its namespace kube-system, or
+// empty if that may not be read. It retries until ctx is done.
+func (c *Cluster) uid(ctx context.Context) (types.UID, error) {
+	log := logr.FromContextOrDiscard(ctx)
+	pause := 100 * time.Millisecond
+	for {
+		ns, err := c.writes.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+		switch {
+		case err == nil:
+			return ns.GetUID(), nil
+		case isDenied(err):
+			log.Info("cluster cannot be identified: targets will not record it", "reason", err.Error())
+			return "", nil
+		}
+		log.V(1).Info("cluster cannot be reached, retrying", "reason", err.Error())
+		select {
+		case <-ctx.Done():
+			return "", ctx.Err()
+		case <-time.After(pause):
+			pause = min(2*pause, 10*time.Second)
+		}
+	}
+}
+
+// dynamicLister lists and watches whole objects.
+func (c *Cluster) dynamicLister(resource schema.GroupVersionResource) lister {
+	return lister{
+		list: func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
+			return c.reads.Resource(resource).Namespace(namespace).List(ctx, o)
+		},
+		watch: func(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error) {
+			return c.reads.Resource(resource).Namespace(namespace).Watch(ctx, o)
+		},
+		example: &unstructured.Unstructured{},
+		client:  c.reads,
+	}
+}
+
+// metadataLister lists and watches the metadata of objects.
+func (c *Cluster) metadataLister(resource schema.GroupVersionResource, selector string) lister {
+	return lister{
+		list: func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = selector
+			return c.meta.Resource(resource).Namespace(namespace).List(ctx, o)
+		},
+		watch: func(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = selector
+			return c.meta.Resource(resource).Namespace(namespace).Watch(ctx, o)
+		},
+		example: &metav1.PartialObjectMetadata{},
+		client:  c.meta,
+	}
+}
+
+// reader reads one object live; nil if there is none.
+func (c *Cluster) reader(resource schema.GroupVersionResource) func(context.Context, cache.ObjectName) (*unstructured.Unstructured, error) {
+	return func(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error) {
+		return gone(c.writes.Resource(resource).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{}))
+	}
 }

@@ -68,20 +68,21 @@ func NewNamespaces(want func(sourceNamespace string)) *Namespaces {
 }
 
 // Set maps the namespace source to target. A target that another source
-// namespace already has stays with it, and Set reports false.
+// namespace has already stays with it, and Set reports false.
 func (n *Namespaces) Set(source, target string) bool {
 	n.mu.Lock()
-	other, taken := n.sources[target]
-	same := n.targets[source] == target
-	if !same && (!taken || other == source) {
-		delete(n.sources, n.targets[source])
-		n.targets[source], n.sources[target] = target, source
+	owner, taken := n.sources[target]
+	if taken {
+		n.mu.Unlock()
+		return owner == source
 	}
+	if before, ok := n.targets[source]; ok {
+		delete(n.sources, before)
+	}
+	n.targets[source], n.sources[target] = target, source
 	n.mu.Unlock()
-	if !same && !taken {
-		n.notify(source)
-	}
-	return same || !taken
+	n.notify(source)
+	return true
 }
 
 // Delete removes the namespace source from the table. Objects in it are left as

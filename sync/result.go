@@ -23,6 +23,7 @@ type Reason string
 const (
 	ReasonConflict    Reason = "TargetConflict"    // the target's name is someone else's
 	ReasonRefused     Reason = "TargetRefused"     // the target's API server calls the object invalid
+	ReasonForbidden   Reason = "TargetForbidden"   // the target's API server does not permit the object
 	ReasonDrifted     Reason = "TargetDrifted"     // someone else changed the target, by policy left so
 	ReasonLost        Reason = "TargetLost"        // the target vanished, by policy not created anew
 	ReasonTerminating Reason = "TargetTerminating" // the target is being deleted, and has not gone yet

@@ -4,20 +4,38 @@ package sync
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
 
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/klutch-go/sdk/internal/controller"
 )
 
 // A Sync keeps the objects of one resource in step. Create it with New.
 type Sync struct {
-	source, target *Cluster
-	resource       schema.GroupVersionResource
-	opts           Options
+	from, to *Cluster
+	resource schema.GroupVersionResource
+	opts     Options
+
+	mu      sync.Mutex
+	engine  *engine // while Run runs
+	changed func()
 }
 
 // New returns a Sync of resource from source to target, which may be the same
 // Cluster if the mapper gives other names. Arguments that cannot work are
-// reported as *OptionError.
+// reported as *OptionError. New does no I/O.
 func New(source, target *Cluster, resource schema.GroupVersionResource, opts Options) (*Sync, error) {
 	switch {
 	case source == nil:
@@ -28,18 +46,455 @@ func New(source, target *Cluster, resource schema.GroupVersionResource, opts Opt
 		return nil, &OptionError{"resource", "has no name"}
 	case resource.Version == "":
 		return nil, &OptionError{"resource", "has no version"}
+	case len(opts.Related) > 0 && (source.meta == nil || target.meta == nil):
+		return nil, &OptionError{"Related", "needs clusters with a metadata client"}
 	}
 	opts = opts.withDefaults(resource)
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	return &Sync{source: source, target: target, resource: resource, opts: opts}, nil
+	return &Sync{from: source, to: target, resource: resource, opts: opts}, nil
 }
 
-// Run keeps the objects in step until ctx is done. What cannot be read or
-// written, because rights, a CRD or a whole cluster are missing, is retried until
-// it can.
-func (s *Sync) Run(ctx context.Context) error { <-ctx.Done(); return nil }
+// Run keeps the objects in step until ctx is done, and then returns nil. What
+// cannot be read or written, because rights, a CRD or a whole cluster are
+// missing, is retried until it can: see Status.
+func (s *Sync) Run(ctx context.Context) error {
+	log := logr.FromContextOrDiscard(ctx).WithValues("binding", s.opts.Binding)
+	ctx = logr.NewContext(ctx, log)
+	e, err := s.begin()
+	if err != nil {
+		return err
+	}
+	defer s.end()
+	return e.run(ctx)
+}
+
+func (s *Sync) begin() (*engine, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.engine != nil {
+		return nil, errors.New("sync: Run of a Sync that is running")
+	}
+	s.engine = newEngine(s)
+	return s.engine, nil
+}
+
+func (s *Sync) end() {
+	s.mu.Lock()
+	s.engine = nil
+	s.mu.Unlock()
+	s.notify()
+}
 
 // Status is the state of s now.
-func (s *Sync) Status() Status { return Status{} }
+func (s *Sync) Status() Status {
+	s.mu.Lock()
+	e := s.engine
+	s.mu.Unlock()
+	if e == nil {
+		return Status{}
+	}
+	return e.status()
+}
+
+// subscribe calls changed whenever Status may have changed.
+func (s *Sync) subscribe(changed func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changed = changed
+}
+
+func (s *Sync) notify() {
+	s.mu.Lock()
+	changed := s.changed
+	s.mu.Unlock()
+	if changed != nil {
+		changed()
+	}
+}
+
+// An engine is one Run of a Sync.
+type engine struct {
+	*Sync
+	policy       policy
+	fieldManager string // without the incarnation
+	queue        *controller.Controller
+	source       *view
+	target       *view
+	related      []*relation
+	tasks        []func(context.Context) // to run beside the queue
+
+	sourceUID, targetUID types.UID
+	plainStatus          atomic.Bool // the source has no status subresource
+
+	recordsMu sync.Mutex
+	records   map[cache.ObjectName]*record
+	problems  map[cache.ObjectName]map[string]string // of related objects, by source
+}
+
+func newEngine(s *Sync) *engine {
+	e := &engine{
+		Sync: s,
+		policy: policy{
+			conflict: s.opts.Conflict, drift: s.opts.Drift, lost: s.opts.Lost, deletion: s.opts.Deletion,
+		},
+		fieldManager: fieldManager(s.opts.Binding),
+		records:      map[cache.ObjectName]*record{},
+		problems:     map[cache.ObjectName]map[string]string{},
+	}
+	e.queue = controller.New("sync", e.reconcile, controller.Options{Workers: s.opts.Workers, Limiter: limiter()})
+	e.source = e.sourceView()
+	e.target = e.targetView()
+	for i := range s.opts.Related {
+		r := newRelation(e, s.opts.Related[i])
+		e.related = append(e.related, r)
+		e.tasks = append(e.tasks, r.run)
+	}
+	e.tasks = append(e.tasks, e.followMapper)
+	return e
+}
+
+func limiter() workqueue.TypedRateLimiter[cache.ObjectName] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](50*time.Millisecond, 30*time.Second)
+}
+
+func (e *engine) sources(namespace string) dynamic.ResourceInterface {
+	return e.from.writes.Resource(e.resource).Namespace(namespace)
+}
+
+func (e *engine) targets(namespace string) dynamic.ResourceInterface {
+	return e.to.writes.Resource(e.resource).Namespace(namespace)
+}
+
+// run works until ctx is done.
+func (e *engine) run(ctx context.Context) error {
+	defer e.close()
+	if err := e.watch(ctx); err != nil {
+		return err
+	}
+	if e.identify(ctx) != nil {
+		return nil //nolint:nilerr // ctx is done
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	for _, task := range e.tasks {
+		wg.Go(func() { task(ctx) })
+	}
+	return e.queue.Run(ctx)
+}
+
+func (e *engine) close() {
+	e.source.close()
+	e.target.close()
+	for _, r := range e.related {
+		r.close()
+	}
+}
+
+// watch begins to watch both sides.
+func (e *engine) watch(ctx context.Context) error {
+	if err := e.source.add(ctx, metav1.NamespaceAll); err != nil {
+		return err
+	}
+	if err := e.scope(ctx, e.target); err != nil {
+		return err
+	}
+	for _, r := range e.related {
+		if err := r.watch(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scope watches the target namespaces that it should, now and from now on.
+func (e *engine) scope(ctx context.Context, v *view) error {
+	if e.opts.TargetScope == ScopeAll {
+		return v.add(ctx, metav1.NamespaceAll)
+	}
+	table, ok := e.opts.Mapper.(*Namespaces)
+	if !ok {
+		return &OptionError{"TargetScope", "Mapped needs a mapper of namespaces"}
+	}
+	e.tasks = append(e.tasks, func(ctx context.Context) { follow(ctx, v, table) })
+	return nil
+}
+
+// follow watches in v just the namespaces that table knows.
+func follow(ctx context.Context, v *view, table *Namespaces) {
+	changed := make(chan struct{}, 1)
+	defer table.subscribe(func(string) { signal(changed) })()
+	for {
+		gone := v.namespaces()
+		for _, namespace := range table.list() {
+			delete(gone, namespace)
+			if err := v.add(ctx, namespace); err != nil {
+				logr.FromContextOrDiscard(ctx).Error(err, "namespace cannot be watched", "namespace", namespace)
+			}
+		}
+		for namespace := range gone {
+			v.remove(namespace)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// followMapper queues what a change of the mapper concerns.
+func (e *engine) followMapper(ctx context.Context) {
+	if table, ok := e.opts.Mapper.(*Namespaces); ok {
+		defer table.subscribe(e.remapped)()
+		e.remappedAll()
+	}
+	<-ctx.Done()
+}
+
+// remapped queues the objects of a source namespace whose mapping changed.
+func (e *engine) remapped(namespace string) {
+	for _, obj := range e.source.by(cache.NamespaceIndex, namespace) {
+		if o, ok := obj.(metav1.Object); ok {
+			e.queue.Add(cache.MetaObjectToName(o))
+		}
+	}
+	for _, r := range e.related {
+		r.remapped()
+	}
+}
+
+// remappedAll queues all source objects.
+func (e *engine) remappedAll() {
+	for _, p := range e.source.all() {
+		for _, obj := range p.informer.GetStore().List() {
+			if o, ok := obj.(metav1.Object); ok {
+				e.queue.Add(cache.MetaObjectToName(o))
+			}
+		}
+	}
+	for _, r := range e.related {
+		r.remapped()
+	}
+}
+
+// sourceView watches the sources. Each is a key of its own.
+func (e *engine) sourceView() *view {
+	v := e.newView("source", e.from, e.from.dynamicLister(e.resource))
+	v.slim = slimSource
+	v.index[cache.NamespaceIndex] = cache.MetaNamespaceIndexFunc
+	v.changed = func(o metav1.Object) {
+		e.queue.Add(cache.MetaObjectToName(o))
+		e.referrerChanged(SourceSide, o)
+	}
+	return v
+}
+
+// targetView watches the targets. They lead to the keys of their sources.
+func (e *engine) targetView() *view {
+	v := e.newView("target", e.to, e.to.dynamicLister(e.resource))
+	v.slim = slimTarget(domain, e.kept())
+	v.changed = func(o metav1.Object) {
+		if key, ok := e.opts.Mapper.Source(cache.MetaObjectToName(o)); ok {
+			e.queue.Add(key)
+		}
+		e.referrerChanged(TargetSide, o)
+	}
+	return v
+}
+
+func (e *engine) newView(name string, c *Cluster, l lister) *view {
+	return &view{
+		name: name, list: l, live: c.reader(e.resource), index: cache.Indexers{}, parts: map[string]*part{},
+		moved: func(string) { e.remappedAll(); e.notify() },
+	}
+}
+
+// kept are the top-level fields of targets that have to be cached.
+func (e *engine) kept() map[string]bool {
+	keep := map[string]bool{"apiVersion": true, "kind": true, "metadata": true, "status": true}
+	for _, r := range e.opts.Related {
+		for _, path := range r.References {
+			if fields, err := parsePath(path); err == nil && r.From == TargetSide {
+				keep[fields[0]] = true
+			}
+		}
+	}
+	return keep
+}
+
+func (e *engine) referrerChanged(side Side, o metav1.Object) {
+	for _, r := range e.related {
+		if r.From == side {
+			r.referrerChanged(o)
+		}
+	}
+}
+
+// identify reads who the clusters are. An identity that may not be read is left
+// out of what targets say of their source; one that cannot be read now is
+// waited for.
+func (e *engine) identify(ctx context.Context) error {
+	var err error
+	if e.sourceUID, err = e.from.uid(ctx); err == nil {
+		e.targetUID, err = e.to.uid(ctx)
+	}
+	return err
+}
+
+// reconcile brings one object one or more steps further.
+func (e *engine) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	r := e.record(key)
+	result := Result{Source: key}
+	pause, err := e.steps(ctx, key, r, &result)
+	result.Err = err
+	e.opts.Hooks.done(ctx, result)
+	if len(result.Steps) > 0 {
+		logr.FromContextOrDiscard(ctx).V(4).Info("synced", "target", result.Target.String(), "steps", result.Steps)
+	}
+	return pause, err
+}
+
+// maxSteps bounds a pass: the longest without interference is finalizer, apply,
+// mark and status.
+const maxSteps = 8
+
+// steps observes, plans and does until there is nothing left to do. The answer
+// to a write tells its effect, so that the next step need not wait for the event.
+func (e *engine) steps(ctx context.Context, key cache.ObjectName, r *record, result *Result) (time.Duration, error) {
+	var err error
+	for range maxSteps {
+		p, failed := e.observe(ctx, key, r)
+		if failed != nil {
+			return 0, failed
+		}
+		result.Target = p.name
+		e.report(ctx, p, r)
+		s := plan(p.state)
+		if s == stepRest || s == stepWait {
+			e.settle(p)
+			return p.again(s, r), nil
+		}
+		result.Steps = append(result.Steps, string(s))
+		if err = e.do(ctx, p, s, r); err != nil && !errors.Is(err, errAgain) {
+			return 0, err
+		}
+	}
+	if err == nil {
+		err = errAgain
+	}
+	return 0, err
+}
+
+// report tells the embedding program what stands in the way, when it changes.
+func (e *engine) report(ctx context.Context, p *pair, r *record) {
+	why := obstacle(p.state)
+	if why == r.reported || !certain(p.state, why) {
+		return
+	}
+	r.reported = why
+	text := explain(p.state, why)
+	e.opts.Hooks.reported(ctx, Report{Source: p.key, Target: p.name, Reason: why, Message: text})
+	log := logr.FromContextOrDiscard(ctx).WithValues("target", p.name.String())
+	if why == "" {
+		log.Info("object can be synced again")
+		return
+	}
+	log.Info("object cannot be synced", "reason", string(why), "message", text)
+}
+
+// settle forgets what need not be remembered.
+func (e *engine) settle(p *pair) {
+	if p.source != nil || p.state.source.seen == unknown {
+		return
+	}
+	e.recordsMu.Lock()
+	defer e.recordsMu.Unlock()
+	delete(e.records, p.key)
+}
+
+func (e *engine) record(key cache.ObjectName) *record {
+	e.recordsMu.Lock()
+	defer e.recordsMu.Unlock()
+	r := e.records[key]
+	if r == nil {
+		r = &record{}
+		e.records[key] = r
+	}
+	return r
+}
+
+// relatedProblem says why related objects of a source cannot travel.
+func (e *engine) relatedProblem(key cache.ObjectName) string {
+	e.recordsMu.Lock()
+	defer e.recordsMu.Unlock()
+	text := ""
+	for _, t := range e.problems[key] {
+		if text == "" || t < text {
+			text = t
+		}
+	}
+	return text
+}
+
+// status reports whether both sides are known.
+func (e *engine) status() Status {
+	st := Status{Synced: true}
+	for _, v := range e.views() {
+		known, err := v.state()
+		st.Synced = st.Synced && known
+		if st.Err == nil && err != nil {
+			st.Err = fmt.Errorf("%s: %w", v.name, err)
+		}
+	}
+	for _, p := range e.source.all() {
+		st.Objects += len(p.informer.GetStore().ListKeys())
+	}
+	return st
+}
+
+func (e *engine) views() []*view {
+	views := []*view{e.source, e.target}
+	for _, r := range e.related {
+		views = append(views, r.original, r.copy)
+	}
+	return views
+}
+
+// display names an object for people.
+func (e *engine) display(name cache.ObjectName) string {
+	return fmt.Sprintf("%s %s", e.resource.GroupResource(), name)
+}
+
+// maxManager is the longest field manager that API servers take.
+const maxManager = 128
+
+// fieldManager names the pair of clusters and resource to the API servers.
+func fieldManager(binding string) string {
+	const room = maxManager - len(domain) - 1 - shortUID
+	if len(binding) > room {
+		binding = binding[:room-33] + "-" + hashOf(binding)
+	}
+	return domain + binding
+}
+
+const shortUID = 12
+
+// manager is the field manager of one incarnation of a source: the next one of
+// the same name meets a conflict, rather than take over what this one left.
+func (e *engine) manager(uid types.UID) string {
+	return e.fieldManager + "/" + string(uid[max(0, len(uid)-shortUID):])
+}
+
+// isDenied reports whether err will not go away by waiting for a cluster.
+func isDenied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) }

@@ -2,27 +2,444 @@
 
 package sync
 
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+)
+
 // Annotations that a Sync writes.
 const (
 	// MessageAnnotation on a source says why it is not in step.
-	MessageAnnotation = "klutch.anynines.com/sync-message"
+	MessageAnnotation = domain + "sync-message"
 
 	// TargetAnnotation on a source holds the UID of its target. It is written
-	// only under the policy Lost: Report. Removing it lets the target be created anew.
-	TargetAnnotation = "klutch.anynines.com/target-uid"
+	// only under LostReport. Removing it lets a lost target be created anew.
+	TargetAnnotation = domain + "target-uid"
 
-	// BoundAnnotation marks synced objects on the target.
-	BoundAnnotation = "klutch.anynines.com/bound"
+	// BoundAnnotation marks synced objects on the target, and copies of related
+	// objects, on which it is a label too.
+	BoundAnnotation = domain + "bound"
 
 	// These identify the source of a target or of a copy.
-	SourceUIDAnnotation        = "klutch.anynines.com/source-uid"
-	SourceClusterUIDAnnotation = "klutch.anynines.com/source-cluster-uid"
-	SourceNamespaceAnnotation  = "klutch.anynines.com/source-namespace"
-	SourceNameAnnotation       = "klutch.anynines.com/source-name"
-	SourceGenerationAnnotation = "klutch.anynines.com/source-generation"
-	SpecHashAnnotation         = "klutch.anynines.com/spec-hash"
+	SourceUIDAnnotation        = domain + "source-uid"
+	SourceClusterUIDAnnotation = domain + "source-cluster-uid"
+	SourceNamespaceAnnotation  = domain + "source-namespace"
+	SourceNameAnnotation       = domain + "source-name"
+	SourceGenerationAnnotation = domain + "source-generation"
+	SpecHashAnnotation         = domain + "spec-hash"
 
 	// OwnerAnnotation on a copy of a related object says whose it is in Klutch's
-	// words: Provider or Consumer.
-	OwnerAnnotation = "klutch.anynines.com/resource-owner"
+	// words: Provider for the target side, Consumer for the source side.
+	OwnerAnnotation = domain + "resource-owner"
+
+	// ReferrerAnnotation on a copy of a related object names the bound object
+	// that refers to its original.
+	ReferrerAnnotation = domain + "referenced-by"
+
+	// OrphanedAnnotation on a former target names its source, which was deleted
+	// under DeletionOrphan.
+	OrphanedAnnotation = domain + "orphaned-from"
+
+	domain = "klutch.anynines.com/"
 )
+
+// An origin is the identity of a source.
+type origin struct {
+	cluster types.UID // of namespace kube-system; empty if it may not be read
+	uid     types.UID
+	name    cache.ObjectName
+}
+
+func (o origin) annotations() map[string]any {
+	a := map[string]any{
+		BoundAnnotation:           "true",
+		SourceUIDAnnotation:       string(o.uid),
+		SourceNamespaceAnnotation: o.name.Namespace,
+		SourceNameAnnotation:      o.name.Name,
+	}
+	if o.cluster != "" {
+		a[SourceClusterUIDAnnotation] = string(o.cluster)
+	}
+	return a
+}
+
+// made reports whether obj was made from this very source.
+func (o origin) made(obj metav1.Object) bool {
+	return o.uid != "" && obj.GetAnnotations()[SourceUIDAnnotation] == string(o.uid) && o.sameCluster(obj)
+}
+
+// sameSlot reports whether obj was made from a source of this name, in whatever
+// incarnation.
+func (o origin) sameSlot(obj metav1.Object) bool {
+	a := obj.GetAnnotations()
+	return a[SourceUIDAnnotation] != "" && a[SourceNameAnnotation] == o.name.Name &&
+		a[SourceNamespaceAnnotation] == o.name.Namespace && o.sameCluster(obj)
+}
+
+func (o origin) sameCluster(obj metav1.Object) bool {
+	recorded := obj.GetAnnotations()[SourceClusterUIDAnnotation]
+	return recorded == "" || o.cluster == "" || recorded == string(o.cluster)
+}
+
+// An intent is what a Sync wants a target to be, and its hash.
+type intent struct {
+	object map[string]any
+	hash   string
+}
+
+// newIntent derives from a source what its target should be: everything but
+// status and those metadata that belong to the object as such.
+func (o Options) newIntent(source *unstructured.Unstructured, from origin, target cache.ObjectName) intent {
+	extra := Meta{}
+	if o.TargetMeta != nil {
+		extra = o.TargetMeta(from.name)
+	}
+	meta := map[string]any{"name": target.Name}
+	if target.Namespace != "" {
+		meta["namespace"] = target.Namespace
+	}
+	if labels := travelling(source.GetLabels(), o.Labels, extra.Labels); len(labels) > 0 {
+		meta["labels"] = labels
+	}
+	if owners := ownerReferences(extra.OwnerReferences); len(owners) > 0 {
+		meta["ownerReferences"] = owners
+	}
+	annotations := travelling(source.GetAnnotations(), o.Annotations, extra.Annotations)
+	maps.Copy(annotations, from.annotations())
+	meta["annotations"] = annotations
+
+	object := body(source.Object)
+	object["metadata"] = meta
+	hash := hashOf(object)
+	annotations[SpecHashAnnotation] = hash
+	annotations[SourceGenerationAnnotation] = strconv.FormatInt(source.GetGeneration(), 10)
+	return intent{object: object, hash: hash}
+}
+
+// body is all of an object but metadata and status, less what never travels.
+func body(object map[string]any) map[string]any {
+	out := maps.Clone(object)
+	delete(out, "metadata")
+	delete(out, "status")
+	if spec, ok := out["spec"].(map[string]any); ok {
+		out["spec"] = withoutReferences(spec)
+	}
+	return out
+}
+
+// withoutReferences drops the fields in which Crossplane keeps the names of what
+// it has composed: in the other cluster they would point at nothing or at
+// something else.
+func withoutReferences(spec map[string]any) map[string]any {
+	out := maps.Clone(spec)
+	delete(out, "resourceRef")
+	delete(out, "resourceRefs")
+	if crossplane, ok := out["crossplane"].(map[string]any); ok {
+		crossplane = maps.Clone(crossplane)
+		delete(crossplane, "resourceRef")
+		delete(crossplane, "resourceRefs")
+		out["crossplane"] = crossplane
+	}
+	return out
+}
+
+func travelling(have map[string]string, allowed func(string) bool, extra map[string]string) map[string]any {
+	out := map[string]any{}
+	for k, v := range have {
+		if !denied(k) && (allowed == nil || allowed(k)) {
+			out[k] = v
+		}
+	}
+	for k, v := range extra {
+		out[k] = v
+	}
+	return out
+}
+
+// denied reports whether a label or annotation belongs to a tool that tracks its
+// objects by it. On the other side it would make that tool's counterpart there
+// believe that the object is its own, and prune it.
+func denied(key string) bool {
+	switch key {
+	case "app.kubernetes.io/instance", "app.kubernetes.io/managed-by":
+		return true
+	}
+	prefix, _, ok := strings.Cut(key, "/")
+	return ok && slices.ContainsFunc(trackers(), func(d string) bool {
+		return prefix == d || strings.HasSuffix(prefix, "."+d)
+	})
+}
+
+// trackers are the domains, with all below them, whose metadata never travel.
+func trackers() []string {
+	return []string{
+		"klutch.anynines.com",
+		"kubectl.kubernetes.io", "applyset.kubernetes.io", "config.kubernetes.io", "config.k8s.io",
+		"argoproj.io", "toolkit.fluxcd.io", "fluxcd.io", "helm.sh", "k14s.io", "carvel.dev",
+		"crossplane.io", "fleet.cattle.io", "objectset.rio.cattle.io",
+	}
+}
+
+func ownerReferences(refs []metav1.OwnerReference) []any {
+	var out []any
+	for _, r := range refs {
+		o := map[string]any{"apiVersion": r.APIVersion, "kind": r.Kind, "name": r.Name, "uid": string(r.UID)}
+		if r.Controller != nil {
+			o["controller"] = *r.Controller
+		}
+		if r.BlockOwnerDeletion != nil {
+			o["blockOwnerDeletion"] = *r.BlockOwnerDeletion
+		}
+		out = append(out, o)
+	}
+	return out
+}
+
+// hashOf is a short hash of a JSON value; encoding/json sorts the keys.
+func hashOf(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return "" // JSON values can be encoded
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:16])
+}
+
+// owns reports whether manager still owns on obj all that it applied, as the API
+// server recorded it: a field that someone else changed is no longer there, one
+// that someone else added makes no difference.
+func (i intent) owns(obj *unstructured.Unstructured, manager string) bool {
+	fields := fieldsOf(obj, manager)
+	if fields == nil {
+		return false
+	}
+	for key, value := range i.object {
+		switch key {
+		case "apiVersion", "kind":
+		case "metadata":
+			meta := maps.Clone(value.(map[string]any))
+			delete(meta, "name")
+			delete(meta, "namespace")
+			if sub, ok := fields["f:metadata"].(map[string]any); !ok || !covers(sub, meta) {
+				return false
+			}
+		default:
+			if sub, ok := fields["f:"+key].(map[string]any); !ok || !covers(sub, value) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// fieldsOf returns the fields that manager applied to obj in the notation of
+// FieldsV1, nil if none.
+func fieldsOf(obj *unstructured.Unstructured, manager string) map[string]any {
+	for _, e := range managedFields(obj) {
+		entry, _ := e.(map[string]any)
+		if entry["manager"] == manager && entry["operation"] == string(metav1.ManagedFieldsOperationApply) && entry["subresource"] == nil {
+			fields, _ := entry["fieldsV1"].(map[string]any)
+			return fields
+		}
+	}
+	return nil
+}
+
+// managedFields are those of obj as they are, without the cost of decoding them.
+func managedFields(obj *unstructured.Unstructured) []any {
+	meta, _ := obj.Object["metadata"].(map[string]any)
+	entries, _ := meta["managedFields"].([]any)
+	return entries
+}
+
+// covers reports whether every part of value is among fields. No fields below a
+// path mean that it is owned as a whole.
+func covers(fields map[string]any, value any) bool {
+	if len(fields) == 0 {
+		return true
+	}
+	switch v := value.(type) {
+	case map[string]any:
+		for key, item := range v {
+			sub, ok := fields["f:"+key].(map[string]any)
+			if item != nil && (!ok || !covers(sub, item)) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		return coversList(fields, v)
+	default:
+		return true
+	}
+}
+
+// coversList is covers for a list with map or set semantics, the items of which
+// are owned one by one.
+func coversList(fields map[string]any, items []any) bool {
+	found := 0
+	for path, sub := range fields {
+		key, isMap := strings.CutPrefix(path, "k:")
+		switch {
+		case isMap:
+			item, ok := itemWithKey(items, key)
+			if !ok {
+				continue
+			}
+			if m, _ := sub.(map[string]any); !covers(m, item) {
+				return false
+			}
+			found++
+		case strings.HasPrefix(path, "v:"):
+			found++
+		}
+	}
+	return found >= len(items)
+}
+
+func itemWithKey(items []any, key string) (any, bool) {
+	var want map[string]any
+	if json.Unmarshal([]byte(key), &want) != nil {
+		return nil, false
+	}
+	for _, item := range items {
+		m, ok := item.(map[string]any)
+		if !ok {
+			continue
+		}
+		match := true
+		for k, v := range want {
+			match = match && (hashOf(m[k]) == hashOf(v) || m[k] == nil)
+		}
+		if match {
+			return item, true
+		}
+	}
+	return nil, false
+}
+
+// newStatus is what the status of a source should be, nil if its target has none.
+func newStatus(source, target *unstructured.Unstructured) map[string]any {
+	status, ok := target.Object["status"].(map[string]any)
+	if !ok || len(status) == 0 {
+		return nil
+	}
+	published, _ := source.Object["status"].(map[string]any)
+	tr := translator{observed: target.GetGeneration(), stands: recordedGeneration(target)}
+	out := tr.translate(status, published)
+	if conditions, ok := out["conditions"].([]any); ok {
+		out["conditions"] = tr.conditions(conditions, published)
+	}
+	return out
+}
+
+func recordedGeneration(target metav1.Object) int64 {
+	n, err := strconv.ParseInt(target.GetAnnotations()[SourceGenerationAnnotation], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// A translator turns generations of a target into those of its source: the
+// target's generation observed stands for the source's generation stands.
+type translator struct{ observed, stands int64 }
+
+// translate returns a copy of object with its observedGeneration translated. A
+// provider that has not yet observed the latest target has observed an older
+// source, but it is not known which: what was published before still holds.
+func (t translator) translate(object, published map[string]any) map[string]any {
+	seen, ok := number(object["observedGeneration"])
+	if !ok {
+		return object
+	}
+	out := maps.Clone(object)
+	before, ok := number(published["observedGeneration"])
+	switch {
+	case seen >= t.observed && t.stands > 0:
+		out["observedGeneration"] = t.stands
+	case ok && before < t.stands:
+		out["observedGeneration"] = before
+	default:
+		delete(out, "observedGeneration")
+	}
+	return out
+}
+
+func (t translator) conditions(conditions []any, published map[string]any) []any {
+	before := map[any]map[string]any{}
+	list, _ := published["conditions"].([]any)
+	for _, c := range list {
+		if m, ok := c.(map[string]any); ok {
+			if kind, ok := m["type"].(string); ok {
+				before[kind] = m
+			}
+		}
+	}
+	out := make([]any, len(conditions))
+	for i, c := range conditions {
+		out[i] = c
+		if m, ok := c.(map[string]any); ok {
+			kind, _ := m["type"].(string)
+			out[i] = t.translate(m, before[kind])
+		}
+	}
+	return out
+}
+
+func number(v any) (int64, bool) {
+	switch n := v.(type) {
+	case int64:
+		return n, true
+	case float64:
+		return int64(n), true
+	}
+	return 0, false
+}
+
+// slimSource drops from a source what the engine never looks at.
+func slimSource(obj any) (any, error) {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		u.SetManagedFields(nil)
+		if a := u.GetAnnotations(); a[lastApplied] != "" {
+			delete(a, lastApplied)
+			u.SetAnnotations(a)
+		}
+	}
+	return obj, nil
+}
+
+const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+// slimTarget keeps of a target its metadata, its status, and those other
+// top-level fields that keep names; of managed fields only what we applied.
+func slimTarget(prefix string, keep map[string]bool) cache.TransformFunc {
+	return func(obj any) (any, error) {
+		u, ok := obj.(*unstructured.Unstructured)
+		if !ok {
+			return obj, nil
+		}
+		for key := range u.Object {
+			if !keep[key] {
+				delete(u.Object, key)
+			}
+		}
+		meta, _ := u.Object["metadata"].(map[string]any)
+		meta["managedFields"] = slices.DeleteFunc(managedFields(u), func(e any) bool {
+			entry, _ := e.(map[string]any)
+			manager, _ := entry["manager"].(string)
+			return !strings.HasPrefix(manager, prefix)
+		})
+		return u, nil
+	}
+}

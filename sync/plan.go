@@ -1,0 +1,244 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"fmt"
+	"time"
+)
+
+// A state is all that plan may look at: what is known of one source object and
+// its target.
+type state struct {
+	policy policy
+	source sourceState
+	target targetState
+
+	mapped    bool   // the source has a name on the target
+	refused   Reason // why the target's API server does not take the intent, if it does not
+	answer    string // what it said
+	due       bool   // a refused intent has changed or waited for long enough
+	contested string // who holds fields of the intent, as an apply without force was told
+	paused    bool   // corrections of this target have to wait
+	status    bool   // the status of the source is not what it should be
+	related   string // why a related object cannot travel
+}
+
+type policy struct {
+	conflict ConflictPolicy
+	drift    DriftPolicy
+	lost     LostPolicy
+	deletion DeletionPolicy
+}
+
+type sourceState struct {
+	seen      sight
+	exists    bool
+	deleting  bool
+	finalizer bool   // ours is on it
+	mark      string // UID of its target, as recorded under LostReport
+	message   string // as it stands on it
+}
+
+type targetState struct {
+	seen      sight
+	exists    bool
+	deleting  bool
+	slow      bool   // deleting for so long that users should know
+	heldBy    string // the finalizers that keep it from going
+	ours      bool   // made from this very source
+	adoptable bool   // not made from the source of another name or cluster
+	uid       string
+	name      string
+	later     bool // made from a later generation of the source than we see
+	settled   bool // last applied with what we want now
+	owned     bool // and nobody has changed it since
+	held      bool // at least some of its fields are ours
+}
+
+// A sight says how something has been read.
+type sight int
+
+const (
+	unknown sight = iota // it could not be; nothing follows from that
+	cached               // from a watch: right a moment ago
+	live                 // from the API server, just now
+)
+
+// A step is what to do next.
+type step string
+
+const (
+	stepRest       step = ""            // nothing: the next event brings us back
+	stepWait       step = "wait"        // nothing, but look again soon without an event
+	stepLookSource step = "look-source" // read the source from its API server
+	stepLookTarget step = "look-target" // read the target from its API server
+	stepSay        step = "say"         // put the message on the source
+	stepHold       step = "hold"        // put the finalizer on the source
+	stepCreate     step = "create"      // apply a target where none may be
+	stepApply      step = "apply"       // apply the target, yielding to others
+	stepForce      step = "force"       // apply this version of the target, taking fields from others
+	stepMark       step = "mark"        // record the target's UID on the source
+	stepStatus     step = "status"      // apply the status to the source
+	stepDelete     step = "delete"      // delete this version of the target
+	stepDisown     step = "disown"      // give up all fields of the target
+	stepRelease    step = "release"     // take the finalizer off the source
+)
+
+// plan is the specification of a Sync: the one step that follows from a state.
+func plan(s state) step {
+	src, dst := s.source, s.target
+	why := obstacle(s)
+	switch {
+	// What cannot be read justifies nothing.
+	case src.seen == unknown:
+		return stepWait
+	// A source that has gone was released before, by us or by force.
+	case !src.exists:
+		return stepRest
+	// A source without our finalizer that is being deleted was never ours, or is not any more.
+	case src.deleting && !src.finalizer:
+		return stepRest
+	// Without a name there is no target to look at; the mapper's change brings us back.
+	case !s.mapped:
+		return stepRest
+	case dst.seen == unknown:
+		return stepWait
+	// Users learn what stands in the way, and that it no longer does.
+	case explain(s, why) != src.message && certain(s, why):
+		return stepSay
+
+	// A target that is seen to be ours is deleted, in just the version that we saw.
+	case src.deleting && dst.exists && dst.ours && !dst.deleting && s.policy.deletion == DeletionDelete:
+		return stepDelete
+	// A target that is seen to be going is waited for.
+	case src.deleting && dst.exists && dst.ours && dst.deleting:
+		return stepWait
+	// For anything else on the way out a cache is no evidence.
+	case src.deleting && dst.seen != live:
+		return stepLookTarget
+	// The target has gone, or never was.
+	case src.deleting && !dst.exists:
+		return stepRelease
+	// What has the target's name now is not ours.
+	case src.deleting && !dst.ours:
+		return stepRelease
+	// By policy the target stays, as nobody's.
+	case src.deleting && dst.held:
+		return stepDisown
+	case src.deleting:
+		return stepRelease
+
+	// Before a target is called someone else's, or made ours, it is read live.
+	case dst.exists && !dst.ours && dst.seen != live:
+		return stepLookTarget
+	// The target's name is taken, or by policy the target must not come back.
+	case why == ReasonConflict || why == ReasonLost:
+		return stepRest
+	// From now on a target may exist.
+	case !src.finalizer:
+		return stepHold
+	// By policy what has the target's name becomes the target.
+	case dst.exists && !dst.ours:
+		return stepForce
+	// A refused intent is not sent again until it changes, or for a while.
+	case !dst.exists && s.refused != "" && !s.due:
+		return stepWait
+	case !dst.exists:
+		return stepCreate
+	// A target that someone else deleted still has a status; once it has gone it is made anew.
+	case dst.deleting && s.status:
+		return stepStatus
+	case dst.deleting:
+		return stepWait
+	// The target knows a later generation of the source than we do: our view is old.
+	case dst.later && src.seen != live:
+		return stepLookSource
+	// The target should be something else than was last applied.
+	case !dst.settled && s.contested == "" && (why == "" || why == ReasonRelated || s.refused != "" && s.due):
+		return stepApply
+	// By policy a lost target is reported, so that it is recorded that there is one.
+	case s.policy.lost == LostReport && src.mark != dst.uid:
+		return stepMark
+	case s.status:
+		return stepStatus
+	// Someone else changed what the source owns, and by policy it is put right.
+	case (s.contested != "" || !dst.owned) && (why == "" || why == ReasonRelated) && !s.paused:
+		return stepForce
+	case s.paused, s.refused != "":
+		return stepWait
+	// Both sides are in step, or nothing can be done about it.
+	default:
+		return stepRest
+	}
+}
+
+// certain reports whether an obstacle has been seen well enough to tell users.
+func certain(s state, why Reason) bool {
+	switch why {
+	case ReasonConflict:
+		return s.target.seen == live
+	case ReasonStale:
+		return s.source.seen == live
+	default:
+		return true
+	}
+}
+
+// obstacle is what keeps the object from being in step, if anything does.
+func obstacle(s state) Reason {
+	src, dst := s.source, s.target
+	switch {
+	case src.deleting && dst.exists && dst.ours && dst.deleting && dst.slow:
+		return ReasonTerminating
+	case src.deleting:
+		return ""
+	case dst.exists && !dst.ours && (s.policy.conflict == ConflictFail || !dst.adoptable || dst.deleting):
+		return ReasonConflict
+	case !dst.exists && s.policy.lost == LostReport && src.mark != "":
+		return ReasonLost
+	case dst.exists && dst.ours && dst.later:
+		return ReasonStale
+	case s.refused != "":
+		return s.refused
+	case dst.exists && dst.ours && (s.contested != "" || dst.settled && !dst.owned) && s.policy.drift == DriftReport:
+		return ReasonDrifted
+	case s.related != "":
+		return ReasonRelated
+	default:
+		return ""
+	}
+}
+
+// explain is the message for the user of a source object.
+func explain(s state, why Reason) string {
+	var text string
+	switch why {
+	case "":
+		return ""
+	case ReasonConflict:
+		text = fmt.Sprintf("%s exists in the target cluster and belongs to someone else; it is left untouched", s.target.name)
+	case ReasonLost:
+		text = fmt.Sprintf("%s has vanished from the target cluster; remove the annotation %s to create it anew", s.target.name, TargetAnnotation)
+	case ReasonStale:
+		text = fmt.Sprintf("%s was made from a later generation of this object, which may have been restored from a backup; nothing is rolled back", s.target.name)
+	case ReasonRefused:
+		text = "the target cluster refuses this object: " + s.answer
+	case ReasonForbidden:
+		text = "the target cluster does not permit this object: " + s.answer
+	case ReasonDrifted:
+		text = fmt.Sprintf("%s was changed in the target cluster%s", s.target.name, s.contested)
+	case ReasonTerminating:
+		text = fmt.Sprintf("waiting for %s to be gone from the target cluster%s", s.target.name, s.target.heldBy)
+	case ReasonRelated:
+		text = s.related
+	}
+	return string(why) + ": " + text
+}
+
+const (
+	waitPause    = 5 * time.Second  // between looks at what is waited for
+	slowPause    = 10 * time.Second // from which on a deletion is called slow
+	refusedPause = time.Minute      // before a refused intent is sent again
+	livePause    = 30 * time.Second // between live reads of a target that is being deleted
+)
