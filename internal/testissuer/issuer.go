@@ -95,11 +95,11 @@ func New(opts Options) *Issuer {
 
 // Start serves an issuer on a loopback address until the test ends. A path in
 // opts.URL is kept.
-func Start(t testing.TB, opts Options) *Issuer {
-	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+func Start(tb testing.TB, opts Options) *Issuer {
+	tb.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	scheme, ca := "http", []byte(nil)
 	var config *tls.Config
@@ -112,11 +112,11 @@ func Start(t testing.TB, opts Options) *Issuer {
 	i.ca = ca
 	var serving sync.WaitGroup
 	serving.Go(func() {
-		if err := i.Serve(t.Context(), listener, config); err != nil {
-			t.Error(err)
+		if err := i.Serve(tb.Context(), listener, config); err != nil {
+			tb.Error(err)
 		}
 	})
-	t.Cleanup(serving.Wait)
+	tb.Cleanup(serving.Wait)
 	return i
 }
 
