@@ -100,8 +100,11 @@ func ExampleListen() {
 }
 
 func ExampleBounded() {
-	client := auth.Bounded(nil)
-	_, err := client.Get("http://klutch.example.com/export")
+	client := auth.Bounded(&http.Client{Timeout: time.Minute})
+	resp, err := client.Get("http://klutch.example.com/export")
+	if err == nil {
+		_ = resp.Body.Close()
+	}
 	fmt.Println(err)
 	// Output: Get "http://klutch.example.com/export": must be https, or http to a loopback address
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -39,9 +40,7 @@ func newBackend(t *testing.T, answer url.Values) *backend {
 		b.request = r.URL.Query()
 		b.mu.Unlock()
 		query := url.Values{"state": {r.FormValue("state")}}
-		for name, values := range b.answer {
-			query[name] = values
-		}
+		maps.Copy(query, b.answer)
 		http.Redirect(w, r, r.FormValue("redirect_uri")+"?"+query.Encode(), http.StatusSeeOther)
 	}))
 	t.Cleanup(b.Close)
@@ -245,10 +244,7 @@ func TestP17OnlyTheRightCallbackEndsALogin(t *testing.T) {
 	const state, issuer = "the-state-of-this-login", "https://klutch.example.com"
 	good := url.Values{"state": {state}, "iss": {issuer}, "code": {"one-time"}}
 	with := func(name string, values ...string) string {
-		changed := url.Values{}
-		for k, v := range good {
-			changed[k] = v
-		}
+		changed := maps.Clone(good)
 		changed[name] = values
 		return "/callback?" + changed.Encode()
 	}

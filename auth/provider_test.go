@@ -5,6 +5,7 @@ package auth_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -28,7 +29,6 @@ const (
 type party struct {
 	issuer   *testissuer.Issuer
 	provider *auth.Provider
-	now      func() time.Time
 }
 
 func newParty(t *testing.T, opts testissuer.Options, cfg auth.Config) *party {
@@ -156,10 +156,7 @@ func TestP3OnlyTheLoginThatWasBegun(t *testing.T) {
 	mine, callback := p.begin(t, "ada", "engine")
 	theirs, theirCallback := p.begin(t, "mallory", "evil")
 	with := func(base url.Values, name string, values ...string) url.Values {
-		changed := url.Values{}
-		for k, v := range base {
-			changed[k] = v
-		}
+		changed := maps.Clone(base)
 		if changed[name] = values; len(values) == 0 {
 			changed.Del(name)
 		}

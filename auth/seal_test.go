@@ -13,11 +13,11 @@ import (
 	"github.com/klutch-go/sdk/auth"
 )
 
-func newSealer(t testing.TB, keys ...[]byte) *auth.Sealer {
-	t.Helper()
+func newSealer(tb testing.TB, keys ...[]byte) *auth.Sealer {
+	tb.Helper()
 	sealer, err := auth.NewSealer(keys...)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return sealer
 }
