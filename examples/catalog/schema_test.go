@@ -107,7 +107,7 @@ func (j judge) admit(t *testing.T, object, before map[string]any) field.ErrorLis
 func claim(kind string, spec map[string]any) map[string]any {
 	return map[string]any{
 		"apiVersion": "anynines.com/v1", "kind": kind,
-		"metadata": map[string]any{"name": "orders", "namespace": "shop"},
+		"metadata": map[string]any{"name": "orders"},
 		"spec":     runtime.DeepCopyJSON(spec),
 	}
 }

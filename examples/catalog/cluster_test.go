@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+
+	"github.com/klutch-go/sdk/examples/catalog"
+	"github.com/klutch-go/sdk/examples/catalog/automation"
+	"github.com/klutch-go/sdk/internal/cluster"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// Patience is how long anything may take on a busy machine.
+const patience = time.Minute
+
+// A world is a Control Plane Cluster with the catalog in it.
+type world struct {
+	config *rest.Config // of an administrator
+	dyn    dynamic.Interface
+	core   kubernetes.Interface
+}
+
+// TestOnCluster asserts on a real API server what the other tests assert on parts.
+func TestOnCluster(t *testing.T) {
+	w := newWorld(t, cluster.ForTest(t, "catalog").Config())
+	t.Run("schema", w.testSchema)
+	t.Run("automation", w.testAutomation)
+	t.Run("restart", w.testRestart)
+}
+
+func newWorld(t *testing.T, config *rest.Config) *world {
+	t.Helper()
+	w := &world{config, dynamic.NewForConfigOrDie(config), kubernetes.NewForConfigOrDie(config)}
+	crds := slices.AppendSeq(catalog.CRDs(), maps.Values(v1alpha1.CRDs()))
+	for _, crd := range crds {
+		w.apply(t, "", crd)
+	}
+	for _, crd := range crds {
+		w.await(t, resourceOf(crd), "", crd.GetName(), established)
+	}
+	for _, object := range slices.Concat(catalog.Roles(), catalog.Templates()) {
+		w.apply(t, "", object)
+	}
+	return w
+}
+
+// AutomationConfig is of the automation's own service account, which has exactly
+// the rights that the catalog gives it.
+func (w *world) automationConfig(t *testing.T) *rest.Config {
+	t.Helper()
+	token, err := w.core.CoreV1().ServiceAccounts(catalog.Namespace).
+		CreateToken(t.Context(), "automation", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := rest.AnonymousClientConfig(w.config)
+	config.BearerToken = token.Status.Token
+	return config
+}
+
+// Automate runs the automation until stop is called or the test ends.
+func (w *world) automate(t *testing.T) (stop func()) {
+	t.Helper()
+	config := w.automationConfig(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- automation.Run(ctx, config); close(done) }()
+	stop = func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// Namespace makes one for this test alone.
+func (w *world) namespace(t *testing.T) string {
+	t.Helper()
+	ns, err := w.core.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "service-"},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ns.Name
+}
+
+// ResourceOf returns the resource of an object; all of ours have plain plurals.
+func resourceOf(object *unstructured.Unstructured) schema.GroupVersionResource {
+	gvr, _ := meta.UnsafeGuessKindToResource(object.GroupVersionKind())
+	return gvr
+}
+
+func (w *world) tryApply(ctx context.Context, namespace string, object *unstructured.Unstructured) error {
+	if namespace == "" {
+		namespace = object.GetNamespace()
+	}
+	_, err := w.dyn.Resource(resourceOf(object)).Namespace(namespace).
+		Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: "developer"})
+	return err
+}
+
+func (w *world) apply(t *testing.T, namespace string, object *unstructured.Unstructured) {
+	t.Helper()
+	if err := w.tryApply(t.Context(), namespace, object); err != nil {
+		t.Fatalf("%s %s: %v", object.GetKind(), object.GetName(), err)
+	}
+}
+
+func (w *world) delete(t *testing.T, gvr schema.GroupVersionResource, namespace, name string) {
+	t.Helper()
+	if err := w.dyn.Resource(gvr).Namespace(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Await returns the object once ok says so of it; ok gets nil when there is none.
+func (w *world) await(t *testing.T, gvr schema.GroupVersionResource, namespace, name string, ok func(*unstructured.Unstructured) bool) *unstructured.Unstructured {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	client := w.dyn.Resource(gvr).Namespace(namespace)
+	byName := func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + name }
+	source := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			byName(&o)
+			return client.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			byName(&o)
+			return client.Watch(ctx, o)
+		},
+	}
+	var last *unstructured.Unstructured
+	_, err := watchtools.UntilWithSync(ctx, source, &unstructured.Unstructured{}, func(store cache.Store) (bool, error) {
+		for _, obj := range store.List() {
+			last = obj.(*unstructured.Unstructured)
+		}
+		return len(store.List()) == 0 && ok(nil), nil
+	}, func(event watch.Event) (bool, error) {
+		last = event.Object.(*unstructured.Unstructured)
+		if event.Type == watch.Deleted {
+			return ok(nil), nil
+		}
+		return ok(last), nil
+	})
+	if err != nil {
+		t.Fatalf("%s %s/%s: %v; last seen: %v", gvr.Resource, namespace, name, err, last)
+	}
+	return last
+}
+
+func established(u *unstructured.Unstructured) bool {
+	return u != nil && conditionOf(u, "Established")["status"] == "True"
+}
+
+func conditionOf(u *unstructured.Unstructured, kind string) map[string]any {
+	all, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	for _, one := range all {
+		if m := one.(map[string]any); m["type"] == kind {
+			return m
+		}
+	}
+	return nil
+}
+
+// TestSchema is the table of the offline test, put to the API server.
+func (w *world) testSchema(t *testing.T) {
+	for i, r := range slices.Concat(creations(), updates()) {
+		t.Run(r.kind+"/"+r.name, func(t *testing.T) {
+			object := func(spec fields) *unstructured.Unstructured {
+				u := &unstructured.Unstructured{Object: claim(r.kind, spec)}
+				u.SetName(fmt.Sprintf("case-%d", i))
+				return u
+			}
+			if r.before != nil {
+				w.apply(t, "default", object(r.before))
+			}
+			err := w.tryApply(t.Context(), "default", object(r.spec))
+			switch {
+			case r.want == "" && err != nil:
+				t.Fatalf("refused: %v", err)
+			case r.want != "" && (err == nil || !strings.Contains(err.Error(), r.want)):
+				t.Fatalf("got %v, want %q", err, r.want)
+			}
+		})
+	}
+}
