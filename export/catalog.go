@@ -66,8 +66,12 @@ func find(services []Service, name string) (Service, bool) {
 }
 
 var (
-	crdResource      = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
-	templateResource = v1alpha1.Resource("apiserviceexporttemplates")
+	crdResource            = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
+	templateResource       = v1alpha1.Resource("apiserviceexporttemplates")
+	exportResource         = v1alpha1.Resource("apiserviceexports")
+	requestResource        = v1alpha1.Resource("apiserviceexportrequests")
+	namespaceResource      = v1alpha1.Resource("apiservicenamespaces")
+	clusterBindingResource = v1alpha1.Resource("clusterbindings")
 )
 
 // templates is the catalogue of the APIServiceExportTemplates of all namespaces,
@@ -107,12 +111,16 @@ func (t templates) service(ctx context.Context, u *unstructured.Unstructured) (S
 		Description:      template.Spec.Description,
 		PermissionClaims: template.Spec.PermissionClaims,
 	}
-	crd, err := getCRD(ctx, t.dyn, s.Name())
+	found, err := getCRD(ctx, t.dyn, s.Name())
 	switch {
 	case apierrors.IsNotFound(err):
 		s.Title = cmp.Or(s.Title, s.Name())
 		return s, nil
 	case err != nil:
+		return Service{}, err
+	}
+	crd, err := decodeCRD(found)
+	if err != nil {
 		return Service{}, err
 	}
 	return s.of(crd, sel.Version), nil
@@ -134,14 +142,10 @@ func (s Service) of(crd *apiextensionsv1.CustomResourceDefinition, prefer string
 	return s
 }
 
-func getCRD(ctx context.Context, dyn dynamic.Interface, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+func getCRD(ctx context.Context, dyn dynamic.Interface, name string) (*unstructured.Unstructured, error) {
 	u, err := dyn.Resource(crdResource).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("get CRD: %w", err)
+		return nil, fmt.Errorf("get CRD %s: %w", name, err)
 	}
-	crd := &apiextensionsv1.CustomResourceDefinition{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, crd); err != nil {
-		return nil, fmt.Errorf("decode CRD %s: %w", name, err)
-	}
-	return crd, nil
+	return u, nil
 }

@@ -7,19 +7,30 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/netip"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/typed"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 // APIServer is how App Clusters reach the Control Plane Cluster's API server.
@@ -158,11 +169,165 @@ func isLoopback(host string) bool {
 // url returns the absolute URL of a path of Handler.
 func (e *Exporter) url(path string) string { return e.external.JoinPath(path).String() }
 
-// Handler serves the HTTP handshake.
-func (e *Exporter) Handler() http.Handler { return http.NotFoundHandler() }
-
-// Run runs the controllers until ctx is done.
+// Run runs the controllers until ctx is done. Run them once at a time: elect a
+// leader among replicas.
 func (e *Exporter) Run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
+	c, err := newControl(e)
+	if err != nil {
+		return err
+	}
+	return c.run(ctx)
+}
+
+// A control is one run of the controllers: what they see, and what they do.
+type control struct {
+	*Exporter
+	schemas schemas
+
+	exports         cache.TypedSharedIndexInformer[*v1alpha1.APIServiceExport]
+	requests        cache.TypedSharedIndexInformer[*v1alpha1.APIServiceExportRequest]
+	namespaces      cache.TypedSharedIndexInformer[*v1alpha1.APIServiceNamespace]
+	clusterBindings cache.TypedSharedIndexInformer[*v1alpha1.ClusterBinding]
+	// Of these only the metadata is kept:
+	crds        cache.SharedIndexInformer
+	owned       cache.SharedIndexInformer // tenant and service namespaces
+	credentials cache.SharedIndexInformer // kubeconfig Secrets
+}
+
+func newControl(e *Exporter) (*control, error) {
+	c := &control{Exporter: e, schemas: schemas{dyn: e.dyn}}
+	var errs [4]error
+	c.exports, errs[0] = informer[v1alpha1.APIServiceExport](e, exportResource, "APIServiceExport")
+	c.requests, errs[1] = informer[v1alpha1.APIServiceExportRequest](e, requestResource, "APIServiceExportRequest")
+	c.namespaces, errs[2] = informer[v1alpha1.APIServiceNamespace](e, namespaceResource, "APIServiceNamespace")
+	c.clusterBindings, errs[3] = informer[v1alpha1.ClusterBinding](e, clusterBindingResource, "ClusterBinding")
+	c.crds = c.metadata(crdResource, nil)
+	c.owned = c.metadata(corev1.SchemeGroupVersion.WithResource("namespaces"), func(o *metav1.ListOptions) { o.LabelSelector = tenantLabel })
+	// The rights of the backend are to this name alone.
+	c.credentials = c.metadata(corev1.SchemeGroupVersion.WithResource("secrets"), func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", v1alpha1.KubeconfigSecretName).String()
+	})
+	return c, errors.Join(errs[:]...)
+}
+
+func informer[T any, P typed.Object[T]](e *Exporter, gvr schema.GroupVersionResource, kind string) (cache.TypedSharedIndexInformer[P], error) {
+	return typed.NewClient[T, P](e.dyn, gvr, gvr.GroupVersion().WithKind(kind)).Informer()
+}
+
+func (c *control) metadata(gvr schema.GroupVersionResource, tweak metadatainformer.TweakListOptionsFunc) cache.SharedIndexInformer {
+	return metadatainformer.NewFilteredMetadataInformer(c.meta, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, tweak).Informer()
+}
+
+// A feed is an informer and which keys of a controller an object of it concerns.
+type feed struct {
+	from cache.SharedIndexInformer
+	keys func(metav1.Object) []cache.ObjectName
+}
+
+// controllers are the controllers and what they listen to.
+func (c *control) controllers() ([]*controller.Controller, error) {
+	var all []*controller.Controller
+	var errs []error
+	add := func(name string, fn controller.Func, feeds ...feed) {
+		ctrl := controller.New(name, fn, controller.Options{Workers: 4})
+		for _, f := range feeds {
+			_, err := ctrl.Watch(f.from, f.keys)
+			errs = append(errs, err)
+		}
+		all = append(all, ctrl)
+	}
+	add("tenant", c.reconcileTenant, feed{c.owned, tenantKey}, feed{c.credentials, namespaceKey}, feed{c.clusterBindings, namespaceKey})
+	add("clusterbinding", c.reconcileClusterBinding, feed{c.clusterBindings, controller.Self})
+	add("apiserviceexportrequest", c.reconcileRequest, feed{c.requests, controller.Self}, feed{c.crds, c.requestsFor})
+	add("apiserviceexport", c.reconcileExport, feed{c.exports, controller.Self}, feed{c.crds, c.exportsOf})
+	add("apiservicenamespace", c.reconcileNamespace, feed{c.namespaces, controller.Self}, feed{c.exports, c.namespacesOfTenant},
+		feed{c.owned, serviceNamespaceKey})
+	return all, errors.Join(errs...)
+}
+
+func (c *control) run(ctx context.Context) error {
+	ctrls, err := c.controllers()
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	for _, inf := range []cache.SharedIndexInformer{c.exports, c.requests, c.namespaces, c.clusterBindings, c.crds, c.owned, c.credentials} {
+		running.Go(func() { inf.RunWithContext(ctx) })
+	}
+	errs := make(chan error, len(ctrls))
+	for _, ctrl := range ctrls {
+		running.Go(func() { errs <- ctrl.Run(ctx) })
+	}
+	err = <-errs // all run until ctx is done, unless one fails
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// tenantKey is the tenant namespace that ns is, if it is one.
+func tenantKey(ns metav1.Object) []cache.ObjectName {
+	if ns.GetLabels()[tenantLabel] != ns.GetName() {
+		return nil
+	}
+	return []cache.ObjectName{cache.NewObjectName("", ns.GetName())}
+}
+
+// namespaceKey is the namespace of o.
+func namespaceKey(o metav1.Object) []cache.ObjectName {
+	return []cache.ObjectName{cache.NewObjectName("", o.GetNamespace())}
+}
+
+// holderIn returns the holder of a tenant namespace that is there to stay. What the
+// cache has not seen yet is looked up.
+func (c *control) holderIn(ctx context.Context, namespace string) (holder, bool, error) {
+	var ns metav1.Object
+	if obj, ok, _ := c.owned.GetStore().GetByKey(namespace); ok {
+		ns, _ = obj.(metav1.Object)
+	}
+	if ns == nil {
+		got, err := c.kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return holder{}, false, nil
+		}
+		if err != nil {
+			return holder{}, false, fmt.Errorf("read namespace %s: %w", namespace, err)
+		}
+		ns = got
+	}
+	h, ok := holderOf(ns)
+	return h, ok && ns.GetDeletionTimestamp() == nil, nil
+}
+
+// reconcileTenant keeps what bindTenant made, and renews its credential in time.
+func (c *control) reconcileTenant(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	if _, ok, err := c.holderIn(ctx, key.Name); !ok {
+		return 0, err
+	}
+	if err := c.furnish(ctx, key.Name); err != nil {
+		return 0, err
+	}
+	_, again, err := c.credential(ctx, key.Name)
+	return again, err
+}
+
+// lookup returns the object of that name from a cache. It must not be changed.
+func lookup[T cache.Object](inf cache.TypedSharedIndexInformer[T], key cache.ObjectName) (o T, ok bool) {
+	obj, ok, _ := inf.GetStore().GetByKey(key.String())
+	if !ok {
+		return o, false
+	}
+	o, ok = obj.(T)
+	return o, ok
+}
+
+// inNamespace returns all objects of a namespace from a cache, by name. They must
+// not be changed.
+func inNamespace[T cache.Object](inf cache.TypedSharedIndexInformer[T], namespace string) []T {
+	all, _ := inf.GetTypedIndexer().ByTypedIndex(cache.NamespaceIndex, namespace)
+	slices.SortFunc(all, func(a, b T) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return all
 }

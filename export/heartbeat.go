@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/status"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// maxDrift is how far the clock of a konnector may be ahead of ours.
+const maxDrift = 10 * time.Second
+
+// reconcileClusterBinding says whether the konnector of a tenant is alive.
+func (c *control) reconcileClusterBinding(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	binding, ok := lookup(c.clusterBindings, key)
+	if !ok || binding.DeletionTimestamp != nil {
+		return 0, nil
+	}
+	if _, ok, err := c.holderIn(ctx, key.Namespace); !ok {
+		return 0, err
+	}
+	condition, again := healthy(time.Now(), binding.Status)
+	condition.ObservedGeneration = binding.Generation
+	return again, status.Write(ctx, c.dyn.Resource(clusterBindingResource).Namespace(key.Namespace), binding, func(o *v1alpha1.ClusterBinding) {
+		o.Status.Conditions = v1alpha1.Summarize(v1alpha1.SetCondition(o.Status.Conditions, condition), o.Generation)
+	})
+}
+
+// healthy judges a heartbeat, and says after which time the judgement changes if
+// none follows.
+func healthy(now time.Time, s v1alpha1.ClusterBindingStatus) (c v1alpha1.Condition, again time.Duration) {
+	not := func(severity v1alpha1.Severity, reason, message string) v1alpha1.Condition {
+		return v1alpha1.False(v1alpha1.ConditionHealthy, severity, reason, message)
+	}
+	switch {
+	case s.LastHeartbeatTime.IsZero():
+		return not(v1alpha1.SeverityInfo, v1alpha1.ReasonFirstHeartbeatPending, "waiting for the first heartbeat of the konnector"), 0
+	case s.HeartbeatInterval == nil || s.HeartbeatInterval.Duration <= 0:
+		return not(v1alpha1.SeverityInfo, v1alpha1.ReasonHeartbeatIntervalMissing, "the konnector does not say how often it reports"), 0
+	}
+	interval, last := s.HeartbeatInterval.Duration, s.LastHeartbeatTime.Time
+	if ahead := last.Sub(now); ahead > maxDrift {
+		return not(v1alpha1.SeverityWarning, v1alpha1.ReasonHeartbeatTimeDrift, "the clock of the konnector is ahead of ours"), ahead - maxDrift + time.Second
+	}
+	if left := last.Add(2 * interval).Sub(now); left > 0 {
+		return v1alpha1.True(v1alpha1.ConditionHealthy), left + time.Second
+	}
+	return not(v1alpha1.SeverityError, v1alpha1.ReasonHeartbeatTimeout,
+		fmt.Sprintf("no heartbeat of the konnector since %s, though it reports every %s", last.UTC().Format(time.RFC3339), interval)), 0
+}

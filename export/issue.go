@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+const (
+	// anchorSecret of a tenant namespace is what tokens are bound to: they die when
+	// it is deleted.
+	anchorSecret = "klutch-binder"
+	// renewAnnotation stands on a kubeconfig Secret: when its token is to be
+	// renewed, RFC 3339.
+	renewAnnotation = "klutch.anynines.com/renew-after"
+	// issuedAnnotation stands on a kubeconfig Secret: a hash of what it was made
+	// from, beside the token.
+	issuedAnnotation = "klutch.anynines.com/issued-for"
+)
+
+// credential returns the kubeconfig of a tenant and how long it is good, after
+// making or renewing it where needed.
+func (e *Exporter) credential(ctx context.Context, namespace string) (data []byte, again time.Duration, err error) {
+	k, err := e.reachable()
+	if err != nil {
+		return nil, 0, err
+	}
+	k.Namespace = namespace
+	err = retry.OnError(manyWriters, conflicting, func() error {
+		data, again, err = e.tryCredential(ctx, *k)
+		return err
+	})
+	return data, again, err
+}
+
+func (e *Exporter) tryCredential(ctx context.Context, k kubeconfig.Kubeconfig) (data []byte, again time.Duration, err error) {
+	anchor, err := e.anchor(ctx, k.Namespace)
+	if err != nil {
+		return nil, 0, err
+	}
+	issuedFor := fingerprint(k, anchor)
+	secret, err := e.kube.CoreV1().Secrets(k.Namespace).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, 0, fmt.Errorf("read credential of %s: %w", k.Namespace, err)
+	}
+	if apierrors.IsNotFound(err) {
+		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.KubeconfigSecretName, Namespace: k.Namespace}}
+	}
+	if left := time.Until(renewal(secret)); secret.Annotations[issuedAnnotation] == issuedFor && left > 0 {
+		return secret.Data[v1alpha1.KubeconfigKey], left, nil
+	}
+	return e.issue(ctx, k, secret, anchor)
+}
+
+// renewal is when a kubeconfig is to be renewed; the zero time means now.
+func renewal(secret metav1.Object) time.Time {
+	at, err := time.Parse(time.RFC3339, secret.GetAnnotations()[renewAnnotation])
+	if err != nil {
+		return time.Time{}
+	}
+	return at
+}
+
+// issue gets a token and writes it into secret.
+func (e *Exporter) issue(ctx context.Context, k kubeconfig.Kubeconfig, secret, anchor *corev1.Secret) (data []byte, again time.Duration, err error) {
+	token, err := e.token(ctx, anchor)
+	if err != nil {
+		return nil, 0, err
+	}
+	k.Token = token.Token
+	if data, err = k.Write(); err != nil {
+		return nil, 0, err
+	}
+	again = time.Until(token.ExpirationTimestamp.Time) * 2 / 3
+	secret.Data = map[string][]byte{v1alpha1.KubeconfigKey: data}
+	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, issuedAnnotation, fingerprint(k, anchor))
+	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, renewAnnotation, time.Now().Add(again).UTC().Format(time.RFC3339))
+	if err := e.put(ctx, secret); err != nil {
+		return nil, 0, fmt.Errorf("write credential of %s: %w", k.Namespace, err)
+	}
+	audit(ctx, "credential issued", "tenant", k.Namespace, "expires", token.ExpirationTimestamp.UTC().Format(time.RFC3339))
+	return data, again, nil
+}
+
+func (e *Exporter) token(ctx context.Context, anchor *corev1.Secret) (*authenticationv1.TokenRequestStatus, error) {
+	seconds := int64(e.opts.TokenTTL.Seconds())
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
+		ExpirationSeconds: &seconds,
+		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: anchor.Name, UID: anchor.UID},
+	}}
+	got, err := e.kube.CoreV1().ServiceAccounts(anchor.Namespace).CreateToken(ctx, v1alpha1.TenantServiceAccount, request, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("request token for %s: %w", anchor.Namespace, err)
+	}
+	return &got.Status, nil
+}
+
+// anchor makes or finds the Secret that tokens are bound to.
+func (e *Exporter) anchor(ctx context.Context, namespace string) (*corev1.Secret, error) {
+	secrets := e.kube.CoreV1().Secrets(namespace)
+	got, err := secrets.Get(ctx, anchorSecret, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		got, err = secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: anchorSecret}}, metav1.CreateOptions{})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make secret %s/%s: %w", namespace, anchorSecret, err)
+	}
+	return got, nil
+}
+
+func (e *Exporter) put(ctx context.Context, secret *corev1.Secret) (err error) {
+	secrets := e.kube.CoreV1().Secrets(secret.Namespace)
+	if secret.ResourceVersion == "" {
+		_, err = secrets.Create(ctx, secret, metav1.CreateOptions{})
+	} else {
+		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
+	}
+	return err
+}
+
+// reachable says how App Clusters reach the API server.
+func (e *Exporter) reachable() (*kubeconfig.Kubeconfig, error) {
+	if api := e.opts.APIServer; api.URL != "" {
+		return &kubeconfig.Kubeconfig{Server: api.URL, CAData: api.CAData, TLSServerName: api.TLSServerName}, nil
+	}
+	tls := e.config.TLSClientConfig
+	k := &kubeconfig.Kubeconfig{Server: e.config.Host, CAData: e.opts.APIServer.CAData, TLSServerName: cmp.Or(e.opts.APIServer.TLSServerName, tls.ServerName)}
+	if k.CAData == nil {
+		k.CAData = tls.CAData
+	}
+	if k.CAData == nil && tls.CAFile != "" { // read anew each time, since it rotates
+		ca, err := os.ReadFile(tls.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("read CA of the API server: %w", err)
+		}
+		k.CAData = ca
+	}
+	return k, nil
+}
+
+// fingerprint changes when a kubeconfig has to be made anew before its time.
+func fingerprint(k kubeconfig.Kubeconfig, anchor *corev1.Secret) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", k.Server, k.CAData, k.TLSServerName, anchor.UID))
+	return hex.EncodeToString(sum[:8])
+}

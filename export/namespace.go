@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/status"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+const (
+	// namespaceFinalizer stands on an APIServiceNamespace for as long as its
+	// service namespace may exist.
+	namespaceFinalizer = "klutch.anynines.com/service-namespace"
+	// exportedAnnotation stands on a service namespace: the names of all APIs that
+	// its tenant ever had rights to there.
+	exportedAnnotation = "klutch.anynines.com/exported"
+
+	namespaceRetry = 15 * time.Second // where no event tells
+)
+
+// Reasons of Ready on an APIServiceNamespace.
+const (
+	reasonNotATenant    = "NotATenant"
+	reasonNameInvalid   = "NameInvalid"
+	reasonNameTaken     = "NameTaken"
+	reasonTerminating   = "Terminating"
+	reasonObjectsRemain = "ObjectsRemain"
+)
+
+// reconcileNamespace gives a tenant the service namespace that it asks for, with
+// the rights of its exports, and takes it away when nothing is left in it.
+func (c *control) reconcileNamespace(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	asked, ok := lookup(c.namespaces, key)
+	if !ok {
+		return 0, nil
+	}
+	if asked.DeletionTimestamp != nil {
+		return c.removeNamespace(ctx, asked)
+	}
+	if !slices.Contains(asked.Finalizers, namespaceFinalizer) {
+		return 0, c.setFinalizers(ctx, asked, append(slices.Clone(asked.Finalizers), namespaceFinalizer))
+	}
+	name := serviceNamespaceName(key.Namespace, key.Name)
+	blocked, err := asBlocked(c.provideNamespace(ctx, name, asked))
+	if err != nil {
+		return 0, err
+	}
+	if blocked != nil {
+		return namespaceRetry, c.writeNamespaceStatus(ctx, asked, *blocked, asked.Status.Namespace)
+	}
+	return 0, c.writeNamespaceStatus(ctx, asked, v1alpha1.True(v1alpha1.ConditionReady), name)
+}
+
+// provideNamespace makes a service namespace and the rights in it.
+func (c *control) provideNamespace(ctx context.Context, name string, asked *v1alpha1.APIServiceNamespace) error {
+	if _, ok, err := c.holderIn(ctx, asked.Namespace); err != nil {
+		return err
+	} else if !ok {
+		return &refusal{reason: reasonNotATenant, message: fmt.Sprintf("namespace %s %s", asked.Namespace, errNoRecord)}
+	}
+	if problems := validation.IsDNS1123Label(asked.Name); len(problems) > 0 {
+		return &refusal{reason: reasonNameInvalid, message: fmt.Sprintf("%q is not the name of a namespace", asked.Name)}
+	}
+	if err := c.ensureNamespace(ctx, name, asked.Namespace, serviceAnnotations(asked)); err != nil {
+		return err
+	}
+	exports := inNamespace(c.exports, asked.Namespace)
+	if err := c.noteExports(ctx, name, exports); err != nil {
+		return err
+	}
+	return c.ensureRights(ctx, name, asked.Namespace, rules(exports))
+}
+
+func serviceAnnotations(asked *v1alpha1.APIServiceNamespace) map[string]string {
+	return map[string]string{v1alpha1.ServiceNamespaceAnnotation: asked.Namespace + "/" + asked.Name}
+}
+
+// asBlocked tells what waits for somebody else, as a condition, from errors.
+func asBlocked(err error) (*v1alpha1.Condition, error) {
+	var refused *refusal
+	var missing *missingRight
+	reason, message := "", ""
+	switch {
+	case err == nil:
+		return nil, nil
+	case errors.As(err, &refused):
+		reason, message = refused.reason, refused.message
+	case errors.As(err, &missing):
+		reason, message = v1alpha1.ReasonMissingRights, missing.Error()
+	case errors.Is(err, errForeign):
+		reason, message = reasonNameTaken, err.Error()
+	case errors.Is(err, errTerminating):
+		reason, message = reasonTerminating, err.Error()
+	default:
+		return nil, err
+	}
+	condition := v1alpha1.False(v1alpha1.ConditionReady, v1alpha1.SeverityError, reason, message)
+	return &condition, nil
+}
+
+func (c *control) writeNamespaceStatus(ctx context.Context, seen *v1alpha1.APIServiceNamespace, condition v1alpha1.Condition, name string) error {
+	condition.ObservedGeneration = seen.Generation
+	return status.Write(ctx, c.dyn.Resource(namespaceResource).Namespace(seen.Namespace), seen, func(o *v1alpha1.APIServiceNamespace) {
+		o.Status.Namespace = name
+		o.Status.Conditions = v1alpha1.SetCondition(o.Status.Conditions, condition)
+	})
+}
+
+// noteExports remembers on a service namespace what its tenant could ever make in
+// it, so that nothing is overlooked when the namespace is to go.
+func (c *control) noteExports(ctx context.Context, name string, exports []*v1alpha1.APIServiceExport) error {
+	ns, err := c.kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read namespace %s: %w", name, err)
+	}
+	noted := exported(ns)
+	all := slices.Clone(noted)
+	for _, export := range exports {
+		all = append(all, export.Name)
+	}
+	slices.Sort(all)
+	if all = slices.Compact(all); len(all) == len(noted) {
+		return nil
+	}
+	metav1.SetMetaDataAnnotation(&ns.ObjectMeta, exportedAnnotation, strings.Join(all, ","))
+	if _, err := c.kube.CoreV1().Namespaces().Update(ctx, ns, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("annotate namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+func exported(ns *corev1.Namespace) []string {
+	return slices.DeleteFunc(strings.Split(ns.Annotations[exportedAnnotation], ","), func(name string) bool { return name == "" })
+}
+
+// removeNamespace deletes a service namespace in which no object of an exported API
+// is left, and lets go of asked when it is gone.
+func (c *control) removeNamespace(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (time.Duration, error) {
+	i := slices.Index(asked.Finalizers, namespaceFinalizer)
+	if i < 0 {
+		return 0, nil
+	}
+	ns, err := c.kube.CoreV1().Namespaces().Get(ctx, serviceNamespaceName(asked.Namespace, asked.Name), metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return 0, fmt.Errorf("read service namespace: %w", err)
+	}
+	if err != nil || errors.Is(owned(ns, asked.Namespace, serviceAnnotations(asked)), errForeign) {
+		return 0, c.setFinalizers(ctx, asked, slices.Delete(slices.Clone(asked.Finalizers), i, i+1))
+	}
+	if ns.DeletionTimestamp != nil {
+		return namespaceRetry, nil
+	}
+	blocked, err := asBlocked(c.deleteEmpty(ctx, ns))
+	if err != nil {
+		return 0, err
+	}
+	if blocked != nil {
+		return namespaceRetry, c.writeNamespaceStatus(ctx, asked, *blocked, asked.Status.Namespace)
+	}
+	return namespaceRetry, nil
+}
+
+// deleteEmpty deletes a service namespace. Its tenant loses its rights there before
+// the last look, so that nothing can come in between.
+func (c *control) deleteEmpty(ctx context.Context, ns *corev1.Namespace) error {
+	if err := c.checkEmpty(ctx, ns); err != nil {
+		return err
+	}
+	err := c.kube.RbacV1().RoleBindings(ns.Name).Delete(ctx, v1alpha1.TenantServiceAccount, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("take rights in %s away: %w", ns.Name, err)
+	}
+	if err := c.checkEmpty(ctx, ns); err != nil {
+		return err
+	}
+	err = c.kube.CoreV1().Namespaces().Delete(ctx, ns.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &ns.UID}})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete service namespace: %w", err)
+	}
+	audit(ctx, "service namespace deleted", "tenant", ns.Labels[tenantLabel], "namespace", ns.Name)
+	return nil
+}
+
+// checkEmpty returns a *refusal if ns holds an object of an API that was ever
+// exported to its tenant.
+func (c *control) checkEmpty(ctx context.Context, ns *corev1.Namespace) error {
+	for _, name := range exported(ns) {
+		count, err := c.count(ctx, name, ns.Name)
+		switch {
+		case apierrors.IsForbidden(err):
+			return &refusal{reason: reasonObjectsRemain, message: fmt.Sprintf("the backend may not see whether %s are left in %s", name, ns.Name)}
+		case err != nil:
+			return err
+		case count > 0:
+			return &refusal{reason: reasonObjectsRemain, message: fmt.Sprintf("%s are left in %s", name, ns.Name)}
+		}
+	}
+	return nil
+}
+
+// count returns how many objects of a CRD are in a namespace, one of them at most.
+// Without the CRD there is none.
+func (c *control) count(ctx context.Context, crd, namespace string) (int, error) {
+	spec, _, err := c.schemas.get(ctx, crd)
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	gvr := schema.GroupVersionResource{Group: spec.Group, Version: spec.Versions[0].Name, Resource: spec.Names.Plural}
+	list, err := c.meta.Resource(gvr).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return 0, fmt.Errorf("list %s in %s: %w", crd, namespace, err)
+	}
+	return len(list.Items), nil
+}
+
+func (c *control) setFinalizers(ctx context.Context, o metav1.Object, finalizers []string) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion(), "finalizers": finalizers,
+	}})
+	if err != nil {
+		return fmt.Errorf("encode finalizers: %w", err)
+	}
+	_, err = c.dyn.Resource(namespaceResource).Namespace(o.GetNamespace()).Patch(ctx, o.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("set finalizers of %s: %w", o.GetName(), err)
+	}
+	return nil
+}
+
+// namespacesOfTenant are the APIServiceNamespaces beside o.
+func (c *control) namespacesOfTenant(o metav1.Object) []cache.ObjectName {
+	var keys []cache.ObjectName
+	for _, asked := range inNamespace(c.namespaces, o.GetNamespace()) {
+		keys = append(keys, cache.MetaObjectToName(asked))
+	}
+	return keys
+}
+
+// serviceNamespaceKey is the APIServiceNamespace for which ns was made.
+func serviceNamespaceKey(ns metav1.Object) []cache.ObjectName {
+	key, err := cache.ParseObjectName(ns.GetAnnotations()[v1alpha1.ServiceNamespaceAnnotation])
+	if err != nil || key.Namespace == "" {
+		return nil
+	}
+	return []cache.ObjectName{key}
+}

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/status"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// reconcileExport lets changes of a CRD flow into its exports. When the CRD is gone
+// the export stays and says so: its absence is no wish to delete what App Clusters
+// made of it.
+func (c *control) reconcileExport(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	export, ok := lookup(c.exports, key)
+	if !ok || export.DeletionTimestamp != nil {
+		return 0, nil
+	}
+	if _, ok, err := c.holderIn(ctx, key.Namespace); !ok {
+		return 0, err
+	}
+	condition, err := c.refresh(ctx, export)
+	if err != nil {
+		return 0, err
+	}
+	condition.ObservedGeneration = export.Generation
+	return 0, status.Write(ctx, c.dyn.Resource(exportResource).Namespace(key.Namespace), export, func(o *v1alpha1.APIServiceExport) {
+		o.Status.Conditions = v1alpha1.Summarize(v1alpha1.SetCondition(o.Status.Conditions, condition), o.Generation)
+	})
+}
+
+// refresh makes the snapshot in an export that of the CRD.
+func (c *control) refresh(ctx context.Context, export *v1alpha1.APIServiceExport) (v1alpha1.Condition, error) {
+	stale := func(reason, message string) v1alpha1.Condition {
+		return v1alpha1.False(v1alpha1.ConditionProviderInSync, v1alpha1.SeverityError, reason, message)
+	}
+	spec, hash, err := c.schemas.get(ctx, export.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return stale(v1alpha1.ReasonCRDNotFound, fmt.Sprintf("the Control Plane Cluster has no CustomResourceDefinition %s", export.Name)), nil
+	case errors.Is(err, errNoVersion):
+		return stale(v1alpha1.ReasonCRDInvalid, err.Error()), nil
+	case err != nil:
+		return v1alpha1.Condition{}, err
+	case spec.Scope != export.Spec.Scope:
+		return stale(v1alpha1.ReasonCRDInvalid, fmt.Sprintf("the scope of CustomResourceDefinition %s was %s and is %s", export.Name, export.Spec.Scope, spec.Scope)), nil
+	case export.Annotations[v1alpha1.SourceSpecHashAnnotation] == hash:
+		return v1alpha1.True(v1alpha1.ConditionProviderInSync), nil
+	}
+	err = c.replaceSnapshot(ctx, export, spec, hash)
+	if apierrors.IsInvalid(err) {
+		return stale(v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, err.Error()), nil
+	}
+	return v1alpha1.True(v1alpha1.ConditionProviderInSync), err
+}
+
+// replaceSnapshot writes the CRD's part of an export; the rest of its spec stays.
+func (c *control) replaceSnapshot(ctx context.Context, export *v1alpha1.APIServiceExport, spec *v1alpha1.APIServiceExportCRDSpec, hash string) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{
+			"uid": export.UID, "resourceVersion": export.ResourceVersion,
+			"annotations": map[string]string{v1alpha1.SourceSpecHashAnnotation: hash},
+		},
+		// All fields of these are always written, so a merge replaces them: lists
+		// are replaced whole, and names has no optional field that is not one.
+		"spec": map[string]any{"group": spec.Group, "names": mergeNames(spec.Names), "scope": spec.Scope, "versions": spec.Versions},
+	})
+	if err != nil {
+		return fmt.Errorf("encode export %s: %w", export.Name, err)
+	}
+	_, err = c.dyn.Resource(exportResource).Namespace(export.Namespace).Patch(ctx, export.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		return fmt.Errorf("update export %s: %w", export.Name, err)
+	}
+	audit(ctx, "schema changed", "tenant", export.Namespace, "service", export.Name)
+	return nil
+}
+
+// mergeNames writes empty fields as null, which removes them in a merge patch.
+func mergeNames(n v1alpha1.CRDNames) map[string]any {
+	fields := map[string]any{"plural": n.Plural, "singular": nil, "shortNames": nil, "kind": n.Kind, "listKind": nil, "categories": nil}
+	if n.Singular != "" {
+		fields["singular"] = n.Singular
+	}
+	if n.ListKind != "" {
+		fields["listKind"] = n.ListKind
+	}
+	if len(n.ShortNames) > 0 {
+		fields["shortNames"] = n.ShortNames
+	}
+	if len(n.Categories) > 0 {
+		fields["categories"] = n.Categories
+	}
+	return fields
+}
+
+// exportsOf are the exports of a CRD, which have its name.
+func (c *control) exportsOf(crd metav1.Object) []cache.ObjectName {
+	c.schemas.forget(crd.GetName())
+	var keys []cache.ObjectName
+	for _, key := range c.exports.GetStore().ListKeys() {
+		if name, err := cache.ParseObjectName(key); err == nil && name.Name == crd.GetName() {
+			keys = append(keys, name)
+		}
+	}
+	return keys
+}
+
+// schemas keeps the snapshots of CRDs, which many exports share, until they change.
+type schemas struct {
+	dyn dynamic.Interface
+
+	mu    sync.Mutex
+	known map[string]snapshotAndHash
+	age   int // grows with each change, so that an old answer is not kept
+}
+
+type snapshotAndHash struct {
+	spec *v1alpha1.APIServiceExportCRDSpec
+	hash string
+}
+
+// get returns the snapshot of a CRD, which must not be changed.
+func (s *schemas) get(ctx context.Context, name string) (spec *v1alpha1.APIServiceExportCRDSpec, hash string, err error) {
+	s.mu.Lock()
+	found, ok := s.known[name]
+	age := s.age
+	s.mu.Unlock()
+	if ok {
+		return found.spec, found.hash, nil
+	}
+	u, err := getCRD(ctx, s.dyn, name)
+	if err != nil {
+		return nil, "", err
+	}
+	if found.spec, err = snapshot(u); err != nil {
+		return nil, "", err
+	}
+	if found.hash, err = sourceHash(found.spec); err != nil {
+		return nil, "", err
+	}
+	s.keep(name, found, age)
+	return found.spec, found.hash, nil
+}
+
+func (s *schemas) keep(name string, found snapshotAndHash, age int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.age != age {
+		return
+	}
+	if s.known == nil {
+		s.known = map[string]snapshotAndHash{}
+	}
+	s.known[name] = found
+}
+
+func (s *schemas) forget(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.age++
+	delete(s.known, name)
+}

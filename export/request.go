@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/status"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+const (
+	requestGrace  = time.Minute      // for what may still come: a CRD, a right
+	requestRetry  = 5 * time.Second  // where no event tells
+	requestRetain = 10 * time.Minute // of an answered request
+)
+
+// A refusal says why a request cannot be granted.
+type refusal struct {
+	reason, message string
+	temporary       bool // what is missing may still come
+}
+
+func (r *refusal) Error() string { return r.message }
+
+// reconcileRequest answers an APIServiceExportRequest with the exports that it asks
+// for, or says why not. An answered request is deleted after a while.
+func (c *control) reconcileRequest(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	request, ok := lookup(c.requests, key)
+	if !ok || request.DeletionTimestamp != nil {
+		return 0, nil
+	}
+	age := time.Since(request.CreationTimestamp.Time)
+	if answered(request) {
+		return c.prune(ctx, request, requestRetain-age)
+	}
+	refused, err := c.grant(ctx, request)
+	if err != nil {
+		return 0, err
+	}
+	wait := refused != nil && refused.temporary && age < requestGrace
+	err = status.Write(ctx, c.dyn.Resource(requestResource).Namespace(key.Namespace), request, func(o *v1alpha1.APIServiceExportRequest) {
+		answer(o, refused, wait)
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case wait:
+		return requestRetry, nil
+	case refused != nil:
+		audit(ctx, "request refused", "tenant", key.Namespace, "request", key.Name, "reason", refused.reason)
+	}
+	return requestRetain, nil
+}
+
+func answered(o *v1alpha1.APIServiceExportRequest) bool {
+	return o.Status.Phase == v1alpha1.RequestSucceeded || o.Status.Phase == v1alpha1.RequestFailed
+}
+
+// answer writes the outcome into the status of o.
+func answer(o *v1alpha1.APIServiceExportRequest, refused *refusal, wait bool) {
+	condition := v1alpha1.True(v1alpha1.ConditionExportsReady)
+	switch {
+	case refused == nil:
+		o.Status.Phase = v1alpha1.RequestSucceeded
+	case wait:
+		condition = v1alpha1.False(v1alpha1.ConditionExportsReady, v1alpha1.SeverityWarning, refused.reason, refused.message)
+	default:
+		condition = v1alpha1.False(v1alpha1.ConditionExportsReady, v1alpha1.SeverityError, refused.reason, refused.message)
+		o.Status.Phase = v1alpha1.RequestFailed
+		o.Status.TerminalMessage = refused.message
+	}
+	condition.ObservedGeneration = o.Generation
+	o.Status.Conditions = v1alpha1.Summarize(v1alpha1.SetCondition(o.Status.Conditions, condition), o.Generation)
+}
+
+func (c *control) prune(ctx context.Context, request *v1alpha1.APIServiceExportRequest, left time.Duration) (time.Duration, error) {
+	if left > 0 {
+		return left, nil
+	}
+	err := c.dyn.Resource(requestResource).Namespace(request.Namespace).Delete(ctx, request.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &request.UID}})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return 0, fmt.Errorf("delete answered request: %w", err)
+	}
+	return 0, nil
+}
+
+// grant checks all that is asked for, then makes the exports.
+func (c *control) grant(ctx context.Context, request *v1alpha1.APIServiceExportRequest) (*refusal, error) {
+	var exports []*v1alpha1.APIServiceExport
+	err := c.checkRequest(ctx, request, func(export *v1alpha1.APIServiceExport) { exports = append(exports, export) })
+	if err == nil {
+		err = c.checkRights(ctx, rules(exports))
+	}
+	if refused, err := asRefusal(err); refused != nil || err != nil {
+		return refused, err
+	}
+	for _, export := range exports {
+		if err := c.publish(ctx, export); err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// asRefusal tells what the tenant should know from what only we can cure.
+func asRefusal(err error) (*refusal, error) {
+	var refused *refusal
+	var missing *missingRight
+	switch {
+	case errors.As(err, &refused):
+		return refused, nil
+	case errors.As(err, &missing):
+		return &refusal{v1alpha1.ReasonMissingRights, missing.Error(), true}, nil
+	}
+	return nil, err
+}
+
+func (c *control) checkRequest(ctx context.Context, request *v1alpha1.APIServiceExportRequest, ok func(*v1alpha1.APIServiceExport)) error {
+	tenant, err := c.tenantRecord(ctx, request.Namespace)
+	if err != nil {
+		return err
+	}
+	services, err := c.opts.Catalog.Services(ctx)
+	if err != nil {
+		return err
+	}
+	for _, wanted := range request.Spec.Resources {
+		name := wanted.GroupResource.String()
+		service, offered := find(services, name)
+		if !offered {
+			return &refusal{v1alpha1.ReasonNotOffered, name + " is not on offer: there is no APIServiceExportTemplate for it", false}
+		}
+		if err := c.checkService(ctx, tenant, service); err != nil {
+			return err
+		}
+		export, err := c.newExport(ctx, request.Namespace, service)
+		if err != nil {
+			return err
+		}
+		ok(export)
+	}
+	return nil
+}
+
+// tenantRecord returns the record of a tenant, if it is that of the holder of the
+// namespace.
+func (c *control) tenantRecord(ctx context.Context, namespace string) (*record, error) {
+	not := &refusal{v1alpha1.ReasonNotAuthorized, fmt.Sprintf("namespace %s %s", namespace, errNoRecord), false}
+	h, ok, err := c.holderIn(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
+		return nil, not
+	}
+	r, _, err := c.readRecord(ctx, namespace)
+	if errors.Is(err, errNoRecord) {
+		return nil, not
+	}
+	if err == nil && h != (holder{r.Identity.Issuer, r.Identity.Subject, r.Cluster}) {
+		return nil, not
+	}
+	return r, err
+}
+
+// checkService says whether a tenant may have a service, at this moment.
+func (c *control) checkService(ctx context.Context, tenant *record, s Service) error {
+	if !slices.Contains(tenant.Services, s.Name()) {
+		return &refusal{v1alpha1.ReasonNotAuthorized, fmt.Sprintf(
+			"%s was not chosen at a login of this tenant: run kubectl bind %s --service %s", s.Name(), c.external, s.Name()), false}
+	}
+	if tenant.GroupsOmitted {
+		return nil
+	}
+	err := c.opts.Authorizer.Authorize(ctx, &tenant.Identity, s)
+	if errors.Is(err, ErrForbidden) {
+		return &refusal{v1alpha1.ReasonNotAuthorized, fmt.Sprintf("%s may not be bound by the holder of this tenant any more", s.Name()), false}
+	}
+	return err
+}
+
+// newExport returns the export of a service, which it does not store yet.
+func (c *control) newExport(ctx context.Context, namespace string, s Service) (*v1alpha1.APIServiceExport, error) {
+	if s.Scope == v1alpha1.ClusterScope {
+		return nil, &refusal{v1alpha1.ReasonCRDInvalid, s.Name() + " is cluster-scoped: only namespaced resources can be exported", false}
+	}
+	spec, hash, err := c.schemas.get(ctx, s.Name())
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, &refusal{v1alpha1.ReasonCRDNotFound, fmt.Sprintf("the Control Plane Cluster has no CustomResourceDefinition %s", s.Name()), true}
+	case errors.Is(err, errNoVersion):
+		return nil, &refusal{v1alpha1.ReasonCRDInvalid, err.Error(), true}
+	case err != nil:
+		return nil, err
+	}
+	return &v1alpha1.APIServiceExport{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "APIServiceExport"},
+		ObjectMeta: metav1.ObjectMeta{Name: s.Name(), Namespace: namespace, Annotations: map[string]string{v1alpha1.SourceSpecHashAnnotation: hash}},
+		Spec: v1alpha1.APIServiceExportSpec{
+			APIServiceExportCRDSpec: *spec,
+			InformerScope:           v1alpha1.NamespacedScope,
+			PermissionClaims:        s.PermissionClaims,
+		},
+	}, nil
+}
+
+func (c *control) publish(ctx context.Context, export *v1alpha1.APIServiceExport) error {
+	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(export)
+	if err != nil {
+		return fmt.Errorf("encode export %s: %w", export.Name, err)
+	}
+	_, err = c.dyn.Resource(exportResource).Namespace(export.Namespace).Create(ctx, &unstructured.Unstructured{Object: u}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("create export %s: %w", export.Name, err)
+	}
+	audit(ctx, "exported", "tenant", export.Namespace, "service", export.Name)
+	return nil
+}
+
+// requestsFor are the open requests that ask for a CRD.
+func (c *control) requestsFor(crd metav1.Object) []cache.ObjectName {
+	var keys []cache.ObjectName
+	for _, obj := range c.requests.GetStore().List() {
+		request, ok := obj.(*v1alpha1.APIServiceExportRequest)
+		if ok && !answered(request) && asksFor(request, crd.GetName()) {
+			keys = append(keys, cache.MetaObjectToName(request))
+		}
+	}
+	return keys
+}
+
+func asksFor(request *v1alpha1.APIServiceExportRequest, name string) bool {
+	return slices.ContainsFunc(request.Spec.Resources, func(r v1alpha1.APIServiceExportRequestResource) bool {
+		return r.GroupResource.String() == name
+	})
+}
