@@ -12,6 +12,7 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -97,11 +98,26 @@ type InstallOptions struct {
 	// Konnector are manifests to apply before the bindings. Nil leaves the
 	// konnector to someone else.
 	Konnector []*unstructured.Unstructured
-	// DryRun sends every write to both clusters as a dry run. What depends on
-	// something that is not there yet is not checked.
-	DryRun bool
+	// DryRun, if not empty, changes nothing in either cluster.
+	DryRun DryRun
 	// Progress is told, a line each, what has been done and what is waited for.
 	Progress func(string)
+}
+
+// A DryRun says how to change nothing.
+type DryRun string
+
+// Dry runs.
+const (
+	DryRunClient DryRun = "Client" // send no writes
+	DryRunServer DryRun = "Server" // have the API servers check each write; not what needs something that is not there yet
+)
+
+func (d DryRun) param() []string {
+	if d == "" {
+		return nil
+	}
+	return []string{metav1.DryRunAll}
 }
 
 // fieldManager of everything that Install writes.
@@ -179,16 +195,30 @@ func ReadRequests(manifest []byte) ([]v1alpha1.APIServiceExportRequest, error) {
 		if len(raw) == 0 || string(raw) == "null" {
 			continue
 		}
-		request, err := ReadRequest(raw)
-		if err != nil {
-			return nil, err
+		for _, item := range items(raw) {
+			request, err := ReadRequest(item)
+			if err != nil {
+				return nil, err
+			}
+			requests = append(requests, *request)
 		}
-		requests = append(requests, *request)
 	}
 	if len(requests) == 0 {
 		return nil, errors.New("read requests: no APIServiceExportRequest found")
 	}
 	return requests, nil
+}
+
+// items returns those of a v1 List, or the one object that raw is.
+func items(raw []byte) []json.RawMessage {
+	var list struct {
+		Kind  string            `json:"kind"`
+		Items []json.RawMessage `json:"items"`
+	}
+	if json.Unmarshal(raw, &list) == nil && list.Kind == "List" {
+		return list.Items
+	}
+	return []json.RawMessage{raw}
 }
 
 // ReadRequest reads one APIServiceExportRequest from JSON, as it stands in a
@@ -251,11 +281,12 @@ func (i *installer) say(format string, args ...any) {
 	}
 }
 
-func (i *installer) dryRun() []string {
-	if i.opts.DryRun {
-		return []string{metav1.DryRunAll}
+// did is say for what has been done.
+func (i *installer) did(format string, args ...any) {
+	if i.opts.DryRun != "" {
+		format += " (dry run)"
 	}
-	return nil
+	i.say(format, args...)
 }
 
 // services lists what is going to be bound, in the order of the requests.
@@ -454,7 +485,7 @@ func (i *installer) sameTarget(u unstructured.Unstructured) bool {
 func secretName(k *kubeconfig.Kubeconfig) string {
 	h := fnv.New64a()
 	_, _ = fmt.Fprintf(h, "%q %q", k.Server, k.Namespace)
-	suffix := rand.SafeEncodeString(fmt.Sprint(h.Sum64()))
+	suffix := rand.SafeEncodeString(strconv.FormatUint(h.Sum64(), 36))
 	return "kubeconfig-" + suffix[len(suffix)-5:]
 }
 
@@ -463,14 +494,8 @@ func secretName(k *kubeconfig.Kubeconfig) string {
 func (i *installer) request(ctx context.Context) (map[string][]v1alpha1.PermissionClaim, error) {
 	claims := map[string][]v1alpha1.PermissionClaim{}
 	for _, r := range i.opts.Requests {
-		name, err := i.createRequest(ctx, r)
-		if err != nil {
-			return nil, fmt.Errorf("request %s in namespace %s of %s: %w", r.Name, i.target.Namespace, i.target.Server, err)
-		}
-		if !i.opts.DryRun {
-			if err := i.awaitRequest(ctx, name); err != nil {
-				return nil, err
-			}
+		if err := i.makeRequest(ctx, r); err != nil {
+			return nil, err
 		}
 		for _, resource := range r.Spec.Resources {
 			export, err := i.export(ctx, resource.String())
@@ -487,6 +512,20 @@ func (i *installer) request(ctx context.Context) (map[string][]v1alpha1.Permissi
 	return claims, nil
 }
 
+func (i *installer) makeRequest(ctx context.Context, r v1alpha1.APIServiceExportRequest) error {
+	if i.opts.DryRun == DryRunClient {
+		return nil
+	}
+	name, err := i.createRequest(ctx, r)
+	if err != nil {
+		return fmt.Errorf("request %s in namespace %s of %s: %w", r.Name, i.target.Namespace, i.target.Server, err)
+	}
+	if i.opts.DryRun == DryRunServer {
+		return nil
+	}
+	return i.awaitRequest(ctx, name)
+}
+
 // createRequest tries for a while, because the rights of a new tenant may lag.
 func (i *installer) createRequest(ctx context.Context, r v1alpha1.APIServiceExportRequest) (name string, err error) {
 	r.ObjectMeta = metav1.ObjectMeta{Name: r.Name, GenerateName: r.GenerateName}
@@ -495,10 +534,10 @@ func (i *installer) createRequest(ctx context.Context, r v1alpha1.APIServiceExpo
 	}
 	requests := i.tenant.Resource(requestsResource).Namespace(i.target.Namespace)
 	err = retry(ctx, func(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }, func() error {
-		made, err := requests.Create(ctx, manifest(&r), metav1.CreateOptions{FieldManager: fieldManager, DryRun: i.dryRun()})
+		made, err := requests.Create(ctx, manifest(&r), metav1.CreateOptions{FieldManager: fieldManager, DryRun: i.opts.DryRun.param()})
 		if apierrors.IsAlreadyExists(err) && r.Name != "" {
 			r.GenerateName, r.Name = r.Name+"-", ""
-			made, err = requests.Create(ctx, manifest(&r), metav1.CreateOptions{FieldManager: fieldManager, DryRun: i.dryRun()})
+			made, err = requests.Create(ctx, manifest(&r), metav1.CreateOptions{FieldManager: fieldManager, DryRun: i.opts.DryRun.param()})
 		}
 		if err == nil {
 			name = made.GetName()
@@ -552,7 +591,7 @@ func refusal(r v1alpha1.APIServiceExportRequest) *RequestError {
 func (i *installer) export(ctx context.Context, name string) (*v1alpha1.APIServiceExport, error) {
 	exports := i.tenant.Resource(exportsResource).Namespace(i.target.Namespace)
 	export := &v1alpha1.APIServiceExport{}
-	if i.opts.DryRun {
+	if i.opts.DryRun != "" {
 		found, err := get(ctx, exports, name, export)
 		if err != nil || !found {
 			return nil, err
@@ -637,11 +676,10 @@ func (i *installer) writeNamespace(ctx context.Context) error {
 	if err != nil || found {
 		return err
 	}
-	_, err = i.app.Resource(spacesResource).Create(ctx, namespaceManifest(), metav1.CreateOptions{FieldManager: fieldManager, DryRun: i.dryRun()})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("namespace %s: %w", v1alpha1.Namespace, err)
+	if _, err := i.apply(ctx, spacesResource, namespaceManifest()); err != nil {
+		return err
 	}
-	i.say("Created namespace %s", v1alpha1.Namespace)
+	i.did("Created namespace %s", v1alpha1.Namespace)
 	return nil
 }
 
@@ -654,8 +692,8 @@ func (i *installer) writeCRD(ctx context.Context) error {
 	if _, err := i.apply(ctx, crdsResource, crd); err != nil {
 		return err
 	}
-	i.say("Installed CRD %s", crd.GetName())
-	if i.opts.DryRun {
+	i.did("Installed CRD %s", crd.GetName())
+	if i.opts.DryRun != "" {
 		return nil
 	}
 	err := until(ctx, i.app.Resource(crdsResource), crd.GetName(), func(u *unstructured.Unstructured) (bool, error) {
@@ -693,7 +731,7 @@ func (i *installer) writeSecret(ctx context.Context) error {
 	if i.secretIs {
 		done = "Updated"
 	}
-	i.say("%s secret %s/%s for host %s, namespace %s", done, v1alpha1.Namespace, i.secret, i.target.Server, i.target.Namespace)
+	i.did("%s secret %s/%s for host %s, namespace %s", done, v1alpha1.Namespace, i.secret, i.target.Server, i.target.Namespace)
 	return nil
 }
 
@@ -733,7 +771,7 @@ func (i *installer) writeKonnector(ctx context.Context) error {
 			return err
 		}
 	}
-	i.say("Applied the konnector")
+	i.did("Applied the konnector")
 	return nil
 }
 
@@ -754,7 +792,7 @@ func (i *installer) writeBinding(ctx context.Context, name string) (*v1alpha1.AP
 	}
 	var written *unstructured.Unstructured
 	// The API server may serve a new resource a moment after it is established.
-	err := retry(ctx, func(err error) bool { return apierrors.IsNotFound(err) && !i.opts.DryRun }, func() (err error) {
+	err := retry(ctx, func(err error) bool { return apierrors.IsNotFound(err) && i.opts.DryRun == "" }, func() (err error) {
 		written, err = i.apply(ctx, bindingsResource, manifest(b))
 		return err
 	})
@@ -765,19 +803,22 @@ func (i *installer) writeBinding(ctx context.Context, name string) (*v1alpha1.AP
 	if i.existing[name] != nil {
 		done = "Updated"
 	}
-	i.say("%s APIServiceBinding %s", done, name)
+	i.did("%s APIServiceBinding %s", done, name)
 	return b, runtime.DefaultUnstructuredConverter.FromUnstructured(written.Object, b)
 }
 
-// apply takes over what it writes, and nothing else of an object. In a dry run an
-// object whose namespace or CRD is not there yet counts as written.
+// apply takes over what it writes, and nothing else of an object. In a dry run what
+// is not sent, or cannot be checked, counts as written.
 func (i *installer) apply(ctx context.Context, resource schema.GroupVersionResource, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	if i.opts.DryRun == DryRunClient {
+		return u, nil
+	}
 	var r dynamic.ResourceInterface = i.app.Resource(resource)
 	if u.GetNamespace() != "" {
 		r = i.app.Resource(resource).Namespace(u.GetNamespace())
 	}
-	written, err := r.Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: fieldManager, Force: true, DryRun: i.dryRun()})
-	if i.opts.DryRun && apierrors.IsNotFound(err) {
+	written, err := r.Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: fieldManager, Force: true, DryRun: i.opts.DryRun.param()})
+	if i.opts.DryRun == DryRunServer && apierrors.IsNotFound(err) {
 		i.say("Not checked, since it needs what is not there yet: %s %s", u.GetKind(), u.GetName())
 		return u, nil
 	}
@@ -785,6 +826,29 @@ func (i *installer) apply(ctx context.Context, resource schema.GroupVersionResou
 		return nil, fmt.Errorf("apply %s %s: %w", u.GetKind(), u.GetName(), err)
 	}
 	return written, nil
+}
+
+// List returns the bindings of the App Cluster.
+func List(ctx context.Context, config *rest.Config) ([]v1alpha1.APIServiceBinding, error) {
+	served, namespaced, err := BindingScope(ctx, config)
+	if err != nil || !served {
+		return nil, err
+	}
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	list, err := bindings(client, namespaced).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("APIServiceBindings: %w", err)
+	}
+	all := make([]v1alpha1.APIServiceBinding, len(list.Items))
+	for i, u := range list.Items {
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &all[i]); err != nil {
+			return nil, fmt.Errorf("APIServiceBinding %s: %w", u.GetName(), err)
+		}
+	}
+	return all, nil
 }
 
 // WaitReady waits until the named bindings are Ready, or ctx ends, and returns them
