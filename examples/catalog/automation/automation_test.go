@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package automation
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+func newClaim(kindName string, spec map[string]any) claim {
+	k, _ := kindOf(kindName)
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	u.SetName("orders")
+	u.SetNamespace("shop")
+	u.SetGeneration(3)
+	return claim{k, u}
+}
+
+func TestRefuseInstance(t *testing.T) {
+	for name, c := range map[string]struct {
+		service, plan string
+		connections   int64
+		want          string
+	}{
+		"fits":                       {"a9s-postgresql14", "postgresql-single-nano", 50, ""},
+		"nothing asked":              {"a9s-postgresql14", "postgresql-single-nano", 0, ""},
+		"too many":                   {"a9s-postgresql14", "postgresql-single-nano", 51, TooManyConnections},
+		"suffixes do not count":      {"a9s-postgresql17", "postgresql-replica-big-ssl-bionic", 500, ""},
+		"suffixes do not help":       {"a9s-postgresql17", "postgresql-replica-big-ssl-bionic", 501, TooManyConnections},
+		"plan of another service":    {"a9s-postgresql14", "keyvalue-single-nano-ssl", 0, PlanMismatch},
+		"service of another plan":    {"a9s-keyvalue8", "postgresql-single-nano", 0, PlanMismatch},
+		"plan of the wrong mariadb":  {"a9s-mariadb106", "mongodbsspl-single-nano", 0, PlanMismatch},
+		"plan of the right keyvalue": {"a9s-keyvalue8", "keyvalue-replica-big-ssl", 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := refuseInstance(newClaim("PostgresqlInstance", map[string]any{
+				"service": c.service, "plan": c.plan, "parameters": map[string]any{"maxConnections": c.connections},
+			}))
+			got := ""
+			if h, ok := errors.AsType[*hold](err); ok {
+				got = h.reason
+			}
+			if got != c.want {
+				t.Errorf("got %v, want %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestStatusOf(t *testing.T) {
+	start := time.Date(2026, 6, 1, 12, 0, 0, 0, time.UTC)
+	condition := func(kind, status, reason, message, since string) map[string]any {
+		m := map[string]any{"type": kind, "status": status, "reason": reason, "lastTransitionTime": since, "observedGeneration": int64(3)}
+		if message != "" {
+			m["message"] = message
+		}
+		return m
+	}
+	const first, second = "2026-06-01T12:00:00Z", "2026-06-01T12:01:00Z"
+	c := newClaim("PostgresqlInstance", nil)
+	for _, step := range []struct {
+		name  string
+		m     managed
+		h     *hold
+		after time.Duration
+		want  []any
+	}{
+		{"refused", nil, &hold{Failed, "Bad", "no"}, 0, []any{
+			condition(Ready, "False", "Bad", "no", first), condition(Synced, "False", "Bad", "no", first),
+		}},
+		{"refused for another reason: no transition", nil, &hold{Failed, "Worse", "no"}, time.Second, []any{
+			condition(Ready, "False", "Worse", "no", first), condition(Synced, "False", "Worse", "no", first),
+		}},
+		{"waits", nil, &hold{Pending, "Later", "soon"}, time.Minute, []any{
+			condition(Ready, "False", "Later", "soon", first), condition(Synced, "True", "ReconcileSuccess", "", second),
+		}},
+		{"runs", managed{"state": "Running"}, nil, time.Minute, []any{
+			condition(Ready, "True", "Available", "", second), condition(Synced, "True", "ReconcileSuccess", "", second),
+		}},
+		{"runs on", managed{"state": "Running"}, nil, time.Hour, []any{
+			condition(Ready, "True", "Available", "", second), condition(Synced, "True", "ReconcileSuccess", "", second),
+		}},
+		{"runs, but a change is refused", managed{"state": "Running"}, &hold{Failed, "Bad", "no"}, time.Minute, []any{
+			condition(Ready, "True", "Available", "", second), condition(Synced, "False", "Bad", "no", second),
+		}},
+	} {
+		status := statusOf(c, step.m, step.h, start.Add(step.after))
+		if diff := cmp.Diff(step.want, status["conditions"]); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", step.name, diff)
+		}
+		c.Object["status"] = status
+	}
+}
+
+func TestReferencesOf(t *testing.T) {
+	for name, c := range map[string]struct {
+		spec map[string]any
+		want []string
+	}{
+		"instance":            {map[string]any{"service": "a9s-postgresql14"}, nil},
+		"binding":             {map[string]any{"instanceRef": "a", "serviceInstanceType": "postgresql"}, []string{"postgresqlinstances/shop/a"}},
+		"other type":          {map[string]any{"instanceRef": "a", "serviceInstanceType": "keyvalue"}, []string{"keyvalueinstances/shop/a"}},
+		"type not offered":    {map[string]any{"instanceRef": "a", "serviceInstanceType": "mongodb"}, nil},
+		"restore":             {map[string]any{"backupRef": "b", "instanceRef": "a", "serviceInstanceType": "postgresql"}, []string{"backups/shop/b", "postgresqlinstances/shop/a"}},
+		"restore of a backup": {map[string]any{"backupRef": "b", "serviceInstanceType": "postgresql"}, []string{"backups/shop/b"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, err := referencesOf(newClaim("Restore", c.spec).Unstructured)
+			if diff := cmp.Diff(c.want, got); err != nil || diff != "" {
+				t.Errorf("err %v (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+}
+
+func TestCredentialsAreRandom(t *testing.T) {
+	offer, _ := productOf("postgresql")
+	a, b := credentials(offer, "host"), credentials(offer, "host")
+	for _, key := range []string{"username", "password", "uri"} {
+		if a[key] == b[key] {
+			t.Errorf("%s is always %s", key, a[key])
+		}
+	}
+}

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package catalog_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/klutch-go/sdk/examples/catalog"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+func plurals(t *testing.T) []string {
+	t.Helper()
+	var out []string
+	for _, crd := range catalog.CRDs() {
+		plural, _, _ := strings.Cut(crd.GetName(), ".")
+		out = append(out, plural)
+	}
+	return out
+}
+
+// As decodes strictly: a field that the type does not know is an error.
+func as[T any](t *testing.T, object *unstructured.Unstructured) T {
+	t.Helper()
+	var out T
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(object.Object, &out, true); err != nil {
+		t.Fatalf("%s %s: %v", object.GetKind(), object.GetName(), err)
+	}
+	return out
+}
+
+func TestEveryAPIIsOffered(t *testing.T) {
+	var offered []string
+	for _, object := range catalog.Templates() {
+		template := as[v1alpha1.APIServiceExportTemplate](t, object)
+		selector := template.Spec.APIServiceSelector
+		if template.Namespace != catalog.Namespace || template.Name != selector.Resource || selector.Group != "anynines.com" {
+			t.Errorf("template %s/%s offers %s", template.Namespace, template.Name, selector)
+		}
+		offered = append(offered, selector.Resource)
+	}
+	if diff := cmp.Diff(plurals(t), offered); diff != "" {
+		t.Errorf("(-defined +offered):\n%s", diff)
+	}
+}
+
+func TestRights(t *testing.T) {
+	passedOn, bindable := []string{}, []string{}
+	for _, object := range catalog.Roles() {
+		if !strings.HasSuffix(object.GetKind(), "Role") {
+			continue
+		}
+		role := as[rbacv1.ClusterRole](t, object) // a Role has the same fields
+		for _, rule := range role.Rules {
+			if slices.Contains(slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs), "*") {
+				t.Errorf("%s has a wildcard: %v", role.Name, rule)
+			}
+			bindable = append(bindable, rule.ResourceNames...)
+		}
+		if role.Labels[v1alpha1.AggregateToBackendLabel] == "true" {
+			passedOn = append(passedOn, strings.TrimPrefix(role.Name, "klutch-offer-"))
+			wantTenantRights(t, role)
+		}
+	}
+	slices.Sort(passedOn)
+	slices.Sort(bindable)
+	if diff := cmp.Diff(plurals(t), passedOn); diff != "" {
+		t.Errorf("(-defined +passed on):\n%s", diff)
+	}
+	if diff := cmp.Diff(plurals(t), bindable); diff != "" {
+		t.Errorf("(-defined +bindable):\n%s", diff)
+	}
+}
+
+// WantTenantRights: a tenant writes its claims, and of anything else only reads
+// Secrets, where the API claims them.
+func wantTenantRights(t *testing.T, role rbacv1.ClusterRole) {
+	t.Helper()
+	want := []rbacv1.PolicyRule{{
+		APIGroups: []string{"anynines.com"}, Resources: []string{strings.TrimPrefix(role.Name, "klutch-offer-")},
+		Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"},
+	}}
+	if role.Name == "klutch-offer-servicebindings" {
+		want = append(want, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch"}})
+	}
+	if diff := cmp.Diff(want, role.Rules); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", role.Name, diff)
+	}
+}
