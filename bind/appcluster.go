@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// Indexes of the bindings informer.
+const (
+	indexSecret = "secret" // namespace/name of the kubeconfig Secret
+	indexName   = "name"   // the binding's own name
+)
+
+// retryEvery is the pace at which what only somebody else can change is looked at
+// again.
+const retryEvery = 10 * time.Second
+
+// An appCluster is the cluster in which bindings and bound objects are.
+type appCluster struct {
+	calls   dynamic.Interface    // everything that is answered at once
+	watches dynamic.Interface    // lists and watches
+	kube    kubernetes.Interface // for events and access reviews
+	uid     types.UID            // of namespace kube-system, set by prepare
+
+	bindings   cache.SharedIndexInformer
+	crds       cache.SharedIndexInformer // metadata only
+	namespaces cache.SharedIndexInformer // metadata only
+}
+
+// callTimeout bounds each request but a watch.
+const callTimeout = 20 * time.Second
+
+// connect returns clients without a rate limit: it is up to the API server to say
+// that it has too much to do.
+func connect(config *rest.Config) (calls, watches *rest.Config) {
+	calls = rest.CopyConfig(config)
+	calls.QPS, calls.Burst, calls.RateLimiter = -1, 0, nil
+	watches = rest.CopyConfig(calls)
+	calls.Timeout = callTimeout
+	return calls, watches
+}
+
+func newAppCluster(config *rest.Config) (*appCluster, error) {
+	calls, watches := connect(config)
+	a := &appCluster{}
+	var err error
+	if a.calls, err = dynamic.NewForConfig(calls); err != nil {
+		return nil, fmt.Errorf("client for the App Cluster: %w", err)
+	}
+	if a.kube, err = kubernetes.NewForConfig(calls); err != nil {
+		return nil, fmt.Errorf("client for the App Cluster: %w", err)
+	}
+	if a.watches, err = dynamic.NewForConfig(watches); err != nil {
+		return nil, fmt.Errorf("client for the App Cluster: %w", err)
+	}
+	meta, err := metadata.NewForConfig(metadata.ConfigFor(watches))
+	if err != nil {
+		return nil, fmt.Errorf("client for the App Cluster: %w", err)
+	}
+	return a, a.informers(meta)
+}
+
+func (a *appCluster) informers(meta metadata.Interface) error {
+	a.bindings = dynamicinformer.NewFilteredDynamicInformer(a.watches, bindingsResource, metav1.NamespaceAll, 0,
+		cache.Indexers{indexSecret: bySecret, indexName: byName}, nil).Informer()
+	a.crds = metadatainformer.NewFilteredMetadataInformer(meta, crdsResource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+	a.namespaces = metadatainformer.NewFilteredMetadataInformer(meta, spacesResource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+	return errors.Join(a.crds.SetTransform(onlyIdentity), a.namespaces.SetTransform(onlyIdentity))
+}
+
+// onlyIdentity keeps what is asked of CRDs and namespaces: that they are there.
+func onlyIdentity(obj any) (any, error) {
+	m, ok := obj.(*metav1.PartialObjectMetadata)
+	if !ok {
+		return obj, nil
+	}
+	return &metav1.PartialObjectMetadata{TypeMeta: m.TypeMeta, ObjectMeta: metav1.ObjectMeta{
+		Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, DeletionTimestamp: m.DeletionTimestamp,
+	}}, nil
+}
+
+func bySecret(obj any) ([]string, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil, nil
+	}
+	namespace, _, _ := unstructured.NestedString(u.Object, "spec", "kubeconfigSecretRef", "namespace")
+	name, _, _ := unstructured.NestedString(u.Object, "spec", "kubeconfigSecretRef", "name")
+	return []string{cache.NewObjectName(namespace, name).String()}, nil
+}
+
+func byName(obj any) ([]string, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil, nil
+	}
+	return []string{u.GetName()}, nil
+}
+
+// lookup returns the names of the bindings under value of an index.
+func (a *appCluster) lookup(index, value string) []cache.ObjectName {
+	found, err := a.bindings.GetIndexer().ByIndex(index, value)
+	if err != nil {
+		return nil
+	}
+	names := make([]cache.ObjectName, 0, len(found))
+	for _, obj := range found {
+		if o, ok := obj.(metav1.Object); ok {
+			names = append(names, cache.MetaObjectToName(o))
+		}
+	}
+	return names
+}
+
+// binding returns a binding from the cache; nil if it is not there.
+func (a *appCluster) binding(name cache.ObjectName) (*v1alpha1.APIServiceBinding, error) {
+	return cached[v1alpha1.APIServiceBinding](a.bindings, name)
+}
+
+// cached returns an object of the store of inf as a T; nil if it is not there.
+func cached[T any](inf cache.SharedIndexInformer, name cache.ObjectName) (*T, error) {
+	obj, ok, err := inf.GetStore().GetByKey(name.String())
+	u, isUnstructured := obj.(*unstructured.Unstructured)
+	if err != nil || !ok || !isUnstructured {
+		return nil, err //nolint:nilnil // absence in a cache is a value
+	}
+	return decode[T](u)
+}
+
+func decode[T any](u *unstructured.Unstructured) (*T, error) {
+	o := new(T)
+	data, err := json.Marshal(u.Object)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", u.GetName(), err)
+	}
+	if err := json.Unmarshal(data, o); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", u.GetName(), err)
+	}
+	return o, nil
+}
+
+// prepare makes sure that APIServiceBindings are served, in whichever scope, and
+// waits for what it takes.
+func (a *appCluster) prepare(ctx context.Context) error {
+	said := ""
+	return wait.PollUntilContextCancel(ctx, retryEvery/5, true, func(ctx context.Context) (bool, error) {
+		ready, err := a.served(ctx)
+		if err != nil && ctx.Err() == nil {
+			if now := explain(err); now != said {
+				logr.FromContextOrDiscard(ctx).Error(err, "the App Cluster is not ready for APIServiceBindings, retrying")
+				said = now
+			}
+		}
+		return ready, nil
+	})
+}
+
+// served installs our CRD if there is none. One of another scope or another make is
+// left as it is.
+func (a *appCluster) served(ctx context.Context) (bool, error) {
+	crds := a.calls.Resource(crdsResource)
+	name := bindingsResource.GroupResource().String()
+	u, err := crds.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		u, err = crds.Create(ctx, v1alpha1.CRDs()[name], metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	}
+	if apierrors.IsAlreadyExists(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("CRD %s: %w", name, err)
+	}
+	crd, err := decodeCRD(u)
+	if err != nil || !isTrue(crd, apiextensionsv1.Established) || crd.DeletionTimestamp != nil {
+		return false, err
+	}
+	if a.uid, err = a.identity(ctx); err != nil {
+		return false, fmt.Errorf("identity of the App Cluster: %w", err)
+	}
+	return true, nil
+}
+
+func isTrue(crd *apiextensionsv1.CustomResourceDefinition, t apiextensionsv1.CustomResourceDefinitionConditionType) bool {
+	c := crdCondition(crd, t)
+	return c != nil && c.Status == apiextensionsv1.ConditionTrue
+}
+
+// crdCondition returns a condition of crd, or nil.
+func crdCondition(crd *apiextensionsv1.CustomResourceDefinition, t apiextensionsv1.CustomResourceDefinitionConditionType) *apiextensionsv1.CustomResourceDefinitionCondition {
+	for i := range crd.Status.Conditions {
+		if crd.Status.Conditions[i].Type == t {
+			return &crd.Status.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// identity returns what tells this cluster from one that took its address.
+func (a *appCluster) identity(ctx context.Context) (types.UID, error) {
+	return uidOf(ctx, a.calls, spacesResource, cache.NewObjectName("", metav1.NamespaceSystem))
+}
+
+// uidOf reads the UID of an object from the API server.
+func uidOf(ctx context.Context, client dynamic.Interface, gvr schema.GroupVersionResource, name cache.ObjectName) (types.UID, error) {
+	u, err := client.Resource(gvr).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	return u.GetUID(), nil
+}

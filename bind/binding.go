@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	objectstatus "github.com/klutch-go/sdk/internal/status"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// reconcile brings about what one binding says, as far as that goes, and says in
+// its status how far that was.
+func (a *agent) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	b, err := a.app.binding(key)
+	if err != nil {
+		return 0, err
+	}
+	if b == nil || b.DeletionTimestamp != nil {
+		a.forget(key)
+		return 0, nil
+	}
+	v := newVerdict()
+	again, err := a.pass(ctx, b, v)
+	err = errors.Join(err, a.write(ctx, b, v))
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+		return time.Second, nil // another writer was faster
+	}
+	return again, err
+}
+
+// A step is one thing that has to be true before the next can be. It reports
+// whether it is.
+type pass struct {
+	*agent
+	key      cache.ObjectName
+	binding  *v1alpha1.APIServiceBinding
+	verdict  *verdict
+	session  *session
+	export   *v1alpha1.APIServiceExport
+	again    time.Duration // to look at what only somebody else can change
+	disabled bool          // what is there must not be synced
+}
+
+func (a *agent) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *verdict) (time.Duration, error) {
+	p := &pass{agent: a, key: cache.MetaObjectToName(b), binding: b, verdict: v}
+	for _, step := range []func(context.Context) (bool, error){
+		p.openConnection, p.findExport, p.installSchema, p.checkRights, p.sync,
+	} {
+		ok, err := step(ctx)
+		if p.disabled {
+			a.hold(p.key)
+		}
+		if err != nil || !ok {
+			return p.again, err
+		}
+	}
+	return p.again, nil
+}
+
+// block records why the pass ends here and holds the objects: what is there is
+// neither changed nor deleted.
+func (p *pass) block(c v1alpha1.Condition) (bool, error) {
+	p.verdict.set(c)
+	p.disabled = true
+	return false, nil
+}
+
+// openConnection finds out whether the Secret is of use.
+func (p *pass) openConnection(ctx context.Context) (bool, error) {
+	ref := p.binding.Spec.KubeconfigSecretRef
+	if p.key.Namespace != "" && ref.Namespace != p.key.Namespace {
+		// Else whoever may write bindings in one namespace could use the
+		// credentials of all others.
+		p.disconnect(p.key)
+		return p.block(failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretInvalid,
+			fmt.Sprintf("spec.kubeconfigSecretRef.namespace is %q; it has to be the binding's own, %q.", ref.Namespace, p.key.Namespace)))
+	}
+	valid, session := p.connect(ctx, p.key, cache.NewObjectName(ref.Namespace, ref.Name)).state()
+	if session == nil {
+		return p.block(valid)
+	}
+	p.session = session
+	p.verdict.set(valid)
+	now := session.sight()
+	p.verdict.provider = now.provider
+	p.verdict.set(now.beating)
+	return true, nil
+}
+
+// findExport looks for what the provider offers under the binding's name. While the
+// control plane is away, what was last seen of it goes on to hold.
+func (p *pass) findExport(context.Context) (bool, error) {
+	now := p.session.sight()
+	connected := v1alpha1.True(v1alpha1.ConditionConnected)
+	if now.away.Type != "" {
+		connected = now.away
+	}
+	if !p.session.exports.HasSynced() {
+		if connected.Status == metav1.ConditionTrue {
+			connected = p.notListed(now)
+		}
+		p.verdict.set(connected)
+		return false, nil
+	}
+	export, err := p.session.export(p.binding.Name)
+	if err != nil {
+		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportInvalid, "The APIServiceExport cannot be read: "+explain(err)+"."))
+	}
+	if export == nil && now.away.Type == "" {
+		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportNotFound,
+			fmt.Sprintf("The provider has no APIServiceExport %s for this cluster. What was synced stays as it is.", p.binding.Name)))
+	}
+	p.verdict.set(connected)
+	p.export = export
+	return export != nil, nil
+}
+
+func (p *pass) notListed(now sight) v1alpha1.Condition {
+	if now.unreadable != "" {
+		return failed(v1alpha1.ConditionConnected, reasonUnreachable, "The provider's APIServiceExports cannot be listed: "+now.unreadable+".")
+	}
+	return pending(v1alpha1.ConditionConnected, "Connecting to the Control Plane Cluster.")
+}
+
+// checkRights finds out what the konnector may not do in its own cluster. What runs
+// already is left alone.
+func (p *pass) checkRights(ctx context.Context) (bool, error) {
+	state, running := p.set.State(p.key.String())
+	if running && state.Err == nil {
+		return true, nil
+	}
+	resource := v1alpha1.GroupResource{Group: p.export.Spec.Group, Resource: p.export.Spec.Names.Plural}
+	missing, err := p.app.missingRights(ctx, Rules(resource, p.keptClaims()))
+	if err != nil || len(missing) == 0 {
+		return err == nil, err
+	}
+	p.again = retryEvery
+	p.verdict.set(failed(v1alpha1.ConditionInformersSynced, reasonMissingRights, missingMessage(p.binding.Name, missing)))
+	return false, nil
+}
+
+// keptClaims are the accepted claims that are supported.
+func (p *pass) keptClaims() []v1alpha1.AcceptablePermissionClaim {
+	var kept []v1alpha1.AcceptablePermissionClaim
+	for _, c := range p.binding.Spec.PermissionClaims {
+		if c.State == v1alpha1.ClaimAccepted && unsupported(c.PermissionClaim, p.export.Spec.Scope) == "" {
+			kept = append(kept, c)
+		}
+	}
+	return kept
+}
+
+// sync has the objects kept in step, and says whether they are.
+func (p *pass) sync(context.Context) (bool, error) {
+	name := p.key.String()
+	selected, problems := related(p.binding.Spec.PermissionClaims, p.export.Spec.Scope)
+	if len(p.binding.Spec.PermissionClaims) > 0 {
+		p.verdict.set(claimsInSync(problems))
+	}
+	if p.export.Spec.Scope == v1alpha1.ClusterScope && p.session.sight().tenant == "" {
+		p.again = retryEvery
+		p.verdict.set(pending(v1alpha1.ConditionInformersSynced, "Waits to read the tenant namespace."))
+		return false, nil
+	}
+	if err := p.put(p.key, p.session, recipe{export: p.export, related: selected}); err != nil {
+		return p.block(failed(v1alpha1.ConditionInformersSynced, reasonInvalidClaim, explain(err)+"."))
+	}
+	state, ok := p.set.State(name)
+	if ok && state.Err != nil {
+		p.again = retryEvery
+	}
+	p.verdict.set(informersSynced(state))
+	return true, nil
+}
+
+func informersSynced(state klutchsync.Status) v1alpha1.Condition {
+	switch {
+	case state.Err != nil:
+		return failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInformerSyncTimeout, "Objects cannot be read: "+explain(state.Err)+".")
+	case !state.Synced:
+		return pending(v1alpha1.ConditionInformersSynced, "Reading the objects of both clusters.")
+	}
+	return v1alpha1.True(v1alpha1.ConditionInformersSynced)
+}
+
+// write writes the status if it is not what it was, and tells of what has changed.
+func (a *agent) write(ctx context.Context, b *v1alpha1.APIServiceBinding, v *verdict) error {
+	before := b.Status.Conditions
+	after := b.DeepCopy()
+	v.apply(&after.Status, b.Generation)
+	client := a.app.calls.Resource(bindingsResource).Namespace(b.Namespace)
+	err := objectstatus.Write(ctx, client, b, func(o *v1alpha1.APIServiceBinding) { v.apply(&o.Status, o.Generation) })
+	if err == nil {
+		a.tell(b, before, after.Status.Conditions)
+	}
+	return err
+}
+
+// tell makes Events of conditions that have turned.
+func (a *agent) tell(b *v1alpha1.APIServiceBinding, before, after []v1alpha1.Condition) {
+	for _, c := range after {
+		was := v1alpha1.FindCondition(before, c.Type)
+		if was != nil && was.Status == c.Status && was.Reason == c.Reason {
+			continue
+		}
+		switch {
+		case c.Type == v1alpha1.ConditionReady && c.Status == metav1.ConditionTrue:
+			a.events.Event(b, "Normal", v1alpha1.ConditionReady, "Objects of "+b.Name+" are kept in step.")
+		case c.Type != v1alpha1.ConditionReady && c.Severity == v1alpha1.SeverityError:
+			a.events.Event(b, "Warning", c.Reason, c.Message)
+		}
+	}
+}

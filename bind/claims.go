@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// anyName is the name that selects all names, and all namespaces.
+const anyName = "*"
+
+// related returns what the accepted claims among those of a binding select, and
+// what keeps a claim from being kept, one sentence each.
+func related(claims []v1alpha1.AcceptablePermissionClaim, scope v1alpha1.Scope) (selected []klutchsync.Related, problems []string) {
+	for _, c := range claims {
+		if c.State != v1alpha1.ClaimAccepted {
+			if c.Required {
+				problems = append(problems, "The claim on "+c.GroupResource.String()+" is required and was rejected.")
+			}
+			continue
+		}
+		if why := unsupported(c.PermissionClaim, scope); why != "" {
+			problems = append(problems, "The claim on "+c.GroupResource.String()+" is not kept: "+why+".")
+			continue
+		}
+		selected = append(selected, relatedTo(c.PermissionClaim))
+	}
+	return selected, problems
+}
+
+func relatedTo(c v1alpha1.PermissionClaim) klutchsync.Related {
+	r := klutchsync.Related{
+		Resource: schema.GroupVersionResource{Group: c.Group, Version: c.Version, Resource: c.Resource},
+		From:     klutchsync.TargetSide, // the provider owns what it hands out
+	}
+	for _, ref := range c.Selector.References {
+		r.References = append(r.References, ref.Path)
+	}
+	if len(r.References) == 0 {
+		r.Names = c.Selector.Names
+	}
+	if !slices.Contains(c.Selector.Namespaces, anyName) {
+		r.Namespaces = c.Selector.Namespaces
+	}
+	return r
+}
+
+// unsupported says what about a claim would select other objects than those that the
+// App Cluster's owner agreed to; empty if nothing does.
+func unsupported(c v1alpha1.PermissionClaim, scope v1alpha1.Scope) string {
+	s := c.Selector
+	named := len(s.Names) > 0 && !slices.Contains(s.Names, anyName)
+	switch {
+	case s.Owner == v1alpha1.OwnerConsumer:
+		return "selector.owner Consumer is not supported"
+	case len(s.LabelSelectors) > 0:
+		return "selector.labelSelectors is not supported"
+	case len(s.FieldSelectors) > 0:
+		return "selector.fieldSelectors is not supported"
+	case len(s.References) > 0 && named:
+		return "selector.names and selector.references together are not supported"
+	case c.AutoAdopt, c.AutoDonate:
+		return "autoAdopt and autoDonate are not supported"
+	case scope == v1alpha1.ClusterScope:
+		return "claims of a cluster-scoped API are not supported"
+	}
+	return ""
+}
+
+// claimsInSync sums up problems with claims.
+func claimsInSync(problems []string) v1alpha1.Condition {
+	if len(problems) == 0 {
+		return v1alpha1.True(conditionClaimsInSync)
+	}
+	return warned(conditionClaimsInSync, reasonUnsupported, strings.Join(problems, " "))
+}

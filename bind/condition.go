@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// conditionClaimsInSync says whether the accepted permission claims are kept.
+const conditionClaimsInSync = "ClaimsInSync"
+
+// Reasons of conditions besides those of v1alpha1.
+const (
+	reasonUnreachable   = "ControlPlaneUnreachable"
+	reasonUnauthorized  = "ControlPlaneUnauthorized"
+	reasonTerminating   = "CustomResourceDefinitionTerminating"
+	reasonNamesRefused  = "CustomResourceDefinitionNamesRefused"
+	reasonMissingRights = "MissingRights"
+	reasonUnsupported   = "UnsupportedClaim"
+	reasonInvalidClaim  = "InvalidClaim"
+)
+
+// repair is the next command of whoever has a credential that does not work.
+const repair = "Rerun kubectl bind for repair."
+
+// order is that in which the conditions of a binding come true.
+var order = [...]string{
+	v1alpha1.ConditionSecretValid, v1alpha1.ConditionConnected, v1alpha1.ConditionSchemaInSync,
+	v1alpha1.ConditionInformersSynced, v1alpha1.ConditionHeartbeating, conditionClaimsInSync,
+}
+
+// A verdict is what one pass found out about a binding.
+type verdict struct {
+	found    map[string]v1alpha1.Condition // by type
+	provider string                        // pretty name, if known
+}
+
+func newVerdict() *verdict { return &verdict{found: map[string]v1alpha1.Condition{}} }
+
+// set records c and reports whether it is True.
+func (v *verdict) set(c v1alpha1.Condition) bool {
+	v.found[c.Type] = c
+	return c.Status == metav1.ConditionTrue
+}
+
+// blocker returns the first condition that is known not to be True.
+func (v *verdict) blocker() string {
+	for _, t := range order {
+		if c, ok := v.found[t]; ok && c.Status != metav1.ConditionTrue {
+			return t
+		}
+	}
+	return ""
+}
+
+// apply puts the verdict into status. What the pass did not get to waits for what
+// it stumbled on.
+func (v *verdict) apply(status *v1alpha1.APIServiceBindingStatus, generation int64) {
+	blocker := v.blocker()
+	for _, t := range order {
+		c, ok := v.found[t]
+		if !ok && t == conditionClaimsInSync {
+			continue
+		}
+		if !ok {
+			c = pending(t, "Waits for "+blocker+".")
+		}
+		c.Message = clip(c.Message)
+		c.ObservedGeneration = generation
+		status.Conditions = v1alpha1.SetCondition(status.Conditions, c)
+	}
+	status.Conditions = v1alpha1.Summarize(status.Conditions, generation)
+	if v.provider != "" {
+		status.ProviderPrettyName = v.provider
+	}
+}
+
+func pending(conditionType, message string) v1alpha1.Condition {
+	return v1alpha1.False(conditionType, v1alpha1.SeverityInfo, v1alpha1.ReasonPending, message)
+}
+
+func failed(conditionType, reason, message string) v1alpha1.Condition {
+	return v1alpha1.False(conditionType, v1alpha1.SeverityError, reason, message)
+}
+
+func warned(conditionType, reason, message string) v1alpha1.Condition {
+	return v1alpha1.False(conditionType, v1alpha1.SeverityWarning, reason, message)
+}
+
+// maxMessage keeps what others can fill from filling our objects.
+const maxMessage = 1024
+
+func clip(message string) string {
+	if len(message) <= maxMessage {
+		return message
+	}
+	return strings.ToValidUTF8(message[:maxMessage], "") + "…"
+}
+
+// away tells whether err means that the Control Plane Cluster cannot be worked
+// with at all, and returns the condition that says so.
+func away(server string, err error) (c v1alpha1.Condition, is bool) {
+	switch {
+	case err == nil:
+		return v1alpha1.Condition{}, false
+	case apierrors.IsUnauthorized(err):
+		return failed(v1alpha1.ConditionConnected, reasonUnauthorized, "The Control Plane Cluster "+server+" does not accept the token. "+repair), true
+	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && !isBroken(err):
+		return v1alpha1.Condition{}, false // it answers
+	}
+	return failed(v1alpha1.ConditionConnected, reasonUnreachable, "The Control Plane Cluster "+server+" cannot be reached: "+explain(err)+". Retrying."), true
+}
+
+func isBroken(err error) bool {
+	return apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err) ||
+		apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err)
+}
+
+// explain words err so that the same trouble always gives the same message: without
+// port numbers of our own, times and URLs.
+func explain(err error) string {
+	if op, ok := errors.AsType[*net.OpError](err); ok && !op.Timeout() {
+		return explainOp(op)
+	}
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return "its certificate is signed by an unknown authority"
+	}
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		return "its certificate is for another name"
+	}
+	if _, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
+		return "its certificate is not valid, or not now"
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return "its certificate cannot be verified"
+	}
+	var timeout interface{ Timeout() bool }
+	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout() {
+		return "no answer in time"
+	}
+	var answer apierrors.APIStatus
+	if errors.As(err, &answer) {
+		return answer.Status().Message
+	}
+	return innermost(err).Error()
+}
+
+func explainOp(op *net.OpError) string {
+	if dns, ok := errors.AsType[*net.DNSError](op.Err); ok {
+		return fmt.Sprintf("look up %s: %s", dns.Name, dns.Err)
+	}
+	return fmt.Sprintf("%s: %v", op.Op, innermost(op.Err))
+}
+
+func innermost(err error) error {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
+}

@@ -1,0 +1,202 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/tools/cache"
+
+	"encoding/base64"
+
+	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// A connection is a kubeconfig Secret and what it leads to. Bindings that name the
+// same Secret share it.
+type connection struct {
+	agent    *agent
+	name     cache.ObjectName // of the Secret
+	informer cache.SharedIndexInformer
+	stop     context.CancelFunc
+
+	mu      sync.Mutex
+	valid   v1alpha1.Condition // SecretValid
+	session *session           // nil while the Secret is of no use
+}
+
+// newConnection watches the one Secret and nothing beside it.
+func newConnection(a *agent, name cache.ObjectName) *connection {
+	only := func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name.Name).String()
+	}
+	return &connection{
+		agent: a,
+		name:  name,
+		informer: dynamicinformer.NewFilteredDynamicInformer(a.app.watches, secretsResource, name.Namespace, 0,
+			cache.Indexers{}, only).Informer(),
+		valid: pending(v1alpha1.ConditionSecretValid, fmt.Sprintf("Reading Secret %s.", name)),
+	}
+}
+
+// run follows the Secret until ctx is done, and ends the session then.
+func (c *connection) run(ctx context.Context) error {
+	ctx = logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).WithValues("secret", c.name.String()))
+	ctl := controller.New("kubeconfig", c.reconcile, controller.Options{})
+	if _, err := ctl.Watch(c.informer, controller.Self); err != nil {
+		return err
+	}
+	if err := c.informer.SetWatchErrorHandlerWithContext(c.unreadable); err != nil {
+		return fmt.Errorf("watch Secret %s: %w", c.name, err)
+	}
+	ctl.Add(c.name) // it may not be there
+	defer c.end()
+	return together(ctx, runInformer(c.informer), ctl.Run)
+}
+
+// state is what the Secret is worth, and where it leads to.
+func (c *connection) state() (v1alpha1.Condition, *session) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.valid, c.session
+}
+
+// unreadable is called when the Secret cannot be watched.
+func (c *connection) unreadable(ctx context.Context, _ *cache.Reflector, err error) {
+	if apierrors.IsForbidden(err) {
+		c.set(failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretNotFound,
+			fmt.Sprintf("The konnector may not read Secret %s: it reads Secrets of namespace %s only.", c.name, v1alpha1.Namespace)))
+		c.agent.touch(c.name)
+	}
+	logr.FromContextOrDiscard(ctx).V(4).Info("watch of Secret interrupted", "reason", explain(err))
+}
+
+func (c *connection) reconcile(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
+	k, valid := c.read()
+	defer c.agent.touch(c.name)
+	if k == nil {
+		c.end()
+		c.set(valid)
+		return 0, nil
+	}
+	return 0, c.open(ctx, k)
+}
+
+func (c *connection) set(valid v1alpha1.Condition) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.valid = valid
+}
+
+// secret returns the Secret from the cache.
+func (c *connection) secret() *unstructured.Unstructured {
+	obj, ok, err := c.informer.GetStore().GetByKey(c.name.String())
+	u, isUnstructured := obj.(*unstructured.Unstructured)
+	if err != nil || !ok || !isUnstructured {
+		return nil
+	}
+	return u
+}
+
+// read returns the kubeconfig, or nil and what is wrong with it.
+func (c *connection) read() (*kubeconfig.Kubeconfig, v1alpha1.Condition) {
+	u := c.secret()
+	if u == nil {
+		return nil, failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretNotFound,
+			fmt.Sprintf("Secret %s is not there. %s", c.name, repair))
+	}
+	k, err := readSecret(u)
+	if err != nil {
+		return nil, invalidSecret(c.name, err)
+	}
+	return k, v1alpha1.True(v1alpha1.ConditionSecretValid)
+}
+
+func invalidSecret(name cache.ObjectName, err error) v1alpha1.Condition {
+	return failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretInvalid,
+		fmt.Sprintf("The kubeconfig in Secret %s is refused: %v. %s", name, err, repair))
+}
+
+// readSecret reads the kubeconfig of a Secret.
+func readSecret(u *unstructured.Unstructured) (*kubeconfig.Kubeconfig, error) {
+	encoded, ok, err := unstructured.NestedString(u.Object, "data", v1alpha1.KubeconfigKey)
+	if err != nil || !ok {
+		return nil, fmt.Errorf("key %q is missing", v1alpha1.KubeconfigKey)
+	}
+	data, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil {
+		return nil, fmt.Errorf("key %q is not base64", v1alpha1.KubeconfigKey)
+	}
+	return kubeconfig.Read(data)
+}
+
+// open makes k the credential: of the session that is there, if it leads to the same
+// place, else of a new one.
+func (c *connection) open(ctx context.Context, k *kubeconfig.Kubeconfig) error {
+	_, s := c.state()
+	if s != nil && s.leadsTo(k) {
+		s.use(k.Token)
+		c.set(v1alpha1.True(v1alpha1.ConditionSecretValid))
+		return nil
+	}
+	c.end()
+	s, err := newSession(c, k)
+	if err != nil {
+		c.set(invalidSecret(c.name, err))
+		return nil //nolint:nilerr // the condition says it, and a retry cannot cure it
+	}
+	s.start(ctx)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.session, c.valid = s, v1alpha1.True(v1alpha1.ConditionSecretValid)
+	return nil
+}
+
+// end ends the session and returns when it has ended.
+func (c *connection) end() {
+	c.mu.Lock()
+	s := c.session
+	c.session = nil
+	c.mu.Unlock()
+	if s != nil {
+		s.end()
+	}
+}
+
+func runInformer(inf cache.SharedIndexInformer) func(context.Context) error {
+	return func(ctx context.Context) error {
+		inf.RunWithContext(ctx)
+		return nil
+	}
+}
+
+// together runs all parts until the first one ends, and waits for the others then.
+// An error that only says that ctx is done is none.
+func together(ctx context.Context, parts ...func(context.Context) error) error {
+	inner, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var wg sync.WaitGroup
+	first := make(chan error, len(parts))
+	for _, part := range parts {
+		wg.Go(func() {
+			defer cancel()
+			first <- part(inner)
+		})
+	}
+	wg.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return <-first
+}

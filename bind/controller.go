@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+
+	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// An agent is one Run of a Konnector.
+type agent struct {
+	opts     Options
+	app      *appCluster
+	source   *klutchsync.Cluster
+	set      *klutchsync.Set // by namespace/name of the binding
+	bindings *controller.Controller
+	events   record.EventRecorder
+
+	wg sync.WaitGroup // of connections
+
+	mu          sync.Mutex
+	uses        map[cache.ObjectName]cache.ObjectName // the Secret of each binding
+	connections map[cache.ObjectName]*connection      // by Secret
+	recipes     map[cache.ObjectName]string           // of what each binding runs
+}
+
+// newAgent does no I/O.
+func newAgent(config *rest.Config, opts Options) (*agent, error) {
+	app, err := newAppCluster(config)
+	if err != nil {
+		return nil, err
+	}
+	source, err := klutchsync.NewCluster(config)
+	if err != nil {
+		return nil, err
+	}
+	a := &agent{
+		opts: opts, app: app, source: source,
+		uses:        map[cache.ObjectName]cache.ObjectName{},
+		connections: map[cache.ObjectName]*connection{},
+		recipes:     map[cache.ObjectName]string{},
+	}
+	a.bindings = controller.New("binding", a.reconcile, controller.Options{Workers: opts.Workers})
+	a.set = klutchsync.NewSet(klutchsync.SetOptions{Changed: a.changed})
+	return a, a.watch()
+}
+
+func (a *agent) watch() error {
+	if _, err := a.bindings.Watch(a.app.bindings, controller.Self); err != nil {
+		return err
+	}
+	_, err := a.bindings.Watch(a.app.crds, func(o metav1.Object) []cache.ObjectName { return a.app.lookup(indexName, o.GetName()) })
+	return err
+}
+
+// run works until ctx is done and all that it started has ended.
+func (a *agent) run(ctx context.Context) (err error) {
+	if err := a.app.prepare(ctx); err != nil {
+		return nil //nolint:nilerr // it only ends with ctx
+	}
+	logr.FromContextOrDiscard(ctx).Info("konnector started", "version", a.opts.Version)
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	defer broadcaster.Shutdown()
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: a.app.kube.CoreV1().Events("")})
+	scheme := runtime.NewScheme()
+	if err := v1alpha1.AddToScheme(scheme); err != nil {
+		return err
+	}
+	a.events = broadcaster.NewRecorder(scheme, corev1.EventSource{Component: "konnector"})
+	defer a.wg.Wait()
+	return together(ctx, runInformer(a.app.bindings), runInformer(a.app.crds), runInformer(a.app.namespaces), a.set.Run, a.bindings.Run)
+}
+
+// changed is called with the name of a Sync whose state may have changed.
+func (a *agent) changed(name string) {
+	if key, err := cache.ParseObjectName(name); err == nil {
+		a.bindings.Add(key)
+	}
+}
+
+// touch asks for a look at all bindings of a Secret.
+func (a *agent) touch(secret cache.ObjectName) {
+	for _, b := range a.app.lookup(indexSecret, secret.String()) {
+		a.bindings.Add(b)
+	}
+}
+
+// connect returns the connection over secret, and ends the one that the binding used
+// before if it is unused now.
+func (a *agent) connect(ctx context.Context, binding, secret cache.ObjectName) *connection {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if before, ok := a.uses[binding]; ok && before != secret {
+		a.release(binding)
+	}
+	a.uses[binding] = secret
+	c := a.connections[secret]
+	if c == nil {
+		c = newConnection(a, secret)
+		ctx, c.stop = context.WithCancel(ctx) // that of Run: a call of reconcile has none of its own
+		a.connections[secret] = c
+		a.wg.Go(func() {
+			if err := c.run(ctx); err != nil {
+				logr.FromContextOrDiscard(ctx).Error(err, "connection ended", "secret", secret.String())
+			}
+		})
+	}
+	return c
+}
+
+// disconnect gives up the binding's use of its connection.
+func (a *agent) disconnect(binding cache.ObjectName) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.release(binding)
+}
+
+// release is disconnect for those who hold the lock.
+func (a *agent) release(binding cache.ObjectName) {
+	secret, ok := a.uses[binding]
+	delete(a.uses, binding)
+	for _, other := range a.uses {
+		if other == secret {
+			return
+		}
+	}
+	if c := a.connections[secret]; ok && c != nil {
+		c.stop()
+		delete(a.connections, secret)
+	}
+}
+
+// forget ends what a binding that is gone had running. Nothing is deleted: neither
+// the CRD, nor objects on either side.
+func (a *agent) forget(binding cache.ObjectName) {
+	a.hold(binding)
+	a.disconnect(binding)
+}
+
+// hold stops the sync of a binding and returns when it has stopped.
+func (a *agent) hold(binding cache.ObjectName) {
+	a.mu.Lock()
+	delete(a.recipes, binding)
+	a.mu.Unlock()
+	a.set.Remove(binding.String())
+}
+
+// A recipe is what the Sync of a binding is made of, besides its session.
+type recipe struct {
+	export  *v1alpha1.APIServiceExport
+	related []klutchsync.Related
+}
+
+// fingerprint changes when the Sync has to be made anew.
+func (r recipe) fingerprint(s *session) (string, error) {
+	spec := r.export.Spec
+	data, err := json.Marshal([]any{syncVersion(&spec), spec.Scope, spec.InformerScope, r.related, s.sight().tenant})
+	return fmt.Sprintf("%p %s", s, data), err
+}
+
+// put has the Sync of a binding run; one that runs from the same recipe goes on.
+func (a *agent) put(binding cache.ObjectName, s *session, r recipe) error {
+	print, err := r.fingerprint(s)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.recipes[binding] == print {
+		return nil
+	}
+	opts := s.options(r)
+	if a.opts.Sync != nil {
+		a.opts.Sync(binding.Name, &opts)
+	}
+	sync, err := klutchsync.New(a.source, s.target, syncVersion(&r.export.Spec), opts)
+	if err != nil {
+		return err
+	}
+	a.recipes[binding] = print
+	a.set.Put(binding.String(), sync)
+	return nil
+}
+
+// options are those of the Sync of an export of this session.
+func (s *session) options(r recipe) klutchsync.Options {
+	opts := klutchsync.Options{Mapper: s.mapper, Related: r.related}
+	if r.export.Spec.InformerScope == v1alpha1.NamespacedScope {
+		opts.TargetScope = klutchsync.ScopeMapped
+	}
+	if r.export.Spec.Scope == v1alpha1.ClusterScope {
+		opts.Mapper = klutchsync.Prefix(s.place.Namespace + "-")
+		meta := tenantMeta(s.place.Namespace, s.sight().tenant)
+		opts.TargetMeta = func(cache.ObjectName) klutchsync.Meta { return meta }
+	}
+	return opts
+}
+
+// tenantMeta says whose a cluster-scoped object is. The garbage collector deletes it
+// with the tenant namespace.
+func tenantMeta(namespace string, uid types.UID) klutchsync.Meta {
+	return klutchsync.Meta{
+		Annotations:     map[string]string{v1alpha1.ClusterNamespaceAnnotation: namespace},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: namespace, UID: uid}},
+	}
+}

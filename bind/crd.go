@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/klutch-go/sdk/internal/mark"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// installSchema makes the CRD say what the export says. A refused change leaves the
+// objects in step under the schema that is there.
+func (p *pass) installSchema(ctx context.Context) (bool, error) {
+	if err := checkExport(p.binding.Name, &p.export.Spec); err != nil {
+		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportInvalid, "The provider's APIServiceExport is refused: "+explain(err)+"."))
+	}
+	wanted, err := newCRD(p.binding.Name, &p.export.Spec)
+	if err != nil {
+		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportInvalid, "The provider's APIServiceExport is refused: "+explain(err)+"."))
+	}
+	p.own(wanted)
+	crds := p.app.calls.Resource(crdsResource)
+	live, err := crds.Get(ctx, wanted.GetName(), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		live, err = crds.Create(ctx, wanted, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+		if err != nil {
+			return p.refused(v1alpha1.ReasonCustomResourceDefinitionCreateFailed, err)
+		}
+		logr.FromContextOrDiscard(ctx).Info("CRD created")
+	}
+	if err != nil {
+		return false, fmt.Errorf("read CRD %s: %w", wanted.GetName(), err)
+	}
+	return p.keepSchema(ctx, live, wanted)
+}
+
+// keepSchema deals with a CRD that is there.
+func (p *pass) keepSchema(ctx context.Context, live, wanted *unstructured.Unstructured) (bool, error) {
+	ours, err := p.owns(ctx, live)
+	switch {
+	case err != nil:
+		return false, err
+	case !ours:
+		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonForeignCustomResourceDefinition,
+			fmt.Sprintf("The CRD %s is there already and was not made for this binding. It is left as it is; delete it, or the binding.", live.GetName())))
+	case live.GetDeletionTimestamp() != nil:
+		return p.block(failed(v1alpha1.ConditionConnected, reasonTerminating,
+			fmt.Sprintf("The CRD %s is being deleted with all its objects. They are held: nothing is deleted in the Control Plane Cluster. Once it is gone it is made anew.", live.GetName())))
+	}
+	same, err := sameSpec(live, wanted)
+	if err != nil {
+		return false, err
+	}
+	if owner, ok := mark.Get(live); !same || !ok || owner != mark.Of(p.binding) {
+		if live, err = p.update(ctx, live, wanted); err != nil {
+			return p.refused(v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, err)
+		}
+	}
+	return p.established(live)
+}
+
+// own records on the CRD which binding it was made for: for programs of other makes
+// with an owner reference too, where that is possible.
+func (p *pass) own(crd *unstructured.Unstructured) {
+	mark.Put(crd, mark.Of(p.binding))
+	if p.key.Namespace == "" {
+		yes := true
+		crd.SetOwnerReferences([]metav1.OwnerReference{{
+			APIVersion: v1alpha1.GroupVersion.String(), Kind: "APIServiceBinding",
+			Name: p.binding.Name, UID: p.binding.UID, Controller: &yes,
+		}})
+	}
+}
+
+// owns tells whether the CRD was made for this binding, or for one that is gone.
+func (p *pass) owns(ctx context.Context, crd *unstructured.Unstructured) (bool, error) {
+	byReference := func(o metav1.OwnerReference) bool { return o.Kind == "APIServiceBinding" && o.UID == p.binding.UID }
+	if slices.ContainsFunc(crd.GetOwnerReferences(), byReference) {
+		return true, nil
+	}
+	owner, ok := mark.Get(crd)
+	if !ok || owner == mark.Of(p.binding) {
+		return ok, nil
+	}
+	if (owner.Namespace == "") != (p.key.Namespace == "") {
+		return true, nil // of a time when bindings had the other scope
+	}
+	uid, err := uidOf(ctx, p.app.calls, bindingsResource, owner.ObjectName)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, fmt.Errorf("look for the binding of CRD %s: %w", crd.GetName(), err)
+	}
+	return uid != owner.UID, nil
+}
+
+// update replaces the spec of live and nothing else but what records the owner. It
+// fails if live has changed meanwhile.
+func (p *pass) update(ctx context.Context, live, wanted *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	next := live.DeepCopy()
+	next.Object["spec"] = wanted.Object["spec"]
+	mark.Put(next, mark.Of(p.binding))
+	if refs := wanted.GetOwnerReferences(); len(refs) > 0 {
+		next.SetOwnerReferences(refs)
+	}
+	written, err := p.app.calls.Resource(crdsResource).Update(ctx, next, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+	if err != nil {
+		return nil, err
+	}
+	if written.GetGeneration() != live.GetGeneration() {
+		logr.FromContextOrDiscard(ctx).Info("CRD changed")
+	}
+	return written, nil
+}
+
+// refused says what the App Cluster's API server has against the CRD. What it says
+// may be cured by another export, or by other rights.
+func (p *pass) refused(reason string, err error) (bool, error) {
+	if !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) && !apierrors.IsBadRequest(err) {
+		return false, err
+	}
+	p.again = time.Minute
+	message := fmt.Sprintf("The CRD %s is refused: %s", p.binding.Name, explain(err))
+	p.verdict.set(failed(v1alpha1.ConditionConnected, reason, message))
+	p.verdict.set(failed(v1alpha1.ConditionSchemaInSync, reason, message))
+	return false, nil
+}
+
+// established waits until objects can be served.
+func (p *pass) established(u *unstructured.Unstructured) (bool, error) {
+	crd, err := decodeCRD(u)
+	if err != nil {
+		return false, err
+	}
+	if c := crdCondition(crd, apiextensionsv1.NamesAccepted); c != nil && c.Status == apiextensionsv1.ConditionFalse {
+		p.verdict.set(failed(v1alpha1.ConditionSchemaInSync, reasonNamesRefused, fmt.Sprintf("The CRD %s is not served: %s", crd.Name, c.Message)))
+		return false, nil
+	}
+	if !isTrue(crd, apiextensionsv1.Established) {
+		p.verdict.set(pending(v1alpha1.ConditionSchemaInSync, "The App Cluster is about to serve the API."))
+		return false, nil
+	}
+	p.verdict.set(v1alpha1.True(v1alpha1.ConditionSchemaInSync))
+	return true, nil
+}

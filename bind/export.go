@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	objectstatus "github.com/klutch-go/sdk/internal/status"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// export returns the export that a binding of the given name is about; nil if there
+// is none.
+func (s *session) export(name string) (*v1alpha1.APIServiceExport, error) {
+	return cached[v1alpha1.APIServiceExport](s.exports, cache.NewObjectName(s.place.Namespace, name))
+}
+
+func (s *session) exportOfBinding(o metav1.Object) []cache.ObjectName {
+	return []cache.ObjectName{cache.NewObjectName(s.place.Namespace, o.GetName())}
+}
+
+func (s *session) exportOfCRD(o metav1.Object) []cache.ObjectName {
+	return []cache.ObjectName{cache.NewObjectName(s.place.Namespace, o.GetName())}
+}
+
+// reconcileExport tells the provider how its API fares in the App Cluster.
+func (s *session) reconcileExport(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	seen, err := s.export(key.Name)
+	if err != nil || seen == nil {
+		return 0, err
+	}
+	binding, err := s.bindingOf(key.Name)
+	if err != nil {
+		return 0, err
+	}
+	crd, err := s.agent.app.crd(ctx, key.Name)
+	if err != nil {
+		return 0, err
+	}
+	client := s.calls.Resource(exportsResource).Namespace(s.place.Namespace)
+	err = objectstatus.Write(ctx, client, seen, func(e *v1alpha1.APIServiceExport) { reportExport(e, binding, crd) })
+	if _, isAway := away("", err); isAway {
+		s.poke()
+		return lookAgain, nil
+	}
+	return 0, err
+}
+
+// bindingOf returns the binding of the given name that uses this connection.
+func (s *session) bindingOf(name string) (*v1alpha1.APIServiceBinding, error) {
+	for _, n := range s.bindingsOf(name) {
+		if b, err := s.agent.app.binding(n); b != nil || err != nil {
+			return b, err
+		}
+	}
+	return nil, nil //nolint:nilnil // absence in a cache is a value
+}
+
+// crd reads a CRD from the API server; nil if there is none.
+func (a *appCluster) crd(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+	u, err := a.calls.Resource(crdsResource).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // absence is a value
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read CRD %s: %w", name, err)
+	}
+	return decodeCRD(u)
+}
+
+// reportExport fills in the konnector's part of the status and leaves the rest.
+func reportExport(e *v1alpha1.APIServiceExport, binding *v1alpha1.APIServiceBinding, crd *apiextensionsv1.CustomResourceDefinition) {
+	for _, c := range exportConditions(binding, crd) {
+		c.ObservedGeneration = e.Generation
+		e.Status.Conditions = v1alpha1.SetCondition(e.Status.Conditions, c)
+	}
+	if binding != nil && crd != nil {
+		e.Status.AcceptedNames = acceptedNames(crd)
+		e.Status.StoredVersions = crd.Status.StoredVersions
+	}
+	e.Status.Conditions = v1alpha1.Summarize(e.Status.Conditions, e.Generation)
+}
+
+func exportConditions(binding *v1alpha1.APIServiceBinding, crd *apiextensionsv1.CustomResourceDefinition) []v1alpha1.Condition {
+	if binding == nil {
+		return []v1alpha1.Condition{
+			v1alpha1.False(v1alpha1.ConditionConnected, v1alpha1.SeverityInfo, v1alpha1.ReasonAPIServiceBindingNotFound, "No APIServiceBinding uses this export."),
+			v1alpha1.False(v1alpha1.ConditionConsumerInSync, v1alpha1.SeverityInfo, "NA", "No APIServiceBinding uses this export."),
+		}
+	}
+	inSync := pending(v1alpha1.ConditionConsumerInSync, "The schema is not in the App Cluster yet.")
+	if c := v1alpha1.FindCondition(binding.Status.Conditions, v1alpha1.ConditionSchemaInSync); c != nil {
+		inSync = *c
+		inSync.Type = v1alpha1.ConditionConsumerInSync
+	}
+	conditions := []v1alpha1.Condition{v1alpha1.True(v1alpha1.ConditionConnected), inSync}
+	if crd == nil {
+		return conditions
+	}
+	for _, c := range crd.Status.Conditions {
+		conditions = append(conditions, fromCRD(c))
+	}
+	return conditions
+}
+
+func fromCRD(c apiextensionsv1.CustomResourceDefinitionCondition) v1alpha1.Condition {
+	out := v1alpha1.Condition{Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: clip(c.Message)}
+	if out.Status != metav1.ConditionTrue {
+		out.Severity = v1alpha1.SeverityError
+	}
+	return out
+}
+
+func acceptedNames(crd *apiextensionsv1.CustomResourceDefinition) *v1alpha1.CRDNames {
+	n := crd.Status.AcceptedNames
+	return &v1alpha1.CRDNames{
+		Plural: n.Plural, Singular: n.Singular, ShortNames: n.ShortNames,
+		Kind: n.Kind, ListKind: n.ListKind, Categories: n.Categories,
+	}
+}

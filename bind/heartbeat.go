@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/tools/cache"
+
+	objectstatus "github.com/klutch-go/sdk/internal/status"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// lookAgain is the pace at which a control plane that is away is looked for.
+const lookAgain = 5 * time.Second
+
+// beat looks at the ClusterBinding. It is at once the probe of the control plane,
+// the heartbeat, and what fetches a rotated credential.
+func (s *session) beat(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
+	binding, err := s.clusterBinding(ctx)
+	if err == nil {
+		var rotated v1alpha1.Condition
+		rotated, err = s.rotate(ctx, binding.Spec.KubeconfigSecretRef.Name)
+		if err == nil {
+			err = s.writeHeartbeat(ctx, binding, rotated)
+		}
+	}
+	s.look(ctx, binding, err)
+	if err != nil {
+		return lookAgain, nil //nolint:nilerr // conditions say it, once; the next look is not far
+	}
+	return s.agent.opts.HeartbeatInterval / 2, nil
+}
+
+func (s *session) clusterBinding(ctx context.Context) (*v1alpha1.ClusterBinding, error) {
+	u, err := s.calls.Resource(clusterBindings).Namespace(s.place.Namespace).Get(ctx, v1alpha1.ClusterBindingName, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read ClusterBinding %s: %w", v1alpha1.ClusterBindingName, err)
+	}
+	return decode[v1alpha1.ClusterBinding](u)
+}
+
+// look records what the look has shown, and tells the bindings if that is new.
+func (s *session) look(ctx context.Context, binding *v1alpha1.ClusterBinding, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	now := s.sight()
+	now.looked = true
+	now.away, _ = away(s.place.Server, err)
+	now.beating = v1alpha1.True(v1alpha1.ConditionHeartbeating)
+	if err != nil {
+		now.beating = warned(v1alpha1.ConditionHeartbeating, v1alpha1.ReasonClusterBindingUpdateFailed, "The heartbeat failed: "+explain(err)+".")
+	}
+	if binding != nil {
+		now.provider = binding.Spec.ProviderPrettyName
+	}
+	if now.tenant == "" && now.away.Type == "" {
+		now.tenant, _ = uidOf(ctx, s.calls, spacesResource, cache.NewObjectName("", s.place.Namespace))
+	}
+	s.record(ctx, now)
+}
+
+func (s *session) record(ctx context.Context, now sight) {
+	s.mu.Lock()
+	before := s.seen
+	now.unreadable = before.unreadable
+	s.seen = now
+	s.mu.Unlock()
+	if before == now {
+		return
+	}
+	s.agent.touch(s.connection.name)
+	log := logr.FromContextOrDiscard(ctx)
+	switch {
+	case before.away != now.away && now.away.Type != "":
+		log.Info("control plane is away", "reason", now.away.Reason, "message", now.away.Message)
+	case before.away != now.away || !before.looked:
+		log.Info("control plane is there", "provider", now.provider)
+	}
+}
+
+// rotate takes over the credential that the backend keeps for this tenant, if it is
+// not the one in use. The condition is about the backend's Secret.
+func (s *session) rotate(ctx context.Context, name string) (v1alpha1.Condition, error) {
+	u, err := s.calls.Resource(secretsResource).Namespace(s.place.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+		return warned(v1alpha1.ConditionSecretValid, v1alpha1.ReasonProviderSecretNotFound, "The konnector reads no Secret "+name+": "+explain(err)+"."), nil
+	}
+	if err != nil {
+		return v1alpha1.Condition{}, fmt.Errorf("read Secret %s of the tenant: %w", name, err)
+	}
+	offered, err := readSecret(u)
+	if err != nil {
+		return warned(v1alpha1.ConditionSecretValid, v1alpha1.ReasonProviderSecretInvalid, "The konnector refuses Secret "+name+": "+err.Error()+"."), nil //nolint:nilerr // the condition says it
+	}
+	current, _ := s.connection.read()
+	if current == nil || *s.token.value.Load() == offered.Token && s.leadsTo(offered) {
+		return v1alpha1.True(v1alpha1.ConditionSecretValid), nil
+	}
+	return v1alpha1.True(v1alpha1.ConditionSecretValid), s.adopt(ctx, u)
+}
+
+// adopt copies the offered kubeconfig to the App Cluster's Secret, from where it is
+// taken up like any other change of it.
+func (s *session) adopt(ctx context.Context, offered *unstructured.Unstructured) error {
+	held := s.connection.secret()
+	if held == nil {
+		return nil // somebody has just deleted it, and that is a decision
+	}
+	encoded, _, _ := unstructured.NestedString(offered.Object, "data", v1alpha1.KubeconfigKey)
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": held.GetUID(), "resourceVersion": held.GetResourceVersion()},
+		"data":     map[string]any{v1alpha1.KubeconfigKey: encoded},
+	})
+	if err != nil {
+		return fmt.Errorf("patch of Secret %s: %w", s.connection.name, err)
+	}
+	name := s.connection.name
+	_, err = s.agent.app.calls.Resource(secretsResource).Namespace(name.Namespace).Patch(ctx, name.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
+	if err != nil {
+		return fmt.Errorf("write the rotated credential to Secret %s of the App Cluster: %w", name, err)
+	}
+	logr.FromContextOrDiscard(ctx).Info("credential rotated")
+	return nil
+}
+
+// writeHeartbeat writes when the last heartbeat is half an interval old, and when
+// something else in the status is to change.
+func (s *session) writeHeartbeat(ctx context.Context, seen *v1alpha1.ClusterBinding, secretValid v1alpha1.Condition) error {
+	client := s.calls.Resource(clusterBindings).Namespace(s.place.Namespace)
+	interval := s.agent.opts.HeartbeatInterval
+	return objectstatus.Write(ctx, client, seen, func(b *v1alpha1.ClusterBinding) {
+		if due(b.Status.LastHeartbeatTime, interval/2) {
+			now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
+			b.Status.LastHeartbeatTime = &now
+		}
+		b.Status.HeartbeatInterval = &metav1.Duration{Duration: interval}
+		b.Status.KonnectorVersion = s.agent.opts.Version
+		for _, c := range []v1alpha1.Condition{secretValid, validVersion(s.agent.opts.Version)} {
+			c.Message = clip(c.Message)
+			c.ObservedGeneration = b.Generation
+			b.Status.Conditions = v1alpha1.SetCondition(b.Status.Conditions, c)
+		}
+		b.Status.Conditions = v1alpha1.Summarize(b.Status.Conditions, b.Generation)
+	})
+}
+
+// due allows for the second that times on the wire are rounded to.
+func due(last *metav1.Time, every time.Duration) bool {
+	return last == nil || time.Since(last.Time)+time.Second >= every
+}
+
+func validVersion(v string) v1alpha1.Condition {
+	if _, err := version.ParseSemantic(v); err != nil {
+		return warned(v1alpha1.ConditionValidVersion, v1alpha1.ReasonParseError, fmt.Sprintf("The konnector's version %q is not a semantic version.", v))
+	}
+	return v1alpha1.True(v1alpha1.ConditionValidVersion)
+}

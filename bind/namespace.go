@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// A sighting is that a namespace of the App Cluster was found gone.
+type sighting struct{ at time.Time }
+
+// want is called by syncs, without end, for namespaces that have no service
+// namespace yet.
+func (s *session) want(namespace string) {
+	s.mu.Lock()
+	s.wants[namespace] = true
+	s.mu.Unlock()
+	s.spaces.Add(cache.NewObjectName("", namespace))
+}
+
+// reconcileNamespace keeps one namespace of the App Cluster and its service
+// namespace together.
+func (s *session) reconcileNamespace(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	asked, err := cached[v1alpha1.APIServiceNamespace](s.namespaces, cache.NewObjectName(s.place.Namespace, key.Name))
+	if err != nil {
+		return 0, err
+	}
+	if asked == nil {
+		s.mapper.Delete(key.Name)
+		return 0, s.askFor(ctx, key.Name)
+	}
+	if service := asked.Status.Namespace; service != "" && !s.mapper.Set(key.Name, service) {
+		logr.FromContextOrDiscard(ctx).Info("service namespace is that of another namespace, ignored", "serviceNamespace", service)
+	}
+	return s.giveUp(ctx, asked)
+}
+
+// askFor creates the APIServiceNamespace of a namespace that objects wait for.
+func (s *session) askFor(ctx context.Context, namespace string) error {
+	s.mu.Lock()
+	wanted := s.wants[namespace]
+	delete(s.wants, namespace)
+	s.mu.Unlock()
+	if !wanted || !s.inApp(namespace) {
+		return nil
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
+	u.SetAPIVersion(v1alpha1.GroupVersion.String())
+	u.SetKind("APIServiceNamespace")
+	u.SetName(namespace)
+	_, err := s.calls.Resource(requestedNamespaces).Namespace(s.place.Namespace).Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		s.mu.Lock()
+		s.wants[namespace] = true
+		s.mu.Unlock()
+		return fmt.Errorf("ask for a service namespace for %s: %w", namespace, err)
+	}
+	return nil
+}
+
+// inApp tells whether the cache knows the namespace.
+func (s *session) inApp(namespace string) bool {
+	_, ok, err := s.agent.app.namespaces.GetStore().GetByKey(namespace)
+	return ok && err == nil
+}
+
+// giveUp deletes the APIServiceNamespace, and with it all that is in the service
+// namespace, if the App Cluster itself says twice, a grace period apart, that the
+// namespace is gone. What a cache says counts for nothing.
+func (s *session) giveUp(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (time.Duration, error) {
+	if s.inApp(asked.Name) || asked.DeletionTimestamp != nil {
+		s.sighted(asked.Name, false)
+		return 0, nil
+	}
+	gone, err := s.agent.app.namespaceGone(ctx, asked.Name)
+	if err != nil {
+		return 0, err
+	}
+	since := s.sighted(asked.Name, gone)
+	if !gone {
+		return 0, nil
+	}
+	if left := s.agent.opts.NamespaceGrace - since; left > 0 {
+		return left, nil
+	}
+	uid := asked.UID
+	err = s.calls.Resource(requestedNamespaces).Namespace(s.place.Namespace).Delete(ctx, asked.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return 0, fmt.Errorf("give up the service namespace of %s: %w", asked.Name, err)
+	}
+	logr.FromContextOrDiscard(ctx).Info("namespace is gone, service namespace given up")
+	return 0, nil
+}
+
+// sighted notes whether the namespace is gone, and returns for how long it has been.
+func (s *session) sighted(namespace string, gone bool) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !gone {
+		delete(s.gone, namespace)
+		return 0
+	}
+	first, ok := s.gone[namespace]
+	if !ok {
+		first = sighting{time.Now()}
+		s.gone[namespace] = first
+	}
+	return time.Since(first.at)
+}
+
+// namespaceGone asks the API server. The cluster's identity is asked after, so that
+// another cluster at the same address proves nothing.
+func (a *appCluster) namespaceGone(ctx context.Context, name string) (bool, error) {
+	_, err := uidOf(ctx, a.calls, spacesResource, cache.NewObjectName("", name))
+	if err == nil {
+		return false, nil
+	}
+	if !apierrors.IsNotFound(err) {
+		return false, fmt.Errorf("look for namespace %s: %w", name, err)
+	}
+	identity, err := a.identity(ctx)
+	if err != nil {
+		return false, fmt.Errorf("identity of the App Cluster: %w", err)
+	}
+	return identity == a.uid, nil
+}

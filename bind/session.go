@@ -1,0 +1,307 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+var (
+	requestedNamespaces = v1alpha1.Resource("apiservicenamespaces")
+	clusterBindings     = v1alpha1.Resource("clusterbindings")
+)
+
+// A session is the tenant namespace of one Control Plane Cluster, as long as the
+// kubeconfig leads there.
+type session struct {
+	agent      *agent
+	connection *connection
+	place      kubeconfig.Kubeconfig // without token
+	token      *credential
+
+	calls   dynamic.Interface
+	clients []*http.Client
+	watches []func() // end the watches of informers
+	target  *klutchsync.Cluster
+	mapper  *klutchsync.Namespaces
+
+	exports    cache.SharedIndexInformer
+	namespaces cache.SharedIndexInformer
+
+	heart  *controller.Controller
+	status *controller.Controller // of exports
+	spaces *controller.Controller
+
+	stop context.CancelFunc
+	done chan struct{}
+
+	mu    sync.Mutex
+	seen  sight
+	wants map[string]bool // namespaces that objects wait for
+	gone  map[string]sighting
+}
+
+// A sight is what the last look at the tenant namespace has shown.
+type sight struct {
+	looked     bool               // at least once
+	away       v1alpha1.Condition // Connected, if the control plane cannot be worked with
+	beating    v1alpha1.Condition // Heartbeating
+	unreadable string             // why exports cannot be listed; empty if they can
+	provider   string
+	tenant     types.UID // of the tenant namespace, once known
+}
+
+// newSession does no I/O.
+func newSession(c *connection, k *kubeconfig.Kubeconfig) (*session, error) {
+	s := &session{
+		agent: c.agent, connection: c, place: *k, done: make(chan struct{}),
+		wants: map[string]bool{}, gone: map[string]sighting{},
+	}
+	s.place.Token = ""
+	s.seen.beating = pending(v1alpha1.ConditionHeartbeating, "Connecting to the Control Plane Cluster.")
+	s.mapper = klutchsync.NewNamespaces(s.want)
+	config, err := s.config(k)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.connect(config); err != nil {
+		return nil, err
+	}
+	return s, s.controllers()
+}
+
+// config is that of k, but with a token that can change.
+func (s *session) config(k *kubeconfig.Kubeconfig) (*rest.Config, error) {
+	server, err := url.Parse(k.Server)
+	if err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	s.token = &credential{host: server.Host}
+	s.token.value.Store(&k.Token)
+	config := k.RESTConfig()
+	config.BearerToken = ""
+	config.WrapTransport = s.token.wrap
+	config.UserAgent = rest.DefaultKubernetesUserAgent()
+	return config, nil
+}
+
+func (s *session) connect(config *rest.Config) error {
+	calls, watches := connect(config)
+	var err error
+	if s.calls, err = s.client(calls); err != nil {
+		return err
+	}
+	reads, err := s.client(watches)
+	if err != nil {
+		return err
+	}
+	if s.target, err = klutchsync.NewCluster(config); err != nil {
+		return err
+	}
+	s.exports = s.informer(reads, exportsResource)
+	s.namespaces = s.informer(reads, requestedNamespaces)
+	return errors.Join(s.exports.SetWatchErrorHandlerWithContext(s.interrupted(true)), s.namespaces.SetWatchErrorHandlerWithContext(s.interrupted(false)))
+}
+
+func (s *session) client(config *rest.Config) (dynamic.Interface, error) {
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("client for the Control Plane Cluster: %w", err)
+	}
+	s.clients = append(s.clients, client)
+	return dynamic.NewForConfigAndClient(config, client)
+}
+
+func (s *session) informer(client dynamic.Interface, gvr schema.GroupVersionResource) cache.SharedIndexInformer {
+	return dynamicinformer.NewFilteredDynamicInformer(client, gvr, s.place.Namespace, 0, cache.Indexers{}, nil).Informer()
+}
+
+func (s *session) controllers() error {
+	app := s.agent.app
+	s.heart = controller.New("heartbeat", s.beat, controller.Options{})
+	s.status = controller.New("export-status", s.reconcileExport, controller.Options{})
+	s.spaces = controller.New("namespaces", s.reconcileNamespace, controller.Options{Workers: 4})
+	for _, w := range []struct {
+		c    *controller.Controller
+		inf  cache.SharedIndexInformer
+		keys func(metav1.Object) []cache.ObjectName
+	}{
+		{s.status, s.exports, controller.Self},
+		{s.status, app.bindings, s.exportOfBinding},
+		{s.status, app.crds, s.exportOfCRD},
+		{s.spaces, s.namespaces, nameOnly},
+		{s.spaces, app.namespaces, nameOnly},
+	} {
+		if err := s.watch(w.c, w.inf, w.keys); err != nil {
+			return err
+		}
+	}
+	_, err := s.exports.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: s.exportChanged, UpdateFunc: func(_, obj any) { s.exportChanged(obj) }, DeleteFunc: s.exportChanged,
+	})
+	return err
+}
+
+// watch feeds c from inf for as long as the session lives.
+func (s *session) watch(c *controller.Controller, inf cache.SharedIndexInformer, keys func(metav1.Object) []cache.ObjectName) error {
+	detach, err := c.Watch(inf, keys)
+	if err != nil {
+		return err
+	}
+	s.watches = append(s.watches, detach)
+	return nil
+}
+
+// detach leaves nothing of the session at the informers that outlive it.
+func (s *session) detach() {
+	for _, detach := range s.watches {
+		detach()
+	}
+	for _, c := range s.clients {
+		c.CloseIdleConnections()
+	}
+}
+
+func nameOnly(o metav1.Object) []cache.ObjectName {
+	return []cache.ObjectName{cache.NewObjectName("", o.GetName())}
+}
+
+// start begins to work; ctx ends it, as end does.
+func (s *session) start(ctx context.Context) {
+	ctx, s.stop = context.WithCancel(logr.NewContext(ctx,
+		logr.FromContextOrDiscard(ctx).WithValues("controlPlane", s.place.Server, "tenant", s.place.Namespace)))
+	s.heart.Add(cache.NewObjectName(s.place.Namespace, v1alpha1.ClusterBindingName))
+	go func() {
+		defer close(s.done)
+		defer s.detach()
+		err := together(ctx, runInformer(s.exports), runInformer(s.namespaces), s.heart.Run, s.status.Run, s.spaces.Run)
+		if err != nil {
+			logr.FromContextOrDiscard(ctx).Error(err, "session ended")
+		}
+	}()
+}
+
+func (s *session) end() {
+	s.stop()
+	<-s.done
+}
+
+// leadsTo tells whether k differs from the session's kubeconfig in the token alone.
+func (s *session) leadsTo(k *kubeconfig.Kubeconfig) bool {
+	return s.place.Server == k.Server && s.place.Namespace == k.Namespace &&
+		s.place.TLSServerName == k.TLSServerName && bytes.Equal(s.place.CAData, k.CAData)
+}
+
+// use takes up a new token at once; what runs goes on.
+func (s *session) use(token string) {
+	if *s.token.value.Swap(&token) != token {
+		s.poke()
+	}
+}
+
+// poke asks for a look at the control plane now.
+func (s *session) poke() {
+	s.heart.Add(cache.NewObjectName(s.place.Namespace, v1alpha1.ClusterBindingName))
+}
+
+// sight returns what the last look has shown.
+func (s *session) sight() sight {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen
+}
+
+// interrupted is called when a watch ends with an error, or a list fails.
+func (s *session) interrupted(exports bool) cache.WatchErrorHandlerWithContext {
+	return func(ctx context.Context, _ *cache.Reflector, err error) {
+		logr.FromContextOrDiscard(ctx).V(4).Info("watch interrupted", "reason", explain(err))
+		if exports {
+			s.mu.Lock()
+			s.seen.unreadable = explain(err)
+			s.mu.Unlock()
+			s.agent.touch(s.connection.name)
+		}
+		s.poke()
+	}
+}
+
+// exportChanged asks for a look at the bindings of an export.
+func (s *session) exportChanged(obj any) {
+	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = gone.Obj
+	}
+	if o, ok := obj.(metav1.Object); ok {
+		for _, binding := range s.bindingsOf(o.GetName()) {
+			s.agent.bindings.Add(binding)
+		}
+	}
+}
+
+// bindingsOf returns the bindings of the given name that use this connection.
+func (s *session) bindingsOf(name string) []cache.ObjectName {
+	var found []cache.ObjectName
+	for _, b := range s.agent.app.lookup(indexSecret, s.connection.name.String()) {
+		if b.Name == name {
+			found = append(found, b)
+		}
+	}
+	return found
+}
+
+// A credential is a token that may change while clients use it.
+type credential struct {
+	host  string
+	value atomic.Pointer[string]
+}
+
+func (c *credential) wrap(next http.RoundTripper) http.RoundTripper { return &bearer{c, next} }
+
+// A bearer puts the credential on requests for the one host that it is for.
+type bearer struct {
+	*credential
+	next http.RoundTripper
+}
+
+// errElsewhere: a redirect must not carry the token to another host.
+var errElsewhere = errors.New("the Control Plane Cluster redirects to another host")
+
+// RoundTrip implements [http.RoundTripper].
+func (b *bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Scheme != "https" || r.URL.Host != b.host {
+		return nil, errElsewhere
+	}
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+*b.value.Load())
+	return b.next.RoundTrip(r)
+}
+
+// WrappedRoundTripper lets client-go find the transport, to close its connections.
+func (b *bearer) WrappedRoundTripper() http.RoundTripper { return b.next }
+
+// CloseIdleConnections is what [http.Client] calls to close connections.
+func (b *bearer) CloseIdleConnections() {
+	if c, ok := b.next.(interface{ CloseIdleConnections() }); ok {
+		c.CloseIdleConnections()
+	}
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Konnector keeps the objects of bound APIs in step between this App Cluster and
+// the Control Plane Clusters that offer them.
+package main
+
+import (
+	"cmp"
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/klutch"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "konnector:", err)
+		os.Exit(1)
+	}
+}
+
+type flags struct {
+	kubeconfig string
+	verbosity  int
+	version    bool
+	konnector  klutch.Konnector
+}
+
+func parse(args []string) (flags, error) {
+	f := flags{konnector: klutch.Konnector{Identity: os.Getenv("POD_NAME")}}
+	fs := flag.NewFlagSet("konnector", flag.ContinueOnError)
+	fs.StringVar(&f.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "the App Cluster; empty means the cluster that this runs in")
+	fs.StringVar(&f.konnector.LeaseName, "lease-name", v1alpha1.LeaseName, "the Lease by which one of several replicas works")
+	fs.StringVar(&f.konnector.LeaseNamespace, "lease-namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), v1alpha1.Namespace), "its namespace")
+	fs.StringVar(&f.konnector.HealthAddress, "health-address", ":8080", "where /livez, /readyz and /healthz are served; empty means nowhere")
+	fs.DurationVar(&f.konnector.Options.HeartbeatInterval, "heartbeat-interval", bind.DefaultHeartbeatInterval, "how often backends may expect to hear of this konnector")
+	fs.IntVar(&f.verbosity, "v", 0, "log level: 0 is what an operator acts on, 4 shows traffic")
+	fs.BoolVar(&f.version, "version", false, "print the version and exit")
+	return f, fs.Parse(args)
+}
+
+func run(ctx context.Context, args []string) error {
+	f, err := parse(args)
+	if err != nil {
+		return err
+	}
+	if f.version {
+		fmt.Println(klutch.Version())
+		return nil
+	}
+	log := logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.Level(-f.verbosity)}))
+	if f.konnector.Config, err = config(f.kubeconfig); err != nil {
+		return err
+	}
+	return f.konnector.Run(logr.NewContext(ctx, log))
+}
+
+func config(kubeconfig string) (*rest.Config, error) {
+	if kubeconfig == "" {
+		return rest.InClusterConfig()
+	}
+	return clientcmd.BuildConfigFromFlags("", kubeconfig)
+}
