@@ -73,6 +73,9 @@ func (o Options) withDefaults() Options {
 // leader. What is missing at first, such as rights or the CRD of
 // APIServiceBindings, is logged and waited for.
 func (k *Konnector) Run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
+	a, err := newAgent(k.config, k.opts)
+	if err != nil {
+		return err
+	}
+	return a.run(ctx)
 }

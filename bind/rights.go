@@ -3,6 +3,12 @@
 package bind
 
 import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -44,4 +50,45 @@ func Rules(resource v1alpha1.GroupResource, claims []v1alpha1.AcceptablePermissi
 		}
 	}
 	return rules
+}
+
+// missingRights returns, as "get, list resource.group", which of rules the konnector
+// does not have.
+func (a *appCluster) missingRights(ctx context.Context, rules []rbacv1.PolicyRule) ([]string, error) {
+	var missing []string
+	for _, rule := range rules {
+		var verbs []string
+		for _, verb := range rule.Verbs {
+			allowed, err := a.may(ctx, verb, rule.APIGroups[0], rule.Resources[0])
+			if err != nil {
+				return nil, err
+			}
+			if !allowed {
+				verbs = append(verbs, verb)
+			}
+		}
+		if len(verbs) > 0 {
+			gr := v1alpha1.GroupResource{Group: rule.APIGroups[0], Resource: rule.Resources[0]}
+			missing = append(missing, strings.Join(verbs, ", ")+" "+gr.String())
+		}
+	}
+	return slices.Compact(missing), nil
+}
+
+// may asks whether the konnector may do verb in all namespaces.
+func (a *appCluster) may(ctx context.Context, verb, group, resource string) (bool, error) {
+	resource, subresource, _ := strings.Cut(resource, "/")
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource, Subresource: subresource},
+	}}
+	answer, err := a.kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("own rights: %w", err)
+	}
+	return answer.Status.Allowed, nil
+}
+
+func missingMessage(binding string, missing []string) string {
+	return fmt.Sprintf("In this cluster the konnector may not %s. Create the ClusterRole %s with these rights and the label %s: \"true\"; kubectl bind does so for whoever has them.",
+		strings.Join(missing, "; "), ClusterRoleName(binding), v1alpha1.AggregateToKonnectorLabel)
 }
