@@ -76,7 +76,7 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 	case stepCreate:
 		obj, err = e.apply(ctx, p, pins{version: nothing})
 	case stepApply:
-		obj, err = e.apply(ctx, p, pins{uid: p.target.GetUID()})
+		obj, err = e.apply(ctx, p, p.pins())
 	case stepForce:
 		obj, err = e.force(ctx, p, r)
 	case stepDisown:
@@ -114,6 +114,16 @@ type pins struct {
 	uid     types.UID
 	version string
 	force   bool
+}
+
+// pins are those of an apply to a known target. The first one since we run pins
+// the version too: what we know may be from before someone else's time.
+func (p *pair) pins() pins {
+	pin := pins{uid: p.target.GetUID()}
+	if p.state.target.unproven {
+		pin.version = p.target.GetResourceVersion()
+	}
+	return pin
 }
 
 // nothing is a resourceVersion that no object ever has. An apply that pins it

@@ -38,11 +38,11 @@ type pair struct {
 type record struct {
 	source, target         *unstructured.Unstructured // answers to our writes that the caches have not seen
 	lookSource, lookTarget bool                       // an outcome is uncertain: read live
-	looked                 time.Time                  // last live read of the target
+	looked                 time.Time                  // live, because its source is being deleted
 
 	refusal   *refusal
 	contested *contest
-	accepted  string // hash of the intent that a target is settled with, whatever its managed fields say
+	accepted  string // what we held of the target when an apply was last accepted or found to be in force
 	sent, got string // hashes of the last status sent, and of what became of it
 	fixes     int    // corrections of drift in a row
 	nextFix   time.Time
@@ -78,11 +78,8 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 	if p.name, p.mapped = e.opts.Mapper.Target(key); !p.mapped {
 		return p, nil
 	}
-	if p.state.source.deleting && time.Since(r.looked) > livePause {
-		r.lookTarget = !r.looked.IsZero()
-	}
-	if r.lookTarget {
-		r.looked = time.Now()
+	if p.state.source.deleting {
+		r.watchOver()
 	}
 	if p.target, p.state.target.seen, err = e.look(ctx, e.target, p.name, &r.target, &r.lookTarget); err != nil {
 		return nil, fmt.Errorf("read target %s: %w", p.name, err)
@@ -120,7 +117,14 @@ func (e *engine) observeTarget(p *pair, r *record) {
 	t.settled = p.target.GetAnnotations()[SpecHashAnnotation] == p.want.hash &&
 		(generation == p.source.GetGeneration() || e.plainStatus.Load())
 	t.held = fieldsOf(p.target, manager) != nil
-	t.owned = p.want.owns(p.target, manager) || t.held && r.accepted == e.acceptance(p)
+	t.owned = p.want.owns(p.target, manager)
+	switch {
+	case t.settled && t.owned && r.accepted == "":
+		r.accepted = e.acceptance(p)
+	case !t.owned && t.held:
+		t.owned = r.accepted == e.acceptance(p)
+	}
+	t.unproven = r.accepted == ""
 	if deleted := p.target.GetDeletionTimestamp(); deleted != nil {
 		t.deleting = true
 		t.slow = time.Since(deleted.Time) >= slowPause
@@ -153,6 +157,16 @@ func (r *record) acknowledged(p *pair) bool {
 	}
 	want, is := hashOf(p.give), hashOf(have)
 	return want == is || r.sent == want && r.got == is
+}
+
+// watchOver makes a target that is being deleted be read live now and then, in
+// case the event of its end got lost.
+func (r *record) watchOver() {
+	if !r.looked.IsZero() && time.Since(r.looked) < livePause {
+		return
+	}
+	r.lookTarget = r.lookTarget || !r.looked.IsZero()
+	r.looked = time.Now()
 }
 
 // remember adds to the state what earlier answers said.

@@ -53,6 +53,7 @@ type targetState struct {
 	later     bool // made from a later generation of the source than we see
 	settled   bool // last applied with what we want now
 	owned     bool // and nobody has changed it since
+	unproven  bool // nothing that we hold of it has been accepted or seen to be right since we run
 	held      bool // at least some of its fields are ours
 }
 
@@ -155,7 +156,7 @@ func plan(s state) step {
 	case dst.later && src.seen != live:
 		return stepLookSource
 	// The target should be something else than was last applied.
-	case !dst.settled && s.contested == "" && (why == "" || why == ReasonRelated || s.refused != "" && s.due):
+	case (!dst.settled || !dst.owned && dst.unproven) && s.contested == "" && (why == "" || why == ReasonRelated || s.refused != "" && s.due):
 		return stepApply
 	// By policy a lost target is reported, so that it is recorded that there is one.
 	case s.policy.lost == LostReport && src.mark != dst.uid:
@@ -201,7 +202,7 @@ func obstacle(s state) Reason {
 		return ReasonStale
 	case s.refused != "":
 		return s.refused
-	case dst.exists && dst.ours && (s.contested != "" || dst.settled && !dst.owned) && s.policy.drift == DriftReport:
+	case dst.exists && dst.ours && (s.contested != "" || dst.settled && !dst.owned && !dst.unproven) && s.policy.drift == DriftReport:
 		return ReasonDrifted
 	case s.related != "":
 		return ReasonRelated

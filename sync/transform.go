@@ -263,11 +263,9 @@ func managedFields(obj *unstructured.Unstructured) []any {
 }
 
 // covers reports whether every part of value is among fields. No fields below a
-// path mean that it is owned as a whole.
+// path mean that it is owned as a whole, or, for an object, that nothing is left
+// of what was owned below: an atomic object is not told apart from that.
 func covers(fields map[string]any, value any) bool {
-	if len(fields) == 0 {
-		return true
-	}
 	switch v := value.(type) {
 	case map[string]any:
 		for key, item := range v {
@@ -278,7 +276,7 @@ func covers(fields map[string]any, value any) bool {
 		}
 		return true
 	case []any:
-		return coversList(fields, v)
+		return len(fields) == 0 || coversList(fields, v)
 	default:
 		return true
 	}

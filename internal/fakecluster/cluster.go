@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fakecluster
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sort"
+	"strconv"
+	"sync"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+)
+
+// A Resource is what a Cluster serves.
+type Resource struct {
+	schema.GroupVersionResource
+	Kind    string
+	Cluster bool                                   // cluster-scoped
+	Plain   bool                                   // without the status subresource
+	Check   func(*unstructured.Unstructured) error // refuses invalid objects; nil accepts all
+}
+
+// A Request is what a client asked for.
+type Request struct {
+	Verb        string // get, list, watch, create, update, patch, apply, delete
+	Subresource string
+	Resource    schema.GroupVersionResource
+	Object      cache.ObjectName
+}
+
+// A Cluster is an API server in memory. It serves namespaces, secrets and config
+// maps beside what it is told to.
+type Cluster struct {
+	mu        sync.Mutex
+	version   int64
+	served    map[schema.GroupVersionResource]*served
+	intercept func(context.Context, Request, func() error) error
+	log       []Request
+}
+
+// served is a resource with its objects and all that ever happened to them.
+type served struct {
+	Resource
+	objects  map[cache.ObjectName]*unstructured.Unstructured
+	history  []event
+	watchers map[*watcher]struct{}
+	apply    *managedfields.FieldManager // nil where only the plain one is used
+	status   *managedfields.FieldManager
+}
+
+type event struct {
+	version int64
+	kind    watch.EventType
+	object  *unstructured.Unstructured
+}
+
+// New returns a running Cluster with the namespaces kube-system and default.
+func New(resources ...Resource) *Cluster {
+	c := &Cluster{served: map[schema.GroupVersionResource]*served{}, version: 1}
+	core := func(resource, kind string, cluster bool) Resource {
+		return Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: resource}, Kind: kind, Cluster: cluster}
+	}
+	for _, r := range append(resources, core("namespaces", "Namespace", true), core("secrets", "Secret", false), core("configmaps", "ConfigMap", false)) {
+		c.Serve(r)
+	}
+	for _, name := range []string{metav1.NamespaceSystem, metav1.NamespaceDefault} {
+		ns := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
+		ns.SetName(name)
+		c.mu.Lock()
+		c.insert(c.served[core("namespaces", "", true).GroupVersionResource], cache.NewObjectName("", name), ns)
+		c.mu.Unlock()
+	}
+	return c
+}
+
+// Serve begins to serve r, without objects.
+func (c *Cluster) Serve(r Resource) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.served[r.GroupVersionResource] = &served{
+		Resource: r,
+		objects:  map[cache.ObjectName]*unstructured.Unstructured{},
+		watchers: map[*watcher]struct{}{},
+		apply:    fieldManager(r, ""),
+		status:   fieldManager(r, "status"),
+	}
+}
+
+// Withdraw stops serving a resource, as the deletion of its CRD does: its objects
+// are deleted, whatever their finalizers, and its watches end.
+func (c *Cluster) Withdraw(gvr schema.GroupVersionResource) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.served[gvr]
+	for name := range s.objects {
+		c.drop(s, name)
+	}
+	delete(c.served, gvr)
+	for w := range s.watchers {
+		w.Stop()
+	}
+}
+
+// Intercept makes f answer every request, with do as the way to have it carried
+// out. Nil lets requests pass.
+func (c *Cluster) Intercept(f func(ctx context.Context, r Request, do func() error) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.intercept = f
+}
+
+// Writes are the requests, in order, that changed an object.
+func (c *Cluster) Writes() []Request {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.log)
+}
+
+// Client returns a dynamic client.
+func (c *Cluster) Client() dynamic.Interface { return client{c} }
+
+// Metadata returns a metadata client.
+func (c *Cluster) Metadata() metadata.Interface { return metadataClient{c} }
+
+// handle carries a request out under the lock.
+func (c *Cluster) handle(ctx context.Context, r Request, do func(*served) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	carry := func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		s := c.served[r.Resource]
+		if s == nil {
+			return notServed(r)
+		}
+		before := c.version
+		err := do(s)
+		if c.version != before {
+			c.log = append(c.log, r)
+		}
+		return err
+	}
+	c.mu.Lock()
+	intercept := c.intercept
+	c.mu.Unlock()
+	if intercept != nil {
+		return intercept(ctx, r, carry)
+	}
+	return carry()
+}
+
+func notServed(r Request) error {
+	return apierrors.NewGenericServerResponse(http.StatusNotFound, r.Verb, r.Resource.GroupResource(), r.Object.Name, "404 page not found", 0, true)
+}
+
+func (s *served) find(name cache.ObjectName) (*unstructured.Unstructured, error) {
+	if o := s.objects[name]; o != nil {
+		return o, nil
+	}
+	return nil, apierrors.NewNotFound(s.GroupResource(), name.Name)
+}
+
+// insert stores a new object.
+func (c *Cluster) insert(s *served, name cache.ObjectName, o *unstructured.Unstructured) {
+	o.SetName(name.Name)
+	o.SetNamespace(name.Namespace)
+	o.SetUID(uuid.NewUUID())
+	o.SetGeneration(1)
+	o.SetCreationTimestamp(metav1.Now())
+	o.SetDeletionTimestamp(nil)
+	c.store(s, watch.Added, name, o)
+}
+
+// store gives o a new version and tells the watchers.
+func (c *Cluster) store(s *served, kind watch.EventType, name cache.ObjectName, o *unstructured.Unstructured) {
+	c.version++
+	o.SetResourceVersion(strconv.FormatInt(c.version, 10))
+	if kind == watch.Deleted {
+		delete(s.objects, name)
+	} else {
+		s.objects[name] = o
+	}
+	e := event{version: c.version, kind: kind, object: o}
+	s.history = append(s.history, e)
+	for w := range s.watchers {
+		w.send(e)
+	}
+}
+
+func (c *Cluster) drop(s *served, name cache.ObjectName) {
+	c.store(s, watch.Deleted, name, s.objects[name].DeepCopy())
+}
+
+// check refuses what real API servers refuse of any object.
+func (c *Cluster) check(s *served, name cache.ObjectName, o *unstructured.Unstructured) error {
+	if name.Namespace != "" && o.GetUID() == "" {
+		namespaces := c.served[schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}]
+		if namespaces.objects[cache.NewObjectName("", name.Namespace)] == nil {
+			return apierrors.NewNotFound(namespaces.GroupResource(), name.Namespace)
+		}
+	}
+	if s.Check == nil {
+		return nil
+	}
+	if err := s.Check(o); err != nil {
+		invalid := apierrors.NewInvalid(schema.GroupKind{Group: s.Group, Kind: s.Kind}, name.Name, nil)
+		invalid.ErrStatus.Message = fmt.Sprintf("%s %q is invalid: %v", s.Kind, name.Name, err)
+		return invalid
+	}
+	return nil
+}
+
+// selected are the objects of a namespace, or of all, in order.
+func (s *served) selected(namespace, selector string) ([]*unstructured.Unstructured, error) {
+	match, err := labels.Parse(selector)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	var out []*unstructured.Unstructured
+	for name, o := range s.objects {
+		if (namespace == "" || name.Namespace == namespace) && match.Matches(labels.Set(o.GetLabels())) {
+			out = append(out, o.DeepCopy())
+		}
+	}
+	sort.Slice(out, func(i, j int) bool { return key(out[i]).String() < key(out[j]).String() })
+	return out, nil
+}
+
+func key(o metav1.Object) cache.ObjectName { return cache.MetaObjectToName(o) }
+
+// remove deletes an object, or marks it as being deleted while it has finalizers.
+func (c *Cluster) remove(s *served, name cache.ObjectName, options metav1.DeleteOptions) error {
+	live, err := s.find(name)
+	if err != nil {
+		return err
+	}
+	if p := options.Preconditions; p != nil {
+		if err := precondition("UID", p.UID, live.GetUID(), s, name); err != nil {
+			return err
+		}
+		if err := precondition("ResourceVersion", p.ResourceVersion, live.GetResourceVersion(), s, name); err != nil {
+			return err
+		}
+	}
+	switch {
+	case len(live.GetFinalizers()) == 0:
+		c.drop(s, name)
+	case live.GetDeletionTimestamp() == nil:
+		o := live.DeepCopy()
+		now := metav1.Now()
+		o.SetDeletionTimestamp(&now)
+		o.SetGeneration(o.GetGeneration() + 1)
+		c.store(s, watch.Modified, name, o)
+	}
+	return nil
+}
+
+func precondition[T ~string](what string, want *T, have T, s *served, name cache.ObjectName) error {
+	if want == nil || *want == have {
+		return nil
+	}
+	return apierrors.NewConflict(s.GroupResource(), name.Name,
+		fmt.Errorf("the %s in the precondition (%s) does not match the %s in record (%s)", what, *want, what, have))
+}

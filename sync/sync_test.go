@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"maps"
+	"strings"
+	gosync "sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/klutch-go/sdk/internal/fakecluster"
+)
+
+var (
+	widgets = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
+	secrets = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+)
+
+// A world is two clusters, fake or real, and a namespace of the source that is
+// synced to one of the target.
+type world struct {
+	*testing.T
+	source, target dynamic.Interface
+	from, to       *Cluster
+	sourceNS       string
+	targetNS       string
+	fakeSource     *fakecluster.Cluster // nil if real
+	fakeTarget     *fakecluster.Cluster
+}
+
+func newFake(t *testing.T) *world {
+	t.Helper()
+	check := func(o *unstructured.Unstructured) error {
+		if size, _, _ := unstructured.NestedString(o.Object, "spec", "size"); size == "huge" {
+			return errors.New(`spec.size: Unsupported value: "huge"`)
+		}
+		return nil
+	}
+	w := &world{
+		T: t, sourceNS: "team", targetNS: "svc-team",
+		fakeSource: fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"}),
+		fakeTarget: fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Check: check}),
+	}
+	w.source, w.target = w.fakeSource.Client(), w.fakeTarget.Client()
+	var err error
+	if w.from, err = NewClusterForClients(w.source, w.fakeSource.Metadata()); err != nil {
+		t.Fatal(err)
+	}
+	if w.to, err = NewClusterForClients(w.target, w.fakeTarget.Metadata()); err != nil {
+		t.Fatal(err)
+	}
+	w.namespace(w.source, w.sourceNS)
+	w.namespace(w.target, w.targetNS)
+	return w
+}
+
+func (w *world) namespace(d dynamic.Interface, name string) {
+	w.Helper()
+	ns := object(w.T, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+name+`"}}`)
+	_, err := d.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(w.Context(), ns, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		w.Fatal(err)
+	}
+}
+
+// run runs a Sync with opts; the returned function ends it and waits.
+func (w *world) run(opts Options) (stop func()) {
+	w.Helper()
+	if opts.Mapper == nil {
+		table := NewNamespaces(nil)
+		table.Set(w.sourceNS, w.targetNS)
+		opts.Mapper = table
+	}
+	if opts.Workers == 0 {
+		opts.Workers = 4
+	}
+	s, err := New(w.from, w.to, widgets, opts)
+	if err != nil {
+		w.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	return gosync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.Error(err)
+		}
+	})
+}
+
+func object(t *testing.T, text string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := json.Unmarshal([]byte(text), u); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// widget is an object with a spec, and metadata as JSON.
+func (w *world) widget(name, spec, meta string) *unstructured.Unstructured {
+	w.Helper()
+	u := object(w.T, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{`+meta+`},"spec":`+spec+`}`)
+	u.SetName(name)
+	return u
+}
+
+func (w *world) create(d dynamic.Interface, ns string, u *unstructured.Unstructured) *unstructured.Unstructured {
+	w.Helper()
+	out, err := d.Resource(widgets).Namespace(ns).Create(w.Context(), u, metav1.CreateOptions{FieldManager: "user"})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return out
+}
+
+func (w *world) get(d dynamic.Interface, ns, name string) *unstructured.Unstructured {
+	w.Helper()
+	u, err := d.Resource(widgets).Namespace(ns).Get(w.Context(), name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		w.Fatal(err)
+	}
+	if err != nil {
+		return nil
+	}
+	return u
+}
+
+func (w *world) merge(d dynamic.Interface, ns, name, patch string, sub ...string) {
+	w.Helper()
+	_, err := d.Resource(widgets).Namespace(ns).Patch(w.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "someone"}, sub...)
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) delete(d dynamic.Interface, ns, name string) {
+	w.Helper()
+	if err := d.Resource(widgets).Namespace(ns).Delete(w.Context(), name, metav1.DeleteOptions{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// until waits for a state of the world.
+func (w *world) until(what string, ok func() bool) {
+	w.Helper()
+	deadline := time.Now().Add(90 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			w.Fatalf("never: %s\nsource: %s\ntarget: %s", what, dump(w.source, w.sourceNS), dump(w.target, w.targetNS))
+		}
+		select {
+		case <-w.Context().Done():
+			w.Fatal(w.Context().Err())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func dump(d dynamic.Interface, ns string) string {
+	list, err := d.Resource(widgets).Namespace(ns).List(context.Background(), metav1.ListOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	data, _ := json.MarshalIndent(list.Items, "", " ")
+	return string(data)
+}
+
+// settle lets everything come to rest; for real clusters that is a guess.
+func (w *world) settle() {
+	if w.fakeSource != nil {
+		time.Sleep(time.Second)
+		synctest.Wait()
+		return
+	}
+	time.Sleep(300 * time.Millisecond)
+}
+
+func (w *world) message(name string) string {
+	u := w.get(w.source, w.sourceNS, name)
+	if u == nil {
+		return ""
+	}
+	return u.GetAnnotations()[MessageAnnotation]
+}
+
+func (w *world) targetOf(name string) *unstructured.Unstructured {
+	return w.get(w.target, w.targetNS, name)
+}
+
+func field(u *unstructured.Unstructured, path ...string) any {
+	if u == nil {
+		return nil
+	}
+	v, _, _ := unstructured.NestedFieldNoCopy(u.Object, path...)
+	return v
+}
+
+// scenarios are what a Sync does, on fake and on real clusters.
+var scenarios = map[string]func(w *world){
+	"a spec goes up and a status comes down": func(w *world) {
+		defer w.run(Options{})()
+		src := w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","ports":[{"name":"x","port":1}],"args":["v"]}`,
+			`"labels":{"team":"red","app.kubernetes.io/instance":"argo"},"annotations":{"note":"n","argocd.argoproj.io/tracking-id":"t"}`))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		got := w.targetOf("a")
+		if diff := cmp.Diff(src.Object["spec"], got.Object["spec"]); diff != "" {
+			w.Errorf("spec (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(map[string]string{"team": "red"}, got.GetLabels()); diff != "" {
+			w.Errorf("labels (-want +got):\n%s", diff)
+		}
+		annotations := got.GetAnnotations()
+		delete(annotations, SpecHashAnnotation)
+		delete(annotations, SourceClusterUIDAnnotation)
+		want := map[string]string{
+			"note": "n", BoundAnnotation: "true", SourceUIDAnnotation: string(src.GetUID()),
+			SourceNameAnnotation: "a", SourceNamespaceAnnotation: w.sourceNS, SourceGenerationAnnotation: "1",
+		}
+		if diff := cmp.Diff(want, annotations); diff != "" {
+			w.Errorf("annotations (-want +got):\n%s", diff)
+		}
+		w.merge(w.target, w.targetNS, "a", `{"status":{"phase":"Ready","observedGeneration":1,"conditions":[{"type":"Ready","observedGeneration":1}]}}`, "status")
+		w.until("status came down", func() bool { return field(w.get(w.source, w.sourceNS, "a"), "status", "phase") == "Ready" })
+		w.merge(w.target, w.targetNS, "a", `{"status":{"phase":null,"node":"n1"}}`, "status")
+		w.until("status field went", func() bool {
+			s := w.get(w.source, w.sourceNS, "a")
+			return field(s, "status", "phase") == nil && field(s, "status", "node") == "n1"
+		})
+	},
+	"what the user changes and removes changes and goes, what the provider adds stays": func(w *world) {
+		defer w.run(Options{})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","color":"red"}`, `"labels":{"x":"1","y":"1"}`))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		w.merge(w.target, w.targetNS, "a", `{"spec":{"late":"provider"},"metadata":{"labels":{"theirs":"1"}}}`)
+		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large","color":null},"metadata":{"labels":{"x":null,"y":"2"}}}`)
+		w.until("spec went up", func() bool { return field(w.targetOf("a"), "spec", "size") == "large" })
+		got := w.targetOf("a")
+		if diff := cmp.Diff(map[string]any{"size": "large", "late": "provider"}, got.Object["spec"]); diff != "" {
+			w.Errorf("spec (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(map[string]string{"y": "2", "theirs": "1"}, got.GetLabels()); diff != "" {
+			w.Errorf("labels (-want +got):\n%s", diff)
+		}
+	},
+	"drift is corrected": func(w *world) {
+		defer w.run(Options{})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		w.merge(w.target, w.targetNS, "a", `{"spec":{"size":"large"}}`)
+		w.until("drift corrected", func() bool { return field(w.targetOf("a"), "spec", "size") == "small" })
+		w.merge(w.target, w.targetNS, "a", `{"spec":{"size":null}}`)
+		w.until("removal corrected", func() bool { return field(w.targetOf("a"), "spec", "size") == "small" })
+	},
+	"drift is reported where the policy says so": func(w *world) {
+		defer w.run(Options{Drift: DriftReport})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		w.merge(w.target, w.targetNS, "a", `{"spec":{"size":"large"}}`)
+		w.until("drift reported", func() bool { return strings.HasPrefix(w.message("a"), string(ReasonDrifted)) })
+		w.merge(w.target, w.targetNS, "a", `{"status":{"phase":"Ready"}}`, "status")
+		w.until("status came down", func() bool { return field(w.get(w.source, w.sourceNS, "a"), "status", "phase") == "Ready" })
+		if got := field(w.targetOf("a"), "spec", "size"); got != "large" {
+			w.Errorf("size = %v, want the provider's", got)
+		}
+	},
+	"a lost target is created anew": func(w *world) {
+		defer w.run(Options{})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		uid := w.targetOf("a").GetUID()
+		w.delete(w.target, w.targetNS, "a")
+		w.until("target is back", func() bool { u := w.targetOf("a"); return u != nil && u.GetUID() != uid })
+	},
+	"a lost target is reported where the policy says so": func(w *world) {
+		defer w.run(Options{Lost: LostReport})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("target recorded", func() bool {
+			u := w.targetOf("a")
+			return u != nil && w.get(w.source, w.sourceNS, "a").GetAnnotations()[TargetAnnotation] == string(u.GetUID())
+		})
+		w.delete(w.target, w.targetNS, "a")
+		w.until("loss reported", func() bool { return strings.HasPrefix(w.message("a"), string(ReasonLost)) })
+		w.settle()
+		if w.targetOf("a") != nil {
+			w.Error("target was created anew")
+		}
+		w.merge(w.source, w.sourceNS, "a", `{"metadata":{"annotations":{"`+TargetAnnotation+`":null}}}`)
+		w.until("target is back", func() bool { return w.targetOf("a") != nil && w.message("a") == "" })
+	},
+	"a source stays until its target is gone": func(w *world) {
+		defer w.run(Options{})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		w.merge(w.target, w.targetNS, "a", `{"metadata":{"finalizers":["provider.example.org/busy"]}}`)
+		w.delete(w.source, w.sourceNS, "a")
+		w.until("target is being deleted", func() bool { u := w.targetOf("a"); return u != nil && u.GetDeletionTimestamp() != nil })
+		w.until("the claim says what it waits for", func() bool {
+			return strings.Contains(w.message("a"), "held by provider.example.org/busy")
+		})
+		w.merge(w.target, w.targetNS, "a", `{"metadata":{"finalizers":null}}`)
+		w.until("both are gone", func() bool { return w.targetOf("a") == nil && w.get(w.source, w.sourceNS, "a") == nil })
+	},
+	"an orphan keeps what it has": func(w *world) {
+		defer w.run(Options{Deletion: DeletionOrphan})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, `"labels":{"team":"red"}`))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		w.delete(w.source, w.sourceNS, "a")
+		w.until("source is gone", func() bool { return w.get(w.source, w.sourceNS, "a") == nil })
+		got := w.targetOf("a")
+		if got == nil || got.GetDeletionTimestamp() != nil || field(got, "spec", "size") != "small" || got.GetLabels()["team"] != "red" {
+			w.Errorf("orphan = %v", got)
+		}
+		if a := got.GetAnnotations(); a[SourceUIDAnnotation] != "" || a[OrphanedAnnotation] == "" || len(got.GetManagedFields()) > 1 {
+			w.Errorf("orphan has annotations %v and managed fields %v", a, got.GetManagedFields())
+		}
+	},
+	"what is someone else's is never touched": func(w *world) {
+		foreign := w.create(w.target, w.targetNS, w.widget("a", `{"size":"small"}`, ``))
+		defer w.run(Options{})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("conflict reported", func() bool { return strings.HasPrefix(w.message("a"), string(ReasonConflict)) })
+		w.settle()
+		if diff := cmp.Diff(foreign, w.targetOf("a")); diff != "" {
+			w.Errorf("foreign object changed:\n%s", diff)
+		}
+		if f := w.get(w.source, w.sourceNS, "a").GetFinalizers(); len(f) > 0 {
+			w.Errorf("source has finalizers %v", f)
+		}
+		w.delete(w.target, w.targetNS, "a")
+		w.until("target made once the name is free", func() bool { return w.targetOf("a") != nil && w.message("a") == "" })
+	},
+	"what is someone else's is adopted where the policy says so": func(w *world) {
+		foreign := w.create(w.target, w.targetNS, w.widget("a", `{"size":"large","late":"x"}`, ``))
+		defer w.run(Options{Conflict: ConflictAdopt})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("adopted", func() bool { return field(w.targetOf("a"), "spec", "size") == "small" })
+		if w.targetOf("a").GetUID() != foreign.GetUID() {
+			w.Error("target was replaced")
+		}
+	},
+	"what the target refuses is reported": func(w *world) {
+		defer w.run(Options{})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"huge"}`, ``))
+		w.until("refusal reported", func() bool {
+			return strings.HasPrefix(w.message("a"), string(ReasonRefused)) && strings.Contains(w.message("a"), `Unsupported value: "huge"`)
+		})
+		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"small"}}`)
+		w.until("target made", func() bool { return w.targetOf("a") != nil && w.message("a") == "" })
+		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"huge"}}`)
+		w.until("refusal reported again", func() bool { return strings.HasPrefix(w.message("a"), string(ReasonRefused)) })
+		w.merge(w.target, w.targetNS, "a", `{"status":{"phase":"Ready"}}`, "status")
+		w.until("status came down", func() bool { return field(w.get(w.source, w.sourceNS, "a"), "status", "phase") == "Ready" })
+		w.delete(w.source, w.sourceNS, "a")
+		w.until("both are gone", func() bool { return w.targetOf("a") == nil && w.get(w.source, w.sourceNS, "a") == nil })
+	},
+	"a restart writes nothing": func(w *world) {
+		stop := w.run(Options{})
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","ports":[{"name":"x","port":1}],"args":["v"]}`, ``))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		w.merge(w.target, w.targetNS, "a", `{"status":{"phase":"Ready"}}`, "status")
+		w.until("status came down", func() bool { return field(w.get(w.source, w.sourceNS, "a"), "status", "phase") == "Ready" })
+		stop()
+		var mu gosync.Mutex
+		var writes []Write
+		defer w.run(Options{Hooks: Hooks{Wrote: func(_ context.Context, x Write) {
+			mu.Lock()
+			defer mu.Unlock()
+			writes = append(writes, x)
+		}}})()
+		w.create(w.source, w.sourceNS, w.widget("b", `{"size":"small"}`, ``))
+		w.until("another target exists", func() bool { return w.targetOf("b") != nil })
+		w.settle()
+		mu.Lock()
+		defer mu.Unlock()
+		var steps []string
+		for _, x := range writes {
+			steps = append(steps, x.Object.Name+" "+x.Step)
+		}
+		if diff := cmp.Diff([]string{"b hold", "b create"}, steps); diff != "" {
+			w.Errorf("writes (-want +got):\n%s", diff)
+		}
+	},
+	"a secret that a status names comes down, and no other": func(w *world) {
+		defer w.run(Options{Related: []Related{{Resource: secrets, From: TargetSide, References: []string{"status.secret.name"}}}})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		w.secret(w.target, w.targetNS, "creds", "cGFzcw==")
+		w.secret(w.target, w.targetNS, "other", "cGFzcw==")
+		w.merge(w.target, w.targetNS, "a", `{"status":{"secret":{"name":"creds"}}}`, "status")
+		w.until("secret came down", func() bool {
+			return field(w.getSecret(w.source, w.sourceNS, "creds"), "data", "password") == "cGFzcw=="
+		})
+		got := w.getSecret(w.source, w.sourceNS, "creds")
+		if a := got.GetAnnotations(); a[OwnerAnnotation] != "Provider" || a[ReferrerAnnotation] != "a" {
+			w.Errorf("copy has annotations %v", a)
+		}
+		w.mergeSecret(w.target, w.targetNS, "creds", `{"data":{"password":"bmV3"}}`)
+		w.until("change came down", func() bool { return field(w.getSecret(w.source, w.sourceNS, "creds"), "data", "password") == "bmV3" })
+		w.mergeSecret(w.source, w.sourceNS, "creds", `{"data":{"password":"b29wcw==","x":null}}`)
+		w.until("copy put right", func() bool { return field(w.getSecret(w.source, w.sourceNS, "creds"), "data", "password") == "bmV3" })
+		w.deleteSecret(w.source, w.sourceNS, "creds")
+		w.until("copy made anew", func() bool { return w.getSecret(w.source, w.sourceNS, "creds") != nil })
+		if w.getSecret(w.source, w.sourceNS, "other") != nil {
+			w.Error("a secret that nobody refers to came down")
+		}
+		w.merge(w.target, w.targetNS, "a", `{"status":{"secret":null}}`, "status")
+		w.until("copy went with the reference", func() bool { return w.getSecret(w.source, w.sourceNS, "creds") == nil })
+		w.merge(w.target, w.targetNS, "a", `{"status":{"secret":{"name":"creds"}}}`, "status")
+		w.until("secret came down again", func() bool { return w.getSecret(w.source, w.sourceNS, "creds") != nil })
+		w.deleteSecret(w.target, w.targetNS, "creds")
+		w.until("copy went with the original", func() bool { return w.getSecret(w.source, w.sourceNS, "creds") == nil })
+	},
+	"a secret that is not ours stays as it is": func(w *world) {
+		mine := w.secret(w.source, w.sourceNS, "mine", "bWluZQ==")
+		defer w.run(Options{Related: []Related{{Resource: secrets, From: TargetSide, References: []string{"status.secret.name"}}}})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		w.secret(w.target, w.targetNS, "mine", "dGhlaXJz")
+		w.merge(w.target, w.targetNS, "a", `{"status":{"secret":{"name":"mine"}}}`, "status")
+		w.until("conflict reported", func() bool { return strings.HasPrefix(w.message("a"), string(ReasonRelated)) })
+		w.delete(w.source, w.sourceNS, "a")
+		w.until("both are gone", func() bool { return w.targetOf("a") == nil && w.get(w.source, w.sourceNS, "a") == nil })
+		w.settle()
+		if diff := cmp.Diff(mine, w.getSecret(w.source, w.sourceNS, "mine")); diff != "" {
+			w.Errorf("secret changed:\n%s", diff)
+		}
+	},
+	"a secret goes up by name": func(w *world) {
+		defer w.run(Options{Related: []Related{{Resource: secrets, From: SourceSide, Names: []string{"cfg"}}}})()
+		w.secret(w.source, w.sourceNS, "cfg", "cGFzcw==")
+		w.secret(w.source, w.sourceNS, "private", "cGFzcw==")
+		w.until("secret went up", func() bool { return w.getSecret(w.target, w.targetNS, "cfg") != nil })
+		w.settle()
+		if w.getSecret(w.target, w.targetNS, "private") != nil {
+			w.Error("an unselected secret went up")
+		}
+		if got := w.getSecret(w.target, w.targetNS, "cfg").GetAnnotations()[OwnerAnnotation]; got != "Consumer" {
+			w.Errorf("owner = %s", got)
+		}
+	},
+	"an immutable copy is replaced": func(w *world) {
+		defer w.run(Options{Related: []Related{{Resource: secrets, From: TargetSide, Names: []string{"fix"}}}})()
+		u := object(w.T, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"fix"},"immutable":true,"data":{"password":"YQ=="},"type":"Opaque"}`)
+		w.createSecret(w.target, w.targetNS, u)
+		w.until("secret came down", func() bool { return w.getSecret(w.source, w.sourceNS, "fix") != nil })
+		w.deleteSecret(w.target, w.targetNS, "fix")
+		u.Object["data"] = map[string]any{"password": "Yg=="}
+		w.createSecret(w.target, w.targetNS, u)
+		w.until("copy replaced", func() bool { return field(w.getSecret(w.source, w.sourceNS, "fix"), "data", "password") == "Yg==" })
+	},
+}
+
+func (w *world) secret(d dynamic.Interface, ns, name, password string) *unstructured.Unstructured {
+	w.Helper()
+	return w.createSecret(d, ns, object(w.T, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"`+name+`"},"type":"Opaque","data":{"password":"`+password+`","x":"eA=="}}`))
+}
+
+func (w *world) createSecret(d dynamic.Interface, ns string, u *unstructured.Unstructured) *unstructured.Unstructured {
+	w.Helper()
+	out, err := d.Resource(secrets).Namespace(ns).Create(w.Context(), u, metav1.CreateOptions{FieldManager: "user"})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return out
+}
+
+func (w *world) getSecret(d dynamic.Interface, ns, name string) *unstructured.Unstructured {
+	w.Helper()
+	u, err := d.Resource(secrets).Namespace(ns).Get(w.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		return nil
+	}
+	return u
+}
+
+func (w *world) mergeSecret(d dynamic.Interface, ns, name, patch string) {
+	w.Helper()
+	if _, err := d.Resource(secrets).Namespace(ns).Patch(w.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "someone"}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) deleteSecret(d dynamic.Interface, ns, name string) {
+	w.Helper()
+	if err := d.Resource(secrets).Namespace(ns).Delete(w.Context(), name, metav1.DeleteOptions{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func TestScenarios(t *testing.T) {
+	for name := range maps.Keys(scenarios) {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { scenarios[name](newFake(t)) })
+		})
+	}
+}
