@@ -35,6 +35,7 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/internal/mark"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -417,13 +418,9 @@ func (i *installer) lookForBinding(ctx context.Context, name string) error {
 }
 
 // ours tells a CRD that a binding made from any other.
-func ours(crd *metav1.PartialObjectMetadata) bool {
-	for key := range crd.Annotations {
-		if strings.HasPrefix(key, v1alpha1.GroupVersion.Group+"/") {
-			return true
-		}
-	}
-	return slices.ContainsFunc(crd.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "APIServiceBinding" })
+func ours(crd metav1.Object) bool {
+	_, marked := crd.GetAnnotations()[mark.Annotation]
+	return marked || slices.ContainsFunc(crd.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.Kind == "APIServiceBinding" })
 }
 
 // get decodes into o what is there.

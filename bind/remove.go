@@ -72,7 +72,7 @@ func (r *remover) remove(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("CRD %s: %w", name, err)
 	}
-	made := defined && ours(&metav1.PartialObjectMetadata{ObjectMeta: crd.ObjectMeta})
+	made := defined && ours(crd)
 	if !bound && !made {
 		return fmt.Errorf("%s: %w", name, ErrNotFound)
 	}
