@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/internal/redirect"
+)
+
+const (
+	clientID = "kubectl-bind"
+
+	txnLife     = 10 * time.Minute
+	sessionLife = 30 * time.Minute
+	sessionIdle = 10 * time.Minute
+	codeLife    = time.Minute
+
+	maxAsked = 50
+)
+
+var (
+	challengePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
+	statePattern     = regexp.MustCompile(`^[!-~]{1,200}$`)
+	servicePattern   = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
+)
+
+// A login is what the CLI that waits for its end asked for.
+type login struct {
+	Redirect  string   `json:"redirect"`
+	State     string   `json:"state"`
+	Challenge string   `json:"challenge"`
+	Cluster   string   `json:"cluster"`
+	Services  []string `json:"services,omitempty"`
+}
+
+// back returns the URL at which the CLI listens, with an answer.
+func (l login) back(issuer string, answer url.Values) string {
+	answer.Set("state", l.State)
+	answer.Set("iss", issuer)
+	return l.Redirect + "?" + answer.Encode()
+}
+
+func refusalValues(err *auth.Error) url.Values {
+	return url.Values{"error": {err.Code}, "error_description": {err.Description}}
+}
+
+// A transaction is a login in flight at the issuer.
+type transaction struct {
+	Login   login        `json:"login"`
+	Attempt auth.Attempt `json:"attempt"`
+}
+
+// A session is a person who has signed in to answer one login.
+type session struct {
+	ID            string        `json:"id"`
+	Login         login         `json:"login"`
+	Identity      auth.Identity `json:"identity"`
+	GroupsOmitted bool          `json:"groupsOmitted,omitempty"` // they did not fit
+	Allowed       []string      `json:"allowed,omitempty"`       // at sign-in, if GroupsOmitted
+	Since         time.Time     `json:"since"`
+}
+
+// parseLogin reads the authorization request of a CLI, RFC 6749 section 4.1.1 with
+// RFC 7636. What it says is for the person at the browser.
+func parseLogin(query url.Values) (login, string) {
+	l := login{
+		Redirect: query.Get("redirect_uri"), State: query.Get("state"), Challenge: query.Get("code_challenge"),
+		Cluster: query.Get("c"), Services: query["service"],
+	}
+	_, err := redirect.Loopback(l.Redirect, false)
+	switch {
+	case !query.Has("redirect_uri") && (query.Has("u") || query.Has("p")):
+		return l, "It is a kubectl-bind that expects its credentials in a URL. This backend does not send them so."
+	case repeated(query):
+		return l, "A parameter is given twice."
+	case query.Get("response_type") != "code" || query.Get("client_id") != clientID:
+		return l, "It is not from kubectl-bind."
+	case err != nil:
+		return l, "The answer would not go to a program on your own machine."
+	case query.Get("code_challenge_method") != "S256" || !challengePattern.MatchString(l.Challenge):
+		return l, "It has no code challenge with method S256."
+	case !statePattern.MatchString(l.State) || !clusterPattern.MatchString(l.Cluster):
+		return l, "The state or the name of the cluster is missing or malformed."
+	case len(l.Services) > maxAsked || slices.ContainsFunc(l.Services, func(s string) bool { return !servicePattern.MatchString(s) }):
+		return l, "A service is not written as RESOURCE.GROUP, or there are too many."
+	}
+	return l, ""
+}
+
+func repeated(query url.Values) bool {
+	for name, values := range query {
+		if name != "service" && len(values) > 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// authorize begins a login: it sends the browser on to the issuer.
+func (h *handler) authorize(w http.ResponseWriter, r *http.Request) {
+	l, wrong := parseLogin(r.URL.Query())
+	if wrong != "" {
+		h.fail(w, r, problem{
+			Status: http.StatusBadRequest, Title: "This link does not work", What: wrong,
+			Next: "Run kubectl bind " + h.external.String() + " and use the link that it prints.",
+		})
+		return
+	}
+	attempt, target, err := h.opts.Provider.Begin(r.Context())
+	if err != nil {
+		h.refuse(w, r, l, err)
+		return
+	}
+	fits, err := h.setCookie(w, txnCookie, transaction{l, attempt}, txnLife)
+	if err != nil || !fits {
+		h.internal(w, r, errors.Join(err, errors.New("transaction does not fit a cookie")))
+		return
+	}
+	http.Redirect(w, r, target, http.StatusSeeOther)
+}
+
+// refuse ends a login that failed: it shows why, and sends the browser on so that
+// the CLI learns it too.
+func (h *handler) refuse(w http.ResponseWriter, r *http.Request, l login, err error) {
+	p := problem{Status: http.StatusForbidden, Title: "The login failed", Next: "Go back to your terminal and try again."}
+	answer := &auth.Error{Code: "access_denied"}
+	var said *auth.Error
+	switch {
+	case errors.Is(err, auth.ErrUnavailable):
+		p.Status, p.Title = http.StatusServiceUnavailable, "The login service is not available"
+		p.What = "The issuer with which people sign in here does not answer."
+		answer.Code = "temporarily_unavailable"
+	case errors.As(err, &said):
+		p.What = "The issuer with which people sign in here refused: " + said.Error()
+	default:
+		p.What = "The issuer with which people sign in here sent an answer that cannot be trusted."
+	}
+	logr.FromContextOrDiscard(r.Context()).Info("login failed", "reason", err.Error())
+	answer.Description = p.What
+	p.Refresh = l.back(h.external.String(), refusalValues(answer))
+	h.fail(w, r, p)
+}
+
+// callback completes a login that was begun in this browser.
+func (h *handler) callback(w http.ResponseWriter, r *http.Request) {
+	var t transaction
+	err := h.openCookie(r, txnCookie, &t)
+	var id *auth.Identity
+	if err == nil {
+		id, err = h.opts.Provider.Finish(r.Context(), t.Attempt, r.URL.Query())
+	}
+	if errors.Is(err, errNoCookie) || errors.Is(err, auth.ErrState) {
+		// Whoever sent the browser here must not be able to end the login in flight.
+		h.fail(w, r, problem{
+			Status: http.StatusBadRequest, Title: "This is not the login that was begun here",
+			What: "Your browser does not know this login: it is too old, was begun in another browser, or another one was begun since.",
+			Next: "Run kubectl bind again and follow the link that it prints.",
+		})
+		return
+	}
+	clearCookie(w, txnCookie)
+	if err != nil {
+		h.refuse(w, r, t.Login, err)
+		return
+	}
+	h.signIn(w, r, &session{ID: rand.Text(), Login: t.Login, Identity: *id, Since: time.Now()})
+}
+
+// signIn opens a session, unless it would be of no use.
+func (h *handler) signIn(w http.ResponseWriter, r *http.Request, s *session) {
+	o, err := h.offerTo(r.Context(), s, s.Login.Services)
+	if err != nil {
+		h.internal(w, r, err)
+		return
+	}
+	audit(r.Context(), "signed in", "issuer", s.Identity.Issuer, "subject", s.Identity.Subject, "cluster", s.Login.Cluster)
+	if n := len(s.Login.Services); n > 0 && n == o.missing() {
+		h.finish(w, r, s, refusalValues(o.answer()), o.problem())
+		return
+	}
+	if err := h.keepSession(w, s, o.names()); err != nil {
+		h.internal(w, r, err)
+		return
+	}
+	http.Redirect(w, r, "/services", http.StatusSeeOther)
+}
+
+// keepSession puts a session into a cookie. Where the groups do not fit, what they
+// allow does.
+func (h *handler) keepSession(w http.ResponseWriter, s *session, allowed []string) error {
+	life := min(sessionIdle, time.Until(s.Since.Add(sessionLife)))
+	fits, err := h.setCookie(w, sessionCookie, s, life)
+	if fits || err != nil {
+		return err
+	}
+	s.Identity.Groups, s.GroupsOmitted, s.Allowed = nil, true, allowed
+	if fits, err = h.setCookie(w, sessionCookie, s, life); err == nil && !fits {
+		err = errors.New("session does not fit a cookie")
+	}
+	return err
+}
+
+// openSession returns the session of the browser, or shows that there is none.
+func (h *handler) openSession(w http.ResponseWriter, r *http.Request) (*session, bool) {
+	s := &session{}
+	if h.openCookie(r, sessionCookie, s) == nil && time.Since(s.Since) < sessionLife {
+		return s, true
+	}
+	h.fail(w, r, problem{
+		Status: http.StatusUnauthorized, Title: "You are not signed in",
+		What: "There is no login in this browser, or it has ended.",
+		Next: "Run kubectl bind " + h.external.String() + " and follow the link that it prints.",
+	})
+	return nil, false
+}
+
+func (h *handler) logout(w http.ResponseWriter, r *http.Request) {
+	for _, name := range []string{sessionCookie, txnCookie, doneCookie} {
+		clearCookie(w, name)
+	}
+	h.page(w, r, http.StatusOK, "logout.html", nil)
+}
+
+// code is the code that terminal and page show alike.
+func (l login) code() string { return auth.DisplayCode(l.Challenge) }
+
+// person is how a person is called on the page.
+func (s *session) person() string {
+	for _, name := range []string{s.Identity.Name, s.Identity.Email} {
+		if name = strings.TrimSpace(name); name != "" {
+			return name
+		}
+	}
+	return s.Identity.Subject
+}

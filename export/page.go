@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/klutch-go/sdk/internal/redirect"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// choice is what the page shows on which a person chooses services.
+type choice struct {
+	Person, Account, Issuer, Cluster, Code string
+	Services                               []option
+	Problem                                *problem // about what was asked for
+}
+
+type option struct {
+	Service
+	Checked bool
+}
+
+// services shows what the person may bind.
+func (h *handler) services(w http.ResponseWriter, r *http.Request) {
+	if s, ok := h.openSession(w, r); ok {
+		h.choose(w, r, s, http.StatusOK, nil)
+	}
+}
+
+// choose shows the page with a problem on top, or with that of what was asked for.
+func (h *handler) choose(w http.ResponseWriter, r *http.Request, s *session, code int, p *problem) {
+	o, err := h.offerTo(r.Context(), s, s.Login.Services)
+	if err == nil {
+		err = h.keepSession(w, s, o.names()) // it is not idle
+	}
+	if err != nil {
+		h.internal(w, r, err)
+		return
+	}
+	c := choice{
+		Person: s.person(), Account: s.Identity.Email, Issuer: s.Identity.Issuer,
+		Cluster: s.Login.Cluster, Code: s.Login.code(), Problem: p,
+	}
+	if p == nil && o.missing() > 0 {
+		asked := o.problem()
+		c.Problem = &asked
+	}
+	for _, service := range o.Allowed {
+		c.Services = append(c.Services, option{service, slices.Contains(s.Login.Services, service.Name())})
+	}
+	h.page(w, r, code, "services.html", c)
+}
+
+// bind takes the choice: it makes the tenant and sends the one-time code on its way.
+func (h *handler) bind(w http.ResponseWriter, r *http.Request) {
+	s, ok := h.openSession(w, r)
+	if !ok {
+		return
+	}
+	if err := r.ParseForm(); err != nil {
+		h.fail(w, r, problem{Status: http.StatusBadRequest, Title: "This form cannot be read", Next: "Go back and try again."})
+		return
+	}
+	if r.PostForm.Get("code") != s.Login.code() {
+		h.fail(w, r, problem{
+			Status: http.StatusConflict, Title: "Another login was begun in this browser",
+			What: "This page belongs to a login that is not the last one.", Next: "Close this page and use the other one.",
+		})
+		return
+	}
+	h.bindServices(w, r, s, r.PostForm["service"])
+}
+
+func (h *handler) bindServices(w http.ResponseWriter, r *http.Request, s *session, chosen []string) {
+	slices.Sort(chosen)
+	chosen = slices.Compact(chosen)
+	if len(chosen) == 0 {
+		h.choose(w, r, s, http.StatusUnprocessableEntity, &problem{Title: "Nothing is chosen", What: "Choose at least one service."})
+		return
+	}
+	o, err := h.offerTo(r.Context(), s, chosen)
+	if err != nil {
+		h.internal(w, r, err)
+		return
+	}
+	if o.missing() > 0 {
+		audit(r.Context(), "bind refused", "issuer", s.Identity.Issuer, "subject", s.Identity.Subject, "services", chosen)
+		h.fail(w, r, o.problem())
+		return
+	}
+	tenant, err := h.bindTenant(r.Context(), record{
+		Identity: s.Identity, GroupsOmitted: s.GroupsOmitted, Cluster: s.Login.Cluster, Services: chosen,
+	})
+	if err != nil {
+		h.tenantProblem(w, r, err)
+		return
+	}
+	audit(r.Context(), "bound", "issuer", s.Identity.Issuer, "subject", s.Identity.Subject,
+		"cluster", s.Login.Cluster, "tenant", tenant, "services", chosen)
+	h.sendCode(w, r, s, grant{Tenant: tenant, Services: chosen})
+}
+
+func (h *handler) tenantProblem(w http.ResponseWriter, r *http.Request, err error) {
+	switch {
+	case errors.Is(err, errForeign):
+		h.fail(w, r, problem{
+			Status: http.StatusConflict, Title: "The name of your tenant is taken", What: err.Error() + ".",
+			Next: "Ask the platform team to look at it.",
+		})
+	case errors.Is(err, errTerminating):
+		h.fail(w, r, problem{
+			Status: http.StatusServiceUnavailable, Title: "Your tenant is being removed", What: err.Error() + ".",
+			Next: "Try again when it is gone.",
+		})
+	default:
+		h.internal(w, r, err)
+	}
+}
+
+// sendCode mints the one-time code for what was bound.
+func (h *handler) sendCode(w http.ResponseWriter, r *http.Request, s *session, g grant) {
+	g.ID, g.Login, g.Identity = rand.Text(), s.Login, s.Identity.Issuer+"/"+s.Identity.Subject
+	g.Login.Services = nil
+	data, err := json.Marshal(g)
+	if err != nil {
+		h.internal(w, r, err)
+		return
+	}
+	code, err := h.opts.Sealer.SealUntil(codePurpose, data, time.Now().Add(codeLife))
+	if err != nil {
+		h.internal(w, r, err)
+		return
+	}
+	h.finish(w, r, s, url.Values{"code": {code}}, problem{})
+}
+
+// An outcome is what a login ended with, for the CLI and for the person.
+type outcome struct {
+	Back    string  `json:"back"`
+	Problem problem `json:"problem"`
+}
+
+// finish ends a session with an answer for the CLI. The browser goes there from a
+// page of ours: a form must not lead to another origin.
+func (h *handler) finish(w http.ResponseWriter, r *http.Request, s *session, answer url.Values, p problem) {
+	if _, err := redirect.Loopback(s.Login.Redirect, false); err != nil {
+		h.internal(w, r, err)
+		return
+	}
+	fits, err := h.setCookie(w, doneCookie, outcome{s.Login.back(h.external.String(), answer), p}, codeLife)
+	if err != nil || !fits {
+		h.internal(w, r, errors.Join(err, errors.New("answer does not fit a cookie")))
+		return
+	}
+	clearCookie(w, sessionCookie)
+	http.Redirect(w, r, "/done", http.StatusSeeOther)
+}
+
+// done sends the browser on to the CLI.
+func (h *handler) done(w http.ResponseWriter, r *http.Request) {
+	var o outcome
+	if h.openCookie(r, doneCookie, &o) != nil {
+		h.openSession(w, r)
+		return
+	}
+	if o.Problem.Status != 0 {
+		o.Problem.Refresh = o.Back
+		h.fail(w, r, o.Problem)
+		return
+	}
+	w.Header().Set("Refresh", "0; url="+o.Back)
+	h.page(w, r, http.StatusOK, "done.html", o.Back)
+}
+
+// claimWords says in plain words what a permission claim asks for.
+func claimWords(c v1alpha1.PermissionClaim) string {
+	resource := c.GroupResource.String()
+	words := "Writes " + resource + " into your namespaces"
+	if c.Selector.Owner == v1alpha1.OwnerConsumer {
+		words = "Reads " + resource + " of your namespaces"
+	}
+	words += ": " + selectionWords(c.Selector)
+	if !c.Required {
+		words += " You may refuse."
+	}
+	return words
+}
+
+func selectionWords(s v1alpha1.ResourceSelector) string {
+	var only []string
+	if len(s.Names) > 0 && !slices.Contains(s.Names, "*") {
+		only = append(only, "those called "+strings.Join(s.Names, ", "))
+	}
+	for _, ref := range s.References {
+		only = append(only, "those that your own objects of this service name in "+ref.Path)
+	}
+	switch {
+	case len(only) > 0:
+		return "only " + strings.Join(only, "; and ") + "."
+	case len(s.LabelSelectors) > 0 || len(s.FieldSelectors) > 0:
+		return "those with certain labels or fields."
+	}
+	return "any of them that the service makes."
+}

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"context"
+	"crypto/subtle"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"time"
+
+	"github.com/go-logr/logr"
+	"golang.org/x/oauth2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+const codePurpose = "code"
+
+// A grant is what a one-time code stands for. It is sealed into the code.
+type grant struct {
+	ID       string   `json:"id"`
+	Tenant   string   `json:"tenant"`
+	Services []string `json:"services"`
+	Login    login    `json:"login"`
+	Identity string   `json:"identity"` // "<issuer>/<subject>", for people
+}
+
+// An oauthError is the refusal of the token endpoint, RFC 6749 section 5.2.
+type oauthError struct {
+	Code        string `json:"error"`
+	Description string `json:"error_description,omitempty"`
+}
+
+func (e *oauthError) Error() string { return e.Code + ": " + e.Description }
+
+func invalidGrant(why string) error { return &oauthError{"invalid_grant", why} }
+
+// token redeems a one-time code: once, within a minute, by the program that began
+// the login.
+func (h *handler) token(w http.ResponseWriter, r *http.Request) {
+	response, err := h.redeem(r)
+	var refused *oauthError
+	switch {
+	case errors.As(err, &refused):
+		writeJSON(w, http.StatusBadRequest, refused)
+	case err != nil:
+		logr.FromContextOrDiscard(r.Context()).Error(err, "redeem code")
+		writeJSON(w, http.StatusServiceUnavailable, oauthError{"temporarily_unavailable", "the control plane could not make the credential; try again"})
+	default:
+		writeJSON(w, http.StatusOK, response)
+	}
+}
+
+func (h *handler) redeem(r *http.Request) (*v1alpha1.BindingResponse, error) {
+	if err := r.ParseForm(); err != nil {
+		return nil, &oauthError{"invalid_request", "the form cannot be read"}
+	}
+	g, err := h.openCode(r.PostForm)
+	if err != nil {
+		return nil, err
+	}
+	response, err := h.response(r.Context(), g)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.useCode(r.Context(), g); err != nil {
+		return nil, err
+	}
+	audit(r.Context(), "code redeemed", "tenant", g.Tenant, "services", g.Services)
+	return response, nil
+}
+
+// openCode checks all that can be checked of a code without looking anything up.
+func (h *handler) openCode(form url.Values) (*grant, error) {
+	for _, values := range form {
+		if len(values) != 1 {
+			return nil, &oauthError{"invalid_request", "a parameter is given twice"}
+		}
+	}
+	if form.Get("grant_type") != "authorization_code" {
+		return nil, &oauthError{"unsupported_grant_type", "only authorization_code"}
+	}
+	if form.Get("client_id") != clientID {
+		return nil, &oauthError{"invalid_client", "unknown client"}
+	}
+	data, err := h.opts.Sealer.Open(codePurpose, form.Get("code"))
+	if errors.Is(err, auth.ErrExpired) {
+		return nil, invalidGrant("the code has expired")
+	}
+	g := &grant{}
+	if err != nil || json.Unmarshal(data, g) != nil {
+		return nil, invalidGrant("this is not a code of this backend")
+	}
+	challenge := oauth2.S256ChallengeFromVerifier(form.Get("code_verifier"))
+	if !same(challenge, g.Login.Challenge) || !same(form.Get("redirect_uri"), g.Login.Redirect) {
+		return nil, invalidGrant("the code belongs to another login")
+	}
+	return g, nil
+}
+
+func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+
+// useCode makes sure that a code is redeemed once, whichever replica is asked: the
+// write is refused if another one wrote in between.
+func (h *handler) useCode(ctx context.Context, g *grant) error {
+	return h.updateRecord(ctx, g.Tenant, func(r *record) error {
+		if _, used := r.Redeemed[g.ID]; used || r.Cluster == "" {
+			return invalidGrant("the code has been used")
+		}
+		maps.DeleteFunc(r.Redeemed, func(_ string, until time.Time) bool { return time.Now().After(until) })
+		if r.Redeemed == nil {
+			r.Redeemed = map[string]time.Time{}
+		}
+		r.Redeemed[g.ID] = time.Now().Add(2 * codeLife).UTC().Truncate(time.Second)
+		return nil
+	})
+}
+
+// response is what the CLI gets: the tenant's credential and the requests to make.
+func (h *handler) response(ctx context.Context, g *grant) (*v1alpha1.BindingResponse, error) {
+	credential, _, err := h.credential(ctx, g.Tenant)
+	if err != nil {
+		return nil, err
+	}
+	services, err := h.opts.Catalog.Services(ctx)
+	if err != nil {
+		return nil, err
+	}
+	response := &v1alpha1.BindingResponse{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "BindingResponse"},
+		Authentication: v1alpha1.BindingResponseAuthentication{
+			OAuth2CodeGrant: &v1alpha1.BindingResponseOAuth2CodeGrant{SessionID: g.Login.State, ID: g.Identity},
+		},
+		Kubeconfig: credential,
+	}
+	for _, name := range g.Services {
+		s, ok := find(services, name)
+		if !ok {
+			return nil, invalidGrant(name + " is not on offer any more")
+		}
+		request, err := exportRequest(s)
+		if err != nil {
+			return nil, err
+		}
+		response.Requests = append(response.Requests, request)
+	}
+	return response, nil
+}
+
+func exportRequest(s Service) (runtime.RawExtension, error) {
+	data, err := json.Marshal(v1alpha1.APIServiceExportRequestResponse{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "APIServiceExportRequest"},
+		ObjectMeta: v1alpha1.NameObjectMeta{Name: s.Name()},
+		Spec: v1alpha1.APIServiceExportRequestSpec{Resources: []v1alpha1.APIServiceExportRequestResource{{
+			GroupResource:    v1alpha1.GroupResource{Group: s.Resource.Group, Resource: s.Resource.Resource},
+			Versions:         s.Versions,
+			PermissionClaims: s.PermissionClaims,
+		}}},
+	})
+	if err != nil {
+		return runtime.RawExtension{}, fmt.Errorf("encode request for %s: %w", s.Name(), err)
+	}
+	return runtime.RawExtension{Raw: data}, nil
+}
