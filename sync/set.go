@@ -4,7 +4,10 @@ package sync
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,20 +24,21 @@ type SetOptions struct {
 // A Set runs Syncs by name. They come and go while it runs, and one that ends
 // does not disturb the others. Create it with NewSet.
 type Set struct {
-	opts SetOptions
+	changed func(name string)
 
 	mu      sync.Mutex
 	ctx     context.Context //nolint:containedctx // that of Run, for members that come later
 	members map[string]*member
 }
 
-// A member is a Sync of a Set. It ends when stop is closed.
+// A member is a Sync of a Set.
 type member struct {
-	sync   *Sync
-	after  *member // has the same name, and has to end first
-	stop   chan struct{}
-	done   chan struct{}
-	begun  bool
+	name string
+	sync *Sync
+	stop context.CancelFunc // nil until the Set runs
+	done chan struct{}      // closed when it has ended
+
+	mu     sync.Mutex
 	failed error
 }
 
@@ -43,27 +47,33 @@ func NewSet(opts SetOptions) *Set {
 	if opts.Changed == nil {
 		opts.Changed = func(string) {}
 	}
-	return &Set{opts: opts, members: map[string]*member{}}
+	return &Set{changed: opts.Changed, members: map[string]*member{}}
 }
 
 // Run runs the Syncs of the set until ctx is done and all have ended. It can be
 // called once.
 func (s *Set) Run(ctx context.Context) error {
 	s.mu.Lock()
+	if s.ctx != nil {
+		s.mu.Unlock()
+		return errors.New("sync: second Run of a Set")
+	}
 	s.ctx = ctx
-	for name, m := range s.members {
-		s.begin(name, m)
+	for _, m := range s.members {
+		s.begin(m, nil)
 	}
 	s.mu.Unlock()
 	<-ctx.Done()
-	s.mu.Lock()
-	members := s.members
-	s.members = map[string]*member{}
-	s.mu.Unlock()
-	for _, m := range members {
-		<-m.done
+	for _, m := range s.all() {
+		m.end()
 	}
 	return nil
+}
+
+func (s *Set) all() []*member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.members))
 }
 
 // Put adds a Sync under name. If there is one of that name it is ended, and the
@@ -71,14 +81,12 @@ func (s *Set) Run(ctx context.Context) error {
 func (s *Set) Put(name string, sy *Sync) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m := &member{sync: sy, after: s.members[name], stop: make(chan struct{}), done: make(chan struct{})}
-	if m.after != nil {
-		close(m.after.stop)
-	}
+	before := s.members[name]
+	m := &member{name: name, sync: sy, done: make(chan struct{})}
 	s.members[name] = m
-	sy.subscribe(func() { s.opts.Changed(name) })
+	sy.subscribe(func() { s.changed(name) })
 	if s.ctx != nil {
-		s.begin(name, m)
+		s.begin(m, before)
 	}
 }
 
@@ -87,12 +95,9 @@ func (s *Set) Remove(name string) {
 	s.mu.Lock()
 	m := s.members[name]
 	delete(s.members, name)
-	if m != nil {
-		close(m.stop)
-	}
 	s.mu.Unlock()
-	if m != nil && m.begun {
-		<-m.done
+	if m != nil {
+		m.end()
 	}
 }
 
@@ -100,60 +105,61 @@ func (s *Set) Remove(name string) {
 func (s *Set) State(name string) (Status, bool) {
 	s.mu.Lock()
 	m := s.members[name]
-	var failed error
-	if m != nil {
-		failed = m.failed
-	}
 	s.mu.Unlock()
 	if m == nil {
 		return Status{}, false
 	}
 	st := m.sync.Status()
-	if failed != nil {
-		st.Err = failed
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.failed != nil {
+		st.Err = m.failed
 	}
 	return st, true
 }
 
-// begin runs m in a goroutine, for which Run and Remove wait.
-func (s *Set) begin(name string, m *member) {
-	m.begun = true
-	ctx, cancel := context.WithCancel(s.ctx)
+// begin runs m, after before has ended, in a goroutine that end waits for.
+func (s *Set) begin(m, before *member) {
+	var ctx context.Context
+	ctx, m.stop = context.WithCancel(s.ctx)
 	go func() {
 		defer close(m.done)
-		defer cancel()
-		if m.after != nil && m.after.begun {
-			<-m.after.done
+		if before != nil {
+			before.end()
 		}
-		go func() {
-			select {
-			case <-m.stop:
-				cancel()
-			case <-ctx.Done():
-			}
-		}()
-		s.keep(ctx, name, m)
+		m.keep(ctx, s.changed)
 	}()
 }
 
-// keep runs m again, ever more slowly, if it ends by itself.
-func (s *Set) keep(ctx context.Context, name string, m *member) {
-	for pause := time.Second; ; pause = min(2*pause, time.Minute) {
+func (m *member) end() {
+	if m.stop != nil {
+		m.stop()
+		<-m.done
+	}
+}
+
+// keep runs the Sync again, ever more slowly, if it ends by itself.
+func (m *member) keep(ctx context.Context, changed func(string)) {
+	for pause := time.Second; ctx.Err() == nil; pause = min(2*pause, time.Minute) {
 		err := run(ctx, m.sync)
 		if ctx.Err() != nil {
 			return
 		}
-		s.mu.Lock()
-		m.failed = err
-		s.mu.Unlock()
-		logr.FromContextOrDiscard(ctx).Error(err, "sync has ended, it begins again", "name", name, "pause", pause.String())
-		s.opts.Changed(name)
+		m.fail(err)
+		logr.FromContextOrDiscard(ctx).Error(err, "sync has ended, it begins again", "name", m.name, "pause", pause.String())
+		changed(m.name)
 		select {
 		case <-ctx.Done():
-			return
 		case <-time.After(pause):
+			m.fail(nil)
 		}
 	}
+}
+
+func (m *member) fail(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.failed = err
 }
 
 // run turns a panic into an error, so that one Sync does not end the others.

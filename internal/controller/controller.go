@@ -10,10 +10,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -37,7 +39,9 @@ type Controller struct {
 	fn      Func
 	workers int
 	queue   workqueue.TypedRateLimitingInterface[cache.ObjectName]
-	synced  []cache.DoneChecker
+
+	mu     sync.Mutex
+	synced []cache.DoneChecker
 }
 
 // New returns a Controller that must be started with Run.
@@ -58,7 +62,9 @@ func New(name string, fn Func, opts Options) *Controller {
 func (c *Controller) Add(key cache.ObjectName) { c.queue.Add(key) }
 
 // Watch queues keys(obj) for every object inf reports as added, changed or
-// deleted. Run waits for inf to sync. The returned function detaches the handler.
+// deleted. Run waits for the informers that were watched before to sync; Watch may
+// also be called while it runs. The returned function detaches the handler and
+// waits until it has ended.
 func (c *Controller) Watch(inf cache.SharedIndexInformer, keys func(metav1.Object) []cache.ObjectName) (stop func(), err error) {
 	enqueue := func(obj any) {
 		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
@@ -81,20 +87,29 @@ func (c *Controller) Watch(inf cache.SharedIndexInformer, keys func(metav1.Objec
 	if err != nil {
 		return nil, fmt.Errorf("watch for controller %s: %w", c.name, err)
 	}
+	c.mu.Lock()
 	c.synced = append(c.synced, reg.HasSyncedChecker())
+	c.mu.Unlock()
 	return func() { _ = cache.ShutDownEventHandler(inf, reg) }, nil
 }
 
 // Self is the keys argument of Watch for the controller's own objects.
 func Self(o metav1.Object) []cache.ObjectName { return []cache.ObjectName{cache.MetaObjectToName(o)} }
 
-// Run works the queue until ctx is done and every call in flight has returned.
+// Run works the queue until ctx is done and every call in flight has returned; it
+// then returns nil, also if the informers never synced. It can be called once.
+//
+// A call that fails is repeated with growing delays. Conflicts are repeated
+// without a word, unless there are many in a row; ErrTerminal is not repeated.
 func (c *Controller) Run(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx).WithValues("controller", c.name)
 	ctx = logr.NewContext(ctx, log)
-	if !cache.WaitFor(ctx, "", c.synced...) {
+	c.mu.Lock()
+	synced := slices.Clone(c.synced)
+	c.mu.Unlock()
+	if !cache.WaitFor(ctx, "", synced...) {
 		c.queue.ShutDown()
-		return fmt.Errorf("controller %s: caches did not sync: %w", c.name, context.Cause(ctx))
+		return nil // ctx is done
 	}
 	var wg sync.WaitGroup
 	for range c.workers {
@@ -121,6 +136,11 @@ func (c *Controller) next(ctx context.Context) bool {
 	case errors.Is(err, ErrTerminal):
 		log.Error(err, "reconcile failed, not retrying")
 		c.queue.Forget(key)
+	case err != nil && ctx.Err() != nil:
+		c.queue.Forget(key) // the end of Run is no failure
+	case quiet(err) && c.queue.NumRequeues(key) < maxQuiet:
+		log.V(4).Info("reconcile met a newer object, retrying", "reason", err.Error())
+		c.queue.AddRateLimited(key)
 	case err != nil:
 		log.Error(err, "reconcile failed, retrying", "failures", c.queue.NumRequeues(key)+1)
 		c.queue.AddRateLimited(key)
@@ -132,6 +152,12 @@ func (c *Controller) next(ctx context.Context) bool {
 	}
 	return true
 }
+
+// maxQuiet is the number of conflicts in a row that are nothing to tell anyone.
+const maxQuiet = 5
+
+// quiet reports whether err says only that someone else was faster.
+func quiet(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 
 func (c *Controller) call(ctx context.Context, key cache.ObjectName) (again time.Duration, err error) {
 	defer func() {
