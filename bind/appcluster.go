@@ -38,6 +38,9 @@ const (
 // again.
 const retryEvery = 10 * time.Second
 
+// rightsEvery is the pace for rights: aggregation takes a moment, and somebody waits.
+const rightsEvery = 2 * time.Second
+
 // An appCluster is the cluster in which bindings and bound objects are.
 type appCluster struct {
 	calls   dynamic.Interface    // everything that is answered at once
@@ -166,7 +169,7 @@ func decode[T any](u *unstructured.Unstructured) (*T, error) {
 // waits for what it takes.
 func (a *appCluster) prepare(ctx context.Context) error {
 	said := ""
-	return wait.PollUntilContextCancel(ctx, retryEvery/5, true, func(ctx context.Context) (bool, error) {
+	return wait.PollUntilContextCancel(ctx, time.Second/2, true, func(ctx context.Context) (bool, error) {
 		ready, err := a.served(ctx)
 		if err != nil && ctx.Err() == nil {
 			if now := explain(err); now != said {

@@ -37,8 +37,8 @@ func (a *agent) reconcile(ctx context.Context, key cache.ObjectName) (time.Durat
 	return again, err
 }
 
-// A step is one thing that has to be true before the next can be. It reports
-// whether it is.
+// A pass is one look at a binding. Each of its steps is one thing that has to be true
+// before the next can be, and reports whether it is.
 type pass struct {
 	*agent
 	key      cache.ObjectName
@@ -143,7 +143,7 @@ func (p *pass) checkRights(ctx context.Context) (bool, error) {
 	if err != nil || len(missing) == 0 {
 		return err == nil, err
 	}
-	p.again = retryEvery
+	p.again = rightsEvery
 	p.verdict.set(failed(v1alpha1.ConditionInformersSynced, reasonMissingRights, missingMessage(p.binding.Name, missing)))
 	return false, nil
 }

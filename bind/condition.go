@@ -57,7 +57,7 @@ func (v *verdict) set(c v1alpha1.Condition) bool {
 // blocker returns the first condition that is known not to be True.
 func (v *verdict) blocker() string {
 	for _, t := range order {
-		if c, ok := v.found[t]; ok && c.Status != metav1.ConditionTrue {
+		if c, ok := v.found[t]; ok && c.Status != metav1.ConditionTrue && !isPending(c) {
 			return t
 		}
 	}
@@ -65,7 +65,7 @@ func (v *verdict) blocker() string {
 }
 
 // apply puts the verdict into status. What the pass did not get to waits for what
-// it stumbled on.
+// it stumbled on. What is not known yet, just after a start, stays as it was.
 func (v *verdict) apply(status *v1alpha1.APIServiceBindingStatus, generation int64) {
 	blocker := v.blocker()
 	for _, t := range order {
@@ -74,7 +74,16 @@ func (v *verdict) apply(status *v1alpha1.APIServiceBindingStatus, generation int
 			continue
 		}
 		if !ok {
-			c = pending(t, "Waits for "+blocker+".")
+			c = pending(t, "Waits for what comes before it.")
+		}
+		if isPending(c) {
+			before := v1alpha1.FindCondition(status.Conditions, t)
+			if blocker == "" && before != nil && before.ObservedGeneration == generation {
+				continue
+			}
+			if blocker != "" {
+				c.Message = "Waits for " + blocker + "."
+			}
 		}
 		c.Message = clip(c.Message)
 		c.ObservedGeneration = generation
@@ -86,9 +95,12 @@ func (v *verdict) apply(status *v1alpha1.APIServiceBindingStatus, generation int
 	}
 }
 
+// pending is a condition of which nothing is known yet.
 func pending(conditionType, message string) v1alpha1.Condition {
 	return v1alpha1.False(conditionType, v1alpha1.SeverityInfo, v1alpha1.ReasonPending, message)
 }
+
+func isPending(c v1alpha1.Condition) bool { return c.Reason == v1alpha1.ReasonPending }
 
 func failed(conditionType, reason, message string) v1alpha1.Condition {
 	return v1alpha1.False(conditionType, v1alpha1.SeverityError, reason, message)

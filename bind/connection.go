@@ -52,7 +52,7 @@ func newConnection(a *agent, name cache.ObjectName) *connection {
 
 // run follows the Secret until ctx is done, and ends the session then.
 func (c *connection) run(ctx context.Context) error {
-	ctx = logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).WithValues("secret", c.name.String()))
+	ctx = logr.NewContext(ctx, c.agent.log.WithValues("secret", c.name.String()))
 	ctl := controller.New("kubeconfig", c.reconcile, controller.Options{})
 	if _, err := ctl.Watch(c.informer, controller.Self); err != nil {
 		return err

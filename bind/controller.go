@@ -31,6 +31,7 @@ type agent struct {
 	set      *klutchsync.Set // by namespace/name of the binding
 	bindings *controller.Controller
 	events   record.EventRecorder
+	log      logr.Logger
 
 	wg sync.WaitGroup // of connections
 
@@ -74,7 +75,8 @@ func (a *agent) run(ctx context.Context) (err error) {
 	if err := a.app.prepare(ctx); err != nil {
 		return nil //nolint:nilerr // it only ends with ctx
 	}
-	logr.FromContextOrDiscard(ctx).Info("konnector started", "version", a.opts.Version)
+	a.log = logr.FromContextOrDiscard(ctx)
+	a.log.Info("konnector started", "version", a.opts.Version)
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: a.app.kube.CoreV1().Events("")})
@@ -117,7 +119,7 @@ func (a *agent) connect(ctx context.Context, binding, secret cache.ObjectName) *
 		a.connections[secret] = c
 		a.wg.Go(func() {
 			if err := c.run(ctx); err != nil {
-				logr.FromContextOrDiscard(ctx).Error(err, "connection ended", "secret", secret.String())
+				a.log.Error(err, "connection ended", "secret", secret.String())
 			}
 		})
 	}

@@ -5,6 +5,7 @@ package bind
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -77,6 +78,10 @@ func (a *appCluster) crd(ctx context.Context, name string) (*apiextensionsv1.Cus
 
 // reportExport fills in the konnector's part of the status and leaves the rest.
 func reportExport(e *v1alpha1.APIServiceExport, binding *v1alpha1.APIServiceBinding, crd *apiextensionsv1.CustomResourceDefinition) {
+	// Those of a CRD that is not there any more must not stay.
+	e.Status.Conditions = slices.DeleteFunc(e.Status.Conditions, func(c v1alpha1.Condition) bool {
+		return slices.Contains(crdConditions[:], c.Type) && !hasCRDCondition(crd, c.Type)
+	})
 	for _, c := range exportConditions(binding, crd) {
 		c.ObservedGeneration = e.Generation
 		e.Status.Conditions = v1alpha1.SetCondition(e.Status.Conditions, c)
@@ -86,6 +91,16 @@ func reportExport(e *v1alpha1.APIServiceExport, binding *v1alpha1.APIServiceBind
 		e.Status.StoredVersions = crd.Status.StoredVersions
 	}
 	e.Status.Conditions = v1alpha1.Summarize(e.Status.Conditions, e.Generation)
+}
+
+// crdConditions are the conditions that a CRD can have.
+var crdConditions = [...]string{
+	string(apiextensionsv1.Established), string(apiextensionsv1.NamesAccepted), string(apiextensionsv1.Terminating),
+	string(apiextensionsv1.NonStructuralSchema), string(apiextensionsv1.KubernetesAPIApprovalPolicyConformant),
+}
+
+func hasCRDCondition(crd *apiextensionsv1.CustomResourceDefinition, t string) bool {
+	return crd != nil && crdCondition(crd, apiextensionsv1.CustomResourceDefinitionConditionType(t)) != nil
 }
 
 func exportConditions(binding *v1alpha1.APIServiceBinding, crd *apiextensionsv1.CustomResourceDefinition) []v1alpha1.Condition {

@@ -189,17 +189,26 @@ func nameOnly(o metav1.Object) []cache.ObjectName {
 
 // start begins to work; ctx ends it, as end does.
 func (s *session) start(ctx context.Context) {
-	ctx, s.stop = context.WithCancel(logr.NewContext(ctx,
-		logr.FromContextOrDiscard(ctx).WithValues("controlPlane", s.place.Server, "tenant", s.place.Namespace)))
+	log := s.agent.log.WithValues("controlPlane", s.place.Server, "tenant", s.place.Namespace)
+	ctx, s.stop = context.WithCancel(logr.NewContext(ctx, log))
 	s.heart.Add(cache.NewObjectName(s.place.Namespace, v1alpha1.ClusterBindingName))
 	go func() {
 		defer close(s.done)
 		defer s.detach()
-		err := together(ctx, runInformer(s.exports), runInformer(s.namespaces), s.heart.Run, s.status.Run, s.spaces.Run)
+		err := together(ctx, runInformer(s.exports), runInformer(s.namespaces), s.listed, s.heart.Run, s.status.Run, s.spaces.Run)
 		if err != nil {
-			logr.FromContextOrDiscard(ctx).Error(err, "session ended")
+			log.Error(err, "session ended")
 		}
 	}()
+}
+
+// listed tells the bindings once it is known which exports there are.
+func (s *session) listed(ctx context.Context) error {
+	if cache.WaitFor(ctx, "", s.exports.HasSyncedChecker()) {
+		s.agent.touch(s.connection.name)
+	}
+	<-ctx.Done()
+	return nil
 }
 
 func (s *session) end() {

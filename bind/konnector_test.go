@@ -1,0 +1,725 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package bind_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+
+	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/internal/cluster"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+const (
+	tenant  = "cluster-abc"
+	widgets = "widgets.example.org"
+)
+
+var (
+	secretsGVR    = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	namespacesGVR = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+	crdsGVR       = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	widgetsGVR    = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
+	bindingsGVR   = v1alpha1.Resource("apiservicebindings")
+	exportsGVR    = v1alpha1.Resource("apiserviceexports")
+	requestedGVR  = v1alpha1.Resource("apiservicenamespaces")
+	clustersGVR   = v1alpha1.Resource("clusterbindings")
+)
+
+// A world is two clusters, with an administrator's access.
+type world struct {
+	app, controlPlane *side
+	konnector         *rest.Config // of the konnector in the App Cluster
+	secret            string       // of bindings made by bind
+}
+
+type side struct {
+	*cluster.Cluster
+	dyn  dynamic.Interface
+	kube kubernetes.Interface
+}
+
+func newSide(t *testing.T, name string) *side {
+	t.Helper()
+	s := &side{Cluster: cluster.ForTest(t, name)}
+	var err error
+	if s.dyn, err = dynamic.NewForConfig(quick(s.Config())); err != nil {
+		t.Fatal(err)
+	}
+	if s.kube, err = kubernetes.NewForConfig(quick(s.Config())); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func quick(c *rest.Config) *rest.Config {
+	c.QPS = -1
+	return c
+}
+
+// newWorld has the konnector's shipped roles in one cluster and a tenant with the
+// rights of a backend in the other.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{secret: "kubeconfig"}
+	var wg sync.WaitGroup
+	wg.Go(func() { w.app = newSide(t, "app") })
+	wg.Go(func() { w.controlPlane = newSide(t, "control-plane") })
+	wg.Wait()
+	if w.app == nil || w.controlPlane == nil {
+		t.FailNow()
+	}
+	for _, file := range []string{"namespace.yaml", "rbac.yaml"} {
+		w.app.apply(t, read(t, filepath.Join("..", "deploy", "konnector", file))...)
+	}
+	w.konnector = w.app.as(t, v1alpha1.Namespace, "konnector")
+	for _, crd := range v1alpha1.CRDs() {
+		w.controlPlane.apply(t, crd)
+	}
+	w.controlPlane.apply(t, read(t, filepath.Join("testdata", "tenant.yaml"))...)
+	return w
+}
+
+func read(t *testing.T, file string) []*unstructured.Unstructured {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []*unstructured.Unstructured
+	for dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096); ; {
+		u := &unstructured.Unstructured{}
+		if err := dec.Decode(&u.Object); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		if len(u.Object) > 0 {
+			all = append(all, u)
+		}
+	}
+}
+
+// apply makes objects what they say, retrying what is not served yet.
+func (s *side) apply(t *testing.T, objects ...*unstructured.Unstructured) {
+	t.Helper()
+	for _, u := range objects {
+		eventually(t, func() error {
+			groups, err := restmapper.GetAPIGroupResources(discovery.NewDiscoveryClient(s.kube.Discovery().RESTClient()))
+			if err != nil {
+				return err
+			}
+			gvk := u.GroupVersionKind()
+			mapping, err := restmapper.NewDiscoveryRESTMapper(groups).RESTMapping(gvk.GroupKind(), gvk.Version)
+			if err != nil {
+				return err
+			}
+			client := s.dyn.Resource(mapping.Resource)
+			if mapping.Scope.Name() == meta.RESTScopeNameRoot {
+				_, err = client.Apply(t.Context(), u.GetName(), u, metav1.ApplyOptions{FieldManager: "test", Force: true})
+			} else {
+				_, err = client.Namespace(u.GetNamespace()).Apply(t.Context(), u.GetName(), u, metav1.ApplyOptions{FieldManager: "test", Force: true})
+			}
+			return err
+		})
+	}
+}
+
+// as returns the configuration of a service account.
+func (s *side) as(t *testing.T, namespace, account string) *rest.Config {
+	t.Helper()
+	config := rest.AnonymousClientConfig(s.Config())
+	config.BearerToken = s.token(t, namespace, account)
+	return config
+}
+
+func (s *side) token(t *testing.T, namespace, account string) string {
+	t.Helper()
+	var token string
+	eventually(t, func() error {
+		r, err := s.kube.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+		if err == nil {
+			token = r.Status.Token
+		}
+		return err
+	})
+	return token
+}
+
+// kubeconfig is what a backend hands out.
+func (w *world) kubeconfig(t *testing.T) []byte {
+	t.Helper()
+	config := w.controlPlane.Config()
+	k := kubeconfig.Kubeconfig{
+		Server: w.controlPlane.URL(), CAData: config.CAData, TLSServerName: config.ServerName,
+		Namespace: tenant, Token: w.controlPlane.token(t, tenant, v1alpha1.TenantServiceAccount),
+	}
+	data, err := k.Write()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func secret(namespace, name string, data []byte) *unstructured.Unstructured {
+	return object("v1", "Secret", namespace, name, map[string]any{
+		"data": map[string]any{v1alpha1.KubeconfigKey: base64.StdEncoding.EncodeToString(data)},
+	})
+}
+
+func object(apiVersion, kind, namespace, name string, fields map[string]any) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	for k, v := range fields {
+		u.Object[k] = v
+	}
+	u.SetAPIVersion(apiVersion)
+	u.SetKind(kind)
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	return u
+}
+
+// bind makes a binding as kubectl bind does.
+func (w *world) bind(t *testing.T, name string, claims ...any) {
+	t.Helper()
+	if claims == nil {
+		claims = []any{}
+	}
+	w.app.apply(t, object(v1alpha1.GroupVersion.String(), "APIServiceBinding", v1alpha1.Namespace, name, map[string]any{
+		"spec": map[string]any{
+			"kubeconfigSecretRef": map[string]any{"namespace": v1alpha1.Namespace, "name": w.secret, "key": v1alpha1.KubeconfigKey},
+			"permissionClaims":    claims,
+		},
+	}))
+}
+
+// allow writes the ClusterRole of a binding.
+func (w *world) allow(t *testing.T, name string) {
+	t.Helper()
+	b := get[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, v1alpha1.Namespace, name)
+	resource, group, _ := strings.Cut(name, ".")
+	role := bind.ClusterRole(name, v1alpha1.GroupResource{Group: group, Resource: resource}, b.Spec.PermissionClaims)
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(role)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.app.apply(t, &unstructured.Unstructured{Object: m})
+}
+
+// serveNamespace does what a backend does for an APIServiceNamespace.
+func (w *world) serveNamespace(t *testing.T, name string, rules []rbacv1.PolicyRule) string {
+	t.Helper()
+	eventually(t, func() error {
+		_, err := w.controlPlane.dyn.Resource(requestedGVR).Namespace(tenant).Get(t.Context(), name, metav1.GetOptions{})
+		return err
+	})
+	service := tenant + "-" + name
+	role := &rbacv1.Role{
+		TypeMeta: metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "Role"}, ObjectMeta: metav1.ObjectMeta{Namespace: service, Name: "klutch-binder"}, Rules: rules,
+	}
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(role)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.controlPlane.apply(t,
+		object("v1", "Namespace", "", service, nil),
+		&unstructured.Unstructured{Object: m},
+		object("rbac.authorization.k8s.io/v1", "RoleBinding", service, "klutch-binder", map[string]any{
+			"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "klutch-binder"},
+			"subjects": []any{map[string]any{"kind": "ServiceAccount", "namespace": tenant, "name": v1alpha1.TenantServiceAccount}},
+		}))
+	w.controlPlane.patchStatus(t, requestedGVR, tenant, name, map[string]any{"namespace": service})
+	return service
+}
+
+func (s *side) patchStatus(t *testing.T, gvr schema.GroupVersionResource, namespace, name string, status map[string]any) {
+	t.Helper()
+	s.patch(t, gvr, namespace, name, map[string]any{"status": status}, "status")
+}
+
+func (s *side) patch(t *testing.T, gvr schema.GroupVersionResource, namespace, name string, patch map[string]any, subresources ...string) {
+	t.Helper()
+	data, err := json.Marshal(patch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.dyn.Resource(gvr).Namespace(namespace).Patch(t.Context(), name, types.MergePatchType, data, metav1.PatchOptions{}, subresources...); err != nil {
+		t.Fatalf("patch %s %s/%s: %v", gvr.Resource, namespace, name, err)
+	}
+}
+
+// run runs a konnector until the test or stop ends it, and fails the test if that
+// leaves something behind or logs a secret.
+func (w *world) run(t *testing.T, opts bind.Options) (stop func()) {
+	t.Helper()
+	k, err := bind.New(quick(rest.CopyConfig(w.konnector)), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(logr.NewContext(t.Context(), logger(t)))
+	done := make(chan error, 1)
+	go func() { done <- k.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		case <-time.After(30 * time.Second):
+			t.Error("Run does not end")
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// logger writes to the test's log until the test ends.
+func logger(t *testing.T) logr.Logger {
+	var mu sync.Mutex
+	ended := false
+	t.Cleanup(func() {
+		mu.Lock()
+		defer mu.Unlock()
+		ended = true
+	})
+	return funcr.New(func(prefix, args string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !ended {
+			t.Log(time.Now().Format("05.000"), prefix, args)
+		}
+	}, funcr.Options{})
+}
+
+// eventually waits until check finds nothing wrong.
+func eventually(t *testing.T, check func() error) {
+	t.Helper()
+	within(t, time.Minute, check)
+}
+
+func within(t *testing.T, d time.Duration, check func() error) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, d, true, func(context.Context) (bool, error) {
+		last = check()
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("not within %s: %v", d, last)
+	}
+}
+
+func get[T any](t *testing.T, s *side, gvr schema.GroupVersionResource, namespace, name string) *T {
+	t.Helper()
+	o, err := find[T](t, s, gvr, namespace, name)
+	if err != nil {
+		t.Fatalf("%s %s/%s: %v", gvr.Resource, namespace, name, err)
+	}
+	return o
+}
+
+func find[T any](t *testing.T, s *side, gvr schema.GroupVersionResource, namespace, name string) (*T, error) {
+	t.Helper()
+	u, err := s.dyn.Resource(gvr).Namespace(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	o := new(T)
+	return o, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, o)
+}
+
+// condition waits until the binding has a condition of this state, with a message
+// that contains each of words.
+func (w *world) condition(t *testing.T, name, conditionType string, status metav1.ConditionStatus, reason string, words ...string) {
+	t.Helper()
+	eventually(t, func() error {
+		b, err := find[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, v1alpha1.Namespace, name)
+		if err != nil {
+			return err
+		}
+		return hasCondition(b.Status.Conditions, conditionType, status, reason, words...)
+	})
+}
+
+func hasCondition(conditions []v1alpha1.Condition, conditionType string, status metav1.ConditionStatus, reason string, words ...string) error {
+	c := v1alpha1.FindCondition(conditions, conditionType)
+	if c == nil || c.Status != status || c.Reason != reason {
+		return fmt.Errorf("%s is %+v, want %s %s", conditionType, conditions, status, reason)
+	}
+	for _, word := range words {
+		if !strings.Contains(c.Message, word) {
+			return fmt.Errorf("%s says %q, want %q in it", conditionType, c.Message, word)
+		}
+	}
+	return nil
+}
+
+func (w *world) ready(t *testing.T, name string) {
+	t.Helper()
+	w.condition(t, name, v1alpha1.ConditionReady, metav1.ConditionTrue, "")
+}
+
+func widget(namespace, name string, spec map[string]any) *unstructured.Unstructured {
+	return object("example.org/v1", "Widget", namespace, name, map[string]any{"spec": spec})
+}
+
+var widgetRights = []rbacv1.PolicyRule{
+	{APIGroups: []string{"example.org"}, Resources: []string{"widgets"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
+	{APIGroups: []string{"example.org"}, Resources: []string{"widgets/status"}, Verbs: []string{"get"}},
+	{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
+}
+
+var secretsClaim = map[string]any{
+	"resource": "secrets", "version": "v1", "required": true, "state": "Accepted",
+	"selector": map[string]any{"owner": "Provider", "references": []any{map[string]any{"path": "status.secret"}}},
+}
+
+// offer puts the API of an export into the Control Plane Cluster, and the export into
+// the tenant namespace.
+func (w *world) offer(t *testing.T, export *unstructured.Unstructured) {
+	t.Helper()
+	spec := runtime.DeepCopyJSON(export.Object["spec"].(map[string]any))
+	delete(spec, "informerScope")
+	delete(spec, "clusterScopedIsolation")
+	delete(spec, "permissionClaims")
+	w.controlPlane.apply(t, object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", export.GetName(), map[string]any{"spec": spec}))
+	export.SetNamespace(tenant)
+	w.controlPlane.apply(t, export)
+}
+
+// TestKonnector follows one binding through its life. Each step is a subtest that
+// builds on those before it.
+func TestKonnector(t *testing.T) {
+	w := newWorld(t)
+	app, controlPlane := w.app, w.controlPlane
+	start := func() (stop func()) {
+		return w.run(t, bind.Options{Version: "v1.2.3", HeartbeatInterval: 4 * time.Second, NamespaceGrace: 2 * time.Second})
+	}
+	stop := start()
+	step := func(name string, fn func(t *testing.T)) {
+		t.Helper()
+		if !t.Run(name, fn) {
+			t.FailNow()
+		}
+	}
+
+	step("CRD of bindings is installed, namespaced", func(t *testing.T) {
+		eventually(t, func() error {
+			u, err := app.dyn.Resource(crdsGVR).Get(t.Context(), "apiservicebindings.klutch.anynines.com", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if scope, _, _ := unstructured.NestedString(u.Object, "spec", "scope"); scope != "Namespaced" {
+				return fmt.Errorf("scope %q", scope)
+			}
+			return nil
+		})
+	})
+	step("no Secret", func(t *testing.T) {
+		w.bind(t, widgets, secretsClaim)
+		w.condition(t, widgets, v1alpha1.ConditionSecretValid, metav1.ConditionFalse, v1alpha1.ReasonKubeconfigSecretNotFound, "klutch-bind/kubeconfig", "kubectl bind")
+		w.condition(t, widgets, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonKubeconfigSecretNotFound)
+	})
+	step("Secret with exec", func(t *testing.T) {
+		bad := bytes.Replace(w.kubeconfig(t), []byte("    token:"), []byte("    exec: {apiVersion: client.authentication.k8s.io/v1, command: id}\n    token:"), 1)
+		app.apply(t, secret(v1alpha1.Namespace, w.secret, bad))
+		w.condition(t, widgets, v1alpha1.ConditionSecretValid, metav1.ConditionFalse, v1alpha1.ReasonKubeconfigSecretInvalid, "users[0].user.exec", "kubectl bind")
+	})
+	step("no export", func(t *testing.T) {
+		app.apply(t, secret(v1alpha1.Namespace, w.secret, w.kubeconfig(t)))
+		w.condition(t, widgets, v1alpha1.ConditionSecretValid, metav1.ConditionTrue, "")
+		w.condition(t, widgets, v1alpha1.ConditionConnected, metav1.ConditionFalse, v1alpha1.ReasonAPIServiceExportNotFound, widgets)
+	})
+	step("heartbeat", func(t *testing.T) {
+		w.condition(t, widgets, v1alpha1.ConditionHeartbeating, metav1.ConditionTrue, "")
+		cb := get[v1alpha1.ClusterBinding](t, controlPlane, clustersGVR, tenant, "cluster")
+		got := []any{cb.Status.KonnectorVersion, cb.Status.HeartbeatInterval.Duration, time.Since(cb.Status.LastHeartbeatTime.Time) < 10*time.Second}
+		if diff := cmp.Diff([]any{"v1.2.3", 4 * time.Second, true}, got); diff != "" {
+			t.Errorf("status (-want +got):\n%s", diff)
+		}
+	})
+	export := read(t, filepath.Join("testdata", "widgets.yaml"))[0]
+	step("CRD with the same schema", func(t *testing.T) {
+		w.offer(t, export)
+		w.condition(t, widgets, v1alpha1.ConditionSchemaInSync, metav1.ConditionTrue, "")
+		theirs, ours := get[unstructured.Unstructured](t, controlPlane, crdsGVR, "", widgets), get[unstructured.Unstructured](t, app, crdsGVR, "", widgets)
+		if diff := cmp.Diff(theirs.Object["spec"], ours.Object["spec"]); diff != "" {
+			t.Errorf("spec (-control plane +app):\n%s", diff)
+		}
+	})
+	step("rights missing, and given", func(t *testing.T) {
+		w.condition(t, widgets, v1alpha1.ConditionInformersSynced, metav1.ConditionFalse, "MissingRights",
+			bind.ClusterRoleName(widgets), v1alpha1.AggregateToKonnectorLabel, "list, watch, update, patch widgets.example.org", "create", "secrets")
+		w.allow(t, widgets)
+		w.ready(t, widgets)
+		b := get[v1alpha1.APIServiceBinding](t, app, bindingsGVR, v1alpha1.Namespace, widgets)
+		if b.Status.ProviderPrettyName != "Test backend" {
+			t.Errorf("providerPrettyName is %q", b.Status.ProviderPrettyName)
+		}
+	})
+	step("export says so", func(t *testing.T) {
+		eventually(t, func() error {
+			e := get[v1alpha1.APIServiceExport](t, controlPlane, exportsGVR, tenant, widgets)
+			for _, c := range []string{v1alpha1.ConditionConnected, v1alpha1.ConditionConsumerInSync, "Established", "NamesAccepted", v1alpha1.ConditionReady} {
+				if !v1alpha1.IsTrue(e.Status.Conditions, c) {
+					return fmt.Errorf("%s is not True: %+v", c, e.Status.Conditions)
+				}
+			}
+			if e.Status.AcceptedNames == nil || e.Status.AcceptedNames.Kind != "Widget" || len(e.Status.StoredVersions) != 1 {
+				return fmt.Errorf("status is %+v", e.Status)
+			}
+			return nil
+		})
+	})
+	var service string
+	step("claim goes up, status and Secret come down", func(t *testing.T) {
+		app.apply(t, object("v1", "Namespace", "", "team", nil))
+		app.apply(t, widget("team", "one", map[string]any{"size": int64(5)}))
+		service = w.serveNamespace(t, "team", widgetRights)
+		eventually(t, func() error {
+			got, err := controlPlane.dyn.Resource(widgetsGVR).Namespace(service).Get(t.Context(), "one", metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if size, _, _ := unstructured.NestedInt64(got.Object, "spec", "size"); size != 5 {
+				return fmt.Errorf("size is %d", size)
+			}
+			return nil
+		})
+		controlPlane.apply(t, object("v1", "Secret", service, "one-creds", map[string]any{"stringData": map[string]any{"password": "swordfish"}}))
+		controlPlane.apply(t, object("v1", "Secret", service, "other", map[string]any{"stringData": map[string]any{"password": "private"}}))
+		controlPlane.patchStatus(t, widgetsGVR, service, "one", map[string]any{"secret": "one-creds"})
+		eventually(t, func() error {
+			_, err := app.dyn.Resource(secretsGVR).Namespace("team").Get(t.Context(), "one-creds", metav1.GetOptions{})
+			return err
+		})
+		if _, err := app.dyn.Resource(secretsGVR).Namespace("team").Get(t.Context(), "other", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("a Secret that nothing refers to: %v, want not found", err)
+		}
+	})
+	step("schema changes", func(t *testing.T) {
+		changed := export.DeepCopy()
+		versions, _, _ := unstructured.NestedSlice(changed.Object, "spec", "versions")
+		props := []string{"schema", "openAPIV3Schema", "properties", "spec", "properties", "colour"}
+		if err := unstructured.SetNestedField(versions[0].(map[string]any), map[string]any{"type": "string"}, props...); err != nil {
+			t.Fatal(err)
+		}
+		if err := unstructured.SetNestedSlice(changed.Object, versions, "spec", "versions"); err != nil {
+			t.Fatal(err)
+		}
+		w.offer(t, changed)
+		eventually(t, func() error {
+			theirs, ours := get[unstructured.Unstructured](t, controlPlane, crdsGVR, "", widgets), get[unstructured.Unstructured](t, app, crdsGVR, "", widgets)
+			if diff := cmp.Diff(theirs.Object["spec"], ours.Object["spec"]); diff != "" {
+				return errors.New(diff)
+			}
+			return nil
+		})
+		w.ready(t, widgets)
+	})
+	step("token rotates", func(t *testing.T) {
+		before := get[unstructured.Unstructured](t, app, secretsGVR, v1alpha1.Namespace, w.secret)
+		controlPlane.apply(t, secret(tenant, v1alpha1.KubeconfigSecretName, w.kubeconfig(t)))
+		eventually(t, func() error {
+			theirs, ours := get[unstructured.Unstructured](t, controlPlane, secretsGVR, tenant, v1alpha1.KubeconfigSecretName), get[unstructured.Unstructured](t, app, secretsGVR, v1alpha1.Namespace, w.secret)
+			if cmp.Equal(before.Object["data"], ours.Object["data"]) || !cmp.Equal(theirs.Object["data"], ours.Object["data"]) {
+				return errors.New("the App Cluster's Secret is not the tenant's new one")
+			}
+			return nil
+		})
+		app.apply(t, widget("team", "two", map[string]any{"size": int64(1)}))
+		eventually(t, func() error {
+			_, err := controlPlane.dyn.Resource(widgetsGVR).Namespace(service).Get(t.Context(), "two", metav1.GetOptions{})
+			return err
+		})
+	})
+	step("nothing happens when nothing changed", func(t *testing.T) {
+		w.ready(t, widgets)
+		crd, e := get[unstructured.Unstructured](t, app, crdsGVR, "", widgets), get[unstructured.Unstructured](t, controlPlane, exportsGVR, tenant, widgets)
+		stop()
+		stop = start()
+		beat := get[v1alpha1.ClusterBinding](t, controlPlane, clustersGVR, tenant, "cluster").Status.LastHeartbeatTime
+		eventually(t, func() error {
+			now := get[v1alpha1.ClusterBinding](t, controlPlane, clustersGVR, tenant, "cluster").Status.LastHeartbeatTime
+			if now.Sub(beat.Time) < 4*time.Second {
+				return errors.New("no heartbeat since")
+			}
+			return nil
+		})
+		w.ready(t, widgets)
+		after := []*unstructured.Unstructured{
+			get[unstructured.Unstructured](t, app, crdsGVR, "", widgets), get[unstructured.Unstructured](t, controlPlane, exportsGVR, tenant, widgets),
+		}
+		for i, before := range []*unstructured.Unstructured{crd, e} {
+			if diff := cmp.Diff(before, after[i]); diff != "" {
+				t.Errorf("written although nothing changed (-before +after):\n%s", diff)
+			}
+		}
+	})
+	step("control plane away and back", func(t *testing.T) {
+		if err := controlPlane.StopServer(); err != nil {
+			t.Fatal(err)
+		}
+		w.condition(t, widgets, v1alpha1.ConditionConnected, metav1.ConditionFalse, "ControlPlaneUnreachable", controlPlane.URL(), "connection refused")
+		app.apply(t, widget("team", "three", map[string]any{"size": int64(1)}))
+		if err := controlPlane.StartServer(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		w.ready(t, widgets)
+		within(t, 2*time.Minute, func() error {
+			_, err := controlPlane.dyn.Resource(widgetsGVR).Namespace(service).Get(t.Context(), "three", metav1.GetOptions{})
+			return err
+		})
+	})
+	step("export vanishes and returns", func(t *testing.T) {
+		e := get[unstructured.Unstructured](t, controlPlane, exportsGVR, tenant, widgets)
+		if err := controlPlane.dyn.Resource(exportsGVR).Namespace(tenant).Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.condition(t, widgets, v1alpha1.ConditionConnected, metav1.ConditionFalse, v1alpha1.ReasonAPIServiceExportNotFound)
+		get[unstructured.Unstructured](t, app, crdsGVR, "", widgets)
+		for _, name := range []string{"one", "two", "three"} {
+			get[unstructured.Unstructured](t, controlPlane, widgetsGVR, service, name)
+		}
+		e.SetResourceVersion("")
+		e.SetUID("")
+		e.SetManagedFields(nil)
+		controlPlane.apply(t, e)
+		w.ready(t, widgets)
+	})
+	step("claim is deleted on both sides", func(t *testing.T) {
+		for _, name := range []string{"two", "three"} {
+			if err := app.dyn.Resource(widgetsGVR).Namespace("team").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, name := range []string{"two", "three"} {
+			eventually(t, func() error { return goneFrom(t, app, widgetsGVR, "team", name) })
+			if err := goneFrom(t, controlPlane, widgetsGVR, service, name); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	step("namespace goes", func(t *testing.T) {
+		if err := app.dyn.Resource(widgetsGVR).Namespace("team").Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := app.dyn.Resource(namespacesGVR).Delete(t.Context(), "team", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() error { return goneFrom(t, controlPlane, requestedGVR, tenant, "team") })
+		if err := goneFrom(t, app, namespacesGVR, "", "team"); err != nil {
+			t.Error(err)
+		}
+	})
+	step("CRD vanishes and is made anew", func(t *testing.T) {
+		before := get[unstructured.Unstructured](t, app, crdsGVR, "", widgets)
+		if err := app.dyn.Resource(crdsGVR).Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() error {
+			now, err := find[unstructured.Unstructured](t, app, crdsGVR, "", widgets)
+			if err == nil && now.GetUID() == before.GetUID() {
+				return errors.New("the old CRD is still there")
+			}
+			return err
+		})
+		w.ready(t, widgets)
+	})
+	step("foreign CRD is left alone", func(t *testing.T) {
+		crd := read(t, filepath.Join("testdata", "widgets.yaml"))[0]
+		spec := crd.Object["spec"].(map[string]any)
+		spec["names"] = map[string]any{"kind": "Gadget", "listKind": "GadgetList", "plural": "gadgets", "singular": "gadget"}
+		gadgets := crd.DeepCopy()
+		gadgets.SetName("gadgets.example.org")
+		delete(spec, "informerScope")
+		app.apply(t, object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "gadgets.example.org", map[string]any{"spec": spec}))
+		before := get[unstructured.Unstructured](t, app, crdsGVR, "", "gadgets.example.org")
+		w.offer(t, gadgets)
+		w.bind(t, "gadgets.example.org")
+		w.condition(t, "gadgets.example.org", v1alpha1.ConditionConnected, metav1.ConditionFalse, v1alpha1.ReasonForeignCustomResourceDefinition, "gadgets.example.org")
+		after := get[unstructured.Unstructured](t, app, crdsGVR, "", "gadgets.example.org")
+		if diff := cmp.Diff(before.Object["spec"], after.Object["spec"]); diff != "" {
+			t.Errorf("spec (-before +after):\n%s", diff)
+		}
+	})
+	step("binding goes, nothing else does", func(t *testing.T) {
+		app.apply(t, object("v1", "Namespace", "", "team2", nil), widget("team2", "kept", map[string]any{"size": int64(2)}))
+		service := w.serveNamespace(t, "team2", widgetRights)
+		eventually(t, func() error {
+			_, err := find[unstructured.Unstructured](t, controlPlane, widgetsGVR, service, "kept")
+			return err
+		})
+		if err := app.dyn.Resource(bindingsGVR).Namespace(v1alpha1.Namespace).Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() error {
+			e := get[v1alpha1.APIServiceExport](t, controlPlane, exportsGVR, tenant, widgets)
+			return hasCondition(e.Status.Conditions, v1alpha1.ConditionConnected, metav1.ConditionFalse, v1alpha1.ReasonAPIServiceBindingNotFound)
+		})
+		get[unstructured.Unstructured](t, app, crdsGVR, "", widgets)
+		get[unstructured.Unstructured](t, app, widgetsGVR, "team2", "kept")
+		get[unstructured.Unstructured](t, controlPlane, widgetsGVR, service, "kept")
+	})
+	step("binding returns and takes up where it was", func(t *testing.T) {
+		w.bind(t, widgets, secretsClaim)
+		w.ready(t, widgets)
+		app.apply(t, widget("team2", "kept", map[string]any{"size": int64(4)}))
+		eventually(t, func() error {
+			u := get[unstructured.Unstructured](t, controlPlane, widgetsGVR, tenant+"-team2", "kept")
+			if size, _, _ := unstructured.NestedInt64(u.Object, "spec", "size"); size != 4 {
+				return fmt.Errorf("size is %d", size)
+			}
+			return nil
+		})
+	})
+	stop()
+}
+
+func goneFrom(t *testing.T, s *side, gvr schema.GroupVersionResource, namespace, name string) error {
+	t.Helper()
+	_, err := s.dyn.Resource(gvr).Namespace(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err == nil {
+		return fmt.Errorf("%s %s/%s is still there", gvr.Resource, namespace, name)
+	}
+	return err
+}
