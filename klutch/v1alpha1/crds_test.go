@@ -191,6 +191,7 @@ func judge(t *testing.T, dyn dynamic.Interface, object, change string) error {
 }
 
 func testDefaults(t *testing.T, dyn dynamic.Interface) {
+	t.Helper()
 	requests := dyn.Resource(v1alpha1.Resource("apiserviceexportrequests")).Namespace("default")
 	u := parse(t, "apiVersion: klutch.anynines.com/v1alpha1\nkind: APIServiceExportRequest\nmetadata: {name: defaults}\nspec: {resources: [{resource: widgets, permissionClaims: [{resource: secrets, version: v1}]}]}")
 	got, err := requests.Create(t.Context(), u, metav1.CreateOptions{})
@@ -213,6 +214,7 @@ func testDefaults(t *testing.T, dyn dynamic.Interface) {
 // testSchemaKept: an export's schema is stored to the letter, also what the export's
 // own schema knows nothing of.
 func testSchemaKept(t *testing.T, dyn dynamic.Interface) {
+	t.Helper()
 	u := parse(t, "apiVersion: klutch.anynines.com/v1alpha1\nkind: APIServiceExport\nmetadata: {name: widgets.example.org}"+exportSpec)
 	versions, _, _ := unstructured.NestedSlice(u.Object, "spec", "versions")
 	openAPI := map[string]any{

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stack
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/klutch-go/sdk/internal/testissuer"
+)
+
+const patience = 30 * time.Second
+
+// newIssuer serves the issuer of the demo's people until the Stack is stopped.
+func (s *Stack) newIssuer(ctx context.Context) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("issuer: %w", err)
+	}
+	s.issuerAddr, s.clientSecret = listener.Addr().String(), rand.Text()
+	s.Issuer = testissuer.New(testissuer.Options{
+		URL: "http://" + s.issuerAddr,
+		Users: map[string]testissuer.User{
+			Developer: {Password: Password, Name: "Dana Developer", Email: "dana@example.org", Groups: []string{developers}},
+			Guest:     {Password: Password, Name: "Gus Guest", Email: "gus@example.org", Groups: []string{"guests"}},
+		},
+		Clients: map[string]testissuer.Client{clientID: {Secret: s.clientSecret}},
+	})
+	s.serveIssuer(ctx, listener)
+	return nil
+}
+
+func (s *Stack) serveIssuer(ctx context.Context, listener net.Listener) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var wg sync.WaitGroup
+	wg.Go(func() { _ = s.Issuer.Serve(ctx, listener, nil) })
+	s.stopIssuer = func() { cancel(); wg.Wait() }
+}
+
+// StopIssuer takes the issuer away; StartIssuer brings it back at the same address.
+func (s *Stack) StopIssuer() { s.stopIssuer() }
+
+// StartIssuer undoes StopIssuer.
+func (s *Stack) StartIssuer(ctx context.Context) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.issuerAddr)
+	if err != nil {
+		return fmt.Errorf("issuer: %w", err)
+	}
+	s.serveIssuer(ctx, listener)
+	return nil
+}
+
+// An Output is what a command left behind.
+type Output struct {
+	Stdout, Stderr string
+	Code           int
+	// URLs are those that the browser asked for, redirects included.
+	URLs []string
+}
+
+// Bind runs kubectl bind against the backend, with the App Cluster's kubeconfig,
+// and goes through the login in a scripted browser as user.
+func (s *Stack) Bind(ctx context.Context, user string, args ...string) Output {
+	browser := s.Browser(user)
+	out := s.Kubectl(ctx, func(url string) {
+		// What the browser ends with is not an error here: the command tells.
+		_, _ = browser.Visit(ctx, url)
+	}, append([]string{s.BackendURL, "--backend-certificate-authority", s.BackendCA, "--skip-konnector", "--no-browser", "--yes"}, args...)...)
+	out.URLs = browser.URLs()
+	return out
+}
+
+// Browser returns a browser in which user logs in and accepts what is asked for.
+func (s *Stack) Browser(user string) *testissuer.Browser {
+	pool := x509.NewCertPool()
+	if ca, err := os.ReadFile(s.BackendCA); err == nil {
+		pool.AppendCertsFromPEM(ca)
+	}
+	return testissuer.NewBrowser(testissuer.BrowserOptions{
+		Username: user, Password: Password,
+		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}},
+	})
+}
+
+// Kubectl runs kubectl-bind with the App Cluster's kubeconfig. It calls login, if
+// not nil, with the URL that the command prints for the browser.
+func (s *Stack) Kubectl(ctx context.Context, login func(url string), args ...string) Output {
+	cmd := exec.CommandContext(ctx, filepath.Join(s.Dir, "bin", "kubectl-bind"), append(args, "--kubeconfig", s.App.Kubeconfig())...)
+	var stdout, stderr bytes.Buffer
+	pipe, writer := io.Pipe()
+	cmd.Stdout, cmd.Stderr = &stdout, io.MultiWriter(&stderr, writer)
+	var wg sync.WaitGroup
+	wg.Go(func() { visit(pipe, login) })
+	err := cmd.Run()
+	_ = writer.Close()
+	wg.Wait()
+	out := Output{Stdout: stdout.String(), Stderr: stderr.String()}
+	var exit *exec.ExitError
+	switch {
+	case errors.As(err, &exit):
+		out.Code = exit.ExitCode()
+	case err != nil:
+		out.Code, out.Stderr = -1, out.Stderr+err.Error()
+	}
+	return out
+}
+
+// visit reads what a command says, and calls login with the first URL on a line of its own.
+func visit(said io.Reader, login func(url string)) {
+	lines := bufio.NewScanner(said)
+	for lines.Scan() {
+		line := strings.TrimSpace(lines.Text())
+		if login != nil && (strings.HasPrefix(line, "https://") || strings.HasPrefix(line, "http://")) {
+			go login(line)
+			login = nil
+		}
+	}
+	_, _ = io.Copy(io.Discard, said)
+}
