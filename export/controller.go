@@ -33,11 +33,12 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// APIServer is how App Clusters reach the Control Plane Cluster's API server.
+// APIServer is how App Clusters reach the Control Plane Cluster's API server. What is
+// empty is taken from the rest.Config.
 type APIServer struct {
 	URL           string // https
 	TLSServerName string // name in the certificate, if not that of URL
-	CAData        []byte // PEM; empty means the system's roots of the App Cluster
+	CAData        []byte // PEM
 }
 
 // Options configure an Exporter. Provider, Sealer and ExternalURL belong together
@@ -50,8 +51,7 @@ type Options struct {
 	// ExternalURL is where browsers and kubectl-bind reach Handler: scheme and
 	// host; https, or http to a loopback address.
 	ExternalURL string
-	// APIServer is what the kubeconfigs of tenants say. The zero value means
-	// what the rest.Config says.
+	// APIServer is what the kubeconfigs of tenants say.
 	APIServer APIServer
 	// NamespacePrefix begins the names of tenant namespaces. Default "cluster".
 	NamespacePrefix string

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"html/template"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -158,7 +159,9 @@ func (h *handler) setCookie(w http.ResponseWriter, name string, value any, life 
 	return true, nil
 }
 
-func clearCookie(w http.ResponseWriter, name string) { http.SetCookie(w, cookie(name, "", -time.Second)) }
+func clearCookie(w http.ResponseWriter, name string) {
+	http.SetCookie(w, cookie(name, "", -time.Second))
+}
 
 // cookie is secure also on plain http: browsers treat a loopback address as safe.
 func cookie(name, value string, life time.Duration) *http.Cookie {
@@ -284,12 +287,10 @@ func (h *handler) allowed(ctx context.Context, s *session, service Service) erro
 	if !s.GroupsOmitted {
 		return h.opts.Authorizer.Authorize(ctx, &s.Identity, service)
 	}
-	for _, name := range s.Allowed {
-		if name == service.Name() {
-			return nil
-		}
+	if !slices.Contains(s.Allowed, service.Name()) {
+		return ErrForbidden
 	}
-	return ErrForbidden
+	return nil
 }
 
 // names are those of the services that the person may bind.
@@ -306,7 +307,7 @@ func (o *offer) missing() int { return len(o.Unknown) + len(o.Refused) + len(o.A
 
 // problem says why services that were asked for cannot be had.
 func (o *offer) problem() problem {
-	p := problem{Offer: o.names(), Next: "Choose from what is on offer, or ask the platform team."}
+	p := problem{Offer: few(o.names()), Next: "Choose from what is on offer, or ask the platform team."}
 	switch {
 	case len(o.Refused) > 0:
 		p.Status, p.Title, p.Items = http.StatusForbidden, "Not allowed", o.Refused
@@ -318,7 +319,17 @@ func (o *offer) problem() problem {
 		p.Status, p.Title, p.Items = http.StatusConflict, "Not available", o.Absent
 		p.What = "On offer, but not there at the moment"
 	}
+	p.Items = few(p.Items)
 	return p
+}
+
+// few cuts a list to what one takes in at a glance, and what fits a cookie.
+func few(names []string) []string {
+	const limit = 8
+	if len(names) <= limit {
+		return names
+	}
+	return append(slices.Clone(names[:limit]), "…")
 }
 
 // answer is problem for a program, RFC 6749 section 4.1.2.1.

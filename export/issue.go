@@ -135,11 +135,11 @@ func (e *Exporter) put(ctx context.Context, secret *corev1.Secret) (err error) {
 
 // reachable says how App Clusters reach the API server.
 func (e *Exporter) reachable() (*kubeconfig.Kubeconfig, error) {
-	if api := e.opts.APIServer; api.URL != "" {
-		return &kubeconfig.Kubeconfig{Server: api.URL, CAData: api.CAData, TLSServerName: api.TLSServerName}, nil
+	api, tls := e.opts.APIServer, e.config.TLSClientConfig
+	k := &kubeconfig.Kubeconfig{Server: cmp.Or(api.URL, e.config.Host), CAData: api.CAData, TLSServerName: api.TLSServerName}
+	if api.URL == "" {
+		k.TLSServerName = cmp.Or(k.TLSServerName, tls.ServerName)
 	}
-	tls := e.config.TLSClientConfig
-	k := &kubeconfig.Kubeconfig{Server: e.config.Host, CAData: e.opts.APIServer.CAData, TLSServerName: cmp.Or(e.opts.APIServer.TLSServerName, tls.ServerName)}
 	if k.CAData == nil {
 		k.CAData = tls.CAData
 	}

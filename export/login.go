@@ -26,7 +26,7 @@ const (
 	sessionIdle = 10 * time.Minute
 	codeLife    = time.Minute
 
-	maxAsked = 50
+	maxAsked = 20
 )
 
 var (

@@ -3,49 +3,198 @@
 package klutch
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/export"
+	"github.com/klutch-go/sdk/internal/leader"
+	"github.com/klutch-go/sdk/internal/serve"
+)
+
+const (
+	backendNamespace = "klutch-backend"
+	backendLease     = "klutch-backend"
+	sessionSecret    = "klutch-backend-session"
+	sessionKeySize   = 32
 )
 
 // A Backend is the whole backend: handshake, controllers, health, leader election.
-// Its fields are its configuration.
+// Its fields are its configuration; Config, Login and Options.ExternalURL are
+// required, and a certificate unless ListenAddress is a loopback address.
 //
 //	err := klutch.Backend{
-//		Config:  config,
-//		Login:   auth.Config{Issuer: "https://login.example.com", ClientID: "klutch", ClientSecret: secret},
-//		Options: export.Options{ExternalURL: "https://bind.example.com"},
-//		Listen:  ":8443", TLSCertFile: "tls.crt", TLSKeyFile: "tls.key",
+//		Config:        config,
+//		Login:         auth.Config{Issuer: "https://login.example.com", ClientID: "klutch", ClientSecret: secret},
+//		Options:       export.Options{ExternalURL: "https://bind.example.com"},
+//		ListenAddress: ":8443", TLSCertFile: "tls.crt", TLSKeyFile: "tls.key",
 //	}.Run(ctx)
 type Backend struct {
 	// Config reaches the Control Plane Cluster with the rights of the shipped
 	// ClusterRole.
 	Config *rest.Config
 	// Namespace is that of the backend itself: for its Lease, and for the Secret
-	// with the session keys if SessionKeys is empty. Default "klutch-backend".
+	// with the session keys if SessionKeys is empty. Empty means klutch-backend.
 	Namespace string
-	// Login names the issuer. RedirectURL is set by Run.
+	// Identity tells this replica from the others. Empty means a random one.
+	Identity string
+	// Login names the issuer. An empty RedirectURL means /callback at
+	// Options.ExternalURL.
 	Login auth.Config
 	// SessionKeys seal cookies and one-time codes: the first seals, all open.
-	// Empty means a Secret that is made when it is missing.
+	// Empty means those of the Secret klutch-backend-session, which is made when
+	// it is missing.
 	SessionKeys [][]byte
 	// Options of the exporter. Provider and Sealer are set by Run.
 	Options export.Options
-	// Listen is the address of the handshake, such as ":8443". TLSCertFile and
-	// TLSKeyFile are needed unless it is a loopback address.
-	Listen, TLSCertFile, TLSKeyFile string
-	// Health is the address of /livez and /readyz. Empty means none.
-	Health string
-	// Leader elects one replica that runs the controllers. Otherwise every
-	// replica does.
-	Leader bool
+	// ListenAddress is where the handshake is served, such as ":8443".
+	ListenAddress string
+	// TLSCertFile and TLSKeyFile are read anew for each connection.
+	TLSCertFile, TLSKeyFile string
+	// PlainHTTP allows to go without a certificate on other than loopback
+	// addresses: where a gateway in front ends TLS.
+	PlainHTTP bool
+	// HealthAddress is where /livez, /readyz and /healthz are served, such as
+	// ":8081". Empty means nowhere.
+	HealthAddress string
 }
 
-// Run runs the backend until ctx is done.
+// Run runs the backend until ctx is done. All replicas serve the handshake; one runs
+// the controllers.
 func (b Backend) Run(ctx context.Context) error {
-	<-ctx.Done()
-	return nil
+	b = b.withDefaults()
+	client, err := kubernetes.NewForConfig(b.Config)
+	if err != nil {
+		return fmt.Errorf("client for the Control Plane Cluster: %w", err)
+	}
+	tlsConfig, err := b.tls()
+	if err != nil {
+		return err
+	}
+	exporter, err := b.exporter(ctx, client)
+	if err != nil {
+		return err
+	}
+	lease := leader.Lease{Namespace: b.Namespace, Name: backendLease, Identity: b.Identity}
+	return together(ctx,
+		func(ctx context.Context) error { return serveAt(ctx, b.HealthAddress, nil, serve.Health{}) },
+		func(ctx context.Context) error { return serveAt(ctx, b.ListenAddress, tlsConfig, exporter.Handler()) },
+		func(ctx context.Context) error { return leader.Run(ctx, client, lease, exporter.Run) },
+	)
+}
+
+func (b Backend) withDefaults() Backend {
+	b.Namespace = cmp.Or(b.Namespace, backendNamespace)
+	b.Identity = cmp.Or(b.Identity, rand.Text())
+	b.ListenAddress = cmp.Or(b.ListenAddress, "127.0.0.1:8080")
+	b.Options.Version = cmp.Or(b.Options.Version, Version())
+	return b
+}
+
+func (b Backend) exporter(ctx context.Context, client kubernetes.Interface) (*export.Exporter, error) {
+	if b.Login.RedirectURL == "" {
+		redirect, err := url.JoinPath(b.Options.ExternalURL, "callback")
+		if err != nil {
+			return nil, fmt.Errorf("external URL: %w", err)
+		}
+		b.Login.RedirectURL = redirect
+	}
+	opts, err := b.Options, error(nil)
+	if opts.Provider, err = auth.New(b.Login); err != nil {
+		return nil, fmt.Errorf("login: %w", err)
+	}
+	keys := b.SessionKeys
+	if len(keys) == 0 {
+		if keys, err = sessionKeys(ctx, client, b.Namespace); err != nil {
+			return nil, err
+		}
+	}
+	if opts.Sealer, err = auth.NewSealer(keys...); err != nil {
+		return nil, err
+	}
+	return export.New(b.Config, opts)
+}
+
+// sessionKeys makes or finds the Secret with the session keys. Every entry is a key;
+// the last by name seals.
+func sessionKeys(ctx context.Context, client kubernetes.Interface, namespace string) ([][]byte, error) {
+	secrets := client.CoreV1().Secrets(namespace)
+	got, err := secrets.Get(ctx, sessionSecret, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		key := make([]byte, sessionKeySize)
+		_, _ = rand.Read(key) // it never fails
+		got, err = secrets.Create(ctx, &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: sessionSecret},
+			Data:       map[string][]byte{"1": key},
+		}, metav1.CreateOptions{})
+	}
+	if apierrors.IsAlreadyExists(err) {
+		got, err = secrets.Get(ctx, sessionSecret, metav1.GetOptions{})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("session keys: %w", err)
+	}
+	var keys [][]byte
+	for _, name := range slices.Backward(slices.Sorted(maps.Keys(got.Data))) {
+		keys = append(keys, got.Data[name])
+	}
+	return keys, nil
+}
+
+// tls returns nil where plain http will do.
+func (b Backend) tls() (*tls.Config, error) {
+	if b.TLSCertFile == "" && b.TLSKeyFile == "" {
+		if !b.PlainHTTP && !isLoopback(b.ListenAddress) {
+			return nil, fmt.Errorf("listen on %s: needs a certificate, because it is not a loopback address", b.ListenAddress)
+		}
+		return nil, nil //nolint:nilnil // no TLS is a configuration as good as another
+	}
+	load := func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+		cert, err := tls.LoadX509KeyPair(b.TLSCertFile, b.TLSKeyFile)
+		return &cert, err
+	}
+	if _, err := load(nil); err != nil {
+		return nil, fmt.Errorf("certificate: %w", err)
+	}
+	return &tls.Config{GetCertificate: load, MinVersion: tls.VersionTLS12}, nil
+}
+
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
+}
+
+// serveAt serves handler at an address, if there is one.
+func serveAt(ctx context.Context, address string, tlsConfig *tls.Config, handler http.Handler) error {
+	if address == "" {
+		<-ctx.Done()
+		return nil
+	}
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	server := serve.Server(handler)
+	server.TLSConfig = tlsConfig
+	return serve.Run(ctx, server, listener)
 }

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Backend lets people and machines bind APIs of this Control Plane Cluster to their
+// App Clusters.
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/klutch-go/sdk/klutch"
+)
+
+const usage = `Backend lets people and machines bind APIs of this Control Plane Cluster to their
+App Clusters. In the cluster:
+
+  backend --external-url https://bind.example.com \
+    --external-address https://api.example.com \
+    --oidc-issuer-url https://login.example.com --oidc-issuer-client-id klutch \
+    --oidc-issuer-client-secret-file /etc/klutch/oidc/client-secret \
+    --listen-address :8443 --tls-cert-file tls.crt --tls-key-file tls.key
+
+On a laptop:
+
+  KLUTCH_OIDC_CLIENT_SECRET=... backend --kubeconfig ~/.kube/config \
+    --external-url http://127.0.0.1:8080 --listen-address 127.0.0.1:8080 \
+    --oidc-issuer-url https://login.example.com --oidc-issuer-client-id klutch
+
+Secrets are read from files or the environment, never from flags.
+
+`
+
+// Exit codes, as those of kubectl bind.
+const (
+	exitError = 1
+	exitUsage = 2
+)
+
+// errUsage says that the flags are wrong.
+var errUsage = errors.New("see backend --help")
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := exit(run(ctx, os.Args[1:], os.Getenv, os.Stderr), os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+func exit(err error, stderr io.Writer) int {
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+		return 0
+	case errors.Is(err, errUsage):
+		_, _ = fmt.Fprintln(stderr, "backend:", err)
+		return exitUsage
+	default:
+		_, _ = fmt.Fprintln(stderr, "backend:", err)
+		return exitError
+	}
+}
+
+// flags are what cannot be written straight into the backend.
+type flags struct {
+	kubeconfig, clientSecretFile, issuerCAFile, externalCAFile string
+	sessionKeyFiles                                            []string
+	verbosity                                                  int
+	version                                                    bool
+	backend                                                    klutch.Backend
+}
+
+func parse(args []string, getenv func(string) string, stderr io.Writer) (*flags, error) {
+	f := &flags{backend: klutch.Backend{Identity: getenv("POD_NAME")}}
+	fs := flag.NewFlagSet("backend", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	fs.Usage = func() {
+		_, _ = io.WriteString(stderr, usage)
+		fs.PrintDefaults()
+	}
+	f.clusterFlags(fs, getenv)
+	f.loginFlags(fs)
+	f.serverFlags(fs)
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return nil, err
+	case err != nil:
+		return nil, fmt.Errorf("%w: %w", err, errUsage)
+	case fs.NArg() > 0:
+		return nil, fmt.Errorf("unknown argument %q: %w", fs.Arg(0), errUsage)
+	}
+	return f, nil
+}
+
+func (f *flags) clusterFlags(fs *flag.FlagSet, getenv func(string) string) {
+	b := &f.backend
+	fs.StringVar(&f.kubeconfig, "kubeconfig", getenv("KUBECONFIG"), "the Control Plane Cluster; empty means the cluster that this runs in")
+	fs.StringVar(&b.Namespace, "namespace", cmp.Or(getenv("POD_NAMESPACE"), "klutch-backend"), "namespace of the backend's own Lease and Secret")
+	fs.StringVar(&b.Options.Name, "pretty-name", "Klutch", "how the backend calls itself to people")
+	fs.StringVar(&b.Options.NamespacePrefix, "namespace-prefix", "cluster", "what the names of tenant namespaces begin with")
+	fs.StringVar(&b.Options.APIServer.URL, "external-address", "", "https URL at which App Clusters reach the API server of this cluster; empty means that of the kubeconfig")
+	fs.StringVar(&b.Options.APIServer.TLSServerName, "external-server-name", "", "name in the API server's certificate, if it is not that of the URL")
+	fs.StringVar(&f.externalCAFile, "external-ca-file", "", "PEM file of the API server's CA for App Clusters; empty means that of the kubeconfig")
+	fs.DurationVar(&b.Options.TokenTTL, "token-lifetime", 0, "how long the token of a tenant lives, at least 10m; it is renewed after two thirds of it (default 1h)")
+}
+
+func (f *flags) loginFlags(fs *flag.FlagSet) {
+	b := &f.backend
+	fs.StringVar(&b.Login.Issuer, "oidc-issuer-url", "", "OpenID Connect issuer with which people sign in")
+	fs.StringVar(&f.issuerCAFile, "oidc-issuer-ca-file", "", "PEM file of the issuer's CA; empty means the system's roots")
+	fs.StringVar(&b.Login.ClientID, "oidc-issuer-client-id", "", "client ID of the backend at the issuer")
+	fs.StringVar(&f.clientSecretFile, "oidc-issuer-client-secret-file", "", "file with the client secret; empty means $KLUTCH_OIDC_CLIENT_SECRET")
+	fs.StringVar(&b.Login.RedirectURL, "oidc-callback-url", "", "where the issuer sends browsers back; empty means /callback at --external-url")
+	fs.StringVar(&b.Login.GroupsClaim, "oidc-groups-claim", "groups", "claim with the groups of a person")
+	fs.StringVar(&b.Options.Users.UsernameClaim, "oidc-username-claim", "sub", "claim with the name of a person for RBAC: sub or email")
+	fs.StringVar(&b.Options.Users.UsernamePrefix, "oidc-username-prefix", "oidc:", "goes before the name of a person; - means nothing")
+	fs.StringVar(&b.Options.Users.GroupsPrefix, "oidc-groups-prefix", "oidc:", "goes before the names of groups; - means nothing")
+	fs.Func("oidc-scope", "scope to ask for, may be repeated (default openid profile email groups)", appendTo(&b.Login.Scopes))
+	fs.BoolVar(&b.Options.AllowLegacyCLI, "allow-legacy-cli", false, "serve command line programs that expect credentials in a URL")
+}
+
+func (f *flags) serverFlags(fs *flag.FlagSet) {
+	b := &f.backend
+	fs.StringVar(&b.Options.ExternalURL, "external-url", "", "where browsers and kubectl bind reach this backend, such as https://bind.example.com")
+	fs.StringVar(&b.ListenAddress, "listen-address", "127.0.0.1:8080", "where the handshake is served")
+	fs.StringVar(&b.TLSCertFile, "tls-cert-file", "", "PEM file of the certificate; read anew for each connection")
+	fs.StringVar(&b.TLSKeyFile, "tls-key-file", "", "PEM file of its key")
+	fs.BoolVar(&b.PlainHTTP, "plain-http", false, "listen without TLS, behind a gateway that ends it")
+	fs.StringVar(&b.HealthAddress, "health-address", "127.0.0.1:8081", "where /livez, /readyz and /healthz are served; empty means nowhere")
+	fs.Func("session-key-file", "file with 32 random bytes that seal cookies, may be repeated: the first seals, all open; none means a Secret that is made when missing",
+		appendTo(&f.sessionKeyFiles))
+	fs.IntVar(&f.verbosity, "v", 0, "log level: 0 is what an operator acts on, 4 shows traffic")
+	fs.BoolVar(&f.version, "version", false, "print the version and exit")
+}
+
+func appendTo(list *[]string) func(string) error {
+	return func(value string) error {
+		*list = append(*list, value)
+		return nil
+	}
+}
+
+func run(ctx context.Context, args []string, getenv func(string) string, stderr io.Writer) error {
+	f, err := parse(args, getenv, stderr)
+	if err != nil {
+		return err
+	}
+	if f.version {
+		fmt.Println(klutch.Version())
+		return nil
+	}
+	if err := f.complete(getenv); err != nil {
+		return err
+	}
+	log := logr.FromSlogHandler(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: slog.Level(-f.verbosity)}))
+	return f.backend.Run(logr.NewContext(ctx, log))
+}
+
+// complete checks what is required and reads the files that flags name.
+func (f *flags) complete(getenv func(string) string) (err error) {
+	b := &f.backend
+	for name, value := range map[string]string{
+		"external-url": b.Options.ExternalURL, "oidc-issuer-url": b.Login.Issuer, "oidc-issuer-client-id": b.Login.ClientID,
+	} {
+		if value == "" {
+			return fmt.Errorf("--%s is required: %w", name, errUsage)
+		}
+	}
+	b.Login.ClientSecret = getenv("KLUTCH_OIDC_CLIENT_SECRET")
+	return errors.Join(
+		read(f.clientSecretFile, func(data []byte) error {
+			b.Login.ClientSecret = strings.TrimSpace(string(data))
+			return nil
+		}),
+		read(f.externalCAFile, func(data []byte) error {
+			b.Options.APIServer.CAData = data
+			return nil
+		}),
+		read(f.issuerCAFile, func(data []byte) (err error) {
+			b.Login.HTTPClient, err = trusting(data)
+			return err
+		}),
+		f.readSessionKeys(),
+		f.connect(),
+	)
+}
+
+func (f *flags) readSessionKeys() error {
+	var errs []error
+	for _, file := range f.sessionKeyFiles {
+		errs = append(errs, read(file, func(data []byte) error {
+			f.backend.SessionKeys = append(f.backend.SessionKeys, data)
+			return nil
+		}))
+	}
+	return errors.Join(errs...)
+}
+
+func (f *flags) connect() (err error) {
+	if f.kubeconfig == "" {
+		f.backend.Config, err = rest.InClusterConfig()
+	} else {
+		f.backend.Config, err = clientcmd.BuildConfigFromFlags("", f.kubeconfig)
+	}
+	return err
+}
+
+// read does nothing without a name.
+func read(file string, use func([]byte) error) error {
+	if file == "" {
+		return nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	return use(data)
+}
+
+func trusting(pem []byte) (*http.Client, error) {
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, errors.New("the CA file of the issuer holds no certificate")
+	}
+	return &http.Client{Transport: &http.Transport{
+		Proxy:           http.ProxyFromEnvironment,
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+	}}, nil
+}
