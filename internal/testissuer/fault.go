@@ -15,7 +15,7 @@ const Absent = "-"
 // Faults are ways to misbehave. The zero value behaves.
 type Faults struct {
 	// Of ID tokens.
-	Algorithm string         // "none" or "HS256" (with the client's secret) in place of the issuer's own
+	Algorithm string         // "none", or "HS256" with a key that is published, in place of the issuer's own
 	WrongKey  bool           // sign with a key that is not published, under the name of the one that is
 	Claims    map[string]any // claims that are other; nil leaves one out
 	Skew      time.Duration  // how far the issuer's clock is ahead

@@ -31,6 +31,7 @@ type Options struct {
 	Clients     map[string]Client // by client ID; nil lets any client in
 	AutoApprove string            // the user who is logged in without a form
 	Profile     Profile           // zero value: a plain issuer
+	AuthMethods []string          // of clients with a secret: client_secret_basic, client_secret_post; nil means both
 	Algorithm   string            // of its signatures: ES256 (default), RS256 or EdDSA
 	TokenTTL    time.Duration     // 0 means one hour
 	Now         func() time.Time  // nil means time.Now
@@ -79,6 +80,9 @@ func New(opts Options) *Issuer {
 		panic("testissuer: URL is not absolute: " + opts.URL)
 	}
 	opts.Algorithm = cmp.Or(opts.Algorithm, string(jose.ES256))
+	if opts.AuthMethods == nil {
+		opts.AuthMethods = []string{"client_secret_basic", "client_secret_post"}
+	}
 	opts.TokenTTL = cmp.Or(opts.TokenTTL, time.Hour)
 	if opts.Now == nil {
 		opts.Now = time.Now
@@ -170,14 +174,19 @@ func (i *Issuer) discovery(w http.ResponseWriter, _ *http.Request) {
 		"subject_types_supported":                        []string{"public"},
 		"scopes_supported":                               []string{"openid", "profile", "email", "groups"},
 		"code_challenge_methods_supported":               []string{"S256"},
-		"token_endpoint_auth_methods_supported":          []string{"client_secret_basic", "client_secret_post"},
+		"token_endpoint_auth_methods_supported":          i.opts.AuthMethods,
 		"id_token_signing_alg_values_supported":          slices.Compact([]string{i.opts.Algorithm, cmp.Or(f.Algorithm, i.opts.Algorithm)}),
 		"authorization_response_iss_parameter_supported": i.opts.Profile.sendsIss(),
 	})
 }
 
 func (i *Issuer) keys(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{i.currentKey().public()}})
+	k := i.currentKey()
+	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{k.public()}}
+	if i.currentFaults().Algorithm == string(jose.HS256) {
+		set.Keys = append(set.Keys, k.symmetric())
+	}
+	writeJSON(w, http.StatusOK, set)
 }
 
 // authorize shows the login form, takes it, and sends the browser back.
@@ -287,7 +296,7 @@ func (i *Issuer) answer(w http.ResponseWriter, g grant) {
 	claims := i.claims(g.user, g.request.Get("client_id"))
 	claims["nonce"] = g.request.Get("nonce")
 	claims["at_hash"] = i.accessHash(access)
-	raw, err := i.sign(claims, i.opts.Clients[g.request.Get("client_id")].Secret)
+	raw, err := i.sign(claims)
 	if err != nil {
 		writeError(w, http.StatusInternalServerError, "server_error", err.Error())
 		return
@@ -302,14 +311,17 @@ func (i *Issuer) answer(w http.ResponseWriter, g grant) {
 
 // authenticate returns the client ID of a token request.
 func (i *Issuer) authenticate(r *http.Request) (string, bool) {
-	id, secret, basic := r.BasicAuth()
-	if basic {
-		id, _ = url.QueryUnescape(id)
-		secret, _ = url.QueryUnescape(secret)
-	} else {
-		id, secret = r.PostFormValue("client_id"), r.PostFormValue("client_secret")
+	id, secret := r.PostFormValue("client_id"), r.PostFormValue("client_secret")
+	method := "client_secret_post"
+	if user, password, basic := r.BasicAuth(); basic {
+		method = "client_secret_basic"
+		id, _ = url.QueryUnescape(user)
+		secret, _ = url.QueryUnescape(password)
 	}
 	client, ok := i.opts.Clients[id]
+	if secret != "" && !slices.Contains(i.opts.AuthMethods, method) {
+		return id, false
+	}
 	return id, i.opts.Clients == nil || ok && client.Secret == secret
 }
 

@@ -31,7 +31,7 @@ func (i *Issuer) IDToken(user, audience string) (string, error) {
 	if _, ok := i.opts.Users[user]; !ok {
 		return "", errors.New("no such user: " + user)
 	}
-	return i.sign(i.claims(user, audience), i.opts.Clients[audience].Secret)
+	return i.sign(i.claims(user, audience))
 }
 
 // RotateKeys signs with a new key from now on and publishes that one alone.
@@ -81,7 +81,7 @@ func (i *Issuer) accessHash(access string) string {
 }
 
 // sign applies the faults of tokens last, so that they win.
-func (i *Issuer) sign(claims map[string]any, secret string) (string, error) {
+func (i *Issuer) sign(claims map[string]any) (string, error) {
 	f, k := i.currentFaults(), i.currentKey()
 	for name, value := range f.Claims {
 		if claims[name] = value; value == nil {
@@ -97,12 +97,8 @@ func (i *Issuer) sign(claims map[string]any, secret string) (string, error) {
 	case f.Algorithm == "none":
 		encode := base64.RawURLEncoding.EncodeToString
 		return encode([]byte(`{"alg":"none","typ":"JWT"}`)) + "." + encode(payload) + ".", nil
-	case f.Algorithm != "": // the classic confusion: a MAC with what the client knows
-		mac := sha256.Sum256([]byte(secret))
-		if len(secret) >= len(mac) {
-			copy(mac[:], secret)
-		}
-		signing = jose.SigningKey{Algorithm: jose.SignatureAlgorithm(f.Algorithm), Key: mac[:]}
+	case f.Algorithm != "":
+		signing = jose.SigningKey{Algorithm: jose.SignatureAlgorithm(f.Algorithm), Key: k.symmetric()}
 	case f.WrongKey:
 		signing.Key = jose.JSONWebKey{Key: newKey(i.opts.Algorithm).private, KeyID: k.id}
 	}
@@ -125,6 +121,11 @@ type key struct {
 
 func (k key) public() jose.JSONWebKey {
 	return jose.JSONWebKey{Key: k.private.Public(), KeyID: k.id, Algorithm: string(k.algorithm), Use: "sig"}
+}
+
+// symmetric is a key for a MAC, which nobody should publish.
+func (k key) symmetric() jose.JSONWebKey {
+	return jose.JSONWebKey{Key: []byte(k.id + k.id), KeyID: k.id, Use: "sig"}
 }
 
 func newKey(algorithm string) key {
