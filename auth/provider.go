@@ -55,10 +55,9 @@ type Provider struct {
 
 // endpoints is what an issuer says about itself.
 type endpoints struct {
-	oauth      oauth2.Config
-	keys       oidc.KeySet
-	algorithms []string
-	sendsIss   bool // RFC 9207: every callback has an iss parameter
+	oauth    oauth2.Config
+	keys     oidc.KeySet
+	sendsIss bool // RFC 9207: every callback has an iss parameter
 }
 
 // An Attempt is one login in flight. It is as secret as the login: keep it where
@@ -207,7 +206,6 @@ func (p *Provider) discover(ctx context.Context) (*endpoints, error) {
 	}
 	var doc struct {
 		KeysURL     string   `json:"jwks_uri"`
-		Algorithms  []string `json:"id_token_signing_alg_values_supported"`
 		AuthMethods []string `json:"token_endpoint_auth_methods_supported"`
 		SendsIss    bool     `json:"authorization_response_iss_parameter_supported"`
 	}
@@ -215,10 +213,9 @@ func (p *Provider) discover(ctx context.Context) (*endpoints, error) {
 		return nil, err
 	}
 	e := &endpoints{
-		oauth:      p.oauth(issuer.Endpoint(), doc.AuthMethods),
-		keys:       oidc.NewRemoteKeySet(ctx, doc.KeysURL),
-		algorithms: asymmetric(doc.Algorithms),
-		sendsIss:   doc.SendsIss,
+		oauth:    p.oauth(issuer.Endpoint(), doc.AuthMethods),
+		keys:     oidc.NewRemoteKeySet(ctx, doc.KeysURL),
+		sendsIss: doc.SendsIss,
 	}
 	if _, err := parseSecure(e.oauth.Endpoint.AuthURL); err != nil {
 		return nil, fmt.Errorf("authorization endpoint: %w", err)

@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -104,6 +105,42 @@ func TestLogin(t *testing.T) {
 				t.Errorf("identity (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+func TestCodeIsSentOnce(t *testing.T) {
+	for _, methods := range [][]string{nil, {"client_secret_basic"}, {"client_secret_post"}} {
+		for _, faults := range []testissuer.Faults{{}, {TokenError: "invalid_grant"}} {
+			counter := &counter{}
+			p := newParty(t, testissuer.Options{AuthMethods: methods}, auth.Config{HTTPClient: &http.Client{Transport: counter}})
+			p.issuer.Misbehave(faults)
+			if _, err := p.login(t); (err == nil) != (faults.TokenError == "") {
+				t.Errorf("login with %v = %v", methods, err)
+			}
+			if n := counter.posts.Load(); n != 1 {
+				t.Errorf("the code was sent %d times, want once", n)
+			}
+		}
+	}
+}
+
+// counter counts POST requests.
+type counter struct{ posts atomic.Int32 }
+
+func (c *counter) RoundTrip(req *http.Request) (*http.Response, error) {
+	if req.Method == http.MethodPost {
+		c.posts.Add(1)
+	}
+	return http.DefaultTransport.RoundTrip(req)
+}
+
+func TestPublicClient(t *testing.T) {
+	issuer := testissuer.Start(t, testissuer.Options{AutoApprove: "ada", Clients: map[string]testissuer.Client{"public": {}}})
+	landing := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(landing.Close)
+	p := &party{issuer: issuer, provider: newProvider(t, auth.Config{Issuer: issuer.URL(), ClientID: "public", RedirectURL: landing.URL})}
+	if id, err := p.login(t); err != nil || id.Subject != "ada" {
+		t.Errorf("login = %v, %v", id, err)
 	}
 }
 
@@ -203,8 +240,12 @@ func TestP3NonceHoldsWhereTheIssuerIgnoresPKCE(t *testing.T) {
 	mine, callback := p.begin(t, "ada", "engine")
 	_, theirCallback := p.begin(t, "mallory", "evil")
 	callback.Set("code", theirCallback.Get("code"))
-	if id, err := p.provider.Finish(t.Context(), mine, callback); !errors.Is(err, auth.ErrToken) {
-		t.Errorf("Finish with an injected code = %v, %v, want ErrToken", id, err)
+	noNonce := mine
+	noNonce.Nonce = ""
+	for _, attempt := range []auth.Attempt{mine, noNonce} {
+		if id, err := p.provider.Finish(t.Context(), attempt, callback); !errors.Is(err, auth.ErrToken) {
+			t.Errorf("Finish with an injected code = %v, %v, want ErrToken", id, err)
+		}
 	}
 }
 
@@ -216,16 +257,16 @@ func TestP4MisbehavingIssuer(t *testing.T) {
 		faults testissuer.Faults
 		want   error // nil: the login succeeds
 	}{
-		"none":                          {faults: testissuer.Faults{}},
-		"alg none":                      {faults: testissuer.Faults{Algorithm: "none"}, want: auth.ErrToken},
-		"alg HS256 with our own secret": {faults: testissuer.Faults{Algorithm: "HS256"}, want: auth.ErrToken},
-		"wrong key":                     {faults: testissuer.Faults{WrongKey: true}, want: auth.ErrToken},
-		"another issuer":                {faults: claims("iss", "https://evil.example"), want: auth.ErrToken},
-		"no issuer":                     {faults: claims("iss", nil), want: auth.ErrToken},
-		"another audience":              {faults: claims("aud", "another"), want: auth.ErrToken},
-		"no audience":                   {faults: claims("aud", nil), want: auth.ErrToken},
-		"the audience of machines":      {faults: claims("aud", "machines"), want: auth.ErrToken},
-		"two audiences":                 {faults: claims("aud", []string{clientID, "another"}), want: auth.ErrToken},
+		"none":                           {faults: testissuer.Faults{}},
+		"alg none":                       {faults: testissuer.Faults{Algorithm: "none"}, want: auth.ErrToken},
+		"alg HS256 with a published key": {faults: testissuer.Faults{Algorithm: "HS256", Claims: map[string]any{"at_hash": nil}}, want: auth.ErrToken},
+		"wrong key":                      {faults: testissuer.Faults{WrongKey: true}, want: auth.ErrToken},
+		"another issuer":                 {faults: claims("iss", "https://evil.example"), want: auth.ErrToken},
+		"no issuer":                      {faults: claims("iss", nil), want: auth.ErrToken},
+		"another audience":               {faults: claims("aud", "another"), want: auth.ErrToken},
+		"no audience":                    {faults: claims("aud", nil), want: auth.ErrToken},
+		"the audience of machines":       {faults: claims("aud", "machines"), want: auth.ErrToken},
+		"two audiences":                  {faults: claims("aud", []string{clientID, "another"}), want: auth.ErrToken},
 		"two audiences and our azp": {faults: testissuer.Faults{Claims: map[string]any{
 			"aud": []string{clientID, "another"}, "azp": clientID,
 		}}},

@@ -69,7 +69,7 @@ func (p *Provider) verify(ctx context.Context, raw string) (*oidc.IDToken, error
 	}
 	keys := &keySet{KeySet: e.keys}
 	token, err := oidc.NewVerifier(p.cfg.Issuer, keys, &oidc.Config{
-		SupportedSigningAlgs: e.algorithms,
+		SupportedSigningAlgs: asymmetric(),
 		SkipClientIDCheck:    true,
 		Now:                  p.cfg.Now,
 	}).Verify(ctx, raw)
@@ -169,18 +169,13 @@ func (p *Provider) checkParty(token *oidc.IDToken, c claims, login bool) error {
 	return nil
 }
 
-// asymmetric keeps those of an issuer's algorithms that need its private key:
-// neither "none" nor a MAC with our client secret. RS256 is mandatory for issuers.
-func asymmetric(advertised []string) []string {
-	known := []string{
+// asymmetric are the algorithms that need the issuer's private key: neither
+// "none" nor a MAC with our client secret.
+func asymmetric() []string {
+	return []string{
 		oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512,
 		oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
 	}
-	both := slices.DeleteFunc(known, func(alg string) bool { return !slices.Contains(advertised, alg) })
-	if len(both) == 0 {
-		return []string{oidc.RS256}
-	}
-	return both
 }
 
 // keySet remembers why a signature was refused, since go-oidc flattens it.
