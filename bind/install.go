@@ -258,7 +258,7 @@ type installer struct {
 func newInstaller(config *rest.Config, opts InstallOptions) (*installer, error) {
 	target, err := kubeconfig.Read(opts.Kubeconfig)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("kubeconfig of the backend: %w", err)
 	}
 	i := &installer{opts: opts, target: target, config: config, existing: map[string]*v1alpha1.APIServiceBinding{}, answers: map[string][]v1alpha1.AcceptablePermissionClaim{}}
 	if i.services, err = services(opts.Requests); err != nil {
@@ -759,6 +759,10 @@ func (i *installer) writeKonnector(ctx context.Context) error {
 	for _, u := range i.opts.Konnector {
 		if u.GetKind() == "CustomResourceDefinition" {
 			continue
+		}
+		if _, aggregated := u.Object["aggregationRule"]; aggregated {
+			u = u.DeepCopy()
+			delete(u.Object, "rules") // another's to fill in, and not ours to empty
 		}
 		mapping, err := mapper.RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
 		if err != nil {

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// bindURL is the command that binds through a login.
+type bindURL struct {
+	*installation
+	services  []string
+	ca        string
+	noBrowser bool
+}
+
+func (p *plugin) bindCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "kubectl-bind URL [--service RESOURCE.GROUP]...",
+		Short: "Use APIs of a Control Plane Cluster in this cluster",
+		Long: `Use APIs of a Control Plane Cluster in this cluster.
+
+You log in at the backend of a platform team with your browser, choose services,
+and answer what they ask of your cluster. Then their kinds are here: whatever is
+applied is carried out over there, and status and credentials come back.
+
+A dry run does not log in, since a login already makes a place for you in the
+Control Plane Cluster. It prints the requests for the services that you name.
+
+Exit codes: 0 done, 1 error, 2 usage, 3 not ready or timed out, 4 authentication or
+permission, 5 a permission claim needs an answer, 6 conflict, 130 interrupted.`,
+		Example: `  # Choose services in the browser
+  kubectl bind https://klutch.example.com/export
+
+  # Name the services, and answer their claims beforehand
+  kubectl bind https://klutch.example.com/export --service postgresqlinstances.anynines.com \
+    --service servicebindings.anynines.com --accept-claim servicebindings.anynines.com/secrets
+
+  # Look at what is bound
+  kubectl bind status`,
+		Args: atMostOne,
+	}
+	b := &bindURL{installation: p.newInstallation(cmd)}
+	flags := cmd.Flags()
+	flags.StringArrayVar(&b.services, "service", nil, "Service to bind, as RESOURCE.GROUP; may be repeated. Without it, those chosen in the browser.")
+	flags.StringVar(&b.ca, "backend-certificate-authority", "", "File with the certificate authority of the backend, in place of the system's")
+	flags.BoolVar(&b.noBrowser, "no-browser", false, "Only print the URL of the login")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		return b.run(cmd.Context(), args[0])
+	}
+	return cmd
+}
+
+func (b *bindURL) run(ctx context.Context, url string) error {
+	if err := b.check(url); err != nil {
+		return err
+	}
+	ctx, cancel := withTimeout(ctx, b.timeout)
+	defer cancel()
+	client, err := b.client(url)
+	if err != nil {
+		return err
+	}
+	if b.dryRun != "none" {
+		return b.dry(ctx, client)
+	}
+	if err := b.prepare(ctx); err != nil {
+		return err
+	}
+	requests, kubeconfig, err := b.login(ctx, client)
+	if err != nil {
+		return err
+	}
+	return b.install(ctx, kubeconfig, requests)
+}
+
+func (b *bindURL) check(url string) error {
+	if !strings.HasPrefix(url, "https://") && !strings.HasPrefix(url, "http://") {
+		return usageError{fmt.Sprintf("%q is neither a command nor the URL of a backend", url)}
+	}
+	for _, s := range b.services {
+		if !strings.Contains(s, ".") {
+			return usageError{fmt.Sprintf("--service %s: services are named RESOURCE.GROUP, such as postgresqlinstances.anynines.com", s)}
+		}
+	}
+	return b.installation.check()
+}
+
+func (b *bindURL) client(url string) (*bind.Client, error) {
+	opts := bind.ClientOptions{}
+	if b.ca != "" {
+		data, err := os.ReadFile(b.ca)
+		if err != nil {
+			return nil, fmt.Errorf("--backend-certificate-authority: %w", err)
+		}
+		opts.CAData = data
+	}
+	return bind.NewClient(url, opts)
+}
+
+// dry checks that the backend is one, and prints what would be asked of it.
+func (b *bindURL) dry(ctx context.Context, client *bind.Client) error {
+	if len(b.services) == 0 {
+		return usageError{"a dry run does not log in, so name the services with --service"}
+	}
+	if _, err := client.Discover(ctx); err != nil {
+		return err
+	}
+	var objects []runtime.Object
+	for _, s := range b.services {
+		resource, group, _ := strings.Cut(s, ".")
+		r := &v1alpha1.APIServiceExportRequest{}
+		r.APIVersion, r.Kind, r.Name = v1alpha1.GroupVersion.String(), "APIServiceExportRequest", s
+		r.Spec.Resources = []v1alpha1.APIServiceExportRequestResource{{GroupResource: v1alpha1.GroupResource{Group: group, Resource: resource}}}
+		objects = append(objects, r)
+	}
+	return b.printObjects(b.output.orYAML(), objects)
+}
+
+// login returns what was granted of what was asked.
+func (b *bindURL) login(ctx context.Context, client *bind.Client) ([]v1alpha1.APIServiceExportRequest, []byte, error) {
+	provider, err := client.Discover(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	cluster, err := bind.ClusterID(ctx, b.config)
+	if err != nil {
+		return nil, nil, err
+	}
+	opts := bind.LoginOptions{ClusterID: cluster, Services: b.services, Prompt: b.prompt(provider.ProviderPrettyName)}
+	if !b.noBrowser {
+		opts.Open = b.open
+	}
+	response, err := client.Login(ctx, provider, opts)
+	if err != nil {
+		return nil, nil, err
+	}
+	b.sayf("Logged in at %s as %s", provider.ProviderPrettyName, response.Authentication.OAuth2CodeGrant.ID)
+	var all []v1alpha1.APIServiceExportRequest
+	for _, raw := range response.Requests {
+		r, err := bind.ReadRequest(raw.Raw)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%w: %w", bind.ErrResponse, err)
+		}
+		all = append(all, *r)
+	}
+	chosen, err := b.choose(all)
+	return chosen, response.Kubeconfig, err
+}
+
+func (b *bindURL) prompt(name string) func(url, code string) {
+	return func(url, code string) {
+		b.sayf("To log in at %s, visit in your browser:", name)
+		_, _ = fmt.Fprintf(b.talk, "\n  %s\n\n", url)
+		if code != "" {
+			b.sayf("The page shows the code %s. Go on there only if it is the same.", code)
+		} else {
+			b.say("This backend hands its credential through the browser: use one that you trust.")
+		}
+		b.say("Waiting for the browser ...")
+	}
+}
+
+// choose leaves what was not asked for on this command line, and misses nothing that
+// was. Without --service the page decides.
+func (b *bindURL) choose(granted []v1alpha1.APIServiceExportRequest) ([]v1alpha1.APIServiceExportRequest, error) {
+	if len(granted) == 0 {
+		return nil, errors.New("no service was chosen")
+	}
+	var chosen []v1alpha1.APIServiceExportRequest
+	var offered []string
+	for _, r := range granted {
+		names := serviceNames(r)
+		offered = append(offered, names...)
+		if len(b.services) > 0 && slices.ContainsFunc(names, func(n string) bool { return !slices.Contains(b.services, n) }) {
+			b.sayf("Left out %s, which --service does not name", strings.Join(names, ", "))
+			continue
+		}
+		chosen = append(chosen, r)
+	}
+	for _, s := range b.services {
+		if !slices.Contains(offered, s) {
+			return nil, fmt.Errorf("service %s was not granted: it does not exist, you may not bind it, or it was not chosen in the browser; granted was %s", s, strings.Join(offered, ", "))
+		}
+	}
+	return chosen, nil
+}
+
+func serviceNames(r v1alpha1.APIServiceExportRequest) []string {
+	names := make([]string, len(r.Spec.Resources))
+	for i, resource := range r.Spec.Resources {
+		names[i] = resource.String()
+	}
+	return names
+}

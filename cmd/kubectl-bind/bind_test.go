@@ -1,0 +1,364 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// A fakeBackend logs in whoever comes and grants what it says.
+type fakeBackend struct {
+	*httptest.Server
+	recorder
+	kubeconfig []byte
+	grants     []string   // names of services, "<resource>.<group>"
+	denies     string     // an OAuth error instead
+	asked      url.Values // of the last authorize request
+}
+
+func newFakeBackend(t *testing.T) *fakeBackend {
+	t.Helper()
+	b := &fakeBackend{}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /export", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, map[string]any{
+			"apiVersion": "v1alpha1", "kind": "BindingProvider", "version": "v1.0.0", "providerPrettyName": "Fake\x1b[31m Services",
+			"authenticationMethods": []any{map[string]any{"method": "OAuth2CodeGrant", "oauth2CodeGrant": map[string]any{
+				"authenticatedURL": b.URL + "/authorize", "tokenURL": b.URL + "/token", "issuer": b.URL,
+			}}},
+		})
+	})
+	mux.HandleFunc("GET /authorize", b.authorize)
+	mux.HandleFunc("POST /token", func(w http.ResponseWriter, _ *http.Request) { reply(w, b.response()) })
+	b.Server = httptest.NewTLSServer(b.wrap(mux))
+	t.Cleanup(b.Close)
+	return b
+}
+
+func reply(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+func (b *fakeBackend) authorize(w http.ResponseWriter, r *http.Request) {
+	b.asked = r.URL.Query()
+	answer := url.Values{"code": {"one-time"}, "state": {b.asked.Get("state")}, "iss": {b.URL}}
+	if b.denies != "" {
+		answer = url.Values{"error": {b.denies}, "error_description": {"no, you may not"}, "state": {b.asked.Get("state")}, "iss": {b.URL}}
+	}
+	http.Redirect(w, r, b.asked.Get("redirect_uri")+"?"+answer.Encode(), http.StatusSeeOther)
+}
+
+func (b *fakeBackend) response() map[string]any {
+	var requests []any
+	for _, name := range b.grants {
+		requests = append(requests, request(name))
+	}
+	return map[string]any{
+		"apiVersion": "klutch.anynines.com/v1alpha1", "kind": "BindingResponse", "kubeconfig": b.kubeconfig, "requests": requests,
+		"authentication": map[string]any{"oauth2CodeGrant": map[string]any{"sid": b.asked.Get("state"), "id": "https://issuer.example.com/ada"}},
+	}
+}
+
+func request(name string, claims ...any) map[string]any {
+	resource, group, _ := strings.Cut(name, ".")
+	return map[string]any{
+		"apiVersion": "klutch.anynines.com/v1alpha1", "kind": "APIServiceExportRequest", "metadata": map[string]any{"name": name},
+		"spec": map[string]any{"resources": []any{map[string]any{"group": group, "resource": resource, "permissionClaims": claims}}},
+	}
+}
+
+// authority writes the file for --backend-certificate-authority.
+func (b *fakeBackend) authority(t *testing.T) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "ca.pem")
+	if err := os.WriteFile(file, pemOf(b.Server), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// browser is a terminal of which $BROWSER is a program that goes where it is sent.
+func (b *fakeBackend) browser(t *testing.T, stdin string) terminal {
+	t.Helper()
+	return terminal{stdin: stdin, env: map[string]string{"BROWSER": "missing:surf --to %s"}, start: func(program string, args ...string) error {
+		if program != "surf" || len(args) != 2 || args[0] != "--to" {
+			return fs.ErrNotExist
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, args[1], http.NoBody)
+		if err != nil {
+			return err
+		}
+		resp, err := b.Client().Do(req)
+		if err != nil {
+			return err
+		}
+		return resp.Body.Close()
+	}}
+}
+
+func tenantKubeconfig(t *testing.T, server *httptest.Server, namespace string) []byte {
+	t.Helper()
+	k := &kubeconfig.Kubeconfig{Server: server.URL, CAData: pemOf(server), Namespace: namespace, Token: "tenant"}
+	data, err := k.Write()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func write(t *testing.T, data []byte) string {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// A dry run of a binding by URL is one look at the backend, and none at the cluster.
+func TestP18DryRunOfURL(t *testing.T) {
+	for _, mode := range []string{"client", "server"} {
+		backend, app := newFakeBackend(t), newFakeAPI(t, nil)
+		r := backend.browser(t, "").run(t.Context(), backend.URL, "--backend-certificate-authority", backend.authority(t), "--kubeconfig", app.kubeconfig(t),
+			"--dry-run="+mode, "--service", "things.example.com", "--service", "others.example.com")
+		golden(t, "dry-run-url.txt", r.String())
+		if diff := cmp.Diff([]string{"GET /export"}, backend.requests); diff != "" {
+			t.Errorf("backend got (-want +got):\n%s", diff)
+		}
+		if len(app.requests) > 0 {
+			t.Errorf("App Cluster got %v", app.requests)
+		}
+	}
+}
+
+// Dry runs of a binding with a credential read, and write as dry runs at the most.
+func TestP18DryRunOfRequests(t *testing.T) {
+	secret := map[string]any{"resource": "secrets", "version": "v1", "selector": map[string]any{"owner": "Provider"}, "required": true}
+	manifest, _ := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "items": []any{request("things.example.com", secret), request("others.example.com")}})
+	for _, mode := range []string{"client", "server"} {
+		t.Run(mode, func(t *testing.T) {
+			app := newFakeAPI(t, map[string]any{"/api/v1/namespaces/klutch-bind/secrets": list("SecretList", "v1")})
+			tenant := newFakeAPI(t, nil)
+			r := terminal{stdin: string(manifest)}.run(t.Context(), "apiservice", "-f", "-", "--remote-kubeconfig", write(t, tenantKubeconfig(t, tenant.Server, "cluster-a")),
+				"--kubeconfig", app.kubeconfig(t), "--skip-konnector", "--dry-run="+mode, "--accept-claim", "secrets")
+			name := regexpSecret.FindString(r.out)
+			golden(t, "dry-run-"+mode+".txt", r.replaced(tenant.URL, "SERVER", name, "kubeconfig-xxxxx").String())
+			if w := append(app.writes(), tenant.writes()...); len(w) > 0 {
+				t.Errorf("wrote %v", w)
+			}
+			if mode == "client" && strings.Contains(strings.Join(append(app.requests, tenant.requests...), " "), "dryRun") {
+				t.Errorf("a client's dry run sent writes: %v, %v", app.requests, tenant.requests)
+			}
+		})
+	}
+}
+
+// What is cached could leak: nothing is.
+func TestP28NothingIsCached(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("HOME", home)
+	app := newFakeAPI(t, map[string]any{group: served(true), bindingsPath: list("APIServiceBindingList", "klutch.anynines.com/v1alpha1")})
+	backend := newFakeBackend(t)
+	backend.denies = "access_denied"
+	app.objects["/api/v1/namespaces/klutch-bind"] = map[string]any{"kind": "Namespace", "apiVersion": "v1", "metadata": map[string]any{"name": "klutch-bind", "uid": "u"}}
+	config := app.kubeconfig(t)
+	terminal{}.run(t.Context(), "status", "--kubeconfig", config)
+	backend.browser(t, "").run(t.Context(), backend.URL, "--backend-certificate-authority", backend.authority(t), "--kubeconfig", config, "--skip-konnector")
+	err := filepath.WalkDir(home, func(path string, _ fs.DirEntry, err error) error {
+		if path != home {
+			t.Errorf("left %s behind", path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// Logins that end badly leave the App Cluster as it was, but for the namespace that
+// names it.
+func TestLoginEndsBadly(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		set  func(*fakeBackend)
+		args []string
+		code int
+	}{
+		{"denied", func(b *fakeBackend) { b.denies = "access_denied" }, nil, exitDenied},
+		{"unknown-service", func(b *fakeBackend) { b.denies = "invalid_request" }, nil, exitError},
+		{"nothing-chosen", func(*fakeBackend) {}, nil, exitError},
+		{"not-granted", func(b *fakeBackend) { b.grants = []string{"others.example.com"} }, []string{"--service", "things.example.com"}, exitError},
+		{"abandoned", func(*fakeBackend) {}, []string{"--no-browser", "--timeout", "100ms"}, exitNotReady},
+		{"bad-kubeconfig", func(b *fakeBackend) {
+			b.grants, b.kubeconfig = []string{"things.example.com"}, []byte("apiVersion: v1\nkind: Config\nclusters: []\n")
+		}, nil, exitError},
+		{"reserved-group", func(b *fakeBackend) { b.grants = []string{"clusterroles.rbac.authorization.k8s.io"} }, nil, exitError},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			app, tenant, backend := newFakeAPI(t, map[string]any{}), newFakeAPI(t, nil), newFakeBackend(t)
+			app.objects["/api/v1/namespaces/klutch-bind"] = map[string]any{"kind": "Namespace", "apiVersion": "v1", "metadata": map[string]any{"name": "klutch-bind", "uid": "u"}}
+			backend.kubeconfig = tenantKubeconfig(t, tenant.Server, "cluster-a")
+			c.set(backend)
+			args := append([]string{backend.URL, "--backend-certificate-authority", backend.authority(t), "--kubeconfig", app.kubeconfig(t), "--skip-konnector"}, c.args...)
+			r := backend.browser(t, "").run(t.Context(), args...)
+			if r.code != c.code {
+				t.Errorf("exit code %d, want %d", r.code, c.code)
+			}
+			r.errOut = regexpLogin.ReplaceAllString(r.errOut, "LOGIN-URL")
+			r.errOut = regexpCode.ReplaceAllString(r.errOut, "CODE")
+			u, _ := url.Parse(backend.URL)
+			golden(t, "login-"+c.name+".txt", r.replaced(u.Host, "HOST").String())
+			if w := append(app.writes(), tenant.writes()...); len(w) > 0 {
+				t.Errorf("wrote %v", w)
+			}
+		})
+	}
+}
+
+// Without a konnector nobody is sent to a browser in vain.
+func TestNoKonnector(t *testing.T) {
+	app, backend := newFakeAPI(t, nil), newFakeBackend(t)
+	r := backend.browser(t, "").run(t.Context(), backend.URL, "--backend-certificate-authority", backend.authority(t), "--kubeconfig", app.kubeconfig(t))
+	if r.code != exitUsage || !strings.Contains(r.errOut, "--konnector-image") || len(backend.requests) > 0 {
+		t.Errorf("got %v after %v", r, backend.requests)
+	}
+}
+
+func hostileClaim() bind.Claim {
+	yes := true
+	return bind.Claim{
+		Service: v1alpha1.GroupResource{Group: "example.com", Resource: "things"},
+		PermissionClaim: v1alpha1.PermissionClaim{
+			GroupResource: v1alpha1.GroupResource{Resource: "secrets"}, Version: "v1\x1b[8m",
+			Selector: v1alpha1.ResourceSelector{
+				Owner: v1alpha1.OwnerProvider, Names: []string{"a\rThe provider wants to read nothing", "b\u202etxt", strings.Repeat("n", 10<<10)},
+				Namespaces: []string{"*"}, References: []v1alpha1.Reference{{Path: "status.\x1b[1Asecret"}},
+			},
+			Required: true, Create: &v1alpha1.CreateOptions{ReplaceExisting: true}, OnConflict: v1alpha1.OnConflictOptions{RecreateWhenConsumerSideDeleted: &yes},
+			Update: &v1alpha1.UpdateOptions{Fields: []string{"spec.x"}, Preserving: []string{"spec.y"}, AlwaysRecreate: true},
+		},
+	}
+}
+
+func claim(resource string, owner v1alpha1.Owner) bind.Claim {
+	return bind.Claim{
+		Service: v1alpha1.GroupResource{Group: "example.com", Resource: "things"},
+		PermissionClaim: v1alpha1.PermissionClaim{
+			GroupResource: v1alpha1.GroupResource{Resource: resource}, Version: "v1",
+			Selector: v1alpha1.ResourceSelector{Names: []string{"*"}, Namespaces: []string{"*"}, Owner: owner},
+		},
+	}
+}
+
+func TestP19Prompt(t *testing.T) {
+	text := describeClaim(claim("secrets", v1alpha1.OwnerProvider)) + describeClaim(claim("configmaps", v1alpha1.OwnerConsumer)) +
+		describeClaim(claim("configmaps", "")) + describeClaim(hostileClaim())
+	golden(t, "claims.txt", text)
+}
+
+func TestAnswer(t *testing.T) {
+	secrets, maps := claim("secrets", v1alpha1.OwnerProvider), claim("configmaps", "")
+	for _, c := range []struct {
+		name  string
+		flags claimAnswers
+		stdin string
+		want  []v1alpha1.ClaimState // for secrets, then configmaps
+	}{
+		{"nobody there", claimAnswers{}, "", []v1alpha1.ClaimState{"", ""}},
+		{"both piped at once", claimAnswers{}, "y\nno\n", []v1alpha1.ClaimState{"Accepted", "Rejected"}},
+		{"the last without a line end", claimAnswers{}, "YES\nn", []v1alpha1.ClaimState{"Accepted", "Rejected"}},
+		{"asked again", claimAnswers{}, "maybe\n\nYes\nN\n", []v1alpha1.ClaimState{"Accepted", "Rejected"}},
+		{"one answer for two", claimAnswers{}, "y\n", []v1alpha1.ClaimState{"Accepted", ""}},
+		{"--yes", claimAnswers{yes: true}, "", []v1alpha1.ClaimState{"Accepted", "Accepted"}},
+		{"--yes but", claimAnswers{yes: true, reject: []string{"configmaps"}}, "", []v1alpha1.ClaimState{"Accepted", "Rejected"}},
+		{"of this service", claimAnswers{accept: []string{"things.example.com/secrets"}}, "n\n", []v1alpha1.ClaimState{"Accepted", "Rejected"}},
+		{"of another service", claimAnswers{accept: []string{"others.example.com/secrets"}}, "n\nn\n", []v1alpha1.ClaimState{"Rejected", "Rejected"}},
+		{"refusal wins", claimAnswers{accept: []string{"secrets"}, reject: []string{"secrets"}}, "y\n", []v1alpha1.ClaimState{"Rejected", "Accepted"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newTestPlugin(c.stdin)
+			var got []v1alpha1.ClaimState
+			for _, claim := range []bind.Claim{secrets, maps} {
+				state, err := p.answer(c.flags)(t.Context(), claim)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, state)
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("answers (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// The exit code for each kind of error, and that those in the middle of a chain count.
+func TestVerdict(t *testing.T) {
+	p := newTestPlugin("")
+	consent := &bind.ConsentError{Unanswered: []bind.Claim{claim("secrets", "")}, Refused: []bind.Claim{hostileClaim()}}
+	for _, c := range []struct {
+		err  error
+		code int
+		hint string
+	}{
+		{errors.New("whatever"), exitError, ""},
+		{errors.Join(errors.New("x"), bind.ErrNotReady), exitNotReady, "status"},
+		{bind.ErrConflict, exitConflict, "status"},
+		{bind.ErrInUse, exitConflict, "Delete the objects"},
+		{consent, exitConsent, "--accept-claim things.example.com/secrets"},
+		{&bind.RequestError{Reason: "NotAuthorized"}, exitDenied, "operator"},
+		{&bind.RequestError{Reason: "CRDNotFound"}, exitError, ""},
+	} {
+		code, hint := p.verdict(c.err)
+		if code != c.code || !strings.Contains(hint, c.hint) {
+			t.Errorf("verdict(%v) = %d, %q", c.err, code, hint)
+		}
+	}
+}
+
+func TestOpen(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		terminal bool
+		env      map[string]string
+		want     []string
+	}{
+		{"nothing", false, nil, nil},
+		{"a terminal without a desktop", true, nil, nil},
+		{"a desktop without a terminal", false, map[string]string{"DISPLAY": ":0"}, nil},
+		{"a desktop", true, map[string]string{"DISPLAY": ":0"}, []string{"xdg-open", "URL"}},
+		{"a desktop far away", true, map[string]string{"DISPLAY": ":0", "SSH_CONNECTION": "x"}, nil},
+		{"$BROWSER", false, map[string]string{"BROWSER": "surf"}, []string{"surf", "URL"}},
+		{"$BROWSER with a place", false, map[string]string{"BROWSER": "surf --to=%s"}, []string{"surf", "--to=URL"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newTestPlugin("")
+			p.terminal, p.getenv = c.terminal, func(k string) string { return c.env[k] }
+			var got []string
+			p.start = func(program string, args ...string) error {
+				got = append([]string{program}, args...)
+				return nil
+			}
+			err := p.open("URL")
+			if diff := cmp.Diff(c.want, got); diff != "" || (err == nil) != (c.want != nil) {
+				t.Errorf("error %v, started (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+}

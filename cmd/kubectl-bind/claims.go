@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/internal/term"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// claimAnswers are those of the command line. Each element is RESOURCE[.GROUP], or
+// that after "SERVICE/".
+type claimAnswers struct {
+	yes            bool
+	accept, reject []string
+}
+
+// of returns the answer to a claim, empty for none. A refusal wins.
+func (a claimAnswers) of(c bind.Claim) v1alpha1.ClaimState {
+	names := func(flag string) bool {
+		service, claim, ok := strings.Cut(flag, "/")
+		if !ok {
+			service, claim = c.Service.String(), flag
+		}
+		return service == c.Service.String() && claim == c.GroupResource.String()
+	}
+	switch {
+	case slices.ContainsFunc(a.reject, names):
+		return v1alpha1.ClaimRejected
+	case slices.ContainsFunc(a.accept, names) || a.yes:
+		return v1alpha1.ClaimAccepted
+	}
+	return ""
+}
+
+// answer asks the person where the flags say nothing. Answers may be piped; when
+// there are no more, the claim stays unanswered.
+func (p *plugin) answer(flags claimAnswers) func(context.Context, bind.Claim) (v1alpha1.ClaimState, error) {
+	return func(ctx context.Context, c bind.Claim) (v1alpha1.ClaimState, error) {
+		if state := flags.of(c); state != "" {
+			return state, nil
+		}
+		_, _ = io.WriteString(p.talk, describeClaim(c))
+		for {
+			_, _ = io.WriteString(p.talk, "Do you accept this permission? [No,Yes] ")
+			line, err := p.readLine(ctx)
+			switch strings.ToLower(strings.TrimSpace(line)) {
+			case "y", "yes":
+				return v1alpha1.ClaimAccepted, nil
+			case "n", "no":
+				return v1alpha1.ClaimRejected, nil
+			}
+			if err != nil {
+				_, _ = io.WriteString(p.talk, "\n")
+				return "", ignoreEOF(err)
+			}
+		}
+	}
+}
+
+func ignoreEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
+
+// readLine gives up with ctx. What is being read then is lost with the process.
+func (p *plugin) readLine(ctx context.Context) (string, error) {
+	type result struct {
+		line string
+		err  error
+	}
+	done := make(chan result, 1)
+	go func() {
+		line, err := p.answers.ReadString('\n')
+		done <- result{line, err}
+	}()
+	select {
+	case r := <-done:
+		return r.line, r.err
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+// describeClaim says in words what the person is asked for. All that the provider
+// may fill with text is shown as text.
+func describeClaim(c bind.Claim) string {
+	version := c.Version
+	if c.Group != "" {
+		version = c.Group + "/" + c.Version
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nThe provider of %s wants to %s %s objects (apiVersion: \"%s\") on your cluster%s\n",
+		term.Text(c.Service.String()), claimVerb(c), term.Text(c.Resource), term.Text(version), claimObjects(c.Selector))
+	for _, s := range claimTerms(c.PermissionClaim) {
+		b.WriteString(s + "\n")
+	}
+	if c.Required {
+		b.WriteString("Accepting this permission is required in order to proceed.\n")
+	} else {
+		b.WriteString("Accepting this permission is optional.\n")
+	}
+	return b.String()
+}
+
+// claimVerb: without an owner some konnectors take both directions.
+func claimVerb(c bind.Claim) string {
+	switch {
+	case c.AutoDonate:
+		return "create user owned"
+	case c.AutoAdopt:
+		return "have ownership of"
+	case c.Selector.Owner == v1alpha1.OwnerProvider:
+		return "write"
+	case c.Selector.Owner == v1alpha1.OwnerConsumer:
+		return "read"
+	}
+	return "read and write"
+}
+
+// claimObjects says which objects are meant; whatever is not narrowed is all.
+func claimObjects(s v1alpha1.ResourceSelector) string {
+	var lines []string
+	for _, r := range s.References {
+		lines = append(lines, "those whose name stands in "+term.Text(r.Path)+" of one of its objects")
+	}
+	if !slices.Contains(s.Names, "*") {
+		lines = append(lines, prefixed("name: ", s.Names)...)
+	}
+	if !slices.Contains(s.Namespaces, "*") {
+		lines = append(lines, prefixed("namespace: ", s.Namespaces)...)
+	}
+	if len(lines) == 0 {
+		return ": all of them, in all namespaces with objects of the service."
+	}
+	return ", namely\n  - " + strings.Join(lines, "\n  - ")
+}
+
+func prefixed(label string, names []string) []string {
+	const limit = 20
+	var lines []string
+	for _, n := range names[:min(len(names), limit)] {
+		lines = append(lines, label+`"`+term.Text(n)+`"`)
+	}
+	if more := len(names) - limit; more > 0 {
+		lines = append(lines, fmt.Sprintf("and %d more", more))
+	}
+	return lines
+}
+
+func claimTerms(c v1alpha1.PermissionClaim) []string {
+	var s []string
+	if c.Create != nil && c.Create.ReplaceExisting {
+		s = append(s, "Conflicting objects will be replaced by the provider.")
+	}
+	if r := c.OnConflict.RecreateWhenConsumerSideDeleted; r != nil && *r && c.Selector.Owner != v1alpha1.OwnerConsumer {
+		s = append(s, "Created objects will be recreated upon deletion.")
+	}
+	if u := c.Update; u != nil {
+		s = append(s, fieldList("The following fields of the objects will still be able to be changed by the provider:", u.Fields)...)
+		s = append(s, fieldList("The following fields of the objects will be preserved by the provider:", u.Preserving)...)
+		if u.AlwaysRecreate {
+			s = append(s, "Modification of said objects will be handled by deletion and recreation of said objects.")
+		}
+	}
+	return s
+}
+
+func fieldList(title string, fields []string) []string {
+	if len(fields) == 0 {
+		return nil
+	}
+	return append([]string{title}, prefixed("  - ", fields)...)
+}

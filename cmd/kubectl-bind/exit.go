@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/internal/term"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// Exit codes. They are an interface: scripts branch on them.
+const (
+	exitOK          = 0
+	exitError       = 1
+	exitUsage       = 2
+	exitNotReady    = 3 // not ready, or timed out
+	exitDenied      = 4 // authentication or permission
+	exitConsent     = 5 // a permission claim needs an answer
+	exitConflict    = 6
+	exitInterrupted = 130
+)
+
+// errQuiet ends a command with exitNotReady, all said.
+var errQuiet = errors.New("not ready")
+
+// end says what went wrong and what to do next, and returns the exit code.
+func (p *plugin) end(ctx context.Context, err error) int {
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errQuiet):
+		return exitNotReady
+	case errors.Is(context.Cause(ctx), context.Canceled):
+		p.say("interrupted")
+		return exitInterrupted
+	}
+	code, hint := p.verdict(err)
+	for line := range strings.Lines(err.Error()) {
+		_, _ = fmt.Fprintln(p.talk, "error: "+term.Text(strings.TrimSuffix(line, "\n")))
+	}
+	if hint != "" {
+		_, _ = fmt.Fprintln(p.talk, hint)
+	}
+	return code
+}
+
+// verdict is the table of what can go wrong: the first row that fits decides.
+func (p *plugin) verdict(err error) (code int, hint string) {
+	consent, _ := errors.AsType[*bind.ConsentError](err)
+	refused, _ := errors.AsType[*auth.Error](err)
+	request, _ := errors.AsType[*bind.RequestError](err)
+	for _, row := range []struct {
+		fits bool
+		code int
+		hint string
+	}{
+		{isUsage(err), exitUsage, "See 'kubectl bind --help'."},
+		{consent != nil, exitConsent, consentHint(consent)},
+		{errors.Is(err, bind.ErrConflict), exitConflict, "Nothing was changed in the App Cluster. Remove what is in the way, or bind through the provider that it belongs to: kubectl bind status"},
+		{errors.Is(err, bind.ErrInUse), exitConflict, "Delete the objects first, and wait until they are gone: what stands for them in the Control Plane Cluster goes with them."},
+		{errors.Is(err, bind.ErrNotFound), exitError, "What is bound is listed by: kubectl bind status"},
+		{errors.Is(err, bind.ErrNotReady), exitNotReady, "Look again with: kubectl bind status"},
+		{isAbandoned(err), exitNotReady, "Nobody finished the login in time. Run the command again; --timeout gives more time."},
+		{errors.Is(err, context.DeadlineExceeded), exitNotReady, "Give it more time with --timeout, or look at: kubectl bind status"},
+		{refused != nil && refused.Code == "access_denied", exitDenied, "Ask the operator of the platform whether you may bind this service."},
+		{refused != nil, exitError, "Run the command again; a login can be used once, and soon."},
+		{request != nil && request.Reason == v1alpha1.ReasonNotAuthorized, exitDenied, "Ask the operator of the platform whether you may bind this service."},
+		{apierrors.IsForbidden(err), exitDenied, "Binding needs an administrator's rights in the App Cluster; see: kubectl auth can-i --list"},
+		{apierrors.IsUnauthorized(err), exitDenied, "Log in to the cluster that refused, then run the command again."},
+		{isUntrusted(err), exitError, "If you trust it, name the certificate authority of the backend: --backend-certificate-authority FILE"},
+		{errors.Is(err, bind.ErrNotBackend), exitError, "Give the URL of a Klutch backend as the platform team names it; it ends in /export."},
+		{strings.Contains(err.Error(), "must be https"), exitError, "Use the backend's https URL; http is for a backend on this machine."},
+		{clientcmd.IsEmptyConfig(err), exitError, "Name the App Cluster with --kubeconfig or KUBECONFIG."},
+		{strings.Contains(err.Error(), "connection refused"), exitError, "Nothing listens there. Check the URL, and that the server runs."},
+	} {
+		if row.fits {
+			return row.code, row.hint
+		}
+	}
+	return exitError, ""
+}
+
+func isAbandoned(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) && strings.Contains(err.Error(), "wait for the browser")
+}
+
+func isUntrusted(err error) bool {
+	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
+	_, bad := errors.AsType[*tls.CertificateVerificationError](err)
+	return unknown || bad
+}
+
+// consentHint names the flags that answer.
+func consentHint(e *bind.ConsentError) string {
+	if e == nil {
+		return ""
+	}
+	var flags []string
+	for _, c := range append(e.Unanswered, e.Refused...) {
+		flags = append(flags, fmt.Sprintf("--accept-claim %s/%s", c.Service, c.GroupResource))
+	}
+	hint := "Nothing was changed in the App Cluster. To accept, add: " + strings.Join(flags, " ")
+	if len(e.Unanswered) > 0 {
+		hint += " (or --yes for all; --reject-claim refuses)"
+	}
+	return hint
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+
+	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// An installation is what both ways to bind have in common.
+type installation struct {
+	*plugin
+	output        *output
+	dryRun        string
+	claims        claimAnswers
+	wait          bool
+	timeout       time.Duration
+	image         string
+	skipKonnector bool
+
+	config    *rest.Config // after prepare
+	konnector []*unstructured.Unstructured
+}
+
+func (p *plugin) newInstallation(cmd *cobra.Command) *installation {
+	i := &installation{plugin: p, output: newOutput(cmd)}
+	flags := cmd.Flags()
+	addDryRun(cmd, &i.dryRun)
+	flags.BoolVarP(&i.claims.yes, "yes", "y", false, "Accept all permission claims that --reject-claim does not name")
+	flags.StringArrayVar(&i.claims.accept, "accept-claim", nil, "Accept a permission claim: [SERVICE/]RESOURCE[.GROUP]; may be repeated")
+	flags.StringArrayVar(&i.claims.reject, "reject-claim", nil, "Reject a permission claim: [SERVICE/]RESOURCE[.GROUP]; may be repeated")
+	flags.BoolVar(&i.wait, "wait", true, "Wait until the bindings are ready")
+	flags.DurationVar(&i.timeout, "timeout", 10*time.Minute, "How long to wait for everything together; 0 is for ever")
+	flags.StringVar(&i.image, "konnector-image", "", "Run the konnector in this cluster with this image")
+	flags.BoolVar(&i.skipKonnector, "skip-konnector", false, "Leave the konnector alone: it runs elsewhere, or someone else installs it")
+	return i
+}
+
+func addDryRun(cmd *cobra.Command, value *string) {
+	cmd.Flags().StringVar(value, "dry-run", "none", `Change nothing: "none", "client" (send no writes) or "server" (have the API servers check them)`)
+	cmd.Flag("dry-run").NoOptDefVal = "client"
+}
+
+func checkDryRun(value string) error {
+	switch value {
+	case "none", "client", "server":
+		return nil
+	}
+	return usageError{fmt.Sprintf("--dry-run=%s: neither none, client nor server", value)}
+}
+
+func dryRun(value string) bind.DryRun {
+	return map[string]bind.DryRun{"client": bind.DryRunClient, "server": bind.DryRunServer}[value]
+}
+
+// check finds what is wrong with the command line before anything happens.
+func (i *installation) check() error {
+	if i.image != "" && i.skipKonnector {
+		return usageError{"--konnector-image and --skip-konnector exclude each other"}
+	}
+	return errors.Join(checkDryRun(i.dryRun), i.output.check())
+}
+
+// prepare looks at the App Cluster, before a person is sent to a browser in vain.
+func (i *installation) prepare(ctx context.Context) (err error) {
+	if i.config, err = i.plugin.config(); err != nil {
+		return err
+	}
+	i.konnector, err = i.konnectorManifests(ctx)
+	return err
+}
+
+func (i *installation) install(ctx context.Context, kubeconfig []byte, requests []v1alpha1.APIServiceExportRequest) error {
+	bindings, err := bind.Install(ctx, i.config, bind.InstallOptions{
+		Kubeconfig: kubeconfig,
+		Requests:   requests,
+		Answer:     i.answer(i.claims),
+		Konnector:  i.konnector,
+		DryRun:     dryRun(i.dryRun),
+		Progress:   i.say,
+	})
+	if err != nil {
+		return err
+	}
+	if i.dryRun != "none" {
+		return i.printBindings(i.output.orYAML(), bindings)
+	}
+	if i.wait {
+		var notReady error
+		if bindings, notReady = i.waitReady(ctx, bindings); notReady != nil && !errors.Is(notReady, bind.ErrNotReady) {
+			return notReady
+		}
+		return errors.Join(i.printBindings(i.output, bindings), notReady)
+	}
+	return i.printBindings(i.output, bindings)
+}
+
+func (i *installation) waitReady(ctx context.Context, bindings []v1alpha1.APIServiceBinding) ([]v1alpha1.APIServiceBinding, error) {
+	names := make([]string, len(bindings))
+	for n, b := range bindings {
+		names[n] = b.Name
+	}
+	return bind.WaitReady(ctx, i.config, names, i.say)
+}

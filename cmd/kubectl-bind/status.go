@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+func (p *plugin) statusCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "status [NAME]",
+		Short:   "Show the APIs that are bound, and whether they work",
+		Long:    "Show the APIs that are bound, and whether they work. The exit code is 3 if one of them is not ready.",
+		Example: "  kubectl bind status\n  kubectl bind status postgresqlinstances.anynines.com -o yaml",
+		Args:    atMostOne,
+	}
+	out := newOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := out.check(); err != nil {
+			return err
+		}
+		return p.status(cmd.Context(), out, args)
+	}
+	return cmd
+}
+
+func (p *plugin) status(ctx context.Context, out *output, names []string) error {
+	config, err := p.config()
+	if err != nil {
+		return err
+	}
+	all, err := bind.List(ctx, config)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		all = slices.DeleteFunc(all, func(b v1alpha1.APIServiceBinding) bool { return b.Name != name })
+		if len(all) == 0 {
+			return fmt.Errorf("%s: %w", name, bind.ErrNotFound)
+		}
+	}
+	if len(all) == 0 && out.isTable() {
+		p.say("Nothing is bound in this cluster yet. Bind an API with: kubectl bind URL")
+		return nil
+	}
+	if err := p.printBindings(out, all); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(all, func(b v1alpha1.APIServiceBinding) bool {
+		return !v1alpha1.IsTrue(b.Status.Conditions, v1alpha1.ConditionReady)
+	}) {
+		return errQuiet
+	}
+	return nil
+}

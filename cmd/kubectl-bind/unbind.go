@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/klutch-go/sdk/bind"
+)
+
+func (p *plugin) unbindCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "unbind NAME",
+		Short: "Give a bound API up",
+		Long: `Give a bound API up: its binding, its kind, and what the konnector needed for it.
+Objects of that kind have to be deleted before, so that none stays behind in the
+Control Plane Cluster with nobody to delete it.`,
+		Example: "  kubectl bind unbind postgresqlinstances.anynines.com",
+	}
+	var dry string
+	var timeout time.Duration
+	addDryRun(cmd, &dry)
+	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "How long to wait for everything together; 0 is for ever")
+	cmd.Args = func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usageError{"name one binding; kubectl bind status lists them"}
+		}
+		return nil
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := checkDryRun(dry); err != nil {
+			return err
+		}
+		config, err := p.config()
+		if err != nil {
+			return err
+		}
+		ctx, cancel := withTimeout(cmd.Context(), timeout)
+		defer cancel()
+		return bind.Remove(ctx, config, args[0], bind.RemoveOptions{DryRun: dryRun(dry), Progress: p.say})
+	}
+	return cmd
+}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+)
+
+// versionInfo is what the program knows about its own making.
+type versionInfo struct {
+	Version   string `json:"version"`
+	Commit    string `json:"commit,omitempty"`
+	GoVersion string `json:"goVersion"`
+	Platform  string `json:"platform"`
+}
+
+func (p *plugin) versionCommand() *cobra.Command {
+	var format string
+	cmd := &cobra.Command{Use: "version", Short: "Print the version of this program", Args: noArgs}
+	cmd.Flags().StringVarP(&format, "output", "o", "", "How to print: json, yaml. One line if not given.")
+	cmd.RunE = func(*cobra.Command, []string) error {
+		info := ownVersion()
+		text, err := []byte("kubectl-bind "+info.Version+"\n"), error(nil)
+		switch format {
+		case "":
+		case "json":
+			text, err = json.MarshalIndent(info, "", "    ")
+			text = append(text, '\n')
+		case "yaml":
+			text, err = yaml.Marshal(info)
+		default:
+			return usageError{fmt.Sprintf("--output %s: neither json nor yaml", format)}
+		}
+		if err != nil {
+			return err
+		}
+		_, err = p.Out.Write(text)
+		return err
+	}
+	return cmd
+}
+
+func ownVersion() versionInfo {
+	info := versionInfo{Version: "v0.0.0", GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	build, ok := debug.ReadBuildInfo()
+	if !ok {
+		return info
+	}
+	if v := build.Main.Version; v != "" && v != "(devel)" {
+		info.Version = v
+	}
+	for _, s := range build.Settings {
+		if s.Key == "vcs.revision" {
+			info.Commit = s.Value
+		}
+	}
+	return info
+}
