@@ -19,18 +19,19 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-type client struct{ cluster *Cluster }
+type client struct{ view *View }
 
 // IsWatchListSemanticsUnSupported tells reflectors to list and then watch.
 func (client) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (c client) Resource(gvr schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
-	return resource{Cluster: c.cluster, gvr: gvr}
+	return resource{Cluster: c.view.cluster, view: c.view, gvr: gvr}
 }
 
 // resource is the objects of one resource, of one namespace or of all.
 type resource struct {
 	*Cluster
+	view      *View
 	gvr       schema.GroupVersionResource
 	namespace string
 }
@@ -46,7 +47,7 @@ func (r resource) do(ctx context.Context, verb, name string, subresources []stri
 	if len(subresources) > 0 {
 		req.Subresource = subresources[0]
 	}
-	err = r.handle(ctx, req, func(s *served) (err error) {
+	err = r.view.handle(ctx, req, func(s *served) (err error) {
 		out, err = f(s, req.Object)
 		return err
 	})
@@ -99,7 +100,7 @@ func (r resource) Get(ctx context.Context, name string, _ metav1.GetOptions, sub
 
 func (r resource) List(ctx context.Context, options metav1.ListOptions) (*unstructured.UnstructuredList, error) {
 	list := &unstructured.UnstructuredList{}
-	err := r.handle(ctx, Request{Verb: "list", Resource: r.gvr, Object: cache.NewObjectName(r.namespace, "")}, func(s *served) error {
+	err := r.view.handle(ctx, Request{Verb: "list", Resource: r.gvr, Object: cache.NewObjectName(r.namespace, "")}, func(s *served) error {
 		objects, err := s.selected(r.namespace, options.LabelSelector)
 		for _, o := range objects {
 			list.Items = append(list.Items, *o)
@@ -138,13 +139,13 @@ func (r resource) ApplyStatus(ctx context.Context, name string, o *unstructured.
 	return r.Apply(ctx, name, o, options, "status")
 }
 
-type metadataClient struct{ cluster *Cluster }
+type metadataClient struct{ view *View }
 
 // IsWatchListSemanticsUnSupported tells reflectors to list and then watch.
 func (metadataClient) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (c metadataClient) Resource(gvr schema.GroupVersionResource) metadata.Getter {
-	return metadataResource{resource{Cluster: c.cluster, gvr: gvr}}
+	return metadataResource{resource{Cluster: c.view.cluster, view: c.view, gvr: gvr}}
 }
 
 type metadataResource struct{ whole resource }

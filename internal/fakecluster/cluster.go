@@ -130,10 +130,10 @@ func (c *Cluster) Writes() []Request {
 }
 
 // Client returns a dynamic client.
-func (c *Cluster) Client() dynamic.Interface { return client{c} }
+func (c *Cluster) Client() dynamic.Interface { return c.View(nil).Client() }
 
 // Metadata returns a metadata client.
-func (c *Cluster) Metadata() metadata.Interface { return metadataClient{c} }
+func (c *Cluster) Metadata() metadata.Interface { return c.View(nil).Metadata() }
 
 // handle carries a request out under the lock.
 func (c *Cluster) handle(ctx context.Context, r Request, do func(*served) error) error {
@@ -275,4 +275,44 @@ func precondition[T ~string](what string, want *T, have T, s *served, name cache
 	}
 	return apierrors.NewConflict(s.GroupResource(), name.Name,
 		fmt.Errorf("the %s in the precondition (%s) does not match the %s in record (%s)", what, *want, what, have))
+}
+
+// A View is a Cluster as one of its clients sees it.
+type View struct {
+	cluster   *Cluster
+	intercept func(context.Context, Request, func() error) error
+}
+
+// View returns c with f answering the requests of this view, as Intercept does
+// for those of all.
+func (c *Cluster) View(f func(ctx context.Context, r Request, do func() error) error) *View {
+	return &View{c, f}
+}
+
+// Client returns a dynamic client.
+func (v *View) Client() dynamic.Interface { return client{v} }
+
+// Metadata returns a metadata client.
+func (v *View) Metadata() metadata.Interface { return metadataClient{v} }
+
+// handle carries a request out.
+func (v *View) handle(ctx context.Context, r Request, do func(*served) error) error {
+	carry := func() error { return v.cluster.handle(ctx, r, do) }
+	if v.intercept == nil {
+		return carry()
+	}
+	return v.intercept(ctx, r, carry)
+}
+
+// Created is the number of objects of a resource that were ever created.
+func (c *Cluster) Created(gvr schema.GroupVersionResource) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for _, e := range c.served[gvr].history {
+		if e.kind == watch.Added {
+			n++
+		}
+	}
+	return n
 }

@@ -45,7 +45,7 @@ func (r resource) watch(ctx context.Context, options metav1.ListOptions, show fu
 		namespace: r.namespace, match: match, show: show, known: map[string]bool{},
 		out: make(chan watch.Event), stopped: make(chan struct{}), more: make(chan struct{}, 1),
 	}
-	err = r.handle(ctx, Request{Verb: "watch", Resource: r.gvr, Object: cache.NewObjectName(r.namespace, "")}, func(s *served) error {
+	err = r.view.handle(ctx, Request{Verb: "watch", Resource: r.gvr, Object: cache.NewObjectName(r.namespace, "")}, func(s *served) error {
 		s.watchers[w] = struct{}{}
 		for _, e := range s.history {
 			if e.version > since {

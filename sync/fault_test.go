@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	gosync "sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/klutch-go/sdk/internal/fakecluster"
+)
+
+type interceptor = func(context.Context, fakecluster.Request, func() error) error
+
+func isWrite(r fakecluster.Request) bool {
+	return r.Verb != "get" && r.Verb != "list" && r.Verb != "watch"
+}
+
+func forbidden(r fakecluster.Request) error {
+	return apierrors.NewForbidden(r.Resource.GroupResource(), r.Object.Name, fmt.Errorf("not allowed to %s", r.Verb))
+}
+
+// refuse answers all requests for widgets with err.
+func refuse(err func(fakecluster.Request) error) interceptor {
+	return func(_ context.Context, r fakecluster.Request, do func() error) error {
+		if r.Resource == widgets {
+			return err(r)
+		}
+		return do()
+	}
+}
+
+// While a side cannot be read or written nothing is lost, and when it can be
+// again things go on by themselves.
+func TestOutage(t *testing.T) {
+	unreachable := func(fakecluster.Request) error { return fmt.Errorf("dial tcp: connection refused") }
+	for name, fault := range map[string]func(fakecluster.Request) error{
+		"unreachable": unreachable, "forbidden": forbidden,
+		"unavailable": func(fakecluster.Request) error { return apierrors.NewServiceUnavailable("starting") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				defer w.run(Options{})()
+				w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+				w.create(w.source, w.sourceNS, w.widget("b", `{"size":"small"}`, ``))
+				w.until("targets exist", func() bool { return w.targetOf("a") != nil && w.targetOf("b") != nil })
+
+				w.fakeTarget.Intercept(refuse(fault))
+				w.delete(w.source, w.sourceNS, "a")
+				w.merge(w.source, w.sourceNS, "b", `{"spec":{"size":"large"}}`)
+				w.create(w.source, w.sourceNS, w.widget("c", `{"size":"small"}`, ``))
+				time.Sleep(time.Minute)
+				if w.get(w.source, w.sourceNS, "a") == nil {
+					t.Error("the source was let go while its target could not be read")
+				}
+				w.fakeTarget.Intercept(nil)
+				w.until("a is gone on both sides, b has changed, c is there", func() bool {
+					return w.get(w.source, w.sourceNS, "a") == nil && w.targetOf("a") == nil &&
+						field(w.targetOf("b"), "spec", "size") == "large" && w.targetOf("c") != nil && w.message("c") == ""
+				})
+			})
+		})
+	}
+}
+
+// A cluster that cannot be reached at the start is waited for, and Status says so.
+func TestStartWithoutTarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		w.fakeTarget.Intercept(func(context.Context, fakecluster.Request, func() error) error {
+			return fmt.Errorf("dial tcp: connection refused")
+		})
+		table := NewNamespaces(nil)
+		table.Set(w.sourceNS, w.targetNS)
+		s, err := New(w.from, w.to, widgets, Options{Mapper: table})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		time.Sleep(time.Minute)
+		if st := s.Status(); st.Synced || st.Err == nil {
+			t.Errorf("status without a target = %+v", st)
+		}
+		if f := w.get(w.source, w.sourceNS, "a").GetFinalizers(); len(f) > 0 {
+			t.Errorf("source is held by %v before the target was ever seen", f)
+		}
+		w.fakeTarget.Intercept(nil)
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		w.settle()
+		if st := s.Status(); !st.Synced || st.Err != nil || st.Objects != 1 {
+			t.Errorf("status = %+v", st)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A target whose CRD goes away holds its sources, and comes back with the CRD.
+func TestTargetResourceGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		defer w.run(Options{})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		w.fakeTarget.Withdraw(widgets)
+		time.Sleep(time.Minute)
+		w.delete(w.source, w.sourceNS, "a")
+		w.create(w.source, w.sourceNS, w.widget("b", `{"size":"small"}`, ``))
+		time.Sleep(time.Minute)
+		if w.get(w.source, w.sourceNS, "a") == nil {
+			t.Error("the source was let go although nobody knows of its target")
+		}
+		w.fakeTarget.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
+		w.until("a is gone, b is there", func() bool { return w.get(w.source, w.sourceNS, "a") == nil && w.targetOf("b") != nil })
+	})
+}
+
+// lifecycle takes an object through all that can happen to it, with whatever
+// faults have been arranged, and tells which writes of the engine took effect.
+func lifecycle(w *world) {
+	defer w.run(Options{Binding: "faults"})()
+	w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+	w.until("target exists", func() bool { return w.targetOf("a") != nil })
+	w.merge(w.target, w.targetNS, "a", `{"status":{"phase":"Ready"}}`, "status")
+	w.until("status came down", func() bool { return field(w.get(w.source, w.sourceNS, "a"), "status", "phase") == "Ready" })
+	w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
+	w.until("spec went up", func() bool { return field(w.targetOf("a"), "spec", "size") == "large" })
+	w.delete(w.source, w.sourceNS, "a")
+	w.until("both are gone", func() bool { return w.targetOf("a") == nil && w.get(w.source, w.sourceNS, "a") == nil })
+}
+
+// Whichever write fails, with its effect or without, the end is the same, and
+// the target is made once and deleted once.
+func TestEveryWriteFailsOnce(t *testing.T) {
+	for _, effect := range []bool{true, false} {
+		for n := int64(1); ; n++ {
+			var count atomic.Int64
+			t.Run(fmt.Sprintf("write %d, effect %t", n, effect), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newFake(t)
+					fault := func(_ context.Context, r fakecluster.Request, do func() error) error {
+						if !isWrite(r) || count.Add(1) != n {
+							return do()
+						}
+						if effect {
+							_ = do()
+						}
+						return apierrors.NewInternalError(fmt.Errorf("connection lost"))
+					}
+					w.from = w.faulty(w.fakeSource, fault)
+					w.to = w.faulty(w.fakeTarget, fault)
+					lifecycle(w)
+					var made, deleted int
+					for _, r := range w.fakeTarget.Writes() {
+						if r.Resource == widgets && r.Verb == "delete" {
+							deleted++
+						}
+					}
+					made = w.fakeTarget.Created(widgets)
+					if diff := cmp.Diff([]int{1, 1}, []int{made, deleted}); diff != "" {
+						t.Errorf("targets made and deleted (-want +got):\n%s", diff)
+					}
+				})
+			})
+			if count.Load() < n {
+				break
+			}
+		}
+	}
+}
+
+// faulty returns c as the engine sees it, while the test sees it without faults.
+func (w *world) faulty(c *fakecluster.Cluster, fault interceptor) *Cluster {
+	w.Helper()
+	view := c.View(fault)
+	out, err := NewClusterForClients(view.Client(), view.Metadata())
+	if err != nil {
+		w.Fatal(err)
+	}
+	return out
+}
+
+// Namespaces that are mapped one by one are watched one by one.
+func TestMappedScope(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Resource == widgets && !strings.HasPrefix(r.Object.Namespace, "svc-") {
+				return forbidden(r)
+			}
+			return do()
+		})
+		var mu gosync.Mutex
+		wanted := map[string]bool{}
+		table := NewNamespaces(func(ns string) {
+			mu.Lock()
+			defer mu.Unlock()
+			wanted[ns] = true
+		})
+		defer w.run(Options{Mapper: table, TargetScope: ScopeMapped})()
+		w.namespace(w.source, "other")
+		w.namespace(w.target, "svc-other")
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.create(w.source, "other", w.widget("a", `{"size":"large"}`, ``))
+		w.settle()
+		mu.Lock()
+		if diff := cmp.Diff(map[string]bool{w.sourceNS: true, "other": true}, wanted); diff != "" {
+			t.Errorf("wanted namespaces (-want +got):\n%s", diff)
+		}
+		mu.Unlock()
+		table.Set(w.sourceNS, w.targetNS)
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		table.Set("other", "svc-other")
+		w.until("other target exists", func() bool { return field(w.get(w.target, "svc-other", "a"), "spec", "size") == "large" })
+		table.Delete("other")
+		w.merge(w.source, "other", "a", `{"spec":{"size":"small"}}`)
+		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
+		w.until("the mapped one changes", func() bool { return field(w.targetOf("a"), "spec", "size") == "large" })
+		w.settle()
+		if got := field(w.get(w.target, "svc-other", "a"), "spec", "size"); got != "large" {
+			t.Errorf("a namespace that is mapped no more got size %v", got)
+		}
+	})
+}
+
+// A source whose finalizer was taken off by force, and that was made again under
+// the same name, does not inherit what the old one left.
+func TestRecreatedSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		stop := w.run(Options{})
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		w.merge(w.target, w.targetNS, "a", `{"status":{"phase":"Old"}}`, "status")
+		stop()
+		left := w.targetOf("a")
+		w.merge(w.source, w.sourceNS, "a", `{"metadata":{"finalizers":null}}`)
+		w.delete(w.source, w.sourceNS, "a")
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		defer w.run(Options{})()
+		w.until("conflict reported", func() bool { return strings.HasPrefix(w.message("a"), string(ReasonConflict)) })
+		w.settle()
+		if diff := cmp.Diff(left, w.targetOf("a")); diff != "" {
+			t.Errorf("the old target changed:\n%s", diff)
+		}
+		if s := field(w.get(w.source, w.sourceNS, "a"), "status", "phase"); s != nil {
+			t.Errorf("the new source got the old status %v", s)
+		}
+	})
+}
+
+// A resource without the status subresource keeps its status all the same, and
+// does not loop.
+func TestPlainStatus(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		w.fakeSource.Withdraw(widgets)
+		w.fakeSource.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Plain: true})
+		defer w.run(Options{})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		w.merge(w.target, w.targetNS, "a", `{"status":{"phase":"Ready"}}`, "status")
+		w.until("status came down", func() bool { return field(w.get(w.source, w.sourceNS, "a"), "status", "phase") == "Ready" })
+		w.settle()
+		before := len(w.fakeSource.Writes()) + len(w.fakeTarget.Writes())
+		time.Sleep(time.Hour)
+		if after := len(w.fakeSource.Writes()) + len(w.fakeTarget.Writes()); after != before {
+			t.Errorf("%d writes while nothing happened", after-before)
+		}
+	})
+}
+
+// Secret content stays out of everything that people and tools look at.
+func TestSecretsStaySecret(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		defer w.run(Options{Related: []Related{{Resource: secrets, From: TargetSide, Names: []string{"*"}}}})()
+		token := object(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"token"},"type":"kubernetes.io/service-account-token","data":{"token":"Y2FuYXJ5"}}`)
+		w.createSecret(w.target, w.targetNS, token)
+		w.secret(w.target, w.targetNS, "creds", "Y2FuYXJ5")
+		w.until("secret came down", func() bool { return w.getSecret(w.source, w.sourceNS, "creds") != nil })
+		w.settle()
+		if w.getSecret(w.source, w.sourceNS, "token") != nil {
+			t.Error("a token travelled")
+		}
+		for k, v := range w.getSecret(w.source, w.sourceNS, "creds").GetAnnotations() {
+			if strings.Contains(v, "canary") || strings.Contains(v, "Y2FuYXJ5") {
+				t.Errorf("annotation %s has content", k)
+			}
+		}
+	})
+}
