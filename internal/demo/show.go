@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,6 +24,8 @@ import (
 const (
 	namespace = "shop" // of the developer, in the App Cluster
 	second    = "archive"
+	disk      = "orders-state" // in the Control Plane Cluster
+	hold      = "example.org/hold"
 
 	appCluster   = "App Cluster"
 	controlPlane = "Control Plane Cluster"
@@ -35,7 +38,9 @@ var (
 	bindings  = resource("servicebindings")
 	backups   = resource("backups")
 	restores  = resource("restores")
-	secrets   = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+
+	secrets    = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 
 	services = []string{"postgresqlinstances.anynines.com", "servicebindings.anynines.com", "backups.anynines.com", "restores.anynines.com"}
 )
@@ -60,10 +65,10 @@ func (d *show) all(ctx context.Context) error {
 		{"The owner of the App Cluster binds four data services: kubectl bind, with a login at the issuer.", d.bind},
 		{"A developer orders a PostgreSQL instance with a YAML file.", d.order},
 		{"The developer asks for credentials.", d.credentials},
-		{"A backup, and a restore of it.", d.backup},
+		{"A backup, a mishap, and a restore.", d.backup},
 		{"The database has outgrown its plan.", d.grow},
 		{"A plan that is smaller again is refused, by the App Cluster itself.", d.shrink},
-		{"The instance is deleted; it goes when it is really gone.", d.remove},
+		{"The instance is deleted: the claim stays until it is really gone.", d.remove},
 	} {
 		d.p.text("")
 		d.p.step(step.what)
@@ -135,17 +140,42 @@ func (d *show) credentials(ctx context.Context) error {
 	return nil
 }
 
+// backup backs up what the database holds, loses it, and restores it. The contents
+// of the example's databases are a key of a ConfigMap, which stands for the disk.
 func (d *show) backup(ctx context.Context) error {
+	if err := d.write(ctx, "orders 1 to 3"); err != nil {
+		return err
+	}
 	if err := d.claim(ctx, "Backup", ""); err != nil {
 		return err
 	}
 	if err := d.seeState(ctx, backups, "orders-before-migration", "Completed"); err != nil {
 		return err
 	}
+	if err := d.write(ctx, "garbage"); err != nil {
+		return err
+	}
 	if err := d.claim(ctx, "Restore", ""); err != nil {
 		return err
 	}
-	return d.seeState(ctx, restores, "orders-undo-migration", "Completed")
+	if err := d.seeState(ctx, restores, "orders-undo-migration", "Completed"); err != nil {
+		return err
+	}
+	_, err := d.see(ctx, d.control(configMaps, disk), `the database holds "orders 1 to 3" again`, stack.Field("orders 1 to 3", "data", "contents"))
+	return err
+}
+
+// write puts contents into the database.
+func (d *show) write(ctx context.Context, contents string) error {
+	c, err := d.control(configMaps, disk).Client()
+	if err != nil {
+		return err
+	}
+	if _, err := c.Patch(ctx, disk, types.MergePatchType, fmt.Appendf(nil, `{"data":{"contents":%q}}`, contents), metav1.PatchOptions{}); err != nil {
+		return err
+	}
+	d.p.line(controlPlane, "the application writes %q into the database", contents)
+	return nil
 }
 
 func (d *show) grow(ctx context.Context) error {
@@ -170,7 +200,8 @@ func (d *show) shrink(ctx context.Context) error {
 	return nil
 }
 
-// remove deletes the instance. Another one stays, for those who want to try things.
+// remove deletes the instance, whose disk is held for a while. Another instance
+// stays, for those who want to try things.
 func (d *show) remove(ctx context.Context) error {
 	if err := d.claim(ctx, "PostgresqlInstance", second); err != nil {
 		return err
@@ -178,6 +209,10 @@ func (d *show) remove(ctx context.Context) error {
 	if err := d.seeState(ctx, instances, second, "Running"); err != nil {
 		return err
 	}
+	if err := d.hold(ctx, hold); err != nil {
+		return err
+	}
+	d.p.line(controlPlane, "the platform team holds the disk of orders (finalizer %s)", hold)
 	claim := d.app(instances, namespace, "orders")
 	c, err := claim.Client()
 	if err != nil {
@@ -187,23 +222,43 @@ func (d *show) remove(ctx context.Context) error {
 		return err
 	}
 	d.p.line(appCluster, "kubectl delete postgresqlinstance orders")
-	gone, err := d.removeInOrder(ctx, claim)
+	if _, err := d.see(ctx, d.control(instances, "orders"), "orders is being deprovisioned", deleting); err != nil {
+		return err
+	}
+	if _, err := d.see(ctx, claim, "orders waits for it", deleting); err != nil {
+		return err
+	}
+	return d.removeInOrder(ctx, claim)
+}
+
+// removeInOrder lets go of the disk and makes sure that the claim outlives the instance.
+func (d *show) removeInOrder(ctx context.Context, claim stack.Object) error {
+	if err := d.hold(ctx); err != nil {
+		return err
+	}
+	d.p.line(controlPlane, "the platform team lets go")
+	if _, err := d.see(ctx, d.control(instances, "orders"), "orders is gone", stack.Gone); err != nil {
+		return err
+	}
+	_, err := d.see(ctx, claim, "orders is gone, too", stack.Gone)
+	return err
+}
+
+// hold makes finalizers those of the database's disk, besides none.
+func (d *show) hold(ctx context.Context, finalizers ...string) error {
+	c, err := d.control(configMaps, disk).Client()
 	if err != nil {
 		return err
 	}
-	d.p.line(appCluster, "orders is gone, %s after the Control Plane Cluster's", gone.Round(time.Millisecond))
-	return nil
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
+	if err != nil {
+		return err
+	}
+	_, err = c.Patch(ctx, disk, types.MergePatchType, patch, metav1.PatchOptions{})
+	return err
 }
 
-// removeInOrder makes sure that the claim outlives the instance.
-func (d *show) removeInOrder(ctx context.Context, claim stack.Object) (after time.Duration, err error) {
-	if _, err := d.see(ctx, d.control(instances, "orders"), "orders is deprovisioned and gone", stack.Gone); err != nil {
-		return 0, err
-	}
-	begin := time.Now()
-	_, err = claim.Await(ctx, patience, stack.Gone)
-	return time.Since(begin), err
-}
+func deleting(u *unstructured.Unstructured) bool { return u != nil && u.GetDeletionTimestamp() != nil }
 
 // claim applies the sample claim of a kind, if asked under another name.
 func (d *show) claim(ctx context.Context, kind, name string) error {
