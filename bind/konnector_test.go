@@ -96,14 +96,7 @@ func quick(c *rest.Config) *rest.Config {
 // rights of a backend in the other.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{secret: "kubeconfig"}
-	var wg sync.WaitGroup
-	wg.Go(func() { w.app = newSide(t, "app") })
-	wg.Go(func() { w.controlPlane = newSide(t, "control-plane") })
-	wg.Wait()
-	if w.app == nil || w.controlPlane == nil {
-		t.FailNow()
-	}
+	w := &world{secret: "kubeconfig", app: newSide(t, "app"), controlPlane: newSide(t, "control-plane")}
 	for _, file := range []string{"namespace.yaml", "rbac.yaml"} {
 		w.app.apply(t, read(t, filepath.Join("..", "deploy", "konnector", file))...)
 	}

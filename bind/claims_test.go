@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+func TestRelated(t *testing.T) {
+	secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	claim := func(change func(*v1alpha1.AcceptablePermissionClaim)) v1alpha1.AcceptablePermissionClaim {
+		c := v1alpha1.AcceptablePermissionClaim{
+			PermissionClaim: v1alpha1.PermissionClaim{
+				GroupResource: v1alpha1.GroupResource{Resource: "secrets"}, Version: "v1",
+				Selector: v1alpha1.ResourceSelector{Names: []string{"*"}, Namespaces: []string{"*"}}, // the schema's defaults
+			},
+			State: v1alpha1.ClaimAccepted,
+		}
+		if change != nil {
+			change(&c)
+		}
+		return c
+	}
+	type C = v1alpha1.AcceptablePermissionClaim
+	for name, tc := range map[string]struct {
+		change   func(*C)
+		scope    v1alpha1.Scope
+		want     []klutchsync.Related
+		problems []string
+	}{
+		"all":         {want: []klutchsync.Related{{Resource: secrets, From: klutchsync.TargetSide, Names: []string{"*"}}}},
+		"of provider": {change: func(c *C) { c.Selector.Owner = v1alpha1.OwnerProvider }, want: []klutchsync.Related{{Resource: secrets, From: klutchsync.TargetSide, Names: []string{"*"}}}},
+		"by name":     {change: func(c *C) { c.Selector.Names = []string{"ca"} }, want: []klutchsync.Related{{Resource: secrets, From: klutchsync.TargetSide, Names: []string{"ca"}}}},
+		"by namespace": {change: func(c *C) { c.Selector.Namespaces = []string{"team"} },
+			want: []klutchsync.Related{{Resource: secrets, From: klutchsync.TargetSide, Names: []string{"*"}, Namespaces: []string{"team"}}}},
+		"by reference": {change: func(c *C) { c.Selector.References = []v1alpha1.Reference{{Path: "status.secret"}} },
+			want: []klutchsync.Related{{Resource: secrets, From: klutchsync.TargetSide, References: []string{"status.secret"}}}},
+		"rejected":           {change: func(c *C) { c.State = v1alpha1.ClaimRejected }},
+		"not answered":       {change: func(c *C) { c.State = "" }},
+		"required, rejected": {change: func(c *C) { c.State, c.Required = v1alpha1.ClaimRejected, true }, problems: []string{"The claim on secrets is required and was rejected."}},
+		"of consumer":        {change: func(c *C) { c.Selector.Owner = v1alpha1.OwnerConsumer }, problems: []string{"The claim on secrets is not kept: selector.owner Consumer is not supported."}},
+		"labels":             {change: func(c *C) { c.Selector.LabelSelectors = []map[string]string{{"a": "b"}} }, problems: []string{"The claim on secrets is not kept: selector.labelSelectors is not supported."}},
+		"fields":             {change: func(c *C) { c.Selector.FieldSelectors = []string{"type=x"} }, problems: []string{"The claim on secrets is not kept: selector.fieldSelectors is not supported."}},
+		"names and references": {change: func(c *C) {
+			c.Selector.Names, c.Selector.References = []string{"ca"}, []v1alpha1.Reference{{Path: "status.secret"}}
+		}, problems: []string{"The claim on secrets is not kept: selector.names and selector.references together are not supported."}},
+		"adopted":        {change: func(c *C) { c.AutoAdopt = true }, problems: []string{"The claim on secrets is not kept: autoAdopt and autoDonate are not supported."}},
+		"cluster-scoped": {scope: v1alpha1.ClusterScope, problems: []string{"The claim on secrets is not kept: claims of a cluster-scoped API are not supported."}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scope := tc.scope
+			if scope == "" {
+				scope = v1alpha1.NamespacedScope
+			}
+			got, problems := related([]C{claim(tc.change)}, scope)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("related (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(tc.problems, problems); diff != "" {
+				t.Errorf("problems (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestClusterRole(t *testing.T) {
+	accepted := v1alpha1.AcceptablePermissionClaim{State: v1alpha1.ClaimAccepted, PermissionClaim: v1alpha1.PermissionClaim{GroupResource: v1alpha1.GroupResource{Resource: "secrets"}}}
+	rejected := v1alpha1.AcceptablePermissionClaim{State: v1alpha1.ClaimRejected, PermissionClaim: v1alpha1.PermissionClaim{GroupResource: v1alpha1.GroupResource{Resource: "pods"}}}
+	role := ClusterRole("widgets.example.org", v1alpha1.GroupResource{Group: "example.org", Resource: "widgets"}, []v1alpha1.AcceptablePermissionClaim{accepted, rejected})
+	var resources []string
+	for _, r := range role.Rules {
+		resources = append(resources, r.Resources...)
+		for _, v := range append(append([]string{}, r.Verbs...), r.Resources...) {
+			if v == "*" {
+				t.Errorf("a wildcard in %+v", r)
+			}
+		}
+	}
+	if diff := cmp.Diff([]string{"widgets", "widgets/status", "secrets"}, resources); diff != "" {
+		t.Errorf("resources (-want +got):\n%s", diff)
+	}
+	if role.Name != "klutch-bind-konnector-widgets.example.org" || role.Labels[v1alpha1.AggregateToKonnectorLabel] != "true" {
+		t.Errorf("metadata %+v", role.ObjectMeta)
+	}
+}
