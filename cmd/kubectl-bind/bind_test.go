@@ -201,7 +201,7 @@ func TestLoginEndsBadly(t *testing.T) {
 		code int
 	}{
 		{"denied", func(b *fakeBackend) { b.denies = "access_denied" }, nil, exitDenied},
-		{"unknown-service", func(b *fakeBackend) { b.denies = "invalid_request" }, nil, exitError},
+		{"unknown-service", func(b *fakeBackend) { b.denies = "invalid_scope" }, nil, exitError},
 		{"nothing-chosen", func(*fakeBackend) {}, nil, exitError},
 		{"not-granted", func(b *fakeBackend) { b.grants = []string{"others.example.com"} }, []string{"--service", "things.example.com"}, exitError},
 		{"abandoned", func(*fakeBackend) {}, []string{"--no-browser", "--timeout", "100ms"}, exitNotReady},

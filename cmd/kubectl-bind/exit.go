@@ -74,6 +74,8 @@ func (p *plugin) verdict(err error) (code int, hint string) {
 		{isAbandoned(err), exitNotReady, "Nobody finished the login in time. Run the command again; --timeout gives more time."},
 		{errors.Is(err, context.DeadlineExceeded), exitNotReady, "Give it more time with --timeout, or look at: kubectl bind status"},
 		{refused != nil && refused.Code == "access_denied", exitDenied, "Ask the operator of the platform whether you may bind this service."},
+		{refused != nil && refused.Code == "invalid_scope", exitError, "Leave --service out to choose from what is on offer."},
+		{refused != nil && refused.Code == "temporarily_unavailable", exitError, "Try again later; if it stays so, tell the operator of the platform."},
 		{refused != nil, exitError, "Run the command again; a login can be used once, and soon."},
 		{request != nil && request.Reason == v1alpha1.ReasonNotAuthorized, exitDenied, "Ask the operator of the platform whether you may bind this service."},
 		{apierrors.IsForbidden(err), exitDenied, "Binding needs an administrator's rights in the App Cluster; see: kubectl auth can-i --list"},

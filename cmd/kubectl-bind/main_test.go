@@ -137,7 +137,7 @@ func newFakeAPI(t *testing.T, objects map[string]any) *fakeAPI {
 		w.Header().Set("Warning", `299 - "a warning from afar"`)
 		o, ok := a.objects[r.URL.Path]
 		if r.Method != http.MethodGet { // say yes, forget it
-			ok, o = json.NewDecoder(r.Body).Decode(&o) == nil, o
+			ok = json.NewDecoder(r.Body).Decode(&o) == nil
 		}
 		if !ok {
 			w.WriteHeader(http.StatusNotFound)
