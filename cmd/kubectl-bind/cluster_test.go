@@ -1,0 +1,427 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/klutch-go/sdk/internal/cluster"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/internal/mark"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+var (
+	crds     = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	bindings = v1alpha1.Resource("apiservicebindings")
+	requests = v1alpha1.Resource("apiserviceexportrequests")
+	exports  = v1alpha1.Resource("apiserviceexports")
+	things   = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "things"}
+)
+
+// A world is one real cluster that is both the App Cluster and the Control Plane
+// Cluster, with a backend and a konnector that do as little as they can.
+type world struct {
+	*testing.T
+	cluster *cluster.Cluster
+	dyn     dynamic.Interface
+	kube    kubernetes.Interface
+	backend *fakeBackend
+	claims  map[string][]any // of services; others do not exist
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	c := cluster.ForTest(t, "kubectl-bind")
+	w := &world{T: t, cluster: c, dyn: dynamic.NewForConfigOrDie(c.Config()), kube: kubernetes.NewForConfigOrDie(c.Config()), backend: newFakeBackend(t)}
+	for _, name := range []string{"apiserviceexportrequests", "apiserviceexports"} {
+		w.must(w.dyn.Resource(crds).Create(t.Context(), v1alpha1.CRDs()[name+".klutch.anynines.com"], metav1.CreateOptions{}))
+		w.await(crds, "", name+".klutch.anynines.com", func(u *unstructured.Unstructured) bool {
+			return strings.Contains(mustJSON(u.Object), `"status":"True","type":"Established"`)
+		})
+	}
+	w.claims = map[string][]any{
+		"things.example.com": {
+			map[string]any{"resource": "secrets", "version": "v1", "required": true, "selector": map[string]any{"owner": "Provider"}},
+			map[string]any{"resource": "configmaps", "version": "v1", "required": false, "selector": map[string]any{"owner": "Provider"}},
+		},
+		"others.example.com": nil,
+	}
+	return w
+}
+
+func mustJSON(v any) string {
+	data, _ := json.Marshal(v)
+	return string(data)
+}
+
+func (w *world) must(u *unstructured.Unstructured, err error) *unstructured.Unstructured {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+	return u
+}
+
+// tenant makes a tenant namespace and returns its kubeconfig.
+func (w *world) tenant(name string) []byte {
+	w.Helper()
+	ctx := w.Context()
+	_, err := w.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	w.check(err)
+	_, err = w.kube.CoreV1().ServiceAccounts(name).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "klutch-binder"}}, metav1.CreateOptions{})
+	w.check(err)
+	_, err = w.kube.RbacV1().Roles(name).Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "klutch-binder"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"klutch.anynines.com"}, Resources: []string{"apiserviceexportrequests"}, Verbs: []string{"create", "get", "list", "watch"}},
+		{APIGroups: []string{"klutch.anynines.com"}, Resources: []string{"apiserviceexports"}, Verbs: []string{"get", "list", "watch"}},
+	}}, metav1.CreateOptions{})
+	w.check(err)
+	_, err = w.kube.RbacV1().RoleBindings(name).Create(ctx, &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "klutch-binder"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "klutch-binder"},
+		Subjects: []rbacv1.Subject{{Kind: "ServiceAccount", Name: "klutch-binder", Namespace: name}},
+	}, metav1.CreateOptions{})
+	w.check(err)
+	token, err := w.kube.CoreV1().ServiceAccounts(name).CreateToken(ctx, "klutch-binder", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	w.check(err)
+	config := w.cluster.Config()
+	k := &kubeconfig.Kubeconfig{Server: config.Host, CAData: config.CAData, Namespace: name, Token: token.Status.Token}
+	data, err := k.Write()
+	w.check(err)
+	return data
+}
+
+func (w *world) check(err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// await waits until an object is as ok wants it.
+func (w *world) await(resource schema.GroupVersionResource, namespace, name string, ok func(*unstructured.Unstructured) bool) {
+	w.Helper()
+	watcher, err := w.dyn.Resource(resource).Namespace(namespace).Watch(w.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+	w.check(err)
+	defer watcher.Stop()
+	for e := range watcher.ResultChan() {
+		if u, is := e.Object.(*unstructured.Unstructured); is && ok(u) {
+			return
+		}
+	}
+	w.Fatalf("%s %s did not happen", resource.Resource, name)
+}
+
+// serve calls do for each object that is there or comes, until the test ends.
+func (w *world) serve(ctx context.Context, resource schema.GroupVersionResource, do func(*unstructured.Unstructured)) {
+	w.Helper()
+	watcher, err := w.dyn.Resource(resource).Watch(ctx, metav1.ListOptions{})
+	w.check(err)
+	done := make(chan struct{})
+	w.Cleanup(func() { <-done })
+	go func() {
+		defer close(done)
+		for e := range watcher.ResultChan() {
+			if u, ok := e.Object.(*unstructured.Unstructured); ok && e.Type == "ADDED" {
+				do(u)
+			}
+		}
+	}()
+}
+
+// answer is the backend's half: an export for what exists, a refusal for the rest.
+func (w *world) answer(request *unstructured.Unstructured) {
+	resources, _, _ := unstructured.NestedSlice(request.Object, "spec", "resources")
+	r := resources[0].(map[string]any)
+	name := r["resource"].(string) + "." + r["group"].(string)
+	claims, exists := w.claims[name]
+	status := map[string]any{"phase": "Failed", "terminalMessage": "there is no " + name, "conditions": []any{}}
+	if exists {
+		status = map[string]any{"phase": "Succeeded"}
+		w.export(request.GetNamespace(), name, claims)
+	}
+	patch := mustJSON(map[string]any{"status": status})
+	_, err := w.dyn.Resource(requests).Namespace(request.GetNamespace()).Patch(w.Context(), request.GetName(), types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	if err != nil && w.Context().Err() == nil {
+		w.Error(err)
+	}
+}
+
+func (w *world) export(namespace, name string, claims []any) {
+	resource, group, _ := strings.Cut(name, ".")
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "klutch.anynines.com/v1alpha1", "kind": "APIServiceExport", "metadata": map[string]any{"name": name},
+		"spec": map[string]any{
+			"group": group, "scope": "Namespaced", "informerScope": "Namespaced", "permissionClaims": claims,
+			"names": map[string]any{"plural": resource, "kind": "Thing"},
+			"versions": []any{map[string]any{
+				"name": "v1", "served": true, "storage": true,
+				"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}},
+			}},
+		},
+	}}
+	_, err := w.dyn.Resource(exports).Namespace(namespace).Create(w.Context(), u, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) && w.Context().Err() == nil {
+		w.Error(err)
+	}
+}
+
+// konnector is the other program's half for one binding: a CRD, and Ready.
+func (w *world) konnector(b *unstructured.Unstructured) {
+	resource, group, _ := strings.Cut(b.GetName(), ".")
+	crd := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": b.GetName()},
+		"spec": map[string]any{
+			"group": group, "scope": "Namespaced", "names": map[string]any{"plural": resource, "kind": "Thing" + strings.ToUpper(resource[:1])},
+			"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}}}},
+		},
+	}}
+	mark.Put(crd, mark.Of(b))
+	_, err := w.dyn.Resource(crds).Create(w.Context(), crd, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) && w.Context().Err() == nil {
+		w.Error(err)
+	}
+	for _, c := range []map[string]any{condition("Ready", "False", "Connecting", "one moment"), condition("Ready", "True", "", "")} {
+		patch := mustJSON(map[string]any{"status": map[string]any{"providerPrettyName": "Fake", "conditions": []any{c, condition("Connected", c["status"].(string), "Connecting", "one moment")}}})
+		_, err := w.dyn.Resource(bindings).Namespace(b.GetNamespace()).Patch(w.Context(), b.GetName(), types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+		if err != nil && w.Context().Err() == nil {
+			w.Error(err)
+		}
+	}
+}
+
+// bind runs the command against the fake backend.
+func (w *world) bind(stdin string, args ...string) result {
+	w.Helper()
+	return w.backend.browser(w.T, stdin).run(w.Context(), append([]string{w.backend.URL, "--backend-certificate-authority", w.backend.authority(w.T), "--kubeconfig", w.cluster.Kubeconfig(), "--skip-konnector"}, args...)...)
+}
+
+func (w *world) run(args ...string) result {
+	w.Helper()
+	return terminal{}.run(w.Context(), append(args, "--kubeconfig", w.cluster.Kubeconfig())...)
+}
+
+func (w *world) expect(r result, code int, words ...string) {
+	w.Helper()
+	if r.code != code {
+		w.Errorf("exit code %d, want %d", r.code, code)
+	}
+	for _, word := range words {
+		if !strings.Contains(r.errOut, word) {
+			w.Errorf("does not say %q", word)
+		}
+	}
+	if w.Failed() {
+		w.Fatal(r)
+	}
+}
+
+// inventory names all that a binding could have written.
+func (w *world) inventory() []string {
+	w.Helper()
+	names := map[string]bool{}
+	for _, resource := range []schema.GroupVersionResource{
+		crds, requests, exports, bindings,
+		{Version: "v1", Resource: "namespaces"}, {Version: "v1", Resource: "secrets"}, {Version: "v1", Resource: "serviceaccounts"},
+		{Group: "apps", Version: "v1", Resource: "deployments"}, rbacv1.SchemeGroupVersion.WithResource("clusterroles"), rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"),
+	} {
+		list, err := w.dyn.Resource(resource).List(w.Context(), metav1.ListOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		w.check(err)
+		for _, u := range list.Items {
+			names[resource.Resource+" "+u.GetNamespace()+"/"+u.GetName()] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// TestBind is the life of bindings on a real API server, in the order in which they
+// live it.
+func TestBind(t *testing.T) {
+	w := newWorld(t)
+	w.backend.kubeconfig = w.tenant("cluster-one")
+	w.backend.grants = []string{"things.example.com"}
+	w.serve(t.Context(), requests, w.answer)
+
+	before := w.inventory()
+	manifest := write(t, []byte(mustJSON(request("things.example.com"))))
+	credential := write(t, w.backend.kubeconfig)
+	for _, mode := range []string{"client", "server"} { // P18
+		w.expect(w.run("apiservice", "-f", manifest, "--remote-kubeconfig", credential, "--konnector-image", "example.com/konnector:v1", "--yes", "--dry-run="+mode), exitOK, "(dry run)")
+		if diff := cmp.Diff(before, w.inventory()); diff != "" {
+			t.Fatalf("--dry-run=%s changed the world (-before +after):\n%s", mode, diff)
+		}
+	}
+
+	w.expect(w.bind("y\n"), exitConsent, "wants to write secrets", "--accept-claim things.example.com/configmaps", "Nothing was changed")
+	w.expect(w.bind("n\ny\n"), exitConsent, "cannot be bound without secrets")
+	if got := w.bindingNames(); len(got) > 0 {
+		t.Fatalf("without consent there is %v", got)
+	}
+
+	// Nobody takes it up: the command says so, and ends in time.
+	w.expect(w.bind("y\nn\n", "--timeout", "3s"), exitNotReady, "no konnector has taken it up yet", "not ready")
+	w.expect(w.run("status"), exitNotReady)
+	konnector, leave := context.WithCancel(t.Context())
+	w.serve(konnector, bindings, w.konnector)
+
+	// The second time nothing is asked, and nothing is made twice.
+	again := w.bind("")
+	w.expect(again, exitOK, "Updated secret klutch-bind/"+w.secret()+" for host "+w.cluster.URL()+", namespace cluster-one", "Updated APIServiceBinding things.example.com")
+	if !strings.Contains(again.out, "things.example.com   Fake       True") {
+		t.Errorf("table:\n%s", again.out)
+	}
+	w.expectBinding()
+	w.expectRole()
+	w.expect(w.run("status", "things.example.com"), exitOK)
+
+	// Bad input.
+	w.backend.grants = []string{"unicorns.example.com"}
+	w.expect(w.bind("", "--service", "unicorns.example.com"), exitError, "there is no unicorns.example.com")
+	w.expect(w.bind("", "--as", "system:anonymous"), exitDenied, "forbidden")
+	w.backend.grants, w.backend.kubeconfig = []string{"things.example.com"}, w.tenant("cluster-two")
+	w.expect(w.bind("", "--yes"), exitConflict, "belongs to someone else")
+	w.must(w.dyn.Resource(crds).Create(t.Context(), foreignCRD(), metav1.CreateOptions{}))
+	w.backend.grants = []string{"others.example.com"}
+	w.expect(w.bind("", "--yes"), exitConflict, "no binding made it")
+
+	// Giving it up.
+	thing := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "ThingT", "metadata": map[string]any{"name": "a", "namespace": "default"}}}
+	w.await(crds, "", "things.example.com", func(u *unstructured.Unstructured) bool {
+		return strings.Contains(mustJSON(u.Object), `"status":"True","type":"Established"`)
+	})
+	w.must(w.dyn.Resource(things).Namespace("default").Create(t.Context(), thing, metav1.CreateOptions{}))
+	w.expect(w.run("unbind", "things.example.com"), exitConflict, "ThingT default/a")
+	w.check(w.dyn.Resource(things).Namespace("default").Delete(t.Context(), "a", metav1.DeleteOptions{}))
+	before = w.inventory()
+	w.expect(w.run("unbind", "things.example.com", "--dry-run=server"), exitOK, "Would delete APIServiceBinding things.example.com")
+	if diff := cmp.Diff(before, w.inventory()); diff != "" {
+		t.Fatalf("a dry run of unbind changed the world (-before +after):\n%s", diff)
+	}
+	leave()
+	w.expect(w.run("unbind", "things.example.com"), exitOK, "Deleted CRD things.example.com", "Deleted secret")
+	w.expect(w.run("unbind", "things.example.com"), exitError, "no such binding")
+	for _, name := range w.inventory() {
+		if strings.Contains(name, "things.example.com") && !strings.Contains(name, "cluster-") {
+			t.Errorf("unbind left %s", name)
+		}
+	}
+}
+
+// What --konnector-image applies is what is shipped, and applying it twice takes no
+// rights away.
+func TestBindInstallsKonnector(t *testing.T) {
+	w := newWorld(t)
+	w.backend.kubeconfig, w.backend.grants = w.tenant("cluster-one"), []string{"others.example.com"}
+	w.serve(t.Context(), requests, w.answer)
+	args := []string{w.backend.URL, "--backend-certificate-authority", w.backend.authority(t), "--kubeconfig", w.cluster.Kubeconfig(), "--konnector-image", "example.com/konnector:v1", "--wait=false"}
+	for range 2 {
+		w.expect(w.backend.browser(t, "").run(t.Context(), args...), exitOK, "Applied the konnector")
+	}
+	d, err := w.kube.AppsV1().Deployments("klutch-bind").Get(t.Context(), "konnector", metav1.GetOptions{})
+	w.check(err)
+	if image := d.Spec.Template.Spec.Containers[0].Image; image != "example.com/konnector:v1" {
+		t.Errorf("image %s", image)
+	}
+	w.await(rbacv1.SchemeGroupVersion.WithResource("clusterroles"), "", "klutch-bind-konnector", func(u *unstructured.Unstructured) bool {
+		return strings.Contains(mustJSON(u.Object["rules"]), "others/status")
+	})
+}
+
+func foreignCRD() *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "others.example.com"},
+		"spec": map[string]any{
+			"group": "example.com", "scope": "Namespaced", "names": map[string]any{"plural": "others", "kind": "Other"},
+			"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object"}}}},
+		},
+	}}
+}
+
+func (w *world) bindingNames() []string {
+	w.Helper()
+	list, err := w.dyn.Resource(bindings).List(w.Context(), metav1.ListOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	w.check(err)
+	var names []string
+	for _, u := range list.Items {
+		names = append(names, u.GetName())
+	}
+	return names
+}
+
+// secret returns the one kubeconfig Secret there is.
+func (w *world) secret() string {
+	w.Helper()
+	list, err := w.kube.CoreV1().Secrets("klutch-bind").List(w.Context(), metav1.ListOptions{})
+	w.check(err)
+	if len(list.Items) != 1 || !regexpSecret.MatchString(list.Items[0].Name) {
+		w.Fatalf("secrets: %v", list.Items)
+	}
+	if _, err := clientcmd.Load(list.Items[0].Data["kubeconfig"]); err != nil {
+		w.Fatal(err)
+	}
+	return list.Items[0].Name
+}
+
+func (w *world) expectBinding() {
+	w.Helper()
+	u := w.must(w.dyn.Resource(bindings).Namespace("klutch-bind").Get(w.Context(), "things.example.com", metav1.GetOptions{}))
+	claims, _, _ := unstructured.NestedSlice(u.Object, "spec", "permissionClaims")
+	got := map[string]any{}
+	for _, c := range claims {
+		got[c.(map[string]any)["resource"].(string)] = c.(map[string]any)["state"]
+	}
+	if diff := cmp.Diff(map[string]any{"secrets": "Accepted", "configmaps": "Rejected"}, got); diff != "" {
+		w.Errorf("answers (-want +got):\n%s", diff)
+	}
+	ref, _, _ := unstructured.NestedStringMap(u.Object, "spec", "kubeconfigSecretRef")
+	if diff := cmp.Diff(map[string]string{"name": w.secret(), "namespace": "klutch-bind", "key": "kubeconfig"}, ref); diff != "" {
+		w.Errorf("secret (-want +got):\n%s", diff)
+	}
+}
+
+// expectRole: rights for what was accepted, by name, and nothing else.
+func (w *world) expectRole() {
+	w.Helper()
+	roles, err := w.kube.RbacV1().ClusterRoles().List(w.Context(), metav1.ListOptions{LabelSelector: "klutch.anynines.com/aggregate-to-konnector=true"})
+	w.check(err)
+	if len(roles.Items) != 1 {
+		w.Fatalf("%d roles", len(roles.Items))
+	}
+	var resources []string
+	for _, rule := range roles.Items[0].Rules {
+		for _, r := range rule.Resources {
+			resources = append(resources, strings.Join(rule.APIGroups, ",")+"/"+r)
+		}
+		if slices.Contains(rule.Verbs, "*") {
+			w.Errorf("rule %v", rule)
+		}
+	}
+	if diff := cmp.Diff([]string{"example.com/things", "example.com/things/status", "/secrets"}, resources); diff != "" {
+		w.Errorf("rights (-want +got):\n%s", diff)
+	}
+}
