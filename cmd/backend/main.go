@@ -52,6 +52,9 @@ const (
 	exitUsage = 2
 )
 
+// maxVerbosity keeps client-go from logging the bodies of requests, which hold tokens.
+const maxVerbosity = 5
+
 // errUsage says that the flags are wrong.
 var errUsage = errors.New("see backend --help")
 
@@ -166,7 +169,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stderr 
 	if err := f.complete(getenv); err != nil {
 		return err
 	}
-	log := logr.FromSlogHandler(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: slog.Level(-f.verbosity)}))
+	log := logr.FromSlogHandler(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: slog.Level(-min(f.verbosity, maxVerbosity))}))
 	return f.backend.Run(logr.NewContext(ctx, log))
 }
 

@@ -1,0 +1,511 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+var widgets = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
+
+// TestControlPlane runs a backend with exactly the shipped rights against a real API
+// server. The steps share it and its tenants, and depend on their order.
+func TestControlPlane(t *testing.T) {
+	w := newWorld(t)
+	var ada *tenantClient
+	for _, step := range []struct {
+		name string
+		run  func(t *testing.T)
+	}{
+		{"P14 concurrent binds make one tenant", func(t *testing.T) { ada = concurrentBinds(t, w) }},
+		{"journey", func(t *testing.T) { journey(t, ada) }},
+		{"a code is good once, for the program that asked", func(t *testing.T) { codeOnce(t, w) }},
+		{"refused requests", func(t *testing.T) { refusedRequests(t, w, ada) }},
+		{"P12 two tenants", func(t *testing.T) { isolation(t, ada, w.tenant("grace", "c1", "widgets.example.org")) }},
+		{"P14 a namespace of somebody else is refused", func(t *testing.T) { foreignNamespace(t, w) }},
+		{"an insider cannot make a tenant", func(t *testing.T) { insider(t, w) }},
+		{"P13 tokens are bound, renewed and revoked", func(t *testing.T) { rotation(t, ada) }},
+		{"the backend is kept out of other namespaces", func(t *testing.T) { secondLock(t, w) }},
+		{"heartbeat", func(t *testing.T) { heartbeat(t, ada) }},
+		{"missing rights", func(t *testing.T) { missingRights(t, w) }},
+		{"schema changes flow, a lost CRD deletes nothing", func(t *testing.T) { schemaChanges(t, ada) }},
+		{"a restart writes nothing", func(t *testing.T) { quietRestart(t, w) }},
+		{"a service namespace goes when it is empty", func(t *testing.T) { removal(t, ada) }},
+	} {
+		ok := t.Run(step.name, func(t *testing.T) {
+			w.t = t
+			step.run(t)
+		})
+		if !ok {
+			return
+		}
+	}
+}
+
+func (w *world) bindDirectly(user string) (string, error) {
+	return w.exporter.bindTenant(w.t.Context(), record{
+		Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: user, Groups: users[user].Groups}, Cluster: "c1", Services: []string{"gadgets.example.org"},
+	})
+}
+
+func concurrentBinds(t *testing.T, w *world) *tenantClient {
+	t.Helper()
+	names := make([]string, 50)
+	errs := make([]error, 50)
+	var wg sync.WaitGroup
+	for i := range names {
+		wg.Go(func() { names[i], errs[i] = w.bindDirectly("ada") })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	if got := slices.Compact(names); len(got) != 1 {
+		t.Errorf("tenants: %q", got)
+	}
+	ada := w.tenant("ada", "c1", "widgets.example.org")
+	if ada.namespace != names[0] {
+		t.Errorf("login made %s, want %s", ada.namespace, names[0])
+	}
+	list, err := w.admin.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: tenantLabel})
+	if err != nil || len(list.Items) != 1 {
+		t.Errorf("%d namespaces of tenants: %v", len(list.Items), err)
+	}
+	return ada
+}
+
+// journey is what a konnector does with a new credential.
+func journey(t *testing.T, ada *tenantClient) {
+	t.Helper()
+	if got := ada.response.Authentication.OAuth2CodeGrant; got.ID != ada.w.issuer.URL()+"/ada" || got.SessionID == "" {
+		t.Errorf("authentication: %+v", got)
+	}
+	var asked v1alpha1.APIServiceExportRequestResponse
+	if err := json.Unmarshal(ada.response.Requests[0].Raw, &asked); err != nil {
+		t.Fatal(err)
+	}
+	if asked.ObjectMeta.Name != "widgets.example.org" || asked.Kind != "APIServiceExportRequest" || len(asked.Spec.Resources[0].PermissionClaims) != 1 {
+		t.Errorf("request: %s", ada.response.Requests[0].Raw)
+	}
+	got := ada.request("first", "widgets.example.org", "gadgets.example.org")
+	if got.Status.Phase != v1alpha1.RequestSucceeded || !v1alpha1.IsTrue(got.Status.Conditions, v1alpha1.ConditionReady) {
+		t.Fatalf("status: %+v", got.Status)
+	}
+	exported := until(ada.w, "apiserviceexports", ada.namespace, "widgets.example.org", inSync)
+	if schema := string(exported.Spec.Versions[0].Schema.OpenAPIV3Schema.Raw); !strings.Contains(schema, `"rule":"self \u003c 9"`) && !strings.Contains(schema, `"rule":"self < 9"`) {
+		t.Errorf("schema: %s", schema)
+	}
+	namespace := ada.mirror("team-a")
+	if want := ada.namespace + "-team-a"; namespace != want {
+		t.Errorf("service namespace %s, want %s", namespace, want)
+	}
+	widget := object("{apiVersion: example.org/v1, kind: Widget, metadata: {name: w}, spec: {size: 3}}")
+	if _, err := ada.dyn.Resource(widgets).Namespace(namespace).Create(t.Context(), widget, metav1.CreateOptions{}); err != nil {
+		t.Error(err)
+	}
+	long := ada.mirror(strings.Repeat("x", 60))
+	if len(long) > 63 || !strings.HasPrefix(long, ada.namespace+"--") {
+		t.Errorf("service namespace %s", long)
+	}
+}
+
+func codeOnce(t *testing.T, w *world) {
+	t.Helper()
+	g, browser, err := w.login("ada", "c1", "widgets.example.org")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(url.Values){
+		"verifier": func(f url.Values) { f.Set("code_verifier", strings.Repeat("x", 43)) },
+		"redirect": func(f url.Values) { f.Set("redirect_uri", "http://127.0.0.1:1/callback") },
+		"client":   func(f url.Values) { f.Set("client_id", "other") },
+		"grant":    func(f url.Values) { f.Set("grant_type", "password") },
+		"code":     func(f url.Values) { f.Set("code", f.Get("code")[1:]) },
+		"twice":    func(f url.Values) { f.Add("code", "x") },
+	} {
+		if resp, body := w.redeem(g, change); resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), `"error"`) {
+			t.Errorf("%s: %s %s", name, resp.Status, body)
+		}
+	}
+	answers := make([]int, 10)
+	var wg sync.WaitGroup
+	for i := range answers {
+		wg.Go(func() {
+			resp, _ := w.redeem(g, nil)
+			answers[i] = resp.StatusCode
+			if resp.Header.Get("Cache-Control") != "no-store" {
+				t.Error("answer may be stored")
+			}
+		})
+	}
+	wg.Wait()
+	slices.Sort(answers)
+	if want := append([]int{200}, slices.Repeat([]int{400}, 9)...); !slices.Equal(answers, want) {
+		t.Errorf("ten redemptions of one code: %v", answers)
+	}
+	credential, err := w.admin.CoreV1().Secrets(w.exporter.tenantName("ada")).Get(t.Context(), v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, token, _ := strings.Cut(string(credential.Data[v1alpha1.KubeconfigKey]), "token: ")
+	token, _, _ = strings.Cut(token, "\n")
+	for _, visited := range browser.URLs() { // P2
+		if strings.Contains(visited, token) || strings.Contains(visited, g.Verifier) {
+			t.Errorf("secret in URL %s", visited)
+		}
+	}
+	if log := w.log.String(); strings.Contains(log, token) || strings.Contains(log, g.Code) { // P9
+		t.Error("secret in the log")
+	}
+}
+
+// tenantName is that of a user's cluster c1.
+func (e *Exporter) tenantName(user string) string {
+	services, _ := e.kube.CoreV1().Namespaces().List(context.Background(), metav1.ListOptions{LabelSelector: tenantLabel})
+	for _, ns := range services.Items {
+		if h, ok := holderOf(&ns); ok && h.Subject == user && h.Cluster == "c1" {
+			return ns.Name
+		}
+	}
+	return ""
+}
+
+func refusedRequests(t *testing.T, w *world, ada *tenantClient) {
+	t.Helper()
+	w.apply(templateOf("ghosts"))
+	g, _, err := w.login("ada", "c1", "ghosts.example.org") // not available: no CRD
+	if err == nil || g.Code != "" {
+		t.Errorf("login for an API that does not exist: %v", err)
+	}
+	if _, err := w.exporter.bindTenant(t.Context(), record{
+		Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: "ada", Groups: []string{"developers"}}, Cluster: "c1",
+		Services: []string{"continents.example.org", "gizmos.example.org"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for name, test := range map[string]struct{ service, reason, message string }{
+		"unknown":        {"nothing.example.org", v1alpha1.ReasonNotOffered, "not on offer"},
+		"not-chosen":     {"ghosts.example.org", v1alpha1.ReasonNotAuthorized, "--service ghosts.example.org"},
+		"not-allowed":    {"gizmos.example.org", v1alpha1.ReasonNotAuthorized, "may not be bound"},
+		"cluster-scoped": {"continents.example.org", v1alpha1.ReasonCRDInvalid, "cluster-scoped"},
+	} {
+		got := ada.request(name, "widgets.example.org", test.service)
+		ready := v1alpha1.FindCondition(got.Status.Conditions, v1alpha1.ConditionReady)
+		if got.Status.Phase != v1alpha1.RequestFailed || !strings.Contains(got.Status.TerminalMessage, test.message) || ready.Reason != test.reason {
+			t.Errorf("%s: %+v", name, got.Status)
+		}
+	}
+}
+
+// isolation compares what a tenant may do with what it should.
+func isolation(t *testing.T, ada, grace *tenantClient) {
+	t.Helper()
+	grace.request("first", "widgets.example.org")
+	mirror := grace.mirror("team-a")
+	own := ada.namespace + "-team-a"
+	for _, test := range []struct {
+		namespace, verb, group, resource, name string
+		allowed                                bool
+	}{
+		{ada.namespace, "get", "", "secrets", "kubeconfig", true},
+		{ada.namespace, "watch", "", "secrets", "kubeconfig", true},
+		{ada.namespace, "list", "", "secrets", "", false},
+		{ada.namespace, "get", "", "secrets", recordSecret, false},
+		{ada.namespace, "update", "", "secrets", "kubeconfig", false},
+		{ada.namespace, "create", "", "secrets", "", false},
+		{ada.namespace, "get", "", "namespaces", ada.namespace, true},
+		{ada.namespace, "create", "klutch.anynines.com", "apiserviceexports", "", false},
+		{ada.namespace, "update", "klutch.anynines.com", "apiserviceexports", "", false},
+		{ada.namespace, "create", "klutch.anynines.com", "apiserviceexportrequests", "", true},
+		{ada.namespace, "update", "klutch.anynines.com", "clusterbindings", "", false},
+		{ada.namespace, "create", "", "pods", "", false},
+		{own, "create", "example.org", "widgets", "", true},
+		{own, "delete", "example.org", "gadgets", "", true},
+		{own, "create", "example.org", "gizmos", "", false},
+		{own, "list", "", "secrets", "", true},
+		{own, "create", "", "secrets", "", false},
+		{own, "update", "rbac.authorization.k8s.io", "roles", "", false},
+		{grace.namespace, "get", "", "secrets", "kubeconfig", false},
+		{grace.namespace, "list", "klutch.anynines.com", "apiserviceexports", "", false},
+		{mirror, "list", "example.org", "widgets", "", false},
+		{mirror, "list", "", "secrets", "", false},
+		{"", "list", "example.org", "widgets", "", false},
+		{"", "list", "", "namespaces", "", false},
+		{"kube-system", "get", "", "secrets", "kubeconfig", false},
+		{"klutch-backend", "get", "", "secrets", "klutch-backend-session", false},
+		{"default", "list", "klutch.anynines.com", "apiserviceexporttemplates", "", false},
+	} {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: test.namespace, Verb: test.verb, Group: test.group, Resource: test.resource, Name: test.name,
+		}}}
+		got, err := ada.kube.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		if err != nil || got.Status.Allowed != test.allowed {
+			t.Errorf("%+v: allowed %t %v", test, got.Status.Allowed, err)
+		}
+	}
+	if _, err := ada.dyn.Resource(widgets).Namespace(mirror).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("list in another tenant's service namespace: %v", err)
+	}
+	bindings, err := ada.w.admin.RbacV1().ClusterRoleBindings().List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range bindings.Items {
+		for _, s := range b.Subjects {
+			if s.Name == v1alpha1.TenantServiceAccount {
+				t.Errorf("cluster role binding %s names a tenant", b.Name)
+			}
+		}
+	}
+}
+
+func foreignNamespace(t *testing.T, w *world) {
+	t.Helper()
+	name := holder{w.issuer.URL(), "grace", "c2"}.namespace("cluster")
+	w.apply(object(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {%s: %s}}}", name, tenantLabel, name)))
+	_, _, err := w.login("grace", "c2", "widgets.example.org")
+	if err == nil || !strings.Contains(err.Error(), "409") || !strings.Contains(err.Error(), name) {
+		t.Errorf("login: %v", err)
+	}
+	list, err := w.admin.CoreV1().Secrets(name).List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(list.Items) != 0 {
+		t.Errorf("secrets were made: %v %v", list.Items, err)
+	}
+}
+
+// insider tries to get a service namespace for the service account of a namespace
+// that is no tenant's.
+func insider(t *testing.T, w *world) {
+	t.Helper()
+	record := `{"identity":{"issuer":"` + w.issuer.URL() + `","subject":"ada","groups":["developers"]},"cluster":"c1","services":["widgets.example.org"]}`
+	w.apply(object("{apiVersion: v1, kind: Namespace, metadata: {name: inside}}"),
+		object("{apiVersion: v1, kind: Secret, metadata: {name: klutch-tenant, namespace: inside}, stringData: {tenant.json: '"+record+"'}}"),
+		object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: x, namespace: inside}}"),
+		object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceExportRequest, metadata: {name: x, namespace: inside}, spec: {resources: [{group: example.org, resource: widgets}]}}"))
+	until(w, "apiserviceexportrequests", "inside", "x", func(o *v1alpha1.APIServiceExportRequest) bool { return o.Status.Phase == v1alpha1.RequestFailed })
+	asked := until(w, "apiservicenamespaces", "inside", "x", func(o *v1alpha1.APIServiceNamespace) bool { return len(o.Status.Conditions) > 0 })
+	if asked.Status.Namespace != "" || asked.Status.Conditions[0].Reason != reasonNotATenant {
+		t.Errorf("service namespace: %+v", asked.Status)
+	}
+}
+
+func rotation(t *testing.T, ada *tenantClient) {
+	t.Helper()
+	secrets := ada.w.admin.CoreV1().Secrets(ada.namespace)
+	before, err := secrets.Get(t.Context(), v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := renewal(before)
+	if left := time.Until(at); left < 35*time.Minute || left > 41*time.Minute {
+		t.Errorf("renewal in %s, want two thirds of an hour", left)
+	}
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, renewAnnotation, time.Now().Add(-time.Minute).Format(time.RFC3339))
+	if _, err := secrets.Patch(t.Context(), before.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ada.w.eventually("renewal", func(ctx context.Context) (bool, error) {
+		after, err := secrets.Get(ctx, before.Name, metav1.GetOptions{})
+		return err == nil && string(after.Data[v1alpha1.KubeconfigKey]) != string(before.Data[v1alpha1.KubeconfigKey]), nil
+	})
+	if err := secrets.Delete(t.Context(), anchorSecret, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ada.w.eventually("old token is refused", func(ctx context.Context) (bool, error) {
+		_, err := ada.kube.CoreV1().Namespaces().Get(ctx, ada.namespace, metav1.GetOptions{})
+		return apierrors.IsUnauthorized(err), nil
+	})
+	*ada = *ada.w.tenant("ada", "c1", "widgets.example.org")
+	if _, err := ada.kube.CoreV1().Namespaces().Get(t.Context(), ada.namespace, metav1.GetOptions{}); err != nil {
+		t.Errorf("new token: %v", err)
+	}
+	list, err := secrets.List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range list.Items {
+		if s.Type == corev1.SecretTypeServiceAccountToken {
+			t.Errorf("secret %s is of a service account token", s.Name)
+		}
+	}
+}
+
+func secondLock(t *testing.T, w *world) {
+	t.Helper()
+	backend := must(kubernetes.NewForConfig(w.config))
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "kubeconfig"}}
+	token := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "x", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}},
+		Type:       corev1.SecretTypeServiceAccountToken,
+	}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "x"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: v1alpha1.TenantServiceAccount},
+	}
+	_, secretErr := backend.CoreV1().Secrets("kube-system").Create(t.Context(), secret, metav1.CreateOptions{})
+	_, tokenErr := backend.CoreV1().Secrets("klutch-backend").Create(t.Context(), token, metav1.CreateOptions{})
+	_, bindingErr := backend.RbacV1().RoleBindings("kube-system").Create(t.Context(), binding, metav1.CreateOptions{})
+	_, namespaceErr := backend.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "anything"}}, metav1.CreateOptions{})
+	for what, err := range map[string]error{
+		"make a secret elsewhere":             secretErr,
+		"make a service account token secret": tokenErr,
+		"make a role binding elsewhere":       bindingErr,
+		"make a namespace of no tenant":       namespaceErr,
+		"delete a namespace of no tenant":     backend.CoreV1().Namespaces().Delete(t.Context(), "inside", metav1.DeleteOptions{}),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+func heartbeat(t *testing.T, ada *tenantClient) {
+	t.Helper()
+	await := func(want string) {
+		until(ada.w, "clusterbindings", ada.namespace, "cluster", func(o *v1alpha1.ClusterBinding) bool {
+			c := v1alpha1.FindCondition(o.Status.Conditions, v1alpha1.ConditionHealthy)
+			return c != nil && string(c.Status)+c.Reason == want
+		})
+	}
+	await("FalseFirstHeartbeatPending")
+	patch := fmt.Appendf(nil, `{"status":{"heartbeatInterval":"1s","lastHeartbeatTime":%q}}`, time.Now().UTC().Format(time.RFC3339))
+	_, err := ada.dyn.Resource(clusterBindingResource).Namespace(ada.namespace).Patch(t.Context(), "cluster", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	await("True")
+	await("FalseHeartbeatTimeout")
+}
+
+func missingRights(t *testing.T, w *world) {
+	t.Helper()
+	w.apply(crdOf("cogs", v1alpha1.NamespacedScope), templateOf("cogs"))
+	grace := w.tenant("grace", "c1", "cogs.example.org")
+	grace.create("apiserviceexportrequests", requestOf("cogs", "cogs.example.org"))
+	request := until(w, "apiserviceexportrequests", grace.namespace, "cogs", func(o *v1alpha1.APIServiceExportRequest) bool { return len(o.Status.Conditions) > 0 })
+	c := v1alpha1.FindCondition(request.Status.Conditions, v1alpha1.ConditionExportsReady)
+	if request.Status.Phase != v1alpha1.RequestPending || c.Reason != v1alpha1.ReasonMissingRights ||
+		!strings.Contains(c.Message, "cogs.example.org") || !strings.Contains(c.Message, v1alpha1.AggregateToBackendLabel) {
+		t.Errorf("status: %+v", request.Status)
+	}
+	w.apply(rightsOf("cogs"))
+	if got := grace.answered("cogs"); got.Status.Phase != v1alpha1.RequestSucceeded {
+		t.Errorf("status: %+v", got.Status)
+	}
+}
+
+func schemaChanges(t *testing.T, ada *tenantClient) {
+	t.Helper()
+	crd := crdOf("gadgets", v1alpha1.NamespacedScope)
+	if err := unstructured.SetNestedStringSlice(crd.Object, []string{"gg"}, "spec", "names", "shortNames"); err != nil {
+		t.Fatal(err)
+	}
+	ada.w.apply(crd)
+	await := func(done func(*v1alpha1.APIServiceExport) bool) {
+		until(ada.w, "apiserviceexports", ada.namespace, "gadgets.example.org", done)
+	}
+	await(func(o *v1alpha1.APIServiceExport) bool { return cmp.Equal(o.Spec.Names.ShortNames, []string{"gg"}) })
+	ada.w.apply(crdOf("gadgets", v1alpha1.NamespacedScope)) // a field that goes away goes away
+	await(func(o *v1alpha1.APIServiceExport) bool { return o.Spec.Names.ShortNames == nil })
+	if err := ada.w.dyn.Resource(crdResource).Delete(t.Context(), "gadgets.example.org", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await(func(o *v1alpha1.APIServiceExport) bool {
+		c := v1alpha1.FindCondition(o.Status.Conditions, v1alpha1.ConditionProviderInSync)
+		return c != nil && c.Reason == v1alpha1.ReasonCRDNotFound
+	})
+	ada.w.apply(crdOf("gadgets", v1alpha1.NamespacedScope))
+	await(inSync)
+}
+
+func inSync(o *v1alpha1.APIServiceExport) bool {
+	return v1alpha1.IsTrue(o.Status.Conditions, v1alpha1.ConditionProviderInSync)
+}
+
+// versions are the resource versions of all that the backend writes.
+func (w *world) versions() map[string]string {
+	w.t.Helper()
+	all := map[string]string{}
+	for _, gvr := range []schema.GroupVersionResource{
+		exportResource, requestResource, namespaceResource, clusterBindingResource,
+		corev1.SchemeGroupVersion.WithResource("secrets"), corev1.SchemeGroupVersion.WithResource("serviceaccounts"),
+		rbacv1.SchemeGroupVersion.WithResource("roles"), rbacv1.SchemeGroupVersion.WithResource("rolebindings"),
+	} {
+		list, err := w.dyn.Resource(gvr).List(w.t.Context(), metav1.ListOptions{})
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, o := range list.Items {
+			if strings.HasPrefix(o.GetNamespace(), "cluster-") {
+				all[gvr.Resource+" "+o.GetNamespace()+"/"+o.GetName()] = o.GetResourceVersion()
+			}
+		}
+	}
+	return all
+}
+
+func quietRestart(t *testing.T, w *world) {
+	t.Helper()
+	before := w.versions()
+	config := w.config
+	writes := &writeCounter{}
+	w.config = writes.wrap(config)
+	w.serve(Options{})
+	w.eventually("idle", writes.idle)
+	if diff := cmp.Diff(before, w.versions()); diff != "" {
+		t.Errorf("a second backend changed (-before +after):\n%s", diff)
+	}
+	if got := writes.seen(); len(got) > 0 {
+		t.Errorf("writes: %q", got)
+	}
+	w.config = config
+}
+
+func removal(t *testing.T, ada *tenantClient) {
+	t.Helper()
+	asked := ada.dyn.Resource(namespaceResource).Namespace(ada.namespace)
+	if err := asked.Delete(t.Context(), "team-a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	until(ada.w, "apiservicenamespaces", ada.namespace, "team-a", func(o *v1alpha1.APIServiceNamespace) bool {
+		c := v1alpha1.FindCondition(o.Status.Conditions, v1alpha1.ConditionReady)
+		return c != nil && c.Reason == reasonObjectsRemain && strings.Contains(c.Message, "widgets.example.org")
+	})
+	service := ada.dyn.Resource(widgets).Namespace(ada.namespace + "-team-a")
+	if _, err := service.Get(t.Context(), "w", metav1.GetOptions{}); err != nil {
+		t.Fatalf("the widget did not stay: %v", err)
+	}
+	if err := service.Delete(t.Context(), "w", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ada.w.eventually("gone", func(ctx context.Context) (bool, error) {
+		_, err := asked.Get(ctx, "team-a", metav1.GetOptions{})
+		_, nsErr := ada.w.admin.CoreV1().Namespaces().Get(ctx, ada.namespace+"-team-a", metav1.GetOptions{})
+		return apierrors.IsNotFound(err) && apierrors.IsNotFound(nsErr), nil
+	})
+}
