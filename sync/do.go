@@ -51,7 +51,7 @@ func (e *engine) doSource(ctx context.Context, p *pair, s step, r *record) error
 		obj, err = e.annotate(ctx, p, TargetAnnotation, p.state.target.uid)
 	case stepRelease:
 		obj, err = e.release(ctx, p)
-	case stepStatus:
+	default:
 		obj, err = e.giveStatus(ctx, p, r)
 	}
 	e.opts.Hooks.wrote(ctx, Write{Side: SourceSide, Step: string(s), Object: p.key, Took: time.Since(began), Err: err})
@@ -81,7 +81,7 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 		obj, err = e.force(ctx, p, r)
 	case stepDisown:
 		obj, err = e.disown(ctx, p)
-	case stepDelete:
+	default:
 		err = e.remove(ctx, p)
 	}
 	e.opts.Hooks.wrote(ctx, Write{Side: TargetSide, Step: string(s), Object: p.name, Took: time.Since(began), Err: err})

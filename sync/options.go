@@ -4,6 +4,7 @@ package sync
 
 import (
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -227,14 +228,7 @@ func (r Related) validate(i int) error {
 	return nil
 }
 
-func oneOf[T comparable](v T, of ...T) bool {
-	for _, o := range of {
-		if v == o {
-			return true
-		}
-	}
-	return false
-}
+func oneOf[T comparable](v T, of ...T) bool { return slices.Contains(of, v) }
 
 func listsNamespaces(m Mapper) bool {
 	_, ok := m.(*Namespaces)

@@ -6,7 +6,6 @@ package sync
 
 import (
 	"context"
-	"encoding/json"
 	"maps"
 	"strconv"
 	"testing"
@@ -79,55 +78,66 @@ func install(t *testing.T, d dynamic.Interface, namespaces ...string) {
 	})
 }
 
-// The engine relies on what real API servers answer.
+// The engine relies on what real API servers answer (ENGINE.md §4).
 func TestServerFacts(t *testing.T) {
 	d := admin(t, cluster.ForTest(t, "facts").Config())
 	install(t, d)
 	ri := d.Resource(widgets).Namespace("default")
-	apply := func(manager, text string, force bool) (*unstructured.Unstructured, error) {
-		return ri.Apply(t.Context(), "a", object(t, text), metav1.ApplyOptions{FieldManager: manager, Force: force})
+	apply := func(name, manager, meta, spec string) (*unstructured.Unstructured, error) {
+		u := object(t, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{`+meta+`},"spec":`+spec+`}`)
+		u.SetName(name)
+		return ri.Apply(t.Context(), name, u, metav1.ApplyOptions{FieldManager: manager})
 	}
-	first, err := apply("one", `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"name":"a","resourceVersion":"1","annotations":{"src":"1"}},"spec":{"size":"small","ports":[{"name":"x","port":1}],"args":["a"]}}`, false)
+	first, err := apply("a", "one", `"resourceVersion":"1","annotations":{"src":"1"}`, `{"size":"small"}`)
 	if err != nil {
-		t.Fatalf("apply with a version where nothing is: %v", err)
+		t.Fatalf("apply that pins a version where nothing is: %v", err)
 	}
-	f, _ := json.Marshal(first.Object["metadata"])
-	t.Logf("%s", f)
-	_, err = apply("two", `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"name":"a","resourceVersion":"1","annotations":{"b":"1"}},"spec":{"size":"small"}}`, true)
-	t.Logf("pinned to nothing, exists: %v conflict=%v causes=%v", err, apierrors.IsConflict(err), conflicting(err))
-	_, err = apply("two", `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"name":"a","annotations":{"src":"2"}},"spec":{"size":"small"}}`, false)
-	t.Logf("other incarnation: %v %v", err, conflicting(err))
-	_, err = apply("one", `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"name":"a","uid":"11111111-1111-1111-1111-111111111111","annotations":{"src":"1"}},"spec":{"size":"small"}}`, false)
-	t.Logf("other uid: %v invalid=%v conflict=%v", err, apierrors.IsInvalid(err), apierrors.IsConflict(err))
-	_, err = ri.Apply(t.Context(), "b", object(t, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"name":"b","uid":"11111111-1111-1111-1111-111111111111"},"spec":{"size":"small"}}`), metav1.ApplyOptions{FieldManager: "one"})
-	t.Logf("uid, gone: %v conflict=%v", err, apierrors.IsConflict(err))
-	_, err = apply("one", `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"name":"a","annotations":{"src":"1"}},"spec":{"size":"huge"}}`, false)
-	t.Logf("invalid: %v invalid=%v", err, apierrors.IsInvalid(err))
-	_, err = ri.Patch(t.Context(), "a", types.JSONPatchType, []byte(`[{"op":"test","path":"/metadata/uid","value":"x"}]`), metav1.PatchOptions{})
-	t.Logf("test fails: %v invalid=%v reason=%v", err, apierrors.IsInvalid(err), apierrors.ReasonForError(err))
-	got, err := ri.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"metadata":{"uid":"`+string(first.GetUID())+`","resourceVersion":"`+first.GetResourceVersion()+`","annotations":{"src":null},"managedFields":[{}]}}`), metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
+	const otherUID = `"uid":"11111111-1111-1111-1111-111111111111"`
+	for name, test := range map[string]struct {
+		object, manager, meta, spec string
+		is                          func(error) bool
+	}{
+		"pins no version, something is": {"a", "two", `"resourceVersion":"1"`, `{}`, apierrors.IsConflict},
+		"other incarnation, same spec": {
+			"a", "two", `"annotations":{"src":"2"}`, `{"size":"small"}`,
+			func(err error) bool { return len(conflicting(err)) == 1 },
+		},
+		"other uid":         {"a", "one", otherUID, `{"size":"small"}`, apierrors.IsInvalid},
+		"uid where nothing": {"b", "one", otherUID, `{"size":"small"}`, apierrors.IsConflict},
+		"invalid":           {"a", "one", ``, `{"size":"huge"}`, apierrors.IsInvalid},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if _, err := apply(test.object, test.manager, test.meta, test.spec); !test.is(err) {
+				t.Errorf("apply: %v", err)
+			}
+		})
 	}
-	f, _ = json.Marshal(got.Object)
-	t.Logf("disowned: %s", f)
-	_, err = ri.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"metadata":{"uid":"xyz","annotations":{"src":null}}}`), metav1.PatchOptions{})
-	t.Logf("merge patch with other uid: %v invalid=%v conflict=%v", err, apierrors.IsInvalid(err), apierrors.IsConflict(err))
-	_, err = d.Resource(schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "gizmos"}).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{})
-	t.Logf("not served: %v absent=%v", err, absent(err))
-	_, err = d.Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "gizmos"}).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{})
-	t.Logf("group not served: %v absent=%v", err, absent(err))
-	_, err = ri.Get(t.Context(), "zzz", metav1.GetOptions{})
-	t.Logf("gone: %v absent=%v", err, absent(err))
-	uid, rv := first.GetUID(), "1"
-	err = ri.Delete(t.Context(), "a", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &rv}})
-	t.Logf("delete with old version: %v conflict=%v", err, apierrors.IsConflict(err))
-	_, err = ri.Get(t.Context(), "a", metav1.GetOptions{})
-	sec := d.Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace("default")
-	_, err = sec.Apply(t.Context(), "s", object(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","resourceVersion":"1"},"data":{"a":"YQ=="}}`), metav1.ApplyOptions{FieldManager: "one"})
-	t.Logf("secret create pinned: %v", err)
-	_, err = sec.Apply(t.Context(), "s", object(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"s","resourceVersion":"1"},"data":{"a":"YQ=="}}`), metav1.ApplyOptions{FieldManager: "two"})
-	t.Logf("secret create pinned, exists: %v", err)
+	if _, err = ri.Patch(t.Context(), "a", types.JSONPatchType, []byte(`[{"op":"test","path":"/metadata/uid","value":"x"}]`), metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
+		t.Errorf("JSON patch whose test fails: %v", err)
+	}
+	if _, err = ri.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"metadata":{"uid":"x"}}`), metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
+		t.Errorf("merge patch of another uid: %v", err)
+	}
+	got, err := ri.Patch(t.Context(), "a", types.MergePatchType, []byte(`{"metadata":{"annotations":{"src":null},"managedFields":[{}]}}`), metav1.PatchOptions{})
+	if err != nil || len(got.GetManagedFields()) > 0 || field(got, "spec", "size") != "small" {
+		t.Errorf("disowned: %v, %v", got, err)
+	}
+	uid, version := first.GetUID(), first.GetResourceVersion()
+	if err := ri.Delete(t.Context(), "a", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}}); !apierrors.IsConflict(err) {
+		t.Errorf("delete of an old version: %v", err)
+	}
+	if _, err := ri.Get(t.Context(), "z", metav1.GetOptions{}); !absent(err) {
+		t.Errorf("get of nothing: %v", err)
+	}
+	for _, gvr := range []schema.GroupVersionResource{
+		{Group: "example.org", Version: "v1", Resource: "gizmos"},
+		{Group: "example.org", Version: "v2", Resource: "widgets"},
+		{Group: "example.com", Version: "v1", Resource: "widgets"},
+	} {
+		if _, err := d.Resource(gvr).Namespace("default").Get(t.Context(), "a", metav1.GetOptions{}); err == nil || absent(err) {
+			t.Errorf("get of what is not served is read as absence: %v", err)
+		}
+	}
 }
 
 // The same scenarios on two real API servers.

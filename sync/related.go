@@ -106,6 +106,7 @@ func (r *relation) watch(ctx context.Context) error {
 func (r *relation) run(ctx context.Context) { _ = r.queue.Run(ctx) }
 
 func (r *relation) close() {
+	r.queue.ShutDown()
 	r.original.close()
 	r.copy.close()
 }
@@ -270,10 +271,10 @@ func (r *relation) reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 		if s != stepConflict && s != stepWait && s != stepCopy {
 			r.tell(c, nil, "")
 		}
-		switch s {
-		case stepWait:
+		if s == stepWait {
 			return waitPause, nil
-		case stepRest:
+		}
+		if s == stepRest {
 			r.forget(key, t)
 			return 0, nil
 		}

@@ -60,7 +60,7 @@ func (s *Set) Run(ctx context.Context) error {
 	}
 	s.ctx = ctx
 	for _, m := range s.members {
-		s.begin(m, nil)
+		s.begin(m, nil) //nolint:contextcheck // it takes the one just stored
 	}
 	s.mu.Unlock()
 	<-ctx.Done()

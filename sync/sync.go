@@ -174,7 +174,7 @@ func (e *engine) run(ctx context.Context) error {
 		return err
 	}
 	if e.identify(ctx) != nil {
-		return nil //nolint:nilerr // ctx is done
+		return nil // ctx is done
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	var wg sync.WaitGroup
@@ -186,7 +186,9 @@ func (e *engine) run(ctx context.Context) error {
 	return e.queue.Run(ctx)
 }
 
+// close ends what newEngine and watch began.
 func (e *engine) close() {
+	e.queue.ShutDown()
 	e.source.close()
 	e.target.close()
 	for _, r := range e.related {

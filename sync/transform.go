@@ -30,13 +30,16 @@ const (
 	// objects, on which it is a label too.
 	BoundAnnotation = domain + "bound"
 
-	// These identify the source of a target or of a copy.
+	// SourceUIDAnnotation on a target or a copy is the UID of its source. The
+	// annotations after it say which cluster, name and generation that had.
 	SourceUIDAnnotation        = domain + "source-uid"
 	SourceClusterUIDAnnotation = domain + "source-cluster-uid"
 	SourceNamespaceAnnotation  = domain + "source-namespace"
 	SourceNameAnnotation       = domain + "source-name"
 	SourceGenerationAnnotation = domain + "source-generation"
-	SpecHashAnnotation         = domain + "spec-hash"
+
+	// SpecHashAnnotation on a target is a hash of what was last applied.
+	SpecHashAnnotation = domain + "spec-hash"
 
 	// OwnerAnnotation on a copy of a related object says whose it is in Klutch's
 	// words: Provider for the target side, Consumer for the source side.

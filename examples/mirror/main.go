@@ -27,11 +27,11 @@ func main() {
 	resource := flag.String("resource", "", "resource.version.group to keep in step")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
 	ctx = logr.NewContext(ctx, logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil)))
-	if err := mirror(ctx, *source, *target, *resource); err != nil {
+	err := mirror(ctx, *source, *target, *resource)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "mirror:", err)
-		stop()
 		os.Exit(1)
 	}
 }

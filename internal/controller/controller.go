@@ -96,6 +96,9 @@ func (c *Controller) Watch(inf cache.SharedIndexInformer, keys func(metav1.Objec
 // Self is the keys argument of Watch for the controller's own objects.
 func Self(o metav1.Object) []cache.ObjectName { return []cache.ObjectName{cache.MetaObjectToName(o)} }
 
+// ShutDown ends a Controller that may never run; Run does so by itself.
+func (c *Controller) ShutDown() { c.queue.ShutDown() }
+
 // Run works the queue until ctx is done and every call in flight has returned; it
 // then returns nil, also if the informers never synced. It can be called once.
 //

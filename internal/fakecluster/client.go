@@ -116,6 +116,7 @@ func (r resource) Watch(ctx context.Context, options metav1.ListOptions) (watch.
 	return r.watch(ctx, options, func(o *unstructured.Unstructured) runtime.Object { return o.DeepCopy() })
 }
 
+//nolint:revive // the interface says so
 func (r resource) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, options metav1.PatchOptions, sub ...string) (*unstructured.Unstructured, error) {
 	if kind == types.ApplyPatchType {
 		o := &unstructured.Unstructured{}
@@ -125,7 +126,7 @@ func (r resource) Patch(ctx context.Context, name string, kind types.PatchType, 
 		return r.Apply(ctx, name, o, metav1.ApplyOptions{FieldManager: options.FieldManager, Force: options.Force != nil && *options.Force}, sub...)
 	}
 	return r.do(ctx, "patch", name, sub, func(s *served, name cache.ObjectName) (*unstructured.Unstructured, error) {
-		return r.patch(s, name, kind, data, options.FieldManager, first(sub))
+		return r.patch(s, name, patch{kind, data, options.FieldManager, first(sub)})
 	})
 }
 
@@ -188,6 +189,7 @@ func (m metadataResource) Watch(ctx context.Context, options metav1.ListOptions)
 	return m.whole.watch(ctx, options, func(o *unstructured.Unstructured) runtime.Object { return partial(o) })
 }
 
+//nolint:revive // the interface says so
 func (m metadataResource) Patch(ctx context.Context, name string, kind types.PatchType, data []byte, options metav1.PatchOptions, sub ...string) (*metav1.PartialObjectMetadata, error) {
 	o, err := m.whole.Patch(ctx, name, kind, data, options, sub...)
 	if err != nil {

@@ -234,25 +234,32 @@ func (s *served) appliedPart(o *unstructured.Unstructured, subresource string) *
 	return out
 }
 
-func (c *Cluster) patch(s *served, name cache.ObjectName, kind types.PatchType, data []byte, manager, subresource string) (*unstructured.Unstructured, error) {
+// A patch is what a client wants to change.
+type patch struct {
+	kind                 types.PatchType
+	data                 []byte
+	manager, subresource string
+}
+
+func (c *Cluster) patch(s *served, name cache.ObjectName, p patch) (*unstructured.Unstructured, error) {
 	live, err := s.find(name)
 	if err != nil {
 		return nil, err
 	}
 	changed := live.DeepCopy()
-	switch kind {
+	switch p.kind {
 	case types.MergePatchType:
-		var patch map[string]any
-		if err := json.Unmarshal(data, &patch); err != nil {
+		var fields map[string]any
+		if err := json.Unmarshal(p.data, &fields); err != nil {
 			return nil, apierrors.NewBadRequest(err.Error())
 		}
-		changed.Object = merge(changed.Object, numbers(patch).(map[string]any)).(map[string]any)
+		changed.Object = merge(changed.Object, numbers(fields).(map[string]any)).(map[string]any)
 	case types.JSONPatchType:
-		if err := jsonPatch(changed.Object, data); err != nil {
+		if err := jsonPatch(changed.Object, p.data); err != nil {
 			return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "patch", s.GroupResource(), name.Name, err.Error(), 0, false)
 		}
 	default:
-		return nil, apierrors.NewBadRequest("unknown kind of patch " + string(kind))
+		return nil, apierrors.NewBadRequest("unknown kind of patch " + string(p.kind))
 	}
 	if m := changed.GetManagedFields(); len(m) == 1 && m[0].Manager == "" {
 		changed.SetManagedFields(nil)
@@ -263,7 +270,7 @@ func (c *Cluster) patch(s *served, name cache.ObjectName, kind types.PatchType, 
 		}
 		return c.replace(s, name, live, changed)
 	}
-	return c.update(s, name, changed, manager, subresource)
+	return c.update(s, name, changed, p.manager, p.subresource)
 }
 
 // merge is RFC 7386.

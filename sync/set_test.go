@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"context"
+	gosync "sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Syncs of a Set come and go, and one that fails does not disturb the others.
+func TestSet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		table := NewNamespaces(nil)
+		table.Set(w.sourceNS, w.targetNS)
+		build := func(resource schema.GroupVersionResource, hooks Hooks) *Sync {
+			s, err := New(w.from, w.to, resource, Options{Mapper: table, Hooks: hooks})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		var mu gosync.Mutex
+		changed := map[string]bool{}
+		set := NewSet(SetOptions{Changed: func(name string) {
+			mu.Lock()
+			defer mu.Unlock()
+			changed[name] = true
+		}})
+		set.Put("widgets", build(widgets, Hooks{}))
+		set.Put("missing", build(schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "gizmos"}, Hooks{}))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := start(func() error { return set.Run(ctx) })
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		w.settle()
+		if st, ok := set.State("widgets"); !ok || !st.Synced || st.Err != nil || st.Objects != 1 {
+			t.Errorf("state of widgets = %+v, %t", st, ok)
+		}
+		if st, ok := set.State("missing"); !ok || st.Synced || st.Err == nil {
+			t.Errorf("state of a resource that is not served = %+v, %t", st, ok)
+		}
+		mu.Lock()
+		if !changed["widgets"] || !changed["missing"] {
+			t.Errorf("changed = %v", changed)
+		}
+		mu.Unlock()
+
+		set.Put("widgets", build(widgets, Hooks{})) // in place of the first
+		w.create(w.source, w.sourceNS, w.widget("b", `{"size":"small"}`, ``))
+		w.until("another target exists", func() bool { return w.targetOf("b") != nil })
+
+		set.Remove("widgets")
+		set.Remove("unheard of")
+		if _, ok := set.State("widgets"); ok {
+			t.Error("a removed Sync has a state")
+		}
+		w.create(w.source, w.sourceNS, w.widget("c", `{"size":"small"}`, ``))
+		time.Sleep(time.Minute)
+		if w.targetOf("c") != nil {
+			t.Error("a removed Sync works on")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if set.Run(t.Context()) == nil {
+			t.Error("a Set runs twice")
+		}
+	})
+}
+
+func start(run func() error) <-chan error {
+	done := make(chan error, 1)
+	go func() { done <- run() }()
+	return done
+}
+
+// A Sync that cannot run is tried again, and its state says why.
+func TestSetKeeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		s, err := New(w.from, w.to, widgets, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := NewSet(SetOptions{})
+		ctx, cancel := context.WithCancel(t.Context())
+		alone := start(func() error { return s.Run(ctx) })
+		synctest.Wait()
+		set.Put("busy", s)
+		all, end := context.WithCancel(t.Context())
+		done := start(func() error { return set.Run(all) })
+		synctest.Wait()
+		if st, ok := set.State("busy"); !ok || st.Err == nil {
+			t.Errorf("state of a Sync that runs elsewhere = %+v, %t", st, ok)
+		}
+		cancel()
+		if err := <-alone; err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		if st, ok := set.State("busy"); !ok || st.Err != nil || !st.Synced {
+			t.Errorf("state once it runs = %+v, %t", st, ok)
+		}
+		end()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
