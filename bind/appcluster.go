@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -46,7 +47,8 @@ type appCluster struct {
 	calls   dynamic.Interface    // everything that is answered at once
 	watches dynamic.Interface    // lists and watches
 	kube    kubernetes.Interface // for events and access reviews
-	uid     types.UID            // of namespace kube-system, set by prepare
+	http    []*http.Client
+	uid     types.UID // of namespace kube-system, set by prepare
 
 	bindings   cache.SharedIndexInformer
 	crds       cache.SharedIndexInformer // metadata only
@@ -69,21 +71,43 @@ func connect(config *rest.Config) (calls, watches *rest.Config) {
 func newAppCluster(config *rest.Config) (*appCluster, error) {
 	calls, watches := connect(config)
 	a := &appCluster{}
-	var err error
-	if a.calls, err = dynamic.NewForConfig(calls); err != nil {
-		return nil, fmt.Errorf("client for the App Cluster: %w", err)
-	}
-	if a.kube, err = kubernetes.NewForConfig(calls); err != nil {
-		return nil, fmt.Errorf("client for the App Cluster: %w", err)
-	}
-	if a.watches, err = dynamic.NewForConfig(watches); err != nil {
-		return nil, fmt.Errorf("client for the App Cluster: %w", err)
-	}
-	meta, err := metadata.NewForConfig(metadata.ConfigFor(watches))
+	err := errors.Join(a.dial(calls, func(c *http.Client) (err error) {
+		if a.kube, err = kubernetes.NewForConfigAndClient(calls, c); err == nil {
+			a.calls, err = dynamic.NewForConfigAndClient(calls, c)
+		}
+		return err
+	}), a.dial(watches, func(c *http.Client) (err error) {
+		a.watches, err = dynamic.NewForConfigAndClient(watches, c)
+		return err
+	}))
 	if err != nil {
 		return nil, fmt.Errorf("client for the App Cluster: %w", err)
 	}
-	return a, a.informers(meta)
+	compact := metadata.ConfigFor(watches)
+	err = a.dial(compact, func(c *http.Client) error {
+		meta, err := metadata.NewForConfigAndClient(compact, c)
+		if err != nil {
+			return err
+		}
+		return a.informers(meta)
+	})
+	return a, err
+}
+
+// dial has clients made that share connections, which close ends.
+func (a *appCluster) dial(config *rest.Config, clients func(*http.Client) error) error {
+	c, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return err
+	}
+	a.http = append(a.http, c)
+	return clients(c)
+}
+
+func (a *appCluster) close() {
+	for _, c := range a.http {
+		c.CloseIdleConnections()
+	}
 }
 
 func (a *appCluster) informers(meta metadata.Interface) error {
@@ -112,6 +136,9 @@ func bySecret(obj any) ([]string, error) {
 	}
 	namespace, _, _ := unstructured.NestedString(u.Object, "spec", "kubeconfigSecretRef", "namespace")
 	name, _, _ := unstructured.NestedString(u.Object, "spec", "kubeconfigSecretRef", "name")
+	if u.GetNamespace() != "" && u.GetNamespace() != namespace {
+		return nil, nil // a neighbour's, which is not used
+	}
 	return []string{cache.NewObjectName(namespace, name).String()}, nil
 }
 

@@ -71,7 +71,8 @@ func (a *agent) watch() error {
 }
 
 // run works until ctx is done and all that it started has ended.
-func (a *agent) run(ctx context.Context) (err error) {
+func (a *agent) run(ctx context.Context) error {
+	defer a.app.close()
 	if err := a.app.prepare(ctx); err != nil {
 		return nil //nolint:nilerr // it only ends with ctx
 	}

@@ -14,6 +14,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -66,6 +67,7 @@ type world struct {
 	app, controlPlane *side
 	konnector         *rest.Config // of the konnector in the App Cluster
 	secret            string       // of bindings made by bind
+	bindings          string       // their namespace; empty where they are cluster-scoped
 }
 
 type side struct {
@@ -96,7 +98,7 @@ func quick(c *rest.Config) *rest.Config {
 // rights of a backend in the other.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{secret: "kubeconfig", app: newSide(t, "app"), controlPlane: newSide(t, "control-plane")}
+	w := &world{secret: "kubeconfig", bindings: v1alpha1.Namespace, app: newSide(t, "app"), controlPlane: newSide(t, "control-plane")}
 	for _, file := range []string{"namespace.yaml", "rbac.yaml"} {
 		w.app.apply(t, read(t, filepath.Join("..", "deploy", "konnector", file))...)
 	}
@@ -224,7 +226,7 @@ func (w *world) bind(t *testing.T, name string, claims ...any) {
 // allow writes the ClusterRole of a binding.
 func (w *world) allow(t *testing.T, name string) {
 	t.Helper()
-	b := get[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, v1alpha1.Namespace, name)
+	b := get[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, w.bindings, name)
 	resource, group, _ := strings.Cut(name, ".")
 	role := bind.ClusterRole(name, v1alpha1.GroupResource{Group: group, Resource: resource}, b.Spec.PermissionClaims)
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(role)
@@ -362,7 +364,7 @@ func find[T any](t *testing.T, s *side, gvr schema.GroupVersionResource, namespa
 func (w *world) condition(t *testing.T, name, conditionType string, status metav1.ConditionStatus, reason string, words ...string) {
 	t.Helper()
 	eventually(t, func() error {
-		b, err := find[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, v1alpha1.Namespace, name)
+		b, err := find[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, w.bindings, name)
 		if err != nil {
 			return err
 		}
@@ -655,6 +657,77 @@ func TestKonnector(t *testing.T) {
 		})
 		w.ready(t, widgets)
 	})
+	step("CRD with claims is deleted, and nothing with it", func(t *testing.T) {
+		app.apply(t, object("v1", "Namespace", "", "held", nil))
+		names := []string{"a", "b", "c"}
+		for _, name := range names {
+			app.apply(t, widget("held", name, map[string]any{"size": int64(2)}))
+		}
+		service := w.serveNamespace(t, "held", widgetRights)
+		for _, name := range names {
+			eventually(t, func() error {
+				_, err := find[unstructured.Unstructured](t, controlPlane, widgetsGVR, service, name)
+				return err
+			})
+		}
+		if err := app.dyn.Resource(crdsGVR).Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.condition(t, widgets, v1alpha1.ConditionConnected, metav1.ConditionFalse, "CustomResourceDefinitionTerminating", "held")
+		eventually(t, func() error {
+			for _, name := range names {
+				if u := get[unstructured.Unstructured](t, app, widgetsGVR, "held", name); u.GetDeletionTimestamp() == nil {
+					return fmt.Errorf("%s is not being deleted", name)
+				}
+			}
+			return nil
+		})
+		for _, name := range names {
+			get[unstructured.Unstructured](t, controlPlane, widgetsGVR, service, name)
+			app.patch(t, widgetsGVR, "held", name, map[string]any{"metadata": map[string]any{"finalizers": nil}})
+		}
+		w.ready(t, widgets)
+	})
+	step("Events tell of it", func(t *testing.T) {
+		eventually(t, func() error {
+			events, err := app.kube.CoreV1().Events(v1alpha1.Namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + widgets})
+			if err != nil {
+				return err
+			}
+			reasons := map[string]bool{}
+			for _, e := range events.Items {
+				reasons[e.Type+" "+e.Reason] = true
+			}
+			for _, want := range []string{"Normal Ready", "Warning KubeconfigSecretInvalid", "Warning ControlPlaneUnreachable", "Warning MissingRights"} {
+				if !reasons[want] {
+					return fmt.Errorf("no event %s among %v", want, reasons)
+				}
+			}
+			return nil
+		})
+	})
+	step("a neighbour's Secret is not used", func(t *testing.T) {
+		app.apply(t, object("v1", "Namespace", "", "neighbour", nil),
+			object(v1alpha1.GroupVersion.String(), "APIServiceBinding", "neighbour", widgets, map[string]any{
+				"spec": map[string]any{"kubeconfigSecretRef": map[string]any{"namespace": v1alpha1.Namespace, "name": w.secret, "key": v1alpha1.KubeconfigKey}},
+			}))
+		eventually(t, func() error {
+			b := get[v1alpha1.APIServiceBinding](t, app, bindingsGVR, "neighbour", widgets)
+			return hasCondition(b.Status.Conditions, v1alpha1.ConditionSecretValid, metav1.ConditionFalse, v1alpha1.ReasonKubeconfigSecretInvalid, "kubeconfigSecretRef.namespace")
+		})
+		w.ready(t, widgets)
+	})
+	step("Secret leads elsewhere and back", func(t *testing.T) {
+		data := w.kubeconfig(t)
+		app.apply(t, secret(v1alpha1.Namespace, w.secret, bytes.Replace(data, []byte("namespace: "+tenant), []byte("namespace: someone-elses"), 1)))
+		w.condition(t, widgets, v1alpha1.ConditionConnected, metav1.ConditionFalse, "ControlPlaneUnreachable", "forbidden")
+		app.apply(t, secret(v1alpha1.Namespace, w.secret, data))
+		w.ready(t, widgets)
+		app.apply(t, secret(v1alpha1.Namespace, w.secret, bytes.Replace(data, []byte("token: "), []byte("token: not"), 1)))
+		w.condition(t, widgets, v1alpha1.ConditionConnected, metav1.ConditionFalse, "ControlPlaneUnauthorized", "kubectl bind")
+		app.apply(t, secret(v1alpha1.Namespace, w.secret, data))
+		w.ready(t, widgets)
+	})
 	step("foreign CRD is left alone", func(t *testing.T) {
 		crd := read(t, filepath.Join("testdata", "widgets.yaml"))[0]
 		spec := crd.Object["spec"].(map[string]any)
@@ -703,6 +776,106 @@ func TestKonnector(t *testing.T) {
 		})
 	})
 	stop()
+}
+
+// TestClusterScope is an API of cluster-scoped objects, in an App Cluster that has
+// cluster-scoped APIServiceBindings.
+func TestClusterScope(t *testing.T) {
+	w := newWorld(t)
+	app, controlPlane := w.app, w.controlPlane
+	crd := v1alpha1.CRDs()["apiservicebindings.klutch.anynines.com"]
+	crd.Object["spec"].(map[string]any)["scope"] = "Cluster"
+	app.apply(t, crd)
+	eventually(t, func() error {
+		_, err := app.dyn.Resource(bindingsGVR).List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	before := get[unstructured.Unstructured](t, app, crdsGVR, "", crd.GetName())
+	export := read(t, filepath.Join("testdata", "widgets.yaml"))[0]
+	spec := export.Object["spec"].(map[string]any)
+	spec["scope"], spec["informerScope"], spec["clusterScopedIsolation"] = "Cluster", "Cluster", "Prefixed"
+	w.offer(t, export)
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}, Rules: widgetRights[:2]}
+	if _, err := controlPlane.kube.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	controlPlane.apply(t, object("rbac.authorization.k8s.io/v1", "ClusterRoleBinding", "", "tenant", map[string]any{
+		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "tenant"},
+		"subjects": []any{map[string]any{"kind": "ServiceAccount", "namespace": tenant, "name": v1alpha1.TenantServiceAccount}},
+	}))
+	app.apply(t, secret(v1alpha1.Namespace, w.secret, w.kubeconfig(t)),
+		object(v1alpha1.GroupVersion.String(), "APIServiceBinding", "", widgets, map[string]any{
+			"spec": map[string]any{"kubeconfigSecretRef": map[string]any{"namespace": v1alpha1.Namespace, "name": w.secret, "key": v1alpha1.KubeconfigKey}},
+		}))
+	w.bindings = ""
+	w.allow(t, widgets)
+	defer w.run(t, bind.Options{})()
+	w.ready(t, widgets)
+
+	app.apply(t, widget("", "one", map[string]any{"size": int64(5)}))
+	eventually(t, func() error {
+		got, err := find[unstructured.Unstructured](t, controlPlane, widgetsGVR, "", tenant+"-one")
+		if err != nil {
+			return err
+		}
+		owners := got.GetOwnerReferences()
+		if len(owners) != 1 || owners[0].Kind != "Namespace" || owners[0].Name != tenant || got.GetAnnotations()[v1alpha1.ClusterNamespaceAnnotation] != tenant {
+			return fmt.Errorf("owners %v, annotations %v", owners, got.GetAnnotations())
+		}
+		return nil
+	})
+	ours := get[unstructured.Unstructured](t, app, crdsGVR, "", widgets)
+	b := get[v1alpha1.APIServiceBinding](t, app, bindingsGVR, "", widgets)
+	if refs := ours.GetOwnerReferences(); len(refs) != 1 || refs[0].UID != b.UID {
+		t.Errorf("owner references of the CRD are %v, want the binding", refs)
+	}
+	after := get[unstructured.Unstructured](t, app, crdsGVR, "", crd.GetName())
+	if diff := cmp.Diff(before.Object["spec"], after.Object["spec"]); diff != "" {
+		t.Errorf("the CRD of bindings was changed (-before +after):\n%s", diff)
+	}
+	if err := app.dyn.Resource(widgetsGVR).Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error { return goneFrom(t, app, widgetsGVR, "", "one") })
+	if err := goneFrom(t, controlPlane, widgetsGVR, "", tenant+"-one"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestShippedPods: the namespace that enforces the restricted Pod Security Standard
+// admits the pods of the Deployment.
+func TestShippedPods(t *testing.T) {
+	app := newSide(t, "app")
+	app.apply(t, read(t, filepath.Join("..", "deploy", "konnector", "namespace.yaml"))...)
+	app.apply(t, read(t, filepath.Join("..", "deploy", "konnector", "rbac.yaml"))...)
+	app.apply(t, read(t, filepath.Join("..", "deploy", "konnector", "deployment.yaml"))...)
+	eventually(t, func() error {
+		pods, err := app.kube.CoreV1().Pods(v1alpha1.Namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=konnector"})
+		if err == nil && len(pods.Items) != 2 {
+			return fmt.Errorf("%d pods", len(pods.Items))
+		}
+		return err
+	})
+}
+
+// TestShippedRights: no wildcard, and nothing that gives away more rights.
+func TestShippedRights(t *testing.T) {
+	for _, u := range read(t, filepath.Join("..", "deploy", "konnector", "rbac.yaml")) {
+		role := &rbacv1.ClusterRole{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, role); err != nil {
+			t.Fatal(err)
+		}
+		for _, rule := range role.Rules {
+			for _, word := range slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs, rule.NonResourceURLs) {
+				if strings.Contains(word, "*") || slices.Contains([]string{"escalate", "bind", "impersonate", "delete", "deletecollection"}, word) {
+					t.Errorf("%s %s allows %q", role.Kind, role.Name, word)
+				}
+			}
+			if u.GetKind() == "ClusterRole" && slices.Contains(rule.Resources, "secrets") {
+				t.Errorf("ClusterRole %s allows Secrets everywhere", role.Name)
+			}
+		}
+	}
 }
 
 func goneFrom(t *testing.T, s *side, gvr schema.GroupVersionResource, namespace, name string) error {
