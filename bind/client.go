@@ -21,6 +21,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -91,16 +92,16 @@ func (c *Client) Discover(ctx context.Context) (*v1alpha1.BindingProvider, error
 		return nil, fmt.Errorf("backend %s: %w", c.url, err)
 	}
 	req.Header.Set("Accept", "application/json")
-	body, resp, err := c.do(req)
+	a, err := c.do(req)
 	if err != nil {
 		return nil, err
 	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %s: %w", c.url, status(resp), ErrNotBackend)
+	if a.code != http.StatusOK {
+		return nil, fmt.Errorf("%s answers %s: %w", c.url, a, ErrNotBackend)
 	}
 	provider := &v1alpha1.BindingProvider{}
-	if err := json.Unmarshal(body, provider); err != nil {
-		return nil, fmt.Errorf("%s answers with %s: %w", c.url, mediaType(resp), ErrNotBackend)
+	if err := json.Unmarshal(a.body, provider); err != nil {
+		return nil, fmt.Errorf("%s answers with %s: %w", c.url, a.kind, ErrNotBackend)
 	}
 	return provider, c.checkProvider(provider)
 }
@@ -195,19 +196,31 @@ func (c *Client) Redeem(ctx context.Context, p *v1alpha1.BindingProvider, code a
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Accept", "application/json")
-	body, resp, err := c.do(req)
+	a, err := c.do(req)
 	if err != nil {
 		return nil, err
 	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("redeem the login at %s: %w", c.url.Host, tokenError(resp, body))
+	if a.code != http.StatusOK {
+		return nil, fmt.Errorf("redeem the login at %s: %w", c.url.Host, tokenError(a))
 	}
-	return readResponse(body, code.State)
+	return readResponse(a.body, code.State)
 }
 
-// do returns the whole body. Only a GET is worth following elsewhere: a POST
+// An answer is an HTTP response that has been read.
+type answer struct {
+	code int
+	kind string // in words
+	body []byte
+}
+
+// String is for messages.
+func (a *answer) String() string {
+	return fmt.Sprintf("%d %s (%s)", a.code, http.StatusText(a.code), a.kind)
+}
+
+// do reads the whole answer. Only a GET is worth following elsewhere: a POST
 // carries the code.
-func (c *Client) do(req *http.Request) ([]byte, *http.Response, error) {
+func (c *Client) do(req *http.Request) (*answer, error) {
 	client := c.http
 	if req.Method != http.MethodGet {
 		stay := *c.http
@@ -216,14 +229,14 @@ func (c *Client) do(req *http.Request) ([]byte, *http.Response, error) {
 	}
 	resp, err := client.Do(req)
 	if err != nil {
-		return nil, nil, withoutQuery(err)
+		return nil, withoutQuery(err)
 	}
 	defer resp.Body.Close() //nolint:errcheck // read only
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		return nil, nil, fmt.Errorf("read the answer of %s: %w", req.URL.Host, err)
+		return nil, fmt.Errorf("read the answer of %s: %w", req.URL.Host, err)
 	}
-	return body, resp, nil
+	return &answer{resp.StatusCode, mediaType(resp.Header), body}, nil
 }
 
 // withoutQuery keeps what a redirect may have put into a query out of messages.
@@ -238,13 +251,13 @@ func withoutQuery(err error) error {
 }
 
 // tokenError reads an error of RFC 6749 §5.2.
-func tokenError(resp *http.Response, body []byte) error {
+func tokenError(a *answer) error {
 	var e struct {
 		Error       string `json:"error"`
 		Description string `json:"error_description"`
 	}
-	if json.Unmarshal(body, &e) != nil || e.Error == "" {
-		return fmt.Errorf("%s: %w", status(resp), ErrResponse)
+	if json.Unmarshal(a.body, &e) != nil || e.Error == "" {
+		return fmt.Errorf("%s: %w", a, ErrResponse)
 	}
 	return &auth.Error{Code: printable(e.Error), Description: printable(e.Description)}
 }
@@ -260,12 +273,8 @@ func printable(s string) string {
 	return s[:min(len(s), 300)]
 }
 
-func status(resp *http.Response) string {
-	return fmt.Sprintf("%d %s (%s)", resp.StatusCode, http.StatusText(resp.StatusCode), mediaType(resp))
-}
-
-func mediaType(resp *http.Response) string {
-	t, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+func mediaType(header http.Header) string {
+	t, _, err := mime.ParseMediaType(header.Get("Content-Type"))
 	if err != nil {
 		return "something unknown"
 	}
@@ -310,9 +319,9 @@ func (c *Client) loginThroughBrowser(ctx context.Context, grant *v1alpha1.OAuth2
 	r := &responseReceiver{session: rand.Text(), port: listener.Addr().(*net.TCPAddr).Port, response: make(chan *v1alpha1.BindingResponse, 1)}
 	server := &http.Server{Handler: r, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 1 << 20}
 	server.SetKeepAlivesEnabled(false)
-	failed := make(chan error, 1)
-	go func() { failed <- server.Serve(listener) }()
-	defer func() { <-failed }()
+	var serving sync.WaitGroup
+	serving.Go(func() { _ = server.Serve(listener) }) // ends with shutdown
+	defer serving.Wait()
 	defer shutdown(ctx, server)
 
 	target, err := r.authorizeURL(grant.AuthenticatedURL, opts.ClusterID)

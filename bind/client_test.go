@@ -226,7 +226,9 @@ func TestRedeem(t *testing.T) {
 			w.WriteHeader(http.StatusBadRequest)
 			writeJSON(w, map[string]any{"error": "invalid_grant", "error_description": "used\x1b[2J"})
 		}, "invalid_grant: used?[2J"},
-		{"server error", func(w http.ResponseWriter, _ url.Values, _ string) { http.Error(w, "oops", http.StatusInternalServerError) }, "500 Internal Server Error"},
+		{"server error", func(w http.ResponseWriter, _ url.Values, _ string) {
+			http.Error(w, "oops", http.StatusInternalServerError)
+		}, "500 Internal Server Error"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newFakeBackend(t)
@@ -291,7 +293,9 @@ func TestDiscover(t *testing.T) {
 		{"other JSON", body("application/json", `{"kind":"Status","apiVersion":"v1"}`, 200), `kind "Status", apiVersion "v1": not a Klutch backend`},
 		{"group in the version", document(func(d, _ map[string]any) { d["apiVersion"] = "klutch.anynines.com/v1alpha1" }), "not a Klutch backend"},
 		{"no login", document(func(d, _ map[string]any) { d["authenticationMethods"] = []any{} }), "offers no login"},
-		{"another login", document(func(d, _ map[string]any) { d["authenticationMethods"].([]any)[0].(map[string]any)["method"] = "Telepathy" }), "offers no login"},
+		{"another login", document(func(d, _ map[string]any) {
+			d["authenticationMethods"].([]any)[0].(map[string]any)["method"] = "Telepathy"
+		}), "offers no login"},
 		{"login elsewhere", document(func(_, g map[string]any) { g["authenticatedURL"] = "https://evil.example/authorize" }), "to another place"},
 		{"login with a program", document(func(_, g map[string]any) { g["authenticatedURL"] = "javascript:alert(1)" }), "to another place"},
 		{"token elsewhere", document(func(_, g map[string]any) { g["tokenURL"] = "https://evil.example/token" }), "to another place"},

@@ -335,7 +335,7 @@ func checkClaim(c Claim) error {
 		ok = ok && (name == "*" || namePattern.MatchString(name))
 	}
 	if !ok {
-		return fmt.Errorf("service %s claims %q: not a resource: %w", c.Service, c.GroupResource.String(), ErrPolicy)
+		return fmt.Errorf("service %s claims %q: not a resource: %w", c.Service, c.String(), ErrPolicy)
 	}
 	return nil
 }
@@ -555,11 +555,11 @@ func (i *installer) awaitRequest(ctx context.Context, name string) error {
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &r); err != nil {
 			return false, err
 		}
-		switch r.Status.Phase {
-		case v1alpha1.RequestSucceeded:
-			return true, nil
-		case v1alpha1.RequestFailed:
+		if r.Status.Phase == v1alpha1.RequestFailed {
 			return false, refusal(r)
+		}
+		if r.Status.Phase == v1alpha1.RequestSucceeded {
+			return true, nil
 		}
 		if now := "Waiting for the backend to answer request " + name + because(r.Status.Conditions); now != said {
 			said = now
@@ -920,13 +920,8 @@ func because(conditions []v1alpha1.Condition) string {
 		if c.Type == v1alpha1.ConditionReady || c.Status == metav1.ConditionTrue {
 			continue
 		}
-		part := c.Type + " is " + string(c.Status)
-		for _, s := range []string{c.Reason, c.Message} {
-			if s != "" {
-				part += ": " + s
-			}
-		}
-		parts = append(parts, part)
+		words := slices.DeleteFunc([]string{c.Type + " is " + string(c.Status), c.Reason, c.Message}, func(s string) bool { return s == "" })
+		parts = append(parts, strings.Join(words, ": "))
 	}
 	if len(parts) == 0 {
 		return ""

@@ -155,6 +155,7 @@ func TestP18DryRunOfRequests(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			app := newFakeAPI(t, map[string]any{"/api/v1/namespaces/klutch-bind/secrets": list("SecretList", "v1")})
 			tenant := newFakeAPI(t, nil)
+			app.warning, tenant.warning = "the App Cluster warns", "a stranger warns"
 			r := terminal{stdin: string(manifest)}.run(t.Context(), "apiservice", "-f", "-", "--remote-kubeconfig", write(t, tenantKubeconfig(t, tenant.Server, "cluster-a")),
 				"--kubeconfig", app.kubeconfig(t), "--skip-konnector", "--dry-run="+mode, "--accept-claim", "secrets")
 			name := regexpSecret.FindString(r.out)

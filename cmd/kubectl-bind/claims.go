@@ -29,7 +29,7 @@ func (a claimAnswers) of(c bind.Claim) v1alpha1.ClaimState {
 		if !ok {
 			service, claim = c.Service.String(), flag
 		}
-		return service == c.Service.String() && claim == c.GroupResource.String()
+		return service == c.Service.String() && claim == c.String()
 	}
 	switch {
 	case slices.ContainsFunc(a.reject, names):

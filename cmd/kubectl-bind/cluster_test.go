@@ -241,8 +241,11 @@ func (w *world) inventory() []string {
 	names := map[string]bool{}
 	for _, resource := range []schema.GroupVersionResource{
 		crds, requests, exports, bindings,
-		{Version: "v1", Resource: "namespaces"}, {Version: "v1", Resource: "secrets"}, {Version: "v1", Resource: "serviceaccounts"},
-		{Group: "apps", Version: "v1", Resource: "deployments"}, rbacv1.SchemeGroupVersion.WithResource("clusterroles"), rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"),
+		{Version: "v1", Resource: "namespaces"},
+		{Version: "v1", Resource: "secrets"},
+		{Version: "v1", Resource: "serviceaccounts"},
+		{Group: "apps", Version: "v1", Resource: "deployments"},
+		rbacv1.SchemeGroupVersion.WithResource("clusterroles"), rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"),
 	} {
 		list, err := w.dyn.Resource(resource).List(w.Context(), metav1.ListOptions{})
 		if apierrors.IsNotFound(err) {

@@ -127,6 +127,7 @@ type fakeAPI struct {
 	*httptest.Server
 	recorder
 	objects map[string]any
+	warning string
 }
 
 func newFakeAPI(t *testing.T, objects map[string]any) *fakeAPI {
@@ -134,7 +135,9 @@ func newFakeAPI(t *testing.T, objects map[string]any) *fakeAPI {
 	a := &fakeAPI{objects: objects}
 	a.Server = httptest.NewTLSServer(a.wrap(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Warning", `299 - "a warning from afar"`)
+		if a.warning != "" {
+			w.Header().Set("Warning", `299 - "`+a.warning+`"`)
+		}
 		o, ok := a.objects[r.URL.Path]
 		if r.Method != http.MethodGet { // say yes, forget it
 			ok = json.NewDecoder(r.Body).Decode(&o) == nil

@@ -106,9 +106,14 @@ func (p *plugin) printObjects(o *output, objects []runtime.Object) error {
 func (p *plugin) printTable(all []v1alpha1.APIServiceBinding, wide bool) error {
 	slices.SortFunc(all, func(a, b v1alpha1.APIServiceBinding) int { return cmp.Compare(a.Name, b.Name) })
 	table := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{
-		{Name: "Name", Type: "string"}, {Name: "Provider", Type: "string"}, {Name: "Ready", Type: "string"},
-		{Name: "Age", Type: "string"}, {Name: "Message", Type: "string"},
-		{Name: "Secret", Type: "string", Priority: 1}, {Name: "Claims", Type: "string", Priority: 1}, {Name: "Conditions", Type: "string", Priority: 1},
+		{Name: "Name", Type: "string"},
+		{Name: "Provider", Type: "string"},
+		{Name: "Ready", Type: "string"},
+		{Name: "Age", Type: "string"},
+		{Name: "Message", Type: "string"},
+		{Name: "Secret", Type: "string", Priority: 1},
+		{Name: "Claims", Type: "string", Priority: 1},
+		{Name: "Conditions", Type: "string", Priority: 1},
 	}}
 	for _, b := range all {
 		ready, message := readiness(b)

@@ -44,7 +44,7 @@ func run(ctx context.Context, s system, args []string) int {
 	if s.terminal {
 		p.Out = term.Writer(s.Out)
 	}
-	root := p.root()
+	root := p.root() //nolint:contextcheck // commands get ctx from ExecuteContext
 	root.SetArgs(args)
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
@@ -74,6 +74,7 @@ func (p *plugin) config() (*rest.Config, error) {
 	config = rest.CopyConfig(config)
 	config.UserAgent = rest.DefaultKubernetesUserAgent()
 	config.QPS = -1
+	config.WarningHandler = rest.NewWarningWriter(p.talk, rest.WarningWriterOptions{Deduplicate: true})
 	return config, nil
 }
 
