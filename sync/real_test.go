@@ -172,3 +172,45 @@ func TestRealScenarios(t *testing.T) {
 		})
 	}
 }
+
+// A control plane that is away for a while, and an App Cluster that takes rights
+// back for a while, cost nothing but time.
+func TestRealOutage(t *testing.T) {
+	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	source, target := admin(t, app.Config()), admin(t, control.Config())
+	install(t, source)
+	install(t, target)
+	from, err := NewCluster(app.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	to, err := NewCluster(control.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := &world{T: t, source: source, target: target, from: from, to: to, sourceNS: "default", targetNS: "default"}
+	defer w.run(Options{Mapper: Identity()})()
+	for _, name := range []string{"a", "b"} {
+		w.create(source, "default", w.widget(name, `{"size":"small"}`, ``))
+		w.until("target exists", func() bool { return w.targetOf(name) != nil })
+	}
+	if err := control.StopServer(); err != nil {
+		t.Fatal(err)
+	}
+	w.delete(source, "default", "a")
+	w.merge(source, "default", "b", `{"spec":{"size":"large"}}`)
+	w.create(source, "default", w.widget("c", `{"size":"small"}`, ``))
+	time.Sleep(5 * time.Second)
+	if w.get(source, "default", "a") == nil {
+		t.Error("the source was let go while the control plane was away")
+	}
+	if err := control.StartServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	w.until("everything is in step again", func() bool {
+		return w.get(source, "default", "a") == nil && w.targetOf("a") == nil &&
+			field(w.targetOf("b"), "spec", "size") == "large" && w.targetOf("c") != nil
+	})
+	t.Logf("in step %v after the control plane came back", time.Since(began).Round(100*time.Millisecond))
+}

@@ -279,6 +279,9 @@ func (r *relation) reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 			return 0, nil
 		}
 		done, err := r.do(ctx, t, s, c)
+		if c.problem != "" && err == nil {
+			return livePause, nil // what is not ours is not watched
+		}
 		if done || err != nil {
 			return 0, err
 		}

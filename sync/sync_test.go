@@ -433,12 +433,19 @@ var scenarios = map[string]func(w *world){
 		w.secret(w.target, w.targetNS, "mine", "dGhlaXJz")
 		w.merge(w.target, w.targetNS, "a", `{"status":{"secret":{"name":"mine"}}}`, "status")
 		w.until("conflict reported", func() bool { return strings.HasPrefix(w.message("a"), string(ReasonRelated)) })
-		w.delete(w.source, w.sourceNS, "a")
-		w.until("both are gone", func() bool { return w.targetOf("a") == nil && w.get(w.source, w.sourceNS, "a") == nil })
 		w.settle()
 		if diff := cmp.Diff(mine, w.getSecret(w.source, w.sourceNS, "mine")); diff != "" {
 			w.Errorf("secret changed:\n%s", diff)
 		}
+		w.deleteSecret(w.source, w.sourceNS, "mine")
+		w.until("secret came down once the name is free", func() bool {
+			return w.getSecret(w.source, w.sourceNS, "mine") != nil && w.message("a") == ""
+		})
+		w.delete(w.target, w.targetNS, "a") // whoever deletes, the source decides
+		w.delete(w.source, w.sourceNS, "a")
+		w.until("all are gone", func() bool {
+			return w.targetOf("a") == nil && w.get(w.source, w.sourceNS, "a") == nil && w.getSecret(w.source, w.sourceNS, "mine") == nil
+		})
 	},
 	"a secret goes up by name": func(w *world) {
 		defer w.run(Options{Related: []Related{{Resource: secrets, From: SourceSide, Names: []string{"cfg"}}}})()
