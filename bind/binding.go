@@ -176,7 +176,7 @@ func (p *pass) sync(context.Context) (bool, error) {
 	}
 	state, ok := p.set.State(name)
 	if ok && state.Err != nil {
-		p.again = retryEvery
+		p.again = rightsEvery
 	}
 	p.verdict.set(informersSynced(state))
 	return true, nil

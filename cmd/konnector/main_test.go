@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParse(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	t.Setenv("POD_NAME", "konnector-0")
+	t.Setenv("POD_NAMESPACE", "elsewhere")
+	type result struct {
+		Kubeconfig, Lease, Namespace, Identity, Health string
+		Interval                                       time.Duration
+	}
+	for name, tc := range map[string]struct {
+		args []string
+		want result
+	}{
+		"in a pod": {nil, result{"", "klutch-bind", "elsewhere", "konnector-0", ":8080", 5 * time.Minute}},
+		"by hand": {
+			[]string{"--kubeconfig=k", "--lease-name=l", "--lease-namespace=n", "--health-address=", "--heartbeat-interval=1m", "-v=4"},
+			result{"k", "l", "n", "konnector-0", "", time.Minute},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := parse(tc.args)
+			if err != nil {
+				t.Fatal(err)
+			}
+			k := f.konnector
+			got := result{f.kubeconfig, k.LeaseName, k.LeaseNamespace, k.Identity, k.HealthAddress, k.Options.HeartbeatInterval}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestRunRefuses(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	empty := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, args := range map[string][]string{
+		"unknown flag":     {"--nonsense"},
+		"no cluster":       {"--kubeconfig="},
+		"missing file":     {"--kubeconfig=" + empty + "-not"},
+		"empty kubeconfig": {"--kubeconfig=" + empty},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if err := run(t.Context(), args); err == nil {
+				t.Error("it has run")
+			}
+		})
+	}
+}
