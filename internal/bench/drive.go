@@ -228,11 +228,14 @@ func (l load) mine(u *unstructured.Unstructured) bool {
 	return strings.HasPrefix(u.GetName(), l.run+"-")
 }
 
-// follow calls f for every event of the resource until ctx is done.
+// follow calls f for every object of the resource and every event until ctx is done.
 func follow(ctx context.Context, c dynamic.Interface, f func(deleted bool, u *unstructured.Unstructured)) error {
 	list, err := c.Resource(widgets).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
+	}
+	for i := range list.Items {
+		f(false, &list.Items[i])
 	}
 	go func() {
 		for version := list.GetResourceVersion(); ctx.Err() == nil; {
