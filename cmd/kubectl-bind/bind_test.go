@@ -363,3 +363,46 @@ func TestOpen(t *testing.T) {
 		})
 	}
 }
+
+// A binding that lost its Secret gets it back under the name that it knows; where
+// bindings are cluster-scoped, that is how they are written.
+func TestRepair(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		namespaced bool
+		path       string
+	}{
+		{"namespaced", true, bindingsPath}, {"cluster-scoped", false, group + "/apiservicebindings"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			tenant := newFakeAPI(t, nil)
+			app := newFakeAPI(t, map[string]any{
+				"/api/v1/namespaces/klutch-bind/secrets": list("SecretList", "v1"),
+				group:                                    served(c.namespaced),
+				c.path + "/things.example.com":           binding("things.example.com", "Fake"),
+			})
+			manifest := write(t, []byte(mustEncode(t, request("things.example.com"))))
+			r := terminal{}.run(t.Context(), "apiservice", "-f", manifest, "--remote-kubeconfig", write(t, tenantKubeconfig(t, tenant.Server, "cluster-a")),
+				"--kubeconfig", app.kubeconfig(t), "--skip-konnector", "--dry-run=server", "-o", `jsonpath={.spec.kubeconfigSecretRef.name} {.metadata.namespace}`)
+			want := "kubeconfig-abcde "
+			if c.namespaced {
+				want += "klutch-bind"
+			}
+			if r.code != exitOK || r.out != want {
+				t.Errorf("got %v, want %q", r, want)
+			}
+			if last := app.requests[len(app.requests)-1]; last != "PATCH "+c.path+"/things.example.com?dryRun=All" {
+				t.Errorf("last request was %s", last)
+			}
+		})
+	}
+}
+
+func mustEncode(t *testing.T, v any) string {
+	t.Helper()
+	data, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
