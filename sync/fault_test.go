@@ -304,3 +304,66 @@ func TestSecretsStaySecret(t *testing.T) {
 		}
 	})
 }
+
+// What the cache shows is not what is there: the API server has the last word.
+func TestStaleViews(t *testing.T) {
+	for name, test := range map[string]func(w *world){
+		"a name that was taken a moment ago": func(w *world) {
+			w.fakeTarget.Lag(widgets, true)
+			foreign := w.create(w.target, w.targetNS, w.widget("b", `{"late":"x"}`, ``))
+			w.create(w.source, w.sourceNS, w.widget("b", `{"size":"small"}`, ``))
+			w.until("conflict reported", func() bool { return strings.HasPrefix(w.message("b"), string(ReasonConflict)) })
+			if diff := cmp.Diff(foreign, w.targetOf("b")); diff != "" {
+				w.Errorf("foreign object changed:\n%s", diff)
+			}
+		},
+		"a target that was replaced a moment ago": func(w *world) {
+			w.fakeTarget.Lag(widgets, true)
+			w.delete(w.target, w.targetNS, "a")
+			foreign := w.create(w.target, w.targetNS, w.widget("a", `{"late":"x"}`, ``))
+			w.delete(w.source, w.sourceNS, "a")
+			w.until("source is gone", func() bool { return w.get(w.source, w.sourceNS, "a") == nil })
+			if diff := cmp.Diff(foreign, w.targetOf("a")); diff != "" {
+				w.Errorf("foreign object changed:\n%s", diff)
+			}
+		},
+		"a target that was replaced a moment ago, when the source changes": func(w *world) {
+			w.fakeTarget.Lag(widgets, true)
+			w.delete(w.target, w.targetNS, "a")
+			foreign := w.create(w.target, w.targetNS, w.widget("a", `{"late":"x"}`, ``))
+			w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
+			w.until("conflict reported", func() bool { return strings.HasPrefix(w.message("a"), string(ReasonConflict)) })
+			if diff := cmp.Diff(foreign, w.targetOf("a")); diff != "" {
+				w.Errorf("foreign object changed:\n%s", diff)
+			}
+		},
+		"a target that was deleted a moment ago": func(w *world) {
+			w.fakeTarget.Lag(widgets, true)
+			w.delete(w.target, w.targetNS, "a")
+			w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
+			w.until("target is back", func() bool { return field(w.targetOf("a"), "spec", "size") == "large" })
+		},
+		"a source that was made again a moment ago": func(w *world) {
+			w.fakeSource.Lag(widgets, true)
+			w.merge(w.source, w.sourceNS, "a", `{"metadata":{"finalizers":null}}`)
+			w.delete(w.source, w.sourceNS, "a")
+			w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+			w.merge(w.target, w.targetNS, "a", `{"status":{"phase":"Old"}}`, "status")
+			w.settle()
+			if got := field(w.get(w.source, w.sourceNS, "a"), "status", "phase"); got != nil {
+				w.Errorf("the new source got the old status %v", got)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				defer w.run(Options{})()
+				w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+				w.until("target exists", func() bool { return w.targetOf("a") != nil })
+				w.settle()
+				test(w)
+			})
+		})
+	}
+}

@@ -57,6 +57,7 @@ type served struct {
 	objects  map[cache.ObjectName]*unstructured.Unstructured
 	history  []event
 	watchers map[*watcher]struct{}
+	lagging  bool
 	apply    *managedfields.FieldManager // nil where only the plain one is used
 	status   *managedfields.FieldManager
 }
@@ -96,6 +97,18 @@ func (c *Cluster) Serve(r Resource) {
 		watchers: map[*watcher]struct{}{},
 		apply:    fieldManager(r, ""),
 		status:   fieldManager(r, "status"),
+	}
+}
+
+// Lag holds back the events of a resource, on all watches, until it is called
+// with false. Whoever watches sees the past meanwhile.
+func (c *Cluster) Lag(gvr schema.GroupVersionResource, lag bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.served[gvr]
+	s.lagging = lag
+	for w := range s.watchers {
+		w.wake(lag)
 	}
 }
 
@@ -198,6 +211,7 @@ func (c *Cluster) store(s *served, kind watch.EventType, name cache.ObjectName, 
 	s.history = append(s.history, e)
 	for w := range s.watchers {
 		w.send(e)
+		w.wake(s.lagging)
 	}
 }
 

@@ -98,6 +98,13 @@ func (w *watcher) send(e event) {
 	w.mu.Lock()
 	w.pending = append(w.pending, watch.Event{Type: kind, Object: w.show(e.object)})
 	w.mu.Unlock()
+}
+
+// wake lets events be delivered, unless they are to be held back.
+func (w *watcher) wake(lag bool) {
+	if lag {
+		return
+	}
 	select {
 	case w.more <- struct{}{}:
 	default:
