@@ -38,26 +38,26 @@ func TestControlPlane(t *testing.T) {
 	var ada *tenantClient
 	for _, step := range []struct {
 		name string
-		run  func(t *testing.T)
+		run  func()
 	}{
-		{"P14 concurrent binds make one tenant", func(t *testing.T) { ada = concurrentBinds(t, w) }},
-		{"journey", func(t *testing.T) { journey(t, ada) }},
-		{"a code is good once, for the program that asked", func(t *testing.T) { codeOnce(t, w) }},
-		{"refused requests", func(t *testing.T) { refusedRequests(t, w, ada) }},
-		{"P12 two tenants", func(t *testing.T) { isolation(t, ada, w.tenant("grace", "c1", "widgets.example.org")) }},
-		{"P14 a namespace of somebody else is refused", func(t *testing.T) { foreignNamespace(t, w) }},
-		{"an insider cannot make a tenant", func(t *testing.T) { insider(t, w) }},
-		{"P13 tokens are bound, renewed and revoked", func(t *testing.T) { rotation(t, ada) }},
-		{"the backend is kept out of other namespaces", func(t *testing.T) { secondLock(t, w) }},
-		{"heartbeat", func(t *testing.T) { heartbeat(t, ada) }},
-		{"missing rights", func(t *testing.T) { missingRights(t, w) }},
-		{"schema changes flow, a lost CRD deletes nothing", func(t *testing.T) { schemaChanges(t, ada) }},
-		{"a restart writes nothing", func(t *testing.T) { quietRestart(t, w) }},
-		{"a service namespace goes when it is empty", func(t *testing.T) { removal(t, ada) }},
+		{"P14 concurrent binds make one tenant", func() { ada = concurrentBinds(w.t, w) }},
+		{"journey", func() { journey(w.t, ada) }},
+		{"a code is good once, for the program that asked", func() { codeOnce(w.t, w) }},
+		{"refused requests", func() { refusedRequests(w.t, w, ada) }},
+		{"P12 two tenants", func() { isolation(w.t, ada, w.tenant("grace", "c1", "widgets.example.org")) }},
+		{"P14 a namespace of somebody else is refused", func() { foreignNamespace(w.t, w) }},
+		{"an insider cannot make a tenant", func() { insider(w.t, w) }},
+		{"P13 tokens are bound, renewed and revoked", func() { rotation(w.t, ada) }},
+		{"the backend is kept out of other namespaces", func() { secondLock(w.t, w) }},
+		{"heartbeat", func() { heartbeat(w.t, ada) }},
+		{"missing rights", func() { missingRights(w.t, w) }},
+		{"schema changes flow, a lost CRD deletes nothing", func() { schemaChanges(w.t, ada) }},
+		{"a restart writes nothing", func() { quietRestart(w.t, w) }},
+		{"a service namespace goes when it is empty", func() { removal(w.t, ada) }},
 	} {
 		ok := t.Run(step.name, func(t *testing.T) {
 			w.t = t
-			step.run(t)
+			step.run()
 		})
 		if !ok {
 			return
@@ -148,27 +148,27 @@ func codeOnce(t *testing.T, w *world) {
 		"code":     func(f url.Values) { f.Set("code", f.Get("code")[1:]) },
 		"twice":    func(f url.Values) { f.Add("code", "x") },
 	} {
-		if resp, body := w.redeem(g, change); resp.StatusCode != http.StatusBadRequest || !strings.Contains(string(body), `"error"`) {
-			t.Errorf("%s: %s %s", name, resp.Status, body)
+		if got := w.redeem(g, change); got.Status != http.StatusBadRequest || !strings.Contains(got.Body, `"error"`) {
+			t.Errorf("%s: %d %s", name, got.Status, got.Body)
 		}
 	}
 	answers := make([]int, 10)
 	var wg sync.WaitGroup
 	for i := range answers {
 		wg.Go(func() {
-			resp, _ := w.redeem(g, nil)
-			answers[i] = resp.StatusCode
-			if resp.Header.Get("Cache-Control") != "no-store" {
+			got := w.redeem(g, nil)
+			answers[i] = got.Status
+			if got.Header.Get("Cache-Control") != "no-store" {
 				t.Error("answer may be stored")
 			}
 		})
 	}
 	wg.Wait()
 	slices.Sort(answers)
-	if want := append([]int{200}, slices.Repeat([]int{400}, 9)...); !slices.Equal(answers, want) {
+	if want := slices.Concat([]int{200}, slices.Repeat([]int{400}, 9)); !slices.Equal(answers, want) {
 		t.Errorf("ten redemptions of one code: %v", answers)
 	}
-	credential, err := w.admin.CoreV1().Secrets(w.exporter.tenantName("ada")).Get(t.Context(), v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
+	credential, err := w.admin.CoreV1().Secrets(holder{w.issuer.URL(), "ada", "c1"}.namespace("cluster")).Get(t.Context(), v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,17 +182,6 @@ func codeOnce(t *testing.T, w *world) {
 	if log := w.log.String(); strings.Contains(log, token) || strings.Contains(log, g.Code) { // P9
 		t.Error("secret in the log")
 	}
-}
-
-// tenantName is that of a user's cluster c1.
-func (e *Exporter) tenantName(user string) string {
-	services, _ := e.kube.CoreV1().Namespaces().List(context.Background(), metav1.ListOptions{LabelSelector: tenantLabel})
-	for _, ns := range services.Items {
-		if h, ok := holderOf(&ns); ok && h.Subject == user && h.Cluster == "c1" {
-			return ns.Name
-		}
-	}
-	return ""
 }
 
 func refusedRequests(t *testing.T, w *world, ada *tenantClient) {

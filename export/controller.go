@@ -155,7 +155,7 @@ func parseExternal(raw string) (*url.URL, error) {
 		return nil, fmt.Errorf("external URL: %w", err)
 	case u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "":
 		return nil, fmt.Errorf("external URL %q: must be a scheme and a host", u.Redacted())
-	case u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u.Hostname())):
+	case u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())):
 		return nil, fmt.Errorf("external URL %q: must be https, or http to a loopback address", u.Redacted())
 	}
 	return &url.URL{Scheme: u.Scheme, Host: u.Host}, nil

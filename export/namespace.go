@@ -57,12 +57,12 @@ func (c *control) reconcileNamespace(ctx context.Context, key cache.ObjectName) 
 		return 0, c.setFinalizers(ctx, asked, append(slices.Clone(asked.Finalizers), namespaceFinalizer))
 	}
 	name := serviceNamespaceName(key.Namespace, key.Name)
-	blocked, err := asBlocked(c.provideNamespace(ctx, name, asked))
+	err := c.provideNamespace(ctx, name, asked)
+	if condition, ok := blocked(err); ok {
+		return namespaceRetry, c.writeNamespaceStatus(ctx, asked, condition, asked.Status.Namespace)
+	}
 	if err != nil {
 		return 0, err
-	}
-	if blocked != nil {
-		return namespaceRetry, c.writeNamespaceStatus(ctx, asked, *blocked, asked.Status.Namespace)
 	}
 	return 0, c.writeNamespaceStatus(ctx, asked, v1alpha1.True(v1alpha1.ConditionReady), name)
 }
@@ -91,27 +91,22 @@ func serviceAnnotations(asked *v1alpha1.APIServiceNamespace) map[string]string {
 	return map[string]string{v1alpha1.ServiceNamespaceAnnotation: asked.Namespace + "/" + asked.Name}
 }
 
-// asBlocked tells what waits for somebody else, as a condition, from errors.
-func asBlocked(err error) (*v1alpha1.Condition, error) {
-	var refused *refusal
-	var missing *missingRight
-	reason, message := "", ""
-	switch {
-	case err == nil:
-		return nil, nil
-	case errors.As(err, &refused):
-		reason, message = refused.reason, refused.message
-	case errors.As(err, &missing):
-		reason, message = v1alpha1.ReasonMissingRights, missing.Error()
-	case errors.Is(err, errForeign):
-		reason, message = reasonNameTaken, err.Error()
-	case errors.Is(err, errTerminating):
-		reason, message = reasonTerminating, err.Error()
-	default:
-		return nil, err
+// blocked tells what waits for somebody else from what only we can cure: it returns
+// whether err is of the first kind, and then the condition that says so.
+func blocked(err error) (v1alpha1.Condition, bool) {
+	not := func(reason, message string) (v1alpha1.Condition, bool) {
+		return v1alpha1.False(v1alpha1.ConditionReady, v1alpha1.SeverityError, reason, message), true
 	}
-	condition := v1alpha1.False(v1alpha1.ConditionReady, v1alpha1.SeverityError, reason, message)
-	return &condition, nil
+	if refused := asRefusal(err); refused != nil {
+		return not(refused.reason, refused.message)
+	}
+	switch {
+	case errors.Is(err, errForeign):
+		return not(reasonNameTaken, err.Error())
+	case errors.Is(err, errTerminating):
+		return not(reasonTerminating, err.Error())
+	}
+	return v1alpha1.Condition{}, false
 }
 
 func (c *control) writeNamespaceStatus(ctx context.Context, seen *v1alpha1.APIServiceNamespace, condition v1alpha1.Condition, name string) error {
@@ -166,14 +161,11 @@ func (c *control) removeNamespace(ctx context.Context, asked *v1alpha1.APIServic
 	if ns.DeletionTimestamp != nil {
 		return namespaceRetry, nil
 	}
-	blocked, err := asBlocked(c.deleteEmpty(ctx, ns))
-	if err != nil {
-		return 0, err
+	err = c.deleteEmpty(ctx, ns)
+	if condition, ok := blocked(err); ok {
+		return namespaceRetry, c.writeNamespaceStatus(ctx, asked, condition, asked.Status.Namespace)
 	}
-	if blocked != nil {
-		return namespaceRetry, c.writeNamespaceStatus(ctx, asked, *blocked, asked.Status.Namespace)
-	}
-	return namespaceRetry, nil
+	return namespaceRetry, err
 }
 
 // deleteEmpty deletes a service namespace. Its tenant loses its rights there before

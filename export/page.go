@@ -182,7 +182,7 @@ func (h *handler) done(w http.ResponseWriter, r *http.Request) {
 
 // claimWords says in plain words what a permission claim asks for.
 func claimWords(c v1alpha1.PermissionClaim) string {
-	resource := c.GroupResource.String()
+	resource := c.String()
 	words := "Writes " + resource + " into your namespaces"
 	if c.Selector.Owner == v1alpha1.OwnerConsumer {
 		words = "Reads " + resource + " of your namespaces"

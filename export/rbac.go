@@ -58,15 +58,15 @@ func ruleName(rule rbacv1.PolicyRule) string {
 	return schema.GroupResource{Group: rule.APIGroups[0], Resource: rule.Resources[0]}.String()
 }
 
-// A missingRight says that the backend may not pass on a right.
-type missingRight struct{ rule rbacv1.PolicyRule }
+// A rightError says that the backend may not pass on a right.
+type rightError struct{ rule rbacv1.PolicyRule }
 
-func (m *missingRight) Error() string {
+func (m *rightError) Error() string {
 	return fmt.Sprintf("the backend may not pass on %s on %s: the platform operator has to give it a ClusterRole with this rule and the label %s: \"true\"",
 		strings.Join(m.rule.Verbs, ", "), ruleName(m.rule), v1alpha1.AggregateToBackendLabel)
 }
 
-// checkRights returns a *missingRight if the backend itself has not all of rules,
+// checkRights returns a *rightError if the backend itself has not all of rules,
 // without which the API server refuses to let it pass them on.
 func (e *Exporter) checkRights(ctx context.Context, rules []rbacv1.PolicyRule) error {
 	for _, rule := range rules {
@@ -81,7 +81,7 @@ func (e *Exporter) checkRights(ctx context.Context, rules []rbacv1.PolicyRule) e
 			}
 		}
 		if len(lacking.Verbs) > 0 {
-			return &missingRight{lacking}
+			return &rightError{lacking}
 		}
 	}
 	return nil

@@ -44,8 +44,9 @@ func (c *control) reconcileRequest(ctx context.Context, key cache.ObjectName) (t
 	if answered(request) {
 		return c.prune(ctx, request, requestRetain-age)
 	}
-	refused, err := c.grant(ctx, request)
-	if err != nil {
+	err := c.grant(ctx, request)
+	refused := asRefusal(err)
+	if err != nil && refused == nil {
 		return 0, err
 	}
 	wait := refused != nil && refused.temporary && age < requestGrace
@@ -96,35 +97,34 @@ func (c *control) prune(ctx context.Context, request *v1alpha1.APIServiceExportR
 	return 0, nil
 }
 
-// grant checks all that is asked for, then makes the exports.
-func (c *control) grant(ctx context.Context, request *v1alpha1.APIServiceExportRequest) (*refusal, error) {
+// grant checks all that is asked for, then makes the exports. Its error is a *refusal
+// or a *rightError where the tenant should know.
+func (c *control) grant(ctx context.Context, request *v1alpha1.APIServiceExportRequest) error {
 	var exports []*v1alpha1.APIServiceExport
 	err := c.checkRequest(ctx, request, func(export *v1alpha1.APIServiceExport) { exports = append(exports, export) })
-	if err == nil {
-		err = c.checkRights(ctx, rules(exports))
+	if err != nil {
+		return err
 	}
-	if refused, err := asRefusal(err); refused != nil || err != nil {
-		return refused, err
+	if err := c.checkRights(ctx, rules(exports)); err != nil {
+		return err
 	}
 	for _, export := range exports {
 		if err := c.publish(ctx, export); err != nil {
-			return nil, err
+			return err
 		}
 	}
-	return nil, nil
+	return nil
 }
 
-// asRefusal tells what the tenant should know from what only we can cure.
-func asRefusal(err error) (*refusal, error) {
-	var refused *refusal
-	var missing *missingRight
-	switch {
-	case errors.As(err, &refused):
-		return refused, nil
-	case errors.As(err, &missing):
-		return &refusal{v1alpha1.ReasonMissingRights, missing.Error(), true}, nil
+// asRefusal returns what the tenant should know of err, or nil.
+func asRefusal(err error) *refusal {
+	if refused, ok := errors.AsType[*refusal](err); ok {
+		return refused
 	}
-	return nil, err
+	if missing, ok := errors.AsType[*rightError](err); ok {
+		return &refusal{v1alpha1.ReasonMissingRights, missing.Error(), true}
+	}
+	return nil
 }
 
 func (c *control) checkRequest(ctx context.Context, request *v1alpha1.APIServiceExportRequest, ok func(*v1alpha1.APIServiceExport)) error {
@@ -137,7 +137,7 @@ func (c *control) checkRequest(ctx context.Context, request *v1alpha1.APIService
 		return err
 	}
 	for _, wanted := range request.Spec.Resources {
-		name := wanted.GroupResource.String()
+		name := wanted.String()
 		service, offered := find(services, name)
 		if !offered {
 			return &refusal{v1alpha1.ReasonNotOffered, name + " is not on offer: there is no APIServiceExportTemplate for it", false}
@@ -246,6 +246,6 @@ func (c *control) requestsFor(crd metav1.Object) []cache.ObjectName {
 
 func asksFor(request *v1alpha1.APIServiceExportRequest, name string) bool {
 	return slices.ContainsFunc(request.Spec.Resources, func(r v1alpha1.APIServiceExportRequestResource) bool {
-		return r.GroupResource.String() == name
+		return r.String() == name
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -261,7 +262,8 @@ func (w *world) login(user, clusterID string, services ...string) (auth.Grant, *
 	return g, browser, err
 }
 
-func (w *world) redeem(g auth.Grant, change func(url.Values)) (*http.Response, []byte) {
+// redeem does what the program that waits for the code does.
+func (w *world) redeem(g auth.Grant, change func(url.Values)) reply {
 	w.t.Helper()
 	form := url.Values{
 		"grant_type": {"authorization_code"}, "client_id": {clientID},
@@ -275,18 +277,29 @@ func (w *world) redeem(g auth.Grant, change func(url.Values)) (*http.Response, [
 		w.t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	resp, err := http.DefaultClient.Do(req)
+	return send(w.t, req)
+}
+
+// A reply is an answer, read to its end.
+type reply struct {
+	Status  int
+	Header  http.Header
+	Cookies []*http.Cookie
+	Body    string
+}
+
+// send does not follow redirects.
+func send(t *testing.T, req *http.Request) reply {
+	t.Helper()
+	resp, err := http.DefaultTransport.RoundTrip(req)
 	if err != nil {
-		w.t.Fatal(err)
+		t.Fatal(err)
 	}
 	body, err := io.ReadAll(resp.Body)
-	if err := resp.Body.Close(); err != nil {
-		w.t.Fatal(err)
+	if err := errors.Join(err, resp.Body.Close()); err != nil {
+		t.Fatal(err)
 	}
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return resp, body
+	return reply{resp.StatusCode, resp.Header, resp.Cookies(), string(body)}
 }
 
 // A tenantClient is what a konnector can do with its credential.
@@ -306,12 +319,12 @@ func (w *world) tenant(user, clusterID string, services ...string) *tenantClient
 	if err != nil {
 		w.t.Fatalf("login: %v\n%s", err, w.log)
 	}
-	resp, body := w.redeem(g, nil)
-	if resp.StatusCode != http.StatusOK {
-		w.t.Fatalf("redeem: %s %s\n%s", resp.Status, body, w.log)
+	got := w.redeem(g, nil)
+	if got.Status != http.StatusOK {
+		w.t.Fatalf("redeem: %d %s\n%s", got.Status, got.Body, w.log)
 	}
 	response := &v1alpha1.BindingResponse{}
-	if err := json.Unmarshal(body, response); err != nil {
+	if err := json.Unmarshal([]byte(got.Body), response); err != nil {
 		w.t.Fatal(err)
 	}
 	k, err := kubeconfig.Read(response.Kubeconfig)

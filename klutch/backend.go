@@ -114,8 +114,8 @@ func (b Backend) exporter(ctx context.Context, client kubernetes.Interface) (*ex
 		}
 		b.Login.RedirectURL = redirect
 	}
-	opts, err := b.Options, error(nil)
-	if opts.Provider, err = auth.New(b.Login); err != nil {
+	provider, err := auth.New(b.Login)
+	if err != nil {
 		return nil, fmt.Errorf("login: %w", err)
 	}
 	keys := b.SessionKeys
@@ -124,10 +124,12 @@ func (b Backend) exporter(ctx context.Context, client kubernetes.Interface) (*ex
 			return nil, err
 		}
 	}
-	if opts.Sealer, err = auth.NewSealer(keys...); err != nil {
+	sealer, err := auth.NewSealer(keys...)
+	if err != nil {
 		return nil, err
 	}
-	return export.New(b.Config, opts)
+	b.Options.Provider, b.Options.Sealer = provider, sealer
+	return export.New(b.Config, b.Options)
 }
 
 // sessionKeys makes or finds the Secret with the session keys. Every entry is a key;

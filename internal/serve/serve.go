@@ -67,6 +67,6 @@ func shutdown(ctx context.Context, srv *http.Server, ended <-chan error) error {
 	if err != nil {
 		err = errors.Join(fmt.Errorf("shut down %s: %w", srv.Addr, err), srv.Close())
 	}
-	<-ended
+	_ = <-ended // http.ErrServerClosed
 	return err
 }

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+func exportOf(group, plural string, claims ...v1alpha1.PermissionClaim) *v1alpha1.APIServiceExport {
+	e := &v1alpha1.APIServiceExport{}
+	e.Spec.Group, e.Spec.Names.Plural, e.Spec.PermissionClaims = group, plural, claims
+	return e
+}
+
+func claim(resource string, owner v1alpha1.Owner) v1alpha1.PermissionClaim {
+	return v1alpha1.PermissionClaim{GroupResource: v1alpha1.GroupResource{Resource: resource}, Version: "v1", Selector: v1alpha1.ResourceSelector{Owner: owner}}
+}
+
+func TestRules(t *testing.T) {
+	got := rules([]*v1alpha1.APIServiceExport{
+		exportOf("example.org", "widgets", claim("secrets", v1alpha1.OwnerProvider), claim("configmaps", v1alpha1.OwnerConsumer)),
+		exportOf("example.org", "gadgets", claim("secrets", ""), claim("configmaps", v1alpha1.OwnerProvider)),
+	})
+	write := []string{"get", "list", "watch", "create", "update", "patch", "delete"}
+	want := []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: write},
+		{APIGroups: []string{"example.org"}, Resources: []string{"gadgets"}, Verbs: write},
+		{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get", "list", "watch"}},
+		{APIGroups: []string{"example.org"}, Resources: []string{"widgets"}, Verbs: write},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if got := rules(nil); got == nil || len(got) != 0 {
+		t.Errorf("no exports: %v", got)
+	}
+}
