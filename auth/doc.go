@@ -25,8 +25,9 @@
 // signatures count. Machines bring a token instead: [Provider.Verify].
 //
 // Nothing is asked of the issuer before first use, and a failed first use is
-// tried again by the next. What is cached is the issuer's endpoints and keys; a
-// key that is not known is looked up at once. Every exchange is [Bounded].
+// tried again by the next. What is cached is the issuer's endpoints, which each
+// login that begins renews after ten seconds, and its keys; a key that is not known
+// is looked up at once. Every exchange is [Bounded].
 //
 // # The command line
 //

@@ -9,6 +9,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -55,8 +56,10 @@ type Provider struct {
 
 // endpoints is what an issuer says about itself.
 type endpoints struct {
+	asked    time.Time
 	oauth    oauth2.Config
 	keys     oidc.KeySet
+	keysURL  string
 	sendsIss bool // RFC 9207: every callback has an iss parameter
 }
 
@@ -100,9 +103,10 @@ func New(cfg Config) (*Provider, error) {
 }
 
 // Begin starts a login. The browser is to be sent to url, and the Attempt to be
-// kept for Finish.
+// kept for Finish. An issuer that has not answered for ten seconds is asked first,
+// so that nobody is sent to one that is down: the error is ErrUnavailable then.
 func (p *Provider) Begin(ctx context.Context) (a Attempt, loginURL string, err error) {
-	e, err := p.endpoints(ctx)
+	e, err := p.endpoints(ctx, 10*time.Second)
 	if err != nil {
 		return Attempt{}, "", err
 	}
@@ -117,7 +121,7 @@ func (p *Provider) Finish(ctx context.Context, a Attempt, callback url.Values) (
 	if err := checkState(callback, a.State); err != nil {
 		return nil, err
 	}
-	e, err := p.endpoints(ctx)
+	e, err := p.endpoints(ctx, forever)
 	if err != nil {
 		return nil, err
 	}
@@ -179,27 +183,30 @@ func (p *Provider) context(ctx context.Context) context.Context {
 	return oidc.ClientContext(ctx, p.client)
 }
 
-// endpoints asks the issuer once, and again while it gives no good answer.
-func (p *Provider) endpoints(ctx context.Context) (*endpoints, error) {
+// forever is an age that no answer has.
+const forever time.Duration = math.MaxInt64
+
+// endpoints returns what the issuer said about itself at most maxAge ago, and asks
+// it if need be.
+func (p *Provider) endpoints(ctx context.Context, maxAge time.Duration) (*endpoints, error) {
 	p.mu.Lock()
 	known := p.known
 	p.mu.Unlock()
-	if known != nil {
+	if known != nil && p.cfg.Now().Sub(known.asked) < maxAge {
 		return known, nil
 	}
-	found, err := p.discover(p.context(ctx))
+	found, err := p.discover(p.context(ctx), known)
 	if err != nil {
 		return nil, fmt.Errorf("%w: discover: %w", ErrUnavailable, brief{err})
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.known == nil {
-		p.known = found
-	}
-	return p.known, nil
+	p.known = found
+	return found, nil
 }
 
-func (p *Provider) discover(ctx context.Context) (*endpoints, error) {
+// discover asks the issuer. Keys that are known stay known while their URL does.
+func (p *Provider) discover(ctx context.Context, known *endpoints) (*endpoints, error) {
 	issuer, err := oidc.NewProvider(ctx, p.cfg.Issuer)
 	if err != nil {
 		return nil, err
@@ -213,9 +220,16 @@ func (p *Provider) discover(ctx context.Context) (*endpoints, error) {
 		return nil, err
 	}
 	e := &endpoints{
+		asked:    p.cfg.Now(),
 		oauth:    p.oauth(issuer.Endpoint(), doc.AuthMethods),
-		keys:     oidc.NewRemoteKeySet(ctx, doc.KeysURL),
+		keysURL:  doc.KeysURL,
 		sendsIss: doc.SendsIss,
+	}
+	if known != nil && known.keysURL == e.keysURL {
+		e.keys = known.keys
+	} else {
+		// It keeps its context for later requests, so the request's must not end them.
+		e.keys = oidc.NewRemoteKeySet(context.WithoutCancel(ctx), e.keysURL)
 	}
 	if _, err := parseSecure(e.oauth.Endpoint.AuthURL); err != nil {
 		return nil, fmt.Errorf("authorization endpoint: %w", err)

@@ -511,3 +511,22 @@ func TestNew(t *testing.T) {
 		})
 	}
 }
+
+// An issuer that went down is noticed before anybody is sent to it.
+func TestBeginAsksAnIssuerThatHasBeenSilent(t *testing.T) {
+	now := time.Now()
+	p := newParty(t, testissuer.Options{}, auth.Config{Now: func() time.Time { return now }})
+	p.begin(t, "ada", "engine")
+	p.issuer.Misbehave(testissuer.Faults{Down: true})
+	if _, _, err := p.provider.Begin(t.Context()); err != nil {
+		t.Errorf("Begin right after an answer = %v", err)
+	}
+	now = now.Add(11 * time.Second)
+	if _, _, err := p.provider.Begin(t.Context()); !errors.Is(err, auth.ErrUnavailable) {
+		t.Errorf("Begin = %v, want ErrUnavailable", err)
+	}
+	p.issuer.Misbehave(testissuer.Faults{})
+	if _, _, err := p.provider.Begin(t.Context()); err != nil {
+		t.Errorf("Begin when the issuer is back = %v", err)
+	}
+}

@@ -63,7 +63,7 @@ func (p *Provider) verifyLogin(ctx context.Context, answer *oauth2.Token, nonce 
 // verify checks signature, issuer and expiry. Which audience counts depends on
 // the use and is checked by identify.
 func (p *Provider) verify(ctx context.Context, raw string) (*oidc.IDToken, error) {
-	e, err := p.endpoints(ctx)
+	e, err := p.endpoints(ctx, forever)
 	if err != nil {
 		return nil, err
 	}

@@ -185,6 +185,9 @@ func (s *Stack) startPrograms(ctx context.Context) error {
 		"--external-address", s.Control.URL())
 	s.Konnector = s.process("konnector", "http://"+ports[2]+"/healthz",
 		"--kubeconfig", konnector, "--health-address", ports[2], "--lease-namespace", v1alpha1.Namespace)
+	for _, p := range []*Process{s.Backend, s.Konnector} { // as a pod that is restarted in place
+		p.Env = []string{"POD_NAME=" + p.Name + "-0"}
+	}
 	s.Automation = s.process("automation", "", "-kubeconfig", automation)
 	return together(
 		func() error { return s.Backend.Start(ctx) },
