@@ -913,15 +913,22 @@ func waitingFor(b *v1alpha1.APIServiceBinding) string {
 	return because(b.Status.Conditions)
 }
 
-// because says what the conditions say that do not hold.
+// because says what the conditions say that do not hold: in full, but for those that
+// merely wait for others.
 func because(conditions []v1alpha1.Condition) string {
-	var parts []string
+	var parts, pending []string
 	for _, c := range conditions {
-		if c.Type == v1alpha1.ConditionReady || c.Status == metav1.ConditionTrue {
-			continue
+		switch {
+		case c.Type == v1alpha1.ConditionReady || c.Status == metav1.ConditionTrue:
+		case c.Reason == v1alpha1.ReasonPending:
+			pending = append(pending, c.Type)
+		default:
+			words := slices.DeleteFunc([]string{c.Type + " is " + string(c.Status), c.Reason, c.Message}, func(s string) bool { return s == "" })
+			parts = append(parts, strings.Join(words, ": "))
 		}
-		words := slices.DeleteFunc([]string{c.Type + " is " + string(c.Status), c.Reason, c.Message}, func(s string) bool { return s == "" })
-		parts = append(parts, strings.Join(words, ": "))
+	}
+	if len(pending) > 0 {
+		parts = append(parts, strings.Join(pending, ", ")+" pending")
 	}
 	if len(parts) == 0 {
 		return ""

@@ -141,6 +141,9 @@ func TestIsReady(t *testing.T) {
 		{"two reasons", []v1alpha1.Condition{
 			v1alpha1.False("Ready", "Error", "A", "a"), v1alpha1.False("Connected", "Error", "A", "a"), v1alpha1.True("SecretValid"), v1alpha1.Unknown("Synced", "", ""),
 		}, false, ": Connected is False: A: a; Synced is Unknown"},
+		{"one waits for another", []v1alpha1.Condition{
+			v1alpha1.False("Connected", "Error", "A", "a"), v1alpha1.False("InformersSynced", "Info", "Pending", "x"), v1alpha1.False("SchemaInSync", "Info", "Pending", "x"),
+		}, false, ": Connected is False: A: a; InformersSynced, SchemaInSync pending"},
 	} {
 		b := &v1alpha1.APIServiceBinding{ObjectMeta: metav1.ObjectMeta{Generation: 2}, Status: v1alpha1.APIServiceBindingStatus{Conditions: c.conditions}}
 		if got := isReady(b); got != c.want {
