@@ -4,6 +4,7 @@ package sync
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	gosync "sync"
@@ -366,4 +367,41 @@ func TestStaleViews(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What stands in the way is told by Result and Report, and again when it is over.
+func TestHooks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		w.create(w.target, w.targetNS, w.widget("a", `{"size":"small"}`, ``))
+		var mu gosync.Mutex
+		var reported, failed []Reason
+		defer w.run(Options{Hooks: Hooks{
+			Reported: func(_ context.Context, r Report) {
+				mu.Lock()
+				defer mu.Unlock()
+				reported = append(reported, r.Reason)
+			},
+			Done: func(_ context.Context, r Result) {
+				mu.Lock()
+				defer mu.Unlock()
+				var bad *ObjectError
+				if errors.As(r.Err, &bad) && len(failed) == 0 {
+					failed = append(failed, bad.Reason)
+				}
+			},
+		}})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("conflict reported", func() bool { return w.message("a") != "" })
+		w.delete(w.target, w.targetNS, "a")
+		w.until("target made", func() bool { return w.targetOf("a") != nil && w.message("a") == "" })
+		mu.Lock()
+		defer mu.Unlock()
+		if diff := cmp.Diff([]Reason{ReasonConflict, ""}, reported); diff != "" {
+			t.Errorf("reports (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]Reason{ReasonConflict}, failed); diff != "" {
+			t.Errorf("results (-want +got):\n%s", diff)
+		}
+	})
 }

@@ -359,7 +359,9 @@ func (e *engine) reconcile(ctx context.Context, key cache.ObjectName) (time.Dura
 	r := e.record(key)
 	result := Result{Source: key}
 	pause, err := e.steps(ctx, key, r, &result)
-	result.Err = err
+	if err != nil {
+		result.Err = err
+	}
 	e.opts.Hooks.done(ctx, result)
 	if len(result.Steps) > 0 {
 		logr.FromContextOrDiscard(ctx).V(4).Info("synced", "target", result.Target.String(), "steps", result.Steps)
@@ -385,6 +387,9 @@ func (e *engine) steps(ctx context.Context, key cache.ObjectName, r *record, res
 		s := plan(p.state)
 		if s == stepRest || s == stepWait {
 			e.settle(p)
+			if why := obstacle(p.state); why != "" {
+				result.Err = &ObjectError{Reason: why, Message: explain(p.state, why)}
+			}
 			return p.again(s, r), nil
 		}
 		result.Steps = append(result.Steps, string(s))
