@@ -175,7 +175,7 @@ func cached[T any](inf cache.SharedIndexInformer, name cache.ObjectName) (*T, er
 	obj, ok, err := inf.GetStore().GetByKey(name.String())
 	u, isUnstructured := obj.(*unstructured.Unstructured)
 	if err != nil || !ok || !isUnstructured {
-		return nil, err //nolint:nilnil // absence in a cache is a value
+		return nil, err
 	}
 	return decode[T](u)
 }

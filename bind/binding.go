@@ -171,7 +171,7 @@ func (p *pass) sync(context.Context) (bool, error) {
 		p.verdict.set(pending(v1alpha1.ConditionInformersSynced, "Waits to read the tenant namespace."))
 		return false, nil
 	}
-	if err := p.put(p.key, p.session, recipe{export: p.export, related: selected}); err != nil {
+	if err := p.put(p.key, p.session, recipe{export: p.export, related: selected}); err != nil { //nolint:contextcheck // a Sync has the context of its Set
 		return p.block(failed(v1alpha1.ConditionInformersSynced, reasonInvalidClaim, explain(err)+"."))
 	}
 	state, ok := p.set.State(name)

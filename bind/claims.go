@@ -21,12 +21,12 @@ func related(claims []v1alpha1.AcceptablePermissionClaim, scope v1alpha1.Scope) 
 	for _, c := range claims {
 		if c.State != v1alpha1.ClaimAccepted {
 			if c.Required {
-				problems = append(problems, "The claim on "+c.GroupResource.String()+" is required and was rejected.")
+				problems = append(problems, "The claim on "+c.String()+" is required and was rejected.")
 			}
 			continue
 		}
 		if why := unsupported(c.PermissionClaim, scope); why != "" {
-			problems = append(problems, "The claim on "+c.GroupResource.String()+" is not kept: "+why+".")
+			problems = append(problems, "The claim on "+c.String()+" is not kept: "+why+".")
 			continue
 		}
 		selected = append(selected, relatedTo(c.PermissionClaim))

@@ -37,10 +37,14 @@ func TestRelated(t *testing.T) {
 		"all":         {want: []klutchsync.Related{{Resource: secrets, From: klutchsync.TargetSide, Names: []string{"*"}}}},
 		"of provider": {change: func(c *C) { c.Selector.Owner = v1alpha1.OwnerProvider }, want: []klutchsync.Related{{Resource: secrets, From: klutchsync.TargetSide, Names: []string{"*"}}}},
 		"by name":     {change: func(c *C) { c.Selector.Names = []string{"ca"} }, want: []klutchsync.Related{{Resource: secrets, From: klutchsync.TargetSide, Names: []string{"ca"}}}},
-		"by namespace": {change: func(c *C) { c.Selector.Namespaces = []string{"team"} },
-			want: []klutchsync.Related{{Resource: secrets, From: klutchsync.TargetSide, Names: []string{"*"}, Namespaces: []string{"team"}}}},
-		"by reference": {change: func(c *C) { c.Selector.References = []v1alpha1.Reference{{Path: "status.secret"}} },
-			want: []klutchsync.Related{{Resource: secrets, From: klutchsync.TargetSide, References: []string{"status.secret"}}}},
+		"by namespace": {
+			change: func(c *C) { c.Selector.Namespaces = []string{"team"} },
+			want:   []klutchsync.Related{{Resource: secrets, From: klutchsync.TargetSide, Names: []string{"*"}, Namespaces: []string{"team"}}},
+		},
+		"by reference": {
+			change: func(c *C) { c.Selector.References = []v1alpha1.Reference{{Path: "status.secret"}} },
+			want:   []klutchsync.Related{{Resource: secrets, From: klutchsync.TargetSide, References: []string{"status.secret"}}},
+		},
 		"rejected":           {change: func(c *C) { c.State = v1alpha1.ClaimRejected }},
 		"not answered":       {change: func(c *C) { c.State = "" }},
 		"required, rejected": {change: func(c *C) { c.State, c.Required = v1alpha1.ClaimRejected, true }, problems: []string{"The claim on secrets is required and was rejected."}},

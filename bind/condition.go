@@ -48,11 +48,7 @@ type verdict struct {
 
 func newVerdict() *verdict { return &verdict{found: map[string]v1alpha1.Condition{}} }
 
-// set records c and reports whether it is True.
-func (v *verdict) set(c v1alpha1.Condition) bool {
-	v.found[c.Type] = c
-	return c.Status == metav1.ConditionTrue
-}
+func (v *verdict) set(c v1alpha1.Condition) { v.found[c.Type] = c }
 
 // blocker returns the first condition that is known not to be True.
 func (v *verdict) blocker() string {

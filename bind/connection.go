@@ -4,6 +4,7 @@ package bind
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"sync"
 	"time"
@@ -15,8 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
-
-	"encoding/base64"
 
 	"github.com/klutch-go/sdk/internal/controller"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
@@ -154,7 +153,7 @@ func (c *connection) open(ctx context.Context, k *kubeconfig.Kubeconfig) error {
 	s, err := newSession(c, k)
 	if err != nil {
 		c.set(invalidSecret(c.name, err))
-		return nil //nolint:nilerr // the condition says it, and a retry cannot cure it
+		return nil // the condition says it, and a retry cannot cure it
 	}
 	s.start(ctx)
 	c.mu.Lock()

@@ -74,7 +74,7 @@ func (a *agent) watch() error {
 func (a *agent) run(ctx context.Context) error {
 	defer a.app.close()
 	if err := a.app.prepare(ctx); err != nil {
-		return nil //nolint:nilerr // it only ends with ctx
+		return nil // it only ends with ctx
 	}
 	a.log = logr.FromContextOrDiscard(ctx)
 	a.log.Info("konnector started", "version", a.opts.Version)
@@ -179,13 +179,13 @@ func (r recipe) fingerprint(s *session) (string, error) {
 
 // put has the Sync of a binding run; one that runs from the same recipe goes on.
 func (a *agent) put(binding cache.ObjectName, s *session, r recipe) error {
-	print, err := r.fingerprint(s)
+	fingerprint, err := r.fingerprint(s)
 	if err != nil {
 		return err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.recipes[binding] == print {
+	if a.recipes[binding] == fingerprint {
 		return nil
 	}
 	opts := s.options(r)
@@ -196,7 +196,7 @@ func (a *agent) put(binding cache.ObjectName, s *session, r recipe) error {
 	if err != nil {
 		return err
 	}
-	a.recipes[binding] = print
+	a.recipes[binding] = fingerprint
 	a.set.Put(binding.String(), sync)
 	return nil
 }

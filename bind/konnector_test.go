@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -39,6 +40,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/internal/cluster"
@@ -199,9 +201,7 @@ func secret(namespace, name string, data []byte) *unstructured.Unstructured {
 
 func object(apiVersion, kind, namespace, name string, fields map[string]any) *unstructured.Unstructured {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
-	for k, v := range fields {
-		u.Object[k] = v
-	}
+	maps.Copy(u.Object, fields)
 	u.SetAPIVersion(apiVersion)
 	u.SetKind(kind)
 	u.SetNamespace(namespace)
@@ -264,17 +264,17 @@ func (w *world) serveNamespace(t *testing.T, name string, rules []rbacv1.PolicyR
 
 func (s *side) patchStatus(t *testing.T, gvr schema.GroupVersionResource, namespace, name string, status map[string]any) {
 	t.Helper()
-	s.patch(t, gvr, namespace, name, map[string]any{"status": status}, "status")
+	s.patch(t, gvr, cache.NewObjectName(namespace, name), map[string]any{"status": status}, "status")
 }
 
-func (s *side) patch(t *testing.T, gvr schema.GroupVersionResource, namespace, name string, patch map[string]any, subresources ...string) {
+func (s *side) patch(t *testing.T, gvr schema.GroupVersionResource, name cache.ObjectName, patch map[string]any, subresources ...string) {
 	t.Helper()
 	data, err := json.Marshal(patch)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.dyn.Resource(gvr).Namespace(namespace).Patch(t.Context(), name, types.MergePatchType, data, metav1.PatchOptions{}, subresources...); err != nil {
-		t.Fatalf("patch %s %s/%s: %v", gvr.Resource, namespace, name, err)
+	if _, err := s.dyn.Resource(gvr).Namespace(name.Namespace).Patch(t.Context(), name.Name, types.MergePatchType, data, metav1.PatchOptions{}, subresources...); err != nil {
+		t.Fatalf("patch %s %s: %v", gvr.Resource, name, err)
 	}
 }
 
@@ -306,6 +306,7 @@ func (w *world) run(t *testing.T, opts bind.Options) (stop func()) {
 
 // logger writes to the test's log until the test ends.
 func logger(t *testing.T) logr.Logger {
+	t.Helper()
 	var mu sync.Mutex
 	ended := false
 	t.Cleanup(func() {
@@ -359,23 +360,23 @@ func find[T any](t *testing.T, s *side, gvr schema.GroupVersionResource, namespa
 	return o, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, o)
 }
 
-// condition waits until the binding has a condition of this state, with a message
-// that contains each of words.
-func (w *world) condition(t *testing.T, name, conditionType string, status metav1.ConditionStatus, reason string, words ...string) {
+// condition waits until a condition of the binding is False for this reason, or True
+// for none, with a message that contains each of words.
+func (w *world) condition(t *testing.T, name, conditionType, reason string, words ...string) {
 	t.Helper()
 	eventually(t, func() error {
 		b, err := find[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, w.bindings, name)
 		if err != nil {
 			return err
 		}
-		return hasCondition(b.Status.Conditions, conditionType, status, reason, words...)
+		return hasCondition(b.Status.Conditions, conditionType, reason, words...)
 	})
 }
 
-func hasCondition(conditions []v1alpha1.Condition, conditionType string, status metav1.ConditionStatus, reason string, words ...string) error {
+func hasCondition(conditions []v1alpha1.Condition, conditionType, reason string, words ...string) error {
 	c := v1alpha1.FindCondition(conditions, conditionType)
-	if c == nil || c.Status != status || c.Reason != reason {
-		return fmt.Errorf("%s is %+v, want %s %s", conditionType, conditions, status, reason)
+	if c == nil || (c.Status == metav1.ConditionTrue) != (reason == "") || c.Reason != reason {
+		return fmt.Errorf("%s is not %q: %+v", conditionType, reason, conditions)
 	}
 	for _, word := range words {
 		if !strings.Contains(c.Message, word) {
@@ -387,7 +388,7 @@ func hasCondition(conditions []v1alpha1.Condition, conditionType string, status 
 
 func (w *world) ready(t *testing.T, name string) {
 	t.Helper()
-	w.condition(t, name, v1alpha1.ConditionReady, metav1.ConditionTrue, "")
+	w.condition(t, name, v1alpha1.ConditionReady, "")
 }
 
 func widget(namespace, name string, spec map[string]any) *unstructured.Unstructured {
@@ -418,364 +419,411 @@ func (w *world) offer(t *testing.T, export *unstructured.Unstructured) {
 	w.controlPlane.apply(t, export)
 }
 
-// TestKonnector follows one binding through its life. Each step is a subtest that
-// builds on those before it.
-func TestKonnector(t *testing.T) {
-	w := newWorld(t)
-	app, controlPlane := w.app, w.controlPlane
-	start := func() (stop func()) {
-		return w.run(t, bind.Options{Version: "v1.2.3", HeartbeatInterval: 4 * time.Second, NamespaceGrace: 2 * time.Second})
-	}
-	stop := start()
-	step := func(name string, fn func(t *testing.T)) {
-		t.Helper()
-		if !t.Run(name, fn) {
-			t.FailNow()
-		}
-	}
+// A story is one binding's life. Each chapter builds on those before it.
+type story struct {
+	*world
+	parent  *testing.T // outlives the chapters
+	export  *unstructured.Unstructured
+	service string // service namespace of namespace team
+	stop    func()
+}
 
-	step("CRD of bindings is installed, namespaced", func(t *testing.T) {
-		eventually(t, func() error {
-			u, err := app.dyn.Resource(crdsGVR).Get(t.Context(), "apiservicebindings.klutch.anynines.com", metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			if scope, _, _ := unstructured.NestedString(u.Object, "spec", "scope"); scope != "Namespaced" {
-				return fmt.Errorf("scope %q", scope)
-			}
-			return nil
-		})
-	})
-	step("no Secret", func(t *testing.T) {
-		w.bind(t, widgets, secretsClaim)
-		w.condition(t, widgets, v1alpha1.ConditionSecretValid, metav1.ConditionFalse, v1alpha1.ReasonKubeconfigSecretNotFound, "klutch-bind/kubeconfig", "kubectl bind")
-		w.condition(t, widgets, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonKubeconfigSecretNotFound)
-	})
-	step("Secret with exec", func(t *testing.T) {
-		bad := bytes.Replace(w.kubeconfig(t), []byte("    token:"), []byte("    exec: {apiVersion: client.authentication.k8s.io/v1, command: id}\n    token:"), 1)
-		app.apply(t, secret(v1alpha1.Namespace, w.secret, bad))
-		w.condition(t, widgets, v1alpha1.ConditionSecretValid, metav1.ConditionFalse, v1alpha1.ReasonKubeconfigSecretInvalid, "users[0].user.exec", "kubectl bind")
-	})
-	step("no export", func(t *testing.T) {
-		app.apply(t, secret(v1alpha1.Namespace, w.secret, w.kubeconfig(t)))
-		w.condition(t, widgets, v1alpha1.ConditionSecretValid, metav1.ConditionTrue, "")
-		w.condition(t, widgets, v1alpha1.ConditionConnected, metav1.ConditionFalse, v1alpha1.ReasonAPIServiceExportNotFound, widgets)
-	})
-	step("heartbeat", func(t *testing.T) {
-		w.condition(t, widgets, v1alpha1.ConditionHeartbeating, metav1.ConditionTrue, "")
-		cb := get[v1alpha1.ClusterBinding](t, controlPlane, clustersGVR, tenant, "cluster")
-		got := []any{cb.Status.KonnectorVersion, cb.Status.HeartbeatInterval.Duration, time.Since(cb.Status.LastHeartbeatTime.Time) < 10*time.Second}
-		if diff := cmp.Diff([]any{"v1.2.3", 4 * time.Second, true}, got); diff != "" {
-			t.Errorf("status (-want +got):\n%s", diff)
+func (s *story) start() {
+	s.stop = s.run(s.parent, bind.Options{Version: "v1.2.3", HeartbeatInterval: 4 * time.Second, NamespaceGrace: 2 * time.Second})
+}
+
+// TestKonnector ends with the first chapter that fails.
+func TestKonnector(t *testing.T) {
+	s := &story{world: newWorld(t), parent: t, export: read(t, filepath.Join("testdata", "widgets.yaml"))[0]}
+	s.start()
+	_ = t.Run("CRD of bindings is installed, namespaced", s.crdInstalled) &&
+		t.Run("no Secret", s.noSecret) &&
+		t.Run("Secret with exec", s.secretWithExec) &&
+		t.Run("no export", s.noExport) &&
+		t.Run("heartbeat", s.heartbeat) &&
+		t.Run("CRD with the same schema", s.sameSchema) &&
+		t.Run("rights missing, and given", s.rights) &&
+		t.Run("export says so", s.exportStatus) &&
+		t.Run("claim goes up, status and Secret come down", s.claimTravels) &&
+		t.Run("schema changes", s.schemaChanges) &&
+		t.Run("token rotates", s.tokenRotates) &&
+		t.Run("nothing happens when nothing changed", s.idle) &&
+		t.Run("control plane away and back", s.controlPlaneAway) &&
+		t.Run("export vanishes and returns", s.exportVanishes) &&
+		t.Run("claim is deleted on both sides", s.claimDeleted) &&
+		t.Run("namespace goes", s.namespaceGoes) &&
+		t.Run("CRD vanishes and is made anew", s.crdVanishes) &&
+		t.Run("CRD with claims is deleted, and nothing with it", s.crdTerminates) &&
+		t.Run("Events tell of it", s.events) &&
+		t.Run("a neighbour's Secret is not used", s.neighbour) &&
+		t.Run("Secret leads elsewhere and back", s.otherPlace) &&
+		t.Run("foreign CRD is left alone", s.foreignCRD) &&
+		t.Run("binding goes, nothing else does", s.bindingGoes) &&
+		t.Run("binding returns and takes up where it was", s.bindingReturns)
+	s.stop()
+}
+
+func (s *story) crdInstalled(t *testing.T) {
+	eventually(t, func() error {
+		u, err := s.app.dyn.Resource(crdsGVR).Get(t.Context(), "apiservicebindings.klutch.anynines.com", metav1.GetOptions{})
+		if err != nil {
+			return err
 		}
+		if scope, _, _ := unstructured.NestedString(u.Object, "spec", "scope"); scope != "Namespaced" {
+			return fmt.Errorf("scope %q", scope)
+		}
+		return nil
 	})
-	export := read(t, filepath.Join("testdata", "widgets.yaml"))[0]
-	step("CRD with the same schema", func(t *testing.T) {
-		w.offer(t, export)
-		w.condition(t, widgets, v1alpha1.ConditionSchemaInSync, metav1.ConditionTrue, "")
-		theirs, ours := get[unstructured.Unstructured](t, controlPlane, crdsGVR, "", widgets), get[unstructured.Unstructured](t, app, crdsGVR, "", widgets)
+}
+
+func (s *story) noSecret(t *testing.T) {
+	s.bind(t, widgets, secretsClaim)
+	s.condition(t, widgets, v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretNotFound, "klutch-bind/kubeconfig", "kubectl bind")
+	s.condition(t, widgets, v1alpha1.ConditionReady, v1alpha1.ReasonKubeconfigSecretNotFound)
+}
+
+func (s *story) secretWithExec(t *testing.T) {
+	bad := bytes.Replace(s.kubeconfig(t), []byte("    token:"), []byte("    exec: {apiVersion: client.authentication.k8s.io/v1, command: id}\n    token:"), 1)
+	s.app.apply(t, secret(v1alpha1.Namespace, s.secret, bad))
+	s.condition(t, widgets, v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretInvalid, "users[0].user.exec", "kubectl bind")
+}
+
+func (s *story) noExport(t *testing.T) {
+	s.app.apply(t, secret(v1alpha1.Namespace, s.secret, s.kubeconfig(t)))
+	s.condition(t, widgets, v1alpha1.ConditionSecretValid, "")
+	s.condition(t, widgets, v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportNotFound, widgets)
+}
+
+func (s *story) heartbeat(t *testing.T) {
+	s.condition(t, widgets, v1alpha1.ConditionHeartbeating, "")
+	cb := get[v1alpha1.ClusterBinding](t, s.controlPlane, clustersGVR, tenant, "cluster")
+	got := []any{cb.Status.KonnectorVersion, cb.Status.HeartbeatInterval.Duration, time.Since(cb.Status.LastHeartbeatTime.Time) < 10*time.Second}
+	if diff := cmp.Diff([]any{"v1.2.3", 4 * time.Second, true}, got); diff != "" {
+		t.Errorf("status (-want +got):\n%s", diff)
+	}
+}
+
+func (s *story) sameSchema(t *testing.T) {
+	s.offer(t, s.export)
+	s.condition(t, widgets, v1alpha1.ConditionSchemaInSync, "")
+	theirs, ours := get[unstructured.Unstructured](t, s.controlPlane, crdsGVR, "", widgets), get[unstructured.Unstructured](t, s.app, crdsGVR, "", widgets)
+	if diff := cmp.Diff(theirs.Object["spec"], ours.Object["spec"]); diff != "" {
+		t.Errorf("spec (-control plane +app):\n%s", diff)
+	}
+}
+
+func (s *story) rights(t *testing.T) {
+	s.condition(t, widgets, v1alpha1.ConditionInformersSynced, "MissingRights",
+		bind.ClusterRoleName(widgets), v1alpha1.AggregateToKonnectorLabel, "list, watch, update, patch widgets.example.org", "create", "secrets")
+	s.allow(t, widgets)
+	s.ready(t, widgets)
+	b := get[v1alpha1.APIServiceBinding](t, s.app, bindingsGVR, v1alpha1.Namespace, widgets)
+	if b.Status.ProviderPrettyName != "Test backend" {
+		t.Errorf("providerPrettyName is %q", b.Status.ProviderPrettyName)
+	}
+}
+
+func (s *story) exportStatus(t *testing.T) {
+	eventually(t, func() error {
+		e := get[v1alpha1.APIServiceExport](t, s.controlPlane, exportsGVR, tenant, widgets)
+		for _, c := range []string{v1alpha1.ConditionConnected, v1alpha1.ConditionConsumerInSync, "Established", "NamesAccepted", v1alpha1.ConditionReady} {
+			if !v1alpha1.IsTrue(e.Status.Conditions, c) {
+				return fmt.Errorf("%s is not True: %+v", c, e.Status.Conditions)
+			}
+		}
+		if e.Status.AcceptedNames == nil || e.Status.AcceptedNames.Kind != "Widget" || len(e.Status.StoredVersions) != 1 {
+			return fmt.Errorf("status is %+v", e.Status)
+		}
+		return nil
+	})
+}
+
+func (s *story) claimTravels(t *testing.T) {
+	s.app.apply(t, object("v1", "Namespace", "", "team", nil))
+	s.app.apply(t, widget("team", "one", map[string]any{"size": int64(5)}))
+	s.service = s.serveNamespace(t, "team", widgetRights)
+	eventually(t, func() error {
+		got, err := s.controlPlane.dyn.Resource(widgetsGVR).Namespace(s.service).Get(t.Context(), "one", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if size, _, _ := unstructured.NestedInt64(got.Object, "spec", "size"); size != 5 {
+			return fmt.Errorf("size is %d", size)
+		}
+		return nil
+	})
+	s.controlPlane.apply(t, object("v1", "Secret", s.service, "one-creds", map[string]any{"stringData": map[string]any{"password": "swordfish"}}))
+	s.controlPlane.apply(t, object("v1", "Secret", s.service, "other", map[string]any{"stringData": map[string]any{"password": "private"}}))
+	s.controlPlane.patchStatus(t, widgetsGVR, s.service, "one", map[string]any{"secret": "one-creds"})
+	eventually(t, func() error {
+		_, err := s.app.dyn.Resource(secretsGVR).Namespace("team").Get(t.Context(), "one-creds", metav1.GetOptions{})
+		return err
+	})
+	if _, err := s.app.dyn.Resource(secretsGVR).Namespace("team").Get(t.Context(), "other", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("a Secret that nothing refers to: %v, want not found", err)
+	}
+}
+
+func (s *story) schemaChanges(t *testing.T) {
+	changed := s.export.DeepCopy()
+	versions, _, _ := unstructured.NestedSlice(changed.Object, "spec", "versions")
+	props := []string{"schema", "openAPIV3Schema", "properties", "spec", "properties", "colour"}
+	if err := unstructured.SetNestedField(versions[0].(map[string]any), map[string]any{"type": "string"}, props...); err != nil {
+		t.Fatal(err)
+	}
+	if err := unstructured.SetNestedSlice(changed.Object, versions, "spec", "versions"); err != nil {
+		t.Fatal(err)
+	}
+	s.offer(t, changed)
+	eventually(t, func() error {
+		theirs, ours := get[unstructured.Unstructured](t, s.controlPlane, crdsGVR, "", widgets), get[unstructured.Unstructured](t, s.app, crdsGVR, "", widgets)
 		if diff := cmp.Diff(theirs.Object["spec"], ours.Object["spec"]); diff != "" {
-			t.Errorf("spec (-control plane +app):\n%s", diff)
+			return errors.New(diff)
 		}
+		return nil
 	})
-	step("rights missing, and given", func(t *testing.T) {
-		w.condition(t, widgets, v1alpha1.ConditionInformersSynced, metav1.ConditionFalse, "MissingRights",
-			bind.ClusterRoleName(widgets), v1alpha1.AggregateToKonnectorLabel, "list, watch, update, patch widgets.example.org", "create", "secrets")
-		w.allow(t, widgets)
-		w.ready(t, widgets)
-		b := get[v1alpha1.APIServiceBinding](t, app, bindingsGVR, v1alpha1.Namespace, widgets)
-		if b.Status.ProviderPrettyName != "Test backend" {
-			t.Errorf("providerPrettyName is %q", b.Status.ProviderPrettyName)
+	s.ready(t, widgets)
+}
+
+func (s *story) tokenRotates(t *testing.T) {
+	before := get[unstructured.Unstructured](t, s.app, secretsGVR, v1alpha1.Namespace, s.secret)
+	s.controlPlane.apply(t, secret(tenant, v1alpha1.KubeconfigSecretName, s.kubeconfig(t)))
+	eventually(t, func() error {
+		theirs, ours := get[unstructured.Unstructured](t, s.controlPlane, secretsGVR, tenant, v1alpha1.KubeconfigSecretName), get[unstructured.Unstructured](t, s.app, secretsGVR, v1alpha1.Namespace, s.secret)
+		if cmp.Equal(before.Object["data"], ours.Object["data"]) || !cmp.Equal(theirs.Object["data"], ours.Object["data"]) {
+			return errors.New("the App Cluster's Secret is not the tenant's new one")
 		}
+		return nil
 	})
-	step("export says so", func(t *testing.T) {
-		eventually(t, func() error {
-			e := get[v1alpha1.APIServiceExport](t, controlPlane, exportsGVR, tenant, widgets)
-			for _, c := range []string{v1alpha1.ConditionConnected, v1alpha1.ConditionConsumerInSync, "Established", "NamesAccepted", v1alpha1.ConditionReady} {
-				if !v1alpha1.IsTrue(e.Status.Conditions, c) {
-					return fmt.Errorf("%s is not True: %+v", c, e.Status.Conditions)
-				}
-			}
-			if e.Status.AcceptedNames == nil || e.Status.AcceptedNames.Kind != "Widget" || len(e.Status.StoredVersions) != 1 {
-				return fmt.Errorf("status is %+v", e.Status)
-			}
-			return nil
-		})
+	s.app.apply(t, widget("team", "two", map[string]any{"size": int64(1)}))
+	eventually(t, func() error {
+		_, err := s.controlPlane.dyn.Resource(widgetsGVR).Namespace(s.service).Get(t.Context(), "two", metav1.GetOptions{})
+		return err
 	})
-	var service string
-	step("claim goes up, status and Secret come down", func(t *testing.T) {
-		app.apply(t, object("v1", "Namespace", "", "team", nil))
-		app.apply(t, widget("team", "one", map[string]any{"size": int64(5)}))
-		service = w.serveNamespace(t, "team", widgetRights)
-		eventually(t, func() error {
-			got, err := controlPlane.dyn.Resource(widgetsGVR).Namespace(service).Get(t.Context(), "one", metav1.GetOptions{})
-			if err != nil {
-				return err
-			}
-			if size, _, _ := unstructured.NestedInt64(got.Object, "spec", "size"); size != 5 {
-				return fmt.Errorf("size is %d", size)
-			}
-			return nil
-		})
-		controlPlane.apply(t, object("v1", "Secret", service, "one-creds", map[string]any{"stringData": map[string]any{"password": "swordfish"}}))
-		controlPlane.apply(t, object("v1", "Secret", service, "other", map[string]any{"stringData": map[string]any{"password": "private"}}))
-		controlPlane.patchStatus(t, widgetsGVR, service, "one", map[string]any{"secret": "one-creds"})
-		eventually(t, func() error {
-			_, err := app.dyn.Resource(secretsGVR).Namespace("team").Get(t.Context(), "one-creds", metav1.GetOptions{})
-			return err
-		})
-		if _, err := app.dyn.Resource(secretsGVR).Namespace("team").Get(t.Context(), "other", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			t.Errorf("a Secret that nothing refers to: %v, want not found", err)
+}
+
+func (s *story) idle(t *testing.T) {
+	s.ready(t, widgets)
+	crd, e := get[unstructured.Unstructured](t, s.app, crdsGVR, "", widgets), get[unstructured.Unstructured](t, s.controlPlane, exportsGVR, tenant, widgets)
+	s.stop()
+	s.start()
+	beat := get[v1alpha1.ClusterBinding](t, s.controlPlane, clustersGVR, tenant, "cluster").Status.LastHeartbeatTime
+	eventually(t, func() error {
+		now := get[v1alpha1.ClusterBinding](t, s.controlPlane, clustersGVR, tenant, "cluster").Status.LastHeartbeatTime
+		if now.Sub(beat.Time) < 4*time.Second {
+			return errors.New("no heartbeat since")
 		}
+		return nil
 	})
-	step("schema changes", func(t *testing.T) {
-		changed := export.DeepCopy()
-		versions, _, _ := unstructured.NestedSlice(changed.Object, "spec", "versions")
-		props := []string{"schema", "openAPIV3Schema", "properties", "spec", "properties", "colour"}
-		if err := unstructured.SetNestedField(versions[0].(map[string]any), map[string]any{"type": "string"}, props...); err != nil {
+	s.ready(t, widgets)
+	after := []*unstructured.Unstructured{
+		get[unstructured.Unstructured](t, s.app, crdsGVR, "", widgets), get[unstructured.Unstructured](t, s.controlPlane, exportsGVR, tenant, widgets),
+	}
+	for i, before := range []*unstructured.Unstructured{crd, e} {
+		if diff := cmp.Diff(before, after[i]); diff != "" {
+			t.Errorf("written although nothing changed (-before +after):\n%s", diff)
+		}
+	}
+}
+
+func (s *story) controlPlaneAway(t *testing.T) {
+	if err := s.controlPlane.StopServer(); err != nil {
+		t.Fatal(err)
+	}
+	s.condition(t, widgets, v1alpha1.ConditionConnected, "ControlPlaneUnreachable", s.controlPlane.URL(), "connection refused")
+	s.app.apply(t, widget("team", "three", map[string]any{"size": int64(1)}))
+	if err := s.controlPlane.StartServer(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.ready(t, widgets)
+	within(t, 2*time.Minute, func() error {
+		_, err := s.controlPlane.dyn.Resource(widgetsGVR).Namespace(s.service).Get(t.Context(), "three", metav1.GetOptions{})
+		return err
+	})
+}
+
+func (s *story) exportVanishes(t *testing.T) {
+	e := get[unstructured.Unstructured](t, s.controlPlane, exportsGVR, tenant, widgets)
+	if err := s.controlPlane.dyn.Resource(exportsGVR).Namespace(tenant).Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.condition(t, widgets, v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportNotFound)
+	get[unstructured.Unstructured](t, s.app, crdsGVR, "", widgets)
+	for _, name := range []string{"one", "two", "three"} {
+		get[unstructured.Unstructured](t, s.controlPlane, widgetsGVR, s.service, name)
+	}
+	e.SetResourceVersion("")
+	e.SetUID("")
+	e.SetManagedFields(nil)
+	s.controlPlane.apply(t, e)
+	s.ready(t, widgets)
+}
+
+func (s *story) claimDeleted(t *testing.T) {
+	for _, name := range []string{"two", "three"} {
+		if err := s.app.dyn.Resource(widgetsGVR).Namespace("team").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		if err := unstructured.SetNestedSlice(changed.Object, versions, "spec", "versions"); err != nil {
-			t.Fatal(err)
-		}
-		w.offer(t, changed)
-		eventually(t, func() error {
-			theirs, ours := get[unstructured.Unstructured](t, controlPlane, crdsGVR, "", widgets), get[unstructured.Unstructured](t, app, crdsGVR, "", widgets)
-			if diff := cmp.Diff(theirs.Object["spec"], ours.Object["spec"]); diff != "" {
-				return errors.New(diff)
-			}
-			return nil
-		})
-		w.ready(t, widgets)
-	})
-	step("token rotates", func(t *testing.T) {
-		before := get[unstructured.Unstructured](t, app, secretsGVR, v1alpha1.Namespace, w.secret)
-		controlPlane.apply(t, secret(tenant, v1alpha1.KubeconfigSecretName, w.kubeconfig(t)))
-		eventually(t, func() error {
-			theirs, ours := get[unstructured.Unstructured](t, controlPlane, secretsGVR, tenant, v1alpha1.KubeconfigSecretName), get[unstructured.Unstructured](t, app, secretsGVR, v1alpha1.Namespace, w.secret)
-			if cmp.Equal(before.Object["data"], ours.Object["data"]) || !cmp.Equal(theirs.Object["data"], ours.Object["data"]) {
-				return errors.New("the App Cluster's Secret is not the tenant's new one")
-			}
-			return nil
-		})
-		app.apply(t, widget("team", "two", map[string]any{"size": int64(1)}))
-		eventually(t, func() error {
-			_, err := controlPlane.dyn.Resource(widgetsGVR).Namespace(service).Get(t.Context(), "two", metav1.GetOptions{})
-			return err
-		})
-	})
-	step("nothing happens when nothing changed", func(t *testing.T) {
-		w.ready(t, widgets)
-		crd, e := get[unstructured.Unstructured](t, app, crdsGVR, "", widgets), get[unstructured.Unstructured](t, controlPlane, exportsGVR, tenant, widgets)
-		stop()
-		stop = start()
-		beat := get[v1alpha1.ClusterBinding](t, controlPlane, clustersGVR, tenant, "cluster").Status.LastHeartbeatTime
-		eventually(t, func() error {
-			now := get[v1alpha1.ClusterBinding](t, controlPlane, clustersGVR, tenant, "cluster").Status.LastHeartbeatTime
-			if now.Sub(beat.Time) < 4*time.Second {
-				return errors.New("no heartbeat since")
-			}
-			return nil
-		})
-		w.ready(t, widgets)
-		after := []*unstructured.Unstructured{
-			get[unstructured.Unstructured](t, app, crdsGVR, "", widgets), get[unstructured.Unstructured](t, controlPlane, exportsGVR, tenant, widgets),
-		}
-		for i, before := range []*unstructured.Unstructured{crd, e} {
-			if diff := cmp.Diff(before, after[i]); diff != "" {
-				t.Errorf("written although nothing changed (-before +after):\n%s", diff)
-			}
-		}
-	})
-	step("control plane away and back", func(t *testing.T) {
-		if err := controlPlane.StopServer(); err != nil {
-			t.Fatal(err)
-		}
-		w.condition(t, widgets, v1alpha1.ConditionConnected, metav1.ConditionFalse, "ControlPlaneUnreachable", controlPlane.URL(), "connection refused")
-		app.apply(t, widget("team", "three", map[string]any{"size": int64(1)}))
-		if err := controlPlane.StartServer(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		w.ready(t, widgets)
-		within(t, 2*time.Minute, func() error {
-			_, err := controlPlane.dyn.Resource(widgetsGVR).Namespace(service).Get(t.Context(), "three", metav1.GetOptions{})
-			return err
-		})
-	})
-	step("export vanishes and returns", func(t *testing.T) {
-		e := get[unstructured.Unstructured](t, controlPlane, exportsGVR, tenant, widgets)
-		if err := controlPlane.dyn.Resource(exportsGVR).Namespace(tenant).Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		w.condition(t, widgets, v1alpha1.ConditionConnected, metav1.ConditionFalse, v1alpha1.ReasonAPIServiceExportNotFound)
-		get[unstructured.Unstructured](t, app, crdsGVR, "", widgets)
-		for _, name := range []string{"one", "two", "three"} {
-			get[unstructured.Unstructured](t, controlPlane, widgetsGVR, service, name)
-		}
-		e.SetResourceVersion("")
-		e.SetUID("")
-		e.SetManagedFields(nil)
-		controlPlane.apply(t, e)
-		w.ready(t, widgets)
-	})
-	step("claim is deleted on both sides", func(t *testing.T) {
-		for _, name := range []string{"two", "three"} {
-			if err := app.dyn.Resource(widgetsGVR).Namespace("team").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-				t.Fatal(err)
-			}
-		}
-		for _, name := range []string{"two", "three"} {
-			eventually(t, func() error { return goneFrom(t, app, widgetsGVR, "team", name) })
-			if err := goneFrom(t, controlPlane, widgetsGVR, service, name); err != nil {
-				t.Error(err)
-			}
-		}
-	})
-	step("namespace goes", func(t *testing.T) {
-		if err := app.dyn.Resource(widgetsGVR).Namespace("team").Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if err := app.dyn.Resource(namespacesGVR).Delete(t.Context(), "team", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, func() error { return goneFrom(t, controlPlane, requestedGVR, tenant, "team") })
-		if err := goneFrom(t, app, namespacesGVR, "", "team"); err != nil {
+	}
+	for _, name := range []string{"two", "three"} {
+		eventually(t, func() error { return goneFrom(t, s.app, widgetsGVR, "team", name) })
+		if err := goneFrom(t, s.controlPlane, widgetsGVR, s.service, name); err != nil {
 			t.Error(err)
 		}
-	})
-	step("CRD vanishes and is made anew", func(t *testing.T) {
-		before := get[unstructured.Unstructured](t, app, crdsGVR, "", widgets)
-		if err := app.dyn.Resource(crdsGVR).Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
+	}
+}
+
+func (s *story) namespaceGoes(t *testing.T) {
+	if err := s.app.dyn.Resource(widgetsGVR).Namespace("team").Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.app.dyn.Resource(namespacesGVR).Delete(t.Context(), "team", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error { return goneFrom(t, s.controlPlane, requestedGVR, tenant, "team") })
+	if err := goneFrom(t, s.app, namespacesGVR, "", "team"); err != nil {
+		t.Error(err)
+	}
+}
+
+func (s *story) crdVanishes(t *testing.T) {
+	before := get[unstructured.Unstructured](t, s.app, crdsGVR, "", widgets)
+	if err := s.app.dyn.Resource(crdsGVR).Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		now, err := find[unstructured.Unstructured](t, s.app, crdsGVR, "", widgets)
+		if err == nil && now.GetUID() == before.GetUID() {
+			return errors.New("the old CRD is still there")
 		}
+		return err
+	})
+	s.ready(t, widgets)
+}
+
+func (s *story) crdTerminates(t *testing.T) {
+	s.app.apply(t, object("v1", "Namespace", "", "held", nil))
+	names := []string{"a", "b", "c"}
+	for _, name := range names {
+		s.app.apply(t, widget("held", name, map[string]any{"size": int64(2)}))
+	}
+	service := s.serveNamespace(t, "held", widgetRights)
+	for _, name := range names {
 		eventually(t, func() error {
-			now, err := find[unstructured.Unstructured](t, app, crdsGVR, "", widgets)
-			if err == nil && now.GetUID() == before.GetUID() {
-				return errors.New("the old CRD is still there")
-			}
+			_, err := find[unstructured.Unstructured](t, s.controlPlane, widgetsGVR, service, name)
 			return err
 		})
-		w.ready(t, widgets)
-	})
-	step("CRD with claims is deleted, and nothing with it", func(t *testing.T) {
-		app.apply(t, object("v1", "Namespace", "", "held", nil))
-		names := []string{"a", "b", "c"}
+	}
+	if err := s.app.dyn.Resource(crdsGVR).Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.condition(t, widgets, v1alpha1.ConditionConnected, "CustomResourceDefinitionTerminating", "held")
+	eventually(t, func() error {
 		for _, name := range names {
-			app.apply(t, widget("held", name, map[string]any{"size": int64(2)}))
-		}
-		service := w.serveNamespace(t, "held", widgetRights)
-		for _, name := range names {
-			eventually(t, func() error {
-				_, err := find[unstructured.Unstructured](t, controlPlane, widgetsGVR, service, name)
-				return err
-			})
-		}
-		if err := app.dyn.Resource(crdsGVR).Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		w.condition(t, widgets, v1alpha1.ConditionConnected, metav1.ConditionFalse, "CustomResourceDefinitionTerminating", "held")
-		eventually(t, func() error {
-			for _, name := range names {
-				if u := get[unstructured.Unstructured](t, app, widgetsGVR, "held", name); u.GetDeletionTimestamp() == nil {
-					return fmt.Errorf("%s is not being deleted", name)
-				}
+			if u := get[unstructured.Unstructured](t, s.app, widgetsGVR, "held", name); u.GetDeletionTimestamp() == nil {
+				return fmt.Errorf("%s is not being deleted", name)
 			}
-			return nil
-		})
-		for _, name := range names {
-			get[unstructured.Unstructured](t, controlPlane, widgetsGVR, service, name)
-			app.patch(t, widgetsGVR, "held", name, map[string]any{"metadata": map[string]any{"finalizers": nil}})
 		}
-		w.ready(t, widgets)
+		return nil
 	})
-	step("Events tell of it", func(t *testing.T) {
-		eventually(t, func() error {
-			events, err := app.kube.CoreV1().Events(v1alpha1.Namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + widgets})
-			if err != nil {
-				return err
-			}
-			reasons := map[string]bool{}
-			for _, e := range events.Items {
-				reasons[e.Type+" "+e.Reason] = true
-			}
-			for _, want := range []string{"Normal Ready", "Warning KubeconfigSecretInvalid", "Warning ControlPlaneUnreachable", "Warning MissingRights"} {
-				if !reasons[want] {
-					return fmt.Errorf("no event %s among %v", want, reasons)
-				}
-			}
-			return nil
-		})
-	})
-	step("a neighbour's Secret is not used", func(t *testing.T) {
-		app.apply(t, object("v1", "Namespace", "", "neighbour", nil),
-			object(v1alpha1.GroupVersion.String(), "APIServiceBinding", "neighbour", widgets, map[string]any{
-				"spec": map[string]any{"kubeconfigSecretRef": map[string]any{"namespace": v1alpha1.Namespace, "name": w.secret, "key": v1alpha1.KubeconfigKey}},
-			}))
-		eventually(t, func() error {
-			b := get[v1alpha1.APIServiceBinding](t, app, bindingsGVR, "neighbour", widgets)
-			return hasCondition(b.Status.Conditions, v1alpha1.ConditionSecretValid, metav1.ConditionFalse, v1alpha1.ReasonKubeconfigSecretInvalid, "kubeconfigSecretRef.namespace")
-		})
-		w.ready(t, widgets)
-	})
-	step("Secret leads elsewhere and back", func(t *testing.T) {
-		data := w.kubeconfig(t)
-		app.apply(t, secret(v1alpha1.Namespace, w.secret, bytes.Replace(data, []byte("namespace: "+tenant), []byte("namespace: someone-elses"), 1)))
-		w.condition(t, widgets, v1alpha1.ConditionConnected, metav1.ConditionFalse, "ControlPlaneUnreachable", "forbidden")
-		app.apply(t, secret(v1alpha1.Namespace, w.secret, data))
-		w.ready(t, widgets)
-		app.apply(t, secret(v1alpha1.Namespace, w.secret, bytes.Replace(data, []byte("token: "), []byte("token: not"), 1)))
-		w.condition(t, widgets, v1alpha1.ConditionConnected, metav1.ConditionFalse, "ControlPlaneUnauthorized", "kubectl bind")
-		app.apply(t, secret(v1alpha1.Namespace, w.secret, data))
-		w.ready(t, widgets)
-	})
-	step("foreign CRD is left alone", func(t *testing.T) {
-		crd := read(t, filepath.Join("testdata", "widgets.yaml"))[0]
-		spec := crd.Object["spec"].(map[string]any)
-		spec["names"] = map[string]any{"kind": "Gadget", "listKind": "GadgetList", "plural": "gadgets", "singular": "gadget"}
-		gadgets := crd.DeepCopy()
-		gadgets.SetName("gadgets.example.org")
-		delete(spec, "informerScope")
-		app.apply(t, object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "gadgets.example.org", map[string]any{"spec": spec}))
-		before := get[unstructured.Unstructured](t, app, crdsGVR, "", "gadgets.example.org")
-		w.offer(t, gadgets)
-		w.bind(t, "gadgets.example.org")
-		w.condition(t, "gadgets.example.org", v1alpha1.ConditionConnected, metav1.ConditionFalse, v1alpha1.ReasonForeignCustomResourceDefinition, "gadgets.example.org")
-		after := get[unstructured.Unstructured](t, app, crdsGVR, "", "gadgets.example.org")
-		if diff := cmp.Diff(before.Object["spec"], after.Object["spec"]); diff != "" {
-			t.Errorf("spec (-before +after):\n%s", diff)
-		}
-	})
-	step("binding goes, nothing else does", func(t *testing.T) {
-		app.apply(t, object("v1", "Namespace", "", "team2", nil), widget("team2", "kept", map[string]any{"size": int64(2)}))
-		service := w.serveNamespace(t, "team2", widgetRights)
-		eventually(t, func() error {
-			_, err := find[unstructured.Unstructured](t, controlPlane, widgetsGVR, service, "kept")
+	for _, name := range names {
+		get[unstructured.Unstructured](t, s.controlPlane, widgetsGVR, service, name)
+		s.app.patch(t, widgetsGVR, cache.NewObjectName("held", name), map[string]any{"metadata": map[string]any{"finalizers": nil}})
+	}
+	s.ready(t, widgets)
+}
+
+func (s *story) events(t *testing.T) {
+	eventually(t, func() error {
+		events, err := s.app.kube.CoreV1().Events(v1alpha1.Namespace).List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + widgets})
+		if err != nil {
 			return err
-		})
-		if err := app.dyn.Resource(bindingsGVR).Namespace(v1alpha1.Namespace).Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
 		}
-		eventually(t, func() error {
-			e := get[v1alpha1.APIServiceExport](t, controlPlane, exportsGVR, tenant, widgets)
-			return hasCondition(e.Status.Conditions, v1alpha1.ConditionConnected, metav1.ConditionFalse, v1alpha1.ReasonAPIServiceBindingNotFound)
-		})
-		get[unstructured.Unstructured](t, app, crdsGVR, "", widgets)
-		get[unstructured.Unstructured](t, app, widgetsGVR, "team2", "kept")
-		get[unstructured.Unstructured](t, controlPlane, widgetsGVR, service, "kept")
-	})
-	step("binding returns and takes up where it was", func(t *testing.T) {
-		w.bind(t, widgets, secretsClaim)
-		w.ready(t, widgets)
-		app.apply(t, widget("team2", "kept", map[string]any{"size": int64(4)}))
-		eventually(t, func() error {
-			u := get[unstructured.Unstructured](t, controlPlane, widgetsGVR, tenant+"-team2", "kept")
-			if size, _, _ := unstructured.NestedInt64(u.Object, "spec", "size"); size != 4 {
-				return fmt.Errorf("size is %d", size)
+		reasons := map[string]bool{}
+		for _, e := range events.Items {
+			reasons[e.Type+" "+e.Reason] = true
+		}
+		for _, want := range []string{"Normal Ready", "Warning KubeconfigSecretInvalid", "Warning ControlPlaneUnreachable", "Warning MissingRights"} {
+			if !reasons[want] {
+				return fmt.Errorf("no event %s among %v", want, reasons)
 			}
-			return nil
-		})
+		}
+		return nil
 	})
-	stop()
+}
+
+func (s *story) neighbour(t *testing.T) {
+	s.app.apply(t, object("v1", "Namespace", "", "neighbour", nil),
+		object(v1alpha1.GroupVersion.String(), "APIServiceBinding", "neighbour", widgets, map[string]any{
+			"spec": map[string]any{"kubeconfigSecretRef": map[string]any{"namespace": v1alpha1.Namespace, "name": s.secret, "key": v1alpha1.KubeconfigKey}},
+		}))
+	eventually(t, func() error {
+		b := get[v1alpha1.APIServiceBinding](t, s.app, bindingsGVR, "neighbour", widgets)
+		return hasCondition(b.Status.Conditions, v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretInvalid, "kubeconfigSecretRef.namespace")
+	})
+	s.ready(t, widgets)
+}
+
+func (s *story) otherPlace(t *testing.T) {
+	data := s.kubeconfig(t)
+	s.app.apply(t, secret(v1alpha1.Namespace, s.secret, bytes.Replace(data, []byte("namespace: "+tenant), []byte("namespace: someone-elses"), 1)))
+	s.condition(t, widgets, v1alpha1.ConditionConnected, "ControlPlaneUnreachable", "forbidden")
+	s.app.apply(t, secret(v1alpha1.Namespace, s.secret, data))
+	s.ready(t, widgets)
+	s.app.apply(t, secret(v1alpha1.Namespace, s.secret, bytes.Replace(data, []byte("token: "), []byte("token: not"), 1)))
+	s.condition(t, widgets, v1alpha1.ConditionConnected, "ControlPlaneUnauthorized", "kubectl bind")
+	s.app.apply(t, secret(v1alpha1.Namespace, s.secret, data))
+	s.ready(t, widgets)
+}
+
+func (s *story) foreignCRD(t *testing.T) {
+	crd := read(t, filepath.Join("testdata", "widgets.yaml"))[0]
+	spec := crd.Object["spec"].(map[string]any)
+	spec["names"] = map[string]any{"kind": "Gadget", "listKind": "GadgetList", "plural": "gadgets", "singular": "gadget"}
+	gadgets := crd.DeepCopy()
+	gadgets.SetName("gadgets.example.org")
+	delete(spec, "informerScope")
+	s.app.apply(t, object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "gadgets.example.org", map[string]any{"spec": spec}))
+	before := get[unstructured.Unstructured](t, s.app, crdsGVR, "", "gadgets.example.org")
+	s.offer(t, gadgets)
+	s.bind(t, "gadgets.example.org")
+	s.condition(t, "gadgets.example.org", v1alpha1.ConditionConnected, v1alpha1.ReasonForeignCustomResourceDefinition, "gadgets.example.org")
+	after := get[unstructured.Unstructured](t, s.app, crdsGVR, "", "gadgets.example.org")
+	if diff := cmp.Diff(before.Object["spec"], after.Object["spec"]); diff != "" {
+		t.Errorf("spec (-before +after):\n%s", diff)
+	}
+}
+
+func (s *story) bindingGoes(t *testing.T) {
+	s.app.apply(t, object("v1", "Namespace", "", "team2", nil), widget("team2", "kept", map[string]any{"size": int64(2)}))
+	service := s.serveNamespace(t, "team2", widgetRights)
+	eventually(t, func() error {
+		_, err := find[unstructured.Unstructured](t, s.controlPlane, widgetsGVR, service, "kept")
+		return err
+	})
+	if err := s.app.dyn.Resource(bindingsGVR).Namespace(v1alpha1.Namespace).Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		e := get[v1alpha1.APIServiceExport](t, s.controlPlane, exportsGVR, tenant, widgets)
+		return hasCondition(e.Status.Conditions, v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceBindingNotFound)
+	})
+	get[unstructured.Unstructured](t, s.app, crdsGVR, "", widgets)
+	get[unstructured.Unstructured](t, s.app, widgetsGVR, "team2", "kept")
+	get[unstructured.Unstructured](t, s.controlPlane, widgetsGVR, service, "kept")
+}
+
+func (s *story) bindingReturns(t *testing.T) {
+	s.bind(t, widgets, secretsClaim)
+	s.ready(t, widgets)
+	s.app.apply(t, widget("team2", "kept", map[string]any{"size": int64(4)}))
+	eventually(t, func() error {
+		u := get[unstructured.Unstructured](t, s.controlPlane, widgetsGVR, tenant+"-team2", "kept")
+		if size, _, _ := unstructured.NestedInt64(u.Object, "spec", "size"); size != 4 {
+			return fmt.Errorf("size is %d", size)
+		}
+		return nil
+	})
 }
 
 // TestClusterScope is an API of cluster-scoped objects, in an App Cluster that has

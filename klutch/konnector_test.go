@@ -72,7 +72,7 @@ func grant(t *testing.T, kube kubernetes.Interface) {
 		t.Fatal(err)
 	}
 	rbac, options := kube.RbacV1(), metav1.CreateOptions{}
-	for _, doc := range strings.Split(string(data), "\n---\n") {
+	for doc := range strings.SplitSeq(string(data), "\n---\n") {
 		var kind metav1.TypeMeta
 		if err := yaml.Unmarshal([]byte(doc), &kind); err != nil {
 			t.Fatal(err)
@@ -104,7 +104,7 @@ func decode[T any](t *testing.T, doc string) *T {
 
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,9 +127,9 @@ func TestKonnectorReplicas(t *testing.T) {
 	for _, identity := range []string{"a", "b"} {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		stop[identity], healthy[identity] = cancel, freeAddress(t)
+		k := klutch.Konnector{Config: config, Identity: identity, HealthAddress: freeAddress(t)}
+		stop[identity], healthy[identity] = cancel, k.HealthAddress
 		wg.Go(func() {
-			k := klutch.Konnector{Config: config, Identity: identity, HealthAddress: healthy[identity]}
 			if err := k.Run(ctx); err != nil {
 				t.Errorf("%s: %v", identity, err)
 			}
@@ -188,7 +188,7 @@ func holder(t *testing.T, kube kubernetes.Interface, before string) (now string)
 }
 
 func TestKonnectorRefuses(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0") //nolint:noctx // a test
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}

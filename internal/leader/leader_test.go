@@ -116,7 +116,9 @@ func TestLostLease(t *testing.T) {
 			t.Errorf("%d at work in term %d, want 1 and 2", working.Load(), terms.Load())
 		}
 		cancel()
-		<-done
+		if err := <-done; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
 	})
 }
 

@@ -7,6 +7,7 @@
 package mark
 
 import (
+	"maps"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,9 +31,7 @@ func Of(o metav1.Object) Owner { return Owner{cache.MetaObjectToName(o), o.GetUI
 // Put marks o as made for owner.
 func Put(o metav1.Object, owner Owner) {
 	annotations := map[string]string{}
-	for k, v := range o.GetAnnotations() {
-		annotations[k] = v
-	}
+	maps.Copy(annotations, o.GetAnnotations())
 	annotations[Annotation] = owner.Namespace + "/" + owner.Name + "/" + string(owner.UID)
 	o.SetAnnotations(annotations)
 }
