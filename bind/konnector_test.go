@@ -15,6 +15,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -296,12 +297,28 @@ func (w *world) run(t *testing.T, opts bind.Options) (stop func()) {
 			if err != nil {
 				t.Errorf("Run: %v", err)
 			}
+			nothingLeft(t)
 		case <-time.After(30 * time.Second):
 			t.Error("Run does not end")
 		}
 	})
 	t.Cleanup(stop)
 	return stop
+}
+
+// nothingLeft fails the test if goroutines of a konnector still run.
+func nothingLeft(t *testing.T) {
+	t.Helper()
+	stacks := make([]byte, 1<<22)
+	stacks = stacks[:goruntime.Stack(stacks, true)]
+	for stack := range strings.SplitSeq(string(stacks), "\n\n") {
+		for _, of := range []string{"sdk/bind.(", "sdk/sync.(", "sdk/internal/controller.", "client-go/tools/cache.", "client-go/tools/record.", "client-go/util/workqueue."} {
+			if strings.Contains(stack, of) {
+				t.Errorf("left behind:\n%s", stack)
+				break
+			}
+		}
+	}
 }
 
 // logger writes to the test's log until the test ends.
