@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/internal/controller"
@@ -72,14 +73,14 @@ type Options struct {
 	// TokenTTL is how long a tenant's token lives, at least 10 minutes. It is
 	// renewed after two thirds of it. Default one hour.
 	TokenTTL time.Duration
-	// AllowLegacyCLI serves the CLI of Klutch itself, whose credentials travel in
-	// a URL to a loopback address.
-	AllowLegacyCLI bool
 }
 
 const (
 	minTokenTTL = 10 * time.Minute // what a kube-apiserver issues at least
 	userAgent   = "klutch-backend"
+
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 15 * time.Second // so that an outage is over soon after it is over
 )
 
 var prefixPattern = regexp.MustCompile(`^[a-z]([-a-z0-9]{0,22}[a-z0-9])?$`)
@@ -229,7 +230,10 @@ func (c *control) controllers() ([]*controller.Controller, error) {
 	var all []*controller.Controller
 	var errs []error
 	add := func(name string, fn controller.Func, feeds ...feed) {
-		ctrl := controller.New(name, fn, controller.Options{Workers: 4})
+		ctrl := controller.New(name, fn, controller.Options{
+			Workers: 4,
+			Limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstRetry, lastRetry),
+		})
 		for _, f := range feeds {
 			_, err := ctrl.Watch(f.from, f.keys)
 			errs = append(errs, err)

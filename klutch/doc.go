@@ -6,9 +6,10 @@
 //	err := klutch.Konnector{Config: appCluster, HealthAddress: ":8080"}.Run(ctx)
 //
 //	err := klutch.Backend{
-//		Config: controlPlane,
-//		Login:  auth.Config{Issuer: "https://login.example.com", ClientID: "klutch", ClientSecret: secret},
-//		Listen: ":8443", TLSCertFile: "tls.crt", TLSKeyFile: "tls.key",
+//		Config:        controlPlane,
+//		Login:         auth.Config{Issuer: "https://login.example.com", ClientID: "klutch", ClientSecret: secret},
+//		Options:       export.Options{ExternalURL: "https://bind.example.com"},
+//		ListenAddress: ":8443", TLSCertFile: "tls.crt", TLSKeyFile: "tls.key",
 //	}.Run(ctx)
 //
 // Both work beside each other in one process, and inside an operator of your own.

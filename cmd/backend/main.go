@@ -133,7 +133,6 @@ func (f *flags) loginFlags(fs *flag.FlagSet) {
 	fs.StringVar(&b.Options.Users.UsernamePrefix, "oidc-username-prefix", "oidc:", "goes before the name of a person; - means nothing")
 	fs.StringVar(&b.Options.Users.GroupsPrefix, "oidc-groups-prefix", "oidc:", "goes before the names of groups; - means nothing")
 	fs.Func("oidc-scope", "scope to ask for, may be repeated (default openid profile email groups)", appendTo(&b.Login.Scopes))
-	fs.BoolVar(&b.Options.AllowLegacyCLI, "allow-legacy-cli", false, "serve command line programs that expect credentials in a URL")
 }
 
 func (f *flags) serverFlags(fs *flag.FlagSet) {

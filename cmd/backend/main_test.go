@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,7 +43,7 @@ func TestExitCodes(t *testing.T) {
 		"plain http":       {append([]string{"--listen-address", ":8080"}, required...), 1, "needs a certificate"},
 		"short key":        {append([]string{"--session-key-file", file(t, "x")}, required...), 1, "sealing key 1: has 1 bytes"},
 		"cluster is down":  {required, 1, "session keys"},
-		"issuer is no URL": {append(required[:len(required):len(required)], "--oidc-issuer-url", "http://issuer.example", "--session-key-file", file(t, strings.Repeat("x", 32))), 1, "issuer URL"},
+		"issuer is no URL": {append(slices.Clip(required), "--oidc-issuer-url", "http://issuer.example", "--session-key-file", file(t, strings.Repeat("x", 32))), 1, "issuer URL"},
 	} {
 		var stderr bytes.Buffer
 		code := exit(run(t.Context(), test.args, noenv, &stderr), &stderr)

@@ -67,6 +67,8 @@ func shutdown(ctx context.Context, srv *http.Server, ended <-chan error) error {
 	if err != nil {
 		err = errors.Join(fmt.Errorf("shut down %s: %w", srv.Addr, err), srv.Close())
 	}
-	_ = <-ended // http.ErrServerClosed
+	if served := <-ended; !errors.Is(served, http.ErrServerClosed) {
+		err = errors.Join(err, served)
+	}
 	return err
 }
