@@ -26,8 +26,9 @@ func main() {
 	once := flag.Bool("once", false, "end after the show")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Stdout, *once); err != nil {
+	err := run(ctx, os.Stdout, *once)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "\ndemo:", err)
 		os.Exit(1)
 	}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package arch
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/klutch-go/sdk/examples/catalog"
+)
+
+var (
+	block = regexp.MustCompile("(?s)```(\\w+)\n(.*?)```")
+	link  = regexp.MustCompile(`\]\(([^)#:]+)\)`)
+	made  = regexp.MustCompile(`(?m)^make (\w+)`)
+)
+
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// TestReadmeTellsTheTruth: its links lead somewhere, its targets are in the
+// Makefile, its YAML is the catalogue's, and its Go is that of the example.
+func TestReadmeTellsTheTruth(t *testing.T) {
+	text := read(t, "README.md")
+	if n := strings.Count(text, "\n"); n > 150 {
+		t.Errorf("%d lines", n)
+	}
+	for _, doc := range []string{"README.md", "CONTRIBUTING.md", "DESIGN.md", "SECURITY.md"} {
+		for _, l := range link.FindAllStringSubmatch(read(t, doc), -1) {
+			if _, err := os.Stat(filepath.Join("..", "..", l[1])); err != nil {
+				t.Errorf("%s: link: %v", doc, err)
+			}
+		}
+	}
+	seen := map[string]int{}
+	for _, b := range block.FindAllStringSubmatch(text, -1) {
+		seen[b[1]]++
+		switch b[1] {
+		case "yaml":
+			checkClaim(t, b[2])
+		case "sh":
+			checkTargets(t, b[2])
+		case "go":
+			checkExample(t, b[2])
+		}
+	}
+	for _, language := range []string{"yaml", "sh", "go"} {
+		if seen[language] == 0 {
+			t.Errorf("no %s in the README", language)
+		}
+	}
+}
+
+func checkClaim(t *testing.T, text string) {
+	t.Helper()
+	var claim struct {
+		Kind string
+		Spec struct{ Service, Plan string }
+	}
+	if err := yaml.UnmarshalStrict([]byte(text), &map[string]any{}); err != nil {
+		t.Error(err)
+	}
+	if err := yaml.Unmarshal([]byte(text), &claim); err != nil {
+		t.Error(err)
+	}
+	for _, u := range catalog.Claims() {
+		spec, _ := u.Object["spec"].(map[string]any)
+		if u.GetKind() == claim.Kind && spec["service"] == claim.Spec.Service && spec["plan"] == claim.Spec.Plan {
+			return
+		}
+	}
+	t.Errorf("the catalogue has no such claim:\n%s", text)
+}
+
+func checkTargets(t *testing.T, text string) {
+	t.Helper()
+	makefile := read(t, "Makefile")
+	for _, m := range made.FindAllStringSubmatch(text, -1) {
+		if !strings.Contains(makefile, "\n"+m[1]+":") {
+			t.Errorf("the Makefile has no target %s", m[1])
+		}
+	}
+}
+
+func checkExample(t *testing.T, text string) {
+	t.Helper()
+	example := read(t, "examples/mirror/main.go")
+	for line := range strings.Lines(text) {
+		_, call, _ := strings.Cut(strings.TrimSpace(line), "= ")
+		name, _, _ := strings.Cut(call, "(")
+		if name == "" || !strings.Contains(example, name+"(") {
+			t.Errorf("examples/mirror does not call %q", name)
+		}
+	}
+}
