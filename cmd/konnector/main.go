@@ -33,6 +33,10 @@ func main() {
 	}
 }
 
+// maxVerbosity is the level above which client-go logs what it sends and gets, tokens
+// and credentials among it.
+const maxVerbosity = 5
+
 type flags struct {
 	kubeconfig string
 	verbosity  int
@@ -62,7 +66,8 @@ func run(ctx context.Context, args []string) error {
 		fmt.Println(klutch.Version())
 		return nil
 	}
-	log := logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: slog.Level(-f.verbosity)}))
+	level := slog.Level(-min(f.verbosity, maxVerbosity))
+	log := logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 	if f.konnector.Config, err = config(f.kubeconfig); err != nil {
 		return err
 	}

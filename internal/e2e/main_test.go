@@ -29,7 +29,7 @@ var services = []string{"postgresqlinstances.anynines.com", "servicebindings.any
 func TestMain(m *testing.M) {
 	var dir string
 	testenv.Setup(func(ctx context.Context, _ *envconf.Config) (context.Context, error) {
-		s, err := stack.Start(ctx, stack.Options{Log: os.Stderr})
+		s, err := stack.Start(ctx, stack.Options{Log: os.Stderr, Verbose: true})
 		ctx = context.WithValue(ctx, stackKey{}, s)
 		if err != nil {
 			return ctx, err

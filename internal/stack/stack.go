@@ -48,6 +48,8 @@ type Options struct {
 	Dir  string            // for programs, logs and kubeconfigs; empty means a temporary one
 	Step func(what string) // called as each part comes up
 	Log  io.Writer         // gets the progress of a first build
+	// Verbose makes the programs say all that they can be asked to say.
+	Verbose bool
 }
 
 // A Stack is the whole system.
@@ -187,6 +189,9 @@ func (s *Stack) startPrograms(ctx context.Context) error {
 		"--kubeconfig", konnector, "--health-address", ports[2], "--lease-namespace", v1alpha1.Namespace)
 	for _, p := range []*Process{s.Backend, s.Konnector} { // as a pod that is restarted in place
 		p.Env = []string{"POD_NAME=" + p.Name + "-0"}
+		if s.opts.Verbose {
+			p.Args = append(p.Args, "-v", "10")
+		}
 	}
 	s.Automation = s.process("automation", "", "-kubeconfig", automation)
 	return together(
