@@ -101,12 +101,12 @@ func (r resource) Get(ctx context.Context, name string, _ metav1.GetOptions, sub
 func (r resource) List(ctx context.Context, options metav1.ListOptions) (*unstructured.UnstructuredList, error) {
 	list := &unstructured.UnstructuredList{}
 	err := r.view.handle(ctx, Request{Verb: "list", Resource: r.gvr, Object: cache.NewObjectName(r.namespace, "")}, func(s *served) error {
-		objects, err := s.selected(r.namespace, options.LabelSelector)
+		objects, version, err := r.view.list(s, r.namespace, options)
 		for _, o := range objects {
 			list.Items = append(list.Items, *o)
 		}
 		list.SetGroupVersionKind(s.GroupVersion().WithKind(s.Kind + "List"))
-		list.SetResourceVersion(strconv.FormatInt(r.version, 10))
+		list.SetResourceVersion(strconv.FormatInt(version, 10))
 		return err
 	})
 	return list, err

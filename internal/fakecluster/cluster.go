@@ -11,11 +11,13 @@ import (
 	"strconv"
 	"sync"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/watch"
@@ -31,10 +33,12 @@ type Resource struct {
 	Cluster bool                                   // cluster-scoped
 	Plain   bool                                   // without the status subresource
 	Check   func(*unstructured.Unstructured) error // refuses invalid objects; nil accepts all
+	Mutate  func(*unstructured.Unstructured)       // changes what is stored, as admission webhooks do; nil changes nothing
 }
 
 // A Request is what a client asked for.
 type Request struct {
+	View        string // name of the client's view
 	Verb        string // get, list, watch, create, update, patch, apply, delete
 	Subresource string
 	Resource    schema.GroupVersionResource
@@ -46,6 +50,11 @@ type Request struct {
 type Cluster struct {
 	mu        sync.Mutex
 	version   int64
+	compacted int64 // watches from before it have expired
+	uid       func() types.UID
+	now       func() metav1.Time
+	current   Request // the one being carried out
+	observe   func(Commit)
 	served    map[schema.GroupVersionResource]*served
 	intercept func(context.Context, Request, func() error) error
 	log       []Request
@@ -56,10 +65,9 @@ type served struct {
 	Resource
 	objects  map[cache.ObjectName]*unstructured.Unstructured
 	history  []event
-	watchers map[*watcher]struct{}
+	watchers map[*Watch]struct{}
 	lagging  bool
-	apply    *managedfields.FieldManager // nil where only the plain one is used
-	status   *managedfields.FieldManager
+	managers map[string]*managedfields.FieldManager // by subresource, made when needed
 }
 
 type event struct {
@@ -69,8 +77,19 @@ type event struct {
 }
 
 // New returns a running Cluster with the namespaces kube-system and default.
-func New(resources ...Resource) *Cluster {
-	c := &Cluster{served: map[schema.GroupVersionResource]*served{}, version: 1}
+func New(resources ...Resource) *Cluster { return start(uuid.NewUUID, resources) }
+
+// Named is New with UIDs that are the same in each run: name and a number.
+func Named(name string, resources ...Resource) *Cluster {
+	n := 0
+	return start(func() types.UID {
+		n++
+		return types.UID(fmt.Sprintf("%s-%012d", name, n))
+	}, resources)
+}
+
+func start(uid func() types.UID, resources []Resource) *Cluster {
+	c := &Cluster{served: map[schema.GroupVersionResource]*served{}, version: 1, uid: uid, now: metav1.Now}
 	core := func(resource, kind string, cluster bool) Resource {
 		return Resource{GroupVersionResource: schema.GroupVersionResource{Version: "v1", Resource: resource}, Kind: kind, Cluster: cluster}
 	}
@@ -94,9 +113,8 @@ func (c *Cluster) Serve(r Resource) {
 	c.served[r.GroupVersionResource] = &served{
 		Resource: r,
 		objects:  map[cache.ObjectName]*unstructured.Unstructured{},
-		watchers: map[*watcher]struct{}{},
-		apply:    fieldManager(r, ""),
-		status:   fieldManager(r, "status"),
+		watchers: map[*Watch]struct{}{},
+		managers: map[string]*managedfields.FieldManager{},
 	}
 }
 
@@ -161,7 +179,9 @@ func (c *Cluster) handle(ctx context.Context, r Request, do func(*served) error)
 			return notServed(r)
 		}
 		before := c.version
+		c.current = r
 		err := do(s)
+		c.current = Request{}
 		if c.version != before {
 			c.log = append(c.log, r)
 		}
@@ -191,9 +211,9 @@ func (s *served) find(name cache.ObjectName) (*unstructured.Unstructured, error)
 func (c *Cluster) insert(s *served, name cache.ObjectName, o *unstructured.Unstructured) {
 	o.SetName(name.Name)
 	o.SetNamespace(name.Namespace)
-	o.SetUID(uuid.NewUUID())
+	o.SetUID(c.uid())
 	o.SetGeneration(1)
-	o.SetCreationTimestamp(metav1.Now())
+	o.SetCreationTimestamp(c.now())
 	o.SetDeletionTimestamp(nil)
 	c.store(s, watch.Added, name, o)
 }
@@ -202,6 +222,9 @@ func (c *Cluster) insert(s *served, name cache.ObjectName, o *unstructured.Unstr
 func (c *Cluster) store(s *served, kind watch.EventType, name cache.ObjectName, o *unstructured.Unstructured) {
 	c.version++
 	o.SetResourceVersion(strconv.FormatInt(c.version, 10))
+	if c.observe != nil {
+		c.observe(Commit{Request: c.current, Resource: s.GroupVersionResource, Kind: kind, Before: s.objects[name], After: o})
+	}
 	if kind == watch.Deleted {
 		delete(s.objects, name)
 	} else {
@@ -222,10 +245,12 @@ func (c *Cluster) drop(s *served, name cache.ObjectName) {
 // check refuses what real API servers refuse of any object.
 func (c *Cluster) check(s *served, name cache.ObjectName, o *unstructured.Unstructured) error {
 	if name.Namespace != "" && o.GetUID() == "" {
-		namespaces := c.served[schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}]
-		if namespaces.objects[cache.NewObjectName("", name.Namespace)] == nil {
-			return apierrors.NewNotFound(namespaces.GroupResource(), name.Namespace)
+		if err := c.admits(s, name); err != nil {
+			return err
 		}
+	}
+	if s.Mutate != nil {
+		s.Mutate(o)
 	}
 	if s.Check == nil {
 		return nil
@@ -238,20 +263,39 @@ func (c *Cluster) check(s *served, name cache.ObjectName, o *unstructured.Unstru
 	return nil
 }
 
+// admits refuses new objects in namespaces that do not exist, or not for long.
+func (c *Cluster) admits(s *served, name cache.ObjectName) error {
+	namespaces := c.served[schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}]
+	namespace := namespaces.objects[cache.NewObjectName("", name.Namespace)]
+	if namespace == nil {
+		return apierrors.NewNotFound(namespaces.GroupResource(), name.Namespace)
+	}
+	if namespace.GetDeletionTimestamp() == nil {
+		return nil
+	}
+	err := apierrors.NewForbidden(s.GroupResource(), name.Name, fmt.Errorf("namespace %s is being terminated", name.Namespace))
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause, Field: "metadata.namespace"}}
+	return err
+}
+
 // selected are the objects of a namespace, or of all, in order.
 func (s *served) selected(namespace, selector string) ([]*unstructured.Unstructured, error) {
 	match, err := labels.Parse(selector)
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
+	return choose(s.objects, namespace, match), nil
+}
+
+func choose(objects map[cache.ObjectName]*unstructured.Unstructured, namespace string, match labels.Selector) []*unstructured.Unstructured {
 	var out []*unstructured.Unstructured
-	for name, o := range s.objects {
+	for name, o := range objects {
 		if (namespace == "" || name.Namespace == namespace) && match.Matches(labels.Set(o.GetLabels())) {
 			out = append(out, o.DeepCopy())
 		}
 	}
 	sort.Slice(out, func(i, j int) bool { return key(out[i]).String() < key(out[j]).String() })
-	return out, nil
+	return out
 }
 
 func key(o metav1.Object) cache.ObjectName { return cache.MetaObjectToName(o) }
@@ -275,7 +319,7 @@ func (c *Cluster) remove(s *served, name cache.ObjectName, options metav1.Delete
 		c.drop(s, name)
 	case live.GetDeletionTimestamp() == nil:
 		o := live.DeepCopy()
-		now := metav1.Now()
+		now := c.now()
 		o.SetDeletionTimestamp(&now)
 		o.SetGeneration(o.GetGeneration() + 1)
 		c.store(s, watch.Modified, name, o)
@@ -289,33 +333,6 @@ func precondition[T ~string](what string, want *T, have T, s *served, name cache
 	}
 	return apierrors.NewConflict(s.GroupResource(), name.Name,
 		fmt.Errorf("the %s in the precondition (%s) does not match the %s in record (%s)", what, *want, what, have))
-}
-
-// A View is a Cluster as one of its clients sees it.
-type View struct {
-	cluster   *Cluster
-	intercept func(context.Context, Request, func() error) error
-}
-
-// View returns c with f answering the requests of this view, as Intercept does
-// for those of all.
-func (c *Cluster) View(f func(ctx context.Context, r Request, do func() error) error) *View {
-	return &View{c, f}
-}
-
-// Client returns a dynamic client.
-func (v *View) Client() dynamic.Interface { return client{v} }
-
-// Metadata returns a metadata client.
-func (v *View) Metadata() metadata.Interface { return metadataClient{v} }
-
-// handle carries a request out.
-func (v *View) handle(ctx context.Context, r Request, do func(*served) error) error {
-	carry := func() error { return v.cluster.handle(ctx, r, do) }
-	if v.intercept == nil {
-		return carry()
-	}
-	return v.intercept(ctx, r, carry)
 }
 
 // Created is the number of objects of a resource that were ever created.

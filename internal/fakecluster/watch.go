@@ -12,22 +12,28 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 )
 
-// A watcher delivers events in order, however slow its reader is.
-type watcher struct {
+// A Watch delivers events in order, however slow its reader is. One of a held
+// View delivers only what Deliver and the like make it.
+type Watch struct {
 	namespace string
 	match     labels.Selector
 	show      func(*unstructured.Unstructured) runtime.Object
 	known     map[string]bool // objects that matched when last sent
+	resource  schema.GroupVersionResource
+	held      bool
+	forget    func() // called at the end
 
 	out     chan watch.Event
 	stopped chan struct{}
 	once    sync.Once
 
 	mu      sync.Mutex
+	back    []watch.Event // of a held Watch, not yet to be delivered
 	pending []watch.Event
 	more    chan struct{}
 }
@@ -41,11 +47,15 @@ func (r resource) watch(ctx context.Context, options metav1.ListOptions, show fu
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	w := &watcher{
-		namespace: r.namespace, match: match, show: show, known: map[string]bool{},
+	w := &Watch{
+		namespace: r.namespace, match: match, show: show, known: map[string]bool{}, resource: r.gvr, held: r.view.held,
 		out: make(chan watch.Event), stopped: make(chan struct{}), more: make(chan struct{}, 1),
 	}
+	w.forget = func() { r.view.forget(w) }
 	err = r.view.handle(ctx, Request{Verb: "watch", Resource: r.gvr, Object: cache.NewObjectName(r.namespace, "")}, func(s *served) error {
+		if since > 0 && (since < r.compacted || since > r.version) {
+			return expired()
+		}
 		s.watchers[w] = struct{}{}
 		for _, e := range s.history {
 			if e.version > since {
@@ -59,13 +69,18 @@ func (r resource) watch(ctx context.Context, options metav1.ListOptions, show fu
 	if err != nil {
 		return nil, err
 	}
+	r.view.opened(w)
 	go w.deliver(ctx)
 	return w, nil
 }
 
+func expired() *apierrors.StatusError {
+	return apierrors.NewResourceExpired("too old resource version")
+}
+
 // note keeps track of which objects match, and returns what an event looks like
 // to this watcher.
-func (w *watcher) note(e event) (watch.EventType, bool) {
+func (w *Watch) note(e event) (watch.EventType, bool) {
 	if w.namespace != "" && e.object.GetNamespace() != w.namespace {
 		return "", false
 	}
@@ -85,7 +100,7 @@ func (w *watcher) note(e event) (watch.EventType, bool) {
 	}
 }
 
-func (w *watcher) send(e event) {
+func (w *Watch) send(e event) {
 	kind, ok := w.note(e)
 	select {
 	case <-w.stopped:
@@ -96,12 +111,16 @@ func (w *watcher) send(e event) {
 		return
 	}
 	w.mu.Lock()
-	w.pending = append(w.pending, watch.Event{Type: kind, Object: w.show(e.object)})
-	w.mu.Unlock()
+	defer w.mu.Unlock()
+	if sent := (watch.Event{Type: kind, Object: w.show(e.object)}); w.held {
+		w.back = append(w.back, sent)
+	} else {
+		w.pending = append(w.pending, sent)
+	}
 }
 
 // wake lets events be delivered, unless they are to be held back.
-func (w *watcher) wake(lag bool) {
+func (w *Watch) wake(lag bool) {
 	if lag {
 		return
 	}
@@ -111,7 +130,8 @@ func (w *watcher) wake(lag bool) {
 	}
 }
 
-func (w *watcher) deliver(ctx context.Context) {
+func (w *Watch) deliver(ctx context.Context) {
+	defer w.forget()
 	defer close(w.out)
 	for {
 		w.mu.Lock()
@@ -121,6 +141,9 @@ func (w *watcher) deliver(ctx context.Context) {
 		for _, e := range batch {
 			select {
 			case w.out <- e:
+				if e.Type == watch.Error {
+					return
+				}
 			case <-w.stopped:
 				return
 			case <-ctx.Done():
@@ -138,7 +161,63 @@ func (w *watcher) deliver(ctx context.Context) {
 }
 
 // Stop implements watch.Interface.
-func (w *watcher) Stop() { w.once.Do(func() { close(w.stopped) }) }
+func (w *Watch) Stop() { w.once.Do(func() { close(w.stopped) }) }
 
 // ResultChan implements watch.Interface.
-func (w *watcher) ResultChan() <-chan watch.Event { return w.out }
+func (w *Watch) ResultChan() <-chan watch.Event { return w.out }
+
+// Resource is what w watches.
+func (w *Watch) Resource() schema.GroupVersionResource { return w.resource }
+
+// Namespace is the one that w watches, empty for all.
+func (w *Watch) Namespace() string { return w.namespace }
+
+// Waiting is the number of events that w holds back.
+func (w *Watch) Waiting() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.back)
+}
+
+// Deliver lets the next event out.
+func (w *Watch) Deliver() {
+	w.mu.Lock()
+	if len(w.back) > 0 {
+		w.pending = append(w.pending, w.back[0])
+		w.back = w.back[1:]
+	}
+	w.mu.Unlock()
+	w.wake(false)
+}
+
+// Repeat lets the next event out, and keeps it to let it out again.
+func (w *Watch) Repeat() {
+	w.mu.Lock()
+	if len(w.back) > 0 {
+		again := w.back[0]
+		again.Object = again.Object.DeepCopyObject()
+		w.pending = append(w.pending, again)
+	}
+	w.mu.Unlock()
+	w.wake(false)
+}
+
+// Bookmark tells the reader that it has seen all until now. It has to have.
+func (w *Watch) Bookmark(version string) {
+	o := w.show(&unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"resourceVersion": version}}})
+	w.mu.Lock()
+	w.pending = append(w.pending, watch.Event{Type: watch.Bookmark, Object: o})
+	w.mu.Unlock()
+	w.wake(false)
+}
+
+// Expire ends w with the message that its reader has to list again. What w holds
+// back is never seen.
+func (w *Watch) Expire() {
+	status := expired().Status()
+	w.mu.Lock()
+	w.back = nil
+	w.pending = append(w.pending, watch.Event{Type: watch.Error, Object: &status})
+	w.mu.Unlock()
+	w.wake(false)
+}

@@ -52,10 +52,15 @@ func fieldManager(r Resource, subresource string) *managedfields.FieldManager {
 }
 
 func (s *served) manager(subresource string) *managedfields.FieldManager {
-	if subresource == "status" {
-		return s.status
+	if subresource != "status" {
+		subresource = ""
 	}
-	return s.apply
+	m := s.managers[subresource]
+	if m == nil {
+		m = fieldManager(s.Resource, subresource)
+		s.managers[subresource] = m
+	}
+	return m
 }
 
 // only keeps of o, for a write to a subresource of live, what it may change.
@@ -92,7 +97,7 @@ func (c *Cluster) create(s *served, name cache.ObjectName, o *unstructured.Unstr
 		return nil, err
 	}
 	empty, _ := plain{}.New(o.GroupVersionKind())
-	o = s.apply.UpdateNoErrors(empty, o, manager).(*unstructured.Unstructured)
+	o = s.manager("").UpdateNoErrors(empty, o, manager).(*unstructured.Unstructured)
 	c.insert(s, name, o)
 	return o.DeepCopy(), nil
 }
@@ -206,7 +211,7 @@ func (c *Cluster) createByApply(s *served, name cache.ObjectName, o *unstructure
 			fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", o.GetUID()))
 	}
 	empty, _ := plain{}.New(o.GroupVersionKind())
-	applied, err := s.apply.Apply(empty, s.appliedPart(o, ""), options.FieldManager, options.Force)
+	applied, err := s.manager("").Apply(empty, s.appliedPart(o, ""), options.FieldManager, options.Force)
 	if err != nil {
 		return nil, err
 	}
