@@ -2,13 +2,15 @@
 GO ?= go
 LINT := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GEN := $(GO) run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
-.PHONY: demo test race bench generate lint tidy ci
+.PHONY: demo kube test race bench generate lint tidy ci
 
 demo: ## two real control planes, the whole journey, then yours to play with
 	@$(GO) run ./internal/demo $(if $(ONCE),-once)
-test: ## everything, the end-to-end tests on real control planes included
+kube: ## the servers of Kubernetes, once a machine: about four minutes
+	@$(GO) run ./internal/demo -build
+test: kube ## everything, the end-to-end tests on real control planes included
 	$(GO) test -shuffle=on -count=1 -timeout 20m ./...
-race: ## the same under the race detector
+race: kube ## the same under the race detector
 	$(GO) test -race -shuffle=on -count=1 -timeout 30m ./...
 bench: ## throughput and latency beside the yardstick, same clusters, same run
 	$(GO) run ./internal/bench

@@ -5,7 +5,8 @@
 // Cluster. Every line that it prints was seen at an API server; a step that does
 // not happen ends it with an error.
 //
-// With -once it ends after the show, otherwise it stays up to be played with.
+// With -once it ends after the show, otherwise it stays up to be played with. With
+// -build it only compiles Kubernetes' servers, if this machine has not got them yet.
 package main
 
 import (
@@ -19,19 +20,29 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/klutch-go/sdk/internal/cluster"
 	"github.com/klutch-go/sdk/internal/stack"
 )
 
 func main() {
 	once := flag.Bool("once", false, "end after the show")
+	build := flag.Bool("build", false, "only compile Kubernetes' servers")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Stdout, *once)
+	err := start(ctx, *build, *once)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "\ndemo:", err)
 		os.Exit(1)
 	}
+}
+
+func start(ctx context.Context, build, once bool) error {
+	if build {
+		_, err := cluster.Build(ctx, os.Stderr)
+		return err
+	}
+	return run(ctx, os.Stdout, once)
 }
 
 func run(ctx context.Context, out io.Writer, once bool) (err error) {
