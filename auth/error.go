@@ -28,6 +28,16 @@ var (
 	ErrSealed = errors.New("not a value sealed here for this purpose")
 	// ErrExpired says that a sealed value was good once.
 	ErrExpired = errors.New("sealed value has expired")
+	// ErrScope says that a machine's token is good but does not allow this.
+	ErrScope = errors.New("token lacks a scope")
+	// ErrUserCode says that what a person has typed is not a user code that was
+	// issued here, or one that is too old.
+	ErrUserCode = errors.New("not a user code, or too old")
+	// ErrDevicePending says that a device login waits for its other end.
+	ErrDevicePending = errors.New("device login is pending")
+	// ErrDeviceTaken says that a device login is another person's, or has an
+	// answer already.
+	ErrDeviceTaken = errors.New("device login is taken")
 )
 
 // An Error is the refusal of an OAuth server, RFC 6749 sections 4.1.2.1 and 5.2.

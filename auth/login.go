@@ -4,7 +4,6 @@ package auth
 
 import (
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"fmt"
 	"io"
@@ -42,14 +41,6 @@ type LoginOptions struct {
 	Open func(url string) error
 }
 
-// A Grant is the outcome of a login: a code that only the holder of Verifier can
-// redeem at the backend's token endpoint, once.
-type Grant struct {
-	Code, Verifier, RedirectURL string
-	// State is the name of the login; the backend repeats it as the session ID.
-	State string
-}
-
 // Login runs one login: it listens on a loopback address, sends the person's
 // browser to the backend, and waits for the answer or the end of ctx. It leaves
 // nothing behind. A refusal is an [*Error].
@@ -64,7 +55,8 @@ func Login(ctx context.Context, opts LoginOptions) (Grant, error) {
 	}
 	defer loopback.Close()
 
-	g := Grant{State: rand.Text(), Verifier: oauth2.GenerateVerifier(), RedirectURL: loopback.RedirectURL()}
+	g := newGrant(opts.ClientID)
+	g.RedirectURL = loopback.RedirectURL()
 	client := oauth2.Config{ClientID: opts.ClientID, RedirectURL: g.RedirectURL, Endpoint: oauth2.Endpoint{AuthURL: endpoint}}
 	target := client.AuthCodeURL(g.State, oauth2.S256ChallengeOption(g.Verifier))
 	if opts.Prompt != nil {
@@ -110,7 +102,6 @@ func authorizeEndpoint(opts LoginOptions) (string, error) {
 // DisplayCode is what terminal and page both show, so that a person can see that
 // they belong together: "FPFF-JMPB", derived from the S256 challenge of a login.
 func DisplayCode(challenge string) string {
-	const letters = "BCDFGHJKLMNPQRSTVWXZ" // RFC 8628 section 6.1: no words, no look-alikes
 	sum := sha256.Sum256([]byte("klutch display code\x00" + challenge))
 	code := make([]byte, 0, 9)
 	for i, b := range sum[:8] {

@@ -34,7 +34,8 @@ type Config struct {
 	// Scopes that a login asks for; nil means openid, profile, email, groups.
 	Scopes []string
 	// Audiences are values of aud, beside ClientID, of tokens that machines
-	// got for us by themselves. Logins do not count them.
+	// got for us by themselves; where such a token has no aud, as those of
+	// Amazon Cognito, values of client_id. Logins do not count them.
 	Audiences []string
 	// GroupsClaim names the claim with the groups of a person; "" means groups.
 	GroupsClaim string
@@ -49,6 +50,8 @@ type Config struct {
 type Provider struct {
 	cfg    Config
 	client *http.Client
+	budget *budget       // of what bearers of tokens make us ask
+	turn   chan struct{} // held by the bearer who asks for the endpoints
 
 	mu    sync.Mutex
 	known *endpoints // nil until the issuer has answered once
@@ -58,7 +61,8 @@ type Provider struct {
 type endpoints struct {
 	asked    time.Time
 	oauth    oauth2.Config
-	keys     oidc.KeySet
+	keys     oidc.KeySet // for tokens that the issuer gave us itself
+	bearer   oidc.KeySet // for tokens that anybody may send, within the budget
 	keysURL  string
 	sendsIss bool // RFC 9207: every callback has an iss parameter
 }
@@ -99,7 +103,7 @@ func New(cfg Config) (*Provider, error) {
 	}
 	client := Bounded(cfg.HTTPClient)
 	client.Transport = issuerTransport{client.Transport}
-	return &Provider{cfg: cfg, client: client}, nil
+	return &Provider{cfg: cfg, client: client, budget: &budget{now: cfg.Now}, turn: make(chan struct{}, 1)}, nil
 }
 
 // Begin starts a login. The browser is to be sent to url, and the Attempt to be
@@ -171,9 +175,9 @@ func exchangeError(err error) error {
 	var refused *oauth2.RetrieveError
 	switch {
 	case !errors.As(err, &refused):
-		return fmt.Errorf("%w: redeem code: %w", ErrUnavailable, brief{err})
+		return fmt.Errorf("%w: token endpoint: %w", ErrUnavailable, brief{err})
 	case refused.ErrorCode == "":
-		return fmt.Errorf("%w: redeem code: HTTP status %d", ErrUnavailable, refused.Response.StatusCode)
+		return fmt.Errorf("%w: token endpoint: HTTP status %d", ErrUnavailable, refused.Response.StatusCode)
 	default:
 		return newError(refused.ErrorCode, refused.ErrorDescription)
 	}
@@ -226,10 +230,12 @@ func (p *Provider) discover(ctx context.Context, known *endpoints) (*endpoints, 
 		sendsIss: doc.SendsIss,
 	}
 	if known != nil && known.keysURL == e.keysURL {
-		e.keys = known.keys
+		e.keys, e.bearer = known.keys, known.bearer
 	} else {
-		// It keeps its context for later requests, so the request's must not end them.
-		e.keys = oidc.NewRemoteKeySet(context.WithoutCancel(ctx), e.keysURL)
+		// They keep their context for later requests, so the request's must not end them.
+		ctx := context.WithoutCancel(ctx)
+		e.keys = oidc.NewRemoteKeySet(ctx, e.keysURL)
+		e.bearer = oidc.NewRemoteKeySet(oidc.ClientContext(ctx, p.budget.limit(p.client)), e.keysURL)
 	}
 	if _, err := parseSecure(e.oauth.Endpoint.AuthURL); err != nil {
 		return nil, fmt.Errorf("authorization endpoint: %w", err)

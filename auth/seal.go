@@ -21,7 +21,13 @@ const (
 
 // A Sealer hides values in text that only a holder of the same keys can read or
 // make: cookies, one-time codes. It may be used by many goroutines at once.
-type Sealer struct{ keys []cipher.AEAD }
+type Sealer struct{ keys []sealingKey }
+
+// A sealingKey is one key in the two forms in which it is used.
+type sealingKey struct {
+	cipher.AEAD
+	mac []byte
+}
 
 // NewSealer returns a Sealer that seals with the first key and opens with any.
 // To rotate, put a new key first, wait until all that was sealed with the old one
@@ -32,28 +38,32 @@ func NewSealer(keys ...[]byte) (*Sealer, error) {
 	}
 	s := &Sealer{}
 	for i, key := range keys {
-		aead, err := newAEAD(key)
+		derived, err := newSealingKey(key)
 		if err != nil {
 			return nil, fmt.Errorf("sealing key %d: %w", i+1, err)
 		}
-		s.keys = append(s.keys, aead)
+		s.keys = append(s.keys, derived)
 	}
 	return s, nil
 }
 
-func newAEAD(key []byte) (cipher.AEAD, error) {
+func newSealingKey(key []byte) (k sealingKey, err error) {
 	if len(key) < minKey {
-		return nil, fmt.Errorf("has %d bytes, needs %d or more", len(key), minKey)
+		return k, fmt.Errorf("has %d bytes, needs %d or more", len(key), minKey)
 	}
 	derived, err := hkdf.Key(sha256.New, key, nil, "klutch seal v1", minKey)
 	if err != nil {
-		return nil, err
+		return k, err
 	}
 	block, err := aes.NewCipher(derived)
 	if err != nil {
-		return nil, err
+		return k, err
 	}
-	return cipher.NewGCMWithRandomNonce(block)
+	if k.AEAD, err = cipher.NewGCMWithRandomNonce(block); err != nil {
+		return k, err
+	}
+	k.mac, err = hkdf.Key(sha256.New, key, nil, "klutch user code v1", minKey)
+	return k, err
 }
 
 // Seal seals plaintext for good. The result is URL-safe text. It opens only for

@@ -31,17 +31,33 @@ type Identity struct {
 	Expiry time.Time `json:"expiry"`
 }
 
-// Verify says whose ID token raw is. This and [Provider.Finish] are the only ways
-// to an Identity. A login passes its nonce, and then only a token issued to
-// ClientID in that login counts; "" stands for a token that a machine brings by
-// itself, which may be for one of the Audiences. Its errors are ErrToken and
-// ErrUnavailable.
+// Verify says whose ID token raw is. This, [Provider.Finish] and
+// [Provider.VerifyMachine] are the only ways to an Identity. A login passes its
+// nonce, and then only a token issued to ClientID in that login counts; "" stands
+// for an ID token that somebody brings by themselves, which may be for one of the
+// Audiences. Its errors are ErrToken and ErrUnavailable.
 func (p *Provider) Verify(ctx context.Context, raw, nonce string) (*Identity, error) {
-	token, err := p.verify(ctx, raw)
+	if nonce == "" {
+		return p.verifyBearer(ctx, raw)
+	}
+	e, err := p.endpoints(ctx, forever)
+	if err != nil {
+		return nil, err
+	}
+	token, err := p.verify(ctx, e.keys, raw)
 	if err != nil {
 		return nil, err
 	}
 	return p.identify(token, nonce)
+}
+
+// verifyBearer is Verify of what anybody may send.
+func (p *Provider) verifyBearer(ctx context.Context, raw string) (*Identity, error) {
+	token, err := p.bearer(ctx, raw)
+	if err != nil {
+		return nil, err
+	}
+	return p.identify(token, "")
 }
 
 // verifyLogin is Verify with the access token of the same answer at hand.
@@ -50,7 +66,11 @@ func (p *Provider) verifyLogin(ctx context.Context, answer *oauth2.Token, nonce 
 	if raw == "" || nonce == "" {
 		return nil, fmt.Errorf("%w: missing", ErrToken)
 	}
-	token, err := p.verify(ctx, raw)
+	e, err := p.endpoints(ctx, forever)
+	if err != nil {
+		return nil, err
+	}
+	token, err := p.verify(ctx, e.keys, raw)
 	if err != nil {
 		return nil, err
 	}
@@ -62,12 +82,8 @@ func (p *Provider) verifyLogin(ctx context.Context, answer *oauth2.Token, nonce 
 
 // verify checks signature, issuer and expiry. Which audience counts depends on
 // the use and is checked by identify.
-func (p *Provider) verify(ctx context.Context, raw string) (*oidc.IDToken, error) {
-	e, err := p.endpoints(ctx, forever)
-	if err != nil {
-		return nil, err
-	}
-	keys := &keySet{KeySet: e.keys}
+func (p *Provider) verify(ctx context.Context, set oidc.KeySet, raw string) (*oidc.IDToken, error) {
+	keys := &keySet{KeySet: set}
 	token, err := oidc.NewVerifier(p.cfg.Issuer, keys, &oidc.Config{
 		SupportedSigningAlgs: asymmetric(),
 		SkipClientIDCheck:    true,
@@ -76,6 +92,8 @@ func (p *Provider) verify(ctx context.Context, raw string) (*oidc.IDToken, error
 	switch {
 	case err == nil:
 		return token, nil
+	case errors.Is(keys.err, errSpent) && !errors.Is(keys.err, ErrUnavailable) && ctx.Err() == nil:
+		return nil, fmt.Errorf("%w: no key of the issuer that is known fits its signature", ErrToken)
 	case errors.Is(keys.err, ErrUnavailable), ctx.Err() != nil:
 		return nil, fmt.Errorf("%w: fetch keys: %w", ErrUnavailable, brief{err})
 	default:
@@ -103,6 +121,10 @@ func (p *Provider) identify(token *oidc.IDToken, nonce string) (*Identity, error
 			return nil, fmt.Errorf("%w: %w", ErrToken, err)
 		}
 	}
+	return p.identity(token, c), nil
+}
+
+func (p *Provider) identity(token *oidc.IDToken, c claims) *Identity {
 	id := &Identity{
 		Issuer:  p.cfg.Issuer,
 		Subject: token.Subject,
@@ -113,7 +135,7 @@ func (p *Provider) identify(token *oidc.IDToken, nonce string) (*Identity, error
 	if c.EmailVerified != "false" {
 		id.Email = c.Email
 	}
-	return id, nil
+	return id
 }
 
 func (p *Provider) claims(token *oidc.IDToken) (claims, error) {

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package auth
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/coreos/go-oidc/v3/oidc"
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/clientcredentials"
+)
+
+// maxToken is the length of a token that anybody looks at.
+const maxToken = 16 << 10
+
+// Providers are the issuers that a server trusts. A token is for the one that it
+// names itself; one that names another is refused before anybody is asked anything.
+// Several Providers of one issuer stand for several of our clients there.
+type Providers []*Provider
+
+// VerifyMachine is [Provider.VerifyMachine] of the issuer that raw names.
+func (ps Providers) VerifyMachine(ctx context.Context, raw string, scopes ...string) (*Identity, error) {
+	issuer, err := issuerOf(raw)
+	if err != nil {
+		return nil, err
+	}
+	err = fmt.Errorf("%w: its issuer is not trusted here", ErrToken)
+	for _, p := range ps {
+		if p.cfg.Issuer != issuer {
+			continue
+		}
+		var id *Identity
+		if id, err = p.VerifyMachine(ctx, raw, scopes...); err == nil {
+			return id, nil
+		}
+	}
+	return nil, err
+}
+
+// VerifyMachine says whose access token raw is: one that a machine got from the
+// issuer by client credentials (RFC 6749 section 4.4) and brings as a bearer. It
+// must be signed, for one of the Audiences, in time, and allow all the scopes, in
+// the claim scope or scp. An ID token, which tells a client who has logged in, and
+// a refresh token do not count.
+//
+// A token with a key that is not known makes us ask the issuer for its keys three
+// times in 30 seconds at most, whoever sends it.
+//
+// Its errors are ErrToken, ErrScope and ErrUnavailable; see [BearerChallenge].
+func (p *Provider) VerifyMachine(ctx context.Context, raw string, scopes ...string) (*Identity, error) {
+	token, err := p.bearer(ctx, raw)
+	if err != nil {
+		return nil, err
+	}
+	c, err := p.machineClaims(token)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrToken, brief{err})
+	}
+	for _, err := range []error{p.checkTimes(token), c.checkKind(token), p.checkMachine(token, c)} {
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrToken, err)
+		}
+	}
+	if missing := c.missing(scopes); len(missing) > 0 {
+		return nil, fmt.Errorf("%w: %s", ErrScope, strings.Join(missing, ", "))
+	}
+	id := p.identity(token, c.claims)
+	id.Name = cmp.Or(id.Name, c.ClientID, c.AuthorizedParty)
+	return id, nil
+}
+
+// bearer checks signature, issuer and expiry of what anybody may send.
+func (p *Provider) bearer(ctx context.Context, raw string) (*oidc.IDToken, error) {
+	issuer, err := issuerOf(raw)
+	switch {
+	case err != nil:
+		return nil, err
+	case issuer != p.cfg.Issuer:
+		return nil, fmt.Errorf("%w: its issuer is not trusted here", ErrToken)
+	}
+	e, err := p.bearerEndpoints(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return p.verify(ctx, e.bearer, raw)
+}
+
+// bearerEndpoints asks an issuer that is not known yet, one bearer for all.
+func (p *Provider) bearerEndpoints(ctx context.Context) (*endpoints, error) {
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: discover: %w", ErrUnavailable, context.Cause(ctx))
+	}
+	p.mu.Lock()
+	known := p.known
+	p.mu.Unlock()
+	if known != nil {
+		return known, nil
+	}
+	if err := p.budget.spend(); err != nil {
+		return nil, fmt.Errorf("%w: discover: %w", ErrUnavailable, brief{err})
+	}
+	return p.endpoints(ctx, forever)
+}
+
+// issuerOf is what a token says of itself before anybody has checked it.
+func issuerOf(raw string) (string, error) {
+	parts := strings.Split(raw, ".")
+	if len(raw) > maxToken || len(parts) != 3 {
+		return "", fmt.Errorf("%w: not a signed token", ErrToken)
+	}
+	payload, err := base64.RawURLEncoding.DecodeString(parts[1])
+	var said struct {
+		Issuer string `json:"iss"`
+	}
+	if err != nil || json.Unmarshal(payload, &said) != nil {
+		return "", fmt.Errorf("%w: not a signed token", ErrToken)
+	}
+	return said.Issuer, nil
+}
+
+// machineClaims are those of an access token (RFC 9068, and issuers before it).
+type machineClaims struct {
+	claims
+
+	ClientID string `json:"client_id"`
+	Scope    words  `json:"scope"`
+	SCP      words  `json:"scp"`
+	Use      string `json:"token_use"` // Amazon Cognito
+	Type     string `json:"typ"`       // Keycloak
+}
+
+func (p *Provider) machineClaims(token *oidc.IDToken) (c machineClaims, err error) {
+	if err = token.Claims(&c); err != nil {
+		return c, err
+	}
+	c.claims, err = p.claims(token)
+	return c, err
+}
+
+// checkKind refuses what an issuer signs with the same key for other uses.
+func (c machineClaims) checkKind(token *oidc.IDToken) error {
+	switch {
+	case token.Nonce != "" || token.AccessTokenHash != "":
+		return errors.New("it is an ID token")
+	case c.Use != "" && c.Use != "access":
+		return errors.New("token_use is not access")
+	case c.Type != "" && !slices.Contains([]string{"bearer", "jwt", "at+jwt", "application/at+jwt"}, strings.ToLower(c.Type)):
+		return errors.New("typ is not that of an access token")
+	}
+	return nil
+}
+
+// checkMachine is checkParty of an access token, whose azp and client_id are the
+// machine. One without aud must say that it is an access token, and counts for the
+// clients that are among the Audiences.
+func (p *Provider) checkMachine(token *oidc.IDToken, c machineClaims) error {
+	if len(token.Audience) > 0 {
+		return p.checkParty(token, c.claims, false)
+	}
+	if c.Use != "access" || c.ClientID == "" || !slices.Contains(p.cfg.Audiences, c.ClientID) {
+		return errors.New("aud is missing, and client_id is not one that may do without")
+	}
+	return nil
+}
+
+func (c machineClaims) missing(scopes []string) []string {
+	return slices.DeleteFunc(slices.Clone(scopes), func(s string) bool {
+		return slices.Contains(c.Scope, s) || slices.Contains(c.SCP, s)
+	})
+}
+
+// words is a list of strings of which most issuers write one with blanks.
+type words []string
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (w *words) UnmarshalJSON(data []byte) error {
+	var one string
+	if json.Unmarshal(data, &one) == nil {
+		*w = strings.Fields(one)
+		return nil
+	}
+	return json.Unmarshal(data, (*[]string)(w))
+}
+
+// BearerToken returns the token of a request (RFC 6750 section 2.1), or "" where
+// there is none, or more than one.
+func BearerToken(r *http.Request) string {
+	values := r.Header.Values("Authorization")
+	if len(values) != 1 {
+		return ""
+	}
+	scheme, token, _ := strings.Cut(values[0], " ")
+	if !strings.EqualFold(scheme, "Bearer") {
+		return ""
+	}
+	return strings.TrimSpace(token)
+}
+
+// BearerChallenge is how a server answers an error of VerifyMachine: an HTTP status
+// and the value of WWW-Authenticate (RFC 6750 section 3), which is empty where
+// another token would not help. A request without a token is answered 401 and
+// "Bearer".
+func BearerChallenge(err error) (status int, authenticate string) {
+	switch {
+	case errors.Is(err, ErrUnavailable):
+		return http.StatusServiceUnavailable, ""
+	case errors.Is(err, ErrScope):
+		return http.StatusForbidden, `Bearer error="insufficient_scope"`
+	case errors.Is(err, ErrToken):
+		return http.StatusUnauthorized, `Bearer error="invalid_token"`
+	default:
+		return http.StatusInternalServerError, ""
+	}
+}
+
+// MachineOptions describe a machine that logs in by itself.
+type MachineOptions struct {
+	// Issuer is asked for its token endpoint, unless TokenURL names it: https, or
+	// http to a loopback address.
+	Issuer, TokenURL string
+	// ClientID and ClientSecret are the machine's at the issuer.
+	ClientID, ClientSecret string
+	// Scopes that the backend wants, such as klutch/bind.
+	Scopes []string
+	// Params are further parameters of the token request, such as audience or
+	// resource.
+	Params url.Values
+	// HTTPClient reaches the issuer, within the limits of [Bounded].
+	HTTPClient *http.Client
+}
+
+// MachineTokens returns the access tokens of a machine, each until shortly before
+// it expires. They come by client credentials from the issuer, which is asked for
+// its endpoints now. A refusal is an [*Error]; everything else is ErrUnavailable.
+// The source uses ctx for later requests too.
+func MachineTokens(ctx context.Context, opts MachineOptions) (oauth2.TokenSource, error) {
+	cfg := clientcredentials.Config{
+		ClientID: opts.ClientID, ClientSecret: opts.ClientSecret,
+		TokenURL: opts.TokenURL, Scopes: opts.Scopes, EndpointParams: opts.Params,
+		AuthStyle: oauth2.AuthStyleInHeader,
+	}
+	p, err := New(Config{Issuer: cmp.Or(opts.Issuer, opts.TokenURL), ClientID: opts.ClientID, ClientSecret: opts.ClientSecret, HTTPClient: opts.HTTPClient})
+	if err != nil {
+		return nil, err
+	}
+	if opts.TokenURL == "" {
+		e, err := p.endpoints(ctx, forever)
+		if err != nil {
+			return nil, err
+		}
+		cfg.TokenURL, cfg.AuthStyle = e.oauth.Endpoint.TokenURL, e.oauth.Endpoint.AuthStyle
+	}
+	return oauth2.ReuseTokenSource(nil, machineTokens{cfg.TokenSource(p.context(ctx))}), nil
+}
+
+// machineTokens gives the errors of a token endpoint our form, without what else
+// is in its answers.
+type machineTokens struct{ oauth2.TokenSource }
+
+// Token implements [oauth2.TokenSource].
+func (t machineTokens) Token() (*oauth2.Token, error) {
+	token, err := t.TokenSource.Token()
+	if err != nil {
+		return nil, exchangeError(err)
+	}
+	return token, nil
+}
