@@ -4,7 +4,6 @@ package bind
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -180,18 +179,6 @@ func cached[T any](inf cache.SharedIndexInformer, name cache.ObjectName) (*T, er
 	return decode[T](u)
 }
 
-func decode[T any](u *unstructured.Unstructured) (*T, error) {
-	o := new(T)
-	data, err := json.Marshal(u.Object)
-	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", u.GetName(), err)
-	}
-	if err := json.Unmarshal(data, o); err != nil {
-		return nil, fmt.Errorf("decode %s: %w", u.GetName(), err)
-	}
-	return o, nil
-}
-
 // prepare makes sure that APIServiceBindings are served, in whichever scope, and
 // waits for what it takes.
 func (a *appCluster) prepare(ctx context.Context) error {
@@ -223,7 +210,7 @@ func (a *appCluster) served(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("CRD %s: %w", name, err)
 	}
-	crd, err := decodeCRD(u)
+	crd, err := decode[apiextensionsv1.CustomResourceDefinition](u)
 	if err != nil || !isTrue(crd, apiextensionsv1.Established) || crd.DeletionTimestamp != nil {
 		return false, err
 	}

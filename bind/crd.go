@@ -136,7 +136,7 @@ func (p *pass) refused(reason string, err error) (bool, error) {
 
 // established waits until objects can be served.
 func (p *pass) established(u *unstructured.Unstructured) (bool, error) {
-	crd, err := decodeCRD(u)
+	crd, err := decode[apiextensionsv1.CustomResourceDefinition](u)
 	if err != nil {
 		return false, err
 	}

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -66,14 +65,11 @@ func (s *session) bindingOf(name string) (*v1alpha1.APIServiceBinding, error) {
 
 // crd reads a CRD from the API server; nil if there is none.
 func (a *appCluster) crd(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
-	u, err := a.calls.Resource(crdsResource).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // absence is a value
-	}
+	crd, err := get[apiextensionsv1.CustomResourceDefinition](ctx, a.calls.Resource(crdsResource), name)
 	if err != nil {
 		return nil, fmt.Errorf("read CRD %s: %w", name, err)
 	}
-	return decodeCRD(u)
+	return crd, nil
 }
 
 // reportExport fills in the konnector's part of the status and leaves the rest.

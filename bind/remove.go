@@ -6,12 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -41,135 +40,139 @@ type RemoveOptions struct {
 // stands for them in the Control Plane Cluster. What is gone already counts as
 // removed, so Remove may be repeated after a failure.
 func Remove(ctx context.Context, config *rest.Config, name string, opts RemoveOptions) error {
-	client, err := dynamic.NewForConfig(config)
+	app, err := openApp(ctx, config)
 	if err != nil {
 		return err
 	}
-	served, namespaced, err := BindingScope(ctx, config)
-	if err != nil {
-		return err
-	}
-	if !served {
+	if !app.served {
 		return fmt.Errorf("%s: %w", name, ErrNotFound)
 	}
-	r := &remover{client: client, bindings: bindings(client, namespaced), opts: opts}
+	r := &remover{appClient: app, progress: opts.Progress, dryRun: opts.DryRun}
 	return r.remove(ctx, name)
 }
 
 type remover struct {
-	client   dynamic.Interface
-	bindings dynamic.ResourceInterface
-	opts     RemoveOptions
+	*appClient
+	progress
+	dryRun DryRun
 }
 
+// remove deletes the Secret last: the konnector needs it for as long as there is a
+// binding.
 func (r *remover) remove(ctx context.Context, name string) error {
-	binding, crd := &v1alpha1.APIServiceBinding{}, &apiextensionsv1.CustomResourceDefinition{}
-	bound, err := get(ctx, r.bindings, name, binding)
+	binding, err := r.binding(ctx, name)
 	if err != nil {
-		return fmt.Errorf("APIServiceBinding %s: %w", name, err)
+		return err
 	}
-	defined, err := get(ctx, r.client.Resource(crdsResource), name, crd)
+	crd, err := r.crd(ctx, name)
 	if err != nil {
-		return fmt.Errorf("CRD %s: %w", name, err)
+		return err
 	}
-	made := defined && ours(crd)
-	if !bound && !made {
+	if crd != nil && !ours(crd) {
+		crd = nil
+	}
+	if binding == nil && crd == nil {
 		return fmt.Errorf("%s: %w", name, ErrNotFound)
 	}
-	if made {
-		if err := r.checkUnused(ctx, crd); err != nil {
-			return err
-		}
-	}
-	if err := r.delete(ctx, r.bindings, "APIServiceBinding", name); err != nil {
+	if err := r.checkUnused(ctx, crd); err != nil {
 		return err
 	}
-	if made {
-		if err := r.deleteCRD(ctx, crd); err != nil {
-			return err
-		}
-	}
-	if err := r.delete(ctx, r.client.Resource(rolesResource), "ClusterRole", ClusterRoleName(name)); err != nil {
+	if err := r.delete(ctx, r.bindings(), "APIServiceBinding", name); err != nil {
 		return err
 	}
-	if !bound {
-		return nil
+	if err := r.deleteCRD(ctx, crd); err != nil {
+		return err
 	}
-	return r.deleteSecret(ctx, name, binding.Spec.KubeconfigSecretRef)
+	if err := r.delete(ctx, r.Resource(rolesResource), "ClusterRole", ClusterRoleName(name)); err != nil {
+		return err
+	}
+	return r.deleteSecret(ctx, binding)
 }
 
 // checkUnused also counts objects that are being deleted: their finalizer waits for
-// the konnector, which needs the binding.
+// the konnector, which needs the binding. Without a CRD there are none.
 func (r *remover) checkUnused(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
-	for _, v := range crd.Spec.Versions {
-		if !v.Served {
-			continue
-		}
-		resource := schema.GroupVersionResource{Group: crd.Spec.Group, Version: v.Name, Resource: crd.Spec.Names.Plural}
-		list, err := r.client.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("list %s: %w", crd.Name, err)
-		}
-		if err == nil && len(list.Items) > 0 {
-			o := list.Items[0]
-			return fmt.Errorf("%s is %w: %s %s/%s is one of its objects", crd.Name, ErrInUse, o.GetKind(), o.GetNamespace(), o.GetName())
-		}
+	resource, served := servedResource(crd)
+	if !served {
 		return nil
 	}
+	list, err := r.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("list %s: %w", crd.Name, err)
+	case len(list.Items) > 0:
+		o := list.Items[0]
+		return fmt.Errorf("%s is %w: %s %s/%s is one of its objects", crd.Name, ErrInUse, o.GetKind(), o.GetNamespace(), o.GetName())
+	}
 	return nil
+}
+
+func servedResource(crd *apiextensionsv1.CustomResourceDefinition) (r schema.GroupVersionResource, served bool) {
+	if crd == nil {
+		return r, false
+	}
+	for _, v := range crd.Spec.Versions {
+		if v.Served {
+			return schema.GroupVersionResource{Group: crd.Spec.Group, Version: v.Name, Resource: crd.Spec.Names.Plural}, true
+		}
+	}
+	return r, false
 }
 
 // deleteCRD looks again whether the API is used, since a CRD takes its objects along.
 func (r *remover) deleteCRD(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
+	if crd == nil {
+		return nil
+	}
 	if err := r.checkUnused(ctx, crd); err != nil {
 		return err
 	}
-	return r.delete(ctx, r.client.Resource(crdsResource), "CRD", crd.Name)
+	return r.delete(ctx, r.Resource(crdsResource), "CRD", crd.Name)
 }
 
-func (r *remover) deleteSecret(ctx context.Context, name string, ref v1alpha1.ClusterSecretKeyRef) error {
-	list, err := r.bindings.List(ctx, metav1.ListOptions{})
+// deleteSecret leaves what Install has not made, and what another binding uses.
+func (r *remover) deleteSecret(ctx context.Context, b *v1alpha1.APIServiceBinding) error {
+	if b == nil || b.Spec.KubeconfigSecretRef.Namespace != v1alpha1.Namespace {
+		return nil
+	}
+	all, err := r.list(ctx)
 	if err != nil {
-		return fmt.Errorf("APIServiceBindings: %w", err)
+		return err
 	}
-	for _, u := range list.Items {
-		other := v1alpha1.APIServiceBinding{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &other); err != nil {
-			return fmt.Errorf("APIServiceBinding %s: %w", u.GetName(), err)
-		}
-		if other.Name != name && other.Spec.KubeconfigSecretRef == ref {
-			return nil
-		}
+	ref := b.Spec.KubeconfigSecretRef
+	if slices.ContainsFunc(all, func(o v1alpha1.APIServiceBinding) bool { return o.Name != b.Name && o.Spec.KubeconfigSecretRef == ref }) {
+		return nil
 	}
-	if ref.Namespace != v1alpha1.Namespace {
-		return nil // not made by Install
-	}
-	return r.delete(ctx, r.client.Resource(secretsResource).Namespace(ref.Namespace), "secret", ref.Name)
+	return r.delete(ctx, r.Resource(secretsResource).Namespace(ref.Namespace), "secret", ref.Name)
 }
 
 // delete returns when the object has gone.
 func (r *remover) delete(ctx context.Context, client dynamic.ResourceInterface, kind, name string) error {
-	var err error
-	if r.opts.DryRun == DryRunClient {
-		_, err = client.Get(ctx, name, metav1.GetOptions{})
-	} else {
-		err = client.Delete(ctx, name, metav1.DeleteOptions{DryRun: r.opts.DryRun.param()})
-	}
+	err := r.send(ctx, client, name)
 	if apierrors.IsNotFound(err) {
 		return nil
-	}
-	if err == nil && r.opts.DryRun == "" {
-		err = until(ctx, client, name, func(u *unstructured.Unstructured) (bool, error) { return u == nil, nil })
 	}
 	if err != nil {
 		return fmt.Errorf("delete %s %s: %w", kind, name, err)
 	}
-	if r.opts.Progress != nil {
-		done := "Deleted"
-		if r.opts.DryRun != "" {
-			done = "Would delete"
-		}
-		r.opts.Progress(fmt.Sprintf("%s %s %s", done, kind, name))
+	done := "Deleted"
+	if r.dryRun != "" {
+		done = "Would delete"
 	}
+	r.say("%s %s %s", done, kind, name)
 	return nil
+}
+
+func (r *remover) send(ctx context.Context, client dynamic.ResourceInterface, name string) error {
+	if r.dryRun == DryRunClient {
+		_, err := client.Get(ctx, name, metav1.GetOptions{})
+		return err
+	}
+	err := client.Delete(ctx, name, metav1.DeleteOptions{DryRun: r.dryRun.param()})
+	if err != nil || r.dryRun != "" {
+		return err
+	}
+	return until(ctx, client, name, func(o *metav1.PartialObjectMetadata) (bool, error) { return o == nil, nil })
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -38,21 +37,6 @@ func checkExport(binding string, spec *v1alpha1.APIServiceExportSpec) error {
 		return err
 	}
 	return checkVersions(spec.Versions)
-}
-
-// reserved are groups that no provider may define kinds of, nor in their subdomains.
-var reserved = [...]string{"k8s.io", "kubernetes.io", v1alpha1.GroupVersion.Group}
-
-func checkGroup(group string) error {
-	if !strings.Contains(group, ".") {
-		return fmt.Errorf("group %q is one of Kubernetes itself", group)
-	}
-	for _, r := range reserved {
-		if within(group, r) {
-			return fmt.Errorf("group %q is reserved", group)
-		}
-	}
-	return nil
 }
 
 func checkVersions(versions []v1alpha1.APIServiceExportVersion) error {
@@ -118,7 +102,7 @@ func sameSpec(a, b *unstructured.Unstructured) (bool, error) {
 }
 
 func defaulted(crd *unstructured.Unstructured) (*apiextensionsv1.CustomResourceDefinitionSpec, error) {
-	typed, err := decodeCRD(crd)
+	typed, err := decode[apiextensionsv1.CustomResourceDefinition](crd)
 	if err != nil {
 		return nil, err
 	}
@@ -130,18 +114,6 @@ func defaulted(crd *unstructured.Unstructured) (*apiextensionsv1.CustomResourceD
 		}
 	}
 	return &typed.Spec, nil
-}
-
-func decodeCRD(crd *unstructured.Unstructured) (*apiextensionsv1.CustomResourceDefinition, error) {
-	data, err := json.Marshal(crd.Object)
-	if err != nil {
-		return nil, fmt.Errorf("encode CRD %s: %w", crd.GetName(), err)
-	}
-	typed := &apiextensionsv1.CustomResourceDefinition{}
-	if err := json.Unmarshal(data, typed); err != nil {
-		return nil, fmt.Errorf("decode CRD %s: %w", crd.GetName(), err)
-	}
-	return typed, nil
 }
 
 // syncVersion returns the version in which objects are synced: the first that is

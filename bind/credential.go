@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"slices"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/rand"
+
+	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// chooseSecret decides which Secret holds the kubeconfig. One that leads elsewhere is
+// never overwritten, and all bindings to one place share one.
+func (i *installer) chooseSecret(ctx context.Context) error {
+	secrets, err := i.secrets(ctx)
+	if err != nil {
+		return err
+	}
+	i.secret = i.bestSecret(secrets)
+	same, there := secrets[i.secret]
+	if there && !same {
+		return fmt.Errorf("secret %s/%s: %w", v1alpha1.Namespace, i.secret, ErrConflict)
+	}
+	i.secretThere = there
+	for _, service := range i.services {
+		b := i.existing[service.String()]
+		if b == nil || b.Spec.KubeconfigSecretRef.Name == i.secret && b.Spec.KubeconfigSecretRef.Namespace == v1alpha1.Namespace {
+			continue
+		}
+		ref := b.Spec.KubeconfigSecretRef
+		return fmt.Errorf("APIServiceBinding %s uses secret %s/%s, which is not for %s, namespace %s: %w",
+			b.Name, ref.Namespace, ref.Name, i.target.Server, i.target.Namespace, ErrConflict)
+	}
+	return nil
+}
+
+// secrets returns the names of those that are there, and whether they lead to the
+// same server and namespace.
+func (i *installer) secrets(ctx context.Context) (map[string]bool, error) {
+	list, err := i.app.Resource(secretsResource).Namespace(v1alpha1.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("secrets in %s: %w", v1alpha1.Namespace, err)
+	}
+	secrets := map[string]bool{}
+	for n := range list.Items {
+		secrets[list.Items[n].GetName()] = i.sameTarget(&list.Items[n])
+	}
+	return secrets, nil
+}
+
+func (i *installer) sameTarget(u *unstructured.Unstructured) bool {
+	secret, err := decode[corev1.Secret](u)
+	if err != nil {
+		return false
+	}
+	k, err := kubeconfig.Read(secret.Data[v1alpha1.KubeconfigKey])
+	return err == nil && k.Server == i.target.Server && k.Namespace == i.target.Namespace
+}
+
+// bestSecret is one for the same server and namespace. Where there is none, a binding
+// that lost its Secret gets it back; else a name is made that everyone makes who binds
+// to that place.
+func (i *installer) bestSecret(secrets map[string]bool) string {
+	same := slices.Sorted(maps.Keys(secrets))
+	same = slices.DeleteFunc(same, func(name string) bool { return !secrets[name] })
+	for _, service := range i.services {
+		b := i.existing[service.String()]
+		if b == nil || b.Spec.KubeconfigSecretRef.Namespace != v1alpha1.Namespace {
+			continue
+		}
+		name := b.Spec.KubeconfigSecretRef.Name
+		if _, there := secrets[name]; secrets[name] || len(same) == 0 && !there {
+			return name
+		}
+	}
+	return append(same, secretName(i.target))[0]
+}
+
+// secretName is "kubeconfig-xxxxx", the same for the same server and namespace.
+func secretName(k *kubeconfig.Kubeconfig) string {
+	h := fnv.New64a()
+	_, _ = fmt.Fprintf(h, "%q %q", k.Server, k.Namespace)
+	suffix := rand.SafeEncodeString(strconv.FormatUint(h.Sum64(), 36))
+	return "kubeconfig-" + suffix[len(suffix)-5:]
+}
+
+// writeSecret writes the five fields that were read, not what came.
+func (i *installer) writeSecret(ctx context.Context) error {
+	data, err := i.target.Write()
+	if err != nil {
+		return err
+	}
+	secret := &corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.Namespace, Name: i.secret},
+		Data:       map[string][]byte{v1alpha1.KubeconfigKey: data},
+	}
+	if _, err := i.apply(ctx, secretsResource, manifest(secret)); err != nil {
+		return err
+	}
+	i.did("%s secret %s/%s for host %s, namespace %s", written(i.secretThere), v1alpha1.Namespace, i.secret, i.target.Server, i.target.Namespace)
+	return nil
+}

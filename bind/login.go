@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// ErrResponse says that a backend's answer to a login makes no sense, or belongs
+// to another login.
+var ErrResponse = errors.New("answer of the backend refused")
+
+// LoginOptions describe a login at a backend.
+type LoginOptions struct {
+	// ClusterID tells the clusters of one person apart, see [ClusterID].
+	ClusterID string
+	// Services are preselected on the page, as "<resource>.<group>".
+	Services []string
+	// Prompt shows where to go, and the code that the page shows too. The code is
+	// empty where the backend knows none. It is called before Open.
+	Prompt func(url, displayCode string)
+	// Open opens a browser and returns. Nil leaves that to the person.
+	Open func(url string) error
+}
+
+// Login lets a person log in and choose services with a browser, until ctx ends,
+// and returns what the backend hands out then. A refusal is an [*auth.Error].
+func (c *Client) Login(ctx context.Context, p *v1alpha1.BindingProvider, opts LoginOptions) (*v1alpha1.BindingResponse, error) {
+	grant := codeGrant(p)
+	if grant == nil {
+		return nil, fmt.Errorf("%s: %w", c.url, ErrNotBackend)
+	}
+	if grant.TokenURL == "" {
+		return c.loginThroughBrowser(ctx, grant, opts)
+	}
+	params := url.Values{"c": {opts.ClusterID}}
+	if len(opts.Services) > 0 {
+		params["service"] = opts.Services
+	}
+	code, err := auth.Login(ctx, auth.LoginOptions{
+		AuthorizeURL: grant.AuthenticatedURL,
+		Issuer:       grant.Issuer,
+		ClientID:     ClientID,
+		Params:       params,
+		Prompt:       opts.Prompt,
+		Open:         opts.Open,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("log in at %s: %w", c.url.Host, err)
+	}
+	return c.Redeem(ctx, p, code)
+}
+
+// Redeem trades the one-time code of a login for the backend's response (RFC 6749
+// §4.1.3 with RFC 7636). It is checked to be the answer to that very login.
+func (c *Client) Redeem(ctx context.Context, p *v1alpha1.BindingProvider, code auth.Grant) (*v1alpha1.BindingResponse, error) {
+	grant := codeGrant(p)
+	if grant == nil || !c.sameOrigin(grant.TokenURL) {
+		return nil, fmt.Errorf("%s has no token endpoint: %w", c.url, ErrNotBackend)
+	}
+	form := url.Values{
+		"grant_type": {"authorization_code"}, "client_id": {ClientID},
+		"code": {code.Code}, "code_verifier": {code.Verifier}, "redirect_uri": {code.RedirectURL},
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, grant.TokenURL, strings.NewReader(form.Encode()))
+	if err != nil {
+		return nil, fmt.Errorf("redeem the login at %s: %w", c.url.Host, err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	req.Header.Set("Accept", "application/json")
+	a, err := c.do(req)
+	if err != nil {
+		return nil, err
+	}
+	if a.code != http.StatusOK {
+		return nil, fmt.Errorf("redeem the login at %s: %w", c.url.Host, tokenError(a))
+	}
+	return readResponse(a.body, code.State)
+}
+
+// tokenError reads an error of RFC 6749 §5.2.
+func tokenError(a *answer) error {
+	var e struct {
+		Error       string `json:"error"`
+		Description string `json:"error_description"`
+	}
+	if json.Unmarshal(a.body, &e) != nil || e.Error == "" {
+		return fmt.Errorf("%s: %w", a, ErrResponse)
+	}
+	return &auth.Error{Code: printable(e.Error), Description: printable(e.Description)}
+}
+
+// readResponse takes what answers the login with the given session ID.
+func readResponse(body []byte, session string) (*v1alpha1.BindingResponse, error) {
+	r := &v1alpha1.BindingResponse{}
+	if err := json.Unmarshal(body, r); err != nil {
+		return nil, fmt.Errorf("%w: %s", ErrResponse, printable(err.Error()))
+	}
+	grant := r.Authentication.OAuth2CodeGrant
+	switch {
+	case r.APIVersion != v1alpha1.GroupVersion.String() || r.Kind != "BindingResponse":
+		return nil, fmt.Errorf("%w: kind %q, apiVersion %q is no BindingResponse", ErrResponse, r.Kind, r.APIVersion)
+	case grant == nil || grant.SessionID != session:
+		return nil, fmt.Errorf("%w: it belongs to another login", ErrResponse)
+	case len(r.Kubeconfig) == 0:
+		return nil, fmt.Errorf("%w: it has no kubeconfig", ErrResponse)
+	}
+	return r, nil
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+var (
+	secretsResource  = corev1.SchemeGroupVersion.WithResource("secrets")
+	rolesResource    = rbacv1.SchemeGroupVersion.WithResource("clusterroles")
+	crdsResource     = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
+	spacesResource   = corev1.SchemeGroupVersion.WithResource("namespaces")
+	bindingsResource = v1alpha1.Resource("apiservicebindings")
+	requestsResource = v1alpha1.Resource("apiserviceexportrequests")
+	exportsResource  = v1alpha1.Resource("apiserviceexports")
+)
+
+// get reads an object as a T; nil if it is not there.
+func get[T any](ctx context.Context, r dynamic.ResourceInterface, name string) (*T, error) {
+	u, err := r.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // absence is a value
+	}
+	if err != nil {
+		return nil, err
+	}
+	return decode[T](u)
+}
+
+func decode[T any](u *unstructured.Unstructured) (*T, error) {
+	o := new(T)
+	data, err := json.Marshal(u.Object)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", u.GetName(), err)
+	}
+	if err := json.Unmarshal(data, o); err != nil {
+		return nil, fmt.Errorf("decode %s: %w", u.GetName(), err)
+	}
+	return o, nil
+}
+
+// manifest returns o as it is applied: without what only the API server writes.
+func manifest(o runtime.Object) *unstructured.Unstructured {
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		panic(err) // types of ours and of k8s.io/api
+	}
+	delete(m, "status")
+	unstructured.RemoveNestedField(m, "metadata", "creationTimestamp")
+	return &unstructured.Unstructured{Object: m}
+}

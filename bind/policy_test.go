@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// A backend is given no rights on what was in the App Cluster before it.
+func TestCheckService(t *testing.T) {
+	for name, want := range map[string]bool{
+		"postgresqlinstances.anynines.com":       true,
+		"things.example.com":                     true,
+		"things.k8s.io.example.com":              true,
+		"secrets":                                false,
+		"deployments.apps":                       false,
+		"clusterroles.rbac.authorization.k8s.io": false,
+		"things.k8s.io":                          false,
+		"things.x.kubernetes.io":                 false,
+		"apiservicebindings.klutch.anynines.com": false,
+		"things.sub.klutch.anynines.com":         false,
+		"*.example.com":                          false,
+		"things.*":                               false,
+		"things/status.example.com":              false,
+		"Things.example.com":                     false,
+		"things.example.com.":                    false,
+		"things.\x1b[2J.com":                     false,
+	} {
+		resource, group, _ := strings.Cut(name, ".")
+		err := checkService(v1alpha1.GroupResource{Group: group, Resource: resource})
+		if (err == nil) != want || err != nil && !errors.Is(err, ErrPolicy) {
+			t.Errorf("checkService(%q) = %v", name, err)
+		}
+	}
+}
+
+func TestCheckClaim(t *testing.T) {
+	claim := func(group, resource string, names ...string) Claim {
+		return Claim{PermissionClaim: v1alpha1.PermissionClaim{
+			GroupResource: v1alpha1.GroupResource{Group: group, Resource: resource}, Selector: v1alpha1.ResourceSelector{Names: names},
+		}}
+	}
+	for _, c := range []struct {
+		claim Claim
+		ok    bool
+	}{
+		{claim("", "secrets"), true},
+		{claim("", "secrets", "*"), true},
+		{claim("example.com", "things", "a", "b.c"), true},
+		{claim("*", "secrets"), false},
+		{claim("", "*"), false},
+		{claim("", "pods/exec"), false},
+		{claim("", "secrets", "a", ""), false},
+		{claim("", "secrets", "a*"), false},
+	} {
+		if err := checkClaim(c.claim); (err == nil) != c.ok {
+			t.Errorf("checkClaim(%v) = %v", c.claim.PermissionClaim, err)
+		}
+	}
+}

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// ReadRequests reads APIServiceExportRequests from YAML or JSON, one or many
+// documents. No other kind is accepted.
+func ReadRequests(manifest []byte) ([]v1alpha1.APIServiceExportRequest, error) {
+	var requests []v1alpha1.APIServiceExportRequest
+	dec := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)
+	for {
+		var raw json.RawMessage
+		if err := dec.Decode(&raw); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, fmt.Errorf("read requests: %w", err)
+		}
+		for _, item := range items(raw) {
+			request, err := ReadRequest(item)
+			if err != nil {
+				return nil, err
+			}
+			requests = append(requests, *request)
+		}
+	}
+	if len(requests) == 0 {
+		return nil, errors.New("read requests: no APIServiceExportRequest found")
+	}
+	return requests, nil
+}
+
+// items returns those of a v1 List, or the one object that raw is, if any.
+func items(raw []byte) []json.RawMessage {
+	if len(raw) == 0 || string(raw) == "null" {
+		return nil
+	}
+	var list struct {
+		Kind  string            `json:"kind"`
+		Items []json.RawMessage `json:"items"`
+	}
+	if json.Unmarshal(raw, &list) == nil && list.Kind == "List" {
+		return list.Items
+	}
+	return []json.RawMessage{raw}
+}
+
+// ReadRequest reads one APIServiceExportRequest from JSON, as it stands in a
+// BindingResponse.
+func ReadRequest(raw []byte) (*v1alpha1.APIServiceExportRequest, error) {
+	r := &v1alpha1.APIServiceExportRequest{}
+	if err := json.Unmarshal(raw, r); err != nil {
+		return nil, fmt.Errorf("read request: %w", err)
+	}
+	if r.APIVersion != v1alpha1.GroupVersion.String() || r.Kind != "APIServiceExportRequest" {
+		return nil, fmt.Errorf("read request: kind %q, apiVersion %q is not an APIServiceExportRequest of %s", r.Kind, r.APIVersion, v1alpha1.GroupVersion)
+	}
+	if len(r.Spec.Resources) == 0 {
+		return nil, fmt.Errorf("read request %q: it names no resource", r.Name)
+	}
+	return r, nil
+}
+
+// services lists what is going to be bound, in the order of the requests.
+func services(requests []v1alpha1.APIServiceExportRequest) ([]v1alpha1.GroupResource, error) {
+	var all []v1alpha1.GroupResource
+	for _, r := range requests {
+		for _, resource := range r.Spec.Resources {
+			if err := checkService(resource.GroupResource); err != nil {
+				return nil, err
+			}
+			if !slices.Contains(all, resource.GroupResource) {
+				all = append(all, resource.GroupResource)
+			}
+		}
+	}
+	return all, nil
+}
+
+// A RequestError is the backend's refusal of an APIServiceExportRequest.
+type RequestError struct {
+	Request         string
+	Reason, Message string // as the backend says; the reason is that of the condition ExportsReady
+}
+
+// Error implements error.
+func (e *RequestError) Error() string {
+	return fmt.Sprintf("the backend refuses request %s: %s", e.Request, e.Message)
+}
+
+func refusal(r *v1alpha1.APIServiceExportRequest) *RequestError {
+	e := &RequestError{Request: r.Name, Message: r.Status.TerminalMessage}
+	if c := v1alpha1.FindCondition(r.Status.Conditions, v1alpha1.ConditionExportsReady); c != nil {
+		e.Reason = c.Reason
+		if e.Message == "" {
+			e.Message = c.Message
+		}
+	}
+	return e
+}
+
+// request makes the requests, waits for the answers, and returns what the services
+// claim.
+func (i *installer) request(ctx context.Context) (map[string][]v1alpha1.PermissionClaim, error) {
+	claims := map[string][]v1alpha1.PermissionClaim{}
+	for _, r := range i.opts.Requests {
+		if err := i.makeRequest(ctx, r); err != nil {
+			return nil, err
+		}
+		for _, resource := range r.Spec.Resources {
+			export, err := i.export(ctx, resource.String())
+			if err != nil {
+				return nil, fmt.Errorf("APIServiceExport %s: %w", resource, err)
+			}
+			claims[resource.String()] = resource.PermissionClaims
+			if export != nil {
+				claims[resource.String()] = export.Spec.PermissionClaims
+			}
+		}
+	}
+	return claims, nil
+}
+
+// there is the tenant namespace.
+func (i *installer) there(resource schema.GroupVersionResource) dynamic.ResourceInterface {
+	return i.tenant.Resource(resource).Namespace(i.target.Namespace)
+}
+
+func (i *installer) makeRequest(ctx context.Context, r v1alpha1.APIServiceExportRequest) error {
+	if i.opts.DryRun == DryRunClient {
+		return nil
+	}
+	name, err := i.createRequest(ctx, r)
+	if err != nil {
+		return fmt.Errorf("request %s in namespace %s of %s: %w", r.Name, i.target.Namespace, i.target.Server, err)
+	}
+	if i.opts.DryRun == DryRunServer {
+		return nil
+	}
+	return i.awaitRequest(ctx, name)
+}
+
+// createRequest tries for a while, because the rights of a new tenant may lag.
+func (i *installer) createRequest(ctx context.Context, r v1alpha1.APIServiceExportRequest) (name string, err error) {
+	r.ObjectMeta = metav1.ObjectMeta{Name: r.Name, GenerateName: r.GenerateName}
+	if r.Name == "" && r.GenerateName == "" {
+		r.GenerateName = "export-"
+	}
+	create := func() error {
+		made, err := i.there(requestsResource).Create(ctx, manifest(&r), metav1.CreateOptions{FieldManager: fieldManager, DryRun: i.opts.DryRun.param()})
+		if err == nil {
+			name = made.GetName()
+		}
+		return err
+	}
+	err = retry(ctx, func(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }, func() error {
+		err := create()
+		if apierrors.IsAlreadyExists(err) && r.Name != "" {
+			r.GenerateName, r.Name = r.Name+"-", ""
+			err = create()
+		}
+		return err
+	})
+	return name, err
+}
+
+func (i *installer) awaitRequest(ctx context.Context, name string) error {
+	say, why := i.changes(), ""
+	err := until(ctx, i.there(requestsResource), name, func(r *v1alpha1.APIServiceExportRequest) (bool, error) {
+		switch {
+		case r == nil:
+			return false, &RequestError{Request: name, Message: "it was deleted before it was answered"}
+		case r.Status.Phase == v1alpha1.RequestFailed:
+			return false, refusal(r)
+		case r.Status.Phase == v1alpha1.RequestSucceeded:
+			return true, nil
+		}
+		why = because(r.Status.Conditions)
+		say("Waiting for the backend to answer request " + name + why)
+		return false, nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("the backend has not answered request %s%s: %w", name, why, ErrNotReady)
+	}
+	return err
+}
+
+// export returns nil in a dry run where there is none.
+func (i *installer) export(ctx context.Context, name string) (export *v1alpha1.APIServiceExport, err error) {
+	if i.opts.DryRun != "" {
+		return get[v1alpha1.APIServiceExport](ctx, i.there(exportsResource), name)
+	}
+	err = until(ctx, i.there(exportsResource), name, func(e *v1alpha1.APIServiceExport) (bool, error) {
+		if e == nil {
+			i.say("Waiting for the backend to publish %s", name)
+		}
+		export = e
+		return e != nil, nil
+	})
+	return export, err
+}

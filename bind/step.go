@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"context"
+	"fmt"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// write does what Install promises for the App Cluster, in an order that leaves
+// nothing useless behind when a step fails.
+func (i *installer) write(ctx context.Context) ([]v1alpha1.APIServiceBinding, error) {
+	for _, step := range []func(context.Context) error{i.writeNamespace, i.writeCRD, i.writeSecret, i.writeRoles, i.writeKonnector} {
+		if err := step(ctx); err != nil {
+			return nil, err
+		}
+	}
+	var written []v1alpha1.APIServiceBinding
+	for _, service := range i.services {
+		b, err := i.writeBinding(ctx, service.String())
+		if err != nil {
+			return nil, err
+		}
+		written = append(written, *b)
+	}
+	return written, nil
+}
+
+func (i *installer) writeNamespace(ctx context.Context) error {
+	found, err := get[metav1.PartialObjectMetadata](ctx, i.app.Resource(spacesResource), v1alpha1.Namespace)
+	if err != nil || found != nil {
+		return err
+	}
+	if _, err := i.apply(ctx, spacesResource, namespaceManifest()); err != nil {
+		return err
+	}
+	i.did("Created namespace %s", v1alpha1.Namespace)
+	return nil
+}
+
+// writeCRD leaves a CRD that is there alone, whatever its scope.
+func (i *installer) writeCRD(ctx context.Context) error {
+	if i.app.served {
+		return nil
+	}
+	crd := v1alpha1.CRDs()[bindingsResource.GroupResource().String()]
+	if _, err := i.apply(ctx, crdsResource, crd); err != nil {
+		return err
+	}
+	i.did("Installed CRD %s", crd.GetName())
+	if i.opts.DryRun != "" {
+		return nil
+	}
+	err := until(ctx, i.app.Resource(crdsResource), crd.GetName(), func(live *apiextensionsv1.CustomResourceDefinition) (bool, error) {
+		return live != nil && isTrue(live, apiextensionsv1.Established), nil
+	})
+	if err != nil {
+		return fmt.Errorf("CRD %s is not established: %w", crd.GetName(), err)
+	}
+	return nil
+}
+
+func (i *installer) writeRoles(ctx context.Context) error {
+	for _, service := range i.services {
+		role := ClusterRole(service.String(), service, i.answers[service.String()])
+		if _, err := i.apply(ctx, rolesResource, manifest(role)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeKonnector leaves the CRD of bindings to writeCRD.
+func (i *installer) writeKonnector(ctx context.Context) error {
+	if len(i.opts.Konnector) == 0 {
+		return nil
+	}
+	groups, err := restmapper.GetAPIGroupResources(i.app.discovery)
+	if err != nil {
+		return fmt.Errorf("APIs of the App Cluster: %w", err)
+	}
+	mapper := restmapper.NewDiscoveryRESTMapper(groups)
+	for _, u := range i.opts.Konnector {
+		if u.GetKind() == "CustomResourceDefinition" {
+			continue
+		}
+		mapping, err := mapper.RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
+		if err != nil {
+			return fmt.Errorf("konnector: %w", err)
+		}
+		if _, err := i.apply(ctx, mapping.Resource, withoutAggregated(u)); err != nil {
+			return err
+		}
+	}
+	i.did("Applied the konnector")
+	return nil
+}
+
+// withoutAggregated leaves out the rules of an aggregated ClusterRole: they are
+// another's to fill in, and not ours to empty.
+func withoutAggregated(u *unstructured.Unstructured) *unstructured.Unstructured {
+	if _, aggregated := u.Object["aggregationRule"]; aggregated {
+		u = u.DeepCopy()
+		delete(u.Object, "rules")
+	}
+	return u
+}
+
+func (i *installer) writeBinding(ctx context.Context, name string) (*v1alpha1.APIServiceBinding, error) {
+	var b *unstructured.Unstructured
+	// The API server may serve a new resource a moment after it is established.
+	err := retry(ctx, func(err error) bool { return apierrors.IsNotFound(err) && i.opts.DryRun == "" }, func() (err error) {
+		b, err = i.apply(ctx, bindingsResource, manifest(i.binding(name)))
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	i.did("%s APIServiceBinding %s", written(i.existing[name] != nil), name)
+	return decode[v1alpha1.APIServiceBinding](b)
+}
+
+func (i *installer) binding(name string) *v1alpha1.APIServiceBinding {
+	b := &v1alpha1.APIServiceBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "APIServiceBinding"},
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.APIServiceBindingSpec{
+			KubeconfigSecretRef: v1alpha1.ClusterSecretKeyRef{
+				LocalSecretKeyRef: v1alpha1.LocalSecretKeyRef{Name: i.secret, Key: v1alpha1.KubeconfigKey},
+				Namespace:         v1alpha1.Namespace,
+			},
+			PermissionClaims: i.answers[name],
+		},
+	}
+	if i.app.namespaced {
+		b.Namespace = v1alpha1.Namespace
+	}
+	return b
+}
+
+// written is the word for what has become of an object.
+func written(over bool) string {
+	if over {
+		return "Updated"
+	}
+	return "Created"
+}
+
+// apply takes over what it writes, and nothing else of an object. In a dry run what
+// is not sent, or cannot be checked, counts as written.
+func (i *installer) apply(ctx context.Context, resource schema.GroupVersionResource, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	if i.opts.DryRun == DryRunClient {
+		return u, nil
+	}
+	var r dynamic.ResourceInterface = i.app.Resource(resource)
+	if u.GetNamespace() != "" {
+		r = i.app.Resource(resource).Namespace(u.GetNamespace())
+	}
+	written, err := r.Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: fieldManager, Force: true, DryRun: i.opts.DryRun.param()})
+	if i.opts.DryRun == DryRunServer && apierrors.IsNotFound(err) {
+		i.say("Not checked, since it needs what is not there yet: %s %s", u.GetKind(), u.GetName())
+		return u, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("apply %s %s: %w", u.GetKind(), u.GetName(), err)
+	}
+	return written, nil
+}
