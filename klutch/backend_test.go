@@ -4,7 +4,6 @@ package klutch
 
 import (
 	"context"
-	"runtime/debug"
 	"sync"
 	"testing"
 
@@ -90,20 +89,5 @@ func TestBackendEnds(t *testing.T) {
 	b.ListenAddress = "256.0.0.1:0"
 	if err := b.Run(t.Context()); err == nil {
 		t.Error("runs without a place to listen at")
-	}
-}
-
-func TestVersion(t *testing.T) {
-	for want, info := range map[string]debug.BuildInfo{
-		"v1.2.0": {Main: debug.Module{Path: "example.org/x", Version: "v9.0.0"}, Deps: []*debug.Module{{Path: module, Version: "v1.2.0"}}},
-		"v1.3.0": {Main: debug.Module{Path: module, Version: "v1.3.0+dirty"}},
-		"v0.0.0": {Main: debug.Module{Path: module, Version: "(devel)"}},
-	} {
-		if got := version(&info); got != want {
-			t.Errorf("%s, want %s", got, want)
-		}
-	}
-	if got := version(&debug.BuildInfo{Main: debug.Module{Path: module, Version: "v0.0.0-20260101000000-abcdefabcdef"}}); got != "v0.0.0" {
-		t.Error(got)
 	}
 }

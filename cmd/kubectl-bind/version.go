@@ -6,10 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime"
-	"runtime/debug"
 
 	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
+
+	"github.com/klutch-go/sdk/internal/version"
 )
 
 // versionInfo is what the program knows about its own making.
@@ -47,18 +48,8 @@ func (p *plugin) versionCommand() *cobra.Command {
 }
 
 func ownVersion() versionInfo {
-	info := versionInfo{Version: "v0.0.0", GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
-	build, ok := debug.ReadBuildInfo()
-	if !ok {
-		return info
+	return versionInfo{
+		Version: version.Get(), Commit: version.Commit(),
+		GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 	}
-	if v := build.Main.Version; v != "" && v != "(devel)" {
-		info.Version = v
-	}
-	for _, s := range build.Settings {
-		if s.Key == "vcs.revision" {
-			info.Commit = s.Value
-		}
-	}
-	return info
 }

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package version
+
+import (
+	"runtime/debug"
+	"strings"
+	"testing"
+)
+
+func TestOf(t *testing.T) {
+	for _, c := range []struct {
+		name, want string
+		info       debug.BuildInfo
+	}{
+		{"a dependency", "v1.2.0", debug.BuildInfo{Main: debug.Module{Path: "example.org/x", Version: "v9.0.0"}, Deps: []*debug.Module{{Path: module, Version: "v1.2.0"}}}},
+		{"with changes", "v1.3.0", debug.BuildInfo{Main: debug.Module{Path: module, Version: "v1.3.0+dirty"}}},
+		{"a working copy", "v0.0.0", debug.BuildInfo{Main: debug.Module{Path: module, Version: "(devel)"}}},
+		{"between versions", "v0.0.0", debug.BuildInfo{Main: debug.Module{Path: module, Version: "v0.0.0-20260101000000-abcdefabcdef"}}},
+	} {
+		if got := of(&c.info); got != c.want {
+			t.Errorf("%s: %s, want %s", c.name, got, c.want)
+		}
+	}
+}
+
+// A test is built from a working copy, or from a version that has been released.
+func TestGet(t *testing.T) {
+	if got := Get(); !strings.HasPrefix(got, "v") {
+		t.Errorf("Get() = %q", got)
+	}
+}
