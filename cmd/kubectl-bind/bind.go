@@ -38,6 +38,9 @@ applied is carried out over there, and status and credentials come back.
 A dry run does not log in, since a login already makes a place for you in the
 Control Plane Cluster. It prints the requests for the services that you name.
 
+To complete command lines, kubectl looks for kubectl_complete-bind on the PATH: link
+this program to that name.
+
 Exit codes: 0 done, 1 error, 2 usage, 3 not ready or timed out, 4 authentication or
 permission, 5 a permission claim needs an answer, 6 conflict, 130 interrupted.`,
 		Example: `  # Choose services in the browser
@@ -50,6 +53,8 @@ permission, 5 a permission claim needs an answer, 6 conflict, 130 interrupted.`,
   # Look at what is bound
   kubectl bind status`,
 		Args: atMostOne,
+
+		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	b := &bindURL{installation: p.newInstallation(cmd)}
 	flags := cmd.Flags()

@@ -105,9 +105,13 @@ func (i *installation) install(ctx context.Context, kubeconfig []byte, requests 
 }
 
 func (i *installation) waitReady(ctx context.Context, bindings []v1alpha1.APIServiceBinding) ([]v1alpha1.APIServiceBinding, error) {
+	return bind.WaitReady(ctx, i.config, bindingNames(bindings), i.say)
+}
+
+func bindingNames(bindings []v1alpha1.APIServiceBinding) []string {
 	names := make([]string, len(bindings))
 	for n, b := range bindings {
 		names[n] = b.Name
 	}
-	return bind.WaitReady(ctx, i.config, names, i.say)
+	return names
 }

@@ -24,7 +24,7 @@ func main() {
 		now:       time.Now,
 		start:     startProgram,
 	}
-	code := run(ctx, s, os.Args[1:])
+	code := run(ctx, s, arguments(os.Args))
 	stop()
 	os.Exit(code)
 }

@@ -20,6 +20,8 @@ func (p *plugin) statusCommand() *cobra.Command {
 		Long:    "Show the APIs that are bound, and whether they work. The exit code is 3 if one of them is not ready.",
 		Example: "  kubectl bind status\n  kubectl bind status postgresqlinstances.anynines.com -o yaml",
 		Args:    atMostOne,
+
+		ValidArgsFunction: p.completeBinding,
 	}
 	out := newOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

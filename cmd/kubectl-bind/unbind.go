@@ -17,7 +17,8 @@ func (p *plugin) unbindCommand() *cobra.Command {
 		Long: `Give a bound API up: its binding, its kind, and what the konnector needed for it.
 Objects of that kind have to be deleted before, so that none stays behind in the
 Control Plane Cluster with nobody to delete it.`,
-		Example: "  kubectl bind unbind postgresqlinstances.anynines.com",
+		Example:           "  kubectl bind unbind postgresqlinstances.anynines.com",
+		ValidArgsFunction: p.completeBinding,
 	}
 	var dry string
 	var timeout time.Duration
