@@ -28,6 +28,7 @@ type Cluster struct {
 	reads  dynamic.Interface // lists and watches
 	writes dynamic.Interface // everything that is answered at once
 	meta   metadata.Interface
+	feeds  *feeds
 }
 
 // NewCluster returns the API server that config describes. Config is copied; its
@@ -39,7 +40,7 @@ func NewCluster(config *rest.Config) (*Cluster, error) {
 		return nil, &OptionError{"config", "is nil"}
 	}
 	watches, writes := tune(config, 0), tune(config, 30*time.Second)
-	c := &Cluster{}
+	c := &Cluster{feeds: newFeeds()}
 	var err error
 	if c.reads, err = dynamic.NewForConfig(watches); err != nil {
 		return nil, fmt.Errorf("client for watches: %w", err)
@@ -59,7 +60,7 @@ func NewClusterForClients(dyn dynamic.Interface, meta metadata.Interface) (*Clus
 	if dyn == nil {
 		return nil, &OptionError{"dyn", "is nil"}
 	}
-	return &Cluster{reads: dyn, writes: dyn, meta: meta}, nil
+	return &Cluster{reads: dyn, writes: dyn, meta: meta, feeds: newFeeds()}, nil
 }
 
 // tune returns a copy of config with connections of its own and no rate limit.
@@ -93,14 +94,16 @@ func (c *Cluster) uid(ctx context.Context) (types.UID, error) {
 		case <-ctx.Done():
 			return "", ctx.Err()
 		case <-time.After(pause):
-			pause = min(2*pause, 10*time.Second)
+			pause = min(2*pause, retryLast)
 		}
 	}
 }
 
-// dynamicLister lists and watches whole objects.
-func (c *Cluster) dynamicLister(resource schema.GroupVersionResource) lister {
+// dynamicLister lists and watches objects, of which it keeps what slim does. Form
+// names slim: watches of the same form are shared.
+func (c *Cluster) dynamicLister(resource schema.GroupVersionResource, form string, slim cache.TransformFunc) lister {
 	return lister{
+		feeds: c.feeds, resource: resource, form: form, slim: slim,
 		list: func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
 			return c.reads.Resource(resource).Namespace(namespace).List(ctx, o)
 		},
@@ -115,6 +118,7 @@ func (c *Cluster) dynamicLister(resource schema.GroupVersionResource) lister {
 // metadataLister lists and watches the metadata of objects.
 func (c *Cluster) metadataLister(resource schema.GroupVersionResource, selector string) lister {
 	return lister{
+		feeds: c.feeds, resource: resource, form: "metadata of " + selector, slim: slimRelated,
 		list: func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = selector
 			return c.meta.Resource(resource).Namespace(namespace).List(ctx, o)

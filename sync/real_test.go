@@ -165,7 +165,7 @@ func TestRealScenarios(t *testing.T) {
 		ns := "team" + strconv.Itoa(n)
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := &world{T: t, source: source, target: target, from: from, to: to, sourceNS: ns, targetNS: "svc-" + ns}
+			w := &world{TB: t, source: source, target: target, from: from, to: to, sourceNS: ns, targetNS: "svc-" + ns}
 			w.namespace(source, w.sourceNS)
 			w.namespace(target, w.targetNS)
 			scenarios[name](w)
@@ -188,7 +188,7 @@ func TestRealOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{T: t, source: source, target: target, from: from, to: to, sourceNS: "default", targetNS: "default"}
+	w := &world{TB: t, source: source, target: target, from: from, to: to, sourceNS: "default", targetNS: "default"}
 	defer w.run(Options{Mapper: Identity()})()
 	for _, name := range []string{"a", "b"} {
 		w.create(source, "default", w.widget(name, `{"size":"small"}`, ``))

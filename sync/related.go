@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -68,7 +67,7 @@ func newRelation(e *engine, spec Related) *relation {
 		r.owner, r.other, r.referrers = e.to, e.from, e.target
 		r.ownerUID = func() types.UID { return e.targetUID }
 	}
-	r.referrers.index[r.index] = r.references
+	r.referrers.indexes[r.index] = newIndex(r.references, r.referred)
 	r.original = r.newView("related original", r.owner, "", func(n cache.ObjectName) (cache.ObjectName, bool) { return n, true })
 	r.copy = r.newView("related copy", r.other, BoundAnnotation+"=true", r.ownerName)
 	r.queue = controller.New("related", r.reconcile, controller.Options{Workers: max(e.opts.Workers/4, 1), Limiter: limiter()})
@@ -77,11 +76,10 @@ func newRelation(e *engine, spec Related) *relation {
 
 func (r *relation) newView(name string, c *Cluster, selector string, key func(cache.ObjectName) (cache.ObjectName, bool)) *view {
 	return &view{
-		name: name + " " + r.Resource.Resource, list: c.metadataLister(r.Resource, selector), index: cache.Indexers{}, parts: map[string]*part{},
-		slim:  slimRelated,
-		moved: func(string) { r.remapped(); r.engine.notify() },
-		changed: func(o metav1.Object) {
-			if k, ok := key(cache.MetaObjectToName(o)); ok {
+		name: name + " " + r.Resource.Resource, list: c.metadataLister(r.Resource, selector), indexes: map[string]*index{}, parts: map[string]*part{},
+		moved: func() { r.remapped(); r.engine.notify() }, lost: r.engine.notify,
+		changed: func(o change) {
+			if k, ok := key(o.name); ok {
 				r.queue.Add(k)
 			}
 		},
@@ -100,7 +98,8 @@ func (r *relation) watch(ctx context.Context) error {
 	if r.From == TargetSide {
 		target, source = r.original, r.copy
 	}
-	return errors.Join(r.engine.scope(ctx, target), source.add(ctx, metav1.NamespaceAll))
+	source.add(ctx, metav1.NamespaceAll)
+	return r.engine.scope(ctx, target)
 }
 
 func (r *relation) run(ctx context.Context) { _ = r.queue.Run(ctx) }
@@ -114,23 +113,16 @@ func (r *relation) close() {
 // remapped queues all related objects.
 func (r *relation) remapped() {
 	for _, v := range []*view{r.original, r.copy} {
-		for _, p := range v.all() {
-			for _, obj := range p.informer.GetStore().List() {
-				if o, ok := obj.(metav1.Object); ok {
-					v.changed(o)
-				}
-			}
+		for _, name := range v.keys() {
+			v.changed(change{name: name})
 		}
 	}
 }
 
-// referrerChanged queues what a bound object refers to.
-func (r *relation) referrerChanged(o metav1.Object) {
-	names, _ := r.references(o)
-	for _, name := range names {
-		if namespace, name, err := cache.SplitMetaNamespaceKey(name); err == nil {
-			r.queue.Add(cache.NewObjectName(namespace, name))
-		}
+// referred queues what a bound object refers to.
+func (r *relation) referred(name string) {
+	if namespace, name, err := cache.SplitMetaNamespaceKey(name); err == nil {
+		r.queue.Add(cache.NewObjectName(namespace, name))
 	}
 }
 

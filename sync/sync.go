@@ -6,6 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -198,9 +201,7 @@ func (e *engine) close() {
 
 // watch begins to watch both sides.
 func (e *engine) watch(ctx context.Context) error {
-	if err := e.source.add(ctx, metav1.NamespaceAll); err != nil {
-		return err
-	}
+	e.source.add(ctx, metav1.NamespaceAll)
 	if err := e.scope(ctx, e.target); err != nil {
 		return err
 	}
@@ -215,7 +216,8 @@ func (e *engine) watch(ctx context.Context) error {
 // scope watches the target namespaces that it should, now and from now on.
 func (e *engine) scope(ctx context.Context, v *view) error {
 	if e.opts.TargetScope == ScopeAll {
-		return v.add(ctx, metav1.NamespaceAll)
+		v.add(ctx, metav1.NamespaceAll)
+		return nil
 	}
 	table, ok := e.opts.Mapper.(*Namespaces)
 	if !ok {
@@ -233,9 +235,7 @@ func follow(ctx context.Context, v *view, table *Namespaces) {
 		gone := v.namespaces()
 		for _, namespace := range table.list() {
 			delete(gone, namespace)
-			if err := v.add(ctx, namespace); err != nil {
-				logr.FromContextOrDiscard(ctx).Error(err, "namespace cannot be watched", "namespace", namespace)
-			}
+			v.add(ctx, namespace)
 		}
 		for namespace := range gone {
 			v.remove(namespace)
@@ -266,9 +266,9 @@ func (e *engine) followMapper(ctx context.Context) {
 
 // remapped queues the objects of a source namespace whose mapping changed.
 func (e *engine) remapped(namespace string) {
-	for _, obj := range e.source.by(cache.NamespaceIndex, namespace) {
-		if o, ok := obj.(metav1.Object); ok {
-			e.queue.Add(cache.MetaObjectToName(o))
+	for _, name := range e.source.keys() {
+		if name.Namespace == namespace {
+			e.queue.Add(name)
 		}
 	}
 	for _, r := range e.related {
@@ -278,12 +278,8 @@ func (e *engine) remapped(namespace string) {
 
 // remappedAll queues all source objects.
 func (e *engine) remappedAll() {
-	for _, p := range e.source.all() {
-		for _, obj := range p.informer.GetStore().List() {
-			if o, ok := obj.(metav1.Object); ok {
-				e.queue.Add(cache.MetaObjectToName(o))
-			}
-		}
+	for _, name := range e.source.keys() {
+		e.queue.Add(name)
 	}
 	for _, r := range e.related {
 		r.remapped()
@@ -292,33 +288,28 @@ func (e *engine) remappedAll() {
 
 // sourceView watches the sources. Each is a key of its own.
 func (e *engine) sourceView() *view {
-	v := e.newView("source", e.from, e.from.dynamicLister(e.resource))
-	v.slim = slimSource
-	v.index[cache.NamespaceIndex] = cache.MetaNamespaceIndexFunc
-	v.changed = func(o metav1.Object) {
-		e.queue.Add(cache.MetaObjectToName(o))
-		e.referrerChanged(SourceSide, o)
-	}
+	v := e.newView("source", e.from, e.from.dynamicLister(e.resource, "source", slimSource))
+	v.changed = func(c change) { e.queue.Add(c.name) }
 	return v
 }
 
 // targetView watches the targets. They lead to the keys of their sources.
 func (e *engine) targetView() *view {
-	v := e.newView("target", e.to, e.to.dynamicLister(e.resource))
-	v.slim = slimTarget(domain, e.kept())
-	v.changed = func(o metav1.Object) {
-		if key, ok := e.opts.Mapper.Source(cache.MetaObjectToName(o)); ok {
+	keep := e.kept()
+	form := "target with " + strings.Join(slices.Sorted(maps.Keys(keep)), " ")
+	v := e.newView("target", e.to, e.to.dynamicLister(e.resource, form, slimTarget(domain, keep)))
+	v.changed = func(c change) {
+		if key, ok := e.opts.Mapper.Source(c.name); ok {
 			e.queue.Add(key)
 		}
-		e.referrerChanged(TargetSide, o)
 	}
 	return v
 }
 
 func (e *engine) newView(name string, c *Cluster, l lister) *view {
 	return &view{
-		name: name, list: l, live: c.reader(e.resource), index: cache.Indexers{}, parts: map[string]*part{},
-		moved: func(string) { e.remappedAll(); e.notify() },
+		name: name, list: l, slim: l.slim, live: c.reader(e.resource), indexes: map[string]*index{}, parts: map[string]*part{},
+		moved: func() { e.remappedAll(); e.notify() }, lost: e.notify,
 	}
 }
 
@@ -333,14 +324,6 @@ func (e *engine) kept() map[string]bool {
 		}
 	}
 	return keep
-}
-
-func (e *engine) referrerChanged(side Side, o metav1.Object) {
-	for _, r := range e.related {
-		if r.From == side {
-			r.referrerChanged(o)
-		}
-	}
 }
 
 // identify reads who the clusters are. An identity that may not be read is left
@@ -464,9 +447,7 @@ func (e *engine) status() Status {
 			st.Err = fmt.Errorf("%s: %w", v.name, err)
 		}
 	}
-	for _, p := range e.source.all() {
-		st.Objects += len(p.informer.GetStore().ListKeys())
-	}
+	st.Objects = e.source.count()
 	return st
 }
 

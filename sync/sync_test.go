@@ -32,7 +32,7 @@ var (
 // A world is two clusters, fake or real, and a namespace of the source that is
 // synced to one of the target.
 type world struct {
-	*testing.T
+	testing.TB
 	source, target dynamic.Interface
 	from, to       *Cluster
 	sourceNS       string
@@ -41,7 +41,7 @@ type world struct {
 	fakeTarget     *fakecluster.Cluster
 }
 
-func newFake(t *testing.T) *world {
+func newFake(t testing.TB) *world {
 	t.Helper()
 	check := func(o *unstructured.Unstructured) error {
 		if size, _, _ := unstructured.NestedString(o.Object, "spec", "size"); size == "huge" {
@@ -50,7 +50,7 @@ func newFake(t *testing.T) *world {
 		return nil
 	}
 	w := &world{
-		T: t, sourceNS: "team", targetNS: "svc-team",
+		TB: t, sourceNS: "team", targetNS: "svc-team",
 		fakeSource: fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"}),
 		fakeTarget: fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Check: check}),
 	}
@@ -69,7 +69,7 @@ func newFake(t *testing.T) *world {
 
 func (w *world) namespace(d dynamic.Interface, name string) {
 	w.Helper()
-	ns := object(w.T, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+name+`"}}`)
+	ns := object(w.TB, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+name+`"}}`)
 	_, err := d.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(w.Context(), ns, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		w.Fatal(err)
@@ -102,7 +102,7 @@ func (w *world) run(opts Options) (stop func()) {
 	})
 }
 
-func object(t *testing.T, text string) *unstructured.Unstructured {
+func object(t testing.TB, text string) *unstructured.Unstructured {
 	t.Helper()
 	u := &unstructured.Unstructured{}
 	if err := json.Unmarshal([]byte(text), u); err != nil {
@@ -114,7 +114,7 @@ func object(t *testing.T, text string) *unstructured.Unstructured {
 // widget is an object with a spec, and metadata as JSON.
 func (w *world) widget(name, spec, meta string) *unstructured.Unstructured {
 	w.Helper()
-	u := object(w.T, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{`+meta+`},"spec":`+spec+`}`)
+	u := object(w.TB, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{`+meta+`},"spec":`+spec+`}`)
 	u.SetName(name)
 	return u
 }
@@ -462,7 +462,7 @@ var scenarios = map[string]func(w *world){
 	},
 	"an immutable copy is replaced": func(w *world) {
 		defer w.run(Options{Related: []Related{{Resource: secrets, From: TargetSide, Names: []string{"fix"}}}})()
-		u := object(w.T, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"fix"},"immutable":true,"data":{"password":"YQ=="},"type":"Opaque"}`)
+		u := object(w.TB, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"fix"},"immutable":true,"data":{"password":"YQ=="},"type":"Opaque"}`)
 		w.createSecret(w.target, w.targetNS, u)
 		w.until("secret came down", func() bool { return w.getSecret(w.source, w.sourceNS, "fix") != nil })
 		w.deleteSecret(w.target, w.targetNS, "fix")
@@ -474,7 +474,7 @@ var scenarios = map[string]func(w *world){
 
 func (w *world) secret(d dynamic.Interface, ns, name, password string) *unstructured.Unstructured {
 	w.Helper()
-	return w.createSecret(d, ns, object(w.T, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"`+name+`"},"type":"Opaque","data":{"password":"`+password+`","x":"eA=="}}`))
+	return w.createSecret(d, ns, object(w.TB, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"`+name+`"},"type":"Opaque","data":{"password":"`+password+`","x":"eA=="}}`))
 }
 
 func (w *world) createSecret(d dynamic.Interface, ns string, u *unstructured.Unstructured) *unstructured.Unstructured {

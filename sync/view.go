@@ -4,15 +4,13 @@ package sync
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 )
@@ -22,11 +20,12 @@ import (
 type view struct {
 	name    string
 	list    lister
+	slim    cache.TransformFunc // that of list
 	live    func(context.Context, cache.ObjectName) (*unstructured.Unstructured, error)
-	slim    cache.TransformFunc
-	index   cache.Indexers
-	changed func(metav1.Object) // called for each object that came, changed or went
-	moved   func(string)        // called when a namespace, or all, became known or unknown
+	indexes map[string]*index
+	changed func(change)
+	moved   func() // called when a namespace, or all, became known
+	lost    func() // called when a namespace, or all, became unknown
 
 	mu    sync.RWMutex
 	parts map[string]*part // by namespace; "" is all
@@ -34,38 +33,49 @@ type view struct {
 
 // A lister lists and watches the objects of one namespace, or of all.
 type lister struct {
-	list    func(context.Context, string, metav1.ListOptions) (runtime.Object, error)
-	watch   func(context.Context, string, metav1.ListOptions) (watch.Interface, error)
-	example runtime.Object
-	client  any
+	feeds    *feeds
+	resource schema.GroupVersionResource
+	form     string              // names slim
+	slim     cache.TransformFunc // drops what nobody looks at
+	list     func(context.Context, string, metav1.ListOptions) (runtime.Object, error)
+	watch    func(context.Context, string, metav1.ListOptions) (watch.Interface, error)
+	example  runtime.Object
+	client   any
+}
+
+// A change is what happened to an object, as it rests in a view.
+type change struct {
+	name          cache.ObjectName
+	before, after metav1.ObjectMetaAccessor // nil for none
+	initial       bool                      // it is part of a first list
 }
 
 // A part of a view is one watch.
 type part struct {
-	namespace string
-	informer  cache.SharedIndexInformer
-	synced    cache.DoneChecker
-	stop      context.CancelFunc
-	done      chan struct{}
-
-	mu  sync.Mutex
-	err error
+	*feed
+	view *view
 }
 
 // get returns the object called name, and the version of the view if there is
 // none; false if that is not known.
 func (v *view) get(name cache.ObjectName) (obj any, version string, ok bool) {
 	p := v.part(name.Namespace)
-	if p == nil || !p.known() {
+	if p == nil {
 		return nil, "", false
 	}
-	store := p.informer.GetStore()
-	version = store.LastStoreSyncResourceVersion() // before the read, so that it is not too new
-	obj, exists, err := store.GetByKey(name.String())
-	if err != nil || !exists {
-		return nil, version, err == nil
+	a, version, ok := p.get(name)
+	if a == nil || !ok {
+		return nil, version, ok
 	}
-	return obj, version, true
+	return unpacked(a), version, true
+}
+
+// unpacked is an object as people know it.
+func unpacked(a metav1.ObjectMetaAccessor) metav1.Object {
+	if c, ok := a.(*compact); ok {
+		return c.full()
+	}
+	return a.GetObjectMeta()
 }
 
 func (v *view) part(namespace string) *part {
@@ -88,13 +98,36 @@ func (v *view) all() []*part {
 	return out
 }
 
+// keys are the names of all objects.
+func (v *view) keys() []cache.ObjectName {
+	var out []cache.ObjectName
+	for _, p := range v.all() {
+		out = append(out, p.names()...)
+	}
+	return out
+}
+
+// count is the number of objects.
+func (v *view) count() int {
+	n := 0
+	for _, p := range v.all() {
+		n += p.count()
+	}
+	return n
+}
+
 // by returns the objects with an indexed value.
 func (v *view) by(index, value string) []any {
+	i := v.indexes[index]
+	if i == nil {
+		return nil
+	}
 	var out []any
-	for _, p := range v.all() {
-		found, err := p.informer.GetIndexer().ByIndex(index, value)
-		if err == nil {
-			out = append(out, found...)
+	for _, name := range i.find(value) {
+		if p := v.part(name.Namespace); p != nil {
+			if a, _, _ := p.get(name); a != nil {
+				out = append(out, unpacked(a))
+			}
 		}
 	}
 	return out
@@ -104,10 +137,7 @@ func (v *view) by(index, value string) []any {
 func (v *view) state() (bool, error) {
 	known := true
 	for _, p := range v.all() {
-		p.mu.Lock()
-		err := p.err
-		p.mu.Unlock()
-		if err != nil {
+		if err := p.problem(); err != nil {
 			return false, err
 		}
 		known = known && p.known()
@@ -115,48 +145,34 @@ func (v *view) state() (bool, error) {
 	return known, nil
 }
 
-func (p *part) known() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.err == nil && cache.IsDone(p.synced)
-}
-
 // add begins to watch namespace, if it is not watched yet.
-func (v *view) add(ctx context.Context, namespace string) error {
+func (v *view) add(ctx context.Context, namespace string) {
+	if v.namespaces()[namespace] {
+		return
+	}
+	key := feedKey{resource: v.list.resource, namespace: namespace, form: v.list.form}
+	p := &part{feed: v.list.feeds.acquire(ctx, key, v.list), view: v}
 	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.parts[namespace] != nil {
-		return nil
-	}
-	p := &part{namespace: namespace, done: make(chan struct{})}
-	p.informer = cache.NewSharedIndexInformerWithOptions(v.listWatch(p, namespace), v.list.example, cache.SharedIndexInformerOptions{Indexers: v.index})
-	if err := errors.Join(p.informer.SetTransform(v.slim), p.informer.SetWatchErrorHandlerWithContext(p.failed)); err != nil {
-		return fmt.Errorf("watch: %w", err)
-	}
-	registration, err := p.informer.AddEventHandler(v.handler())
-	if err != nil {
-		return fmt.Errorf("watch: %w", err)
-	}
-	p.synced = registration.HasSyncedChecker()
-	ctx, p.stop = context.WithCancel(ctx)
 	v.parts[namespace] = p
-	go func() {
-		defer close(p.done)
-		var wg sync.WaitGroup
-		wg.Go(func() { v.announce(ctx, p) })
-		p.informer.RunWithContext(ctx)
-		wg.Wait()
-	}()
-	return nil
+	v.mu.Unlock()
+	p.follow(p)
 }
 
-// announce tells that p has become known.
-func (v *view) announce(ctx context.Context, p *part) {
-	select {
-	case <-ctx.Done():
-	case <-p.synced.Done():
-		v.moved(p.namespace)
+// changed implements follower.
+func (p *part) changed(name cache.ObjectName, before, after metav1.ObjectMetaAccessor, initial bool) {
+	for _, i := range p.view.indexes {
+		i.update(name, after)
 	}
+	p.view.changed(change{name, before, after, initial})
+}
+
+// turned implements follower.
+func (p *part) turned(known bool) {
+	if known {
+		p.view.moved()
+		return
+	}
+	p.view.lost()
 }
 
 // remove ends the watch of namespace.
@@ -165,10 +181,16 @@ func (v *view) remove(namespace string) {
 	p := v.parts[namespace]
 	delete(v.parts, namespace)
 	v.mu.Unlock()
-	if p != nil {
-		p.stop()
-		<-p.done
+	if p == nil {
+		return
 	}
+	p.unfollow(p)
+	for _, i := range v.indexes {
+		for _, name := range p.names() {
+			i.update(name, nil)
+		}
+	}
+	v.list.feeds.release(p.feed)
 }
 
 // close ends all watches.
@@ -189,58 +211,66 @@ func (v *view) namespaces() map[string]bool {
 	return out
 }
 
-// listWatch notes whether the API server lets p read: after an error what is in
-// the store is not known to be true any more.
-func (v *view) listWatch(p *part, namespace string) cache.ListerWatcher {
-	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list, err := v.list.list(ctx, namespace, o)
-			v.note(ctx, p, err)
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := v.list.watch(ctx, namespace, o)
-			v.note(ctx, p, err)
-			return w, err
-		},
-	}, v.list.client)
+// An index finds objects by what they refer to.
+type index struct {
+	of     cache.IndexFunc
+	stirs  func(value string) // called for the values of an object that came, changed or went
+	mu     sync.RWMutex
+	names  map[string]map[cache.ObjectName]struct{}
+	values map[cache.ObjectName][]string
 }
 
-// note records the outcome of a list or watch. An expired resourceVersion is no
-// failure: a list follows.
-func (v *view) note(ctx context.Context, p *part, err error) {
-	if ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		return
-	}
-	p.mu.Lock()
-	before := p.err
-	p.err = err
-	p.mu.Unlock()
-	if (before == nil) != (err == nil) {
-		v.moved(p.namespace)
+func newIndex(of cache.IndexFunc, stirs func(string)) *index {
+	return &index{
+		of: of, stirs: stirs,
+		names: map[string]map[cache.ObjectName]struct{}{}, values: map[cache.ObjectName][]string{},
 	}
 }
 
-// failed replaces client-go's handler, which would log each attempt.
-func (p *part) failed(context.Context, *cache.Reflector, error) {}
+func (i *index) find(value string) []cache.ObjectName {
+	i.mu.RLock()
+	defer i.mu.RUnlock()
+	out := make([]cache.ObjectName, 0, len(i.names[value]))
+	for name := range i.names[value] {
+		out = append(out, name)
+	}
+	return out
+}
 
-func (v *view) handler() cache.ResourceEventHandler {
-	changed := func(obj any) {
-		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-			obj = gone.Obj
-		}
-		if o, err := meta.Accessor(obj); err == nil {
-			v.changed(o)
+// update follows a change of the object called name. A reference may have moved,
+// so that both ends need a look.
+func (i *index) update(name cache.ObjectName, after metav1.ObjectMetaAccessor) {
+	var values []string
+	if after != nil {
+		values, _ = i.of(unpacked(after)) // an object without the field has no values
+	}
+	for _, value := range append(i.swap(name, values), values...) {
+		i.stirs(value)
+	}
+}
+
+// swap returns the values before.
+func (i *index) swap(name cache.ObjectName, values []string) []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	before := i.values[name]
+	for _, value := range before {
+		delete(i.names[value], name)
+		if len(i.names[value]) == 0 {
+			delete(i.names, value)
 		}
 	}
-	return cache.ResourceEventHandlerFuncs{
-		AddFunc: changed,
-		UpdateFunc: func(before, after any) {
-			changed(before) // a reference may have moved, so both ends need a look
-			changed(after)
-		},
-		DeleteFunc: changed,
+	delete(i.values, name)
+	if len(values) > 0 {
+		i.values[name] = values
 	}
+	for _, value := range values {
+		if i.names[value] == nil {
+			i.names[value] = map[cache.ObjectName]struct{}{}
+		}
+		i.names[value][name] = struct{}{}
+	}
+	return before
 }
 
 // gone turns the answer that there is no object called name into no object. That

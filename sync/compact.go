@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+)
+
+// A compact is an object as it rests in a view: a tenth of the size that its
+// maps and slices would have. It is decoded when somebody looks.
+type compact struct {
+	name    cache.ObjectName
+	uid     types.UID
+	version string
+	flips   uint32 // hash of what in its status users wait for
+	body    string
+	words   *words
+	hot     atomic.Pointer[unstructured.Unstructured] // decoded; nil if nobody has looked for a while
+}
+
+// GetObjectMeta implements metav1.ObjectMetaAccessor.
+func (c *compact) GetObjectMeta() metav1.Object {
+	return &metav1.ObjectMeta{Name: c.name.Name, Namespace: c.name.Namespace, UID: c.uid, ResourceVersion: c.version}
+}
+
+// full is the object. It must not be changed.
+func (c *compact) full() *unstructured.Unstructured {
+	if u := c.hot.Load(); u != nil {
+		return u
+	}
+	d := decoder{text: c.body, words: c.words.snapshot()}
+	object, _ := d.value().(map[string]any)
+	u := &unstructured.Unstructured{Object: object}
+	c.words.heat(c, u)
+	return u
+}
+
+// warm is how many objects of a cluster are kept decoded: those that were
+// changed or looked at last.
+const warm = 128
+
+// words are the field names that the compact objects of a cluster have in
+// common, and those objects that are decoded.
+type words struct {
+	mu   sync.RWMutex
+	ids  map[string]uint64
+	list []string // only ever appended to
+
+	warmMu sync.Mutex
+	warm   [warm]*compact
+	next   int
+}
+
+// maxWords and maxWord bound what a cluster with odd field names can take.
+const (
+	maxWords = 8192
+	maxWord  = 128
+)
+
+func newWords() *words { return &words{ids: map[string]uint64{}} }
+
+func (w *words) snapshot() []string {
+	w.mu.RLock()
+	defer w.mu.RUnlock()
+	return w.list
+}
+
+// id is the number of a word, from 1; 0 if it has none.
+func (w *words) id(word string) uint64 {
+	w.mu.RLock()
+	id, ok := w.ids[word]
+	w.mu.RUnlock()
+	if ok || len(word) > maxWord {
+		return id
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if id := w.ids[word]; id != 0 || len(w.list) >= maxWords {
+		return id
+	}
+	w.list = append(w.list, word)
+	w.ids[word] = uint64(len(w.list))
+	return uint64(len(w.list))
+}
+
+// heat keeps u as the decoded form of c, in place of another one's.
+func (w *words) heat(c *compact, u *unstructured.Unstructured) {
+	w.warmMu.Lock()
+	defer w.warmMu.Unlock()
+	if c.hot.Swap(u) != nil {
+		return
+	}
+	if before := w.warm[w.next]; before != nil {
+		before.hot.Store(nil)
+	}
+	w.warm[w.next] = c
+	w.next = (w.next + 1) % warm
+}
+
+// compact returns the compact form of u, false if it has none.
+func (w *words) compact(u *unstructured.Unstructured) (*compact, bool) {
+	e := encoder{words: w, ok: true}
+	e.value(u.Object)
+	if !e.ok {
+		return nil, false
+	}
+	return &compact{
+		name: cache.MetaObjectToName(u), uid: u.GetUID(), version: u.GetResourceVersion(),
+		flips: flips(u), body: string(e.data), words: w,
+	}, true
+}
+
+// flips is a hash of the parts of a status that tell how an object fares: its
+// phase and the conditions' statuses.
+func flips(u *unstructured.Unstructured) uint32 {
+	status, _ := u.Object["status"].(map[string]any)
+	h := fnv.New32a()
+	write := func(v any) {
+		if s, ok := v.(string); ok {
+			_, _ = h.Write(append([]byte(s), 0))
+		}
+	}
+	write(status["phase"])
+	conditions, _ := status["conditions"].([]any)
+	for _, c := range conditions {
+		m, _ := c.(map[string]any)
+		write(m["type"])
+		write(m["status"])
+	}
+	return h.Sum32()
+}
+
+// Kinds of values in a compact body.
+const (
+	tagNil byte = iota
+	tagFalse
+	tagTrue
+	tagInt
+	tagFloat
+	tagString
+	tagMap
+	tagList
+)
+
+// An encoder writes JSON values.
+type encoder struct {
+	words *words
+	data  []byte
+	ok    bool
+}
+
+func (e *encoder) value(v any) {
+	switch v := v.(type) {
+	case nil:
+		e.data = append(e.data, tagNil)
+	case bool:
+		tag := tagFalse
+		if v {
+			tag = tagTrue
+		}
+		e.data = append(e.data, tag)
+	case int64:
+		e.data = binary.AppendVarint(append(e.data, tagInt), v)
+	case float64:
+		e.data = binary.BigEndian.AppendUint64(append(e.data, tagFloat), math.Float64bits(v))
+	case string:
+		e.data = append(e.data, tagString)
+		e.text(v)
+	case []any:
+		e.data = binary.AppendUvarint(append(e.data, tagList), uint64(len(v)))
+		for _, item := range v {
+			e.value(item)
+		}
+	case map[string]any:
+		e.object(v)
+	default:
+		e.ok = false
+	}
+}
+
+func (e *encoder) object(m map[string]any) {
+	e.data = binary.AppendUvarint(append(e.data, tagMap), uint64(len(m)))
+	for k, v := range m {
+		id := e.words.id(k)
+		e.data = binary.AppendUvarint(e.data, id)
+		if id == 0 {
+			e.text(k)
+		}
+		e.value(v)
+	}
+}
+
+func (e *encoder) text(s string) {
+	e.data = append(binary.AppendUvarint(e.data, uint64(len(s))), s...)
+}
+
+// A decoder reads what an encoder wrote.
+type decoder struct {
+	text  string
+	words []string
+}
+
+func (d *decoder) value() any {
+	switch d.byte() {
+	case tagFalse:
+		return false
+	case tagTrue:
+		return true
+	case tagInt:
+		n := d.number()
+		return int64(n>>1) ^ -int64(n&1) //nolint:gosec // zigzag, as binary.AppendVarint has it
+	case tagFloat:
+		bits := binary.BigEndian.Uint64([]byte(d.take(8)))
+		return math.Float64frombits(bits)
+	case tagString:
+		return d.take(d.number())
+	case tagList:
+		out := make([]any, d.number())
+		for i := range out {
+			out[i] = d.value()
+		}
+		return out
+	case tagMap:
+		return d.object()
+	default:
+		return nil
+	}
+}
+
+func (d *decoder) object() map[string]any {
+	n := d.number()
+	out := make(map[string]any, n)
+	for range n {
+		var key string
+		if id := d.number(); id > 0 {
+			key = d.words[id-1]
+		} else {
+			key = d.take(d.number())
+		}
+		out[key] = d.value()
+	}
+	return out
+}
+
+func (d *decoder) byte() byte {
+	b := d.text[0]
+	d.text = d.text[1:]
+	return b
+}
+
+func (d *decoder) take(n uint64) string {
+	s := d.text[:n]
+	d.text = d.text[n:]
+	return s
+}
+
+func (d *decoder) number() uint64 {
+	var n uint64
+	for shift := 0; ; shift += 7 {
+		b := d.byte()
+		n |= uint64(b&0x7f) << shift
+		if b < 0x80 {
+			return n
+		}
+	}
+}

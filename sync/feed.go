@@ -1,0 +1,461 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+// A feedKey tells the watches of a cluster apart.
+type feedKey struct {
+	resource  schema.GroupVersionResource
+	namespace string // empty for all
+	form      string // of what is kept of an object
+}
+
+// feeds are the watches of one cluster, each shared by all who want the same.
+type feeds struct {
+	words *words
+
+	mu  sync.Mutex
+	all map[feedKey]*feed
+}
+
+func newFeeds() *feeds { return &feeds{words: newWords(), all: map[feedKey]*feed{}} }
+
+// A feed is one watch, and the objects that it has seen. It implements
+// cache.ReflectorStore.
+type feed struct {
+	key   feedKey
+	list  lister
+	words *words
+	users int // under feeds.mu
+	stop  context.CancelFunc
+	done  chan struct{}
+
+	delivery sync.Mutex // held while followers are told, so that each is told all in order
+	follower map[follower]struct{}
+
+	mu      sync.RWMutex
+	objects map[cache.ObjectName]metav1.ObjectMetaAccessor
+	version string // of the latest event or bookmark
+	synced  bool   // the objects have been listed completely
+	err     error  // why the objects may have changed unseen
+}
+
+// A follower is told what a feed sees.
+type follower interface {
+	// changed follows a change of an object; nil for none.
+	changed(name cache.ObjectName, before, after metav1.ObjectMetaAccessor, initial bool)
+	// turned follows the feed becoming known or unknown.
+	turned(known bool)
+}
+
+// acquire returns the feed of key, which runs until everyone has released it.
+func (s *feeds) acquire(ctx context.Context, key feedKey, list lister) *feed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.all[key]
+	if f == nil {
+		f = &feed{
+			key: key, list: list, words: s.words, done: make(chan struct{}),
+			follower: map[follower]struct{}{}, objects: map[cache.ObjectName]metav1.ObjectMetaAccessor{},
+		}
+		s.all[key] = f
+		ctx, f.stop = context.WithCancel(context.WithoutCancel(ctx))
+		go f.run(ctx)
+	}
+	f.users++
+	return f
+}
+
+// release ends the feed if nobody else uses it, and waits until it has ended.
+func (s *feeds) release(f *feed) {
+	s.mu.Lock()
+	f.users--
+	last := f.users == 0
+	if last {
+		delete(s.all, f.key)
+	}
+	s.mu.Unlock()
+	if last {
+		f.stop()
+		<-f.done
+	}
+}
+
+// follow tells w of everything from now on. What has been seen already is told
+// at once.
+func (f *feed) follow(w follower) {
+	f.delivery.Lock()
+	defer f.delivery.Unlock()
+	f.follower[w] = struct{}{}
+	for name, o := range f.snapshot() {
+		w.changed(name, nil, o, true)
+	}
+	if f.known() {
+		w.turned(true)
+	}
+}
+
+// unfollow returns when w is told nothing more.
+func (f *feed) unfollow(w follower) {
+	f.delivery.Lock()
+	defer f.delivery.Unlock()
+	delete(f.follower, w)
+}
+
+func (f *feed) snapshot() map[cache.ObjectName]metav1.ObjectMetaAccessor {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return maps.Clone(f.objects)
+}
+
+func (f *feed) names() []cache.ObjectName {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return slices.Collect(maps.Keys(f.objects))
+}
+
+func (f *feed) count() int {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return len(f.objects)
+}
+
+// get returns an object, and the version of the feed before the look; false if
+// the feed is not known to be right.
+func (f *feed) get(name cache.ObjectName) (o metav1.ObjectMetaAccessor, version string, ok bool) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.objects[name], f.version, f.synced && f.err == nil
+}
+
+func (f *feed) known() bool {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.synced && f.err == nil
+}
+
+func (f *feed) problem() error {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.err
+}
+
+// Retries after a failure come soon, since users wait for the end of an outage,
+// and spread out, since others wait too.
+const (
+	retryFirst = 100 * time.Millisecond
+	retryLast  = 2500 * time.Millisecond
+)
+
+func (f *feed) run(ctx context.Context) {
+	defer close(f.done)
+	// The reflector logs each attempt; Status tells the same once.
+	quiet := logr.Discard()
+	r := cache.NewReflectorWithOptions(f.listWatch(), f.list.example, f, cache.ReflectorOptions{
+		Name: f.key.resource.String(), Logger: &quiet,
+		Backoff: &wait.Backoff{Duration: retryFirst, Cap: retryLast, Factor: 2, Jitter: 0.5, Steps: 6},
+	})
+	r.RunWithContext(logr.NewContext(ctx, quiet))
+}
+
+// listWatch notes whether the API server lets f read: after an error what has
+// been seen is not known to be true any more. It retries by itself what a
+// reflector would give ever more time.
+func (f *feed) listWatch() cache.ListerWatcher {
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return persist(ctx, f, func() (runtime.Object, error) { return f.list.list(ctx, f.key.namespace, o) })
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			w, err := persist(ctx, f, func() (watch.Interface, error) { return f.list.watch(ctx, f.key.namespace, o) })
+			if err != nil {
+				return nil, err
+			}
+			if o.SendInitialEvents == nil {
+				f.note(nil)
+			}
+			return guard(w, silence, func() { f.note(errSilent) }), nil
+		},
+	}, f.list.client)
+}
+
+// persist tries until it gets an answer that a reflector has to see.
+func persist[T any](ctx context.Context, f *feed, try func() (T, error)) (T, error) {
+	for pause := retryFirst; ; pause = min(2*pause, retryLast) {
+		out, err := try()
+		if err == nil || ctx.Err() != nil || isAnswer(err) {
+			return out, err
+		}
+		f.note(err)
+		select {
+		case <-ctx.Done():
+			return out, ctx.Err()
+		case <-time.After(pause/2 + rand.N(pause)): //nolint:gosec // jitter is no secret
+		}
+	}
+}
+
+// isAnswer reports whether err tells a reflector to ask for something else.
+func isAnswer(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
+		apierrors.IsMethodNotSupported(err) || apierrors.IsNotAcceptable(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+}
+
+// note records that the feed can be trusted, or why it cannot.
+func (f *feed) note(err error) {
+	f.mu.Lock()
+	before := f.err
+	f.err = err
+	synced := f.synced
+	f.mu.Unlock()
+	if (before == nil) != (err == nil) {
+		f.tell(synced && err == nil)
+	}
+}
+
+func (f *feed) tell(known bool) {
+	f.delivery.Lock()
+	defer f.delivery.Unlock()
+	for w := range f.follower {
+		w.turned(known)
+	}
+}
+
+// errSilent is the end of a watch on which nothing has come for too long.
+var errSilent = errors.New("watch has been silent for too long")
+
+// silence is how long a watch may say nothing; API servers send a bookmark each
+// minute.
+const silence = 3 * time.Minute
+
+// A guarded watch ends itself when it is silent for too long.
+type guarded struct {
+	watch.Interface
+	out  chan watch.Event
+	quit chan struct{}
+	once sync.Once
+}
+
+func guard(w watch.Interface, silence time.Duration, silent func()) watch.Interface {
+	g := &guarded{Interface: w, out: make(chan watch.Event, 16), quit: make(chan struct{})}
+	go g.forward(silence, silent)
+	return g
+}
+
+func (g *guarded) forward(silence time.Duration, silent func()) {
+	defer close(g.out)
+	defer g.Interface.Stop()
+	timer := time.NewTimer(silence)
+	defer timer.Stop()
+	for {
+		select {
+		case e, ok := <-g.Interface.ResultChan():
+			if !ok {
+				return
+			}
+			select {
+			case g.out <- e:
+			case <-g.quit:
+				return
+			}
+			timer.Reset(silence)
+		case <-timer.C:
+			silent()
+			return
+		case <-g.quit:
+			return
+		}
+	}
+}
+
+// Stop implements watch.Interface.
+func (g *guarded) Stop() { g.once.Do(func() { close(g.quit) }) }
+
+// ResultChan implements watch.Interface.
+func (g *guarded) ResultChan() <-chan watch.Event { return g.out }
+
+// Transformer implements cache.TransformingStore, so that a list never is in
+// memory as a whole.
+func (f *feed) Transformer() cache.TransformFunc { return f.keep }
+
+// keep turns an object into what is kept of it.
+func (f *feed) keep(obj any) (any, error) {
+	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = gone.Obj
+	}
+	if _, ok := obj.(*compact); ok {
+		return obj, nil
+	}
+	if f.list.slim != nil {
+		slim, err := f.list.slim(obj)
+		if err != nil {
+			return nil, err
+		}
+		obj = slim
+	}
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		if c, ok := f.words.compact(u); ok {
+			return c, nil
+		}
+	}
+	return obj, nil
+}
+
+// Add implements cache.ReflectorStore.
+func (f *feed) Add(obj any) error { return f.Update(obj) }
+
+// Update implements cache.ReflectorStore.
+func (f *feed) Update(obj any) error {
+	after, err := f.take(obj)
+	if err != nil {
+		return err
+	}
+	f.delivery.Lock()
+	defer f.delivery.Unlock()
+	f.put(after)
+	return nil
+}
+
+func (f *feed) take(obj any) (metav1.ObjectMetaAccessor, error) {
+	kept, err := f.keep(obj)
+	if err != nil {
+		return nil, err
+	}
+	c, isCompact := kept.(*compact)
+	if u, ok := obj.(*unstructured.Unstructured); ok && isCompact {
+		f.words.heat(c, u) // it is about to be looked at
+	}
+	return accessor(kept)
+}
+
+func accessor(obj any) (metav1.ObjectMetaAccessor, error) {
+	if a, ok := obj.(metav1.ObjectMetaAccessor); ok {
+		return a, nil
+	}
+	o, err := meta.Accessor(obj)
+	return whole{o}, err
+}
+
+// whole is an object that has no compact form.
+type whole struct{ metav1.Object }
+
+// GetObjectMeta implements metav1.ObjectMetaAccessor.
+func (w whole) GetObjectMeta() metav1.Object { return w.Object }
+
+// put stores an object and tells the followers. It needs delivery.
+func (f *feed) put(after metav1.ObjectMetaAccessor) {
+	o := after.GetObjectMeta()
+	name := cache.MetaObjectToName(o)
+	f.mu.Lock()
+	before := f.objects[name]
+	f.objects[name] = after
+	f.version = o.GetResourceVersion()
+	initial := !f.synced
+	f.mu.Unlock()
+	for w := range f.follower {
+		w.changed(name, before, after, initial)
+	}
+}
+
+// Delete implements cache.ReflectorStore.
+func (f *feed) Delete(obj any) error {
+	o, err := meta.Accessor(obj)
+	if err != nil {
+		return err
+	}
+	name := cache.MetaObjectToName(o)
+	f.delivery.Lock()
+	defer f.delivery.Unlock()
+	f.mu.Lock()
+	before, ok := f.objects[name]
+	delete(f.objects, name)
+	f.version = o.GetResourceVersion()
+	f.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	for w := range f.follower {
+		w.changed(name, before, nil, false)
+	}
+	return nil
+}
+
+// Replace implements cache.ReflectorStore.
+func (f *feed) Replace(list []any, version string) error {
+	kept := make(map[cache.ObjectName]metav1.ObjectMetaAccessor, len(list))
+	for _, obj := range list {
+		o, err := f.keep(obj)
+		if err != nil {
+			return err
+		}
+		a, err := accessor(o)
+		if err != nil {
+			return err
+		}
+		kept[cache.MetaObjectToName(a.GetObjectMeta())] = a
+	}
+	first := !f.known() && f.problem() == nil
+	f.exchange(kept, version)
+	if first {
+		f.tell(true)
+	}
+	f.note(nil)
+	return nil
+}
+
+// exchange makes the feed hold what has been listed, all at once.
+func (f *feed) exchange(listed map[cache.ObjectName]metav1.ObjectMetaAccessor, version string) {
+	f.delivery.Lock()
+	defer f.delivery.Unlock()
+	f.mu.Lock()
+	past, initial := f.objects, !f.synced
+	for name, after := range listed {
+		if before := past[name]; before != nil && before.GetObjectMeta().GetResourceVersion() == after.GetObjectMeta().GetResourceVersion() {
+			listed[name] = before
+		}
+	}
+	f.objects, f.version, f.synced = listed, version, true
+	f.mu.Unlock()
+	for w := range f.follower {
+		for name, before := range past {
+			if listed[name] == nil {
+				w.changed(name, before, nil, false)
+			}
+		}
+		for name, after := range f.snapshot() {
+			if before := past[name]; before != after {
+				w.changed(name, before, after, initial)
+			}
+		}
+	}
+}
+
+// UpdateResourceVersion implements cache.ResourceVersionUpdater.
+func (f *feed) UpdateResourceVersion(version string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.version = version
+}
+
+// Resync implements cache.ReflectorStore.
+func (f *feed) Resync() error { return nil }

@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"context"
+	"errors"
+	"math"
+	"runtime"
+	"strconv"
+	gosync "sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/klutch-go/sdk/internal/fakecluster"
+)
+
+func FuzzCompact(f *testing.F) {
+	f.Add("a", "b", int64(-1), 1.5, true)
+	f.Add("", "ü", int64(math.MinInt64), math.Inf(1), false)
+	words := newWords()
+	f.Fuzz(func(t *testing.T, k, s string, n int64, x float64, b bool) {
+		if x != x {
+			return // NaN is no JSON, and differs from itself
+		}
+		want := &unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{"name": "n", "namespace": "ns", "uid": "u", "resourceVersion": "7"},
+			k + "x":    []any{s, n, x, b, nil, map[string]any{s: n, "": s}, []any{}},
+			"status":   map[string]any{"phase": s},
+		}}
+		c, ok := words.compact(want)
+		if !ok {
+			t.Fatal("has no compact form")
+		}
+		if diff := cmp.Diff(want, c.full()); diff != "" {
+			t.Errorf("decoded (-want +got):\n%s", diff)
+		}
+		meta := c.GetObjectMeta()
+		if meta.GetName() != "n" || meta.GetNamespace() != "ns" || meta.GetUID() != "u" || meta.GetResourceVersion() != "7" {
+			t.Errorf("metadata = %+v", meta)
+		}
+	})
+}
+
+// What is not JSON is kept as it is.
+func TestNoCompact(t *testing.T) {
+	if _, ok := newWords().compact(&unstructured.Unstructured{Object: map[string]any{"a": uint8(1)}}); ok {
+		t.Error("an object that is not JSON has a compact form")
+	}
+}
+
+// Syncs of one Set that read the same share one watch of it.
+func TestSharedWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		var mu gosync.Mutex
+		watches := 0
+		w.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Verb == "watch" && r.Resource == widgets {
+				mu.Lock()
+				watches++
+				mu.Unlock()
+			}
+			return do()
+		})
+		stopA := w.run(Options{Binding: "a", Finalizer: "example.org/a", Mapper: Prefix("a-")})
+		stopB := w.run(Options{Binding: "b", Finalizer: "example.org/b", Mapper: Prefix("b-")})
+		w.namespace(w.target, w.sourceNS)
+		w.create(w.source, w.sourceNS, w.widget("x", `{"size":"small"}`, ``))
+		there := func(name string) func() bool {
+			return func() bool { return w.get(w.target, w.sourceNS, name) != nil }
+		}
+		w.until("first target exists", there("a-x"))
+		w.until("second target exists", there("b-x"))
+		stopA()
+		w.create(w.source, w.sourceNS, w.widget("y", `{"size":"small"}`, ``))
+		w.until("the second Sync goes on", there("b-y"))
+		if w.get(w.target, w.sourceNS, "a-y") != nil {
+			t.Error("a Sync that has ended works on")
+		}
+		stopA = w.run(Options{Binding: "a", Finalizer: "example.org/a", Mapper: Prefix("a-")})
+		w.until("a Sync that joins later catches up", there("a-y"))
+		stopA()
+		stopB()
+		if watches != 1 {
+			t.Errorf("%d watches, want 1", watches)
+		}
+		if len(w.from.feeds.all)+len(w.to.feeds.all) != 0 {
+			t.Errorf("watches are left: %v, %v", w.from.feeds.all, w.to.feeds.all)
+		}
+	})
+}
+
+// A watch on which nothing comes any more, not even a bookmark, is begun anew.
+func TestSilentWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		defer w.run(Options{})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		w.fakeSource.Lag(widgets, true) // for the watches that there are
+		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
+		time.Sleep(silence / 2)
+		if got := field(w.targetOf("a"), "spec", "size"); got != "small" {
+			t.Errorf("size = %v on a silent watch", got)
+		}
+		time.Sleep(silence)
+		w.fakeSource.Lag(widgets, false)
+		w.until("spec went up", func() bool { return field(w.targetOf("a"), "spec", "size") == "large" })
+	})
+}
+
+// An API server that is back is used again at once, however long it was away.
+func TestRecovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		defer w.run(Options{})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		down := errors.New("connection refused")
+		w.fakeTarget.Intercept(func(context.Context, fakecluster.Request, func() error) error { return down })
+		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
+		w.create(w.source, w.sourceNS, w.widget("b", `{"size":"small"}`, ``))
+		time.Sleep(time.Hour)
+		w.fakeTarget.Intercept(nil)
+		began := time.Now()
+		w.until("in step", func() bool { return field(w.targetOf("a"), "spec", "size") == "large" && w.targetOf("b") != nil })
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("in step %v after the end of an outage", took)
+		}
+	})
+}
+
+// BenchmarkMemory measures what a settled object takes, both sides together: the
+// heap while a Sync runs less the heap once it has ended.
+func BenchmarkMemory(b *testing.B) {
+	const objects = 10_000
+	spec := `{"size":"small","color":"red","ports":[{"name":"http","port":80}],"args":["one","two"]}`
+	for b.Loop() {
+		w := newFake(b)
+		for i := range objects {
+			w.create(w.source, w.sourceNS, w.widget("widget-"+strconv.Itoa(i), spec, `"labels":{"app":"web","team":"red"}`))
+		}
+		for _, status := range []string{``, `{"status":{"phase":"Ready","conditions":[{"type":"Ready","status":"True","reason":"Available","message":"All is well."}]}}`} {
+			var settled atomic.Int64
+			stop := w.run(Options{Workers: 32, Hooks: Hooks{Done: func(_ context.Context, r Result) {
+				if len(r.Steps) > 0 {
+					settled.Add(1)
+				}
+			}}})
+			w.until("all targets exist", func() bool { return w.fakeTarget.Created(widgets) >= objects })
+			for i := range objects {
+				if status != "" {
+					w.merge(w.target, w.targetNS, "widget-"+strconv.Itoa(i), status, "status")
+				}
+			}
+			w.until("all are in step", func() bool { return settled.Load() >= objects })
+			busy := heap()
+			stop()
+			b.ReportMetric(float64(busy-heap())/objects, "B/object"+strconv.Itoa(len(status)))
+		}
+	}
+}
+
+func heap() uint64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
