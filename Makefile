@@ -12,8 +12,8 @@ test: kube ## everything, the end-to-end tests on real control planes included
 	$(GO) test -shuffle=on -count=1 -timeout 20m ./...
 race: kube ## the same under the race detector
 	$(GO) test -race -shuffle=on -count=1 -timeout 30m ./...
-bench: ## throughput and latency beside the yardstick, same clusters, same run
-	$(GO) run ./internal/bench
+bench: ## speed and size beside the yardstick, same clusters, same run: a table, and bench.csv
+	$(GO) run ./internal/bench -csv bench.csv
 generate: ## deep copies and CRDs
 	$(GEN) object crd paths=./klutch/v1alpha1 output:crd:dir=klutch/v1alpha1/crds
 lint:

@@ -1,14 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command bench measures the konnector from outside, through nothing but the two
-// API servers: how many creations, statuses, updates and deletions a second go
-// through, and how long one takes alone. Beside it, on the same clusters and in the
-// same run, it measures two yardsticks:
+// API servers, and beside a yardstick on the same clusters in the same run.
 //
-//   - ideal does the least work that moves a claim up, a status down and a
-//     deletion through. It is not safe in any way, so it is the practical ceiling.
+//	go run ./internal/bench                                  # all of it
+//	go run ./internal/bench -parts latency,noise -singles 50 # some of it
+//	go run ./internal/bench -parts settled -settled 50000 -idle 10m
+//
+// # Parts
+//
+//   - throughput: how many creations, statuses, updates and deletions a second go
+//     through, with all objects in one namespace and spread over many
+//   - latency: how long one takes when nothing else happens
+//   - writes: how many writes each costs, as the API servers count them
+//   - noise: how long one takes while another tenant writes as fast as it can
+//   - settled: with many objects at rest, how long a restart takes, what it and
+//     idleness write, and how much memory an object needs
+//
+// # Contestants
+//
+//   - klutch is the konnector, as a process with the shipped rights.
+//   - ideal does the least work that moves a spec up, a status down and a deletion
+//     through. It is not safe in any way, so it is the practical ceiling.
 //   - limited is ideal behind client-go's default rate limit of 5 requests a
 //     second, as a konnector is that takes the defaults.
 //
+// They take turns, one at a time. What is reported of several rounds is the median.
 // Figures of different machines or runs do not compare; ratios within a run do.
 package main

@@ -8,19 +8,23 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/klutch-go/sdk/internal/stack"
 )
 
-// ideal is the yardstick: it moves specs up, statuses down and deletions through
-// with the fewest requests, and remembers, checks and survives nothing.
-type ideal struct {
+// A yardstick moves specs up, statuses down and deletions through with the fewest
+// requests, and remembers, checks and survives nothing.
+type yardstick struct {
 	app, control dynamic.Interface
 	errs         chan error
 
@@ -30,6 +34,26 @@ type ideal struct {
 	statuses    map[types.UID]string
 }
 
+// ideal is the yardstick as a process of its own.
+func (o options) ideal(ctx context.Context) error {
+	var clients []dynamic.Interface
+	for _, path := range []string{o.idealApp, o.idealControl} {
+		config, err := clientcmd.BuildConfigFromFlags("", path)
+		if err != nil {
+			return err
+		}
+		if config.QPS = float32(o.idealQPS); o.idealQPS > 0 {
+			config.Burst = 2 * int(o.idealQPS)
+		}
+		c, err := dynamic.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		clients = append(clients, c)
+	}
+	return runIdeal(ctx, clients[0], clients[1])
+}
+
 const (
 	idealManager = "ideal"
 	idealPrefix  = "ideal-" // before the namespace of the App Cluster
@@ -37,31 +61,24 @@ const (
 )
 
 func runIdeal(ctx context.Context, app, control dynamic.Interface) error {
-	k := &ideal{
+	k := &yardstick{
 		app: app, control: control, errs: make(chan error, 1),
 		namespaces: map[string]bool{}, generations: map[types.UID]int64{}, statuses: map[types.UID]string{},
 	}
 	jobs := make(chan func() error, 100_000)
 	for range idealWorkers {
-		go func() {
-			for job := range jobs {
-				if err := job(); err != nil && ctx.Err() == nil {
-					select {
-					case k.errs <- err:
-					default:
-					}
-				}
-			}
-		}()
+		go k.work(ctx, jobs)
 	}
-	for _, side := range []struct {
-		client dynamic.Interface
-		do     func(context.Context, *unstructured.Unstructured) error
-	}{{app, k.up}, {control, k.down}} {
-		err := follow(ctx, side.client, func(deleted bool, u *unstructured.Unstructured) {
-			if !deleted {
-				jobs <- func() error { return side.do(ctx, u) }
-			}
+	for _, resource := range []string{widgets, gadgets} {
+		r := schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
+		err := follow(ctx, app.Resource(r), func(u *unstructured.Unstructured) {
+			jobs <- func() error { return k.up(ctx, r, u) }
+		})
+		if err != nil {
+			return err
+		}
+		err = follow(ctx, control.Resource(r), func(u *unstructured.Unstructured) {
+			jobs <- func() error { return k.down(ctx, r, u) }
 		})
 		if err != nil {
 			return err
@@ -75,13 +92,54 @@ func runIdeal(ctx context.Context, app, control dynamic.Interface) error {
 	}
 }
 
-func (k *ideal) up(ctx context.Context, u *unstructured.Unstructured) error {
+func (k *yardstick) work(ctx context.Context, jobs <-chan func() error) {
+	for job := range jobs {
+		if err := job(); err != nil && ctx.Err() == nil {
+			select {
+			case k.errs <- err:
+			default:
+			}
+		}
+	}
+}
+
+// follow calls f for every object that is there, and for every event but deletions
+// until ctx is done.
+func follow(ctx context.Context, c dynamic.ResourceInterface, f func(u *unstructured.Unstructured)) error {
+	list, err := c.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list: %w", err)
+	}
+	for i := range list.Items {
+		f(&list.Items[i])
+	}
+	go func() {
+		for version := list.GetResourceVersion(); ctx.Err() == nil; {
+			w, err := c.Watch(ctx, metav1.ListOptions{ResourceVersion: version})
+			if err != nil {
+				wait(ctx, 50*time.Millisecond)
+				continue
+			}
+			for e := range w.ResultChan() {
+				if u, ok := e.Object.(*unstructured.Unstructured); ok {
+					version = u.GetResourceVersion()
+					if e.Type != watch.Deleted {
+						f(u)
+					}
+				}
+			}
+		}
+	}()
+	return nil
+}
+
+func (k *yardstick) up(ctx context.Context, r schema.GroupVersionResource, u *unstructured.Unstructured) error {
 	namespace, name := idealPrefix+u.GetNamespace(), u.GetName()
 	if u.GetDeletionTimestamp() != nil {
-		if err := k.control.Resource(widgets).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		if err := k.control.Resource(r).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 			return fmt.Errorf("delete: %w", err)
 		}
-		return k.setFinalizers(ctx, u, nil)
+		return k.setFinalizers(ctx, r, u)
 	}
 	if seen := k.swapGeneration(u); seen == u.GetGeneration() {
 		return nil
@@ -90,29 +148,29 @@ func (k *ideal) up(ctx context.Context, u *unstructured.Unstructured) error {
 		return err
 	}
 	if len(u.GetFinalizers()) == 0 {
-		if err := k.setFinalizers(ctx, u, []string{"ideal.example/sync"}); err != nil {
+		if err := k.setFinalizers(ctx, r, u, "ideal.example/sync"); err != nil {
 			return err
 		}
 	}
-	return apply(ctx, k.control.Resource(widgets).Namespace(namespace), u, "spec")
+	return apply(ctx, k.control.Resource(r).Namespace(namespace), u, "spec")
 }
 
-func (k *ideal) down(ctx context.Context, u *unstructured.Unstructured) error {
+func (k *yardstick) down(ctx context.Context, r schema.GroupVersionResource, u *unstructured.Unstructured) error {
 	namespace, ours := strings.CutPrefix(u.GetNamespace(), idealPrefix)
 	status, ok := u.Object["status"]
 	if !ours || !ok || u.GetDeletionTimestamp() != nil || !k.swapStatus(u.GetUID(), status) {
 		return nil
 	}
-	return apply(ctx, k.app.Resource(widgets).Namespace(namespace), u, "status", "status")
+	return apply(ctx, k.app.Resource(r).Namespace(namespace), u, "status", "status")
 }
 
 // setFinalizers replaces the finalizers of an object of the App Cluster.
-func (k *ideal) setFinalizers(ctx context.Context, u *unstructured.Unstructured, finalizers []string) error {
+func (k *yardstick) setFinalizers(ctx context.Context, r schema.GroupVersionResource, u *unstructured.Unstructured, finalizers ...string) error {
 	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
 	if err != nil {
 		return err
 	}
-	_, err = k.app.Resource(widgets).Namespace(u.GetNamespace()).
+	_, err = k.app.Resource(r).Namespace(u.GetNamespace()).
 		Patch(ctx, u.GetName(), types.MergePatchType, data, metav1.PatchOptions{FieldManager: idealManager})
 	return err
 }
@@ -129,7 +187,7 @@ func apply(ctx context.Context, to dynamic.ResourceInterface, u *unstructured.Un
 	return err
 }
 
-func (k *ideal) swapGeneration(u *unstructured.Unstructured) (seen int64) {
+func (k *yardstick) swapGeneration(u *unstructured.Unstructured) (seen int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	seen = k.generations[u.GetUID()]
@@ -137,7 +195,7 @@ func (k *ideal) swapGeneration(u *unstructured.Unstructured) (seen int64) {
 	return seen
 }
 
-func (k *ideal) swapStatus(uid types.UID, status any) (changed bool) {
+func (k *yardstick) swapStatus(uid types.UID, status any) (changed bool) {
 	data, _ := json.Marshal(status)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -146,7 +204,7 @@ func (k *ideal) swapStatus(uid types.UID, status any) (changed bool) {
 	return changed
 }
 
-func (k *ideal) ensureNamespace(ctx context.Context, name string) error {
+func (k *yardstick) ensureNamespace(ctx context.Context, name string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.namespaces[name] {

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"io"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParse(t *testing.T) {
+	for name, tc := range map[string]struct {
+		args  []string
+		parts []string // nil: refused
+	}{
+		"everything":    {nil, []string{"throughput", "latency", "writes", "noise", "settled"}},
+		"a part":        {[]string{"-parts=noise", "-singles=10"}, []string{"noise"}},
+		"unknown part":  {[]string{"-parts=noise,silence"}, nil},
+		"no part":       {[]string{"-parts="}, nil},
+		"no objects":    {[]string{"-objects=0"}, nil},
+		"unknown flag":  {[]string{"-nonsense"}, nil},
+		"stray word":    {[]string{"noise"}, nil},
+		"several parts": {[]string{"-parts", "latency,writes"}, []string{"latency", "writes"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o, err := parse(tc.args, io.Discard)
+			if refused := err != nil; refused != (tc.parts == nil) {
+				t.Fatalf("error %v", err)
+			}
+			if diff := cmp.Diff(tc.parts, o.parts); err == nil && diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestOffered(t *testing.T) {
+	for resource, want := range map[string][2]string{
+		widgets: {"widgets.bench.example.org", "bind-widgets"}, gadgets: {"gadgets.bench.example.org", "bind-gadgets"},
+	} {
+		objects, err := offered(resource)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, [2]string{objects[0].GetName(), objects[3].GetName()}); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", resource, diff)
+		}
+	}
+}
