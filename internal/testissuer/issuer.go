@@ -31,9 +31,11 @@ type Options struct {
 	Clients     map[string]Client // by client ID; nil lets any client in
 	AutoApprove string            // the user who is logged in without a form
 	Profile     Profile           // zero value: a plain issuer
+	Scopes      []string          // that it knows, others are refused; nil means the usual ones
 	AuthMethods []string          // of clients with a secret: client_secret_basic, client_secret_post; nil means both
 	Algorithm   string            // of its signatures: ES256 (default), RS256 or EdDSA
 	TokenTTL    time.Duration     // 0 means one hour
+	PollEvery   time.Duration     // in the device flow, faster is slow_down; 0 means 5 seconds
 	Now         func() time.Time  // nil means time.Now
 	TLS         bool              // Start serves https; see CA
 }
@@ -43,6 +45,7 @@ type User struct {
 	Password    string
 	Subject     string // "" means the name that the user logs in with
 	Name, Email string
+	Unverified  bool // of the Email
 	Groups      []string
 }
 
@@ -50,6 +53,8 @@ type User struct {
 type Client struct {
 	Secret       string   // "" makes a public client
 	RedirectURLs []string // nil allows any
+	Scopes       []string // that it may get by client credentials
+	Audiences    []string // of the tokens that it gets so
 }
 
 // An Issuer is an [http.Handler]. It may be used by many goroutines at once.
@@ -58,10 +63,11 @@ type Issuer struct {
 	mux  *http.ServeMux
 	ca   []byte
 
-	mu     sync.Mutex
-	key    key
-	faults Faults
-	grants map[string]grant // by code
+	mu      sync.Mutex
+	key     key
+	faults  Faults
+	grants  map[string]grant   // by code
+	devices map[string]*device // by device code
 }
 
 // grant is what a code stands for.
@@ -84,16 +90,24 @@ func New(opts Options) *Issuer {
 		opts.AuthMethods = []string{"client_secret_basic", "client_secret_post"}
 	}
 	opts.TokenTTL = cmp.Or(opts.TokenTTL, time.Hour)
+	opts.PollEvery = cmp.Or(opts.PollEvery, 5*time.Second)
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	i := &Issuer{opts: opts, key: newKey(opts.Algorithm), grants: map[string]grant{}, mux: http.NewServeMux()}
+	i := &Issuer{
+		opts: opts, key: newKey(opts.Algorithm), mux: http.NewServeMux(),
+		grants: map[string]grant{}, devices: map[string]*device{},
+	}
 	paths := opts.Profile.paths()
 	i.mux.HandleFunc("GET "+base.Path+"/.well-known/openid-configuration", i.discovery)
 	i.mux.HandleFunc("GET "+base.Path+paths.keys, i.keys)
 	i.mux.HandleFunc("GET "+base.Path+paths.authorize, i.authorize)
 	i.mux.HandleFunc("POST "+base.Path+paths.authorize, i.authorize)
 	i.mux.HandleFunc("POST "+base.Path+paths.token, i.token)
+	if paths.device != "" {
+		i.mux.HandleFunc("POST "+base.Path+paths.device, i.beginDevice)
+		i.mux.HandleFunc(base.Path+"/device", i.devicePage)
+	}
 	return i
 }
 
@@ -165,19 +179,24 @@ func (i *Issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (i *Issuer) discovery(w http.ResponseWriter, _ *http.Request) {
 	f := i.currentFaults()
 	paths := i.opts.Profile.paths()
-	writeJSON(w, http.StatusOK, map[string]any{
+	doc := map[string]any{
 		"issuer":                                         cmp.Or(f.DiscoveryIssuer, i.opts.URL),
 		"authorization_endpoint":                         i.opts.URL + paths.authorize,
 		"token_endpoint":                                 i.opts.URL + paths.token,
 		"jwks_uri":                                       i.opts.URL + paths.keys,
 		"response_types_supported":                       []string{"code"},
+		"grant_types_supported":                          i.opts.Profile.grantTypes(),
 		"subject_types_supported":                        []string{"public"},
-		"scopes_supported":                               []string{"openid", "profile", "email", "groups"},
+		"scopes_supported":                               i.scopes(),
 		"code_challenge_methods_supported":               []string{"S256"},
 		"token_endpoint_auth_methods_supported":          i.opts.AuthMethods,
 		"id_token_signing_alg_values_supported":          slices.Compact([]string{i.opts.Algorithm, cmp.Or(f.Algorithm, i.opts.Algorithm)}),
 		"authorization_response_iss_parameter_supported": i.opts.Profile.sendsIss(),
-	})
+	}
+	if paths.device != "" {
+		doc["device_authorization_endpoint"] = i.opts.URL + paths.device
+	}
+	writeJSON(w, http.StatusOK, doc)
 }
 
 func (i *Issuer) keys(w http.ResponseWriter, _ *http.Request) {
@@ -205,6 +224,8 @@ func (i *Issuer) authorize(w http.ResponseWriter, r *http.Request) {
 		i.back(w, r, url.Values{"error": {"unsupported_response_type"}})
 	case r.Form.Get("code_challenge_method") != "S256" || r.Form.Get("code_challenge") == "":
 		i.back(w, r, url.Values{"error": {"invalid_request"}, "error_description": {"PKCE with S256 is required"}})
+	case !i.knowsScopes(r.Form.Get("scope")):
+		i.back(w, r, url.Values{"error": {"invalid_scope"}, "error_description": {"Invalid scopes: " + r.Form.Get("scope")}})
 	case f.AuthorizeError != "":
 		i.back(w, r, url.Values{"error": {f.AuthorizeError}, "error_description": {"on request"}})
 	case r.PostForm.Has("cancel"):
@@ -217,8 +238,8 @@ func (i *Issuer) authorize(w http.ResponseWriter, r *http.Request) {
 func (i *Issuer) login(w http.ResponseWriter, r *http.Request) {
 	user := i.opts.AutoApprove
 	if user == "" && r.Method == http.MethodPost {
-		user = r.PostForm.Get("username")
-		if known, ok := i.opts.Users[user]; !ok || known.Password != r.PostForm.Get("password") {
+		var ok bool
+		if user, ok = i.signIn(r); !ok {
 			writeForm(w, http.StatusUnauthorized, r, "Wrong user name or password.")
 			return
 		}
@@ -228,6 +249,13 @@ func (i *Issuer) login(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	i.back(w, r, url.Values{"code": {i.mint(user, r.Form)}})
+}
+
+// signIn returns the user whose password is in a form.
+func (i *Issuer) signIn(r *http.Request) (name string, ok bool) {
+	name = r.PostForm.Get("username")
+	known, ok := i.opts.Users[name]
+	return name, ok && known.Password == r.PostForm.Get("password")
 }
 
 // knows reports whether a request comes from a client that may be answered.
@@ -270,18 +298,32 @@ func (i *Issuer) mint(user string, request url.Values) string {
 	return code
 }
 
-// token redeems a code, once.
+// token answers token requests.
 func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
 	f := i.currentFaults()
 	client, ok := i.authenticate(r)
-	g, known := i.redeem(r.PostFormValue("code"), f.ReuseCodes)
+	grantType := r.PostFormValue("grant_type")
 	switch {
 	case f.TokenError != "":
 		writeError(w, http.StatusBadRequest, f.TokenError, "on request")
 	case !ok:
 		writeError(w, http.StatusUnauthorized, "invalid_client", "")
-	case r.PostFormValue("grant_type") != "authorization_code":
+	case !slices.Contains(i.opts.Profile.grantTypes(), grantType):
 		writeError(w, http.StatusBadRequest, "unsupported_grant_type", "")
+	case grantType == clientGrant:
+		i.answerMachine(w, r, client)
+	case grantType == deviceGrant:
+		i.answerDevice(w, r, client)
+	default:
+		i.answerCode(w, r, client)
+	}
+}
+
+// answerCode redeems a code, once.
+func (i *Issuer) answerCode(w http.ResponseWriter, r *http.Request, client string) {
+	f := i.currentFaults()
+	g, known := i.redeem(r.PostFormValue("code"), f.ReuseCodes)
+	switch {
 	case !known || g.request.Get("client_id") != client || g.request.Get("redirect_uri") != r.PostFormValue("redirect_uri"):
 		writeError(w, http.StatusBadRequest, "invalid_grant", "code is unknown, expired, used or not yours")
 	case !f.IgnorePKCE && s256(r.PostFormValue("code_verifier")) != g.request.Get("code_challenge"):
@@ -294,19 +336,22 @@ func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
 func (i *Issuer) answer(w http.ResponseWriter, g grant) {
 	access := rand.Text()
 	claims := i.claims(g.user, g.request.Get("client_id"))
-	claims["nonce"] = g.request.Get("nonce")
+	if nonce := g.request.Get("nonce"); nonce != "" {
+		claims["nonce"] = nonce
+	}
 	claims["at_hash"] = i.accessHash(access)
+	scopes := strings.Fields(g.request.Get("scope"))
+	i.opts.Profile.restrict(claims, scopes)
 	raw, err := i.sign(claims)
 	if err != nil {
 		writeError(w, http.StatusInternalServerError, "server_error", err.Error())
 		return
 	}
-	writeJSON(w, http.StatusOK, map[string]any{
-		"access_token": access,
-		"token_type":   "Bearer",
-		"expires_in":   int(i.opts.TokenTTL.Seconds()),
-		"id_token":     raw,
-	})
+	answer := map[string]any{"access_token": access, "token_type": "Bearer", "expires_in": int(i.opts.TokenTTL.Seconds())}
+	if i.opts.Profile == "" || slices.Contains(scopes, "openid") {
+		answer["id_token"] = raw
+	}
+	writeJSON(w, http.StatusOK, answer)
 }
 
 // authenticate returns the client ID of a token request.

@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"net/http"
 	"net/url"
+	"strings"
 )
 
 const formPage = `<!doctype html>
@@ -29,7 +30,8 @@ button { font: inherit; padding: .5rem 1rem; }
 {{with .Message}}<p role="alert"><strong>{{.}}</strong></p>{{end}}
 <form method="post" action="{{.Action}}">
 {{range $name, $values := .Request}}{{range $values}}<input type="hidden" name="{{$name}}" value="{{.}}">
-{{end}}{{end}}<label>User name <input name="username" autocomplete="username" autofocus></label>
+{{end}}{{end}}{{if .AskCode}}<label>Code on your device <input name="user_code" autocomplete="off"></label>
+{{end}}<label>User name <input name="username" autocomplete="username" autofocus></label>
 <label>Password <input name="password" type="password" autocomplete="current-password"></label>
 <button>Log in</button> <button name="cancel" value="yes">Cancel</button>
 </form>
@@ -55,5 +57,6 @@ func writeForm(w http.ResponseWriter, status int, r *http.Request, message strin
 		"Action":  r.URL.Path,
 		"Message": message,
 		"Request": request,
+		"AskCode": strings.HasSuffix(r.URL.Path, "/device") && !request.Has("user_code"),
 	})
 }

@@ -61,7 +61,7 @@ func (i *Issuer) claims(name, audience string) map[string]any {
 		claims["name"] = user.Name
 	}
 	if user.Email != "" {
-		claims["email"], claims["email_verified"] = user.Email, true
+		claims["email"], claims["email_verified"] = user.Email, !user.Unverified
 	}
 	if user.Groups != nil {
 		claims["groups"] = user.Groups
