@@ -104,7 +104,13 @@ func (p *pass) findExport(context.Context) (bool, error) {
 	if now.away.Type != "" {
 		connected = now.away
 	}
-	if !p.session.exports.HasSynced() {
+	if now.holder != "" {
+		return p.block(failed(v1alpha1.ConditionConnected, reasonHeldElsewhere, fmt.Sprintf(
+			"The tenant %[1]s is held by another App Cluster (its namespace kube-system has the UID %[2]s) that uses the same credential; nothing is changed on either side. "+
+				"Run kubectl bind for a tenant of this cluster's own. If the other cluster is gone for good, clear status.clusterUID of ClusterBinding %[3]s in %[1]s.",
+			p.session.place.Namespace, now.holder, v1alpha1.ClusterBindingName)))
+	}
+	if !p.session.exports.HasSynced() || !now.admitted {
 		if connected.Status == metav1.ConditionTrue {
 			connected = p.notListed(now)
 		}
@@ -163,8 +169,9 @@ func (p *pass) keptClaims() []v1alpha1.AcceptablePermissionClaim {
 func (p *pass) sync(context.Context) (bool, error) {
 	name := p.key.String()
 	selected, problems := related(p.binding.Spec.PermissionClaims, p.export.Spec.Scope)
-	if len(p.binding.Spec.PermissionClaims) > 0 {
-		p.verdict.set(claimsInSync(problems))
+	asked := unanswered(p.export.Spec.PermissionClaims, p.binding.Spec.PermissionClaims)
+	if len(p.binding.Spec.PermissionClaims) > 0 || len(asked) > 0 {
+		p.verdict.set(claimsInSync(problems, asked))
 	}
 	if p.export.Spec.Scope == v1alpha1.ClusterScope && p.session.sight().tenant == "" {
 		p.again = retryEvery

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -73,10 +74,36 @@ func unsupported(c v1alpha1.PermissionClaim, scope v1alpha1.Scope) string {
 	return ""
 }
 
-// claimsInSync sums up problems with claims.
-func claimsInSync(problems []string) v1alpha1.Condition {
-	if len(problems) == 0 {
-		return v1alpha1.True(conditionClaimsInSync)
+// unanswered returns the claims of an export that its binding has no answer to: they
+// were made, or changed, after the owner of the App Cluster was asked.
+func unanswered(claims []v1alpha1.PermissionClaim, answers []v1alpha1.AcceptablePermissionClaim) []v1alpha1.PermissionClaim {
+	return slices.DeleteFunc(slices.Clone(claims), func(c v1alpha1.PermissionClaim) bool {
+		return slices.ContainsFunc(answers, func(a v1alpha1.AcceptablePermissionClaim) bool {
+			return equality.Semantic.DeepEqual(a.PermissionClaim, c)
+		})
+	})
+}
+
+// claimsInSync sums up problems with claims, and claims that nobody answered yet:
+// nothing is done for them until somebody does, and that matters if they are
+// required.
+func claimsInSync(problems []string, asked []v1alpha1.PermissionClaim) v1alpha1.Condition {
+	reason, required := reasonUnsupported, len(problems) > 0
+	if len(asked) > 0 {
+		reason = reasonNewClaims
+		names := make([]string, 0, len(asked))
+		for _, c := range asked {
+			names = append(names, c.String())
+			required = required || c.Required
+		}
+		problems = append(problems, "The provider makes claims that were not answered: "+strings.Join(names, ", ")+". Run kubectl bind again to answer them; what was agreed to goes on.")
 	}
-	return warned(conditionClaimsInSync, reasonUnsupported, strings.Join(problems, " "))
+	c := v1alpha1.True(conditionClaimsInSync)
+	if required {
+		c = warned(conditionClaimsInSync, reason, "")
+	}
+	if len(problems) > 0 {
+		c.Reason, c.Message = reason, strings.Join(problems, " ")
+	}
+	return c
 }

@@ -29,6 +29,8 @@ const (
 	reasonMissingRights = "MissingRights"
 	reasonUnsupported   = "UnsupportedClaim"
 	reasonInvalidClaim  = "InvalidClaim"
+	reasonNewClaims     = "NewClaims"
+	reasonHeldElsewhere = "TenantHeldByAnotherCluster"
 )
 
 // repair is the next command of whoever has a credential that does not work.

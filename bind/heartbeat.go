@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/controller"
 	objectstatus "github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -27,11 +28,14 @@ const lookAgain = 5 * time.Second
 // the heartbeat, and what fetches a rotated credential.
 func (s *session) beat(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
 	binding, err := s.clusterBinding(ctx)
-	if err == nil {
+	if err == nil && !s.heldElsewhere(binding) {
 		var rotated v1alpha1.Condition
 		rotated, err = s.rotate(ctx, binding.Spec.KubeconfigSecretRef.Name)
 		if err == nil {
 			err = s.writeHeartbeat(ctx, binding, rotated)
+		}
+		if err == nil && binding.Status.ClusterUID == "" {
+			binding, err = s.clusterBinding(ctx) // another one may have been first
 		}
 	}
 	s.look(ctx, binding, err)
@@ -49,6 +53,25 @@ func (s *session) clusterBinding(ctx context.Context) (*v1alpha1.ClusterBinding,
 	return decode[v1alpha1.ClusterBinding](u)
 }
 
+// heldElsewhere tells whether the tenant is that of another App Cluster, which has
+// the same credential. A backend of another make keeps no record of it.
+func (s *session) heldElsewhere(b *v1alpha1.ClusterBinding) bool {
+	return b.Status.ClusterUID != "" && b.Status.ClusterUID != string(s.agent.app.uid)
+}
+
+// holding is fn for as long as the tenant is that of this App Cluster.
+func (s *session) holding(fn controller.Func) controller.Func {
+	return func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+		switch now := s.sight(); {
+		case !now.looked:
+			return lookAgain / 50, nil
+		case !now.admitted || now.holder != "":
+			return lookAgain, nil
+		}
+		return fn(ctx, key)
+	}
+}
+
 // look records what the look has shown, and tells the bindings if that is new.
 func (s *session) look(ctx context.Context, binding *v1alpha1.ClusterBinding, err error) {
 	if ctx.Err() != nil {
@@ -61,8 +84,13 @@ func (s *session) look(ctx context.Context, binding *v1alpha1.ClusterBinding, er
 	if err != nil {
 		now.beating = warned(v1alpha1.ConditionHeartbeating, v1alpha1.ReasonClusterBindingUpdateFailed, "The heartbeat failed: "+explain(err)+".")
 	}
+	now.admitted = now.admitted || now.away.Type == ""
 	if binding != nil {
-		now.provider = binding.Spec.ProviderPrettyName
+		now.provider, now.holder = binding.Spec.ProviderPrettyName, ""
+		if s.heldElsewhere(binding) {
+			now.holder = binding.Status.ClusterUID
+			now.beating = failed(v1alpha1.ConditionHeartbeating, reasonHeldElsewhere, "No heartbeat is written: the tenant is held by another App Cluster.")
+		}
 	}
 	if now.tenant == "" && now.away.Type == "" {
 		now.tenant, _ = uidOf(ctx, s.calls, spacesResource, cache.NewObjectName("", s.place.Namespace))
@@ -144,6 +172,9 @@ func (s *session) writeHeartbeat(ctx context.Context, seen *v1alpha1.ClusterBind
 		if due(b.Status.LastHeartbeatTime, interval/2) {
 			now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
 			b.Status.LastHeartbeatTime = &now
+		}
+		if b.Status.ClusterUID == "" {
+			b.Status.ClusterUID = string(s.agent.app.uid)
 		}
 		b.Status.HeartbeatInterval = &metav1.Duration{Duration: interval}
 		b.Status.KonnectorVersion = s.agent.opts.Version

@@ -463,6 +463,8 @@ func TestKonnector(t *testing.T) {
 		t.Run("export says so", s.exportStatus) &&
 		t.Run("claim goes up, status and Secret come down", s.claimTravels) &&
 		t.Run("schema changes", s.schemaChanges) &&
+		t.Run("claims grow", s.claimsGrow) &&
+		t.Run("another App Cluster holds the tenant", s.heldElsewhere) &&
 		t.Run("token rotates", s.tokenRotates) &&
 		t.Run("nothing happens when nothing changed", s.idle) &&
 		t.Run("control plane away and back", s.controlPlaneAway) &&
@@ -553,6 +555,53 @@ func (s *story) exportStatus(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// claimsGrow: what was agreed to goes on, and nothing is done for the rest.
+func (s *story) claimsGrow(t *testing.T) {
+	before := get[unstructured.Unstructured](t, s.controlPlane, exportsGVR, tenant, widgets)
+	claims, _, _ := unstructured.NestedSlice(before.Object, "spec", "permissionClaims")
+	change := func(claims []any) {
+		patch, err := json.Marshal(map[string]any{"spec": map[string]any{"permissionClaims": claims}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.controlPlane.dyn.Resource(exportsGVR).Namespace(tenant).Patch(t.Context(), widgets, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change(append(slices.Clone(claims), map[string]any{"resource": "configmaps", "version": "v1", "required": true}))
+	s.condition(t, widgets, "ClaimsInSync", "NewClaims", "configmaps", "kubectl bind")
+	s.condition(t, widgets, v1alpha1.ConditionInformersSynced, "")
+	change(claims)
+	s.ready(t, widgets)
+}
+
+// heldElsewhere: of two App Clusters with one credential, the first keeps the tenant.
+func (s *story) heldElsewhere(t *testing.T) {
+	holder := func() string {
+		return get[v1alpha1.ClusterBinding](t, s.controlPlane, clustersGVR, tenant, "cluster").Status.ClusterUID
+	}
+	system := get[unstructured.Unstructured](t, s.app, namespacesGVR, "", metav1.NamespaceSystem)
+	if holder() != string(system.GetUID()) {
+		t.Errorf("the tenant is held by %q, want %s", holder(), system.GetUID())
+	}
+	pin := func(uid string) {
+		patch := fmt.Appendf(nil, `{"status":{"clusterUID":%q}}`, uid)
+		if _, err := s.controlPlane.dyn.Resource(clustersGVR).Namespace(tenant).Patch(t.Context(), "cluster", types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pin("another")
+	s.condition(t, widgets, v1alpha1.ConditionConnected, "TenantHeldByAnotherCluster", tenant, "another", "kubectl bind")
+	if got := holder(); got != "another" {
+		t.Errorf("the tenant is held by %q", got)
+	}
+	pin("")
+	s.ready(t, widgets)
+	if got := holder(); got != string(system.GetUID()) {
+		t.Errorf("the tenant is held by %q", got)
+	}
 }
 
 func (s *story) claimTravels(t *testing.T) {

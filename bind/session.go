@@ -70,6 +70,8 @@ type sight struct {
 	unreadable string             // why exports cannot be listed; empty if they can
 	provider   string
 	tenant     types.UID // of the tenant namespace, once known
+	admitted   bool      // it is known who holds the tenant
+	holder     string    // the UID of the App Cluster that does, if it is another
 }
 
 // newSession does no I/O.
@@ -140,8 +142,8 @@ func (s *session) informer(client dynamic.Interface, gvr schema.GroupVersionReso
 func (s *session) controllers() error {
 	app := s.agent.app
 	s.heart = controller.New("heartbeat", s.beat, controller.Options{})
-	s.status = controller.New("export-status", s.reconcileExport, controller.Options{})
-	s.spaces = controller.New("namespaces", s.reconcileNamespace, controller.Options{Workers: 4})
+	s.status = controller.New("export-status", s.holding(s.reconcileExport), controller.Options{})
+	s.spaces = controller.New("namespaces", s.holding(s.reconcileNamespace), controller.Options{Workers: 4})
 	for _, w := range []struct {
 		c    *controller.Controller
 		inf  cache.SharedIndexInformer

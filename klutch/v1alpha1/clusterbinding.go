@@ -71,6 +71,10 @@ type ClusterBindingStatus struct {
 	HeartbeatInterval *metav1.Duration `json:"heartbeatInterval,omitempty"`
 	// konnectorVersion is a semantic version.
 	KonnectorVersion string `json:"konnectorVersion,omitempty"`
+	// clusterUID is that of the namespace kube-system of the App Cluster that holds
+	// the tenant: the first one that reported. Another App Cluster that comes with
+	// the same credential stays out. Clear it to let another one in. It is ours alone.
+	ClusterUID string `json:"clusterUID,omitempty"`
 	// conditions: Healthy (backend), SecretValid, ValidVersion (konnector), Ready.
 	// +listType=map
 	// +listMapKey=type

@@ -12,7 +12,13 @@ import (
 const (
 	ConditionProviderInSync = "ProviderInSync"
 	ConditionConsumerInSync = "ConsumerInSync"
+	// ConditionOffered says that the tenant may have the API. It is ours alone.
+	ConditionOffered = "Offered"
 )
+
+// ReasonBreakingChangeHeld is the reason of ProviderInSync when the API changed such
+// that App Clusters might not get along with it.
+const ReasonBreakingChangeHeld = "BreakingChangeHeld"
 
 // ReasonAPIServiceBindingNotFound is the reason of Connected on an export that
 // no binding uses.
@@ -170,7 +176,7 @@ type APIServiceExportStatus struct {
 	// storedVersions of the App Cluster's CRD.
 	// +listType=atomic
 	StoredVersions []string `json:"storedVersions,omitempty"`
-	// conditions: ProviderInSync (backend), Connected, ConsumerInSync (konnector),
+	// conditions: ProviderInSync, Offered (backend), Connected, ConsumerInSync (konnector),
 	// those of the App Cluster's CRD, Ready.
 	// +listType=map
 	// +listMapKey=type

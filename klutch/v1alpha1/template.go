@@ -39,7 +39,22 @@ type APIServiceExportTemplateSpec struct {
 	// permissionClaims are what the service needs of the App Cluster.
 	// +listType=atomic
 	PermissionClaims []PermissionClaim `json:"permissionClaims,omitempty"`
+	// breakingChanges says what happens when the API changes such that App Clusters
+	// might not get along with it: Hold keeps the schema that they have, until the
+	// change is taken back or allowed. Default is what the backend was told.
+	BreakingChanges BreakingChanges `json:"breakingChanges,omitempty"`
 }
+
+// BreakingChanges is a policy for changes of an API that take something away.
+//
+// +kubebuilder:validation:Enum=Allow;Hold
+type BreakingChanges string
+
+// The policies.
+const (
+	BreakingChangesAllow BreakingChanges = "Allow"
+	BreakingChangesHold  BreakingChanges = "Hold"
+)
 
 // APIServiceSelector names an API of the Control Plane Cluster.
 type APIServiceSelector struct {
