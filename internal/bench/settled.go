@@ -83,12 +83,16 @@ func (c contest) restart(ctx context.Context) ([]figure, error) {
 	return figures, err
 }
 
-// cachesFull waits for what the konnector says of it in its binding.
+// cachesFull waits for what the konnector says of it in its binding. That is taken
+// away while the konnector is down, since it would not say again what is there.
 func (c contest) cachesFull(ctx context.Context) (*tally, error) {
-	o := newObserver()
-	t := o.expect(widgets+"."+group, 1, turnsTrue(v1alpha1.ConditionInformersSynced))
+	const name = widgets + "." + group
 	bindings := fmt.Sprintf("/apis/%s/namespaces/%s/apiservicebindings", v1alpha1.GroupVersion, v1alpha1.Namespace)
-	return t, c.app.follow(ctx, bindings, o.see)
+	if err := c.app.merge(ctx, bindings+"/"+name+"/status", []byte(`{"status":{"conditions":[]}}`)); err != nil {
+		return nil, fmt.Errorf("forget the binding's conditions: %w", err)
+	}
+	o := newObserver()
+	return o.expect(name, 1, turnsTrue(v1alpha1.ConditionInformersSynced)), c.app.follow(ctx, bindings, o.see)
 }
 
 // turnsTrue is met when a condition is true and was not in the event before.
