@@ -23,8 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
-
-	"github.com/klutch-go/sdk/internal/controller"
 )
 
 // A relation copies the related objects of one selector. Its keys are the names
@@ -38,7 +36,7 @@ type relation struct {
 	owner, other   *Cluster
 	original, copy *view
 	referrers      *view
-	queue          *controller.Controller
+	queue          *lane
 	key            []byte // of the HMAC: never leaves the process
 
 	mu      sync.Mutex
@@ -53,7 +51,7 @@ type copied struct {
 	claims         []cache.ObjectName // that know of the problem
 }
 
-func newRelation(e *engine, spec Related) *relation {
+func newRelation(e *engine, p *pool, spec Related) *relation {
 	r := &relation{Related: spec, engine: e, records: map[cache.ObjectName]*copied{}, key: []byte(rand.Text())}
 	r.index = "references " + spec.Resource.String() + " " + strings.Join(spec.References, " ")
 	for _, path := range spec.References {
@@ -70,7 +68,7 @@ func newRelation(e *engine, spec Related) *relation {
 	r.referrers.indexes[r.index] = newIndex(r.references, r.referred)
 	r.original = r.newView("related original", r.owner, "", func(n cache.ObjectName) (cache.ObjectName, bool) { return n, true })
 	r.copy = r.newView("related copy", r.other, BoundAnnotation+"=true", r.ownerName)
-	r.queue = controller.New("related", r.reconcile, controller.Options{Workers: max(e.opts.Workers/4, 1), Limiter: limiter()})
+	r.queue = p.lane("related", max(e.opts.Workers/4, 1), r.reconcile)
 	return r
 }
 
@@ -80,7 +78,7 @@ func (r *relation) newView(name string, c *Cluster, selector string, key func(ca
 		moved: func() { r.remapped(); r.engine.notify() }, lost: r.engine.notify,
 		changed: func(o change) {
 			if k, ok := key(o.name); ok {
-				r.queue.Add(k)
+				r.queue.add(k, o.ofRelated())
 			}
 		},
 	}
@@ -102,10 +100,10 @@ func (r *relation) watch(ctx context.Context) error {
 	return r.engine.scope(ctx, target)
 }
 
-func (r *relation) run(ctx context.Context) { _ = r.queue.Run(ctx) }
+func (r *relation) run(ctx context.Context) { r.queue.run(ctx) }
 
 func (r *relation) close() {
-	r.queue.ShutDown()
+	r.queue.close()
 	r.original.close()
 	r.copy.close()
 }
@@ -114,7 +112,7 @@ func (r *relation) close() {
 func (r *relation) remapped() {
 	for _, v := range []*view{r.original, r.copy} {
 		for _, name := range v.keys() {
-			v.changed(change{name: name})
+			v.changed(change{name: name, initial: true})
 		}
 	}
 }
@@ -122,7 +120,7 @@ func (r *relation) remapped() {
 // referred queues what a bound object refers to.
 func (r *relation) referred(name string) {
 	if namespace, name, err := cache.SplitMetaNamespaceKey(name); err == nil {
-		r.queue.Add(cache.NewObjectName(namespace, name))
+		r.queue.add(cache.NewObjectName(namespace, name), classRelated)
 	}
 }
 
@@ -540,7 +538,7 @@ func (r *relation) tell(c *copied, t *transfer, problem string) {
 	for _, claim := range c.claims {
 		r.engine.setProblem(claim, r.index+c.problem, "")
 		r.engine.setProblem(claim, r.index+problem, problem)
-		r.engine.queue.Add(claim)
+		r.engine.queue.add(claim, classRelated)
 	}
 	c.problem = problem
 }

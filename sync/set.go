@@ -16,6 +16,10 @@ import (
 
 // SetOptions tune a Set. The zero value is ready to use.
 type SetOptions struct {
+	// Workers is the number of objects worked on at once, by all Syncs together.
+	// They take turns: Options.Workers is the most that one has. 0 means 64.
+	Workers int
+
 	// Changed, if not nil, is called with the name of a Sync whose State may
 	// have changed. It must not block.
 	Changed func(name string)
@@ -25,6 +29,7 @@ type SetOptions struct {
 // does not disturb the others. Create it with NewSet.
 type Set struct {
 	changed func(name string)
+	pool    *pool
 
 	mu      sync.Mutex
 	ctx     context.Context //nolint:containedctx // that of Run, for members that come later
@@ -47,7 +52,10 @@ func NewSet(opts SetOptions) *Set {
 	if opts.Changed == nil {
 		opts.Changed = func(string) {}
 	}
-	return &Set{changed: opts.Changed, members: map[string]*member{}}
+	if opts.Workers <= 0 {
+		opts.Workers = 64
+	}
+	return &Set{changed: opts.Changed, pool: newPool(opts.Workers), members: map[string]*member{}}
 }
 
 // Run runs the Syncs of the set until ctx is done and all have ended. It can be
@@ -63,7 +71,7 @@ func (s *Set) Run(ctx context.Context) error {
 		s.begin(m, nil) //nolint:contextcheck // it takes the one just stored
 	}
 	s.mu.Unlock()
-	<-ctx.Done()
+	s.pool.run(ctx)
 	for _, m := range s.all() {
 		m.end()
 	}
@@ -84,6 +92,7 @@ func (s *Set) Put(name string, sy *Sync) {
 	before := s.members[name]
 	m := &member{name: name, sync: sy, done: make(chan struct{})}
 	s.members[name] = m
+	sy.join(s.pool)
 	sy.subscribe(func() { s.changed(name) })
 	if s.ctx != nil {
 		s.begin(m, before)

@@ -20,9 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
-
-	"github.com/klutch-go/sdk/internal/controller"
 )
 
 // A Sync keeps the objects of one resource in step. Create it with New.
@@ -34,6 +31,7 @@ type Sync struct {
 	mu      sync.Mutex
 	engine  *engine // while Run runs
 	changed func()
+	pool    *pool // of the Set that it is in; nil if none
 }
 
 // New returns a Sync of resource from source to target, which may be the same
@@ -101,6 +99,13 @@ func (s *Sync) Status() Status {
 	return e.status()
 }
 
+// join makes s work with the workers of a Set.
+func (s *Sync) join(p *pool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.pool = p
+}
+
 // subscribe calls changed whenever Status may have changed.
 func (s *Sync) subscribe(changed func()) {
 	s.mu.Lock()
@@ -122,7 +127,8 @@ type engine struct {
 	*Sync
 	policy       policy
 	fieldManager string // without the incarnation
-	queue        *controller.Controller
+	pool         *pool  // nil if another one's
+	queue        *lane
 	source       *view
 	target       *view
 	related      []*relation
@@ -146,20 +152,21 @@ func newEngine(s *Sync) *engine {
 		records:      map[cache.ObjectName]*record{},
 		problems:     map[cache.ObjectName]map[string]string{},
 	}
-	e.queue = controller.New("sync", e.reconcile, controller.Options{Workers: s.opts.Workers, Limiter: limiter()})
+	pool := s.pool
+	if pool == nil {
+		e.pool = newPool(s.opts.Workers + s.opts.Workers/4) // with room for related objects
+		pool = e.pool
+	}
+	e.queue = pool.lane("sync", s.opts.Workers, e.reconcile)
 	e.source = e.sourceView()
 	e.target = e.targetView()
 	for i := range s.opts.Related {
-		r := newRelation(e, s.opts.Related[i])
+		r := newRelation(e, pool, s.opts.Related[i])
 		e.related = append(e.related, r)
 		e.tasks = append(e.tasks, r.run)
 	}
 	e.tasks = append(e.tasks, e.followMapper)
 	return e
-}
-
-func limiter() workqueue.TypedRateLimiter[cache.ObjectName] {
-	return workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](50*time.Millisecond, 30*time.Second)
 }
 
 func (e *engine) sources(namespace string) dynamic.ResourceInterface {
@@ -186,12 +193,16 @@ func (e *engine) run(ctx context.Context) error {
 	for _, task := range e.tasks {
 		wg.Go(func() { task(ctx) })
 	}
-	return e.queue.Run(ctx)
+	if e.pool != nil {
+		wg.Go(func() { e.pool.run(ctx) })
+	}
+	e.queue.run(ctx)
+	return nil
 }
 
 // close ends what newEngine and watch began.
 func (e *engine) close() {
-	e.queue.ShutDown()
+	e.queue.close()
 	e.source.close()
 	e.target.close()
 	for _, r := range e.related {
@@ -268,7 +279,7 @@ func (e *engine) followMapper(ctx context.Context) {
 func (e *engine) remapped(namespace string) {
 	for _, name := range e.source.keys() {
 		if name.Namespace == namespace {
-			e.queue.Add(name)
+			e.queue.add(name, classResync)
 		}
 	}
 	for _, r := range e.related {
@@ -279,7 +290,7 @@ func (e *engine) remapped(namespace string) {
 // remappedAll queues all source objects.
 func (e *engine) remappedAll() {
 	for _, name := range e.source.keys() {
-		e.queue.Add(name)
+		e.queue.add(name, classResync)
 	}
 	for _, r := range e.related {
 		r.remapped()
@@ -289,7 +300,7 @@ func (e *engine) remappedAll() {
 // sourceView watches the sources. Each is a key of its own.
 func (e *engine) sourceView() *view {
 	v := e.newView("source", e.from, e.from.dynamicLister(e.resource, "source", slimSource))
-	v.changed = func(c change) { e.queue.Add(c.name) }
+	v.changed = func(c change) { e.queue.add(c.name, c.ofSource()) }
 	return v
 }
 
@@ -300,7 +311,7 @@ func (e *engine) targetView() *view {
 	v := e.newView("target", e.to, e.to.dynamicLister(e.resource, form, slimTarget(domain, keep)))
 	v.changed = func(c change) {
 		if key, ok := e.opts.Mapper.Source(c.name); ok {
-			e.queue.Add(key)
+			e.queue.add(key, c.ofTarget())
 		}
 	}
 	return v

@@ -50,6 +50,38 @@ type change struct {
 	initial       bool                      // it is part of a first list
 }
 
+// ofSource is the class of a change of a source.
+func (c change) ofSource() class {
+	if c.initial {
+		return classInitial
+	}
+	return classUser
+}
+
+// ofTarget is the class of a change of a target.
+func (c change) ofTarget() class {
+	before, _ := c.before.(*compact)
+	after, _ := c.after.(*compact)
+	switch {
+	case c.initial:
+		return classInitial
+	case c.after == nil:
+		return classUser
+	case before == nil || after == nil || before.flips == after.flips:
+		return classStatus
+	default:
+		return classFlip
+	}
+}
+
+// ofRelated is the class of a change of a related object.
+func (c change) ofRelated() class {
+	if c.initial {
+		return classInitial
+	}
+	return classRelated
+}
+
 // A part of a view is one watch.
 type part struct {
 	*feed
