@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -61,6 +62,8 @@ type Options struct {
 	Provider *auth.Provider
 	// Sealer seals cookies and one-time codes. All replicas need the same keys.
 	Sealer *auth.Sealer
+	// Handshake tunes what Handler serves. The zero value works.
+	Handshake Handshake
 
 	// Catalog says what is on offer. Default: the APIServiceExportTemplates.
 	Catalog Catalog
@@ -94,6 +97,7 @@ type Exporter struct {
 	kube     kubernetes.Interface
 	dyn      dynamic.Interface
 	meta     metadata.Interface
+	running  atomic.Pointer[control] // nil while Run does not
 }
 
 // New returns an Exporter that works with the rights of config, which should be
@@ -177,6 +181,8 @@ func (e *Exporter) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	e.running.Store(c)
+	defer e.running.Store(nil)
 	return c.run(ctx)
 }
 

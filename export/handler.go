@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/internal/limit"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -36,8 +37,10 @@ var files embed.FS
 // browsers.
 type handler struct {
 	*Exporter
-	pages *template.Template
-	style []byte
+	pages     *template.Template
+	style     []byte
+	addresses *limit.Limiter // of requests
+	subjects  *limit.Limiter // of identities that sign in or bind
 }
 
 // A route is a method, a path, and who answers. The routes that need a login show
@@ -62,13 +65,15 @@ func (e *Exporter) Handler() http.Handler {
 	}
 	protect := http.NewCrossOriginProtection()
 	protect.SetDenyHandler(http.HandlerFunc(h.crossOrigin))
-	return h.guard(protect.Handler(mux))
+	return h.observe(h.guard(h.limitAddress(protect.Handler(mux))))
 }
 
 func newHandler(e *Exporter) *handler {
 	style, _ := files.ReadFile("pages/style.css")
 	pages := template.Must(template.New("").Funcs(template.FuncMap{"claim": claimWords, "dict": dict}).ParseFS(files, "pages/*.html"))
-	return &handler{Exporter: e, pages: pages, style: style}
+	h := &handler{Exporter: e, pages: pages, style: style}
+	h.addresses, h.subjects = e.opts.Handshake.Limits.limiters()
+	return h
 }
 
 // dict makes a map of keys and values, for templates.
@@ -94,7 +99,25 @@ func (h *handler) routes() []route {
 		{"GET /done", true, h.done},
 		{"POST /logout", false, h.logout},
 		{"POST /token", false, h.token},
+		{"POST /bind-noninteractive", true, h.bindMachine},
 	}
+}
+
+// isAPI reports whether a request is that of a program, which is answered in JSON.
+func isAPI(r *http.Request) bool {
+	switch r.URL.Path {
+	case "/token", "/bind-noninteractive":
+		return true
+	}
+	return false
+}
+
+// sealer seals and opens what travels with a browser or program.
+func (h *handler) sealer() *auth.Sealer {
+	if h.opts.Handshake.Sealer != nil {
+		return h.opts.Handshake.Sealer()
+	}
+	return h.opts.Sealer
 }
 
 // guard limits what comes in and sets what every answer needs to be inert.
@@ -151,7 +174,7 @@ func (h *handler) setCookie(w http.ResponseWriter, name string, value any, life 
 	if err != nil {
 		return false, err
 	}
-	sealed, err := h.opts.Sealer.SealUntil(name, data, time.Now().Add(life))
+	sealed, err := h.sealer().SealUntil(name, data, time.Now().Add(life))
 	if err != nil || len(sealed) > maxCookie {
 		return false, err
 	}
@@ -179,7 +202,7 @@ func (h *handler) openCookie(r *http.Request, name string, into any) error {
 	if err != nil {
 		return errNoCookie
 	}
-	data, err := h.opts.Sealer.Open(name, c.Value)
+	data, err := h.sealer().Open(name, c.Value)
 	if err != nil || json.Unmarshal(data, into) != nil {
 		return errNoCookie
 	}
@@ -201,8 +224,8 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, p problem) {
 	if p.Refresh != "" {
 		w.Header().Set("Refresh", "3; url="+p.Refresh)
 	}
-	if accept := r.Header.Get("Accept"); strings.Contains(accept, "application/json") && !strings.Contains(accept, "text/html") {
-		writeJSON(w, p.Status, oauthError{Code: "server_error", Description: p.Title + ". " + p.What})
+	if accept := r.Header.Get("Accept"); isAPI(r) || strings.Contains(accept, "application/json") && !strings.Contains(accept, "text/html") {
+		writeJSON(w, p.Status, oauthError{Code: "server_error", Description: strings.TrimSpace(p.Title + ". " + p.What), Next: p.Next})
 		return
 	}
 	h.page(w, r, p.Status, "problem.html", p)

@@ -59,7 +59,7 @@ type counter struct {
 	writes *writeCounter
 }
 
-func openCounter(t *testing.T) *counter {
+func openCounter(t *testing.T, tune ...func(*Options)) *counter {
 	t.Helper()
 	many := []string{"developers"}
 	for i := range 500 {
@@ -78,10 +78,17 @@ func openCounter(t *testing.T) *counter {
 	services := shop{sold("widgets", "developers"), sold("gizmos", "operators"), {
 		Template: cache.NewObjectName("", "developers"), Resource: schema.GroupResource{Group: "example.org", Resource: "ghosts"}, Title: "Ghosts",
 	}}
-	e := must(New(c.writes.wrap(&rest.Config{Host: "https://127.0.0.1:1"}), Options{
+	opts := Options{
 		ExternalURL: c.url, Sealer: c.sealer, Catalog: services, Authorizer: services,
 		Provider: must(auth.New(auth.Config{Issuer: c.issuer.URL(), ClientID: "klutch", RedirectURL: c.url + "/callback"})),
-	}))
+		Handshake: Handshake{
+			Machines: auth.Providers{must(auth.New(auth.Config{Issuer: c.issuer.URL(), ClientID: "klutch", Audiences: []string{"klutch-machines"}}))},
+		},
+	}
+	for _, f := range tune {
+		f(&opts)
+	}
+	e := must(New(c.writes.wrap(&rest.Config{Host: "https://127.0.0.1:1"}), opts))
 	server := httptest.NewUnstartedServer(e.Handler())
 	server.Listener = listener
 	server.Start()

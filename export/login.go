@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
-
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/internal/redirect"
 )
@@ -135,9 +133,11 @@ func (h *handler) authorize(w http.ResponseWriter, r *http.Request) {
 func (h *handler) refuse(w http.ResponseWriter, r *http.Request, l login, err error) {
 	p := problem{Status: http.StatusForbidden, Title: "The login failed", Next: "Go back to your terminal and try again."}
 	answer := &auth.Error{Code: "access_denied"}
+	result := LoginRefused
 	var said *auth.Error
 	switch {
 	case errors.Is(err, auth.ErrUnavailable):
+		result = LoginUnavailable
 		p.Status, p.Title = http.StatusServiceUnavailable, "The login service is not available"
 		p.What = "The issuer with which people sign in here does not answer."
 		answer.Code = "temporarily_unavailable"
@@ -146,7 +146,8 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, l login, err er
 	default:
 		p.What = "The issuer with which people sign in here sent an answer that cannot be trusted."
 	}
-	logr.FromContextOrDiscard(r.Context()).Info("login failed", "reason", err.Error())
+	h.opts.Handshake.Hooks.login(result)
+	audit(r.Context(), "login refused", "cluster", l.Cluster, "result", string(result), "reason", err.Error())
 	answer.Description = p.What
 	p.Refresh = l.back(h.external.String(), refusalValues(answer))
 	h.fail(w, r, p)
@@ -174,6 +175,10 @@ func (h *handler) callback(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, t.Login, err)
 		return
 	}
+	if h.limitSubject(w, r, id) {
+		return
+	}
+	h.opts.Handshake.Hooks.login(LoginSucceeded)
 	h.signIn(w, r, &session{ID: rand.Text(), Login: t.Login, Identity: *id, Since: time.Now()})
 }
 
@@ -244,3 +249,6 @@ func (s *session) person() string {
 	}
 	return s.Identity.Subject
 }
+
+// account is how an identity is called in a BindingResponse, for people to read.
+func (s *session) account() string { return s.Identity.Issuer + "/" + s.Identity.Subject }

@@ -86,30 +86,22 @@ func (h *handler) bindServices(w http.ResponseWriter, r *http.Request, s *sessio
 		h.choose(w, r, s, http.StatusUnprocessableEntity, &problem{Title: "Nothing is chosen", What: "Choose at least one service."})
 		return
 	}
-	o, err := h.offerTo(r.Context(), s, chosen)
-	if err != nil {
-		h.internal(w, r, err)
+	if h.limitSubject(w, r, &s.Identity) {
 		return
 	}
-	if o.missing() > 0 {
-		audit(r.Context(), "bind refused", "issuer", s.Identity.Issuer, "subject", s.Identity.Subject, "services", chosen)
-		h.fail(w, r, o.problem())
-		return
-	}
-	tenant, err := h.bindTenant(r.Context(), record{
-		Identity: s.Identity, GroupsOmitted: s.GroupsOmitted, Cluster: s.Login.Cluster, Services: chosen,
-	})
+	tenant, err := h.obtain(r.Context(), s, chosen)
 	if err != nil {
 		h.tenantProblem(w, r, err)
 		return
 	}
-	audit(r.Context(), "bound", "issuer", s.Identity.Issuer, "subject", s.Identity.Subject,
-		"cluster", s.Login.Cluster, "tenant", tenant, "services", chosen)
 	h.sendCode(w, r, s, grant{Tenant: tenant, Services: chosen})
 }
 
 func (h *handler) tenantProblem(w http.ResponseWriter, r *http.Request, err error) {
+	missing, ok := errors.AsType[*offerError](err)
 	switch {
+	case ok:
+		h.fail(w, r, missing.offer.problem())
 	case errors.Is(err, errForeign):
 		h.fail(w, r, problem{
 			Status: http.StatusConflict, Title: "The name of your tenant is taken", What: err.Error() + ".",
@@ -127,14 +119,14 @@ func (h *handler) tenantProblem(w http.ResponseWriter, r *http.Request, err erro
 
 // sendCode mints the one-time code for what was bound.
 func (h *handler) sendCode(w http.ResponseWriter, r *http.Request, s *session, g grant) {
-	g.ID, g.Login, g.Identity = rand.Text(), s.Login, s.Identity.Issuer+"/"+s.Identity.Subject
+	g.ID, g.Login, g.Identity = rand.Text(), s.Login, s.account()
 	g.Login.Services = nil
 	data, err := json.Marshal(g)
 	if err != nil {
 		h.internal(w, r, err)
 		return
 	}
-	code, err := h.opts.Sealer.SealUntil(codePurpose, data, time.Now().Add(codeLife))
+	code, err := h.sealer().SealUntil(codePurpose, data, time.Now().Add(codeLife))
 	if err != nil {
 		h.internal(w, r, err)
 		return

@@ -3,6 +3,7 @@
 package export
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"encoding/json"
@@ -33,35 +34,73 @@ type grant struct {
 	Identity string   `json:"identity"` // "<issuer>/<subject>", for people
 }
 
-// An oauthError is the refusal of the token endpoint, RFC 6749 section 5.2.
+const codeUnavailable = "temporarily_unavailable"
+
+// An oauthError is a refusal for a program, RFC 6749 section 5.2.
 type oauthError struct {
-	Code        string `json:"error"`
-	Description string `json:"error_description,omitempty"`
+	Status       int    `json:"-"` // 0 means 400
+	Authenticate string `json:"-"` // for WWW-Authenticate, may be empty
+	Code         string `json:"error"`
+	Description  string `json:"error_description,omitempty"`
+	Next         string `json:"next,omitempty"` // what to do now
 }
 
 func (e *oauthError) Error() string { return e.Code + ": " + e.Description }
 
-func invalidGrant(why string) error { return &oauthError{"invalid_grant", why} }
+func invalidGrant(why string) error { return &oauthError{Code: "invalid_grant", Description: why} }
+
+// refuseJSON answers a program whose request failed.
+func (h *handler) refuseJSON(w http.ResponseWriter, r *http.Request, err error) {
+	refused := asOAuth(err)
+	if refused == nil {
+		logr.FromContextOrDiscard(r.Context()).Error(err, "handshake", "path", r.URL.Path)
+		refused = &oauthError{
+			Status: http.StatusServiceUnavailable, Code: codeUnavailable, Description: "the control plane could not do what is needed",
+			Next: "try again in a minute; if it stays like this, tell the platform team",
+		}
+	}
+	if refused.Authenticate != "" {
+		w.Header().Set("WWW-Authenticate", refused.Authenticate)
+	}
+	if refused.Status == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "10")
+	}
+	writeJSON(w, cmp.Or(refused.Status, http.StatusBadRequest), refused)
+}
+
+// asOAuth returns what a program should know of err, or nil.
+func asOAuth(err error) *oauthError {
+	refused, ok := errors.AsType[*oauthError](err)
+	if ok {
+		return refused
+	}
+	if missing, ok := errors.AsType[*offerError](err); ok {
+		p, answer := missing.offer.problem(), missing.offer.answer()
+		return &oauthError{Status: p.Status, Code: answer.Code, Description: answer.Description, Next: p.Next}
+	}
+	switch {
+	case errors.Is(err, errForeign):
+		return &oauthError{Status: http.StatusConflict, Code: "access_denied", Description: err.Error(), Next: "ask the platform team to look at it"}
+	case errors.Is(err, errTerminating):
+		return &oauthError{Status: http.StatusServiceUnavailable, Code: codeUnavailable, Description: err.Error(), Next: "try again when it is gone"}
+	}
+	return nil
+}
 
 // token redeems a one-time code: once, within a minute, by the program that began
 // the login.
 func (h *handler) token(w http.ResponseWriter, r *http.Request) {
 	response, err := h.redeem(r)
-	var refused *oauthError
-	switch {
-	case errors.As(err, &refused):
-		writeJSON(w, http.StatusBadRequest, refused)
-	case err != nil:
-		logr.FromContextOrDiscard(r.Context()).Error(err, "redeem code")
-		writeJSON(w, http.StatusServiceUnavailable, oauthError{"temporarily_unavailable", "the control plane could not make the credential; try again"})
-	default:
-		writeJSON(w, http.StatusOK, response)
+	if err != nil {
+		h.refuseJSON(w, r, err)
+		return
 	}
+	writeJSON(w, http.StatusOK, response)
 }
 
 func (h *handler) redeem(r *http.Request) (*v1alpha1.BindingResponse, error) {
 	if err := r.ParseForm(); err != nil {
-		return nil, &oauthError{"invalid_request", "the form cannot be read"}
+		return nil, &oauthError{Code: "invalid_request", Description: "the form cannot be read"}
 	}
 	g, err := h.openCode(r.PostForm)
 	if err != nil {
@@ -82,16 +121,16 @@ func (h *handler) redeem(r *http.Request) (*v1alpha1.BindingResponse, error) {
 func (h *handler) openCode(form url.Values) (*grant, error) {
 	for _, values := range form {
 		if len(values) != 1 {
-			return nil, &oauthError{"invalid_request", "a parameter is given twice"}
+			return nil, &oauthError{Code: "invalid_request", Description: "a parameter is given twice"}
 		}
 	}
 	if form.Get("grant_type") != "authorization_code" {
-		return nil, &oauthError{"unsupported_grant_type", "only authorization_code"}
+		return nil, &oauthError{Code: "unsupported_grant_type", Description: "only authorization_code"}
 	}
 	if form.Get("client_id") != clientID {
-		return nil, &oauthError{"invalid_client", "unknown client"}
+		return nil, &oauthError{Code: "invalid_client", Description: "unknown client"}
 	}
-	data, err := h.opts.Sealer.Open(codePurpose, form.Get("code"))
+	data, err := h.sealer().Open(codePurpose, form.Get("code"))
 	if errors.Is(err, auth.ErrExpired) {
 		return nil, invalidGrant("the code has expired")
 	}

@@ -56,6 +56,10 @@ type Backend struct {
 	// Login names the issuer. An empty RedirectURL means /callback at
 	// Options.ExternalURL.
 	Login auth.Config
+	// Machines are the issuers whose access tokens machines may bring, each with
+	// the Audiences that count. An empty Issuer means that of Login. None means
+	// that only people can bind.
+	Machines []auth.Config
 	// SessionKeys seal cookies and one-time codes: the first seals, all open.
 	// Empty means those of the Secret klutch-backend-session, which is made when
 	// it is missing.
@@ -129,7 +133,30 @@ func (b Backend) exporter(ctx context.Context, client kubernetes.Interface) (*ex
 		return nil, err
 	}
 	b.Options.Provider, b.Options.Sealer = provider, sealer
+	if b.Options.Handshake.Machines, err = b.machines(); err != nil {
+		return nil, err
+	}
 	return export.New(b.Config, b.Options)
+}
+
+func (b Backend) machines() (auth.Providers, error) {
+	providers := b.Options.Handshake.Machines
+	for _, cfg := range b.Machines {
+		if cfg.Issuer == "" {
+			cfg.Issuer, cfg.HTTPClient = b.Login.Issuer, b.Login.HTTPClient
+		}
+		cfg.ClientID = cmp.Or(cfg.ClientID, b.Login.ClientID)
+		cfg.GroupsClaim = cmp.Or(cfg.GroupsClaim, b.Login.GroupsClaim)
+		p, err := auth.New(cfg)
+		if err != nil {
+			return nil, fmt.Errorf("machines: %w", err)
+		}
+		if len(cfg.Audiences) == 0 {
+			return nil, fmt.Errorf("machines of %s: no audience counts", cfg.Issuer)
+		}
+		providers = append(providers, p)
+	}
+	return providers, nil
 }
 
 // sessionKeys makes or finds the Secret with the session keys. Every entry is a key;

@@ -15,6 +15,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"os"
 	"os/signal"
 	"strings"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/klutch"
 )
 
@@ -81,7 +83,7 @@ func exit(err error, stderr io.Writer) int {
 // flags are what cannot be written straight into the backend.
 type flags struct {
 	kubeconfig, clientSecretFile, issuerCAFile, externalCAFile string
-	sessionKeyFiles                                            []string
+	sessionKeyFiles, machineIssuers, machineAudiences          []string
 	verbosity                                                  int
 	version                                                    bool
 	backend                                                    klutch.Backend
@@ -97,6 +99,8 @@ func parse(args []string, getenv func(string) string, stderr io.Writer) (*flags,
 	}
 	f.clusterFlags(fs, getenv)
 	f.loginFlags(fs)
+	f.machineFlags(fs)
+	f.handshakeFlags(fs)
 	f.serverFlags(fs)
 	switch err := fs.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -133,6 +137,32 @@ func (f *flags) loginFlags(fs *flag.FlagSet) {
 	fs.StringVar(&b.Options.Users.UsernamePrefix, "oidc-username-prefix", "oidc:", "goes before the name of a person; - means nothing")
 	fs.StringVar(&b.Options.Users.GroupsPrefix, "oidc-groups-prefix", "oidc:", "goes before the names of groups; - means nothing")
 	fs.Func("oidc-scope", "scope to ask for, may be repeated (default openid profile email groups)", appendTo(&b.Login.Scopes))
+}
+
+func (f *flags) machineFlags(fs *flag.FlagSet) {
+	fs.Func("machine-audience", "audience of access tokens with which machines may bind at /bind-noninteractive, may be repeated; none means that only people may bind",
+		appendTo(&f.machineAudiences))
+	fs.Func("machine-scope", "scope that such a token needs, such as klutch/bind, may be repeated", appendTo(&f.backend.Options.Handshake.MachineScopes))
+	fs.Func("machine-issuer-url", "issuer of such tokens, may be repeated (default --oidc-issuer-url)", appendTo(&f.machineIssuers))
+}
+
+func (f *flags) handshakeFlags(fs *flag.FlagSet) {
+	h := &f.backend.Options.Handshake
+	fs.IntVar(&h.Limits.PerAddress, "requests-per-address", 600, "how many requests a minute one address may send; -1 means any number")
+	fs.IntVar(&h.Limits.PerSubject, "binds-per-subject", 60, "how often a minute one person or machine may sign in or bind; -1 means any number")
+	fs.Func("trusted-proxy", "address or CIDR of a gateway whose X-Forwarded-For is believed, may be repeated", func(value string) error {
+		prefix, err := proxy(value)
+		h.TrustedProxies = append(h.TrustedProxies, prefix)
+		return err
+	})
+}
+
+func proxy(value string) (netip.Prefix, error) {
+	if addr, err := netip.ParseAddr(value); err == nil {
+		return netip.PrefixFrom(addr, addr.BitLen()), nil
+	}
+	prefix, err := netip.ParsePrefix(value)
+	return prefix.Masked(), err
 }
 
 func (f *flags) serverFlags(fs *flag.FlagSet) {
@@ -183,6 +213,9 @@ func (f *flags) complete(getenv func(string) string) (err error) {
 		}
 	}
 	b.Login.ClientSecret = getenv("KLUTCH_OIDC_CLIENT_SECRET")
+	if err := f.acceptMachines(); err != nil {
+		return err
+	}
 	return errors.Join(
 		read(f.clientSecretFile, func(data []byte) error {
 			b.Login.ClientSecret = strings.TrimSpace(string(data))
@@ -199,6 +232,22 @@ func (f *flags) complete(getenv func(string) string) (err error) {
 		f.readSessionKeys(),
 		f.connect(),
 	)
+}
+
+func (f *flags) acceptMachines() error {
+	if len(f.machineAudiences) == 0 {
+		if len(f.machineIssuers) > 0 || len(f.backend.Options.Handshake.MachineScopes) > 0 {
+			return fmt.Errorf("--machine-audience is required for machines: %w", errUsage)
+		}
+		return nil
+	}
+	if len(f.machineIssuers) == 0 {
+		f.machineIssuers = []string{""} // that of the login
+	}
+	for _, issuer := range f.machineIssuers {
+		f.backend.Machines = append(f.backend.Machines, auth.Config{Issuer: issuer, Audiences: f.machineAudiences})
+	}
+	return nil
 }
 
 func (f *flags) readSessionKeys() error {

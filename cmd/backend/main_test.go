@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/klutch-go/sdk/export"
 )
 
 const kubeconfig = `{apiVersion: v1, kind: Config, current-context: x, contexts: [{name: x, context: {cluster: x, user: x}}],
@@ -43,6 +46,9 @@ func TestExitCodes(t *testing.T) {
 		"plain http":       {append([]string{"--listen-address", ":8080"}, required...), 1, "needs a certificate"},
 		"short key":        {append([]string{"--session-key-file", file(t, "x")}, required...), 1, "sealing key 1: has 1 bytes"},
 		"cluster is down":  {required, 1, "session keys"},
+		"proxy":            {[]string{"--trusted-proxy", "gateway"}, 2, "trusted-proxy"},
+		"scope alone":      {append([]string{"--machine-scope", "x"}, required...), 2, "--machine-audience is required"},
+		"machine issuer":   {append([]string{"--machine-audience", "x", "--machine-issuer-url", "http://x", "--session-key-file", file(t, strings.Repeat("x", 32))}, required...), 1, "machines: issuer URL"},
 		"issuer is no URL": {append(slices.Clip(required), "--oidc-issuer-url", "http://issuer.example", "--session-key-file", file(t, strings.Repeat("x", 32))), 1, "issuer URL"},
 	} {
 		var stderr bytes.Buffer
@@ -58,6 +64,8 @@ func TestFlags(t *testing.T) {
 		"--external-url", "https://bind.example.com", "--external-address", "https://api.example.com", "--external-ca-file", file(t, "ca"),
 		"--oidc-issuer-url", "https://login.example.com", "--oidc-issuer-client-id", "klutch", "--oidc-issuer-client-secret-file", file(t, "secret\n"),
 		"--session-key-file", file(t, "1"), "--session-key-file", file(t, "2"), "--oidc-scope", "openid", "--oidc-scope", "roles", "--kubeconfig", file(t, kubeconfig),
+		"--machine-audience", "klutch", "--machine-audience", "bind", "--machine-scope", "klutch/bind", "--requests-per-address", "7", "--binds-per-subject", "-1",
+		"--trusted-proxy", "10.0.0.7", "--trusted-proxy", "10.1.2.3/8",
 	}, func(name string) string { return "of " + name }, &bytes.Buffer{})
 	if err != nil {
 		t.Fatal(err)
@@ -69,10 +77,14 @@ func TestFlags(t *testing.T) {
 	got := map[string]any{
 		"secret": b.Login.ClientSecret, "scopes": b.Login.Scopes, "ca": string(b.Options.APIServer.CAData), "keys": b.SessionKeys,
 		"host": b.Config.Host, "identity": b.Identity, "namespace": b.Namespace,
+		"machines": b.Machines[0].Audiences, "machine scopes": b.Options.Handshake.MachineScopes, "limits": b.Options.Handshake.Limits,
+		"proxies": fmt.Sprint(b.Options.Handshake.TrustedProxies),
 	}
 	want := map[string]any{
 		"secret": "secret", "scopes": []string{"openid", "roles"}, "ca": "ca", "keys": [][]byte{[]byte("1"), []byte("2")},
 		"host": "https://127.0.0.1:1", "identity": "of POD_NAME", "namespace": "of POD_NAMESPACE",
+		"machines": []string{"klutch", "bind"}, "machine scopes": []string{"klutch/bind"}, "limits": export.Limits{PerAddress: 7, PerSubject: -1},
+		"proxies": "[10.0.0.7/32 10.0.0.0/8]",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"cmp"
+	"net/netip"
+	"time"
+
+	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/internal/limit"
+)
+
+// Handshake tunes what [Exporter.Handler] serves.
+type Handshake struct {
+	// Machines are the issuers whose access tokens machines may bring to
+	// POST /bind-noninteractive. None means that only people can bind.
+	Machines auth.Providers
+	// MachineScopes have to be in such a token, all of them.
+	MachineScopes []string
+	// Limits on how often anybody may ask.
+	Limits Limits
+	// TrustedProxies are the gateways in front: the client of a request that comes
+	// from one of them is the last address in X-Forwarded-For that is not.
+	TrustedProxies []netip.Prefix
+	// Sealer is asked at each use for the one to seal and open with, so that keys
+	// can be rotated; nil means Options.Sealer.
+	Sealer func() *auth.Sealer
+	// Hooks are told what happens.
+	Hooks Hooks
+}
+
+// Limits protect a backend that strangers can reach. Zero means the default, less
+// than zero no limit. What goes beyond is answered 429 with Retry-After.
+type Limits struct {
+	// PerAddress is how many requests a minute one address may send, and how many
+	// at once. Default 600.
+	PerAddress int
+	// PerSubject is how often a minute one identity may bind or sign in. Default 60.
+	PerSubject int
+}
+
+func (l Limits) limiters() (address, subject *limit.Limiter) {
+	return limit.PerMinute(cmp.Or(l.PerAddress, 600)), limit.PerMinute(cmp.Or(l.PerSubject, 60))
+}
+
+// Hooks are called while something happens, such as by metrics; nil ones are not.
+// Their arguments come from small closed sets.
+type Hooks struct {
+	// Request is called after each HTTP request: the route, such as "/bind", or
+	// "other"; the status; how long it took.
+	Request func(route string, code int, took time.Duration)
+	// Login is called when a person or machine has tried to sign in.
+	Login func(result LoginResult)
+}
+
+// A LoginResult is how a login ended.
+type LoginResult string
+
+// The results of logins.
+const (
+	LoginSucceeded   LoginResult = "success"
+	LoginRefused     LoginResult = "refused"     // the issuer said no, or its token does not count
+	LoginUnavailable LoginResult = "unavailable" // the issuer could not be asked
+	LoginLimited     LoginResult = "limited"     // too often
+)
+
+func (h Hooks) login(result LoginResult) {
+	if h.Login != nil {
+		h.Login(result)
+	}
+}

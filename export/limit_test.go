@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// P10: one address cannot keep the backend busy. Programs are told so in JSON, and
+// probes are never turned away.
+func TestP10LimitPerAddress(t *testing.T) {
+	c := openCounter(t, func(o *Options) {
+		o.Handshake.Limits.PerAddress = 5
+		o.Handshake.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	})
+	const path, noisy, other = "/export", "192.0.2.1", "192.0.2.2"
+	for i := range 7 {
+		resp := c.do(http.MethodGet, path, "", "X-Forwarded-For", noisy)
+		if want := map[bool]int{true: 200, false: 429}[i < 5]; resp.Status != want {
+			t.Errorf("request %d: %d", i, resp.Status)
+		}
+	}
+	page := c.do(http.MethodGet, path, "", "X-Forwarded-For", noisy, "Accept", "text/html")
+	after, err := strconv.Atoi(page.Header.Get("Retry-After"))
+	if err != nil || after < 1 || after > 12 || !strings.Contains(page.Body, fmt.Sprintf("try again in %d s", after)) || page.Header.Get("Content-Security-Policy") == "" {
+		t.Errorf("page: %+v %v", page, err)
+	}
+	for _, path := range []string{"/token", "/bind-noninteractive"} {
+		resp := c.do(http.MethodPost, path, "x", "X-Forwarded-For", noisy)
+		var said oauthError
+		if err := json.Unmarshal([]byte(resp.Body), &said); err != nil || resp.Status != 429 || said.Code != "slow_down" || resp.Header.Get("Retry-After") == "" {
+			t.Errorf("%s: %d %s", path, resp.Status, resp.Body)
+		}
+	}
+	if resp := c.do(http.MethodGet, path, "", "X-Forwarded-For", other); resp.Status != 200 {
+		t.Errorf("another address: %d", resp.Status)
+	}
+	if resp := c.do(http.MethodGet, "/healthz", "", "X-Forwarded-For", noisy); resp.Status != 200 {
+		t.Errorf("probe: %d", resp.Status)
+	}
+}
+
+// P10: an identity cannot either, from however many addresses and browsers.
+func TestP10LimitPerSubject(t *testing.T) {
+	var mu sync.Mutex
+	var results []LoginResult
+	c := openCounter(t, func(o *Options) {
+		o.Handshake.Limits.PerSubject = 2
+		o.Handshake.Hooks.Login = func(r LoginResult) {
+			mu.Lock()
+			defer mu.Unlock()
+			results = append(results, r)
+		}
+	})
+	for _, want := range []int{200, 200, 429} {
+		if page := c.signIn(c.browser("ada", "engine"), "ada", "engine"); page.Status != want {
+			t.Errorf("sign in: %d, want %d", page.Status, want)
+		}
+	}
+	resp, said := c.bindMachine(c.token("ada", "klutch-machines", nil), "{}")
+	if resp.Status != 429 || said.Code != "slow_down" || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("the same subject as a machine: %d %s", resp.Status, resp.Body)
+	}
+	if page := c.signIn(c.browser("many", "groups"), "many", "groups"); page.Status != 200 {
+		t.Errorf("another subject: %d", page.Status)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	ok, limited := LoginSucceeded, LoginLimited
+	if diff := cmp.Diff([]LoginResult{ok, ok, limited, ok, limited, ok}, results); diff != "" {
+		t.Errorf("hooks (-want +got):\n%s", diff)
+	}
+}
+
+// X-Forwarded-For counts only as far as trusted proxies have written it.
+func TestP10ClientBehindProxies(t *testing.T) {
+	for _, test := range []struct {
+		trusted, remote, forwarded, want string
+	}{
+		{"", "192.0.2.1:5", "198.51.100.1", "192.0.2.1"},
+		{"10.0.0.0/8", "192.0.2.1:5", "198.51.100.1", "192.0.2.1"},
+		{"10.0.0.0/8", "10.0.0.1:5", "", "10.0.0.1"},
+		{"10.0.0.0/8", "10.0.0.1:5", "198.51.100.1", "198.51.100.1"},
+		{"10.0.0.0/8", "10.0.0.1:5", "203.0.113.9, 198.51.100.1", "198.51.100.1"},
+		{"10.0.0.0/8", "10.0.0.1:5", "198.51.100.1, 10.0.0.2", "198.51.100.1"},
+		{"10.0.0.0/8", "10.0.0.1:5", "198.51.100.1, nonsense", "10.0.0.1"},
+		{"10.0.0.0/8", "10.0.0.1:5", "198.51.100.1:7000", "198.51.100.1"},
+		{"10.0.0.0/8", "10.0.0.1:5", "[2001:db8::1]:7000", "2001:db8::1"},
+		{"10.0.0.0/8", "[::ffff:10.0.0.1]:5", "198.51.100.1", "198.51.100.1"},
+	} {
+		h := &handler{Exporter: &Exporter{}}
+		if test.trusted != "" {
+			h.opts.Handshake.TrustedProxies = []netip.Prefix{netip.MustParsePrefix(test.trusted)}
+		}
+		r := &http.Request{RemoteAddr: test.remote, Header: http.Header{"X-Forwarded-For": {test.forwarded}}}
+		if got := h.client(r); got.String() != test.want {
+			t.Errorf("%+v: %s", test, got)
+		}
+	}
+}
+
+// Routes and codes that hooks see come from a closed set, whatever is typed.
+func TestHookRoutes(t *testing.T) {
+	var mu sync.Mutex
+	seen := map[string]bool{}
+	c := openCounter(t, func(o *Options) {
+		o.Handshake.Hooks.Request = func(route string, code int, took time.Duration) {
+			mu.Lock()
+			defer mu.Unlock()
+			seen[fmt.Sprint(route, " ", code, " ", took > 0)] = true
+		}
+	})
+	for _, path := range []string{"/", "/export?x=1", "/services", "/nowhere/" + strings.Repeat("x", 100), "/healthz"} {
+		c.do(http.MethodGet, path, "")
+	}
+	c.do(http.MethodPost, "/token", "x")
+	mu.Lock()
+	defer mu.Unlock()
+	var got []string
+	for s := range seen {
+		got = append(got, s)
+	}
+	slices.Sort(got)
+	want := []string{"/ 200 true", "/export 200 true", "/healthz 200 true", "/services 401 true", "/token 400 true", "other 404 true"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
