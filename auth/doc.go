@@ -22,12 +22,22 @@
 // The [Identity] has passed the one verifier of this module: go-oidc checks
 // signature, issuer and times; audience, authorized party, nonce (in constant
 // time), access token hash and clock skew are checked here. Only asymmetric
-// signatures count. Machines bring a token instead: [Provider.Verify].
+// signatures count.
+//
+// A machine brings an access token that it got by client credentials:
+//
+//	id, err := auth.Providers{provider}.VerifyMachine(ctx, auth.BearerToken(r), "klutch/bind")
+//	status, authenticate := auth.BearerChallenge(err) // if err is not nil
+//
+// A program on a machine without a browser logs in with a code that a person types
+// on any other device. [Devices] is the server's end of that, for any number of
+// replicas.
 //
 // Nothing is asked of the issuer before first use, and a failed first use is
 // tried again by the next. What is cached is the issuer's endpoints, which each
 // login that begins renews after ten seconds, and its keys; a key that is not known
-// is looked up at once. Every exchange is [Bounded].
+// is looked up at once, though for those who bring tokens not more often than three
+// times in thirty seconds. Every exchange is [Bounded].
 //
 // # The command line
 //
@@ -44,11 +54,17 @@
 //	})
 //
 // It blocks until the answer arrives or ctx ends; a program that should not wait
-// for ever gives ctx a deadline.
+// for ever gives ctx a deadline. [LoginDevice] does it without a browser on this
+// machine. Either grant is redeemed alike, and then is what the server hands out:
+//
+//	response, err := grant.Redeem(ctx, auth.TokenEndpoint("https://klutch.example.com/token", nil))
+//
+// A program that runs by itself brings the tokens of [MachineTokens] instead.
 //
 // # Errors
 //
 // An OAuth server that says no is an [*Error]; everything else is one of
-// [ErrState], [ErrIssuer], [ErrToken], [ErrUnavailable], [ErrSealed] and
-// [ErrExpired]. No error holds a token, a code or a secret.
+// [ErrState], [ErrIssuer], [ErrToken], [ErrScope], [ErrUnavailable], [ErrSealed],
+// [ErrExpired], [ErrUserCode], [ErrDevicePending] and [ErrDeviceTaken]. No error
+// holds a token, a code or a secret.
 package auth
