@@ -60,7 +60,7 @@ func (e *Exporter) Handler() http.Handler {
 	}
 	h := newHandler(e)
 	mux := http.NewServeMux()
-	for _, r := range h.routes() {
+	for _, r := range slices.Concat(h.routes(), h.legacyRoutes()) {
 		mux.HandleFunc(r.pattern, r.serve)
 	}
 	protect := http.NewCrossOriginProtection()

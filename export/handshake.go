@@ -18,6 +18,10 @@ type Handshake struct {
 	Machines auth.Providers
 	// MachineScopes have to be in such a token, all of them.
 	MachineScopes []string
+	// LegacyCLI lets Klutch's own kubectl-bind in, which gets its credential in a
+	// URL of a loopback address. Browsers keep such URLs: the token lives for ten
+	// minutes, in which that konnector fetches a better one.
+	LegacyCLI bool
 	// Limits on how often anybody may ask.
 	Limits Limits
 	// TrustedProxies are the gateways in front: the client of a request that comes

@@ -40,6 +40,7 @@ type login struct {
 	Challenge string   `json:"challenge"`
 	Cluster   string   `json:"cluster"`
 	Services  []string `json:"services,omitempty"`
+	Legacy    bool     `json:"legacy,omitempty"` // it is Klutch's own CLI that waits
 }
 
 // back returns the URL at which the CLI listens, with an answer.
@@ -69,6 +70,18 @@ type session struct {
 	Since         time.Time     `json:"since"`
 }
 
+func (h *handler) parse(query url.Values) (login, string) {
+	switch {
+	case !isLegacy(query):
+		return parseLogin(query)
+	case h.opts.Handshake.LegacyCLI:
+		return parseLegacy(query)
+	default:
+		return login{}, "It is from a kubectl-bind that expects its credential in a URL, which this backend does not do." +
+			" Install the kubectl-bind of this platform, or ask the platform team to start the backend with --allow-legacy-cli."
+	}
+}
+
 // parseLogin reads the authorization request of a CLI, RFC 6749 section 4.1.1 with
 // RFC 7636. What it says is for the person at the browser.
 func parseLogin(query url.Values) (login, string) {
@@ -78,8 +91,6 @@ func parseLogin(query url.Values) (login, string) {
 	}
 	_, err := redirect.Loopback(l.Redirect, false)
 	switch {
-	case !query.Has("redirect_uri") && (query.Has("u") || query.Has("p")):
-		return l, "It is a kubectl-bind that expects its credentials in a URL. This backend does not send them so."
 	case repeated(query):
 		return l, "A parameter is given twice."
 	case query.Get("response_type") != "code" || query.Get("client_id") != clientID:
@@ -107,7 +118,7 @@ func repeated(query url.Values) bool {
 
 // authorize begins a login: it sends the browser on to the issuer.
 func (h *handler) authorize(w http.ResponseWriter, r *http.Request) {
-	l, wrong := parseLogin(r.URL.Query())
+	l, wrong := h.parse(r.URL.Query())
 	if wrong != "" {
 		h.fail(w, r, problem{
 			Status: http.StatusBadRequest, Title: "This link does not work", What: wrong,
@@ -149,7 +160,9 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, l login, err er
 	h.opts.Handshake.Hooks.login(result)
 	audit(r.Context(), "login refused", "cluster", l.Cluster, "result", string(result), "reason", err.Error())
 	answer.Description = p.What
-	p.Refresh = l.back(h.external.String(), refusalValues(answer))
+	if !l.Legacy { // that CLI understands no refusal
+		p.Refresh = l.back(h.external.String(), refusalValues(answer))
+	}
 	h.fail(w, r, p)
 }
 
@@ -198,7 +211,11 @@ func (h *handler) signIn(w http.ResponseWriter, r *http.Request, s *session) {
 		h.internal(w, r, err)
 		return
 	}
-	http.Redirect(w, r, "/services", http.StatusSeeOther)
+	target := "/services"
+	if s.Login.Legacy {
+		target = "/resources?" + url.Values{"s": {s.Login.State}}.Encode()
+	}
+	http.Redirect(w, r, target, http.StatusSeeOther)
 }
 
 // keepSession puts a session into a cookie. Where the groups do not fit, what they

@@ -26,6 +26,7 @@ type choice struct {
 type option struct {
 	Service
 	Checked bool
+	Link    string // for Klutch's own CLI
 }
 
 // services shows what the person may bind.
@@ -54,9 +55,13 @@ func (h *handler) choose(w http.ResponseWriter, r *http.Request, s *session, cod
 		c.Problem = &asked
 	}
 	for _, service := range o.Allowed {
-		c.Services = append(c.Services, option{service, slices.Contains(s.Login.Services, service.Name())})
+		c.Services = append(c.Services, option{service, slices.Contains(s.Login.Services, service.Name()), legacyLink(s, service)})
 	}
-	h.page(w, r, code, "services.html", c)
+	name := "services.html"
+	if s.Login.Legacy {
+		name = "resources.html"
+	}
+	h.page(w, r, code, name, c)
 }
 
 // bind takes the choice: it makes the tenant and sends the one-time code on its way.
@@ -69,7 +74,7 @@ func (h *handler) bind(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, problem{Status: http.StatusBadRequest, Title: "This form cannot be read", Next: "Go back and try again."})
 		return
 	}
-	if r.PostForm.Get("code") != s.Login.code() {
+	if r.PostForm.Get("code") != s.Login.code() || s.Login.Legacy {
 		h.fail(w, r, problem{
 			Status: http.StatusConflict, Title: "Another login was begun in this browser",
 			What: "This page belongs to a login that is not the last one.", Next: "Close this page and use the other one.",

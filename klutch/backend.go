@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"slices"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -93,6 +94,9 @@ func (b Backend) Run(ctx context.Context) error {
 	exporter, err := b.exporter(ctx, client)
 	if err != nil {
 		return err
+	}
+	if b.Options.Handshake.LegacyCLI {
+		logr.FromContextOrDiscard(ctx).Info("credentials are sent in URLs, which browsers keep, because the legacy CLI is allowed")
 	}
 	lease := leader.Lease{Namespace: b.Namespace, Name: backendLease, Identity: b.Identity}
 	return together(ctx,

@@ -150,6 +150,7 @@ func (f *flags) handshakeFlags(fs *flag.FlagSet) {
 	h := &f.backend.Options.Handshake
 	fs.IntVar(&h.Limits.PerAddress, "requests-per-address", 600, "how many requests a minute one address may send; -1 means any number")
 	fs.IntVar(&h.Limits.PerSubject, "binds-per-subject", 60, "how often a minute one person or machine may sign in or bind; -1 means any number")
+	fs.BoolVar(&h.LegacyCLI, "allow-legacy-cli", false, "let Klutch's own kubectl-bind in, which gets a credential of ten minutes in a URL of a loopback address")
 	fs.Func("trusted-proxy", "address or CIDR of a gateway whose X-Forwarded-For is believed, may be repeated", func(value string) error {
 		prefix, err := proxy(value)
 		h.TrustedProxies = append(h.TrustedProxies, prefix)

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"golang.org/x/oauth2"
+
+	"github.com/klutch-go/sdk/internal/redirect"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// isLegacy reports whether query is that of Klutch's own CLI, which expects its
+// credential in a URL: u or p where it listens, s its session, c its cluster.
+func isLegacy(query url.Values) bool {
+	return !query.Has("redirect_uri") && (query.Has("u") || query.Has("p"))
+}
+
+// parseLegacy reads the request of Klutch's own CLI. What it says is for the person
+// at the browser.
+func parseLegacy(query url.Values) (login, string) {
+	l := login{Legacy: true, Redirect: query.Get("u"), State: query.Get("s"), Cluster: query.Get("c")}
+	if l.Redirect == "" {
+		l.Redirect = "http://localhost:" + query.Get("p") + redirect.Path
+	}
+	_, err := redirect.Loopback(l.Redirect, true)
+	switch {
+	case repeated(query):
+		return l, "A parameter is given twice."
+	case err != nil:
+		return l, "The answer would not go to a program on your own machine."
+	case !statePattern.MatchString(l.State) || !clusterPattern.MatchString(l.Cluster):
+		return l, "The session or the name of the cluster is missing or malformed."
+	}
+	l.Challenge = oauth2.S256ChallengeFromVerifier(l.State) // so that pages of two logins are told apart
+	return l, ""
+}
+
+// legacyRoutes are those that Klutch's own CLI needs besides. The link binds, since
+// that CLI knows no form; it belongs to a session that only its own login can begin.
+func (h *handler) legacyRoutes() []route {
+	if !h.opts.Handshake.LegacyCLI {
+		return nil
+	}
+	return []route{{"GET /bind", true, h.bindLink}}
+}
+
+// legacyLink is where the link of a service leads.
+func legacyLink(s *session, service Service) string {
+	query := url.Values{"s": {s.Login.State}, "resource": {service.Resource.Resource}, "group": {service.Resource.Group}}
+	return "/bind?" + query.Encode()
+}
+
+// bindLink binds the one service of a link and sends the browser back with the
+// credential.
+func (h *handler) bindLink(w http.ResponseWriter, r *http.Request) {
+	s, ok := h.openSession(w, r)
+	if !ok {
+		return
+	}
+	query := r.URL.Query()
+	if !s.Login.Legacy || !same(query.Get("s"), s.Login.State) || r.Header.Get("Sec-Fetch-Site") == "cross-site" {
+		h.crossOrigin(w, r)
+		return
+	}
+	if h.limitSubject(w, r, &s.Identity) {
+		return
+	}
+	service := v1alpha1.GroupResource{Group: query.Get("group"), Resource: query.Get("resource")}
+	payload, err := h.legacyBinding(r.Context(), s, service.String())
+	if err != nil {
+		h.tenantProblem(w, r, err)
+		return
+	}
+	clearCookie(w, sessionCookie)
+	http.Redirect(w, r, s.Login.Redirect+"?"+url.Values{"response": {payload}}.Encode(), http.StatusFound)
+}
+
+func (h *handler) legacyBinding(ctx context.Context, s *session, service string) (string, error) {
+	if _, err := redirect.Loopback(s.Login.Redirect, true); err != nil {
+		return "", err
+	}
+	tenant, err := h.obtain(ctx, s, []string{service})
+	if err != nil {
+		return "", err
+	}
+	response, err := h.response(ctx, &grant{Tenant: tenant, Services: []string{service}, Identity: s.account(), Login: s.Login})
+	if err != nil {
+		return "", err
+	}
+	if response.Kubeconfig, err = h.shortCredential(ctx, tenant); err != nil {
+		return "", err
+	}
+	audit(ctx, "credential sent through a browser", "issuer", s.Identity.Issuer, "subject", s.Identity.Subject, "cluster", s.Login.Cluster, "tenant", tenant)
+	return legacyPayload(response)
+}
+
+// shortCredential is a kubeconfig whose token dies soon, since browsers keep the
+// URLs that they were sent to. The konnector replaces it by the tenant's own.
+func (h *handler) shortCredential(ctx context.Context, namespace string) ([]byte, error) {
+	k, err := h.reachable()
+	if err != nil {
+		return nil, err
+	}
+	anchor, err := h.anchor(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	short := &Exporter{kube: h.kube, opts: Options{TokenTTL: minTokenTTL}}
+	token, err := short.token(ctx, anchor)
+	if err != nil {
+		return nil, err
+	}
+	k.Namespace, k.Token = namespace, token.Token
+	return k.Write()
+}
+
+// legacyPayload encodes a response so that decoders of both base64 alphabets read
+// it: the alphabets differ only for characters that it does not use.
+func legacyPayload(response *v1alpha1.BindingResponse) (string, error) {
+	data, err := json.Marshal(response)
+	if err != nil {
+		return "", fmt.Errorf("encode response: %w", err)
+	}
+	return base64.StdEncoding.EncodeToString([]byte(asciiJSON(string(data)))), nil
+}
+
+// asciiJSON escapes what is not ASCII, and ? ~ and DEL; > is escaped already. None
+// of them stands outside of strings.
+func asciiJSON(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		switch {
+		case r > 0xffff:
+			high, low := (r-0x10000)>>10+0xd800, (r-0x10000)&0x3ff+0xdc00
+			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+		case r >= '~' || r == '?' || r == '>':
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
