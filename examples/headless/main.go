@@ -37,7 +37,7 @@ func main() {
 
 func run(ctx context.Context, args []string, machine auth.MachineOptions, talk io.Writer) ([]byte, error) {
 	if len(args) < 3 {
-		return nil, errors.New("usage: headless BACKEND-URL CLUSTER-ID SERVICE...")
+		return nil, errors.New("usage: headless BACKEND-URL CLUSTER-ID SERVICE [SERVICE]")
 	}
 	if machine.ClientID != "" {
 		return asMachine(ctx, machine, args[0], args[1], args[2:])
@@ -47,7 +47,7 @@ func run(ctx context.Context, args []string, machine auth.MachineOptions, talk i
 		ClientID:  "kubectl-bind",
 		Params:    url.Values{"c": {args[1]}, "service": args[2:]},
 		Prompt: func(d *oauth2.DeviceAuthResponse) {
-			fmt.Fprintf(talk, "Go to %s and enter %s\n", d.VerificationURI, d.UserCode)
+			_, _ = fmt.Fprintf(talk, "Go to %s and enter %s\n", d.VerificationURI, d.UserCode)
 		},
 	})
 	if err != nil {
@@ -67,7 +67,7 @@ func asMachine(ctx context.Context, machine auth.MachineOptions, backend, cluste
 		resource, group, _ := strings.Cut(service, ".")
 		apis[i] = map[string]string{"resource": resource, "group": group}
 	}
-	body, _ := json.Marshal(map[string]any{"clusterID": cluster, "apis": apis}) // strings alone
+	body, _ := json.Marshal(map[string]any{"clusterID": cluster, "apis": apis})                                                              // strings alone
 	resp, err := auth.Bounded(oauth2.NewClient(ctx, tokens)).Post(backend+"/bind-noninteractive", "application/json", bytes.NewReader(body)) //nolint:noctx // ends with the client's timeout
 	if err != nil {
 		return nil, err

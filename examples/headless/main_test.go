@@ -79,8 +79,7 @@ func backend(t *testing.T, issuer *testissuer.Issuer) (base string, devices *aut
 }
 
 func reply(w http.ResponseWriter, answer any, err error) {
-	var refused *auth.Error
-	if errors.As(err, &refused) {
+	if refused, ok := errors.AsType[*auth.Error](err); ok {
 		w.WriteHeader(http.StatusBadRequest)
 		answer = map[string]string{"error": refused.Code}
 	}

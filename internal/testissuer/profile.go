@@ -112,6 +112,7 @@ func (p Profile) adjust(claims map[string]any) {
 			claims["cognito:groups"] = groups
 		}
 		delete(claims, "groups")
+	default:
 	}
 }
 
@@ -138,5 +139,6 @@ func (p Profile) adjustMachine(claims map[string]any) {
 	case Cognito:
 		claims["token_use"], claims["version"] = "access", 2
 		delete(claims, "aud")
+	default:
 	}
 }

@@ -118,6 +118,7 @@ func cacheDir() (string, error) {
 
 // serve runs the provider until the test ends.
 func serve(tb testing.TB, dir string, config []byte) (issuer string, err error) {
+	tb.Helper()
 	node := exec.Command("node", "provider.mjs") //nolint:noctx // it ends with its standard input
 	node.Dir = dir
 	var log strings.Builder
