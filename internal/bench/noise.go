@@ -84,7 +84,7 @@ func (c contest) beside(ctx context.Context, quiet, noisy batch) (p99 ways, rate
 }
 
 // shout writes as fast as it can until ctx is done: it creates the objects of b and
-// then changes one after the other, round and round.
+// then changes one after the other, round and round. What it has begun it ends.
 func (b batch) shout(ctx context.Context) (written int64, err error) {
 	loud, hush := context.WithCancelCause(ctx)
 	defer hush(nil)
@@ -93,7 +93,7 @@ func (b batch) shout(ctx context.Context) (written int64, err error) {
 	for range noisyWriters {
 		wg.Go(func() {
 			for loud.Err() == nil {
-				if err := b.word(loud, int(next.Add(1))-1); err != nil {
+				if err := b.word(context.WithoutCancel(ctx), int(next.Add(1))-1); err != nil {
 					hush(err)
 				}
 			}
