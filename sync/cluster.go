@@ -32,14 +32,16 @@ type Cluster struct {
 }
 
 // NewCluster returns the API server that config describes. Config is copied; its
-// rate limit is replaced by none, since it is up to the API server to say that
-// it has too much to do. Watches and writes go over connections of their own.
+// rate limit is replaced by a window of requests in flight, which follows what the
+// API server says and how fast it answers. Watches and writes go over connections
+// of their own.
 // NewCluster does no I/O.
 func NewCluster(config *rest.Config) (*Cluster, error) {
 	if config == nil {
 		return nil, &OptionError{"config", "is nil"}
 	}
 	watches, writes := tune(config, 0), tune(config, 30*time.Second)
+	newWindow().wrap(writes)
 	c := &Cluster{feeds: newFeeds()}
 	var err error
 	if c.reads, err = dynamic.NewForConfig(watches); err != nil {
