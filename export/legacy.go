@@ -98,7 +98,7 @@ func (h *handler) legacyBinding(ctx context.Context, s *session, service string)
 	if response.Kubeconfig, err = h.shortCredential(ctx, tenant); err != nil {
 		return "", err
 	}
-	audit(ctx, "credential sent through a browser", "issuer", s.Identity.Issuer, "subject", s.Identity.Subject, "cluster", s.Login.Cluster, "tenant", tenant)
+	audit(ctx, "credential sent through a browser", append(s.who(), "tenant", tenant)...)
 	return legacyPayload(response)
 }
 

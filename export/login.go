@@ -202,8 +202,9 @@ func (h *handler) signIn(w http.ResponseWriter, r *http.Request, s *session) {
 		h.internal(w, r, err)
 		return
 	}
-	audit(r.Context(), "signed in", "issuer", s.Identity.Issuer, "subject", s.Identity.Subject, "cluster", s.Login.Cluster)
+	audit(r.Context(), "signed in", s.who()...)
 	if n := len(s.Login.Services); n > 0 && n == o.missing() {
+		audit(r.Context(), "bind refused", append(s.who(), "services", s.Login.Services, "reason", o.answer().Code)...)
 		h.finish(w, r, s, refusalValues(o.answer()), o.problem())
 		return
 	}
@@ -269,3 +270,8 @@ func (s *session) person() string {
 
 // account is how an identity is called in a BindingResponse, for people to read.
 func (s *session) account() string { return s.Identity.Issuer + "/" + s.Identity.Subject }
+
+// who says in an audit record whose session it is.
+func (s *session) who() []any {
+	return []any{"issuer", s.Identity.Issuer, "subject", s.Identity.Subject, "cluster", s.Login.Cluster}
+}

@@ -131,7 +131,7 @@ func (h *handler) obtain(ctx context.Context, s *session, chosen []string) (tena
 	if err != nil {
 		return "", err
 	}
-	who := []any{"issuer", s.Identity.Issuer, "subject", s.Identity.Subject, "cluster", s.Login.Cluster, "services", chosen}
+	who := append(s.who(), "services", chosen)
 	if o.missing() > 0 {
 		audit(ctx, "bind refused", append(who, "reason", o.answer().Code)...)
 		return "", &offerError{o}

@@ -111,9 +111,12 @@ func (h *handler) redeem(r *http.Request) (*v1alpha1.BindingResponse, error) {
 		return nil, err
 	}
 	if err := h.useCode(r.Context(), g); err != nil {
+		if refused := asOAuth(err); refused != nil {
+			audit(r.Context(), "code refused", "identity", g.Identity, "tenant", g.Tenant, "reason", refused.Description)
+		}
 		return nil, err
 	}
-	audit(r.Context(), "code redeemed", "tenant", g.Tenant, "services", g.Services)
+	audit(r.Context(), "code redeemed", "identity", g.Identity, "tenant", g.Tenant, "services", g.Services)
 	return response, nil
 }
 

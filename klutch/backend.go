@@ -77,6 +77,11 @@ type Backend struct {
 	// HealthAddress is where /livez, /readyz and /healthz are served, such as
 	// ":8081". Empty means nowhere.
 	HealthAddress string
+	// Metrics, if any, are served at /metrics of HealthAddress. What they count
+	// comes from Options.Handshake.Hooks and Observe.
+	Metrics http.Handler
+	// Observe, if not nil, is given the Exporter before it runs.
+	Observe func(*export.Exporter)
 }
 
 // Run runs the backend until ctx is done. All replicas serve the handshake; one runs
@@ -98,12 +103,24 @@ func (b Backend) Run(ctx context.Context) error {
 	if b.Options.Handshake.LegacyCLI {
 		logr.FromContextOrDiscard(ctx).Info("credentials are sent in URLs, which browsers keep, because the legacy CLI is allowed")
 	}
+	if b.Observe != nil {
+		b.Observe(exporter)
+	}
 	lease := leader.Lease{Namespace: b.Namespace, Name: backendLease, Identity: b.Identity}
 	return together(ctx,
-		func(ctx context.Context) error { return serveAt(ctx, b.HealthAddress, nil, serve.Health{}) },
+		func(ctx context.Context) error { return serveAt(ctx, b.HealthAddress, nil, b.health()) },
 		func(ctx context.Context) error { return serveAt(ctx, b.ListenAddress, tlsConfig, exporter.Handler()) },
 		func(ctx context.Context) error { return leader.Run(ctx, client, lease, exporter.Run) },
 	)
+}
+
+func (b Backend) health() http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /", serve.Health{})
+	if b.Metrics != nil {
+		mux.Handle("GET /metrics", b.Metrics)
+	}
+	return mux
 }
 
 func (b Backend) withDefaults() Backend {

@@ -26,6 +26,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/export"
+	"github.com/klutch-go/sdk/internal/metrics"
 	"github.com/klutch-go/sdk/klutch"
 )
 
@@ -173,7 +175,7 @@ func (f *flags) serverFlags(fs *flag.FlagSet) {
 	fs.StringVar(&b.TLSCertFile, "tls-cert-file", "", "PEM file of the certificate; read anew for each connection")
 	fs.StringVar(&b.TLSKeyFile, "tls-key-file", "", "PEM file of its key")
 	fs.BoolVar(&b.PlainHTTP, "plain-http", false, "listen without TLS, behind a gateway that ends it")
-	fs.StringVar(&b.HealthAddress, "health-address", "127.0.0.1:8081", "where /livez, /readyz and /healthz are served; empty means nowhere")
+	fs.StringVar(&b.HealthAddress, "health-address", "127.0.0.1:8081", "where /livez, /readyz, /healthz and /metrics are served; empty means nowhere")
 	fs.Func("session-key-file", "file with 32 random bytes that seal cookies, may be repeated: the first seals, all open; none means a Secret that is made when missing",
 		appendTo(&f.sessionKeyFiles))
 	fs.IntVar(&f.verbosity, "v", 0, "log level: 0 is what an operator acts on, 4 shows traffic")
@@ -199,8 +201,16 @@ func run(ctx context.Context, args []string, getenv func(string) string, stderr 
 	if err := f.complete(getenv); err != nil {
 		return err
 	}
+	f.measure()
 	log := logr.FromSlogHandler(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: slog.Level(-min(f.verbosity, maxVerbosity))}))
 	return f.backend.Run(logr.NewContext(ctx, log))
+}
+
+// measure plugs Prometheus in.
+func (f *flags) measure() {
+	m, b := metrics.NewBackend(klutch.Version()), &f.backend
+	b.Options.Handshake.Hooks = m.Hooks(b.Options.Handshake.Hooks)
+	b.Metrics, b.Observe = m, func(e *export.Exporter) { m.Watch(e.Census) }
 }
 
 // complete checks what is required and reads the files that flags name.

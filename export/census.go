@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// A Census says how many tenants and exports there are.
+type Census struct{ Tenants, Exports Count }
+
+// A Count tells what is ready from what is not.
+type Count struct{ Ready, NotReady int }
+
+func (c *Count) add(conditions []v1alpha1.Condition) {
+	if v1alpha1.IsTrue(conditions, v1alpha1.ConditionReady) {
+		c.Ready++
+	} else {
+		c.NotReady++
+	}
+}
+
+// Census counts from the caches of Run, without I/O. It reports false while Run does
+// not run here, or has not seen everything yet.
+func (e *Exporter) Census() (Census, bool) {
+	var census Census
+	c := e.running.Load()
+	if c == nil || !c.clusterBindings.HasSynced() || !c.exports.HasSynced() {
+		return census, false
+	}
+	for _, obj := range c.clusterBindings.GetStore().List() {
+		if o, ok := obj.(*v1alpha1.ClusterBinding); ok && o.Name == v1alpha1.ClusterBindingName {
+			census.Tenants.add(o.Status.Conditions)
+		}
+	}
+	for _, obj := range c.exports.GetStore().List() {
+		if o, ok := obj.(*v1alpha1.APIServiceExport); ok {
+			census.Exports.add(o.Status.Conditions)
+		}
+	}
+	return census, true
+}

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"flag"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/internal/testissuer"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+var update = flag.Bool("update", false, "write golden files")
+
+// TestHandshake runs the roads to a tenant that are not the browser's against a
+// real API server. Its steps share the audit log that the last one reads.
+func TestHandshake(t *testing.T) {
+	w := newWorld(t)
+	w.serve(Options{Handshake: Handshake{
+		Machines:  auth.Providers{must(auth.New(auth.Config{Issuer: w.issuer.URL(), ClientID: "klutch", Audiences: []string{"klutch-machines"}}))},
+		LegacyCLI: true,
+	}})
+	for _, step := range []struct {
+		name string
+		run  func(*testing.T, *world)
+	}{
+		{"a machine binds several APIs at once", machineBinds},
+		{"the legacy CLI gets a token that dies soon", legacyBinds},
+		{"two replicas serve one login, and redeem one code once", twoReplicas},
+		{"P27 audit", auditLog},
+		{"census", census},
+	} {
+		if !t.Run(step.name, func(t *testing.T) { w.t = t; step.run(t, w) }) {
+			return
+		}
+	}
+}
+
+func machineBinds(t *testing.T, w *world) {
+	t.Helper()
+	token := must(w.issuer.IDToken("ada", "klutch-machines"))
+	body := `{"clusterID": "robot", "apis": [{"group": "example.org", "resource": "widgets"}, {"group": "example.org", "resource": "gadgets"}]}`
+	answer := w.post("/bind-noninteractive", body, "Content-Type", "application/json", "Authorization", "Bearer "+token)
+	if answer.Status != http.StatusOK || answer.Header.Get("Cache-Control") != "no-store" {
+		t.Fatalf("%d %s", answer.Status, answer.Body)
+	}
+	ada := w.client(answer.Body)
+	if want := (holder{w.issuer.URL(), "ada", "robot"}).namespace("cluster"); ada.namespace != want {
+		t.Errorf("tenant %s, want %s", ada.namespace, want)
+	}
+	var names []string
+	for _, raw := range ada.response.Requests {
+		var r v1alpha1.APIServiceExportRequestResponse
+		if err := json.Unmarshal(raw.Raw, &r); err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, r.ObjectMeta.Name)
+	}
+	if diff := cmp.Diff([]string{"gadgets.example.org", "widgets.example.org"}, names); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+	if got := ada.request("all", names...); got.Status.Phase != v1alpha1.RequestSucceeded {
+		t.Errorf("request: %+v", got.Status)
+	}
+	if answer := w.post("/bind-noninteractive", strings.Replace(body, "gadgets", "gizmos", 1), "Authorization", "Bearer "+token); answer.Status != http.StatusForbidden {
+		t.Errorf("not allowed: %d %s", answer.Status, answer.Body)
+	}
+	if answer := w.post("/bind-noninteractive", body, "Authorization", "Bearer "+must(w.issuer.IDToken("ada", "other"))); answer.Status != http.StatusUnauthorized {
+		t.Errorf("wrong audience: %d %s", answer.Status, answer.Body)
+	}
+}
+
+func (w *world) post(path, body string, header ...string) reply {
+	w.t.Helper()
+	req := must(http.NewRequestWithContext(w.t.Context(), http.MethodPost, w.url+path, strings.NewReader(body)))
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
+	}
+	return send(w.t, req)
+}
+
+// client reads a BindingResponse.
+func (w *world) client(body string) *tenantClient {
+	w.t.Helper()
+	c := &tenantClient{w: w, response: &v1alpha1.BindingResponse{}}
+	if err := json.Unmarshal([]byte(body), c.response); err != nil {
+		w.t.Fatal(err)
+	}
+	k := must(kubeconfig.Read(c.response.Kubeconfig))
+	c.namespace, c.config = k.Namespace, k.RESTConfig()
+	c.kube = must(kubernetes.NewForConfig(c.config))
+	c.dyn = must(dynamic.NewForConfig(c.config))
+	return c
+}
+
+func legacyBinds(t *testing.T, w *world) {
+	t.Helper()
+	got := make(chan string, 1)
+	cli := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got <- r.URL.Query().Get("response") }))
+	defer cli.Close()
+	b := testissuer.NewBrowser(testissuer.BrowserOptions{Username: "ada", Password: users["ada"].Password})
+	page, err := b.Get(t.Context(), w.url+"/authorize?s=abc123&c=xyz789&u="+url.QueryEscape(cli.URL+"/callback"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page.Forms[0].Fields.Set("username", "ada")
+	page.Forms[0].Fields.Set("password", users["ada"].Password)
+	if page, err = b.Submit(t.Context(), page.Forms[0]); err != nil {
+		t.Fatal(err)
+	}
+	link := regexp.MustCompile(`<a class="widgets" href="([^"]+)"`).FindStringSubmatch(page.Body)
+	if link == nil {
+		t.Fatalf("no link in\n%s", page.Body)
+	}
+	if _, err := b.Get(t.Context(), w.url+strings.ReplaceAll(link[1], "&amp;", "&")); err != nil {
+		t.Fatal(err)
+	}
+	data, err := base64.StdEncoding.DecodeString(<-got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ada := w.client(string(data))
+	if id := ada.response.Authentication.OAuth2CodeGrant; id.SessionID != "abc123" || len(ada.response.Requests) != 1 {
+		t.Errorf("response: %+v", ada.response)
+	}
+	if left := time.Until(expiry(t, ada.config.BearerToken)); left > minTokenTTL {
+		t.Errorf("the token lives for %s", left)
+	}
+	secret, err := ada.kube.CoreV1().Secrets(ada.namespace).Get(t.Context(), v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
+	if err != nil { // as the konnector does at first
+		t.Fatal(err)
+	}
+	if strings.Contains(string(secret.Data[v1alpha1.KubeconfigKey]), ada.config.BearerToken) {
+		t.Error("the token that was sent is the one that is renewed")
+	}
+}
+
+func expiry(t *testing.T, token string) time.Time {
+	t.Helper()
+	payload := must(base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1]))
+	var claims struct {
+		Exp int64 `json:"exp"`
+	}
+	if err := json.Unmarshal(payload, &claims); err != nil {
+		t.Fatal(err)
+	}
+	return time.Unix(claims.Exp, 0)
+}
+
+// twoReplicas answers each request of a login by another replica.
+func twoReplicas(t *testing.T, w *world) {
+	t.Helper()
+	opts := w.exporter.opts
+	front, err := url.Parse(w.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first, second := w.exporter.Handler(), must(New(w.config, opts)).Handler()
+	var turn int
+	var codes []int
+	gateway := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		turn++
+		[]http.Handler{first, second}[turn%2].ServeHTTP(rw, r)
+	}))
+	defer gateway.Close()
+	direct := http.DefaultTransport.(*http.Transport).Clone()
+	b := testissuer.NewBrowser(testissuer.BrowserOptions{
+		Username: "grace", Password: users["grace"].Password,
+		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Host == front.Host {
+				r = r.Clone(r.Context())
+				r.URL.Host = strings.TrimPrefix(gateway.URL, "http://")
+				r.Host = r.URL.Host
+				if r.Header.Get("Origin") != "" {
+					r.Header.Set("Origin", gateway.URL)
+				}
+			}
+			return direct.RoundTrip(r)
+		}),
+	})
+	g, err := auth.Login(t.Context(), auth.LoginOptions{
+		AuthorizeURL: w.url + "/authorize", Issuer: w.url, ClientID: clientID, Params: url.Values{"c": {"c1"}, "service": {"widgets.example.org"}},
+		Open: func(target string) error { _, err := b.Visit(t.Context(), target); return err },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if turn < 5 {
+		t.Fatalf("the gateway saw %d requests", turn)
+	}
+	form := url.Values{"grant_type": {"authorization_code"}, "client_id": {clientID}, "code": {g.Code}, "code_verifier": {g.Verifier}, "redirect_uri": {g.RedirectURL}}
+	for range 3 {
+		resp, err := gateway.Client().PostForm(gateway.URL+"/token", form)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		codes = append(codes, resp.StatusCode)
+	}
+	if !slices.Equal(codes, []int{200, 400, 400}) {
+		t.Errorf("one code at two replicas: %v", codes)
+	}
+}
+
+// auditLog compares what the steps before have left, without what differs from run
+// to run.
+func auditLog(t *testing.T, w *world) {
+	t.Helper()
+	g, _, err := w.login("grace", "c1", "widgets.example.org")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.redeem(g, nil)
+	w.redeem(g, nil)
+	_, _, _ = w.login("eve", "c1", "widgets.example.org")
+	w.issuer.Misbehave(testissuer.Faults{AuthorizeError: "access_denied"})
+	_, _, _ = w.login("eve", "c1")
+	w.issuer.Misbehave(testissuer.Faults{})
+	var got []string
+	for line := range strings.Lines(w.log.String()) {
+		if name, record, ok := strings.Cut(line, "audit "); ok && name == "" {
+			got = append(got, w.steady(strings.TrimSpace(record)))
+		}
+	}
+	slices.Sort(got)
+	text := strings.Join(slices.Compact(got), "\n") + "\n"
+	golden := filepath.Join("testdata", "audit.txt")
+	if *update {
+		if err := os.WriteFile(golden, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), text); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, secret := range []string{"eyJ", "token:", g.Code, g.Verifier} {
+		if strings.Contains(text, secret) {
+			t.Errorf("%s is in the audit log:\n%s", secret, text)
+		}
+	}
+}
+
+var (
+	tenantPattern = regexp.MustCompile(`cluster-[a-z2-7]{16}`)
+	timePattern   = regexp.MustCompile(`\d{4}-\d\d-\d\dT[0-9:.]+Z`)
+	sourcePattern = regexp.MustCompile(`"(level|controller|object)"=\S+ `)
+)
+
+func (w *world) steady(line string) string {
+	line = strings.ReplaceAll(line, w.issuer.URL(), "ISSUER")
+	line = timePattern.ReplaceAllString(line, "TIME")
+	return tenantPattern.ReplaceAllString(sourcePattern.ReplaceAllString(line, ""), "TENANT")
+}
+
+func census(t *testing.T, w *world) {
+	t.Helper()
+	var got Census
+	w.eventually("census", func(context.Context) (bool, error) {
+		var ok bool
+		got, ok = w.exporter.Census()
+		return ok && got.Exports.Ready+got.Exports.NotReady == 2, nil
+	})
+	if n := got.Tenants.Ready + got.Tenants.NotReady; n != 3 {
+		t.Errorf("census: %+v", got)
+	}
+	if _, ok := must(New(w.config, Options{})).Census(); ok {
+		t.Error("one that does not run counts")
+	}
+}
