@@ -46,7 +46,9 @@ func (e *engine) doSource(ctx context.Context, p *pair, s step, r *record) error
 	case stepSay:
 		obj, err = e.say(ctx, p)
 	case stepHold:
-		obj, err = e.hold(ctx, p)
+		if obj, err = e.hold(ctx, p); err == nil {
+			r.proven = p.from.uid
+		}
 	case stepMark:
 		obj, err = e.annotate(ctx, p, TargetAnnotation, p.state.target.uid)
 	case stepRelease:
@@ -116,14 +118,11 @@ type pins struct {
 	force   bool
 }
 
-// pins are those of an apply to a known target. The first one since we run pins
-// the version too: what we know may be from before someone else's time.
+// pins are those of an apply to a known target. What we know of it may be from
+// before someone else's time, and an earlier request of ours may arrive only now:
+// neither must bring back an older generation of the source.
 func (p *pair) pins() pins {
-	pin := pins{uid: p.target.GetUID()}
-	if p.state.target.unproven {
-		pin.version = p.target.GetResourceVersion()
-	}
-	return pin
+	return pins{uid: p.target.GetUID(), version: p.target.GetResourceVersion()}
 }
 
 // nothing is a resourceVersion that no object ever has. An apply that pins it

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 )
@@ -35,9 +36,10 @@ type record struct {
 
 	refusal   *refusal
 	contested *contest
-	accepted  string // what we held of the target when an apply was last accepted or found to be in force
-	sent, got string // hashes of the last status sent, and of what became of it
-	fixes     int    // corrections of drift in a row
+	proven    types.UID // of the source, once read live or held by us
+	accepted  string    // what we held of the target when an apply was last accepted or found to be in force
+	sent, got string    // hashes of the last status sent, and of what became of it
+	fixes     int       // corrections of drift in a row
 	nextFix   time.Time
 	reported  Reason
 }
@@ -68,6 +70,10 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 		return p, nil
 	}
 	e.observeSource(p)
+	if p.state.source.seen == live {
+		r.proven = p.from.uid
+	}
+	p.state.source.proven = r.proven == p.from.uid
 	if p.name, p.mapped = e.opts.Mapper.Target(key); !p.mapped {
 		return p, nil
 	}
@@ -164,6 +170,9 @@ func (r *record) watchOver() {
 
 // remember adds to the state what earlier answers said.
 func (p *pair) remember(r *record) {
+	if p.state.target.settled && p.state.target.owned {
+		r.refusal = nil // what was refused then is in force now
+	}
 	if f := r.refusal; f != nil {
 		p.refused, p.answer = f.reason, f.detail
 		p.due = f.hash != p.want.hash || !time.Now().Before(f.next)
@@ -207,12 +216,11 @@ func (e *engine) look(ctx context.Context, v *view, name cache.ObjectName, answe
 	if !ok {
 		return nil, unknown, nil
 	}
-	var known *unstructured.Unstructured
-	if obj != nil {
-		known, _ = obj.(*unstructured.Unstructured)
-		version = known.GetResourceVersion()
-	}
-	if *answer != nil && newer((*answer).GetResourceVersion(), version) {
+	known, _ := obj.(*unstructured.Unstructured)
+	// The view has the last word once it has come past the answer, also if what it
+	// shows is older: the API server may have been restored from a backup.
+	if *answer != nil && newer((*answer).GetResourceVersion(), version) &&
+		(known == nil || newer((*answer).GetResourceVersion(), known.GetResourceVersion())) {
 		return *answer, cached, nil
 	}
 	*answer = nil

@@ -4,6 +4,7 @@ package sync
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -36,6 +37,7 @@ type sourceState struct {
 	exists    bool
 	deleting  bool
 	finalizer bool   // ours is on it
+	proven    bool   // this incarnation was read live, or held by us, since we run
 	mark      string // UID of its target, as recorded under LostReport
 	message   string // as it stands on it
 }
@@ -106,7 +108,7 @@ func plan(s state) step {
 	case dst.seen == unknown:
 		return stepWait
 	// Users learn what stands in the way, and that it no longer does.
-	case explain(s, why) != src.message && certain(s, why):
+	case !told(s, why) && certain(s, why):
 		return stepSay
 
 	// A target that is seen to be ours is deleted, in just the version that we saw.
@@ -145,6 +147,9 @@ func plan(s state) step {
 	// A refused intent is not sent again until it changes, or for a while.
 	case !dst.exists && s.refused != "" && !s.due:
 		return stepWait
+	// A view from before our time may show a source that has been let go since.
+	case !dst.exists && !src.proven && src.seen != live:
+		return stepLookSource
 	case !dst.exists:
 		return stepCreate
 	// A target that someone else deleted still has a status; once it has gone it is made anew.
@@ -174,9 +179,22 @@ func plan(s state) step {
 	}
 }
 
+// told reports whether users know what stands in the way. Who changed a target is
+// not always known, and no reason to say it again.
+func told(s state, why Reason) bool {
+	if why == ReasonDrifted {
+		s.contested = ""
+		return strings.HasPrefix(s.source.message, explain(s, why))
+	}
+	return explain(s, why) == s.source.message
+}
+
 // certain reports whether an obstacle has been seen well enough to tell users.
 func certain(s state, why Reason) bool {
 	switch why {
+	case "":
+		// After a start only the target's acceptance shows that a message is out of date.
+		return s.source.deleting || s.target.settled && !s.target.unproven
 	case ReasonConflict:
 		return s.target.seen == live
 	case ReasonStale:

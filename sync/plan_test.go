@@ -14,7 +14,7 @@ func settledState(change ...func(*state)) state {
 	s := state{
 		policy: policy{ConflictFail, DriftCorrect, LostRecreate, DeletionDelete},
 		mapped: true,
-		source: sourceState{seen: cached, exists: true, finalizer: true},
+		source: sourceState{seen: cached, exists: true, finalizer: true, proven: true},
 		target: targetState{seen: cached, exists: true, ours: true, adoptable: true, uid: "u1", name: "widgets svc/a", settled: true, owned: true, held: true},
 	}
 	for _, c := range change {
@@ -63,6 +63,7 @@ func TestPlan(t *testing.T) {
 
 		"new source":               {settledState(fresh), stepHold},
 		"held, no target":          {settledState(absentTarget), stepCreate},
+		"held before our time":     {settledState(absentTarget, func(s *state) { s.source.proven = false }), stepLookSource},
 		"spec or metadata changed": {settledState(changed), stepApply},
 		"status changed":           {settledState(statusDiffers), stepStatus},
 		"both changed":             {settledState(changed, statusDiffers), stepApply},
@@ -205,7 +206,7 @@ func anyState(r *rand.Rand) state {
 		},
 		mapped: r.IntN(8) > 0, refused: Reason(one("", "", string(ReasonRefused), string(ReasonForbidden))), due: flip(),
 		contested: one("", "", " by them"), paused: flip(), status: flip(), related: one("", "", "taken"),
-		source: sourceState{sight(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), one("", "u1", "u2"), one("", "x")},
+		source: sourceState{sight(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x")},
 		target: targetState{
 			seen: sight(r.IntN(3)), exists: flip(), deleting: flip(), slow: flip(), ours: flip(), adoptable: flip(),
 			uid: "u1", name: "widgets svc/a", later: flip(), settled: flip(), owned: flip(), unproven: flip(), held: flip(),

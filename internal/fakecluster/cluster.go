@@ -67,6 +67,7 @@ type served struct {
 	history  []event
 	watchers map[*Watch]struct{}
 	lagging  bool
+	since    int64 // what came before is not known
 	managers map[string]*managedfields.FieldManager // by subresource, made when needed
 }
 
@@ -115,6 +116,7 @@ func (c *Cluster) Serve(r Resource) {
 		objects:  map[cache.ObjectName]*unstructured.Unstructured{},
 		watchers: map[*Watch]struct{}{},
 		managers: map[string]*managedfields.FieldManager{},
+		since:    c.version,
 	}
 }
 

@@ -130,7 +130,11 @@ func (s *served) at(version int64) map[cache.ObjectName]*unstructured.Unstructur
 // handle carries a request out.
 func (v *View) handle(ctx context.Context, r Request, do func(*served) error) error {
 	r.View = v.name
-	carry := func() error { return v.cluster.handle(ctx, r, do) }
+	serving := ctx
+	if v.held {
+		serving = context.WithoutCancel(ctx) // what has been sent may arrive although its sender has died
+	}
+	carry := func() error { return v.cluster.handle(serving, r, do) }
 	if v.intercept == nil {
 		return carry()
 	}

@@ -53,7 +53,7 @@ func (r resource) watch(ctx context.Context, options metav1.ListOptions, show fu
 	}
 	w.forget = func() { r.view.forget(w) }
 	err = r.view.handle(ctx, Request{Verb: "watch", Resource: r.gvr, Object: cache.NewObjectName(r.namespace, "")}, func(s *served) error {
-		if since > 0 && (since < r.compacted || since > r.version) {
+		if since > 0 && (since < max(r.compacted, s.since) || since > r.version) {
 			return expired()
 		}
 		s.watchers[w] = struct{}{}
