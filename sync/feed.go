@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"math/rand/v2"
+	"math/rand" // the first version: tests can seed it
 	"slices"
 	"sync"
 	"time"
@@ -210,7 +210,7 @@ func persist[T any](ctx context.Context, f *feed, try func() (T, error)) (T, err
 		select {
 		case <-ctx.Done():
 			return out, ctx.Err()
-		case <-time.After(pause/2 + rand.N(pause)): //nolint:gosec // jitter is no secret
+		case <-time.After(pause/2 + time.Duration(rand.Int63n(int64(pause)))): //nolint:gosec // jitter is no secret
 		}
 	}
 }

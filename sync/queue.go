@@ -6,7 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"math/rand" // the first version: tests can seed it
 	"sync"
 	"time"
 
@@ -376,7 +376,7 @@ func backoff(err error, failures int) time.Duration {
 		longest = retryLast
 	}
 	pause := min(50*time.Millisecond<<min(failures-1, 10), longest)
-	return pause/2 + rand.N(pause) //nolint:gosec // jitter is no secret
+	return pause/2 + time.Duration(rand.Int63n(int64(pause))) //nolint:gosec // jitter is no secret
 }
 
 // turns are who is next, each of them once.
