@@ -100,7 +100,7 @@ func (a reviews) Authorize(ctx context.Context, id *auth.Identity, s Service) er
 		Groups: a.users.groups(id),
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Verb:      "bind",
-			Group:     v1alpha1.GroupVersion.Group,
+			Group:     cmp.Or(s.TemplateGroup, v1alpha1.GroupVersion.Group),
 			Version:   v1alpha1.GroupVersion.Version,
 			Resource:  templateResource.Resource,
 			Namespace: s.Template.Namespace,

@@ -27,6 +27,8 @@ type Service struct {
 	// that does not work with templates may use any name that its Authorizer
 	// understands.
 	Template cache.ObjectName
+	// TemplateGroup is the API group of Template. Empty means our own.
+	TemplateGroup string
 	// Resource is the API. No two services of a catalogue share it.
 	Resource schema.GroupResource
 	// Kind, Scope, Version and Versions come from the CRD: the kind, its scope, the
@@ -40,6 +42,9 @@ type Service struct {
 	Title, Description string
 	// PermissionClaims are what the service needs of an App Cluster.
 	PermissionClaims []v1alpha1.PermissionClaim
+	// BreakingChanges of the API that App Clusters have already: empty means as
+	// Options says.
+	BreakingChanges v1alpha1.BreakingChanges
 }
 
 // Name returns "<resource>.<group>": the name of the service everywhere.
@@ -74,15 +79,43 @@ var (
 	clusterBindingResource = v1alpha1.Resource("clusterbindings")
 )
 
+// templateGroups are the groups in which installations of Klutch have their
+// templates, the first served before the others. In the foreign ones the selector
+// has another name.
+var templateGroups = []schema.GroupVersionResource{
+	templateResource,
+	{Group: "example-backend.klutch.anynines.com", Version: "v1alpha1", Resource: templateResource.Resource},
+	{Group: "bind.anynines.com", Version: "v1alpha1", Resource: templateResource.Resource},
+}
+
 // templates is the catalogue of the APIServiceExportTemplates of all namespaces,
 // joined with the CRDs that they name. It reads live: pages and requests are rare,
 // and any number of replicas see the same.
 type templates struct{ dyn dynamic.Interface }
 
+// Services returns what the templates offer. The first template offers an API: those
+// of our group before others, then in order of namespace and name.
 func (t templates) Services(ctx context.Context) ([]Service, error) {
-	list, err := t.dyn.Resource(templateResource).List(ctx, metav1.ListOptions{})
+	var services []Service
+	for _, gvr := range templateGroups {
+		found, err := t.group(ctx, gvr)
+		if err != nil {
+			return nil, err
+		}
+		services = append(services, found...)
+	}
+	slices.SortStableFunc(services, func(a, b Service) int { return strings.Compare(a.Name(), b.Name()) })
+	return slices.CompactFunc(services, func(a, b Service) bool { return a.Resource == b.Resource }), nil
+}
+
+// group returns the services of one group of templates; a foreign one need not exist.
+func (t templates) group(ctx context.Context, gvr schema.GroupVersionResource) ([]Service, error) {
+	list, err := t.dyn.Resource(gvr).List(ctx, metav1.ListOptions{})
+	if apierrors.IsNotFound(err) && gvr != templateResource {
+		return nil, nil
+	}
 	if err != nil {
-		return nil, fmt.Errorf("list templates: %w", err)
+		return nil, fmt.Errorf("list templates of %s: %w", gvr.Group, err)
 	}
 	var services []Service
 	for _, u := range list.Items {
@@ -92,10 +125,36 @@ func (t templates) Services(ctx context.Context) ([]Service, error) {
 		}
 		services = append(services, s)
 	}
-	// The first template in order of namespace and name offers the API.
 	slices.SortStableFunc(services, func(a, b Service) int { return strings.Compare(a.Template.String(), b.Template.String()) })
-	slices.SortStableFunc(services, func(a, b Service) int { return strings.Compare(a.Name(), b.Name()) })
-	return slices.CompactFunc(services, func(a, b Service) bool { return a.Resource == b.Resource }), nil
+	return services, nil
+}
+
+// selector returns the field of a template that names the API.
+func selector(u *unstructured.Unstructured) map[string]any {
+	for _, name := range []string{"apiServiceSelector", "APIServiceSelector"} {
+		if fields, ok, _ := unstructured.NestedMap(u.Object, "spec", name); ok {
+			return fields
+		}
+	}
+	return nil
+}
+
+// selected returns the API that a template offers.
+func selected(u *unstructured.Unstructured) schema.GroupResource {
+	fields := selector(u)
+	group, _, _ := unstructured.NestedString(fields, "group")
+	resource, _, _ := unstructured.NestedString(fields, "resource")
+	return schema.GroupResource{Group: group, Resource: resource}
+}
+
+// preferred returns the version that a template prefers, if any.
+func preferred(u *unstructured.Unstructured) string {
+	fields := selector(u)
+	if version, ok, _ := unstructured.NestedString(fields, "version"); ok {
+		return version
+	}
+	versions, _, _ := unstructured.NestedStringSlice(fields, "versions")
+	return slices.Concat(versions, []string{""})[0]
 }
 
 func (t templates) service(ctx context.Context, u *unstructured.Unstructured) (Service, error) {
@@ -103,13 +162,14 @@ func (t templates) service(ctx context.Context, u *unstructured.Unstructured) (S
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &template); err != nil {
 		return Service{}, fmt.Errorf("decode template %s/%s: %w", u.GetNamespace(), u.GetName(), err)
 	}
-	sel := template.Spec.APIServiceSelector
 	s := Service{
 		Template:         cache.MetaObjectToName(&template),
-		Resource:         schema.GroupResource{Group: sel.Group, Resource: sel.Resource},
+		TemplateGroup:    u.GroupVersionKind().Group,
+		Resource:         selected(u),
 		Title:            template.Spec.Title,
 		Description:      template.Spec.Description,
 		PermissionClaims: template.Spec.PermissionClaims,
+		BreakingChanges:  template.Spec.BreakingChanges,
 	}
 	found, err := getCRD(ctx, t.dyn, s.Name())
 	switch {
@@ -123,7 +183,7 @@ func (t templates) service(ctx context.Context, u *unstructured.Unstructured) (S
 	if err != nil {
 		return Service{}, err
 	}
-	return s.of(crd, sel.Version), nil
+	return s.of(crd, preferred(u)), nil
 }
 
 // of completes s with what its CRD says.

@@ -52,6 +52,10 @@ func TestControlPlane(t *testing.T) {
 		{"heartbeat", func() { heartbeat(w.t, ada) }},
 		{"missing rights", func() { missingRights(w.t, w) }},
 		{"schema changes flow, a lost CRD deletes nothing", func() { schemaChanges(w.t, ada) }},
+		{"breaking changes are held, or allowed", func() { breaking(w.t, ada) }},
+		{"claims of a template reach exports", func() { claimsFlow(w.t, ada) }},
+		{"P12 what is not on offer any more stops, and heals", func() { withdrawal(w.t, ada) }},
+		{"templates of Klutch installations", func() { otherTemplates(w.t, w) }},
 		{"a restart writes nothing", func() { quietRestart(w.t, w) }},
 		{"a service namespace goes when it is empty", func() { removal(w.t, ada) }},
 	} {
@@ -249,12 +253,9 @@ func isolation(t *testing.T, ada, grace *tenantClient) {
 		{"klutch-backend", "get", "", "secrets", "klutch-backend-session", false},
 		{"default", "list", "klutch.anynines.com", "apiserviceexporttemplates", "", false},
 	} {
-		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
-			Namespace: test.namespace, Verb: test.verb, Group: test.group, Resource: test.resource, Name: test.name,
-		}}}
-		got, err := ada.kube.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
-		if err != nil || got.Status.Allowed != test.allowed {
-			t.Errorf("%+v: allowed %t %v", test, got.Status.Allowed, err)
+		got, err := ada.allowed(t.Context(), test.namespace, test.verb, test.group, test.resource, test.name)
+		if err != nil || got != test.allowed {
+			t.Errorf("%+v: allowed %t %v", test, got, err)
 		}
 	}
 	if _, err := ada.dyn.Resource(widgets).Namespace(mirror).List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
@@ -271,6 +272,18 @@ func isolation(t *testing.T, ada, grace *tenantClient) {
 			}
 		}
 	}
+}
+
+// allowed asks what the credential of c may do.
+func (c *tenantClient) allowed(ctx context.Context, namespace, verb, group, resource, name string) (bool, error) { //nolint:revive // as many as a request has
+	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+		Namespace: namespace, Verb: verb, Group: group, Resource: resource, Name: name,
+	}}}
+	got, err := c.kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	if err != nil {
+		return false, err
+	}
+	return got.Status.Allowed, nil
 }
 
 func foreignNamespace(t *testing.T, w *world) {
@@ -432,6 +445,39 @@ func schemaChanges(t *testing.T, ada *tenantClient) {
 	await(inSync)
 }
 
+// breaking: what takes something away waits for the operator.
+func breaking(t *testing.T, ada *tenantClient) {
+	t.Helper()
+	const service = "gadgets.example.org"
+	size := []string{"spec", "versions"}
+	version := func(maximum int64) []any {
+		versions, _, _ := unstructured.NestedSlice(crdOf("gadgets", v1alpha1.NamespacedScope).Object, size...)
+		first, _ := versions[0].(map[string]any)
+		if err := unstructured.SetNestedField(first, maximum, "schema", "openAPIV3Schema", "properties", "spec", "properties", "size", "maximum"); err != nil {
+			t.Fatal(err)
+		}
+		return versions
+	}
+	has := func(text string) func(*v1alpha1.APIServiceExport) bool {
+		return func(o *v1alpha1.APIServiceExport) bool {
+			return inSync(o) && strings.Contains(string(o.Spec.Versions[0].Schema.OpenAPIV3Schema.Raw), text)
+		}
+	}
+	crd := crdOf("gadgets", v1alpha1.NamespacedScope)
+	ada.w.apply(changed(crd, version(5), size...))
+	held := ada.export(service, says(v1alpha1.ConditionProviderInSync, v1alpha1.ReasonBreakingChangeHeld, "v1 spec.size: maximum was none and is 5", "breakingChanges"))
+	if strings.Contains(string(held.Spec.Versions[0].Schema.OpenAPIV3Schema.Raw), "maximum") {
+		t.Error("a breaking change was taken over")
+	}
+	ada.w.apply(changed(templateOf("gadgets"), "Allow", "spec", "breakingChanges"))
+	ada.export(service, has(`"maximum":5`))
+	ada.w.apply(templateOf("gadgets"))
+	ada.w.apply(changed(crd, version(7), size...)) // wider
+	ada.export(service, has(`"maximum":7`))
+	ada.w.apply(crd)
+	ada.export(service, func(o *v1alpha1.APIServiceExport) bool { return !has(`"maximum"`)(o) && inSync(o) })
+}
+
 func inSync(o *v1alpha1.APIServiceExport) bool {
 	return v1alpha1.IsTrue(o.Status.Conditions, v1alpha1.ConditionProviderInSync)
 }
@@ -458,9 +504,23 @@ func (w *world) versions() map[string]string {
 	return all
 }
 
+// settled returns versions when they have not changed for a second.
+func (w *world) settled() map[string]string {
+	w.t.Helper()
+	last, since := w.versions(), time.Now()
+	w.eventually("rest", func(context.Context) (bool, error) {
+		now := w.versions()
+		if !cmp.Equal(last, now) {
+			last, since = now, time.Now()
+		}
+		return time.Since(since) > time.Second, nil
+	})
+	return last
+}
+
 func quietRestart(t *testing.T, w *world) {
 	t.Helper()
-	before := w.versions()
+	before := w.settled()
 	config := w.config
 	writes := &writeCounter{}
 	w.config = writes.wrap(config)

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
@@ -76,11 +77,20 @@ type Options struct {
 	// TokenTTL is how long a tenant's token lives, at least 10 minutes. It is
 	// renewed after two thirds of it. Default one hour.
 	TokenTTL time.Duration
+
+	// ReviewInterval is how often the right to what was exported is checked again,
+	// in case nothing else gives reason to. Default ten minutes.
+	ReviewInterval time.Duration
+	// BreakingChanges of an API are held from App Clusters that have it already,
+	// which is the default, or allowed; a template may say otherwise for its API.
+	BreakingChanges v1alpha1.BreakingChanges
 }
 
 const (
 	minTokenTTL = 10 * time.Minute // what a kube-apiserver issues at least
 	userAgent   = "klutch-backend"
+
+	reviewInterval = 10 * time.Minute
 
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = 15 * time.Second // so that an outage is over soon after it is over
@@ -134,6 +144,8 @@ func (o *Options) complete() (*url.URL, error) {
 	o.Version = cmp.Or(o.Version, "v0.0.0")
 	o.NamespacePrefix = strings.TrimSuffix(cmp.Or(o.NamespacePrefix, "cluster"), "-")
 	o.TokenTTL = cmp.Or(o.TokenTTL, time.Hour)
+	o.ReviewInterval = cmp.Or(o.ReviewInterval, reviewInterval)
+	o.BreakingChanges = cmp.Or(o.BreakingChanges, v1alpha1.BreakingChangesHold)
 	switch {
 	case !prefixPattern.MatchString(o.NamespacePrefix):
 		return nil, fmt.Errorf("namespace prefix %q: must match %s", o.NamespacePrefix, prefixPattern)
@@ -190,11 +202,13 @@ func (e *Exporter) Run(ctx context.Context) error {
 type control struct {
 	*Exporter
 	schemas schemas
+	offers  offers
 
 	exports         cache.TypedSharedIndexInformer[*v1alpha1.APIServiceExport]
 	requests        cache.TypedSharedIndexInformer[*v1alpha1.APIServiceExportRequest]
 	namespaces      cache.TypedSharedIndexInformer[*v1alpha1.APIServiceNamespace]
 	clusterBindings cache.TypedSharedIndexInformer[*v1alpha1.ClusterBinding]
+	templates       cache.SharedIndexInformer // of our group
 	// Of these only the metadata is kept:
 	crds        cache.SharedIndexInformer
 	owned       cache.SharedIndexInformer // tenant and service namespaces
@@ -202,12 +216,13 @@ type control struct {
 }
 
 func newControl(e *Exporter) (*control, error) {
-	c := &control{Exporter: e, schemas: schemas{dyn: e.dyn}}
+	c := &control{Exporter: e, schemas: schemas{dyn: e.dyn}, offers: offers{catalog: e.opts.Catalog}}
 	var errs [4]error
 	c.exports, errs[0] = informer[v1alpha1.APIServiceExport](e, exportResource, "APIServiceExport")
 	c.requests, errs[1] = informer[v1alpha1.APIServiceExportRequest](e, requestResource, "APIServiceExportRequest")
 	c.namespaces, errs[2] = informer[v1alpha1.APIServiceNamespace](e, namespaceResource, "APIServiceNamespace")
 	c.clusterBindings, errs[3] = informer[v1alpha1.ClusterBinding](e, clusterBindingResource, "ClusterBinding")
+	c.templates = c.informTemplates(templateResource)
 	c.crds = c.metadata(crdResource, nil)
 	c.owned = c.metadata(corev1.SchemeGroupVersion.WithResource("namespaces"), func(o *metav1.ListOptions) { o.LabelSelector = tenantLabel })
 	// The rights of the backend are to this name alone.
@@ -221,6 +236,10 @@ func informer[T any, P typed.Object[T]](e *Exporter, gvr schema.GroupVersionReso
 	return typed.NewClient[T, P](e.dyn, gvr, gvr.GroupVersion().WithKind(kind)).Informer()
 }
 
+func (c *control) informTemplates(gvr schema.GroupVersionResource) cache.SharedIndexInformer {
+	return dynamicinformer.NewFilteredDynamicInformer(c.dyn, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+}
+
 func (c *control) metadata(gvr schema.GroupVersionResource, tweak metadatainformer.TweakListOptionsFunc) cache.SharedIndexInformer {
 	return metadatainformer.NewFilteredMetadataInformer(c.meta, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, tweak).Informer()
 }
@@ -232,8 +251,8 @@ type feed struct {
 }
 
 // controllers are the controllers and what they listen to.
-func (c *control) controllers() ([]*controller.Controller, error) {
-	var all []*controller.Controller
+func (c *control) controllers() (map[string]*controller.Controller, error) {
+	all := map[string]*controller.Controller{}
 	var errs []error
 	add := func(name string, fn controller.Func, feeds ...feed) {
 		ctrl := controller.New(name, fn, controller.Options{
@@ -244,12 +263,12 @@ func (c *control) controllers() ([]*controller.Controller, error) {
 			_, err := ctrl.Watch(f.from, f.keys)
 			errs = append(errs, err)
 		}
-		all = append(all, ctrl)
+		all[name] = ctrl
 	}
 	add("tenant", c.reconcileTenant, feed{c.owned, tenantKey}, feed{c.credentials, namespaceKey}, feed{c.clusterBindings, namespaceKey})
 	add("clusterbinding", c.reconcileClusterBinding, feed{c.clusterBindings, controller.Self})
 	add("apiserviceexportrequest", c.reconcileRequest, feed{c.requests, controller.Self}, feed{c.crds, c.requestsFor})
-	add("apiserviceexport", c.reconcileExport, feed{c.exports, controller.Self}, feed{c.crds, c.exportsOf})
+	add("apiserviceexport", c.reconcileExport, feed{c.exports, controller.Self}, feed{c.crds, c.exportsOf}, feed{c.templates, c.exportsOffered})
 	add("apiservicenamespace", c.reconcileNamespace, feed{c.namespaces, controller.Self}, feed{c.exports, c.namespacesOfTenant},
 		feed{c.owned, serviceNamespaceKey})
 	return all, errors.Join(errs...)
@@ -264,9 +283,10 @@ func (c *control) run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stop()
-	for _, inf := range []cache.SharedIndexInformer{c.exports, c.requests, c.namespaces, c.clusterBindings, c.crds, c.owned, c.credentials} {
+	for _, inf := range []cache.SharedIndexInformer{c.exports, c.requests, c.namespaces, c.clusterBindings, c.templates, c.crds, c.owned, c.credentials} {
 		running.Go(func() { inf.RunWithContext(ctx) })
 	}
+	running.Go(func() { c.followForeignTemplates(ctx, ctrls["apiserviceexport"]) })
 	errs := make(chan error, len(ctrls))
 	for _, ctrl := range ctrls {
 		running.Go(func() { errs <- ctrl.Run(ctx) })
@@ -276,6 +296,42 @@ func (c *control) run(ctx context.Context) error {
 		return nil
 	}
 	return err
+}
+
+// followForeignTemplates lets changes of templates of other groups reach exports,
+// once there are such.
+func (c *control) followForeignTemplates(ctx context.Context, exports *controller.Controller) {
+	found := make(chan schema.GroupVersionResource, len(templateGroups))
+	_, err := c.crds.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
+		crd, ok := obj.(metav1.Object)
+		i := slices.IndexFunc(templateGroups[1:], func(r schema.GroupVersionResource) bool { return ok && r.GroupResource().String() == crd.GetName() })
+		if i >= 0 {
+			select {
+			case found <- templateGroups[i+1]:
+			case <-ctx.Done():
+			}
+		}
+	}})
+	if err != nil {
+		return // ctx is done
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	for known := map[schema.GroupVersionResource]bool{}; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case gvr := <-found:
+			if known[gvr] {
+				continue
+			}
+			known[gvr] = true
+			inf := c.informTemplates(gvr)
+			if _, err := exports.Watch(inf, c.exportsOffered); err == nil {
+				running.Go(func() { inf.RunWithContext(ctx) })
+			}
+		}
+	}
 }
 
 // tenantKey is the tenant namespace that ns is, if it is one.

@@ -84,7 +84,7 @@ func (c *control) provideNamespace(ctx context.Context, name string, asked *v1al
 	if err := c.noteExports(ctx, name, exports); err != nil {
 		return err
 	}
-	return c.ensureRights(ctx, name, asked.Namespace, rules(exports))
+	return c.ensureRights(ctx, name, asked.Namespace, rules(inForce(exports)))
 }
 
 func serviceAnnotations(asked *v1alpha1.APIServiceNamespace) map[string]string {

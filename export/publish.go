@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
@@ -20,9 +21,10 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// reconcileExport lets changes of a CRD flow into its exports. When the CRD is gone
-// the export stays and says so: its absence is no wish to delete what App Clusters
-// made of it.
+// reconcileExport lets changes of a CRD and of its template flow into exports, and
+// withdraws those that are not on offer to their tenant any more. When one of them is
+// gone the export stays and says so: an absence is no wish to delete what App
+// Clusters made of it.
 func (c *control) reconcileExport(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	export, ok := lookup(c.exports, key)
 	if !ok || export.DeletionTimestamp != nil {
@@ -31,51 +33,106 @@ func (c *control) reconcileExport(ctx context.Context, key cache.ObjectName) (ti
 	if _, ok, err := c.holderIn(ctx, key.Namespace); !ok {
 		return 0, err
 	}
-	condition, err := c.refresh(ctx, export)
+	offered, service, err := c.offered(ctx, export)
 	if err != nil {
 		return 0, err
 	}
-	condition.ObservedGeneration = export.Generation
-	return 0, status.Write(ctx, c.dyn.Resource(exportResource).Namespace(key.Namespace), export, func(o *v1alpha1.APIServiceExport) {
-		o.Status.Conditions = v1alpha1.Summarize(v1alpha1.SetCondition(o.Status.Conditions, condition), o.Generation)
+	inSync, err := c.refresh(ctx, export, service)
+	if err != nil {
+		return 0, err
+	}
+	if was := v1alpha1.FindCondition(export.Status.Conditions, offered.Type); offered.Status == metav1.ConditionFalse && (was == nil || was.Reason != offered.Reason) {
+		audit(ctx, "export withdrawn", "tenant", key.Namespace, "service", key.Name, "reason", offered.Reason)
+	}
+	err = status.Write(ctx, c.dyn.Resource(exportResource).Namespace(key.Namespace), export, func(o *v1alpha1.APIServiceExport) {
+		for _, condition := range []v1alpha1.Condition{offered, inSync} {
+			condition.ObservedGeneration = o.Generation
+			o.Status.Conditions = v1alpha1.SetCondition(o.Status.Conditions, condition)
+		}
+		o.Status.Conditions = v1alpha1.Summarize(o.Status.Conditions, o.Generation)
 	})
+	return wait.Jitter(c.opts.ReviewInterval, reviewSpread), err
 }
 
-// refresh makes the snapshot in an export that of the CRD.
-func (c *control) refresh(ctx context.Context, export *v1alpha1.APIServiceExport) (v1alpha1.Condition, error) {
-	stale := func(reason, message string) v1alpha1.Condition {
-		return v1alpha1.False(v1alpha1.ConditionProviderInSync, v1alpha1.SeverityError, reason, message)
+// reviewSpread keeps reviews of many exports apart.
+const reviewSpread = 0.2
+
+// refresh makes an export what its CRD and its service say, and tells whether it is.
+// An export whose service is not on offer keeps its claims.
+func (c *control) refresh(ctx context.Context, export *v1alpha1.APIServiceExport, service *Service) (v1alpha1.Condition, error) {
+	r := &revision{}
+	condition, err := c.reviseSchema(ctx, export, service, r)
+	if err != nil {
+		return condition, err
 	}
+	if service != nil {
+		claims, err := c.reviseClaims(ctx, export, *service, r)
+		if err != nil {
+			return condition, err
+		}
+		if condition.Status == metav1.ConditionTrue {
+			condition = claims
+		}
+	}
+	err = c.revise(ctx, export, r)
+	if apierrors.IsInvalid(err) {
+		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, err.Error()), nil
+	}
+	return condition, err
+}
+
+func outdated(severity v1alpha1.Severity, reason, message string) v1alpha1.Condition {
+	return v1alpha1.False(v1alpha1.ConditionProviderInSync, severity, reason, message)
+}
+
+// reviseSchema takes over the CRD's part of the spec, unless that would break what
+// App Clusters rely on.
+func (c *control) reviseSchema(ctx context.Context, export *v1alpha1.APIServiceExport, service *Service, r *revision) (v1alpha1.Condition, error) {
 	spec, hash, err := c.schemas.get(ctx, export.Name)
 	switch {
 	case apierrors.IsNotFound(err):
-		return stale(v1alpha1.ReasonCRDNotFound, fmt.Sprintf("the Control Plane Cluster has no CustomResourceDefinition %s", export.Name)), nil
+		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCRDNotFound, fmt.Sprintf("the Control Plane Cluster has no CustomResourceDefinition %s", export.Name)), nil
 	case errors.Is(err, errNoVersion):
-		return stale(v1alpha1.ReasonCRDInvalid, err.Error()), nil
+		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCRDInvalid, err.Error()), nil
 	case err != nil:
 		return v1alpha1.Condition{}, err
 	case spec.Scope != export.Spec.Scope:
-		return stale(v1alpha1.ReasonCRDInvalid, fmt.Sprintf("the scope of CustomResourceDefinition %s was %s and is %s", export.Name, export.Spec.Scope, spec.Scope)), nil
+		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCRDInvalid, fmt.Sprintf("the scope of CustomResourceDefinition %s was %s and is %s", export.Name, export.Spec.Scope, spec.Scope)), nil
 	case export.Annotations[v1alpha1.SourceSpecHashAnnotation] == hash:
 		return v1alpha1.True(v1alpha1.ConditionProviderInSync), nil
 	}
-	err = c.replaceSnapshot(ctx, export, spec, hash)
-	if apierrors.IsInvalid(err) {
-		return stale(v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, err.Error()), nil
+	if breaking := breakingChanges(&export.Spec.APIServiceExportCRDSpec, spec); len(breaking) > 0 && c.holds(service) {
+		return outdated(v1alpha1.SeverityWarning, v1alpha1.ReasonBreakingChangeHeld, heldMessage(breaking)), nil
 	}
-	return v1alpha1.True(v1alpha1.ConditionProviderInSync), err
+	r.schema(spec, hash)
+	return v1alpha1.True(v1alpha1.ConditionProviderInSync), nil
 }
 
-// replaceSnapshot writes the CRD's part of an export; the rest of its spec stays.
-func (c *control) replaceSnapshot(ctx context.Context, export *v1alpha1.APIServiceExport, spec *v1alpha1.APIServiceExportCRDSpec, hash string) error {
+// holds tells whether breaking changes of a service wait for the operator.
+func (c *control) holds(s *Service) bool {
+	policy := c.opts.BreakingChanges
+	if s != nil && s.BreakingChanges != "" {
+		policy = s.BreakingChanges
+	}
+	return policy != v1alpha1.BreakingChangesAllow
+}
+
+// schema replaces the CRD's part of an export. All its fields are always written, so
+// a merge replaces them: lists are replaced whole.
+func (r *revision) schema(spec *v1alpha1.APIServiceExportCRDSpec, hash string) {
+	r.add("schema changed", v1alpha1.SourceSpecHashAnnotation, hash, map[string]any{
+		"group": spec.Group, "names": mergeNames(spec.Names), "scope": spec.Scope, "versions": spec.Versions,
+	})
+}
+
+// revise writes what is to change in an export; the rest of its spec stays.
+func (c *control) revise(ctx context.Context, export *v1alpha1.APIServiceExport, r *revision) error {
+	if len(r.events) == 0 {
+		return nil
+	}
 	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{
-			"uid": export.UID, "resourceVersion": export.ResourceVersion,
-			"annotations": map[string]string{v1alpha1.SourceSpecHashAnnotation: hash},
-		},
-		// All fields of these are always written, so a merge replaces them: lists
-		// are replaced whole, and names has no optional field that is not one.
-		"spec": map[string]any{"group": spec.Group, "names": mergeNames(spec.Names), "scope": spec.Scope, "versions": spec.Versions},
+		"metadata": map[string]any{"uid": export.UID, "resourceVersion": export.ResourceVersion, "annotations": r.annotations},
+		"spec":     r.spec,
 	})
 	if err != nil {
 		return fmt.Errorf("encode export %s: %w", export.Name, err)
@@ -84,7 +141,9 @@ func (c *control) replaceSnapshot(ctx context.Context, export *v1alpha1.APIServi
 	if err != nil {
 		return fmt.Errorf("update export %s: %w", export.Name, err)
 	}
-	audit(ctx, "schema changed", "tenant", export.Namespace, "service", export.Name)
+	for _, event := range r.events {
+		audit(ctx, event, "tenant", export.Namespace, "service", export.Name)
+	}
 	return nil
 }
 
@@ -109,9 +168,14 @@ func mergeNames(n v1alpha1.CRDNames) map[string]any {
 // exportsOf are the exports of a CRD, which have its name.
 func (c *control) exportsOf(crd metav1.Object) []cache.ObjectName {
 	c.schemas.forget(crd.GetName())
+	c.offers.forget()
+	return c.exportsNamed(crd.GetName())
+}
+
+func (c *control) exportsNamed(wanted string) []cache.ObjectName {
 	var keys []cache.ObjectName
 	for _, key := range c.exports.GetStore().ListKeys() {
-		if name, err := cache.ParseObjectName(key); err == nil && name.Name == crd.GetName() {
+		if name, err := cache.ParseObjectName(key); err == nil && name.Name == wanted {
 			keys = append(keys, name)
 		}
 	}

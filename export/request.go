@@ -181,6 +181,11 @@ func (c *control) checkService(ctx context.Context, tenant *record, s Service) e
 		return &refusal{v1alpha1.ReasonNotAuthorized, fmt.Sprintf(
 			"%s was not chosen at a login of this tenant: run kubectl bind %s --service %s", s.Name(), c.external, s.Name()), false}
 	}
+	return c.authorize(ctx, tenant, s)
+}
+
+// authorize says whether the holder of a tenant may bind a service, at this moment.
+func (c *control) authorize(ctx context.Context, tenant *record, s Service) error {
 	if tenant.GroupsOmitted {
 		return nil
 	}
@@ -205,9 +210,15 @@ func (c *control) newExport(ctx context.Context, namespace string, s Service) (*
 	case err != nil:
 		return nil, err
 	}
+	claims, err := claimsHash(s.PermissionClaims)
+	if err != nil {
+		return nil, err
+	}
 	return &v1alpha1.APIServiceExport{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "APIServiceExport"},
-		ObjectMeta: metav1.ObjectMeta{Name: s.Name(), Namespace: namespace, Annotations: map[string]string{v1alpha1.SourceSpecHashAnnotation: hash}},
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "APIServiceExport"},
+		ObjectMeta: metav1.ObjectMeta{Name: s.Name(), Namespace: namespace, Annotations: map[string]string{
+			v1alpha1.SourceSpecHashAnnotation: hash, claimsAnnotation: claims,
+		}},
 		Spec: v1alpha1.APIServiceExportSpec{
 			APIServiceExportCRDSpec: *spec,
 			InformerScope:           v1alpha1.NamespacedScope,

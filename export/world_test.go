@@ -105,7 +105,7 @@ func newWorld(t *testing.T) *world {
 		subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "oidc:developers"}]}`))
 	w.config = w.account("klutch-backend", "backend")
 	w.sealer = must(auth.NewSealer(bytes.Repeat([]byte("k"), 32)))
-	w.serve(Options{})
+	w.serve(Options{ReviewInterval: 2 * time.Second})
 	return w
 }
 

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// claimsAnnotation stands on an export: a hash of the claims that were last taken
+// over from the service.
+const claimsAnnotation = "klutch.anynines.com/source-claims-hash"
+
+// offersFor is how long the catalogue is taken for what it was when no event tells
+// that it changed: catalogues of other makes have none.
+const offersFor = time.Minute
+
+// offers remembers the catalogue, which many exports are held against.
+type offers struct {
+	catalog Catalog
+
+	mu    sync.Mutex
+	known []Service
+	until time.Time
+	age   int // grows with each change, so that an old answer is not kept
+}
+
+// find returns the service of that name, if it is on offer.
+func (o *offers) find(ctx context.Context, name string) (Service, bool, error) {
+	o.mu.Lock()
+	known, fresh, age := o.known, time.Now().Before(o.until), o.age
+	o.mu.Unlock()
+	if !fresh {
+		var err error
+		if known, err = o.catalog.Services(ctx); err != nil {
+			return Service{}, false, err
+		}
+		o.keep(known, age)
+	}
+	s, ok := find(known, name)
+	return s, ok, nil
+}
+
+func (o *offers) keep(services []Service, age int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.age == age {
+		o.known, o.until = services, time.Now().Add(offersFor)
+	}
+}
+
+func (o *offers) forget() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.age++
+	o.until = time.Time{}
+}
+
+// offered says whether an export may go on: whether its service is on offer and the
+// holder of the tenant may bind it. Service is nil if it is not on offer.
+func (c *control) offered(ctx context.Context, export *v1alpha1.APIServiceExport) (v1alpha1.Condition, *Service, error) {
+	service, ok, err := c.offers.find(ctx, export.Name)
+	if err != nil {
+		return v1alpha1.Condition{}, nil, err
+	}
+	if !ok {
+		return withdraw(v1alpha1.ReasonNotOffered, export.Name+" is not on offer any more"), nil, nil
+	}
+	tenant, err := c.tenantRecord(ctx, export.Namespace)
+	if err == nil {
+		err = c.authorize(ctx, tenant, service)
+	}
+	if refused, ok := errors.AsType[*refusal](err); ok {
+		return withdraw(refused.reason, refused.message), &service, nil
+	}
+	return v1alpha1.True(v1alpha1.ConditionOffered), &service, err
+}
+
+func withdraw(reason, message string) v1alpha1.Condition {
+	return v1alpha1.False(v1alpha1.ConditionOffered, v1alpha1.SeverityError, reason, message+": the rights to its objects are withdrawn, and nothing is deleted")
+}
+
+// inForce returns the exports that may be used.
+func inForce(exports []*v1alpha1.APIServiceExport) []*v1alpha1.APIServiceExport {
+	var kept []*v1alpha1.APIServiceExport
+	for _, export := range exports {
+		if c := v1alpha1.FindCondition(export.Status.Conditions, v1alpha1.ConditionOffered); c == nil || c.Status != metav1.ConditionFalse {
+			kept = append(kept, export)
+		}
+	}
+	return kept
+}
+
+// reviseClaims takes over the claims of a service, if the backend can pass on what
+// they ask for. What the App Cluster does about them its owner decides.
+func (c *control) reviseClaims(ctx context.Context, export *v1alpha1.APIServiceExport, service Service, r *revision) (v1alpha1.Condition, error) {
+	inSync := v1alpha1.True(v1alpha1.ConditionProviderInSync)
+	hash, err := claimsHash(service.PermissionClaims)
+	if err != nil || export.Annotations[claimsAnnotation] == hash {
+		return inSync, err
+	}
+	wanted := export.DeepCopy()
+	wanted.Spec.PermissionClaims = service.PermissionClaims
+	err = c.checkRights(ctx, rules([]*v1alpha1.APIServiceExport{wanted}))
+	switch refused := asRefusal(err); {
+	case refused != nil:
+		inSync = outdated(v1alpha1.SeverityWarning, refused.reason, "the claims of the service changed and are not taken over: "+refused.message)
+		return inSync, nil
+	case err != nil:
+		return v1alpha1.Condition{}, err
+	}
+	r.claims(service.PermissionClaims, hash)
+	return inSync, nil
+}
+
+func claimsHash(claims []v1alpha1.PermissionClaim) (string, error) {
+	data, err := json.Marshal(claims)
+	if err != nil {
+		return "", fmt.Errorf("encode claims: %w", err)
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8]), nil
+}
+
+// A revision is what is to change in the spec of an export.
+type revision struct {
+	annotations map[string]string
+	spec        map[string]any
+	events      []string // for the audit log
+}
+
+func (r *revision) add(event, annotation, hash string, fields map[string]any) {
+	if r.annotations == nil {
+		r.annotations, r.spec = map[string]string{}, map[string]any{}
+	}
+	r.annotations[annotation] = hash
+	maps.Copy(r.spec, fields)
+	r.events = append(r.events, event)
+}
+
+func (r *revision) claims(claims []v1alpha1.PermissionClaim, hash string) {
+	r.add("claims changed", claimsAnnotation, hash, map[string]any{"permissionClaims": claims})
+}
+
+// exportsOffered are the exports of the API that a template offers.
+func (c *control) exportsOffered(template metav1.Object) []cache.ObjectName {
+	c.offers.forget()
+	u, ok := template.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	return c.exportsNamed(selected(u).String())
+}
