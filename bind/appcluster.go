@@ -18,10 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -45,6 +43,7 @@ const rightsEvery = 2 * time.Second
 type appCluster struct {
 	calls   dynamic.Interface    // everything that is answered at once
 	watches dynamic.Interface    // lists and watches
+	meta    metadata.Interface   // lists and watches of metadata
 	kube    kubernetes.Interface // for events and access reviews
 	http    []*http.Client
 	uid     types.UID // of namespace kube-system, set by prepare
@@ -84,12 +83,12 @@ func newAppCluster(config *rest.Config) (*appCluster, error) {
 	}
 	compact := metadata.ConfigFor(watches)
 	err = a.dial(compact, func(c *http.Client) error {
-		meta, err := metadata.NewForConfigAndClient(compact, c)
-		if err != nil {
-			return err
-		}
-		return a.informers(meta)
+		a.meta, err = metadata.NewForConfigAndClient(compact, c)
+		return err
 	})
+	if err == nil {
+		err = a.informers()
+	}
 	return a, err
 }
 
@@ -109,11 +108,10 @@ func (a *appCluster) close() {
 	}
 }
 
-func (a *appCluster) informers(meta metadata.Interface) error {
-	a.bindings = dynamicinformer.NewFilteredDynamicInformer(a.watches, bindingsResource, metav1.NamespaceAll, 0,
-		cache.Indexers{indexSecret: bySecret, indexName: byName}, nil).Informer()
-	a.crds = metadatainformer.NewFilteredMetadataInformer(meta, crdsResource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
-	a.namespaces = metadatainformer.NewFilteredMetadataInformer(meta, spacesResource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+func (a *appCluster) informers() error {
+	a.bindings = objects(a.watches, bindingsResource, metav1.NamespaceAll).unstructuredInformer(cache.Indexers{indexSecret: bySecret, indexName: byName})
+	a.crds = metas(a.meta, crdsResource).informer(&metav1.PartialObjectMetadata{}, cache.Indexers{})
+	a.namespaces = metas(a.meta, spacesResource).informer(&metav1.PartialObjectMetadata{}, cache.Indexers{})
 	return errors.Join(a.crds.SetTransform(onlyIdentity), a.namespaces.SetTransform(onlyIdentity))
 }
 

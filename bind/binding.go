@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -105,7 +106,7 @@ func (p *pass) findExport(context.Context) (bool, error) {
 		connected = now.away
 	}
 	if now.holder != "" {
-		return p.block(failed(v1alpha1.ConditionConnected, reasonHeldElsewhere, fmt.Sprintf(
+		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonTenantHeldByAnotherCluster, fmt.Sprintf(
 			"The tenant %[1]s is held by another App Cluster (its namespace kube-system has the UID %[2]s) that uses the same credential; nothing is changed on either side. "+
 				"Run kubectl bind for a tenant of this cluster's own. If the other cluster is gone for good, clear status.clusterUID of ClusterBinding %[3]s in %[1]s.",
 			p.session.place.Namespace, now.holder, v1alpha1.ClusterBindingName)))
@@ -132,7 +133,7 @@ func (p *pass) findExport(context.Context) (bool, error) {
 
 func (p *pass) notListed(now sight) v1alpha1.Condition {
 	if now.unreadable != "" {
-		return failed(v1alpha1.ConditionConnected, reasonUnreachable, "The provider's APIServiceExports cannot be listed: "+now.unreadable+".")
+		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "The provider's APIServiceExports cannot be listed: "+now.unreadable+".")
 	}
 	return pending(v1alpha1.ConditionConnected, "Connecting to the Control Plane Cluster.")
 }
@@ -150,7 +151,7 @@ func (p *pass) checkRights(ctx context.Context) (bool, error) {
 		return err == nil, err
 	}
 	p.again = rightsEvery
-	p.verdict.set(failed(v1alpha1.ConditionInformersSynced, reasonMissingRights, missingMessage(p.binding.Name, missing)))
+	p.verdict.set(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, missingMessage(p.binding.Name, missing)))
 	return false, nil
 }
 
@@ -166,27 +167,53 @@ func (p *pass) keptClaims() []v1alpha1.AcceptablePermissionClaim {
 }
 
 // sync has the objects kept in step, and says whether they are.
-func (p *pass) sync(context.Context) (bool, error) {
+func (p *pass) sync(ctx context.Context) (bool, error) {
 	name := p.key.String()
-	selected, problems := related(p.binding.Spec.PermissionClaims, p.export.Spec.Scope)
-	asked := unanswered(p.export.Spec.PermissionClaims, p.binding.Spec.PermissionClaims)
-	if len(p.binding.Spec.PermissionClaims) > 0 || len(asked) > 0 {
-		p.verdict.set(claimsInSync(problems, asked))
+	selected, err := p.settleClaims(ctx)
+	if err != nil {
+		return false, err
 	}
 	if p.export.Spec.Scope == v1alpha1.ClusterScope && p.session.sight().tenant == "" {
 		p.again = retryEvery
 		p.verdict.set(pending(v1alpha1.ConditionInformersSynced, "Waits to read the tenant namespace."))
 		return false, nil
 	}
-	if err := p.put(p.key, p.session, recipe{export: p.export, related: selected}); err != nil { //nolint:contextcheck // a Sync has the context of its Set
-		return p.block(failed(v1alpha1.ConditionInformersSynced, reasonInvalidClaim, explain(err)+"."))
+	if err = p.put(p.key, p.session, recipe{export: p.export, related: selected}); err != nil { //nolint:contextcheck // a Sync has the context of its Set
+		return p.block(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInvalidClaim, explain(err)+"."))
 	}
 	state, ok := p.set.State(name)
 	if ok && state.Err != nil {
 		p.again = rightsEvery
 	}
 	p.verdict.set(informersSynced(state))
+	if c := p.session.namespacesReady(); c.Message != "" || p.has(c.Type) {
+		p.verdict.set(c)
+	}
 	return true, nil
+}
+
+// settleClaims returns what the accepted claims select, and has nothing left of what
+// other claims once selected.
+func (p *pass) settleClaims(ctx context.Context) ([]klutchsync.Related, error) {
+	claims := p.binding.Spec.PermissionClaims
+	selected, problems := related(claims, p.export.Spec.Scope)
+	left, err := p.revoke(ctx, selected)
+	if err != nil {
+		return nil, err
+	}
+	c := claimsInSync(problems, unanswered(p.export.Spec.PermissionClaims, claims))
+	if left != "" {
+		c = warned(c.Type, v1alpha1.ReasonRevokedCopiesRemain, strings.TrimSpace(left+" "+c.Message))
+	}
+	if len(claims) > 0 || c.Message != "" || p.has(c.Type) {
+		p.verdict.set(c)
+	}
+	return selected, nil
+}
+
+// has tells whether the binding has had a condition.
+func (p *pass) has(conditionType string) bool {
+	return v1alpha1.FindCondition(p.binding.Status.Conditions, conditionType) != nil
 }
 
 func informersSynced(state klutchsync.Status) v1alpha1.Condition {

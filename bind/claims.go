@@ -88,9 +88,9 @@ func unanswered(claims []v1alpha1.PermissionClaim, answers []v1alpha1.Acceptable
 // nothing is done for them until somebody does, and that matters if they are
 // required.
 func claimsInSync(problems []string, asked []v1alpha1.PermissionClaim) v1alpha1.Condition {
-	reason, required := reasonUnsupported, len(problems) > 0
+	reason, required := v1alpha1.ReasonUnsupportedClaim, len(problems) > 0
 	if len(asked) > 0 {
-		reason = reasonNewClaims
+		reason = v1alpha1.ReasonNewClaims
 		names := make([]string, 0, len(asked))
 		for _, c := range asked {
 			names = append(names, c.String())
@@ -98,9 +98,9 @@ func claimsInSync(problems []string, asked []v1alpha1.PermissionClaim) v1alpha1.
 		}
 		problems = append(problems, "The provider makes claims that were not answered: "+strings.Join(names, ", ")+". Run kubectl bind again to answer them; what was agreed to goes on.")
 	}
-	c := v1alpha1.True(conditionClaimsInSync)
+	c := v1alpha1.True(v1alpha1.ConditionClaimsInSync)
 	if required {
-		c = warned(conditionClaimsInSync, reason, "")
+		c = warned(v1alpha1.ConditionClaimsInSync, reason, "")
 	}
 	if len(problems) > 0 {
 		c.Reason, c.Message = reason, strings.Join(problems, " ")

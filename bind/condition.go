@@ -17,29 +17,18 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// conditionClaimsInSync says whether the accepted permission claims are kept.
-const conditionClaimsInSync = "ClaimsInSync"
-
-// Reasons of conditions besides those of v1alpha1.
-const (
-	reasonUnreachable   = "ControlPlaneUnreachable"
-	reasonUnauthorized  = "ControlPlaneUnauthorized"
-	reasonTerminating   = "CustomResourceDefinitionTerminating"
-	reasonNamesRefused  = "CustomResourceDefinitionNamesRefused"
-	reasonMissingRights = "MissingRights"
-	reasonUnsupported   = "UnsupportedClaim"
-	reasonInvalidClaim  = "InvalidClaim"
-	reasonNewClaims     = "NewClaims"
-	reasonHeldElsewhere = "TenantHeldByAnotherCluster"
-)
-
 // repair is the next command of whoever has a credential that does not work.
 const repair = "Rerun kubectl bind for repair."
 
 // order is that in which the conditions of a binding come true.
 var order = [...]string{
 	v1alpha1.ConditionSecretValid, v1alpha1.ConditionConnected, v1alpha1.ConditionSchemaInSync,
-	v1alpha1.ConditionInformersSynced, v1alpha1.ConditionHeartbeating, conditionClaimsInSync,
+	v1alpha1.ConditionInformersSynced, v1alpha1.ConditionHeartbeating, v1alpha1.ConditionClaimsInSync, v1alpha1.ConditionNamespacesReady,
+}
+
+// optional conditions are not there where there is nothing to say.
+func optional(conditionType string) bool {
+	return conditionType == v1alpha1.ConditionClaimsInSync || conditionType == v1alpha1.ConditionNamespacesReady
 }
 
 // A verdict is what one pass found out about a binding.
@@ -68,7 +57,7 @@ func (v *verdict) apply(status *v1alpha1.APIServiceBindingStatus, generation int
 	blocker := v.blocker()
 	for _, t := range order {
 		c, ok := v.found[t]
-		if !ok && t == conditionClaimsInSync {
+		if !ok && optional(t) {
 			continue
 		}
 		if !ok {
@@ -111,11 +100,13 @@ func warned(conditionType, reason, message string) v1alpha1.Condition {
 // maxMessage keeps what others can fill from filling our objects.
 const maxMessage = 1024
 
-func clip(message string) string {
-	if len(message) <= maxMessage {
+func clip(message string) string { return clipTo(message, maxMessage) }
+
+func clipTo(message string, most int) string {
+	if len(message) <= most {
 		return message
 	}
-	return strings.ToValidUTF8(message[:maxMessage], "") + "…"
+	return strings.ToValidUTF8(message[:most], "") + "…"
 }
 
 // away tells whether err means that the Control Plane Cluster cannot be worked
@@ -125,11 +116,11 @@ func away(server string, err error) (c v1alpha1.Condition, is bool) {
 	case err == nil:
 		return v1alpha1.Condition{}, false
 	case apierrors.IsUnauthorized(err):
-		return failed(v1alpha1.ConditionConnected, reasonUnauthorized, "The Control Plane Cluster "+server+" does not accept the token. "+repair), true
+		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnauthorized, "The Control Plane Cluster "+server+" does not accept the token. "+repair), true
 	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && !isBroken(err):
 		return v1alpha1.Condition{}, false // it answers
 	}
-	return failed(v1alpha1.ConditionConnected, reasonUnreachable, "The Control Plane Cluster "+server+" cannot be reached: "+explain(err)+". Retrying."), true
+	return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "The Control Plane Cluster "+server+" cannot be reached: "+explain(err)+". Retrying."), true
 }
 
 func isBroken(err error) bool {

@@ -113,12 +113,12 @@ func TestAway(t *testing.T) {
 		"not found":     {func() error { return apierrors.NewNotFound(bindingsResource.GroupResource(), "a") }, "", ""},
 		"forbidden":     {func() error { return apierrors.NewForbidden(bindingsResource.GroupResource(), "a", nil) }, "", ""},
 		"conflict":      {func() error { return apierrors.NewConflict(bindingsResource.GroupResource(), "a", nil) }, "", ""},
-		"unauthorized":  {func() error { return apierrors.NewUnauthorized("no") }, reasonUnauthorized, "Rerun kubectl bind"},
-		"reset":         {func() error { return op(syscall.ECONNRESET) }, reasonUnreachable, "read: connection reset by peer."},
-		"no such host":  {func() error { return op(&net.DNSError{Err: "no such host", Name: "api", Server: "10.0.0.53:53"}) }, reasonUnreachable, "look up api: no such host."},
-		"timeout":       {func() error { return context.DeadlineExceeded }, reasonUnreachable, "no answer in time."},
-		"server broken": {func() error { return apierrors.NewInternalError(errors.New("etcd")) }, reasonUnreachable, "etcd"},
-		"overloaded":    {func() error { return apierrors.NewTooManyRequests("slow down", 1) }, reasonUnreachable, "slow down"},
+		"unauthorized":  {func() error { return apierrors.NewUnauthorized("no") }, v1alpha1.ReasonControlPlaneUnauthorized, "Rerun kubectl bind"},
+		"reset":         {func() error { return op(syscall.ECONNRESET) }, v1alpha1.ReasonControlPlaneUnreachable, "read: connection reset by peer."},
+		"no such host":  {func() error { return op(&net.DNSError{Err: "no such host", Name: "api", Server: "10.0.0.53:53"}) }, v1alpha1.ReasonControlPlaneUnreachable, "look up api: no such host."},
+		"timeout":       {func() error { return context.DeadlineExceeded }, v1alpha1.ReasonControlPlaneUnreachable, "no answer in time."},
+		"server broken": {func() error { return apierrors.NewInternalError(errors.New("etcd")) }, v1alpha1.ReasonControlPlaneUnreachable, "etcd"},
+		"overloaded":    {func() error { return apierrors.NewTooManyRequests("slow down", 1) }, v1alpha1.ReasonControlPlaneUnreachable, "slow down"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			wrap := func() error {

@@ -11,10 +11,8 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/controller"
@@ -37,27 +35,23 @@ type connection struct {
 
 // newConnection watches the one Secret and nothing beside it.
 func newConnection(a *agent, name cache.ObjectName) *connection {
-	only := func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name.Name).String()
-	}
-	return &connection{
+	c := &connection{
 		agent: a,
 		name:  name,
-		informer: dynamicinformer.NewFilteredDynamicInformer(a.app.watches, secretsResource, name.Namespace, 0,
-			cache.Indexers{}, only).Informer(),
 		valid: pending(v1alpha1.ConditionSecretValid, fmt.Sprintf("Reading Secret %s.", name)),
 	}
+	r := objects(a.app.watches, secretsResource, name.Namespace).only(fields.OneTermEqualSelector("metadata.name", name.Name))
+	r.told = c.readable
+	c.informer = r.unstructuredInformer(cache.Indexers{})
+	return c
 }
 
 // run follows the Secret until ctx is done, and ends the session then.
 func (c *connection) run(ctx context.Context) error {
 	ctx = logr.NewContext(ctx, c.agent.log.WithValues("secret", c.name.String()))
-	ctl := controller.New("kubeconfig", c.reconcile, controller.Options{})
+	ctl := newController("kubeconfig", c.reconcile, 1)
 	if _, err := ctl.Watch(c.informer, controller.Self); err != nil {
 		return err
-	}
-	if err := c.informer.SetWatchErrorHandlerWithContext(c.unreadable); err != nil {
-		return fmt.Errorf("watch Secret %s: %w", c.name, err)
 	}
 	ctl.Add(c.name) // it may not be there
 	defer c.end()
@@ -71,8 +65,11 @@ func (c *connection) state() (v1alpha1.Condition, *session) {
 	return c.valid, c.session
 }
 
-// unreadable is called when the Secret cannot be watched.
-func (c *connection) unreadable(ctx context.Context, _ *cache.Reflector, err error) {
+// readable is called when the Secret cannot be watched, and when it can be again.
+func (c *connection) readable(ctx context.Context, err error) {
+	if err == nil {
+		return // the watch shows what it is worth
+	}
 	if apierrors.IsForbidden(err) {
 		c.set(failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretNotFound,
 			fmt.Sprintf("The konnector may not read Secret %s: it reads Secrets of namespace %s only.", c.name, v1alpha1.Namespace)))

@@ -39,6 +39,7 @@ type agent struct {
 	uses        map[cache.ObjectName]cache.ObjectName // the Secret of each binding
 	connections map[cache.ObjectName]*connection      // by Secret
 	recipes     map[cache.ObjectName]string           // of what each binding runs
+	consents    map[cache.ObjectName]consent          // that have been carried out
 }
 
 // newAgent does no I/O.
@@ -56,8 +57,9 @@ func newAgent(config *rest.Config, opts Options) (*agent, error) {
 		uses:        map[cache.ObjectName]cache.ObjectName{},
 		connections: map[cache.ObjectName]*connection{},
 		recipes:     map[cache.ObjectName]string{},
+		consents:    map[cache.ObjectName]consent{},
 	}
-	a.bindings = controller.New("binding", a.reconcile, controller.Options{Workers: opts.Workers})
+	a.bindings = newController("binding", a.reconcile, opts.Workers)
 	a.set = klutchsync.NewSet(klutchsync.SetOptions{Changed: a.changed})
 	return a, a.watch()
 }
@@ -154,6 +156,9 @@ func (a *agent) release(binding cache.ObjectName) {
 func (a *agent) forget(binding cache.ObjectName) {
 	a.hold(binding)
 	a.disconnect(binding)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.consents, binding)
 }
 
 // hold stops the sync of a binding and returns when it has stopped.

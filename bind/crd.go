@@ -54,7 +54,7 @@ func (p *pass) keepSchema(ctx context.Context, live, wanted *unstructured.Unstru
 		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonForeignCustomResourceDefinition,
 			fmt.Sprintf("The CRD %s is there already and was not made for this binding. It is left as it is; delete it, or the binding.", live.GetName())))
 	case live.GetDeletionTimestamp() != nil:
-		return p.block(failed(v1alpha1.ConditionConnected, reasonTerminating,
+		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonCustomResourceDefinitionTerminating,
 			fmt.Sprintf("The CRD %s is being deleted with all its objects. They are held: nothing is deleted in the Control Plane Cluster. Once it is gone it is made anew.", live.GetName())))
 	}
 	same, err := sameSpec(live, wanted)
@@ -141,7 +141,7 @@ func (p *pass) established(u *unstructured.Unstructured) (bool, error) {
 		return false, err
 	}
 	if c := crdCondition(crd, apiextensionsv1.NamesAccepted); c != nil && c.Status == apiextensionsv1.ConditionFalse {
-		p.verdict.set(failed(v1alpha1.ConditionSchemaInSync, reasonNamesRefused, fmt.Sprintf("The CRD %s is not served: %s", crd.Name, c.Message)))
+		p.verdict.set(failed(v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonCustomResourceDefinitionNamesRefused, fmt.Sprintf("The CRD %s is not served: %s", crd.Name, c.Message)))
 		return false, nil
 	}
 	if !isTrue(crd, apiextensionsv1.Established) {

@@ -45,12 +45,7 @@ func (s *session) reconcileExport(ctx context.Context, key cache.ObjectName) (ti
 		return 0, err
 	}
 	client := s.calls.Resource(exportsResource).Namespace(s.place.Namespace)
-	err = objectstatus.Write(ctx, client, seen, func(e *v1alpha1.APIServiceExport) { reportExport(e, binding, crd) })
-	if _, isAway := away("", err); isAway {
-		s.poke()
-		return lookAgain, nil
-	}
-	return 0, err
+	return 0, objectstatus.Write(ctx, client, seen, func(e *v1alpha1.APIServiceExport) { reportExport(e, binding, crd) })
 }
 
 // bindingOf returns the binding of the given name that uses this connection.

@@ -22,7 +22,7 @@ import (
 )
 
 // lookAgain is the pace at which a control plane that is away is looked for.
-const lookAgain = 5 * time.Second
+const lookAgain = 3 * time.Second
 
 // beat looks at the ClusterBinding. It is at once the probe of the control plane,
 // the heartbeat, and what fetches a rotated credential.
@@ -68,7 +68,13 @@ func (s *session) holding(fn controller.Func) controller.Func {
 		case !now.admitted || now.holder != "":
 			return lookAgain, nil
 		}
-		return fn(ctx, key)
+		again, err := fn(ctx, key)
+		if _, isAway := away("", err); isAway {
+			logr.FromContextOrDiscard(ctx).V(4).Info("not now", "reason", explain(err))
+			s.poke() // a condition is to say it, once
+			return lookAgain, nil
+		}
+		return again, err
 	}
 }
 
@@ -89,7 +95,7 @@ func (s *session) look(ctx context.Context, binding *v1alpha1.ClusterBinding, er
 		now.provider, now.holder = binding.Spec.ProviderPrettyName, ""
 		if s.heldElsewhere(binding) {
 			now.holder = binding.Status.ClusterUID
-			now.beating = failed(v1alpha1.ConditionHeartbeating, reasonHeldElsewhere, "No heartbeat is written: the tenant is held by another App Cluster.")
+			now.beating = failed(v1alpha1.ConditionHeartbeating, v1alpha1.ReasonTenantHeldByAnotherCluster, "No heartbeat is written: the tenant is held by another App Cluster.")
 		}
 	}
 	if now.tenant == "" && now.away.Type == "" {

@@ -306,19 +306,33 @@ func (w *world) run(t *testing.T, opts bind.Options) (stop func()) {
 	return stop
 }
 
-// nothingLeft fails the test if goroutines of a konnector still run.
+// nothingLeft fails the test if goroutines of a konnector still run. It leaves a moment
+// to those that have been told to end and have nothing left to do.
 func nothingLeft(t *testing.T) {
 	t.Helper()
+	var left []string
+	err := wait.PollUntilContextTimeout(context.WithoutCancel(t.Context()), 50*time.Millisecond, time.Second, true, func(context.Context) (bool, error) {
+		left = leftBehind()
+		return len(left) == 0, nil
+	})
+	if err != nil {
+		t.Errorf("left behind:\n%s", strings.Join(left, "\n\n"))
+	}
+}
+
+func leftBehind() []string {
+	var left []string
 	stacks := make([]byte, 1<<22)
 	stacks = stacks[:goruntime.Stack(stacks, true)]
 	for stack := range strings.SplitSeq(string(stacks), "\n\n") {
 		for _, of := range []string{"sdk/bind.(", "sdk/sync.(", "sdk/internal/controller.", "client-go/tools/cache.", "client-go/tools/record.", "client-go/util/workqueue."} {
 			if strings.Contains(stack, of) {
-				t.Errorf("left behind:\n%s", stack)
+				left = append(left, stack)
 				break
 			}
 		}
 	}
+	return left
 }
 
 // logger writes to the test's log until the test ends.
@@ -462,6 +476,8 @@ func TestKonnector(t *testing.T) {
 		t.Run("rights missing, and given", s.rights) &&
 		t.Run("export says so", s.exportStatus) &&
 		t.Run("claim goes up, status and Secret come down", s.claimTravels) &&
+		t.Run("consent is revoked, and given again", s.consentRevoked) &&
+		t.Run("a service namespace is refused", s.namespaceRefused) &&
 		t.Run("schema changes", s.schemaChanges) &&
 		t.Run("claims grow", s.claimsGrow) &&
 		t.Run("another App Cluster holds the tenant", s.heldElsewhere) &&
@@ -630,6 +646,43 @@ func (s *story) claimTravels(t *testing.T) {
 	}
 }
 
+func (s *story) consentRevoked(t *testing.T) {
+	s.app.apply(t, object("v1", "Secret", "team", "own", map[string]any{"stringData": map[string]any{"password": "mine"}}))
+	rejected := maps.Clone(secretsClaim)
+	rejected["state"] = "Rejected"
+	s.bind(t, widgets, rejected)
+	eventually(t, func() error { return goneFrom(t, s.app, secretsGVR, "team", "one-creds") })
+	s.condition(t, widgets, v1alpha1.ConditionClaimsInSync, v1alpha1.ReasonUnsupportedClaim, "required and was rejected")
+	s.bind(t, widgets, secretsClaim)
+	eventually(t, func() error {
+		_, err := find[unstructured.Unstructured](t, s.app, secretsGVR, "team", "one-creds")
+		return err
+	})
+	s.bind(t, widgets)
+	eventually(t, func() error { return goneFrom(t, s.app, secretsGVR, "team", "one-creds") })
+	s.bind(t, widgets, secretsClaim)
+	s.ready(t, widgets)
+	eventually(t, func() error {
+		_, err := find[unstructured.Unstructured](t, s.app, secretsGVR, "team", "one-creds")
+		return err
+	})
+	get[unstructured.Unstructured](t, s.app, secretsGVR, "team", "own")
+	get[unstructured.Unstructured](t, s.controlPlane, secretsGVR, s.service, "one-creds")
+}
+
+func (s *story) namespaceRefused(t *testing.T) {
+	ready := func(status string) []any {
+		return []any{map[string]any{
+			"type": "Ready", "status": status, "severity": "Error", "reason": "NameTaken", "message": "the name is taken", "lastTransitionTime": "2026-01-01T00:00:00Z",
+		}}
+	}
+	s.controlPlane.patchStatus(t, requestedGVR, tenant, "team", map[string]any{"conditions": ready("False")})
+	s.condition(t, widgets, v1alpha1.ConditionNamespacesReady, v1alpha1.ReasonServiceNamespaceRefused, "team (the name is taken)")
+	s.controlPlane.patchStatus(t, requestedGVR, tenant, "team", map[string]any{"conditions": nil})
+	s.condition(t, widgets, v1alpha1.ConditionNamespacesReady, "")
+	s.ready(t, widgets)
+}
+
 func (s *story) schemaChanges(t *testing.T) {
 	changed := s.export.DeepCopy()
 	versions, _, _ := unstructured.NestedSlice(changed.Object, "spec", "versions")
@@ -693,20 +746,37 @@ func (s *story) idle(t *testing.T) {
 }
 
 func (s *story) controlPlaneAway(t *testing.T) {
+	began := time.Now()
 	if err := s.controlPlane.StopServer(); err != nil {
 		t.Fatal(err)
 	}
 	s.condition(t, widgets, v1alpha1.ConditionConnected, "ControlPlaneUnreachable", s.controlPlane.URL(), "connection refused")
 	s.app.apply(t, widget("team", "three", map[string]any{"size": int64(1)}))
+	<-time.After(time.Until(began.Add(20 * time.Second))) // by then retries are as rare as they get
 	if err := s.controlPlane.StartServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s.ready(t, widgets)
-	within(t, 2*time.Minute, func() error {
+	within(t, recovery, func() error {
+		b := get[v1alpha1.APIServiceBinding](t, s.app, bindingsGVR, s.bindings, widgets)
+		if err := hasCondition(b.Status.Conditions, v1alpha1.ConditionReady, ""); err != nil {
+			return err
+		}
 		_, err := s.controlPlane.dyn.Resource(widgetsGVR).Namespace(s.service).Get(t.Context(), "three", metav1.GetOptions{})
 		return err
 	})
+	// Watches of the tenant namespace are back as well.
+	s.controlPlane.patchStatus(t, exportsGVR, tenant, widgets, map[string]any{"acceptedNames": nil})
+	within(t, recovery, func() error {
+		e := get[v1alpha1.APIServiceExport](t, s.controlPlane, exportsGVR, tenant, widgets)
+		if e.Status.AcceptedNames == nil {
+			return errors.New("the export has no acceptedNames")
+		}
+		return nil
+	})
 }
+
+// recovery is the longest time from the end of an outage to all being well.
+const recovery = 10 * time.Second
 
 func (s *story) exportVanishes(t *testing.T) {
 	e := get[unstructured.Unstructured](t, s.controlPlane, exportsGVR, tenant, widgets)

@@ -3,8 +3,12 @@
 package bind
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -36,13 +40,64 @@ func (s *session) reconcileNamespace(ctx context.Context, key cache.ObjectName) 
 		return 0, err
 	}
 	if asked == nil {
+		s.refuse(key.Name, "")
 		s.mapper.Delete(key.Name)
 		return 0, s.askFor(ctx, key.Name)
 	}
+	why := refusedFor(asked)
 	if service := asked.Status.Namespace; service != "" && !s.mapper.Set(key.Name, service) {
-		logr.FromContextOrDiscard(ctx).Info("service namespace is that of another namespace, ignored", "serviceNamespace", service)
+		why = fmt.Sprintf("its service namespace %s is that of another namespace already", service)
 	}
+	s.refuse(key.Name, why)
 	return s.giveUp(ctx, asked)
+}
+
+// refusedFor is what the backend says against a service namespace; empty if nothing.
+func refusedFor(asked *v1alpha1.APIServiceNamespace) string {
+	c := v1alpha1.FindCondition(asked.Status.Conditions, v1alpha1.ConditionReady)
+	if c == nil || c.Status != metav1.ConditionFalse || c.Severity == v1alpha1.SeverityInfo {
+		return ""
+	}
+	return cmp.Or(c.Message, c.Reason, "the provider does not say why")
+}
+
+// refuse notes why a namespace gets no service namespace, and tells the bindings if
+// that is new.
+func (s *session) refuse(namespace, why string) {
+	s.mu.Lock()
+	before := s.refused[namespace]
+	if why == "" {
+		delete(s.refused, namespace)
+	} else {
+		s.refused[namespace] = why
+	}
+	s.mu.Unlock()
+	if before != why {
+		s.agent.touch(s.connection.name)
+	}
+}
+
+// mostRefused bounds how many namespaces a condition names.
+const mostRefused = 3
+
+// namespacesReady says which namespaces get no service namespace.
+func (s *session) namespacesReady() v1alpha1.Condition {
+	s.mu.Lock()
+	refused := maps.Clone(s.refused)
+	s.mu.Unlock()
+	if len(refused) == 0 {
+		return v1alpha1.True(v1alpha1.ConditionNamespacesReady)
+	}
+	names := slices.Sorted(maps.Keys(refused))
+	var parts []string
+	for _, name := range names[:min(len(names), mostRefused)] {
+		parts = append(parts, fmt.Sprintf("%s (%s)", name, clipTo(refused[name], maxMessage/2/mostRefused)))
+	}
+	if more := len(names) - mostRefused; more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	return warned(v1alpha1.ConditionNamespacesReady, v1alpha1.ReasonServiceNamespaceRefused,
+		"The provider has no service namespace for objects in "+strings.Join(parts, ", ")+". Objects in other namespaces are kept in step.")
 }
 
 // askFor creates the APIServiceNamespace of a namespace that objects wait for.

@@ -14,10 +14,8 @@ import (
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -60,6 +58,8 @@ type session struct {
 	seen  sight
 	wants map[string]bool // namespaces that objects wait for
 	gone  map[string]sighting
+	// refused are the namespaces that get no service namespace, with the reasons.
+	refused map[string]string
 }
 
 // A sight is what the last look at the tenant namespace has shown.
@@ -78,7 +78,7 @@ type sight struct {
 func newSession(c *connection, k *kubeconfig.Kubeconfig) (*session, error) {
 	s := &session{
 		agent: c.agent, connection: c, place: *k, done: make(chan struct{}),
-		wants: map[string]bool{}, gone: map[string]sighting{},
+		wants: map[string]bool{}, gone: map[string]sighting{}, refused: map[string]string{},
 	}
 	s.place.Token = ""
 	s.seen.beating = pending(v1alpha1.ConditionHeartbeating, "Connecting to the Control Plane Cluster.")
@@ -121,9 +121,11 @@ func (s *session) connect(config *rest.Config) error {
 	if s.target, err = klutchsync.NewCluster(config); err != nil {
 		return err
 	}
-	s.exports = s.informer(reads, exportsResource)
-	s.namespaces = s.informer(reads, requestedNamespaces)
-	return errors.Join(s.exports.SetWatchErrorHandlerWithContext(s.interrupted(true)), s.namespaces.SetWatchErrorHandlerWithContext(s.interrupted(false)))
+	exports, namespaces := objects(reads, exportsResource, s.place.Namespace), objects(reads, requestedNamespaces, s.place.Namespace)
+	exports.told, namespaces.told = s.readable(true), s.readable(false)
+	s.exports = exports.unstructuredInformer(cache.Indexers{})
+	s.namespaces = namespaces.unstructuredInformer(cache.Indexers{})
+	return errors.Join(s.exports.SetWatchErrorHandlerWithContext(s.interrupted), s.namespaces.SetWatchErrorHandlerWithContext(s.interrupted))
 }
 
 func (s *session) client(config *rest.Config) (dynamic.Interface, error) {
@@ -135,15 +137,11 @@ func (s *session) client(config *rest.Config) (dynamic.Interface, error) {
 	return dynamic.NewForConfigAndClient(config, client)
 }
 
-func (s *session) informer(client dynamic.Interface, gvr schema.GroupVersionResource) cache.SharedIndexInformer {
-	return dynamicinformer.NewFilteredDynamicInformer(client, gvr, s.place.Namespace, 0, cache.Indexers{}, nil).Informer()
-}
-
 func (s *session) controllers() error {
 	app := s.agent.app
-	s.heart = controller.New("heartbeat", s.beat, controller.Options{})
-	s.status = controller.New("export-status", s.holding(s.reconcileExport), controller.Options{})
-	s.spaces = controller.New("namespaces", s.holding(s.reconcileNamespace), controller.Options{Workers: 4})
+	s.heart = newController("heartbeat", s.beat, 1)
+	s.status = newController("export-status", s.holding(s.reconcileExport), 1)
+	s.spaces = newController("namespaces", s.holding(s.reconcileNamespace), 4)
 	for _, w := range []struct {
 		c    *controller.Controller
 		inf  cache.SharedIndexInformer
@@ -243,13 +241,24 @@ func (s *session) sight() sight {
 	return s.seen
 }
 
-// interrupted is called when a watch ends with an error, or a list fails.
-func (s *session) interrupted(exports bool) cache.WatchErrorHandlerWithContext {
-	return func(ctx context.Context, _ *cache.Reflector, err error) {
-		logr.FromContextOrDiscard(ctx).V(4).Info("watch interrupted", "reason", explain(err))
+// interrupted is called when a watch ends with an error.
+func (s *session) interrupted(ctx context.Context, _ *cache.Reflector, err error) {
+	logr.FromContextOrDiscard(ctx).V(4).Info("watch interrupted", "reason", explain(err))
+	s.poke()
+}
+
+// readable takes note of when exports, or namespaces, can be read and when not. Both
+// are reasons to look at the control plane.
+func (s *session) readable(exports bool) func(context.Context, error) {
+	return func(ctx context.Context, err error) {
+		why := ""
+		if err != nil {
+			why = explain(err)
+		}
+		logr.FromContextOrDiscard(ctx).V(4).Info("reading the tenant namespace", "trouble", why)
 		if exports {
 			s.mu.Lock()
-			s.seen.unreadable = explain(err)
+			s.seen.unreadable = why
 			s.mu.Unlock()
 			s.agent.touch(s.connection.name)
 		}

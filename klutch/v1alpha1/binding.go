@@ -11,6 +11,12 @@ const (
 	ConditionHeartbeating    = "Heartbeating"
 	ConditionConnected       = "Connected"
 	ConditionSchemaInSync    = "SchemaInSync"
+	// ConditionClaimsInSync says whether permission claims are kept: those that were
+	// accepted, and no others. It is ours alone, and there once there are claims.
+	ConditionClaimsInSync = "ClaimsInSync"
+	// ConditionNamespacesReady says whether the provider gives every namespace with
+	// bound objects its service namespace. It is ours alone, and there once it refused.
+	ConditionNamespacesReady = "NamespacesReady"
 )
 
 // Reasons of an APIServiceBinding's conditions.
@@ -25,6 +31,21 @@ const (
 	ReasonCustomResourceDefinitionUpdateFailed = "CustomResourceDefinitionUpdateFailed"
 	ReasonForeignCustomResourceDefinition      = "ForeignCustomResourceDefinition"
 	ReasonPending                              = "Pending"
+)
+
+// Reasons of an APIServiceBinding's conditions that are ours alone, besides
+// [ReasonMissingRights].
+const (
+	ReasonControlPlaneUnreachable              = "ControlPlaneUnreachable"
+	ReasonControlPlaneUnauthorized             = "ControlPlaneUnauthorized"
+	ReasonTenantHeldByAnotherCluster           = "TenantHeldByAnotherCluster"
+	ReasonCustomResourceDefinitionTerminating  = "CustomResourceDefinitionTerminating"
+	ReasonCustomResourceDefinitionNamesRefused = "CustomResourceDefinitionNamesRefused"
+	ReasonUnsupportedClaim                     = "UnsupportedClaim"
+	ReasonInvalidClaim                         = "InvalidClaim"
+	ReasonNewClaims                            = "NewClaims"
+	ReasonRevokedCopiesRemain                  = "RevokedCopiesRemain"
+	ReasonServiceNamespaceRefused              = "ServiceNamespaceRefused"
 )
 
 // APIServiceBinding makes an API of the Control Plane Cluster usable in this App

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/fakecluster"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// A claimWorld is two clusters in memory, a binding between them, and a claim on the
+// Secrets of the provider. Namespace "team" has the service namespace "service".
+type claimWorld struct {
+	*testing.T
+	app, controlPlane *fakecluster.Cluster
+	agent             *agent
+	session           *session
+	binding           *v1alpha1.APIServiceBinding
+	export            *v1alpha1.APIServiceExport
+	verdict           *verdict
+}
+
+func newClaimWorld(t *testing.T) *claimWorld {
+	t.Helper()
+	widgets := fakecluster.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}, Kind: "Widget"}
+	w := &claimWorld{T: t, app: fakecluster.New(widgets), controlPlane: fakecluster.New(widgets)}
+	source, err := klutchsync.NewClusterForClients(w.app.Client(), w.app.Metadata())
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := klutchsync.NewClusterForClients(w.controlPlane.Client(), w.controlPlane.Metadata())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.agent = &agent{
+		app:    &appCluster{calls: w.app.Client(), meta: w.app.Metadata()},
+		source: source, set: klutchsync.NewSet(klutchsync.SetOptions{}),
+		recipes: map[cache.ObjectName]string{}, consents: map[cache.ObjectName]consent{},
+	}
+	w.session = &session{agent: w.agent, target: target, place: kubeconfig.Kubeconfig{Namespace: "tenant"}, mapper: klutchsync.NewNamespaces(nil)}
+	w.session.mapper.Set("team", "service")
+	w.namespace(w.app, "team")
+	w.namespace(w.controlPlane, "service")
+	w.binding = &v1alpha1.APIServiceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "klutch-bind", Name: "widgets.example.org"}}
+	w.export = &v1alpha1.APIServiceExport{Spec: v1alpha1.APIServiceExportSpec{APIServiceExportCRDSpec: v1alpha1.APIServiceExportCRDSpec{
+		Group: "example.org", Names: v1alpha1.CRDNames{Plural: "widgets", Kind: "Widget"}, Scope: v1alpha1.NamespacedScope,
+		Versions: []v1alpha1.APIServiceExportVersion{{Name: "v1", Served: true, Storage: true}},
+	}}}
+	return w
+}
+
+// run has the world's syncs run until the returned function is called, which waits.
+func (w *claimWorld) run() (stop func()) {
+	ctx, cancel := context.WithCancel(w.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = w.agent.set.Run(ctx)
+	}()
+	return func() { cancel(); <-done }
+}
+
+// restart is a konnector that knows nothing of what was.
+func (w *claimWorld) restart() {
+	w.agent.hold(cache.MetaObjectToName(w.binding))
+	w.agent.consents = map[cache.ObjectName]consent{}
+}
+
+// answer makes the claim Accepted, Rejected, or for "" removes it, and has the
+// konnector look.
+func (w *claimWorld) answer(state v1alpha1.ClaimState) {
+	w.Helper()
+	w.binding.Spec.PermissionClaims = nil
+	if state != "" {
+		w.binding.Spec.PermissionClaims = []v1alpha1.AcceptablePermissionClaim{{
+			PermissionClaim: v1alpha1.PermissionClaim{GroupResource: v1alpha1.GroupResource{Resource: "secrets"}, Version: "v1", Selector: v1alpha1.ResourceSelector{Names: []string{"*"}}},
+			State:           state,
+		}}
+	}
+	w.look()
+}
+
+func (w *claimWorld) look() {
+	w.Helper()
+	for range 10 {
+		w.verdict = newVerdict()
+		p := &pass{agent: w.agent, key: cache.MetaObjectToName(w.binding), binding: w.binding, verdict: w.verdict, session: w.session, export: w.export}
+		_, err := p.sync(w.Context())
+		if err == nil {
+			return
+		}
+		if !apierrors.IsConflict(err) {
+			w.Fatal(err)
+		}
+	}
+	w.Fatal("conflicts have no end")
+}
+
+func (w *claimWorld) namespace(c *fakecluster.Cluster, name string) {
+	w.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
+	u.SetName(name)
+	if _, err := c.Client().Resource(spacesResource).Create(w.Context(), u, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *claimWorld) secrets(c *fakecluster.Cluster, namespace string) dynamic.ResourceInterface {
+	return c.Client().Resource(secretsResource).Namespace(namespace)
+}
+
+// put creates a Secret, unless there is one of this name.
+func (w *claimWorld) put(c *fakecluster.Cluster, namespace, name, kind, value string) {
+	w.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "type": kind, "data": map[string]any{"of": value}}}
+	u.SetName(name)
+	if _, err := w.secrets(c, namespace).Create(w.Context(), u, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+		w.Fatal(err)
+	}
+}
+
+func (w *claimWorld) remove(c *fakecluster.Cluster, namespace, name string) {
+	w.Helper()
+	if err := w.secrets(c, namespace).Delete(w.Context(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		w.Fatal(err)
+	}
+}
+
+// there are the Secrets of a namespace, with whose they are.
+func (w *claimWorld) there(c *fakecluster.Cluster, namespace string) map[string]string {
+	w.Helper()
+	list, err := w.secrets(c, namespace).List(w.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, u := range list.Items {
+		of, _, _ := unstructured.NestedString(u.Object, "data", "of")
+		found[u.GetName()] = of
+	}
+	return found
+}
+
+// TestP20Consent lets a provider, an owner of the App Cluster and its users do what
+// they want, in any order, and looks at what has become of it whenever all is quiet:
+// without consent there is no copy, with it there is one of everything that may be
+// copied, and what was there before is as it was.
+func TestP20Consent(t *testing.T) {
+	for seed := range uint64(20) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newClaimWorld(t)
+				defer w.run()()
+				random := rand.New(rand.NewPCG(seed, 20)) //nolint:gosec // a test
+				agreed := false
+				theirs, users := map[string]string{}, map[string]bool{} // types of the provider's; names of what is not a copy
+				names := []string{"a", "b", "c"}
+				for range 40 {
+					name := names[random.IntN(len(names))]
+					switch op := random.IntN(9); op {
+					case 0, 1:
+						w.answer(v1alpha1.ClaimAccepted)
+						agreed = true
+					case 2, 3:
+						w.answer([]v1alpha1.ClaimState{v1alpha1.ClaimRejected, ""}[op-2])
+						agreed = false
+					case 4, 5:
+						if theirs[name] == "" {
+							theirs[name] = []string{"Opaque", "kubernetes.io/service-account-token"}[op-4]
+							w.put(w.controlPlane, "service", name, theirs[name], "provider")
+						}
+					case 6:
+						delete(theirs, name)
+						w.remove(w.controlPlane, "service", name)
+					case 7:
+						if w.there(w.app, "team")[name] == "" {
+							users[name] = true
+							w.put(w.app, "team", name, "Opaque", "user")
+						}
+					case 8:
+						w.restart()
+						w.look()
+					}
+					if random.IntN(3) > 0 {
+						continue // and do the next thing meanwhile
+					}
+					time.Sleep(5 * time.Minute)
+					want := map[string]string{}
+					for n, kind := range theirs {
+						if agreed && kind == "Opaque" {
+							want[n] = "provider"
+						}
+					}
+					for n := range users {
+						want[n] = "user"
+					}
+					if diff := cmp.Diff(want, w.there(w.app, "team")); diff != "" {
+						t.Fatalf("consent %t: Secrets in the App Cluster (-want +got):\n%s", agreed, diff)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestP20MayNotDelete: revoked consent is not forgotten while copies remain.
+func TestP20MayNotDelete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newClaimWorld(t)
+		defer w.run()()
+		w.put(w.controlPlane, "service", "a", "Opaque", "provider")
+		w.answer(v1alpha1.ClaimAccepted)
+		time.Sleep(time.Minute)
+		denied := true
+		w.app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if denied && r.Verb == "delete" {
+				return apierrors.NewForbidden(r.Resource.GroupResource(), r.Object.Name, nil)
+			}
+			return do()
+		})
+		w.answer(v1alpha1.ClaimRejected)
+		time.Sleep(time.Minute)
+		if c := w.verdict.found[v1alpha1.ConditionClaimsInSync]; c.Reason != v1alpha1.ReasonRevokedCopiesRemain {
+			t.Errorf("ClaimsInSync is %+v", c)
+		}
+		w.put(w.controlPlane, "service", "b", "Opaque", "provider")
+		time.Sleep(time.Minute)
+		if diff := cmp.Diff(map[string]string{"a": "provider"}, w.there(w.app, "team")); diff != "" {
+			t.Errorf("Secrets in the App Cluster (-want +got):\n%s", diff)
+		}
+		denied = false
+		w.look()
+		if c := w.verdict.found[v1alpha1.ConditionClaimsInSync]; c.Status != metav1.ConditionTrue {
+			t.Errorf("ClaimsInSync is %+v", c)
+		}
+		if left := w.there(w.app, "team"); len(left) > 0 {
+			t.Errorf("copies remain: %v", left)
+		}
+	})
+}
+
+func TestCopiedBy(t *testing.T) {
+	const long = "a-resource-with-a-very-long-name.in.a.group.with.a.very.long.name.as.well.example.org"
+	copied := func(managers ...string) *metav1.PartialObjectMetadata {
+		o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Labels:      map[string]string{v1alpha1.BoundAnnotation: "true"},
+			Annotations: map[string]string{klutchsync.SourceUIDAnnotation: "u", klutchsync.OwnerAnnotation: "Provider"},
+		}}
+		for _, m := range managers {
+			o.ManagedFields = append(o.ManagedFields, metav1.ManagedFieldsEntry{Manager: m, Operation: metav1.ManagedFieldsOperationApply})
+		}
+		return o
+	}
+	ours := "klutch.anynines.com/widgets.example.org/related"
+	without := func(change func(*metav1.PartialObjectMetadata)) *metav1.PartialObjectMetadata {
+		o := copied(ours)
+		change(o)
+		return o
+	}
+	for name, tc := range map[string]struct {
+		binding string
+		object  *metav1.PartialObjectMetadata
+		want    bool
+	}{
+		"ours":                      {"widgets.example.org", copied(ours), true},
+		"ours, edited":              {"widgets.example.org", copied(ours, "kubectl-edit"), true},
+		"another binding's":         {"gadgets.example.org", copied(ours), false},
+		"of a binding like it":      {"widgets.example.org.uk", copied(ours), false},
+		"shared":                    {"widgets.example.org", copied(ours, "klutch.anynines.com/gadgets.example.org/related"), false},
+		"a person's":                {"widgets.example.org", copied("kubectl"), false},
+		"of a long name":            {long, copied("klutch.anynines.com/" + long[:62] + "-0123456789abcdef/related"), true},
+		"of another long name":      {long, copied("klutch.anynines.com/b" + long[:61] + "-0123456789abcdef/related"), false},
+		"without label":             {"widgets.example.org", without(func(o *metav1.PartialObjectMetadata) { o.Labels = nil }), false},
+		"without identity":          {"widgets.example.org", without(func(o *metav1.PartialObjectMetadata) { delete(o.Annotations, klutchsync.SourceUIDAnnotation) }), false},
+		"a user's, travelling up":   {"widgets.example.org", without(func(o *metav1.PartialObjectMetadata) { o.Annotations[klutchsync.OwnerAnnotation] = "Consumer" }), false},
+		"a peer's, of the same age": {"widgets.example.org", without(func(o *metav1.PartialObjectMetadata) { o.ManagedFields = nil }), false},
+	} {
+		if got := copiedBy(tc.binding, tc.object); got != tc.want {
+			t.Errorf("%s: %t, want %t", name, got, tc.want)
+		}
+	}
+}

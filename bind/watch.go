@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/klutch-go/sdk/internal/controller"
+)
+
+// Retries come soon, since people wait for the end of an outage, and spread out,
+// since others wait too.
+const (
+	retryFirst = 100 * time.Millisecond
+	retryLast  = 2500 * time.Millisecond
+)
+
+// newController returns a controller that retries soon.
+func newController(name string, fn controller.Func, workers int) *controller.Controller {
+	return controller.New(name, fn, controller.Options{
+		Workers: workers,
+		Limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](retryFirst, retryLast),
+	})
+}
+
+// A reader reads a resource for an informer.
+type reader struct {
+	client any // what client-go asks for its abilities
+	list   func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	watch  func(context.Context, metav1.ListOptions) (watch.Interface, error)
+
+	// told is called with an error when reading begins to fail, or fails
+	// otherwise than before, and with nil when it works again.
+	told func(context.Context, error)
+}
+
+// objects reads whole objects.
+func objects(client dynamic.Interface, resource schema.GroupVersionResource, namespace string) reader {
+	r := client.Resource(resource).Namespace(namespace)
+	return reader{
+		client: client,
+		list:   func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, o) },
+		watch:  r.Watch,
+		told:   tellLog(resource),
+	}
+}
+
+// only narrows a reader to the objects that fields match.
+func (r reader) only(match fields.Selector) reader {
+	list, watches := r.list, r.watch
+	r.list = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		o.FieldSelector = match.String()
+		return list(ctx, o)
+	}
+	r.watch = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		o.FieldSelector = match.String()
+		return watches(ctx, o)
+	}
+	return r
+}
+
+// metas reads the metadata of all objects.
+func metas(client metadata.Interface, resource schema.GroupVersionResource) reader {
+	r := client.Resource(resource)
+	return reader{
+		client: client,
+		list:   func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, o) },
+		watch:  r.Watch,
+		told:   tellLog(resource),
+	}
+}
+
+func tellLog(resource schema.GroupVersionResource) func(context.Context, error) {
+	return func(ctx context.Context, err error) {
+		log := logr.FromContextOrDiscard(ctx).WithValues("resource", resource.GroupResource().String())
+		if err != nil {
+			log.Info("cannot be read, retrying", "reason", explain(err))
+			return
+		}
+		log.Info("can be read again")
+	}
+}
+
+// informer returns one that retries by itself what client-go's would give ever more
+// time: up to a minute.
+func (r reader) informer(example runtime.Object, indexers cache.Indexers) cache.SharedIndexInformer {
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return persist(ctx, r.told, func() (runtime.Object, error) { return r.list(ctx, o) })
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return persist(ctx, r.told, func() (watch.Interface, error) { return r.watch(ctx, o) })
+		},
+	}
+	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, r.client), example, 0, indexers)
+}
+
+// unstructuredInformer is informer for whole objects.
+func (r reader) unstructuredInformer(indexers cache.Indexers) cache.SharedIndexInformer {
+	return r.informer(&unstructured.Unstructured{}, indexers)
+}
+
+// persist tries until it gets an answer that an informer has to see.
+func persist[T any](ctx context.Context, tell func(context.Context, error), try func() (T, error)) (T, error) {
+	said := ""
+	for pause := retryFirst; ; pause = min(2*pause, retryLast) {
+		out, err := try()
+		switch {
+		case ctx.Err() != nil:
+			return out, err
+		case err == nil && said != "":
+			tell(ctx, nil)
+			return out, nil
+		case err == nil || isAnswer(err):
+			return out, err
+		}
+		if why := explain(err); why != said {
+			said = why
+			tell(ctx, err)
+		}
+		select {
+		case <-ctx.Done():
+			return out, ctx.Err()
+		case <-time.After(pause/2 + rand.N(pause)): //nolint:gosec // jitter is no secret
+		}
+	}
+}
+
+// isAnswer tells whether err makes an informer ask for something else.
+func isAnswer(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
+		apierrors.IsMethodNotSupported(err) || apierrors.IsNotAcceptable(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+}
