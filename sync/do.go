@@ -30,6 +30,8 @@ func (e *engine) do(ctx context.Context, p *pair, s step, r *record) error {
 	case stepLookTarget:
 		r.lookTarget = true
 		return nil
+	case stepConfirm:
+		return e.confirmed(ctx, r)
 	case stepSay, stepHold, stepMark, stepRelease, stepStatus:
 		return e.doSource(ctx, p, s, r)
 	default:
@@ -88,6 +90,7 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 	}
 	e.opts.Hooks.wrote(ctx, Write{Side: TargetSide, Step: string(s), Object: p.name, Took: time.Since(began), Err: err})
 	r.lookTarget = obj == nil
+	r.confirmed = false // it was for this one
 	if err != nil {
 		return e.classify(p, r, err)
 	}

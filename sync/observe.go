@@ -36,6 +36,8 @@ type record struct {
 
 	refusal   *refusal
 	contested *contest
+	since     uint64    // as of when the clusters have to be confirmed
+	confirmed bool      // they have been since
 	proven    types.UID // of the source, once read live or held by us
 	accepted  string    // what we held of the target when an apply was last accepted or found to be in force
 	sent, got string    // hashes of the last status sent, and of what became of it
@@ -61,7 +63,7 @@ type contest struct {
 
 // observe reads both sides.
 func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (*pair, error) {
-	p := &pair{key: key, state: state{policy: e.policy}}
+	p := &pair{key: key, state: state{policy: e.policy, suspect: e.suspect.Load()}}
 	var err error
 	if p.source, p.state.source.seen, err = e.look(ctx, e.source, key, &r.source, &r.lookSource); err != nil {
 		return nil, fmt.Errorf("read source: %w", err)
@@ -80,6 +82,10 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 	if p.state.source.deleting {
 		r.watchOver()
 	}
+	looks := r.lookTarget
+	if looks || r.since == 0 {
+		r.since, r.confirmed = e.checkup.now(), false
+	}
 	if p.target, p.state.target.seen, err = e.look(ctx, e.target, p.name, &r.target, &r.lookTarget); err != nil {
 		return nil, fmt.Errorf("read target %s: %w", p.name, err)
 	}
@@ -88,8 +94,50 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 	if p.target != nil {
 		e.observeTarget(p, r)
 	}
+	if looks && (p.state.source.deleting || p.target == nil && r.accepted != "") {
+		if err = e.confirmed(ctx, r); err != nil {
+			return nil, err
+		}
+	}
 	p.remember(r)
+	p.held = e.holds(p, r)
 	return p, nil
+}
+
+// confirmed has the clusters confirmed for r.
+func (e *engine) confirmed(ctx context.Context, r *record) error {
+	if r.confirmed {
+		return nil
+	}
+	if err := e.confirm(ctx, r.since); err != nil {
+		r.since = e.checkup.now() // what failed is no answer for the next time
+		return err
+	}
+	r.confirmed = true
+	return nil
+}
+
+// holds asks the breaker whether a deletion may go on, and answers why not.
+func (e *engine) holds(p *pair, r *record) string {
+	src, dst := p.state.source, p.state.target
+	if !src.deleting || !src.finalizer {
+		return ""
+	}
+	if _, released := p.source.GetAnnotations()[ReleaseAnnotation]; released {
+		e.breaker.pass(p.key)
+		return ""
+	}
+	if why, ok := strings.CutPrefix(src.message, string(ReasonHeld)+": "); ok {
+		e.breaker.resume(p.key, strings.TrimSuffix(why, heldAdvice))
+	}
+	why := e.breaker.bar(p.key)
+	if dst.takes(p.policy) && r.confirmed && why == "" {
+		why = e.breaker.admit(p.key, time.Now(), e.source.count)
+	}
+	if why != "" {
+		r.confirmed, r.since = false, e.checkup.now()
+	}
+	return why
 }
 
 func (e *engine) observeSource(p *pair) {
@@ -178,6 +226,8 @@ func (p *pair) remember(r *record) {
 		p.due = f.hash != p.want.hash || !time.Now().Before(f.next)
 	}
 	p.paused = time.Now().Before(r.nextFix)
+	p.confirmed = r.confirmed
+	p.state.target.lost = !p.state.target.exists && r.accepted != ""
 	if c := r.contested; c != nil && p.target != nil && c.hash == p.want.hash && c.version == p.target.GetResourceVersion() {
 		p.contested = c.detail
 	}
@@ -190,6 +240,8 @@ func (p *pair) again(s step, r *record) time.Duration {
 		return 0
 	case p.refused != "":
 		return max(time.Until(r.refusal.next), time.Second)
+	case p.held != "":
+		return refusedPause
 	case p.paused:
 		return max(time.Until(r.nextFix), time.Millisecond)
 	default:
@@ -212,7 +264,7 @@ func (e *engine) look(ctx context.Context, v *view, name cache.ObjectName, answe
 		}
 		return obj, live, nil
 	}
-	obj, version, ok := v.get(name)
+	obj, version, ok := e.read(ctx, v, name)
 	if !ok {
 		return nil, unknown, nil
 	}

@@ -43,6 +43,13 @@ type Options struct {
 	Lost     LostPolicy
 	Deletion DeletionPolicy
 
+	// DeletionLimit is how many targets may be deleted within five minutes. When
+	// there are more, all further deletions are held until Release, and likewise
+	// when the resource itself or a whole cluster is taken away; or until the
+	// ReleaseAnnotation is on the object. 0 means one in twenty, but at least ten; a
+	// negative limit is none.
+	DeletionLimit int
+
 	// Labels and Annotations choose by key what travels to the target. Nil
 	// means all. Keys of other tools that track their objects by metadata, and
 	// the engine's own, never travel.

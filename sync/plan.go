@@ -23,6 +23,9 @@ type state struct {
 	paused    bool   // corrections of this target have to wait
 	status    bool   // the status of the source is not what it should be
 	related   string // why a related object cannot travel
+	confirmed bool   // the clusters were confirmed live to be the known ones, after all that the step builds on
+	suspect   bool   // a cluster went back in time once: deletions have to be seen live
+	held      string // why the breaker holds the deletion, if it does
 }
 
 type policy struct {
@@ -57,6 +60,12 @@ type targetState struct {
 	owned     bool // and nobody has changed it since
 	unproven  bool // nothing that we hold of it has been accepted or seen to be right since we run
 	held      bool // at least some of its fields are ours
+	lost      bool // it does not exist, but did while we run
+}
+
+// takes reports whether the deletion of the source takes the target away.
+func (t targetState) takes(p policy) bool {
+	return t.exists && t.ours && !t.deleting && p.deletion == DeletionDelete
 }
 
 // A sight says how something has been read.
@@ -77,6 +86,7 @@ const (
 	stepLookSource step = "look-source" // read the source from its API server
 	stepLookTarget step = "look-target" // read the target from its API server
 	stepSay        step = "say"         // put the message on the source
+	stepConfirm    step = "confirm"     // make sure that the clusters are those that we know
 	stepHold       step = "hold"        // put the finalizer on the source
 	stepCreate     step = "create"      // apply a target where none may be
 	stepApply      step = "apply"       // apply the target, yielding to others
@@ -111,14 +121,23 @@ func plan(s state) step {
 	case !told(s, why) && certain(s, why):
 		return stepSay
 
+	// Too many deletions at once wait for somebody to release them.
+	case src.deleting && s.held != "":
+		return stepWait
+	// After a restore from a backup a cached deletion may have been undone.
+	case src.deleting && dst.takes(s.policy) && s.suspect && src.seen != live:
+		return stepLookSource
+	// Nothing is taken away unless the clusters are those that we know.
+	case src.deleting && dst.takes(s.policy) && !s.confirmed:
+		return stepConfirm
 	// A target that is seen to be ours is deleted, in just the version that we saw.
-	case src.deleting && dst.exists && dst.ours && !dst.deleting && s.policy.deletion == DeletionDelete:
+	case src.deleting && dst.takes(s.policy):
 		return stepDelete
 	// A target that is seen to be going is waited for.
 	case src.deleting && dst.exists && dst.ours && dst.deleting:
 		return stepWait
 	// For anything else on the way out a cache is no evidence.
-	case src.deleting && dst.seen != live:
+	case src.deleting && (dst.seen != live || !s.confirmed):
 		return stepLookTarget
 	// The target has gone, or never was.
 	case src.deleting && !dst.exists:
@@ -150,6 +169,9 @@ func plan(s state) step {
 	// A view from before our time may show a source that has been let go since.
 	case !dst.exists && !src.proven && src.seen != live:
 		return stepLookSource
+	// A target that was there is not made anew because another cluster answers.
+	case dst.lost && !s.confirmed:
+		return stepLookTarget
 	case !dst.exists:
 		return stepCreate
 	// A target that someone else deleted still has a status; once it has gone it is made anew.
@@ -161,7 +183,7 @@ func plan(s state) step {
 	case dst.later && src.seen != live:
 		return stepLookSource
 	// The target should be something else than was last applied.
-	case (!dst.settled || !dst.owned && dst.unproven) && s.contested == "" && (why == "" || why == ReasonRelated || s.refused != "" && s.due):
+	case (!dst.settled || !dst.owned && dst.unproven) && s.contested == "" && (why == "" || why == ReasonRelated || why == s.refused && s.due):
 		return stepApply
 	// By policy a lost target is reported, so that it is recorded that there is one.
 	case s.policy.lost == LostReport && src.mark != dst.uid:
@@ -210,6 +232,8 @@ func obstacle(s state) Reason {
 	switch {
 	case src.deleting && dst.exists && dst.ours && dst.deleting && dst.slow:
 		return ReasonTerminating
+	case src.deleting && src.finalizer && s.held != "":
+		return ReasonHeld
 	case src.deleting:
 		return ""
 	case dst.exists && !dst.ours && (s.policy.conflict == ConflictFail || !dst.adoptable || dst.deleting):
@@ -249,11 +273,16 @@ func explain(s state, why Reason) string {
 		text = fmt.Sprintf("%s was changed in the target cluster%s", s.target.name, s.contested)
 	case ReasonTerminating:
 		text = fmt.Sprintf("waiting for %s to be gone from the target cluster%s", s.target.name, s.target.heldBy)
+	case ReasonHeld:
+		text = s.held + heldAdvice
 	case ReasonRelated:
 		text = s.related
 	}
 	return string(why) + ": " + text
 }
+
+// heldAdvice ends the message of a held deletion.
+const heldAdvice = "; if it is meant, annotate this object with " + ReleaseAnnotation + "=true"
 
 const (
 	waitPause    = 5 * time.Second  // between looks at what is waited for

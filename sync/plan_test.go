@@ -27,7 +27,7 @@ func fresh(s *state) {
 	s.source.finalizer = false
 	s.target = targetState{seen: cached, name: "widgets svc/a"}
 }
-func deleting(s *state) { s.source.deleting = true }
+func deleting(s *state) { s.source.deleting, s.confirmed = true, true }
 func absentTarget(s *state) {
 	s.target = targetState{seen: cached, name: "widgets svc/a"}
 }
@@ -46,6 +46,9 @@ func drifted(s *state)       { s.target.owned = false }
 func contested(s *state)     { s.contested = " by them (.spec.size)" }
 func refused(s *state)       { s.refused, s.answer = ReasonRefused, "spec.size: Unsupported value" }
 func due(s *state)           { s.due = true }
+func unconfirmed(s *state)   { s.confirmed = false }
+func suspect(s *state)       { s.suspect = true }
+func held(s *state)          { s.held = "more than 10 objects were deleted" }
 func statusDiffers(s *state) { s.status = true }
 
 func TestPlan(t *testing.T) {
@@ -131,6 +134,17 @@ func TestPlan(t *testing.T) {
 		"deleted, orphaned, not held":      {settledState(deleting, orphan, liveTarget, func(s *state) { s.target.held = false }), stepRelease},
 		"deleted, orphaned, nobody's":      {settledState(deleting, orphan, liveTarget, foreign), stepRelease},
 		"deleted, to orphan, but going":    {settledState(deleting, orphan, func(s *state) { s.target.deleting = true }), stepWait},
+		"deleted, clusters not confirmed":  {settledState(deleting, unconfirmed), stepConfirm},
+		"deleted, gone, not confirmed":     {settledState(deleting, absentTarget, liveTarget, unconfirmed), stepLookTarget},
+		"deleted, after a restore, cached": {settledState(deleting, suspect), stepLookSource},
+		"deleted, after a restore, live":   {settledState(deleting, suspect, liveSource), stepDelete},
+		"deleted, held":                    {settledState(deleting, held), stepSay},
+		"deleted, held, said":              {settledState(deleting, held, said), stepWait},
+		"deleted, held, target gone":       {settledState(deleting, held, absentTarget, liveTarget, said), stepWait},
+		"deleted, held before":             {settledState(deleting, func(s *state) { s.source.message = "DeletionsHeld: x" }), stepSay},
+		"deleted, held, never ours":        {settledState(fresh, deleting, held), stepRest},
+		"target lost, not confirmed":       {settledState(absentTarget, func(s *state) { s.target.lost = true }), stepLookTarget},
+		"target lost, confirmed":           {settledState(absentTarget, func(s *state) { s.target.lost, s.confirmed = true, true }), stepCreate},
 		"deleted, with a message to clear": {settledState(deleting, func(s *state) { s.source.message = "x" }), stepSay},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -170,8 +184,18 @@ var invariants = map[string]func(s state, do step) bool{
 	"I11: what is unknown justifies nothing": func(s state, do step) bool {
 		return s.source.seen != unknown && (s.target.seen != unknown || !s.mapped) || do == stepWait || do == stepRest
 	},
+	"I2: nothing is taken away in clusters that are not confirmed": func(s state, do step) bool {
+		return do != stepDelete && do != stepDisown && do != stepRelease || s.confirmed
+	},
+	"I15: what the breaker holds stays": func(s state, do step) bool {
+		return s.held == "" || do != stepDelete && do != stepDisown && do != stepRelease
+	},
+	"I2: after a restore only what is seen live is deleted": func(s state, do step) bool {
+		return do != stepDelete || !s.suspect || s.source.seen == live
+	},
+	"a confirmation is asked for once": func(s state, do step) bool { return do != stepConfirm || !s.confirmed },
 	"a look finds out something": func(s state, do step) bool {
-		return (do != stepLookTarget || s.target.seen != live) && (do != stepLookSource || s.source.seen != live)
+		return (do != stepLookTarget || s.target.seen != live || !s.confirmed) && (do != stepLookSource || s.source.seen != live)
 	},
 	"a message says something new": func(s state, do step) bool {
 		return do != stepSay || explain(s, obstacle(s)) != s.source.message
@@ -205,11 +229,12 @@ func anyState(r *rand.Rand) state {
 			LostPolicy(one("Recreate", "Report")), DeletionPolicy(one("Delete", "Orphan")),
 		},
 		mapped: r.IntN(8) > 0, refused: Reason(one("", "", string(ReasonRefused), string(ReasonForbidden))), due: flip(),
+		confirmed: flip(), suspect: flip(), held: one("", "", "too many"),
 		contested: one("", "", " by them"), paused: flip(), status: flip(), related: one("", "", "taken"),
 		source: sourceState{sight(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x")},
 		target: targetState{
 			seen: sight(r.IntN(3)), exists: flip(), deleting: flip(), slow: flip(), ours: flip(), adoptable: flip(),
-			uid: "u1", name: "widgets svc/a", later: flip(), settled: flip(), owned: flip(), unproven: flip(), held: flip(),
+			uid: "u1", name: "widgets svc/a", later: flip(), settled: flip(), owned: flip(), unproven: flip(), held: flip(), lost: flip(),
 		},
 	}
 	if flip() {
@@ -222,7 +247,7 @@ func anyState(r *rand.Rand) state {
 func TestExplain(t *testing.T) {
 	s := settledState(contested, refused, func(s *state) { s.related = "secrets team/x is taken" })
 	for _, why := range []Reason{
-		ReasonConflict, ReasonRefused, ReasonForbidden, ReasonDrifted, ReasonLost, ReasonTerminating, ReasonStale, ReasonRelated,
+		ReasonConflict, ReasonRefused, ReasonForbidden, ReasonDrifted, ReasonLost, ReasonTerminating, ReasonHeld, ReasonStale, ReasonRelated,
 	} {
 		text := explain(s, why)
 		if !strings.HasPrefix(text, string(why)+": ") || len(text) < len(why)+10 {

@@ -27,6 +27,7 @@ const (
 	ReasonDrifted     Reason = "TargetDrifted"     // someone else changed the target, by policy left so
 	ReasonLost        Reason = "TargetLost"        // the target vanished, by policy not created anew
 	ReasonTerminating Reason = "TargetTerminating" // the target is being deleted, and has not gone yet
+	ReasonHeld        Reason = "DeletionsHeld"     // too many deletions at once, or of a whole resource: see Sync.Release
 	ReasonStale       Reason = "SourceStale"       // the target was made from a later generation of the source
 	ReasonRelated     Reason = "RelatedConflict"   // a related object's name is someone else's
 )
@@ -52,4 +53,7 @@ type Status struct {
 
 	// Objects is the number of source objects known.
 	Objects int
+
+	// Held is the number of source objects whose deletion waits for Release.
+	Held int
 }

@@ -110,6 +110,16 @@ func (s *Set) Remove(name string) {
 	}
 }
 
+// Release is that of the Sync called name, if the set has it.
+func (s *Set) Release(name string) {
+	s.mu.Lock()
+	m := s.members[name]
+	s.mu.Unlock()
+	if m != nil {
+		m.sync.Release()
+	}
+}
+
 // State is the state of the Sync called name; false if the set has none.
 func (s *Set) State(name string) (Status, bool) {
 	s.mu.Lock()

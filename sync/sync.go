@@ -28,6 +28,9 @@ type Sync struct {
 	resource schema.GroupVersionResource
 	opts     Options
 
+	breaker *breaker
+	suspect atomic.Bool // a cluster went back in time
+
 	mu      sync.Mutex
 	engine  *engine // while Run runs
 	changed func()
@@ -54,7 +57,7 @@ func New(source, target *Cluster, resource schema.GroupVersionResource, opts Opt
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	return &Sync{from: source, to: target, resource: resource, opts: opts}, nil
+	return &Sync{from: source, to: target, resource: resource, opts: opts, breaker: newBreaker(opts.DeletionLimit)}, nil
 }
 
 // Run keeps the objects in step until ctx is done, and then returns nil. What
@@ -63,12 +66,39 @@ func New(source, target *Cluster, resource schema.GroupVersionResource, opts Opt
 func (s *Sync) Run(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx).WithValues("binding", s.opts.Binding)
 	ctx = logr.NewContext(ctx, log)
+	for {
+		err := s.once(ctx)
+		if !errors.Is(err, errRestart) {
+			return err
+		}
+		log.Info("sync begins again", "reason", err.Error())
+	}
+}
+
+// once runs until ctx is done, or a cluster turns out not to be what it was.
+func (s *Sync) once(ctx context.Context) error {
 	e, err := s.begin()
 	if err != nil {
 		return err
 	}
 	defer s.end()
 	return e.run(ctx)
+}
+
+// Release lets go the deletions that are held: see Options.DeletionLimit. It does
+// not wait for them. Later deletions are counted anew.
+func (s *Sync) Release() {
+	keys := s.breaker.release()
+	s.mu.Lock()
+	e := s.engine
+	s.mu.Unlock()
+	if e == nil {
+		return
+	}
+	for _, key := range keys {
+		e.queue.add(key, classUser)
+	}
+	e.notify()
 }
 
 func (s *Sync) begin() (*engine, error) {
@@ -136,6 +166,9 @@ type engine struct {
 
 	sourceUID, targetUID types.UID
 	plainStatus          atomic.Bool // the source has no status subresource
+	checkup              checkup
+	tide                 tide
+	cancel               context.CancelCauseFunc // ends run
 
 	recordsMu sync.Mutex
 	records   map[cache.ObjectName]*record
@@ -158,6 +191,8 @@ func newEngine(s *Sync) *engine {
 		pool = e.pool
 	}
 	e.queue = pool.lane("sync", s.opts.Workers, e.reconcile)
+	e.checkup.look = e.check
+	e.tide.high = map[watched]string{}
 	e.source = e.sourceView()
 	e.target = e.targetView()
 	for i := range s.opts.Related {
@@ -186,10 +221,10 @@ func (e *engine) run(ctx context.Context) error {
 	if e.identify(ctx) != nil {
 		return nil // ctx is done
 	}
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, e.cancel = context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer cancel()
+	defer e.cancel(nil)
 	for _, task := range e.tasks {
 		wg.Go(func() { task(ctx) })
 	}
@@ -197,6 +232,9 @@ func (e *engine) run(ctx context.Context) error {
 		wg.Go(func() { e.pool.run(ctx) })
 	}
 	e.queue.run(ctx)
+	if why := context.Cause(ctx); errors.Is(why, errRestart) {
+		return why
+	}
 	return nil
 }
 
@@ -422,6 +460,7 @@ func (e *engine) settle(p *pair) {
 	e.recordsMu.Lock()
 	defer e.recordsMu.Unlock()
 	delete(e.records, p.key)
+	e.breaker.forget(p.key)
 }
 
 func (e *engine) record(key cache.ObjectName) *record {
@@ -450,7 +489,7 @@ func (e *engine) relatedProblem(key cache.ObjectName) string {
 
 // status reports whether both sides are known.
 func (e *engine) status() Status {
-	st := Status{Synced: true}
+	st := Status{Synced: true, Held: e.breaker.holds()}
 	for _, v := range e.views() {
 		known, err := v.state()
 		st.Synced = st.Synced && known

@@ -22,6 +22,10 @@ const (
 	// MessageAnnotation on a source says why it is not in step.
 	MessageAnnotation = domain + "sync-message"
 
+	// ReleaseAnnotation on a source, with whatever value, lets its deletion pass
+	// although too many are being deleted at once: see Options.DeletionLimit.
+	ReleaseAnnotation = domain + "release-deletion"
+
 	// TargetAnnotation on a source holds the UID of its target. It is written
 	// only under LostReport. Removing it lets a lost target be created anew.
 	TargetAnnotation = domain + "target-uid"

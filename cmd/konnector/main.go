@@ -21,6 +21,7 @@ import (
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/klutch"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 func main() {
@@ -52,6 +53,8 @@ func parse(args []string) (flags, error) {
 	fs.StringVar(&f.konnector.LeaseNamespace, "lease-namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), v1alpha1.Namespace), "its namespace")
 	fs.StringVar(&f.konnector.HealthAddress, "health-address", ":8080", "where /livez, /readyz and /healthz are served; empty means nowhere")
 	fs.DurationVar(&f.konnector.Options.HeartbeatInterval, "heartbeat-interval", bind.DefaultHeartbeatInterval, "how often backends may expect to hear of this konnector")
+	limit := fs.Int("deletion-limit", 0, "how many objects of a binding may be deleted within five minutes; more are held until released; 0 means one in twenty, at least ten, and -1 any number")
+	f.konnector.Options.Sync = func(_ string, o *klutchsync.Options) { o.DeletionLimit = *limit }
 	fs.IntVar(&f.verbosity, "v", 0, "log level: 0 is what an operator acts on, 4 shows traffic")
 	fs.BoolVar(&f.version, "version", false, "print the version and exit")
 	return f, fs.Parse(args)

@@ -1,0 +1,365 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	gosync "sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/fakecluster"
+)
+
+func TestDeletionLimit(t *testing.T) {
+	for name, test := range map[string]struct{ limit, objects, want int }{
+		"nothing there": {0, 0, 10}, "few": {0, 200, 10}, "many": {0, 2000, 100}, "chosen": {3, 2000, 3}, "none": {-1, 2000, -1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := deletionLimit(test.limit, test.objects); got != test.want {
+				t.Errorf("limit = %d, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+// A breaker counts each object once, in a sliding window, and stays open until it
+// is released.
+func TestBreaker(t *testing.T) {
+	object := func(i int) cache.ObjectName { return cache.NewObjectName("team", fmt.Sprint(i)) }
+	now := time.Now()
+	b := newBreaker(2)
+	ask := func(i int) bool { return b.admit(object(i), now, func() int { return 100 }) == "" }
+	for i, want := range []bool{true, true, false, false} {
+		if again := ask(i); ask(i) != want || again != want {
+			t.Errorf("deletion %d admitted: %t", i, !want)
+		}
+	}
+	now = now.Add(time.Hour)
+	if ask(2) || ask(4) || !ask(0) || b.holds() != 3 {
+		t.Error("the breaker closed by itself")
+	}
+	if released := b.release(); len(released) != 3 || b.holds() != 0 {
+		t.Errorf("released %v, holds %d", released, b.holds())
+	}
+	for i, want := range map[int]bool{2: true, 3: true, 4: true} {
+		if ask(i) != want {
+			t.Errorf("deletion %d after release admitted: %t", i, !want)
+		}
+	}
+	if !ask(5) || !ask(6) || ask(7) {
+		t.Error("deletions are not counted anew")
+	}
+	b.release()
+	if !ask(8) || !ask(9) {
+		t.Error("too few deletions")
+	}
+	now = now.Add(breakerWindow)
+	if !ask(10) {
+		t.Error("the window does not slide")
+	}
+	b.resume(object(11), "before a restart")
+	if ask(11) || b.bar(object(11)) == "" || b.bar(object(12)) != "" {
+		t.Error("what was held before a restart is not held")
+	}
+	b.forget(object(11))
+	b.trip("the cluster is another one", true)
+	if b.bar(object(12)) == "" || b.bar(object(10)) != "" || ask(13) {
+		t.Error("another cluster is not told apart")
+	}
+	unlimited := newBreaker(-1)
+	for i := range 1000 {
+		if unlimited.admit(object(i), now, func() int { return 0 }) != "" {
+			t.Fatal("a breaker without a limit opened")
+		}
+	}
+}
+
+func (w *world) createMany(n int) {
+	w.Helper()
+	for i := range n {
+		w.create(w.source, w.sourceNS, w.widget(fmt.Sprintf("w%d", i), `{"size":"small"}`, ``))
+	}
+	w.until("all targets exist", func() bool { return w.count(w.fakeTarget, w.targetNS) == n })
+}
+
+func (w *world) count(c *fakecluster.Cluster, ns string) int {
+	w.Helper()
+	list, err := c.Client().Resource(widgets).Namespace(ns).List(w.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return len(list.Items)
+}
+
+// sync runs a Sync that the test can ask and release.
+func (w *world) sync(opts Options) (s *Sync, stop func()) {
+	w.Helper()
+	table := NewNamespaces(nil)
+	table.Set(w.sourceNS, w.targetNS)
+	opts.Mapper = table
+	s, err := New(w.from, w.to, widgets, opts)
+	if err != nil {
+		w.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.Context())
+	done := start(func() error { return s.Run(ctx) })
+	return s, gosync.OnceFunc(func() {
+		cancel()
+		if err := <-done; err != nil {
+			w.Error(err)
+		}
+	})
+}
+
+// I15: a mass deletion stops, also over a restart, says so on each object, and
+// goes on when it is released.
+func TestMassDeletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, limit = 30, 10
+		w := newFake(t)
+		_, stop := w.sync(Options{})
+		w.createMany(n)
+		for i := range n {
+			w.delete(w.source, w.sourceNS, fmt.Sprintf("w%d", i))
+		}
+		time.Sleep(time.Hour)
+		if got := w.count(w.fakeTarget, w.targetNS); got != n-limit {
+			t.Errorf("%d targets are left, want %d", got, n-limit)
+		}
+		stop()
+		s, stop := w.sync(Options{})
+		defer stop()
+		time.Sleep(time.Hour)
+		if got := w.count(w.fakeTarget, w.targetNS); got != n-limit {
+			t.Errorf("%d targets are left after a restart, want %d", got, n-limit)
+		}
+		if st := s.Status(); st.Held != n-limit {
+			t.Errorf("status = %+v", st)
+		}
+		held := 0
+		for i := range n {
+			if strings.HasPrefix(w.message(fmt.Sprintf("w%d", i)), string(ReasonHeld)+": more than 10 objects were deleted within 5 minutes;") {
+				held++
+			}
+		}
+		if held != n-limit {
+			t.Errorf("%d sources say that they are held", held)
+		}
+		for i := range n {
+			if name := fmt.Sprintf("w%d", i); w.message(name) != "" {
+				w.merge(w.source, w.sourceNS, name, `{"metadata":{"annotations":{"`+ReleaseAnnotation+`":"true"}}}`)
+				break
+			}
+		}
+		w.until("the one that was released is gone", func() bool { return w.count(w.fakeSource, w.sourceNS) == n-limit-1 })
+		s.Release()
+		w.until("all are gone", func() bool {
+			return w.count(w.fakeTarget, w.targetNS) == 0 && w.count(w.fakeSource, w.sourceNS) == 0
+		})
+		w.settle()
+		if st := s.Status(); st.Held != 0 {
+			t.Errorf("status = %+v", st)
+		}
+	})
+}
+
+// Deletions one by one are none of the breaker's business.
+func TestSlowDeletion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 20
+		w := newFake(t)
+		defer w.run(Options{})()
+		w.createMany(n)
+		for i := range n {
+			w.delete(w.source, w.sourceNS, fmt.Sprintf("w%d", i))
+			time.Sleep(time.Minute)
+		}
+		w.until("all are gone", func() bool { return w.count(w.fakeTarget, w.targetNS) == 0 && w.count(w.fakeSource, w.sourceNS) == 0 })
+	})
+}
+
+// A resource that goes away as a whole takes no target along, not even the first.
+func TestResourceVanishing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+		w.fakeSource.Serve(fakecluster.Resource{GroupVersionResource: crds, Kind: "CustomResourceDefinition", Cluster: true})
+		definitions := w.source.Resource(crds)
+		crd := object(t, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.example.org","finalizers":["customresourcecleanup.apiextensions.k8s.io"]}}`)
+		if _, err := definitions.Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		s, stop := w.sync(Options{})
+		defer stop()
+		w.createMany(3)
+		if err := definitions.Delete(t.Context(), "widgets.example.org", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 3 {
+			w.delete(w.source, w.sourceNS, fmt.Sprintf("w%d", i))
+		}
+		time.Sleep(time.Hour)
+		if got := w.count(w.fakeTarget, w.targetNS); got != 3 || s.Status().Held != 3 {
+			t.Errorf("%d targets are left, status %+v", got, s.Status())
+		}
+		s.Release()
+		w.until("all are gone", func() bool { return w.count(w.fakeSource, w.sourceNS) == 0 && w.count(w.fakeTarget, w.targetNS) == 0 })
+	})
+}
+
+// An endpoint behind which another cluster answers loses nobody's target: what is
+// not found there may be where it was.
+func TestAnotherCluster(t *testing.T) {
+	for _, side := range []Side{SourceSide, TargetSide} {
+		t.Run(string(side), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				s, stop := w.sync(Options{})
+				defer stop()
+				w.createMany(2)
+				moved := w.fakeTarget
+				if side == SourceSide {
+					moved = w.fakeSource
+				}
+				w.replaceIdentity(moved)
+				if side == TargetSide {
+					w.fakeTarget.Withdraw(widgets)
+					w.fakeTarget.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
+				}
+				w.delete(w.source, w.sourceNS, "w0")
+				time.Sleep(time.Hour)
+				if w.get(w.source, w.sourceNS, "w0") == nil {
+					t.Error("the source was let go")
+				}
+				if side == SourceSide && w.targetOf("w0") == nil {
+					t.Error("the target was deleted")
+				}
+				if st := s.Status(); side == TargetSide && st.Held != 1 {
+					t.Errorf("status = %+v", st)
+				}
+				s.Release()
+				if side == TargetSide {
+					w.until("released", func() bool { return w.get(w.source, w.sourceNS, "w0") == nil })
+				}
+			})
+		})
+	}
+}
+
+// replaceIdentity makes c another cluster.
+func (w *world) replaceIdentity(c *fakecluster.Cluster) {
+	w.Helper()
+	namespaces := c.Client().Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
+	if err := namespaces.Delete(w.Context(), metav1.NamespaceSystem, metav1.DeleteOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	ns := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
+	ns.SetName(metav1.NamespaceSystem)
+	if _, err := namespaces.Create(w.Context(), ns, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// One look serves all who asked before it began, and no one who asked later.
+func TestCheckup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu gosync.Mutex
+		looks := 0
+		fail := errors.New("unreachable")
+		var c checkup
+		c.look = func(context.Context) (finding, error) {
+			time.Sleep(time.Second)
+			mu.Lock()
+			defer mu.Unlock()
+			if looks++; looks == 2 {
+				return finding{}, fail
+			}
+			return finding{}, nil
+		}
+		var wg gosync.WaitGroup
+		for range 10 {
+			wg.Go(func() {
+				_, _ = c.since(t.Context(), c.now())
+			})
+			synctest.Wait()
+		}
+		time.Sleep(500 * time.Millisecond)
+		wg.Go(func() { _, _ = c.since(t.Context(), c.now()) }) // shares the second with the nine
+		wg.Wait()
+		if diff := cmp.Diff(2, looks); diff != "" {
+			t.Errorf("looks (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A cluster that is restored from a backup takes nothing along that the backup
+// has, and everything goes on.
+func TestRestore(t *testing.T) {
+	for _, side := range []Side{SourceSide, TargetSide} {
+		t.Run(string(side), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				defer w.run(Options{})()
+				w.createMany(3)
+				w.settle()
+				restored := w.fakeTarget
+				if side == SourceSide {
+					restored = w.fakeSource
+				}
+				backup := restored.Version()
+				for i := range 20 {
+					w.merge(restored.Client(), map[Side]string{SourceSide: w.sourceNS, TargetSide: w.targetNS}[side], "w0",
+						fmt.Sprintf(`{"metadata":{"annotations":{"later":"%d"}}}`, i))
+				}
+				w.delete(w.source, w.sourceNS, "w1")
+				w.until("w1 is gone", func() bool { return w.targetOf("w1") == nil && w.get(w.source, w.sourceNS, "w1") == nil })
+				restored.Restore(backup)
+				time.Sleep(10 * time.Minute)
+				w.merge(w.source, w.sourceNS, "w2", `{"spec":{"size":"large"}}`)
+				w.until("a change goes up", func() bool { return field(w.targetOf("w2"), "spec", "size") == "large" })
+				if w.targetOf("w0") == nil {
+					t.Error("a target was lost")
+				}
+				if side == SourceSide {
+					w.until("what the backup brought back has a target", func() bool { return w.targetOf("w1") != nil })
+				}
+			})
+		})
+	}
+}
+
+// A view that goes back in time makes everything begin again, and deletions be
+// seen live from then on.
+func TestBackInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		s, stop := w.sync(Options{})
+		defer stop()
+		w.createMany(2)
+		w.settle()
+		s.mu.Lock()
+		e := s.engine
+		s.mu.Unlock()
+		e.tide.mu.Lock()
+		e.tide.high[watched{e.source, w.sourceNS}] = "1000000"
+		e.tide.mu.Unlock()
+		w.delete(w.source, w.sourceNS, "w0")
+		w.until("the deletion is carried out", func() bool { return w.targetOf("w0") == nil && w.get(w.source, w.sourceNS, "w0") == nil })
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if !s.suspect.Load() || s.engine == e {
+			t.Error("nothing began again")
+		}
+	})
+}
