@@ -192,6 +192,7 @@ func (b *bench) turn(ctx context.Context, who string, round int, parts []part) (
 func (b *bench) contestant(who string) (*stack.Process, error) {
 	if who == klutch {
 		b.Konnector.Env = append(b.Konnector.Env, traceHeap)
+		b.Konnector.Args = append(b.Konnector.Args, "--deletion-limit", "-1") // a load deletes all that it made
 		return b.Konnector, nil
 	}
 	qps := map[string]string{ideal: "-1", limited: "5"}[who]
