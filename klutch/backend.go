@@ -8,17 +8,13 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"fmt"
-	"maps"
 	"net"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"slices"
+	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -31,8 +27,6 @@ import (
 const (
 	backendNamespace = "klutch-backend"
 	backendLease     = "klutch-backend"
-	sessionSecret    = "klutch-backend-session"
-	sessionKeySize   = 32
 )
 
 // A Backend is the whole backend: handshake, controllers, health, leader election.
@@ -63,8 +57,11 @@ type Backend struct {
 	Machines []auth.Config
 	// SessionKeys seal cookies and one-time codes: the first seals, all open.
 	// Empty means those of the Secret klutch-backend-session, which is made when
-	// it is missing.
+	// it is missing, and rotated.
 	SessionKeys [][]byte
+	// SessionKeyLife is how old the newest key in that Secret gets. The one before
+	// opens for two more hours. Zero means a week, less than zero for good.
+	SessionKeyLife time.Duration
 	// Options of the exporter. Provider and Sealer are set by Run.
 	Options export.Options
 	// ListenAddress is where the handshake is served, such as ":8443".
@@ -96,7 +93,11 @@ func (b Backend) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	exporter, err := b.exporter(ctx, client)
+	keys := &keyring{client: client, namespace: b.Namespace, life: cmp.Or(b.SessionKeyLife, sessionKeyLife)}
+	if err := b.seal(ctx, keys); err != nil {
+		return err
+	}
+	exporter, err := b.exporter()
 	if err != nil {
 		return err
 	}
@@ -110,6 +111,7 @@ func (b Backend) Run(ctx context.Context) error {
 	return together(ctx,
 		func(ctx context.Context) error { return serveAt(ctx, b.HealthAddress, nil, b.health()) },
 		func(ctx context.Context) error { return serveAt(ctx, b.ListenAddress, tlsConfig, exporter.Handler()) },
+		func(ctx context.Context) error { return b.follow(ctx, keys) },
 		func(ctx context.Context) error { return leader.Run(ctx, client, lease, exporter.Run) },
 	)
 }
@@ -131,7 +133,29 @@ func (b Backend) withDefaults() Backend {
 	return b
 }
 
-func (b Backend) exporter(ctx context.Context, client kubernetes.Interface) (*export.Exporter, error) {
+// seal sets what seals: keys that stay, or those that k reads.
+func (b *Backend) seal(ctx context.Context, k *keyring) (err error) {
+	if len(b.SessionKeys) > 0 {
+		b.Options.Sealer, err = auth.NewSealer(b.SessionKeys...)
+		return err
+	}
+	if err := k.load(ctx); err != nil {
+		return err
+	}
+	b.Options.Sealer, b.Options.Handshake.Sealer = k.current.Load(), k.current.Load
+	return nil
+}
+
+// follow keeps the keys up to date that do not stay.
+func (b *Backend) follow(ctx context.Context, k *keyring) error {
+	if len(b.SessionKeys) > 0 {
+		<-ctx.Done()
+		return nil
+	}
+	return k.run(ctx)
+}
+
+func (b Backend) exporter() (*export.Exporter, error) {
 	if b.Login.RedirectURL == "" {
 		redirect, err := url.JoinPath(b.Options.ExternalURL, "callback")
 		if err != nil {
@@ -143,17 +167,7 @@ func (b Backend) exporter(ctx context.Context, client kubernetes.Interface) (*ex
 	if err != nil {
 		return nil, fmt.Errorf("login: %w", err)
 	}
-	keys := b.SessionKeys
-	if len(keys) == 0 {
-		if keys, err = sessionKeys(ctx, client, b.Namespace); err != nil {
-			return nil, err
-		}
-	}
-	sealer, err := auth.NewSealer(keys...)
-	if err != nil {
-		return nil, err
-	}
-	b.Options.Provider, b.Options.Sealer = provider, sealer
+	b.Options.Provider = provider
 	if b.Options.Handshake.Machines, err = b.machines(); err != nil {
 		return nil, err
 	}
@@ -178,32 +192,6 @@ func (b Backend) machines() (auth.Providers, error) {
 		providers = append(providers, p)
 	}
 	return providers, nil
-}
-
-// sessionKeys makes or finds the Secret with the session keys. Every entry is a key;
-// the last by name seals.
-func sessionKeys(ctx context.Context, client kubernetes.Interface, namespace string) ([][]byte, error) {
-	secrets := client.CoreV1().Secrets(namespace)
-	got, err := secrets.Get(ctx, sessionSecret, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		key := make([]byte, sessionKeySize)
-		_, _ = rand.Read(key) // it never fails
-		got, err = secrets.Create(ctx, &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Name: sessionSecret},
-			Data:       map[string][]byte{"1": key},
-		}, metav1.CreateOptions{})
-	}
-	if apierrors.IsAlreadyExists(err) {
-		got, err = secrets.Get(ctx, sessionSecret, metav1.GetOptions{})
-	}
-	if err != nil {
-		return nil, fmt.Errorf("session keys: %w", err)
-	}
-	var keys [][]byte
-	for _, name := range slices.Backward(slices.Sorted(maps.Keys(got.Data))) {
-		keys = append(keys, got.Data[name])
-	}
-	return keys, nil
 }
 
 // tls returns nil where plain http will do.

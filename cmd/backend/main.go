@@ -178,6 +178,7 @@ func (f *flags) serverFlags(fs *flag.FlagSet) {
 	fs.StringVar(&b.HealthAddress, "health-address", "127.0.0.1:8081", "where /livez, /readyz, /healthz and /metrics are served; empty means nowhere")
 	fs.Func("session-key-file", "file with 32 random bytes that seal cookies, may be repeated: the first seals, all open; none means a Secret that is made when missing",
 		appendTo(&f.sessionKeyFiles))
+	fs.DurationVar(&b.SessionKeyLife, "session-key-lifetime", 0, "how old the key in that Secret gets before there is a new one; the old one opens for two more hours (default 168h, -1s means for good)")
 	fs.IntVar(&f.verbosity, "v", 0, "log level: 0 is what an operator acts on, 4 shows traffic")
 	fs.BoolVar(&f.version, "version", false, "print the version and exit")
 }
