@@ -19,17 +19,17 @@ import (
 type part struct {
 	name    string
 	measure func(context.Context, contest) ([]figure, error)
-	only    string // the contestant that it is about; empty means klutch and ideal
-	once    bool   // in the first round only
+	once    bool // in the first round only
+	last    bool // after all others, and of klutch alone
 }
 
 func parts() []part {
 	return []part{
-		{"throughput", throughput, "", false},
-		{"latency", latency, "", false},
-		{"writes", writes, "", true},
-		{"noise", noise, "", true},
-		{"settled", settled, klutch, true},
+		{name: "throughput", measure: throughput},
+		{name: "latency", measure: latency},
+		{name: "writes", measure: writes, once: true},
+		{name: "noise", measure: noise, once: true},
+		{name: "settled", measure: settled, last: true},
 	}
 }
 
@@ -98,6 +98,8 @@ func (b *bench) prepare(ctx context.Context) (err error) {
 	if err := b.Konnector.Stop(); err != nil { // until it is its turn
 		return err
 	}
+	b.Konnector.Env = append(b.Konnector.Env, traceHeap)
+	b.Konnector.Args = append(b.Konnector.Args, "--deletion-limit", "-1") // a load deletes all that it made
 	if b.driver, err = newDriver(ctx, b.Stack, b.writers); err != nil {
 		return err
 	}
@@ -141,31 +143,54 @@ func loadAverage() string {
 	return strings.Join(strings.Fields(string(data))[:3], " ")
 }
 
-// contests lets the contestants take turns.
-func (b *bench) contests(ctx context.Context) error {
-	for round := range b.rounds {
-		for _, who := range []string{klutch, ideal} {
-			if err := b.turn(ctx, who, round, b.chosen(func(p part) bool { return p.only == "" && (round == 0 || !p.once) })); err != nil {
-				return err
+// A turn is what one contestant is measured in at a time.
+type turn struct {
+	part  part
+	who   string
+	round int
+}
+
+// turns are short, and those to compare follow each other, in turned order each other
+// round: what else the machine does and how full the API servers get is then much the
+// same for all.
+func (o options) turns() (turns []turn) {
+	for round := range o.rounds {
+		for _, p := range parts() {
+			if p.once && round > 0 || !slices.Contains(o.parts, p.name) || p.last {
+				continue
 			}
+			both := []turn{{p, klutch, round}, {p, ideal, round}}
+			if round%2 == 1 {
+				slices.Reverse(both)
+			}
+			turns = append(turns, both...)
 		}
 	}
-	if err := b.turn(ctx, limited, 0, b.chosen(func(p part) bool { return p.name == "throughput" })); err != nil {
-		return err
+	for _, p := range parts() {
+		switch {
+		case !slices.Contains(o.parts, p.name):
+		case p.name == "throughput":
+			turns = append(turns, turn{p, limited, 0})
+		case p.last:
+			turns = append(turns, turn{p, klutch, 0})
+		}
 	}
-	return b.turn(ctx, klutch, 0, b.chosen(func(p part) bool { return p.only == klutch }))
+	return turns
 }
 
-func (b *bench) chosen(which func(part) bool) []part {
-	return slices.DeleteFunc(parts(), func(p part) bool { return !which(p) || !slices.Contains(b.parts, p.name) })
+func (b *bench) contests(ctx context.Context) error {
+	for _, t := range b.turns() {
+		b.say(fmt.Sprintf("Round %d: %s of %s.", t.round+1, t.part.name, t.who))
+		if err := b.take(ctx, t); err != nil {
+			return fmt.Errorf("%s of %s: %w", t.part.name, t.who, err)
+		}
+	}
+	return nil
 }
 
-// turn has one contestant measured while no other one runs.
-func (b *bench) turn(ctx context.Context, who string, round int, parts []part) (err error) {
-	if len(parts) == 0 {
-		return nil
-	}
-	process, err := b.contestant(who)
+// take has one contestant measured while no other one runs.
+func (b *bench) take(ctx context.Context, t turn) (err error) {
+	process, err := b.contestant(t.who)
 	if err != nil {
 		return err
 	}
@@ -173,17 +198,14 @@ func (b *bench) turn(ctx context.Context, who string, round int, parts []part) (
 		return err
 	}
 	defer func() { err = errors.Join(err, process.Stop()) }()
-	c := contest{options: b.options, driver: b.driver, who: who, round: round, process: process}
-	if who == limited {
+	c := contest{options: b.options, driver: b.driver, who: t.who, round: t.round, process: process}
+	if t.who == limited {
 		c.objects = min(c.objects, 50)
 	}
-	for _, p := range parts {
-		b.say(fmt.Sprintf("Round %d: %s of %s.", round+1, p.name, who))
-		figures, err := p.measure(ctx, c)
-		b.report.add(p.name, who, figures)
-		if err != nil {
-			return fmt.Errorf("%s of %s: %w\n%s", p.name, who, err, process.LastWords())
-		}
+	figures, err := t.part.measure(ctx, c)
+	b.report.add(t.part.name, t.who, figures)
+	if err != nil {
+		return fmt.Errorf("%w\n%s", err, process.LastWords())
 	}
 	return nil
 }
@@ -191,8 +213,6 @@ func (b *bench) turn(ctx context.Context, who string, round int, parts []part) (
 // contestant is one as a process that does not run yet.
 func (b *bench) contestant(who string) (*stack.Process, error) {
 	if who == klutch {
-		b.Konnector.Env = append(b.Konnector.Env, traceHeap)
-		b.Konnector.Args = append(b.Konnector.Args, "--deletion-limit", "-1") // a load deletes all that it made
 		return b.Konnector, nil
 	}
 	qps := map[string]string{ideal: "-1", limited: "5"}[who]

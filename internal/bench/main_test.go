@@ -3,6 +3,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"testing"
 
@@ -46,5 +47,28 @@ func TestOffered(t *testing.T) {
 		if diff := cmp.Diff(want, [2]string{objects[0].GetName(), objects[3].GetName()}); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", resource, diff)
 		}
+	}
+}
+
+func TestTurns(t *testing.T) {
+	for name, tc := range map[string]struct {
+		parts  []string
+		rounds int
+		want   []string
+	}{
+		"one part, one round": {[]string{"latency"}, 1, []string{"latency klutch 0", "latency ideal 0"}},
+		"in turned order":     {[]string{"latency"}, 2, []string{"latency klutch 0", "latency ideal 0", "latency ideal 1", "latency klutch 1"}},
+		"once and last":       {[]string{"settled", "writes"}, 2, []string{"writes klutch 0", "writes ideal 0", "settled klutch 0"}},
+		"limited":             {[]string{"throughput"}, 1, []string{"throughput klutch 0", "throughput ideal 0", "throughput limited 0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, turn := range (options{parts: tc.parts, rounds: tc.rounds}).turns() {
+				got = append(got, fmt.Sprint(turn.part.name, " ", turn.who, " ", turn.round))
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
 	}
 }
