@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"flag"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -29,8 +28,6 @@ import (
 	"github.com/klutch-go/sdk/internal/testissuer"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
-
-var update = flag.Bool("update", false, "write golden files")
 
 // TestHandshake runs the roads to a tenant that are not the browser's against a
 // real API server. Its steps share the audit log that the last one reads.
@@ -246,7 +243,7 @@ func auditLog(t *testing.T, w *world) {
 	slices.Sort(got)
 	text := strings.Join(slices.Compact(got), "\n") + "\n"
 	golden := filepath.Join("testdata", "audit.txt")
-	if *update {
+	if os.Getenv("UPDATE_GOLDEN") != "" {
 		if err := os.WriteFile(golden, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}

@@ -12,7 +12,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/klutch-go/sdk/internal/serve"
 )
@@ -83,6 +86,81 @@ func TestP8LargeHeader(t *testing.T) {
 		t.Errorf("%s %v", line, err)
 	}
 }
+
+// P8: who sends a byte now and then is cut off, and whoever reads no answer too;
+// others are served meanwhile.
+func TestP8Slowloris(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ln := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() {
+			done <- serve.Run(ctx, serve.Server(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.Copy(io.Discard, r.Body)
+				_, _ = w.Write(make([]byte, 1<<20))
+			})), ln)
+		}()
+		for name, test := range map[string]struct {
+			begin   string
+			trickle bool
+			deaf    time.Duration
+			limit   time.Duration
+		}{
+			"silent": {"", false, 0, 6 * time.Second},
+			"header": {"GET / HTTP/1.1\r\nHost: x\r\nX: ", true, 0, 6 * time.Second},
+			"body":   {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n", true, 0, 16 * time.Second},
+			"deaf":   {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", false, 61 * time.Second, 62 * time.Second},
+		} {
+			began, conn := time.Now(), ln.dial()
+			go func() {
+				_, err := io.WriteString(conn, test.begin)
+				for err == nil && test.trickle {
+					time.Sleep(time.Second)
+					_, err = io.WriteString(conn, "x")
+				}
+			}()
+			time.Sleep(test.deaf)
+			_, _ = io.Copy(io.Discard, conn) // until it is cut off
+			if took := time.Since(began); took > test.limit {
+				t.Errorf("%s: still served after %s", name, took)
+			}
+			_ = conn.Close()
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// pipes is a listener without a network, so that time can be made up.
+type pipes struct {
+	conns  chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+func (p *pipes) dial() net.Conn {
+	ours, theirs := net.Pipe()
+	p.conns <- theirs
+	return ours
+}
+
+func (p *pipes) Accept() (net.Conn, error) {
+	select {
+	case conn := <-p.conns:
+		return conn, nil
+	case <-p.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+func (p *pipes) Close() error {
+	p.once.Do(func() { close(p.closed) })
+	return nil
+}
+
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 func TestRunOnClosedListener(t *testing.T) {
 	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
