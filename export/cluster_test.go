@@ -41,6 +41,7 @@ func TestControlPlane(t *testing.T) {
 		run  func()
 	}{
 		{"P14 concurrent binds make one tenant", func() { ada = concurrentBinds(w.t, w) }},
+		{"a crash after any write of a bind leaves nothing stuck", func() { crashes(w.t, w) }},
 		{"journey", func() { journey(w.t, ada) }},
 		{"a code is good once, for the program that asked", func() { codeOnce(w.t, w) }},
 		{"refused requests", func() { refusedRequests(w.t, w, ada) }},

@@ -329,7 +329,22 @@ func (c *control) followForeignTemplates(ctx context.Context, exports *controlle
 			inf := c.informTemplates(gvr)
 			if _, err := exports.Watch(inf, c.exportsOffered); err == nil {
 				running.Go(func() { inf.RunWithContext(ctx) })
+				running.Go(func() { c.reviewAll(ctx, exports, inf) })
 			}
+		}
+	}
+}
+
+// reviewAll looks at all exports once inf knows what there is: before, it may have
+// been told by nobody that something went.
+func (c *control) reviewAll(ctx context.Context, exports *controller.Controller, inf cache.SharedIndexInformer) {
+	if !cache.WaitFor(ctx, "", inf.HasSyncedChecker()) {
+		return
+	}
+	c.offers.forget()
+	for _, key := range c.exports.GetStore().ListKeys() {
+		if name, err := cache.ParseObjectName(key); err == nil {
+			exports.Add(name)
 		}
 	}
 }
