@@ -125,14 +125,16 @@ func (w *claimWorld) secrets(c *fakecluster.Cluster, namespace string) dynamic.R
 	return c.Client().Resource(secretsResource).Namespace(namespace)
 }
 
-// put creates a Secret, unless there is one of this name.
-func (w *claimWorld) put(c *fakecluster.Cluster, namespace, name, kind, value string) {
+// put creates a Secret, unless there is one of this name, and tells whether it did.
+func (w *claimWorld) put(c *fakecluster.Cluster, namespace, name, kind, value string) bool {
 	w.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "type": kind, "data": map[string]any{"of": value}}}
 	u.SetName(name)
-	if _, err := w.secrets(c, namespace).Create(w.Context(), u, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+	_, err := w.secrets(c, namespace).Create(w.Context(), u, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
 		w.Fatal(err)
 	}
+	return err == nil
 }
 
 func (w *claimWorld) remove(c *fakecluster.Cluster, namespace, name string) {
@@ -169,7 +171,7 @@ func TestP20Consent(t *testing.T) {
 				defer w.run()()
 				random := rand.New(rand.NewPCG(seed, 20)) //nolint:gosec // a test
 				agreed := false
-				theirs, users := map[string]string{}, map[string]bool{} // types of the provider's; names of what is not a copy
+				theirs, users := map[string]bool{}, map[string]bool{} // names of the provider's, and of what is not a copy
 				names := []string{"a", "b", "c"}
 				for range 40 {
 					name := names[random.IntN(len(names))]
@@ -180,19 +182,16 @@ func TestP20Consent(t *testing.T) {
 					case 2, 3:
 						w.answer([]v1alpha1.ClaimState{v1alpha1.ClaimRejected, ""}[op-2])
 						agreed = false
-					case 4, 5:
-						if theirs[name] == "" {
-							theirs[name] = []string{"Opaque", "kubernetes.io/service-account-token"}[op-4]
-							w.put(w.controlPlane, "service", name, theirs[name], "provider")
-						}
+					case 4:
+						theirs[name] = true
+						w.put(w.controlPlane, "service", name, "Opaque", "provider")
+					case 5:
+						w.put(w.controlPlane, "service", "token-of-"+name, "kubernetes.io/service-account-token", "provider")
 					case 6:
 						delete(theirs, name)
 						w.remove(w.controlPlane, "service", name)
 					case 7:
-						if w.there(w.app, "team")[name] == "" {
-							users[name] = true
-							w.put(w.app, "team", name, "Opaque", "user")
-						}
+						users[name] = w.put(w.app, "team", name, "Opaque", "user") || users[name]
 					case 8:
 						w.restart()
 						w.look()
@@ -202,13 +201,13 @@ func TestP20Consent(t *testing.T) {
 					}
 					time.Sleep(5 * time.Minute)
 					want := map[string]string{}
-					for n, kind := range theirs {
-						if agreed && kind == "Opaque" {
+					for _, n := range names {
+						switch {
+						case users[n]:
+							want[n] = "user"
+						case theirs[n] && agreed:
 							want[n] = "provider"
 						}
-					}
-					for n := range users {
-						want[n] = "user"
 					}
 					if diff := cmp.Diff(want, w.there(w.app, "team")); diff != "" {
 						t.Fatalf("consent %t: Secrets in the App Cluster (-want +got):\n%s", agreed, diff)
