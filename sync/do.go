@@ -83,6 +83,8 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 		obj, err = e.apply(ctx, p, p.pins())
 	case stepForce:
 		obj, err = e.force(ctx, p, r)
+	case stepMigrate:
+		obj, err = e.migrate(ctx, p)
 	case stepDisown:
 		obj, err = e.disown(ctx, p)
 	default:
@@ -96,6 +98,9 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 	}
 	if obj != nil {
 		r.target = slimmed(obj, e.target.slim)
+		if s == stepMigrate {
+			return nil
+		}
 		r.refusal, r.contested = nil, nil
 		p.target = r.target
 		r.accepted = e.acceptance(p)

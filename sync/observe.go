@@ -158,6 +158,9 @@ func (e *engine) observeTarget(p *pair, r *record) {
 	manager := e.manager(p.from.uid)
 	t.exists = true
 	t.ours = p.from.made(p.target)
+	if !t.ours && e.inherits(p) {
+		t.ours, t.inherited = true, fieldsOf(p.target, manager) == nil
+	}
 	t.adoptable = p.target.GetAnnotations()[SourceUIDAnnotation] == "" || p.from.sameSlot(p.target)
 	t.uid = string(p.target.GetUID())
 	t.later = t.ours && generation > p.source.GetGeneration()

@@ -52,6 +52,7 @@ type targetState struct {
 	slow      bool   // deleting for so long that users should know
 	heldBy    string // the finalizers that keep it from going
 	ours      bool   // made from this very source
+	inherited bool   // made by a peer that records no source, and still its
 	adoptable bool   // not made from the source of another name or cluster
 	uid       string
 	name      string
@@ -91,6 +92,7 @@ const (
 	stepCreate     step = "create"      // apply a target where none may be
 	stepApply      step = "apply"       // apply the target, yielding to others
 	stepForce      step = "force"       // apply this version of the target, taking fields from others
+	stepMigrate    step = "migrate"     // make what a peer applied to the target ours
 	stepMark       step = "mark"        // record the target's UID on the source
 	stepStatus     step = "status"      // apply the status to the source
 	stepDelete     step = "delete"      // delete this version of the target
@@ -160,6 +162,9 @@ func plan(s state) step {
 	// From now on a target may exist.
 	case !src.finalizer:
 		return stepHold
+	// What a peer made from this source is ours, with all that it applied.
+	case dst.exists && dst.inherited && !dst.deleting:
+		return stepMigrate
 	// By policy what has the target's name becomes the target.
 	case dst.exists && !dst.ours:
 		return stepForce

@@ -344,6 +344,38 @@ var scenarios = map[string]func(w *world){
 		w.delete(w.target, w.targetNS, "a")
 		w.until("target made once the name is free", func() bool { return w.targetOf("a") != nil && w.message("a") == "" })
 	},
+	"what a peer made is taken over with all that it applied": func(w *world) {
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","color":"red"}`, `"finalizers":["`+DefaultFinalizer+`"]`))
+		peers := w.widget("a", `{"size":"small","color":"red"}`, `"labels":{"old":"1"},"annotations":{"`+BoundAnnotation+`":"true"}`)
+		made, err := w.target.Resource(widgets).Namespace(w.targetNS).Create(w.Context(), peers, metav1.CreateOptions{FieldManager: "konnector"})
+		if err != nil {
+			w.Fatal(err)
+		}
+		w.merge(w.target, w.targetNS, "a", `{"metadata":{"labels":{"theirs":"1"}}}`)
+		defer w.run(Options{})()
+		w.until("taken over", func() bool { return w.targetOf("a").GetAnnotations()[SourceUIDAnnotation] != "" })
+		w.merge(w.source, w.sourceNS, "a", `{"spec":{"color":null,"size":"large"}}`)
+		w.until("spec went up", func() bool { return field(w.targetOf("a"), "spec", "size") == "large" })
+		got := w.targetOf("a")
+		if diff := cmp.Diff(map[string]any{"size": "large"}, got.Object["spec"]); diff != "" || got.GetUID() != made.GetUID() {
+			w.Errorf("spec (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(map[string]string{"theirs": "1"}, got.GetLabels()); diff != "" {
+			w.Errorf("labels (-want +got):\n%s", diff)
+		}
+		w.delete(w.source, w.sourceNS, "a")
+		w.until("both are gone", func() bool { return w.targetOf("a") == nil && w.get(w.source, w.sourceNS, "a") == nil })
+	},
+	"what a peer made goes with its source": func(w *world) {
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, `"finalizers":["`+DefaultFinalizer+`"]`))
+		peers := w.widget("a", `{"size":"small"}`, `"annotations":{"`+BoundAnnotation+`":"true"}`)
+		if _, err := w.target.Resource(widgets).Namespace(w.targetNS).Create(w.Context(), peers, metav1.CreateOptions{FieldManager: "konnector"}); err != nil {
+			w.Fatal(err)
+		}
+		w.delete(w.source, w.sourceNS, "a")
+		defer w.run(Options{})()
+		w.until("both are gone", func() bool { return w.targetOf("a") == nil && w.get(w.source, w.sourceNS, "a") == nil })
+	},
 	"what is someone else's is adopted where the policy says so": func(w *world) {
 		foreign := w.create(w.target, w.targetNS, w.widget("a", `{"size":"large","late":"x"}`, ``))
 		defer w.run(Options{Conflict: ConflictAdopt})()

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"context"
+	"maps"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// isPeer reports whether manager is one of Klutch's own konnector, which creates
+// objects under the one name and applies them under the other.
+func isPeer(manager string) bool { return manager == "konnector" || manager == "klutch.anynines.com" }
+
+// inherits reports whether the target was made from this very source by a peer,
+// which records no UID. The evidence is the peer's mark and field manager on the
+// target, its finalizer on the source, and that the target is not the older one:
+// a source that was made again under an old name does not inherit. It takes a
+// live read to see, since the peer's fields are not cached.
+func (e *engine) inherits(p *pair) bool {
+	a := p.target.GetAnnotations()
+	going := p.target.GetDeletionTimestamp() != nil && !p.state.source.deleting
+	if e.opts.Finalizer != DefaultFinalizer || !p.state.source.finalizer || going ||
+		a[BoundAnnotation] != "true" || a[SourceUIDAnnotation] != "" || a[OrphanedAnnotation] != "" {
+		return false
+	}
+	const skew = time.Minute
+	if p.target.GetCreationTimestamp().Add(skew).Before(p.source.GetCreationTimestamp().Time) {
+		return false
+	}
+	return fieldsOf(p.target, e.manager(p.from.uid)) != nil || legacy(p.target) != nil
+}
+
+// legacy is what peers applied to target, in the notation of FieldsV1; nil if
+// nothing.
+func legacy(target *unstructured.Unstructured) map[string]any {
+	var fields map[string]any
+	for _, entry := range managedFields(target) {
+		e, _ := entry.(map[string]any)
+		manager, _ := e["manager"].(string)
+		if more, ok := e["fieldsV1"].(map[string]any); ok && isPeer(manager) && e["subresource"] == nil {
+			fields = union(fields, more)
+		}
+	}
+	return fields
+}
+
+func union(a, b map[string]any) map[string]any {
+	out := maps.Clone(a)
+	if out == nil {
+		out = map[string]any{}
+	}
+	for key, value := range b {
+		mine, both := out[key].(map[string]any)
+		if more, ok := value.(map[string]any); ok && both {
+			value = union(mine, more)
+		}
+		out[key] = value
+	}
+	return out
+}
+
+// applied turns the fields of an update into those of an apply, which owns the
+// items of a list but no maps as such: others may add to them.
+func applied(fields map[string]any, item bool) map[string]any {
+	out := map[string]any{}
+	for key, value := range fields {
+		if sub, ok := value.(map[string]any); ok && (key != "." || item) {
+			out[key] = applied(sub, strings.HasPrefix(key, "k:"))
+		}
+	}
+	return out
+}
+
+// migrate makes what a peer applied to the target ours, as if we had applied it:
+// the next apply takes away what the source does not have any more.
+func (e *engine) migrate(ctx context.Context, p *pair) (*unstructured.Unstructured, error) {
+	entries := []any{map[string]any{
+		"manager": e.manager(p.from.uid), "operation": string(metav1.ManagedFieldsOperationApply),
+		"apiVersion": p.target.GetAPIVersion(), "fieldsType": "FieldsV1", "fieldsV1": applied(legacy(p.target), false),
+		"time": metav1.Now().UTC().Format(time.RFC3339),
+	}}
+	for _, entry := range managedFields(p.target) {
+		m, _ := entry.(map[string]any)
+		if manager, _ := m["manager"].(string); !isPeer(manager) || m["subresource"] != nil {
+			entries = append(entries, entry)
+		}
+	}
+	return e.merge(ctx, e.targets(p.name.Namespace), p.name.Name, map[string]any{
+		"uid": string(p.target.GetUID()), "resourceVersion": p.target.GetResourceVersion(), "managedFields": entries,
+	})
+}
