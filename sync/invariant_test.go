@@ -1,0 +1,544 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync_test
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/fakecluster"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// A violation is an invariant that a history breaks.
+type violation struct{ invariant, text string }
+
+func (v *violation) Error() string { return v.invariant + ": " + v.text }
+
+// A life is what the source's API server knows of one incarnation of an object.
+type life struct {
+	name      cache.ObjectName
+	tombstone bool // its deletion was asked for
+	forced    bool // it may have gone without our release: its target is an orphan
+	late      bool // a request that somebody else had sent before made a target: an orphan too
+	reported  int  // number of the last status that it was given
+	observed  int64
+}
+
+// A model sees each commit, of whomever, in order, and knows what must be true.
+type model struct {
+	sim       *sim
+	broken    *violation
+	writes    int // of konnectors
+	last      string
+	created   int // targets, by konnectors
+	deleted   int
+	disasters int // CRDs withdrawn and backups restored, on either side
+	begin     [2]int64
+	now       [2]map[cache.ObjectName]*unstructured.Unstructured
+	lives     map[string]*life
+	unknown   map[string]int // step at which a list or watch failed last, by konnector
+}
+
+func newModel(s *sim) *model {
+	m := &model{sim: s, lives: map[string]*life{}, unknown: map[string]int{}}
+	for side, c := range s.clusters {
+		m.begin[side] = c.Version() + 4
+		m.now[side] = map[cache.ObjectName]*unstructured.Unstructured{}
+	}
+	return m
+}
+
+func (m *model) breaks(invariant, format string, args ...any) {
+	if m.broken == nil {
+		m.broken = &violation{invariant, fmt.Sprintf(format, args...)}
+		m.sim.note("BROKEN %s", m.broken)
+	}
+}
+
+// disaster notes that a side loses objects in a way that leaves no tombstone.
+func (m *model) disaster(side int) {
+	m.disasters++
+	if side == sideSource {
+		for _, l := range m.lives {
+			l.forced = true
+		}
+	}
+}
+
+// reload reads the state of a side after it was restored.
+func (m *model) reload(side int) {
+	objects, _ := m.sim.clusters[side].Objects(simThings)
+	m.now[side] = map[cache.ObjectName]*unstructured.Unstructured{}
+	for _, o := range objects {
+		m.now[side][cache.MetaObjectToName(o)] = o
+		if side == sideSource {
+			m.life(o).forced = true
+		}
+	}
+	for _, l := range m.lives {
+		l.forced = true
+	}
+}
+
+func (m *model) life(o *unstructured.Unstructured) *life {
+	l := m.lives[string(o.GetUID())]
+	if l == nil {
+		l = &life{name: cache.MetaObjectToName(o)}
+		m.lives[string(o.GetUID())] = l
+	}
+	return l
+}
+
+// failed and answered follow which views of a konnector are unknown.
+func (m *model) failed(c *call) {
+	if r := c.request; r.Resource == simThings && (r.Verb == "list" || r.Verb == "watch") {
+		m.unknown[viewOf(c)] = m.sim.step
+	}
+}
+
+func (m *model) answered(c *call, err error) {
+	r := c.request
+	switch {
+	case r.Resource != simThings || r.Verb != "list" && r.Verb != "watch":
+	case err == nil:
+		delete(m.unknown, viewOf(c))
+	default:
+		m.failed(c)
+	}
+}
+
+func viewOf(c *call) string {
+	return fmt.Sprintf("k%d.%d %s", c.konnector.id, c.konnector.born, sideName(c.side))
+}
+
+func annotation(o *unstructured.Unstructured, key string) string {
+	if o == nil {
+		return ""
+	}
+	return o.GetAnnotations()[key]
+}
+
+func sourceUID(o *unstructured.Unstructured) string {
+	return annotation(o, klutchsync.SourceUIDAnnotation)
+}
+
+func generation(o *unstructured.Unstructured) int64 {
+	n, _ := strconv.ParseInt(annotation(o, klutchsync.SourceGenerationAnnotation), 10, 64)
+	return n
+}
+
+// commit checks one change.
+func (m *model) commit(side int, c fakecluster.Commit) {
+	ours := c.Request.View != ""
+	if ours {
+		m.writes++
+		m.last = fmt.Sprintf("%s: %s %s %s/%s %s", c.Request.View, sideName(side), c.Request.Verb, c.Resource.Resource, c.Request.Subresource, c.Request.Object)
+		m.public(side, c)
+	}
+	switch {
+	case c.Resource == simThings && side == sideSource:
+		m.commitSource(c, ours)
+	case c.Resource == simThings:
+		m.commitTarget(c, ours)
+	case c.Resource == simSecrets && ours:
+		m.commitCopy(c)
+	}
+	if c.Resource != simThings {
+		return
+	}
+	if name := cache.MetaObjectToName(c.After); c.Kind == watch.Deleted {
+		delete(m.now[side], name)
+	} else {
+		m.now[side][name] = c.After
+	}
+}
+
+func holds(o *unstructured.Unstructured) bool {
+	return o != nil && slices.Contains(o.GetFinalizers(), klutchsync.DefaultFinalizer)
+}
+
+func (m *model) commitSource(c fakecluster.Commit, ours bool) {
+	l := m.life(c.After)
+	if c.After.GetDeletionTimestamp() != nil || c.Kind == watch.Deleted {
+		l.tombstone = true
+	}
+	if holds(c.Before) && (!holds(c.After) || c.Kind == watch.Deleted && holds(c.After)) {
+		if ours {
+			m.released(c.After)
+		} else {
+			l.forced = true
+		}
+	}
+	if !ours {
+		return
+	}
+	if c.Kind == watch.Added {
+		m.breaks("I9", "a konnector created the source %s", l.name)
+		return
+	}
+	if diff := beyond(c.Before, c.After, false); diff != "" {
+		m.breaks("I9", "a konnector changed %s of the source %s", diff, l.name)
+	}
+	m.statusGiven(l, c)
+}
+
+// released checks that a source is let go only when nothing is left of it.
+func (m *model) released(source *unstructured.Unstructured) {
+	for name, t := range m.now[sideTarget] {
+		if sourceUID(t) == string(source.GetUID()) && !m.life(source).late {
+			m.breaks("I3", "the finalizer was taken off %s while %s was there", source.GetName(), name)
+		}
+	}
+}
+
+// statusGiven checks that a status comes from the source's own target, in order.
+func (m *model) statusGiven(l *life, c fakecluster.Commit) {
+	if reflect.DeepEqual(c.Before.Object["status"], c.After.Object["status"]) {
+		return
+	}
+	uid, n, ok := tokenOf(c.After.Object["status"])
+	if !ok {
+		return
+	}
+	if from := m.sim.origins[uid]; from != string(c.After.GetUID()) {
+		m.breaks("I5", "%s %s was given the status of %s, which was made from %s", l.name, c.After.GetUID(), uid, from)
+	}
+	observed, _, _ := unstructured.NestedInt64(c.After.Object, "status", "observedGeneration")
+	if m.disasters == 0 && observed > c.After.GetGeneration() {
+		m.breaks("I7", "%s observes generation %d of %d", l.name, observed, c.After.GetGeneration())
+	}
+	if m.ordered() && n < l.reported {
+		m.breaks("I7", "%s was given status %d after %d", l.name, n, l.reported)
+	}
+	l.reported = n
+}
+
+// ordered reports whether statuses have to arrive in order: with two konnectors,
+// or one that starts from an old list, an old one may come by, and is put right.
+func (m *model) ordered() bool { return m.disasters == 0 && m.sim.strict() }
+
+func (m *model) commitTarget(c fakecluster.Commit, ours bool) {
+	name := cache.MetaObjectToName(c.After)
+	uid := sourceUID(c.After)
+	if uid != "" && c.Kind != watch.Deleted {
+		m.sim.origins[string(c.After.GetUID())] = uid
+	}
+	if !ours {
+		return
+	}
+	if c.Kind == watch.Deleted || c.After.GetDeletionTimestamp() != nil && c.Before.GetDeletionTimestamp() == nil {
+		m.targetDeleted(name, c)
+		return
+	}
+	m.targetApplied(name, uid, c)
+}
+
+// targetDeleted checks that a target is deleted because its source was.
+func (m *model) targetDeleted(name cache.ObjectName, c fakecluster.Commit) {
+	m.deleted++
+	uid := sourceUID(c.Before)
+	l := m.lives[uid]
+	switch {
+	case l == nil:
+		m.breaks("I2", "%s was deleted, which is not ours", name)
+	case !l.tombstone:
+		m.breaks("I2", "%s was deleted although its source %s lives", name, uid)
+	case m.sim.plan.deletion == klutchsync.DeletionOrphan:
+		m.breaks("I2", "%s was deleted although policy keeps it", name)
+	}
+}
+
+func (m *model) targetApplied(name cache.ObjectName, uid string, c fakecluster.Commit) {
+	if c.Before == nil {
+		m.created++
+		m.made(name, uid, c)
+		for other, t := range m.now[sideTarget] {
+			if sourceUID(t) == uid {
+				m.breaks("I4", "%s was made beside %s, both from %s", name, other, uid)
+			}
+		}
+	}
+	if before := sourceUID(c.Before); c.Before != nil && before != uid && uid != "" && m.sim.plan.conflict != klutchsync.ConflictAdopt {
+		m.breaks("I9", "%s, made from %q, was taken over by %s", name, before, uid)
+	}
+	if c.Before != nil && uid != "" && sourceUID(c.Before) == uid && generation(c.After) < generation(c.Before) {
+		m.breaks("I6", "%s went from generation %d of its source back to %d", name, generation(c.Before), generation(c.After))
+	}
+	if diff := beyond(c.Before, c.After, true); diff != "" {
+		m.breaks("I9", "a konnector changed %s of the target %s", diff, name)
+	}
+	for key := range c.After.GetAnnotations() {
+		if strings.HasPrefix(key, "argocd.") {
+			m.breaks("I16", "%s has the annotation %s", name, key)
+		}
+	}
+	if _, ok := c.After.GetLabels()["app.kubernetes.io/instance"]; ok {
+		m.breaks("I16", "%s has the label of another tool", name)
+	}
+	if ref, ok, _ := unstructured.NestedFieldNoCopy(c.After.Object, "spec", "resourceRef"); ok {
+		m.breaks("I16", "%s has the reference %v", name, ref)
+	}
+}
+
+// made checks that a target is made only for a source that waits for it. What a
+// process that has died, or another konnector, had sent cannot be called back.
+func (m *model) made(name cache.ObjectName, uid string, c fakecluster.Commit) {
+	l := m.lives[uid]
+	if l == nil {
+		m.breaks("I9", "%s was made from %q, which never was", name, uid)
+		return
+	}
+	source := m.now[sideSource][l.name]
+	if source != nil && string(source.GetUID()) == uid && holds(source) && source.GetDeletionTimestamp() == nil {
+		return
+	}
+	l.late = l.late || m.sim.late || len(m.sim.konnectors) > 1
+	if !l.late && !l.forced && (source == nil || string(source.GetUID()) != uid || !holds(source)) {
+		m.breaks("I3", "%s was made for %s, which had been let go", name, uid)
+	}
+}
+
+// beyond names what differs between two states of an object that a konnector has
+// no business with.
+func beyond(before, after *unstructured.Unstructured, target bool) string {
+	if before == nil {
+		before = &unstructured.Unstructured{Object: map[string]any{}}
+	}
+	b, a := foreignParts(before, target), foreignParts(after, target)
+	for _, key := range slices.Sorted(maps.Keys(a)) {
+		if !reflect.DeepEqual(a[key], b[key]) {
+			return fmt.Sprintf("%s (%v to %v)", key, b[key], a[key])
+		}
+	}
+	return ""
+}
+
+// foreignParts are those parts of an object that are not a konnector's.
+func foreignParts(o *unstructured.Unstructured, target bool) map[string]any {
+	theirs := func(key string) bool { return !strings.HasPrefix(key, "klutch.anynines.com/") }
+	provider := func(key string) bool { return strings.HasPrefix(key, "provider/") }
+	out := map[string]any{
+		"finalizers": fmt.Sprint(slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return !target && !theirs(f) })),
+	}
+	if target {
+		out["late-initialised fields"], _, _ = unstructured.NestedString(o.Object, "spec", "late")
+		out["labels"] = chosen(o.GetLabels(), provider)
+		out["annotations"] = chosen(o.GetAnnotations(), provider)
+		out["status"] = o.Object["status"]
+		return out
+	}
+	out["spec"], out["labels"] = o.Object["spec"], fmt.Sprint(o.GetLabels())
+	out["annotations"] = chosen(o.GetAnnotations(), theirs)
+	return out
+}
+
+func chosen(in map[string]string, ok func(string) bool) string {
+	out := map[string]string{}
+	for k, v := range in {
+		if ok(k) {
+			out[k] = v
+		}
+	}
+	return fmt.Sprint(out)
+}
+
+// commitCopy checks that a secret's content reaches only the copy of that secret.
+func (m *model) commitCopy(c fakecluster.Commit) {
+	name := cache.MetaObjectToName(c.After)
+	owner, _, _ := unstructured.NestedString(c.After.Object, "data", "owner")
+	if c.Kind != watch.Deleted && owner != "" && owner != "canary/"+sourceUID(c.After) {
+		m.breaks("I5", "secret %s has the content of %s, and says that it is from %s", name, owner, sourceUID(c.After))
+	}
+	if c.Before != nil && sourceUID(c.Before) == "" {
+		m.breaks("I9", "secret %s, which is someone else's, was changed", name)
+	}
+}
+
+// public checks that nothing secret gets where people look.
+func (m *model) public(side int, c fakecluster.Commit) {
+	for key, v := range c.After.GetAnnotations() {
+		if strings.Contains(v, "canary") {
+			m.breaks("I14", "annotation %s on the %s has secret content", key, sideName(side))
+		}
+	}
+	if c.Resource == simThings && strings.Contains(fmt.Sprint(c.After.Object["status"]), "canary") {
+		m.breaks("I14", "a status has secret content")
+	}
+}
+
+// final says what is not as it should be once everything has come to rest.
+func (m *model) final() string {
+	for _, name := range sorted(m.now[sideSource]) {
+		if problem := m.finalSource(name, m.now[sideSource][name]); problem != "" {
+			return fmt.Sprintf("%s: %s", name, problem)
+		}
+	}
+	for _, name := range sorted(m.now[sideTarget]) {
+		t := m.now[sideTarget][name]
+		uid := sourceUID(t)
+		if l := m.lives[uid]; uid != "" && !l.forced && !l.late && !m.exists(uid) {
+			return fmt.Sprintf("I3: %s is an orphan of %s", name, uid)
+		}
+	}
+	return m.finalCopies()
+}
+
+func (m *model) exists(uid string) bool {
+	for _, o := range m.now[sideSource] {
+		if string(o.GetUID()) == uid {
+			return true
+		}
+	}
+	return false
+}
+
+func sorted(objects map[cache.ObjectName]*unstructured.Unstructured) []cache.ObjectName {
+	return slices.SortedFunc(maps.Keys(objects), func(a, b cache.ObjectName) int { return strings.Compare(a.String(), b.String()) })
+}
+
+// finalSource says what is wrong with a source and its target.
+func (m *model) finalSource(name cache.ObjectName, source *unstructured.Unstructured) string {
+	if source.GetDeletionTimestamp() != nil {
+		return "is still being deleted"
+	}
+	target := m.now[sideTarget][cache.NewObjectName(m.sim.at(sideTarget, name.Namespace), name.Name)]
+	message, _, _ := strings.Cut(annotation(source, klutchsync.MessageAnnotation), ":")
+	drifted := target != nil && differs(source, target, m.sim.plan.webhook) != ""
+	reportsDrift := message == string(klutchsync.ReasonDrifted) && m.sim.plan.drift == klutchsync.DriftReport && drifted
+	if want := m.reason(source, target); want != "" && !reportsDrift {
+		if message != string(want) {
+			return fmt.Sprintf("says %q, not %s", message, want)
+		}
+		return ""
+	}
+	switch {
+	case reportsDrift:
+		return ""
+	case message != "":
+		return fmt.Sprintf("says %q without need", annotation(source, klutchsync.MessageAnnotation))
+	case target == nil:
+		return "has no target"
+	case !holds(source):
+		return "has a target, and not our finalizer"
+	}
+	if diff := differs(source, target, m.sim.plan.webhook); diff != "" {
+		return diff
+	}
+	return statusDiffers(source, target)
+}
+
+// reason is what must keep a source from being in step, if anything does.
+func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Reason {
+	size, _, _ := unstructured.NestedString(source.Object, "spec", "size")
+	mine := target != nil && sourceUID(target) == string(source.GetUID())
+	slot := target == nil || sourceUID(target) == "" || annotation(target, klutchsync.SourceNameAnnotation) == source.GetName() &&
+		annotation(target, klutchsync.SourceNamespaceAnnotation) == source.GetNamespace()
+	p := m.sim.plan
+	switch {
+	case target != nil && !mine && (p.conflict == klutchsync.ConflictFail || !slot):
+		return klutchsync.ReasonConflict
+	case target == nil && p.lost == klutchsync.LostReport && annotation(source, klutchsync.TargetAnnotation) != "":
+		return klutchsync.ReasonLost
+	case mine && generation(target) > source.GetGeneration():
+		return klutchsync.ReasonStale
+	case size == "huge":
+		return klutchsync.ReasonRefused
+	}
+	return ""
+}
+
+// differs names what the source says and its target does not, or the other way
+// round.
+func differs(source, target *unstructured.Unstructured, webhook bool) string {
+	if uid := sourceUID(target); uid != string(source.GetUID()) {
+		return fmt.Sprintf("its target is made from %q", uid)
+	}
+	for _, field := range []string{"size", "color"} {
+		want, wanted, _ := unstructured.NestedString(source.Object, "spec", field)
+		have, had, _ := unstructured.NestedString(target.Object, "spec", field)
+		if webhook && field == "color" {
+			want = strings.ToLower(want)
+		}
+		if !wanted && strings.HasPrefix(have, "drift-") {
+			continue // what the user no longer asks for, and a provider has set, is the provider's
+		}
+		if want != have || wanted != had {
+			return fmt.Sprintf("%s is %q on the target, not %q", field, have, want)
+		}
+	}
+	if want, have := source.GetLabels()["tier"], target.GetLabels()["tier"]; want != have {
+		return fmt.Sprintf("label is %q on the target, not %q", have, want)
+	}
+	for _, key := range []string{"team", "note"} {
+		if want, have := annotation(source, key), annotation(target, key); want != have {
+			return fmt.Sprintf("annotation %s is %q on the target, not %q", key, have, want)
+		}
+	}
+	if have := generation(target); have != source.GetGeneration() {
+		return fmt.Sprintf("the target is of generation %d, not %d", have, source.GetGeneration())
+	}
+	return ""
+}
+
+func statusDiffers(source, target *unstructured.Unstructured) string {
+	for _, field := range []string{"phase", "secret"} {
+		want, _, _ := unstructured.NestedString(target.Object, "status", field)
+		have, _, _ := unstructured.NestedString(source.Object, "status", field)
+		if want != have {
+			return fmt.Sprintf("status.%s is %q, not %q", field, have, want)
+		}
+	}
+	seen, reported, _ := unstructured.NestedInt64(target.Object, "status", "observedGeneration")
+	have, _, _ := unstructured.NestedInt64(source.Object, "status", "observedGeneration")
+	if reported && seen == target.GetGeneration() && have != source.GetGeneration() {
+		return fmt.Sprintf("status.observedGeneration is %d, not %d", have, source.GetGeneration())
+	}
+	return ""
+}
+
+// finalCopies says what is wrong with the copies of secrets.
+func (m *model) finalCopies() string {
+	if !m.sim.plan.related {
+		return ""
+	}
+	copies := m.secrets(sideSource)
+	originals := m.secrets(sideTarget)
+	for _, name := range sorted(originals) {
+		source := m.now[sideSource][cache.NewObjectName(strings.TrimPrefix(name.Namespace, "svc-"), strings.TrimPrefix(name.Name, "creds-"))]
+		referred := ""
+		if source != nil {
+			referred, _, _ = unstructured.NestedString(source.Object, "status", "secret")
+		}
+		c := copies[cache.NewObjectName(strings.TrimPrefix(name.Namespace, "svc-"), name.Name)]
+		switch {
+		case referred == name.Name && m.reason(source, m.now[sideTarget][cache.NewObjectName(name.Namespace, source.GetName())]) == "" && c == nil:
+			return fmt.Sprintf("secret %s has no copy", name)
+		case c != nil && !reflect.DeepEqual(c.Object["data"], originals[name].Object["data"]):
+			return fmt.Sprintf("the copy of secret %s is old", name)
+		}
+	}
+	for _, name := range sorted(copies) {
+		if originals[cache.NewObjectName("svc-"+name.Namespace, name.Name)] == nil {
+			return fmt.Sprintf("secret %s is a copy of nothing", name)
+		}
+	}
+	return ""
+}
+
+func (m *model) secrets(side int) map[cache.ObjectName]*unstructured.Unstructured {
+	out := map[cache.ObjectName]*unstructured.Unstructured{}
+	objects, _ := m.sim.clusters[side].Objects(simSecrets)
+	for _, o := range objects {
+		out[cache.MetaObjectToName(o)] = o
+	}
+	return out
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync_test
+
+import (
+	"bufio"
+	"bytes"
+	"flag"
+	"fmt"
+	"math/rand"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	gosync "sync"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var (
+	simSeeds = flag.Uint64("seeds", 3_000, "number of histories that TestSim simulates")
+	simSeed  = flag.Uint64("seed", 0, "the one history that TestSim simulates and prints")
+	simTwice = flag.Bool("simtwice", false, "for processes that TestSim starts: each history twice, to compare")
+	simQuick = flag.Bool("simquick", false, "for processes that TestSim starts: do not shrink what fails")
+	simFrom  = flag.Uint64("simfrom", 0, "for processes that TestSim starts: the first history, up to -seeds")
+)
+
+// simulate runs one history.
+func simulate(t *testing.T, p simPlan) (broken *violation, trace []string) {
+	t.Helper()
+	rand.Seed(int64(p.seed)) //nolint:staticcheck // client-go's jitter has no other source that could be seeded
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(t.Context(), p)
+		broken = s.run()
+		trace = s.trace
+	})
+	return broken, trace
+}
+
+// shrink takes out of a failing plan what is not needed to break the invariant.
+func shrink(t *testing.T, p simPlan, broken *violation) simPlan {
+	t.Helper()
+	for i := len(p.ops) - 1; i >= 0; i-- {
+		q := p
+		q.ops = slices.Clone(p.ops)
+		q.ops[i].skip = true
+		if b, _ := simulate(t, q); b != nil && b.invariant == broken.invariant {
+			p = q
+		}
+	}
+	return p
+}
+
+// TestSim simulates histories, in one process for each CPU: what decides of the
+// order of goroutines and of client-go's jitter is shared in a process.
+func TestSim(t *testing.T) {
+	if *simSeed > 0 {
+		replay(t, newPlan(*simSeed))
+		return
+	}
+	seeds := *simSeeds
+	if testing.Short() {
+		seeds = min(seeds, 400)
+	}
+	workers := uint64(min(runtime.NumCPU(), 16))
+	var wg gosync.WaitGroup
+	for w := range workers {
+		from, to := 1+seeds*w/workers, 1+seeds*(w+1)/workers
+		wg.Go(func() { simProcess(t, from, to) })
+	}
+	wg.Wait()
+}
+
+// simProcess simulates a range of histories in a process of its own.
+func simProcess(t *testing.T, from, to uint64, more ...string) {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	args := append([]string{
+		"-test.run=^TestSimRange$", "-test.timeout=30m",
+		"-simfrom=" + strconv.FormatUint(from, 10), "-seeds=" + strconv.FormatUint(to, 10),
+	}, more...)
+	cmd := exec.CommandContext(t.Context(), self, args...) //nolint:gosec // this very binary
+	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GODEBUG=randseednop=0", "GOGC=400")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		t.Errorf("histories %d to %d: %v\n%s", from, to-1, err, lastLines(out.String()))
+	}
+}
+
+func lastLines(text string) string {
+	var lines []string
+	for scanner := bufio.NewScanner(strings.NewReader(text)); scanner.Scan(); {
+		lines = append(lines, scanner.Text())
+	}
+	return strings.Join(lines[max(0, len(lines)-200):], "\n")
+}
+
+// TestSimRange is what the processes of TestSim run.
+func TestSimRange(t *testing.T) {
+	if *simFrom == 0 {
+		t.Skip("runs in processes that TestSim starts")
+	}
+	for seed := *simFrom; seed < *simSeeds; seed++ {
+		p := newPlan(seed)
+		broken, trace := simulate(t, p)
+		if *simTwice {
+			_, again := simulate(t, p)
+			if diff := cmp.Diff(trace, again); diff != "" {
+				t.Fatalf("seed %d (-first +second):\n%s", seed, diff)
+			}
+		}
+		if broken == nil {
+			continue
+		}
+		if *simQuick {
+			t.Fatalf("seed %d: %v", seed, broken)
+		}
+		p = shrink(t, p, broken)
+		t.Errorf("seed %d: %v", seed, broken)
+		replay(t, p)
+		return
+	}
+}
+
+// replay simulates one history, and tells it if it is a bad one.
+func replay(t *testing.T, p simPlan) {
+	t.Helper()
+	t.Setenv("GODEBUG", "randseednop=0")
+	broken, trace := simulate(t, p)
+	var kept []int
+	for i, o := range p.ops {
+		if !o.skip {
+			kept = append(kept, i)
+		}
+	}
+	head := fmt.Sprintf("seed %d, operations %v, konnectors %d, webhook %t, related %t, mapped %t, %s %s %s %s",
+		p.seed, kept, p.konnectors, p.webhook, p.related, p.mapped, p.conflict, p.drift, p.lost, p.deletion)
+	if broken != nil {
+		t.Errorf("%s\n%s\n%v", head, strings.Join(trace, "\n"), broken)
+		return
+	}
+	t.Logf("%s\n%s", head, strings.Join(trace, "\n"))
+}
+
+// The same seed is the same history, whatever came before it.
+func TestSimIsDeterministic(t *testing.T) { simProcess(t, 1, 80, "-simtwice") }

@@ -1,0 +1,673 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	gosync "sync"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/fakecluster"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+var (
+	simThings     = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
+	simSecrets    = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	simNamespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+)
+
+// The two sides of a simulated world.
+const (
+	sideSource = iota
+	sideTarget
+)
+
+func sideName(side int) string { return [...]string{"source", "target"}[side] }
+
+// A sim is one simulated history: two API servers, konnectors between them, and
+// a scheduler that decides, from a seed, what happens next. Nothing happens
+// unless the scheduler lets it: each request waits for its answer, each event for
+// its delivery, each timer for time to go on.
+type sim struct {
+	plan       simPlan
+	rng        *rand.Rand
+	ctx        context.Context
+	clusters   [2]*fakecluster.Cluster
+	users      [2]dynamic.Interface
+	namespaces *klutchsync.Namespaces
+	konnectors []*konnector
+	model      *model
+	faults     []fault        // armed: each meets the next request that it fits
+	windows    []window       // during which requests fail
+	ghosts     []*call        // requests whose senders no longer wait, on their way
+	lagging    map[string]int // until which step watches deliver nothing, by their place
+	step       int
+	origins    map[string]string // source UID of each target UID that ever was
+	token      int               // last one that the provider has put into a status
+	calm       bool
+	late       bool // what is carried out was sent by a process that no longer waits
+	trace      []string
+
+	mu    gosync.Mutex
+	calls []*call // waiting
+	seq   int
+}
+
+// A konnector is a process that runs a Sync; its incarnations follow each other.
+type konnector struct {
+	id     int
+	born   int
+	views  [2]*fakecluster.View
+	past   [2]int64 // version that the first lists show, 0 for the present
+	listed map[string]bool
+	cancel context.CancelFunc
+	done   chan error
+}
+
+func (k *konnector) alive() bool { return k.cancel != nil }
+
+// A call is a request that waits for its answer.
+type call struct {
+	konnector *konnector
+	side      int
+	view      *fakecluster.View
+	request   fakecluster.Request
+	do        func() error
+	answer    chan error
+	arrived   int // step
+	seq       int
+}
+
+func (c *call) String() string {
+	r := c.request
+	sub := ""
+	if r.Subresource != "" {
+		sub = "/" + r.Subresource
+	}
+	return fmt.Sprintf("k%d %s %s %s%s %s", c.konnector.id, sideName(c.side), r.Verb, r.Resource.Resource, sub, r.Object)
+}
+
+func (c *call) writes() bool {
+	return !slices.Contains([]string{"get", "list", "watch"}, c.request.Verb)
+}
+
+// A fault is what becomes of a request.
+type fault struct {
+	kind   string
+	effect string // "none", "done" or "late"
+	reads  bool   // it meets reads rather than writes
+}
+
+// A window is a time during which requests to one side fail.
+type window struct {
+	kind  string // "forbidden": lists and watches; "expired", "outage": all
+	side  int
+	until int // step
+}
+
+func simResource(mutate bool) fakecluster.Resource {
+	r := fakecluster.Resource{
+		GroupVersionResource: simThings, Kind: "Widget",
+		Check: func(o *unstructured.Unstructured) error {
+			if size, _, _ := unstructured.NestedString(o.Object, "spec", "size"); size == "huge" {
+				return errors.New(`spec.size: Unsupported value: "huge"`)
+			}
+			return nil
+		},
+	}
+	if mutate {
+		r.Mutate = func(o *unstructured.Unstructured) {
+			if color, ok, _ := unstructured.NestedString(o.Object, "spec", "color"); ok {
+				_ = unstructured.SetNestedField(o.Object, strings.ToLower(color), "spec", "color")
+			}
+		}
+	}
+	return r
+}
+
+func newSim(ctx context.Context, p simPlan) *sim {
+	s := &sim{plan: p, ctx: ctx, rng: rand.New(rand.NewPCG(p.seed, 2)), lagging: map[string]int{}, origins: map[string]string{}, namespaces: klutchsync.NewNamespaces(nil)}
+	source := simResource(false)
+	source.Check = nil
+	s.clusters = [2]*fakecluster.Cluster{fakecluster.Named("src", source), fakecluster.Named("dst", simResource(p.webhook))}
+	s.model = newModel(s)
+	for side, c := range s.clusters {
+		s.users[side] = c.Client()
+		for _, ns := range []string{"a", "b"} {
+			s.makeNamespace(side, s.at(side, ns))
+		}
+		c.Observe(func(commit fakecluster.Commit) { s.model.commit(side, commit) })
+	}
+	for _, ns := range []string{"a", "b"} {
+		s.namespaces.Set(ns, "svc-"+ns)
+	}
+	for i := range p.konnectors {
+		k := &konnector{id: i}
+		s.konnectors = append(s.konnectors, k)
+		s.start(k)
+	}
+	return s
+}
+
+// strict reports whether there is one konnector, which sees its clusters go
+// forward.
+func (s *sim) strict() bool {
+	return len(s.konnectors) == 1 && !s.plan.has("time travel", "restored from a backup")
+}
+
+// at is what a source namespace is called on a side.
+func (s *sim) at(side int, namespace string) string {
+	if side == sideTarget {
+		return "svc-" + namespace
+	}
+	return namespace
+}
+
+func (s *sim) makeNamespace(side int, name string) {
+	ns := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
+	ns.SetName(name)
+	ns.SetFinalizers([]string{"kubernetes"})
+	_, _ = s.users[side].Resource(simNamespaces).Create(s.ctx, ns, metav1.CreateOptions{})
+}
+
+func (s *sim) note(format string, args ...any) {
+	s.trace = append(s.trace, fmt.Sprintf("%4d  ", s.step)+fmt.Sprintf(format, args...))
+}
+
+// start runs the next incarnation of k.
+func (s *sim) start(k *konnector) {
+	k.born++
+	k.listed = map[string]bool{}
+	var ctx context.Context
+	ctx, k.cancel = context.WithCancel(s.ctx)
+	k.done = make(chan error, 1)
+	var ends [2]*klutchsync.Cluster
+	for side, c := range s.clusters {
+		k.views[side] = c.Held(fmt.Sprintf("k%d", k.id), s.gate(k, side))
+		ends[side], _ = klutchsync.NewClusterForClients(k.views[side].Client(), k.views[side].Metadata())
+	}
+	y, err := klutchsync.New(ends[0], ends[1], simThings, s.plan.options(s.namespaces))
+	if err != nil {
+		panic(err)
+	}
+	done := k.done
+	go func() { done <- y.Run(ctx) }()
+}
+
+// gate makes the requests of k wait for the scheduler.
+func (s *sim) gate(k *konnector, side int) func(context.Context, fakecluster.Request, func() error) error {
+	return func(ctx context.Context, r fakecluster.Request, do func() error) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		c := &call{konnector: k, side: side, view: k.views[side], request: r, do: do, answer: make(chan error, 1)}
+		s.mu.Lock()
+		s.seq++
+		c.seq, c.arrived = s.seq, s.step
+		s.calls = append(s.calls, c)
+		s.mu.Unlock()
+		select {
+		case err := <-c.answer:
+			return err
+		case <-ctx.Done():
+			s.withdraw(c)
+			return ctx.Err()
+		}
+	}
+}
+
+func (s *sim) withdraw(c *call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = slices.DeleteFunc(s.calls, func(o *call) bool { return o == c })
+}
+
+// waiting are the calls that wait, in an order that does not depend on the Go
+// scheduler.
+func (s *sim) waiting() []*call {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := slices.Clone(s.calls)
+	slices.SortFunc(out, func(a, b *call) int {
+		if order := strings.Compare(a.String(), b.String()); order != 0 {
+			return order
+		}
+		return a.seq - b.seq
+	})
+	return out
+}
+
+// A choice is something that may happen next.
+type choice struct {
+	weight int
+	do     func()
+}
+
+// run lets the history unfold: the plan, then the end of all faults.
+func (s *sim) run() *violation {
+	defer s.stop()
+	next := 0
+	for next < len(s.plan.ops) && s.step < 3000 {
+		synctest.Wait()
+		if s.model.broken != nil {
+			return s.model.broken
+		}
+		s.step++
+		choices := append(s.progress(), choice{3, func() {
+			op := s.plan.ops[next]
+			next++
+			if !op.skip {
+				s.note("%s", op)
+				op.do(s)
+			}
+		}}, choice{1, s.wait})
+		s.pick(choices)
+	}
+	return s.converge()
+}
+
+func (s *sim) pick(choices []choice) {
+	total := 0
+	for _, c := range choices {
+		total += c.weight
+	}
+	n := s.rng.IntN(total)
+	for _, c := range choices {
+		if n -= c.weight; n < 0 {
+			c.do()
+			return
+		}
+	}
+}
+
+// progress is what the konnectors wait for.
+func (s *sim) progress() []choice {
+	var out []choice
+	for _, c := range s.waiting() {
+		out = append(out, choice{6, func() { s.release(c) }})
+	}
+	for _, w := range s.watches() {
+		if w.Waiting() > 0 && (s.calm || s.lagging[w.place] < s.step) {
+			out = append(out, choice{6, func() { s.note("event to %s", w.place); w.Deliver() }})
+		}
+	}
+	for i, g := range s.ghosts {
+		out = append(out, choice{1, func() {
+			s.note("late: %s", g)
+			s.ghosts = slices.Delete(s.ghosts, i, i+1)
+			s.arrive(g)
+		}})
+	}
+	for _, k := range s.konnectors {
+		if !k.alive() {
+			out = append(out, choice{2, func() { s.note("k%d starts", k.id); s.start(k) }})
+		}
+	}
+	return out
+}
+
+// A place is a watch and where it is.
+type simWatch struct {
+	*fakecluster.Watch
+	place string
+	side  int
+}
+
+func (s *sim) watches() []simWatch {
+	var out []simWatch
+	for _, k := range s.konnectors {
+		if !k.alive() {
+			continue
+		}
+		for side, v := range k.views {
+			for _, w := range v.Watches() {
+				place := fmt.Sprintf("k%d %s %s %s", k.id, sideName(side), w.Resource().Resource, w.Namespace())
+				out = append(out, simWatch{w, place, side})
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b simWatch) int { return strings.Compare(a.place, b.place) })
+	return out
+}
+
+// wait lets time go on.
+func (s *sim) wait() {
+	d := []time.Duration{60 * time.Millisecond, time.Second, 6 * time.Second, 40 * time.Second}[s.rng.IntN(4)]
+	s.note("%v pass", d)
+	time.Sleep(d)
+}
+
+// release answers a call, as well or badly as has been arranged.
+func (s *sim) release(c *call) {
+	s.withdraw(c)
+	if err := s.closed(c); err != nil {
+		s.note("%s: %v", c, err)
+		s.model.failed(c)
+		c.answer <- err
+		return
+	}
+	f, ok := s.meets(c)
+	if !ok {
+		err := s.carry(c)
+		s.note("%s: %s", c, outcome(err))
+		c.answer <- err
+		return
+	}
+	s.note("%s: %s, effect %s", c, f.kind, f.effect)
+	switch f.effect {
+	case "done":
+		_ = c.do()
+	case "late":
+		s.ghosts = append(s.ghosts, c)
+	}
+	s.model.failed(c)
+	c.answer <- f.err(c.request)
+}
+
+// arrive carries out a request whose sender no longer waits.
+func (s *sim) arrive(c *call) {
+	s.late = true
+	_ = c.do()
+	s.late = false
+}
+
+func outcome(err error) string {
+	if err != nil {
+		return err.Error()
+	}
+	return "ok"
+}
+
+func (s *sim) carry(c *call) error {
+	if k := c.konnector; c.request.Verb == "list" {
+		if at := c.String(); k.past[c.side] > 0 && !k.listed[at] {
+			k.listed[at] = true
+			c.view.Next(fakecluster.Past{Version: k.past[c.side]})
+		}
+	}
+	err := c.do()
+	s.model.answered(c, err)
+	return err
+}
+
+// closed is the error of a window that c runs into.
+func (s *sim) closed(c *call) error {
+	for _, w := range s.windows {
+		if w.side != c.side || s.calm || w.until < s.step {
+			continue
+		}
+		r := c.request
+		switch {
+		case w.kind == "forbidden" && (r.Verb == "list" || r.Verb == "watch") && r.Resource != simNamespaces:
+			return apierrors.NewForbidden(r.Resource.GroupResource(), "", fmt.Errorf("may not %s", r.Verb))
+		case w.kind == "expired":
+			return apierrors.NewUnauthorized("Unauthorized")
+		case w.kind == "outage":
+			return errors.New("connection refused")
+		}
+	}
+	return nil
+}
+
+// meets returns the fault that c meets, if any.
+func (s *sim) meets(c *call) (fault, bool) {
+	if s.calm {
+		return fault{}, false
+	}
+	for i, f := range s.faults {
+		switch {
+		case f.kind == "empty" && c.request.Verb == "list" && c.request.Resource == simThings:
+			s.faults = slices.Delete(s.faults, i, i+1)
+			c.view.Next(fakecluster.Past{Empty: true})
+			return fault{}, false
+		case f.kind == "empty" || f.reads == c.writes():
+			continue
+		}
+		s.faults = slices.Delete(s.faults, i, i+1)
+		return f, true
+	}
+	return fault{}, false
+}
+
+func (f fault) err(r fakecluster.Request) error {
+	switch f.kind {
+	case "conflict":
+		return apierrors.NewConflict(r.Resource.GroupResource(), r.Object.Name, errors.New("the object has been modified"))
+	case "throttled":
+		return apierrors.NewTooManyRequests("slow down", 1)
+	case "internal":
+		return apierrors.NewInternalError(errors.New("etcdserver: leader changed"))
+	case "unavailable":
+		return apierrors.NewServiceUnavailable("starting")
+	default:
+		return fmt.Errorf("%w: connection lost", context.DeadlineExceeded)
+	}
+}
+
+// crash ends k without a warning. What it had sent may still arrive.
+func (s *sim) crash(k *konnector) {
+	if !k.alive() {
+		return
+	}
+	for _, c := range s.waiting() {
+		if c.konnector == k && c.writes() {
+			switch s.rng.IntN(3) {
+			case 0:
+				s.ghosts = append(s.ghosts, c)
+			case 1:
+				s.note("arrived: %s", c)
+				s.arrive(c)
+			}
+		}
+	}
+	k.cancel()
+	<-k.done
+	k.cancel, k.past = nil, [2]int64{}
+}
+
+func (s *sim) stop() {
+	for _, k := range s.konnectors {
+		s.crash(k)
+	}
+}
+
+// drain lets everything happen that can happen now.
+func (s *sim) drain() bool {
+	for range 4000 {
+		synctest.Wait()
+		if s.model.broken != nil {
+			return true
+		}
+		choices := s.progress()
+		if len(choices) == 0 {
+			return true
+		}
+		s.step++
+		s.pick(choices)
+	}
+	return false
+}
+
+// converge ends all faults and waits until the world is as it should be, and
+// then that it stays so: for a while, and over a restart.
+func (s *sim) converge() *violation {
+	s.note("all faults end")
+	s.heal()
+	problem := ""
+	for round, quiet := 0, 0; round < 50; round++ {
+		writes := s.model.writes
+		if !s.drain() {
+			return s.broke("I1", "the konnector does not come to rest")
+		}
+		if round == 0 {
+			s.expireAll() // also where an empty list was the last one
+		}
+		s.housekeeping()
+		if s.model.broken != nil {
+			return s.model.broken
+		}
+		problem = s.model.final()
+		if quiet++; problem != "" || s.model.writes != writes {
+			quiet = 0
+		}
+		if quiet == 3 {
+			return s.rest()
+		}
+		time.Sleep([]time.Duration{3 * time.Second, 45 * time.Second}[min(round/8, 1)])
+	}
+	return s.broke("I1", "does not converge: %s", problem)
+}
+
+func (s *sim) broke(invariant, format string, args ...any) *violation {
+	s.model.breaks(invariant, format, args...)
+	return s.model.broken
+}
+
+// rest checks that a converged world needs no writes.
+func (s *sim) rest() *violation {
+	s.note("at rest")
+	before := s.model.writes
+	for range 3 {
+		time.Sleep(4 * time.Minute)
+		s.drain()
+	}
+	if n := s.model.writes - before; n > 0 {
+		return s.broke("I8", "%d writes while nothing happened, the last: %s", n, s.model.last)
+	}
+	s.note("restart")
+	for _, k := range s.konnectors {
+		s.crash(k)
+	}
+	for range 4 {
+		s.drain()
+		time.Sleep(20 * time.Second)
+	}
+	if n := s.model.writes - before; n > 0 {
+		return s.broke("I8", "%d writes over a restart, the last: %s", n, s.model.last)
+	}
+	if problem := s.model.final(); problem != "" {
+		return s.broke("I1", "does not stay converged: %s", problem)
+	}
+	return s.model.broken
+}
+
+// heal ends what stands in the way.
+func (s *sim) heal() {
+	s.calm = true
+	s.ghosts = slices.DeleteFunc(s.ghosts, func(c *call) bool { return s.rng.IntN(2) == 0 })
+	for side, c := range s.clusters {
+		if _, served := c.Objects(simThings); !served {
+			s.serve(side)
+		}
+		c.Skew(0)
+		objects, _ := c.Objects(simThings)
+		for _, o := range objects {
+			var keep []string
+			for _, f := range o.GetFinalizers() {
+				if !strings.HasPrefix(f, "other/") {
+					keep = append(keep, f)
+				}
+			}
+			if len(keep) < len(o.GetFinalizers()) {
+				s.setFinalizers(side, o, keep)
+			}
+		}
+	}
+	for _, ns := range []string{"a", "b"} {
+		s.namespaces.Set(ns, "svc-"+ns)
+	}
+	s.expireAll()
+}
+
+// expireAll makes whatever was hidden be seen.
+func (s *sim) expireAll() {
+	for _, w := range s.watches() {
+		s.expire(w)
+	}
+}
+
+// expire ends a watch. Nothing else happens meanwhile, so that it is always the
+// same.
+func (s *sim) expire(w simWatch) {
+	w.Expire()
+	synctest.Wait()
+}
+
+func (s *sim) setFinalizers(side int, o *unstructured.Unstructured, finalizers []string) {
+	o = o.DeepCopy()
+	o.SetFinalizers(finalizers)
+	_, _ = s.things(side, o.GetNamespace()).Update(s.ctx, o, metav1.UpdateOptions{FieldManager: "other"})
+}
+
+func (s *sim) things(side int, namespace string) dynamic.ResourceInterface {
+	return s.users[side].Resource(simThings).Namespace(namespace)
+}
+
+func (s *sim) get(side int, name cache.ObjectName) *unstructured.Unstructured {
+	o, err := s.things(side, name.Namespace).Get(s.ctx, name.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil
+	}
+	return o
+}
+
+func (s *sim) merge(side int, name cache.ObjectName, manager, patch string, sub ...string) {
+	_, _ = s.things(side, name.Namespace).Patch(s.ctx, name.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: manager}, sub...)
+}
+
+// serve serves things again after their CRD had gone.
+func (s *sim) serve(side int) {
+	r := simResource(s.plan.webhook && side == sideTarget)
+	if side == sideSource {
+		r.Check = nil
+	}
+	s.clusters[side].Serve(r)
+}
+
+// housekeeping is what the API servers' own controllers do: they empty
+// namespaces that are being deleted.
+func (s *sim) housekeeping() {
+	for side, c := range s.clusters {
+		namespaces, _ := c.Objects(simNamespaces)
+		for _, ns := range namespaces {
+			if ns.GetDeletionTimestamp() != nil {
+				s.empty(side, ns.GetName())
+			}
+		}
+	}
+}
+
+func (s *sim) empty(side int, namespace string) {
+	left := 0
+	for _, gvr := range []schema.GroupVersionResource{simThings, simSecrets} {
+		objects, _ := s.clusters[side].Objects(gvr)
+		for _, o := range objects {
+			if o.GetNamespace() != namespace {
+				continue
+			}
+			left++
+			if o.GetDeletionTimestamp() == nil {
+				_ = s.users[side].Resource(gvr).Namespace(namespace).Delete(s.ctx, o.GetName(), metav1.DeleteOptions{})
+			}
+		}
+	}
+	if left == 0 {
+		_, _ = s.users[side].Resource(simNamespaces).Patch(s.ctx, namespace, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+		s.makeNamespace(side, namespace)
+	}
+}
