@@ -21,6 +21,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -128,6 +129,14 @@ func journey(t *testing.T, ada *tenantClient) {
 	namespace := ada.mirror("team-a")
 	if want := ada.namespace + "-team-a"; namespace != want {
 		t.Errorf("service namespace %s, want %s", namespace, want)
+	}
+	h := holder{ada.w.issuer.URL(), "ada", "c1"}
+	by := labels.Set{
+		tenantLabel: ada.namespace, subjectLabel: digest(h.Issuer, h.Subject), clusterLabel: "c1", appNamespaceLabel: "team-a",
+	}.String()
+	chosen, err := ada.w.admin.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: by})
+	if err != nil || len(chosen.Items) != 1 || chosen.Items[0].Name != namespace {
+		t.Errorf("%d namespaces with labels %s: %v", len(chosen.Items), by, err)
 	}
 	widget := object("{apiVersion: example.org/v1, kind: Widget, metadata: {name: w}, spec: {size: 3}}")
 	if _, err := ada.dyn.Resource(widgets).Namespace(namespace).Create(t.Context(), widget, metav1.CreateOptions{}); err != nil {

@@ -69,13 +69,13 @@ func crashes(t *testing.T, w *world) {
 	}
 	points := 0
 	for n := int64(1); ; n++ {
-		ended := false
+		ended := 0
 		for _, after := range []bool{false, true} {
 			c := &crash{at: n, after: after}
 			subject := fmt.Sprintf("crash-%d-%t", n, after)
 			_, err := bind(c.wrap(w.config), subject)
 			if !c.crashed.Load() {
-				ended = true
+				ended++
 				continue
 			}
 			points++
@@ -89,11 +89,12 @@ func crashes(t *testing.T, w *world) {
 			}
 			whole(t, w, namespace)
 		}
-		if ended {
+		if ended == 2 {
 			break
 		}
 	}
-	if points < 10 {
+	// The controllers are at it too, and may be faster with some of the writes.
+	if points < 6 {
 		t.Errorf("only %d points at which to crash", points)
 	}
 }

@@ -69,15 +69,19 @@ func (c *control) reconcileNamespace(ctx context.Context, key cache.ObjectName) 
 
 // provideNamespace makes a service namespace and the rights in it.
 func (c *control) provideNamespace(ctx context.Context, name string, asked *v1alpha1.APIServiceNamespace) error {
-	if _, ok, err := c.holderIn(ctx, asked.Namespace); err != nil {
+	h, ok, err := c.holderIn(ctx, asked.Namespace)
+	if err != nil {
 		return err
-	} else if !ok {
+	}
+	if !ok {
 		return &refusal{reason: reasonNotATenant, message: fmt.Sprintf("namespace %s %s", asked.Namespace, errNoRecord)}
 	}
 	if problems := validation.IsDNS1123Label(asked.Name); len(problems) > 0 {
 		return &refusal{reason: reasonNameInvalid, message: fmt.Sprintf("%q is not the name of a namespace", asked.Name)}
 	}
-	if err := c.ensureNamespace(ctx, name, asked.Namespace, serviceAnnotations(asked)); err != nil {
+	labels := h.labels()
+	labels[appNamespaceLabel] = asked.Name
+	if err := c.ensureNamespace(ctx, name, asked.Namespace, serviceAnnotations(asked), labels); err != nil {
 		return err
 	}
 	exports := inNamespace(c.exports, asked.Namespace)

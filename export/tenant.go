@@ -36,6 +36,12 @@ const (
 	tenantLabel = "klutch.anynines.com/tenant"
 	// holderAnnotation stands on a tenant namespace: its holder in JSON.
 	holderAnnotation = "klutch.anynines.com/holder"
+	// subjectLabel and clusterLabel stand on tenant and service namespaces, and
+	// appNamespaceLabel on the latter, for operators to select by: a hash of issuer
+	// and subject, the cluster as the client named it, the App Cluster's namespace.
+	subjectLabel      = "klutch.anynines.com/subject"
+	clusterLabel      = "klutch.anynines.com/app-cluster"
+	appNamespaceLabel = "klutch.anynines.com/app-namespace"
 	// recordSecret of a tenant namespace says who holds the tenant and what was
 	// chosen. Tenants can neither read nor write it.
 	recordSecret = "klutch-tenant"
@@ -61,12 +67,26 @@ type holder struct {
 // namespace returns the name of h's tenant namespace. Names are hashes of equal
 // length, so that none is the beginning of another one.
 func (h holder) namespace(prefix string) string {
+	return prefix + "-" + digest(h.Issuer, h.Subject, h.Cluster)
+}
+
+// digest is a hash that tells apart all lists of fields.
+func digest(fields ...string) string {
 	sum := sha256.New()
-	for _, field := range []string{h.Issuer, h.Subject, h.Cluster} {
+	for _, field := range fields {
 		_ = binary.Write(sum, binary.BigEndian, uint64(len(field))) // a hash takes everything
 		_, _ = sum.Write([]byte(field))
 	}
-	return prefix + "-" + nameEncoding.EncodeToString(sum.Sum(nil)[:10])
+	return nameEncoding.EncodeToString(sum.Sum(nil)[:10])
+}
+
+// labels are what operators select namespaces of h by.
+func (h holder) labels() map[string]string {
+	labels := map[string]string{subjectLabel: digest(h.Issuer, h.Subject)}
+	if len(validation.IsValidLabelValue(h.Cluster)) == 0 {
+		labels[clusterLabel] = h.Cluster
+	}
+	return labels
 }
 
 func (h holder) annotations() map[string]string {
@@ -105,7 +125,7 @@ type record struct {
 func (e *Exporter) bindTenant(ctx context.Context, r record) (namespace string, err error) {
 	h := holder{r.Identity.Issuer, r.Identity.Subject, r.Cluster}
 	namespace = h.namespace(e.opts.NamespacePrefix)
-	if err := e.ensureNamespace(ctx, namespace, namespace, h.annotations()); err != nil {
+	if err := e.ensureNamespace(ctx, namespace, namespace, h.annotations(), h.labels()); err != nil {
 		return "", err
 	}
 	err = e.updateRecord(ctx, namespace, func(old *record) error {
@@ -137,12 +157,14 @@ func (e *Exporter) furnish(ctx context.Context, namespace string) error {
 }
 
 // ensureNamespace makes a namespace of a tenant, or checks that it is the one that
-// carries the same annotations.
-func (e *Exporter) ensureNamespace(ctx context.Context, name, tenant string, annotations map[string]string) error {
+// carries the same annotations. Labels are put on a new one alone.
+func (e *Exporter) ensureNamespace(ctx context.Context, name, tenant string, annotations, labels map[string]string) error {
 	got, err := e.kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
+		labels = maps.Clone(labels)
+		labels[tenantLabel], labels[managedBy] = tenant, userAgent
 		got, err = e.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-			Name: name, Annotations: annotations, Labels: map[string]string{tenantLabel: tenant, managedBy: userAgent},
+			Name: name, Annotations: annotations, Labels: labels,
 		}}, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			got, err = e.kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
