@@ -62,6 +62,11 @@
 // number of replicas can answer one login. [Exporter.Run] must be run once at a time.
 // A session that was opened with so many groups that they do not fit a cookie
 // keeps the services that were allowed at the login instead, until it ends.
+// The right to what was exported is checked again when templates change and every
+// [Options.ReviewInterval]: roles change without telling the backend. When it ends,
+// the rights in service namespaces end with it, but a watch that is open goes on
+// until the API server closes it. A change of an API that takes something away is
+// held, see [Options.BreakingChanges].
 // When a CRD vanishes its exports stay, with a condition: an absence is never taken
 // for a wish to delete. A service namespace is deleted only when no object of an
 // exported API is left in it.
