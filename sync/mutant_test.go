@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/klutch-go/sdk/internal/fakecluster"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// A mutant is a mistake put into the engine, to see that it is noticed.
+type mutant struct {
+	Name, Says, File, Old, New string
+	From                       uint64 // seed from which on to look, near one that is known to notice
+}
+
+// switchable is the source of what turns a mutant on.
+const switchable = `package sync
+
+import "os"
+
+func mutated(name string) bool { return os.Getenv("SYNC_MUTANT") == name }
+`
+
+// TestMutants shows that the tests bite: each mistake turns them red, and none of
+// them does not. All are built at once, each behind a switch.
+func TestMutants(t *testing.T) {
+	if testing.Short() {
+		t.Skip("builds the package anew")
+	}
+	var mutants []mutant
+	data, err := os.ReadFile("testdata/mutants.json")
+	if err == nil {
+		err = json.Unmarshal(data, &mutants)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	binary := buildMutants(t, mutants)
+	t.Run("none", func(t *testing.T) {
+		t.Parallel()
+		if out, err := runMutant(t, binary, "", 1, 200); err != nil {
+			t.Errorf("red without a mistake: %v\n%s", err, out)
+		}
+	})
+	for _, m := range mutants {
+		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel()
+			from := max(m.From, 1)
+			out, err := runMutant(t, binary, m.Name, from, from+3000)
+			if err == nil {
+				t.Fatalf("nobody notices a konnector that would %s", m.Says)
+			}
+			t.Log(firstFinding(out))
+			var seed uint64
+			if _, at, ok := strings.Cut(out, ": seed "); ok {
+				seed, _ = strconv.ParseUint(at[:strings.IndexByte(at, ':')], 10, 64)
+			}
+			if out, err := runMutant(t, binary, "", max(seed, 1), seed+1); err != nil {
+				t.Errorf("red without the mistake too: %v\n%s", err, out)
+			}
+		})
+	}
+}
+
+func firstFinding(out string) string {
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, "_test.go:") {
+			return strings.TrimSpace(line)
+		}
+	}
+	return out
+}
+
+// buildMutants builds the tests of this package over the mutated sources.
+func buildMutants(t *testing.T, mutants []mutant) string {
+	t.Helper()
+	dir := t.TempDir()
+	overlay := map[string]string{}
+	here, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sources := map[string]string{"mutated.go": switchable}
+	for _, m := range mutants {
+		if sources[m.File] == "" {
+			data, err := os.ReadFile(m.File)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sources[m.File] = string(data)
+		}
+		if n := strings.Count(sources[m.File], m.Old); n != 1 {
+			t.Fatalf("mutant %s: its place is %d times in %s: bring testdata/mutants.json up to date", m.Name, n, m.File)
+		}
+		sources[m.File] = strings.Replace(sources[m.File], m.Old, m.New, 1)
+	}
+	for name, text := range sources {
+		overlay[filepath.Join(here, name)] = filepath.Join(dir, name)
+		write(t, filepath.Join(dir, name), []byte(text))
+	}
+	data, err := json.Marshal(map[string]any{"Replace": overlay})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "overlay.json"), data)
+	binary := filepath.Join(dir, "mutants.test")
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", filepath.Join(dir, "overlay.json"), "-o", binary, ".") //nolint:gosec // paths of our own
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return binary
+}
+
+func write(t *testing.T, name string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(name, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// runMutant simulates histories until one breaks an invariant.
+func runMutant(t *testing.T, binary, name string, from, to uint64) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), binary, "-test.run=^(TestSimRange|TestTwoBindings)$", "-test.failfast", "-simfrom="+strconv.FormatUint(from, 10), "-simquick", "-seeds="+strconv.FormatUint(to, 10)) //nolint:gosec // paths of our own
+	cmd.Env = append(os.Environ(), "SYNC_MUTANT="+name, "GOMAXPROCS=1", "GODEBUG=randseednop=0")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// Two bindings of one resource, each with its finalizer: the source stays until
+// both targets have gone.
+func TestTwoBindings(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		source := fakecluster.Named("src", simResource(false))
+		targets := []*fakecluster.Cluster{fakecluster.Named("one", simResource(false)), fakecluster.Named("two", simResource(false))}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, len(targets))
+		from, _ := klutchsync.NewClusterForClients(source.Client(), source.Metadata())
+		for i, target := range targets {
+			to, _ := klutchsync.NewClusterForClients(target.Client(), target.Metadata())
+			finalizer := klutchsync.DefaultFinalizer + []string{"-one", "-two"}[i]
+			s, err := klutchsync.New(from, to, simThings, klutchsync.Options{Binding: finalizer, Finalizer: finalizer})
+			if err != nil {
+				t.Fatal(err)
+			}
+			go func() { done <- s.Run(ctx) }()
+		}
+		things := source.Client().Resource(simThings).Namespace("default")
+		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.org/v1", "kind": "Widget", "spec": map[string]any{"size": "1"}}}
+		o.SetName("x")
+		if _, err := things.Create(ctx, o, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		targets[1].Intercept(func(context.Context, fakecluster.Request, func() error) error { return context.DeadlineExceeded })
+		if err := things.Delete(ctx, "x", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if left, _ := targets[1].Objects(simThings); len(left) != 1 {
+			t.Fatalf("%d objects on the target that cannot be reached", len(left))
+		}
+		if _, err := things.Get(ctx, "x", metav1.GetOptions{}); err != nil {
+			t.Errorf("the source was let go while one of its targets was there: %v", err)
+		}
+		targets[1].Intercept(nil)
+		time.Sleep(5 * time.Minute)
+		if left, _ := source.Objects(simThings); len(left) > 0 {
+			t.Errorf("the source stays: %v", left)
+		}
+		cancel()
+		for range targets {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
