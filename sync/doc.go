@@ -55,9 +55,11 @@
 // # Caveats
 //
 // Run owns all goroutines and connections of a Sync and has ended them when it
-// returns. Whole source objects are cached; of target objects the metadata and
-// the status. Of related objects only the metadata is: their content is read
-// when it has changed, compared by keyed hash, and forgotten.
+// returns; watches are shared by all Syncs that have a [Cluster] in common and
+// end with the last of them. Source objects, and of target objects the metadata
+// and the status, are cached in a compact form. Of related objects only the
+// metadata is: their content is read when it has changed, compared by keyed
+// hash, and forgotten.
 //
 // The package has the name of one in the standard library; import it as
 // klutchsync.

@@ -111,10 +111,10 @@ func (p *pool) run(ctx context.Context) {
 // work calls the function of one key, and reports whether there may be another.
 func (p *pool) work() bool {
 	p.mu.Lock()
-	l, f, key, ok := p.next()
+	l, key, ok := p.next()
 	for !ok && !p.ended {
 		p.more.Wait()
-		l, f, key, ok = p.next()
+		l, key, ok = p.next()
 	}
 	p.mu.Unlock()
 	if !ok {
@@ -123,7 +123,7 @@ func (p *pool) work() bool {
 	l.work(l.ctx, key)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	l.finish(f, key)
+	l.finish(key)
 	return true
 }
 
@@ -131,7 +131,7 @@ func (p *pool) work() bool {
 const fairness = 16
 
 // next takes the key whose turn it is. It needs mu.
-func (p *pool) next() (*lane, *flow, cache.ObjectName, bool) {
+func (p *pool) next() (*lane, cache.ObjectName, bool) {
 	p.taken++
 	for c := range classes {
 		if p.taken%fairness == 0 {
@@ -139,23 +139,23 @@ func (p *pool) next() (*lane, *flow, cache.ObjectName, bool) {
 		}
 		for range p.turns[c].len() {
 			l := p.turns[c].pop()
-			f, key, ok := l.next(c)
+			key, ok := l.next(c)
 			if l.turns[c].len() > 0 {
 				p.turns[c].push(l)
 			}
 			if ok {
-				return l, f, key, true
+				return l, key, true
 			}
 		}
 	}
 	p.taken--
-	return nil, nil, cache.ObjectName{}, false
+	return nil, cache.ObjectName{}, false
 }
 
 // next takes the key of a class whose turn it is.
-func (l *lane) next(c class) (*flow, cache.ObjectName, bool) {
+func (l *lane) next(c class) (cache.ObjectName, bool) {
 	if l.ctx == nil || l.ended || l.busy >= l.limit {
-		return nil, cache.ObjectName{}, false
+		return cache.ObjectName{}, false
 	}
 	for range l.turns[c].len() {
 		f := l.turns[c].pop()
@@ -168,10 +168,10 @@ func (l *lane) next(c class) (*flow, cache.ObjectName, bool) {
 			l.turns[c].push(f)
 		}
 		if ok {
-			return f, key, true
+			return key, true
 		}
 	}
-	return nil, cache.ObjectName{}, false
+	return cache.ObjectName{}, false
 }
 
 // take takes the first key of a class that has not been taken with another class.
@@ -191,8 +191,8 @@ func (l *lane) take(f *flow, c class) (cache.ObjectName, bool) {
 }
 
 // finish follows a call for key.
-func (l *lane) finish(f *flow, key cache.ObjectName) {
-	t := l.keys[key]
+func (l *lane) finish(key cache.ObjectName) {
+	t, f := l.keys[key], l.flows[key.Namespace]
 	t.busy = false
 	f.busy--
 	l.busy--

@@ -43,36 +43,36 @@ const widgetCRD = `{
           "args": {"type": "array", "items": {"type": "string"}}}},
         "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}}]}}`
 
-func admin(t *testing.T, config *rest.Config) *dynamic.DynamicClient {
-	t.Helper()
+func admin(tb testing.TB, config *rest.Config) *dynamic.DynamicClient {
+	tb.Helper()
 	config = rest.CopyConfig(config)
 	config.QPS = -1
 	d, err := dynamic.NewForConfig(config)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return d
 }
 
-func eventually(t *testing.T, what string, ok func(context.Context) (bool, error)) {
-	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, 20*time.Second, true, ok); err != nil {
-		t.Fatalf("%s: %v", what, err)
+func eventually(tb testing.TB, what string, ok func(context.Context) (bool, error)) {
+	tb.Helper()
+	if err := wait.PollUntilContextTimeout(tb.Context(), 20*time.Millisecond, 20*time.Second, true, ok); err != nil {
+		tb.Fatalf("%s: %v", what, err)
 	}
 }
 
-func install(t *testing.T, d dynamic.Interface, namespaces ...string) {
-	t.Helper()
-	if _, err := d.Resource(crds).Create(t.Context(), object(t, widgetCRD), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
+func install(tb testing.TB, d dynamic.Interface, namespaces ...string) {
+	tb.Helper()
+	if _, err := d.Resource(crds).Create(tb.Context(), object(tb, widgetCRD), metav1.CreateOptions{}); err != nil {
+		tb.Fatal(err)
 	}
 	for _, n := range namespaces {
-		ns := object(t, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+n+`"}}`)
-		if _, err := d.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(t.Context(), ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-			t.Fatal(err)
+		ns := object(tb, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+n+`"}}`)
+		if _, err := d.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(tb.Context(), ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			tb.Fatal(err)
 		}
 	}
-	eventually(t, "CRD served", func(ctx context.Context) (bool, error) {
+	eventually(tb, "CRD served", func(ctx context.Context) (bool, error) {
 		_, err := d.Resource(widgets).Namespace("default").List(ctx, metav1.ListOptions{})
 		return err == nil, nil
 	})

@@ -41,8 +41,8 @@ type world struct {
 	fakeTarget     *fakecluster.Cluster
 }
 
-func newFake(t testing.TB) *world {
-	t.Helper()
+func newFake(tb testing.TB) *world {
+	tb.Helper()
 	check := func(o *unstructured.Unstructured) error {
 		if size, _, _ := unstructured.NestedString(o.Object, "spec", "size"); size == "huge" {
 			return errors.New(`spec.size: Unsupported value: "huge"`)
@@ -50,17 +50,17 @@ func newFake(t testing.TB) *world {
 		return nil
 	}
 	w := &world{
-		TB: t, sourceNS: "team", targetNS: "svc-team",
+		TB: tb, sourceNS: "team", targetNS: "svc-team",
 		fakeSource: fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"}),
 		fakeTarget: fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Check: check}),
 	}
 	w.source, w.target = w.fakeSource.Client(), w.fakeTarget.Client()
 	var err error
 	if w.from, err = NewClusterForClients(w.source, w.fakeSource.Metadata()); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if w.to, err = NewClusterForClients(w.target, w.fakeTarget.Metadata()); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	w.namespace(w.source, w.sourceNS)
 	w.namespace(w.target, w.targetNS)
@@ -102,11 +102,11 @@ func (w *world) run(opts Options) (stop func()) {
 	})
 }
 
-func object(t testing.TB, text string) *unstructured.Unstructured {
-	t.Helper()
+func object(tb testing.TB, text string) *unstructured.Unstructured {
+	tb.Helper()
 	u := &unstructured.Unstructured{}
 	if err := json.Unmarshal([]byte(text), u); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return u
 }
