@@ -32,6 +32,7 @@ import (
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/patient"
 	"github.com/klutch-go/sdk/internal/typed"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -107,7 +108,11 @@ type Exporter struct {
 	kube     kubernetes.Interface
 	dyn      dynamic.Interface
 	meta     metadata.Interface
-	running  atomic.Pointer[control] // nil while Run does not
+	watches  struct { // clients for informers, which outlive an outage
+		dyn  dynamic.Interface
+		meta metadata.Interface
+	}
+	running atomic.Pointer[control] // nil while Run does not
 }
 
 // New returns an Exporter that works with the rights of config, which should be
@@ -120,13 +125,7 @@ func New(config *rest.Config, opts Options) (*Exporter, error) {
 	e := &Exporter{opts: opts, external: external, config: rest.CopyConfig(config)}
 	e.config.QPS = -1 // the API server's priority and fairness is the limit
 	e.config.UserAgent = cmp.Or(e.config.UserAgent, userAgent)
-	if e.kube, err = kubernetes.NewForConfig(e.config); err != nil {
-		return nil, err
-	}
-	if e.dyn, err = dynamic.NewForConfig(e.config); err != nil {
-		return nil, err
-	}
-	if e.meta, err = metadata.NewForConfig(e.config); err != nil {
+	if err := e.connect(); err != nil {
 		return nil, err
 	}
 	if e.opts.Catalog == nil {
@@ -136,6 +135,27 @@ func New(config *rest.Config, opts Options) (*Exporter, error) {
 		e.opts.Authorizer = reviews{e.kube, e.opts.Users}
 	}
 	return e, nil
+}
+
+// connect makes the clients.
+func (e *Exporter) connect() (err error) {
+	if e.kube, err = kubernetes.NewForConfig(e.config); err != nil {
+		return err
+	}
+	if e.dyn, err = dynamic.NewForConfig(e.config); err != nil {
+		return err
+	}
+	if e.meta, err = metadata.NewForConfig(e.config); err != nil {
+		return err
+	}
+	lasting := patient.Config(e.config)
+	if e.watches.dyn, err = dynamic.NewForConfig(lasting); err != nil {
+		return err
+	}
+	if e.watches.meta, err = metadata.NewForConfig(lasting); err != nil {
+		return err
+	}
+	return nil
 }
 
 // complete sets defaults and checks; it returns ExternalURL parsed.
@@ -233,15 +253,15 @@ func newControl(e *Exporter) (*control, error) {
 }
 
 func informer[T any, P typed.Object[T]](e *Exporter, gvr schema.GroupVersionResource, kind string) (cache.TypedSharedIndexInformer[P], error) {
-	return typed.NewClient[T, P](e.dyn, gvr, gvr.GroupVersion().WithKind(kind)).Informer()
+	return typed.NewClient[T, P](e.watches.dyn, gvr, gvr.GroupVersion().WithKind(kind)).Informer()
 }
 
 func (c *control) informTemplates(gvr schema.GroupVersionResource) cache.SharedIndexInformer {
-	return dynamicinformer.NewFilteredDynamicInformer(c.dyn, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+	return dynamicinformer.NewFilteredDynamicInformer(c.watches.dyn, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
 }
 
 func (c *control) metadata(gvr schema.GroupVersionResource, tweak metadatainformer.TweakListOptionsFunc) cache.SharedIndexInformer {
-	return metadatainformer.NewFilteredMetadataInformer(c.meta, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, tweak).Informer()
+	return metadatainformer.NewFilteredMetadataInformer(c.watches.meta, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, tweak).Informer()
 }
 
 // A feed is an informer and which keys of a controller an object of it concerns.
