@@ -519,7 +519,7 @@ func (w *world) settled() map[string]string {
 	w.t.Helper()
 	last, since := w.versions(), time.Now()
 	w.eventually("rest", func(context.Context) (bool, error) {
-		now := w.versions()
+		now := w.versions() //nolint:contextcheck // the world has one
 		if !cmp.Equal(last, now) {
 			last, since = now, time.Now()
 		}

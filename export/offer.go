@@ -118,7 +118,7 @@ func (c *control) reviseClaims(ctx context.Context, export *v1alpha1.APIServiceE
 	switch refused := asRefusal(err); {
 	case refused != nil:
 		inSync = outdated(v1alpha1.SeverityWarning, refused.reason, "the claims of the service changed and are not taken over: "+refused.message)
-		return inSync, nil
+		return inSync, nil //nolint:nilerr // the condition says it
 	case err != nil:
 		return v1alpha1.Condition{}, err
 	}

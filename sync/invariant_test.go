@@ -5,11 +5,11 @@ package sync_test
 import (
 	"fmt"
 	"maps"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -30,7 +30,6 @@ type life struct {
 	forced    bool // it may have gone without our release: its target is an orphan
 	late      bool // a request that somebody else had sent before made a target: an orphan too
 	reported  int  // number of the last status that it was given
-	observed  int64
 }
 
 // A model sees each commit, of whomever, in order, and knows what must be true.
@@ -67,10 +66,9 @@ func (m *model) breaks(invariant, format string, args ...any) {
 // disaster notes that a side loses objects in a way that leaves no tombstone.
 func (m *model) disaster(side int) {
 	m.disasters++
-	if side == sideSource {
-		for _, l := range m.lives {
-			l.forced = true
-		}
+	for _, l := range m.lives {
+		l.forced = l.forced || side == sideSource
+		l.late = l.late || side == sideTarget // what has been seen to be gone may come back
 	}
 }
 
@@ -202,7 +200,7 @@ func (m *model) released(source *unstructured.Unstructured) {
 
 // statusGiven checks that a status comes from the source's own target, in order.
 func (m *model) statusGiven(l *life, c fakecluster.Commit) {
-	if reflect.DeepEqual(c.Before.Object["status"], c.After.Object["status"]) {
+	if cmp.Equal(c.Before.Object["status"], c.After.Object["status"]) {
 		return
 	}
 	uid, n, ok := tokenOf(c.After.Object["status"])
@@ -315,7 +313,7 @@ func beyond(before, after *unstructured.Unstructured, target bool) string {
 	}
 	b, a := foreignParts(before, target), foreignParts(after, target)
 	for _, key := range slices.Sorted(maps.Keys(a)) {
-		if !reflect.DeepEqual(a[key], b[key]) {
+		if !cmp.Equal(a[key], b[key]) {
 			return fmt.Sprintf("%s (%v to %v)", key, b[key], a[key])
 		}
 	}
@@ -522,7 +520,7 @@ func (m *model) finalCopies() string {
 		switch {
 		case referred == name.Name && m.reason(source, m.now[sideTarget][cache.NewObjectName(name.Namespace, source.GetName())]) == "" && c == nil:
 			return fmt.Sprintf("secret %s has no copy", name)
-		case c != nil && !reflect.DeepEqual(c.Object["data"], originals[name].Object["data"]):
+		case c != nil && !cmp.Equal(c.Object["data"], originals[name].Object["data"]):
 			return fmt.Sprintf("the copy of secret %s is old", name)
 		}
 	}

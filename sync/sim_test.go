@@ -5,7 +5,7 @@ package sync_test
 import (
 	"bufio"
 	"bytes"
-	"flag"
+	"flag" //nolint:depguard // flags of a test
 	"fmt"
 	"math/rand"
 	"os"

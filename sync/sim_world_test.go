@@ -46,7 +46,7 @@ func sideName(side int) string { return [...]string{"source", "target"}[side] }
 type sim struct {
 	plan       simPlan
 	rng        *rand.Rand
-	ctx        context.Context
+	ctx        context.Context //nolint:containedctx // that of the history
 	clusters   [2]*fakecluster.Cluster
 	users      [2]dynamic.Interface
 	namespaces *klutchsync.Namespaces
@@ -159,7 +159,7 @@ func newSim(ctx context.Context, p simPlan) *sim {
 	for i := range p.konnectors {
 		k := &konnector{id: i}
 		s.konnectors = append(s.konnectors, k)
-		s.start(k)
+		s.start(k) //nolint:contextcheck // a history has one
 	}
 	return s
 }
@@ -476,7 +476,7 @@ func (s *sim) crash(k *konnector) {
 		}
 	}
 	k.cancel()
-	<-k.done
+	<-k.done //nolint:errcheck // it has crashed
 	k.cancel, k.past = nil, [2]int64{}
 }
 

@@ -67,7 +67,7 @@ type served struct {
 	history  []event
 	watchers map[*Watch]struct{}
 	lagging  bool
-	since    int64 // what came before is not known
+	since    int64                                  // what came before is not known
 	managers map[string]*managedfields.FieldManager // by subresource, made when needed
 }
 
