@@ -186,6 +186,7 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 		p.again = rightsEvery
 	}
 	p.verdict.set(informersSynced(state))
+	p.deletions(state.Held)
 	if c := p.session.namespacesReady(); c.Message != "" || p.has(c.Type) {
 		p.verdict.set(c)
 	}

@@ -40,6 +40,7 @@ type agent struct {
 	connections map[cache.ObjectName]*connection      // by Secret
 	recipes     map[cache.ObjectName]string           // of what each binding runs
 	consents    map[cache.ObjectName]consent          // that have been carried out
+	released    map[cache.ObjectName]string           // of held deletions: the last word of each binding's owner
 }
 
 // newAgent does no I/O.
@@ -58,6 +59,7 @@ func newAgent(config *rest.Config, opts Options) (*agent, error) {
 		connections: map[cache.ObjectName]*connection{},
 		recipes:     map[cache.ObjectName]string{},
 		consents:    map[cache.ObjectName]consent{},
+		released:    map[cache.ObjectName]string{},
 	}
 	a.bindings = newController("binding", a.reconcile, opts.Workers)
 	a.set = klutchsync.NewSet(klutchsync.SetOptions{Changed: a.changed})

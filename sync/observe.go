@@ -136,6 +136,7 @@ func (e *engine) holds(p *pair, r *record) string {
 	}
 	if why != "" {
 		r.confirmed, r.since = false, e.checkup.now()
+		e.notify()
 	}
 	return why
 }

@@ -6,10 +6,14 @@ import (
 	"fmt"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
 	"github.com/klutch-go/sdk/internal/stack"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 // TestKonnectorCrash kills the konnector in the midst of its work, twice.
@@ -48,16 +52,47 @@ func TestKonnectorCrash(t *testing.T) {
 				}
 			}
 			w.must(w.s.Konnector.Start(w.ctx))
+			w.release("those that are held")
 			for i := range n {
 				name := fmt.Sprintf("db-%d", i)
-				w.await(w.app(instances, name), stack.Gone)
+				w.releaseOne(w.app(instances, name))
 				if _, err := w.mirror(instances, name).Get(w.ctx); err == nil {
 					w.Errorf("claim %s is gone before its instance", name)
 				}
 			}
+			w.patchRelease("all that came since")
 		})).
 		Feature()
 	testenv.Test(t, f)
+}
+
+// release waits until so many deletions are held, and says that they are meant.
+func (w world) release(word string) {
+	w.Helper()
+	binding := stack.Object{Cluster: w.s.App, Resource: v1alpha1.Resource("apiservicebindings"), Namespace: v1alpha1.Namespace, Name: services[0]}
+	w.await(binding, mentions("DeletionsHeld", "apiservicebinding "+services[0]))
+	w.patchRelease(word)
+}
+
+func (w world) patchRelease(word string) {
+	w.Helper()
+	binding := stack.Object{Cluster: w.s.App, Resource: v1alpha1.Resource("apiservicebindings"), Namespace: v1alpha1.Namespace, Name: services[0]}
+	w.must(w.patch(binding, fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, klutchsync.ReleaseAnnotation, word)))
+}
+
+// releaseOne waits until a claim is gone. Deletions that arrive after a release are
+// counted anew, so that it may have to be released by itself.
+func (w world) releaseOne(claim stack.Object) {
+	w.Helper()
+	held := mentions("DeletionsHeld")
+	u := w.await(claim, func(u *unstructured.Unstructured) bool { return u == nil || held(u) })
+	if u != nil {
+		err := w.patch(claim, fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, klutchsync.ReleaseAnnotation))
+		if err != nil && !apierrors.IsNotFound(err) {
+			w.Fatal(err)
+		}
+	}
+	w.await(claim, stack.Gone)
 }
 
 // TestBackendCrash: what is bound works on without a backend, and a backend that

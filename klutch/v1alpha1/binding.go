@@ -17,10 +17,14 @@ const (
 	// ConditionNamespacesReady says whether the provider gives every namespace with
 	// bound objects its service namespace. It is ours alone, and there once it refused.
 	ConditionNamespacesReady = "NamespacesReady"
+	// ConditionDeletionsInSync says whether deletions are carried out. It is ours
+	// alone, and there once some were held because there were too many at once.
+	ConditionDeletionsInSync = "DeletionsInSync"
 )
 
 // Reasons of an APIServiceBinding's conditions.
 const (
+	ReasonDeletionsHeld                        = "DeletionsHeld"
 	ReasonKubeconfigSecretNotFound             = "KubeconfigSecretNotFound"
 	ReasonKubeconfigSecretInvalid              = "KubeconfigSecretInvalid"
 	ReasonInformerSyncTimeout                  = "InformerSyncTimeout"

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// deletions says how many deletions are held because too many came at once, and
+// lets them go when the owner of the binding says so.
+func (p *pass) deletions(held int) {
+	if p.releases(p.key, p.binding.Annotations[klutchsync.ReleaseAnnotation]) {
+		p.set.Release(p.key.String())
+		held = 0
+	}
+	switch {
+	case held > 0:
+		p.verdict.set(warned(v1alpha1.ConditionDeletionsInSync, v1alpha1.ReasonDeletionsHeld, heldMessage(p.binding, held)))
+	case p.has(v1alpha1.ConditionDeletionsInSync):
+		p.verdict.set(v1alpha1.True(v1alpha1.ConditionDeletionsInSync))
+	}
+}
+
+func heldMessage(b *v1alpha1.APIServiceBinding, held int) string {
+	return fmt.Sprintf("%d deleted objects are kept in the Control Plane Cluster, since so many went at once: their annotation %s says why. If all are meant, run: "+
+		"kubectl -n %s annotate --overwrite apiservicebinding %s %s=\"$(date)\"",
+		held, klutchsync.MessageAnnotation, b.Namespace, b.Name, klutchsync.ReleaseAnnotation)
+}
+
+// releases reports whether a binding's word of release is a new one. What stood
+// there when the konnector started was for what was held before.
+func (a *agent) releases(key cache.ObjectName, word string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	before, known := a.released[key]
+	a.released[key] = word
+	return known && word != "" && word != before
+}
