@@ -367,6 +367,9 @@ func (r *relation) verify(ctx context.Context, t *transfer) (bool, error) {
 	if t.selected {
 		return false, nil // the original is there: the watch will show it
 	}
+	if applied, err := r.applied(ctx, t); err != nil || !applied {
+		return false, err // another Sync of the same resource selects it
+	}
 	if referrer == "" {
 		return true, nil // it was selected by name, and the selector has changed
 	}
@@ -377,6 +380,28 @@ func (r *relation) verify(ctx context.Context, t *transfer) (bool, error) {
 	names, _ := r.references(u)
 	return !slices.Contains(names, t.from.name.String()) || !r.bound(u), nil
 }
+
+// applied reports whether it was this Sync, and no other, that made the copy.
+func (r *relation) applied(ctx context.Context, t *transfer) (bool, error) {
+	live, err := r.other.metadata(ctx, r.Resource, t.name)
+	if err != nil || live == nil {
+		return false, err
+	}
+	ours := false
+	for _, entry := range live.GetManagedFields() {
+		if !strings.HasSuffix(entry.Manager, relatedManager) {
+			continue
+		}
+		if entry.Manager != r.engine.fieldManager+relatedManager {
+			return false, nil
+		}
+		ours = true
+	}
+	return ours, nil
+}
+
+// relatedManager ends the field manager of copies.
+const relatedManager = "/related"
 
 func (r *relation) delete(ctx context.Context, t *transfer, uid types.UID) error {
 	began := time.Now()
@@ -460,7 +485,7 @@ func (r *relation) write(ctx context.Context, t *transfer, c *copied, original, 
 	if have != nil && (have.Object["immutable"] == true || have.Object["type"] != want.Object["type"]) {
 		return r.delete(ctx, t, have.GetUID()) // and make it anew
 	}
-	opts := metav1.ApplyOptions{FieldManager: r.engine.fieldManager + "/related", Force: true}
+	opts := metav1.ApplyOptions{FieldManager: r.engine.fieldManager + relatedManager, Force: true}
 	want.SetResourceVersion(nothing)
 	if have != nil {
 		want.SetUID(have.GetUID())

@@ -5,7 +5,7 @@ package sync_test
 import (
 	"bufio"
 	"bytes"
-	"flag" //nolint:depguard // flags of a test
+	"flag"
 	"fmt"
 	"math/rand"
 	"os"
