@@ -51,7 +51,7 @@ func newClaimWorld(t *testing.T) *claimWorld {
 	w.agent = &agent{
 		app:    &appCluster{calls: w.app.Client(), meta: w.app.Metadata()},
 		source: source, set: klutchsync.NewSet(klutchsync.SetOptions{}),
-		recipes: map[cache.ObjectName]string{}, consents: map[cache.ObjectName]consent{},
+		recipes: map[cache.ObjectName]string{}, consents: map[cache.ObjectName]consent{}, released: map[cache.ObjectName]string{},
 	}
 	w.session = &session{agent: w.agent, target: target, place: kubeconfig.Kubeconfig{Namespace: "tenant"}, mapper: klutchsync.NewNamespaces(nil)}
 	w.session.mapper.Set("team", "service")
