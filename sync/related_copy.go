@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+)
+
+// do does one step; done says that the next event brings us back.
+func (r *relation) do(ctx context.Context, t *transfer, s step, c *copied) (done bool, err error) {
+	switch s {
+	case stepConflict:
+		r.tell(c, t, r.conflict(t.name))
+		return true, nil
+	case stepVerify:
+		c.verified, err = r.verify(ctx, t)
+		return !c.verified, err
+	case stepDelete:
+		*c = copied{}
+		return true, r.delete(ctx, t, t.copy.GetUID())
+	default:
+		return true, r.transfer(ctx, t, c)
+	}
+}
+
+// verify confirms live that the original has gone, or that the bound object that
+// was recorded to refer to it does so no more.
+func (r *relation) verify(ctx context.Context, t *transfer) (bool, error) {
+	live, err := r.owner.metadata(ctx, r.Resource, t.from.name)
+	if err != nil || live == nil || string(live.GetUID()) != t.copy.GetAnnotations()[SourceUIDAnnotation] {
+		return err == nil, err
+	}
+	referrer := t.copy.GetAnnotations()[ReferrerAnnotation]
+	if t.selected {
+		return false, nil // the original is there: the watch will show it
+	}
+	if applied, err := r.applied(ctx, t); err != nil || !applied {
+		return false, err // another Sync of the same resource selects it
+	}
+	if referrer == "" {
+		return true, nil // it was selected by name, and the selector has changed
+	}
+	u, err := r.owner.reader(r.engine.resource)(ctx, cache.NewObjectName(t.from.name.Namespace, referrer))
+	if err != nil || u == nil {
+		return err == nil, err
+	}
+	names, _ := r.references(u)
+	return !slices.Contains(names, t.from.name.String()) || !r.bound(u), nil
+}
+
+// applied reports whether it was this Sync, and no other, that made the copy.
+func (r *relation) applied(ctx context.Context, t *transfer) (bool, error) {
+	live, err := r.other.metadata(ctx, r.Resource, t.name)
+	if err != nil || live == nil {
+		return false, err
+	}
+	ours := false
+	for _, entry := range live.GetManagedFields() {
+		if !strings.HasSuffix(entry.Manager, relatedManager) {
+			continue
+		}
+		if entry.Manager != r.engine.fieldManager+relatedManager {
+			return false, nil
+		}
+		ours = true
+	}
+	return ours, nil
+}
+
+// relatedManager ends the field manager of copies.
+const relatedManager = "/related"
+
+func (r *relation) delete(ctx context.Context, t *transfer, uid types.UID) error {
+	began := time.Now()
+	err := r.client(r.other, t.name).Delete(ctx, t.name.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	r.wrote(ctx, "delete-related", t, began, err)
+	if absent(err) || apierrors.IsConflict(err) {
+		return nil // its event brings us back
+	}
+	if err != nil {
+		return fmt.Errorf("delete copy %s: %w", t.name, err)
+	}
+	return nil
+}
+
+func (r *relation) client(c *Cluster, name cache.ObjectName) dynamic.ResourceInterface {
+	return c.writes.Resource(r.Resource).Namespace(name.Namespace)
+}
+
+func (r *relation) wrote(ctx context.Context, s string, t *transfer, began time.Time, err error) {
+	side := TargetSide
+	if r.From == TargetSide {
+		side = SourceSide
+	}
+	r.engine.opts.Hooks.wrote(ctx, Write{Side: side, Step: s, Object: t.name, Took: time.Since(began), Err: err})
+}
+
+// transfer reads the original and, if there is one, the copy, and writes the copy
+// if it is not what it should be.
+func (r *relation) transfer(ctx context.Context, t *transfer, c *copied) error {
+	original, err := r.owner.reader(r.Resource)(ctx, t.from.name)
+	if err != nil {
+		return fmt.Errorf("read original: %w", err)
+	}
+	if original == nil || isToken(original) {
+		*c = copied{original: t.original.GetResourceVersion(), copy: c.copy}
+		return nil
+	}
+	t.from.uid = original.GetUID()
+	have, taken, err := r.existing(ctx, t)
+	if err != nil {
+		return err
+	}
+	if taken {
+		r.tell(c, t, r.conflict(t.name))
+		return nil
+	}
+	r.tell(c, t, "")
+	return r.write(ctx, t, c, original, have)
+}
+
+func isToken(u *unstructured.Unstructured) bool {
+	return u.Object["type"] == string(corev1.SecretTypeServiceAccountToken)
+}
+
+// existing reads the copy. Its metadata come first: the content of what is not
+// ours is never read.
+func (r *relation) existing(ctx context.Context, t *transfer) (have *unstructured.Unstructured, taken bool, err error) {
+	live, err := r.other.metadata(ctx, r.Resource, t.name)
+	if err != nil {
+		return nil, false, fmt.Errorf("read metadata of copy: %w", err)
+	}
+	if live == nil {
+		return nil, false, nil
+	}
+	if !t.from.sameSlot(live) {
+		return nil, true, nil
+	}
+	have, err = r.other.reader(r.Resource)(ctx, t.name)
+	if err != nil {
+		return nil, false, fmt.Errorf("read copy: %w", err)
+	}
+	return have, have != nil && !t.from.sameSlot(have), nil
+}
+
+func (r *relation) write(ctx context.Context, t *transfer, c *copied, original, have *unstructured.Unstructured) error {
+	want := r.intent(t, original)
+	if have != nil && r.same(want, have) {
+		c.original, c.copy = original.GetResourceVersion(), have.GetResourceVersion()
+		return nil
+	}
+	if have != nil && (have.Object["immutable"] == true || have.Object["type"] != want.Object["type"]) {
+		return r.delete(ctx, t, have.GetUID()) // and make it anew
+	}
+	opts := metav1.ApplyOptions{FieldManager: r.engine.fieldManager + relatedManager, Force: true}
+	want.SetResourceVersion(nothing)
+	if have != nil {
+		want.SetUID(have.GetUID())
+		want.SetResourceVersion("")
+	}
+	began := time.Now()
+	got, err := r.client(r.other, t.name).Apply(ctx, t.name.Name, want, opts)
+	r.wrote(ctx, "copy", t, began, err)
+	if err != nil {
+		return fmt.Errorf("apply copy %s: %w", t.name, withoutContent(err))
+	}
+	c.original, c.copy = original.GetResourceVersion(), got.GetResourceVersion()
+	return nil
+}
+
+// withoutContent keeps of an API server's answer only its kind: the text of a
+// validation error quotes the values that it does not like.
+func withoutContent(err error) error {
+	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+		return fmt.Errorf("refused: %s", apierrors.ReasonForError(err))
+	}
+	return err
+}
+
+// intent is what the copy should be.
+func (r *relation) intent(t *transfer, original *unstructured.Unstructured) *unstructured.Unstructured {
+	annotations := travelling(original.GetAnnotations(), nil, nil)
+	maps.Copy(annotations, t.from.annotations())
+	annotations[OwnerAnnotation] = "Consumer"
+	if r.From == TargetSide {
+		annotations[OwnerAnnotation] = "Provider"
+	}
+	if len(t.referrers) > 0 {
+		annotations[ReferrerAnnotation] = t.referrers[0].Name
+	}
+	labels := travelling(original.GetLabels(), nil, nil)
+	labels[BoundAnnotation] = "true"
+	object := body(original.Object)
+	object["metadata"] = map[string]any{
+		"name": t.name.Name, "namespace": t.name.Namespace, "labels": labels, "annotations": annotations,
+	}
+	return &unstructured.Unstructured{Object: object}
+}
+
+// same compares two objects by a keyed hash of their content, and what we keep
+// in a copy's metadata.
+func (r *relation) same(want, have *unstructured.Unstructured) bool {
+	return hmac.Equal(r.digest(want), r.digest(have)) &&
+		contains(have.GetAnnotations(), want.GetAnnotations()) && contains(have.GetLabels(), want.GetLabels())
+}
+
+func (r *relation) digest(u *unstructured.Unstructured) []byte {
+	mac := hmac.New(sha256.New, r.key)
+	_ = json.NewEncoder(mac).Encode(body(u.Object)) // JSON values can be encoded, and a hash takes all
+	return mac.Sum(nil)
+}
+
+func contains(have, want map[string]string) bool {
+	for k, v := range want {
+		if have[k] != v {
+			return false
+		}
+	}
+	return true
+}
+
+// metadata reads the metadata of one object live; nil if there is none.
+func (c *Cluster) metadata(ctx context.Context, resource schema.GroupVersionResource, name cache.ObjectName) (metav1.Object, error) {
+	o, err := c.meta.Resource(resource).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+	switch {
+	case absent(err):
+		return nil, nil //nolint:nilnil // no object is an answer
+	case err != nil:
+		return nil, err
+	}
+	return o, nil
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+)
+
+// A relatedState is all that planRelated may look at.
+type relatedState struct {
+	seen     bool // both sides are known, and so are the bound objects
+	selected bool
+	original bool // exists
+	copy     bool // exists
+	ours     bool // the copy is one
+	verified bool // that the original, or what refers to it, has gone was confirmed live
+	settled  bool // both have the versions that were found to be the same
+}
+
+// Steps of related objects.
+const (
+	stepVerify   step = "verify"   // confirm live that a copy has lost its reason
+	stepConflict step = "conflict" // tell that the name of a copy is taken
+	stepCopy     step = "copy"     // read both, and write the copy if it differs
+)
+
+// planRelated is plan for related objects.
+func planRelated(s relatedState) step {
+	reason := s.selected && s.original
+	switch {
+	case !s.seen:
+		return stepWait
+	case reason && s.copy && !s.ours:
+		return stepConflict
+	case reason && !s.settled:
+		return stepCopy
+	case reason:
+		return stepRest
+	case !s.copy || !s.ours:
+		return stepRest
+	case !s.verified:
+		return stepVerify
+	default:
+		return stepDelete
+	}
+}
+
+// A transfer is one original, its copy, and the state that they are in.
+type transfer struct {
+	relatedState
+	from      origin
+	name      cache.ObjectName // of the copy
+	referrers []cache.ObjectName
+	original  metav1.Object
+	copy      metav1.Object
+}
+
+func (r *relation) observe(key cache.ObjectName, c *copied) (*transfer, bool) {
+	name, ok := r.copyName(key)
+	if !ok {
+		return nil, false
+	}
+	t := &transfer{name: name}
+	original, _, seenOriginal := r.original.get(key)
+	copied, version, seenCopy := r.copy.get(name)
+	known, _ := r.referrers.state()
+	knownSources, _ := r.engine.source.state()
+	t.seen = seenOriginal && seenCopy && known && knownSources
+	t.referrers, t.selected = r.selects(key, name)
+	t.from = origin{cluster: r.ownerUID(), name: key}
+	if o, ok := original.(metav1.Object); ok {
+		t.original, t.relatedState.original = o, true
+		t.from.uid = o.GetUID()
+	}
+	if o, ok := copied.(metav1.Object); ok {
+		t.copy, t.relatedState.copy = o, true
+		t.ours = t.from.sameSlot(o)
+		version = o.GetResourceVersion()
+	}
+	current := t.relatedState.copy || newer(c.copy, version)
+	t.settled = t.original != nil && c.original == t.original.GetResourceVersion() && current && !newer(version, c.copy)
+	t.verified = c.verified
+	c.verified = false
+	return t, true
+}

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+func (r *relation) conflict(name cache.ObjectName) string {
+	return fmt.Sprintf("%s %s exists and is not a copy of %s; it is left untouched", r.Resource.GroupResource(), name, r.From.word())
+}
+
+func (s Side) word() string {
+	if s == TargetSide {
+		return "the target cluster's"
+	}
+	return "the source cluster's"
+}
+
+// tell makes a problem with a related object known to the claims that refer to it.
+func (r *relation) tell(c *copied, t *transfer, problem string) {
+	if c.problem == problem {
+		return
+	}
+	if t != nil && problem != "" {
+		c.claims = r.claims(t)
+	}
+	for _, claim := range c.claims {
+		r.engine.setProblem(claim, r.index+c.problem, "")
+		r.engine.setProblem(claim, r.index+problem, problem)
+		r.engine.queue.add(claim, classRelated)
+	}
+	c.problem = problem
+}
+
+// claims are the sources of the bound objects that refer to an original.
+func (r *relation) claims(t *transfer) []cache.ObjectName {
+	if r.From == SourceSide {
+		return t.referrers
+	}
+	var out []cache.ObjectName
+	for _, target := range t.referrers {
+		if source, ok := r.engine.opts.Mapper.Source(target); ok {
+			out = append(out, source)
+		}
+	}
+	return out
+}
+
+// setProblem notes why a related object of a source cannot travel, or that it
+// can again.
+func (e *engine) setProblem(source cache.ObjectName, id, text string) {
+	e.recordsMu.Lock()
+	defer e.recordsMu.Unlock()
+	problems := e.problems[source]
+	if text == "" {
+		delete(problems, id)
+		if len(problems) == 0 {
+			delete(e.problems, source)
+		}
+		return
+	}
+	if problems == nil {
+		problems = map[string]string{}
+		e.problems[source] = problems
+	}
+	problems[id] = text
+}

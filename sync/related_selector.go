@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+)
+
+// references are the names of the objects that a bound object refers to.
+func (r *relation) references(obj any) ([]string, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil, nil
+	}
+	var out []string
+	for _, path := range r.paths {
+		if name, _, _ := unstructured.NestedString(u.Object, path...); name != "" {
+			out = append(out, cache.NewObjectName(u.GetNamespace(), name).String())
+		}
+	}
+	return out, nil
+}
+
+// parsePath splits a path such as status.managed.secret.name.
+func parsePath(path string) ([]string, error) {
+	fields := strings.Split(strings.TrimPrefix(strings.TrimPrefix(path, "$"), "."), ".")
+	if slices.Contains(fields, "") {
+		return nil, fmt.Errorf("has an empty element in path %q", path)
+	}
+	return fields, nil
+}
+
+func (r *relation) ownerName(copied cache.ObjectName) (cache.ObjectName, bool) {
+	if r.From == TargetSide {
+		return r.engine.opts.Mapper.Target(copied)
+	}
+	return r.engine.opts.Mapper.Source(copied)
+}
+
+func (r *relation) copyName(original cache.ObjectName) (cache.ObjectName, bool) {
+	if r.From == TargetSide {
+		return r.engine.opts.Mapper.Source(original)
+	}
+	return r.engine.opts.Mapper.Target(original)
+}
+
+// selects reports whether an original is to travel, and which bound objects
+// refer to it, in order of their names on the owner's side.
+func (r *relation) selects(original, copied cache.ObjectName) ([]cache.ObjectName, bool) {
+	sourceNamespace := original.Namespace
+	if r.From == TargetSide {
+		sourceNamespace = copied.Namespace
+	}
+	if !allows(r.Namespaces, sourceNamespace) {
+		return nil, false
+	}
+	var referrers []cache.ObjectName
+	for _, obj := range r.referrers.by(r.index, original.String()) {
+		if u, ok := obj.(*unstructured.Unstructured); ok && r.bound(u) {
+			referrers = append(referrers, cache.MetaObjectToName(u))
+		}
+	}
+	slices.SortFunc(referrers, func(a, b cache.ObjectName) int { return strings.Compare(a.String(), b.String()) })
+	byName := len(r.Names) > 0 && allows(r.Names, original.Name)
+	return referrers, byName || len(referrers) > 0 || len(r.Names)+len(r.References) == 0
+}
+
+func allows(list []string, value string) bool {
+	return len(list) == 0 || slices.Contains(list, "*") || slices.Contains(list, value)
+}
+
+// bound reports whether an object of the owner's side is one of a synced pair.
+func (r *relation) bound(u *unstructured.Unstructured) bool {
+	if r.From == SourceSide {
+		return true
+	}
+	key, ok := r.engine.opts.Mapper.Source(cache.MetaObjectToName(u))
+	if !ok {
+		return false
+	}
+	obj, _, ok := r.engine.source.get(key)
+	source, found := obj.(*unstructured.Unstructured)
+	return ok && found && origin{cluster: r.engine.sourceUID, uid: source.GetUID(), name: key}.made(u)
+}
