@@ -49,6 +49,7 @@ type feed struct {
 	users int // under feeds.mu
 	stop  context.CancelFunc
 	done  chan struct{}
+	calls sync.WaitGroup // requests and watches that have not ended
 
 	delivery sync.Mutex // held while followers are told, so that each is told all in order
 	follower map[follower]struct{}
@@ -58,6 +59,7 @@ type feed struct {
 	version string // of the latest event or bookmark
 	synced  bool   // the objects have been listed completely
 	err     error  // why the objects may have changed unseen
+	ended   bool   // no calls begin any more
 }
 
 // A follower is told what a feed sees.
@@ -176,6 +178,20 @@ func (f *feed) run(ctx context.Context) {
 		Backoff: &wait.Backoff{Duration: retryFirst, Cap: retryLast, Factor: 2, Jitter: 0.5, Steps: 6},
 	})
 	r.RunWithContext(logr.NewContext(ctx, quiet))
+	f.mu.Lock()
+	f.ended = true
+	f.mu.Unlock()
+	f.calls.Wait() // a reflector does not wait for its lists
+}
+
+// begin counts a call; false if there may be none any more.
+func (f *feed) begin() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !f.ended {
+		f.calls.Add(1)
+	}
+	return !f.ended
 }
 
 // listWatch notes whether the API server lets f read: after an error what has
@@ -194,15 +210,19 @@ func (f *feed) listWatch() cache.ListerWatcher {
 			if o.SendInitialEvents == nil {
 				f.note(nil)
 			}
-			return guard(w, silence, func() { f.note(errSilent) }), nil
+			return f.guard(ctx, w)
 		},
 	}, f.list.client)
 }
 
 // persist tries until it gets an answer that a reflector has to see.
-func persist[T any](ctx context.Context, f *feed, try func() (T, error)) (T, error) {
+func persist[T any](ctx context.Context, f *feed, try func() (T, error)) (out T, err error) {
+	if !f.begin() {
+		return out, context.Canceled
+	}
+	defer f.calls.Done()
 	for pause := retryFirst; ; pause = min(2*pause, retryLast) {
-		out, err := try()
+		out, err = try()
 		if err == nil || ctx.Err() != nil || isAnswer(err) {
 			return out, err
 		}
@@ -256,13 +276,21 @@ type guarded struct {
 	once sync.Once
 }
 
-func guard(w watch.Interface, silence time.Duration, silent func()) watch.Interface {
+// guard guards w for as long as the feed runs.
+func (f *feed) guard(ctx context.Context, w watch.Interface) (watch.Interface, error) {
+	if !f.begin() {
+		w.Stop()
+		return nil, context.Canceled
+	}
 	g := &guarded{Interface: w, out: make(chan watch.Event, 16), quit: make(chan struct{})}
-	go g.forward(silence, silent)
-	return g
+	go func() {
+		defer f.calls.Done()
+		g.forward(ctx, silence, func() { f.note(errSilent) })
+	}()
+	return g, nil
 }
 
-func (g *guarded) forward(silence time.Duration, silent func()) {
+func (g *guarded) forward(ctx context.Context, silence time.Duration, silent func()) {
 	defer close(g.out)
 	defer g.Interface.Stop()
 	timer := time.NewTimer(silence)
@@ -270,12 +298,7 @@ func (g *guarded) forward(silence time.Duration, silent func()) {
 	for {
 		select {
 		case e, ok := <-g.Interface.ResultChan():
-			if !ok {
-				return
-			}
-			select {
-			case g.out <- e:
-			case <-g.quit:
+			if !ok || !g.pass(ctx, e) {
 				return
 			}
 			timer.Reset(silence)
@@ -284,7 +307,21 @@ func (g *guarded) forward(silence time.Duration, silent func()) {
 			return
 		case <-g.quit:
 			return
+		case <-ctx.Done():
+			return
 		}
+	}
+}
+
+// pass hands e on, and reports whether anybody still wants events.
+func (g *guarded) pass(ctx context.Context, e watch.Event) bool {
+	select {
+	case g.out <- e:
+		return true
+	case <-g.quit:
+		return false
+	case <-ctx.Done():
+		return false
 	}
 }
 

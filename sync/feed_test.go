@@ -174,3 +174,36 @@ func heap() uint64 {
 	runtime.ReadMemStats(&m)
 	return m.HeapAlloc
 }
+
+// Run leaves no request behind, not even one that takes its time to end, and no
+// goroutine.
+func TestRunLeavesNothing(t *testing.T) {
+	for _, verb := range []string{"list", "watch"} {
+		t.Run(verb, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				var open atomic.Int64
+				slow := func(ctx context.Context, r fakecluster.Request, do func() error) error {
+					if r.Verb != verb || r.Resource != widgets {
+						return do()
+					}
+					open.Add(1)
+					defer open.Add(-1)
+					<-ctx.Done()
+					time.Sleep(time.Second)
+					return ctx.Err()
+				}
+				w.from, w.to = w.faulty(w.fakeSource, slow), w.faulty(w.fakeTarget, slow)
+				stop := w.run(Options{})
+				synctest.Wait()
+				if open.Load() == 0 {
+					t.Fatal("nothing was asked")
+				}
+				stop()
+				if n := open.Load(); n != 0 {
+					t.Errorf("%d requests go on after Run has returned", n)
+				}
+			})
+		})
+	}
+}

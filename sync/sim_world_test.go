@@ -198,7 +198,9 @@ func (s *sim) start(k *konnector) {
 	k.done = make(chan error, 1)
 	var ends [2]*klutchsync.Cluster
 	for side, c := range s.clusters {
-		k.views[side] = c.Held(fmt.Sprintf("k%d", k.id), s.gate(k, side))
+		var view *fakecluster.View // a request of k's past may still be on its way: it must not see this one
+		view = c.Held(fmt.Sprintf("k%d", k.id), s.gate(k, side, &view))
+		k.views[side] = view
 		ends[side], _ = klutchsync.NewClusterForClients(k.views[side].Client(), k.views[side].Metadata())
 	}
 	y, err := klutchsync.New(ends[0], ends[1], simThings, s.plan.options(s.namespaces))
@@ -209,13 +211,13 @@ func (s *sim) start(k *konnector) {
 	go func() { done <- y.Run(ctx) }()
 }
 
-// gate makes the requests of k wait for the scheduler.
-func (s *sim) gate(k *konnector, side int) func(context.Context, fakecluster.Request, func() error) error {
+// gate makes the requests of k through view wait for the scheduler.
+func (s *sim) gate(k *konnector, side int, view **fakecluster.View) func(context.Context, fakecluster.Request, func() error) error {
 	return func(ctx context.Context, r fakecluster.Request, do func() error) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		c := &call{konnector: k, side: side, view: k.views[side], request: r, do: do, answer: make(chan error, 1)}
+		c := &call{konnector: k, side: side, view: *view, request: r, do: do, answer: make(chan error, 1)}
 		s.mu.Lock()
 		s.seq++
 		c.seq, c.arrived = s.seq, s.step

@@ -22,6 +22,7 @@ type window struct {
 	waiting  []chan struct{} // in order
 	until    time.Time       // before which nothing is sent
 	shrunk   time.Time       // when the size was cut last
+	ceiling  float64         // the size that was too much then
 	best     time.Duration   // the time that an answer takes when there is little to do
 	now      time.Duration   // a moving average
 }
@@ -31,10 +32,11 @@ const (
 	windowLeast  = 4
 	windowFirst  = 32
 	windowMost   = 256
-	windowPause  = time.Second // between cuts: one overload is one cut
-	windowSlow   = time.Second // answers that are faster are no overload
-	windowFactor = 8           // nor are those that take up to this many times the best
-	longestAsked = time.Minute // that an API server can ask us to wait
+	windowPause  = time.Second      // between cuts: one overload is one cut
+	windowMemory = 10 * time.Second // for which a size that was too much is not tried again
+	windowSlow   = time.Second      // answers that are faster are no overload
+	windowFactor = 8                // nor are those that take up to this many times the best
+	longestAsked = time.Minute      // that an API server can ask us to wait
 )
 
 func newWindow() *window { return &window{size: windowFirst} }
@@ -143,9 +145,18 @@ func (w *window) leave(took time.Duration, resp *http.Response) {
 	case w.slow(took):
 		w.cut()
 	case full:
-		w.size = min(w.size+1/w.size, windowMost)
+		w.grow()
 	}
 	w.admit()
+}
+
+// grow makes the window larger, though not as large as was just too much.
+func (w *window) grow() {
+	most := float64(windowMost)
+	if time.Since(w.shrunk) < windowMemory {
+		most = max(w.ceiling-1, windowLeast)
+	}
+	w.size = max(w.size, min(w.size+1/w.size, most))
 }
 
 // slow adds to what is known of the times of answers, and reports whether they
@@ -164,7 +175,7 @@ func (w *window) cut() {
 	if time.Since(w.shrunk) < windowPause {
 		return
 	}
-	w.shrunk = time.Now()
+	w.shrunk, w.ceiling = time.Now(), w.size
 	w.size = max(w.size/2, windowLeast)
 }
 
