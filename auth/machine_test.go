@@ -10,8 +10,8 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -181,6 +181,8 @@ func TestSeveralIssuers(t *testing.T) {
 
 // requests counts those to each path.
 type requests struct {
+	next http.RoundTripper // nil means http.DefaultTransport
+
 	mu sync.Mutex
 	by map[string]int
 }
@@ -192,6 +194,9 @@ func (r *requests) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	r.by[req.URL.Path]++
 	r.mu.Unlock()
+	if r.next != nil {
+		return r.next.RoundTrip(req)
+	}
 	return http.DefaultTransport.RoundTrip(req)
 }
 
@@ -232,42 +237,59 @@ func TestP10UnknownIssuerCostsNoRequest(t *testing.T) {
 }
 
 func TestP10JunkCostsFewFetchesOfKeys(t *testing.T) {
-	var now atomic.Int64
-	now.Store(time.Now().Unix())
-	clock := func() time.Time { return time.Unix(now.Load(), 0) }
-	var asked requests
-	issuer := machineIssuer(t, "")
-	provider := machineProvider(t, issuer, auth.Config{Now: clock, HTTPClient: &http.Client{Transport: &asked}})
-	good := machineToken(t, issuer, "robot", "klutch/bind")
-	issuer.Misbehave(testissuer.Faults{WrongKey: true})
-	wrong := machineToken(t, issuer, "robot", "klutch/bind")
-	issuer.Misbehave(testissuer.Faults{})
-	unknown := machineIssuerTwin(t, issuer)
-	verify := func(raw string, want error) {
-		t.Helper()
-		if id, err := provider.VerifyMachine(t.Context(), raw, "klutch/bind"); !errors.Is(err, want) || err == nil != (want == nil) {
-			t.Errorf("VerifyMachine = %v, %v, want %v", id, err, want)
+	synctest.Test(t, func(t *testing.T) {
+		issuer := robotIssuer()
+		asked := requests{next: inMemory{issuer}}
+		provider := machineProvider(t, issuer, auth.Config{HTTPClient: &http.Client{Transport: &asked}})
+		good := machineToken(t, issuer, "robot", "klutch/bind")
+		issuer.Misbehave(testissuer.Faults{WrongKey: true})
+		wrong := machineToken(t, issuer, "robot", "klutch/bind")
+		issuer.Misbehave(testissuer.Faults{})
+		unknown := machineIssuerTwin(t, issuer)
+		verify := func(raw string, want error) {
+			t.Helper()
+			if id, err := provider.VerifyMachine(t.Context(), raw, "klutch/bind"); !errors.Is(err, want) || err == nil != (want == nil) {
+				t.Errorf("VerifyMachine = %v, %v, want %v", id, err, want)
+			}
+			synctest.Wait() // the next token must not share the fetch of this one
 		}
-	}
-	verify(good, nil)
-	for range 100 {
-		verify(wrong, auth.ErrToken)
-		verify(unknown, auth.ErrToken)
 		verify(good, nil)
-	}
-	// One of the three was spent on the issuer's endpoints.
-	if n := asked.count("/keys") + asked.count("/.well-known/openid-configuration"); n != 3 {
-		t.Errorf("200 junk tokens made us ask the issuer %d times, want 3: %v", n, asked.by)
-	}
-	issuer.RotateKeys()
-	rotated := machineToken(t, issuer, "robot", "klutch/bind")
-	verify(rotated, auth.ErrToken) // only junk could have used the budget up
-	now.Add(31)
-	verify(rotated, nil)
-	verify(rotated, nil)
-	if n := asked.count("/keys"); n != 3 {
-		t.Errorf("the keys were fetched %d times, want 3", n)
-	}
+		for range 100 {
+			verify(wrong, auth.ErrToken)
+			verify(unknown, auth.ErrToken)
+			verify(good, nil)
+		}
+		// One of the three was spent on the issuer's endpoints.
+		if n := asked.count("/keys") + asked.count("/.well-known/openid-configuration"); n != 3 {
+			t.Errorf("200 junk tokens made us ask the issuer %d times, want 3: %v", n, asked.by)
+		}
+		issuer.RotateKeys()
+		rotated := machineToken(t, issuer, "robot", "klutch/bind")
+		verify(rotated, auth.ErrToken) // only junk could have used the budget up
+		time.Sleep(31 * time.Second)
+		verify(rotated, nil)
+		verify(rotated, nil)
+		if n := asked.count("/keys"); n != 3 {
+			t.Errorf("the keys were fetched %d times, want 3", n)
+		}
+	})
+}
+
+// robotIssuer is an issuer to be reached in memory.
+func robotIssuer() *testissuer.Issuer {
+	return testissuer.New(testissuer.Options{
+		URL:     "https://issuer.example.com",
+		Clients: map[string]testissuer.Client{"robot": {Scopes: []string{"klutch/bind"}, Audiences: []string{audience}}},
+	})
+}
+
+// inMemory is a network to one server that needs no sockets.
+type inMemory struct{ http.Handler }
+
+func (n inMemory) RoundTrip(req *http.Request) (*http.Response, error) {
+	answer := httptest.NewRecorder()
+	n.ServeHTTP(answer, req)
+	return answer.Result(), nil
 }
 
 // machineIssuerTwin returns a token of the issuer's name with a key ID that it
@@ -303,46 +325,47 @@ func TestP10JunkStopsNoLogin(t *testing.T) {
 func TestP10IssuerThatIsDownIsNotHammered(t *testing.T) {
 	for name, known := range map[string]bool{"from the start": false, "later": true} {
 		t.Run(name, func(t *testing.T) {
-			var now atomic.Int64
-			now.Store(time.Now().Unix())
-			var asked requests
-			issuer := machineIssuer(t, "")
-			provider := machineProvider(t, issuer, auth.Config{
-				Now: func() time.Time { return time.Unix(now.Load(), 0) }, HTTPClient: &http.Client{Transport: &asked},
-			})
-			token := machineToken(t, issuer, "robot")
-			if known {
-				if _, err := provider.VerifyMachine(t.Context(), token); err != nil {
-					t.Fatal(err)
-				}
-				issuer.RotateKeys()
-				token = machineToken(t, issuer, "robot")
-				now.Add(31)
-			}
-			before := asked.count("/keys") + asked.count("/.well-known/openid-configuration")
-			issuer.Misbehave(testissuer.Faults{Down: true})
-			verify := func() {
-				if id, err := provider.VerifyMachine(t.Context(), token); !errors.Is(err, auth.ErrUnavailable) {
-					t.Errorf("VerifyMachine = %v, %v, want ErrUnavailable", id, err)
-				}
-			}
-			var waiting sync.WaitGroup
-			for range 50 {
-				waiting.Go(verify)
-			}
-			waiting.Wait()
-			for range 10 {
-				verify()
-			}
-			if n := asked.count("/keys") + asked.count("/.well-known/openid-configuration") - before; n > 3 {
-				t.Errorf("the issuer was asked %d times, want 3 at most", n)
-			}
-			issuer.Misbehave(testissuer.Faults{})
-			now.Add(31)
-			if _, err := provider.VerifyMachine(t.Context(), token); err != nil {
-				t.Errorf("VerifyMachine when the issuer is back = %v", err)
-			}
+			synctest.Test(t, func(t *testing.T) { issuerThatIsDownIsNotHammered(t, known) })
 		})
+	}
+}
+
+func issuerThatIsDownIsNotHammered(t *testing.T, known bool) {
+	t.Helper()
+	issuer := robotIssuer()
+	asked := requests{next: inMemory{issuer}}
+	provider := machineProvider(t, issuer, auth.Config{HTTPClient: &http.Client{Transport: &asked}})
+	token := machineToken(t, issuer, "robot")
+	if known {
+		if _, err := provider.VerifyMachine(t.Context(), token); err != nil {
+			t.Fatal(err)
+		}
+		issuer.RotateKeys()
+		token = machineToken(t, issuer, "robot")
+		time.Sleep(31 * time.Second)
+	}
+	before := asked.count("/keys") + asked.count("/.well-known/openid-configuration")
+	issuer.Misbehave(testissuer.Faults{Down: true})
+	verify := func() {
+		if id, err := provider.VerifyMachine(t.Context(), token); !errors.Is(err, auth.ErrUnavailable) {
+			t.Errorf("VerifyMachine = %v, %v, want ErrUnavailable", id, err)
+		}
+	}
+	var waiting sync.WaitGroup
+	for range 50 {
+		waiting.Go(verify)
+	}
+	waiting.Wait()
+	for range 10 {
+		verify()
+	}
+	if n := asked.count("/keys") + asked.count("/.well-known/openid-configuration") - before; n > 3 {
+		t.Errorf("the issuer was asked %d times, want 3 at most", n)
+	}
+	issuer.Misbehave(testissuer.Faults{})
+	time.Sleep(31 * time.Second)
+	if _, err := provider.VerifyMachine(t.Context(), token); err != nil {
+		t.Errorf("VerifyMachine when the issuer is back = %v", err)
 	}
 }
 

@@ -223,14 +223,15 @@ func (w *world) serve(opts Options) {
 	w.url = "http://" + listener.Addr().String()
 	opts.Name, opts.ExternalURL, opts.Sealer = "Test platform", w.url, w.sealer
 	opts.Provider = must(auth.New(auth.Config{Issuer: w.issuer.URL(), ClientID: "klutch", RedirectURL: w.url + "/callback"}))
-	w.exporter = must(New(w.config, opts))
+	exporter := must(New(w.config, opts))
+	w.exporter = exporter
 	ctx, stop := context.WithCancel(logr.NewContext(context.WithoutCancel(w.t.Context()), funcr.New(w.log.add, funcr.Options{Verbosity: 5})))
-	server := httptest.NewUnstartedServer(w.exporter.Handler())
+	server := httptest.NewUnstartedServer(exporter.Handler())
 	server.Listener = listener
 	server.Config.BaseContext = func(net.Listener) context.Context { return ctx }
 	server.Start()
 	done := make(chan error, 1)
-	go func() { done <- w.exporter.Run(ctx) }()
+	go func() { done <- exporter.Run(ctx) }()
 	w.t.Cleanup(func() {
 		stop()
 		server.Close()
