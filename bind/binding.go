@@ -54,7 +54,7 @@ type pass struct {
 func (a *agent) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *verdict) (time.Duration, error) {
 	p := &pass{agent: a, key: cache.MetaObjectToName(b), binding: b, verdict: v}
 	for _, step := range []func(context.Context) (bool, error){
-		p.openConnection, p.findExport, p.installSchema, p.checkRights, p.sync,
+		p.openConnection, p.findExport, p.checkOffer, p.installSchema, p.checkRights, p.sync,
 	} {
 		ok, err := step(ctx)
 		if p.disabled {
@@ -124,7 +124,7 @@ func (p *pass) findExport(context.Context) (bool, error) {
 	}
 	if export == nil && now.away.Type == "" {
 		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportNotFound,
-			fmt.Sprintf("The provider has no APIServiceExport %s for this cluster. What was synced stays as it is.", p.binding.Name)))
+			fmt.Sprintf("The provider has no APIServiceExport %s for this cluster. What was synced stays as it is. %s", p.binding.Name, repair)))
 	}
 	p.verdict.set(connected)
 	p.export = export
@@ -185,7 +185,7 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 	if ok && state.Err != nil {
 		p.again = rightsEvery
 	}
-	p.verdict.set(informersSynced(state))
+	p.verdict.set(informersSynced(state, p.verdict.providerFails()))
 	p.deletions(state.Held)
 	if c := p.session.namespacesReady(); c.Message != "" || p.has(c.Type) {
 		p.verdict.set(c)
@@ -217,8 +217,12 @@ func (p *pass) has(conditionType string) bool {
 	return v1alpha1.FindCondition(p.binding.Status.Conditions, conditionType) != nil
 }
 
-func informersSynced(state klutchsync.Status) v1alpha1.Condition {
+// informersSynced says whether objects can be read. It is no news that they cannot
+// be where the provider fails.
+func informersSynced(state klutchsync.Status, providerFails bool) v1alpha1.Condition {
 	switch {
+	case state.Err != nil && providerFails:
+		return pending(v1alpha1.ConditionInformersSynced, "Objects cannot be read.")
 	case state.Err != nil:
 		return failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInformerSyncTimeout, "Objects cannot be read: "+explain(state.Err)+".")
 	case !state.Synced:

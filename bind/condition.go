@@ -22,15 +22,19 @@ const repair = "Rerun kubectl bind for repair."
 
 // order is that in which the conditions of a binding come true.
 var order = [...]string{
-	v1alpha1.ConditionSecretValid, v1alpha1.ConditionConnected, v1alpha1.ConditionSchemaInSync,
+	v1alpha1.ConditionSecretValid, v1alpha1.ConditionConnected, v1alpha1.ConditionOffered, v1alpha1.ConditionProviderInSync, v1alpha1.ConditionSchemaInSync,
 	v1alpha1.ConditionInformersSynced, v1alpha1.ConditionHeartbeating, v1alpha1.ConditionClaimsInSync, v1alpha1.ConditionNamespacesReady,
 	v1alpha1.ConditionDeletionsInSync,
 }
 
 // optional conditions are not there where there is nothing to say.
 func optional(conditionType string) bool {
-	return conditionType == v1alpha1.ConditionClaimsInSync || conditionType == v1alpha1.ConditionNamespacesReady ||
-		conditionType == v1alpha1.ConditionDeletionsInSync
+	switch conditionType {
+	case v1alpha1.ConditionOffered, v1alpha1.ConditionProviderInSync, v1alpha1.ConditionClaimsInSync,
+		v1alpha1.ConditionNamespacesReady, v1alpha1.ConditionDeletionsInSync:
+		return true
+	}
+	return false
 }
 
 // A verdict is what one pass found out about a binding.

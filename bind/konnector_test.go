@@ -480,6 +480,7 @@ func TestKonnector(t *testing.T) {
 		t.Run("a service namespace is refused", s.namespaceRefused) &&
 		t.Run("schema changes", s.schemaChanges) &&
 		t.Run("claims grow", s.claimsGrow) &&
+		t.Run("the offer is withdrawn, and made again", s.offerWithdrawn) &&
 		t.Run("another App Cluster holds the tenant", s.heldElsewhere) &&
 		t.Run("token rotates", s.tokenRotates) &&
 		t.Run("nothing happens when nothing changed", s.idle) &&
@@ -591,6 +592,41 @@ func (s *story) claimsGrow(t *testing.T) {
 	s.condition(t, widgets, v1alpha1.ConditionInformersSynced, "")
 	change(claims)
 	s.ready(t, widgets)
+}
+
+// offerWithdrawn: what the backend says on the export stands on the binding, and not
+// what follows from it.
+func (s *story) offerWithdrawn(t *testing.T) {
+	say := func(status, severity, reason, message string) {
+		t.Helper()
+		s.controlPlane.edit(t, exportsGVR, cache.NewObjectName(tenant, widgets), func(e *v1alpha1.APIServiceExport) {
+			e.Status.Conditions = v1alpha1.SetCondition(e.Status.Conditions, v1alpha1.Condition{
+				Type: v1alpha1.ConditionOffered, Status: metav1.ConditionStatus(status), Severity: v1alpha1.Severity(severity), Reason: reason, Message: message,
+			})
+		})
+	}
+	say("False", "Error", v1alpha1.ReasonNotOffered, widgets+" is not on offer any more")
+	s.condition(t, widgets, v1alpha1.ConditionOffered, v1alpha1.ReasonNotOffered, "not on offer any more. ", "Ask the operators of Test backend")
+	s.condition(t, widgets, v1alpha1.ConditionReady, v1alpha1.ReasonNotOffered, "Ask the operators")
+	s.condition(t, widgets, v1alpha1.ConditionInformersSynced, v1alpha1.ReasonPending, "Waits for Offered.")
+	say("True", "", "", "")
+	s.ready(t, widgets)
+	s.condition(t, widgets, v1alpha1.ConditionOffered, "")
+}
+
+// edit changes the status of an object, however often others do.
+func (s *side) edit(t *testing.T, gvr schema.GroupVersionResource, name cache.ObjectName, change func(*v1alpha1.APIServiceExport)) {
+	t.Helper()
+	eventually(t, func() error {
+		e := get[v1alpha1.APIServiceExport](t, s, gvr, name.Namespace, name.Name)
+		change(e)
+		m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(e)
+		if err != nil {
+			return err
+		}
+		_, err = s.dyn.Resource(gvr).Namespace(name.Namespace).UpdateStatus(t.Context(), &unstructured.Unstructured{Object: m}, metav1.UpdateOptions{})
+		return err
+	})
 }
 
 // heldElsewhere: of two App Clusters with one credential, the first keeps the tenant.

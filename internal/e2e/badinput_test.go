@@ -271,6 +271,8 @@ func TestCRDVanishes(t *testing.T) {
 			}
 			w.await(stack.Object{Cluster: w.s.Control, Resource: v1alpha1.Resource("apiserviceexports"), Namespace: tenant, Name: crd.GetName()},
 				func(u *unstructured.Unstructured) bool { return u == nil || !stack.True("ProviderInSync")(u) })
+			w.await(stack.Object{Cluster: w.s.App, Resource: v1alpha1.Resource("apiservicebindings"), Namespace: v1alpha1.Namespace, Name: crd.GetName()},
+				condition(v1alpha1.ConditionReady, v1alpha1.ReasonCRDNotFound, "The provider says"))
 			if u := w.get(w.app(gadgets, "one")); u.GetDeletionTimestamp() != nil {
 				w.Error("the claim is being deleted")
 			}

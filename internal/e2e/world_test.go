@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 
@@ -158,6 +159,26 @@ func mentions(words ...string) stack.Condition {
 			}
 		}
 		return true
+	}
+}
+
+// condition holds when the object has the condition, for this reason and with a
+// message that contains all words.
+func condition(conditionType, reason string, words ...string) stack.Condition {
+	return func(u *unstructured.Unstructured) bool {
+		if u == nil {
+			return false
+		}
+		all, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+		for _, c := range all {
+			m, ok := c.(map[string]any)
+			if !ok || m["type"] != conditionType || m["reason"] != reason {
+				continue
+			}
+			message, _ := m["message"].(string)
+			return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(message, word) })
+		}
+		return false
 	}
 }
 
