@@ -23,7 +23,7 @@ var arrows = map[string][]string{
 	"export":             {"auth", "klutch/v1alpha1"},
 	"bind":               {"sync", "auth", "klutch/v1alpha1", "deploy"},
 	"klutch":             {"sync", "auth", "export", "bind", "klutch/v1alpha1"},
-	"klutch/conformance": {"klutch", "klutch/v1alpha1"},
+	"klutch/conformance": {"auth", "bind", "klutch/v1alpha1"},
 }
 
 // modules that public packages may import directly.

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package conformance tests any backend from outside, as browsers, kubectl bind and
+// konnectors meet it: through its URL and the credentials that it hands out.
+//
+//	func TestConformance(t *testing.T) {
+//		conformance.Run(t, conformance.Options{
+//			URL:     "https://bind.example.com",
+//			Service: "postgresqlinstances.example.com",
+//			Login: func(ctx context.Context, url string) error {
+//				return person.Visit(ctx, url) // log in, accept what is preselected
+//			},
+//		})
+//	}
+//
+// # Checks
+//
+// Each check is a subtest, and its message begins with what it stands on: a section
+// of the description of the wire, such as WIRE 1.10, or a promise, such as P12.
+// They come in groups, so that -run 'TestConformance/discovery' works alone:
+//
+//   - discovery: the document with which everything begins
+//   - refusal: what a backend must not do for strangers
+//   - login: the one-time code and the response that it is traded for
+//   - tenant: what a credential is, and where it leads
+//   - export: requests, snapshots, schemas
+//   - rights: what a tenant may do, and what not
+//   - isolation: what two tenants see of each other
+//
+// Backends of other makes keep less: leave out what is not theirs with -skip. What
+// the suite knows to be a matter of taste it skips itself, and says why.
+//
+// # Caveats
+//
+// A backend keeps what the suite makes: two tenants, of the clusters conformance-1
+// and conformance-2, with one export each. Their service namespaces, which the suite
+// empties, are asked to go.
+package conformance
