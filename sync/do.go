@@ -208,13 +208,10 @@ func (e *engine) classify(p *pair, r *record, err error) error {
 			detail:  " by " + strings.Join(holders, ", "),
 		}
 		return again(err)
-	case apierrors.IsConflict(err), apierrors.IsInvalid(err) && strings.Contains(err.Error(), "metadata.uid"):
+	case apierrors.IsConflict(err), replaced(err):
 		return again(err) // not the object, or not the version, that we saw
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsRequestEntityTooLargeError(err):
-		r.refuse(p, ReasonRefused, err)
-		return again(err)
-	case apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		r.refuse(p, ReasonForbidden, err)
+	case final(err):
+		r.lookTarget, r.refusal = false, refusalOf(p.want.hash, err)
 		return again(err)
 	default:
 		return fmt.Errorf("write target %s: %w", p.name, err)
@@ -226,13 +223,25 @@ var errAgain = errors.New("look again")
 
 func again(err error) error { return fmt.Errorf("%w: %w", errAgain, err) }
 
-func (r *record) refuse(p *pair, reason Reason, err error) {
-	pause := refusedPause
-	if reason == ReasonForbidden {
-		pause = waitPause // rights come back without a change here
+// replaced reports whether err says that there is another object than we meant.
+func replaced(err error) bool {
+	return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "metadata.uid")
+}
+
+// final reports whether err is an answer that the same request gets again, unless
+// a schema or a right changes.
+func final(err error) bool {
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) ||
+		apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+}
+
+// refusalOf is the refusal of what has that hash.
+func refusalOf(hash string, err error) *refusal {
+	f := &refusal{reason: ReasonRefused, hash: hash, detail: err.Error(), next: time.Now().Add(refusedPause)}
+	if apierrors.IsForbidden(err) {
+		f.reason, f.next = ReasonForbidden, time.Now().Add(waitPause) // rights come back without a change here
 	}
-	r.lookTarget = false
-	r.refusal = &refusal{reason: reason, hash: p.want.hash, detail: err.Error(), next: time.Now().Add(pause)}
+	return f
 }
 
 var manager = regexp.MustCompile(`conflict with "([^"]*)"`)
@@ -356,11 +365,14 @@ func (e *engine) giveStatus(ctx context.Context, p *pair, r *record) (*unstructu
 	switch {
 	case err == nil:
 		got, _ := obj.Object["status"].(map[string]any)
-		r.sent, r.got = hashOf(p.give), hashOf(got)
+		r.sent, r.got, r.unfit = hashOf(p.give), hashOf(got), nil
 	case apierrors.IsNotFound(err) && !e.plainStatus.Load():
 		return nil, e.missingStatus(ctx, p)
-	case apierrors.IsConflict(err), absent(err):
+	case apierrors.IsConflict(err), replaced(err), absent(err):
 		return nil, again(err) // another incarnation, or none any more
+	case final(err):
+		r.unfit = refusalOf(hashOf(p.give), err)
+		return nil, again(err)
 	default:
 		err = fmt.Errorf("apply status of source: %w", err)
 	}

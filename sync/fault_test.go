@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/klutch-go/sdk/internal/fakecluster"
 )
@@ -404,4 +405,47 @@ func TestHooks(t *testing.T) {
 			t.Errorf("results (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// A status that the source's API server does not take is told, tried seldom, and
+// holds up nothing else.
+func TestStatusRefused(t *testing.T) {
+	invalid := func(r fakecluster.Request) error {
+		return apierrors.NewInvalid(schema.GroupKind{Group: r.Resource.Group, Kind: "Widget"}, r.Object.Name, nil)
+	}
+	for name, test := range map[string]struct {
+		refusal func(fakecluster.Request) error
+		most    int64 // tries in ten minutes
+	}{"by its schema": {invalid, 12}, "for want of a right": {forbidden, 130}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				var tries atomic.Int64
+				var odd atomic.Bool
+				odd.Store(true)
+				w.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Subresource != "status" || !odd.Load() {
+						return do()
+					}
+					tries.Add(1)
+					return test.refusal(r)
+				})
+				defer w.run(Options{})()
+				w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+				w.until("target exists", func() bool { return w.targetOf("a") != nil })
+				w.merge(w.target, w.targetNS, "a", `{"status":{"phase":"Odd"}}`, "status")
+				w.until("refusal told", func() bool { return strings.HasPrefix(w.message("a"), string(ReasonStatus)) })
+				time.Sleep(10 * time.Minute)
+				if n := tries.Load(); n > test.most {
+					t.Errorf("%d tries in ten minutes", n)
+				}
+				w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
+				w.until("spec went up", func() bool { return field(w.targetOf("a"), "spec", "size") == "large" })
+				odd.Store(false)
+				w.until("status came down", func() bool {
+					return field(w.get(w.source, w.sourceNS, "a"), "status", "phase") == "Odd" && w.message("a") == ""
+				})
+			})
+		})
+	}
 }

@@ -35,6 +35,7 @@ type record struct {
 	looked                 time.Time                  // live, because its source is being deleted
 
 	refusal   *refusal
+	unfit     *refusal // of the status
 	contested *contest
 	since     uint64    // as of when the clusters have to be confirmed
 	confirmed bool      // they have been since
@@ -46,7 +47,8 @@ type record struct {
 	reported  Reason
 }
 
-// A refusal is the answer of a target's API server that an intent is invalid.
+// A refusal is the answer of an API server that it does not take an intent or a
+// status.
 type refusal struct {
 	reason Reason
 	hash   string
@@ -229,6 +231,13 @@ func (p *pair) remember(r *record) {
 		p.refused, p.answer = f.reason, f.detail
 		p.due = f.hash != p.want.hash || !time.Now().Before(f.next)
 	}
+	if !p.status {
+		r.unfit = nil // what was refused is not wanted any more
+	}
+	if f := r.unfit; f != nil {
+		p.unfit = f.detail
+		p.status = f.hash != hashOf(p.give) || !time.Now().Before(f.next)
+	}
 	p.paused = time.Now().Before(r.nextFix)
 	p.confirmed = r.confirmed
 	p.state.target.lost = !p.state.target.exists && r.accepted != ""
@@ -244,6 +253,8 @@ func (p *pair) again(s step, r *record) time.Duration {
 		return 0
 	case p.refused != "":
 		return max(time.Until(r.refusal.next), time.Second)
+	case p.unfit != "":
+		return max(time.Until(r.unfit.next), time.Second)
 	case p.held != "":
 		return refusedPause
 	case p.paused:

@@ -22,6 +22,7 @@ type state struct {
 	contested string // who holds fields of the intent, as an apply without force was told
 	paused    bool   // corrections of this target have to wait
 	status    bool   // the status of the source is not what it should be
+	unfit     string // why the source's API server does not take the status, if it does not
 	related   string // why a related object cannot travel
 	confirmed bool   // the clusters were confirmed live to be the known ones, after all that the step builds on
 	suspect   bool   // a cluster went back in time once: deletions have to be seen live
@@ -188,7 +189,7 @@ func plan(s state) step {
 	case dst.later && src.seen != live:
 		return stepLookSource
 	// The target should be something else than was last applied.
-	case (!dst.settled || !dst.owned && dst.unproven) && s.contested == "" && (why == "" || why == ReasonRelated || why == s.refused && s.due):
+	case (!dst.settled || !dst.owned && dst.unproven) && s.contested == "" && (harmless(why) || why == s.refused && s.due):
 		return stepApply
 	// By policy a lost target is reported, so that it is recorded that there is one.
 	case s.policy.lost == LostReport && src.mark != dst.uid:
@@ -196,15 +197,18 @@ func plan(s state) step {
 	case s.status:
 		return stepStatus
 	// Someone else changed what the source owns, and by policy it is put right.
-	case (s.contested != "" || !dst.owned) && (why == "" || why == ReasonRelated) && !s.paused:
+	case (s.contested != "" || !dst.owned) && harmless(why) && !s.paused:
 		return stepForce
-	case s.paused, s.refused != "":
+	case s.paused, s.refused != "", s.unfit != "":
 		return stepWait
 	// Both sides are in step, or nothing can be done about it.
 	default:
 		return stepRest
 	}
 }
+
+// harmless reports whether an obstacle leaves the spec free to travel.
+func harmless(why Reason) bool { return why == "" || why == ReasonRelated || why == ReasonStatus }
 
 // told reports whether users know what stands in the way. Who changed a target is
 // not always known, and no reason to say it again.
@@ -251,6 +255,8 @@ func obstacle(s state) Reason {
 		return s.refused
 	case dst.exists && dst.ours && (s.contested != "" || dst.settled && !dst.owned && !dst.unproven) && s.policy.drift == DriftReport:
 		return ReasonDrifted
+	case s.unfit != "":
+		return ReasonStatus
 	case s.related != "":
 		return ReasonRelated
 	default:
@@ -278,6 +284,8 @@ func explain(s state, why Reason) string {
 		text = fmt.Sprintf("%s was changed in the target cluster%s", s.target.name, s.contested)
 	case ReasonTerminating:
 		text = fmt.Sprintf("waiting for %s to be gone from the target cluster%s", s.target.name, s.target.heldBy)
+	case ReasonStatus:
+		text = "this cluster refuses the status of " + s.target.name + ": " + s.unfit
 	case ReasonHeld:
 		text = s.held + heldAdvice
 	case ReasonRelated:

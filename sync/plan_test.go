@@ -49,6 +49,7 @@ func due(s *state)           { s.due = true }
 func unconfirmed(s *state)   { s.confirmed = false }
 func suspect(s *state)       { s.suspect = true }
 func held(s *state)          { s.held = "more than 10 objects were deleted" }
+func unfit(s *state)         { s.unfit = "status.phase: Unsupported value" }
 func statusDiffers(s *state) { s.status = true }
 
 func TestPlan(t *testing.T) {
@@ -118,8 +119,12 @@ func TestPlan(t *testing.T) {
 		"target is ahead":                 {settledState(func(s *state) { s.target.later = true }, changed, liveSource), stepSay},
 		"target is ahead, said":           {settledState(func(s *state) { s.target.later = true }, changed, liveSource, said), stepRest},
 
-		"related object stuck":       {settledState(func(s *state) { s.related = "secrets svc/a is taken" }), stepSay},
-		"related object stuck, said": {settledState(func(s *state) { s.related = "secrets svc/a is taken" }, said, changed), stepApply},
+		"status refused":                 {settledState(unfit), stepSay},
+		"status refused, said":           {settledState(unfit, said), stepWait},
+		"status refused, spec changed":   {settledState(unfit, said, changed), stepApply},
+		"status refused, status changed": {settledState(unfit, said, statusDiffers), stepStatus},
+		"related object stuck":           {settledState(func(s *state) { s.related = "secrets svc/a is taken" }), stepSay},
+		"related object stuck, said":     {settledState(func(s *state) { s.related = "secrets svc/a is taken" }, said, changed), stepApply},
 
 		"deleted, never ours":              {settledState(fresh, deleting), stepRest},
 		"deleted":                          {settledState(deleting), stepDelete},
@@ -232,7 +237,7 @@ func anyState(r *rand.Rand) state {
 		},
 		mapped: r.IntN(8) > 0, refused: Reason(one("", "", string(ReasonRefused), string(ReasonForbidden))), due: flip(),
 		confirmed: flip(), suspect: flip(), held: one("", "", "too many"),
-		contested: one("", "", " by them"), paused: flip(), status: flip(), related: one("", "", "taken"),
+		contested: one("", "", " by them"), paused: flip(), status: flip(), unfit: one("", "", "bad"), related: one("", "", "taken"),
 		source: sourceState{sight(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x")},
 		target: targetState{
 			seen: sight(r.IntN(3)), exists: flip(), deleting: flip(), slow: flip(), ours: flip(), inherited: flip(), adoptable: flip(),
@@ -249,7 +254,7 @@ func anyState(r *rand.Rand) state {
 func TestExplain(t *testing.T) {
 	s := settledState(contested, refused, func(s *state) { s.related = "secrets team/x is taken" })
 	for _, why := range []Reason{
-		ReasonConflict, ReasonRefused, ReasonForbidden, ReasonDrifted, ReasonLost, ReasonTerminating, ReasonHeld, ReasonStale, ReasonRelated,
+		ReasonConflict, ReasonRefused, ReasonForbidden, ReasonDrifted, ReasonLost, ReasonTerminating, ReasonHeld, ReasonStatus, ReasonStale, ReasonRelated,
 	} {
 		text := explain(s, why)
 		if !strings.HasPrefix(text, string(why)+": ") || len(text) < len(why)+10 {

@@ -27,6 +27,7 @@ const (
 	ReasonDrifted     Reason = "TargetDrifted"     // someone else changed the target, by policy left so
 	ReasonLost        Reason = "TargetLost"        // the target vanished, by policy not created anew
 	ReasonTerminating Reason = "TargetTerminating" // the target is being deleted, and has not gone yet
+	ReasonStatus      Reason = "StatusRefused"     // the source's API server does not take the target's status
 	ReasonHeld        Reason = "DeletionsHeld"     // too many deletions at once, or of a whole resource: see Sync.Release
 	ReasonStale       Reason = "SourceStale"       // the target was made from a later generation of the source
 	ReasonRelated     Reason = "RelatedConflict"   // a related object's name is someone else's
