@@ -133,7 +133,7 @@ func (p *pass) removeCopies(ctx context.Context, resource schema.GroupVersionRes
 // a binding made, and no other binding's.
 func copiedBy(binding string, o *metav1.PartialObjectMetadata) bool {
 	a := o.Annotations
-	if a[klutchsync.SourceUIDAnnotation] == "" || a[klutchsync.OwnerAnnotation] != string(v1alpha1.OwnerProvider) || o.Labels[v1alpha1.BoundAnnotation] != "true" {
+	if a[klutchsync.SourceAnnotation] == "" || a[klutchsync.OwnerAnnotation] != string(v1alpha1.OwnerProvider) || o.Labels[v1alpha1.BoundAnnotation] != "true" {
 		return false
 	}
 	made := false

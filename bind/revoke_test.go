@@ -259,7 +259,7 @@ func TestCopiedBy(t *testing.T) {
 	copied := func(managers ...string) *metav1.PartialObjectMetadata {
 		o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 			Labels:      map[string]string{v1alpha1.BoundAnnotation: "true"},
-			Annotations: map[string]string{klutchsync.SourceUIDAnnotation: "u", klutchsync.OwnerAnnotation: "Provider"},
+			Annotations: map[string]string{klutchsync.SourceAnnotation: "u", klutchsync.OwnerAnnotation: "Provider"},
 		}}
 		for _, m := range managers {
 			o.ManagedFields = append(o.ManagedFields, metav1.ManagedFieldsEntry{Manager: m, Operation: metav1.ManagedFieldsOperationApply})
@@ -286,7 +286,7 @@ func TestCopiedBy(t *testing.T) {
 		"of a long name":            {long, copied("klutch.anynines.com/" + long[:62] + "-0123456789abcdef/related"), true},
 		"of another long name":      {long, copied("klutch.anynines.com/b" + long[:61] + "-0123456789abcdef/related"), false},
 		"without label":             {"widgets.example.org", without(func(o *metav1.PartialObjectMetadata) { o.Labels = nil }), false},
-		"without identity":          {"widgets.example.org", without(func(o *metav1.PartialObjectMetadata) { delete(o.Annotations, klutchsync.SourceUIDAnnotation) }), false},
+		"without identity":          {"widgets.example.org", without(func(o *metav1.PartialObjectMetadata) { delete(o.Annotations, klutchsync.SourceAnnotation) }), false},
 		"a user's, travelling up":   {"widgets.example.org", without(func(o *metav1.PartialObjectMetadata) { o.Annotations[klutchsync.OwnerAnnotation] = "Consumer" }), false},
 		"a peer's, of the same age": {"widgets.example.org", without(func(o *metav1.PartialObjectMetadata) { o.ManagedFields = nil }), false},
 	} {

@@ -178,11 +178,7 @@ func (e *engine) disown(ctx context.Context, p *pair) (*unstructured.Unstructure
 	if err != nil {
 		return nil, err
 	}
-	ours := map[string]any{SpecHashAnnotation: nil, SourceGenerationAnnotation: nil}
-	for key := range p.from.annotations() {
-		ours[key] = nil
-	}
-	ours[OrphanedAnnotation] = e.display(p.key)
+	ours := map[string]any{BoundAnnotation: nil, SourceAnnotation: nil, OrphanedAnnotation: e.display(p.key)}
 	others := slices.DeleteFunc(managedFields(full), func(entry any) bool {
 		m, _ := entry.(map[string]any)
 		return m["manager"] == e.manager(p.from.uid)

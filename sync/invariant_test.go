@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/google/go-cmp/cmp"
@@ -126,12 +125,19 @@ func annotation(o *unstructured.Unstructured, key string) string {
 }
 
 func sourceUID(o *unstructured.Unstructured) string {
-	return annotation(o, klutchsync.SourceUIDAnnotation)
+	return string(origin(o).UID)
 }
 
 func generation(o *unstructured.Unstructured) int64 {
-	n, _ := strconv.ParseInt(annotation(o, klutchsync.SourceGenerationAnnotation), 10, 64)
-	return n
+	return origin(o).Generation
+}
+
+func origin(o *unstructured.Unstructured) klutchsync.Origin {
+	if o == nil {
+		return klutchsync.Origin{}
+	}
+	from, _ := klutchsync.OriginOf(o)
+	return from
 }
 
 // commit checks one change.
@@ -438,8 +444,8 @@ func (m *model) finalSource(name cache.ObjectName, source *unstructured.Unstruct
 func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Reason {
 	size, _, _ := unstructured.NestedString(source.Object, "spec", "size")
 	mine := target != nil && sourceUID(target) == string(source.GetUID())
-	slot := target == nil || sourceUID(target) == "" || annotation(target, klutchsync.SourceNameAnnotation) == source.GetName() &&
-		annotation(target, klutchsync.SourceNamespaceAnnotation) == source.GetNamespace()
+	slot := target == nil || sourceUID(target) == "" || origin(target).Name == source.GetName() &&
+		origin(target).Namespace == source.GetNamespace()
 	p := m.sim.plan
 	switch {
 	case target != nil && !mine && (p.conflict == klutchsync.ConflictFail || !slot):

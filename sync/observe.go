@@ -157,18 +157,18 @@ func (e *engine) observeSource(p *pair) {
 
 func (e *engine) observeTarget(p *pair, r *record) {
 	t := &p.state.target
-	generation := recordedGeneration(p.target)
+	from, made := OriginOf(p.target)
 	manager := e.manager(p.from.uid)
 	t.exists = true
-	t.ours = p.from.made(p.target)
+	t.ours = p.from.made(from)
 	if !t.ours && e.inherits(p) {
 		t.ours, t.inherited = true, fieldsOf(p.target, manager) == nil
 	}
-	t.adoptable = p.target.GetAnnotations()[SourceUIDAnnotation] == "" || p.from.sameSlot(p.target)
+	t.adoptable = !made || p.from.sameSlot(from)
 	t.uid = string(p.target.GetUID())
-	t.later = t.ours && generation > p.source.GetGeneration()
-	t.settled = p.target.GetAnnotations()[SpecHashAnnotation] == p.want.hash &&
-		(generation == p.source.GetGeneration() || e.plainStatus.Load())
+	t.later = t.ours && from.Generation > p.source.GetGeneration()
+	t.settled = from.Hash == p.want.hash &&
+		(from.Generation == p.source.GetGeneration() || e.plainStatus.Load())
 	t.held = fieldsOf(p.target, manager) != nil
 	t.owned = p.want.owns(p.target, manager)
 	switch {

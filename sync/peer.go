@@ -25,7 +25,7 @@ func (e *engine) inherits(p *pair) bool {
 	a := p.target.GetAnnotations()
 	going := p.target.GetDeletionTimestamp() != nil && !p.state.source.deleting
 	if e.opts.Finalizer != DefaultFinalizer || !p.state.source.finalizer || going ||
-		a[BoundAnnotation] != "true" || a[SourceUIDAnnotation] != "" || a[OrphanedAnnotation] != "" {
+		a[BoundAnnotation] != "true" || a[SourceAnnotation] != "" || a[OrphanedAnnotation] != "" {
 		return false
 	}
 	const skew = time.Minute

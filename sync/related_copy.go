@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -44,7 +43,8 @@ func (r *relation) do(ctx context.Context, t *transfer, s step, c *copied) (done
 // was recorded to refer to it does so no more.
 func (r *relation) verify(ctx context.Context, t *transfer) (bool, error) {
 	live, err := r.owner.metadata(ctx, r.Resource, t.from.name)
-	if err != nil || live == nil || string(live.GetUID()) != t.copy.GetAnnotations()[SourceUIDAnnotation] {
+	from, _ := OriginOf(t.copy)
+	if err != nil || live == nil || live.GetUID() != from.UID {
 		return err == nil, err
 	}
 	referrer := t.copy.GetAnnotations()[ReferrerAnnotation]
@@ -150,14 +150,18 @@ func (r *relation) existing(ctx context.Context, t *transfer) (have *unstructure
 	if live == nil {
 		return nil, false, nil
 	}
-	if !t.from.sameSlot(live) {
+	if from, _ := OriginOf(live); !t.from.sameSlot(from) {
 		return nil, true, nil
 	}
 	have, err = r.other.reader(r.Resource)(ctx, t.name)
 	if err != nil {
 		return nil, false, fmt.Errorf("read copy: %w", err)
 	}
-	return have, have != nil && !t.from.sameSlot(have), nil
+	if have == nil {
+		return nil, false, nil
+	}
+	from, _ := OriginOf(have)
+	return have, !t.from.sameSlot(from), nil
 }
 
 func (r *relation) write(ctx context.Context, t *transfer, c *copied, original, have *unstructured.Unstructured) error {
@@ -197,7 +201,8 @@ func withoutContent(err error) error {
 // intent is what the copy should be.
 func (r *relation) intent(t *transfer, original *unstructured.Unstructured) *unstructured.Unstructured {
 	annotations := travelling(original.GetAnnotations(), nil, nil)
-	maps.Copy(annotations, t.from.annotations())
+	annotations[BoundAnnotation] = "true"
+	annotations[SourceAnnotation] = t.from.record(0, "")
 	annotations[OwnerAnnotation] = "Consumer"
 	if r.From == TargetSide {
 		annotations[OwnerAnnotation] = "Provider"

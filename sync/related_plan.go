@@ -75,7 +75,8 @@ func (r *relation) observe(key cache.ObjectName, c *copied) (*transfer, bool) {
 	}
 	if o, ok := copied.(metav1.Object); ok {
 		t.copy, t.relatedState.copy = o, true
-		t.ours = t.from.sameSlot(o)
+		from, _ := OriginOf(o)
+		t.ours = t.from.sameSlot(from)
 		version = o.GetResourceVersion()
 	}
 	current := t.relatedState.copy || newer(c.copy, version)

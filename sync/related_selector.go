@@ -85,5 +85,6 @@ func (r *relation) bound(u *unstructured.Unstructured) bool {
 	}
 	obj, _, ok := r.engine.source.get(key)
 	source, found := obj.(*unstructured.Unstructured)
-	return ok && found && origin{cluster: r.engine.sourceUID, uid: source.GetUID(), name: key}.made(u)
+	from, _ := OriginOf(u)
+	return ok && found && origin{cluster: r.engine.sourceUID, uid: source.GetUID(), name: key}.made(from)
 }

@@ -224,13 +224,17 @@ var scenarios = map[string]func(w *world){
 		if diff := cmp.Diff(map[string]string{"team": "red"}, got.GetLabels()); diff != "" {
 			w.Errorf("labels (-want +got):\n%s", diff)
 		}
-		annotations := got.GetAnnotations()
-		delete(annotations, SpecHashAnnotation)
-		delete(annotations, SourceClusterUIDAnnotation)
-		want := map[string]string{
-			"note": "n", BoundAnnotation: "true", SourceUIDAnnotation: string(src.GetUID()),
-			SourceNameAnnotation: "a", SourceNamespaceAnnotation: w.sourceNS, SourceGenerationAnnotation: "1",
+		from, _ := OriginOf(got)
+		if from.Hash == "" {
+			w.Errorf("no hash in %+v", from)
 		}
+		from.Hash, from.Cluster = "", ""
+		if diff := cmp.Diff(Origin{UID: src.GetUID(), Namespace: w.sourceNS, Name: "a", Generation: 1}, from); diff != "" {
+			w.Errorf("origin (-want +got):\n%s", diff)
+		}
+		annotations := got.GetAnnotations()
+		delete(annotations, SourceAnnotation)
+		want := map[string]string{"note": "n", BoundAnnotation: "true"}
 		if diff := cmp.Diff(want, annotations); diff != "" {
 			w.Errorf("annotations (-want +got):\n%s", diff)
 		}
@@ -325,7 +329,7 @@ var scenarios = map[string]func(w *world){
 		if got == nil || got.GetDeletionTimestamp() != nil || field(got, "spec", "size") != "small" || got.GetLabels()["team"] != "red" {
 			w.Errorf("orphan = %v", got)
 		}
-		if a := got.GetAnnotations(); a[SourceUIDAnnotation] != "" || a[OrphanedAnnotation] == "" || len(got.GetManagedFields()) > 1 {
+		if a := got.GetAnnotations(); a[SourceAnnotation] != "" || a[OrphanedAnnotation] == "" || len(got.GetManagedFields()) > 1 {
 			w.Errorf("orphan has annotations %v and managed fields %v", a, got.GetManagedFields())
 		}
 	},
@@ -353,7 +357,7 @@ var scenarios = map[string]func(w *world){
 		}
 		w.merge(w.target, w.targetNS, "a", `{"metadata":{"labels":{"theirs":"1"}}}`)
 		defer w.run(Options{})()
-		w.until("taken over", func() bool { return w.targetOf("a").GetAnnotations()[SourceUIDAnnotation] != "" })
+		w.until("taken over", func() bool { return w.targetOf("a").GetAnnotations()[SourceAnnotation] != "" })
 		w.merge(w.source, w.sourceNS, "a", `{"spec":{"color":null,"size":"large"}}`)
 		w.until("spec went up", func() bool { return field(w.targetOf("a"), "spec", "size") == "large" })
 		got := w.targetOf("a")

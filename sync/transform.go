@@ -8,12 +8,10 @@ import (
 	"encoding/json"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -34,16 +32,8 @@ const (
 	// objects, on which it is a label too.
 	BoundAnnotation = domain + "bound"
 
-	// SourceUIDAnnotation on a target or a copy is the UID of its source. The
-	// annotations after it say which cluster, name and generation that had.
-	SourceUIDAnnotation        = domain + "source-uid"
-	SourceClusterUIDAnnotation = domain + "source-cluster-uid"
-	SourceNamespaceAnnotation  = domain + "source-namespace"
-	SourceNameAnnotation       = domain + "source-name"
-	SourceGenerationAnnotation = domain + "source-generation"
-
-	// SpecHashAnnotation on a target is a hash of what was last applied.
-	SpecHashAnnotation = domain + "spec-hash"
+	// SourceAnnotation on a target or a copy names its source: see OriginOf.
+	SourceAnnotation = domain + "source"
 
 	// OwnerAnnotation on a copy of a related object says whose it is in Klutch's
 	// words: Provider for the target side, Consumer for the source side.
@@ -59,44 +49,6 @@ const (
 
 	domain = "klutch.anynines.com/"
 )
-
-// An origin is the identity of a source.
-type origin struct {
-	cluster types.UID // of namespace kube-system; empty if it may not be read
-	uid     types.UID
-	name    cache.ObjectName
-}
-
-func (o origin) annotations() map[string]any {
-	a := map[string]any{
-		BoundAnnotation:           "true",
-		SourceUIDAnnotation:       string(o.uid),
-		SourceNamespaceAnnotation: o.name.Namespace,
-		SourceNameAnnotation:      o.name.Name,
-	}
-	if o.cluster != "" {
-		a[SourceClusterUIDAnnotation] = string(o.cluster)
-	}
-	return a
-}
-
-// made reports whether obj was made from this very source.
-func (o origin) made(obj metav1.Object) bool {
-	return o.uid != "" && obj.GetAnnotations()[SourceUIDAnnotation] == string(o.uid) && o.sameCluster(obj)
-}
-
-// sameSlot reports whether obj was made from a source of this name, in whatever
-// incarnation.
-func (o origin) sameSlot(obj metav1.Object) bool {
-	a := obj.GetAnnotations()
-	return a[SourceUIDAnnotation] != "" && a[SourceNameAnnotation] == o.name.Name &&
-		a[SourceNamespaceAnnotation] == o.name.Namespace && o.sameCluster(obj)
-}
-
-func (o origin) sameCluster(obj metav1.Object) bool {
-	recorded := obj.GetAnnotations()[SourceClusterUIDAnnotation]
-	return recorded == "" || o.cluster == "" || recorded == string(o.cluster)
-}
 
 // An intent is what a Sync wants a target to be, and its hash.
 type intent struct {
@@ -122,14 +74,14 @@ func (o Options) newIntent(source *unstructured.Unstructured, from origin, targe
 		meta["ownerReferences"] = owners
 	}
 	annotations := travelling(source.GetAnnotations(), o.Annotations, extra.Annotations)
-	maps.Copy(annotations, from.annotations())
+	annotations[BoundAnnotation] = "true"
+	annotations[SourceAnnotation] = from.record(0, "")
 	meta["annotations"] = annotations
 
 	object := body(source.Object)
 	object["metadata"] = meta
 	hash := hashOf(object)
-	annotations[SpecHashAnnotation] = hash
-	annotations[SourceGenerationAnnotation] = strconv.FormatInt(source.GetGeneration(), 10)
+	annotations[SourceAnnotation] = from.record(source.GetGeneration(), hash)
 	return intent{object: object, hash: hash}
 }
 
@@ -340,20 +292,13 @@ func newStatus(source, target *unstructured.Unstructured) map[string]any {
 		return nil
 	}
 	published, _ := source.Object["status"].(map[string]any)
-	tr := translator{observed: target.GetGeneration(), stands: recordedGeneration(target)}
+	from, _ := OriginOf(target)
+	tr := translator{observed: target.GetGeneration(), stands: from.Generation}
 	out := tr.translate(status, published)
 	if conditions, ok := out["conditions"].([]any); ok {
 		out["conditions"] = tr.conditions(conditions, published)
 	}
 	return out
-}
-
-func recordedGeneration(target metav1.Object) int64 {
-	n, err := strconv.ParseInt(target.GetAnnotations()[SourceGenerationAnnotation], 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
 }
 
 // A translator turns generations of a target into those of its source: the

@@ -149,8 +149,8 @@ func TestIntent(t *testing.T) {
 			"labels":          map[string]any{"keep": "1", "tenant": "t"},
 			"ownerReferences": []any{map[string]any{"apiVersion": "v1", "kind": "Namespace", "name": "t", "uid": "tu"}},
 			"annotations": map[string]any{
-				BoundAnnotation: "true", SourceUIDAnnotation: "u", SourceClusterUIDAnnotation: "c", SourceNamespaceAnnotation: "team",
-				SourceNameAnnotation: "a", SourceGenerationAnnotation: "3", SpecHashAnnotation: got.hash,
+				BoundAnnotation:  "true",
+				SourceAnnotation: `{"uid":"u","cluster":"c","namespace":"team","name":"a","generation":3,"hash":"` + got.hash + `"}`,
 			},
 		},
 		"spec": map[string]any{"size": "small", "crossplane": map[string]any{}},
@@ -229,7 +229,7 @@ func TestStatusTranslation(t *testing.T) {
 			}
 			target, source := parse(test.target), parse(test.source)
 			target.SetGeneration(7)
-			target.SetAnnotations(map[string]string{SourceGenerationAnnotation: "4"})
+			target.SetAnnotations(map[string]string{SourceAnnotation: `{"uid":"u","generation":4}`})
 			data, err := json.Marshal(newStatus(source, target))
 			if err != nil {
 				t.Fatal(err)

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"encoding/json"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+)
+
+// An Origin is what SourceAnnotation says: which source a target or a copy was
+// made from, and from which state of it. It is one annotation and not six because
+// API servers keep account of each field that is applied.
+type Origin struct {
+	// UID is that of the source, Cluster that of namespace kube-system in its
+	// cluster, empty if that may not be read.
+	UID     types.UID `json:"uid"`
+	Cluster types.UID `json:"cluster,omitempty"`
+
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name"`
+
+	// Generation is that of the source, and Hash that of what was applied, when
+	// the target was last written. Copies of related objects have neither.
+	Generation int64  `json:"generation,omitempty"`
+	Hash       string `json:"hash,omitempty"`
+}
+
+// OriginOf returns the origin of an object that a Sync made; ok is false if none
+// did, or if the record cannot be read.
+func OriginOf(obj metav1.Object) (o Origin, ok bool) {
+	text := obj.GetAnnotations()[SourceAnnotation]
+	if text == "" || json.Unmarshal([]byte(text), &o) != nil {
+		return Origin{}, false
+	}
+	return o, o.UID != ""
+}
+
+// An origin is the identity of a source.
+type origin struct {
+	cluster types.UID // of namespace kube-system; empty if it may not be read
+	uid     types.UID
+	name    cache.ObjectName
+}
+
+// record is the value of SourceAnnotation.
+func (o origin) record(generation int64, hash string) string {
+	data, err := json.Marshal(Origin{
+		UID: o.uid, Cluster: o.cluster, Namespace: o.name.Namespace, Name: o.name.Name, Generation: generation, Hash: hash,
+	})
+	if err != nil {
+		return "" // strings and numbers can be encoded
+	}
+	return string(data)
+}
+
+// made reports whether a target was made from this very source.
+func (o origin) made(target Origin) bool {
+	return o.uid != "" && target.UID == o.uid && o.sameCluster(target)
+}
+
+// sameSlot reports whether a target was made from a source of this name, in
+// whatever incarnation.
+func (o origin) sameSlot(target Origin) bool {
+	return target.UID != "" && target.Name == o.name.Name && target.Namespace == o.name.Namespace && o.sameCluster(target)
+}
+
+func (o origin) sameCluster(target Origin) bool {
+	return target.Cluster == "" || o.cluster == "" || target.Cluster == o.cluster
+}
