@@ -113,16 +113,16 @@ func (w *words) compact(u *unstructured.Unstructured) (*compact, bool) {
 	if !e.ok {
 		return nil, false
 	}
+	status, _ := u.Object["status"].(map[string]any)
 	return &compact{
 		name: cache.MetaObjectToName(u), uid: u.GetUID(), version: u.GetResourceVersion(),
-		flips: flips(u), body: string(e.data), words: w,
+		flips: flips(status), body: string(e.data), words: w,
 	}, true
 }
 
 // flips is a hash of the parts of a status that tell how an object fares: its
 // phase and the conditions' statuses.
-func flips(u *unstructured.Unstructured) uint32 {
-	status, _ := u.Object["status"].(map[string]any)
+func flips(status map[string]any) uint32 {
 	h := fnv.New32a()
 	write := func(v any) {
 		if s, ok := v.(string); ok {

@@ -350,6 +350,7 @@ func (e *engine) giveStatus(ctx context.Context, p *pair, r *record) (*unstructu
 		"metadata": map[string]any{"name": p.key.Name, "uid": string(p.source.GetUID())},
 	}}
 	object.SetNamespace(p.key.Namespace)
+	r.gives(give)
 	opts := metav1.ApplyOptions{FieldManager: e.fieldManager + "/status", Force: true}
 	var obj *unstructured.Unstructured
 	var err error

@@ -449,3 +449,38 @@ func TestStatusRefused(t *testing.T) {
 		})
 	}
 }
+
+// Of statuses that change all the time most are left out, but not the last, and
+// not what users wait for.
+func TestStatusFolded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		defer w.run(Options{})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		status := func() any { return w.get(w.source, w.sourceNS, "a").Object["status"] }
+		report := func(text string) {
+			w.merge(w.target, w.targetNS, "a", `{"status":`+text+`}`, "status")
+			time.Sleep(10 * time.Millisecond)
+		}
+		report(`{"phase":"Busy","done":0}`)
+		synctest.Wait()
+		if diff := cmp.Diff(map[string]any{"phase": "Busy", "done": int64(0)}, status()); diff != "" {
+			t.Errorf("the first status (-want +got):\n%s", diff)
+		}
+		before := len(w.fakeSource.Writes())
+		for n := range 200 {
+			report(fmt.Sprintf(`{"done":%d}`, n))
+		}
+		report(`{"phase":"Ready"}`)
+		synctest.Wait()
+		if diff := cmp.Diff(map[string]any{"phase": "Ready", "done": int64(199)}, status()); diff != "" {
+			t.Errorf("at once (-want +got):\n%s", diff)
+		}
+		if n := len(w.fakeSource.Writes()) - before; n < 20 || n > 30 {
+			t.Errorf("%d writes for 200 statuses in two seconds", n)
+		}
+		report(`{"done":200}`)
+		w.until("the last one came down", func() bool { return field(w.get(w.source, w.sourceNS, "a"), "status", "done") == int64(200) })
+	})
+}

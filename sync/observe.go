@@ -42,6 +42,8 @@ type record struct {
 	proven    types.UID // of the source, once read live or held by us
 	accepted  string    // what we held of the target when an apply was last accepted or found to be in force
 	sent, got string    // hashes of the last status sent, and of what became of it
+	given     time.Time // statuses are paid for, at statusPause each, up to then
+	flips     uint32    // of the last status given
 	fixes     int       // corrections of drift in a row
 	nextFix   time.Time
 	reported  Reason
@@ -212,6 +214,30 @@ func (r *record) acknowledged(p *pair) bool {
 	return want == is || r.sent == want && r.got == is
 }
 
+// A source can have so many statuses at once, and then one in each pause: of what
+// comes faster only the latest travels.
+const (
+	statusBurst = 5
+	statusPause = 100 * time.Millisecond
+)
+
+// fold is how long a status has to wait for those that may follow it. What users
+// wait for does not wait.
+func (r *record) fold(give map[string]any) time.Duration {
+	if flips(give) != r.flips {
+		return 0
+	}
+	return time.Until(r.given) - (statusBurst-1)*statusPause
+}
+
+// gives notes that a status is given.
+func (r *record) gives(status map[string]any) {
+	if now := time.Now(); r.given.Before(now) {
+		r.given = now
+	}
+	r.given, r.flips = r.given.Add(statusPause), flips(status)
+}
+
 // watchOver makes a target that is being deleted be read live now and then, in
 // case the event of its end got lost.
 func (r *record) watchOver() {
@@ -238,6 +264,9 @@ func (p *pair) remember(r *record) {
 		p.unfit = f.detail
 		p.status = f.hash != hashOf(p.give) || !time.Now().Before(f.next)
 	}
+	if p.status && r.fold(p.give) > 0 {
+		p.status, p.folded = false, true
+	}
 	p.paused = time.Now().Before(r.nextFix)
 	p.confirmed = r.confirmed
 	p.state.target.lost = !p.state.target.exists && r.accepted != ""
@@ -251,6 +280,8 @@ func (p *pair) again(s step, r *record) time.Duration {
 	switch {
 	case s != stepWait:
 		return 0
+	case p.folded:
+		return max(r.fold(p.give), time.Millisecond)
 	case p.refused != "":
 		return max(time.Until(r.refusal.next), time.Second)
 	case p.unfit != "":

@@ -23,6 +23,7 @@ type state struct {
 	paused    bool   // corrections of this target have to wait
 	status    bool   // the status of the source is not what it should be
 	unfit     string // why the source's API server does not take the status, if it does not
+	folded    bool   // it will be, but the latest statuses came so fast that the next one waits
 	related   string // why a related object cannot travel
 	confirmed bool   // the clusters were confirmed live to be the known ones, after all that the step builds on
 	suspect   bool   // a cluster went back in time once: deletions have to be seen live
@@ -199,7 +200,7 @@ func plan(s state) step {
 	// Someone else changed what the source owns, and by policy it is put right.
 	case (s.contested != "" || !dst.owned) && harmless(why) && !s.paused:
 		return stepForce
-	case s.paused, s.refused != "", s.unfit != "":
+	case s.paused, s.folded, s.refused != "", s.unfit != "":
 		return stepWait
 	// Both sides are in step, or nothing can be done about it.
 	default:

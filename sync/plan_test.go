@@ -50,6 +50,7 @@ func unconfirmed(s *state)   { s.confirmed = false }
 func suspect(s *state)       { s.suspect = true }
 func held(s *state)          { s.held = "more than 10 objects were deleted" }
 func unfit(s *state)         { s.unfit = "status.phase: Unsupported value" }
+func folded(s *state)        { s.folded = true }
 func statusDiffers(s *state) { s.status = true }
 
 func TestPlan(t *testing.T) {
@@ -119,6 +120,8 @@ func TestPlan(t *testing.T) {
 		"target is ahead":                 {settledState(func(s *state) { s.target.later = true }, changed, liveSource), stepSay},
 		"target is ahead, said":           {settledState(func(s *state) { s.target.later = true }, changed, liveSource, said), stepRest},
 
+		"status folded":                  {settledState(folded), stepWait},
+		"status folded, spec changed":    {settledState(folded, changed), stepApply},
 		"status refused":                 {settledState(unfit), stepSay},
 		"status refused, said":           {settledState(unfit, said), stepWait},
 		"status refused, spec changed":   {settledState(unfit, said, changed), stepApply},
@@ -237,7 +240,7 @@ func anyState(r *rand.Rand) state {
 		},
 		mapped: r.IntN(8) > 0, refused: Reason(one("", "", string(ReasonRefused), string(ReasonForbidden))), due: flip(),
 		confirmed: flip(), suspect: flip(), held: one("", "", "too many"),
-		contested: one("", "", " by them"), paused: flip(), status: flip(), unfit: one("", "", "bad"), related: one("", "", "taken"),
+		contested: one("", "", " by them"), paused: flip(), status: flip(), folded: flip(), unfit: one("", "", "bad"), related: one("", "", "taken"),
 		source: sourceState{sight(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x")},
 		target: targetState{
 			seen: sight(r.IntN(3)), exists: flip(), deleting: flip(), slow: flip(), ours: flip(), inherited: flip(), adoptable: flip(),

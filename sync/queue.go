@@ -329,7 +329,7 @@ func (l *lane) work(ctx context.Context, key cache.ObjectName) {
 		}
 		l.after(key, pause, classUser)
 	case again > 0:
-		l.after(key, again, classResync)
+		l.after(key, again, classStatus)
 	}
 }
 
