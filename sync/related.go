@@ -5,21 +5,23 @@ package sync
 import (
 	"context"
 	"crypto/rand"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 )
 
-// A relation copies the related objects of one selector. Its keys are the names
-// of originals.
+// A relation copies the related objects of one resource from one side, whichever
+// selector selects them. Its keys are the names of originals.
 type relation struct {
-	Related
+	family
 	engine         *engine
-	paths          [][]string
+	selectors      []selector
 	index          string // of the referrers, by the name of what they refer to
 	ownerUID       func() types.UID
 	owner, other   *Cluster
@@ -36,21 +38,38 @@ type relation struct {
 type copied struct {
 	original, copy string // versions that were found, or made, to be the same
 	verified       bool   // that the copy has lost its reason has been confirmed live
+	shared         bool   // and that another Sync still wants it
 	problem        string
 	claims         []cache.ObjectName // that know of the problem
 }
 
-func newRelation(e *engine, p *pool, spec Related) *relation {
-	r := &relation{Related: spec, engine: e, records: map[cache.ObjectName]*copied{}, key: []byte(rand.Text())}
-	r.index = "references " + spec.Resource.String() + " " + strings.Join(spec.References, " ")
-	for _, path := range spec.References {
-		if fields, err := parsePath(path); err == nil {
-			r.paths = append(r.paths, fields)
+// A family are the related objects that share their names: all that select some
+// of one must agree on what stands under a name.
+type family struct {
+	Resource schema.GroupVersionResource
+	From     Side
+}
+
+// newRelations returns one relation for each resource and side.
+func newRelations(e *engine, p *pool) []*relation {
+	var out []*relation
+	for _, spec := range e.opts.Related {
+		f := family{spec.Resource, spec.From}
+		at := slices.IndexFunc(out, func(r *relation) bool { return r.family == f })
+		if at < 0 {
+			at, out = len(out), append(out, newRelation(e, p, f))
 		}
+		out[at].selectors = append(out[at].selectors, newSelector(spec))
 	}
+	return out
+}
+
+func newRelation(e *engine, p *pool, f family) *relation {
+	r := &relation{family: f, engine: e, records: map[cache.ObjectName]*copied{}, key: []byte(rand.Text())}
+	r.index = "references to " + f.Resource.String() + " of " + string(f.From)
 	r.owner, r.other, r.referrers = e.from, e.to, e.source
 	r.ownerUID = func() types.UID { return e.sourceUID }
-	if spec.From == TargetSide {
+	if f.From == TargetSide {
 		r.owner, r.other, r.referrers = e.to, e.from, e.target
 		r.ownerUID = func() types.UID { return e.targetUID }
 	}
@@ -73,11 +92,34 @@ func (r *relation) newView(name string, c *Cluster, selector string, key func(ca
 	}
 }
 
+// slimRelated keeps of the metadata of a related object what tells whose it is.
 func slimRelated(obj any) (any, error) {
 	if o, ok := obj.(*metav1.PartialObjectMetadata); ok {
-		o.ManagedFields = nil
+		o.ManagedFields = slices.DeleteFunc(o.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
+			return !strings.HasSuffix(entry.Manager, relatedManager)
+		})
+		for i, entry := range o.ManagedFields {
+			o.ManagedFields[i] = metav1.ManagedFieldsEntry{Manager: entry.Manager}
+		}
 	}
 	return obj, nil
+}
+
+// relatedManager ends the field manager of copies.
+const relatedManager = "/related"
+
+func (r *relation) manager() string { return r.engine.fieldManager + relatedManager }
+
+// holders reports whether a copy was made by this Sync, and whether by others.
+// Each of those that want it applies all of it.
+func (r *relation) holders(o metav1.Object) (ours, others bool) {
+	for _, entry := range o.GetManagedFields() {
+		if strings.HasSuffix(entry.Manager, relatedManager) {
+			ours = ours || entry.Manager == r.manager()
+			others = others || entry.Manager != r.manager()
+		}
+	}
+	return ours, others
 }
 
 func (r *relation) watch(ctx context.Context) error {

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,8 +28,11 @@ func (r *relation) do(ctx context.Context, t *transfer, s step, c *copied) (done
 		r.tell(c, t, r.conflict(t.name))
 		return true, nil
 	case stepVerify:
-		c.verified, err = r.verify(ctx, t)
+		c.verified, c.shared, err = r.verify(ctx, t)
 		return !c.verified, err
+	case stepLeave:
+		*c = copied{}
+		return true, r.leave(ctx, t)
 	case stepDelete:
 		*c = copied{}
 		return true, r.delete(ctx, t, t.copy.GetUID())
@@ -40,20 +42,33 @@ func (r *relation) do(ctx context.Context, t *transfer, s step, c *copied) (done
 }
 
 // verify confirms live that the original has gone, or that the bound object that
-// was recorded to refer to it does so no more.
-func (r *relation) verify(ctx context.Context, t *transfer) (bool, error) {
+// was recorded to refer to it does so no more; and in that case, whether another
+// Sync wants the copy.
+func (r *relation) verify(ctx context.Context, t *transfer) (verified, shared bool, err error) {
 	live, err := r.owner.metadata(ctx, r.Resource, t.from.name)
 	from, _ := OriginOf(t.copy)
 	if err != nil || live == nil || live.GetUID() != from.UID {
-		return err == nil, err
+		return err == nil, false, err
 	}
+	if _, selected := r.selects(t.from.name, t.name); selected {
+		return false, false, nil // the original is there: the watch will show it
+	}
+	held, err := r.other.metadata(ctx, r.Resource, t.name)
+	if err != nil || held == nil {
+		return false, false, err
+	}
+	ours, others := r.holders(held)
+	if !ours {
+		return false, false, nil
+	}
+	unreferred, err := r.unreferred(ctx, t)
+	return unreferred, others, err
+}
+
+// unreferred confirms live that the bound object that was recorded to refer to the
+// original does so no more.
+func (r *relation) unreferred(ctx context.Context, t *transfer) (bool, error) {
 	referrer := t.copy.GetAnnotations()[ReferrerAnnotation]
-	if t.selected {
-		return false, nil // the original is there: the watch will show it
-	}
-	if applied, err := r.applied(ctx, t); err != nil || !applied {
-		return false, err // another Sync of the same resource selects it
-	}
 	if referrer == "" {
 		return true, nil // it was selected by name, and the selector has changed
 	}
@@ -65,27 +80,20 @@ func (r *relation) verify(ctx context.Context, t *transfer) (bool, error) {
 	return !slices.Contains(names, t.from.name.String()) || !r.bound(u), nil
 }
 
-// applied reports whether it was this Sync, and no other, that made the copy.
-func (r *relation) applied(ctx context.Context, t *transfer) (bool, error) {
+// leave takes this Sync off those that hold a copy.
+func (r *relation) leave(ctx context.Context, t *transfer) error {
 	live, err := r.other.metadata(ctx, r.Resource, t.name)
-	if err != nil || live == nil {
-		return false, err
+	if err != nil || live == nil || live.GetUID() != t.copy.GetUID() {
+		return err
 	}
-	ours := false
-	for _, entry := range live.GetManagedFields() {
-		if !strings.HasSuffix(entry.Manager, relatedManager) {
-			continue
-		}
-		if entry.Manager != r.engine.fieldManager+relatedManager {
-			return false, nil
-		}
-		ours = true
-	}
-	return ours, nil
+	others := slices.DeleteFunc(live.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == r.manager() })
+	began := time.Now()
+	_, err = r.engine.merge(ctx, r.client(r.other, t.name), t.name.Name, map[string]any{
+		"uid": string(live.GetUID()), "resourceVersion": live.GetResourceVersion(), "managedFields": others,
+	})
+	r.wrote(ctx, "leave-related", t, began, err)
+	return err
 }
-
-// relatedManager ends the field manager of copies.
-const relatedManager = "/related"
 
 func (r *relation) delete(ctx context.Context, t *transfer, uid types.UID) error {
 	began := time.Now()
@@ -166,6 +174,9 @@ func (r *relation) existing(ctx context.Context, t *transfer) (have *unstructure
 
 func (r *relation) write(ctx context.Context, t *transfer, c *copied, original, have *unstructured.Unstructured) error {
 	want := r.intent(t, original)
+	if have != nil {
+		r.share(want, have)
+	}
 	if have != nil && r.same(want, have) {
 		c.original, c.copy = original.GetResourceVersion(), have.GetResourceVersion()
 		return nil
@@ -173,7 +184,7 @@ func (r *relation) write(ctx context.Context, t *transfer, c *copied, original, 
 	if have != nil && (have.Object["immutable"] == true || have.Object["type"] != want.Object["type"]) {
 		return r.delete(ctx, t, have.GetUID()) // and make it anew
 	}
-	opts := metav1.ApplyOptions{FieldManager: r.engine.fieldManager + relatedManager, Force: true}
+	opts := metav1.ApplyOptions{FieldManager: r.manager(), Force: true}
 	want.SetResourceVersion(nothing)
 	if have != nil {
 		want.SetUID(have.GetUID())
@@ -219,11 +230,21 @@ func (r *relation) intent(t *transfer, original *unstructured.Unstructured) *uns
 	return &unstructured.Unstructured{Object: object}
 }
 
+// share lets a copy that others hold too name the referrer that one of them named.
+func (r *relation) share(want, have *unstructured.Unstructured) {
+	_, others := r.holders(have)
+	named := map[string]any{"metadata": map[string]any{"annotations": map[string]any{ReferrerAnnotation: ""}}}
+	if others && have.GetAnnotations()[ReferrerAnnotation] != "" && !(intent{object: named}).owns(have, r.manager()) {
+		unstructured.RemoveNestedField(want.Object, "metadata", "annotations", ReferrerAnnotation)
+	}
+}
+
 // same compares two objects by a keyed hash of their content, and what we keep
-// in a copy's metadata.
+// in a copy's metadata; all of which has to be ours.
 func (r *relation) same(want, have *unstructured.Unstructured) bool {
 	return hmac.Equal(r.digest(want), r.digest(have)) &&
-		contains(have.GetAnnotations(), want.GetAnnotations()) && contains(have.GetLabels(), want.GetLabels())
+		contains(have.GetAnnotations(), want.GetAnnotations()) && contains(have.GetLabels(), want.GetLabels()) &&
+		intent{object: want.Object}.owns(have, r.manager())
 }
 
 func (r *relation) digest(u *unstructured.Unstructured) []byte {

@@ -14,7 +14,9 @@ type relatedState struct {
 	original bool // exists
 	copy     bool // exists
 	ours     bool // the copy is one
+	theirs   bool // only other Syncs want the copy
 	verified bool // that the original, or what refers to it, has gone was confirmed live
+	shared   bool // and that another Sync wants the copy too
 	settled  bool // both have the versions that were found to be the same
 }
 
@@ -23,6 +25,7 @@ const (
 	stepVerify   step = "verify"   // confirm live that a copy has lost its reason
 	stepConflict step = "conflict" // tell that the name of a copy is taken
 	stepCopy     step = "copy"     // read both, and write the copy if it differs
+	stepLeave    step = "leave"    // leave a copy to the other Syncs that want it
 )
 
 // planRelated is plan for related objects.
@@ -37,10 +40,12 @@ func planRelated(s relatedState) step {
 		return stepCopy
 	case reason:
 		return stepRest
-	case !s.copy || !s.ours:
+	case !s.copy || !s.ours || s.theirs:
 		return stepRest
 	case !s.verified:
 		return stepVerify
+	case s.shared:
+		return stepLeave
 	default:
 		return stepDelete
 	}
@@ -77,11 +82,13 @@ func (r *relation) observe(key cache.ObjectName, c *copied) (*transfer, bool) {
 		t.copy, t.relatedState.copy = o, true
 		from, _ := OriginOf(o)
 		t.ours = t.from.sameSlot(from)
+		mine, _ := r.holders(o)
+		t.theirs = !mine
 		version = o.GetResourceVersion()
 	}
 	current := t.relatedState.copy || newer(c.copy, version)
 	t.settled = t.original != nil && c.original == t.original.GetResourceVersion() && current && !newer(version, c.copy)
-	t.verified = c.verified
-	c.verified = false
+	t.verified, t.shared = c.verified, c.shared
+	c.verified, c.shared = false, false
 	return t, true
 }

@@ -11,6 +11,23 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
+// A selector is a Related as it is used.
+type selector struct {
+	names, namespaces []string
+	paths             [][]string
+}
+
+// newSelector completes what validate has found to be good.
+func newSelector(spec Related) selector {
+	s := selector{names: spec.Names, namespaces: spec.Namespaces}
+	for _, path := range spec.References {
+		if fields, err := parsePath(path); err == nil {
+			s.paths = append(s.paths, fields)
+		}
+	}
+	return s
+}
+
 // references are the names of the objects that a bound object refers to.
 func (r *relation) references(obj any) ([]string, error) {
 	u, ok := obj.(*unstructured.Unstructured)
@@ -18,12 +35,21 @@ func (r *relation) references(obj any) ([]string, error) {
 		return nil, nil
 	}
 	var out []string
-	for _, path := range r.paths {
+	for _, s := range r.selectors {
+		out = append(out, s.references(u)...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out), nil
+}
+
+func (s selector) references(u *unstructured.Unstructured) []string {
+	var out []string
+	for _, path := range s.paths {
 		if name, _, _ := unstructured.NestedString(u.Object, path...); name != "" {
 			out = append(out, cache.NewObjectName(u.GetNamespace(), name).String())
 		}
 	}
-	return out, nil
+	return out
 }
 
 // parsePath splits a path such as status.managed.secret.name.
@@ -51,23 +77,34 @@ func (r *relation) copyName(original cache.ObjectName) (cache.ObjectName, bool) 
 
 // selects reports whether an original is to travel, and which bound objects
 // refer to it, in order of their names on the owner's side.
-func (r *relation) selects(original, copied cache.ObjectName) ([]cache.ObjectName, bool) {
-	sourceNamespace := original.Namespace
+func (r *relation) selects(original, copied cache.ObjectName) (referrers []cache.ObjectName, selected bool) {
+	namespace := original.Namespace
 	if r.From == TargetSide {
-		sourceNamespace = copied.Namespace
+		namespace = copied.Namespace
 	}
-	if !allows(r.Namespaces, sourceNamespace) {
-		return nil, false
-	}
-	var referrers []cache.ObjectName
-	for _, obj := range r.referrers.by(r.index, original.String()) {
-		if u, ok := obj.(*unstructured.Unstructured); ok && r.bound(u) {
-			referrers = append(referrers, cache.MetaObjectToName(u))
+	objects := r.referrers.by(r.index, original.String())
+	for _, s := range r.selectors {
+		if !allows(s.namespaces, namespace) {
+			continue
+		}
+		selected = selected || s.named(original.Name)
+		for _, obj := range objects {
+			if u, ok := obj.(*unstructured.Unstructured); ok && slices.Contains(s.references(u), original.String()) && r.bound(u) {
+				referrers = append(referrers, cache.MetaObjectToName(u))
+			}
 		}
 	}
 	slices.SortFunc(referrers, func(a, b cache.ObjectName) int { return strings.Compare(a.String(), b.String()) })
-	byName := len(r.Names) > 0 && allows(r.Names, original.Name)
-	return referrers, byName || len(referrers) > 0 || len(r.Names)+len(r.References) == 0
+	referrers = slices.Compact(referrers)
+	return referrers, selected || len(referrers) > 0
+}
+
+// named reports whether s selects an object whoever refers to it.
+func (s selector) named(name string) bool {
+	if len(s.names) == 0 {
+		return len(s.paths) == 0
+	}
+	return allows(s.names, name)
 }
 
 func allows(list []string, value string) bool {

@@ -195,9 +195,8 @@ func newEngine(s *Sync) *engine {
 	e.tide.high = map[watched]string{}
 	e.source = e.sourceView()
 	e.target = e.targetView()
-	for i := range s.opts.Related {
-		r := newRelation(e, pool, s.opts.Related[i])
-		e.related = append(e.related, r)
+	e.related = newRelations(e, pool)
+	for _, r := range e.related {
 		e.tasks = append(e.tasks, r.run)
 	}
 	e.tasks = append(e.tasks, e.followMapper)
