@@ -41,6 +41,7 @@ type handler struct {
 	style     []byte
 	addresses *limit.Limiter // of requests
 	subjects  *limit.Limiter // of identities that sign in or bind
+	polls     *limit.Limiter // of programs that wait for a person
 }
 
 // A route is a method, a path, and who answers. The routes that need a login show
@@ -60,7 +61,7 @@ func (e *Exporter) Handler() http.Handler {
 	}
 	h := newHandler(e)
 	mux := http.NewServeMux()
-	for _, r := range slices.Concat(h.routes(), h.legacyRoutes()) {
+	for _, r := range slices.Concat(h.routes(), h.legacyRoutes(), h.deviceRoutes()) {
 		mux.HandleFunc(r.pattern, r.serve)
 	}
 	protect := http.NewCrossOriginProtection()
@@ -73,6 +74,7 @@ func newHandler(e *Exporter) *handler {
 	pages := template.Must(template.New("").Funcs(template.FuncMap{"claim": claimWords, "dict": dict}).ParseFS(files, "pages/*.html"))
 	h := &handler{Exporter: e, pages: pages, style: style}
 	h.addresses, h.subjects = e.opts.Handshake.Limits.limiters()
+	h.polls = limit.PerMinute(devicePolls)
 	return h
 }
 
@@ -108,6 +110,8 @@ func isAPI(r *http.Request) bool {
 	switch r.URL.Path {
 	case "/token", "/bind-noninteractive":
 		return true
+	case devicePage:
+		return r.Method == http.MethodPost
 	}
 	return false
 }
@@ -148,15 +152,16 @@ func (h *handler) stylesheet(w http.ResponseWriter, _ *http.Request) {
 
 // discovery says how to log in. It needs neither the issuer nor the API server.
 func (h *handler) discovery(w http.ResponseWriter, _ *http.Request) {
+	grant := &v1alpha1.OAuth2CodeGrant{AuthenticatedURL: h.url("/authorize"), TokenURL: h.url("/token"), Issuer: h.external.String()}
+	if h.opts.Handshake.Devices != nil {
+		grant.DeviceURL = h.url(devicePage)
+	}
 	writeJSON(w, http.StatusOK, v1alpha1.BindingProvider{
 		TypeMeta:           metav1.TypeMeta{APIVersion: v1alpha1.BindingProviderAPIVersion, Kind: "BindingProvider"},
 		Version:            h.opts.Version,
 		ProviderPrettyName: h.opts.Name,
 		AuthenticationMethods: []v1alpha1.AuthenticationMethod{{
-			Method: v1alpha1.MethodOAuth2CodeGrant,
-			OAuth2CodeGrant: &v1alpha1.OAuth2CodeGrant{
-				AuthenticatedURL: h.url("/authorize"), TokenURL: h.url("/token"), Issuer: h.external.String(),
-			},
+			Method: v1alpha1.MethodOAuth2CodeGrant, OAuth2CodeGrant: grant,
 		}},
 	})
 }

@@ -18,6 +18,9 @@ type Handshake struct {
 	Machines auth.Providers
 	// MachineScopes have to be in such a token, all of them.
 	MachineScopes []string
+	// Devices keeps what the two ends of a login on another device tell one another.
+	// Nil means that programs without a browser on their machine cannot log in.
+	Devices auth.DeviceStore
 	// LegacyCLI lets Klutch's own kubectl-bind in, which gets its credential in a
 	// URL of a loopback address. Browsers keep such URLs: the token lives for ten
 	// minutes, in which that konnector fetches a better one.

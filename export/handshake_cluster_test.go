@@ -36,6 +36,7 @@ func TestHandshake(t *testing.T) {
 	w.serve(Options{Handshake: Handshake{
 		Machines:  auth.Providers{must(auth.New(auth.Config{Issuer: w.issuer.URL(), ClientID: "klutch", Audiences: []string{"klutch-machines"}}))},
 		LegacyCLI: true,
+		Devices:   DeviceConfigMaps{Client: must(kubernetes.NewForConfig(w.config)), Namespace: "klutch-backend"},
 	}})
 	for _, step := range []struct {
 		name string
@@ -46,6 +47,7 @@ func TestHandshake(t *testing.T) {
 		{"two replicas serve one login, and redeem one code once", twoReplicas},
 		{"P27 audit", auditLog},
 		{"census", census},
+		{"a login on another device", deviceBinds},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { w.t = t; step.run(t, w) }) {
 			return

@@ -40,7 +40,8 @@ type login struct {
 	Challenge string   `json:"challenge"`
 	Cluster   string   `json:"cluster"`
 	Services  []string `json:"services,omitempty"`
-	Legacy    bool     `json:"legacy,omitempty"` // it is Klutch's own CLI that waits
+	Legacy    bool     `json:"legacy,omitempty"`   // it is Klutch's own CLI that waits
+	UserCode  string   `json:"userCode,omitempty"` // of a program without a browser, which listens nowhere
 }
 
 // back returns the URL at which the CLI listens, with an answer.
@@ -67,11 +68,15 @@ type session struct {
 	Identity      auth.Identity `json:"identity"`
 	GroupsOmitted bool          `json:"groupsOmitted,omitempty"` // they did not fit
 	Allowed       []string      `json:"allowed,omitempty"`       // at sign-in, if GroupsOmitted
+	Claimed       time.Time     `json:"claimed,omitzero"`        // when the user code was confirmed
+	Device        *auth.Device  `json:"device,omitempty"`        // once its program has said what it asks for
 	Since         time.Time     `json:"since"`
 }
 
 func (h *handler) parse(query url.Values) (login, string) {
 	switch {
+	case h.opts.Handshake.Devices != nil && query.Has("user_code"):
+		return parseUserCode(query)
 	case !isLegacy(query):
 		return parseLogin(query)
 	case h.opts.Handshake.LegacyCLI:
@@ -91,20 +96,39 @@ func parseLogin(query url.Values) (login, string) {
 	}
 	_, err := redirect.Loopback(l.Redirect, false)
 	switch {
-	case repeated(query):
-		return l, "A parameter is given twice."
-	case query.Get("response_type") != "code" || query.Get("client_id") != clientID:
+	case query.Get("response_type") != "code":
 		return l, "It is not from kubectl-bind."
 	case err != nil:
 		return l, "The answer would not go to a program on your own machine."
-	case query.Get("code_challenge_method") != "S256" || !challengePattern.MatchString(l.Challenge):
-		return l, "It has no code challenge with method S256."
-	case !statePattern.MatchString(l.State) || !clusterPattern.MatchString(l.Cluster):
-		return l, "The state or the name of the cluster is missing or malformed."
-	case len(l.Services) > maxAsked || slices.ContainsFunc(l.Services, func(s string) bool { return !servicePattern.MatchString(s) }):
-		return l, "A service is not written as RESOURCE.GROUP, or there are too many."
+	}
+	return l, l.wrong(query)
+}
+
+// parseUserCode begins the login of a person who has typed a user code.
+func parseUserCode(query url.Values) (login, string) {
+	l := login{UserCode: auth.NormalizeUserCode(query.Get("user_code"))}
+	if l.UserCode == "" || repeated(query) {
+		return l, "It has no code that a terminal shows."
 	}
 	return l, ""
+}
+
+// wrong says what is wrong with a login that a program asks for in params; it is
+// empty if nothing is.
+func (l login) wrong(params url.Values) string {
+	switch {
+	case repeated(params):
+		return "A parameter is given twice."
+	case params.Get("client_id") != clientID:
+		return "It is not from kubectl-bind."
+	case params.Get("code_challenge_method") != "S256" || !challengePattern.MatchString(l.Challenge):
+		return "It has no code challenge with method S256."
+	case !statePattern.MatchString(l.State) || !clusterPattern.MatchString(l.Cluster):
+		return "The state or the name of the cluster is missing or malformed."
+	case len(l.Services) > maxAsked || slices.ContainsFunc(l.Services, func(s string) bool { return !servicePattern.MatchString(s) }):
+		return "A service is not written as RESOURCE.GROUP, or there are too many."
+	}
+	return ""
 }
 
 func repeated(query url.Values) bool {
@@ -160,7 +184,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, l login, err er
 	h.opts.Handshake.Hooks.login(result)
 	audit(r.Context(), "login refused", "cluster", l.Cluster, "result", string(result), "reason", err.Error())
 	answer.Description = p.What
-	if !l.Legacy { // that CLI understands no refusal
+	if l.Redirect != "" && !l.Legacy { // that CLI understands no refusal
 		p.Refresh = l.back(h.external.String(), refusalValues(answer))
 	}
 	h.fail(w, r, p)
@@ -195,14 +219,27 @@ func (h *handler) callback(w http.ResponseWriter, r *http.Request) {
 	h.signIn(w, r, &session{ID: rand.Text(), Login: t.Login, Identity: *id, Since: time.Now()})
 }
 
-// signIn opens a session, unless it would be of no use.
+// signIn opens a session. What a device asks for is not known yet.
 func (h *handler) signIn(w http.ResponseWriter, r *http.Request, s *session) {
+	audit(r.Context(), "signed in", s.who()...)
+	if s.Login.UserCode == "" {
+		h.welcome(w, r, s)
+		return
+	}
+	if err := h.keepSession(w, s, nil); err != nil {
+		h.internal(w, r, err)
+		return
+	}
+	http.Redirect(w, r, devicePage, http.StatusSeeOther)
+}
+
+// welcome shows the services, unless that would be of no use.
+func (h *handler) welcome(w http.ResponseWriter, r *http.Request, s *session) {
 	o, err := h.offerTo(r.Context(), s, s.Login.Services)
 	if err != nil {
 		h.internal(w, r, err)
 		return
 	}
-	audit(r.Context(), "signed in", s.who()...)
 	if n := len(s.Login.Services); n > 0 && n == o.missing() {
 		audit(r.Context(), "bind refused", append(s.who(), "services", s.Login.Services, "reason", o.answer().Code)...)
 		h.finish(w, r, s, refusalValues(o.answer()), o.problem())
@@ -249,6 +286,10 @@ func (h *handler) openSession(w http.ResponseWriter, r *http.Request) (*session,
 }
 
 func (h *handler) logout(w http.ResponseWriter, r *http.Request) {
+	var s session
+	if h.openCookie(r, sessionCookie, &s) == nil && s.Device != nil {
+		h.logoutDevice(r.Context(), &s)
+	}
 	for _, name := range []string{sessionCookie, txnCookie, doneCookie} {
 		clearCookie(w, name)
 	}
@@ -256,7 +297,12 @@ func (h *handler) logout(w http.ResponseWriter, r *http.Request) {
 }
 
 // code is the code that terminal and page show alike.
-func (l login) code() string { return auth.DisplayCode(l.Challenge) }
+func (l login) code() string {
+	if l.UserCode != "" {
+		return l.UserCode
+	}
+	return auth.DisplayCode(l.Challenge)
+}
 
 // person is how a person is called on the page.
 func (s *session) person() string {

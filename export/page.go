@@ -3,6 +3,7 @@
 package export
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/internal/redirect"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -31,7 +33,12 @@ type option struct {
 
 // services shows what the person may bind.
 func (h *handler) services(w http.ResponseWriter, r *http.Request) {
-	if s, ok := h.openSession(w, r); ok {
+	s, ok := h.openSession(w, r)
+	switch {
+	case !ok:
+	case s.unclaimed():
+		http.Redirect(w, r, devicePage, http.StatusSeeOther)
+	default:
 		h.choose(w, r, s, http.StatusOK, nil)
 	}
 }
@@ -74,14 +81,18 @@ func (h *handler) bind(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, problem{Status: http.StatusBadRequest, Title: "This form cannot be read", Next: "Go back and try again."})
 		return
 	}
-	if r.PostForm.Get("code") != s.Login.code() || s.Login.Legacy {
-		h.fail(w, r, problem{
-			Status: http.StatusConflict, Title: "Another login was begun in this browser",
-			What: "This page belongs to a login that is not the last one.", Next: "Close this page and use the other one.",
-		})
+	if r.PostForm.Get("code") != s.Login.code() || s.Login.Legacy || s.unclaimed() {
+		h.otherLogin(w, r)
 		return
 	}
 	h.bindServices(w, r, s, r.PostForm["service"])
+}
+
+func (h *handler) otherLogin(w http.ResponseWriter, r *http.Request) {
+	h.fail(w, r, problem{
+		Status: http.StatusConflict, Title: "Another login was begun in this browser",
+		What: "This page belongs to a login that is not the last one.", Next: "Close this page and use the other one.",
+	})
 }
 
 func (h *handler) bindServices(w http.ResponseWriter, r *http.Request, s *session, chosen []string) {
@@ -112,6 +123,11 @@ func (h *handler) tenantProblem(w http.ResponseWriter, r *http.Request, err erro
 			Status: http.StatusConflict, Title: "The name of your tenant is taken", What: err.Error() + ".",
 			Next: "Ask the platform team to look at it.",
 		})
+	case errors.Is(err, errCapped):
+		h.fail(w, r, problem{
+			Status: http.StatusForbidden, Title: "There are as many App Clusters as there may be", What: err.Error() + ".",
+			Next: "Ask the platform team to remove one that is gone, or to allow more.",
+		})
 	case errors.Is(err, errTerminating):
 		h.fail(w, r, problem{
 			Status: http.StatusServiceUnavailable, Title: "Your tenant is being removed", What: err.Error() + ".",
@@ -124,14 +140,17 @@ func (h *handler) tenantProblem(w http.ResponseWriter, r *http.Request, err erro
 
 // sendCode mints the one-time code for what was bound.
 func (h *handler) sendCode(w http.ResponseWriter, r *http.Request, s *session, g grant) {
-	g.ID, g.Login, g.Identity = rand.Text(), s.Login, s.account()
+	g.ID, g.Login, g.Identity, g.Expiry = rand.Text(), s.Login, s.account(), time.Now().Add(codeLife)
+	if s.Device != nil {
+		g.Expiry = s.Device.Expiry // the program asks at its own pace
+	}
 	g.Login.Services = nil
 	data, err := json.Marshal(g)
 	if err != nil {
 		h.internal(w, r, err)
 		return
 	}
-	code, err := h.sealer().SealUntil(codePurpose, data, time.Now().Add(codeLife))
+	code, err := h.sealer().SealUntil(codePurpose, data, g.Expiry)
 	if err != nil {
 		h.internal(w, r, err)
 		return
@@ -141,24 +160,39 @@ func (h *handler) sendCode(w http.ResponseWriter, r *http.Request, s *session, g
 
 // An outcome is what a login ended with, for the CLI and for the person.
 type outcome struct {
-	Back    string  `json:"back"`
+	Back    string  `json:"back,omitempty"` // empty where the CLI comes and asks
 	Problem problem `json:"problem"`
 }
 
 // finish ends a session with an answer for the CLI. The browser goes there from a
 // page of ours: a form must not lead to another origin.
 func (h *handler) finish(w http.ResponseWriter, r *http.Request, s *session, answer url.Values, p problem) {
-	if _, err := redirect.Loopback(s.Login.Redirect, false); err != nil {
-		h.internal(w, r, err)
+	back, err := h.deliver(r.Context(), s, answer)
+	if errors.Is(err, auth.ErrDeviceTaken) || errors.Is(err, auth.ErrUserCode) {
+		h.otherLogin(w, r)
 		return
 	}
-	fits, err := h.setCookie(w, doneCookie, outcome{s.Login.back(h.external.String(), answer), p}, codeLife)
+	fits := false
+	if err == nil {
+		fits, err = h.setCookie(w, doneCookie, outcome{back, p}, codeLife)
+	}
 	if err != nil || !fits {
 		h.internal(w, r, errors.Join(err, errors.New("answer does not fit a cookie")))
 		return
 	}
 	clearCookie(w, sessionCookie)
 	http.Redirect(w, r, "/done", http.StatusSeeOther)
+}
+
+// deliver gives the answer to the program that waits, or returns where to take it.
+func (h *handler) deliver(ctx context.Context, s *session, answer url.Values) (back string, err error) {
+	if s.Device != nil {
+		return "", h.answerDevice(ctx, s.Device, answer)
+	}
+	if _, err := redirect.Loopback(s.Login.Redirect, false); err != nil {
+		return "", err
+	}
+	return s.Login.back(h.external.String(), answer), nil
 }
 
 // done sends the browser on to the CLI.
@@ -173,7 +207,9 @@ func (h *handler) done(w http.ResponseWriter, r *http.Request) {
 		h.fail(w, r, o.Problem)
 		return
 	}
-	w.Header().Set("Refresh", "0; url="+o.Back)
+	if o.Back != "" {
+		w.Header().Set("Refresh", "0; url="+o.Back)
+	}
 	h.page(w, r, http.StatusOK, "done.html", o.Back)
 }
 

@@ -32,6 +32,8 @@ type grant struct {
 	Services []string `json:"services"`
 	Login    login    `json:"login"`
 	Identity string   `json:"identity"` // "<issuer>/<subject>", for people
+	// Expiry is that of the code.
+	Expiry time.Time `json:"expiry"`
 }
 
 const codeUnavailable = "temporarily_unavailable"
@@ -74,6 +76,9 @@ func asOAuth(err error) *oauthError {
 	if ok {
 		return refused
 	}
+	if said, ok := errors.AsType[*auth.Error](err); ok { // of a device login
+		return &oauthError{Code: said.Code, Description: said.Description}
+	}
 	if missing, ok := errors.AsType[*offerError](err); ok {
 		p, answer := missing.offer.problem(), missing.offer.answer()
 		return &oauthError{Status: p.Status, Code: answer.Code, Description: answer.Description, Next: p.Next}
@@ -81,6 +86,8 @@ func asOAuth(err error) *oauthError {
 	switch {
 	case errors.Is(err, errForeign):
 		return &oauthError{Status: http.StatusConflict, Code: "access_denied", Description: err.Error(), Next: "ask the platform team to look at it"}
+	case errors.Is(err, errCapped):
+		return &oauthError{Status: http.StatusForbidden, Code: "access_denied", Description: err.Error(), Next: "ask the platform team to remove one that is gone, or to allow more"}
 	case errors.Is(err, errTerminating):
 		return &oauthError{Status: http.StatusServiceUnavailable, Code: codeUnavailable, Description: err.Error(), Next: "try again when it is gone"}
 	}
@@ -102,7 +109,11 @@ func (h *handler) redeem(r *http.Request) (*v1alpha1.BindingResponse, error) {
 	if err := r.ParseForm(); err != nil {
 		return nil, &oauthError{Code: "invalid_request", Description: "the form cannot be read"}
 	}
-	g, err := h.openCode(r.PostForm)
+	code, err := h.codeOf(r.Context(), r.PostForm)
+	if err != nil {
+		return nil, err
+	}
+	g, err := h.openCode(code, r.PostForm)
 	if err != nil {
 		return nil, err
 	}
@@ -120,20 +131,29 @@ func (h *handler) redeem(r *http.Request) (*v1alpha1.BindingResponse, error) {
 	return response, nil
 }
 
-// openCode checks all that can be checked of a code without looking anything up.
-func (h *handler) openCode(form url.Values) (*grant, error) {
+// codeOf returns the one-time code of a token request, or that for which a person
+// has traded its device code.
+func (h *handler) codeOf(ctx context.Context, form url.Values) (string, error) {
 	for _, values := range form {
 		if len(values) != 1 {
-			return nil, &oauthError{Code: "invalid_request", Description: "a parameter is given twice"}
+			return "", &oauthError{Code: "invalid_request", Description: "a parameter is given twice"}
 		}
 	}
-	if form.Get("grant_type") != "authorization_code" {
-		return nil, &oauthError{Code: "unsupported_grant_type", Description: "only authorization_code"}
+	device := h.opts.Handshake.Devices != nil && form.Get("grant_type") == deviceGrantType
+	switch {
+	case !device && form.Get("grant_type") != "authorization_code":
+		return "", &oauthError{Code: "unsupported_grant_type", Description: "this backend does not know it"}
+	case form.Get("client_id") != clientID:
+		return "", &oauthError{Code: "invalid_client", Description: "unknown client"}
+	case device:
+		return h.pollDevice(ctx, form)
 	}
-	if form.Get("client_id") != clientID {
-		return nil, &oauthError{Code: "invalid_client", Description: "unknown client"}
-	}
-	data, err := h.sealer().Open(codePurpose, form.Get("code"))
+	return form.Get("code"), nil
+}
+
+// openCode checks all that can be checked of a code without looking anything up.
+func (h *handler) openCode(code string, form url.Values) (*grant, error) {
+	data, err := h.sealer().Open(codePurpose, code)
 	if errors.Is(err, auth.ErrExpired) {
 		return nil, invalidGrant("the code has expired")
 	}
@@ -161,7 +181,7 @@ func (h *handler) useCode(ctx context.Context, g *grant) error {
 		if r.Redeemed == nil {
 			r.Redeemed = map[string]time.Time{}
 		}
-		r.Redeemed[g.ID] = time.Now().Add(2 * codeLife).UTC().Truncate(time.Second)
+		r.Redeemed[g.ID] = g.Expiry.Add(codeLife).UTC().Truncate(time.Second)
 		return nil
 	})
 }

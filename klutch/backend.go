@@ -62,7 +62,8 @@ type Backend struct {
 	// SessionKeyLife is how old the newest key in that Secret gets. The one before
 	// opens for two more hours. Zero means a week, less than zero for good.
 	SessionKeyLife time.Duration
-	// Options of the exporter. Provider and Sealer are set by Run.
+	// Options of the exporter. Provider and Sealer are set by Run, and
+	// Handshake.Devices if it is nil.
 	Options export.Options
 	// ListenAddress is where the handshake is served, such as ":8443".
 	ListenAddress string
@@ -97,6 +98,7 @@ func (b Backend) Run(ctx context.Context) error {
 	if err := b.seal(ctx, keys); err != nil {
 		return err
 	}
+	sweep := b.devices(client)
 	exporter, err := b.exporter()
 	if err != nil {
 		return err
@@ -112,6 +114,7 @@ func (b Backend) Run(ctx context.Context) error {
 		func(ctx context.Context) error { return serveAt(ctx, b.HealthAddress, nil, b.health()) },
 		func(ctx context.Context) error { return serveAt(ctx, b.ListenAddress, tlsConfig, exporter.Handler()) },
 		func(ctx context.Context) error { return b.follow(ctx, keys) },
+		sweep,
 		func(ctx context.Context) error { return leader.Run(ctx, client, lease, exporter.Run) },
 	)
 }
@@ -153,6 +156,16 @@ func (b *Backend) follow(ctx context.Context, k *keyring) error {
 		return nil
 	}
 	return k.run(ctx)
+}
+
+// devices sets where logins on other devices are kept, and returns what sweeps up.
+func (b *Backend) devices(client kubernetes.Interface) func(context.Context) error {
+	if b.Options.Handshake.Devices != nil {
+		return func(ctx context.Context) error { <-ctx.Done(); return nil }
+	}
+	store := export.DeviceConfigMaps{Client: client, Namespace: b.Namespace}
+	b.Options.Handshake.Devices = store
+	return store.Run
 }
 
 func (b Backend) exporter() (*export.Exporter, error) {

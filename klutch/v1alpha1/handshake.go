@@ -43,6 +43,10 @@ type OAuth2CodeGrant struct {
 	// tokenURL is where the one-time code is redeemed (RFC 6749 §3.2, with PKCE,
 	// RFC 7636). Empty for a backend that answers through the browser.
 	TokenURL string `json:"tokenURL,omitempty"`
+	// deviceURL is where a program on a machine without a browser begins a login that
+	// a person completes on another device (RFC 8628 §3.1). Empty for a backend that
+	// cannot do that.
+	DeviceURL string `json:"deviceURL,omitempty"`
 	// issuer is the value of the iss parameter of the redirect (RFC 9207).
 	Issuer string `json:"issuer,omitempty"`
 }

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/klutch-go/sdk/auth"
+)
+
+const (
+	deviceLabel      = "klutch.anynines.com/device-login"
+	deviceExpiry     = "klutch.anynines.com/expires" // annotation, RFC 3339
+	deviceNamePrefix = "klutch-device-"
+	deviceValue      = "value"
+	deviceSweep      = 5 * time.Minute
+)
+
+// DeviceConfigMaps is an [auth.DeviceStore] for all replicas of a backend: a
+// ConfigMap for each key. They need not be Secrets, since values are sealed, and so
+// the backend needs no right to read the Secrets around them.
+type DeviceConfigMaps struct {
+	// Client may create, get, list and delete ConfigMaps in Namespace.
+	Client kubernetes.Interface
+	// Namespace is that of the backend itself: no tenant may read or write there.
+	Namespace string
+}
+
+// Create implements [auth.DeviceStore].
+func (d DeviceConfigMaps) Create(ctx context.Context, key string, value []byte, expiry time.Time) error {
+	_, err := d.Client.CoreV1().ConfigMaps(d.Namespace).Create(ctx, &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: deviceNamePrefix + key, Labels: map[string]string{deviceLabel: "true", managedBy: userAgent},
+			Annotations: map[string]string{deviceExpiry: expiry.UTC().Format(time.RFC3339)},
+		},
+		BinaryData: map[string][]byte{deviceValue: value},
+		Immutable:  new(true),
+	}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return auth.ErrDeviceTaken
+	}
+	if err != nil {
+		return fmt.Errorf("keep a device login: %w", err)
+	}
+	return nil
+}
+
+// Get implements [auth.DeviceStore]. It reads what is there now, never a cache.
+func (d DeviceConfigMaps) Get(ctx context.Context, key string) ([]byte, error) {
+	got, err := d.Client.CoreV1().ConfigMaps(d.Namespace).Get(ctx, deviceNamePrefix+key, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, auth.ErrDevicePending
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look up a device login: %w", err)
+	}
+	return got.BinaryData[deviceValue], nil
+}
+
+// Run removes what has expired, every five minutes until ctx is done. Any number of
+// replicas may run it.
+func (d DeviceConfigMaps) Run(ctx context.Context) error {
+	ticker := time.NewTicker(deviceSweep)
+	defer ticker.Stop()
+	for {
+		if err := d.sweep(ctx, time.Now()); err != nil && ctx.Err() == nil {
+			logr.FromContextOrDiscard(ctx).Error(err, "device logins that have expired")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func (d DeviceConfigMaps) sweep(ctx context.Context, now time.Time) error {
+	maps := d.Client.CoreV1().ConfigMaps(d.Namespace)
+	all, err := maps.List(ctx, metav1.ListOptions{LabelSelector: deviceLabel + "=true"})
+	if err != nil {
+		return err
+	}
+	for _, m := range all.Items {
+		expiry, err := time.Parse(time.RFC3339, m.Annotations[deviceExpiry])
+		if err == nil && now.Before(expiry) {
+			continue
+		}
+		err = maps.Delete(ctx, m.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &m.UID}})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+	return nil
+}
