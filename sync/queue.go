@@ -28,16 +28,33 @@ const (
 	classes
 )
 
-// A pool is the workers that the lanes of a Set share. Lanes take turns, and so
-// do the namespaces of a lane, within a class. No namespace, and no lane beside
-// others, has more than three quarters of the workers: whoever comes next finds
-// one that is free.
+// A tier is the classes among which taking turns goes before class: what one
+// namespace has to say for itself must not hold up what another waits for.
+type tier int
+
+const (
+	tierLive tier = iota // something has happened
+	tierBulk             // all objects are gone through
+	tiers
+)
+
+func (c class) tier() tier {
+	if c >= classInitial {
+		return tierBulk
+	}
+	return tierLive
+}
+
+// A pool is the workers that the lanes of a Set share. Lanes take turns within a
+// tier, and so do the namespaces of a lane; of a namespace the first class comes
+// first. No namespace, and no lane beside others, has more than three quarters of
+// the workers: whoever comes next finds one that is free.
 type pool struct {
 	workers int
 
 	mu    sync.Mutex
 	more  *sync.Cond
-	turns [classes]turns[*lane]
+	turns [tiers]turns[*lane]
 	taken int // how many keys were handed out
 	ended bool
 }
@@ -54,7 +71,7 @@ type lane struct {
 	idle  *sync.Cond
 	busy  int
 	ended bool
-	turns [classes]turns[*flow]
+	turns [tiers]turns[*flow]
 	flows map[string]*flow
 	keys  map[cache.ObjectName]*ticket
 }
@@ -127,21 +144,22 @@ func (p *pool) work() bool {
 	return true
 }
 
-// fairness is how often the last class comes first, so that it comes at all.
+// fairness is how often the last comes first, so that it comes at all.
 const fairness = 16
 
 // next takes the key whose turn it is. It needs mu.
 func (p *pool) next() (*lane, cache.ObjectName, bool) {
 	p.taken++
-	for c := range classes {
+	for i := range tiers {
+		t := i
 		if p.taken%fairness == 0 {
-			c = classes - 1 - c
+			t = tiers - 1 - i
 		}
-		for range p.turns[c].len() {
-			l := p.turns[c].pop()
-			key, ok := l.next(c)
-			if l.turns[c].len() > 0 {
-				p.turns[c].push(l)
+		for range p.turns[t].len() {
+			l := p.turns[t].pop()
+			key, ok := l.next(t, p.taken)
+			if l.turns[t].len() > 0 {
+				p.turns[t].push(l)
 			}
 			if ok {
 				return l, key, true
@@ -152,22 +170,40 @@ func (p *pool) next() (*lane, cache.ObjectName, bool) {
 	return nil, cache.ObjectName{}, false
 }
 
-// next takes the key of a class whose turn it is.
-func (l *lane) next(c class) (cache.ObjectName, bool) {
+// next takes the key of a tier whose turn it is.
+func (l *lane) next(t tier, taken int) (cache.ObjectName, bool) {
 	if l.ctx == nil || l.ended || l.busy >= l.limit {
 		return cache.ObjectName{}, false
 	}
-	for range l.turns[c].len() {
-		f := l.turns[c].pop()
+	for range l.turns[t].len() {
+		f := l.turns[t].pop()
 		if f.busy >= l.pool.share() {
-			l.turns[c].push(f)
+			l.turns[t].push(f)
 			continue
 		}
-		key, ok := l.take(f, c)
-		if f.waiting[c].len() > 0 {
-			l.turns[c].push(f)
+		key, ok := l.first(f, t, taken)
+		if !f.empty(t) {
+			l.turns[t].push(f)
 		}
 		if ok {
+			return key, true
+		}
+	}
+	return cache.ObjectName{}, false
+}
+
+// first takes the first key of the first class of a tier; every so often the
+// last class is the first.
+func (l *lane) first(f *flow, t tier, taken int) (cache.ObjectName, bool) {
+	for i := range classes {
+		c := i
+		if taken%(fairness/2) == 0 {
+			c = classes - 1 - i
+		}
+		if c.tier() != t {
+			continue
+		}
+		if key, ok := l.take(f, c); ok {
 			return key, true
 		}
 	}
@@ -204,15 +240,15 @@ func (l *lane) finish(key cache.ObjectName) {
 	case t.failures == 0 && t.timer == nil:
 		delete(l.keys, key)
 	}
-	if f.busy == 0 && f.empty() {
+	if f.busy == 0 && f.empty(tierLive) && f.empty(tierBulk) {
 		delete(l.flows, f.namespace)
 	}
 	l.pool.more.Signal()
 }
 
-func (f *flow) empty() bool {
+func (f *flow) empty(t tier) bool {
 	for c := range classes {
-		if f.waiting[c].len() > 0 {
+		if c.tier() == t && f.waiting[c].len() > 0 {
 			return false
 		}
 	}
@@ -256,8 +292,8 @@ func (l *lane) enqueue(key cache.ObjectName, c class) {
 		l.flows[key.Namespace] = f
 	}
 	f.waiting[c].push(key)
-	l.turns[c].push(f)
-	l.pool.turns[c].push(l)
+	l.turns[c.tier()].push(f)
+	l.pool.turns[c.tier()].push(l)
 	l.pool.more.Signal()
 }
 
@@ -310,8 +346,8 @@ func (l *lane) close() {
 	for l.busy > 0 {
 		l.idle.Wait()
 	}
-	for c := range classes {
-		l.pool.turns[c].remove(l)
+	for t := range tiers {
+		l.pool.turns[t].remove(l)
 	}
 }
 

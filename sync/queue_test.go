@@ -55,7 +55,8 @@ func key(name string) cache.ObjectName {
 	return out
 }
 
-// Classes come in order, and within a class lanes and namespaces take turns.
+// Lanes and namespaces take turns, and of each the first class comes first; what
+// goes through all objects comes last.
 func TestQueueOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, c := newPool(1), &calls{}
@@ -71,7 +72,7 @@ func TestQueueOrder(t *testing.T) {
 		running(t, p, a, b)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		want := []string{"a1/x2", "a1/y0", "b/y", "a2/y", "a1/y1", "a1/y2", "a1/x0", "a1/x1"}
+		want := []string{"a1/x2", "b/y", "a2/y", "a1/y0", "a1/y1", "a1/y2", "a1/x0", "a1/x1"}
 		if diff := cmp.Diff(want, c.names); diff != "" {
 			t.Errorf("order (-want +got):\n%s", diff)
 		}
@@ -134,6 +135,26 @@ func TestQueueIsFair(t *testing.T) {
 		synctest.Wait()
 		if waited["quiet"] > 0 {
 			t.Errorf("a quiet namespace waited for %v beside a noisy one", waited["quiet"])
+		}
+	})
+}
+
+// Changes of specs in some namespaces do not hold up a status in another.
+func TestQueueIsFairAcrossClasses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, c := newPool(4), &calls{}
+		l := p.lane("a", 4, c.fn(10*time.Millisecond, nil))
+		for i := range 1000 {
+			l.add(key(fmt.Sprintf("noisy%d/%d", i%5, i)), classUser)
+		}
+		running(t, p, l)
+		time.Sleep(time.Second)
+		l.add(key("quiet/a"), classStatus)
+		time.Sleep(25 * time.Millisecond) // a round of six namespaces by four workers
+		c.Lock()
+		defer c.Unlock()
+		if !slices.Contains(c.names, "quiet/a") {
+			t.Errorf("not among the first %d calls", len(c.names))
 		}
 	})
 }
