@@ -82,6 +82,9 @@ type Options struct {
 	// ReviewInterval is how often the right to what was exported is checked again,
 	// in case nothing else gives reason to. Default ten minutes.
 	ReviewInterval time.Duration
+	// Caps bound what tenants can make the Control Plane Cluster hold. The zero
+	// value works.
+	Caps Caps
 	// BreakingChanges of an API are held from App Clusters that have it already,
 	// which is the default, or allowed; a template may say otherwise for its API.
 	BreakingChanges v1alpha1.BreakingChanges
@@ -113,6 +116,8 @@ type Exporter struct {
 		meta metadata.Interface
 	}
 	running atomic.Pointer[control] // nil while Run does not
+
+	quotaDelay time.Duration
 }
 
 // New returns an Exporter that works with the rights of config, which should be
@@ -122,7 +127,7 @@ func New(config *rest.Config, opts Options) (*Exporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Exporter{opts: opts, external: external, config: rest.CopyConfig(config)}
+	e := &Exporter{opts: opts, external: external, config: rest.CopyConfig(config), quotaDelay: quotaDelay}
 	e.config.QPS = -1 // the API server's priority and fairness is the limit
 	e.config.UserAgent = cmp.Or(e.config.UserAgent, userAgent)
 	if err := e.connect(); err != nil {
@@ -164,6 +169,7 @@ func (o *Options) complete() (*url.URL, error) {
 	o.Version = cmp.Or(o.Version, "v0.0.0")
 	o.NamespacePrefix = strings.TrimSuffix(cmp.Or(o.NamespacePrefix, "cluster"), "-")
 	o.TokenTTL = cmp.Or(o.TokenTTL, time.Hour)
+	o.Caps = o.Caps.withDefaults()
 	o.ReviewInterval = cmp.Or(o.ReviewInterval, reviewInterval)
 	o.BreakingChanges = cmp.Or(o.BreakingChanges, v1alpha1.BreakingChangesHold)
 	switch {
@@ -411,8 +417,15 @@ func (c *control) reconcileTenant(ctx context.Context, key cache.ObjectName) (ti
 	if err := c.furnish(ctx, key.Name); err != nil {
 		return 0, err
 	}
-	_, again, err := c.credential(ctx, key.Name)
-	return again, err
+	capped, err := c.capTenant(ctx, key.Name)
+	if err != nil {
+		return 0, err
+	}
+	_, renew, err := c.credential(ctx, key.Name)
+	if capped > 0 {
+		renew = min(renew, capped)
+	}
+	return renew, err
 }
 
 // lookup returns the object of that name from a cache. It must not be changed.

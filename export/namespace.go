@@ -57,38 +57,44 @@ func (c *control) reconcileNamespace(ctx context.Context, key cache.ObjectName) 
 		return 0, c.setFinalizers(ctx, asked, append(slices.Clone(asked.Finalizers), namespaceFinalizer))
 	}
 	name := serviceNamespaceName(key.Namespace, key.Name)
-	err := c.provideNamespace(ctx, name, asked)
+	again, err := c.provideNamespace(ctx, name, asked)
 	if condition, ok := blocked(err); ok {
 		return namespaceRetry, c.writeNamespaceStatus(ctx, asked, condition, asked.Status.Namespace)
 	}
 	if err != nil {
 		return 0, err
 	}
-	return 0, c.writeNamespaceStatus(ctx, asked, v1alpha1.True(v1alpha1.ConditionReady), name)
+	return again, c.writeNamespaceStatus(ctx, asked, v1alpha1.True(v1alpha1.ConditionReady), name)
 }
 
-// provideNamespace makes a service namespace and the rights in it.
-func (c *control) provideNamespace(ctx context.Context, name string, asked *v1alpha1.APIServiceNamespace) error {
+// provideNamespace makes a service namespace, its caps and the rights in it.
+func (c *control) provideNamespace(ctx context.Context, name string, asked *v1alpha1.APIServiceNamespace) (again time.Duration, err error) {
 	h, ok, err := c.holderIn(ctx, asked.Namespace)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if !ok {
-		return &refusal{reason: reasonNotATenant, message: fmt.Sprintf("namespace %s %s", asked.Namespace, errNoRecord)}
+		return 0, &refusal{reason: reasonNotATenant, message: fmt.Sprintf("namespace %s %s", asked.Namespace, errNoRecord)}
 	}
 	if problems := validation.IsDNS1123Label(asked.Name); len(problems) > 0 {
-		return &refusal{reason: reasonNameInvalid, message: fmt.Sprintf("%q is not the name of a namespace", asked.Name)}
+		return 0, &refusal{reason: reasonNameInvalid, message: fmt.Sprintf("%q is not the name of a namespace", asked.Name)}
+	}
+	if err := c.capNamespaces(asked); err != nil {
+		return 0, err
 	}
 	labels := h.labels()
 	labels[appNamespaceLabel] = asked.Name
 	if err := c.ensureNamespace(ctx, name, asked.Namespace, serviceAnnotations(asked), labels); err != nil {
-		return err
+		return 0, err
 	}
 	exports := inNamespace(c.exports, asked.Namespace)
 	if err := c.noteExports(ctx, name, exports); err != nil {
-		return err
+		return 0, err
 	}
-	return c.ensureRights(ctx, name, asked.Namespace, rules(inForce(exports)))
+	if again, err = c.capObjects(ctx, name, rules(exports)); err != nil {
+		return 0, err
+	}
+	return again, c.ensureRights(ctx, name, asked.Namespace, rules(inForce(exports)))
 }
 
 func serviceAnnotations(asked *v1alpha1.APIServiceNamespace) map[string]string {
@@ -185,9 +191,8 @@ func (c *control) deleteEmpty(ctx context.Context, ns *corev1.Namespace) error {
 	if err := c.checkEmpty(ctx, ns); err != nil {
 		return err
 	}
-	err = c.kube.CoreV1().Namespaces().Delete(ctx, ns.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &ns.UID}})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete service namespace: %w", err)
+	if err := c.deleteNamespace(ctx, ns); err != nil {
+		return err
 	}
 	audit(ctx, "service namespace deleted", "tenant", ns.Labels[tenantLabel], "namespace", ns.Name)
 	return nil

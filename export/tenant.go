@@ -124,8 +124,8 @@ type record struct {
 // bindTenant makes or finds the tenant of r's holder and adds r's services to it.
 func (e *Exporter) bindTenant(ctx context.Context, r record) (namespace string, err error) {
 	h := holder{r.Identity.Issuer, r.Identity.Subject, r.Cluster}
-	namespace = h.namespace(e.opts.NamespacePrefix)
-	if err := e.ensureNamespace(ctx, namespace, namespace, h.annotations(), h.labels()); err != nil {
+	namespace, err = e.ensureTenantNamespace(ctx, h)
+	if err != nil {
 		return "", err
 	}
 	err = e.updateRecord(ctx, namespace, func(old *record) error {
