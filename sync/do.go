@@ -203,11 +203,12 @@ func (e *engine) classify(p *pair, r *record, err error) error {
 			version: p.target.GetResourceVersion(),
 			detail:  " by " + strings.Join(holders, ", "),
 		}
+		r.refusal = nil // an API server asks first who owns what
 		return again(err)
 	case apierrors.IsConflict(err), replaced(err):
 		return again(err) // not the object, or not the version, that we saw
 	case final(err):
-		r.lookTarget, r.refusal = false, refusalOf(p.want.hash, err)
+		r.lookTarget, r.refusal, r.contested = false, refusalOf(p.want.hash, err), nil
 		return again(err)
 	default:
 		return fmt.Errorf("write target %s: %w", p.name, err)

@@ -264,12 +264,14 @@ func (m *model) targetDeleted(name cache.ObjectName, c fakecluster.Commit) {
 func (m *model) targetApplied(name cache.ObjectName, uid string, c fakecluster.Commit) {
 	if c.Before == nil {
 		m.created++
-		m.made(name, uid, c)
 		for other, t := range m.now[sideTarget] {
 			if sourceUID(t) == uid {
 				m.breaks("I4", "%s was made beside %s, both from %s", name, other, uid)
 			}
 		}
+	}
+	if uid != "" && sourceUID(c.Before) != uid {
+		m.made(name, uid, c)
 	}
 	if before := sourceUID(c.Before); c.Before != nil && before != uid && uid != "" && m.sim.plan.conflict != klutchsync.ConflictAdopt {
 		m.breaks("I9", "%s, made from %q, was taken over by %s", name, before, uid)
@@ -293,7 +295,7 @@ func (m *model) targetApplied(name cache.ObjectName, uid string, c fakecluster.C
 	}
 }
 
-// made checks that a target is made only for a source that waits for it. What a
+// made checks that a target is made, or taken over, only for a source that waits for it. What a
 // process that has died, or another konnector, had sent cannot be called back.
 func (m *model) made(name cache.ObjectName, uid string, c fakecluster.Commit) {
 	l := m.lives[uid]

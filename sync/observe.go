@@ -166,6 +166,7 @@ func (e *engine) observeTarget(p *pair, r *record) {
 	if !t.ours && e.inherits(p) {
 		t.ours, t.inherited = true, fieldsOf(p.target, manager) == nil
 	}
+	t.former = !t.ours && legacy(p.target, e.isFormer(p)) != nil
 	t.adoptable = !made || p.from.sameSlot(from)
 	t.uid = string(p.target.GetUID())
 	t.later = t.ours && from.Generation > p.source.GetGeneration()

@@ -32,17 +32,24 @@ func (e *engine) inherits(p *pair) bool {
 	if p.target.GetCreationTimestamp().Add(skew).Before(p.source.GetCreationTimestamp().Time) {
 		return false
 	}
-	return fieldsOf(p.target, e.manager(p.from.uid)) != nil || legacy(p.target) != nil
+	return fieldsOf(p.target, e.manager(p.from.uid)) != nil || legacy(p.target, isPeer) != nil
 }
 
-// legacy is what peers applied to target, in the notation of FieldsV1; nil if
+// isFormer reports whether manager is ours of another incarnation than p's source.
+func (e *engine) isFormer(p *pair) func(manager string) bool {
+	return func(manager string) bool {
+		return strings.HasPrefix(manager, e.fieldManager+"/") && manager != e.manager(p.from.uid)
+	}
+}
+
+// legacy is what others applied to target, in the notation of FieldsV1; nil if
 // nothing.
-func legacy(target *unstructured.Unstructured) map[string]any {
+func legacy(target *unstructured.Unstructured, other func(manager string) bool) map[string]any {
 	var fields map[string]any
 	for _, entry := range managedFields(target) {
 		e, _ := entry.(map[string]any)
 		manager, _ := e["manager"].(string)
-		if more, ok := e["fieldsV1"].(map[string]any); ok && isPeer(manager) && e["subresource"] == nil {
+		if more, ok := e["fieldsV1"].(map[string]any); ok && other(manager) && e["subresource"] == nil {
 			fields = union(fields, more)
 		}
 	}
@@ -76,17 +83,22 @@ func applied(fields map[string]any, item bool) map[string]any {
 	return out
 }
 
-// migrate makes what a peer applied to the target ours, as if we had applied it:
-// the next apply takes away what the source does not have any more.
+// migrate makes what a peer applied to the target ours, or what an earlier source
+// of the name did, as if we had applied it: the next apply takes away what the
+// source does not have.
 func (e *engine) migrate(ctx context.Context, p *pair) (*unstructured.Unstructured, error) {
+	other := isPeer
+	if p.state.target.former {
+		other = e.isFormer(p)
+	}
 	entries := []any{map[string]any{
 		"manager": e.manager(p.from.uid), "operation": string(metav1.ManagedFieldsOperationApply),
-		"apiVersion": p.target.GetAPIVersion(), "fieldsType": "FieldsV1", "fieldsV1": applied(legacy(p.target), false),
+		"apiVersion": p.target.GetAPIVersion(), "fieldsType": "FieldsV1", "fieldsV1": applied(legacy(p.target, other), false),
 		"time": metav1.Now().UTC().Format(time.RFC3339),
 	}}
 	for _, entry := range managedFields(p.target) {
 		m, _ := entry.(map[string]any)
-		if manager, _ := m["manager"].(string); !isPeer(manager) || m["subresource"] != nil {
+		if manager, _ := m["manager"].(string); !other(manager) || m["subresource"] != nil {
 			entries = append(entries, entry)
 		}
 	}

@@ -55,6 +55,7 @@ type targetState struct {
 	heldBy    string // the finalizers that keep it from going
 	ours      bool   // made from this very source
 	inherited bool   // made by a peer that records no source, and still its
+	former    bool   // not ours, and an earlier source of the name owns fields of it
 	adoptable bool   // not made from the source of another name or cluster
 	uid       string
 	name      string
@@ -166,6 +167,9 @@ func plan(s state) step {
 		return stepHold
 	// What a peer made from this source is ours, with all that it applied.
 	case dst.exists && dst.inherited && !dst.deleting:
+		return stepMigrate
+	// What an earlier source of the name applied is taken over with what it made.
+	case dst.exists && !dst.ours && dst.former:
 		return stepMigrate
 	// By policy what has the target's name becomes the target.
 	case dst.exists && !dst.ours:

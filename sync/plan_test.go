@@ -96,8 +96,11 @@ func TestPlan(t *testing.T) {
 		"target lost, reported":              {settledState(absentTarget, lostReport, func(s *state) { s.source.mark = "u1" }, said), stepRest},
 		"target never was, by policy no say": {settledState(absentTarget, lostReport), stepCreate},
 
-		"made by a peer":                   {settledState(changed, liveTarget, func(s *state) { s.target.inherited, s.target.held = true, false }), stepMigrate},
-		"made by a peer, deleted":          {settledState(changed, deleting, liveTarget, func(s *state) { s.target.inherited, s.target.held = true, false }), stepDelete},
+		"made by a peer":          {settledState(changed, liveTarget, func(s *state) { s.target.inherited, s.target.held = true, false }), stepMigrate},
+		"made by a peer, deleted": {settledState(changed, deleting, liveTarget, func(s *state) { s.target.inherited, s.target.held = true, false }), stepDelete},
+		"made from an earlier source, by policy taken over": {settledState(changed, liveTarget, func(s *state) {
+			s.target.ours, s.target.former, s.target.adoptable, s.policy.conflict = false, true, true, ConflictAdopt
+		}), stepMigrate},
 		"name taken, says the cache":       {settledState(foreign), stepLookTarget},
 		"name taken":                       {settledState(foreign, liveTarget), stepSay},
 		"name taken, said":                 {settledState(foreign, liveTarget, said), stepRest},
@@ -243,7 +246,7 @@ func anyState(r *rand.Rand) state {
 		contested: one("", "", " by them"), paused: flip(), status: flip(), folded: flip(), unfit: one("", "", "bad"), related: one("", "", "taken"),
 		source: sourceState{sight(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x")},
 		target: targetState{
-			seen: sight(r.IntN(3)), exists: flip(), deleting: flip(), slow: flip(), ours: flip(), inherited: flip(), adoptable: flip(),
+			seen: sight(r.IntN(3)), exists: flip(), deleting: flip(), slow: flip(), ours: flip(), inherited: flip(), former: flip(), adoptable: flip(),
 			uid: "u1", name: "widgets svc/a", later: flip(), settled: flip(), owned: flip(), unproven: flip(), held: flip(), lost: flip(),
 		},
 	}

@@ -223,3 +223,26 @@ func ExampleNew() {
 	fmt.Println(u.GetName(), u.GetGeneration(), err)
 	// Output: a 1 <nil>
 }
+
+// Labels of others stay when the last one that somebody applied goes, as API
+// servers have it by the schema of metadata.
+func TestApplyWithoutLabels(t *testing.T) {
+	_, ri := serve()
+	labelled := func(labels map[string]string) map[string]string {
+		u := widget("a", map[string]any{})
+		u.SetLabels(labels)
+		got, err := apply(t, ri, u, "one")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got.GetLabels()
+	}
+	labelled(map[string]string{"mine": "1"})
+	patch := []byte(`{"metadata":{"labels":{"theirs":"1"}}}`)
+	if _, err := ri.Patch(t.Context(), "a", types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "two"}); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]string{"theirs": "1"}, labelled(nil)); diff != "" {
+		t.Errorf("labels (-want +got):\n%s", diff)
+	}
+}

@@ -192,7 +192,11 @@ func (c *Cluster) serverSideApply(s *served, name cache.ObjectName, o *unstructu
 	if err := s.immutable(name, o, live); err != nil {
 		return nil, err
 	}
-	applied, err := s.manager(subresource).Apply(live.DeepCopy(), s.appliedPart(o, subresource), options.FieldManager, options.Force)
+	part := s.appliedPart(o, subresource)
+	if subresource == "" {
+		keepMaps(part, live)
+	}
+	applied, err := s.manager(subresource).Apply(live.DeepCopy(), part, options.FieldManager, options.Force)
 	if err != nil {
 		return nil, err
 	}
@@ -200,6 +204,18 @@ func (c *Cluster) serverSideApply(s *served, name cache.ObjectName, o *unstructu
 		return nil, apierrors.NewConflict(s.GroupResource(), name.Name, errors.New("the object has been modified"))
 	}
 	return c.replace(s, name, live, applied.(*unstructured.Unstructured))
+}
+
+// keepMaps makes labels and annotations be applied one by one, as the schema of
+// metadata says, also where there are none: without a schema a map would go as a
+// whole with the last of what its first owner applied.
+func keepMaps(applied, live *unstructured.Unstructured) {
+	for _, name := range []string{"labels", "annotations"} {
+		have, _, _ := unstructured.NestedMap(live.Object, "metadata", name)
+		if want, _, _ := unstructured.NestedMap(applied.Object, "metadata", name); len(want) == 0 && len(have) > 0 {
+			_ = unstructured.SetNestedMap(applied.Object, map[string]any{}, "metadata", name)
+		}
+	}
 }
 
 func (c *Cluster) createByApply(s *served, name cache.ObjectName, o *unstructured.Unstructured, options metav1.ApplyOptions, subresource string) (*unstructured.Unstructured, error) {
