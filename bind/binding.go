@@ -105,11 +105,8 @@ func (p *pass) findExport(context.Context) (bool, error) {
 	if now.away.Type != "" {
 		connected = now.away
 	}
-	if now.holder != "" {
-		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonTenantHeldByAnotherCluster, fmt.Sprintf(
-			"The tenant %[1]s is held by another App Cluster (its namespace kube-system has the UID %[2]s) that uses the same credential; nothing is changed on either side. "+
-				"Run kubectl bind for a tenant of this cluster's own. If the other cluster is gone for good, clear status.clusterUID of ClusterBinding %[3]s in %[1]s.",
-			p.session.place.Namespace, now.holder, v1alpha1.ClusterBindingName)))
+	if now.barred.Type != "" {
+		return p.block(now.barred)
 	}
 	if !p.session.exports.HasSynced() || !now.admitted {
 		if connected.Status == metav1.ConditionTrue {

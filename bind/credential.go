@@ -94,16 +94,24 @@ func secretName(k *kubeconfig.Kubeconfig) string {
 	return "kubeconfig-" + suffix[len(suffix)-5:]
 }
 
-// writeSecret writes the five fields that were read, not what came.
+// writeSecret writes the five fields that were read, not what came, and which tenant
+// they lead to now.
 func (i *installer) writeSecret(ctx context.Context) error {
 	data, err := i.target.Write()
 	if err != nil {
+		return err
+	}
+	tenant, err := tenantUID(ctx, i.tenant, i.target.Namespace)
+	if err != nil && !isHidden(err) {
 		return err
 	}
 	secret := &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.Namespace, Name: i.secret},
 		Data:       map[string][]byte{v1alpha1.KubeconfigKey: data},
+	}
+	if tenant != "" {
+		secret.Annotations = map[string]string{tenantAnnotation: string(tenant)}
 	}
 	if _, err := i.apply(ctx, secretsResource, manifest(secret)); err != nil {
 		return err

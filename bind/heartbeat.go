@@ -3,6 +3,7 @@
 package bind
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,25 +25,49 @@ import (
 // lookAgain is the pace at which a control plane that is away is looked for.
 const lookAgain = 3 * time.Second
 
-// beat looks at the ClusterBinding. It is at once the probe of the control plane,
+// found is what a look at the tenant namespace finds there.
+type found struct {
+	tenant  types.UID // of the namespace; empty if it may not be read
+	binding *v1alpha1.ClusterBinding
+}
+
+// beat looks at the tenant namespace. It is at once the probe of the control plane,
 // the heartbeat, and what fetches a rotated credential.
 func (s *session) beat(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
-	binding, err := s.clusterBinding(ctx)
-	if err == nil && !s.heldElsewhere(binding) {
-		var rotated v1alpha1.Condition
-		rotated, err = s.rotate(ctx, binding.Spec.KubeconfigSecretRef.Name)
-		if err == nil {
-			err = s.writeHeartbeat(ctx, binding, rotated)
-		}
-		if err == nil && binding.Status.ClusterUID == "" {
-			binding, err = s.clusterBinding(ctx) // another one may have been first
-		}
+	f, err := s.find(ctx)
+	if err == nil && s.barred(f).Type == "" {
+		f.binding, err = s.report(ctx, f)
 	}
-	s.look(ctx, binding, err)
+	s.look(ctx, f, err)
 	if err != nil {
 		return lookAgain, nil //nolint:nilerr // conditions say it, once; the next look is not far
 	}
 	return s.agent.opts.HeartbeatInterval / 2, nil
+}
+
+// find reads who is there. What may not be read is no answer where one is expected.
+func (s *session) find(ctx context.Context) (f found, err error) {
+	if f.tenant, err = tenantUID(ctx, s.calls, s.place.Namespace); err != nil && (s.pinned() != "" || !isHidden(err)) {
+		return f, err
+	}
+	f.binding, err = s.clusterBinding(ctx)
+	return f, err
+}
+
+// report does what is due in a tenant namespace that is this App Cluster's, and
+// returns the ClusterBinding as it is then.
+func (s *session) report(ctx context.Context, f found) (*v1alpha1.ClusterBinding, error) {
+	rotated, err := s.rotate(ctx, f.binding.Spec.KubeconfigSecretRef.Name)
+	if err == nil {
+		err = s.writeHeartbeat(ctx, f.binding, rotated)
+	}
+	if err == nil {
+		err = s.pin(ctx, f.tenant)
+	}
+	if err != nil || f.binding.Status.ClusterUID != "" {
+		return f.binding, err
+	}
+	return s.clusterBinding(ctx) // another one may have been first
 }
 
 func (s *session) clusterBinding(ctx context.Context) (*v1alpha1.ClusterBinding, error) {
@@ -65,7 +90,7 @@ func (s *session) holding(fn controller.Func) controller.Func {
 		switch now := s.sight(); {
 		case !now.looked:
 			return lookAgain / 50, nil
-		case !now.admitted || now.holder != "":
+		case !now.admitted || now.barred.Type != "":
 			return lookAgain, nil
 		}
 		again, err := fn(ctx, key)
@@ -79,7 +104,7 @@ func (s *session) holding(fn controller.Func) controller.Func {
 }
 
 // look records what the look has shown, and tells the bindings if that is new.
-func (s *session) look(ctx context.Context, binding *v1alpha1.ClusterBinding, err error) {
+func (s *session) look(ctx context.Context, f found, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -90,16 +115,16 @@ func (s *session) look(ctx context.Context, binding *v1alpha1.ClusterBinding, er
 	if err != nil {
 		now.beating = warned(v1alpha1.ConditionHeartbeating, v1alpha1.ReasonClusterBindingUpdateFailed, "The heartbeat failed: "+explain(err)+".")
 	}
-	now.admitted = now.admitted || now.away.Type == ""
-	if binding != nil {
-		now.provider, now.holder = binding.Spec.ProviderPrettyName, ""
-		if s.heldElsewhere(binding) {
-			now.holder = binding.Status.ClusterUID
-			now.beating = failed(v1alpha1.ConditionHeartbeating, v1alpha1.ReasonTenantHeldByAnotherCluster, "No heartbeat is written: the tenant is held by another App Cluster.")
-		}
+	now.admitted = now.admitted || now.away.Type == "" && (f.tenant != "" || s.pinned() == "")
+	now.tenant = cmp.Or(f.tenant, now.tenant)
+	if c := s.barred(f); c.Type != "" || err == nil {
+		now.barred = c
 	}
-	if now.tenant == "" && now.away.Type == "" {
-		now.tenant, _ = uidOf(ctx, s.calls, spacesResource, cache.NewObjectName("", s.place.Namespace))
+	if f.binding != nil {
+		now.provider = f.binding.Spec.ProviderPrettyName
+	}
+	if now.barred.Type != "" {
+		now.beating = failed(v1alpha1.ConditionHeartbeating, now.barred.Reason, "No heartbeat is written.")
 	}
 	s.record(ctx, now)
 }
@@ -116,6 +141,8 @@ func (s *session) record(ctx context.Context, now sight) {
 	s.agent.touch(s.connection.name)
 	log := logr.FromContextOrDiscard(ctx)
 	switch {
+	case before.barred != now.barred && now.barred.Type != "":
+		log.Info("nothing is changed on either side", "reason", now.barred.Reason, "message", now.barred.Message)
 	case before.away != now.away && now.away.Type != "":
 		log.Info("control plane is away", "reason", now.away.Reason, "message", now.away.Message)
 	case before.away != now.away || !before.looked:

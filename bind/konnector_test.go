@@ -482,6 +482,7 @@ func TestKonnector(t *testing.T) {
 		t.Run("claims grow", s.claimsGrow) &&
 		t.Run("the offer is withdrawn, and made again", s.offerWithdrawn) &&
 		t.Run("another App Cluster holds the tenant", s.heldElsewhere) &&
+		t.Run("the control plane was replaced while the konnector was away", s.controlPlaneReplaced) &&
 		t.Run("token rotates", s.tokenRotates) &&
 		t.Run("nothing happens when nothing changed", s.idle) &&
 		t.Run("control plane away and back", s.controlPlaneAway) &&
@@ -654,6 +655,57 @@ func (s *story) heldElsewhere(t *testing.T) {
 	if got := holder(); got != string(system.GetUID()) {
 		t.Errorf("the tenant is held by %q", got)
 	}
+}
+
+// controlPlaneReplaced: a konnector that starts finds a tenant other than the one that
+// the Secret was bound to. What it does not find there is not gone.
+func (s *story) controlPlaneReplaced(t *testing.T) {
+	const pinned = "klutch.anynines.com/tenant-uid"
+	name := cache.NewObjectName(v1alpha1.Namespace, s.secret)
+	pin := func() string {
+		return get[unstructured.Unstructured](t, s.app, secretsGVR, name.Namespace, name.Name).GetAnnotations()[pinned]
+	}
+	repin := func(uid any) {
+		s.app.patch(t, secretsGVR, name, map[string]any{"metadata": map[string]any{"annotations": map[string]any{pinned: uid}}})
+	}
+	uid := string(get[unstructured.Unstructured](t, s.controlPlane, namespacesGVR, "", tenant).GetUID())
+	if got := pin(); got != uid {
+		t.Fatalf("the Secret is bound to tenant %q, want %s", got, uid)
+	}
+	s.app.apply(t, widget("team", "doomed", map[string]any{"size": int64(1)}))
+	eventually(t, func() error {
+		_, err := find[unstructured.Unstructured](t, s.controlPlane, widgetsGVR, s.service, "doomed")
+		return err
+	})
+	s.stop()
+	repin("another")
+	for _, o := range []struct {
+		side      *side
+		namespace string
+	}{{s.app, "team"}, {s.controlPlane, s.service}} {
+		if err := o.side.dyn.Resource(widgetsGVR).Namespace(o.namespace).Delete(t.Context(), "doomed", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	beat := get[v1alpha1.ClusterBinding](t, s.controlPlane, clustersGVR, tenant, "cluster").Status.LastHeartbeatTime
+	s.start()
+	s.condition(t, widgets, v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneReplaced, uid, "another", "kubectl bind again", pinned)
+	s.condition(t, widgets, v1alpha1.ConditionHeartbeating, v1alpha1.ReasonControlPlaneReplaced)
+	<-time.After(5 * time.Second) // in which it would have beaten and synced
+	get[unstructured.Unstructured](t, s.app, widgetsGVR, "team", "doomed")
+	get[unstructured.Unstructured](t, s.app, secretsGVR, "team", "one-creds")
+	if now := get[v1alpha1.ClusterBinding](t, s.controlPlane, clustersGVR, tenant, "cluster").Status.LastHeartbeatTime; !now.Equal(beat) {
+		t.Error("a heartbeat was written")
+	}
+	repin(nil)
+	s.ready(t, widgets)
+	eventually(t, func() error { return goneFrom(t, s.app, widgetsGVR, "team", "doomed") })
+	eventually(t, func() error {
+		if got := pin(); got != uid {
+			return fmt.Errorf("the Secret is bound to tenant %q", got)
+		}
+		return nil
+	})
 }
 
 func (s *story) claimTravels(t *testing.T) {

@@ -15,9 +15,7 @@ import (
 )
 
 func TestOffer(t *testing.T) {
-	no := func(conditionType string, severity v1alpha1.Severity, reason, message string) v1alpha1.Condition {
-		return v1alpha1.False(conditionType, severity, reason, message)
-	}
+	no := v1alpha1.False
 	for name, tc := range map[string]struct {
 		said, before []v1alpha1.Condition
 		want         []string

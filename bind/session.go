@@ -69,9 +69,9 @@ type sight struct {
 	beating    v1alpha1.Condition // Heartbeating
 	unreadable string             // why exports cannot be listed; empty if they can
 	provider   string
-	tenant     types.UID // of the tenant namespace, once known
-	admitted   bool      // it is known who holds the tenant
-	holder     string    // the UID of the App Cluster that does, if it is another
+	tenant     types.UID          // of the tenant namespace, once known
+	admitted   bool               // it is known whose tenant it is
+	barred     v1alpha1.Condition // Connected, if nothing may be changed on either side
 }
 
 // newSession does no I/O.
@@ -121,6 +121,7 @@ func (s *session) connect(config *rest.Config) error {
 	if s.target, err = klutchsync.NewCluster(config); err != nil {
 		return err
 	}
+	s.target = s.target.IdentifiedBy(s.place.Namespace) // tenants may not read kube-system
 	exports, namespaces := objects(reads, exportsResource, s.place.Namespace), objects(reads, requestedNamespaces, s.place.Namespace)
 	exports.told, namespaces.told = s.readable(true), s.readable(false)
 	s.exports = exports.unstructuredInformer(cache.Indexers{})
@@ -224,7 +225,7 @@ func (s *session) leadsTo(k *kubeconfig.Kubeconfig) bool {
 
 // use takes up a new token at once; what runs goes on.
 func (s *session) use(token string) {
-	if *s.token.value.Swap(&token) != token {
+	if *s.token.value.Swap(&token) != token || s.sight().barred.Type != "" {
 		s.poke()
 	}
 }

@@ -95,7 +95,7 @@ func (c *Cluster) known(ctx context.Context, before types.UID) (types.UID, error
 	if before == "" {
 		return "", nil
 	}
-	ns, err := c.writes.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	ns, err := c.writes.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, c.identity, metav1.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("identify cluster: %w", err)
 	}

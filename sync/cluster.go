@@ -29,6 +29,8 @@ type Cluster struct {
 	writes dynamic.Interface // everything that is answered at once
 	meta   metadata.Interface
 	feeds  *feeds
+
+	identity string // the namespace whose UID is the cluster's
 }
 
 // NewCluster returns the API server that config describes. Config is copied; its
@@ -42,7 +44,7 @@ func NewCluster(config *rest.Config) (*Cluster, error) {
 	}
 	watches, writes := tune(config, 0), tune(config, 30*time.Second)
 	newWindow().wrap(writes)
-	c := &Cluster{feeds: newFeeds()}
+	c := &Cluster{feeds: newFeeds(), identity: metav1.NamespaceSystem}
 	var err error
 	if c.reads, err = dynamic.NewForConfig(watches); err != nil {
 		return nil, fmt.Errorf("client for watches: %w", err)
@@ -62,7 +64,15 @@ func NewClusterForClients(dyn dynamic.Interface, meta metadata.Interface) (*Clus
 	if dyn == nil {
 		return nil, &OptionError{"dyn", "is nil"}
 	}
-	return &Cluster{reads: dyn, writes: dyn, meta: meta, feeds: newFeeds()}, nil
+	return &Cluster{reads: dyn, writes: dyn, meta: meta, feeds: newFeeds(), identity: metav1.NamespaceSystem}, nil
+}
+
+// IdentifiedBy returns the same Cluster, known by the UID of the given namespace and
+// not by that of kube-system: for credentials that may read no other.
+func (c *Cluster) IdentifiedBy(namespace string) *Cluster {
+	same := *c
+	same.identity = namespace
+	return &same
 }
 
 // tune returns a copy of config with connections of its own and no rate limit.
@@ -77,18 +87,18 @@ func tune(config *rest.Config, timeout time.Duration) *rest.Config {
 	return c
 }
 
-// uid identifies the cluster: it is the UID of its namespace kube-system, or
-// empty if that may not be read. It retries until ctx is done.
+// uid identifies the cluster; empty if that may not be read. It retries until ctx is
+// done.
 func (c *Cluster) uid(ctx context.Context) (types.UID, error) {
 	log := logr.FromContextOrDiscard(ctx)
 	pause := 100 * time.Millisecond
 	for {
-		ns, err := c.writes.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+		ns, err := c.writes.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, c.identity, metav1.GetOptions{})
 		switch {
 		case err == nil:
 			return ns.GetUID(), nil
 		case isDenied(err):
-			log.Info("cluster cannot be identified: targets will not record it", "reason", err.Error())
+			log.Info("cluster cannot be identified, so that another one in its place would not be noticed", "namespace", c.identity, "reason", err.Error())
 			return "", nil
 		}
 		log.V(1).Info("cluster cannot be reached, retrying", "reason", err.Error())

@@ -42,6 +42,7 @@ const (
 const (
 	ReasonControlPlaneUnreachable              = "ControlPlaneUnreachable"
 	ReasonControlPlaneUnauthorized             = "ControlPlaneUnauthorized"
+	ReasonControlPlaneReplaced                 = "ControlPlaneReplaced"
 	ReasonTenantHeldByAnotherCluster           = "TenantHeldByAnotherCluster"
 	ReasonCustomResourceDefinitionTerminating  = "CustomResourceDefinitionTerminating"
 	ReasonCustomResourceDefinitionNamesRefused = "CustomResourceDefinitionNamesRefused"

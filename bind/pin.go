@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// tenantAnnotation is on the kubeconfig Secret of the App Cluster: the UID of the
+// tenant namespace that it was bound to. Another Control Plane Cluster that took the
+// place of that one has none with this UID, however it is called; what is not found
+// there is not gone.
+const tenantAnnotation = "klutch.anynines.com/tenant-uid"
+
+// tenantUID reads the UID of a tenant namespace.
+func tenantUID(ctx context.Context, client dynamic.Interface, name string) (types.UID, error) {
+	uid, err := uidOf(ctx, client, spacesResource, cache.NewObjectName("", name))
+	if err != nil {
+		return "", fmt.Errorf("identify the tenant namespace: %w", err)
+	}
+	return uid, nil
+}
+
+// isHidden tells whether a backend does not let its tenants see something.
+func isHidden(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
+
+// pinned is the tenant that the Secret was bound to; empty if that is not known.
+func (s *session) pinned() types.UID {
+	if held := s.connection.secret(); held != nil {
+		return types.UID(held.GetAnnotations()[tenantAnnotation])
+	}
+	return ""
+}
+
+// pin records the tenant for the konnectors to come, unless one is recorded.
+func (s *session) pin(ctx context.Context, tenant types.UID) error {
+	held := s.connection.secret()
+	if held == nil || tenant == "" || s.pinned() != "" {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": held.GetUID(), "annotations": map[string]string{tenantAnnotation: string(tenant)},
+	}})
+	if err != nil {
+		return fmt.Errorf("patch of Secret %s: %w", s.connection.name, err)
+	}
+	name := s.connection.name
+	_, err = s.agent.app.calls.Resource(secretsResource).Namespace(name.Namespace).Patch(ctx, name.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
+	if err != nil {
+		return fmt.Errorf("record the tenant on Secret %s of the App Cluster: %w", name, err)
+	}
+	return nil
+}
+
+// barred is Connected if nothing may be changed on either side; else it is empty.
+func (s *session) barred(f found) v1alpha1.Condition {
+	switch pinned := s.pinned(); {
+	case pinned != "" && f.tenant != "" && pinned != f.tenant:
+		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneReplaced, fmt.Sprintf(
+			"%s is not the Control Plane Cluster that Secret %s was bound to: its tenant namespace %s has the UID %s, not %s. Nothing is changed on either side. "+
+				"If it has been replaced for good, run kubectl bind again: claims are then carried out anew there. Or remove the annotation %s of the Secret.",
+			s.place.Server, s.connection.name, s.place.Namespace, f.tenant, pinned, tenantAnnotation))
+	case f.binding != nil && s.heldElsewhere(f.binding):
+		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonTenantHeldByAnotherCluster, fmt.Sprintf(
+			"The tenant %[1]s is held by another App Cluster (its namespace kube-system has the UID %[2]s) that uses the same credential; nothing is changed on either side. "+
+				"Run kubectl bind for a tenant of this cluster's own. If the other cluster is gone for good, clear status.clusterUID of ClusterBinding %[3]s in %[1]s.",
+			s.place.Namespace, f.binding.Status.ClusterUID, v1alpha1.ClusterBindingName))
+	}
+	return v1alpha1.Condition{}
+}
