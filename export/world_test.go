@@ -55,6 +55,7 @@ type world struct {
 	sealer  *auth.Sealer
 	log     *logs
 
+	tune     func(*Exporter) // before it runs; may be nil
 	exporter *Exporter
 	url      string
 }
@@ -87,6 +88,14 @@ var users = map[string]testissuer.User{
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
+	w := newStillWorld(t)
+	w.serve(Options{ReviewInterval: 2 * time.Second})
+	return w
+}
+
+// newStillWorld is one in which no backend runs yet.
+func newStillWorld(t *testing.T) *world {
+	t.Helper()
 	w := &world{t: t, cluster: cluster.ForTest(t, "export"), issuer: testissuer.Start(t, testissuer.Options{Users: users}), log: &logs{}}
 	w.admin = must(kubernetes.NewForConfig(w.cluster.Config()))
 	w.dyn = must(dynamic.NewForConfig(w.cluster.Config()))
@@ -105,7 +114,6 @@ func newWorld(t *testing.T) *world {
 		subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "oidc:developers"}]}`))
 	w.config = w.account("klutch-backend", "backend")
 	w.sealer = must(auth.NewSealer(bytes.Repeat([]byte("k"), 32)))
-	w.serve(Options{ReviewInterval: 2 * time.Second})
 	return w
 }
 
@@ -224,6 +232,9 @@ func (w *world) serve(opts Options) {
 	opts.Name, opts.ExternalURL, opts.Sealer = "Test platform", w.url, w.sealer
 	opts.Provider = must(auth.New(auth.Config{Issuer: w.issuer.URL(), ClientID: "klutch", RedirectURL: w.url + "/callback"}))
 	exporter := must(New(w.config, opts))
+	if w.tune != nil {
+		w.tune(exporter)
+	}
 	w.exporter = exporter
 	ctx, stop := context.WithCancel(logr.NewContext(context.WithoutCancel(w.t.Context()), funcr.New(w.log.add, funcr.Options{Verbosity: 5})))
 	server := httptest.NewUnstartedServer(exporter.Handler())

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// TestP10Caps: no identity and no tenant can fill the Control Plane Cluster.
+func TestP10Caps(t *testing.T) {
+	w := newStillWorld(t)
+	w.tune = func(e *Exporter) { e.quotaDelay = 40 * time.Second } // kube-controller-manager looks every 30
+	w.serve(Options{Caps: Caps{Tenants: 4, PerIdentity: 2, Namespaces: 2, Objects: 3}})
+	for _, step := range []struct {
+		name string
+		run  func()
+	}{
+		{"tenants of an identity, also at once", func() { capsIdentity(w.t, w) }},
+		{"tenants in all", func() { capsTenants(w.t, w) }},
+		{"people and programs are told", func() { capsTold(w.t, w) }},
+		{"service namespaces, objects and requests of a tenant", func() { capsTenant(w.t, w) }},
+	} {
+		if !t.Run(step.name, func(t *testing.T) { w.t = t; step.run() }) {
+			return
+		}
+	}
+}
+
+func (w *world) bindAs(user, clusterID string) error {
+	_, err := w.exporter.bindTenant(w.t.Context(), record{
+		Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: user, Groups: users[user].Groups}, Cluster: clusterID, Services: []string{"widgets.example.org"},
+	})
+	return err
+}
+
+// tenants are the tenant namespaces that are there to stay.
+func (w *world) tenants() int {
+	w.t.Helper()
+	list, err := w.admin.CoreV1().Namespaces().List(w.t.Context(), metav1.ListOptions{LabelSelector: tenantLabel + ",!" + appNamespaceLabel})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	n := 0
+	for _, ns := range list.Items {
+		n += one(ns.DeletionTimestamp == nil)
+	}
+	return n
+}
+
+// gone waits until what was undone does not count any more.
+func (w *world) gone() {
+	w.t.Helper()
+	w.eventually("namespaces that were undone are gone", func(ctx context.Context) (bool, error) {
+		list, err := w.admin.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: tenantLabel})
+		for _, ns := range list.Items {
+			if ns.DeletionTimestamp != nil {
+				return false, nil
+			}
+		}
+		return err == nil, nil
+	})
+}
+
+func capsIdentity(t *testing.T, w *world) {
+	t.Helper()
+	errs := make([]error, 12)
+	var wg sync.WaitGroup
+	for i := range errs {
+		wg.Go(func() { errs[i] = w.bindAs("ada", fmt.Sprintf("c%d", i)) })
+	}
+	wg.Wait()
+	for i, err := range errs {
+		if err != nil && !errors.Is(err, errCapped) {
+			t.Errorf("c%d: %v", i, err)
+		}
+	}
+	if n := w.tenants(); n > 2 {
+		t.Fatalf("%d tenants, want 2 at most", n)
+	}
+	w.gone()
+	for i := range errs {
+		errs[i] = w.bindAs("ada", fmt.Sprintf("c%d", i))
+	}
+	if n := w.tenants(); n != 2 {
+		t.Fatalf("%d tenants, want 2", n)
+	}
+	for i := range errs { // those that are there stay
+		if err := w.bindAs("ada", fmt.Sprintf("c%d", i)); (err == nil) != (errs[i] == nil) {
+			t.Errorf("c%d: %v, before %v", i, err, errs[i])
+		}
+	}
+}
+
+func capsTenants(t *testing.T, w *world) {
+	t.Helper()
+	for i, user := range []string{"grace", "eve", "mallory"} {
+		if err := w.bindAs(user, "c1"); (err == nil) != (i < 2) || err != nil && !errors.Is(err, errCapped) {
+			t.Errorf("%s: %v", user, err)
+		}
+	}
+}
+
+func capsTold(t *testing.T, w *world) {
+	t.Helper()
+	_, _, err := w.login("grace", "c2", "widgets.example.org")
+	if err == nil || !strings.Contains(err.Error(), "page 403") || !strings.Contains(err.Error(), "no room for more than 4") {
+		t.Errorf("login: %v", err)
+	}
+	told := asOAuth(fmt.Errorf("bind: %w", errCapped))
+	if told == nil || told.Status != 403 || told.Next == "" {
+		t.Errorf("answer to a program: %+v", told)
+	}
+}
+
+// inForce waits until namespaces have quotas that count, or has waited long.
+func (w *world) inForce(namespaces ...string) {
+	w.t.Helper()
+	_ = wait.PollUntilContextTimeout(w.t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		for _, namespace := range namespaces {
+			q, err := w.admin.CoreV1().ResourceQuotas(namespace).Get(ctx, v1alpha1.TenantServiceAccount, metav1.GetOptions{})
+			if err != nil || len(q.Status.Used) < len(q.Spec.Hard) || len(q.Spec.Hard) == 0 {
+				return false, nil //nolint:nilerr // it may come yet
+			}
+		}
+		return true, nil
+	})
+}
+
+func capsTenant(t *testing.T, w *world) {
+	t.Helper()
+	grace := w.tenant("grace", "c1", "widgets.example.org")
+	grace.request("first", "widgets.example.org")
+	own := grace.mirror("team-a")
+	grace.mirror("team-b")
+	grace.create("apiservicenamespaces", object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: team-c}}"))
+	until(w, "apiservicenamespaces", grace.namespace, "team-c", func(o *v1alpha1.APIServiceNamespace) bool {
+		c := v1alpha1.FindCondition(o.Status.Conditions, v1alpha1.ConditionReady)
+		return c != nil && c.Reason == reasonTooMany && o.Status.Namespace == ""
+	})
+	filled := func(what string, create func(ctx context.Context, i int) error) (made int) {
+		i := 0
+		w.eventually(what+" are refused", func(ctx context.Context) (bool, error) {
+			for {
+				i++
+				switch err := create(ctx, i); {
+				case err == nil:
+					made++
+				case strings.Contains(err.Error(), "exceeded quota"):
+					return true, nil
+				default:
+					return false, nil // not counted yet
+				}
+			}
+		})
+		return made
+	}
+	for range 2 { // the kinds have to be old enough
+		w.inForce(own, grace.namespace)
+	}
+	if n := filled("widgets", func(ctx context.Context, i int) error {
+		widget := object(fmt.Sprintf("{apiVersion: example.org/v1, kind: Widget, metadata: {name: w-%d}}", i))
+		_, err := grace.dyn.Resource(widgets).Namespace(own).Create(ctx, widget, metav1.CreateOptions{})
+		return err
+	}); n != 3 {
+		t.Errorf("%d widgets, want 3", n)
+	}
+	if n := filled("requests", func(ctx context.Context, i int) error {
+		_, err := grace.dyn.Resource(requestResource).Namespace(grace.namespace).Create(ctx, requestOf(fmt.Sprintf("r-%d", i), "widgets.example.org"), metav1.CreateOptions{})
+		return err
+	}); n != maxRequests-1 { // beside the first
+		t.Errorf("%d requests, want %d", n, maxRequests-1)
+	}
+	if err := grace.dyn.Resource(namespaceResource).Namespace(grace.namespace).Delete(t.Context(), "team-b", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	until(w, "apiservicenamespaces", grace.namespace, "team-c", func(o *v1alpha1.APIServiceNamespace) bool { return o.Status.Namespace != "" })
+}
+
+// A quota that somebody else decides about is left alone, and a kind that is too new
+// to be counted is in none.
+func TestP10Quota(t *testing.T) {
+	w := newStillWorld(t)
+	c := w.control(Options{})
+	w.apply(object("{apiVersion: v1, kind: Namespace, metadata: {name: x, labels: {" + tenantLabel + ": x}}}"))
+	hard := func() map[string]string {
+		q, err := w.admin.CoreV1().ResourceQuotas("x").Get(t.Context(), v1alpha1.TenantServiceAccount, metav1.GetOptions{})
+		if err != nil && !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+		names := map[string]string{}
+		for name, n := range q.Spec.Hard {
+			names[string(name)] = n.String()
+		}
+		return names
+	}
+	caps := map[string]int{"widgets.example.org": 5, "secrets": 7}
+	again, err := c.ensureQuota(t.Context(), "x", caps)
+	if got := hard(); err != nil || again <= 0 || again > quotaDelay || len(got) != 1 || got["count/secrets"] != "7" {
+		t.Errorf("%v again in %s: %v", got, again, err)
+	}
+	c.quotaDelay = 0
+	again, err = c.ensureQuota(t.Context(), "x", caps)
+	if got := hard(); err != nil || again != 0 || len(got) != 2 || got["count/widgets.example.org"] != "5" {
+		t.Errorf("%v again in %s: %v", got, again, err)
+	}
+	w.apply(object("{apiVersion: v1, kind: ResourceQuota, metadata: {name: klutch-binder, namespace: x, annotations: {" + CreateOnlyAnnotation + `: ""}}, spec: {hard: {count/secrets: 70}}}`))
+	if _, err = c.ensureQuota(t.Context(), "x", caps); err != nil || hard()["count/secrets"] != "70" {
+		t.Errorf("%v: %v", hard(), err)
+	}
+}
+
+// control returns controllers that nothing drives but the test, see step.
+func (w *world) control(opts Options) *control {
+	w.t.Helper()
+	c := must(newControl(must(New(w.config, opts))))
+	w.look(c)
+	return c
+}
+
+// look lets c see what there is at this moment.
+func (w *world) look(c *control) {
+	w.t.Helper()
+	for gvr, inf := range map[string]cache.SharedIndexInformer{"crds": c.crds} {
+		list, err := w.dyn.Resource(crdResource).List(w.t.Context(), metav1.ListOptions{})
+		if err != nil {
+			w.t.Fatalf("%s: %v", gvr, err)
+		}
+		var all []any
+		for _, u := range list.Items {
+			all = append(all, partial(&u))
+		}
+		if err := inf.GetStore().Replace(all, ""); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func partial(u *unstructured.Unstructured) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Name: u.GetName(), Namespace: u.GetNamespace(), UID: u.GetUID(), ResourceVersion: u.GetResourceVersion(), CreationTimestamp: u.GetCreationTimestamp(),
+		DeletionTimestamp: u.GetDeletionTimestamp(), Labels: u.GetLabels(), Annotations: u.GetAnnotations(), Finalizers: u.GetFinalizers(),
+	}}
+}
