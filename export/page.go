@@ -123,6 +123,11 @@ func (h *handler) tenantProblem(w http.ResponseWriter, r *http.Request, err erro
 			Status: http.StatusConflict, Title: "The name of your tenant is taken", What: err.Error() + ".",
 			Next: "Ask the platform team to look at it.",
 		})
+	case errors.Is(err, errCapped):
+		h.fail(w, r, problem{
+			Status: http.StatusForbidden, Title: "There are as many App Clusters as there may be", What: err.Error() + ".",
+			Next: "Ask the platform team to remove one that is gone, or to allow more.",
+		})
 	case errors.Is(err, errTerminating):
 		h.fail(w, r, problem{
 			Status: http.StatusServiceUnavailable, Title: "Your tenant is being removed", What: err.Error() + ".",

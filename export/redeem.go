@@ -86,6 +86,8 @@ func asOAuth(err error) *oauthError {
 	switch {
 	case errors.Is(err, errForeign):
 		return &oauthError{Status: http.StatusConflict, Code: "access_denied", Description: err.Error(), Next: "ask the platform team to look at it"}
+	case errors.Is(err, errCapped):
+		return &oauthError{Status: http.StatusForbidden, Code: "access_denied", Description: err.Error(), Next: "ask the platform team to remove one that is gone, or to allow more"}
 	case errors.Is(err, errTerminating):
 		return &oauthError{Status: http.StatusServiceUnavailable, Code: codeUnavailable, Description: err.Error(), Next: "try again when it is gone"}
 	}
