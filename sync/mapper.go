@@ -3,6 +3,8 @@
 package sync
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 
@@ -100,11 +102,19 @@ func (n *Namespaces) Delete(source string) {
 
 // Target implements Mapper.
 func (n *Namespaces) Target(source cache.ObjectName) (cache.ObjectName, bool) {
-	n.mu.RLock()
-	target, ok := n.targets[source.Namespace]
-	n.mu.RUnlock()
+	target, ok := n.known(source)
 	if !ok {
 		n.want(source.Namespace)
+	}
+	return target, ok
+}
+
+// known is Target for those that do not want a namespace of their own.
+func (n *Namespaces) known(source cache.ObjectName) (cache.ObjectName, bool) {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	target, ok := n.targets[source.Namespace]
+	if !ok {
 		return cache.ObjectName{}, false
 	}
 	return cache.NewObjectName(target, source.Name), true
@@ -118,15 +128,14 @@ func (n *Namespaces) Source(target cache.ObjectName) (cache.ObjectName, bool) {
 	return cache.NewObjectName(source, target.Name), ok
 }
 
-// list returns the mapped target namespaces.
-func (n *Namespaces) list() []string {
+// list returns the mapped namespaces of one side.
+func (n *Namespaces) list(side Side) []string {
 	n.mu.RLock()
 	defer n.mu.RUnlock()
-	out := make([]string, 0, len(n.sources))
-	for target := range n.sources {
-		out = append(out, target)
+	if side == SourceSide {
+		return slices.Collect(maps.Keys(n.targets))
 	}
-	return out
+	return slices.Collect(maps.Keys(n.sources))
 }
 
 // subscribe calls changed with each source namespace whose entry changes.

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 )
@@ -27,6 +28,11 @@ type Options struct {
 
 	// TargetScope limits what is watched on the target. Empty means All.
 	TargetScope Scope
+
+	// RelatedScope limits where related objects are watched on the source: for
+	// credentials that may not see those of all namespaces. Empty means All. The
+	// bound objects are watched everywhere.
+	RelatedScope Scope
 
 	// Workers is the number of objects worked on at once. 0 means 32: the work
 	// is waiting for API servers.
@@ -72,14 +78,14 @@ type Meta struct {
 	OwnerReferences []metav1.OwnerReference
 }
 
-// A Scope says where target objects are watched.
+// A Scope says where objects are watched.
 type Scope string
 
 const (
 	// ScopeAll is one watch for the whole cluster.
 	ScopeAll Scope = "All"
-	// ScopeMapped is one watch for each target namespace that the mapper knows,
-	// which has to be a *Namespaces: for credentials that may see no more.
+	// ScopeMapped is one watch for each namespace that the mapper knows, which has
+	// to be a *Namespaces: for credentials that may see no more.
 	ScopeMapped Scope = "Mapped"
 )
 
@@ -133,11 +139,15 @@ const (
 // Related selects objects of another resource that travel with the bound ones,
 // from the side that owns them to the same name in the mapped namespace of the
 // other side. An object travels if its name is in Names or is referred to by a
-// bound object of its namespace, and its source side namespace is in Namespaces.
+// bound object of its namespace, its source side namespace is in Namespaces, and
+// its labels are those of Labels. Several Related of one resource select what any
+// of them does.
 //
 // The owner's side is never written to. A copy carries annotations that identify
-// its original; an object without them is never read, overwritten or deleted.
-// Secrets of type kubernetes.io/service-account-token never travel.
+// its original; the content of an object without them is never read, nor is it
+// overwritten or deleted. Copies do not travel back to where they came from.
+// Secrets of type kubernetes.io/service-account-token, and what else is annotated
+// with the name of a service account, never travel.
 type Related struct {
 	// Resource of the objects: v1 secrets, for example. It must be namespaced.
 	Resource schema.GroupVersionResource
@@ -152,6 +162,10 @@ type Related struct {
 	// Namespaces on the source side in which objects travel. Empty or "*"
 	// means all that the mapper knows.
 	Namespaces []string
+
+	// Labels is a label selector in the syntax of kubectl: "app=db,tier!=test".
+	// Empty means any labels.
+	Labels string
 
 	// References are paths to fields of the bound object that hold the name of
 	// an object in the same namespace: status.managed.secret.name. They are
@@ -179,6 +193,7 @@ func (o Options) withDefaults(resource schema.GroupVersionResource) Options {
 		o.Workers = 32
 	}
 	o.TargetScope = orDefault(o.TargetScope, ScopeAll)
+	o.RelatedScope = orDefault(o.RelatedScope, ScopeAll)
 	o.Finalizer = orDefault(o.Finalizer, DefaultFinalizer)
 	o.Conflict = orDefault(o.Conflict, ConflictFail)
 	o.Drift = orDefault(o.Drift, DriftCorrect)
@@ -201,10 +216,12 @@ func (o Options) validate() error {
 		option, reason string
 	}{
 		{!oneOf(o.TargetScope, ScopeAll, ScopeMapped), "TargetScope", "is neither All nor Mapped"},
+		{!oneOf(o.RelatedScope, ScopeAll, ScopeMapped), "RelatedScope", "is neither All nor Mapped"},
 		{!oneOf(o.Conflict, ConflictFail, ConflictAdopt), "Conflict", "is neither Fail nor Adopt"},
 		{!oneOf(o.Drift, DriftCorrect, DriftReport), "Drift", "is neither Correct nor Report"},
 		{!oneOf(o.Lost, LostRecreate, LostReport), "Lost", "is neither Recreate nor Report"},
 		{!oneOf(o.Deletion, DeletionDelete, DeletionOrphan), "Deletion", "is neither Delete nor Orphan"},
+		{o.RelatedScope == ScopeMapped && !listsNamespaces(o.Mapper), "RelatedScope", "Mapped needs a mapper of namespaces"},
 		{o.TargetScope == ScopeMapped && !listsNamespaces(o.Mapper), "TargetScope", "Mapped needs a mapper of namespaces"},
 	} {
 		if c.bad {
@@ -226,6 +243,9 @@ func (r Related) validate(i int) error {
 		return &OptionError{field + ".Resource", "needs a resource and a version"}
 	case !oneOf(r.From, SourceSide, TargetSide):
 		return &OptionError{field + ".From", "is neither Source nor Target"}
+	}
+	if _, err := labels.Parse(r.Labels); err != nil {
+		return &OptionError{field + ".Labels", "is no label selector: " + err.Error()}
 	}
 	for _, ref := range r.References {
 		if _, err := parsePath(ref); err != nil {

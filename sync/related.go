@@ -5,11 +5,13 @@ package sync
 import (
 	"context"
 	"crypto/rand"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -23,7 +25,7 @@ type relation struct {
 	engine         *engine
 	selectors      []selector
 	index          string // of the referrers, by the name of what they refer to
-	ownerUID       func() types.UID
+	uids           func() (owner, other types.UID)
 	owner, other   *Cluster
 	original, copy *view
 	referrers      *view
@@ -68,10 +70,10 @@ func newRelation(e *engine, p *pool, f family) *relation {
 	r := &relation{family: f, engine: e, records: map[cache.ObjectName]*copied{}, key: []byte(rand.Text())}
 	r.index = "references to " + f.Resource.String() + " of " + string(f.From)
 	r.owner, r.other, r.referrers = e.from, e.to, e.source
-	r.ownerUID = func() types.UID { return e.sourceUID }
+	r.uids = func() (owner, other types.UID) { return e.sourceUID, e.targetUID }
 	if f.From == TargetSide {
 		r.owner, r.other, r.referrers = e.to, e.from, e.target
-		r.ownerUID = func() types.UID { return e.targetUID }
+		r.uids = func() (owner, other types.UID) { return e.targetUID, e.sourceUID }
 	}
 	r.referrers.indexes[r.index] = newIndex(r.references, r.referred)
 	r.original = r.newView("related original", r.owner, "", func(n cache.ObjectName) (cache.ObjectName, bool) { return n, true })
@@ -92,7 +94,8 @@ func (r *relation) newView(name string, c *Cluster, selector string, key func(ca
 	}
 }
 
-// slimRelated keeps of the metadata of a related object what tells whose it is.
+// slimRelated keeps of the metadata of a related object what tells whose it is, and
+// its labels. An annotation of kubectl has all the content.
 func slimRelated(obj any) (any, error) {
 	if o, ok := obj.(*metav1.PartialObjectMetadata); ok {
 		o.ManagedFields = slices.DeleteFunc(o.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
@@ -101,6 +104,10 @@ func slimRelated(obj any) (any, error) {
 		for i, entry := range o.ManagedFields {
 			o.ManagedFields[i] = metav1.ManagedFieldsEntry{Manager: entry.Manager}
 		}
+		maps.DeleteFunc(o.Annotations, func(key, _ string) bool {
+			return !strings.HasPrefix(key, domain) && key != corev1.ServiceAccountNameKey
+		})
+		o.OwnerReferences, o.Finalizers = nil, nil
 	}
 	return obj, nil
 }
@@ -127,8 +134,10 @@ func (r *relation) watch(ctx context.Context) error {
 	if r.From == TargetSide {
 		target, source = r.original, r.copy
 	}
-	source.add(ctx, metav1.NamespaceAll)
-	return r.engine.scope(ctx, target)
+	if err := r.engine.scope(ctx, source, SourceSide); err != nil {
+		return err
+	}
+	return r.engine.scope(ctx, target, TargetSide)
 }
 
 func (r *relation) run(ctx context.Context) { r.queue.run(ctx) }

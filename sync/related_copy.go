@@ -47,10 +47,10 @@ func (r *relation) do(ctx context.Context, t *transfer, s step, c *copied) (done
 func (r *relation) verify(ctx context.Context, t *transfer) (verified, shared bool, err error) {
 	live, err := r.owner.metadata(ctx, r.Resource, t.from.name)
 	from, _ := OriginOf(t.copy)
-	if err != nil || live == nil || live.GetUID() != from.UID {
+	if err != nil || live == nil || live.GetUID() != from.UID || !r.mayTravel(live, t.name) {
 		return err == nil, false, err
 	}
-	if _, selected := r.selects(t.from.name, t.name); selected {
+	if _, selected := r.selects(live, t.name); selected {
 		return false, false, nil // the original is there: the watch will show it
 	}
 	held, err := r.other.metadata(ctx, r.Resource, t.name)
@@ -61,13 +61,13 @@ func (r *relation) verify(ctx context.Context, t *transfer) (verified, shared bo
 	if !ours {
 		return false, false, nil
 	}
-	unreferred, err := r.unreferred(ctx, t)
+	unreferred, err := r.unreferred(ctx, t, live)
 	return unreferred, others, err
 }
 
 // unreferred confirms live that the bound object that was recorded to refer to the
-// original does so no more.
-func (r *relation) unreferred(ctx context.Context, t *transfer) (bool, error) {
+// original no longer selects it.
+func (r *relation) unreferred(ctx context.Context, t *transfer, original metav1.Object) (bool, error) {
 	referrer := t.copy.GetAnnotations()[ReferrerAnnotation]
 	if referrer == "" {
 		return true, nil // it was selected by name, and the selector has changed
@@ -76,8 +76,8 @@ func (r *relation) unreferred(ctx context.Context, t *transfer) (bool, error) {
 	if err != nil || u == nil {
 		return err == nil, err
 	}
-	names, _ := r.references(u)
-	return !slices.Contains(names, t.from.name.String()) || !r.bound(u), nil
+	_, selected := r.selectedBy([]any{u}, original, t.name)
+	return !selected, nil
 }
 
 // leave takes this Sync off those that hold a copy.
@@ -123,15 +123,6 @@ func (r *relation) wrote(ctx context.Context, s string, t *transfer, began time.
 // transfer reads the original and, if there is one, the copy, and writes the copy
 // if it is not what it should be.
 func (r *relation) transfer(ctx context.Context, t *transfer, c *copied) error {
-	original, err := r.owner.reader(r.Resource)(ctx, t.from.name)
-	if err != nil {
-		return fmt.Errorf("read original: %w", err)
-	}
-	if original == nil || isToken(original) {
-		*c = copied{original: t.original.GetResourceVersion(), copy: c.copy}
-		return nil
-	}
-	t.from.uid = original.GetUID()
 	have, taken, err := r.existing(ctx, t)
 	if err != nil {
 		return err
@@ -141,7 +132,19 @@ func (r *relation) transfer(ctx context.Context, t *transfer, c *copied) error {
 		return nil
 	}
 	r.tell(c, t, "")
-	return r.write(ctx, t, c, original, have)
+	original, err := r.owner.reader(r.Resource)(ctx, t.from.name)
+	if err != nil {
+		return fmt.Errorf("read original: %w", err)
+	}
+	if original != nil && !isToken(original) {
+		t.from.uid = original.GetUID()
+		return r.write(ctx, t, c, original, have)
+	}
+	*c = copied{original: t.original.GetResourceVersion(), copy: c.copy}
+	if original != nil && have != nil {
+		return r.delete(ctx, t, have.GetUID()) // a token stands where the original was
+	}
+	return nil
 }
 
 func isToken(u *unstructured.Unstructured) bool {

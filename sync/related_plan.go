@@ -10,8 +10,8 @@ import (
 // A relatedState is all that planRelated may look at.
 type relatedState struct {
 	seen     bool // both sides are known, and so are the bound objects
-	selected bool
-	original bool // exists
+	selected bool // the original, if it exists
+	original bool // exists, and may travel
 	copy     bool // exists
 	ours     bool // the copy is one
 	theirs   bool // only other Syncs want the copy
@@ -72,11 +72,12 @@ func (r *relation) observe(key cache.ObjectName, c *copied) (*transfer, bool) {
 	known, _ := r.referrers.state()
 	knownSources, _ := r.engine.source.state()
 	t.seen = seenOriginal && seenCopy && known && knownSources
-	t.referrers, t.selected = r.selects(key, name)
-	t.from = origin{cluster: r.ownerUID(), name: key}
-	if o, ok := original.(metav1.Object); ok {
+	owner, _ := r.uids()
+	t.from = origin{cluster: owner, name: key}
+	if o, ok := original.(metav1.Object); ok && r.mayTravel(o, name) {
 		t.original, t.relatedState.original = o, true
 		t.from.uid = o.GetUID()
+		t.referrers, t.selected = r.selects(o, name)
 	}
 	if o, ok := copied.(metav1.Object); ok {
 		t.copy, t.relatedState.copy = o, true

@@ -7,19 +7,26 @@ import (
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/tools/cache"
 )
 
 // A selector is a Related as it is used.
 type selector struct {
 	names, namespaces []string
+	labels            labels.Selector
 	paths             [][]string
 }
 
 // newSelector completes what validate has found to be good.
 func newSelector(spec Related) selector {
-	s := selector{names: spec.Names, namespaces: spec.Namespaces}
+	s := selector{names: spec.Names, namespaces: spec.Namespaces, labels: labels.Everything()}
+	if match, err := labels.Parse(spec.Labels); err == nil {
+		s.labels = match
+	}
 	for _, path := range spec.References {
 		if fields, err := parsePath(path); err == nil {
 			s.paths = append(s.paths, fields)
@@ -63,7 +70,7 @@ func parsePath(path string) ([]string, error) {
 
 func (r *relation) ownerName(copied cache.ObjectName) (cache.ObjectName, bool) {
 	if r.From == TargetSide {
-		return r.engine.opts.Mapper.Target(copied)
+		return r.targetName(copied)
 	}
 	return r.engine.opts.Mapper.Source(copied)
 }
@@ -72,24 +79,50 @@ func (r *relation) copyName(original cache.ObjectName) (cache.ObjectName, bool) 
 	if r.From == TargetSide {
 		return r.engine.opts.Mapper.Source(original)
 	}
-	return r.engine.opts.Mapper.Target(original)
+	return r.targetName(original)
+}
+
+// targetName is where a related object is on the target. That there is one is no
+// reason to make a namespace for it.
+func (r *relation) targetName(source cache.ObjectName) (cache.ObjectName, bool) {
+	if table, ok := r.engine.opts.Mapper.(*Namespaces); ok {
+		return table.known(source)
+	}
+	return r.engine.opts.Mapper.Target(source)
+}
+
+// mayTravel reports whether anything may select an original: it is not itself a
+// copy of what stands under the other name, and not the token of a service account,
+// which API servers require to name it.
+func (r *relation) mayTravel(original metav1.Object, copied cache.ObjectName) bool {
+	if original.GetAnnotations()[corev1.ServiceAccountNameKey] != "" {
+		return false
+	}
+	_, other := r.uids()
+	from, made := OriginOf(original)
+	return !made || !origin{cluster: other, name: copied}.sameSlot(from)
 }
 
 // selects reports whether an original is to travel, and which bound objects
 // refer to it, in order of their names on the owner's side.
-func (r *relation) selects(original, copied cache.ObjectName) (referrers []cache.ObjectName, selected bool) {
-	namespace := original.Namespace
+func (r *relation) selects(original metav1.Object, copied cache.ObjectName) (referrers []cache.ObjectName, selected bool) {
+	return r.selectedBy(r.referrers.by(r.index, cache.MetaObjectToName(original).String()), original, copied)
+}
+
+// selectedBy is selects, given the bound objects that may refer to the original.
+func (r *relation) selectedBy(objects []any, original metav1.Object, copied cache.ObjectName) (referrers []cache.ObjectName, selected bool) {
+	name := cache.MetaObjectToName(original).String()
+	namespace := original.GetNamespace()
 	if r.From == TargetSide {
 		namespace = copied.Namespace
 	}
-	objects := r.referrers.by(r.index, original.String())
 	for _, s := range r.selectors {
-		if !allows(s.namespaces, namespace) {
+		if !allows(s.namespaces, namespace) || !s.labels.Matches(labels.Set(original.GetLabels())) {
 			continue
 		}
-		selected = selected || s.named(original.Name)
+		selected = selected || s.named(original.GetName())
 		for _, obj := range objects {
-			if u, ok := obj.(*unstructured.Unstructured); ok && slices.Contains(s.references(u), original.String()) && r.bound(u) {
+			if u, ok := obj.(*unstructured.Unstructured); ok && slices.Contains(s.references(u), name) && r.bound(u) {
 				referrers = append(referrers, cache.MetaObjectToName(u))
 			}
 		}

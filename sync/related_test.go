@@ -4,10 +4,12 @@ package sync
 
 import (
 	"context"
+	gosync "sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -180,6 +182,237 @@ func TestSelectorsOfOneResource(t *testing.T) {
 		b.names(widgets, "a", "null")
 		if b.copied("ca") == nil {
 			t.Error("what is selected by name went with a reference")
+		}
+	})
+}
+
+func (b *bench) mergeOriginal(name, patch string) {
+	b.Helper()
+	b.mergeSecret(b.source, b.sourceNS, name, patch)
+	b.settle()
+}
+
+// Labels and namespaces narrow what travels, and what no longer has them is taken
+// back.
+func TestSelectors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.namespace(b.source, "other")
+		b.namespace(b.target, "svc-other")
+		b.table.Set("other", "svc-other")
+		defer b.sync(widgets,
+			Related{Resource: secrets, From: SourceSide, Namespaces: []string{b.sourceNS}, Labels: "travel=yes,tier!=test", Names: []string{"a", "b"}},
+			Related{Resource: secrets, From: SourceSide, Namespaces: []string{b.sourceNS}, Labels: "travel=yes", References: []string{"spec.secret"}},
+		)()
+		for _, name := range []string{"a", "b", "c", "d"} {
+			b.secret(b.source, b.sourceNS, name, "cGFzcw==")
+			b.secret(b.source, "other", name, "cGFzcw==")
+			b.mergeSecret(b.source, "other", name, `{"metadata":{"labels":{"travel":"yes"}}}`)
+		}
+		u := b.widget("w", `{"secret":"c"}`, ``)
+		b.create(b.source, b.sourceNS, u)
+		b.settle()
+		up := func(want string) {
+			t.Helper()
+			got := ""
+			for _, ns := range []string{b.targetNS, "svc-other"} {
+				for _, name := range []string{"a", "b", "c", "d"} {
+					if b.getSecret(b.target, ns, name) != nil {
+						got += name
+					}
+				}
+			}
+			if got != want {
+				t.Errorf("copies %q, want %q", got, want)
+			}
+		}
+		up("")
+		for _, name := range []string{"a", "b", "c", "d"} {
+			b.mergeOriginal(name, `{"metadata":{"labels":{"travel":"yes"}}}`)
+		}
+		up("abc")
+		b.mergeOriginal("a", `{"metadata":{"labels":{"tier":"test"}}}`)
+		b.mergeOriginal("c", `{"metadata":{"labels":{"travel":"no"}}}`)
+		up("b")
+		b.mergeOriginal("c", `{"metadata":{"labels":{"travel":"yes"}}}`)
+		up("bc")
+		b.delete(b.source, b.sourceNS, "w")
+		b.settle()
+		up("b")
+	})
+}
+
+// What the source's side owns goes up for as long as the target exists.
+func TestSourceOwned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.sync(widgets, Related{Resource: secrets, From: SourceSide, References: []string{"spec.secret"}})()
+		b.secret(b.source, b.sourceNS, "config", "b25l")
+		b.create(b.source, b.sourceNS, b.widget("w", `{"secret":"config"}`, ``))
+		b.settle()
+		copied := func() *unstructured.Unstructured { return b.getSecret(b.target, b.targetNS, "config") }
+		if got := copied(); got == nil || got.GetAnnotations()[OwnerAnnotation] != "Consumer" || got.GetAnnotations()[ReferrerAnnotation] != "w" {
+			t.Fatalf("copy: %v", got)
+		}
+		b.mergeOriginal("config", `{"data":{"password":"dHdv"}}`)
+		if got := field(copied(), "data", "password"); got != "dHdv" {
+			t.Errorf("password = %v", got)
+		}
+		b.merge(b.target, b.targetNS, "w", `{"metadata":{"finalizers":["provider.example.org/busy"]}}`)
+		b.delete(b.source, b.sourceNS, "w")
+		time.Sleep(time.Hour)
+		if copied() == nil {
+			t.Error("the copy went before the target that needs it")
+		}
+		b.merge(b.target, b.targetNS, "w", `{"metadata":{"finalizers":null}}`)
+		time.Sleep(time.Minute)
+		if copied() != nil || b.getSecret(b.source, b.sourceNS, "config") == nil {
+			t.Error("not just the copy went with the target")
+		}
+	})
+}
+
+// Claims in both directions do not send copies back to where they came from.
+func TestBothDirections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.sync(widgets, Related{Resource: secrets, From: SourceSide}, Related{Resource: secrets, From: TargetSide})()
+		b.secret(b.source, b.sourceNS, "up", "dXA=")
+		b.secret(b.target, b.targetNS, "down", "ZG93bg==")
+		b.settle()
+		writes := func() int { return len(b.fakeSource.Writes()) + len(b.fakeTarget.Writes()) }
+		before := writes()
+		time.Sleep(time.Hour)
+		if n := writes() - before; n > 0 {
+			t.Errorf("%d writes while nothing happened", n)
+		}
+		before = b.writes()
+		b.deleteSecret(b.source, b.sourceNS, "up")
+		b.deleteSecret(b.target, b.targetNS, "down")
+		b.settle()
+		if n := b.writes() - before; n != 2 { // both deletions
+			t.Errorf("%d writes at the source", n)
+		}
+		for _, name := range []string{"up", "down"} {
+			if b.copied(name) != nil || b.getSecret(b.target, b.targetNS, name) != nil {
+				t.Errorf("%s is left", name)
+			}
+		}
+	})
+}
+
+// A related object is no reason to make a namespace; and where the credential may
+// see no more, only namespaces that are mapped are watched.
+func TestRelatedScope(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.table = NewNamespaces(func(ns string) { t.Errorf("namespace wanted for %s", ns) })
+		b.namespace(b.source, "other")
+		b.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Resource == secrets && r.Object.Namespace != b.sourceNS {
+				return forbidden(r)
+			}
+			return do()
+		})
+		defer b.run(Options{Mapper: b.table, RelatedScope: ScopeMapped, Related: []Related{{Resource: secrets, From: SourceSide}}})()
+		b.secret(b.source, b.sourceNS, "config", "b25l")
+		b.settle()
+		b.table.Set(b.sourceNS, b.targetNS)
+		b.settle()
+		if b.getSecret(b.target, b.targetNS, "config") == nil {
+			t.Error("the secret of a mapped namespace did not go up")
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.table = NewNamespaces(func(ns string) { t.Errorf("namespace wanted for %s", ns) })
+		defer b.sync(widgets, Related{Resource: secrets, From: SourceSide}, Related{Resource: secrets, From: TargetSide})()
+		b.secret(b.source, b.sourceNS, "config", "b25l")
+		b.settle()
+	})
+}
+
+// A token that stands where an original was does not travel, and what was copied
+// from the original goes.
+func TestTokenReplacesOriginal(t *testing.T) {
+	for name, annotations := range map[string]string{
+		"as API servers have it": `"annotations":{"kubernetes.io/service-account.name":"default"},`,
+		"known by type alone":    ``,
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := newBench(t)
+				defer b.sync(widgets, Related{Resource: secrets, From: TargetSide})()
+				b.secret(b.target, b.targetNS, "a", "cGFzcw==")
+				b.settle()
+				if b.copied("a") == nil {
+					t.Fatal("no copy")
+				}
+				b.deleteSecret(b.target, b.targetNS, "a")
+				b.createSecret(b.target, b.targetNS, object(t, `{"apiVersion":"v1","kind":"Secret","metadata":{`+annotations+`"name":"a"},`+
+					`"type":"kubernetes.io/service-account-token","data":{"token":"Y2FuYXJ5"}}`))
+				b.settle()
+				if got := b.copied("a"); got != nil {
+					t.Errorf("a copy is left: %v", got)
+				}
+			})
+		})
+	}
+}
+
+// The content of a Secret that nobody selected, or that is not a copy of ours, is
+// never read, on neither side: only its metadata are.
+func TestP20ForeignSecretsAreNeverRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		var mu gosync.Mutex
+		read := map[string]bool{}
+		through := func(side Side, c *fakecluster.Cluster) *Cluster {
+			whole := c.View(func(_ context.Context, r fakecluster.Request, do func() error) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if r.Resource == secrets {
+					read[string(side)+" "+r.Object.Name] = true // of a list, none: all
+				}
+				return do()
+			})
+			out, err := NewClusterForClients(whole.Client(), c.Metadata())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out
+		}
+		b.from, b.to = through(SourceSide, b.fakeSource), through(TargetSide, b.fakeTarget)
+		foreign := b.secret(b.source, b.sourceNS, "taken", "bWluZQ==")
+		defer b.sync(widgets,
+			Related{Resource: secrets, From: TargetSide, References: []string{"status.secret"}},
+			Related{Resource: secrets, From: SourceSide, Names: []string{"up"}},
+		)()
+		for _, name := range []string{"taken", "creds", "neighbour"} {
+			b.secret(b.target, b.targetNS, name, "cGFzcw==")
+		}
+		for _, name := range []string{"up", "private"} {
+			b.secret(b.source, b.sourceNS, name, "cGFzcw==")
+		}
+		b.createSecret(b.target, b.targetNS, object(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"token",`+
+			`"annotations":{"kubernetes.io/service-account.name":"default"}},"type":"kubernetes.io/service-account-token"}`))
+		for _, name := range []string{"creds", "taken", "token"} {
+			b.claim(widgets, "Widget", name)
+			b.names(widgets, name, `"`+name+`"`)
+		}
+		b.mergeSecret(b.target, b.targetNS, "neighbour", `{"data":{"password":"bmV3"}}`)
+		b.mergeOriginal("private", `{"data":{"password":"bmV3"}}`)
+		time.Sleep(time.Hour)
+		mu.Lock()
+		defer mu.Unlock()
+		if diff := cmp.Diff(map[string]bool{"Target creds": true, "Source creds": true, "Source up": true, "Target up": true}, read); diff != "" {
+			t.Errorf("content of secrets that was read or written (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(foreign, b.copied("taken")); diff != "" {
+			t.Errorf("a foreign secret changed:\n%s", diff)
+		}
+		if b.copied("creds") == nil || b.getSecret(b.target, b.targetNS, "up") == nil {
+			t.Error("what was selected did not travel")
 		}
 	})
 }

@@ -250,7 +250,7 @@ func (e *engine) close() {
 // watch begins to watch both sides.
 func (e *engine) watch(ctx context.Context) error {
 	e.source.add(ctx, metav1.NamespaceAll)
-	if err := e.scope(ctx, e.target); err != nil {
+	if err := e.scope(ctx, e.target, TargetSide); err != nil {
 		return err
 	}
 	for _, r := range e.related {
@@ -261,27 +261,31 @@ func (e *engine) watch(ctx context.Context) error {
 	return nil
 }
 
-// scope watches the target namespaces that it should, now and from now on.
-func (e *engine) scope(ctx context.Context, v *view) error {
-	if e.opts.TargetScope == ScopeAll {
+// scope watches the namespaces of a side that it should, now and from now on.
+func (e *engine) scope(ctx context.Context, v *view, side Side) error {
+	scope, option := e.opts.TargetScope, "TargetScope"
+	if side == SourceSide {
+		scope, option = e.opts.RelatedScope, "RelatedScope"
+	}
+	if scope == ScopeAll {
 		v.add(ctx, metav1.NamespaceAll)
 		return nil
 	}
 	table, ok := e.opts.Mapper.(*Namespaces)
 	if !ok {
-		return &OptionError{"TargetScope", "Mapped needs a mapper of namespaces"}
+		return &OptionError{option, "Mapped needs a mapper of namespaces"}
 	}
-	e.tasks = append(e.tasks, func(ctx context.Context) { follow(ctx, v, table) })
+	e.tasks = append(e.tasks, func(ctx context.Context) { follow(ctx, v, table, side) })
 	return nil
 }
 
-// follow watches in v just the namespaces that table knows.
-func follow(ctx context.Context, v *view, table *Namespaces) {
+// follow watches in v just the namespaces of its side that table knows.
+func follow(ctx context.Context, v *view, table *Namespaces, side Side) {
 	changed := make(chan struct{}, 1)
 	defer table.subscribe(func(string) { signal(changed) })()
 	for {
 		gone := v.namespaces()
-		for _, namespace := range table.list() {
+		for _, namespace := range table.list(side) {
 			delete(gone, namespace)
 			v.add(ctx, namespace)
 		}
