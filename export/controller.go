@@ -85,6 +85,14 @@ type Options struct {
 	// Caps bound what tenants can make the Control Plane Cluster hold. The zero
 	// value works.
 	Caps Caps
+	// Gates are names of gates that are closed for each tenant until the platform
+	// team, or a program of theirs, opens them: with the annotation
+	// gate.klutch.anynines.com/<name>=open on the tenant namespace. With any other
+	// value such an annotation closes a gate for that tenant alone.
+	Gates []string
+	// Gate, if any, is asked beside them.
+	Gate Gate
+
 	// BreakingChanges of an API are held from App Clusters that have it already,
 	// which is the default, or allowed; a template may say otherwise for its API.
 	BreakingChanges v1alpha1.BreakingChanges
@@ -182,7 +190,7 @@ func (o *Options) complete() (*url.URL, error) {
 	case (o.Provider == nil) != (o.Sealer == nil):
 		return nil, errors.New("the handshake needs both Provider and Sealer")
 	}
-	if err := o.Users.validate(); err != nil {
+	if err := errors.Join(o.Users.validate(), checkGates(o.Gates)); err != nil {
 		return nil, err
 	}
 	if o.Provider == nil {
@@ -292,11 +300,11 @@ func (c *control) controllers() (map[string]*controller.Controller, error) {
 		all[name] = ctrl
 	}
 	add("tenant", c.reconcileTenant, feed{c.owned, tenantKey}, feed{c.credentials, namespaceKey}, feed{c.clusterBindings, namespaceKey})
-	add("clusterbinding", c.reconcileClusterBinding, feed{c.clusterBindings, controller.Self})
+	add("clusterbinding", c.reconcileClusterBinding, feed{c.clusterBindings, controller.Self}, feed{c.owned, clusterBindingKey})
 	add("apiserviceexportrequest", c.reconcileRequest, feed{c.requests, controller.Self}, feed{c.crds, c.requestsFor})
 	add("apiserviceexport", c.reconcileExport, feed{c.exports, controller.Self}, feed{c.crds, c.exportsOf}, feed{c.templates, c.exportsOffered})
 	add("apiservicenamespace", c.reconcileNamespace, feed{c.namespaces, controller.Self}, feed{c.exports, c.namespacesOfTenant},
-		feed{c.owned, serviceNamespaceKey})
+		feed{c.owned, c.namespacesKeys})
 	return all, errors.Join(errs...)
 }
 
@@ -383,27 +391,42 @@ func tenantKey(ns metav1.Object) []cache.ObjectName {
 	return []cache.ObjectName{cache.NewObjectName("", ns.GetName())}
 }
 
+// clusterBindingKey is the ClusterBinding of the tenant namespace that ns is, if it is
+// one.
+func clusterBindingKey(ns metav1.Object) []cache.ObjectName {
+	if len(tenantKey(ns)) == 0 {
+		return nil
+	}
+	return []cache.ObjectName{cache.NewObjectName(ns.GetName(), v1alpha1.ClusterBindingName)}
+}
+
 // namespaceKey is the namespace of o.
 func namespaceKey(o metav1.Object) []cache.ObjectName {
 	return []cache.ObjectName{cache.NewObjectName("", o.GetNamespace())}
 }
 
-// holderIn returns the holder of a tenant namespace that is there to stay. What the
-// cache has not seen yet is looked up.
-func (c *control) holderIn(ctx context.Context, namespace string) (holder, bool, error) {
-	var ns metav1.Object
-	if obj, ok, _ := c.owned.GetStore().GetByKey(namespace); ok {
-		ns, _ = obj.(metav1.Object)
+// tenantNamespace returns a namespace. What the cache has not seen yet is looked up.
+func (c *control) tenantNamespace(ctx context.Context, name string) (metav1.Object, error) {
+	if obj, ok, _ := c.owned.GetStore().GetByKey(name); ok {
+		if ns, ok := obj.(metav1.Object); ok {
+			return ns, nil
+		}
 	}
-	if ns == nil {
-		got, err := c.kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return holder{}, false, nil
-		}
-		if err != nil {
-			return holder{}, false, fmt.Errorf("read namespace %s: %w", namespace, err)
-		}
-		ns = got
+	ns, err := c.kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read namespace %s: %w", name, err)
+	}
+	return ns, nil
+}
+
+// holderIn returns the holder of a tenant namespace that is there to stay.
+func (c *control) holderIn(ctx context.Context, namespace string) (holder, bool, error) {
+	ns, err := c.tenantNamespace(ctx, namespace)
+	if apierrors.IsNotFound(err) {
+		return holder{}, false, nil
+	}
+	if err != nil {
+		return holder{}, false, err
 	}
 	h, ok := holderOf(ns)
 	return h, ok && ns.GetDeletionTimestamp() == nil, nil

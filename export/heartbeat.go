@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/status"
@@ -25,10 +26,34 @@ func (c *control) reconcileClusterBinding(ctx context.Context, key cache.ObjectN
 	if _, ok, err := c.holderIn(ctx, key.Namespace); !ok {
 		return 0, err
 	}
-	condition, again := healthy(time.Now(), binding.Status)
-	condition.ObservedGeneration = binding.Generation
-	return again, status.Write(ctx, c.dyn.Resource(clusterBindingResource).Namespace(key.Namespace), binding, func(o *v1alpha1.ClusterBinding) {
-		o.Status.Conditions = v1alpha1.Summarize(v1alpha1.SetCondition(o.Status.Conditions, condition), o.Generation)
+	admitted, err := admission(c.admitted(ctx, key.Namespace))
+	if err != nil {
+		return 0, err
+	}
+	health, again := healthy(time.Now(), binding.Status)
+	if admitted.Status != metav1.ConditionTrue {
+		again = sooner(again, gateRetry)
+	} else if c.opts.Gate != nil {
+		again = sooner(again, c.opts.ReviewInterval)
+	}
+	return again, c.writeClusterBinding(ctx, binding, health, admitted)
+}
+
+// sooner returns the shorter of two times to wait, where zero means for ever.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
+func (c *control) writeClusterBinding(ctx context.Context, binding *v1alpha1.ClusterBinding, conditions ...v1alpha1.Condition) error {
+	return status.Write(ctx, c.dyn.Resource(clusterBindingResource).Namespace(binding.Namespace), binding, func(o *v1alpha1.ClusterBinding) {
+		for _, condition := range conditions {
+			condition.ObservedGeneration = o.Generation
+			o.Status.Conditions = v1alpha1.SetCondition(o.Status.Conditions, condition)
+		}
+		o.Status.Conditions = v1alpha1.Summarize(o.Status.Conditions, o.Generation)
 	})
 }
 

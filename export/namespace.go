@@ -79,6 +79,10 @@ func (c *control) provideNamespace(ctx context.Context, name string, asked *v1al
 	if problems := validation.IsDNS1123Label(asked.Name); len(problems) > 0 {
 		return 0, &refusal{reason: reasonNameInvalid, message: fmt.Sprintf("%q is not the name of a namespace", asked.Name)}
 	}
+	closed := c.admitted(ctx, asked.Namespace)
+	if closed != nil && (asked.Status.Namespace == "" || !errors.Is(closed, ErrGateClosed)) {
+		return 0, closed
+	}
 	if err := c.capNamespaces(asked); err != nil {
 		return 0, err
 	}
@@ -94,7 +98,10 @@ func (c *control) provideNamespace(ctx context.Context, name string, asked *v1al
 	if again, err = c.capObjects(ctx, name, rules(exports)); err != nil {
 		return 0, err
 	}
-	return again, c.ensureRights(ctx, name, asked.Namespace, rules(inForce(exports)))
+	if closed != nil { // again
+		exports = nil
+	}
+	return again, errors.Join(closed, c.ensureRights(ctx, name, asked.Namespace, rules(inForce(exports))))
 }
 
 func serviceAnnotations(asked *v1alpha1.APIServiceNamespace) map[string]string {
@@ -111,6 +118,8 @@ func blocked(err error) (v1alpha1.Condition, bool) {
 		return not(refused.reason, refused.message)
 	}
 	switch {
+	case errors.Is(err, ErrGateClosed):
+		return not(v1alpha1.ReasonGateClosed, err.Error())
 	case errors.Is(err, errForeign):
 		return not(reasonNameTaken, err.Error())
 	case errors.Is(err, errTerminating):
@@ -251,6 +260,19 @@ func (c *control) setFinalizers(ctx context.Context, o metav1.Object, finalizers
 func (c *control) namespacesOfTenant(o metav1.Object) []cache.ObjectName {
 	var keys []cache.ObjectName
 	for _, asked := range inNamespace(c.namespaces, o.GetNamespace()) {
+		keys = append(keys, cache.MetaObjectToName(asked))
+	}
+	return keys
+}
+
+// namespacesKeys are the APIServiceNamespaces that a namespace of a tenant concerns:
+// all of them if it is the tenant namespace.
+func (c *control) namespacesKeys(ns metav1.Object) []cache.ObjectName {
+	if len(tenantKey(ns)) == 0 {
+		return serviceNamespaceKey(ns)
+	}
+	var keys []cache.ObjectName
+	for _, asked := range inNamespace(c.namespaces, ns.GetName()) {
 		keys = append(keys, cache.MetaObjectToName(asked))
 	}
 	return keys

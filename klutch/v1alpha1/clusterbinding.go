@@ -11,6 +11,9 @@ import (
 const (
 	ConditionHealthy      = "Healthy"
 	ConditionValidVersion = "ValidVersion"
+	// ConditionAdmitted says that no gate of the platform team keeps the tenant from
+	// syncing. It is ours alone.
+	ConditionAdmitted = "Admitted"
 )
 
 // Reasons of a ClusterBinding's conditions.
@@ -22,6 +25,7 @@ const (
 	ReasonProviderSecretNotFound   = "ProviderSecretNotFound"
 	ReasonProviderSecretInvalid    = "ProviderSecretInvalid"
 	ReasonParseError               = "ParseError"
+	ReasonGateClosed               = "GateClosed"
 )
 
 // ClusterBinding stands for the App Cluster of a tenant, in the tenant namespace.
@@ -75,7 +79,7 @@ type ClusterBindingStatus struct {
 	// the tenant: the first one that reported. Another App Cluster that comes with
 	// the same credential stays out. Clear it to let another one in. It is ours alone.
 	ClusterUID string `json:"clusterUID,omitempty"`
-	// conditions: Healthy (backend), SecretValid, ValidVersion (konnector), Ready.
+	// conditions: Healthy, Admitted (backend), SecretValid, ValidVersion (konnector), Ready.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []Condition `json:"conditions,omitempty"`

@@ -57,6 +57,10 @@ const (
 	// ClusterNamespaceAnnotation stands on the Control Plane Cluster's copy of a
 	// cluster-scoped object: the tenant namespace.
 	ClusterNamespaceAnnotation = "klutch.anynines.com/cluster-namespace"
+	// GateAnnotationPrefix begins annotations of a tenant namespace, each a gate that
+	// is open when the value is GateOpen. Tenants cannot write them.
+	GateAnnotationPrefix = "gate.klutch.anynines.com/"
+	GateOpen             = "open"
 	// IdentityAnnotation stands on a tenant namespace: the subject and the cluster
 	// that it belongs to.
 	IdentityAnnotation = "example-backend.klutch.anynines.com/identity"
