@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	simSeeds = flag.Uint64("seeds", 20_000, "number of histories that TestSim simulates")
+	simSeeds = flag.Uint64("seeds", 20_000, "number of histories that TestSim simulates; a tenth under the race detector")
 	simSeed  = flag.Uint64("seed", 0, "the one history that TestSim simulates and prints")
 	simTwice = flag.Bool("simtwice", false, "for processes that TestSim starts: each history twice, to compare")
 	simQuick = flag.Bool("simquick", false, "for processes that TestSim starts: do not shrink what fails")
@@ -65,6 +65,9 @@ func TestSim(t *testing.T) {
 		return
 	}
 	seeds := *simSeeds
+	if raceDetector {
+		seeds /= 10
+	}
 	if testing.Short() {
 		seeds = min(seeds, 400)
 	}

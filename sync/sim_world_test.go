@@ -60,7 +60,9 @@ type sim struct {
 	origins    map[string]string // source UID of each target UID that ever was
 	token      int               // last one that the provider has put into a status
 	calm       bool
-	late       bool // what is carried out was sent by a process that no longer waits
+	late       bool             // what is carried out was sent by a process that no longer waits
+	stale      bool             // an incarnation begins with an old list
+	strike     func(*call) bool // called with each write; true if it ends the konnector
 	trace      []string
 
 	mu    gosync.Mutex
@@ -167,7 +169,7 @@ func newSim(ctx context.Context, p simPlan) *sim {
 // strict reports whether there is one konnector, which sees its clusters go
 // forward.
 func (s *sim) strict() bool {
-	return len(s.konnectors) == 1 && !s.plan.has("time travel", "restored from a backup")
+	return len(s.konnectors) == 1 && !s.stale && !s.plan.has("time travel", "restored from a backup")
 }
 
 // at is what a source namespace is called on a side.
@@ -357,6 +359,9 @@ func (s *sim) wait() {
 // release answers a call, as well or badly as has been arranged.
 func (s *sim) release(c *call) {
 	s.withdraw(c)
+	if s.strike != nil && c.writes() && s.strike(c) {
+		return
+	}
 	if err := s.closed(c); err != nil {
 		s.note("%s: %v", c, err)
 		s.model.failed(c)
@@ -477,6 +482,10 @@ func (s *sim) crash(k *konnector) {
 			}
 		}
 	}
+	k.end()
+}
+
+func (k *konnector) end() {
 	k.cancel()
 	<-k.done //nolint:errcheck // it has crashed
 	k.cancel, k.past = nil, [2]int64{}
