@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -30,15 +31,20 @@ func related(claims []v1alpha1.AcceptablePermissionClaim, scope v1alpha1.Scope) 
 			problems = append(problems, "The claim on "+c.String()+" is not kept: "+why+".")
 			continue
 		}
-		selected = append(selected, relatedTo(c.PermissionClaim))
+		selected = append(selected, relatedTo(c.PermissionClaim)...)
 	}
 	return selected, problems
 }
 
-func relatedTo(c v1alpha1.PermissionClaim) klutchsync.Related {
+// relatedTo returns what selects the objects of a claim: any one of its maps of
+// labels is enough.
+func relatedTo(c v1alpha1.PermissionClaim) []klutchsync.Related {
 	r := klutchsync.Related{
 		Resource: schema.GroupVersionResource{Group: c.Group, Version: c.Version, Resource: c.Resource},
 		From:     klutchsync.TargetSide, // the provider owns what it hands out
+	}
+	if c.Selector.Owner == v1alpha1.OwnerConsumer {
+		r.From = klutchsync.SourceSide
 	}
 	for _, ref := range c.Selector.References {
 		r.References = append(r.References, ref.Path)
@@ -49,7 +55,15 @@ func relatedTo(c v1alpha1.PermissionClaim) klutchsync.Related {
 	if !slices.Contains(c.Selector.Namespaces, anyName) {
 		r.Namespaces = c.Selector.Namespaces
 	}
-	return r
+	if len(c.Selector.LabelSelectors) == 0 {
+		return []klutchsync.Related{r}
+	}
+	var each []klutchsync.Related
+	for _, match := range c.Selector.LabelSelectors {
+		r.Labels = labels.SelectorFromSet(match).String()
+		each = append(each, r)
+	}
+	return each
 }
 
 // unsupported says what about a claim would select other objects than those that the
@@ -58,10 +72,6 @@ func unsupported(c v1alpha1.PermissionClaim, scope v1alpha1.Scope) string {
 	s := c.Selector
 	named := len(s.Names) > 0 && !slices.Contains(s.Names, anyName)
 	switch {
-	case s.Owner == v1alpha1.OwnerConsumer:
-		return "selector.owner Consumer is not supported"
-	case len(s.LabelSelectors) > 0:
-		return "selector.labelSelectors is not supported"
 	case len(s.FieldSelectors) > 0:
 		return "selector.fieldSelectors is not supported"
 	case len(s.References) > 0 && named:

@@ -48,9 +48,15 @@ func TestRelated(t *testing.T) {
 		"rejected":           {change: func(c *C) { c.State = v1alpha1.ClaimRejected }},
 		"not answered":       {change: func(c *C) { c.State = "" }},
 		"required, rejected": {change: func(c *C) { c.State, c.Required = v1alpha1.ClaimRejected, true }, problems: []string{"The claim on secrets is required and was rejected."}},
-		"of consumer":        {change: func(c *C) { c.Selector.Owner = v1alpha1.OwnerConsumer }, problems: []string{"The claim on secrets is not kept: selector.owner Consumer is not supported."}},
-		"labels":             {change: func(c *C) { c.Selector.LabelSelectors = []map[string]string{{"a": "b"}} }, problems: []string{"The claim on secrets is not kept: selector.labelSelectors is not supported."}},
-		"fields":             {change: func(c *C) { c.Selector.FieldSelectors = []string{"type=x"} }, problems: []string{"The claim on secrets is not kept: selector.fieldSelectors is not supported."}},
+		"of consumer":        {change: func(c *C) { c.Selector.Owner = v1alpha1.OwnerConsumer }, want: []klutchsync.Related{{Resource: secrets, From: klutchsync.SourceSide, Names: []string{"*"}}}},
+		"labels": {
+			change: func(c *C) { c.Selector.LabelSelectors = []map[string]string{{"a": "b", "c": "d"}, {"e": "f"}} },
+			want: []klutchsync.Related{
+				{Resource: secrets, From: klutchsync.TargetSide, Names: []string{"*"}, Labels: "a=b,c=d"},
+				{Resource: secrets, From: klutchsync.TargetSide, Names: []string{"*"}, Labels: "e=f"},
+			},
+		},
+		"fields": {change: func(c *C) { c.Selector.FieldSelectors = []string{"type=x"} }, problems: []string{"The claim on secrets is not kept: selector.fieldSelectors is not supported."}},
 		"names and references": {change: func(c *C) {
 			c.Selector.Names, c.Selector.References = []string{"ca"}, []v1alpha1.Reference{{Path: "status.secret"}}
 		}, problems: []string{"The claim on secrets is not kept: selector.names and selector.references together are not supported."}},

@@ -76,7 +76,9 @@ func (p *pass) withoutConsent(selected []klutchsync.Related) []schema.GroupVersi
 		found[r.Resource] = true
 	}
 	for _, r := range selected {
-		delete(found, r.Resource)
+		if r.From == klutchsync.TargetSide { // of the other side there are no copies here
+			delete(found, r.Resource)
+		}
 	}
 	return slices.SortedFunc(maps.Keys(found), func(a, b schema.GroupVersionResource) int { return strings.Compare(a.String(), b.String()) })
 }

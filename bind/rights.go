@@ -42,12 +42,14 @@ func Rules(resource v1alpha1.GroupResource, claims []v1alpha1.AcceptablePermissi
 		{APIGroups: groups, Resources: []string{resource.Resource + "/status"}, Verbs: []string{"update", "patch"}},
 	}
 	for _, c := range claims {
-		if c.State == v1alpha1.ClaimAccepted {
-			rules = append(rules, rbacv1.PolicyRule{
-				APIGroups: []string{c.Group}, Resources: []string{c.Resource},
-				Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"},
-			})
+		if c.State != v1alpha1.ClaimAccepted {
+			continue
 		}
+		verbs := []string{"get", "list", "watch"}
+		if c.Selector.Owner != v1alpha1.OwnerConsumer {
+			verbs = append(verbs, "create", "update", "patch", "delete")
+		}
+		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{c.Group}, Resources: []string{c.Resource}, Verbs: verbs})
 	}
 	return rules
 }
