@@ -21,6 +21,8 @@ type part struct {
 	measure func(context.Context, contest) ([]figure, error)
 	once    bool // in the first round only
 	last    bool // after all others, and of klutch alone
+	// alone, in place of measure, needs no konnector.
+	alone func(context.Context, *bench) ([]figure, error)
 }
 
 func parts() []part {
@@ -30,6 +32,7 @@ func parts() []part {
 		{name: "writes", measure: writes, once: true},
 		{name: "noise", measure: noise, once: true},
 		{name: "settled", measure: settled, last: true},
+		{name: "tenants", alone: tenants, last: true},
 	}
 }
 
@@ -190,6 +193,11 @@ func (b *bench) contests(ctx context.Context) error {
 
 // take has one contestant measured while no other one runs.
 func (b *bench) take(ctx context.Context, t turn) (err error) {
+	if t.part.alone != nil {
+		figures, err := t.part.alone(ctx, b)
+		b.report.add(t.part.name, t.who, figures)
+		return err
+	}
 	process, err := b.contestant(t.who)
 	if err != nil {
 		return err

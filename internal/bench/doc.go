@@ -16,6 +16,10 @@
 //   - noise: how long one takes while another tenant writes as fast as it can
 //   - settled: with many objects at rest, how long a restart takes, what it and
 //     idleness write, and how much memory an object needs
+//   - tenants: with many tenants of one backend, how much memory and how many watches
+//     and requests it needs at rest, and how long the next bind takes at the backend,
+//     without the issuer; an export is reviewed every ten to twelve minutes, so that
+//     -idle 12m sees each once
 //
 // # Contestants
 //

@@ -18,7 +18,7 @@ import (
 type options struct {
 	parts                                          []string
 	objects, namespaces, singles, settled, writers int
-	rounds                                         int
+	rounds, crowdSize, exports                     int
 	idle                                           time.Duration
 	csv                                            string
 
@@ -58,6 +58,8 @@ func parse(args []string, usage io.Writer) (o options, err error) {
 	fs.DurationVar(&o.idle, "idle", 130*time.Second, "how long to leave them at rest; above two minutes the live heap is known")
 	fs.IntVar(&o.rounds, "rounds", 2, "turns of each contestant")
 	fs.IntVar(&o.writers, "writers", 32, "parallel writers of the load")
+	fs.IntVar(&o.crowdSize, "tenants", 1000, "tenants of one backend")
+	fs.IntVar(&o.exports, "exports", 5, "exports of each, at most 5")
 	fs.StringVar(&o.csv, "csv", "", "also write everything measured to this file")
 	fs.StringVar(&o.idealApp, "ideal-app", "", "be a yardstick between the clusters of this kubeconfig and -ideal-control-plane's, as bench starts one")
 	fs.StringVar(&o.idealControl, "ideal-control-plane", "", "see -ideal-app")
@@ -80,6 +82,7 @@ func (o options) validate(rest []string) error {
 	}
 	for name, n := range map[string]int{
 		"objects": o.objects, "namespaces": o.namespaces, "singles": o.singles, "settled": o.settled, "rounds": o.rounds, "writers": o.writers,
+		"tenants": o.crowdSize, "exports": o.exports,
 	} {
 		if n < 1 {
 			return fmt.Errorf("-%s is %d, want at least 1", name, n)
