@@ -106,6 +106,9 @@ func New(cfg Config) (*Provider, error) {
 	return &Provider{cfg: cfg, client: client, budget: &budget{now: cfg.Now}, turn: make(chan struct{}, 1)}, nil
 }
 
+// Issuer is the URL of the issuer, as in [Identity].
+func (p *Provider) Issuer() string { return p.cfg.Issuer }
+
 // Begin starts a login. The browser is to be sent to url, and the Attempt to be
 // kept for Finish. An issuer that has not answered for ten seconds is asked first,
 // so that nobody is sent to one that is down: the error is ErrUnavailable then.

@@ -90,14 +90,26 @@ func prefixed(prefix, name string) string {
 // reviews is the Authorizer that asks the Control Plane Cluster's own authorizer
 // whether a person may "bind" the template of a service.
 type reviews struct {
-	kube  kubernetes.Interface
-	users Users
+	kube    kubernetes.Interface
+	users   Users
+	issuers []Issuer
+}
+
+// usersOf are the names of the people of an issuer.
+func (a reviews) usersOf(issuer string) Users {
+	for _, i := range a.issuers {
+		if i.Provider.Issuer() == issuer {
+			return i.users()
+		}
+	}
+	return a.users
 }
 
 func (a reviews) Authorize(ctx context.Context, id *auth.Identity, s Service) error {
+	users := a.usersOf(id.Issuer)
 	sar := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
-		User:   a.users.user(id),
-		Groups: a.users.groups(id),
+		User:   users.user(id),
+		Groups: users.groups(id),
 		ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Verb:      "bind",
 			Group:     cmp.Or(s.TemplateGroup, v1alpha1.GroupVersion.Group),

@@ -145,7 +145,7 @@ func New(config *rest.Config, opts Options) (*Exporter, error) {
 		e.opts.Catalog = templates{e.dyn}
 	}
 	if e.opts.Authorizer == nil {
-		e.opts.Authorizer = reviews{e.kube, e.opts.Users}
+		e.opts.Authorizer = reviews{e.kube, e.opts.Users, e.opts.Handshake.Issuers}
 	}
 	return e, nil
 }
@@ -190,7 +190,7 @@ func (o *Options) complete() (*url.URL, error) {
 	case (o.Provider == nil) != (o.Sealer == nil):
 		return nil, errors.New("the handshake needs both Provider and Sealer")
 	}
-	if err := errors.Join(o.Users.validate(), checkGates(o.Gates)); err != nil {
+	if err := errors.Join(o.Users.validate(), o.Handshake.validateIssuers(o.Provider), checkGates(o.Gates)); err != nil {
 		return nil, err
 	}
 	if o.Provider == nil {

@@ -94,7 +94,8 @@ func (h *handler) routes() []route {
 		{"GET /style.css", false, h.stylesheet},
 		{"GET /export", false, h.discovery},
 		{"GET /authorize", false, h.authorize},
-		{"GET /callback", false, h.callback},
+		{"GET " + callbackPath, false, h.callback},
+		{"GET " + callbackPath + "/{issuer}", false, h.callback},
 		{"GET /services", true, h.services},
 		{"GET /resources", true, h.services}, // as other backends call it
 		{"POST /bind", true, h.bind},

@@ -18,6 +18,9 @@ type Handshake struct {
 	Machines auth.Providers
 	// MachineScopes have to be in such a token, all of them.
 	MachineScopes []string
+	// Issuers with which people may sign in, beside the Provider of Options: a page
+	// lets them choose.
+	Issuers []Issuer
 	// Devices keeps what the two ends of a login on another device tell one another.
 	// Nil means that programs without a browser on their machine cannot log in.
 	Devices auth.DeviceStore

@@ -59,6 +59,7 @@ func refusalValues(err *auth.Error) url.Values {
 type transaction struct {
 	Login   login        `json:"login"`
 	Attempt auth.Attempt `json:"attempt"`
+	Issuer  string       `json:"issuer,omitempty"` // the name of one that is not the first
 }
 
 // A session is a person who has signed in to answer one login.
@@ -144,23 +145,19 @@ func repeated(query url.Values) bool {
 func (h *handler) authorize(w http.ResponseWriter, r *http.Request) {
 	l, wrong := h.parse(r.URL.Query())
 	if wrong != "" {
-		h.fail(w, r, problem{
-			Status: http.StatusBadRequest, Title: "This link does not work", What: wrong,
-			Next: "Run kubectl bind " + h.external.String() + " and use the link that it prints.",
-		})
+		h.badLink(w, r, wrong)
 		return
 	}
-	attempt, target, err := h.opts.Provider.Begin(r.Context())
-	if err != nil {
-		h.refuse(w, r, l, err)
-		return
+	if !h.chooseIssuer(w, r) {
+		h.begin(w, r, l, r.URL.Query().Get("issuer"))
 	}
-	fits, err := h.setCookie(w, txnCookie, transaction{l, attempt}, txnLife)
-	if err != nil || !fits {
-		h.internal(w, r, errors.Join(err, errors.New("transaction does not fit a cookie")))
-		return
-	}
-	http.Redirect(w, r, target, http.StatusSeeOther)
+}
+
+func (h *handler) badLink(w http.ResponseWriter, r *http.Request, wrong string) {
+	h.fail(w, r, problem{
+		Status: http.StatusBadRequest, Title: "This link does not work", What: wrong,
+		Next: "Run kubectl bind " + h.external.String() + " and use the link that it prints.",
+	})
 }
 
 // refuse ends a login that failed: it shows why, and sends the browser on so that
@@ -193,11 +190,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, l login, err er
 // callback completes a login that was begun in this browser.
 func (h *handler) callback(w http.ResponseWriter, r *http.Request) {
 	var t transaction
-	err := h.openCookie(r, txnCookie, &t)
-	var id *auth.Identity
-	if err == nil {
-		id, err = h.opts.Provider.Finish(r.Context(), t.Attempt, r.URL.Query())
-	}
+	id, err := h.complete(r, &t)
 	if errors.Is(err, errNoCookie) || errors.Is(err, auth.ErrState) {
 		// Whoever sent the browser here must not be able to end the login in flight.
 		h.fail(w, r, problem{

@@ -11,7 +11,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -51,6 +50,8 @@ type Backend struct {
 	// Login names the issuer. An empty RedirectURL means /callback at
 	// Options.ExternalURL.
 	Login auth.Config
+	// Issuers are further ones with which people may sign in.
+	Issuers []Issuer
 	// Machines are the issuers whose access tokens machines may bring, each with
 	// the Audiences that count. An empty Issuer means that of Login. None means
 	// that only people can bind.
@@ -80,6 +81,15 @@ type Backend struct {
 	Metrics http.Handler
 	// Observe, if not nil, is given the Exporter before it runs.
 	Observe func(*export.Exporter)
+}
+
+// An Issuer is one more with which people may sign in; see [export.Issuer].
+type Issuer struct {
+	Name, Title string
+	// Login is as in [Backend]. An empty RedirectURL means /callback/NAME at
+	// Options.ExternalURL.
+	Login auth.Config
+	Users export.Users
 }
 
 // Run runs the backend until ctx is done. All replicas serve the handshake; one runs
@@ -169,22 +179,31 @@ func (b *Backend) devices(client kubernetes.Interface) func(context.Context) err
 }
 
 func (b Backend) exporter() (*export.Exporter, error) {
-	if b.Login.RedirectURL == "" {
-		redirect, err := url.JoinPath(b.Options.ExternalURL, "callback")
-		if err != nil {
-			return nil, fmt.Errorf("external URL: %w", err)
-		}
-		b.Login.RedirectURL = redirect
-	}
-	provider, err := auth.New(b.Login)
+	provider, err := b.provider(b.Login, "")
 	if err != nil {
 		return nil, fmt.Errorf("login: %w", err)
 	}
 	b.Options.Provider = provider
+	for _, i := range b.Issuers {
+		provider, err := b.provider(i.Login, i.Name)
+		if err != nil {
+			return nil, fmt.Errorf("login with %s: %w", i.Name, err)
+		}
+		b.Options.Handshake.Issuers = append(b.Options.Handshake.Issuers, export.Issuer{Name: i.Name, Title: i.Title, Provider: provider, Users: i.Users})
+	}
 	if b.Options.Handshake.Machines, err = b.machines(); err != nil {
 		return nil, err
 	}
 	return export.New(b.Config, b.Options)
+}
+
+func (b Backend) provider(login auth.Config, name string) (p *auth.Provider, err error) {
+	if login.RedirectURL == "" {
+		if login.RedirectURL, err = export.CallbackURL(b.Options.ExternalURL, name); err != nil {
+			return nil, fmt.Errorf("external URL: %w", err)
+		}
+	}
+	return auth.New(login)
 }
 
 func (b Backend) machines() (auth.Providers, error) {
