@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// The programs that show package sync, run against real clusters.
+package examples_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+
+	"github.com/klutch-go/sdk/internal/cluster"
+	"github.com/klutch-go/sdk/internal/stack"
+)
+
+// Each program has a resource of its own.
+const crd = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: NAMEs.example.org}
+spec:
+  group: example.org
+  scope: Namespaced
+  names: {plural: NAMEs, kind: NAMEKind}
+  versions:
+  - {name: v1, served: true, storage: true, subresources: {status: {}}, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`
+
+// A side is a cluster and what a test does to it.
+type side struct {
+	testing.TB
+	*cluster.Cluster
+	objects dynamic.ResourceInterface
+}
+
+// newSide installs the resource of a program.
+func newSide(t *testing.T, c *cluster.Cluster, name, namespace string) side {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(strings.ReplaceAll(crd, "NAME", name)), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	client, err := dynamic.NewForConfig(c.Config())
+	if err == nil {
+		err = stack.Apply(t.Context(), c, u)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	gvr := schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: name + "s"}
+	s := side{t, c, client.Resource(gvr).Namespace(namespace)}
+	s.until("resource is served", func() bool {
+		_, err := client.Resource(gvr).Namespace("default").List(t.Context(), metav1.ListOptions{})
+		return err == nil
+	})
+	return s
+}
+
+func (s side) create(kind, text string) {
+	s.Helper()
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte("{apiVersion: example.org/v1, kind: "+kind+"Kind, metadata: {name: a}, "+text+"}"), &u.Object); err != nil {
+		s.Fatal(err)
+	}
+	if _, err := s.objects.Create(s.Context(), u, metav1.CreateOptions{}); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// field is one of the object's spec.
+func (s side) field(name string) string {
+	u, err := s.objects.Get(s.Context(), "a", metav1.GetOptions{})
+	if err != nil {
+		return err.Error()
+	}
+	value, _, _ := unstructured.NestedString(u.Object, "spec", name)
+	return value
+}
+
+func (s side) until(what string, ok func() bool) {
+	s.Helper()
+	err := wait.PollUntilContextTimeout(s.Context(), 50*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) { return ok(), nil })
+	if err != nil {
+		s.Fatalf("never: %s", what)
+	}
+}
+
+// start runs a program until the returned function ends it, which returns its output.
+func start(t *testing.T, programs, name string, args ...string) (stop func() string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), filepath.Join(programs, name), args...)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	return func() string {
+		_ = cmd.Process.Signal(os.Interrupt)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("%s: %v\n%s", name, err, &out)
+		}
+		return out.String()
+	}
+}
+
+func flags(app, control side, resource string) []string {
+	return []string{"-source", app.Kubeconfig(), "-target", control.Kubeconfig(), "-resource", resource + ".v1.example.org"}
+}
+
+func TestPrograms(t *testing.T) {
+	ada, bob, control := cluster.ForTest(t, "ada"), cluster.ForTest(t, "bob"), cluster.ForTest(t, "control")
+	programs := t.TempDir()
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", programs, "./mirror", "./tenants", "./adopt", "./observe")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	t.Run("mirror", func(t *testing.T) {
+		app, there := newSide(t, ada, "mirror", "default"), newSide(t, control, "mirror", "default")
+		stop := start(t, programs, "mirror", flags(app, there, "mirrors")...)
+		app.create("mirror", "spec: {size: small}")
+		there.until("mirrored", func() bool { return there.field("size") == "small" })
+		stop()
+	})
+	t.Run("tenants", func(t *testing.T) {
+		adas, bobs := newSide(t, ada, "tenant", "default"), newSide(t, bob, "tenant", "default")
+		adas.create("tenant", "spec: {of: ada}")
+		bobs.create("tenant", "spec: {of: bob}")
+		forAda, forBob := newSide(t, control, "tenant", "ada-default"), newSide(t, control, "tenant", "bob-default")
+		stop := start(t, programs, "tenants", control.Kubeconfig(), "tenants.v1.example.org", "ada="+ada.Kubeconfig(), "bob="+bob.Kubeconfig())
+		forAda.until("ada's is there", func() bool { return forAda.field("of") == "ada" })
+		forBob.until("bob's is there", func() bool { return forBob.field("of") == "bob" })
+		stop()
+	})
+	t.Run("adopt", func(t *testing.T) {
+		app, there := newSide(t, ada, "adopt", "default"), newSide(t, control, "adopt", "default")
+		there.create("adopt", "spec: {size: large, place: north}")
+		app.create("adopt", "spec: {size: small}")
+		stop := start(t, programs, "adopt", append(flags(app, there, "adopts"), "-keep")...)
+		there.until("taken over", func() bool { return there.field("size") == "small" })
+		if place := there.field("place"); place != "north" {
+			t.Errorf("what the source does not say is %q", place)
+		}
+		if err := app.objects.Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		app.until("released", func() bool { return strings.Contains(app.field("size"), "not found") })
+		if size := there.field("size"); size != "small" {
+			t.Errorf("what is to be kept is %q", size)
+		}
+		stop()
+	})
+	t.Run("observe", func(t *testing.T) {
+		app, there := newSide(t, ada, "observe", "default"), newSide(t, control, "observe", "default")
+		stop := start(t, programs, "observe", flags(app, there, "observes")...)
+		app.create("observe", "spec: {size: small}")
+		there.until("mirrored", func() bool { return there.field("size") == "small" })
+		out := stop()
+		for _, want := range []string{`"side":"Source","step":"hold","object":"default/a"`, `"side":"Target","step":"create","object":"default/a"`} {
+			if !strings.Contains(out, want) {
+				t.Errorf("no %s in\n%s", want, out)
+			}
+		}
+	})
+	for _, name := range []string{"mirror", "tenants", "adopt", "observe"} {
+		out, err := exec.CommandContext(t.Context(), filepath.Join(programs, name)).CombinedOutput()
+		if err == nil || !strings.HasPrefix(string(out), name+": ") {
+			t.Errorf("%s without arguments: %v\n%s", name, err, out)
+		}
+	}
+}
