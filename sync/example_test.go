@@ -5,6 +5,7 @@ package sync_test
 import (
 	"context"
 	"fmt"
+	gosync "sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -156,4 +157,123 @@ func ExampleNewSet() {
 	// made default/a
 	// false
 	// <nil>
+}
+
+// once runs s until it is told that what the example waits for is done.
+func once(s *klutchsync.Sync, done <-chan struct{}) {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	var wg gosync.WaitGroup
+	wg.Go(func() {
+		defer cancel()
+		select {
+		case <-done:
+		case <-ctx.Done():
+		}
+	})
+	if err := s.Run(ctx); err != nil {
+		fmt.Println(err)
+	}
+	wg.Wait()
+}
+
+func namespace(c *fakecluster.Cluster, name string) {
+	ns := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
+	ns.SetName(name)
+	resource := schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+	if _, err := c.Client().Resource(resource).Create(context.Background(), ns, metav1.CreateOptions{}); err != nil {
+		fmt.Println(err)
+	}
+}
+
+func show(c *fakecluster.Cluster, namespace, name string) {
+	u, err := c.Client().Resource(widgets).Namespace(namespace).Get(context.Background(), name, metav1.GetOptions{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(namespace+"/"+name, u.Object["spec"])
+}
+
+// made tells when a Sync has made a target, or has taken one over.
+func made(done chan<- struct{}) klutchsync.Hooks {
+	return klutchsync.Hooks{Done: func(_ context.Context, r klutchsync.Result) {
+		for _, step := range r.Steps {
+			if step == "create" || step == "force" {
+				done <- struct{}{}
+			}
+		}
+	}}
+}
+
+// Several App Clusters meet in one control plane, each in namespaces of its own.
+func Example_tenants() {
+	target, control := cluster()
+	for _, tenant := range []string{"ada", "bob"} {
+		source, app := cluster()
+		create(app, "default", "db")
+		namespaces := klutchsync.NewNamespaces(nil)
+		namespaces.Set("default", tenant+"-default")
+		namespace(control, tenant+"-default")
+		done := make(chan struct{}, 10)
+		s, err := klutchsync.New(source, target, widgets, klutchsync.Options{Binding: tenant, Mapper: namespaces, Hooks: made(done)})
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		once(s, done)
+	}
+	show(control, "ada-default", "db")
+	show(control, "bob-default", "db")
+	// Output:
+	// ada-default/db map[size:small]
+	// bob-default/db map[size:small]
+}
+
+// Objects that exist already are taken over by the sources of the same name.
+func Example_adopt() {
+	source, app := cluster()
+	target, control := cluster()
+	create(app, "default", "db")
+	create(control, "default", "db")
+	done := make(chan struct{}, 10)
+	s, err := klutchsync.New(source, target, widgets, klutchsync.Options{Conflict: klutchsync.ConflictAdopt, Hooks: made(done)})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	once(s, done)
+	u, err := control.Client().Resource(widgets).Namespace("default").Get(context.Background(), "db", metav1.GetOptions{})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	origin, _ := klutchsync.OriginOf(u)
+	fmt.Println("made from", origin.Namespace+"/"+origin.Name)
+	// Output: made from default/db
+}
+
+// Hooks tell what was written, and what keeps an object from being in step.
+func Example_observe() {
+	source, app := cluster()
+	target, control := cluster()
+	create(app, "default", "db")
+	create(control, "default", "db") // somebody else's
+	reported := make(chan struct{}, 10)
+	s, err := klutchsync.New(source, target, widgets, klutchsync.Options{Hooks: klutchsync.Hooks{
+		Wrote: func(_ context.Context, w klutchsync.Write) {
+			fmt.Println("wrote", w.Side, w.Step, w.Object)
+			if w.Step == "say" {
+				reported <- struct{}{}
+			}
+		},
+		Reported: func(_ context.Context, r klutchsync.Report) { fmt.Println("reported", r.Source, r.Reason) },
+	}})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	once(s, reported)
+	// Output:
+	// reported default/db TargetConflict
+	// wrote Source say default/db
 }
