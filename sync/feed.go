@@ -215,21 +215,28 @@ func (f *feed) listWatch() cache.ListerWatcher {
 	}, f.list.client)
 }
 
+// errEnded is what a reflector hears after its end. Of other errors it would make
+// something: log them, and sleep for as long as a clock of the whole process says.
+var errEnded error = apierrors.NewResourceExpired("the feed has ended")
+
 // persist tries until it gets an answer that a reflector has to see.
 func persist[T any](ctx context.Context, f *feed, try func() (T, error)) (out T, err error) {
 	if !f.begin() {
-		return out, context.Canceled
+		return out, errEnded
 	}
 	defer f.calls.Done()
 	for pause := retryFirst; ; pause = min(2*pause, retryLast) {
 		out, err = try()
-		if err == nil || ctx.Err() != nil || isAnswer(err) {
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return out, errEnded
+		case err == nil, isAnswer(err):
 			return out, err
 		}
 		f.note(err)
 		select {
 		case <-ctx.Done():
-			return out, ctx.Err()
+			return out, errEnded
 		case <-time.After(pause/2 + time.Duration(rand.Int63n(int64(pause)))): //nolint:gosec // jitter is no secret
 		}
 	}
@@ -280,7 +287,7 @@ type guarded struct {
 func (f *feed) guard(ctx context.Context, w watch.Interface) (watch.Interface, error) {
 	if !f.begin() {
 		w.Stop()
-		return nil, context.Canceled
+		return nil, errEnded
 	}
 	g := &guarded{Interface: w, out: make(chan watch.Event, 16), quit: make(chan struct{})}
 	go func() {

@@ -207,3 +207,19 @@ func TestRunLeavesNothing(t *testing.T) {
 		})
 	}
 }
+
+// Run ends at once, also when watches end with errors at the time.
+func TestRunEndsInOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		stop := w.run(Options{})
+		time.Sleep(time.Second)
+		w.fakeSource.Intercept(refuse(forbidden))
+		time.Sleep(silence + time.Minute)
+		began := time.Now()
+		stop()
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("Run took %v to end", took)
+		}
+	})
+}
