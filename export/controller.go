@@ -85,6 +85,10 @@ type Options struct {
 	// Caps bound what tenants can make the Control Plane Cluster hold. The zero
 	// value works.
 	Caps Caps
+	// RemovalsAtOnce is how many tenants may be removed at the same time, with their
+	// objects or without: beyond it each waits for a word of its own. Default 3, less
+	// than zero means any number.
+	RemovalsAtOnce int
 	// Gates are names of gates that are closed for each tenant until the platform
 	// team, or a program of theirs, opens them: with the annotation
 	// gate.klutch.anynines.com/<name>=open on the tenant namespace. With any other
@@ -103,6 +107,7 @@ const (
 	userAgent   = "klutch-backend"
 
 	reviewInterval = 10 * time.Minute
+	removalsAtOnce = 3
 
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = 15 * time.Second // so that an outage is over soon after it is over
@@ -177,6 +182,7 @@ func (o *Options) complete() (*url.URL, error) {
 	o.Version = cmp.Or(o.Version, "v0.0.0")
 	o.NamespacePrefix = strings.TrimSuffix(cmp.Or(o.NamespacePrefix, "cluster"), "-")
 	o.TokenTTL = cmp.Or(o.TokenTTL, time.Hour)
+	o.RemovalsAtOnce = cmp.Or(o.RemovalsAtOnce, removalsAtOnce)
 	o.Caps = o.Caps.withDefaults()
 	o.ReviewInterval = cmp.Or(o.ReviewInterval, reviewInterval)
 	o.BreakingChanges = cmp.Or(o.BreakingChanges, v1alpha1.BreakingChangesHold)
@@ -437,7 +443,10 @@ func (c *control) reconcileTenant(ctx context.Context, key cache.ObjectName) (ti
 	if _, ok, err := c.holderIn(ctx, key.Name); !ok {
 		return 0, err
 	}
-	if err := c.furnish(ctx, key.Name); err != nil {
+	if c.leaving(key.Name) {
+		return 0, nil
+	}
+	if err := c.furnish(ctx, key.Name); err != nil && !errors.Is(err, errTerminating) {
 		return 0, err
 	}
 	capped, err := c.capTenant(ctx, key.Name)
@@ -449,6 +458,12 @@ func (c *control) reconcileTenant(ctx context.Context, key cache.ObjectName) (ti
 		renew = min(renew, capped)
 	}
 	return renew, err
+}
+
+// leaving tells whether a tenant is about to lose its rights, or has lost them.
+func (c *control) leaving(tenant string) bool {
+	binding, ok := lookup(c.clusterBindings, cache.NewObjectName(tenant, v1alpha1.ClusterBindingName))
+	return ok && terminating(binding)
 }
 
 // lookup returns the object of that name from a cache. It must not be changed.

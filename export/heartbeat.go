@@ -5,6 +5,7 @@ package export
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,11 +21,17 @@ const maxDrift = 10 * time.Second
 // reconcileClusterBinding says whether the konnector of a tenant is alive.
 func (c *control) reconcileClusterBinding(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	binding, ok := lookup(c.clusterBindings, key)
-	if !ok || binding.DeletionTimestamp != nil {
+	if !ok {
 		return 0, nil
+	}
+	if binding.DeletionTimestamp != nil {
+		return c.removeTenant(ctx, binding)
 	}
 	if _, ok, err := c.holderIn(ctx, key.Namespace); !ok {
 		return 0, err
+	}
+	if !slices.Contains(binding.Finalizers, v1alpha1.TenantFinalizer) {
+		return 0, c.setFinalizers(ctx, clusterBindingResource, binding, append(slices.Clone(binding.Finalizers), v1alpha1.TenantFinalizer))
 	}
 	admitted, err := admission(c.admitted(ctx, key.Namespace))
 	if err != nil {

@@ -54,7 +54,7 @@ func (c *control) reconcileNamespace(ctx context.Context, key cache.ObjectName) 
 		return c.removeNamespace(ctx, asked)
 	}
 	if !slices.Contains(asked.Finalizers, namespaceFinalizer) {
-		return 0, c.setFinalizers(ctx, asked, append(slices.Clone(asked.Finalizers), namespaceFinalizer))
+		return 0, c.setFinalizers(ctx, namespaceResource, asked, append(slices.Clone(asked.Finalizers), namespaceFinalizer))
 	}
 	name := serviceNamespaceName(key.Namespace, key.Name)
 	again, err := c.provideNamespace(ctx, name, asked)
@@ -175,12 +175,15 @@ func (c *control) removeNamespace(ctx context.Context, asked *v1alpha1.APIServic
 		return 0, fmt.Errorf("read service namespace: %w", err)
 	}
 	if err != nil || errors.Is(owned(ns, asked.Namespace, serviceAnnotations(asked)), errForeign) {
-		return 0, c.setFinalizers(ctx, asked, slices.Delete(slices.Clone(asked.Finalizers), i, i+1))
+		return 0, c.setFinalizers(ctx, namespaceResource, asked, slices.Delete(slices.Clone(asked.Finalizers), i, i+1))
 	}
 	if ns.DeletionTimestamp != nil {
 		return namespaceRetry, nil
 	}
-	err = c.deleteEmpty(ctx, ns)
+	kept, err := c.endNamespace(ctx, ns, asked.Namespace)
+	if kept && err == nil {
+		return 0, c.setFinalizers(ctx, namespaceResource, asked, slices.Delete(slices.Clone(asked.Finalizers), i, i+1))
+	}
 	if condition, ok := blocked(err); ok {
 		return namespaceRetry, c.writeNamespaceStatus(ctx, asked, condition, asked.Status.Namespace)
 	}
@@ -193,9 +196,8 @@ func (c *control) deleteEmpty(ctx context.Context, ns *corev1.Namespace) error {
 	if err := c.checkEmpty(ctx, ns); err != nil {
 		return err
 	}
-	err := c.kube.RbacV1().RoleBindings(ns.Name).Delete(ctx, v1alpha1.TenantServiceAccount, metav1.DeleteOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("take rights in %s away: %w", ns.Name, err)
+	if err := c.takeRights(ctx, ns.Name); err != nil {
+		return err
 	}
 	if err := c.checkEmpty(ctx, ns); err != nil {
 		return err
@@ -227,14 +229,13 @@ func (c *control) checkEmpty(ctx context.Context, ns *corev1.Namespace) error {
 // count returns how many objects of a CRD are in a namespace, one of them at most.
 // Without the CRD there is none.
 func (c *control) count(ctx context.Context, crd, namespace string) (int, error) {
-	spec, _, err := c.schemas.get(ctx, crd)
+	gvr, err := c.resourceOf(ctx, crd)
 	if apierrors.IsNotFound(err) {
 		return 0, nil
 	}
 	if err != nil {
 		return 0, err
 	}
-	gvr := schema.GroupVersionResource{Group: spec.Group, Version: spec.Versions[0].Name, Resource: spec.Names.Plural}
 	list, err := c.meta.Resource(gvr).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return 0, fmt.Errorf("list %s in %s: %w", crd, namespace, err)
@@ -242,14 +243,23 @@ func (c *control) count(ctx context.Context, crd, namespace string) (int, error)
 	return len(list.Items), nil
 }
 
-func (c *control) setFinalizers(ctx context.Context, o metav1.Object, finalizers []string) error {
+// resourceOf returns the resource of a CRD in a version that is served.
+func (c *control) resourceOf(ctx context.Context, crd string) (schema.GroupVersionResource, error) {
+	spec, _, err := c.schemas.get(ctx, crd)
+	if err != nil {
+		return schema.GroupVersionResource{}, err
+	}
+	return schema.GroupVersionResource{Group: spec.Group, Version: spec.Versions[0].Name, Resource: spec.Names.Plural}, nil
+}
+
+func (c *control) setFinalizers(ctx context.Context, gvr schema.GroupVersionResource, o metav1.Object, finalizers []string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion(), "finalizers": finalizers,
 	}})
 	if err != nil {
 		return fmt.Errorf("encode finalizers: %w", err)
 	}
-	_, err = c.dyn.Resource(namespaceResource).Namespace(o.GetNamespace()).Patch(ctx, o.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = c.dyn.Resource(gvr).Namespace(o.GetNamespace()).Patch(ctx, o.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("set finalizers of %s: %w", o.GetName(), err)
 	}

@@ -40,6 +40,9 @@ func (c *control) reconcileRequest(ctx context.Context, key cache.ObjectName) (t
 	if !ok || request.DeletionTimestamp != nil {
 		return 0, nil
 	}
+	if c.leaving(key.Namespace) {
+		return 0, nil
+	}
 	age := time.Since(request.CreationTimestamp.Time)
 	if answered(request) {
 		return c.prune(ctx, request, requestRetain-age)

@@ -146,14 +146,14 @@ func (e *Exporter) bindTenant(ctx context.Context, r record) (namespace string, 
 
 // furnish makes what every tenant namespace has beside its credential.
 func (e *Exporter) furnish(ctx context.Context, namespace string) error {
+	if err := e.ensureClusterBinding(ctx, namespace); err != nil {
+		return err // among others because the tenant is being removed
+	}
 	if err := e.ensureServiceAccount(ctx, namespace); err != nil {
 		return err
 	}
 	role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: v1alpha1.TenantServiceAccount}
-	if err := e.ensureRoleBinding(ctx, namespace, namespace, role); err != nil {
-		return err
-	}
-	return e.ensureClusterBinding(ctx, namespace)
+	return e.ensureRoleBinding(ctx, namespace, namespace, role)
 }
 
 // ensureNamespace makes a namespace of a tenant, or checks that it is the one that
@@ -227,13 +227,16 @@ func (e *Exporter) ensureRoleBinding(ctx context.Context, namespace, tenant stri
 
 func (e *Exporter) ensureClusterBinding(ctx context.Context, namespace string) error {
 	bindings := e.dyn.Resource(clusterBindingResource).Namespace(namespace)
-	_, err := bindings.Get(ctx, v1alpha1.ClusterBindingName, metav1.GetOptions{})
+	got, err := bindings.Get(ctx, v1alpha1.ClusterBindingName, metav1.GetOptions{})
+	if err == nil && got.GetDeletionTimestamp() != nil {
+		return fmt.Errorf("tenant %s %w", namespace, errTerminating)
+	}
 	if !apierrors.IsNotFound(err) {
 		return ensured(err, "cluster binding", namespace)
 	}
 	want := &v1alpha1.ClusterBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "ClusterBinding"},
-		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ClusterBindingName, Namespace: namespace},
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.ClusterBindingName, Namespace: namespace, Finalizers: []string{v1alpha1.TenantFinalizer}},
 		Spec: v1alpha1.ClusterBindingSpec{
 			KubeconfigSecretRef: v1alpha1.LocalSecretKeyRef{Name: v1alpha1.KubeconfigSecretName, Key: v1alpha1.KubeconfigKey},
 			ProviderPrettyName:  e.opts.Name,

@@ -14,6 +14,8 @@ const (
 	// ConditionAdmitted says that no gate of the platform team keeps the tenant from
 	// syncing. It is ours alone.
 	ConditionAdmitted = "Admitted"
+	// ConditionRemoved says what the removal of the tenant waits for. It is ours alone.
+	ConditionRemoved = "Removed"
 )
 
 // Reasons of a ClusterBinding's conditions.
@@ -26,6 +28,9 @@ const (
 	ReasonProviderSecretInvalid    = "ProviderSecretInvalid"
 	ReasonParseError               = "ParseError"
 	ReasonGateClosed               = "GateClosed"
+	ReasonDraining                 = "Draining"
+	ReasonRemovalHeld              = "RemovalHeld"
+	ReasonRemovalPending           = "RemovalPending"
 )
 
 // ClusterBinding stands for the App Cluster of a tenant, in the tenant namespace.
@@ -60,11 +65,27 @@ type ClusterBindingSpec struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	ProviderPrettyName string `json:"providerPrettyName"`
+	// deletionPolicy says what becomes of the tenant's objects in the Control Plane
+	// Cluster when this object, and so the tenant, is deleted: Delete deletes them,
+	// Orphan leaves them where they are. Without it the deletion waits until the App
+	// Cluster has deleted them. It is ours alone.
+	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
 	// serviceProviderSpec is unused.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
 	ServiceProviderSpec *runtime.RawExtension `json:"serviceProviderSpec,omitempty"`
 }
+
+// DeletionPolicy says what becomes of a tenant's objects when the tenant is removed.
+//
+// +kubebuilder:validation:Enum=Delete;Orphan
+type DeletionPolicy string
+
+// The policies.
+const (
+	DeletionPolicyDelete DeletionPolicy = "Delete"
+	DeletionPolicyOrphan DeletionPolicy = "Orphan"
+)
 
 // ClusterBindingStatus is the observed state of a ClusterBinding.
 type ClusterBindingStatus struct {
@@ -79,7 +100,7 @@ type ClusterBindingStatus struct {
 	// the tenant: the first one that reported. Another App Cluster that comes with
 	// the same credential stays out. Clear it to let another one in. It is ours alone.
 	ClusterUID string `json:"clusterUID,omitempty"`
-	// conditions: Healthy, Admitted (backend), SecretValid, ValidVersion (konnector), Ready.
+	// conditions: Healthy, Admitted, Removed (backend), SecretValid, ValidVersion (konnector), Ready.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []Condition `json:"conditions,omitempty"`

@@ -40,6 +40,9 @@ const (
 	// AppClusterBindingFinalizer stands on an AppClusterBinding for as long as what
 	// was made for it may exist.
 	AppClusterBindingFinalizer = "klutch.anynines.com/appclusterbinding-cleanup"
+	// TenantFinalizer stands on a ClusterBinding for as long as what the tenant has
+	// may exist.
+	TenantFinalizer = "klutch.anynines.com/tenant"
 )
 
 // Annotations.
@@ -61,6 +64,8 @@ const (
 	// is open when the value is GateOpen. Tenants cannot write them.
 	GateAnnotationPrefix = "gate.klutch.anynines.com/"
 	GateOpen             = "open"
+	// ReleaseAnnotation, with whatever value, lets pass what a breaker holds.
+	ReleaseAnnotation = "klutch.anynines.com/release-deletion"
 	// IdentityAnnotation stands on a tenant namespace: the subject and the cluster
 	// that it belongs to.
 	IdentityAnnotation = "example-backend.klutch.anynines.com/identity"

@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+const (
+	// removalGrace is how long nothing happens after a ClusterBinding was deleted, so
+	// that many that go at once are seen as many.
+	removalGrace = 5 * time.Second
+	removalRetry = 2 * time.Second
+)
+
+// removeTenant takes a tenant away whose ClusterBinding is deleted: first its
+// credential and rights, then its exports, its service namespaces with what is in
+// them, and last the tenant namespace. Without a policy it waits until the App
+// Cluster has deleted all its objects.
+func (c *control) removeTenant(ctx context.Context, binding *v1alpha1.ClusterBinding) (time.Duration, error) {
+	i := slices.Index(binding.Finalizers, v1alpha1.TenantFinalizer)
+	if i < 0 {
+		return 0, nil
+	}
+	ns, err := c.kube.CoreV1().Namespaces().Get(ctx, binding.Namespace, metav1.GetOptions{})
+	if err != nil {
+		return 0, fmt.Errorf("read tenant namespace: %w", err)
+	}
+	if _, ok := holderOf(ns); ok {
+		if waits, err := c.drain(ctx, binding, ns); waits != nil || err != nil {
+			return removalRetry, errors.Join(err, c.explain(ctx, binding, waits))
+		}
+	}
+	return 0, c.setFinalizers(ctx, clusterBindingResource, binding, slices.Delete(slices.Clone(binding.Finalizers), i, i+1))
+}
+
+// explain says on a ClusterBinding what its removal waits for.
+func (c *control) explain(ctx context.Context, binding *v1alpha1.ClusterBinding, waits *refusal) error {
+	if waits == nil {
+		return nil
+	}
+	severity := v1alpha1.SeverityInfo
+	if waits.reason == v1alpha1.ReasonRemovalHeld {
+		severity = v1alpha1.SeverityWarning
+	}
+	return c.writeClusterBinding(ctx, binding, v1alpha1.False(v1alpha1.ConditionRemoved, severity, waits.reason, waits.message))
+}
+
+// drain does the next steps of a removal, and returns what it waits for until ns is
+// deleted. Each step can be done again.
+func (c *control) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, ns *corev1.Namespace) (*refusal, error) {
+	if waits := c.mayRemove(binding); waits != nil {
+		return waits, nil
+	}
+	if waits, err := c.unlessEmpty(ctx, binding); waits != nil || err != nil {
+		return waits, err
+	}
+	if !terminating(binding) { // nobody is to give back what is taken now
+		return &refusal{reason: v1alpha1.ReasonDraining, message: "nothing is left of it"}, nil
+	}
+	if err := c.revoke(ctx, ns.Name); err != nil {
+		return nil, err
+	}
+	for _, gvr := range []schema.GroupVersionResource{exportResource, namespaceResource} {
+		left, err := c.deleteAll(ctx, gvr, ns.Name)
+		if err != nil {
+			return nil, err
+		}
+		if left > 0 {
+			return &refusal{reason: v1alpha1.ReasonDraining, message: fmt.Sprintf("%d %s are left", left, gvr.Resource)}, nil
+		}
+	}
+	if ns.DeletionTimestamp != nil {
+		return nil, nil
+	}
+	if err := c.deleteNamespace(ctx, ns); err != nil {
+		return nil, err
+	}
+	audit(ctx, "tenant removed", "tenant", ns.Name, "policy", binding.Spec.DeletionPolicy)
+	return nil, nil
+}
+
+// mayRemove is the breaker: of many tenants that go at once none goes without a word
+// for each.
+func (c *control) mayRemove(binding *v1alpha1.ClusterBinding) *refusal {
+	if time.Since(binding.DeletionTimestamp.Time) < removalGrace {
+		return &refusal{reason: v1alpha1.ReasonRemovalPending, message: "the removal begins in a few seconds"}
+	}
+	most := c.opts.RemovalsAtOnce
+	if most < 0 || !breaks(binding) {
+		return nil
+	}
+	n := 0
+	for _, obj := range c.clusterBindings.GetStore().List() {
+		other, ok := obj.(*v1alpha1.ClusterBinding)
+		n += one(ok && other.DeletionTimestamp != nil && breaks(other))
+	}
+	if n <= most {
+		return nil
+	}
+	return &refusal{reason: v1alpha1.ReasonRemovalHeld, message: fmt.Sprintf(
+		"%d tenants are being removed at once, more than %d: if it is meant, annotate this object with %s=true", n, most, v1alpha1.ReleaseAnnotation)}
+}
+
+// terminating tells whether a tenant is being removed. Without a policy it goes on as
+// before until nothing of it is left.
+func terminating(binding *v1alpha1.ClusterBinding) bool {
+	c := v1alpha1.FindCondition(binding.Status.Conditions, v1alpha1.ConditionRemoved)
+	return binding.DeletionTimestamp != nil && (binding.Spec.DeletionPolicy != "" || c != nil && c.Reason == v1alpha1.ReasonDraining)
+}
+
+// breaks tells whether the removal of a tenant takes something from it that was not
+// released.
+func breaks(binding *v1alpha1.ClusterBinding) bool {
+	return binding.Spec.DeletionPolicy != "" && !metav1.HasAnnotation(binding.ObjectMeta, v1alpha1.ReleaseAnnotation)
+}
+
+// removalOf returns the policy by which a tenant is being removed at this moment,
+// or nothing.
+func (c *control) removalOf(tenant string) v1alpha1.DeletionPolicy {
+	for _, binding := range inNamespace(c.clusterBindings, tenant) {
+		if binding.DeletionTimestamp != nil && c.mayRemove(binding) == nil {
+			return binding.Spec.DeletionPolicy
+		}
+	}
+	return ""
+}
+
+// unlessEmpty returns what is left of a tenant for which there is no policy.
+func (c *control) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBinding) (*refusal, error) {
+	if binding.Spec.DeletionPolicy != "" {
+		return nil, nil
+	}
+	for _, asked := range inNamespace(c.namespaces, binding.Namespace) {
+		ns, err := c.kube.CoreV1().Namespaces().Get(ctx, serviceNamespaceName(asked.Namespace, asked.Name), metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && errors.Is(owned(ns, asked.Namespace, serviceAnnotations(asked)), errForeign) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read service namespace: %w", err)
+		}
+		err = c.checkEmpty(ctx, ns)
+		if left, ok := errors.AsType[*refusal](err); ok {
+			left.message += ": the removal waits until the App Cluster has deleted them; spec.deletionPolicy of this object says to delete (Delete) or to keep (Orphan) them"
+			return left, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil
+}
+
+// revoke takes the credential of a tenant and its rights in its tenant namespace.
+func (c *control) revoke(ctx context.Context, tenant string) error {
+	secrets, revoked := c.kube.CoreV1().Secrets(tenant), false
+	for _, name := range []string{anchorSecret, v1alpha1.KubeconfigSecretName} {
+		err := secrets.Delete(ctx, name, metav1.DeleteOptions{})
+		if revoked = revoked || err == nil; ignoreNotFound(err) != nil {
+			return fmt.Errorf("revoke the credential of %s: %w", tenant, err)
+		}
+	}
+	if revoked {
+		audit(ctx, "credential revoked", "tenant", tenant)
+	}
+	return c.takeRights(ctx, tenant)
+}
+
+// takeRights takes the rights of a tenant in a namespace away.
+func (e *Exporter) takeRights(ctx context.Context, namespace string) error {
+	err := e.kube.RbacV1().RoleBindings(namespace).Delete(ctx, v1alpha1.TenantServiceAccount, metav1.DeleteOptions{})
+	if ignoreNotFound(err) != nil {
+		return fmt.Errorf("take rights in %s away: %w", namespace, err)
+	}
+	return nil
+}
+
+// deleteAll deletes all objects of a resource in a namespace, and returns how many
+// there were.
+func (e *Exporter) deleteAll(ctx context.Context, gvr schema.GroupVersionResource, namespace string) (int, error) {
+	objects := e.meta.Resource(gvr).Namespace(namespace)
+	list, err := objects.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return 0, fmt.Errorf("list %s in %s: %w", gvr.Resource, namespace, err)
+	}
+	for _, o := range list.Items {
+		if o.DeletionTimestamp != nil {
+			continue
+		}
+		err := objects.Delete(ctx, o.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}})
+		if ignoreNotFound(err) != nil {
+			return 0, fmt.Errorf("delete %s %s/%s: %w", gvr.Resource, namespace, o.Name, err)
+		}
+	}
+	return len(list.Items), nil
+}
+
+// deleteInstances deletes all objects of the APIs that were ever exported to the
+// tenant of a service namespace, in that namespace.
+func (c *control) deleteInstances(ctx context.Context, ns *corev1.Namespace) error {
+	if err := c.takeRights(ctx, ns.Name); err != nil {
+		return err
+	}
+	for _, name := range exported(ns) {
+		gvr, err := c.resourceOf(ctx, name)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		n := 0
+		if err == nil {
+			n, err = c.deleteAll(ctx, gvr, ns.Name)
+		}
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			audit(ctx, "objects deleted", "tenant", ns.Labels[tenantLabel], "namespace", ns.Name, "service", name, "count", n)
+		}
+	}
+	return nil
+}
+
+// endNamespace deletes a service namespace when nothing is left in it. When its
+// tenant is removed, what is left goes too, or stays without it; then the namespace
+// stays, and kept is true.
+func (c *control) endNamespace(ctx context.Context, ns *corev1.Namespace, tenant string) (kept bool, err error) {
+	policy := c.removalOf(tenant)
+	if policy == v1alpha1.DeletionPolicyDelete {
+		err = c.deleteInstances(ctx, ns)
+	}
+	if err == nil {
+		err = c.deleteEmpty(ctx, ns)
+	}
+	left, ok := errors.AsType[*refusal](err)
+	if !ok || left.reason != reasonObjectsRemain || policy != v1alpha1.DeletionPolicyOrphan {
+		return false, err
+	}
+	if err := c.takeRights(ctx, ns.Name); err != nil {
+		return false, err
+	}
+	audit(ctx, "service namespace kept", "tenant", tenant, "namespace", ns.Name)
+	return true, nil
+}
