@@ -36,7 +36,7 @@ const (
 // credential returns the kubeconfig of a tenant and how long it is good, after
 // making or renewing it where needed.
 func (e *Exporter) credential(ctx context.Context, namespace string) (data []byte, again time.Duration, err error) {
-	k, err := e.reachable()
+	k, err := e.reachable(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -133,9 +133,20 @@ func (e *Exporter) put(ctx context.Context, secret *corev1.Secret) (err error) {
 	return err
 }
 
-// reachable says how App Clusters reach the API server.
-func (e *Exporter) reachable() (*kubeconfig.Kubeconfig, error) {
-	api, tls := e.opts.APIServer, e.config.TLSClientConfig
+// reachable says how App Clusters reach the API server: as Options say, else as the
+// Control Plane Cluster says to everybody in kube-public, else as the backend does.
+func (e *Exporter) reachable(ctx context.Context) (*kubeconfig.Kubeconfig, error) {
+	api := e.opts.APIServer
+	if api.URL == "" {
+		public, err := e.clusterInfo(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if public != nil {
+			api = APIServer{URL: public.Server, CAData: firstOf(api.CAData, public.CAData), TLSServerName: cmp.Or(api.TLSServerName, public.TLSServerName)}
+		}
+	}
+	tls := e.config.TLSClientConfig
 	k := &kubeconfig.Kubeconfig{Server: cmp.Or(api.URL, e.config.Host), CAData: api.CAData, TLSServerName: api.TLSServerName}
 	if api.URL == "" {
 		k.TLSServerName = cmp.Or(k.TLSServerName, tls.ServerName)

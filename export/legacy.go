@@ -105,7 +105,7 @@ func (h *handler) legacyBinding(ctx context.Context, s *session, service string)
 // shortCredential is a kubeconfig whose token dies soon, since browsers keep the
 // URLs that they were sent to. The konnector replaces it by the tenant's own.
 func (h *handler) shortCredential(ctx context.Context, namespace string) ([]byte, error) {
-	k, err := h.reachable()
+	k, err := h.reachable(ctx)
 	if err != nil {
 		return nil, err
 	}
