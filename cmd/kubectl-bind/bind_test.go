@@ -319,6 +319,7 @@ func TestVerdict(t *testing.T) {
 		hint string
 	}{
 		{errors.New("whatever"), exitError, ""},
+		{errors.New(`Get "http://localhost:8080/apis": dial tcp: connect: connection refused`), exitError, "--kubeconfig"},
 		{errors.Join(errors.New("x"), bind.ErrNotReady), exitNotReady, "status"},
 		{bind.ErrConflict, exitConflict, "status"},
 		{bind.ErrInUse, exitConflict, "Delete the objects"},

@@ -78,12 +78,13 @@ func (p *plugin) verdict(err error) (code int, hint string) {
 		{refused != nil && refused.Code == "temporarily_unavailable", exitError, "Try again later; if it stays so, tell the operator of the platform."},
 		{refused != nil, exitError, "Run the command again; a login can be used once, and soon."},
 		{request != nil && request.Reason == v1alpha1.ReasonNotAuthorized, exitDenied, "Ask the operator of the platform whether you may bind this service."},
-		{apierrors.IsForbidden(err), exitDenied, "Binding needs an administrator's rights in the App Cluster; see: kubectl auth can-i --list"},
+		{apierrors.IsForbidden(err), exitDenied, "This needs an administrator's rights in the App Cluster; see: kubectl auth can-i --list"},
 		{apierrors.IsUnauthorized(err), exitDenied, "Log in to the cluster that refused, then run the command again."},
 		{isUntrusted(err), exitError, "If you trust it, name the certificate authority of the backend: --backend-certificate-authority FILE"},
 		{errors.Is(err, bind.ErrNotBackend), exitError, "Give the URL of a Klutch backend as the platform team names it; it ends in /export."},
 		{strings.Contains(err.Error(), "must be https"), exitError, "Use the backend's https URL; http is for a backend on this machine."},
 		{clientcmd.IsEmptyConfig(err), exitError, "Name the App Cluster with --kubeconfig or KUBECONFIG."},
+		{strings.Contains(err.Error(), "http://localhost:8080/"), exitError, "Name the App Cluster with --kubeconfig or KUBECONFIG."}, // what client-go takes for want of one
 		{strings.Contains(err.Error(), "connection refused"), exitError, "Nothing listens there. Check the URL, and that the server runs."},
 	} {
 		if row.fits {
