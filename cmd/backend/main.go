@@ -48,6 +48,23 @@ On a laptop:
 
 Secrets are read from files or the environment, never from flags.
 
+Further issuers are documents of an --oidc-issuer-file, each with its own client, which
+the issuer sends back to /callback/NAME at --external-url. All but the first three
+fields may be left out:
+
+  name: partners
+  url: https://login.partners.example.com
+  clientID: klutch
+  clientSecretFile: /etc/klutch/partners/client-secret
+  caFile: /etc/klutch/partners/ca.crt
+  title: Partners               # what people read; the URL without it
+  callbackURL: https://bind.example.com/callback/partners
+  scopes: [openid, profile, email, groups]
+  groupsClaim: groups
+  usernameClaim: sub            # or email
+  usernamePrefix: "oidc:partners:"
+  groupsPrefix: "oidc:partners:"
+
 `
 
 // Exit codes, as those of kubectl bind.
@@ -86,6 +103,7 @@ func exit(err error, stderr io.Writer) int {
 type flags struct {
 	kubeconfig, clientSecretFile, issuerCAFile, externalCAFile string
 	sessionKeyFiles, machineIssuers, machineAudiences          []string
+	issuerFiles                                                []string
 	verbosity                                                  int
 	version                                                    bool
 	backend                                                    klutch.Backend
@@ -103,6 +121,7 @@ func parse(args []string, getenv func(string) string, stderr io.Writer) (*flags,
 	f.loginFlags(fs)
 	f.machineFlags(fs)
 	f.handshakeFlags(fs)
+	f.limitFlags(fs)
 	f.serverFlags(fs)
 	switch err := fs.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
@@ -139,6 +158,7 @@ func (f *flags) loginFlags(fs *flag.FlagSet) {
 	fs.StringVar(&b.Options.Users.UsernamePrefix, "oidc-username-prefix", "oidc:", "goes before the name of a person; - means nothing")
 	fs.StringVar(&b.Options.Users.GroupsPrefix, "oidc-groups-prefix", "oidc:", "goes before the names of groups; - means nothing")
 	fs.Func("oidc-scope", "scope to ask for, may be repeated (default openid profile email groups)", appendTo(&b.Login.Scopes))
+	fs.Func("oidc-issuer-file", "YAML or JSON file with further issuers, see above, may be repeated", appendTo(&f.issuerFiles))
 }
 
 func (f *flags) machineFlags(fs *flag.FlagSet) {
@@ -241,6 +261,7 @@ func (f *flags) complete(getenv func(string) string) (err error) {
 			b.Login.HTTPClient, err = trusting(data)
 			return err
 		}),
+		f.readIssuers(),
 		f.readSessionKeys(),
 		f.connect(),
 	)
