@@ -2,7 +2,8 @@
 GO ?= go
 LINT := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GEN := $(GO) run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
-.PHONY: demo kube test race bench generate lint tidy ci
+FUZZTIME ?= 10s
+.PHONY: demo kube test race fuzz bench generate lint tidy ci
 
 demo: ## two real control planes, the whole journey, then yours to play with
 	@$(GO) run ./internal/demo $(if $(ONCE),-once)
@@ -12,6 +13,10 @@ test: kube ## everything, the end-to-end tests on real control planes included
 	$(GO) test -shuffle=on -count=1 -timeout 20m ./...
 race: kube ## the same under the race detector
 	$(GO) test -race -shuffle=on -count=1 -timeout 30m ./...
+fuzz: ## what reads strangers' bytes, each fuzz test for FUZZTIME
+	@set -e; for p in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
+	  for f in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' $$p/*_test.go); do \
+	    echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f\$$" -fuzztime $(FUZZTIME) $$p; done; done
 bench: ## speed and size beside the yardstick, same clusters, same run: a table, and bench.csv
 	$(GO) run ./internal/bench -csv bench.csv
 generate: ## deep copies and CRDs

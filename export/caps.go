@@ -75,9 +75,9 @@ func (e *Exporter) capTenants(ctx context.Context, h holder, more int) error {
 	}
 	switch {
 	case caps.PerIdentity >= 0 && own > caps.PerIdentity:
-		return fmt.Errorf("App Cluster %s %w: you have bound %d, and the platform allows no more", h.Cluster, errCapped, caps.PerIdentity)
+		return fmt.Errorf("the App Cluster %s %w: you have bound %d, and the platform allows no more", h.Cluster, errCapped, caps.PerIdentity)
 	case caps.Tenants >= 0 && all > caps.Tenants:
-		return fmt.Errorf("App Cluster %s %w: the platform has no room for more than %d", h.Cluster, errCapped, caps.Tenants)
+		return fmt.Errorf("the App Cluster %s %w: the platform has no room for more than %d", h.Cluster, errCapped, caps.Tenants)
 	}
 	return nil
 }
@@ -156,11 +156,6 @@ func older(a, b metav1.Object) bool {
 	x, y := a.GetCreationTimestamp().Time, b.GetCreationTimestamp().Time
 	return x.Before(y) || x.Equal(y) && a.GetName() < b.GetName()
 }
-
-// quotaOf returns the name under which a ResourceQuota counts objects of a resource.
-func quotaOf(resource string) corev1.ResourceName { return corev1.ResourceName("count/" + resource) }
-
-func most(n int) resource.Quantity { return *resource.NewQuantity(int64(n), resource.DecimalSI) }
 
 // quotaDelay is how old a CRD has to be before a quota may name it: the API server
 // refuses all objects of a kind that nobody counts yet, and kube-controller-manager

@@ -70,9 +70,9 @@ func openDeviceCounter(t *testing.T, tune ...func(*Options)) (*counter, *deviceM
 
 // A terminal is a program on a machine without a browser.
 type terminal struct {
-	url, verifier string
-	device        oauth2.DeviceAuthResponse
-	do            func(method, path, body string, header ...string) reply
+	verifier string
+	device   oauth2.DeviceAuthResponse
+	do       func(method, path, body string, header ...string) reply
 }
 
 // newTerminal begins a login with what kubectl-bind asks for, after change.
@@ -108,8 +108,8 @@ func (term *terminal) poll(change ...string) (reply, string) {
 	return answer, said.Code
 }
 
-// deviceSignIn types the code, signs in, and confirms the code.
-func deviceSignIn(t *testing.T, b *testissuer.Browser, base, code, user, password string) *testissuer.Page {
+// deviceSignIn types the code, signs in with a name and a password, and confirms the code.
+func deviceSignIn(t *testing.T, b *testissuer.Browser, base, code string, who [2]string) *testissuer.Page {
 	t.Helper()
 	page := must(b.Get(t.Context(), base+"/device"))
 	page.Forms[0].Fields.Set("user_code", " "+strings.ToLower(strings.ReplaceAll(code, "-", " ")))
@@ -118,8 +118,8 @@ func deviceSignIn(t *testing.T, b *testissuer.Browser, base, code, user, passwor
 		t.Fatalf("no way to sign in:\n%s", page.Body)
 	}
 	page = must(b.Get(t.Context(), base+"/authorize?user_code="+code))
-	page.Forms[0].Fields.Set("username", user)
-	page.Forms[0].Fields.Set("password", password)
+	page.Forms[0].Fields.Set("username", who[0])
+	page.Forms[0].Fields.Set("password", who[1])
 	page = must(b.Submit(t.Context(), page.Forms[0]))
 	if page.URL.Path != "/device" || !strings.Contains(page.Body, code) {
 		t.Fatalf("signed in: %s %d\n%s", page.URL.Path, page.Status, page.Body)
@@ -204,8 +204,8 @@ func TestP3DeviceBelongsToWhoConfirmedIt(t *testing.T) {
 	term := newTerminal(t, c.do, []string{"widgets.example.org"})
 	code := term.device.UserCode
 	ada, many := c.browser("ada", "engine"), c.browser("many", "groups")
-	deviceSignIn(t, ada, c.url, code, "ada", "engine")
-	deviceSignIn(t, many, c.url, code, "many", "groups")
+	deviceSignIn(t, ada, c.url, code, [2]string{"ada", "engine"})
+	deviceSignIn(t, many, c.url, code, [2]string{"many", "groups"})
 	if page := must(ada.Get(t.Context(), c.url+"/services")); page.URL.Path != "/device" {
 		t.Errorf("services before the code is confirmed: %s", page.Body)
 	}
@@ -246,7 +246,7 @@ func TestDeviceAsksForWhatCannotBeHad(t *testing.T) {
 	c, _ := openDeviceCounter(t)
 	term := newTerminal(t, c.do, []string{"gizmos.example.org"})
 	b := c.browser("ada", "engine")
-	deviceSignIn(t, b, c.url, term.device.UserCode, "ada", "engine")
+	deviceSignIn(t, b, c.url, term.device.UserCode, [2]string{"ada", "engine"})
 	confirm(t, c, b, term.device.UserCode)
 	term.poll()
 	if answer := confirm(t, c, b, term.device.UserCode); answer.Header.Get("Location") != "/done" {
@@ -275,7 +275,7 @@ func TestP6P7DeviceRoutes(t *testing.T) {
 		}
 	}
 	b := c.browser("ada", "engine")
-	deviceSignIn(t, b, c.url, code, "ada", "engine")
+	deviceSignIn(t, b, c.url, code, [2]string{"ada", "engine"})
 	for _, path := range []string{"/device", "/device?user_code=" + code, "/services", "/done"} {
 		if _, err := b.Get(t.Context(), c.url+path); err != nil {
 			t.Error(err)
@@ -292,7 +292,7 @@ func TestP10DeviceGuesses(t *testing.T) {
 	c, store := openDeviceCounter(t, func(o *Options) { o.Handshake.Limits.PerSubject = 5 })
 	b := c.browser("ada", "engine")
 	const guess = "BCDFG-HJKLM"
-	deviceSignIn(t, b, c.url, guess, "ada", "engine")
+	deviceSignIn(t, b, c.url, guess, [2]string{"ada", "engine"})
 	statuses := map[int]int{}
 	for range 10 {
 		statuses[confirm(t, c, b, guess).Status]++
@@ -322,7 +322,7 @@ func TestP11DevicePages(t *testing.T) {
 		"ask":     c.do(http.MethodGet, "/device", "").Body,
 		"wrong":   c.do(http.MethodGet, "/device?user_code=%3Cscript%3E", "").Body,
 		"sign in": c.do(http.MethodGet, "/device?user_code="+code, "").Body,
-		"confirm": deviceSignIn(t, b, c.url, code, "ada", "engine").Body,
+		"confirm": deviceSignIn(t, b, c.url, code, [2]string{"ada", "engine"}).Body,
 		"wait":    confirm(t, c, b, code).Body,
 	}
 	for name, want := range map[string]string{
@@ -344,7 +344,7 @@ func deviceBinds(t *testing.T, w *world) {
 	}
 	term := newTerminal(t, do, []string{"widgets.example.org"})
 	b := testissuer.NewBrowser(testissuer.BrowserOptions{Username: "grace", Password: users["grace"].Password})
-	page := deviceSignIn(t, b, w.url, term.device.UserCode, "grace", users["grace"].Password)
+	page := deviceSignIn(t, b, w.url, term.device.UserCode, [2]string{"grace", users["grace"].Password})
 	if answer := do(http.MethodPost, "/device/claim", url.Values{"code": {term.device.UserCode}}.Encode(), "Cookie", sessionOf(t, b, w.url)); answer.Status != http.StatusOK {
 		t.Fatalf("claim: %d %s", answer.Status, answer.Body)
 	}

@@ -82,13 +82,13 @@ func (c *control) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, n
 		}
 	}
 	if ns.DeletionTimestamp != nil {
-		return nil, nil
+		return nil, nil //nolint:nilnil // nothing is waited for
 	}
 	if err := c.deleteNamespace(ctx, ns); err != nil {
 		return nil, err
 	}
 	audit(ctx, "tenant removed", "tenant", ns.Name, "policy", binding.Spec.DeletionPolicy)
-	return nil, nil
+	return nil, nil //nolint:nilnil // nothing is waited for
 }
 
 // mayRemove is the breaker: of many tenants that go at once none goes without a word
@@ -140,7 +140,7 @@ func (c *control) removalOf(tenant string) v1alpha1.DeletionPolicy {
 // unlessEmpty returns what is left of a tenant for which there is no policy.
 func (c *control) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBinding) (*refusal, error) {
 	if binding.Spec.DeletionPolicy != "" {
-		return nil, nil
+		return nil, nil //nolint:nilnil // nothing is left
 	}
 	for _, asked := range inNamespace(c.namespaces, binding.Namespace) {
 		ns, err := c.kube.CoreV1().Namespaces().Get(ctx, serviceNamespaceName(asked.Namespace, asked.Name), metav1.GetOptions{})
@@ -159,7 +159,7 @@ func (c *control) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBind
 			return nil, err
 		}
 	}
-	return nil, nil
+	return nil, nil //nolint:nilnil // nothing is left
 }
 
 // revoke takes the credential of a tenant and its rights in its tenant namespace.

@@ -25,27 +25,27 @@ func TestP13Removal(t *testing.T) {
 	before := w.versionsOf(bystander.namespace)
 	for _, step := range []struct {
 		name string
-		run  func(t *testing.T)
+		run  func()
 	}{
-		{"without a policy it waits for the App Cluster", func(t *testing.T) { removalWaits(t, patient) }},
-		{"two at once are held", func(t *testing.T) { removalHeld(t, doomed, orphaned) }},
-		{"Delete takes everything", func(t *testing.T) { removalDeletes(t, doomed) }},
-		{"Orphan keeps what is there, for the same App Cluster", func(t *testing.T) { removalOrphans(t, orphaned) }},
-		{"nobody else is touched", func(t *testing.T) {
+		{"without a policy it waits for the App Cluster", func() { removalWaits(w.t, patient) }},
+		{"two at once are held", func() { removalHeld(w.t, doomed, orphaned) }},
+		{"Delete takes everything", func() { removalDeletes(w.t, doomed) }},
+		{"Orphan keeps what is there, for the same App Cluster", func() { removalOrphans(w.t, orphaned) }},
+		{"nobody else is touched", func() {
 			if diff := cmp.Diff(before, w.versionsOf(bystander.namespace)); diff != "" {
-				t.Errorf("(-before +after):\n%s", diff)
+				w.t.Errorf("(-before +after):\n%s", diff)
 			}
-			bystander.widget(t)
+			bystander.widget(w.t)
 		}},
-		{"P27 it is in the audit log", func(t *testing.T) {
+		{"P27 it is in the audit log", func() {
 			for _, event := range []string{"credential revoked", "objects deleted", "service namespace kept", "tenant removed"} {
 				if !strings.Contains(w.log.String(), `"msg"="`+event+`"`) {
-					t.Errorf("no record of %q", event)
+					w.t.Errorf("no record of %q", event)
 				}
 			}
 		}},
 	} {
-		if !t.Run(step.name, func(t *testing.T) { w.t = t; step.run(t) }) {
+		if !t.Run(step.name, func(t *testing.T) { w.t = t; step.run() }) {
 			return
 		}
 	}

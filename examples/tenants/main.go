@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string) error {
 		if err != nil {
 			return err
 		}
-		set.Put(name, s)
+		set.Put(name, s) //nolint:contextcheck // a Sync has the context of its Set
 	}
 	return set.Run(ctx)
 }
