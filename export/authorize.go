@@ -73,14 +73,30 @@ func (u Users) groups(id *auth.Identity) []string {
 	return groups
 }
 
+// overlap reports whether a name that comes out of u may also come out of other: one
+// prefix begins with the other.
+func (u Users) overlap(other Users) bool {
+	begins := func(a, b string) bool {
+		a, b = literal(a), literal(b)
+		return strings.HasPrefix(a, b) || strings.HasPrefix(b, a)
+	}
+	return begins(u.UsernamePrefix, other.UsernamePrefix) || begins(u.GroupsPrefix, other.GroupsPrefix)
+}
+
+// literal is what a prefix of Users stands for.
+func literal(prefix string) string {
+	if prefix = cmp.Or(prefix, "oidc:"); prefix == "-" {
+		return ""
+	}
+	return prefix
+}
+
 // prefixed is empty where the result would be a name of Kubernetes itself.
 func prefixed(prefix, name string) string {
 	if name == "" {
 		return ""
 	}
-	if prefix = cmp.Or(prefix, "oidc:"); prefix != "-" {
-		name = prefix + name
-	}
+	name = literal(prefix) + name
 	if strings.HasPrefix(name, "system:") {
 		return ""
 	}

@@ -196,7 +196,7 @@ func (o *Options) complete() (*url.URL, error) {
 	case (o.Provider == nil) != (o.Sealer == nil):
 		return nil, errors.New("the handshake needs both Provider and Sealer")
 	}
-	if err := errors.Join(o.Users.validate(), o.Handshake.validateIssuers(o.Provider), checkGates(o.Gates)); err != nil {
+	if err := errors.Join(o.Users.validate(), o.Handshake.validateIssuers(o.Provider, o.Users), checkGates(o.Gates)); err != nil {
 		return nil, err
 	}
 	if o.Provider == nil {

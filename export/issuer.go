@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 
 	"github.com/klutch-go/sdk/auth"
 )
@@ -28,14 +29,15 @@ type Issuer struct {
 	// arrives at the path of another issuer does not count, also where issuers send no
 	// iss parameter (RFC 9700 section 4.4.2.2).
 	Provider *auth.Provider
-	// Users are the names of its people for RBAC. Its prefixes are "oidc:NAME:" where
-	// they are empty, so that nobody is taken for a person of another issuer.
+	// Users are the names of its people for RBAC. Its prefixes are "oidc-NAME:" where
+	// they are empty. None may begin with that of another issuer, also the one of
+	// Options: what follows it is the issuer's to choose.
 	Users Users
 }
 
 func (i Issuer) users() Users {
 	u := i.Users
-	prefix := "oidc:" + i.Name + ":"
+	prefix := "oidc-" + i.Name + ":"
 	u.UsernamePrefix, u.GroupsPrefix = cmp.Or(u.UsernamePrefix, prefix), cmp.Or(u.GroupsPrefix, prefix)
 	return u
 }
@@ -43,8 +45,8 @@ func (i Issuer) users() Users {
 func (i Issuer) title() string { return cmp.Or(i.Title, i.Provider.Issuer()) }
 
 // validateIssuers checks that no two issuers can be taken for one another.
-func (h Handshake) validateIssuers(first *auth.Provider) error {
-	names, urls := map[string]bool{}, map[string]bool{}
+func (h Handshake) validateIssuers(first *auth.Provider, users Users) error {
+	names, urls, taken := map[string]bool{}, map[string]bool{}, []Users{users}
 	if first != nil {
 		urls[first.Issuer()] = true
 	}
@@ -60,6 +62,10 @@ func (h Handshake) validateIssuers(first *auth.Provider) error {
 		if err := i.Users.validate(); err != nil {
 			return fmt.Errorf("issuer %s: %w", i.Name, err)
 		}
+		if slices.ContainsFunc(taken, i.users().overlap) {
+			return fmt.Errorf("issuer %s: the prefixes of its users and groups must not begin as those of another issuer do", i.Name)
+		}
+		taken = append(taken, i.users())
 		names[i.Name], urls[i.Provider.Issuer()] = true, true
 	}
 	return nil

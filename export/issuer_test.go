@@ -96,20 +96,26 @@ func TestP3MixUp(t *testing.T) {
 func TestIssuersHaveNamesOfTheirOwn(t *testing.T) {
 	first := must(auth.New(auth.Config{Issuer: "https://a.example", ClientID: "x"}))
 	second := must(auth.New(auth.Config{Issuer: "https://b.example", ClientID: "x"}))
+	third := must(auth.New(auth.Config{Issuer: "https://c.example", ClientID: "x"}))
 	for name, issuers := range map[string][]Issuer{
 		"no name":     {{Provider: second}},
 		"one path":    {{Name: "../x", Provider: second}},
 		"same name":   {{Name: "b", Provider: second}, {Name: "b", Provider: second}},
 		"same issuer": {{Name: "b", Provider: first}},
 		"no provider": {{Name: "b"}},
-		"claim":       {{Name: "b", Provider: second, Users: Users{UsernameClaim: "name"}}},
+		"their names": {{Name: "b", Provider: second, Users: Users{UsernamePrefix: "oidc:b:"}}},
+		"no prefix":   {{Name: "b", Provider: second, Users: Users{GroupsPrefix: "-"}}},
+		"each other": {
+			{Name: "b", Provider: second}, {Name: "c", Provider: third, Users: Users{UsernamePrefix: "oidc-b:c:"}},
+		},
+		"claim": {{Name: "b", Provider: second, Users: Users{UsernameClaim: "name"}}},
 	} {
-		if (Handshake{Issuers: issuers}).validateIssuers(first) == nil {
+		if (Handshake{Issuers: issuers}).validateIssuers(first, Users{}) == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
 	issuers := []Issuer{{Name: "b", Provider: second}}
-	if err := (Handshake{Issuers: issuers}).validateIssuers(first); err != nil {
+	if err := (Handshake{Issuers: issuers}).validateIssuers(first, Users{}); err != nil {
 		t.Error(err)
 	}
 	a := reviews{users: Users{}, issuers: issuers}
@@ -118,7 +124,7 @@ func TestIssuersHaveNamesOfTheirOwn(t *testing.T) {
 		id := &auth.Identity{Issuer: p.Issuer(), Subject: "ada", Groups: []string{"dev"}}
 		got[a.usersOf(id.Issuer).user(id)] = a.usersOf(id.Issuer).groups(id)[1]
 	}
-	if diff := cmp.Diff(map[string]string{"oidc:ada": "oidc:dev", "oidc:b:ada": "oidc:b:dev"}, got); diff != "" {
+	if diff := cmp.Diff(map[string]string{"oidc:ada": "oidc:dev", "oidc-b:ada": "oidc-b:dev"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -29,8 +28,8 @@ type issuer struct {
 	Scopes           []string `json:"scopes"`
 	GroupsClaim      string   `json:"groupsClaim"`
 	UsernameClaim    string   `json:"usernameClaim"`
-	UsernamePrefix   string   `json:"usernamePrefix"` // "oidc:NAME:" if empty
-	GroupsPrefix     string   `json:"groupsPrefix"`   // "oidc:NAME:" if empty
+	UsernamePrefix   string   `json:"usernamePrefix"` // "oidc-NAME:" if empty
+	GroupsPrefix     string   `json:"groupsPrefix"`   // "oidc-NAME:" if empty
 }
 
 // documentEnd is where a YAML document ends; what follows --- in its line is part of the
@@ -48,7 +47,7 @@ func (f *flags) readIssuers() error {
 		})
 		errs = append(errs, err)
 	}
-	return errors.Join(append(errs, f.distinctPrefixes())...)
+	return errors.Join(errs...)
 }
 
 func (f *flags) addIssuers(documents string) error {
@@ -93,19 +92,4 @@ func (i *issuer) complete() (klutch.Issuer, error) {
 	)
 	users := export.Users{UsernameClaim: i.UsernameClaim, UsernamePrefix: i.UsernamePrefix, GroupsPrefix: i.GroupsPrefix}
 	return klutch.Issuer{Name: i.Name, Title: i.Title, Login: login, Users: users}, err
-}
-
-// distinctPrefixes refuses two issuers whose people RBAC could not tell apart.
-func (f *flags) distinctPrefixes() error {
-	first := f.backend.Options.Users
-	users, groups := map[string]bool{cmp.Or(first.UsernamePrefix, "oidc:"): true}, map[string]bool{cmp.Or(first.GroupsPrefix, "oidc:"): true}
-	for _, i := range f.backend.Issuers {
-		own := "oidc:" + i.Name + ":"
-		user, group := cmp.Or(i.Users.UsernamePrefix, own), cmp.Or(i.Users.GroupsPrefix, own)
-		if users[user] || groups[group] {
-			return fmt.Errorf("issuer %q: usernamePrefix and groupsPrefix must differ from those of other issuers", i.Name)
-		}
-		users[user], groups[group] = true, true
-	}
-	return nil
 }

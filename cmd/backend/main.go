@@ -62,8 +62,8 @@ fields may be left out:
   scopes: [openid, profile, email, groups]
   groupsClaim: groups
   usernameClaim: sub            # or email
-  usernamePrefix: "oidc:partners:"
-  groupsPrefix: "oidc:partners:"
+  usernamePrefix: "oidc-partners:"
+  groupsPrefix: "oidc-partners:"
 
 `
 
