@@ -101,7 +101,7 @@ func (c *Client) checkProvider(p *v1alpha1.BindingProvider) error {
 	if grant == nil {
 		return fmt.Errorf("%s offers no login that this program knows (%s): %w", c.url, v1alpha1.MethodOAuth2CodeGrant, ErrNotBackend)
 	}
-	for _, raw := range []string{grant.AuthenticatedURL, grant.TokenURL, grant.Issuer} {
+	for _, raw := range []string{grant.AuthenticatedURL, grant.TokenURL, grant.DeviceURL, grant.Issuer} {
 		if raw != "" && !c.sameOrigin(raw) {
 			return fmt.Errorf("%s sends the login to another place, %q: %w", c.url, raw, ErrNotBackend)
 		}

@@ -151,6 +151,7 @@ func TestDiscover(t *testing.T) {
 		{"login elsewhere", document(func(_, g map[string]any) { g["authenticatedURL"] = "https://evil.example/authorize" }), "to another place"},
 		{"login with a program", document(func(_, g map[string]any) { g["authenticatedURL"] = "javascript:alert(1)" }), "to another place"},
 		{"token elsewhere", document(func(_, g map[string]any) { g["tokenURL"] = "https://evil.example/token" }), "to another place"},
+		{"device elsewhere", document(func(_, g map[string]any) { g["deviceURL"] = "https://evil.example/device" }), "to another place"},
 		{"other user info", document(func(_, g map[string]any) {
 			g["tokenURL"] = strings.Replace(g["tokenURL"].(string), "http://", "http://a@", 1)
 		}), "to another place"},

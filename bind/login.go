@@ -19,6 +19,9 @@ import (
 // to another login.
 var ErrResponse = errors.New("answer of the backend refused")
 
+// ErrNoDevice says that a backend knows no login on another device.
+var ErrNoDevice = errors.New("the backend knows no login on another device")
+
 // LoginOptions describe a login at a backend.
 type LoginOptions struct {
 	// ClusterID tells the clusters of one person apart, see [ClusterID].
@@ -30,6 +33,10 @@ type LoginOptions struct {
 	Prompt func(url, displayCode string)
 	// Open opens a browser and returns. Nil leaves that to the person.
 	Open func(url string) error
+	// Device leaves the browser to any other device (RFC 8628): the person types
+	// there the code that Prompt shows. Open is not called. The error is
+	// ErrNoDevice if the backend does not know that.
+	Device bool
 }
 
 // Login lets a person log in and choose services with a browser, until ctx ends,
@@ -39,18 +46,17 @@ func (c *Client) Login(ctx context.Context, p *v1alpha1.BindingProvider, opts Lo
 	if grant == nil {
 		return nil, fmt.Errorf("%s: %w", c.url, ErrNotBackend)
 	}
+	if opts.Device {
+		return c.loginDevice(ctx, p, opts)
+	}
 	if grant.TokenURL == "" {
 		return c.loginThroughBrowser(ctx, grant, opts)
-	}
-	params := url.Values{"c": {opts.ClusterID}}
-	if len(opts.Services) > 0 {
-		params["service"] = opts.Services
 	}
 	code, err := auth.Login(ctx, auth.LoginOptions{
 		AuthorizeURL: grant.AuthenticatedURL,
 		Issuer:       grant.Issuer,
 		ClientID:     ClientID,
-		Params:       params,
+		Params:       opts.params(),
 		Prompt:       opts.Prompt,
 		Open:         opts.Open,
 	})
@@ -60,12 +66,25 @@ func (c *Client) Login(ctx context.Context, p *v1alpha1.BindingProvider, opts Lo
 	return c.Redeem(ctx, p, code)
 }
 
+// params are what a login says of its own beside what OAuth does.
+func (o LoginOptions) params() url.Values {
+	params := url.Values{"c": {o.ClusterID}}
+	if len(o.Services) > 0 {
+		params["service"] = o.Services
+	}
+	return params
+}
+
 // Redeem trades the one-time code of a login for the backend's response (RFC 6749
-// §4.1.3 with RFC 7636). It is checked to be the answer to that very login.
+// §4.1.3 with RFC 7636). It is checked to be the answer to that very login. Where
+// the login is on another device, Redeem waits for the person.
 func (c *Client) Redeem(ctx context.Context, p *v1alpha1.BindingProvider, code auth.Grant) (*v1alpha1.BindingResponse, error) {
 	grant := codeGrant(p)
 	if grant == nil || !c.sameOrigin(grant.TokenURL) {
 		return nil, fmt.Errorf("%s has no token endpoint: %w", c.url, ErrNotBackend)
+	}
+	if code.Device != nil {
+		return c.redeemDevice(ctx, grant.TokenURL, code)
 	}
 	form := url.Values{
 		"grant_type": {"authorization_code"}, "client_id": {ClientID},

@@ -23,6 +23,7 @@ type bindURL struct {
 	services  []string
 	ca        string
 	noBrowser bool
+	device    bool
 }
 
 func (p *plugin) bindCommand() *cobra.Command {
@@ -34,6 +35,9 @@ func (p *plugin) bindCommand() *cobra.Command {
 You log in at the backend of a platform team with your browser, choose services,
 and answer what they ask of your cluster. Then their kinds are here: whatever is
 applied is carried out over there, and status and credentials come back.
+
+Where no browser runs, over SSH say, --device prints a code to type into one on any
+other device.
 
 A dry run does not log in, since a login already makes a place for you in the
 Control Plane Cluster. It prints the requests for the services that you name.
@@ -50,6 +54,9 @@ permission, 5 a permission claim needs an answer, 6 conflict, 130 interrupted.`,
   kubectl bind https://klutch.example.com/export --service postgresqlinstances.anynines.com \
     --service servicebindings.anynines.com --accept-claim servicebindings.anynines.com/secrets
 
+  # Log in with the browser of another device
+  kubectl bind https://klutch.example.com/export --device
+
   # Look at what is bound
   kubectl bind status`,
 		Args: atMostOne,
@@ -60,7 +67,8 @@ permission, 5 a permission claim needs an answer, 6 conflict, 130 interrupted.`,
 	flags := cmd.Flags()
 	flags.StringArrayVar(&b.services, "service", nil, "Service to bind, as RESOURCE.GROUP; may be repeated. Without it, those chosen in the browser.")
 	flags.StringVar(&b.ca, "backend-certificate-authority", "", "File with the certificate authority of the backend, in place of the system's")
-	flags.BoolVar(&b.noBrowser, "no-browser", false, "Only print the URL of the login")
+	flags.BoolVar(&b.noBrowser, "no-browser", false, "Only print the URL of the login, for a browser on this machine")
+	flags.BoolVar(&b.device, "device", false, "Log in with a browser on any other device, by a code to type there")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return cmd.Help()
@@ -146,11 +154,7 @@ func (b *bindURL) login(ctx context.Context, client *bind.Client) ([]v1alpha1.AP
 	if err != nil {
 		return nil, nil, err
 	}
-	opts := bind.LoginOptions{ClusterID: cluster, Services: b.services, Prompt: b.prompt(provider.ProviderPrettyName)}
-	if !b.noBrowser {
-		opts.Open = b.open
-	}
-	response, err := client.Login(ctx, provider, opts)
+	response, err := client.Login(ctx, provider, b.options(provider, cluster))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -165,6 +169,43 @@ func (b *bindURL) login(ctx context.Context, client *bind.Client) ([]v1alpha1.AP
 	}
 	chosen, err := b.choose(all)
 	return chosen, response.Kubeconfig, err
+}
+
+func (b *bindURL) options(provider *v1alpha1.BindingProvider, cluster string) bind.LoginOptions {
+	opts := bind.LoginOptions{ClusterID: cluster, Services: b.services, Device: b.device}
+	if b.device {
+		opts.Prompt = b.promptDevice(provider.ProviderPrettyName)
+		return opts
+	}
+	opts.Prompt = b.prompt(provider.ProviderPrettyName)
+	if !b.noBrowser {
+		opts.Open = b.openOrHint(provider)
+	}
+	return opts
+}
+
+// openOrHint goes on waiting where no browser can be opened: the person may follow
+// the URL, or begin again on another device where the backend knows that.
+func (b *bindURL) openOrHint(provider *v1alpha1.BindingProvider) func(string) error {
+	knowsDevices := slices.ContainsFunc(provider.AuthenticationMethods, func(m v1alpha1.AuthenticationMethod) bool {
+		return m.OAuth2CodeGrant != nil && m.OAuth2CodeGrant.DeviceURL != ""
+	})
+	return func(url string) error {
+		err := b.open(url)
+		if err != nil && knowsDevices {
+			b.say("No browser can be opened here. To use one on another device, run the command again with --device.")
+		}
+		return err
+	}
+}
+
+func (b *bindURL) promptDevice(name string) func(url, code string) {
+	return func(url, code string) {
+		b.sayf("To log in at %s, visit in a browser on any device:", name)
+		_, _ = fmt.Fprintf(b.talk, "\n  %s\n\n", url)
+		b.sayf("Enter the code %s there.", code)
+		b.say("Waiting for you to finish there ...")
+	}
 }
 
 func (b *bindURL) prompt(name string) func(url, code string) {

@@ -73,6 +73,7 @@ func (p *plugin) verdict(err error) (code int, hint string) {
 		{errors.Is(err, bind.ErrNotReady), exitNotReady, "Look again with: kubectl bind status"},
 		{isAbandoned(err), exitNotReady, "Nobody finished the login in time. Run the command again; --timeout gives more time."},
 		{errors.Is(err, context.DeadlineExceeded), exitNotReady, "Give it more time with --timeout, or look at: kubectl bind status"},
+		{errors.Is(err, bind.ErrNoDevice), exitError, "Run the command without --device on a machine with a browser, or bind with a credential from the platform team: kubectl bind apiservice --help"},
 		{refused != nil && refused.Code == "access_denied", exitDenied, "Ask the operator of the platform whether you may bind this service."},
 		{refused != nil && refused.Code == "invalid_scope", exitError, "Leave --service out to choose from what is on offer."},
 		{refused != nil && refused.Code == "temporarily_unavailable", exitError, "Try again later; if it stays so, tell the operator of the platform."},
@@ -94,8 +95,13 @@ func (p *plugin) verdict(err error) (code int, hint string) {
 	return exitError, ""
 }
 
+// isAbandoned: no browser or person came back in time.
 func isAbandoned(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) && strings.Contains(err.Error(), "wait for the browser")
+	if refused, ok := errors.AsType[*auth.Error](err); ok {
+		return refused.Code == "expired_token"
+	}
+	waited := strings.Contains(err.Error(), "wait for the browser") || strings.Contains(err.Error(), "wait for the person")
+	return errors.Is(err, context.DeadlineExceeded) && waited
 }
 
 func isUntrusted(err error) bool {
