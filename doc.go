@@ -23,6 +23,8 @@
 //   - [github.com/klutch-go/sdk/auth] is OIDC on both ends of a login.
 //   - [github.com/klutch-go/sdk/klutch/v1alpha1] holds the API types, which are
 //     those of the Klutch that people already run.
+//   - [github.com/klutch-go/sdk/klutch/conformance] tests any backend from outside,
+//     by its URL.
 //
 // The programs in cmd are flags, signals and one call each. examples holds one
 // idea each, the data services of the demo among them.
