@@ -409,7 +409,7 @@ func TestHooks(t *testing.T) {
 
 // A status that the source's API server does not take is told, tried seldom, and
 // holds up nothing else.
-func TestStatusRefused(t *testing.T) {
+func TestP25StatusRefused(t *testing.T) {
 	invalid := func(r fakecluster.Request) error {
 		return apierrors.NewInvalid(schema.GroupKind{Group: r.Resource.Group, Kind: "Widget"}, r.Object.Name, nil)
 	}
@@ -452,7 +452,7 @@ func TestStatusRefused(t *testing.T) {
 
 // Of statuses that change all the time most are left out, but not the last, and
 // not what users wait for.
-func TestStatusFolded(t *testing.T) {
+func TestP25StatusFolded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFake(t)
 		defer w.run(Options{})()

@@ -113,19 +113,6 @@ func TestMappers(t *testing.T) {
 	}
 }
 
-func TestDenied(t *testing.T) {
-	for key, want := range map[string]bool{
-		"team": false, "example.org/x": false, "app.kubernetes.io/name": false, "notcrossplane.io/x": false,
-		"argocd.argoproj.io/tracking-id": true, "app.kubernetes.io/instance": true, "app.kubernetes.io/managed-by": true,
-		"kustomize.toolkit.fluxcd.io/name": true, "meta.helm.sh/release-name": true, "helm.sh/chart": true, "kapp.k14s.io/app": true,
-		"kubectl.kubernetes.io/last-applied-configuration": true, "crossplane.io/claim-name": true, "klutch.anynines.com/bound": true,
-	} {
-		if got := denied(key); got != want {
-			t.Errorf("denied(%q) = %t", key, got)
-		}
-	}
-}
-
 // The intent has what travels, and its hash changes just with that.
 func TestIntent(t *testing.T) {
 	source := object(t, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"name":"a","namespace":"team","uid":"u","generation":3,

@@ -80,7 +80,7 @@ func TestReadsWhatIsWritten(t *testing.T) {
 	}
 }
 
-func TestReadRefuses(t *testing.T) {
+func TestP16ReadRefuses(t *testing.T) {
 	const cluster, user, context = "clusters[0].cluster", "users[0].user", "contexts[0].context"
 	add := func(before, line string) string { return strings.Replace(good(), before, line+"\n"+before, 1) }
 	swap := func(old, text string) string { return strings.Replace(good(), old, text, 1) }
@@ -169,8 +169,8 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-// FuzzRead: whatever is accepted has five fields, and what it leads to is https.
-func FuzzRead(f *testing.F) {
+// FuzzP16Read: whatever is accepted has five fields, and what it leads to is https.
+func FuzzP16Read(f *testing.F) {
 	f.Add([]byte(good()))
 	f.Add([]byte(strings.Replace(good(), "    token:", "    exec: {command: id}\n    token:", 1)))
 	f.Add([]byte("&a [*a, *a]"))
@@ -200,7 +200,7 @@ func FuzzRead(f *testing.F) {
 
 // A program named in a kubeconfig does not run, even against a server that would
 // make a client ask for credentials.
-func TestNothingRuns(t *testing.T) {
+func TestP16NothingRuns(t *testing.T) {
 	ran := filepath.Join(t.TempDir(), "ran")
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
 	defer server.Close()
@@ -220,7 +220,7 @@ func TestNothingRuns(t *testing.T) {
 }
 
 // A name is judged by what it resolves to, when it is connected to.
-func TestRefuseAddress(t *testing.T) {
+func TestP16RefuseAddress(t *testing.T) {
 	for address, refused := range map[string]bool{
 		"10.0.0.1:443": false, "127.0.0.1:443": false, "[2001:db8::1]:443": false,
 		"169.254.169.254:443": true, "[fe80::1%eth0]:443": true, "[::ffff:169.254.1.1]:443": true, "0.0.0.0:443": true, "[ff02::1]:443": true,

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+)
+
+// trackedBy are the labels and annotations by which tools know what is theirs, and
+// prune it where they do not expect it.
+var trackedBy = map[string][]string{
+	"Argo CD": {
+		"argocd.argoproj.io/tracking-id", "argocd.argoproj.io/installation-id", "argocd.argoproj.io/instance", "argocd.argoproj.io/sync-options",
+		"app.kubernetes.io/instance",
+	},
+	"Flux": {
+		"kustomize.toolkit.fluxcd.io/name", "kustomize.toolkit.fluxcd.io/namespace", "kustomize.toolkit.fluxcd.io/prune", "kustomize.toolkit.fluxcd.io/checksum",
+		"helm.toolkit.fluxcd.io/name", "helm.toolkit.fluxcd.io/namespace", "fluxcd.io/sync-checksum",
+	},
+	"Helm":         {"meta.helm.sh/release-name", "meta.helm.sh/release-namespace", "helm.sh/chart", "helm.sh/hook", "helm.sh/resource-policy", "app.kubernetes.io/managed-by"},
+	"kapp":         {"kapp.k14s.io/app", "kapp.k14s.io/association", "kapp.k14s.io/identity", "kapp.k14s.io/original", "packaging.carvel.dev/package"},
+	"kubectl":      {"kubectl.kubernetes.io/last-applied-configuration", "applyset.kubernetes.io/part-of", "config.kubernetes.io/owning-inventory", "config.k8s.io/owning-inventory"},
+	"Crossplane":   {"crossplane.io/claim-name", "crossplane.io/claim-namespace", "crossplane.io/composite", "crossplane.io/external-name", "crossplane.io/composition-resource-name"},
+	"Rancher":      {"objectset.rio.cattle.io/id", "objectset.rio.cattle.io/applied", "objectset.rio.cattle.io/hash", "fleet.cattle.io/bundle-id"},
+	"another Sync": {BoundAnnotation + "-by", MessageAnnotation, ReleaseAnnotation, OrphanedAnnotation, TargetAnnotation},
+}
+
+// tracked gives an object all of them, as labels too where it can have them, and one
+// of its people's that travels.
+func tracked(u *unstructured.Unstructured) *unstructured.Unstructured {
+	all := map[string]string{"team": "red", "notcrossplane.io/x": "ours", "app.kubernetes.io/name": "shop"}
+	for _, keys := range trackedBy {
+		for _, key := range keys {
+			all[key] = "theirs"
+		}
+	}
+	u.SetLabels(maps.Clone(all))
+	u.SetAnnotations(maps.Clone(all))
+	return u
+}
+
+// TestP22TrackingMetadata: no tool in the one cluster finds its mark on what a Sync has
+// made in it from an object of the other, whichever way that went.
+func TestP22TrackingMetadata(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.sync(widgets,
+			Related{Resource: secrets, From: TargetSide, References: []string{"status.secret"}},
+			Related{Resource: secrets, From: SourceSide, Names: []string{"up"}},
+		)()
+		secret := func(name string) *unstructured.Unstructured {
+			return tracked(object(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"`+name+`"},"data":{"a":"Yg=="}}`))
+		}
+		b.createSecret(b.source, b.sourceNS, secret("up"))
+		b.createSecret(b.target, b.targetNS, secret("down"))
+		b.create(b.source, b.sourceNS, tracked(b.widget("w", `{}`, ``)))
+		b.settle()
+		b.names(widgets, "w", `"down"`)
+		for what, got := range map[string]*unstructured.Unstructured{
+			"target": b.targetOf("w"), "copy in the target": b.getSecret(b.target, b.targetNS, "up"), "copy in the source": b.copied("down"),
+		} {
+			if got == nil {
+				t.Fatalf("no %s", what)
+			}
+			untracked(t, what, got)
+		}
+	})
+}
+
+func untracked(t *testing.T, what string, got *unstructured.Unstructured) {
+	t.Helper()
+	for kind, have := range map[string]map[string]string{"label": got.GetLabels(), "annotation": got.GetAnnotations()} {
+		for tool, keys := range trackedBy {
+			for _, key := range keys {
+				if _, there := have[key]; there {
+					t.Errorf("%s: %s %s of %s has crossed", what, kind, key, tool)
+				}
+			}
+		}
+		for _, key := range []string{"team", "notcrossplane.io/x", "app.kubernetes.io/name"} {
+			if have[key] == "" {
+				t.Errorf("%s: %s %s has not travelled", what, kind, key)
+			}
+		}
+	}
+}
+
+// FuzzP26Prefix: no two objects of one tenant, and no object of another whose prefix
+// does not begin with this one's, share a target.
+func FuzzP26Prefix(f *testing.F) {
+	f.Add("cluster-a-", "cluster-b-", "x", "y")
+	f.Add("t-", "t-1-", "1-x", "x")
+	f.Fuzz(func(t *testing.T, one, other, a, b string) {
+		if one == "" || a == "" || b == "" {
+			t.Skip("no object is without a name")
+		}
+		p, q := Prefix(one), Prefix(other)
+		target := func(m Mapper, name string) cache.ObjectName {
+			to, ok := m.Target(cache.NewObjectName("", name))
+			if !ok {
+				t.Fatalf("%q has no target", name)
+			}
+			return to
+		}
+		if back, ok := p.Source(target(p, a)); !ok || back.Name != a {
+			t.Errorf("%q comes back as %q, %t", a, back.Name, ok)
+		}
+		if a != b && target(p, a) == target(p, b) {
+			t.Errorf("%q and %q share a target", a, b)
+		}
+		if strings.HasPrefix(one, other) || strings.HasPrefix(other, one) {
+			return
+		}
+		if from, ok := p.Source(target(q, b)); ok {
+			t.Errorf("%q takes %s of %q for its %s", one, target(q, b), other, from)
+		}
+	})
+}
+
+// FuzzP26Namespaces: whatever is asked of a table in whatever order, no two namespaces
+// share a target, and each way leads back. Of each byte of ops one half is a source,
+// the other a target, or none for a deletion.
+func FuzzP26Namespaces(f *testing.F) {
+	f.Add([]byte{0x11, 0x21, 0x12, 0x10, 0x21})
+	f.Fuzz(func(t *testing.T, ops []byte) {
+		table := NewNamespaces(nil)
+		name := func(n byte) string { return string('a' + rune(n)) }
+		for _, op := range ops {
+			if source, target := op>>4, op&15; target == 0 {
+				table.Delete(name(source))
+			} else {
+				table.Set(name(source), "svc-"+name(target))
+			}
+		}
+		sources, targets := table.list(SourceSide), table.list(TargetSide)
+		if len(sources) != len(targets) {
+			t.Fatalf("sources %q, targets %q", sources, targets)
+		}
+		for _, source := range sources {
+			from := cache.NewObjectName(source, "x")
+			to, ok := table.Target(from)
+			if back, known := table.Source(to); !ok || !known || back != from || !slices.Contains(targets, to.Namespace) {
+				t.Errorf("%s leads to %s (%t), and back to %s (%t)", from, to, ok, back, known)
+			}
+		}
+	})
+}
