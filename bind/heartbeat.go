@@ -192,7 +192,7 @@ func (s *session) adopt(ctx context.Context, offered *unstructured.Unstructured)
 	if err != nil {
 		return fmt.Errorf("write the rotated credential to Secret %s of the App Cluster: %w", name, err)
 	}
-	logr.FromContextOrDiscard(ctx).Info("credential rotated")
+	audit(ctx, "credential rotated")
 	return nil
 }
 

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,8 +25,8 @@ import (
 //
 // Where a resource is still claimed otherwise, its Sync removes what is too much.
 func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related) (string, error) {
-	without := p.withoutConsent(selected)
-	id := fmt.Sprint(without, selected)
+	without, answers := p.withoutConsent(selected), p.answers()
+	id := fmt.Sprint(without, selected, answers)
 	if !p.consentChanged(id) {
 		return "", nil
 	}
@@ -44,15 +43,27 @@ func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related) (strin
 		}
 	}
 	if removed > 0 {
-		logr.FromContextOrDiscard(ctx).Info("consent revoked, copies removed", "copies", removed)
+		audit(ctx, "consent revoked, copies removed", "copies", removed)
 	}
 	if len(denied) > 0 {
 		p.again = retryEvery
 		return fmt.Sprintf("Consent was revoked, but the konnector may not delete the copies of %s that it made: give it back the right, or delete those with the label %s.",
 			strings.Join(denied, ", "), v1alpha1.BoundAnnotation), nil
 	}
+	if len(answers) > 0 || p.lastConsent(p.key).id != "" {
+		audit(ctx, "claims answered", "answers", answers)
+	}
 	p.consented(id, selected)
 	return "", nil
+}
+
+// answers are those of the binding, such as "Accepted secrets".
+func (p *pass) answers() []string {
+	all := []string{}
+	for _, c := range p.binding.Spec.PermissionClaims {
+		all = append(all, string(c.State)+" "+c.String())
+	}
+	return all
 }
 
 // withoutConsent are the resources of which there may be copies, but must not be: any

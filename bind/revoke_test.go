@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,6 +36,7 @@ type claimWorld struct {
 	binding           *v1alpha1.APIServiceBinding
 	export            *v1alpha1.APIServiceExport
 	verdict           *verdict
+	log               logr.Logger
 }
 
 func newClaimWorld(t *testing.T) *claimWorld {
@@ -101,7 +104,7 @@ func (w *claimWorld) look() {
 	for range 10 {
 		w.verdict = newVerdict()
 		p := &pass{agent: w.agent, key: cache.MetaObjectToName(w.binding), binding: w.binding, verdict: w.verdict, session: w.session, export: w.export}
-		_, err := p.sync(w.Context())
+		_, err := p.sync(logr.NewContext(w.Context(), w.log))
 		if err == nil {
 			return
 		}
@@ -250,6 +253,31 @@ func TestP20MayNotDelete(t *testing.T) {
 		}
 		if left := w.there(w.app, "team"); len(left) > 0 {
 			t.Errorf("copies remain: %v", left)
+		}
+	})
+}
+
+// TestP27ClaimAnswers: what a person answers leaves one record, however often a
+// konnector looks.
+func TestP27ClaimAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newClaimWorld(t)
+		var records []string
+		w.log = funcr.NewJSON(func(record string) { records = append(records, record) }, funcr.Options{})
+		defer w.run()()
+		w.put(w.controlPlane, "service", "a", "Opaque", "provider")
+		for _, state := range []v1alpha1.ClaimState{v1alpha1.ClaimAccepted, v1alpha1.ClaimRejected, ""} {
+			w.answer(state)
+			time.Sleep(time.Minute)
+			w.look()
+		}
+		if diff := cmp.Diff([]string{
+			`{"logger":"audit","level":0,"msg":"claims answered","answers":["Accepted secrets"]}`,
+			`{"logger":"audit","level":0,"msg":"consent revoked, copies removed","copies":1}`,
+			`{"logger":"audit","level":0,"msg":"claims answered","answers":["Rejected secrets"]}`,
+			`{"logger":"audit","level":0,"msg":"claims answered","answers":[]}`,
+		}, records); diff != "" {
+			t.Errorf("records (-want +got):\n%s", diff)
 		}
 	})
 }
