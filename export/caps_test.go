@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -209,17 +210,24 @@ func TestP10Quota(t *testing.T) {
 		return names
 	}
 	caps := map[string]int{"widgets.example.org": 5, "secrets": 7}
-	again, err := c.ensureQuota(t.Context(), "x", caps)
+	ensure := func() (again time.Duration, err error) { // the quota controller writes to it too
+		err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+			again, err = c.ensureQuota(t.Context(), "x", caps)
+			return err
+		})
+		return again, err
+	}
+	again, err := ensure()
 	if got := hard(); err != nil || again <= 0 || again > quotaDelay || len(got) != 1 || got["count/secrets"] != "7" {
 		t.Errorf("%v again in %s: %v", got, again, err)
 	}
 	c.quotaDelay = 0
-	again, err = c.ensureQuota(t.Context(), "x", caps)
+	again, err = ensure()
 	if got := hard(); err != nil || again != 0 || len(got) != 2 || got["count/widgets.example.org"] != "5" {
 		t.Errorf("%v again in %s: %v", got, again, err)
 	}
 	w.apply(object("{apiVersion: v1, kind: ResourceQuota, metadata: {name: klutch-binder, namespace: x, annotations: {" + CreateOnlyAnnotation + `: ""}}, spec: {hard: {count/secrets: 70}}}`))
-	if _, err = c.ensureQuota(t.Context(), "x", caps); err != nil || hard()["count/secrets"] != "70" {
+	if _, err = ensure(); err != nil || hard()["count/secrets"] != "70" {
 		t.Errorf("%v: %v", hard(), err)
 	}
 }
