@@ -4,6 +4,7 @@ package export
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -33,17 +34,17 @@ func (c *control) reconcileClusterBinding(ctx context.Context, key cache.ObjectN
 	if !slices.Contains(binding.Finalizers, v1alpha1.TenantFinalizer) {
 		return 0, c.setFinalizers(ctx, clusterBindingResource, binding, append(slices.Clone(binding.Finalizers), v1alpha1.TenantFinalizer))
 	}
+	_, again := healthy(time.Now(), binding.Status)
 	admitted, err := admission(c.admitted(ctx, key.Namespace))
-	if err != nil {
-		return 0, err
-	}
-	health, again := healthy(time.Now(), binding.Status)
-	if admitted.Status != metav1.ConditionTrue {
+	switch {
+	case err != nil: // a gate that cannot tell does not keep us from telling who is alive
+		return 0, errors.Join(err, c.writeClusterBinding(ctx, binding))
+	case admitted.Status != metav1.ConditionTrue:
 		again = sooner(again, gateRetry)
-	} else if c.opts.Gate != nil {
+	case c.opts.Gate != nil:
 		again = sooner(again, c.opts.ReviewInterval)
 	}
-	return again, c.writeClusterBinding(ctx, binding, health, admitted)
+	return again, c.writeClusterBinding(ctx, binding, admitted)
 }
 
 // sooner returns the shorter of two times to wait, where zero means for ever.
@@ -54,9 +55,11 @@ func sooner(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
+// writeClusterBinding writes conditions beside that of the last heartbeat.
 func (c *control) writeClusterBinding(ctx context.Context, binding *v1alpha1.ClusterBinding, conditions ...v1alpha1.Condition) error {
 	return status.Write(ctx, c.dyn.Resource(clusterBindingResource).Namespace(binding.Namespace), binding, func(o *v1alpha1.ClusterBinding) {
-		for _, condition := range conditions {
+		health, _ := healthy(time.Now(), o.Status)
+		for _, condition := range slices.Concat(conditions, []v1alpha1.Condition{health}) {
 			condition.ObservedGeneration = o.Generation
 			o.Status.Conditions = v1alpha1.SetCondition(o.Status.Conditions, condition)
 		}

@@ -3,11 +3,20 @@
 package export
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/fakecluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -32,5 +41,133 @@ func TestHealthy(t *testing.T) {
 		if c.Reason != test.reason || again != test.again || (c.Status == metav1.ConditionTrue) != (test.reason == "") {
 			t.Errorf("%s: %+v again %s", name, c, again)
 		}
+	}
+}
+
+// A still is a Control Plane Cluster in memory with one tenant and one of the
+// controllers. It is for what the passing of time alone brings about.
+type still struct {
+	*testing.T
+	*fakecluster.Cluster
+	tenant string
+}
+
+func newStill(t *testing.T, controller string, opts Options) *still {
+	t.Helper()
+	s := &still{t, fakecluster.New(
+		fakecluster.Resource{GroupVersionResource: clusterBindingResource, Kind: "ClusterBinding"},
+		fakecluster.Resource{GroupVersionResource: requestResource, Kind: "APIServiceExportRequest", Plain: true},
+		fakecluster.Resource{GroupVersionResource: crdResource, Kind: "CustomResourceDefinition", Cluster: true},
+	), ""}
+	h := holder{"https://issuer", "ada", "c1"}
+	s.tenant = h.namespace("cluster")
+	ns := object("{apiVersion: v1, kind: Namespace}")
+	ns.SetName(s.tenant)
+	ns.SetLabels(map[string]string{tenantLabel: s.tenant})
+	ns.SetAnnotations(h.annotations())
+	s.put(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "", ns)
+	s.run(controller, opts)
+	return s
+}
+
+func (s *still) put(gvr schema.GroupVersionResource, namespace string, u *unstructured.Unstructured) {
+	s.Helper()
+	if _, err := s.Client().Resource(gvr).Namespace(namespace).Create(s.Context(), u, metav1.CreateOptions{}); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// run runs a controller and what it listens to until the test ends.
+func (s *still) run(name string, opts Options) {
+	s.Helper()
+	if _, err := opts.complete(); err != nil {
+		s.Fatal(err)
+	}
+	e := &Exporter{opts: opts, dyn: s.Client(), meta: s.Metadata()}
+	e.watches.dyn, e.watches.meta = s.Client(), s.Metadata()
+	c := must(newControl(e))
+	ctx, stop := context.WithCancel(s.Context())
+	ctrls := must(c.controllers())
+	for other, ctrl := range ctrls {
+		if other != name {
+			ctrl.ShutDown()
+		}
+	}
+	done := make(chan error, 1)
+	go func() { done <- ctrls[name].Run(ctx) }()
+	for _, inf := range []cache.SharedIndexInformer{c.clusterBindings, c.requests, c.owned, c.crds} {
+		go inf.RunWithContext(ctx)
+	}
+	s.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			s.Error(err)
+		}
+	})
+}
+
+func (s *still) beat() {
+	s.Helper()
+	patch := fmt.Appendf(nil, `{"status":{"heartbeatInterval":"1m0s","lastHeartbeatTime":%q}}`, time.Now().UTC().Format(time.RFC3339))
+	_, err := s.Client().Resource(clusterBindingResource).Namespace(s.tenant).Patch(s.Context(), "cluster", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// health is what is said of the konnector once everything has come to rest.
+func (s *still) health() string {
+	s.Helper()
+	synctest.Wait()
+	u, err := s.Client().Resource(clusterBindingResource).Namespace(s.tenant).Get(s.Context(), "cluster", metav1.GetOptions{})
+	if err != nil {
+		s.Fatal(err)
+	}
+	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	for _, c := range conditions {
+		if m, ok := c.(map[string]any); ok && m["type"] == v1alpha1.ConditionHealthy {
+			return fmt.Sprintf("%v %v", m["status"], m["reason"])
+		}
+	}
+	return ""
+}
+
+// A konnector is missed by the clock, with no event to tell, whatever a gate says.
+func TestHealthOnTime(t *testing.T) {
+	unsure := GateFunc(func(context.Context, Tenant) error { return errors.New("out of order") })
+	for name, test := range map[string]struct {
+		opts Options
+		late time.Duration
+	}{
+		"":                        {Options{}, 2 * time.Second},
+		"a gate that cannot tell": {Options{Gate: unsure}, lastRetry},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStill(t, "clusterbinding", test.opts)
+				s.put(clusterBindingResource, s.tenant, object("{apiVersion: klutch.anynines.com/v1alpha1, kind: ClusterBinding, metadata: {name: cluster, finalizers: ["+v1alpha1.TenantFinalizer+"]}}"))
+				for _, step := range []struct {
+					after time.Duration
+					beat  bool
+					want  string
+				}{
+					{0, false, "False FirstHeartbeatPending"},
+					{time.Hour, true, "True <nil>"},
+					{time.Minute, true, "True <nil>"},
+					{2*time.Minute - time.Second, false, "True <nil>"},
+					{time.Second + test.late, false, "False HeartbeatTimeout"},
+					{time.Hour, true, "True <nil>"},
+					{2*time.Minute + test.late, false, "False HeartbeatTimeout"},
+				} {
+					time.Sleep(step.after)
+					if step.beat {
+						s.beat()
+					}
+					if got := s.health(); got != step.want {
+						t.Errorf("%+v: %s", step, got)
+					}
+				}
+			})
+		})
 	}
 }

@@ -43,16 +43,15 @@ func (c *control) reconcileRequest(ctx context.Context, key cache.ObjectName) (t
 	if c.leaving(key.Namespace) {
 		return 0, nil
 	}
-	age := time.Since(request.CreationTimestamp.Time)
 	if answered(request) {
-		return c.prune(ctx, request, requestRetain-age)
+		return c.prune(ctx, request)
 	}
 	err := c.grant(ctx, request)
 	refused := asRefusal(err)
 	if err != nil && refused == nil {
 		return 0, err
 	}
-	wait := refused != nil && refused.temporary && age < requestGrace
+	wait := refused != nil && refused.temporary && time.Since(request.CreationTimestamp.Time) < requestGrace
 	err = status.Write(ctx, c.dyn.Resource(requestResource).Namespace(key.Namespace), request, func(o *v1alpha1.APIServiceExportRequest) {
 		answer(o, refused, wait)
 	})
@@ -64,7 +63,7 @@ func (c *control) reconcileRequest(ctx context.Context, key cache.ObjectName) (t
 	case refused != nil:
 		audit(ctx, "request refused", "tenant", key.Namespace, "request", key.Name, "reason", refused.reason)
 	}
-	return requestRetain, nil
+	return 0, nil // the event of the answer brings us back
 }
 
 func answered(o *v1alpha1.APIServiceExportRequest) bool {
@@ -88,8 +87,17 @@ func answer(o *v1alpha1.APIServiceExportRequest, refused *refusal, wait bool) {
 	o.Status.Conditions = v1alpha1.Summarize(v1alpha1.SetCondition(o.Status.Conditions, condition), o.Generation)
 }
 
-func (c *control) prune(ctx context.Context, request *v1alpha1.APIServiceExportRequest, left time.Duration) (time.Duration, error) {
-	if left > 0 {
+// answeredAt is when a request was answered, which may be long after it was made.
+func answeredAt(o *v1alpha1.APIServiceExportRequest) time.Time {
+	if c := v1alpha1.FindCondition(o.Status.Conditions, v1alpha1.ConditionExportsReady); c != nil {
+		return c.LastTransitionTime.Time
+	}
+	return o.CreationTimestamp.Time
+}
+
+// prune deletes a request that whoever made it has had time to read the answer of.
+func (c *control) prune(ctx context.Context, request *v1alpha1.APIServiceExportRequest) (time.Duration, error) {
+	if left := requestRetain - time.Since(answeredAt(request)); left > 0 {
 		return left, nil
 	}
 	err := c.dyn.Resource(requestResource).Namespace(request.Namespace).Delete(ctx, request.Name,

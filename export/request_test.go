@@ -4,6 +4,11 @@ package export
 
 import (
 	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -27,4 +32,35 @@ func TestAnswer(t *testing.T) {
 			t.Errorf("%s: %+v", name, o.Status)
 		}
 	}
+}
+
+// Answered requests are deleted ten minutes after their answer, however long that
+// took; those that wait are kept.
+func TestAnsweredRequestsArePruned(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStill(t, "apiserviceexportrequest", Options{})
+		requests := s.Client().Resource(requestResource).Namespace(s.tenant)
+		there := func(name string) bool {
+			synctest.Wait()
+			_, err := requests.Get(t.Context(), name, metav1.GetOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				t.Fatal(err)
+			}
+			return err == nil
+		}
+		for _, phase := range []v1alpha1.RequestPhase{v1alpha1.RequestSucceeded, v1alpha1.RequestFailed} {
+			const late = 5 * time.Minute
+			at := time.Now().Add(late).UTC().Format(time.RFC3339)
+			answer := map[string]any{"phase": string(phase), "conditions": []any{map[string]any{"type": "ExportsReady", "status": "True", "lastTransitionTime": at}}}
+			s.put(requestResource, s.tenant, changed(requestOf("late", "widgets.example.org"), answer, "status"))
+			time.Sleep(late + requestRetain - time.Second)
+			if !there("late") {
+				t.Errorf("%s: deleted before its time", phase)
+			}
+			time.Sleep(2 * time.Second)
+			if there("late") {
+				t.Errorf("%s: not deleted", phase)
+			}
+		}
+	})
 }
