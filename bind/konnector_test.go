@@ -281,13 +281,13 @@ func (s *side) patch(t *testing.T, gvr schema.GroupVersionResource, name cache.O
 
 // run runs a konnector until the test or stop ends it, and fails the test if that
 // leaves something behind or logs a secret.
-func (w *world) run(t *testing.T, opts bind.Options) (stop func()) {
+func (w *world) run(t *testing.T, opts bind.Options, logs ...logr.Logger) (stop func()) {
 	t.Helper()
 	k, err := bind.New(quick(rest.CopyConfig(w.konnector)), opts)
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(logr.NewContext(t.Context(), logger(t)))
+	ctx, cancel := context.WithCancel(logr.NewContext(t.Context(), append(logs, logger(t))[0]))
 	done := make(chan error, 1)
 	go func() { done <- k.Run(ctx) }()
 	stop = sync.OnceFunc(func() {
