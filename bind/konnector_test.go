@@ -1114,9 +1114,9 @@ func TestClusterScope(t *testing.T) {
 	}
 }
 
-// TestShippedPods: the namespace that enforces the restricted Pod Security Standard
+// TestP15ShippedPods: the namespace that enforces the restricted Pod Security Standard
 // admits the pods of the Deployment.
-func TestShippedPods(t *testing.T) {
+func TestP15ShippedPods(t *testing.T) {
 	app := newSide(t, "app")
 	app.apply(t, read(t, filepath.Join("..", "deploy", "konnector", "namespace.yaml"))...)
 	app.apply(t, read(t, filepath.Join("..", "deploy", "konnector", "rbac.yaml"))...)
@@ -1130,8 +1130,8 @@ func TestShippedPods(t *testing.T) {
 	})
 }
 
-// TestShippedRights: no wildcard, and nothing that gives away more rights.
-func TestShippedRights(t *testing.T) {
+// TestP15ShippedRights: no wildcard, and nothing that gives away more rights.
+func TestP15ShippedRights(t *testing.T) {
 	for _, u := range read(t, filepath.Join("..", "deploy", "konnector", "rbac.yaml")) {
 		role := &rbacv1.ClusterRole{}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, role); err != nil {

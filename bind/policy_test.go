@@ -11,7 +11,7 @@ import (
 )
 
 // A backend is given no rights on what was in the App Cluster before it.
-func TestCheckService(t *testing.T) {
+func TestP21CheckService(t *testing.T) {
 	for name, want := range map[string]bool{
 		"postgresqlinstances.anynines.com":       true,
 		"things.example.com":                     true,
@@ -38,7 +38,7 @@ func TestCheckService(t *testing.T) {
 	}
 }
 
-func TestCheckClaim(t *testing.T) {
+func TestP21CheckClaim(t *testing.T) {
 	claim := func(group, resource string, names ...string) Claim {
 		return Claim{PermissionClaim: v1alpha1.PermissionClaim{
 			GroupResource: v1alpha1.GroupResource{Group: group, Resource: resource}, Selector: v1alpha1.ResourceSelector{Names: names},

@@ -35,7 +35,7 @@ func widgetExport(tb testing.TB) *v1alpha1.APIServiceExport {
 	return e
 }
 
-func TestCheckExport(t *testing.T) {
+func TestP21CheckExport(t *testing.T) {
 	group := func(g string) func(*v1alpha1.APIServiceExportSpec) {
 		return func(s *v1alpha1.APIServiceExportSpec) { s.Group = g }
 	}
@@ -92,9 +92,9 @@ func TestCheckExport(t *testing.T) {
 	}
 }
 
-// FuzzCheckExport: no group, plural or binding name gets a group through that
+// FuzzP21CheckExport: no group, plural or binding name gets a group through that
 // Kubernetes or Klutch own.
-func FuzzCheckExport(f *testing.F) {
+func FuzzP21CheckExport(f *testing.F) {
 	f.Add("widgets.example.org", "widgets", "example.org")
 	f.Add("a.k8s.io", "a", "k8s.io")
 	f.Add("a.b.k8s.io", "a.b", "k8s.io")
