@@ -107,7 +107,7 @@ func loginAbandoned(w world) {
 // completes nor ends the login.
 func loginWithAnotherState(w world) {
 	browser := w.s.Browser(stack.Developer)
-	out := w.s.Kubectl(w.ctx, func(target string) {
+	out := w.s.BindHearing(w.ctx, stack.OnURL(func(target string) {
 		u, err := url.Parse(target)
 		if err != nil {
 			w.Error(err)
@@ -130,7 +130,7 @@ func loginWithAnotherState(w world) {
 			_ = res.Body.Close()
 		}
 		_, _ = browser.Visit(w.ctx, target)
-	}, append([]string{w.s.BackendURL, "--backend-certificate-authority", w.s.BackendCA, "--no-browser", "--skip-konnector", "--yes"}, serviceFlags(services[:1])...)...)
+	}), serviceFlags(services[:1])...)
 	w.said(out, exitOK)
 }
 

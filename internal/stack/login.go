@@ -77,12 +77,27 @@ type Output struct {
 // and goes through the login in a scripted browser as user.
 func (s *Stack) Bind(ctx context.Context, user string, args ...string) Output {
 	browser := s.Browser(user)
-	out := s.Kubectl(ctx, func(url string) {
+	out := s.BindHearing(ctx, OnURL(func(url string) {
 		// What the browser ends with is not an error here: the command tells.
 		_, _ = browser.Visit(ctx, url)
-	}, append([]string{s.BackendURL, "--backend-certificate-authority", s.BackendCA, "--skip-konnector", "--no-browser", "--yes"}, args...)...)
+	}), args...)
 	out.URLs = browser.URLs()
 	return out
+}
+
+// BindHearing is Bind without a browser: hear gets each line that the command says.
+func (s *Stack) BindHearing(ctx context.Context, hear func(line string), args ...string) Output {
+	return s.Kubectl(ctx, hear, append([]string{s.BackendURL, "--backend-certificate-authority", s.BackendCA, "--skip-konnector", "--no-browser", "--yes"}, args...)...)
+}
+
+// OnURL visits the first URL that is said on a line of its own, and does not wait.
+func OnURL(visit func(url string)) func(line string) {
+	return func(line string) {
+		if visit != nil && (strings.HasPrefix(line, "https://") || strings.HasPrefix(line, "http://")) {
+			go visit(line)
+			visit = nil
+		}
+	}
 }
 
 // Browser returns a browser in which user logs in and accepts what is asked for.
@@ -97,15 +112,15 @@ func (s *Stack) Browser(user string) *testissuer.Browser {
 	})
 }
 
-// Kubectl runs kubectl-bind with the App Cluster's kubeconfig. It calls login, if
-// not nil, with the URL that the command prints for the browser.
-func (s *Stack) Kubectl(ctx context.Context, login func(url string), args ...string) Output {
+// Kubectl runs kubectl-bind with the App Cluster's kubeconfig. It calls hear, if not
+// nil, with each line that the command says to people.
+func (s *Stack) Kubectl(ctx context.Context, hear func(line string), args ...string) Output {
 	cmd := exec.CommandContext(ctx, filepath.Join(s.Dir, "bin", "kubectl-bind"), append(args, "--kubeconfig", s.App.Kubeconfig())...)
 	var stdout, stderr bytes.Buffer
 	pipe, writer := io.Pipe()
 	cmd.Stdout, cmd.Stderr = &stdout, io.MultiWriter(&stderr, writer)
 	var wg sync.WaitGroup
-	wg.Go(func() { visit(pipe, login) })
+	wg.Go(func() { listen(pipe, hear) })
 	err := cmd.Run()
 	_ = writer.Close()
 	wg.Wait()
@@ -120,15 +135,9 @@ func (s *Stack) Kubectl(ctx context.Context, login func(url string), args ...str
 	return out
 }
 
-// visit reads what a command says, and calls login with the first URL on a line of its own.
-func visit(said io.Reader, login func(url string)) {
-	lines := bufio.NewScanner(said)
-	for lines.Scan() {
-		line := strings.TrimSpace(lines.Text())
-		if login != nil && (strings.HasPrefix(line, "https://") || strings.HasPrefix(line, "http://")) {
-			go login(line)
-			login = nil
-		}
+func listen(said io.Reader, hear func(line string)) {
+	for lines := bufio.NewScanner(said); hear != nil && lines.Scan(); {
+		hear(strings.TrimSpace(lines.Text()))
 	}
 	_, _ = io.Copy(io.Discard, said)
 }
