@@ -10,11 +10,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -23,6 +25,9 @@ import (
 // claimsAnnotation stands on an export: a hash of the claims that were last taken
 // over from the service.
 const claimsAnnotation = "klutch.anynines.com/source-claims-hash"
+
+// withdrawnAnnotation stands on an export that may not be used at this moment: why.
+const withdrawnAnnotation = "klutch.anynines.com/withdrawn"
 
 // offersFor is how long the catalogue is taken for what it was when no event tells
 // that it changed: catalogues of other makes have none.
@@ -95,13 +100,31 @@ func withdraw(reason, message string) v1alpha1.Condition {
 
 // inForce returns the exports that may be used.
 func inForce(exports []*v1alpha1.APIServiceExport) []*v1alpha1.APIServiceExport {
-	var kept []*v1alpha1.APIServiceExport
-	for _, export := range exports {
-		if c := v1alpha1.FindCondition(export.Status.Conditions, v1alpha1.ConditionOffered); c == nil || c.Status != metav1.ConditionFalse {
-			kept = append(kept, export)
-		}
+	return slices.DeleteFunc(slices.Clone(exports), func(export *v1alpha1.APIServiceExport) bool {
+		return metav1.HasAnnotation(export.ObjectMeta, withdrawnAnnotation)
+	})
+}
+
+// noteOffered remembers on an export whether it may be used. Its tenant writes into
+// its status too, so that no right can depend on a condition.
+func (c *control) noteOffered(ctx context.Context, export *v1alpha1.APIServiceExport, offered v1alpha1.Condition) error {
+	var reason any // null takes the annotation away
+	if offered.Status == metav1.ConditionFalse {
+		reason = offered.Reason
 	}
-	return kept
+	if was, ok := export.Annotations[withdrawnAnnotation]; ok == (reason != nil) && (!ok || was == reason) {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": export.UID, "annotations": map[string]any{withdrawnAnnotation: reason},
+	}})
+	if err == nil {
+		_, err = c.dyn.Resource(exportResource).Namespace(export.Namespace).Patch(ctx, export.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	}
+	if err != nil {
+		return fmt.Errorf("annotate export %s: %w", export.Name, err)
+	}
+	return nil
 }
 
 // reviseClaims takes over the claims of a service, if the backend can pass on what

@@ -62,8 +62,8 @@ func TestInForce(t *testing.T) {
 	}
 	all := []*v1alpha1.APIServiceExport{
 		with(), with(v1alpha1.True(v1alpha1.ConditionOffered)),
-		with(withdraw(v1alpha1.ReasonNotOffered, "gone")),
-		with(v1alpha1.False(v1alpha1.ConditionProviderInSync, v1alpha1.SeverityError, "x", "y")),
+		with(withdraw(v1alpha1.ReasonNotOffered, "gone")), // which a tenant could say as well
+		{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{withdrawnAnnotation: v1alpha1.ReasonNotOffered}}},
 	}
 	if got := inForce(all); len(got) != 3 {
 		t.Errorf("%d of 4 are in force, want 3", len(got))

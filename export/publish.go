@@ -37,6 +37,9 @@ func (c *control) reconcileExport(ctx context.Context, key cache.ObjectName) (ti
 	if err != nil {
 		return 0, err
 	}
+	if err := c.noteOffered(ctx, export, offered); err != nil {
+		return 0, err
+	}
 	inSync, err := c.refresh(ctx, export, service)
 	if err != nil {
 		return 0, err
