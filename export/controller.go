@@ -130,7 +130,7 @@ type Exporter struct {
 	}
 	running atomic.Pointer[control] // nil while Run does not
 
-	quotaDelay time.Duration
+	quotaDelay, bindGrace time.Duration
 }
 
 // New returns an Exporter that works with the rights of config, which should be
@@ -140,7 +140,7 @@ func New(config *rest.Config, opts Options) (*Exporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Exporter{opts: opts, external: external, config: rest.CopyConfig(config), quotaDelay: quotaDelay}
+	e := &Exporter{opts: opts, external: external, config: rest.CopyConfig(config), quotaDelay: quotaDelay, bindGrace: bindGrace}
 	e.config.QPS = -1 // the API server's priority and fairness is the limit
 	e.config.UserAgent = cmp.Or(e.config.UserAgent, userAgent)
 	if err := e.connect(); err != nil {
@@ -445,6 +445,9 @@ func (c *control) reconcileTenant(ctx context.Context, key cache.ObjectName) (ti
 	}
 	if c.leaving(key.Name) {
 		return 0, nil
+	}
+	if yes, again, err := c.unrecorded(ctx, key.Name); yes || err != nil {
+		return again, err
 	}
 	if err := c.furnish(ctx, key.Name); err != nil && !errors.Is(err, errTerminating) {
 		return 0, err

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// TestHalfMade: what a bind that crashed has left is completed where somebody may
+// have got a credential, and deleted where nobody has.
+func TestHalfMade(t *testing.T) {
+	w := newStillWorld(t)
+	e := must(New(w.config, Options{}))
+	made := func(user string) string {
+		return must(e.ensureTenantNamespace(t.Context(), holder{w.issuer.URL(), user, "c1"}))
+	}
+	empty, asked, recorded := made("empty"), made("asked"), made("recorded")
+	w.apply(object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: team-a, namespace: " + asked + "}}"))
+	if err := e.updateRecord(t.Context(), recorded, func(r *record) error {
+		*r = record{Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: "recorded"}, Cluster: "c1", Services: []string{"widgets.example.org"}}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	c := w.control(Options{})
+	if again := must(c.reconcileTenant(t.Context(), cache.NewObjectName("", empty))); again <= 0 || again > bindGrace || w.tenants() != 3 {
+		t.Errorf("a bind that may be under way: again in %s, %d tenants", again, w.tenants())
+	}
+	if _, err := w.dyn.Resource(clusterBindingResource).Namespace(empty).Get(t.Context(), v1alpha1.ClusterBindingName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("more was made for it: %v", err)
+	}
+	w.tune = func(e *Exporter) { e.bindGrace = time.Millisecond }
+	w.serve(Options{})
+	w.eventually("what nobody can use is gone", func(ctx context.Context) (bool, error) {
+		_, err := w.admin.CoreV1().Namespaces().Get(ctx, empty, metav1.GetOptions{})
+		return apierrors.IsNotFound(err), nil
+	})
+	w.eventually("the rest is complete", func(ctx context.Context) (bool, error) {
+		_, err := w.admin.CoreV1().Secrets(recorded).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
+		return err == nil, nil
+	})
+	whole(t, w, recorded)
+	if _, err := w.admin.CoreV1().Namespaces().Get(t.Context(), asked, metav1.GetOptions{}); err != nil || w.tenants() != 2 {
+		t.Errorf("%d tenants: %v", w.tenants(), err)
+	}
+}
