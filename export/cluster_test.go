@@ -215,7 +215,7 @@ func refusedRequests(t *testing.T, w *world, ada *tenantClient) {
 		"unknown":        {"nothing.example.org", v1alpha1.ReasonNotOffered, "not on offer"},
 		"not-chosen":     {"ghosts.example.org", v1alpha1.ReasonNotAuthorized, "--service ghosts.example.org"},
 		"not-allowed":    {"gizmos.example.org", v1alpha1.ReasonNotAuthorized, "may not be bound"},
-		"cluster-scoped": {"continents.example.org", v1alpha1.ReasonCRDInvalid, "cluster-scoped"},
+		"cluster-scoped": {"continents.example.org", reasonClusterScoped, "offer a namespaced API"},
 	} {
 		got := ada.request(name, "widgets.example.org", test.service)
 		ready := v1alpha1.FindCondition(got.Status.Conditions, v1alpha1.ConditionReady)

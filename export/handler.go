@@ -277,6 +277,7 @@ type offer struct {
 	Unknown []string // asked for, but not on offer
 	Refused []string // asked for, but not for this person
 	Absent  []string // asked for, but its API is not there at the moment
+	Unfit   []string // asked for, but cluster-scoped
 }
 
 // offerTo sorts the catalogue and what was asked for.
@@ -295,6 +296,8 @@ func (h *handler) offerTo(ctx context.Context, s *session, asked []string) (*off
 			return nil, err
 		case !service.Available():
 			known[service.Name()] = &o.Absent
+		case service.Scope == v1alpha1.ClusterScope:
+			known[service.Name()] = &o.Unfit
 		default:
 			known[service.Name()] = nil
 			o.Allowed = append(o.Allowed, service)
@@ -332,7 +335,9 @@ func (o *offer) names() []string {
 }
 
 // missing reports how many of the services that were asked for cannot be had.
-func (o *offer) missing() int { return len(o.Unknown) + len(o.Refused) + len(o.Absent) }
+func (o *offer) missing() int {
+	return len(o.Unknown) + len(o.Refused) + len(o.Absent) + len(o.Unfit)
+}
 
 // problem says why services that were asked for cannot be had.
 func (o *offer) problem() problem {
@@ -344,6 +349,9 @@ func (o *offer) problem() problem {
 	case len(o.Unknown) > 0:
 		p.Status, p.Title, p.Items = http.StatusNotFound, "Not on offer", o.Unknown
 		p.What = "This platform does not offer"
+	case len(o.Unfit) > 0:
+		p.Status, p.Title, p.Items = http.StatusConflict, "Not for App Clusters", o.Unfit
+		p.What, p.Next = "App Clusters can have namespaced APIs alone, and cluster-scoped is", adviceUnfit
 	default:
 		p.Status, p.Title, p.Items = http.StatusConflict, "Not available", o.Absent
 		p.What = "On offer, but not there at the moment"
@@ -351,6 +359,10 @@ func (o *offer) problem() problem {
 	p.Items = few(p.Items)
 	return p
 }
+
+// adviceUnfit is what to do about an API that is cluster-scoped. RBAC cannot limit
+// list and watch to the names of one tenant.
+const adviceUnfit = "Ask the platform team to offer a namespaced API in its place."
 
 // few cuts a list to what one takes in at a glance, and what fits a cookie.
 func few(names []string) []string {

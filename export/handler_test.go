@@ -77,7 +77,8 @@ func openCounter(t *testing.T, tune ...func(*Options)) *counter {
 	c.url = "http://" + listener.Addr().String()
 	services := shop{sold("widgets", "developers"), sold("gizmos", "operators"), {
 		Template: cache.NewObjectName("", "developers"), Resource: schema.GroupResource{Group: "example.org", Resource: "ghosts"}, Title: "Ghosts",
-	}}
+	}, sold("continents", "developers")}
+	services[3].Scope = v1alpha1.ClusterScope
 	opts := Options{
 		ExternalURL: c.url, Sealer: c.sealer, Catalog: services, Authorizer: services,
 		Provider: must(auth.New(auth.Config{Issuer: c.issuer.URL(), ClientID: "klutch", RedirectURL: c.url + "/callback"})),
@@ -323,9 +324,10 @@ func TestP11InertPages(t *testing.T) {
 func TestServicesThatCannotBeHad(t *testing.T) {
 	c := openCounter(t)
 	for asked, want := range map[string]struct{ code, says string }{
-		"gizmos.example.org":  {"access_denied", "The platform team has not allowed you to bind gizmos.example.org; on offer: widgets.example.org"},
-		"nothing.example.org": {"invalid_scope", "This platform does not offer nothing.example.org; on offer: widgets.example.org"},
-		"ghosts.example.org":  {"invalid_scope", "On offer, but not there at the moment ghosts.example.org; on offer: widgets.example.org"},
+		"gizmos.example.org":     {"access_denied", "The platform team has not allowed you to bind gizmos.example.org; on offer: widgets.example.org"},
+		"nothing.example.org":    {"invalid_scope", "This platform does not offer nothing.example.org; on offer: widgets.example.org"},
+		"ghosts.example.org":     {"invalid_scope", "On offer, but not there at the moment ghosts.example.org; on offer: widgets.example.org"},
+		"continents.example.org": {"invalid_scope", "App Clusters can have namespaced APIs alone, and cluster-scoped is continents.example.org; on offer: widgets.example.org"},
 	} {
 		back := make(chan url.Values, 1)
 		loopback := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { back <- r.URL.Query() }))

@@ -53,6 +53,7 @@ func TestMachineIsRefused(t *testing.T) {
 		"not allowed":    {good, strings.Replace(widgets, "widgets", "gizmos", 1), 403, "access_denied", "on offer: widgets.example.org"},
 		"not on offer":   {good, strings.Replace(widgets, "widgets", "nothing", 1), 404, "invalid_scope", "on offer: widgets.example.org"},
 		"not there":      {good, strings.Replace(widgets, "widgets", "ghosts", 1), 409, "invalid_scope", "not there at the moment"},
+		"cluster-scoped": {good, strings.Replace(widgets, "widgets", "continents", 1), 409, "invalid_scope", "offer a namespaced API"},
 		"one of two":     {good, strings.Replace(widgets, "]", `, {"group": "example.org", "resource": "gizmos"}]`, 1), 403, "access_denied", "gizmos.example.org"},
 		"cluster down":   {good, widgets, 503, "temporarily_unavailable", "try again in a minute"},
 	} {

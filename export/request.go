@@ -25,6 +25,9 @@ const (
 	requestRetain = 10 * time.Minute // of an answered request
 )
 
+// reasonClusterScoped is why a cluster-scoped API is not exported.
+const reasonClusterScoped = "ClusterScoped"
+
 // A refusal says why a request cannot be granted.
 type refusal struct {
 	reason, message string
@@ -210,7 +213,7 @@ func (c *control) authorize(ctx context.Context, tenant *record, s Service) erro
 // newExport returns the export of a service, which it does not store yet.
 func (c *control) newExport(ctx context.Context, namespace string, s Service) (*v1alpha1.APIServiceExport, error) {
 	if s.Scope == v1alpha1.ClusterScope {
-		return nil, &refusal{v1alpha1.ReasonCRDInvalid, s.Name() + " is cluster-scoped: only namespaced resources can be exported", false}
+		return nil, &refusal{reasonClusterScoped, s.Name() + " is cluster-scoped, and App Clusters can have namespaced APIs alone: what one tenant has could not be kept from the others. " + adviceUnfit, false}
 	}
 	spec, hash, err := c.schemas.get(ctx, s.Name())
 	switch {
