@@ -182,11 +182,11 @@ func (d *Devices) Answer(ctx context.Context, device *Device, answer []byte) err
 	return d.decide(ctx, device, deviceAnswered{Answer: answer})
 }
 
-// Refuse tells the program that the person, or the server, said no: access_denied
-// with a description that may be empty. The error is ErrDeviceTaken if the login
-// has an answer already.
-func (d *Devices) Refuse(ctx context.Context, device *Device, description string) error {
-	return d.decide(ctx, device, deviceAnswered{Refused: newError(codeDenied, description)})
+// Refuse tells the program that the person, or the server, said no, and why: with
+// access_denied, or another code that ends a login, such as invalid_scope. The error
+// is ErrDeviceTaken if the login has an answer already.
+func (d *Devices) Refuse(ctx context.Context, device *Device, why Error) error {
+	return d.decide(ctx, device, deviceAnswered{Refused: newError(why.Code, why.Description)})
 }
 
 func (d *Devices) decide(ctx context.Context, device *Device, decision deviceAnswered) error {
@@ -202,9 +202,9 @@ func (d *Devices) decide(ctx context.Context, device *Device, decision deviceAns
 
 // Poll returns the answer to a program that brings its device code and verifier,
 // and what it asked for. Until there is one the error is an [*Error] as RFC 8628
-// section 3.5 says: authorization_pending, access_denied, expired_token or, for a
-// code that is not ours or not this program's, invalid_grant; the last two cost no
-// I/O.
+// section 3.5 says: authorization_pending, what Refuse was given, expired_token or,
+// for a code that is not ours or not this program's, invalid_grant; the last two
+// cost no I/O.
 func (d *Devices) Poll(ctx context.Context, code, verifier string) (request, answer []byte, err error) {
 	login, err := d.open(code, verifier)
 	if err != nil {

@@ -126,7 +126,7 @@ func TestDeviceLogin(t *testing.T) {
 		if err := r.one.Answer(t.Context(), device, []byte("answer")); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.two.Refuse(t.Context(), device, "late"); !errors.Is(err, auth.ErrDeviceTaken) {
+		if err := r.two.Refuse(t.Context(), device, auth.Error{Code: "access_denied", Description: "late"}); !errors.Is(err, auth.ErrDeviceTaken) {
 			t.Errorf("a second answer = %v, want ErrDeviceTaken", err)
 		}
 		expectPoll(t, r.two, begun, "request answer")
@@ -137,10 +137,10 @@ func TestDeviceLoginRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newReplicas(t)
 		begun := beginDevice(t, r.one, "request")
-		if err := r.two.Refuse(t.Context(), r.claim(t, begun, ada), "not for you"); err != nil {
+		if err := r.two.Refuse(t.Context(), r.claim(t, begun, ada), auth.Error{Code: "invalid_scope", Description: "not on offer"}); err != nil {
 			t.Fatal(err)
 		}
-		expectPoll(t, r.two, begun, "access_denied: not for you")
+		expectPoll(t, r.two, begun, "invalid_scope: not on offer")
 	})
 }
 

@@ -25,7 +25,6 @@ const (
 	codePending     = "authorization_pending"
 	codeSlowDown    = "slow_down"
 	codeExpired     = "expired_token"
-	codeDenied      = "access_denied"
 	codeInvalid     = "invalid_grant"
 	codeUnavailable = "temporarily_unavailable"
 

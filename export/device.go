@@ -189,7 +189,7 @@ func (h *handler) answerDevice(ctx context.Context, device *auth.Device, answer 
 		return err
 	}
 	if answer.Has("error") {
-		return devices.Refuse(ctx, device, answer.Get("error_description"))
+		return devices.Refuse(ctx, device, auth.Error{Code: answer.Get("error"), Description: answer.Get("error_description")})
 	}
 	return devices.Answer(ctx, device, []byte(answer.Get("code")))
 }

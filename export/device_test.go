@@ -242,18 +242,25 @@ func TestP3DeviceBelongsToWhoConfirmedIt(t *testing.T) {
 	}
 }
 
+// A program without a browser learns the same as one that listens.
 func TestDeviceAsksForWhatCannotBeHad(t *testing.T) {
 	c, _ := openDeviceCounter(t)
-	term := newTerminal(t, c.do, []string{"gizmos.example.org"})
-	b := c.browser("ada", "engine")
-	deviceSignIn(t, b, c.url, term.device.UserCode, [2]string{"ada", "engine"})
-	confirm(t, c, b, term.device.UserCode)
-	term.poll()
-	if answer := confirm(t, c, b, term.device.UserCode); answer.Header.Get("Location") != "/done" {
-		t.Errorf("%d %s", answer.Status, answer.Body)
-	}
-	if answer, got := term.poll(); got != "access_denied" || !strings.Contains(answer.Body, "not allowed you to bind gizmos.example.org") {
-		t.Errorf("%s %s", got, answer.Body)
+	for service, want := range map[string]struct{ code, says string }{
+		"gizmos.example.org":     {"access_denied", "not allowed you to bind gizmos.example.org"},
+		"nothing.example.org":    {"invalid_scope", "does not offer nothing.example.org"},
+		"continents.example.org": {"invalid_scope", "cluster-scoped is continents.example.org"},
+	} {
+		term := newTerminal(t, c.do, []string{service})
+		b := c.browser("ada", "engine")
+		deviceSignIn(t, b, c.url, term.device.UserCode, [2]string{"ada", "engine"})
+		confirm(t, c, b, term.device.UserCode)
+		term.poll()
+		if answer := confirm(t, c, b, term.device.UserCode); answer.Header.Get("Location") != "/done" {
+			t.Errorf("%s: %d %s", service, answer.Status, answer.Body)
+		}
+		if answer, got := term.poll(); got != want.code || !strings.Contains(answer.Body, want.says) {
+			t.Errorf("%s: %s %s", service, got, answer.Body)
+		}
 	}
 }
 
