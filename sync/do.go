@@ -30,6 +30,9 @@ func (e *engine) do(ctx context.Context, p *pair, s step, r *record) error {
 	case stepLookTarget:
 		r.lookTarget = true
 		return nil
+	case stepProve:
+		r.lookSource, r.lookTarget = true, true
+		return nil
 	case stepConfirm:
 		return e.confirmed(ctx, r)
 	case stepSay, stepHold, stepMark, stepRelease, stepStatus:
@@ -87,6 +90,9 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 		obj, err = e.migrate(ctx, p)
 	case stepDisown:
 		obj, err = e.disown(ctx, p)
+	case stepBury:
+		err = e.remove(ctx, p)
+		e.breaker.forget(p.key) // a new source of the name is counted for itself
 	default:
 		err = e.remove(ctx, p)
 	}

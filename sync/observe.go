@@ -47,6 +47,7 @@ type record struct {
 	fixes     int       // corrections of drift in a row
 	nextFix   time.Time
 	reported  Reason
+	stray     *stray // nil unless the target seems to have lost its source
 }
 
 // A refusal is the answer of an API server that it does not take an intent or a
@@ -72,19 +73,18 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 	if p.source, p.state.source.seen, err = e.look(ctx, e.source, key, &r.source, &r.lookSource); err != nil {
 		return nil, fmt.Errorf("read source: %w", err)
 	}
-	if p.source == nil {
+	p.from = origin{cluster: e.sourceUID, name: key}
+	if p.source != nil {
+		e.observeSource(p, r)
+	}
+	if p.name, p.mapped = e.opts.Mapper.Target(key); !p.mapped || p.state.source.seen == unknown {
 		return p, nil
 	}
-	e.observeSource(p)
-	if p.state.source.seen == live {
-		r.proven = p.from.uid
-	}
-	p.state.source.proven = r.proven == p.from.uid
-	if p.name, p.mapped = e.opts.Mapper.Target(key); !p.mapped {
-		return p, nil
-	}
-	if p.state.source.deleting {
+	switch {
+	case p.state.source.deleting:
 		r.watchOver()
+	case p.source == nil && r.stray == nil:
+		r.lookTarget = false // nobody waits for an outcome any more
 	}
 	looks := r.lookTarget
 	if looks || r.since == 0 {
@@ -94,16 +94,20 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 		return nil, fmt.Errorf("read target %s: %w", p.name, err)
 	}
 	p.state.target.name = e.display(p.name)
-	p.want = e.opts.newIntent(p.source, p.from, p.name)
-	if p.target != nil {
+	e.observeOrphan(p, r)
+	if p.source != nil {
+		p.want = e.opts.newIntent(p.source, p.from, p.name)
+	}
+	if p.source != nil && p.target != nil {
 		e.observeTarget(p, r)
 	}
-	if looks && (p.state.source.deleting || p.target == nil && r.accepted != "") {
+	if looks && (p.state.source.deleting || p.target == nil && r.accepted != "" || p.state.target.ripe) {
 		if err = e.confirmed(ctx, r); err != nil {
 			return nil, err
 		}
 	}
 	p.remember(r)
+	p.prove(r)
 	p.held = e.holds(p, r)
 	return p, nil
 }
@@ -124,10 +128,10 @@ func (e *engine) confirmed(ctx context.Context, r *record) error {
 // holds asks the breaker whether a deletion may go on, and answers why not.
 func (e *engine) holds(p *pair, r *record) string {
 	src, dst := p.state.source, p.state.target
-	if !src.deleting || !src.finalizer {
+	if !dst.orphan && !(src.deleting && src.finalizer) {
 		return ""
 	}
-	if _, released := p.source.GetAnnotations()[ReleaseAnnotation]; released {
+	if p.released() {
 		e.breaker.pass(p.key)
 		return ""
 	}
@@ -135,7 +139,7 @@ func (e *engine) holds(p *pair, r *record) string {
 		e.breaker.resume(p.key, strings.TrimSuffix(why, heldAdvice))
 	}
 	why := e.breaker.bar(p.key)
-	if dst.takes(p.policy) && r.confirmed && why == "" {
+	if why == "" && (src.deleting && dst.takes(p.policy) && r.confirmed || p.buries()) {
 		why = e.breaker.admit(p.key, time.Now(), e.source.count)
 	}
 	if why != "" {
@@ -145,9 +149,18 @@ func (e *engine) holds(p *pair, r *record) string {
 	return why
 }
 
-func (e *engine) observeSource(p *pair) {
+// released reports whether people let the deletion of the source pass.
+func (p *pair) released() bool {
+	if p.source == nil {
+		return false
+	}
+	_, released := p.source.GetAnnotations()[ReleaseAnnotation]
+	return released
+}
+
+func (e *engine) observeSource(p *pair, r *record) {
 	annotations := p.source.GetAnnotations()
-	p.from = origin{cluster: e.sourceUID, uid: p.source.GetUID(), name: p.key}
+	p.from.uid = p.source.GetUID()
 	s := &p.state.source
 	s.exists = true
 	s.deleting = p.source.GetDeletionTimestamp() != nil
@@ -155,6 +168,10 @@ func (e *engine) observeSource(p *pair) {
 	s.mark = annotations[TargetAnnotation]
 	s.message = annotations[MessageAnnotation]
 	p.related = e.relatedProblem(p.key)
+	if s.seen == live {
+		r.proven = p.from.uid
+	}
+	s.proven = r.proven == p.from.uid
 }
 
 func (e *engine) observeTarget(p *pair, r *record) {
@@ -281,6 +298,8 @@ func (p *pair) again(s step, r *record) time.Duration {
 	switch {
 	case s != stepWait:
 		return 0
+	case p.state.target.orphan && !p.state.target.ripe:
+		return max(time.Until(r.stray.since.Add(orphanGrace)), time.Millisecond)
 	case p.folded:
 		return max(r.fold(p.give), time.Millisecond)
 	case p.refused != "":

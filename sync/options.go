@@ -48,6 +48,7 @@ type Options struct {
 	Drift    DriftPolicy
 	Lost     LostPolicy
 	Deletion DeletionPolicy
+	Orphans  OrphanPolicy
 
 	// DeletionLimit is how many targets may be deleted within five minutes. When
 	// there are more, all further deletions are held until Release, and likewise
@@ -199,6 +200,7 @@ func (o Options) withDefaults(resource schema.GroupVersionResource) Options {
 	o.Drift = orDefault(o.Drift, DriftCorrect)
 	o.Lost = orDefault(o.Lost, LostRecreate)
 	o.Deletion = orDefault(o.Deletion, DeletionDelete)
+	o.Orphans = orDefault(o.Orphans, OrphanReport)
 	return o
 }
 
@@ -221,6 +223,8 @@ func (o Options) validate() error {
 		{!oneOf(o.Drift, DriftCorrect, DriftReport), "Drift", "is neither Correct nor Report"},
 		{!oneOf(o.Lost, LostRecreate, LostReport), "Lost", "is neither Recreate nor Report"},
 		{!oneOf(o.Deletion, DeletionDelete, DeletionOrphan), "Deletion", "is neither Delete nor Orphan"},
+		{!oneOf(o.Orphans, OrphanReport, OrphanDelete), "Orphans", "is neither Report nor Delete"},
+		{o.Orphans == OrphanDelete && o.Deletion == DeletionOrphan, "Orphans", "Delete does not go with Deletion: Orphan"},
 		{o.RelatedScope == ScopeMapped && !listsNamespaces(o.Mapper), "RelatedScope", "Mapped needs a mapper of namespaces"},
 		{o.TargetScope == ScopeMapped && !listsNamespaces(o.Mapper), "TargetScope", "Mapped needs a mapper of namespaces"},
 	} {

@@ -35,6 +35,7 @@ type policy struct {
 	drift    DriftPolicy
 	lost     LostPolicy
 	deletion DeletionPolicy
+	orphans  OrphanPolicy
 }
 
 type sourceState struct {
@@ -65,6 +66,9 @@ type targetState struct {
 	unproven  bool // nothing that we hold of it has been accepted or seen to be right since we run
 	held      bool // at least some of its fields are ours
 	lost      bool // it does not exist, but did while we run
+	orphan    bool // this binding made it from a source of this name that is not there
+	ripe      bool // and has seen that for long enough
+	proven    bool // and has made sure of it
 }
 
 // takes reports whether the deletion of the source takes the target away.
@@ -99,6 +103,8 @@ const (
 	stepMark       step = "mark"        // record the target's UID on the source
 	stepStatus     step = "status"      // apply the status to the source
 	stepDelete     step = "delete"      // delete this version of the target
+	stepProve      step = "prove"       // read both, and who the clusters are, from their API servers
+	stepBury       step = "bury"        // delete this version of a target that has lost its source
 	stepDisown     step = "disown"      // give up all fields of the target
 	stepRelease    step = "release"     // take the finalizer off the source
 )
@@ -112,6 +118,8 @@ func plan(s state) step {
 	case src.seen == unknown:
 		return stepWait
 	// A source that has gone was released before, by us or by force.
+	case !src.exists && s.mapped:
+		return planOrphan(s)
 	case !src.exists:
 		return stepRest
 	// A source without our finalizer that is being deleted was never ours, or is not any more.
@@ -159,6 +167,9 @@ func plan(s state) step {
 	// Before a target is called someone else's, or made ours, it is read live.
 	case dst.exists && !dst.ours && dst.seen != live:
 		return stepLookTarget
+	// The target's name is taken by what an earlier source of this name left behind.
+	case why == ReasonConflict && dst.orphan:
+		return planOrphan(s)
 	// The target's name is taken, or by policy the target must not come back.
 	case why == ReasonConflict || why == ReasonLost:
 		return stepRest
@@ -227,6 +238,9 @@ func told(s state, why Reason) bool {
 
 // certain reports whether an obstacle has been seen well enough to tell users.
 func certain(s state, why Reason) bool {
+	if !s.source.exists {
+		return s.target.seen != unknown || !s.mapped
+	}
 	switch why {
 	case "":
 		// After a start only the target's acceptance shows that a message is out of date.
@@ -244,6 +258,10 @@ func certain(s state, why Reason) bool {
 func obstacle(s state) Reason {
 	src, dst := s.source, s.target
 	switch {
+	case !src.exists && dst.orphan && dst.proven:
+		return ReasonOrphaned
+	case !src.exists:
+		return ""
 	case src.deleting && dst.exists && dst.ours && dst.deleting && dst.slow:
 		return ReasonTerminating
 	case src.deleting && src.finalizer && s.held != "":
@@ -295,6 +313,8 @@ func explain(s state, why Reason) string {
 		text = s.held + heldAdvice
 	case ReasonRelated:
 		text = s.related
+	case ReasonOrphaned:
+		text = s.target.name + " was made from an object that has gone without letting it go"
 	}
 	return string(why) + ": " + text
 }

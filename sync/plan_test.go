@@ -12,7 +12,7 @@ import (
 // settledState is a pair in step, of which each test changes what it is about.
 func settledState(change ...func(*state)) state {
 	s := state{
-		policy: policy{ConflictFail, DriftCorrect, LostRecreate, DeletionDelete},
+		policy: policy{ConflictFail, DriftCorrect, LostRecreate, DeletionDelete, OrphanReport},
 		mapped: true,
 		source: sourceState{seen: cached, exists: true, finalizer: true, proven: true},
 		target: targetState{seen: cached, exists: true, ours: true, adoptable: true, uid: "u1", name: "widgets svc/a", settled: true, owned: true, held: true},
@@ -36,8 +36,14 @@ func liveSource(s *state) { s.source.seen = live }
 func foreign(s *state) {
 	s.target.ours, s.target.held, s.target.owned, s.target.settled = false, false, false, false
 }
-func adopt(s *state)         { s.policy.conflict = ConflictAdopt }
-func orphan(s *state)        { s.policy.deletion = DeletionOrphan }
+func adopt(s *state)  { s.policy.conflict = ConflictAdopt }
+func orphan(s *state) { s.policy.deletion = DeletionOrphan }
+func orphaned(s *state) {
+	s.source, s.target.orphan, s.confirmed = sourceState{seen: cached}, true, true
+}
+func ripe(s *state)          { s.target.ripe = true }
+func proven(s *state)        { s.target.proven = true }
+func bury(s *state)          { s.policy.orphans = OrphanDelete }
 func lostReport(s *state)    { s.policy.lost = LostReport }
 func driftReport(s *state)   { s.policy.drift = DriftReport }
 func said(s *state)          { s.source.message = explain(*s, obstacle(*s)) }
@@ -58,13 +64,21 @@ func TestPlan(t *testing.T) {
 		state state
 		want  step
 	}{
-		"in step":                       {settledState(), stepRest},
-		"source unknown":                {settledState(func(s *state) { s.source.seen = unknown }), stepWait},
-		"source gone":                   {settledState(func(s *state) { s.source = sourceState{seen: cached} }), stepRest},
-		"target unknown":                {settledState(func(s *state) { s.target.seen = unknown }), stepWait},
-		"target unknown while deleting": {settledState(deleting, func(s *state) { s.target = targetState{seen: unknown} }), stepWait},
-		"no name yet":                   {settledState(fresh, func(s *state) { s.mapped = false }), stepRest},
-		"no name any more, deleting":    {settledState(deleting, func(s *state) { s.mapped = false }), stepRest},
+		"in step":                          {settledState(), stepRest},
+		"source unknown":                   {settledState(func(s *state) { s.source.seen = unknown }), stepWait},
+		"source gone":                      {settledState(func(s *state) { s.source = sourceState{seen: cached} }), stepRest},
+		"target unknown":                   {settledState(func(s *state) { s.target.seen = unknown }), stepWait},
+		"target unknown while deleting":    {settledState(deleting, func(s *state) { s.target = targetState{seen: unknown} }), stepWait},
+		"target orphaned":                  {settledState(orphaned), stepWait},
+		"target orphaned for long":         {settledState(orphaned, ripe), stepProve},
+		"target orphaned, proven":          {settledState(orphaned, ripe, proven), stepRest},
+		"target orphaned, to delete":       {settledState(orphaned, ripe, proven, bury), stepProve},
+		"target orphaned, to delete, live": {settledState(orphaned, ripe, proven, bury, liveSource, liveTarget), stepBury},
+		"target orphaned, deletions held":  {settledState(orphaned, ripe, proven, bury, liveSource, liveTarget, held), stepWait},
+		"target orphaned after a restore":  {settledState(orphaned, ripe, proven, bury, liveSource, liveTarget, suspect), stepRest},
+		"target orphaned, name taken":      {settledState(foreign, orphaned, ripe, bury, liveTarget, func(s *state) { s.source = settledState().source }, said), stepProve},
+		"no name yet":                      {settledState(fresh, func(s *state) { s.mapped = false }), stepRest},
+		"no name any more, deleting":       {settledState(deleting, func(s *state) { s.mapped = false }), stepRest},
 
 		"new source":               {settledState(fresh), stepHold},
 		"held, no target":          {settledState(absentTarget), stepCreate},
@@ -192,7 +206,7 @@ var invariants = map[string]func(s state, do step) bool{
 	"I9: what is someone else's stays": func(s state, do step) bool {
 		foreign := s.target.exists && !s.target.ours
 		may := s.policy.conflict == ConflictAdopt && s.target.adoptable && s.target.seen == live && do == stepForce
-		return !foreign || may || do != stepApply && do != stepForce && do != stepDelete && do != stepDisown
+		return !foreign || may || do != stepApply && do != stepForce && do != stepDelete && do != stepDisown && (do != stepBury || s.target.orphan)
 	},
 	"I11: what is unknown justifies nothing": func(s state, do step) bool {
 		return s.source.seen != unknown && (s.target.seen != unknown || !s.mapped) || do == stepWait || do == stepRest
@@ -200,8 +214,12 @@ var invariants = map[string]func(s state, do step) bool{
 	"I2: nothing is taken away in clusters that are not confirmed": func(s state, do step) bool {
 		return do != stepDelete && do != stepDisown && do != stepRelease || s.confirmed
 	},
+	"I2: what has lost its source is deleted by policy, and seen live": func(s state, do step) bool {
+		seen := s.confirmed && s.source.seen == live && s.target.seen == live && !s.suspect
+		return do != stepBury || s.target.orphan && s.target.ripe && seen && s.policy.orphans == OrphanDelete && s.policy.deletion == DeletionDelete
+	},
 	"I15: what the breaker holds stays": func(s state, do step) bool {
-		return s.held == "" || do != stepDelete && do != stepDisown && do != stepRelease
+		return s.held == "" || do != stepBury && do != stepDelete && do != stepDisown && do != stepRelease
 	},
 	"I2: after a restore only what is seen live is deleted": func(s state, do step) bool {
 		return do != stepDelete || !s.suspect || s.source.seen == live
@@ -239,7 +257,7 @@ func anyState(r *rand.Rand) state {
 	s := state{
 		policy: policy{
 			ConflictPolicy(one("Fail", "Adopt")), DriftPolicy(one("Correct", "Report")),
-			LostPolicy(one("Recreate", "Report")), DeletionPolicy(one("Delete", "Orphan")),
+			LostPolicy(one("Recreate", "Report")), DeletionPolicy(one("Delete", "Orphan")), OrphanPolicy(one("Report", "Delete")),
 		},
 		mapped: r.IntN(8) > 0, refused: Reason(one("", "", string(ReasonRefused), string(ReasonForbidden))), due: flip(),
 		confirmed: flip(), suspect: flip(), held: one("", "", "too many"),
@@ -248,6 +266,7 @@ func anyState(r *rand.Rand) state {
 		target: targetState{
 			seen: sight(r.IntN(3)), exists: flip(), deleting: flip(), slow: flip(), ours: flip(), inherited: flip(), former: flip(), adoptable: flip(),
 			uid: "u1", name: "widgets svc/a", later: flip(), settled: flip(), owned: flip(), unproven: flip(), held: flip(), lost: flip(),
+			orphan: flip(), ripe: flip(), proven: flip(),
 		},
 	}
 	if flip() {
@@ -260,7 +279,7 @@ func anyState(r *rand.Rand) state {
 func TestExplain(t *testing.T) {
 	s := settledState(contested, refused, func(s *state) { s.related = "secrets team/x is taken" })
 	for _, why := range []Reason{
-		ReasonConflict, ReasonRefused, ReasonForbidden, ReasonDrifted, ReasonLost, ReasonTerminating, ReasonHeld, ReasonStatus, ReasonStale, ReasonRelated,
+		ReasonConflict, ReasonRefused, ReasonForbidden, ReasonDrifted, ReasonLost, ReasonTerminating, ReasonHeld, ReasonStatus, ReasonStale, ReasonRelated, ReasonOrphaned,
 	} {
 		text := explain(s, why)
 		if !strings.HasPrefix(text, string(why)+": ") || len(text) < len(why)+10 {

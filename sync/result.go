@@ -31,6 +31,7 @@ const (
 	ReasonHeld        Reason = "DeletionsHeld"     // too many deletions at once, or of a whole resource: see Sync.Release
 	ReasonStale       Reason = "SourceStale"       // the target was made from a later generation of the source
 	ReasonRelated     Reason = "RelatedConflict"   // a related object's name is someone else's
+	ReasonOrphaned    Reason = "TargetOrphaned"    // the source vanished and left the target behind: see Options.Orphans
 )
 
 // An ObjectError says why an object is not in step. Its message is
@@ -57,4 +58,8 @@ type Status struct {
 
 	// Held is the number of source objects whose deletion waits for Release.
 	Held int
+
+	// Orphans is the number of targets that were found to have lost their source:
+	// see Options.Orphans.
+	Orphans int
 }

@@ -166,6 +166,7 @@ type engine struct {
 
 	sourceUID, targetUID types.UID
 	plainStatus          atomic.Bool // the source has no status subresource
+	orphans              atomic.Int64
 	checkup              checkup
 	tide                 tide
 	cancel               context.CancelCauseFunc // ends run
@@ -179,7 +180,7 @@ func newEngine(s *Sync) *engine {
 	e := &engine{
 		Sync: s,
 		policy: policy{
-			conflict: s.opts.Conflict, drift: s.opts.Drift, lost: s.opts.Lost, deletion: s.opts.Deletion,
+			conflict: s.opts.Conflict, drift: s.opts.Drift, lost: s.opts.Lost, deletion: s.opts.Deletion, orphans: s.opts.Orphans,
 		},
 		fieldManager: fieldManager(s.opts.Binding),
 		records:      map[cache.ObjectName]*record{},
@@ -421,7 +422,7 @@ func (e *engine) steps(ctx context.Context, key cache.ObjectName, r *record, res
 		e.report(ctx, p, r)
 		s := plan(p.state)
 		if s == stepRest || s == stepWait {
-			e.settle(p)
+			e.settle(p, r)
 			if why := obstacle(p.state); why != "" {
 				result.Err = &ObjectError{Reason: why, Message: explain(p.state, why)}
 			}
@@ -444,20 +445,21 @@ func (e *engine) report(ctx context.Context, p *pair, r *record) {
 	if why == r.reported || !certain(p.state, why) {
 		return
 	}
+	e.countOrphans(r.reported, why)
 	r.reported = why
 	text := explain(p.state, why)
 	e.opts.Hooks.reported(ctx, Report{Source: p.key, Target: p.name, Reason: why, Message: text})
 	log := logr.FromContextOrDiscard(ctx).WithValues("target", p.name.String())
 	if why == "" {
-		log.Info("object can be synced again")
+		log.Info("nothing keeps the object from being in step any more")
 		return
 	}
 	log.Info("object cannot be synced", "reason", string(why), "message", text)
 }
 
 // settle forgets what need not be remembered.
-func (e *engine) settle(p *pair) {
-	if p.source != nil || p.state.source.seen == unknown {
+func (e *engine) settle(p *pair, r *record) {
+	if p.source != nil || p.state.source.seen == unknown || r.stray != nil {
 		return
 	}
 	e.recordsMu.Lock()
@@ -492,7 +494,7 @@ func (e *engine) relatedProblem(key cache.ObjectName) string {
 
 // status reports whether both sides are known.
 func (e *engine) status() Status {
-	st := Status{Synced: true, Held: e.breaker.holds()}
+	st := Status{Synced: true, Held: e.breaker.holds(), Orphans: int(e.orphans.Load())}
 	for _, v := range e.views() {
 		known, err := v.state()
 		st.Synced = st.Synced && known

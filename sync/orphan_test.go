@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"context"
+	"fmt"
+	gosync "sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/klutch-go/sdk/internal/fakecluster"
+)
+
+// vanish takes a source away by force.
+func (w *world) vanish(name string) {
+	w.Helper()
+	w.merge(w.source, w.sourceNS, name, `{"metadata":{"finalizers":null}}`)
+	w.delete(w.source, w.sourceNS, name)
+}
+
+// left are the targets, of w0 to w2, that are there.
+func (w *world) left() (names []string) {
+	w.Helper()
+	for i := range 3 {
+		if name := fmt.Sprintf("w%d", i); w.targetOf(name) != nil {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// A target whose source vanished is reported, or by policy deleted, when its
+// source was not there for long enough, and both clusters said so themselves.
+func TestOrphans(t *testing.T) {
+	all := []string{"w0", "w1", "w2"}
+	getless := func(_ context.Context, r fakecluster.Request, do func() error) error {
+		if r.Resource == widgets && r.Verb == "get" {
+			return forbidden(r)
+		}
+		return do()
+	}
+	for name, test := range map[string]struct {
+		policy  OrphanPolicy
+		prepare func(*world, *Sync) // while the grace lasts
+		left    []string            // w0 vanished
+		orphans int
+	}{
+		"reported": {"", func(*world, *Sync) {}, all, 1},
+		"deleted":  {OrphanDelete, func(*world, *Sync) {}, []string{"w1", "w2"}, 0},
+		"a new source has its name": {OrphanDelete, func(w *world, _ *Sync) {
+			w.create(w.source, w.sourceNS, w.widget("w0", `{"size":"large"}`, ``))
+		}, all, 0},
+		"a new source has its name, by policy left": {"", func(w *world, _ *Sync) {
+			w.create(w.source, w.sourceNS, w.widget("w0", `{"size":"large"}`, ``))
+		}, all, 0},
+		"only the watch works":                {OrphanDelete, func(w *world, _ *Sync) { w.fakeSource.Intercept(getless) }, all, 0},
+		"the source's cluster is another one": {OrphanDelete, func(w *world, _ *Sync) { w.replaceIdentity(w.fakeSource) }, all, 0},
+		"the target's cluster is another one": {OrphanDelete, func(w *world, _ *Sync) { w.replaceIdentity(w.fakeTarget) }, all, 1},
+		"a cluster went back in time":         {OrphanDelete, func(_ *world, s *Sync) { s.suspect.Store(true) }, all, 1},
+		"the target cannot be watched for a while": {"", func(w *world, _ *Sync) {
+			w.fakeTarget.Intercept(refuse(forbidden))
+			time.AfterFunc(5*orphanGrace/2, func() { w.fakeTarget.Intercept(nil) })
+		}, all, 1},
+		"someone else's target is in its place": {OrphanDelete, func(w *world, _ *Sync) {
+			w.delete(w.target, w.targetNS, "w0")
+			w.create(w.target, w.targetNS, w.widget("w0", `{}`, ``))
+		}, all, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				s, stop := w.sync(Options{Orphans: test.policy})
+				defer stop()
+				w.createMany(3)
+				w.settle()
+				first := w.targetOf("w0").GetUID()
+				w.vanish("w0")
+				time.Sleep(orphanGrace - 90*time.Second)
+				if w.targetOf("w0") == nil || s.Status().Orphans != 0 {
+					t.Error("the target was judged without grace")
+				}
+				test.prepare(w, s)
+				time.Sleep(3 * orphanGrace)
+				w.fakeSource.Intercept(nil)
+				if diff := cmp.Diff(test.left, w.left()); diff != "" {
+					t.Errorf("targets (-want +got):\n%s", diff)
+				}
+				if got := s.Status().Orphans; got != test.orphans {
+					t.Errorf("%d orphans, want %d", got, test.orphans)
+				}
+				source, now := w.get(w.source, w.sourceNS, "w0"), w.targetOf("w0")
+				if source != nil && (now.GetUID() == first) != (test.policy == "") {
+					t.Errorf("the new source's target has UID %s, the vanished one's had %s", now.GetUID(), first)
+				}
+			})
+		})
+	}
+}
+
+// Orphans count as deletions: too many of them are held, over outages of the
+// watches too.
+func TestOrphansBreaker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, limit = 25, 10
+		w := newFake(t)
+		_, stop := w.sync(Options{})
+		w.createMany(n)
+		w.settle()
+		stop()
+		for i := range n {
+			w.vanish(fmt.Sprintf("w%d", i))
+		}
+		var mu gosync.Mutex
+		reports := map[Reason]int{}
+		s, stop := w.sync(Options{Orphans: OrphanDelete, Hooks: Hooks{Reported: func(_ context.Context, r Report) {
+			mu.Lock()
+			defer mu.Unlock()
+			reports[r.Reason]++
+		}}})
+		defer stop()
+		time.Sleep(3*orphanGrace + time.Second)
+		if got := w.count(w.fakeTarget, w.targetNS); got != n-limit {
+			t.Errorf("%d targets are left, want %d", got, n-limit)
+		}
+		if st := s.Status(); st.Orphans != n-limit || st.Held != n-limit {
+			t.Errorf("status = %+v", st)
+		}
+		s.Release()
+		w.until("all are gone", func() bool { return w.count(w.fakeTarget, w.targetNS) == 0 })
+		w.settle()
+		if st := s.Status(); st.Orphans != 0 || st.Held != 0 {
+			t.Errorf("status = %+v", st)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if diff := cmp.Diff(map[Reason]int{ReasonOrphaned: n, "": n}, reports); diff != "" {
+			t.Errorf("reports (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// What another binding made is never this one's orphan.
+func TestOrphanOfAnotherBinding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		_, stop := w.sync(Options{Binding: "one"})
+		w.createMany(1)
+		stop()
+		w.vanish("w0")
+		s, stop := w.sync(Options{Binding: "another", Orphans: OrphanDelete})
+		defer stop()
+		time.Sleep(3 * orphanGrace)
+		if w.targetOf("w0") == nil || s.Status().Orphans != 0 {
+			t.Error("a binding judged what another one had made")
+		}
+	})
+}
