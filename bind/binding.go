@@ -183,7 +183,7 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 		p.again = rightsEvery
 	}
 	p.verdict.set(informersSynced(state, p.verdict.providerFails()))
-	p.deletions(state.Held)
+	p.deletions(state)
 	if c := p.session.namespacesReady(); c.Message != "" || p.has(c.Type) {
 		p.verdict.set(c)
 	}

@@ -13,17 +13,27 @@ import (
 
 // deletions says how many deletions are held because too many came at once, and
 // lets them go when the owner of the binding says so.
-func (p *pass) deletions(held int) {
+func (p *pass) deletions(state klutchsync.Status) {
 	if p.releases(p.key, p.binding.Annotations[klutchsync.ReleaseAnnotation]) {
 		p.set.Release(p.key.String())
-		held = 0
+		state.Held = 0
 	}
+	if c := deletionsInSync(p.binding, state); c.Message != "" || p.has(c.Type) {
+		p.verdict.set(c)
+	}
+}
+
+// deletionsInSync says whether the Control Plane Cluster has just what it should.
+func deletionsInSync(b *v1alpha1.APIServiceBinding, state klutchsync.Status) v1alpha1.Condition {
 	switch {
-	case held > 0:
-		p.verdict.set(warned(v1alpha1.ConditionDeletionsInSync, v1alpha1.ReasonDeletionsHeld, heldMessage(p.binding, held)))
-	case p.has(v1alpha1.ConditionDeletionsInSync):
-		p.verdict.set(v1alpha1.True(v1alpha1.ConditionDeletionsInSync))
+	case state.Held > 0:
+		return warned(v1alpha1.ConditionDeletionsInSync, v1alpha1.ReasonDeletionsHeld, heldMessage(b, state.Held))
+	case state.Orphans > 0:
+		return warned(v1alpha1.ConditionDeletionsInSync, string(klutchsync.ReasonOrphaned), fmt.Sprintf(
+			"%d objects in the Control Plane Cluster were made from objects that have gone from here without the konnector letting them go, "+
+				"as when a finalizer is taken off by hand. They stay; the konnector's log has their names.", state.Orphans))
 	}
+	return v1alpha1.True(v1alpha1.ConditionDeletionsInSync)
 }
 
 func heldMessage(b *v1alpha1.APIServiceBinding, held int) string {
