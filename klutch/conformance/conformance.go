@@ -40,6 +40,12 @@ type Options struct {
 	// OtherLogin is that of somebody else. Nil means the same person with another
 	// App Cluster, which shows less.
 	OtherLogin Login
+	// DeviceLogin is a login of the same person as Login on another device: they type
+	// code at url, log in, and accept what is preselected. Nil leaves that out.
+	DeviceLogin func(ctx context.Context, url, code string) error
+	// MachineToken is an access token of the issuer, for a machine that may bind
+	// Service. Nil leaves that out.
+	MachineToken func(ctx context.Context) (string, error)
 	// Refused is a service on offer that neither may bind. Empty leaves that out.
 	Refused string
 	// Object is one of Service that the API accepts; its name and namespace are the
@@ -79,6 +85,9 @@ func Run(t *testing.T, opts Options) {
 		{"export", exportChecks()},
 		{"rights", rightChecks()},
 		{"isolation", isolationChecks()},
+		{"device", deviceChecks()},
+		{"machine", machineChecks()},
+		{"revocation", revocationChecks()},
 	} {
 		t.Run(group.name, func(t *testing.T) {
 			for _, c := range group.checks {

@@ -5,6 +5,8 @@ package conformance_test
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/pem"
 	"fmt"
 	"net"
 	"net/http"
@@ -12,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,6 +28,7 @@ import (
 	"github.com/klutch-go/sdk/examples/catalog"
 	"github.com/klutch-go/sdk/export"
 	"github.com/klutch-go/sdk/internal/cluster"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/internal/stack"
 	"github.com/klutch-go/sdk/internal/testissuer"
 	"github.com/klutch-go/sdk/klutch"
@@ -45,11 +49,12 @@ func TestBackend(t *testing.T) {
 	issuer := testissuer.Start(t, testissuer.Options{Users: map[string]testissuer.User{
 		"ada":   {Password: "engine", Groups: []string{"developers"}},
 		"grace": {Password: "cobol", Groups: []string{"developers"}},
-	}})
+	}, Clients: map[string]testissuer.Client{"klutch": {}, "pipeline": {Secret: "x", Audiences: []string{"klutch-machines"}}}})
 	conformance.Run(t, conformance.Options{
 		URL:     serve(t, control, issuer),
 		Service: offered, Refused: refused,
-		Login: person("ada", "engine"), OtherLogin: person("grace", "cobol"),
+		Login: person("ada", "engine"), OtherLogin: person("grace", "cobol"), DeviceLogin: elsewhere("ada", "engine"),
+		MachineToken: func(context.Context) (string, error) { return issuer.MachineToken("pipeline") },
 		Object:       object(`{apiVersion: anynines.com/v1, kind: PostgresqlInstance, spec: {service: a9s-postgresql14, plan: postgresql-single-nano}}`),
 		ControlPlane: control.Config(),
 	})
@@ -70,7 +75,7 @@ func install(t *testing.T, control *cluster.Cluster) {
 			{apiGroups: [klutch.anynines.com], resources: [apiserviceexporttemplates], resourceNames: [postgresqlinstances], verbs: [bind]}]}`),
 		object(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: developer},
 			roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: developer},
-			subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "oidc:developers"}]}`))
+			subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "oidc:developers"}, {apiGroup: rbac.authorization.k8s.io, kind: User, name: "oidc:pipeline"}]}`))
 	if err := stack.Apply(t.Context(), control, objects...); err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +106,8 @@ func serve(t *testing.T, control *cluster.Cluster, issuer *testissuer.Issuer) st
 	go func() {
 		done <- klutch.Backend{
 			Config: config, Login: auth.Config{Issuer: issuer.URL(), ClientID: "klutch"},
-			Options: export.Options{ExternalURL: "http://" + address}, ListenAddress: address,
+			Machines: []auth.Config{{Audiences: []string{"klutch-machines"}}},
+			Options:  export.Options{ExternalURL: "http://" + address}, ListenAddress: address,
 		}.Run(ctx)
 	}()
 	t.Cleanup(func() {
@@ -149,6 +155,28 @@ func person(name, password string) conformance.Login {
 	}
 }
 
+// elsewhere returns a login of a person with a browser on another device.
+func elsewhere(name, password string) func(ctx context.Context, url, code string) error {
+	return func(ctx context.Context, url, code string) error {
+		browser := testissuer.NewBrowser(testissuer.BrowserOptions{Username: name, Password: password, Transport: unhurried{}})
+		_, err := browser.Visit(ctx, strings.TrimSuffix(url, "/device")+"/authorize?user_code="+code)
+		return err
+	}
+}
+
+// unhurried looks again at the page that waits for a program once a second.
+type unhurried struct{}
+
+func (unhurried) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Method == http.MethodGet && r.URL.Path == "/device" && r.URL.RawQuery == "" && r.Header.Get("Sec-Fetch-Site") == "same-origin" {
+		select {
+		case <-time.After(time.Second):
+		case <-r.Context().Done():
+		}
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
 // wrong are backends that break a fact each, and what the suite says of them.
 var wrong = map[string]struct {
 	serve http.HandlerFunc
@@ -170,6 +198,53 @@ var wrong = map[string]struct {
 			_, _ = w.Write([]byte("<a class=postgresqlinstances>"))
 		}
 	}, []string{"P7: GET /resources shows " + offered}},
+	"trusts everybody": {trust, []string{
+		"WIRE 1.10: POST of nothing at the tokenURL", "WIRE 1.10: the document depends on who asks",
+		"RFC 8628 3.5: nobody has confirmed the code", "RFC 8628: the login leads to tenant-",
+		`RFC 6750 3: Authorization "Bearer x" is answered with 200`, "SECURITY 2: a machine and a person share tenant-",
+		"P13: the token is good",
+	}},
+}
+
+// trust hands the one tenant out to whoever asks, and to those on another device
+// someone else's.
+func trust(w http.ResponseWriter, r *http.Request) {
+	base, query := "http://"+r.Host, r.URL.Query()
+	_ = r.ParseForm()
+	w.Header().Set("Content-Type", "application/json")
+	switch path := r.URL.Path; {
+	case path == "/authorize":
+		http.Redirect(w, r, query.Get("redirect_uri")+"?code="+query.Get("state")+"&state="+query.Get("state"), http.StatusFound)
+	case path == "/device":
+		_, _ = fmt.Fprintf(w, `{"device_code": "d", "user_code": "U", "verification_uri": "%s/device", "expires_in": 60, "interval": 1}`, base)
+	case path == "/token" || path == "/bind-noninteractive":
+		_, _ = fmt.Fprintf(w, `{"apiVersion": "klutch.anynines.com/v1alpha1", "kind": "BindingResponse", "kubeconfig": %q, "requests": [{}],
+			"authentication": {"oauth2CodeGrant": {"sid": %q, "id": "i/s"}}}`, base64.StdEncoding.EncodeToString(written(access("tenant-"+r.Form.Get("device_code")+"0"))), r.Form.Get("code"))
+	default:
+		_, _ = fmt.Fprintf(w, `{"apiVersion": "v1alpha1", "kind": "BindingProvider", "version": "v1.0.0", "providerPrettyName": "For %[2]s", "authenticationMethods":
+			[{"method": "OAuth2CodeGrant", "oauth2CodeGrant": {"authenticatedURL": "%[1]s/authorize", "tokenURL": "%[1]s/token", "deviceURL": "%[1]s/device"}}]}`, base, r.Header.Get("X-Forwarded-Host"))
+	}
+}
+
+// yes is an API server for which every token is good, and nothing ever goes.
+var yes = sync.OnceValue(func() *httptest.Server {
+	return httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprint(w, `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "cluster"}}`)
+	}))
+})
+
+func access(tenant string) *kubeconfig.Kubeconfig {
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: yes().Certificate().Raw})
+	return &kubeconfig.Kubeconfig{Server: yes().URL, CAData: ca, Namespace: tenant, Token: "x"}
+}
+
+func written(k *kubeconfig.Kubeconfig) []byte {
+	data, err := k.Write()
+	if err != nil {
+		panic(err)
+	}
+	return data
 }
 
 // document answers everything with a discovery document.
@@ -192,13 +267,16 @@ func TestWrongBackends(t *testing.T) {
 	if name := os.Getenv(victim); name != "" {
 		server := httptest.NewServer(wrong[name].serve)
 		defer server.Close()
-		nobody := func(context.Context, string) error { return nil }
-		conformance.Run(t, conformance.Options{URL: server.URL, Service: offered, Login: nobody})
+		conformance.Run(t, conformance.Options{
+			URL: server.URL, Service: offered, Login: person("", ""), ControlPlane: access("").RESTConfig(), Patience: time.Second,
+			DeviceLogin:  func(context.Context, string, string) error { return nil },
+			MachineToken: func(context.Context) (string, error) { return "x", nil },
+		})
 		return
 	}
 	for name, backend := range wrong {
 		t.Run(name, func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=TestWrongBackends/(discovery|refusal)")
+			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=TestWrongBackends/(discovery|refusal|device|machine|revocation)")
 			cmd.Env = append(os.Environ(), victim+"="+name)
 			out, err := cmd.CombinedOutput()
 			if err == nil {

@@ -18,6 +18,7 @@ func discoveryChecks() []check {
 	return []check{
 		{"document", "WIRE 1.10", checkDocument},
 		{"login", "WIRE 1.10", checkMethod},
+		{"what it names is there", "WIRE 1.10", checkConsistency},
 		{"nothing else without a login", "P7", checkStranger},
 	}
 }
@@ -46,7 +47,7 @@ func checkDocument(c checker) {
 
 func checkMethod(c checker) {
 	grant := c.grant()
-	for field, raw := range map[string]string{"authenticatedURL": grant.AuthenticatedURL, "tokenURL": grant.TokenURL, "issuer": grant.Issuer} {
+	for field, raw := range map[string]string{"authenticatedURL": grant.AuthenticatedURL, "tokenURL": grant.TokenURL, "deviceURL": grant.DeviceURL, "issuer": grant.Issuer} {
 		u, err := url.Parse(raw)
 		if raw != "" && (err != nil || u.Scheme+"://"+u.Host != c.URL) {
 			c.violated("%s %q is not of the document's origin %s", field, raw, c.URL)
@@ -54,6 +55,30 @@ func checkMethod(c checker) {
 	}
 	if grant.TokenURL == "" {
 		c.Log("the backend has no token endpoint: its answers travel in URLs")
+	}
+}
+
+// checkConsistency: each endpoint of the document is one, and the document does not
+// depend on who asks.
+func checkConsistency(c checker) {
+	grant := c.grant()
+	for field, target := range map[string]string{"authenticatedURL": grant.AuthenticatedURL, "tokenURL": grant.TokenURL, "deviceURL": grant.DeviceURL} {
+		if target == "" {
+			continue
+		}
+		method := map[bool]string{true: http.MethodGet, false: http.MethodPost}[field == "authenticatedURL"]
+		got, err := c.http.send(c.Context(), method, target, nil, nil)
+		c.must(method+" "+target, err)
+		if got.status < 400 || got.status >= 500 || got.status == http.StatusNotFound || got.status == http.StatusMethodNotAllowed {
+			c.violated("%s of nothing at the %s %s answers %d", method, field, target, got.status)
+		}
+	}
+	one, err := c.http.get(c.Context(), c.URL+"/export")
+	c.must("GET /export", err)
+	two, err := c.http.send(c.Context(), http.MethodGet, c.URL+"/export", nil, map[string]string{"Cookie": "a=b", "X-Forwarded-Host": "evil.example", "X-Forwarded-Proto": "gopher"})
+	c.must("GET /export", err)
+	if one.body != two.body {
+		c.violated("the document depends on who asks: %s and %s", one.body, two.body)
 	}
 }
 

@@ -26,13 +26,16 @@
 //   - export: requests, snapshots, schemas
 //   - rights: what a tenant may do, and what not
 //   - isolation: what two tenants see of each other
+//   - device: logins of programs on machines without a browser
+//   - machine: bindings without a person
+//   - revocation: the end of a credential
 //
 // Backends of other makes keep less: leave out what is not theirs with -skip. What
 // the suite knows to be a matter of taste it skips itself, and says why.
 //
 // # Caveats
 //
-// A backend keeps what the suite makes: two tenants, of the clusters conformance-1
-// and conformance-2, with one export each. Their service namespaces, which the suite
-// empties, are asked to go.
+// A backend keeps what the suite makes: tenants of the clusters conformance-1 to
+// conformance-3, two of which have an export. Their service namespaces, which the
+// suite empties, are asked to go.
 package conformance

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -177,7 +178,7 @@ func (s *suite) mirrored(ctx context.Context, t *tenant, name string) (string, e
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "APIServiceNamespace", "metadata": map[string]any{"name": name},
 	}}
 	s.later(func() { _ = t.ours(resource).Delete(context.WithoutCancel(ctx), name, metav1.DeleteOptions{}) })
-	if _, err := t.ours(resource).Apply(ctx, name, asked, metav1.ApplyOptions{FieldManager: "conformance"}); err != nil {
+	if _, err := t.ours(resource).Create(ctx, asked, metav1.CreateOptions{FieldManager: "conformance"}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return "", fmt.Errorf("ask for a service namespace: %w", err)
 	}
 	got := ""
