@@ -102,6 +102,9 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 	if err != nil {
 		return e.classify(p, r, err)
 	}
+	if p.state.source.deleting {
+		r.refusal = nil
+	}
 	if obj != nil {
 		r.target = slimmed(obj, e.target.slim)
 		if s == stepMigrate {
@@ -214,7 +217,7 @@ func (e *engine) classify(p *pair, r *record, err error) error {
 	case apierrors.IsConflict(err), replaced(err):
 		return again(err) // not the object, or not the version, that we saw
 	case final(err):
-		r.lookTarget, r.refusal, r.contested = false, refusalOf(p.want.hash, err), nil
+		r.lookTarget, r.refusal, r.contested = false, refusalOf(p.wish(), err), nil
 		return again(err)
 	default:
 		return fmt.Errorf("write target %s: %w", p.name, err)

@@ -3,6 +3,7 @@
 package sync
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -12,7 +13,8 @@ import (
 )
 
 // A Mapper names the target of each source object and back. It must be
-// injective: two sources never share a target. It must not block.
+// injective: two sources never share a target. A source of which it says otherwise
+// is left alone, with ReasonMapper. It must not block.
 type Mapper interface {
 	// Target names the target of source, or says that it has none (yet).
 	Target(source cache.ObjectName) (target cache.ObjectName, ok bool)
@@ -41,6 +43,27 @@ func (p prefix) Target(source cache.ObjectName) (cache.ObjectName, bool) {
 func (p prefix) Source(target cache.ObjectName) (cache.ObjectName, bool) {
 	name, ok := strings.CutPrefix(target.Name, string(p))
 	return cache.NewObjectName(target.Namespace, name), ok && name != ""
+}
+
+// renamesNothing reports whether m gives each object its own name.
+func renamesNothing(m Mapper) bool { return m == identity{} || m == prefix("") }
+
+// contradiction says how m contradicts itself about the target of source; empty if
+// it does not. Ours never do, but a table may change between two questions.
+func contradiction(m Mapper, source, target cache.ObjectName) string {
+	switch m.(type) {
+	case identity, prefix, *Namespaces:
+		return ""
+	}
+	switch back, ok := m.Source(target); {
+	case target.Name == "":
+		return "the mapper gives this object's target no name"
+	case !ok:
+		return fmt.Sprintf("the mapper names %s as this object's target, but knows no source of that", target)
+	case back != source:
+		return fmt.Sprintf("the mapper names %s as this object's target, but says that it is %s's", target, back)
+	}
+	return ""
 }
 
 // Namespaces maps each source namespace to a target namespace by a table that

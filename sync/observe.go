@@ -48,6 +48,7 @@ type record struct {
 	nextFix   time.Time
 	reported  Reason
 	stray     *stray // nil unless the target seems to have lost its source
+	denial    string // what an API server does not permit of it
 }
 
 // A refusal is the answer of an API server that it does not take an intent or a
@@ -78,6 +79,9 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 		e.observeSource(p, r)
 	}
 	if p.name, p.mapped = e.opts.Mapper.Target(key); !p.mapped || p.state.source.seen == unknown {
+		return p, nil
+	}
+	if p.misnamed = contradiction(e.opts.Mapper, key, p.name); p.misnamed != "" {
 		return p, nil
 	}
 	switch {
@@ -268,12 +272,13 @@ func (r *record) watchOver() {
 
 // remember adds to the state what earlier answers said.
 func (p *pair) remember(r *record) {
-	if p.state.target.settled && p.state.target.owned {
+	deleting := p.state.source.deleting
+	if p.state.target.settled && p.state.target.owned && !deleting {
 		r.refusal = nil // what was refused then is in force now
 	}
-	if f := r.refusal; f != nil {
+	if f := r.refusal; f != nil && (!deleting || f.hash == p.wish()) {
 		p.refused, p.answer = f.reason, f.detail
-		p.due = f.hash != p.want.hash || !time.Now().Before(f.next)
+		p.due = f.hash != p.wish() || !time.Now().Before(f.next)
 	}
 	if !p.status {
 		r.unfit = nil // what was refused is not wanted any more
@@ -291,6 +296,14 @@ func (p *pair) remember(r *record) {
 	if c := r.contested; c != nil && p.target != nil && c.hash == p.want.hash && c.version == p.target.GetResourceVersion() {
 		p.contested = c.detail
 	}
+}
+
+// wish identifies what is asked of the target's API server.
+func (p *pair) wish() string {
+	if p.state.source.deleting {
+		return "deletion"
+	}
+	return p.want.hash
 }
 
 // again is when to look again without an event; 0 for never.

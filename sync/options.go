@@ -5,10 +5,13 @@ package sync
 import (
 	"fmt"
 	"slices"
+	"strings"
+	"unicode"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -213,10 +216,14 @@ func orDefault[T ~string](v, def T) T {
 
 // validate checks options that withDefaults has completed.
 func (o Options) validate() error {
+	table, isTable := o.Mapper.(*Namespaces)
 	for _, c := range []struct {
 		bad            bool
 		option, reason string
 	}{
+		{strings.ContainsFunc(o.Binding, func(r rune) bool { return !unicode.IsPrint(r) }), "Binding", "has characters that cannot be printed"},
+		{isTable && table == nil, "Mapper", "is a nil table"},
+		{len(validation.IsQualifiedName(o.Finalizer)) > 0 || !strings.Contains(o.Finalizer, "/"), "Finalizer", "is not of the form example.org/name"},
 		{!oneOf(o.TargetScope, ScopeAll, ScopeMapped), "TargetScope", "is neither All nor Mapped"},
 		{!oneOf(o.RelatedScope, ScopeAll, ScopeMapped), "RelatedScope", "is neither All nor Mapped"},
 		{!oneOf(o.Conflict, ConflictFail, ConflictAdopt), "Conflict", "is neither Fail nor Adopt"},

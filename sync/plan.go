@@ -16,7 +16,8 @@ type state struct {
 	target targetState
 
 	mapped    bool   // the source has a name on the target
-	refused   Reason // why the target's API server does not take the intent, if it does not
+	misnamed  string // how the mapper contradicts itself about that, if it does
+	refused   Reason // why the target's API server does not do what is asked now, if it does not
 	answer    string // what it said
 	due       bool   // a refused intent has changed or waited for long enough
 	contested string // who holds fields of the intent, as an apply without force was told
@@ -118,7 +119,7 @@ func plan(s state) step {
 	case src.seen == unknown:
 		return stepWait
 	// A source that has gone was released before, by us or by force.
-	case !src.exists && s.mapped:
+	case !src.exists && s.mapped && s.misnamed == "":
 		return planOrphan(s)
 	case !src.exists:
 		return stepRest
@@ -128,11 +129,14 @@ func plan(s state) step {
 	// Without a name there is no target to look at; the mapper's change brings us back.
 	case !s.mapped:
 		return stepRest
-	case dst.seen == unknown:
+	case dst.seen == unknown && s.misnamed == "":
 		return stepWait
 	// Users learn what stands in the way, and that it no longer does.
 	case !told(s, why) && certain(s, why):
 		return stepSay
+	// Nothing is done under a name that may be another source's too.
+	case s.misnamed != "":
+		return stepRest
 
 	// Too many deletions at once wait for somebody to release them.
 	case src.deleting && s.held != "":
@@ -140,6 +144,9 @@ func plan(s state) step {
 	// After a restore from a backup a cached deletion may have been undone.
 	case src.deleting && dst.takes(s.policy) && s.suspect && src.seen != live:
 		return stepLookSource
+	// What may not be deleted, or released, is tried again when it is due.
+	case src.deleting && s.refused != "" && !s.due:
+		return stepWait
 	// Nothing is taken away unless the clusters are those that we know.
 	case src.deleting && dst.takes(s.policy) && !s.confirmed:
 		return stepConfirm
@@ -262,12 +269,14 @@ func obstacle(s state) Reason {
 		return ReasonOrphaned
 	case !src.exists:
 		return ""
+	case s.misnamed != "":
+		return ReasonMapper
 	case src.deleting && dst.exists && dst.ours && dst.deleting && dst.slow:
 		return ReasonTerminating
 	case src.deleting && src.finalizer && s.held != "":
 		return ReasonHeld
 	case src.deleting:
-		return ""
+		return s.refused
 	case dst.exists && !dst.ours && (s.policy.conflict == ConflictFail || !dst.adoptable || dst.deleting):
 		return ReasonConflict
 	case !dst.exists && s.policy.lost == LostReport && src.mark != "":
@@ -293,6 +302,8 @@ func explain(s state, why Reason) string {
 	switch why {
 	case "":
 		return ""
+	case ReasonMapper:
+		text = s.misnamed
 	case ReasonConflict:
 		text = fmt.Sprintf("%s exists in the target cluster and belongs to someone else; it is left untouched", s.target.name)
 	case ReasonLost:

@@ -41,16 +41,19 @@ func orphan(s *state) { s.policy.deletion = DeletionOrphan }
 func orphaned(s *state) {
 	s.source, s.target.orphan, s.confirmed = sourceState{seen: cached}, true, true
 }
-func ripe(s *state)          { s.target.ripe = true }
-func proven(s *state)        { s.target.proven = true }
-func bury(s *state)          { s.policy.orphans = OrphanDelete }
-func lostReport(s *state)    { s.policy.lost = LostReport }
-func driftReport(s *state)   { s.policy.drift = DriftReport }
-func said(s *state)          { s.source.message = explain(*s, obstacle(*s)) }
-func changed(s *state)       { s.target.settled = false }
-func drifted(s *state)       { s.target.owned = false }
-func contested(s *state)     { s.contested = " by them (.spec.size)" }
-func refused(s *state)       { s.refused, s.answer = ReasonRefused, "spec.size: Unsupported value" }
+func ripe(s *state)        { s.target.ripe = true }
+func proven(s *state)      { s.target.proven = true }
+func bury(s *state)        { s.policy.orphans = OrphanDelete }
+func lostReport(s *state)  { s.policy.lost = LostReport }
+func driftReport(s *state) { s.policy.drift = DriftReport }
+func said(s *state)        { s.source.message = explain(*s, obstacle(*s)) }
+func changed(s *state)     { s.target.settled = false }
+func drifted(s *state)     { s.target.owned = false }
+func contested(s *state)   { s.contested = " by them (.spec.size)" }
+func refused(s *state)     { s.refused, s.answer = ReasonRefused, "spec.size: Unsupported value" }
+func misnamed(s *state) {
+	s.misnamed, s.target = "the mapper gives this object's target no name", targetState{}
+}
 func due(s *state)           { s.due = true }
 func unconfirmed(s *state)   { s.confirmed = false }
 func suspect(s *state)       { s.suspect = true }
@@ -125,13 +128,18 @@ func TestPlan(t *testing.T) {
 		"name taken by another cluster's":  {settledState(foreign, adopt, liveTarget, func(s *state) { s.target.adoptable = false }), stepSay},
 		"name taken by what is going":      {settledState(foreign, adopt, liveTarget, func(s *state) { s.target.deleting = true }), stepSay},
 
-		"refused":                  {settledState(absentTarget, refused), stepSay},
-		"refused, said":            {settledState(absentTarget, refused, said), stepWait},
-		"refused, changed":         {settledState(absentTarget, refused, said, due), stepCreate},
-		"change refused, said":     {settledState(changed, refused, said), stepWait},
-		"change refused, due":      {settledState(changed, refused, said, due), stepApply},
-		"change refused, status":   {settledState(changed, refused, said, statusDiffers), stepStatus},
-		"refused, before deletion": {settledState(absentTarget, refused, said, deleting), stepSay},
+		"refused":                {settledState(absentTarget, refused), stepSay},
+		"refused, said":          {settledState(absentTarget, refused, said), stepWait},
+		"refused, changed":       {settledState(absentTarget, refused, said, due), stepCreate},
+		"change refused, said":   {settledState(changed, refused, said), stepWait},
+		"change refused, due":    {settledState(changed, refused, said, due), stepApply},
+		"change refused, status": {settledState(changed, refused, said, statusDiffers), stepStatus},
+		"deletion refused":       {settledState(deleting, refused), stepSay},
+		"deletion refused, said": {settledState(deleting, refused, said), stepWait},
+		"deletion refused, due":  {settledState(deleting, refused, said, due), stepDelete},
+		"misnamed":               {settledState(misnamed), stepSay},
+		"misnamed, said":         {settledState(misnamed, said), stepRest},
+		"misnamed, deleting":     {settledState(misnamed, said, deleting), stepRest},
 
 		"target is ahead, says the cache": {settledState(func(s *state) { s.target.later = true }, changed), stepLookSource},
 		"target is ahead":                 {settledState(func(s *state) { s.target.later = true }, changed, liveSource), stepSay},

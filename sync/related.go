@@ -12,6 +12,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -183,6 +184,10 @@ func (r *relation) reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 			return 0, nil
 		}
 		done, err := r.do(ctx, t, s, c)
+		if s == stepCopy && apierrors.IsForbidden(err) {
+			r.tell(c, t, r.denied(t.name))
+			return waitPause, nil
+		}
 		if c.problem != "" && err == nil {
 			return livePause, nil // what is not ours is not watched
 		}

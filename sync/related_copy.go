@@ -131,15 +131,18 @@ func (r *relation) transfer(ctx context.Context, t *transfer, c *copied) error {
 		r.tell(c, t, r.conflict(t.name))
 		return nil
 	}
-	r.tell(c, t, "")
 	original, err := r.owner.reader(r.Resource)(ctx, t.from.name)
 	if err != nil {
 		return fmt.Errorf("read original: %w", err)
 	}
 	if original != nil && !isToken(original) {
 		t.from.uid = original.GetUID()
-		return r.write(ctx, t, c, original, have)
+		if err = r.write(ctx, t, c, original, have); err == nil {
+			r.tell(c, t, "")
+		}
+		return err
 	}
+	r.tell(c, t, "")
 	*c = copied{original: t.original.GetResourceVersion(), copy: c.copy}
 	if original != nil && have != nil {
 		return r.delete(ctx, t, have.GetUID()) // a token stands where the original was

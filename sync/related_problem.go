@@ -12,6 +12,11 @@ func (r *relation) conflict(name cache.ObjectName) string {
 	return fmt.Sprintf("%s %s exists and is not a copy of %s; it is left untouched", r.Resource.GroupResource(), name, r.From.word())
 }
 
+// denied does not say more, since what an admission webhook says may quote content.
+func (r *relation) denied(name cache.ObjectName) string {
+	return fmt.Sprintf("an API server does not permit to copy %s %s from %s", r.Resource.GroupResource(), name, r.From.word())
+}
+
 func (s Side) word() string {
 	if s == TargetSide {
 		return "the target cluster's"

@@ -30,6 +30,8 @@ const (
 	ReasonStatus      Reason = "StatusRefused"     // the source's API server does not take the target's status
 	ReasonHeld        Reason = "DeletionsHeld"     // too many deletions at once, or of a whole resource: see Sync.Release
 	ReasonStale       Reason = "SourceStale"       // the target was made from a later generation of the source
+	ReasonDenied      Reason = "AccessDenied"      // an API server does not permit what has to be read, or written to the source
+	ReasonMapper      Reason = "MapperConflict"    // the mapper contradicts itself about the target's name
 	ReasonRelated     Reason = "RelatedConflict"   // a related object's name is someone else's
 	ReasonOrphaned    Reason = "TargetOrphaned"    // the source vanished and left the target behind: see Options.Orphans
 )
@@ -50,7 +52,9 @@ type Status struct {
 	// are readable now.
 	Synced bool
 
-	// Err is what keeps a side from being read or what ended Run; nil if nothing.
+	// Err is what keeps a side from being read, a *ReadError; what an API server
+	// does not permit of some object, an *ObjectError; or what ended Run. Nil if
+	// nothing.
 	Err error
 
 	// Objects is the number of source objects known.

@@ -87,6 +87,9 @@ func (s *Set) all() []*member {
 // Put adds a Sync under name. If there is one of that name it is ended, and the
 // new one begins when the old one has. Put does not wait for that.
 func (s *Set) Put(name string, sy *Sync) {
+	if sy == nil {
+		sy = &Sync{} // whose State says so
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.members[name]

@@ -4,12 +4,15 @@ package sync
 
 import (
 	"context"
+	"errors"
+	"strings"
 	gosync "sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
 )
 
 // Syncs of a Set come and go, and one that fails does not disturb the others.
@@ -79,6 +82,62 @@ func start(run func() error) <-chan error {
 	done := make(chan error, 1)
 	go func() { done <- run() }()
 	return done
+}
+
+// What no New has made is an error like others.
+func TestSetWithoutSync(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		set := NewSet(SetOptions{})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := start(func() error { return set.Run(ctx) })
+		set.Put("nil", nil)
+		set.Put("zero", &Sync{})
+		synctest.Wait()
+		for _, name := range []string{"nil", "zero"} {
+			set.Release(name)
+			var bad *OptionError
+			if st, ok := set.State(name); !ok || !errors.As(st.Err, &bad) {
+				t.Errorf("state of %s = %+v, %t", name, st, ok)
+			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// many gives all objects one target.
+type many struct{ Mapper }
+
+func (many) Target(source cache.ObjectName) (cache.ObjectName, bool) {
+	return cache.NewObjectName("svc-team", "one"), true
+}
+
+func (many) Source(target cache.ObjectName) (cache.ObjectName, bool) {
+	return cache.NewObjectName("team", "a"), target.Name == "one"
+}
+
+// Of the sources that a mapper gives one target, the one that it names has it. The
+// others are told, and go without it.
+func TestMapperConflict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		defer w.run(Options{Mapper: many{}})()
+		for _, name := range []string{"b", "a"} {
+			w.create(w.source, w.sourceNS, w.widget(name, `{"size":"small"}`, ``))
+		}
+		w.until("the conflict is told", func() bool { return strings.HasPrefix(w.message("b"), string(ReasonMapper)+": ") })
+		w.settle()
+		if from, _ := OriginOf(w.targetOf("one")); from.Name != "a" || w.message("a") != "" {
+			t.Errorf("the target was made from %+v, message %q", from, w.message("a"))
+		}
+		w.delete(w.source, w.sourceNS, "b")
+		w.settle()
+		if w.get(w.source, w.sourceNS, "b") != nil || w.targetOf("one") == nil {
+			t.Error("a source without target does not go, or not alone")
+		}
+	})
 }
 
 // A Sync that cannot run is tried again, and its state says why.

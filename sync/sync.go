@@ -42,10 +42,10 @@ type Sync struct {
 // reported as *OptionError. New does no I/O.
 func New(source, target *Cluster, resource schema.GroupVersionResource, opts Options) (*Sync, error) {
 	switch {
-	case source == nil:
-		return nil, &OptionError{"source", "is nil"}
-	case target == nil:
-		return nil, &OptionError{"target", "is nil"}
+	case source == nil || source.feeds == nil:
+		return nil, &OptionError{"source", "is nil, or was not made by NewCluster"}
+	case target == nil || target.feeds == nil:
+		return nil, &OptionError{"target", "is nil, or was not made by NewCluster"}
 	case resource.Resource == "":
 		return nil, &OptionError{"resource", "has no name"}
 	case resource.Version == "":
@@ -56,6 +56,9 @@ func New(source, target *Cluster, resource schema.GroupVersionResource, opts Opt
 	opts = opts.withDefaults(resource)
 	if err := opts.validate(); err != nil {
 		return nil, err
+	}
+	if source.feeds == target.feeds && renamesNothing(opts.Mapper) {
+		return nil, &OptionError{"Mapper", "has to give other names where source and target are one cluster"}
 	}
 	return &Sync{from: source, to: target, resource: resource, opts: opts, breaker: newBreaker(opts.DeletionLimit)}, nil
 }
@@ -88,6 +91,9 @@ func (s *Sync) once(ctx context.Context) error {
 // Release lets go the deletions that are held: see Options.DeletionLimit. It does
 // not wait for them. Later deletions are counted anew.
 func (s *Sync) Release() {
+	if s.breaker == nil {
+		return
+	}
 	keys := s.breaker.release()
 	s.mu.Lock()
 	e := s.engine
@@ -104,6 +110,9 @@ func (s *Sync) Release() {
 func (s *Sync) begin() (*engine, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.from == nil {
+		return nil, &OptionError{"sync", "is nil, or was not made by New"}
+	}
 	if s.engine != nil {
 		return nil, errors.New("sync: Run of a Sync that is running")
 	}
@@ -173,6 +182,7 @@ type engine struct {
 
 	recordsMu sync.Mutex
 	records   map[cache.ObjectName]*record
+	denials   map[cache.ObjectName]string            // what is not permitted, by source
 	problems  map[cache.ObjectName]map[string]string // of related objects, by source
 }
 
@@ -184,6 +194,7 @@ func newEngine(s *Sync) *engine {
 		},
 		fieldManager: fieldManager(s.opts.Binding),
 		records:      map[cache.ObjectName]*record{},
+		denials:      map[cache.ObjectName]string{},
 		problems:     map[cache.ObjectName]map[string]string{},
 	}
 	pool := s.pool
@@ -398,6 +409,7 @@ func (e *engine) reconcile(ctx context.Context, key cache.ObjectName) (time.Dura
 	if err != nil {
 		result.Err = err
 	}
+	pause, err = e.permitted(ctx, r, &result, pause, err)
 	e.opts.Hooks.done(ctx, result)
 	if len(result.Steps) > 0 {
 		logr.FromContextOrDiscard(ctx).V(4).Info("synced", "target", result.Target.String(), "steps", result.Steps)
@@ -442,7 +454,7 @@ func (e *engine) steps(ctx context.Context, key cache.ObjectName, r *record, res
 // report tells the embedding program what stands in the way, when it changes.
 func (e *engine) report(ctx context.Context, p *pair, r *record) {
 	why := obstacle(p.state)
-	if why == r.reported || !certain(p.state, why) {
+	if why == r.reported || !certain(p.state, why) || why == "" && r.denial != "" {
 		return
 	}
 	e.countOrphans(r.reported, why)
@@ -499,8 +511,11 @@ func (e *engine) status() Status {
 		known, err := v.state()
 		st.Synced = st.Synced && known
 		if st.Err == nil && err != nil {
-			st.Err = fmt.Errorf("%s: %w", v.name, err)
+			st.Err = &ReadError{v.name, v.list.resource, err}
 		}
+	}
+	if st.Err == nil {
+		st.Err = e.denial()
 	}
 	st.Objects = e.source.count()
 	return st

@@ -25,6 +25,10 @@ func TestNewRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	other, err := NewClusterForClients(fake.Client(), fake.Metadata())
+	if err != nil {
+		t.Fatal(err)
+	}
 	bare, err := NewClusterForClients(fake.Client(), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -40,6 +44,13 @@ func TestNewRefuses(t *testing.T) {
 		"no target":         {c, nil, widgets, Options{}, "target"},
 		"no resource":       {c, c, schema.GroupVersionResource{Version: "v1"}, Options{}, "resource"},
 		"no version":        {c, c, schema.GroupVersionResource{Resource: "widgets"}, Options{}, "resource"},
+		"no clusters":       {&Cluster{}, &Cluster{}, widgets, Options{}, "source"},
+		"nil table":         {c, other, widgets, Options{Mapper: (*Namespaces)(nil)}, "Mapper"},
+		"onto itself":       {c, c.IdentifiedBy("default"), widgets, Options{}, "Mapper"},
+		"bare prefix":       {c, c, widgets, Options{Mapper: Prefix("")}, "Mapper"},
+		"bad binding":       {c, other, widgets, Options{Binding: "a\nb"}, "Binding"},
+		"bare finalizer":    {c, other, widgets, Options{Finalizer: "ours"}, "Finalizer"},
+		"bad finalizer":     {c, other, widgets, Options{Finalizer: "example.org/a b"}, "Finalizer"},
 		"unknown scope":     {c, c, widgets, Options{TargetScope: "Some"}, "TargetScope"},
 		"scope of identity": {c, c, widgets, Options{TargetScope: ScopeMapped}, "TargetScope"},
 		"unknown conflict":  {c, c, widgets, Options{Conflict: "x"}, "Conflict"},
