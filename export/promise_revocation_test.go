@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// TestP13StolenToken: it dies by itself within the hour; and within twenty seconds of
+// the tenant's removal, while objects that do not go keep all the rest of it there.
+func TestP13StolenToken(t *testing.T) {
+	w := newStillWorld(t)
+	w.serve(Options{})
+	c := w.settle("ada", "c1")
+	if left := time.Until(expiry(t, c.config.BearerToken)); left > time.Hour {
+		t.Errorf("the token is good for %s", left)
+	}
+	own := w.dyn.Resource(widgets).Namespace(c.namespace + "-team-a")
+	if _, err := own.Patch(t.Context(), "w", types.MergePatchType, []byte(`{"metadata":{"finalizers":["example.org/held"]}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.remove(t, v1alpha1.DeletionPolicyDelete)
+	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, removalGrace+20*time.Second, true, func(ctx context.Context) (bool, error) {
+		_, err := c.kube.CoreV1().Namespaces().Get(ctx, c.namespace, metav1.GetOptions{})
+		return apierrors.IsUnauthorized(err), nil
+	})
+	if err != nil {
+		t.Error("a stolen token is good for longer")
+	}
+	if ns, err := w.admin.CoreV1().Namespaces().Get(t.Context(), c.namespace, metav1.GetOptions{}); err != nil || ns.Status.Phase != corev1.NamespaceActive {
+		t.Errorf("the tenant namespace: %v, %v", ns.Status.Phase, err)
+	}
+	if _, err := own.Patch(t.Context(), "w", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.isGone(c.namespace)
+}
