@@ -257,6 +257,24 @@ func TestAnotherCluster(t *testing.T) {
 	}
 }
 
+// A copy stays when another cluster answers in the place of that of its original.
+func TestCopyOfAnotherCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.sync(widgets, Related{Resource: secrets, From: TargetSide, Names: []string{"creds"}})()
+		b.secret(b.target, b.targetNS, "creds", "cGFzcw==")
+		b.until("copied", func() bool { return b.copied("creds") != nil })
+		b.replaceIdentity(b.fakeTarget)
+		if err := b.target.Resource(secrets).Namespace(b.targetNS).Delete(t.Context(), "creds", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if b.copied("creds") == nil {
+			t.Error("the copy went although its original may be where it was")
+		}
+	})
+}
+
 // replaceIdentity makes c another cluster.
 func (w *world) replaceIdentity(c *fakecluster.Cluster) {
 	w.Helper()

@@ -157,6 +157,13 @@ func (e *engine) restart(why error) {
 	}
 }
 
+// doubt makes deletions be seen live from now on, and holds those of targets that
+// have lost their source: after a restore from a backup it is the source's absence
+// that is wrong.
+func (e *engine) doubt() { e.suspect.Store(true) }
+
+const doubtCause = "a cluster may have been restored from a backup"
+
 // A tide is the latest version of each watch that has been seen: the store of an
 // API server that goes back has been restored from a backup.
 type tide struct {
@@ -182,7 +189,7 @@ func (e *engine) read(ctx context.Context, v *view, name cache.ObjectName) (obj 
 	of := watched{v, name.Namespace}
 	if high := e.tide.high[of]; high != "" && newer(high, version) {
 		logr.FromContextOrDiscard(ctx).Info("cluster has gone back in time, as after a restore from a backup", "view", v.name)
-		e.suspect.Store(true)
+		e.doubt()
 		e.restart(fmt.Errorf("%w: %s went back in time", errRestart, v.name))
 		return nil, "", false
 	}

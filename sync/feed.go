@@ -68,6 +68,9 @@ type follower interface {
 	changed(name cache.ObjectName, before, after metav1.ObjectMetaAccessor, initial bool)
 	// turned follows the feed becoming known or unknown.
 	turned(known bool)
+	// shrank precedes the changes of a list that lacks so much of what was there
+	// that it may be of a cluster that was restored from a backup.
+	shrank()
 }
 
 // acquire returns the feed of key, which runs until everyone has released it.
@@ -480,7 +483,11 @@ func (f *feed) exchange(listed map[cache.ObjectName]metav1.ObjectMetaAccessor, v
 	}
 	f.objects, f.version, f.synced = listed, version, true
 	f.mu.Unlock()
+	shrank := lacks(past, listed)*shrinkShare > len(past)
 	for w := range f.follower {
+		if shrank {
+			w.shrank()
+		}
 		for name, before := range past {
 			if listed[name] == nil {
 				w.changed(name, before, nil, false)
@@ -492,6 +499,19 @@ func (f *feed) exchange(listed map[cache.ObjectName]metav1.ObjectMetaAccessor, v
 			}
 		}
 	}
+}
+
+// shrinkShare is the share of objects that a list may lack: one in so many.
+const shrinkShare = 10
+
+// lacks is how many objects of past are not listed.
+func lacks(past, listed map[cache.ObjectName]metav1.ObjectMetaAccessor) (n int) {
+	for name := range past {
+		if listed[name] == nil {
+			n++
+		}
+	}
+	return n
 }
 
 // UpdateResourceVersion implements cache.ResourceVersionUpdater.

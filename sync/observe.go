@@ -132,7 +132,7 @@ func (e *engine) confirmed(ctx context.Context, r *record) error {
 // holds asks the breaker whether a deletion may go on, and answers why not.
 func (e *engine) holds(p *pair, r *record) string {
 	src, dst := p.state.source, p.state.target
-	if !dst.orphan && !(src.deleting && src.finalizer) {
+	if !dst.orphan && (!src.deleting || !src.finalizer) {
 		return ""
 	}
 	if p.released() {
@@ -141,6 +141,9 @@ func (e *engine) holds(p *pair, r *record) string {
 	}
 	if why, ok := strings.CutPrefix(src.message, string(ReasonHeld)+": "); ok {
 		e.breaker.resume(p.key, strings.TrimSuffix(why, heldAdvice))
+	}
+	if p.suspect && dst.proven && p.policy.buries() {
+		e.breaker.resume(p.key, doubtCause)
 	}
 	why := e.breaker.bar(p.key)
 	if why == "" && (src.deleting && dst.takes(p.policy) && r.confirmed || p.buries()) {

@@ -91,10 +91,9 @@ func planOrphan(s state) step {
 	}
 }
 
-// buries reports whether an orphan that has just been proven goes. After a restore
-// from a backup it is the source's absence that is wrong.
+// buries reports whether an orphan that has just been proven goes.
 func (s state) buries() bool {
-	return s.policy.buries() && !s.suspect && s.target.proven && s.target.seen == live && s.source.seen == live && s.confirmed
+	return s.policy.buries() && s.target.proven && s.target.seen == live && s.source.seen == live && s.confirmed
 }
 
 // countOrphans follows a change of what is reported of one object.

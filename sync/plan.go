@@ -27,7 +27,7 @@ type state struct {
 	folded    bool   // it will be, but the latest statuses came so fast that the next one waits
 	related   string // why a related object cannot travel
 	confirmed bool   // the clusters were confirmed live to be the known ones, after all that the step builds on
-	suspect   bool   // a cluster went back in time once: deletions have to be seen live
+	suspect   bool   // a cluster may have been restored from a backup: deletions have to be seen live
 	held      string // why the breaker holds the deletion, if it does
 }
 

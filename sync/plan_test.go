@@ -78,7 +78,6 @@ func TestPlan(t *testing.T) {
 		"target orphaned, to delete":       {settledState(orphaned, ripe, proven, bury), stepProve},
 		"target orphaned, to delete, live": {settledState(orphaned, ripe, proven, bury, liveSource, liveTarget), stepBury},
 		"target orphaned, deletions held":  {settledState(orphaned, ripe, proven, bury, liveSource, liveTarget, held), stepWait},
-		"target orphaned after a restore":  {settledState(orphaned, ripe, proven, bury, liveSource, liveTarget, suspect), stepRest},
 		"target orphaned, name taken":      {settledState(foreign, orphaned, ripe, bury, liveTarget, func(s *state) { s.source = settledState().source }, said), stepProve},
 		"no name yet":                      {settledState(fresh, func(s *state) { s.mapped = false }), stepRest},
 		"no name any more, deleting":       {settledState(deleting, func(s *state) { s.mapped = false }), stepRest},
@@ -223,7 +222,7 @@ var invariants = map[string]func(s state, do step) bool{
 		return do != stepDelete && do != stepDisown && do != stepRelease || s.confirmed
 	},
 	"I2: what has lost its source is deleted by policy, and seen live": func(s state, do step) bool {
-		seen := s.confirmed && s.source.seen == live && s.target.seen == live && !s.suspect
+		seen := s.confirmed && s.source.seen == live && s.target.seen == live
 		return do != stepBury || s.target.orphan && s.target.ripe && seen && s.policy.orphans == OrphanDelete && s.policy.deletion == DeletionDelete
 	},
 	"I15: what the breaker holds stays": func(s state, do step) bool {

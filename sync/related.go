@@ -86,7 +86,7 @@ func newRelation(e *engine, p *pool, f family) *relation {
 func (r *relation) newView(name string, c *Cluster, selector string, key func(cache.ObjectName) (cache.ObjectName, bool)) *view {
 	return &view{
 		name: name + " " + r.Resource.Resource, list: c.metadataLister(r.Resource, selector), indexes: map[string]*index{}, parts: map[string]*part{},
-		moved: func() { r.remapped(); r.engine.notify() }, lost: r.engine.notify,
+		moved: func() { r.remapped(); r.engine.notify() }, lost: r.engine.notify, doubt: r.engine.doubt,
 		changed: func(o change) {
 			if k, ok := key(o.name); ok {
 				r.queue.add(k, o.ofRelated())

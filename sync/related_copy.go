@@ -28,7 +28,10 @@ func (r *relation) do(ctx context.Context, t *transfer, s step, c *copied) (done
 		r.tell(c, t, r.conflict(t.name))
 		return true, nil
 	case stepVerify:
-		c.verified, c.shared, err = r.verify(ctx, t)
+		if c.verified, c.shared, err = r.verify(ctx, t); c.verified {
+			err = r.engine.confirm(ctx, r.engine.checkup.now()) // what is gone there may be where it was
+			c.verified = err == nil
+		}
 		return !c.verified, err
 	case stepLeave:
 		*c = copied{}

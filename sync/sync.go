@@ -29,7 +29,7 @@ type Sync struct {
 	opts     Options
 
 	breaker *breaker
-	suspect atomic.Bool // a cluster went back in time
+	suspect atomic.Bool // a cluster may have been restored from a backup, and nobody has said that it is well
 
 	mu      sync.Mutex
 	engine  *engine // while Run runs
@@ -94,6 +94,7 @@ func (s *Sync) Release() {
 	if s.breaker == nil {
 		return
 	}
+	s.suspect.Store(false)
 	keys := s.breaker.release()
 	s.mu.Lock()
 	e := s.engine
@@ -373,7 +374,7 @@ func (e *engine) targetView() *view {
 func (e *engine) newView(name string, c *Cluster, l lister) *view {
 	return &view{
 		name: name, list: l, slim: l.slim, live: c.reader(e.resource), indexes: map[string]*index{}, parts: map[string]*part{},
-		moved: func() { e.remappedAll(); e.notify() }, lost: e.notify,
+		moved: func() { e.remappedAll(); e.notify() }, lost: e.notify, doubt: e.doubt,
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -26,6 +27,7 @@ type view struct {
 	changed func(change)
 	moved   func() // called when a namespace, or all, became known
 	lost    func() // called when a namespace, or all, became unknown
+	doubt   func() // called when the cluster may have been restored from a backup
 
 	mu    sync.RWMutex
 	parts map[string]*part // by namespace; "" is all
@@ -86,6 +88,7 @@ func (c change) ofRelated() class {
 type part struct {
 	*feed
 	view *view
+	log  logr.Logger
 }
 
 // get returns the object called name, and the version of the view if there is
@@ -183,7 +186,7 @@ func (v *view) add(ctx context.Context, namespace string) {
 		return
 	}
 	key := feedKey{resource: v.list.resource, namespace: namespace, form: v.list.form}
-	p := &part{feed: v.list.feeds.acquire(ctx, key, v.list), view: v}
+	p := &part{feed: v.list.feeds.acquire(ctx, key, v.list), view: v, log: logr.FromContextOrDiscard(ctx)}
 	v.mu.Lock()
 	v.parts[namespace] = p
 	v.mu.Unlock()
@@ -205,6 +208,12 @@ func (p *part) turned(known bool) {
 		return
 	}
 	p.view.lost()
+}
+
+// shrank implements follower.
+func (p *part) shrank() {
+	p.log.Info("a list lacks more than a tenth of what was there, as after a restore from a backup", "view", p.view.name)
+	p.view.doubt()
 }
 
 // remove ends the watch of namespace.
