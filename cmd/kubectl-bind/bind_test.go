@@ -232,6 +232,28 @@ func TestLoginEndsBadly(t *testing.T) {
 	}
 }
 
+// What a backend refuses ends the command at once, with the backend's words, and
+// nothing is changed.
+func TestRefusedRequest(t *testing.T) {
+	for reason, message := range map[string]string{
+		"ClusterScoped": "continents.example.com is cluster-scoped, and App Clusters can have namespaced APIs alone", "NotAuthorized": "not for you",
+	} {
+		t.Run(reason, func(t *testing.T) {
+			app := newFakeAPI(t, map[string]any{"/api/v1/namespaces/klutch-bind/secrets": list("SecretList", "v1")})
+			answered := request("continents.example.com")
+			answered["status"] = map[string]any{"phase": "Failed", "terminalMessage": message, "conditions": []any{condition("ExportsReady", "False", reason, message)}}
+			tenant := newFakeAPI(t, map[string]any{group + "/namespaces/cluster-a/apiserviceexportrequests/continents.example.com": answered})
+			manifest, _ := json.Marshal(request("continents.example.com"))
+			r := terminal{stdin: string(manifest)}.run(t.Context(), "apiservice", "-f", "-", "--yes", "--skip-konnector",
+				"--remote-kubeconfig", write(t, tenantKubeconfig(t, tenant.Server, "cluster-a")), "--kubeconfig", app.kubeconfig(t), "--timeout", "30s")
+			golden(t, "refused-"+reason+".txt", r.String())
+			if w := app.writes(); len(w) > 0 {
+				t.Errorf("wrote %v", w)
+			}
+		})
+	}
+}
+
 // Without a konnector nobody is sent to a browser in vain.
 func TestNoKonnector(t *testing.T) {
 	app, backend := newFakeAPI(t, nil), newFakeBackend(t)
