@@ -78,7 +78,7 @@ func (l *logs) String() string {
 	return l.buf.String()
 }
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 var users = map[string]testissuer.User{
 	"ada":   {Password: "engine", Name: "Ada", Email: "ada@example.org", Groups: []string{"developers"}},
