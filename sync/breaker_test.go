@@ -174,6 +174,39 @@ func TestMassDeletion(t *testing.T) {
 	})
 }
 
+// A deletion is two writes and a look, also when the watch is late to tell that the
+// source has gone.
+func TestDeletionRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		defer w.run(Options{})()
+		w.createMany(1)
+		w.settle()
+		var mu gosync.Mutex
+		var sent []string
+		count := func(side Side) interceptor {
+			return func(_ context.Context, r fakecluster.Request, do func() error) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if r.Resource == widgets {
+					sent = append(sent, string(side)+" "+r.Verb)
+				}
+				if side == SourceSide && r.Verb == "patch" {
+					w.fakeSource.Lag(widgets, true)
+				}
+				return do()
+			}
+		}
+		w.delete(w.source, w.sourceNS, "w0")
+		w.fakeSource.Intercept(count(SourceSide))
+		w.fakeTarget.Intercept(count(TargetSide))
+		time.Sleep(time.Minute)
+		if diff := cmp.Diff([]string{"Target delete", "Target get", "Source patch"}, sent); diff != "" {
+			t.Errorf("requests (-want +got):\n%s", diff)
+		}
+	})
+}
+
 // Deletions one by one are none of the breaker's business.
 func TestSlowDeletion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

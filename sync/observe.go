@@ -353,12 +353,19 @@ func (e *engine) look(ctx context.Context, v *view, name cache.ObjectName, answe
 	known, _ := obj.(*unstructured.Unstructured)
 	// The view has the last word once it has come past the answer, also if what it
 	// shows is older: the API server may have been restored from a backup.
-	if *answer != nil && newer((*answer).GetResourceVersion(), version) &&
-		(known == nil || newer((*answer).GetResourceVersion(), known.GetResourceVersion())) {
+	if *answer != nil && (ended(*answer, known) || newer((*answer).GetResourceVersion(), version) &&
+		(known == nil || newer((*answer).GetResourceVersion(), known.GetResourceVersion()))) {
 		return *answer, cached, nil
 	}
 	*answer = nil
 	return known, cached, nil
+}
+
+// ended reports whether answer is that to the write that ended the object which the
+// view still has: it carries the version before.
+func ended(answer, known *unstructured.Unstructured) bool {
+	return known != nil && known.GetUID() == answer.GetUID() && answer.GetDeletionTimestamp() != nil && len(answer.GetFinalizers()) == 0 &&
+		!newer(known.GetResourceVersion(), answer.GetResourceVersion())
 }
 
 // newer reports whether resourceVersion a is later than b; false if that cannot

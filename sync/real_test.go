@@ -112,6 +112,21 @@ func TestServerFacts(t *testing.T) {
 			}
 		})
 	}
+	_, err = apply("held", "one", `"finalizers":["example.org/hold"]`, `{}`)
+	if err == nil {
+		err = ri.Delete(t.Context(), "held", metav1.DeleteOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	dying, err := ri.Get(t.Context(), "held", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := ri.Patch(t.Context(), "held", types.JSONPatchType, []byte(`[{"op":"remove","path":"/metadata/finalizers/0"}]`), metav1.PatchOptions{})
+	if err != nil || last.GetResourceVersion() != dying.GetResourceVersion() || last.GetDeletionTimestamp() == nil || len(last.GetFinalizers()) > 0 {
+		t.Errorf("the patch that ends an object answers with version %v, before it was %v: %v", last, dying.GetResourceVersion(), err)
+	}
 	if _, err = ri.Patch(t.Context(), "a", types.JSONPatchType, []byte(`[{"op":"test","path":"/metadata/uid","value":"x"}]`), metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
 		t.Errorf("JSON patch whose test fails: %v", err)
 	}

@@ -150,9 +150,11 @@ func (c *Cluster) replace(s *served, name cache.ObjectName, live, changed *unstr
 	}
 	if changed.GetDeletionTimestamp() != nil && len(changed.GetFinalizers()) == 0 {
 		c.store(s, watch.Deleted, name, changed)
-	} else {
-		c.store(s, watch.Modified, name, changed)
+		changed = changed.DeepCopy()
+		changed.SetResourceVersion(live.GetResourceVersion()) // as API servers do
+		return changed, nil
 	}
+	c.store(s, watch.Modified, name, changed)
 	return changed.DeepCopy(), nil
 }
 
