@@ -40,6 +40,10 @@ type Service struct {
 	Versions []string
 	// Title and Description are for people.
 	Title, Description string
+	// DocumentationURL is where people read more; Categories are words by which
+	// they find the service.
+	DocumentationURL string
+	Categories       []string
 	// PermissionClaims are what the service needs of an App Cluster.
 	PermissionClaims []v1alpha1.PermissionClaim
 	// BreakingChanges of the API that App Clusters have already: empty means as
@@ -168,6 +172,8 @@ func (t templates) service(ctx context.Context, u *unstructured.Unstructured) (S
 		Resource:         selected(u),
 		Title:            template.Spec.Title,
 		Description:      template.Spec.Description,
+		DocumentationURL: template.Spec.DocumentationURL,
+		Categories:       template.Spec.Categories,
 		PermissionClaims: template.Spec.PermissionClaims,
 		BreakingChanges:  template.Spec.BreakingChanges,
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/internal/redirect"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -21,14 +23,24 @@ import (
 // choice is what the page shows on which a person chooses services.
 type choice struct {
 	Person, Account, Issuer, Cluster, Code string
+	Legacy                                 bool
 	Services                               []option
-	Problem                                *problem // about what was asked for
+	Problems                               []problem // about what was asked for
 }
 
 type option struct {
 	Service
 	Checked bool
 	Link    string // for Klutch's own CLI
+}
+
+// Documentation is the link to read more, if it is one of the web.
+func (o option) Documentation() string {
+	u, err := url.Parse(o.DocumentationURL)
+	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
+		return ""
+	}
+	return u.String()
 }
 
 // services shows what the person may bind.
@@ -39,12 +51,12 @@ func (h *handler) services(w http.ResponseWriter, r *http.Request) {
 	case s.unclaimed():
 		http.Redirect(w, r, devicePage, http.StatusSeeOther)
 	default:
-		h.choose(w, r, s, http.StatusOK, nil)
+		h.choose(w, r, s, http.StatusOK)
 	}
 }
 
-// choose shows the page with a problem on top, or with that of what was asked for.
-func (h *handler) choose(w http.ResponseWriter, r *http.Request, s *session, code int, p *problem) {
+// choose shows the page with problems on top, or with those of what was asked for.
+func (h *handler) choose(w http.ResponseWriter, r *http.Request, s *session, code int, problems ...problem) {
 	o, err := h.offerTo(r.Context(), s, s.Login.Services)
 	if err == nil {
 		err = h.keepSession(w, s, o.names()) // it is not idle
@@ -55,11 +67,10 @@ func (h *handler) choose(w http.ResponseWriter, r *http.Request, s *session, cod
 	}
 	c := choice{
 		Person: s.person(), Account: s.Identity.Email, Issuer: s.Identity.Issuer,
-		Cluster: s.Login.Cluster, Code: s.Login.code(), Problem: p,
+		Cluster: s.Login.Cluster, Code: s.Login.code(), Legacy: s.Login.Legacy, Problems: problems,
 	}
-	if p == nil && o.missing() > 0 {
-		asked := o.problem()
-		c.Problem = &asked
+	if len(problems) == 0 {
+		c.Problems = o.problems()
 	}
 	for _, service := range o.Allowed {
 		c.Services = append(c.Services, option{service, slices.Contains(s.Login.Services, service.Name()), legacyLink(s, service)})
@@ -69,6 +80,16 @@ func (h *handler) choose(w http.ResponseWriter, r *http.Request, s *session, cod
 		name = "resources.html"
 	}
 	h.page(w, r, code, name, c)
+}
+
+// problems are those of each kind of what cannot be had.
+func (o *offer) problems() (all []problem) {
+	for _, part := range []*offer{{Refused: o.Refused}, {Unknown: o.Unknown}, {Unfit: o.Unfit}, {Absent: o.Absent}} {
+		if part.missing() > 0 {
+			all = append(all, part.problem())
+		}
+	}
+	return all
 }
 
 // bind takes the choice: it makes the tenant and sends the one-time code on its way.
@@ -99,7 +120,7 @@ func (h *handler) bindServices(w http.ResponseWriter, r *http.Request, s *sessio
 	slices.Sort(chosen)
 	chosen = slices.Compact(chosen)
 	if len(chosen) == 0 {
-		h.choose(w, r, s, http.StatusUnprocessableEntity, &problem{Title: "Nothing is chosen", What: "Choose at least one service."})
+		h.choose(w, r, s, http.StatusUnprocessableEntity, problem{Title: "Nothing is chosen", What: "Choose at least one service."})
 		return
 	}
 	if h.limitSubject(w, r, &s.Identity) {
@@ -215,31 +236,50 @@ func (h *handler) done(w http.ResponseWriter, r *http.Request) {
 
 // claimWords says in plain words what a permission claim asks for.
 func claimWords(c v1alpha1.PermissionClaim) string {
-	resource := c.String()
-	words := "Writes " + resource + " into your namespaces"
+	where := "your namespaces"
+	if n := c.Selector.Namespaces; len(n) > 0 && !slices.Contains(n, "*") {
+		where = "your namespaces " + fewOf(n)
+	}
+	words := "Writes " + c.String() + " into " + where
 	if c.Selector.Owner == v1alpha1.OwnerConsumer {
-		words = "Reads " + resource + " of your namespaces"
+		words = "Reads " + c.String() + " of " + where
 	}
 	words += ": " + selectionWords(c.Selector)
+	if c.Create != nil && c.Create.ReplaceExisting {
+		words += " Replaces what is there already under the same name."
+	}
 	if !c.Required {
 		words += " You may refuse."
 	}
 	return words
 }
 
+// selectionWords: an object must meet all that narrows the selection.
 func selectionWords(s v1alpha1.ResourceSelector) string {
 	var only []string
 	if len(s.Names) > 0 && !slices.Contains(s.Names, "*") {
-		only = append(only, "those called "+strings.Join(s.Names, ", "))
+		only = append(only, "those called "+fewOf(s.Names))
 	}
 	for _, ref := range s.References {
 		only = append(only, "those that your own objects of this service name in "+ref.Path)
 	}
+	if len(s.LabelSelectors) > 0 {
+		var sets []string
+		for _, set := range s.LabelSelectors {
+			sets = append(sets, labels.FormatLabels(set))
+		}
+		only = append(only, "those with the labels "+strings.Join(few(sets), " or "))
+	}
+	if len(s.FieldSelectors) > 0 {
+		only = append(only, "those with "+fewOf(s.FieldSelectors))
+	}
 	switch {
 	case len(only) > 0:
-		return "only " + strings.Join(only, "; and ") + "."
-	case len(s.LabelSelectors) > 0 || len(s.FieldSelectors) > 0:
-		return "those with certain labels or fields."
+		return "only " + strings.Join(only, "; and of these ") + "."
+	case s.Owner == v1alpha1.OwnerConsumer:
+		return "all of them."
 	}
 	return "any of them that the service makes."
 }
+
+func fewOf(names []string) string { return strings.Join(few(names), ", ") }

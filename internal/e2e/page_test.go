@@ -34,7 +34,7 @@ func chosenByKeyboard(w world) {
 	heard, done := w.bind()
 	page.Open(heard("https://"))
 
-	page.Await(`document.title == "Log in"`)
+	page.Await(`document.activeElement.name == "username"`)
 	page.Type(stack.Developer)
 	page.Press("Tab")
 	page.Type(stack.Password)

@@ -119,6 +119,8 @@ var verdicts = []struct {
 	{"cluster binding without a provider's name", "kind: ClusterBinding\nmetadata: {name: cluster}\nspec: {providerPrettyName: '', kubeconfigSecretRef: {name: kubeconfig, key: kubeconfig}}", "", "at least 1 chars"},
 	{"template", "kind: APIServiceExportTemplate\nmetadata: {name: a}\nspec: {apiServiceSelector: {group: example.org, resource: widgets}}", "", ""},
 	{"template without an API", "kind: APIServiceExportTemplate\nmetadata: {name: b}\nspec: {}", "", "apiServiceSelector: Required value"},
+	{"template that leads to no page", "kind: APIServiceExportTemplate\nmetadata: {name: b}\nspec: {apiServiceSelector: {resource: widgets}, documentationURL: 'javascript:alert(1)'}", "", "documentationURL"},
+	{"template with a category of no letter", "kind: APIServiceExportTemplate\nmetadata: {name: b}\nspec: {apiServiceSelector: {resource: widgets}, categories: [databases, '']}", "", "categories[1]"},
 	{"app cluster binding", "kind: AppClusterBinding\nmetadata: {name: a}\nspec: {kubeconfigSecretRef: {name: k, namespace: ns, key: kubeconfig}, konnector: {deploy: true, overrides: {resources: {limits: {cpu: '1'}}}}}", "", ""},
 	{
 		"app cluster binding moved", "kind: AppClusterBinding\nmetadata: {name: b}\nspec: {kubeconfigSecretRef: {name: k, namespace: ns, key: kubeconfig}}",

@@ -36,6 +36,16 @@ type APIServiceExportTemplateSpec struct {
 	// description is a sentence or two on the service page.
 	// +kubebuilder:validation:MaxLength=1024
 	Description string `json:"description,omitempty"`
+	// documentationURL is where people read more.
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^https?://`
+	DocumentationURL string `json:"documentationURL,omitempty"`
+	// categories are words by which people find the service on the page.
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=32
+	// +listType=atomic
+	Categories []string `json:"categories,omitempty"`
 	// permissionClaims are what the service needs of the App Cluster.
 	// +listType=atomic
 	PermissionClaims []PermissionClaim `json:"permissionClaims,omitempty"`

@@ -484,6 +484,11 @@ func (in *APIServiceExportTemplateList) DeepCopyObject() runtime.Object {
 func (in *APIServiceExportTemplateSpec) DeepCopyInto(out *APIServiceExportTemplateSpec) {
 	*out = *in
 	out.APIServiceSelector = in.APIServiceSelector
+	if in.Categories != nil {
+		in, out := &in.Categories, &out.Categories
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.PermissionClaims != nil {
 		in, out := &in.PermissionClaims, &out.PermissionClaims
 		*out = make([]PermissionClaim, len(*in))
