@@ -241,8 +241,10 @@ func (e *Exporter) Run(ctx context.Context) error {
 // A control is one run of the controllers: what they see, and what they do.
 type control struct {
 	*Exporter
-	schemas schemas
-	offers  offers
+	schemas   schemas
+	offers    offers
+	standings standings
+	passes    passes
 
 	exports         cache.TypedSharedIndexInformer[*v1alpha1.APIServiceExport]
 	requests        cache.TypedSharedIndexInformer[*v1alpha1.APIServiceExportRequest]
@@ -258,10 +260,11 @@ type control struct {
 func newControl(e *Exporter) (*control, error) {
 	c := &control{Exporter: e, schemas: schemas{dyn: e.dyn}, offers: offers{catalog: e.opts.Catalog}}
 	var errs [4]error
-	c.exports, errs[0] = informer[v1alpha1.APIServiceExport](e, exportResource, "APIServiceExport")
-	c.requests, errs[1] = informer[v1alpha1.APIServiceExportRequest](e, requestResource, "APIServiceExportRequest")
-	c.namespaces, errs[2] = informer[v1alpha1.APIServiceNamespace](e, namespaceResource, "APIServiceNamespace")
-	c.clusterBindings, errs[3] = informer[v1alpha1.ClusterBinding](e, clusterBindingResource, "ClusterBinding")
+	specs := &pool{}
+	c.exports, errs[0] = typed.Informer(e.watches.dyn, exportResource, specs.share)
+	c.requests, errs[1] = typed.Informer[v1alpha1.APIServiceExportRequest](e.watches.dyn, requestResource, nil)
+	c.namespaces, errs[2] = typed.Informer[v1alpha1.APIServiceNamespace](e.watches.dyn, namespaceResource, nil)
+	c.clusterBindings, errs[3] = typed.Informer[v1alpha1.ClusterBinding](e.watches.dyn, clusterBindingResource, nil)
 	c.templates = c.informTemplates(templateResource)
 	c.crds = c.metadata(crdResource, nil)
 	c.owned = c.metadata(corev1.SchemeGroupVersion.WithResource("namespaces"), func(o *metav1.ListOptions) { o.LabelSelector = tenantLabel })
@@ -272,16 +275,14 @@ func newControl(e *Exporter) (*control, error) {
 	return c, errors.Join(errs[:]...)
 }
 
-func informer[T any, P typed.Object[T]](e *Exporter, gvr schema.GroupVersionResource, kind string) (cache.TypedSharedIndexInformer[P], error) {
-	return typed.NewClient[T, P](e.watches.dyn, gvr, gvr.GroupVersion().WithKind(kind)).Informer()
-}
-
 func (c *control) informTemplates(gvr schema.GroupVersionResource) cache.SharedIndexInformer {
 	return dynamicinformer.NewFilteredDynamicInformer(c.watches.dyn, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
 }
 
 func (c *control) metadata(gvr schema.GroupVersionResource, tweak metadatainformer.TweakListOptionsFunc) cache.SharedIndexInformer {
-	return metadatainformer.NewFilteredMetadataInformer(c.watches.meta, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, tweak).Informer()
+	inf := metadatainformer.NewFilteredMetadataInformer(c.watches.meta, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, tweak).Informer()
+	_ = inf.SetTransform(slim) // it has not started
+	return inf
 }
 
 // A feed is an informer and which keys of a controller an object of it concerns.
@@ -308,7 +309,8 @@ func (c *control) controllers() (map[string]*controller.Controller, error) {
 	add("tenant", c.reconcileTenant, feed{c.owned, tenantKey}, feed{c.credentials, namespaceKey}, feed{c.clusterBindings, namespaceKey})
 	add("clusterbinding", c.reconcileClusterBinding, feed{c.clusterBindings, controller.Self}, feed{c.owned, clusterBindingKey})
 	add("apiserviceexportrequest", c.reconcileRequest, feed{c.requests, controller.Self}, feed{c.crds, c.requestsFor})
-	add("apiserviceexport", c.reconcileExport, feed{c.exports, controller.Self}, feed{c.crds, c.exportsOf}, feed{c.templates, c.exportsOffered})
+	add("apiserviceexport", c.reconcileExport, feed{c.exports, controller.Self}, feed{c.crds, c.exportsOf}, feed{c.templates, c.exportsOffered},
+		feed{c.requests, exportsAskedFor})
 	add("apiservicenamespace", c.reconcileNamespace, feed{c.namespaces, controller.Self}, feed{c.exports, c.namespacesOfTenant},
 		feed{c.owned, c.namespacesKeys})
 	return all, errors.Join(errs...)
@@ -436,31 +438,6 @@ func (c *control) holderIn(ctx context.Context, namespace string) (holder, bool,
 	}
 	h, ok := holderOf(ns)
 	return h, ok && ns.GetDeletionTimestamp() == nil, nil
-}
-
-// reconcileTenant keeps what bindTenant made, and renews its credential in time.
-func (c *control) reconcileTenant(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	if _, ok, err := c.holderIn(ctx, key.Name); !ok {
-		return 0, err
-	}
-	if c.leaving(key.Name) {
-		return 0, nil
-	}
-	if yes, again, err := c.unrecorded(ctx, key.Name); yes || err != nil {
-		return again, err
-	}
-	if err := c.furnish(ctx, key.Name); err != nil && !errors.Is(err, errTerminating) {
-		return 0, err
-	}
-	capped, err := c.capTenant(ctx, key.Name)
-	if err != nil {
-		return 0, err
-	}
-	_, renew, err := c.credential(ctx, key.Name)
-	if capped > 0 {
-		renew = min(renew, capped)
-	}
-	return renew, err
 }
 
 // leaving tells whether a tenant is about to lose its rights, or has lost them.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fakecluster"
@@ -49,16 +50,19 @@ func TestHealthy(t *testing.T) {
 type still struct {
 	*testing.T
 	*fakecluster.Cluster
+	kube   *fake.Clientset // for Secrets and access reviews
 	tenant string
 }
 
-func newStill(t *testing.T, controller string, opts Options) *still {
+func newStill(t *testing.T) *still {
 	t.Helper()
 	s := &still{t, fakecluster.New(
 		fakecluster.Resource{GroupVersionResource: clusterBindingResource, Kind: "ClusterBinding"},
 		fakecluster.Resource{GroupVersionResource: requestResource, Kind: "APIServiceExportRequest", Plain: true},
 		fakecluster.Resource{GroupVersionResource: crdResource, Kind: "CustomResourceDefinition", Cluster: true},
-	), ""}
+		fakecluster.Resource{GroupVersionResource: exportResource, Kind: "APIServiceExport"},
+		fakecluster.Resource{GroupVersionResource: templateResource, Kind: "APIServiceExportTemplate"},
+	), fake.NewClientset(), ""}
 	h := holder{"https://issuer", "ada", "c1"}
 	s.tenant = h.namespace("cluster")
 	ns := object("{apiVersion: v1, kind: Namespace}")
@@ -66,7 +70,6 @@ func newStill(t *testing.T, controller string, opts Options) *still {
 	ns.SetLabels(map[string]string{tenantLabel: s.tenant})
 	ns.SetAnnotations(h.annotations())
 	s.put(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "", ns)
-	s.run(controller, opts)
 	return s
 }
 
@@ -83,7 +86,10 @@ func (s *still) run(name string, opts Options) {
 	if _, err := opts.complete(); err != nil {
 		s.Fatal(err)
 	}
-	e := &Exporter{opts: opts, dyn: s.Client(), meta: s.Metadata()}
+	e := &Exporter{opts: opts, dyn: s.Client(), meta: s.Metadata(), kube: s.kube}
+	if e.opts.Authorizer == nil {
+		e.opts.Authorizer = reviews{kube: s.kube}
+	}
 	e.watches.dyn, e.watches.meta = s.Client(), s.Metadata()
 	c := must(newControl(e))
 	ctx, stop := context.WithCancel(s.Context())
@@ -95,7 +101,7 @@ func (s *still) run(name string, opts Options) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- ctrls[name].Run(ctx) }()
-	for _, inf := range []cache.SharedIndexInformer{c.clusterBindings, c.requests, c.owned, c.crds} {
+	for _, inf := range []cache.SharedIndexInformer{c.clusterBindings, c.requests, c.owned, c.crds, c.exports, c.templates} {
 		go inf.RunWithContext(ctx)
 	}
 	s.Cleanup(func() {
@@ -144,7 +150,8 @@ func TestHealthOnTime(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newStill(t, "clusterbinding", test.opts)
+				s := newStill(t)
+				s.run("clusterbinding", test.opts)
 				s.put(clusterBindingResource, s.tenant, object("{apiVersion: klutch.anynines.com/v1alpha1, kind: ClusterBinding, metadata: {name: cluster, finalizers: ["+v1alpha1.TenantFinalizer+"]}}"))
 				for _, step := range []struct {
 					after time.Duration

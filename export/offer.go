@@ -76,22 +76,19 @@ func (o *offers) forget() {
 
 // offered says whether an export may go on: whether its service is on offer and the
 // holder of the tenant may bind it. Service is nil if it is not on offer.
-func (c *control) offered(ctx context.Context, export *v1alpha1.APIServiceExport) (v1alpha1.Condition, *Service, error) {
-	service, ok, err := c.offers.find(ctx, export.Name)
+func (c *control) offered(ctx context.Context, export *v1alpha1.APIServiceExport) (condition v1alpha1.Condition, service *Service, err error) {
+	found, ok, err := c.offers.find(ctx, export.Name)
 	if err != nil {
-		return v1alpha1.Condition{}, nil, err
+		return condition, nil, err
 	}
 	if !ok {
 		return withdraw(v1alpha1.ReasonNotOffered, export.Name+" is not on offer any more"), nil, nil
 	}
-	tenant, err := c.tenantRecord(ctx, export.Namespace)
-	if err == nil {
-		err = c.authorize(ctx, tenant, service)
-	}
+	err = c.stillMay(ctx, export.Namespace, found)
 	if refused, ok := errors.AsType[*refusal](err); ok {
-		return withdraw(refused.reason, refused.message), &service, nil
+		return withdraw(refused.reason, refused.message), &found, nil
 	}
-	return v1alpha1.True(v1alpha1.ConditionOffered), &service, err
+	return v1alpha1.True(v1alpha1.ConditionOffered), &found, err
 }
 
 func withdraw(reason, message string) v1alpha1.Condition {
@@ -185,5 +182,7 @@ func (c *control) exportsOffered(template metav1.Object) []cache.ObjectName {
 	if !ok {
 		return nil
 	}
-	return c.exportsNamed(selected(u).String())
+	service := selected(u).String()
+	c.standings.reopen(service)
+	return c.exportsNamed(service)
 }

@@ -3,6 +3,7 @@
 package export
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,7 +55,7 @@ func (c *control) reconcileExport(ctx context.Context, key cache.ObjectName) (ti
 		}
 		o.Status.Conditions = v1alpha1.Summarize(o.Status.Conditions, o.Generation)
 	})
-	return wait.Jitter(c.opts.ReviewInterval, reviewSpread), err
+	return cmp.Or(c.standings.left(key.Namespace), wait.Jitter(c.opts.ReviewInterval, reviewSpread)), err
 }
 
 // reviewSpread keeps reviews of many exports apart.

@@ -248,6 +248,7 @@ func (c *control) publish(ctx context.Context, export *v1alpha1.APIServiceExport
 	}
 	_, err = c.dyn.Resource(exportResource).Namespace(export.Namespace).Create(ctx, &unstructured.Unstructured{Object: u}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
+		c.standings.forget(export.Namespace) // it may be on offer to its tenant again
 		return nil
 	}
 	if err != nil {
@@ -264,6 +265,16 @@ func (c *control) requestsFor(crd metav1.Object) []cache.ObjectName {
 		request, ok := obj.(*v1alpha1.APIServiceExportRequest)
 		if ok && !answered(request) && asksFor(request, crd.GetName()) {
 			keys = append(keys, cache.MetaObjectToName(request))
+		}
+	}
+	return keys
+}
+
+// exportsAskedFor are the exports that a request leads to.
+func exportsAskedFor(o metav1.Object) (keys []cache.ObjectName) {
+	if request, ok := o.(*v1alpha1.APIServiceExportRequest); ok && answered(request) {
+		for _, r := range request.Spec.Resources {
+			keys = append(keys, cache.NewObjectName(request.Namespace, r.String()))
 		}
 	}
 	return keys

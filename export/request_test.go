@@ -38,7 +38,8 @@ func TestAnswer(t *testing.T) {
 // took; those that wait are kept.
 func TestAnsweredRequestsArePruned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStill(t, "apiserviceexportrequest", Options{})
+		s := newStill(t)
+		s.run("apiserviceexportrequest", Options{})
 		requests := s.Client().Resource(requestResource).Namespace(s.tenant)
 		there := func(name string) bool {
 			synctest.Wait()

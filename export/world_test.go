@@ -413,8 +413,9 @@ func until[T any](w *world, resource, namespace, name string, done func(*T) bool
 	return got
 }
 
-// A writeCounter notes what a client writes.
+// A writeCounter notes what a client writes, and what it reads if it should.
 type writeCounter struct {
+	reads  bool
 	mu     sync.Mutex
 	writes []string
 	last   time.Time
@@ -439,7 +440,7 @@ func (c *writeCounter) note(r *http.Request) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last = time.Now()
-	if r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "reviews") {
+	if c.reads && r.URL.Query().Get("watch") == "" || r.Method != http.MethodGet && !strings.Contains(r.URL.Path, "reviews") {
 		c.writes = append(c.writes, r.Method+" "+r.URL.Path)
 	}
 }

@@ -4,11 +4,13 @@ package export
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/auth"
@@ -39,6 +41,8 @@ func TestHalfMade(t *testing.T) {
 		t.Errorf("more was made for it: %v", err)
 	}
 	w.tune = func(e *Exporter) { e.bindGrace = time.Millisecond }
+	asks := &writeCounter{reads: true}
+	w.config = asks.wrap(w.config)
 	w.serve(Options{})
 	w.eventually("what nobody can use is gone", func(ctx context.Context) (bool, error) {
 		_, err := w.admin.CoreV1().Namespaces().Get(ctx, empty, metav1.GetOptions{})
@@ -51,5 +55,28 @@ func TestHalfMade(t *testing.T) {
 	whole(t, w, recorded)
 	if _, err := w.admin.CoreV1().Namespaces().Get(t.Context(), asked, metav1.GetOptions{}); err != nil || w.tenants() != 2 {
 		t.Errorf("%d tenants: %v", w.tenants(), err)
+	}
+	// From now on a heartbeat costs nothing.
+	last := time.Now()
+	beat := func() {
+		last = last.Add(time.Second)
+		patch := fmt.Appendf(nil, `{"status":{"heartbeatInterval":"1h0m0s","lastHeartbeatTime":%q}}`, last.UTC().Format(time.RFC3339))
+		_, err := w.dyn.Resource(clusterBindingResource).Namespace(recorded).Patch(t.Context(), "cluster", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	beat()
+	w.eventually("rest", asks.idle)
+	before := len(asks.seen())
+	for range 7 {
+		beat()
+	}
+	w.eventually("the last heartbeat was seen", func(context.Context) (bool, error) {
+		binding, ok := lookup(w.exporter.running.Load().clusterBindings, cache.NewObjectName(recorded, v1alpha1.ClusterBindingName))
+		return ok && binding.Status.LastHeartbeatTime.Unix() == last.Unix(), nil
+	})
+	if more := asks.seen()[before:]; len(more) > 0 {
+		t.Errorf("seven heartbeats: %q", more)
 	}
 }

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// sharedAtMost is how many specs of one API are remembered: that of its CRD, and
+// those of exports that lag behind.
+const sharedAtMost = 4
+
+// A pool lets equal specs of many exports be one in memory. Most exports of an API
+// have the same, and it is by far the largest part of them.
+type pool struct {
+	mu    sync.Mutex
+	specs map[string][]*v1alpha1.APIServiceExportSpec // by API, the last ones first
+}
+
+// share gives an export that nobody else knows yet the spec of another one, if there
+// is an equal one.
+func (p *pool) share(o *v1alpha1.APIServiceExport) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := p.specs[o.Name]
+	i := slices.IndexFunc(known, func(s *v1alpha1.APIServiceExportSpec) bool { return equality.Semantic.DeepEqual(*s, o.Spec) })
+	if i >= 0 {
+		o.Spec = *known[i]
+		return
+	}
+	if p.specs == nil {
+		p.specs = map[string][]*v1alpha1.APIServiceExportSpec{}
+	}
+	spec := o.Spec
+	p.specs[o.Name] = append([]*v1alpha1.APIServiceExportSpec{&spec}, known[:min(len(known), sharedAtMost-1)]...)
+}
+
+// slim leaves out what is in the metadata of an object for others.
+func slim(obj any) (any, error) {
+	if o, ok := obj.(*metav1.PartialObjectMetadata); ok {
+		o.ManagedFields, o.OwnerReferences = nil, nil
+		delete(o.Annotations, "kubectl.kubernetes.io/last-applied-configuration")
+	}
+	return obj, nil
+}

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// reconcileTenant keeps what bindTenant made, and renews its credential in time. A
+// tenant that looks as it did is left alone until then: its konnector's heartbeats
+// bring us here every few minutes.
+func (c *control) reconcileTenant(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	if _, ok, err := c.holderIn(ctx, key.Name); !ok {
+		c.passes.forget(key.Name)
+		c.standings.forget(key.Name)
+		return 0, err
+	}
+	if c.leaving(key.Name) {
+		c.passes.forget(key.Name)
+		return 0, nil
+	}
+	seen, renew := c.sight(key.Name)
+	if left := min(c.passes.left(key.Name, seen), time.Until(renew)); left > 0 {
+		return left, nil
+	}
+	if yes, again, err := c.unrecorded(ctx, key.Name); yes || err != nil {
+		return again, err
+	}
+	again, err := c.keep(ctx, key.Name)
+	if err == nil {
+		c.passes.note(key.Name, pass{seen, time.Now().Add(again)})
+	}
+	return again, err
+}
+
+// keep makes what is missing of a tenant, and says when it has to be looked at again.
+func (c *control) keep(ctx context.Context, tenant string) (again time.Duration, err error) {
+	if err := c.furnish(ctx, tenant); err != nil && !errors.Is(err, errTerminating) {
+		return 0, err
+	}
+	capped, err := c.capTenant(ctx, tenant)
+	if err != nil {
+		return 0, err
+	}
+	_, renew, err := c.credential(ctx, tenant)
+	return sooner(renew, capped), err
+}
+
+// A sight is what the caches show of a tenant that tells whether something of it may
+// be missing.
+type sight struct{ namespace, binding, credential types.UID }
+
+// sight returns that of a tenant, and when its credential is to be renewed.
+func (c *control) sight(tenant string) (s sight, renew time.Time) {
+	if ns, ok := stored(c.owned, tenant); ok {
+		s.namespace = ns.GetUID()
+	}
+	if binding, ok := stored(c.clusterBindings, tenant+"/"+v1alpha1.ClusterBindingName); ok {
+		s.binding = binding.GetUID()
+	}
+	if secret, ok := stored(c.credentials, tenant+"/"+v1alpha1.KubeconfigSecretName); ok {
+		s.credential, renew = secret.GetUID(), renewal(secret)
+	}
+	return s, renew
+}
+
+func stored(inf cache.SharedInformer, key string) (metav1.Object, bool) {
+	obj, _, _ := inf.GetStore().GetByKey(key)
+	o, ok := obj.(metav1.Object)
+	return o, ok
+}
+
+// A pass over a tenant need not be repeated before it is due if the tenant looks the
+// same.
+type pass struct {
+	seen sight
+	due  time.Time
+}
+
+// passes are the last ones, by tenant.
+type passes struct {
+	mu    sync.Mutex
+	known map[string]pass
+}
+
+// left is how long a tenant that looks like that can be left alone.
+func (p *passes) left(tenant string, seen sight) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if last, ok := p.known[tenant]; ok && last.seen == seen {
+		return time.Until(last.due)
+	}
+	return 0
+}
+
+func (p *passes) note(tenant string, last pass) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.known == nil {
+		p.known = map[string]pass{}
+	}
+	p.known[tenant] = last
+}
+
+func (p *passes) forget(tenant string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.known, tenant)
+}
