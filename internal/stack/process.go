@@ -107,6 +107,22 @@ func (p *Process) PID() int {
 	return p.cmd.Process.Pid
 }
 
+// Running tells whether the process was started and has not ended.
+func (p *Process) Running() bool {
+	if p.PID() == 0 {
+		return false
+	}
+	select {
+	case <-p.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// ExitCode is that of a process that has ended, or -1 if a signal ended it.
+func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
+
 // Stop asks the process to end, as Kubernetes does, and returns when it has.
 func (p *Process) Stop() error { return p.end(syscall.SIGTERM, 20*time.Second) }
 
