@@ -128,7 +128,8 @@ func FuzzP26Prefix(f *testing.F) {
 // share a target, and each way leads back. Of each byte of ops one half is a source,
 // the other a target, or none for a deletion.
 func FuzzP26Namespaces(f *testing.F) {
-	f.Add([]byte{0x11, 0x21, 0x12, 0x10, 0x21})
+	f.Add([]byte{0x11, 0x21})
+	f.Add([]byte{0x11, 0x21, 0x12, 0x10, 0x21, 0x11})
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		table := NewNamespaces(nil)
 		name := func(n byte) string { return string('a' + rune(n)) }

@@ -5,12 +5,15 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
+	"io"
 	"maps"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -21,6 +24,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -298,6 +302,7 @@ func TestBind(t *testing.T) {
 	w.expectBinding()
 	w.expectRole()
 	w.expect(w.run("status", "things.example.com"), exitOK)
+	w.watches()
 
 	// Bad input.
 	w.backend.grants = []string{"unicorns.example.com"}
@@ -350,6 +355,40 @@ func TestBindInstallsKonnector(t *testing.T) {
 	w.await(rbacv1.SchemeGroupVersion.WithResource("clusterroles"), "", "klutch-bind-konnector", func(u *unstructured.Unstructured) bool {
 		return strings.Contains(mustJSON(u.Object["rules"]), "others/status")
 	})
+}
+
+// watches: status -w shows what is and what changes, under one line of headers.
+func (w *world) watches() {
+	w.Helper()
+	ctx, stop := context.WithTimeout(w.Context(), time.Minute)
+	r, out := io.Pipe()
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, system{
+			IOStreams: genericiooptions.IOStreams{In: strings.NewReader(""), Out: out, ErrOut: io.Discard},
+			getenv:    func(string) string { return "" }, now: time.Now,
+		}, []string{"status", "things.example.com", "--watch", "--kubeconfig", w.cluster.Kubeconfig()})
+		_ = out.Close()
+	}()
+	shown, lines := "", bufio.NewScanner(r)
+	until := func(words string) {
+		w.Helper()
+		for lines.Scan() {
+			if shown += lines.Text() + "\n"; strings.Contains(strings.Join(strings.Fields(lines.Text()), " "), words) {
+				return
+			}
+		}
+		w.Fatalf("status -w does not show %q:\n%s", words, shown)
+	}
+	until("Fake True")
+	_, err := w.dyn.Resource(bindings).Namespace("klutch-bind").Patch(ctx, "things.example.com", types.MergePatchType, []byte(`{"status":{"providerPrettyName":"Renamed"}}`), metav1.PatchOptions{}, "status")
+	w.check(err)
+	until("Renamed True")
+	stop()
+	_, _ = io.Copy(io.Discard, r)
+	if got := <-code; got != exitInterrupted || strings.Count(shown, "NAME") != 1 {
+		w.Errorf("exit code %d, shown:\n%s", got, shown)
+	}
 }
 
 func foreignCRD() *unstructured.Unstructured {

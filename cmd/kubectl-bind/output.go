@@ -22,10 +22,13 @@ import (
 )
 
 // output is what -o and its companions say. Empty and "wide" are tables.
-type output struct{ flags *genericclioptions.PrintFlags }
+type output struct {
+	flags     *genericclioptions.PrintFlags
+	noHeaders bool // of a table
+}
 
 func newOutput(cmd *cobra.Command) *output {
-	o := &output{genericclioptions.NewPrintFlags("")}
+	o := &output{flags: genericclioptions.NewPrintFlags("")}
 	o.flags.AddFlags(cmd)
 	cmd.Flag("output").Usage = "How to print: wide, " + strings.Join(o.flags.AllowedFormats(), ", ") + ". A table if not given."
 	return o
@@ -64,7 +67,7 @@ func (o *output) check() error {
 // printBindings prints one as an object, several as documents or a list.
 func (p *plugin) printBindings(o *output, all []v1alpha1.APIServiceBinding) error {
 	if o.isTable() {
-		return p.printTable(all, o.format() == "wide")
+		return p.printTable(all, printers.PrintOptions{Wide: o.format() == "wide", NoHeaders: o.noHeaders})
 	}
 	objects := make([]runtime.Object, len(all))
 	for i := range all {
@@ -103,7 +106,7 @@ func (p *plugin) printObjects(o *output, objects []runtime.Object) error {
 	return printer.PrintObj(&unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "List"}, Items: items}, p.Out)
 }
 
-func (p *plugin) printTable(all []v1alpha1.APIServiceBinding, wide bool) error {
+func (p *plugin) printTable(all []v1alpha1.APIServiceBinding, opts printers.PrintOptions) error {
 	slices.SortFunc(all, func(a, b v1alpha1.APIServiceBinding) int { return cmp.Compare(a.Name, b.Name) })
 	table := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{
 		{Name: "Name", Type: "string"},
@@ -118,11 +121,11 @@ func (p *plugin) printTable(all []v1alpha1.APIServiceBinding, wide bool) error {
 	for _, b := range all {
 		ready, message := readiness(b)
 		table.Rows = append(table.Rows, metav1.TableRow{Cells: []any{
-			cell(b.Name), cell(b.Status.ProviderPrettyName), ready, p.age(b.CreationTimestamp.Time), clip(cell(message), wide),
+			cell(b.Name), cell(b.Status.ProviderPrettyName), ready, p.age(b.CreationTimestamp.Time), clip(cell(message), opts.Wide),
 			cell(b.Spec.KubeconfigSecretRef.Namespace + "/" + b.Spec.KubeconfigSecretRef.Name), claimCell(b), conditionCell(b),
 		}})
 	}
-	return printers.NewTablePrinter(printers.PrintOptions{Wide: wide}).PrintObj(table, p.Out)
+	return printers.NewTablePrinter(opts).PrintObj(table, p.Out)
 }
 
 func cell(s string) string { return cmp.Or(term.Text(s), "<none>") }

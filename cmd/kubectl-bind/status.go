@@ -18,19 +18,45 @@ func (p *plugin) statusCommand() *cobra.Command {
 		Use:     "status [NAME]",
 		Short:   "Show the APIs that are bound, and whether they work",
 		Long:    "Show the APIs that are bound, and whether they work. The exit code is 3 if one of them is not ready.",
-		Example: "  kubectl bind status\n  kubectl bind status postgresqlinstances.anynines.com -o yaml",
+		Example: "  kubectl bind status\n  kubectl bind status postgresqlinstances.anynines.com -o yaml\n  kubectl bind status --watch",
 		Args:    atMostOne,
 
 		ValidArgsFunction: p.completeBinding,
 	}
 	out := newOutput(cmd)
+	watch := cmd.Flags().BoolP("watch", "w", false, "Go on and show what changes, until interrupted")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := out.check(); err != nil {
 			return err
 		}
+		if *watch {
+			return p.watchStatus(cmd.Context(), out, args)
+		}
 		return p.status(cmd.Context(), out, args)
 	}
 	return cmd
+}
+
+func (p *plugin) watchStatus(ctx context.Context, out *output, names []string) error {
+	config, err := p.config()
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	err = bind.Watch(ctx, config, func(b v1alpha1.APIServiceBinding) {
+		if len(names) > 0 && !slices.Contains(names, b.Name) {
+			return
+		}
+		if err := p.printBindings(out, []v1alpha1.APIServiceBinding{b}); err != nil {
+			stop(err)
+		}
+		out.noHeaders = true
+	})
+	if err == nil {
+		err = context.Cause(ctx)
+	}
+	return err
 }
 
 func (p *plugin) status(ctx context.Context, out *output, names []string) error {
