@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -68,7 +69,8 @@ type Backend struct {
 	Options export.Options
 	// ListenAddress is where the handshake is served, such as ":8443".
 	ListenAddress string
-	// TLSCertFile and TLSKeyFile are read anew for each connection.
+	// TLSCertFile and TLSKeyFile are read anew for each connection. While they do not
+	// belong together, as in the midst of a renewal, those before them count.
 	TLSCertFile, TLSKeyFile string
 	// PlainHTTP allows to go without a certificate on other than loopback
 	// addresses: where a gateway in front ends TLS.
@@ -234,9 +236,16 @@ func (b Backend) tls() (*tls.Config, error) {
 		}
 		return nil, nil //nolint:nilnil // no TLS is a configuration as good as another
 	}
+	var last atomic.Pointer[tls.Certificate] // that counts while new files are being written
 	load := func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 		cert, err := tls.LoadX509KeyPair(b.TLSCertFile, b.TLSKeyFile)
-		return &cert, err
+		if err == nil {
+			last.Store(&cert)
+		}
+		if good := last.Load(); good != nil {
+			return good, nil
+		}
+		return nil, err
 	}
 	if _, err := load(nil); err != nil {
 		return nil, fmt.Errorf("certificate: %w", err)
