@@ -235,7 +235,9 @@ func TestResourceVanishing(t *testing.T) {
 		}
 		s, stop := w.sync(Options{})
 		defer stop()
-		w.createMany(3)
+		w.createMany(4)
+		w.delete(w.source, w.sourceNS, "w3")
+		w.until("the resource was looked at", func() bool { return w.get(w.source, w.sourceNS, "w3") == nil })
 		if err := definitions.Delete(t.Context(), "widgets.example.org", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -260,7 +262,9 @@ func TestAnotherCluster(t *testing.T) {
 				w := newFake(t)
 				s, stop := w.sync(Options{})
 				defer stop()
-				w.createMany(2)
+				w.createMany(3)
+				w.delete(w.source, w.sourceNS, "w2")
+				w.until("the clusters were looked at", func() bool { return w.get(w.source, w.sourceNS, "w2") == nil })
 				moved := w.fakeTarget
 				if side == SourceSide {
 					moved = w.fakeSource

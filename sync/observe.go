@@ -91,11 +91,11 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 		r.lookTarget = false // nobody waits for an outcome any more
 	}
 	looks := r.lookTarget
-	if looks || r.since == 0 {
-		r.since, r.confirmed = e.checkup.now(), false
-	}
 	if p.target, p.state.target.seen, err = e.look(ctx, e.target, p.name, &r.target, &r.lookTarget); err != nil {
 		return nil, fmt.Errorf("read target %s: %w", p.name, err)
+	}
+	if looks || r.since == 0 {
+		r.since, r.confirmed = e.checkup.now(), false
 	}
 	p.state.target.name = e.display(p.name)
 	e.observeOrphan(p, r)
