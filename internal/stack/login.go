@@ -107,7 +107,7 @@ func (s *Stack) Browser(user string) *testissuer.Browser {
 		pool.AppendCertsFromPEM(ca)
 	}
 	return testissuer.NewBrowser(testissuer.BrowserOptions{
-		Username: user, Password: Password,
+		Username: user, Password: Password, Patient: true,
 		Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}},
 	})
 }

@@ -14,8 +14,10 @@ import (
 	"net/http/cookiejar"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/net/html"
 )
@@ -29,6 +31,7 @@ type BrowserOptions struct {
 	Check              []string          // values of the boxes that they check, beside those that are
 	Decide             func(form *Form)  // what else they do to a form before they submit it; may be nil
 	Transport          http.RoundTripper // nil means http.DefaultTransport
+	Patient            bool              // they wait before a refresh as long as the page says
 }
 
 // A Browser does what a person with a browser does, without scripts. It may be
@@ -50,6 +53,7 @@ type Page struct {
 	Forms  []*Form
 
 	refresh string
+	after   time.Duration // of the refresh
 }
 
 // A Form of a page. Its first button is the one that is pressed.
@@ -170,12 +174,27 @@ func (b *Browser) follow(req *http.Request) (*Page, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s leads nowhere: %w", page.URL.Redacted(), err)
 		}
+		if err := b.wait(req.Context(), page.after); err != nil {
+			return nil, err
+		}
 		if req, err = http.NewRequestWithContext(req.Context(), http.MethodGet, target.String(), nil); err != nil {
 			return nil, err
 		}
 		req.Header.Set("Sec-Fetch-Site", page.site(target))
 	}
 	return nil, errors.New("too many redirects and refreshes")
+}
+
+func (b *Browser) wait(ctx context.Context, d time.Duration) error {
+	if !b.opts.Patient || d == 0 {
+		return nil
+	}
+	select {
+	case <-time.After(d):
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // load makes one exchange.
@@ -196,7 +215,7 @@ func (b *Browser) load(req *http.Request) (*Page, error) {
 	}
 	b.jar.SetCookies(req.URL, resp.Cookies())
 	page := &Page{URL: req.URL, Status: resp.StatusCode, Header: resp.Header, Body: string(body)}
-	page.refresh = refreshTarget(resp.Header.Get("Refresh"))
+	page.setRefresh(resp.Header.Get("Refresh"))
 	if strings.HasPrefix(resp.Header.Get("Content-Type"), "text/html") {
 		err = page.parse(body)
 	}
@@ -216,7 +235,7 @@ func (p *Page) parse(body []byte) error {
 		switch n.Data {
 		case "meta":
 			if strings.EqualFold(attribute(n, "http-equiv"), "refresh") {
-				p.refresh = refreshTarget(attribute(n, "content"))
+				p.setRefresh(attribute(n, "content"))
 			}
 		case "form":
 			form, err := p.form(n)
@@ -270,14 +289,17 @@ func (f *Form) add(field *html.Node) {
 	}
 }
 
-// refreshTarget reads "0; url=/next", as in the header and in the meta element.
-func refreshTarget(content string) string {
-	_, target, _ := strings.Cut(content, ";")
+// setRefresh reads "3; url=/next", as in the header and in the meta element.
+func (p *Page) setRefresh(content string) {
+	seconds, target, _ := strings.Cut(content, ";")
 	target = strings.TrimSpace(target)
 	if len(target) < 4 || !strings.EqualFold(target[:4], "url=") {
-		return ""
+		p.refresh = ""
+		return
 	}
-	return strings.Trim(target[4:], `"'`)
+	p.refresh = strings.Trim(target[4:], `"'`)
+	n, _ := strconv.Atoi(strings.TrimSpace(seconds))
+	p.after = time.Duration(n) * time.Second
 }
 
 func attribute(n *html.Node, name string) string {

@@ -4,9 +4,11 @@ package testissuer_test
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -112,5 +114,25 @@ func TestBrowserSaysWhereItComesFrom(t *testing.T) {
 				t.Errorf("Sec-Fetch-Site %s, Origin %s", header.Get("Sec-Fetch-Site"), header.Get("Origin"))
 			}
 		})
+	}
+}
+
+func TestPatientBrowserWaits(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			w.Header().Set("Refresh", "3600; url=/later")
+		}
+	}))
+	t.Cleanup(server.Close)
+	for patient, want := range map[bool]error{true: context.DeadlineExceeded, false: nil} {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		if patient {
+			ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
+		}
+		_, err := testissuer.NewBrowser(testissuer.BrowserOptions{Patient: patient}).Visit(ctx, server.URL+"/")
+		cancel()
+		if !errors.Is(err, want) {
+			t.Errorf("patient %t: %v, want %v", patient, err, want)
+		}
 	}
 }
