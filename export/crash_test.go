@@ -426,7 +426,7 @@ func (w *world) recovered(all []*victim, model func(*victim) *victim, whole func
 		}
 	}()
 	w.eventually("recovery", func(context.Context) (bool, error) {
-		states := w.states()
+		states := w.states() //nolint:contextcheck // the world has one
 		differences = nil
 		for _, p := range all {
 			want := states[model(p).namespace]

@@ -95,10 +95,10 @@ type matrix struct {
 }
 
 // namespaces are all there are.
-func (m *matrix) namespaces() (names []string) {
+func (m *matrix) namespaces(ctx context.Context) (names []string) {
 	m.w.t.Helper()
-	list, err := m.w.admin.CoreV1().Namespaces().List(m.w.t.Context(), metav1.ListOptions{})
-	if err != nil {
+	list, err := m.w.admin.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	if ctx.Err() == nil && err != nil {
 		m.w.t.Fatal(err)
 	}
 	for _, ns := range list.Items {
@@ -134,7 +134,7 @@ func (p *party) can(ctx context.Context, namespace string) (sets.Set[string], er
 // differences are what tenants may do and should not, and the other way round: in
 // their own namespaces, and in those of all others.
 func (m *matrix) differences(ctx context.Context) (own, foreign []string) {
-	for _, namespace := range m.namespaces() {
+	for _, namespace := range m.namespaces(ctx) {
 		for _, p := range m.parties {
 			can, err := p.can(ctx, namespace)
 			should := p.should(namespace, m.claimed)
@@ -218,7 +218,7 @@ func (m *matrix) holds() {
 	m.work()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.targets = m.namespaces()
+	m.targets = m.namespaces(m.w.t.Context())
 	if len(m.leaks) > 0 {
 		t.Fatalf("intruders got through:\n%s", strings.Join(m.leaks, "\n"))
 	}
@@ -238,7 +238,7 @@ var (
 // rest about its name.
 func (m *matrix) reviews(n int) {
 	m.w.t.Helper()
-	namespaces := append(m.namespaces(), "")
+	namespaces := append(m.namespaces(m.w.t.Context()), "")
 	wrong := make([]string, n)
 	var wg sync.WaitGroup
 	for worker := range 4 {
@@ -502,7 +502,7 @@ func TestP12IsolationMatrix(t *testing.T) {
 		}
 	}
 	w.t = t
-	if all := len(reviewedVerbs) * len(reviewedResources) * len(m.parties) * len(m.namespaces()); m.asked < 500 || m.cell < all {
+	if all := len(reviewedVerbs) * len(reviewedResources) * len(m.parties) * len(m.namespaces(m.w.t.Context())); m.asked < 500 || m.cell < all {
 		t.Errorf("only %d attempts, and %d of %d reviews", m.asked, m.cell, all)
 	}
 	m.finds(ada, grace)

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,8 +20,10 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
+	"golang.org/x/oauth2"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/e2e-framework/pkg/features"
@@ -28,6 +31,7 @@ import (
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/internal/stack"
+	"github.com/klutch-go/sdk/internal/testissuer"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -40,6 +44,7 @@ func TestReplicas(t *testing.T) {
 		Setup(step(ns, func(w world) { f = w.front() })).
 		Assess("one request here, the next one there", step(ns, func(w world) { w.backAndForth(f) })).
 		Assess("a code is good once, wherever it is redeemed", step(ns, func(w world) { w.redeemedEverywhere(f) })).
+		Assess("a login on another device", step(ns, func(w world) { w.otherDevice(f) })).
 		Assess("one that works is killed in the middle of a login", step(ns, func(w world) { w.killedMeanwhile(f) })).
 		Assess("the other one works on", step(ns, func(w world) { w.newcomer() })).
 		Assess("one that has to end answers first", step(ns, func(w world) { w.endsPolitely(f) })).
@@ -254,6 +259,59 @@ func (w world) redeemedEverywhere(f *front) {
 		if !slices.Contains(paths, "/token") {
 			w.Errorf("%s was not asked to redeem: %q", f.all[i].Name, paths)
 		}
+	}
+}
+
+// otherDevice: what one replica knows of a terminal that waits, the other knows too.
+func (w world) otherDevice(f *front) {
+	cluster, err := bind.ClusterID(w.ctx, w.s.App.Config())
+	w.must(err)
+	verifier := oauth2.GenerateVerifier()
+	var begun oauth2.DeviceAuthResponse
+	w.post(f, "/device", http.StatusOK, &begun, url.Values{
+		"client_id": {bind.ClientID}, "state": {"s"}, "c": {cluster}, "service": services[:1],
+		"code_challenge": {oauth2.S256ChallengeFromVerifier(verifier)}, "code_challenge_method": {"S256"},
+	})
+	poll := url.Values{
+		"grant_type": {"urn:ietf:params:oauth:grant-type:device_code"}, "client_id": {bind.ClientID},
+		"device_code": {begun.DeviceCode}, "code_verifier": {verifier},
+	}
+	var claimed atomic.Bool
+	var once sync.Once
+	var page *testissuer.Page
+	f.meanwhile(func(path string) {
+		switch path {
+		case "/device/claim":
+			claimed.Store(true)
+		case "/device": // the person waits for the terminal
+			if claimed.Load() {
+				once.Do(func() { w.post(f, "/token", http.StatusBadRequest, &struct{}{}, poll) })
+			}
+		}
+	}, func() {
+		page, err = w.s.Browser(stack.Developer).Visit(w.ctx, f.server.URL+"/authorize?user_code="+begun.UserCode)
+	})
+	if err != nil || page.URL.Path != "/done" {
+		w.Fatalf("the person ends at %+v: %v", page, err)
+	}
+	var response v1alpha1.BindingResponse
+	if w.post(f, "/token", http.StatusOK, &response, poll); len(response.Kubeconfig) == 0 {
+		w.Errorf("response: %+v", response)
+	}
+}
+
+// post sends a form and reads the answer.
+func (w world) post(f *front, path string, status int, into any, form url.Values) {
+	w.Helper()
+	client := http.Client{Transport: &http.Transport{TLSClientConfig: w.trust(), DisableKeepAlives: true}}
+	resp, err := client.PostForm(f.server.URL+path, form)
+	if err != nil {
+		w.Error(err)
+		return
+	}
+	body, err := io.ReadAll(resp.Body)
+	if err := errors.Join(err, resp.Body.Close()); err != nil || resp.StatusCode != status || json.Unmarshal(body, into) != nil {
+		w.Errorf("%s: %d %s %v", path, resp.StatusCode, body, err)
 	}
 }
 
