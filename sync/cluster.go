@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -25,10 +26,11 @@ import (
 // A Cluster is one API server as a Sync uses it. Any number of Syncs can share
 // one. Create it with NewCluster or NewClusterForClients.
 type Cluster struct {
-	reads  dynamic.Interface // lists and watches
-	writes dynamic.Interface // everything that is answered at once
-	meta   metadata.Interface
-	feeds  *feeds
+	reads   dynamic.Interface // lists and watches
+	writes  dynamic.Interface // everything that is answered at once
+	meta    metadata.Interface
+	feeds   *feeds
+	openapi rest.Interface // nil if the schemas cannot be read
 
 	identity string // the namespace whose UID is the cluster's
 }
@@ -55,11 +57,17 @@ func NewCluster(config *rest.Config) (*Cluster, error) {
 	if c.writes, err = dynamic.NewForConfig(writes); err != nil {
 		return nil, fmt.Errorf("client for writes: %w", err)
 	}
+	d, err := discovery.NewDiscoveryClientForConfig(writes)
+	if err != nil {
+		return nil, fmt.Errorf("client for schemas: %w", err)
+	}
+	c.openapi = d.RESTClient()
 	return c, nil
 }
 
 // NewClusterForClients returns a Cluster behind clients that exist already, such
-// as fakes. Meta may be nil if no related objects are synced.
+// as fakes. Meta may be nil if no related objects are synced. What only one side
+// knows of an object's fields is not left out.
 func NewClusterForClients(dyn dynamic.Interface, meta metadata.Interface) (*Cluster, error) {
 	if dyn == nil {
 		return nil, &OptionError{"dyn", "is nil"}

@@ -112,7 +112,7 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 		}
 		r.refusal, r.contested = nil, nil
 		p.target = r.target
-		r.accepted = e.acceptance(p)
+		r.accepted, r.targets = e.acceptance(p), p.targets
 	}
 	return nil
 }
@@ -217,7 +217,8 @@ func (e *engine) classify(p *pair, r *record, err error) error {
 	case apierrors.IsConflict(err), replaced(err):
 		return again(err) // not the object, or not the version, that we saw
 	case final(err):
-		r.lookTarget, r.refusal, r.contested = false, refusalOf(p.wish(), err), nil
+		signal(e.targetFields.doubt)
+		r.lookTarget, r.refusal, r.contested = false, refusalOf(p.wish(), p.targets, err), nil
 		return again(err)
 	default:
 		return fmt.Errorf("write target %s: %w", p.name, err)
@@ -237,13 +238,13 @@ func replaced(err error) bool {
 // final reports whether err is an answer that the same request gets again, unless
 // a schema or a right changes.
 func final(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsRequestEntityTooLargeError(err) ||
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || undeclared(err) || apierrors.IsRequestEntityTooLargeError(err) ||
 		apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
 // refusalOf is the refusal of what has that hash.
-func refusalOf(hash string, err error) *refusal {
-	f := &refusal{reason: ReasonRefused, hash: hash, detail: err.Error(), next: time.Now().Add(refusedPause)}
+func refusalOf(hash string, listed int, err error) *refusal {
+	f := &refusal{reason: ReasonRefused, hash: hash, listed: listed, detail: err.Error(), next: time.Now().Add(refusedPause)}
 	if apierrors.IsForbidden(err) {
 		f.reason, f.next = ReasonForbidden, time.Now().Add(waitPause) // rights come back without a change here
 	}
@@ -372,13 +373,14 @@ func (e *engine) giveStatus(ctx context.Context, p *pair, r *record) (*unstructu
 	switch {
 	case err == nil:
 		got, _ := obj.Object["status"].(map[string]any)
-		r.sent, r.got, r.unfit = hashOf(p.give), hashOf(got), nil
+		r.sent, r.got, r.unfit, r.sources = hashOf(p.give), hashOf(got), nil, p.sources
 	case apierrors.IsNotFound(err) && !e.plainStatus.Load():
 		return nil, e.missingStatus(ctx, p)
 	case apierrors.IsConflict(err), replaced(err), absent(err):
 		return nil, again(err) // another incarnation, or none any more
 	case final(err):
-		r.unfit = refusalOf(hashOf(p.give), err)
+		signal(e.sourceFields.doubt)
+		r.unfit = refusalOf(hashOf(p.give), p.sources, err)
 		return nil, again(err)
 	default:
 		err = fmt.Errorf("apply status of source: %w", err)

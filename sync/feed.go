@@ -57,9 +57,13 @@ type feed struct {
 	mu      sync.RWMutex
 	objects map[cache.ObjectName]metav1.ObjectMetaAccessor
 	version string // of the latest event or bookmark
-	synced  bool   // the objects have been listed completely
-	err     error  // why the objects may have changed unseen
-	ended   bool   // no calls begin any more
+	lists   int    // how often all objects were listed
+	schema  string // as of which schema they are to be listed
+	current *guarded
+	expired bool  // they are to be listed anew
+	synced  bool  // the objects have been listed completely
+	err     error // why the objects may have changed unseen
+	ended   bool  // no calls begin any more
 }
 
 // A follower is told what a feed sees.
@@ -68,6 +72,8 @@ type follower interface {
 	changed(name cache.ObjectName, before, after metav1.ObjectMetaAccessor, initial bool)
 	// turned follows the feed becoming known or unknown.
 	turned(known bool)
+	// renewed follows the begin of a watch.
+	renewed()
 	// shrank precedes the changes of a list that lacks so much of what was there
 	// that it may be of a cluster that was restored from a backup.
 	shrank()
@@ -153,6 +159,13 @@ func (f *feed) get(name cache.ObjectName) (o metav1.ObjectMetaAccessor, version 
 	return f.objects[name], f.version, f.synced && f.err == nil
 }
 
+// listed counts how often all objects were listed.
+func (f *feed) listed() int {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	return f.lists
+}
+
 func (f *feed) known() bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -206,6 +219,9 @@ func (f *feed) listWatch() cache.ListerWatcher {
 			return persist(ctx, f, func() (runtime.Object, error) { return f.list.list(ctx, f.key.namespace, o) })
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			if o.SendInitialEvents == nil && f.stale() {
+				return nil, errEnded
+			}
 			w, err := persist(ctx, f, func() (watch.Interface, error) { return f.list.watch(ctx, f.key.namespace, o) })
 			if err != nil {
 				return nil, err
@@ -263,12 +279,35 @@ func (f *feed) note(err error) {
 	}
 }
 
-func (f *feed) tell(known bool) {
+func (f *feed) tell(known bool) { f.each(func(w follower) { w.turned(known) }) }
+
+func (f *feed) each(call func(follower)) {
 	f.delivery.Lock()
 	defer f.delivery.Unlock()
 	for w := range f.follower {
-		w.turned(known)
+		call(w)
 	}
+}
+
+// relist lists all objects anew, once for each schema: another one fills in and drops
+// fields of objects that have not been written.
+func (f *feed) relist(schema string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.schema == schema || f.current == nil {
+		return
+	}
+	f.schema, f.expired = schema, true
+	f.current.Stop()
+}
+
+// stale reports whether the objects have to be listed instead of being watched on.
+func (f *feed) stale() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	stale := f.expired
+	f.expired = false
+	return stale
 }
 
 // errSilent is the end of a watch on which nothing has come for too long.
@@ -293,6 +332,10 @@ func (f *feed) guard(ctx context.Context, w watch.Interface) (watch.Interface, e
 		return nil, errEnded
 	}
 	g := &guarded{Interface: w, out: make(chan watch.Event, 16), quit: make(chan struct{})}
+	f.mu.Lock()
+	f.current = g
+	f.mu.Unlock()
+	f.each(follower.renewed)
 	go func() {
 		defer f.calls.Done()
 		g.forward(ctx, silence, func() { f.note(errSilent) })
@@ -461,27 +504,21 @@ func (f *feed) Replace(list []any, version string) error {
 		}
 		kept[cache.MetaObjectToName(a.GetObjectMeta())] = a
 	}
-	first := !f.known() && f.problem() == nil
 	f.exchange(kept, version)
-	if first {
-		f.tell(true)
-	}
-	f.note(nil)
+	f.tell(true)
 	return nil
 }
 
-// exchange makes the feed hold what has been listed, all at once.
+// exchange makes the feed hold what has been listed, all at once. An object of the
+// same version may be another one: API servers list anew when a schema changes,
+// which fills in and drops fields.
 func (f *feed) exchange(listed map[cache.ObjectName]metav1.ObjectMetaAccessor, version string) {
 	f.delivery.Lock()
 	defer f.delivery.Unlock()
 	f.mu.Lock()
 	past, initial := f.objects, !f.synced
-	for name, after := range listed {
-		if before := past[name]; before != nil && before.GetObjectMeta().GetResourceVersion() == after.GetObjectMeta().GetResourceVersion() {
-			listed[name] = before
-		}
-	}
-	f.objects, f.version, f.synced = listed, version, true
+	f.objects, f.version, f.synced, f.err = listed, version, true, nil
+	f.lists++
 	f.mu.Unlock()
 	shrank := lacks(past, listed)*shrinkShare > len(past)
 	for w := range f.follower {
@@ -494,9 +531,8 @@ func (f *feed) exchange(listed map[cache.ObjectName]metav1.ObjectMetaAccessor, v
 			}
 		}
 		for name, after := range f.snapshot() {
-			if before := past[name]; before != after {
-				w.changed(name, before, after, initial)
-			}
+			before := past[name]
+			w.changed(name, before, after, initial || before != nil && before.GetObjectMeta().GetResourceVersion() == after.GetObjectMeta().GetResourceVersion())
 		}
 	}
 }

@@ -25,6 +25,8 @@ type pair struct {
 	target *unstructured.Unstructured
 	want   intent
 	give   map[string]any // status for the source; nil if none
+
+	sources, targets int // how often they were listed: answers of before are of another schema
 }
 
 // A record is what a Sync remembers of one object between passes: nothing that
@@ -41,7 +43,9 @@ type record struct {
 	confirmed bool      // they have been since
 	proven    types.UID // of the source, once read live or held by us
 	accepted  string    // what we held of the target when an apply was last accepted or found to be in force
+	targets   int       // as of which list of targets that was
 	sent, got string    // hashes of the last status sent, and of what became of it
+	sources   int       // as of which list of sources that was
 	given     time.Time // statuses are paid for, at statusPause each, up to then
 	flips     uint32    // of the last status given
 	fixes     int       // corrections of drift in a row
@@ -58,6 +62,7 @@ type refusal struct {
 	hash   string
 	detail string
 	next   time.Time
+	listed int // of the side that refused
 }
 
 // A contest is the answer that fields of an intent are someone else's.
@@ -70,6 +75,7 @@ type contest struct {
 // observe reads both sides.
 func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (*pair, error) {
 	p := &pair{key: key, state: state{policy: e.policy, suspect: e.suspect.Load()}}
+	p.sources = e.source.listed(key.Namespace)
 	var err error
 	if p.source, p.state.source.seen, err = e.look(ctx, e.source, key, &r.source, &r.lookSource); err != nil {
 		return nil, fmt.Errorf("read source: %w", err)
@@ -91,6 +97,7 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 		r.lookTarget = false // nobody waits for an outcome any more
 	}
 	looks := r.lookTarget
+	p.targets = e.target.listed(p.name.Namespace)
 	if p.target, p.state.target.seen, err = e.look(ctx, e.target, p.name, &r.target, &r.lookTarget); err != nil {
 		return nil, fmt.Errorf("read target %s: %w", p.name, err)
 	}
@@ -100,7 +107,7 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 	p.state.target.name = e.display(p.name)
 	e.observeOrphan(p, r)
 	if p.source != nil {
-		p.want = e.opts.newIntent(p.source, p.from, p.name)
+		p.want = e.opts.newIntent(e.targetFields.prune(p.source), p.from, p.name)
 	}
 	if p.source != nil && p.target != nil {
 		e.observeTarget(p, r)
@@ -201,16 +208,17 @@ func (e *engine) observeTarget(p *pair, r *record) {
 	switch {
 	case t.settled && t.owned && r.accepted == "":
 		r.accepted = e.acceptance(p)
-	case !t.owned && t.held:
-		t.owned = r.accepted == e.acceptance(p)
+	case !t.owned && t.held && r.accepted == e.acceptance(p):
+		t.owned = r.targets == p.targets // else what was pruned then may be known now
+		t.unproven = !t.owned
 	}
-	t.unproven = r.accepted == ""
+	t.unproven = t.unproven || r.accepted == ""
 	if deleted := p.target.GetDeletionTimestamp(); deleted != nil {
 		t.deleting = true
 		t.slow = time.Since(deleted.Time) >= slowPause
 		t.heldBy = waitsFor(p.target)
 	}
-	p.give = newStatus(p.source, p.target)
+	p.give = newStatus(p.source, e.sourceFields.prune(p.target))
 	p.status = t.ours && !p.state.source.deleting && !r.acknowledged(p)
 }
 
@@ -236,7 +244,7 @@ func (r *record) acknowledged(p *pair) bool {
 		return true
 	}
 	want, is := hashOf(p.give), hashOf(have)
-	return want == is || r.sent == want && r.got == is
+	return want == is || r.sent == want && r.got == is && r.sources == p.sources
 }
 
 // A source can have so many statuses at once, and then one in each pause: of what
@@ -281,14 +289,14 @@ func (p *pair) remember(r *record) {
 	}
 	if f := r.refusal; f != nil && (!deleting || f.hash == p.wish()) {
 		p.refused, p.answer = f.reason, f.detail
-		p.due = f.hash != p.wish() || !time.Now().Before(f.next)
+		p.due = f.hash != p.wish() || f.listed != p.targets || !time.Now().Before(f.next)
 	}
 	if !p.status {
 		r.unfit = nil // what was refused is not wanted any more
 	}
 	if f := r.unfit; f != nil {
 		p.unfit = f.detail
-		p.status = f.hash != hashOf(p.give) || !time.Now().Before(f.next)
+		p.status = f.hash != hashOf(p.give) || f.listed != p.sources || !time.Now().Before(f.next)
 	}
 	if p.status && r.fold(p.give) > 0 {
 		p.status, p.folded = false, true

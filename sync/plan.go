@@ -324,6 +324,7 @@ func explain(s state, why Reason) string {
 		text = s.held + heldAdvice
 	case ReasonRelated:
 		text = s.related
+	case ReasonDenied: // follows from what was tried, not from a state
 	case ReasonOrphaned:
 		text = s.target.name + " was made from an object that has gone without letting it go"
 	}

@@ -29,9 +29,19 @@ type right struct{ verb, resource string }
 func rightsOf(without ...right) []rbacv1.PolicyRule {
 	var rules []rbacv1.PolicyRule
 	for _, r := range []right{
-		{"get", "widgets"}, {"list", "widgets"}, {"watch", "widgets"}, {"create", "widgets"}, {"patch", "widgets"}, {"delete", "widgets"},
+		{"get", "widgets"},
+		{"list", "widgets"},
+		{"watch", "widgets"},
+		{"create", "widgets"},
+		{"patch", "widgets"},
+		{"delete", "widgets"},
 		{"patch", "widgets/status"},
-		{"get", "secrets"}, {"list", "secrets"}, {"watch", "secrets"}, {"create", "secrets"}, {"patch", "secrets"}, {"delete", "secrets"},
+		{"get", "secrets"},
+		{"list", "secrets"},
+		{"watch", "secrets"},
+		{"create", "secrets"},
+		{"patch", "secrets"},
+		{"delete", "secrets"},
 	} {
 		if !slices.Contains(without, r) {
 			rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{"example.org", ""}, Resources: []string{r.resource}, Verbs: []string{r.verb}})
@@ -182,17 +192,8 @@ func TestRealMissingRights(t *testing.T) {
 // put has a Set run a Sync, called s, until the test ends.
 func (w *world) put(binding string) *Set {
 	w.Helper()
-	table := NewNamespaces(nil)
-	table.Set(w.sourceNS, w.targetNS)
-	s, err := New(w.from, w.to, widgets, Options{
-		Binding: binding, Mapper: table, DeletionLimit: -1,
-		Related: []Related{{Resource: secrets, From: TargetSide, References: []string{"status.secret"}}},
-	})
-	if err != nil {
-		w.Fatal(err)
-	}
 	set := NewSet(SetOptions{Workers: 8})
-	set.Put("s", s)
+	set.Put("s", w.build(binding))
 	ctx, cancel := context.WithCancel(w.Context())
 	done := start(func() error { return set.Run(ctx) })
 	w.Cleanup(func() {
@@ -202,6 +203,21 @@ func (w *world) put(binding string) *Set {
 		}
 	})
 	return set
+}
+
+// build returns a Sync of widgets and of the Secrets that they name.
+func (w *world) build(binding string) *Sync {
+	w.Helper()
+	table := NewNamespaces(nil)
+	table.Set(w.sourceNS, w.targetNS)
+	s, err := New(w.from, w.to, widgets, Options{
+		Binding: binding, Mapper: table, DeletionLimit: -1,
+		Related: []Related{{Resource: secrets, From: TargetSide, References: []string{"status.secret"}}},
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return s
 }
 
 // provide is what a provider does with a new target.

@@ -172,6 +172,8 @@ type engine struct {
 	source       *view
 	target       *view
 	related      []*relation
+	sourceFields *knowledge
+	targetFields *knowledge
 	tasks        []func(context.Context) // to run beside the queue
 
 	sourceUID, targetUID types.UID
@@ -208,12 +210,21 @@ func newEngine(s *Sync) *engine {
 	e.tide.high = map[watched]string{}
 	e.source = e.sourceView()
 	e.target = e.targetView()
+	e.sourceFields, e.targetFields = e.knows(e.source, e.from), e.knows(e.target, e.to)
 	e.related = newRelations(e, pool)
 	for _, r := range e.related {
 		e.tasks = append(e.tasks, r.run)
 	}
 	e.tasks = append(e.tasks, e.followMapper)
 	return e
+}
+
+// knows follows what the cluster of v knows of the resource.
+func (e *engine) knows(v *view, c *Cluster) *knowledge {
+	k := newKnowledge(c, e.resource, func(url string) { v.relist(url); e.remappedAll() })
+	v.watched = func() { signal(k.doubt) }
+	e.tasks = append(e.tasks, k.run)
+	return k
 }
 
 func (e *engine) sources(namespace string) dynamic.ResourceInterface {
@@ -233,6 +244,8 @@ func (e *engine) run(ctx context.Context) error {
 	if e.identify(ctx) != nil {
 		return nil // ctx is done
 	}
+	e.sourceFields.begin(ctx)
+	e.targetFields.begin(ctx)
 	ctx, e.cancel = context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()

@@ -27,6 +27,7 @@ type view struct {
 	changed func(change)
 	moved   func() // called when a namespace, or all, became known
 	lost    func() // called when a namespace, or all, became unknown
+	watched func() // called when a watch begins; nil if nobody cares
 	doubt   func() // called when the cluster may have been restored from a backup
 
 	mu    sync.RWMutex
@@ -111,6 +112,15 @@ func unpacked(a metav1.ObjectMetaAccessor) metav1.Object {
 		return c.full()
 	}
 	return a.GetObjectMeta()
+}
+
+// listed counts how often the objects of a namespace were listed. Each time their
+// schema may be another one.
+func (v *view) listed(namespace string) int {
+	if p := v.part(namespace); p != nil {
+		return p.listed()
+	}
+	return 0
 }
 
 func (v *view) part(namespace string) *part {
@@ -214,6 +224,20 @@ func (p *part) turned(known bool) {
 func (p *part) shrank() {
 	p.log.Info("a list lacks more than a tenth of what was there, as after a restore from a backup", "view", p.view.name)
 	p.view.doubt()
+}
+
+// renewed implements follower.
+func (p *part) renewed() {
+	if p.view.watched != nil {
+		p.view.watched()
+	}
+}
+
+// relist lists all objects anew, once for each schema.
+func (v *view) relist(schema string) {
+	for _, p := range v.all() {
+		p.relist(schema)
+	}
 }
 
 // remove ends the watch of namespace.
