@@ -64,8 +64,8 @@
 // keeps the services that were allowed at the login instead, until it ends.
 // The right to what was exported is checked again when templates change and every
 // [Options.ReviewInterval]: roles change without telling the backend. When it ends,
-// the rights in service namespaces end with it, but a watch that is open goes on
-// until the API server closes it. A change of an API that takes something away is
+// nothing can be made or changed in service namespaces any more; what is there can be
+// deleted, which App Clusters have to see the end of. A change of an API that takes something away is
 // held, see [Options.BreakingChanges].
 // When a CRD vanishes its exports stay, with a condition: an absence is never taken
 // for a wish to delete. A service namespace is deleted only when no object of an

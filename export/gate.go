@@ -28,7 +28,8 @@ var ErrGateClosed = errors.New("closed")
 
 // A Gate stands between "the tenant is made" and "its objects are synced": for quota,
 // policies, a Secret that has to be there first. While one is closed the tenant can
-// bind and gets schemas, but has no rights in service namespaces.
+// bind and gets schemas, but no service namespaces, and can make or change nothing in
+// those that it has.
 type Gate interface {
 	// Open returns nil for a tenant that may go on, an error that wraps
 	// ErrGateClosed and says to people what is awaited for one that has to wait, and

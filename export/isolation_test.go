@@ -53,6 +53,7 @@ type party struct {
 	user, cluster string
 	client        *tenantClient
 	exports       sets.Set[string] // by plural: those that are in force
+	withdrawn     sets.Set[string] // those that are not
 	spaces        sets.Set[string] // by name in the App Cluster
 	leaving       bool             // its own rights may be there or not
 }
@@ -69,8 +70,11 @@ func (p *party) should(namespace string, claimed []string) sets.Set[string] {
 	switch {
 	case namespace == p.client.namespace:
 		all.Insert(tenantsRights...)
-	case isService && p.spaces.Has(space) && p.exports.Len() > 0:
+	case isService && p.spaces.Has(space) && p.exports.Len()+p.withdrawn.Len() > 0:
 		all.Insert(rights("get list watch", "secrets")...)
+		for plural := range p.withdrawn {
+			all.Insert(rights("get list watch delete", plural+".example.org")...)
+		}
 		for plural := range p.exports {
 			all.Insert(rights("get list watch create update patch delete", plural+".example.org")...)
 		}
@@ -445,7 +449,7 @@ func TestP12IsolationMatrix(t *testing.T) {
 		rules: [{apiGroups: [""], resources: [configmaps], verbs: [get, list, watch, create, update, patch, delete]}]}`))
 	m := &matrix{w: w}
 	newParty := func(user, clusterID string) *party {
-		p := &party{user: user, cluster: clusterID, exports: sets.New[string](), spaces: sets.New[string]()}
+		p := &party{user: user, cluster: clusterID, exports: sets.New[string](), withdrawn: sets.New[string](), spaces: sets.New[string]()}
 		m.login(p, "widgets")
 		m.parties = append(m.parties, p)
 		return p
@@ -480,11 +484,11 @@ func TestP12IsolationMatrix(t *testing.T) {
 		}},
 		{"a credential is revoked", func() { revoked = ada.client; m.revoke(ada) }},
 		{"others go on", func() { m.asks(ada, "team-c"); m.asks(second, "team-b") }},
-		{"a right of people is taken", func() { m.permit("widgets"); ada.exports.Delete("gadgets"); second.exports.Delete("gadgets") }},
-		{"and given again", func() { m.permit("widgets", "gadgets"); second.exports.Insert("gadgets") }},
+		{"a right of people is taken", func() { m.permit("widgets"); ada.loses("gadgets"); second.loses("gadgets") }},
+		{"and given again", func() { m.permit("widgets", "gadgets"); second.regains("gadgets") }},
 		{"the tenant is gone", func() { removed.isGone(removed.namespace + "-team-a"); removed.isGone(removed.namespace) }},
 		{"and is made anew", func() {
-			grace.leaving, grace.exports, grace.spaces = false, sets.New[string](), sets.New[string]()
+			grace.leaving, grace.exports, grace.withdrawn, grace.spaces = false, sets.New[string](), sets.New[string](), sets.New[string]()
 			m.login(grace, "widgets")
 			m.asks(grace, "team-a")
 		}},
@@ -525,14 +529,28 @@ func (m *matrix) withdraw(plural string) {
 		m.w.t.Fatal(err)
 	}
 	for _, p := range m.parties {
-		p.exports.Delete(plural)
+		p.loses(plural)
 	}
+}
+
+// loses is what becomes of an export that is withdrawn.
+func (p *party) loses(plural string) {
+	if p.exports.Has(plural) {
+		p.exports.Delete(plural)
+		p.withdrawn.Insert(plural)
+	}
+}
+
+// regains takes it back.
+func (p *party) regains(plural string) {
+	p.exports.Insert(plural)
+	p.withdrawn.Delete(plural)
 }
 
 func (m *matrix) offerAgain(plural string, parties ...*party) {
 	m.w.apply(templateOf(plural))
 	for _, p := range parties {
-		p.exports.Insert(plural)
+		p.regains(plural)
 	}
 }
 

@@ -98,10 +98,11 @@ func (c *control) provideNamespace(ctx context.Context, name string, asked *v1al
 	if again, err = c.capObjects(ctx, name, rules(exports)); err != nil {
 		return 0, err
 	}
+	used, withdrawn := inForce(exports)
 	if closed != nil { // again
-		exports = nil
+		used, withdrawn = nil, exports
 	}
-	return again, errors.Join(closed, c.ensureRights(ctx, name, asked.Namespace, rules(inForce(exports))))
+	return again, errors.Join(closed, c.ensureRights(ctx, name, asked.Namespace, rules(used, withdrawn...)))
 }
 
 func serviceAnnotations(asked *v1alpha1.APIServiceNamespace) map[string]string {

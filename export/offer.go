@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -92,14 +91,19 @@ func (c *control) offered(ctx context.Context, export *v1alpha1.APIServiceExport
 }
 
 func withdraw(reason, message string) v1alpha1.Condition {
-	return v1alpha1.False(v1alpha1.ConditionOffered, v1alpha1.SeverityError, reason, message+": the rights to its objects are withdrawn, and nothing is deleted")
+	return v1alpha1.False(v1alpha1.ConditionOffered, v1alpha1.SeverityError, reason, message+": nothing of it can be made or changed any more; what there is stays, and can be deleted")
 }
 
-// inForce returns the exports that may be used.
-func inForce(exports []*v1alpha1.APIServiceExport) []*v1alpha1.APIServiceExport {
-	return slices.DeleteFunc(slices.Clone(exports), func(export *v1alpha1.APIServiceExport) bool {
-		return metav1.HasAnnotation(export.ObjectMeta, withdrawnAnnotation)
-	})
+// inForce parts the exports that may be used from those that may not.
+func inForce(exports []*v1alpha1.APIServiceExport) (used, withdrawn []*v1alpha1.APIServiceExport) {
+	for _, export := range exports {
+		if metav1.HasAnnotation(export.ObjectMeta, withdrawnAnnotation) {
+			withdrawn = append(withdrawn, export)
+		} else {
+			used = append(used, export)
+		}
+	}
+	return used, withdrawn
 }
 
 // noteOffered remembers on an export whether it may be used. Its tenant writes into
@@ -134,7 +138,7 @@ func (c *control) reviseClaims(ctx context.Context, export *v1alpha1.APIServiceE
 	}
 	wanted := export.DeepCopy()
 	wanted.Spec.PermissionClaims = service.PermissionClaims
-	err = c.checkRights(ctx, rules([]*v1alpha1.APIServiceExport{wanted}))
+	_, err = c.checkRights(ctx, rules([]*v1alpha1.APIServiceExport{wanted}))
 	switch refused := asRefusal(err); {
 	case refused != nil:
 		inSync = outdated(v1alpha1.SeverityWarning, refused.reason, "the claims of the service changed and are not taken over: "+refused.message)

@@ -11,10 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 // A list is a catalogue that counts how often it is read.
@@ -65,8 +67,8 @@ func TestInForce(t *testing.T) {
 		with(withdraw(v1alpha1.ReasonNotOffered, "gone")), // which a tenant could say as well
 		{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{withdrawnAnnotation: v1alpha1.ReasonNotOffered}}},
 	}
-	if got := inForce(all); len(got) != 3 {
-		t.Errorf("%d of 4 are in force, want 3", len(got))
+	if used, withdrawn := inForce(all); len(used) != 3 || len(withdrawn) != 1 {
+		t.Errorf("%d of 4 are in force, want 3, and %d withdrawn", len(used), len(withdrawn))
 	}
 }
 
@@ -137,7 +139,7 @@ func claimsFlow(t *testing.T, ada *tenantClient) {
 	ada.w.apply(object(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: offer-configmaps, labels: {klutch.anynines.com/aggregate-to-backend: "true"}},
 		rules: [{apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}]}`))
 	ada.w.eventually("right to configmaps", func(ctx context.Context) (bool, error) {
-		err := ada.w.exporter.checkRights(ctx, rules([]*v1alpha1.APIServiceExport{exportOf("example.org", "gadgets", claim("configmaps", ""))}))
+		_, err := ada.w.exporter.checkRights(ctx, rules([]*v1alpha1.APIServiceExport{exportOf("example.org", "gadgets", claim("configmaps", ""))}))
 		return err == nil, nil
 	})
 	ada.w.apply(changed(changed(templateOf("gadgets"), wider, "spec", "permissionClaims"), "Gadgets", "spec", "title"))
@@ -168,6 +170,7 @@ func withdrawal(t *testing.T, ada *tenantClient) {
 	offered := func(o *v1alpha1.APIServiceExport) bool {
 		return v1alpha1.IsTrue(o.Status.Conditions, v1alpha1.ConditionOffered)
 	}
+	claim := ada.claims(t, "drained")
 	developer := must(ada.w.dyn.Resource(rbacv1.SchemeGroupVersion.WithResource("clusterroles")).Get(t.Context(), "developer", metav1.GetOptions{}))
 	rights := developer.Object["rules"]
 	for _, step := range []struct {
@@ -193,17 +196,95 @@ func withdrawal(t *testing.T, ada *tenantClient) {
 			},
 		},
 	} {
+		claim.appears(t)
 		step.take()
-		ada.export(service, says(v1alpha1.ConditionOffered, step.reason, "withdrawn"))
-		ada.may("list", "example.org", "widgets", false)
-		ada.may("create", "example.org", "widgets", false)
+		ada.export(service, says(v1alpha1.ConditionOffered, step.reason, "can be deleted"))
+		for _, verb := range []string{"create", "update", "patch"} {
+			ada.may(verb, "example.org", "widgets", false)
+		}
+		for _, verb := range drainVerbs {
+			ada.may(verb, "example.org", "widgets", true)
+		}
 		after, err := objects.Get(t.Context(), "w", metav1.GetOptions{})
 		if err != nil || after.GetUID() != before.GetUID() || after.GetDeletionTimestamp() != nil {
 			t.Fatalf("%s: the widget did not stay: %v", step.name, err)
 		}
+		claim.drains(t)
 		step.give()
 		ada.export(service, offered)
 		ada.may("create", "example.org", "widgets", true)
+	}
+}
+
+// A source is an object in an App Cluster, which here is the same cluster, that is
+// kept in step with the credential of a tenant.
+type source struct {
+	*tenantClient
+	name string
+}
+
+const apps = "apps"
+
+// claims brings the widgets of a namespace into the service namespace team-a.
+func (c *tenantClient) claims(t *testing.T, name string) source {
+	t.Helper()
+	c.w.apply(object("{apiVersion: v1, kind: Namespace, metadata: {name: " + apps + "}}"))
+	table := klutchsync.NewNamespaces(func(string) {})
+	table.Set(apps, c.namespace+"-team-a")
+	engine := must(klutchsync.New(must(klutchsync.NewCluster(c.w.cluster.Config())), must(klutchsync.NewCluster(c.config)).IdentifiedBy(c.namespace), widgets,
+		klutchsync.Options{Binding: "widgets", Mapper: table, TargetScope: klutchsync.ScopeMapped}))
+	done := make(chan error, 1)
+	ctx, stop := context.WithCancel(t.Context())
+	go func() { done <- engine.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return source{c, name}
+}
+
+func (s source) there(namespace string) func(context.Context) (bool, error) {
+	return func(ctx context.Context) (bool, error) {
+		_, err := s.w.dyn.Resource(widgets).Namespace(namespace).Get(ctx, s.name, metav1.GetOptions{})
+		return err == nil, ignoreNotFound(err)
+	}
+}
+
+func (s source) appears(t *testing.T) {
+	t.Helper()
+	widget := object("{apiVersion: example.org/v1, kind: Widget, metadata: {name: " + s.name + "}, spec: {size: 3}}")
+	if _, err := s.w.dyn.Resource(widgets).Namespace(apps).Create(t.Context(), widget, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.w.eventually("the target", s.there(s.namespace+"-team-a"))
+}
+
+// drains changes the source, which changes nothing any more, and deletes it, to the
+// end.
+func (s source) drains(t *testing.T) {
+	t.Helper()
+	own := s.w.dyn.Resource(widgets).Namespace(apps)
+	if _, err := own.Patch(t.Context(), s.name, types.MergePatchType, []byte(`{"spec":{"size":5}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.w.eventually("people are told", func(ctx context.Context) (bool, error) {
+		u, err := own.Get(ctx, s.name, metav1.GetOptions{})
+		return err == nil && strings.HasPrefix(u.GetAnnotations()[klutchsync.MessageAnnotation], string(klutchsync.ReasonForbidden)), err
+	})
+	target := must(s.w.dyn.Resource(widgets).Namespace(s.namespace+"-team-a").Get(t.Context(), s.name, metav1.GetOptions{}))
+	if size, _, _ := unstructured.NestedInt64(target.Object, "spec", "size"); size != 3 {
+		t.Errorf("the target of a withdrawn offer was changed: size %d", size)
+	}
+	if err := own.Delete(t.Context(), s.name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, namespace := range []string{apps, s.namespace + "-team-a"} {
+		s.w.eventually("gone from "+namespace, func(ctx context.Context) (bool, error) {
+			there, err := s.there(namespace)(ctx)
+			return !there, err
+		})
 	}
 }
 

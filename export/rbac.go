@@ -4,6 +4,7 @@ package export
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -21,22 +22,33 @@ import (
 var (
 	readVerbs  = []string{"get", "list", "watch"}
 	writeVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete"}
+	drainVerbs = []string{"get", "list", "watch", "delete"}
 )
 
 // rules are the rights of a tenant in its service namespaces: to write what is
 // exported to it, to read what the exports claim for the provider, and to write
-// what they claim for the App Cluster. One rule a resource, in order.
-func rules(exports []*v1alpha1.APIServiceExport) []rbacv1.PolicyRule {
+// what they claim for the App Cluster. Of what is withdrawn nothing can be made or
+// changed any more, but what there is can be deleted to the end: an App Cluster lets
+// go of an object only when it has seen that its target is gone. One rule a resource,
+// in order.
+func rules(exports []*v1alpha1.APIServiceExport, withdrawn ...*v1alpha1.APIServiceExport) []rbacv1.PolicyRule {
 	verbs := map[schema.GroupResource][]string{}
-	grant := func(r schema.GroupResource, wanted []string) {
-		if len(wanted) > len(verbs[r]) {
-			verbs[r] = wanted
+	grant := func(r v1alpha1.GroupResource, wanted, most []string) {
+		if len(wanted) > len(most) {
+			wanted = most
+		}
+		if key := schema.GroupResource(r); len(wanted) > len(verbs[key]) { // each list has all verbs of the shorter ones
+			verbs[key] = wanted
 		}
 	}
-	for _, export := range exports {
-		grant(schema.GroupResource{Group: export.Spec.Group, Resource: export.Spec.Names.Plural}, writeVerbs)
+	for i, export := range slices.Concat(exports, withdrawn) {
+		most := writeVerbs
+		if i >= len(exports) {
+			most = drainVerbs
+		}
+		grant(v1alpha1.GroupResource{Group: export.Spec.Group, Resource: export.Spec.Names.Plural}, writeVerbs, most)
 		for _, claim := range export.Spec.PermissionClaims {
-			grant(schema.GroupResource{Group: claim.Group, Resource: claim.Resource}, claimVerbs(claim))
+			grant(claim.GroupResource, claimVerbs(claim), most)
 		}
 	}
 	granted := make([]rbacv1.PolicyRule, 0, len(verbs))
@@ -67,24 +79,29 @@ func (m *rightError) Error() string {
 }
 
 // checkRights returns a *rightError if the backend itself has not all of rules,
-// without which the API server refuses to let it pass them on.
-func (e *Exporter) checkRights(ctx context.Context, rules []rbacv1.PolicyRule) error {
+// without which the API server refuses to let it pass them on, and those that it has.
+func (e *Exporter) checkRights(ctx context.Context, rules []rbacv1.PolicyRule) (held []rbacv1.PolicyRule, err error) {
 	for _, rule := range rules {
-		lacking := rbacv1.PolicyRule{APIGroups: rule.APIGroups, Resources: rule.Resources}
+		has, lacking := rule, rule
+		has.Verbs, lacking.Verbs = nil, nil
 		for _, verb := range rule.Verbs {
-			allowed, err := e.may(ctx, verb, rule)
-			if err != nil {
-				return err
-			}
-			if !allowed {
+			switch allowed, err := e.may(ctx, verb, rule); {
+			case err != nil:
+				return nil, err
+			case allowed:
+				has.Verbs = append(has.Verbs, verb)
+			default:
 				lacking.Verbs = append(lacking.Verbs, verb)
 			}
 		}
-		if len(lacking.Verbs) > 0 {
-			return &rightError{lacking}
+		if len(has.Verbs) > 0 {
+			held = append(held, has)
+		}
+		if len(lacking.Verbs) > 0 && err == nil {
+			err = &rightError{lacking}
 		}
 	}
-	return nil
+	return held, err
 }
 
 func (e *Exporter) may(ctx context.Context, verb string, rule rbacv1.PolicyRule) (bool, error) {
@@ -98,12 +115,14 @@ func (e *Exporter) may(ctx context.Context, verb string, rule rbacv1.PolicyRule)
 	return got.Status.Allowed, nil
 }
 
-// ensureRights gives a tenant rules in one of its service namespaces.
+// ensureRights gives a tenant rules in one of its service namespaces, and takes all
+// others: what the backend may not pass on any more does not keep what is less.
 func (e *Exporter) ensureRights(ctx context.Context, namespace, tenant string, rules []rbacv1.PolicyRule) error {
 	err := e.ensureRole(ctx, namespace, rules)
 	if escalation(err) {
-		if missing := e.checkRights(ctx, rules); missing != nil {
-			return missing
+		held, missing := e.checkRights(ctx, rules)
+		if _, ok := errors.AsType[*rightError](missing); ok {
+			return errors.Join(missing, e.ensureRole(ctx, namespace, held))
 		}
 	}
 	if err != nil {

@@ -36,6 +36,25 @@ func TestRules(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	withdrawn := exportOf("example.org", "widgets", claim("secrets", v1alpha1.OwnerProvider), claim("configmaps", v1alpha1.OwnerConsumer))
+	drain, read := []string{"get", "list", "watch", "delete"}, []string{"get", "list", "watch"}
+	for name, test := range map[string]struct{ got, want []rbacv1.PolicyRule }{
+		"withdrawn": {rules(nil, withdrawn), []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: drain},
+			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: read},
+			{APIGroups: []string{"example.org"}, Resources: []string{"widgets"}, Verbs: drain},
+		}},
+		"another still claims it": {rules([]*v1alpha1.APIServiceExport{exportOf("example.org", "gadgets", claim("configmaps", v1alpha1.OwnerConsumer))}, withdrawn), []rbacv1.PolicyRule{
+			{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: write},
+			{APIGroups: []string{"example.org"}, Resources: []string{"gadgets"}, Verbs: write},
+			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: read},
+			{APIGroups: []string{"example.org"}, Resources: []string{"widgets"}, Verbs: drain},
+		}},
+	} {
+		if diff := cmp.Diff(test.want, test.got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+	}
 	if got := rules(nil); got == nil || len(got) != 0 {
 		t.Errorf("no exports: %v", got)
 	}

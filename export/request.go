@@ -119,7 +119,7 @@ func (c *control) grant(ctx context.Context, request *v1alpha1.APIServiceExportR
 	if err != nil {
 		return err
 	}
-	if err := c.checkRights(ctx, rules(exports)); err != nil {
+	if _, err := c.checkRights(ctx, rules(exports)); err != nil {
 		return err
 	}
 	for _, export := range exports {
