@@ -612,7 +612,7 @@ func forge(t *testing.T, c *tenantClient, service string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := c.allowed(t.Context(), c.namespace+"-team-a", "list", "example.org", "widgets", "")
+		got, err := c.allowed(t.Context(), c.namespace+"-team-a", "create", "example.org", "widgets", "")
 		if err != nil || got {
 			t.Fatalf("a tenant gave itself a right: %t %v", got, err)
 		}
