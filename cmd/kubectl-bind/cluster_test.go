@@ -303,6 +303,13 @@ func TestBind(t *testing.T) {
 	w.expectRole()
 	w.expect(w.run("status", "things.example.com"), exitOK)
 	w.watches()
+	sick := w.run("doctor")
+	w.expect(sick, exitNotReady, "konnector: Install it")
+	for _, words := range []string{"you may bind APIs", "it is clean", "it is good for", "it is ready", "none is stuck"} {
+		if !strings.Contains(sick.out, words) {
+			t.Errorf("doctor does not say %q:\n%s", words, sick.out)
+		}
+	}
 
 	// Bad input.
 	w.backend.grants = []string{"unicorns.example.com"}

@@ -142,6 +142,9 @@ func newFakeAPI(t *testing.T, objects map[string]any) *fakeAPI {
 		if r.Method != http.MethodGet { // say yes, forget it
 			ok = json.NewDecoder(r.Body).Decode(&o) == nil
 		}
+		if fixed, is := a.objects[r.Method+" "+r.URL.Path]; is {
+			o, ok = fixed, true
+		}
 		if !ok {
 			w.WriteHeader(http.StatusNotFound)
 			o = map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": r.URL.Path + " not found"}
@@ -279,6 +282,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"status", "a", "b"}, "one argument at most"},
 		{[]string{"unbind"}, "name one binding"},
 		{[]string{"konnector", "manifests"}, "--image is missing"},
+		{[]string{"doctor", "-o", "yaml"}, "only json"},
 		{[]string{"version", "-o", "xml"}, "neither json nor yaml"},
 	} {
 		t.Run(strings.Join(c.args, " "), func(t *testing.T) {

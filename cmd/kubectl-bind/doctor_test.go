@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"encoding/base64"
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/klutch-go/sdk/internal/kubeconfig"
+)
+
+const sick = "postgresqlinstances.anynines.com"
+
+// A ward is an App Cluster with one binding, and the Control Plane Cluster behind it.
+type ward struct {
+	*testing.T
+	app, tenant *fakeAPI
+}
+
+// newWard is one in which all is well at noon.
+func newWard(t *testing.T) *ward {
+	t.Helper()
+	w := &ward{t, newFakeAPI(t, nil), newFakeAPI(t, nil)}
+	w.tenant.objects = map[string]any{group + "/namespaces/cluster-a/clusterbindings/cluster": map[string]any{
+		"kind": "ClusterBinding", "apiVersion": "klutch.anynines.com/v1alpha1", "metadata": map[string]any{"name": "cluster"},
+		"status": map[string]any{"lastHeartbeatTime": "2026-07-01T11:58:00Z", "heartbeatInterval": "5m0s"},
+	}}
+	w.app.objects = map[string]any{
+		group:        served(true),
+		bindingsPath: list("APIServiceBindingList", "klutch.anynines.com/v1alpha1", binding(sick, "Data Services", condition("Ready", "True", "", ""))),
+		"POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews": map[string]any{
+			"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "status": map[string]any{"allowed": true},
+		},
+		"/apis/coordination.k8s.io/v1/namespaces/klutch-bind/leases/klutch-bind": map[string]any{
+			"kind": "Lease", "apiVersion": "coordination.k8s.io/v1",
+			"spec": map[string]any{"holderIdentity": "konnector-0", "renewTime": "2026-07-01T11:59:50.000000Z"},
+		},
+		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + sick: map[string]any{
+			"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1", "metadata": map[string]any{"name": sick},
+			"spec": map[string]any{"group": "anynines.com", "names": map[string]any{"plural": "postgresqlinstances"}, "versions": []any{map[string]any{"name": "v1", "served": true}}},
+		},
+	}
+	w.instance("")
+	w.token(time.Date(2026, 7, 1, 12, 40, 0, 0, time.UTC))
+	return w
+}
+
+// instance is the one object of the bound API.
+func (w *ward) instance(deleted string) {
+	meta := map[string]any{"name": "orders", "namespace": "shop"}
+	if deleted != "" {
+		meta["deletionTimestamp"] = deleted
+	}
+	w.app.objects["/apis/anynines.com/v1/postgresqlinstances"] = list("PostgresqlInstanceList", "anynines.com/v1",
+		map[string]any{"kind": "PostgresqlInstance", "apiVersion": "anynines.com/v1", "metadata": meta})
+}
+
+// token puts a kubeconfig into the Secret, with a token that ends then.
+func (w *ward) token(expiry time.Time) {
+	w.Helper()
+	claims := base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"exp":%d}`, expiry.Unix()))
+	k := &kubeconfig.Kubeconfig{Server: w.tenant.URL, CAData: pemOf(w.tenant.Server), Namespace: "cluster-a", Token: "e30." + claims + ".c2VjcmV0"}
+	data, err := k.Write()
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.secret(data)
+}
+
+func (w *ward) secret(data []byte) {
+	w.app.objects["/api/v1/namespaces/klutch-bind/secrets/kubeconfig-abcde"] = map[string]any{
+		"kind": "Secret", "apiVersion": "v1", "data": map[string]any{"kubeconfig": base64.StdEncoding.EncodeToString(data)},
+	}
+}
+
+func TestDoctor(t *testing.T) {
+	for name, harm := range map[string]func(*ward){
+		"well": func(*ward) {},
+		"json": func(*ward) {},
+		"ill": func(w *ward) {
+			w.token(time.Date(2026, 7, 1, 12, 1, 0, 0, time.UTC))
+			w.instance("2026-07-01T11:00:00Z")
+			w.tenant.objects[group+"/namespaces/cluster-a/clusterbindings/cluster"].(map[string]any)["status"].(map[string]any)["lastHeartbeatTime"] = "2026-07-01T09:00:00Z"
+			maps.DeleteFunc(w.app.objects, func(path string, _ any) bool {
+				return path == "/apis/coordination.k8s.io/v1/namespaces/klutch-bind/leases/klutch-bind" || path == "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+			})
+			w.app.objects[bindingsPath] = list("APIServiceBindingList", "klutch.anynines.com/v1alpha1",
+				binding(sick, "Data Services", condition("Ready", "False", "Evil", "x"), condition("Connected", "False", "Evil", "no\x1b[2J\r\u202e")))
+		},
+		"exec":   func(w *ward) { w.secret([]byte("users: [{name: a, user: {exec: {command: id}}}]\n")) },
+		"silent": func(w *ward) { w.tenant.Close() },
+		"away":   func(w *ward) { w.app.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWard(t)
+			config := w.app.kubeconfig(t)
+			harm(w)
+			args := []string{"doctor", "--kubeconfig", config}
+			if name == "json" {
+				args = append(args, "-o", "json")
+			}
+			r := terminal{}.run(t.Context(), args...).replaced(w.app.URL, "https://app.example.com", w.tenant.URL, "https://tenant.example.com")
+			golden(t, "doctor-"+name+".txt", r.String())
+			for _, sent := range append(w.app.writes(), w.tenant.writes()...) {
+				if sent != "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews" {
+					t.Errorf("wrote %s", sent)
+				}
+			}
+		})
+	}
+}
