@@ -84,11 +84,14 @@ func (b *breaker) bar(source cache.ObjectName) (why string) {
 	return b.held[source]
 }
 
-// trip opens the breaker.
+// trip opens the breaker. What was admitted was meant for the clusters of before.
 func (b *breaker) trip(cause string, moved bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.cause, b.moved = orDefault(b.cause, cause), b.moved || moved
+	if moved {
+		clear(b.admitted)
+	}
 }
 
 // resume holds source as it was held before a restart.
@@ -109,6 +112,7 @@ func (b *breaker) release() []cache.ObjectName {
 		b.admitted[source] = true
 		out = append(out, source)
 	}
+	slices.SortFunc(out, byName)
 	clear(b.held)
 	b.cause, b.moved, b.times = "", false, nil
 	return out

@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -167,8 +168,9 @@ const doubtCause = "a cluster may have been restored from a backup"
 // A tide is the latest version of each watch that has been seen: the store of an
 // API server that goes back has been restored from a backup.
 type tide struct {
-	mu   sync.Mutex
-	high map[watched]string
+	mu    sync.Mutex
+	high  map[watched]string
+	lists map[*feed]int // after which the clusters were confirmed
 }
 
 type watched struct {
@@ -176,10 +178,35 @@ type watched struct {
 	namespace string
 }
 
+// recognized reports whether the clusters have been confirmed since p was last
+// listed: behind an endpoint that was away another one may answer.
+func (e *engine) recognized(ctx context.Context, p *part) bool {
+	if p == nil || !p.known() {
+		return true // nothing is read
+	}
+	lists := p.listed()
+	e.tide.mu.Lock()
+	seen := e.tide.lists[p.feed]
+	e.tide.mu.Unlock()
+	if seen == lists {
+		return true
+	}
+	if err := e.confirm(ctx, e.checkup.now()); err != nil && !apierrors.IsForbidden(err) {
+		return false
+	}
+	e.tide.mu.Lock()
+	e.tide.lists[p.feed] = lists
+	e.tide.mu.Unlock()
+	return true
+}
+
 // read is get of v, unless v has gone back in time: then what is remembered is of
 // another history. Run begins again, and from then on deletions have to be seen
 // live.
 func (e *engine) read(ctx context.Context, v *view, name cache.ObjectName) (obj any, version string, ok bool) {
+	if !e.recognized(ctx, v.part(name.Namespace)) {
+		return nil, "", false
+	}
 	e.tide.mu.Lock()
 	defer e.tide.mu.Unlock()
 	obj, version, ok = v.get(name)

@@ -112,7 +112,7 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 		}
 		r.refusal, r.contested = nil, nil
 		p.target = r.target
-		r.accepted, r.targets = e.acceptance(p), p.targets
+		r.accepted, r.targets, r.of = e.acceptance(p), p.targets, p.target.GetUID()
 	}
 	return nil
 }
@@ -350,7 +350,8 @@ func (e *engine) merge(ctx context.Context, client dynamic.ResourceInterface, na
 }
 
 // giveStatus applies the status to the source, of just the incarnation that the
-// target was made from.
+// target was made from, and in just the version that we saw: what an earlier
+// request says that arrives only now is out of date.
 func (e *engine) giveStatus(ctx context.Context, p *pair, r *record) (*unstructured.Unstructured, error) {
 	give := p.give
 	if give == nil {
@@ -358,7 +359,7 @@ func (e *engine) giveStatus(ctx context.Context, p *pair, r *record) (*unstructu
 	}
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": p.source.GetAPIVersion(), "kind": p.source.GetKind(), "status": give,
-		"metadata": map[string]any{"name": p.key.Name, "uid": string(p.source.GetUID())},
+		"metadata": map[string]any{"name": p.key.Name, "uid": string(p.source.GetUID()), "resourceVersion": p.source.GetResourceVersion()},
 	}}
 	object.SetNamespace(p.key.Namespace)
 	r.gives(give)

@@ -118,8 +118,9 @@ func (f *feed) follow(w follower) {
 	f.delivery.Lock()
 	defer f.delivery.Unlock()
 	f.follower[w] = struct{}{}
-	for name, o := range f.snapshot() {
-		w.changed(name, nil, o, true)
+	now := f.snapshot()
+	for _, name := range inOrder(now) {
+		w.changed(name, nil, now[name], true)
 	}
 	if f.known() {
 		w.turned(true)
@@ -525,16 +526,21 @@ func (f *feed) exchange(listed map[cache.ObjectName]metav1.ObjectMetaAccessor, v
 		if shrank {
 			w.shrank()
 		}
-		for name, before := range past {
+		for _, name := range inOrder(past) {
 			if listed[name] == nil {
-				w.changed(name, before, nil, false)
+				w.changed(name, past[name], nil, false)
 			}
 		}
-		for name, after := range f.snapshot() {
-			before := past[name]
+		now := f.snapshot()
+		for _, name := range inOrder(now) {
+			before, after := past[name], now[name]
 			w.changed(name, before, after, initial || before != nil && before.GetObjectMeta().GetResourceVersion() == after.GetObjectMeta().GetResourceVersion())
 		}
 	}
+}
+
+func inOrder[T any](objects map[cache.ObjectName]T) []cache.ObjectName {
+	return slices.SortedFunc(maps.Keys(objects), byName)
 }
 
 // shrinkShare is the share of objects that a list may lack: one in so many.

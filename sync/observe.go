@@ -44,6 +44,7 @@ type record struct {
 	proven    types.UID // of the source, once read live or held by us
 	accepted  string    // what we held of the target when an apply was last accepted or found to be in force
 	targets   int       // as of which list of targets that was
+	of        types.UID // of that target
 	sent, got string    // hashes of the last status sent, and of what became of it
 	sources   int       // as of which list of sources that was
 	given     time.Time // statuses are paid for, at statusPause each, up to then
@@ -205,6 +206,9 @@ func (e *engine) observeTarget(p *pair, r *record) {
 		(from.Generation == p.source.GetGeneration() || e.plainStatus.Load())
 	t.held = fieldsOf(p.target, manager) != nil
 	t.owned = p.want.owns(p.target, manager)
+	if uid := p.target.GetUID(); r.of != uid {
+		r.of, r.accepted = uid, "" // another target has accepted nothing yet
+	}
 	switch {
 	case t.settled && t.owned && r.accepted == "":
 		r.accepted = e.acceptance(p)

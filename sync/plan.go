@@ -177,6 +177,9 @@ func plan(s state) step {
 	// The target's name is taken by what an earlier source of this name left behind.
 	case why == ReasonConflict && dst.orphan:
 		return planOrphan(s)
+	// Before a target is called lost or changed, it is looked at live.
+	case (why == ReasonLost || why == ReasonDrifted) && !told(s, why):
+		return stepLookTarget
 	// The target's name is taken, or by policy the target must not come back.
 	case why == ReasonConflict || why == ReasonLost:
 		return stepRest
@@ -252,7 +255,7 @@ func certain(s state, why Reason) bool {
 	case "":
 		// After a start only the target's acceptance shows that a message is out of date.
 		return s.source.deleting || s.target.settled && !s.target.unproven
-	case ReasonConflict:
+	case ReasonConflict, ReasonLost, ReasonDrifted:
 		return s.target.seen == live
 	case ReasonStale:
 		return s.source.seen == live

@@ -3,7 +3,10 @@
 package sync
 
 import (
+	"cmp"
 	"context"
+	"slices"
+	"strings"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -149,7 +152,14 @@ func (v *view) keys() []cache.ObjectName {
 	for _, p := range v.all() {
 		out = append(out, p.names()...)
 	}
+	slices.SortFunc(out, byName)
 	return out
+}
+
+// byName is an order in which objects are gone through, so that the same things
+// happen in the same order.
+func byName(a, b cache.ObjectName) int {
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }
 
 // count is the number of objects.
