@@ -3,12 +3,15 @@
 package sync_test
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -25,29 +28,36 @@ func (v *violation) Error() string { return v.invariant + ": " + v.text }
 // A life is what the source's API server knows of one incarnation of an object.
 type life struct {
 	name      cache.ObjectName
-	tombstone bool // its deletion was asked for
-	forced    bool // it may have gone without our release: its target is an orphan
-	late      bool // a request that somebody else had sent before made a target: an orphan too
-	reported  int  // number of the last status that it was given
+	tombstone bool      // its deletion was asked for
+	forced    bool      // it may have gone without our release: its target is an orphan
+	late      bool      // a request that somebody else had sent before made a target: an orphan too
+	gone      time.Time // when it vanished; zero if it has not
+	cluster   int       // how many clusters there were before its own
+	reported  int       // number of the last status that it was given
 }
 
 // A model sees each commit, of whomever, in order, and knows what must be true.
 type model struct {
-	sim       *sim
-	broken    *violation
-	writes    int // of konnectors
-	last      string
-	created   int // targets, by konnectors
-	deleted   int
-	disasters int // CRDs withdrawn and backups restored, on either side
-	begin     [2]int64
-	now       [2]map[cache.ObjectName]*unstructured.Unstructured
-	lives     map[string]*life
-	unknown   map[string]int // step at which a list or watch failed last, by konnector
+	sim        *sim
+	broken     *violation
+	writes     int // of konnectors
+	last       string
+	created    int // targets, by konnectors
+	deleted    int
+	disasters  int // CRDs withdrawn, backups restored and clusters exchanged, on either side
+	clusters   int // that were the source before this one
+	begin      [2]int64
+	now        [2]map[cache.ObjectName]*unstructured.Unstructured
+	lives      map[string]*life
+	peers      map[string]string // UIDs of targets that an older konnector made, which records no source, and of their sources
+	sight      *sight
+	call       *call          // the one that is carried out, if any
+	heldAt     map[string]int // step at which a source was told that its deletion is held, by UID
+	releasedAt int            // step at which an operator last released what was held
 }
 
 func newModel(s *sim) *model {
-	m := &model{sim: s, lives: map[string]*life{}, unknown: map[string]int{}}
+	m := &model{sim: s, lives: map[string]*life{}, peers: map[string]string{}, sight: newSight(), heldAt: map[string]int{}}
 	for side, c := range s.clusters {
 		m.begin[side] = c.Version() + 4
 		m.now[side] = map[cache.ObjectName]*unstructured.Unstructured{}
@@ -83,38 +93,22 @@ func (m *model) reload(side int) {
 	}
 	for _, l := range m.lives {
 		l.forced = true
+		if side == sideSource && l.gone.IsZero() {
+			l.gone = time.Now()
+		}
+	}
+	for _, o := range m.now[sideSource] {
+		m.life(o).gone = time.Time{}
 	}
 }
 
 func (m *model) life(o *unstructured.Unstructured) *life {
 	l := m.lives[string(o.GetUID())]
 	if l == nil {
-		l = &life{name: cache.MetaObjectToName(o)}
+		l = &life{name: cache.MetaObjectToName(o), cluster: m.clusters}
 		m.lives[string(o.GetUID())] = l
 	}
 	return l
-}
-
-// failed and answered follow which views of a konnector are unknown.
-func (m *model) failed(c *call) {
-	if r := c.request; r.Resource == simThings && (r.Verb == "list" || r.Verb == "watch") {
-		m.unknown[viewOf(c)] = m.sim.step
-	}
-}
-
-func (m *model) answered(c *call, err error) {
-	r := c.request
-	switch {
-	case r.Resource != simThings || r.Verb != "list" && r.Verb != "watch":
-	case err == nil:
-		delete(m.unknown, viewOf(c))
-	default:
-		m.failed(c)
-	}
-}
-
-func viewOf(c *call) string {
-	return fmt.Sprintf("k%d.%d %s", c.konnector.id, c.konnector.born, sideName(c.side))
 }
 
 func annotation(o *unstructured.Unstructured, key string) string {
@@ -182,9 +176,13 @@ func (m *model) commitSource(c fakecluster.Commit, ours bool) {
 			l.forced = true
 		}
 	}
+	if c.Kind == watch.Deleted {
+		l.gone = time.Now()
+	}
 	if !ours {
 		return
 	}
+	m.noteHeld(c.After)
 	if c.Kind == watch.Added {
 		m.breaks("I9", "a konnector created the source %s", l.name)
 		return
@@ -197,6 +195,8 @@ func (m *model) commitSource(c fakecluster.Commit, ours bool) {
 
 // released checks that a source is let go only when nothing is left of it.
 func (m *model) released(source *unstructured.Unstructured) {
+	m.destructive("the finalizer was taken off " + source.GetName())
+	m.lets(m.call, source)
 	for name, t := range m.now[sideTarget] {
 		if sourceUID(t) == string(source.GetUID()) && !m.life(source).late {
 			m.breaks("I3", "the finalizer was taken off %s while %s was there", source.GetName(), name)
@@ -206,18 +206,18 @@ func (m *model) released(source *unstructured.Unstructured) {
 
 // statusGiven checks that a status comes from the source's own target, in order.
 func (m *model) statusGiven(l *life, c fakecluster.Commit) {
-	if cmp.Equal(c.Before.Object["status"], c.After.Object["status"]) {
+	if gocmp.Equal(c.Before.Object["status"], c.After.Object["status"]) {
 		return
 	}
 	uid, n, ok := tokenOf(c.After.Object["status"])
 	if !ok {
 		return
 	}
-	if from := m.sim.origins[uid]; from != string(c.After.GetUID()) {
+	if from := cmp.Or(m.sim.origins[uid], m.peers[uid]); from != string(c.After.GetUID()) {
 		m.breaks("I5", "%s %s was given the status of %s, which was made from %s", l.name, c.After.GetUID(), uid, from)
 	}
 	observed, _, _ := unstructured.NestedInt64(c.After.Object, "status", "observedGeneration")
-	if m.disasters == 0 && observed > c.After.GetGeneration() {
+	if m.disasters == 0 && !m.sim.plan.has("old konnector beside new") && observed > c.After.GetGeneration() {
 		m.breaks("I7", "%s observes generation %d of %d", l.name, observed, c.After.GetGeneration())
 	}
 	if m.ordered() && n < l.reported {
@@ -237,6 +237,11 @@ func (m *model) commitTarget(c fakecluster.Commit, ours bool) {
 		m.sim.origins[string(c.After.GetUID())] = uid
 	}
 	if !ours {
+		if c.Kind == watch.Added && annotation(c.After, klutchsync.BoundAnnotation) == "true" {
+			if source := m.now[sideSource][m.sim.source(name)]; source != nil {
+				m.peers[string(c.After.GetUID())] = string(source.GetUID())
+			}
+		}
 		return
 	}
 	if c.Kind == watch.Deleted || c.After.GetDeletionTimestamp() != nil && c.Before.GetDeletionTimestamp() == nil {
@@ -250,14 +255,32 @@ func (m *model) commitTarget(c fakecluster.Commit, ours bool) {
 func (m *model) targetDeleted(name cache.ObjectName, c fakecluster.Commit) {
 	m.deleted++
 	uid := sourceUID(c.Before)
+	if uid == "" {
+		uid = m.peers[string(c.Before.GetUID())]
+	}
 	l := m.lives[uid]
+	m.destructive(name.String() + " was deleted")
 	switch {
 	case l == nil:
 		m.breaks("I2", "%s was deleted, which is not ours", name)
+	case m.sim.plan.Orphans == klutchsync.OrphanDelete && m.orphaned(l):
 	case !l.tombstone:
 		m.breaks("I2", "%s was deleted although its source %s lives", name, uid)
-	case m.sim.plan.deletion == klutchsync.DeletionOrphan:
+	case m.sim.plan.Deletion == klutchsync.DeletionOrphan:
 		m.breaks("I2", "%s was deleted although policy keeps it", name)
+	}
+}
+
+// orphaned reports whether a source has vanished, from the cluster of today, so
+// long ago that its target may be judged.
+func (m *model) orphaned(l *life) bool {
+	return !l.gone.IsZero() && l.cluster == m.clusters && time.Since(l.gone) >= 10*time.Minute
+}
+
+// destructive checks that whoever takes something away could see both sides.
+func (m *model) destructive(what string) {
+	if side := m.call.unseen; side != "" {
+		m.breaks("I11", "%s by a konnector that could not see the %s", what, side)
 	}
 }
 
@@ -273,7 +296,7 @@ func (m *model) targetApplied(name cache.ObjectName, uid string, c fakecluster.C
 	if uid != "" && sourceUID(c.Before) != uid {
 		m.made(name, uid, c)
 	}
-	if before := sourceUID(c.Before); c.Before != nil && before != uid && uid != "" && m.sim.plan.conflict != klutchsync.ConflictAdopt {
+	if before := sourceUID(c.Before); c.Before != nil && before != uid && uid != "" && m.sim.plan.Conflict != klutchsync.ConflictAdopt && !(before == "" && m.peers[string(c.Before.GetUID())] != "") {
 		m.breaks("I9", "%s, made from %q, was taken over by %s", name, before, uid)
 	}
 	if c.Before != nil && uid != "" && sourceUID(c.Before) == uid && generation(c.After) < generation(c.Before) {
@@ -282,17 +305,23 @@ func (m *model) targetApplied(name cache.ObjectName, uid string, c fakecluster.C
 	if diff := beyond(c.Before, c.After, true); diff != "" {
 		m.breaks("I9", "a konnector changed %s of the target %s", diff, name)
 	}
-	for key := range c.After.GetAnnotations() {
-		if strings.HasPrefix(key, "argocd.") {
-			m.breaks("I16", "%s has the annotation %s", name, key)
+	before := deniedParts(c.Before)
+	for part, has := range deniedParts(c.After) {
+		if has && !before[part] {
+			m.breaks("I16", "%s was given the %s of the source", name, part)
 		}
 	}
-	if _, ok := c.After.GetLabels()["app.kubernetes.io/instance"]; ok {
-		m.breaks("I16", "%s has the label of another tool", name)
+}
+
+// deniedParts are those parts of an object that must not be brought to a target.
+func deniedParts(o *unstructured.Unstructured) map[string]bool {
+	if o == nil {
+		return nil
 	}
-	if ref, ok, _ := unstructured.NestedFieldNoCopy(c.After.Object, "spec", "resourceRef"); ok {
-		m.breaks("I16", "%s has the reference %v", name, ref)
-	}
+	_, tracked := o.GetAnnotations()["argocd.argoproj.io/tracking-id"]
+	_, labelled := o.GetLabels()["app.kubernetes.io/instance"]
+	_, refers, _ := unstructured.NestedFieldNoCopy(o.Object, "spec", "resourceRef")
+	return map[string]bool{"annotation": tracked, "label": labelled, "reference": refers}
 }
 
 // made checks that a target is made, or taken over, only for a source that waits for it. What a
@@ -321,7 +350,7 @@ func beyond(before, after *unstructured.Unstructured, target bool) string {
 	}
 	b, a := foreignParts(before, target), foreignParts(after, target)
 	for _, key := range slices.Sorted(maps.Keys(a)) {
-		if !cmp.Equal(a[key], b[key]) {
+		if !gocmp.Equal(a[key], b[key]) {
 			return fmt.Sprintf("%s (%v to %v)", key, b[key], a[key])
 		}
 	}
@@ -418,8 +447,9 @@ func (m *model) finalSource(name cache.ObjectName, source *unstructured.Unstruct
 	}
 	target := m.now[sideTarget][cache.NewObjectName(m.sim.at(sideTarget, name.Namespace), name.Name)]
 	message, _, _ := strings.Cut(annotation(source, klutchsync.MessageAnnotation), ":")
-	drifted := target != nil && differs(source, target, m.sim.plan.webhook) != ""
-	reportsDrift := message == string(klutchsync.ReasonDrifted) && m.sim.plan.drift == klutchsync.DriftReport && drifted
+	drifted := target != nil && differs(source, target, m.sim) != ""
+	drifted = drifted || m.sim.plan.has("old konnector beside new") // which may have taken fields, with the same content
+	reportsDrift := message == string(klutchsync.ReasonDrifted) && m.sim.plan.Drift == klutchsync.DriftReport && drifted
 	if want := m.reason(source, target); want != "" && !reportsDrift {
 		if message != string(want) {
 			return fmt.Sprintf("says %q, not %s", message, want)
@@ -436,7 +466,7 @@ func (m *model) finalSource(name cache.ObjectName, source *unstructured.Unstruct
 	case !holds(source):
 		return "has a target, and not our finalizer"
 	}
-	if diff := differs(source, target, m.sim.plan.webhook); diff != "" {
+	if diff := differs(source, target, m.sim); diff != "" {
 		return diff
 	}
 	return statusDiffers(source, target)
@@ -445,37 +475,42 @@ func (m *model) finalSource(name cache.ObjectName, source *unstructured.Unstruct
 // reason is what must keep a source from being in step, if anything does.
 func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Reason {
 	size, _, _ := unstructured.NestedString(source.Object, "spec", "size")
-	mine := target != nil && sourceUID(target) == string(source.GetUID())
+	mine := target != nil && (sourceUID(target) == string(source.GetUID()) || m.peers[string(target.GetUID())] == string(source.GetUID()))
 	slot := target == nil || sourceUID(target) == "" || origin(target).Name == source.GetName() &&
-		origin(target).Namespace == source.GetNamespace()
+		origin(target).Namespace == source.GetNamespace() && origin(target).Cluster == m.sim.identity(sideSource)
 	p := m.sim.plan
 	switch {
-	case target != nil && !mine && (p.conflict == klutchsync.ConflictFail || !slot):
+	case target != nil && !mine && (p.Conflict == klutchsync.ConflictFail || !slot):
 		return klutchsync.ReasonConflict
-	case target == nil && p.lost == klutchsync.LostReport && annotation(source, klutchsync.TargetAnnotation) != "":
+	case target == nil && p.Lost == klutchsync.LostReport && annotation(source, klutchsync.TargetAnnotation) != "":
 		return klutchsync.ReasonLost
 	case mine && generation(target) > source.GetGeneration():
 		return klutchsync.ReasonStale
-	case size == "huge":
+	case size == "huge", m.sim.narrow[sideTarget] && has(source, "color"):
 		return klutchsync.ReasonRefused
 	}
 	return ""
 }
 
+func has(o *unstructured.Unstructured, field string) bool {
+	_, ok, _ := unstructured.NestedFieldNoCopy(o.Object, "spec", field)
+	return ok
+}
+
 // differs names what the source says and its target does not, or the other way
 // round.
-func differs(source, target *unstructured.Unstructured, webhook bool) string {
+func differs(source, target *unstructured.Unstructured, s *sim) string {
 	if uid := sourceUID(target); uid != string(source.GetUID()) {
 		return fmt.Sprintf("its target is made from %q", uid)
 	}
 	for _, field := range []string{"size", "color"} {
 		want, wanted, _ := unstructured.NestedString(source.Object, "spec", field)
 		have, had, _ := unstructured.NestedString(target.Object, "spec", field)
-		if webhook && field == "color" {
+		if field == "color" && s.plan.has("normalising webhook") {
 			want = strings.ToLower(want)
 		}
-		if !wanted && strings.HasPrefix(have, "drift-") {
-			continue // what the user no longer asks for, and a provider has set, is the provider's
+		if !wanted && (strings.HasPrefix(have, "drift-") || have == "red" || heldByOld(target, "f:spec", "f:"+field)) {
+			continue // what the user no longer asks for, or never did, and a provider has set, is the provider's
 		}
 		if want != have || wanted != had {
 			return fmt.Sprintf("%s is %q on the target, not %q", field, have, want)
@@ -485,7 +520,11 @@ func differs(source, target *unstructured.Unstructured, webhook bool) string {
 		return fmt.Sprintf("label is %q on the target, not %q", have, want)
 	}
 	for _, key := range []string{"team", "note"} {
-		if want, have := annotation(source, key), annotation(target, key); want != have {
+		want, have := annotation(source, key), annotation(target, key)
+		if left := s.plan.Deletion == klutchsync.DeletionOrphan && s.plan.Conflict == klutchsync.ConflictAdopt; want == "" && left {
+			continue // of a target that was released, and is adopted now, all stays
+		}
+		if want != have {
 			return fmt.Sprintf("annotation %s is %q on the target, not %q", key, have, want)
 		}
 	}
@@ -495,11 +534,25 @@ func differs(source, target *unstructured.Unstructured, webhook bool) string {
 	return ""
 }
 
+// heldByOld reports whether an older konnector holds a field, which stays as long
+// as it is not taken over.
+func heldByOld(o *unstructured.Unstructured, path ...string) bool {
+	for _, entry := range o.GetManagedFields() {
+		var fields map[string]any
+		if entry.Manager == "konnector" && json.Unmarshal([]byte(entry.FieldsV1.GetRawString()), &fields) == nil {
+			if _, ok, _ := unstructured.NestedFieldNoCopy(fields, path...); ok {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 func statusDiffers(source, target *unstructured.Unstructured) string {
 	for _, field := range []string{"phase", "secret"} {
 		want, _, _ := unstructured.NestedString(target.Object, "status", field)
 		have, _, _ := unstructured.NestedString(source.Object, "status", field)
-		if want != have {
+		if want != have && !(want == "" && heldByOld(source, "f:status", "f:"+field)) {
 			return fmt.Sprintf("status.%s is %q, not %q", field, have, want)
 		}
 	}
@@ -513,7 +566,7 @@ func statusDiffers(source, target *unstructured.Unstructured) string {
 
 // finalCopies says what is wrong with the copies of secrets.
 func (m *model) finalCopies() string {
-	if !m.sim.plan.related {
+	if len(m.sim.plan.Related) == 0 {
 		return ""
 	}
 	copies := m.secrets(sideSource)
@@ -528,7 +581,7 @@ func (m *model) finalCopies() string {
 		switch {
 		case referred == name.Name && m.reason(source, m.now[sideTarget][cache.NewObjectName(name.Namespace, source.GetName())]) == "" && c == nil:
 			return fmt.Sprintf("secret %s has no copy", name)
-		case c != nil && !cmp.Equal(c.Object["data"], originals[name].Object["data"]):
+		case c != nil && !gocmp.Equal(c.Object["data"], originals[name].Object["data"]):
 			return fmt.Sprintf("the copy of secret %s is old", name)
 		}
 	}

@@ -3,9 +3,7 @@
 package sync_test
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,38 +13,33 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
-
-	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 // scripts are histories in which each thing happens after the one before it has
 // been dealt with.
-var scripts = map[string]struct {
-	plan simPlan
-	ops  string // kinds, each with a number; of b/y where a star follows
-}{
-	"a life":                      {ops: "create 1, status 1, update 2, label 1, status 2, unset 0, delete 0"},
-	"two namespaces":              {ops: "create 1, create 1*, update 2, update 3*, delete 0, status 1*"},
-	"made again":                  {ops: "create 1, status 1, delete 0, create 2, status 1"},
-	"refused":                     {ops: "create 1, invalid 0, status 1, update 2"},
-	"refused from the start":      {ops: "invalid create 0, update 1, delete 0"},
-	"held by others":              {ops: "create 1, target held 0, delete 0"},
-	"provider's own":              {ops: "create 1, late-init 3, update 2, late-init 4, delete 0"},
-	"drift":                       {ops: "create 1, target drifts 1, update 2"},
-	"drift, reported":             {plan: simPlan{drift: klutchsync.DriftReport}, ops: "create 1, target drifts 1, update 2, delete 0"},
-	"target deleted":              {ops: "create 1, status 1, target deleted 0, status 1"},
-	"target deleted, reported":    {plan: simPlan{lost: klutchsync.LostReport}, ops: "create 1, target deleted 0, delete 0"},
-	"released":                    {plan: simPlan{deletion: klutchsync.DeletionOrphan}, ops: "create 1, status 1, delete 0"},
-	"released, adopted":           {plan: simPlan{deletion: klutchsync.DeletionOrphan, conflict: klutchsync.ConflictAdopt}, ops: "create 1, delete 0, create 2"},
-	"taken":                       {ops: "target taken 0, create 1, delete 0"},
-	"taken over":                  {plan: simPlan{conflict: klutchsync.ConflictAdopt}, ops: "target taken 0, create 1, update 2, delete 0"},
-	"a Secret":                    {plan: simPlan{related: true}, ops: "create 1, secret 1, status 1, secret 2, delete 0"},
-	"a Secret that goes":          {plan: simPlan{related: true}, ops: "create 1, secret 1, status 1, forget-secret 0, secret 2"},
-	"a Secret not referred to":    {plan: simPlan{related: true}, ops: "create 1, secret 1, status 1, status 3, delete 0"},
-	"a webhook":                   {plan: simPlan{webhook: true}, ops: "create 1, update 2, status 1, delete 0"},
-	"namespaces, mapped":          {plan: simPlan{mapped: true}, ops: "create 1, namespace unmapped 0, update 2, namespace mapped 0, delete 0"},
-	"finalizer removed by hand":   {ops: "create 1, finalizer removed by hand 0, update 2, delete 0"},
-	"a clock that runs elsewhere": {ops: "create 1, clock skew 1, update 2, delete 0"},
+var scripts = map[string]string{ // traits and ops
+	"a life":                      ": create 1, status 1, update 2, label 1, status 2, unset, delete",
+	"two namespaces":              ": create 1, create b/y 1, update 2, update b/y 3, delete, status b/y 1",
+	"made again":                  ": create 1, status 1, delete, create 2, status 1",
+	"refused":                     ": create 1, invalid, status 1, update 2",
+	"refused from the start":      ": invalid create, update 1, delete",
+	"held by others":              ": create 1, target held, delete",
+	"provider's own":              ": create 1, late-init 3, update 2, late-init 4, delete",
+	"drift":                       ": create 1, target drifts 1, update 2",
+	"drift, reported":             "drift reported: create 1, target drifts 1, update 2, delete",
+	"target deleted":              ": create 1, status 1, target deleted, status 1",
+	"target deleted, reported":    "loss reported: create 1, target deleted, delete",
+	"released":                    "targets kept: create 1, status 1, delete",
+	"released, adopted":           "targets kept, adopt: create 1, delete, create 2",
+	"taken":                       ": target taken, create 1, delete",
+	"taken over":                  "adopt: target taken, create 1, update 2, delete",
+	"a Secret":                    "Secrets: create 1, secret 1, status 1, secret 2, delete",
+	"a Secret that goes":          "Secrets: create 1, secret 1, status 1, forget-secret, secret 2",
+	"a Secret not referred to":    "Secrets: create 1, secret 1, status 1, status 3, delete",
+	"a webhook":                   "normalising webhook: create 1, update 2, status 1, delete",
+	"namespaces, mapped":          "mapped: create 1, namespace unmapped, update 2, namespace mapped, delete",
+	"finalizer removed by hand":   ": create 1, finalizer removed by hand, update 2, delete",
+	"a clock that runs elsewhere": ": create 1, clock skew 1, update 2, delete",
 }
 
 // A blow ends the konnector at one of its writes.
@@ -93,7 +86,7 @@ func TestCrashAtEachWrite(t *testing.T) {
 	for name, script := range scripts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			plan := scripted(t, script.plan, script.ops)
+			plan := parsePlan(t, "1:"+script)
 			want, writes := perform(t, plan, blow{})
 			if writes == 0 {
 				t.Fatalf("%d writes without a crash", writes)
@@ -107,38 +100,6 @@ func TestCrashAtEachWrite(t *testing.T) {
 			t.Logf("%d writes, %d crashes", writes, len(blows(writes)))
 		})
 	}
-}
-
-// scripted is the plan of a script.
-func scripted(t *testing.T, p simPlan, text string) simPlan {
-	t.Helper()
-	known := append(append(workload(), perturbations()...), generator{"invalid create", 1, func(s *sim, o op) {
-		doCreate(s, o)
-		s.merge(sideSource, o.name, "user", `{"spec":{"size":"huge"}}`)
-	}})
-	p.seed, p.konnectors = 1, 1
-	p.conflict = cmp.Or(p.conflict, klutchsync.ConflictFail)
-	p.drift = cmp.Or(p.drift, klutchsync.DriftCorrect)
-	p.lost = cmp.Or(p.lost, klutchsync.LostRecreate)
-	p.deletion = cmp.Or(p.deletion, klutchsync.DeletionDelete)
-	for item := range strings.SplitSeq(text, ", ") {
-		o := op{name: cache.NewObjectName("a", "x")}
-		if rest, other := strings.CutSuffix(item, "*"); other {
-			item, o.name = rest, cache.NewObjectName("b", "y")
-		}
-		i := strings.LastIndex(item, " ")
-		o.kind = item[:i]
-		if _, err := fmt.Sscan(item[i+1:], &o.n); err != nil {
-			t.Fatal(err)
-		}
-		at := slices.IndexFunc(known, func(g generator) bool { return g.kind == o.kind })
-		if at < 0 {
-			t.Fatalf("nothing is called %q", o.kind)
-		}
-		o.act = known[at].act
-		p.ops = append(p.ops, o)
-	}
-	return p
 }
 
 // perform lets a script happen, with one crash, and returns how it ends.
@@ -173,7 +134,7 @@ func perform(t *testing.T, p simPlan, b blow) (end outcomeOf, writes int) {
 func (s *sim) fell(c *call, b blow) bool {
 	s.note("%s: %s", b, c)
 	if b.effect {
-		_ = c.do()
+		_ = s.carry(c)
 	}
 	c.konnector.end()
 	if b.behind > 0 {

@@ -6,7 +6,7 @@ import (
 	"bufio"
 	"bytes"
 	"flag"
-	"fmt"
+	"iter"
 	"math/rand"
 	"os"
 	"os/exec"
@@ -25,6 +25,8 @@ import (
 var (
 	simSeeds = flag.Uint64("seeds", 20_000, "number of histories that TestSim simulates; a tenth under the race detector")
 	simSeed  = flag.Uint64("seed", 0, "the one history that TestSim simulates and prints")
+	simText  = flag.String("plan", "", "the one history that TestSim simulates and prints, as it prints it")
+	simCases = flag.Bool("simcases", false, "for processes that TestSim starts: the histories in testdata")
 	simTwice = flag.Bool("simtwice", false, "for processes that TestSim starts: each history twice, to compare")
 	simQuick = flag.Bool("simquick", false, "for processes that TestSim starts: do not shrink what fails")
 	simFrom  = flag.Uint64("simfrom", 0, "for processes that TestSim starts: the first history, up to -seeds")
@@ -62,6 +64,10 @@ func shrink(t *testing.T, p simPlan, broken *violation) simPlan {
 func TestSim(t *testing.T) {
 	if *simSeed > 0 {
 		replay(t, newPlan(*simSeed))
+		return
+	}
+	if *simText != "" {
+		replay(t, parsePlan(t, *simText))
 		return
 	}
 	seeds := *simSeeds
@@ -111,29 +117,63 @@ func lastLines(text string) string {
 
 // TestSimRange is what the processes of TestSim run.
 func TestSimRange(t *testing.T) {
-	if *simFrom == 0 {
+	if *simFrom == 0 && !*simCases {
 		t.Skip("runs in processes that TestSim starts")
 	}
-	for seed := *simFrom; seed < *simSeeds; seed++ {
-		p := newPlan(seed)
+	for p := range plans(t) {
 		broken, trace := simulate(t, p)
 		if *simTwice {
 			_, again := simulate(t, p)
 			if diff := cmp.Diff(trace, again); diff != "" {
-				t.Fatalf("seed %d (-first +second):\n%s", seed, diff)
+				t.Fatalf("seed %d (-first +second):\n%s", p.seed, diff)
 			}
 		}
 		if broken == nil {
 			continue
 		}
 		if *simQuick {
-			t.Fatalf("seed %d: %v", seed, broken)
+			t.Fatalf("seed %d: %v", p.seed, broken)
 		}
 		p = shrink(t, p, broken)
-		t.Errorf("seed %d: %v", seed, broken)
+		t.Errorf("seed %d: %v", p.seed, broken)
 		replay(t, p)
 		return
 	}
+}
+
+// plans are those that a process has to simulate.
+func plans(t *testing.T) iter.Seq[simPlan] {
+	t.Helper()
+	return func(yield func(simPlan) bool) {
+		if *simCases {
+			for _, text := range cases(t) {
+				if !yield(parsePlan(t, text)) {
+					return
+				}
+			}
+			return
+		}
+		for seed := *simFrom; seed < *simSeeds; seed++ {
+			if !yield(newPlan(seed)) {
+				return
+			}
+		}
+	}
+}
+
+// cases are histories that once broke an invariant.
+func cases(t *testing.T) (out []string) {
+	t.Helper()
+	data, err := os.ReadFile("testdata/histories.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			out = append(out, line)
+		}
+	}
+	return out
 }
 
 // replay simulates one history, and tells it if it is a bad one.
@@ -141,27 +181,15 @@ func replay(t *testing.T, p simPlan) {
 	t.Helper()
 	t.Setenv("GODEBUG", "randseednop=0")
 	broken, trace := simulate(t, p)
-	var kept []int
-	for i, o := range p.ops {
-		if !o.skip {
-			kept = append(kept, i)
-		}
-	}
-	head := fmt.Sprintf("seed %d, operations %v, konnectors %d, webhook %t, related %t, mapped %t, %s %s %s %s",
-		p.seed, kept, p.konnectors, p.webhook, p.related, p.mapped, p.conflict, p.drift, p.lost, p.deletion)
 	if broken != nil {
-		t.Errorf("%s\n%s\n%v", head, strings.Join(trace, "\n"), broken)
+		t.Errorf("%s\n%s\n%v", p, strings.Join(trace, "\n"), broken)
 		return
 	}
-	t.Logf("%s\n%s", head, strings.Join(trace, "\n"))
+	t.Logf("%s\n%s", p, strings.Join(trace, "\n"))
 }
 
 // Histories that once broke an invariant do so no more.
-func TestSimCases(t *testing.T) {
-	for _, seed := range []uint64{4186, 4352, 4581, 4683, 5971, 7142, 12381, 12710, 15044, 24703, 27940} {
-		simProcess(t, seed, seed+1)
-	}
-}
+func TestSimCases(t *testing.T) { simProcess(t, 0, 0, "-simcases") }
 
 // The same seed is the same history, whatever came before it.
 func TestSimIsDeterministic(t *testing.T) { simProcess(t, 1, 80, "-simtwice") }

@@ -56,6 +56,8 @@ type sim struct {
 	windows    []window       // during which requests fail
 	ghosts     []*call        // requests whose senders no longer wait, on their way
 	lagging    map[string]int // until which step watches deliver nothing, by their place
+	hidden     []string       // places at which the next event is never seen
+	narrow     [2]bool        // the schema of things does not know colors
 	step       int
 	origins    map[string]string // source UID of each target UID that ever was
 	token      int               // last one that the provider has put into a status
@@ -72,8 +74,11 @@ type sim struct {
 
 // A konnector is a process that runs a Sync; its incarnations follow each other.
 type konnector struct {
-	id     int
-	born   int
+	id   int
+	born int
+	sync *klutchsync.Sync
+	ledger
+	until  int // step at which it learns that it has lost its lease; 0 for never
 	views  [2]*fakecluster.View
 	past   [2]int64 // version that the first lists show, 0 for the present
 	listed map[string]bool
@@ -93,6 +98,7 @@ type call struct {
 	answer    chan error
 	arrived   int // step
 	seq       int
+	unseen    string // side that its sender cannot have seen
 }
 
 func (c *call) String() string {
@@ -122,6 +128,7 @@ type window struct {
 	until int // step
 }
 
+// simResource is what a target serves.
 func simResource(mutate bool) fakecluster.Resource {
 	r := fakecluster.Resource{
 		GroupVersionResource: simThings, Kind: "Widget",
@@ -144,9 +151,7 @@ func simResource(mutate bool) fakecluster.Resource {
 
 func newSim(ctx context.Context, p simPlan) *sim {
 	s := &sim{plan: p, ctx: ctx, rng: rand.New(rand.NewPCG(p.seed, 2)), lagging: map[string]int{}, origins: map[string]string{}, namespaces: klutchsync.NewNamespaces(nil)}
-	source := simResource(false)
-	source.Check = nil
-	s.clusters = [2]*fakecluster.Cluster{fakecluster.Named("src", source), fakecluster.Named("dst", simResource(p.webhook))}
+	s.clusters = [2]*fakecluster.Cluster{fakecluster.Named("src", s.resource(sideSource)), fakecluster.Named("dst", s.resource(sideTarget))}
 	s.model = newModel(s)
 	for side, c := range s.clusters {
 		s.users[side] = c.Client()
@@ -169,7 +174,7 @@ func newSim(ctx context.Context, p simPlan) *sim {
 // strict reports whether there is one konnector, which sees its clusters go
 // forward.
 func (s *sim) strict() bool {
-	return len(s.konnectors) == 1 && !s.stale && !s.plan.has("time travel", "restored from a backup")
+	return len(s.konnectors) == 1 && !s.stale && !s.plan.has("time travel", "restored from a backup", "another cluster", "lease lost", "old konnector beside new")
 }
 
 // at is what a source namespace is called on a side.
@@ -178,6 +183,20 @@ func (s *sim) at(side int, namespace string) string {
 		return "svc-" + namespace
 	}
 	return namespace
+}
+
+// identity is the UID of a side's cluster.
+func (s *sim) identity(side int) types.UID {
+	ns, err := s.users[side].Resource(simNamespaces).Get(s.ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		panic(err) // each cluster has it
+	}
+	return ns.GetUID()
+}
+
+// source is the source of a target, by their names.
+func (s *sim) source(target cache.ObjectName) cache.ObjectName {
+	return cache.NewObjectName(strings.TrimPrefix(target.Namespace, "svc-"), target.Name)
 }
 
 func (s *sim) makeNamespace(side int, name string) {
@@ -194,6 +213,7 @@ func (s *sim) note(format string, args ...any) {
 // start runs the next incarnation of k.
 func (s *sim) start(k *konnector) {
 	k.born++
+	k.ledger = ledger{}
 	k.listed = map[string]bool{}
 	var ctx context.Context
 	ctx, k.cancel = context.WithCancel(s.ctx)
@@ -205,10 +225,18 @@ func (s *sim) start(k *konnector) {
 		k.views[side] = view
 		ends[side], _ = klutchsync.NewClusterForClients(k.views[side].Client(), k.views[side].Metadata())
 	}
-	y, err := klutchsync.New(ends[0], ends[1], simThings, s.plan.options(s.namespaces))
+	options := s.plan.Options
+	options.Mapper = s.namespaces
+	options.Hooks.Done = func(_ context.Context, r klutchsync.Result) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.model.sight.passed(k, r.Source)
+	}
+	y, err := klutchsync.New(ends[0], ends[1], simThings, options)
 	if err != nil {
 		panic(err)
 	}
+	k.sync = y
 	done := k.done
 	go func() { done <- y.Run(ctx) }()
 }
@@ -220,11 +248,7 @@ func (s *sim) gate(k *konnector, side int, view **fakecluster.View) func(context
 			return err
 		}
 		c := &call{konnector: k, side: side, view: *view, request: r, do: do, answer: make(chan error, 1)}
-		s.mu.Lock()
-		s.seq++
-		c.seq, c.arrived = s.seq, s.step
-		s.calls = append(s.calls, c)
-		s.mu.Unlock()
+		s.arrives(c)
 		select {
 		case err := <-c.answer:
 			return err
@@ -232,6 +256,27 @@ func (s *sim) gate(k *konnector, side int, view **fakecluster.View) func(context
 			s.withdraw(c)
 			return ctx.Err()
 		}
+	}
+}
+
+// arrives notes what is known of a request as it is sent.
+func (s *sim) arrives(c *call) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seq++
+	c.seq, c.arrived = s.seq, s.step
+	s.calls = append(s.calls, c)
+	r := c.request
+	if r.Resource != simThings || !c.writes() {
+		return
+	}
+	source, target := r.Object, op{name: r.Object}.target()
+	if c.side == sideTarget {
+		source, target = s.source(r.Object), r.Object
+	}
+	c.unseen = s.model.sight.unseen(c, source, target)
+	if r.Verb == "delete" {
+		s.model.asks(c, s.model.now[sideTarget][target])
 	}
 }
 
@@ -307,7 +352,7 @@ func (s *sim) progress() []choice {
 	}
 	for _, w := range s.watches() {
 		if w.Waiting() > 0 && (s.calm || s.lagging[w.place] < s.step) {
-			out = append(out, choice{6, func() { s.note("event to %s", w.place); w.Deliver() }})
+			out = append(out, choice{6, func() { s.deliver(w) }})
 		}
 	}
 	for i, g := range s.ghosts {
@@ -317,8 +362,14 @@ func (s *sim) progress() []choice {
 			s.arrive(g)
 		}})
 	}
+	if !s.calm && s.plan.has("old konnector beside new") {
+		out = append(out, choice{2, s.oldPass})
+	}
 	for _, k := range s.konnectors {
-		if !k.alive() {
+		switch {
+		case k.until > 0 && k.until <= s.step && k.alive():
+			out = append(out, choice{20, func() { s.note("k%d has lost its lease", k.id); s.crash(k) }})
+		case k.until == 0 && !k.alive():
 			out = append(out, choice{2, func() { s.note("k%d starts", k.id); s.start(k) }})
 		}
 	}
@@ -349,6 +400,19 @@ func (s *sim) watches() []simWatch {
 	return out
 }
 
+// deliver lets the next event out of w, or lets it be lost.
+func (s *sim) deliver(w simWatch) {
+	at := slices.Index(s.hidden, w.place)
+	if at < 0 || s.calm {
+		s.note("event to %s", w.place)
+		w.Deliver()
+		return
+	}
+	s.note("event to %s, hidden", w.place)
+	s.hidden = slices.Delete(s.hidden, at, at+1)
+	w.Skip()
+}
+
 // wait lets time go on.
 func (s *sim) wait() {
 	d := []time.Duration{60 * time.Millisecond, time.Second, 6 * time.Second, 40 * time.Second}[s.rng.IntN(4)]
@@ -364,32 +428,37 @@ func (s *sim) release(c *call) {
 	}
 	if err := s.closed(c); err != nil {
 		s.note("%s: %v", c, err)
-		s.model.failed(c)
-		c.answer <- err
+		s.answer(c, err)
 		return
 	}
 	f, ok := s.meets(c)
 	if !ok {
 		err := s.carry(c)
 		s.note("%s: %s", c, outcome(err))
-		c.answer <- err
+		s.answer(c, err)
 		return
 	}
 	s.note("%s: %s, effect %s", c, f.kind, f.effect)
 	switch f.effect {
 	case "done":
-		_ = c.do()
+		_ = s.carry(c)
 	case "late":
 		s.ghosts = append(s.ghosts, c)
 	}
-	s.model.failed(c)
-	c.answer <- f.err(c.request)
+	s.answer(c, f.err(c.request))
+}
+
+func (s *sim) answer(c *call, err error) {
+	s.mu.Lock()
+	s.model.sight.answered(c, err)
+	s.mu.Unlock()
+	c.answer <- err
 }
 
 // arrive carries out a request whose sender no longer waits.
 func (s *sim) arrive(c *call) {
 	s.late = true
-	_ = c.do()
+	_ = s.carry(c)
 	s.late = false
 }
 
@@ -407,9 +476,9 @@ func (s *sim) carry(c *call) error {
 			c.view.Next(fakecluster.Past{Version: k.past[c.side]})
 		}
 	}
-	err := c.do()
-	s.model.answered(c, err)
-	return err
+	s.model.call = c
+	defer func() { s.model.call = nil }()
+	return c.do()
 }
 
 // closed is the error of a window that c runs into.
@@ -534,6 +603,9 @@ func (s *sim) converge() *violation {
 			return s.model.broken
 		}
 		problem = s.model.final()
+		if round%10 == 9 {
+			s.operatorReleases()
+		}
 		if quiet++; problem != "" || s.model.writes != writes {
 			quiet = 0
 		}
@@ -552,8 +624,10 @@ func (s *sim) broke(invariant, format string, args ...any) *violation {
 
 // rest checks that a converged world needs no writes.
 func (s *sim) rest() *violation {
-	time.Sleep(4 * time.Minute) // what is tried again now and then has been
-	s.drain()
+	for range 6 { // what is tried again now and then has been
+		time.Sleep(4 * time.Minute)
+		s.drain()
+	}
 	s.note("at rest")
 	before := s.model.writes
 	for range 3 {
@@ -583,10 +657,16 @@ func (s *sim) rest() *violation {
 // heal ends what stands in the way.
 func (s *sim) heal() {
 	s.calm = true
+	for _, k := range s.konnectors {
+		if k.until > 0 {
+			s.crash(k)
+		}
+	}
 	s.ghosts = slices.DeleteFunc(s.ghosts, func(c *call) bool { return s.rng.IntN(2) == 0 })
+	s.serveAgain(false)
 	for side, c := range s.clusters {
-		if _, served := c.Objects(simThings); !served {
-			s.serve(side)
+		for _, ns := range []string{"a", "b"} {
+			s.makeNamespace(side, s.at(side, ns)) // a backup may have been made while there was none
 		}
 		c.Skew(0)
 		objects, _ := c.Objects(simThings)
@@ -644,13 +724,27 @@ func (s *sim) merge(side int, name cache.ObjectName, manager, patch string, sub 
 	_, _ = s.things(side, name.Namespace).Patch(s.ctx, name.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: manager}, sub...)
 }
 
-// serve serves things again after their CRD had gone.
-func (s *sim) serve(side int) {
-	r := simResource(s.plan.webhook && side == sideTarget)
+// serveAgain serves things where their CRD has gone, perhaps with a schema that
+// knows less.
+func (s *sim) serveAgain(narrow bool) {
+	for side, c := range s.clusters {
+		if _, served := c.Objects(simThings); !served {
+			s.narrow[side] = narrow
+			c.Serve(s.resource(side))
+		}
+	}
+}
+
+// resource is what a side serves.
+func (s *sim) resource(side int) fakecluster.Resource {
+	r := simResource(side == sideTarget && s.plan.has("normalising webhook"))
 	if side == sideSource {
 		r.Check = nil
 	}
-	s.clusters[side].Serve(r)
+	if s.narrow[side] {
+		r.Prune = func(o *unstructured.Unstructured) { unstructured.RemoveNestedField(o.Object, "spec", "color") }
+	}
+	return r
 }
 
 // housekeeping is what the API servers' own controllers do: they empty

@@ -34,6 +34,7 @@ type Resource struct {
 	Plain   bool                                   // without the status subresource
 	Check   func(*unstructured.Unstructured) error // refuses invalid objects; nil accepts all
 	Mutate  func(*unstructured.Unstructured)       // changes what is stored, as admission webhooks do; nil changes nothing
+	Prune   func(*unstructured.Unstructured)       // drops what the schema does not know, which an apply must not have; nil drops nothing
 }
 
 // A Request is what a client asked for.
@@ -65,7 +66,7 @@ type served struct {
 	Resource
 	objects  map[cache.ObjectName]*unstructured.Unstructured
 	history  []event
-	watchers map[*Watch]struct{}
+	watchers []*Watch // in the order in which they were opened
 	lagging  bool
 	since    int64                                  // what came before is not known
 	managers map[string]*managedfields.FieldManager // by subresource, made when needed
@@ -114,7 +115,6 @@ func (c *Cluster) Serve(r Resource) {
 	c.served[r.GroupVersionResource] = &served{
 		Resource: r,
 		objects:  map[cache.ObjectName]*unstructured.Unstructured{},
-		watchers: map[*Watch]struct{}{},
 		managers: map[string]*managedfields.FieldManager{},
 		since:    c.version,
 	}
@@ -127,7 +127,7 @@ func (c *Cluster) Lag(gvr schema.GroupVersionResource, lag bool) {
 	defer c.mu.Unlock()
 	s := c.served[gvr]
 	s.lagging = lag
-	for w := range s.watchers {
+	for _, w := range s.watchers {
 		w.wake(lag)
 	}
 }
@@ -138,11 +138,11 @@ func (c *Cluster) Withdraw(gvr schema.GroupVersionResource) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.served[gvr]
-	for name := range s.objects {
-		c.drop(s, name)
+	for _, o := range s.ordered() {
+		c.drop(s, key(o))
 	}
 	delete(c.served, gvr)
-	for w := range s.watchers {
+	for _, w := range s.watchers {
 		w.Stop()
 	}
 }
@@ -234,7 +234,7 @@ func (c *Cluster) store(s *served, kind watch.EventType, name cache.ObjectName, 
 	}
 	e := event{version: c.version, kind: kind, object: o}
 	s.history = append(s.history, e)
-	for w := range s.watchers {
+	for _, w := range s.watchers {
 		w.send(e)
 		w.wake(s.lagging)
 	}

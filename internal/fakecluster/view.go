@@ -4,6 +4,7 @@ package fakecluster
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,7 +72,7 @@ func (v *View) forget(w *Watch) {
 	v.cluster.mu.Lock()
 	defer v.cluster.mu.Unlock()
 	if s := v.cluster.served[w.resource]; s != nil {
-		delete(s.watchers, w)
+		s.watchers = slices.DeleteFunc(s.watchers, func(o *Watch) bool { return o == w })
 	}
 }
 
@@ -172,12 +173,7 @@ func (c *Cluster) Objects(gvr schema.GroupVersionResource) ([]*unstructured.Unst
 	if s == nil {
 		return nil, false
 	}
-	out := make([]*unstructured.Unstructured, 0, len(s.objects))
-	for _, o := range s.objects {
-		out = append(out, o)
-	}
-	slices.SortFunc(out, func(a, b *unstructured.Unstructured) int { return strings.Compare(key(a).String(), key(b).String()) })
-	return out, true
+	return s.ordered(), true
 }
 
 // Skew makes the cluster's clock differ.
@@ -193,19 +189,49 @@ func (c *Cluster) Restore(version int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.version += 1000
-	c.compacted = c.version
-	for _, s := range c.served {
-		s.restore(version, c.version)
+	for _, s := range c.all() {
+		c.reset(s, s.at(version))
 	}
 }
 
-func (s *served) restore(to, now int64) {
-	s.objects = s.at(to)
-	s.history = nil
-	for _, o := range s.objects {
-		s.history = append(s.history, event{version: now, kind: watch.Added, object: o})
+// Replace puts another cluster in the place of this one: it has the same
+// namespaces under other UIDs, serves the same resources, and has none of the
+// objects. Its versions are higher than those before or, if it is younger, lower.
+func (c *Cluster) Replace(younger bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.version += 1000; younger {
+		c.version = 1
 	}
-	for w := range s.watchers {
+	for _, s := range c.all() {
+		before := s.ordered()
+		c.reset(s, map[cache.ObjectName]*unstructured.Unstructured{})
+		for _, o := range before {
+			if s.Kind == "Namespace" {
+				c.insert(s, key(o), o.DeepCopy())
+			}
+		}
+	}
+}
+
+// reset makes objects all that s has. What was before is not known any more.
+func (c *Cluster) reset(s *served, objects map[cache.ObjectName]*unstructured.Unstructured) {
+	c.compacted, s.since = c.version, c.version
+	s.objects, s.history = objects, nil
+	for _, o := range s.ordered() {
+		s.history = append(s.history, event{version: c.version, kind: watch.Added, object: o})
+	}
+	for _, w := range s.watchers {
 		w.Stop()
 	}
+}
+
+// all is what is served, in order of the names.
+func (c *Cluster) all() []*served {
+	return slices.SortedFunc(maps.Values(c.served), func(a, b *served) int { return strings.Compare(a.Resource.Resource, b.Resource.Resource) })
+}
+
+// ordered are the objects in order of their names.
+func (s *served) ordered() []*unstructured.Unstructured {
+	return slices.SortedFunc(maps.Values(s.objects), func(a, b *unstructured.Unstructured) int { return strings.Compare(key(a).String(), key(b).String()) })
 }

@@ -56,7 +56,7 @@ func (r resource) watch(ctx context.Context, options metav1.ListOptions, show fu
 		if since > 0 && (since < max(r.compacted, s.since) || since > r.version) {
 			return expired()
 		}
-		s.watchers[w] = struct{}{}
+		s.watchers = append(s.watchers, w)
 		for _, e := range s.history {
 			if e.version > since {
 				w.send(e)
@@ -188,6 +188,15 @@ func (w *Watch) Deliver() {
 	}
 	w.mu.Unlock()
 	w.wake(false)
+}
+
+// Skip drops the next event, as if it had never been.
+func (w *Watch) Skip() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.back) > 0 {
+		w.back = w.back[1:]
+	}
 }
 
 // Repeat lets the next event out, and keeps it to let it out again.

@@ -76,6 +76,15 @@ func (s *served) only(subresource string, o, live *unstructured.Unstructured) *u
 	return out
 }
 
+// pruned is a copy of o without what the schema does not know.
+func (s *served) pruned(o *unstructured.Unstructured) *unstructured.Unstructured {
+	o = o.DeepCopy()
+	if s.Prune != nil {
+		s.Prune(o)
+	}
+	return o
+}
+
 func copyField(to, from *unstructured.Unstructured, name string) {
 	if v, ok := from.Object[name]; ok {
 		to.Object[name] = runtime.DeepCopyJSONValue(v)
@@ -88,7 +97,7 @@ func (c *Cluster) create(s *served, name cache.ObjectName, o *unstructured.Unstr
 	if s.objects[name] != nil {
 		return nil, apierrors.NewAlreadyExists(s.GroupResource(), name.Name)
 	}
-	o = o.DeepCopy()
+	o = s.pruned(o)
 	o.SetUID("")
 	if !s.Plain {
 		delete(o.Object, "status")
@@ -116,7 +125,7 @@ func (c *Cluster) update(s *served, name cache.ObjectName, o *unstructured.Unstr
 	if err := s.immutable(name, o, live); err != nil {
 		return nil, err
 	}
-	changed := s.only(subresource, o, live)
+	changed := s.only(subresource, s.pruned(o), live)
 	changed = s.manager(subresource).UpdateNoErrors(live.DeepCopy(), changed, manager).(*unstructured.Unstructured)
 	return c.replace(s, name, live, changed)
 }
@@ -187,6 +196,9 @@ func (c *Cluster) serverSideApply(s *served, name cache.ObjectName, o *unstructu
 	if subresource == "status" && s.Plain {
 		return nil, apierrors.NewNotFound(s.GroupResource(), name.Name)
 	}
+	if !equality.Semantic.DeepEqual(o.Object["spec"], s.pruned(o).Object["spec"]) {
+		return nil, apierrors.NewInternalError(errors.New("failed to create typed patch object: field not declared in schema"))
+	}
 	live := s.objects[name]
 	if live == nil {
 		return c.createByApply(s, name, o, options, subresource)
@@ -205,7 +217,13 @@ func (c *Cluster) serverSideApply(s *served, name cache.ObjectName, o *unstructu
 	if v := o.GetResourceVersion(); v != "" && v != live.GetResourceVersion() {
 		return nil, apierrors.NewConflict(s.GroupResource(), name.Name, errors.New("the object has been modified"))
 	}
-	return c.replace(s, name, live, applied.(*unstructured.Unstructured))
+	out := applied.(*unstructured.Unstructured)
+	for field, value := range part.Object {
+		if _, isMap := value.(map[string]any); isMap && out.Object[field] == nil {
+			out.Object[field] = map[string]any{} // of which the last part has gone
+		}
+	}
+	return c.replace(s, name, live, out)
 }
 
 // keepMaps makes labels and annotations be applied one by one, as the schema of
@@ -243,7 +261,7 @@ func (c *Cluster) createByApply(s *served, name cache.ObjectName, o *unstructure
 
 // appliedPart is what an apply may set.
 func (s *served) appliedPart(o *unstructured.Unstructured, subresource string) *unstructured.Unstructured {
-	out := o.DeepCopy()
+	out := s.pruned(o)
 	out.SetResourceVersion("")
 	switch {
 	case subresource == "status":

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync_test
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// I15: more deletions than are plausible, and those of a cluster that has turned
+// out to be another one, wait until somebody releases them.
+
+// A ledger is what one incarnation of a konnector has asked to have deleted.
+type ledger struct {
+	asked map[string]time.Time // first, by UID of the source
+	freed map[string]bool      // UIDs of sources whose deletion an operator has let pass
+	knows [2]bool              // it has asked a cluster who it is
+	moved int                  // step at which a cluster that it knew became another one; 0 for never
+}
+
+// breakerWindow and plausible are those of klutchsync.Options.DeletionLimit.
+const breakerWindow = 5 * time.Minute
+
+func (s *sim) plausible() int {
+	if s.plan.DeletionLimit != 0 {
+		return s.plan.DeletionLimit
+	}
+	return 10
+}
+
+// asks checks a request to delete the target of a source, as it is sent.
+func (m *model) asks(c *call, target *unstructured.Unstructured) {
+	uid, book := sourceUID(target), &c.konnector.ledger
+	if uid == "" || book.freed[uid] || !book.asked[uid].IsZero() {
+		return
+	}
+	if book.asked == nil {
+		book.asked = map[string]time.Time{}
+	}
+	recent := 0
+	for _, when := range book.asked {
+		if time.Since(when) < breakerWindow {
+			recent++
+		}
+	}
+	book.asked[uid] = time.Now()
+	if recent >= m.sim.plausible() {
+		m.breaks("I15", "%s is to be deleted, the %dth within %v", target.GetName(), recent+1, breakerWindow)
+	}
+	if l := m.lives[uid]; l != nil && m.sim.strict() && m.isHeld(m.now[sideSource][l.name]) {
+		m.breaks("I15", "%s is to be deleted although its source says that it is held", target.GetName())
+	}
+}
+
+func (m *model) isHeld(source *unstructured.Unstructured) bool {
+	return strings.HasPrefix(annotation(source, klutchsync.MessageAnnotation), string(klutchsync.ReasonHeld)) &&
+		m.heldAt[string(source.GetUID())] > m.releasedAt
+}
+
+// lets checks that a source is not let go by a konnector under which a cluster has
+// become another one.
+func (m *model) lets(c *call, source *unstructured.Unstructured) {
+	if moved := c.konnector.moved; moved > 0 && c.arrived > moved && !m.sim.late {
+		m.breaks("I15", "%s was let go although a cluster is another one", source.GetName())
+	}
+}
+
+// noteHeld notes when a source was told that its deletion is held.
+func (m *model) noteHeld(source *unstructured.Unstructured) {
+	if uid := string(source.GetUID()); !m.isHeld(source) {
+		m.heldAt[uid] = m.sim.step + 1
+	}
+}
+
+// dying are the UIDs of the sources that are being deleted.
+func (m *model) dying() map[string]bool {
+	out := map[string]bool{}
+	for _, o := range m.now[sideSource] {
+		if o.GetDeletionTimestamp() != nil {
+			out[string(o.GetUID())] = true
+		}
+	}
+	return out
+}
+
+// operatorReleases is what an operator does who has looked at what is held.
+func (s *sim) operatorReleases() {
+	if !s.plan.has("few deletions", "another cluster", "orphans deleted") {
+		return // nothing is to be held
+	}
+	s.note("the operator releases what is held")
+	s.model.releasedAt = s.step + 1
+	for _, k := range slices.Clone(s.konnectors) {
+		if k.alive() {
+			k.asked, k.moved, k.freed = nil, 0, s.model.dying()
+			k.sync.Release()
+		}
+	}
+}
