@@ -212,12 +212,12 @@ func trust(w http.ResponseWriter, r *http.Request) {
 	base, query := "http://"+r.Host, r.URL.Query()
 	_ = r.ParseForm()
 	w.Header().Set("Content-Type", "application/json")
-	switch path := r.URL.Path; {
-	case path == "/authorize":
+	switch r.URL.Path {
+	case "/authorize":
 		http.Redirect(w, r, query.Get("redirect_uri")+"?code="+query.Get("state")+"&state="+query.Get("state"), http.StatusFound)
-	case path == "/device":
+	case "/device":
 		_, _ = fmt.Fprintf(w, `{"device_code": "d", "user_code": "U", "verification_uri": "%s/device", "expires_in": 60, "interval": 1}`, base)
-	case path == "/token" || path == "/bind-noninteractive":
+	case "/token", "/bind-noninteractive":
 		_, _ = fmt.Fprintf(w, `{"apiVersion": "klutch.anynines.com/v1alpha1", "kind": "BindingResponse", "kubeconfig": %q, "requests": [{}],
 			"authentication": {"oauth2CodeGrant": {"sid": %q, "id": "i/s"}}}`, base64.StdEncoding.EncodeToString(written(access("tenant-"+r.Form.Get("device_code")+"0"))), r.Form.Get("code"))
 	default:
