@@ -212,8 +212,7 @@ func (s *session) unclaimed() bool { return s.Login.UserCode != "" && s.Device =
 
 // logoutDevice lets the program know that its person has gone.
 func (h *handler) logoutDevice(ctx context.Context, s *session) {
-	refusal := refusalValues(&auth.Error{Code: "access_denied", Description: "the person signed out"})
-	if err := h.answerDevice(ctx, s.Device, refusal); err != nil {
+	if err := h.answerDevice(ctx, s.Device, signedOut()); err != nil {
 		logr.FromContextOrDiscard(ctx).V(1).Info("a device is left waiting", "reason", err.Error())
 	}
 }

@@ -278,15 +278,26 @@ func (h *handler) openSession(w http.ResponseWriter, r *http.Request) (*session,
 	return nil, false
 }
 
+// logout ends the session, and offers to tell the program that waits for its end.
 func (h *handler) logout(w http.ResponseWriter, r *http.Request) {
 	var s session
-	if h.openCookie(r, sessionCookie, &s) == nil && s.Device != nil {
+	var back string
+	switch {
+	case h.openCookie(r, sessionCookie, &s) != nil:
+	case s.Device != nil:
 		h.logoutDevice(r.Context(), &s)
+	case s.Login.Redirect != "" && !s.Login.Legacy:
+		back = s.Login.back(h.external.String(), signedOut())
 	}
 	for _, name := range []string{sessionCookie, txnCookie, doneCookie} {
 		clearCookie(w, name)
 	}
-	h.page(w, r, http.StatusOK, "logout.html", nil)
+	h.page(w, r, http.StatusOK, "logout.html", back)
+}
+
+// signedOut is what a program learns whose person has gone.
+func signedOut() url.Values {
+	return refusalValues(&auth.Error{Code: "access_denied", Description: "the person signed out"})
 }
 
 // code is the code that terminal and page show alike.

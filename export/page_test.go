@@ -4,6 +4,9 @@ package export
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -128,7 +131,10 @@ func TestP11PagesInABrowser(t *testing.T) {
 // TestKeyboardOrder goes through the page as it reads, and out by the last button.
 func TestKeyboardOrder(t *testing.T) {
 	p := newPerson(t, market)
-	p.signIn(p.c.authorizeURL())
+	told := make(chan url.Values, 9)
+	terminal := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { told <- r.URL.Query() }))
+	t.Cleanup(terminal.Close)
+	p.signIn(p.c.authorizeURL("redirect_uri", terminal.URL+"/callback"))
 	var order []string
 	for range 7 {
 		p.Press("Tab")
@@ -147,6 +153,12 @@ func TestKeyboardOrder(t *testing.T) {
 	p.Press("Enter")
 	p.Await(`document.title.startsWith("Signed out")`)
 	p.inspect("signed out")
+	p.PressUntil("Tab", 3, `document.activeElement.innerText == "Tell your terminal"`)
+	p.Press("Enter")
+	p.Await(`location.pathname == "/callback"`)
+	if answer := <-told; answer.Get("error_description") != "the person signed out" || answer.Get("state") != "s" || answer.Has("code") {
+		t.Errorf("the terminal is told %v", answer)
+	}
 	p.hasNoComplaint()
 	p.Open(p.c.url + "/services")
 	p.reads("You are not signed in")
