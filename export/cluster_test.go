@@ -5,6 +5,7 @@ package export
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -24,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/klutch-go/sdk/auth"
@@ -47,6 +49,7 @@ func TestControlPlane(t *testing.T) {
 		{"a code is good once, for the program that asked", func() { codeOnce(w.t, w) }},
 		{"refused requests", func() { refusedRequests(w.t, w, ada) }},
 		{"P12 two tenants", func() { isolation(w.t, ada, w.tenant("grace", "c1", "widgets.example.org")) }},
+		{"tenants leave finalizers alone", func() { finalizers(w.t, ada) }},
 		{"P14 a namespace of somebody else is refused", func() { foreignNamespace(w.t, w) }},
 		{"an insider cannot make a tenant", func() { insider(w.t, w) }},
 		{"P13 tokens are bound, renewed and revoked", func() { rotation(w.t, ada) }},
@@ -294,6 +297,41 @@ func (c *tenantClient) allowed(ctx context.Context, namespace, verb, group, reso
 		return false, err
 	}
 	return got.Status.Allowed, nil
+}
+
+// finalizers: a tenant cannot hold up its removal, nor skip what an operator has to do.
+func finalizers(t *testing.T, ada *tenantClient) {
+	t.Helper()
+	own := ada.namespace + "-team-a"
+	patch := func(c dynamic.Interface, text string) error {
+		_, err := c.Resource(widgets).Namespace(own).Patch(t.Context(), "w", types.MergePatchType, []byte(text), metav1.PatchOptions{})
+		return err
+	}
+	create := func(gvr schema.GroupVersionResource, namespace, kind string) error {
+		u := requestOf("held", "widgets.example.org")
+		u.SetAPIVersion(gvr.GroupVersion().String())
+		u.SetKind(kind)
+		u.SetFinalizers([]string{"example.org/hold"})
+		_, err := ada.dyn.Resource(gvr).Namespace(namespace).Create(t.Context(), u, metav1.CreateOptions{})
+		return err
+	}
+	if err := patch(ada.w.dyn, `{"metadata":{"finalizers":["example.org/operator"]}}`); err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{
+		"ask for a namespace that stays": create(namespaceResource, ada.namespace, "APIServiceNamespace"),
+		"make a request that stays":      create(requestResource, ada.namespace, "APIServiceExportRequest"),
+		"make an object that stays":      create(widgets, own, "Widget"),
+		"add a finalizer":                patch(ada.dyn, `{"metadata":{"finalizers":["example.org/operator","example.org/hold"]}}`),
+		"skip an operator":               patch(ada.dyn, `{"metadata":{"finalizers":null}}`),
+	} {
+		if err == nil || !strings.Contains(err.Error(), "tenants may not set or remove finalizers") {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	if err := errors.Join(patch(ada.dyn, `{"spec":{"size":4}}`), patch(ada.w.dyn, `{"metadata":{"finalizers":null}}`)); err != nil {
+		t.Error(err)
+	}
 }
 
 func foreignNamespace(t *testing.T, w *world) {
