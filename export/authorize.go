@@ -106,17 +106,16 @@ func prefixed(prefix, name string) string {
 // reviews is the Authorizer that asks the Control Plane Cluster's own authorizer
 // whether a person may "bind" the template of a service.
 type reviews struct {
-	kube    kubernetes.Interface
-	users   Users
-	issuers []Issuer
+	kube  kubernetes.Interface
+	users Users
+	// others are the names of those whose issuer is not the one of Options, by issuer.
+	others map[string]Users
 }
 
-// usersOf are the names of the people of an issuer.
+// usersOf are the names of the people and machines of an issuer.
 func (a reviews) usersOf(issuer string) Users {
-	for _, i := range a.issuers {
-		if i.Provider.Issuer() == issuer {
-			return i.users()
-		}
+	if users, ok := a.others[issuer]; ok {
+		return users
 	}
 	return a.users
 }

@@ -43,7 +43,8 @@
 //
 // bound by a RoleBinding in the namespace of the template, or a ClusterRoleBinding,
 // to the user "oidc:<subject>" or to one of the person's groups "oidc:<group>";
-// [Users] changes these names. Everyone who can log in is in [EveryoneGroup]. The
+// [Users] changes these names. Machines of an issuer of their own are
+// "<URL of the issuer>#<subject>". Everyone who can log in is in [EveryoneGroup]. The
 // right is checked again when the request for the export arrives, and a tenant can
 // request only what was chosen at a login.
 //

@@ -14,7 +14,9 @@ import (
 // Handshake tunes what [Exporter.Handler] serves.
 type Handshake struct {
 	// Machines are the issuers whose access tokens machines may bring to
-	// POST /bind-noninteractive. None means that only people can bind.
+	// POST /bind-noninteractive. None means that only people can bind. Machines of an
+	// issuer with which people sign in have names like theirs; those of another one are
+	// known to RBAC as "<URL of the issuer>#<subject>", and so are their groups.
 	Machines auth.Providers
 	// MachineScopes have to be in such a token, all of them.
 	MachineScopes []string

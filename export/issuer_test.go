@@ -114,17 +114,25 @@ func TestIssuersHaveNamesOfTheirOwn(t *testing.T) {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	issuers := []Issuer{{Name: "b", Provider: second}}
-	if err := (Handshake{Issuers: issuers}).validateIssuers(first, Users{}); err != nil {
+	h := Handshake{Issuers: []Issuer{{Name: "b", Provider: second}}, Machines: auth.Providers{first, second, third}}
+	if err := h.validateIssuers(first, Users{}); err != nil {
 		t.Error(err)
 	}
-	a := reviews{users: Users{}, issuers: issuers}
+	for name, users := range map[string]Users{"no prefix": {UsernamePrefix: "-"}, "their prefix": {GroupsPrefix: "https://c.example"}} {
+		if (Handshake{Machines: h.Machines}).validateIssuers(first, users) == nil {
+			t.Errorf("machines and people with %s: accepted", name)
+		}
+	}
+	if err := (Handshake{Machines: auth.Providers{first}}).validateIssuers(first, Users{UsernamePrefix: "-"}); err != nil {
+		t.Errorf("machines of the issuer of people: %v", err)
+	}
+	a := reviews{users: Users{}, others: h.users(first)}
 	got := map[string]string{}
-	for _, p := range []*auth.Provider{first, second} {
+	for _, p := range h.Machines {
 		id := &auth.Identity{Issuer: p.Issuer(), Subject: "ada", Groups: []string{"dev"}}
 		got[a.usersOf(id.Issuer).user(id)] = a.usersOf(id.Issuer).groups(id)[1]
 	}
-	if diff := cmp.Diff(map[string]string{"oidc:ada": "oidc:dev", "oidc-b:ada": "oidc-b:dev"}, got); diff != "" {
+	if diff := cmp.Diff(map[string]string{"oidc:ada": "oidc:dev", "oidc-b:ada": "oidc-b:dev", "https://c.example#ada": "https://c.example#dev"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }

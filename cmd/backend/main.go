@@ -165,7 +165,7 @@ func (f *flags) machineFlags(fs *flag.FlagSet) {
 	fs.Func("machine-audience", "audience of access tokens with which machines may bind at /bind-noninteractive, may be repeated; none means that only people may bind",
 		appendTo(&f.machineAudiences))
 	fs.Func("machine-scope", "scope that such a token needs, such as klutch/bind, may be repeated", appendTo(&f.backend.Options.Handshake.MachineScopes))
-	fs.Func("machine-issuer-url", "issuer of such tokens, may be repeated (default --oidc-issuer-url)", appendTo(&f.machineIssuers))
+	fs.Func("machine-issuer-url", "issuer of such tokens, may be repeated (default --oidc-issuer-url); RBAC knows the machines of one with which no people sign in as URL#SUBJECT", appendTo(&f.machineIssuers))
 }
 
 func (f *flags) handshakeFlags(fs *flag.FlagSet) {
