@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -18,8 +19,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
@@ -32,7 +36,7 @@ import (
 // TestHandshake runs the roads to a tenant that are not the browser's against a
 // real API server. Its steps share the audit log that the last one reads.
 func TestHandshake(t *testing.T) {
-	w := newWorld(t)
+	w := newStillWorld(t)
 	w.serve(Options{Handshake: Handshake{
 		Machines:  auth.Providers{must(auth.New(auth.Config{Issuer: w.issuer.URL(), ClientID: "klutch", Audiences: []string{"klutch-machines"}}))},
 		LegacyCLI: true,
@@ -179,7 +183,8 @@ func twoReplicas(t *testing.T, w *world) {
 	var codes []int
 	gateway := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		turn++
-		[]http.Handler{first, second}[turn%2].ServeHTTP(rw, r)
+		ctx := logr.NewContext(r.Context(), funcr.New(w.log.add, funcr.Options{}))
+		[]http.Handler{first, second}[turn%2].ServeHTTP(rw, r.WithContext(ctx))
 	}))
 	defer gateway.Close()
 	direct := http.DefaultTransport.(*http.Transport).Clone()
@@ -236,14 +241,8 @@ func auditLog(t *testing.T, w *world) {
 	w.issuer.Misbehave(testissuer.Faults{AuthorizeError: "access_denied"})
 	_, _, _ = w.login("eve", "c1")
 	w.issuer.Misbehave(testissuer.Faults{})
-	var got []string
-	for line := range strings.Lines(w.log.String()) {
-		if name, record, ok := strings.Cut(line, "audit "); ok && name == "" {
-			got = append(got, w.steady(strings.TrimSpace(record)))
-		}
-	}
-	slices.Sort(got)
-	text := strings.Join(slices.Compact(got), "\n") + "\n"
+	takeAway(t, w)
+	text := strings.Join(w.audited(), "\n") + "\n"
 	golden := filepath.Join("testdata", "audit.txt")
 	if os.Getenv("UPDATE_GOLDEN") != "" {
 		if err := os.WriteFile(golden, []byte(text), 0o600); err != nil {
@@ -262,6 +261,47 @@ func auditLog(t *testing.T, w *world) {
 			t.Errorf("%s is in the audit log:\n%s", secret, text)
 		}
 	}
+}
+
+// audited are the audit records, in order of their text.
+func (w *world) audited() (records []string) {
+	for line := range strings.Lines(w.log.String()) {
+		if name, record, ok := strings.Cut(line, "audit "); ok && name == "" {
+			records = append(records, w.steady(strings.TrimSpace(record)))
+		}
+	}
+	slices.Sort(records)
+	return records
+}
+
+// awaitRecord waits for an audit record that holds text.
+func (w *world) awaitRecord(text string) {
+	w.t.Helper()
+	w.eventually("a record of "+text, func(context.Context) (bool, error) {
+		return slices.ContainsFunc(w.audited(), func(record string) bool { return strings.Contains(record, text) }), nil
+	})
+}
+
+// takeAway has a credential rotated, an offer withdrawn and given again, and a tenant
+// removed.
+func takeAway(t *testing.T, w *world) {
+	t.Helper()
+	namespace := func(user, cluster string) string { return holder{w.issuer.URL(), user, cluster}.namespace("cluster") }
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, renewAnnotation, time.Now().Add(-time.Minute).Format(time.RFC3339))
+	if _, err := w.admin.CoreV1().Secrets(namespace("grace", "c1")).Patch(t.Context(), v1alpha1.KubeconfigSecretName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitRecord("credential rotated")
+	if err := w.dyn.Resource(templateResource).Namespace("default").Delete(t.Context(), "gadgets", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.awaitRecord("export withdrawn")
+	w.apply(templateOf("gadgets"))
+	w.awaitRecord("export offered again")
+	gone := &tenantClient{w: w, namespace: namespace("ada", "xyz789")}
+	gone.remove(t, v1alpha1.DeletionPolicyDelete)
+	w.awaitRecord("tenant removed")
+	gone.isGone(gone.namespace)
 }
 
 var (
@@ -284,7 +324,7 @@ func census(t *testing.T, w *world) {
 		got, ok = w.exporter.Census()
 		return ok && got.Exports.Ready+got.Exports.NotReady == 2, nil
 	})
-	if n := got.Tenants.Ready + got.Tenants.NotReady; n != 3 {
+	if n := got.Tenants.Ready + got.Tenants.NotReady; n != 2 {
 		t.Errorf("census: %+v", got)
 	}
 	if _, ok := must(New(w.config, Options{})).Census(); ok {

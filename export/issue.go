@@ -87,13 +87,17 @@ func (e *Exporter) issue(ctx context.Context, k kubeconfig.Kubeconfig, secret, a
 		return nil, 0, err
 	}
 	again = time.Until(token.ExpirationTimestamp.Time) * 2 / 3
+	event := "credential issued"
+	if secret.ResourceVersion != "" {
+		event = "credential rotated"
+	}
 	secret.Data = map[string][]byte{v1alpha1.KubeconfigKey: data}
 	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, issuedAnnotation, fingerprint(k, anchor))
 	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, renewAnnotation, time.Now().Add(again).UTC().Format(time.RFC3339))
 	if err := e.put(ctx, secret); err != nil {
 		return nil, 0, fmt.Errorf("write credential of %s: %w", k.Namespace, err)
 	}
-	audit(ctx, "credential issued", "tenant", k.Namespace, "expires", token.ExpirationTimestamp.UTC().Format(time.RFC3339))
+	audit(ctx, event, "tenant", k.Namespace, "expires", token.ExpirationTimestamp.UTC().Format(time.RFC3339))
 	return data, again, nil
 }
 

@@ -3,6 +3,7 @@
 package export
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -109,15 +110,15 @@ func inForce(exports []*v1alpha1.APIServiceExport) (used, withdrawn []*v1alpha1.
 // noteOffered remembers on an export whether it may be used. Its tenant writes into
 // its status too, so that no right can depend on a condition.
 func (c *control) noteOffered(ctx context.Context, export *v1alpha1.APIServiceExport, offered v1alpha1.Condition) error {
-	var reason any // null takes the annotation away
+	reason, event := any(nil), "export offered again" // null takes the annotation away
 	if offered.Status == metav1.ConditionFalse {
-		reason = offered.Reason
+		reason, event = offered.Reason, "export withdrawn"
 	}
 	if was, ok := export.Annotations[withdrawnAnnotation]; ok == (reason != nil) && (!ok || was == reason) {
 		return nil
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": export.UID, "annotations": map[string]any{withdrawnAnnotation: reason},
+		"uid": export.UID, "resourceVersion": export.ResourceVersion, "annotations": map[string]any{withdrawnAnnotation: reason},
 	}})
 	if err == nil {
 		_, err = c.dyn.Resource(exportResource).Namespace(export.Namespace).Patch(ctx, export.Name, types.MergePatchType, patch, metav1.PatchOptions{})
@@ -125,6 +126,7 @@ func (c *control) noteOffered(ctx context.Context, export *v1alpha1.APIServiceEx
 	if err != nil {
 		return fmt.Errorf("annotate export %s: %w", export.Name, err)
 	}
+	audit(ctx, event, "tenant", export.Namespace, "service", export.Name, "reason", cmp.Or(offered.Reason, "Offered"))
 	return nil
 }
 

@@ -45,9 +45,6 @@ func (c *control) reconcileExport(ctx context.Context, key cache.ObjectName) (ti
 	if err != nil {
 		return 0, err
 	}
-	if was := v1alpha1.FindCondition(export.Status.Conditions, offered.Type); offered.Status == metav1.ConditionFalse && (was == nil || was.Reason != offered.Reason) {
-		audit(ctx, "export withdrawn", "tenant", key.Namespace, "service", key.Name, "reason", offered.Reason)
-	}
 	err = status.Write(ctx, c.dyn.Resource(exportResource).Namespace(key.Namespace), export, func(o *v1alpha1.APIServiceExport) {
 		for _, condition := range []v1alpha1.Condition{offered, inSync} {
 			condition.ObservedGeneration = o.Generation
