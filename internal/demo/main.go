@@ -77,7 +77,7 @@ func stay(ctx context.Context, p *printer, s *stack.Stack) error {
 	p.text("kubectl --kubeconfig $APP -n %s edit postgresqlinstance %s       # a bigger plan; a smaller one is refused", namespace, second)
 	p.text("kubectl bind status --kubeconfig $APP")
 	p.text("kubectl bind %s --kubeconfig $APP --backend-certificate-authority %s --service keyvalueinstances.anynines.com --skip-konnector", s.BackendURL, s.BackendCA)
-	p.text("    # the login is %s, password %s\n\nWhat the programs say: %s\nCtrl-C ends the demo and removes everything.", stack.Developer, stack.Password, s.Dir)
+	p.text("    # the login is %s, password %s; with --device the browser may be on another machine\n\nWhat the programs say: %s\nCtrl-C ends the demo and removes everything.", stack.Developer, stack.Password, s.Dir)
 	<-ctx.Done()
 	return nil
 }

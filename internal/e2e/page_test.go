@@ -40,6 +40,7 @@ func chosenByKeyboard(w world) {
 	page.Type(stack.Password)
 	page.Press("Enter")
 	page.Await(`document.title.startsWith("Choose services") && document.readyState == "complete"`)
+	page.Await(`document.body.innerText.includes("caching") && !!document.querySelector("a[href='https://valkey.io/docs/']")`) // of the key-value store's template
 	var code string
 	page.Eval(`document.querySelector("dd .code").innerText`, &code)
 	for _, plural := range chosen {
