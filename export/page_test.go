@@ -15,7 +15,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/internal/testissuer/chromium"
+	"github.com/klutch-go/sdk/internal/testissuer/oidcprovider"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -176,6 +178,31 @@ func TestNothingOnOffer(t *testing.T) {
 		t.Error("the login has ended")
 	}
 	p.hasNoComplaint()
+}
+
+// TestCertifiedProvider signs in at an issuer of others, which the OpenID Foundation
+// has certified, and gets to the page.
+func TestCertifiedProvider(t *testing.T) {
+	var issuer string
+	c := openCounter(t, func(o *Options) {
+		issuer = oidcprovider.Start(t, oidcprovider.Options{
+			Users:   map[string]map[string]any{"ada": {"name": "Ada Lovelace", "groups": []string{"developers"}}},
+			Clients: []map[string]any{{"client_id": "klutch", "client_secret": "a secret of the test", "redirect_uris": []string{o.ExternalURL + callbackPath}, "scope": "openid profile email groups"}},
+		})
+		o.Provider = must(auth.New(auth.Config{Issuer: issuer, ClientID: "klutch", ClientSecret: "a secret of the test", RedirectURL: o.ExternalURL + callbackPath}))
+	})
+	b := c.browser("", "any")
+	page := must(b.Get(t.Context(), c.authorizeURL()))
+	for range 2 { // who they are, and that they agree
+		if len(page.Forms) == 0 {
+			break
+		}
+		page.Forms[0].Fields.Set("login", "ada")
+		page = must(b.Submit(t.Context(), page.Forms[0]))
+	}
+	if page.URL.Path != "/services" || !strings.Contains(page.Body, "Ada Lovelace") || !strings.Contains(page.Body, "by "+issuer) || !strings.Contains(page.Body, `value="widgets.example.org"`) {
+		t.Errorf("%s:\n%s", page.URL, page.Body)
+	}
 }
 
 func TestClaimWords(t *testing.T) {
