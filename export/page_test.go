@@ -128,6 +128,11 @@ func TestP11PagesInABrowser(t *testing.T) {
 	p.hasNoComplaint()
 	p.Open(p.c.url + "/authorize")
 	p.inspect("bad link")
+	p.signIn(p.c.authorizeURL())
+	p.PressUntil("Tab", 10, `document.activeElement.matches("form[action='/bind'] button")`)
+	p.Press("Enter")
+	p.Await(`document.querySelector("[role=alert]")?.innerText.includes("Choose at least one service")`)
+	p.inspect("nothing chosen")
 }
 
 // TestKeyboardOrder goes through the page as it reads, and out by the last button.
