@@ -506,6 +506,8 @@ func TestP12IsolationMatrix(t *testing.T) {
 		}
 	}
 	w.t = t
+	stop()
+	intruders.Wait()
 	if all := len(reviewedVerbs) * len(reviewedResources) * len(m.parties) * len(m.namespaces(m.w.t.Context())); m.asked < 500 || m.cell < all {
 		t.Errorf("only %d attempts, and %d of %d reviews", m.asked, m.cell, all)
 	}
