@@ -3,8 +3,10 @@
 package export
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -22,14 +24,14 @@ import (
 
 // reviewable gives the tenant a record, and people the right to bind as long as
 // allowed says so.
-func (s *still) reviewable(allowed *bool) {
+func (s *still) reviewable(allowed *atomic.Bool) {
 	s.Helper()
 	data := must(json.Marshal(record{Identity: auth.Identity{Issuer: "https://issuer", Subject: "ada"}, Cluster: "c1"}))
 	if err := s.kube.Tracker().Add(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: recordSecret, Namespace: s.tenant}, Data: map[string][]byte{recordKey: data}}); err != nil {
 		s.Fatal(err)
 	}
 	s.kube.PrependReactor("create", "subjectaccessreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &authorizationv1.SubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: *allowed}}, nil
+		return true, &authorizationv1.SubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: allowed.Load()}}, nil
 	})
 	s.kube.PrependReactor("create", "selfsubjectaccessreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &authorizationv1.SelfSubjectAccessReview{Status: authorizationv1.SubjectAccessReviewStatus{Allowed: true}}, nil
@@ -45,24 +47,31 @@ func (s *still) asked(verb, resource string) (n int) {
 	return n
 }
 
+// A fickle is a catalogue that changes.
+type fickle struct{ atomic.Pointer[[]Service] }
+
+func (f *fickle) Services(context.Context) ([]Service, error) { return *f.Load(), nil }
+
 // What a tenant may bind is asked once a review, however much happens to its exports,
 // and who it is once for all of them.
 func TestReviewsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, catalog, allowed := newStill(t), &list{}, true
-		s.reviewable(&allowed)
+		s, catalog, services, allowed := newStill(t), &fickle{}, []Service{}, &atomic.Bool{}
+		allowed.Store(true)
+		s.reviewable(allowed)
 		exports := s.Client().Resource(exportResource).Namespace(s.tenant)
 		for i := range 5 {
-			plural := fmt.Sprintf("widget%cs", 'a'+i)
-			catalog.services = append(catalog.services, serviceOf(plural))
+			plural := fmt.Sprintf("gadget%ds", i)
+			services = append(services, serviceOf(plural))
 			s.put(crdResource, "", crdOf(plural, v1alpha1.NamespacedScope))
 			s.put(exportResource, s.tenant, object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceExport, metadata: {name: "+plural+".example.org}, spec: {scope: Namespaced}}"))
 		}
+		catalog.Store(&services)
 		s.run("apiserviceexport", Options{Catalog: catalog})
 		synctest.Wait()
 		for beat := range 24 { // an hour
 			time.Sleep(150 * time.Second)
-			for _, service := range catalog.services {
+			for _, service := range services {
 				patch := fmt.Appendf(nil, `{"status":{"acceptedNames":{"kind":"beat-%d"}}}`, beat)
 				if _, err := exports.Patch(t.Context(), service.Name(), types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
 					t.Fatal(err)
@@ -73,7 +82,7 @@ func TestReviewsAreShared(t *testing.T) {
 		if reads < 6 || reads > 7 || reviews != 5*reads {
 			t.Errorf("in an hour a tenant was read %d times, and what it may bind reviewed %d times", reads, reviews)
 		}
-		s.put(templateResource, "default", templateOf("widgetas"))
+		s.put(templateResource, "default", templateOf("gadget0s"))
 		if n := s.asked("create", "subjectaccessreviews") - reviews; n != 1 {
 			t.Errorf("a template led to %d reviews", n)
 		}
@@ -81,8 +90,8 @@ func TestReviewsAreShared(t *testing.T) {
 			change func()
 			reason string
 		}{
-			{func() { allowed = false }, v1alpha1.ReasonNotAuthorized},
-			{func() { catalog.services = nil }, v1alpha1.ReasonNotOffered},
+			{func() { allowed.Store(false) }, v1alpha1.ReasonNotAuthorized},
+			{func() { catalog.Store(&[]Service{}) }, v1alpha1.ReasonNotOffered},
 		} {
 			step.change()
 			time.Sleep(12 * time.Minute)
