@@ -4,42 +4,59 @@ package bind
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// revoke removes from the App Cluster the copies that this binding made of what it
-// has no consent for any more, after it has stopped what makes them. It does so once
-// for each set of consents. What could not be removed is returned as a sentence.
+// revoke removes from both clusters the copies that this binding made of what it has
+// no consent for any more, after it has stopped what makes them. It does so once for
+// each set of consents. What could not be removed is returned as a sentence.
 //
 // Where a resource is still claimed otherwise, its Sync removes what is too much.
 func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related) (string, error) {
-	without, answers := p.withoutConsent(selected), p.answers()
-	id := fmt.Sprint(without, selected, answers)
+	here, there, answers := p.withoutConsent(selected), p.withoutConsentThere(selected), p.answers()
+	id := fmt.Sprint(here, there, selected, answers)
 	if !p.consentChanged(id) {
+		return "", nil
+	}
+	services, known := p.session.services()
+	if len(there) > 0 && !known {
+		p.again = time.Second
 		return "", nil
 	}
 	p.hold(p.key)
 	removed, denied := 0, []string{}
-	for _, resource := range without {
-		n, err := p.removeCopies(ctx, resource)
-		removed += n
-		switch {
-		case apierrors.IsForbidden(err):
-			denied = append(denied, resource.GroupResource().String())
-		case err != nil:
-			return "", err
+	for _, copies := range []struct {
+		place
+		of []schema.GroupVersionResource
+	}{
+		{place{p.app.meta, v1alpha1.OwnerProvider, []string{metav1.NamespaceAll}}, here},
+		{place{p.session.meta, v1alpha1.OwnerConsumer, services}, there},
+	} {
+		for _, resource := range copies.of {
+			n, err := p.removeCopies(ctx, copies.place, resource)
+			removed += n
+			switch {
+			case apierrors.IsForbidden(err):
+				denied = append(denied, resource.GroupResource().String())
+			case err != nil:
+				return "", err
+			}
 		}
 	}
 	if removed > 0 {
@@ -91,7 +108,39 @@ func (p *pass) withoutConsent(selected []klutchsync.Related) []schema.GroupVersi
 			delete(found, r.Resource)
 		}
 	}
-	return slices.SortedFunc(maps.Keys(found), func(a, b schema.GroupVersionResource) int { return strings.Compare(a.String(), b.String()) })
+	return sorted(found)
+}
+
+// withoutConsentThere are the resources of which there may be copies in the Control
+// Plane Cluster, but must not be. Where nobody claims them, there are no rights to look.
+func (p *pass) withoutConsentThere(selected []klutchsync.Related) []schema.GroupVersionResource {
+	found := map[schema.GroupVersionResource]bool{}
+	note := func(c v1alpha1.PermissionClaim) {
+		if c.Selector.Owner == v1alpha1.OwnerConsumer {
+			found[schema.GroupVersionResource{Group: c.Group, Version: c.Version, Resource: c.Resource}] = true
+		}
+	}
+	for _, c := range p.binding.Spec.PermissionClaims {
+		note(c.PermissionClaim)
+	}
+	for _, c := range p.export.Spec.PermissionClaims {
+		note(c)
+	}
+	for _, r := range p.lastConsent(p.key).selected {
+		if r.From == klutchsync.SourceSide {
+			found[r.Resource] = true
+		}
+	}
+	for _, r := range selected {
+		if r.From == klutchsync.SourceSide {
+			delete(found, r.Resource)
+		}
+	}
+	return sorted(found)
+}
+
+func sorted(resources map[schema.GroupVersionResource]bool) []schema.GroupVersionResource {
+	return slices.SortedFunc(maps.Keys(resources), func(a, b schema.GroupVersionResource) int { return strings.Compare(a.String(), b.String()) })
 }
 
 // A consent is what was last found to be agreed to, and carried out.
@@ -114,53 +163,77 @@ func (p *pass) consented(id string, selected []klutchsync.Related) {
 	p.consents[p.key] = consent{id, selected}
 }
 
-// removeCopies deletes the copies of a resource that this binding made. Where the
-// konnector may not even list them, it has made none.
-func (p *pass) removeCopies(ctx context.Context, resource schema.GroupVersionResource) (int, error) {
+// A place is where copies of an owner's objects are.
+type place struct {
+	meta       metadata.Interface
+	owner      v1alpha1.Owner
+	namespaces []string
+}
+
+// removeCopies deletes the copies of a resource that this binding made, and gives up
+// those that others want too. Where the konnector may not even list them, it has made
+// none.
+func (p *pass) removeCopies(ctx context.Context, from place, resource schema.GroupVersionResource) (removed int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	list, err := p.app.meta.Resource(resource).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.BoundAnnotation + "=true"})
-	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, fmt.Errorf("look for copies of %s: %w", resource.GroupResource(), err)
-	}
-	removed := 0
-	for i := range list.Items {
-		o := &list.Items[i]
-		if !copiedBy(p.binding.Name, o) {
+	for _, namespace := range from.namespaces {
+		list, err := from.meta.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.BoundAnnotation + "=true"})
+		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 			continue
 		}
-		err := p.app.meta.Resource(resource).Namespace(o.Namespace).Delete(ctx, o.Name,
-			metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion}})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return removed, fmt.Errorf("delete the copy %s/%s of %s: %w", o.Namespace, o.Name, resource.GroupResource(), err)
+		if err != nil {
+			return removed, fmt.Errorf("look for copies of %s: %w", resource.GroupResource(), err)
 		}
-		removed++
+		for i := range list.Items {
+			o := &list.Items[i]
+			ours, others := copiedBy(p.binding.Name, from.owner, o)
+			if !ours {
+				continue
+			}
+			if err := removeCopy(ctx, from.meta.Resource(resource).Namespace(o.Namespace), o, p.binding.Name, others); err != nil && !apierrors.IsNotFound(err) {
+				return removed, fmt.Errorf("remove the copy %s/%s of %s: %w", o.Namespace, o.Name, resource.GroupResource(), err)
+			}
+			removed++
+		}
 	}
 	return removed, nil
 }
 
-// copiedBy tells whether o is a copy of an object of the provider's that the Sync of
-// a binding made, and no other binding's.
-func copiedBy(binding string, o *metav1.PartialObjectMetadata) bool {
+// removeCopy removes a copy in the version that was seen or, if it is shared, what
+// says that this binding wants it.
+func removeCopy(ctx context.Context, client metadata.ResourceInterface, o *metav1.PartialObjectMetadata, binding string, shared bool) error {
+	if !shared {
+		return client.Delete(ctx, o.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion}})
+	}
+	others := slices.DeleteFunc(o.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
+		name, related := strings.CutSuffix(entry.Manager, relatedManager)
+		return related && manages(name, binding)
+	})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion, "managedFields": others}})
+	if err != nil {
+		return fmt.Errorf("patch of managed fields: %w", err)
+	}
+	_, err = client.Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
+	return err
+}
+
+// relatedManager ends the field managers of Syncs on copies.
+const relatedManager = "/related"
+
+// copiedBy tells whether o is a copy of an object of owner's that the Sync of a
+// binding made, and whether that of another binding did too.
+func copiedBy(binding string, owner v1alpha1.Owner, o *metav1.PartialObjectMetadata) (ours, others bool) {
 	a := o.Annotations
-	if a[klutchsync.SourceAnnotation] == "" || a[klutchsync.OwnerAnnotation] != string(v1alpha1.OwnerProvider) || o.Labels[v1alpha1.BoundAnnotation] != "true" {
-		return false
+	if a[klutchsync.SourceAnnotation] == "" || a[klutchsync.OwnerAnnotation] != string(owner) || o.Labels[v1alpha1.BoundAnnotation] != "true" {
+		return false, false
 	}
-	made := false
 	for _, entry := range o.ManagedFields {
-		name, related := strings.CutSuffix(entry.Manager, "/related")
-		if !related {
-			continue
+		if name, related := strings.CutSuffix(entry.Manager, relatedManager); related {
+			ours = ours || manages(name, binding)
+			others = others || !manages(name, binding)
 		}
-		if !manages(name, binding) {
-			return false // it shares the copy
-		}
-		made = true
 	}
-	return made
+	return ours, others
 }
 
 // manages tells whether a Sync's field manager is that of a binding. The long ones are

@@ -37,12 +37,14 @@ type claimWorld struct {
 	export            *v1alpha1.APIServiceExport
 	verdict           *verdict
 	log               logr.Logger
+	owner             v1alpha1.Owner // of the claimed Secrets
 }
 
 func newClaimWorld(t *testing.T) *claimWorld {
 	t.Helper()
 	widgets := fakecluster.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}, Kind: "Widget"}
-	w := &claimWorld{T: t, app: fakecluster.New(widgets), controlPlane: fakecluster.New(widgets)}
+	asked := fakecluster.Resource{GroupVersionResource: requestedNamespaces, Kind: "APIServiceNamespace"}
+	w := &claimWorld{T: t, app: fakecluster.New(widgets), controlPlane: fakecluster.New(widgets, asked), owner: v1alpha1.OwnerProvider}
 	source, err := klutchsync.NewClusterForClients(w.app.Client(), w.app.Metadata())
 	if err != nil {
 		t.Fatal(err)
@@ -56,10 +58,25 @@ func newClaimWorld(t *testing.T) *claimWorld {
 		source: source, set: klutchsync.NewSet(klutchsync.SetOptions{}),
 		recipes: map[cache.ObjectName]string{}, consents: map[cache.ObjectName]consent{}, released: map[cache.ObjectName]string{},
 	}
-	w.session = &session{agent: w.agent, target: target, place: kubeconfig.Kubeconfig{Namespace: "tenant"}, mapper: klutchsync.NewNamespaces(nil)}
+	w.session = &session{
+		agent: w.agent, target: target, meta: w.controlPlane.Metadata(), place: kubeconfig.Kubeconfig{Namespace: "tenant"}, mapper: klutchsync.NewNamespaces(nil),
+		namespaces: objects(w.controlPlane.Client(), requestedNamespaces, "tenant").unstructuredInformer(cache.Indexers{}),
+	}
 	w.session.mapper.Set("team", "service")
 	w.namespace(w.app, "team")
 	w.namespace(w.controlPlane, "service")
+	w.namespace(w.controlPlane, "tenant")
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "APIServiceNamespace",
+		"metadata": map[string]any{"name": "team"}, "status": map[string]any{"namespace": "service"},
+	}}
+	asks := w.controlPlane.Client().Resource(requestedNamespaces).Namespace("tenant")
+	if _, err := asks.Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := asks.UpdateStatus(t.Context(), u, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
 	w.binding = &v1alpha1.APIServiceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "klutch-bind", Name: "widgets.example.org"}}
 	w.export = &v1alpha1.APIServiceExport{Spec: v1alpha1.APIServiceExportSpec{APIServiceExportCRDSpec: v1alpha1.APIServiceExportCRDSpec{
 		Group: "example.org", Names: v1alpha1.CRDNames{Plural: "widgets", Kind: "Widget"}, Scope: v1alpha1.NamespacedScope,
@@ -74,8 +91,9 @@ func (w *claimWorld) run() (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = w.agent.set.Run(ctx)
+		_ = together(ctx, w.agent.set.Run, runInformer(w.session.namespaces))
 	}()
+	synctest.Wait()
 	return func() { cancel(); <-done }
 }
 
@@ -89,12 +107,12 @@ func (w *claimWorld) restart() {
 // konnector look.
 func (w *claimWorld) answer(state v1alpha1.ClaimState) {
 	w.Helper()
-	w.binding.Spec.PermissionClaims = nil
+	claim := v1alpha1.PermissionClaim{
+		GroupResource: v1alpha1.GroupResource{Resource: "secrets"}, Version: "v1", Selector: v1alpha1.ResourceSelector{Owner: w.owner, Names: []string{"*"}},
+	}
+	w.binding.Spec.PermissionClaims, w.export.Spec.PermissionClaims = nil, []v1alpha1.PermissionClaim{claim}
 	if state != "" {
-		w.binding.Spec.PermissionClaims = []v1alpha1.AcceptablePermissionClaim{{
-			PermissionClaim: v1alpha1.PermissionClaim{GroupResource: v1alpha1.GroupResource{Resource: "secrets"}, Version: "v1", Selector: v1alpha1.ResourceSelector{Names: []string{"*"}}},
-			State:           state,
-		}}
+		w.binding.Spec.PermissionClaims = []v1alpha1.AcceptablePermissionClaim{{PermissionClaim: claim, State: state}}
 	}
 	w.look()
 }
@@ -162,19 +180,31 @@ func (w *claimWorld) there(c *fakecluster.Cluster, namespace string) map[string]
 	return found
 }
 
-// TestP20Consent lets a provider, an owner of the App Cluster and its users do what
-// they want, in any order, and looks at what has become of it whenever all is quiet:
+// A spot is a namespace of a cluster.
+type spot struct {
+	*fakecluster.Cluster
+	namespace string
+}
+
+// TestP20Consent lets the owner of Secrets, an owner of the App Cluster and the users
+// of the other side do what they want, in any order, and looks at what has become of it whenever all is quiet:
 // without consent there is no copy, with it there is one of everything that may be
 // copied, and what was there before is as it was.
 func TestP20Consent(t *testing.T) {
 	for seed := range uint64(20) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+		owner := []v1alpha1.Owner{v1alpha1.OwnerProvider, v1alpha1.OwnerConsumer}[seed%2]
+		t.Run(fmt.Sprint(owner, seed), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newClaimWorld(t)
+				w.owner = owner
+				from, to := spot{w.controlPlane, "service"}, spot{w.app, "team"}
+				if owner == v1alpha1.OwnerConsumer {
+					from, to = to, from
+				}
 				defer w.run()()
 				random := rand.New(rand.NewPCG(seed, 20)) //nolint:gosec // a test
 				agreed := false
-				theirs, users := map[string]bool{}, map[string]bool{} // names of the provider's, and of what is not a copy
+				theirs, users := map[string]bool{}, map[string]bool{} // names of the owner's, and of what is not a copy
 				names := []string{"a", "b", "c"}
 				for range 40 {
 					name := names[random.IntN(len(names))]
@@ -187,14 +217,14 @@ func TestP20Consent(t *testing.T) {
 						agreed = false
 					case 4:
 						theirs[name] = true
-						w.put(w.controlPlane, "service", name, "Opaque", "provider")
+						w.put(from.Cluster, from.namespace, name, "Opaque", "owner")
 					case 5:
-						w.put(w.controlPlane, "service", "token-of-"+name, "kubernetes.io/service-account-token", "provider")
+						w.put(from.Cluster, from.namespace, "token-of-"+name, "kubernetes.io/service-account-token", "owner")
 					case 6:
 						delete(theirs, name)
-						w.remove(w.controlPlane, "service", name)
+						w.remove(from.Cluster, from.namespace, name)
 					case 7:
-						users[name] = w.put(w.app, "team", name, "Opaque", "user") || users[name]
+						users[name] = w.put(to.Cluster, to.namespace, name, "Opaque", "user") || users[name]
 					case 8:
 						w.restart()
 						w.look()
@@ -209,11 +239,11 @@ func TestP20Consent(t *testing.T) {
 						case users[n]:
 							want[n] = "user"
 						case theirs[n] && agreed:
-							want[n] = "provider"
+							want[n] = "owner"
 						}
 					}
-					if diff := cmp.Diff(want, w.there(w.app, "team")); diff != "" {
-						t.Fatalf("consent %t: Secrets in the App Cluster (-want +got):\n%s", agreed, diff)
+					if diff := cmp.Diff(want, w.there(to.Cluster, to.namespace)); diff != "" {
+						t.Fatalf("consent %t: Secrets on the other side (-want +got):\n%s", agreed, diff)
 					}
 				}
 			})
@@ -282,6 +312,38 @@ func TestP27ClaimAnswers(t *testing.T) {
 	})
 }
 
+// A copy that another binding wants too stays, and is that one's alone from then on.
+func TestP20SharedCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newClaimWorld(t)
+		defer w.run()()
+		w.put(w.controlPlane, "service", "a", "Opaque", "provider")
+		w.answer(v1alpha1.ClaimAccepted)
+		time.Sleep(time.Minute)
+		copied, err := w.secrets(w.app, "team").Get(t.Context(), "a", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const other = "klutch.anynines.com/gadgets.example.org/related"
+		copied.SetResourceVersion("")
+		copied.SetManagedFields(nil)
+		if _, err := w.secrets(w.app, "team").Apply(t.Context(), "a", copied, metav1.ApplyOptions{FieldManager: other, Force: true}); err != nil {
+			t.Fatal(err)
+		}
+		w.answer(v1alpha1.ClaimRejected)
+		if copied, err = w.secrets(w.app, "team").Get(t.Context(), "a", metav1.GetOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		var left []string
+		for _, entry := range copied.GetManagedFields() {
+			left = append(left, entry.Manager)
+		}
+		if diff := cmp.Diff([]string{other}, left); diff != "" {
+			t.Errorf("managers (-want +got):\n%s", diff)
+		}
+	})
+}
+
 func TestCopiedBy(t *testing.T) {
 	const long = "a-resource-with-a-very-long-name.in.a.group.with.a.very.long.name.as.well.example.org"
 	copied := func(managers ...string) *metav1.PartialObjectMetadata {
@@ -303,23 +365,24 @@ func TestCopiedBy(t *testing.T) {
 	for name, tc := range map[string]struct {
 		binding string
 		object  *metav1.PartialObjectMetadata
-		want    bool
+		ours    bool
+		others  bool
 	}{
-		"ours":                      {"widgets.example.org", copied(ours), true},
-		"ours, edited":              {"widgets.example.org", copied(ours, "kubectl-edit"), true},
-		"another binding's":         {"gadgets.example.org", copied(ours), false},
-		"of a binding like it":      {"widgets.example.org.uk", copied(ours), false},
-		"shared":                    {"widgets.example.org", copied(ours, "klutch.anynines.com/gadgets.example.org/related"), false},
-		"a person's":                {"widgets.example.org", copied("kubectl"), false},
-		"of a long name":            {long, copied("klutch.anynines.com/" + long[:62] + "-0123456789abcdef/related"), true},
-		"of another long name":      {long, copied("klutch.anynines.com/b" + long[:61] + "-0123456789abcdef/related"), false},
-		"without label":             {"widgets.example.org", without(func(o *metav1.PartialObjectMetadata) { o.Labels = nil }), false},
-		"without identity":          {"widgets.example.org", without(func(o *metav1.PartialObjectMetadata) { delete(o.Annotations, klutchsync.SourceAnnotation) }), false},
-		"a user's, travelling up":   {"widgets.example.org", without(func(o *metav1.PartialObjectMetadata) { o.Annotations[klutchsync.OwnerAnnotation] = "Consumer" }), false},
-		"a peer's, of the same age": {"widgets.example.org", without(func(o *metav1.PartialObjectMetadata) { o.ManagedFields = nil }), false},
+		"ours":                      {"widgets.example.org", copied(ours), true, false},
+		"ours, edited":              {"widgets.example.org", copied(ours, "kubectl-edit"), true, false},
+		"another binding's":         {"gadgets.example.org", copied(ours), false, true},
+		"of a binding like it":      {"widgets.example.org.uk", copied(ours), false, true},
+		"shared":                    {"widgets.example.org", copied(ours, "klutch.anynines.com/gadgets.example.org/related"), true, true},
+		"a person's":                {"widgets.example.org", copied("kubectl"), false, false},
+		"of a long name":            {long, copied("klutch.anynines.com/" + long[:62] + "-0123456789abcdef/related"), true, false},
+		"of another long name":      {long, copied("klutch.anynines.com/b" + long[:61] + "-0123456789abcdef/related"), false, true},
+		"without label":             {"widgets.example.org", without(func(o *metav1.PartialObjectMetadata) { o.Labels = nil }), false, false},
+		"without identity":          {"widgets.example.org", without(func(o *metav1.PartialObjectMetadata) { delete(o.Annotations, klutchsync.SourceAnnotation) }), false, false},
+		"a user's, travelling up":   {"widgets.example.org", without(func(o *metav1.PartialObjectMetadata) { o.Annotations[klutchsync.OwnerAnnotation] = "Consumer" }), false, false},
+		"a peer's, of the same age": {"widgets.example.org", without(func(o *metav1.PartialObjectMetadata) { o.ManagedFields = nil }), false, false},
 	} {
-		if got := copiedBy(tc.binding, tc.object); got != tc.want {
-			t.Errorf("%s: %t, want %t", name, got, tc.want)
+		if ours, others := copiedBy(tc.binding, v1alpha1.OwnerProvider, tc.object); ours != tc.ours || others != tc.others {
+			t.Errorf("%s: %t, %t", name, ours, others)
 		}
 	}
 }

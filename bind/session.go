@@ -14,8 +14,10 @@ import (
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -39,6 +41,7 @@ type session struct {
 	token      *credential
 
 	calls   dynamic.Interface
+	meta    metadata.Interface
 	clients []*http.Client
 	watches []func() // end the watches of informers
 	target  *klutchsync.Cluster
@@ -118,6 +121,14 @@ func (s *session) connect(config *rest.Config) error {
 	if err != nil {
 		return err
 	}
+	compact := metadata.ConfigFor(calls)
+	client, err := s.dial(compact)
+	if err != nil {
+		return err
+	}
+	if s.meta, err = metadata.NewForConfigAndClient(compact, client); err != nil {
+		return err
+	}
 	if s.target, err = klutchsync.NewCluster(config); err != nil {
 		return err
 	}
@@ -130,12 +141,32 @@ func (s *session) connect(config *rest.Config) error {
 }
 
 func (s *session) client(config *rest.Config) (dynamic.Interface, error) {
+	client, err := s.dial(config)
+	if err != nil {
+		return nil, err
+	}
+	return dynamic.NewForConfigAndClient(config, client)
+}
+
+// dial returns connections that end with the session.
+func (s *session) dial(config *rest.Config) (*http.Client, error) {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("client for the Control Plane Cluster: %w", err)
 	}
 	s.clients = append(s.clients, client)
-	return dynamic.NewForConfigAndClient(config, client)
+	return client, nil
+}
+
+// services are the service namespaces of the tenant, once they are known.
+func (s *session) services() (names []string, known bool) {
+	for _, o := range s.namespaces.GetStore().List() {
+		u, _ := o.(*unstructured.Unstructured)
+		if name, ok, _ := unstructured.NestedString(u.Object, "status", "namespace"); ok && name != "" {
+			names = append(names, name)
+		}
+	}
+	return names, s.namespaces.HasSynced()
 }
 
 func (s *session) controllers() error {
