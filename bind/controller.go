@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
@@ -39,6 +40,7 @@ type agent struct {
 	uses        map[cache.ObjectName]cache.ObjectName // the Secret of each binding
 	connections map[cache.ObjectName]*connection      // by Secret
 	recipes     map[cache.ObjectName]string           // of what each binding runs
+	versions    map[cache.ObjectName]string           // in which it runs, or ran
 	consents    map[cache.ObjectName]consent          // that have been carried out
 	released    map[cache.ObjectName]string           // of held deletions: the last word of each binding's owner
 }
@@ -58,6 +60,7 @@ func newAgent(config *rest.Config, opts Options) (*agent, error) {
 		uses:        map[cache.ObjectName]cache.ObjectName{},
 		connections: map[cache.ObjectName]*connection{},
 		recipes:     map[cache.ObjectName]string{},
+		versions:    map[cache.ObjectName]string{},
 		consents:    map[cache.ObjectName]consent{},
 		released:    map[cache.ObjectName]string{},
 	}
@@ -161,6 +164,7 @@ func (a *agent) forget(binding cache.ObjectName) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.consents, binding)
+	delete(a.versions, binding)
 }
 
 // hold stops the sync of a binding and returns when it has stopped.
@@ -178,20 +182,21 @@ type recipe struct {
 }
 
 // fingerprint changes when the Sync has to be made anew.
-func (r recipe) fingerprint(s *session) (string, error) {
+func (r recipe) fingerprint(s *session, version schema.GroupVersionResource) (string, error) {
 	spec := r.export.Spec
-	data, err := json.Marshal([]any{syncVersion(&spec), spec.Scope, spec.InformerScope, r.related, s.sight().tenant})
+	data, err := json.Marshal([]any{version, spec.Scope, spec.InformerScope, r.related, s.sight().tenant})
 	return fmt.Sprintf("%p %s", s, data), err
 }
 
 // put has the Sync of a binding run; one that runs from the same recipe goes on.
 func (a *agent) put(binding cache.ObjectName, s *session, r recipe) error {
-	fingerprint, err := r.fingerprint(s)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	version := syncVersion(&r.export.Spec, a.versions[binding])
+	fingerprint, err := r.fingerprint(s, version)
 	if err != nil {
 		return err
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	if a.recipes[binding] == fingerprint {
 		return nil
 	}
@@ -199,11 +204,11 @@ func (a *agent) put(binding cache.ObjectName, s *session, r recipe) error {
 	if a.opts.Sync != nil {
 		a.opts.Sync(binding.Name, &opts)
 	}
-	sync, err := klutchsync.New(a.source, s.target, syncVersion(&r.export.Spec), opts)
+	sync, err := klutchsync.New(a.source, s.target, version, opts)
 	if err != nil {
 		return err
 	}
-	a.recipes[binding] = fingerprint
+	a.recipes[binding], a.versions[binding] = fingerprint, version.Version
 	a.set.Put(binding.String(), sync)
 	return nil
 }

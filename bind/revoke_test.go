@@ -56,7 +56,7 @@ func newClaimWorld(t *testing.T) *claimWorld {
 	w.agent = &agent{
 		app:    &appCluster{calls: w.app.Client(), meta: w.app.Metadata()},
 		source: source, set: klutchsync.NewSet(klutchsync.SetOptions{}),
-		recipes: map[cache.ObjectName]string{}, consents: map[cache.ObjectName]consent{}, released: map[cache.ObjectName]string{},
+		recipes: map[cache.ObjectName]string{}, versions: map[cache.ObjectName]string{}, consents: map[cache.ObjectName]consent{}, released: map[cache.ObjectName]string{},
 	}
 	w.session = &session{
 		agent: w.agent, target: target, meta: w.controlPlane.Metadata(), place: kubeconfig.Kubeconfig{Namespace: "tenant"}, mapper: klutchsync.NewNamespaces(nil),

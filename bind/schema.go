@@ -116,14 +116,14 @@ func defaulted(crd *unstructured.Unstructured) (*apiextensionsv1.CustomResourceD
 	return &typed.Spec, nil
 }
 
-// syncVersion returns the version in which objects are synced: the first that is
-// served.
-func syncVersion(spec *v1alpha1.APIServiceExportSpec) schema.GroupVersionResource {
+// syncVersion returns the version in which objects are synced: the one that they are
+// in already, as long as it is served, or else the first that is. Another version
+// would write each object anew.
+func syncVersion(spec *v1alpha1.APIServiceExportSpec, running string) schema.GroupVersionResource {
 	gvr := schema.GroupVersionResource{Group: spec.Group, Resource: spec.Names.Plural}
 	for _, v := range spec.Versions {
-		if v.Served {
+		if v.Served && (gvr.Version == "" || v.Name == running) {
 			gvr.Version = v.Name
-			break
 		}
 	}
 	return gvr

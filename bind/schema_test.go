@@ -191,7 +191,9 @@ func TestSyncVersion(t *testing.T) {
 		Group: "example.org", Names: v1alpha1.CRDNames{Plural: "widgets"},
 		Versions: []v1alpha1.APIServiceExportVersion{{Name: "v1alpha1"}, {Name: "v1", Served: true}, {Name: "v2", Served: true}},
 	}}
-	if got := syncVersion(&spec).String(); got != "example.org/v1, Resource=widgets" {
-		t.Errorf("got %s", got)
+	for running, want := range map[string]string{"": "v1", "v2": "v2", "v1alpha1": "v1", "v0": "v1"} {
+		if got := syncVersion(&spec, running); got.Version != want || got.Resource != "widgets" || got.Group != "example.org" {
+			t.Errorf("running in %q: got %s", running, got)
+		}
 	}
 }

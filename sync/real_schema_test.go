@@ -265,7 +265,6 @@ var schemaChanges = []struct {
 			v.merge(v.source, v.sourceNS, "a", fmt.Sprintf(`{"spec":{"size":"extra-large-%d"}}`, time.Now().UnixNano()))
 			return strings.HasPrefix(v.message("a"), string(ReasonRefused)+": ")
 		})
-		v.quiet()
 		v.shape(v.target, v1.with(status("url")), v2)
 		began := time.Now()
 		v.until("the refused change arrives", func() bool {

@@ -30,34 +30,58 @@ type knowledge struct {
 	kind     string // of the objects, with its group; empty until there is one
 	url      string // of the document, with its hash; empty as long as there is none
 	document *document
+	partial  bool // something was left out since that was read
 }
 
 func newKnowledge(c *Cluster, resource schema.GroupVersionResource, changed func(string)) *knowledge {
 	return &knowledge{cluster: c, resource: resource, doubt: make(chan struct{}, 1), changed: changed}
 }
 
+// partialPause is between looks at a schema that leaves something out.
+const partialPause = 10 * time.Second
+
 // run follows the schema until ctx is done. That it has changed shows when watches
 // end, and a moment later in the document.
 func (k *knowledge) run(ctx context.Context) {
 	for k.cluster.openapi != nil {
+		pauses := []time.Duration{500 * time.Millisecond, 2 * time.Second, 5 * time.Second, 15 * time.Second}
 		select {
 		case <-ctx.Done():
 			return
+		case <-k.soon():
+			pauses = pauses[:1]
 		case <-k.doubt:
 		}
-		for _, pause := range []time.Duration{500 * time.Millisecond, 2 * time.Second, 5 * time.Second} {
+		for _, pause := range pauses {
 			select {
 			case <-ctx.Done():
 				return
 			case <-time.After(pause):
-			}
-			if changed, err := k.read(ctx); changed {
-				logr.FromContextOrDiscard(ctx).Info("schema has changed", "resource", k.resource.String())
-				k.changed(k.url)
-			} else if err != nil {
-				logr.FromContextOrDiscard(ctx).V(1).Info("schema cannot be read", "reason", err.Error())
+				k.look(ctx)
 			}
 		}
+	}
+}
+
+// soon is when to look without a reason: while something is left out.
+func (k *knowledge) soon() <-chan time.Time {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.partial {
+		return nil
+	}
+	return time.After(partialPause)
+}
+
+func (k *knowledge) look(ctx context.Context) {
+	log := logr.FromContextOrDiscard(ctx).WithValues("resource", k.resource.String())
+	changed, err := k.read(ctx)
+	if err != nil {
+		log.V(1).Info("schema cannot be read", "reason", err.Error())
+	}
+	if changed {
+		log.Info("schema has changed")
+		k.changed(k.url)
 	}
 }
 
@@ -88,7 +112,7 @@ func (k *knowledge) read(ctx context.Context) (changed bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	before := k.document
-	k.url, k.document = url, d
+	k.url, k.document, k.partial = url, d, false
 	return !reflect.DeepEqual(before.root(k.kind), d.root(k.kind)), nil // other kinds may have changed
 }
 
@@ -119,20 +143,29 @@ func (k *knowledge) of(u *unstructured.Unstructured) (*document, *fields) {
 	return k.document, k.document.root(k.kind)
 }
 
-// prune returns u without the fields below its top level that are not known.
+// prune returns u without the fields that are not known.
 func (k *knowledge) prune(u *unstructured.Unstructured) *unstructured.Unstructured {
 	d, root := k.of(u)
 	if root == nil {
 		return u
 	}
-	out := make(map[string]any, len(u.Object))
-	for name, value := range u.Object {
-		out[name] = value
-		if sub := root.Properties[name]; sub != nil && name != "metadata" {
-			out[name] = d.prune(value, sub)
-		}
+	out := maps.Clone(u.Object)
+	delete(out, "metadata") // all API servers know the same ones
+	p := pruner{document: d}
+	if out = p.pruneObject(out, root); p.dropped {
+		k.leftOut()
 	}
+	out["metadata"] = u.Object["metadata"]
 	return &unstructured.Unstructured{Object: out}
+}
+
+func (k *knowledge) leftOut() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !k.partial {
+		k.partial = true
+		signal(k.doubt)
+	}
 }
 
 // A document is the part of an OpenAPI v3 document that tells which fields there are.
@@ -204,19 +237,25 @@ func (d *document) resolve(f *fields) *fields {
 	return f
 }
 
+// A pruner leaves out what a document does not know.
+type pruner struct {
+	*document
+	dropped bool // something was left out
+}
+
 // prune returns value without the fields that f does not know.
-func (d *document) prune(value any, f *fields) any {
-	f = d.resolve(f)
+func (p *pruner) prune(value any, f *fields) any {
+	f = p.resolve(f)
 	if f == nil {
 		return value
 	}
 	switch v := value.(type) {
 	case map[string]any:
-		return d.pruneObject(v, f)
+		return p.pruneObject(v, f)
 	case []any:
 		out := make([]any, len(v))
 		for i, item := range v {
-			out[i] = d.prune(item, f.Items)
+			out[i] = p.prune(item, f.Items)
 		}
 		return out
 	default:
@@ -224,7 +263,7 @@ func (d *document) prune(value any, f *fields) any {
 	}
 }
 
-func (d *document) pruneObject(object map[string]any, f *fields) map[string]any {
+func (p *pruner) pruneObject(object map[string]any, f *fields) map[string]any {
 	if f.Properties == nil && f.Additional.fields == nil {
 		return object
 	}
@@ -233,13 +272,14 @@ func (d *document) pruneObject(object map[string]any, f *fields) map[string]any 
 		sub, known := f.Properties[name]
 		switch {
 		case known:
-			out[name] = d.prune(value, sub)
+			out[name] = p.prune(value, sub)
 		case f.Additional.fields != nil:
-			out[name] = d.prune(value, f.Additional.fields)
+			out[name] = p.prune(value, f.Additional.fields)
 		case f.Preserve:
 		case f.Embedded && (name == "apiVersion" || name == "kind" || name == "metadata"):
 		default:
 			delete(out, name)
+			p.dropped = true
 		}
 	}
 	return out
