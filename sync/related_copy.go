@@ -138,6 +138,9 @@ func (r *relation) transfer(ctx context.Context, t *transfer, c *copied) error {
 	if err != nil {
 		return fmt.Errorf("read original: %w", err)
 	}
+	if original != nil && !isToken(original) && !r.chosen(original, t.name) {
+		return nil // it is not what was seen, as the watch is about to show
+	}
 	if original != nil && !isToken(original) {
 		t.from.uid = original.GetUID()
 		if err = r.write(ctx, t, c, original, have); err == nil {
@@ -151,6 +154,12 @@ func (r *relation) transfer(ctx context.Context, t *transfer, c *copied) error {
 		return r.delete(ctx, t, have.GetUID()) // a token stands where the original was
 	}
 	return nil
+}
+
+// chosen reports whether an original that has been read is still one that travels.
+func (r *relation) chosen(original *unstructured.Unstructured, name cache.ObjectName) bool {
+	_, selected := r.selects(original, name)
+	return selected && r.mayTravel(original, name)
 }
 
 func isToken(u *unstructured.Unstructured) bool {
@@ -177,8 +186,10 @@ func (r *relation) existing(ctx context.Context, t *transfer) (have *unstructure
 	if have == nil {
 		return nil, false, nil
 	}
-	from, _ := OriginOf(have)
-	return have, !t.from.sameSlot(from), nil
+	if from, _ := OriginOf(have); !t.from.sameSlot(from) {
+		return nil, true, nil // it was exchanged meanwhile; what was read of it is not used
+	}
+	return have, false, nil
 }
 
 func (r *relation) write(ctx context.Context, t *transfer, c *copied, original, have *unstructured.Unstructured) error {

@@ -4,6 +4,7 @@ package sync
 
 import (
 	"context"
+	"strings"
 	gosync "sync"
 	"testing"
 	"testing/synctest"
@@ -413,6 +414,35 @@ func TestP20ForeignSecretsAreNeverRead(t *testing.T) {
 		}
 		if b.copied("creds") == nil || b.getSecret(b.target, b.targetNS, "up") == nil {
 			t.Error("what was selected did not travel")
+		}
+	})
+}
+
+// What takes the place of an original between the look at its metadata and the one at
+// its content does not travel, unless it is selected itself.
+func TestOriginalExchanged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		const labelled = `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"creds","labels":{"share":"yes"}},"data":{"password":"YQ=="}}`
+		exchanged := false
+		b.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Verb == "get" && r.Resource == secrets && !exchanged {
+				exchanged = true
+				b.deleteSecret(b.target, b.targetNS, "creds")
+				b.createSecret(b.target, b.targetNS, object(t, strings.ReplaceAll(strings.ReplaceAll(labelled, "yes", "no"), "YQ==", "cHJpdmF0ZQ==")))
+			}
+			return do()
+		})
+		defer b.sync(widgets, Related{Resource: secrets, From: TargetSide, Labels: "share=yes"})()
+		b.createSecret(b.target, b.targetNS, object(t, labelled))
+		b.settle()
+		if got := b.copied("creds"); got != nil || !exchanged || b.writes() > 0 {
+			t.Errorf("copy: %v after %d writes, exchanged: %t", got, b.writes(), exchanged)
+		}
+		b.mergeSecret(b.target, b.targetNS, "creds", `{"metadata":{"labels":{"share":"yes"}}}`)
+		b.settle()
+		if got := field(b.copied("creds"), "data", "password"); got != "cHJpdmF0ZQ==" {
+			t.Errorf("password once it is selected: %v", got)
 		}
 	})
 }
