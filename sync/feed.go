@@ -143,7 +143,7 @@ func (f *feed) snapshot() map[cache.ObjectName]metav1.ObjectMetaAccessor {
 func (f *feed) names() []cache.ObjectName {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
-	return slices.Collect(maps.Keys(f.objects))
+	return inOrder(f.objects)
 }
 
 func (f *feed) count() int {
