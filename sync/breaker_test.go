@@ -184,12 +184,16 @@ func TestDeletionRequests(t *testing.T) {
 		w.settle()
 		var mu gosync.Mutex
 		var sent []string
+		looks := 0 // at the clusters as such
 		count := func(side Side) interceptor {
 			return func(_ context.Context, r fakecluster.Request, do func() error) error {
 				mu.Lock()
 				defer mu.Unlock()
 				if r.Resource == widgets {
 					sent = append(sent, string(side)+" "+r.Verb)
+				}
+				if side == TargetSide && r.Resource.Resource == "namespaces" {
+					looks++
 				}
 				if side == SourceSide && r.Verb == "patch" {
 					w.fakeSource.Lag(widgets, true)
@@ -201,8 +205,8 @@ func TestDeletionRequests(t *testing.T) {
 		w.fakeSource.Intercept(count(SourceSide))
 		w.fakeTarget.Intercept(count(TargetSide))
 		time.Sleep(time.Minute)
-		if diff := cmp.Diff([]string{"Target delete", "Target get", "Source patch"}, sent); diff != "" {
-			t.Errorf("requests (-want +got):\n%s", diff)
+		if diff := cmp.Diff([]string{"Target delete", "Target get", "Source patch"}, sent); diff != "" || looks != 2 {
+			t.Errorf("%d looks, requests (-want +got):\n%s", looks, diff)
 		}
 	})
 }
@@ -340,19 +344,23 @@ func TestCheckup(t *testing.T) {
 			if looks++; looks == 2 {
 				return finding{}, fail
 			}
-			return finding{}, nil
+			return finding{seen: "7"}, nil
 		}
 		var wg gosync.WaitGroup
 		for range 10 {
 			wg.Go(func() {
-				_, _ = c.since(t.Context(), c.now())
+				_, _ = c.since(t.Context(), c.now(), "")
 			})
 			synctest.Wait()
 		}
 		time.Sleep(500 * time.Millisecond)
-		wg.Go(func() { _, _ = c.since(t.Context(), c.now()) }) // shares the second with the nine
+		wg.Go(func() { _, _ = c.since(t.Context(), c.now(), "") }) // shares the second with the nine
 		wg.Wait()
-		if diff := cmp.Diff(2, looks); diff != "" {
+		for _, version := range []string{"7", "6", "8", "8"} {
+			_, _ = c.since(t.Context(), c.now(), "7") // the second one failed, so that there is a third
+			_, _ = c.since(t.Context(), c.now(), version)
+		}
+		if diff := cmp.Diff(5, looks); diff != "" {
 			t.Errorf("looks (-want +got):\n%s", diff)
 		}
 	})

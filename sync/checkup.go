@@ -21,6 +21,7 @@ import (
 type finding struct {
 	source, target types.UID // of the clusters; empty if they may not be read
 	vanishing      bool      // the source's resource is being deleted, and all its objects with it
+	seen           string    // version of the sources that had been seen before
 }
 
 // A checkup looks at both clusters before anything is taken away for good. One
@@ -44,11 +45,12 @@ func (c *checkup) now() uint64 {
 	return c.clock
 }
 
-// since returns the outcome of a look that began after when.
-func (c *checkup) since(ctx context.Context, when uint64) (finding, error) {
+// since returns the outcome of a look that began after when, or after the source
+// was seen in a version; empty for none.
+func (c *checkup) since(ctx context.Context, when uint64, version string) (finding, error) {
 	for {
 		c.mu.Lock()
-		if c.began > when {
+		if c.began > when || c.err == nil && c.found.covers(version) {
 			defer c.mu.Unlock()
 			return c.found, c.err
 		}
@@ -64,6 +66,10 @@ func (c *checkup) since(ctx context.Context, when uint64) (finding, error) {
 		case <-running:
 		}
 	}
+}
+
+func (f finding) covers(version string) bool {
+	return version != "" && (f.seen == version || newer(f.seen, version))
 }
 
 func (c *checkup) begin(ctx context.Context) {
@@ -82,6 +88,7 @@ func (c *checkup) begin(ctx context.Context) {
 // check looks at both clusters and at the source's resource, all at once.
 func (e *engine) check(ctx context.Context) (finding, error) {
 	var f finding
+	_, f.seen, _ = e.source.get(cache.ObjectName{})
 	var errs [3]error
 	var wg sync.WaitGroup
 	wg.Go(func() { f.source, errs[0] = e.from.known(ctx, e.sourceUID) })
@@ -123,8 +130,8 @@ func (c *Cluster) vanishing(ctx context.Context, resource schema.GroupVersionRes
 
 // confirm makes sure that the clusters are those that the engine knows, and notes
 // if the source's resource is on its way out.
-func (e *engine) confirm(ctx context.Context, since uint64) error {
-	found, err := e.checkup.since(ctx, since)
+func (e *engine) confirm(ctx context.Context, since uint64, version string) error {
+	found, err := e.checkup.since(ctx, since, version)
 	if err != nil {
 		return err
 	}
@@ -191,7 +198,7 @@ func (e *engine) recognized(ctx context.Context, p *part) bool {
 	if seen == lists {
 		return true
 	}
-	if err := e.confirm(ctx, e.checkup.now()); err != nil && !apierrors.IsForbidden(err) {
+	if err := e.confirm(ctx, e.checkup.now(), ""); err != nil && !apierrors.IsForbidden(err) {
 		return false
 	}
 	e.tide.mu.Lock()

@@ -34,7 +34,7 @@ func (e *engine) do(ctx context.Context, p *pair, s step, r *record) error {
 		r.lookSource, r.lookTarget = true, true
 		return nil
 	case stepConfirm:
-		return e.confirmed(ctx, r)
+		return e.confirmed(ctx, r, p.source.GetResourceVersion())
 	case stepSay, stepHold, stepMark, stepRelease, stepStatus:
 		return e.doSource(ctx, p, s, r)
 	default:

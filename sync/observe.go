@@ -114,7 +114,7 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 		e.observeTarget(p, r)
 	}
 	if looks && (p.state.source.deleting || p.target == nil && r.accepted != "" || p.state.target.ripe) {
-		if err = e.confirmed(ctx, r); err != nil {
+		if err = e.confirmed(ctx, r, ""); err != nil {
 			return nil, err
 		}
 	}
@@ -124,12 +124,13 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 	return p, nil
 }
 
-// confirmed has the clusters confirmed for r.
-func (e *engine) confirmed(ctx context.Context, r *record) error {
+// confirmed has the clusters confirmed for r, as of r.since or, for what builds on
+// nothing but the source in a version, since that was seen.
+func (e *engine) confirmed(ctx context.Context, r *record, version string) error {
 	if r.confirmed {
 		return nil
 	}
-	if err := e.confirm(ctx, r.since); err != nil {
+	if err := e.confirm(ctx, r.since, version); err != nil {
 		r.since = e.checkup.now() // what failed is no answer for the next time
 		return err
 	}
