@@ -456,8 +456,9 @@ func (m *model) finalSource(name cache.ObjectName, source *unstructured.Unstruct
 		}
 		return ""
 	}
+	empty := !has(source, "size") && !has(source, "color") // an apply that takes the last part of a spec is refused
 	switch {
-	case reportsDrift:
+	case reportsDrift, empty && message == string(klutchsync.ReasonRefused):
 		return ""
 	case message != "":
 		return fmt.Sprintf("says %q without need", annotation(source, klutchsync.MessageAnnotation))

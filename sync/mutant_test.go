@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -24,7 +26,8 @@ import (
 // A mutant is a mistake put into the engine, to see that it is noticed.
 type mutant struct {
 	Name, Says, File, Old, New string
-	From                       uint64 // seed from which on to look, near one that is known to notice
+	Caught                     []string // names of the invariants, or of the tests, by which it has to be noticed
+	From                       uint64   // seed from which on to look, near one that is known to notice
 }
 
 // switchable is the source of what turns a mutant on.
@@ -64,11 +67,11 @@ func TestMutants(t *testing.T) {
 			if err == nil {
 				t.Fatalf("nobody notices a konnector that would %s", m.Says)
 			}
-			t.Log(firstFinding(out))
-			var seed uint64
-			if _, at, ok := strings.Cut(out, ": seed "); ok {
-				seed, _ = strconv.ParseUint(at[:strings.IndexByte(at, ':')], 10, 64)
+			seed, by := finding(out)
+			if !slices.Contains(m.Caught, by) {
+				t.Fatalf("a konnector that would %s is noticed by %q, not by one of %v:\n%s", m.Says, by, m.Caught, lastLines(out))
 			}
+			t.Logf("noticed by %s at seed %d", by, seed)
 			if out, err := runMutant(t, binary, "", max(seed, 1), seed+1); err != nil {
 				t.Errorf("red without the mistake too: %v\n%s", err, out)
 			}
@@ -76,13 +79,25 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-func firstFinding(out string) string {
-	for line := range strings.Lines(out) {
-		if strings.Contains(line, "_test.go:") {
-			return strings.TrimSpace(line)
-		}
+var (
+	brokenSeed = regexp.MustCompile(`: seed (\d+): (I\d+): `)
+	failedTest = regexp.MustCompile(`--- FAIL: (Test\w+) `)
+)
+
+// finding is the invariant that a history broke, or else the test that failed. A
+// process that crashed has found nothing.
+func finding(out string) (seed uint64, by string) {
+	if strings.Contains(out, "panic: ") || strings.Contains(out, "fatal error: ") {
+		return 0, "a crash"
 	}
-	return out
+	if m := brokenSeed.FindStringSubmatch(out); m != nil {
+		seed, _ = strconv.ParseUint(m[1], 10, 64)
+		return seed, m[2]
+	}
+	if m := failedTest.FindStringSubmatch(out); m != nil {
+		return 0, m[1]
+	}
+	return 0, ""
 }
 
 // buildMutants builds the tests of this package over the mutated sources.
@@ -135,7 +150,7 @@ func write(t *testing.T, name string, data []byte) {
 // runMutant simulates histories until one breaks an invariant.
 func runMutant(t *testing.T, binary, name string, from, to uint64) (string, error) {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary, "-test.run=^(TestSimRange|TestTwoBindings|TestStaleViews)$", "-test.failfast", "-simfrom="+strconv.FormatUint(from, 10), "-simquick", "-seeds="+strconv.FormatUint(to, 10)) //nolint:gosec // paths of our own
+	cmd := exec.CommandContext(t.Context(), binary, "-test.run=^(TestSimRange|TestTwoBindings|TestStaleViews)$", "-test.failfast", "-simcases", "-simfrom="+strconv.FormatUint(from, 10), "-simquick", "-seeds="+strconv.FormatUint(to, 10)) //nolint:gosec // paths of our own
 	cmd.Env = append(os.Environ(), "SYNC_MUTANT="+name, "GOMAXPROCS=1", "GODEBUG=randseednop=0")
 	out, err := cmd.CombinedOutput()
 	return string(out), err

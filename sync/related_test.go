@@ -302,6 +302,26 @@ func TestBothDirections(t *testing.T) {
 	})
 }
 
+// A copy that the other side refers to, as providers do that echo a name, is not
+// taken for an original whose name is taken.
+func TestEchoedReference(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.sync(widgets,
+			Related{Resource: secrets, From: SourceSide, References: []string{"spec.secret"}},
+			Related{Resource: secrets, From: TargetSide, References: []string{"status.secret"}},
+		)()
+		b.secret(b.source, b.sourceNS, "up", "dXA=")
+		b.create(b.source, b.sourceNS, b.widget("a", `{"secret":"up"}`, ``))
+		b.settle()
+		b.names(widgets, "a", `"up"`)
+		time.Sleep(time.Hour)
+		if b.getSecret(b.target, b.targetNS, "up") == nil || b.message("a") != "" {
+			t.Errorf("copy %v, message %q", b.getSecret(b.target, b.targetNS, "up"), b.message("a"))
+		}
+	})
+}
+
 // A related object is no reason to make a namespace; and where the credential may
 // see no more, only namespaces that are mapped are watched.
 func TestRelatedScope(t *testing.T) {

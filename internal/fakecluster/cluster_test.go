@@ -143,8 +143,8 @@ func TestDelete(t *testing.T) {
 		{`[{"op":"test","path":"/metadata/finalizers/0","value":"two"},{"op":"remove","path":"/metadata/finalizers/0"}]`, false},
 		{`[{"op":"test","path":"/metadata/finalizers/0","value":"one"},{"op":"remove","path":"/metadata/finalizers/0"}]`, true},
 		{`[{"op":"remove","path":"/metadata/finalizers/7"}]`, false},
-		{`[{"op":"replace","path":"/metadata/finalizers/0","value":"three"}]`, true},
-		{`[{"op":"add","path":"/metadata/finalizers/-","value":"four"}]`, true},
+		{`[{"op":"replace","path":"/metadata/finalizers/0","value":"three"}]`, false},
+		{`[{"op":"add","path":"/metadata/finalizers/-","value":"four"}]`, false},
 		{`[{"op":"remove","path":"/metadata/finalizers"}]`, true},
 	} {
 		if _, err := ri.Patch(t.Context(), "a", types.JSONPatchType, []byte(step.patch), metav1.PatchOptions{}); (err == nil) != step.ok {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -148,6 +149,9 @@ func (c *Cluster) replace(s *served, name cache.ObjectName, live, changed *unstr
 			unstructured.RemoveNestedField(changed.Object, "metadata", keep)
 		}
 	}
+	if err := s.valid(name, live, changed); err != nil {
+		return nil, err
+	}
 	if err := c.check(s, name, changed); err != nil {
 		return nil, err
 	}
@@ -165,6 +169,23 @@ func (c *Cluster) replace(s *served, name cache.ObjectName, live, changed *unstr
 	}
 	c.store(s, watch.Modified, name, changed)
 	return changed.DeepCopy(), nil
+}
+
+// valid refuses a spec without a value, which is what becomes of one that loses the
+// last part that somebody applied, and new finalizers of what is being deleted.
+func (s *served) valid(name cache.ObjectName, live, changed *unstructured.Unstructured) error {
+	var errs field.ErrorList
+	if spec, ok := changed.Object["spec"]; ok && spec == nil {
+		errs = append(errs, field.Invalid(field.NewPath("spec"), "null", "must be of type object"))
+	}
+	added := sets.New(changed.GetFinalizers()...).Difference(sets.New(live.GetFinalizers()...))
+	if live.GetDeletionTimestamp() != nil && added.Len() > 0 {
+		errs = append(errs, field.Forbidden(field.NewPath("metadata", "finalizers"), "no new finalizers can be added if the object is being deleted"))
+	}
+	if len(errs) == 0 {
+		return nil
+	}
+	return apierrors.NewInvalid(schema.GroupKind{Group: s.Group, Kind: s.Kind}, name.Name, errs)
 }
 
 // specOf is what a generation counts the changes of.
@@ -203,7 +224,7 @@ func (c *Cluster) serverSideApply(s *served, name cache.ObjectName, o *unstructu
 	if live == nil {
 		return c.createByApply(s, name, o, options, subresource)
 	}
-	if err := s.immutable(name, o, live); err != nil {
+	if err := s.immutable(name, o, live); err != nil && subresource == "" { // real ones do not look at it for a status
 		return nil, err
 	}
 	part := s.appliedPart(o, subresource)
@@ -217,13 +238,7 @@ func (c *Cluster) serverSideApply(s *served, name cache.ObjectName, o *unstructu
 	if v := o.GetResourceVersion(); v != "" && v != live.GetResourceVersion() {
 		return nil, apierrors.NewConflict(s.GroupResource(), name.Name, errors.New("the object has been modified"))
 	}
-	out := applied.(*unstructured.Unstructured)
-	for field, value := range part.Object {
-		if _, isMap := value.(map[string]any); isMap && out.Object[field] == nil {
-			out.Object[field] = map[string]any{} // of which the last part has gone
-		}
-	}
-	return c.replace(s, name, live, out)
+	return c.replace(s, name, live, applied.(*unstructured.Unstructured))
 }
 
 // keepMaps makes labels and annotations be applied one by one, as the schema of

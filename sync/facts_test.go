@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package sync
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/klutch-go/sdk/internal/cluster"
+	"github.com/klutch-go/sdk/internal/fakecluster"
+)
+
+// A ledge is an API server, real or not, and one object.
+type ledge struct {
+	testing.TB
+	client dynamic.ResourceInterface
+	name   string
+}
+
+// apply applies metadata and a spec, and returns what has become of the object.
+func (l ledge) apply(manager, meta, spec string) *unstructured.Unstructured {
+	l.Helper()
+	return l.must(l.tryApply(manager, meta, spec))
+}
+
+func (l ledge) tryApply(manager, meta, spec string) (*unstructured.Unstructured, error) {
+	u := object(l, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{`+meta+`},"spec":`+spec+`}`)
+	u.SetName(l.name)
+	return l.client.Apply(l.Context(), l.name, u, metav1.ApplyOptions{FieldManager: manager})
+}
+
+func (l ledge) merge(patch string, sub ...string) (*unstructured.Unstructured, error) {
+	return l.client.Patch(l.Context(), l.name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "other"}, sub...)
+}
+
+func (l ledge) must(u *unstructured.Unstructured, err error) *unstructured.Unstructured {
+	l.Helper()
+	if err != nil {
+		l.Fatal(err)
+	}
+	return u
+}
+
+func (l ledge) delete(uid, version string) error {
+	p := &metav1.Preconditions{}
+	if uid != "" {
+		p.UID = (*types.UID)(&uid)
+	}
+	if version != "" {
+		p.ResourceVersion = &version
+	}
+	return l.client.Delete(l.Context(), l.name, metav1.DeleteOptions{Preconditions: p})
+}
+
+// facts are what the engine and the simulator rely on: each is the same on a real
+// API server and on that of package fakecluster. It returns what is to be compared.
+var facts = map[string]func(l ledge) any{
+	"labels of others stay when the last applied one goes": func(l ledge) any {
+		l.apply("one", `"labels":{"mine":"1"}`, `{}`)
+		l.must(l.merge(`{"metadata":{"labels":{"theirs":"1"}}}`))
+		return l.apply("one", ``, `{}`).GetLabels()
+	},
+	"the last label that goes leaves nothing": func(l ledge) any {
+		l.apply("one", `"labels":{"mine":"1"},"annotations":{"mine":"1"}`, `{}`)
+		u := l.apply("one", ``, `{}`)
+		return []any{len(u.GetLabels()), len(u.GetAnnotations())}
+	},
+	"a label is added to those of others": func(l ledge) any {
+		l.apply("one", ``, `{}`)
+		l.must(l.merge(`{"metadata":{"labels":{"theirs":"1"}}}`))
+		return l.apply("one", `"labels":{"mine":"1"}`, `{}`).GetLabels()
+	},
+	"a spec of which the last part goes would be null": func(l ledge) any {
+		l.apply("one", ``, `{"size":"small"}`)
+		_, err := l.tryApply("one", ``, `{}`)
+		return apierrors.IsInvalid(err)
+	},
+	"a foreign edit takes the field from the one who applied it": func(l ledge) any {
+		l.apply("one", ``, `{"size":"small","color":"red"}`)
+		spec, _ := fieldsOf(l.must(l.merge(`{"spec":{"size":"large","late":"x"}}`)), "one")["f:spec"].(map[string]any)
+		delete(spec, ".") // that there is a spec
+		return spec
+	},
+	"generations count changes of the spec, and the deletion": func(l ledge) any {
+		n := []any{l.apply("one", `"finalizers":["example.org/a"]`, `{"size":"small"}`).GetGeneration()}
+		n = append(n, l.must(l.merge(`{"status":{"phase":"x"}}`, "status")).GetGeneration())
+		n = append(n, l.must(l.merge(`{"metadata":{"labels":{"a":"1"}}}`)).GetGeneration())
+		n = append(n, l.must(l.merge(`{"spec":{"size":"large"}}`)).GetGeneration())
+		if err := l.delete("", ""); err != nil {
+			l.Fatal(err)
+		}
+		u := l.must(l.client.Get(l.Context(), l.name, metav1.GetOptions{}))
+		n = append(n, u.GetGeneration(), u.GetDeletionTimestamp() != nil)
+		_, err := l.merge(`{"metadata":{"finalizers":null}}`)
+		_, gone := l.client.Get(l.Context(), l.name, metav1.GetOptions{})
+		return append(n, err == nil, apierrors.IsNotFound(gone))
+	},
+	"no finalizer is added to what is being deleted": func(l ledge) any {
+		l.apply("one", `"finalizers":["example.org/a"]`, `{}`)
+		if err := l.delete("", ""); err != nil {
+			l.Fatal(err)
+		}
+		_, err := l.merge(`{"metadata":{"finalizers":["example.org/a","example.org/b"]}}`)
+		return []any{apierrors.IsInvalid(err), l.must(l.merge(`{"metadata":{"finalizers":null}}`)) != nil}
+	},
+	"preconditions of a deletion": func(l ledge) any {
+		u := l.apply("one", ``, `{}`)
+		uid, version := string(u.GetUID()), u.GetResourceVersion()
+		return []any{
+			apierrors.IsConflict(l.delete("11111111-1111-1111-1111-111111111111", "")), apierrors.IsConflict(l.delete(uid, "1")),
+			l.delete(uid, version), apierrors.IsNotFound(l.delete(uid, version)),
+		}
+	},
+	"status and the rest are apart": func(l ledge) any {
+		l.apply("one", ``, `{"size":"small"}`)
+		u := l.must(l.merge(`{"spec":{"size":"large"},"metadata":{"labels":{"a":"1"}},"status":{"phase":"x"}}`, "status"))
+		after := l.must(l.merge(`{"spec":{"color":"red"},"status":{"phase":"y"}}`))
+		return []any{u.Object["spec"], len(u.GetLabels()), after.Object["spec"], after.Object["status"]}
+	},
+	"a status for another version, another object, or none": func(l ledge) any {
+		give := func(meta string) error {
+			u := object(l, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{`+meta+`},"status":{"phase":"x"}}`)
+			u.SetName(l.name)
+			_, err := l.client.ApplyStatus(l.Context(), l.name, u, metav1.ApplyOptions{FieldManager: "one", Force: true})
+			return err
+		}
+		none := give(``)
+		u := l.apply("one", ``, `{}`)
+		return []any{
+			apierrors.IsNotFound(none), apierrors.IsConflict(give(`"resourceVersion":"1"`)),
+			give(`"uid":"11111111-1111-1111-1111-111111111111"`), give(`"uid":"` + string(u.GetUID()) + `"`),
+		}
+	},
+}
+
+// The simulator's API server answers as a real one does.
+func TestFakeIsFaithful(t *testing.T) {
+	server := admin(t, cluster.ForTest(t, "faithful").Config())
+	install(t, server)
+	fake := fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Check: func(u *unstructured.Unstructured) error {
+		if field(u, "spec", "size") == "huge" {
+			return errors.New("unsupported value")
+		}
+		return nil
+	}}).Client()
+	n := 0
+	for name, fact := range facts {
+		n++
+		t.Run(name, func(t *testing.T) {
+			object := "fact-" + string(rune('a'+n))
+			on := func(d dynamic.Interface) any {
+				return fact(ledge{t, d.Resource(widgets).Namespace("default"), object})
+			}
+			want := on(server)
+			if diff := cmp.Diff(want, on(fake)); diff != "" {
+				t.Errorf("a real API server and the fake differ (-real +fake):\n%s", diff)
+			}
+			t.Logf("%v", want)
+		})
+	}
+}
