@@ -359,15 +359,19 @@ func (w world) endsPolitely(f *front) {
 	}
 	conn, err := dial()
 	w.must(err)
-	const begin, rest = "POST /token HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: 29\r\n\r\ngrant_type=", "authorization_code"
+	const begin = "POST /token HTTP/1.1\r\nHost: x\r\nConnection: close\r\nExpect: 100-continue\r\n" +
+		"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 29\r\n\r\n"
 	_, err = io.WriteString(conn, begin)
+	w.must(err)
+	goOn := make([]byte, len("HTTP/1.1 100 Continue\r\n\r\n")) // by then the request is being answered
+	_, err = io.ReadFull(conn, goOn)
 	w.must(err)
 	ended := make(chan error, 1)
 	go func() { ended <- left.Stop() }()
 	for probe, err := dial(); err == nil; probe, err = dial() { // until it listens no more
 		w.must(probe.Close())
 	}
-	_, err = io.WriteString(conn, rest)
+	_, err = io.WriteString(conn, "grant_type=authorization_code")
 	w.must(err)
 	answer, err := io.ReadAll(conn)
 	if err := errors.Join(err, <-ended); err != nil || !strings.Contains(string(answer), "invalid_client") {
