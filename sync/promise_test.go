@@ -17,6 +17,7 @@ import (
 // prune it where they do not expect it.
 var trackedBy = map[string][]string{
 	"Argo CD": {
+		"kluctl.io/discriminator", "configsync.gke.io/declared-version", "configmanagement.gke.io/managed", "addonmanager.kubernetes.io/mode",
 		"argocd.argoproj.io/tracking-id", "argocd.argoproj.io/installation-id", "argocd.argoproj.io/instance", "argocd.argoproj.io/sync-options",
 		"app.kubernetes.io/instance",
 	},

@@ -145,7 +145,8 @@ func trackers() []string {
 		"klutch.anynines.com",
 		"kubectl.kubernetes.io", "applyset.kubernetes.io", "config.kubernetes.io", "config.k8s.io",
 		"argoproj.io", "toolkit.fluxcd.io", "fluxcd.io", "helm.sh", "k14s.io", "carvel.dev",
-		"crossplane.io", "fleet.cattle.io", "objectset.rio.cattle.io",
+		"crossplane.io", "fleet.cattle.io", "objectset.rio.cattle.io", "kluctl.io",
+		"configsync.gke.io", "configmanagement.gke.io", "addonmanager.kubernetes.io",
 	}
 }
 
