@@ -52,11 +52,12 @@ func (c class) tier() tier {
 type pool struct {
 	workers int
 
-	mu    sync.Mutex
-	more  *sync.Cond
-	turns [tiers]turns[*lane]
-	taken int // how many keys were handed out
-	ended bool
+	mu      sync.Mutex
+	more    *sync.Cond
+	turns   [tiers]turns[*lane]
+	taken   int // how many keys were handed out
+	delayed int // how many were to come later
+	ended   bool
 }
 
 // A lane is the keys that one function is called with.
@@ -301,6 +302,8 @@ func (l *lane) enqueue(key cache.ObjectName, c class) {
 func (l *lane) after(key cache.ObjectName, pause time.Duration, c class) {
 	l.pool.mu.Lock()
 	defer l.pool.mu.Unlock()
+	l.pool.delayed++
+	pause += time.Duration(l.pool.delayed % 1_000_000) // timers of one moment have no order
 	t, due := l.ticket(key), time.Now().Add(pause)
 	if l.ended || t.timer != nil && !t.due.After(due) {
 		return
