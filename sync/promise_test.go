@@ -17,7 +17,6 @@ import (
 // prune it where they do not expect it.
 var trackedBy = map[string][]string{
 	"Argo CD": {
-		"kluctl.io/discriminator", "configsync.gke.io/declared-version", "configmanagement.gke.io/managed", "addonmanager.kubernetes.io/mode",
 		"argocd.argoproj.io/tracking-id", "argocd.argoproj.io/installation-id", "argocd.argoproj.io/instance", "argocd.argoproj.io/sync-options",
 		"app.kubernetes.io/instance",
 	},
@@ -30,6 +29,9 @@ var trackedBy = map[string][]string{
 	"kubectl":      {"kubectl.kubernetes.io/last-applied-configuration", "applyset.kubernetes.io/part-of", "config.kubernetes.io/owning-inventory", "config.k8s.io/owning-inventory"},
 	"Crossplane":   {"crossplane.io/claim-name", "crossplane.io/claim-namespace", "crossplane.io/composite", "crossplane.io/external-name", "crossplane.io/composition-resource-name"},
 	"Rancher":      {"objectset.rio.cattle.io/id", "objectset.rio.cattle.io/applied", "objectset.rio.cattle.io/hash", "fleet.cattle.io/bundle-id"},
+	"Kluctl":       {"kluctl.io/discriminator"},
+	"Config Sync":  {"configsync.gke.io/declared-version", "configmanagement.gke.io/managed"},
+	"addons":       {"addonmanager.kubernetes.io/mode"},
 	"another Sync": {BoundAnnotation + "-by", MessageAnnotation, ReleaseAnnotation, OrphanedAnnotation, TargetAnnotation},
 }
 
