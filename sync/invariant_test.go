@@ -296,7 +296,7 @@ func (m *model) targetApplied(name cache.ObjectName, uid string, c fakecluster.C
 	if uid != "" && sourceUID(c.Before) != uid {
 		m.made(name, uid, c)
 	}
-	if before := sourceUID(c.Before); c.Before != nil && before != uid && uid != "" && m.sim.plan.Conflict != klutchsync.ConflictAdopt && !(before == "" && m.peers[string(c.Before.GetUID())] != "") {
+	if before := sourceUID(c.Before); c.Before != nil && before != uid && uid != "" && m.sim.plan.Conflict != klutchsync.ConflictAdopt && (before != "" || m.peers[string(c.Before.GetUID())] == "") {
 		m.breaks("I9", "%s, made from %q, was taken over by %s", name, before, uid)
 	}
 	if c.Before != nil && uid != "" && sourceUID(c.Before) == uid && generation(c.After) < generation(c.Before) {
@@ -553,7 +553,7 @@ func statusDiffers(source, target *unstructured.Unstructured) string {
 	for _, field := range []string{"phase", "secret"} {
 		want, _, _ := unstructured.NestedString(target.Object, "status", field)
 		have, _, _ := unstructured.NestedString(source.Object, "status", field)
-		if want != have && !(want == "" && heldByOld(source, "f:status", "f:"+field)) {
+		if want != have && (want != "" || !heldByOld(source, "f:status", "f:"+field)) {
 			return fmt.Sprintf("status.%s is %q, not %q", field, have, want)
 		}
 	}
