@@ -609,7 +609,7 @@ func (s *story) offerWithdrawn(t *testing.T) {
 	say("False", "Error", v1alpha1.ReasonNotOffered, widgets+" is not on offer any more")
 	s.condition(t, widgets, v1alpha1.ConditionOffered, v1alpha1.ReasonNotOffered, "not on offer any more. ", "Ask the operators of Test backend")
 	s.condition(t, widgets, v1alpha1.ConditionReady, v1alpha1.ReasonNotOffered, "Ask the operators")
-	s.condition(t, widgets, v1alpha1.ConditionInformersSynced, v1alpha1.ReasonPending, "Waits for Offered.")
+	s.condition(t, widgets, v1alpha1.ConditionInformersSynced, "")
 	say("True", "", "", "")
 	s.ready(t, widgets)
 	s.condition(t, widgets, v1alpha1.ConditionOffered, "")

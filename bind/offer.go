@@ -13,31 +13,28 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// checkOffer passes on what the provider says about its export. The rights to the
-// objects of a withdrawn one are gone, so that they are held.
+// checkOffer passes on what the provider says about its export. The objects of a
+// withdrawn one are synced on, as far as the rights go that are left: so they can be
+// deleted to the end.
 func (p *pass) checkOffer(context.Context) (bool, error) {
 	p.hear(v1alpha1.ConditionProviderInSync, "Its schema and claims stay as they are until the operators of %s have mended that.")
-	if p.hear(v1alpha1.ConditionOffered, "What was synced stays as it is. Ask the operators of %s for it; everything goes on when it is offered to you again.") {
-		return true, nil
-	}
-	p.disabled = true
-	return false, nil
+	p.hear(v1alpha1.ConditionOffered, "What was synced stays, and can be deleted. Ask the operators of %s for it; everything goes on when it is offered to you again.")
+	return true, nil
 }
 
-// hear takes a condition of the export over and reports whether it holds. One that
-// the provider does not speak of does, and is not shown unless it once did not.
-func (p *pass) hear(conditionType, advice string) bool {
+// hear takes a condition of the export over. One that the provider does not speak of
+// holds, and is not shown unless it once did not.
+func (p *pass) hear(conditionType, advice string) {
 	said := v1alpha1.FindCondition(p.export.Status.Conditions, conditionType)
 	if said == nil || said.Status != metav1.ConditionFalse {
 		if p.has(conditionType) {
 			p.verdict.set(v1alpha1.True(conditionType))
 		}
-		return true
+		return
 	}
 	message := clipTo(strings.TrimSuffix(cmp.Or(said.Message, said.Reason, "no reason given"), "."), maxMessage/2)
 	p.verdict.set(v1alpha1.False(conditionType, severity(said), cmp.Or(clipTo(said.Reason, maxMessage/8), reasonUnknown),
 		fmt.Sprintf("The provider says: %s. "+advice, message, cmp.Or(clipTo(p.verdict.provider, maxMessage/8), "the platform"))))
-	return false
 }
 
 // reasonUnknown is given where the provider gives none.

@@ -39,15 +39,19 @@ func TestOfferWithdrawn(t *testing.T) {
 			if out.Code != exitTimeout || !strings.Contains(out.Stdout, "not on offer any more") {
 				w.Errorf("exit code %d, status says:\n%s%s", out.Code, out.Stdout, out.Stderr)
 			}
-			w.remove(w.app(trinkets, "one"))
 			w.get(w.app(trinkets, "one"))
 			w.get(w.mirror(trinkets, "one"))
 		})).
-		Assess("it is offered again: all goes on", step(ns, func(w world) {
-			w.apply(w.s.Control, offer("trinkets")...)
-			w.await(binding(w), stack.True(v1alpha1.ConditionReady))
+		Assess("what there is can be deleted, to the end", step(ns, func(w world) {
+			w.remove(w.app(trinkets, "one"))
 			w.await(w.app(trinkets, "one"), stack.Gone)
 			w.await(w.mirror(trinkets, "one"), stack.Gone)
+		})).
+		Assess("it is offered again: all goes on", step(ns, func(w world) {
+			w.apply(w.s.App, object("example.org/v1", "Trinket", ns, "two", map[string]any{"spec": map[string]any{"size": "small"}}))
+			w.apply(w.s.Control, offer("trinkets")...)
+			w.await(binding(w), stack.True(v1alpha1.ConditionReady))
+			w.await(w.mirror(trinkets, "two"), stack.There)
 		})).
 		Feature()
 	testenv.Test(t, f)
