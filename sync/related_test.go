@@ -448,7 +448,7 @@ func TestOriginalExchanged(t *testing.T) {
 		b.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
 			if r.Verb == "get" && r.Resource == secrets && !exchanged {
 				exchanged = true
-				b.deleteSecret(b.target, b.targetNS, "creds") //nolint:contextcheck // it has that of the test
+				b.deleteSecret(b.target, b.targetNS, "creds")                                                                                          //nolint:contextcheck // it has that of the test
 				b.createSecret(b.target, b.targetNS, object(t, strings.ReplaceAll(strings.ReplaceAll(labelled, "yes", "no"), "YQ==", "cHJpdmF0ZQ=="))) //nolint:contextcheck // it has that of the test
 			}
 			return do()
