@@ -73,11 +73,12 @@ func resource(name string) schema.GroupVersionResource {
 }
 
 var (
-	instances = resource("postgresqlinstances")
-	bindings  = resource("servicebindings")
-	backups   = resource("backups")
-	restores  = resource("restores")
-	secrets   = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	instances       = resource("postgresqlinstances")
+	bindings        = resource("servicebindings")
+	backups         = resource("backups")
+	restores        = resource("restores")
+	serviceAccounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
+	secrets         = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
 
 func object(apiVersion, kind, namespace, name string, rest map[string]any) *unstructured.Unstructured {

@@ -206,6 +206,7 @@ func TestP18DryRunWritesNothing(t *testing.T) {
 			}
 			return all
 		}
+		w.await(w.app(serviceAccounts, "default"), stack.There) // Kubernetes makes it in each new namespace
 		before := count()
 		out := w.s.Bind(w.ctx, stack.Developer, "--service", keyvalue, "--dry-run=client", "-o", "yaml")
 		w.said(out, exitOK)

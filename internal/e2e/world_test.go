@@ -186,6 +186,6 @@ func condition(conditionType, reason string, words ...string) stack.Condition {
 func clusterWide() []schema.GroupVersionResource {
 	rbac := schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}
 	return []schema.GroupVersionResource{
-		secrets, {Version: "v1", Resource: "serviceaccounts"}, rbac.WithResource("roles"), rbac.WithResource("rolebindings"), rbac.WithResource("clusterroles"),
+		secrets, serviceAccounts, rbac.WithResource("roles"), rbac.WithResource("rolebindings"), rbac.WithResource("clusterroles"),
 	}
 }
