@@ -74,7 +74,7 @@ func (o options) measure(ctx context.Context) (err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	b := &bench{options: o, begin: time.Now()}
-	b.Stack, err = stack.Start(ctx, stack.Options{Step: b.say, Log: os.Stderr})
+	b.Stack, err = stack.Start(ctx, stack.Options{Step: b.say, Log: os.Stderr, Backend: []string{"--max-objects-per-namespace=-1"}})
 	if b.Stack != nil {
 		defer func() { _ = b.Stop(); _ = os.RemoveAll(b.Dir) }()
 	}

@@ -50,6 +50,7 @@ type Options struct {
 	Log  io.Writer         // gets the progress of a first build
 	// Verbose makes the programs say all that they can be asked to say.
 	Verbose bool
+	Backend []string // further flags of the backend
 }
 
 // A Stack is the whole system.
@@ -185,6 +186,7 @@ func (s *Stack) startPrograms(ctx context.Context) error {
 		"--oidc-issuer-url", s.Issuer.URL(), "--oidc-issuer-client-id", clientID, "--oidc-issuer-client-secret-file", secretFile,
 		"--pretty-name", "Demo platform", "--namespace", "klutch-backend",
 		"--external-address", s.Control.URL())
+	s.Backend.Args = append(s.Backend.Args, s.opts.Backend...)
 	s.Konnector = s.process("konnector", "http://"+ports[2]+"/healthz",
 		"--kubeconfig", konnector, "--health-address", ports[2], "--lease-namespace", v1alpha1.Namespace)
 	for _, p := range []*Process{s.Backend, s.Konnector} { // as a pod that is restarted in place
