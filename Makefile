@@ -3,7 +3,7 @@ GO ?= go
 LINT := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GEN := $(GO) run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 FUZZTIME ?= 10s
-.PHONY: demo kube test race fuzz bench generate lint tidy ci
+.PHONY: demo kube test race fuzz bench bench-tenants generate lint tidy ci
 
 demo: ## two real control planes, the whole journey, then yours to play with
 	@$(GO) run ./internal/demo $(if $(ONCE),-once)
@@ -19,7 +19,9 @@ fuzz: ## what reads strangers' bytes, each fuzz test for FUZZTIME
 	    echo "$$p $$f"; run="$(GO) test -run ^$$ -fuzz ^$$f\$$ -fuzztime $(FUZZTIME) $$p"; \
 	    $$run || $$run; done; done # a fuzzer may miss its own deadline; what it found is in testdata by then, and fails again
 bench: ## speed and size beside the yardstick, same clusters, same run: a table, and bench.csv
-	$(GO) run ./internal/bench -csv bench.csv
+	$(GO) run ./internal/bench -parts throughput,latency,writes,noise,settled -csv bench.csv
+bench-tenants: ## what a thousand tenants cost one backend
+	$(GO) run ./internal/bench -parts tenants -idle 90s -csv bench-tenants.csv
 generate: ## deep copies and CRDs
 	$(GEN) object crd paths=./klutch/v1alpha1 output:crd:dir=klutch/v1alpha1/crds
 lint:
