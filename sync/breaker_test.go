@@ -205,6 +205,8 @@ func TestDeletionRequests(t *testing.T) {
 		w.fakeSource.Intercept(count(SourceSide))
 		w.fakeTarget.Intercept(count(TargetSide))
 		time.Sleep(time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
 		if diff := cmp.Diff([]string{"Target delete", "Target get", "Source patch"}, sent); diff != "" || looks != 2 {
 			t.Errorf("%d looks, requests (-want +got):\n%s", looks, diff)
 		}
