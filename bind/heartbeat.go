@@ -179,21 +179,27 @@ func (s *session) adopt(ctx context.Context, offered *unstructured.Unstructured)
 		return nil // somebody has just deleted it, and that is a decision
 	}
 	encoded, _, _ := unstructured.NestedString(offered.Object, "data", v1alpha1.KubeconfigKey)
-	patch, err := json.Marshal(map[string]any{
+	err := s.patchSecret(ctx, map[string]any{
 		"metadata": map[string]any{"uid": held.GetUID(), "resourceVersion": held.GetResourceVersion()},
 		"data":     map[string]any{v1alpha1.KubeconfigKey: encoded},
 	})
 	if err != nil {
-		return fmt.Errorf("patch of Secret %s: %w", s.connection.name, err)
+		return fmt.Errorf("write the rotated credential to Secret %s of the App Cluster: %w", s.connection.name, err)
+	}
+	audit(ctx, "credential rotated")
+	return nil
+}
+
+// patchSecret merges into the kubeconfig Secret of the App Cluster.
+func (s *session) patchSecret(ctx context.Context, change map[string]any) error {
+	patch, err := json.Marshal(change)
+	if err != nil {
+		return err
 	}
 	name := s.connection.name
 	_, err = s.agent.app.calls.Resource(secretsResource).Namespace(name.Namespace).Patch(ctx, name.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
-	if err != nil {
-		return fmt.Errorf("write the rotated credential to Secret %s of the App Cluster: %w", name, err)
-	}
-	audit(ctx, "credential rotated")
-	return nil
+	return err
 }
 
 // writeHeartbeat writes when the last heartbeat is half an interval old, and when

@@ -4,11 +4,9 @@ package bind
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
@@ -48,17 +46,11 @@ func (s *session) pin(ctx context.Context, tenant types.UID) error {
 	if held == nil || tenant == "" || s.pinned() != "" {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+	err := s.patchSecret(ctx, map[string]any{"metadata": map[string]any{
 		"uid": held.GetUID(), "annotations": map[string]string{tenantAnnotation: string(tenant)},
 	}})
 	if err != nil {
-		return fmt.Errorf("patch of Secret %s: %w", s.connection.name, err)
-	}
-	name := s.connection.name
-	_, err = s.agent.app.calls.Resource(secretsResource).Namespace(name.Namespace).Patch(ctx, name.Name, types.MergePatchType, patch,
-		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
-	if err != nil {
-		return fmt.Errorf("record the tenant on Secret %s of the App Cluster: %w", name, err)
+		return fmt.Errorf("record the tenant on Secret %s of the App Cluster: %w", s.connection.name, err)
 	}
 	return nil
 }

@@ -91,14 +91,8 @@ func (p *pass) withoutConsent(selected []klutchsync.Related) []schema.GroupVersi
 		corev1.SchemeGroupVersion.WithResource("secrets"):    true,
 		corev1.SchemeGroupVersion.WithResource("configmaps"): true,
 	}
-	note := func(c v1alpha1.PermissionClaim) {
+	for _, c := range p.claims() {
 		found[schema.GroupVersionResource{Group: c.Group, Version: c.Version, Resource: c.Resource}] = true
-	}
-	for _, c := range p.binding.Spec.PermissionClaims {
-		note(c.PermissionClaim)
-	}
-	for _, c := range p.export.Spec.PermissionClaims {
-		note(c)
 	}
 	for _, r := range p.lastConsent(p.key).selected {
 		found[r.Resource] = true
@@ -111,20 +105,23 @@ func (p *pass) withoutConsent(selected []klutchsync.Related) []schema.GroupVersi
 	return sorted(found)
 }
 
+// claims are those of the binding and of the export, agreed to or not.
+func (p *pass) claims() []v1alpha1.PermissionClaim {
+	all := slices.Clone(p.export.Spec.PermissionClaims)
+	for _, c := range p.binding.Spec.PermissionClaims {
+		all = append(all, c.PermissionClaim)
+	}
+	return all
+}
+
 // withoutConsentThere are the resources of which there may be copies in the Control
 // Plane Cluster, but must not be. Where nobody claims them, there are no rights to look.
 func (p *pass) withoutConsentThere(selected []klutchsync.Related) []schema.GroupVersionResource {
 	found := map[schema.GroupVersionResource]bool{}
-	note := func(c v1alpha1.PermissionClaim) {
+	for _, c := range p.claims() {
 		if c.Selector.Owner == v1alpha1.OwnerConsumer {
 			found[schema.GroupVersionResource{Group: c.Group, Version: c.Version, Resource: c.Resource}] = true
 		}
-	}
-	for _, c := range p.binding.Spec.PermissionClaims {
-		note(c.PermissionClaim)
-	}
-	for _, c := range p.export.Spec.PermissionClaims {
-		note(c)
 	}
 	for _, r := range p.lastConsent(p.key).selected {
 		if r.From == klutchsync.SourceSide {
