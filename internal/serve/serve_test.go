@@ -112,19 +112,21 @@ func TestP8Slowloris(t *testing.T) {
 			"deaf":   {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", false, 61 * time.Second, 62 * time.Second},
 		} {
 			began, conn := time.Now(), ln.dial()
-			go func() {
+			var client sync.WaitGroup
+			client.Go(func() {
 				_, err := io.WriteString(conn, test.begin)
 				for err == nil && test.trickle {
 					time.Sleep(time.Second)
 					_, err = io.WriteString(conn, "x")
 				}
-			}()
+			})
 			time.Sleep(test.deaf)
 			_, _ = io.Copy(io.Discard, conn) // until it is cut off
 			if took := time.Since(began); took > test.limit {
 				t.Errorf("%s: still served after %s", name, took)
 			}
 			_ = conn.Close()
+			client.Wait() // time stands still once the test is over
 		}
 		stop()
 		if err := <-done; err != nil {
