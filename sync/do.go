@@ -64,7 +64,7 @@ func (e *engine) doSource(ctx context.Context, p *pair, s step, r *record) error
 	e.opts.Hooks.wrote(ctx, Write{Side: SourceSide, Step: string(s), Object: p.key, Took: time.Since(began), Err: err})
 	switch {
 	case err == nil:
-		r.source = slimmed(obj, e.source.slim)
+		r.source, r.answered = slimmed(obj, e.source.slim), p.sources
 	case absent(err) && s != stepStatus:
 		err = nil // the source has gone meanwhile; its event brings us back
 		r.source, r.lookSource = nil, true

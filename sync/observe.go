@@ -34,6 +34,7 @@ type pair struct {
 type record struct {
 	source, target         *unstructured.Unstructured // answers to our writes that the caches have not seen
 	lookSource, lookTarget bool                       // an outcome is uncertain: read live
+	answered               int                        // as of which list of sources source is an answer
 	looked                 time.Time                  // live, because its source is being deleted
 
 	refusal   *refusal
@@ -77,6 +78,7 @@ type contest struct {
 func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (*pair, error) {
 	p := &pair{key: key, state: state{policy: e.policy, suspect: e.suspect.Load()}}
 	p.sources = e.source.listed(key.Namespace)
+	r.lookSource = r.lookSource || over(r.source) && r.answered != p.sources // the list may be of a backup that brings it back
 	var err error
 	if p.source, p.state.source.seen, err = e.look(ctx, e.source, key, &r.source, &r.lookSource); err != nil {
 		return nil, fmt.Errorf("read source: %w", err)
@@ -377,8 +379,12 @@ func (e *engine) look(ctx context.Context, v *view, name cache.ObjectName, answe
 // ended reports whether answer is that to the write that ended the object which the
 // view still has: it carries the version before.
 func ended(answer, known *unstructured.Unstructured) bool {
-	return known != nil && known.GetUID() == answer.GetUID() && answer.GetDeletionTimestamp() != nil && len(answer.GetFinalizers()) == 0 &&
-		!newer(known.GetResourceVersion(), answer.GetResourceVersion())
+	return known != nil && known.GetUID() == answer.GetUID() && over(answer) && !newer(known.GetResourceVersion(), answer.GetResourceVersion())
+}
+
+// over reports whether the write that was answered with obj was its last.
+func over(obj *unstructured.Unstructured) bool {
+	return obj != nil && obj.GetDeletionTimestamp() != nil && len(obj.GetFinalizers()) == 0
 }
 
 // newer reports whether resourceVersion a is later than b; false if that cannot

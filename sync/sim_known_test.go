@@ -7,7 +7,6 @@ import "strings"
 // weaknesses are known: rare histories that break an invariant. Each is to be
 // mended and taken out of here; nothing else is let pass.
 var weaknesses = []struct{ kind, broken, why string }{
-	{"restored from a backup", ": has no target", "a source that a backup brings back waits for its target until a restart"},
 	{"another cluster", "I1: does not converge: secret", "the copy of a Secret that was in flight stays when the target's cluster is exchanged"},
 	{"clock skew", `says "TargetConflict`, "what an older konnector made is not taken over when the clocks say that it is older than its source"},
 	{"old konnector beside new", "I8: ", "what an older konnector took with the same content is reported as drift until a restart"},
