@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ var services = []string{"postgresqlinstances.anynines.com", "servicebindings.any
 
 func TestMain(m *testing.M) {
 	var dir string
+	var leaks []string
 	testenv.Setup(func(ctx context.Context, _ *envconf.Config) (context.Context, error) {
 		s, err := stack.Start(ctx, stack.Options{Log: os.Stderr, Verbose: true})
 		ctx = context.WithValue(ctx, stackKey{}, s)
@@ -45,9 +47,21 @@ func TestMain(m *testing.M) {
 			return ctx, nil
 		}
 		dir = s.Dir
+		h, err := newHunt(ctx, s)
+		if err == nil {
+			err = h.everywhere(ctx)
+			leaks = h.found
+		}
+		if err != nil {
+			leaks = append(leaks, err.Error())
+		}
 		return ctx, s.Stop()
 	})
 	code := testenv.Run(m)
+	if len(leaks) > 0 { // an error of Finish would not be told
+		fmt.Fprintln(os.Stderr, "P9 after all tests:", strings.Join(leaks, "\n"))
+		code = max(code, 1)
+	}
 	if code == 0 {
 		_ = os.RemoveAll(dir)
 	} else {

@@ -46,6 +46,7 @@ func TestReplicas(t *testing.T) {
 		Assess("a code is good once, wherever it is redeemed", step(ns, func(w world) { w.redeemedEverywhere(f) })).
 		Assess("a login on another device", step(ns, func(w world) { w.otherDevice(f) })).
 		Assess("one that works is killed in the middle of a login", step(ns, func(w world) { w.killedMeanwhile(f) })).
+		Assess("P2: no URL of all this carries a secret", step(ns, func(w world) { w.cleanURLs(f.seen()) })).
 		Assess("the other one works on", step(ns, func(w world) { w.newcomer() })).
 		Assess("one that has to end answers first", step(ns, func(w world) { w.endsPolitely(f) })).
 		Teardown(step(ns, func(w world) {
@@ -66,6 +67,7 @@ type front struct {
 	all    []*replica
 	turn   int
 	before func(path string) // called before a request is passed on
+	urls   []string          // of all requests, and their referrers
 }
 
 type replica struct {
@@ -116,6 +118,7 @@ func (f *front) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	f.mu.Lock()
 	before := f.before
+	f.urls = append(f.urls, r.URL.String(), r.Referer())
 	f.mu.Unlock()
 	before(r.URL.Path)
 	var errs []error
@@ -131,6 +134,12 @@ func (f *front) RoundTrip(r *http.Request) (*http.Response, error) {
 		errs = append(errs, err)
 	}
 	return nil, errors.Join(errs...)
+}
+
+func (f *front) seen() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.urls)
 }
 
 func (f *front) note(r *replica, path string) {

@@ -125,6 +125,7 @@ func (s *Stack) Kubectl(ctx context.Context, hear func(line string), args ...str
 	_ = writer.Close()
 	wg.Wait()
 	out := Output{Stdout: stdout.String(), Stderr: stderr.String()}
+	s.note(cmd.Args, out)
 	var exit *exec.ExitError
 	switch {
 	case errors.As(err, &exit):
@@ -133,6 +134,16 @@ func (s *Stack) Kubectl(ctx context.Context, hear func(line string), args ...str
 		out.Code, out.Stderr = -1, out.Stderr+err.Error()
 	}
 	return out
+}
+
+// note keeps what kubectl-bind said beside the logs of the other programs.
+func (s *Stack) note(args []string, out Output) {
+	log, err := os.OpenFile(filepath.Join(s.Dir, "kubectl-bind.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return
+	}
+	_, _ = fmt.Fprintf(log, "$ %s\n%s%s", strings.Join(args, " "), out.Stderr, out.Stdout)
+	_ = log.Close()
 }
 
 func listen(said io.Reader, hear func(line string)) {

@@ -22,6 +22,9 @@ func (s *Stack) Replica(ctx context.Context, name, externalURL string) (p *Proce
 	return p, ports[0], nil
 }
 
+// KeyFile is the path of the backend's private key.
+func (s *Stack) KeyFile() string { return s.keyFile }
+
 // Certificate is that of the backend.
 func (s *Stack) Certificate() (tls.Certificate, error) {
 	return tls.LoadX509KeyPair(s.BackendCA, s.keyFile)

@@ -68,6 +68,7 @@ type Issuer struct {
 	faults  Faults
 	grants  map[string]grant   // by code
 	devices map[string]*device // by device code
+	urls    []string           // that were asked for, and those that people came from
 }
 
 // grant is what a code stands for.
@@ -164,6 +165,7 @@ func (i *Issuer) Serve(ctx context.Context, listener net.Listener, config *tls.C
 
 // ServeHTTP implements [http.Handler].
 func (i *Issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	i.note(r)
 	f := i.currentFaults()
 	if !strings.HasSuffix(r.URL.Path, f.Path) {
 		f = Faults{}
@@ -174,6 +176,19 @@ func (i *Issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if !f.disturb(w, r) {
 		i.mux.ServeHTTP(w, r)
 	}
+}
+
+func (i *Issuer) note(r *http.Request) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.urls = append(i.urls, r.URL.String(), r.Referer())
+}
+
+// URLs are all that the issuer was asked for, and the referrers of those requests.
+func (i *Issuer) URLs() []string {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	return slices.Clone(i.urls)
 }
 
 func (i *Issuer) discovery(w http.ResponseWriter, _ *http.Request) {
