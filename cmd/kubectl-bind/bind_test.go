@@ -205,7 +205,7 @@ func TestLoginEndsBadly(t *testing.T) {
 		{"unknown-service", func(b *fakeBackend) { b.denies = "invalid_scope" }, nil, exitError},
 		{"nothing-chosen", func(*fakeBackend) {}, nil, exitError},
 		{"not-granted", func(b *fakeBackend) { b.grants = []string{"others.example.com"} }, []string{"--service", "things.example.com"}, exitError},
-		{"abandoned", func(*fakeBackend) {}, []string{"--no-browser", "--timeout", "100ms"}, exitNotReady},
+		{"abandoned", func(*fakeBackend) {}, []string{"--no-browser"}, exitNotReady},
 		{"bad-kubeconfig", func(b *fakeBackend) {
 			b.grants, b.kubeconfig = []string{"things.example.com"}, []byte("apiVersion: v1\nkind: Config\nclusters: []\n")
 		}, nil, exitError},
@@ -217,7 +217,11 @@ func TestLoginEndsBadly(t *testing.T) {
 			backend.kubeconfig = tenantKubeconfig(t, tenant.Server, "cluster-a")
 			c.set(backend)
 			args := append([]string{backend.URL, "--backend-certificate-authority", backend.authority(t), "--kubeconfig", app.kubeconfig(t), "--skip-konnector"}, c.args...)
-			r := backend.browser(t, "").run(t.Context(), args...)
+			person := backend.browser(t, "")
+			if c.code == exitNotReady {
+				person.until = "Waiting for the browser"
+			}
+			r := person.run(t.Context(), args...)
 			if r.code != c.code {
 				t.Errorf("exit code %d, want %d", r.code, c.code)
 			}

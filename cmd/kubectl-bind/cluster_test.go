@@ -216,7 +216,12 @@ func (w *world) konnector(b *unstructured.Unstructured) {
 // bind runs the command against the fake backend.
 func (w *world) bind(stdin string, args ...string) result {
 	w.Helper()
-	return w.backend.browser(w.T, stdin).run(w.Context(), append([]string{w.backend.URL, "--backend-certificate-authority", w.backend.authority(w.T), "--kubeconfig", w.cluster.Kubeconfig(), "--skip-konnector"}, args...)...)
+	return w.bindAs(w.backend.browser(w.T, stdin), args...)
+}
+
+func (w *world) bindAs(person terminal, args ...string) result {
+	w.Helper()
+	return person.run(w.Context(), append([]string{w.backend.URL, "--backend-certificate-authority", w.backend.authority(w.T), "--kubeconfig", w.cluster.Kubeconfig(), "--skip-konnector"}, args...)...)
 }
 
 func (w *world) run(args ...string) result {
@@ -288,7 +293,9 @@ func TestBind(t *testing.T) {
 	}
 
 	// Nobody takes it up: the command says so, and ends in time.
-	w.expect(w.bind("y\nn\n", "--timeout", "3s"), exitNotReady, "no konnector has taken it up yet", "not ready")
+	hasty := w.backend.browser(w.T, "y\nn\n")
+	hasty.until = "Waiting for things.example.com"
+	w.expect(w.bindAs(hasty), exitNotReady, "no konnector has taken it up yet", "not ready")
 	w.expect(w.run("status"), exitNotReady)
 	konnector, leave := context.WithCancel(t.Context())
 	w.serve(konnector, bindings, w.konnector)
@@ -367,7 +374,7 @@ func TestBindInstallsKonnector(t *testing.T) {
 // watches: status -w shows what is and what changes, under one line of headers.
 func (w *world) watches() {
 	w.Helper()
-	ctx, stop := context.WithTimeout(w.Context(), time.Minute)
+	ctx, stop := context.WithTimeout(w.Context(), 5*time.Minute)
 	r, out := io.Pipe()
 	code := make(chan int, 1)
 	go func() {

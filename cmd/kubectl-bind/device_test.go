@@ -152,12 +152,12 @@ func (b *deviceBackend) person(ctx context.Context, code string) (*testissuer.Pa
 
 var regexpUserCode = regexp.MustCompile(`[A-Z]{5}-[A-Z]{5}`)
 
-func loginOnDevice(t *testing.T, backend string, args ...string) result {
+func loginOnDevice(t *testing.T, m terminal, backend string, args ...string) result {
 	t.Helper()
 	app := newFakeAPI(t, map[string]any{"/api/v1/namespaces/klutch-bind": map[string]any{
 		"kind": "Namespace", "apiVersion": "v1", "metadata": map[string]any{"name": "klutch-bind", "uid": "u"},
 	}})
-	r := terminal{}.run(t.Context(), append([]string{backend, "--kubeconfig", app.kubeconfig(t), "--skip-konnector"}, args...)...)
+	r := m.run(t.Context(), append([]string{backend, "--kubeconfig", app.kubeconfig(t), "--skip-konnector"}, args...)...)
 	if w := app.writes(); len(w) > 0 {
 		t.Errorf("wrote %v", w)
 	}
@@ -178,7 +178,7 @@ func TestLoginOnAnotherDevice(t *testing.T) {
 			t.Errorf("the person ends at %+v, %v", page, err)
 		}
 	})
-	r := loginOnDevice(t, b.URL, "--device", "--service", "things.example.com", "--timeout", "30s")
+	r := loginOnDevice(t, terminal{}, b.URL, "--device", "--service", "things.example.com", "--timeout", "5m")
 	person.Wait()
 	golden(t, "login-device-denied.txt", r.String())
 }
@@ -187,14 +187,15 @@ func TestDeviceHints(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		store auth.DeviceStore
+		until string
 		args  []string
 	}{
-		{"unknown", nil, []string{"--device"}},
-		{"abandoned", &deviceMemory{}, []string{"--device", "--timeout", "500ms"}},
-		{"instead", &deviceMemory{}, []string{"--timeout", "500ms"}},
+		{"unknown", nil, "", []string{"--device"}},
+		{"abandoned", &deviceMemory{}, "Waiting for you to finish there", []string{"--device"}},
+		{"instead", &deviceMemory{}, "No browser can be opened here", nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			golden(t, "login-device-"+c.name+".txt", loginOnDevice(t, newDeviceBackend(t, c.store).URL, c.args...).String())
+			golden(t, "login-device-"+c.name+".txt", loginOnDevice(t, terminal{until: c.until}, newDeviceBackend(t, c.store).URL, c.args...).String())
 		})
 	}
 }

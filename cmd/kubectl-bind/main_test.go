@@ -53,6 +53,7 @@ type terminal struct {
 	stdin string
 	env   map[string]string
 	start func(program string, args ...string) error
+	until string // the words after which nobody waits any longer; empty: they wait
 }
 
 type result struct {
@@ -76,8 +77,44 @@ func (m terminal) run(ctx context.Context, args ...string) result {
 	if s.start == nil {
 		s.start = func(string, ...string) error { return os.ErrNotExist }
 	}
+	if m.until != "" {
+		passed := make(chan struct{})
+		ctx, s.ErrOut = deadline{ctx, passed}, hearing{&errOut, m.until, sync.OnceFunc(func() { close(passed) })}
+	}
 	code := run(ctx, s, args)
 	return result{code, out.String(), errOut.String()}
+}
+
+// A deadline passes when it is told to, and not by the clock.
+type deadline struct {
+	context.Context
+	passed chan struct{}
+}
+
+func (d deadline) Done() <-chan struct{} { return d.passed }
+
+func (d deadline) Err() error {
+	select {
+	case <-d.passed:
+		return context.DeadlineExceeded
+	default:
+		return nil
+	}
+}
+
+// hearing calls then once words are written.
+type hearing struct {
+	io.Writer
+	words string
+	then  func()
+}
+
+func (h hearing) Write(text []byte) (int, error) {
+	n, err := h.Writer.Write(text)
+	if bytes.Contains(text, []byte(h.words)) {
+		h.then()
+	}
+	return n, err
 }
 
 // replaced hides what differs from run to run.
