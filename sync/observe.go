@@ -46,6 +46,7 @@ type record struct {
 	accepted  string    // what we held of the target when an apply was last accepted or found to be in force
 	targets   int       // as of which list of targets that was
 	of        types.UID // of that target
+	judged    string    // what was known of a changed target when it was last read live
 	sent, got string    // hashes of the last status sent, and of what became of it
 	sources   int       // as of which list of sources that was
 	given     time.Time // statuses are paid for, at statusPause each, up to then
@@ -220,6 +221,9 @@ func (e *engine) observeTarget(p *pair, r *record) {
 		t.unproven = !t.owned
 	}
 	t.unproven = t.unproven || r.accepted == ""
+	if t.settled && !t.owned && e.policy.drift == DriftReport {
+		p.judge(r, fieldsOf(p.target, manager))
+	}
 	if deleted := p.target.GetDeletionTimestamp(); deleted != nil {
 		t.deleting = true
 		t.slow = time.Since(deleted.Time) >= slowPause
@@ -227,6 +231,18 @@ func (e *engine) observeTarget(p *pair, r *record) {
 	}
 	p.give = newStatus(p.source, e.sourceFields.prune(p.target))
 	p.status = t.ours && !p.state.source.deleting && !r.acknowledged(p)
+}
+
+// judge finds out whether a target that others have changed differs from what it
+// should be: they may have changed it back. Of a target that is not read live it
+// is known whether it may have changed since it was.
+func (p *pair) judge(r *record, held map[string]any) {
+	t := &p.state.target
+	now := hashOf([]any{p.target.GetUID(), p.target.GetGeneration(), p.target.GetLabels(), p.target.GetAnnotations(), held})
+	if t.seen == live {
+		r.judged, t.same = now, within(p.want.object, p.target.Object)
+	}
+	t.touched = r.judged != now
 }
 
 // acceptance identifies what we hold of a target, for an intent that the

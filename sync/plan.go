@@ -64,6 +64,8 @@ type targetState struct {
 	later     bool // made from a later generation of the source than we see
 	settled   bool // last applied with what we want now
 	owned     bool // and nobody has changed it since
+	same      bool // or it was read live, and is what we want again, whoever holds it
+	touched   bool // it may have changed since it was read live
 	unproven  bool // nothing that we hold of it has been accepted or seen to be right since we run
 	held      bool // at least some of its fields are ours
 	lost      bool // it does not exist, but did while we run
@@ -178,7 +180,7 @@ func plan(s state) step {
 	case why == ReasonConflict && dst.orphan:
 		return planOrphan(s)
 	// Before a target is called lost or changed, it is looked at live.
-	case (why == ReasonLost || why == ReasonDrifted) && !told(s, why):
+	case (why == ReasonLost || why == ReasonDrifted) && !told(s, why), why == ReasonDrifted && dst.touched && dst.seen != live && s.contested == "":
 		return stepLookTarget
 	// The target's name is taken, or by policy the target must not come back.
 	case why == ReasonConflict || why == ReasonLost:
@@ -214,8 +216,8 @@ func plan(s state) step {
 	// The target knows a later generation of the source than we do: our view is old.
 	case dst.later && src.seen != live:
 		return stepLookSource
-	// The target should be something else than was last applied.
-	case (!dst.settled || !dst.owned && dst.unproven) && s.contested == "" && (harmless(why) || why == s.refused && s.due):
+	// The target should be something else than was last applied, or is again what it should be.
+	case (!dst.settled || !dst.owned && (dst.unproven || dst.same)) && s.contested == "" && (harmless(why) || why == s.refused && s.due):
 		return stepApply
 	// By policy a lost target is reported, so that it is recorded that there is one.
 	case s.policy.lost == LostReport && src.mark != dst.uid:
@@ -254,7 +256,7 @@ func certain(s state, why Reason) bool {
 	switch why {
 	case "":
 		// After a start only the target's acceptance shows that a message is out of date.
-		return s.source.deleting || s.target.settled && !s.target.unproven
+		return s.source.deleting || s.target.settled && !s.target.unproven && !s.target.same
 	case ReasonConflict, ReasonLost, ReasonDrifted:
 		return s.target.seen == live
 	case ReasonStale:
@@ -288,7 +290,7 @@ func obstacle(s state) Reason {
 		return ReasonStale
 	case s.refused != "":
 		return s.refused
-	case dst.exists && dst.ours && (s.contested != "" || dst.settled && !dst.owned && !dst.unproven) && s.policy.drift == DriftReport:
+	case dst.exists && dst.ours && (s.contested != "" || dst.settled && !dst.owned && !dst.unproven && !dst.same) && s.policy.drift == DriftReport:
 		return ReasonDrifted
 	case s.unfit != "":
 		return ReasonStatus

@@ -101,6 +101,8 @@ func TestPlan(t *testing.T) {
 		"drift, by policy reported":        {settledState(drifted, driftReport, liveTarget), stepSay},
 		"drift, reported":                  {settledState(drifted, driftReport, said), stepRest},
 		"drift, reported, status changed":  {settledState(drifted, driftReport, said, statusDiffers), stepStatus},
+		"drift, reported, target changed":  {settledState(drifted, driftReport, said, func(s *state) { s.target.touched = true }), stepLookTarget},
+		"drift undone by others":           {settledState(drifted, driftReport, said, liveTarget, func(s *state) { s.target.same = true }), stepApply},
 		"drift gone":                       {settledState(driftReport, func(s *state) { s.source.message = "TargetDrifted: x" }), stepSay},
 		"change contested":                 {settledState(changed, contested), stepForce},
 		"change contested, by policy left": {settledState(changed, contested, driftReport, liveTarget), stepSay},
@@ -274,7 +276,7 @@ func anyState(r *rand.Rand) state {
 		source: sourceState{sight(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x")},
 		target: targetState{
 			seen: sight(r.IntN(3)), exists: flip(), deleting: flip(), slow: flip(), ours: flip(), inherited: flip(), former: flip(), adoptable: flip(),
-			uid: "u1", name: "widgets svc/a", later: flip(), settled: flip(), owned: flip(), unproven: flip(), held: flip(), lost: flip(),
+			uid: "u1", name: "widgets svc/a", later: flip(), settled: flip(), owned: flip(), same: flip(), touched: flip(), unproven: flip(), held: flip(), lost: flip(),
 			orphan: flip(), ripe: flip(), proven: flip(),
 		},
 	}

@@ -9,7 +9,6 @@ import "strings"
 var weaknesses = []struct{ kind, broken, why string }{
 	{"another cluster", "I1: does not converge: secret", "the copy of a Secret that was in flight stays when the target's cluster is exchanged"},
 	{"clock skew", `says "TargetConflict`, "what an older konnector made is not taken over when the clocks say that it is older than its source"},
-	{"old konnector beside new", "I8: ", "what an older konnector took with the same content is reported as drift until a restart"},
 }
 
 // knownWeakness says why a history is known to break an invariant; empty if it is

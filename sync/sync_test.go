@@ -281,6 +281,8 @@ var scenarios = map[string]func(w *world){
 		if got := field(w.targetOf("a"), "spec", "size"); got != "large" {
 			w.Errorf("size = %v, want the provider's", got)
 		}
+		w.merge(w.target, w.targetNS, "a", `{"spec":{"size":"small"}}`)
+		w.until("what was changed back is no drift", func() bool { return w.message("a") == "" })
 	},
 	"a lost target is created anew": func(w *world) {
 		defer w.run(Options{})()

@@ -265,6 +265,23 @@ func coversList(fields map[string]any, items []any) bool {
 	return found >= len(items)
 }
 
+// within reports whether have has all of want.
+func within(want, have any) bool {
+	switch w := want.(type) {
+	case map[string]any:
+		h, ok := have.(map[string]any)
+		for key, value := range w {
+			ok = ok && (value == nil || within(value, h[key]))
+		}
+		return ok
+	case []any:
+		h, _ := have.([]any)
+		return slices.EqualFunc(w, h, within)
+	default:
+		return hashOf(want) == hashOf(have)
+	}
+}
+
 func itemWithKey(items []any, key string) (any, bool) {
 	var want map[string]any
 	if json.Unmarshal([]byte(key), &want) != nil {
