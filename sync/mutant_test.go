@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+//go:build unix
+
 package sync_test
 
 import (
@@ -19,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	realcluster "github.com/klutch-go/sdk/internal/cluster"
 	"github.com/klutch-go/sdk/internal/fakecluster"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -28,6 +31,7 @@ type mutant struct {
 	Name, Says, File, Old, New string
 	Caught                     []string // names of the invariants, or of the tests, by which it has to be noticed
 	From                       uint64   // seed from which on to look, near one that is known to notice
+	Real                       string   // what notices it on real API servers too, of TestRealFlights
 }
 
 // switchable is the source of what turns a mutant on.
@@ -53,30 +57,72 @@ func TestMutants(t *testing.T) {
 		t.Fatal(err)
 	}
 	binary := buildMutants(t, mutants)
+	servers := realServers(t)
 	t.Run("none", func(t *testing.T) {
 		t.Parallel()
 		if out, err := runMutant(t, binary, "", 1, 200); err != nil {
+			t.Errorf("red without a mistake: %v\n%s", err, out)
+		}
+		if out, err := runReal(t, binary, "", "", servers); err != nil {
 			t.Errorf("red without a mistake: %v\n%s", err, out)
 		}
 	})
 	for _, m := range mutants {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
-			from := max(m.From, 1)
-			out, err := runMutant(t, binary, m.Name, from, from+3000)
-			if err == nil {
-				t.Fatalf("nobody notices a konnector that would %s", m.Says)
-			}
-			seed, by := finding(out)
-			if !slices.Contains(m.Caught, by) {
-				t.Fatalf("a konnector that would %s is noticed by %q, not by one of %v:\n%s", m.Says, by, m.Caught, lastLines(out))
-			}
-			t.Logf("noticed by %s at seed %d", by, seed)
-			if out, err := runMutant(t, binary, "", max(seed, 1), seed+1); err != nil {
-				t.Errorf("red without the mistake too: %v\n%s", err, out)
+			m.noticed(t, binary)
+			if m.Real != "" {
+				m.noticedByReal(t, binary, servers)
 			}
 		})
 	}
+}
+
+// noticed checks that a history breaks an invariant, with the mistake and not
+// without it.
+func (m mutant) noticed(t *testing.T, binary string) {
+	t.Helper()
+	from := max(m.From, 1)
+	out, err := runMutant(t, binary, m.Name, from, from+3000)
+	if err == nil {
+		t.Fatalf("nobody notices a konnector that would %s", m.Says)
+	}
+	seed, by := finding(out)
+	if !slices.Contains(m.Caught, by) {
+		t.Fatalf("a konnector that would %s is noticed by %q, not by one of %v:\n%s", m.Says, by, m.Caught, lastLines(out))
+	}
+	t.Logf("noticed by %s at seed %d", by, seed)
+	if out, err := runMutant(t, binary, "", max(seed, 1), seed+1); err != nil {
+		t.Errorf("red without the mistake too: %v\n%s", err, out)
+	}
+}
+
+// noticedByReal checks that the mistake does harm on real API servers.
+func (m mutant) noticedByReal(t *testing.T, binary string, servers []string) {
+	t.Helper()
+	out, err := runReal(t, binary, m.Name, m.Real, servers)
+	if _, by := finding(out); err == nil || by != "TestRealFlights" {
+		t.Errorf("a konnector that would %s passes on real API servers (%q): %v\n%s", m.Says, by, err, lastLines(out))
+	}
+}
+
+// realServers tells in environment variables where two real API servers are.
+func realServers(t *testing.T) (env []string) {
+	t.Helper()
+	for _, name := range []string{"SYNC_SOURCE", "SYNC_TARGET"} {
+		env = append(env, name+"="+realcluster.ForTest(t, "mutants").Kubeconfig())
+	}
+	return env
+}
+
+// runReal runs one of TestRealFlights, or all of them.
+func runReal(t *testing.T, binary, name, flight string, servers []string) (string, error) {
+	t.Helper()
+	run := "^TestRealFlights$/" + strings.ReplaceAll(flight, " ", "_")
+	cmd := exec.CommandContext(t.Context(), binary, "-test.run="+run, "-test.count=1") //nolint:gosec // paths of our own
+	cmd.Env = append(append(os.Environ(), "SYNC_MUTANT="+name), servers...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
 }
 
 var (

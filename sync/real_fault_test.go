@@ -47,6 +47,14 @@ type badLine struct {
 // newBadLine returns the line and the configuration of a client at its other end.
 func newBadLine(tb testing.TB, config *rest.Config, seed uint64) (*badLine, *rest.Config) {
 	tb.Helper()
+	b := &badLine{rng: rand.New(rand.NewPCG(seed, 0)), faults: map[string]int{}}
+	return b, line(tb, config, func(proxy http.Handler) http.Handler { b.proxy = proxy; return b })
+}
+
+// line is the configuration of a client whose requests to an API server go through
+// what through makes of a proxy.
+func line(tb testing.TB, config *rest.Config, through func(proxy http.Handler) http.Handler) *rest.Config {
+	tb.Helper()
 	transport, err := rest.TransportFor(config)
 	if err != nil {
 		tb.Fatal(err)
@@ -55,14 +63,14 @@ func newBadLine(tb testing.TB, config *rest.Config, seed uint64) (*badLine, *res
 	if err != nil {
 		tb.Fatal(err)
 	}
-	b := &badLine{rng: rand.New(rand.NewPCG(seed, 0)), faults: map[string]int{}}
-	b.proxy = &httputil.ReverseProxy{Transport: transport, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) }}
-	server := httptest.NewUnstartedServer(b)
+	server := httptest.NewUnstartedServer(through(&httputil.ReverseProxy{
+		Transport: transport, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) },
+	}))
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	tb.Cleanup(server.Close)
 	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	return b, &rest.Config{Host: server.URL, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+	return &rest.Config{Host: server.URL, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
 }
 
 func (b *badLine) mend() {

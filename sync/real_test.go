@@ -63,7 +63,7 @@ func eventually(tb testing.TB, what string, ok func(context.Context) (bool, erro
 
 func install(tb testing.TB, d dynamic.Interface, namespaces ...string) {
 	tb.Helper()
-	if _, err := d.Resource(crds).Create(tb.Context(), object(tb, widgetCRD), metav1.CreateOptions{}); err != nil {
+	if _, err := d.Resource(crds).Create(tb.Context(), object(tb, widgetCRD), metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		tb.Fatal(err)
 	}
 	for _, n := range namespaces {
