@@ -477,7 +477,7 @@ func (m *model) finalSource(name cache.ObjectName, source *unstructured.Unstruct
 // reason is what must keep a source from being in step, if anything does.
 func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Reason {
 	size, _, _ := unstructured.NestedString(source.Object, "spec", "size")
-	mine := target != nil && (sourceUID(target) == string(source.GetUID()) || m.peers[string(target.GetUID())] == string(source.GetUID()))
+	mine := target != nil && (sourceUID(target) == string(source.GetUID()) || m.peers[string(target.GetUID())] == string(source.GetUID()) && !older(target, source))
 	slot := target == nil || sourceUID(target) == "" || origin(target).Name == source.GetName() &&
 		origin(target).Namespace == source.GetNamespace() && origin(target).Cluster == m.sim.identity(sideSource)
 	p := m.sim.plan
@@ -492,6 +492,12 @@ func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Rea
 		return klutchsync.ReasonRefused
 	}
 	return ""
+}
+
+// older reports whether the clocks say that a target is older than its source: if
+// it does not say itself what it was made from, it is not taken over then.
+func older(target, source *unstructured.Unstructured) bool {
+	return sourceUID(target) == "" && target.GetCreationTimestamp().Add(time.Minute).Before(source.GetCreationTimestamp().Time)
 }
 
 func has(o *unstructured.Unstructured, field string) bool {

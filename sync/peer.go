@@ -19,8 +19,10 @@ func isPeer(manager string) bool { return manager == "konnector" || manager == "
 // inherits reports whether the target was made from this very source by a peer,
 // which records no UID. The evidence is the peer's mark and field manager on the
 // target, its finalizer on the source, and that the target is not the older one:
-// a source that was made again under an old name does not inherit. It takes a
-// live read to see, since the peer's fields are not cached.
+// a source that was made again under an old name does not inherit. Nothing but the
+// clocks tells it from the one before, so that clocks which differ by more than a
+// minute leave a conflict: taking over would give one user the database of another.
+// It takes a live read to see, since the peer's fields are not cached.
 func (e *engine) inherits(p *pair) bool {
 	a := p.target.GetAnnotations()
 	going := p.target.GetDeletionTimestamp() != nil && !p.state.source.deleting

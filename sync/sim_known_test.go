@@ -8,7 +8,6 @@ import "strings"
 // mended and taken out of here; nothing else is let pass.
 var weaknesses = []struct{ kind, broken, why string }{
 	{"another cluster", "I1: does not converge: secret", "the copy of a Secret that was in flight stays when the target's cluster is exchanged"},
-	{"clock skew", `says "TargetConflict`, "what an older konnector made is not taken over when the clocks say that it is older than its source"},
 }
 
 // knownWeakness says why a history is known to break an invariant; empty if it is
