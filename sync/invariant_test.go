@@ -296,7 +296,7 @@ func (m *model) targetApplied(name cache.ObjectName, uid string, c fakecluster.C
 	if uid != "" && sourceUID(c.Before) != uid {
 		m.made(name, uid, c)
 	}
-	if before := sourceUID(c.Before); c.Before != nil && before != uid && uid != "" && m.sim.plan.Conflict != klutchsync.ConflictAdopt && (before != "" || m.peers[string(c.Before.GetUID())] == "") {
+	if before := sourceUID(c.Before); c.Before != nil && before != uid && uid != "" && m.sim.plan.Conflict != klutchsync.ConflictAdopt && (before != "" || m.peers[string(c.Before.GetUID())] == "" || older(c.Before, m.now[sideSource][m.sim.source(name)])) {
 		m.breaks("I9", "%s, made from %q, was taken over by %s", name, before, uid)
 	}
 	if c.Before != nil && uid != "" && sourceUID(c.Before) == uid && generation(c.After) < generation(c.Before) {
@@ -497,7 +497,7 @@ func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Rea
 // older reports whether the clocks say that a target is older than its source: if
 // it does not say itself what it was made from, it is not taken over then.
 func older(target, source *unstructured.Unstructured) bool {
-	return sourceUID(target) == "" && target.GetCreationTimestamp().Add(time.Minute).Before(source.GetCreationTimestamp().Time)
+	return source != nil && sourceUID(target) == "" && target.GetCreationTimestamp().Add(time.Minute).Before(source.GetCreationTimestamp().Time)
 }
 
 func has(o *unstructured.Unstructured, field string) bool {
