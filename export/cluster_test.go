@@ -142,9 +142,10 @@ func journey(t *testing.T, ada *tenantClient) {
 		t.Errorf("%d namespaces with labels %s: %v", len(chosen.Items), by, err)
 	}
 	widget := object("{apiVersion: example.org/v1, kind: Widget, metadata: {name: w}, spec: {size: 3}}")
-	if _, err := ada.dyn.Resource(widgets).Namespace(namespace).Create(t.Context(), widget, metav1.CreateOptions{}); err != nil {
-		t.Error(err)
-	}
+	ada.w.eventually("widget", func(ctx context.Context) (bool, error) { // the rights are new
+		_, err := ada.dyn.Resource(widgets).Namespace(namespace).Create(ctx, widget, metav1.CreateOptions{})
+		return err == nil, nil
+	})
 	long := ada.mirror(strings.Repeat("x", 60))
 	if len(long) > 63 || !strings.HasPrefix(long, ada.namespace+"--") {
 		t.Errorf("service namespace %s", long)
@@ -442,13 +443,17 @@ func heartbeat(t *testing.T, ada *tenantClient) {
 			return c != nil && string(c.Status)+c.Reason == want
 		})
 	}
-	await("FalseFirstHeartbeatPending")
-	patch := fmt.Appendf(nil, `{"status":{"heartbeatInterval":"1s","lastHeartbeatTime":%q}}`, time.Now().UTC().Format(time.RFC3339))
-	_, err := ada.dyn.Resource(clusterBindingResource).Namespace(ada.namespace).Patch(t.Context(), "cluster", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-	if err != nil {
-		t.Fatal(err)
+	beat := func(interval string) {
+		patch := fmt.Appendf(nil, `{"status":{"heartbeatInterval":%q,"lastHeartbeatTime":%q}}`, interval, time.Now().UTC().Format(time.RFC3339))
+		_, err := ada.dyn.Resource(clusterBindingResource).Namespace(ada.namespace).Patch(t.Context(), "cluster", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
+	await("FalseFirstHeartbeatPending")
+	beat("1h")
 	await("True")
+	beat("1s")
 	await("FalseHeartbeatTimeout")
 }
 

@@ -361,6 +361,7 @@ func (w *world) crashWhenAsked(all []*victim) {
 		w.put(namespaceResource, p.namespace, object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: team-a}}"))
 	}
 	healthy := map[bool]*victim{}
+	begun := map[bool][]string{false: exportWrites, true: spaceWrites}
 	first, second := map[bool]func(*victim){false: request, true: space}, map[bool]func(*victim){false: space, true: request}
 	c, stop := w.work(all...)
 	for _, p := range all {
@@ -369,8 +370,15 @@ func (w *world) crashWhenAsked(all []*victim) {
 			healthy[p.spaceFirst] = p
 		}
 	}
-	until(w, "apiserviceexportrequests", healthy[false].namespace, "first", answered)
-	until(w, "apiservicenamespaces", healthy[true].namespace, "team-a", func(o *v1alpha1.APIServiceNamespace) bool { return o.Status.Namespace != "" })
+	for _, p := range all {
+		switch {
+		case slices.Contains(begun[p.spaceFirst], p.at.write): // it crashes before
+		case p.spaceFirst:
+			until(w, "apiservicenamespaces", p.namespace, "team-a", func(o *v1alpha1.APIServiceNamespace) bool { return o.Status.Namespace != "" })
+		default:
+			until(w, "apiserviceexportrequests", p.namespace, "first", answered)
+		}
+	}
 	for _, p := range all {
 		second[p.spaceFirst](p)
 	}

@@ -4,6 +4,7 @@ package export
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -400,11 +401,17 @@ func (m *matrix) intrude(ctx context.Context) {
 		}
 		m.mu.Lock()
 		m.asked++
-		if !apierrors.IsUnauthorized(err) && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), " cannot ")) {
+		if !busy(err) && !apierrors.IsUnauthorized(err) && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), " cannot ")) {
 			m.leaks = append(m.leaks, fmt.Sprintf("%s/%s, attempt %d in %q: %v", p.user, p.cluster, attempt%len(attempts), namespace, err))
 		}
 		m.mu.Unlock()
 	}
+}
+
+// busy tells whether a server has not got as far as to allow or forbid anything.
+func busy(err error) bool {
+	status, answered := errors.AsType[*apierrors.StatusError](err)
+	return err != nil && (!answered || status.ErrStatus.Code >= 500 || apierrors.IsTooManyRequests(err))
 }
 
 // login gives a party a new credential, after its choice of services.

@@ -30,7 +30,11 @@ func TestP13StolenToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.remove(t, v1alpha1.DeletionPolicyDelete)
-	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, removalGrace+20*time.Second, true, func(ctx context.Context) (bool, error) {
+	w.eventually("its anchor is gone", func(ctx context.Context) (bool, error) {
+		_, err := w.admin.CoreV1().Secrets(c.namespace).Get(ctx, anchorSecret, metav1.GetOptions{})
+		return apierrors.IsNotFound(err), nil
+	})
+	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
 		_, err := c.kube.CoreV1().Namespaces().Get(ctx, c.namespace, metav1.GetOptions{})
 		return apierrors.IsUnauthorized(err), nil
 	})

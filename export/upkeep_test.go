@@ -40,7 +40,7 @@ func TestHalfMade(t *testing.T) {
 	if _, err := w.dyn.Resource(clusterBindingResource).Namespace(empty).Get(t.Context(), v1alpha1.ClusterBindingName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("more was made for it: %v", err)
 	}
-	w.tune = func(e *Exporter) { e.bindGrace = time.Millisecond }
+	w.tune = func(e *Exporter) { e.bindGrace, e.quotaDelay = time.Millisecond, time.Hour }
 	asks := &writeCounter{reads: true}
 	w.config = asks.wrap(w.config)
 	w.serve(Options{})

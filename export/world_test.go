@@ -23,6 +23,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -78,7 +79,9 @@ func (l *logs) String() string {
 	return l.buf.String()
 }
 
-const patience = time.Minute
+// patience is how long something may take that takes milliseconds on an idle machine,
+// or half a minute if Kubernetes has to delete a namespace.
+const patience = 3 * time.Minute
 
 var users = map[string]testissuer.User{
 	"ada":   {Password: "engine", Name: "Ada", Email: "ada@example.org", Groups: []string{"developers"}},
@@ -89,6 +92,7 @@ var users = map[string]testissuer.User{
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := newStillWorld(t)
+	w.tune = func(e *Exporter) { e.quotaDelay = time.Hour } // no quota is due in the midst of a step
 	w.serve(Options{ReviewInterval: 2 * time.Second})
 	return w
 }
@@ -389,10 +393,21 @@ func (c *tenantClient) answered(name string) *v1alpha1.APIServiceExportRequest {
 // mirror asks for a service namespace and returns its name.
 func (c *tenantClient) mirror(namespace string) string {
 	c.w.t.Helper()
-	c.create("apiservicenamespaces", object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: "+namespace+"}}"))
+	asked := object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: " + namespace + "}}")
+	c.w.eventually("ask for "+namespace, func(ctx context.Context) (bool, error) { // which may be on its way out
+		_, err := c.dyn.Resource(namespaceResource).Namespace(c.namespace).Create(ctx, asked, metav1.CreateOptions{})
+		return err == nil, ignoreExists(err)
+	})
 	return until(c.w, "apiservicenamespaces", c.namespace, namespace, func(asked *v1alpha1.APIServiceNamespace) bool {
 		return asked.Status.Namespace != ""
 	}).Status.Namespace
+}
+
+func ignoreExists(err error) error {
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
 }
 
 // until waits for a state of an object of ours and returns the object.
