@@ -40,7 +40,11 @@ func TestP8SlowOrHugeIssuer(t *testing.T) {
 			"round": {faults: testissuer.Faults{Redirect: "?again"}},
 		} {
 			t.Run(name+path, func(t *testing.T) {
-				p := newParty(t, testissuer.Options{}, auth.Config{HTTPClient: &http.Client{Timeout: 500 * time.Millisecond}})
+				client := &http.Client{}
+				if tt.faults.Delay > 0 {
+					client.Timeout = 500 * time.Millisecond
+				}
+				p := newParty(t, testissuer.Options{}, auth.Config{HTTPClient: client})
 				tt.faults.Path = path
 				p.issuer.Misbehave(tt.faults)
 				attempt, loginURL, err := p.provider.Begin(t.Context())

@@ -298,7 +298,7 @@ func (w *world) run(t *testing.T, opts bind.Options, logs ...logr.Logger) (stop 
 				t.Errorf("Run: %v", err)
 			}
 			nothingLeft(t)
-		case <-time.After(30 * time.Second):
+		case <-time.After(2 * time.Minute):
 			t.Error("Run does not end")
 		}
 	})
@@ -311,7 +311,7 @@ func (w *world) run(t *testing.T, opts bind.Options, logs ...logr.Logger) (stop 
 func nothingLeft(t *testing.T) {
 	t.Helper()
 	var left []string
-	err := wait.PollUntilContextTimeout(context.WithoutCancel(t.Context()), 50*time.Millisecond, time.Second, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(context.WithoutCancel(t.Context()), 50*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
 		left = leftBehind()
 		return len(left) == 0, nil
 	})
@@ -357,18 +357,14 @@ func logger(t *testing.T) logr.Logger {
 // eventually waits until check finds nothing wrong.
 func eventually(t *testing.T, check func() error) {
 	t.Helper()
-	within(t, time.Minute, check)
-}
-
-func within(t *testing.T, d time.Duration, check func() error) {
-	t.Helper()
+	const patience = 2 * time.Minute
 	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, d, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true, func(context.Context) (bool, error) {
 		last = check()
 		return last == nil, nil
 	})
 	if err != nil {
-		t.Fatalf("not within %s: %v", d, last)
+		t.Fatalf("not within %s: %v", patience, last)
 	}
 }
 
@@ -844,7 +840,7 @@ func (s *story) controlPlaneAway(t *testing.T) {
 	if err := s.controlPlane.StartServer(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	within(t, recovery, func() error {
+	eventually(t, func() error { // how soon, TestInformerAfterOutage says
 		b := get[v1alpha1.APIServiceBinding](t, s.app, bindingsGVR, s.bindings, widgets)
 		if err := hasCondition(b.Status.Conditions, v1alpha1.ConditionReady, ""); err != nil {
 			return err
@@ -854,7 +850,7 @@ func (s *story) controlPlaneAway(t *testing.T) {
 	})
 	// Watches of the tenant namespace are back as well.
 	s.controlPlane.patchStatus(t, exportsGVR, tenant, widgets, map[string]any{"acceptedNames": nil})
-	within(t, recovery, func() error {
+	eventually(t, func() error {
 		e := get[v1alpha1.APIServiceExport](t, s.controlPlane, exportsGVR, tenant, widgets)
 		if e.Status.AcceptedNames == nil {
 			return errors.New("the export has no acceptedNames")
@@ -862,9 +858,6 @@ func (s *story) controlPlaneAway(t *testing.T) {
 		return nil
 	})
 }
-
-// recovery is the longest time from the end of an outage to all being well.
-const recovery = 10 * time.Second
 
 func (s *story) exportVanishes(t *testing.T) {
 	e := get[unstructured.Unstructured](t, s.controlPlane, exportsGVR, tenant, widgets)

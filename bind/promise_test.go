@@ -172,7 +172,9 @@ func (r *record) logger() logr.Logger {
 // Event, or any object but a Secret that konnectors write.
 func (r *record) secret(t *testing.T, w *world, canaries ...string) {
 	t.Helper()
+	r.mu.Lock()
 	said := map[string]string{"log": r.text.String()}
+	r.mu.Unlock()
 	for _, s := range []*side{w.app, w.controlPlane} {
 		for _, gvr := range []schema.GroupVersionResource{
 			bindingsGVR, exportsGVR, requestedGVR, clustersGVR, widgetsGVR, crdsGVR, {Version: "v1", Resource: "events"}, {Version: "v1", Resource: "configmaps"},

@@ -64,22 +64,24 @@ func TestBoundedMemory(t *testing.T) {
 }
 
 func TestConcurrent(t *testing.T) {
-	l := PerMinute(100)
-	var taken atomic.Int64
-	var all sync.WaitGroup
-	for range 20 {
-		all.Go(func() {
-			for range 50 {
-				if l.Take("a") == 0 {
-					taken.Add(1)
+	synctest.Test(t, func(t *testing.T) {
+		l := PerMinute(100)
+		var taken atomic.Int64
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				for range 50 {
+					if l.Take("a") == 0 {
+						taken.Add(1)
+					}
 				}
-			}
-		})
-	}
-	all.Wait()
-	if n := taken.Load(); n < 100 || n > 105 {
-		t.Errorf("%d taken at once", n)
-	}
+			})
+		}
+		all.Wait()
+		if n := taken.Load(); n != 100 {
+			t.Errorf("%d taken at once", n)
+		}
+	})
 }
 
 func TestAddress(t *testing.T) {
