@@ -197,7 +197,7 @@ func skipIfShort(t *testing.T) {
 
 func eventually(t *testing.T, what string, check wait.ConditionWithContextFunc) {
 	t.Helper()
-	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true, check); err != nil {
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 2*time.Minute, true, check); err != nil {
 		t.Errorf("%s: %v", what, err)
 	}
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 const helperEnv = "KLUTCH_TEST_CLUSTER_DIR"
@@ -75,11 +77,10 @@ func TestServersEndWithTheirParent(t *testing.T) {
 
 func awaitEnd(t *testing.T, pid string) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); runs(t.Context(), pid); {
-		if time.Now().After(deadline) {
-			t.Errorf("process %s outlives its parent", pid)
-			return
-		}
+	if err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		return !runs(ctx, pid), nil
+	}); err != nil {
+		t.Errorf("process %s outlives its parent", pid)
 	}
 }
 

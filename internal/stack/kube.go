@@ -62,7 +62,7 @@ func Apply(ctx context.Context, c *cluster.Cluster, objects ...*unstructured.Uns
 // mapping waits until the kind of u is served.
 func mapping(ctx context.Context, mapper *restmapper.DeferredDiscoveryRESTMapper, u *unstructured.Unstructured) (m *meta.RESTMapping, err error) {
 	gvk := u.GroupVersionKind()
-	waitErr := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+	waitErr := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(context.Context) (bool, error) {
 		if m, err = mapper.RESTMapping(gvk.GroupKind(), gvk.Version); err != nil {
 			mapper.Reset()
 		}

@@ -21,18 +21,23 @@ import (
 	"sync"
 	"time"
 
+	"github.com/klutch-go/sdk/internal/cluster"
 	"github.com/klutch-go/sdk/internal/testissuer"
 )
 
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // newIssuer serves the issuer of the demo's people until the Stack is stopped.
 func (s *Stack) newIssuer(ctx context.Context) error {
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	address, err := cluster.FreeAddress(ctx)
 	if err != nil {
 		return fmt.Errorf("issuer: %w", err)
 	}
-	s.issuerAddr, s.clientSecret = listener.Addr().String(), rand.Text()
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("issuer: %w", err)
+	}
+	s.issuerAddr, s.clientSecret = address, rand.Text()
 	s.Issuer = testissuer.New(testissuer.Options{
 		URL: "http://" + s.issuerAddr,
 		Users: map[string]testissuer.User{

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -283,13 +282,14 @@ func together(fns ...func() error) error {
 
 // freePorts returns n loopback addresses that nobody listens on.
 func freePorts(ctx context.Context, n int) (addrs []string, err error) {
-	for range n {
-		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	for len(addrs) < n {
+		address, err := cluster.FreeAddress(ctx)
 		if err != nil {
 			return nil, err
 		}
-		defer func() { _ = l.Close() }()
-		addrs = append(addrs, l.Addr().String())
+		if !slices.Contains(addrs, address) {
+			addrs = append(addrs, address)
+		}
 	}
 	return addrs, nil
 }

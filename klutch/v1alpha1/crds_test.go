@@ -162,7 +162,7 @@ func installCRDs(t *testing.T, dyn dynamic.Interface) {
 	}
 	for name := range v1alpha1.CRDs() {
 		resource, _, _ := strings.Cut(name, ".")
-		err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
 			_, err := dyn.Resource(v1alpha1.Resource(resource)).Namespace("default").List(ctx, metav1.ListOptions{})
 			return err == nil, nil
 		})

@@ -18,7 +18,7 @@ import (
 )
 
 // patience is how long a page may take that takes milliseconds on an idle machine.
-const patience = 30 * time.Second
+const patience = 2 * time.Minute
 
 // Options of a browser. The zero value works.
 type Options struct {
