@@ -4,12 +4,12 @@
 package examples_test
 
 import (
-	"bytes"
 	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -90,28 +90,45 @@ func (s side) field(name string) string {
 
 func (s side) until(what string, ok func() bool) {
 	s.Helper()
-	err := wait.PollUntilContextTimeout(s.Context(), 50*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) { return ok(), nil })
+	err := wait.PollUntilContextTimeout(s.Context(), 50*time.Millisecond, 2*time.Minute, true, func(context.Context) (bool, error) { return ok(), nil })
 	if err != nil {
 		s.Fatalf("never: %s", what)
 	}
 }
 
-// start runs a program until the returned function ends it, which returns its output.
-func start(t *testing.T, programs, name string, args ...string) (stop func() string) {
+// A journal is what a program says.
+type journal struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (j *journal) Write(text []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.Write(text)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.text.String()
+}
+
+// start runs a program until stop ends it.
+func start(t *testing.T, programs, name string, args ...string) (out *journal, stop func()) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), filepath.Join(programs, name), args...)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
+	out = &journal{}
+	cmd.Stdout, cmd.Stderr = out, out
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	return func() string {
+	return out, func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		if err := cmd.Wait(); err != nil {
-			t.Errorf("%s: %v\n%s", name, err, &out)
+			t.Errorf("%s: %v\n%s", name, err, out)
 		}
-		return out.String()
 	}
 }
 
@@ -128,7 +145,7 @@ func TestPrograms(t *testing.T) {
 	}
 	t.Run("mirror", func(t *testing.T) {
 		app, there := newSide(t, ada, "mirror", "default"), newSide(t, control, "mirror", "default")
-		stop := start(t, programs, "mirror", flags(app, there, "mirrors")...)
+		_, stop := start(t, programs, "mirror", flags(app, there, "mirrors")...)
 		app.create("mirror", "spec: {size: small}")
 		there.until("mirrored", func() bool { return there.field("size") == "small" })
 		stop()
@@ -138,7 +155,7 @@ func TestPrograms(t *testing.T) {
 		adas.create("tenant", "spec: {of: ada}")
 		bobs.create("tenant", "spec: {of: bob}")
 		forAda, forBob := newSide(t, control, "tenant", "ada-default"), newSide(t, control, "tenant", "bob-default")
-		stop := start(t, programs, "tenants", control.Kubeconfig(), "tenants.v1.example.org", "ada="+ada.Kubeconfig(), "bob="+bob.Kubeconfig())
+		_, stop := start(t, programs, "tenants", control.Kubeconfig(), "tenants.v1.example.org", "ada="+ada.Kubeconfig(), "bob="+bob.Kubeconfig())
 		forAda.until("ada's is there", func() bool { return forAda.field("of") == "ada" })
 		forBob.until("bob's is there", func() bool { return forBob.field("of") == "bob" })
 		stop()
@@ -147,7 +164,7 @@ func TestPrograms(t *testing.T) {
 		app, there := newSide(t, ada, "adopt", "default"), newSide(t, control, "adopt", "default")
 		there.create("adopt", "spec: {size: large, place: north}")
 		app.create("adopt", "spec: {size: small}")
-		stop := start(t, programs, "adopt", append(flags(app, there, "adopts"), "-keep")...)
+		_, stop := start(t, programs, "adopt", append(flags(app, there, "adopts"), "-keep")...)
 		there.until("taken over", func() bool { return there.field("size") == "small" })
 		if place := there.field("place"); place != "north" {
 			t.Errorf("what the source does not say is %q", place)
@@ -163,15 +180,13 @@ func TestPrograms(t *testing.T) {
 	})
 	t.Run("observe", func(t *testing.T) {
 		app, there := newSide(t, ada, "observe", "default"), newSide(t, control, "observe", "default")
-		stop := start(t, programs, "observe", flags(app, there, "observes")...)
+		out, stop := start(t, programs, "observe", flags(app, there, "observes")...)
 		app.create("observe", "spec: {size: small}")
 		there.until("mirrored", func() bool { return there.field("size") == "small" })
-		out := stop()
 		for _, want := range []string{`"side":"Source","step":"hold","object":"default/a"`, `"side":"Target","step":"create","object":"default/a"`} {
-			if !strings.Contains(out, want) {
-				t.Errorf("no %s in\n%s", want, out)
-			}
+			there.until(want, func() bool { return strings.Contains(out.String(), want) })
 		}
+		stop()
 	})
 	for _, name := range []string{"mirror", "tenants", "adopt", "observe"} {
 		out, err := exec.CommandContext(t.Context(), filepath.Join(programs, name)).CombinedOutput()
