@@ -32,7 +32,7 @@ import (
 )
 
 // Patience is how long anything may take on a busy machine.
-const patience = time.Minute
+const patience = 3 * time.Minute
 
 // A world is a Control Plane Cluster with the catalog in it.
 type world struct {

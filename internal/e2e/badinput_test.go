@@ -51,7 +51,7 @@ func unknownService(w world) {
 	before := w.count(w.s.Control, v1alpha1.Resource("apiserviceexportrequests"))
 	out := w.s.Bind(w.ctx, stack.Developer, "--service", "unicorns.anynines.com")
 	w.said(out, exitError, "unicorns.anynines.com")
-	if after := w.count(w.s.Control, v1alpha1.Resource("apiserviceexportrequests")); after != before {
+	if after := w.count(w.s.Control, v1alpha1.Resource("apiserviceexportrequests")); after > before { // old ones may go meanwhile
 		w.Errorf("%d requests, %d before", after, before)
 	}
 }
@@ -60,7 +60,7 @@ func userNotAllowed(w world) {
 	namespaces := w.count(w.s.Control, stack.Namespaces)
 	out := w.s.Bind(w.ctx, stack.Guest, "--service", keyvalue)
 	w.said(out, exitNoAccess, keyvalue)
-	if after := w.count(w.s.Control, stack.Namespaces); after != namespaces {
+	if after := w.count(w.s.Control, stack.Namespaces); after > namespaces {
 		w.Errorf("a tenant was made for somebody who may not bind: %d namespaces, %d before", after, namespaces)
 	}
 	if _, err := (stack.Object{Cluster: w.s.App, Resource: stack.CRDs, Name: keyvalue}).Get(w.ctx); err == nil {
@@ -99,7 +99,7 @@ func issuerDown(w world) {
 
 func loginAbandoned(w world) {
 	out := w.s.Kubectl(w.ctx, nil, w.s.BackendURL, "--backend-certificate-authority", w.s.BackendCA,
-		"--no-browser", "--skip-konnector", "--timeout", "2s", "--service", keyvalue)
+		"--no-browser", "--skip-konnector", "--timeout", "10s", "--service", keyvalue)
 	w.said(out, exitTimeout, "login")
 }
 
