@@ -56,7 +56,7 @@ func admin(tb testing.TB, config *rest.Config) *dynamic.DynamicClient {
 
 func eventually(tb testing.TB, what string, ok func(context.Context) (bool, error)) {
 	tb.Helper()
-	if err := wait.PollUntilContextTimeout(tb.Context(), 20*time.Millisecond, 20*time.Second, true, ok); err != nil {
+	if err := wait.PollUntilContextTimeout(tb.Context(), 20*time.Millisecond, 2*time.Minute, true, ok); err != nil {
 		tb.Fatalf("%s: %v", what, err)
 	}
 }
