@@ -25,6 +25,10 @@ import (
 // TestP10Caps: no identity and no tenant can fill the Control Plane Cluster.
 func TestP10Caps(t *testing.T) {
 	w := newStillWorld(t)
+	if !t.Run("quotas", func(t *testing.T) { w.t = t; quotas(t, w) }) {
+		return
+	}
+	w.t = t
 	w.tune = func(e *Exporter) { e.quotaDelay = 40 * time.Second } // kube-controller-manager looks every 30
 	w.serve(Options{Caps: Caps{Tenants: 4, PerIdentity: 2, Namespaces: 2, Objects: 3}})
 	for _, step := range []struct {
@@ -194,10 +198,10 @@ func capsTenant(t *testing.T, w *world) {
 
 // A quota that somebody else decides about is left alone, and a kind that is too new
 // to be counted is in none.
-func TestP10Quota(t *testing.T) {
-	w := newStillWorld(t)
+func quotas(t *testing.T, w *world) {
+	t.Helper()
 	c := w.control(Options{})
-	w.apply(object("{apiVersion: v1, kind: Namespace, metadata: {name: x, labels: {" + tenantLabel + ": x}}}"))
+	w.apply(object("{apiVersion: v1, kind: Namespace, metadata: {name: x, labels: {" + tenantLabel + ": x, " + appNamespaceLabel + ": other}}}"))
 	hard := func() map[string]string {
 		q, err := w.admin.CoreV1().ResourceQuotas("x").Get(t.Context(), v1alpha1.TenantServiceAccount, metav1.GetOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
