@@ -16,12 +16,11 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// TestP13StolenToken: it dies by itself within the hour; and within twenty seconds of
-// the tenant's removal, while objects that do not go keep all the rest of it there.
-func TestP13StolenToken(t *testing.T) {
-	w := newStillWorld(t)
-	w.serve(Options{})
-	c := w.settle("ada", "c1")
+// stolenToken: it dies by itself within the hour; and within twenty seconds of the
+// tenant's removal, while objects that do not go keep all the rest of it there.
+func stolenToken(t *testing.T, c *tenantClient) {
+	t.Helper()
+	w := c.w
 	if left := time.Until(expiry(t, c.config.BearerToken)); left > time.Hour {
 		t.Errorf("the token is good for %s", left)
 	}

@@ -22,11 +22,13 @@ func TestP13Removal(t *testing.T) {
 	w := newStillWorld(t)
 	w.serve(Options{RemovalsAtOnce: 1})
 	patient, doomed, orphaned, bystander := w.settle("ada", "c1"), w.settle("ada", "c2"), w.settle("ada", "c3"), w.settle("grace", "c1")
+	robbed := w.settle("grace", "c2")
 	before := w.versionsOf(bystander.namespace)
 	for _, step := range []struct {
 		name string
 		run  func()
 	}{
+		{"a stolen token dies with its tenant", func() { stolenToken(w.t, robbed) }},
 		{"without a policy it waits for the App Cluster", func() { removalWaits(w.t, patient) }},
 		{"two at once are held", func() { removalHeld(w.t, doomed, orphaned) }},
 		{"Delete takes everything", func() { removalDeletes(w.t, doomed) }},
