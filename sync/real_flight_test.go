@@ -36,6 +36,7 @@ type gate struct {
 	mu    gosync.Mutex
 	next  *flight
 	blind bool // no object can be read
+	vain  int  // reads that were refused
 }
 
 // A flight is a request on its way, for as long as the test likes.
@@ -60,6 +61,12 @@ func (g *gate) refuseReads(refuse bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.blind = refuse
+}
+
+func (g *gate) refusals() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.vain
 }
 
 func verbOf(r *http.Request) string {
@@ -87,6 +94,9 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if h != nil {
 		g.next = nil
+	}
+	if blind {
+		g.vain++
 	}
 	g.mu.Unlock()
 	switch {
@@ -249,7 +259,9 @@ var flights = map[string]func(w *world, near, far *gate){
 		deletion.arrives()
 		far.refuseReads(true)
 		close(deletion.lost)
-		w.settle()
+		w.until("the target is looked for, again and again, or not missed", func() bool {
+			return far.refusals() > 3 || w.get(w.source, w.sourceNS, "a") == nil
+		})
 		if w.get(w.source, w.sourceNS, "a") == nil {
 			w.Fatal("the source was let go")
 		}
