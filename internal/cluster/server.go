@@ -21,7 +21,7 @@ import (
 
 const (
 	host         = "127.0.0.1"
-	startTimeout = 2 * time.Minute // on a machine that is busy with other tests
+	startTimeout = 5 * time.Minute // on a machine that is busy with other tests
 	pollInterval = 25 * time.Millisecond
 	checkTimeout = 3 * time.Second // a server that will never answer may hold a connection open
 

@@ -69,7 +69,7 @@ func (p *Process) waitReady(ctx context.Context) error {
 	if p.Ready == "" {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for tick := time.NewTicker(20 * time.Millisecond); ; {
 		if answers(ctx, p.Ready) {
