@@ -477,7 +477,7 @@ func (m *model) finalSource(name cache.ObjectName, source *unstructured.Unstruct
 // reason is what must keep a source from being in step, if anything does.
 func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Reason {
 	size, _, _ := unstructured.NestedString(source.Object, "spec", "size")
-	mine := target != nil && (sourceUID(target) == string(source.GetUID()) || m.peers[string(target.GetUID())] == string(source.GetUID()) && !older(target, source))
+	mine := target != nil && (sourceUID(target) == string(source.GetUID()) || m.inherits(target, source))
 	slot := target == nil || sourceUID(target) == "" || origin(target).Name == source.GetName() &&
 		origin(target).Namespace == source.GetNamespace() && origin(target).Cluster == m.sim.identity(sideSource)
 	p := m.sim.plan
@@ -492,6 +492,12 @@ func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Rea
 		return klutchsync.ReasonRefused
 	}
 	return ""
+}
+
+// inherits reports whether there is evidence that a target which names no source was
+// made from this one by an older konnector.
+func (m *model) inherits(target, source *unstructured.Unstructured) bool {
+	return m.peers[string(target.GetUID())] == string(source.GetUID()) && holds(source) && !older(target, source)
 }
 
 // older reports whether the clocks say that a target is older than its source: if
@@ -592,16 +598,23 @@ func (m *model) finalCopies() string {
 		switch {
 		case referred == name.Name && m.reason(source, m.now[sideTarget][cache.NewObjectName(name.Namespace, source.GetName())]) == "" && c == nil:
 			return fmt.Sprintf("secret %s has no copy", name)
-		case c != nil && !gocmp.Equal(c.Object["data"], originals[name].Object["data"]):
+		case c != nil && (!m.kept(c) || referred == name.Name) && !gocmp.Equal(c.Object["data"], originals[name].Object["data"]):
 			return fmt.Sprintf("the copy of secret %s is old", name)
 		}
 	}
 	for _, name := range sorted(copies) {
-		if originals[cache.NewObjectName("svc-"+name.Namespace, name.Name)] == nil {
+		if originals[cache.NewObjectName("svc-"+name.Namespace, name.Name)] == nil && !m.kept(copies[name]) {
 			return fmt.Sprintf("secret %s is a copy of nothing", name)
 		}
 	}
 	return ""
+}
+
+// kept reports whether a copy is of a cluster that has been exchanged, and the claim
+// that it was for is there.
+func (m *model) kept(c *unstructured.Unstructured) bool {
+	claim := m.now[sideSource][cache.NewObjectName(c.GetNamespace(), annotation(c, klutchsync.ReferrerAnnotation))]
+	return claim != nil && origin(c).Cluster != m.sim.identity(sideTarget)
 }
 
 func (m *model) secrets(side int) map[cache.ObjectName]*unstructured.Unstructured {

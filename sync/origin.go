@@ -63,8 +63,10 @@ func (o origin) made(target Origin) bool {
 
 // sameSlot reports whether a target was made from a source of this name, in
 // whatever incarnation.
-func (o origin) sameSlot(target Origin) bool {
-	return target.UID != "" && target.Name == o.name.Name && target.Namespace == o.name.Namespace && o.sameCluster(target)
+func (o origin) sameSlot(target Origin) bool { return o.sameName(target) && o.sameCluster(target) }
+
+func (o origin) sameName(target Origin) bool {
+	return target.UID != "" && target.Name == o.name.Name && target.Namespace == o.name.Namespace
 }
 
 func (o origin) sameCluster(target Origin) bool {

@@ -48,6 +48,9 @@ func (r *relation) do(ctx context.Context, t *transfer, s step, c *copied) (done
 // was recorded to refer to it does so no more; and in that case, whether another
 // Sync wants the copy.
 func (r *relation) verify(ctx context.Context, t *transfer) (verified, shared bool, err error) {
+	if r.former(t, t.copy) {
+		return r.forsaken(ctx, t)
+	}
 	live, err := r.owner.metadata(ctx, r.Resource, t.from.name)
 	from, _ := OriginOf(t.copy)
 	if err != nil || live == nil || live.GetUID() != from.UID || !r.mayTravel(live, t.name) {
@@ -176,7 +179,7 @@ func (r *relation) existing(ctx context.Context, t *transfer) (have *unstructure
 	if live == nil {
 		return nil, false, nil
 	}
-	if from, _ := OriginOf(live); !t.from.sameSlot(from) {
+	if from, _ := OriginOf(live); !t.from.sameSlot(from) && !r.former(t, live) {
 		return nil, true, nil
 	}
 	have, err = r.other.reader(r.Resource)(ctx, t.name)
@@ -186,7 +189,7 @@ func (r *relation) existing(ctx context.Context, t *transfer) (have *unstructure
 	if have == nil {
 		return nil, false, nil
 	}
-	if from, _ := OriginOf(have); !t.from.sameSlot(from) {
+	if from, _ := OriginOf(have); !t.from.sameSlot(from) && !r.former(t, have) {
 		return nil, true, nil // it was exchanged meanwhile; what was read of it is not used
 	}
 	return have, false, nil

@@ -15,6 +15,7 @@ type relatedState struct {
 	copy     bool // exists
 	ours     bool // the copy is one
 	theirs   bool // only other Syncs want the copy
+	kept     bool // it is of a cluster that has been exchanged, and the claim that it was for is there
 	verified bool // that the original, or what refers to it, has gone was confirmed live
 	shared   bool // and that another Sync wants the copy too
 	settled  bool // both have the versions that were found to be the same
@@ -42,6 +43,8 @@ func planRelated(s relatedState) step {
 		return stepRest
 	case !s.copy || !s.ours || s.theirs:
 		return stepRest
+	case s.kept:
+		return stepWait
 	case !s.verified:
 		return stepVerify
 	case s.shared:
@@ -82,7 +85,8 @@ func (r *relation) observe(key cache.ObjectName, c *copied) (*transfer, bool) {
 	if o, ok := copied.(metav1.Object); ok {
 		t.copy, t.relatedState.copy = o, true
 		from, _ := OriginOf(o)
-		t.ours = t.from.sameSlot(from)
+		t.ours = t.from.sameSlot(from) || r.former(t, o)
+		t.kept = r.former(t, o) && r.claimed(t)
 		mine, _ := r.holders(o)
 		t.theirs = !mine
 		version = o.GetResourceVersion()

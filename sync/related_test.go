@@ -187,6 +187,38 @@ func TestSelectorsOfOneResource(t *testing.T) {
 	})
 }
 
+// What a cluster handed out before another one took its place gives way to what that
+// one hands out, and goes with the claim that it was for, not before.
+func TestCopyOfFormerCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.sync(widgets, Related{Resource: secrets, From: TargetSide, References: []string{"status.secret"}})()
+		exchange := func() {
+			b.fakeTarget.Replace(false)
+			time.Sleep(time.Hour)
+			if b.copied("creds") == nil {
+				t.Fatal("the copy went with the cluster that the original was in")
+			}
+		}
+		b.secret(b.target, b.targetNS, "creds", "b2xk")
+		b.claim(widgets, "Widget", "a")
+		b.names(widgets, "a", `"creds"`)
+		exchange()
+		b.secret(b.target, b.targetNS, "creds", "bmV3")
+		b.names(widgets, "a", `"creds"`)
+		if got := field(b.copied("creds"), "data", "password"); got != "bmV3" || b.message("a") != "" {
+			t.Errorf("copy of the new cluster's = %v, and the claim says %q", got, b.message("a"))
+		}
+		exchange()
+		b.merge(b.source, b.sourceNS, "a", `{"metadata":{"annotations":{"`+ReleaseAnnotation+`":"true"}}}`)
+		b.delete(b.source, b.sourceNS, "a")
+		time.Sleep(time.Minute)
+		if b.get(b.source, b.sourceNS, "a") != nil || b.copied("creds") != nil {
+			t.Errorf("claim %v, copy %v", b.get(b.source, b.sourceNS, "a"), b.copied("creds"))
+		}
+	})
+}
+
 func (b *bench) mergeOriginal(name, patch string) {
 	b.Helper()
 	b.mergeSecret(b.source, b.sourceNS, name, patch)
