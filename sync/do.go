@@ -84,6 +84,8 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 		obj, err = e.apply(ctx, p, pins{version: nothing})
 	case stepApply:
 		obj, err = e.apply(ctx, p, p.pins())
+	case stepEmpty:
+		obj, err = e.empty(ctx, p)
 	case stepForce:
 		obj, err = e.force(ctx, p, r)
 	case stepMigrate:
@@ -107,7 +109,7 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 	}
 	if obj != nil {
 		r.target = slimmed(obj, e.target.slim)
-		if s == stepMigrate {
+		if s == stepMigrate || s == stepEmpty {
 			return nil
 		}
 		r.refusal, r.contested = nil, nil
@@ -338,7 +340,11 @@ func (e *engine) annotate(ctx context.Context, p *pair, key string, value any) (
 
 // merge patches the metadata of an object; the API server refuses another uid.
 func (e *engine) merge(ctx context.Context, client dynamic.ResourceInterface, name string, metadata map[string]any) (*unstructured.Unstructured, error) {
-	data, err := json.Marshal(map[string]any{"metadata": metadata})
+	return e.patch(ctx, client, name, map[string]any{"metadata": metadata})
+}
+
+func (e *engine) patch(ctx context.Context, client dynamic.ResourceInterface, name string, patch map[string]any) (*unstructured.Unstructured, error) {
+	data, err := json.Marshal(patch)
 	if err != nil {
 		return nil, err
 	}

@@ -457,9 +457,8 @@ func (m *model) finalSource(name cache.ObjectName, source *unstructured.Unstruct
 		}
 		return ""
 	}
-	empty := !has(source, "size") && !has(source, "color") // an apply that takes the last part of a spec is refused
 	switch {
-	case reportsDrift, empty && message == string(klutchsync.ReasonRefused):
+	case reportsDrift:
 		return ""
 	case message != "":
 		return fmt.Sprintf("says %q without need", annotation(source, klutchsync.MessageAnnotation))
@@ -517,13 +516,14 @@ func differs(source, target *unstructured.Unstructured, s *sim) string {
 	if uid := sourceUID(target); uid != string(source.GetUID()) {
 		return fmt.Sprintf("its target is made from %q", uid)
 	}
+	left := s.plan.Deletion == klutchsync.DeletionOrphan && s.plan.Conflict == klutchsync.ConflictAdopt // of a target that was released, and is adopted now, all stays
 	for _, field := range []string{"size", "color"} {
 		want, wanted, _ := unstructured.NestedString(source.Object, "spec", field)
 		have, had, _ := unstructured.NestedString(target.Object, "spec", field)
 		if field == "color" && s.plan.has("normalising webhook") {
 			want = strings.ToLower(want)
 		}
-		if !wanted && (strings.HasPrefix(have, "drift-") || have == "red" || heldByOld(target, "f:spec", "f:"+field)) {
+		if !wanted && (left || strings.HasPrefix(have, "drift-") || have == "red" || heldByOld(target, "f:spec", "f:"+field)) {
 			continue // what the user no longer asks for, or never did, and a provider has set, is the provider's
 		}
 		if want != have || wanted != had {
@@ -535,8 +535,8 @@ func differs(source, target *unstructured.Unstructured, s *sim) string {
 	}
 	for _, key := range []string{"team", "note"} {
 		want, have := annotation(source, key), annotation(target, key)
-		if left := s.plan.Deletion == klutchsync.DeletionOrphan && s.plan.Conflict == klutchsync.ConflictAdopt; want == "" && left {
-			continue // of a target that was released, and is adopted now, all stays
+		if want == "" && left {
+			continue
 		}
 		if want != have {
 			return fmt.Sprintf("annotation %s is %q on the target, not %q", key, have, want)

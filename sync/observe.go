@@ -210,6 +210,7 @@ func (e *engine) observeTarget(p *pair, r *record) {
 		(from.Generation == p.source.GetGeneration() || e.plainStatus.Load())
 	t.held = fieldsOf(p.target, manager) != nil
 	t.owned = p.want.owns(p.target, manager)
+	t.hollow = !t.settled && hollow(p.want.object, fieldsOf(p.target, manager))
 	if uid := p.target.GetUID(); r.of != uid {
 		r.of, r.accepted = uid, "" // another target has accepted nothing yet
 	}

@@ -65,6 +65,7 @@ type targetState struct {
 	settled   bool // last applied with what we want now
 	owned     bool // and nobody has changed it since
 	same      bool // or it was read live, and is what we want again, whoever holds it
+	hollow    bool // an apply would leave nothing where an empty map should be
 	touched   bool // it may have changed since it was read live
 	unproven  bool // nothing that we hold of it has been accepted or seen to be right since we run
 	held      bool // at least some of its fields are ours
@@ -101,6 +102,7 @@ const (
 	stepHold       step = "hold"        // put the finalizer on the source
 	stepCreate     step = "create"      // apply a target where none may be
 	stepApply      step = "apply"       // apply the target, yielding to others
+	stepEmpty      step = "empty"       // take away the last parts of maps that should be empty
 	stepForce      step = "force"       // apply this version of the target, taking fields from others
 	stepMigrate    step = "migrate"     // make what a peer applied to the target ours
 	stepMark       step = "mark"        // record the target's UID on the source
@@ -216,6 +218,9 @@ func plan(s state) step {
 	// The target knows a later generation of the source than we do: our view is old.
 	case dst.later && src.seen != live:
 		return stepLookSource
+	// What an apply would make nothing of is emptied first.
+	case dst.hollow && s.contested == "" && (harmless(why) || why == s.refused && s.due):
+		return stepEmpty
 	// The target should be something else than was last applied, or is again what it should be.
 	case (!dst.settled || !dst.owned && (dst.unproven || dst.same)) && s.contested == "" && (harmless(why) || why == s.refused && s.due):
 		return stepApply

@@ -87,6 +87,7 @@ func TestPlan(t *testing.T) {
 		"held before our time":     {settledState(absentTarget, func(s *state) { s.source.proven = false }), stepLookSource},
 		"spec or metadata changed": {settledState(changed), stepApply},
 		"status changed":           {settledState(statusDiffers), stepStatus},
+		"last part taken away":     {settledState(changed, func(s *state) { s.target.hollow = true }), stepEmpty},
 		"both changed":             {settledState(changed, statusDiffers), stepApply},
 		"finalizer taken off":      {settledState(func(s *state) { s.source.finalizer = false }), stepHold},
 		"target being deleted":     {settledState(func(s *state) { s.target.deleting = true }, changed), stepWait},
@@ -203,7 +204,7 @@ var invariants = map[string]func(s state, do step) bool{
 			(!s.target.exists || !s.target.ours || s.policy.deletion == DeletionOrphan)
 	},
 	"I3: nothing is made without the finalizer": func(s state, do step) bool {
-		return do != stepCreate && do != stepForce && do != stepApply || s.source.finalizer && !s.source.deleting
+		return do != stepCreate && do != stepForce && do != stepApply && do != stepEmpty || s.source.finalizer && !s.source.deleting
 	},
 	"I4: nothing is made where something is": func(s state, do step) bool {
 		return do != stepCreate || !s.target.exists
@@ -212,12 +213,12 @@ var invariants = map[string]func(s state, do step) bool{
 		return do != stepStatus || s.target.exists && s.target.ours
 	},
 	"I6: the source's generation never decreases": func(s state, do step) bool {
-		return do != stepApply && do != stepForce || !s.target.later || !s.target.ours
+		return do != stepApply && do != stepForce && do != stepEmpty || !s.target.later || !s.target.ours
 	},
 	"I9: what is someone else's stays": func(s state, do step) bool {
 		foreign := s.target.exists && !s.target.ours
 		may := s.policy.conflict == ConflictAdopt && s.target.adoptable && s.target.seen == live && do == stepForce
-		return !foreign || may || do != stepApply && do != stepForce && do != stepDelete && do != stepDisown && (do != stepBury || s.target.orphan)
+		return !foreign || may || do != stepApply && do != stepEmpty && do != stepForce && do != stepDelete && do != stepDisown && (do != stepBury || s.target.orphan)
 	},
 	"I11: what is unknown justifies nothing": func(s state, do step) bool {
 		return s.source.seen != unknown && (s.target.seen != unknown || !s.mapped) || do == stepWait || do == stepRest
@@ -276,7 +277,7 @@ func anyState(r *rand.Rand) state {
 		source: sourceState{sight(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x")},
 		target: targetState{
 			seen: sight(r.IntN(3)), exists: flip(), deleting: flip(), slow: flip(), ours: flip(), inherited: flip(), former: flip(), adoptable: flip(),
-			uid: "u1", name: "widgets svc/a", later: flip(), settled: flip(), owned: flip(), same: flip(), touched: flip(), unproven: flip(), held: flip(), lost: flip(),
+			uid: "u1", name: "widgets svc/a", later: flip(), settled: flip(), owned: flip(), same: flip(), touched: flip(), hollow: flip(), unproven: flip(), held: flip(), lost: flip(),
 			orphan: flip(), ripe: flip(), proven: flip(),
 		},
 	}

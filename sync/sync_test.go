@@ -261,6 +261,23 @@ var scenarios = map[string]func(w *world){
 			w.Errorf("labels (-want +got):\n%s", diff)
 		}
 	},
+	"the last part of a spec can be taken away": func(w *world) {
+		defer w.run(Options{})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","color":"red"}`, ``))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":null,"color":null}}`)
+		w.until("target is empty", func() bool {
+			from, _ := OriginOf(w.targetOf("a"))
+			return cmp.Equal(map[string]any{}, w.targetOf("a").Object["spec"]) && from.Generation == 2 && w.message("a") == ""
+		})
+		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
+		w.until("target is filled again", func() bool { return field(w.targetOf("a"), "spec", "size") == "large" })
+		w.merge(w.target, w.targetNS, "a", `{"spec":{"late":"provider"}}`)
+		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":null}}`)
+		w.until("what is the provider's stays", func() bool {
+			return cmp.Equal(map[string]any{"late": "provider"}, w.targetOf("a").Object["spec"]) && w.message("a") == ""
+		})
+	},
 	"drift is corrected": func(w *world) {
 		defer w.run(Options{})()
 		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))

@@ -19,6 +19,22 @@ import (
 	"github.com/klutch-go/sdk/internal/fakecluster"
 )
 
+// Of maps that are to be empty just what is held, and by nobody else, is taken away.
+func TestEmptied(t *testing.T) {
+	want := map[string]any{"spec": map[string]any{"size": "small", "backup": map[string]any{}, "new": map[string]any{}}}
+	held := map[string]any{"f:spec": map[string]any{"f:size": map[string]any{}, "f:backup": map[string]any{
+		".": map[string]any{}, "f:hour": map[string]any{}, "f:to": map[string]any{"f:bucket": map[string]any{}, "f:key": map[string]any{}},
+	}}}
+	others := map[string]any{"f:spec": map[string]any{"f:backup": map[string]any{"f:to": map[string]any{"f:key": map[string]any{}}}}}
+	nothing := map[string]any{"spec": map[string]any{"backup": map[string]any{"hour": nil, "to": map[string]any{"bucket": nil}}}}
+	if diff := cmp.Diff(nothing, emptied(want, held, others)); diff != "" || !hollow(want, held) {
+		t.Errorf("hollow: %v; patch (-want +got):\n%s", hollow(want, held), diff)
+	}
+	if alone := map[string]any{"spec": map[string]any{"backup": map[string]any{}}}; hollow(alone, map[string]any{"f:spec": map[string]any{"f:backup": map[string]any{}}}) {
+		t.Error("a map that was empty before is called hollow")
+	}
+}
+
 func TestNewRefuses(t *testing.T) {
 	fake := fakecluster.New()
 	c, err := NewClusterForClients(fake.Client(), fake.Metadata())
