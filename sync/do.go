@@ -291,11 +291,13 @@ func (e *engine) hold(ctx context.Context, p *pair) (*unstructured.Unstructured,
 	return e.jsonPatch(ctx, p, patch)
 }
 
-// release takes our finalizer, and no other, off the source.
+// release takes our finalizer, and no other, off the source, as long as it is being
+// deleted: a backup may bring it back to life.
 func (e *engine) release(ctx context.Context, p *pair) (*unstructured.Unstructured, error) {
 	at := fmt.Sprintf("/metadata/finalizers/%d", slices.Index(p.source.GetFinalizers(), e.opts.Finalizer))
 	return e.jsonPatch(ctx, p, []operation{
 		{"test", "/metadata/uid", string(p.source.GetUID())},
+		{"test", "/metadata/deletionTimestamp", p.source.GetDeletionTimestamp().UTC().Format(time.RFC3339)},
 		{"test", at, e.opts.Finalizer},
 		{"remove", at, nil},
 	})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
 
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -19,8 +20,8 @@ import (
 type ledger struct {
 	asked map[string]time.Time // first, by UID of the source
 	freed map[string]bool      // UIDs of sources whose deletion an operator has let pass
-	knows [2]bool              // it has asked a cluster who it is
-	moved int                  // step at which a cluster that it knew became another one; 0 for never
+	knows [2]int               // when it was last told who a cluster is, by the clock of the sight; 0 for never
+	moved [2]int               // when one that it knew became another one; 0 for never
 }
 
 // breakerWindow and plausible are those of klutchsync.Options.DeletionLimit.
@@ -63,10 +64,14 @@ func (m *model) isHeld(source *unstructured.Unstructured) bool {
 }
 
 // lets checks that a source is not let go by a konnector under which a cluster has
-// become another one.
+// become another one, unless that was after it had made sure of the clusters.
 func (m *model) lets(c *call, source *unstructured.Unstructured) {
-	if moved := c.konnector.moved; moved > 0 && c.arrived > moved && !m.sim.late {
-		m.breaks("I15", "%s was let go although a cluster is another one", source.GetName())
+	target := op{name: cache.MetaObjectToName(source)}.target()
+	looked := m.sight.got[c.konnector.at(sideTarget, target)]
+	for side, moved := range c.konnector.moved {
+		if known := c.konnector.knows[side]; moved > 0 && !m.sim.late && (known > moved || known < looked) {
+			m.breaks("I15", "%s was let go although the %s is another one", source.GetName(), sideName(side))
+		}
 	}
 }
 
@@ -97,7 +102,7 @@ func (s *sim) operatorReleases() {
 	s.model.releasedAt = s.step + 1
 	for _, k := range slices.Clone(s.konnectors) {
 		if k.alive() {
-			k.asked, k.moved, k.freed = nil, 0, s.model.dying()
+			k.asked, k.moved, k.freed = nil, [2]int{}, s.model.dying()
 			k.sync.Release()
 		}
 	}

@@ -37,7 +37,7 @@ func (v *sight) answered(c *call, err error) {
 	v.clock++
 	switch r := c.request; {
 	case r.Resource == simNamespaces && r.Verb == "get" && err == nil:
-		c.konnector.knows[c.side] = true
+		c.konnector.knows[c.side] = v.clock
 	case r.Resource != simThings:
 	case r.Verb == "get" && (err == nil || apierrors.IsNotFound(err)):
 		v.got[c.konnector.at(c.side, r.Object)] = v.clock

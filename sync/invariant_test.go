@@ -496,7 +496,8 @@ func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Rea
 // inherits reports whether there is evidence that a target which names no source was
 // made from this one by an older konnector.
 func (m *model) inherits(target, source *unstructured.Unstructured) bool {
-	return m.peers[string(target.GetUID())] == string(source.GetUID()) && holds(source) && !older(target, source)
+	return m.peers[string(target.GetUID())] == string(source.GetUID()) && holds(source) &&
+		annotation(target, klutchsync.OrphanedAnnotation) == "" && !older(target, source)
 }
 
 // older reports whether the clocks say that a target is older than its source: if
@@ -596,7 +597,7 @@ func (m *model) finalCopies() string {
 		}
 		c := copies[cache.NewObjectName(strings.TrimPrefix(name.Namespace, "svc-"), name.Name)]
 		switch {
-		case referred == name.Name && m.reason(source, m.now[sideTarget][cache.NewObjectName(name.Namespace, source.GetName())]) == "" && c == nil:
+		case referred == name.Name && m.inStep(source, m.now[sideTarget][cache.NewObjectName(name.Namespace, source.GetName())]) && c == nil:
 			return fmt.Sprintf("secret %s has no copy", name)
 		case c != nil && (!m.kept(c) || referred == name.Name) && !gocmp.Equal(c.Object["data"], originals[name].Object["data"]):
 			return fmt.Sprintf("the copy of secret %s is old", name)
@@ -615,6 +616,12 @@ func (m *model) finalCopies() string {
 func (m *model) kept(c *unstructured.Unstructured) bool {
 	claim := m.now[sideSource][cache.NewObjectName(c.GetNamespace(), annotation(c, klutchsync.ReferrerAnnotation))]
 	return claim != nil && origin(c).Cluster != m.sim.identity(sideTarget)
+}
+
+// inStep reports whether nothing keeps a target from being made from a source, and
+// from saying so: an older konnector may hold fields of it.
+func (m *model) inStep(source, target *unstructured.Unstructured) bool {
+	return m.reason(source, target) == "" && (target == nil || sourceUID(target) == string(source.GetUID()))
 }
 
 func (m *model) secrets(side int) map[cache.ObjectName]*unstructured.Unstructured {

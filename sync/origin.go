@@ -56,10 +56,10 @@ func (o origin) record(generation int64, hash string) string {
 	return string(data)
 }
 
-// made reports whether a target was made from this very source.
-func (o origin) made(target Origin) bool {
-	return o.uid != "" && target.UID == o.uid && o.sameCluster(target)
-}
+// made reports whether a target was made from this very source. No other one has
+// its UID, in whatever cluster: one that took the place of another may be recorded
+// under the name of that.
+func (o origin) made(target Origin) bool { return o.uid != "" && target.UID == o.uid }
 
 // sameSlot reports whether a target was made from a source of this name, in
 // whatever incarnation.

@@ -190,6 +190,9 @@ func plan(s state) step {
 	// From now on a target may exist.
 	case !src.finalizer:
 		return stepHold
+	// A view from before our time may show a source that has been let go since.
+	case !(dst.exists && dst.ours) && !src.proven && src.seen != live && (s.refused == "" || s.due):
+		return stepLookSource
 	// What a peer made from this source is ours, with all that it applied.
 	case dst.exists && dst.inherited && !dst.deleting:
 		return stepMigrate
@@ -202,9 +205,6 @@ func plan(s state) step {
 	// A refused intent is not sent again until it changes, or for a while.
 	case !dst.exists && s.refused != "" && !s.due:
 		return stepWait
-	// A view from before our time may show a source that has been let go since.
-	case !dst.exists && !src.proven && src.seen != live:
-		return stepLookSource
 	// A target that was there is not made anew because another cluster answers.
 	case dst.lost && !s.confirmed:
 		return stepLookTarget

@@ -275,8 +275,9 @@ func doReplace(s *sim, o op) {
 		s.model.clusters++
 	}
 	for _, k := range s.konnectors {
-		if k.knows[side] {
-			k.moved = s.step
+		if k.knows[side] > 0 {
+			s.model.sight.clock++
+			k.moved[side] = s.model.sight.clock
 		}
 	}
 	s.model.reload(side)
