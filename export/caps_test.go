@@ -201,6 +201,7 @@ func capsTenant(t *testing.T, w *world) {
 func quotas(t *testing.T, w *world) {
 	t.Helper()
 	c := w.control(Options{})
+	c.quotaDelay = time.Hour
 	w.apply(object("{apiVersion: v1, kind: Namespace, metadata: {name: x, labels: {" + tenantLabel + ": x, " + appNamespaceLabel + ": other}}}"))
 	hard := func() map[string]string {
 		q, err := w.admin.CoreV1().ResourceQuotas("x").Get(t.Context(), v1alpha1.TenantServiceAccount, metav1.GetOptions{})
@@ -222,7 +223,7 @@ func quotas(t *testing.T, w *world) {
 		return again, err
 	}
 	again, err := ensure()
-	if got := hard(); err != nil || again <= 0 || again > quotaDelay || len(got) != 1 || got["count/secrets"] != "7" {
+	if got := hard(); err != nil || again <= 0 || again > time.Hour || len(got) != 1 || got["count/secrets"] != "7" {
 		t.Errorf("%v again in %s: %v", got, again, err)
 	}
 	c.quotaDelay = 0
