@@ -16,9 +16,11 @@ import (
 	"github.com/klutch-go/sdk/internal/fakecluster"
 )
 
-// vanish takes a source away by force.
+// vanish takes a source away by force, before anybody can see it without its
+// finalizer and put that on again.
 func (w *world) vanish(name string) {
 	w.Helper()
+	defer w.fakeSource.Lag(widgets, w.fakeSource.Lag(widgets, true))
 	w.merge(w.source, w.sourceNS, name, `{"metadata":{"finalizers":null}}`)
 	w.delete(w.source, w.sourceNS, name)
 }

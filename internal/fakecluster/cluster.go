@@ -121,15 +121,17 @@ func (c *Cluster) Serve(r Resource) {
 }
 
 // Lag holds back the events of a resource, on all watches, until it is called
-// with false. Whoever watches sees the past meanwhile.
-func (c *Cluster) Lag(gvr schema.GroupVersionResource, lag bool) {
+// with false, and reports whether they were before. Whoever watches sees the past
+// meanwhile.
+func (c *Cluster) Lag(gvr schema.GroupVersionResource, lag bool) (before bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.served[gvr]
-	s.lagging = lag
+	before, s.lagging = s.lagging, lag
 	for _, w := range s.watchers {
 		w.wake(lag)
 	}
+	return before
 }
 
 // Withdraw stops serving a resource, as the deletion of its CRD does: its objects
