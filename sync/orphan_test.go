@@ -12,17 +12,30 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/klutch-go/sdk/internal/fakecluster"
 )
 
-// vanish takes a source away by force, before anybody can see it without its
-// finalizer and put that on again.
+// vanish takes a source away by force, with nobody holding it again in between.
 func (w *world) vanish(name string) {
 	w.Helper()
-	defer w.fakeSource.Lag(widgets, w.fakeSource.Lag(widgets, true))
-	w.merge(w.source, w.sourceNS, name, `{"metadata":{"finalizers":null}}`)
-	w.delete(w.source, w.sourceNS, name)
+	sources := w.source.Resource(widgets).Namespace(w.sourceNS)
+	for {
+		u, err := sources.Patch(w.Context(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{FieldManager: "someone"})
+		if err != nil {
+			w.Fatal(err)
+		}
+		version := u.GetResourceVersion()
+		err = sources.Delete(w.Context(), name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{ResourceVersion: &version}})
+		if err == nil {
+			return
+		}
+		if !apierrors.IsConflict(err) {
+			w.Fatal(err)
+		}
+	}
 }
 
 // left are the targets, of w0 to w2, that are there.
