@@ -241,10 +241,10 @@ func (e *Exporter) Run(ctx context.Context) error {
 // A control is one run of the controllers: what they see, and what they do.
 type control struct {
 	*Exporter
-	schemas   schemas
-	offers    offers
+	schemas   memo[publication] // by CRD
+	offers    memo[[]Service]   // one, which many exports are held against
 	standings standings
-	passes    passes
+	passes    sync.Map // of pass: the last one over each tenant
 
 	exports         cache.TypedSharedIndexInformer[*v1alpha1.APIServiceExport]
 	requests        cache.TypedSharedIndexInformer[*v1alpha1.APIServiceExportRequest]
@@ -258,7 +258,7 @@ type control struct {
 }
 
 func newControl(e *Exporter) (*control, error) {
-	c := &control{Exporter: e, schemas: schemas{dyn: e.dyn}, offers: offers{catalog: e.opts.Catalog}}
+	c := &control{Exporter: e}
 	var errs [4]error
 	specs := &pool{}
 	c.exports, errs[0] = typed.Informer(e.watches.dyn, exportResource, specs.share)
@@ -383,7 +383,7 @@ func (c *control) reviewAll(ctx context.Context, exports *controller.Controller,
 	if !cache.WaitFor(ctx, "", inf.HasSyncedChecker()) {
 		return
 	}
-	c.offers.forget()
+	c.offers.forget("")
 	for _, key := range c.exports.GetStore().ListKeys() {
 		if name, err := cache.ParseObjectName(key); err == nil {
 			exports.Add(name)

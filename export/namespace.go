@@ -246,11 +246,11 @@ func (c *control) count(ctx context.Context, crd, namespace string) (int, error)
 
 // resourceOf returns the resource of a CRD in a version that is served.
 func (c *control) resourceOf(ctx context.Context, crd string) (schema.GroupVersionResource, error) {
-	spec, _, err := c.schemas.get(ctx, crd)
+	p, err := c.publication(ctx, crd)
 	if err != nil {
 		return schema.GroupVersionResource{}, err
 	}
-	return schema.GroupVersionResource{Group: spec.Group, Version: spec.Versions[0].Name, Resource: spec.Names.Plural}, nil
+	return schema.GroupVersionResource{Group: p.spec.Group, Version: p.spec.Versions[0].Name, Resource: p.spec.Names.Plural}, nil
 }
 
 func (c *control) setFinalizers(ctx context.Context, gvr schema.GroupVersionResource, o metav1.Object, finalizers []string) error {

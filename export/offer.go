@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,51 +32,17 @@ const withdrawnAnnotation = "klutch.anynines.com/withdrawn"
 // that it changed: catalogues of other makes have none.
 const offersFor = time.Minute
 
-// offers remembers the catalogue, which many exports are held against.
-type offers struct {
-	catalog Catalog
-
-	mu    sync.Mutex
-	known []Service
-	until time.Time
-	age   int // grows with each change, so that an old answer is not kept
-}
-
-// find returns the service of that name, if it is on offer.
-func (o *offers) find(ctx context.Context, name string) (Service, bool, error) {
-	o.mu.Lock()
-	known, fresh, age := o.known, time.Now().Before(o.until), o.age
-	o.mu.Unlock()
-	if !fresh {
-		var err error
-		if known, err = o.catalog.Services(ctx); err != nil {
-			return Service{}, false, err
-		}
-		o.keep(known, age)
-	}
-	s, ok := find(known, name)
-	return s, ok, nil
-}
-
-func (o *offers) keep(services []Service, age int) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.age == age {
-		o.known, o.until = services, time.Now().Add(offersFor)
-	}
-}
-
-func (o *offers) forget() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.age++
-	o.until = time.Time{}
+// onOffer returns the service of that name, if it is on offer.
+func (c *control) onOffer(ctx context.Context, name string) (Service, bool, error) {
+	services, err := c.offers.get("", time.Now().Add(offersFor), func() ([]Service, error) { return c.opts.Catalog.Services(ctx) })
+	s, ok := find(services, name)
+	return s, ok, err
 }
 
 // offered says whether an export may go on: whether its service is on offer and the
 // holder of the tenant may bind it. Service is nil if it is not on offer.
 func (c *control) offered(ctx context.Context, export *v1alpha1.APIServiceExport) (condition v1alpha1.Condition, service *Service, err error) {
-	found, ok, err := c.offers.find(ctx, export.Name)
+	found, ok, err := c.onOffer(ctx, export.Name)
 	if err != nil {
 		return condition, nil, err
 	}
@@ -183,7 +148,7 @@ func (r *revision) claims(claims []v1alpha1.PermissionClaim, hash string) {
 
 // exportsOffered are the exports of the API that a template offers.
 func (c *control) exportsOffered(template metav1.Object) []cache.ObjectName {
-	c.offers.forget()
+	c.offers.forget("")
 	u, ok := template.(*unstructured.Unstructured)
 	if !ok {
 		return nil

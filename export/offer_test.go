@@ -32,23 +32,16 @@ func (l *list) Services(context.Context) ([]Service, error) {
 
 func TestOffers(t *testing.T) {
 	catalog := &list{services: []Service{serviceOf("widgets")}}
-	o := &offers{catalog: catalog}
+	c := &control{Exporter: &Exporter{opts: Options{Catalog: catalog}}}
 	for range 3 {
-		if _, ok, err := o.find(t.Context(), "widgets.example.org"); !ok || err != nil {
-			t.Errorf("found %t, %v", ok, err)
+		if _, ok, err := c.onOffer(t.Context(), "widgets.example.org"); !ok || err != nil || catalog.reads != 1 {
+			t.Errorf("found %t, %v, after %d reads", ok, err, catalog.reads)
 		}
 	}
-	if catalog.reads != 1 {
-		t.Errorf("read %d times", catalog.reads)
-	}
 	catalog.services = nil
-	o.forget()
-	if _, ok, err := o.find(t.Context(), "widgets.example.org"); ok || err != nil {
+	c.offers.forget("")
+	if _, ok, err := c.onOffer(t.Context(), "widgets.example.org"); ok || err != nil {
 		t.Errorf("found %t, %v", ok, err)
-	}
-	o.keep([]Service{serviceOf("widgets")}, 0) // an answer from before
-	if _, ok, _ := o.find(t.Context(), "widgets.example.org"); ok {
-		t.Error("an outdated answer was kept")
 	}
 }
 

@@ -8,14 +8,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/status"
@@ -55,6 +53,9 @@ func (c *control) reconcileExport(ctx context.Context, key cache.ObjectName) (ti
 	return cmp.Or(c.standings.left(key.Namespace), wait.Jitter(c.opts.ReviewInterval, reviewSpread)), err
 }
 
+// schemasFor is as good as for ever: events tell of changes.
+const schemasFor = 365 * 24 * time.Hour
+
 // reviewSpread keeps reviews of many exports apart.
 const reviewSpread = 0.2
 
@@ -89,7 +90,7 @@ func outdated(severity v1alpha1.Severity, reason, message string) v1alpha1.Condi
 // reviseSchema takes over the CRD's part of the spec, unless that would break what
 // App Clusters rely on.
 func (c *control) reviseSchema(ctx context.Context, export *v1alpha1.APIServiceExport, service *Service, r *revision) (v1alpha1.Condition, error) {
-	spec, hash, err := c.schemas.get(ctx, export.Name)
+	now, err := c.publication(ctx, export.Name)
 	switch {
 	case apierrors.IsNotFound(err):
 		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCRDNotFound, fmt.Sprintf("the Control Plane Cluster has no CustomResourceDefinition %s", export.Name)), nil
@@ -97,15 +98,15 @@ func (c *control) reviseSchema(ctx context.Context, export *v1alpha1.APIServiceE
 		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCRDInvalid, err.Error()), nil
 	case err != nil:
 		return v1alpha1.Condition{}, err
-	case spec.Scope != export.Spec.Scope:
-		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCRDInvalid, fmt.Sprintf("the scope of CustomResourceDefinition %s was %s and is %s", export.Name, export.Spec.Scope, spec.Scope)), nil
-	case export.Annotations[v1alpha1.SourceSpecHashAnnotation] == hash:
+	case now.spec.Scope != export.Spec.Scope:
+		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCRDInvalid, fmt.Sprintf("the scope of CustomResourceDefinition %s was %s and is %s", export.Name, export.Spec.Scope, now.spec.Scope)), nil
+	case export.Annotations[v1alpha1.SourceSpecHashAnnotation] == now.hash:
 		return v1alpha1.True(v1alpha1.ConditionProviderInSync), nil
 	}
-	if breaking := breakingChanges(&export.Spec.APIServiceExportCRDSpec, spec); len(breaking) > 0 && c.holds(service) {
+	if breaking := breakingChanges(&export.Spec.APIServiceExportCRDSpec, now.spec); len(breaking) > 0 && c.holds(service) {
 		return outdated(v1alpha1.SeverityWarning, v1alpha1.ReasonBreakingChangeHeld, heldMessage(breaking)), nil
 	}
-	r.schema(spec, hash)
+	r.schema(now.spec, now.hash)
 	return v1alpha1.True(v1alpha1.ConditionProviderInSync), nil
 }
 
@@ -169,7 +170,7 @@ func mergeNames(n v1alpha1.CRDNames) map[string]any {
 // exportsOf are the exports of a CRD, which have its name.
 func (c *control) exportsOf(crd metav1.Object) []cache.ObjectName {
 	c.schemas.forget(crd.GetName())
-	c.offers.forget()
+	c.offers.forget("")
 	return c.exportsNamed(crd.GetName())
 }
 
@@ -183,58 +184,23 @@ func (c *control) exportsNamed(wanted string) []cache.ObjectName {
 	return keys
 }
 
-// schemas keeps the snapshots of CRDs, which many exports share, until they change.
-type schemas struct {
-	dyn dynamic.Interface
-
-	mu    sync.Mutex
-	known map[string]snapshotAndHash
-	age   int // grows with each change, so that an old answer is not kept
-}
-
-type snapshotAndHash struct {
-	spec *v1alpha1.APIServiceExportCRDSpec
+// A publication is what App Clusters get of a CRD.
+type publication struct {
+	spec *v1alpha1.APIServiceExportCRDSpec // must not be changed
 	hash string
 }
 
-// get returns the snapshot of a CRD, which must not be changed.
-func (s *schemas) get(ctx context.Context, name string) (spec *v1alpha1.APIServiceExportCRDSpec, hash string, err error) {
-	s.mu.Lock()
-	found, ok := s.known[name]
-	age := s.age
-	s.mu.Unlock()
-	if ok {
-		return found.spec, found.hash, nil
-	}
-	u, err := getCRD(ctx, s.dyn, name)
-	if err != nil {
-		return nil, "", err
-	}
-	if found.spec, err = snapshot(u); err != nil {
-		return nil, "", err
-	}
-	if found.hash, err = sourceHash(found.spec); err != nil {
-		return nil, "", err
-	}
-	s.keep(name, found, age)
-	return found.spec, found.hash, nil
-}
-
-func (s *schemas) keep(name string, found snapshotAndHash, age int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.age != age {
-		return
-	}
-	if s.known == nil {
-		s.known = map[string]snapshotAndHash{}
-	}
-	s.known[name] = found
-}
-
-func (s *schemas) forget(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.age++
-	delete(s.known, name)
+// publication returns that of a CRD, which many exports share until it changes.
+func (c *control) publication(ctx context.Context, crd string) (publication, error) {
+	return c.schemas.get(crd, time.Now().Add(schemasFor), func() (p publication, err error) {
+		u, err := getCRD(ctx, c.dyn, crd)
+		if err != nil {
+			return p, err
+		}
+		if p.spec, err = snapshot(u); err != nil {
+			return p, err
+		}
+		p.hash, err = sourceHash(p.spec)
+		return p, err
+	})
 }

@@ -215,7 +215,7 @@ func (c *control) newExport(ctx context.Context, namespace string, s Service) (*
 	if s.Scope == v1alpha1.ClusterScope {
 		return nil, &refusal{reasonClusterScoped, s.Name() + " is cluster-scoped, and App Clusters can have namespaced APIs alone: what one tenant has could not be kept from the others. " + adviceUnfit, false}
 	}
-	spec, hash, err := c.schemas.get(ctx, s.Name())
+	crd, err := c.publication(ctx, s.Name())
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, &refusal{v1alpha1.ReasonCRDNotFound, fmt.Sprintf("the Control Plane Cluster has no CustomResourceDefinition %s", s.Name()), true}
@@ -231,10 +231,10 @@ func (c *control) newExport(ctx context.Context, namespace string, s Service) (*
 	return &v1alpha1.APIServiceExport{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "APIServiceExport"},
 		ObjectMeta: metav1.ObjectMeta{Name: s.Name(), Namespace: namespace, Annotations: map[string]string{
-			v1alpha1.SourceSpecHashAnnotation: hash, claimsAnnotation: claims,
+			v1alpha1.SourceSpecHashAnnotation: crd.hash, claimsAnnotation: claims,
 		}},
 		Spec: v1alpha1.APIServiceExportSpec{
-			APIServiceExportCRDSpec: *spec,
+			APIServiceExportCRDSpec: *crd.spec,
 			InformerScope:           v1alpha1.NamespacedScope,
 			PermissionClaims:        s.PermissionClaims,
 		},

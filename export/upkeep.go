@@ -5,7 +5,6 @@ package export
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,16 +19,16 @@ import (
 // bring us here every few minutes.
 func (c *control) reconcileTenant(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	if _, ok, err := c.holderIn(ctx, key.Name); !ok {
-		c.passes.forget(key.Name)
+		c.passes.Delete(key.Name)
 		c.standings.forget(key.Name)
 		return 0, err
 	}
 	if c.leaving(key.Name) {
-		c.passes.forget(key.Name)
+		c.passes.Delete(key.Name)
 		return 0, nil
 	}
 	seen, renew := c.sight(key.Name)
-	if left := min(c.passes.left(key.Name, seen), time.Until(renew)); left > 0 {
+	if left := min(c.left(key.Name, seen), time.Until(renew)); left > 0 {
 		return left, nil
 	}
 	if yes, again, err := c.unrecorded(ctx, key.Name); yes || err != nil {
@@ -37,7 +36,7 @@ func (c *control) reconcileTenant(ctx context.Context, key cache.ObjectName) (ti
 	}
 	again, err := c.keep(ctx, key.Name)
 	if err == nil {
-		c.passes.note(key.Name, pass{seen, time.Now().Add(again)})
+		c.passes.Store(key.Name, pass{seen, time.Now().Add(again)})
 	}
 	return again, err
 }
@@ -86,33 +85,11 @@ type pass struct {
 	due  time.Time
 }
 
-// passes are the last ones, by tenant.
-type passes struct {
-	mu    sync.Mutex
-	known map[string]pass
-}
-
 // left is how long a tenant that looks like that can be left alone.
-func (p *passes) left(tenant string, seen sight) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if last, ok := p.known[tenant]; ok && last.seen == seen {
+func (c *control) left(tenant string, seen sight) time.Duration {
+	last, _ := c.passes.Load(tenant)
+	if last, ok := last.(pass); ok && last.seen == seen {
 		return time.Until(last.due)
 	}
 	return 0
-}
-
-func (p *passes) note(tenant string, last pass) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.known == nil {
-		p.known = map[string]pass{}
-	}
-	p.known[tenant] = last
-}
-
-func (p *passes) forget(tenant string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.known, tenant)
 }
