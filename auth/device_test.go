@@ -169,7 +169,7 @@ func TestP19LoginDeviceShowsNothingStrange(t *testing.T) {
 		"a redirect":                      {status: http.StatusSeeOther, want: "invalid_response: HTTP status 303"},
 		"no such endpoint":                {status: http.StatusNotFound, want: "invalid_response: HTTP status 404"},
 		"too many":                        {status: http.StatusTooManyRequests, want: "slow_down"},
-		"in trouble":                      {status: http.StatusBadGateway, want: "issuer unavailable: HTTP status 502"},
+		"in trouble":                      {status: http.StatusBadGateway, want: "issuer unavailable: HTTP status 502 Bad Gateway"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -180,7 +180,7 @@ func refusal(status int, body []byte) error {
 	case status == http.StatusTooManyRequests:
 		return newError(codeSlowDown, "")
 	case status >= http.StatusInternalServerError:
-		return fmt.Errorf("%w: HTTP status %d", ErrUnavailable, status)
+		return fmt.Errorf("%w: HTTP status %d %s", ErrUnavailable, status, http.StatusText(status))
 	default:
 		return newError("invalid_response", fmt.Sprintf("HTTP status %d", status))
 	}
