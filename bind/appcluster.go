@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -19,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -41,77 +39,33 @@ const rightsEvery = 2 * time.Second
 
 // An appCluster is the cluster in which bindings and bound objects are.
 type appCluster struct {
-	calls   dynamic.Interface    // everything that is answered at once
-	watches dynamic.Interface    // lists and watches
-	meta    metadata.Interface   // lists and watches of metadata
-	kube    kubernetes.Interface // for events and access reviews
-	http    []*http.Client
-	uid     types.UID // of namespace kube-system, set by prepare
+	clients
+
+	kube kubernetes.Interface // for events and access reviews
+	uid  types.UID            // of namespace kube-system, set by prepare
 
 	bindings   cache.SharedIndexInformer
 	crds       cache.SharedIndexInformer // metadata only
 	namespaces cache.SharedIndexInformer // metadata only
 }
 
-// callTimeout bounds each request but a watch.
-const callTimeout = 20 * time.Second
-
-// connect returns clients without a rate limit: it is up to the API server to say
-// that it has too much to do.
-func connect(config *rest.Config) (calls, watches *rest.Config) {
-	calls = rest.CopyConfig(config)
-	calls.QPS, calls.Burst, calls.RateLimiter = -1, 0, nil
-	watches = rest.CopyConfig(calls)
-	calls.Timeout = callTimeout
-	return calls, watches
-}
-
 func newAppCluster(config *rest.Config) (*appCluster, error) {
-	calls, watches := connect(config)
+	config = unlimited(config)
 	a := &appCluster{}
-	err := errors.Join(a.dial(calls, func(c *http.Client) (err error) {
-		if a.kube, err = kubernetes.NewForConfigAndClient(calls, c); err == nil {
-			a.calls, err = dynamic.NewForConfigAndClient(calls, c)
-		}
-		return err
-	}), a.dial(watches, func(c *http.Client) (err error) {
-		a.watches, err = dynamic.NewForConfigAndClient(watches, c)
-		return err
-	}))
+	var err error
+	if a.clients, err = newClients(config); err == nil {
+		a.kube, err = kubernetes.NewForConfigAndClient(config, a.http)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("client for the App Cluster: %w", err)
 	}
-	compact := metadata.ConfigFor(watches)
-	err = a.dial(compact, func(c *http.Client) error {
-		a.meta, err = metadata.NewForConfigAndClient(compact, c)
-		return err
-	})
-	if err == nil {
-		err = a.informers()
-	}
-	return a, err
-}
-
-// dial has clients made that share connections, which close ends.
-func (a *appCluster) dial(config *rest.Config, clients func(*http.Client) error) error {
-	c, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return err
-	}
-	a.http = append(a.http, c)
-	return clients(c)
-}
-
-func (a *appCluster) close() {
-	for _, c := range a.http {
-		c.CloseIdleConnections()
-	}
+	return a, a.informers()
 }
 
 func (a *appCluster) informers() error {
-	a.bindings = objects(a.watches, bindingsResource, metav1.NamespaceAll).unstructuredInformer(cache.Indexers{indexSecret: bySecret, indexName: byName})
-	a.crds = metas(a.meta, crdsResource).informer(&metav1.PartialObjectMetadata{}, cache.Indexers{})
-	a.namespaces = metas(a.meta, spacesResource).informer(&metav1.PartialObjectMetadata{}, cache.Indexers{})
+	a.bindings = objects(a.watches, bindingsResource, metav1.NamespaceAll).informer(cache.Indexers{indexSecret: bySecret, indexName: byName})
+	a.crds = metas(a.meta, crdsResource).informer(cache.Indexers{})
+	a.namespaces = metas(a.meta, spacesResource).informer(cache.Indexers{})
 	return errors.Join(a.crds.SetTransform(onlyIdentity), a.namespaces.SetTransform(onlyIdentity))
 }
 
@@ -167,14 +121,19 @@ func (a *appCluster) binding(name cache.ObjectName) (*v1alpha1.APIServiceBinding
 	return cached[v1alpha1.APIServiceBinding](a.bindings, name)
 }
 
-// cached returns an object of the store of inf as a T; nil if it is not there.
+// stored returns an object of the store of inf; nil if it is not there.
+func stored(inf cache.SharedIndexInformer, name cache.ObjectName) *unstructured.Unstructured {
+	obj, _, _ := inf.GetStore().GetByKey(name.String())
+	u, _ := obj.(*unstructured.Unstructured)
+	return u
+}
+
+// cached is stored as a T.
 func cached[T any](inf cache.SharedIndexInformer, name cache.ObjectName) (*T, error) {
-	obj, ok, err := inf.GetStore().GetByKey(name.String())
-	u, isUnstructured := obj.(*unstructured.Unstructured)
-	if err != nil || !ok || !isUnstructured {
-		return nil, err
+	if u := stored(inf, name); u != nil {
+		return decode[T](u)
 	}
-	return decode[T](u)
+	return nil, nil //nolint:nilnil // absence in a cache is a value
 }
 
 // prepare makes sure that APIServiceBindings are served, in whichever scope, and

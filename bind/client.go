@@ -79,16 +79,21 @@ func (c *Client) Discover(ctx context.Context) (*v1alpha1.BindingProvider, error
 		return nil, fmt.Errorf("backend %s: %w", c.url, err)
 	}
 	req.Header.Set("Accept", "application/json")
-	a, err := c.do(req)
+	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, withoutQuery(err)
 	}
-	if a.code != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %s: %w", c.url, a, ErrNotBackend)
+	defer resp.Body.Close() //nolint:errcheck // read only
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read the answer of %s: %w", req.URL.Host, err)
 	}
-	provider := &v1alpha1.BindingProvider{}
-	if err := json.Unmarshal(a.body, provider); err != nil {
-		return nil, fmt.Errorf("%s answers with %s: %w", c.url, a.kind, ErrNotBackend)
+	provider, kind := &v1alpha1.BindingProvider{}, mediaType(resp.Header)
+	switch {
+	case resp.StatusCode != http.StatusOK:
+		return nil, fmt.Errorf("%s answers %d %s (%s): %w", c.url, resp.StatusCode, http.StatusText(resp.StatusCode), kind, ErrNotBackend)
+	case json.Unmarshal(body, provider) != nil:
+		return nil, fmt.Errorf("%s answers with %s: %w", c.url, kind, ErrNotBackend)
 	}
 	return provider, c.checkProvider(provider)
 }
@@ -123,39 +128,6 @@ func codeGrant(p *v1alpha1.BindingProvider) *v1alpha1.OAuth2CodeGrant {
 		}
 	}
 	return nil
-}
-
-// An answer is an HTTP response that has been read.
-type answer struct {
-	code int
-	kind string // in words
-	body []byte
-}
-
-// String is for messages.
-func (a *answer) String() string {
-	return fmt.Sprintf("%d %s (%s)", a.code, http.StatusText(a.code), a.kind)
-}
-
-// do reads the whole answer. Only a GET is worth following elsewhere: a POST
-// carries the code.
-func (c *Client) do(req *http.Request) (*answer, error) {
-	client := c.http
-	if req.Method != http.MethodGet {
-		stay := *c.http
-		stay.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-		client = &stay
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, withoutQuery(err)
-	}
-	defer resp.Body.Close() //nolint:errcheck // read only
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, fmt.Errorf("read the answer of %s: %w", req.URL.Host, err)
-	}
-	return &answer{resp.StatusCode, mediaType(resp.Header), body}, nil
 }
 
 // withoutQuery keeps what a redirect may have put into a query out of messages.

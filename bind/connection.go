@@ -11,6 +11,7 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
@@ -40,9 +41,9 @@ func newConnection(a *agent, name cache.ObjectName) *connection {
 		name:  name,
 		valid: pending(v1alpha1.ConditionSecretValid, fmt.Sprintf("Reading Secret %s.", name)),
 	}
-	r := objects(a.app.watches, secretsResource, name.Namespace).only(fields.OneTermEqualSelector("metadata.name", name.Name))
-	r.told = c.readable
-	c.informer = r.unstructuredInformer(cache.Indexers{})
+	r := objects(a.app.watches, secretsResource, name.Namespace)
+	r.told, r.only = c.readable, fields.OneTermEqualSelector(metav1.ObjectNameField, name.Name).String()
+	c.informer = r.informer(cache.Indexers{})
 	return c
 }
 
@@ -96,14 +97,7 @@ func (c *connection) set(valid v1alpha1.Condition) {
 }
 
 // secret returns the Secret from the cache.
-func (c *connection) secret() *unstructured.Unstructured {
-	obj, ok, err := c.informer.GetStore().GetByKey(c.name.String())
-	u, isUnstructured := obj.(*unstructured.Unstructured)
-	if err != nil || !ok || !isUnstructured {
-		return nil
-	}
-	return u
-}
+func (c *connection) secret() *unstructured.Unstructured { return stored(c.informer, c.name) }
 
 // read returns the kubeconfig, or nil and what is wrong with it.
 func (c *connection) read() (*kubeconfig.Kubeconfig, v1alpha1.Condition) {

@@ -41,11 +41,3 @@ func (o LoginOptions) promptDevice(d *oauth2.DeviceAuthResponse) {
 		o.Prompt(d.VerificationURI, d.UserCode)
 	}
 }
-
-func (c *Client) redeemDevice(ctx context.Context, tokenURL string, code auth.Grant) (*v1alpha1.BindingResponse, error) {
-	body, err := code.Redeem(ctx, auth.TokenEndpoint(tokenURL, c.http))
-	if err != nil {
-		return nil, fmt.Errorf("log in at %s: %w", c.url.Host, withoutQuery(err))
-	}
-	return readResponse(body, code.State)
-}

@@ -22,11 +22,8 @@ func (s *session) export(name string) (*v1alpha1.APIServiceExport, error) {
 	return cached[v1alpha1.APIServiceExport](s.exports, cache.NewObjectName(s.place.Namespace, name))
 }
 
-func (s *session) exportOfBinding(o metav1.Object) []cache.ObjectName {
-	return []cache.ObjectName{cache.NewObjectName(s.place.Namespace, o.GetName())}
-}
-
-func (s *session) exportOfCRD(o metav1.Object) []cache.ObjectName {
+// exportOf is the export that a binding, or a CRD, is about.
+func (s *session) exportOf(o metav1.Object) []cache.ObjectName {
 	return []cache.ObjectName{cache.NewObjectName(s.place.Namespace, o.GetName())}
 }
 

@@ -23,7 +23,7 @@ func Watch(ctx context.Context, config *rest.Config, each func(v1alpha1.APIServi
 	if app.namespaced {
 		namespace = v1alpha1.Namespace
 	}
-	inf := objects(app.Interface, bindingsResource, namespace).unstructuredInformer(cache.Indexers{})
+	inf := objects(app.Interface, bindingsResource, namespace).informer(cache.Indexers{})
 	show := func(obj any) {
 		u, ok := obj.(*unstructured.Unstructured)
 		if !ok {

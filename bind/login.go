@@ -7,9 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
-	"strings"
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -83,39 +81,15 @@ func (c *Client) Redeem(ctx context.Context, p *v1alpha1.BindingProvider, code a
 	if grant == nil || !c.sameOrigin(grant.TokenURL) {
 		return nil, fmt.Errorf("%s has no token endpoint: %w", c.url, ErrNotBackend)
 	}
-	if code.Device != nil {
-		return c.redeemDevice(ctx, grant.TokenURL, code)
+	code.ClientID = ClientID
+	body, err := code.Redeem(ctx, auth.TokenEndpoint(grant.TokenURL, c.http))
+	if refused, ok := errors.AsType[*auth.Error](err); ok && refused.Code == "invalid_response" {
+		err = fmt.Errorf("%w: %s", ErrResponse, refused.Description)
 	}
-	form := url.Values{
-		"grant_type": {"authorization_code"}, "client_id": {ClientID},
-		"code": {code.Code}, "code_verifier": {code.Verifier}, "redirect_uri": {code.RedirectURL},
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, grant.TokenURL, strings.NewReader(form.Encode()))
 	if err != nil {
-		return nil, fmt.Errorf("redeem the login at %s: %w", c.url.Host, err)
+		return nil, fmt.Errorf("redeem the login at %s: %w", c.url.Host, withoutQuery(err))
 	}
-	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	req.Header.Set("Accept", "application/json")
-	a, err := c.do(req)
-	if err != nil {
-		return nil, err
-	}
-	if a.code != http.StatusOK {
-		return nil, fmt.Errorf("redeem the login at %s: %w", c.url.Host, tokenError(a))
-	}
-	return readResponse(a.body, code.State)
-}
-
-// tokenError reads an error of RFC 6749 §5.2.
-func tokenError(a *answer) error {
-	var e struct {
-		Error       string `json:"error"`
-		Description string `json:"error_description"`
-	}
-	if json.Unmarshal(a.body, &e) != nil || e.Error == "" {
-		return fmt.Errorf("%s: %w", a, ErrResponse)
-	}
-	return &auth.Error{Code: printable(e.Error), Description: printable(e.Description)}
+	return readResponse(body, code.State)
 }
 
 // readResponse takes what answers the login with the given session ID.

@@ -29,7 +29,7 @@ import (
 //
 // Where a resource is still claimed otherwise, its Sync removes what is too much.
 func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related) (string, error) {
-	here, there, answers := p.withoutConsent(selected), p.withoutConsentThere(selected), p.answers()
+	here, there, answers := p.withoutConsent(klutchsync.TargetSide, selected), p.withoutConsent(klutchsync.SourceSide, selected), p.answers()
 	id := fmt.Sprint(here, there, selected, answers)
 	if !p.consentChanged(id) {
 		return "", nil
@@ -83,26 +83,33 @@ func (p *pass) answers() []string {
 	return all
 }
 
-// withoutConsent are the resources of which there may be copies, but must not be: any
-// that is claimed, was claimed while this process ran, or that nearly all claims are
-// about.
-func (p *pass) withoutConsent(selected []klutchsync.Related) []schema.GroupVersionResource {
-	found := map[schema.GroupVersionResource]bool{
-		corev1.SchemeGroupVersion.WithResource("secrets"):    true,
-		corev1.SchemeGroupVersion.WithResource("configmaps"): true,
+// withoutConsent are the resources of which there may be copies of what the owner from
+// has, but must not be. Of the provider's, which are here: any that is claimed, was
+// claimed while this process ran, or that nearly all claims are about. Of the App
+// Cluster's, which are there: only those, since without a claim there are no rights to
+// look.
+func (p *pass) withoutConsent(from klutchsync.Side, selected []klutchsync.Related) []schema.GroupVersionResource {
+	found, here := map[schema.GroupVersionResource]bool{}, from == klutchsync.TargetSide
+	if here {
+		found[corev1.SchemeGroupVersion.WithResource("secrets")] = true
+		found[corev1.SchemeGroupVersion.WithResource("configmaps")] = true
 	}
 	for _, c := range p.claims() {
-		found[schema.GroupVersionResource{Group: c.Group, Version: c.Version, Resource: c.Resource}] = true
+		if here || c.Selector.Owner == v1alpha1.OwnerConsumer {
+			found[schema.GroupVersionResource{Group: c.Group, Version: c.Version, Resource: c.Resource}] = true
+		}
 	}
 	for _, r := range p.lastConsent(p.key).selected {
-		found[r.Resource] = true
+		if here || r.From == from {
+			found[r.Resource] = true
+		}
 	}
 	for _, r := range selected {
-		if r.From == klutchsync.TargetSide { // of the other side there are no copies here
+		if r.From == from {
 			delete(found, r.Resource)
 		}
 	}
-	return sorted(found)
+	return slices.SortedFunc(maps.Keys(found), func(a, b schema.GroupVersionResource) int { return strings.Compare(a.String(), b.String()) })
 }
 
 // claims are those of the binding and of the export, agreed to or not.
@@ -112,32 +119,6 @@ func (p *pass) claims() []v1alpha1.PermissionClaim {
 		all = append(all, c.PermissionClaim)
 	}
 	return all
-}
-
-// withoutConsentThere are the resources of which there may be copies in the Control
-// Plane Cluster, but must not be. Where nobody claims them, there are no rights to look.
-func (p *pass) withoutConsentThere(selected []klutchsync.Related) []schema.GroupVersionResource {
-	found := map[schema.GroupVersionResource]bool{}
-	for _, c := range p.claims() {
-		if c.Selector.Owner == v1alpha1.OwnerConsumer {
-			found[schema.GroupVersionResource{Group: c.Group, Version: c.Version, Resource: c.Resource}] = true
-		}
-	}
-	for _, r := range p.lastConsent(p.key).selected {
-		if r.From == klutchsync.SourceSide {
-			found[r.Resource] = true
-		}
-	}
-	for _, r := range selected {
-		if r.From == klutchsync.SourceSide {
-			delete(found, r.Resource)
-		}
-	}
-	return sorted(found)
-}
-
-func sorted(resources map[schema.GroupVersionResource]bool) []schema.GroupVersionResource {
-	return slices.SortedFunc(maps.Keys(resources), func(a, b schema.GroupVersionResource) int { return strings.Compare(a.String(), b.String()) })
 }
 
 // A consent is what was last found to be agreed to, and carried out.

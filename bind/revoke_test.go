@@ -54,13 +54,13 @@ func newClaimWorld(t *testing.T) *claimWorld {
 		t.Fatal(err)
 	}
 	w.agent = &agent{
-		app:    &appCluster{calls: w.app.Client(), meta: w.app.Metadata()},
+		app:    &appCluster{clients: clients{calls: w.app.Client(), meta: w.app.Metadata()}},
 		source: source, set: klutchsync.NewSet(klutchsync.SetOptions{}),
 		recipes: map[cache.ObjectName]string{}, versions: map[cache.ObjectName]string{}, consents: map[cache.ObjectName]consent{}, released: map[cache.ObjectName]string{},
 	}
 	w.session = &session{
-		agent: w.agent, target: target, meta: w.controlPlane.Metadata(), place: kubeconfig.Kubeconfig{Namespace: "tenant"}, mapper: klutchsync.NewNamespaces(nil),
-		namespaces: objects(w.controlPlane.Client(), requestedNamespaces, "tenant").unstructuredInformer(cache.Indexers{}),
+		agent: w.agent, target: target, clients: clients{meta: w.controlPlane.Metadata()}, place: kubeconfig.Kubeconfig{Namespace: "tenant"}, mapper: klutchsync.NewNamespaces(nil),
+		namespaces: objects(w.controlPlane.Client(), requestedNamespaces, "tenant").informer(cache.Indexers{}),
 	}
 	w.session.mapper.Set("team", "service")
 	w.namespace(w.app, "team")

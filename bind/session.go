@@ -16,8 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -40,12 +38,11 @@ type session struct {
 	place      kubeconfig.Kubeconfig // without token
 	token      *credential
 
-	calls   dynamic.Interface
-	meta    metadata.Interface
-	clients []*http.Client
-	watches []func() // end the watches of informers
-	target  *klutchsync.Cluster
-	mapper  *klutchsync.Namespaces
+	clients
+
+	handlers []func() // detach what listens to informers
+	target   *klutchsync.Cluster
+	mapper   *klutchsync.Namespaces
 
 	exports    cache.SharedIndexInformer
 	namespaces cache.SharedIndexInformer
@@ -112,50 +109,19 @@ func (s *session) config(k *kubeconfig.Kubeconfig) (*rest.Config, error) {
 }
 
 func (s *session) connect(config *rest.Config) error {
-	calls, watches := connect(config)
 	var err error
-	if s.calls, err = s.client(calls); err != nil {
-		return err
-	}
-	reads, err := s.client(watches)
-	if err != nil {
-		return err
-	}
-	compact := metadata.ConfigFor(calls)
-	client, err := s.dial(compact)
-	if err != nil {
-		return err
-	}
-	if s.meta, err = metadata.NewForConfigAndClient(compact, client); err != nil {
-		return err
+	if s.clients, err = newClients(unlimited(config)); err != nil {
+		return fmt.Errorf("client for the Control Plane Cluster: %w", err)
 	}
 	if s.target, err = klutchsync.NewCluster(config); err != nil {
 		return err
 	}
 	s.target = s.target.IdentifiedBy(s.place.Namespace) // tenants may not read kube-system
-	exports, namespaces := objects(reads, exportsResource, s.place.Namespace), objects(reads, requestedNamespaces, s.place.Namespace)
+	exports, namespaces := objects(s.watches, exportsResource, s.place.Namespace), objects(s.watches, requestedNamespaces, s.place.Namespace)
 	exports.told, namespaces.told = s.readable(true), s.readable(false)
-	s.exports = exports.unstructuredInformer(cache.Indexers{})
-	s.namespaces = namespaces.unstructuredInformer(cache.Indexers{})
+	s.exports = exports.informer(cache.Indexers{})
+	s.namespaces = namespaces.informer(cache.Indexers{})
 	return errors.Join(s.exports.SetWatchErrorHandlerWithContext(s.interrupted), s.namespaces.SetWatchErrorHandlerWithContext(s.interrupted))
-}
-
-func (s *session) client(config *rest.Config) (dynamic.Interface, error) {
-	client, err := s.dial(config)
-	if err != nil {
-		return nil, err
-	}
-	return dynamic.NewForConfigAndClient(config, client)
-}
-
-// dial returns connections that end with the session.
-func (s *session) dial(config *rest.Config) (*http.Client, error) {
-	client, err := rest.HTTPClientFor(config)
-	if err != nil {
-		return nil, fmt.Errorf("client for the Control Plane Cluster: %w", err)
-	}
-	s.clients = append(s.clients, client)
-	return client, nil
 }
 
 // services are the service namespaces of the tenant, once they are known.
@@ -180,8 +146,8 @@ func (s *session) controllers() error {
 		keys func(metav1.Object) []cache.ObjectName
 	}{
 		{s.status, s.exports, controller.Self},
-		{s.status, app.bindings, s.exportOfBinding},
-		{s.status, app.crds, s.exportOfCRD},
+		{s.status, app.bindings, s.exportOf},
+		{s.status, app.crds, s.exportOf},
 		{s.spaces, s.namespaces, nameOnly},
 		{s.spaces, app.namespaces, nameOnly},
 	} {
@@ -201,18 +167,16 @@ func (s *session) watch(c *controller.Controller, inf cache.SharedIndexInformer,
 	if err != nil {
 		return err
 	}
-	s.watches = append(s.watches, detach)
+	s.handlers = append(s.handlers, detach)
 	return nil
 }
 
 // detach leaves nothing of the session at the informers that outlive it.
 func (s *session) detach() {
-	for _, detach := range s.watches {
+	for _, detach := range s.handlers {
 		detach()
 	}
-	for _, c := range s.clients {
-		c.CloseIdleConnections()
-	}
+	s.close()
 }
 
 func nameOnly(o metav1.Object) []cache.ObjectName {

@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -40,9 +39,11 @@ func newController(name string, fn controller.Func, workers int) *controller.Con
 
 // A reader reads a resource for an informer.
 type reader struct {
-	client any // what client-go asks for its abilities
-	list   func(context.Context, metav1.ListOptions) (runtime.Object, error)
-	watch  func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	client  any            // what client-go asks for its abilities
+	example runtime.Object // of what is read
+	list    func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	watch   func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	only    string // a field selector; empty reads all
 
 	// told is called with an error when reading begins to fail, or fails
 	// otherwise than before, and with nil when it works again.
@@ -53,35 +54,19 @@ type reader struct {
 func objects(client dynamic.Interface, resource schema.GroupVersionResource, namespace string) reader {
 	r := client.Resource(resource).Namespace(namespace)
 	return reader{
-		client: client,
-		list:   func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, o) },
-		watch:  r.Watch,
-		told:   tellLog(resource),
+		client: client, example: &unstructured.Unstructured{}, told: tellLog(resource),
+		list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, o) },
+		watch: r.Watch,
 	}
-}
-
-// only narrows a reader to the objects that fields match.
-func (r reader) only(match fields.Selector) reader {
-	list, watches := r.list, r.watch
-	r.list = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		o.FieldSelector = match.String()
-		return list(ctx, o)
-	}
-	r.watch = func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-		o.FieldSelector = match.String()
-		return watches(ctx, o)
-	}
-	return r
 }
 
 // metas reads the metadata of all objects.
 func metas(client metadata.Interface, resource schema.GroupVersionResource) reader {
 	r := client.Resource(resource)
 	return reader{
-		client: client,
-		list:   func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, o) },
-		watch:  r.Watch,
-		told:   tellLog(resource),
+		client: client, example: &metav1.PartialObjectMetadata{}, told: tellLog(resource),
+		list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, o) },
+		watch: r.Watch,
 	}
 }
 
@@ -98,21 +83,18 @@ func tellLog(resource schema.GroupVersionResource) func(context.Context, error) 
 
 // informer returns one that retries by itself what client-go's would give ever more
 // time: up to a minute.
-func (r reader) informer(example runtime.Object, indexers cache.Indexers) cache.SharedIndexInformer {
+func (r reader) informer(indexers cache.Indexers) cache.SharedIndexInformer {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = r.only
 			return persist(ctx, r.told, func() (runtime.Object, error) { return r.list(ctx, o) })
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = r.only
 			return persist(ctx, r.told, func() (watch.Interface, error) { return r.watch(ctx, o) })
 		},
 	}
-	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, r.client), example, 0, indexers)
-}
-
-// unstructuredInformer is informer for whole objects.
-func (r reader) unstructuredInformer(indexers cache.Indexers) cache.SharedIndexInformer {
-	return r.informer(&unstructured.Unstructured{}, indexers)
+	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, r.client), r.example, 0, indexers)
 }
 
 // persist tries until it gets an answer that an informer has to see.

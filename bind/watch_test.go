@@ -61,7 +61,7 @@ func TestInformerAfterOutage(t *testing.T) {
 				view := c.View(away.answer)
 				r := objects(view.Client(), secretsResource, "default")
 				r.told = func(_ context.Context, err error) { told = append(told, fmt.Sprint(err)) }
-				inf := r.unstructuredInformer(cache.Indexers{})
+				inf := r.informer(cache.Indexers{})
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
 				go func() { defer close(done); inf.RunWithContext(ctx) }()
