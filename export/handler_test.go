@@ -5,6 +5,7 @@ package export
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -229,8 +230,11 @@ func TestP5Cookies(t *testing.T) {
 			t.Errorf("%s: %s", user, page.Body)
 		}
 		cookies := b.Cookies(c.url)
-		if len(cookies) != 1 || cookies[0].Name != sessionCookie || len(cookies[0].Value) > maxCookie || strings.Contains(cookies[0].Value, user) {
-			t.Errorf("%s: cookies %v", user, cookies)
+		if len(cookies) != 1 || cookies[0].Name != sessionCookie || len(cookies[0].Value) > maxCookie {
+			t.Fatalf("%s: cookies %v", user, cookies)
+		}
+		if content := must(base64.RawURLEncoding.DecodeString(cookies[0].Value)); bytes.Contains(content, []byte(`"`+user+`"`)) {
+			t.Errorf("%s: not sealed: %s", user, content)
 		}
 	}
 	resp := c.do(http.MethodGet, strings.TrimPrefix(c.authorizeURL(), c.url), "")
