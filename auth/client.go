@@ -8,9 +8,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"time"
+
+	"github.com/klutch-go/sdk/internal/redirect"
 )
 
 const (
@@ -53,16 +54,11 @@ func secure(u *url.URL) error {
 	switch {
 	case u.Host == "" || u.User != nil:
 		return errors.New("must be an absolute URL without user information")
-	case u.Scheme == "https", u.Scheme == "http" && isLoopback(u.Hostname()):
+	case u.Scheme == "https", u.Scheme == "http" && redirect.IsLoopback(u.Hostname()):
 		return nil
 	default:
 		return errors.New("must be https, or http to a loopback address")
 	}
-}
-
-func isLoopback(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
 func parseSecure(raw string) (*url.URL, error) {

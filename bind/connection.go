@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -56,7 +57,7 @@ func (c *connection) run(ctx context.Context) error {
 	}
 	ctl.Add(c.name) // it may not be there
 	defer c.end()
-	return together(ctx, runInformer(c.informer), ctl.Run)
+	return group.Run(ctx, group.Informer(c.informer), ctl.Run)
 }
 
 // state is what the Secret is worth, and where it leads to.
@@ -162,31 +163,4 @@ func (c *connection) end() {
 	if s != nil {
 		s.end()
 	}
-}
-
-func runInformer(inf cache.SharedIndexInformer) func(context.Context) error {
-	return func(ctx context.Context) error {
-		inf.RunWithContext(ctx)
-		return nil
-	}
-}
-
-// together runs all parts until the first one ends, and waits for the others then.
-// An error that only says that ctx is done is none.
-func together(ctx context.Context, parts ...func(context.Context) error) error {
-	inner, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var wg sync.WaitGroup
-	first := make(chan error, len(parts))
-	for _, part := range parts {
-		wg.Go(func() {
-			defer cancel()
-			first <- part(inner)
-		})
-	}
-	wg.Wait()
-	if ctx.Err() != nil {
-		return nil
-	}
-	return <-first
 }

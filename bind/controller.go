@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -94,7 +95,7 @@ func (a *agent) run(ctx context.Context) error {
 	}
 	a.events = broadcaster.NewRecorder(scheme, corev1.EventSource{Component: "konnector"})
 	defer a.wg.Wait()
-	return together(ctx, runInformer(a.app.bindings), runInformer(a.app.crds), runInformer(a.app.namespaces), a.set.Run, a.bindings.Run)
+	return group.Run(ctx, group.Informer(a.app.bindings), group.Informer(a.app.crds), group.Informer(a.app.namespaces), a.set.Run, a.bindings.Run)
 }
 
 // changed is called with the name of a Sync whose state may have changed.

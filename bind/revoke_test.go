@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fakecluster"
+	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
@@ -91,7 +92,7 @@ func (w *claimWorld) run() (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = together(ctx, w.agent.set.Run, runInformer(w.session.namespaces))
+		_ = group.Run(ctx, w.agent.set.Run, group.Informer(w.session.namespaces))
 	}()
 	synctest.Wait()
 	return func() { cancel(); <-done }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
@@ -191,7 +192,7 @@ func (s *session) start(ctx context.Context) {
 	go func() {
 		defer close(s.done)
 		defer s.detach()
-		err := together(ctx, runInformer(s.exports), runInformer(s.namespaces), s.listed, s.heart.Run, s.status.Run, s.spaces.Run)
+		err := group.Run(ctx, group.Informer(s.exports), group.Informer(s.namespaces), s.listed, s.heart.Run, s.status.Run, s.spaces.Run)
 		if err != nil {
 			log.Error(err, "session ended")
 		}

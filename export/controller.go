@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -32,7 +31,9 @@ import (
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/patient"
+	"github.com/klutch-go/sdk/internal/redirect"
 	"github.com/klutch-go/sdk/internal/typed"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -212,15 +213,10 @@ func parseExternal(raw string) (*url.URL, error) {
 		return nil, fmt.Errorf("external URL: %w", err)
 	case u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || strings.Trim(u.Path, "/") != "":
 		return nil, fmt.Errorf("external URL %q: must be a scheme and a host", u.Redacted())
-	case u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())):
+	case u.Scheme != "https" && (u.Scheme != "http" || !redirect.IsLoopback(u.Hostname())):
 		return nil, fmt.Errorf("external URL %q: must be https, or http to a loopback address", u.Redacted())
 	}
 	return &url.URL{Scheme: u.Scheme, Host: u.Host}, nil
-}
-
-func isLoopback(host string) bool {
-	addr, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && addr.IsLoopback()
 }
 
 // url returns the absolute URL of a path of Handler.
@@ -321,23 +317,17 @@ func (c *control) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(ctx)
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer stop()
-	for _, inf := range []cache.SharedIndexInformer{c.exports, c.requests, c.namespaces, c.clusterBindings, c.templates, c.crds, c.owned, c.credentials} {
-		running.Go(func() { inf.RunWithContext(ctx) })
-	}
-	running.Go(func() { c.followForeignTemplates(ctx, ctrls["apiserviceexport"]) })
-	errs := make(chan error, len(ctrls))
-	for _, ctrl := range ctrls {
-		running.Go(func() { errs <- ctrl.Run(ctx) })
-	}
-	err = <-errs // all run until ctx is done, unless one fails
-	if ctx.Err() != nil {
+	parts := []func(context.Context) error{func(ctx context.Context) error {
+		c.followForeignTemplates(ctx, ctrls["apiserviceexport"])
 		return nil
+	}}
+	for _, inf := range []cache.SharedIndexInformer{c.exports, c.requests, c.namespaces, c.clusterBindings, c.templates, c.crds, c.owned, c.credentials} {
+		parts = append(parts, group.Informer(inf))
 	}
-	return err
+	for _, ctrl := range ctrls {
+		parts = append(parts, ctrl.Run)
+	}
+	return group.Run(ctx, parts...)
 }
 
 // followForeignTemplates lets changes of templates of other groups reach exports,

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/klutch-go/sdk/auth"
@@ -68,18 +69,12 @@ func (d DeviceConfigMaps) Get(ctx context.Context, key string) ([]byte, error) {
 // Run removes what has expired, every five minutes until ctx is done. Any number of
 // replicas may run it.
 func (d DeviceConfigMaps) Run(ctx context.Context) error {
-	ticker := time.NewTicker(deviceSweep)
-	defer ticker.Stop()
-	for {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if err := d.sweep(ctx, time.Now()); err != nil && ctx.Err() == nil {
 			logr.FromContextOrDiscard(ctx).Error(err, "device logins that have expired")
 		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
+	}, deviceSweep)
+	return nil
 }
 
 func (d DeviceConfigMaps) sweep(ctx context.Context, now time.Time) error {

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -20,7 +19,9 @@ import (
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/export"
+	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/leader"
+	"github.com/klutch-go/sdk/internal/redirect"
 	"github.com/klutch-go/sdk/internal/serve"
 )
 
@@ -122,7 +123,7 @@ func (b Backend) Run(ctx context.Context) error {
 		b.Observe(exporter)
 	}
 	lease := leader.Lease{Namespace: b.Namespace, Name: backendLease, Identity: b.Identity}
-	return together(ctx,
+	return group.Run(ctx,
 		func(ctx context.Context) error { return serveAt(ctx, b.HealthAddress, nil, b.health()) },
 		func(ctx context.Context) error { return serveAt(ctx, b.ListenAddress, tlsConfig, exporter.Handler()) },
 		func(ctx context.Context) error { return b.follow(ctx, keys) },
@@ -164,8 +165,7 @@ func (b *Backend) seal(ctx context.Context, k *keyring) (err error) {
 // follow keeps the keys up to date that do not stay.
 func (b *Backend) follow(ctx context.Context, k *keyring) error {
 	if len(b.SessionKeys) > 0 {
-		<-ctx.Done()
-		return nil
+		return group.Idle(ctx)
 	}
 	return k.run(ctx)
 }
@@ -173,7 +173,7 @@ func (b *Backend) follow(ctx context.Context, k *keyring) error {
 // devices sets where logins on other devices are kept, and returns what sweeps up.
 func (b *Backend) devices(client kubernetes.Interface) func(context.Context) error {
 	if b.Options.Handshake.Devices != nil {
-		return func(ctx context.Context) error { <-ctx.Done(); return nil }
+		return group.Idle
 	}
 	store := export.DeviceConfigMaps{Client: client, Namespace: b.Namespace}
 	b.Options.Handshake.Devices = store
@@ -255,18 +255,13 @@ func (b Backend) tls() (*tls.Config, error) {
 
 func isLoopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return false
-	}
-	addr, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && addr.IsLoopback()
+	return err == nil && redirect.IsLoopback(host)
 }
 
 // serveAt serves handler at an address, if there is one.
 func serveAt(ctx context.Context, address string, tlsConfig *tls.Config, handler http.Handler) error {
 	if address == "" {
-		<-ctx.Done()
-		return nil
+		return group.Idle(ctx)
 	}
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", address)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -21,11 +22,18 @@ import (
 // added seals, and the old one still opens.
 func TestP29SessionKeys(t *testing.T) {
 	client := fake.NewClientset()
+	sessionKeys := func() ([][]byte, error) {
+		secret, err := sessionSecretOf(t.Context(), client, "klutch-backend")
+		if err != nil {
+			return nil, err
+		}
+		return sealingOrder(secret.Data, time.Now()), nil
+	}
 	got := make([][][]byte, 10)
 	var replicas sync.WaitGroup
 	for i := range got {
 		replicas.Go(func() {
-			keys, err := sessionKeys(t.Context(), client, "klutch-backend")
+			keys, err := sessionKeys()
 			if err != nil {
 				t.Error(err)
 			}
@@ -45,7 +53,7 @@ func TestP29SessionKeys(t *testing.T) {
 	if _, err := client.CoreV1().Secrets("klutch-backend").Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	keys, err := sessionKeys(t.Context(), client, "klutch-backend")
+	keys, err := sessionKeys()
 	if diff := cmp.Diff([][]byte{[]byte("newer"), got[0][0]}, keys); diff != "" || err != nil {
 		t.Errorf("%s %v", diff, err)
 	}

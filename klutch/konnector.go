@@ -6,15 +6,13 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
-	"net"
-	"sync"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/leader"
 	"github.com/klutch-go/sdk/internal/serve"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -51,9 +49,10 @@ func (k Konnector) Run(ctx context.Context) error {
 		return fmt.Errorf("client for the App Cluster: %w", err)
 	}
 	lease := leader.Lease{Namespace: k.LeaseNamespace, Name: k.LeaseName, Identity: k.Identity}
-	return together(ctx, k.serveHealth, func(ctx context.Context) error {
-		return leader.Run(ctx, client, lease, konnector.Run)
-	})
+	return group.Run(ctx,
+		func(ctx context.Context) error { return serveAt(ctx, k.HealthAddress, nil, serve.Health{}) },
+		func(ctx context.Context) error { return leader.Run(ctx, client, lease, konnector.Run) },
+	)
 }
 
 func (k Konnector) withDefaults() Konnector {
@@ -62,33 +61,4 @@ func (k Konnector) withDefaults() Konnector {
 	k.Identity = cmp.Or(k.Identity, rand.Text())
 	k.Options.Version = cmp.Or(k.Options.Version, Version())
 	return k
-}
-
-func (k Konnector) serveHealth(ctx context.Context) error {
-	if k.HealthAddress == "" {
-		<-ctx.Done()
-		return nil
-	}
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", k.HealthAddress)
-	if err != nil {
-		return fmt.Errorf("listen for health probes: %w", err)
-	}
-	return serve.Run(ctx, serve.Server(serve.Health{}), listener)
-}
-
-// together runs all parts until the first one ends, and waits for the others then.
-func together(ctx context.Context, parts ...func(context.Context) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	errs := make([]error, len(parts))
-	var wg sync.WaitGroup
-	for i, part := range parts {
-		wg.Go(func() {
-			defer cancel()
-			errs[i] = part(ctx)
-		})
-	}
-	wg.Wait()
-	return errors.Join(errs...)
 }

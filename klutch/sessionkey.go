@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/klutch-go/sdk/auth"
@@ -44,18 +45,12 @@ type keyring struct {
 // run follows the Secret until ctx is done. What was known stays good while the
 // Secret cannot be read.
 func (k *keyring) run(ctx context.Context) error {
-	ticker := time.NewTicker(keyReload)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if err := k.load(ctx); err != nil && ctx.Err() == nil {
 			logr.FromContextOrDiscard(ctx).Error(err, "session keys")
 		}
-	}
+	}, keyReload)
+	return nil
 }
 
 // load makes, reads and rotates the keys. A backend that may not write the Secret
@@ -83,15 +78,6 @@ func (k *keyring) load(ctx context.Context) error {
 	}
 	k.current.Store(sealer)
 	return nil
-}
-
-// sessionKeys are the keys as NewSealer takes them.
-func sessionKeys(ctx context.Context, client kubernetes.Interface, namespace string) ([][]byte, error) {
-	secret, err := sessionSecretOf(ctx, client, namespace)
-	if err != nil {
-		return nil, err
-	}
-	return sealingOrder(secret.Data, time.Now()), nil
 }
 
 // sessionSecretOf makes or finds the Secret with the session keys.

@@ -49,3 +49,10 @@ func loopback(host string, legacy bool) bool {
 	addr, err := netip.ParseAddr(host)
 	return err == nil && addr.IsLoopback() && !addr.Is4In6() && addr.Zone() == ""
 }
+
+// IsLoopback reports whether a host of a URL or an address is this machine, where http
+// is as good as https.
+func IsLoopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
+}
