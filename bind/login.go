@@ -87,7 +87,7 @@ func (c *Client) Redeem(ctx context.Context, p *v1alpha1.BindingProvider, code a
 		err = fmt.Errorf("%w: %s", ErrResponse, refused.Description)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("redeem the login at %s: %w", c.url.Host, withoutQuery(err))
+		return nil, fmt.Errorf("log in at %s: %w", c.url.Host, withoutQuery(err))
 	}
 	return readResponse(body, code.State)
 }
