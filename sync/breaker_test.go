@@ -201,13 +201,13 @@ func TestDeletionRequests(t *testing.T) {
 				return do()
 			}
 		}
-		w.delete(w.source, w.sourceNS, "w0")
 		w.fakeSource.Intercept(count(SourceSide))
 		w.fakeTarget.Intercept(count(TargetSide))
+		w.delete(w.source, w.sourceNS, "w0")
 		time.Sleep(time.Minute)
 		mu.Lock()
 		defer mu.Unlock()
-		if diff := cmp.Diff([]string{"Target delete", "Target get", "Source patch"}, sent); diff != "" || looks != 2 {
+		if diff := cmp.Diff([]string{"Source delete", "Target delete", "Target get", "Source patch"}, sent); diff != "" || looks != 2 {
 			t.Errorf("%d looks, requests (-want +got):\n%s", looks, diff)
 		}
 	})
