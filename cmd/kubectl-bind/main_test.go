@@ -66,7 +66,7 @@ func (r result) String() string {
 	return fmt.Sprintf("exit code %d\n--- stdout\n%s--- stderr\n%s", r.code, r.out, r.errOut)
 }
 
-func (m terminal) run(ctx context.Context, args ...string) result {
+func (m terminal) run(ctx context.Context, args ...string) result { //nolint:contextcheck // a deadline is of its parent
 	var out, errOut bytes.Buffer
 	s := system{
 		IOStreams: genericiooptions.IOStreams{In: strings.NewReader(m.stdin), Out: &out, ErrOut: &errOut},
@@ -87,8 +87,8 @@ func (m terminal) run(ctx context.Context, args ...string) result {
 
 // A deadline passes when it is told to, and not by the clock.
 type deadline struct {
-	context.Context
-	passed chan struct{}
+	context.Context //nolint:containedctx // a deadline is a context
+	passed          chan struct{}
 }
 
 func (d deadline) Done() <-chan struct{} { return d.passed }
