@@ -34,9 +34,9 @@ import (
 
 var widgets = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
 
-// TestControlPlane runs a backend with exactly the shipped rights against a real API
+// TestP12P13P14ControlPlane runs a backend with exactly the shipped rights against a real API
 // server. The steps share it and its tenants, and depend on their order.
-func TestControlPlane(t *testing.T) {
+func TestP12P13P14ControlPlane(t *testing.T) {
 	w := newWorld(t)
 	var ada *tenantClient
 	for _, step := range []struct {
@@ -394,6 +394,9 @@ func rotation(t *testing.T, ada *tenantClient) {
 	*ada = *ada.w.tenant("ada", "c1", "widgets.example.org")
 	if _, err := ada.kube.CoreV1().Namespaces().Get(t.Context(), ada.namespace, metav1.GetOptions{}); err != nil {
 		t.Errorf("new token: %v", err)
+	}
+	if !strings.Contains(ada.w.log.String(), `"msg"="credential revoked"`) {
+		t.Error("the revocation is not in the audit log")
 	}
 	list, err := secrets.List(t.Context(), metav1.ListOptions{})
 	if err != nil {

@@ -33,9 +33,9 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// TestHandshake runs the roads to a tenant that are not the browser's against a
+// TestP27Handshake runs the roads to a tenant that are not the browser's against a
 // real API server. Its steps share the audit log that the last one reads.
-func TestHandshake(t *testing.T) {
+func TestP27Handshake(t *testing.T) {
 	w := newStillWorld(t)
 	w.serve(Options{Handshake: Handshake{
 		Machines:  auth.Providers{must(auth.New(auth.Config{Issuer: w.issuer.URL(), ClientID: "klutch", Audiences: []string{"klutch-machines"}}))},

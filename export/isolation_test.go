@@ -36,6 +36,7 @@ var (
 		rights("get list watch", "apiserviceexports.klutch.anynines.com", "clusterbindings.klutch.anynines.com", "secrets:kubeconfig"),
 		rights("get patch update", "apiserviceexports/status.klutch.anynines.com", "clusterbindings/status.klutch.anynines.com"),
 		rights("get", "namespaces"),
+		rights("delete", "clusterbindings.klutch.anynines.com:cluster", "secrets:klutch-binder"),
 	)
 )
 
@@ -345,6 +346,12 @@ var attempts = []func(ctx context.Context, c *tenantClient, namespace string) er
 	},
 	func(ctx context.Context, c *tenantClient, namespace string) error {
 		return c.dyn.Resource(widgets).Namespace(namespace).Delete(ctx, "w", metav1.DeleteOptions{})
+	},
+	func(ctx context.Context, c *tenantClient, namespace string) error {
+		return c.dyn.Resource(clusterBindingResource).Namespace(namespace).Delete(ctx, v1alpha1.ClusterBindingName, metav1.DeleteOptions{})
+	},
+	func(ctx context.Context, c *tenantClient, namespace string) error {
+		return c.kube.CoreV1().Secrets(namespace).Delete(ctx, anchorSecret, metav1.DeleteOptions{})
 	},
 	makes(widgets, "{apiVersion: example.org/v1, kind: Widget, metadata: {name: intruder}}"),
 	makes(requestResource, "{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceExportRequest, metadata: {name: intruder}, spec: {resources: [{group: example.org, resource: widgets}]}}"),

@@ -49,7 +49,7 @@ func (e *Exporter) credential(ctx context.Context, namespace string) (data []byt
 }
 
 func (e *Exporter) tryCredential(ctx context.Context, k kubeconfig.Kubeconfig) (data []byte, again time.Duration, err error) {
-	anchor, err := e.anchor(ctx, k.Namespace)
+	anchor, made, err := e.anchor(ctx, k.Namespace)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -60,6 +60,9 @@ func (e *Exporter) tryCredential(ctx context.Context, k kubeconfig.Kubeconfig) (
 	}
 	if apierrors.IsNotFound(err) {
 		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.KubeconfigSecretName, Namespace: k.Namespace}}
+	}
+	if made && secret.ResourceVersion != "" {
+		audit(ctx, "credential revoked", "tenant", k.Namespace) // by the tenant itself, or by hand
 	}
 	if left := time.Until(renewal(secret)); secret.Annotations[issuedAnnotation] == issuedFor && left > 0 {
 		return secret.Data[v1alpha1.KubeconfigKey], left, nil
@@ -114,17 +117,17 @@ func (e *Exporter) token(ctx context.Context, anchor *corev1.Secret) (*authentic
 	return &got.Status, nil
 }
 
-// anchor makes or finds the Secret that tokens are bound to.
-func (e *Exporter) anchor(ctx context.Context, namespace string) (*corev1.Secret, error) {
+// anchor finds or makes the Secret that tokens are bound to.
+func (e *Exporter) anchor(ctx context.Context, namespace string) (got *corev1.Secret, made bool, err error) {
 	secrets := e.kube.CoreV1().Secrets(namespace)
-	got, err := secrets.Get(ctx, anchorSecret, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	got, err = secrets.Get(ctx, anchorSecret, metav1.GetOptions{})
+	if made = apierrors.IsNotFound(err); made {
 		got, err = secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: anchorSecret}}, metav1.CreateOptions{})
 	}
 	if err != nil {
-		return nil, fmt.Errorf("make secret %s/%s: %w", namespace, anchorSecret, err)
+		return nil, false, fmt.Errorf("make secret %s/%s: %w", namespace, anchorSecret, err)
 	}
-	return got, nil
+	return got, made, nil
 }
 
 func (e *Exporter) put(ctx context.Context, secret *corev1.Secret) (err error) {

@@ -76,7 +76,7 @@ func (h *handler) bindLink(w http.ResponseWriter, r *http.Request) {
 	service := v1alpha1.GroupResource{Group: query.Get("group"), Resource: query.Get("resource")}
 	payload, err := h.legacyBinding(r.Context(), s, service.String())
 	if err != nil {
-		h.tenantProblem(w, r, err)
+		h.tenantProblem(w, r, s, err)
 		return
 	}
 	clearCookie(w, sessionCookie)
@@ -109,7 +109,7 @@ func (h *handler) shortCredential(ctx context.Context, namespace string) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	anchor, err := h.anchor(ctx, namespace)
+	anchor, _, err := h.anchor(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}

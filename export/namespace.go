@@ -105,8 +105,8 @@ func (c *control) provideNamespace(ctx context.Context, name string, asked *v1al
 	return again, errors.Join(closed, c.ensureRights(ctx, name, asked.Namespace, rules(used, withdrawn...)))
 }
 
-func serviceAnnotations(asked *v1alpha1.APIServiceNamespace) map[string]string {
-	return map[string]string{v1alpha1.ServiceNamespaceAnnotation: asked.Namespace + "/" + asked.Name}
+func serviceAnnotations(asked metav1.Object) map[string]string {
+	return map[string]string{v1alpha1.ServiceNamespaceAnnotation: asked.GetNamespace() + "/" + asked.GetName()}
 }
 
 // blocked tells what waits for somebody else from what only we can cure: it returns

@@ -128,13 +128,13 @@ func (h *handler) bindServices(w http.ResponseWriter, r *http.Request, s *sessio
 	}
 	tenant, err := h.obtain(r.Context(), s, chosen)
 	if err != nil {
-		h.tenantProblem(w, r, err)
+		h.tenantProblem(w, r, s, err)
 		return
 	}
 	h.sendCode(w, r, s, grant{Tenant: tenant, Services: chosen})
 }
 
-func (h *handler) tenantProblem(w http.ResponseWriter, r *http.Request, err error) {
+func (h *handler) tenantProblem(w http.ResponseWriter, r *http.Request, s *session, err error) {
 	missing, ok := errors.AsType[*offerError](err)
 	switch {
 	case ok:
@@ -150,13 +150,22 @@ func (h *handler) tenantProblem(w http.ResponseWriter, r *http.Request, err erro
 			Next: "Ask the platform team to remove one that is gone, or to allow more.",
 		})
 	case errors.Is(err, errTerminating):
-		h.fail(w, r, problem{
+		h.removing(w, r, s, problem{
 			Status: http.StatusServiceUnavailable, Title: "Your tenant is being removed", What: err.Error() + ".",
-			Next: "Try again when it is gone.",
+			Next: "Run kubectl bind again when it is gone.",
 		})
 	default:
 		h.internal(w, r, err)
 	}
+}
+
+// removing ends a login whose tenant goes: who waits for it is told too.
+func (h *handler) removing(w http.ResponseWriter, r *http.Request, s *session, p problem) {
+	if s.Login.Legacy { // that CLI understands no refusal
+		h.fail(w, r, p)
+		return
+	}
+	h.finish(w, r, s, refusalValues(&auth.Error{Code: codeUnavailable, Description: p.What + " " + p.Next}), p)
 }
 
 // sendCode mints the one-time code for what was bound.

@@ -18,10 +18,10 @@ import (
 )
 
 const (
-	// removalGrace is how long nothing happens after a ClusterBinding was deleted, so
-	// that many that go at once are seen as many.
+	// removalGrace is how long nothing happens after a ClusterBinding was deleted that
+	// the breaker counts, so that many that go at once are seen as many.
 	removalGrace = 5 * time.Second
-	removalRetry = 2 * time.Second
+	removalRetry = 2 * time.Second // at first
 )
 
 // removeTenant takes a tenant away whose ClusterBinding is deleted: first its
@@ -39,10 +39,16 @@ func (c *control) removeTenant(ctx context.Context, binding *v1alpha1.ClusterBin
 	}
 	if _, ok := holderOf(ns); ok {
 		if waits, err := c.drain(ctx, binding, ns); waits != nil || err != nil {
-			return removalRetry, errors.Join(err, c.explain(ctx, binding, waits))
+			return removalPace(binding), errors.Join(err, c.explain(ctx, binding, waits))
 		}
 	}
 	return 0, c.setFinalizers(ctx, clusterBindingResource, binding, slices.Delete(slices.Clone(binding.Finalizers), i, i+1))
+}
+
+// removalPace is how soon to look again: seldom where nothing happens for long, since
+// tenants themselves can have us wait.
+func removalPace(binding *v1alpha1.ClusterBinding) time.Duration {
+	return min(max(removalRetry, time.Since(binding.DeletionTimestamp.Time)/4), namespaceRetry)
 }
 
 // explain says on a ClusterBinding what its removal waits for.
@@ -94,12 +100,12 @@ func (c *control) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, n
 // mayRemove is the breaker: of many tenants that go at once none goes without a word
 // for each.
 func (c *control) mayRemove(binding *v1alpha1.ClusterBinding) *refusal {
-	if time.Since(binding.DeletionTimestamp.Time) < removalGrace {
-		return &refusal{reason: v1alpha1.ReasonRemovalPending, message: "the removal begins in a few seconds"}
-	}
 	most := c.opts.RemovalsAtOnce
 	if most < 0 || !breaks(binding) {
 		return nil
+	}
+	if time.Since(binding.DeletionTimestamp.Time) < removalGrace {
+		return &refusal{reason: v1alpha1.ReasonRemovalPending, message: "the removal begins in a few seconds"}
 	}
 	n := 0
 	for _, obj := range c.clusterBindings.GetStore().List() {
@@ -137,14 +143,19 @@ func (c *control) removalOf(tenant string) v1alpha1.DeletionPolicy {
 	return ""
 }
 
-// unlessEmpty returns what is left of a tenant for which there is no policy.
+// unlessEmpty returns what is left of a tenant for which there is no policy. It asks
+// the API server: that a cache knows of nothing is no evidence.
 func (c *control) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBinding) (*refusal, error) {
 	if binding.Spec.DeletionPolicy != "" {
 		return nil, nil //nolint:nilnil // nothing is left
 	}
-	for _, asked := range inNamespace(c.namespaces, binding.Namespace) {
+	list, err := c.meta.Resource(namespaceResource).Namespace(binding.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list service namespaces of %s: %w", binding.Namespace, err)
+	}
+	for _, asked := range list.Items {
 		ns, err := c.kube.CoreV1().Namespaces().Get(ctx, serviceNamespaceName(asked.Namespace, asked.Name), metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && errors.Is(owned(ns, asked.Namespace, serviceAnnotations(asked)), errForeign) {
+		if apierrors.IsNotFound(err) || err == nil && errors.Is(owned(ns, asked.Namespace, serviceAnnotations(&asked)), errForeign) {
 			continue
 		}
 		if err != nil {

@@ -229,7 +229,7 @@ func (e *Exporter) ensureClusterBinding(ctx context.Context, namespace string) e
 	bindings := e.dyn.Resource(clusterBindingResource).Namespace(namespace)
 	got, err := bindings.Get(ctx, v1alpha1.ClusterBindingName, metav1.GetOptions{})
 	if err == nil && got.GetDeletionTimestamp() != nil {
-		return fmt.Errorf("tenant %s %w", namespace, errTerminating)
+		return fmt.Errorf("tenant %s %w%s", namespace, errTerminating, awaited(got))
 	}
 	if !apierrors.IsNotFound(err) {
 		return ensured(err, "cluster binding", namespace)
@@ -247,6 +247,16 @@ func (e *Exporter) ensureClusterBinding(ctx context.Context, namespace string) e
 		_, err = bindings.Create(ctx, &unstructured.Unstructured{Object: u}, metav1.CreateOptions{})
 	}
 	return ensured(err, "cluster binding", namespace)
+}
+
+// awaited says what the removal of a tenant waits for.
+func awaited(binding *unstructured.Unstructured) string {
+	b := &v1alpha1.ClusterBinding{}
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(binding.Object, b) // without a word where it says none
+	if c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionRemoved); c != nil {
+		return ": " + c.Message
+	}
+	return ""
 }
 
 // ensured wraps the error of a write; that another writer was faster is none.

@@ -37,7 +37,7 @@ func TestHolderOf(t *testing.T) {
 	}
 }
 
-func FuzzHolder(f *testing.F) {
+func FuzzP14Holder(f *testing.F) {
 	f.Add("a", "bc", "d", "ab", "c", "d")
 	f.Add("", "", "x", "", "x", "")
 	f.Fuzz(func(t *testing.T, a, b, c, x, y, z string) {
@@ -51,7 +51,7 @@ func FuzzHolder(f *testing.F) {
 	})
 }
 
-func FuzzServiceNamespaceName(f *testing.F) {
+func FuzzP26ServiceNamespaceName(f *testing.F) {
 	f.Add("default", "team-a")
 	f.Add(strings.Repeat("x", 60), strings.Repeat("x", 61))
 	f.Add(strings.Repeat("x", 63), "-"+strings.Repeat("a", 16))
