@@ -53,18 +53,15 @@ func (i *installer) secrets(ctx context.Context) (map[string]bool, error) {
 	}
 	secrets := map[string]bool{}
 	for n := range list.Items {
-		secrets[list.Items[n].GetName()] = i.sameTarget(&list.Items[n])
+		secrets[list.Items[n].GetName()] = leadsTo(&list.Items[n], i.target)
 	}
 	return secrets, nil
 }
 
-func (i *installer) sameTarget(u *unstructured.Unstructured) bool {
-	secret, err := decode[corev1.Secret](u)
-	if err != nil {
-		return false
-	}
-	k, err := kubeconfig.Read(secret.Data[v1alpha1.KubeconfigKey])
-	return err == nil && k.Server == i.target.Server && k.Namespace == i.target.Namespace
+// leadsTo tells whether a Secret leads to the server and namespace of k.
+func leadsTo(u *unstructured.Unstructured, k *kubeconfig.Kubeconfig) bool {
+	other, err := readSecret(u)
+	return err == nil && other.Server == k.Server && other.Namespace == k.Namespace
 }
 
 // bestSecret is one for the same server and namespace. Where there is none, a binding
@@ -107,7 +104,7 @@ func (i *installer) writeSecret(ctx context.Context) error {
 	}
 	secret := &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.Namespace, Name: i.secret},
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.Namespace, Name: i.secret, Labels: map[string]string{madeByLabel: fieldManager}},
 		Data:       map[string][]byte{v1alpha1.KubeconfigKey: data},
 	}
 	if tenant != "" {

@@ -40,6 +40,15 @@
 // cannot go on. Waiting is not an error: rights that are missing, a control plane
 // that is away, an export that is not there yet are looked for again.
 //
+// # How they go
+//
+// [Remove] takes back what a binding needed. With the last one of a connection it
+// deletes, with the tenant's own credential, its ClusterBinding, for which the backend
+// removes the tenant, and the Secret that its tokens are bound to: after that API
+// servers refuse them, whether a backend runs or not. Neither happens to a tenant that
+// is used through another Secret, or that another App Cluster holds; and a tenant that
+// has objects left is not given up, so that one can bind again to get at them.
+//
 // # Rights
 //
 // A konnector has no rights on bound kinds of its own. For each binding somebody

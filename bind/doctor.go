@@ -5,8 +5,6 @@ package bind
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -158,17 +156,13 @@ func (d *doctor) checkSecret(ctx context.Context, about, namespace, name string)
 	d.checkTenant(ctx, about, k)
 }
 
-// checkToken reads when a token ends, as anyone can. Of some nobody can tell.
-func (d *doctor) checkToken(about, token string) {
-	var claims struct {
-		Expiry int64 `json:"exp"`
-	}
-	parts := strings.Split(token, ".")
-	payload, err := base64.RawURLEncoding.DecodeString(parts[min(1, len(parts)-1)])
-	if err != nil || json.Unmarshal(payload, &claims) != nil || claims.Expiry == 0 {
+// checkToken tells how long a token is good, where it says so.
+func (d *doctor) checkToken(about, raw string) {
+	ends := readToken(raw).ends()
+	if ends.IsZero() {
 		return
 	}
-	wrong, left := "", -d.age(time.Unix(claims.Expiry, 0))
+	wrong, left := "", -d.age(ends)
 	if left < tokenSoon {
 		wrong = fmt.Sprintf("it ends in %s", left)
 	}

@@ -107,10 +107,7 @@ func newInstaller(config *rest.Config, opts InstallOptions) (*installer, error) 
 	if err != nil {
 		return nil, err
 	}
-	tenant := target.RESTConfig()
-	tenant.UserAgent = fieldManager
-	tenant.WarningHandlerWithContext = rest.NoWarnings{} // not the backend's to write on our terminal
-	client, err := dynamic.NewForConfig(tenant)
+	client, err := tenantClient(target)
 	if err != nil {
 		return nil, err
 	}
@@ -118,6 +115,14 @@ func newInstaller(config *rest.Config, opts InstallOptions) (*installer, error) 
 		progress: opts.Progress, opts: opts, config: config, target: target, tenant: client, services: services,
 		existing: map[string]*v1alpha1.APIServiceBinding{}, answers: map[string][]v1alpha1.AcceptablePermissionClaim{},
 	}, nil
+}
+
+// tenantClient returns a client of the tenant that k leads to.
+func tenantClient(k *kubeconfig.Kubeconfig) (dynamic.Interface, error) {
+	config := k.RESTConfig()
+	config.UserAgent = fieldManager
+	config.WarningHandlerWithContext = rest.NoWarnings{} // not the backend's to write on our terminal
+	return dynamic.NewForConfig(config)
 }
 
 // did is say for what has been done.

@@ -41,6 +41,23 @@ func get[T any](ctx context.Context, r dynamic.ResourceInterface, name string) (
 	return decode[T](u)
 }
 
+// listed reads all objects of r as Ts.
+func listed[T any](ctx context.Context, r dynamic.ResourceInterface) ([]T, error) {
+	list, err := r.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	all := make([]T, len(list.Items))
+	for i := range list.Items {
+		o, err := decode[T](&list.Items[i])
+		if err != nil {
+			return nil, err
+		}
+		all[i] = *o
+	}
+	return all, nil
+}
+
 func decode[T any](u *unstructured.Unstructured) (*T, error) {
 	o := new(T)
 	data, err := json.Marshal(u.Object)

@@ -4,6 +4,7 @@ package bind
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -11,7 +12,9 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -39,6 +42,11 @@ type RemoveOptions struct {
 // before, or the error is ErrInUse: without the binding nobody would delete what
 // stands for them in the Control Plane Cluster. What is gone already counts as
 // removed, so Remove may be repeated after a failure.
+//
+// With the last use of a connection its token goes: the Control Plane Cluster refuses
+// it when Remove returns, and the platform removes the tenant unless something is left
+// of it there. If that cannot be had, all else is removed, and the error is
+// ErrNotRevoked. A Secret that Install has not made stays, and so does its token.
 func Remove(ctx context.Context, config *rest.Config, name string, opts RemoveOptions) error {
 	app, err := openApp(ctx, config)
 	if err != nil {
@@ -71,22 +79,27 @@ func (r *remover) remove(ctx context.Context, name string) error {
 	if crd != nil && !ours(crd) {
 		crd = nil
 	}
-	if binding == nil && crd == nil {
+	secret, err := r.lastUse(ctx, name, binding)
+	if err != nil {
+		return err
+	}
+	if binding == nil && crd == nil && secret == nil {
 		return fmt.Errorf("%s: %w", name, ErrNotFound)
 	}
 	if err := r.checkUnused(ctx, crd); err != nil {
 		return err
 	}
-	if err := r.delete(ctx, r.bindings(), "APIServiceBinding", name); err != nil {
-		return err
+	for _, step := range []func() error{
+		func() error { return r.markUnbound(ctx, name, secret) },
+		func() error { return r.delete(ctx, r.bindings(), "APIServiceBinding", name) },
+		func() error { return r.deleteCRD(ctx, crd) },
+		func() error { return r.delete(ctx, r.Resource(rolesResource), "ClusterRole", ClusterRoleName(name)) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
 	}
-	if err := r.deleteCRD(ctx, crd); err != nil {
-		return err
-	}
-	if err := r.delete(ctx, r.Resource(rolesResource), "ClusterRole", ClusterRoleName(name)); err != nil {
-		return err
-	}
-	return r.deleteSecret(ctx, binding)
+	return r.disconnect(ctx, name, secret)
 }
 
 // checkUnused also counts objects that are being deleted: their finalizer waits for
@@ -132,20 +145,118 @@ func (r *remover) deleteCRD(ctx context.Context, crd *apiextensionsv1.CustomReso
 	return r.delete(ctx, r.Resource(crdsResource), "CRD", crd.Name)
 }
 
-// deleteSecret leaves what Install has not made, and what another binding uses.
-func (r *remover) deleteSecret(ctx context.Context, b *v1alpha1.APIServiceBinding) error {
-	if b == nil || b.Spec.KubeconfigSecretRef.Namespace != v1alpha1.Namespace {
+const (
+	// madeByLabel on a kubeconfig Secret says that Install made it.
+	madeByLabel = "app.kubernetes.io/managed-by"
+	// unboundAnnotation on a kubeconfig Secret is the name of the binding that was its
+	// last use: whoever finds it without that binding goes on from there.
+	unboundAnnotation = "klutch.anynines.com/unbound"
+)
+
+// lastUse returns the Secret of a binding if no other one names it, or that at which a
+// removal stopped; nil if there is none.
+func (r *remover) lastUse(ctx context.Context, name string, b *v1alpha1.APIServiceBinding) (*unstructured.Unstructured, error) {
+	list, err := r.Resource(secretsResource).Namespace(v1alpha1.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("secrets in %s: %w", v1alpha1.Namespace, err)
+	}
+	others, err := r.others(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		u := &list.Items[i]
+		names := func(o v1alpha1.APIServiceBinding) bool {
+			return o.Spec.KubeconfigSecretRef.Name == u.GetName() && o.Spec.KubeconfigSecretRef.Namespace == u.GetNamespace()
+		}
+		own := b != nil && names(*b) || b == nil && u.GetAnnotations()[unboundAnnotation] == name
+		if own && !slices.ContainsFunc(others, names) {
+			return u, nil
+		}
+	}
+	return nil, nil //nolint:nilnil // absence is a value
+}
+
+// others are the bindings but for the one of that name.
+func (r *remover) others(ctx context.Context, name string) ([]v1alpha1.APIServiceBinding, error) {
+	all, err := r.list(ctx)
+	return slices.DeleteFunc(all, func(o v1alpha1.APIServiceBinding) bool { return o.Name == name }), err
+}
+
+func installed(secret *unstructured.Unstructured) bool {
+	return secret.GetLabels()[madeByLabel] == fieldManager
+}
+
+// markUnbound has a removal that is interrupted find the Secret when it is repeated.
+func (r *remover) markUnbound(ctx context.Context, name string, secret *unstructured.Unstructured) error {
+	if secret == nil || r.dryRun != "" || !installed(secret) {
 		return nil
 	}
-	all, err := r.list(ctx)
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": secret.GetUID(), "annotations": map[string]string{unboundAnnotation: name}}})
+	if err == nil {
+		_, err = r.Resource(secretsResource).Namespace(secret.GetNamespace()).Patch(ctx, secret.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	}
+	if err != nil {
+		return fmt.Errorf("mark secret %s: %w", secret.GetName(), err)
+	}
+	return nil
+}
+
+// disconnect deletes the Secret after its token is revoked, or cannot be. What Install
+// has not made is left.
+func (r *remover) disconnect(ctx context.Context, name string, secret *unstructured.Unstructured) error {
+	switch {
+	case secret == nil:
+		return nil
+	case !installed(secret):
+		r.say("Left secret %s/%s and its token: kubectl bind has not made it", secret.GetNamespace(), secret.GetName())
+		return nil
+	}
+	revoked := r.leave(ctx, name, secret)
+	if ctx.Err() != nil {
+		return fmt.Errorf("unbind %s: %w", name, context.Cause(ctx)) // the Secret is needed once more
+	}
+	if err := r.delete(ctx, r.Resource(secretsResource).Namespace(secret.GetNamespace()), "secret", secret.GetName()); err != nil {
+		return err
+	}
+	return revoked
+}
+
+// leave departs from a tenant, unless it is used through another Secret.
+func (r *remover) leave(ctx context.Context, name string, secret *unstructured.Unstructured) error {
+	others, err := r.others(ctx, name)
+	for _, o := range others {
+		ref := o.Spec.KubeconfigSecretRef
+		u, err := get[unstructured.Unstructured](ctx, r.Resource(secretsResource).Namespace(ref.Namespace), ref.Name)
+		if err != nil {
+			return fmt.Errorf("the token in secret %s is %w: read secret %s/%s, which may lead to the same tenant: %w", secret.GetName(), ErrNotRevoked, ref.Namespace, ref.Name, err)
+		}
+		if u != nil && sameTenant(u, secret) {
+			r.say("Kept the token: APIServiceBinding %s uses the same tenant", o.Name)
+			return nil
+		}
+	}
 	if err != nil {
 		return err
 	}
-	ref := b.Spec.KubeconfigSecretRef
-	if slices.ContainsFunc(all, func(o v1alpha1.APIServiceBinding) bool { return o.Name != b.Name && o.Spec.KubeconfigSecretRef == ref }) {
-		return nil
+	return r.depart(ctx, secret)
+}
+
+// sameTenant tells whether two Secrets lead to one tenant.
+func sameTenant(a, b *unstructured.Unstructured) bool {
+	if uid := a.GetAnnotations()[tenantAnnotation]; uid != "" && uid == b.GetAnnotations()[tenantAnnotation] {
+		return true
 	}
-	return r.delete(ctx, r.Resource(secretsResource).Namespace(ref.Namespace), "secret", ref.Name)
+	k, err := readSecret(b)
+	return err == nil && leadsTo(a, k)
+}
+
+// word is what has been done, or in a dry run would have been.
+func (r *remover) word(done, would string) string {
+	if r.dryRun != "" {
+		return would
+	}
+	return done
 }
 
 // delete returns when the object has gone.
@@ -157,11 +268,7 @@ func (r *remover) delete(ctx context.Context, client dynamic.ResourceInterface, 
 	if err != nil {
 		return fmt.Errorf("delete %s %s: %w", kind, name, err)
 	}
-	done := "Deleted"
-	if r.dryRun != "" {
-		done = "Would delete"
-	}
-	r.say("%s %s %s", done, kind, name)
+	r.say("%s %s %s", r.word("Deleted", "Would delete"), kind, name)
 	return nil
 }
 

@@ -8,7 +8,6 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -91,17 +90,9 @@ func (a *appClient) list(ctx context.Context) ([]v1alpha1.APIServiceBinding, err
 	if !a.served {
 		return nil, nil
 	}
-	list, err := a.bindings().List(ctx, metav1.ListOptions{})
+	all, err := listed[v1alpha1.APIServiceBinding](ctx, a.bindings())
 	if err != nil {
 		return nil, fmt.Errorf("APIServiceBindings: %w", err)
-	}
-	all := make([]v1alpha1.APIServiceBinding, len(list.Items))
-	for i := range list.Items {
-		b, err := decode[v1alpha1.APIServiceBinding](&list.Items[i])
-		if err != nil {
-			return nil, fmt.Errorf("APIServiceBindings: %w", err)
-		}
-		all[i] = *b
 	}
 	return all, nil
 }

@@ -337,12 +337,13 @@ func TestBind(t *testing.T) {
 	w.expect(w.run("unbind", "things.example.com"), exitConflict, "ThingT default/a")
 	w.check(w.dyn.Resource(things).Namespace("default").Delete(t.Context(), "a", metav1.DeleteOptions{}))
 	before = w.inventory()
-	w.expect(w.run("unbind", "things.example.com", "--dry-run=server"), exitOK, "Would delete APIServiceBinding things.example.com")
+	w.expect(w.run("unbind", "things.example.com", "--dry-run=server"), exitError, "Would delete APIServiceBinding things.example.com", "Would delete secret", "not revoked") // as below
 	if diff := cmp.Diff(before, w.inventory()); diff != "" {
 		t.Fatalf("a dry run of unbind changed the world (-before +after):\n%s", diff)
 	}
 	leave()
-	w.expect(w.run("unbind", "things.example.com"), exitOK, "Deleted CRD things.example.com", "Deleted secret")
+	w.expect(w.run("unbind", "things.example.com"), exitError, "Deleted CRD things.example.com", "Deleted secret", // of a platform that knows no such thing
+		"error: the token of tenant cluster-one at "+w.cluster.URL()+" is not revoked: ", "; it ends at ", "Ask the operators of the platform to remove the tenant")
 	w.expect(w.run("unbind", "things.example.com"), exitError, "no such binding")
 	for _, name := range w.inventory() {
 		if strings.Contains(name, "things.example.com") && !strings.Contains(name, "cluster-") {

@@ -16,7 +16,11 @@ func (p *plugin) unbindCommand() *cobra.Command {
 		Short: "Give a bound API up",
 		Long: `Give a bound API up: its binding, its kind, and what the konnector needed for it.
 Objects of that kind have to be deleted before, so that none stays behind in the
-Control Plane Cluster with nobody to delete it.`,
+Control Plane Cluster with nobody to delete it.
+
+With the last API of a platform its token is revoked, and the platform is told that
+this cluster has left. If the platform cannot be reached or refuses, all else is
+removed all the same, and the command ends with 1 and says how long the token is good.`,
 		Example:           "  kubectl bind unbind postgresqlinstances.anynines.com",
 		ValidArgsFunction: p.completeBinding,
 	}
