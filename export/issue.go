@@ -154,12 +154,9 @@ func (e *Exporter) reachable(ctx context.Context) (*kubeconfig.Kubeconfig, error
 		}
 	}
 	tls := e.config.TLSClientConfig
-	k := &kubeconfig.Kubeconfig{Server: cmp.Or(api.URL, e.config.Host), CAData: api.CAData, TLSServerName: api.TLSServerName}
+	k := &kubeconfig.Kubeconfig{Server: cmp.Or(api.URL, e.config.Host), CAData: firstOf(api.CAData, tls.CAData), TLSServerName: api.TLSServerName}
 	if api.URL == "" {
 		k.TLSServerName = cmp.Or(k.TLSServerName, tls.ServerName)
-	}
-	if k.CAData == nil {
-		k.CAData = tls.CAData
 	}
 	if k.CAData == nil && tls.CAFile != "" { // read anew each time, since it rotates
 		ca, err := os.ReadFile(tls.CAFile)

@@ -254,17 +254,26 @@ func (c *control) resourceOf(ctx context.Context, crd string) (schema.GroupVersi
 }
 
 func (c *control) setFinalizers(ctx context.Context, gvr schema.GroupVersionResource, o metav1.Object, finalizers []string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": o.GetUID(), "resourceVersion": o.GetResourceVersion(), "finalizers": finalizers,
-	}})
-	if err != nil {
-		return fmt.Errorf("encode finalizers: %w", err)
-	}
-	_, err = c.dyn.Resource(gvr).Namespace(o.GetNamespace()).Patch(ctx, o.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
+	err := c.patch(ctx, gvr, o, map[string]any{"finalizers": finalizers}, nil)
+	if ignoreNotFound(err) != nil {
 		return fmt.Errorf("set finalizers of %s: %w", o.GetName(), err)
 	}
 	return nil
+}
+
+// patch merges metadata, and a spec if there is one, into an object that is still as
+// it was seen.
+func (c *control) patch(ctx context.Context, gvr schema.GroupVersionResource, seen metav1.Object, metadata, spec map[string]any) error {
+	metadata["uid"], metadata["resourceVersion"] = seen.GetUID(), seen.GetResourceVersion()
+	change := map[string]any{"metadata": metadata}
+	if spec != nil {
+		change["spec"] = spec
+	}
+	data, err := json.Marshal(change)
+	if err == nil {
+		_, err = c.dyn.Resource(gvr).Namespace(seen.GetNamespace()).Patch(ctx, seen.GetName(), types.MergePatchType, data, metav1.PatchOptions{})
+	}
+	return err
 }
 
 // namespacesOfTenant are the APIServiceNamespaces beside o.

@@ -15,7 +15,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -82,12 +81,7 @@ func (c *control) noteOffered(ctx context.Context, export *v1alpha1.APIServiceEx
 	if was, ok := export.Annotations[withdrawnAnnotation]; ok == (reason != nil) && (!ok || was == reason) {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": export.UID, "resourceVersion": export.ResourceVersion, "annotations": map[string]any{withdrawnAnnotation: reason},
-	}})
-	if err == nil {
-		_, err = c.dyn.Resource(exportResource).Namespace(export.Namespace).Patch(ctx, export.Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	}
+	err := c.patch(ctx, exportResource, export, map[string]any{"annotations": map[string]any{withdrawnAnnotation: reason}}, nil)
 	if err != nil {
 		return fmt.Errorf("annotate export %s: %w", export.Name, err)
 	}

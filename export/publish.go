@@ -12,7 +12,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 
@@ -132,14 +131,7 @@ func (c *control) revise(ctx context.Context, export *v1alpha1.APIServiceExport,
 	if len(r.events) == 0 {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": export.UID, "resourceVersion": export.ResourceVersion, "annotations": r.annotations},
-		"spec":     r.spec,
-	})
-	if err != nil {
-		return fmt.Errorf("encode export %s: %w", export.Name, err)
-	}
-	_, err = c.dyn.Resource(exportResource).Namespace(export.Namespace).Patch(ctx, export.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	err := c.patch(ctx, exportResource, export, map[string]any{"annotations": r.annotations}, r.spec)
 	if err != nil {
 		return fmt.Errorf("update export %s: %w", export.Name, err)
 	}
@@ -151,19 +143,9 @@ func (c *control) revise(ctx context.Context, export *v1alpha1.APIServiceExport,
 
 // mergeNames writes empty fields as null, which removes them in a merge patch.
 func mergeNames(n v1alpha1.CRDNames) map[string]any {
-	fields := map[string]any{"plural": n.Plural, "singular": nil, "shortNames": nil, "kind": n.Kind, "listKind": nil, "categories": nil}
-	if n.Singular != "" {
-		fields["singular"] = n.Singular
-	}
-	if n.ListKind != "" {
-		fields["listKind"] = n.ListKind
-	}
-	if len(n.ShortNames) > 0 {
-		fields["shortNames"] = n.ShortNames
-	}
-	if len(n.Categories) > 0 {
-		fields["categories"] = n.Categories
-	}
+	fields := map[string]any{"singular": nil, "shortNames": nil, "listKind": nil, "categories": nil}
+	data, _ := json.Marshal(n) // strings
+	_ = json.Unmarshal(data, &fields)
 	return fields
 }
 

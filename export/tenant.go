@@ -317,13 +317,7 @@ func (e *Exporter) writeRecord(ctx context.Context, r *record, secret *corev1.Se
 		return nil
 	}
 	secret.Data = map[string][]byte{recordKey: data}
-	secrets := e.kube.CoreV1().Secrets(secret.Namespace)
-	if secret.ResourceVersion == "" {
-		_, err = secrets.Create(ctx, secret, metav1.CreateOptions{})
-	} else {
-		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
-	}
-	if err != nil {
+	if err := e.put(ctx, secret); err != nil {
 		return fmt.Errorf("write record of tenant %s: %w", secret.Namespace, err)
 	}
 	return nil
