@@ -6,13 +6,16 @@ package sync
 
 import (
 	"errors"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/klutch-go/sdk/internal/cluster"
@@ -126,6 +129,14 @@ var facts = map[string]func(l ledge) any{
 		after := l.must(l.merge(`{"spec":{"color":"red"},"status":{"phase":"y"}}`))
 		return []any{u.Object["spec"], len(u.GetLabels()), after.Object["spec"], after.Object["status"]}
 	},
+	"a watch from a version that is too old, or yet to come": func(l ledge) any {
+		u := l.apply("one", ``, `{}`)
+		n, err := strconv.ParseInt(u.GetResourceVersion(), 10, 64)
+		if err != nil {
+			l.Fatal(err)
+		}
+		return []any{l.begins("1"), l.begins(strconv.FormatInt(n-1, 10)), l.begins(strconv.FormatInt(n+1_000_000, 10))}
+	},
 	"a status for another version, another object, or none": func(l ledge) any {
 		give := func(meta string) error {
 			u := object(l, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{`+meta+`},"status":{"phase":"x"}}`)
@@ -142,16 +153,45 @@ var facts = map[string]func(l ledge) any{
 	},
 }
 
+// begins is what a watch from a version begins with: an event, or that the version
+// is too old.
+func (l ledge) begins(version string) string {
+	l.Helper()
+	w, err := l.client.Watch(l.Context(), metav1.ListOptions{ResourceVersion: version})
+	if err != nil {
+		return begun(err)
+	}
+	defer w.Stop()
+	select {
+	case e := <-w.ResultChan():
+		if e.Type == watch.Error {
+			return begun(apierrors.FromObject(e.Object))
+		}
+		return string(e.Type)
+	case <-time.After(5 * time.Second):
+		return "nothing"
+	}
+}
+
+func begun(err error) string {
+	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return "410"
+	}
+	return err.Error()
+}
+
 // The simulator's API server answers as a real one does.
 func TestFakeIsFaithful(t *testing.T) {
 	server := admin(t, cluster.ForTest(t, "faithful").Config())
 	install(t, server)
-	fake := fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Check: func(u *unstructured.Unstructured) error {
+	served := fakecluster.New() // before there are widgets, as the real one
+	served.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Check: func(u *unstructured.Unstructured) error {
 		if field(u, "spec", "size") == "huge" {
 			return errors.New("unsupported value")
 		}
 		return nil
-	}}).Client()
+	}})
+	fake := served.Client()
 	n := 0
 	for name, fact := range facts {
 		n++

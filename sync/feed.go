@@ -32,13 +32,14 @@ type feedKey struct {
 
 // feeds are the watches of one cluster, each shared by all who want the same.
 type feeds struct {
-	words *words
+	words   *words
+	silence time.Duration // how long a watch may say nothing
 
 	mu  sync.Mutex
 	all map[feedKey]*feed
 }
 
-func newFeeds() *feeds { return &feeds{words: newWords(), all: map[feedKey]*feed{}} }
+func newFeeds() *feeds { return &feeds{words: newWords(), silence: silence, all: map[feedKey]*feed{}} }
 
 // A feed is one watch, and the objects that it has seen. It implements
 // cache.ReflectorStore.
@@ -46,7 +47,8 @@ type feed struct {
 	key   feedKey
 	list  lister
 	words *words
-	users int // under feeds.mu
+	quiet time.Duration // how long a watch may say nothing
+	users int           // under feeds.mu
 	stop  context.CancelFunc
 	done  chan struct{}
 	calls sync.WaitGroup // requests and watches that have not ended
@@ -86,7 +88,7 @@ func (s *feeds) acquire(ctx context.Context, key feedKey, list lister) *feed {
 	f := s.all[key]
 	if f == nil {
 		f = &feed{
-			key: key, list: list, words: s.words, done: make(chan struct{}),
+			key: key, list: list, words: s.words, quiet: s.silence, done: make(chan struct{}),
 			follower: map[follower]struct{}{}, objects: map[cache.ObjectName]metav1.ObjectMetaAccessor{},
 		}
 		s.all[key] = f
@@ -311,6 +313,15 @@ func (f *feed) stale() bool {
 	return stale
 }
 
+// silent ends the trust in a watch on which nothing has come for too long: its API
+// server has lost it, or went back to a backup and has not come to its version yet.
+func (f *feed) silent() {
+	f.note(errSilent)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.expired = true
+}
+
 // errSilent is the end of a watch on which nothing has come for too long.
 var errSilent = errors.New("watch has been silent for too long")
 
@@ -339,7 +350,7 @@ func (f *feed) guard(ctx context.Context, w watch.Interface) (watch.Interface, e
 	f.each(follower.renewed)
 	go func() {
 		defer f.calls.Done()
-		g.forward(ctx, silence, func() { f.note(errSilent) })
+		g.forward(ctx, f.quiet, f.silent)
 	}()
 	return g, nil
 }

@@ -170,6 +170,31 @@ func (c *Cluster) RestartEmpty(ctx context.Context) error {
 	return c.start(ctx)
 }
 
+// Backup copies what the cluster has stored into the new directory dir, and starts the cluster again.
+func (c *Cluster) Backup(ctx context.Context, dir string) error {
+	if c.servers == nil {
+		return ErrExisting
+	}
+	c.servers.stop()
+	if err := os.CopyFS(dir, os.DirFS(filepath.Join(c.servers.dir, dataDir))); err != nil {
+		return fmt.Errorf("back up cluster %q: %w", c.name, err)
+	}
+	return c.start(ctx)
+}
+
+// Restore takes the cluster back to a backup, at the same address.
+func (c *Cluster) Restore(ctx context.Context, dir string) error {
+	if c.servers == nil {
+		return ErrExisting
+	}
+	c.servers.stop()
+	data := filepath.Join(c.servers.dir, dataDir)
+	if err := errors.Join(os.RemoveAll(data), os.CopyFS(data, os.DirFS(dir))); err != nil {
+		return fmt.Errorf("restore cluster %q: %w", c.name, err)
+	}
+	return c.start(ctx)
+}
+
 // SaveLogs copies what the servers have logged into the new directory dir. An existing cluster has nothing to copy.
 func (c *Cluster) SaveLogs(dir string) error {
 	if c.servers == nil {

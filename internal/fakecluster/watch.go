@@ -24,6 +24,7 @@ type Watch struct {
 	match     labels.Selector
 	show      func(*unstructured.Unstructured) runtime.Object
 	known     map[string]bool // objects that matched when last sent
+	after     int64           // version from which on there are events: a watch that is ahead sees none until then
 	resource  schema.GroupVersionResource
 	held      bool
 	forget    func() // called at the end
@@ -53,9 +54,10 @@ func (r resource) watch(ctx context.Context, options metav1.ListOptions, show fu
 	}
 	w.forget = func() { r.view.forget(w) }
 	err = r.view.handle(ctx, Request{Verb: "watch", Resource: r.gvr, Object: cache.NewObjectName(r.namespace, "")}, func(s *served) error {
-		if since > 0 && (since < max(r.compacted, s.since) || since > r.version) {
+		if since > 0 && since < max(r.compacted, s.since) {
 			return expired()
 		}
+		w.after = since
 		s.watchers = append(s.watchers, w)
 		for _, e := range s.history {
 			if e.version > since {
@@ -107,7 +109,7 @@ func (w *Watch) send(e event) {
 		ok = false
 	default:
 	}
-	if !ok {
+	if !ok || e.version <= w.after {
 		return
 	}
 	w.mu.Lock()

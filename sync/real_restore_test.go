@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package sync
+
+import (
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/klutch-go/sdk/internal/cluster"
+)
+
+// An App Cluster that is restored from a backup goes back in time, and from then on
+// says nothing to a watch that is ahead of it. That is noticed, what comes is synced,
+// and what has lost its source stays.
+func TestRealRestore(t *testing.T) {
+	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	source, target := admin(t, app.Config()), admin(t, control.Config())
+	install(t, source)
+	install(t, target)
+	w := &world{TB: t, source: source, target: target, sourceNS: "default", targetNS: "default"}
+	w.from, w.to = w.cluster(app), w.cluster(control)
+	w.from.feeds.silence = 5 * time.Second // rather than three minutes
+	s, stop := w.sync(Options{Mapper: Identity(), Orphans: OrphanDelete})
+	defer stop()
+	for _, name := range []string{"a", "b"} {
+		w.create(source, "default", w.widget(name, `{"size":"small"}`, ``))
+		w.until("target exists", func() bool { return w.targetOf(name) != nil })
+	}
+	backup := filepath.Join(t.TempDir(), "backup")
+	if err := app.Backup(t.Context(), backup); err != nil {
+		t.Fatal(err)
+	}
+	w.delete(source, "default", "a")
+	w.create(source, "default", w.widget("c", `{"size":"small"}`, ``))
+	w.until("only b and c are left", func() bool {
+		return w.targetOf("a") == nil && w.get(source, "default", "a") == nil && w.targetOf("c") != nil
+	})
+	for range 300 { // so that what comes does not catch up soon
+		w.merge(source, "default", "b", `{"metadata":{"annotations":{"n":"`+time.Now().String()+`"}}}`)
+	}
+	if err := app.Restore(t.Context(), backup); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	w.merge(source, "default", "b", `{"spec":{"size":"large"}}`)
+	w.until("what came after the backup has gone up", func() bool { return field(w.targetOf("b"), "spec", "size") == "large" })
+	w.until("what the backup brought back has a target", func() bool { return w.targetOf("a") != nil })
+	t.Logf("in step %v after the restore", time.Since(began).Round(100*time.Millisecond))
+	if w.targetOf("c") == nil {
+		t.Error("what was made after the backup has gone with its source")
+	}
+	if !s.suspect.Load() {
+		t.Error("nobody suspects a backup")
+	}
+}
+
+func (w *world) cluster(c *cluster.Cluster) *Cluster {
+	w.Helper()
+	out, err := NewCluster(c.Config())
+	if err != nil {
+		w.Fatal(err)
+	}
+	return out
+}
