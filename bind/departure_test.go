@@ -187,7 +187,7 @@ func (p *party) unbind(ctx context.Context, opts bind.RemoveOptions) func() ([]s
 	}
 	go func() {
 		defer close(done)
-		ctx, cancel := context.WithTimeout(ctx, time.Minute)
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 		defer cancel()
 		err = bind.Remove(ctx, quick(p.app.Config()), p.binding, opts)
 		if took := time.Since(begun); !begun.IsZero() && took > 20*time.Second {
