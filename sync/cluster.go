@@ -26,11 +26,11 @@ import (
 // A Cluster is one API server as a Sync uses it. Any number of Syncs can share
 // one. Create it with NewCluster or NewClusterForClients.
 type Cluster struct {
-	reads   dynamic.Interface // lists and watches
-	writes  dynamic.Interface // everything that is answered at once
-	meta    metadata.Interface
-	feeds   *feeds
-	openapi rest.Interface // nil if the schemas cannot be read
+	reads  dynamic.Interface // lists and watches
+	writes dynamic.Interface // everything that is answered at once
+	meta   metadata.Interface
+	feeds  *feeds
+	raw    rest.Interface // for what the other clients keep to themselves; nil if there is none
 
 	identity string // the namespace whose UID is the cluster's
 }
@@ -54,14 +54,19 @@ func NewCluster(config *rest.Config) (*Cluster, error) {
 	if c.meta, err = metadata.NewForConfig(metadata.ConfigFor(watches)); err != nil {
 		return nil, fmt.Errorf("client for metadata: %w", err)
 	}
-	if c.writes, err = dynamic.NewForConfig(writes); err != nil {
+	writes = dynamic.ConfigFor(writes)
+	connections, err := rest.HTTPClientFor(writes)
+	if err != nil {
 		return nil, fmt.Errorf("client for writes: %w", err)
 	}
-	d, err := discovery.NewDiscoveryClientForConfig(writes)
+	if c.writes, err = dynamic.NewForConfigAndClient(writes, connections); err != nil {
+		return nil, fmt.Errorf("client for writes: %w", err)
+	}
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(writes, connections)
 	if err != nil {
 		return nil, fmt.Errorf("client for schemas: %w", err)
 	}
-	c.openapi = d.RESTClient()
+	c.raw = d.RESTClient()
 	return c, nil
 }
 

@@ -93,14 +93,14 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 	case stepDisown:
 		obj, err = e.disown(ctx, p)
 	case stepBury:
-		err = e.remove(ctx, p)
+		obj, err = e.remove(ctx, p, r)
 		e.breaker.forget(p.key) // a new source of the name is counted for itself
 	default:
-		err = e.remove(ctx, p)
+		obj, err = e.remove(ctx, p, r)
 	}
 	e.opts.Hooks.wrote(ctx, Write{Side: TargetSide, Step: string(s), Object: p.name, Took: time.Since(began), Err: err})
-	r.lookTarget = obj == nil
-	r.confirmed = false // it was for this one
+	r.lookTarget = obj == nil && r.gone == ""
+	r.confirmed = r.confirmed && r.gone != "" // it was for this one
 	if err != nil {
 		return e.classify(p, r, err)
 	}
@@ -109,7 +109,7 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 	}
 	if obj != nil {
 		r.target = slimmed(obj, e.target.slim)
-		if s == stepMigrate || s == stepEmpty {
+		if s == stepMigrate || s == stepEmpty || s == stepDelete || s == stepBury {
 			return nil
 		}
 		r.refusal, r.contested = nil, nil
@@ -170,16 +170,20 @@ func (e *engine) force(ctx context.Context, p *pair, r *record) (*unstructured.U
 	return e.apply(ctx, p, pins{uid: p.target.GetUID(), version: p.target.GetResourceVersion(), force: true})
 }
 
-// remove deletes the target, if it still is in the version that we saw.
-func (e *engine) remove(ctx context.Context, p *pair) error {
+// remove deletes the target, if it still is in the version that we saw. The answer
+// that this very object is no more is as good as a live look: no other cluster had it.
+func (e *engine) remove(ctx context.Context, p *pair, r *record) (*unstructured.Unstructured, error) {
 	uid, version := p.target.GetUID(), p.target.GetResourceVersion()
-	err := e.targets(p.name.Namespace).Delete(ctx, p.name.Name, metav1.DeleteOptions{
+	o, err := e.to.delete(ctx, e.resource, p.name, metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
 	})
 	if absent(err) {
-		return nil
+		return nil, nil //nolint:nilnil // where it went has to be looked at
 	}
-	return err
+	if err == nil && o.gone == uid {
+		r.gone = uid
+	}
+	return o.left, err
 }
 
 // disown takes our identity and our claim to fields off the target, and leaves

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/cluster"
 	"github.com/klutch-go/sdk/internal/fakecluster"
@@ -25,8 +26,9 @@ import (
 // A ledge is an API server, real or not, and one object.
 type ledge struct {
 	testing.TB
-	client dynamic.ResourceInterface
-	name   string
+	client  dynamic.ResourceInterface
+	cluster *Cluster
+	name    string
 }
 
 // apply applies metadata and a spec, and returns what has become of the object.
@@ -123,6 +125,26 @@ var facts = map[string]func(l ledge) any{
 			l.delete(uid, version), apierrors.IsNotFound(l.delete(uid, version)),
 		}
 	},
+	"what a deletion is answered with": func(l ledge) any {
+		remove := func() outcome {
+			o, err := l.cluster.delete(l.Context(), widgets, cache.NewObjectName("default", l.name), metav1.DeleteOptions{})
+			if err != nil {
+				l.Fatal(err)
+			}
+			return o
+		}
+		u := l.apply("one", `"finalizers":["example.org/a"]`, `{}`)
+		marked, again := remove(), remove()
+		held := l.must(l.client.Get(l.Context(), l.name, metav1.GetOptions{}))
+		l.must(l.merge(`{"metadata":{"finalizers":null}}`))
+		next := l.apply("one", ``, `{}`)
+		ended := remove()
+		_, err := l.cluster.delete(l.Context(), widgets, cache.NewObjectName("default", l.name), metav1.DeleteOptions{})
+		return []any{
+			cmp.Equal(marked.left, held), cmp.Equal(again.left, held), held.GetUID() == u.GetUID(), marked.gone == "",
+			ended.left == nil, ended.gone == next.GetUID(), absent(err),
+		}
+	},
 	"status and the rest are apart": func(l ledge) any {
 		l.apply("one", ``, `{"size":"small"}`)
 		u := l.must(l.merge(`{"spec":{"size":"large"},"metadata":{"labels":{"a":"1"}},"status":{"phase":"x"}}`, "status"))
@@ -182,8 +204,13 @@ func begun(err error) string {
 
 // The simulator's API server answers as a real one does.
 func TestFakeIsFaithful(t *testing.T) {
-	server := admin(t, cluster.ForTest(t, "faithful").Config())
+	config := cluster.ForTest(t, "faithful").Config()
+	server := admin(t, config)
 	install(t, server)
+	genuine, err := NewCluster(config)
+	if err != nil {
+		t.Fatal(err)
+	}
 	served := fakecluster.New() // before there are widgets, as the real one
 	served.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Check: func(u *unstructured.Unstructured) error {
 		if field(u, "spec", "size") == "huge" {
@@ -191,16 +218,19 @@ func TestFakeIsFaithful(t *testing.T) {
 		}
 		return nil
 	}})
-	fake := served.Client()
+	fake, err := NewClusterForClients(served.Client(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	n := 0
 	for name, fact := range facts {
 		n++
 		t.Run(name, func(t *testing.T) {
 			object := "fact-" + string(rune('a'+n))
-			on := func(d dynamic.Interface) any {
-				return fact(ledge{t, d.Resource(widgets).Namespace("default"), object})
+			on := func(c *Cluster) any {
+				return fact(ledge{t, c.writes.Resource(widgets).Namespace("default"), c, object})
 			}
-			want := on(server)
+			want := on(genuine)
 			if diff := cmp.Diff(want, on(fake)); diff != "" {
 				t.Errorf("a real API server and the fake differ (-real +fake):\n%s", diff)
 			}

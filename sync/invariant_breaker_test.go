@@ -64,12 +64,13 @@ func (m *model) isHeld(source *unstructured.Unstructured) bool {
 }
 
 // lets checks that a source is not let go by a konnector under which a cluster has
-// become another one, unless that was after it had made sure of the clusters.
+// become another one, unless that was after it had made sure of the clusters, or
+// after it had seen the target's end.
 func (m *model) lets(c *call, source *unstructured.Unstructured) {
 	target := op{name: cache.MetaObjectToName(source)}.target()
-	looked := m.sight.got[c.konnector.at(sideTarget, target)]
+	looked, freed := m.sight.got[c.konnector.at(sideTarget, target)], m.life(source).freed
 	for side, moved := range c.konnector.moved {
-		if known := c.konnector.knows[side]; moved > 0 && !m.sim.late && (known > moved || known < looked) {
+		if known := c.konnector.knows[side]; moved > 0 && !m.sim.late && (known > moved || known < looked) && (freed == 0 || freed > moved) {
 			m.breaks("I15", "%s was let go although the %s is another one", source.GetName(), sideName(side))
 		}
 	}

@@ -32,6 +32,7 @@ type life struct {
 	forced    bool      // it may have gone without our release: its target is an orphan
 	late      bool      // a request that somebody else had sent before made a target: an orphan too
 	gone      time.Time // when it vanished; zero if it has not
+	freed     int       // when its target went, by a konnector, by the clock of the sight; 0 if it has not
 	cluster   int       // how many clusters there were before its own
 	reported  int       // number of the last status that it was given
 }
@@ -260,6 +261,9 @@ func (m *model) targetDeleted(name cache.ObjectName, c fakecluster.Commit) {
 	}
 	l := m.lives[uid]
 	m.destructive(name.String() + " was deleted")
+	if l != nil && c.Kind == watch.Deleted {
+		l.freed = m.sight.clock
+	}
 	switch {
 	case l == nil:
 		m.breaks("I2", "%s was deleted, which is not ours", name)

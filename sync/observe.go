@@ -35,6 +35,7 @@ type record struct {
 	source, target         *unstructured.Unstructured // answers to our writes that the caches have not seen
 	lookSource, lookTarget bool                       // an outcome is uncertain: read live
 	answered               int                        // as of which list of sources source is an answer
+	gone                   types.UID                  // of the target that was seen to end in this pass
 	looked                 time.Time                  // live, because its source is being deleted
 
 	refusal   *refusal
@@ -104,6 +105,9 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 	p.targets = e.target.listed(p.name.Namespace)
 	if p.target, p.state.target.seen, err = e.look(ctx, e.target, p.name, &r.target, &r.lookTarget); err != nil {
 		return nil, fmt.Errorf("read target %s: %w", p.name, err)
+	}
+	if seen := p.state.target.seen; r.gone != "" && seen != unknown && (p.target == nil || p.target.GetUID() == r.gone) {
+		p.target, p.state.target.seen = nil, live
 	}
 	if looks || r.since == 0 {
 		r.since, r.confirmed = e.checkup.now(), false

@@ -43,7 +43,7 @@ const partialPause = 10 * time.Second
 // run follows the schema until ctx is done. That it has changed shows when watches
 // end, and a moment later in the document.
 func (k *knowledge) run(ctx context.Context) {
-	for k.cluster.openapi != nil {
+	for k.cluster.raw != nil {
 		pauses := []time.Duration{500 * time.Millisecond, 2 * time.Second, 5 * time.Second, 15 * time.Second}
 		select {
 		case <-ctx.Done():
@@ -117,7 +117,7 @@ func (k *knowledge) read(ctx context.Context) (changed bool, err error) {
 }
 
 func (k *knowledge) get(ctx context.Context, uri string, into any) error {
-	data, err := k.cluster.openapi.Get().RequestURI(uri).SetHeader("Accept", "application/json").Do(ctx).Raw()
+	data, err := k.cluster.raw.Get().RequestURI(uri).SetHeader("Accept", "application/json").Do(ctx).Raw()
 	if err != nil {
 		return fmt.Errorf("read the schema: %w", err)
 	}
@@ -127,7 +127,7 @@ func (k *knowledge) get(ctx context.Context, uri string, into any) error {
 // begin reads the schema before anything is written. What cannot be read is not
 // waited for: then nothing is left out.
 func (k *knowledge) begin(ctx context.Context) {
-	if k.cluster.openapi == nil {
+	if k.cluster.raw == nil {
 		return
 	}
 	if _, err := k.read(ctx); err != nil && ctx.Err() == nil {

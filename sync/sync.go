@@ -439,7 +439,7 @@ const maxSteps = 8
 // to a write tells its effect, so that the next step need not wait for the event.
 func (e *engine) steps(ctx context.Context, key cache.ObjectName, r *record, result *Result) (time.Duration, error) {
 	var err error
-	r.since = 0 // the clusters are confirmed for each pass
+	r.since, r.gone = 0, "" // the clusters are confirmed for each pass
 	for range maxSteps {
 		p, failed := e.observe(ctx, key, r)
 		if failed != nil {

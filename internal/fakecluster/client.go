@@ -80,11 +80,17 @@ func (r resource) UpdateStatus(ctx context.Context, o *unstructured.Unstructured
 	return r.Update(ctx, o, options, "status")
 }
 
-func (r resource) Delete(ctx context.Context, name string, options metav1.DeleteOptions, sub ...string) error {
-	_, err := r.do(ctx, "delete", name, sub, func(s *served, name cache.ObjectName) (*unstructured.Unstructured, error) {
-		return nil, r.remove(s, name, options)
-	})
+func (r resource) Delete(ctx context.Context, name string, options metav1.DeleteOptions, _ ...string) error {
+	_, err := r.DeleteAnswer(ctx, name, options)
 	return err
+}
+
+// DeleteAnswer is Delete with the answer of the API server: the object, if something
+// holds it, or a Status.
+func (r resource) DeleteAnswer(ctx context.Context, name string, options metav1.DeleteOptions) (*unstructured.Unstructured, error) {
+	return r.do(ctx, "delete", name, nil, func(s *served, name cache.ObjectName) (*unstructured.Unstructured, error) {
+		return r.remove(s, name, options)
+	})
 }
 
 func (r resource) DeleteCollection(context.Context, metav1.DeleteOptions, metav1.ListOptions) error {

@@ -304,31 +304,41 @@ func choose(objects map[cache.ObjectName]*unstructured.Unstructured, namespace s
 
 func key(o metav1.Object) cache.ObjectName { return cache.MetaObjectToName(o) }
 
-// remove deletes an object, or marks it as being deleted while it has finalizers.
-func (c *Cluster) remove(s *served, name cache.ObjectName, options metav1.DeleteOptions) error {
+// remove deletes an object, or marks it as being deleted while it has finalizers, and
+// answers as API servers do.
+func (c *Cluster) remove(s *served, name cache.ObjectName, options metav1.DeleteOptions) (*unstructured.Unstructured, error) {
 	live, err := s.find(name)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if p := options.Preconditions; p != nil {
 		if err := precondition("UID", p.UID, live.GetUID(), s, name); err != nil {
-			return err
+			return nil, err
 		}
 		if err := precondition("ResourceVersion", p.ResourceVersion, live.GetResourceVersion(), s, name); err != nil {
-			return err
+			return nil, err
 		}
 	}
 	switch {
 	case len(live.GetFinalizers()) == 0:
 		c.drop(s, name)
+		return s.deleted(live), nil
 	case live.GetDeletionTimestamp() == nil:
-		o := live.DeepCopy()
+		live = live.DeepCopy()
 		now := c.now()
-		o.SetDeletionTimestamp(&now)
-		o.SetGeneration(o.GetGeneration() + 1)
-		c.store(s, watch.Modified, name, o)
+		live.SetDeletionTimestamp(&now)
+		live.SetGeneration(live.GetGeneration() + 1)
+		c.store(s, watch.Modified, name, live)
 	}
-	return nil
+	return live.DeepCopy(), nil
+}
+
+// deleted says that there is no such object any more.
+func (s *served) deleted(o *unstructured.Unstructured) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Status", "metadata": map[string]any{}, "status": metav1.StatusSuccess,
+		"details": map[string]any{"name": o.GetName(), "group": s.Group, "kind": s.GroupVersionResource.Resource, "uid": string(o.GetUID())},
+	}}
 }
 
 func precondition[T ~string](what string, want *T, have T, s *served, name cache.ObjectName) error {
