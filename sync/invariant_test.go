@@ -596,7 +596,7 @@ func (m *model) finalCopies() string {
 	for _, name := range sorted(originals) {
 		source := m.now[sideSource][cache.NewObjectName(strings.TrimPrefix(name.Namespace, "svc-"), strings.TrimPrefix(name.Name, "creds-"))]
 		referred := ""
-		if source != nil {
+		if source != nil && !heldByOld(source, "f:status", "f:secret") {
 			referred, _, _ = unstructured.NestedString(source.Object, "status", "secret")
 		}
 		c := copies[cache.NewObjectName(strings.TrimPrefix(name.Namespace, "svc-"), name.Name)]
