@@ -191,7 +191,7 @@ func plan(s state) step {
 	case !src.finalizer:
 		return stepHold
 	// A view from before our time may show a source that has been let go since.
-	case !(dst.exists && dst.ours) && !src.proven && src.seen != live && (s.refused == "" || s.due):
+	case (!dst.exists || !dst.ours) && !src.proven && src.seen != live && (s.refused == "" || s.due):
 		return stepLookSource
 	// What a peer made from this source is ours, with all that it applied.
 	case dst.exists && dst.inherited && !dst.deleting:
