@@ -60,9 +60,12 @@ func (c *Cluster) deleteRaw(ctx context.Context, resource schema.GroupVersionRes
 	if err := result.Error(); err != nil {
 		return nil, err
 	}
-	data, err := result.Raw()
 	answer := &unstructured.Unstructured{}
-	if err != nil || json.Unmarshal(data, answer) != nil {
+	data, err := result.Raw()
+	if err == nil {
+		err = json.Unmarshal(data, answer)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("answer to a deletion: %w", err)
 	}
 	return answer, nil
