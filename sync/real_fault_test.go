@@ -289,6 +289,7 @@ func (w *witness) inStep(ctx context.Context, source, target dynamic.ResourceInt
 // watches and are slow: the invariants hold meanwhile, and all is in step soon
 // after the lines are mended.
 func TestRealFaults(t *testing.T) {
+	t.Parallel()
 	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
 	source, target := admin(t, app.Config()), admin(t, control.Config())
 	table := NewNamespaces(nil)

@@ -274,6 +274,7 @@ var flights = map[string]func(w *world, near, far *gate){
 // Whatever happens at real API servers while requests are on their way there, the
 // requests do no harm. Mutants run it too, on the clusters of TestMutants.
 func TestRealFlights(t *testing.T) {
+	t.Parallel()
 	app, control := flightCluster(t, "SYNC_SOURCE"), flightCluster(t, "SYNC_TARGET")
 	for name, happens := range flights {
 		t.Run(name, func(t *testing.T) {

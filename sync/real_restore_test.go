@@ -16,6 +16,7 @@ import (
 // says nothing to a watch that is ahead of it. That is noticed, what comes is synced,
 // and what has lost its source stays.
 func TestRealRestore(t *testing.T) {
+	t.Parallel()
 	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
 	source, target := admin(t, app.Config()), admin(t, control.Config())
 	install(t, source)

@@ -107,6 +107,7 @@ func (a *account) may(rules []rbacv1.PolicyRule) *Cluster {
 // once it is given all is in step within seconds, and nothing has to be restarted.
 // To list is no right of its own any more: objects are listed by a watch.
 func TestRealMissingRights(t *testing.T) {
+	t.Parallel()
 	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
 	source, target := admin(t, app.Config()), admin(t, control.Config())
 	install(t, source)
@@ -167,12 +168,17 @@ func TestRealMissingRights(t *testing.T) {
 			}
 			if test.deletion {
 				w.until("synced", synced)
+				w.merge(target, w.targetNS, "a", `{"metadata":{"finalizers":["example.org/provider"]}}`) // so that its end has to be seen
 				lose()
 				w.delete(source, w.sourceNS, "a")
-				synced = func() bool { return w.targetOf("a") == nil && w.get(source, w.sourceNS, "a") == nil }
+				synced = func() bool {
+					w.undo("a")
+					return w.targetOf("a") == nil && w.get(source, w.sourceNS, "a") == nil
+				}
 			}
 			w.until("the missing right is told", func() bool {
 				w.provide()
+				w.undo("a")
 				st, _ := set.State("s")
 				return test.told(st, w.message("a"))
 			})
@@ -186,6 +192,14 @@ func TestRealMissingRights(t *testing.T) {
 				t.Errorf("in step %v after the right was given", took)
 			}
 		})
+	}
+}
+
+// undo does what a provider does with a target that is being deleted.
+func (w *world) undo(name string) {
+	w.Helper()
+	if u := w.targetOf(name); u != nil && u.GetDeletionTimestamp() != nil && len(u.GetFinalizers()) > 0 {
+		w.merge(w.target, w.targetNS, name, `{"metadata":{"finalizers":null}}`)
 	}
 }
 

@@ -293,6 +293,7 @@ func (v *evolution) learn(name, patch string, path ...string) {
 // Whatever happens to a schema, nothing is lost or made anew, writing ends, and what
 // did not change is not watched anew.
 func TestRealSchemaChanges(t *testing.T) {
+	t.Parallel()
 	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
 	v := &evolution{world: &world{TB: t, source: admin(t, app.Config()), target: admin(t, control.Config()), sourceNS: "team", targetNS: "svc-team"}}
 	for _, d := range []dynamic.Interface{v.source, v.target} {

@@ -80,6 +80,7 @@ func install(tb testing.TB, d dynamic.Interface, namespaces ...string) {
 
 // The engine relies on what real API servers answer (ENGINE.md §4).
 func TestServerFacts(t *testing.T) {
+	t.Parallel()
 	d := admin(t, cluster.ForTest(t, "facts").Config())
 	install(t, d)
 	ri := d.Resource(widgets).Namespace("default")
@@ -157,6 +158,7 @@ func TestServerFacts(t *testing.T) {
 
 // The same scenarios on two real API servers.
 func TestRealScenarios(t *testing.T) {
+	t.Parallel()
 	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
 	source, target := admin(t, app.Config()), admin(t, control.Config())
 	install(t, source)
@@ -191,6 +193,7 @@ func TestRealScenarios(t *testing.T) {
 // A control plane that is away for a while, and an App Cluster that takes rights
 // back for a while, cost nothing but time.
 func TestRealOutage(t *testing.T) {
+	t.Parallel()
 	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
 	source, target := admin(t, app.Config()), admin(t, control.Config())
 	install(t, source)
