@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// A deletion names the UID and the version of what it deletes. One of them would do for
+// one cluster; another one in its place may have the very same version.
+func TestDeletionNamesWhatItDeletes(t *testing.T) {
+	var got metav1.DeleteOptions
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := json.NewDecoder(r.Body).Decode(&got); err != nil || r.Method != http.MethodDelete {
+			t.Errorf("%s: %v", r.Method, err)
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"apiVersion":"v1","kind":"Status","status":"Success","details":{"uid":"u1"}}`))
+	}))
+	defer server.Close()
+	to, err := NewCluster(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &engine{Sync: &Sync{to: to, resource: widgets}}
+	target := object(t, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"name":"a","uid":"u1","resourceVersion":"7"}}`)
+	var r record
+	if _, err := e.remove(t.Context(), &pair{name: cache.NewObjectName("svc", "a"), target: target}, &r); err != nil || r.gone != "u1" {
+		t.Errorf("gone = %q, %v", r.gone, err)
+	}
+	uid, version := target.GetUID(), target.GetResourceVersion()
+	if diff := cmp.Diff(&metav1.Preconditions{UID: &uid, ResourceVersion: &version}, got.Preconditions); diff != "" {
+		t.Errorf("preconditions (-want +got):\n%s", diff)
+	}
+}
