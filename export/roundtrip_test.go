@@ -19,9 +19,10 @@ func FuzzSnapshot(f *testing.F) {
 	f.Add(`{"type":"object"}`, "w", ".spec.size", true)
 	f.Add(`{"type":"object","properties":{"a":{"type":"string","default":"x","x-kubernetes-validations":[{"rule":"self < 'z'"}]}}}`, "", "", false)
 	f.Add(`{"type":"object","x-unknown-to-us":{"a":[1,2.5,1e3,9007199254740993]},"description":"<&>\u2028"}`, "é", "x", true)
+	f.Add(`{"":{}}`, "\xd7", "\x90", false) // valid only when joined
 	f.Fuzz(func(t *testing.T, schema, short, path string, scale bool) {
 		var props map[string]any
-		if json.Unmarshal([]byte(schema), &props) != nil || len(props) == 0 || !utf8.ValidString(short+path) {
+		if json.Unmarshal([]byte(schema), &props) != nil || len(props) == 0 || !utf8.ValidString(short) || !utf8.ValidString(path) {
 			t.Skip() // not JSON
 		}
 		version := map[string]any{"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": props}}
