@@ -12,6 +12,7 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -48,7 +49,11 @@ func Doctor(ctx context.Context, config *rest.Config, now time.Time) []Finding {
 	if d.app, err = openApp(ctx, config); err == nil {
 		all, err = d.app.list(ctx)
 	}
-	if d.note("app-cluster", config.Host, trouble(err), "it answers", "Name the App Cluster with --kubeconfig or --context."); err != nil {
+	hint := "Name the App Cluster with --kubeconfig or --context."
+	if apierrors.IsForbidden(err) {
+		hint = "An administrator of this cluster can look, or give you the rights."
+	}
+	if d.note("app-cluster", config.Host, trouble(err), "it answers", hint); err != nil {
 		return d.found
 	}
 	d.checkRights(ctx)
@@ -183,8 +188,15 @@ func (d *doctor) checkTenant(ctx context.Context, about string, k *kubeconfig.Ku
 	if d.note("control-plane", about, wrong, k.Server+" answers", "Ask the operators of the platform, or run kubectl bind again."); wrong != "" {
 		return
 	}
-	if age := d.age(b.Status.LastHeartbeatTime.Time); age > 2*b.Status.HeartbeatInterval.Duration {
-		wrong = fmt.Sprintf("the last one is %s old", age)
+	interval := DefaultHeartbeatInterval
+	if every := b.Status.HeartbeatInterval; every != nil {
+		interval = every.Duration
+	}
+	switch last := b.Status.LastHeartbeatTime; {
+	case last == nil:
+		wrong = "there has been none yet"
+	case d.age(last.Time) > 2*interval:
+		wrong = fmt.Sprintf("the last one is %s old", d.age(last.Time))
 	}
 	d.note("heartbeat", about, wrong, "it is on time", "The konnector does not write it: look at the other checks, and at the clocks.")
 }

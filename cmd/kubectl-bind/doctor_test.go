@@ -92,6 +92,10 @@ func TestDoctor(t *testing.T) {
 		},
 		"exec":   func(w *ward) { w.secret([]byte("users: [{name: a, user: {exec: {command: id}}}]\n")) },
 		"silent": func(w *ward) { w.tenant.Close() },
+		"young": func(w *ward) {
+			w.tenant.objects[group+"/namespaces/cluster-a/clusterbindings/cluster"].(map[string]any)["status"] = map[string]any{}
+		},
+		"forbidden": func(w *ward) { w.app.objects[bindingsPath] = failure(403, "Forbidden", "you cannot list bindings") },
 		"away":   func(w *ward) { w.app.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {

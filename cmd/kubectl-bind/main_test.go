@@ -183,13 +183,20 @@ func newFakeAPI(t *testing.T, objects map[string]any) *fakeAPI {
 			o, ok = fixed, true
 		}
 		if !ok {
-			w.WriteHeader(http.StatusNotFound)
-			o = map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound", "code": 404, "message": r.URL.Path + " not found"}
+			o = failure(http.StatusNotFound, "NotFound", r.URL.Path+" not found")
+		}
+		if m, is := o.(map[string]any); is && m["kind"] == "Status" {
+			w.WriteHeader(m["code"].(int))
 		}
 		_ = json.NewEncoder(w).Encode(o)
 	})))
 	t.Cleanup(a.Close)
 	return a
+}
+
+// failure is what an API server answers to what it does not do.
+func failure(code int, reason, message string) map[string]any {
+	return map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code, "message": message}
 }
 
 // kubeconfig writes the file for an administrator of the server.
