@@ -4,6 +4,7 @@ package sync
 
 import (
 	"fmt"
+	"time"
 
 	"k8s.io/client-go/tools/cache"
 )
@@ -14,6 +15,7 @@ type Result struct {
 	Target cache.ObjectName // zero while the mapper knows none
 	Steps  []string         // what was done, in order; empty if nothing had to be
 	Err    error            // an *ObjectError, or what an API server said
+	Took   time.Duration
 }
 
 // A Reason names what keeps an object from being in step.

@@ -417,6 +417,7 @@ func (e *engine) identify(ctx context.Context) error {
 
 // reconcile brings one object one or more steps further.
 func (e *engine) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	began := time.Now()
 	r := e.record(key)
 	result := Result{Source: key}
 	pause, err := e.steps(ctx, key, r, &result)
@@ -424,6 +425,7 @@ func (e *engine) reconcile(ctx context.Context, key cache.ObjectName) (time.Dura
 		result.Err = err
 	}
 	pause, err = e.permitted(ctx, r, &result, pause, err)
+	result.Took = time.Since(began)
 	e.opts.Hooks.done(ctx, result)
 	if len(result.Steps) > 0 {
 		logr.FromContextOrDiscard(ctx).V(4).Info("synced", "target", result.Target.String(), "steps", result.Steps)
