@@ -62,6 +62,8 @@ func (s *session) report(ctx context.Context, f found) (*v1alpha1.ClusterBinding
 		err = s.writeHeartbeat(ctx, f.binding, rotated)
 	}
 	if err == nil {
+		now := time.Now()
+		s.beaten.Store(&now)
 		err = s.pin(ctx, f.tenant)
 	}
 	if err != nil || f.binding.Status.ClusterUID != "" {

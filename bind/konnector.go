@@ -5,6 +5,7 @@ package bind
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -39,8 +40,9 @@ type Options struct {
 // A Konnector keeps the promises of all APIServiceBindings of one App Cluster.
 // Create it with New.
 type Konnector struct {
-	config *rest.Config
-	opts   Options
+	config  *rest.Config
+	opts    Options
+	running atomic.Pointer[agent]
 }
 
 // New returns a Konnector for the App Cluster that config describes, in which the
@@ -77,5 +79,7 @@ func (k *Konnector) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	k.running.Store(a)
+	defer k.running.Store(nil)
 	return a.run(ctx)
 }

@@ -71,6 +71,7 @@ type world struct {
 	konnector         *rest.Config // of the konnector in the App Cluster
 	secret            string       // of bindings made by bind
 	bindings          string       // their namespace; empty where they are cluster-scoped
+	census            func() ([]bind.Bound, bool)
 }
 
 type side struct {
@@ -287,6 +288,7 @@ func (w *world) run(t *testing.T, opts bind.Options, logs ...logr.Logger) (stop 
 	if err != nil {
 		t.Fatal(err)
 	}
+	w.census = k.Census
 	ctx, cancel := context.WithCancel(logr.NewContext(t.Context(), append(logs, logger(t))[0]))
 	done := make(chan error, 1)
 	go func() { done <- k.Run(ctx) }()
@@ -472,6 +474,7 @@ func TestKonnector(t *testing.T) {
 		t.Run("rights missing, and given", s.rights) &&
 		t.Run("export says so", s.exportStatus) &&
 		t.Run("claim goes up, status and Secret come down", s.claimTravels) &&
+		t.Run("all is counted", s.counted) &&
 		t.Run("consent is revoked, and given again", s.consentRevoked) &&
 		t.Run("a service namespace is refused", s.namespaceRefused) &&
 		t.Run("schema changes", s.schemaChanges) &&
@@ -835,6 +838,7 @@ func (s *story) controlPlaneAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.condition(t, widgets, v1alpha1.ConditionConnected, "ControlPlaneUnreachable", s.controlPlane.URL(), "connection refused")
+	s.countedAs(t, false)
 	s.app.apply(t, widget("team", "three", map[string]any{"size": int64(1)}))
 	<-time.After(time.Until(began.Add(20 * time.Second))) // by then retries are as rare as they get
 	if err := s.controlPlane.StartServer(t.Context()); err != nil {

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,6 +55,8 @@ type session struct {
 
 	stop context.CancelFunc
 	done chan struct{}
+
+	beaten atomic.Pointer[time.Time] // when the last heartbeat was taken
 
 	mu    sync.Mutex
 	seen  sight
