@@ -3,6 +3,7 @@
 package auth_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -283,6 +284,9 @@ func TestP4MisbehavingIssuer(t *testing.T) {
 		"not yet valid":           {faults: claims("nbf", time.Now().Add(time.Hour).Unix()), want: auth.ErrToken},
 		"no iat":                  {faults: claims("iat", nil), want: auth.ErrToken},
 		"no subject":              {faults: claims("sub", nil), want: auth.ErrToken},
+		"half a character":        {faults: claims("sub", json.RawMessage(`"ada\ud800"`)), want: auth.ErrToken},
+		"a character of control":  {faults: claims("sub", "ada\x00"), want: auth.ErrToken},
+		"a subject of 256 bytes":  {faults: claims("sub", strings.Repeat("a", 256)), want: auth.ErrToken},
 		"subject is a number":     {faults: claims("sub", 42), want: auth.ErrToken},
 		"groups are numbers":      {faults: claims("groups", []int{1}), want: auth.ErrToken},
 		"groups are one string":   {faults: claims("groups", "developers")},
@@ -410,6 +414,9 @@ func TestEmailMustNotBeUnverified(t *testing.T) {
 		"verified, as a string":   {verified: "true", want: "ada@example.com"},
 		"unverified":              {verified: false},
 		"unverified, as a string": {verified: "false"},
+		"unverified, in capitals": {verified: "False"},
+		"unverified, as a number": {verified: 0},
+		"verified at some time":   {verified: "2026-01-01"},
 		"nothing said":            {verified: nil, want: "ada@example.com"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,11 +10,21 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
 )
+
+// maxSubject is how long sub may be (OpenID Connect Core section 2).
+const maxSubject = 255
+
+// unreadable are characters that no sub has (it is ASCII), and those for which JSON
+// decoders put one and the same: two subs must not become one.
+func unreadable(r rune) bool { return r == utf8.RuneError || unicode.IsControl(r) }
 
 // maxSkew is how far the clock of an issuer may be ahead of ours.
 const maxSkew = time.Minute
@@ -25,7 +35,7 @@ type Identity struct {
 	Issuer  string   `json:"issuer"`
 	Subject string   `json:"subject"`
 	Name    string   `json:"name,omitempty"`  // to be shown, never to be trusted
-	Email   string   `json:"email,omitempty"` // empty where the issuer says that it is not verified
+	Email   string   `json:"email,omitempty"` // empty where the issuer says anything but that it is verified
 	Groups  []string `json:"groups,omitempty"`
 	// Expiry is when the token that proved this ends.
 	Expiry time.Time `json:"expiry"`
@@ -125,7 +135,7 @@ func (p *Provider) identity(token *oidc.IDToken, c claims) *Identity {
 		Groups:  c.groups,
 		Expiry:  token.Expiry,
 	}
-	if c.EmailVerified != "false" {
+	if c.EmailVerified == "" || c.EmailVerified == "true" {
 		id.Email = c.Email
 	}
 	return id
@@ -152,6 +162,8 @@ func (p *Provider) checkTimes(token *oidc.IDToken) error {
 	switch {
 	case token.Subject == "":
 		return errors.New("sub is missing")
+	case len(token.Subject) > maxSubject || strings.ContainsFunc(token.Subject, unreadable):
+		return errors.New("sub is too long, or no text")
 	case token.IssuedAt.Unix() <= 0:
 		return errors.New("iat is missing")
 	case token.IssuedAt.After(p.cfg.Now().Add(maxSkew)):
