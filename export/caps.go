@@ -43,7 +43,8 @@ const CreateOnlyAnnotation = "bootstrap.klutch.anynines.com/create-only"
 // maxRequests is how many APIServiceExportRequests one tenant may have at a time.
 const maxRequests = 100
 
-// reasonTooMany is the reason of Ready on an APIServiceNamespace beyond the cap.
+// reasonTooMany is why a service namespace beyond the cap is not made, nor a request
+// answered that asks for too much at once.
 const reasonTooMany = "TooMany"
 
 // errCapped says that there are as many as there may be.

@@ -257,10 +257,10 @@ func newControl(e *Exporter) (*control, error) {
 	c := &control{Exporter: e}
 	var errs [4]error
 	specs := &pool{}
-	c.exports, errs[0] = typed.Informer(e.watches.dyn, exportResource, specs.share)
-	c.requests, errs[1] = typed.Informer[v1alpha1.APIServiceExportRequest](e.watches.dyn, requestResource, nil)
-	c.namespaces, errs[2] = typed.Informer[v1alpha1.APIServiceNamespace](e.watches.dyn, namespaceResource, nil)
-	c.clusterBindings, errs[3] = typed.Informer[v1alpha1.ClusterBinding](e.watches.dyn, clusterBindingResource, nil)
+	c.exports, errs[0] = typed.Informer(e.watches.dyn, exportResource, specs.slim)
+	c.requests, errs[1] = typed.Informer(e.watches.dyn, requestResource, slimRequest)
+	c.namespaces, errs[2] = typed.Informer(e.watches.dyn, namespaceResource, slimNamespace)
+	c.clusterBindings, errs[3] = typed.Informer(e.watches.dyn, clusterBindingResource, slimBinding)
 	c.templates = c.informTemplates(templateResource)
 	c.crds = c.metadata(crdResource, nil)
 	c.owned = c.metadata(corev1.SchemeGroupVersion.WithResource("namespaces"), func(o *metav1.ListOptions) { o.LabelSelector = tenantLabel })

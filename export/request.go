@@ -142,6 +142,9 @@ func asRefusal(err error) *refusal {
 }
 
 func (c *control) checkRequest(ctx context.Context, request *v1alpha1.APIServiceExportRequest, ok func(*v1alpha1.APIServiceExport)) error {
+	if len(request.Spec.Resources) > maxAsked {
+		return &refusal{reasonTooMany, fmt.Sprintf("a request may ask for %d APIs at most", maxAsked), false}
+	}
 	tenant, err := c.tenantRecord(ctx, request.Namespace)
 	if err != nil {
 		return err

@@ -41,6 +41,41 @@ func (p *pool) share(o *v1alpha1.APIServiceExport) {
 	p.specs[o.Name] = append([]*v1alpha1.APIServiceExportSpec{&spec}, known[:min(len(known), sharedAtMost-1)]...)
 }
 
+// What tenants write is kept only as far as it is of use here, however much it is.
+
+func slimRequest(o *v1alpha1.APIServiceExportRequest) {
+	o.Labels, o.Annotations, o.Spec.Parameters = nil, nil, nil
+	o.Spec.Resources = slices.Clone(o.Spec.Resources[:min(len(o.Spec.Resources), maxAsked+1)])
+	for i := range o.Spec.Resources {
+		o.Spec.Resources[i].Versions, o.Spec.Resources[i].PermissionClaims = nil, nil
+	}
+}
+
+func slimNamespace(o *v1alpha1.APIServiceNamespace) { o.Labels, o.Annotations = nil, nil }
+
+func slimBinding(o *v1alpha1.ClusterBinding) {
+	o.Status.KonnectorVersion, o.Status.Conditions = "", sound(o.Status.Conditions)
+}
+
+func (p *pool) slim(o *v1alpha1.APIServiceExport) {
+	o.Status.AcceptedNames, o.Status.StoredVersions, o.Status.Conditions = nil, nil, sound(o.Status.Conditions)
+	p.share(o)
+}
+
+const (
+	maxConditions = 32
+	maxMessage    = 4 << 10 // with type and reason
+)
+
+// sound leaves out conditions that nobody needs who means well: whoever writes the next
+// one takes them away.
+func sound(all []v1alpha1.Condition) []v1alpha1.Condition {
+	if len(all) > maxConditions {
+		return nil
+	}
+	return slices.DeleteFunc(all, func(c v1alpha1.Condition) bool { return len(c.Type)+len(c.Reason)+len(c.Message) > maxMessage })
+}
+
 // slim leaves out what is in the metadata of an object for others.
 func slim(obj any) (any, error) {
 	if o, ok := obj.(*metav1.PartialObjectMetadata); ok {

@@ -6,6 +6,7 @@ package typed
 
 import (
 	"fmt"
+	"maps"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,7 +25,9 @@ type Object[T any] interface {
 }
 
 // Informer returns an informer of gvr whose store holds P, not unstructured objects,
-// without managedFields, and after tidy, which may be nil.
+// without managedFields, and after tidy, which may be nil. A part of a status that makes
+// no sense is left out: strangers write there, and what one of them has written must
+// not keep all other objects from being seen.
 func Informer[T any, P Object[T]](dyn dynamic.Interface, gvr schema.GroupVersionResource, tidy func(P)) (cache.TypedSharedIndexInformer[P], error) {
 	inf := dynamicinformer.NewFilteredDynamicInformer(dyn, gvr, metav1.NamespaceAll, 0,
 		cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc}, nil).Informer()
@@ -35,12 +38,26 @@ func Informer[T any, P Object[T]](dyn dynamic.Interface, gvr schema.GroupVersion
 		}
 		u.SetManagedFields(nil)
 		o, err := decode[T, P](u)
+		if err != nil {
+			o, err = decode[T, P](sensible[T, P](u))
+		}
 		if err == nil && tidy != nil {
 			tidy(o)
 		}
 		return o, err
 	})
 	return cache.NewTypedSharedIndexInformer[P](inf), err
+}
+
+// sensible leaves out of the status of u what cannot be decoded.
+func sensible[T any, P Object[T]](u *unstructured.Unstructured) *unstructured.Unstructured {
+	status, _, _ := unstructured.NestedMap(u.Object, "status")
+	maps.DeleteFunc(status, func(key string, value any) bool {
+		_, err := decode[T, P](&unstructured.Unstructured{Object: map[string]any{"status": map[string]any{key: value}}})
+		return err != nil
+	})
+	u.Object["status"] = status
+	return u
 }
 
 func decode[T any, P Object[T]](u *unstructured.Unstructured) (P, error) {
