@@ -106,7 +106,7 @@ func claimsInSync(problems []string, asked []v1alpha1.PermissionClaim) v1alpha1.
 			names = append(names, c.String())
 			required = required || c.Required
 		}
-		problems = append(problems, "The provider makes claims that were not answered: "+strings.Join(names, ", ")+". Run kubectl bind again to answer them; what was agreed to goes on.")
+		problems = append(problems, "The provider makes claims that were not answered: "+strings.Join(names, ", ")+". kubectl bind claims answers them; what was agreed to goes on.")
 	}
 	c := v1alpha1.True(v1alpha1.ConditionClaimsInSync)
 	if required {

@@ -22,10 +22,10 @@ type InstallOptions struct {
 	Kubeconfig []byte
 	// Requests are made in the tenant namespace; see ReadRequests.
 	Requests []v1alpha1.APIServiceExportRequest
-	// Answer is asked about each permission claim that the App Cluster's bindings
-	// do not answer yet. It returns an empty state for no answer; then, as with a
-	// nil Answer, Install ends with a ConsentError.
-	Answer func(context.Context, Claim) (v1alpha1.ClaimState, error)
+	// Answer sets the State of the permission claims of all services: it is given
+	// them with the answers of the App Cluster's bindings, which hold with a nil
+	// Answer. With a claim that has none Install ends with a ConsentError.
+	Answer func(context.Context, []Claim) error
 	// Konnector are manifests to apply before the bindings. Nil leaves the
 	// konnector to someone else.
 	Konnector []*unstructured.Unstructured

@@ -40,9 +40,9 @@ func TestP21CheckService(t *testing.T) {
 
 func TestP21CheckClaim(t *testing.T) {
 	claim := func(group, resource string, names ...string) Claim {
-		return Claim{PermissionClaim: v1alpha1.PermissionClaim{
+		return Claim{AcceptablePermissionClaim: v1alpha1.AcceptablePermissionClaim{PermissionClaim: v1alpha1.PermissionClaim{
 			GroupResource: v1alpha1.GroupResource{Group: group, Resource: resource}, Selector: v1alpha1.ResourceSelector{Names: names},
-		}}
+		}}}
 	}
 	for _, c := range []struct {
 		claim Claim

@@ -66,7 +66,7 @@ func items(raw []byte) []json.RawMessage {
 func ReadRequest(raw []byte) (*v1alpha1.APIServiceExportRequest, error) {
 	r := &v1alpha1.APIServiceExportRequest{}
 	if err := json.Unmarshal(raw, r); err != nil {
-		return nil, fmt.Errorf("read request: %w", err)
+		return nil, fmt.Errorf("read request: not an APIServiceExportRequest: %w", err)
 	}
 	if r.APIVersion != v1alpha1.GroupVersion.String() || r.Kind != "APIServiceExportRequest" {
 		return nil, fmt.Errorf("read request: kind %q, apiVersion %q is not an APIServiceExportRequest of %s", r.Kind, r.APIVersion, v1alpha1.GroupVersion)
@@ -147,6 +147,9 @@ func (i *installer) makeRequest(ctx context.Context, r v1alpha1.APIServiceExport
 		return nil
 	}
 	name, err := i.createRequest(ctx, r)
+	if apierrors.IsForbidden(err) {
+		return &RequestError{Request: r.Name, Reason: v1alpha1.ReasonNotAuthorized, Message: explain(err)}
+	}
 	if err != nil {
 		return fmt.Errorf("request %s in namespace %s of %s: %w", r.Name, i.target.Namespace, i.target.Server, err)
 	}

@@ -72,7 +72,7 @@ func (i *installer) writeCRD(ctx context.Context) error {
 
 func (i *installer) writeRoles(ctx context.Context) error {
 	for _, service := range i.services {
-		role := ClusterRole(service.String(), service, i.answers[service.String()])
+		role := ClusterRole(service.String(), service, i.needed(service))
 		if _, err := i.apply(ctx, rolesResource, manifest(role)); err != nil {
 			return err
 		}

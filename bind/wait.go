@@ -93,11 +93,12 @@ func passing(err error) bool {
 // retry calls fn for some ten seconds while again says so.
 func retry(ctx context.Context, again func(error) bool, fn func() error) error {
 	for range 20 {
-		if err := fn(); err == nil || !again(err) {
+		err := fn()
+		if err == nil || !again(err) {
 			return err
 		}
-		if err := pause(ctx, 500*time.Millisecond); err != nil {
-			return err
+		if end := pause(ctx, 500*time.Millisecond); end != nil {
+			return fmt.Errorf("%w: %w", err, end)
 		}
 	}
 	return fn()

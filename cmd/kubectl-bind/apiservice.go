@@ -37,7 +37,7 @@ of the backend from a file, or from a Secret of this cluster.`,
     kubectl bind apiservice -f - --remote-kubeconfig-name kubeconfig-4x7kq --yes`,
 		Args: noArgs,
 	}
-	a := &apiservice{installation: p.newInstallation(cmd)}
+	a := &apiservice{installation: p.newInstallation(cmd).addKonnector(cmd)}
 	flags := cmd.Flags()
 	flags.StringVarP(&a.file, "file", "f", "", "File with APIServiceExportRequests; - is standard input")
 	flags.StringVar(&a.kubeconfig, "remote-kubeconfig", "", "File with the kubeconfig of the backend")
@@ -97,17 +97,22 @@ func (a *apiservice) readKubeconfig(ctx context.Context) ([]byte, error) {
 	if a.kubeconfig != "" {
 		return os.ReadFile(a.kubeconfig)
 	}
-	client, err := kubernetes.NewForConfig(a.config)
+	return a.readSecret(ctx, a.space, a.secretName)
+}
+
+// readSecret returns the kubeconfig in a Secret.
+func (i *installation) readSecret(ctx context.Context, namespace, name string) ([]byte, error) {
+	client, err := kubernetes.NewForConfig(i.config)
 	if err != nil {
 		return nil, err
 	}
-	secret, err := client.CoreV1().Secrets(a.space).Get(ctx, a.secretName, metav1.GetOptions{})
+	secret, err := client.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("secret %s/%s: %w", a.space, a.secretName, err)
+		return nil, fmt.Errorf("secret %s/%s: %w", namespace, name, err)
 	}
 	data, ok := secret.Data[v1alpha1.KubeconfigKey]
 	if !ok {
-		return nil, fmt.Errorf("secret %s/%s has no key %s", a.space, a.secretName, v1alpha1.KubeconfigKey)
+		return nil, fmt.Errorf("secret %s/%s has no key %s", namespace, name, v1alpha1.KubeconfigKey)
 	}
 	return data, nil
 }

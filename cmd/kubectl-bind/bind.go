@@ -59,11 +59,16 @@ permission, 5 a permission claim needs an answer, 6 conflict, 130 interrupted.`,
 
   # Look at what is bound
   kubectl bind status`,
-		Args: atMostOne,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && !isURL(args[0]) {
+				return usageError{fmt.Sprintf("%q is neither a command nor the URL of a backend", args[0])}
+			}
+			return atMostOne(cmd, args)
+		},
 
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	b := &bindURL{installation: p.newInstallation(cmd)}
+	b := &bindURL{installation: p.newInstallation(cmd).addKonnector(cmd)}
 	flags := cmd.Flags()
 	flags.StringArrayVar(&b.services, "service", nil, "Service to bind, as RESOURCE.GROUP; may be repeated. Without it, those chosen in the browser.")
 	flags.StringVar(&b.ca, "backend-certificate-authority", "", "File with the certificate authority of the backend, in place of the system's")
@@ -79,7 +84,7 @@ permission, 5 a permission claim needs an answer, 6 conflict, 130 interrupted.`,
 }
 
 func (b *bindURL) run(ctx context.Context, url string) error {
-	if err := b.check(url); err != nil {
+	if err := b.check(); err != nil {
 		return err
 	}
 	ctx, cancel := withTimeout(ctx, b.timeout)
@@ -101,10 +106,11 @@ func (b *bindURL) run(ctx context.Context, url string) error {
 	return b.install(ctx, kubeconfig, requests)
 }
 
-func (b *bindURL) check(url string) error {
-	if !strings.HasPrefix(url, "https://") && !strings.HasPrefix(url, "http://") {
-		return usageError{fmt.Sprintf("%q is neither a command nor the URL of a backend", url)}
-	}
+func isURL(arg string) bool {
+	return strings.HasPrefix(arg, "https://") || strings.HasPrefix(arg, "http://")
+}
+
+func (b *bindURL) check() error {
 	for _, s := range b.services {
 		if !strings.Contains(s, ".") {
 			return usageError{fmt.Sprintf("--service %s: services are named RESOURCE.GROUP, such as postgresqlinstances.anynines.com", s)}
@@ -135,13 +141,18 @@ func (b *bindURL) dry(ctx context.Context, client *bind.Client) error {
 	}
 	var objects []runtime.Object
 	for _, s := range b.services {
-		resource, group, _ := strings.Cut(s, ".")
-		r := &v1alpha1.APIServiceExportRequest{}
-		r.APIVersion, r.Kind, r.Name = v1alpha1.GroupVersion.String(), "APIServiceExportRequest", s
-		r.Spec.Resources = []v1alpha1.APIServiceExportRequestResource{{GroupResource: v1alpha1.GroupResource{Group: group, Resource: resource}}}
-		objects = append(objects, r)
+		r := requestFor(s)
+		objects = append(objects, &r)
 	}
 	return b.printObjects(b.output.orYAML(), objects)
+}
+
+// requestFor is what asks for one service.
+func requestFor(service string) (r v1alpha1.APIServiceExportRequest) {
+	resource, group, _ := strings.Cut(service, ".")
+	r.APIVersion, r.Kind, r.Name = v1alpha1.GroupVersion.String(), "APIServiceExportRequest", service
+	r.Spec.Resources = []v1alpha1.APIServiceExportRequestResource{{GroupResource: v1alpha1.GroupResource{Group: group, Resource: resource}}}
+	return r
 }
 
 // login returns what was granted of what was asked.

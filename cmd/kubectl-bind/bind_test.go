@@ -3,9 +3,12 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -15,6 +18,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
@@ -241,11 +246,12 @@ func TestLoginEndsBadly(t *testing.T) {
 func TestRefusedRequest(t *testing.T) {
 	for reason, message := range map[string]string{
 		"ClusterScoped": "continents.example.com is cluster-scoped, and App Clusters can have namespaced APIs alone", "NotAuthorized": "not for you",
+		"NotChosen": "it was not chosen: run kubectl bind https://klutch.example.com --service continents.example.com",
 	} {
 		t.Run(reason, func(t *testing.T) {
 			app := newFakeAPI(t, map[string]any{"/api/v1/namespaces/klutch-bind/secrets": list("SecretList", "v1")})
 			answered := request("continents.example.com")
-			answered["status"] = map[string]any{"phase": "Failed", "terminalMessage": message, "conditions": []any{condition("ExportsReady", "False", reason, message)}}
+			answered["status"] = map[string]any{"phase": "Failed", "terminalMessage": message, "conditions": []any{condition("ExportsReady", "False", strings.Replace(reason, "NotChosen", "NotAuthorized", 1), message)}}
 			tenant := newFakeAPI(t, map[string]any{group + "/namespaces/cluster-a/apiserviceexportrequests/continents.example.com": answered})
 			manifest, _ := json.Marshal(request("continents.example.com"))
 			r := terminal{stdin: string(manifest)}.run(t.Context(), "apiservice", "-f", "-", "--yes", "--skip-konnector",
@@ -271,7 +277,7 @@ func hostileClaim() bind.Claim {
 	yes := true
 	return bind.Claim{
 		Service: v1alpha1.GroupResource{Group: "example.com", Resource: "things"},
-		PermissionClaim: v1alpha1.PermissionClaim{
+		AcceptablePermissionClaim: v1alpha1.AcceptablePermissionClaim{PermissionClaim: v1alpha1.PermissionClaim{
 			GroupResource: v1alpha1.GroupResource{Resource: "secrets"}, Version: "v1\x1b[8m",
 			Selector: v1alpha1.ResourceSelector{
 				Owner: v1alpha1.OwnerProvider, Names: []string{"a\rThe provider wants to read nothing", "b\u202etxt", strings.Repeat("n", 10<<10)},
@@ -279,17 +285,17 @@ func hostileClaim() bind.Claim {
 			},
 			Required: true, Create: &v1alpha1.CreateOptions{ReplaceExisting: true}, OnConflict: v1alpha1.OnConflictOptions{RecreateWhenConsumerSideDeleted: &yes},
 			Update: &v1alpha1.UpdateOptions{Fields: []string{"spec.x"}, Preserving: []string{"spec.y"}, AlwaysRecreate: true},
-		},
+		}},
 	}
 }
 
 func claim(resource string, owner v1alpha1.Owner) bind.Claim {
 	return bind.Claim{
 		Service: v1alpha1.GroupResource{Group: "example.com", Resource: "things"},
-		PermissionClaim: v1alpha1.PermissionClaim{
+		AcceptablePermissionClaim: v1alpha1.AcceptablePermissionClaim{PermissionClaim: v1alpha1.PermissionClaim{
 			GroupResource: v1alpha1.GroupResource{Resource: resource}, Version: "v1",
 			Selector: v1alpha1.ResourceSelector{Names: []string{"*"}, Namespaces: []string{"*"}, Owner: owner},
-		},
+		}},
 	}
 }
 
@@ -302,33 +308,35 @@ func TestP19Prompt(t *testing.T) {
 func TestAnswer(t *testing.T) {
 	secrets, maps := claim("secrets", v1alpha1.OwnerProvider), claim("configmaps", "")
 	for _, c := range []struct {
-		name  string
-		flags claimAnswers
-		stdin string
-		want  []v1alpha1.ClaimState // for secrets, then configmaps
+		name   string
+		flags  claimAnswers
+		stdin  string
+		want   []v1alpha1.ClaimState // for secrets, then configmaps
+		before []v1alpha1.ClaimState // as well
 	}{
-		{"nobody there", claimAnswers{}, "", []v1alpha1.ClaimState{"", ""}},
-		{"both piped at once", claimAnswers{}, "y\nno\n", []v1alpha1.ClaimState{"Accepted", "Rejected"}},
-		{"the last without a line end", claimAnswers{}, "YES\nn", []v1alpha1.ClaimState{"Accepted", "Rejected"}},
-		{"asked again", claimAnswers{}, "maybe\n\nYes\nN\n", []v1alpha1.ClaimState{"Accepted", "Rejected"}},
-		{"one answer for two", claimAnswers{}, "y\n", []v1alpha1.ClaimState{"Accepted", ""}},
-		{"--yes", claimAnswers{yes: true}, "", []v1alpha1.ClaimState{"Accepted", "Accepted"}},
-		{"--yes but", claimAnswers{yes: true, reject: []string{"configmaps"}}, "", []v1alpha1.ClaimState{"Accepted", "Rejected"}},
-		{"of this service", claimAnswers{accept: []string{"things.example.com/secrets"}}, "n\n", []v1alpha1.ClaimState{"Accepted", "Rejected"}},
-		{"of another service", claimAnswers{accept: []string{"others.example.com/secrets"}}, "n\nn\n", []v1alpha1.ClaimState{"Rejected", "Rejected"}},
-		{"refusal wins", claimAnswers{accept: []string{"secrets"}, reject: []string{"secrets"}}, "y\n", []v1alpha1.ClaimState{"Rejected", "Accepted"}},
+		{"nobody there", claimAnswers{}, "", []v1alpha1.ClaimState{"", ""}, nil},
+		{"both piped at once", claimAnswers{}, "y\nno\n", []v1alpha1.ClaimState{"Accepted", "Rejected"}, nil},
+		{"the last without a line end", claimAnswers{}, "YES\nn", []v1alpha1.ClaimState{"Accepted", "Rejected"}, nil},
+		{"asked again", claimAnswers{}, "maybe\n\nYes\nN\n", []v1alpha1.ClaimState{"Accepted", "Rejected"}, nil},
+		{"one answer for two", claimAnswers{}, "y\n", []v1alpha1.ClaimState{"Accepted", ""}, nil},
+		{"--yes", claimAnswers{yes: true}, "", []v1alpha1.ClaimState{"Accepted", "Accepted"}, nil},
+		{"--yes but", claimAnswers{yes: true, reject: []string{"configmaps"}}, "", []v1alpha1.ClaimState{"Accepted", "Rejected"}, nil},
+		{"of this service", claimAnswers{accept: []string{"things.example.com/secrets"}}, "n\n", []v1alpha1.ClaimState{"Accepted", "Rejected"}, nil},
+		{"of another service", claimAnswers{accept: []string{"others.example.com/secrets"}}, "n\nn\n", []v1alpha1.ClaimState{"Rejected", "Rejected"}, nil},
+		{"answered before", claimAnswers{yes: true}, "y\n", []v1alpha1.ClaimState{"Rejected", "Accepted"}, []v1alpha1.ClaimState{"Rejected", ""}},
+		{"another answer now", claimAnswers{accept: []string{"secrets"}, reject: []string{"configmaps"}}, "", []v1alpha1.ClaimState{"Accepted", "Rejected"}, []v1alpha1.ClaimState{"Rejected", "Accepted"}},
+		{"refusal wins", claimAnswers{accept: []string{"secrets"}, reject: []string{"secrets"}}, "y\n", []v1alpha1.ClaimState{"Rejected", "Accepted"}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newTestPlugin(c.stdin)
-			var got []v1alpha1.ClaimState
-			for _, claim := range []bind.Claim{secrets, maps} {
-				state, err := p.answer(c.flags)(t.Context(), claim)
-				if err != nil {
-					t.Fatal(err)
-				}
-				got = append(got, state)
+			claims := []bind.Claim{secrets, maps}
+			for i, state := range c.before {
+				claims[i].State = state
 			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
+			if err := p.answer(c.flags)(t.Context(), claims); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, []v1alpha1.ClaimState{claims[0].State, claims[1].State}); diff != "" {
 				t.Errorf("answers (-want +got):\n%s", diff)
 			}
 		})
@@ -352,6 +360,11 @@ func TestVerdict(t *testing.T) {
 		{consent, exitConsent, "--accept-claim things.example.com/secrets"},
 		{&bind.RequestError{Reason: "NotAuthorized"}, exitDenied, "operator"},
 		{&bind.RequestError{Reason: "CRDNotFound"}, exitError, ""},
+		{fmt.Errorf("kubeconfig: %w", &kubeconfig.FieldError{Field: "users[0].user.exec", Reason: "is not allowed"}), exitError, "kubectl bind URL"},
+		{&net.DNSError{Err: "no such host", Name: "klutch.example.com"}, exitError, "name in the URL"},
+		{clientcmd.NewEmptyConfigError("nothing"), exitError, "--kubeconfig"},
+		{errors.New(`context "x" does not exist`), exitError, "get-contexts"},
+		{fmt.Errorf("%w: %w", apierrors.NewUnauthorized("x"), context.DeadlineExceeded), exitDenied, "Log in"},
 	} {
 		code, hint := p.verdict(c.err)
 		if code != c.code || !strings.Contains(hint, c.hint) {

@@ -10,10 +10,53 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/internal/term"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
+
+// claimsCommand is apiservice with what is here of a binding.
+func (p *plugin) claimsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "claims NAME [--accept-claim CLAIM]... [--reject-claim CLAIM]...",
+		Short: "Answer the permission claims of a bound API again",
+		Long: `Answer the permission claims of a bound API again: those that the flags name, and those
+that have no answer yet. The copies that were made under a claim go with its rejection.`,
+		Example: `  kubectl bind claims postgresqlinstances.anynines.com
+  kubectl bind claims postgresqlinstances.anynines.com --reject-claim configmaps`,
+		ValidArgsFunction: p.completeBinding,
+		Args:              oneBinding,
+	}
+	i := p.newInstallation(cmd)
+	i.skipKonnector = true
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		ctx, cancel := withTimeout(cmd.Context(), i.timeout)
+		defer cancel()
+		return i.answerAgain(ctx, args[0])
+	}
+	return cmd
+}
+
+func (i *installation) answerAgain(ctx context.Context, name string) error {
+	if err := i.check(); err != nil {
+		return err
+	}
+	if err := i.prepare(ctx); err != nil {
+		return err
+	}
+	all, err := i.bindings(ctx, i.config, name)
+	if err != nil {
+		return err
+	}
+	ref := all[0].Spec.KubeconfigSecretRef
+	kubeconfig, err := i.readSecret(ctx, ref.Namespace, ref.Name)
+	if err != nil {
+		return err
+	}
+	return i.install(ctx, kubeconfig, []v1alpha1.APIServiceExportRequest{requestFor(name)})
+}
 
 // claimAnswers are those of the command line. Each element is RESOURCE[.GROUP], or
 // that after "SERVICE/".
@@ -22,45 +65,71 @@ type claimAnswers struct {
 	accept, reject []string
 }
 
-// of returns the answer to a claim, empty for none. A refusal wins.
+// of returns the answer to a claim, empty for none. A refusal wins, and what was
+// answered before counts more than --yes.
 func (a claimAnswers) of(c bind.Claim) v1alpha1.ClaimState {
-	names := func(flag string) bool {
-		service, claim, ok := strings.Cut(flag, "/")
-		if !ok {
-			service, claim = c.Service.String(), flag
-		}
-		return service == c.Service.String() && claim == c.String()
-	}
+	named := func(flag string) bool { return names(flag, c) }
 	switch {
-	case slices.ContainsFunc(a.reject, names):
+	case slices.ContainsFunc(a.reject, named):
 		return v1alpha1.ClaimRejected
-	case slices.ContainsFunc(a.accept, names) || a.yes:
+	case slices.ContainsFunc(a.accept, named) || a.yes && c.State == "":
 		return v1alpha1.ClaimAccepted
 	}
-	return ""
+	return c.State
 }
 
-// answer asks the person where the flags say nothing. Answers may be piped; when
-// there are no more, the claim stays unanswered.
-func (p *plugin) answer(flags claimAnswers) func(context.Context, bind.Claim) (v1alpha1.ClaimState, error) {
-	return func(ctx context.Context, c bind.Claim) (v1alpha1.ClaimState, error) {
-		if state := flags.of(c); state != "" {
-			return state, nil
+// names tells whether the argument of a flag means a claim.
+func names(flag string, c bind.Claim) bool {
+	return flag == c.GroupResource.String() || flag == c.Service.String()+"/"+c.GroupResource.String()
+}
+
+// check fails on a refusal that means no claim: with a slip in it --yes would accept
+// what it was to refuse.
+func (a claimAnswers) check(claims []bind.Claim) error {
+	for _, flag := range a.reject {
+		if !slices.ContainsFunc(claims, func(c bind.Claim) bool { return names(flag, c) }) {
+			return usageError{fmt.Sprintf("--reject-claim %s: no service claims that", flag)}
 		}
-		_, _ = io.WriteString(p.talk, describeClaim(c))
-		for {
-			_, _ = io.WriteString(p.talk, "Do you accept this permission? [No,Yes] ")
-			line, err := p.readLine(ctx)
-			switch strings.ToLower(strings.TrimSpace(line)) {
-			case "y", "yes":
-				return v1alpha1.ClaimAccepted, nil
-			case "n", "no":
-				return v1alpha1.ClaimRejected, nil
+	}
+	return nil
+}
+
+// answer asks the person where neither the flags nor an earlier answer say anything.
+func (p *plugin) answer(flags claimAnswers) func(context.Context, []bind.Claim) error {
+	return func(ctx context.Context, claims []bind.Claim) (err error) {
+		if err := flags.check(claims); err != nil {
+			return err
+		}
+		for n, c := range claims {
+			state := flags.of(c)
+			if state == "" {
+				state, err = p.ask(ctx, c)
 			}
 			if err != nil {
-				_, _ = io.WriteString(p.talk, "\n")
-				return "", ignoreEOF(err)
+				return err
 			}
+			claims[n].State = state
+		}
+		return nil
+	}
+}
+
+// ask takes answers that are piped, too; when there are no more, the claim stays
+// unanswered.
+func (p *plugin) ask(ctx context.Context, c bind.Claim) (v1alpha1.ClaimState, error) {
+	_, _ = io.WriteString(p.talk, describeClaim(c))
+	for {
+		_, _ = io.WriteString(p.talk, "Do you accept this permission? [No,Yes] ")
+		line, err := p.readLine(ctx)
+		switch strings.ToLower(strings.TrimSpace(line)) {
+		case "y", "yes":
+			return v1alpha1.ClaimAccepted, nil
+		case "n", "no":
+			return v1alpha1.ClaimRejected, nil
+		}
+		if err != nil {
+			_, _ = io.WriteString(p.talk, "\n")
+			return "", ignoreEOF(err)
 		}
 	}
 }

@@ -306,8 +306,21 @@ func TestBind(t *testing.T) {
 	if !strings.Contains(again.out, "things.example.com   Fake       True") {
 		t.Errorf("table:\n%s", again.out)
 	}
-	w.expectBinding()
-	w.expectRole()
+	w.expectBinding("Accepted", "Rejected")
+	w.expectRole("/secrets")
+
+	// Answers may change, and the right to remove copies outlives the consent.
+	w.expect(w.run("claims", "things.example.com", "--yes", "--reject-claim", "secret"), exitUsage, "no service claims that")
+	w.expect(w.run("claims", "things.example.com", "--reject-claim", "secrets"), exitConsent, "cannot be bound without secrets")
+	w.expect(w.run("claims", "things.example.com", "--accept-claim", "configmaps"), exitOK, "Updated APIServiceBinding things.example.com")
+	w.expectBinding("Accepted", "Accepted")
+	w.expect(w.run("claims", "things.example.com", "--reject-claim", "configmaps"), exitOK, "Left the konnector its right on configmaps")
+	w.expectBinding("Accepted", "Rejected")
+	w.expectRole("/secrets", "/configmaps")
+	w.expect(w.run("claims", "things.example.com", "--yes"), exitOK)
+	w.expectBinding("Accepted", "Rejected")
+	w.expectRole("/secrets")
+	w.expect(w.run("claims", "nothing.example.com"), exitError, "no such binding")
 	w.expect(w.run("status", "things.example.com"), exitOK)
 	w.watches()
 	sick := w.run("doctor")
@@ -444,7 +457,8 @@ func (w *world) secret() string {
 	return list.Items[0].Name
 }
 
-func (w *world) expectBinding() {
+// expectBinding: its answers, and the Secret that it names.
+func (w *world) expectBinding(secrets, configmaps string) {
 	w.Helper()
 	u := w.must(w.dyn.Resource(bindings).Namespace("klutch-bind").Get(w.Context(), "things.example.com", metav1.GetOptions{}))
 	claims, _, _ := unstructured.NestedSlice(u.Object, "spec", "permissionClaims")
@@ -452,7 +466,7 @@ func (w *world) expectBinding() {
 	for _, c := range claims {
 		got[c.(map[string]any)["resource"].(string)] = c.(map[string]any)["state"]
 	}
-	if diff := cmp.Diff(map[string]any{"secrets": "Accepted", "configmaps": "Rejected"}, got); diff != "" {
+	if diff := cmp.Diff(map[string]any{"secrets": secrets, "configmaps": configmaps}, got); diff != "" {
 		w.Errorf("answers (-want +got):\n%s", diff)
 	}
 	ref, _, _ := unstructured.NestedStringMap(u.Object, "spec", "kubeconfigSecretRef")
@@ -461,8 +475,8 @@ func (w *world) expectBinding() {
 	}
 }
 
-// expectRole: rights for what was accepted, by name, and nothing else.
-func (w *world) expectRole() {
+// expectRole: rights for the service and for claims, by name, and nothing else.
+func (w *world) expectRole(claims ...string) {
 	w.Helper()
 	roles, err := w.kube.RbacV1().ClusterRoles().List(w.Context(), metav1.ListOptions{LabelSelector: "klutch.anynines.com/aggregate-to-konnector=true"})
 	w.check(err)
@@ -478,7 +492,7 @@ func (w *world) expectRole() {
 			w.Errorf("rule %v", rule)
 		}
 	}
-	if diff := cmp.Diff([]string{"example.com/things", "example.com/things/status", "/secrets"}, resources); diff != "" {
+	if diff := cmp.Diff(append([]string{"example.com/things", "example.com/things/status"}, claims...), resources); diff != "" {
 		w.Errorf("rights (-want +got):\n%s", diff)
 	}
 }

@@ -96,7 +96,7 @@ func TestDoctor(t *testing.T) {
 			w.tenant.objects[group+"/namespaces/cluster-a/clusterbindings/cluster"].(map[string]any)["status"] = map[string]any{}
 		},
 		"forbidden": func(w *ward) { w.app.objects[bindingsPath] = failure(403, "Forbidden", "you cannot list bindings") },
-		"away":   func(w *ward) { w.app.Close() },
+		"away":      func(w *ward) { w.app.Close() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWard(t)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/internal/term"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -35,7 +36,7 @@ const (
 var errQuiet = errors.New("not ready")
 
 // end says what went wrong and what to do next, and returns the exit code.
-func (p *plugin) end(ctx context.Context, err error) int {
+func (p *plugin) end(ctx context.Context, command string, err error) int {
 	switch {
 	case err == nil:
 		return exitOK
@@ -46,6 +47,9 @@ func (p *plugin) end(ctx context.Context, err error) int {
 		return exitInterrupted
 	}
 	code, hint := p.verdict(err)
+	if code == exitUsage {
+		hint = fmt.Sprintf("See '%s --help'.", command)
+	}
 	for line := range strings.Lines(err.Error()) {
 		_, _ = fmt.Fprintln(p.talk, "error: "+term.Text(strings.TrimSuffix(line, "\n")))
 	}
@@ -60,12 +64,13 @@ func (p *plugin) verdict(err error) (code int, hint string) {
 	consent, _ := errors.AsType[*bind.ConsentError](err)
 	refused, _ := errors.AsType[*auth.Error](err)
 	request, _ := errors.AsType[*bind.RequestError](err)
+	refusedField, _ := errors.AsType[*kubeconfig.FieldError](err)
 	for _, row := range []struct {
 		fits bool
 		code int
 		hint string
 	}{
-		{isUsage(err), exitUsage, "See 'kubectl bind --help'."},
+		{isUsage(err), exitUsage, ""},
 		{consent != nil, exitConsent, consentHint(consent)},
 		{errors.Is(err, bind.ErrConflict), exitConflict, "Nothing was changed in the App Cluster. Remove what is in the way, or bind through the provider that it belongs to: kubectl bind status"},
 		{errors.Is(err, bind.ErrInUse), exitConflict, "Delete the objects first, and wait until they are gone: what stands for them in the Control Plane Cluster goes with them."},
@@ -73,19 +78,23 @@ func (p *plugin) verdict(err error) (code int, hint string) {
 		{errors.Is(err, bind.ErrNotFound), exitError, "What is bound is listed by: kubectl bind status"},
 		{errors.Is(err, bind.ErrNotReady), exitNotReady, "Look again with: kubectl bind status"},
 		{isAbandoned(err), exitNotReady, "Nobody finished the login in time. Run the command again; --timeout gives more time."},
+		{apierrors.IsForbidden(err), exitDenied, "This needs an administrator's rights in the App Cluster; see: kubectl auth can-i --list"},
+		{apierrors.IsUnauthorized(err), exitDenied, "Log in to the cluster that refused, then run the command again. At a platform: kubectl bind URL"},
 		{errors.Is(err, context.DeadlineExceeded), exitNotReady, "Give it more time with --timeout, or look at: kubectl bind status"},
 		{errors.Is(err, bind.ErrNoDevice), exitError, "Run the command without --device on a machine with a browser, or bind with a credential from the platform team: kubectl bind apiservice --help"},
 		{refused != nil && refused.Code == "access_denied", exitDenied, "Ask the operator of the platform whether you may bind this service."},
 		{refused != nil && refused.Code == "invalid_scope", exitError, "Leave --service out to choose from what is on offer."},
 		{refused != nil && refused.Code == "temporarily_unavailable", exitError, "Try again later; if it stays so, tell the operator of the platform."},
 		{refused != nil, exitError, "Run the command again; a login can be used once, and soon."},
+		{request != nil && request.Reason == v1alpha1.ReasonNotAuthorized && strings.Contains(request.Message, "kubectl bind http"), exitDenied, ""}, // it says itself what to run
 		{request != nil && request.Reason == v1alpha1.ReasonNotAuthorized, exitDenied, "Ask the operator of the platform whether you may bind this service."},
-		{apierrors.IsForbidden(err), exitDenied, "This needs an administrator's rights in the App Cluster; see: kubectl auth can-i --list"},
-		{apierrors.IsUnauthorized(err), exitDenied, "Log in to the cluster that refused, then run the command again."},
 		{isUntrusted(err), exitError, "If you trust it, name the certificate authority of the backend: --backend-certificate-authority FILE"},
 		{errors.Is(err, bind.ErrNotBackend), exitError, "Give the URL of a Klutch backend as the platform team names it; it ends in /export."},
 		{strings.Contains(err.Error(), "must be https"), exitError, "Use the backend's https URL; http is for a backend on this machine."},
+		{refusedField != nil, exitError, "A kubeconfig of a platform holds a server, a CA, a namespace and a token. Ask the operator of the platform for one, or log in: kubectl bind URL"},
 		{clientcmd.IsEmptyConfig(err), exitError, "Name the App Cluster with --kubeconfig or KUBECONFIG."},
+		{strings.HasPrefix(err.Error(), "context \""), exitError, "What there is, is listed by: kubectl config get-contexts"},
+		{strings.Contains(err.Error(), "no such host"), exitError, "Check the name in the URL."},
 		{strings.Contains(err.Error(), "http://localhost:8080/"), exitError, "Name the App Cluster with --kubeconfig or KUBECONFIG."}, // what client-go takes for want of one
 		{strings.Contains(err.Error(), "connection refused"), exitError, "Nothing listens there. Check the URL, and that the server runs."},
 	} {

@@ -35,13 +35,18 @@ func (p *plugin) newInstallation(cmd *cobra.Command) *installation {
 	i := &installation{plugin: p, output: newOutput(cmd)}
 	flags := cmd.Flags()
 	addDryRun(cmd, &i.dryRun)
-	flags.BoolVarP(&i.claims.yes, "yes", "y", false, "Accept all permission claims that --reject-claim does not name")
+	flags.BoolVarP(&i.claims.yes, "yes", "y", false, "Accept all permission claims that are not answered, and that --reject-claim does not name")
 	flags.StringArrayVar(&i.claims.accept, "accept-claim", nil, "Accept a permission claim: [SERVICE/]RESOURCE[.GROUP]; may be repeated")
 	flags.StringArrayVar(&i.claims.reject, "reject-claim", nil, "Reject a permission claim: [SERVICE/]RESOURCE[.GROUP]; may be repeated")
 	flags.BoolVar(&i.wait, "wait", true, "Wait until the bindings are ready")
 	flags.DurationVar(&i.timeout, "timeout", 10*time.Minute, "How long to wait for everything together; 0 is for ever")
-	flags.StringVar(&i.image, "konnector-image", "", "Run the konnector in this cluster with this image")
-	flags.BoolVar(&i.skipKonnector, "skip-konnector", false, "Leave the konnector alone: it runs elsewhere, or someone else installs it")
+	return i
+}
+
+// addKonnector lets an installation see to the konnector.
+func (i *installation) addKonnector(cmd *cobra.Command) *installation {
+	cmd.Flags().StringVar(&i.image, "konnector-image", "", "Run the konnector in this cluster with this image")
+	cmd.Flags().BoolVar(&i.skipKonnector, "skip-konnector", false, "Leave the konnector alone: it runs elsewhere, or someone else installs it")
 	return i
 }
 

@@ -49,7 +49,8 @@ func run(ctx context.Context, s system, args []string) int {
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
 	root.SetErr(s.ErrOut)
-	return p.end(ctx, root.ExecuteContext(ctx))
+	cmd, err := root.ExecuteContextC(ctx)
+	return p.end(ctx, cmd.CommandPath(), err)
 }
 
 func (p *plugin) root() *cobra.Command {
@@ -58,7 +59,7 @@ func (p *plugin) root() *cobra.Command {
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl bind"}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err.Error()} })
 	p.flags.AddFlags(root.PersistentFlags())
-	root.AddCommand(p.apiserviceCommand(), p.statusCommand(), p.doctorCommand(), p.unbindCommand(), p.konnectorCommand(), p.versionCommand())
+	root.AddCommand(p.apiserviceCommand(), p.claimsCommand(), p.statusCommand(), p.doctorCommand(), p.unbindCommand(), p.konnectorCommand(), p.versionCommand())
 	return root
 }
 
@@ -94,6 +95,13 @@ func noArgs(_ *cobra.Command, args []string) error {
 func atMostOne(_ *cobra.Command, args []string) error {
 	if len(args) > 1 {
 		return usageError{fmt.Sprintf("one argument at most, not %d", len(args))}
+	}
+	return nil
+}
+
+func oneBinding(_ *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usageError{"name one binding; kubectl bind status lists them"}
 	}
 	return nil
 }

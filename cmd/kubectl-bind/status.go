@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -64,15 +65,9 @@ func (p *plugin) status(ctx context.Context, out *output, names []string) error 
 	if err != nil {
 		return err
 	}
-	all, err := bind.List(ctx, config)
+	all, err := p.bindings(ctx, config, names...)
 	if err != nil {
 		return err
-	}
-	for _, name := range names {
-		all = slices.DeleteFunc(all, func(b v1alpha1.APIServiceBinding) bool { return b.Name != name })
-		if len(all) == 0 {
-			return fmt.Errorf("%s: %w", name, bind.ErrNotFound)
-		}
 	}
 	if len(all) == 0 && out.isTable() {
 		p.say("Nothing is bound in this cluster yet. Bind an API with: kubectl bind URL")
@@ -87,4 +82,16 @@ func (p *plugin) status(ctx context.Context, out *output, names []string) error 
 		return errQuiet
 	}
 	return nil
+}
+
+// bindings are all, or the one that is named.
+func (p *plugin) bindings(ctx context.Context, config *rest.Config, names ...string) ([]v1alpha1.APIServiceBinding, error) {
+	all, err := bind.List(ctx, config)
+	for _, name := range names {
+		all = slices.DeleteFunc(all, func(b v1alpha1.APIServiceBinding) bool { return b.Name != name })
+		if err == nil && len(all) == 0 {
+			err = fmt.Errorf("%s: %w", name, bind.ErrNotFound)
+		}
+	}
+	return all, err
 }

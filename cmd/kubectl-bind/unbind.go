@@ -23,17 +23,12 @@ this cluster has left. If the platform cannot be reached or refuses, all else is
 removed all the same, and the command ends with 1 and says how long the token is good.`,
 		Example:           "  kubectl bind unbind postgresqlinstances.anynines.com",
 		ValidArgsFunction: p.completeBinding,
+		Args:              oneBinding,
 	}
 	var dry string
 	var timeout time.Duration
 	addDryRun(cmd, &dry)
 	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "How long to wait for everything together; 0 is for ever")
-	cmd.Args = func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return usageError{"name one binding; kubectl bind status lists them"}
-		}
-		return nil
-	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := checkDryRun(dry); err != nil {
 			return err
