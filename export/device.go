@@ -93,9 +93,8 @@ type deviceView struct {
 // device shows the step that a person is at: type a code, sign in, confirm the code,
 // wait for the terminal.
 func (h *handler) device(w http.ResponseWriter, r *http.Request) {
-	var s session
-	if !r.URL.Query().Has("user_code") && h.openCookie(r, sessionCookie, &s) == nil && s.Login.UserCode != "" {
-		h.showDevice(w, r, &s)
+	if s, err := h.session(r); err == nil && s.Login.UserCode != "" && !r.URL.Query().Has("user_code") {
+		h.showDevice(w, r, s)
 		return
 	}
 	typed := r.URL.Query().Get("user_code")
@@ -153,7 +152,7 @@ func (h *handler) claim(w http.ResponseWriter, r *http.Request, s *session) {
 
 // wait shows that the program has not asked yet, and looks again.
 func (h *handler) wait(w http.ResponseWriter, r *http.Request, s *session) {
-	if err := h.keepSession(w, s, nil); err != nil {
+	if err := h.keepSession(r.Context(), w, s); err != nil {
 		h.internal(w, r, err)
 		return
 	}

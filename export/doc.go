@@ -61,8 +61,6 @@
 //
 // [Exporter.Handler] keeps no state: transactions are sealed in cookies, and any
 // number of replicas can answer one login. [Exporter.Run] must be run once at a time.
-// A session that was opened with so many groups that they do not fit a cookie
-// keeps the services that were allowed at the login instead, until it ends.
 // The right to what was exported is checked again when templates change and every
 // [Options.ReviewInterval]: roles change without telling the backend. When it ends,
 // nothing can be made or changed in service namespaces any more; what is there can be

@@ -41,6 +41,7 @@ type handler struct {
 	style     []byte
 	addresses *limit.Limiter // of requests
 	subjects  *limit.Limiter // of identities that sign in or bind
+	views     *limit.Limiter // of identities that look at what is on offer
 	polls     *limit.Limiter // of programs that wait for a person
 }
 
@@ -73,7 +74,7 @@ func newHandler(e *Exporter) *handler {
 	style, _ := files.ReadFile("pages/style.css")
 	pages := template.Must(template.New("").Funcs(template.FuncMap{"claim": claimWords, "dict": dict}).ParseFS(files, "pages/*.html"))
 	h := &handler{Exporter: e, pages: pages, style: style}
-	h.addresses, h.subjects = e.opts.Handshake.Limits.limiters()
+	h.addresses, h.subjects, h.views = e.opts.Handshake.Limits.limiters()
 	h.polls = limit.PerMinute(devicePolls)
 	return h
 }
@@ -289,7 +290,7 @@ func (h *handler) offerTo(ctx context.Context, s *session, asked []string) (*off
 	o := &offer{}
 	known := map[string]*[]string{}
 	for _, service := range services {
-		switch err := h.allowed(ctx, s, service); {
+		switch err := h.opts.Authorizer.Authorize(ctx, &s.Identity, service); {
 		case errors.Is(err, ErrForbidden):
 			known[service.Name()] = &o.Refused
 		case err != nil:
@@ -313,16 +314,6 @@ func (h *handler) offerTo(ctx context.Context, s *session, asked []string) (*off
 		}
 	}
 	return o, nil
-}
-
-func (h *handler) allowed(ctx context.Context, s *session, service Service) error {
-	if !s.GroupsOmitted {
-		return h.opts.Authorizer.Authorize(ctx, &s.Identity, service)
-	}
-	if !slices.Contains(s.Allowed, service.Name()) {
-		return ErrForbidden
-	}
-	return nil
 }
 
 // names are those of the services that the person may bind.

@@ -222,7 +222,7 @@ func TestP4IssuerMisbehaves(t *testing.T) {
 }
 
 func TestP5Cookies(t *testing.T) {
-	c := openCounter(t)
+	c, store := openDeviceCounter(t)
 	for user, password := range map[string]string{"ada": "engine", "many": "groups"} {
 		b := c.browser(user, password)
 		page := c.signIn(b, user, password)
@@ -242,11 +242,27 @@ func TestP5Cookies(t *testing.T) {
 	if got.Name != txnCookie || !got.Secure || !got.HttpOnly || got.SameSite != http.SameSiteLaxMode || got.Path != "/" || got.Domain != "" || got.MaxAge != 600 {
 		t.Errorf("cookie: %+v", got)
 	}
-	b := c.browser("ada", "engine")
-	page := c.signIn(b, "ada", "engine")
-	page, err := b.Submit(t.Context(), page.Forms[len(page.Forms)-1])
-	if err != nil || page.URL.Path != "/logout" || len(b.Cookies(c.url)) != 0 {
-		t.Errorf("after logout: %v %v %v", page.URL, b.Cookies(c.url), err)
+	other := openCounter(t, func(o *Options) { o.Handshake.Devices = store }) // a replica: it has the same keys
+	for user, password := range map[string]string{"ada": "engine", "many": "groups"} {
+		b := c.browser(user, password)
+		page := c.signIn(b, user, password)
+		copied := "" // as a thief might have it
+		for _, cookie := range b.Cookies(c.url) {
+			copied += cookie.Name + "=" + cookie.Value
+		}
+		if got := other.do(http.MethodGet, "/services", "", "Cookie", copied); got.Status != http.StatusOK || !strings.Contains(got.Body, `value="widgets.example.org"`) {
+			t.Errorf("%s at another replica: %d %s", user, got.Status, got.Body)
+		}
+		page, err := b.Submit(t.Context(), page.Forms[len(page.Forms)-1])
+		if err != nil || page.URL.Path != "/logout" || len(b.Cookies(c.url)) != 0 {
+			t.Errorf("after logout: %v %v %v", page.URL, b.Cookies(c.url), err)
+		}
+		if got := other.do(http.MethodGet, "/services", "", "Cookie", copied); got.Status != http.StatusUnauthorized {
+			t.Errorf("%s: a cookie that was copied before the logout: %d", user, got.Status)
+		}
+	}
+	if resp := c.do(http.MethodGet, "/services", "", "Cookie", sessionCookie+"="+must(c.sealer.Seal(sessionCookie, []byte(`{}`)))); resp.Status != http.StatusUnauthorized {
+		t.Errorf("a session without a beginning: %d", resp.Status)
 	}
 }
 

@@ -23,8 +23,10 @@ type Handshake struct {
 	// Issuers with which people may sign in, beside the Provider of Options: a page
 	// lets them choose.
 	Issuers []Issuer
-	// Devices keeps what the two ends of a login on another device tell one another.
-	// Nil means that programs without a browser on their machine cannot log in.
+	// Devices keeps what the two ends of a login on another device tell one another,
+	// which sessions have ended, and groups that do not fit a cookie. Nil means that
+	// programs without a browser on their machine cannot log in, nor people with
+	// hundreds of groups, and that the copy of a cookie outlives a logout.
 	Devices auth.DeviceStore
 	// LegacyCLI lets Klutch's own kubectl-bind in, which gets its credential in a
 	// URL of a loopback address. Browsers keep such URLs: the token lives for ten
@@ -48,12 +50,14 @@ type Limits struct {
 	// PerAddress is how many requests a minute one address may send, and how many
 	// at once. Default 600.
 	PerAddress int
-	// PerSubject is how often a minute one identity may bind or sign in. Default 60.
+	// PerSubject is how often a minute one identity may bind or sign in, and how often
+	// it may look at what is on offer. Default 60.
 	PerSubject int
 }
 
-func (l Limits) limiters() (address, subject *limit.Limiter) {
-	return limit.PerMinute(cmp.Or(l.PerAddress, 600)), limit.PerMinute(cmp.Or(l.PerSubject, 60))
+func (l Limits) limiters() (address, subject, view *limit.Limiter) {
+	n := cmp.Or(l.PerSubject, 60)
+	return limit.PerMinute(cmp.Or(l.PerAddress, 600)), limit.PerMinute(n), limit.PerMinute(n)
 }
 
 // Hooks are called while something happens, such as by metrics; nil ones are not.

@@ -52,10 +52,26 @@ func TestP27Handshake(t *testing.T) {
 		{"P27 audit", auditLog},
 		{"census", census},
 		{"a login on another device", deviceBinds},
+		{"P12 nobody escapes a review by asking for much", asksForMuch},
 	} {
 		if !t.Run(step.name, func(t *testing.T) { w.t = t; step.run(t, w) }) {
 			return
 		}
+	}
+}
+
+// asksForMuch logs in with so much in the session that no groups fit beside it. They
+// are recorded all the same, since what they allow is reviewed by them.
+func asksForMuch(t *testing.T, w *world) {
+	t.Helper()
+	asked := []string{"widgets.example.org"}
+	for i := range 9 {
+		asked = append(asked, fmt.Sprintf("x%d.%s", i, strings.Repeat("y", 240)))
+	}
+	ada := w.tenant("ada", "much", asked...)
+	r, _, err := w.exporter.readRecord(t.Context(), ada.namespace)
+	if err != nil || !slices.Equal(r.Identity.Groups, users["ada"].Groups) {
+		t.Errorf("record: %+v %v", r, err)
 	}
 }
 

@@ -34,13 +34,25 @@ func (h *handler) limitAddress(next http.Handler) http.Handler {
 // limitSubject lets an identity sign in or bind only so often: it answers 429, and
 // reports whether it did.
 func (h *handler) limitSubject(w http.ResponseWriter, r *http.Request, id *auth.Identity) bool {
-	wait := h.subjects.Take(id.Issuer + "\x00" + id.Subject)
+	wait := h.subjects.Take(who(id))
 	if wait > 0 {
 		h.opts.Handshake.Hooks.login(LoginLimited)
 		h.tooMany(w, r, wait)
 	}
 	return wait > 0
 }
+
+// limitViews lets an identity look at what is on offer only so often: each look asks the
+// API server about each service. It answers 429, and reports whether it did.
+func (h *handler) limitViews(w http.ResponseWriter, r *http.Request, id *auth.Identity) bool {
+	wait := h.views.Take(who(id))
+	if wait > 0 {
+		h.tooMany(w, r, wait)
+	}
+	return wait > 0
+}
+
+func who(id *auth.Identity) string { return id.Issuer + "\x00" + id.Subject }
 
 // tooMany answers 429.
 func (h *handler) tooMany(w http.ResponseWriter, r *http.Request, wait time.Duration) {

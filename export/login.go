@@ -64,14 +64,13 @@ type transaction struct {
 
 // A session is a person who has signed in to answer one login.
 type session struct {
-	ID            string        `json:"id"`
-	Login         login         `json:"login"`
-	Identity      auth.Identity `json:"identity"`
-	GroupsOmitted bool          `json:"groupsOmitted,omitempty"` // they did not fit
-	Allowed       []string      `json:"allowed,omitempty"`       // at sign-in, if GroupsOmitted
-	Claimed       time.Time     `json:"claimed,omitzero"`        // when the user code was confirmed
-	Device        *auth.Device  `json:"device,omitempty"`        // once its program has said what it asks for
-	Since         time.Time     `json:"since"`
+	ID         string        `json:"id"`
+	Login      login         `json:"login"`
+	Identity   auth.Identity `json:"identity"`
+	GroupsKept bool          `json:"groupsKept,omitempty"` // elsewhere: they do not fit a cookie
+	Claimed    time.Time     `json:"claimed,omitzero"`     // when the user code was confirmed
+	Device     *auth.Device  `json:"device,omitempty"`     // once its program has said what it asks for
+	Since      time.Time     `json:"since"`
 }
 
 func (h *handler) parse(query url.Values) (login, string) {
@@ -219,7 +218,7 @@ func (h *handler) signIn(w http.ResponseWriter, r *http.Request, s *session) {
 		h.welcome(w, r, s)
 		return
 	}
-	if err := h.keepSession(w, s, nil); err != nil {
+	if err := h.keepSession(r.Context(), w, s); err != nil {
 		h.internal(w, r, err)
 		return
 	}
@@ -238,7 +237,7 @@ func (h *handler) welcome(w http.ResponseWriter, r *http.Request, s *session) {
 		h.finish(w, r, s, refusalValues(o.answer()), o.problem())
 		return
 	}
-	if err := h.keepSession(w, s, o.names()); err != nil {
+	if err := h.keepSession(r.Context(), w, s); err != nil {
 		h.internal(w, r, err)
 		return
 	}
@@ -249,26 +248,15 @@ func (h *handler) welcome(w http.ResponseWriter, r *http.Request, s *session) {
 	http.Redirect(w, r, target, http.StatusSeeOther)
 }
 
-// keepSession puts a session into a cookie. Where the groups do not fit, what they
-// allow does.
-func (h *handler) keepSession(w http.ResponseWriter, s *session, allowed []string) error {
-	life := min(sessionIdle, time.Until(s.Since.Add(sessionLife)))
-	fits, err := h.setCookie(w, sessionCookie, s, life)
-	if fits || err != nil {
-		return err
-	}
-	s.Identity.Groups, s.GroupsOmitted, s.Allowed = nil, true, allowed
-	if fits, err = h.setCookie(w, sessionCookie, s, life); err == nil && !fits {
-		err = errors.New("session does not fit a cookie")
-	}
-	return err
-}
-
 // openSession returns the session of the browser, or shows that there is none.
 func (h *handler) openSession(w http.ResponseWriter, r *http.Request) (*session, bool) {
-	s := &session{}
-	if h.openCookie(r, sessionCookie, s) == nil && time.Since(s.Since) < sessionLife {
+	s, err := h.session(r)
+	if err == nil {
 		return s, true
+	}
+	if !errors.Is(err, errNoCookie) {
+		h.internal(w, r, err)
+		return nil, false
 	}
 	h.fail(w, r, problem{
 		Status: http.StatusUnauthorized, Title: "You are not signed in",
@@ -282,8 +270,12 @@ func (h *handler) openSession(w http.ResponseWriter, r *http.Request) (*session,
 func (h *handler) logout(w http.ResponseWriter, r *http.Request) {
 	var s session
 	var back string
+	signedIn := h.openCookie(r, sessionCookie, &s) == nil
+	if signedIn {
+		h.endSession(r.Context(), &s)
+	}
 	switch {
-	case h.openCookie(r, sessionCookie, &s) != nil:
+	case !signedIn:
 	case s.Device != nil:
 		h.logoutDevice(r.Context(), &s)
 	case s.Login.Redirect != "" && !s.Login.Legacy:

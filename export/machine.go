@@ -137,7 +137,7 @@ func (h *handler) obtain(ctx context.Context, s *session, chosen []string) (tena
 		return "", &offerError{o}
 	}
 	tenant, err = h.bindTenant(ctx, record{
-		Identity: s.Identity, GroupsOmitted: s.GroupsOmitted, Cluster: s.Login.Cluster, Services: chosen,
+		Identity: s.Identity, Cluster: s.Login.Cluster, Services: chosen,
 	})
 	if err == nil {
 		audit(ctx, "bound", append(who, "tenant", tenant)...)

@@ -50,6 +50,7 @@ func (h *handler) services(w http.ResponseWriter, r *http.Request) {
 	case !ok:
 	case s.unclaimed():
 		http.Redirect(w, r, devicePage, http.StatusSeeOther)
+	case h.limitViews(w, r, &s.Identity):
 	default:
 		h.choose(w, r, s, http.StatusOK)
 	}
@@ -59,7 +60,7 @@ func (h *handler) services(w http.ResponseWriter, r *http.Request) {
 func (h *handler) choose(w http.ResponseWriter, r *http.Request, s *session, code int, problems ...problem) {
 	o, err := h.offerTo(r.Context(), s, s.Login.Services)
 	if err == nil {
-		err = h.keepSession(w, s, o.names()) // it is not idle
+		err = h.keepSession(r.Context(), w, s) // it is not idle
 	}
 	if err != nil {
 		h.internal(w, r, err)

@@ -25,7 +25,7 @@ func TestP5SessionsEnd(t *testing.T) {
 		s := &session{ID: "s", Identity: auth.Identity{Issuer: "i", Subject: "ada"}, Since: time.Now()}
 		keep := func() *http.Cookie {
 			w := httptest.NewRecorder()
-			if err := h.keepSession(w, s, nil); err != nil {
+			if err := h.keepSession(t.Context(), w, s); err != nil {
 				t.Fatal(err)
 			}
 			return w.Result().Cookies()[0]

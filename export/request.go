@@ -203,9 +203,6 @@ func (c *control) checkService(ctx context.Context, tenant *record, s Service) e
 
 // authorize says whether the holder of a tenant may bind a service, at this moment.
 func (c *control) authorize(ctx context.Context, tenant *record, s Service) error {
-	if tenant.GroupsOmitted {
-		return nil
-	}
 	err := c.opts.Authorizer.Authorize(ctx, &tenant.Identity, s)
 	if errors.Is(err, ErrForbidden) {
 		return &refusal{v1alpha1.ReasonNotAuthorized, fmt.Sprintf("%s may not be bound by the holder of this tenant any more", s.Name()), false}

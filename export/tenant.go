@@ -111,10 +111,7 @@ func serviceNamespaceName(tenant, namespace string) string {
 // A record is what our side remembers of a tenant.
 type record struct {
 	Identity auth.Identity `json:"identity"`
-	// GroupsOmitted says that the identity's groups were too many to keep, so that
-	// the right to a service cannot be checked again.
-	GroupsOmitted bool   `json:"groupsOmitted,omitempty"`
-	Cluster       string `json:"cluster"`
+	Cluster  string        `json:"cluster"`
 	// Services were chosen at logins and allowed then, by name.
 	Services []string `json:"services"`
 	// Redeemed one-time codes and when they may be forgotten.
