@@ -63,6 +63,7 @@ type feed struct {
 	schema  string // as of which schema they are to be listed
 	current *guarded
 	expired bool  // they are to be listed anew
+	away    bool  // the API server may have been restored from a backup since they were listed or watched
 	synced  bool  // the objects have been listed completely
 	err     error // why the objects may have changed unseen
 	ended   bool  // no calls begin any more
@@ -225,14 +226,19 @@ func (f *feed) listWatch() cache.ListerWatcher {
 			if o.SendInitialEvents == nil && f.stale() {
 				return nil, errEnded
 			}
-			w, err := persist(ctx, f, func() (watch.Interface, error) { return f.list.watch(ctx, f.key.namespace, o) })
+			w, err := persist(ctx, f, func() (watch.Interface, error) {
+				if err := f.abreast(ctx, o.ResourceVersion); err != nil {
+					return nil, err
+				}
+				return f.list.watch(ctx, f.key.namespace, o)
+			})
 			if err != nil {
 				return nil, err
 			}
 			if o.SendInitialEvents == nil {
 				f.note(nil)
 			}
-			return f.guard(ctx, w)
+			return f.guard(ctx, w, dueAt(o))
 		},
 	}, f.list.client)
 }
@@ -269,6 +275,32 @@ func isAnswer(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
 		apierrors.IsMethodNotSupported(err) || apierrors.IsNotAcceptable(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
 }
+
+// abreast makes sure that an API server that was away has come as far as version.
+// One that was restored from a backup would feed no watch from there for long.
+func (f *feed) abreast(ctx context.Context, version string) error {
+	f.mu.RLock()
+	away := f.away
+	f.mu.RUnlock()
+	if !away {
+		return nil
+	}
+	list, err := f.list.list(ctx, f.key.namespace, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return err
+	}
+	if l, err := meta.ListAccessor(list); err == nil && newer(version, l.GetResourceVersion()) {
+		f.note(errBehind)
+		return errBehind
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.away = false
+	return nil
+}
+
+// errBehind makes a reflector list anew.
+var errBehind error = apierrors.NewResourceExpired("the API server is behind what was seen of it")
 
 // note records that the feed can be trusted, or why it cannot.
 func (f *feed) note(err error) {
@@ -329,46 +361,66 @@ var errSilent = errors.New("watch has been silent for too long")
 // minute.
 const silence = 3 * time.Minute
 
+// cut notes that a watch ended before its time, as when its API server stops.
+func (f *feed) cut() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.away = true
+}
+
 // A guarded watch ends itself when it is silent for too long.
 type guarded struct {
 	watch.Interface
+	feed *feed
+	due  time.Time // when its API server ends it
 	out  chan watch.Event
 	quit chan struct{}
 	once sync.Once
 }
 
-// guard guards w for as long as the feed runs.
-func (f *feed) guard(ctx context.Context, w watch.Interface) (watch.Interface, error) {
+// dueAt is when a watch that begins now is ended by its API server.
+func dueAt(o metav1.ListOptions) time.Time {
+	if o.TimeoutSeconds == nil {
+		return time.Now()
+	}
+	return time.Now().Add(time.Duration(*o.TimeoutSeconds) * time.Second)
+}
+
+// guard guards w, which should last until due, for as long as the feed runs.
+func (f *feed) guard(ctx context.Context, w watch.Interface, due time.Time) (watch.Interface, error) {
 	if !f.begin() {
 		w.Stop()
 		return nil, errEnded
 	}
-	g := &guarded{Interface: w, out: make(chan watch.Event, 16), quit: make(chan struct{})}
+	g := &guarded{Interface: w, feed: f, due: due, out: make(chan watch.Event, 16), quit: make(chan struct{})}
 	f.mu.Lock()
 	f.current = g
 	f.mu.Unlock()
 	f.each(follower.renewed)
 	go func() {
 		defer f.calls.Done()
-		g.forward(ctx, f.quiet, f.silent)
+		g.forward(ctx)
 	}()
 	return g, nil
 }
 
-func (g *guarded) forward(ctx context.Context, silence time.Duration, silent func()) {
+func (g *guarded) forward(ctx context.Context) {
 	defer close(g.out)
 	defer g.Interface.Stop()
-	timer := time.NewTimer(silence)
+	timer := time.NewTimer(g.feed.quiet)
 	defer timer.Stop()
 	for {
 		select {
 		case e, ok := <-g.Interface.ResultChan():
+			if !ok && time.Now().Before(g.due) {
+				g.feed.cut()
+			}
 			if !ok || !g.pass(ctx, e) {
 				return
 			}
-			timer.Reset(silence)
+			timer.Reset(g.feed.quiet)
 		case <-timer.C:
-			silent()
+			g.feed.silent()
 			return
 		case <-g.quit:
 			return
@@ -529,7 +581,7 @@ func (f *feed) exchange(listed map[cache.ObjectName]metav1.ObjectMetaAccessor, v
 	defer f.delivery.Unlock()
 	f.mu.Lock()
 	past, initial := f.objects, !f.synced
-	f.objects, f.version, f.synced, f.err = listed, version, true, nil
+	f.objects, f.version, f.synced, f.err, f.away = listed, version, true, nil, false
 	f.lists++
 	f.mu.Unlock()
 	shrank := lacks(past, listed)*shrinkShare > len(past)

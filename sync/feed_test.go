@@ -116,6 +116,54 @@ func TestSilentWatch(t *testing.T) {
 	})
 }
 
+// What takes the place of an API server and is behind it would feed none of its
+// watches: that is noticed when they begin again, and one that is not is not listed anew.
+func TestBehind(t *testing.T) {
+	for name, replaced := range map[string]bool{"restored": true, "restarted": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				var away atomic.Bool
+				var looks atomic.Int64
+				view := w.fakeSource.View(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if away.Load() {
+						return errors.New("connection refused")
+					}
+					if r.Verb == "list" && r.Resource == widgets {
+						looks.Add(1)
+					}
+					return do()
+				})
+				w.from, _ = NewClusterForClients(view.Client(), view.Metadata())
+				s, stop := w.sync(Options{})
+				defer stop()
+				w.createMany(3)
+				w.settle()
+				looks.Store(0)
+				before := s.engine.source.listed(w.sourceNS)
+				away.Store(!replaced) // another one may answer at once
+				for _, watch := range view.Watches() {
+					watch.Stop()
+				}
+				if replaced {
+					w.fakeSource.Replace(true)
+				}
+				time.Sleep(10 * time.Second)
+				away.Store(false)
+				began := time.Now()
+				w.create(w.source, w.sourceNS, w.widget("late", `{"size":"small"}`, ``))
+				w.until("in step", func() bool { return w.targetOf("late") != nil })
+				if took := time.Since(began); took > 10*time.Second {
+					t.Errorf("in step after %v", took)
+				}
+				if lists := s.engine.source.listed(w.sourceNS) - before; !replaced && (lists > 0 || looks.Load() != 1) {
+					t.Errorf("an API server that was restarted is listed anew %d times, and looked at %d times", lists, looks.Load())
+				}
+			})
+		})
+	}
+}
+
 // An API server that is back is used again at once, however long it was away.
 func TestRecovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -23,7 +23,6 @@ func TestRealRestore(t *testing.T) {
 	install(t, target)
 	w := &world{TB: t, source: source, target: target, sourceNS: "default", targetNS: "default"}
 	w.from, w.to = w.cluster(app), w.cluster(control)
-	w.from.feeds.silence = 5 * time.Second // rather than three minutes
 	s, stop := w.sync(Options{Mapper: Identity(), Orphans: OrphanDelete})
 	defer stop()
 	for _, name := range []string{"a", "b"} {
