@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -168,28 +169,13 @@ func (a *appCluster) served(ctx context.Context) (bool, error) {
 		return false, fmt.Errorf("CRD %s: %w", name, err)
 	}
 	crd, err := decode[apiextensionsv1.CustomResourceDefinition](u)
-	if err != nil || !isTrue(crd, apiextensionsv1.Established) || crd.DeletionTimestamp != nil {
+	if err != nil || !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) || crd.DeletionTimestamp != nil {
 		return false, err
 	}
 	if a.uid, err = a.identity(ctx); err != nil {
 		return false, fmt.Errorf("identity of the App Cluster: %w", err)
 	}
 	return true, nil
-}
-
-func isTrue(crd *apiextensionsv1.CustomResourceDefinition, t apiextensionsv1.CustomResourceDefinitionConditionType) bool {
-	c := crdCondition(crd, t)
-	return c != nil && c.Status == apiextensionsv1.ConditionTrue
-}
-
-// crdCondition returns a condition of crd, or nil.
-func crdCondition(crd *apiextensionsv1.CustomResourceDefinition, t apiextensionsv1.CustomResourceDefinitionConditionType) *apiextensionsv1.CustomResourceDefinitionCondition {
-	for i := range crd.Status.Conditions {
-		if crd.Status.Conditions[i].Type == t {
-			return &crd.Status.Conditions[i]
-		}
-	}
-	return nil
 }
 
 // identity returns what tells this cluster from one that took its address.

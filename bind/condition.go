@@ -4,7 +4,6 @@ package bind
 
 import (
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -123,15 +122,16 @@ func away(server string, err error) (c v1alpha1.Condition, is bool) {
 		return v1alpha1.Condition{}, false
 	case apierrors.IsUnauthorized(err):
 		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnauthorized, "The Control Plane Cluster "+server+" does not accept the token. "+repair), true
-	case apierrors.ReasonForError(err) != metav1.StatusReasonUnknown && !isBroken(err):
-		return v1alpha1.Condition{}, false // it answers
+	case !isNoAnswer(err):
+		return v1alpha1.Condition{}, false
 	}
 	return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "The Control Plane Cluster "+server+" cannot be reached: "+explain(err)+". Retrying."), true
 }
 
-func isBroken(err error) bool {
-	return apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err) ||
-		apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err)
+// isNoAnswer tells whether nobody answered who could.
+func isNoAnswer(err error) bool {
+	return apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err)
 }
 
 // explain words err so that the same trouble always gives the same message: without
@@ -140,17 +140,8 @@ func explain(err error) string {
 	if op, ok := errors.AsType[*net.OpError](err); ok && !op.Timeout() {
 		return explainOp(op)
 	}
-	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		return "its certificate is signed by an unknown authority"
-	}
-	if _, ok := errors.AsType[x509.HostnameError](err); ok {
-		return "its certificate is for another name"
-	}
 	if _, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
-		return "its certificate is not valid, or not now"
-	}
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
-		return "its certificate cannot be verified"
+		return "its certificate is not valid, or not now" // theirs has the time in it
 	}
 	var timeout interface{ Timeout() bool }
 	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout() {

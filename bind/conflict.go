@@ -40,7 +40,7 @@ func (i *installer) lookForBinding(ctx context.Context, name string) error {
 		i.existing[name] = b
 		return nil
 	}
-	crd, err := i.app.crd(ctx, name)
+	crd, err := readCRD(ctx, i.app, name)
 	if err != nil {
 		return err
 	}

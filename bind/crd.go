@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -140,11 +141,11 @@ func (p *pass) established(u *unstructured.Unstructured) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if c := crdCondition(crd, apiextensionsv1.NamesAccepted); c != nil && c.Status == apiextensionsv1.ConditionFalse {
+	if c := apihelpers.FindCRDCondition(crd, apiextensionsv1.NamesAccepted); c != nil && c.Status == apiextensionsv1.ConditionFalse {
 		p.verdict.set(failed(v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonCustomResourceDefinitionNamesRefused, fmt.Sprintf("The CRD %s is not served: %s", crd.Name, c.Message)))
 		return false, nil
 	}
-	if !isTrue(crd, apiextensionsv1.Established) {
+	if !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
 		p.verdict.set(pending(v1alpha1.ConditionSchemaInSync, "The App Cluster is about to serve the API."))
 		return false, nil
 	}

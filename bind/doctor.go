@@ -207,7 +207,7 @@ func (d *doctor) checkBinding(ctx context.Context, b *v1alpha1.APIServiceBinding
 		wrong = "it is not ready" + waitingFor(b)
 	}
 	d.note("binding", b.Name, wrong, "it is ready", "")
-	crd, err := d.app.crd(ctx, b.Name)
+	crd, err := readCRD(ctx, d.app, b.Name)
 	resource, served := servedResource(crd)
 	if err != nil || !served {
 		return // of which the binding speaks

@@ -4,10 +4,10 @@ package bind
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
@@ -37,7 +37,7 @@ func (s *session) reconcileExport(ctx context.Context, key cache.ObjectName) (ti
 	if err != nil {
 		return 0, err
 	}
-	crd, err := s.agent.app.crd(ctx, key.Name)
+	crd, err := readCRD(ctx, s.agent.app.calls, key.Name)
 	if err != nil {
 		return 0, err
 	}
@@ -55,20 +55,12 @@ func (s *session) bindingOf(name string) (*v1alpha1.APIServiceBinding, error) {
 	return nil, nil //nolint:nilnil // absence in a cache is a value
 }
 
-// crd reads a CRD from the API server; nil if there is none.
-func (a *appCluster) crd(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
-	crd, err := get[apiextensionsv1.CustomResourceDefinition](ctx, a.calls.Resource(crdsResource), name)
-	if err != nil {
-		return nil, fmt.Errorf("read CRD %s: %w", name, err)
-	}
-	return crd, nil
-}
-
 // reportExport fills in the konnector's part of the status and leaves the rest.
 func reportExport(e *v1alpha1.APIServiceExport, binding *v1alpha1.APIServiceBinding, crd *apiextensionsv1.CustomResourceDefinition) {
 	// Those of a CRD that is not there any more must not stay.
 	e.Status.Conditions = slices.DeleteFunc(e.Status.Conditions, func(c v1alpha1.Condition) bool {
-		return slices.Contains(crdConditions[:], c.Type) && !hasCRDCondition(crd, c.Type)
+		return slices.Contains(crdConditions[:], apiextensionsv1.CustomResourceDefinitionConditionType(c.Type)) &&
+			(crd == nil || apihelpers.FindCRDCondition(crd, apiextensionsv1.CustomResourceDefinitionConditionType(c.Type)) == nil)
 	})
 	for _, c := range exportConditions(binding, crd) {
 		c.ObservedGeneration = e.Generation
@@ -82,13 +74,9 @@ func reportExport(e *v1alpha1.APIServiceExport, binding *v1alpha1.APIServiceBind
 }
 
 // crdConditions are the conditions that a CRD can have.
-var crdConditions = [...]string{
-	string(apiextensionsv1.Established), string(apiextensionsv1.NamesAccepted), string(apiextensionsv1.Terminating),
-	string(apiextensionsv1.NonStructuralSchema), string(apiextensionsv1.KubernetesAPIApprovalPolicyConformant),
-}
-
-func hasCRDCondition(crd *apiextensionsv1.CustomResourceDefinition, t string) bool {
-	return crd != nil && crdCondition(crd, apiextensionsv1.CustomResourceDefinitionConditionType(t)) != nil
+var crdConditions = [...]apiextensionsv1.CustomResourceDefinitionConditionType{
+	apiextensionsv1.Established, apiextensionsv1.NamesAccepted, apiextensionsv1.Terminating,
+	apiextensionsv1.NonStructuralSchema, apiextensionsv1.KubernetesAPIApprovalPolicyConformant,
 }
 
 func exportConditions(binding *v1alpha1.APIServiceBinding, crd *apiextensionsv1.CustomResourceDefinition) []v1alpha1.Condition {

@@ -72,7 +72,7 @@ func (r *remover) remove(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	crd, err := r.crd(ctx, name)
+	crd, err := readCRD(ctx, r, name)
 	if err != nil {
 		return err
 	}

@@ -68,9 +68,9 @@ func (a *appClient) binding(ctx context.Context, name string) (*v1alpha1.APIServ
 	return b, nil
 }
 
-// crd returns nil if there is none.
-func (a *appClient) crd(ctx context.Context, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
-	crd, err := get[apiextensionsv1.CustomResourceDefinition](ctx, a.Resource(crdsResource), name)
+// readCRD returns nil if there is none.
+func readCRD(ctx context.Context, app dynamic.Interface, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+	crd, err := get[apiextensionsv1.CustomResourceDefinition](ctx, app.Resource(crdsResource), name)
 	if err != nil {
 		return nil, fmt.Errorf("CRD %s: %w", name, err)
 	}

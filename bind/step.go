@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -62,7 +63,7 @@ func (i *installer) writeCRD(ctx context.Context) error {
 		return nil
 	}
 	err := until(ctx, i.app.Resource(crdsResource), crd.GetName(), func(live *apiextensionsv1.CustomResourceDefinition) (bool, error) {
-		return live != nil && isTrue(live, apiextensionsv1.Established), nil
+		return live != nil && apihelpers.IsCRDConditionTrue(live, apiextensionsv1.Established), nil
 	})
 	if err != nil {
 		return fmt.Errorf("CRD %s is not established: %w", crd.GetName(), err)
