@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package metrics
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/tools/cache"
+
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// actions are what passes do, from what says least to what says most.
+var actions = [...]string{"none", "mark", "status", "release", "apply", "delete", "create"}
+
+// actionOf has the steps that write, of which a pass may do several.
+var actionOf = map[string]int{
+	"say": 1, "hold": 1, "mark": 1,
+	"status":  2,
+	"release": 3, "disown": 3,
+	"apply": 4, "empty": 4, "force": 4, "migrate": 4,
+	"delete": 5, "bury": 5,
+	"create": 6,
+}
+
+// action is what says most of a pass.
+func action(steps []string) (a int) {
+	for _, step := range steps {
+		a = max(a, actionOf[step])
+	}
+	return a
+}
+
+// results of passes: all is done, something stands in the way that the object's user
+// is told, or it is tried again.
+var results = [...]string{"ok", "blocked", "retried"}
+
+func result(err error) (n int, why klutchsync.Reason) {
+	if err == nil {
+		return 0, ""
+	}
+	if stands, ok := errors.AsType[*klutchsync.ObjectError](err); ok {
+		return 1, stands.Reason
+	}
+	return 2, ""
+}
+
+// A tally counts the passes of one Sync. It is for many goroutines, and makes nothing
+// for the garbage collector.
+type tally struct {
+	passes  [len(actions)][len(results)]prometheus.Counter
+	took    prometheus.Observer
+	blocked blocked
+}
+
+func (t *tally) count(pass klutchsync.Result) {
+	n, why := result(pass.Err)
+	t.passes[action(pass.Steps)][n].Inc()
+	t.took.Observe(pass.Took.Seconds())
+	switch {
+	case why != "" && why != klutchsync.ReasonHeld && why != klutchsync.ReasonOrphaned: // which a Sync counts itself
+		t.blocked.add(pass.Source)
+	case n < len(results)-1:
+		t.blocked.remove(pass.Source)
+	}
+}
+
+// blocked are the objects that something keeps from being in step.
+type blocked struct {
+	size atomic.Int64 // spares the lock where nothing is blocked
+
+	mu    sync.Mutex
+	names map[cache.ObjectName]struct{}
+}
+
+func (b *blocked) add(name cache.ObjectName) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.names == nil {
+		b.names = map[cache.ObjectName]struct{}{}
+	}
+	b.names[name] = struct{}{}
+	b.size.Store(int64(len(b.names)))
+}
+
+func (b *blocked) remove(name cache.ObjectName) {
+	if b.size.Load() == 0 {
+		return // a pass of this object has not added it: those of one object do not overlap
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.names, name)
+	b.size.Store(int64(len(b.names)))
+}
