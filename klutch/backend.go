@@ -124,7 +124,7 @@ func (b Backend) Run(ctx context.Context) error {
 	}
 	lease := leader.Lease{Namespace: b.Namespace, Name: backendLease, Identity: b.Identity}
 	return group.Run(ctx,
-		func(ctx context.Context) error { return serveAt(ctx, b.HealthAddress, nil, b.health()) },
+		func(ctx context.Context) error { return serveAt(ctx, b.HealthAddress, nil, health(b.Metrics)) },
 		func(ctx context.Context) error { return serveAt(ctx, b.ListenAddress, tlsConfig, exporter.Handler()) },
 		func(ctx context.Context) error { return b.follow(ctx, keys) },
 		sweep,
@@ -132,11 +132,11 @@ func (b Backend) Run(ctx context.Context) error {
 	)
 }
 
-func (b Backend) health() http.Handler {
+func health(metrics http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /", serve.Health{})
-	if b.Metrics != nil {
-		mux.Handle("GET /metrics", b.Metrics)
+	if metrics != nil {
+		mux.Handle("GET /metrics", metrics)
 	}
 	return mux
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"net/http"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -14,7 +15,6 @@ import (
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/leader"
-	"github.com/klutch-go/sdk/internal/serve"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -33,6 +33,11 @@ type Konnector struct {
 	// HealthAddress is where /livez, /readyz and /healthz are served, such as
 	// ":8080". Empty means nowhere.
 	HealthAddress string
+	// Metrics, if any, are served at /metrics of HealthAddress. What they count
+	// comes from Options.Sync and Observe.
+	Metrics http.Handler
+	// Observe, if not nil, is given the bind.Konnector before it runs.
+	Observe func(*bind.Konnector)
 	// Options of the controllers. An empty Version means that of this module.
 	Options bind.Options
 }
@@ -48,9 +53,12 @@ func (k Konnector) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("client for the App Cluster: %w", err)
 	}
+	if k.Observe != nil {
+		k.Observe(konnector)
+	}
 	lease := leader.Lease{Namespace: k.LeaseNamespace, Name: k.LeaseName, Identity: k.Identity}
 	return group.Run(ctx,
-		func(ctx context.Context) error { return serveAt(ctx, k.HealthAddress, nil, serve.Health{}) },
+		func(ctx context.Context) error { return serveAt(ctx, k.HealthAddress, nil, health(k.Metrics)) },
 		func(ctx context.Context) error { return leader.Run(ctx, client, lease, konnector.Run) },
 	)
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/internal/metrics"
 	"github.com/klutch-go/sdk/klutch"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
@@ -39,10 +40,11 @@ func main() {
 const maxVerbosity = 5
 
 type flags struct {
-	kubeconfig string
-	verbosity  int
-	version    bool
-	konnector  klutch.Konnector
+	kubeconfig    string
+	deletionLimit int
+	verbosity     int
+	version       bool
+	konnector     klutch.Konnector
 }
 
 func parse(args []string) (flags, error) {
@@ -51,10 +53,9 @@ func parse(args []string) (flags, error) {
 	fs.StringVar(&f.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "the App Cluster; empty means the cluster that this runs in")
 	fs.StringVar(&f.konnector.LeaseName, "lease-name", v1alpha1.LeaseName, "the Lease by which one of several replicas works")
 	fs.StringVar(&f.konnector.LeaseNamespace, "lease-namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), v1alpha1.Namespace), "its namespace")
-	fs.StringVar(&f.konnector.HealthAddress, "health-address", ":8080", "where /livez, /readyz and /healthz are served; empty means nowhere")
+	fs.StringVar(&f.konnector.HealthAddress, "health-address", ":8080", "where /livez, /readyz, /healthz and /metrics are served; empty means nowhere")
 	fs.DurationVar(&f.konnector.Options.HeartbeatInterval, "heartbeat-interval", bind.DefaultHeartbeatInterval, "how often backends may expect to hear of this konnector")
-	limit := fs.Int("deletion-limit", 0, "how many objects of a binding may be deleted within five minutes; more are held until released; 0 means one in twenty, at least ten, and -1 any number")
-	f.konnector.Options.Sync = func(_ string, o *klutchsync.Options) { o.DeletionLimit = *limit }
+	fs.IntVar(&f.deletionLimit, "deletion-limit", 0, "how many objects of a binding may be deleted within five minutes; more are held until released; 0 means one in twenty, at least ten, and -1 any number")
 	fs.IntVar(&f.verbosity, "v", 0, "log level: 0 is what an operator acts on, 4 shows traffic")
 	fs.BoolVar(&f.version, "version", false, "print the version and exit")
 	return f, fs.Parse(args)
@@ -74,7 +75,18 @@ func run(ctx context.Context, args []string) error {
 	if f.konnector.Config, err = config(f.kubeconfig); err != nil {
 		return err
 	}
+	f.measure()
 	return f.konnector.Run(logr.NewContext(ctx, log))
+}
+
+// measure plugs Prometheus in.
+func (f *flags) measure() {
+	m, k := metrics.NewKonnector(klutch.Version()), &f.konnector
+	k.Options.Sync = func(binding string, o *klutchsync.Options) {
+		o.DeletionLimit = f.deletionLimit
+		m.Sync(binding, o)
+	}
+	k.Metrics, k.Observe = m, func(b *bind.Konnector) { m.Watch(b.Census) }
 }
 
 func config(kubeconfig string) (*rest.Config, error) {

@@ -3,12 +3,19 @@
 package main
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
+
+	"github.com/klutch-go/sdk/bind"
+	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 func TestParse(t *testing.T) {
@@ -40,6 +47,28 @@ func TestParse(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// What is counted of a Sync stands where Prometheus looks for it.
+func TestMeasure(t *testing.T) {
+	f, err := parse([]string{"--deletion-limit=7"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.measure()
+	k, opts := f.konnector, klutchsync.Options{}
+	k.Options.Sync("widgets.example.org", &opts)
+	opts.Hooks.Done(t.Context(), klutchsync.Result{})
+	b, err := bind.New(&rest.Config{}, k.Options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k.Observe(b)
+	page := httptest.NewRecorder()
+	k.Metrics.ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	if counted := `klutch_sync_passes_total{action="none",resource="widgets.example.org",result="ok"} 1`; opts.DeletionLimit != 7 || !strings.Contains(page.Body.String(), counted) {
+		t.Errorf("limit %d, page:\n%s", opts.DeletionLimit, page.Body)
 	}
 }
 
