@@ -44,7 +44,8 @@ func TestP9NoSecretInLogsOrStatuses(t *testing.T) {
 			}
 		}
 		h.found = nil
-		w.must(h.metrics(w.ctx))
+		w.must(h.metrics(w.ctx, w.s.Backend, `klutch_logins_total{result="success"} `))
+		w.must(h.metrics(w.ctx, w.s.Konnector, `klutch_control_plane_up{resource="postgresqlinstances.anynines.com"} 1`))
 		w.must(h.everywhere(w.ctx))
 		for _, found := range h.found {
 			w.Error(found)
@@ -193,9 +194,10 @@ func readable(c *cluster.Cluster) (all []schema.GroupVersionResource, err error)
 	return all, nil
 }
 
-// metrics looks at those of the backend; the konnector has none.
-func (h *hunt) metrics(ctx context.Context) error {
-	where := strings.TrimSuffix(h.s.Backend.Ready, "/readyz") + "/metrics"
+// metrics looks at what a program tells Prometheus, which names neither objects nor
+// servers, and is to say what it is known to say.
+func (h *hunt) metrics(ctx context.Context, p *stack.Process, says string) error {
+	where := p.Ready[:strings.LastIndex(p.Ready, "/")] + "/metrics"
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, where, nil)
 	if err != nil {
 		return err
@@ -206,10 +208,15 @@ func (h *hunt) metrics(ctx context.Context) error {
 	}
 	defer func() { _ = resp.Body.Close() }()
 	text, err := io.ReadAll(resp.Body)
-	if err != nil || !strings.Contains(string(text), "klutch_") {
-		return fmt.Errorf("%s: %s, %d bytes: %w", where, resp.Status, len(text), err)
+	if err != nil || !strings.Contains(string(text), says) {
+		return fmt.Errorf("%s says %s, and not %s: %w\n%s", where, resp.Status, says, err, text)
 	}
 	h.in(where, string(text))
+	for _, name := range []string{"orders-api", h.s.Control.URL(), h.s.BackendURL} {
+		if strings.Contains(string(text), name) {
+			h.found = append(h.found, name+" stands in "+where)
+		}
+	}
 	return nil
 }
 
