@@ -16,6 +16,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
@@ -131,7 +132,7 @@ type Exporter struct {
 	}
 	running atomic.Pointer[control] // nil while Run does not
 
-	quotaDelay, bindGrace time.Duration
+	quotaDelay, bindGrace, revocation time.Duration
 }
 
 // New returns an Exporter that works with the rights of config, which should be
@@ -141,7 +142,7 @@ func New(config *rest.Config, opts Options) (*Exporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Exporter{opts: opts, external: external, config: rest.CopyConfig(config), quotaDelay: quotaDelay, bindGrace: bindGrace}
+	e := &Exporter{opts: opts, external: external, config: rest.CopyConfig(config), quotaDelay: quotaDelay, bindGrace: bindGrace, revocation: revocation}
 	e.config.QPS = -1 // the API server's priority and fairness is the limit
 	e.config.UserAgent = cmp.Or(e.config.UserAgent, userAgent)
 	if err := e.connect(); err != nil {
@@ -251,6 +252,9 @@ type control struct {
 	crds        cache.SharedIndexInformer
 	owned       cache.SharedIndexInformer // tenant and service namespaces
 	credentials cache.SharedIndexInformer // kubeconfig Secrets
+	accounts    cache.SharedIndexInformer // ServiceAccounts of tenants
+	bindings    cache.SharedIndexInformer // RoleBindings of tenants, in both kinds of namespaces
+	roles       cache.SharedIndexInformer // Roles of tenants
 }
 
 func newControl(e *Exporter) (*control, error) {
@@ -264,11 +268,18 @@ func newControl(e *Exporter) (*control, error) {
 	c.templates = c.informTemplates(templateResource)
 	c.crds = c.metadata(crdResource, nil)
 	c.owned = c.metadata(corev1.SchemeGroupVersion.WithResource("namespaces"), func(o *metav1.ListOptions) { o.LabelSelector = tenantLabel })
-	// The rights of the backend are to this name alone.
-	c.credentials = c.metadata(corev1.SchemeGroupVersion.WithResource("secrets"), func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", v1alpha1.KubeconfigSecretName).String()
-	})
+	c.credentials = c.metadata(corev1.SchemeGroupVersion.WithResource("secrets"), named(v1alpha1.KubeconfigSecretName))
+	c.accounts = c.metadata(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), named(v1alpha1.TenantServiceAccount))
+	c.bindings = c.metadata(rbacv1.SchemeGroupVersion.WithResource("rolebindings"), named(v1alpha1.TenantServiceAccount))
+	c.roles = c.metadata(rbacv1.SchemeGroupVersion.WithResource("roles"), named(v1alpha1.TenantServiceAccount))
 	return c, errors.Join(errs[:]...)
+}
+
+// named selects objects of one name: the rights of the backend are to no other.
+func named(name string) metadatainformer.TweakListOptionsFunc {
+	return func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
+	}
 }
 
 func (c *control) informTemplates(gvr schema.GroupVersionResource) cache.SharedIndexInformer {
@@ -302,13 +313,14 @@ func (c *control) controllers() (map[string]*controller.Controller, error) {
 		}
 		all[name] = ctrl
 	}
-	add("tenant", c.reconcileTenant, feed{c.owned, tenantKey}, feed{c.credentials, namespaceKey}, feed{c.clusterBindings, namespaceKey})
+	add("tenant", c.reconcileTenant, feed{c.owned, tenantKey}, feed{c.credentials, namespaceKey}, feed{c.clusterBindings, namespaceKey},
+		feed{c.accounts, namespaceKey}, feed{c.bindings, namespaceKey})
 	add("clusterbinding", c.reconcileClusterBinding, feed{c.clusterBindings, controller.Self}, feed{c.owned, clusterBindingKey})
 	add("apiserviceexportrequest", c.reconcileRequest, feed{c.requests, controller.Self}, feed{c.crds, c.requestsFor})
 	add("apiserviceexport", c.reconcileExport, feed{c.exports, controller.Self}, feed{c.crds, c.exportsOf}, feed{c.templates, c.exportsOffered},
 		feed{c.requests, exportsAskedFor})
 	add("apiservicenamespace", c.reconcileNamespace, feed{c.namespaces, controller.Self}, feed{c.exports, c.namespacesOfTenant},
-		feed{c.owned, c.namespacesKeys})
+		feed{c.owned, c.namespacesKeys}, feed{c.bindings, c.namespaceAround}, feed{c.roles, c.namespaceAround})
 	return all, errors.Join(errs...)
 }
 
@@ -321,7 +333,7 @@ func (c *control) run(ctx context.Context) error {
 		c.followForeignTemplates(ctx, ctrls["apiserviceexport"])
 		return nil
 	}}
-	for _, inf := range []cache.SharedIndexInformer{c.exports, c.requests, c.namespaces, c.clusterBindings, c.templates, c.crds, c.owned, c.credentials} {
+	for _, inf := range []cache.SharedIndexInformer{c.exports, c.requests, c.namespaces, c.clusterBindings, c.templates, c.crds, c.owned, c.credentials, c.accounts, c.bindings, c.roles} {
 		parts = append(parts, group.Informer(inf))
 	}
 	for _, ctrl := range ctrls {

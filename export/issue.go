@@ -31,29 +31,39 @@ const (
 	// issuedAnnotation stands on a kubeconfig Secret: a hash of what it was made
 	// from, beside the token.
 	issuedAnnotation = "klutch.anynines.com/issued-for"
+	// revocation is how long a token may still be believed whose anchor is gone: API
+	// servers remember for ten seconds what they have found out about it. Whoever has
+	// it must not read the next one with it.
+	revocation = 15 * time.Second
 )
 
 // credential returns the kubeconfig of a tenant and how long it is good, after
-// making or renewing it where needed.
-func (e *Exporter) credential(ctx context.Context, namespace string) (data []byte, again time.Duration, err error) {
+// making or renewing it where needed. One that was revoked is made anew when that is
+// settle ago; until then there is none. People who log in need not wait: whoever
+// revokes waits until the old one is refused.
+func (e *Exporter) credential(ctx context.Context, namespace string, settle time.Duration) (data []byte, again time.Duration, err error) {
 	k, err := e.reachable(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	k.Namespace = namespace
 	err = retry.OnError(manyWriters, conflicting, func() error {
-		data, again, err = e.tryCredential(ctx, *k)
+		data, again, err = e.tryCredential(ctx, *k, settle)
 		return err
 	})
 	return data, again, err
 }
 
-func (e *Exporter) tryCredential(ctx context.Context, k kubeconfig.Kubeconfig) (data []byte, again time.Duration, err error) {
+func (e *Exporter) tryCredential(ctx context.Context, k kubeconfig.Kubeconfig, settle time.Duration) (data []byte, again time.Duration, err error) {
+	account, err := e.account(ctx, k.Namespace)
+	if err != nil {
+		return nil, 0, err
+	}
 	anchor, made, err := e.anchor(ctx, k.Namespace)
 	if err != nil {
 		return nil, 0, err
 	}
-	issuedFor := fingerprint(k, anchor)
+	issuedFor := fingerprint(k, account, anchor)
 	secret, err := e.kube.CoreV1().Secrets(k.Namespace).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, 0, fmt.Errorf("read credential of %s: %w", k.Namespace, err)
@@ -67,8 +77,13 @@ func (e *Exporter) tryCredential(ctx context.Context, k kubeconfig.Kubeconfig) (
 	if left := time.Until(renewal(secret)); secret.Annotations[issuedAnnotation] == issuedFor && left > 0 {
 		return secret.Data[v1alpha1.KubeconfigKey], left, nil
 	}
-	return e.issue(ctx, k, secret, anchor)
+	if left := settle - min(age(account), age(anchor)); left > 0 && secret.ResourceVersion != "" {
+		return nil, left, nil
+	}
+	return e.issue(ctx, k, secret, anchor, issuedFor)
 }
+
+func age(o metav1.Object) time.Duration { return time.Since(o.GetCreationTimestamp().Time) }
 
 // renewal is when a kubeconfig is to be renewed; the zero time means now.
 func renewal(secret metav1.Object) time.Time {
@@ -80,7 +95,7 @@ func renewal(secret metav1.Object) time.Time {
 }
 
 // issue gets a token and writes it into secret.
-func (e *Exporter) issue(ctx context.Context, k kubeconfig.Kubeconfig, secret, anchor *corev1.Secret) (data []byte, again time.Duration, err error) {
+func (e *Exporter) issue(ctx context.Context, k kubeconfig.Kubeconfig, secret, anchor *corev1.Secret, issuedFor string) (data []byte, again time.Duration, err error) {
 	token, err := e.token(ctx, anchor)
 	if err != nil {
 		return nil, 0, err
@@ -95,7 +110,7 @@ func (e *Exporter) issue(ctx context.Context, k kubeconfig.Kubeconfig, secret, a
 		event = "credential rotated"
 	}
 	secret.Data = map[string][]byte{v1alpha1.KubeconfigKey: data}
-	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, issuedAnnotation, fingerprint(k, anchor))
+	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, issuedAnnotation, issuedFor)
 	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, renewAnnotation, time.Now().Add(again).UTC().Format(time.RFC3339))
 	if err := e.put(ctx, secret); err != nil {
 		return nil, 0, fmt.Errorf("write credential of %s: %w", k.Namespace, err)
@@ -115,6 +130,23 @@ func (e *Exporter) token(ctx context.Context, anchor *corev1.Secret) (*authentic
 		return nil, fmt.Errorf("request token for %s: %w", anchor.Namespace, err)
 	}
 	return &got.Status, nil
+}
+
+// account finds or makes the ServiceAccount of a tenant. Tokens of one that was deleted
+// are not good for another one of the same name.
+func (e *Exporter) account(ctx context.Context, namespace string) (got *corev1.ServiceAccount, err error) {
+	accounts := e.kube.CoreV1().ServiceAccounts(namespace)
+	got, err = accounts.Get(ctx, v1alpha1.TenantServiceAccount, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		got, err = accounts.Create(ctx, &corev1.ServiceAccount{
+			ObjectMeta:                   metav1.ObjectMeta{Name: v1alpha1.TenantServiceAccount},
+			AutomountServiceAccountToken: new(bool),
+		}, metav1.CreateOptions{})
+	}
+	if err != nil {
+		return nil, fmt.Errorf("make service account in %s: %w", namespace, err)
+	}
+	return got, nil
 }
 
 // anchor finds or makes the Secret that tokens are bound to.
@@ -169,7 +201,7 @@ func (e *Exporter) reachable(ctx context.Context) (*kubeconfig.Kubeconfig, error
 }
 
 // fingerprint changes when a kubeconfig has to be made anew before its time.
-func fingerprint(k kubeconfig.Kubeconfig, anchor *corev1.Secret) string {
-	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q", k.Server, k.CAData, k.TLSServerName, anchor.UID))
+func fingerprint(k kubeconfig.Kubeconfig, account, anchor metav1.Object) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q", k.Server, k.CAData, k.TLSServerName, account.GetUID(), anchor.GetUID()))
 	return hex.EncodeToString(sum[:8])
 }

@@ -298,6 +298,15 @@ func (c *control) namespacesKeys(ns metav1.Object) []cache.ObjectName {
 	return keys
 }
 
+// namespaceAround is the APIServiceNamespace for which the namespace of o was made.
+func (c *control) namespaceAround(o metav1.Object) []cache.ObjectName {
+	ns, ok := stored(c.owned, o.GetNamespace())
+	if !ok {
+		return nil
+	}
+	return serviceNamespaceKey(ns)
+}
+
 // serviceNamespaceKey is the APIServiceNamespace for which ns was made.
 func serviceNamespaceKey(ns metav1.Object) []cache.ObjectName {
 	key, err := cache.ParseObjectName(ns.GetAnnotations()[v1alpha1.ServiceNamespaceAnnotation])

@@ -188,7 +188,7 @@ func (h *handler) useCode(ctx context.Context, g *grant) error {
 
 // response is what the CLI gets: the tenant's credential and the requests to make.
 func (h *handler) response(ctx context.Context, g *grant) (*v1alpha1.BindingResponse, error) {
-	credential, _, err := h.credential(ctx, g.Tenant)
+	credential, _, err := h.credential(ctx, g.Tenant, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -137,7 +137,7 @@ func (e *Exporter) bindTenant(ctx context.Context, r record) (namespace string, 
 	if err := e.furnish(ctx, namespace); err != nil {
 		return "", err
 	}
-	_, _, err = e.credential(ctx, namespace)
+	_, _, err = e.credential(ctx, namespace, 0)
 	return namespace, err
 }
 
@@ -145,9 +145,6 @@ func (e *Exporter) bindTenant(ctx context.Context, r record) (namespace string, 
 func (e *Exporter) furnish(ctx context.Context, namespace string) error {
 	if err := e.ensureClusterBinding(ctx, namespace); err != nil {
 		return err // among others because the tenant is being removed
-	}
-	if err := e.ensureServiceAccount(ctx, namespace); err != nil {
-		return err
 	}
 	role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: v1alpha1.TenantServiceAccount}
 	return e.ensureRoleBinding(ctx, namespace, namespace, role)
@@ -186,18 +183,6 @@ func owned(ns *corev1.Namespace, tenant string, annotations map[string]string) e
 		return fmt.Errorf("namespace %s %w", ns.Name, errTerminating)
 	}
 	return nil
-}
-
-func (e *Exporter) ensureServiceAccount(ctx context.Context, namespace string) error {
-	accounts := e.kube.CoreV1().ServiceAccounts(namespace)
-	_, err := accounts.Get(ctx, v1alpha1.TenantServiceAccount, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		_, err = accounts.Create(ctx, &corev1.ServiceAccount{
-			ObjectMeta:                   metav1.ObjectMeta{Name: v1alpha1.TenantServiceAccount},
-			AutomountServiceAccountToken: new(bool),
-		}, metav1.CreateOptions{})
-	}
-	return ensured(err, "service account", namespace)
 }
 
 // ensureRoleBinding gives the account of a tenant a role in a namespace.

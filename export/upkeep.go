@@ -50,13 +50,16 @@ func (c *control) keep(ctx context.Context, tenant string) (again time.Duration,
 	if err != nil {
 		return 0, err
 	}
-	_, renew, err := c.credential(ctx, tenant)
+	_, renew, err := c.credential(ctx, tenant, c.revocation)
 	return sooner(renew, capped), err
 }
 
 // A sight is what the caches show of a tenant that tells whether something of it may
 // be missing.
-type sight struct{ namespace, binding, credential types.UID }
+type sight struct {
+	namespace, binding, credential types.UID
+	account, rights                string // their versions
+}
 
 // sight returns that of a tenant, and when its credential is to be renewed.
 func (c *control) sight(tenant string) (s sight, renew time.Time) {
@@ -68,6 +71,12 @@ func (c *control) sight(tenant string) (s sight, renew time.Time) {
 	}
 	if secret, ok := stored(c.credentials, tenant+"/"+v1alpha1.KubeconfigSecretName); ok {
 		s.credential, renew = secret.GetUID(), renewal(secret)
+	}
+	if account, ok := stored(c.accounts, tenant+"/"+v1alpha1.TenantServiceAccount); ok {
+		s.account = account.GetResourceVersion()
+	}
+	if rights, ok := stored(c.bindings, tenant+"/"+v1alpha1.TenantServiceAccount); ok {
+		s.rights = rights.GetResourceVersion()
 	}
 	return s, renew
 }

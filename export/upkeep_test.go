@@ -11,9 +11,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -40,7 +42,7 @@ func TestHalfMade(t *testing.T) {
 	if _, err := w.dyn.Resource(clusterBindingResource).Namespace(empty).Get(t.Context(), v1alpha1.ClusterBindingName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("more was made for it: %v", err)
 	}
-	w.tune = func(e *Exporter) { e.bindGrace, e.quotaDelay = time.Millisecond, time.Hour }
+	w.tune = func(e *Exporter) { e.bindGrace, e.quotaDelay, e.revocation = time.Millisecond, time.Hour, time.Second }
 	asks := &writeCounter{reads: true}
 	w.config = asks.wrap(w.config)
 	w.serve(Options{})
@@ -79,4 +81,83 @@ func TestHalfMade(t *testing.T) {
 	if more := asks.seen()[before:]; len(more) > 0 {
 		t.Errorf("seven heartbeats: %q", more)
 	}
+	revoked(t, w, recorded)
+	byHand(t, w, recorded)
+}
+
+// kubeconfigOf is what a tenant could read.
+func (w *world) kubeconfigOf(tenant string) string {
+	w.t.Helper()
+	secret, err := w.admin.CoreV1().Secrets(tenant).Get(w.t.Context(), v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return string(secret.Data[v1alpha1.KubeconfigKey])
+}
+
+// revoked: while a token may still be believed that was revoked a moment ago, nothing
+// stands where its holder could read the next one. People who log in get it at once.
+func revoked(t *testing.T, w *world, tenant string) {
+	t.Helper()
+	stolen := w.kubeconfigOf(tenant)
+	if err := w.admin.CoreV1().Secrets(tenant).Delete(t.Context(), anchorSecret, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	starting := must(New(w.config, Options{}))
+	for range 2 { // it finds the anchor gone, and then a new one
+		data, again, err := starting.credential(t.Context(), tenant, starting.revocation)
+		if err != nil || data != nil || again <= 0 || again > revocation {
+			t.Errorf("a backend that has just started: %d bytes, again in %s, %v", len(data), again, err)
+		}
+	}
+	if w.kubeconfigOf(tenant) != stolen {
+		t.Error("a thief can read the next token")
+	}
+	if data, _, err := starting.credential(t.Context(), tenant, 0); err != nil || string(data) == stolen || string(data) != w.kubeconfigOf(tenant) {
+		t.Errorf("a login after it: %v", err)
+	}
+}
+
+// byHand deletes what a tenant cannot do without: it comes back by itself, and the
+// credential is good again.
+func byHand(t *testing.T, w *world, tenant string) {
+	t.Helper()
+	w.apply(object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: team-b, namespace: " + tenant + "}}"))
+	space := until(w, "apiservicenamespaces", tenant, "team-b", func(o *v1alpha1.APIServiceNamespace) bool { return o.Status.Namespace != "" }).Status.Namespace
+	rbac, name := w.admin.RbacV1(), v1alpha1.TenantServiceAccount
+	for what, part := range map[string]struct {
+		remove func(context.Context, string, metav1.DeleteOptions) error
+		read   func(context.Context) error
+	}{
+		"role binding of the tenant": {rbac.RoleBindings(tenant).Delete, func(ctx context.Context) error {
+			_, err := rbac.RoleBindings(tenant).Get(ctx, name, metav1.GetOptions{})
+			return err
+		}},
+		"role binding of a service namespace": {rbac.RoleBindings(space).Delete, func(ctx context.Context) error {
+			_, err := rbac.RoleBindings(space).Get(ctx, name, metav1.GetOptions{})
+			return err
+		}},
+		"role": {rbac.Roles(space).Delete, func(ctx context.Context) error {
+			_, err := rbac.Roles(space).Get(ctx, name, metav1.GetOptions{})
+			return err
+		}},
+	} {
+		w.eventually(what+" is there", func(ctx context.Context) (bool, error) { return part.read(ctx) == nil, nil })
+		if err := part.remove(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		w.eventually(what+" is back", func(ctx context.Context) (bool, error) { return part.read(ctx) == nil, nil })
+	}
+	before := w.kubeconfigOf(tenant)
+	if err := w.admin.CoreV1().ServiceAccounts(tenant).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("a token of another service account", func(ctx context.Context) (bool, error) {
+		now := w.kubeconfigOf(tenant) //nolint:contextcheck // the world has one
+		if now == before {
+			return false, nil
+		}
+		_, err := must(kubernetes.NewForConfig(must(kubeconfig.Read([]byte(now))).RESTConfig())).CoreV1().Namespaces().Get(ctx, tenant, metav1.GetOptions{})
+		return err == nil, nil
+	})
 }
