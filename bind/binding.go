@@ -143,7 +143,7 @@ func (p *pass) checkRights(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	resource := v1alpha1.GroupResource{Group: p.export.Spec.Group, Resource: p.export.Spec.Names.Plural}
-	missing, err := p.app.missingRights(ctx, Rules(resource, p.keptClaims()))
+	missing, err := p.app.missingRights(ctx, rules(resource, p.keptClaims()))
 	if err != nil || len(missing) == 0 {
 		return err == nil, err
 	}

@@ -65,7 +65,7 @@ func newAgent(config *rest.Config, opts Options) (*agent, error) {
 		consents:    map[cache.ObjectName]consent{},
 		released:    map[cache.ObjectName]string{},
 	}
-	a.bindings = newController("binding", a.reconcile, opts.Workers)
+	a.bindings = newController("binding", a.reconcile, 4)
 	a.set = klutchsync.NewSet(klutchsync.SetOptions{Changed: a.changed})
 	return a, a.watch()
 }

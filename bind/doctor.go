@@ -104,16 +104,12 @@ func (d *doctor) checkRights(ctx context.Context) {
 	for r, namespace := range map[schema.GroupVersionResource]string{
 		spacesResource: "", crdsResource: "", rolesResource: "", secretsResource: v1alpha1.Namespace, bindingsResource: v1alpha1.Namespace,
 	} {
-		review := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
-			"spec": map[string]any{"resourceAttributes": map[string]any{"verb": "create", "group": r.Group, "resource": r.Resource, "namespace": namespace}},
-		}}
-		answer, err := d.app.Resource(authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")).Create(ctx, review, metav1.CreateOptions{})
+		allowed, err := may(ctx, d.app, authorizationv1.ResourceAttributes{Verb: "create", Group: r.Group, Resource: r.Resource, Namespace: namespace})
 		if err != nil {
 			d.note("rights", "", explain(err), "", "")
 			return
 		}
-		if allowed, _, _ := unstructured.NestedBool(answer.Object, "status", "allowed"); !allowed {
+		if !allowed {
 			missing = append(missing, r.Resource)
 		}
 	}

@@ -29,8 +29,6 @@ type Options struct {
 	// of the App Cluster gone before its service namespace is given up. 0 means a
 	// minute.
 	NamespaceGrace time.Duration
-	// Workers is the number of bindings worked on at once. 0 means 4.
-	Workers int
 	// Sync completes the options of the Sync of a binding, for policies and hooks.
 	// It must not touch what makes the binding: Mapper, TargetScope, TargetMeta
 	// and Related. Nil changes nothing.
@@ -63,9 +61,6 @@ func (o Options) withDefaults() Options {
 	}
 	if o.NamespaceGrace <= 0 {
 		o.NamespaceGrace = time.Minute
-	}
-	if o.Workers <= 0 {
-		o.Workers = 4
 	}
 	return o
 }

@@ -550,7 +550,7 @@ func (s *story) sameSchema(t *testing.T) {
 
 func (s *story) rights(t *testing.T) {
 	s.condition(t, widgets, v1alpha1.ConditionInformersSynced, "MissingRights",
-		bind.ClusterRoleName(widgets), v1alpha1.AggregateToKonnectorLabel, "list, watch, update, patch widgets.example.org", "create", "secrets")
+		"klutch-bind-konnector-"+widgets, v1alpha1.AggregateToKonnectorLabel, "list, watch, update, patch widgets.example.org", "create", "secrets")
 	s.allow(t, widgets)
 	s.ready(t, widgets)
 	b := get[v1alpha1.APIServiceBinding](t, s.app, bindingsGVR, v1alpha1.Namespace, widgets)

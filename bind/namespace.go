@@ -20,9 +20,6 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// A sighting is that a namespace of the App Cluster was found gone.
-type sighting struct{ at time.Time }
-
 // want is called by syncs, without end, for namespaces that have no service
 // namespace yet.
 func (s *session) want(namespace string) {
@@ -168,10 +165,10 @@ func (s *session) sighted(namespace string, gone bool) time.Duration {
 	}
 	first, ok := s.gone[namespace]
 	if !ok {
-		first = sighting{time.Now()}
+		first = time.Now()
 		s.gone[namespace] = first
 	}
-	return time.Since(first.at)
+	return time.Since(first)
 }
 
 // namespaceGone asks the API server. The cluster's identity is asked after, so that

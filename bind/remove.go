@@ -93,7 +93,7 @@ func (r *remover) remove(ctx context.Context, name string) error {
 		func() error { return r.markUnbound(ctx, name, secret) },
 		func() error { return r.delete(ctx, r.bindings(), "APIServiceBinding", name) },
 		func() error { return r.deleteCRD(ctx, crd) },
-		func() error { return r.delete(ctx, r.Resource(rolesResource), "ClusterRole", ClusterRoleName(name)) },
+		func() error { return r.delete(ctx, r.Resource(rolesResource), "ClusterRole", roleName(name)) },
 	} {
 		if err := step(); err != nil {
 			return err

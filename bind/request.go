@@ -33,7 +33,7 @@ func ReadRequests(manifest []byte) ([]v1alpha1.APIServiceExportRequest, error) {
 			return nil, fmt.Errorf("read requests: %w", err)
 		}
 		for _, item := range items(raw) {
-			request, err := ReadRequest(item)
+			request, err := readRequest(item)
 			if err != nil {
 				return nil, err
 			}
@@ -61,9 +61,7 @@ func items(raw []byte) []json.RawMessage {
 	return []json.RawMessage{raw}
 }
 
-// ReadRequest reads one APIServiceExportRequest from JSON, as it stands in a
-// BindingResponse.
-func ReadRequest(raw []byte) (*v1alpha1.APIServiceExportRequest, error) {
+func readRequest(raw []byte) (*v1alpha1.APIServiceExportRequest, error) {
 	r := &v1alpha1.APIServiceExportRequest{}
 	if err := json.Unmarshal(raw, r); err != nil {
 		return nil, fmt.Errorf("read request: not an APIServiceExportRequest: %w", err)

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,7 +32,7 @@ import (
 func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related) (string, error) {
 	here, there, answers := p.withoutConsent(klutchsync.TargetSide, selected), p.withoutConsent(klutchsync.SourceSide, selected), p.answers()
 	id := fmt.Sprint(here, there, selected, answers)
-	if !p.consentChanged(id) {
+	if p.lastConsent(p.key).id == id {
 		return "", nil
 	}
 	services, known := p.session.services()
@@ -133,8 +134,6 @@ func (a *agent) lastConsent(binding cache.ObjectName) consent {
 	return a.consents[binding]
 }
 
-func (p *pass) consentChanged(id string) bool { return p.lastConsent(p.key).id != id }
-
 func (p *pass) consented(id string, selected []klutchsync.Related) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -220,4 +219,10 @@ func manages(manager, binding string) bool {
 	const short = 60
 	name, ok := strings.CutPrefix(manager, v1alpha1.GroupVersion.Group+"/")
 	return ok && (name == binding || len(binding) > short && len(name) > short && strings.HasPrefix(name, binding[:short]))
+}
+
+// audit leaves one record of something that was agreed to, taken back or replaced.
+// Values never hold secrets.
+func audit(ctx context.Context, event string, keysAndValues ...any) {
+	logr.FromContextOrDiscard(ctx).WithName("audit").Info(event, keysAndValues...)
 }

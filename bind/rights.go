@@ -11,13 +11,14 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// ClusterRoleName is the name of the ClusterRole that lets the konnector handle
-// what the binding of the given name is about.
-func ClusterRoleName(binding string) string { return "klutch-bind-konnector-" + binding }
+// roleName is the name of a binding's ClusterRole.
+func roleName(binding string) string { return "klutch-bind-konnector-" + binding }
 
 // ClusterRole returns the rights that a konnector needs in its App Cluster for a
 // binding, aggregated to the konnector's own by their label. Whoever creates it
@@ -26,18 +27,18 @@ func ClusterRole(binding string, resource v1alpha1.GroupResource, claims []v1alp
 	return &rbacv1.ClusterRole{
 		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
 		ObjectMeta: metav1.ObjectMeta{
-			Name:   ClusterRoleName(binding),
+			Name:   roleName(binding),
 			Labels: map[string]string{v1alpha1.AggregateToKonnectorLabel: "true"},
 		},
-		Rules: Rules(resource, claims),
+		Rules: rules(resource, claims),
 	}
 }
 
-// Rules returns the rules of [ClusterRole]: the bound objects are read, get a
-// finalizer and a status; copies of claimed objects are kept.
-func Rules(resource v1alpha1.GroupResource, claims []v1alpha1.AcceptablePermissionClaim) []rbacv1.PolicyRule {
+// rules are those of [ClusterRole]: the bound objects are read, get a finalizer and a
+// status; copies of claimed objects are kept.
+func rules(resource v1alpha1.GroupResource, claims []v1alpha1.AcceptablePermissionClaim) []rbacv1.PolicyRule {
 	groups := []string{resource.Group}
-	rules := []rbacv1.PolicyRule{
+	all := []rbacv1.PolicyRule{
 		{APIGroups: groups, Resources: []string{resource.Resource}, Verbs: []string{"get", "list", "watch", "update", "patch"}},
 		{APIGroups: groups, Resources: []string{resource.Resource + "/status"}, Verbs: []string{"update", "patch"}},
 	}
@@ -49,9 +50,9 @@ func Rules(resource v1alpha1.GroupResource, claims []v1alpha1.AcceptablePermissi
 		if c.Selector.Owner != v1alpha1.OwnerConsumer {
 			verbs = append(verbs, "create", "update", "patch", "delete")
 		}
-		rules = append(rules, rbacv1.PolicyRule{APIGroups: []string{c.Group}, Resources: []string{c.Resource}, Verbs: verbs})
+		all = append(all, rbacv1.PolicyRule{APIGroups: []string{c.Group}, Resources: []string{c.Resource}, Verbs: verbs})
 	}
-	return rules
+	return all
 }
 
 // missingRights returns, as "get, list resource.group", which of rules the konnector
@@ -61,7 +62,8 @@ func (a *appCluster) missingRights(ctx context.Context, rules []rbacv1.PolicyRul
 	for _, rule := range rules {
 		var verbs []string
 		for _, verb := range rule.Verbs {
-			allowed, err := a.may(ctx, verb, rule.APIGroups[0], rule.Resources[0])
+			resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
+			allowed, err := may(ctx, a.calls, authorizationv1.ResourceAttributes{Verb: verb, Group: rule.APIGroups[0], Resource: resource, Subresource: subresource})
 			if err != nil {
 				return nil, err
 			}
@@ -77,20 +79,21 @@ func (a *appCluster) missingRights(ctx context.Context, rules []rbacv1.PolicyRul
 	return slices.Compact(missing), nil
 }
 
-// may asks whether the konnector may do verb in all namespaces.
-func (a *appCluster) may(ctx context.Context, verb, group, resource string) (bool, error) {
-	resource, subresource, _ := strings.Cut(resource, "/")
-	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource, Subresource: subresource},
-	}}
-	answer, err := a.kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+// may asks an API server whether we may do something.
+func may(ctx context.Context, client dynamic.Interface, what authorizationv1.ResourceAttributes) (bool, error) {
+	review := &authorizationv1.SelfSubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectAccessReview"},
+		Spec:     authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &what},
+	}
+	answer, err := client.Resource(authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")).Create(ctx, manifest(review), metav1.CreateOptions{})
 	if err != nil {
 		return false, fmt.Errorf("own rights: %w", err)
 	}
-	return answer.Status.Allowed, nil
+	allowed, _, err := unstructured.NestedBool(answer.Object, "status", "allowed")
+	return allowed, err
 }
 
 func missingMessage(binding string, missing []string) string {
 	return fmt.Sprintf("In this cluster the konnector may not %s. Create the ClusterRole %s with these rights and the label %s: \"true\"; kubectl bind does so for whoever has them.",
-		strings.Join(missing, "; "), ClusterRoleName(binding), v1alpha1.AggregateToKonnectorLabel)
+		strings.Join(missing, "; "), roleName(binding), v1alpha1.AggregateToKonnectorLabel)
 }

@@ -48,8 +48,12 @@ func checkVersions(versions []v1alpha1.APIServiceExportVersion) error {
 		}
 		names[v.Name] = true
 		size += len(v.Schema.OpenAPIV3Schema.Raw)
-		served += count(v.Served)
-		stored += count(v.Storage)
+		if v.Served {
+			served++
+		}
+		if v.Storage {
+			stored++
+		}
 	}
 	switch {
 	case served == 0:
@@ -60,13 +64,6 @@ func checkVersions(versions []v1alpha1.APIServiceExportVersion) error {
 		return fmt.Errorf("its schemas have %d bytes, more than %d", size, maxSchema)
 	}
 	return nil
-}
-
-func count(yes bool) int {
-	if yes {
-		return 1
-	}
-	return 0
 }
 
 // newCRD returns the CRD of an export: the same schema to the letter, the same names

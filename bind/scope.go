@@ -4,13 +4,20 @@ package bind
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
+	"math/big"
 
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -95,4 +102,63 @@ func (a *appClient) list(ctx context.Context) ([]v1alpha1.APIServiceBinding, err
 		return nil, fmt.Errorf("APIServiceBindings: %w", err)
 	}
 	return all, nil
+}
+
+// Watch calls each with every binding of the App Cluster, and again when one changes,
+// one call at a time, until ctx ends. It outlives an API server that is away.
+func Watch(ctx context.Context, config *rest.Config, each func(v1alpha1.APIServiceBinding)) error {
+	app, err := openApp(ctx, config)
+	if err != nil {
+		return err
+	}
+	namespace := ""
+	if app.namespaced {
+		namespace = v1alpha1.Namespace
+	}
+	inf := objects(app.Interface, bindingsResource, namespace).informer(cache.Indexers{})
+	show := func(obj any) {
+		u, ok := obj.(*unstructured.Unstructured)
+		if !ok {
+			return
+		}
+		if b, err := decode[v1alpha1.APIServiceBinding](u); err == nil {
+			each(*b)
+		}
+	}
+	if _, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: show, UpdateFunc: func(_, obj any) { show(obj) }}); err != nil {
+		return err
+	}
+	inf.RunWithContext(ctx)
+	return nil
+}
+
+// ClusterID returns what tells the App Cluster of config apart from other clusters
+// of the same person. It is made from the namespace klutch-bind, which is created
+// where it is not there yet.
+func ClusterID(ctx context.Context, config *rest.Config) (string, error) {
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return "", err
+	}
+	spaces := client.Resource(spacesResource)
+	u, err := spaces.Get(ctx, v1alpha1.Namespace, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		u, err = spaces.Create(ctx, namespaceManifest(), metav1.CreateOptions{FieldManager: fieldManager})
+	}
+	if err != nil {
+		return "", fmt.Errorf("namespace %s: %w", v1alpha1.Namespace, err)
+	}
+	return clusterID(u.GetUID()), nil
+}
+
+// clusterID names a cluster after its namespace klutch-bind, as every program of
+// Klutch does: base62(SHA-224(UID)), cut to 6 characters.
+func clusterID(namespace types.UID) string {
+	sum := sha256.Sum224([]byte(namespace))
+	text := new(big.Int).SetBytes(sum[:]).Text(62)
+	return text[:min(len(text), 6)]
+}
+
+func namespaceManifest() *unstructured.Unstructured {
+	return manifest(&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.Namespace}})
 }

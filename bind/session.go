@@ -60,8 +60,8 @@ type session struct {
 
 	mu    sync.Mutex
 	seen  sight
-	wants map[string]bool // namespaces that objects wait for
-	gone  map[string]sighting
+	wants map[string]bool      // namespaces that objects wait for
+	gone  map[string]time.Time // namespaces of the App Cluster, since when
 	// refused are the namespaces that get no service namespace, with the reasons.
 	refused map[string]string
 }
@@ -82,7 +82,7 @@ type sight struct {
 func newSession(c *connection, k *kubeconfig.Kubeconfig) (*session, error) {
 	s := &session{
 		agent: c.agent, connection: c, place: *k, done: make(chan struct{}),
-		wants: map[string]bool{}, gone: map[string]sighting{}, refused: map[string]string{},
+		wants: map[string]bool{}, gone: map[string]time.Time{}, refused: map[string]string{},
 	}
 	s.place.Token = ""
 	s.seen.beating = pending(v1alpha1.ConditionHeartbeating, "Connecting to the Control Plane Cluster.")

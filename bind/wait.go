@@ -4,10 +4,17 @@ package bind
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 // until looks at an object, soon again and then every second, until done returns true
@@ -73,4 +80,84 @@ func (p progress) changes() func(line string) {
 			p.say("%s", line)
 		}
 	}
+}
+
+// ErrNotReady says that something did not happen before ctx ended.
+var ErrNotReady = errors.New("not ready")
+
+// WaitReady waits until the named bindings are Ready, or ctx ends, and returns them
+// as they are then. With the deadline of ctx the error is ErrNotReady and says what
+// the conditions say. Progress is told, a line each, what is waited for.
+func WaitReady(ctx context.Context, config *rest.Config, names []string, progress func(string)) ([]v1alpha1.APIServiceBinding, error) {
+	app, err := openApp(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	var all []v1alpha1.APIServiceBinding
+	var notReady []error
+	for _, name := range names {
+		b, err := waitReady(ctx, app.bindings(), name, progress)
+		if err != nil && !errors.Is(err, ErrNotReady) {
+			return nil, err
+		}
+		notReady = append(notReady, err)
+		all = append(all, *b)
+	}
+	return all, errors.Join(notReady...)
+}
+
+func waitReady(ctx context.Context, r dynamic.ResourceInterface, name string, p progress) (*v1alpha1.APIServiceBinding, error) {
+	last, say := &v1alpha1.APIServiceBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}, p.changes()
+	err := until(ctx, r, name, func(b *v1alpha1.APIServiceBinding) (bool, error) {
+		if b == nil {
+			return false, fmt.Errorf("APIServiceBinding %s is gone", name)
+		}
+		last = b
+		if !isReady(b) {
+			say("Waiting for " + name + waitingFor(b))
+			return false, nil
+		}
+		return true, nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return last, fmt.Errorf("%s is %w%s", name, ErrNotReady, waitingFor(last))
+	}
+	return last, err
+}
+
+// isReady takes a summary without observedGeneration as current: not every
+// konnector writes it.
+func isReady(b *v1alpha1.APIServiceBinding) bool {
+	c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionReady)
+	return c != nil && c.Status == metav1.ConditionTrue && (c.ObservedGeneration == 0 || c.ObservedGeneration >= b.Generation)
+}
+
+func waitingFor(b *v1alpha1.APIServiceBinding) string {
+	if len(b.Status.Conditions) == 0 {
+		return ": no konnector has taken it up yet"
+	}
+	return because(b.Status.Conditions)
+}
+
+// because says what the conditions say that do not hold: in full, but for those that
+// merely wait for others.
+func because(conditions []v1alpha1.Condition) string {
+	var parts, pending []string
+	for _, c := range conditions {
+		switch {
+		case c.Type == v1alpha1.ConditionReady || c.Status == metav1.ConditionTrue:
+		case isPending(c):
+			pending = append(pending, c.Type)
+		default:
+			words := slices.DeleteFunc([]string{c.Type + " is " + string(c.Status), c.Reason, c.Message}, func(s string) bool { return s == "" })
+			parts = append(parts, strings.Join(words, ": "))
+		}
+	}
+	if len(pending) > 0 {
+		parts = append(parts, strings.Join(pending, ", ")+" pending")
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(parts, "; ")
 }

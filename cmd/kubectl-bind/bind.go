@@ -172,11 +172,11 @@ func (b *bindURL) login(ctx context.Context, client *bind.Client) ([]v1alpha1.AP
 	b.sayf("Logged in at %s as %s", provider.ProviderPrettyName, response.Authentication.OAuth2CodeGrant.ID)
 	var all []v1alpha1.APIServiceExportRequest
 	for _, raw := range response.Requests {
-		r, err := bind.ReadRequest(raw.Raw)
+		requests, err := bind.ReadRequests(raw.Raw)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%w: %w", bind.ErrResponse, err)
 		}
-		all = append(all, *r)
+		all = append(all, requests...)
 	}
 	chosen, err := b.choose(all)
 	return chosen, response.Kubeconfig, err

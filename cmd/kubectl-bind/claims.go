@@ -80,7 +80,7 @@ func (a claimAnswers) of(c bind.Claim) v1alpha1.ClaimState {
 
 // names tells whether the argument of a flag means a claim.
 func names(flag string, c bind.Claim) bool {
-	return flag == c.GroupResource.String() || flag == c.Service.String()+"/"+c.GroupResource.String()
+	return flag == c.String() || flag == c.Service.String()+"/"+c.String()
 }
 
 // check fails on a refusal that means no claim: with a slip in it --yes would accept
