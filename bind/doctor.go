@@ -26,7 +26,7 @@ import (
 
 // A Finding is what one check of [Doctor] has found.
 type Finding struct {
-	Check   string `json:"check"`           // app-cluster, rights, konnector, secret, token, control-plane, heartbeat, binding or deletions
+	Check   string `json:"check"`           // app-cluster, rights, konnector, secret, token, control-plane, heartbeat, binding, claims or deletions
 	About   string `json:"about,omitempty"` // an address, a Secret, a binding
 	OK      bool   `json:"ok"`
 	Message string `json:"message"`
@@ -193,6 +193,8 @@ func (d *doctor) checkTenant(ctx context.Context, about string, k *kubeconfig.Ku
 		wrong = "there has been none yet"
 	case d.age(last.Time) > 2*interval:
 		wrong = fmt.Sprintf("the last one is %s old", d.age(last.Time))
+	case d.age(last.Time) < -interval:
+		wrong = fmt.Sprintf("the last one is %s ahead of the clock here", -d.age(last.Time))
 	}
 	d.note("heartbeat", about, wrong, "it is on time", "The konnector does not write it: look at the other checks, and at the clocks.")
 }
@@ -203,6 +205,9 @@ func (d *doctor) checkBinding(ctx context.Context, b *v1alpha1.APIServiceBinding
 		wrong = "it is not ready" + waitingFor(b)
 	}
 	d.note("binding", b.Name, wrong, "it is ready", "")
+	if c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionClaimsInSync); c != nil && c.Reason == v1alpha1.ReasonNewClaims {
+		d.note("claims", b.Name, c.Message, "", "Run: kubectl bind claims "+b.Name)
+	}
 	crd, err := readCRD(ctx, d.app, b.Name)
 	resource, served := servedResource(crd)
 	if err != nil || !served {

@@ -95,6 +95,11 @@ func TestDoctor(t *testing.T) {
 		"young": func(w *ward) {
 			w.tenant.objects[group+"/namespaces/cluster-a/clusterbindings/cluster"].(map[string]any)["status"] = map[string]any{}
 		},
+		"fast": func(w *ward) {
+			w.tenant.objects[group+"/namespaces/cluster-a/clusterbindings/cluster"].(map[string]any)["status"].(map[string]any)["lastHeartbeatTime"] = "2026-07-01T13:00:00Z"
+			asked := condition("ClaimsInSync", "True", "NewClaims", "The provider makes claims that were not answered: configmaps.")
+			w.app.objects[bindingsPath] = list("APIServiceBindingList", "klutch.anynines.com/v1alpha1", binding(sick, "Data Services", condition("Ready", "True", "", ""), asked))
+		},
 		"forbidden": func(w *ward) { w.app.objects[bindingsPath] = failure(403, "Forbidden", "you cannot list bindings") },
 		"away":      func(w *ward) { w.app.Close() },
 	} {
