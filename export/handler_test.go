@@ -250,6 +250,9 @@ func TestP5Cookies(t *testing.T) {
 		for _, cookie := range b.Cookies(c.url) {
 			copied += cookie.Name + "=" + cookie.Value
 		}
+		if got := other.do(http.MethodGet, "/done", "", "Cookie", copied); got.Header.Get("Location") != "/services" {
+			t.Errorf("%s is not done: %d %s", user, got.Status, got.Body)
+		}
 		if got := other.do(http.MethodGet, "/services", "", "Cookie", copied); got.Status != http.StatusOK || !strings.Contains(got.Body, `value="widgets.example.org"`) {
 			t.Errorf("%s at another replica: %d %s", user, got.Status, got.Body)
 		}

@@ -30,8 +30,13 @@ import (
 // namespace. It is written down here once more, so that no change of the shipped
 // roles goes unnoticed.
 var (
-	everybodysRights = rights("create", "selfsubjectaccessreviews.authorization.k8s.io", "selfsubjectrulesreviews.authorization.k8s.io", "selfsubjectreviews.authentication.k8s.io")
-	tenantsRights    = slices.Concat(
+	everybodysRights = slices.Concat(
+		rights("create", "selfsubjectaccessreviews.authorization.k8s.io", "selfsubjectrulesreviews.authorization.k8s.io", "selfsubjectreviews.authentication.k8s.io"),
+		// Names and schemas of all APIs, and no object: an operator who offers some of them alone should know it.
+		rights("get", "/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version", "/version/"),
+		rights("get", "/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/"),
+	)
+	tenantsRights = slices.Concat(
 		rights("get list watch create delete", "apiserviceexportrequests.klutch.anynines.com", "apiservicenamespaces.klutch.anynines.com"),
 		rights("get list watch", "apiserviceexports.klutch.anynines.com", "clusterbindings.klutch.anynines.com", "secrets:kubeconfig"),
 		rights("get patch update", "apiserviceexports/status.klutch.anynines.com", "clusterbindings/status.klutch.anynines.com"),
@@ -130,6 +135,9 @@ func (p *party) can(ctx context.Context, namespace string) (sets.Set[string], er
 				}
 			}
 		}
+	}
+	for _, rule := range got.Status.NonResourceRules {
+		all.Insert(rights(strings.Join(rule.Verbs, " "), rule.NonResourceURLs...)...)
 	}
 	if got.Status.Incomplete {
 		all.Insert("incomplete: " + got.Status.EvaluationError)

@@ -96,7 +96,7 @@ func renewal(secret metav1.Object) time.Time {
 
 // issue gets a token and writes it into secret.
 func (e *Exporter) issue(ctx context.Context, k kubeconfig.Kubeconfig, secret, anchor *corev1.Secret, issuedFor string) (data []byte, again time.Duration, err error) {
-	token, err := e.token(ctx, anchor)
+	token, err := e.token(ctx, anchor, e.opts.TokenTTL)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -119,8 +119,8 @@ func (e *Exporter) issue(ctx context.Context, k kubeconfig.Kubeconfig, secret, a
 	return data, again, nil
 }
 
-func (e *Exporter) token(ctx context.Context, anchor *corev1.Secret) (*authenticationv1.TokenRequestStatus, error) {
-	seconds := int64(e.opts.TokenTTL.Seconds())
+func (e *Exporter) token(ctx context.Context, anchor *corev1.Secret, life time.Duration) (*authenticationv1.TokenRequestStatus, error) {
+	seconds := int64(life.Seconds())
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: &seconds,
 		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: anchor.Name, UID: anchor.UID},

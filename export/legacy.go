@@ -113,8 +113,7 @@ func (h *handler) shortCredential(ctx context.Context, namespace string) ([]byte
 	if err != nil {
 		return nil, err
 	}
-	short := &Exporter{kube: h.kube, opts: Options{TokenTTL: minTokenTTL}}
-	token, err := short.token(ctx, anchor)
+	token, err := h.Exporter.token(ctx, anchor, minTokenTTL)
 	if err != nil {
 		return nil, err
 	}

@@ -278,8 +278,11 @@ func (c *control) patch(ctx context.Context, gvr schema.GroupVersionResource, se
 
 // namespacesOfTenant are the APIServiceNamespaces beside o.
 func (c *control) namespacesOfTenant(o metav1.Object) []cache.ObjectName {
-	var keys []cache.ObjectName
-	for _, asked := range inNamespace(c.namespaces, o.GetNamespace()) {
+	return c.namespacesIn(o.GetNamespace())
+}
+
+func (c *control) namespacesIn(tenant string) (keys []cache.ObjectName) {
+	for _, asked := range inNamespace(c.namespaces, tenant) {
 		keys = append(keys, cache.MetaObjectToName(asked))
 	}
 	return keys
@@ -291,11 +294,7 @@ func (c *control) namespacesKeys(ns metav1.Object) []cache.ObjectName {
 	if len(tenantKey(ns)) == 0 {
 		return serviceNamespaceKey(ns)
 	}
-	var keys []cache.ObjectName
-	for _, asked := range inNamespace(c.namespaces, ns.GetName()) {
-		keys = append(keys, cache.MetaObjectToName(asked))
-	}
-	return keys
+	return c.namespacesIn(ns.GetName())
 }
 
 // namespaceAround is the APIServiceNamespace for which the namespace of o was made.

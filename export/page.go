@@ -230,7 +230,9 @@ func (h *handler) deliver(ctx context.Context, s *session, answer url.Values) (b
 func (h *handler) done(w http.ResponseWriter, r *http.Request) {
 	var o outcome
 	if h.openCookie(r, doneCookie, &o) != nil {
-		h.openSession(w, r)
+		if _, ok := h.openSession(w, r); ok {
+			http.Redirect(w, r, "/services", http.StatusSeeOther)
+		}
 		return
 	}
 	if o.Problem.Status != 0 {
