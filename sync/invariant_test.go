@@ -528,7 +528,7 @@ func differs(source, target *unstructured.Unstructured, s *sim) string {
 		if field == "color" && s.plan.has("normalising webhook") {
 			want = strings.ToLower(want)
 		}
-		if !wanted && (left || strings.HasPrefix(have, "drift-") || have == "red" || heldByOld(target, "f:spec", "f:"+field)) {
+		if !wanted && (left || strings.HasPrefix(have, "drift-") || have == "red" || s.plan.Drift == klutchsync.DriftReport && heldByOld(target, "f:spec", "f:"+field)) {
 			continue // what the user no longer asks for, or never did, and a provider has set, is the provider's
 		}
 		if want != have || wanted != had {

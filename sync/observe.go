@@ -206,6 +206,7 @@ func (e *engine) observeTarget(p *pair, r *record) {
 	if !t.ours && e.inherits(p) {
 		t.ours, t.inherited = true, fieldsOf(p.target, manager) == nil
 	}
+	t.contended = t.ours && !t.inherited && e.opts.Finalizer == DefaultFinalizer && contender(p.target) != ""
 	t.former = !t.ours && legacy(p.target, e.isFormer(p)) != nil
 	t.adoptable = !made || p.from.sameSlot(from)
 	t.uid = string(p.target.GetUID())
@@ -214,7 +215,7 @@ func (e *engine) observeTarget(p *pair, r *record) {
 		(from.Generation == p.source.GetGeneration() || e.plainStatus.Load())
 	t.held = fieldsOf(p.target, manager) != nil
 	t.owned = p.want.owns(p.target, manager)
-	t.hollow = !t.settled && hollow(p.want.object, fieldsOf(p.target, manager))
+	t.hollow = (!t.settled || !t.owned) && hollow(p.want.object, fieldsOf(p.target, manager))
 	if uid := p.target.GetUID(); r.of != uid {
 		r.of, r.accepted = uid, "" // another target has accepted nothing yet
 	}

@@ -37,6 +37,18 @@ func (e *engine) inherits(p *pair) bool {
 	return fieldsOf(p.target, e.manager(p.from.uid)) != nil || legacy(p.target, isPeer) != nil
 }
 
+// contender is the peer that holds fields of a target, other than its status; empty
+// if none.
+func contender(target *unstructured.Unstructured) string {
+	for _, entry := range managedFields(target) {
+		e, _ := entry.(map[string]any)
+		if manager, _ := e["manager"].(string); isPeer(manager) && e["subresource"] == nil {
+			return manager
+		}
+	}
+	return ""
+}
+
 // isFormer reports whether manager is ours of another incarnation than p's source.
 func (e *engine) isFormer(p *pair) func(manager string) bool {
 	return func(manager string) bool {
@@ -87,20 +99,23 @@ func applied(fields map[string]any, item bool) map[string]any {
 
 // migrate makes what a peer applied to the target ours, or what an earlier source
 // of the name did, as if we had applied it: the next apply takes away what the
-// source does not have.
+// source does not have. That it is due shows in that nobody holds SourceAnnotation.
 func (e *engine) migrate(ctx context.Context, p *pair) (*unstructured.Unstructured, error) {
 	other := isPeer
 	if p.state.target.former {
 		other = e.isFormer(p)
 	}
+	ours := e.manager(p.from.uid)
+	fields := applied(union(legacy(p.target, other), fieldsOf(p.target, ours)), false)
+	unstructured.RemoveNestedField(fields, "f:metadata", "f:annotations", "f:"+SourceAnnotation)
 	entries := []any{map[string]any{
-		"manager": e.manager(p.from.uid), "operation": string(metav1.ManagedFieldsOperationApply),
-		"apiVersion": p.target.GetAPIVersion(), "fieldsType": "FieldsV1", "fieldsV1": applied(legacy(p.target, other), false),
+		"manager": ours, "operation": string(metav1.ManagedFieldsOperationApply),
+		"apiVersion": p.target.GetAPIVersion(), "fieldsType": "FieldsV1", "fieldsV1": fields,
 		"time": metav1.Now().UTC().Format(time.RFC3339),
 	}}
 	for _, entry := range managedFields(p.target) {
 		m, _ := entry.(map[string]any)
-		if manager, _ := m["manager"].(string); !other(manager) || m["subresource"] != nil {
+		if manager, _ := m["manager"].(string); manager != ours && !other(manager) || m["subresource"] != nil {
 			entries = append(entries, entry)
 		}
 	}

@@ -57,6 +57,7 @@ type targetState struct {
 	heldBy    string // the finalizers that keep it from going
 	ours      bool   // made from this very source
 	inherited bool   // made by a peer that records no source, and still its
+	contended bool   // ours, and a peer has written fields of it since
 	former    bool   // not ours, and an earlier source of the name owns fields of it
 	adoptable bool   // not made from the source of another name or cluster
 	uid       string
@@ -218,6 +219,11 @@ func plan(s state) step {
 	// The target knows a later generation of the source than we do: our view is old.
 	case dst.later && src.seen != live:
 		return stepLookSource
+	// What a peer writes on what is ours would outlive what users take back.
+	case dst.contended && s.policy.drift == DriftCorrect && harmless(why) && !s.paused && dst.seen != live:
+		return stepLookTarget
+	case dst.contended && s.policy.drift == DriftCorrect && harmless(why) && !s.paused:
+		return stepMigrate
 	// What an apply would make nothing of is emptied first.
 	case dst.hollow && s.contested == "" && (harmless(why) || why == s.refused && s.due):
 		return stepEmpty

@@ -276,7 +276,7 @@ func anyState(r *rand.Rand) state {
 		contested: one("", "", " by them"), paused: flip(), status: flip(), folded: flip(), unfit: one("", "", "bad"), related: one("", "", "taken"),
 		source: sourceState{sight(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x")},
 		target: targetState{
-			seen: sight(r.IntN(3)), exists: flip(), deleting: flip(), slow: flip(), ours: flip(), inherited: flip(), former: flip(), adoptable: flip(),
+			seen: sight(r.IntN(3)), exists: flip(), deleting: flip(), slow: flip(), ours: flip(), inherited: flip(), contended: flip(), former: flip(), adoptable: flip(),
 			uid: "u1", name: "widgets svc/a", later: flip(), settled: flip(), owned: flip(), same: flip(), touched: flip(), hollow: flip(), unproven: flip(), held: flip(), lost: flip(),
 			orphan: flip(), ripe: flip(), proven: flip(),
 		},

@@ -389,6 +389,25 @@ var scenarios = map[string]func(w *world){
 		w.delete(w.source, w.sourceNS, "a")
 		w.until("both are gone", func() bool { return w.targetOf("a") == nil && w.get(w.source, w.sourceNS, "a") == nil })
 	},
+	"what a peer writes on what is ours goes when the user takes it back": func(w *world) {
+		defer w.run(Options{})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","color":"red"}`, ``))
+		w.until("made", func() bool { return w.targetOf("a") != nil })
+		right := map[string]any{"size": "small", "color": "red"}
+		for _, spec := range []map[string]any{
+			{"size": "small", "color": "blue"}, {"size": "large", "color": "red", "late": "peer"}, {"size": "small", "color": "red", "late": "peer"},
+		} {
+			w.settle()
+			u := w.targetOf("a")
+			u.Object["spec"] = spec
+			if _, err := w.target.Resource(widgets).Namespace(w.targetNS).Update(w.Context(), u, metav1.UpdateOptions{FieldManager: "konnector"}); err != nil {
+				w.Fatal(err)
+			}
+			w.until("put right", func() bool { return cmp.Equal(w.targetOf("a").Object["spec"], right) })
+		}
+		w.merge(w.source, w.sourceNS, "a", `{"spec":{"color":null}}`)
+		w.until("taken back", func() bool { return cmp.Equal(w.targetOf("a").Object["spec"], map[string]any{"size": "small"}) })
+	},
 	"what a peer made goes with its source": func(w *world) {
 		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, `"finalizers":["`+DefaultFinalizer+`"]`))
 		peers := w.widget("a", `{"size":"small"}`, `"annotations":{"`+BoundAnnotation+`":"true"}`)

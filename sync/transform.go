@@ -390,7 +390,8 @@ func slimSource(obj any) (any, error) {
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // slimTarget keeps of a target its metadata, its status, and those other
-// top-level fields that keep names; of managed fields only what we applied.
+// top-level fields that keep names; of managed fields only what we applied, and that
+// a peer holds some.
 func slimTarget(prefix string, keep map[string]bool) cache.TransformFunc {
 	return func(obj any) (any, error) {
 		u, ok := obj.(*unstructured.Unstructured)
@@ -403,11 +404,15 @@ func slimTarget(prefix string, keep map[string]bool) cache.TransformFunc {
 			}
 		}
 		meta, _ := u.Object["metadata"].(map[string]any)
+		peers := contender(u)
 		meta["managedFields"] = slices.DeleteFunc(managedFields(u), func(e any) bool {
 			entry, _ := e.(map[string]any)
 			manager, _ := entry["manager"].(string)
 			return !strings.HasPrefix(manager, prefix)
 		})
+		if peers != "" {
+			meta["managedFields"] = append(managedFields(u), any(map[string]any{"manager": peers}))
+		}
 		return u, nil
 	}
 }

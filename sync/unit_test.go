@@ -270,12 +270,12 @@ func TestFieldManager(t *testing.T) {
 
 // Everything that a Sync keeps of a target is small.
 func TestSlimTarget(t *testing.T) {
-	u := object(t, `{"apiVersion":"v1","kind":"X","metadata":{"name":"a","managedFields":[{"manager":"klutch.anynines.com/b/1"},{"manager":"kubectl"}]},"spec":{"big":1},"status":{"s":1}}`)
+	u := object(t, `{"apiVersion":"v1","kind":"X","metadata":{"name":"a","managedFields":[{"manager":"klutch.anynines.com/b/1"},{"manager":"kubectl"},{"manager":"konnector","operation":"Update","fieldsV1":{"f:spec":{}}},{"manager":"konnector","operation":"Update","subresource":"status"}]},"spec":{"big":1},"status":{"s":1}}`)
 	got, err := slimTarget(domain, map[string]bool{"apiVersion": true, "kind": true, "metadata": true, "status": true})(u)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := object(t, `{"apiVersion":"v1","kind":"X","metadata":{"name":"a","managedFields":[{"manager":"klutch.anynines.com/b/1"}]},"status":{"s":1}}`)
+	want := object(t, `{"apiVersion":"v1","kind":"X","metadata":{"name":"a","managedFields":[{"manager":"klutch.anynines.com/b/1"},{"manager":"konnector"}]},"status":{"s":1}}`)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("slim target (-want +got):\n%s", diff)
 	}
