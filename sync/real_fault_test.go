@@ -6,25 +6,18 @@ package sync
 
 import (
 	"context"
-	"encoding/json"
-	"encoding/pem"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"strconv"
 	"strings"
 	gosync "sync"
 	"testing"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
@@ -48,29 +41,7 @@ type badLine struct {
 func newBadLine(tb testing.TB, config *rest.Config, seed uint64) (*badLine, *rest.Config) {
 	tb.Helper()
 	b := &badLine{rng: rand.New(rand.NewPCG(seed, 0)), faults: map[string]int{}}
-	return b, line(tb, config, func(proxy http.Handler) http.Handler { b.proxy = proxy; return b })
-}
-
-// line is the configuration of a client whose requests to an API server go through
-// what through makes of a proxy.
-func line(tb testing.TB, config *rest.Config, through func(proxy http.Handler) http.Handler) *rest.Config {
-	tb.Helper()
-	transport, err := rest.TransportFor(config)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	to, err := url.Parse(config.Host)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	server := httptest.NewUnstartedServer(through(&httputil.ReverseProxy{
-		Transport: transport, FlushInterval: -1, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to) },
-	}))
-	server.EnableHTTP2 = true
-	server.StartTLS()
-	tb.Cleanup(server.Close)
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	return &rest.Config{Host: server.URL, QPS: -1, TLSClientConfig: rest.TLSClientConfig{CAData: ca}}
+	return b, Line(tb, config, func(proxy http.Handler) http.Handler { b.proxy = proxy; return b })
 }
 
 func (b *badLine) mend() {
@@ -94,7 +65,7 @@ func (b *badLine) draw(r *http.Request) (fault string, pause time.Duration) {
 		fault = "unavailable"
 	case r.Method == http.MethodGet:
 	case n < 8:
-		fault = "lost"
+		fault = "lost, done"
 	case n < 14:
 		fault = "internal, done"
 	case n < 20:
@@ -120,34 +91,17 @@ func (b *badLine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	time.Sleep(pause)
-	of := schema.GroupResource{Group: "example.org", Resource: "widgets"}
-	switch fault {
-	case "":
+	kind, done := strings.CutSuffix(fault, ", done")
+	if fault == "" || done {
+		w, r := w, r
+		if done {
+			w = httptest.NewRecorder()
+		}
 		b.proxy.ServeHTTP(w, r)
-	case "lost":
-		b.proxy.ServeHTTP(httptest.NewRecorder(), r)
-		panic(http.ErrAbortHandler)
-	case "internal, done":
-		b.proxy.ServeHTTP(httptest.NewRecorder(), r)
-		answer(w, apierrors.NewInternalError(errors.New("etcdserver: leader changed")))
-	case "internal":
-		answer(w, apierrors.NewInternalError(errors.New("etcdserver: no leader")))
-	case "conflict":
-		answer(w, apierrors.NewConflict(of, "", errors.New("the object has been modified")))
-	case "throttled":
-		w.Header().Set("Retry-After", "1")
-		answer(w, apierrors.NewTooManyRequests("slow down", 1))
-	case "unavailable":
-		answer(w, apierrors.NewServiceUnavailable("starting"))
 	}
-}
-
-func answer(w http.ResponseWriter, err *apierrors.StatusError) {
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(int(err.ErrStatus.Code))
-	status := err.ErrStatus
-	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
-	_ = json.NewEncoder(w).Encode(status) // whoever does not read it does not want it
+	if fault != "" {
+		Fail(w, kind)
+	}
 }
 
 // A witness sees all that happens to the objects of two clusters, not through the
@@ -326,7 +280,7 @@ func TestRealFaults(t *testing.T) {
 		})
 	}
 	t.Logf("%d targets made; faults on the near line %v, on the far line %v", w.made, near.faults, far.faults)
-	if far.faults["lost"] == 0 || far.faults["cut"] == 0 {
+	if far.faults["lost, done"] == 0 || far.faults["cut"] == 0 {
 		t.Error("the lines were not bad enough to show anything")
 	}
 }

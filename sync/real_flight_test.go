@@ -19,7 +19,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
@@ -101,7 +100,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.mu.Unlock()
 	switch {
 	case blind:
-		answer(w, apierrors.NewInternalError(io.ErrUnexpectedEOF))
+		Fail(w, "internal")
 	case h != nil:
 		h.serve(w, r)
 	default:
@@ -308,7 +307,7 @@ func flightCluster(t *testing.T, env string) *cluster.Cluster {
 // to is a cluster at the other end of g.
 func (g *gate) to(c *cluster.Cluster) *Cluster {
 	g.Helper()
-	out, err := NewCluster(line(g.TB, c.Config(), func(proxy http.Handler) http.Handler { g.proxy = proxy; return g }))
+	out, err := NewCluster(Line(g.TB, c.Config(), func(proxy http.Handler) http.Handler { g.proxy = proxy; return g }))
 	if err != nil {
 		g.Fatal(err)
 	}
