@@ -44,6 +44,7 @@ type record struct {
 	since     uint64    // as of when the clusters have to be confirmed
 	confirmed bool      // they have been since
 	proven    types.UID // of the source, once read live or held by us
+	applied   string    // hash of what the target was last seen to be made from, when it was what we wanted
 	accepted  string    // what we held of the target when an apply was last accepted or found to be in force
 	targets   int       // as of which list of targets that was
 	of        types.UID // of that target
@@ -213,6 +214,10 @@ func (e *engine) observeTarget(p *pair, r *record) {
 	t.later = t.ours && from.Generation > p.source.GetGeneration()
 	t.settled = from.Hash == p.want.hash &&
 		(from.Generation == p.source.GetGeneration() || e.plainStatus.Load())
+	if t.settled {
+		r.applied = from.Hash
+	}
+	t.rewritten = t.ours && !t.settled && r.applied != "" && from.Hash != r.applied
 	t.held = fieldsOf(p.target, manager) != nil
 	t.owned = p.want.owns(p.target, manager)
 	t.hollow = (!t.settled || !t.owned) && hollow(p.want.object, fieldsOf(p.target, manager))

@@ -38,3 +38,24 @@ func TestInsistingPeer(t *testing.T) {
 		w.until("put right", func() bool { return cmp.Equal(w.targetOf("a").Object["spec"], map[string]any{"size": "small"}) })
 	})
 }
+
+// Of two konnectors one does not know yet what the other does: they do not fight.
+func TestTwoOfOneBinding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		defer w.run(Options{})()
+		blind := w.fakeSource.Held("blind", nil)
+		w.from, _ = NewClusterForClients(blind.Client(), blind.Metadata())
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("made", func() bool { return w.targetOf("a") != nil })
+		w.settle()
+		defer w.run(Options{})()
+		w.settle()
+		before := len(w.fakeTarget.Writes())
+		w.merge(w.source, w.sourceNS, "a", `{"metadata":{"labels":{"tier":"gold"}}}`)
+		time.Sleep(silence / 2)
+		if n := len(w.fakeTarget.Writes()) - before; n != 1 || w.targetOf("a").GetLabels()["tier"] != "gold" {
+			t.Errorf("%d writes for one label, which is %q", n, w.targetOf("a").GetLabels()["tier"])
+		}
+	})
+}

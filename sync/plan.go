@@ -63,6 +63,7 @@ type targetState struct {
 	uid       string
 	name      string
 	later     bool // made from a later generation of the source than we see
+	rewritten bool // by another one of us, from something else than we want or wanted
 	settled   bool // last applied with what we want now
 	owned     bool // and nobody has changed it since
 	same      bool // or it was read live, and is what we want again, whoever holds it
@@ -218,6 +219,9 @@ func plan(s state) step {
 		return stepWait
 	// The target knows a later generation of the source than we do: our view is old.
 	case dst.later && src.seen != live:
+		return stepLookSource
+	// Another one of us may know better what the source is.
+	case dst.rewritten && src.seen != live && (s.refused == "" || s.due):
 		return stepLookSource
 	// What a peer writes on what is ours would outlive what users take back.
 	case dst.contended && s.policy.drift == DriftCorrect && harmless(why) && !s.paused && dst.seen != live:

@@ -47,6 +47,7 @@ func bury(s *state)        { s.policy.orphans = OrphanDelete }
 func lostReport(s *state)  { s.policy.lost = LostReport }
 func driftReport(s *state) { s.policy.drift = DriftReport }
 func said(s *state)        { s.source.message = explain(*s, obstacle(*s)) }
+func contend(s *state)     { s.target.contended = true }
 func changed(s *state)     { s.target.settled = false }
 func drifted(s *state)     { s.target.owned = false }
 func contested(s *state)   { s.contested = " by them (.spec.size)" }
@@ -117,6 +118,12 @@ func TestPlan(t *testing.T) {
 		"target lost, reported":                  {settledState(absentTarget, lostReport, func(s *state) { s.source.mark = "u1" }, said), stepRest},
 		"target never was, by policy no say":     {settledState(absentTarget, lostReport), stepCreate},
 
+		"rewritten by our like":   {settledState(changed, func(s *state) { s.target.rewritten = true }), stepLookSource},
+		"rewritten, source live":  {settledState(changed, func(s *state) { s.target.rewritten, s.source.seen = true, live }), stepApply},
+		"contended by a peer":     {settledState(contend), stepLookTarget},
+		"contended, seen live":    {settledState(contend, liveTarget), stepMigrate},
+		"contended, reported":     {settledState(contend, liveTarget, func(s *state) { s.policy.drift = DriftReport }), stepRest},
+		"contended again":         {settledState(contend, func(s *state) { s.paused = true }), stepWait},
 		"made by a peer":          {settledState(changed, liveTarget, func(s *state) { s.target.inherited, s.target.held = true, false }), stepMigrate},
 		"made by a peer, deleted": {settledState(changed, deleting, liveTarget, func(s *state) { s.target.inherited, s.target.held = true, false }), stepDelete},
 		"made from an earlier source, by policy taken over": {settledState(changed, liveTarget, func(s *state) {
@@ -277,7 +284,7 @@ func anyState(r *rand.Rand) state {
 		source: sourceState{sight(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x")},
 		target: targetState{
 			seen: sight(r.IntN(3)), exists: flip(), deleting: flip(), slow: flip(), ours: flip(), inherited: flip(), contended: flip(), former: flip(), adoptable: flip(),
-			uid: "u1", name: "widgets svc/a", later: flip(), settled: flip(), owned: flip(), same: flip(), touched: flip(), hollow: flip(), unproven: flip(), held: flip(), lost: flip(),
+			uid: "u1", name: "widgets svc/a", later: flip(), rewritten: flip(), settled: flip(), owned: flip(), same: flip(), touched: flip(), hollow: flip(), unproven: flip(), held: flip(), lost: flip(),
 			orphan: flip(), ripe: flip(), proven: flip(),
 		},
 	}
