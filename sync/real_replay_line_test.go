@@ -9,6 +9,7 @@ import (
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -68,7 +69,7 @@ func newStage(t *testing.T) *stage {
 		}
 		g.users[side] = client
 		g.lines[side] = *klutchsync.Line(t, config, func(proxy http.Handler) http.Handler {
-			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.route(w, r, side, proxy) })
+			return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.route(w, r, side, proxy) }) //nolint:contextcheck // what is late outlives its sender
 		})
 		g.serve(t, side, strings.Replace(replayCRD, "PATTERN", pattern, 1))
 		g.witness(t, side)
@@ -177,7 +178,7 @@ func (l *live) serve() {
 		defer l.arrived()
 	}
 	f := l.meets()
-	l.rerun.stage.count(f)
+	l.stage.count(f)
 	switch {
 	case l.writes():
 		l.write(f)
@@ -261,7 +262,7 @@ func (l *live) watched(cut *ending) {
 		return
 	}
 	if cut.gone {
-		l.rerun.stage.count(fault{kind: "gone"})
+		l.stage.count(fault{kind: "gone"})
 		status := httptest.NewRecorder()
 		klutchsync.Fail(status, "gone")
 		e := metav1.WatchEvent{Type: string(watch.Error)}
@@ -340,9 +341,7 @@ func (l *live) carry() (answer func(http.ResponseWriter)) {
 		l.wrote = time.Now()
 	}
 	return func(w http.ResponseWriter) {
-		for key, values := range out.Header() {
-			w.Header()[key] = values
-		}
+		maps.Copy(w.Header(), out.Header())
 		w.WriteHeader(out.Code)
 		_, _ = w.Write(out.Body.Bytes())
 	}
