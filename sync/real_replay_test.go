@@ -308,10 +308,10 @@ func (r *rerun) objects(side int) (out []*unstructured.Unstructured) {
 // converge waits until all is as it should be.
 func (r *rerun) converge() bool {
 	deadline := time.Now().Add(patience)
-	problem := ""
 	for pause := 200 * time.Millisecond; ; pause = min(2*pause, 5*time.Second) {
 		r.quiet(deadline)
-		if problem = r.problem(); problem == "" || r.broken() {
+		problem := r.problem()
+		if problem == "" || r.broken() {
 			return problem == ""
 		}
 		if time.Now().After(deadline) {
