@@ -349,12 +349,12 @@ func (e *engine) merge(ctx context.Context, client dynamic.ResourceInterface, na
 	return e.patch(ctx, client, name, map[string]any{"metadata": metadata})
 }
 
-func (e *engine) patch(ctx context.Context, client dynamic.ResourceInterface, name string, patch map[string]any) (*unstructured.Unstructured, error) {
+func (e *engine) patch(ctx context.Context, client dynamic.ResourceInterface, name string, patch map[string]any, subresource ...string) (*unstructured.Unstructured, error) {
 	data, err := json.Marshal(patch)
 	if err != nil {
 		return nil, err
 	}
-	obj, err := client.Patch(ctx, name, types.MergePatchType, data, metav1.PatchOptions{FieldManager: e.fieldManager})
+	obj, err := client.Patch(ctx, name, types.MergePatchType, data, metav1.PatchOptions{FieldManager: e.fieldManager}, subresource...)
 	if apierrors.IsInvalid(err) || apierrors.IsConflict(err) {
 		return nil, again(err)
 	}
@@ -369,19 +369,13 @@ func (e *engine) giveStatus(ctx context.Context, p *pair, r *record) (*unstructu
 	if give == nil {
 		give = map[string]any{}
 	}
-	object := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": p.source.GetAPIVersion(), "kind": p.source.GetKind(), "status": give,
-		"metadata": map[string]any{"name": p.key.Name, "uid": string(p.source.GetUID()), "resourceVersion": p.source.GetResourceVersion()},
-	}}
-	object.SetNamespace(p.key.Namespace)
-	r.gives(give)
-	opts := metav1.ApplyOptions{FieldManager: e.fieldManager + "/status", Force: true}
-	var obj *unstructured.Unstructured
-	var err error
-	if e.plainStatus.Load() {
-		obj, err = e.sources(p.key.Namespace).Apply(ctx, p.key.Name, object, opts)
-	} else {
-		obj, err = e.sources(p.key.Namespace).ApplyStatus(ctx, p.key.Name, object, opts)
+	obj, taken, err := e.emptyStatus(ctx, p, give)
+	if taken {
+		return obj, nil
+	}
+	if err == nil {
+		r.gives(give)
+		obj, err = e.applyStatus(ctx, p, give)
 	}
 	switch {
 	case err == nil:
@@ -400,6 +394,22 @@ func (e *engine) giveStatus(ctx context.Context, p *pair, r *record) (*unstructu
 	}
 	return obj, err
 }
+
+func (e *engine) applyStatus(ctx context.Context, p *pair, give map[string]any) (*unstructured.Unstructured, error) {
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": p.source.GetAPIVersion(), "kind": p.source.GetKind(), "status": give,
+		"metadata": map[string]any{"name": p.key.Name, "uid": string(p.source.GetUID()), "resourceVersion": p.source.GetResourceVersion()},
+	}}
+	object.SetNamespace(p.key.Namespace)
+	opts := metav1.ApplyOptions{FieldManager: e.statusManager(), Force: true}
+	if e.plainStatus.Load() {
+		return e.sources(p.key.Namespace).Apply(ctx, p.key.Name, object, opts)
+	}
+	return e.sources(p.key.Namespace).ApplyStatus(ctx, p.key.Name, object, opts)
+}
+
+// statusManager is the field manager of statuses.
+func (e *engine) statusManager() string { return e.fieldManager + "/status" }
 
 // missingStatus finds out whether it is the source that is not there or its
 // status subresource.

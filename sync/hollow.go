@@ -61,6 +61,60 @@ func nulls(held, others map[string]any) map[string]any {
 	return out
 }
 
+// emptier reports whether want has an empty map where have has one with parts.
+func emptier(want, have map[string]any) bool {
+	for key, value := range want {
+		w, isMap := value.(map[string]any)
+		h, _ := have[key].(map[string]any)
+		if isMap && (len(w) == 0 && len(h) > 0 || emptier(w, h)) {
+			return true
+		}
+	}
+	return false
+}
+
+// emptyStatus takes away what we hold of the maps that give empties, in the status of
+// a source. If there is nothing to take, an apply does, and it reports false.
+func (e *engine) emptyStatus(ctx context.Context, p *pair, give map[string]any) (obj *unstructured.Unstructured, taken bool, err error) {
+	if !emptier(map[string]any{"status": give}, p.source.Object) {
+		return nil, false, nil
+	}
+	full, err := e.sources(p.key.Namespace).Get(ctx, p.key.Name, metav1.GetOptions{})
+	switch {
+	case err != nil:
+		return nil, false, err
+	case full.GetUID() != p.source.GetUID() || full.GetResourceVersion() != p.source.GetResourceVersion():
+		return nil, false, errAgain
+	}
+	ours, others := e.statusHeld(full)
+	patch := emptied(map[string]any{"status": give}, ours, others)
+	if len(patch) == 0 {
+		return nil, false, nil
+	}
+	patch["metadata"] = map[string]any{"resourceVersion": full.GetResourceVersion()}
+	var part []string
+	if !e.plainStatus.Load() {
+		part = []string{"status"}
+	}
+	obj, err = e.patch(ctx, e.sources(p.key.Namespace), p.key.Name, patch, part...)
+	return obj, err == nil, err
+}
+
+// statusHeld is what we hold of the status of a source, and what others do, in the
+// notation of FieldsV1.
+func (e *engine) statusHeld(source *unstructured.Unstructured) (ours, others map[string]any) {
+	for _, m := range managedFields(source) {
+		entry, _ := m.(map[string]any)
+		fields, _ := entry["fieldsV1"].(map[string]any)
+		if entry["manager"] == e.statusManager() {
+			ours = union(ours, fields)
+		} else {
+			others = union(others, fields)
+		}
+	}
+	return ours, others
+}
+
 // empty takes away the last parts of maps that are to be empty. If others hold some
 // of them, an apply does.
 func (e *engine) empty(ctx context.Context, p *pair) (*unstructured.Unstructured, error) {

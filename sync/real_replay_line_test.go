@@ -46,8 +46,7 @@ type stage struct {
 	eyes gosync.WaitGroup // of the witnesses
 }
 
-// replayCRD is what both sides serve; the target is stricter. A status of which an apply
-// takes all away is null.
+// replayCRD is what both sides serve; the target is stricter.
 const replayCRD = `{
   "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": {"name": "widgets.example.org"},
   "spec": {
@@ -55,7 +54,7 @@ const replayCRD = `{
     "versions": [{"name": "v1", "served": true, "storage": true, "subresources": {"status": {}}, "schema": {"openAPIV3Schema": {
       "type": "object", "properties": {
         "spec": {"type": "object", "x-kubernetes-preserve-unknown-fields": true, "properties": {"size": {"type": "string", "pattern": "PATTERN"}}},
-        "status": {"type": "object", "nullable": true, "x-kubernetes-preserve-unknown-fields": true}}}}}]}}`
+        "status": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}}}]}}`
 
 func newStage(t *testing.T) *stage {
 	t.Helper()

@@ -246,6 +246,28 @@ var scenarios = map[string]func(w *world){
 			return field(s, "status", "phase") == nil && field(s, "status", "node") == "n1"
 		})
 	},
+	"the last part of a status can go, and so can all of it": func(w *world) {
+		defer w.run(Options{})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		status := func() any { return w.get(w.source, w.sourceNS, "a").Object["status"] }
+		w.merge(w.target, w.targetNS, "a", `{"status":{"phase":"Ready","managed":{"id":"1"}}}`, "status")
+		w.until("status came down", func() bool { return field(w.get(w.source, w.sourceNS, "a"), "status", "phase") == "Ready" })
+		w.merge(w.target, w.targetNS, "a", `{"status":{"managed":{"id":null}}}`, "status")
+		w.until("a part is empty", func() bool {
+			return cmp.Equal(map[string]any{"phase": "Ready", "managed": map[string]any{}}, status())
+		})
+		w.merge(w.source, w.sourceNS, "a", `{"status":{"theirs":"1"}}`, "status")
+		w.merge(w.target, w.targetNS, "a", `{"status":null}`, "status")
+		w.until("what is somebody else's is left", func() bool {
+			return cmp.Equal(map[string]any{"theirs": "1"}, status()) && w.message("a") == ""
+		})
+		w.merge(w.target, w.targetNS, "a", `{"status":{"phase":"Ready"}}`, "status")
+		w.merge(w.source, w.sourceNS, "a", `{"status":{"theirs":null}}`, "status")
+		w.until("status is filled again", func() bool { return cmp.Equal(map[string]any{"phase": "Ready"}, status()) })
+		w.merge(w.target, w.targetNS, "a", `{"status":null}`, "status")
+		w.until("status is empty", func() bool { s, _ := status().(map[string]any); return len(s) == 0 && w.message("a") == "" })
+	},
 	"what the user changes and removes changes and goes, what the provider adds stays": func(w *world) {
 		defer w.run(Options{})()
 		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","color":"red"}`, `"labels":{"x":"1","y":"1"}`))
