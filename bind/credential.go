@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/rand"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -52,8 +53,13 @@ func (i *installer) secrets(ctx context.Context) (map[string]bool, error) {
 		return nil, fmt.Errorf("secrets in %s: %w", v1alpha1.Namespace, err)
 	}
 	secrets := map[string]bool{}
+	i.byHand = sets.New[string]()
 	for n := range list.Items {
-		secrets[list.Items[n].GetName()] = leadsTo(&list.Items[n], i.target)
+		u := &list.Items[n]
+		secrets[u.GetName()] = leadsTo(u, i.target)
+		if !installed(u) {
+			i.byHand.Insert(u.GetName())
+		}
 	}
 	return secrets, nil
 }
@@ -104,8 +110,11 @@ func (i *installer) writeSecret(ctx context.Context) error {
 	}
 	secret := &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.Namespace, Name: i.secret, Labels: map[string]string{madeByLabel: fieldManager}},
+		ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.Namespace, Name: i.secret},
 		Data:       map[string][]byte{v1alpha1.KubeconfigKey: data},
+	}
+	if !i.byHand.Has(i.secret) {
+		secret.Labels = map[string]string{madeByLabel: fieldManager}
 	}
 	if tenant != "" {
 		secret.Annotations = map[string]string{tenantAnnotation: string(tenant)}

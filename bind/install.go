@@ -11,6 +11,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
@@ -102,6 +103,7 @@ type installer struct {
 	existing    map[string]*v1alpha1.APIServiceBinding
 	secret      string
 	secretThere bool
+	byHand      sets.Set[string] // Secrets that are not ours to mark, and so to delete
 	answers     map[string][]v1alpha1.AcceptablePermissionClaim
 }
 

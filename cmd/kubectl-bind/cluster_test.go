@@ -321,6 +321,13 @@ func TestBind(t *testing.T) {
 	w.expectBinding("Accepted", "Rejected")
 	w.expectRole("/secrets")
 	w.expect(w.run("claims", "nothing.example.com"), exitError, "no such binding")
+
+	// A Secret that people made stays theirs.
+	made := w.maker(nil)
+	w.expect(w.run("claims", "things.example.com", "--yes"), exitOK, "Updated secret")
+	if by := w.maker(made); by != nil {
+		t.Errorf("a Secret made by hand was marked as made by %v", by)
+	}
 	w.expect(w.run("status", "things.example.com"), exitOK)
 	w.watches()
 	sick := w.run("doctor")
@@ -455,6 +462,27 @@ func (w *world) secret() string {
 		w.Fatal(err)
 	}
 	return list.Items[0].Name
+}
+
+// maker says who made the Secret of the binding from now on, and returns who was said
+// to have made it before.
+func (w *world) maker(now any) any {
+	w.Helper()
+	b := w.must(w.dyn.Resource(bindings).Namespace("klutch-bind").Get(w.Context(), "things.example.com", metav1.GetOptions{}))
+	name, _, _ := unstructured.NestedString(b.Object, "spec", "kubeconfigSecretRef", "name")
+	client := w.kube.CoreV1().Secrets("klutch-bind")
+	secret, err := client.Get(w.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	patch := mustJSON(map[string]any{"metadata": map[string]any{"labels": map[string]any{"app.kubernetes.io/managed-by": now}}})
+	if _, err := client.Patch(w.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		w.Fatal(err)
+	}
+	if by, ok := secret.Labels["app.kubernetes.io/managed-by"]; ok {
+		return by
+	}
+	return nil
 }
 
 // expectBinding: its answers, and the Secret that it names.
