@@ -64,6 +64,7 @@ func (c *checkup) since(ctx context.Context, when uint64, version string) (findi
 		case <-ctx.Done():
 			return finding{}, ctx.Err()
 		case <-running:
+			logr.FromContextOrDiscard(ctx).V(5).Info("a look at the clusters has ended")
 		}
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"math/rand" // the first version: tests can seed it
 	"slices"
 	"sync"
 	"time"
@@ -34,12 +33,15 @@ type feedKey struct {
 type feeds struct {
 	words   *words
 	silence time.Duration // how long a watch may say nothing
+	jitter  jitter
 
 	mu  sync.Mutex
 	all map[feedKey]*feed
 }
 
-func newFeeds() *feeds { return &feeds{words: newWords(), silence: silence, all: map[feedKey]*feed{}} }
+func newFeeds() *feeds {
+	return &feeds{words: newWords(), silence: silence, jitter: newJitter(), all: map[feedKey]*feed{}}
+}
 
 // A feed is one watch, and the objects that it has seen. It implements
 // cache.ReflectorStore.
@@ -48,7 +50,8 @@ type feed struct {
 	list  lister
 	words *words
 	quiet time.Duration // how long a watch may say nothing
-	users int           // under feeds.mu
+	jitter
+	users int // under feeds.mu
 	stop  context.CancelFunc
 	done  chan struct{}
 	calls sync.WaitGroup // requests and watches that have not ended
@@ -89,7 +92,7 @@ func (s *feeds) acquire(ctx context.Context, key feedKey, list lister) *feed {
 	f := s.all[key]
 	if f == nil {
 		f = &feed{
-			key: key, list: list, words: s.words, quiet: s.silence, done: make(chan struct{}),
+			key: key, list: list, words: s.words, quiet: s.silence, jitter: s.jitter, done: make(chan struct{}),
 			follower: map[follower]struct{}{}, objects: map[cache.ObjectName]metav1.ObjectMetaAccessor{},
 		}
 		s.all[key] = f
@@ -195,7 +198,7 @@ func (f *feed) run(ctx context.Context) {
 	quiet := logr.Discard()
 	r := cache.NewReflectorWithOptions(f.listWatch(), f.list.example, f, cache.ReflectorOptions{
 		Name: f.key.resource.String(), Logger: &quiet,
-		Backoff: &wait.Backoff{Duration: retryFirst, Cap: retryLast, Factor: 2, Jitter: 0.5, Steps: 6},
+		Backoff: &wait.Backoff{Duration: f.spread(retryFirst, f.key, 0), Cap: retryLast, Factor: 2, Steps: 6},
 	})
 	r.RunWithContext(logr.NewContext(ctx, quiet))
 	f.mu.Lock()
@@ -253,7 +256,7 @@ func persist[T any](ctx context.Context, f *feed, try func() (T, error)) (out T,
 		return out, errEnded
 	}
 	defer f.calls.Done()
-	for pause := retryFirst; ; pause = min(2*pause, retryLast) {
+	for pause, attempt := retryFirst, 1; ; pause, attempt = min(2*pause, retryLast), attempt+1 {
 		out, err = try()
 		switch {
 		case err != nil && ctx.Err() != nil:
@@ -265,7 +268,7 @@ func persist[T any](ctx context.Context, f *feed, try func() (T, error)) (out T,
 		select {
 		case <-ctx.Done():
 			return out, errEnded
-		case <-time.After(pause/2 + time.Duration(rand.Int63n(int64(pause)))): //nolint:gosec // jitter is no secret
+		case <-time.After(f.spread(pause, f.key, attempt)):
 		}
 	}
 }

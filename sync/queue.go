@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand" // the first version: tests can seed it
 	"sync"
 	"time"
 
@@ -51,6 +50,7 @@ func (c class) tier() tier {
 // the workers: whoever comes next finds one that is free.
 type pool struct {
 	workers int
+	jitter  jitter
 
 	mu      sync.Mutex
 	more    *sync.Cond
@@ -93,8 +93,8 @@ type ticket struct {
 	due           time.Time
 }
 
-func newPool(workers int) *pool {
-	p := &pool{workers: workers}
+func newPool(workers int, j jitter) *pool {
+	p := &pool{workers: workers, jitter: j}
 	p.more = sync.NewCond(&p.mu)
 	return p
 }
@@ -327,8 +327,9 @@ func (l *lane) after(key cache.ObjectName, pause time.Duration, c class) {
 // run lets keys be worked on until ctx is done and every call has returned. It
 // can be called once.
 func (l *lane) run(ctx context.Context) {
+	log := logr.FromContextOrDiscard(ctx).WithValues("controller", l.name)
 	l.pool.mu.Lock()
-	l.ctx = logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).WithValues("controller", l.name))
+	l.ctx = logr.NewContext(ctx, log)
 	l.pool.more.Broadcast()
 	l.pool.mu.Unlock()
 	<-ctx.Done()
@@ -362,7 +363,7 @@ func (l *lane) work(ctx context.Context, key cache.ObjectName) {
 	switch {
 	case err != nil && ctx.Err() != nil: // the end of run is no failure
 	case err != nil:
-		pause := backoff(err, failures)
+		pause := l.pool.jitter.spread(backoff(err, failures), key, failures)
 		if failures > maxQuiet || !quiet(err) {
 			log.Error(err, "reconcile failed, retrying", "failures", failures, "pause", pause.String())
 		}
@@ -414,8 +415,7 @@ func backoff(err error, failures int) time.Duration {
 	if apierrors.ReasonForError(err) == "" || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) || apierrors.IsTimeout(err) {
 		longest = retryLast
 	}
-	pause := min(50*time.Millisecond<<min(failures-1, 10), longest)
-	return pause/2 + time.Duration(rand.Int63n(int64(pause))) //nolint:gosec // jitter is no secret
+	return min(50*time.Millisecond<<min(failures-1, 10), longest)
 }
 
 // turns are who is next, each of them once.

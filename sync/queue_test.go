@@ -59,7 +59,7 @@ func key(name string) cache.ObjectName {
 // goes through all objects comes last.
 func TestQueueOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, c := newPool(1), &calls{}
+		p, c := newPool(1, 0), &calls{}
 		a, b := p.lane("a", 1, c.fn(time.Millisecond, nil)), p.lane("b", 1, c.fn(time.Millisecond, nil))
 		for i := range 3 {
 			a.add(key(fmt.Sprintf("a1/x%d", i)), classInitial)
@@ -82,7 +82,7 @@ func TestQueueOrder(t *testing.T) {
 // What comes last comes all the same.
 func TestQueueStarvesNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, c := newPool(1), &calls{}
+		p, c := newPool(1, 0), &calls{}
 		var l *lane
 		l = p.lane("a", 1, func(ctx context.Context, k cache.ObjectName) (time.Duration, error) {
 			if k.Name == "noisy" {
@@ -106,7 +106,7 @@ func TestQueueStarvesNobody(t *testing.T) {
 func TestQueueIsFair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const call = 10 * time.Millisecond
-		p := newPool(8)
+		p := newPool(8, 0)
 		var mu gosync.Mutex
 		waited := map[string]time.Duration{}
 		asked := map[string]time.Time{}
@@ -142,7 +142,7 @@ func TestQueueIsFair(t *testing.T) {
 // Changes of specs in some namespaces do not hold up a status in another.
 func TestQueueIsFairAcrossClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, c := newPool(4), &calls{}
+		p, c := newPool(4, 0), &calls{}
 		l := p.lane("a", 4, c.fn(10*time.Millisecond, nil))
 		for i := range 1000 {
 			l.add(key(fmt.Sprintf("noisy%d/%d", i%5, i)), classUser)
@@ -162,7 +162,7 @@ func TestQueueIsFairAcrossClasses(t *testing.T) {
 // A key is worked on by one worker at a time, and again if it was added meanwhile.
 func TestQueueOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, c := newPool(4), &calls{}
+		p, c := newPool(4, 0), &calls{}
 		l := p.lane("a", 4, c.fn(time.Second, nil))
 		running(t, p, l)
 		l.add(key("a/x"), classUser)
@@ -197,7 +197,7 @@ func TestQueueRetries(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p, c := newPool(1), &calls{}
+				p, c := newPool(1, 0), &calls{}
 				l := p.lane("a", 1, c.fn(0, test.err))
 				running(t, p, l)
 				l.add(key("a/x"), classUser)

@@ -55,7 +55,7 @@ func NewSet(opts SetOptions) *Set {
 	if opts.Workers <= 0 {
 		opts.Workers = 64
 	}
-	return &Set{changed: opts.Changed, pool: newPool(opts.Workers), members: map[string]*member{}}
+	return &Set{changed: opts.Changed, pool: newPool(opts.Workers, newJitter()), members: map[string]*member{}}
 }
 
 // Run runs the Syncs of the set until ctx is done and all have ended. It can be

@@ -10,9 +10,9 @@ import (
 	"slices"
 	"strings"
 	gosync "sync"
-	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -158,7 +158,12 @@ func newSim(ctx context.Context, p simPlan) *sim {
 		for _, ns := range []string{"a", "b"} {
 			s.makeNamespace(side, s.at(side, ns))
 		}
-		c.Observe(func(commit fakecluster.Commit) { s.model.commit(side, commit) })
+		c.Observe(func(commit fakecluster.Commit) {
+			if *simTwice {
+				s.note("%s %s %v", sideName(side), commit.Kind, commit.After)
+			}
+			s.model.commit(side, commit)
+		})
 	}
 	for _, ns := range []string{"a", "b"} {
 		s.namespaces.Set(ns, "svc-"+ns)
@@ -238,6 +243,7 @@ func (s *sim) start(k *konnector) {
 	}
 	k.sync = y
 	done := k.done
+	ctx = logr.NewContext(ctx, logr.New(inTurn{ctx, fmt.Sprintf("k%d", k.id)}))
 	go func() { done <- y.Run(ctx) }()
 }
 
@@ -312,7 +318,7 @@ func (s *sim) run() *violation {
 	defer s.stop()
 	next := 0
 	for next < len(s.plan.ops) && s.step < 3000 {
-		synctest.Wait()
+		s.settled()
 		if s.model.broken != nil {
 			return s.model.broken
 		}
@@ -569,7 +575,7 @@ func (s *sim) stop() {
 // drain lets everything happen that can happen now.
 func (s *sim) drain() bool {
 	for range 4000 {
-		synctest.Wait()
+		s.settled()
 		if s.model.broken != nil {
 			return true
 		}
@@ -659,7 +665,7 @@ func (s *sim) rest() *violation {
 
 // heal ends what stands in the way.
 func (s *sim) heal() {
-	synctest.Wait() // for the end of what the last op ended, watches above all
+	s.settled() // for the end of what the last op ended, watches above all
 	s.calm = true
 	for _, k := range s.konnectors {
 		if k.until > 0 {
@@ -689,7 +695,7 @@ func (s *sim) heal() {
 	for _, ns := range []string{"a", "b"} {
 		s.namespaces.Set(ns, "svc-"+ns)
 	}
-	synctest.Wait()
+	s.settled()
 	s.expireAll()
 }
 
@@ -704,7 +710,7 @@ func (s *sim) expireAll() {
 // same.
 func (s *sim) expire(w simWatch) {
 	w.Expire()
-	synctest.Wait()
+	s.settled()
 }
 
 func (s *sim) setFinalizers(side int, o *unstructured.Unstructured, finalizers []string) {

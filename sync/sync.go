@@ -202,7 +202,7 @@ func newEngine(s *Sync) *engine {
 	}
 	pool := s.pool
 	if pool == nil {
-		e.pool = newPool(s.opts.Workers + s.opts.Workers/4) // with room for related objects
+		e.pool = newPool(s.opts.Workers+s.opts.Workers/4, s.from.feeds.jitter) // with room for related objects
 		pool = e.pool
 	}
 	e.queue = pool.lane("sync", s.opts.Workers, e.reconcile)
