@@ -225,7 +225,7 @@ func plan(s state) step {
 		return stepLookSource
 	// What a peer writes on what is ours would outlive what users take back.
 	case dst.contended && s.policy.drift == DriftCorrect && harmless(why) && !s.paused && dst.seen != live:
-		return stepLookTarget
+		return stepProve
 	case dst.contended && s.policy.drift == DriftCorrect && harmless(why) && !s.paused:
 		return stepMigrate
 	// What an apply would make nothing of is emptied first.

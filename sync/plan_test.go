@@ -120,7 +120,7 @@ func TestPlan(t *testing.T) {
 
 		"rewritten by our like":   {settledState(changed, func(s *state) { s.target.rewritten = true }), stepLookSource},
 		"rewritten, source live":  {settledState(changed, func(s *state) { s.target.rewritten, s.source.seen = true, live }), stepApply},
-		"contended by a peer":     {settledState(contend), stepLookTarget},
+		"contended by a peer":     {settledState(contend), stepProve},
 		"contended, seen live":    {settledState(contend, liveTarget), stepMigrate},
 		"contended, reported":     {settledState(contend, liveTarget, func(s *state) { s.policy.drift = DriftReport }), stepRest},
 		"contended again":         {settledState(contend, func(s *state) { s.paused = true }), stepWait},
