@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -62,7 +63,9 @@ func NewCluster(config *rest.Config) (*Cluster, error) {
 	if c.writes, err = dynamic.NewForConfigAndClient(writes, connections); err != nil {
 		return nil, fmt.Errorf("client for writes: %w", err)
 	}
-	d, err := discovery.NewDiscoveryClientForConfigAndClient(writes, connections)
+	direct := *connections
+	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // to a document of another hash than was asked for
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(writes, &direct)
 	if err != nil {
 		return nil, fmt.Errorf("client for schemas: %w", err)
 	}

@@ -31,12 +31,12 @@ type answerer interface {
 // answers, which spares a look: beside it goes a request of our own.
 func (c *Cluster) delete(ctx context.Context, resource schema.GroupVersionResource, name cache.ObjectName, options metav1.DeleteOptions) (outcome, error) {
 	client := c.writes.Resource(resource).Namespace(name.Namespace)
-	if c.raw != nil {
-		answer, err := c.deleteRaw(ctx, resource, name, options)
-		return outcomeOf(answer), err
-	}
 	if client, ok := client.(answerer); ok {
 		answer, err := client.DeleteAnswer(ctx, name.Name, options)
+		return outcomeOf(answer), err
+	}
+	if c.raw != nil {
+		answer, err := c.deleteRaw(ctx, resource, name, options)
 		return outcomeOf(answer), err
 	}
 	return outcome{}, client.Delete(ctx, name.Name, options)

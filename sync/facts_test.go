@@ -238,4 +238,18 @@ func TestFakeIsFaithful(t *testing.T) {
 			t.Logf("%v", want)
 		})
 	}
+	t.Run("a field that goes and returns", func(t *testing.T) {
+		v := &evolution{world: &world{TB: t}}
+		want := schemaFacts(ledge{TB: t, client: genuine.writes.Resource(widgets).Namespace("default"), cluster: genuine}, func(f ...string) { v.shape(server, v1.with(spec(f...))) })
+		known := func(f ...string) fakecluster.Schema {
+			return fakecluster.Schema{"spec": append(f, "size"), "status": {"phase"}}
+		}
+		served := fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Schema: known("color")})
+		fake.ReadSchemas(served.View(nil).Schemas())
+		got := schemaFacts(ledge{TB: t, client: served.Client().Resource(widgets).Namespace("default"), cluster: fake}, func(f ...string) { served.Reshape(widgets, known(f...), 0) })
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("a real API server and the fake differ (-real +fake):\n%s", diff)
+		}
+		t.Logf("%v", want)
+	})
 }

@@ -115,6 +115,19 @@ func (e *engine) statusHeld(source *unstructured.Unstructured) (ours, others map
 	return ours, others
 }
 
+// trim takes out of a patch what object does not have: what a schema lost is held still,
+// and stands in no apply's way.
+func trim(patch, object map[string]any) {
+	for key, value := range patch {
+		item, there := object[key]
+		sub, _ := value.(map[string]any)
+		below, _ := item.(map[string]any)
+		if trim(sub, below); !there || value != nil && len(sub) == 0 {
+			delete(patch, key)
+		}
+	}
+}
+
 // empty takes away the last parts of maps that are to be empty. If others hold some
 // of them, an apply does.
 func (e *engine) empty(ctx context.Context, p *pair) (*unstructured.Unstructured, error) {
@@ -124,7 +137,7 @@ func (e *engine) empty(ctx context.Context, p *pair) (*unstructured.Unstructured
 	}
 	ours := e.manager(p.from.uid)
 	patch := emptied(p.want.object, fieldsOf(full, ours), legacy(full, func(manager string) bool { return manager != ours }))
-	if len(patch) == 0 {
+	if trim(patch, full.Object); len(patch) == 0 {
 		return e.apply(ctx, p, p.pins())
 	}
 	patch["metadata"] = map[string]any{"uid": string(p.target.GetUID()), "resourceVersion": full.GetResourceVersion()}

@@ -474,7 +474,7 @@ func (m *model) finalSource(name cache.ObjectName, source *unstructured.Unstruct
 	if diff := differs(source, target, m.sim); diff != "" {
 		return diff
 	}
-	return statusDiffers(source, target)
+	return statusDiffers(source, target, m.sim.narrow[sideSource])
 }
 
 // reason is what must keep a source from being in step, if anything does.
@@ -491,8 +491,10 @@ func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Rea
 		return klutchsync.ReasonLost
 	case mine && generation(target) > source.GetGeneration():
 		return klutchsync.ReasonStale
-	case size == "huge", m.sim.narrow[sideTarget] && has(source, "color"):
+	case size == "huge", p.has("schemas unreadable") && m.sim.narrow[sideTarget] == "color" && has(source, "color"):
 		return klutchsync.ReasonRefused
+	case p.has("schemas unreadable") && m.sim.narrow[sideSource] == "secret" && reportsSecret(target):
+		return klutchsync.ReasonStatus
 	}
 	return ""
 }
@@ -525,6 +527,10 @@ func differs(source, target *unstructured.Unstructured, s *sim) string {
 	for _, field := range []string{"size", "color"} {
 		want, wanted, _ := unstructured.NestedString(source.Object, "spec", field)
 		have, had, _ := unstructured.NestedString(target.Object, "spec", field)
+		wanted = wanted && (s.narrow[sideTarget] != field || s.plan.has("schemas unreadable"))
+		if !wanted {
+			want = ""
+		}
 		if field == "color" && s.plan.has("normalising webhook") {
 			want = strings.ToLower(want)
 		}
@@ -570,8 +576,13 @@ func heldByOld(o *unstructured.Unstructured, path ...string) bool {
 	return false
 }
 
-func statusDiffers(source, target *unstructured.Unstructured) string {
+// statusDiffers names what the target reports and the source does not; unknown is a
+// field that the source cannot have.
+func statusDiffers(source, target *unstructured.Unstructured, unknown string) string {
 	for _, field := range []string{"phase", "secret"} {
+		if field == unknown {
+			continue
+		}
 		want, _, _ := unstructured.NestedString(target.Object, "status", field)
 		have, _, _ := unstructured.NestedString(source.Object, "status", field)
 		if want != have && (want != "" || !heldByOld(source, "f:status", "f:"+field)) {

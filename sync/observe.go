@@ -325,7 +325,7 @@ func (p *pair) remember(r *record) {
 		p.refused, p.answer = f.reason, f.detail
 		p.due = f.hash != p.wish() || f.listed != p.targets || !time.Now().Before(f.next)
 	}
-	if !p.status {
+	if !p.status && p.state.target.seen != unknown {
 		r.unfit = nil // what was refused is not wanted any more
 	}
 	if f := r.unfit; f != nil {

@@ -270,8 +270,8 @@ func certain(s state, why Reason) bool {
 	}
 	switch why {
 	case "":
-		// After a start only the target's acceptance shows that a message is out of date.
-		return s.source.deleting || s.target.settled && !s.target.unproven && !s.target.same
+		// After a start only the acceptance of target and status shows that a message is out of date.
+		return s.source.deleting || s.target.settled && !s.target.unproven && !s.target.same && !s.status
 	case ReasonConflict, ReasonLost, ReasonDrifted:
 		return s.target.seen == live
 	case ReasonStale:

@@ -7,7 +7,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
 )
+
+// ReadSchemas makes schemas be read through raw.
+func (c *Cluster) ReadSchemas(raw rest.Interface) { c.raw = raw }
 
 // What a schema does not know is left out, at any depth; what it leaves open is not.
 func TestPrune(t *testing.T) {

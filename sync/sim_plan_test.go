@@ -74,6 +74,7 @@ func traits() []trait {
 		}},
 		{"old konnector beside new", 12, func(*simPlan) {}},
 		{"few deletions", 10, func(p *simPlan) { p.DeletionLimit = 1 }},
+		{"schemas unreadable", 0, func(*simPlan) {}}, // drawn by reshape
 	}
 }
 
@@ -94,7 +95,7 @@ func newPlan(seed uint64) simPlan {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var kinds []string
 	for _, t := range traits() {
-		if r.IntN(t.in) == 0 {
+		if t.in > 0 && r.IntN(t.in) == 0 {
 			kinds = append(kinds, t.kind)
 		}
 	}
@@ -107,6 +108,7 @@ func newPlan(seed uint64) simPlan {
 		at := 1 + r.IntN(len(p.ops))
 		p.ops = slices.Insert(p.ops, at, generate(r, perturbations()))
 	}
+	p.reshape(rand.New(rand.NewPCG(seed, 3)))
 	return p
 }
 
@@ -150,7 +152,7 @@ func parsePlan(t *testing.T, text string) simPlan {
 		t.Fatalf("no plan: %q: %v", text, err)
 	}
 	p := blankPlan(seed, split(parts[1])...)
-	known := append(workload(), perturbations()...)
+	known := slices.Concat(workload(), perturbations(), schemaChanges())
 	for _, kind := range p.traits {
 		if !slices.ContainsFunc(traits(), func(t trait) bool { return t.kind == kind }) {
 			t.Fatalf("no history is called %q", kind)

@@ -57,7 +57,7 @@ type sim struct {
 	ghosts     []*call        // requests whose senders no longer wait, on their way
 	lagging    map[string]int // until which step watches deliver nothing, by their place
 	hidden     []string       // places at which the next event is never seen
-	narrow     [2]bool        // the schema of things does not know colors
+	narrow     [2]string      // a field of things that the schema does not know
 	step       int
 	origins    map[string]string // source UID of each target UID that ever was
 	token      int               // last one that the provider has put into a status
@@ -229,6 +229,9 @@ func (s *sim) start(k *konnector) {
 		view = c.Held(fmt.Sprintf("k%d", k.id), s.gate(k, side, &view))
 		k.views[side] = view
 		ends[side], _ = klutchsync.NewClusterForClients(k.views[side].Client(), k.views[side].Metadata())
+		if s.plan.schemas() && !s.plan.has("schemas unreadable") {
+			ends[side].ReadSchemas(view.Schemas())
+		}
 	}
 	options := s.plan.Options
 	options.Mapper = s.namespaces
@@ -673,7 +676,7 @@ func (s *sim) heal() {
 		}
 	}
 	s.ghosts = slices.DeleteFunc(s.ghosts, func(c *call) bool { return s.rng.IntN(2) == 0 })
-	s.serveAgain(false)
+	s.serveAgain("")
 	for side, c := range s.clusters {
 		for _, ns := range []string{"a", "b"} {
 			s.makeNamespace(side, s.at(side, ns)) // a backup may have been made while there was none
@@ -736,8 +739,8 @@ func (s *sim) merge(side int, name cache.ObjectName, manager, patch string, sub 
 }
 
 // serveAgain serves things where their CRD has gone, perhaps with a schema that
-// knows less.
-func (s *sim) serveAgain(narrow bool) {
+// lacks a field.
+func (s *sim) serveAgain(narrow string) {
 	for side, c := range s.clusters {
 		if _, served := c.Objects(simThings); !served {
 			s.narrow[side] = narrow
@@ -752,8 +755,8 @@ func (s *sim) resource(side int) fakecluster.Resource {
 	if side == sideSource {
 		r.Check = nil
 	}
-	if s.narrow[side] {
-		r.Prune = func(o *unstructured.Unstructured) { unstructured.RemoveNestedField(o.Object, "spec", "color") }
+	if s.plan.schemas() {
+		r.Schema = schemaWithout(s.narrow[side])
 	}
 	return r
 }

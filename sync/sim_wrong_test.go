@@ -41,6 +41,10 @@ var whatGoesWrong = []struct{ perturbation, kinds string }{
 	{"rebind under the same name", "rebind"},
 	{"old konnector beside new", "old konnector beside new"},
 	{"more deletions than are plausible", "few deletions, all deleted"},
+	{"a field leaves the target's schema and comes back", "field leaves the target, fields return to the target"},
+	{"a field leaves the source's schema and comes back", "field leaves the source, fields return to the source"},
+	{"a field of the status unknown on the source", "status field unknown on the source"},
+	{"schemas that cannot be read", "schemas unreadable"},
 }
 
 // Everything that can go wrong does, in one history of a thousand at least.
@@ -68,7 +72,7 @@ func TestEveryPerturbation(t *testing.T) {
 		}
 		t.Logf("%s: %s", wrong.perturbation, strings.Join(counts, ", "))
 	}
-	for _, g := range perturbations() {
+	for _, g := range append(perturbations(), schemaChanges()...) {
 		if !listed[g.kind] {
 			t.Errorf("%q is not in the list", g.kind)
 		}
@@ -131,10 +135,10 @@ func perturbations() []generator {
 		{"namespace unmapped", 2, func(s *sim, o op) { s.namespaces.Delete(o.name.Namespace) }},
 		{"namespace mapped", 2, func(s *sim, o op) { s.namespaces.Set(o.name.Namespace, "svc-"+o.name.Namespace) }},
 		{"CRD gone", 2, doWithdraw},
-		{"CRD back", 1, func(s *sim, _ op) { s.serveAgain(false) }},
+		{"CRD back", 1, func(s *sim, _ op) { s.serveAgain("") }},
 		{"CRD back with another schema", 2, func(s *sim, o op) {
 			doWithdraw(s, o)
-			s.serveAgain(true)
+			s.serveAgain("color")
 		}},
 		{"restored from a backup", 2, doRestore},
 		{"another cluster", 2, doReplace},

@@ -16,6 +16,7 @@ import (
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -376,6 +377,14 @@ func (e *engine) targetView() *view {
 	keep := e.kept()
 	form := "target with " + strings.Join(slices.Sorted(maps.Keys(keep)), " ")
 	v := e.newView("target", e.to, e.to.dynamicLister(e.resource, form, slimTarget(domain, keep)))
+	read := v.live
+	v.live = func(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error) {
+		obj, err := read(ctx, name)
+		if obj != nil {
+			noteLost(obj, domain)
+		}
+		return obj, err
+	}
 	v.changed = func(c change) {
 		if key, ok := e.opts.Mapper.Source(c.name); ok {
 			e.queue.add(key, c.ofTarget())

@@ -180,7 +180,7 @@ func hashOf(v any) string {
 // that someone else added makes no difference.
 func (i intent) owns(obj *unstructured.Unstructured, manager string) bool {
 	fields := fieldsOf(obj, manager)
-	if fields == nil {
+	if fields == nil || lost(obj, manager) {
 		return false
 	}
 	for key, value := range i.object {
@@ -220,6 +220,46 @@ func managedFields(obj *unstructured.Unstructured) []any {
 	meta, _ := obj.Object["metadata"].(map[string]any)
 	entries, _ := meta["managedFields"].([]any)
 	return entries
+}
+
+// lostClaims in the metadata of a target, as a view has it, names the managers that
+// own what is not there. A write while the schema does not know a field loses it, and
+// not the claim to it.
+const lostClaims = domain + "lost"
+
+func noteLost(obj *unstructured.Unstructured, prefix string) {
+	var losers []any
+	for _, e := range managedFields(obj) {
+		entry, _ := e.(map[string]any)
+		fields, _ := entry["fieldsV1"].(map[string]any)
+		if manager, _ := entry["manager"].(string); strings.HasPrefix(manager, prefix) && !present(fields, obj.Object) {
+			losers = append(losers, manager)
+		}
+	}
+	if meta, ok := obj.Object["metadata"].(map[string]any); ok && losers != nil {
+		meta[lostClaims] = losers
+	}
+}
+
+// present reports whether value has the fields, in the notation of FieldsV1. Items of
+// lists are not looked at.
+func present(fields map[string]any, value any) bool {
+	object, ok := value.(map[string]any)
+	for path, sub := range fields {
+		name, isField := strings.CutPrefix(path, "f:")
+		item, there := object[name]
+		below, _ := sub.(map[string]any)
+		if ok && isField && (!there || !present(below, item)) {
+			return false
+		}
+	}
+	return true
+}
+
+// lost reports whether what manager owns of obj is not all there.
+func lost(obj *unstructured.Unstructured, manager string) bool {
+	losers, _, _ := unstructured.NestedSlice(obj.Object, "metadata", lostClaims)
+	return slices.Contains(losers, any(manager))
 }
 
 // covers reports whether every part of value is among fields. No fields below a
@@ -398,6 +438,7 @@ func slimTarget(prefix string, keep map[string]bool) cache.TransformFunc {
 		if !ok {
 			return obj, nil
 		}
+		noteLost(u, prefix)
 		for key := range u.Object {
 			if !keep[key] {
 				delete(u.Object, key)

@@ -10,6 +10,7 @@ import (
 	"sort"
 	"strconv"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -34,7 +35,7 @@ type Resource struct {
 	Plain   bool                                   // without the status subresource
 	Check   func(*unstructured.Unstructured) error // refuses invalid objects; nil accepts all
 	Mutate  func(*unstructured.Unstructured)       // changes what is stored, as admission webhooks do; nil changes nothing
-	Prune   func(*unstructured.Unstructured)       // drops what the schema does not know, which an apply must not have; nil drops nothing
+	Schema  Schema                                 // what fields there are; nil for any
 }
 
 // A Request is what a client asked for.
@@ -64,12 +65,15 @@ type Cluster struct {
 // served is a resource with its objects and all that ever happened to them.
 type served struct {
 	Resource
-	objects  map[cache.ObjectName]*unstructured.Unstructured
-	history  []event
-	watchers []*Watch // in the order in which they were opened
-	lagging  bool
-	since    int64                                  // what came before is not known
-	managers map[string]*managedfields.FieldManager // by subresource, made when needed
+	objects   map[cache.ObjectName]*unstructured.Unstructured // as they are read
+	hidden    map[cache.ObjectName]*unstructured.Unstructured // as they are stored, where the schema hides fields of that
+	history   []event                                         // as they were stored
+	watchers  []*Watch                                        // in the order in which they were opened
+	lagging   bool
+	former    Schema                                 // that of the document
+	published time.Time                              // until then
+	since     int64                                  // what came before is not known
+	managers  map[string]*managedfields.FieldManager // by subresource, made when needed
 }
 
 type event struct {
@@ -115,6 +119,7 @@ func (c *Cluster) Serve(r Resource) {
 	c.served[r.GroupVersionResource] = &served{
 		Resource: r,
 		objects:  map[cache.ObjectName]*unstructured.Unstructured{},
+		hidden:   map[cache.ObjectName]*unstructured.Unstructured{},
 		managers: map[string]*managedfields.FieldManager{},
 		since:    c.version,
 	}
@@ -172,10 +177,7 @@ func (c *Cluster) Metadata() metadata.Interface { return c.View(nil).Metadata() 
 
 // handle carries a request out under the lock.
 func (c *Cluster) handle(ctx context.Context, r Request, do func(*served) error) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	carry := func() error {
+	return c.ask(ctx, r, func() error {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		s := c.served[r.Resource]
@@ -189,6 +191,13 @@ func (c *Cluster) handle(ctx context.Context, r Request, do func(*served) error)
 		if c.version != before {
 			c.log = append(c.log, r)
 		}
+		return err
+	})
+}
+
+// ask lets a request be carried out, by whoever answers requests.
+func (c *Cluster) ask(ctx context.Context, r Request, carry func() error) error {
+	if err := ctx.Err(); err != nil {
 		return err
 	}
 	c.mu.Lock()
@@ -229,6 +238,7 @@ func (c *Cluster) store(s *served, kind watch.EventType, name cache.ObjectName, 
 	if c.observe != nil {
 		c.observe(Commit{Request: c.current, Resource: s.GroupVersionResource, Kind: kind, Before: s.objects[name], After: o})
 	}
+	delete(s.hidden, name)
 	if kind == watch.Deleted {
 		delete(s.objects, name)
 	} else {

@@ -109,7 +109,11 @@ func (v *View) list(s *served, namespace string, options metav1.ListOptions) ([]
 	}
 	seen, _ := strconv.ParseInt("0"+options.ResourceVersion, 10, 64)
 	version := min(max(past.Version, seen, v.cluster.compacted), now)
-	return choose(s.at(version), namespace, match), version, nil
+	objects := choose(s.at(version), namespace, match)
+	for _, o := range objects {
+		s.Schema.prune(o)
+	}
+	return objects, version, nil
 }
 
 // at is the state after a version.
@@ -130,12 +134,17 @@ func (s *served) at(version int64) map[cache.ObjectName]*unstructured.Unstructur
 
 // handle carries a request out.
 func (v *View) handle(ctx context.Context, r Request, do func(*served) error) error {
+	return v.ask(ctx, r, func(ctx context.Context, r Request) error { return v.cluster.handle(ctx, r, do) })
+}
+
+// ask lets a request be carried out when whoever answers those of v says so.
+func (v *View) ask(ctx context.Context, r Request, serve func(context.Context, Request) error) error {
 	r.View = v.name
 	serving := ctx
 	if v.held {
 		serving = context.WithoutCancel(ctx) // what has been sent may arrive although its sender has died
 	}
-	carry := func() error { return v.cluster.handle(serving, r, do) }
+	carry := func() error { return serve(serving, r) }
 	if v.intercept == nil {
 		return carry()
 	}
@@ -217,9 +226,10 @@ func (c *Cluster) Replace(younger bool) {
 // reset makes objects all that s has. What was before is not known any more.
 func (c *Cluster) reset(s *served, objects map[cache.ObjectName]*unstructured.Unstructured) {
 	c.compacted, s.since = c.version, c.version
-	s.objects, s.history = objects, nil
+	s.objects, s.hidden, s.history = objects, map[cache.ObjectName]*unstructured.Unstructured{}, nil
 	for _, o := range s.ordered() {
 		s.history = append(s.history, event{version: c.version, kind: watch.Added, object: o})
+		s.show(key(o), o)
 	}
 	for _, w := range s.watchers {
 		w.Stop()

@@ -61,6 +61,7 @@ func (r resource) watch(ctx context.Context, options metav1.ListOptions, show fu
 		s.watchers = append(s.watchers, w)
 		for _, e := range s.history {
 			if e.version > since {
+				e.object = s.shown(e.object)
 				w.send(e)
 			} else {
 				w.note(e)

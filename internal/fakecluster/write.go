@@ -77,15 +77,6 @@ func (s *served) only(subresource string, o, live *unstructured.Unstructured) *u
 	return out
 }
 
-// pruned is a copy of o without what the schema does not know.
-func (s *served) pruned(o *unstructured.Unstructured) *unstructured.Unstructured {
-	o = o.DeepCopy()
-	if s.Prune != nil {
-		s.Prune(o)
-	}
-	return o
-}
-
 func copyField(to, from *unstructured.Unstructured, name string) {
 	if v, ok := from.Object[name]; ok {
 		to.Object[name] = runtime.DeepCopyJSONValue(v)
@@ -155,7 +146,7 @@ func (c *Cluster) replace(s *served, name cache.ObjectName, live, changed *unstr
 	if err := c.check(s, name, changed); err != nil {
 		return nil, err
 	}
-	if equality.Semantic.DeepEqual(timeless(live), timeless(changed)) {
+	if s.hidden[name] == nil && equality.Semantic.DeepEqual(timeless(live), timeless(changed)) {
 		return live.DeepCopy(), nil
 	}
 	if !equality.Semantic.DeepEqual(s.specOf(live), s.specOf(changed)) {
@@ -217,8 +208,8 @@ func (c *Cluster) serverSideApply(s *served, name cache.ObjectName, o *unstructu
 	if subresource == "status" && s.Plain {
 		return nil, apierrors.NewNotFound(s.GroupResource(), name.Name)
 	}
-	if !equality.Semantic.DeepEqual(o.Object["spec"], s.pruned(o).Object["spec"]) {
-		return nil, apierrors.NewInternalError(errors.New("failed to create typed patch object: field not declared in schema"))
+	if err := s.declared(o); err != nil {
+		return nil, err
 	}
 	live := s.objects[name]
 	if live == nil {
@@ -276,7 +267,7 @@ func (c *Cluster) createByApply(s *served, name cache.ObjectName, o *unstructure
 
 // appliedPart is what an apply may set.
 func (s *served) appliedPart(o *unstructured.Unstructured, subresource string) *unstructured.Unstructured {
-	out := s.pruned(o)
+	out := o.DeepCopy()
 	out.SetResourceVersion("")
 	switch {
 	case subresource == "status":

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fakecluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"maps"
+	"net/http"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// A Schema are the fields that a resource has beside metadata, by their top-level
+// field. What is below them is left open. Nil knows all.
+type Schema map[string][]string
+
+// prune drops from o what s does not know, and reports whether that was anything.
+func (s Schema) prune(o *unstructured.Unstructured) (dropped bool) {
+	for top, value := range o.Object {
+		known, ok := s[top]
+		switch fields, _ := value.(map[string]any); {
+		case s == nil, top == "apiVersion", top == "kind", top == "metadata":
+		case !ok:
+			delete(o.Object, top)
+			dropped = true
+		default:
+			before := len(fields)
+			maps.DeleteFunc(fields, func(name string, _ any) bool { return !slices.Contains(known, name) })
+			dropped = dropped || len(fields) < before
+		}
+	}
+	return dropped
+}
+
+// properties are those of the resource in its OpenAPI document.
+func (s Schema) properties() map[string]any {
+	open := map[string]any{"x-kubernetes-preserve-unknown-fields": true}
+	out := map[string]any{"apiVersion": map[string]any{"type": "string"}, "kind": map[string]any{"type": "string"}, "metadata": open}
+	for top, known := range s {
+		fields := map[string]any{}
+		for _, name := range known {
+			fields[name] = open
+		}
+		out[top] = map[string]any{"type": "object", "properties": fields}
+	}
+	return out
+}
+
+// Reshape gives a resource another schema, as a change of its CRD does. Its watches
+// end, and do not go on from where they were. Its objects are read with the fields
+// that the schema knows, in the versions that they have: what it does not know is
+// there again with the next schema that does, unless they are written meanwhile. Its
+// document follows after late.
+func (c *Cluster) Reshape(gvr schema.GroupVersionResource, to Schema, late time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.served[gvr]
+	if s == nil {
+		return
+	}
+	s.former, s.published = s.document(), time.Now().Add(late)
+	s.Schema = to
+	c.version++ // the CRD's
+	s.since = c.version
+	for name, o := range s.objects {
+		s.show(name, s.stored(name, o))
+	}
+	for _, w := range s.watchers {
+		w.Stop()
+	}
+}
+
+// document is the schema that the document tells of.
+func (s *served) document() Schema {
+	if time.Now().Before(s.published) {
+		return s.former
+	}
+	return s.Schema
+}
+
+// show makes an object be read as the schema says.
+func (s *served) show(name cache.ObjectName, o *unstructured.Unstructured) {
+	s.objects[name] = o
+	delete(s.hidden, name)
+	if shown := o.DeepCopy(); s.Schema.prune(shown) {
+		s.objects[name], s.hidden[name] = shown, o
+	}
+}
+
+// stored is an object with what the schema hides.
+func (s *served) stored(name cache.ObjectName, o *unstructured.Unstructured) *unstructured.Unstructured {
+	if h := s.hidden[name]; h != nil {
+		return h
+	}
+	return o
+}
+
+// shown is o, or a copy of it without what the schema does not know.
+func (s *served) shown(o *unstructured.Unstructured) *unstructured.Unstructured {
+	if s.Schema == nil {
+		return o
+	}
+	return s.pruned(o)
+}
+
+// pruned is a copy of o without what the schema does not know.
+func (s *served) pruned(o *unstructured.Unstructured) *unstructured.Unstructured {
+	o = o.DeepCopy()
+	s.Schema.prune(o)
+	return o
+}
+
+// declared refuses an apply of what the schema does not know.
+func (s *served) declared(o *unstructured.Unstructured) error {
+	if s.Schema == nil || equality.Semantic.DeepEqual(o.Object, s.pruned(o).Object) {
+		return nil
+	}
+	return apierrors.NewInternalError(errors.New("failed to create typed patch object: field not declared in schema"))
+}
+
+// Schemas is a client for the OpenAPI documents of the resources that have a schema.
+func (v *View) Schemas() rest.Interface {
+	config := &rest.Config{Host: "http://fake", QPS: -1, ContentConfig: rest.ContentConfig{NegotiatedSerializer: scheme.Codecs}}
+	c, err := rest.UnversionedRESTClientForConfigAndClient(config, &http.Client{Transport: documents{v}, CheckRedirect: stay})
+	if err != nil {
+		panic(err) // no argument of ours can be wrong
+	}
+	return c
+}
+
+func stay(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+// documents answers requests for documents, which are reads of a resource called openapi.
+type documents struct{ view *View }
+
+// RoundTrip implements http.RoundTripper.
+func (d documents) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Request: r}
+	request := Request{Verb: "get", Resource: schema.GroupVersionResource{Resource: "openapi"}, Object: cache.NewObjectName("", path.Base(r.URL.Path))}
+	err := d.view.ask(r.Context(), request, func(ctx context.Context, request Request) error {
+		return d.view.cluster.ask(ctx, request, func() error {
+			body, moved := d.view.cluster.document(strings.TrimPrefix(r.URL.RequestURI(), documentsPath))
+			answer.Body = io.NopCloser(bytes.NewReader(body))
+			if moved != "" {
+				answer.StatusCode = http.StatusMovedPermanently
+				answer.Header.Set("Location", moved)
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+const documentsPath = "/openapi/v3"
+
+// document is that of a group and version, with its hash, or where it is if that is
+// another one; or the list of all, if there is none.
+func (c *Cluster) document(of string) (body []byte, moved string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	paths := map[string]any{}
+	for at, schemas := range c.documents() {
+		data := encoded(map[string]any{"components": map[string]any{"schemas": schemas}})
+		hash := fnv.New64a()
+		_, _ = hash.Write(data)
+		uri := fmt.Sprintf("%s?hash=%x", at, hash.Sum64())
+		paths[at[1:]] = map[string]any{"serverRelativeURL": documentsPath + uri}
+		switch asked, _, _ := strings.Cut(of, "?"); {
+		case of == uri:
+			return data, ""
+		case asked == at:
+			return nil, documentsPath + uri
+		}
+	}
+	return encoded(map[string]any{"paths": paths}), ""
+}
+
+// documents are the schemas of kinds, by group and version.
+func (c *Cluster) documents() map[string]map[string]any {
+	out := map[string]map[string]any{}
+	for _, s := range c.all() {
+		at := "/apis/" + s.GroupVersion().String()
+		if s.Schema == nil {
+			continue
+		}
+		if out[at] == nil {
+			out[at] = map[string]any{}
+		}
+		out[at][s.Kind] = map[string]any{
+			"properties":                      s.document().properties(),
+			"x-kubernetes-group-version-kind": []any{map[string]any{"group": s.Group, "version": s.Version, "kind": s.Kind}},
+		}
+	}
+	return out
+}
+
+func encoded(v any) []byte {
+	data, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // maps of texts can be encoded
+	}
+	return data
+}
