@@ -229,13 +229,15 @@ func (c *cuts) fate(tenant, write string) (lost, unanswered bool) {
 	return !at.after, at.after
 }
 
-// alive are the tenants that should have been cut and were not yet.
+// alive are the tenants that should have been cut and were not yet. One that is removed
+// to its end without the write never makes it: what is withdrawn in a service namespace
+// is spared where the namespace is given up first.
 func (c *cuts) alive() (left []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for tenant, at := range c.at {
-		if !c.dead.Has(tenant) {
-			left = append(left, fmt.Sprintf("%s at %+v", tenant, at))
+		if !c.dead.Has(tenant) && !c.seen[tenant].HasAll("DELETE T", "PATCH T/clusterbindings/cluster") {
+			left = append(left, fmt.Sprintf("%s at %+v, after %q", tenant, at, sets.List(c.seen[tenant])))
 		}
 	}
 	return left
