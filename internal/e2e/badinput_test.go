@@ -310,11 +310,11 @@ func offer(plural string) []*unstructured.Unstructured {
 		"rules": rules("example.org", plural, "get", "list", "watch", "create", "update", "patch", "delete"),
 	})
 	passOn.SetLabels(map[string]string{v1alpha1.AggregateToBackendLabel: "true"})
+	mayBind := rules(v1alpha1.GroupVersion.Group, "apiserviceexporttemplates", "bind")
+	mayBind[0].(map[string]any)["resourceNames"] = []any{plural} // and nothing else that is offered there
 	return []*unstructured.Unstructured{
 		passOn,
-		object("rbac.authorization.k8s.io/v1", "Role", "data-services", "bind-"+plural, map[string]any{
-			"rules": rules(v1alpha1.GroupVersion.Group, "apiserviceexporttemplates", "bind"),
-		}),
+		object("rbac.authorization.k8s.io/v1", "Role", "data-services", "bind-"+plural, map[string]any{"rules": mayBind}),
 		object("rbac.authorization.k8s.io/v1", "RoleBinding", "data-services", "bind-"+plural, map[string]any{
 			"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "bind-" + plural},
 			"subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "oidc:developers"}},
