@@ -15,8 +15,7 @@
 // Both work beside each other in one process, and inside an operator of your own.
 // They elect a leader by Lease, answer health probes and log with the
 // [github.com/go-logr/logr.Logger] of the context. Neither reads flags, environment
-// variables or signals: that is left to the programs in cmd, which are a few dozen
-// lines each.
+// variables or signals: that is left to the programs in cmd.
 //
 // What they are made of is in packages bind, export, sync and auth, for programs that
 // need another shape. Names and types that all of them share are in

@@ -49,8 +49,8 @@
 //
 // When an object cannot be brought in step (its target's name is taken, the
 // target's API server refuses it, its target was lost, its deletion is held up),
-// the annotation [MessageAnnotation] on the source says why, in one sentence. It
-// goes away when the cause does.
+// the annotation klutch.anynines.com/sync-message on the source says why, in one
+// sentence. It goes away when the cause does.
 //
 // # Caveats
 //

@@ -129,7 +129,7 @@ func ExamplePrefix() {
 func ExampleNewSet() {
 	source, app := cluster()
 	target, _ := cluster()
-	made := make(chan string)
+	made := make(chan string, 1)
 	s, err := klutchsync.New(source, target, widgets, klutchsync.Options{Hooks: klutchsync.Hooks{
 		Wrote: func(_ context.Context, w klutchsync.Write) {
 			if w.Step == "create" {

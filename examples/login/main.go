@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Login is a web server that says who you are. It keeps nothing: the login in
-// flight is sealed into a cookie, so that any number of replicas can serve it.
+// flight is sealed into a cookie, so that any number of replicas can serve it. The
+// issuer needs a public client named login with the redirect URL
+// http://127.0.0.1:8080/callback.
 //
 //	go run ./examples/login http://127.0.0.1:5556/dex
 package main

@@ -3,7 +3,7 @@
 // Mirror keeps the objects of one resource in step between two clusters, under
 // the same names: specs from source to target, statuses back.
 //
-//	mirror -source app.kubeconfig -target control.kubeconfig -resource widgets.v1.example.org
+//	go run ./examples/mirror -source app.kubeconfig -target control.kubeconfig -resource widgets.v1.example.org
 package main
 
 import (

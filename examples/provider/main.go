@@ -3,7 +3,8 @@
 // Provider is a backend with its own idea of what is on offer and who may have it:
 // every CRD with the label klutch.anynines.com/exported, for the members of the
 // issuer's group that is named like the API. There are no templates, and no rights to
-// "bind" in the cluster. It stands in for the shipped backend, with the same rights.
+// "bind" in the cluster. It stands in for the shipped backend, with the same rights:
+// apply klutch/v1alpha1/crds and deploy/backend before, without its Deployment.
 //
 //	KUBECONFIG=… CLIENT_SECRET=… go run ./examples/provider 127.0.0.1:8080 https://login.example.com klutch
 package main

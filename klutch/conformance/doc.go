@@ -16,7 +16,8 @@
 // # Checks
 //
 // Each check is a subtest, and its message begins with what it stands on: a section
-// of the description of the wire, such as WIRE 1.10, or a promise, such as P12.
+// of the description of the wire, such as WIRE 1.10, or a promise of SECURITY.md, such
+// as P12.
 // They come in groups, so that -run 'TestConformance/discovery' works alone:
 //
 //   - discovery: the document with which everything begins

@@ -19,7 +19,8 @@
 // For the platform operator:
 //
 //   - [APIServiceExportTemplate] offers an API to tenants,
-//   - [AppClusterBinding] binds an App Cluster from the control plane's side.
+//   - [AppClusterBinding] binds an App Cluster from the control plane's side; no
+//     program of this module acts on it.
 //
 // [BindingProvider] and [BindingResponse] are never stored: they are the bodies
 // of the HTTP handshake between kubectl-bind and the backend.
