@@ -165,9 +165,8 @@ const quotaDelay = 2 * time.Minute
 
 // countable returns how long it takes until objects of a resource are counted.
 func (c *control) countable(resource string) time.Duration {
-	obj, ok, _ := c.crds.GetStore().GetByKey(resource)
-	crd, isObject := obj.(metav1.Object)
-	if !ok || !isObject {
+	crd, ok := stored(c.crds, resource)
+	if !ok {
 		return 0 // not a custom resource
 	}
 	return max(0, time.Until(crd.GetCreationTimestamp().Add(c.quotaDelay)))

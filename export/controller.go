@@ -417,10 +417,8 @@ func namespaceKey(o metav1.Object) []cache.ObjectName {
 
 // tenantNamespace returns a namespace. What the cache has not seen yet is looked up.
 func (c *control) tenantNamespace(ctx context.Context, name string) (metav1.Object, error) {
-	if obj, ok, _ := c.owned.GetStore().GetByKey(name); ok {
-		if ns, ok := obj.(metav1.Object); ok {
-			return ns, nil
-		}
+	if ns, ok := stored(c.owned, name); ok {
+		return ns, nil
 	}
 	ns, err := c.kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
@@ -450,11 +448,15 @@ func (c *control) leaving(tenant string) bool {
 
 // lookup returns the object of that name from a cache. It must not be changed.
 func lookup[T cache.Object](inf cache.TypedSharedIndexInformer[T], key cache.ObjectName) (o T, ok bool) {
-	obj, ok, _ := inf.GetStore().GetByKey(key.String())
-	if !ok {
-		return o, false
-	}
+	obj, _, _ := inf.GetStore().GetByKey(key.String())
 	o, ok = obj.(T)
+	return o, ok
+}
+
+// stored is lookup where only the metadata counts.
+func stored(inf cache.SharedInformer, key string) (metav1.Object, bool) {
+	obj, _, _ := inf.GetStore().GetByKey(key)
+	o, ok := obj.(metav1.Object)
 	return o, ok
 }
 

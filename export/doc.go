@@ -62,10 +62,10 @@
 // [Exporter.Handler] keeps no state: transactions are sealed in cookies, and any
 // number of replicas can answer one login. [Exporter.Run] must be run once at a time.
 // The right to what was exported is checked again when templates change and every
-// [Options.ReviewInterval]: roles change without telling the backend. When it ends,
-// nothing can be made or changed in service namespaces any more; what is there can be
-// deleted, which App Clusters have to see the end of. A change of an API that takes something away is
-// held, see [Options.BreakingChanges].
+// [Options.ReviewInterval]: roles change without telling the backend. When the right
+// ends, nothing can be made or changed in service namespaces any more; what is there
+// can be deleted, which App Clusters have to see the end of. A change of an API that
+// takes something away is held, see [Options.BreakingChanges].
 // A tenant may have its tokens refused, and delete its own ClusterBinding unless the
 // platform team has set a policy there: it is removed as soon as it is empty, without
 // the grace and the breaker of removals that take objects.

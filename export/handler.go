@@ -7,6 +7,7 @@ import (
 	"embed"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"html/template"
 	"net/http"
 	"slices"
@@ -174,19 +175,24 @@ func writeJSON(w http.ResponseWriter, code int, body any) {
 	_ = json.NewEncoder(w).Encode(body) // an error is the client's loss
 }
 
-// setCookie seals value into a cookie. It reports false, and sets none, if that is
-// more than browsers take.
-func (h *handler) setCookie(w http.ResponseWriter, name string, value any, life time.Duration) (bool, error) {
+// errTooLarge says that something is more than browsers take.
+var errTooLarge = errors.New("does not fit a cookie")
+
+// setCookie seals value into a cookie.
+func (h *handler) setCookie(w http.ResponseWriter, name string, value any, life time.Duration) error {
 	data, err := json.Marshal(value)
 	if err != nil {
-		return false, err
+		return err
 	}
 	sealed, err := h.sealer().SealUntil(name, data, time.Now().Add(life))
-	if err != nil || len(sealed) > maxCookie {
-		return false, err
+	if err != nil {
+		return err
+	}
+	if len(sealed) > maxCookie {
+		return fmt.Errorf("%s %w", name, errTooLarge)
 	}
 	http.SetCookie(w, cookie(name, sealed, life))
-	return true, nil
+	return nil
 }
 
 func clearCookie(w http.ResponseWriter, name string) {

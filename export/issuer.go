@@ -160,9 +160,8 @@ func (h *handler) begin(w http.ResponseWriter, r *http.Request, l login, name st
 		h.refuse(w, r, l, err)
 		return
 	}
-	fits, err := h.setCookie(w, txnCookie, transaction{l, attempt, name}, txnLife)
-	if err != nil || !fits {
-		h.internal(w, r, errors.Join(err, errors.New("transaction does not fit a cookie")))
+	if err := h.setCookie(w, txnCookie, transaction{l, attempt, name}, txnLife); err != nil {
+		h.internal(w, r, err)
 		return
 	}
 	http.Redirect(w, r, target, http.StatusSeeOther)

@@ -19,13 +19,11 @@ import (
 // limitAddress lets nobody ask too often, whoever they are. What probes ask is free.
 func (h *handler) limitAddress(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/healthz" {
-			next.ServeHTTP(w, r)
-			return
-		}
-		if wait := h.addresses.Take(limit.Address(h.client(r))); wait > 0 {
-			h.tooMany(w, r, wait)
-			return
+		if r.URL.Path != "/healthz" {
+			if wait := h.addresses.Take(limit.Address(h.client(r))); wait > 0 {
+				h.tooMany(w, r, wait)
+				return
+			}
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -56,16 +54,12 @@ func who(id *auth.Identity) string { return id.Issuer + "\x00" + id.Subject }
 
 // tooMany answers 429.
 func (h *handler) tooMany(w http.ResponseWriter, r *http.Request, wait time.Duration) {
-	retryAfter(w, wait)
+	w.Header().Set("Retry-After", strconv.Itoa(seconds(wait)))
 	if isAPI(r) {
 		writeJSON(w, http.StatusTooManyRequests, oauthError{Code: "slow_down", Description: "too many requests", Next: waitWords(wait)})
 		return
 	}
 	h.fail(w, r, problem{Status: http.StatusTooManyRequests, Title: "Too many requests", Next: "Please " + waitWords(wait) + "."})
-}
-
-func retryAfter(w http.ResponseWriter, wait time.Duration) {
-	w.Header().Set("Retry-After", strconv.Itoa(seconds(wait)))
 }
 
 func waitWords(wait time.Duration) string {

@@ -3,6 +3,7 @@
 package export
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"net/http"
@@ -302,12 +303,7 @@ func (l login) code() string {
 
 // person is how a person is called on the page.
 func (s *session) person() string {
-	for _, name := range []string{s.Identity.Name, s.Identity.Email} {
-		if name = strings.TrimSpace(name); name != "" {
-			return name
-		}
-	}
-	return s.Identity.Subject
+	return cmp.Or(strings.TrimSpace(s.Identity.Name), strings.TrimSpace(s.Identity.Email), s.Identity.Subject)
 }
 
 // account is how an identity is called in a BindingResponse, for people to read.

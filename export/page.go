@@ -203,12 +203,11 @@ func (h *handler) finish(w http.ResponseWriter, r *http.Request, s *session, ans
 		h.otherLogin(w, r)
 		return
 	}
-	fits := false
 	if err == nil {
-		fits, err = h.setCookie(w, doneCookie, outcome{back, p}, codeLife)
+		err = h.setCookie(w, doneCookie, outcome{back, p}, codeLife)
 	}
-	if err != nil || !fits {
-		h.internal(w, r, errors.Join(err, errors.New("answer does not fit a cookie")))
+	if err != nil {
+		h.internal(w, r, err)
 		return
 	}
 	clearCookie(w, sessionCookie)

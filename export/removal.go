@@ -29,8 +29,7 @@ const (
 // them, and last the tenant namespace. Without a policy it waits until the App
 // Cluster has deleted all its objects.
 func (c *control) removeTenant(ctx context.Context, binding *v1alpha1.ClusterBinding) (time.Duration, error) {
-	i := slices.Index(binding.Finalizers, v1alpha1.TenantFinalizer)
-	if i < 0 {
+	if !slices.Contains(binding.Finalizers, v1alpha1.TenantFinalizer) {
 		return 0, nil
 	}
 	ns, err := c.kube.CoreV1().Namespaces().Get(ctx, binding.Namespace, metav1.GetOptions{})
@@ -42,7 +41,7 @@ func (c *control) removeTenant(ctx context.Context, binding *v1alpha1.ClusterBin
 			return removalPace(binding), errors.Join(err, c.explain(ctx, binding, waits))
 		}
 	}
-	return 0, c.setFinalizers(ctx, clusterBindingResource, binding, slices.Delete(slices.Clone(binding.Finalizers), i, i+1))
+	return 0, c.letGo(ctx, clusterBindingResource, binding, v1alpha1.TenantFinalizer)
 }
 
 // removalPace is how soon to look again: seldom where nothing happens for long, since

@@ -73,9 +73,7 @@ func exportVersion(v apiextensionsv1.CustomResourceDefinitionVersion, schema []b
 		out.Subresources.Status = &v1alpha1.CRDStatusSubresource{}
 	}
 	if s := v.Subresources; s != nil && s.Scale != nil {
-		out.Subresources.Scale = &v1alpha1.CRDScaleSubresource{
-			SpecReplicasPath: s.Scale.SpecReplicasPath, StatusReplicasPath: s.Scale.StatusReplicasPath, LabelSelectorPath: s.Scale.LabelSelectorPath,
-		}
+		out.Subresources.Scale = new(v1alpha1.CRDScaleSubresource(*s.Scale))
 	}
 	for _, c := range v.AdditionalPrinterColumns {
 		out.AdditionalPrinterColumns = append(out.AdditionalPrinterColumns, v1alpha1.CRDColumn(c))

@@ -70,7 +70,8 @@ func (h *handler) recall(ctx context.Context, s *session) error {
 // keepSession puts a session into a cookie, and groups elsewhere that do not fit.
 func (h *handler) keepSession(ctx context.Context, w http.ResponseWriter, s *session) error {
 	life := min(sessionIdle, time.Until(s.Since.Add(sessionLife)))
-	if fits, err := h.setCookie(w, sessionCookie, s, life); fits || err != nil {
+	err := h.setCookie(w, sessionCookie, s, life)
+	if !errors.Is(err, errTooLarge) || h.opts.Handshake.Devices == nil {
 		return err
 	}
 	if err := h.keepGroups(ctx, s); err != nil {
@@ -78,19 +79,10 @@ func (h *handler) keepSession(ctx context.Context, w http.ResponseWriter, s *ses
 	}
 	short := *s
 	short.Identity.Groups, short.GroupsKept = nil, true
-	fits, err := h.setCookie(w, sessionCookie, &short, life)
-	if err == nil && !fits {
-		err = errTooLarge
-	}
-	return err
+	return h.setCookie(w, sessionCookie, &short, life)
 }
 
-var errTooLarge = errors.New("session does not fit a cookie")
-
 func (h *handler) keepGroups(ctx context.Context, s *session) error {
-	if h.opts.Handshake.Devices == nil {
-		return errTooLarge
-	}
 	data, err := json.Marshal(s.Identity.Groups)
 	if err != nil {
 		return err

@@ -38,12 +38,12 @@ func (s *standings) reopen(service string) {
 // review, or when the offer of the service changes.
 func (c *control) stillMay(ctx context.Context, tenant string, s Service) error {
 	review := time.Now().Add(wait.Jitter(c.opts.ReviewInterval, reviewSpread))
-	holder, err := c.standings.tenants.get(tenant, review, func() (*record, error) { return c.tenantRecord(ctx, tenant) })
+	known, err := c.standings.tenants.get(tenant, review, func() (*record, error) { return c.tenantRecord(ctx, tenant) })
 	if err != nil {
 		return err
 	}
 	refused, err := c.standings.answers.get(tenant+"/"+s.Name(), c.standings.tenants.until(tenant), func() (*refusal, error) {
-		err := c.authorize(ctx, holder, s)
+		err := c.authorize(ctx, known, s)
 		if refused, ok := errors.AsType[*refusal](err); ok {
 			return refused, nil
 		}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
@@ -79,12 +78,6 @@ func (c *control) sight(tenant string) (s sight, renew time.Time) {
 		s.rights = rights.GetResourceVersion()
 	}
 	return s, renew
-}
-
-func stored(inf cache.SharedInformer, key string) (metav1.Object, bool) {
-	obj, _, _ := inf.GetStore().GetByKey(key)
-	o, ok := obj.(metav1.Object)
-	return o, ok
 }
 
 // A pass over a tenant need not be repeated before it is due if the tenant looks the
