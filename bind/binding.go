@@ -184,9 +184,7 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 	}
 	p.verdict.set(informersSynced(state, p.verdict.providerFails()))
 	p.deletions(state)
-	if c := p.session.namespacesReady(); c.Message != "" || p.has(c.Type) {
-		p.verdict.set(c)
-	}
+	p.mention(p.session.namespacesReady())
 	return true, nil
 }
 
@@ -203,15 +201,18 @@ func (p *pass) settleClaims(ctx context.Context) ([]klutchsync.Related, error) {
 	if left != "" {
 		c = warned(c.Type, v1alpha1.ReasonRevokedCopiesRemain, strings.TrimSpace(left+" "+c.Message))
 	}
-	if len(claims) > 0 || c.Message != "" || p.has(c.Type) {
+	if len(claims) > 0 {
 		p.verdict.set(c)
 	}
+	p.mention(c)
 	return selected, nil
 }
 
-// has tells whether the binding has had a condition.
-func (p *pass) has(conditionType string) bool {
-	return v1alpha1.FindCondition(p.binding.Status.Conditions, conditionType) != nil
+// mention sets a condition, unless all is well and always was.
+func (p *pass) mention(c v1alpha1.Condition) {
+	if c.Message != "" || v1alpha1.FindCondition(p.binding.Status.Conditions, c.Type) != nil {
+		p.verdict.set(c)
+	}
 }
 
 // informersSynced says whether objects can be read. It is no news that they cannot

@@ -22,9 +22,6 @@ import (
 // installSchema makes the CRD say what the export says. A refused change leaves the
 // objects in step under the schema that is there.
 func (p *pass) installSchema(ctx context.Context) (bool, error) {
-	if err := checkExport(p.binding.Name, &p.export.Spec); err != nil {
-		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportInvalid, "The provider's APIServiceExport is refused: "+explain(err)+"."))
-	}
 	wanted, err := newCRD(p.binding.Name, &p.export.Spec)
 	if err != nil {
 		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportInvalid, "The provider's APIServiceExport is refused: "+explain(err)+"."))
@@ -75,10 +72,9 @@ func (p *pass) keepSchema(ctx context.Context, live, wanted *unstructured.Unstru
 func (p *pass) own(crd *unstructured.Unstructured) {
 	mark.Put(crd, mark.Of(p.binding))
 	if p.key.Namespace == "" {
-		yes := true
 		crd.SetOwnerReferences([]metav1.OwnerReference{{
 			APIVersion: v1alpha1.GroupVersion.String(), Kind: "APIServiceBinding",
-			Name: p.binding.Name, UID: p.binding.UID, Controller: &yes,
+			Name: p.binding.Name, UID: p.binding.UID, Controller: new(true),
 		}})
 	}
 }

@@ -18,9 +18,7 @@ func (p *pass) deletions(state klutchsync.Status) {
 		p.set.Release(p.key.String())
 		state.Held = 0
 	}
-	if c := deletionsInSync(p.binding, state); c.Message != "" || p.has(c.Type) {
-		p.verdict.set(c)
-	}
+	p.mention(deletionsInSync(p.binding, state))
 }
 
 // deletionsInSync says whether the Control Plane Cluster has just what it should.

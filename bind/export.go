@@ -67,7 +67,7 @@ func reportExport(e *v1alpha1.APIServiceExport, binding *v1alpha1.APIServiceBind
 		e.Status.Conditions = v1alpha1.SetCondition(e.Status.Conditions, c)
 	}
 	if binding != nil && crd != nil {
-		e.Status.AcceptedNames = acceptedNames(crd)
+		e.Status.AcceptedNames = new(v1alpha1.CRDNames(crd.Status.AcceptedNames))
 		e.Status.StoredVersions = crd.Status.StoredVersions
 	}
 	e.Status.Conditions = v1alpha1.Summarize(e.Status.Conditions, e.Generation)
@@ -107,12 +107,4 @@ func fromCRD(c apiextensionsv1.CustomResourceDefinitionCondition) v1alpha1.Condi
 		out.Severity = v1alpha1.SeverityError
 	}
 	return out
-}
-
-func acceptedNames(crd *apiextensionsv1.CustomResourceDefinition) *v1alpha1.CRDNames {
-	n := crd.Status.AcceptedNames
-	return &v1alpha1.CRDNames{
-		Plural: n.Plural, Singular: n.Singular, ShortNames: n.ShortNames,
-		Kind: n.Kind, ListKind: n.ListKind, Categories: n.Categories,
-	}
 }

@@ -27,9 +27,7 @@ func (p *pass) checkOffer(context.Context) (bool, error) {
 func (p *pass) hear(conditionType, advice string) {
 	said := v1alpha1.FindCondition(p.export.Status.Conditions, conditionType)
 	if said == nil || said.Status != metav1.ConditionFalse {
-		if p.has(conditionType) {
-			p.verdict.set(v1alpha1.True(conditionType))
-		}
+		p.mention(v1alpha1.True(conditionType))
 		return
 	}
 	message := clipTo(strings.TrimSuffix(cmp.Or(said.Message, said.Reason, "no reason given"), "."), maxMessage/2)

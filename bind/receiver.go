@@ -106,11 +106,10 @@ func (r *responseReceiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 func (r *responseReceiver) take(w http.ResponseWriter, req *http.Request) {
 	body, err := decodeBase64(req.URL.Query().Get("response"))
-	if err != nil {
-		http.Error(w, "This is not the login that is waited for.", http.StatusBadRequest)
-		return
+	var response *v1alpha1.BindingResponse
+	if err == nil {
+		response, err = readResponse(body, r.session)
 	}
-	response, err := readResponse(body, r.session)
 	if err != nil {
 		http.Error(w, "This is not the login that is waited for.", http.StatusBadRequest)
 		return

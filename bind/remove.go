@@ -225,6 +225,9 @@ func (r *remover) disconnect(ctx context.Context, name string, secret *unstructu
 // leave departs from a tenant, unless it is used through another Secret.
 func (r *remover) leave(ctx context.Context, name string, secret *unstructured.Unstructured) error {
 	others, err := r.others(ctx, name)
+	if err != nil {
+		return err
+	}
 	for _, o := range others {
 		ref := o.Spec.KubeconfigSecretRef
 		u, err := get[unstructured.Unstructured](ctx, r.Resource(secretsResource).Namespace(ref.Namespace), ref.Name)
@@ -235,9 +238,6 @@ func (r *remover) leave(ctx context.Context, name string, secret *unstructured.U
 			r.say("Kept the token: APIServiceBinding %s uses the same tenant", o.Name)
 			return nil
 		}
-	}
-	if err != nil {
-		return err
 	}
 	return r.depart(ctx, secret)
 }

@@ -66,9 +66,12 @@ func checkVersions(versions []v1alpha1.APIServiceExportVersion) error {
 	return nil
 }
 
-// newCRD returns the CRD of an export: the same schema to the letter, the same names
-// and columns, and no conversion.
+// newCRD returns the CRD of an export that passes checkExport: the same schema to the
+// letter, the same names and columns, and no conversion.
 func newCRD(name string, spec *v1alpha1.APIServiceExportSpec) (*unstructured.Unstructured, error) {
+	if err := checkExport(name, spec); err != nil {
+		return nil, err
+	}
 	data, err := json.Marshal(spec.APIServiceExportCRDSpec)
 	if err != nil {
 		return nil, fmt.Errorf("encode the schema: %w", err)

@@ -191,7 +191,7 @@ func nameOnly(o metav1.Object) []cache.ObjectName {
 func (s *session) start(ctx context.Context) {
 	log := s.agent.log.WithValues("controlPlane", s.place.Server, "tenant", s.place.Namespace)
 	ctx, s.stop = context.WithCancel(logr.NewContext(ctx, log))
-	s.heart.Add(cache.NewObjectName(s.place.Namespace, v1alpha1.ClusterBindingName))
+	s.poke()
 	go func() {
 		defer close(s.done)
 		defer s.detach()

@@ -100,7 +100,7 @@ func (r reader) informer(indexers cache.Indexers) cache.SharedIndexInformer {
 // persist tries until it gets an answer that an informer has to see.
 func persist[T any](ctx context.Context, tell func(context.Context, error), try func() (T, error)) (T, error) {
 	said := ""
-	for pause := retryFirst; ; pause = min(2*pause, retryLast) {
+	for d := retryFirst; ; d = min(2*d, retryLast) {
 		out, err := try()
 		switch {
 		case ctx.Err() != nil:
@@ -115,10 +115,8 @@ func persist[T any](ctx context.Context, tell func(context.Context, error), try 
 			said = why
 			tell(ctx, err)
 		}
-		select {
-		case <-ctx.Done():
+		if pause(ctx, d/2+rand.N(d)) != nil { //nolint:gosec // jitter is no secret
 			return out, ctx.Err()
-		case <-time.After(pause/2 + rand.N(pause)): //nolint:gosec // jitter is no secret
 		}
 	}
 }
