@@ -53,8 +53,11 @@ func (c *control) reconcileNamespace(ctx context.Context, key cache.ObjectName) 
 	if asked.DeletionTimestamp != nil {
 		return c.removeNamespace(ctx, asked)
 	}
+	if _, ok := c.removing(key.Namespace); ok {
+		return 0, nil // it is about to be deleted
+	}
 	if !slices.Contains(asked.Finalizers, namespaceFinalizer) {
-		return 0, c.hold(ctx, namespaceResource, asked, namespaceFinalizer)
+		return 0, c.setFinalizers(ctx, namespaceResource, asked, append(slices.Clone(asked.Finalizers), namespaceFinalizer))
 	}
 	name := serviceNamespaceName(key.Namespace, key.Name)
 	again, err := c.provideNamespace(ctx, name, asked)
@@ -167,7 +170,8 @@ func exported(ns *corev1.Namespace) []string {
 // removeNamespace deletes a service namespace in which no object of an exported API
 // is left, and lets go of asked when it is gone.
 func (c *control) removeNamespace(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (time.Duration, error) {
-	if !slices.Contains(asked.Finalizers, namespaceFinalizer) {
+	i := slices.Index(asked.Finalizers, namespaceFinalizer)
+	if i < 0 {
 		return 0, nil
 	}
 	ns, err := c.kube.CoreV1().Namespaces().Get(ctx, serviceNamespaceName(asked.Namespace, asked.Name), metav1.GetOptions{})
@@ -175,14 +179,14 @@ func (c *control) removeNamespace(ctx context.Context, asked *v1alpha1.APIServic
 		return 0, fmt.Errorf("read service namespace: %w", err)
 	}
 	if err != nil || errors.Is(owned(ns, asked.Namespace, serviceAnnotations(asked)), errForeign) {
-		return 0, c.letGo(ctx, namespaceResource, asked, namespaceFinalizer)
+		return 0, c.setFinalizers(ctx, namespaceResource, asked, slices.Delete(slices.Clone(asked.Finalizers), i, i+1))
 	}
 	if ns.DeletionTimestamp != nil {
 		return namespaceRetry, nil
 	}
 	kept, err := c.endNamespace(ctx, ns, asked.Namespace)
 	if kept && err == nil {
-		return 0, c.letGo(ctx, namespaceResource, asked, namespaceFinalizer)
+		return 0, c.setFinalizers(ctx, namespaceResource, asked, slices.Delete(slices.Clone(asked.Finalizers), i, i+1))
 	}
 	if condition, ok := blocked(err); ok {
 		return namespaceRetry, c.writeNamespaceStatus(ctx, asked, condition, asked.Status.Namespace)
@@ -250,15 +254,6 @@ func (c *control) resourceOf(ctx context.Context, crd string) (schema.GroupVersi
 		return schema.GroupVersionResource{}, err
 	}
 	return schema.GroupVersionResource{Group: p.spec.Group, Version: p.spec.Versions[0].Name, Resource: p.spec.Names.Plural}, nil
-}
-
-// hold puts a finalizer on an object, and letGo takes it off.
-func (c *control) hold(ctx context.Context, gvr schema.GroupVersionResource, o metav1.Object, finalizer string) error {
-	return c.setFinalizers(ctx, gvr, o, append(slices.Clone(o.GetFinalizers()), finalizer))
-}
-
-func (c *control) letGo(ctx context.Context, gvr schema.GroupVersionResource, o metav1.Object, finalizer string) error {
-	return c.setFinalizers(ctx, gvr, o, without(o.GetFinalizers(), []string{finalizer}))
 }
 
 func (c *control) setFinalizers(ctx context.Context, gvr schema.GroupVersionResource, o metav1.Object, finalizers []string) error {

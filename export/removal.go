@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -29,7 +30,8 @@ const (
 // them, and last the tenant namespace. Without a policy it waits until the App
 // Cluster has deleted all its objects.
 func (c *control) removeTenant(ctx context.Context, binding *v1alpha1.ClusterBinding) (time.Duration, error) {
-	if !slices.Contains(binding.Finalizers, v1alpha1.TenantFinalizer) {
+	i := slices.Index(binding.Finalizers, v1alpha1.TenantFinalizer)
+	if i < 0 {
 		return 0, nil
 	}
 	ns, err := c.kube.CoreV1().Namespaces().Get(ctx, binding.Namespace, metav1.GetOptions{})
@@ -41,7 +43,7 @@ func (c *control) removeTenant(ctx context.Context, binding *v1alpha1.ClusterBin
 			return removalPace(binding), errors.Join(err, c.explain(ctx, binding, waits))
 		}
 	}
-	return 0, c.letGo(ctx, clusterBindingResource, binding, v1alpha1.TenantFinalizer)
+	return 0, c.setFinalizers(ctx, clusterBindingResource, binding, slices.Delete(slices.Clone(binding.Finalizers), i, i+1))
 }
 
 // removalPace is how soon to look again: seldom where nothing happens for long, since
@@ -131,15 +133,10 @@ func breaks(binding *v1alpha1.ClusterBinding) bool {
 	return binding.Spec.DeletionPolicy != "" && !metav1.HasAnnotation(binding.ObjectMeta, v1alpha1.ReleaseAnnotation)
 }
 
-// removalOf returns the policy by which a tenant is being removed at this moment,
-// or nothing.
-func (c *control) removalOf(tenant string) v1alpha1.DeletionPolicy {
-	for _, binding := range inNamespace(c.clusterBindings, tenant) {
-		if binding.DeletionTimestamp != nil && c.mayRemove(binding) == nil {
-			return binding.Spec.DeletionPolicy
-		}
-	}
-	return ""
+// removing returns the ClusterBinding of a tenant that is being removed at this moment.
+func (c *control) removing(tenant string) (*v1alpha1.ClusterBinding, bool) {
+	binding, ok := lookup(c.clusterBindings, cache.NewObjectName(tenant, v1alpha1.ClusterBindingName))
+	return binding, ok && terminating(binding) && c.mayRemove(binding) == nil
 }
 
 // unlessEmpty returns what is left of a tenant for which there is no policy. It asks
@@ -245,7 +242,10 @@ func (c *control) deleteInstances(ctx context.Context, ns *corev1.Namespace) err
 // tenant is removed, what is left goes too, or stays without it; then the namespace
 // stays, and kept is true.
 func (c *control) endNamespace(ctx context.Context, ns *corev1.Namespace, tenant string) (kept bool, err error) {
-	policy := c.removalOf(tenant)
+	var policy v1alpha1.DeletionPolicy
+	if binding, ok := c.removing(tenant); ok {
+		policy = binding.Spec.DeletionPolicy
+	}
 	if policy == v1alpha1.DeletionPolicyDelete {
 		err = c.deleteInstances(ctx, ns)
 	}
@@ -256,9 +256,14 @@ func (c *control) endNamespace(ctx context.Context, ns *corev1.Namespace, tenant
 	if !ok || left.reason != reasonObjectsRemain || policy != v1alpha1.DeletionPolicyOrphan {
 		return false, err
 	}
-	if err := c.takeRights(ctx, ns.Name); err != nil {
+	if err := c.forsake(ctx, ns.Name); err != nil {
 		return false, err
 	}
 	audit(ctx, "service namespace kept", "tenant", tenant, "namespace", ns.Name)
 	return true, nil
+}
+
+// forsake leaves a service namespace without rights and caps of its tenant.
+func (c *control) forsake(ctx context.Context, namespace string) error {
+	return errors.Join(c.takeRights(ctx, namespace), c.ensureRole(ctx, namespace, nil), c.writeQuota(ctx, namespace, nil))
 }
