@@ -32,7 +32,7 @@ func (c *control) reconcileClusterBinding(ctx context.Context, key cache.ObjectN
 		return 0, err
 	}
 	if !slices.Contains(binding.Finalizers, v1alpha1.TenantFinalizer) {
-		return 0, c.hold(ctx, clusterBindingResource, binding, v1alpha1.TenantFinalizer)
+		return 0, c.setFinalizers(ctx, clusterBindingResource, binding, append(slices.Clone(binding.Finalizers), v1alpha1.TenantFinalizer))
 	}
 	_, again := healthy(time.Now(), binding.Status)
 	admitted, err := admission(c.admitted(ctx, key.Namespace))
