@@ -64,14 +64,16 @@
 // The right to what was exported is checked again when templates change and every
 // [Options.ReviewInterval]: roles change without telling the backend. When the right
 // ends, nothing can be made or changed in service namespaces any more; what is there
-// can be deleted, which App Clusters have to see the end of. A change of an API that
-// takes something away is held, see [Options.BreakingChanges].
-// A tenant may have its tokens refused, and delete its own ClusterBinding unless the
-// platform team has set a policy there: it is removed as soon as it is empty, without
-// the grace and the breaker of removals that take objects.
+// can be deleted, which App Clusters have to see the end of.
+//
+// A change of an API that takes something away is held, see [Options.BreakingChanges].
 // When a CRD vanishes its exports stay, with a condition: an absence is never taken
 // for a wish to delete. A service namespace is deleted only when no object of an
 // exported API is left in it.
+//
+// A tenant may have its tokens refused, and delete its own ClusterBinding unless the
+// platform team has set a policy there: it is removed as soon as it is empty, without
+// the grace and the breaker of removals that take objects.
 //
 // [klutch.Backend]: https://pkg.go.dev/github.com/klutch-go/sdk/klutch#Backend
 package export

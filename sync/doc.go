@@ -61,6 +61,9 @@
 // metadata is: their content is read when it has changed, compared by keyed
 // hash, and forgotten.
 //
+// Where many sources are deleted at once the rest is held until [Sync.Release], see
+// [Options].
+//
 // The package has the name of one in the standard library; import it as
 // klutchsync.
 package sync
