@@ -9,9 +9,7 @@ import (
 	"sync"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -64,6 +62,7 @@ func (c *checkup) since(ctx context.Context, when uint64, version string) (findi
 		case <-ctx.Done():
 			return finding{}, ctx.Err()
 		case <-running:
+			// Simulated histories take turns where this is logged.
 			logr.FromContextOrDiscard(ctx).V(5).Info("a look at the clusters has ended")
 		}
 	}
@@ -104,7 +103,7 @@ func (c *Cluster) known(ctx context.Context, before types.UID) (types.UID, error
 	if before == "" {
 		return "", nil
 	}
-	ns, err := c.writes.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, c.identity, metav1.GetOptions{})
+	ns, err := c.namespace(ctx)
 	if err != nil {
 		return "", fmt.Errorf("identify cluster: %w", err)
 	}
@@ -140,16 +139,15 @@ func (e *engine) confirm(ctx context.Context, since uint64, version string) erro
 		e.breaker.trip("the resource itself is being deleted, and all of its objects with it", false)
 	}
 	for _, c := range []struct {
-		side      Side
-		was, uid  types.UID
-		otherwise string
+		name     string
+		was, uid types.UID
 	}{
-		{SourceSide, e.sourceUID, found.source, "source"},
-		{TargetSide, e.targetUID, found.target, "target"},
+		{"source", e.sourceUID, found.source},
+		{"target", e.targetUID, found.target},
 	} {
 		if c.uid != c.was {
-			e.breaker.trip(fmt.Sprintf("the %s cluster is another one than before", c.otherwise), true)
-			e.restart(fmt.Errorf("%w: %s cluster was %s and is %s", errRestart, c.otherwise, c.was, c.uid))
+			e.breaker.trip(fmt.Sprintf("the %s cluster is another one than before", c.name), true)
+			e.restart(fmt.Errorf("%w: %s cluster was %s and is %s", errRestart, c.name, c.was, c.uid))
 			return errAgain
 		}
 	}

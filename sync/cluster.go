@@ -109,7 +109,7 @@ func (c *Cluster) uid(ctx context.Context) (types.UID, error) {
 	log := logr.FromContextOrDiscard(ctx)
 	pause := 100 * time.Millisecond
 	for {
-		ns, err := c.writes.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, c.identity, metav1.GetOptions{})
+		ns, err := c.namespace(ctx)
 		switch {
 		case err == nil:
 			return ns.GetUID(), nil
@@ -127,9 +127,14 @@ func (c *Cluster) uid(ctx context.Context) (types.UID, error) {
 	}
 }
 
+// namespace reads the one whose UID is the cluster's.
+func (c *Cluster) namespace(ctx context.Context) (*unstructured.Unstructured, error) {
+	return c.writes.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, c.identity, metav1.GetOptions{})
+}
+
 // dynamicLister lists and watches objects, of which it keeps what slim does. Form
 // names slim: watches of the same form are shared.
-func (c *Cluster) dynamicLister(resource schema.GroupVersionResource, form string, slim cache.TransformFunc) lister {
+func (c *Cluster) dynamicLister(resource schema.GroupVersionResource, form string, slim func(any) any) lister {
 	return lister{
 		feeds: c.feeds, resource: resource, form: form, slim: slim,
 		list: func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {

@@ -68,14 +68,19 @@ func (e *engine) deny(ctx context.Context, r *record, result *Result, text strin
 func (e *engine) denial() error {
 	e.recordsMu.Lock()
 	defer e.recordsMu.Unlock()
-	first := ""
-	for _, text := range e.denials {
+	if text := least(e.denials); text != "" {
+		return &ObjectError{ReasonDenied, text}
+	}
+	return nil
+}
+
+// least is the first of some texts in their order, so that it is always the same;
+// empty if there is none.
+func least[K comparable](texts map[K]string) (first string) {
+	for _, text := range texts {
 		if first == "" || text < first {
 			first = text
 		}
 	}
-	if first == "" {
-		return nil
-	}
-	return &ObjectError{ReasonDenied, first}
+	return first
 }

@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/cache"
 )
 
 // do does one step of plan: at most one write. What it learns goes to r.
@@ -64,7 +63,7 @@ func (e *engine) doSource(ctx context.Context, p *pair, s step, r *record) error
 	e.opts.Hooks.wrote(ctx, Write{Side: SourceSide, Step: string(s), Object: p.key, Took: time.Since(began), Err: err})
 	switch {
 	case err == nil:
-		r.source, r.answered = slimmed(obj, e.source.slim), p.sources
+		r.source, r.answered = e.source.slimmed(obj), p.sources
 	case absent(err) && s != stepStatus:
 		err = nil // the source has gone meanwhile; its event brings us back
 		r.source, r.lookSource = nil, true
@@ -108,7 +107,7 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 		r.refusal = nil
 	}
 	if obj != nil {
-		r.target = slimmed(obj, e.target.slim)
+		r.target = e.target.slimmed(obj)
 		if s == stepMigrate || s == stepEmpty || s == stepDelete || s == stepBury {
 			return nil
 		}
@@ -117,17 +116,6 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 		r.accepted, r.targets, r.of = e.acceptance(p), p.targets, p.target.GetUID()
 	}
 	return nil
-}
-
-func slimmed(obj *unstructured.Unstructured, slim cache.TransformFunc) *unstructured.Unstructured {
-	if slim == nil || obj == nil {
-		return obj
-	}
-	out, err := slim(obj)
-	if err != nil {
-		return obj
-	}
-	return out.(*unstructured.Unstructured)
 }
 
 // pins make the API server refuse an apply unless the target is just this one.
@@ -167,7 +155,9 @@ func (e *engine) force(ctx context.Context, p *pair, r *record) (*unstructured.U
 	}
 	r.nextFix = time.Now().Add(min(time.Second<<r.fixes, 5*time.Minute))
 	r.fixes = min(r.fixes+1, 9)
-	return e.apply(ctx, p, pins{uid: p.target.GetUID(), version: p.target.GetResourceVersion(), force: true})
+	pin := p.pins()
+	pin.force = true
+	return e.apply(ctx, p, pin)
 }
 
 // remove deletes the target, if it still is in the version that we saw. The answer

@@ -60,10 +60,10 @@ type feed struct {
 	follower map[follower]struct{}
 
 	mu      sync.RWMutex
-	objects map[cache.ObjectName]metav1.ObjectMetaAccessor
-	version string // of the latest event or bookmark
-	lists   int    // how often all objects were listed
-	schema  string // as of which schema they are to be listed
+	objects map[cache.ObjectName]metav1.ObjectMetaAccessor // changed with delivery held too
+	version string                                         // of the latest event or bookmark
+	lists   int                                            // how often all objects were listed
+	schema  string                                         // as of which schema they are to be listed
 	current *guarded
 	expired bool  // they are to be listed anew
 	away    bool  // the API server may have been restored from a backup since they were listed or watched
@@ -124,9 +124,8 @@ func (f *feed) follow(w follower) {
 	f.delivery.Lock()
 	defer f.delivery.Unlock()
 	f.follower[w] = struct{}{}
-	now := f.snapshot()
-	for _, name := range inOrder(now) {
-		w.changed(name, nil, now[name], true)
+	for _, name := range inOrder(f.objects) {
+		w.changed(name, nil, f.objects[name], true)
 	}
 	if f.known() {
 		w.turned(true)
@@ -138,12 +137,6 @@ func (f *feed) unfollow(w follower) {
 	f.delivery.Lock()
 	defer f.delivery.Unlock()
 	delete(f.follower, w)
-}
-
-func (f *feed) snapshot() map[cache.ObjectName]metav1.ObjectMetaAccessor {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return maps.Clone(f.objects)
 }
 
 func (f *feed) names() []cache.ObjectName {
@@ -453,29 +446,25 @@ func (g *guarded) ResultChan() <-chan watch.Event { return g.out }
 
 // Transformer implements cache.TransformingStore, so that a list never is in
 // memory as a whole.
-func (f *feed) Transformer() cache.TransformFunc { return f.keep }
+func (f *feed) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) { return f.keep(obj), nil }
+}
 
 // keep turns an object into what is kept of it.
-func (f *feed) keep(obj any) (any, error) {
+func (f *feed) keep(obj any) any {
 	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = gone.Obj
 	}
 	if _, ok := obj.(*compact); ok {
-		return obj, nil
+		return obj
 	}
-	if f.list.slim != nil {
-		slim, err := f.list.slim(obj)
-		if err != nil {
-			return nil, err
-		}
-		obj = slim
-	}
+	obj = f.list.slim(obj)
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		if c, ok := f.words.compact(u); ok {
-			return c, nil
+			return c
 		}
 	}
-	return obj, nil
+	return obj
 }
 
 // Add implements cache.ReflectorStore.
@@ -494,10 +483,7 @@ func (f *feed) Update(obj any) error {
 }
 
 func (f *feed) take(obj any) (metav1.ObjectMetaAccessor, error) {
-	kept, err := f.keep(obj)
-	if err != nil {
-		return nil, err
-	}
+	kept := f.keep(obj)
 	c, isCompact := kept.(*compact)
 	if u, ok := obj.(*unstructured.Unstructured); ok && isCompact {
 		f.words.heat(c, u) // it is about to be looked at
@@ -561,11 +547,7 @@ func (f *feed) Delete(obj any) error {
 func (f *feed) Replace(list []any, version string) error {
 	kept := make(map[cache.ObjectName]metav1.ObjectMetaAccessor, len(list))
 	for _, obj := range list {
-		o, err := f.keep(obj)
-		if err != nil {
-			return err
-		}
-		a, err := accessor(o)
+		a, err := accessor(f.keep(obj))
 		if err != nil {
 			return err
 		}
@@ -597,9 +579,8 @@ func (f *feed) exchange(listed map[cache.ObjectName]metav1.ObjectMetaAccessor, v
 				w.changed(name, past[name], nil, false)
 			}
 		}
-		now := f.snapshot()
-		for _, name := range inOrder(now) {
-			before, after := past[name], now[name]
+		for _, name := range inOrder(listed) {
+			before, after := past[name], listed[name]
 			w.changed(name, before, after, initial || before != nil && before.GetObjectMeta().GetResourceVersion() == after.GetObjectMeta().GetResourceVersion())
 		}
 	}

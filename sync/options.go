@@ -232,8 +232,8 @@ func (o Options) validate() error {
 		{!oneOf(o.Deletion, DeletionDelete, DeletionOrphan), "Deletion", "is neither Delete nor Orphan"},
 		{!oneOf(o.Orphans, OrphanReport, OrphanDelete), "Orphans", "is neither Report nor Delete"},
 		{o.Orphans == OrphanDelete && o.Deletion == DeletionOrphan, "Orphans", "Delete does not go with Deletion: Orphan"},
-		{o.RelatedScope == ScopeMapped && !listsNamespaces(o.Mapper), "RelatedScope", "Mapped needs a mapper of namespaces"},
-		{o.TargetScope == ScopeMapped && !listsNamespaces(o.Mapper), "TargetScope", "Mapped needs a mapper of namespaces"},
+		{o.RelatedScope == ScopeMapped && !isTable, "RelatedScope", "Mapped needs a mapper of namespaces"},
+		{o.TargetScope == ScopeMapped && !isTable, "TargetScope", "Mapped needs a mapper of namespaces"},
 	} {
 		if c.bad {
 			return &OptionError{c.option, c.reason}
@@ -267,8 +267,3 @@ func (r Related) validate(i int) error {
 }
 
 func oneOf[T comparable](v T, of ...T) bool { return slices.Contains(of, v) }
-
-func listsNamespaces(m Mapper) bool {
-	_, ok := m.(*Namespaces)
-	return ok
-}

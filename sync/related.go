@@ -26,7 +26,6 @@ type relation struct {
 	engine         *engine
 	selectors      []selector
 	index          string // of the referrers, by the name of what they refer to
-	uids           func() (owner, other types.UID)
 	owner, other   *Cluster
 	original, copy *view
 	referrers      *view
@@ -71,10 +70,8 @@ func newRelation(e *engine, p *pool, f family) *relation {
 	r := &relation{family: f, engine: e, records: map[cache.ObjectName]*copied{}, key: []byte(rand.Text())}
 	r.index = "references to " + f.Resource.String() + " of " + string(f.From)
 	r.owner, r.other, r.referrers = e.from, e.to, e.source
-	r.uids = func() (owner, other types.UID) { return e.sourceUID, e.targetUID }
 	if f.From == TargetSide {
 		r.owner, r.other, r.referrers = e.to, e.from, e.target
-		r.uids = func() (owner, other types.UID) { return e.targetUID, e.sourceUID }
 	}
 	r.referrers.indexes[r.index] = newIndex(r.references, r.referred)
 	r.original = r.newView("related original", r.owner, "", func(n cache.ObjectName) (cache.ObjectName, bool) { return n, true })
@@ -89,15 +86,23 @@ func (r *relation) newView(name string, c *Cluster, selector string, key func(ca
 		moved: func() { r.remapped(); r.engine.notify() }, lost: r.engine.notify, doubt: r.engine.doubt,
 		changed: func(o change) {
 			if k, ok := key(o.name); ok {
-				r.queue.add(k, o.ofRelated())
+				r.queue.add(k, o.class(classRelated))
 			}
 		},
 	}
 }
 
+// uids are those of the clusters of the originals and of the copies.
+func (r *relation) uids() (owner, other types.UID) {
+	if r.From == TargetSide {
+		return r.engine.targetUID, r.engine.sourceUID
+	}
+	return r.engine.sourceUID, r.engine.targetUID
+}
+
 // slimRelated keeps of the metadata of a related object what tells whose it is, and
 // its labels. An annotation of kubectl has all the content.
-func slimRelated(obj any) (any, error) {
+func slimRelated(obj any) any {
 	if o, ok := obj.(*metav1.PartialObjectMetadata); ok {
 		o.ManagedFields = slices.DeleteFunc(o.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
 			return !strings.HasSuffix(entry.Manager, relatedManager)
@@ -110,7 +115,7 @@ func slimRelated(obj any) (any, error) {
 		})
 		o.OwnerReferences, o.Finalizers = nil, nil
 	}
-	return obj, nil
+	return obj
 }
 
 // relatedManager ends the field manager of copies.
@@ -130,15 +135,13 @@ func (r *relation) holders(o metav1.Object) (ours, others bool) {
 	return ours, others
 }
 
-func (r *relation) watch(ctx context.Context) error {
+func (r *relation) watch(ctx context.Context) {
 	target, source := r.copy, r.original
 	if r.From == TargetSide {
 		target, source = r.original, r.copy
 	}
-	if err := r.engine.scope(ctx, source, SourceSide); err != nil {
-		return err
-	}
-	return r.engine.scope(ctx, target, TargetSide)
+	r.engine.scope(ctx, source, SourceSide)
+	r.engine.scope(ctx, target, TargetSide)
 }
 
 func (r *relation) run(ctx context.Context) { r.queue.run(ctx) }

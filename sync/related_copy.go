@@ -286,13 +286,6 @@ func contains(have, want map[string]string) bool {
 }
 
 // metadata reads the metadata of one object live; nil if there is none.
-func (c *Cluster) metadata(ctx context.Context, resource schema.GroupVersionResource, name cache.ObjectName) (metav1.Object, error) {
-	o, err := c.meta.Resource(resource).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
-	switch {
-	case absent(err):
-		return nil, nil //nolint:nilnil // no object is an answer
-	case err != nil:
-		return nil, err
-	}
-	return o, nil
+func (c *Cluster) metadata(ctx context.Context, resource schema.GroupVersionResource, name cache.ObjectName) (*metav1.PartialObjectMetadata, error) {
+	return gone(c.meta.Resource(resource).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{}))
 }

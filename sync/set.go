@@ -84,6 +84,12 @@ func (s *Set) all() []*member {
 	return slices.Collect(maps.Values(s.members))
 }
 
+func (s *Set) member(name string) *member {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.members[name]
+}
+
 // Put adds a Sync under name. If there is one of that name it is ended, and the
 // new one begins when the old one has. Put does not wait for that.
 func (s *Set) Put(name string, sy *Sync) {
@@ -115,19 +121,14 @@ func (s *Set) Remove(name string) {
 
 // Release is that of the Sync called name, if the set has it.
 func (s *Set) Release(name string) {
-	s.mu.Lock()
-	m := s.members[name]
-	s.mu.Unlock()
-	if m != nil {
+	if m := s.member(name); m != nil {
 		m.sync.Release()
 	}
 }
 
 // State is the state of the Sync called name; false if the set has none.
 func (s *Set) State(name string) (Status, bool) {
-	s.mu.Lock()
-	m := s.members[name]
-	s.mu.Unlock()
+	m := s.member(name)
 	if m == nil {
 		return Status{}, false
 	}

@@ -239,9 +239,7 @@ func (e *engine) targets(namespace string) dynamic.ResourceInterface {
 // run works until ctx is done.
 func (e *engine) run(ctx context.Context) error {
 	defer e.close()
-	if err := e.watch(ctx); err != nil {
-		return err
-	}
+	e.watch(ctx)
 	if e.identify(ctx) != nil {
 		return nil // ctx is done
 	}
@@ -275,35 +273,26 @@ func (e *engine) close() {
 }
 
 // watch begins to watch both sides.
-func (e *engine) watch(ctx context.Context) error {
+func (e *engine) watch(ctx context.Context) {
 	e.source.add(ctx, metav1.NamespaceAll)
-	if err := e.scope(ctx, e.target, TargetSide); err != nil {
-		return err
-	}
+	e.scope(ctx, e.target, TargetSide)
 	for _, r := range e.related {
-		if err := r.watch(ctx); err != nil {
-			return err
-		}
+		r.watch(ctx)
 	}
-	return nil
 }
 
 // scope watches the namespaces of a side that it should, now and from now on.
-func (e *engine) scope(ctx context.Context, v *view, side Side) error {
-	scope, option := e.opts.TargetScope, "TargetScope"
+func (e *engine) scope(ctx context.Context, v *view, side Side) {
+	scope := e.opts.TargetScope
 	if side == SourceSide {
-		scope, option = e.opts.RelatedScope, "RelatedScope"
-	}
-	if scope == ScopeAll {
-		v.add(ctx, metav1.NamespaceAll)
-		return nil
+		scope = e.opts.RelatedScope
 	}
 	table, ok := e.opts.Mapper.(*Namespaces)
-	if !ok {
-		return &OptionError{option, "Mapped needs a mapper of namespaces"}
+	if scope == ScopeAll || !ok { // New takes no other mapper for another scope
+		v.add(ctx, metav1.NamespaceAll)
+		return
 	}
 	e.tasks = append(e.tasks, func(ctx context.Context) { follow(ctx, v, table, side) })
-	return nil
 }
 
 // follow watches in v just the namespaces of its side that table knows.
@@ -368,7 +357,7 @@ func (e *engine) remappedAll() {
 // sourceView watches the sources. Each is a key of its own.
 func (e *engine) sourceView() *view {
 	v := e.newView("source", e.from, e.from.dynamicLister(e.resource, "source", slimSource))
-	v.changed = func(c change) { e.queue.add(c.name, c.ofSource()) }
+	v.changed = func(c change) { e.queue.add(c.name, c.class(classUser)) }
 	return v
 }
 
@@ -395,7 +384,7 @@ func (e *engine) targetView() *view {
 
 func (e *engine) newView(name string, c *Cluster, l lister) *view {
 	return &view{
-		name: name, list: l, slim: l.slim, live: c.reader(e.resource), indexes: map[string]*index{}, parts: map[string]*part{},
+		name: name, list: l, live: c.reader(e.resource), indexes: map[string]*index{}, parts: map[string]*part{},
 		moved: func() { e.remappedAll(); e.notify() }, lost: e.notify, doubt: e.doubt,
 	}
 }
@@ -521,13 +510,7 @@ func (e *engine) record(key cache.ObjectName) *record {
 func (e *engine) relatedProblem(key cache.ObjectName) string {
 	e.recordsMu.Lock()
 	defer e.recordsMu.Unlock()
-	text := ""
-	for _, t := range e.problems[key] {
-		if text == "" || t < text {
-			text = t
-		}
-	}
-	return text
+	return least(e.problems[key])
 }
 
 // status reports whether both sides are known.

@@ -416,7 +416,7 @@ func number(v any) (int64, bool) {
 }
 
 // slimSource drops from a source what the engine never looks at.
-func slimSource(obj any) (any, error) {
+func slimSource(obj any) any {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
 		u.SetManagedFields(nil)
 		if a := u.GetAnnotations(); a[lastApplied] != "" {
@@ -424,7 +424,7 @@ func slimSource(obj any) (any, error) {
 			u.SetAnnotations(a)
 		}
 	}
-	return obj, nil
+	return obj
 }
 
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
@@ -432,11 +432,11 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 // slimTarget keeps of a target its metadata, its status, and those other
 // top-level fields that keep names; of managed fields only what we applied, and that
 // a peer holds some.
-func slimTarget(prefix string, keep map[string]bool) cache.TransformFunc {
-	return func(obj any) (any, error) {
+func slimTarget(prefix string, keep map[string]bool) func(any) any {
+	return func(obj any) any {
 		u, ok := obj.(*unstructured.Unstructured)
 		if !ok {
-			return obj, nil
+			return obj
 		}
 		noteLost(u, prefix)
 		for key := range u.Object {
@@ -454,6 +454,6 @@ func slimTarget(prefix string, keep map[string]bool) cache.TransformFunc {
 		if peers != "" {
 			meta["managedFields"] = append(managedFields(u), any(map[string]any{"manager": peers}))
 		}
-		return u, nil
+		return u
 	}
 }

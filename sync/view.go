@@ -24,7 +24,6 @@ import (
 type view struct {
 	name    string
 	list    lister
-	slim    cache.TransformFunc // that of list
 	live    func(context.Context, cache.ObjectName) (*unstructured.Unstructured, error)
 	indexes map[string]*index
 	changed func(change)
@@ -41,8 +40,8 @@ type view struct {
 type lister struct {
 	feeds    *feeds
 	resource schema.GroupVersionResource
-	form     string              // names slim
-	slim     cache.TransformFunc // drops what nobody looks at
+	form     string        // names slim
+	slim     func(any) any // drops what nobody looks at
 	list     func(context.Context, string, metav1.ListOptions) (runtime.Object, error)
 	watch    func(context.Context, string, metav1.ListOptions) (watch.Interface, error)
 	example  runtime.Object
@@ -56,12 +55,12 @@ type change struct {
 	initial       bool                      // it is part of a first list
 }
 
-// ofSource is the class of a change of a source.
-func (c change) ofSource() class {
+// class is that of a change which is of class later, once a first list is complete.
+func (c change) class(later class) class {
 	if c.initial {
 		return classInitial
 	}
-	return classUser
+	return later
 }
 
 // ofTarget is the class of a change of a target.
@@ -69,23 +68,13 @@ func (c change) ofTarget() class {
 	before, _ := c.before.(*compact)
 	after, _ := c.after.(*compact)
 	switch {
-	case c.initial:
-		return classInitial
 	case c.after == nil:
-		return classUser
+		return c.class(classUser)
 	case before == nil || after == nil || before.flips == after.flips:
-		return classStatus
+		return c.class(classStatus)
 	default:
-		return classFlip
+		return c.class(classFlip)
 	}
-}
-
-// ofRelated is the class of a change of a related object.
-func (c change) ofRelated() class {
-	if c.initial {
-		return classInitial
-	}
-	return classRelated
 }
 
 // A part of a view is one watch.
@@ -115,6 +104,11 @@ func unpacked(a metav1.ObjectMetaAccessor) metav1.Object {
 		return c.full()
 	}
 	return a.GetObjectMeta()
+}
+
+// slimmed is obj, not nil, as v would have it.
+func (v *view) slimmed(obj *unstructured.Unstructured) *unstructured.Unstructured {
+	return v.list.slim(obj).(*unstructured.Unstructured)
 }
 
 // listed counts how often the objects of a namespace were listed. Each time their
@@ -350,14 +344,11 @@ func (i *index) swap(name cache.ObjectName, values []string) []string {
 
 // gone turns the answer that there is no object called name into no object. That
 // the resource itself is not served says nothing about its objects.
-func gone(obj *unstructured.Unstructured, err error) (*unstructured.Unstructured, error) {
-	if err == nil {
-		return obj, nil
-	}
+func gone[T any](obj *T, err error) (*T, error) {
 	if absent(err) {
 		return nil, nil //nolint:nilnil // no object is an answer
 	}
-	return nil, err
+	return obj, err
 }
 
 // absent reports whether err says that an object is not there, rather than that
