@@ -345,10 +345,13 @@ func (i *index) swap(name cache.ObjectName, values []string) []string {
 // gone turns the answer that there is no object called name into no object. That
 // the resource itself is not served says nothing about its objects.
 func gone[T any](obj *T, err error) (*T, error) {
+	if err == nil {
+		return obj, nil
+	}
 	if absent(err) {
 		return nil, nil //nolint:nilnil // no object is an answer
 	}
-	return obj, err
+	return nil, err
 }
 
 // absent reports whether err says that an object is not there, rather than that
