@@ -4,7 +4,6 @@ package auth
 
 import (
 	"errors"
-	"net/url"
 	"strings"
 )
 
@@ -52,14 +51,6 @@ func (e *Error) Error() string {
 		return e.Code
 	}
 	return e.Code + ": " + e.Description
-}
-
-// callbackError is the error that a callback carries, or nil.
-func callbackError(callback url.Values) error {
-	if !callback.Has("error") {
-		return nil
-	}
-	return newError(callback.Get("error"), callback.Get("error_description"))
 }
 
 func newError(code, description string) *Error {

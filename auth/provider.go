@@ -164,8 +164,8 @@ func callbackCode(callback url.Values, issuer string, issRequired bool) (string,
 	if issuer != "" && iss != issuer && (iss != "" || issRequired) {
 		return "", ErrIssuer
 	}
-	if err := callbackError(callback); err != nil {
-		return "", err
+	if callback.Has("error") {
+		return "", newError(callback.Get("error"), callback.Get("error_description"))
 	}
 	code := callback.Get("code")
 	if code == "" {

@@ -48,7 +48,9 @@ func NormalizeUserCode(typed string) string {
 // and its last letters tell nearly every mistyped, made-up or outdated code from an
 // issued one before anything is looked up.
 func (s *Sealer) userCode(now time.Time, life time.Duration) string {
-	random := pickLetters(randomBytes(4*codeRandom), codeRandom)
+	bytes := make([]byte, 4*codeRandom)
+	_, _ = rand.Read(bytes) // never fails
+	random := pickLetters(bytes, codeRandom)
 	return NormalizeUserCode(random + s.keys[0].check(random, slot(now, life)))
 }
 
@@ -83,10 +85,4 @@ func pickLetters(random []byte, n int) string {
 		picked[i] = letters[binary.BigEndian.Uint32(random[4*i:])%uint32(len(letters))]
 	}
 	return string(picked)
-}
-
-func randomBytes(n int) []byte {
-	b := make([]byte, n)
-	_, _ = rand.Read(b) // never fails
-	return b
 }

@@ -99,18 +99,14 @@ func (i *installation) install(ctx context.Context, kubeconfig []byte, requests 
 	if i.dryRun != "none" {
 		return i.printBindings(i.output.orYAML(), bindings)
 	}
+	var notReady error
 	if i.wait {
-		var notReady error
-		if bindings, notReady = i.waitReady(ctx, bindings); notReady != nil && !errors.Is(notReady, bind.ErrNotReady) {
-			return notReady
-		}
-		return errors.Join(i.printBindings(i.output, bindings), notReady)
+		bindings, notReady = bind.WaitReady(ctx, i.config, bindingNames(bindings), i.say)
 	}
-	return i.printBindings(i.output, bindings)
-}
-
-func (i *installation) waitReady(ctx context.Context, bindings []v1alpha1.APIServiceBinding) ([]v1alpha1.APIServiceBinding, error) {
-	return bind.WaitReady(ctx, i.config, bindingNames(bindings), i.say)
+	if notReady != nil && !errors.Is(notReady, bind.ErrNotReady) {
+		return notReady
+	}
+	return errors.Join(i.printBindings(i.output, bindings), notReady)
 }
 
 func bindingNames(bindings []v1alpha1.APIServiceBinding) []string {

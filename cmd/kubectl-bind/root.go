@@ -84,7 +84,7 @@ func (p *plugin) say(line string) { _, _ = fmt.Fprintln(p.talk, term.Text(line))
 
 func (p *plugin) sayf(format string, args ...any) { p.say(fmt.Sprintf(format, args...)) }
 
-// noArgs and oneArg are cobra's own with our exit code.
+// noArgs, atMostOne and oneBinding are as cobra's own, with our exit code.
 func noArgs(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return usageError{fmt.Sprintf("unknown argument %q", args[0])}

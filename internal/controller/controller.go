@@ -30,7 +30,6 @@ type Func func(ctx context.Context, key cache.ObjectName) (again time.Duration, 
 type Options struct {
 	Workers int                                          // concurrent calls of the Func; 0 means 1
 	Limiter workqueue.TypedRateLimiter[cache.ObjectName] // delay after a failure; nil means client-go's default
-	Metrics workqueue.MetricsProvider                    // nil means client-go's global provider
 }
 
 // A Controller calls a Func for every key added to it.
@@ -53,8 +52,7 @@ func New(name string, fn Func, opts Options) *Controller {
 		name:    name,
 		fn:      fn,
 		workers: max(opts.Workers, 1),
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(opts.Limiter,
-			workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: name, MetricsProvider: opts.Metrics}),
+		queue:   workqueue.NewTypedRateLimitingQueueWithConfig(opts.Limiter, workqueue.TypedRateLimitingQueueConfig[cache.ObjectName]{Name: name}),
 	}
 }
 

@@ -111,7 +111,7 @@ func read(root map[string]any, ctx, cluster, user entry) (*Kubeconfig, error) {
 		Token:         d.text(user.path, user.body, "token"),
 		CAData:        d.certificates(cluster.path, cluster.body),
 	}
-	d.check(cluster.path+".server", CheckServer(k.Server))
+	d.check(cluster.path+".server", checkServer(k.Server))
 	d.check(cluster.path+".tls-server-name", checkServerName(k.TLSServerName))
 	d.check(ctx.path+".namespace", checkNamespace(k.Namespace))
 	d.check(user.path+".token", checkToken(k.Token))
@@ -240,9 +240,9 @@ func (d *decoder) certificates(path string, m map[string]any) []byte {
 	return nil
 }
 
-// CheckServer tells whether raw may be the URL of an API server: https, a host,
+// checkServer tells whether raw may be the URL of an API server: https, a host,
 // no credentials, no query, not link-local.
-func CheckServer(raw string) error {
+func checkServer(raw string) error {
 	if raw == "" {
 		return errors.New("is missing")
 	}

@@ -17,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes"
 
 	"github.com/klutch-go/sdk/deploy"
 	"github.com/klutch-go/sdk/examples/catalog"
@@ -209,15 +208,11 @@ func (s *Stack) process(name, ready string, args ...string) *Process {
 // ServiceNamespace waits for the mirror, in the Control Plane Cluster, of a
 // namespace of the App Cluster.
 func (s *Stack) ServiceNamespace(ctx context.Context, namespace string) (string, error) {
-	client, err := kubernetes.NewForConfig(s.App.Config())
-	if err != nil {
-		return "", err
-	}
 	tenant, err := s.Tenant(ctx)
 	if err != nil {
 		return "", err
 	}
-	if _, err := client.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{}); err != nil {
+	if _, err := (Object{Cluster: s.App, Resource: Namespaces, Name: namespace}).Get(ctx); err != nil {
 		return "", err
 	}
 	u, err := Object{Cluster: s.Control, Resource: v1alpha1.Resource("apiservicenamespaces"), Namespace: tenant, Name: namespace}.

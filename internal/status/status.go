@@ -14,7 +14,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
 	"k8s.io/client-go/dynamic"
@@ -64,11 +63,7 @@ func read[T any, P typed.Object[T]](ctx context.Context, client dynamic.Resource
 	if err != nil {
 		return nil, err
 	}
-	var o P = new(T)
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, o); err != nil {
-		return nil, fmt.Errorf("decode %s: %w", name, err)
-	}
-	return o, nil
+	return typed.Decode[T, P](u)
 }
 
 // diff returns a merge patch from seen's status to the changed one, or nil if they

@@ -37,9 +37,9 @@ func Informer[T any, P Object[T]](dyn dynamic.Interface, gvr schema.GroupVersion
 			return obj, nil
 		}
 		u.SetManagedFields(nil)
-		o, err := decode[T, P](u)
+		o, err := Decode[T, P](u)
 		if err != nil {
-			o, err = decode[T, P](sensible[T, P](u))
+			o, err = Decode[T, P](sensible[T, P](u))
 		}
 		if err == nil && tidy != nil {
 			tidy(o)
@@ -53,14 +53,15 @@ func Informer[T any, P Object[T]](dyn dynamic.Interface, gvr schema.GroupVersion
 func sensible[T any, P Object[T]](u *unstructured.Unstructured) *unstructured.Unstructured {
 	status, _, _ := unstructured.NestedMap(u.Object, "status")
 	maps.DeleteFunc(status, func(key string, value any) bool {
-		_, err := decode[T, P](&unstructured.Unstructured{Object: map[string]any{"status": map[string]any{key: value}}})
+		_, err := Decode[T, P](&unstructured.Unstructured{Object: map[string]any{"status": map[string]any{key: value}}})
 		return err != nil
 	})
 	u.Object["status"] = status
 	return u
 }
 
-func decode[T any, P Object[T]](u *unstructured.Unstructured) (P, error) {
+// Decode returns u as a P.
+func Decode[T any, P Object[T]](u *unstructured.Unstructured) (P, error) {
 	var o P = new(T)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, o); err != nil {
 		return nil, fmt.Errorf("decode %s: %w", u.GetName(), err)
