@@ -148,6 +148,28 @@ func (c *Cluster) StartServer(ctx context.Context) error {
 	return c.start(ctx)
 }
 
+// Restart ends the whole cluster as a power cut would and starts it again, at the same address and with the same data.
+func (c *Cluster) Restart(ctx context.Context) error {
+	if c.servers == nil {
+		return ErrExisting
+	}
+	c.servers.stop()
+	return c.start(ctx)
+}
+
+// RestartEmpty replaces the cluster by a new one at the same address that accepts the same credentials of the
+// administrator and has no data: a cluster that was lost and set up again.
+func (c *Cluster) RestartEmpty(ctx context.Context) error {
+	if c.servers == nil {
+		return ErrExisting
+	}
+	c.servers.stop()
+	if err := os.RemoveAll(filepath.Join(c.servers.dir, dataDir)); err != nil {
+		return fmt.Errorf("empty cluster %q: %w", c.name, err)
+	}
+	return c.start(ctx)
+}
+
 // Backup copies what the cluster has stored into the new directory dir, and starts the cluster again.
 func (c *Cluster) Backup(ctx context.Context, dir string) error {
 	if c.servers == nil {

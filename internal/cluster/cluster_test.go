@@ -105,22 +105,26 @@ func TestCluster(t *testing.T) {
 		wantConfigMap(t, client, true)
 	})
 
-	t.Run("goes back to a backup", func(t *testing.T) {
-		backup := filepath.Join(t.TempDir(), "backup")
-		if err := c.Backup(t.Context(), backup); err != nil {
+	t.Run("restarts with its data", func(t *testing.T) {
+		if err := c.Restart(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		wantConfigMap(t, client, true)
-		if err := client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Delete(t.Context(), "kept", metav1.DeleteOptions{}); err != nil {
+		if got := uidOf(t, client); got != uid {
+			t.Errorf("another kube-system after Restart: %s, was %s", got, uid)
+		}
+	})
+
+	t.Run("restarts empty", func(t *testing.T) {
+		if err := c.RestartEmpty(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		wantConfigMap(t, client, false)
-		if err := c.Restore(t.Context(), backup); err != nil {
-			t.Fatal(err)
+		if got := uidOf(t, client); got == uid {
+			t.Errorf("the same kube-system after RestartEmpty: %s", got)
 		}
-		wantConfigMap(t, client, true)
-		if got := uidOf(t, client); got != uid || c.URL() != url {
-			t.Errorf("kube-system %s at %s, was %s at %s", got, c.URL(), uid, url)
+		if c.URL() != url {
+			t.Errorf("moved from %s to %s", url, c.URL())
 		}
 	})
 

@@ -21,12 +21,12 @@
 //	defer app.Stop()
 //
 // From takes the cluster whose kubeconfig an environment variable names (kind, k3s, anything) and starts one only when it
-// is not set.
+// is not set. [Provider] does the same for e2e-framework.
 //
 // The three programs are one, internal/kube, which [Build] compiles when a machine first needs it. That takes minutes; the
 // result stays in the user's cache directory until the sources or the Go version change.
 //
-// The processes end with the one that started them, however it ends. A Cluster's data outlives StopServer, and outlives
-// Stop if Options.Dir names a place for it. Methods that start or stop a Cluster must not be called at the same time; the
-// others may.
+// The processes end with the one that started them, however it ends. A Cluster's data outlives StopServer and Restart, not
+// RestartEmpty, and outlives Stop if Options.Dir names a place for it. Methods that start or stop a Cluster must not be
+// called at the same time; the others may.
 package cluster

@@ -31,7 +31,9 @@ func testExisting(t *testing.T, c *cluster.Cluster) {
 	if other.Name() != c.Name() || other.URL() != c.URL() || other.Kubeconfig() != c.Kubeconfig() {
 		t.Errorf("got %s at %s by %s", other.Name(), other.URL(), other.Kubeconfig())
 	}
-	for _, err := range []error{other.StopServer(), other.StartServer(t.Context())} {
+	for _, err := range []error{
+		other.StopServer(), other.StartServer(t.Context()), other.Restart(t.Context()), other.RestartEmpty(t.Context()),
+	} {
 		if !errors.Is(err, cluster.ErrExisting) {
 			t.Errorf("got %v, want %v", err, cluster.ErrExisting)
 		}
