@@ -3,6 +3,7 @@
 package bind
 
 import (
+	"cmp"
 	"fmt"
 
 	"k8s.io/client-go/tools/cache"
@@ -37,7 +38,7 @@ func deletionsInSync(b *v1alpha1.APIServiceBinding, state klutchsync.Status) v1a
 func heldMessage(b *v1alpha1.APIServiceBinding, held int) string {
 	return fmt.Sprintf("%d deleted objects are kept in the Control Plane Cluster, since so many went at once: their annotation %s says why. If all are meant, run: "+
 		"kubectl -n %s annotate --overwrite apiservicebinding %s %s=\"$(date)\"",
-		held, klutchsync.MessageAnnotation, b.Namespace, b.Name, klutchsync.ReleaseAnnotation)
+		held, klutchsync.MessageAnnotation, cmp.Or(b.Namespace, v1alpha1.Namespace), b.Name, klutchsync.ReleaseAnnotation)
 }
 
 // releases reports whether a binding's word of release is a new one. What stood

@@ -50,6 +50,14 @@ func TestParse(t *testing.T) {
 	}
 }
 
+func TestParseRefuses(t *testing.T) {
+	for arg, want := range map[string]string{"--help": "help requested", "--deletion-limit=many": "deletion-limit", "run": `unknown argument "run"`} {
+		if _, err := parse([]string{arg}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", arg, err)
+		}
+	}
+}
+
 // What is counted of a Sync stands where Prometheus looks for it.
 func TestMeasure(t *testing.T) {
 	f, err := parse([]string{"--deletion-limit=7"})

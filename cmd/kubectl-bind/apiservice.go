@@ -31,7 +31,8 @@ func (p *plugin) apiserviceCommand() *cobra.Command {
 		Use:   "apiservice -f FILE {--remote-kubeconfig FILE | --remote-kubeconfig-name NAME}",
 		Short: "Bind the APIs of export requests, without a login",
 		Long: `Bind the APIs that APIServiceExportRequests name, without a login: with a kubeconfig
-of the backend from a file, or from a Secret of this cluster.`,
+of the backend from a file, or from a Secret of this cluster. Only APIs that were
+chosen at a login can be bound so.`,
 		Example: `  # From the requests of a dry run, with the credential of an earlier login
   kubectl bind https://klutch.example.com/export --service backups.anynines.com --dry-run=client -o yaml |
     kubectl bind apiservice -f - --remote-kubeconfig-name kubeconfig-4x7kq --yes`,

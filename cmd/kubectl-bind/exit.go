@@ -89,7 +89,7 @@ func (p *plugin) verdict(err error) (code int, hint string) {
 		{request != nil && request.Reason == v1alpha1.ReasonNotAuthorized && strings.Contains(request.Message, "kubectl bind http"), exitDenied, ""}, // it says itself what to run
 		{request != nil && request.Reason == v1alpha1.ReasonNotAuthorized, exitDenied, "Ask the operator of the platform whether you may bind this service."},
 		{isUntrusted(err), exitError, "If you trust it, name the certificate authority of the backend: --backend-certificate-authority FILE"},
-		{errors.Is(err, bind.ErrNotBackend), exitError, "Give the URL of a Klutch backend as the platform team names it; it ends in /export."},
+		{errors.Is(err, bind.ErrNotBackend), exitError, "Give the URL of a Klutch backend as the platform team names it."},
 		{strings.Contains(err.Error(), "must be https"), exitError, "Use the backend's https URL; http is for a backend on this machine."},
 		{refusedField != nil, exitError, "A kubeconfig of a platform holds a server, a CA, a namespace and a token. Ask the operator of the platform for one, or log in: kubectl bind URL"},
 		{clientcmd.IsEmptyConfig(err), exitError, "Name the App Cluster with --kubeconfig or KUBECONFIG."},
