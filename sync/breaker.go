@@ -3,6 +3,7 @@
 package sync
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync"
@@ -58,7 +59,7 @@ func (b *breaker) admit(source cache.ObjectName, now time.Time, count func() int
 	b.times = slices.DeleteFunc(b.times, func(t time.Time) bool { return now.Sub(t) >= breakerWindow })
 	if b.cause == "" && b.limit >= 0 && len(b.times) >= breakerLeast || b.limit > 0 {
 		if limit := deletionLimit(b.limit, count()); len(b.times) >= limit {
-			b.cause = orDefault(b.cause, fmt.Sprintf("more than %d objects were deleted within %d minutes", limit, breakerWindow/time.Minute))
+			b.cause = cmp.Or(b.cause, fmt.Sprintf("more than %d objects were deleted within %d minutes", limit, breakerWindow/time.Minute))
 		}
 	}
 	if b.cause != "" {
@@ -88,7 +89,7 @@ func (b *breaker) bar(source cache.ObjectName) (why string) {
 func (b *breaker) trip(cause string, moved bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.cause, b.moved = orDefault(b.cause, cause), b.moved || moved
+	b.cause, b.moved = cmp.Or(b.cause, cause), b.moved || moved
 	if moved {
 		clear(b.admitted)
 	}

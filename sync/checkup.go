@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
@@ -209,7 +210,7 @@ func (e *engine) recognized(ctx context.Context, p *part) bool {
 // read is get of v, unless v has gone back in time: then what is remembered is of
 // another history. Run begins again, and from then on deletions have to be seen
 // live.
-func (e *engine) read(ctx context.Context, v *view, name cache.ObjectName) (obj any, version string, ok bool) {
+func (e *engine) read(ctx context.Context, v *view, name cache.ObjectName) (obj metav1.Object, version string, ok bool) {
 	if !e.recognized(ctx, v.part(name.Namespace)) {
 		return nil, "", false
 	}

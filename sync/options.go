@@ -3,6 +3,7 @@
 package sync
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -187,31 +188,22 @@ type OptionError struct {
 func (e *OptionError) Error() string { return fmt.Sprintf("sync: %s %s", e.Option, e.Reason) }
 
 func (o Options) withDefaults(resource schema.GroupVersionResource) Options {
-	if o.Binding == "" {
-		o.Binding = resource.GroupResource().String()
-	}
+	o.Binding = cmp.Or(o.Binding, resource.GroupResource().String())
 	if o.Mapper == nil {
 		o.Mapper = Identity()
 	}
 	if o.Workers <= 0 {
 		o.Workers = 32
 	}
-	o.TargetScope = orDefault(o.TargetScope, ScopeAll)
-	o.RelatedScope = orDefault(o.RelatedScope, ScopeAll)
-	o.Finalizer = orDefault(o.Finalizer, DefaultFinalizer)
-	o.Conflict = orDefault(o.Conflict, ConflictFail)
-	o.Drift = orDefault(o.Drift, DriftCorrect)
-	o.Lost = orDefault(o.Lost, LostRecreate)
-	o.Deletion = orDefault(o.Deletion, DeletionDelete)
-	o.Orphans = orDefault(o.Orphans, OrphanReport)
+	o.TargetScope = cmp.Or(o.TargetScope, ScopeAll)
+	o.RelatedScope = cmp.Or(o.RelatedScope, ScopeAll)
+	o.Finalizer = cmp.Or(o.Finalizer, DefaultFinalizer)
+	o.Conflict = cmp.Or(o.Conflict, ConflictFail)
+	o.Drift = cmp.Or(o.Drift, DriftCorrect)
+	o.Lost = cmp.Or(o.Lost, LostRecreate)
+	o.Deletion = cmp.Or(o.Deletion, DeletionDelete)
+	o.Orphans = cmp.Or(o.Orphans, OrphanReport)
 	return o
-}
-
-func orDefault[T ~string](v, def T) T {
-	if v == "" {
-		return def
-	}
-	return v
 }
 
 // validate checks options that withDefaults has completed.

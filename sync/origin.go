@@ -14,8 +14,8 @@ import (
 // made from, and from which state of it. It is one annotation and not six because
 // API servers keep account of each field that is applied.
 type Origin struct {
-	// UID is that of the source, Cluster that of namespace kube-system in its
-	// cluster, empty if that may not be read.
+	// UID is that of the source, Cluster that of the namespace by which its cluster
+	// is known, empty if that may not be read: see Cluster.IdentifiedBy.
 	UID     types.UID `json:"uid"`
 	Cluster types.UID `json:"cluster,omitempty"`
 
@@ -40,7 +40,7 @@ func OriginOf(obj metav1.Object) (o Origin, ok bool) {
 
 // An origin is the identity of a source.
 type origin struct {
-	cluster types.UID // of namespace kube-system; empty if it may not be read
+	cluster types.UID // as in Origin
 	uid     types.UID
 	name    cache.ObjectName
 }

@@ -315,20 +315,20 @@ func TestPlanRelated(t *testing.T) {
 		state relatedState
 		want  step
 	}{
-		"unknown":                      {relatedState{selected: true, copy: true, ours: true, verified: true}, stepWait},
-		"not selected, no copy":        {relatedState{seen: true, original: true}, stepRest},
-		"selected, no copy":            {relatedState{seen: true, selected: true, original: true}, stepCopy},
-		"selected, copied":             {relatedState{seen: true, selected: true, original: true, copy: true, ours: true, settled: true}, stepRest},
-		"selected, changed":            {relatedState{seen: true, selected: true, original: true, copy: true, ours: true}, stepCopy},
-		"selected, name taken":         {relatedState{seen: true, selected: true, original: true, copy: true}, stepConflict},
-		"not selected, name taken":     {relatedState{seen: true, original: true, copy: true, verified: true}, stepRest},
-		"original gone, says cache":    {relatedState{seen: true, selected: true, copy: true, ours: true}, stepVerify},
-		"original gone":                {relatedState{seen: true, selected: true, copy: true, ours: true, verified: true}, stepDelete},
-		"reference gone, says cache":   {relatedState{seen: true, original: true, copy: true, ours: true}, stepVerify},
-		"reference gone":               {relatedState{seen: true, original: true, copy: true, ours: true, verified: true}, stepDelete},
-		"another cluster, claimed":     {relatedState{seen: true, copy: true, ours: true, kept: true}, stepWait},
-		"another cluster, copied anew": {relatedState{seen: true, selected: true, original: true, copy: true, ours: true, kept: true}, stepCopy},
-		"original gone, not our copy":  {relatedState{seen: true, selected: true, copy: true, verified: true}, stepRest},
+		"unknown":                      {relatedState{selected: true, taken: true, ours: true, verified: true}, stepWait},
+		"not selected, no copy":        {relatedState{seen: true, travels: true}, stepRest},
+		"selected, no copy":            {relatedState{seen: true, selected: true, travels: true}, stepCopy},
+		"selected, copied":             {relatedState{seen: true, selected: true, travels: true, taken: true, ours: true, settled: true}, stepRest},
+		"selected, changed":            {relatedState{seen: true, selected: true, travels: true, taken: true, ours: true}, stepCopy},
+		"selected, name taken":         {relatedState{seen: true, selected: true, travels: true, taken: true}, stepConflict},
+		"not selected, name taken":     {relatedState{seen: true, travels: true, taken: true, verified: true}, stepRest},
+		"original gone, says cache":    {relatedState{seen: true, selected: true, taken: true, ours: true}, stepVerify},
+		"original gone":                {relatedState{seen: true, selected: true, taken: true, ours: true, verified: true}, stepDelete},
+		"reference gone, says cache":   {relatedState{seen: true, travels: true, taken: true, ours: true}, stepVerify},
+		"reference gone":               {relatedState{seen: true, travels: true, taken: true, ours: true, verified: true}, stepDelete},
+		"another cluster, claimed":     {relatedState{seen: true, taken: true, ours: true, kept: true}, stepWait},
+		"another cluster, copied anew": {relatedState{seen: true, selected: true, travels: true, taken: true, ours: true, kept: true}, stepCopy},
+		"original gone, not our copy":  {relatedState{seen: true, selected: true, taken: true, verified: true}, stepRest},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := planRelated(test.state); got != test.want {

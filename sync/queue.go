@@ -81,7 +81,7 @@ type lane struct {
 type flow struct {
 	namespace string
 	busy      int
-	waiting   [classes]fifo
+	waiting   [classes]fifo[cache.ObjectName]
 }
 
 // A ticket is what is known of a key that waits, is worked on, or has failed.
@@ -420,7 +420,7 @@ func backoff(err error, failures int) time.Duration {
 
 // turns are who is next, each of them once.
 type turns[T comparable] struct {
-	list fifoOf[T]
+	list fifo[T]
 	in   map[T]struct{}
 }
 
@@ -451,19 +451,17 @@ func (t *turns[T]) remove(v T) {
 	}
 }
 
-type fifo = fifoOf[cache.ObjectName]
-
-// A fifoOf is a queue that gives memory back.
-type fifoOf[T any] struct {
+// A fifo is a queue that gives memory back.
+type fifo[T any] struct {
 	list []T
 	head int
 }
 
-func (q *fifoOf[T]) len() int { return len(q.list) - q.head }
+func (q *fifo[T]) len() int { return len(q.list) - q.head }
 
-func (q *fifoOf[T]) push(v T) { q.list = append(q.list, v) }
+func (q *fifo[T]) push(v T) { q.list = append(q.list, v) }
 
-func (q *fifoOf[T]) pop() T {
+func (q *fifo[T]) pop() T {
 	var zero T
 	v := q.list[q.head]
 	q.list[q.head] = zero

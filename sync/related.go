@@ -213,7 +213,7 @@ func (r *relation) record(key cache.ObjectName) *copied {
 }
 
 func (r *relation) forget(key cache.ObjectName, t *transfer) {
-	if t.relatedState.original || t.relatedState.copy {
+	if t.travels || t.taken {
 		return
 	}
 	r.mu.Lock()

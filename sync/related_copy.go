@@ -59,16 +59,22 @@ func (r *relation) verify(ctx context.Context, t *transfer) (verified, shared bo
 	if _, selected := r.selects(live, t.name); selected {
 		return false, false, nil // the original is there: the watch will show it
 	}
-	held, err := r.other.metadata(ctx, r.Resource, t.name)
-	if err != nil || held == nil {
+	ours, others, err := r.held(ctx, t)
+	if err != nil || !ours {
 		return false, false, err
-	}
-	ours, others := r.holders(held)
-	if !ours {
-		return false, false, nil
 	}
 	unreferred, err := r.unreferred(ctx, t, live)
 	return unreferred, others, err
+}
+
+// held is holders, of the copy as it is live.
+func (r *relation) held(ctx context.Context, t *transfer) (ours, others bool, err error) {
+	live, err := r.other.metadata(ctx, r.Resource, t.name)
+	if err != nil || live == nil {
+		return false, false, err
+	}
+	ours, others = r.holders(live)
+	return ours, others, nil
 }
 
 // unreferred confirms live that the bound object that was recorded to refer to the
@@ -82,7 +88,7 @@ func (r *relation) unreferred(ctx context.Context, t *transfer, original metav1.
 	if err != nil || u == nil {
 		return err == nil, err
 	}
-	_, selected := r.selectedBy([]any{u}, original, t.name)
+	_, selected := r.selectedBy([]metav1.Object{u}, original, t.name)
 	return !selected, nil
 }
 

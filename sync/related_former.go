@@ -49,10 +49,5 @@ func (r *relation) forsaken(ctx context.Context, t *transfer) (verified, shared 
 	if err != nil || asking != nil {
 		return false, false, err
 	}
-	held, err := r.other.metadata(ctx, r.Resource, t.name)
-	if err != nil || held == nil {
-		return false, false, err
-	}
-	ours, others := r.holders(held)
-	return ours, others, nil
+	return r.held(ctx, t)
 }

@@ -11,9 +11,9 @@ import (
 type relatedState struct {
 	seen     bool // both sides are known, and so are the bound objects
 	selected bool // the original, if it exists
-	original bool // exists, and may travel
-	copy     bool // exists
-	ours     bool // the copy is one
+	travels  bool // the original exists, and may travel
+	taken    bool // something has the name of the copy
+	ours     bool // and is a copy of the original
 	theirs   bool // only other Syncs want the copy
 	kept     bool // it is of a cluster that has been exchanged, and the claim that it was for is there
 	verified bool // that the original, or what refers to it, has gone was confirmed live
@@ -31,17 +31,17 @@ const (
 
 // planRelated is plan for related objects.
 func planRelated(s relatedState) step {
-	reason := s.selected && s.original
+	reason := s.selected && s.travels
 	switch {
 	case !s.seen:
 		return stepWait
-	case reason && s.copy && !s.ours:
+	case reason && s.taken && !s.ours:
 		return stepConflict
 	case reason && !s.settled:
 		return stepCopy
 	case reason:
 		return stepRest
-	case !s.copy || !s.ours || s.theirs:
+	case !s.taken || !s.ours || s.theirs:
 		return stepRest
 	case s.kept:
 		return stepWait
@@ -77,21 +77,21 @@ func (r *relation) observe(key cache.ObjectName, c *copied) (*transfer, bool) {
 	t.seen = seenOriginal && seenCopy && known && knownSources
 	owner, _ := r.uids()
 	t.from = origin{cluster: owner, name: key}
-	if o, ok := original.(metav1.Object); ok && r.mayTravel(o, name) {
-		t.original, t.relatedState.original = o, true
-		t.from.uid = o.GetUID()
-		t.referrers, t.selected = r.selects(o, name)
+	if original != nil && r.mayTravel(original, name) {
+		t.original, t.travels = original, true
+		t.from.uid = original.GetUID()
+		t.referrers, t.selected = r.selects(original, name)
 	}
-	if o, ok := copied.(metav1.Object); ok {
-		t.copy, t.relatedState.copy = o, true
-		from, _ := OriginOf(o)
-		t.ours = t.from.sameSlot(from) || r.former(t, o)
-		t.kept = r.former(t, o) && r.claimed(t)
-		mine, _ := r.holders(o)
+	if copied != nil {
+		t.copy, t.taken = copied, true
+		from, _ := OriginOf(copied)
+		t.ours = t.from.sameSlot(from) || r.former(t, copied)
+		t.kept = r.former(t, copied) && r.claimed(t)
+		mine, _ := r.holders(copied)
 		t.theirs = !mine
-		version = o.GetResourceVersion()
+		version = copied.GetResourceVersion()
 	}
-	current := t.relatedState.copy || newer(c.copy, version)
+	current := t.taken || newer(c.copy, version)
 	t.settled = t.original != nil && c.original == t.original.GetResourceVersion() && current && !newer(version, c.copy)
 	t.verified, t.shared = c.verified, c.shared
 	c.verified, c.shared = false, false

@@ -36,17 +36,17 @@ func newSelector(spec Related) selector {
 }
 
 // references are the names of the objects that a bound object refers to.
-func (r *relation) references(obj any) ([]string, error) {
+func (r *relation) references(obj metav1.Object) []string {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
-		return nil, nil
+		return nil
 	}
 	var out []string
 	for _, s := range r.selectors {
 		out = append(out, s.references(u)...)
 	}
 	slices.Sort(out)
-	return slices.Compact(out), nil
+	return slices.Compact(out)
 }
 
 func (s selector) references(u *unstructured.Unstructured) []string {
@@ -110,7 +110,7 @@ func (r *relation) selects(original metav1.Object, copied cache.ObjectName) (ref
 }
 
 // selectedBy is selects, given the bound objects that may refer to the original.
-func (r *relation) selectedBy(objects []any, original metav1.Object, copied cache.ObjectName) (referrers []cache.ObjectName, selected bool) {
+func (r *relation) selectedBy(objects []metav1.Object, original metav1.Object, copied cache.ObjectName) (referrers []cache.ObjectName, selected bool) {
 	name := cache.MetaObjectToName(original).String()
 	namespace := original.GetNamespace()
 	if r.From == TargetSide {

@@ -86,7 +86,7 @@ type part struct {
 
 // get returns the object called name, and the version of the view if there is
 // none; false if that is not known.
-func (v *view) get(name cache.ObjectName) (obj any, version string, ok bool) {
+func (v *view) get(name cache.ObjectName) (obj metav1.Object, version string, ok bool) {
 	p := v.part(name.Namespace)
 	if p == nil {
 		return nil, "", false
@@ -166,12 +166,12 @@ func (v *view) count() int {
 }
 
 // by returns the objects with an indexed value.
-func (v *view) by(index, value string) []any {
+func (v *view) by(index, value string) []metav1.Object {
 	i := v.indexes[index]
 	if i == nil {
 		return nil
 	}
-	var out []any
+	var out []metav1.Object
 	for _, name := range i.find(value) {
 		if p := v.part(name.Namespace); p != nil {
 			if a, _, _ := p.get(name); a != nil {
@@ -282,14 +282,14 @@ func (v *view) namespaces() map[string]bool {
 
 // An index finds objects by what they refer to.
 type index struct {
-	of     cache.IndexFunc
+	of     func(metav1.Object) []string
 	stirs  func(value string) // called for the values of an object that came, changed or went
 	mu     sync.RWMutex
 	names  map[string]map[cache.ObjectName]struct{}
 	values map[cache.ObjectName][]string
 }
 
-func newIndex(of cache.IndexFunc, stirs func(string)) *index {
+func newIndex(of func(metav1.Object) []string, stirs func(string)) *index {
 	return &index{
 		of: of, stirs: stirs,
 		names: map[string]map[cache.ObjectName]struct{}{}, values: map[cache.ObjectName][]string{},
@@ -311,7 +311,7 @@ func (i *index) find(value string) []cache.ObjectName {
 func (i *index) update(name cache.ObjectName, after metav1.ObjectMetaAccessor) {
 	var values []string
 	if after != nil {
-		values, _ = i.of(unpacked(after)) // an object without the field has no values
+		values = i.of(unpacked(after))
 	}
 	for _, value := range append(i.swap(name, values), values...) {
 		i.stirs(value)
