@@ -43,10 +43,7 @@ func (r resource) Namespace(namespace string) dynamic.ResourceInterface {
 
 // do carries out a request for one object.
 func (r resource) do(ctx context.Context, verb, name string, subresources []string, f func(*served, cache.ObjectName) (*unstructured.Unstructured, error)) (out *unstructured.Unstructured, err error) {
-	req := Request{Verb: verb, Resource: r.gvr, Object: cache.NewObjectName(r.namespace, name)}
-	if len(subresources) > 0 {
-		req.Subresource = subresources[0]
-	}
+	req := Request{Verb: verb, Subresource: first(subresources), Resource: r.gvr, Object: cache.NewObjectName(r.namespace, name)}
 	err = r.view.handle(ctx, req, func(s *served) (err error) {
 		out, err = f(s, req.Object)
 		return err

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"sort"
 	"strconv"
 	"sync"
 	"time"
@@ -145,7 +144,7 @@ func (c *Cluster) Withdraw(gvr schema.GroupVersionResource) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	s := c.served[gvr]
-	for _, o := range s.ordered() {
+	for _, o := range ordered(s.objects) {
 		c.drop(s, key(o))
 	}
 	delete(c.served, gvr)
@@ -292,23 +291,14 @@ func (c *Cluster) admits(s *served, name cache.ObjectName) error {
 	return err
 }
 
-// selected are the objects of a namespace, or of all, in order.
-func (s *served) selected(namespace, selector string) ([]*unstructured.Unstructured, error) {
-	match, err := labels.Parse(selector)
-	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	return choose(s.objects, namespace, match), nil
-}
-
+// choose returns copies of the objects of a namespace, or of all, that match, in order.
 func choose(objects map[cache.ObjectName]*unstructured.Unstructured, namespace string, match labels.Selector) []*unstructured.Unstructured {
 	var out []*unstructured.Unstructured
-	for name, o := range objects {
-		if (namespace == "" || name.Namespace == namespace) && match.Matches(labels.Set(o.GetLabels())) {
+	for _, o := range ordered(objects) {
+		if (namespace == "" || o.GetNamespace() == namespace) && match.Matches(labels.Set(o.GetLabels())) {
 			out = append(out, o.DeepCopy())
 		}
 	}
-	sort.Slice(out, func(i, j int) bool { return key(out[i]).String() < key(out[j]).String() })
 	return out
 }
 

@@ -7,8 +7,9 @@
 // resourceVersions and generations; optimistic locking and preconditions;
 // finalizers and deletionTimestamps; the status subresource; watches that replay
 // their history; server-side apply with the field manager of real API servers.
-// A Schema says which fields there are; it knows no types: every list is atomic. Times are those of package time, so
-// that it works in a bubble of testing/synctest.
+// A Schema says which fields there are; it knows no types: every list is atomic.
+// Times are those of package time, so that it works in a bubble of
+// testing/synctest.
 //
 //	c := fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
 //	_, err := c.Client().Resource(widgets).Namespace("default").Create(ctx, widget, metav1.CreateOptions{})

@@ -95,17 +95,16 @@ func (v *View) list(s *served, namespace string, options metav1.ListOptions) ([]
 	past := v.past
 	v.past = nil
 	v.mu.Unlock()
-	now := v.cluster.version
-	if past == nil {
-		objects, err := s.selected(namespace, options.LabelSelector)
-		return objects, now, err
-	}
-	if past.Empty {
-		return nil, now, nil
-	}
 	match, err := labels.Parse(options.LabelSelector)
 	if err != nil {
 		return nil, 0, apierrors.NewBadRequest(err.Error())
+	}
+	now := v.cluster.version
+	switch {
+	case past == nil:
+		return choose(s.objects, namespace, match), now, nil
+	case past.Empty:
+		return nil, now, nil
 	}
 	seen, _ := strconv.ParseInt("0"+options.ResourceVersion, 10, 64)
 	version := min(max(past.Version, seen, v.cluster.compacted), now)
@@ -182,7 +181,7 @@ func (c *Cluster) Objects(gvr schema.GroupVersionResource) ([]*unstructured.Unst
 	if s == nil {
 		return nil, false
 	}
-	return s.ordered(), true
+	return ordered(s.objects), true
 }
 
 // Skew makes the cluster's clock differ.
@@ -213,7 +212,7 @@ func (c *Cluster) Replace(younger bool) {
 		c.version = 1
 	}
 	for _, s := range c.all() {
-		before := s.ordered()
+		before := ordered(s.objects)
 		c.reset(s, map[cache.ObjectName]*unstructured.Unstructured{})
 		for _, o := range before {
 			if s.Kind == "Namespace" {
@@ -227,7 +226,7 @@ func (c *Cluster) Replace(younger bool) {
 func (c *Cluster) reset(s *served, objects map[cache.ObjectName]*unstructured.Unstructured) {
 	c.compacted, s.since = c.version, c.version
 	s.objects, s.hidden, s.history = objects, map[cache.ObjectName]*unstructured.Unstructured{}, nil
-	for _, o := range s.ordered() {
+	for _, o := range ordered(s.objects) {
 		s.history = append(s.history, event{version: c.version, kind: watch.Added, object: o})
 		s.show(key(o), o)
 	}
@@ -241,7 +240,7 @@ func (c *Cluster) all() []*served {
 	return slices.SortedFunc(maps.Values(c.served), func(a, b *served) int { return strings.Compare(a.Resource.Resource, b.Resource.Resource) })
 }
 
-// ordered are the objects in order of their names.
-func (s *served) ordered() []*unstructured.Unstructured {
-	return slices.SortedFunc(maps.Values(s.objects), func(a, b *unstructured.Unstructured) int { return strings.Compare(key(a).String(), key(b).String()) })
+// ordered are objects in order of their names.
+func ordered(objects map[cache.ObjectName]*unstructured.Unstructured) []*unstructured.Unstructured {
+	return slices.SortedFunc(maps.Values(objects), func(a, b *unstructured.Unstructured) int { return strings.Compare(key(a).String(), key(b).String()) })
 }
