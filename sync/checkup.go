@@ -175,9 +175,8 @@ const doubtCause = "a cluster may have been restored from a backup"
 // A tide is the latest version of each watch that has been seen: the store of an
 // API server that goes back has been restored from a backup.
 type tide struct {
-	mu    sync.Mutex
-	high  map[watched]string
-	lists map[*feed]int // after which the clusters were confirmed
+	mu   sync.Mutex
+	high map[watched]string
 }
 
 type watched struct {
@@ -193,7 +192,7 @@ func (e *engine) recognized(ctx context.Context, p *part) bool {
 	}
 	lists := p.listed()
 	e.tide.mu.Lock()
-	seen := e.tide.lists[p.feed]
+	seen := p.confirmed
 	e.tide.mu.Unlock()
 	if seen == lists {
 		return true
@@ -202,7 +201,7 @@ func (e *engine) recognized(ctx context.Context, p *part) bool {
 		return false
 	}
 	e.tide.mu.Lock()
-	e.tide.lists[p.feed] = lists
+	p.confirmed = lists
 	e.tide.mu.Unlock()
 	return true
 }

@@ -208,7 +208,7 @@ func newEngine(s *Sync) *engine {
 	}
 	e.queue = pool.lane("sync", s.opts.Workers, e.reconcile)
 	e.checkup.look = e.check
-	e.tide.high, e.tide.lists = map[watched]string{}, map[*feed]int{}
+	e.tide.high = map[watched]string{}
 	e.source = e.sourceView()
 	e.target = e.targetView()
 	e.sourceFields, e.targetFields = e.knows(e.source, e.from), e.knows(e.target, e.to)

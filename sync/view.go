@@ -80,8 +80,9 @@ func (c change) ofTarget() class {
 // A part of a view is one watch.
 type part struct {
 	*feed
-	view *view
-	log  logr.Logger
+	view      *view
+	log       logr.Logger
+	confirmed int // as of which list the clusters were; under tide.mu
 }
 
 // get returns the object called name, and the version of the view if there is
