@@ -14,6 +14,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -279,6 +280,29 @@ func TestRunEndsInOutage(t *testing.T) {
 		stop()
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("Run took %v to end", took)
+		}
+	})
+}
+
+// Of a namespace that is no longer mapped nothing is kept.
+func TestUnmappedIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, table := newFake(t), NewNamespaces(nil)
+		table.Set(w.sourceNS, w.targetNS)
+		var watched weak.Pointer[feed]
+		defer w.run(Options{Mapper: table, TargetScope: ScopeMapped})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		w.to.feeds.mu.Lock()
+		for _, f := range w.to.feeds.all {
+			watched = weak.Make(f)
+		}
+		w.to.feeds.mu.Unlock()
+		table.Delete(w.sourceNS)
+		w.settle()
+		runtime.GC()
+		if watched.Value() != nil {
+			t.Error("the watch of a namespace that has gone is remembered")
 		}
 	})
 }
