@@ -239,10 +239,13 @@ var flights = map[string]func(w *world, near, far *gate){
 		}
 		close(creation.goes)
 	},
-	"what others hold is left to them": func(w *world, _, _ *gate) {
+	"what others hold is left to them": func(w *world, _, far *gate) {
 		defer w.synced(Options{Drift: DriftReport})()
-		w.merge(w.target, w.targetNS, "a", `{"spec":{"size":"large"}}`)
+		apply := far.hold("apply")
 		w.merge(w.source, w.sourceNS, "a", `{"spec":{"color":"red"}}`)
+		apply.arrives()
+		w.merge(w.target, w.targetNS, "a", `{"spec":{"size":"large"}}`) // unseen until that has been asked for
+		close(apply.goes)
 		w.until("drift reported, or corrected", func() bool {
 			return strings.HasPrefix(w.message("a"), string(ReasonDrifted)) || field(w.targetOf("a"), "spec", "color") != nil
 		})
