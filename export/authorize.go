@@ -110,18 +110,23 @@ type reviews struct {
 	users Users
 	// others are the names of those whose issuer is not the one of Options, by issuer.
 	others map[string]Users
+	first  *auth.Provider // of Options; nil where people sign in elsewhere
 }
 
-// usersOf are the names of the people and machines of an issuer.
-func (a reviews) usersOf(issuer string) Users {
+// usersOf are the names of the people and machines of an issuer. One that is not
+// configured any more has none: its subjects must not be taken for those of another.
+func (a reviews) usersOf(issuer string) (Users, bool) {
 	if users, ok := a.others[issuer]; ok {
-		return users
+		return users, true
 	}
-	return a.users
+	return a.users, a.first == nil || a.first.Issuer() == issuer
 }
 
 func (a reviews) Authorize(ctx context.Context, id *auth.Identity, s Service) error {
-	users := a.usersOf(id.Issuer)
+	users, known := a.usersOf(id.Issuer)
+	if !known {
+		return fmt.Errorf("%w to bind %s: nobody signs in here with %s", ErrForbidden, s.Name(), id.Issuer)
+	}
 	sar := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User:   users.user(id),
 		Groups: users.groups(id),

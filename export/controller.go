@@ -152,7 +152,7 @@ func New(config *rest.Config, opts Options) (*Exporter, error) {
 		e.opts.Catalog = templates{e.dyn}
 	}
 	if e.opts.Authorizer == nil {
-		e.opts.Authorizer = reviews{e.kube, e.opts.Users, e.opts.Handshake.users(e.opts.Provider)}
+		e.opts.Authorizer = reviews{e.kube, e.opts.Users, e.opts.Handshake.users(e.opts.Provider), e.opts.Provider}
 	}
 	return e, nil
 }

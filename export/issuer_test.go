@@ -126,11 +126,15 @@ func TestIssuersHaveNamesOfTheirOwn(t *testing.T) {
 	if err := (Handshake{Machines: auth.Providers{first}}).validateIssuers(first, Users{UsernamePrefix: "-"}); err != nil {
 		t.Errorf("machines of the issuer of people: %v", err)
 	}
-	a := reviews{users: Users{}, others: h.users(first)}
+	a := reviews{users: Users{}, others: h.users(first), first: first}
 	got := map[string]string{}
 	for _, p := range h.Machines {
 		id := &auth.Identity{Issuer: p.Issuer(), Subject: "ada", Groups: []string{"dev"}}
-		got[a.usersOf(id.Issuer).user(id)] = a.usersOf(id.Issuer).groups(id)[1]
+		users, _ := a.usersOf(id.Issuer)
+		got[users.user(id)] = users.groups(id)[1]
+	}
+	if _, known := a.usersOf("https://gone.example"); known {
+		t.Error("the people of an issuer that is gone have the names of another's")
 	}
 	if diff := cmp.Diff(map[string]string{"oidc:ada": "oidc:dev", "oidc-b:ada": "oidc-b:dev", "https://c.example#ada": "https://c.example#dev"}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
