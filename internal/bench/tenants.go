@@ -164,7 +164,8 @@ func (c *crowd) ask() error {
 	return err
 }
 
-// restartThroughGate has the backend start anew, with nothing but the gate changed.
+// restartThroughGate has the backend start anew, with nothing changed but the gate and
+// the machines, who would be nobody to it.
 func (c *crowd) restartThroughGate(ctx context.Context, path string) (err error) {
 	if c.gate, err = newGate(ctx, c.Control.Config()); err != nil {
 		return err
@@ -183,7 +184,7 @@ func (c *crowd) restartThroughGate(ctx context.Context, path string) (err error)
 	c.backend = c.Backend
 	i := slices.Index(c.backend.Args, "--kubeconfig")
 	c.backend.Args[i+1] = through
-	c.backend.Args = append(c.backend.Args, "--external-ca-file", ca)
+	c.backend.Args = append(c.backend.Args, "--external-ca-file", ca, "--machine-issuer-url", c.issuer.URL(), "--machine-audience", machine)
 	c.backend.Env = append(c.backend.Env, traceHeap)
 	if err := c.backend.Start(ctx); err != nil {
 		return err
