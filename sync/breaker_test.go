@@ -307,6 +307,7 @@ func TestCopyOfAnotherCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		defer b.sync(widgets, Related{Resource: secrets, From: TargetSide, Names: []string{"creds"}})()
+		b.resident(b.sourceNS)
 		b.secret(b.target, b.targetNS, "creds", "cGFzcw==")
 		b.until("copied", func() bool { return b.copied("creds") != nil })
 		b.replaceIdentity(b.fakeTarget)

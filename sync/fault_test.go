@@ -291,6 +291,7 @@ func TestSecretsStaySecret(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFake(t)
 		defer w.run(Options{Related: []Related{{Resource: secrets, From: TargetSide, Names: []string{"*"}}}})()
+		w.resident(w.sourceNS)
 		token := object(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"token"},"type":"kubernetes.io/service-account-token","data":{"token":"Y2FuYXJ5"}}`)
 		w.createSecret(w.target, w.targetNS, token)
 		w.secret(w.target, w.targetNS, "creds", "Y2FuYXJ5")

@@ -148,6 +148,11 @@ const (
 // its labels are those of Labels. Several Related of one resource select what any
 // of them does.
 //
+// Whatever selects it, a related object travels only while its source side namespace
+// holds a source of the Sync; one that is being deleted counts until it has gone.
+// Copies go with the last source of their namespace. So nothing travels where the
+// sources are cluster-scoped.
+//
 // The owner's side is never written to. A copy carries annotations that identify
 // its original; the content of an object without them is never read, nor is it
 // overwritten or deleted. Copies do not travel back to where they came from.
@@ -167,6 +172,11 @@ type Related struct {
 	// Namespaces on the source side in which objects travel. Empty or "*"
 	// means all that the mapper knows.
 	Namespaces []string
+
+	// Except are namespaces on the source side in which nothing travels, unless
+	// Namespaces has their very name: "*" does not name them. An asterisk at the end
+	// stands for any ending: "kube-*".
+	Except []string
 
 	// Labels is a label selector in the syntax of kubectl: "app=db,tier!=test".
 	// Empty means any labels.

@@ -161,6 +161,29 @@ func (r *relation) remapped() {
 	}
 }
 
+// allOf is the key of all related objects of a source namespace.
+func allOf(namespace string) cache.ObjectName { return cache.NewObjectName(namespace, "") }
+
+// stir queues all related objects of a source namespace.
+func (r *relation) stir(namespace string) {
+	for _, v := range []*view{r.original, r.copy} {
+		atSource := (v == r.original) == (r.From == SourceSide)
+		for _, name := range v.within(func(name cache.ObjectName) bool { return r.engine.isIn(namespace, name, atSource) }) {
+			v.changed(change{name: name})
+		}
+	}
+}
+
+// isIn reports whether an object of the source's side, or of the target's, belongs to
+// a source namespace.
+func (e *engine) isIn(namespace string, name cache.ObjectName, atSource bool) bool {
+	if atSource {
+		return name.Namespace == namespace
+	}
+	source, ok := e.opts.Mapper.Source(name)
+	return ok && source.Namespace == namespace
+}
+
 // referred queues what a bound object refers to.
 func (r *relation) referred(name string) {
 	if namespace, name, err := cache.SplitMetaNamespaceKey(name); err == nil {
@@ -169,6 +192,10 @@ func (r *relation) referred(name string) {
 }
 
 func (r *relation) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	if key.Name == "" {
+		r.stir(key.Namespace)
+		return 0, nil
+	}
 	c := r.record(key)
 	for range maxSteps {
 		t, ok := r.observe(key, c)
@@ -176,7 +203,7 @@ func (r *relation) reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 			return 0, nil
 		}
 		s := planRelated(t.relatedState)
-		if s != stepConflict && s != stepWait && s != stepCopy {
+		if s != stepConflict && s != stepBarred && s != stepWait && s != stepCopy {
 			r.tell(c, nil, "")
 		}
 		if s == stepWait {

@@ -27,6 +27,9 @@ func (r *relation) do(ctx context.Context, t *transfer, s step, c *copied) (done
 	case stepConflict:
 		r.tell(c, t, r.conflict(t.name))
 		return true, nil
+	case stepBarred:
+		r.tell(c, t, r.barred(t))
+		return true, nil
 	case stepVerify:
 		if c.verified, c.shared, err = r.verify(ctx, t); c.verified {
 			err = r.engine.confirm(ctx, r.engine.checkup.now(), "") // what is gone there may be where it was
@@ -44,9 +47,9 @@ func (r *relation) do(ctx context.Context, t *transfer, s step, c *copied) (done
 	}
 }
 
-// verify confirms live that the original has gone, or that the bound object that
-// was recorded to refer to it does so no more; and in that case, whether another
-// Sync wants the copy.
+// verify confirms live that the original has gone, or that its namespace has no source
+// any more, or that the bound object that was recorded to refer to it does so no more;
+// and in that case, whether another Sync wants the copy.
 func (r *relation) verify(ctx context.Context, t *transfer) (verified, shared bool, err error) {
 	if r.former(t, t.copy) {
 		return r.forsaken(ctx, t)
@@ -56,12 +59,16 @@ func (r *relation) verify(ctx context.Context, t *transfer) (verified, shared bo
 	if err != nil || live == nil || live.GetUID() != from.UID || !r.mayTravel(live, t.name) {
 		return err == nil, false, err
 	}
-	if _, selected := r.selects(live, t.name); selected {
+	if r.selects(live, t.name).selected {
 		return false, false, nil // the original is there: the watch will show it
 	}
 	ours, others, err := r.held(ctx, t)
 	if err != nil || !ours {
 		return false, false, err
+	}
+	if namespace := r.sourceNamespace(t.from.name, t.name); !r.engine.spaces.has(namespace) {
+		deserted, err := r.engine.deserted(ctx, namespace)
+		return deserted, others, err
 	}
 	unreferred, err := r.unreferred(ctx, t, live)
 	return unreferred, others, err
@@ -88,8 +95,7 @@ func (r *relation) unreferred(ctx context.Context, t *transfer, original metav1.
 	if err != nil || u == nil {
 		return err == nil, err
 	}
-	_, selected := r.selectedBy([]metav1.Object{u}, original, t.name)
-	return !selected, nil
+	return !r.selectedBy([]metav1.Object{u}, original, t.name).selected, nil
 }
 
 // leave takes this Sync off those that hold a copy.
@@ -167,8 +173,7 @@ func (r *relation) transfer(ctx context.Context, t *transfer, c *copied) error {
 
 // chosen reports whether an original that has been read is still one that travels.
 func (r *relation) chosen(original *unstructured.Unstructured, name cache.ObjectName) bool {
-	_, selected := r.selects(original, name)
-	return selected && r.mayTravel(original, name)
+	return r.selects(original, name).selected && r.mayTravel(original, name)
 }
 
 func isToken(u *unstructured.Unstructured) bool {

@@ -28,11 +28,12 @@ func (r *relation) claim(t *transfer) (cache.ObjectName, bool) {
 	return key, ok && referrer != ""
 }
 
-// claimed reports whether a copy of another cluster's may be asked for still.
+// claimed reports whether a copy of another cluster's may be asked for still; where
+// that cannot be told, by any source of its namespace.
 func (r *relation) claimed(t *transfer) bool {
 	key, ok := r.claim(t)
 	if !ok {
-		return true
+		return r.engine.spaces.has(t.name.Namespace)
 	}
 	obj, _, known := r.engine.source.get(key)
 	return obj != nil || !known
@@ -43,7 +44,10 @@ func (r *relation) claimed(t *transfer) bool {
 func (r *relation) forsaken(ctx context.Context, t *transfer) (verified, shared bool, err error) {
 	key, ok := r.claim(t)
 	if !ok {
-		return false, false, nil
+		if deserted, err := r.engine.deserted(ctx, t.name.Namespace); err != nil || !deserted {
+			return false, false, err
+		}
+		return r.held(ctx, t)
 	}
 	asking, err := r.engine.source.live(ctx, key)
 	if err != nil || asking != nil {

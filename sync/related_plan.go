@@ -11,6 +11,7 @@ import (
 type relatedState struct {
 	seen     bool // both sides are known, and so are the bound objects
 	selected bool // the original, if it exists
+	barred   bool // bound objects refer to the original, but nothing travels in its namespace
 	travels  bool // the original exists, and may travel
 	taken    bool // something has the name of the copy
 	ours     bool // and is a copy of the original
@@ -25,6 +26,7 @@ type relatedState struct {
 const (
 	stepVerify   step = "verify"   // confirm live that a copy has lost its reason
 	stepConflict step = "conflict" // tell that the name of a copy is taken
+	stepBarred   step = "barred"   // tell that nothing travels in the namespace
 	stepCopy     step = "copy"     // read both, and write the copy if it differs
 	stepLeave    step = "leave"    // leave a copy to the other Syncs that want it
 )
@@ -41,6 +43,8 @@ func planRelated(s relatedState) step {
 		return stepCopy
 	case reason:
 		return stepRest
+	case (!s.taken || !s.ours || s.theirs) && s.barred:
+		return stepBarred
 	case !s.taken || !s.ours || s.theirs:
 		return stepRest
 	case s.kept:
@@ -80,7 +84,11 @@ func (r *relation) observe(key cache.ObjectName, c *copied) (*transfer, bool) {
 	if original != nil && r.mayTravel(original, name) {
 		t.original, t.travels = original, true
 		t.from.uid = original.GetUID()
-		t.referrers, t.selected = r.selects(original, name)
+		found := r.selects(original, name)
+		t.referrers, t.selected, t.barred = found.referrers, found.selected, !found.selected && len(found.barred) > 0
+		if t.barred {
+			t.referrers = found.barred // who is told
+		}
 	}
 	if copied != nil {
 		t.copy, t.taken = copied, true

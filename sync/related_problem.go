@@ -12,6 +12,11 @@ func (r *relation) conflict(name cache.ObjectName) string {
 	return fmt.Sprintf("%s %s exists and is not a copy of %s; it is left untouched", r.Resource.GroupResource(), name, r.From.word())
 }
 
+func (r *relation) barred(t *transfer) string {
+	return fmt.Sprintf("%s %s does not travel: nothing does in namespace %s unless that is named, and * does not name it",
+		r.Resource.GroupResource(), t.from.name, r.sourceNamespace(t.from.name, t.name))
+}
+
 // denied does not say more, since what an admission webhook says may quote content.
 func (r *relation) denied(name cache.ObjectName) string {
 	return fmt.Sprintf("an API server does not permit to copy %s %s from %s", r.Resource.GroupResource(), name, r.From.word())

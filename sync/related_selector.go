@@ -16,14 +16,14 @@ import (
 
 // A selector is a Related as it is used.
 type selector struct {
-	names, namespaces []string
-	labels            labels.Selector
-	paths             [][]string
+	names, namespaces, except []string
+	labels                    labels.Selector
+	paths                     [][]string
 }
 
 // newSelector completes what validate has found to be good.
 func newSelector(spec Related) selector {
-	s := selector{names: spec.Names, namespaces: spec.Namespaces, labels: labels.Everything()}
+	s := selector{names: spec.Names, namespaces: spec.Namespaces, except: spec.Except, labels: labels.Everything()}
 	if match, err := labels.Parse(spec.Labels); err == nil {
 		s.labels = match
 	}
@@ -103,33 +103,66 @@ func (r *relation) mayTravel(original metav1.Object, copied cache.ObjectName) bo
 	return !made || !origin{cluster: other, name: copied}.sameSlot(from)
 }
 
-// selects reports whether an original is to travel, and which bound objects
-// refer to it, in order of their names on the owner's side.
-func (r *relation) selects(original metav1.Object, copied cache.ObjectName) (referrers []cache.ObjectName, selected bool) {
+// A selection is what selects an original.
+type selection struct {
+	selected  bool
+	referrers []cache.ObjectName // the bound objects that refer to it, in order of their names on the owner's side
+	barred    []cache.ObjectName // those that would, were it not for its namespace
+}
+
+// selects says what selects an original. Nothing does while its namespace has no
+// source: a Sync has no business there.
+func (r *relation) selects(original metav1.Object, copied cache.ObjectName) selection {
+	if !r.engine.spaces.has(r.sourceNamespace(cache.MetaObjectToName(original), copied)) {
+		return selection{}
+	}
 	return r.selectedBy(r.referrers.by(r.index, cache.MetaObjectToName(original).String()), original, copied)
 }
 
-// selectedBy is selects, given the bound objects that may refer to the original.
-func (r *relation) selectedBy(objects []metav1.Object, original metav1.Object, copied cache.ObjectName) (referrers []cache.ObjectName, selected bool) {
-	name := cache.MetaObjectToName(original).String()
-	namespace := original.GetNamespace()
+// sourceNamespace is that of an original, or of its copy.
+func (r *relation) sourceNamespace(original, copied cache.ObjectName) string {
 	if r.From == TargetSide {
-		namespace = copied.Namespace
+		return copied.Namespace
 	}
+	return original.Namespace
+}
+
+// selectedBy is selects, given the bound objects that may refer to the original.
+func (r *relation) selectedBy(objects []metav1.Object, original metav1.Object, copied cache.ObjectName) (all selection) {
+	name := cache.MetaObjectToName(original)
+	namespace := r.sourceNamespace(name, copied)
 	for _, s := range r.selectors {
 		if !allows(s.namespaces, namespace) || !s.labels.Matches(labels.Set(original.GetLabels())) {
 			continue
 		}
-		selected = selected || s.named(original.GetName())
+		var referrers []cache.ObjectName
 		for _, obj := range objects {
-			if u, ok := obj.(*unstructured.Unstructured); ok && slices.Contains(s.references(u), name) && r.bound(u) {
+			if u, ok := obj.(*unstructured.Unstructured); ok && slices.Contains(s.references(u), name.String()) && r.bound(u) {
 				referrers = append(referrers, cache.MetaObjectToName(u))
 			}
 		}
+		if s.bars(namespace) {
+			all.barred = append(all.barred, referrers...)
+			continue
+		}
+		all.referrers = append(all.referrers, referrers...)
+		all.selected = all.selected || s.named(name.Name) || len(referrers) > 0
 	}
-	slices.SortFunc(referrers, func(a, b cache.ObjectName) int { return strings.Compare(a.String(), b.String()) })
-	referrers = slices.Compact(referrers)
-	return referrers, selected || len(referrers) > 0
+	all.referrers, all.barred = unique(all.referrers), unique(all.barred)
+	return all
+}
+
+func unique(names []cache.ObjectName) []cache.ObjectName {
+	slices.SortFunc(names, func(a, b cache.ObjectName) int { return strings.Compare(a.String(), b.String()) })
+	return slices.Compact(names)
+}
+
+// bars reports whether nothing travels in a namespace, as nobody has named it.
+func (s selector) bars(namespace string) bool {
+	return !slices.Contains(s.namespaces, namespace) && slices.ContainsFunc(s.except, func(pattern string) bool {
+		beginning, open := strings.CutSuffix(pattern, "*")
+		return namespace == pattern || open && strings.HasPrefix(namespace, beginning)
+	})
 }
 
 // named reports whether s selects an object whoever refers to it.

@@ -242,6 +242,8 @@ func TestSelectors(t *testing.T) {
 			b.secret(b.source, "other", name, "cGFzcw==")
 			b.mergeSecret(b.source, "other", name, `{"metadata":{"labels":{"travel":"yes"}}}`)
 		}
+		b.resident(b.sourceNS)
+		b.resident("other")
 		u := b.widget("w", `{"secret":"c"}`, ``)
 		b.create(b.source, b.sourceNS, u)
 		b.settle()
@@ -310,6 +312,7 @@ func TestBothDirections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		defer b.sync(widgets, Related{Resource: secrets, From: SourceSide}, Related{Resource: secrets, From: TargetSide})()
+		b.resident(b.sourceNS)
 		b.secret(b.source, b.sourceNS, "up", "dXA=")
 		b.secret(b.target, b.targetNS, "down", "ZG93bg==")
 		b.settle()
@@ -371,6 +374,7 @@ func TestRelatedScope(t *testing.T) {
 		b.secret(b.source, b.sourceNS, "config", "b25l")
 		b.settle()
 		b.table.Set(b.sourceNS, b.targetNS)
+		b.resident(b.sourceNS)
 		b.settle()
 		if b.getSecret(b.target, b.targetNS, "config") == nil {
 			t.Error("the secret of a mapped namespace did not go up")
@@ -396,6 +400,7 @@ func TestTokenReplacesOriginal(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBench(t)
 				defer b.sync(widgets, Related{Resource: secrets, From: TargetSide})()
+				b.resident(b.sourceNS)
 				b.secret(b.target, b.targetNS, "a", "cGFzcw==")
 				b.settle()
 				if b.copied("a") == nil {
@@ -486,6 +491,7 @@ func TestOriginalExchanged(t *testing.T) {
 			return do()
 		})
 		defer b.sync(widgets, Related{Resource: secrets, From: TargetSide, Labels: "share=yes"})()
+		b.resident(b.sourceNS)
 		b.createSecret(b.target, b.targetNS, object(t, labelled))
 		b.settle()
 		if got := b.copied("creds"); got != nil || !exchanged || b.writes() > 0 {

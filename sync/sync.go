@@ -173,6 +173,7 @@ type engine struct {
 	source       *view
 	target       *view
 	related      []*relation
+	spaces       *spaces
 	sourceFields *knowledge
 	targetFields *knowledge
 	tasks        []func(context.Context) // to run beside the queue
@@ -209,6 +210,7 @@ func newEngine(s *Sync) *engine {
 	e.queue = pool.lane("sync", s.opts.Workers, e.reconcile)
 	e.checkup.look = e.check
 	e.tide.high = map[watched]string{}
+	e.spaces = &spaces{counts: map[string]int{}, turned: e.turned}
 	e.source = e.sourceView()
 	e.target = e.targetView()
 	e.sourceFields, e.targetFields = e.knows(e.source, e.from), e.knows(e.target, e.to)
@@ -357,8 +359,19 @@ func (e *engine) remappedAll() {
 // sourceView watches the sources. Each is a key of its own.
 func (e *engine) sourceView() *view {
 	v := e.newView("source", e.from, e.from.dynamicLister(e.resource, "source", slimSource))
-	v.changed = func(c change) { e.queue.add(c.name, c.class(classUser)) }
+	v.changed = func(c change) {
+		e.spaces.follow(c)
+		e.queue.add(c.name, c.class(classUser))
+	}
 	return v
+}
+
+// turned queues the related objects of a source namespace that got its first source,
+// or lost its last one.
+func (e *engine) turned(namespace string) {
+	for _, r := range e.related {
+		r.queue.add(allOf(namespace), classRelated)
+	}
 }
 
 // targetView watches the targets. They lead to the keys of their sources.

@@ -76,6 +76,13 @@ func (w *world) namespace(d dynamic.Interface, name string) {
 	}
 }
 
+// resident makes a source that has nothing to do with any related object, other than
+// that it is in their namespace.
+func (w *world) resident(namespace string) {
+	w.Helper()
+	w.create(w.source, namespace, w.widget("resident", `{}`, ``))
+}
+
 // run runs a Sync with opts; the returned function ends it and waits.
 func (w *world) run(opts Options) (stop func()) {
 	w.Helper()
@@ -545,6 +552,7 @@ var scenarios = map[string]func(w *world){
 	},
 	"a secret goes up by name": func(w *world) {
 		defer w.run(Options{Related: []Related{{Resource: secrets, From: SourceSide, Names: []string{"cfg"}}}})()
+		w.resident(w.sourceNS)
 		w.secret(w.source, w.sourceNS, "cfg", "cGFzcw==")
 		w.secret(w.source, w.sourceNS, "private", "cGFzcw==")
 		w.until("secret went up", func() bool { return w.getSecret(w.target, w.targetNS, "cfg") != nil })
@@ -558,6 +566,7 @@ var scenarios = map[string]func(w *world){
 	},
 	"an immutable copy is replaced": func(w *world) {
 		defer w.run(Options{Related: []Related{{Resource: secrets, From: TargetSide, Names: []string{"fix"}}}})()
+		w.resident(w.sourceNS)
 		u := object(w.TB, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"fix"},"immutable":true,"data":{"password":"YQ=="},"type":"Opaque"}`)
 		w.createSecret(w.target, w.targetNS, u)
 		w.until("secret came down", func() bool { return w.getSecret(w.source, w.sourceNS, "fix") != nil })

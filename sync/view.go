@@ -151,6 +151,22 @@ func (v *view) keys() []cache.ObjectName {
 	return out
 }
 
+// within are the names of the objects of which belongs is true.
+func (v *view) within(belongs func(cache.ObjectName) bool) []cache.ObjectName {
+	var out []cache.ObjectName
+	for _, p := range v.all() {
+		p.mu.RLock()
+		for name := range p.objects {
+			if belongs(name) {
+				out = append(out, name)
+			}
+		}
+		p.mu.RUnlock()
+	}
+	slices.SortFunc(out, byName)
+	return out
+}
+
 // byName is an order in which objects are gone through, so that the same things
 // happen in the same order.
 func byName(a, b cache.ObjectName) int {
