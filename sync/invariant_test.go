@@ -622,8 +622,20 @@ func (m *model) finalCopies() string {
 		if originals[cache.NewObjectName("svc-"+name.Namespace, name.Name)] == nil && !m.kept(copies[name]) {
 			return fmt.Sprintf("secret %s is a copy of nothing", name)
 		}
+		if !m.hasSource(name.Namespace) {
+			return fmt.Sprintf("secret %s is where no source is", name)
+		}
 	}
 	return ""
+}
+
+func (m *model) hasSource(namespace string) bool {
+	for name := range m.now[sideSource] {
+		if name.Namespace == namespace {
+			return true
+		}
+	}
+	return false
 }
 
 // kept reports whether a copy is of a cluster that has been exchanged, and the claim
