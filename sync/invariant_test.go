@@ -641,8 +641,9 @@ func (m *model) hasSource(namespace string) bool {
 // kept reports whether a copy is of a cluster that has been exchanged, and the claim
 // that it was for is there.
 func (m *model) kept(c *unstructured.Unstructured) bool {
-	claim := m.now[sideSource][cache.NewObjectName(c.GetNamespace(), annotation(c, klutchsync.ReferrerAnnotation))]
-	return claim != nil && origin(c).Cluster != m.sim.identity(sideTarget)
+	referrer := annotation(c, klutchsync.ReferrerAnnotation)
+	claim := m.now[sideSource][cache.NewObjectName(c.GetNamespace(), referrer)]
+	return (claim != nil || referrer == "" && m.hasSource(c.GetNamespace())) && origin(c).Cluster != m.sim.identity(sideTarget)
 }
 
 // inStep reports whether nothing keeps a target from being made from a source, and

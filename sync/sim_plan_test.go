@@ -61,6 +61,9 @@ func traits() []trait {
 		{"normalising webhook", 6, func(*simPlan) {}},
 		{"Secrets", 5, func(p *simPlan) {
 			p.Related = []klutchsync.Related{{Resource: simSecrets, From: klutchsync.TargetSide, References: []string{"status.secret"}}}
+			if p.seed%3 == 0 {
+				p.Related[0].References = nil // all
+			}
 		}},
 		{"mapped", 8, func(p *simPlan) { p.TargetScope = klutchsync.ScopeMapped }},
 		{"adopt", 4, func(p *simPlan) { p.Conflict = klutchsync.ConflictAdopt }},
