@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -216,7 +217,10 @@ func (a *agent) put(binding cache.ObjectName, s *session, r recipe) error {
 
 // options are those of the Sync of an export of this session.
 func (s *session) options(r recipe) klutchsync.Options {
-	opts := klutchsync.Options{Mapper: s.mapper, Related: r.related}
+	opts := klutchsync.Options{Mapper: s.mapper, Related: slices.Clone(r.related)}
+	for i := range opts.Related {
+		opts.Related[i].Except = closed
+	}
 	if r.export.Spec.InformerScope == v1alpha1.NamespacedScope {
 		opts.TargetScope = klutchsync.ScopeMapped
 	}

@@ -15,16 +15,20 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// want is called by syncs, without end, for namespaces that have no service
-// namespace yet.
+// want is called by Syncs, without end, for namespaces that have an object and no
+// service namespace yet.
 func (s *session) want(namespace string) {
 	s.mu.Lock()
 	s.wants[namespace] = true
+	if _, ok := s.met[namespace]; !ok {
+		s.met[namespace] = ""
+	}
 	s.mu.Unlock()
 	s.spaces.Add(cache.NewObjectName("", namespace))
 }
@@ -32,21 +36,62 @@ func (s *session) want(namespace string) {
 // reconcileNamespace keeps one namespace of the App Cluster and its service
 // namespace together.
 func (s *session) reconcileNamespace(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	if key == news {
+		return s.tell(), nil
+	}
 	asked, err := cached[v1alpha1.APIServiceNamespace](s.namespaces, cache.NewObjectName(s.place.Namespace, key.Name))
 	if err != nil {
 		return 0, err
 	}
 	if asked == nil {
 		s.refuse(key.Name, "")
+		s.invited(key.Name)
 		s.mapper.Delete(key.Name)
 		return 0, s.askFor(ctx, key.Name)
 	}
-	why := refusedFor(asked)
-	if service := asked.Status.Namespace; service != "" && !s.mapper.Set(key.Name, service) {
-		why = fmt.Sprintf("its service namespace %s is that of another namespace already", service)
+	if !s.hasMet(key.Name) {
+		return s.leaveAlone(ctx, asked)
 	}
-	s.refuse(key.Name, why)
+	s.invited(key.Name)
+	s.refuse(key.Name, cmp.Or(s.mapTo(asked), refusedFor(asked)))
 	return s.giveUp(ctx, asked)
+}
+
+// hasMet reports whether a Sync has met an object in a namespace. That, and nothing
+// that the provider says, is why a namespace is mapped.
+func (s *session) hasMet(namespace string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.met[namespace]
+	return ok
+}
+
+// mapTo has the objects of a namespace be kept in step with those of its service
+// namespace, and returns why not. An APIServiceNamespace keeps the service namespace
+// that it first said: what is there would be made anew elsewhere.
+func (s *session) mapTo(asked *v1alpha1.APIServiceNamespace) (why string) {
+	service := asked.Status.Namespace
+	if service == "" {
+		return ""
+	}
+	before, mapped := s.mapper.Of(asked.Name)
+	if mapped && before != service && s.mappedBy(asked.Name) == asked.UID {
+		return fmt.Sprintf("its service namespace is %s, and the provider says now that it is %s; a new APIServiceNamespace could say so", before, service)
+	}
+	if !s.mapper.Set(asked.Name, service) {
+		return fmt.Sprintf("its service namespace %s is that of another namespace already", service)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.wants, asked.Name)
+	s.met[asked.Name] = asked.UID
+	return ""
+}
+
+func (s *session) mappedBy(namespace string) types.UID {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.met[namespace]
 }
 
 // refusedFor is what the backend says against a service namespace; empty if nothing.
@@ -70,31 +115,68 @@ func (s *session) refuse(namespace, why string) {
 	}
 	s.mu.Unlock()
 	if before != why {
-		s.agent.touch(s.connection.name)
+		s.spaces.Add(news)
 	}
+}
+
+// news is the key by which the bindings are told of namespaces.
+var news = cache.NewObjectName("", "")
+
+// tell has the bindings say what is new of namespaces: not as often as a provider
+// thinks of something.
+func (s *session) tell() (again time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if left := retryEvery - time.Since(s.told); left > 0 {
+		return left
+	}
+	s.told = time.Now()
+	s.agent.touch(s.connection.name)
+	return 0
 }
 
 // mostRefused bounds how many namespaces a condition names.
 const mostRefused = 3
 
-// namespacesReady says which namespaces get no service namespace.
+// namespacesReady says which namespaces get no service namespace, and which the
+// provider has one for that nobody asked for.
 func (s *session) namespacesReady() v1alpha1.Condition {
-	s.mu.Lock()
-	refused := maps.Clone(s.refused)
-	s.mu.Unlock()
-	if len(refused) == 0 {
+	refused, uninvited := s.refusals(), s.strangers()
+	reason, said := "", []string{}
+	if len(uninvited) > 0 {
+		reason = v1alpha1.ReasonUninvitedNamespace
+		said = append(said, "The provider has service namespaces that this cluster did not ask for and has no objects in: "+some(uninvited)+
+			". They are not used: nothing travels to or from these namespaces.")
+	}
+	if len(refused) > 0 {
+		reason = v1alpha1.ReasonServiceNamespaceRefused
+		said = append(said, "The provider has no service namespace for objects in "+some(refused)+". Objects in other namespaces are kept in step.")
+	}
+	if reason == "" {
 		return v1alpha1.True(v1alpha1.ConditionNamespacesReady)
 	}
-	names := slices.Sorted(maps.Keys(refused))
-	var parts []string
-	for _, name := range names[:min(len(names), mostRefused)] {
-		parts = append(parts, fmt.Sprintf("%s (%s)", name, clipTo(refused[name], maxMessage/2/mostRefused)))
+	slices.Reverse(said) // what keeps objects from being in step comes first
+	return warned(v1alpha1.ConditionNamespacesReady, reason, strings.Join(said, " "))
+}
+
+// refusals are the namespaces that are refused, each with its reason.
+func (s *session) refusals() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(s.refused)) {
+		all = append(all, fmt.Sprintf("%s (%s)", name, clipTo(s.refused[name], maxMessage/2/mostRefused)))
 	}
-	if more := len(names) - mostRefused; more > 0 {
+	return all
+}
+
+// some names a few of many.
+func some(all []string) string {
+	parts := slices.Clone(all[:min(len(all), mostRefused)])
+	if more := len(all) - mostRefused; more > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more", more))
 	}
-	return warned(v1alpha1.ConditionNamespacesReady, v1alpha1.ReasonServiceNamespaceRefused,
-		"The provider has no service namespace for objects in "+strings.Join(parts, ", ")+". Objects in other namespaces are kept in step.")
+	return strings.Join(parts, ", ")
 }
 
 // askFor creates the APIServiceNamespace of a namespace that objects wait for.
@@ -102,6 +184,9 @@ func (s *session) askFor(ctx context.Context, namespace string) error {
 	s.mu.Lock()
 	wanted := s.wants[namespace]
 	delete(s.wants, namespace)
+	if !wanted {
+		delete(s.met, namespace)
+	}
 	s.mu.Unlock()
 	if !wanted || !s.inApp(namespace) {
 		return nil

@@ -3,6 +3,7 @@
 package bind
 
 import (
+	"strconv"
 	"strings"
 	"testing"
 
@@ -43,5 +44,16 @@ func TestP25NamespacesReady(t *testing.T) {
 	}
 	if len(c.Message) > maxMessage || !strings.Contains(c.Message, "in a (no no") || !strings.Contains(c.Message, "and 2 more") {
 		t.Errorf("message of %d bytes: %s", len(c.Message), c.Message)
+	}
+	s.uninvited = map[string]uninvited{}
+	for n := range 1000 {
+		s.uninvited["u"+strconv.Itoa(n)] = uninvited{told: n%2 == 0}
+	}
+	if c = s.namespacesReady(); c.Reason != v1alpha1.ReasonServiceNamespaceRefused || len(c.Message) > maxMessage || !strings.Contains(c.Message, "u0, u10, u100, and 497 more") {
+		t.Errorf("message of %d bytes, for %s: %s", len(c.Message), c.Reason, c.Message)
+	}
+	clear(s.refused)
+	if c = s.namespacesReady(); c.Reason != v1alpha1.ReasonUninvitedNamespace || c.Severity != v1alpha1.SeverityWarning || !strings.Contains(c.Message, "and 497 more") {
+		t.Errorf("message for %s: %s", c.Reason, c.Message)
 	}
 }

@@ -46,8 +46,8 @@ func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related) (strin
 		place
 		of []schema.GroupVersionResource
 	}{
-		{place{p.app.meta, v1alpha1.OwnerProvider, []string{metav1.NamespaceAll}}, here},
-		{place{p.session.meta, v1alpha1.OwnerConsumer, services}, there},
+		{place{meta: p.app.meta, owner: v1alpha1.OwnerProvider, namespaces: []string{metav1.NamespaceAll}}, here},
+		{place{meta: p.session.meta, owner: v1alpha1.OwnerConsumer, namespaces: services}, there},
 	} {
 		for _, resource := range copies.of {
 			n, err := p.removeCopies(ctx, copies.place, resource)
@@ -62,6 +62,9 @@ func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related) (strin
 	}
 	if removed > 0 {
 		audit(ctx, "consent revoked, copies removed", "copies", removed)
+	}
+	if err := p.removeStrays(ctx, selected); err != nil {
+		return "", err
 	}
 	if len(denied) > 0 {
 		p.again = retryEvery
@@ -145,6 +148,7 @@ type place struct {
 	meta       metadata.Interface
 	owner      v1alpha1.Owner
 	namespaces []string
+	stays      func(context.Context, *metav1.PartialObjectMetadata) (bool, error) // of a copy; nil for none
 }
 
 // removeCopies deletes the copies of a resource that this binding made, and gives up
@@ -164,6 +168,13 @@ func (p *pass) removeCopies(ctx context.Context, from place, resource schema.Gro
 		for i := range list.Items {
 			o := &list.Items[i]
 			ours, others := copiedBy(p.binding.Name, from.owner, o)
+			if ours && from.stays != nil {
+				stays, err := from.stays(ctx, o)
+				if err != nil {
+					return removed, err
+				}
+				ours = !stays
+			}
 			if !ours {
 				continue
 			}

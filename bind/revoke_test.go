@@ -67,12 +67,13 @@ func newClaimWorld(t *testing.T) *claimWorld {
 	w.namespace(w.app, "team")
 	w.namespace(w.controlPlane, "service")
 	w.namespace(w.controlPlane, "tenant")
+	w.order("team")
 	u := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "APIServiceNamespace",
-		"metadata": map[string]any{"name": "team"}, "status": map[string]any{"namespace": "service"},
+		"metadata": map[string]any{"name": "team"}, "spec": map[string]any{}, "status": map[string]any{"namespace": "service"},
 	}}
 	asks := w.controlPlane.Client().Resource(requestedNamespaces).Namespace("tenant")
-	if _, err := asks.Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+	if _, err := asks.Create(t.Context(), u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := asks.UpdateStatus(t.Context(), u, metav1.UpdateOptions{}); err != nil {
@@ -84,6 +85,18 @@ func newClaimWorld(t *testing.T) *claimWorld {
 		Versions: []v1alpha1.APIServiceExportVersion{{Name: "v1", Served: true, Storage: true}},
 	}}}
 	return w
+}
+
+// order creates an object of the bound API.
+func (w *claimWorld) order(namespace string) {
+	w.Helper()
+	if _, err := w.widgets(namespace).Create(w.Context(), widget("order", "red"), metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *claimWorld) widgets(namespace string) dynamic.ResourceInterface {
+	return w.app.Client().Resource(schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}).Namespace(namespace)
 }
 
 // run has the world's syncs run until the returned function is called, which waits.
@@ -189,7 +202,7 @@ type spot struct {
 
 // TestP20Consent lets the owner of Secrets, an owner of the App Cluster and the users
 // of the other side do what they want, in any order, and looks at what has become of it whenever all is quiet:
-// without consent there is no copy, with it there is one of everything that may be
+// without consent, or an object of the API, there is no copy, with both there is one of everything that may be
 // copied, and what was there before is as it was.
 func TestP20Consent(t *testing.T) {
 	for seed := range uint64(20) {
@@ -204,12 +217,12 @@ func TestP20Consent(t *testing.T) {
 				}
 				defer w.run()()
 				random := rand.New(rand.NewPCG(seed, 20)) //nolint:gosec // a test
-				agreed := false
+				agreed, ordered := false, true
 				theirs, users := map[string]bool{}, map[string]bool{} // names of the owner's, and of what is not a copy
 				names := []string{"a", "b", "c"}
 				for range 40 {
 					name := names[random.IntN(len(names))]
-					switch op := random.IntN(9); op {
+					switch op := random.IntN(10); op {
 					case 0, 1:
 						w.answer(v1alpha1.ClaimAccepted)
 						agreed = true
@@ -229,6 +242,13 @@ func TestP20Consent(t *testing.T) {
 					case 8:
 						w.restart()
 						w.look()
+					case 9:
+						if ordered = !ordered; ordered {
+							w.order("team")
+						} else if err := w.widgets("team").Delete(t.Context(), "order", metav1.DeleteOptions{}); err != nil {
+							t.Fatal(err)
+						}
+						time.Sleep(time.Minute) // until it is gone
 					}
 					if random.IntN(3) > 0 {
 						continue // and do the next thing meanwhile
@@ -239,12 +259,12 @@ func TestP20Consent(t *testing.T) {
 						switch {
 						case users[n]:
 							want[n] = "user"
-						case theirs[n] && agreed:
+						case theirs[n] && agreed && ordered:
 							want[n] = "owner"
 						}
 					}
 					if diff := cmp.Diff(want, w.there(to.Cluster, to.namespace)); diff != "" {
-						t.Fatalf("consent %t: Secrets on the other side (-want +got):\n%s", agreed, diff)
+						t.Fatalf("consent %t, object %t: Secrets on the other side (-want +got):\n%s", agreed, ordered, diff)
 					}
 				}
 			})

@@ -62,8 +62,15 @@ type session struct {
 	seen  sight
 	wants map[string]bool      // namespaces that objects wait for
 	gone  map[string]time.Time // namespaces of the App Cluster, since when
+	// met are the namespaces in which Syncs have met objects, with the
+	// APIServiceNamespace that each is mapped by; empty for none.
+	met map[string]types.UID
 	// refused are the namespaces that get no service namespace, with the reasons.
 	refused map[string]string
+	// uninvited are the namespaces that only the provider names, since when.
+	uninvited map[string]uninvited
+	told      time.Time // when the bindings last heard of these
+	recorded  atomic.Int64
 }
 
 // A sight is what the last look at the tenant namespace has shown.
@@ -83,6 +90,7 @@ func newSession(c *connection, k *kubeconfig.Kubeconfig) (*session, error) {
 	s := &session{
 		agent: c.agent, connection: c, place: *k, done: make(chan struct{}),
 		wants: map[string]bool{}, gone: map[string]time.Time{}, refused: map[string]string{},
+		met: map[string]types.UID{}, uninvited: map[string]uninvited{},
 	}
 	s.place.Token = ""
 	s.seen.beating = pending(v1alpha1.ConditionHeartbeating, "Connecting to the Control Plane Cluster.")
@@ -128,10 +136,14 @@ func (s *session) connect(config *rest.Config) error {
 	return errors.Join(s.exports.SetWatchErrorHandlerWithContext(s.interrupted), s.namespaces.SetWatchErrorHandlerWithContext(s.interrupted))
 }
 
-// services are the service namespaces of the tenant, once they are known.
+// services are the service namespaces of the tenant that this App Cluster has asked
+// for, once they are known.
 func (s *session) services() (names []string, known bool) {
 	for _, o := range s.namespaces.GetStore().List() {
 		u, _ := o.(*unstructured.Unstructured)
+		if !s.hasMet(u.GetName()) && !askedFor(u) {
+			continue
+		}
 		if name, ok, _ := unstructured.NestedString(u.Object, "status", "namespace"); ok && name != "" {
 			names = append(names, name)
 		}

@@ -123,6 +123,15 @@ func (n *Namespaces) Delete(source string) {
 	}
 }
 
+// Of returns the target namespace of the namespace source. Unlike Target it calls
+// nobody if there is none.
+func (n *Namespaces) Of(source string) (target string, ok bool) {
+	n.mu.RLock()
+	defer n.mu.RUnlock()
+	target, ok = n.targets[source]
+	return target, ok
+}
+
 // Target implements Mapper.
 func (n *Namespaces) Target(source cache.ObjectName) (cache.ObjectName, bool) {
 	target, ok := n.known(source)
@@ -134,9 +143,7 @@ func (n *Namespaces) Target(source cache.ObjectName) (cache.ObjectName, bool) {
 
 // known is Target for those that do not want a namespace of their own.
 func (n *Namespaces) known(source cache.ObjectName) (cache.ObjectName, bool) {
-	n.mu.RLock()
-	defer n.mu.RUnlock()
-	target, ok := n.targets[source.Namespace]
+	target, ok := n.Of(source.Namespace)
 	if !ok {
 		return cache.ObjectName{}, false
 	}

@@ -90,7 +90,7 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 	if p.source != nil {
 		e.observeSource(p, r)
 	}
-	if p.name, p.mapped = e.opts.Mapper.Target(key); !p.mapped || p.state.source.seen == unknown {
+	if p.name, p.mapped = e.targetName(key, p.source != nil); !p.mapped || p.state.source.seen == unknown {
 		return p, nil
 	}
 	if p.misnamed = contradiction(e.opts.Mapper, key, p.name); p.misnamed != "" {

@@ -70,7 +70,7 @@ func parsePath(path string) ([]string, error) {
 
 func (r *relation) ownerName(copied cache.ObjectName) (cache.ObjectName, bool) {
 	if r.From == TargetSide {
-		return r.targetName(copied)
+		return r.engine.targetName(copied, false)
 	}
 	return r.engine.opts.Mapper.Source(copied)
 }
@@ -79,16 +79,16 @@ func (r *relation) copyName(original cache.ObjectName) (cache.ObjectName, bool) 
 	if r.From == TargetSide {
 		return r.engine.opts.Mapper.Source(original)
 	}
-	return r.targetName(original)
+	return r.engine.targetName(original, false)
 }
 
-// targetName is where a related object is on the target. That there is one is no
-// reason to make a namespace for it.
-func (r *relation) targetName(source cache.ObjectName) (cache.ObjectName, bool) {
-	if table, ok := r.engine.opts.Mapper.(*Namespaces); ok {
-		return table.known(source)
+// targetName is where an object is on the target. Only a source is a reason to want a
+// namespace for it.
+func (e *engine) targetName(name cache.ObjectName, isSource bool) (cache.ObjectName, bool) {
+	if table, ok := e.opts.Mapper.(*Namespaces); ok && !isSource {
+		return table.known(name)
 	}
-	return r.engine.opts.Mapper.Target(source)
+	return e.opts.Mapper.Target(name)
 }
 
 // mayTravel reports whether anything may select an original: it is not itself a

@@ -51,6 +51,7 @@ const (
 	ReasonNewClaims                            = "NewClaims"
 	ReasonRevokedCopiesRemain                  = "RevokedCopiesRemain"
 	ReasonServiceNamespaceRefused              = "ServiceNamespaceRefused"
+	ReasonUninvitedNamespace                   = "UninvitedNamespace"
 )
 
 // APIServiceBinding makes an API of the Control Plane Cluster usable in this App

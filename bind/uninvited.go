@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// closed are the namespaces of the App Cluster whose related objects stay where they
+// are, unless a claim that was agreed to has the very name: those of Kubernetes, and of
+// the programs of Klutch, where the credentials of all platforms are.
+var closed = []string{"kube-*", v1alpha1.Namespace, "klutch-backend"}
+
+// uninvited is a namespace that only the provider names.
+type uninvited struct {
+	since time.Time
+	told  bool
+}
+
+// mostRecorded bounds how many namespaces have an audit record of their own.
+const mostRecorded = 100
+
+// leaveAlone leaves a namespace unmapped in which no object was met. If this App
+// Cluster has never asked for it either, somebody at the provider's wants something
+// that nobody here agreed to: after a grace period in which Syncs can still meet an
+// object, the bindings and an audit record say so.
+func (s *session) leaveAlone(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (time.Duration, error) {
+	if askedFor(asked) {
+		return s.giveUp(ctx, asked)
+	}
+	s.mu.Lock()
+	n, known := s.uninvited[asked.Name]
+	if !known {
+		n.since = time.Now()
+	}
+	left := s.agent.opts.NamespaceGrace - time.Since(n.since)
+	fresh := !n.told && left <= 0
+	n.told = n.told || fresh
+	s.uninvited[asked.Name] = n
+	s.mu.Unlock()
+	if fresh {
+		s.spaces.Add(news)
+		s.recordUninvited(ctx, asked.Name)
+	}
+	return max(left, 0), nil
+}
+
+// recordUninvited leaves an audit record, of the first ones each.
+func (s *session) recordUninvited(ctx context.Context, namespace string) {
+	switch n := s.recorded.Add(1); {
+	case n <= mostRecorded:
+		audit(ctx, "namespace not asked for, left alone", "namespace", namespace)
+	case n == mostRecorded+1:
+		audit(ctx, "more namespaces not asked for, without a record for each")
+	}
+}
+
+// invited forgets that a namespace is uninvited.
+func (s *session) invited(namespace string) {
+	s.mu.Lock()
+	n := s.uninvited[namespace]
+	delete(s.uninvited, namespace)
+	s.mu.Unlock()
+	if n.told {
+		s.spaces.Add(news)
+	}
+}
+
+// strangers are the uninvited namespaces that the bindings tell of.
+func (s *session) strangers() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	told := maps.Clone(s.uninvited)
+	maps.DeleteFunc(told, func(_ string, n uninvited) bool { return !n.told })
+	return slices.Sorted(maps.Keys(told))
+}
+
+// askedFor reports whether a konnector, ours or Klutch's, made an APIServiceNamespace.
+// A provider could forge that, and would not be told on; nothing is mapped for it.
+func askedFor(o metav1.Object) bool {
+	return slices.ContainsFunc(o.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
+		return entry.Manager == v1alpha1.FieldManager || entry.Manager == "konnector"
+	})
+}
