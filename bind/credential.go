@@ -39,24 +39,33 @@ func (i *installer) chooseSecret(ctx context.Context) error {
 			continue
 		}
 		ref := b.Spec.KubeconfigSecretRef
-		return fmt.Errorf("APIServiceBinding %s uses secret %s/%s, which is not for %s, namespace %s: %w",
+		return fmt.Errorf("APIServiceBinding %s uses secret %s/%s, which is not for %s, namespace %s, or is a copy of what a platform handed out: %w",
 			b.Name, ref.Namespace, ref.Name, i.target.Server, i.target.Namespace, ErrConflict)
 	}
 	return nil
 }
 
-// secrets returns the names of those that are there, and whether they lead to the
-// same server and namespace.
+// secrets returns the names of those that are there, and whether they may be used: one
+// leads to the same server and namespace, and either Install made it or a binding uses
+// it already, as those by hand and of Klutch's own CLI. What else stands there may be
+// anybody's.
 func (i *installer) secrets(ctx context.Context) (map[string]bool, error) {
 	list, err := i.app.Resource(secretsResource).Namespace(v1alpha1.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("secrets in %s: %w", v1alpha1.Namespace, err)
 	}
+	bindings, err := i.app.list(ctx)
+	if err != nil {
+		return nil, err
+	}
 	secrets := map[string]bool{}
 	i.byHand = sets.New[string]()
 	for n := range list.Items {
 		u := &list.Items[n]
-		secrets[u.GetName()] = leadsTo(u, i.target)
+		used := slices.ContainsFunc(bindings, func(b v1alpha1.APIServiceBinding) bool {
+			return b.Spec.KubeconfigSecretRef.Name == u.GetName() && b.Spec.KubeconfigSecretRef.Namespace == u.GetNamespace()
+		})
+		secrets[u.GetName()] = (used || installed(u)) && leadsTo(u, i.target)
 		if !installed(u) {
 			i.byHand.Insert(u.GetName())
 		}
@@ -70,7 +79,7 @@ func leadsTo(u *unstructured.Unstructured, k *kubeconfig.Kubeconfig) bool {
 	return err == nil && other.Server == k.Server && other.Namespace == k.Namespace
 }
 
-// bestSecret is one for the same server and namespace. Where there is none, a binding
+// bestSecret is one that may be used. Where there is none, a binding
 // that lost its Secret gets it back; else a name is made that everyone makes who binds
 // to that place.
 func (i *installer) bestSecret(secrets map[string]bool) string {

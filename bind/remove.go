@@ -169,7 +169,7 @@ func (r *remover) lastUse(ctx context.Context, name string, b *v1alpha1.APIServi
 		names := func(o v1alpha1.APIServiceBinding) bool {
 			return o.Spec.KubeconfigSecretRef.Name == u.GetName() && o.Spec.KubeconfigSecretRef.Namespace == u.GetNamespace()
 		}
-		own := b != nil && names(*b) || b == nil && u.GetAnnotations()[unboundAnnotation] == name
+		own := b != nil && names(*b) || b == nil && u.GetAnnotations()[unboundAnnotation] == name && installed(u)
 		if own && !slices.ContainsFunc(others, names) {
 			return u, nil
 		}
@@ -183,8 +183,9 @@ func (r *remover) others(ctx context.Context, name string) ([]v1alpha1.APIServic
 	return slices.DeleteFunc(all, func(o v1alpha1.APIServiceBinding) bool { return o.Name == name }), err
 }
 
+// installed reports whether Install made a Secret. A copy may say so, too.
 func installed(secret *unstructured.Unstructured) bool {
-	return secret.GetLabels()[madeByLabel] == fieldManager
+	return secret.GetLabels()[madeByLabel] == fieldManager && !isCopy(secret)
 }
 
 // markUnbound has a removal that is interrupted find the Secret when it is repeated.
