@@ -4,10 +4,19 @@ package bind
 
 import (
 	"strconv"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/klutch-go/sdk/internal/fakecluster"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 // Everyone who binds to one place finds the same Secret; other places have others.
@@ -52,5 +61,65 @@ func TestBestSecret(t *testing.T) {
 		if got := i.bestSecret(c.secrets); got != c.want {
 			t.Errorf("%s: %s, want %s", c.name, got, c.want)
 		}
+	}
+}
+
+// P31: what Install made, or a binding uses, may be chosen; a copy may not, whichever of
+// its marks is left and whatever its labels say.
+func TestP31Secrets(t *testing.T) {
+	target := &kubeconfig.Kubeconfig{Server: "https://a.example", Namespace: "n", Token: "t"}
+	data, err := target.Write()
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := fakecluster.New(fakecluster.Resource{GroupVersionResource: bindingsResource, Kind: "APIServiceBinding"})
+	if _, err := app.Client().Resource(spacesResource).Create(t.Context(), namespaceManifest(), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	create := func(gvr schema.GroupVersionResource, o runtime.Object, manager string) {
+		t.Helper()
+		if _, err := app.Client().Resource(gvr).Namespace(v1alpha1.Namespace).Create(t.Context(), manifest(o), metav1.CreateOptions{FieldManager: manager}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := map[string]bool{}
+	for _, tc := range []struct {
+		name        string
+		unmade      bool
+		labels      map[string]string
+		annotations map[string]string
+		manager     string
+		usable      bool
+	}{
+		{name: "made", usable: true},
+		{name: "by-hand-and-used", unmade: true, usable: true},
+		{name: "by-hand", unmade: true},
+		{name: "used-copy", unmade: true, annotations: map[string]string{klutchsync.OwnerAnnotation: "Provider"}},
+		{name: "with-source", annotations: map[string]string{klutchsync.SourceAnnotation: "{}"}},
+		{name: "with-owner", annotations: map[string]string{v1alpha1.ResourceOwnerAnnotation: "Consumer"}},
+		{name: "bound", annotations: map[string]string{v1alpha1.BoundAnnotation: "true"}},
+		{name: "labelled-bound", labels: map[string]string{v1alpha1.BoundAnnotation: "true"}},
+		{name: "held", manager: "klutch.anynines.com/widgets.example.org/related"},
+	} {
+		secret := &corev1.Secret{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+			ObjectMeta: metav1.ObjectMeta{Name: tc.name, Labels: tc.labels, Annotations: tc.annotations},
+			Data:       map[string][]byte{v1alpha1.KubeconfigKey: data},
+		}
+		if !tc.unmade {
+			metav1.SetMetaDataLabel(&secret.ObjectMeta, madeByLabel, fieldManager)
+		}
+		create(secretsResource, secret, tc.manager)
+		want[tc.name] = tc.usable
+		if strings.Contains(tc.name, "used") {
+			b := &v1alpha1.APIServiceBinding{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "APIServiceBinding"}, ObjectMeta: metav1.ObjectMeta{Name: tc.name}}
+			b.Spec.KubeconfigSecretRef = v1alpha1.ClusterSecretKeyRef{LocalSecretKeyRef: v1alpha1.LocalSecretKeyRef{Name: tc.name}, Namespace: v1alpha1.Namespace}
+			create(bindingsResource, b, "")
+		}
+	}
+	i := &installer{target: target, app: &appClient{Interface: app.Client(), served: true, namespaced: true}}
+	got, err := i.secrets(t.Context())
+	if diff := cmp.Diff(want, got); err != nil || diff != "" {
+		t.Errorf("secrets that may be chosen: %v (-want +got):\n%s", err, diff)
 	}
 }
