@@ -32,7 +32,8 @@
 //     changes it when the export changes; never a CRD that something else made,
 //     and never one that the binding is not about,
 //   - asks for a service namespace for each namespace in which bound objects
-//     appear, and gives it up when the namespace has really gone,
+//     appear, and gives it up when the namespace has really gone. What else the
+//     provider says of namespaces is told, and not used,
 //   - runs one [github.com/klutch-go/sdk/sync.Sync] for each binding, with the
 //     objects that the accepted permission claims select.
 //

@@ -26,7 +26,8 @@ type Options struct {
 	// DefaultHeartbeatInterval.
 	HeartbeatInterval time.Duration
 	// NamespaceGrace is the time between the two looks that must find a namespace
-	// of the App Cluster gone before its service namespace is given up. 0 means a
+	// of the App Cluster gone before its service namespace is given up, and that in
+	// which no object is met in a namespace before it counts as uninvited. 0 means a
 	// minute.
 	NamespaceGrace time.Duration
 	// Sync completes the options of the Sync of a binding, for policies and hooks.
