@@ -204,7 +204,14 @@ func klutchs(t *testing.T, ada *tenantClient, target string) {
 	if _, err := ada.w.dyn.Resource(widgets).Namespace(target).Patch(t.Context(), "klutch", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"klutch", "honest"} {
+	large := object("{apiVersion: example.org/v1, kind: Widget, metadata: {name: large}, spec: {size: 2}}")
+	for i := range 5000 { // whose names and values cost the policy something
+		large.Object["spec"].(map[string]any)[fmt.Sprintf("field%d", i)] = strings.Repeat("x", 100)
+	}
+	if _, err := own.Create(t.Context(), large, metav1.CreateOptions{}); err != nil {
+		t.Errorf("a large object: %v", err)
+	}
+	for _, name := range []string{"klutch", "honest", "large"} {
 		if err := own.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
