@@ -83,7 +83,7 @@ func (v *verdict) apply(status *v1alpha1.APIServiceBindingStatus, generation int
 	}
 	status.Conditions = v1alpha1.Summarize(status.Conditions, generation)
 	if v.provider != "" {
-		status.ProviderPrettyName = v.provider
+		status.ProviderPrettyName = clipTo(v.provider, maxMessage/2)
 	}
 }
 

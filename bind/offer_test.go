@@ -75,6 +75,9 @@ func TestHostileOffer(t *testing.T) {
 	if len(c.Reason)+len(c.Message)+len(c.Severity) > 2*maxMessage || !strings.Contains(c.Message, "Ask the operators") {
 		t.Errorf("reason of %d, message of %d bytes", len(c.Reason), len(c.Message))
 	}
+	if n := len(status.ProviderPrettyName); n == 0 || n > maxMessage {
+		t.Errorf("a provider's name of %d bytes", n)
+	}
 }
 
 // What follows from the provider's failure is not told before it.

@@ -84,8 +84,7 @@ var (
 )
 
 // templateGroups are the groups in which installations of Klutch have their
-// templates, the first served before the others. In the foreign ones the selector
-// has another name.
+// templates. In the foreign ones the selector has another name.
 var templateGroups = []schema.GroupVersionResource{
 	templateResource,
 	{Group: "example-backend.klutch.anynines.com", Version: "v1alpha1", Resource: templateResource.Resource},
@@ -97,40 +96,44 @@ var templateGroups = []schema.GroupVersionResource{
 // and any number of replicas see the same.
 type templates struct{ dyn dynamic.Interface }
 
-// Services returns what the templates offer. The first template offers an API: those
-// of our group before others, then in order of namespace and name.
+// Services returns what the templates offer.
 func (t templates) Services(ctx context.Context) ([]Service, error) {
-	var services []Service
-	for _, gvr := range templateGroups {
-		found, err := t.group(ctx, gvr)
-		if err != nil {
+	all, err := t.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all = slices.CompactFunc(all, func(a, b unstructured.Unstructured) bool { return selected(&a) == selected(&b) })
+	services := make([]Service, len(all))
+	for i := range all {
+		if services[i], err = t.service(ctx, &all[i]); err != nil {
 			return nil, err
 		}
-		services = append(services, found...)
 	}
-	slices.SortStableFunc(services, func(a, b Service) int { return strings.Compare(a.Name(), b.Name()) })
-	return slices.CompactFunc(services, func(a, b Service) bool { return a.Resource == b.Resource }), nil
+	return services, nil
 }
 
-// group returns the services of one group of templates; a foreign one need not exist.
-func (t templates) group(ctx context.Context, gvr schema.GroupVersionResource) ([]Service, error) {
-	list, err := t.dyn.Resource(gvr).List(ctx, metav1.ListOptions{})
-	if apierrors.IsNotFound(err) && gvr != templateResource {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("list templates of %s: %w", gvr.Group, err)
-	}
-	var services []Service
-	for _, u := range list.Items {
-		s, err := t.service(ctx, &u)
-		if err != nil {
-			return nil, err
+// list returns the templates of all groups by API, of each the one that offers it
+// first. That is the oldest, of whatever group: rights to bind an API go by its
+// template, so whoever may make templates in some namespace must not take an API, and
+// the rights of all its tenants, over from a template that was there. A name would be
+// chosen for that purpose; a time and a UID cannot be.
+func (t templates) list(ctx context.Context) ([]unstructured.Unstructured, error) {
+	var all []unstructured.Unstructured
+	for _, gvr := range templateGroups {
+		list, err := t.dyn.Resource(gvr).List(ctx, metav1.ListOptions{})
+		if apierrors.IsNotFound(err) && gvr != templateResource {
+			continue // a foreign group need not exist
 		}
-		services = append(services, s)
+		if err != nil {
+			return nil, fmt.Errorf("list templates of %s: %w", gvr.Group, err)
+		}
+		all = append(all, list.Items...)
 	}
-	slices.SortStableFunc(services, func(a, b Service) int { return strings.Compare(a.Template.String(), b.Template.String()) })
-	return services, nil
+	slices.SortFunc(all, func(a, b unstructured.Unstructured) int {
+		return cmp.Or(strings.Compare(selected(&a).String(), selected(&b).String()),
+			a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time), strings.Compare(string(a.GetUID()), string(b.GetUID())))
+	})
+	return all, nil
 }
 
 // selector returns the field of a template that names the API.

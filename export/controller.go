@@ -319,6 +319,7 @@ func (c *control) controllers() (map[string]*controller.Controller, error) {
 	add("apiserviceexportrequest", c.reconcileRequest, feed{c.requests, controller.Self}, feed{c.crds, c.requestsFor})
 	add("apiserviceexport", c.reconcileExport, feed{c.exports, controller.Self}, feed{c.crds, c.exportsOf}, feed{c.templates, c.exportsOffered},
 		feed{c.requests, exportsAskedFor})
+	add("apiserviceexporttemplate", c.reconcileTemplates, feed{c.templates, serviceKey})
 	add("apiservicenamespace", c.reconcileNamespace, feed{c.namespaces, controller.Self}, feed{c.exports, c.namespacesOfTenant},
 		feed{c.owned, c.namespacesKeys}, feed{c.bindings, c.namespaceAround}, feed{c.roles, c.namespaceAround})
 	return all, errors.Join(errs...)
@@ -330,7 +331,7 @@ func (c *control) run(ctx context.Context) error {
 		return err
 	}
 	parts := []func(context.Context) error{func(ctx context.Context) error {
-		c.followForeignTemplates(ctx, ctrls["apiserviceexport"])
+		c.followForeignTemplates(ctx, ctrls["apiserviceexport"], ctrls["apiserviceexporttemplate"])
 		return nil
 	}}
 	for _, inf := range []cache.SharedIndexInformer{c.exports, c.requests, c.namespaces, c.clusterBindings, c.templates, c.crds, c.owned, c.credentials, c.accounts, c.bindings, c.roles} {
@@ -342,9 +343,9 @@ func (c *control) run(ctx context.Context) error {
 	return group.Run(ctx, parts...)
 }
 
-// followForeignTemplates lets changes of templates of other groups reach exports,
-// once there are such.
-func (c *control) followForeignTemplates(ctx context.Context, exports *controller.Controller) {
+// followForeignTemplates lets changes of templates of other groups reach exports and
+// our templates, once there are such.
+func (c *control) followForeignTemplates(ctx context.Context, exports, ours *controller.Controller) {
 	found := make(chan schema.GroupVersionResource, len(templateGroups))
 	_, err := c.crds.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
 		crd, ok := obj.(metav1.Object)
@@ -371,7 +372,9 @@ func (c *control) followForeignTemplates(ctx context.Context, exports *controlle
 			}
 			known[gvr] = true
 			inf := c.informTemplates(gvr)
-			if _, err := exports.Watch(inf, c.exportsOffered); err == nil {
+			_, err := exports.Watch(inf, c.exportsOffered)
+			_, other := ours.Watch(inf, serviceKey)
+			if err == nil && other == nil {
 				running.Go(func() { inf.RunWithContext(ctx) })
 				running.Go(func() { c.reviewAll(ctx, exports, inf) })
 			}

@@ -33,10 +33,10 @@ func nonsense(t *testing.T, ada *tenantClient) {
 	t.Helper()
 	const service = "widgets.example.org"
 	odd := `{"type":"Odd","status":"True","lastTransitionTime":"2026-01-01t00:00:00z"}`
-	long := `{"type":"Long","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z","message":"` + strings.Repeat("x", 1<<16) + `"}`
+	long := `{"type":"Long","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z","message":"` + strings.Repeat("x", 1<<15) + `"}`
 	ada.patchStatus(clusterBindingResource, "cluster", `{"heartbeatInterval":"often","lastHeartbeatTime":"2026-01-01t00:00:00z"}`)
 	for _, conditions := range []string{odd, long, odd + "," + long} {
-		ada.patchStatus(exportResource, service, `{"conditions":[`+conditions+`],"storedVersions":["`+strings.Repeat("v", 1<<16)+`"]}`)
+		ada.patchStatus(exportResource, service, `{"conditions":[`+conditions+`],"storedVersions":["`+strings.Repeat("v", 1<<6-1)+`"]}`)
 		ada.export(service, inSync)
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -61,7 +61,7 @@ func nonsense(t *testing.T, ada *tenantClient) {
 // greedy: one request cannot keep the backend busy.
 func greedy(t *testing.T, ada *tenantClient) {
 	t.Helper()
-	got := ada.request("greedy", slices.Repeat([]string{"widgets.example.org"}, 5000)...)
+	got := ada.request("greedy", slices.Repeat([]string{"widgets.example.org"}, 250)...)
 	if c := v1alpha1.FindCondition(got.Status.Conditions, v1alpha1.ConditionExportsReady); got.Status.Phase != v1alpha1.RequestFailed || c.Reason != reasonTooMany {
 		t.Errorf("status: %+v", got.Status)
 	}

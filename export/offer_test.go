@@ -281,6 +281,48 @@ func (s source) drains(t *testing.T) {
 	}
 }
 
+// shadowed: a template that comes later for an API takes it from nobody, whatever its
+// name is, and says so. When the older one goes it is in force.
+func shadowed(t *testing.T, ada *tenantClient) {
+	t.Helper()
+	w := ada.w
+	const service = "widgets.example.org"
+	ada.export(service, inSync)
+	younger := templateOf("widgets")
+	younger.SetName("aaa")
+	younger.SetNamespace("aaa")
+	w.apply(object("{apiVersion: v1, kind: Namespace, metadata: {name: aaa}}"), younger)
+	ready := func(want func(*v1alpha1.Condition) bool) {
+		t.Helper()
+		until(w, "apiserviceexporttemplates", "aaa", "aaa", func(o *v1alpha1.APIServiceExportTemplate) bool {
+			return want(v1alpha1.FindCondition(o.Status.Conditions, v1alpha1.ConditionReady))
+		})
+	}
+	ready(func(c *v1alpha1.Condition) bool {
+		return c != nil && c.Reason == v1alpha1.ReasonShadowed && strings.Contains(c.Message, "default/widgets")
+	})
+	services, err := w.exporter.opts.Catalog.Services(t.Context())
+	if s, ok := find(services, service); err != nil || !ok || s.Template.Namespace != "default" {
+		t.Errorf("offered by %s: %v", s.Template, err)
+	}
+	if own := must(w.dyn.Resource(templateResource).Namespace("default").Get(t.Context(), "widgets", metav1.GetOptions{})); own.Object["status"] != nil {
+		t.Errorf("the older one says %v", own.Object["status"])
+	}
+	if got := ada.request("shadowed", service); got.Status.Phase != v1alpha1.RequestSucceeded {
+		t.Errorf("status: %+v", got.Status)
+	}
+	if err := w.dyn.Resource(templateResource).Namespace("default").Delete(t.Context(), "widgets", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	ready(func(c *v1alpha1.Condition) bool { return c != nil && c.Status == metav1.ConditionTrue })
+	ada.export(service, says(v1alpha1.ConditionOffered, v1alpha1.ReasonNotAuthorized)) // nobody was given the right to bind this one
+	if err := w.dyn.Resource(templateResource).Namespace("aaa").Delete(t.Context(), "aaa", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.apply(templateOf("widgets"))
+	ada.export(service, inSync)
+}
+
 // otherTemplates: what installations of Klutch have goes on to be on offer.
 func otherTemplates(t *testing.T, w *world) {
 	t.Helper()

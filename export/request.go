@@ -84,10 +84,12 @@ func answer(o *v1alpha1.APIServiceExportRequest, refused *refusal, wait bool) {
 	default:
 		condition = v1alpha1.False(v1alpha1.ConditionExportsReady, v1alpha1.SeverityError, refused.reason, refused.message)
 		o.Status.Phase = v1alpha1.RequestFailed
-		o.Status.TerminalMessage = refused.message
 	}
 	condition.ObservedGeneration = o.Generation
 	o.Status.Conditions = v1alpha1.Summarize(v1alpha1.SetCondition(o.Status.Conditions, condition), o.Generation)
+	if o.Status.Phase == v1alpha1.RequestFailed {
+		o.Status.TerminalMessage = v1alpha1.FindCondition(o.Status.Conditions, v1alpha1.ConditionExportsReady).Message
+	}
 }
 
 // answeredAt is when a request was answered, which may be long after it was made.

@@ -360,11 +360,13 @@ func (e *engine) giveStatus(ctx context.Context, p *pair, r *record) (*unstructu
 		give = map[string]any{}
 	}
 	obj, taken, err := e.emptyStatus(ctx, p, give)
+	if err == nil {
+		r.gives(give, &e.statuses)
+	}
 	if taken {
 		return obj, nil
 	}
 	if err == nil {
-		r.gives(give)
 		obj, err = e.applyStatus(ctx, p, give)
 	}
 	switch {

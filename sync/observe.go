@@ -25,6 +25,7 @@ type pair struct {
 	target *unstructured.Unstructured
 	want   intent
 	give   map[string]any // status for the source; nil if none
+	wait   time.Duration  // until it may be given
 
 	sources, targets int // how often they were listed: answers of before are of another schema
 }
@@ -51,8 +52,9 @@ type record struct {
 	judged    string    // what was known of a changed target when it was last read live
 	sent, got string    // hashes of the last status sent, and of what became of it
 	sources   int       // as of which list of sources that was
-	given     time.Time // statuses are paid for, at statusPause each, up to then
-	flips     uint32    // of the last status given
+	given     time.Time // when a status was given last
+	counted   float32   // how many statuses counted then
+	flips     uint32    // of that status
 	fixes     int       // corrections of drift in a row
 	nextFix   time.Time
 	reported  Reason
@@ -126,7 +128,7 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 			return nil, err
 		}
 	}
-	p.remember(r)
+	p.remember(r, e.statuses.pause())
 	p.prove(r)
 	p.held = e.holds(p, r)
 	return p, nil
@@ -281,30 +283,6 @@ func (r *record) acknowledged(p *pair) bool {
 	return want == is || r.sent == want && r.got == is && r.sources == p.sources
 }
 
-// A source can have so many statuses at once, and then one in each pause: of what
-// comes faster only the latest travels.
-const (
-	statusBurst = 5
-	statusPause = 100 * time.Millisecond
-)
-
-// fold is how long a status has to wait for those that may follow it. What users
-// wait for does not wait.
-func (r *record) fold(give map[string]any) time.Duration {
-	if flips(give) != r.flips {
-		return 0
-	}
-	return time.Until(r.given) - (statusBurst-1)*statusPause
-}
-
-// gives notes that a status is given.
-func (r *record) gives(status map[string]any) {
-	if now := time.Now(); r.given.Before(now) {
-		r.given = now
-	}
-	r.given, r.flips = r.given.Add(statusPause), flips(status)
-}
-
 // watchOver makes a target that is being deleted be read live now and then, in
 // case the event of its end got lost.
 func (r *record) watchOver() {
@@ -316,7 +294,7 @@ func (r *record) watchOver() {
 }
 
 // remember adds to the state what earlier answers said.
-func (p *pair) remember(r *record) {
+func (p *pair) remember(r *record, pause time.Duration) {
 	deleting := p.state.source.deleting
 	if p.state.target.settled && p.state.target.owned && !deleting {
 		r.refusal = nil // what was refused then is in force now
@@ -332,8 +310,9 @@ func (p *pair) remember(r *record) {
 		p.unfit = f.detail
 		p.status = f.hash != hashOf(p.give) || f.listed != p.sources || !time.Now().Before(f.next)
 	}
-	if p.status && r.fold(p.give) > 0 {
-		p.status, p.folded = false, true
+	if p.status {
+		p.wait = max(0, r.fold(p.give, pause))
+		p.status, p.folded = p.wait == 0, p.wait > 0
 	}
 	p.paused = time.Now().Before(r.nextFix)
 	p.confirmed = r.confirmed
@@ -359,7 +338,7 @@ func (p *pair) again(s step, r *record) time.Duration {
 	case p.state.target.orphan && !p.state.target.ripe:
 		return max(time.Until(r.stray.since.Add(orphanGrace)), time.Millisecond)
 	case p.folded:
-		return max(r.fold(p.give), time.Millisecond)
+		return max(p.wait, time.Millisecond)
 	case p.refused != "":
 		return max(time.Until(r.refusal.next), time.Second)
 	case p.unfit != "":

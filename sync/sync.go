@@ -183,6 +183,7 @@ type engine struct {
 	orphans              atomic.Int64
 	checkup              checkup
 	tide                 tide
+	statuses             statusBudget
 	cancel               context.CancelCauseFunc // ends run
 
 	recordsMu sync.Mutex

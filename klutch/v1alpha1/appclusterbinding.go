@@ -41,6 +41,7 @@ type AppClusterBindingSpec struct {
 	KubeconfigSecretRef ClusterSecretKeyRef `json:"kubeconfigSecretRef"`
 	// apiExports are the APIs to bind.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
 	APIExports []GroupResource `json:"apiExports,omitempty"`
 	// konnector says whether and how to run a konnector.
 	Konnector *AppClusterKonnector `json:"konnector,omitempty"`
@@ -62,6 +63,7 @@ type AppClusterBindingStatus struct {
 	// conditions: SecretValid, KonnectorDeployed, Ready.
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=64
 	Conditions []Condition `json:"conditions,omitempty"`
 }
 

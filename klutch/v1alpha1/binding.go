@@ -82,17 +82,20 @@ type APIServiceBindingSpec struct {
 	KubeconfigSecretRef ClusterSecretKeyRef `json:"kubeconfigSecretRef"`
 	// permissionClaims are the answers to the claims of the export.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
 	PermissionClaims []AcceptablePermissionClaim `json:"permissionClaims,omitempty"`
 }
 
 // APIServiceBindingStatus is the observed state of an APIServiceBinding.
 type APIServiceBindingStatus struct {
 	// providerPrettyName is how the backend calls itself.
+	// +kubebuilder:validation:MaxLength=1024
 	ProviderPrettyName string `json:"providerPrettyName,omitempty"`
 	// conditions: SecretValid, InformersSynced, Heartbeating, Connected,
 	// SchemaInSync, Ready.
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=64
 	Conditions []Condition `json:"conditions,omitempty"`
 }
 

@@ -64,6 +64,7 @@ type ClusterBindingSpec struct {
 	// providerPrettyName is how the backend calls itself.
 	// +required
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
 	ProviderPrettyName string `json:"providerPrettyName"`
 	// deletionPolicy says what becomes of the tenant's objects in the Control Plane
 	// Cluster when this object, and so the tenant, is deleted: Delete deletes them,
@@ -73,6 +74,7 @@ type ClusterBindingSpec struct {
 	// serviceProviderSpec is unused.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
+	// +kubebuilder:validation:MaxProperties=64
 	ServiceProviderSpec *runtime.RawExtension `json:"serviceProviderSpec,omitempty"`
 }
 
@@ -93,16 +95,21 @@ type ClusterBindingStatus struct {
 	LastHeartbeatTime *metav1.Time `json:"lastHeartbeatTime,omitempty"`
 	// heartbeatInterval is how often the konnector means to say so, as a Go
 	// duration such as "5m0s".
+	// +kubebuilder:validation:MaxLength=64
+	// +kubebuilder:validation:Type=string
 	HeartbeatInterval *metav1.Duration `json:"heartbeatInterval,omitempty"`
 	// konnectorVersion is a semantic version.
+	// +kubebuilder:validation:MaxLength=256
 	KonnectorVersion string `json:"konnectorVersion,omitempty"`
 	// clusterUID is that of the namespace kube-system of the App Cluster that holds
 	// the tenant: the first one that reported. Another App Cluster that comes with
 	// the same credential stays out. Clear it to let another one in. It is ours alone.
+	// +kubebuilder:validation:MaxLength=256
 	ClusterUID string `json:"clusterUID,omitempty"`
 	// conditions: Healthy, Admitted, Removed (backend), SecretValid, ValidVersion (konnector), Ready.
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=64
 	Conditions []Condition `json:"conditions,omitempty"`
 }
 

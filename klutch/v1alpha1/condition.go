@@ -5,6 +5,7 @@ package v1alpha1
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,12 @@ const (
 	SeverityInfo    Severity = "Info"
 )
 
+// Bounds of a condition, in bytes; the schemas have them in characters.
+const (
+	maxReason  = 1024
+	maxMessage = 32768
+)
+
 // ConditionReady sums up all other conditions, see [Summarize].
 const ConditionReady = "Ready"
 
@@ -31,6 +38,7 @@ type Condition struct {
 	// type names the condition, in CamelCase.
 	// +required
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=316
 	Type string `json:"type"`
 	// status is True, False or Unknown.
 	// +required
@@ -44,8 +52,10 @@ type Condition struct {
 	// +required
 	LastTransitionTime metav1.Time `json:"lastTransitionTime"`
 	// reason is a word in CamelCase for programs.
+	// +kubebuilder:validation:MaxLength=1024
 	Reason string `json:"reason,omitempty"`
 	// message is a sentence for people.
+	// +kubebuilder:validation:MaxLength=32768
 	Message string `json:"message,omitempty"`
 }
 
@@ -66,8 +76,10 @@ func Unknown(conditionType, reason, message string) Condition {
 
 // SetCondition puts c into conditions, in place of the one of its type. The time
 // of an equal condition is kept; otherwise it is now in whole seconds. The result
-// is sorted as all programs expect it: Ready first, the rest by type.
+// is sorted as all programs expect it: Ready first, the rest by type. A message that
+// is longer than the schema allows, since it quotes another cluster, is cut.
 func SetCondition(conditions []Condition, c Condition) []Condition {
+	c.Reason, c.Message = cut(c.Reason, maxReason), cut(c.Message, maxMessage)
 	c.LastTransitionTime = metav1.NewTime(time.Now().UTC().Truncate(time.Second))
 	i := slices.IndexFunc(conditions, func(o Condition) bool { return o.Type == c.Type })
 	switch {
@@ -124,6 +136,10 @@ func Summarize(conditions []Condition, observedGeneration int64) []Condition {
 	}
 	ready.ObservedGeneration = observedGeneration
 	return SetCondition(conditions, ready)
+}
+
+func cut(text string, most int) string {
+	return strings.ToValidUTF8(text[:min(len(text), most)], "")
 }
 
 func sameState(a, b Condition) bool {

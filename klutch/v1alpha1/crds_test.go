@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
@@ -50,6 +51,50 @@ func TestSchemeKnowsEveryKind(t *testing.T) {
 				t.Errorf("%s: the scheme does not know %s", name, k)
 			}
 		}
+	}
+}
+
+// TestP10SchemasAreBounded: of the kinds that tenants write, and of their statuses, no
+// list, map or string is without a bound, but the schema that an export carries whole.
+func TestP10SchemasAreBounded(t *testing.T) {
+	for name, crd := range v1alpha1.CRDs() {
+		versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+		root := versions[0].(map[string]any)["schema"].(map[string]any)["openAPIV3Schema"].(map[string]any)
+		for part, s := range root["properties"].(map[string]any) {
+			if (part == "spec" || part == "status") && !strings.HasPrefix(name, "appclusterbindings.") {
+				bounded(t, name+"."+part, s.(map[string]any))
+			}
+		}
+	}
+}
+
+func bounded(t *testing.T, path string, s map[string]any) {
+	t.Helper()
+	has := func(keys ...string) bool {
+		return slices.ContainsFunc(keys, func(k string) bool { _, ok := s[k]; return ok })
+	}
+	switch s["type"] {
+	case "array":
+		if !has("maxItems") {
+			t.Errorf("%s: any number of items", path)
+		}
+		bounded(t, path+"[]", s["items"].(map[string]any))
+	case "string":
+		if !has("maxLength", "enum", "format") && !strings.HasSuffix(path, ".labelSelectors[]{}") {
+			t.Errorf("%s: any length", path)
+		}
+	case "object":
+		open := has("additionalProperties", "x-kubernetes-preserve-unknown-fields")
+		if open && !has("maxProperties") && !strings.HasSuffix(path, ".openAPIV3Schema") {
+			t.Errorf("%s: any number of properties", path)
+		}
+		if more, ok := s["additionalProperties"].(map[string]any); ok {
+			bounded(t, path+"{}", more)
+		}
+	}
+	below, _ := s["properties"].(map[string]any)
+	for name, s := range below {
+		bounded(t, path+"."+name, s.(map[string]any))
 	}
 }
 
@@ -149,6 +194,7 @@ func TestRealAPIServer(t *testing.T) {
 		})
 	}
 	t.Run("defaults", func(t *testing.T) { testDefaults(t, dyn) })
+	t.Run("P10 what was stored before there were bounds", func(t *testing.T) { testRatchet(t, dyn) })
 	t.Run("schemas travel whole", func(t *testing.T) { testSchemaKept(t, dyn) })
 }
 
@@ -210,6 +256,74 @@ func testDefaults(t *testing.T, dyn dynamic.Interface) {
 	want := v1alpha1.ResourceSelector{Names: []string{"*"}, Namespaces: []string{"*"}}
 	if diff := cmp.Diff(want, r.Spec.Resources[0].PermissionClaims[0].Selector); diff != "" {
 		t.Errorf("selector (-want +got):\n%s", diff)
+	}
+}
+
+// testRatchet: an object from before the bounds can be changed where it keeps them, and
+// what is beyond them can stay or shrink.
+func testRatchet(t *testing.T, dyn dynamic.Interface) {
+	t.Helper()
+	const name = "clusterbindings.klutch.anynines.com"
+	crds := dyn.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	install := func(crd *unstructured.Unstructured) {
+		t.Helper()
+		if _, err := crds.Apply(t.Context(), name, crd, metav1.ApplyOptions{FieldManager: "test", Force: true}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bindings := dyn.Resource(v1alpha1.Resource("clusterbindings")).Namespace("default")
+	patch := func(ctx context.Context, text string) error {
+		_, err := bindings.Patch(ctx, "cluster", types.MergePatchType, []byte(`{"status":`+text+`}`), metav1.PatchOptions{}, "status")
+		return err
+	}
+	long := strings.Repeat("x", 40_000)
+	condition := func(kind, message string) string {
+		return `{"type":"` + kind + `","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z","message":"` + message + `"}`
+	}
+	old := v1alpha1.CRDs()[name]
+	unbound(old.Object)
+	install(old)
+	u := parse(t, "apiVersion: klutch.anynines.com/v1alpha1\nkind: ClusterBinding\nmetadata: {name: cluster}\nspec: {kubeconfigSecretRef: {name: k, key: kubeconfig}, providerPrettyName: x}")
+	if _, err := bindings.Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	until := func(what string, done func(context.Context) bool) {
+		t.Helper()
+		err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) { return done(ctx), nil })
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	until("stored without bounds", func(ctx context.Context) bool {
+		return patch(ctx, `{"konnectorVersion":"`+long+`","conditions":[`+condition("Odd", long)+`]}`) == nil
+	})
+	install(v1alpha1.CRDs()[name])
+	until("bounds in force", func(ctx context.Context) bool { return patch(ctx, `{"konnectorVersion":"`+long+`x"}`) != nil })
+	if err := patch(t.Context(), `{"heartbeatInterval":"5m0s","conditions":[`+condition("Odd", long)+`,`+condition("Healthy", "")+`]}`); err != nil {
+		t.Errorf("a change beside what is too long: %v", err)
+	}
+	if err := patch(t.Context(), `{"konnectorVersion":"v1.0.0"}`); err != nil {
+		t.Errorf("a shorter version: %v", err)
+	}
+	if err := patch(t.Context(), `{"konnectorVersion":"`+long+`"}`); err == nil {
+		t.Error("what was too long came back")
+	}
+}
+
+// unbound takes the bounds of strings out of a schema.
+func unbound(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		if _, ok := v["maxLength"].(int64); ok {
+			delete(v, "maxLength")
+		}
+		for _, below := range v {
+			unbound(below)
+		}
+	case []any:
+		for _, below := range v {
+			unbound(below)
+		}
 	}
 }
 

@@ -61,6 +61,7 @@ type APIServiceExportSpec struct {
 	ClusterScopedIsolation Isolation `json:"clusterScopedIsolation,omitempty"`
 	// permissionClaims are what the provider asks of the App Cluster.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
 	PermissionClaims []PermissionClaim `json:"permissionClaims,omitempty"`
 }
 
@@ -68,6 +69,7 @@ type APIServiceExportSpec struct {
 type APIServiceExportCRDSpec struct {
 	// group is the API group.
 	// +required
+	// +kubebuilder:validation:MaxLength=253
 	Group string `json:"group"`
 	// names of the resource.
 	// +required
@@ -80,20 +82,29 @@ type APIServiceExportCRDSpec struct {
 	// +kubebuilder:validation:MinItems=1
 	// +listType=map
 	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=64
 	Versions []APIServiceExportVersion `json:"versions"`
 }
 
 // CRDNames are the names of a custom resource, as in apiextensions/v1.
 type CRDNames struct {
 	// +required
-	Plural   string `json:"plural"`
+	// +kubebuilder:validation:MaxLength=253
+	Plural string `json:"plural"`
+	// +kubebuilder:validation:MaxLength=253
 	Singular string `json:"singular,omitempty"`
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=253
 	ShortNames []string `json:"shortNames,omitempty"`
 	// +required
-	Kind     string `json:"kind"`
+	// +kubebuilder:validation:MaxLength=253
+	Kind string `json:"kind"`
+	// +kubebuilder:validation:MaxLength=253
 	ListKind string `json:"listKind,omitempty"`
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=253
 	Categories []string `json:"categories,omitempty"`
 }
 
@@ -103,6 +114,7 @@ type APIServiceExportVersion struct {
 	// +required
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:Pattern=`^v[1-9][0-9]*([a-z]+[1-9][0-9]*)?$`
+	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
 	// served says that clients may use the version.
 	// +required
@@ -114,6 +126,7 @@ type APIServiceExportVersion struct {
 	// deprecated makes the API server warn.
 	Deprecated bool `json:"deprecated,omitempty"`
 	// deprecationWarning replaces the default warning.
+	// +kubebuilder:validation:MaxLength=4096
 	DeprecationWarning *string `json:"deprecationWarning,omitempty"`
 	// schema of the objects.
 	// +required
@@ -123,6 +136,7 @@ type APIServiceExportVersion struct {
 	// additionalPrinterColumns of kubectl get.
 	// +listType=map
 	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=256
 	AdditionalPrinterColumns []CRDColumn `json:"additionalPrinterColumns,omitempty"`
 }
 
@@ -150,22 +164,30 @@ type CRDStatusSubresource struct{}
 // CRDScaleSubresource says where the fields of scale are, as in apiextensions/v1.
 type CRDScaleSubresource struct {
 	// +required
+	// +kubebuilder:validation:MaxLength=4096
 	SpecReplicasPath string `json:"specReplicasPath"`
 	// +required
-	StatusReplicasPath string  `json:"statusReplicasPath"`
-	LabelSelectorPath  *string `json:"labelSelectorPath,omitempty"`
+	// +kubebuilder:validation:MaxLength=4096
+	StatusReplicasPath string `json:"statusReplicasPath"`
+	// +kubebuilder:validation:MaxLength=4096
+	LabelSelectorPath *string `json:"labelSelectorPath,omitempty"`
 }
 
 // CRDColumn is a column of kubectl get, as in apiextensions/v1.
 type CRDColumn struct {
 	// +required
+	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 	// +required
-	Type        string `json:"type"`
-	Format      string `json:"format,omitempty"`
+	// +kubebuilder:validation:MaxLength=63
+	Type string `json:"type"`
+	// +kubebuilder:validation:MaxLength=63
+	Format string `json:"format,omitempty"`
+	// +kubebuilder:validation:MaxLength=32768
 	Description string `json:"description,omitempty"`
 	Priority    int32  `json:"priority,omitempty"`
 	// +required
+	// +kubebuilder:validation:MaxLength=4096
 	JSONPath string `json:"jsonPath"`
 }
 
@@ -175,11 +197,14 @@ type APIServiceExportStatus struct {
 	AcceptedNames *CRDNames `json:"acceptedNames,omitempty"`
 	// storedVersions of the App Cluster's CRD.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
 	StoredVersions []string `json:"storedVersions,omitempty"`
 	// conditions: ProviderInSync, Offered (backend), Connected, ConsumerInSync (konnector),
 	// those of the App Cluster's CRD, Ready.
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=64
 	Conditions []Condition `json:"conditions,omitempty"`
 }
 

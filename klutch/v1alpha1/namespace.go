@@ -28,10 +28,12 @@ type APIServiceNamespaceSpec struct{}
 // APIServiceNamespaceStatus is the observed state of an APIServiceNamespace.
 type APIServiceNamespaceStatus struct {
 	// namespace is the service namespace.
+	// +kubebuilder:validation:MaxLength=253
 	Namespace string `json:"namespace,omitempty"`
 	// conditions: Ready.
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=64
 	Conditions []Condition `json:"conditions,omitempty"`
 }
 

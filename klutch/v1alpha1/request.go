@@ -57,12 +57,14 @@ type APIServiceExportRequestSpec struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="parameters are immutable"
+	// +kubebuilder:validation:MaxProperties=64
 	Parameters *runtime.RawExtension `json:"parameters,omitempty"`
 	// resources that are asked for.
 	// +required
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="resources are immutable"
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
 	Resources []APIServiceExportRequestResource `json:"resources"`
 }
 
@@ -71,9 +73,12 @@ type APIServiceExportRequestResource struct {
 	GroupResource `json:",inline"`
 	// versions that the tenant can work with; empty is all.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=63
 	Versions []string `json:"versions,omitempty"`
 	// permissionClaims that the tenant expects.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
 	PermissionClaims []PermissionClaim `json:"permissionClaims,omitempty"`
 }
 
@@ -83,10 +88,12 @@ type APIServiceExportRequestStatus struct {
 	// +default="Pending"
 	Phase RequestPhase `json:"phase,omitempty"`
 	// terminalMessage says why the request failed.
+	// +kubebuilder:validation:MaxLength=32768
 	TerminalMessage string `json:"terminalMessage,omitempty"`
 	// conditions: ExportsReady, Ready.
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=64
 	Conditions []Condition `json:"conditions,omitempty"`
 }
 

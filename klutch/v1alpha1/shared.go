@@ -9,10 +9,12 @@ type GroupResource struct {
 	// group is the API group; empty is the core group.
 	// +default=""
 	// +kubebuilder:validation:Pattern=`^(|[a-z0-9]([-a-z0-9]*[a-z0-9](\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)?)$`
+	// +kubebuilder:validation:MaxLength=253
 	Group string `json:"group,omitempty"`
 	// resource is the plural name in lower case.
 	// +required
 	// +kubebuilder:validation:Pattern=`^[a-z][-a-z0-9]*[a-z0-9]$`
+	// +kubebuilder:validation:MaxLength=253
 	Resource string `json:"resource"`
 }
 
@@ -27,6 +29,7 @@ type LocalSecretKeyRef struct {
 	// name of the Secret.
 	// +required
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
 	// key of the Secret's data.
 	// +required
@@ -40,6 +43,7 @@ type ClusterSecretKeyRef struct {
 	// namespace of the Secret.
 	// +required
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
 	Namespace string `json:"namespace"`
 }
 
@@ -78,6 +82,7 @@ type PermissionClaim struct {
 	// version of the API with which the objects are read and written.
 	// +required
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
 	Version string `json:"version"`
 	// selector says which objects are claimed, and who owns them.
 	// +default={}
@@ -116,16 +121,24 @@ type ResourceSelector struct {
 	// names of objects; "*" is any.
 	// +default=["*"]
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:items:MaxLength=253
 	Names []string `json:"names,omitempty"`
 	// namespaces of the App Cluster; "*" is any.
 	// +default=["*"]
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1024
+	// +kubebuilder:validation:items:MaxLength=253
 	Namespaces []string `json:"namespaces,omitempty"`
 	// labelSelectors: labels that an object must have; any one of the maps is enough.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxProperties=64
 	LabelSelectors []map[string]string `json:"labelSelectors,omitempty"`
 	// fieldSelectors in the syntax of kubectl --field-selector.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MaxLength=1024
 	FieldSelectors []string `json:"fieldSelectors,omitempty"`
 	// owner is the side whose object counts; the other side holds a copy. Empty
 	// means Provider here, while other programs take the side that had it first.
@@ -133,6 +146,7 @@ type ResourceSelector struct {
 	// references narrow the selection to objects that a bound object names. They
 	// are ours alone; a program that does not know them goes by names.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
 	References []Reference `json:"references,omitempty"`
 }
 
@@ -143,12 +157,14 @@ type Reference struct {
 	// "status.managed.secret.name".
 	// +required
 	// +kubebuilder:validation:Pattern=`^[A-Za-z_][-A-Za-z0-9_]*(\.[A-Za-z_][-A-Za-z0-9_]*)*$`
+	// +kubebuilder:validation:MaxLength=1024
 	Path string `json:"path"`
 }
 
 // Pattern matches names of labels, annotations or fields.
 type Pattern struct {
 	// pattern, in which "*" stands for any text.
+	// +kubebuilder:validation:MaxLength=512
 	Pattern string `json:"pattern,omitempty"`
 }
 
@@ -156,15 +172,19 @@ type Pattern struct {
 type ReadOptions struct {
 	// labels of the consumer's objects.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
 	Labels []Pattern `json:"labels,omitempty"`
 	// labelsOnProviderOwnedObjects that the consumer set on the provider's objects.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
 	LabelsOnProviderOwnedObjects []Pattern `json:"labelsOnProviderOwnedObjects,omitempty"`
 	// annotations of the consumer's objects.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
 	Annotations []Pattern `json:"annotations,omitempty"`
 	// overrideAnnotations of the provider's objects that the consumer may change.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
 	OverrideAnnotations []Pattern `json:"overrideAnnotations,omitempty"`
 }
 
@@ -185,23 +205,31 @@ type OnConflictOptions struct {
 type UpdateOptions struct {
 	// fields that the provider may change on consumer-owned objects, as JSON paths.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=1024
 	Fields []string `json:"fields,omitempty"`
 	// preserving: fields that the provider keeps as they are, as JSON paths.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	// +kubebuilder:validation:items:MaxLength=1024
 	Preserving []string `json:"preserving,omitempty"`
 	// alwaysRecreate replaces objects instead of changing them.
 	AlwaysRecreate bool `json:"alwaysRecreate,omitempty"`
 	// labels that travel.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
 	Labels []Pattern `json:"labels,omitempty"`
 	// labelsOnConsumerOwnedObjects that the provider may set.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
 	LabelsOnConsumerOwnedObjects []Pattern `json:"labelsOnConsumerOwnedObjects,omitempty"`
 	// annotations that travel.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
 	Annotations []Pattern `json:"annotations,omitempty"`
 	// annotationsOnConsumerOwnedObjects that the provider may set.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
 	AnnotationsOnConsumerOwnedObjects []Pattern `json:"annotationsOnConsumerOwnedObjects,omitempty"`
 }
 

@@ -4,6 +4,9 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+// ReasonShadowed is the reason of Ready on a template whose API an older one offers.
+const ReasonShadowed = "Shadowed"
+
 // APIServiceExportTemplate offers an API of the Control Plane Cluster to tenants.
 // Who may bind it is a matter of RBAC: the verb "bind" on this object.
 //
@@ -48,6 +51,7 @@ type APIServiceExportTemplateSpec struct {
 	Categories []string `json:"categories,omitempty"`
 	// permissionClaims are what the service needs of the App Cluster.
 	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
 	PermissionClaims []PermissionClaim `json:"permissionClaims,omitempty"`
 	// breakingChanges says what happens when the API changes such that App Clusters
 	// might not get along with it: Hold keeps the schema that they have, until the
@@ -71,6 +75,7 @@ type APIServiceSelector struct {
 	GroupResource `json:",inline"`
 	// version to prefer; empty is the first that is served.
 	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
 	Version string `json:"version,omitempty"`
 }
 
@@ -79,6 +84,7 @@ type APIServiceExportTemplateStatus struct {
 	// conditions: Ready.
 	// +listType=map
 	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=64
 	Conditions []Condition `json:"conditions,omitempty"`
 }
 

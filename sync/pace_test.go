@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// paced runs a test with the objects a, of which a hostile cluster changes the status
+// all the time, and quiet.
+func paced(t *testing.T, run func(w *world, report func(name, status string))) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		defer w.run(Options{})()
+		for _, name := range []string{"a", "quiet"} {
+			w.create(w.source, w.sourceNS, w.widget(name, `{"size":"small"}`, ``))
+			w.until("target exists", func() bool { return w.targetOf(name) != nil })
+		}
+		run(w, func(name, status string) {
+			w.merge(w.target, w.targetNS, name, `{"status":`+status+`}`, "status")
+		})
+	})
+}
+
+// arrives waits until a source has a value in its status, and returns how long it took.
+func (w *world) arrives(name, key string, value any) time.Duration {
+	w.Helper()
+	began := time.Now()
+	w.until(fmt.Sprintf("%s of %s is %v", key, name, value), func() bool {
+		return field(w.get(w.source, w.sourceNS, name), "status", key) == value
+	})
+	return time.Since(began)
+}
+
+// A cluster that lets a phase turn a hundred times a second does not have it written a
+// hundred times, and what comes next does not pay for it.
+func TestP25StatusTurns(t *testing.T) {
+	paced(t, func(w *world, report func(name, status string)) {
+		before := len(w.fakeSource.Writes())
+		for n := range 1000 {
+			report("a", fmt.Sprintf(`{"phase":"Turn%d"}`, n))
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := len(w.fakeSource.Writes()) - before; n > 115 {
+			w.Errorf("%d writes for 1000 turns in ten seconds", n)
+		}
+		w.arrives("a", "phase", "Turn999")
+		report("a", `{"done":1}`)
+		if took := w.arrives("a", "done", int64(1)); took > time.Second {
+			w.Errorf("the next change waited for %s", took)
+		}
+	})
+}
+
+// Maps that are emptied are written by a patch, which counts as a write like others.
+func TestP25StatusEmptied(t *testing.T) {
+	paced(t, func(w *world, report func(name, status string)) {
+		before := len(w.fakeSource.Writes())
+		for n := range 500 {
+			report("a", fmt.Sprintf(`{"phase":"Turn%d","map":{"a":%s}}`, n, []string{"null", `"b"`}[n%2]))
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := len(w.fakeSource.Writes()) - before; n > 75 {
+			w.Errorf("%d writes for 500 statuses in five seconds", n)
+		}
+	})
+}
+
+// A large status counts as several. Another object does not wait for it.
+func TestP25StatusBytes(t *testing.T) {
+	paced(t, func(w *world, report func(name, status string)) {
+		before := len(w.fakeSource.Writes())
+		for n := range 200 {
+			report("a", fmt.Sprintf(`{"phase":"Turn%d","text":%q}`, n, strings.Repeat("x", 1<<20)))
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := len(w.fakeSource.Writes()) - before; n > 16 {
+			w.Errorf("%d writes of a megabyte in twenty seconds", n)
+		}
+		for n := range statusBurst {
+			report("quiet", fmt.Sprintf(`{"done":%d}`, n))
+			synctest.Wait()
+			if got := field(w.get(w.source, w.sourceNS, "quiet"), "status", "done"); got != int64(n) {
+				w.Errorf("the status %d of another object has not come at once: %v", n, got)
+			}
+		}
+		if took := w.arrives("a", "phase", "Turn199"); took > 2*time.Second {
+			w.Errorf("the last status waited for %s", took)
+		}
+		report("a", `{"phase":"Ready","text":null}`)
+		if took := w.arrives("a", "phase", "Ready"); took > 2*time.Second {
+			w.Errorf("the next change waited for %s", took)
+		}
+	})
+}
+
+// Thousands of objects of which the statuses change all the time write no more than a
+// binding may. The statuses of one that is quiet go at once nevertheless, and when it is
+// over all have the pace that they had.
+func TestP25StatusFlood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const objects, size, minutes = 2000, 10_000, 10
+		var budget statusBudget
+		records := make([]record, objects)
+		status := map[string]any{"phase": "", "text": strings.Repeat("x", size)}
+		written := 0
+		give := func(r *record, phase string) bool {
+			status["phase"] = phase
+			if r.fold(status, budget.pause()) > 0 {
+				return false
+			}
+			r.gives(status, &budget)
+			written += size
+			return true
+		}
+		var quiet record
+		for second := range minutes * 60 {
+			for i := range records {
+				give(&records[i], fmt.Sprint("Turn", second))
+			}
+			for n := range statusBurst {
+				if second%300 == 0 && !give(&quiet, fmt.Sprint("Turn", second, n)) {
+					t.Errorf("the status %d of a quiet object waits at second %d", n, second)
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		if most := 2 * minutes * 60 * budgetRate; written > most {
+			t.Errorf("%d MB written in %d minutes", written>>20, minutes)
+		}
+		time.Sleep(2 * time.Minute)
+		for i := range records {
+			if wait := records[i].fold(status, budget.pause()); wait > 0 {
+				t.Fatalf("object %d waits for %s after the flood", i, wait)
+			}
+		}
+	})
+}
