@@ -204,7 +204,7 @@ func about(r *http.Request, body []byte) (tenant, write string) {
 	tenant = tenantPattern.FindString(path)
 	if _, rest, ok := strings.Cut(path, "/namespaces/"); ok && tenant != "" && r.Method != http.MethodGet {
 		write = r.Method + " " + strings.Replace(rest, tenant, "T", 1)
-		if bytes.Contains(body, []byte(`"metadata":{"name":"`+ownBinding+`"`)) { // beside one of the tenant
+		if bytes.Contains(body, []byte(offerRole)) { // beside one of the tenant
 			write += " " + ownBinding
 		}
 	}

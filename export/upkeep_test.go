@@ -29,6 +29,9 @@ func TestHalfMade(t *testing.T) {
 	}
 	empty, asked, recorded := made("empty"), made("asked"), made("recorded")
 	w.apply(object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: team-a, namespace: " + asked + "}}"))
+	if err := e.enter(t.Context(), recorded, credentialRole); err != nil {
+		t.Fatal(err)
+	}
 	if err := e.updateRecord(t.Context(), recorded, func(r *record) error {
 		*r = record{Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: "recorded"}, Cluster: "c1", Services: []string{"widgets.example.org"}}
 		return nil
