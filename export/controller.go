@@ -78,7 +78,8 @@ type Options struct {
 	Users Users
 
 	// TokenTTL is how long a tenant's token lives, at least 10 minutes. It is
-	// renewed after two thirds of it. Default one hour.
+	// renewed after two thirds of it. Default one hour, which is the most that the
+	// shipped admission policy lets through.
 	TokenTTL time.Duration
 
 	// ReviewInterval is how often the right to what was exported is checked again,

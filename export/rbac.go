@@ -12,12 +12,14 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -38,6 +40,9 @@ const (
 	// settling is how long a right may take to come into force.
 	settling = 10 * time.Second
 )
+
+// newRights is for what needs rights that the backend has got a moment ago.
+var newRights = wait.Backoff{Steps: 8, Duration: 10 * time.Millisecond, Factor: 2}
 
 // rules are the rights of a tenant in its service namespaces: to write what is
 // exported to it, to read what the exports claim for the provider, and to write
@@ -96,8 +101,8 @@ func (m *rightError) Error() string {
 // without which the API server refuses to let the backend pass them on, and those that are on offer.
 func (e *Exporter) checkRights(ctx context.Context, rules []rbacv1.PolicyRule) (held []rbacv1.PolicyRule, err error) {
 	offer, err := e.kube.RbacV1().ClusterRoles().Get(ctx, offerRole, metav1.GetOptions{})
-	if ignoreNotFound(err) != nil {
-		return nil, fmt.Errorf("read what tenants may get: %w", err)
+	if err != nil {
+		return nil, roleless(fmt.Errorf("read what tenants may get: %w", err))
 	}
 	for _, rule := range rules {
 		has, lacking := rule, rule
@@ -136,13 +141,38 @@ func (e *Exporter) enter(ctx context.Context, namespace, role string) error {
 		return err
 	}
 	made, err := e.ensureRoleBinding(ctx, namespace, ownBinding, clusterRole(role), *self)
-	if err != nil || role != credentialRole || time.Since(made.CreationTimestamp.Time) > settling {
-		return err
+	if err != nil {
+		return roleless(err)
+	}
+	if role != credentialRole || time.Since(made.CreationTimestamp.Time) > settling {
+		return nil
 	}
 	// API servers see a new right after some milliseconds, and people who log in wait.
-	return wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, settling, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, settling, true, func(ctx context.Context) (bool, error) {
 		return e.entered(ctx, namespace)
 	})
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		return outdatedRoles(fmt.Errorf("ClusterRole %s gives no right in %s", role, namespace))
+	}
+	return err
+}
+
+// roleless returns a *refusal if err says that the backend has not the roles that
+// belong to it.
+func roleless(err error) error {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	switch {
+	case !ok, apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return err
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err) && status.ErrStatus.Details != nil && strings.HasPrefix(status.ErrStatus.Details.Kind, "clusterrole"):
+		return outdatedRoles(err)
+	}
+	return err
+}
+
+func outdatedRoles(err error) *refusal {
+	return &refusal{v1alpha1.ReasonMissingRights, fmt.Sprintf(
+		"the roles of the backend are not those of its version: the platform operator has to run kubectl apply -k deploy/backend (%s)", err), true}
 }
 
 // entered asks the API server whether the backend has its rights in a tenant namespace.
@@ -196,6 +226,10 @@ func (e *Exporter) ensureRights(ctx context.Context, namespace, tenant string, r
 		if _, ok := errors.AsType[*rightError](missing); ok {
 			return errors.Join(missing, e.ensureRole(ctx, namespace, held))
 		}
+		if missing != nil {
+			return missing
+		}
+		err = retry.OnError(newRights, escalation, func() error { return e.ensureRole(ctx, namespace, rules) })
 	}
 	if err != nil {
 		return err

@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/deploy"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -83,7 +84,45 @@ func TestP33Worth(t *testing.T) {
 			if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", golden, diff)
 			}
-			h.reviews(places, must(discovery.NewDiscoveryClientForConfig(w.cluster.Config())))
+			h.reviews([]place{places[0], places[2], places[5], places[6], places[7]}, must(discovery.NewDiscoveryClientForConfig(w.cluster.Config())))
+		})
+	}
+}
+
+// TestP33OldRoles: with roles of another version the backend says what to do, and goes
+// on by itself when it is done. Tenants of a version that had its rights in the whole
+// cluster lack the RoleBinding of the backend, and get it.
+func TestP33OldRoles(t *testing.T) {
+	w := newStillWorld(t)
+	w.serve(Options{})
+	ada := w.settle("ada", "c1")
+	if err := w.admin.RbacV1().ClusterRoles().Delete(t.Context(), offerRole, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, namespace := range []string{ada.namespace, ada.namespace + "-team-a"} {
+		if err := w.admin.RbacV1().RoleBindings(namespace).Delete(t.Context(), ownBinding, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ada.create("apiservicenamespaces", object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: team-b}}"))
+	told := func(conditions []v1alpha1.Condition) bool {
+		return slices.ContainsFunc(conditions, func(c v1alpha1.Condition) bool {
+			return c.Reason == v1alpha1.ReasonMissingRights && strings.Contains(c.Message, "kubectl apply -k deploy/backend")
+		})
+	}
+	until(w, "apiservicenamespaces", ada.namespace, "team-b", func(o *v1alpha1.APIServiceNamespace) bool { return told(o.Status.Conditions) })
+	ada.create("apiserviceexportrequests", requestOf("more", "widgets.example.org"))
+	until(w, "apiserviceexportrequests", ada.namespace, "more", func(o *v1alpha1.APIServiceExportRequest) bool { return told(o.Status.Conditions) })
+	ada.widget(t) // what is there goes on
+	w.apply(deploy.Backend("backend")...)
+	until(w, "apiservicenamespaces", ada.namespace, "team-b", func(o *v1alpha1.APIServiceNamespace) bool { return o.Status.Namespace != "" })
+	if got := ada.answered("more"); got.Status.Phase != v1alpha1.RequestSucceeded {
+		t.Errorf("status: %+v", got.Status)
+	}
+	for _, namespace := range []string{ada.namespace, ada.namespace + "-team-a", ada.namespace + "-team-b"} {
+		w.eventually("the backend is in "+namespace, func(ctx context.Context) (bool, error) {
+			_, err := w.admin.RbacV1().RoleBindings(namespace).Get(ctx, ownBinding, metav1.GetOptions{})
+			return err == nil, nil
 		})
 	}
 }
@@ -391,7 +430,8 @@ func backendWrites(tenant string) []deed {
 		makesIn("the account of a tenant", accounts, tenant, account),
 		makesIn("an account in a service namespace", accounts, tenant+"-team-a", account),
 		makesIn("an account in kube-system", accounts, "kube-system", account),
-		makesIn("a namespace of a tenant", namespaces, "", "{apiVersion: v1, kind: Namespace, metadata: {name: x, labels: {"+tenantLabel+": x}}}"),
+		makesIn("a namespace of a tenant", namespaces, "", "{apiVersion: v1, kind: Namespace, metadata: {name: "+tenant+"-x, labels: {"+tenantLabel+": "+tenant+"}}}"),
+		makesIn("a namespace that has a name of others", namespaces, "", "{apiVersion: v1, kind: Namespace, metadata: {name: payroll, labels: {"+tenantLabel+": payroll}}}"),
 		makesIn("a namespace of no tenant", namespaces, "", "{apiVersion: v1, kind: Namespace, metadata: {name: x}}"),
 		updates("make kube-system a tenant's", "kube-system", tenant),
 		updates("make the namespace of a tenant another tenant's", tenant, "x"),
