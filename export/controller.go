@@ -78,7 +78,8 @@ type Options struct {
 	Users Users
 
 	// TokenTTL is how long a tenant's token lives, at least 10 minutes. It is
-	// renewed after two thirds of it. Default one hour.
+	// renewed after two thirds of it. Default one hour, which is the most that the
+	// shipped admission policy lets through.
 	TokenTTL time.Duration
 
 	// ReviewInterval is how often the right to what was exported is checked again,
@@ -130,7 +131,8 @@ type Exporter struct {
 		dyn  dynamic.Interface
 		meta metadata.Interface
 	}
-	running atomic.Pointer[control] // nil while Run does not
+	running atomic.Pointer[control]        // nil while Run does not
+	self    atomic.Pointer[rbacv1.Subject] // nil while it is not known
 
 	quotaDelay, bindGrace, revocation time.Duration
 }
@@ -249,12 +251,12 @@ type control struct {
 	clusterBindings cache.TypedSharedIndexInformer[*v1alpha1.ClusterBinding]
 	templates       cache.SharedIndexInformer // of our group
 	// Of these only the metadata is kept:
-	crds        cache.SharedIndexInformer
-	owned       cache.SharedIndexInformer // tenant and service namespaces
-	credentials cache.SharedIndexInformer // kubeconfig Secrets
-	accounts    cache.SharedIndexInformer // ServiceAccounts of tenants
-	bindings    cache.SharedIndexInformer // RoleBindings of tenants, in both kinds of namespaces
-	roles       cache.SharedIndexInformer // Roles of tenants
+	crds     cache.SharedIndexInformer
+	owned    cache.SharedIndexInformer // tenant and service namespaces
+	accounts cache.SharedIndexInformer // ServiceAccounts of tenants
+	bindings cache.SharedIndexInformer // RoleBindings of tenants, in both kinds of namespaces
+	roles    cache.SharedIndexInformer // Roles of tenants
+	entries  cache.SharedIndexInformer // RoleBindings of the backend itself, in both kinds of namespaces
 }
 
 func newControl(e *Exporter) (*control, error) {
@@ -268,9 +270,9 @@ func newControl(e *Exporter) (*control, error) {
 	c.templates = c.informTemplates(templateResource)
 	c.crds = c.metadata(crdResource, nil)
 	c.owned = c.metadata(corev1.SchemeGroupVersion.WithResource("namespaces"), func(o *metav1.ListOptions) { o.LabelSelector = tenantLabel })
-	c.credentials = c.metadata(corev1.SchemeGroupVersion.WithResource("secrets"), named(v1alpha1.KubeconfigSecretName))
 	c.accounts = c.metadata(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), named(v1alpha1.TenantServiceAccount))
 	c.bindings = c.metadata(rbacv1.SchemeGroupVersion.WithResource("rolebindings"), named(v1alpha1.TenantServiceAccount))
+	c.entries = c.metadata(rbacv1.SchemeGroupVersion.WithResource("rolebindings"), named(ownBinding))
 	c.roles = c.metadata(rbacv1.SchemeGroupVersion.WithResource("roles"), named(v1alpha1.TenantServiceAccount))
 	return c, errors.Join(errs[:]...)
 }
@@ -313,15 +315,16 @@ func (c *control) controllers() (map[string]*controller.Controller, error) {
 		}
 		all[name] = ctrl
 	}
-	add("tenant", c.reconcileTenant, feed{c.owned, tenantKey}, feed{c.credentials, namespaceKey}, feed{c.clusterBindings, namespaceKey},
-		feed{c.accounts, namespaceKey}, feed{c.bindings, namespaceKey})
+	add("tenant", c.reconcileTenant, feed{c.owned, tenantKey}, feed{c.clusterBindings, namespaceKey},
+		feed{c.accounts, namespaceKey}, feed{c.bindings, namespaceKey}, feed{c.entries, namespaceKey})
 	add("clusterbinding", c.reconcileClusterBinding, feed{c.clusterBindings, controller.Self}, feed{c.owned, clusterBindingKey})
 	add("apiserviceexportrequest", c.reconcileRequest, feed{c.requests, controller.Self}, feed{c.crds, c.requestsFor})
 	add("apiserviceexport", c.reconcileExport, feed{c.exports, controller.Self}, feed{c.crds, c.exportsOf}, feed{c.templates, c.exportsOffered},
 		feed{c.requests, exportsAskedFor})
 	add("apiserviceexporttemplate", c.reconcileTemplates, feed{c.templates, serviceKey})
 	add("apiservicenamespace", c.reconcileNamespace, feed{c.namespaces, controller.Self}, feed{c.exports, c.namespacesOfTenant},
-		feed{c.owned, c.namespacesKeys}, feed{c.bindings, c.namespaceAround}, feed{c.roles, c.namespaceAround})
+		feed{c.owned, c.namespacesKeys}, feed{c.bindings, c.namespaceAround}, feed{c.roles, c.namespaceAround},
+		feed{c.entries, c.namespaceAround})
 	return all, errors.Join(errs...)
 }
 
@@ -334,7 +337,7 @@ func (c *control) run(ctx context.Context) error {
 		c.followForeignTemplates(ctx, ctrls["apiserviceexport"], ctrls["apiserviceexporttemplate"])
 		return nil
 	}}
-	for _, inf := range []cache.SharedIndexInformer{c.exports, c.requests, c.namespaces, c.clusterBindings, c.templates, c.crds, c.owned, c.credentials, c.accounts, c.bindings, c.roles} {
+	for _, inf := range []cache.SharedIndexInformer{c.exports, c.requests, c.namespaces, c.clusterBindings, c.templates, c.crds, c.owned, c.accounts, c.bindings, c.roles, c.entries} {
 		parts = append(parts, group.Informer(inf))
 	}
 	for _, ctrl := range ctrls {

@@ -204,6 +204,9 @@ func about(r *http.Request, body []byte) (tenant, write string) {
 	tenant = tenantPattern.FindString(path)
 	if _, rest, ok := strings.Cut(path, "/namespaces/"); ok && tenant != "" && r.Method != http.MethodGet {
 		write = r.Method + " " + strings.Replace(rest, tenant, "T", 1)
+		if bytes.Contains(body, []byte(offerRole)) { // beside one of the tenant
+			write += " " + ownBinding
+		}
 	}
 	return tenant, write
 }
@@ -246,7 +249,7 @@ func (c *cuts) alive() (left []string) {
 var (
 	exportWrites = []string{"POST T/apiserviceexports", "PATCH T/apiserviceexportrequests/first/status", "PATCH T/apiserviceexports/widgets.example.org/status"}
 	spaceWrites  = []string{
-		"PATCH T/apiservicenamespaces/team-a", "POST T-team-a", "POST T-team-a/roles", "POST T-team-a/rolebindings",
+		"PATCH T/apiservicenamespaces/team-a", "POST T-team-a", "POST T-team-a/rolebindings klutch-backend", "POST T-team-a/roles", "POST T-team-a/rolebindings",
 		"PATCH T/apiservicenamespaces/team-a/status",
 	}
 	exportedWrites = []string{"PUT T-team-a", "POST T-team-a/resourcequotas"} // in a service namespace, when there is an export
@@ -254,7 +257,7 @@ var (
 	emptyWrites    = []string{
 		"DELETE T/apiserviceexports/widgets.example.org", "DELETE T/apiservicenamespaces/team-a", "DELETE T-team-a/widgets/w", "DELETE T-team-a",
 	}
-	keepWrites = []string{"PUT T-team-a/roles/klutch-binder", "PUT T-team-a/resourcequotas/klutch-binder"}
+	keepWrites = []string{"PUT T-team-a/roles/klutch-binder", "PUT T-team-a/resourcequotas/klutch-binder", "DELETE T-team-a/rolebindings/klutch-backend"}
 	endWrites  = []string{"DELETE T-team-a/rolebindings/klutch-binder", "PATCH T/apiservicenamespaces/team-a", "DELETE T", "PATCH T/clusterbindings/cluster"}
 )
 
@@ -482,7 +485,8 @@ func (w *world) crashWhenRemoved(ill []*victim) {
 		_, there := state["namespaces T"]
 		_, kept := state["widgets T-team-a/w"]
 		held := state["roles T-team-a/klutch-binder"] + state["resourcequotas T-team-a/klutch-binder"]
-		return !there && kept == (len(state) > 0) && !strings.Contains(held, "configmaps")
+		_, entered := state["rolebindings T-team-a/klutch-backend"]
+		return !there && !entered && kept == (len(state) > 0) && !strings.Contains(held, "configmaps")
 	})
 }
 

@@ -50,12 +50,18 @@
 //
 // # Rights of the backend
 //
-// The shipped ClusterRole has no wildcard and no "escalate", so the backend can
-// pass on to tenants only what it may do itself. Whoever offers an API gives it
-// those rights with a ClusterRole labelled
+// In the whole cluster the backend can read no Secret and no object of a service. In
+// each namespace that it makes for a tenant it binds a shipped ClusterRole to itself:
+// klutch-backend-tenant in a tenant namespace, for the credential of the tenant, and
+// klutch-backend-offer in a service namespace. The latter is the sum of what tenants
+// may get. An operator who offers an API adds to it with a ClusterRole labelled
 // klutch.anynines.com/aggregate-to-backend: "true" that has the verbs get, list,
-// watch, create, update, patch and delete on the API. A request for an API without
-// it fails with a message that names the rule.
+// watch, create, update, patch and delete on the API, and what the service claims.
+// There is no wildcard and no "escalate", so the API server lets the backend write
+// into the Role of a tenant what the exports of this tenant say, and nothing that is
+// not on offer. A request for an API that is not part of the sum fails with a message
+// that names the rule. The shipped admission policy says in which namespaces, to whom
+// and by which roles the backend may give rights, and which tokens it may have made.
 //
 // # Caveats
 //

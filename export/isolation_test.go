@@ -197,6 +197,9 @@ func (m *matrix) misplaced(ctx context.Context) (all []string) {
 	}
 	for _, b := range local.Items {
 		for _, s := range b.Subjects {
+			if b.Name == ownBinding && s == accountSubject("klutch-backend", "backend") {
+				continue
+			}
 			if ours := strings.HasPrefix(b.Namespace, "cluster-"); (ours || s.Name == v1alpha1.TenantServiceAccount) &&
 				(s.Name != v1alpha1.TenantServiceAccount || b.Namespace != s.Namespace && !strings.HasPrefix(b.Namespace, s.Namespace+"-")) {
 				all = append(all, fmt.Sprintf("RoleBinding %s/%s names %s of %s", b.Namespace, b.Name, s.Name, s.Namespace))

@@ -94,6 +94,9 @@ func (c *control) provideNamespace(ctx context.Context, name string, asked *v1al
 	if err := c.ensureNamespace(ctx, name, asked.Namespace, serviceAnnotations(asked), labels); err != nil {
 		return 0, err
 	}
+	if err := c.enter(ctx, name, offerRole); err != nil {
+		return 0, err
+	}
 	exports := inNamespace(c.exports, asked.Namespace)
 	if err := c.noteExports(ctx, name, exports); err != nil {
 		return 0, err
@@ -183,6 +186,9 @@ func (c *control) removeNamespace(ctx context.Context, asked *v1alpha1.APIServic
 	}
 	if ns.DeletionTimestamp != nil {
 		return namespaceRetry, nil
+	}
+	if _, err := c.meta.Resource(namespaceResource).Namespace(asked.Namespace).Get(ctx, asked.Name, metav1.GetOptions{}); err != nil {
+		return 0, ignoreNotFound(err) // the cache is behind, and the backend does not enter again what it has left
 	}
 	kept, err := c.endNamespace(ctx, ns, asked.Namespace)
 	if kept && err == nil {

@@ -8,13 +8,18 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -24,6 +29,20 @@ var (
 	writeVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete"}
 	drainVerbs = []string{"get", "list", "watch", "delete"}
 )
+
+const (
+	// ownBinding is the RoleBinding by which the backend has rights in a namespace of a
+	// tenant: credentialRole in a tenant namespace, offerRole in a service namespace.
+	ownBinding     = "klutch-backend"
+	credentialRole = "klutch-backend-tenant"
+	// offerRole is the sum of what tenants may get.
+	offerRole = "klutch-backend-offer"
+	// settling is how long a right may take to come into force.
+	settling = 10 * time.Second
+)
+
+// newRights is for what needs rights that the backend has got a moment ago.
+var newRights = wait.Backoff{Steps: 8, Duration: 10 * time.Millisecond, Factor: 2}
 
 // rules are the rights of a tenant in its service namespaces: to write what is
 // exported to it, to read what the exports claim for the provider, and to write
@@ -78,19 +97,20 @@ func (m *rightError) Error() string {
 		strings.Join(m.rule.Verbs, ", "), ruleName(m.rule), v1alpha1.AggregateToBackendLabel)
 }
 
-// checkRights returns a *rightError if the backend itself has not all of rules,
-// without which the API server refuses to let it pass them on, and those that it has.
+// checkRights returns a *rightError if rules are more than what is on offer to tenants,
+// without which the API server refuses to let the backend pass them on, and those that are on offer.
 func (e *Exporter) checkRights(ctx context.Context, rules []rbacv1.PolicyRule) (held []rbacv1.PolicyRule, err error) {
+	offer, err := e.kube.RbacV1().ClusterRoles().Get(ctx, offerRole, metav1.GetOptions{})
+	if err != nil {
+		return nil, roleless(fmt.Errorf("read what tenants may get: %w", err))
+	}
 	for _, rule := range rules {
 		has, lacking := rule, rule
 		has.Verbs, lacking.Verbs = nil, nil
 		for _, verb := range rule.Verbs {
-			switch allowed, err := e.may(ctx, verb, rule); {
-			case err != nil:
-				return nil, err
-			case allowed:
+			if offers(offer, verb, rule) {
 				has.Verbs = append(has.Verbs, verb)
-			default:
+			} else {
 				lacking.Verbs = append(lacking.Verbs, verb)
 			}
 		}
@@ -104,15 +124,97 @@ func (e *Exporter) checkRights(ctx context.Context, rules []rbacv1.PolicyRule) (
 	return held, err
 }
 
-func (e *Exporter) may(ctx context.Context, verb string, rule rbacv1.PolicyRule) (bool, error) {
+// offers tells whether a rule of role gives verb on the resource of wanted, whatever
+// the names of the objects.
+func offers(role *rbacv1.ClusterRole, verb string, wanted rbacv1.PolicyRule) bool {
+	return slices.ContainsFunc(role.Rules, func(rule rbacv1.PolicyRule) bool {
+		return len(rule.ResourceNames) == 0 && slices.Contains(rule.Verbs, verb) &&
+			slices.Contains(rule.APIGroups, wanted.APIGroups[0]) && slices.Contains(rule.Resources, wanted.Resources[0])
+	})
+}
+
+// enter gives the backend its rights in a namespace of a tenant, by one of its roles,
+// unless it has them. It has none there before.
+func (e *Exporter) enter(ctx context.Context, namespace, role string) error {
+	self, err := e.identity(ctx)
+	if err != nil {
+		return err
+	}
+	made, err := e.ensureRoleBinding(ctx, namespace, ownBinding, clusterRole(role), *self)
+	if err != nil {
+		return roleless(err)
+	}
+	if role != credentialRole || time.Since(made.CreationTimestamp.Time) > settling {
+		return nil
+	}
+	// API servers see a new right after some milliseconds, and people who log in wait.
+	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, settling, true, func(ctx context.Context) (bool, error) {
+		return e.entered(ctx, namespace)
+	})
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		return outdatedRoles(fmt.Errorf("ClusterRole %s gives no right in %s", role, namespace))
+	}
+	return err
+}
+
+// roleless returns a *refusal if err says that the backend has not the roles that
+// belong to it.
+func roleless(err error) error {
+	status, ok := errors.AsType[*apierrors.StatusError](err)
+	switch {
+	case !ok, apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		return err
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err) && status.ErrStatus.Details != nil && strings.HasPrefix(status.ErrStatus.Details.Kind, "clusterrole"):
+		return outdatedRoles(err)
+	}
+	return err
+}
+
+func outdatedRoles(err error) *refusal {
+	return &refusal{v1alpha1.ReasonMissingRights, fmt.Sprintf(
+		"the roles of the backend are not those of its version: the platform operator has to run kubectl apply -k deploy/backend (%s)", err), true}
+}
+
+// entered asks the API server whether the backend has its rights in a tenant namespace.
+func (e *Exporter) entered(ctx context.Context, namespace string) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: rule.APIGroups[0], Resource: rule.Resources[0]},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "get", Resource: "secrets", Name: recordSecret},
 	}}
 	got, err := e.kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
-		return false, fmt.Errorf("review own rights: %w", err)
+		return false, fmt.Errorf("review own rights in %s: %w", namespace, err)
 	}
 	return got.Status.Allowed, nil
+}
+
+// identity is who the backend is to the API server.
+func (e *Exporter) identity(ctx context.Context) (*rbacv1.Subject, error) {
+	if known := e.self.Load(); known != nil {
+		return known, nil
+	}
+	got, err := e.kube.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("review own identity: %w", err)
+	}
+	self := subjectOf(got.Status.UserInfo.Username)
+	e.self.Store(&self)
+	return &self, nil
+}
+
+func subjectOf(username string) rbacv1.Subject {
+	if account, ok := strings.CutPrefix(username, "system:serviceaccount:"); ok {
+		namespace, name, _ := strings.Cut(account, ":")
+		return accountSubject(namespace, name)
+	}
+	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: username}
+}
+
+func accountSubject(namespace, name string) rbacv1.Subject {
+	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
+}
+
+func clusterRole(name string) rbacv1.RoleRef {
+	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
 }
 
 // ensureRights gives a tenant rules in one of its service namespaces, and takes all
@@ -124,12 +226,43 @@ func (e *Exporter) ensureRights(ctx context.Context, namespace, tenant string, r
 		if _, ok := errors.AsType[*rightError](missing); ok {
 			return errors.Join(missing, e.ensureRole(ctx, namespace, held))
 		}
+		if missing != nil {
+			return missing
+		}
+		err = retry.OnError(newRights, escalation, func() error { return e.ensureRole(ctx, namespace, rules) })
 	}
 	if err != nil {
 		return err
 	}
 	role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: v1alpha1.TenantServiceAccount}
-	return e.ensureRoleBinding(ctx, namespace, tenant, role)
+	return e.bindAccount(ctx, namespace, tenant, role)
+}
+
+// bindAccount gives the account of a tenant a role in a namespace.
+func (e *Exporter) bindAccount(ctx context.Context, namespace, tenant string, role rbacv1.RoleRef) error {
+	_, err := e.ensureRoleBinding(ctx, namespace, v1alpha1.TenantServiceAccount, role, accountSubject(tenant, v1alpha1.TenantServiceAccount))
+	return err
+}
+
+// ensureRoleBinding gives a role in a namespace to subject alone.
+func (e *Exporter) ensureRoleBinding(ctx context.Context, namespace, name string, role rbacv1.RoleRef, subject rbacv1.Subject) (*rbacv1.RoleBinding, error) { //nolint:revive // as many as a binding has
+	bindings := e.kube.RbacV1().RoleBindings(namespace)
+	got, err := bindings.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		got, err = bindings.Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: role, Subjects: []rbacv1.Subject{subject}}, metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) {
+			got, err = bindings.Get(ctx, name, metav1.GetOptions{})
+		}
+	}
+	switch {
+	case err != nil:
+	case got.RoleRef != role:
+		return nil, fmt.Errorf("role binding %s/%s %w: it refers to %s", namespace, name, errForeign, got.RoleRef.Name)
+	case !slices.Equal(got.Subjects, []rbacv1.Subject{subject}):
+		got.Subjects = []rbacv1.Subject{subject}
+		got, err = bindings.Update(ctx, got, metav1.UpdateOptions{})
+	}
+	return got, ensured(err, "role binding", namespace)
 }
 
 func (e *Exporter) ensureRole(ctx context.Context, namespace string, rules []rbacv1.PolicyRule) error {

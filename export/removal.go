@@ -76,7 +76,7 @@ func (c *control) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, n
 	if !terminating(binding) { // nobody is to give back what is taken now
 		return &refusal{reason: v1alpha1.ReasonDraining, message: "nothing is left of it"}, nil
 	}
-	if err := c.revoke(ctx, ns.Name); err != nil {
+	if err := c.revoke(ctx, ns); err != nil {
 		return nil, err
 	}
 	for _, gvr := range []schema.GroupVersionResource{exportResource, namespaceResource} {
@@ -157,7 +157,12 @@ func (c *control) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBind
 		if err != nil {
 			return nil, fmt.Errorf("read service namespace: %w", err)
 		}
-		err = c.checkEmpty(ctx, ns)
+		if ns.DeletionTimestamp == nil {
+			err = c.enter(ctx, ns.Name, offerRole)
+		}
+		if err == nil {
+			err = c.checkEmpty(ctx, ns)
+		}
 		if left, ok := errors.AsType[*refusal](err); ok {
 			left.message += ": the removal waits until the App Cluster has deleted them; spec.deletionPolicy of this object says to delete (Delete) or to keep (Orphan) them"
 			return left, nil
@@ -169,8 +174,16 @@ func (c *control) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBind
 	return nil, nil //nolint:nilnil // nothing is left
 }
 
-// revoke takes the credential of a tenant and its rights in its tenant namespace.
-func (c *control) revoke(ctx context.Context, tenant string) error {
+// revoke takes the credential of a tenant and its rights in its tenant namespace, all
+// of which Kubernetes deletes from a namespace that is being deleted.
+func (c *control) revoke(ctx context.Context, ns *corev1.Namespace) error {
+	if ns.DeletionTimestamp != nil {
+		return nil
+	}
+	if err := c.enter(ctx, ns.Name, credentialRole); err != nil {
+		return err
+	}
+	tenant := ns.Name
 	secrets, revoked := c.kube.CoreV1().Secrets(tenant), false
 	for _, name := range []string{anchorSecret, v1alpha1.KubeconfigSecretName} {
 		err := secrets.Delete(ctx, name, metav1.DeleteOptions{})
@@ -186,7 +199,11 @@ func (c *control) revoke(ctx context.Context, tenant string) error {
 
 // takeRights takes the rights of a tenant in a namespace away.
 func (e *Exporter) takeRights(ctx context.Context, namespace string) error {
-	err := e.kube.RbacV1().RoleBindings(namespace).Delete(ctx, v1alpha1.TenantServiceAccount, metav1.DeleteOptions{})
+	return e.unbind(ctx, namespace, v1alpha1.TenantServiceAccount)
+}
+
+func (e *Exporter) unbind(ctx context.Context, namespace, binding string) error {
+	err := e.kube.RbacV1().RoleBindings(namespace).Delete(ctx, binding, metav1.DeleteOptions{})
 	if ignoreNotFound(err) != nil {
 		return fmt.Errorf("take rights in %s away: %w", namespace, err)
 	}
@@ -246,7 +263,8 @@ func (c *control) endNamespace(ctx context.Context, ns *corev1.Namespace, tenant
 	if binding, ok := c.removing(tenant); ok {
 		policy = binding.Spec.DeletionPolicy
 	}
-	if policy == v1alpha1.DeletionPolicyDelete {
+	err = c.enter(ctx, ns.Name, offerRole)
+	if err == nil && policy == v1alpha1.DeletionPolicyDelete {
 		err = c.deleteInstances(ctx, ns)
 	}
 	if err == nil {
@@ -263,7 +281,12 @@ func (c *control) endNamespace(ctx context.Context, ns *corev1.Namespace, tenant
 	return true, nil
 }
 
-// forsake leaves a service namespace without rights and caps of its tenant.
+// forsake leaves a service namespace without caps, and without rights of its tenant
+// and of the backend.
 func (c *control) forsake(ctx context.Context, namespace string) error {
-	return errors.Join(c.takeRights(ctx, namespace), c.ensureRole(ctx, namespace, nil), c.writeQuota(ctx, namespace, nil))
+	err := errors.Join(c.takeRights(ctx, namespace), c.ensureRole(ctx, namespace, nil), c.writeQuota(ctx, namespace, nil))
+	if err != nil {
+		return err
+	}
+	return c.unbind(ctx, namespace, ownBinding)
 }

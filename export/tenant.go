@@ -17,8 +17,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -125,6 +123,9 @@ func (e *Exporter) bindTenant(ctx context.Context, r record) (namespace string, 
 	if err != nil {
 		return "", err
 	}
+	if err := e.enter(ctx, namespace, credentialRole); err != nil {
+		return "", err
+	}
 	err = e.updateRecord(ctx, namespace, func(old *record) error {
 		r.Services = slices.Compact(slices.Sorted(slices.Values(slices.Concat(old.Services, r.Services))))
 		r.Redeemed = old.Redeemed
@@ -146,8 +147,7 @@ func (e *Exporter) furnish(ctx context.Context, namespace string) error {
 	if err := e.ensureClusterBinding(ctx, namespace); err != nil {
 		return err // among others because the tenant is being removed
 	}
-	role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: v1alpha1.TenantServiceAccount}
-	return e.ensureRoleBinding(ctx, namespace, namespace, role)
+	return e.bindAccount(ctx, namespace, namespace, clusterRole(v1alpha1.TenantServiceAccount))
 }
 
 // ensureNamespace makes a namespace of a tenant, or checks that it is the one that
@@ -183,28 +183,6 @@ func owned(ns *corev1.Namespace, tenant string, annotations map[string]string) e
 		return fmt.Errorf("namespace %s %w", ns.Name, errTerminating)
 	}
 	return nil
-}
-
-// ensureRoleBinding gives the account of a tenant a role in a namespace.
-func (e *Exporter) ensureRoleBinding(ctx context.Context, namespace, tenant string, role rbacv1.RoleRef) error {
-	want := &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantServiceAccount, Namespace: namespace},
-		RoleRef:    role,
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: tenant, Name: v1alpha1.TenantServiceAccount}},
-	}
-	bindings := e.kube.RbacV1().RoleBindings(namespace)
-	got, err := bindings.Get(ctx, want.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		_, err = bindings.Create(ctx, want, metav1.CreateOptions{})
-	case err != nil:
-	case got.RoleRef != role:
-		return fmt.Errorf("role binding %s/%s %w: it refers to %s", namespace, want.Name, errForeign, got.RoleRef.Name)
-	case !equality.Semantic.DeepEqual(got.Subjects, want.Subjects):
-		got.Subjects = want.Subjects
-		_, err = bindings.Update(ctx, got, metav1.UpdateOptions{})
-	}
-	return ensured(err, "role binding", namespace)
 }
 
 func (e *Exporter) ensureClusterBinding(ctx context.Context, namespace string) error {

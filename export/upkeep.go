@@ -26,9 +26,12 @@ func (c *control) reconcileTenant(ctx context.Context, key cache.ObjectName) (ti
 		c.passes.Delete(key.Name)
 		return 0, nil
 	}
-	seen, renew := c.sight(key.Name)
-	if left := min(c.left(key.Name, seen), time.Until(renew)); left > 0 {
+	seen := c.sight(key.Name)
+	if left := c.left(key.Name, seen); left > 0 {
 		return left, nil
+	}
+	if err := c.enter(ctx, key.Name, credentialRole); err != nil {
+		return 0, err
 	}
 	if yes, again, err := c.unrecorded(ctx, key.Name); yes || err != nil {
 		return again, err
@@ -56,20 +59,17 @@ func (c *control) keep(ctx context.Context, tenant string) (again time.Duration,
 // A sight is what the caches show of a tenant that tells whether something of it may
 // be missing.
 type sight struct {
-	namespace, binding, credential types.UID
-	account, rights                string // their versions
+	namespace, binding     types.UID
+	account, rights, entry string // their versions
 }
 
-// sight returns that of a tenant, and when its credential is to be renewed.
-func (c *control) sight(tenant string) (s sight, renew time.Time) {
+// sight returns that of a tenant.
+func (c *control) sight(tenant string) (s sight) {
 	if ns, ok := stored(c.owned, tenant); ok {
 		s.namespace = ns.GetUID()
 	}
 	if binding, ok := stored(c.clusterBindings, tenant+"/"+v1alpha1.ClusterBindingName); ok {
 		s.binding = binding.GetUID()
-	}
-	if secret, ok := stored(c.credentials, tenant+"/"+v1alpha1.KubeconfigSecretName); ok {
-		s.credential, renew = secret.GetUID(), renewal(secret)
 	}
 	if account, ok := stored(c.accounts, tenant+"/"+v1alpha1.TenantServiceAccount); ok {
 		s.account = account.GetResourceVersion()
@@ -77,7 +77,10 @@ func (c *control) sight(tenant string) (s sight, renew time.Time) {
 	if rights, ok := stored(c.bindings, tenant+"/"+v1alpha1.TenantServiceAccount); ok {
 		s.rights = rights.GetResourceVersion()
 	}
-	return s, renew
+	if entry, ok := stored(c.entries, tenant+"/"+ownBinding); ok {
+		s.entry = entry.GetResourceVersion()
+	}
+	return s
 }
 
 // A pass over a tenant need not be repeated before it is due if the tenant looks the

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -29,6 +30,9 @@ func TestHalfMade(t *testing.T) {
 	}
 	empty, asked, recorded := made("empty"), made("asked"), made("recorded")
 	w.apply(object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: team-a, namespace: " + asked + "}}"))
+	if err := e.enter(t.Context(), recorded, credentialRole); err != nil {
+		t.Fatal(err)
+	}
 	if err := e.updateRecord(t.Context(), recorded, func(r *record) error {
 		*r = record{Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: "recorded"}, Cluster: "c1", Services: []string{"widgets.example.org"}}
 		return nil
@@ -124,29 +128,26 @@ func byHand(t *testing.T, w *world, tenant string) {
 	t.Helper()
 	w.apply(object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: team-b, namespace: " + tenant + "}}"))
 	space := until(w, "apiservicenamespaces", tenant, "team-b", func(o *v1alpha1.APIServiceNamespace) bool { return o.Status.Namespace != "" }).Status.Namespace
-	rbac, name := w.admin.RbacV1(), v1alpha1.TenantServiceAccount
+	name := v1alpha1.TenantServiceAccount
 	for what, part := range map[string]struct {
-		remove func(context.Context, string, metav1.DeleteOptions) error
-		read   func(context.Context) error
+		resource, namespace, name string
 	}{
-		"role binding of the tenant": {rbac.RoleBindings(tenant).Delete, func(ctx context.Context) error {
-			_, err := rbac.RoleBindings(tenant).Get(ctx, name, metav1.GetOptions{})
-			return err
-		}},
-		"role binding of a service namespace": {rbac.RoleBindings(space).Delete, func(ctx context.Context) error {
-			_, err := rbac.RoleBindings(space).Get(ctx, name, metav1.GetOptions{})
-			return err
-		}},
-		"role": {rbac.Roles(space).Delete, func(ctx context.Context) error {
-			_, err := rbac.Roles(space).Get(ctx, name, metav1.GetOptions{})
-			return err
-		}},
+		"role binding of the tenant":                     {"rolebindings", tenant, name},
+		"role binding of a service namespace":            {"rolebindings", space, name},
+		"role":                                           {"roles", space, name},
+		"the backend's own role binding":                 {"rolebindings", tenant, ownBinding},
+		"the backend's own role binding beside services": {"rolebindings", space, ownBinding},
 	} {
-		w.eventually(what+" is there", func(ctx context.Context) (bool, error) { return part.read(ctx) == nil, nil })
-		if err := part.remove(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		objects := w.dyn.Resource(rbacv1.SchemeGroupVersion.WithResource(part.resource)).Namespace(part.namespace)
+		there := func(ctx context.Context) (bool, error) {
+			_, err := objects.Get(ctx, part.name, metav1.GetOptions{})
+			return err == nil, nil
+		}
+		w.eventually(what+" is there", there)
+		if err := objects.Delete(t.Context(), part.name, metav1.DeleteOptions{}); err != nil {
 			t.Fatalf("%s: %v", what, err)
 		}
-		w.eventually(what+" is back", func(ctx context.Context) (bool, error) { return part.read(ctx) == nil, nil })
+		w.eventually(what+" is back", there)
 	}
 	before := w.kubeconfigOf(tenant)
 	if err := w.admin.CoreV1().ServiceAccounts(tenant).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {

@@ -120,7 +120,7 @@ func newStillWorld(t *testing.T) *world {
 		subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "oidc:developers"}]}`))
 	w.config = w.account("klutch-backend", "backend")
 	w.eventually("the rights of the backend", func(ctx context.Context) (bool, error) { // which a controller sums up
-		_, err := must(dynamic.NewForConfig(w.config)).Resource(widgets.GroupVersion().WithResource("continents")).List(ctx, metav1.ListOptions{})
+		_, err := must(New(w.config, Options{})).checkRights(ctx, rules([]*v1alpha1.APIServiceExport{exportOf("example.org", "continents")}))
 		return err == nil, nil
 	})
 	w.sealer = must(auth.NewSealer(bytes.Repeat([]byte("k"), 32)))

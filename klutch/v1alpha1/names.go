@@ -74,7 +74,7 @@ const (
 // Labels.
 const (
 	// AggregateToBackendLabel is "true" on ClusterRoles whose rules the backend may
-	// pass on to tenants.
+	// pass on to tenants. The backend has them in service namespaces alone.
 	AggregateToBackendLabel = "klutch.anynines.com/aggregate-to-backend"
 	// AggregateToKonnectorLabel is "true" on ClusterRoles whose rules the konnector
 	// needs in its App Cluster: one for each bound API.
