@@ -77,7 +77,7 @@ func asksForMuch(t *testing.T, w *world) {
 
 func machineBinds(t *testing.T, w *world) {
 	t.Helper()
-	token := must(w.issuer.IDToken("ada", "klutch-machines"))
+	token := must(w.issuer.AccessToken("ada", "klutch-machines"))
 	body := `{"clusterID": "robot", "apis": [{"group": "example.org", "resource": "widgets"}, {"group": "example.org", "resource": "gadgets"}]}`
 	answer := w.post("/bind-noninteractive", body, "Content-Type", "application/json", "Authorization", "Bearer "+token)
 	if answer.Status != http.StatusOK || answer.Header.Get("Cache-Control") != "no-store" {
@@ -104,7 +104,7 @@ func machineBinds(t *testing.T, w *world) {
 	if answer := w.post("/bind-noninteractive", strings.Replace(body, "gadgets", "gizmos", 1), "Authorization", "Bearer "+token); answer.Status != http.StatusForbidden {
 		t.Errorf("not allowed: %d %s", answer.Status, answer.Body)
 	}
-	if answer := w.post("/bind-noninteractive", body, "Authorization", "Bearer "+must(w.issuer.IDToken("ada", "other"))); answer.Status != http.StatusUnauthorized {
+	if answer := w.post("/bind-noninteractive", body, "Authorization", "Bearer "+must(w.issuer.AccessToken("ada", "other"))); answer.Status != http.StatusUnauthorized {
 		t.Errorf("wrong audience: %d %s", answer.Status, answer.Body)
 	}
 }

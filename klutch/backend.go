@@ -214,7 +214,6 @@ func (b Backend) machines() (auth.Providers, error) {
 		if cfg.Issuer == "" {
 			cfg.Issuer, cfg.HTTPClient = b.Login.Issuer, b.Login.HTTPClient
 		}
-		cfg.ClientID = cmp.Or(cfg.ClientID, b.Login.ClientID)
 		cfg.GroupsClaim = cmp.Or(cfg.GroupsClaim, b.Login.GroupsClaim)
 		p, err := auth.New(cfg)
 		if err != nil {
