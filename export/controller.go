@@ -132,7 +132,7 @@ type Exporter struct {
 	}
 	running atomic.Pointer[control] // nil while Run does not
 
-	quotaDelay, bindGrace, revocation time.Duration
+	quotaDelay, bindGrace, revocation, rotationPause time.Duration
 }
 
 // New returns an Exporter that works with the rights of config, which should be
@@ -142,7 +142,7 @@ func New(config *rest.Config, opts Options) (*Exporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Exporter{opts: opts, external: external, config: rest.CopyConfig(config), quotaDelay: quotaDelay, bindGrace: bindGrace, revocation: revocation}
+	e := &Exporter{opts: opts, external: external, config: rest.CopyConfig(config), quotaDelay: quotaDelay, bindGrace: bindGrace, revocation: revocation, rotationPause: rotationPause}
 	e.config.QPS = -1 // the API server's priority and fairness is the limit
 	e.config.UserAgent = cmp.Or(e.config.UserAgent, userAgent)
 	if err := e.connect(); err != nil {

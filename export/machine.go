@@ -49,7 +49,12 @@ func (h *handler) machineBinding(r *http.Request, id *auth.Identity) (*v1alpha1.
 	if err != nil {
 		return nil, err
 	}
-	return h.response(r.Context(), &grant{Tenant: tenant, Services: services, Identity: s.account()})
+	response, err := h.response(r.Context(), &grant{Tenant: tenant, Services: services, Identity: s.account()})
+	if err != nil {
+		return nil, err
+	}
+	response.Kubeconfig, err = h.handOut(r.Context(), tenant)
+	return response, err
 }
 
 // machine says whose token a request brings.

@@ -117,18 +117,37 @@ func (h *handler) redeem(r *http.Request) (*v1alpha1.BindingResponse, error) {
 	if err != nil {
 		return nil, err
 	}
-	response, err := h.response(r.Context(), g)
-	if err != nil {
-		return nil, err
+	response, err := h.trade(r.Context(), g)
+	if refused := asOAuth(err); refused != nil {
+		audit(r.Context(), "code refused", "identity", g.Identity, "tenant", g.Tenant, "reason", refused.Description)
 	}
-	if err := h.useCode(r.Context(), g); err != nil {
-		if refused := asOAuth(err); refused != nil {
-			audit(r.Context(), "code refused", "identity", g.Identity, "tenant", g.Tenant, "reason", refused.Description)
-		}
+	if err != nil {
 		return nil, err
 	}
 	audit(r.Context(), "code redeemed", "identity", g.Identity, "tenant", g.Tenant, "services", g.Services)
 	return response, nil
+}
+
+// trade uses a code up for a response. It looks first whether the code is still good: one
+// that is not must not end the credential that it was traded for.
+func (h *handler) trade(ctx context.Context, g *grant) (*v1alpha1.BindingResponse, error) {
+	r, _, err := h.readRecord(ctx, g.Tenant)
+	if err == nil {
+		err = r.redeemable(g)
+	} else if errors.Is(err, errNoRecord) {
+		err = errUsed
+	}
+	if err != nil {
+		return nil, err
+	}
+	response, err := h.response(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	if response.Kubeconfig, err = h.handOut(ctx, g.Tenant); err != nil {
+		return nil, err
+	}
+	return response, h.useCode(ctx, g)
 }
 
 // codeOf returns the one-time code of a token request, or that for which a person
@@ -170,12 +189,22 @@ func (h *handler) openCode(code string, form url.Values) (*grant, error) {
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
+var errUsed = invalidGrant("the code has been used")
+
+// redeemable returns an error if a code was used, or its tenant is gone.
+func (r *record) redeemable(g *grant) error {
+	if _, used := r.Redeemed[g.ID]; used || r.Cluster == "" {
+		return errUsed
+	}
+	return nil
+}
+
 // useCode makes sure that a code is redeemed once, whichever replica is asked: the
 // write is refused if another one wrote in between.
 func (h *handler) useCode(ctx context.Context, g *grant) error {
 	return h.updateRecord(ctx, g.Tenant, func(r *record) error {
-		if _, used := r.Redeemed[g.ID]; used || r.Cluster == "" {
-			return invalidGrant("the code has been used")
+		if err := r.redeemable(g); err != nil {
+			return err
 		}
 		maps.DeleteFunc(r.Redeemed, func(_ string, until time.Time) bool { return time.Now().After(until) })
 		if r.Redeemed == nil {
@@ -186,12 +215,8 @@ func (h *handler) useCode(ctx context.Context, g *grant) error {
 	})
 }
 
-// response is what the CLI gets: the tenant's credential and the requests to make.
+// response is what the CLI gets beside the tenant's credential: the requests to make.
 func (h *handler) response(ctx context.Context, g *grant) (*v1alpha1.BindingResponse, error) {
-	credential, _, err := h.credential(ctx, g.Tenant, 0)
-	if err != nil {
-		return nil, err
-	}
 	services, err := h.opts.Catalog.Services(ctx)
 	if err != nil {
 		return nil, err
@@ -201,7 +226,6 @@ func (h *handler) response(ctx context.Context, g *grant) (*v1alpha1.BindingResp
 		Authentication: v1alpha1.BindingResponseAuthentication{
 			OAuth2CodeGrant: &v1alpha1.BindingResponseOAuth2CodeGrant{SessionID: g.Login.State, ID: g.Identity},
 		},
-		Kubeconfig: credential,
 	}
 	for _, name := range g.Services {
 		s, ok := find(services, name)

@@ -137,7 +137,7 @@ func (e *Exporter) bindTenant(ctx context.Context, r record) (namespace string, 
 	if err := e.furnish(ctx, namespace); err != nil {
 		return "", err
 	}
-	_, _, err = e.credential(ctx, namespace, 0)
+	_, _, err = e.credential(ctx, namespace, e.revocation)
 	return namespace, err
 }
 
