@@ -41,6 +41,7 @@ type handler struct {
 	pages     *template.Template
 	style     []byte
 	addresses *limit.Limiter // of requests
+	networks  *limit.Limiter // of requests
 	subjects  *limit.Limiter // of identities that sign in or bind
 	views     *limit.Limiter // of identities that look at what is on offer
 	polls     *limit.Limiter // of programs that wait for a person
@@ -75,7 +76,9 @@ func newHandler(e *Exporter) *handler {
 	style, _ := files.ReadFile("pages/style.css")
 	pages := template.Must(template.New("").Funcs(template.FuncMap{"claim": claimWords, "dict": dict}).ParseFS(files, "pages/*.html"))
 	h := &handler{Exporter: e, pages: pages, style: style}
-	h.addresses, h.subjects, h.views = e.opts.Handshake.Limits.limiters()
+	limits := e.opts.Handshake.Limits.withDefaults()
+	h.addresses, h.networks = limit.PerMinute(limits.PerAddress), limit.PerMinute(networkFactor*limits.PerAddress)
+	h.subjects, h.views = limit.PerMinute(limits.PerSubject), limit.PerMinute(limits.PerSubject)
 	h.polls = limit.PerMinute(devicePolls)
 	return h
 }

@@ -185,6 +185,8 @@ func claim(value string) (c auth.Claim, err error) {
 func (f *flags) handshakeFlags(fs *flag.FlagSet) {
 	h := &f.backend.Options.Handshake
 	fs.IntVar(&h.Limits.PerAddress, "requests-per-address", 600, "how many requests a minute one address may send; -1 means any number")
+	fs.IntVar(&f.backend.ConnectionsPerAddress, "connections-per-address", 100, "how many connections one address may have open, a /48 of IPv6 eight times as many, a --trusted-proxy any number; -1 means any number")
+	fs.IntVar(&f.backend.Connections, "connections", 2000, "how many connections may be open; -1 means any number")
 	fs.IntVar(&h.Limits.PerSubject, "binds-per-subject", 60, "how often a minute one person or machine may sign in or bind; -1 means any number")
 	fs.BoolVar(&h.LegacyCLI, "allow-legacy-cli", false, "let Klutch's own kubectl-bind in, which gets a credential of ten minutes in a URL of a loopback address")
 	fs.Func("trusted-proxy", "address or CIDR of a gateway whose X-Forwarded-For is believed, may be repeated", func(value string) error {
