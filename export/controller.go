@@ -81,6 +81,10 @@ type Options struct {
 	// renewed after two thirds of it. Default one hour.
 	TokenTTL time.Duration
 
+	// MaxLoginAge is how long after the last login, or bind of a machine, the credential
+	// of a tenant is renewed: then it ends, until the next one. Zero means for ever.
+	MaxLoginAge time.Duration
+
 	// ReviewInterval is how often the right to what was exported is checked again,
 	// in case nothing else gives reason to. Default ten minutes.
 	ReviewInterval time.Duration
@@ -193,6 +197,8 @@ func (o *Options) complete() (*url.URL, error) {
 		return nil, fmt.Errorf("namespace prefix %q: must match %s", o.NamespacePrefix, prefixPattern)
 	case o.TokenTTL < minTokenTTL:
 		return nil, fmt.Errorf("token lifetime %s: must be at least %s", o.TokenTTL, minTokenTTL)
+	case o.MaxLoginAge != 0 && o.MaxLoginAge < o.TokenTTL:
+		return nil, fmt.Errorf("age of logins %s: must be at least that of a token, %s", o.MaxLoginAge, o.TokenTTL)
 	case o.APIServer.URL != "" && !strings.HasPrefix(o.APIServer.URL, "https://"):
 		return nil, errors.New("API server URL: must begin with https://")
 	case (o.Provider == nil) != (o.Sealer == nil):
@@ -242,6 +248,7 @@ type control struct {
 	offers    memo[[]Service]   // one, which many exports are held against
 	standings standings
 	passes    sync.Map // of pass: the last one over each tenant
+	logins    sync.Map // of strings: what was recorded last of the login of each tenant
 
 	exports         cache.TypedSharedIndexInformer[*v1alpha1.APIServiceExport]
 	requests        cache.TypedSharedIndexInformer[*v1alpha1.APIServiceExportRequest]

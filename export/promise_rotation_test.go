@@ -172,3 +172,59 @@ func manyHandOuts(t *testing.T, w *world) {
 		}
 	}
 }
+
+// TestP13LoginAge: where an age is set, the credential of a tenant whose last login is older
+// is renewed no more, which conditions and the audit log say before and after. A new login
+// ends that.
+func TestP13LoginAge(t *testing.T) {
+	w := newStillWorld(t)
+	const most = 100 * time.Hour
+	w.serve(Options{ReviewInterval: time.Second, MaxLoginAge: most})
+	ada := w.tenant("ada", "c1", "widgets.example.org")
+	ada.request("one", "widgets.example.org")
+	said := func(status metav1.ConditionStatus, reason string) {
+		t.Helper()
+		is := func(conditions []v1alpha1.Condition) bool {
+			c := v1alpha1.FindCondition(conditions, v1alpha1.ConditionLoginCurrent)
+			return c != nil && c.Status == status && c.Reason == reason && (reason == "" || strings.Contains(c.Message, "kubectl bind rotate"))
+		}
+		until(w, "clusterbindings", ada.namespace, "cluster", func(o *v1alpha1.ClusterBinding) bool { return is(o.Status.Conditions) })
+		until(w, "apiserviceexports", ada.namespace, "widgets.example.org", func(o *v1alpha1.APIServiceExport) bool { return is(o.Status.Conditions) })
+	}
+	said(metav1.ConditionTrue, "")
+	w.lastLogin(ada.namespace, 95*time.Hour)
+	said(metav1.ConditionTrue, v1alpha1.ReasonLoginEnding)
+	w.awaitRecord("login about to end")
+	w.lastLogin(ada.namespace, most)
+	said(metav1.ConditionFalse, v1alpha1.ReasonLoginTooOld)
+	w.awaitRecord("login too old")
+	before := w.kubeconfigOf(ada.namespace)
+	due := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, renewAnnotation, time.Now().Add(-time.Minute).Format(time.RFC3339))
+	if _, err := w.admin.CoreV1().Secrets(ada.namespace).Patch(t.Context(), v1alpha1.KubeconfigSecretName, types.MergePatchType, due, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c := w.exporter.running.Load()
+	again, err := c.keep(t.Context(), ada.namespace) // as the event of this does
+	if err != nil || again <= 0 || w.kubeconfigOf(ada.namespace) != before {
+		t.Errorf("renewed although the login is too old: again in %s, %v", again, err)
+	}
+	w.passTime(ada.namespace)
+	ada = w.tenant("ada", "c1", "widgets.example.org")
+	said(metav1.ConditionTrue, "")
+	w.eventually("a credential that is kept", func(context.Context) (bool, error) {
+		now := w.kubeconfigOf(ada.namespace) //nolint:contextcheck // the world has one
+		return now != "" && now != before, nil
+	})
+}
+
+// lastLogin has a tenant's last login be that long ago.
+func (w *world) lastLogin(tenant string, ago time.Duration) {
+	w.t.Helper()
+	err := w.exporter.updateRecord(w.t.Context(), tenant, func(r *record) error {
+		r.LoggedIn = time.Now().Add(-ago).UTC().Truncate(time.Second)
+		return nil
+	})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}

@@ -112,6 +112,8 @@ func serviceNamespaceName(tenant, namespace string) string {
 type record struct {
 	Identity auth.Identity `json:"identity"`
 	Cluster  string        `json:"cluster"`
+	// LoggedIn is when the holder last logged in, or bound as a machine.
+	LoggedIn time.Time `json:"loggedIn,omitzero"`
 	// Services were chosen at logins and allowed then, by name.
 	Services []string `json:"services"`
 	// Redeemed one-time codes and when they may be forgotten.
@@ -127,7 +129,7 @@ func (e *Exporter) bindTenant(ctx context.Context, r record) (namespace string, 
 	}
 	err = e.updateRecord(ctx, namespace, func(old *record) error {
 		r.Services = slices.Compact(slices.Sorted(slices.Values(slices.Concat(old.Services, r.Services))))
-		r.Redeemed = old.Redeemed
+		r.Redeemed, r.LoggedIn = old.Redeemed, time.Now().UTC().Truncate(time.Second)
 		*old = r
 		return nil
 	})

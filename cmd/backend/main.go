@@ -145,6 +145,7 @@ func (f *flags) clusterFlags(fs *flag.FlagSet, getenv func(string) string) {
 	fs.StringVar(&b.Options.APIServer.TLSServerName, "external-server-name", "", "name in the API server's certificate, if it is not that of the URL")
 	fs.StringVar(&f.externalCAFile, "external-ca-file", "", "PEM file of the API server's CA for App Clusters; empty means that of the kubeconfig")
 	fs.DurationVar(&b.Options.TokenTTL, "token-lifetime", 0, "how long the token of a tenant lives, at least 10m; it is renewed after two thirds of it (default 1h)")
+	fs.DurationVar(&b.Options.MaxLoginAge, "max-login-age", 0, "how long after the last login, or bind of a machine, the token of a tenant is renewed: then only a new login helps, kubectl bind rotate; 0 means for ever")
 }
 
 func (f *flags) loginFlags(fs *flag.FlagSet) {
