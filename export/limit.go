@@ -63,6 +63,7 @@ func who(id *auth.Identity) string { return id.Issuer + "\x00" + id.Subject }
 
 // tooMany answers 429.
 func (h *handler) tooMany(w http.ResponseWriter, r *http.Request, wait time.Duration) {
+	h.refused(r, "request limited", "path", pathOf(r))
 	w.Header().Set("Retry-After", strconv.Itoa(seconds(wait)))
 	if isAPI(r) {
 		writeJSON(w, http.StatusTooManyRequests, oauthError{Code: "slow_down", Description: "too many requests", Next: waitWords(wait)})

@@ -49,7 +49,9 @@ type oauthError struct {
 
 func (e *oauthError) Error() string { return e.Code + ": " + e.Description }
 
-func invalidGrant(why string) error { return &oauthError{Code: "invalid_grant", Description: why} }
+const codeInvalid = "invalid_grant"
+
+func invalidGrant(why string) error { return &oauthError{Code: codeInvalid, Description: why} }
 
 // refuseJSON answers a program whose request failed.
 func (h *handler) refuseJSON(w http.ResponseWriter, r *http.Request, err error) {
@@ -109,23 +111,29 @@ func (h *handler) redeem(r *http.Request) (*v1alpha1.BindingResponse, error) {
 	if err := r.ParseForm(); err != nil {
 		return nil, &oauthError{Code: "invalid_request", Description: "the form cannot be read"}
 	}
-	code, err := h.codeOf(r.Context(), r.PostForm)
-	if err != nil {
-		return nil, err
-	}
-	g, err := h.openCode(code, r.PostForm)
-	if err != nil {
-		return nil, err
-	}
-	response, err := h.trade(r.Context(), g)
-	if refused := asOAuth(err); refused != nil {
-		audit(r.Context(), "code refused", "identity", g.Identity, "tenant", g.Tenant, "reason", refused.Description)
+	response, g, err := h.redeemForm(r.Context(), r.PostForm)
+	if refused := asOAuth(err); refused != nil && refused.Code == codeInvalid {
+		h.refused(r, "code refused", "identity", g.Identity, "tenant", g.Tenant, "reason", refused.Description)
 	}
 	if err != nil {
 		return nil, err
 	}
 	audit(r.Context(), "code redeemed", "identity", g.Identity, "tenant", g.Tenant, "services", g.Services)
 	return response, nil
+}
+
+// redeemForm also returns what the code stands for, as far as that is known.
+func (h *handler) redeemForm(ctx context.Context, form url.Values) (*v1alpha1.BindingResponse, *grant, error) {
+	g := &grant{}
+	code, err := h.codeOf(ctx, form)
+	if err == nil {
+		err = h.openCode(code, form, g)
+	}
+	if err != nil {
+		return nil, g, err
+	}
+	response, err := h.trade(ctx, g)
+	return response, g, err
 }
 
 // trade uses a code up for a response. It looks first whether the code is still good: one
@@ -171,20 +179,19 @@ func (h *handler) codeOf(ctx context.Context, form url.Values) (string, error) {
 }
 
 // openCode checks all that can be checked of a code without looking anything up.
-func (h *handler) openCode(code string, form url.Values) (*grant, error) {
+func (h *handler) openCode(code string, form url.Values, g *grant) error {
 	data, err := h.sealer().Open(codePurpose, code)
 	if errors.Is(err, auth.ErrExpired) {
-		return nil, invalidGrant("the code has expired")
+		return invalidGrant("the code has expired")
 	}
-	g := &grant{}
 	if err != nil || json.Unmarshal(data, g) != nil {
-		return nil, invalidGrant("this is not a code of this backend")
+		return invalidGrant("this is not a code of this backend")
 	}
 	challenge := oauth2.S256ChallengeFromVerifier(form.Get("code_verifier"))
 	if !same(challenge, g.Login.Challenge) || !same(form.Get("redirect_uri"), g.Login.Redirect) {
-		return nil, invalidGrant("the code belongs to another login")
+		return invalidGrant("the code belongs to another login")
 	}
-	return g, nil
+	return nil
 }
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
