@@ -49,8 +49,9 @@ func (ps Providers) VerifyMachine(ctx context.Context, raw string, scopes ...str
 // VerifyMachine says whose access token raw is: one that a machine got from the
 // issuer by client credentials (RFC 6749 section 4.4) and brings as a bearer. It
 // must be signed, for one of the Audiences, in time, and allow all the scopes, in
-// the claim scope or scp. An ID token, which tells a client who has logged in, and
-// a refresh token do not count.
+// the claim scope or scp. The same keys sign what tells of people, so it also has to
+// say that it is an access token; [Config.MachineClaim] lists what counts. What tells
+// of a login or its end never does: ID tokens, refresh tokens, logout tokens.
 //
 // A token with a key that is not known makes us ask the issuer for its keys three
 // times in 30 seconds at most, whoever sends it.
@@ -61,7 +62,7 @@ func (p *Provider) VerifyMachine(ctx context.Context, raw string, scopes ...stri
 	if err != nil {
 		return nil, err
 	}
-	c, err := p.machineClaims(token)
+	c, err := p.machineClaims(raw, token)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrToken, brief{err})
 	}
@@ -73,8 +74,11 @@ func (p *Provider) VerifyMachine(ctx context.Context, raw string, scopes ...stri
 	if missing := c.missing(scopes); len(missing) > 0 {
 		return nil, fmt.Errorf("%w: %s", ErrScope, strings.Join(missing, ", "))
 	}
+	if !p.marked(token, c, scopes) {
+		return nil, fmt.Errorf("%w: nothing in it says that it is the access token of a machine", ErrToken)
+	}
 	id := p.identity(token, c.claims)
-	id.Name = cmp.Or(id.Name, c.ClientID, c.AuthorizedParty)
+	id.Name = cmp.Or(id.Name, c.client())
 	return id, nil
 }
 
@@ -87,31 +91,11 @@ func (p *Provider) bearer(ctx context.Context, raw string) (*oidc.IDToken, error
 	case issuer != p.cfg.Issuer:
 		return nil, fmt.Errorf("%w: its issuer is not trusted here", ErrToken)
 	}
-	e, err := p.bearerEndpoints(ctx)
+	e, err := p.endpoints(ctx, forever, p.budget.spend)
 	if err != nil {
 		return nil, err
 	}
 	return p.verify(ctx, e.bearer, raw)
-}
-
-// bearerEndpoints asks an issuer that is not known yet, one bearer for all.
-func (p *Provider) bearerEndpoints(ctx context.Context) (*endpoints, error) {
-	select {
-	case p.turn <- struct{}{}:
-		defer func() { <-p.turn }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: discover: %w", ErrUnavailable, context.Cause(ctx))
-	}
-	p.mu.Lock()
-	known := p.known
-	p.mu.Unlock()
-	if known != nil {
-		return known, nil
-	}
-	if err := p.budget.spend(); err != nil {
-		return nil, fmt.Errorf("%w: discover: %w", ErrUnavailable, brief{err})
-	}
-	return p.endpoints(ctx, forever)
 }
 
 // issuerOf is what a token says of itself before anybody has checked it.
@@ -135,25 +119,39 @@ type machineClaims struct {
 	claims
 
 	ClientID string `json:"client_id"`
+	Okta     string `json:"cid"`
 	Scope    words  `json:"scope"`
 	SCP      words  `json:"scp"`
 	Use      string `json:"token_use"` // Amazon Cognito
 	Type     string `json:"typ"`       // Keycloak
+
+	all map[string]json.RawMessage
 }
 
-func (p *Provider) machineClaims(token *oidc.IDToken) (c machineClaims, err error) {
+func (p *Provider) machineClaims(raw string, token *oidc.IDToken) (c machineClaims, err error) {
 	if err = token.Claims(&c); err != nil {
 		return c, err
 	}
-	c.claims, err = p.claims(token)
-	return c, err
+	if c.claims, err = p.claims(raw, token); err != nil {
+		return c, err
+	}
+	return c, token.Claims(&c.all)
+}
+
+// client is the machine, as most issuers call it.
+func (c machineClaims) client() string { return cmp.Or(c.ClientID, c.Okta, c.AuthorizedParty) }
+
+func (c machineClaims) has(names ...string) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return c.all[name] == nil })
 }
 
 // checkKind refuses what an issuer signs with the same key for other uses.
 func (c machineClaims) checkKind(token *oidc.IDToken) error {
 	switch {
-	case token.Nonce != "" || token.AccessTokenHash != "":
+	case token.Nonce != "" || token.AccessTokenHash != "" || c.has("c_hash") || c.has("s_hash"):
 		return errors.New("it is an ID token")
+	case c.has("sid", "auth_time"):
+		return errors.New("it tells of the session of a person")
 	case c.Use != "" && c.Use != "access":
 		return errors.New("token_use is not access")
 	case c.Type != "" && !slices.Contains([]string{"bearer", "jwt", "at+jwt", "application/at+jwt"}, strings.ToLower(c.Type)):
@@ -162,17 +160,32 @@ func (c machineClaims) checkKind(token *oidc.IDToken) error {
 	return nil
 }
 
-// checkMachine is checkParty of an access token, whose azp and client_id are the
-// machine. One without aud must say that it is an access token, and counts for the
-// clients that are among the Audiences.
+// checkMachine checks that the token is for one of the Audiences. One without aud must
+// say that it is an access token, and counts for the clients that are among them.
 func (p *Provider) checkMachine(token *oidc.IDToken, c machineClaims) error {
-	if len(token.Audience) > 0 {
-		return p.checkParty(token, c.claims, false)
-	}
-	if c.Use != "access" || c.ClientID == "" || !slices.Contains(p.cfg.Audiences, c.ClientID) {
+	switch {
+	case slices.ContainsFunc(token.Audience, func(aud string) bool { return slices.Contains(p.cfg.Audiences, aud) }):
+		return nil
+	case len(token.Audience) > 0:
+		return errors.New("aud is not one for machines")
+	case c.Use != "access" || !slices.Contains(p.cfg.Audiences, c.ClientID):
 		return errors.New("aud is missing, and client_id is not one that may do without")
 	}
 	return nil
+}
+
+// marked tells whether something in a token says that it is a machine's access token.
+// It has all the scopes: an issuer gives those that we demand to access tokens alone.
+func (p *Provider) marked(token *oidc.IDToken, c machineClaims, scopes []string) bool {
+	if name := p.cfg.MachineClaim.Name; name != "" {
+		var values looseString
+		return json.Unmarshal(c.all[name], &values) == nil && slices.Contains(values, p.cfg.MachineClaim.Value)
+	}
+	return len(scopes) > 0 ||
+		c.kind == accessToken || // RFC 9068
+		c.Use == "access" || // Amazon Cognito
+		strings.EqualFold(c.Type, "Bearer") && c.ClientID != "" || // a service account of Keycloak
+		token.Subject == cmp.Or(c.ClientID, c.Okta) // who was let in is the client itself
 }
 
 func (c machineClaims) missing(scopes []string) []string {
@@ -256,7 +269,7 @@ func MachineTokens(ctx context.Context, opts MachineOptions) (oauth2.TokenSource
 		return nil, err
 	}
 	if opts.TokenURL == "" {
-		e, err := p.endpoints(ctx, forever)
+		e, err := p.endpoints(ctx, forever, free)
 		if err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ package auth_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -117,6 +118,14 @@ func TestP4OnlyAMachinesTokenForUsCounts(t *testing.T) {
 		"from the future":                   {faults: testissuer.Faults{Skew: 10 * time.Minute}, want: auth.ErrToken},
 		"not yet valid":                     {faults: claims("nbf", time.Now().Add(time.Hour).Unix()), want: auth.ErrToken},
 		"no subject":                        {faults: claims("sub", nil), want: auth.ErrToken},
+		"the login client's":                {faults: claims("aud", clientID), want: auth.ErrToken},
+		"the login client's, by azp":        {faults: claims("aud", clientID, "azp", clientID), want: auth.ErrToken},
+		"a logout token":                    {faults: logout("logout+jwt"), want: auth.ErrToken},
+		"a logout token without a type":     {faults: logout(testissuer.Absent), want: auth.ErrToken},
+		"a token of another type":           {faults: testissuer.Faults{Type: "secevent+jwt"}, want: auth.ErrToken},
+		"a logout token of Keycloak":        {faults: claims("typ", "Logout"), want: auth.ErrToken},
+		"a session, by its sid":             {faults: claims("sid", "s", "auth_time", 1), want: auth.ErrToken},
+		"an ID token, by its c_hash":        {faults: claims("c_hash", "h"), want: auth.ErrToken},
 		"no scope":                          {faults: claims("scope", nil), want: auth.ErrScope},
 		"another scope":                     {faults: claims("scope", "klutch/binder klutch"), want: auth.ErrScope},
 		"the scope in another case":         {faults: claims("scope", "KLUTCH/BIND"), want: auth.ErrScope},
@@ -140,6 +149,79 @@ func TestP4OnlyAMachinesTokenForUsCounts(t *testing.T) {
 				t.Errorf("error gives too much away: %v", err)
 			}
 		})
+	}
+}
+
+const logoutEvent = "http://schemas.openid.net/event/backchannel-logout"
+
+// logout makes a token one that tells of the end of a session, otherwise in order.
+func logout(kind string) testissuer.Faults {
+	return testissuer.Faults{Type: kind, Claims: map[string]any{"events": map[string]any{logoutEvent: map[string]any{}}, "sid": "s"}}
+}
+
+// An issuer that does not put nonce and at_hash into an ID token, such as after a
+// refresh, leaves nothing that tells it from an access token but the latter's own mark.
+func TestP4OnlyWhatSaysThatItIsAMachinesCounts(t *testing.T) {
+	person := map[string]any{"client_id": nil, "scope": nil}
+	with := func(pairs ...any) map[string]any {
+		claims := maps.Clone(person)
+		for i := 0; i < len(pairs); i += 2 {
+			claims[pairs[i].(string)] = pairs[i+1]
+		}
+		return claims
+	}
+	auth0 := auth.Claim{Name: "gty", Value: "client-credentials"}
+	for name, tt := range map[string]struct {
+		claims map[string]any
+		kind   string
+		mark   auth.Claim
+		scopes []string
+		ok     bool
+	}{
+		"nothing":                           {claims: person},
+		"typ Bearer alone, of a person":     {claims: with("typ", "Bearer", "azp", "cli")},
+		"another client's":                  {claims: with("client_id", "cli")},
+		"the type of RFC 9068":              {claims: person, kind: "at+jwt", ok: true},
+		"its media type in another case":    {claims: person, kind: "application/AT+JWT", ok: true},
+		"the scope that is demanded":        {claims: with("scope", "klutch/bind"), scopes: []string{"klutch/bind"}, ok: true},
+		"a scope that nobody demands":       {claims: with("scope", "klutch/bind")},
+		"token_use":                         {claims: with("token_use", "access"), ok: true},
+		"a service account of Keycloak":     {claims: with("typ", "Bearer", "client_id", "cli"), ok: true},
+		"the client itself":                 {claims: with("client_id", "robot"), ok: true},
+		"the client itself, as Okta":        {claims: with("cid", "robot"), ok: true},
+		"a claim that nobody has named":     {claims: with("gty", "client-credentials")},
+		"the claim that is named":           {claims: with("gty", "client-credentials"), mark: auth0, ok: true},
+		"the claim that is named, a list":   {claims: with("gty", []string{"x", "client-credentials"}), mark: auth0, ok: true},
+		"the claim with another value":      {claims: with("gty", "password"), mark: auth0},
+		"the claim that is named is needed": {claims: person, kind: "at+jwt", mark: auth0},
+		"the claim is no text":              {claims: with("gty", 1), mark: auth0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			issuer := machineIssuer(t, "")
+			issuer.Misbehave(testissuer.Faults{Claims: tt.claims, Type: tt.kind})
+			token := machineToken(t, issuer, "robot")
+			id, err := machineProvider(t, issuer, auth.Config{MachineClaim: tt.mark}).VerifyMachine(t.Context(), token, tt.scopes...)
+			if (err == nil) != tt.ok || !tt.ok && !errors.Is(err, auth.ErrToken) {
+				t.Errorf("VerifyMachine = %v, %v, want success %t", id, err, tt.ok)
+			}
+		})
+	}
+}
+
+// Whatever an issuer calls it, what it hands out for a person's login is no machine's.
+func TestP4IDTokensOfKnownIssuersAreNoMachines(t *testing.T) {
+	for _, profile := range []testissuer.Profile{"", testissuer.Dex, testissuer.Keycloak, testissuer.Cognito} {
+		issuer := machineIssuer(t, profile)
+		provider := machineProvider(t, issuer, auth.Config{})
+		for _, aud := range []string{clientID, audience, "robot"} {
+			token, err := issuer.IDToken("ada", aud)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if id, err := (auth.Providers{provider}).VerifyMachine(t.Context(), token); !errors.Is(err, auth.ErrToken) {
+				t.Errorf("an ID token of %s for %s = %v, %v, want ErrToken", profile, aud, id, err)
+			}
+		}
 	}
 }
 

@@ -26,17 +26,24 @@ type Config struct {
 	// itself: https, or http to a loopback address.
 	Issuer string
 	// ClientID and ClientSecret are ours at the issuer. A public client has no
-	// secret.
+	// secret. Where only machines are let in, no client is needed.
 	ClientID, ClientSecret string
 	// RedirectURL is the absolute URL to which the issuer sends the browser
 	// back. Needed by [Provider.Begin] alone.
 	RedirectURL string
 	// Scopes that a login asks for; nil means openid, profile, email, groups.
 	Scopes []string
-	// Audiences are values of aud, beside ClientID, of tokens that machines
-	// got for us by themselves; where such a token has no aud, as those of
-	// Amazon Cognito, values of client_id. Logins do not count them.
+	// Audiences are values of aud of tokens that machines got for us by
+	// themselves; where such a token has no aud, as those of Amazon Cognito,
+	// values of client_id. ClientID cannot be one: ID tokens of people are for it.
 	Audiences []string
+	// MachineClaim, if it has a Name, is what alone shows that a token is a
+	// machine's, for issuers whose access tokens show it in no other way: a claim
+	// that is Value, or a list with Value in it. Else one of these does: the header
+	// typ at+jwt (RFC 9068); the scopes that are demanded; token_use access;
+	// typ Bearer beside client_id, as of Keycloak's service accounts; a client_id
+	// or cid that is the subject.
+	MachineClaim Claim
 	// GroupsClaim names the claim with the groups of a person; "" means groups.
 	GroupsClaim string
 	// HTTPClient reaches the issuer, within the limits of [Bounded].
@@ -45,16 +52,21 @@ type Config struct {
 	Now func() time.Time
 }
 
+// A Claim is the name of a claim, and a value that it has.
+type Claim struct{ Name, Value string }
+
 // A Provider logs people and machines in with one issuer. It may be used by many
 // goroutines at once.
 type Provider struct {
 	cfg    Config
 	client *http.Client
 	budget *budget       // of what bearers of tokens make us ask
-	turn   chan struct{} // held by the bearer who asks for the endpoints
+	turn   chan struct{} // held by the caller who asks for the endpoints
 
-	mu    sync.Mutex
-	known *endpoints // nil until the issuer has answered once
+	mu     sync.Mutex
+	known  *endpoints // nil until the issuer has answered once
+	asked  int        // how often the issuer has been asked
+	failed error      // of the last time
 }
 
 // endpoints is what an issuer says about itself.
@@ -86,8 +98,10 @@ func New(cfg Config) (*Provider, error) {
 		return nil, fmt.Errorf("issuer URL: %w", err)
 	case issuer.RawQuery != "" || issuer.Fragment != "":
 		return nil, errors.New("issuer URL: must have no query and no fragment")
-	case cfg.ClientID == "":
+	case cfg.ClientID == "" && len(cfg.Audiences) == 0:
 		return nil, errors.New("client ID is empty")
+	case cfg.ClientID != "" && slices.Contains(cfg.Audiences, cfg.ClientID):
+		return nil, fmt.Errorf("audience %s is the client with which people sign in: machines need one of their own", cfg.ClientID)
 	}
 	if cfg.RedirectURL != "" {
 		if _, err := parseSecure(cfg.RedirectURL); err != nil {
@@ -109,11 +123,18 @@ func New(cfg Config) (*Provider, error) {
 // Issuer is the URL of the issuer, as in [Identity].
 func (p *Provider) Issuer() string { return p.cfg.Issuer }
 
+// Overlaps reports whether tokens for the client with which people sign in at one of
+// two Providers are for machines at the other: both have one issuer.
+func (p *Provider) Overlaps(other *Provider) bool {
+	return p.cfg.Issuer == other.cfg.Issuer &&
+		(slices.Contains(p.cfg.Audiences, other.cfg.ClientID) || slices.Contains(other.cfg.Audiences, p.cfg.ClientID))
+}
+
 // Begin starts a login. The browser is to be sent to url, and the Attempt to be
 // kept for Finish. An issuer that has not answered for ten seconds is asked first,
 // so that nobody is sent to one that is down: the error is ErrUnavailable then.
 func (p *Provider) Begin(ctx context.Context) (a Attempt, loginURL string, err error) {
-	e, err := p.endpoints(ctx, 10*time.Second)
+	e, err := p.endpoints(ctx, 10*time.Second, free)
 	if err != nil {
 		return Attempt{}, "", err
 	}
@@ -128,7 +149,7 @@ func (p *Provider) Finish(ctx context.Context, a Attempt, callback url.Values) (
 	if err := checkState(callback, a.State); err != nil {
 		return nil, err
 	}
-	e, err := p.endpoints(ctx, forever)
+	e, err := p.endpoints(ctx, forever, free)
 	if err != nil {
 		return nil, err
 	}
@@ -193,23 +214,55 @@ func (p *Provider) context(ctx context.Context) context.Context {
 // forever is an age that no answer has.
 const forever time.Duration = math.MaxInt64
 
-// endpoints returns what the issuer said about itself at most maxAge ago, and asks
-// it if need be.
-func (p *Provider) endpoints(ctx context.Context, maxAge time.Duration) (*endpoints, error) {
-	p.mu.Lock()
-	known := p.known
-	p.mu.Unlock()
+// free is what asking costs where nobody pays for it.
+func free() error { return nil }
+
+// endpoints returns what the issuer said about itself at most maxAge ago. If need be
+// one caller pays and asks it, and all that wait share the answer.
+func (p *Provider) endpoints(ctx context.Context, maxAge time.Duration, pay func() error) (*endpoints, error) {
+	known, before, _ := p.last()
 	if known != nil && p.cfg.Now().Sub(known.asked) < maxAge {
 		return known, nil
 	}
-	found, err := p.discover(p.context(ctx), known)
+	select {
+	case p.turn <- struct{}{}:
+		defer func() { <-p.turn }()
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: discover: %w", ErrUnavailable, context.Cause(ctx))
+	}
+	known, asked, err := p.last()
+	if asked == before {
+		known, err = p.ask(ctx, known, pay)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: discover: %w", ErrUnavailable, brief{err})
 	}
+	return known, nil
+}
+
+// last is what came of the issuer when it was asked for the last time.
+func (p *Provider) last() (known *endpoints, asked int, failed error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.known = found
-	return found, nil
+	return p.known, p.asked, p.failed
+}
+
+// ask asks the issuer. That a caller has gone, or has no budget left, concerns nobody else.
+func (p *Provider) ask(ctx context.Context, known *endpoints, pay func() error) (*endpoints, error) {
+	if err := pay(); err != nil {
+		return nil, err
+	}
+	found, err := p.discover(p.context(ctx), known)
+	if err != nil && ctx.Err() != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked, p.failed = p.asked+1, err
+	if err == nil {
+		p.known = found
+	}
+	return found, err
 }
 
 // discover asks the issuer. Keys that are known stay known while their URL does.

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/subtle"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -35,17 +36,17 @@ type Identity struct {
 	Issuer  string   `json:"issuer"`
 	Subject string   `json:"subject"`
 	Name    string   `json:"name,omitempty"`  // to be shown, never to be trusted
-	Email   string   `json:"email,omitempty"` // empty where the issuer says anything but that it is verified
+	Email   string   `json:"email,omitempty"` // empty unless the issuer says that it is verified
 	Groups  []string `json:"groups,omitempty"`
 	// Expiry is when the token that proved this ends.
 	Expiry time.Time `json:"expiry"`
 }
 
 // Verify says whose ID token raw is. This, [Provider.Finish] and
-// [Provider.VerifyMachine] are the only ways to an Identity. A login passes its
-// nonce, and then only a token issued to ClientID in that login counts; "" stands
-// for an ID token that somebody brings by themselves, which may be for one of the
-// Audiences. Its errors are ErrToken and ErrUnavailable.
+// [Provider.VerifyMachine] are the only ways to an Identity. Only a token issued to
+// ClientID counts. A login passes its nonce, and then it has to be that login's; ""
+// stands for an ID token that a person brings. Its errors are ErrToken and
+// ErrUnavailable.
 func (p *Provider) Verify(ctx context.Context, raw, nonce string) (*Identity, error) {
 	check := p.direct
 	if nonce == "" {
@@ -55,12 +56,12 @@ func (p *Provider) Verify(ctx context.Context, raw, nonce string) (*Identity, er
 	if err != nil {
 		return nil, err
 	}
-	return p.identify(token, nonce)
+	return p.identify(raw, token, nonce)
 }
 
 // direct checks signature, issuer and expiry of what the issuer has sent to us.
 func (p *Provider) direct(ctx context.Context, raw string) (*oidc.IDToken, error) {
-	e, err := p.endpoints(ctx, forever)
+	e, err := p.endpoints(ctx, forever, free)
 	if err != nil {
 		return nil, err
 	}
@@ -80,7 +81,7 @@ func (p *Provider) verifyLogin(ctx context.Context, answer *oauth2.Token, nonce 
 	if token.AccessTokenHash != "" && token.VerifyAccessToken(answer.AccessToken) != nil {
 		return nil, fmt.Errorf("%w: at_hash is not that of the access token", ErrToken)
 	}
-	return p.identify(token, nonce)
+	return p.identify(raw, token, nonce)
 }
 
 // verify checks signature, issuer and expiry. Which audience counts depends on
@@ -112,14 +113,40 @@ type claims struct {
 	Email             string      `json:"email"`
 	EmailVerified     looseBool   `json:"email_verified"`
 	groups            looseString // under the configured name
+	kind              string      // of the token, as its header says; most say nothing
 }
 
-func (p *Provider) identify(token *oidc.IDToken, nonce string) (*Identity, error) {
-	c, err := p.claims(token)
+// accessToken is the kind of token that RFC 9068 types; of ID tokens "" stands for all.
+const accessToken = "at+jwt"
+
+// kindOf reads the typ of a token's header, which is signed as its claims are. That of
+// a token for another use, such as the end of a session, is refused (RFC 8725 section
+// 3.11).
+func kindOf(raw string) (string, error) {
+	encoded, _, _ := strings.Cut(raw, ".")
+	data, err := base64.RawURLEncoding.DecodeString(encoded)
+	var header struct {
+		Type string `json:"typ"`
+	}
+	if err != nil || json.Unmarshal(data, &header) != nil {
+		return "", errors.New("its header cannot be read")
+	}
+	switch kind := strings.TrimPrefix(strings.ToLower(header.Type), "application/"); kind {
+	case "", "jwt":
+		return "", nil
+	case accessToken:
+		return kind, nil
+	default:
+		return "", fmt.Errorf("it is typed %.40q", header.Type)
+	}
+}
+
+func (p *Provider) identify(raw string, token *oidc.IDToken, nonce string) (*Identity, error) {
+	c, err := p.claims(raw, token)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrToken, brief{err})
 	}
-	for _, err := range []error{p.checkTimes(token), checkNonce(token, nonce), p.checkParty(token, c, nonce != "")} {
+	for _, err := range []error{p.checkTimes(token), c.checkKind(), checkNonce(token, nonce), p.checkParty(token, c)} {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrToken, err)
 		}
@@ -135,13 +162,13 @@ func (p *Provider) identity(token *oidc.IDToken, c claims) *Identity {
 		Groups:  c.groups,
 		Expiry:  token.Expiry,
 	}
-	if c.EmailVerified == "" || c.EmailVerified == "true" {
+	if c.EmailVerified == "true" {
 		id.Email = c.Email
 	}
 	return id
 }
 
-func (p *Provider) claims(token *oidc.IDToken) (claims, error) {
+func (p *Provider) claims(raw string, token *oidc.IDToken) (claims, error) {
 	var c claims
 	if err := token.Claims(&c); err != nil {
 		return c, err
@@ -150,12 +177,16 @@ func (p *Provider) claims(token *oidc.IDToken) (claims, error) {
 	if err := token.Claims(&all); err != nil {
 		return c, err
 	}
-	if raw, ok := all[p.cfg.GroupsClaim]; ok {
-		if err := json.Unmarshal(raw, &c.groups); err != nil {
+	if groups, ok := all[p.cfg.GroupsClaim]; ok {
+		if err := json.Unmarshal(groups, &c.groups); err != nil {
 			return c, fmt.Errorf("claim %s: %w", p.cfg.GroupsClaim, err)
 		}
 	}
-	return c, nil
+	var err error
+	if c.kind, err = kindOf(raw); err == nil && all["events"] != nil {
+		err = errors.New("it tells of an event, such as a logout")
+	}
+	return c, err
 }
 
 func (p *Provider) checkTimes(token *oidc.IDToken) error {
@@ -179,13 +210,19 @@ func checkNonce(token *oidc.IDToken, nonce string) error {
 	return nil
 }
 
-// checkParty checks aud and azp (OpenID Connect Core section 3.1.3.7, items 3 to
-// 5). A machine's token for one of the Audiences has the machine as its azp.
-func (p *Provider) checkParty(token *oidc.IDToken, c claims, login bool) error {
-	if !login && slices.ContainsFunc(token.Audience, func(aud string) bool { return slices.Contains(p.cfg.Audiences, aud) }) {
-		return nil
+// checkKind refuses what is no ID token.
+func (c claims) checkKind() error {
+	if c.kind != "" {
+		return errors.New("it is an access token")
 	}
+	return nil
+}
+
+// checkParty checks aud and azp (OpenID Connect Core section 3.1.3.7, items 3 to 5).
+func (p *Provider) checkParty(token *oidc.IDToken, c claims) error {
 	switch {
+	case p.cfg.ClientID == "":
+		return errors.New("people do not sign in here")
 	case !slices.Contains(token.Audience, p.cfg.ClientID):
 		return fmt.Errorf("aud is not %s", p.cfg.ClientID)
 	case c.AuthorizedParty == "" && len(token.Audience) > 1:

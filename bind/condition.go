@@ -21,7 +21,7 @@ const repair = "Rerun kubectl bind for repair."
 
 // order is that in which the conditions of a binding come true.
 var order = [...]string{
-	v1alpha1.ConditionSecretValid, v1alpha1.ConditionConnected, v1alpha1.ConditionOffered, v1alpha1.ConditionProviderInSync, v1alpha1.ConditionSchemaInSync,
+	v1alpha1.ConditionSecretValid, v1alpha1.ConditionConnected, v1alpha1.ConditionLoginCurrent, v1alpha1.ConditionOffered, v1alpha1.ConditionProviderInSync, v1alpha1.ConditionSchemaInSync,
 	v1alpha1.ConditionInformersSynced, v1alpha1.ConditionHeartbeating, v1alpha1.ConditionClaimsInSync, v1alpha1.ConditionNamespacesReady,
 	v1alpha1.ConditionDeletionsInSync,
 }
@@ -29,7 +29,7 @@ var order = [...]string{
 // optional conditions are not there where there is nothing to say.
 func optional(conditionType string) bool {
 	switch conditionType {
-	case v1alpha1.ConditionOffered, v1alpha1.ConditionProviderInSync, v1alpha1.ConditionClaimsInSync,
+	case v1alpha1.ConditionLoginCurrent, v1alpha1.ConditionOffered, v1alpha1.ConditionProviderInSync, v1alpha1.ConditionClaimsInSync,
 		v1alpha1.ConditionNamespacesReady, v1alpha1.ConditionDeletionsInSync:
 		return true
 	}

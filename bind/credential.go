@@ -125,12 +125,30 @@ func (i *installer) writeSecret(ctx context.Context) error {
 	if !i.byHand.Has(i.secret) {
 		secret.Labels = map[string]string{madeByLabel: fieldManager}
 	}
-	if tenant != "" {
-		secret.Annotations = map[string]string{tenantAnnotation: string(tenant)}
+	backend, err := i.backend(ctx)
+	if err != nil {
+		return err
+	}
+	for key, value := range map[string]string{tenantAnnotation: string(tenant), backendAnnotation: backend} {
+		if value != "" {
+			metav1.SetMetaDataAnnotation(&secret.ObjectMeta, key, value)
+		}
 	}
 	if _, err := i.apply(ctx, secretsResource, manifest(secret)); err != nil {
 		return err
 	}
 	i.did("%s secret %s/%s for host %s, namespace %s", written(i.secretThere), v1alpha1.Namespace, i.secret, i.target.Server, i.target.Namespace)
 	return nil
+}
+
+// backend is the URL of the login, or that of the one before.
+func (i *installer) backend(ctx context.Context) (string, error) {
+	if i.opts.Backend != "" || !i.secretThere {
+		return i.opts.Backend, nil
+	}
+	u, err := i.app.Resource(secretsResource).Namespace(v1alpha1.Namespace).Get(ctx, i.secret, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("secret %s/%s: %w", v1alpha1.Namespace, i.secret, err)
+	}
+	return u.GetAnnotations()[backendAnnotation], nil
 }

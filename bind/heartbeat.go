@@ -42,6 +42,9 @@ func (s *session) beat(ctx context.Context, _ cache.ObjectName) (time.Duration, 
 	if err != nil {
 		return lookAgain, nil //nolint:nilerr // conditions say it, once; the next look is not far
 	}
+	if s.awaited.Load() {
+		return lookAgain, nil
+	}
 	return s.agent.opts.HeartbeatInterval / 2, nil
 }
 
@@ -161,6 +164,11 @@ func (s *session) rotate(ctx context.Context, name string) (v1alpha1.Condition, 
 	}
 	if err != nil {
 		return v1alpha1.Condition{}, fmt.Errorf("read Secret %s of the tenant: %w", name, err)
+	}
+	// A login has ended the credentials before it, and the next one is not made yet.
+	data, _, _ := unstructured.NestedMap(u.Object, "data")
+	if s.awaited.Store(len(data) == 0); len(data) == 0 {
+		return v1alpha1.True(v1alpha1.ConditionSecretValid), nil
 	}
 	offered, err := readSecret(u)
 	if err != nil {

@@ -25,6 +25,8 @@ type InstallOptions struct {
 	// Kubeconfig is the tenant's, from a BindingResponse. It is read as data: a
 	// server, a CA, a namespace and a token, see SECURITY.md.
 	Kubeconfig []byte
+	// Backend is the URL at which a login got it; empty if it came in another way.
+	Backend string
 	// Requests are made in the tenant namespace; see ReadRequests.
 	Requests []v1alpha1.APIServiceExportRequest
 	// Answer sets the State of the permission claims of all services: it is given

@@ -482,6 +482,7 @@ func TestKonnector(t *testing.T) {
 		t.Run("the offer is withdrawn, and made again", s.offerWithdrawn) &&
 		t.Run("another App Cluster holds the tenant", s.heldElsewhere) &&
 		t.Run("the control plane was replaced while the konnector was away", s.controlPlaneReplaced) &&
+		t.Run("P13 a login has ended the credentials before it", s.credentialAwaited) &&
 		t.Run("token rotates", s.tokenRotates) &&
 		t.Run("nothing happens when nothing changed", s.idle) &&
 		t.Run("control plane away and back", s.controlPlaneAway) &&
@@ -789,6 +790,27 @@ func (s *story) schemaChanges(t *testing.T) {
 		return nil
 	})
 	s.ready(t, widgets)
+}
+
+// credentialAwaited: a backend keeps no credential for some seconds after a login. The
+// konnector goes on with the one that kubectl bind has written, and looks again soon.
+func (s *story) credentialAwaited(t *testing.T) {
+	before := get[unstructured.Unstructured](t, s.app, secretsGVR, v1alpha1.Namespace, s.secret)
+	beat := get[v1alpha1.ClusterBinding](t, s.controlPlane, clustersGVR, tenant, "cluster").Status.LastHeartbeatTime
+	s.controlPlane.apply(t, object("v1", "Secret", tenant, v1alpha1.KubeconfigSecretName, nil))
+	eventually(t, func() error {
+		if now := get[v1alpha1.ClusterBinding](t, s.controlPlane, clustersGVR, tenant, "cluster").Status.LastHeartbeatTime; now.Sub(beat.Time) < 4*time.Second {
+			return errors.New("no heartbeat since")
+		}
+		return nil
+	})
+	now := get[v1alpha1.ClusterBinding](t, s.controlPlane, clustersGVR, tenant, "cluster")
+	if c := v1alpha1.FindCondition(now.Status.Conditions, v1alpha1.ConditionSecretValid); c == nil || c.Status != metav1.ConditionTrue {
+		t.Errorf("condition: %+v", c)
+	}
+	if after := get[unstructured.Unstructured](t, s.app, secretsGVR, v1alpha1.Namespace, s.secret); !cmp.Equal(before.Object["data"], after.Object["data"]) {
+		t.Error("the credential in use was replaced by none")
+	}
 }
 
 func (s *story) tokenRotates(t *testing.T) {

@@ -31,6 +31,10 @@ func TestOffer(t *testing.T) {
 			want: []string{"Offered=False NotOffered@0 The provider says: It is not. What was synced stays, and can be deleted. " +
 				"Ask the operators of Acme for it; everything goes on when it is offered to you again."},
 		},
+		"P13 the last login is too old": {
+			said: []v1alpha1.Condition{no("LoginCurrent", "Error", "LoginTooOld", "log in again with kubectl bind rotate")},
+			want: []string{"LoginCurrent=False LoginTooOld@0 The provider says: log in again with kubectl bind rotate. Until a login at Acme nothing is synced once the credential ends."},
+		},
 		"a change is held": {
 			said: []v1alpha1.Condition{no("ProviderInSync", "Warning", "BreakingChangeHeld", "v1 lost a field")},
 			want: []string{"ProviderInSync=False BreakingChangeHeld@0 The provider says: v1 lost a field. Its schema and claims stay as they are until the operators of Acme have mended that."},

@@ -56,7 +56,8 @@ type session struct {
 	stop context.CancelFunc
 	done chan struct{}
 
-	beaten atomic.Pointer[time.Time] // when the last heartbeat was taken
+	beaten  atomic.Pointer[time.Time] // when the last heartbeat was taken
+	awaited atomic.Bool               // the backend is about to make a credential
 
 	mu    sync.Mutex
 	seen  sight

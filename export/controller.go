@@ -82,6 +82,10 @@ type Options struct {
 	// shipped admission policy lets through.
 	TokenTTL time.Duration
 
+	// MaxLoginAge is how long after the last login, or bind of a machine, the credential
+	// of a tenant is renewed: then it ends, until the next one. Zero means for ever.
+	MaxLoginAge time.Duration
+
 	// ReviewInterval is how often the right to what was exported is checked again,
 	// in case nothing else gives reason to. Default ten minutes.
 	ReviewInterval time.Duration
@@ -134,7 +138,7 @@ type Exporter struct {
 	running atomic.Pointer[control]        // nil while Run does not
 	self    atomic.Pointer[rbacv1.Subject] // nil while it is not known
 
-	quotaDelay, bindGrace, revocation time.Duration
+	quotaDelay, bindGrace, revocation, rotationPause time.Duration
 }
 
 // New returns an Exporter that works with the rights of config, which should be
@@ -144,7 +148,7 @@ func New(config *rest.Config, opts Options) (*Exporter, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Exporter{opts: opts, external: external, config: rest.CopyConfig(config), quotaDelay: quotaDelay, bindGrace: bindGrace, revocation: revocation}
+	e := &Exporter{opts: opts, external: external, config: rest.CopyConfig(config), quotaDelay: quotaDelay, bindGrace: bindGrace, revocation: revocation, rotationPause: rotationPause}
 	e.config.QPS = -1 // the API server's priority and fairness is the limit
 	e.config.UserAgent = cmp.Or(e.config.UserAgent, userAgent)
 	if err := e.connect(); err != nil {
@@ -195,6 +199,8 @@ func (o *Options) complete() (*url.URL, error) {
 		return nil, fmt.Errorf("namespace prefix %q: must match %s", o.NamespacePrefix, prefixPattern)
 	case o.TokenTTL < minTokenTTL:
 		return nil, fmt.Errorf("token lifetime %s: must be at least %s", o.TokenTTL, minTokenTTL)
+	case o.MaxLoginAge != 0 && o.MaxLoginAge < o.TokenTTL:
+		return nil, fmt.Errorf("age of logins %s: must be at least that of a token, %s", o.MaxLoginAge, o.TokenTTL)
 	case o.APIServer.URL != "" && !strings.HasPrefix(o.APIServer.URL, "https://"):
 		return nil, errors.New("API server URL: must begin with https://")
 	case (o.Provider == nil) != (o.Sealer == nil):
@@ -244,6 +250,7 @@ type control struct {
 	offers    memo[[]Service]   // one, which many exports are held against
 	standings standings
 	passes    sync.Map // of pass: the last one over each tenant
+	logins    sync.Map // of strings: what was recorded last of the login of each tenant
 
 	exports         cache.TypedSharedIndexInformer[*v1alpha1.APIServiceExport]
 	requests        cache.TypedSharedIndexInformer[*v1alpha1.APIServiceExportRequest]

@@ -349,6 +349,7 @@ func deviceBinds(t *testing.T, w *world) {
 	do := func(method, path, body string, header ...string) reply {
 		return w.post(path, body, append(header, "Content-Type", "application/x-www-form-urlencoded")...)
 	}
+	before := w.kept()
 	term := newTerminal(t, do, []string{"widgets.example.org"})
 	b := testissuer.NewBrowser(testissuer.BrowserOptions{Username: "grace", Password: users["grace"].Password})
 	page := deviceSignIn(t, b, w.url, term.device.UserCode, [2]string{"grace", users["grace"].Password})
@@ -384,21 +385,28 @@ func deviceBinds(t *testing.T, w *world) {
 			t.Errorf("P2: %s", visited)
 		}
 	}
+	if left := w.kept() - before; left != 4 { // three of the device, and that the session has ended
+		t.Errorf("%d objects are kept of a login", left)
+	}
 	deviceLeftovers(t, w)
+}
+
+// kept is how many objects the backend keeps of logins.
+func (w *world) kept() int {
+	w.t.Helper()
+	return len(must(w.admin.CoreV1().ConfigMaps("klutch-backend").List(w.t.Context(), metav1.ListOptions{LabelSelector: deviceLabel})).Items)
 }
 
 func deviceLeftovers(t *testing.T, w *world) {
 	t.Helper()
 	backend := must(kubernetes.NewForConfig(w.config))
 	store := DeviceConfigMaps{Client: backend, Namespace: "klutch-backend"}
-	count := func() int {
-		return len(must(w.admin.CoreV1().ConfigMaps("klutch-backend").List(t.Context(), metav1.ListOptions{LabelSelector: deviceLabel})).Items)
+	before := w.kept()
+	if err := store.sweep(t.Context(), time.Now()); err != nil || w.kept() != before {
+		t.Errorf("swept what is in use: %d left of %d, %v", w.kept(), before, err)
 	}
-	if err := store.sweep(t.Context(), time.Now()); err != nil || count() != 3 {
-		t.Errorf("swept what is in use: %d left, %v", count(), err)
-	}
-	if err := store.sweep(t.Context(), time.Now().Add(time.Hour)); err != nil || count() != 0 {
-		t.Errorf("%d left, %v", count(), err)
+	if err := store.sweep(t.Context(), time.Now().Add(time.Hour)); err != nil || w.kept() != 0 {
+		t.Errorf("%d left, %v", w.kept(), err)
 	}
 	// The second lock: RBAC would allow both.
 	deleted := backend.CoreV1().ConfigMaps("klutch-backend").Delete(t.Context(), "kube-root-ca.crt", metav1.DeleteOptions{})

@@ -41,9 +41,11 @@ type handler struct {
 	pages     *template.Template
 	style     []byte
 	addresses *limit.Limiter // of requests
+	networks  *limit.Limiter // of requests
 	subjects  *limit.Limiter // of identities that sign in or bind
 	views     *limit.Limiter // of identities that look at what is on offer
 	polls     *limit.Limiter // of programs that wait for a person
+	refusals  *refusals
 }
 
 // A route is a method, a path, and who answers. The routes that need a login show
@@ -68,14 +70,16 @@ func (e *Exporter) Handler() http.Handler {
 	}
 	protect := http.NewCrossOriginProtection()
 	protect.SetDenyHandler(http.HandlerFunc(h.crossOrigin))
-	return h.observe(h.guard(h.limitAddress(protect.Handler(mux))))
+	return h.identify(h.observe(h.guard(h.limitAddress(protect.Handler(mux)))))
 }
 
 func newHandler(e *Exporter) *handler {
 	style, _ := files.ReadFile("pages/style.css")
 	pages := template.Must(template.New("").Funcs(template.FuncMap{"claim": claimWords, "dict": dict}).ParseFS(files, "pages/*.html"))
-	h := &handler{Exporter: e, pages: pages, style: style}
-	h.addresses, h.subjects, h.views = e.opts.Handshake.Limits.limiters()
+	h := &handler{Exporter: e, pages: pages, style: style, refusals: newRefusals()}
+	limits := e.opts.Handshake.Limits.withDefaults()
+	h.addresses, h.networks = limit.PerMinute(limits.PerAddress), limit.PerMinute(networkFactor*limits.PerAddress)
+	h.subjects, h.views = limit.PerMinute(limits.PerSubject), limit.PerMinute(limits.PerSubject)
 	h.polls = limit.PerMinute(devicePolls)
 	return h
 }
@@ -216,6 +220,9 @@ func (h *handler) openCookie(r *http.Request, name string, into any) error {
 		return errNoCookie
 	}
 	data, err := h.sealer().Open(name, c.Value)
+	if errors.Is(err, auth.ErrSealed) {
+		h.refused(r, "cookie refused", "cookie", name)
+	}
 	if err != nil || json.Unmarshal(data, into) != nil {
 		return errNoCookie
 	}
@@ -247,7 +254,10 @@ func (h *handler) fail(w http.ResponseWriter, r *http.Request, p problem) {
 // page renders a template with the name of the backend around it.
 func (h *handler) page(w http.ResponseWriter, r *http.Request, code int, name string, data any) {
 	var body strings.Builder
-	if err := h.pages.ExecuteTemplate(&body, name, map[string]any{"Backend": h.opts.Name, "URL": h.external.String(), "Data": data}); err != nil {
+	err := h.pages.ExecuteTemplate(&body, name, map[string]any{
+		"Backend": h.opts.Name, "URL": h.external.String(), "Request": w.Header().Get(requestHeader), "Data": data,
+	})
+	if err != nil {
 		logr.FromContextOrDiscard(r.Context()).Error(err, "render page", "page", name)
 		http.Error(w, "internal error", http.StatusInternalServerError)
 		return
@@ -262,6 +272,7 @@ func (h *handler) home(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) crossOrigin(w http.ResponseWriter, r *http.Request) {
+	h.refused(r, "form refused", "path", pathOf(r), "origin", originOf(r), "reason", "sent by another site")
 	h.fail(w, r, problem{
 		Status: http.StatusForbidden, Title: "Refused",
 		What: "Another site tried to send this form.", Next: "Start again from your terminal.",

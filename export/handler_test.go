@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -58,6 +60,7 @@ type counter struct {
 	issuer *testissuer.Issuer
 	sealer *auth.Sealer
 	writes *writeCounter
+	log    *logs
 }
 
 func openCounter(t *testing.T, tune ...func(*Options)) *counter {
@@ -66,7 +69,7 @@ func openCounter(t *testing.T, tune ...func(*Options)) *counter {
 	for i := range 500 {
 		many = append(many, fmt.Sprintf("4f0c1ab2-0000-4000-8000-%012d", i))
 	}
-	c := &counter{t: t, writes: &writeCounter{}, sealer: must(auth.NewSealer(bytes.Repeat([]byte("k"), 32)))}
+	c := &counter{t: t, writes: &writeCounter{}, log: &logs{}, sealer: must(auth.NewSealer(bytes.Repeat([]byte("k"), 32)))}
 	c.issuer = testissuer.Start(t, testissuer.Options{Users: map[string]testissuer.User{
 		"ada":  {Password: "engine", Name: "Ada <b>", Groups: []string{"developers"}},
 		"many": {Password: "groups", Name: "Many", Groups: many},
@@ -93,6 +96,9 @@ func openCounter(t *testing.T, tune ...func(*Options)) *counter {
 	e := must(New(c.writes.wrap(&rest.Config{Host: "https://127.0.0.1:1"}), opts))
 	server := httptest.NewUnstartedServer(e.Handler())
 	server.Listener = listener
+	server.Config.BaseContext = func(net.Listener) context.Context {
+		return logr.NewContext(context.WithoutCancel(t.Context()), funcr.New(c.log.add, funcr.Options{}))
+	}
 	server.Start()
 	t.Cleanup(server.Close)
 	return c

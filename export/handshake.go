@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/klutch-go/sdk/auth"
-	"github.com/klutch-go/sdk/internal/limit"
 )
 
 // Handshake tunes what [Exporter.Handler] serves.
@@ -48,16 +47,19 @@ type Handshake struct {
 // than zero no limit. What goes beyond is answered 429 with Retry-After.
 type Limits struct {
 	// PerAddress is how many requests a minute one address may send, and how many
-	// at once. Default 600.
+	// at once; a /48 of IPv6, whose /64s count as addresses, may send eight times as
+	// many. Default 600.
 	PerAddress int
 	// PerSubject is how often a minute one identity may bind or sign in, and how often
 	// it may look at what is on offer. Default 60.
 	PerSubject int
 }
 
-func (l Limits) limiters() (address, subject, view *limit.Limiter) {
-	n := cmp.Or(l.PerSubject, 60)
-	return limit.PerMinute(cmp.Or(l.PerAddress, 600)), limit.PerMinute(n), limit.PerMinute(n)
+// networkFactor is how many addresses at their limit one network may have.
+const networkFactor = 8
+
+func (l Limits) withDefaults() Limits {
+	return Limits{cmp.Or(l.PerAddress, 600), cmp.Or(l.PerSubject, 60)}
 }
 
 // Hooks are called while something happens, such as by metrics; nil ones are not.

@@ -35,16 +35,23 @@ func (c *control) reconcileClusterBinding(ctx context.Context, key cache.ObjectN
 		return 0, c.setFinalizers(ctx, clusterBindingResource, binding, append(slices.Clone(binding.Finalizers), v1alpha1.TenantFinalizer))
 	}
 	_, again := healthy(time.Now(), binding.Status)
+	login, err := c.loginCurrent(ctx, key.Namespace)
+	if err != nil {
+		return 0, err
+	}
+	if len(login) > 0 {
+		again = sooner(again, c.opts.ReviewInterval)
+	}
 	admitted, err := admission(c.admitted(ctx, key.Namespace))
 	switch {
 	case err != nil: // a gate that cannot tell does not keep us from telling who is alive
-		return 0, errors.Join(err, c.writeClusterBinding(ctx, binding))
+		return 0, errors.Join(err, c.writeClusterBinding(ctx, binding, login...))
 	case admitted.Status != metav1.ConditionTrue:
 		again = sooner(again, gateRetry)
 	case c.opts.Gate != nil:
 		again = sooner(again, c.opts.ReviewInterval)
 	}
-	return again, c.writeClusterBinding(ctx, binding, admitted)
+	return again, c.writeClusterBinding(ctx, binding, append(login, admitted)...)
 }
 
 // sooner returns the shorter of two times to wait, where zero means for ever.

@@ -39,8 +39,7 @@ const (
 
 // credential returns the kubeconfig of a tenant and how long it is good, after
 // making or renewing it where needed. One that was revoked is made anew when that is
-// settle ago; until then there is none. People who log in need not wait: whoever
-// revokes waits until the old one is refused.
+// settle ago; until then there is none. Who logs in need not wait: see handOut.
 func (e *Exporter) credential(ctx context.Context, namespace string, settle time.Duration) (data []byte, again time.Duration, err error) {
 	k, err := e.reachable(ctx)
 	if err != nil {
@@ -149,12 +148,21 @@ func (e *Exporter) account(ctx context.Context, namespace string) (got *corev1.S
 	return got, nil
 }
 
+func newAnchor() *corev1.Secret {
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
+		Name: anchorSecret, Annotations: map[string]string{madeAnnotation: time.Now().UTC().Format(time.RFC3339Nano)},
+	}}
+}
+
 // anchor finds or makes the Secret that tokens are bound to.
 func (e *Exporter) anchor(ctx context.Context, namespace string) (got *corev1.Secret, made bool, err error) {
 	secrets := e.kube.CoreV1().Secrets(namespace)
 	got, err = secrets.Get(ctx, anchorSecret, metav1.GetOptions{})
 	if made = apierrors.IsNotFound(err); made {
-		got, err = secrets.Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: anchorSecret}}, metav1.CreateOptions{})
+		got, err = secrets.Create(ctx, newAnchor(), metav1.CreateOptions{})
+		if apierrors.IsAlreadyExists(err) { // another one was faster
+			got, err = secrets.Get(ctx, anchorSecret, metav1.GetOptions{})
+		}
 	}
 	if err != nil {
 		return nil, false, fmt.Errorf("make secret %s/%s: %w", namespace, anchorSecret, err)

@@ -64,9 +64,13 @@ func (h Handshake) users(first *auth.Provider) map[string]Users {
 	return others
 }
 
-// validateIssuers checks that no two issuers can be taken for one another.
+// validateIssuers checks that no two issuers can be taken for one another, nor people
+// for machines.
 func (h Handshake) validateIssuers(first *auth.Provider, users Users) error {
 	taken, err := h.validatePeople(first, users)
+	if err == nil {
+		err = h.validateMachines(first)
+	}
 	if err != nil {
 		return err
 	}
@@ -77,6 +81,20 @@ func (h Handshake) validateIssuers(first *auth.Provider, users Users) error {
 	for issuer, users := range h.users(first) {
 		if !people[issuer] && slices.ContainsFunc(taken, users.overlap) {
 			return fmt.Errorf("machines of %s: the names of people must not begin as theirs do, which is with %s", issuer, users.UsernamePrefix)
+		}
+	}
+	return nil
+}
+
+// validateMachines checks that no token for the client of a login is for machines.
+func (h Handshake) validateMachines(first *auth.Provider) error {
+	logins := []*auth.Provider{first}
+	for _, i := range h.Issuers {
+		logins = append(logins, i.Provider)
+	}
+	for _, p := range h.Machines {
+		if slices.ContainsFunc(logins, func(login *auth.Provider) bool { return login != nil && login.Overlaps(p) }) {
+			return fmt.Errorf("machines of %s: people sign in there with a client that is an audience too: machines need one of their own", p.Issuer())
 		}
 	}
 	return nil

@@ -79,6 +79,9 @@ func (h *handler) bindLink(w http.ResponseWriter, r *http.Request) {
 		h.tenantProblem(w, r, s, err)
 		return
 	}
+	if !h.lastStep(w, r, s) {
+		return
+	}
 	clearCookie(w, sessionCookie)
 	http.Redirect(w, r, s.Login.Redirect+"?"+url.Values{"response": {payload}}.Encode(), http.StatusFound)
 }

@@ -20,13 +20,22 @@ import (
 func (h *handler) limitAddress(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/healthz" {
-			if wait := h.addresses.Take(limit.Address(h.client(r))); wait > 0 {
+			if wait := h.takeAddress(h.client(r)); wait > 0 {
 				h.tooMany(w, r, wait)
 				return
 			}
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// takeAddress takes one request of an address, and of the network around it.
+func (h *handler) takeAddress(addr netip.Addr) time.Duration {
+	wait := h.addresses.Take(limit.Address(addr))
+	if network := limit.Network(addr); wait == 0 && network != "" {
+		wait = h.networks.Take(network)
+	}
+	return wait
 }
 
 // limitSubject lets an identity sign in or bind only so often: it answers 429, and
@@ -54,6 +63,7 @@ func who(id *auth.Identity) string { return id.Issuer + "\x00" + id.Subject }
 
 // tooMany answers 429.
 func (h *handler) tooMany(w http.ResponseWriter, r *http.Request, wait time.Duration) {
+	h.refused(r, "request limited", "path", pathOf(r))
 	w.Header().Set("Retry-After", strconv.Itoa(seconds(wait)))
 	if isAPI(r) {
 		writeJSON(w, http.StatusTooManyRequests, oauthError{Code: "slow_down", Description: "too many requests", Next: waitWords(wait)})

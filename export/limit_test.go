@@ -51,6 +51,24 @@ func TestP10LimitPerAddress(t *testing.T) {
 	}
 }
 
+// P10: nor can one network of IPv6, of whose 65536 addresses each stays below its limit.
+func TestP10LimitPerNetwork(t *testing.T) {
+	c := openCounter(t, func(o *Options) {
+		o.Handshake.Limits.PerAddress = 5
+		o.Handshake.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+	})
+	statuses := map[int]int{}
+	for i := range 60 {
+		statuses[c.do(http.MethodGet, "/export", "", "X-Forwarded-For", fmt.Sprintf("2001:db8:7:%x::1", i)).Status]++
+	}
+	if passed := statuses[200]; passed < 8*5 || passed > 8*5+8 || statuses[429] != 60-passed {
+		t.Errorf("statuses of one /48: %v", statuses)
+	}
+	if resp := c.do(http.MethodGet, "/export", "", "X-Forwarded-For", "2001:db8:8::1"); resp.Status != 200 {
+		t.Errorf("another /48: %d", resp.Status)
+	}
+}
+
 // P10: an identity cannot either, from however many addresses and browsers.
 func TestP10LimitPerSubject(t *testing.T) {
 	var mu sync.Mutex

@@ -179,7 +179,7 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, l login, err er
 		p.What = "The issuer with which people sign in here sent an answer that cannot be trusted."
 	}
 	h.opts.Handshake.Hooks.login(result)
-	audit(r.Context(), "login refused", "cluster", l.Cluster, "result", string(result), "reason", err.Error())
+	h.refused(r, "login refused", "cluster", l.Cluster, "result", string(result), "reason", err.Error())
 	answer.Description = p.What
 	if l.Redirect != "" && !l.Legacy { // that CLI understands no refusal
 		p.Refresh = l.back(h.external.String(), refusalValues(answer))
@@ -193,6 +193,7 @@ func (h *handler) callback(w http.ResponseWriter, r *http.Request) {
 	id, err := h.complete(r, &t)
 	if errors.Is(err, errNoCookie) || errors.Is(err, auth.ErrState) {
 		// Whoever sent the browser here must not be able to end the login in flight.
+		h.refused(r, "callback refused", "reason", err.Error())
 		h.fail(w, r, problem{
 			Status: http.StatusBadRequest, Title: "This is not the login that was begun here",
 			What: "Your browser does not know this login: it is too old, was begun in another browser, or another one was begun since.",
@@ -259,12 +260,16 @@ func (h *handler) openSession(w http.ResponseWriter, r *http.Request) (*session,
 		h.internal(w, r, err)
 		return nil, false
 	}
+	h.notSignedIn(w, r)
+	return nil, false
+}
+
+func (h *handler) notSignedIn(w http.ResponseWriter, r *http.Request) {
 	h.fail(w, r, problem{
 		Status: http.StatusUnauthorized, Title: "You are not signed in",
 		What: "There is no login in this browser, or it has ended.",
 		Next: "Run kubectl bind " + h.external.String() + " and follow the link that it prints.",
 	})
-	return nil, false
 }
 
 // logout ends the session, and offers to tell the program that waits for its end.
@@ -273,7 +278,7 @@ func (h *handler) logout(w http.ResponseWriter, r *http.Request) {
 	var back string
 	signedIn := h.openCookie(r, sessionCookie, &s) == nil
 	if signedIn {
-		h.endSession(r.Context(), &s)
+		h.leaveSession(r.Context(), &s)
 	}
 	switch {
 	case !signedIn:

@@ -49,7 +49,12 @@ func (h *handler) machineBinding(r *http.Request, id *auth.Identity) (*v1alpha1.
 	if err != nil {
 		return nil, err
 	}
-	return h.response(r.Context(), &grant{Tenant: tenant, Services: services, Identity: s.account()})
+	response, err := h.response(r.Context(), &grant{Tenant: tenant, Services: services, Identity: s.account()})
+	if err != nil {
+		return nil, err
+	}
+	response.Kubeconfig, err = h.handOut(r.Context(), tenant)
+	return response, err
 }
 
 // machine says whose token a request brings.
@@ -69,13 +74,13 @@ func (h *handler) machine(r *http.Request) (*auth.Identity, error) {
 	}
 	id, err := h.opts.Handshake.Machines.VerifyMachine(r.Context(), raw, h.opts.Handshake.MachineScopes...)
 	if err != nil {
-		return nil, h.refuseMachine(r.Context(), err)
+		return nil, h.refuseMachine(r, err)
 	}
 	h.opts.Handshake.Hooks.login(LoginSucceeded)
 	return id, nil
 }
 
-func (h *handler) refuseMachine(ctx context.Context, err error) error {
+func (h *handler) refuseMachine(r *http.Request, err error) error {
 	refused := &oauthError{Description: err.Error(), Code: "invalid_token", Next: "get a new token for this backend from the issuer"}
 	refused.Status, refused.Authenticate = auth.BearerChallenge(err)
 	switch {
@@ -88,7 +93,7 @@ func (h *handler) refuseMachine(ctx context.Context, err error) error {
 		refused.Next = "ask the issuer for a token with the scopes " + strings.Join(h.opts.Handshake.MachineScopes, " ")
 	}
 	h.opts.Handshake.Hooks.login(LoginRefused)
-	audit(ctx, "machine refused", "reason", refused.Code, "detail", refused.Description)
+	h.refused(r, "machine refused", "reason", refused.Code, "detail", refused.Description)
 	return refused
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/internal/testissuer"
 )
 
@@ -16,7 +17,7 @@ func (c *counter) token(user, audience string, claims map[string]any) string {
 	c.t.Helper()
 	c.issuer.Misbehave(testissuer.Faults{Claims: claims})
 	defer c.issuer.Misbehave(testissuer.Faults{})
-	return must(c.issuer.IDToken(user, audience))
+	return must(c.issuer.AccessToken(user, audience))
 }
 
 func (c *counter) bindMachine(token, body string) (reply, oauthError) {
@@ -90,5 +91,48 @@ func TestMachinesIssuerIsDown(t *testing.T) {
 	resp, said := c.bindMachine(token, "{}")
 	if resp.Status != http.StatusServiceUnavailable || said.Code != codeUnavailable || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("%d %s", resp.Status, resp.Body)
+	}
+}
+
+// P4: what tells of people lets no machine in: neither their ID tokens, for the audience
+// of machines or the client with which they sign in, nor what tells that they have left.
+func TestP4PeopleAreNoMachines(t *testing.T) {
+	c := openCounter(t)
+	logout := map[string]any{"events": map[string]any{"http://schemas.openid.net/event/backchannel-logout": map[string]any{}}}
+	for name, token := range map[string]string{
+		"an ID token":                      must(c.issuer.IDToken("ada", "klutch-machines")),
+		"an ID token for the login client": must(c.issuer.IDToken("ada", "klutch")),
+		"an access token for that client":  c.token("ada", "klutch", nil),
+		"a logout token":                   c.token("ada", "klutch-machines", logout),
+	} {
+		if resp, said := c.bindMachine(token, `{"clusterID": "c1", "apis": [{"group": "example.org", "resource": "widgets"}]}`); resp.Status != 401 || said.Code != "invalid_token" {
+			t.Errorf("%s: %d %s", name, resp.Status, resp.Body)
+		}
+	}
+	if made := c.writes.seen(); len(made) > 0 {
+		t.Errorf("written: %v", made)
+	}
+}
+
+// P4: the audience of machines is no client with which people sign in at that issuer.
+func TestP4MachinesHaveAnAudienceOfTheirOwn(t *testing.T) {
+	provider := func(issuer, client string, audiences ...string) *auth.Provider {
+		return must(auth.New(auth.Config{Issuer: issuer, ClientID: client, Audiences: audiences}))
+	}
+	const ours, theirs = "https://ours.example", "https://theirs.example"
+	h := Handshake{Issuers: []Issuer{{Name: "b", Provider: provider(theirs, "klutch-b")}}}
+	for name, test := range map[string]struct {
+		machines *auth.Provider
+		ok       bool
+	}{
+		"their own":               {provider(ours, "", "machines"), true},
+		"the first issuer's":      {provider(ours, "", "machines", "klutch"), false},
+		"a further issuer's":      {provider(theirs, "", "klutch-b"), false},
+		"the name of another one": {provider(theirs, "", "klutch"), true},
+	} {
+		h.Machines = auth.Providers{test.machines}
+		if err := h.validateIssuers(provider(ours, "klutch"), Users{}); (err == nil) != test.ok {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -111,6 +111,7 @@ func (h *handler) bind(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *handler) otherLogin(w http.ResponseWriter, r *http.Request) {
+	h.refused(r, "form refused", "path", pathOf(r), "origin", originOf(r), "reason", "belongs to another login")
 	h.fail(w, r, problem{
 		Status: http.StatusConflict, Title: "Another login was begun in this browser",
 		What: "This page belongs to a login that is not the last one.", Next: "Close this page and use the other one.",
@@ -198,6 +199,9 @@ type outcome struct {
 // finish ends a session with an answer for the CLI. The browser goes there from a
 // page of ours: a form must not lead to another origin.
 func (h *handler) finish(w http.ResponseWriter, r *http.Request, s *session, answer url.Values, p problem) {
+	if !h.lastStep(w, r, s) {
+		return
+	}
 	back, err := h.deliver(r.Context(), s, answer)
 	if errors.Is(err, auth.ErrDeviceTaken) || errors.Is(err, auth.ErrUserCode) {
 		h.otherLogin(w, r)
@@ -212,6 +216,19 @@ func (h *handler) finish(w http.ResponseWriter, r *http.Request, s *session, ans
 	}
 	clearCookie(w, sessionCookie)
 	http.Redirect(w, r, "/done", http.StatusSeeOther)
+}
+
+// lastStep reports whether this is the one answer of a session; else it has shown why not.
+func (h *handler) lastStep(w http.ResponseWriter, r *http.Request, s *session) bool {
+	err := h.useSession(r.Context(), s)
+	switch {
+	case errors.Is(err, errEnded):
+		h.refused(r, "session refused", append(s.who(), "reason", err.Error())...)
+		h.notSignedIn(w, r)
+	case err != nil:
+		h.internal(w, r, err)
+	}
+	return err == nil
 }
 
 // deliver gives the answer to the program that waits, or returns where to take it.

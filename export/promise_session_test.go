@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -62,4 +64,43 @@ func TestP5SessionsEnd(t *testing.T) {
 			t.Error("used, and open after thirty minutes")
 		}
 	})
+}
+
+// TestP3CopyOfACookie: a session gives one answer. A copy of its cookie that was made
+// before gives none after it, not even at once, and leads nowhere any more.
+func TestP3CopyOfACookie(t *testing.T) {
+	sealer := must(auth.NewSealer(bytes.Repeat([]byte("k"), 32)))
+	h := newHandler(&Exporter{opts: Options{Sealer: sealer, Handshake: Handshake{Devices: &deviceMemory{}}}, external: &url.URL{Scheme: "https", Host: "backend.example"}})
+	s := &session{ID: "s", Identity: auth.Identity{Issuer: "i", Subject: "ada"}, Since: time.Now(), Login: login{Redirect: "http://127.0.0.1:1/callback"}}
+	kept := httptest.NewRecorder()
+	if err := h.keepSession(t.Context(), kept, s); err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/bind", http.NoBody)
+	r.AddCookie(kept.Result().Cookies()[0])
+	var opened []*session
+	for range 3 {
+		copied, ok := h.openSession(httptest.NewRecorder(), r)
+		if !ok {
+			t.Fatal("the session is not there")
+		}
+		opened = append(opened, copied)
+	}
+	codes := make([]int, len(opened))
+	var answers sync.WaitGroup
+	for i, copied := range opened {
+		answers.Go(func() {
+			w := httptest.NewRecorder()
+			h.finish(w, r, copied, url.Values{"code": {"c"}}, problem{})
+			codes[i] = w.Code
+		})
+	}
+	answers.Wait()
+	slices.Sort(codes)
+	if !slices.Equal(codes, []int{http.StatusSeeOther, http.StatusUnauthorized, http.StatusUnauthorized}) {
+		t.Errorf("three copies are answered %v", codes)
+	}
+	if _, ok := h.openSession(httptest.NewRecorder(), r); ok {
+		t.Error("a copy is good after the bind")
+	}
 }

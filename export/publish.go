@@ -42,8 +42,12 @@ func (c *control) reconcileExport(ctx context.Context, key cache.ObjectName) (ti
 	if err != nil {
 		return 0, err
 	}
+	login, err := c.loginCurrent(ctx, key.Namespace)
+	if err != nil {
+		return 0, err
+	}
 	err = status.Write(ctx, c.dyn.Resource(exportResource).Namespace(key.Namespace), export, func(o *v1alpha1.APIServiceExport) {
-		for _, condition := range []v1alpha1.Condition{offered, inSync} {
+		for _, condition := range append(login, offered, inSync) {
 			condition.ObservedGeneration = o.Generation
 			o.Status.Conditions = v1alpha1.SetCondition(o.Status.Conditions, condition)
 		}

@@ -49,7 +49,9 @@ type oauthError struct {
 
 func (e *oauthError) Error() string { return e.Code + ": " + e.Description }
 
-func invalidGrant(why string) error { return &oauthError{Code: "invalid_grant", Description: why} }
+const codeInvalid = "invalid_grant"
+
+func invalidGrant(why string) error { return &oauthError{Code: codeInvalid, Description: why} }
 
 // refuseJSON answers a program whose request failed.
 func (h *handler) refuseJSON(w http.ResponseWriter, r *http.Request, err error) {
@@ -109,26 +111,51 @@ func (h *handler) redeem(r *http.Request) (*v1alpha1.BindingResponse, error) {
 	if err := r.ParseForm(); err != nil {
 		return nil, &oauthError{Code: "invalid_request", Description: "the form cannot be read"}
 	}
-	code, err := h.codeOf(r.Context(), r.PostForm)
-	if err != nil {
-		return nil, err
+	response, g, err := h.redeemForm(r.Context(), r.PostForm)
+	if refused := asOAuth(err); refused != nil && refused.Code == codeInvalid {
+		h.refused(r, "code refused", "identity", g.Identity, "tenant", g.Tenant, "reason", refused.Description)
 	}
-	g, err := h.openCode(code, r.PostForm)
 	if err != nil {
-		return nil, err
-	}
-	response, err := h.response(r.Context(), g)
-	if err != nil {
-		return nil, err
-	}
-	if err := h.useCode(r.Context(), g); err != nil {
-		if refused := asOAuth(err); refused != nil {
-			audit(r.Context(), "code refused", "identity", g.Identity, "tenant", g.Tenant, "reason", refused.Description)
-		}
 		return nil, err
 	}
 	audit(r.Context(), "code redeemed", "identity", g.Identity, "tenant", g.Tenant, "services", g.Services)
 	return response, nil
+}
+
+// redeemForm also returns what the code stands for, as far as that is known.
+func (h *handler) redeemForm(ctx context.Context, form url.Values) (*v1alpha1.BindingResponse, *grant, error) {
+	g := &grant{}
+	code, err := h.codeOf(ctx, form)
+	if err == nil {
+		err = h.openCode(code, form, g)
+	}
+	if err != nil {
+		return nil, g, err
+	}
+	response, err := h.trade(ctx, g)
+	return response, g, err
+}
+
+// trade uses a code up for a response. It looks first whether the code is still good: one
+// that is not must not end the credential that it was traded for.
+func (h *handler) trade(ctx context.Context, g *grant) (*v1alpha1.BindingResponse, error) {
+	r, _, err := h.readRecord(ctx, g.Tenant)
+	if err == nil {
+		err = r.redeemable(g)
+	} else if errors.Is(err, errNoRecord) {
+		err = errUsed
+	}
+	if err != nil {
+		return nil, err
+	}
+	response, err := h.response(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	if response.Kubeconfig, err = h.handOut(ctx, g.Tenant); err != nil {
+		return nil, err
+	}
+	return response, h.useCode(ctx, g)
 }
 
 // codeOf returns the one-time code of a token request, or that for which a person
@@ -152,30 +179,39 @@ func (h *handler) codeOf(ctx context.Context, form url.Values) (string, error) {
 }
 
 // openCode checks all that can be checked of a code without looking anything up.
-func (h *handler) openCode(code string, form url.Values) (*grant, error) {
+func (h *handler) openCode(code string, form url.Values, g *grant) error {
 	data, err := h.sealer().Open(codePurpose, code)
 	if errors.Is(err, auth.ErrExpired) {
-		return nil, invalidGrant("the code has expired")
+		return invalidGrant("the code has expired")
 	}
-	g := &grant{}
 	if err != nil || json.Unmarshal(data, g) != nil {
-		return nil, invalidGrant("this is not a code of this backend")
+		return invalidGrant("this is not a code of this backend")
 	}
 	challenge := oauth2.S256ChallengeFromVerifier(form.Get("code_verifier"))
 	if !same(challenge, g.Login.Challenge) || !same(form.Get("redirect_uri"), g.Login.Redirect) {
-		return nil, invalidGrant("the code belongs to another login")
+		return invalidGrant("the code belongs to another login")
 	}
-	return g, nil
+	return nil
 }
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+
+var errUsed = invalidGrant("the code has been used")
+
+// redeemable returns an error if a code was used, or its tenant is gone.
+func (r *record) redeemable(g *grant) error {
+	if _, used := r.Redeemed[g.ID]; used || r.Cluster == "" {
+		return errUsed
+	}
+	return nil
+}
 
 // useCode makes sure that a code is redeemed once, whichever replica is asked: the
 // write is refused if another one wrote in between.
 func (h *handler) useCode(ctx context.Context, g *grant) error {
 	return h.updateRecord(ctx, g.Tenant, func(r *record) error {
-		if _, used := r.Redeemed[g.ID]; used || r.Cluster == "" {
-			return invalidGrant("the code has been used")
+		if err := r.redeemable(g); err != nil {
+			return err
 		}
 		maps.DeleteFunc(r.Redeemed, func(_ string, until time.Time) bool { return time.Now().After(until) })
 		if r.Redeemed == nil {
@@ -186,12 +222,8 @@ func (h *handler) useCode(ctx context.Context, g *grant) error {
 	})
 }
 
-// response is what the CLI gets: the tenant's credential and the requests to make.
+// response is what the CLI gets beside the tenant's credential: the requests to make.
 func (h *handler) response(ctx context.Context, g *grant) (*v1alpha1.BindingResponse, error) {
-	credential, _, err := h.credential(ctx, g.Tenant, 0)
-	if err != nil {
-		return nil, err
-	}
 	services, err := h.opts.Catalog.Services(ctx)
 	if err != nil {
 		return nil, err
@@ -201,7 +233,6 @@ func (h *handler) response(ctx context.Context, g *grant) (*v1alpha1.BindingResp
 		Authentication: v1alpha1.BindingResponseAuthentication{
 			OAuth2CodeGrant: &v1alpha1.BindingResponseOAuth2CodeGrant{SessionID: g.Login.State, ID: g.Identity},
 		},
-		Kubeconfig: credential,
 	}
 	for _, name := range g.Services {
 		s, ok := find(services, name)

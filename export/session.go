@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"time"
 
@@ -38,8 +39,16 @@ func (h *handler) session(r *http.Request) (*session, error) {
 	if time.Since(s.Since) >= sessionLife {
 		return nil, errNoCookie
 	}
-	return s, h.recall(r.Context(), s)
+	err := h.recall(r.Context(), s)
+	if errors.Is(err, errEnded) {
+		h.refused(r, "session refused", append(s.who(), "reason", err.Error())...)
+	}
+	return s, err
 }
+
+// errEnded says that a browser brings a session that has ended: a copy, or one that was
+// gone back to.
+var errEnded = fmt.Errorf("%w: the session has ended", errNoCookie)
 
 // recall completes a session that has not ended with what did not fit.
 func (h *handler) recall(ctx context.Context, s *session) error {
@@ -48,7 +57,7 @@ func (h *handler) recall(ctx context.Context, s *session) error {
 		return nil
 	}
 	if _, err := store.Get(ctx, s.key(sessionEnded)); !errors.Is(err, auth.ErrDevicePending) {
-		return cmp.Or(err, errNoCookie)
+		return cmp.Or(err, errEnded)
 	}
 	if !s.GroupsKept {
 		return nil
@@ -103,12 +112,22 @@ func (h *handler) keep(ctx context.Context, s *session, what string, value []byt
 	return err
 }
 
-// endSession makes sure that no copy of the cookie is good any more.
-func (h *handler) endSession(ctx context.Context, s *session) {
+// useSession ends a session with its one answer: of any number of copies of the cookie,
+// at any number of replicas, one gets there. The error is errEnded for all others.
+func (h *handler) useSession(ctx context.Context, s *session) error {
 	if h.opts.Handshake.Devices == nil {
-		return
+		return nil
 	}
-	if err := h.keep(ctx, s, sessionEnded, []byte("-")); err != nil {
+	err := h.opts.Handshake.Devices.Create(ctx, s.key(sessionEnded), []byte("-"), s.Since.Add(sessionLife))
+	if errors.Is(err, auth.ErrDeviceTaken) {
+		return errEnded
+	}
+	return err
+}
+
+// leaveSession ends a session in which its person has signed out.
+func (h *handler) leaveSession(ctx context.Context, s *session) {
+	if err := h.useSession(ctx, s); err != nil && !errors.Is(err, errEnded) {
 		logr.FromContextOrDiscard(ctx).Error(err, "a session that was left lives until its cookie ends", s.who()...)
 	}
 }

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"strings"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // standings are what is known of tenants from one review to the next: events in
@@ -37,8 +35,7 @@ func (s *standings) reopen(service string) {
 // stillMay says whether the holder of a tenant may bind a service. It asks once a
 // review, or when the offer of the service changes.
 func (c *control) stillMay(ctx context.Context, tenant string, s Service) error {
-	review := time.Now().Add(wait.Jitter(c.opts.ReviewInterval, reviewSpread))
-	known, err := c.standings.tenants.get(tenant, review, func() (*record, error) { return c.tenantRecord(ctx, tenant) })
+	known, err := c.known(ctx, tenant)
 	if err != nil {
 		return err
 	}

@@ -110,6 +110,8 @@ func serviceNamespaceName(tenant, namespace string) string {
 type record struct {
 	Identity auth.Identity `json:"identity"`
 	Cluster  string        `json:"cluster"`
+	// LoggedIn is when the holder last logged in, or bound as a machine.
+	LoggedIn time.Time `json:"loggedIn,omitzero"`
 	// Services were chosen at logins and allowed then, by name.
 	Services []string `json:"services"`
 	// Redeemed one-time codes and when they may be forgotten.
@@ -128,7 +130,7 @@ func (e *Exporter) bindTenant(ctx context.Context, r record) (namespace string, 
 	}
 	err = e.updateRecord(ctx, namespace, func(old *record) error {
 		r.Services = slices.Compact(slices.Sorted(slices.Values(slices.Concat(old.Services, r.Services))))
-		r.Redeemed = old.Redeemed
+		r.Redeemed, r.LoggedIn = old.Redeemed, time.Now().UTC().Truncate(time.Second)
 		*old = r
 		return nil
 	})
@@ -138,7 +140,7 @@ func (e *Exporter) bindTenant(ctx context.Context, r record) (namespace string, 
 	if err := e.furnish(ctx, namespace); err != nil {
 		return "", err
 	}
-	_, _, err = e.credential(ctx, namespace, 0)
+	_, _, err = e.credential(ctx, namespace, e.revocation)
 	return namespace, err
 }
 

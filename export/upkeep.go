@@ -19,6 +19,7 @@ import (
 func (c *control) reconcileTenant(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	if _, ok, err := c.holderIn(ctx, key.Name); !ok {
 		c.passes.Delete(key.Name)
+		c.logins.Delete(key.Name)
 		c.standings.forget(key.Name)
 		return 0, err
 	}
@@ -51,6 +52,9 @@ func (c *control) keep(ctx context.Context, tenant string) (again time.Duration,
 	capped, err := c.capTenant(ctx, tenant)
 	if err != nil {
 		return 0, err
+	}
+	if yes, err := c.renewable(ctx, tenant); !yes || err != nil {
+		return sooner(capped, c.opts.ReviewInterval), err
 	}
 	_, renew, err := c.credential(ctx, tenant, c.revocation)
 	return sooner(renew, capped), err

@@ -92,7 +92,7 @@ var users = map[string]testissuer.User{
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := newStillWorld(t)
-	w.tune = func(e *Exporter) { e.quotaDelay = time.Hour } // no quota is due in the midst of a step
+	w.tune = func(e *Exporter) { e.quotaDelay, e.rotationPause = time.Hour, time.Hour } // no quota and no rotation is due in the midst of a step
 	w.serve(Options{ReviewInterval: 2 * time.Second})
 	return w
 }

@@ -73,6 +73,10 @@ type Backend struct {
 	// TLSCertFile and TLSKeyFile are read anew for each connection. While they do not
 	// belong together, as in the midst of a renewal, those before them count.
 	TLSCertFile, TLSKeyFile string
+	// Connections is how many connections to ListenAddress may be open, and
+	// ConnectionsPerAddress how many of one address; of gateways, which are Options.Handshake.TrustedProxies,
+	// only the former counts. Zero means 2000 and 100, less than zero any number.
+	Connections, ConnectionsPerAddress int
 	// PlainHTTP allows to go without a certificate on other than loopback
 	// addresses: where a gateway in front ends TLS.
 	PlainHTTP bool
@@ -124,12 +128,20 @@ func (b Backend) Run(ctx context.Context) error {
 	}
 	lease := leader.Lease{Namespace: b.Namespace, Name: backendLease, Identity: b.Identity}
 	return group.Run(ctx,
-		func(ctx context.Context) error { return serveAt(ctx, b.HealthAddress, nil, health(b.Metrics)) },
-		func(ctx context.Context) error { return serveAt(ctx, b.ListenAddress, tlsConfig, exporter.Handler()) },
+		func(ctx context.Context) error {
+			return serveAt(ctx, b.HealthAddress, nil, serve.Limits{}, health(b.Metrics))
+		},
+		func(ctx context.Context) error {
+			return serveAt(ctx, b.ListenAddress, tlsConfig, b.connections(), exporter.Handler())
+		},
 		func(ctx context.Context) error { return b.follow(ctx, keys) },
 		sweep,
 		func(ctx context.Context) error { return leader.Run(ctx, client, lease, exporter.Run) },
 	)
+}
+
+func (b Backend) connections() serve.Limits {
+	return serve.Limits{All: cmp.Or(b.Connections, 2000), PerAddress: cmp.Or(b.ConnectionsPerAddress, 100), Free: b.Options.Handshake.TrustedProxies}
 }
 
 func health(metrics http.Handler) http.Handler {
@@ -214,7 +226,6 @@ func (b Backend) machines() (auth.Providers, error) {
 		if cfg.Issuer == "" {
 			cfg.Issuer, cfg.HTTPClient = b.Login.Issuer, b.Login.HTTPClient
 		}
-		cfg.ClientID = cmp.Or(cfg.ClientID, b.Login.ClientID)
 		cfg.GroupsClaim = cmp.Or(cfg.GroupsClaim, b.Login.GroupsClaim)
 		p, err := auth.New(cfg)
 		if err != nil {
@@ -259,7 +270,7 @@ func isLoopback(address string) bool {
 }
 
 // serveAt serves handler at an address, if there is one.
-func serveAt(ctx context.Context, address string, tlsConfig *tls.Config, handler http.Handler) error {
+func serveAt(ctx context.Context, address string, tlsConfig *tls.Config, limits serve.Limits, handler http.Handler) error {
 	if address == "" {
 		return group.Idle(ctx)
 	}
@@ -270,5 +281,5 @@ func serveAt(ctx context.Context, address string, tlsConfig *tls.Config, handler
 	}
 	server := serve.Server(handler)
 	server.TLSConfig = tlsConfig
-	return serve.Run(ctx, server, listener)
+	return serve.Run(ctx, server, serve.Limited(listener, limits))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/leader"
+	"github.com/klutch-go/sdk/internal/serve"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -58,7 +59,9 @@ func (k Konnector) Run(ctx context.Context) error {
 	}
 	lease := leader.Lease{Namespace: k.LeaseNamespace, Name: k.LeaseName, Identity: k.Identity}
 	return group.Run(ctx,
-		func(ctx context.Context) error { return serveAt(ctx, k.HealthAddress, nil, health(k.Metrics)) },
+		func(ctx context.Context) error {
+			return serveAt(ctx, k.HealthAddress, nil, serve.Limits{}, health(k.Metrics))
+		},
 		func(ctx context.Context) error { return leader.Run(ctx, client, lease, konnector.Run) },
 	)
 }

@@ -103,6 +103,7 @@ func exit(err error, stderr io.Writer) int {
 type flags struct {
 	kubeconfig, clientSecretFile, issuerCAFile, externalCAFile string
 	sessionKeyFiles, machineIssuers, machineAudiences          []string
+	machineClaim                                               auth.Claim
 	issuerFiles                                                []string
 	verbosity                                                  int
 	version                                                    bool
@@ -144,6 +145,7 @@ func (f *flags) clusterFlags(fs *flag.FlagSet, getenv func(string) string) {
 	fs.StringVar(&b.Options.APIServer.TLSServerName, "external-server-name", "", "name in the API server's certificate, if it is not that of the URL")
 	fs.StringVar(&f.externalCAFile, "external-ca-file", "", "PEM file of the API server's CA for App Clusters; empty means that of the kubeconfig")
 	fs.DurationVar(&b.Options.TokenTTL, "token-lifetime", 0, "how long the token of a tenant lives, at least 10m; it is renewed after two thirds of it (default 1h)")
+	fs.DurationVar(&b.Options.MaxLoginAge, "max-login-age", 0, "how long after the last login, or bind of a machine, the token of a tenant is renewed: then only a new login helps, kubectl bind rotate; 0 means for ever")
 }
 
 func (f *flags) loginFlags(fs *flag.FlagSet) {
@@ -154,7 +156,7 @@ func (f *flags) loginFlags(fs *flag.FlagSet) {
 	fs.StringVar(&f.clientSecretFile, "oidc-issuer-client-secret-file", "", "file with the client secret; empty means $KLUTCH_OIDC_CLIENT_SECRET")
 	fs.StringVar(&b.Login.RedirectURL, "oidc-callback-url", "", "where the issuer sends browsers back; empty means /callback at --external-url")
 	fs.StringVar(&b.Login.GroupsClaim, "oidc-groups-claim", "groups", "claim with the groups of a person")
-	fs.StringVar(&b.Options.Users.UsernameClaim, "oidc-username-claim", "sub", "claim with the name of a person for RBAC: sub or email")
+	fs.StringVar(&b.Options.Users.UsernameClaim, "oidc-username-claim", "sub", "claim with the name of a person for RBAC: sub, or email of those whose email_verified is true")
 	fs.StringVar(&b.Options.Users.UsernamePrefix, "oidc-username-prefix", "oidc:", "goes before the name of a person; - means nothing")
 	fs.StringVar(&b.Options.Users.GroupsPrefix, "oidc-groups-prefix", "oidc:", "goes before the names of groups; - means nothing")
 	fs.Func("oidc-scope", "scope to ask for, may be repeated (default openid profile email groups)", appendTo(&b.Login.Scopes))
@@ -162,15 +164,30 @@ func (f *flags) loginFlags(fs *flag.FlagSet) {
 }
 
 func (f *flags) machineFlags(fs *flag.FlagSet) {
-	fs.Func("machine-audience", "audience of access tokens with which machines may bind at /bind-noninteractive, may be repeated; none means that only people may bind",
+	fs.Func("machine-audience", "audience of access tokens with which machines may bind at /bind-noninteractive, never --oidc-issuer-client-id, may be repeated; none means that only people may bind",
 		appendTo(&f.machineAudiences))
 	fs.Func("machine-scope", "scope that such a token needs, such as klutch/bind, may be repeated", appendTo(&f.backend.Options.Handshake.MachineScopes))
+	fs.Func("machine-claim", "NAME=VALUE of a claim that alone shows that a token is a machine's, such as gty=client-credentials, for issuers that show it neither by the type at+jwt nor by a --machine-scope, client_id or token_use",
+		func(value string) (err error) {
+			f.machineClaim, err = claim(value)
+			return err
+		})
 	fs.Func("machine-issuer-url", "issuer of such tokens, may be repeated (default --oidc-issuer-url); RBAC knows the machines of one with which no people sign in as URL#SUBJECT", appendTo(&f.machineIssuers))
+}
+
+func claim(value string) (c auth.Claim, err error) {
+	var ok bool
+	if c.Name, c.Value, ok = strings.Cut(value, "="); !ok || c.Name == "" || c.Value == "" {
+		err = errors.New("must be NAME=VALUE")
+	}
+	return c, err
 }
 
 func (f *flags) handshakeFlags(fs *flag.FlagSet) {
 	h := &f.backend.Options.Handshake
 	fs.IntVar(&h.Limits.PerAddress, "requests-per-address", 600, "how many requests a minute one address may send; -1 means any number")
+	fs.IntVar(&f.backend.ConnectionsPerAddress, "connections-per-address", 100, "how many connections one address may have open, a /48 of IPv6 eight times as many, a --trusted-proxy any number; -1 means any number")
+	fs.IntVar(&f.backend.Connections, "connections", 2000, "how many connections may be open; -1 means any number")
 	fs.IntVar(&h.Limits.PerSubject, "binds-per-subject", 60, "how often a minute one person or machine may sign in or bind; -1 means any number")
 	fs.BoolVar(&h.LegacyCLI, "allow-legacy-cli", false, "let Klutch's own kubectl-bind in, which gets a credential of ten minutes in a URL of a loopback address")
 	fs.Func("trusted-proxy", "address or CIDR of a gateway whose X-Forwarded-For is believed, may be repeated", func(value string) error {
@@ -269,7 +286,7 @@ func (f *flags) complete(getenv func(string) string) (err error) {
 
 func (f *flags) acceptMachines() error {
 	if len(f.machineAudiences) == 0 {
-		if len(f.machineIssuers) > 0 || len(f.backend.Options.Handshake.MachineScopes) > 0 {
+		if len(f.machineIssuers) > 0 || len(f.backend.Options.Handshake.MachineScopes) > 0 || f.machineClaim.Name != "" {
 			return fmt.Errorf("--machine-audience is required for machines: %w", errUsage)
 		}
 		return nil
@@ -278,7 +295,7 @@ func (f *flags) acceptMachines() error {
 		f.machineIssuers = []string{""} // that of the login
 	}
 	for _, issuer := range f.machineIssuers {
-		f.backend.Machines = append(f.backend.Machines, auth.Config{Issuer: issuer, Audiences: f.machineAudiences})
+		f.backend.Machines = append(f.backend.Machines, auth.Config{Issuer: issuer, Audiences: f.machineAudiences, MachineClaim: f.machineClaim})
 	}
 	return nil
 }

@@ -10,9 +10,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/export"
 )
 
@@ -55,7 +57,11 @@ func TestExitCodes(t *testing.T) {
 			append([]string{"--oidc-issuer-file", file(t, "{name: a, url: 'http://a.example', clientID: x}"), "--session-key-file", file(t, strings.Repeat("x", 32))}, required...),
 			1, "login with a: issuer URL",
 		},
+		"login age":        {append([]string{"--max-login-age", "30m", "--session-key-file", file(t, strings.Repeat("x", 32))}, required...), 1, "must be at least that of a token"},
 		"scope alone":      {append([]string{"--machine-scope", "x"}, required...), 2, "--machine-audience is required"},
+		"P4 the login's":   {append([]string{"--machine-audience", "x", "--session-key-file", file(t, strings.Repeat("x", 32))}, required...), 1, "machines need one of their own"},
+		"claim alone":      {append([]string{"--machine-claim", "gty=x"}, required...), 2, "--machine-audience is required"},
+		"no claim":         {append([]string{"--machine-claim", "gty"}, required...), 2, "must be NAME=VALUE"},
 		"machine issuer":   {append([]string{"--machine-audience", "x", "--machine-issuer-url", "http://x", "--session-key-file", file(t, strings.Repeat("x", 32))}, required...), 1, "machines: issuer URL"},
 		"issuer is no URL": {append(slices.Clip(required), "--oidc-issuer-url", "http://issuer.example", "--session-key-file", file(t, strings.Repeat("x", 32))), 1, "issuer URL"},
 	} {
@@ -72,8 +78,8 @@ func TestFlags(t *testing.T) {
 		"--external-url", "https://bind.example.com", "--external-address", "https://api.example.com", "--external-ca-file", file(t, "ca"),
 		"--oidc-issuer-url", "https://login.example.com", "--oidc-issuer-client-id", "klutch", "--oidc-issuer-client-secret-file", file(t, "secret\n"),
 		"--session-key-file", file(t, "1"), "--session-key-file", file(t, "2"), "--oidc-scope", "openid", "--oidc-scope", "roles", "--kubeconfig", file(t, kubeconfig),
-		"--machine-audience", "klutch", "--machine-audience", "bind", "--machine-scope", "klutch/bind", "--requests-per-address", "7", "--binds-per-subject", "-1",
-		"--trusted-proxy", "10.0.0.7", "--trusted-proxy", "10.1.2.3/8",
+		"--machine-audience", "machines", "--machine-audience", "bind", "--machine-scope", "klutch/bind", "--machine-claim", "gty=a=b", "--requests-per-address", "7", "--binds-per-subject", "-1",
+		"--max-login-age", "720h", "--connections", "-1", "--connections-per-address", "9", "--trusted-proxy", "10.0.0.7", "--trusted-proxy", "10.1.2.3/8",
 	}, func(name string) string { return "of " + name }, &bytes.Buffer{})
 	if err != nil {
 		t.Fatal(err)
@@ -85,13 +91,15 @@ func TestFlags(t *testing.T) {
 	got := map[string]any{
 		"secret": b.Login.ClientSecret, "scopes": b.Login.Scopes, "ca": string(b.Options.APIServer.CAData), "keys": b.SessionKeys,
 		"host": b.Config.Host, "identity": b.Identity, "namespace": b.Namespace,
-		"machines": b.Machines[0].Audiences, "machine scopes": b.Options.Handshake.MachineScopes, "limits": b.Options.Handshake.Limits,
+		"machines": b.Machines[0].Audiences, "machine claim": b.Machines[0].MachineClaim, "machine scopes": b.Options.Handshake.MachineScopes, "limits": b.Options.Handshake.Limits,
+		"login age": b.Options.MaxLoginAge, "connections": []int{b.Connections, b.ConnectionsPerAddress},
 		"proxies": fmt.Sprint(b.Options.Handshake.TrustedProxies),
 	}
 	want := map[string]any{
 		"secret": "secret", "scopes": []string{"openid", "roles"}, "ca": "ca", "keys": [][]byte{[]byte("1"), []byte("2")},
 		"host": "https://127.0.0.1:1", "identity": "of POD_NAME", "namespace": "of POD_NAMESPACE",
-		"machines": []string{"klutch", "bind"}, "machine scopes": []string{"klutch/bind"}, "limits": export.Limits{PerAddress: 7, PerSubject: -1},
+		"machines": []string{"machines", "bind"}, "machine claim": auth.Claim{Name: "gty", Value: "a=b"}, "machine scopes": []string{"klutch/bind"}, "limits": export.Limits{PerAddress: 7, PerSubject: -1},
+		"login age": 720 * time.Hour, "connections": []int{-1, 9},
 		"proxies": "[10.0.0.7/32 10.0.0.0/8]",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

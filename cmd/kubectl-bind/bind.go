@@ -71,9 +71,7 @@ permission, 5 a permission claim needs an answer, 6 conflict, 130 interrupted.`,
 	b := &bindURL{installation: p.newInstallation(cmd).addKonnector(cmd)}
 	flags := cmd.Flags()
 	flags.StringArrayVar(&b.services, "service", nil, "Service to bind, as RESOURCE.GROUP; may be repeated. Without it, those chosen in the browser.")
-	flags.StringVar(&b.ca, "backend-certificate-authority", "", "File with the certificate authority of the backend, in place of the system's")
-	flags.BoolVar(&b.noBrowser, "no-browser", false, "Only print the URL of the login, for a browser on this machine")
-	flags.BoolVar(&b.device, "device", false, "Log in with a browser on any other device, by a code to type there")
+	b.loginFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return cmd.Help()
@@ -81,6 +79,14 @@ permission, 5 a permission claim needs an answer, 6 conflict, 130 interrupted.`,
 		return b.run(cmd.Context(), args[0])
 	}
 	return cmd
+}
+
+// loginFlags are those of a login.
+func (b *bindURL) loginFlags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&b.ca, "backend-certificate-authority", "", "File with the certificate authority of the backend, in place of the system's")
+	flags.BoolVar(&b.noBrowser, "no-browser", false, "Only print the URL of the login, for a browser on this machine")
+	flags.BoolVar(&b.device, "device", false, "Log in with a browser on any other device, by a code to type there")
 }
 
 func (b *bindURL) run(ctx context.Context, url string) error {
@@ -103,6 +109,7 @@ func (b *bindURL) run(ctx context.Context, url string) error {
 	if err != nil {
 		return err
 	}
+	b.backend = url
 	return b.install(ctx, kubeconfig, requests)
 }
 
@@ -155,21 +162,38 @@ func requestFor(service string) (r v1alpha1.APIServiceExportRequest) {
 	return r
 }
 
-// login returns what was granted of what was asked.
-func (b *bindURL) login(ctx context.Context, client *bind.Client) ([]v1alpha1.APIServiceExportRequest, []byte, error) {
+// authenticate lets the person log in.
+func (b *bindURL) authenticate(ctx context.Context, client *bind.Client) (*v1alpha1.BindingResponse, error) {
 	provider, err := client.Discover(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	cluster, err := bind.ClusterID(ctx, b.config)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	response, err := client.Login(ctx, provider, b.options(provider, cluster))
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	b.sayf("Logged in at %s as %s", provider.ProviderPrettyName, response.Authentication.OAuth2CodeGrant.ID)
+	return response, nil
+}
+
+// login returns what was granted of what was asked. What is bound already at that place
+// goes on with the new credential, since the login has ended the one before.
+func (b *bindURL) login(ctx context.Context, client *bind.Client) ([]v1alpha1.APIServiceExportRequest, []byte, error) {
+	response, err := b.authenticate(ctx, client)
+	if err != nil {
+		return nil, nil, err
+	}
+	renewed, err := bind.Renew(ctx, b.config, response.Kubeconfig)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, secret := range renewed {
+		b.sayf("Replaced the credential in secret %s/%s", v1alpha1.Namespace, secret)
+	}
 	var all []v1alpha1.APIServiceExportRequest
 	for _, raw := range response.Requests {
 		requests, err := bind.ReadRequests(raw.Raw)

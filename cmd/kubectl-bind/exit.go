@@ -75,6 +75,7 @@ func (p *plugin) verdict(err error) (code int, hint string) {
 		{errors.Is(err, bind.ErrConflict), exitConflict, "Nothing was changed in the App Cluster. Remove what is in the way, or bind through the provider that it belongs to: kubectl bind status"},
 		{errors.Is(err, bind.ErrInUse), exitConflict, "Delete the objects first, and wait until they are gone: what stands for them in the Control Plane Cluster goes with them."},
 		{errors.Is(err, bind.ErrNotRevoked), exitError, "What is in the App Cluster goes all the same. Ask the operators of the platform to remove the tenant: they delete the ClusterBinding in its namespace."},
+		{errors.Is(err, bind.ErrNotRotated), exitError, "It replaces one that is a minute old. Run the command again in a minute; if it stays so, have the operators of the platform delete the Secret klutch-binder in the tenant's namespace."},
 		{errors.Is(err, bind.ErrNotFound), exitError, "What is bound is listed by: kubectl bind status"},
 		{errors.Is(err, bind.ErrNotReady), exitNotReady, "Look again with: kubectl bind status"},
 		{isAbandoned(err), exitNotReady, "Nobody finished the login in time. Run the command again; --timeout gives more time."},

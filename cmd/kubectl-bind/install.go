@@ -27,6 +27,7 @@ type installation struct {
 	image         string
 	skipKonnector bool
 
+	backend   string       // at which the login was
 	config    *rest.Config // after prepare
 	konnector []*unstructured.Unstructured
 }
@@ -87,6 +88,7 @@ func (i *installation) prepare(ctx context.Context) (err error) {
 func (i *installation) install(ctx context.Context, kubeconfig []byte, requests []v1alpha1.APIServiceExportRequest) error {
 	bindings, err := bind.Install(ctx, i.config, bind.InstallOptions{
 		Kubeconfig: kubeconfig,
+		Backend:    i.backend,
 		Requests:   requests,
 		Answer:     i.answer(i.claims),
 		Konnector:  i.konnector,

@@ -79,3 +79,12 @@ func Address(addr netip.Addr) string {
 	}
 	return addr.String()
 }
+
+// Network is the key of the network that an address is in, of which one subscriber may
+// have all: of IPv6 the /48. It is empty for IPv4, of which each address counts.
+func Network(addr netip.Addr) string {
+	if addr = addr.Unmap().WithZone(""); !addr.Is6() {
+		return ""
+	}
+	return netip.PrefixFrom(addr, 48).Masked().String()
+}

@@ -14,7 +14,8 @@ const Absent = "-"
 
 // Faults are ways to misbehave. The zero value behaves.
 type Faults struct {
-	// Of ID tokens.
+	// Of tokens.
+	Type      string         // typ of the header, in place of JWT; Absent leaves it out
 	Algorithm string         // "none", or "HS256" with a key that is published, in place of the issuer's own
 	WrongKey  bool           // sign with a key that is not published, under the name of the one that is
 	Claims    map[string]any // claims that are other; nil leaves one out

@@ -34,6 +34,17 @@ func (i *Issuer) IDToken(user, audience string) (string, error) {
 	return i.sign(i.claims(user, audience))
 }
 
+// AccessToken returns one of RFC 9068 with what the issuer knows of user, as the client
+// of that name gets it for audience.
+func (i *Issuer) AccessToken(user, audience string) (string, error) {
+	if _, ok := i.opts.Users[user]; !ok {
+		return "", errors.New("no such user: " + user)
+	}
+	claims := i.claims(user, audience)
+	claims["client_id"] = user
+	return i.signAs("at+jwt", claims)
+}
+
 // RotateKeys signs with a new key from now on and publishes that one alone.
 func (i *Issuer) RotateKeys() {
 	i.mu.Lock()
@@ -80,8 +91,10 @@ func (i *Issuer) accessHash(access string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
-// sign applies the faults of tokens last, so that they win.
-func (i *Issuer) sign(claims map[string]any) (string, error) {
+func (i *Issuer) sign(claims map[string]any) (string, error) { return i.signAs("JWT", claims) }
+
+// signAs applies the faults of tokens last, so that they win.
+func (i *Issuer) signAs(kind string, claims map[string]any) (string, error) {
 	f, k := i.currentFaults(), i.currentKey()
 	for name, value := range f.Claims {
 		if claims[name] = value; value == nil {
@@ -102,7 +115,11 @@ func (i *Issuer) sign(claims map[string]any) (string, error) {
 	case f.WrongKey:
 		signing.Key = jose.JSONWebKey{Key: newKey(i.opts.Algorithm).private, KeyID: k.id}
 	}
-	signer, err := jose.NewSigner(signing, (&jose.SignerOptions{}).WithType("JWT"))
+	options := &jose.SignerOptions{}
+	if kind = cmp.Or(f.Type, kind); kind != Absent {
+		options = options.WithType(jose.ContentType(kind))
+	}
+	signer, err := jose.NewSigner(signing, options)
 	if err != nil {
 		return "", err
 	}

@@ -14,6 +14,9 @@ const (
 	// ConditionAdmitted says that no gate of the platform team keeps the tenant from
 	// syncing. It is ours alone.
 	ConditionAdmitted = "Admitted"
+	// ConditionLoginCurrent, here and on exports, says that the last login is young
+	// enough for the credential to be renewed. It is ours alone.
+	ConditionLoginCurrent = "LoginCurrent"
 	// ConditionRemoved says what the removal of the tenant waits for. It is ours alone.
 	ConditionRemoved = "Removed"
 )
@@ -28,6 +31,8 @@ const (
 	ReasonProviderSecretInvalid    = "ProviderSecretInvalid"
 	ReasonParseError               = "ParseError"
 	ReasonGateClosed               = "GateClosed"
+	ReasonLoginEnding              = "LoginEnding"
+	ReasonLoginTooOld              = "LoginTooOld"
 	ReasonDraining                 = "Draining"
 	ReasonRemovalHeld              = "RemovalHeld"
 	ReasonRemovalPending           = "RemovalPending"

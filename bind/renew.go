@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// backendAnnotation stands on a kubeconfig Secret: the URL of the backend at which a
+// login got it.
+const backendAnnotation = "klutch.anynines.com/backend"
+
+// ErrNotRotated says that a new credential dies with the very thing that the one before
+// it dies with: what was stolen is as good as before.
+var ErrNotRotated = errors.New("the backend has not replaced the credential")
+
+// A Credential is a kubeconfig Secret in namespace klutch-bind that bindings use.
+type Credential struct {
+	// Secret is its name.
+	Secret string
+	// Backend is the URL at which a login gets another one; empty if nobody wrote it down.
+	Backend string
+	// Services are those of the bindings that use it, as "<resource>.<group>".
+	Services []string
+
+	secret     *unstructured.Unstructured
+	kubeconfig *kubeconfig.Kubeconfig
+}
+
+// Credentials returns those of an App Cluster, by name. What a konnector copied is none.
+func Credentials(ctx context.Context, config *rest.Config) ([]Credential, error) {
+	app, err := openApp(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	bindings, err := app.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	services := map[string][]string{}
+	for _, b := range bindings {
+		if ref := b.Spec.KubeconfigSecretRef; ref.Namespace == v1alpha1.Namespace {
+			services[ref.Name] = append(services[ref.Name], b.Name)
+		}
+	}
+	var all []Credential
+	for name, used := range services {
+		c, err := app.credential(ctx, name, used)
+		if err != nil {
+			return nil, err
+		}
+		if c != nil {
+			all = append(all, *c)
+		}
+	}
+	slices.SortFunc(all, func(a, b Credential) int { return strings.Compare(a.Secret, b.Secret) })
+	return all, nil
+}
+
+// credential returns nil where there is none to be renewed.
+func (a *appClient) credential(ctx context.Context, name string, services []string) (*Credential, error) {
+	u, err := a.Resource(secretsResource).Namespace(v1alpha1.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // absence is a value
+	}
+	if err != nil {
+		return nil, fmt.Errorf("secret %s/%s: %w", v1alpha1.Namespace, name, err)
+	}
+	k, err := readSecret(u)
+	if err != nil || u.GetAnnotations()[klutchsync.SourceAnnotation] != "" {
+		return nil, nil //nolint:nilerr,nilnil // a binding that uses it says what is wrong
+	}
+	slices.Sort(services)
+	return &Credential{Secret: name, Backend: u.GetAnnotations()[backendAnnotation], Services: services, secret: u, kubeconfig: k}, nil
+}
+
+// Replace writes a kubeconfig from a new login into the Secret, from where the konnector
+// takes its token up. It has to lead to the same place. The error is ErrNotRotated if it
+// was written, and the tokens before it are as good as they were.
+func (c Credential) Replace(ctx context.Context, config *rest.Config, data []byte) error {
+	k, err := kubeconfig.Read(data)
+	if err != nil {
+		return fmt.Errorf("kubeconfig of the backend: %w", err)
+	}
+	if !leadsTo(c.secret, k) {
+		return fmt.Errorf("the login leads to %s, namespace %s, and Secret %s/%s to %s, namespace %s: log in as the one who bound it: %w",
+			k.Server, k.Namespace, v1alpha1.Namespace, c.Secret, c.kubeconfig.Server, c.kubeconfig.Namespace, ErrConflict)
+	}
+	if err := c.write(ctx, config, k); err != nil {
+		return fmt.Errorf("write secret %s/%s: %w", v1alpha1.Namespace, c.Secret, err)
+	}
+	before, after := readToken(c.kubeconfig.Token).Kubernetes.Secret.UID, readToken(k.Token).Kubernetes.Secret.UID
+	if before == after {
+		return ErrNotRotated
+	}
+	return nil
+}
+
+func (c Credential) write(ctx context.Context, config *rest.Config, k *kubeconfig.Kubeconfig) error {
+	app, err := openApp(ctx, config)
+	if err != nil {
+		return err
+	}
+	data, err := k.Write()
+	if err != nil {
+		return err
+	}
+	patch, err := json.Marshal(map[string]any{
+		"apiVersion": "v1", "kind": "Secret",
+		"metadata": map[string]any{"uid": c.secret.GetUID()}, "data": map[string][]byte{v1alpha1.KubeconfigKey: data},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = app.Resource(secretsResource).Namespace(v1alpha1.Namespace).Patch(ctx, c.Secret, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	return err
+}
+
+// Renew replaces the credentials of an App Cluster that lead where a kubeconfig from a new
+// login leads: the login has ended those before it, and what is bound goes on with the new
+// one, whatever becomes of what else the login is for. It returns the Secrets.
+func Renew(ctx context.Context, config *rest.Config, data []byte) (secrets []string, err error) {
+	k, err := kubeconfig.Read(data)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig of the backend: %w", err)
+	}
+	all, err := Credentials(ctx, config)
+	for _, c := range all {
+		if !leadsTo(c.secret, k) {
+			continue
+		}
+		if err := c.Replace(ctx, config, data); err != nil && !errors.Is(err, ErrNotRotated) {
+			return secrets, err
+		}
+		secrets = append(secrets, c.Secret)
+	}
+	return secrets, err
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+const (
+	// madeAnnotation stands on an anchor: when it was made by the clock of backends, in
+	// RFC 3339. That of the API server may differ from it.
+	madeAnnotation = "klutch.anynines.com/made-at"
+	// rotationPause is how old an anchor has to be for a login to rotate it: many
+	// logins at once, or an answer that is asked for again, must not end the
+	// credential that another one has just been given.
+	rotationPause = time.Minute
+)
+
+// handOut returns a kubeconfig of a tenant for those who have just proven who they are,
+// and ends all that were handed out before: who has stolen one of them must not live on
+// what it fetches. So the new one is not kept where the old ones, which API servers
+// believe for some seconds more, may read it: what is kept is made when that is over.
+func (e *Exporter) handOut(ctx context.Context, namespace string) ([]byte, error) {
+	k, err := e.reachable(ctx)
+	if err != nil {
+		return nil, err
+	}
+	account, err := e.account(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	anchor, err := e.rotateAnchor(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	k.Namespace = namespace
+	kept, err := e.keptFor(ctx, namespace, fingerprint(*k, account, anchor))
+	if kept != nil || err != nil {
+		return kept, err
+	}
+	token, err := e.token(ctx, anchor, e.opts.TokenTTL)
+	if err != nil {
+		return nil, err
+	}
+	k.Token = token.Token
+	return k.Write()
+}
+
+// rotateAnchor replaces the Secret that tokens are bound to, unless it is new.
+func (e *Exporter) rotateAnchor(ctx context.Context, namespace string) (*corev1.Secret, error) {
+	anchor, _, err := e.anchor(ctx, namespace)
+	if err != nil || time.Since(madeAt(anchor)) < e.rotationPause {
+		return anchor, err
+	}
+	err = e.kube.CoreV1().Secrets(namespace).Delete(ctx, anchor.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &anchor.UID}})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // another login was faster
+		return nil, fmt.Errorf("revoke the credential of %s: %w", namespace, err)
+	}
+	if err == nil {
+		audit(ctx, "credential replaced", "tenant", namespace)
+	}
+	anchor, _, err = e.anchor(ctx, namespace)
+	return anchor, err
+}
+
+// madeAt is the zero time where the anchor does not say.
+func madeAt(anchor *corev1.Secret) time.Time {
+	at, _ := time.Parse(time.RFC3339Nano, anchor.Annotations[madeAnnotation])
+	return at
+}
+
+// keptFor returns the kubeconfig that is kept for a tenant if it is made for what
+// issuedFor stands for. Any other is emptied: its token is dead, and a konnector with a
+// newer one must not take it over.
+func (e *Exporter) keptFor(ctx context.Context, namespace, issuedFor string) (kept []byte, err error) {
+	err = retry.OnError(manyWriters, conflicting, func() error {
+		kept = nil
+		secret, err := e.kube.CoreV1().Secrets(namespace).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		case secret.Annotations[issuedAnnotation] == issuedFor && time.Until(renewal(secret)) > 0:
+			kept = secret.Data[v1alpha1.KubeconfigKey]
+			return nil
+		case len(secret.Data) == 0:
+			return nil
+		}
+		secret.Data = nil
+		delete(secret.Annotations, issuedAnnotation)
+		delete(secret.Annotations, renewAnnotation)
+		return e.put(ctx, secret)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read credential of %s: %w", namespace, err)
+	}
+	return kept, nil
+}
