@@ -173,6 +173,7 @@ type engine struct {
 	source       *view
 	target       *view
 	related      []*relation
+	access       *access // nil where related objects are watched everywhere
 	sourceFields *knowledge
 	targetFields *knowledge
 	tasks        []func(context.Context) // to run beside the queue
@@ -215,6 +216,9 @@ func newEngine(s *Sync) *engine {
 	e.related = newRelations(e, pool)
 	for _, r := range e.related {
 		e.tasks = append(e.tasks, r.run)
+	}
+	if e.access = newAccess(e, pool); e.access != nil {
+		e.tasks = append(e.tasks, e.access.run)
 	}
 	e.tasks = append(e.tasks, e.followMapper)
 	return e
@@ -265,6 +269,9 @@ func (e *engine) run(ctx context.Context) error {
 // close ends what newEngine and watch began.
 func (e *engine) close() {
 	e.queue.close()
+	if e.access != nil {
+		e.access.queue.close()
+	}
 	e.source.close()
 	e.target.close()
 	for _, r := range e.related {
@@ -275,33 +282,29 @@ func (e *engine) close() {
 // watch begins to watch both sides.
 func (e *engine) watch(ctx context.Context) {
 	e.source.add(ctx, metav1.NamespaceAll)
-	e.scope(ctx, e.target, TargetSide)
+	e.scope(ctx, e.target)
 	for _, r := range e.related {
 		r.watch(ctx)
 	}
 }
 
-// scope watches the namespaces of a side that it should, now and from now on.
-func (e *engine) scope(ctx context.Context, v *view, side Side) {
-	scope := e.opts.TargetScope
-	if side == SourceSide {
-		scope = e.opts.RelatedScope
-	}
+// scope watches the namespaces of the target that it should, now and from now on.
+func (e *engine) scope(ctx context.Context, v *view) {
 	table, ok := e.opts.Mapper.(*Namespaces)
-	if scope == ScopeAll || !ok { // New takes no other mapper for another scope
+	if e.opts.TargetScope == ScopeAll || !ok { // New takes no other mapper for another scope
 		v.add(ctx, metav1.NamespaceAll)
 		return
 	}
-	e.tasks = append(e.tasks, func(ctx context.Context) { follow(ctx, v, table, side) })
+	e.tasks = append(e.tasks, func(ctx context.Context) { follow(ctx, v, table) })
 }
 
-// follow watches in v just the namespaces of its side that table knows.
-func follow(ctx context.Context, v *view, table *Namespaces, side Side) {
+// follow watches in v just the namespaces of the target that table knows.
+func follow(ctx context.Context, v *view, table *Namespaces) {
 	changed := make(chan struct{}, 1)
 	defer table.subscribe(func(string) { signal(changed) })()
 	for {
 		gone := v.namespaces()
-		for _, namespace := range table.list(side) {
+		for _, namespace := range table.list(TargetSide) {
 			delete(gone, namespace)
 			v.add(ctx, namespace)
 		}
@@ -357,7 +360,12 @@ func (e *engine) remappedAll() {
 // sourceView watches the sources. Each is a key of its own.
 func (e *engine) sourceView() *view {
 	v := e.newView("source", e.from, e.from.dynamicLister(e.resource, "source", slimSource))
-	v.changed = func(c change) { e.queue.add(c.name, c.class(classUser)) }
+	v.changed = func(c change) {
+		e.queue.add(c.name, c.class(classUser))
+		if e.access != nil {
+			e.access.met(c)
+		}
+	}
 	return v
 }
 
@@ -385,7 +393,7 @@ func (e *engine) targetView() *view {
 func (e *engine) newView(name string, c *Cluster, l lister) *view {
 	return &view{
 		name: name, list: l, live: c.reader(e.resource), indexes: map[string]*index{}, parts: map[string]*part{},
-		moved: func() { e.remappedAll(); e.notify() }, lost: e.notify, doubt: e.doubt,
+		moved: func(string) { e.remappedAll(); e.notify() }, lost: e.notify, doubt: e.doubt,
 	}
 }
 
@@ -526,14 +534,22 @@ func (e *engine) status() Status {
 	if st.Err == nil {
 		st.Err = e.denial()
 	}
+	if e.access != nil {
+		st.Unreadable = e.access.problems()
+	}
 	st.Objects = e.source.count()
 	return st
 }
 
+// views are those that have to be known: not those that wait for access.
 func (e *engine) views() []*view {
 	views := []*view{e.source, e.target}
 	for _, r := range e.related {
-		views = append(views, r.original, r.copy)
+		for _, v := range []*view{r.original, r.copy} {
+			if e.access == nil || v != r.onSource() {
+				views = append(views, v)
+			}
+		}
 	}
 	return views
 }
