@@ -85,6 +85,12 @@ func (s *session) namespacesReady() v1alpha1.Condition {
 	if len(refused) == 0 {
 		return v1alpha1.True(v1alpha1.ConditionNamespacesReady)
 	}
+	return warned(v1alpha1.ConditionNamespacesReady, v1alpha1.ReasonServiceNamespaceRefused,
+		"The provider has no service namespace for objects in "+named(refused)+". Objects in other namespaces are kept in step.")
+}
+
+// named lists namespaces with what is wrong with them.
+func named(refused map[string]string) string {
 	names := slices.Sorted(maps.Keys(refused))
 	var parts []string
 	for _, name := range names[:min(len(names), mostRefused)] {
@@ -93,8 +99,7 @@ func (s *session) namespacesReady() v1alpha1.Condition {
 	if more := len(names) - mostRefused; more > 0 {
 		parts = append(parts, fmt.Sprintf("and %d more", more))
 	}
-	return warned(v1alpha1.ConditionNamespacesReady, v1alpha1.ReasonServiceNamespaceRefused,
-		"The provider has no service namespace for objects in "+strings.Join(parts, ", ")+". Objects in other namespaces are kept in step.")
+	return strings.Join(parts, ", ")
 }
 
 // askFor creates the APIServiceNamespace of a namespace that objects wait for.

@@ -35,8 +35,8 @@ func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related) (strin
 	if p.lastConsent(p.key).id == id {
 		return "", nil
 	}
-	services, known := p.session.services()
-	if len(there) > 0 && !known {
+	spaces, services, known := p.session.spacesOf()
+	if !known {
 		p.again = time.Second
 		return "", nil
 	}
@@ -46,7 +46,7 @@ func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related) (strin
 		place
 		of []schema.GroupVersionResource
 	}{
-		{place{p.app.meta, v1alpha1.OwnerProvider, []string{metav1.NamespaceAll}}, here},
+		{place{p.app.meta, v1alpha1.OwnerProvider, append(spaces, metav1.NamespaceAll)}, here},
 		{place{p.session.meta, v1alpha1.OwnerConsumer, services}, there},
 	} {
 		for _, resource := range copies.of {
@@ -68,11 +68,31 @@ func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related) (strin
 		return fmt.Sprintf("Consent was revoked, but the konnector may not delete the copies of %s that it made: give it back the right, or delete those with the label %s.",
 			strings.Join(denied, ", "), v1alpha1.BoundAnnotation), nil
 	}
+	if len(selected) == 0 {
+		if err := p.giveBack(ctx, spaces); err != nil {
+			return "", err
+		}
+	}
 	if len(answers) > 0 || p.lastConsent(p.key).id != "" {
 		audit(ctx, "claims answered", "answers", answers)
 	}
 	p.consented(id, selected)
 	return "", nil
+}
+
+// giveBack gives back the rights of claims in the namespaces where they were taken.
+func (p *pass) giveBack(ctx context.Context, namespaces []string) error {
+	g := &grant{app: p.app, binding: p.binding.Name}
+	for _, namespace := range namespaces {
+		err := g.giveBack(ctx, namespace)
+		if apierrors.IsForbidden(err) {
+			return nil // nor could they be taken
+		}
+		if err != nil {
+			return fmt.Errorf("give back the rights of claims in namespace %s: %w", namespace, err)
+		}
+	}
+	return nil
 }
 
 // answers are those of the binding, such as "Accepted secrets".
@@ -151,9 +171,9 @@ type place struct {
 // those that others want too. Where the konnector may not even list them, it has made
 // none.
 func (p *pass) removeCopies(ctx context.Context, from place, resource schema.GroupVersionResource) (removed int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	for _, namespace := range from.namespaces {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
 		list, err := from.meta.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.BoundAnnotation + "=true"})
 		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 			continue

@@ -128,15 +128,17 @@ func (s *session) connect(config *rest.Config) error {
 	return errors.Join(s.exports.SetWatchErrorHandlerWithContext(s.interrupted), s.namespaces.SetWatchErrorHandlerWithContext(s.interrupted))
 }
 
-// services are the service namespaces of the tenant, once they are known.
-func (s *session) services() (names []string, known bool) {
+// spacesOf are the namespaces of the App Cluster that have a service namespace, and
+// these, once they are known.
+func (s *session) spacesOf() (spaces, services []string, known bool) {
 	for _, o := range s.namespaces.GetStore().List() {
 		u, _ := o.(*unstructured.Unstructured)
+		spaces = append(spaces, u.GetName())
 		if name, ok, _ := unstructured.NestedString(u.Object, "status", "namespace"); ok && name != "" {
-			names = append(names, name)
+			services = append(services, name)
 		}
 	}
-	return names, s.namespaces.HasSynced()
+	return spaces, services, s.namespaces.HasSynced()
 }
 
 func (s *session) controllers() error {
