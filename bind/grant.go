@@ -39,7 +39,7 @@ func (g *grant) access(ctx context.Context, namespace string, wanted bool) (bool
 	bindings := g.app.calls.Resource(roleBindingsResource).Namespace(namespace)
 	found, err := get[metav1.PartialObjectMetadata](ctx, bindings, claimsName(g.binding))
 	if err != nil {
-		return false, explained(err)
+		return false, g.whyNot(err)
 	}
 	if found != nil && found.DeletionTimestamp == nil {
 		return true, nil
@@ -50,14 +50,26 @@ func (g *grant) access(ctx context.Context, namespace string, wanted bool) (bool
 	}
 	_, err = bindings.Create(ctx, manifest(g.roleBinding(namespace, self)), metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return false, explained(err)
+		return false, g.whyNot(err)
 	}
 	audit(ctx, "rights of claims taken in a namespace", "binding", g.binding, "namespace", namespace)
 	return true, g.inForce(ctx, namespace)
 }
 
-// explained is err in the words of the API server.
-func explained(err error) error { return errors.New(explain(err)) }
+// whyNot says what the API server has against it, without the words that all its
+// refusals begin with.
+func (g *grant) whyNot(err error) error {
+	text := explain(err)
+	switch _, why, refused := strings.Cut(text, " denied request: "); {
+	case strings.Contains(why, "paramKind"):
+		text = "the API server does not know " + g.binding + " yet, half a minute after the CRD was made it does"
+	case strings.Contains(why, "no params found"):
+		text = "the API server does not see an object of " + g.binding + " there"
+	case refused:
+		text = why
+	}
+	return errors.New(text)
+}
 
 func (g *grant) roleBinding(namespace string, self rbacv1.Subject) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
