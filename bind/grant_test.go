@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
@@ -86,7 +88,22 @@ func (g *grants) narrowed(t *testing.T) {
 	if err := goneFrom(t, g.app, roleBindingsGVR, "team", claimsOfWidgets); err != nil {
 		t.Error(err)
 	}
+	ill := func() (said []string) {
+		for _, f := range bind.Doctor(t.Context(), g.app.Config(), time.Now()) {
+			if f.Check == "rights" && !f.OK {
+				said = append(said, f.About+": "+f.Message)
+			}
+		}
+		return said
+	}
+	want := []string{widgets + ": the ClusterRole klutch-bind-konnector-" + widgets + " gives the konnector rights on secrets in all namespaces"}
+	if diff := cmp.Diff(want, ill()); diff != "" {
+		t.Errorf("doctor (-want +got):\n%s", diff)
+	}
 	g.allow(t, widgets)
+	if said := ill(); len(said) > 0 {
+		t.Errorf("doctor says %q", said)
+	}
 	eventually(t, func() error {
 		_, err := find[unstructured.Unstructured](t, g.app, roleBindingsGVR, "team", claimsOfWidgets)
 		return err

@@ -465,7 +465,7 @@ func TestKonnector(t *testing.T) {
 		t.Run("Secret with exec", s.secretWithExec) &&
 		t.Run("no export", s.noExport) &&
 		t.Run("heartbeat", s.heartbeat) &&
-		t.Run("rights missing, and given", s.rights) &&
+		t.Run("P32 rights missing, nothing installed, and given", s.rights) &&
 		t.Run("CRD with the same schema", s.sameSchema) &&
 		t.Run("export says so", s.exportStatus) &&
 		t.Run("claim goes up, status and Secret come down", s.claimTravels) &&
