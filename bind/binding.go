@@ -9,8 +9,10 @@ import (
 	"strings"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
 	objectstatus "github.com/klutch-go/sdk/internal/status"
@@ -47,14 +49,17 @@ type pass struct {
 	verdict  *verdict
 	session  *session
 	export   *v1alpha1.APIServiceExport
-	again    time.Duration // to look at what only somebody else can change
-	disabled bool          // what is there must not be synced
+	wanted   *unstructured.Unstructured // the CRD of the export
+	live     *unstructured.Unstructured // the CRD that is there; nil if there is none
+	grant    *grant                     // nil if the konnector has the rights of the claims everywhere, or needs none
+	again    time.Duration              // to look at what only somebody else can change
+	disabled bool                       // what is there must not be synced
 }
 
 func (a *agent) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *verdict) (time.Duration, error) {
 	p := &pass{agent: a, key: cache.MetaObjectToName(b), binding: b, verdict: v}
 	for _, step := range []func(context.Context) (bool, error){
-		p.openConnection, p.findExport, p.checkOffer, p.installSchema, p.checkRights, p.sync,
+		p.openConnection, p.findExport, p.checkOffer, p.readSchema, p.checkRights, p.installSchema, p.sync,
 	} {
 		ok, err := step(ctx)
 		if p.disabled {
@@ -135,21 +140,54 @@ func (p *pass) notListed(now sight) v1alpha1.Condition {
 	return pending(v1alpha1.ConditionConnected, "Connecting to the Control Plane Cluster.")
 }
 
-// checkRights finds out what the konnector may not do in its own cluster. What runs
-// already is left alone.
+// checkRights finds out what the konnector may not do in its own cluster, before
+// anything is installed there: only whoever may give rights in the whole cluster has
+// that done. What runs already is left alone.
 func (p *pass) checkRights(ctx context.Context) (bool, error) {
 	state, running := p.set.State(p.key.String())
-	if running && state.Err == nil {
-		return true, nil
+	running = running && state.Err == nil
+	claimed := claimRules(p.keptClaims())
+	if err := p.findGrant(ctx, claimed, running); err != nil || running {
+		return err == nil, err
 	}
-	resource := v1alpha1.GroupResource{Group: p.export.Spec.Group, Resource: p.export.Spec.Names.Plural}
-	missing, err := p.app.missingRights(ctx, rules(resource, p.keptClaims()))
+	needed := boundRules(v1alpha1.GroupResource{Group: p.export.Spec.Group, Resource: p.export.Spec.Names.Plural})
+	if p.grant != nil {
+		needed = append(needed, passingRules(p.binding.Name)...)
+	} else {
+		claimed = nil
+	}
+	missing, err := p.app.missingRights(ctx, needed)
 	if err != nil || len(missing) == 0 {
 		return err == nil, err
 	}
 	p.again = rightsEvery
-	p.verdict.set(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, missingMessage(p.binding.Name, missing)))
+	p.verdict.set(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, missingMessage(p.binding.Name, missing, claimed)))
 	return false, nil
+}
+
+// findGrant finds out whether the konnector has the rights of the claims in all
+// namespaces, as a program that is an administrator has, and as bindings gave them
+// once. Whoever does not has nothing to lose, and is not asked again.
+func (p *pass) findGrant(ctx context.Context, claimed []rbacv1.PolicyRule, running bool) error {
+	if len(claimed) == 0 {
+		return nil
+	}
+	p.grant = &grant{app: p.app, binding: p.binding.Name, reach: reachOf(p.keptClaims()), rules: claimed}
+	if running && !p.isEverywhere(p.key) {
+		return nil
+	}
+	missing, err := p.app.missingRights(ctx, claimed)
+	if err != nil {
+		return err
+	}
+	if len(missing) == 0 {
+		p.grant = nil
+		p.again = time.Minute // until they are narrowed
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.everywhere[p.key] = len(missing) == 0
+	return nil
 }
 
 // keptClaims are the accepted claims that are supported.
@@ -175,7 +213,7 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 		p.verdict.set(pending(v1alpha1.ConditionInformersSynced, "Waits to read the tenant namespace."))
 		return false, nil
 	}
-	if err = p.put(p.key, p.session, recipe{export: p.export, related: selected}); err != nil { //nolint:contextcheck // a Sync has the context of its Set
+	if err = p.put(p.key, p.session, recipe{export: p.export, related: selected, grant: p.grant}); err != nil { //nolint:contextcheck // a Sync has the context of its Set
 		return p.block(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInvalidClaim, explain(err)+"."))
 	}
 	state, ok := p.set.State(name)
@@ -183,9 +221,19 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 		p.again = rightsEvery
 	}
 	p.verdict.set(informersSynced(state, p.verdict.providerFails()))
+	p.relatedWait(state.Unreadable)
 	p.deletions(state)
 	p.mention(p.session.namespacesReady())
 	return true, nil
+}
+
+// relatedWait says in which namespaces related objects wait for rights.
+func (p *pass) relatedWait(unreadable map[string]string) {
+	if len(unreadable) == 0 {
+		return
+	}
+	message := "Related objects wait for rights in " + some(reasons(unreadable)) + ". All else is kept in step. " + p.verdict.found[v1alpha1.ConditionClaimsInSync].Message
+	p.verdict.set(warned(v1alpha1.ConditionClaimsInSync, v1alpha1.ReasonMissingRights, strings.TrimSpace(message)))
 }
 
 // settleClaims returns what the accepted claims select, and has nothing left of what

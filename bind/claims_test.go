@@ -3,9 +3,11 @@
 package bind
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -79,24 +81,67 @@ func TestRelated(t *testing.T) {
 	}
 }
 
-func TestClusterRole(t *testing.T) {
+func TestP32Rights(t *testing.T) {
 	accepted := v1alpha1.AcceptablePermissionClaim{State: v1alpha1.ClaimAccepted, PermissionClaim: v1alpha1.PermissionClaim{GroupResource: v1alpha1.GroupResource{Resource: "secrets"}}}
 	rejected := v1alpha1.AcceptablePermissionClaim{State: v1alpha1.ClaimRejected, PermissionClaim: v1alpha1.PermissionClaim{GroupResource: v1alpha1.GroupResource{Resource: "pods"}}}
-	role := ClusterRole("widgets.example.org", v1alpha1.GroupResource{Group: "example.org", Resource: "widgets"}, []v1alpha1.AcceptablePermissionClaim{accepted, rejected})
-	var resources []string
-	for _, r := range role.Rules {
-		resources = append(resources, r.Resources...)
-		for _, v := range append(append([]string{}, r.Verbs...), r.Resources...) {
-			if v == "*" {
-				t.Errorf("a wildcard in %+v", r)
-			}
+	spec := v1alpha1.APIServiceExportSpec{}
+	spec.Group, spec.Names.Plural, spec.Names.Kind = "example.org", "widgets", "Widget"
+	spec.Versions = []v1alpha1.APIServiceExportVersion{{Name: "v0"}, {Name: "v1", Served: true}}
+	var got []string
+	for _, u := range Rights(spec, []v1alpha1.AcceptablePermissionClaim{accepted, rejected}) {
+		got = append(got, u.GetKind()+" "+u.GetName()+" "+u.GetLabels()[v1alpha1.AggregateToKonnectorLabel])
+		rules, _, _ := unstructured.NestedSlice(u.Object, "rules")
+		for _, r := range rules {
+			got = append(got, fmt.Sprint(r))
+		}
+		if kind, ok, _ := unstructured.NestedMap(u.Object, "spec", "paramKind"); ok {
+			got = append(got, fmt.Sprint(kind))
 		}
 	}
-	if diff := cmp.Diff([]string{"widgets", "widgets/status", "secrets"}, resources); diff != "" {
-		t.Errorf("resources (-want +got):\n%s", diff)
+	want := []string{
+		"ClusterRole klutch-bind-konnector-widgets.example.org true",
+		"map[apiGroups:[example.org] resources:[widgets] verbs:[get list watch update patch]]",
+		"map[apiGroups:[example.org] resources:[widgets/status] verbs:[update patch]]",
+		"map[apiGroups:[rbac.authorization.k8s.io] resourceNames:[klutch-bind-claims-widgets.example.org] resources:[clusterroles] verbs:[bind]]",
+		"map[apiGroups:[rbac.authorization.k8s.io] resourceNames:[klutch-bind-claims-widgets.example.org] resources:[rolebindings] verbs:[get delete]]",
+		"map[apiGroups:[rbac.authorization.k8s.io] resources:[rolebindings] verbs:[create]]",
+		"ClusterRole klutch-bind-claims-widgets.example.org ",
+		"map[apiGroups:[] resources:[secrets] verbs:[get list watch create update patch delete]]",
+		"ValidatingAdmissionPolicy klutch-bind-claims-widgets.example.org ",
+		"map[apiVersion:example.org/v1 kind:Widget]",
+		"ValidatingAdmissionPolicyBinding klutch-bind-claims-widgets.example.org ",
 	}
-	if role.Name != "klutch-bind-konnector-widgets.example.org" || role.Labels[v1alpha1.AggregateToKonnectorLabel] != "true" {
-		t.Errorf("metadata %+v", role.ObjectMeta)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("rights (-want +got):\n%s", diff)
+	}
+	if n := len(Rights(spec, []v1alpha1.AcceptablePermissionClaim{rejected})); n != 1 {
+		t.Errorf("%d objects without claims", n)
+	}
+}
+
+// P32: claims are about namespaces of Kubernetes and of Klutch only where they name them.
+func TestP32Reach(t *testing.T) {
+	claim := func(state v1alpha1.ClaimState, namespaces ...string) v1alpha1.AcceptablePermissionClaim {
+		return v1alpha1.AcceptablePermissionClaim{State: state, PermissionClaim: v1alpha1.PermissionClaim{Selector: v1alpha1.ResourceSelector{Namespaces: namespaces}}}
+	}
+	for name, c := range map[string]struct {
+		claims []v1alpha1.AcceptablePermissionClaim
+		want   []string
+	}{
+		"all":          {[]v1alpha1.AcceptablePermissionClaim{claim("Accepted")}, []string{"team", "payroll"}},
+		"star":         {[]v1alpha1.AcceptablePermissionClaim{claim("Accepted", "*", "kube-public")}, []string{"team", "payroll", "kube-public"}},
+		"named":        {[]v1alpha1.AcceptablePermissionClaim{claim("Accepted", "team"), claim("Accepted", "klutch-bind")}, []string{"team", "klutch-bind"}},
+		"not rejected": {[]v1alpha1.AcceptablePermissionClaim{claim("Accepted", "team"), claim("Rejected")}, []string{"team"}},
+	} {
+		var got []string
+		for _, namespace := range []string{"team", "payroll", "kube-system", "kube-public", "klutch-bind", "klutch-backend"} {
+			if reachOf(c.claims).covers(namespace) {
+				got = append(got, namespace)
+			}
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s: namespaces (-want +got):\n%s", name, diff)
+		}
 	}
 }
 

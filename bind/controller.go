@@ -43,6 +43,7 @@ type agent struct {
 	connections map[cache.ObjectName]*connection      // by Secret
 	recipes     map[cache.ObjectName]string           // of what each binding runs
 	versions    map[cache.ObjectName]string           // in which it runs, or ran
+	everywhere  map[cache.ObjectName]bool             // which have the rights of their claims in all namespaces
 	consents    map[cache.ObjectName]consent          // that have been carried out
 	released    map[cache.ObjectName]string           // of held deletions: the last word of each binding's owner
 }
@@ -63,6 +64,7 @@ func newAgent(config *rest.Config, opts Options) (*agent, error) {
 		connections: map[cache.ObjectName]*connection{},
 		recipes:     map[cache.ObjectName]string{},
 		versions:    map[cache.ObjectName]string{},
+		everywhere:  map[cache.ObjectName]bool{},
 		consents:    map[cache.ObjectName]consent{},
 		released:    map[cache.ObjectName]string{},
 	}
@@ -136,6 +138,14 @@ func (a *agent) connect(ctx context.Context, binding, secret cache.ObjectName) *
 	return c
 }
 
+// isEverywhere tells whether a binding was found to have the rights of its claims in all
+// namespaces.
+func (a *agent) isEverywhere(binding cache.ObjectName) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.everywhere[binding]
+}
+
 // disconnect gives up the binding's use of its connection.
 func (a *agent) disconnect(binding cache.ObjectName) {
 	a.mu.Lock()
@@ -166,6 +176,7 @@ func (a *agent) forget(binding cache.ObjectName) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.consents, binding)
+	delete(a.everywhere, binding)
 	delete(a.versions, binding)
 }
 
@@ -181,12 +192,13 @@ func (a *agent) hold(binding cache.ObjectName) {
 type recipe struct {
 	export  *v1alpha1.APIServiceExport
 	related []klutchsync.Related
+	grant   *grant // nil where related objects may be read in all namespaces
 }
 
 // fingerprint changes when the Sync has to be made anew.
 func (r recipe) fingerprint(s *session, version schema.GroupVersionResource) (string, error) {
 	spec := r.export.Spec
-	data, err := json.Marshal([]any{version, spec.Scope, spec.InformerScope, r.related, s.sight().tenant})
+	data, err := json.Marshal([]any{version, spec.Scope, spec.InformerScope, r.related, r.grant != nil, s.sight().tenant})
 	return fmt.Sprintf("%p %s", s, data), err
 }
 
@@ -223,6 +235,9 @@ func (s *session) options(r recipe) klutchsync.Options {
 	}
 	if r.export.Spec.InformerScope == v1alpha1.NamespacedScope {
 		opts.TargetScope = klutchsync.ScopeMapped
+	}
+	if r.grant != nil {
+		opts.RelatedAccess = r.grant.access
 	}
 	if r.export.Spec.Scope == v1alpha1.ClusterScope {
 		opts.Mapper = klutchsync.Prefix(s.place.Namespace + "-")

@@ -19,52 +19,55 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// installSchema makes the CRD say what the export says. A refused change leaves the
-// objects in step under the schema that is there.
-func (p *pass) installSchema(ctx context.Context) (bool, error) {
-	wanted, err := newCRD(p.binding.Name, &p.export.Spec)
-	if err != nil {
+// readSchema finds out whether the export can be installed: it is what was agreed to,
+// and no CRD is in its way.
+func (p *pass) readSchema(ctx context.Context) (bool, error) {
+	var err error
+	if p.wanted, err = newCRD(p.binding.Name, &p.export.Spec); err != nil {
 		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportInvalid, "The provider's APIServiceExport is refused: "+explain(err)+"."))
 	}
-	p.own(wanted)
-	crds := p.app.calls.Resource(crdsResource)
-	live, err := crds.Get(ctx, wanted.GetName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		live, err = crds.Create(ctx, wanted, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
-		if err != nil {
-			return p.refused(v1alpha1.ReasonCustomResourceDefinitionCreateFailed, err)
-		}
-		logr.FromContextOrDiscard(ctx).Info("CRD created")
+	p.own(p.wanted)
+	if p.live, err = get[unstructured.Unstructured](ctx, p.app.calls.Resource(crdsResource), p.wanted.GetName()); err != nil {
+		return false, fmt.Errorf("read CRD %s: %w", p.wanted.GetName(), err)
 	}
-	if err != nil {
-		return false, fmt.Errorf("read CRD %s: %w", wanted.GetName(), err)
+	if p.live == nil {
+		return true, nil
 	}
-	return p.keepSchema(ctx, live, wanted)
-}
-
-// keepSchema deals with a CRD that is there.
-func (p *pass) keepSchema(ctx context.Context, live, wanted *unstructured.Unstructured) (bool, error) {
-	ours, err := p.owns(ctx, live)
+	ours, err := p.owns(ctx, p.live)
 	switch {
 	case err != nil:
 		return false, err
 	case !ours:
 		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonForeignCustomResourceDefinition,
-			fmt.Sprintf("The CRD %s is there already and was not made for this binding. It is left as it is; delete it, or the binding.", live.GetName())))
-	case live.GetDeletionTimestamp() != nil:
+			fmt.Sprintf("The CRD %s is there already and was not made for this binding. It is left as it is; delete it, or the binding.", p.live.GetName())))
+	case p.live.GetDeletionTimestamp() != nil:
 		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonCustomResourceDefinitionTerminating,
-			fmt.Sprintf("The CRD %s is being deleted with all its objects. They are held: nothing is deleted in the Control Plane Cluster. Once it is gone it is made anew.", live.GetName())))
+			fmt.Sprintf("The CRD %s is being deleted with all its objects. They are held: nothing is deleted in the Control Plane Cluster. Once it is gone it is made anew.", p.live.GetName())))
 	}
-	same, err := sameSpec(live, wanted)
+	return true, nil
+}
+
+// installSchema makes the CRD say what the export says. A refused change leaves the
+// objects in step under the schema that is there.
+func (p *pass) installSchema(ctx context.Context) (bool, error) {
+	if p.live == nil {
+		made, err := p.app.calls.Resource(crdsResource).Create(ctx, p.wanted, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+		if err != nil {
+			return p.refused(v1alpha1.ReasonCustomResourceDefinitionCreateFailed, err)
+		}
+		logr.FromContextOrDiscard(ctx).Info("CRD created")
+		return p.established(made)
+	}
+	same, err := sameSpec(p.live, p.wanted)
 	if err != nil {
 		return false, err
 	}
-	if owner, ok := mark.Get(live); !same || !ok || owner != mark.Of(p.binding) {
-		if live, err = p.update(ctx, live, wanted); err != nil {
+	if owner, ok := mark.Get(p.live); !same || !ok || owner != mark.Of(p.binding) {
+		if p.live, err = p.update(ctx, p.live, p.wanted); err != nil {
 			return p.refused(v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, err)
 		}
 	}
-	return p.established(live)
+	return p.established(p.live)
 }
 
 // own records on the CRD which binding it was made for: for programs of other makes

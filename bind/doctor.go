@@ -58,6 +58,7 @@ func Doctor(ctx context.Context, config *rest.Config, now time.Time) []Finding {
 	}
 	d.checkRights(ctx)
 	d.checkKonnector(ctx)
+	d.checkLocks(ctx)
 	seen := map[string]bool{}
 	for _, b := range all {
 		ref := b.Spec.KubeconfigSecretRef
@@ -102,7 +103,7 @@ func (d *doctor) age(t time.Time) time.Duration { return d.now.Sub(t).Round(time
 func (d *doctor) checkRights(ctx context.Context) {
 	var missing []string
 	for r, namespace := range map[schema.GroupVersionResource]string{
-		spacesResource: "", crdsResource: "", rolesResource: "", secretsResource: v1alpha1.Namespace, bindingsResource: v1alpha1.Namespace,
+		spacesResource: "", crdsResource: "", rolesResource: "", policiesResource: "", policyBindingsResource: "", secretsResource: v1alpha1.Namespace, bindingsResource: v1alpha1.Namespace,
 	} {
 		allowed, err := may(ctx, d.app, authorizationv1.ResourceAttributes{Verb: "create", Group: r.Group, Resource: r.Resource, Namespace: namespace})
 		if err != nil {
@@ -208,6 +209,7 @@ func (d *doctor) checkBinding(ctx context.Context, b *v1alpha1.APIServiceBinding
 	if c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionClaimsInSync); c != nil && c.Reason == v1alpha1.ReasonNewClaims {
 		d.note("claims", b.Name, c.Message, "", "Run: kubectl bind claims "+b.Name)
 	}
+	d.checkGrants(ctx, b)
 	crd, err := readCRD(ctx, d.app, b.Name)
 	resource, served := servedResource(crd)
 	if err != nil || !served {

@@ -29,14 +29,12 @@ func ExampleNew() {
 }
 
 // Whoever binds an API passes the rights on its objects on to the konnector.
-func ExampleClusterRole() {
-	role := bind.ClusterRole("widgets.example.org", v1alpha1.GroupResource{Group: "example.org", Resource: "widgets"}, nil)
-	fmt.Println(role.Name)
-	for _, rule := range role.Rules {
-		fmt.Println(rule.Resources, rule.Verbs)
+func ExampleRights() {
+	spec := v1alpha1.APIServiceExportSpec{}
+	spec.Group, spec.Names.Plural = "example.org", "widgets"
+	for _, object := range bind.Rights(spec, nil) {
+		fmt.Println(object.GetKind(), object.GetName())
 	}
 	// Output:
-	// klutch-bind-konnector-widgets.example.org
-	// [widgets] [get list watch update patch]
-	// [widgets/status] [update patch]
+	// ClusterRole klutch-bind-konnector-widgets.example.org
 }

@@ -68,7 +68,7 @@ const fieldManager = "kubectl-bind"
 // order: it looks for conflicts; makes the requests in the Control Plane Cluster
 // and waits until they are answered; has the permission claims answered; and only
 // then writes to the App Cluster: the namespace klutch-bind, the CRD of bindings,
-// the kubeconfig Secret, a ClusterRole for the konnector per API, the konnector,
+// the kubeconfig Secret, the konnector's rights per API, the konnector,
 // the bindings. It may be repeated at any time.
 //
 // It blocks until ctx ends at the longest. Its errors are, among others,
@@ -105,7 +105,8 @@ type installer struct {
 	existing    map[string]*v1alpha1.APIServiceBinding
 	secret      string
 	secretThere bool
-	byHand      sets.Set[string] // Secrets that are not ours to mark, and so to delete
+	byHand      sets.Set[string]                      // Secrets that are not ours to mark, and so to delete
+	exports     map[string]*v1alpha1.APIServiceExport // nil in a dry run where there is none
 	answers     map[string][]v1alpha1.AcceptablePermissionClaim
 }
 
@@ -124,7 +125,7 @@ func newInstaller(config *rest.Config, opts InstallOptions) (*installer, error) 
 	}
 	return &installer{
 		progress: opts.Progress, opts: opts, config: config, target: target, tenant: client, services: services,
-		existing: map[string]*v1alpha1.APIServiceBinding{}, answers: map[string][]v1alpha1.AcceptablePermissionClaim{},
+		existing: map[string]*v1alpha1.APIServiceBinding{}, exports: map[string]*v1alpha1.APIServiceExport{}, answers: map[string][]v1alpha1.AcceptablePermissionClaim{},
 	}, nil
 }
 

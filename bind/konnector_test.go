@@ -103,7 +103,7 @@ func quick(c *rest.Config) *rest.Config {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{secret: "kubeconfig", bindings: v1alpha1.Namespace, app: newSide(t, "app"), controlPlane: newSide(t, "control-plane")}
-	for _, file := range []string{"namespace.yaml", "rbac.yaml"} {
+	for _, file := range []string{"namespace.yaml", "rbac.yaml", "admission.yaml"} {
 		w.app.apply(t, read(t, filepath.Join("..", "deploy", "konnector", file))...)
 	}
 	w.konnector = w.app.as(t, v1alpha1.Namespace, "konnector")
@@ -225,17 +225,12 @@ func (w *world) bind(t *testing.T, name string, claims ...any) {
 	}))
 }
 
-// allow writes the ClusterRole of a binding.
+// allow writes what kubectl bind writes for a binding of widgets or the like.
 func (w *world) allow(t *testing.T, name string) {
 	t.Helper()
 	b := get[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, w.bindings, name)
-	resource, group, _ := strings.Cut(name, ".")
-	role := bind.ClusterRole(name, v1alpha1.GroupResource{Group: group, Resource: resource}, b.Spec.PermissionClaims)
-	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(role)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.app.apply(t, &unstructured.Unstructured{Object: m})
+	e := get[v1alpha1.APIServiceExport](t, w.controlPlane, exportsGVR, tenant, name)
+	w.app.apply(t, bind.Rights(e.Spec, b.Spec.PermissionClaims)...)
 }
 
 // serveNamespace does what a backend does for an APIServiceNamespace.
@@ -470,8 +465,8 @@ func TestKonnector(t *testing.T) {
 		t.Run("Secret with exec", s.secretWithExec) &&
 		t.Run("no export", s.noExport) &&
 		t.Run("heartbeat", s.heartbeat) &&
+		t.Run("P32 rights missing, nothing installed, and given", s.rights) &&
 		t.Run("CRD with the same schema", s.sameSchema) &&
-		t.Run("rights missing, and given", s.rights) &&
 		t.Run("export says so", s.exportStatus) &&
 		t.Run("claim goes up, status and Secret come down", s.claimTravels) &&
 		t.Run("all is counted", s.counted) &&
@@ -541,7 +536,6 @@ func (s *story) heartbeat(t *testing.T) {
 }
 
 func (s *story) sameSchema(t *testing.T) {
-	s.offer(t, s.export)
 	s.condition(t, widgets, v1alpha1.ConditionSchemaInSync, "")
 	theirs, ours := get[unstructured.Unstructured](t, s.controlPlane, crdsGVR, "", widgets), get[unstructured.Unstructured](t, s.app, crdsGVR, "", widgets)
 	if diff := cmp.Diff(theirs.Object["spec"], ours.Object["spec"]); diff != "" {
@@ -549,9 +543,15 @@ func (s *story) sameSchema(t *testing.T) {
 	}
 }
 
+// rights: before they are given nothing is installed.
 func (s *story) rights(t *testing.T) {
+	s.offer(t, s.export)
 	s.condition(t, widgets, v1alpha1.ConditionInformersSynced, "MissingRights",
-		"klutch-bind-konnector-"+widgets, v1alpha1.AggregateToKonnectorLabel, "list, watch, update, patch widgets.example.org", "create", "secrets")
+		"klutch-bind-konnector-"+widgets, v1alpha1.AggregateToKonnectorLabel, "list, watch, update, patch widgets.example.org", "create", "secrets",
+		"bind clusterroles.rbac.authorization.k8s.io klutch-bind-claims-"+widgets)
+	if err := goneFrom(t, s.app, crdsGVR, "", widgets); err != nil {
+		t.Error(err)
+	}
 	s.allow(t, widgets)
 	s.ready(t, widgets)
 	b := get[v1alpha1.APIServiceBinding](t, s.app, bindingsGVR, v1alpha1.Namespace, widgets)

@@ -163,9 +163,13 @@ func (s *session) namespacesReady() v1alpha1.Condition {
 func (s *session) refusals() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var all []string
-	for _, name := range slices.Sorted(maps.Keys(s.refused)) {
-		all = append(all, fmt.Sprintf("%s (%s)", name, clipTo(s.refused[name], maxMessage/2/mostRefused)))
+	return reasons(s.refused)
+}
+
+// reasons are names of namespaces, each with what is wrong with it.
+func reasons(why map[string]string) (all []string) {
+	for _, name := range slices.Sorted(maps.Keys(why)) {
+		all = append(all, fmt.Sprintf("%s (%s)", name, clipTo(why[name], maxMessage/2/mostRefused)))
 	}
 	return all
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -20,13 +21,16 @@ import (
 )
 
 var (
-	secretsResource  = corev1.SchemeGroupVersion.WithResource("secrets")
-	rolesResource    = rbacv1.SchemeGroupVersion.WithResource("clusterroles")
-	crdsResource     = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
-	spacesResource   = corev1.SchemeGroupVersion.WithResource("namespaces")
-	bindingsResource = v1alpha1.Resource("apiservicebindings")
-	requestsResource = v1alpha1.Resource("apiserviceexportrequests")
-	exportsResource  = v1alpha1.Resource("apiserviceexports")
+	secretsResource        = corev1.SchemeGroupVersion.WithResource("secrets")
+	rolesResource          = rbacv1.SchemeGroupVersion.WithResource("clusterroles")
+	roleBindingsResource   = rbacv1.SchemeGroupVersion.WithResource("rolebindings")
+	policiesResource       = admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies")
+	policyBindingsResource = admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicybindings")
+	crdsResource           = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
+	spacesResource         = corev1.SchemeGroupVersion.WithResource("namespaces")
+	bindingsResource       = v1alpha1.Resource("apiservicebindings")
+	requestsResource       = v1alpha1.Resource("apiserviceexportrequests")
+	exportsResource        = v1alpha1.Resource("apiserviceexports")
 )
 
 // get reads an object as a T; nil if it is not there.

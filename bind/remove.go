@@ -93,6 +93,7 @@ func (r *remover) remove(ctx context.Context, name string) error {
 		func() error { return r.markUnbound(ctx, name, secret) },
 		func() error { return r.delete(ctx, r.bindings(), "APIServiceBinding", name) },
 		func() error { return r.deleteCRD(ctx, crd) },
+		func() error { return r.deleteClaims(ctx, name) },
 		func() error { return r.delete(ctx, r.Resource(rolesResource), "ClusterRole", roleName(name)) },
 	} {
 		if err := step(); err != nil {
@@ -143,6 +144,36 @@ func (r *remover) deleteCRD(ctx context.Context, crd *apiextensionsv1.CustomReso
 		return err
 	}
 	return r.delete(ctx, r.Resource(crdsResource), "CRD", crd.Name)
+}
+
+// deleteClaims deletes what gives the konnector the rights of a binding's claims: the
+// RoleBindings of all namespaces first, since they would come to life again with the
+// role.
+func (r *remover) deleteClaims(ctx context.Context, name string) error {
+	claims := claimsName(name)
+	list, err := r.Resource(roleBindingsResource).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + claims})
+	if err != nil {
+		return fmt.Errorf("list RoleBindings %s: %w", claims, err)
+	}
+	for i := range list.Items {
+		namespace := list.Items[i].GetNamespace()
+		if err := r.delete(ctx, r.Resource(roleBindingsResource).Namespace(namespace), "RoleBinding", claims); err != nil {
+			return fmt.Errorf("namespace %s: %w", namespace, err)
+		}
+	}
+	for _, o := range []struct {
+		resource schema.GroupVersionResource
+		kind     string
+	}{
+		{rolesResource, "ClusterRole"},
+		{policyBindingsResource, "ValidatingAdmissionPolicyBinding"},
+		{policiesResource, "ValidatingAdmissionPolicy"},
+	} {
+		if err := r.delete(ctx, r.Resource(o.resource), o.kind, claims); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 const (

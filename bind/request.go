@@ -126,6 +126,7 @@ func (i *installer) request(ctx context.Context) (map[string][]v1alpha1.Permissi
 			if err != nil {
 				return nil, fmt.Errorf("APIServiceExport %s: %w", resource, err)
 			}
+			i.exports[resource.String()] = export
 			claims[resource.String()] = resource.PermissionClaims
 			if export != nil {
 				claims[resource.String()] = export.Spec.PermissionClaims

@@ -15,6 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
@@ -36,9 +37,13 @@ func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related) (strin
 		return "", nil
 	}
 	services, known := p.session.services()
-	if len(there) > 0 && !known {
+	if !known {
 		p.again = time.Second
 		return "", nil
+	}
+	taken, err := p.taken(ctx)
+	if err != nil {
+		return "", err
 	}
 	p.hold(p.key)
 	removed, denied := 0, []string{}
@@ -46,7 +51,7 @@ func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related) (strin
 		place
 		of []schema.GroupVersionResource
 	}{
-		{place{meta: p.app.meta, owner: v1alpha1.OwnerProvider, namespaces: []string{metav1.NamespaceAll}}, here},
+		{place{meta: p.app.meta, owner: v1alpha1.OwnerProvider, namespaces: append(taken, metav1.NamespaceAll)}, here},
 		{place{meta: p.session.meta, owner: v1alpha1.OwnerConsumer, namespaces: services}, there},
 	} {
 		for _, resource := range copies.of {
@@ -63,19 +68,52 @@ func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related) (strin
 	if removed > 0 {
 		audit(ctx, "consent revoked, copies removed", "copies", removed)
 	}
-	if err := p.removeStrays(ctx, selected); err != nil {
-		return "", err
-	}
 	if len(denied) > 0 {
 		p.again = retryEvery
 		return fmt.Sprintf("Consent was revoked, but the konnector may not delete the copies of %s that it made: give it back the right, or delete those with the label %s.",
 			strings.Join(denied, ", "), v1alpha1.BoundAnnotation), nil
+	}
+	if len(selected) > 0 {
+		if taken, err = p.removeStrays(ctx, selected, taken); err != nil {
+			return "", err
+		}
+	}
+	if err := p.giveBack(ctx, taken); err != nil {
+		return "", err
 	}
 	if len(answers) > 0 || p.lastConsent(p.key).id != "" {
 		audit(ctx, "claims answered", "answers", answers)
 	}
 	p.consented(id, selected)
 	return "", nil
+}
+
+// taken are the namespaces in which the rights of the binding's claims were taken.
+func (p *pass) taken(ctx context.Context) (namespaces []string, err error) {
+	list, err := p.app.meta.Resource(roleBindingsResource).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, claimsName(p.binding.Name)).String(),
+	})
+	if apierrors.IsForbidden(err) {
+		return nil, nil // nor could they be taken
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for the rights of claims: %w", err)
+	}
+	for i := range list.Items {
+		namespaces = append(namespaces, list.Items[i].Namespace)
+	}
+	return namespaces, nil
+}
+
+// giveBack gives back the rights of claims in the namespaces where they were taken.
+func (p *pass) giveBack(ctx context.Context, namespaces []string) error {
+	g := &grant{app: p.app, binding: p.binding.Name}
+	for _, namespace := range namespaces {
+		if err := g.giveBack(ctx, namespace); err != nil {
+			return fmt.Errorf("give back the rights of claims in namespace %s: %w", namespace, err)
+		}
+	}
+	return nil
 }
 
 // answers are those of the binding, such as "Accepted secrets".
@@ -155,9 +193,9 @@ type place struct {
 // those that others want too. Where the konnector may not even list them, it has made
 // none.
 func (p *pass) removeCopies(ctx context.Context, from place, resource schema.GroupVersionResource) (removed int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	for _, namespace := range from.namespaces {
+		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+		defer cancel()
 		list, err := from.meta.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.BoundAnnotation + "=true"})
 		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 			continue

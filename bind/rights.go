@@ -12,36 +12,71 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
+// The konnector's service account, of which the shipped policies speak.
+const (
+	konnectorAccount = "konnector"
+	konnectorUser    = "system:serviceaccount:" + v1alpha1.Namespace + ":" + konnectorAccount
+)
+
+// rightsResources are those of what Rights returns, by kind.
+var rightsResources = map[string]schema.GroupVersionResource{
+	"ClusterRole": rolesResource, "ValidatingAdmissionPolicy": policiesResource, "ValidatingAdmissionPolicyBinding": policyBindingsResource,
+}
+
 // roleName is the name of a binding's ClusterRole.
 func roleName(binding string) string { return "klutch-bind-konnector-" + binding }
 
-// ClusterRole returns the rights that a konnector needs in its App Cluster for a
-// binding, aggregated to the konnector's own by their label. Whoever creates it
-// must hold them.
-func ClusterRole(binding string, resource v1alpha1.GroupResource, claims []v1alpha1.AcceptablePermissionClaim) *rbacv1.ClusterRole {
-	return &rbacv1.ClusterRole{
-		TypeMeta: metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
-		ObjectMeta: metav1.ObjectMeta{
-			Name:   roleName(binding),
-			Labels: map[string]string{v1alpha1.AggregateToKonnectorLabel: "true"},
-		},
-		Rules: rules(resource, claims),
+// claimsName is the name of the ClusterRole of a binding's claims, of the RoleBindings
+// to it, and of the policy that says where these may stand.
+func claimsName(binding string) string { return "klutch-bind-claims-" + binding }
+
+// Rights returns what lets a konnector work on a binding in its App Cluster, of which
+// spec says what is bound: a ClusterRole that is aggregated to the konnector's own by its
+// label, for the bound kind in all namespaces. If claims are accepted, also a ClusterRole
+// for the claimed kinds that the konnector may bind in a namespace, and a policy by which the API
+// server admits that only where an object of the bound kind is. Whoever creates
+// the ClusterRoles must hold these rights.
+func Rights(spec v1alpha1.APIServiceExportSpec, claims []v1alpha1.AcceptablePermissionClaim) []*unstructured.Unstructured {
+	resource := v1alpha1.GroupResource{Group: spec.Group, Resource: spec.Names.Plural}
+	binding := resource.String()
+	claimed := claimRules(claims)
+	rules := boundRules(resource)
+	if len(claimed) > 0 {
+		rules = append(rules, passingRules(binding)...)
 	}
+	all := []*unstructured.Unstructured{clusterRole(roleName(binding), map[string]string{v1alpha1.AggregateToKonnectorLabel: "true"}, rules)}
+	if len(claimed) > 0 {
+		all = append(all, clusterRole(claimsName(binding), nil, claimed), claimsPolicy(spec, claims), claimsPolicyBinding(binding))
+	}
+	return all
 }
 
-// rules are those of [ClusterRole]: the bound objects are read, get a finalizer and a
-// status; copies of claimed objects are kept.
-func rules(resource v1alpha1.GroupResource, claims []v1alpha1.AcceptablePermissionClaim) []rbacv1.PolicyRule {
+func clusterRole(name string, labels map[string]string, rules []rbacv1.PolicyRule) *unstructured.Unstructured {
+	return manifest(&rbacv1.ClusterRole{
+		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		Rules:      rules,
+	})
+}
+
+// boundRules: the bound objects are read, get a finalizer and a status.
+func boundRules(resource v1alpha1.GroupResource) []rbacv1.PolicyRule {
 	groups := []string{resource.Group}
-	all := []rbacv1.PolicyRule{
+	return []rbacv1.PolicyRule{
 		{APIGroups: groups, Resources: []string{resource.Resource}, Verbs: []string{"get", "list", "watch", "update", "patch"}},
 		{APIGroups: groups, Resources: []string{resource.Resource + "/status"}, Verbs: []string{"update", "patch"}},
 	}
+}
+
+// claimRules: copies of claimed objects are kept, or originals read.
+func claimRules(claims []v1alpha1.AcceptablePermissionClaim) []rbacv1.PolicyRule {
+	var all []rbacv1.PolicyRule
 	for _, c := range claims {
 		if c.State != v1alpha1.ClaimAccepted {
 			continue
@@ -55,6 +90,17 @@ func rules(resource v1alpha1.GroupResource, claims []v1alpha1.AcceptablePermissi
 	return all
 }
 
+// passingRules: the konnector takes the rights of a binding's claims, one namespace at
+// a time, and gives them back.
+func passingRules(binding string) []rbacv1.PolicyRule {
+	group, names := []string{rbacv1.GroupName}, []string{claimsName(binding)}
+	return []rbacv1.PolicyRule{
+		{APIGroups: group, Resources: []string{"clusterroles"}, ResourceNames: names, Verbs: []string{"bind"}},
+		{APIGroups: group, Resources: []string{"rolebindings"}, ResourceNames: names, Verbs: []string{"get", "list", "delete"}},
+		{APIGroups: group, Resources: []string{"rolebindings"}, Verbs: []string{"create"}}, // which has no name yet
+	}
+}
+
 // missingRights returns, as "get, list resource.group", which of rules the konnector
 // does not have.
 func (a *appCluster) missingRights(ctx context.Context, rules []rbacv1.PolicyRule) ([]string, error) {
@@ -63,7 +109,9 @@ func (a *appCluster) missingRights(ctx context.Context, rules []rbacv1.PolicyRul
 		var verbs []string
 		for _, verb := range rule.Verbs {
 			resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
-			allowed, err := may(ctx, a.calls, authorizationv1.ResourceAttributes{Verb: verb, Group: rule.APIGroups[0], Resource: resource, Subresource: subresource})
+			allowed, err := may(ctx, a.calls, authorizationv1.ResourceAttributes{
+				Verb: verb, Group: rule.APIGroups[0], Resource: resource, Subresource: subresource, Name: strings.Join(rule.ResourceNames, ""),
+			})
 			if err != nil {
 				return nil, err
 			}
@@ -73,7 +121,7 @@ func (a *appCluster) missingRights(ctx context.Context, rules []rbacv1.PolicyRul
 		}
 		if len(verbs) > 0 {
 			gr := v1alpha1.GroupResource{Group: rule.APIGroups[0], Resource: rule.Resources[0]}
-			missing = append(missing, strings.Join(verbs, ", ")+" "+gr.String())
+			missing = append(missing, strings.TrimSpace(strings.Join(verbs, ", ")+" "+gr.String()+" "+strings.Join(rule.ResourceNames, "")))
 		}
 	}
 	return slices.Compact(missing), nil
@@ -93,7 +141,15 @@ func may(ctx context.Context, client dynamic.Interface, what authorizationv1.Res
 	return allowed, err
 }
 
-func missingMessage(binding string, missing []string) string {
-	return fmt.Sprintf("In this cluster the konnector may not %s. Create the ClusterRole %s with these rights and the label %s: \"true\"; kubectl bind does so for whoever has them.",
-		strings.Join(missing, "; "), roleName(binding), v1alpha1.AggregateToKonnectorLabel)
+func missingMessage(binding string, missing []string, claimed []rbacv1.PolicyRule) string {
+	and := ""
+	if len(claimed) > 0 {
+		var rights []string
+		for _, r := range claimed {
+			rights = append(rights, strings.Join(r.Verbs, ", ")+" "+v1alpha1.GroupResource{Group: r.APIGroups[0], Resource: r.Resources[0]}.String())
+		}
+		and = fmt.Sprintf(", and for its claims the ClusterRole %s with %s, without that label, and the ValidatingAdmissionPolicy of that name", claimsName(binding), strings.Join(rights, "; "))
+	}
+	return fmt.Sprintf("In this cluster the konnector may not %s. Create the ClusterRole %s with these rights and the label %s: \"true\"%s; kubectl bind does so for whoever has them.",
+		strings.Join(missing, "; "), roleName(binding), v1alpha1.AggregateToKonnectorLabel, and)
 }

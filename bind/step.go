@@ -71,14 +71,37 @@ func (i *installer) writeCRD(ctx context.Context) error {
 	return nil
 }
 
+// writeRoles also takes away what claims that are not agreed to any more gave.
 func (i *installer) writeRoles(ctx context.Context) error {
 	for _, service := range i.services {
-		role := ClusterRole(service.String(), service, i.needed(service))
-		if _, err := i.apply(ctx, rolesResource, manifest(role)); err != nil {
+		rights := Rights(i.spec(service), i.needed(service))
+		for _, u := range rights {
+			if u.GetKind() == "ValidatingAdmissionPolicy" && i.spec(service).Names.Kind == "" {
+				i.say("Not checked, since it needs what is not there yet: %s %s", u.GetKind(), u.GetName())
+				continue
+			}
+			if _, err := i.apply(ctx, rightsResources[u.GetKind()], u); err != nil {
+				return err
+			}
+		}
+		if len(rights) > 1 {
+			continue
+		}
+		r := &remover{appClient: i.app, progress: i.progress, dryRun: i.opts.DryRun}
+		if err := r.deleteClaims(ctx, service.String()); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// spec says what a service is. In a dry run the kind may not be known.
+func (i *installer) spec(service v1alpha1.GroupResource) (spec v1alpha1.APIServiceExportSpec) {
+	if e := i.exports[service.String()]; e != nil {
+		spec = e.Spec
+	}
+	spec.Group, spec.Names.Plural = service.Group, service.Resource
+	return spec
 }
 
 // writeKonnector leaves the CRD of bindings to writeCRD.

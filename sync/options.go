@@ -4,6 +4,7 @@ package sync
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,10 +34,15 @@ type Options struct {
 	// TargetScope limits what is watched on the target. Empty means All.
 	TargetScope Scope
 
-	// RelatedScope limits where related objects are watched on the source: for
-	// credentials that may not see those of all namespaces. Empty means All. The
-	// bound objects are watched everywhere.
-	RelatedScope Scope
+	// RelatedAccess, if not nil, limits where related objects are watched on the
+	// source, for credentials that may see those of some namespaces only. It is called
+	// with wanted for a namespace in which bound objects are met, and without it minutes
+	// after the last of them and of the copies has gone; also for namespaces that the
+	// mapper knew before bound objects were met there. It reports whether
+	// related objects may be read there. After an error it is called again. Related
+	// objects of namespaces without access wait; all else goes on: see Status. Nil is
+	// access to all. The bound objects are watched everywhere.
+	RelatedAccess func(ctx context.Context, namespace string, wanted bool) (bool, error)
 
 	// Workers is the number of objects worked on at once. 0 means 32: the work
 	// is waiting for API servers.
@@ -206,7 +212,6 @@ func (o Options) withDefaults(resource schema.GroupVersionResource) Options {
 		o.Workers = 32
 	}
 	o.TargetScope = cmp.Or(o.TargetScope, ScopeAll)
-	o.RelatedScope = cmp.Or(o.RelatedScope, ScopeAll)
 	o.Finalizer = cmp.Or(o.Finalizer, DefaultFinalizer)
 	o.Conflict = cmp.Or(o.Conflict, ConflictFail)
 	o.Drift = cmp.Or(o.Drift, DriftCorrect)
@@ -227,14 +232,12 @@ func (o Options) validate() error {
 		{isTable && table == nil, "Mapper", "is a nil table"},
 		{len(validation.IsQualifiedName(o.Finalizer)) > 0 || !strings.Contains(o.Finalizer, "/"), "Finalizer", "is not of the form example.org/name"},
 		{!oneOf(o.TargetScope, ScopeAll, ScopeMapped), "TargetScope", "is neither All nor Mapped"},
-		{!oneOf(o.RelatedScope, ScopeAll, ScopeMapped), "RelatedScope", "is neither All nor Mapped"},
 		{!oneOf(o.Conflict, ConflictFail, ConflictAdopt), "Conflict", "is neither Fail nor Adopt"},
 		{!oneOf(o.Drift, DriftCorrect, DriftReport), "Drift", "is neither Correct nor Report"},
 		{!oneOf(o.Lost, LostRecreate, LostReport), "Lost", "is neither Recreate nor Report"},
 		{!oneOf(o.Deletion, DeletionDelete, DeletionOrphan), "Deletion", "is neither Delete nor Orphan"},
 		{!oneOf(o.Orphans, OrphanReport, OrphanDelete), "Orphans", "is neither Report nor Delete"},
 		{o.Orphans == OrphanDelete && o.Deletion == DeletionOrphan, "Orphans", "Delete does not go with Deletion: Orphan"},
-		{o.RelatedScope == ScopeMapped && !isTable, "RelatedScope", "Mapped needs a mapper of namespaces"},
 		{o.TargetScope == ScopeMapped && !isTable, "TargetScope", "Mapped needs a mapper of namespaces"},
 	} {
 		if c.bad {

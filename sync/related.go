@@ -83,13 +83,61 @@ func newRelation(e *engine, p *pool, f family) *relation {
 func (r *relation) newView(name string, c *Cluster, selector string, key func(cache.ObjectName) (cache.ObjectName, bool)) *view {
 	return &view{
 		name: name + " " + r.Resource.Resource, list: c.metadataLister(r.Resource, selector), indexes: map[string]*index{}, parts: map[string]*part{},
-		moved: func() { r.remapped(); r.engine.notify() }, lost: r.engine.notify, doubt: r.engine.doubt,
+		moved: func(string) { r.remapped(); r.engine.notify() }, lost: r.lost, doubt: r.engine.doubt,
 		changed: func(o change) {
 			if k, ok := key(o.name); ok {
 				r.queue.add(k, o.class(classRelated))
 			}
 		},
 	}
+}
+
+// lost is called when objects cannot be read any more.
+func (r *relation) lost() {
+	if r.engine.access != nil {
+		r.engine.access.doubt()
+	}
+	r.engine.notify()
+}
+
+// refused has the engine make sure of its access to where t is on the source.
+func (r *relation) refused(t *transfer) {
+	if a := r.engine.access; a != nil && r.From == TargetSide {
+		a.lose(t.name.Namespace)
+	} else if a != nil {
+		a.lose(t.from.name.Namespace)
+	}
+}
+
+// onSource is what is watched on the source.
+func (r *relation) onSource() *view {
+	if r.From == TargetSide {
+		return r.copy
+	}
+	return r.original
+}
+
+// copiesOf reports whether there are copies by this Sync, on either side, that belong
+// to a namespace of the source, and whether that is known.
+func (r *relation) copiesOf(namespace string) (some, known bool) {
+	if r.From == SourceSide {
+		target, ok := r.engine.targetName(cache.NewObjectName(namespace, ""), false)
+		if namespace = target.Namespace; !ok {
+			return false, true
+		}
+	}
+	p := r.copy.part(namespace)
+	if p == nil || !p.known() {
+		return false, false
+	}
+	return slices.ContainsFunc(p.names(), func(name cache.ObjectName) bool {
+		o, _, _ := p.get(name)
+		if o == nil || name.Namespace != namespace {
+			return false
+		}
+		ours, _ := r.holders(o.GetObjectMeta())
+		return ours
+	}), true
 }
 
 // uids are those of the clusters of the originals and of the copies.
@@ -135,13 +183,16 @@ func (r *relation) holders(o metav1.Object) (ours, others bool) {
 	return ours, others
 }
 
+// watch leaves to the engine's access, if it has one, what is watched on the source.
 func (r *relation) watch(ctx context.Context) {
-	target, source := r.copy, r.original
+	target := r.copy
 	if r.From == TargetSide {
-		target, source = r.original, r.copy
+		target = r.original
 	}
-	r.engine.scope(ctx, source, SourceSide)
-	r.engine.scope(ctx, target, TargetSide)
+	r.engine.scope(ctx, target)
+	if r.engine.access == nil {
+		r.onSource().add(ctx, metav1.NamespaceAll)
+	}
 }
 
 func (r *relation) run(ctx context.Context) { r.queue.run(ctx) }
@@ -214,6 +265,9 @@ func (r *relation) reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 			return 0, nil
 		}
 		done, err := r.do(ctx, t, s, c)
+		if apierrors.IsForbidden(err) {
+			r.refused(t)
+		}
 		if s == stepCopy && apierrors.IsForbidden(err) {
 			r.tell(c, t, r.denied(t.name))
 			return waitPause, nil

@@ -236,7 +236,11 @@ func TestP30NamespaceIsClosed(t *testing.T) {
 // A namespace turns with its first source and its last one, whatever comes between.
 func TestSpaces(t *testing.T) {
 	turned := 0
-	s := &spaces{counts: map[string]int{}, turned: func(string) { turned++ }}
+	s := &spaces{counts: map[string]int{}, turned: func(_ string, initial bool) {
+		if !initial {
+			turned++
+		}
+	}}
 	o := whole{&unstructured.Unstructured{}}
 	name := cache.NewObjectName("team", "a")
 	came, went, changed := change{name: name, after: o}, change{name: name, before: o}, change{name: name, before: o, after: o}

@@ -357,29 +357,8 @@ func TestEchoedReference(t *testing.T) {
 	})
 }
 
-// A related object is no reason to make a namespace; and where the credential may
-// see no more, only namespaces that are mapped are watched.
+// A related object is no reason to make a namespace.
 func TestRelatedScope(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
-		b.table = NewNamespaces(func(ns string) { t.Errorf("namespace wanted for %s", ns) })
-		b.namespace(b.source, "other")
-		b.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
-			if r.Resource == secrets && r.Object.Namespace != b.sourceNS {
-				return forbidden(r)
-			}
-			return do()
-		})
-		defer b.run(Options{Mapper: b.table, RelatedScope: ScopeMapped, Related: []Related{{Resource: secrets, From: SourceSide}}})()
-		b.secret(b.source, b.sourceNS, "config", "b25l")
-		b.settle()
-		b.table.Set(b.sourceNS, b.targetNS)
-		b.resident(b.sourceNS)
-		b.settle()
-		if b.getSecret(b.target, b.targetNS, "config") == nil {
-			t.Error("the secret of a mapped namespace did not go up")
-		}
-	})
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		b.table = NewNamespaces(func(ns string) { t.Errorf("namespace wanted for %s", ns) })

@@ -59,6 +59,10 @@ type Status struct {
 	// nothing.
 	Err error
 
+	// Unreadable are the namespaces of the source whose related objects wait for
+	// access, and why: see Options.RelatedAccess. All else goes on.
+	Unreadable map[string]string
+
 	// Objects is the number of source objects known.
 	Objects int
 

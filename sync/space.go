@@ -13,7 +13,9 @@ import (
 // spaces counts the sources of each namespace. That one is there is what related
 // objects of its namespace have to do with a Sync at all.
 type spaces struct {
-	turned func(namespace string) // called when the first source of a namespace came, or the last one went
+	// turned is called when the first source of a namespace came, or the last one went;
+	// initial says that a first list showed it.
+	turned func(namespace string, initial bool)
 
 	mu     sync.RWMutex
 	counts map[string]int
@@ -32,8 +34,8 @@ func (s *spaces) follow(c change) {
 	if (c.before == nil) == (c.after == nil) {
 		return
 	}
-	if s.count(c.name.Namespace, c.after != nil) && !c.initial { // of a first list everything is looked at anyway
-		s.turned(c.name.Namespace)
+	if s.count(c.name.Namespace, c.after != nil) {
+		s.turned(c.name.Namespace, c.initial)
 	}
 }
 

@@ -174,6 +174,7 @@ type engine struct {
 	target       *view
 	related      []*relation
 	spaces       *spaces
+	access       *access // nil where related objects are watched everywhere
 	sourceFields *knowledge
 	targetFields *knowledge
 	tasks        []func(context.Context) // to run beside the queue
@@ -218,6 +219,9 @@ func newEngine(s *Sync) *engine {
 	e.related = newRelations(e, pool)
 	for _, r := range e.related {
 		e.tasks = append(e.tasks, r.run)
+	}
+	if e.access = newAccess(e, pool); e.access != nil {
+		e.tasks = append(e.tasks, e.access.run)
 	}
 	e.tasks = append(e.tasks, e.followMapper)
 	return e
@@ -268,6 +272,9 @@ func (e *engine) run(ctx context.Context) error {
 // close ends what newEngine and watch began.
 func (e *engine) close() {
 	e.queue.close()
+	if e.access != nil {
+		e.access.queue.close()
+	}
 	e.source.close()
 	e.target.close()
 	for _, r := range e.related {
@@ -278,33 +285,29 @@ func (e *engine) close() {
 // watch begins to watch both sides.
 func (e *engine) watch(ctx context.Context) {
 	e.source.add(ctx, metav1.NamespaceAll)
-	e.scope(ctx, e.target, TargetSide)
+	e.scope(ctx, e.target)
 	for _, r := range e.related {
 		r.watch(ctx)
 	}
 }
 
-// scope watches the namespaces of a side that it should, now and from now on.
-func (e *engine) scope(ctx context.Context, v *view, side Side) {
-	scope := e.opts.TargetScope
-	if side == SourceSide {
-		scope = e.opts.RelatedScope
-	}
+// scope watches the namespaces of the target that it should, now and from now on.
+func (e *engine) scope(ctx context.Context, v *view) {
 	table, ok := e.opts.Mapper.(*Namespaces)
-	if scope == ScopeAll || !ok { // New takes no other mapper for another scope
+	if e.opts.TargetScope == ScopeAll || !ok { // New takes no other mapper for another scope
 		v.add(ctx, metav1.NamespaceAll)
 		return
 	}
-	e.tasks = append(e.tasks, func(ctx context.Context) { follow(ctx, v, table, side) })
+	e.tasks = append(e.tasks, func(ctx context.Context) { follow(ctx, v, table) })
 }
 
-// follow watches in v just the namespaces of its side that table knows.
-func follow(ctx context.Context, v *view, table *Namespaces, side Side) {
+// follow watches in v just the namespaces of the target that table knows.
+func follow(ctx context.Context, v *view, table *Namespaces) {
 	changed := make(chan struct{}, 1)
 	defer table.subscribe(func(string) { signal(changed) })()
 	for {
 		gone := v.namespaces()
-		for _, namespace := range table.list(side) {
+		for _, namespace := range table.list(TargetSide) {
 			delete(gone, namespace)
 			v.add(ctx, namespace)
 		}
@@ -367,9 +370,16 @@ func (e *engine) sourceView() *view {
 	return v
 }
 
-// turned queues the related objects of a source namespace that got its first source,
-// or lost its last one.
-func (e *engine) turned(namespace string) {
+// turned follows a source namespace that got its first source, or lost its last one:
+// its related objects are looked at, and whether they may be. Those of a first list
+// are looked at anyway.
+func (e *engine) turned(namespace string, initial bool) {
+	if e.access != nil {
+		e.access.look(namespace)
+	}
+	if initial {
+		return
+	}
 	for _, r := range e.related {
 		r.queue.add(allOf(namespace), classRelated)
 	}
@@ -399,7 +409,7 @@ func (e *engine) targetView() *view {
 func (e *engine) newView(name string, c *Cluster, l lister) *view {
 	return &view{
 		name: name, list: l, live: c.reader(e.resource), indexes: map[string]*index{}, parts: map[string]*part{},
-		moved: func() { e.remappedAll(); e.notify() }, lost: e.notify, doubt: e.doubt,
+		moved: func(string) { e.remappedAll(); e.notify() }, lost: e.notify, doubt: e.doubt,
 	}
 }
 
@@ -540,14 +550,22 @@ func (e *engine) status() Status {
 	if st.Err == nil {
 		st.Err = e.denial()
 	}
+	if e.access != nil {
+		st.Unreadable = e.access.problems()
+	}
 	st.Objects = e.source.count()
 	return st
 }
 
+// views are those that have to be known: not those that wait for access.
 func (e *engine) views() []*view {
 	views := []*view{e.source, e.target}
 	for _, r := range e.related {
-		views = append(views, r.original, r.copy)
+		for _, v := range []*view{r.original, r.copy} {
+			if e.access == nil || v != r.onSource() {
+				views = append(views, v)
+			}
+		}
 	}
 	return views
 }

@@ -27,10 +27,10 @@ type view struct {
 	live    func(context.Context, cache.ObjectName) (*unstructured.Unstructured, error)
 	indexes map[string]*index
 	changed func(change)
-	moved   func() // called when a namespace, or all, became known
-	lost    func() // called when a namespace, or all, became unknown
-	watched func() // called when a watch begins; nil if nobody cares
-	doubt   func() // called when the cluster may have been restored from a backup
+	moved   func(namespace string) // called when a namespace, or all, became known
+	lost    func()                 // called when a namespace, or all, became unknown
+	watched func()                 // called when a watch begins; nil if nobody cares
+	doubt   func()                 // called when the cluster may have been restored from a backup
 
 	mu    sync.RWMutex
 	parts map[string]*part // by namespace; "" is all
@@ -235,7 +235,7 @@ func (p *part) changed(name cache.ObjectName, before, after metav1.ObjectMetaAcc
 // turned implements follower.
 func (p *part) turned(known bool) {
 	if known {
-		p.view.moved()
+		p.view.moved(p.key.namespace)
 		return
 	}
 	p.view.lost()

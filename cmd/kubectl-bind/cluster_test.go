@@ -503,24 +503,31 @@ func (w *world) expectBinding(secrets, configmaps string) {
 	}
 }
 
-// expectRole: rights for the service and for claims, by name, and nothing else.
+// expectRole: rights for the service everywhere and for claims by namespace, by name, and
+// nothing else.
 func (w *world) expectRole(claims ...string) {
 	w.Helper()
-	roles, err := w.kube.RbacV1().ClusterRoles().List(w.Context(), metav1.ListOptions{LabelSelector: "klutch.anynines.com/aggregate-to-konnector=true"})
-	w.check(err)
-	if len(roles.Items) != 1 {
-		w.Fatalf("%d roles", len(roles.Items))
+	everywhere := []string{"example.com/things", "example.com/things/status"}
+	if len(claims) > 0 {
+		everywhere = append(everywhere, "rbac.authorization.k8s.io/clusterroles", "rbac.authorization.k8s.io/rolebindings", "rbac.authorization.k8s.io/rolebindings")
 	}
-	var resources []string
-	for _, rule := range roles.Items[0].Rules {
-		for _, r := range rule.Resources {
-			resources = append(resources, strings.Join(rule.APIGroups, ",")+"/"+r)
+	for name, want := range map[string][]string{"klutch-bind-konnector-things.example.com": everywhere, "klutch-bind-claims-things.example.com": claims} {
+		role, err := w.kube.RbacV1().ClusterRoles().Get(w.Context(), name, metav1.GetOptions{})
+		if len(want) == 0 && apierrors.IsNotFound(err) {
+			continue
 		}
-		if slices.Contains(rule.Verbs, "*") {
-			w.Errorf("rule %v", rule)
+		w.check(err)
+		var resources []string
+		for _, rule := range role.Rules {
+			for _, r := range rule.Resources {
+				resources = append(resources, strings.Join(rule.APIGroups, ",")+"/"+r)
+			}
+			if slices.Contains(rule.Verbs, "*") {
+				w.Errorf("rule %v", rule)
+			}
 		}
-	}
-	if diff := cmp.Diff(append([]string{"example.com/things", "example.com/things/status"}, claims...), resources); diff != "" {
-		w.Errorf("rights (-want +got):\n%s", diff)
+		if diff := cmp.Diff(want, resources); diff != "" {
+			w.Errorf("rights of %s (-want +got):\n%s", name, diff)
+		}
 	}
 }

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// claimsPolicy says in which namespaces the konnector may take the rights of a
+// binding's claims: that one object of the bound kind is there is said by the parameter,
+// which the API server looks for in the namespace of the request. The name keeps a
+// policy whose kind is not served, or not known to the API server yet, from refusing
+// what is not about it.
+func claimsPolicy(spec v1alpha1.APIServiceExportSpec, claims []v1alpha1.AcceptablePermissionClaim) *unstructured.Unstructured {
+	binding := v1alpha1.GroupResource{Group: spec.Group, Resource: spec.Names.Plural}.String()
+	return manifest(&admissionregistrationv1.ValidatingAdmissionPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Name: claimsName(binding)},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			FailurePolicy: new(admissionregistrationv1.Fail),
+			ParamKind:     &admissionregistrationv1.ParamKind{APIVersion: syncVersion(&spec, "").GroupVersion().String(), Kind: spec.Names.Kind},
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+				ResourceNames: []string{claimsName(binding)},
+				RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+					Rule:       admissionregistrationv1.Rule{APIGroups: []string{rbacv1.GroupName}, APIVersions: []string{"v1"}, Resources: []string{"rolebindings"}},
+				},
+			}}},
+			MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "konnector", Expression: fmt.Sprintf("request.userInfo.username == %q", konnectorUser)}},
+			Validations: []admissionregistrationv1.Validation{{
+				Message:    "no claim of " + binding + " is about this namespace",
+				Expression: reachOf(claims).expression(),
+			}},
+		},
+	})
+}
+
+func claimsPolicyBinding(binding string) *unstructured.Unstructured {
+	return manifest(&admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicyBinding"},
+		ObjectMeta: metav1.ObjectMeta{Name: claimsName(binding)},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName:        claimsName(binding),
+			ParamRef:          &admissionregistrationv1.ParamRef{Selector: &metav1.LabelSelector{}, ParameterNotFoundAction: new(admissionregistrationv1.DenyAction)},
+			ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		},
+	})
+}
+
+// A reach is where the claims of a binding are about related objects.
+type reach struct {
+	named  []string
+	others bool // all namespaces but those of Kubernetes and of Klutch
+}
+
+func reachOf(claims []v1alpha1.AcceptablePermissionClaim) (r reach) {
+	for _, c := range claims {
+		if c.State != v1alpha1.ClaimAccepted {
+			continue
+		}
+		r.others = r.others || len(c.Selector.Namespaces) == 0 || slices.Contains(c.Selector.Namespaces, anyName)
+		r.named = append(r.named, c.Selector.Namespaces...)
+	}
+	r.named = slices.DeleteFunc(r.named, func(n string) bool { return n == anyName })
+	slices.Sort(r.named)
+	r.named = slices.Compact(r.named)
+	return r
+}
+
+// backendNamespace is that of the backend where it shares a cluster with a konnector.
+const backendNamespace = "klutch-backend"
+
+func (r reach) covers(namespace string) bool {
+	reserved := strings.HasPrefix(namespace, "kube-") || namespace == v1alpha1.Namespace || namespace == backendNamespace
+	return slices.Contains(r.named, namespace) || r.others && !reserved
+}
+
+// expression is covers in CEL.
+func (r reach) expression() string {
+	named := make([]string, len(r.named))
+	for i, name := range r.named {
+		named[i] = fmt.Sprintf("%q", name)
+	}
+	text := "request.namespace in [" + strings.Join(named, ", ") + "]"
+	if r.others {
+		text += fmt.Sprintf(" || !(request.namespace.startsWith('kube-') || request.namespace in [%q, %q])", v1alpha1.Namespace, backendNamespace)
+	}
+	return text
+}
