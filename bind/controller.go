@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -43,6 +44,7 @@ type agent struct {
 	recipes     map[cache.ObjectName]string           // of what each binding runs
 	versions    map[cache.ObjectName]string           // in which it runs, or ran
 	consents    map[cache.ObjectName]consent          // that have been carried out
+	schemas     map[cache.ObjectName]time.Time        // when the CRD of each binding was last changed
 	released    map[cache.ObjectName]string           // of held deletions: the last word of each binding's owner
 }
 
@@ -63,6 +65,7 @@ func newAgent(config *rest.Config, opts Options) (*agent, error) {
 		recipes:     map[cache.ObjectName]string{},
 		versions:    map[cache.ObjectName]string{},
 		consents:    map[cache.ObjectName]consent{},
+		schemas:     map[cache.ObjectName]time.Time{},
 		released:    map[cache.ObjectName]string{},
 	}
 	a.bindings = newController("binding", a.reconcile, 4)
@@ -165,6 +168,7 @@ func (a *agent) forget(binding cache.ObjectName) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.consents, binding)
+	delete(a.schemas, binding)
 	delete(a.versions, binding)
 }
 

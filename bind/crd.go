@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -26,24 +27,37 @@ func (p *pass) installSchema(ctx context.Context) (bool, error) {
 	if err != nil {
 		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportInvalid, "The provider's APIServiceExport is refused: "+explain(err)+"."))
 	}
+	hash, err := schemaHash(wanted)
+	if err != nil {
+		return false, err
+	}
 	p.own(wanted)
 	crds := p.app.calls.Resource(crdsResource)
 	live, err := crds.Get(ctx, wanted.GetName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		live, err = crds.Create(ctx, wanted, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
-		if err != nil {
+	absent := apierrors.IsNotFound(err)
+	if err != nil && !absent {
+		return false, fmt.Errorf("read CRD %s: %w", wanted.GetName(), err)
+	}
+	dropped, err := p.dropNames(ctx, live, wanted)
+	if err != nil {
+		return false, err
+	}
+	if absent {
+		if live, err = crds.Create(ctx, wanted, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager}); err != nil {
 			return p.refused(v1alpha1.ReasonCustomResourceDefinitionCreateFailed, err)
 		}
 		logr.FromContextOrDiscard(ctx).Info("CRD created")
 	}
-	if err != nil {
-		return false, fmt.Errorf("read CRD %s: %w", wanted.GetName(), err)
+	ok, err := p.keepSchema(ctx, live, wanted, hash)
+	if c := p.verdict.found[v1alpha1.ConditionSchemaInSync]; ok && c.Status == metav1.ConditionTrue && len(dropped) > 0 {
+		c.Message = "Left out of the CRD, since they stand for something else in this cluster: " + strings.Join(dropped, ", ") + "."
+		p.verdict.set(c)
 	}
-	return p.keepSchema(ctx, live, wanted)
+	return ok, err
 }
 
 // keepSchema deals with a CRD that is there.
-func (p *pass) keepSchema(ctx context.Context, live, wanted *unstructured.Unstructured) (bool, error) {
+func (p *pass) keepSchema(ctx context.Context, live, wanted *unstructured.Unstructured, hash string) (bool, error) {
 	ours, err := p.owns(ctx, live)
 	switch {
 	case err != nil:
@@ -59,12 +73,25 @@ func (p *pass) keepSchema(ctx context.Context, live, wanted *unstructured.Unstru
 	if err != nil {
 		return false, err
 	}
+	var stays v1alpha1.Condition
+	if !same {
+		if stays, err = p.takeOver(live, wanted, hash); err != nil {
+			return false, err
+		}
+		if same = stays.Type != ""; !same {
+			p.noteSchema(time.Now()) // one that is refused counts too
+		}
+	}
 	if owner, ok := mark.Get(live); !same || !ok || owner != mark.Of(p.binding) {
 		if live, err = p.update(ctx, live, wanted); err != nil {
 			return p.refused(v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, err)
 		}
 	}
-	return p.established(live)
+	ok, err := p.established(live)
+	if ok && stays.Type != "" {
+		p.verdict.set(stays)
+	}
+	return ok, err
 }
 
 // own records on the CRD which binding it was made for: for programs of other makes
