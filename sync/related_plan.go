@@ -19,6 +19,7 @@ type relatedState struct {
 	verified bool // that the original, or what refers to it, has gone was confirmed live
 	shared   bool // and that another Sync wants the copy too
 	settled  bool // both have the versions that were found to be the same
+	stays    bool // the original, in this version, is of a type that does not travel, and has no copy
 }
 
 // Steps of related objects.
@@ -26,6 +27,7 @@ const (
 	stepVerify   step = "verify"   // confirm live that a copy has lost its reason
 	stepConflict step = "conflict" // tell that the name of a copy is taken
 	stepCopy     step = "copy"     // read both, and write the copy if it differs
+	stepStay     step = "stay"     // tell that the original is of a type that does not travel
 	stepLeave    step = "leave"    // leave a copy to the other Syncs that want it
 )
 
@@ -37,6 +39,8 @@ func planRelated(s relatedState) step {
 		return stepWait
 	case reason && s.taken && !s.ours:
 		return stepConflict
+	case reason && s.stays:
+		return stepStay
 	case reason && !s.settled:
 		return stepCopy
 	case reason:
@@ -93,6 +97,7 @@ func (r *relation) observe(key cache.ObjectName, c *copied) (*transfer, bool) {
 	}
 	current := t.taken || newer(c.copy, version)
 	t.settled = t.original != nil && c.original == t.original.GetResourceVersion() && current && !newer(version, c.copy)
+	t.stays = c.stays && t.original != nil && c.original == t.original.GetResourceVersion() && !t.taken
 	t.verified, t.shared = c.verified, c.shared
 	c.verified, c.shared = false, false
 	return t, true
