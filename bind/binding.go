@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -143,7 +144,11 @@ func (p *pass) checkRights(ctx context.Context) (bool, error) {
 		return true, nil
 	}
 	resource := v1alpha1.GroupResource{Group: p.export.Spec.Group, Resource: p.export.Spec.Names.Plural}
-	missing, err := p.app.missingRights(ctx, rules(resource, p.keptClaims()))
+	kept, err := p.keptClaims()
+	if err != nil {
+		return false, err
+	}
+	missing, err := p.app.missingRights(ctx, rules(resource, kept))
 	if err != nil || len(missing) == 0 {
 		return err == nil, err
 	}
@@ -152,15 +157,26 @@ func (p *pass) checkRights(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// keptClaims are the accepted claims that are supported.
-func (p *pass) keptClaims() []v1alpha1.AcceptablePermissionClaim {
-	var kept []v1alpha1.AcceptablePermissionClaim
+// keptClaims are the accepted claims that are carried out.
+func (p *pass) keptClaims() ([]v1alpha1.AcceptablePermissionClaim, error) {
+	judge, err := p.claimant()
+	return slices.DeleteFunc(slices.Clone(p.binding.Spec.PermissionClaims), func(c v1alpha1.AcceptablePermissionClaim) bool { return !judge.keeps(c) }), err
+}
+
+// claimant looks up what it takes to judge the binding's claims.
+func (p *pass) claimant() (claimant, error) {
+	a := claimant{group: p.export.Spec.Group, scope: p.export.Spec.Scope, wide: map[v1alpha1.GroupResource]bool{}}
 	for _, c := range p.binding.Spec.PermissionClaims {
-		if c.State == v1alpha1.ClaimAccepted && unsupported(c.PermissionClaim, p.export.Spec.Scope) == "" {
-			kept = append(kept, c)
+		if c.State != v1alpha1.ClaimAccepted || !dependsOnScope(c.GroupResource) {
+			continue
 		}
+		wide, err := clusterScoped(p.app.kube.Discovery(), c.PermissionClaim)
+		if err != nil {
+			return a, err
+		}
+		a.wide[c.GroupResource] = wide
 	}
-	return kept
+	return a, nil
 }
 
 // sync has the objects kept in step, and says whether they are.
@@ -192,12 +208,20 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 // other claims once selected.
 func (p *pass) settleClaims(ctx context.Context) ([]klutchsync.Related, error) {
 	claims := p.binding.Spec.PermissionClaims
-	selected, problems := related(claims, p.export.Spec.Scope)
-	left, err := p.revoke(ctx, selected)
+	judge, err := p.claimant()
 	if err != nil {
 		return nil, err
 	}
-	c := claimsInSync(problems, unanswered(p.export.Spec.PermissionClaims, claims))
+	selected, problems, refused := judge.related(claims)
+	left, err := p.revoke(ctx, selected, judge)
+	if err != nil {
+		return nil, err
+	}
+	reason := v1alpha1.ReasonUnsupportedClaim
+	if refused {
+		reason = v1alpha1.ReasonRefusedClaim
+	}
+	c := claimsInSync(reason, problems, unanswered(p.export.Spec.PermissionClaims, claims))
 	if left != "" {
 		c = warned(c.Type, v1alpha1.ReasonRevokedCopiesRemain, strings.TrimSpace(left+" "+c.Message))
 	}
