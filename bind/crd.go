@@ -38,7 +38,7 @@ func (p *pass) installSchema(ctx context.Context) (bool, error) {
 	if err != nil && !absent {
 		return false, fmt.Errorf("read CRD %s: %w", wanted.GetName(), err)
 	}
-	dropped, err := p.dropNames(ctx, live, wanted)
+	dropped, err := p.dropNames(live, wanted)
 	if err != nil {
 		return false, err
 	}

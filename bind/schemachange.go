@@ -3,13 +3,13 @@
 package bind
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,16 +99,13 @@ func (p *pass) noteSchema(now time.Time) {
 
 // dropNames leaves out of wanted the short names and categories by which people here
 // already reach something else, and returns them. Live may be nil.
-func (p *pass) dropNames(ctx context.Context, live, wanted *unstructured.Unstructured) ([]string, error) {
+func (p *pass) dropNames(live, wanted *unstructured.Unstructured) ([]string, error) {
 	names, _, err := unstructured.NestedMap(wanted.Object, "spec", "names")
 	if err != nil || names["shortNames"] == nil && names["categories"] == nil {
 		return nil, err
 	}
-	_, served, err := p.app.kube.Discovery().ServerGroupsAndResources()
-	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
-		return nil, fmt.Errorf("names that the App Cluster serves: %w", err)
-	}
-	if err := ctx.Err(); err != nil {
+	served, err := p.app.names.read(p.app.kube.Discovery(), time.Now())
+	if err != nil {
 		return nil, err
 	}
 	var dropped []string
@@ -129,6 +126,29 @@ func (p *pass) dropNames(ctx context.Context, live, wanted *unstructured.Unstruc
 		}
 	}
 	return dropped, nil
+}
+
+// served are the resources of a cluster as of the last minute.
+type served struct {
+	mu    sync.Mutex
+	at    time.Time
+	lists []*metav1.APIResourceList
+}
+
+// read does not miss what the API server knows because another API server behind it is
+// away.
+func (s *served) read(d discovery.ServerResourcesInterface, now time.Time) ([]*metav1.APIResourceList, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.at.IsZero() && now.Sub(s.at) < time.Minute {
+		return s.lists, nil
+	}
+	_, lists, err := d.ServerGroupsAndResources()
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+		return nil, fmt.Errorf("names that the App Cluster serves: %w", err)
+	}
+	s.at, s.lists = now, lists
+	return lists, nil
 }
 
 // takenNames are those by which something other than own is reached: names, kinds and

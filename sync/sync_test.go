@@ -560,7 +560,8 @@ var scenarios = map[string]func(w *world){
 	},
 	"P20 Secrets by which clusters and tools work stay where they are": func(w *world) {
 		defer w.run(Options{Related: []Related{
-			{Resource: secrets, From: TargetSide, References: []string{"status.secret.name"}}, {Resource: secrets, From: TargetSide, Names: []string{"*"}},
+			{Resource: secrets, From: TargetSide, References: []string{"status.secret.name"}},
+			{Resource: secrets, From: TargetSide, Names: []string{"*"}},
 			{Resource: secrets, From: SourceSide, Names: []string{"up", "up-good"}},
 		}})()
 		typed := func(name, kind string) *unstructured.Unstructured {

@@ -133,7 +133,7 @@ func acceptance(c bind.Claim) string {
 	if lines := claimLimits(c.Selector); len(lines) > 0 {
 		objects = ": " + strings.Join(lines, "; ") + "."
 	}
-	sentence := fmt.Sprintf("Accepted: the provider of %s may %s %s%s", term.Text(c.Service.String()), claimVerb(c), term.Text(c.GroupResource.String()), objects)
+	sentence := fmt.Sprintf("Accepted: the provider of %s may %s %s%s", term.Text(c.Service.String()), claimVerb(c), term.Text(c.String()), objects)
 	return strings.Join(append([]string{sentence}, claimMetadata(c)...), " ")
 }
 
