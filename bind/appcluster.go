@@ -45,6 +45,8 @@ type appCluster struct {
 	kube kubernetes.Interface // for events and access reviews
 	uid  types.UID            // of namespace kube-system, set by prepare
 
+	names served // by which people reach what is there
+
 	bindings   cache.SharedIndexInformer
 	crds       cache.SharedIndexInformer // metadata only
 	namespaces cache.SharedIndexInformer // metadata only

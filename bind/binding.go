@@ -6,10 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -146,33 +146,37 @@ func (p *pass) notListed(now sight) v1alpha1.Condition {
 func (p *pass) checkRights(ctx context.Context) (bool, error) {
 	state, running := p.set.State(p.key.String())
 	running = running && state.Err == nil
-	claimed := claimRules(p.keptClaims())
-	if err := p.findGrant(ctx, claimed, running); err != nil || running {
+	kept, err := p.keptClaims()
+	if err != nil {
+		return false, err
+	}
+	if err := p.findGrant(ctx, kept, running); err != nil || running {
 		return err == nil, err
 	}
 	needed := boundRules(v1alpha1.GroupResource{Group: p.export.Spec.Group, Resource: p.export.Spec.Names.Plural})
 	if p.grant != nil {
 		needed = append(needed, passingRules(p.binding.Name)...)
 	} else {
-		claimed = nil
+		kept = nil
 	}
 	missing, err := p.app.missingRights(ctx, needed)
 	if err != nil || len(missing) == 0 {
 		return err == nil, err
 	}
 	p.again = rightsEvery
-	p.verdict.set(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, missingMessage(p.binding.Name, missing, claimed)))
+	p.verdict.set(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, missingMessage(p.binding.Name, missing, claimRules(kept))))
 	return false, nil
 }
 
 // findGrant finds out whether the konnector has the rights of the claims in all
 // namespaces, as a program that is an administrator has, and as bindings gave them
 // once. Whoever does not has nothing to lose, and is not asked again.
-func (p *pass) findGrant(ctx context.Context, claimed []rbacv1.PolicyRule, running bool) error {
+func (p *pass) findGrant(ctx context.Context, kept []v1alpha1.AcceptablePermissionClaim, running bool) error {
+	claimed := claimRules(kept)
 	if len(claimed) == 0 {
 		return nil
 	}
-	p.grant = &grant{app: p.app, binding: p.binding.Name, reach: reachOf(p.keptClaims()), rules: claimed}
+	p.grant = &grant{app: p.app, binding: p.binding.Name, reach: reachOf(kept), rules: claimed}
 	if running && !p.isEverywhere(p.key) {
 		return nil
 	}
@@ -190,15 +194,26 @@ func (p *pass) findGrant(ctx context.Context, claimed []rbacv1.PolicyRule, runni
 	return nil
 }
 
-// keptClaims are the accepted claims that are supported.
-func (p *pass) keptClaims() []v1alpha1.AcceptablePermissionClaim {
-	var kept []v1alpha1.AcceptablePermissionClaim
+// keptClaims are the accepted claims that are carried out.
+func (p *pass) keptClaims() ([]v1alpha1.AcceptablePermissionClaim, error) {
+	judge, err := p.claimant()
+	return slices.DeleteFunc(slices.Clone(p.binding.Spec.PermissionClaims), func(c v1alpha1.AcceptablePermissionClaim) bool { return !judge.keeps(c) }), err
+}
+
+// claimant looks up what it takes to judge the binding's claims.
+func (p *pass) claimant() (claimant, error) {
+	a := claimant{group: p.export.Spec.Group, scope: p.export.Spec.Scope, wide: map[v1alpha1.GroupResource]bool{}}
 	for _, c := range p.binding.Spec.PermissionClaims {
-		if c.State == v1alpha1.ClaimAccepted && unsupported(c.PermissionClaim, p.export.Spec.Scope) == "" {
-			kept = append(kept, c)
+		if c.State != v1alpha1.ClaimAccepted || !dependsOnScope(c.GroupResource) {
+			continue
 		}
+		wide, err := clusterScoped(p.app.kube.Discovery(), c.PermissionClaim)
+		if err != nil {
+			return a, err
+		}
+		a.wide[c.GroupResource] = wide
 	}
-	return kept
+	return a, nil
 }
 
 // sync has the objects kept in step, and says whether they are.
@@ -240,12 +255,20 @@ func (p *pass) relatedWait(unreadable map[string]string) {
 // other claims once selected.
 func (p *pass) settleClaims(ctx context.Context) ([]klutchsync.Related, error) {
 	claims := p.binding.Spec.PermissionClaims
-	selected, problems := related(claims, p.export.Spec.Scope)
-	left, err := p.revoke(ctx, selected)
+	judge, err := p.claimant()
 	if err != nil {
 		return nil, err
 	}
-	c := claimsInSync(problems, unanswered(p.export.Spec.PermissionClaims, claims))
+	selected, problems, refused := judge.related(claims)
+	left, err := p.revoke(ctx, selected, judge)
+	if err != nil {
+		return nil, err
+	}
+	reason := v1alpha1.ReasonUnsupportedClaim
+	if refused {
+		reason = v1alpha1.ReasonRefusedClaim
+	}
+	c := claimsInSync(reason, problems, unanswered(p.export.Spec.PermissionClaims, claims))
 	if left != "" {
 		c = warned(c.Type, v1alpha1.ReasonRevokedCopiesRemain, strings.TrimSpace(left+" "+c.Message))
 	}

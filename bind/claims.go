@@ -17,9 +17,17 @@ import (
 // anyName is the name that selects all names, and all namespaces.
 const anyName = "*"
 
+// A claimant is an API whose claims are judged.
+type claimant struct {
+	group string // of the bound API
+	scope v1alpha1.Scope
+	wide  map[v1alpha1.GroupResource]bool // cluster-scoped resources of the App Cluster
+}
+
 // related returns what the accepted claims among those of a binding select, and
-// what keeps a claim from being kept, one sentence each.
-func related(claims []v1alpha1.AcceptablePermissionClaim, scope v1alpha1.Scope) (selected []klutchsync.Related, problems []string) {
+// what keeps a claim from being kept, one sentence each; and whether some were
+// accepted that no provider gets.
+func (a claimant) related(claims []v1alpha1.AcceptablePermissionClaim) (selected []klutchsync.Related, problems []string, refused bool) {
 	for _, c := range claims {
 		if c.State != v1alpha1.ClaimAccepted {
 			if c.Required {
@@ -27,22 +35,73 @@ func related(claims []v1alpha1.AcceptablePermissionClaim, scope v1alpha1.Scope) 
 			}
 			continue
 		}
-		if why := unsupported(c.PermissionClaim, scope); why != "" {
+		if why := a.refuses(c.PermissionClaim); why != "" {
+			refused = true
+			problems = append(problems, "The claim on "+c.String()+" was accepted and is refused all the same, since "+why+": no provider gets it. kubectl bind claims rejects it.")
+			continue
+		}
+		if why := unsupported(c.PermissionClaim, a.scope); why != "" {
 			problems = append(problems, "The claim on "+c.String()+" is not kept: "+why+".")
 			continue
 		}
-		selected = append(selected, relatedTo(c.PermissionClaim)...)
+		selected = append(selected, relatedTo(a.group, c.PermissionClaim)...)
 	}
-	return selected, problems
+	return selected, problems, refused
+}
+
+// refuses says why no provider gets a claim; empty if one may.
+func (a claimant) refuses(c v1alpha1.PermissionClaim) string {
+	if s, why := standing(c.GroupResource, a.wide[c.GroupResource]); s == StandingNever {
+		return why
+	}
+	return ""
+}
+
+// keeps tells whether a claim is carried out.
+func (a claimant) keeps(c v1alpha1.AcceptablePermissionClaim) bool {
+	return c.State == v1alpha1.ClaimAccepted && a.refuses(c.PermissionClaim) == "" && unsupported(c.PermissionClaim, a.scope) == ""
+}
+
+// metadataKeys are the keys of labels and annotations that a claim names, as patterns:
+// those without a prefix, which are nobody's, and those of the bound API's own group. The
+// others may be switches of programs that have nothing to do with it.
+func metadataKeys(group string, c v1alpha1.PermissionClaim) (labels, annotations []string) {
+	named := [2][]v1alpha1.Pattern{c.Read.Labels, c.Read.Annotations}
+	if c.Selector.Owner != v1alpha1.OwnerConsumer {
+		named = [2][]v1alpha1.Pattern{}
+		if c.Update != nil {
+			named = [2][]v1alpha1.Pattern{c.Update.Labels, c.Update.Annotations}
+		}
+	}
+	for _, match := range c.Selector.LabelSelectors {
+		for key := range match {
+			named[0] = append(slices.Clip(named[0]), v1alpha1.Pattern{Pattern: key})
+		}
+	}
+	return ownKeys(group, named[0]), ownKeys(group, named[1])
+}
+
+func ownKeys(group string, patterns []v1alpha1.Pattern) (own []string) {
+	for _, p := range patterns {
+		prefix, name, prefixed := strings.Cut(p.Pattern, "/")
+		ours := prefix == group || strings.HasSuffix(prefix, "."+group)
+		if prefixed && ours && name != "" && !strings.Contains(strings.TrimSuffix(p.Pattern, anyName), anyName) ||
+			!prefixed && p.Pattern != "" && !strings.Contains(p.Pattern, anyName) {
+			own = append(own, p.Pattern)
+		}
+	}
+	slices.Sort(own)
+	return slices.Compact(own)
 }
 
 // relatedTo returns what selects the objects of a claim: any one of its maps of
 // labels is enough.
-func relatedTo(c v1alpha1.PermissionClaim) []klutchsync.Related {
+func relatedTo(group string, c v1alpha1.PermissionClaim) []klutchsync.Related {
 	r := klutchsync.Related{
 		Resource: schema.GroupVersionResource{Group: c.Group, Version: c.Version, Resource: c.Resource},
 		From:     klutchsync.TargetSide, // the provider owns what it hands out
 	}
+	r.KeepLabels, r.KeepAnnotations = metadataKeys(group, c)
 	if c.Selector.Owner == v1alpha1.OwnerConsumer {
 		r.From = klutchsync.SourceSide
 	}
@@ -94,13 +153,15 @@ func unanswered(claims []v1alpha1.PermissionClaim, answers []v1alpha1.Acceptable
 	})
 }
 
-// claimsInSync sums up problems with claims, and claims that nobody answered yet:
-// nothing is done for them until somebody does, and that matters if they are
-// required.
-func claimsInSync(problems []string, asked []v1alpha1.PermissionClaim) v1alpha1.Condition {
-	reason, required := v1alpha1.ReasonUnsupportedClaim, len(problems) > 0
+// claimsInSync sums up problems with claims, of which reason is what they have in
+// common, and claims that are not answered yet: nothing is done for them until they
+// are, and that matters if they are required.
+func claimsInSync(reason string, problems []string, asked []v1alpha1.PermissionClaim) v1alpha1.Condition {
+	required := len(problems) > 0
 	if len(asked) > 0 {
-		reason = v1alpha1.ReasonNewClaims
+		if reason != v1alpha1.ReasonRefusedClaim {
+			reason = v1alpha1.ReasonNewClaims
+		}
 		names := make([]string, 0, len(asked))
 		for _, c := range asked {
 			names = append(names, c.String())

@@ -54,14 +54,31 @@ func TestRelated(t *testing.T) {
 		"labels": {
 			change: func(c *C) { c.Selector.LabelSelectors = []map[string]string{{"a": "b", "c": "d"}, {"e": "f"}} },
 			want: []klutchsync.Related{
-				{Resource: secrets, From: klutchsync.TargetSide, Names: []string{"*"}, Labels: "a=b,c=d"},
-				{Resource: secrets, From: klutchsync.TargetSide, Names: []string{"*"}, Labels: "e=f"},
+				{Resource: secrets, From: klutchsync.TargetSide, Names: []string{"*"}, Labels: "a=b,c=d", KeepLabels: []string{"a", "c", "e"}},
+				{Resource: secrets, From: klutchsync.TargetSide, Names: []string{"*"}, Labels: "e=f", KeepLabels: []string{"a", "c", "e"}},
 			},
 		},
 		"fields": {change: func(c *C) { c.Selector.FieldSelectors = []string{"type=x"} }, problems: []string{"The claim on secrets is not kept: selector.fieldSelectors is not supported."}},
 		"names and references": {change: func(c *C) {
 			c.Selector.Names, c.Selector.References = []string{"ca"}, []v1alpha1.Reference{{Path: "status.secret"}}
 		}, problems: []string{"The claim on secrets is not kept: selector.names and selector.references together are not supported."}},
+		"labels of others": {
+			change: func(c *C) {
+				c.Selector.LabelSelectors = []map[string]string{{"sidecar.istio.io/inject": "true"}}
+				c.Update = &v1alpha1.UpdateOptions{
+					Labels:      []v1alpha1.Pattern{{Pattern: "tier"}, {Pattern: "*"}, {Pattern: "t*"}, {Pattern: "example.org/*"}, {Pattern: "*/x"}, {Pattern: "*.example.org/x"}, {Pattern: "x.example.org/*/*"}},
+					Annotations: []v1alpha1.Pattern{{Pattern: "db.example.org/note"}, {Pattern: "myexample.org/note"}, {Pattern: "cert-manager.io/inject-ca-from"}, {Pattern: "example.org/"}, {Pattern: ""}},
+				}
+				c.Read = v1alpha1.ReadOptions{Labels: []v1alpha1.Pattern{{Pattern: "not-this-way"}}}
+			},
+			want: []klutchsync.Related{{
+				Resource: secrets, From: klutchsync.TargetSide, Names: []string{"*"}, Labels: "sidecar.istio.io/inject=true",
+				KeepLabels: []string{"example.org/*", "tier"}, KeepAnnotations: []string{"db.example.org/note"},
+			}},
+		},
+		"of nodes": {change: func(c *C) { c.Resource = "nodes" }, problems: []string{
+			"The claim on nodes was accepted and is refused all the same, since it is cluster-scoped: no provider gets it. kubectl bind claims rejects it.",
+		}},
 		"adopted":        {change: func(c *C) { c.AutoAdopt = true }, problems: []string{"The claim on secrets is not kept: autoAdopt and autoDonate are not supported."}},
 		"cluster-scoped": {scope: v1alpha1.ClusterScope, problems: []string{"The claim on secrets is not kept: claims of a cluster-scoped API are not supported."}},
 	} {
@@ -70,7 +87,7 @@ func TestRelated(t *testing.T) {
 			if scope == "" {
 				scope = v1alpha1.NamespacedScope
 			}
-			got, problems := related([]C{claim(tc.change)}, scope)
+			got, problems, _ := claimant{group: "example.org", scope: scope}.related([]C{claim(tc.change)})
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("related (-want +got):\n%s", diff)
 			}
@@ -166,7 +183,7 @@ func TestUnansweredClaims(t *testing.T) {
 		"new, not required":   {[]v1alpha1.PermissionClaim{claim("pods", false)}, "TrueNewClaims"},
 		"wider than answered": {[]v1alpha1.PermissionClaim{claim("secrets", true, "*")}, "FalseNewClaims"},
 	} {
-		got := claimsInSync(nil, unanswered(tc.claims, answers))
+		got := claimsInSync(v1alpha1.ReasonUnsupportedClaim, nil, unanswered(tc.claims, answers))
 		if string(got.Status)+got.Reason != tc.want || (got.Reason == "") != (got.Message == "") {
 			t.Errorf("%s: %+v, want %s", name, got, tc.want)
 		}

@@ -17,6 +17,17 @@ import (
 type Claim struct {
 	Service v1alpha1.GroupResource
 	v1alpha1.AcceptablePermissionClaim
+
+	// Standing says how the claim can be accepted, and Why what is not ordinary about
+	// it. A claim that can never be is Rejected, whatever the answer.
+	Standing Standing
+	Why      string
+}
+
+// Metadata are the keys of the labels and annotations that travel with the objects; a
+// "*" at the end stands for any text.
+func (c Claim) Metadata() (labels, annotations []string) {
+	return metadataKeys(c.Service.Group, c.PermissionClaim)
 }
 
 // A ConsentError says that a binding needs answers which it did not get. Nothing
@@ -43,8 +54,8 @@ func (i *installer) consent(ctx context.Context, claims map[string][]v1alpha1.Pe
 	var all []Claim
 	for _, service := range i.services {
 		for _, c := range claims[service.String()] {
-			claim := Claim{service, v1alpha1.AcceptablePermissionClaim{PermissionClaim: c, State: i.before(service, c)}}
-			if err := checkClaim(claim); err != nil {
+			claim, err := i.claim(service, c)
+			if err != nil {
 				return err
 			}
 			all = append(all, claim)
@@ -56,6 +67,30 @@ func (i *installer) consent(ctx context.Context, claims map[string][]v1alpha1.Pe
 		}
 	}
 	return i.noteAnswers(all)
+}
+
+// claim judges a claim of a service. One that no provider gets is rejected, and a
+// service that requires it is not bound.
+func (i *installer) claim(service v1alpha1.GroupResource, c v1alpha1.PermissionClaim) (Claim, error) {
+	claim := Claim{Service: service, AcceptablePermissionClaim: v1alpha1.AcceptablePermissionClaim{PermissionClaim: c, State: i.before(service, c)}}
+	if err := checkClaim(claim); err != nil {
+		return claim, err
+	}
+	wide := false
+	if dependsOnScope(c.GroupResource) {
+		var err error
+		if wide, err = clusterScoped(i.app.discovery, c); err != nil {
+			return claim, err
+		}
+	}
+	claim.Standing, claim.Why = standing(c.GroupResource, wide)
+	if claim.Standing == StandingNever && c.Required {
+		return claim, fmt.Errorf("service %s requires %s, which no provider gets, since %s: %w", service, c.String(), claim.Why, ErrPolicy)
+	}
+	if claim.Standing == StandingNever {
+		claim.State = v1alpha1.ClaimRejected
+	}
+	return claim, nil
 }
 
 // before is the answer that a claim has in the App Cluster; empty for none.
@@ -75,6 +110,10 @@ func (i *installer) before(service v1alpha1.GroupResource, claim v1alpha1.Permis
 func (i *installer) noteAnswers(claims []Claim) error {
 	missing := &ConsentError{}
 	for _, c := range claims {
+		if c.Standing == StandingNever {
+			c.State = v1alpha1.ClaimRejected
+			i.say("Rejected the claim of %s on %s, which no provider gets: %s", c.Service, c.String(), c.Why)
+		}
 		switch {
 		case c.State == "":
 			missing.Unanswered = append(missing.Unanswered, c)
@@ -95,7 +134,7 @@ func (i *installer) noteAnswers(claims []Claim) error {
 func (i *installer) needed(service v1alpha1.GroupResource) []v1alpha1.AcceptablePermissionClaim {
 	claims := slices.Clone(i.answers[service.String()])
 	for n, c := range claims {
-		if c.State == v1alpha1.ClaimRejected && i.before(service, c.PermissionClaim) == v1alpha1.ClaimAccepted {
+		if s, _ := standing(c.GroupResource, false); s != StandingNever && c.State == v1alpha1.ClaimRejected && i.before(service, c.PermissionClaim) == v1alpha1.ClaimAccepted {
 			claims[n].State = v1alpha1.ClaimAccepted
 			i.did("Left the konnector its right on %s, to remove its copies; the next bind takes it away", c.GroupResource)
 		}

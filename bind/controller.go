@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
@@ -45,6 +46,7 @@ type agent struct {
 	versions    map[cache.ObjectName]string           // in which it runs, or ran
 	everywhere  map[cache.ObjectName]bool             // which have the rights of their claims in all namespaces
 	consents    map[cache.ObjectName]consent          // that have been carried out
+	schemas     map[cache.ObjectName]time.Time        // when the CRD of each binding was last changed
 	released    map[cache.ObjectName]string           // of held deletions: the last word of each binding's owner
 }
 
@@ -66,6 +68,7 @@ func newAgent(config *rest.Config, opts Options) (*agent, error) {
 		versions:    map[cache.ObjectName]string{},
 		everywhere:  map[cache.ObjectName]bool{},
 		consents:    map[cache.ObjectName]consent{},
+		schemas:     map[cache.ObjectName]time.Time{},
 		released:    map[cache.ObjectName]string{},
 	}
 	a.bindings = newController("binding", a.reconcile, 4)
@@ -177,6 +180,7 @@ func (a *agent) forget(binding cache.ObjectName) {
 	defer a.mu.Unlock()
 	delete(a.consents, binding)
 	delete(a.everywhere, binding)
+	delete(a.schemas, binding)
 	delete(a.versions, binding)
 }
 

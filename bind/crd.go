@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -50,6 +51,24 @@ func (p *pass) readSchema(ctx context.Context) (bool, error) {
 // installSchema makes the CRD say what the export says. A refused change leaves the
 // objects in step under the schema that is there.
 func (p *pass) installSchema(ctx context.Context) (bool, error) {
+	hash, err := schemaHash(p.wanted)
+	if err != nil {
+		return false, err
+	}
+	dropped, err := p.dropNames(p.live, p.wanted)
+	if err != nil {
+		return false, err
+	}
+	ok, err := p.putSchema(ctx, hash)
+	if c := p.verdict.found[v1alpha1.ConditionSchemaInSync]; ok && c.Status == metav1.ConditionTrue && len(dropped) > 0 {
+		c.Message = "Left out of the CRD, since they stand for something else in this cluster: " + strings.Join(dropped, ", ") + "."
+		p.verdict.set(c)
+	}
+	return ok, err
+}
+
+// putSchema makes the CRD, or changes the one that is there.
+func (p *pass) putSchema(ctx context.Context, hash string) (bool, error) {
 	if p.live == nil {
 		made, err := p.app.calls.Resource(crdsResource).Create(ctx, p.wanted, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 		if err != nil {
@@ -62,12 +81,25 @@ func (p *pass) installSchema(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	var stays v1alpha1.Condition
+	if !same {
+		if stays, err = p.takeOver(p.live, p.wanted, hash); err != nil {
+			return false, err
+		}
+		if same = stays.Type != ""; !same {
+			p.noteSchema(time.Now()) // one that is refused counts too
+		}
+	}
 	if owner, ok := mark.Get(p.live); !same || !ok || owner != mark.Of(p.binding) {
 		if p.live, err = p.update(ctx, p.live, p.wanted); err != nil {
 			return p.refused(v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, err)
 		}
 	}
-	return p.established(p.live)
+	ok, err := p.established(p.live)
+	if ok && stays.Type != "" {
+		p.verdict.set(stays)
+	}
+	return ok, err
 }
 
 // own records on the CRD which binding it was made for: for programs of other makes

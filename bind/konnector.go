@@ -30,6 +30,9 @@ type Options struct {
 	// which no object is met in a namespace before it counts as uninvited. 0 means a
 	// minute.
 	NamespaceGrace time.Duration
+	// SchemaInterval is the least time between two changes of the CRD of one binding;
+	// of what the provider publishes meanwhile the newest counts. 0 means 30 seconds.
+	SchemaInterval time.Duration
 	// Sync completes the options of the Sync of a binding, for policies and hooks.
 	// It must not touch what makes the binding: Mapper, TargetScope, TargetMeta
 	// and Related. Nil changes nothing.
@@ -62,6 +65,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.NamespaceGrace <= 0 {
 		o.NamespaceGrace = time.Minute
+	}
+	if o.SchemaInterval <= 0 {
+		o.SchemaInterval = 30 * time.Second
 	}
 	return o
 }

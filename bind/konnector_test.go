@@ -279,6 +279,7 @@ func (s *side) patch(t *testing.T, gvr schema.GroupVersionResource, name cache.O
 // leaves something behind or logs a secret.
 func (w *world) run(t *testing.T, opts bind.Options, logs ...logr.Logger) (stop func()) {
 	t.Helper()
+	opts.SchemaInterval = time.Millisecond
 	k, err := bind.New(quick(rest.CopyConfig(w.konnector)), opts)
 	if err != nil {
 		t.Fatal(err)
@@ -781,6 +782,7 @@ func (s *story) schemaChanges(t *testing.T) {
 	if err := unstructured.SetNestedSlice(changed.Object, versions, "spec", "versions"); err != nil {
 		t.Fatal(err)
 	}
+	s.export = changed
 	s.offer(t, changed)
 	eventually(t, func() error {
 		theirs, ours := get[unstructured.Unstructured](t, s.controlPlane, crdsGVR, "", widgets), get[unstructured.Unstructured](t, s.app, crdsGVR, "", widgets)

@@ -62,3 +62,54 @@ func TestP21CheckClaim(t *testing.T) {
 		}
 	}
 }
+
+// P20: what is claimed is ordinary, or has to be named, or is no provider's to have.
+func TestP20Standing(t *testing.T) {
+	for name, want := range map[string]Standing{
+		"secrets":                         StandingOrdinary,
+		"configmaps":                      StandingOrdinary,
+		"secrets.example.com":             StandingByName,
+		"pods":                            StandingByName,
+		"services":                        StandingByName,
+		"endpoints":                       StandingByName,
+		"events":                          StandingByName,
+		"persistentvolumeclaims":          StandingByName,
+		"daemonsets.apps":                 StandingByName,
+		"cronjobs.batch":                  StandingByName,
+		"ingresses.networking.k8s.io":     StandingByName,
+		"applications.argoproj.io":        StandingByName,
+		"things.policy.example.com":       StandingByName,
+		"things.notklutch.anynines.com":   StandingByName,
+		"serviceaccounts":                 StandingNever,
+		"nodes":                           StandingNever,
+		"namespaces":                      StandingNever,
+		"persistentvolumes":               StandingNever,
+		"componentstatuses":               StandingNever,
+		"bindings":                        StandingNever,
+		"roles.rbac.authorization.k8s.io": StandingNever,
+		"clusterrolebindings.rbac.authorization.k8s.io":              StandingNever,
+		"localsubjectaccessreviews.authorization.k8s.io":             StandingNever,
+		"tokenreviews.authentication.k8s.io":                         StandingNever,
+		"mutatingwebhookconfigurations.admissionregistration.k8s.io": StandingNever,
+		"validatingadmissionpolicies.admissionregistration.k8s.io":   StandingNever,
+		"customresourcedefinitions.apiextensions.k8s.io":             StandingNever,
+		"apiservices.apiregistration.k8s.io":                         StandingNever,
+		"certificatesigningrequests.certificates.k8s.io":             StandingNever,
+		"leases.coordination.k8s.io":                                 StandingNever,
+		"poddisruptionbudgets.policy":                                StandingNever,
+		"apiservicebindings.klutch.anynines.com":                     StandingNever,
+		"gates.example-backend.klutch.anynines.com":                  StandingNever,
+		"pods/exec":     StandingNever,
+		"*":             StandingNever,
+		"*.example.com": StandingNever,
+	} {
+		resource, group, _ := strings.Cut(name, ".")
+		got, why := standing(v1alpha1.GroupResource{Group: group, Resource: resource}, false)
+		if got != want || (why == "") != (want == StandingOrdinary) {
+			t.Errorf("%s is %s since %q, want %s", name, got, why, want)
+		}
+	}
+	if got, _ := standing(v1alpha1.GroupResource{Group: "example.com", Resource: "continents"}, true); got != StandingNever {
+		t.Errorf("cluster-scoped: %s", got)
+	}
+}

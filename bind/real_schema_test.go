@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +20,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -101,15 +104,18 @@ func TestSchemaOfOneBindingChanges(t *testing.T) {
 		changed := export.DeepCopy()
 		versions, _, _ := unstructured.NestedSlice(changed.Object, "spec", "versions")
 		v1 := versions[0].(map[string]any)
-		field := fmt.Sprintf("field%d", i)
-		props := []string{"schema", "openAPIV3Schema", "properties", "spec", "properties", field}
-		if err := unstructured.SetNestedField(v1, map[string]any{"type": "string"}, props...); err != nil {
-			t.Fatal(err)
+		field := ""
+		for n := range i + 1 { // those that came before stay
+			field = fmt.Sprintf("field%d", n)
+			put(t, v1, map[string]any{"type": "string"}, append(slices.Clone(specOfWidgets), "properties", field)...)
 		}
 		if err := unstructured.SetNestedSlice(changed.Object, step.edit(v1), "spec", "versions"); err != nil {
 			t.Fatal(err)
 		}
 		w.offer(t, changed)
+		if strings.Contains(step.name, "not served any more") {
+			w.acceptSchema(t, widgets)
+		}
 		eventually(t, func() error {
 			theirs, ours := get[unstructured.Unstructured](t, w.controlPlane, crdsGVR, "", widgets), get[unstructured.Unstructured](t, w.app, crdsGVR, "", widgets)
 			if diff := cmp.Diff(theirs.Object["spec"], ours.Object["spec"]); diff != "" {
@@ -126,6 +132,120 @@ func TestSchemaOfOneBindingChanges(t *testing.T) {
 			t.Errorf("%s: the other binding (-before +after):\n%s", step.name, diff)
 		}
 	}
+}
+
+// specOfWidgets is where the schema of their spec is in a version.
+var specOfWidgets = []string{"schema", "openAPIV3Schema", "properties", "spec"}
+
+func put(t *testing.T, object map[string]any, value any, path ...string) {
+	t.Helper()
+	if err := unstructured.SetNestedField(object, value, path...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// acceptSchema does as the condition says once a schema is held, and returns what it
+// said.
+func (w *world) acceptSchema(t *testing.T, name string) string {
+	t.Helper()
+	w.condition(t, name, v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonSchemaChangeHeld, "kubectl annotate apiservicebinding -n klutch-bind "+name)
+	b := get[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, w.bindings, name)
+	said := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionSchemaInSync).Message
+	_, rest, _ := strings.Cut(said, v1alpha1.AcceptSchemaAnnotation+"=")
+	hash, _, _ := strings.Cut(rest, ".")
+	w.app.patch(t, bindingsGVR, cache.NewObjectName(w.bindings, name), map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{v1alpha1.AcceptSchemaAnnotation: hash}},
+	})
+	return said
+}
+
+// P21: a provider's schema that drops a field, keeps what was dropped, or moves stored
+// objects to a version without their fields is held, and objects stay in step, until the App
+// Cluster's owner takes that very schema over. Names that stand for something else in
+// the cluster stay with that.
+func TestP21HostileSchema(t *testing.T) {
+	w := newWorld(t)
+	w.app.apply(t, secret(v1alpha1.Namespace, w.secret, w.kubeconfig(t)), object("v1", "Namespace", "", "team", nil))
+	export := read(t, filepath.Join("testdata", "widgets.yaml"))[0]
+	w.offer(t, export.DeepCopy())
+	w.run(t, bind.Options{})
+	eventually(t, func() error {
+		_, err := find[unstructured.Unstructured](t, w.app, crdsGVR, "", "apiservicebindings.klutch.anynines.com")
+		return err
+	})
+	w.bind(t, widgets)
+	w.allow(t, widgets)
+	w.ready(t, widgets)
+	w.app.apply(t, widget("team", "one", map[string]any{"size": int64(5)}))
+	service := w.serveNamespace(t, "team", widgetRights)
+	w.travels(t, service, "one", "size", int64(5))
+	agreed := get[unstructured.Unstructured](t, w.app, crdsGVR, "", widgets)
+
+	publish := func(change func(spec, v1 map[string]any)) {
+		u := export.DeepCopy()
+		spec := u.Object["spec"].(map[string]any)
+		change(spec, spec["versions"].([]any)[0].(map[string]any))
+		w.controlPlane.patch(t, exportsGVR, cache.NewObjectName(tenant, widgets), map[string]any{"spec": map[string]any{"versions": spec["versions"], "names": spec["names"]}})
+	}
+	plan := append(slices.Clone(specOfWidgets), "properties", "plan")
+	size := int64(6)
+	for _, c := range []struct {
+		name, says string
+		change     func(spec, v1 map[string]any)
+	}{
+		{"a field is dropped", "v1 spec.plan: is gone", func(_, v1 map[string]any) { unstructured.RemoveNestedField(v1, plan...) }},
+		{"what nobody names is kept", "v1 spec: x-kubernetes-preserve-unknown-fields was false and is true", func(_, v1 map[string]any) {
+			put(t, v1, true, append(slices.Clone(specOfWidgets), "x-kubernetes-preserve-unknown-fields")...)
+		}},
+		{"the version that is synced goes", "version v1 is gone", func(spec, v1 map[string]any) { v1["name"] = "v2" }},
+		{"objects are stored in a version without the field", "stored as v2 spec.plan: is gone", func(spec, v1 map[string]any) {
+			v2 := second(runtime.DeepCopyJSON(v1))
+			unstructured.RemoveNestedField(v2, plan...)
+			v1["storage"], spec["versions"] = false, []any{v1, v2}
+		}},
+	} {
+		publish(c.change)
+		w.condition(t, widgets, v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonSchemaChangeHeld, c.says, v1alpha1.AcceptSchemaAnnotation)
+		w.condition(t, widgets, v1alpha1.ConditionReady, v1alpha1.ReasonSchemaChangeHeld)
+		w.travels(t, service, "one", "size", size)
+		size++
+		if diff := cmp.Diff(agreed.Object["spec"], get[unstructured.Unstructured](t, w.app, crdsGVR, "", widgets).Object["spec"]); diff != "" {
+			t.Errorf("%s: the CRD has changed (-before +after):\n%s", c.name, diff)
+		}
+	}
+
+	publish(func(_, v1 map[string]any) { unstructured.RemoveNestedField(v1, plan...) })
+	w.condition(t, widgets, v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonSchemaChangeHeld, "v1 spec.plan: is gone.")
+	w.acceptSchema(t, widgets)
+	w.ready(t, widgets)
+	if _, there, _ := unstructured.NestedMap(versionOf(t, w, 0), plan...); there {
+		t.Error("the schema that was agreed to was not taken over")
+	}
+	publish(func(_, v1 map[string]any) { // the consent was to another schema
+		unstructured.RemoveNestedField(v1, plan...)
+		unstructured.RemoveNestedField(v1, append(slices.Clone(specOfWidgets), "properties", "port")...)
+	})
+	w.condition(t, widgets, v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonSchemaChangeHeld, "v1 spec.port: is gone.")
+	publish(func(spec, v1 map[string]any) {
+		unstructured.RemoveNestedField(v1, plan...)
+		names := spec["names"].(map[string]any)
+		names["shortNames"], names["categories"] = []any{"wd", "po", "deploy", "crd", "sb", "secret"}, []any{"things", "all", "pods"}
+	})
+	w.condition(t, widgets, v1alpha1.ConditionSchemaInSync, "", "po, deploy, crd, sb, secret, all, pods")
+	w.ready(t, widgets)
+	names, _, _ := unstructured.NestedMap(get[unstructured.Unstructured](t, w.app, crdsGVR, "", widgets).Object, "spec", "names")
+	if diff := cmp.Diff([]any{[]any{"wd"}, []any{"things"}}, []any{names["shortNames"], names["categories"]}); diff != "" {
+		t.Errorf("short names and categories (-want +got):\n%s", diff)
+	}
+}
+
+func versionOf(t *testing.T, w *world, n int) map[string]any {
+	t.Helper()
+	versions, _, err := unstructured.NestedSlice(get[unstructured.Unstructured](t, w.app, crdsGVR, "", widgets).Object, "spec", "versions")
+	if err != nil || len(versions) <= n {
+		t.Fatalf("%d versions, %v", len(versions), err)
+	}
+	return versions[n].(map[string]any)
 }
 
 // second is another version with the schema of one, stored in its place.

@@ -30,8 +30,8 @@ import (
 // each set of consents. What could not be removed is returned as a sentence.
 //
 // Where a resource is still claimed otherwise, its Sync removes what is too much.
-func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related) (string, error) {
-	here, there, answers := p.withoutConsent(klutchsync.TargetSide, selected), p.withoutConsent(klutchsync.SourceSide, selected), p.answers()
+func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related, judge claimant) (string, error) {
+	here, there, answers := p.withoutConsent(klutchsync.TargetSide, selected), p.withoutConsent(klutchsync.SourceSide, selected), p.answers(judge)
 	id := fmt.Sprint(here, there, selected, answers)
 	if p.lastConsent(p.key).id == id {
 		return "", nil
@@ -116,11 +116,16 @@ func (p *pass) giveBack(ctx context.Context, namespaces []string) error {
 	return nil
 }
 
-// answers are those of the binding, such as "Accepted secrets".
-func (p *pass) answers() []string {
+// answers are those of the binding, such as "Accepted secrets"; and "Refused nodes"
+// where the answer does not count.
+func (p *pass) answers(judge claimant) []string {
 	all := []string{}
 	for _, c := range p.binding.Spec.PermissionClaims {
-		all = append(all, string(c.State)+" "+c.String())
+		state := string(c.State)
+		if c.State == v1alpha1.ClaimAccepted && judge.refuses(c.PermissionClaim) != "" {
+			state = "Refused"
+		}
+		all = append(all, state+" "+c.String())
 	}
 	return all
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -106,11 +107,16 @@ func (c *control) reviseSchema(ctx context.Context, export *v1alpha1.APIServiceE
 	case export.Annotations[v1alpha1.SourceSpecHashAnnotation] == now.hash:
 		return v1alpha1.True(v1alpha1.ConditionProviderInSync), nil
 	}
-	if breaking := breakingChanges(&export.Spec.APIServiceExportCRDSpec, now.spec); len(breaking) > 0 && c.holds(service) {
+	if breaking := crdcompat.Only(crdcompat.Compare(&export.Spec.APIServiceExportCRDSpec, now.spec), crdcompat.Change.Breaking); len(breaking) > 0 && c.holds(service) {
 		return outdated(v1alpha1.SeverityWarning, v1alpha1.ReasonBreakingChangeHeld, heldMessage(breaking)), nil
 	}
 	r.schema(now.spec, now.hash)
 	return v1alpha1.True(v1alpha1.ConditionProviderInSync), nil
+}
+
+func heldMessage(breaking []crdcompat.Change) string {
+	return "the schema of App Clusters is kept, since the new one would break it (" + crdcompat.List(breaking) +
+		"): take the change back, or set spec.breakingChanges of the template to Allow"
 }
 
 // holds tells whether breaking changes of a service wait for the operator.

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -64,7 +65,7 @@ func FuzzSnapshot(f *testing.F) {
 		if got := string(first.Versions[0].Schema.OpenAPIV3Schema.Raw); got != string(want) {
 			t.Errorf("schema %s, want %s", got, want)
 		}
-		if changes := compare(first, second); len(changes) > 0 {
+		if changes := crdcompat.Compare(first, second); len(changes) > 0 {
 			t.Errorf("differs from itself: %v", changes)
 		}
 	})

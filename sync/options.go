@@ -10,6 +10,7 @@ import (
 	"strings"
 	"unicode"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -162,8 +163,11 @@ const (
 // The owner's side is never written to. A copy carries annotations that identify
 // its original; the content of an object without them is never read, nor is it
 // overwritten or deleted. Copies do not travel back to where they came from.
-// Secrets of type kubernetes.io/service-account-token, and what else is annotated
-// with the name of a service account, never travel.
+// What is annotated with the name of a service account never travels.
+//
+// A copy has the content of its original, and of its labels and annotations those that
+// KeepLabels and KeepAnnotations name: the others may be switches of controllers that run
+// on one side only.
 type Related struct {
 	// Resource of the objects: v1 secrets, for example. It must be namespaced.
 	Resource schema.GroupVersionResource
@@ -192,6 +196,28 @@ type Related struct {
 	// an object in the same namespace: status.managed.secret.name. They are
 	// read on the side that owns the related object.
 	References []string
+
+	// KeepLabels and KeepAnnotations are the keys that travel; a "*" at the end stands
+	// for any text. Empty means none. Keys that Labels and Annotations of Options
+	// could not let pass do not travel here either. What several Related of one
+	// resource name travels with all that any of them selects.
+	KeepLabels, KeepAnnotations []string
+
+	// SecretTypes are the types of Secrets that travel; a "*" at the end stands for
+	// any text. Empty means [DefaultSecretTypes]. A Secret of another type stays
+	// where it is, and the claims that refer to it are told. Of several Related of
+	// one resource each lets its types pass.
+	SecretTypes []string
+}
+
+// DefaultSecretTypes are those of Secrets that hold the credentials of people's
+// programs. Not among them are Secrets by which clusters and their tools work, such as
+// the tokens of service accounts and of new nodes, and the releases of Helm.
+func DefaultSecretTypes() []string {
+	return []string{
+		string(corev1.SecretTypeOpaque), string(corev1.SecretTypeTLS), string(corev1.SecretTypeDockerConfigJson), string(corev1.SecretTypeDockercfg),
+		string(corev1.SecretTypeBasicAuth), string(corev1.SecretTypeSSHAuth), "connection.crossplane.io/*",
+	}
 }
 
 // An OptionError is an argument of New that cannot work.

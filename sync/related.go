@@ -41,6 +41,7 @@ type copied struct {
 	original, copy string // versions that were found, or made, to be the same
 	verified       bool   // that the copy has lost its reason has been confirmed live
 	shared         bool   // and that another Sync still wants it
+	stays          bool   // the original is of a type that does not travel
 	problem        string
 	claims         []cache.ObjectName // that know of the problem
 }
@@ -254,8 +255,12 @@ func (r *relation) reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 			return 0, nil
 		}
 		s := planRelated(t.relatedState)
-		if s != stepConflict && s != stepBarred && s != stepWait && s != stepCopy {
+		if s != stepConflict && s != stepBarred && s != stepWait && s != stepCopy && s != stepStay {
 			r.tell(c, nil, "")
+		}
+		if s == stepStay {
+			r.tell(c, t, c.problem) // to those that refer to it since
+			return 0, nil
 		}
 		if s == stepWait {
 			return waitPause, nil
@@ -272,7 +277,7 @@ func (r *relation) reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 			r.tell(c, t, r.denied(t.name))
 			return waitPause, nil
 		}
-		if c.problem != "" && err == nil {
+		if c.problem != "" && err == nil && !c.stays {
 			return livePause, nil // what is not ours is not watched
 		}
 		if done || err != nil {

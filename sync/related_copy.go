@@ -9,9 +9,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -141,6 +141,7 @@ func (r *relation) wrote(ctx context.Context, s string, t *transfer, began time.
 // transfer reads the original and, if there is one, the copy, and writes the copy
 // if it is not what it should be.
 func (r *relation) transfer(ctx context.Context, t *transfer, c *copied) error {
+	c.stays = false
 	have, taken, err := r.existing(ctx, t)
 	if err != nil {
 		return err
@@ -153,10 +154,13 @@ func (r *relation) transfer(ctx context.Context, t *transfer, c *copied) error {
 	if err != nil {
 		return fmt.Errorf("read original: %w", err)
 	}
-	if original != nil && !isToken(original) && !r.chosen(original, t.name) {
+	if original != nil && !r.chosen(original, t.name) {
 		return nil // it is not what was seen, as the watch is about to show
 	}
-	if original != nil && !isToken(original) {
+	if kind := r.wrongType(original); kind != "" {
+		return r.stay(ctx, t, c, kind, have)
+	}
+	if original != nil {
 		t.from.uid = original.GetUID()
 		if err = r.write(ctx, t, c, original, have); err == nil {
 			r.tell(c, t, "")
@@ -165,19 +169,22 @@ func (r *relation) transfer(ctx context.Context, t *transfer, c *copied) error {
 	}
 	r.tell(c, t, "")
 	*c = copied{original: t.original.GetResourceVersion(), copy: c.copy}
-	if original != nil && have != nil {
-		return r.delete(ctx, t, have.GetUID()) // a token stands where the original was
-	}
 	return nil
+}
+
+// stay leaves an original of that type where it is, and no copy of what it was before.
+func (r *relation) stay(ctx context.Context, t *transfer, c *copied, kind string, have *unstructured.Unstructured) error {
+	r.tell(c, t, r.wrong(t.name, kind))
+	c.original, c.stays = t.original.GetResourceVersion(), true
+	if have == nil {
+		return nil
+	}
+	return r.delete(ctx, t, have.GetUID())
 }
 
 // chosen reports whether an original that has been read is still one that travels.
 func (r *relation) chosen(original *unstructured.Unstructured, name cache.ObjectName) bool {
 	return r.selects(original, name).selected && r.mayTravel(original, name)
-}
-
-func isToken(u *unstructured.Unstructured) bool {
-	return u.Object["type"] == string(corev1.SecretTypeServiceAccountToken)
 }
 
 // existing reads the copy. Its metadata come first: the content of what is not
@@ -245,7 +252,7 @@ func withoutContent(err error) error {
 
 // intent is what the copy should be.
 func (r *relation) intent(t *transfer, original *unstructured.Unstructured) *unstructured.Unstructured {
-	annotations := travelling(original.GetAnnotations(), nil, nil)
+	annotations := travelling(original.GetAnnotations(), r.keeps(func(s selector) []string { return s.keepAnnotations }), nil)
 	annotations[BoundAnnotation] = "true"
 	annotations[SourceAnnotation] = t.from.record(0, "")
 	annotations[OwnerAnnotation] = "Consumer"
@@ -255,7 +262,7 @@ func (r *relation) intent(t *transfer, original *unstructured.Unstructured) *uns
 	if len(t.referrers) > 0 {
 		annotations[ReferrerAnnotation] = t.referrers[0].Name
 	}
-	labels := travelling(original.GetLabels(), nil, nil)
+	labels := travelling(original.GetLabels(), r.keeps(func(s selector) []string { return s.keepLabels }), nil)
 	labels[BoundAnnotation] = "true"
 	object := body(original.Object)
 	object["metadata"] = map[string]any{
@@ -278,7 +285,22 @@ func (r *relation) share(want, have *unstructured.Unstructured) {
 func (r *relation) same(want, have *unstructured.Unstructured) bool {
 	return hmac.Equal(r.digest(want), r.digest(have)) &&
 		contains(have.GetAnnotations(), want.GetAnnotations()) && contains(have.GetLabels(), want.GetLabels()) &&
-		intent{object: want.Object}.owns(have, r.manager())
+		intent{object: want.Object}.owns(have, r.manager()) && !r.surplus(want, have)
+}
+
+// surplus reports whether we keep metadata on a copy that it should not have.
+func (r *relation) surplus(want, have *unstructured.Unstructured) bool {
+	fields, _ := fieldsOf(have, r.manager())["f:metadata"].(map[string]any)
+	for path, wanted := range map[string]map[string]string{"f:labels": want.GetLabels(), "f:annotations": want.GetAnnotations()} {
+		owned, _ := fields[path].(map[string]any)
+		for field := range owned {
+			key, isKey := strings.CutPrefix(field, "f:")
+			if _, ok := wanted[key]; isKey && !ok {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (r *relation) digest(u *unstructured.Unstructured) []byte {

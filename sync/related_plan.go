@@ -20,6 +20,7 @@ type relatedState struct {
 	verified bool // that the original, or what refers to it, has gone was confirmed live
 	shared   bool // and that another Sync wants the copy too
 	settled  bool // both have the versions that were found to be the same
+	stays    bool // the original, in this version, is of a type that does not travel, and has no copy
 }
 
 // Steps of related objects.
@@ -28,6 +29,7 @@ const (
 	stepConflict step = "conflict" // tell that the name of a copy is taken
 	stepBarred   step = "barred"   // tell that nothing travels in the namespace
 	stepCopy     step = "copy"     // read both, and write the copy if it differs
+	stepStay     step = "stay"     // tell that the original is of a type that does not travel
 	stepLeave    step = "leave"    // leave a copy to the other Syncs that want it
 )
 
@@ -39,6 +41,8 @@ func planRelated(s relatedState) step {
 		return stepWait
 	case reason && s.taken && !s.ours:
 		return stepConflict
+	case reason && s.stays:
+		return stepStay
 	case reason && !s.settled:
 		return stepCopy
 	case reason:
@@ -101,6 +105,7 @@ func (r *relation) observe(key cache.ObjectName, c *copied) (*transfer, bool) {
 	}
 	current := t.taken || newer(c.copy, version)
 	t.settled = t.original != nil && c.original == t.original.GetResourceVersion() && current && !newer(version, c.copy)
+	t.stays = c.stays && t.original != nil && c.original == t.original.GetResourceVersion() && !t.taken
 	t.verified, t.shared = c.verified, c.shared
 	c.verified, c.shared = false, false
 	return t, true

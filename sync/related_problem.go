@@ -4,6 +4,7 @@ package sync
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/client-go/tools/cache"
 )
@@ -22,6 +23,10 @@ func (r *relation) denied(name cache.ObjectName) string {
 	return fmt.Sprintf("an API server does not permit to copy %s %s from %s", r.Resource.GroupResource(), name, r.From.word())
 }
 
+func (r *relation) wrong(name cache.ObjectName, kind string) string {
+	return fmt.Sprintf("%s %s of %s is of type %s, which does not travel", r.Resource.GroupResource(), name, r.From.word(), kind)
+}
+
 func (s Side) word() string {
 	if s == TargetSide {
 		return "the target cluster's"
@@ -31,18 +36,22 @@ func (s Side) word() string {
 
 // tell makes a problem with a related object known to the claims that refer to it.
 func (r *relation) tell(c *copied, t *transfer, problem string) {
-	if c.problem == problem {
-		return
-	}
+	claims := c.claims
 	if t != nil && problem != "" {
-		c.claims = r.claims(t)
+		claims = r.claims(t)
+	}
+	if c.problem == problem && slices.Equal(c.claims, claims) {
+		return
 	}
 	for _, claim := range c.claims {
 		r.engine.setProblem(claim, r.index+c.problem, "")
+		r.engine.queue.add(claim, classRelated)
+	}
+	for _, claim := range claims {
 		r.engine.setProblem(claim, r.index+problem, problem)
 		r.engine.queue.add(claim, classRelated)
 	}
-	c.problem = problem
+	c.problem, c.claims = problem, claims
 }
 
 // claims are the sources of the bound objects that refer to an original.

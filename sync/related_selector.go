@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -19,11 +20,20 @@ type selector struct {
 	names, namespaces, except []string
 	labels                    labels.Selector
 	paths                     [][]string
+
+	keepLabels, keepAnnotations []string // keys that travel, as patterns
+	secretTypes                 []string // as patterns
 }
 
 // newSelector completes what validate has found to be good.
 func newSelector(spec Related) selector {
-	s := selector{names: spec.Names, namespaces: spec.Namespaces, except: spec.Except, labels: labels.Everything()}
+	s := selector{
+		names: spec.Names, namespaces: spec.Namespaces, except: spec.Except, labels: labels.Everything(),
+		keepLabels: spec.KeepLabels, keepAnnotations: spec.KeepAnnotations, secretTypes: spec.SecretTypes,
+	}
+	if len(s.secretTypes) == 0 {
+		s.secretTypes = DefaultSecretTypes()
+	}
 	if match, err := labels.Parse(spec.Labels); err == nil {
 		s.labels = match
 	}
@@ -190,4 +200,31 @@ func (r *relation) bound(u *unstructured.Unstructured) bool {
 	source, found := obj.(*unstructured.Unstructured)
 	from, _ := OriginOf(u)
 	return ok && found && origin{cluster: r.engine.sourceUID, uid: source.GetUID(), name: key}.made(from)
+}
+
+// keeps tells the keys that patterns of some of the selectors stand for.
+func (r *relation) keeps(patterns func(selector) []string) func(key string) bool {
+	return func(key string) bool {
+		return slices.ContainsFunc(r.selectors, func(s selector) bool { return matches(patterns(s), key) })
+	}
+}
+
+// matches reports whether one of patterns stands for value.
+func matches(patterns []string, value string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		prefix, open := strings.CutSuffix(p, "*")
+		return p == value || open && strings.HasPrefix(value, prefix)
+	})
+}
+
+// wrongType is the type of a Secret that does not travel; empty for all else.
+func (r *relation) wrongType(original *unstructured.Unstructured) string {
+	if original == nil || r.Resource.GroupResource() != (schema.GroupResource{Resource: "secrets"}) {
+		return ""
+	}
+	kind, _, _ := unstructured.NestedString(original.Object, "type")
+	if kind == "" || r.keeps(func(s selector) []string { return s.secretTypes })(kind) {
+		return "" // without a type API servers make it Opaque
+	}
+	return kind
 }

@@ -6,7 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	gosync "sync"
 	"testing"
@@ -562,6 +564,78 @@ var scenarios = map[string]func(w *world){
 		}
 		if got := w.getSecret(w.target, w.targetNS, "cfg").GetAnnotations()[OwnerAnnotation]; got != "Consumer" {
 			w.Errorf("owner = %s", got)
+		}
+	},
+	"P20 Secrets by which clusters and tools work stay where they are": func(w *world) {
+		defer w.run(Options{Related: []Related{
+			{Resource: secrets, From: TargetSide, References: []string{"status.secret.name"}},
+			{Resource: secrets, From: TargetSide, Names: []string{"*"}},
+			{Resource: secrets, From: SourceSide, Names: []string{"up", "up-good"}},
+		}})()
+		typed := func(name, kind string) *unstructured.Unstructured {
+			return object(w.TB, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"`+name+`"},"type":"`+kind+`","data":{"password":"YQ==","username":"YQ=="}}`)
+		}
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		w.merge(w.target, w.targetNS, "a", `{"status":{"secret":{"name":"creds"}}}`, "status")
+		w.createSecret(w.target, w.targetNS, typed("creds", "Opaque"))
+		w.until("secret came down", func() bool { return w.getSecret(w.source, w.sourceNS, "creds") != nil })
+		w.deleteSecret(w.target, w.targetNS, "creds")
+		w.createSecret(w.target, w.targetNS, typed("creds", "helm.sh/release.v1"))
+		w.until("copy went with the type", func() bool { return w.getSecret(w.source, w.sourceNS, "creds") == nil })
+		w.until("the claim is told", func() bool {
+			return strings.Contains(w.message("a"), "is of type helm.sh/release.v1, which does not travel")
+		})
+		w.createSecret(w.target, w.targetNS, typed("boot", "bootstrap.kubernetes.io/token"))
+		w.createSecret(w.target, w.targetNS, typed("own", "example.org/own"))
+		w.createSecret(w.source, w.sourceNS, typed("up", "helm.sh/release.v1"))
+		good := []string{"kubernetes.io/basic-auth", "connection.crossplane.io/v1alpha1", "Opaque"}
+		for i, kind := range good {
+			w.createSecret(w.target, w.targetNS, typed(fmt.Sprint("good", i), kind))
+		}
+		w.createSecret(w.source, w.sourceNS, typed("up-good", "Opaque"))
+		for i, kind := range good {
+			w.until(kind+" came down", func() bool { return w.getSecret(w.source, w.sourceNS, fmt.Sprint("good", i)) != nil })
+		}
+		w.until("what is harmless went up", func() bool { return w.getSecret(w.target, w.targetNS, "up-good") != nil })
+		w.settle()
+		for _, name := range []string{"creds", "boot", "own"} {
+			if w.getSecret(w.source, w.sourceNS, name) != nil {
+				w.Errorf("%s came down", name)
+			}
+		}
+		if w.getSecret(w.target, w.targetNS, "up") != nil {
+			w.Error("a release of Helm went up")
+		}
+		w.deleteSecret(w.target, w.targetNS, "creds")
+		w.createSecret(w.target, w.targetNS, typed("creds", "Opaque"))
+		w.until("secret came down, and nothing is told", func() bool { return w.getSecret(w.source, w.sourceNS, "creds") != nil && w.message("a") == "" })
+	},
+	"P20 labels and annotations of a copy are those that were named": func(w *world) {
+		meta := `"labels":{"tier":"db","sidecar.istio.io/inject":"true","argocd.argoproj.io/secret-type":"cluster"},` +
+			`"annotations":{"example.org/note":"n","example.org/other":"o","reloader.stakater.com/match":"true","cert-manager.io/allow-direct-injection":"true"}`
+		w.createSecret(w.target, w.targetNS, object(w.TB, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"creds",`+meta+`},"type":"Opaque","data":{"password":"YQ=="}}`))
+		metaOf := func() (labels, annotations []string) {
+			u := w.getSecret(w.source, w.sourceNS, "creds")
+			if u == nil {
+				return nil, nil
+			}
+			return slices.Sorted(maps.Keys(u.GetLabels())), slices.Sorted(maps.Keys(u.GetAnnotations()))
+		}
+		for _, c := range []struct {
+			labels, annotations, wantLabels, wantAnnotations []string
+		}{
+			{[]string{"tier", "argocd.argoproj.io/*"}, []string{"example.org/*"}, []string{"tier"}, []string{"example.org/note", "example.org/other"}},
+			{nil, nil, nil, nil},
+		} {
+			stop := w.run(Options{Related: []Related{{Resource: secrets, From: TargetSide, Names: []string{"creds"}, KeepLabels: c.labels, KeepAnnotations: c.annotations}}})
+			labels := slices.Sorted(slices.Values(append(c.wantLabels, BoundAnnotation)))
+			annotations := slices.Sorted(slices.Values(append(c.wantAnnotations, BoundAnnotation, OwnerAnnotation, SourceAnnotation)))
+			w.until("the copy has what was named", func() bool {
+				l, a := metaOf()
+				return slices.Equal(l, labels) && slices.Equal(a, annotations)
+			})
+			stop()
 		}
 	},
 	"an immutable copy is replaced": func(w *world) {

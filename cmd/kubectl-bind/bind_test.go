@@ -291,7 +291,8 @@ func hostileClaim() bind.Claim {
 
 func claim(resource string, owner v1alpha1.Owner) bind.Claim {
 	return bind.Claim{
-		Service: v1alpha1.GroupResource{Group: "example.com", Resource: "things"},
+		Standing: bind.StandingOrdinary,
+		Service:  v1alpha1.GroupResource{Group: "example.com", Resource: "things"},
 		AcceptablePermissionClaim: v1alpha1.AcceptablePermissionClaim{PermissionClaim: v1alpha1.PermissionClaim{
 			GroupResource: v1alpha1.GroupResource{Resource: resource}, Version: "v1",
 			Selector: v1alpha1.ResourceSelector{Names: []string{"*"}, Namespaces: []string{"*"}, Owner: owner},
@@ -344,6 +345,55 @@ func TestAnswer(t *testing.T) {
 }
 
 // The exit code for each kind of error, and that those in the middle of a chain count.
+// mixed are claims of each standing, as Install gives them to be answered.
+func mixed() []bind.Claim {
+	secrets, maps, pods, nodes := claim("secrets", v1alpha1.OwnerProvider), claim("configmaps", v1alpha1.OwnerConsumer), claim("pods", v1alpha1.OwnerProvider), claim("nodes", v1alpha1.OwnerConsumer)
+	secrets.Selector.References = []v1alpha1.Reference{{Path: "status.secret"}}
+	secrets.Update = &v1alpha1.UpdateOptions{Labels: []v1alpha1.Pattern{{Pattern: "tier"}, {Pattern: "sidecar.istio.io/inject"}}, Annotations: []v1alpha1.Pattern{{Pattern: "example.com/*"}}}
+	maps.Selector.Names, maps.Selector.LabelSelectors = []string{"ca"}, []map[string]string{{"share": "yes"}}
+	pods.Standing, pods.Why = bind.StandingByName, "they are programs, which run in this cluster with the rights that their namespace has"
+	nodes.Standing, nodes.Why, nodes.State = bind.StandingNever, "it is cluster-scoped", v1alpha1.ClaimRejected
+	return []bind.Claim{secrets, maps, pods, nodes}
+}
+
+// P20: --yes stands for ordinary claims, and says what it has accepted; the others are
+// accepted by name, with a flag or at the prompt, or not at all.
+func TestP20Yes(t *testing.T) {
+	const accepted, rejected, open = v1alpha1.ClaimAccepted, v1alpha1.ClaimRejected, v1alpha1.ClaimState("")
+	for _, c := range []struct {
+		name, stdin string
+		flags       claimAnswers
+		want        []v1alpha1.ClaimState
+		usage       bool
+	}{
+		{"yes", "", claimAnswers{yes: true}, []v1alpha1.ClaimState{accepted, accepted, open, rejected}, false},
+		{"yes-piped", "y\nyes\n", claimAnswers{yes: true}, []v1alpha1.ClaimState{accepted, accepted, open, rejected}, false},
+		{"yes-typed", "y\npods\n", claimAnswers{yes: true}, []v1alpha1.ClaimState{accepted, accepted, accepted, rejected}, false},
+		{"yes-no", "no\n", claimAnswers{yes: true}, []v1alpha1.ClaimState{accepted, accepted, rejected, rejected}, false},
+		{"by-name", "", claimAnswers{yes: true, accept: []string{"pods"}}, []v1alpha1.ClaimState{accepted, accepted, accepted, rejected}, false},
+		{"never", "", claimAnswers{yes: true, accept: []string{"nodes"}}, nil, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p, talk := newTestPlugin(c.stdin), &strings.Builder{}
+			p.talk = talk
+			claims := mixed()
+			err := p.answer(c.flags)(t.Context(), claims)
+			if (err != nil) != c.usage || err != nil && !isUsage(err) {
+				t.Fatal(err)
+			}
+			if err != nil {
+				talk.WriteString(err.Error() + "\n")
+			}
+			golden(t, "answer-"+c.name+".txt", talk.String())
+			for i, want := range c.want {
+				if claims[i].State != want {
+					t.Errorf("%s is %q, want %q", claims[i].Resource, claims[i].State, want)
+				}
+			}
+		})
+	}
+}
+
 func TestVerdict(t *testing.T) {
 	p := newTestPlugin("")
 	consent := &bind.ConsentError{Unanswered: []bind.Claim{claim("secrets", "")}, Refused: []bind.Claim{hostileClaim()}}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/internal/term"
@@ -66,13 +67,13 @@ type claimAnswers struct {
 }
 
 // of returns the answer to a claim, empty for none. A refusal wins, and what was
-// answered before counts more than --yes.
+// answered before counts more than --yes, which stands for ordinary claims only.
 func (a claimAnswers) of(c bind.Claim) v1alpha1.ClaimState {
 	named := func(flag string) bool { return names(flag, c) }
 	switch {
 	case slices.ContainsFunc(a.reject, named):
 		return v1alpha1.ClaimRejected
-	case slices.ContainsFunc(a.accept, named) || a.yes && c.State == "":
+	case slices.ContainsFunc(a.accept, named) || a.yes && c.State == "" && c.Standing == bind.StandingOrdinary:
 		return v1alpha1.ClaimAccepted
 	}
 	return c.State
@@ -84,17 +85,24 @@ func names(flag string, c bind.Claim) bool {
 }
 
 // check fails on a refusal that means no claim: with a slip in it --yes would accept
-// what it was to refuse.
+// what it was to refuse; and on the acceptance of what no provider gets.
 func (a claimAnswers) check(claims []bind.Claim) error {
 	for _, flag := range a.reject {
 		if !slices.ContainsFunc(claims, func(c bind.Claim) bool { return names(flag, c) }) {
 			return usageError{fmt.Sprintf("--reject-claim %s: no service claims that", flag)}
 		}
 	}
+	for _, c := range claims {
+		named := slices.ContainsFunc(a.accept, func(flag string) bool { return names(flag, c) })
+		if named && c.Standing == bind.StandingNever {
+			return usageError{fmt.Sprintf("--accept-claim %s/%s: no provider gets that, since %s", c.Service, c.String(), c.Why)}
+		}
+	}
 	return nil
 }
 
-// answer asks the person where neither the flags nor an earlier answer say anything.
+// answer asks the person where neither the flags nor an earlier answer say anything, and
+// says what is accepted then.
 func (p *plugin) answer(flags claimAnswers) func(context.Context, []bind.Claim) error {
 	return func(ctx context.Context, claims []bind.Claim) (err error) {
 		if err := flags.check(claims); err != nil {
@@ -110,21 +118,40 @@ func (p *plugin) answer(flags claimAnswers) func(context.Context, []bind.Claim) 
 			}
 			claims[n].State = state
 		}
+		for _, c := range claims {
+			if c.State == v1alpha1.ClaimAccepted {
+				p.say(acceptance(c))
+			}
+		}
 		return nil
 	}
+}
+
+// acceptance says on one line what a person, or a flag, agreed to.
+func acceptance(c bind.Claim) string {
+	objects := ", all of them, in all namespaces with objects of the service."
+	if lines := claimLimits(c.Selector); len(lines) > 0 {
+		objects = ": " + strings.Join(lines, "; ") + "."
+	}
+	sentence := fmt.Sprintf("Accepted: the provider of %s may %s %s%s", term.Text(c.Service.String()), claimVerb(c), term.Text(c.String()), objects)
+	return strings.Join(append([]string{sentence}, claimMetadata(c)...), " ")
 }
 
 // ask takes answers that are piped, too; when there are no more, the claim stays
 // unanswered.
 func (p *plugin) ask(ctx context.Context, c bind.Claim) (v1alpha1.ClaimState, error) {
 	_, _ = io.WriteString(p.talk, describeClaim(c))
+	question, yes := "Do you accept this permission? [No,Yes] ", []string{"y", "yes"}
+	if c.Standing != bind.StandingOrdinary { // not what is piped into all questions
+		question, yes = fmt.Sprintf("To accept this permission, type %s. [No,%[1]s] ", term.Text(c.String())), []string{strings.ToLower(c.String())}
+	}
 	for {
-		_, _ = io.WriteString(p.talk, "Do you accept this permission? [No,Yes] ")
+		_, _ = io.WriteString(p.talk, question)
 		line, err := p.readLine(ctx)
-		switch strings.ToLower(strings.TrimSpace(line)) {
-		case "y", "yes":
+		switch said := strings.ToLower(strings.TrimSpace(line)); {
+		case slices.Contains(yes, said):
 			return v1alpha1.ClaimAccepted, nil
-		case "n", "no":
+		case said == "n" || said == "no":
 			return v1alpha1.ClaimRejected, nil
 		}
 		if err != nil {
@@ -170,7 +197,10 @@ func describeClaim(c bind.Claim) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nThe provider of %s wants to %s %s objects (apiVersion: \"%s\") on your cluster%s\n",
 		term.Text(c.Service.String()), claimVerb(c), term.Text(c.Resource), term.Text(version), claimObjects(c.Selector))
-	for _, s := range claimTerms(c.PermissionClaim) {
+	if c.Why != "" {
+		fmt.Fprintf(&b, "These are neither Secrets nor ConfigMaps: %s.\n", c.Why)
+	}
+	for _, s := range slices.Concat(claimMetadata(c), claimTerms(c.PermissionClaim)) {
 		b.WriteString(s + "\n")
 	}
 	if c.Required {
@@ -198,7 +228,15 @@ func claimVerb(c bind.Claim) string {
 
 // claimObjects says which objects are meant; whatever is not narrowed is all.
 func claimObjects(s v1alpha1.ResourceSelector) string {
-	var lines []string
+	lines := claimLimits(s)
+	if len(lines) == 0 {
+		return ": all of them, in all namespaces with objects of the service."
+	}
+	return ", namely\n  - " + strings.Join(lines, "\n  - ")
+}
+
+// claimLimits are what narrows a claim.
+func claimLimits(s v1alpha1.ResourceSelector) (lines []string) {
 	for _, r := range s.References {
 		lines = append(lines, "those whose name stands in "+term.Text(r.Path)+" of one of its objects")
 	}
@@ -208,10 +246,27 @@ func claimObjects(s v1alpha1.ResourceSelector) string {
 	if !slices.Contains(s.Namespaces, "*") {
 		lines = append(lines, prefixed("namespace: ", s.Namespaces)...)
 	}
-	if len(lines) == 0 {
-		return ": all of them, in all namespaces with objects of the service."
+	return append(lines, prefixed("labels: ", selectors(s.LabelSelectors))...)
+}
+
+// selectors are maps of labels in the syntax of kubectl, in order.
+func selectors(maps []map[string]string) (all []string) {
+	for _, m := range maps {
+		all = append(all, labels.SelectorFromSet(m).String())
 	}
-	return ", namely\n  - " + strings.Join(lines, "\n  - ")
+	return all
+}
+
+// claimMetadata says what travels with the content.
+func claimMetadata(c bind.Claim) (s []string) {
+	keys, annotations := c.Metadata()
+	if len(keys) > 0 {
+		s = append(s, "Their labels "+strings.Join(prefixed("", keys), ", ")+" travel with them.")
+	}
+	if len(annotations) > 0 {
+		s = append(s, "Their annotations "+strings.Join(prefixed("", annotations), ", ")+" travel with them.")
+	}
+	return s
 }
 
 func prefixed(label string, names []string) []string {

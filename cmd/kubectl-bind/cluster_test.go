@@ -372,6 +372,66 @@ func TestBind(t *testing.T) {
 	}
 }
 
+// P20: a platform that claims more than Secrets gets by --yes what is ordinary, by name
+// what could be anybody's, and what decides over the cluster never: not if it is
+// optional, nor if it was accepted before, and not the binding either if it is required.
+func TestP20GreedyPlatform(t *testing.T) {
+	w := newWorld(t)
+	w.backend.kubeconfig = w.tenant("cluster-one")
+	claim := func(group, resource, version string, required bool) map[string]any {
+		return map[string]any{"group": group, "resource": resource, "version": version, "required": required, "selector": map[string]any{"owner": "Provider"}}
+	}
+	w.claims["greedy.example.com"] = []any{
+		claim("", "secrets", "v1", true), claim("", "pods", "v1", false), claim("rbac.authorization.k8s.io", "clusterroles", "v1", false),
+		claim("storage.k8s.io", "storageclasses", "v1", false),
+	}
+	w.claims["cruel.example.com"] = []any{claim("", "secrets", "v1", true), claim("apiextensions.k8s.io", "customresourcedefinitions", "v1", true)}
+	w.serve(t.Context(), requests, w.answer)
+
+	w.backend.grants = []string{"cruel.example.com"}
+	w.expect(w.bind("", "--yes"), exitError, "requires customresourcedefinitions.apiextensions.k8s.io, which no provider gets, since it decides which APIs there are")
+	w.backend.grants = []string{"greedy.example.com"}
+	w.expect(w.bind("y\nyes\n", "--yes"), exitConsent, "--accept-claim greedy.example.com/pods", "they are programs")
+	w.expect(w.bind("", "--yes", "--accept-claim", "storageclasses.storage.k8s.io"), exitUsage, "no provider gets that, since it is cluster-scoped")
+	if got := w.bindingNames(); len(got) > 0 {
+		t.Fatalf("without consent there is %v", got)
+	}
+	r := w.bind("", "--yes", "--accept-claim", "pods", "--wait=false", "-o", "json")
+	w.expect(r, exitOK, "Accepted: the provider of greedy.example.com may write secrets, all of them", "Accepted: the provider of greedy.example.com may write pods",
+		"Rejected the claim of greedy.example.com on clusterroles.rbac.authorization.k8s.io", "Rejected the claim of greedy.example.com on storageclasses.storage.k8s.io")
+	var printed v1alpha1.APIServiceBinding
+	w.check(json.Unmarshal([]byte(r.out), &printed))
+	want := map[string]v1alpha1.ClaimState{"secrets": "Accepted", "pods": "Accepted", "clusterroles": "Rejected", "storageclasses": "Rejected"}
+	states := func(b *v1alpha1.APIServiceBinding) map[string]v1alpha1.ClaimState {
+		got := map[string]v1alpha1.ClaimState{}
+		for _, c := range b.Spec.PermissionClaims {
+			got[c.Resource] = c.State
+		}
+		return got
+	}
+	if diff := cmp.Diff(want, states(&printed)); diff != "" {
+		t.Errorf("-o json (-want +got):\n%s", diff)
+	}
+
+	// A binding of the time when all could be accepted.
+	for n := range printed.Spec.PermissionClaims {
+		printed.Spec.PermissionClaims[n].State = v1alpha1.ClaimAccepted
+	}
+	patch := mustJSON(map[string]any{"spec": map[string]any{"permissionClaims": printed.Spec.PermissionClaims}})
+	w.must(w.dyn.Resource(bindings).Namespace("klutch-bind").Patch(t.Context(), "greedy.example.com", types.MergePatchType, []byte(patch), metav1.PatchOptions{}))
+	r = w.run("claims", "greedy.example.com", "--wait=false", "-o", "json")
+	w.expect(r, exitOK, "Rejected the claim of greedy.example.com on clusterroles")
+	w.check(json.Unmarshal([]byte(r.out), &printed))
+	if diff := cmp.Diff(want, states(&printed)); diff != "" {
+		t.Errorf("claims -o json (-want +got):\n%s", diff)
+	}
+	roles, err := w.kube.RbacV1().ClusterRoles().Get(t.Context(), "klutch-bind-konnector-greedy.example.com", metav1.GetOptions{})
+	w.check(err)
+	if text := mustJSON(roles.Rules); strings.Contains(text, "clusterroles") || !strings.Contains(text, "pods") {
+		t.Errorf("rights of the konnector: %s", text)
+	}
+}
+
 // What --konnector-image applies is what is shipped, and applying it twice takes no
 // rights away.
 func TestBindInstallsKonnector(t *testing.T) {

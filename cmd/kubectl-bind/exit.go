@@ -132,7 +132,7 @@ func consentHint(e *bind.ConsentError) string {
 	}
 	hint := "Nothing was changed in the App Cluster. To accept, add: " + strings.Join(flags, " ")
 	if len(e.Unanswered) > 0 {
-		hint += " (or --yes for all; --reject-claim refuses)"
+		hint += " (or --yes for all on Secrets and ConfigMaps; --reject-claim refuses)"
 	}
 	return hint
 }

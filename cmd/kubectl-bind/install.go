@@ -36,7 +36,7 @@ func (p *plugin) newInstallation(cmd *cobra.Command) *installation {
 	i := &installation{plugin: p, output: newOutput(cmd)}
 	flags := cmd.Flags()
 	addDryRun(cmd, &i.dryRun)
-	flags.BoolVarP(&i.claims.yes, "yes", "y", false, "Accept all permission claims that are not answered, and that --reject-claim does not name")
+	flags.BoolVarP(&i.claims.yes, "yes", "y", false, "Accept the permission claims on Secrets and ConfigMaps that are not answered, and that --reject-claim does not name. Others need --accept-claim.")
 	flags.StringArrayVar(&i.claims.accept, "accept-claim", nil, "Accept a permission claim: [SERVICE/]RESOURCE[.GROUP]; may be repeated")
 	flags.StringArrayVar(&i.claims.reject, "reject-claim", nil, "Reject a permission claim: [SERVICE/]RESOURCE[.GROUP]; may be repeated")
 	flags.BoolVar(&i.wait, "wait", true, "Wait until the bindings are ready")

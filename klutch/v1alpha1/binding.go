@@ -50,6 +50,9 @@ const (
 	ReasonInvalidClaim                         = "InvalidClaim"
 	ReasonNewClaims                            = "NewClaims"
 	ReasonRevokedCopiesRemain                  = "RevokedCopiesRemain"
+	ReasonRefusedClaim                         = "RefusedClaim"
+	ReasonSchemaChangeHeld                     = "SchemaChangeHeld"
+	ReasonSchemaChangeWaits                    = "SchemaChangeWaits"
 	ReasonServiceNamespaceRefused              = "ServiceNamespaceRefused"
 	ReasonUninvitedNamespace                   = "UninvitedNamespace"
 )

@@ -66,6 +66,9 @@ const (
 	GateOpen             = "open"
 	// ReleaseAnnotation, with whatever value, lets pass what a breaker holds.
 	ReleaseAnnotation = "klutch.anynines.com/release-deletion"
+	// AcceptSchemaAnnotation stands on an APIServiceBinding: the hash of the provider's
+	// schema that the App Cluster's owner takes over although it breaks what is there.
+	AcceptSchemaAnnotation = "klutch.anynines.com/accept-schema"
 	// IdentityAnnotation stands on a tenant namespace: the subject and the cluster
 	// that it belongs to.
 	IdentityAnnotation = "example-backend.klutch.anynines.com/identity"

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+// Package crdcompat compares two snapshots of an API and says what the later one means
+// for those who use the earlier: the backend holds by it what a platform would break in
+// its App Clusters, and the konnector what a provider would break in its own.
+package crdcompat
 
 import (
 	"cmp"
@@ -16,86 +19,100 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// An effect is what a change of an API means for those who use it.
-type effect string
+// An Effect is what a change of an API means for those who use it.
+type Effect string
 
+// The effects.
 const (
-	added    effect = "added"    // there is more than there was
-	widened  effect = "widened"  // what was valid still is, and more
-	narrowed effect = "narrowed" // what was valid may not be any more
-	removed  effect = "removed"  // something is not there any more
+	Added    Effect = "added"    // there is more than there was
+	Widened  Effect = "widened"  // what was valid still is, and more
+	Opened   Effect = "opened"   // fields that no schema names are kept, and were dropped
+	Narrowed Effect = "narrowed" // what was valid may not be any more
+	Removed  Effect = "removed"  // something is not there any more
 )
 
-// A change is one difference between two snapshots of an API.
-type change struct {
-	effect effect
-	path   string // "v1 spec.size"; empty for the API as a whole
-	what   string // "maximum was 9 and is 5"
+// A Change is one difference between two snapshots of an API.
+type Change struct {
+	Effect Effect
+	Path   string // "v1 spec.size"; empty for the API as a whole
+	What   string // "maximum was 9 and is 5"
 }
 
-func (c change) String() string {
-	if c.path == "" {
-		return c.what
+func (c Change) String() string {
+	if c.Path == "" {
+		return c.What
 	}
-	return c.path + ": " + c.what
+	return c.Path + ": " + c.What
 }
 
-// breaking tells whether an App Cluster may have to do something about c.
-func (c change) breaking() bool { return c.effect == narrowed || c.effect == removed }
+// Breaking tells whether an App Cluster may have to do something about c.
+func (c Change) Breaking() bool { return c.Effect == Narrowed || c.Effect == Removed }
 
-// breakingChanges returns those between two snapshots that take something away.
-func breakingChanges(before, after *v1alpha1.APIServiceExportCRDSpec) []change {
-	return slices.DeleteFunc(compare(before, after), func(c change) bool { return !c.breaking() })
+// NeedsConsent tells whether the owner of an App Cluster decides about c: it breaks
+// what is there, or has the App Cluster store what it dropped.
+func (c Change) NeedsConsent() bool { return c.Breaking() || c.Effect == Opened }
+
+// Only returns those of changes that test picks.
+func Only(changes []Change, test func(Change) bool) []Change {
+	return slices.DeleteFunc(changes, func(c Change) bool { return !test(c) })
 }
 
-const maxNamed = 5 // changes in a message
+const (
+	maxNamed = 5   // changes in a list
+	maxText  = 160 // of each: names and rules are as long as their author likes
+)
 
-func heldMessage(breaking []change) string {
+// List names the first of some changes.
+func List(changes []Change) string {
 	var named []string
-	for _, c := range breaking[:min(len(breaking), maxNamed)] {
-		named = append(named, c.String())
+	for _, c := range changes[:min(len(changes), maxNamed)] {
+		text := c.String()
+		if len(text) > maxText {
+			text = strings.ToValidUTF8(text[:maxText], "") + "…"
+		}
+		named = append(named, text)
 	}
-	if more := len(breaking) - len(named); more > 0 {
+	if more := len(changes) - len(named); more > 0 {
 		named = append(named, fmt.Sprintf("and %d more", more))
 	}
-	return "the schema of App Clusters is kept, since the new one would break it (" + strings.Join(named, "; ") +
-		"): take the change back, or set spec.breakingChanges of the template to Allow"
+	return strings.Join(named, "; ")
 }
 
-// compare returns what changed between two snapshots of an API, in order. What it
+// Compare returns what changed between two snapshots of an API, in order. What it
 // cannot judge it takes to be narrower.
-func compare(before, after *v1alpha1.APIServiceExportCRDSpec) []change {
+func Compare(before, after *v1alpha1.APIServiceExportCRDSpec) []Change {
 	d := &difference{}
 	if before.Names.Kind != after.Names.Kind {
-		d.add(removed, "", "kind", before.Names.Kind, after.Names.Kind)
+		d.add(Removed, "", "kind", before.Names.Kind, after.Names.Kind)
 	}
 	if before.Scope != after.Scope {
-		d.add(removed, "", "scope", before.Scope, after.Scope)
+		d.add(Removed, "", "scope", before.Scope, after.Scope)
 	}
 	for _, old := range before.Versions {
 		i := slices.IndexFunc(after.Versions, func(v v1alpha1.APIServiceExportVersion) bool { return v.Name == old.Name })
 		if i < 0 {
-			d.say(removed, "", "version "+old.Name+" is gone")
+			d.say(Removed, "", "version "+old.Name+" is gone")
 			continue
 		}
 		d.version(old, after.Versions[i])
 	}
 	for _, v := range after.Versions {
 		if !slices.ContainsFunc(before.Versions, func(o v1alpha1.APIServiceExportVersion) bool { return o.Name == v.Name }) {
-			d.say(added, "", "version "+v.Name+" is new")
+			d.say(Added, "", "version "+v.Name+" is new")
 		}
 	}
+	d.storage(before.Versions, after.Versions)
 	return d.changes
 }
 
 // A difference collects changes.
-type difference struct{ changes []change }
+type difference struct{ changes []Change }
 
-func (d *difference) say(e effect, path, what string) {
-	d.changes = append(d.changes, change{e, path, what})
+func (d *difference) say(e Effect, path, what string) {
+	d.changes = append(d.changes, Change{e, path, what})
 }
 
-func (d *difference) add(e effect, path, what string, before, after any) {
+func (d *difference) add(e Effect, path, what string, before, after any) {
 	d.say(e, path, fmt.Sprintf("%s was %s and is %s", what, show(before), show(after)))
 }
 
@@ -111,18 +128,35 @@ func show(v any) string {
 	return fmt.Sprint(v)
 }
 
+// storage looks at what becomes of stored objects: API servers read them by the schema
+// of the version that they are stored in, and drop what that does not name.
+func (d *difference) storage(before, after []v1alpha1.APIServiceExportVersion) {
+	stored := func(v v1alpha1.APIServiceExportVersion) bool { return v.Storage }
+	old, now := slices.IndexFunc(before, stored), slices.IndexFunc(after, stored)
+	if old < 0 || now < 0 || before[old].Name == after[now].Name {
+		return
+	}
+	s := &difference{}
+	s.schemas("stored as "+after[now].Name+" ", before[old], after[now])
+	d.changes = append(d.changes, Only(s.changes, Change.NeedsConsent)...)
+}
+
 func (d *difference) version(before, after v1alpha1.APIServiceExportVersion) {
 	if before.Served && !after.Served {
-		d.say(removed, "", "version "+before.Name+" is not served any more")
+		d.say(Removed, "", "version "+before.Name+" is not served any more")
 	}
 	d.subresources(before.Name, before.Subresources, after.Subresources)
+	d.schemas(before.Name+" ", before, after)
+}
+
+func (d *difference) schemas(path string, before, after v1alpha1.APIServiceExportVersion) {
 	old, errOld := decodeSchema(before.Schema)
 	now, errNow := decodeSchema(after.Schema)
 	if errOld != nil || errNow != nil {
-		d.say(narrowed, before.Name, "the schema cannot be read")
+		d.say(Narrowed, strings.TrimSpace(path), "the schema cannot be read")
 		return
 	}
-	d.schema(before.Name+" ", old, now)
+	d.schema(path, old, now)
 }
 
 func decodeSchema(s v1alpha1.APIServiceExportSchema) (*apiextensionsv1.JSONSchemaProps, error) {
@@ -134,15 +168,15 @@ func (d *difference) subresources(version string, before, after v1alpha1.CRDSubr
 	presence := func(name string, was, is bool) {
 		switch {
 		case was && !is:
-			d.say(removed, version, "subresource "+name+" is gone")
+			d.say(Removed, version, "subresource "+name+" is gone")
 		case !was && is:
-			d.say(added, version, "subresource "+name+" is new")
+			d.say(Added, version, "subresource "+name+" is new")
 		}
 	}
 	presence("status", before.Status != nil, after.Status != nil)
 	presence("scale", before.Scale != nil, after.Scale != nil)
 	if before.Scale != nil && after.Scale != nil && !reflect.DeepEqual(before.Scale, after.Scale) {
-		d.say(narrowed, version, "subresource scale has other paths")
+		d.say(Narrowed, version, "subresource scale has other paths")
 	}
 }
 
@@ -163,9 +197,9 @@ func (d *difference) schema(path string, before, after *apiextensionsv1.JSONSche
 }
 
 func (d *difference) types(path string, before, after *apiextensionsv1.JSONSchemaProps) {
-	e := narrowed
+	e := Narrowed
 	if after.Type == "" || before.Type == "integer" && after.Type == "number" {
-		e = widened
+		e = Widened
 	}
 	d.add(e, path, "type", before.Type, after.Type)
 }
@@ -213,9 +247,9 @@ func (d *difference) limits(path string, before, after *apiextensionsv1.JSONSche
 	} {
 		switch w := l.wider(); {
 		case w < 0:
-			d.add(narrowed, path, l.name, l.was, l.is)
+			d.add(Narrowed, path, l.name, l.was, l.is)
 		case w > 0:
-			d.add(widened, path, l.name, l.was, l.is)
+			d.add(Widened, path, l.name, l.was, l.is)
 		}
 	}
 	d.constraint(path, "pattern", before.Pattern, after.Pattern)
@@ -235,32 +269,33 @@ func (d *difference) constraint(path, what, before, after string) {
 	switch {
 	case before == after:
 	case after == "":
-		d.add(widened, path, what, before, after)
+		d.add(Widened, path, what, before, after)
 	default:
-		d.add(narrowed, path, what, before, after)
+		d.add(Narrowed, path, what, before, after)
 	}
 }
 
 func (d *difference) flags(path string, before, after *apiextensionsv1.JSONSchemaProps) {
 	isTrue := func(b *bool) bool { return b != nil && *b }
 	for _, f := range []struct {
-		name            string
-		was, is, widens bool
+		name       string
+		was, is    bool
+		gain, loss Effect
 	}{
-		{"nullable", before.Nullable, after.Nullable, true},
-		{"x-kubernetes-preserve-unknown-fields", isTrue(before.XPreserveUnknownFields), isTrue(after.XPreserveUnknownFields), true},
-		{"x-kubernetes-int-or-string", before.XIntOrString, after.XIntOrString, true},
-		{"x-kubernetes-embedded-resource", before.XEmbeddedResource, after.XEmbeddedResource, false},
-		{"exclusiveMinimum", before.ExclusiveMinimum, after.ExclusiveMinimum, false},
-		{"exclusiveMaximum", before.ExclusiveMaximum, after.ExclusiveMaximum, false},
-		{"uniqueItems", before.UniqueItems, after.UniqueItems, false},
+		{"nullable", before.Nullable, after.Nullable, Widened, Narrowed},
+		{"x-kubernetes-preserve-unknown-fields", isTrue(before.XPreserveUnknownFields), isTrue(after.XPreserveUnknownFields), Opened, Narrowed},
+		{"x-kubernetes-int-or-string", before.XIntOrString, after.XIntOrString, Widened, Narrowed},
+		{"x-kubernetes-embedded-resource", before.XEmbeddedResource, after.XEmbeddedResource, Narrowed, Widened},
+		{"exclusiveMinimum", before.ExclusiveMinimum, after.ExclusiveMinimum, Narrowed, Widened},
+		{"exclusiveMaximum", before.ExclusiveMaximum, after.ExclusiveMaximum, Narrowed, Widened},
+		{"uniqueItems", before.UniqueItems, after.UniqueItems, Narrowed, Widened},
 	} {
 		switch {
-		case f.was == f.is:
-		case f.is == f.widens:
-			d.say(widened, path, f.name+" was "+fmt.Sprint(f.was)+" and is "+fmt.Sprint(f.is))
+		case f.is == f.was:
+		case f.is:
+			d.say(f.gain, path, f.name+" was false and is true")
 		default:
-			d.say(narrowed, path, f.name+" was "+fmt.Sprint(f.was)+" and is "+fmt.Sprint(f.is))
+			d.say(f.loss, path, f.name+" was true and is false")
 		}
 	}
 }
@@ -269,17 +304,17 @@ func (d *difference) enum(path string, before, after []apiextensionsv1.JSON) {
 	was, is := texts(before), texts(after)
 	switch {
 	case len(was) == 0 && len(is) > 0:
-		d.say(narrowed, path, "only certain values are valid: "+strings.Join(is, ", "))
+		d.say(Narrowed, path, "only certain values are valid: "+strings.Join(is, ", "))
 		return
 	case len(was) > 0 && len(is) == 0:
-		d.say(widened, path, "all values are valid")
+		d.say(Widened, path, "all values are valid")
 		return
 	}
 	if gone := without(was, is); len(gone) > 0 {
-		d.say(removed, path, "value "+strings.Join(gone, ", ")+" is not valid any more")
+		d.say(Removed, path, "value "+strings.Join(gone, ", ")+" is not valid any more")
 	}
 	if fresh := without(is, was); len(fresh) > 0 {
-		d.say(widened, path, "value "+strings.Join(fresh, ", ")+" is new")
+		d.say(Widened, path, "value "+strings.Join(fresh, ", ")+" is new")
 	}
 }
 
@@ -304,10 +339,10 @@ func (d *difference) rules(path string, before, after apiextensionsv1.Validation
 		return texts
 	}
 	for _, r := range without(rules(after), rules(before)) {
-		d.say(narrowed, path, "rule "+r+" is new")
+		d.say(Narrowed, path, "rule "+r+" is new")
 	}
 	for _, r := range without(rules(before), rules(after)) {
-		d.say(widened, path, "rule "+r+" is gone")
+		d.say(Widened, path, "rule "+r+" is gone")
 	}
 }
 
@@ -324,9 +359,9 @@ func (d *difference) properties(path string, before, after *apiextensionsv1.JSON
 		case ok:
 			d.schema(join(path, name), &old, &now)
 		case open(after):
-			d.say(widened, join(path, name), "is not described any more")
+			d.say(Widened, join(path, name), "is not described any more")
 		default:
-			d.say(removed, join(path, name), "is gone")
+			d.say(Removed, join(path, name), "is gone")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(after.Properties)) {
@@ -334,9 +369,9 @@ func (d *difference) properties(path string, before, after *apiextensionsv1.JSON
 			continue
 		}
 		if open(before) {
-			d.say(narrowed, join(path, name), "could be anything before")
+			d.say(Narrowed, join(path, name), "could be anything before")
 		} else {
-			d.say(added, join(path, name), "is new")
+			d.say(Added, join(path, name), "is new")
 		}
 	}
 }
@@ -352,10 +387,10 @@ func join(path, name string) string {
 func (d *difference) required(path string, before, after *apiextensionsv1.JSONSchemaProps) {
 	was, is := demanded(before), demanded(after)
 	for _, name := range without(is, was) {
-		d.say(narrowed, join(path, name), "is required")
+		d.say(Narrowed, join(path, name), "is required")
 	}
 	for _, name := range without(was, is) {
-		d.say(widened, join(path, name), "is not required any more")
+		d.say(Widened, join(path, name), "is not required any more")
 	}
 }
 
@@ -368,13 +403,13 @@ func (d *difference) additional(path string, before, after *apiextensionsv1.JSON
 	switch {
 	case was == nil && is == nil:
 	case is == nil:
-		d.say(removed, join(path, "*"), "is gone")
+		d.say(Removed, join(path, "*"), "is gone")
 	case was == nil && len(before.Properties) == 0 && before.XPreserveUnknownFields == nil:
-		d.say(added, join(path, "*"), "is new")
+		d.say(Added, join(path, "*"), "is new")
 	case was != nil && was.Schema != nil && is.Schema != nil:
 		d.schema(join(path, "*"), was.Schema, is.Schema)
 	case !reflect.DeepEqual(was, is):
-		d.say(narrowed, join(path, "*"), "is described otherwise")
+		d.say(Narrowed, join(path, "*"), "is described otherwise")
 	}
 }
 
@@ -382,13 +417,13 @@ func (d *difference) items(path string, before, after *apiextensionsv1.JSONSchem
 	switch {
 	case before == nil && after == nil:
 	case before == nil:
-		d.say(narrowed, path+"[]", "is described")
+		d.say(Narrowed, path+"[]", "is described")
 	case after == nil:
-		d.say(widened, path+"[]", "is not described any more")
+		d.say(Widened, path+"[]", "is not described any more")
 	case before.Schema != nil && after.Schema != nil:
 		d.schema(path+"[]", before.Schema, after.Schema)
 	case !reflect.DeepEqual(before, after):
-		d.say(narrowed, path+"[]", "is described otherwise")
+		d.say(Narrowed, path+"[]", "is described otherwise")
 	}
 }
 
@@ -407,7 +442,7 @@ func (d *difference) rest(path string, before, after *apiextensionsv1.JSONSchema
 		{"x-kubernetes-map-type", mapType(before), mapType(after)},
 	} {
 		if !reflect.DeepEqual(f.was, f.is) {
-			d.say(narrowed, path, f.name+" changed")
+			d.say(Narrowed, path, f.name+" changed")
 		}
 	}
 }

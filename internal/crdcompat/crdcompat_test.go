@@ -1,29 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package crdcompat
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 // apiOf returns an API with one version of that schema, in YAML.
 func apiOf(schema string) *v1alpha1.APIServiceExportCRDSpec {
-	crd := crdOf("widgets", v1alpha1.NamespacedScope)
-	fields := object("{" + schema + "}").Object
-	if len(fields) > 0 {
-		fields = map[string]any{"spec": fields}
+	properties := ""
+	if schema != "" {
+		properties = "spec: {" + schema + "}"
 	}
-	crd = changed(crd, []any{map[string]any{
-		"name": "v1", "served": true, "storage": true,
-		"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": fields}},
-	}}, "spec", "versions")
-	return must(snapshot(crd))
+	raw, err := yaml.ToJSON([]byte("type: object\nproperties: {" + properties + "}"))
+	if err != nil {
+		panic(err)
+	}
+	return &v1alpha1.APIServiceExportCRDSpec{
+		Group: "example.com", Scope: v1alpha1.NamespacedScope, Names: v1alpha1.CRDNames{Plural: "widgets", Kind: "Widget"},
+		Versions: []v1alpha1.APIServiceExportVersion{{
+			Name: "v1", Served: true, Storage: true,
+			Schema: v1alpha1.APIServiceExportSchema{OpenAPIV3Schema: runtime.RawExtension{Raw: raw}},
+		}},
+	}
 }
 
 func TestCompareSchemas(t *testing.T) {
@@ -31,7 +42,7 @@ func TestCompareSchemas(t *testing.T) {
 		{"type: object, properties: {a: {type: string}}", "type: object, properties: {a: {type: string, description: new, title: x, example: y}}", ""},
 		{"type: object", "type: object, properties: {a: {type: string}}", "added v1 spec.a: is new"},
 		{"type: object, properties: {a: {type: string}}", "type: object", "removed v1 spec.a: is gone"},
-		{"type: object, properties: {a: {type: string}}", "type: object, x-kubernetes-preserve-unknown-fields: true", "widened v1 spec: x-kubernetes-preserve-unknown-fields was false and is true|widened v1 spec.a: is not described any more"},
+		{"type: object, properties: {a: {type: string}}", "type: object, x-kubernetes-preserve-unknown-fields: true", "opened v1 spec: x-kubernetes-preserve-unknown-fields was false and is true|widened v1 spec.a: is not described any more"},
 		{"type: object, x-kubernetes-preserve-unknown-fields: true", "type: object, x-kubernetes-preserve-unknown-fields: true, properties: {a: {type: string}}", "narrowed v1 spec.a: could be anything before"},
 		{"type: object, properties: {a: {type: string}}", "type: object, required: [a], properties: {a: {type: string}}", "narrowed v1 spec.a: is required"},
 		{"type: object, properties: {a: {type: string}}", "type: object, required: [a], properties: {a: {type: string, default: x}}", ""},
@@ -72,13 +83,13 @@ func TestCompareSchemas(t *testing.T) {
 		{"", "type: object", "added v1 spec: is new"},
 	} {
 		var got []string
-		for _, c := range compare(apiOf(test.before), apiOf(test.after)) {
-			got = append(got, fmt.Sprintf("%s %s", c.effect, c))
+		for _, c := range Compare(apiOf(test.before), apiOf(test.after)) {
+			got = append(got, fmt.Sprintf("%s %s", c.Effect, c))
 		}
 		if diff := cmp.Diff(test.want, strings.Join(got, "|")); diff != "" {
 			t.Errorf("from %s to %s (-want +got):\n%s", test.before, test.after, diff)
 		}
-		if same := compare(apiOf(test.before), apiOf(test.before)); len(same) > 0 {
+		if same := Compare(apiOf(test.before), apiOf(test.before)); len(same) > 0 {
 			t.Errorf("%s differs from itself: %v", test.before, same)
 		}
 	}
@@ -121,22 +132,88 @@ func TestCompareVersions(t *testing.T) {
 		"v1: subresource scale has other paths": {api(version("v1", scale(".spec.a"))), api(version("v1", scale(".spec.b")))},
 	} {
 		var got []string
-		for _, c := range compare(test[0], test[1]) {
+		for _, c := range Compare(test[0], test[1]) {
 			got = append(got, c.String())
 		}
 		if strings.Join(got, "|") != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 		breaks := want != "" && !strings.HasSuffix(want, "is new")
-		if got := breakingChanges(test[0], test[1]); (len(got) > 0) != breaks {
+		if got := Only(Compare(test[0], test[1]), Change.Breaking); (len(got) > 0) != breaks {
 			t.Errorf("%s: breaking %v", want, got)
 		}
 	}
 }
 
-func TestHeldMessage(t *testing.T) {
-	got := heldMessage(make([]change, 7))
-	if !strings.Contains(got, "and 2 more") || !strings.Contains(got, "breakingChanges") {
+func TestList(t *testing.T) {
+	changes := make([]Change, 7)
+	changes[0].What = strings.Repeat("é", maxText)
+	if got := List(changes); !strings.HasSuffix(got, "; and 2 more") || len(got) > 2*maxText || !utf8.ValidString(got) {
 		t.Error(got)
 	}
+}
+
+// Objects are read by the schema of the version that they are stored in.
+func TestStorageVersion(t *testing.T) {
+	for after, want := range map[string]string{
+		"type: object, properties: {a: {type: string}, b: {type: string}}": "version v2 is new",
+		"type: object": "version v2 is new|stored as v2 spec.a: is gone",
+		"type: object, x-kubernetes-preserve-unknown-fields: true, properties: {a: {type: string}}": "version v2 is new|stored as v2 spec: x-kubernetes-preserve-unknown-fields was false and is true",
+	} {
+		old := apiOf("type: object, properties: {a: {type: string}}")
+		now := apiOf("type: object, properties: {a: {type: string}}")
+		v2 := apiOf(after).Versions[0]
+		v2.Name, now.Versions[0].Storage = "v2", false
+		now.Versions = append(now.Versions, v2)
+		var got []string
+		for _, c := range Compare(old, now) {
+			got = append(got, c.String())
+		}
+		if strings.Join(got, "|") != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// FuzzCompare: a schema is compatible with itself, the same pair is always judged in
+// the same way, and a change that is seen on the way there is seen on the way back.
+func FuzzCompare(f *testing.F) {
+	for _, pair := range [][2]string{
+		{`{"type":"object"}`, `{"type":"object","required":["a"],"properties":{"a":{"type":"string"}}}`},
+		{`{"type":"string","enum":["a","b"]}`, `{"type":"string","maxLength":3,"pattern":"^a"}`},
+		{`{"type":"array","items":{"type":"integer","minimum":1}}`, `{"type":"array","maxItems":1,"items":{"x-kubernetes-int-or-string":true}}`},
+		{`{"type":"object","additionalProperties":{"type":"string"}}`, `{"type":"object","x-kubernetes-preserve-unknown-fields":true,"oneOf":[{"required":["a"]}]}`},
+		{`{"type":"integer","x-kubernetes-validations":[{"rule":"self > 1"}]}`, `{"type":"number","nullable":true,"not":{"minimum":0}}`},
+	} {
+		f.Add(pair[0], pair[1])
+	}
+	f.Fuzz(func(t *testing.T, before, after string) {
+		a, b := schemaOnly(before), schemaOnly(after)
+		if changes := Compare(a, a); len(changes) > 0 && json.Valid([]byte(before)) && readable(a) {
+			t.Errorf("%s differs from itself: %v", before, changes)
+		}
+		there := Compare(a, b)
+		if diff := cmp.Diff(there, Compare(a, b), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("another judgement of the same (-first +second):\n%s", diff)
+		}
+		if back := Compare(b, a); (len(there) == 0) != (len(back) == 0) && !slices.ContainsFunc(slices.Concat(there, back), oneWay) {
+			t.Errorf("%s to %s: %v, and back: %v", before, after, there, back)
+		}
+	})
+}
+
+// oneWay changes need not have one that undoes them: there is nothing to tell where a
+// field becomes required that has a default.
+func oneWay(c Change) bool { return strings.Contains(c.What, "required") }
+
+func schemaOnly(schema string) *v1alpha1.APIServiceExportCRDSpec {
+	return &v1alpha1.APIServiceExportCRDSpec{Versions: []v1alpha1.APIServiceExportVersion{{
+		Name: "v1", Served: true, Storage: true,
+		Schema: v1alpha1.APIServiceExportSchema{OpenAPIV3Schema: runtime.RawExtension{Raw: []byte(schema)}},
+	}}}
+}
+
+func readable(spec *v1alpha1.APIServiceExportCRDSpec) bool {
+	_, err := decodeSchema(spec.Versions[0].Schema)
+	return err == nil
 }
