@@ -58,8 +58,10 @@ func TestP13Rotate(t *testing.T) {
 				}
 			}
 			uses := func(name, secret string) any {
-				return map[string]any{"kind": "APIServiceBinding", "apiVersion": "klutch.anynines.com/v1alpha1", "metadata": map[string]any{"name": name, "namespace": "klutch-bind"},
-					"spec": map[string]any{"kubeconfigSecretRef": map[string]any{"name": secret, "namespace": "klutch-bind", "key": "kubeconfig"}}}
+				return map[string]any{
+					"kind": "APIServiceBinding", "apiVersion": "klutch.anynines.com/v1alpha1", "metadata": map[string]any{"name": name, "namespace": "klutch-bind"},
+					"spec": map[string]any{"kubeconfigSecretRef": map[string]any{"name": secret, "namespace": "klutch-bind", "key": "kubeconfig"}},
+				}
 			}
 			app := newFakeAPI(t, map[string]any{
 				group: served(true),
