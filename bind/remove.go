@@ -93,8 +93,8 @@ func (r *remover) remove(ctx context.Context, name string) error {
 		func() error { return r.markUnbound(ctx, name, secret) },
 		func() error { return r.delete(ctx, r.bindings(), "APIServiceBinding", name) },
 		func() error { return r.deleteCRD(ctx, crd) },
-		func() error { return r.deleteClaims(ctx, name) },
 		func() error { return r.delete(ctx, r.Resource(rolesResource), "ClusterRole", roleName(name)) },
+		func() error { return r.deleteClaims(ctx, name) },
 	} {
 		if err := step(); err != nil {
 			return err
@@ -146,11 +146,16 @@ func (r *remover) deleteCRD(ctx context.Context, crd *apiextensionsv1.CustomReso
 	return r.delete(ctx, r.Resource(crdsResource), "CRD", crd.Name)
 }
 
-// deleteClaims deletes what gives the konnector the rights of a binding's claims: the
-// RoleBindings of all namespaces first, since they would come to life again with the
-// role.
+// deleteClaims deletes what gives the konnector the rights of a binding's claims, once
+// it may take no more of them: the RoleBindings of all namespaces first, since they
+// would come to life again with the role, and last the role, by which a removal that is
+// repeated knows that there may be more.
 func (r *remover) deleteClaims(ctx context.Context, name string) error {
 	claims := claimsName(name)
+	role, err := get[metav1.PartialObjectMetadata](ctx, r.Resource(rolesResource), claims)
+	if err != nil || role == nil {
+		return err
+	}
 	list, err := r.Resource(roleBindingsResource).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + claims})
 	if err != nil {
 		return fmt.Errorf("list RoleBindings %s: %w", claims, err)
@@ -161,15 +166,8 @@ func (r *remover) deleteClaims(ctx context.Context, name string) error {
 			return fmt.Errorf("namespace %s: %w", namespace, err)
 		}
 	}
-	for _, o := range []struct {
-		resource schema.GroupVersionResource
-		kind     string
-	}{
-		{rolesResource, "ClusterRole"},
-		{policyBindingsResource, "ValidatingAdmissionPolicyBinding"},
-		{policiesResource, "ValidatingAdmissionPolicy"},
-	} {
-		if err := r.delete(ctx, r.Resource(o.resource), o.kind, claims); err != nil {
+	for _, kind := range []string{"ValidatingAdmissionPolicyBinding", "ValidatingAdmissionPolicy", "ClusterRole"} {
+		if err := r.delete(ctx, r.Resource(rightsResources[kind]), kind, claims); err != nil {
 			return err
 		}
 	}

@@ -245,7 +245,7 @@ func (e *Exporter) bindAccount(ctx context.Context, namespace, tenant string, ro
 }
 
 // ensureRoleBinding gives a role in a namespace to subject alone.
-func (e *Exporter) ensureRoleBinding(ctx context.Context, namespace, name string, role rbacv1.RoleRef, subject rbacv1.Subject) (*rbacv1.RoleBinding, error) { //nolint:revive // as many as a binding has
+func (e *Exporter) ensureRoleBinding(ctx context.Context, namespace, name string, role rbacv1.RoleRef, subject rbacv1.Subject) (*rbacv1.RoleBinding, error) {
 	bindings := e.kube.RbacV1().RoleBindings(namespace)
 	got, err := bindings.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

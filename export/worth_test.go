@@ -57,9 +57,16 @@ func TestP33Worth(t *testing.T) {
 		t.Fatal(err)
 	}
 	places := []place{
-		{"elsewhere", "the whole cluster"}, {"default", "default"}, {"kube-system", "kube-system"}, {"kube-public", "kube-public"}, {"data-services", "data-services"},
-		{"klutch-backend", "klutch-backend"}, {ada.namespace, "the tenant namespace of ada"}, {own, "the service namespace of ada"},
-		{grace.namespace, "the tenant namespace of grace"}, {grace.namespace + "-team-a", "the service namespace of grace"},
+		{"elsewhere", "the whole cluster"},
+		{"default", "default"},
+		{"kube-system", "kube-system"},
+		{"kube-public", "kube-public"},
+		{"data-services", "data-services"},
+		{"klutch-backend", "klutch-backend"},
+		{ada.namespace, "the tenant namespace of ada"},
+		{own, "the service namespace of ada"},
+		{grace.namespace, "the tenant namespace of grace"},
+		{grace.namespace + "-team-a", "the service namespace of grace"},
 	}
 	for name, theft := range map[string]struct {
 		config *rest.Config
