@@ -29,12 +29,14 @@ type Kubeconfig struct {
 }
 
 // RESTConfig returns a client configuration with nothing but the fields of k. Its
-// connections refuse link-local addresses, whatever a name resolves to.
+// connections refuse link-local addresses, whatever a name resolves to, and bound what
+// answers can take: their size, their time, and all of them together. What is too large
+// is an [*ExcessError].
 func (k *Kubeconfig) RESTConfig() *rest.Config {
-	return &rest.Config{
+	return bound(&rest.Config{
 		Host:            k.Server,
 		BearerToken:     k.Token,
 		TLSClientConfig: rest.TLSClientConfig{CAData: k.CAData, ServerName: k.TLSServerName},
 		Dial:            dial,
-	}
+	})
 }
