@@ -227,7 +227,7 @@ func (b *boundary) sober(resp *http.Response, r *http.Request) error {
 	}
 	switch kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); {
 	case resp.StatusCode >= http.StatusMultipleChoices || resp.StatusCode == http.StatusNoContent:
-	case resp.Header.Get("Content-Type") == "" || err == nil && kind == "application/json":
+	case resp.Header.Get("Content-Type") == "" || err == nil && (kind == "application/json" || kind == "text/plain"): // as which API servers send OpenAPI
 	default:
 		return fmt.Errorf("it answers with %q where JSON was asked for", clip(kind, 100))
 	}

@@ -114,9 +114,9 @@ func copies(example *unstructured.Unstructured) func(n int) []byte {
 // Headers puts so many bytes of headers before the honest answer.
 func Headers(size int) Fault {
 	return func(w http.ResponseWriter, r *http.Request, honest http.Handler) {
-		for i := 0; size > 0; i++ {
-			w.Header().Set(fmt.Sprintf("X-Flood-%d", i), strings.Repeat("x", min(size, 8<<10)))
-			size -= 8 << 10
+		const each = 8 << 10
+		for i := 0; i*each < size; i++ {
+			w.Header().Set(fmt.Sprintf("X-Flood-%d", i), strings.Repeat("x", min(size-i*each, each)))
 		}
 		honest.ServeHTTP(w, r)
 	}
