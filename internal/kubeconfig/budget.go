@@ -21,7 +21,7 @@ import (
 const (
 	mostObjects = 100_000
 	mostBytes   = 128 << 20 // of JSON, or of decoded objects
-	mostListed  = 192 << 20 // of decoded objects of a list that is not streamed
+	mostListed  = 128 << 20 // of decoded objects of a list that is not streamed
 	// page is how many objects are listed at once, so that a page of large ones is let
 	// in; API servers that stream their lists are asked for none.
 	page = 100
