@@ -163,10 +163,10 @@ func tooLarge(who string, err error) string {
 	return who + " sends too much: " + explain(err) + ". It is asked again every minute. If it does not end, its operators can say why, or kubectl bind unbind ends the use of it."
 }
 
-// isNoAnswer tells whether nobody answered who could.
+// isNoAnswer tells whether nobody answered who could. What is too large is an answer.
 func isNoAnswer(err error) bool {
-	return apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) ||
-		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err)
+	return !isExcess(err) && (apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err))
 }
 
 // explain words err so that the same trouble always gives the same message: without

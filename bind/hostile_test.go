@@ -6,6 +6,7 @@ package bind_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	goruntime "runtime"
@@ -213,3 +214,115 @@ func pages(example *unstructured.Unstructured) testplatform.Fault {
 }
 
 func addressed(r *http.Request) string { return r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:] }
+
+// TestP8HostilePlatformCommands: binding, looking and leaving end in time and with an
+// error that a person can read, whatever the platform answers.
+func TestP8HostilePlatformCommands(t *testing.T) {
+	app := newSide(t, "app")
+	app.apply(t, v1alpha1.CRDs()["apiservicebindings.klutch.anynines.com"], object("v1", "Namespace", "", v1alpha1.Namespace, nil))
+	for name, tc := range map[string]struct {
+		fault testplatform.Fault
+		says  string
+		slow  bool // it takes as long as a call may
+	}{
+		"gzip without end":       {testplatform.GzipBomb(), "larger than the 64 MB", false},
+		"blanks without end":     {testplatform.Endless(200, "application/json", "{", " "), "larger than the 64 MB", false},
+		"a refusal without end":  {testplatform.Endless(403, "text/plain", "no", "no"), "refusal of more than 1 MB", false},
+		"a message of a half MB": {testplatform.Refuse(422, metav1.StatusReasonInvalid, strings.Repeat("long ", 100_000)), "long long", false},
+		"half of JSON":           {testplatform.Answer(200, "application/json", `{"apiVersion":`), "unexpected", true},
+		"another host":           {testplatform.Redirect("https://elsewhere.example"), "another host", true},
+		"silence":                {testplatform.Hang(), "", true},
+		"a trickle":              {testplatform.Trickle(50 * time.Millisecond), "", true},
+	} {
+		t.Run("P8 "+name, func(t *testing.T) {
+			platform := testplatform.Start(t, nil)
+			platform.Fault(testplatform.All, tc.fault)
+			access, err := platform.Kubeconfig(tenant, "token").Write()
+			if err != nil {
+				t.Fatal(err)
+			}
+			used := secret(v1alpha1.Namespace, hostileSecret, access)
+			used.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "kubectl-bind"})
+			w := &world{app: app, secret: hostileSecret, bindings: v1alpha1.Namespace}
+			app.apply(t, used)
+			w.bind(t, gadgets)
+			most, begun := heap(t), time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+			defer cancel()
+
+			var told []string
+			request := v1alpha1.APIServiceExportRequest{Spec: v1alpha1.APIServiceExportRequestSpec{Resources: []v1alpha1.APIServiceExportRequestResource{
+				{GroupResource: v1alpha1.GroupResource{Group: "example.org", Resource: "widgets"}},
+			}}}
+			request.Name = "widgets"
+			_, err = bind.Install(ctx, app.Config(), bind.InstallOptions{
+				Kubeconfig: access, Requests: []v1alpha1.APIServiceExportRequest{request}, Progress: func(line string) { told = append(told, line) },
+			})
+			check(t, "bind", err, tc.says, tc.slow)
+			ctx, cancel = context.WithTimeout(t.Context(), 6*time.Second)
+			defer cancel()
+			for _, f := range bind.Doctor(ctx, app.Config(), time.Now()) {
+				if f.Check == "control-plane" && (f.OK || !strings.Contains(f.Message, tc.says) && !tc.slow) {
+					t.Errorf("doctor finds %+v", f)
+				}
+				told = append(told, f.Message, f.Hint)
+			}
+			ctx, cancel = context.WithTimeout(t.Context(), 6*time.Second)
+			defer cancel()
+			err = bind.Remove(ctx, app.Config(), gadgets, bind.RemoveOptions{Progress: func(line string) { told = append(told, line) }})
+			if !errors.Is(err, bind.ErrNotRevoked) {
+				t.Errorf("unbind ends with %v", err)
+			}
+			check(t, "unbind", err, tc.says, tc.slow)
+			for _, line := range told {
+				if len(line) > 4<<10 {
+					t.Errorf("a line of %d bytes: %.200s", len(line), line)
+				}
+			}
+			if took, grown := time.Since(begun), most(); took > 40*time.Second || grown > 450<<20 {
+				t.Errorf("took %s and %d MB", took, grown>>20)
+			}
+		})
+	}
+}
+
+func check(t *testing.T, what string, err error, says string, slow bool) {
+	t.Helper()
+	if err == nil || !slow && !strings.Contains(err.Error(), says) || len(err.Error()) > 4<<10 {
+		t.Errorf("%s ends with %.500v, want %q", what, err, says)
+	}
+}
+
+// TestP8HostileBackend: nor can a backend hold or flood the client of its handshake.
+func TestP8HostileBackend(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fault testplatform.Fault
+		says  string
+	}{
+		"gzip without end":   {testplatform.GzipBomb(), "larger than 1 MB"},
+		"blanks without end": {testplatform.Endless(200, "application/json", "{", " "), "larger than 1 MB"},
+		"headers":            {testplatform.Headers(1 << 20), "header"},
+		"another host":       {testplatform.Redirect("https://elsewhere.example/export"), "another origin"},
+		"half of JSON":       {testplatform.Answer(200, "application/json", `{"kind":`), "not a Klutch backend"},
+		"a trickle":          {testplatform.Trickle(50 * time.Millisecond), "deadline"},
+		"silence":            {testplatform.Hang(), "deadline"},
+	} {
+		t.Run("P8 "+name, func(t *testing.T) {
+			backend := testplatform.Front(t, http.NotFoundHandler())
+			backend.Fault(testplatform.All, tc.fault)
+			client, err := bind.NewClient(backend.URL(), bind.ClientOptions{CAData: backend.CA()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			most := heap(t)
+			if _, err = client.Discover(ctx); err == nil || !strings.Contains(err.Error(), tc.says) || len(err.Error()) > 4<<10 {
+				t.Errorf("error %.500v, want %q", err, tc.says)
+			}
+			if grown := most(); grown > 200<<20 {
+				t.Errorf("took %d MB", grown>>20)
+			}
+		})
+	}
+}
