@@ -301,7 +301,7 @@ func TestP8HostileBackend(t *testing.T) {
 	}{
 		"gzip without end":   {testplatform.GzipBomb(), "larger than 1 MB"},
 		"blanks without end": {testplatform.Endless(200, "application/json", "{", " "), "larger than 1 MB"},
-		"headers":            {testplatform.Headers(1 << 20), "header"},
+		"headers":            {testplatform.Headers(1 << 20), "PROTOCOL_ERROR"},
 		"another host":       {testplatform.Redirect("https://elsewhere.example/export"), "another origin"},
 		"half of JSON":       {testplatform.Answer(200, "application/json", `{"kind":`), "not a Klutch backend"},
 		"a trickle":          {testplatform.Trickle(50 * time.Millisecond), "deadline"},

@@ -132,6 +132,22 @@ func (s *Share) hold(obj runtime.Object, size int) error {
 	return s.exceed()
 }
 
+// Document has the share be what a JSON document takes that is kept decoded.
+func (s *Share) Document(data []byte) error {
+	if s == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.now
+	s.now = &holding{bytes: weigh(data)}
+	if s.draw() {
+		return nil
+	}
+	s.now = before
+	return s.exceed()
+}
+
 // exceed needs mu.
 func (s *Share) exceed() error {
 	s.next = nil
