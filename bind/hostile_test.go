@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	goruntime "runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -77,7 +78,7 @@ func (s *siege) begin(t *testing.T) {
 	} {
 		s.app.apply(t, u)
 	}
-	rights := append(widgetRights[:0:0], widgetRights...)
+	rights := slices.Clone(widgetRights)
 	for i := range rights {
 		if rights[i].APIGroups[0] == "example.org" {
 			rights[i].Resources = append([]string{strings.Replace(rights[i].Resources[0], "widgets", "gadgets", 1)}, rights[i].Resources...)

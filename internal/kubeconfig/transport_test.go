@@ -160,7 +160,7 @@ func (w withCode) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 func (w withCode) Write(p []byte) (int, error) {
 	if w.Header().Get("X-Said") == "" {
 		w.Header().Set("X-Said", "so")
-		w.ResponseWriter.WriteHeader(w.code)
+		w.WriteHeader(w.code)
 	}
 	return w.ResponseWriter.Write(p)
 }
@@ -222,7 +222,7 @@ func TestP8HonestAnswers(t *testing.T) {
 	large.Object["data"] = map[string]any{"a": strings.Repeat("x", 3<<19)} // 1.5 MB, which etcd takes
 	p.Put("secrets", large)
 	fields := map[string]any{}
-	for _, name := range strings.Fields(strings.Repeat("a b c d e f ", 1)) {
+	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {
 		fields[name] = []any{map[string]any{"type": "Ready", "status": "True"}}
 	}
 	ordinary := example()

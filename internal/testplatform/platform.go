@@ -3,10 +3,8 @@
 package testplatform
 
 import (
-	"context"
 	"encoding/pem"
-	"io"
-	"log"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -72,7 +70,7 @@ func Front(tb testing.TB, honest http.Handler) *Platform {
 	p := &Platform{tb: tb, honest: honest}
 	p.server = httptest.NewUnstartedServer(p)
 	p.server.EnableHTTP2 = true
-	p.server.Config.ErrorLog = log.New(io.Discard, "", 0) // clients hang up on an enemy
+	p.server.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError) // clients hang up on an enemy
 	p.server.StartTLS()
 	tb.Cleanup(func() {
 		p.server.CloseClientConnections()
@@ -94,7 +92,7 @@ func proxy(upstream *rest.Config) (http.Handler, error) {
 	return &httputil.ReverseProxy{
 		Transport:     transport,
 		FlushInterval: -1, // watches
-		ErrorLog:      log.New(io.Discard, "", 0),
+		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(&url.URL{Scheme: target.Scheme, Host: target.Host})
 			r.Out.Header.Del("Accept-Encoding")
@@ -125,7 +123,7 @@ func (p *Platform) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (p *Platform) faultFor(r *http.Request) Fault {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asked = append(p.asked, r.Clone(context.Background()))
+	p.asked = append(p.asked, &http.Request{Method: r.Method, URL: r.URL})
 	for _, f := range slices.Backward(p.faults) {
 		if f.match(r) {
 			return f.fault
