@@ -106,10 +106,7 @@ func (p *pass) openConnection(ctx context.Context) (bool, error) {
 // control plane is away, what was last seen of it goes on to hold.
 func (p *pass) findExport(context.Context) (bool, error) {
 	now := p.session.sight()
-	connected := v1alpha1.True(v1alpha1.ConditionConnected)
-	if now.away.Type != "" {
-		connected = now.away
-	}
+	connected := now.connected()
 	if now.barred.Type != "" {
 		return p.block(now.barred)
 	}
@@ -134,8 +131,8 @@ func (p *pass) findExport(context.Context) (bool, error) {
 }
 
 func (p *pass) notListed(now sight) v1alpha1.Condition {
-	if now.unreadable != "" {
-		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "The provider's APIServiceExports cannot be listed: "+now.unreadable+".")
+	if now.unreadable.Type != "" {
+		return now.unreadable
 	}
 	return pending(v1alpha1.ConditionConnected, "Connecting to the Control Plane Cluster.")
 }
@@ -292,6 +289,8 @@ func informersSynced(state klutchsync.Status, providerFails bool) v1alpha1.Condi
 	switch {
 	case state.Err != nil && providerFails:
 		return pending(v1alpha1.ConditionInformersSynced, "Objects cannot be read.")
+	case isExcess(state.Err):
+		return failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonControlPlaneAnswerTooLarge, tooLarge("The Control Plane Cluster", state.Err))
 	case state.Err != nil:
 		return failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInformerSyncTimeout, "Objects cannot be read: "+explain(state.Err)+".")
 	case !state.Synced:

@@ -12,7 +12,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -120,6 +122,8 @@ func away(server string, err error) (c v1alpha1.Condition, is bool) {
 	switch {
 	case err == nil:
 		return v1alpha1.Condition{}, false
+	case isExcess(err):
+		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneAnswerTooLarge, tooLarge("The Control Plane Cluster "+server, err)), true
 	case apierrors.IsUnauthorized(err):
 		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnauthorized, "The Control Plane Cluster "+server+" does not accept the token. "+repair), true
 	case !isNoAnswer(err):
@@ -128,10 +132,41 @@ func away(server string, err error) (c v1alpha1.Condition, is bool) {
 	return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "The Control Plane Cluster "+server+" cannot be reached: "+explain(err)+". Retrying."), true
 }
 
-// isNoAnswer tells whether nobody answered who could.
+// unlisted is Connected where a resource of the tenant cannot be listed.
+func unlisted(server string, resource schema.GroupVersionResource, err error) v1alpha1.Condition {
+	c, isAway := away(server, err)
+	if err != nil && !isAway {
+		c = failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "The provider's "+resource.Resource+" cannot be listed: "+explain(err)+".")
+	}
+	return c
+}
+
+// connected is what the last look says of the connection. What is too much of what is
+// listed counts even if the control plane answers otherwise.
+func (s sight) connected() v1alpha1.Condition {
+	for _, c := range []v1alpha1.Condition{s.away, s.unreadable, s.unmapped} {
+		if c.Type != "" && (c == s.away || c.Reason == v1alpha1.ReasonControlPlaneAnswerTooLarge) {
+			return c
+		}
+	}
+	return v1alpha1.True(v1alpha1.ConditionConnected)
+}
+
+// isExcess tells whether more came from a Control Plane Cluster than is let in.
+func isExcess(err error) bool {
+	_, is := errors.AsType[*kubeconfig.ExcessError](err)
+	return is
+}
+
+// tooLarge says what was too much, and who can do something about it.
+func tooLarge(who string, err error) string {
+	return who + " sends too much: " + explain(err) + ". It is asked again every minute. If it does not end, its operators can say why, or kubectl bind unbind ends the use of it."
+}
+
+// isNoAnswer tells whether nobody answered who could. What is too large is an answer.
 func isNoAnswer(err error) bool {
-	return apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) ||
-		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err)
+	return !isExcess(err) && (apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err))
 }
 
 // explain words err so that the same trouble always gives the same message: without
@@ -149,9 +184,9 @@ func explain(err error) string {
 	}
 	var answer apierrors.APIStatus
 	if errors.As(err, &answer) {
-		return answer.Status().Message
+		return clip(answer.Status().Message)
 	}
-	return innermost(err).Error()
+	return clip(innermost(err).Error())
 }
 
 func explainOp(op *net.OpError) string {

@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/internal/kubeconfig"
@@ -173,7 +172,7 @@ func (d *doctor) checkToken(about, raw string) {
 
 // checkTenant reads the ClusterBinding, as the konnector does.
 func (d *doctor) checkTenant(ctx context.Context, about string, k *kubeconfig.Kubeconfig) {
-	client, err := dynamic.NewForConfig(k.RESTConfig())
+	client, err := tenantClient(k)
 	b := &v1alpha1.ClusterBinding{}
 	if err == nil {
 		b, err = get[v1alpha1.ClusterBinding](ctx, client.Resource(clusterBindings).Namespace(k.Namespace), v1alpha1.ClusterBindingName)

@@ -137,7 +137,7 @@ func (s *session) look(ctx context.Context, f found, err error) {
 func (s *session) record(ctx context.Context, now sight) {
 	s.mu.Lock()
 	before := s.seen
-	now.unreadable = before.unreadable
+	now.unreadable, now.unmapped = before.unreadable, before.unmapped
 	s.seen = now
 	s.mu.Unlock()
 	if before == now {

@@ -132,8 +132,7 @@ func newInstaller(config *rest.Config, opts InstallOptions) (*installer, error) 
 // tenantClient returns a client of the tenant that k leads to.
 func tenantClient(k *kubeconfig.Kubeconfig) (dynamic.Interface, error) {
 	config := k.RESTConfig()
-	config.UserAgent = fieldManager
-	config.WarningHandlerWithContext = rest.NoWarnings{} // not the backend's to write on our terminal
+	config.UserAgent, config.Timeout = fieldManager, callTimeout
 	return dynamic.NewForConfig(config)
 }
 

@@ -79,7 +79,8 @@ type sight struct {
 	looked     bool               // at least once
 	away       v1alpha1.Condition // Connected, if the control plane cannot be worked with
 	beating    v1alpha1.Condition // Heartbeating
-	unreadable string             // why exports cannot be listed; empty if they can
+	unreadable v1alpha1.Condition // Connected, if exports cannot be listed
+	unmapped   v1alpha1.Condition // Connected, if APIServiceNamespaces cannot be
 	provider   string
 	tenant     types.UID          // of the tenant namespace, once known
 	admitted   bool               // it is known whose tenant it is
@@ -116,7 +117,7 @@ func (s *session) config(k *kubeconfig.Kubeconfig) (*rest.Config, error) {
 	s.token.value.Store(&k.Token)
 	config := k.RESTConfig()
 	config.BearerToken = ""
-	config.WrapTransport = s.token.wrap
+	config.Wrap(s.token.wrap)
 	config.UserAgent = rest.DefaultKubernetesUserAgent()
 	return config, nil
 }
@@ -129,9 +130,11 @@ func (s *session) connect(config *rest.Config) error {
 	if s.target, err = klutchsync.NewCluster(config); err != nil {
 		return err
 	}
-	s.target = s.target.IdentifiedBy(s.place.Namespace) // tenants may not read kube-system
+	s.target = s.target.IdentifiedBy(s.place.Namespace).Bounded() // tenants may not read kube-system
 	exports, namespaces := objects(s.watches, exportsResource, s.place.Namespace), objects(s.watches, requestedNamespaces, s.place.Namespace)
 	exports.told, namespaces.told = s.readable(true), s.readable(false)
+	budget := &kubeconfig.Budget{Decoded: true}
+	exports.share, namespaces.share = budget.Share("apiserviceexports"), budget.Share("apiservicenamespaces")
 	s.exports = exports.informer(cache.Indexers{})
 	s.namespaces = namespaces.informer(cache.Indexers{})
 	return errors.Join(s.exports.SetWatchErrorHandlerWithContext(s.interrupted), s.namespaces.SetWatchErrorHandlerWithContext(s.interrupted))
@@ -264,17 +267,15 @@ func (s *session) interrupted(ctx context.Context, _ *cache.Reflector, err error
 // are reasons to look at the control plane.
 func (s *session) readable(exports bool) func(context.Context, error) {
 	return func(ctx context.Context, err error) {
-		why := ""
-		if err != nil {
-			why = explain(err)
-		}
-		logr.FromContextOrDiscard(ctx).V(4).Info("reading the tenant namespace", "trouble", why)
+		s.mu.Lock()
 		if exports {
-			s.mu.Lock()
-			s.seen.unreadable = why
-			s.mu.Unlock()
-			s.agent.touch(s.connection.name)
+			s.seen.unreadable = unlisted(s.place.Server, exportsResource, err)
+		} else {
+			s.seen.unmapped = unlisted(s.place.Server, requestedNamespaces, err)
 		}
+		s.mu.Unlock()
+		logr.FromContextOrDiscard(ctx).V(4).Info("reading the tenant namespace", "trouble", trouble(err))
+		s.agent.touch(s.connection.name)
 		s.poke()
 	}
 }

@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
 )
 
 // Retries come soon, since people wait for the end of an outage, and spread out,
@@ -43,7 +44,8 @@ type reader struct {
 	example runtime.Object // of what is read
 	list    func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch   func(context.Context, metav1.ListOptions) (watch.Interface, error)
-	only    string // a field selector; empty reads all
+	only    string            // a field selector; empty reads all
+	share   *kubeconfig.Share // of what may be kept; nil without bounds
 
 	// told is called with an error when reading begins to fail, or fails
 	// otherwise than before, and with nil when it works again.
@@ -87,11 +89,11 @@ func (r reader) informer(indexers cache.Indexers) cache.SharedIndexInformer {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = r.only
-			return persist(ctx, r.told, func() (runtime.Object, error) { return r.list(ctx, o) })
+			return persist(ctx, r.told, func() (runtime.Object, error) { return r.share.List(ctx, o, r.list) })
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.FieldSelector = r.only
-			return persist(ctx, r.told, func() (watch.Interface, error) { return r.watch(ctx, o) })
+			return persist(ctx, r.told, func() (watch.Interface, error) { return r.share.Watch(ctx, o, r.watch) })
 		},
 	}
 	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, r.client), r.example, 0, indexers)

@@ -22,6 +22,8 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/kubeconfig"
 )
 
 // A Cluster is one API server as a Sync uses it. Any number of Syncs can share
@@ -89,6 +91,15 @@ func (c *Cluster) IdentifiedBy(namespace string) *Cluster {
 	same := *c
 	same.identity = namespace
 	return &same
+}
+
+// Bounded has no more than 100 000 objects, or 128 MB, be kept of the Cluster, for API
+// servers that may be an enemy's. Beyond that its objects count as unknown, Status has
+// the error, and they are listed anew after a minute. It is for Clusters that nothing
+// uses yet.
+func (c *Cluster) Bounded() *Cluster {
+	c.feeds.budget = &kubeconfig.Budget{}
+	return c
 }
 
 // tune returns a copy of config with connections of its own and no rate limit.

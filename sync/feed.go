@@ -20,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/kubeconfig"
 )
 
 // A feedKey tells the watches of a cluster apart.
@@ -34,6 +36,7 @@ type feeds struct {
 	words   *words
 	silence time.Duration // how long a watch may say nothing
 	jitter  jitter
+	budget  *kubeconfig.Budget // of what may be kept; nil without bounds
 
 	mu  sync.Mutex
 	all map[feedKey]*feed
@@ -49,7 +52,8 @@ type feed struct {
 	key   feedKey
 	list  lister
 	words *words
-	quiet time.Duration // how long a watch may say nothing
+	share *kubeconfig.Share // of what may be kept; nil without bounds
+	quiet time.Duration     // how long a watch may say nothing
 	jitter
 	users int // under feeds.mu
 	stop  context.CancelFunc
@@ -92,7 +96,7 @@ func (s *feeds) acquire(ctx context.Context, key feedKey, list lister) *feed {
 	f := s.all[key]
 	if f == nil {
 		f = &feed{
-			key: key, list: list, words: s.words, quiet: s.silence, jitter: s.jitter, done: make(chan struct{}),
+			key: key, list: list, words: s.words, share: s.budget.Share(key.resource.Resource), quiet: s.silence, jitter: s.jitter, done: make(chan struct{}),
 			follower: map[follower]struct{}{}, objects: map[cache.ObjectName]metav1.ObjectMetaAccessor{},
 		}
 		s.all[key] = f
@@ -198,6 +202,7 @@ func (f *feed) run(ctx context.Context) {
 	f.ended = true
 	f.mu.Unlock()
 	f.calls.Wait() // a reflector does not wait for its lists
+	f.share.Close()
 }
 
 // begin counts a call; false if there may be none any more.
@@ -216,13 +221,20 @@ func (f *feed) begin() bool {
 func (f *feed) listWatch() cache.ListerWatcher {
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return persist(ctx, f, func() (runtime.Object, error) { return f.list.list(ctx, f.key.namespace, o) })
+			return persist(ctx, f, func() (runtime.Object, error) {
+				return f.share.List(ctx, o, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+					return f.list.list(ctx, f.key.namespace, o)
+				})
+			})
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			if o.SendInitialEvents == nil && f.stale() {
 				return nil, errEnded
 			}
 			w, err := persist(ctx, f, func() (watch.Interface, error) {
+				if err := f.share.Begin(o); err != nil {
+					return nil, err
+				}
 				if err := f.abreast(ctx, o.ResourceVersion); err != nil {
 					return nil, err
 				}
@@ -411,7 +423,7 @@ func (g *guarded) forward(ctx context.Context) {
 			if !ok && time.Now().Before(g.due) {
 				g.feed.cut()
 			}
-			if !ok || !g.pass(ctx, e) {
+			if !ok || !g.pass(ctx, g.feed.share.Pass(e)) {
 				return
 			}
 			timer.Reset(g.feed.quiet)

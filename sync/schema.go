@@ -15,6 +15,8 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/klutch-go/sdk/internal/kubeconfig"
 )
 
 // A knowledge is what an API server knows of the fields of a resource. It answers
@@ -23,8 +25,9 @@ import (
 type knowledge struct {
 	cluster  *Cluster
 	resource schema.GroupVersionResource
-	doubt    chan struct{}    // the schema may have changed
-	changed  func(url string) // called when it has
+	doubt    chan struct{}     // the schema may have changed
+	changed  func(url string)  // called when it has
+	share    *kubeconfig.Share // of what may be kept; nil without bounds
 
 	mu       sync.Mutex
 	kind     string // of the objects, with its group; empty until there is one
@@ -34,7 +37,10 @@ type knowledge struct {
 }
 
 func newKnowledge(c *Cluster, resource schema.GroupVersionResource, changed func(string)) *knowledge {
-	return &knowledge{cluster: c, resource: resource, doubt: make(chan struct{}, 1), changed: changed}
+	return &knowledge{
+		cluster: c, resource: resource, doubt: make(chan struct{}, 1), changed: changed,
+		share: c.feeds.budget.Share("the schema of " + resource.Resource),
+	}
 }
 
 // partialPause is between looks at a schema that leaves something out.
@@ -43,6 +49,7 @@ const partialPause = 10 * time.Second
 // run follows the schema until ctx is done. That it has changed shows when watches
 // end, and a moment later in the document.
 func (k *knowledge) run(ctx context.Context) {
+	defer k.share.Close()
 	for k.cluster.raw != nil {
 		pauses := []time.Duration{500 * time.Millisecond, 2 * time.Second, 5 * time.Second, 15 * time.Second}
 		select {
@@ -93,7 +100,11 @@ func (k *knowledge) read(ctx context.Context) (changed bool, err error) {
 			URL string `json:"serverRelativeURL"`
 		} `json:"paths"`
 	}
-	if err := k.get(ctx, "/openapi/v3", &index); err != nil {
+	data, err := k.fetch(ctx, "/openapi/v3")
+	if err == nil {
+		err = json.Unmarshal(data, &index)
+	}
+	if err != nil {
 		return false, err
 	}
 	path := "apis/" + k.resource.Group + "/" + k.resource.Version
@@ -104,8 +115,14 @@ func (k *knowledge) read(ctx context.Context) (changed bool, err error) {
 	if url == "" || url == k.url {
 		return false, nil
 	}
+	if data, err = k.fetch(ctx, url); err != nil {
+		return false, err
+	}
+	if err := k.share.Document(data); err != nil {
+		return false, err
+	}
 	d := &document{}
-	if err := k.get(ctx, url, d); err != nil {
+	if err := json.Unmarshal(data, d); err != nil {
 		return false, err
 	}
 	d.index()
@@ -116,12 +133,12 @@ func (k *knowledge) read(ctx context.Context) (changed bool, err error) {
 	return !reflect.DeepEqual(before.root(k.kind), d.root(k.kind)), nil // other kinds may have changed
 }
 
-func (k *knowledge) get(ctx context.Context, uri string, into any) error {
+func (k *knowledge) fetch(ctx context.Context, uri string) ([]byte, error) {
 	data, err := k.cluster.raw.Get().RequestURI(uri).SetHeader("Accept", "application/json").Do(ctx).Raw()
 	if err != nil {
-		return fmt.Errorf("read the schema: %w", err)
+		return nil, fmt.Errorf("read the schema: %w", err)
 	}
-	return json.Unmarshal(data, into)
+	return data, nil
 }
 
 // begin reads the schema before anything is written. What cannot be read is not

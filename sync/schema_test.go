@@ -39,7 +39,7 @@ func TestPrune(t *testing.T) {
 				t.Fatal(err)
 			}
 			d.index()
-			k := newKnowledge(nil, widgets, nil)
+			k := newKnowledge(&Cluster{feeds: newFeeds()}, widgets, nil)
 			k.document = d
 			u := object(t, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"labels":{"any":"x"}},"spec":`+test.value+`}`)
 			want := object(t, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"labels":{"any":"x"}},"spec":`+test.want+`}`)

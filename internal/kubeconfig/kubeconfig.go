@@ -10,13 +10,6 @@
 package kubeconfig
 
 import (
-	"context"
-	"fmt"
-	"net"
-	"net/netip"
-	"syscall"
-	"time"
-
 	"k8s.io/client-go/rest"
 )
 
@@ -36,39 +29,14 @@ type Kubeconfig struct {
 }
 
 // RESTConfig returns a client configuration with nothing but the fields of k. Its
-// connections refuse link-local addresses, whatever a name resolves to.
+// connections refuse link-local addresses, whatever a name resolves to, and bound what
+// answers can take: their size, their time, and all of them together. What is too large
+// is an [*ExcessError].
 func (k *Kubeconfig) RESTConfig() *rest.Config {
-	return &rest.Config{
+	return bound(&rest.Config{
 		Host:            k.Server,
 		BearerToken:     k.Token,
 		TLSClientConfig: rest.TLSClientConfig{CAData: k.CAData, ServerName: k.TLSServerName},
 		Dial:            dial,
-	}
-}
-
-func dial(ctx context.Context, network, address string) (net.Conn, error) {
-	d := net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second, Control: refuseAddress}
-	return d.DialContext(ctx, network, address)
-}
-
-// refuseAddress is called with the address that a name has been resolved to.
-func refuseAddress(_, address string, _ syscall.RawConn) error {
-	ap, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return fmt.Errorf("connect to %s: %w", address, err)
-	}
-	return checkAddress(ap.Addr())
-}
-
-// checkAddress refuses what no API server can have: link-local addresses, where
-// clouds serve credentials of the machine, and those that name no host.
-func checkAddress(addr netip.Addr) error {
-	addr = addr.Unmap().WithZone("")
-	switch {
-	case addr.IsLinkLocalUnicast():
-		return fmt.Errorf("%s is a link-local address", addr)
-	case addr.IsMulticast(), addr.IsUnspecified():
-		return fmt.Errorf("%s is not the address of a host", addr)
-	}
-	return nil
+	})
 }

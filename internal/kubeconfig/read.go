@@ -155,7 +155,7 @@ func (d *decoder) only(path string, m map[string]any, allowed ...string) {
 		reason, known := refused[key]
 		if !known {
 			reason = "is not a field that is read here"
-			key = clip(key)
+			key = quote(key)
 		}
 		d.fail(join(path, key), reason)
 	}
@@ -347,8 +347,8 @@ func join(path, key string) string {
 	return path + "." + key
 }
 
-// clip makes a key of unknown origin fit for a message.
-func clip(key string) string {
+// quote makes a key of unknown origin fit for a message.
+func quote(key string) string {
 	if len(key) > 40 {
 		key = key[:40]
 	}

@@ -41,6 +41,7 @@ const (
 // [ReasonMissingRights].
 const (
 	ReasonControlPlaneUnreachable              = "ControlPlaneUnreachable"
+	ReasonControlPlaneAnswerTooLarge           = "ControlPlaneAnswerTooLarge"
 	ReasonControlPlaneUnauthorized             = "ControlPlaneUnauthorized"
 	ReasonControlPlaneReplaced                 = "ControlPlaneReplaced"
 	ReasonTenantHeldByAnotherCluster           = "TenantHeldByAnotherCluster"

@@ -97,9 +97,9 @@ func (w *world) untouched(t *testing.T) {
 	}
 }
 
-// A siege is a binding whose platform turns against its App Cluster. Each chapter builds
+// An intrusion is a binding whose platform turns against its App Cluster. Each chapter builds
 // on those before it.
-type siege struct {
+type intrusion struct {
 	*world
 	said    *record
 	service string // service namespace of namespace team
@@ -108,7 +108,7 @@ type siege struct {
 // TestP30HostileNamespaces: a platform that names namespaces as it likes gets nothing
 // from them and puts nothing there, with claims on all Secrets that were agreed to.
 func TestP30HostileNamespaces(t *testing.T) {
-	s := &siege{world: newWorld(t), said: &record{}}
+	s := &intrusion{world: newWorld(t), said: &record{}}
 	s.offer(t, read(t, "testdata/widgets.yaml")[0])
 	s.app.apply(t, secret(v1alpha1.Namespace, s.secret, s.kubeconfig(t)),
 		object("v1", "Namespace", "", "team", nil), object("v1", "Namespace", "", "payroll", nil),
@@ -129,7 +129,7 @@ func TestP30HostileNamespaces(t *testing.T) {
 		t.Run("the last object goes", s.lastObject)
 }
 
-func (s *siege) honest(t *testing.T) {
+func (s *intrusion) honest(t *testing.T) {
 	s.app.apply(t, widget("team", "one", map[string]any{"size": int64(5)}))
 	s.service = s.serveNamespace(t, "team", widgetRights)
 	s.controlPlane.apply(t, stringSecret(s.service, "creds", "handed out"))
@@ -138,7 +138,7 @@ func (s *siege) honest(t *testing.T) {
 	s.untouched(t)
 }
 
-func (s *siege) alarm(t *testing.T) {
+func (s *intrusion) alarm(t *testing.T) {
 	s.condition(t, widgets, v1alpha1.ConditionNamespacesReady, v1alpha1.ReasonUninvitedNamespace, "in: klutch-bind, kube-public, payroll. They are not used")
 	s.said.mu.Lock()
 	defer s.said.mu.Unlock()
@@ -159,7 +159,7 @@ func (r *record) records(message, with string) (n int) {
 	return n
 }
 
-func (s *siege) closedNamespace(t *testing.T) {
+func (s *intrusion) closedNamespace(t *testing.T) {
 	s.app.apply(t, stringSecret("kube-public", "own", "secret"), widget("kube-public", "one", map[string]any{"size": int64(5)}))
 	eventually(t, func() error {
 		_, err := find[unstructured.Unstructured](t, s.controlPlane, widgetsGVR, tenant+"-kube-public", "one")
@@ -172,7 +172,7 @@ func (s *siege) closedNamespace(t *testing.T) {
 }
 
 // otherService has the platform lead a namespace elsewhere while it has objects.
-func (s *siege) otherService(t *testing.T) {
+func (s *intrusion) otherService(t *testing.T) {
 	s.controlPlane.patchStatus(t, requestedGVR, tenant, "team", map[string]any{"namespace": tenant + "-payroll"})
 	s.condition(t, widgets, v1alpha1.ConditionNamespacesReady, v1alpha1.ReasonServiceNamespaceRefused,
 		"team (its service namespace is cluster-abc-team, and the provider says now that it is cluster-abc-payroll")
@@ -183,7 +183,7 @@ func (s *siege) otherService(t *testing.T) {
 	s.condition(t, widgets, v1alpha1.ConditionNamespacesReady, v1alpha1.ReasonUninvitedNamespace)
 }
 
-func (s *siege) lastObject(t *testing.T) {
+func (s *intrusion) lastObject(t *testing.T) {
 	if err := s.app.dyn.Resource(widgetsGVR).Namespace("team").Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

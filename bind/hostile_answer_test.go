@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package bind_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	goruntime "runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/internal/testplatform"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// hostileSecret leads to the enemy.
+const hostileSecret = "kubeconfig-hostile"
+
+// A siege is a konnector with two bindings: widgets of an honest platform, gadgets of a
+// hostile one.
+type siege struct {
+	*world
+	platform *testplatform.Platform
+	service  string // service namespace of namespace team
+	size     int64  // of the widget that was changed last
+}
+
+func newSiege(t *testing.T) *siege {
+	t.Helper()
+	s := &siege{world: newWorld(t), size: 1}
+	s.platform = testplatform.Start(t, s.controlPlane.Config())
+	widget := read(t, "testdata/widgets.yaml")[0]
+	gadget := renamed(widget, "gadgets", "Gadget")
+	gadget.Object["spec"].(map[string]any)["names"].(map[string]any)["plural"] = "gadgets"
+	s.offer(t, widget.DeepCopy())
+	s.offer(t, gadget)
+	k, err := kubeconfig.Read(s.kubeconfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	theirs, err := s.platform.Kubeconfig(tenant, k.Token).Write()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.app.apply(t, v1alpha1.CRDs()["apiservicebindings.klutch.anynines.com"], object("v1", "Namespace", "", "team", nil),
+		secret(v1alpha1.Namespace, s.secret, s.kubeconfig(t)), secret(v1alpha1.Namespace, hostileSecret, theirs))
+	s.bind(t, widgets)
+	hostile := *s.world
+	hostile.secret = hostileSecret
+	hostile.bind(t, gadgets)
+	s.allow(t, widgets)
+	s.allow(t, gadgets)
+	return s
+}
+
+// begin waits until an honest konnector has both in step.
+func (s *siege) begin(t *testing.T) {
+	t.Helper()
+	stop := s.run(t, bind.Options{})
+	defer stop()
+	s.ready(t, widgets)
+	s.ready(t, gadgets)
+	for _, u := range []*unstructured.Unstructured{
+		widget("team", "one", map[string]any{"size": s.size}),
+		object("example.org/v1", "Gadget", "team", "one", map[string]any{"spec": map[string]any{"size": s.size}}),
+	} {
+		s.app.apply(t, u)
+	}
+	rights := slices.Clone(widgetRights)
+	for i := range rights {
+		if rights[i].APIGroups[0] == "example.org" {
+			rights[i].Resources = append([]string{strings.Replace(rights[i].Resources[0], "widgets", "gadgets", 1)}, rights[i].Resources...)
+		}
+	}
+	s.service = s.serveNamespace(t, "team", rights)
+	s.travels(t)
+}
+
+// travels changes a widget and returns how long it takes to arrive at the honest
+// platform.
+func (s *siege) travels(t *testing.T) time.Duration {
+	t.Helper()
+	s.size++
+	begun := time.Now()
+	s.app.patch(t, widgetsGVR, cache.NewObjectName("team", "one"), map[string]any{"spec": map[string]any{"size": s.size}})
+	eventually(t, func() error {
+		u, err := s.controlPlane.dyn.Resource(widgetsGVR).Namespace(s.service).Get(t.Context(), "one", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if size, _, _ := unstructured.NestedInt64(u.Object, "spec", "size"); size != s.size {
+			return fmt.Errorf("size is %d, want %d", size, s.size)
+		}
+		return nil
+	})
+	return time.Since(begun)
+}
+
+// heap follows how large the heap gets until most is called, which returns it.
+func heap(t *testing.T) (most func() uint64) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	largest := make(chan uint64, 1)
+	go func() {
+		var all uint64
+		for tick := time.NewTicker(50 * time.Millisecond); ; {
+			var now goruntime.MemStats
+			goruntime.ReadMemStats(&now)
+			all = max(all, now.HeapInuse)
+			select {
+			case <-ctx.Done():
+				tick.Stop()
+				largest <- all
+				return
+			case <-tick.C:
+			}
+		}
+	}()
+	return func() uint64 { cancel(); return <-largest }
+}
+
+// TestP8HostilePlatform: a konnector is started with a platform that floods, holds or
+// lies. The binding of that platform says so; that of an honest one stays Ready, its
+// objects travel as before, and the konnector's memory is bounded.
+func TestP8HostilePlatform(t *testing.T) {
+	const mostMemory, mostLatency = 450 << 20, 10 * time.Second
+	s := newSiege(t)
+	s.begin(t)
+	exports, spaces := testplatform.Read("apiserviceexports"), testplatform.Read("apiservicenamespaces")
+	export := object(v1alpha1.GroupVersion.String(), "APIServiceExport", tenant, "flood", map[string]any{"spec": map[string]any{"group": strings.Repeat("x", 1000)}})
+	space := object(v1alpha1.GroupVersion.String(), "APIServiceNamespace", tenant, "flood", map[string]any{"status": map[string]any{"namespace": strings.Repeat("x", 60)}})
+	gadget := object("example.org/v1", "Gadget", s.service, "flood", map[string]any{"spec": map[string]any{"size": int64(1)}, "status": map[string]any{"note": strings.Repeat("x", 30_000)}})
+	const tooLarge = v1alpha1.ReasonControlPlaneAnswerTooLarge
+	for _, tc := range []struct {
+		name              string
+		match             testplatform.Match
+		fault             testplatform.Fault
+		condition, reason string
+		says              string
+	}{
+		{"gzip without end, to all", testplatform.All, testplatform.GzipBomb(), v1alpha1.ConditionConnected, tooLarge, "larger than the 64 MB"},
+		{"gzip without end, for exports", exports, testplatform.GzipBomb(), v1alpha1.ConditionConnected, tooLarge, "apiserviceexports"},
+		{"exports without end", exports, testplatform.EndlessEvents("ADDED", export, false), v1alpha1.ConditionConnected, tooLarge, "100000 objects"},
+		{"pages of exports without end", exports, pages(export), v1alpha1.ConditionConnected, tooLarge, "100000 objects"},
+		{"namespaces without end", spaces, testplatform.EndlessEvents("ADDED", space, false), v1alpha1.ConditionConnected, tooLarge, "apiservicenamespaces"},
+		{"objects without end", testplatform.Read("gadgets"), testplatform.EndlessEvents("ADDED", gadget, false), v1alpha1.ConditionInformersSynced, tooLarge, "gadgets"},
+		{"pages of objects without end", testplatform.Read("gadgets"), pages(gadget), v1alpha1.ConditionInformersSynced, tooLarge, "gadgets"},
+		{"an event without end", testplatform.Read("gadgets"), testplatform.Endless(200, "application/json", `{"type":"ADDED","object":{"a":"`, "x"), v1alpha1.ConditionInformersSynced, tooLarge, "larger than"},
+		{"headers without end", testplatform.All, testplatform.Headers(1 << 20), v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "cannot be reached"},
+		{"another host", testplatform.All, testplatform.Redirect("https://elsewhere.example"), v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "another host"},
+		{"no JSON", testplatform.All, testplatform.Answer(200, "text/html", "<html>"), v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "where JSON was asked for"},
+		{"half of JSON", testplatform.All, testplatform.Answer(200, "application/json", `{"apiVersion":`), v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "cannot be reached"},
+		{"a message of a megabyte", testplatform.All, testplatform.Refuse(500, "InternalError", strings.Repeat("long ", 100_000)), v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "long long"},
+		{"silence", testplatform.All, testplatform.Hang(), v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "no answer in time"},
+		{"a trickle", testplatform.All, testplatform.Trickle(100 * time.Millisecond), v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "no answer in time"},
+	} {
+		t.Run("P8 "+tc.name, func(t *testing.T) {
+			s.honest(t) // so that no condition is that of the row before
+			goruntime.GC()
+			most := heap(t)
+			mend := s.platform.Fault(tc.match, tc.fault)
+			stop := s.run(t, bind.Options{})
+			s.condition(t, gadgets, tc.condition, tc.reason, tc.says)
+			slowest := time.Duration(0)
+			for range 5 {
+				slowest = max(slowest, s.travels(t))
+			}
+			s.ready(t, widgets)
+			if slowest > mostLatency {
+				t.Errorf("an object of the honest platform took %s", slowest)
+			}
+			s.condition(t, gadgets, tc.condition, tc.reason, tc.says) // still
+			if grown := most(); grown > mostMemory {
+				t.Errorf("the heap was of %d MB", grown>>20)
+			} else {
+				t.Logf("heap of %d MB, slowest object %s", grown>>20, slowest)
+			}
+			stop()
+			mend()
+		})
+	}
+	t.Run("P8 honest again", s.honest)
+}
+
+// honest waits until a konnector has both in step while the platform behaves.
+func (s *siege) honest(t *testing.T) {
+	t.Helper()
+	defer s.run(t, bind.Options{})()
+	s.ready(t, gadgets)
+	s.ready(t, widgets)
+}
+
+// pages refuses to stream a list, so that it comes in pages, without end.
+func pages(example *unstructured.Unstructured) testplatform.Fault {
+	endless := testplatform.EndlessPages(example, 500)
+	return func(w http.ResponseWriter, r *http.Request, honest http.Handler) {
+		if testplatform.Watch(addressed(r))(r) {
+			http.Error(w, "no watches here", http.StatusMethodNotAllowed)
+			return
+		}
+		endless(w, r, honest)
+	}
+}
+
+func addressed(r *http.Request) string { return r.URL.Path[strings.LastIndexByte(r.URL.Path, '/')+1:] }
+
+// TestP8HostilePlatformCommands: binding, looking and leaving end in time and with an
+// error that a person can read, whatever the platform answers.
+func TestP8HostilePlatformCommands(t *testing.T) {
+	app := newSide(t, "app")
+	app.apply(t, v1alpha1.CRDs()["apiservicebindings.klutch.anynines.com"], object("v1", "Namespace", "", v1alpha1.Namespace, nil))
+	for name, tc := range map[string]struct {
+		fault testplatform.Fault
+		says  string
+		slow  bool // it takes as long as a call may
+	}{
+		"gzip without end":       {testplatform.GzipBomb(), "larger than the 64 MB", false},
+		"blanks without end":     {testplatform.Endless(200, "application/json", "{", " "), "larger than the 64 MB", false},
+		"a refusal without end":  {testplatform.Endless(403, "text/plain", "no", "no"), "refusal of more than 1 MB", false},
+		"a message of a half MB": {testplatform.Refuse(422, metav1.StatusReasonInvalid, strings.Repeat("long ", 100_000)), "long long", false},
+		"half of JSON":           {testplatform.Answer(200, "application/json", `{"apiVersion":`), "unexpected", true},
+		"another host":           {testplatform.Redirect("https://elsewhere.example"), "another host", true},
+		"silence":                {testplatform.Hang(), "", true},
+		"a trickle":              {testplatform.Trickle(50 * time.Millisecond), "", true},
+	} {
+		t.Run("P8 "+name, func(t *testing.T) {
+			platform := testplatform.Start(t, nil)
+			platform.Fault(testplatform.All, tc.fault)
+			access, err := platform.Kubeconfig(tenant, "token").Write()
+			if err != nil {
+				t.Fatal(err)
+			}
+			used := secret(v1alpha1.Namespace, hostileSecret, access)
+			used.SetLabels(map[string]string{"app.kubernetes.io/managed-by": "kubectl-bind"})
+			w := &world{app: app, secret: hostileSecret, bindings: v1alpha1.Namespace}
+			app.apply(t, used)
+			w.bind(t, gadgets)
+			most, begun := heap(t), time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+			defer cancel()
+
+			var told []string
+			request := v1alpha1.APIServiceExportRequest{Spec: v1alpha1.APIServiceExportRequestSpec{Resources: []v1alpha1.APIServiceExportRequestResource{
+				{GroupResource: v1alpha1.GroupResource{Group: "example.org", Resource: "widgets"}},
+			}}}
+			request.Name = "widgets"
+			_, err = bind.Install(ctx, app.Config(), bind.InstallOptions{
+				Kubeconfig: access, Requests: []v1alpha1.APIServiceExportRequest{request}, Progress: func(line string) { told = append(told, line) },
+			})
+			check(t, "bind", err, tc.says, tc.slow)
+			ctx, cancel = context.WithTimeout(t.Context(), 6*time.Second)
+			defer cancel()
+			for _, f := range bind.Doctor(ctx, app.Config(), time.Now()) {
+				if f.Check == "control-plane" && (f.OK || !strings.Contains(f.Message, tc.says) && !tc.slow) {
+					t.Errorf("doctor finds %+v", f)
+				}
+				told = append(told, f.Message, f.Hint)
+			}
+			ctx, cancel = context.WithTimeout(t.Context(), 6*time.Second)
+			defer cancel()
+			err = bind.Remove(ctx, app.Config(), gadgets, bind.RemoveOptions{Progress: func(line string) { told = append(told, line) }})
+			if !errors.Is(err, bind.ErrNotRevoked) {
+				t.Errorf("unbind ends with %v", err)
+			}
+			check(t, "unbind", err, tc.says, tc.slow)
+			for _, line := range told {
+				if len(line) > 4<<10 {
+					t.Errorf("a line of %d bytes: %.200s", len(line), line)
+				}
+			}
+			if took, grown := time.Since(begun), most(); took > 40*time.Second || grown > 450<<20 {
+				t.Errorf("took %s and %d MB", took, grown>>20)
+			}
+		})
+	}
+}
+
+func check(t *testing.T, what string, err error, says string, slow bool) {
+	t.Helper()
+	if err == nil || !slow && !strings.Contains(err.Error(), says) || len(err.Error()) > 4<<10 {
+		t.Errorf("%s ends with %.500v, want %q", what, err, says)
+	}
+}
+
+// TestP8HostileBackend: nor can a backend hold or flood the client of its handshake.
+func TestP8HostileBackend(t *testing.T) {
+	for name, tc := range map[string]struct {
+		fault testplatform.Fault
+		says  string
+	}{
+		"gzip without end":   {testplatform.GzipBomb(), "larger than 1 MB"},
+		"blanks without end": {testplatform.Endless(200, "application/json", "{", " "), "larger than 1 MB"},
+		"headers":            {testplatform.Headers(1 << 20), "PROTOCOL_ERROR"},
+		"another host":       {testplatform.Redirect("https://elsewhere.example/export"), "another origin"},
+		"half of JSON":       {testplatform.Answer(200, "application/json", `{"kind":`), "not a Klutch backend"},
+		"a trickle":          {testplatform.Trickle(50 * time.Millisecond), "deadline"},
+		"silence":            {testplatform.Hang(), "deadline"},
+	} {
+		t.Run("P8 "+name, func(t *testing.T) {
+			backend := testplatform.Front(t, http.NotFoundHandler())
+			backend.Fault(testplatform.All, tc.fault)
+			client, err := bind.NewClient(backend.URL(), bind.ClientOptions{CAData: backend.CA()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			most := heap(t)
+			if _, err = client.Discover(ctx); err == nil || !strings.Contains(err.Error(), tc.says) || len(err.Error()) > 4<<10 {
+				t.Errorf("error %.500v, want %q", err, tc.says)
+			}
+			if grown := most(); grown > 200<<20 {
+				t.Errorf("took %d MB", grown>>20)
+			}
+		})
+	}
+}
