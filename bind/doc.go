@@ -53,8 +53,9 @@
 // # Rights
 //
 // A konnector has no rights on bound kinds of its own. For each binding somebody
-// who has them passes them on with a [ClusterRole] that is aggregated to the
-// konnector's by its label.
+// who has them passes them on with what [Rights] returns: on the bound kind in all
+// namespaces, and on claimed kinds in those where API servers find an object of the
+// bound kind, in each of which the konnector takes them with a RoleBinding.
 //
 // # Caveats
 //

@@ -112,5 +112,5 @@ func ExampleKonnector() {
 	}
 	// Output:
 	// Namespace klutch-bind
-	// Deployment konnector
+	// ValidatingAdmissionPolicy klutch-konnector
 }
