@@ -233,7 +233,7 @@ func (a *agent) put(binding cache.ObjectName, s *session, r recipe) error {
 
 // options are those of the Sync of an export of this session.
 func (s *session) options(r recipe) klutchsync.Options {
-	opts := klutchsync.Options{Mapper: s.mapper, Related: slices.Clone(r.related)}
+	opts := klutchsync.Options{Mapper: s.mapper, Related: slices.Clone(r.related), Hooks: klutchsync.Hooks{Refused: s.refusedRelated}}
 	for i := range opts.Related {
 		opts.Related[i].Except = closed
 	}

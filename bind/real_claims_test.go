@@ -28,7 +28,8 @@ func TestP20HostileClaims(t *testing.T) {
 	w := newWorld(t)
 	w.app.apply(t, secret(v1alpha1.Namespace, w.secret, w.kubeconfig(t)), object("v1", "Namespace", "", "team", nil))
 	w.offer(t, read(t, "testdata/widgets.yaml")[0])
-	w.run(t, bind.Options{})
+	said := &record{}
+	w.run(t, bind.Options{}, said.logger())
 	eventually(t, func() error {
 		_, err := w.app.dyn.Resource(bindingsGVR).List(t.Context(), metav1.ListOptions{})
 		return err
@@ -103,4 +104,11 @@ func TestP20HostileClaims(t *testing.T) {
 		t.Errorf("a role was planted: %v", err)
 	}
 	w.condition(t, widgets, v1alpha1.ConditionInformersSynced, "")
+	said.mu.Lock()
+	defer said.mu.Unlock()
+	for _, name := range []string{"release", "boot", "tool"} {
+		if n := said.records("related object refused", `"object":"`+service+"/"+name+`"`); n != 1 {
+			t.Errorf("%d audit records of %s", n, name)
+		}
+	}
 }

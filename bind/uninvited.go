@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 // closed are the namespaces of the App Cluster whose related objects stay where they
@@ -24,7 +25,8 @@ type uninvited struct {
 	told  bool
 }
 
-// mostRecorded bounds how many namespaces have an audit record of their own.
+// mostRecorded bounds how many refusals of what a provider does have an audit record
+// of their own.
 const mostRecorded = 100
 
 // leaveAlone leaves a namespace unmapped in which no object was met. If this App
@@ -47,18 +49,27 @@ func (s *session) leaveAlone(ctx context.Context, asked *v1alpha1.APIServiceName
 	s.mu.Unlock()
 	if fresh {
 		s.spaces.Add(news)
-		s.recordUninvited(ctx, asked.Name)
+		if s.records(ctx) {
+			audit(ctx, "namespace not asked for, left alone", "namespace", asked.Name)
+		}
 	}
 	return max(left, 0), nil
 }
 
-// recordUninvited leaves an audit record, of the first ones each.
-func (s *session) recordUninvited(ctx context.Context, namespace string) {
-	switch n := s.recorded.Add(1); {
-	case n <= mostRecorded:
-		audit(ctx, "namespace not asked for, left alone", "namespace", namespace)
-	case n == mostRecorded+1:
-		audit(ctx, "more namespaces not asked for, without a record for each")
+// records reports whether one more refusal has an audit record of its own; a last
+// record stands for all that do not.
+func (s *session) records(ctx context.Context) bool {
+	n := s.recorded.Add(1)
+	if n == mostRecorded+1 {
+		audit(ctx, "more refusals, without a record for each")
+	}
+	return n <= mostRecorded
+}
+
+// refusedRelated leaves an audit record of a related object that does not travel.
+func (s *session) refusedRelated(ctx context.Context, r klutchsync.Refusal) {
+	if s.records(ctx) {
+		audit(ctx, "related object refused", "resource", r.Resource.GroupResource().String(), "object", r.Object.String(), "reason", r.Why)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -19,6 +20,10 @@ type Hooks struct {
 	// Reported follows each change of what keeps a source object from being in
 	// step; an empty Reason says that nothing does any more.
 	Reported func(ctx context.Context, r Report)
+
+	// Refused follows each version of a related object that is selected and does not
+	// travel because of what it is.
+	Refused func(ctx context.Context, r Refusal)
 
 	// Done follows each pass over an object.
 	Done func(ctx context.Context, r Result)
@@ -39,6 +44,20 @@ type Report struct {
 	Target  cache.ObjectName
 	Reason  Reason
 	Message string
+}
+
+// A Refusal says why a related object does not travel.
+type Refusal struct {
+	Resource schema.GroupVersionResource
+	From     Side             // that owns the object
+	Object   cache.ObjectName // on that side
+	Why      string
+}
+
+func (h Hooks) refused(ctx context.Context, r Refusal) {
+	if h.Refused != nil {
+		h.Refused(ctx, r)
+	}
 }
 
 func (h Hooks) wrote(ctx context.Context, w Write) {

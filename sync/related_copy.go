@@ -174,7 +174,9 @@ func (r *relation) transfer(ctx context.Context, t *transfer, c *copied) error {
 
 // stay leaves an original of that type where it is, and no copy of what it was before.
 func (r *relation) stay(ctx context.Context, t *transfer, c *copied, kind string, have *unstructured.Unstructured) error {
-	r.tell(c, t, r.wrong(t.name, kind))
+	why := r.wrong(t.name, kind)
+	r.tell(c, t, why)
+	r.engine.opts.Hooks.refused(ctx, Refusal{Resource: r.Resource, From: r.From, Object: t.from.name, Why: why})
 	c.original, c.stays = t.original.GetResourceVersion(), true
 	if have == nil {
 		return nil
