@@ -93,7 +93,7 @@ func (p *pass) taken(ctx context.Context) (namespaces []string, err error) {
 	list, err := p.app.meta.Resource(roleBindingsResource).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, claimsName(p.binding.Name)).String(),
 	})
-	if apierrors.IsForbidden(err) {
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 		return nil, nil // nor could they be taken
 	}
 	if err != nil {

@@ -38,6 +38,9 @@ func TestP21SchemaChangesArePaced(t *testing.T) {
 		}
 		pass := func() (*pass, error) {
 			p := &pass{agent: w.agent, key: cache.MetaObjectToName(w.binding), binding: w.binding, verdict: newVerdict(), export: w.export.DeepCopy()}
+			if ok, err := p.readSchema(t.Context()); !ok || err != nil {
+				return p, err
+			}
 			_, err := p.installSchema(t.Context())
 			return p, err
 		}

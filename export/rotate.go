@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -19,6 +20,10 @@ const (
 	// madeAnnotation stands on an anchor: when it was made by the clock of backends, in
 	// RFC 3339. That of the API server may differ from it.
 	madeAnnotation = "klutch.anynines.com/made-at"
+	// anchorAnnotation stands on a ClusterBinding: the UID of the anchor that the last
+	// login made. The replica that keeps credentials learns from it that there is one to
+	// be made.
+	anchorAnnotation = "klutch.anynines.com/anchor"
 	// rotationPause is how old an anchor has to be for a login to rotate it: many
 	// logins at once, or an answer that is asked for again, must not end the
 	// credential that another one has just been given.
@@ -47,6 +52,9 @@ func (e *Exporter) handOut(ctx context.Context, namespace string) ([]byte, error
 	if kept != nil || err != nil {
 		return kept, err
 	}
+	if err := e.noteAnchor(ctx, anchor); err != nil {
+		return nil, err
+	}
 	token, err := e.token(ctx, anchor, e.opts.TokenTTL)
 	if err != nil {
 		return nil, err
@@ -70,6 +78,17 @@ func (e *Exporter) rotateAnchor(ctx context.Context, namespace string) (*corev1.
 	}
 	anchor, _, err = e.anchor(ctx, namespace)
 	return anchor, err
+}
+
+// noteAnchor has the replica that keeps credentials look at a tenant again.
+func (e *Exporter) noteAnchor(ctx context.Context, anchor *corev1.Secret) error {
+	change := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, anchorAnnotation, anchor.UID)
+	_, err := e.dyn.Resource(clusterBindingResource).Namespace(anchor.Namespace).
+		Patch(ctx, v1alpha1.ClusterBindingName, types.MergePatchType, change, metav1.PatchOptions{})
+	if ignoreNotFound(err) != nil {
+		return fmt.Errorf("note the rotation of %s: %w", anchor.Namespace, err)
+	}
+	return nil
 }
 
 // madeAt is the zero time where the anchor does not say.

@@ -64,6 +64,7 @@ func (c *control) keep(ctx context.Context, tenant string) (again time.Duration,
 // be missing.
 type sight struct {
 	namespace, binding     types.UID
+	anchor                 string // that the last login made
 	account, rights, entry string // their versions
 }
 
@@ -73,7 +74,7 @@ func (c *control) sight(tenant string) (s sight) {
 		s.namespace = ns.GetUID()
 	}
 	if binding, ok := stored(c.clusterBindings, tenant+"/"+v1alpha1.ClusterBindingName); ok {
-		s.binding = binding.GetUID()
+		s.binding, s.anchor = binding.GetUID(), binding.GetAnnotations()[anchorAnnotation]
 	}
 	if account, ok := stored(c.accounts, tenant+"/"+v1alpha1.TenantServiceAccount); ok {
 		s.account = account.GetResourceVersion()

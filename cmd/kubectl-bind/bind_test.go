@@ -469,6 +469,7 @@ func TestRepair(t *testing.T) {
 			app := newFakeAPI(t, map[string]any{
 				"/api/v1/namespaces/klutch-bind/secrets": list("SecretList", "v1"),
 				group:                                    served(c.namespaced),
+				c.path:                                   list("APIServiceBindingList", "klutch.anynines.com/v1alpha1", binding("things.example.com", "Fake")),
 				c.path + "/things.example.com":           binding("things.example.com", "Fake"),
 			})
 			manifest := write(t, []byte(mustEncode(t, request("things.example.com"))))
