@@ -42,6 +42,7 @@ versions:
               x-kubernetes-validations:
               - rule: self < 9
           type: object
+          x-kubernetes-preserve-unknown-fields: true
         status:
           type: object
           x-kubernetes-preserve-unknown-fields: true

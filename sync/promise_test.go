@@ -53,10 +53,10 @@ func tracked(u *unstructured.Unstructured) *unstructured.Unstructured {
 // made in it from an object of the other, whichever way that went.
 func TestP22TrackingMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBench(t)
+		b, all := newBench(t), []string{"*"}
 		defer b.sync(widgets,
-			Related{Resource: secrets, From: TargetSide, References: []string{"status.secret"}},
-			Related{Resource: secrets, From: SourceSide, Names: []string{"up"}},
+			Related{Resource: secrets, From: TargetSide, References: []string{"status.secret"}, KeepLabels: all, KeepAnnotations: all},
+			Related{Resource: secrets, From: SourceSide, Names: []string{"up"}, KeepLabels: all, KeepAnnotations: all},
 		)()
 		secret := func(name string) *unstructured.Unstructured {
 			return tracked(object(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"`+name+`"},"data":{"a":"Yg=="}}`))

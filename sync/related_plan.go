@@ -104,7 +104,7 @@ func (r *relation) observe(key cache.ObjectName, c *copied) (*transfer, bool) {
 		version = copied.GetResourceVersion()
 	}
 	current := t.taken || newer(c.copy, version)
-	t.settled = t.original != nil && c.original == t.original.GetResourceVersion() && current && !newer(version, c.copy)
+	t.settled = !c.stays && t.original != nil && c.original == t.original.GetResourceVersion() && current && !newer(version, c.copy)
 	t.stays = c.stays && t.original != nil && c.original == t.original.GetResourceVersion() && !t.taken
 	t.verified, t.shared = c.verified, c.shared
 	c.verified, c.shared = false, false

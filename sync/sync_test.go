@@ -615,6 +615,7 @@ var scenarios = map[string]func(w *world){
 		meta := `"labels":{"tier":"db","sidecar.istio.io/inject":"true","argocd.argoproj.io/secret-type":"cluster"},` +
 			`"annotations":{"example.org/note":"n","example.org/other":"o","reloader.stakater.com/match":"true","cert-manager.io/allow-direct-injection":"true"}`
 		w.createSecret(w.target, w.targetNS, object(w.TB, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"creds",`+meta+`},"type":"Opaque","data":{"password":"YQ=="}}`))
+		w.resident(w.sourceNS)
 		metaOf := func() (labels, annotations []string) {
 			u := w.getSecret(w.source, w.sourceNS, "creds")
 			if u == nil {
