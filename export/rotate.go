@@ -16,8 +16,8 @@ import (
 )
 
 const (
-	// madeAnnotation stands on an anchor: when it was made by the clock of backends, in
-	// RFC 3339. That of the API server may differ from it.
+	// madeAnnotation stands on an anchor and an account: when it was made by the clock of
+	// backends, in RFC 3339. That of the API server may differ from it.
 	madeAnnotation = "klutch.anynines.com/made-at"
 	// rotationPause is how old an anchor has to be for a login to rotate it: many
 	// logins at once, or an answer that is asked for again, must not end the
@@ -72,9 +72,9 @@ func (e *Exporter) rotateAnchor(ctx context.Context, namespace string) (*corev1.
 	return anchor, err
 }
 
-// madeAt is the zero time where the anchor does not say.
-func madeAt(anchor *corev1.Secret) time.Time {
-	at, _ := time.Parse(time.RFC3339Nano, anchor.Annotations[madeAnnotation])
+// madeAt is the zero time where an object does not say.
+func madeAt(o metav1.Object) time.Time {
+	at, _ := time.Parse(time.RFC3339Nano, o.GetAnnotations()[madeAnnotation])
 	return at
 }
 
