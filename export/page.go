@@ -223,7 +223,7 @@ func (h *handler) lastStep(w http.ResponseWriter, r *http.Request, s *session) b
 	err := h.useSession(r.Context(), s)
 	switch {
 	case errors.Is(err, errEnded):
-		h.refused(r, "session refused", append(s.who(), "reason", err.Error())...)
+		h.misused(r, "session refused", append(s.who(), "reason", err.Error())...)
 		h.notSignedIn(w, r)
 	case err != nil:
 		h.internal(w, r, err)
