@@ -51,7 +51,8 @@ func (ps Providers) VerifyMachine(ctx context.Context, raw string, scopes ...str
 // must be signed, for one of the Audiences, in time, and allow all the scopes, in
 // the claim scope or scp. The same keys sign what tells of people, so it also has to
 // say that it is an access token; [Config.MachineClaim] lists what counts. What tells
-// of a login or its end never does: ID tokens, refresh tokens, logout tokens.
+// of a login or its end never does: ID tokens, refresh tokens, logout tokens, nor what
+// a program got in the name of a person, as far as auth_time tells.
 //
 // A token with a key that is not known makes us ask the issuer for its keys three
 // times in 30 seconds at most, whoever sends it.
@@ -150,7 +151,7 @@ func (c machineClaims) checkKind(token *oidc.IDToken) error {
 	switch {
 	case token.Nonce != "" || token.AccessTokenHash != "" || c.has("c_hash") || c.has("s_hash"):
 		return errors.New("it is an ID token")
-	case c.has("sid", "auth_time"):
+	case c.has("auth_time") && token.Subject != c.client(), c.has("sid", "auth_time"):
 		return errors.New("it tells of the session of a person")
 	case c.Use != "" && c.Use != "access":
 		return errors.New("token_use is not access")

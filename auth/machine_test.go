@@ -125,6 +125,9 @@ func TestP4OnlyAMachinesTokenForUsCounts(t *testing.T) {
 		"a token of another type":           {faults: testissuer.Faults{Type: "secevent+jwt"}, want: auth.ErrToken},
 		"a logout token of Keycloak":        {faults: claims("typ", "Logout"), want: auth.ErrToken},
 		"a session, by its sid":             {faults: claims("sid", "s", "auth_time", 1), want: auth.ErrToken},
+		"a person's access token, as Okta":  {faults: claims("sub", "ada", "client_id", nil, "cid", "cli", "uid", "u", "auth_time", 1, "scope", nil, "scp", []string{"klutch/bind"}), want: auth.ErrToken},
+		"a person's of RFC 9068":            {faults: personsToken(), want: auth.ErrToken},
+		"a machine's with auth_time":        {faults: claims("auth_time", 1)}, // Amazon Cognito
 		"an ID token, by its c_hash":        {faults: claims("c_hash", "h"), want: auth.ErrToken},
 		"no scope":                          {faults: claims("scope", nil), want: auth.ErrScope},
 		"another scope":                     {faults: claims("scope", "klutch/binder klutch"), want: auth.ErrScope},
@@ -150,6 +153,11 @@ func TestP4OnlyAMachinesTokenForUsCounts(t *testing.T) {
 			}
 		})
 	}
+}
+
+// personsToken makes a token one that a person has let a program get.
+func personsToken() testissuer.Faults {
+	return testissuer.Faults{Type: "at+jwt", Claims: map[string]any{"sub": "ada", "client_id": "cli", "auth_time": 1}}
 }
 
 const logoutEvent = "http://schemas.openid.net/event/backchannel-logout"

@@ -60,13 +60,18 @@ type Claim struct{ Name, Value string }
 type Provider struct {
 	cfg    Config
 	client *http.Client
-	budget *budget       // of what bearers of tokens make us ask
-	turn   chan struct{} // held by the caller who asks for the endpoints
+	budget *budget // of what bearers of tokens make us ask
 
 	mu     sync.Mutex
 	known  *endpoints // nil until the issuer has answered once
-	asked  int        // how often the issuer has been asked
-	failed error      // of the last time
+	flight *flight    // nil while the issuer is not being asked
+}
+
+// A flight is a question to the issuer, of all who wait for the answer.
+type flight struct {
+	done  chan struct{} // closed when the rest is there
+	found *endpoints
+	err   error
 }
 
 // endpoints is what an issuer says about itself.
@@ -117,7 +122,7 @@ func New(cfg Config) (*Provider, error) {
 	}
 	client := Bounded(cfg.HTTPClient)
 	client.Transport = issuerTransport{client.Transport}
-	return &Provider{cfg: cfg, client: client, budget: &budget{now: cfg.Now}, turn: make(chan struct{}, 1)}, nil
+	return &Provider{cfg: cfg, client: client, budget: &budget{now: cfg.Now}}, nil
 }
 
 // Issuer is the URL of the issuer, as in [Identity].
@@ -218,21 +223,19 @@ const forever time.Duration = math.MaxInt64
 func free() error { return nil }
 
 // endpoints returns what the issuer said about itself at most maxAge ago. If need be
-// one caller pays and asks it, and all that wait share the answer.
+// the first caller pays, and all that come until the issuer has answered share that.
 func (p *Provider) endpoints(ctx context.Context, maxAge time.Duration, pay func() error) (*endpoints, error) {
-	known, before, _ := p.last()
-	if known != nil && p.cfg.Now().Sub(known.asked) < maxAge {
+	known, asked, err := p.ask(ctx, maxAge, pay)
+	if known != nil {
 		return known, nil
 	}
-	select {
-	case p.turn <- struct{}{}:
-		defer func() { <-p.turn }()
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: discover: %w", ErrUnavailable, context.Cause(ctx))
-	}
-	known, asked, err := p.last()
-	if asked == before {
-		known, err = p.ask(ctx, known, pay)
+	if err == nil {
+		select {
+		case <-asked.done:
+			known, err = asked.found, asked.err
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: discover: %w", ErrUnavailable, brief{err})
@@ -240,29 +243,35 @@ func (p *Provider) endpoints(ctx context.Context, maxAge time.Duration, pay func
 	return known, nil
 }
 
-// last is what came of the issuer when it was asked for the last time.
-func (p *Provider) last() (known *endpoints, asked int, failed error) {
+// ask returns what is known and not too old, or the question that is under way. That
+// outlives who has asked it, until the issuer answers or the client's timeout: a caller
+// who leaves must not make the others wait for one more answer.
+func (p *Provider) ask(ctx context.Context, maxAge time.Duration, pay func() error) (*endpoints, *flight, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.known, p.asked, p.failed
+	if p.known != nil && p.cfg.Now().Sub(p.known.asked) < maxAge {
+		return p.known, nil, nil
+	}
+	if p.flight == nil {
+		if err := pay(); err != nil {
+			return nil, nil, err
+		}
+		p.flight = &flight{done: make(chan struct{})}
+		go p.fly(context.WithoutCancel(ctx), p.flight, p.known)
+	}
+	return nil, p.flight, nil
 }
 
-// ask asks the issuer. That a caller has gone, or has no budget left, concerns nobody else.
-func (p *Provider) ask(ctx context.Context, known *endpoints, pay func() error) (*endpoints, error) {
-	if err := pay(); err != nil {
-		return nil, err
-	}
-	found, err := p.discover(p.context(ctx), known)
-	if err != nil && ctx.Err() != nil {
-		return nil, err
-	}
+// fly asks the issuer.
+func (p *Provider) fly(ctx context.Context, f *flight, known *endpoints) {
+	defer close(f.done)
+	f.found, f.err = p.discover(p.context(ctx), known)
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asked, p.failed = p.asked+1, err
-	if err == nil {
-		p.known = found
+	p.flight = nil
+	if f.err == nil {
+		p.known = f.found
 	}
-	return found, err
 }
 
 // discover asks the issuer. Keys that are known stay known while their URL does.

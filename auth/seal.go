@@ -11,6 +11,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -92,7 +93,7 @@ func (s *Sealer) seal(purpose string, plaintext []byte, expiry uint64) (string, 
 // everything but the time is right, ErrExpired.
 func (s *Sealer) Open(purpose, sealed string) ([]byte, error) {
 	box, err := base64.RawURLEncoding.Strict().DecodeString(sealed)
-	if err != nil {
+	if err != nil || strings.ContainsAny(sealed, "\r\n") { // which decoders skip: what is sealed is written in one way
 		return nil, ErrSealed
 	}
 	for _, key := range s.keys {

@@ -5,6 +5,7 @@ package export
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"regexp"
@@ -24,8 +25,8 @@ func audit(ctx context.Context, event string, keysAndValues ...any) {
 
 const (
 	requestHeader = "X-Request-Id"
-	// refusalsPerClient and refusalsInAll are how many records a minute strangers can
-	// have us leave, of one kind and together: a flood of requests is none of records.
+	// refusalsPerClient and refusalsInAll are how many records of one kind a minute one
+	// client, and all together, can have us leave: a flood of requests is none of records.
 	refusalsPerClient, refusalsInAll = 6, 300
 	maxStrangers                     = 100 // bytes of their text in a record
 )
@@ -62,11 +63,25 @@ func newRefusals() *refusals {
 	return &refusals{clients: limit.PerMinute(refusalsPerClient), all: limit.PerMinute(refusalsInAll)}
 }
 
-// refused is audit for what a stranger was refused. The first record after some that
-// were left out says how many.
+// refused is audit for what a stranger was refused.
 func (h *handler) refused(r *http.Request, event string, keysAndValues ...any) {
 	n := h.refusals
-	if n.clients.Take(event+"\x00"+limit.Address(h.client(r))) > 0 || n.all.Take("") > 0 {
+	h.recordRefusal(r, n.clients.Take(event+"\x00"+limit.Address(h.client(r))) > 0 || n.all.Take(event) > 0, event, keysAndValues)
+}
+
+// misused is refused for something that we had made, such as a code or a session, of whom
+// the first two values say: a stranger has none, so that no flood of what strangers make up
+// leaves it out.
+func (h *handler) misused(r *http.Request, event string, keysAndValues ...any) {
+	whose := fmt.Sprint(keysAndValues[1], "\x00", keysAndValues[3])
+	h.recordRefusal(r, h.refusals.clients.Take(event+"\x00of\x00"+whose) > 0, event, keysAndValues)
+}
+
+// recordRefusal leaves a record, or counts it: the first one after some that were left out
+// says how many.
+func (h *handler) recordRefusal(r *http.Request, leaveOut bool, event string, keysAndValues []any) {
+	n := h.refusals
+	if leaveOut {
 		n.unrecorded.Add(1)
 		return
 	}

@@ -100,6 +100,34 @@ func TestP27Flood(t *testing.T) {
 	}
 }
 
+// TestP27FloodHidesNothing: however many addresses strangers have, what they make up leaves
+// out neither records of another kind nor that of a code which was taken.
+func TestP27FloodHidesNothing(t *testing.T) {
+	c, _ := openDeviceCounter(t, func(o *Options) { o.Handshake.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} })
+	code := must(c.sealer.Seal(codePurpose, []byte(`{"id":"x","tenant":"t","login":{"redirect":"r","challenge":"c"}}`)))
+	redeem := func(code, from string) {
+		form := url.Values{"client_id": {clientID}, "grant_type": {"authorization_code"}, "code_verifier": {"v"}, "code": {code}}
+		c.do(http.MethodPost, "/token", form.Encode(), "X-Forwarded-For", from)
+	}
+	for i := range refusalsInAll + 1 {
+		redeem("made up", fmt.Sprintf("2001:db8:%x::1", i))
+	}
+	redeem(code, "192.0.2.1")
+	if got := c.records("code refused"); len(got) != refusalsInAll+1 || !strings.Contains(got[refusalsInAll], "another login") {
+		t.Errorf("of a code that was taken there is no record among %d", len(got))
+	}
+	c.do(http.MethodPost, "/bind-noninteractive", "{}", "Authorization", "Bearer x", "X-Forwarded-For", "192.0.2.2")
+	if got := c.records("machine refused"); len(got) != 1 {
+		t.Errorf("of a token that was refused there are %d records", len(got))
+	}
+	for range 2 * refusalsPerClient {
+		redeem(code, "192.0.2.1")
+	}
+	if got := len(c.records("code refused")) - refusalsInAll; got > refusalsPerClient+1 {
+		t.Errorf("one code leaves %d records", got)
+	}
+}
+
 // TestP27RequestID: only a trusted proxy names requests, and only in plain words. People
 // read the name on the page of an error.
 func TestP27RequestID(t *testing.T) {

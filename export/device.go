@@ -111,7 +111,9 @@ func (h *handler) showDevice(w http.ResponseWriter, r *http.Request, s *session)
 		h.page(w, r, http.StatusOK, "device.html", deviceView{Code: s.Login.UserCode, Person: s.person()})
 		return
 	}
-	h.claim(w, r, s)
+	if !h.limitViews(w, r, &s.Identity) {
+		h.claim(w, r, s)
+	}
 }
 
 // claimDevice takes the person's word that the code is that of their own terminal.

@@ -82,7 +82,15 @@ func (e *Exporter) tryCredential(ctx context.Context, k kubeconfig.Kubeconfig, s
 	return e.issue(ctx, k, secret, anchor, issuedFor)
 }
 
-func age(o metav1.Object) time.Duration { return time.Since(o.GetCreationTimestamp().Time) }
+// age is that of what we have made, by the clock of backends: that of the API server may
+// be behind, and what is new would look old enough.
+func age(o metav1.Object) time.Duration {
+	made := madeAt(o)
+	if made.IsZero() {
+		made = o.GetCreationTimestamp().Time
+	}
+	return time.Since(made)
+}
 
 // renewal is when a kubeconfig is to be renewed; the zero time means now.
 func renewal(secret metav1.Object) time.Time {
@@ -138,7 +146,7 @@ func (e *Exporter) account(ctx context.Context, namespace string) (got *corev1.S
 	got, err = accounts.Get(ctx, v1alpha1.TenantServiceAccount, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		got, err = accounts.Create(ctx, &corev1.ServiceAccount{
-			ObjectMeta:                   metav1.ObjectMeta{Name: v1alpha1.TenantServiceAccount},
+			ObjectMeta:                   madeNow(v1alpha1.TenantServiceAccount),
 			AutomountServiceAccountToken: new(bool),
 		}, metav1.CreateOptions{})
 	}
@@ -148,10 +156,9 @@ func (e *Exporter) account(ctx context.Context, namespace string) (got *corev1.S
 	return got, nil
 }
 
-func newAnchor() *corev1.Secret {
-	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{
-		Name: anchorSecret, Annotations: map[string]string{madeAnnotation: time.Now().UTC().Format(time.RFC3339Nano)},
-	}}
+// madeNow is the metadata of what tokens die with.
+func madeNow(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Annotations: map[string]string{madeAnnotation: time.Now().UTC().Format(time.RFC3339Nano)}}
 }
 
 // anchor finds or makes the Secret that tokens are bound to.
@@ -159,7 +166,7 @@ func (e *Exporter) anchor(ctx context.Context, namespace string) (got *corev1.Se
 	secrets := e.kube.CoreV1().Secrets(namespace)
 	got, err = secrets.Get(ctx, anchorSecret, metav1.GetOptions{})
 	if made = apierrors.IsNotFound(err); made {
-		got, err = secrets.Create(ctx, newAnchor(), metav1.CreateOptions{})
+		got, err = secrets.Create(ctx, &corev1.Secret{ObjectMeta: madeNow(anchorSecret)}, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) { // another one was faster
 			got, err = secrets.Get(ctx, anchorSecret, metav1.GetOptions{})
 		}

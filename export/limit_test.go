@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +17,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/internal/testissuer"
 )
 
 // P10: one address cannot keep the backend busy. Programs are told so in JSON, and
@@ -102,6 +107,35 @@ func TestP10LimitPerSubject(t *testing.T) {
 	ok, limited := LoginSucceeded, LoginLimited
 	if diff := cmp.Diff([]LoginResult{ok, ok, limited, ok, ok, limited}, results); diff != "" {
 		t.Errorf("hooks (-want +got):\n%s", diff)
+	}
+}
+
+// P10: each look at what is on offer asks the API server about each service, whatever shows
+// it: the page, a form without a choice, the wait for a terminal.
+func TestP10LooksAreLimited(t *testing.T) {
+	c, _ := openDeviceCounter(t, func(o *Options) { o.Handshake.Limits.PerSubject = 3 })
+	b := c.browser("ada", "engine")
+	page := c.signIn(b, "ada", "engine")
+	i := slices.IndexFunc(page.Forms, func(f *testissuer.Form) bool { return strings.HasSuffix(f.Action, "/bind") })
+	for _, want := range []int{422, 422, 429} { // to sign in counts too
+		if got := must(b.Submit(t.Context(), page.Forms[i])); got.Status != want {
+			t.Errorf("a form without a choice: %d, want %d", got.Status, want)
+		}
+	}
+
+	h := newHandler(&Exporter{opts: Options{Sealer: c.sealer, Handshake: Handshake{Devices: &deviceMemory{}, Limits: Limits{PerSubject: 2}}}, external: &url.URL{Scheme: "https", Host: "backend.example"}})
+	s := &session{ID: "s", Identity: auth.Identity{Issuer: "i", Subject: "ada"}, Login: login{UserCode: "BCDFG-HJKLM"}, Since: time.Now(), Claimed: time.Now()}
+	kept := httptest.NewRecorder()
+	if err := h.keepSession(t.Context(), kept, s); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []int{404, 404, 429} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, devicePage, http.NoBody)
+		r.AddCookie(kept.Result().Cookies()[0])
+		w := httptest.NewRecorder()
+		if h.device(w, r); w.Code != want {
+			t.Errorf("the wait for a terminal: %d, want %d", w.Code, want)
+		}
 	}
 }
 

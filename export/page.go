@@ -121,11 +121,11 @@ func (h *handler) otherLogin(w http.ResponseWriter, r *http.Request) {
 func (h *handler) bindServices(w http.ResponseWriter, r *http.Request, s *session, chosen []string) {
 	slices.Sort(chosen)
 	chosen = slices.Compact(chosen)
-	if len(chosen) == 0 {
-		h.choose(w, r, s, http.StatusUnprocessableEntity, problem{Title: "Nothing is chosen", What: "Choose at least one service."})
+	if h.limitSubject(w, r, &s.Identity) {
 		return
 	}
-	if h.limitSubject(w, r, &s.Identity) {
+	if len(chosen) == 0 {
+		h.choose(w, r, s, http.StatusUnprocessableEntity, problem{Title: "Nothing is chosen", What: "Choose at least one service."})
 		return
 	}
 	tenant, err := h.obtain(r.Context(), s, chosen)
@@ -223,7 +223,7 @@ func (h *handler) lastStep(w http.ResponseWriter, r *http.Request, s *session) b
 	err := h.useSession(r.Context(), s)
 	switch {
 	case errors.Is(err, errEnded):
-		h.refused(r, "session refused", append(s.who(), "reason", err.Error())...)
+		h.misused(r, "session refused", append(s.who(), "reason", err.Error())...)
 		h.notSignedIn(w, r)
 	case err != nil:
 		h.internal(w, r, err)

@@ -3,22 +3,28 @@
 package export
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
@@ -56,6 +62,8 @@ func TestP13ALoginEndsWhatWasStolen(t *testing.T) {
 	if live := w.anchorOf(owner.namespace); boundTo(t, kept) != live || boundTo(t, owner.config.BearerToken) != live {
 		t.Error("a credential of after the login is bound to something else than what is there")
 	}
+	t.Run("P13 no watch outlives a login and brings the next token", func(t *testing.T) { w.t = t; openWatch(t, w) })
+	t.Run("P13 a clock that is behind shows no thief the next token", func(t *testing.T) { w.t = t; clockBehind(t, w) })
 	t.Run("P13 a code that was used ends nothing", func(t *testing.T) { w.t = t; replays(t, w) })
 	t.Run("P13 a machine that binds again ends what it had", func(t *testing.T) { w.t = t; machineAgain(t, w) })
 	t.Run("P13 many logins at once end no credential of one another", func(t *testing.T) { w.t = t; manyHandOuts(t, w) })
@@ -106,6 +114,69 @@ func (c *tenantClient) watchCredential() (tokens []string) {
 		c.w.t.Error("a stolen token outlives the login of its owner")
 	}
 	return slices.Compact(tokens)
+}
+
+// openWatch has a thief watch the credential before its owner logs in: API servers do not
+// end what they have begun.
+func openWatch(t *testing.T, w *world) {
+	t.Helper()
+	thief := w.tenant("ada", "watched", "widgets.example.org")
+	w.passTime(thief.namespace)
+	events, err := thief.kube.CoreV1().Secrets(thief.namespace).Watch(t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + v1alpha1.KubeconfigSecretName})
+	if apierrors.IsForbidden(err) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Stop()
+	w.tenant("ada", "watched", "widgets.example.org")
+	if _, _, err := w.exporter.credential(t.Context(), thief.namespace, 0); err != nil { // as when it is settled
+		t.Fatal(err)
+	}
+	for range 3 { // what was there, what was taken away, what came
+		event := <-events.ResultChan()
+		secret, _ := event.Object.(*corev1.Secret)
+		if secret == nil || len(secret.Data) == 0 {
+			continue
+		}
+		if k := must(kubeconfig.Read(secret.Data[v1alpha1.KubeconfigKey])); boundTo(t, k.Token) == w.anchorOf(thief.namespace) {
+			t.Error("the thief has read the next token")
+		}
+	}
+}
+
+// clockBehind revokes a credential where the API server's clock is an hour behind ours.
+func clockBehind(t *testing.T, w *world) {
+	t.Helper()
+	config := rest.CopyConfig(w.config)
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return behind{next} })
+	exporter := must(New(config, w.exporter.opts))
+	tenant := must(exporter.bindTenant(t.Context(), record{Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: "ada"}, Cluster: "behind"}))
+	if err := w.admin.CoreV1().Secrets(tenant).Delete(t.Context(), anchorSecret, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if data, again, err := exporter.credential(t.Context(), tenant, revocation); err != nil || data != nil || again < revocation/2 {
+		t.Errorf("%d bytes are kept at once, again in %s, %v", len(data), again, err)
+	}
+}
+
+// behind is the way to an API server by whose clock things are made an hour earlier.
+type behind struct{ http.RoundTripper }
+
+var createdAt = regexp.MustCompile(`"creationTimestamp":"[^"]*"`)
+
+func (b behind) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := b.RoundTripper.RoundTrip(req)
+	if err != nil || !strings.Contains(req.URL.Path, "/secrets") && !strings.Contains(req.URL.Path, "/serviceaccounts") {
+		return resp, err
+	}
+	body, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	then := fmt.Sprintf(`"creationTimestamp":%q`, time.Now().Add(-time.Hour).UTC().Format(time.RFC3339))
+	resp.Body = io.NopCloser(bytes.NewReader(createdAt.ReplaceAll(body, []byte(then))))
+	return resp, err
 }
 
 func replays(t *testing.T, w *world) {

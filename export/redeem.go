@@ -113,13 +113,21 @@ func (h *handler) redeem(r *http.Request) (*v1alpha1.BindingResponse, error) {
 	}
 	response, g, err := h.redeemForm(r.Context(), r.PostForm)
 	if refused := asOAuth(err); refused != nil && refused.Code == codeInvalid {
-		h.refused(r, "code refused", "identity", g.Identity, "tenant", g.Tenant, "reason", refused.Description)
+		h.refuseCode(r, g, refused.Description)
 	}
 	if err != nil {
 		return nil, err
 	}
 	audit(r.Context(), "code redeemed", "identity", g.Identity, "tenant", g.Tenant, "services", g.Services)
 	return response, nil
+}
+
+func (h *handler) refuseCode(r *http.Request, g *grant, why string) {
+	if g.Tenant == "" { // it was not sealed here, or too long ago
+		h.refused(r, "code refused", "identity", g.Identity, "tenant", g.Tenant, "reason", why)
+		return
+	}
+	h.misused(r, "code refused", "identity", g.Identity, "tenant", g.Tenant, "reason", why)
 }
 
 // redeemForm also returns what the code stands for, as far as that is known.

@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// madeAnnotation stands on an anchor: when it was made by the clock of backends, in
-	// RFC 3339. That of the API server may differ from it.
+	// madeAnnotation stands on an anchor and an account: when it was made by the clock of
+	// backends, in RFC 3339. That of the API server may differ from it.
 	madeAnnotation = "klutch.anynines.com/made-at"
 	// anchorAnnotation stands on a ClusterBinding: the UID of the anchor that the last
 	// login made. The replica that keeps credentials learns from it that there is one to
@@ -91,9 +91,9 @@ func (e *Exporter) noteAnchor(ctx context.Context, anchor *corev1.Secret) error 
 	return nil
 }
 
-// madeAt is the zero time where the anchor does not say.
-func madeAt(anchor *corev1.Secret) time.Time {
-	at, _ := time.Parse(time.RFC3339Nano, anchor.Annotations[madeAnnotation])
+// madeAt is the zero time where an object does not say.
+func madeAt(o metav1.Object) time.Time {
+	at, _ := time.Parse(time.RFC3339Nano, o.GetAnnotations()[madeAnnotation])
 	return at
 }
 

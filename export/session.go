@@ -41,7 +41,7 @@ func (h *handler) session(r *http.Request) (*session, error) {
 	}
 	err := h.recall(r.Context(), s)
 	if errors.Is(err, errEnded) {
-		h.refused(r, "session refused", append(s.who(), "reason", err.Error())...)
+		h.misused(r, "session refused", append(s.who(), "reason", err.Error())...)
 	}
 	return s, err
 }

@@ -70,12 +70,12 @@ func auditCalls(t *testing.T, dir string) map[string][]string {
 	for _, f := range parsed {
 		for _, decl := range f.Decls {
 			fn, ok := decl.(*ast.FuncDecl)
-			if !ok || fn.Body == nil || fn.Name.Name == "refused" && fn.Recv != nil {
+			if !ok || fn.Body == nil || fn.Name.Name == "recordRefusal" && fn.Recv != nil {
 				continue
 			}
 			ast.Inspect(fn.Body, func(n ast.Node) bool {
 				call, ok := n.(*ast.CallExpr)
-				if ok && len(call.Args) > 1 && slices.Contains([]string{"audit", "h.refused"}, called(call)) {
+				if ok && len(call.Args) > 1 && slices.Contains([]string{"audit", "h.refused", "h.misused"}, called(call)) {
 					names := literals(call.Args[1:2])
 					if len(names) == 0 {
 						names = eventNames(fn, parsed)
