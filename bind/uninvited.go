@@ -14,11 +14,6 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// closed are the namespaces of the App Cluster whose related objects stay where they
-// are, unless a claim that was agreed to has the very name: those of Kubernetes, and of
-// the programs of Klutch, where the credentials of all platforms are.
-var closed = []string{"kube-*", v1alpha1.Namespace, "klutch-backend"}
-
 // uninvited is a namespace that only the provider names.
 type uninvited struct {
 	since time.Time
