@@ -32,7 +32,7 @@ var ErrNotRotated = errors.New("the backend has not replaced the credential")
 type Credential struct {
 	// Secret is its name.
 	Secret string
-	// Backend is the URL at which a login gets another one; empty if nobody wrote it down.
+	// Backend is the URL at which a login gets another one; empty if it was not written down.
 	Backend string
 	// Services are those of the bindings that use it, as "<resource>.<group>".
 	Services []string
