@@ -52,7 +52,7 @@ type pass struct {
 	wanted   *unstructured.Unstructured // the CRD of the export
 	live     *unstructured.Unstructured // the CRD that is there; nil if there is none
 	grant    *grant                     // nil if the konnector has the rights of the claims everywhere, or needs none
-	again    time.Duration              // to look at what only somebody else can change
+	again    time.Duration              // until the next look at what no watch shows
 	disabled bool                       // what is there must not be synced
 }
 
@@ -138,8 +138,8 @@ func (p *pass) notListed(now sight) v1alpha1.Condition {
 }
 
 // checkRights finds out what the konnector may not do in its own cluster, before
-// anything is installed there: only whoever may give rights in the whole cluster has
-// that done. What runs already is left alone.
+// anything is installed there: that takes an administrator, who gives rights in the
+// whole cluster. What runs already is left alone.
 func (p *pass) checkRights(ctx context.Context) (bool, error) {
 	state, running := p.set.State(p.key.String())
 	running = running && state.Err == nil
@@ -167,7 +167,7 @@ func (p *pass) checkRights(ctx context.Context) (bool, error) {
 
 // findGrant finds out whether the konnector has the rights of the claims in all
 // namespaces, as a program that is an administrator has, and as bindings gave them
-// once. Whoever does not has nothing to lose, and is not asked again.
+// once. A konnector without them has none to lose, so that it asks once.
 func (p *pass) findGrant(ctx context.Context, kept []v1alpha1.AcceptablePermissionClaim, running bool) error {
 	claimed := claimRules(kept)
 	if len(claimed) == 0 {

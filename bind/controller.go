@@ -87,6 +87,7 @@ func (a *agent) watch() error {
 // run works until ctx is done and all that it started has ended.
 func (a *agent) run(ctx context.Context) error {
 	defer a.app.close()
+	defer a.bindings.ShutDown() // which may never run
 	if err := a.app.prepare(ctx); err != nil {
 		return nil // it only ends with ctx
 	}
@@ -235,7 +236,7 @@ func (a *agent) put(binding cache.ObjectName, s *session, r recipe) error {
 func (s *session) options(r recipe) klutchsync.Options {
 	opts := klutchsync.Options{Mapper: s.mapper, Related: slices.Clone(r.related), Hooks: klutchsync.Hooks{Refused: s.refusedRelated}}
 	for i := range opts.Related {
-		opts.Related[i].Except = closed
+		opts.Related[i].Except = closedPatterns()
 	}
 	if r.export.Spec.InformerScope == v1alpha1.NamespacedScope {
 		opts.TargetScope = klutchsync.ScopeMapped

@@ -28,50 +28,63 @@ import (
 // hostileSecret leads to the enemy.
 const hostileSecret = "kubeconfig-hostile"
 
-// A siege is a konnector with two bindings: widgets of an honest platform, gadgets of a
-// hostile one.
-type siege struct {
+// An attackedKonnector has bindings to an honest platform, of widgets, and to hostile
+// ones, of gadgets, gizmos and gears.
+type attackedKonnector struct {
 	*world
-	platform *testplatform.Platform
-	service  string // service namespace of namespace team
-	size     int64  // of the widget that was changed last
+	platforms map[string]*testplatform.Platform // the hostile ones, by binding
+	service   string                            // service namespace of namespace team
+	size      int64                             // of the widget that was changed last
 }
 
-func newSiege(t *testing.T) *siege {
+const gizmos, gears = "gizmos.example.org", "gears.example.org"
+
+func newAttackedKonnector(t *testing.T) *attackedKonnector {
 	t.Helper()
-	s := &siege{world: newWorld(t), size: 1}
-	s.platform = testplatform.Start(t, s.controlPlane.Config())
+	s := &attackedKonnector{world: newWorld(t), size: 1, platforms: map[string]*testplatform.Platform{}}
 	widget := read(t, "testdata/widgets.yaml")[0]
-	gadget := renamed(widget, "gadgets", "Gadget")
-	gadget.Object["spec"].(map[string]any)["names"].(map[string]any)["plural"] = "gadgets"
 	s.offer(t, widget.DeepCopy())
-	s.offer(t, gadget)
+	s.app.apply(t, v1alpha1.CRDs()["apiservicebindings.klutch.anynines.com"], object("v1", "Namespace", "", "team", nil),
+		secret(v1alpha1.Namespace, s.secret, s.kubeconfig(t)))
+	s.bind(t, widgets)
+	s.allow(t, widgets)
+	s.addPlatform(t, gadgets, renamed(widget, "gadgets", "Gadget"))
+	s.addPlatform(t, gizmos, renamed(widget, "gizmos", "Gizmo"))
+	s.addPlatform(t, gears, renamed(widget, "gears", "Gear"))
+	return s
+}
+
+// addPlatform binds an API of a platform that can become hostile.
+func (s *attackedKonnector) addPlatform(t *testing.T, binding string, export *unstructured.Unstructured) {
+	t.Helper()
+	plural, _, _ := strings.Cut(binding, ".")
+	export.Object["spec"].(map[string]any)["names"].(map[string]any)["plural"] = plural
+	s.offer(t, export)
+	platform := testplatform.Start(t, s.controlPlane.Config())
 	k, err := kubeconfig.Read(s.kubeconfig(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := s.platform.Kubeconfig(tenant, k.Token).Write()
+	theirs, err := platform.Kubeconfig(tenant, k.Token).Write()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.app.apply(t, v1alpha1.CRDs()["apiservicebindings.klutch.anynines.com"], object("v1", "Namespace", "", "team", nil),
-		secret(v1alpha1.Namespace, s.secret, s.kubeconfig(t)), secret(v1alpha1.Namespace, hostileSecret, theirs))
-	s.bind(t, widgets)
 	hostile := *s.world
-	hostile.secret = hostileSecret
-	hostile.bind(t, gadgets)
-	s.allow(t, widgets)
-	s.allow(t, gadgets)
-	return s
+	hostile.secret = hostileSecret + "-" + plural
+	s.app.apply(t, secret(v1alpha1.Namespace, hostile.secret, theirs))
+	hostile.bind(t, binding)
+	s.allow(t, binding)
+	s.platforms[binding] = platform
 }
 
 // begin waits until an honest konnector has both in step.
-func (s *siege) begin(t *testing.T) {
+func (s *attackedKonnector) begin(t *testing.T) {
 	t.Helper()
 	stop := s.run(t, bind.Options{})
 	defer stop()
-	s.ready(t, widgets)
-	s.ready(t, gadgets)
+	for _, binding := range []string{widgets, gadgets, gizmos, gears} {
+		s.ready(t, binding)
+	}
 	for _, u := range []*unstructured.Unstructured{
 		widget("team", "one", map[string]any{"size": s.size}),
 		object("example.org/v1", "Gadget", "team", "one", map[string]any{"spec": map[string]any{"size": s.size}}),
@@ -90,7 +103,7 @@ func (s *siege) begin(t *testing.T) {
 
 // travels changes a widget and returns how long it takes to arrive at the honest
 // platform.
-func (s *siege) travels(t *testing.T) time.Duration {
+func (s *attackedKonnector) travels(t *testing.T) time.Duration {
 	t.Helper()
 	s.size++
 	begun := time.Now()
@@ -135,71 +148,93 @@ func heap(t *testing.T) (most func() uint64) {
 // lies. The binding of that platform says so; that of an honest one stays Ready, its
 // objects travel as before, and the konnector's memory is bounded.
 func TestP8HostilePlatform(t *testing.T) {
-	const mostMemory, mostLatency = 450 << 20, 10 * time.Second
-	s := newSiege(t)
+	s := newAttackedKonnector(t)
 	s.begin(t)
 	exports, spaces := testplatform.Read("apiserviceexports"), testplatform.Read("apiservicenamespaces")
-	export := object(v1alpha1.GroupVersion.String(), "APIServiceExport", tenant, "flood", map[string]any{"spec": map[string]any{"group": strings.Repeat("x", 1000)}})
-	space := object(v1alpha1.GroupVersion.String(), "APIServiceNamespace", tenant, "flood", map[string]any{"status": map[string]any{"namespace": strings.Repeat("x", 60)}})
+	// Many values in few bytes reach the bounds sooner.
+	values := make([]any, 1_000)
+	for i := range values {
+		values[i] = int64(1)
+	}
+	space := object(v1alpha1.GroupVersion.String(), "APIServiceNamespace", tenant, "flood", map[string]any{"status": map[string]any{"values": values}})
 	gadget := object("example.org/v1", "Gadget", s.service, "flood", map[string]any{"spec": map[string]any{"size": int64(1)}, "status": map[string]any{"note": strings.Repeat("x", 30_000)}})
+	export := object(v1alpha1.GroupVersion.String(), "APIServiceExport", tenant, "flood", map[string]any{"spec": map[string]any{"values": values}})
+	dense := object("example.org/v1", "Gadget", s.service, "flood", map[string]any{"status": map[string]any{"values": values}})
 	const tooLarge = v1alpha1.ReasonControlPlaneAnswerTooLarge
-	for _, tc := range []struct {
-		name              string
-		match             testplatform.Match
-		fault             testplatform.Fault
-		condition, reason string
-		says              string
-	}{
+	for _, tc := range []attack{
 		{"gzip without end, to all", testplatform.All, testplatform.GzipBomb(), v1alpha1.ConditionConnected, tooLarge, "larger than the 64 MB"},
 		{"gzip without end, for exports", exports, testplatform.GzipBomb(), v1alpha1.ConditionConnected, tooLarge, "apiserviceexports"},
 		{"exports without end", exports, testplatform.EndlessEvents("ADDED", export, false), v1alpha1.ConditionConnected, tooLarge, "100000 objects"},
 		{"pages of exports without end", exports, pages(export), v1alpha1.ConditionConnected, tooLarge, "100000 objects"},
 		{"namespaces without end", spaces, testplatform.EndlessEvents("ADDED", space, false), v1alpha1.ConditionConnected, tooLarge, "apiservicenamespaces"},
-		{"objects without end", testplatform.Read("gadgets"), testplatform.EndlessEvents("ADDED", gadget, false), v1alpha1.ConditionInformersSynced, tooLarge, "gadgets"},
-		{"pages of objects without end", testplatform.Read("gadgets"), pages(gadget), v1alpha1.ConditionInformersSynced, tooLarge, "gadgets"},
+		{"pages of objects without end", testplatform.Read("gadgets"), pages(dense), v1alpha1.ConditionInformersSynced, tooLarge, "found at gadgets"},
 		{"an event without end", testplatform.Read("gadgets"), testplatform.Endless(200, "application/json", `{"type":"ADDED","object":{"a":"`, "x"), v1alpha1.ConditionInformersSynced, tooLarge, "larger than"},
 		{"headers without end", testplatform.All, testplatform.Headers(1 << 20), v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "cannot be reached"},
 		{"another host", testplatform.All, testplatform.Redirect("https://elsewhere.example"), v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "another host"},
 		{"no JSON", testplatform.All, testplatform.Answer(200, "text/html", "<html>"), v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "where JSON was asked for"},
 		{"half of JSON", testplatform.All, testplatform.Answer(200, "application/json", `{"apiVersion":`), v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "cannot be reached"},
 		{"a message of a megabyte", testplatform.All, testplatform.Refuse(500, "InternalError", strings.Repeat("long ", 100_000)), v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "long long"},
-		{"silence", testplatform.All, testplatform.Hang(), v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "no answer in time"},
-		{"a trickle", testplatform.All, testplatform.Trickle(100 * time.Millisecond), v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "no answer in time"},
 	} {
-		t.Run("P8 "+tc.name, func(t *testing.T) {
-			s.honest(t) // so that no condition is that of the row before
-			goruntime.GC()
-			most := heap(t)
-			mend := s.platform.Fault(tc.match, tc.fault)
-			stop := s.run(t, bind.Options{})
-			s.condition(t, gadgets, tc.condition, tc.reason, tc.says)
-			slowest := time.Duration(0)
-			for range 5 {
-				slowest = max(slowest, s.travels(t))
-			}
-			s.ready(t, widgets)
-			if slowest > mostLatency {
-				t.Errorf("an object of the honest platform took %s", slowest)
-			}
-			s.condition(t, gadgets, tc.condition, tc.reason, tc.says) // still
-			if grown := most(); grown > mostMemory {
-				t.Errorf("the heap was of %d MB", grown>>20)
-			} else {
-				t.Logf("heap of %d MB, slowest object %s", grown>>20, slowest)
-			}
-			stop()
-			mend()
-		})
+		t.Run("P8 "+tc.name, func(t *testing.T) { s.withstands(t, map[string]attack{gadgets: tc}) })
 	}
+	t.Run("P8 objects without end, silence and a trickle at once", func(t *testing.T) {
+		silence := attack{"", testplatform.All, testplatform.Hang(), v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "no answer in time"}
+		trickle := silence
+		trickle.fault = testplatform.Trickle(100 * time.Millisecond)
+		flood := attack{"", testplatform.Read("gadgets"), testplatform.EndlessEvents("ADDED", gadget, false), v1alpha1.ConditionInformersSynced, tooLarge, "gadgets"}
+		s.withstands(t, map[string]attack{gadgets: flood, gizmos: silence, gears: trickle})
+	})
 	t.Run("P8 honest again", s.honest)
 }
 
+// An attack is what a platform does, and what its binding says then.
+type attack struct {
+	name              string
+	match             testplatform.Match
+	fault             testplatform.Fault
+	condition, reason string
+	says              string
+}
+
+// withstands starts a konnector under attacks, by the binding whose platform attacks.
+func (s *attackedKonnector) withstands(t *testing.T, attacks map[string]attack) {
+	const mostMemory, mostLatency = 450 << 20, 10 * time.Second
+	s.honest(t) // so that no condition is that of the row before
+	goruntime.GC()
+	most := heap(t)
+	for binding, a := range attacks {
+		defer s.platforms[binding].Fault(a.match, a.fault)()
+	}
+	defer s.run(t, bind.Options{})()
+	said := func() {
+		for binding, a := range attacks {
+			s.condition(t, binding, a.condition, a.reason, a.says)
+		}
+	}
+	said()
+	slowest := time.Duration(0)
+	for range 5 {
+		slowest = max(slowest, s.travels(t))
+	}
+	s.ready(t, widgets)
+	if slowest > mostLatency {
+		t.Errorf("an object of the honest platform took %s", slowest)
+	}
+	said() // still
+	if grown := most(); grown > mostMemory {
+		t.Errorf("the heap was of %d MB", grown>>20)
+	} else {
+		t.Logf("heap of %d MB, slowest object %s", grown>>20, slowest)
+	}
+}
+
 // honest waits until a konnector has both in step while the platform behaves.
-func (s *siege) honest(t *testing.T) {
+func (s *attackedKonnector) honest(t *testing.T) {
 	t.Helper()
 	defer s.run(t, bind.Options{})()
-	s.ready(t, gadgets)
-	s.ready(t, widgets)
+	for _, binding := range []string{widgets, gadgets, gizmos, gears} {
+		s.ready(t, binding)
+	}
 }
 
 // pages refuses to stream a list, so that it comes in pages, without end.

@@ -139,7 +139,7 @@ func (s *session) tell() (again time.Duration) {
 const mostRefused = 3
 
 // namespacesReady says which namespaces get no service namespace, and which the
-// provider has one for that nobody asked for.
+// provider has one for that this App Cluster did not ask for.
 func (s *session) namespacesReady() v1alpha1.Condition {
 	refused, uninvited := s.refusals(), s.strangers()
 	reason, said := "", []string{}

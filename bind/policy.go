@@ -64,8 +64,8 @@ const (
 )
 
 // never are the resources that decide over a cluster: of a whole group and its
-// subdomains, or of the core group. Whoever may write them, or read some of them, owns
-// more than what was bound.
+// subdomains, or of the core group. A provider that may write them, or read some of them,
+// owns more than what was bound.
 var never = map[v1alpha1.GroupResource]string{
 	{Group: "authorization.k8s.io"}:         "it gives rights", // rbac.authorization.k8s.io too
 	{Group: "authentication.k8s.io"}:        "it makes and judges credentials",

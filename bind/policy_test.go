@@ -4,11 +4,47 @@ package bind
 
 import (
 	"errors"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
 )
+
+// TestP32AdmissionKnowsTheLists: the shipped policy of the konnector closes the
+// namespaces, reserves the groups and lets pass the types of Secrets that the konnector
+// does.
+func TestP32AdmissionKnowsTheLists(t *testing.T) {
+	data, err := os.ReadFile("../deploy/konnector/admission.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := strings.Join(strings.Fields(string(data)), " ")
+	types := klutchsync.DefaultSecretTypes()
+	open := slices.IndexFunc(types, func(name string) bool { return strings.HasSuffix(name, "*") })
+	prefix := strings.TrimSuffix(types[open], "*")
+	for what, rule := range map[string]string{
+		"closed namespaces": "!(" + closedExpression() + ")",
+		"reserved groups":   "!" + celList(reserved[:]) + ".exists(g, object.spec.group == g || object.spec.group.endsWith('.' + g))",
+		"types of Secrets":  "object.type.startsWith('" + prefix + "') || object.type in " + celList(slices.Delete(types, open, open+1)),
+	} {
+		if rule = strings.ReplaceAll(rule, `"`, "'"); !strings.Contains(policy, rule) {
+			t.Errorf("%s: the policy does not say %s", what, rule)
+		}
+	}
+}
+
+// The closed namespaces are the same to a Sync, to RoleBindings and to policies.
+func TestP30ClosedNamespaces(t *testing.T) {
+	for _, pattern := range closedPatterns() {
+		name := strings.Replace(pattern, "*", "system", 1)
+		if !isClosed(name) || (reach{others: true}).covers(name) || !strings.Contains((reach{others: true}).expression(), strings.TrimSuffix(pattern, "*")) {
+			t.Errorf("%s is not closed everywhere", name)
+		}
+	}
+}
 
 // A backend is given no rights on what was in the App Cluster before it.
 func TestP21CheckService(t *testing.T) {

@@ -18,7 +18,6 @@ import (
 
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
-	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 // backendAnnotation stands on a kubeconfig Secret: the URL of the backend at which a
@@ -33,7 +32,7 @@ var ErrNotRotated = errors.New("the backend has not replaced the credential")
 type Credential struct {
 	// Secret is its name.
 	Secret string
-	// Backend is the URL at which a login gets another one; empty if nobody wrote it down.
+	// Backend is the URL at which a login gets another one; empty if it was not written down.
 	Backend string
 	// Services are those of the bindings that use it, as "<resource>.<group>".
 	Services []string
@@ -82,7 +81,7 @@ func (a *appClient) credential(ctx context.Context, name string, services []stri
 		return nil, fmt.Errorf("secret %s/%s: %w", v1alpha1.Namespace, name, err)
 	}
 	k, err := readSecret(u)
-	if err != nil || u.GetAnnotations()[klutchsync.SourceAnnotation] != "" {
+	if err != nil { // a copy is refused too
 		return nil, nil //nolint:nilerr,nilnil // a binding that uses it says what is wrong
 	}
 	slices.Sort(services)

@@ -46,29 +46,15 @@ func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related, judge 
 		return "", err
 	}
 	p.hold(p.key)
-	removed, denied := 0, []string{}
-	for _, copies := range []struct {
-		place
-		of []schema.GroupVersionResource
-	}{
-		{place{meta: p.app.meta, owner: v1alpha1.OwnerProvider, namespaces: append(taken, metav1.NamespaceAll)}, here},
-		{place{meta: p.session.meta, owner: v1alpha1.OwnerConsumer, namespaces: services}, there},
-	} {
-		for _, resource := range copies.of {
-			n, err := p.removeCopies(ctx, copies.place, resource)
-			removed += n
-			switch {
-			case apierrors.IsForbidden(err):
-				denied = append(denied, resource.GroupResource().String())
-			case err != nil:
-				return "", err
-			}
-		}
+	denied, err := p.removeAll(ctx, place{meta: p.app.meta, owner: v1alpha1.OwnerProvider, namespaces: append(slices.Clone(taken), metav1.NamespaceAll)}, here)
+	if err != nil {
+		return "", err
 	}
-	if removed > 0 {
-		audit(ctx, "consent revoked, copies removed", "copies", removed)
+	deniedThere, err := p.removeAll(ctx, place{meta: p.session.meta, owner: v1alpha1.OwnerConsumer, namespaces: services}, there)
+	if err != nil {
+		return "", err
 	}
-	if len(denied) > 0 {
+	if denied = append(denied, deniedThere...); len(denied) > 0 {
 		p.again = retryEvery
 		return fmt.Sprintf("Consent was revoked, but the konnector may not delete the copies of %s that it made: give it back the right, or delete those with the label %s.",
 			strings.Join(denied, ", "), v1alpha1.BoundAnnotation), nil
@@ -86,6 +72,26 @@ func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related, judge 
 	}
 	p.consented(id, selected)
 	return "", nil
+}
+
+// removeAll removes the copies of resources, and returns the resources whose copies the
+// konnector may not delete.
+func (p *pass) removeAll(ctx context.Context, from place, resources []schema.GroupVersionResource) (denied []string, err error) {
+	removed := 0
+	for _, resource := range resources {
+		n, err := p.removeCopies(ctx, from, resource)
+		removed += n
+		switch {
+		case apierrors.IsForbidden(err):
+			denied = append(denied, resource.GroupResource().String())
+		case err != nil:
+			return nil, err
+		}
+	}
+	if removed > 0 {
+		audit(ctx, "consent revoked, copies removed", "copies", removed)
+	}
+	return denied, nil
 }
 
 // taken are the namespaces in which the rights of the binding's claims were taken.

@@ -5,6 +5,7 @@ package bind
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -76,23 +77,43 @@ func reachOf(claims []v1alpha1.AcceptablePermissionClaim) (r reach) {
 	return r
 }
 
-// backendNamespace is that of the backend where it shares a cluster with a konnector.
-const backendNamespace = "klutch-backend"
+// The namespaces that are closed to related objects, unless a claim that was agreed to
+// has the very name: those of Kubernetes, and of the programs of Klutch, where the
+// credentials of all platforms are. The shipped policy of the konnector closes the same.
+const closedPrefix = "kube-"
+
+var closedNames = []string{v1alpha1.Namespace, "klutch-backend"}
+
+// closedPatterns are the closed namespaces as a Sync takes them.
+func closedPatterns() []string { return append([]string{closedPrefix + "*"}, closedNames...) }
+
+func isClosed(namespace string) bool {
+	return strings.HasPrefix(namespace, closedPrefix) || slices.Contains(closedNames, namespace)
+}
+
+// closedExpression is isClosed in CEL.
+func closedExpression() string {
+	return fmt.Sprintf("request.namespace.startsWith(%q) || request.namespace in %s", closedPrefix, celList(closedNames))
+}
+
+// celList is a list of strings in CEL.
+func celList(texts []string) string {
+	quoted := make([]string, len(texts))
+	for i, text := range texts {
+		quoted[i] = strconv.Quote(text)
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}
 
 func (r reach) covers(namespace string) bool {
-	reserved := strings.HasPrefix(namespace, "kube-") || namespace == v1alpha1.Namespace || namespace == backendNamespace
-	return slices.Contains(r.named, namespace) || r.others && !reserved
+	return slices.Contains(r.named, namespace) || r.others && !isClosed(namespace)
 }
 
 // expression is covers in CEL.
 func (r reach) expression() string {
-	named := make([]string, len(r.named))
-	for i, name := range r.named {
-		named[i] = fmt.Sprintf("%q", name)
-	}
-	text := "request.namespace in [" + strings.Join(named, ", ") + "]"
+	text := "request.namespace in " + celList(r.named)
 	if r.others {
-		text += fmt.Sprintf(" || !(request.namespace.startsWith('kube-') || request.namespace in [%q, %q])", v1alpha1.Namespace, backendNamespace)
+		text += " || !(" + closedExpression() + ")"
 	}
 	return text
 }

@@ -104,7 +104,14 @@ func newSession(c *connection, k *kubeconfig.Kubeconfig) (*session, error) {
 	if err := s.connect(config); err != nil {
 		return nil, err
 	}
-	return s, s.controllers()
+	if err := s.controllers(); err != nil { // as the konnector ends
+		for _, c := range []*controller.Controller{s.heart, s.status, s.spaces} {
+			c.ShutDown()
+		}
+		s.detach()
+		return nil, err
+	}
+	return s, nil
 }
 
 // config is that of k, but with a token that can change.

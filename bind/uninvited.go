@@ -14,11 +14,6 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// closed are the namespaces of the App Cluster whose related objects stay where they
-// are, unless a claim that was agreed to has the very name: those of Kubernetes, and of
-// the programs of Klutch, where the credentials of all platforms are.
-var closed = []string{"kube-*", v1alpha1.Namespace, "klutch-backend"}
-
 // uninvited is a namespace that only the provider names.
 type uninvited struct {
 	since time.Time
@@ -30,8 +25,8 @@ type uninvited struct {
 const mostRecorded = 100
 
 // leaveAlone leaves a namespace unmapped in which no object was met. If this App
-// Cluster has never asked for it either, somebody at the provider's wants something
-// that nobody here agreed to: after a grace period in which Syncs can still meet an
+// Cluster has never asked for it either, the provider wants something that was not
+// agreed to here: after a grace period in which Syncs can still meet an
 // object, the bindings and an audit record say so.
 func (s *session) leaveAlone(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (time.Duration, error) {
 	if askedFor(asked) {

@@ -167,7 +167,7 @@ func unique(names []cache.ObjectName) []cache.ObjectName {
 	return slices.Compact(names)
 }
 
-// bars reports whether nothing travels in a namespace, as nobody has named it.
+// bars reports whether a namespace is excepted, and not named either: nothing travels there.
 func (s selector) bars(namespace string) bool {
 	return !slices.Contains(s.namespaces, namespace) && slices.ContainsFunc(s.except, func(pattern string) bool {
 		beginning, open := strings.CutSuffix(pattern, "*")
