@@ -545,7 +545,9 @@ func essence(o unstructured.Unstructured) string {
 		"labels": o.GetLabels(), "annotations": o.GetAnnotations(), "finalizers": o.GetFinalizers(), "deleted": o.GetDeletionTimestamp() != nil,
 	}
 	annotations := o.GetAnnotations()
-	maps.DeleteFunc(annotations, func(key, _ string) bool { return slices.Contains([]string{renewAnnotation, issuedAnnotation, madeAnnotation, anchorAnnotation}, key) })
+	maps.DeleteFunc(annotations, func(key, _ string) bool {
+		return slices.Contains([]string{renewAnnotation, issuedAnnotation, madeAnnotation, anchorAnnotation}, key)
+	})
 	meta["annotations"] = annotations
 	fields := map[string]any{"metadata": meta}
 	for key, value := range o.Object {
