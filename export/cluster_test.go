@@ -247,7 +247,7 @@ func isolation(t *testing.T, ada, grace *tenantClient) {
 		allowed                                bool
 	}{
 		{ada.namespace, "get", "", "secrets", "kubeconfig", true},
-		{ada.namespace, "watch", "", "secrets", "kubeconfig", true},
+		{ada.namespace, "watch", "", "secrets", "kubeconfig", false},
 		{ada.namespace, "list", "", "secrets", "", false},
 		{ada.namespace, "get", "", "secrets", recordSecret, false},
 		{ada.namespace, "update", "", "secrets", "kubeconfig", false},

@@ -38,7 +38,8 @@ var (
 	)
 	tenantsRights = slices.Concat(
 		rights("get list watch create delete", "apiserviceexportrequests.klutch.anynines.com", "apiservicenamespaces.klutch.anynines.com"),
-		rights("get list watch", "apiserviceexports.klutch.anynines.com", "clusterbindings.klutch.anynines.com", "secrets:kubeconfig"),
+		rights("get list watch", "apiserviceexports.klutch.anynines.com", "clusterbindings.klutch.anynines.com"),
+		rights("get", "secrets:kubeconfig"),
 		rights("get patch update", "apiserviceexports/status.klutch.anynines.com", "clusterbindings/status.klutch.anynines.com"),
 		rights("get", "namespaces"),
 		rights("delete", "clusterbindings.klutch.anynines.com:cluster", "secrets:klutch-binder"),

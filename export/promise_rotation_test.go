@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -36,6 +37,7 @@ func TestP13ALoginEndsWhatWasStolen(t *testing.T) {
 	w.passTime(thief.namespace)
 	seen := make(chan []string, 1)
 	go func() { seen <- thief.watchCredential() }()
+	stream := thief.streamCredential()
 	owner := w.tenant("ada", "c1", "widgets.example.org")
 	if _, err := owner.kube.CoreV1().Namespaces().Get(t.Context(), owner.namespace, metav1.GetOptions{}); err != nil {
 		t.Errorf("the new credential: %v", err)
@@ -55,6 +57,9 @@ func TestP13ALoginEndsWhatWasStolen(t *testing.T) {
 	})
 	if live := w.anchorOf(owner.namespace); boundTo(t, kept) != live || boundTo(t, owner.config.BearerToken) != live {
 		t.Error("a credential of after the login is bound to something else than what is there")
+	}
+	if stream(kept) {
+		t.Error("the thief has had the next token sent")
 	}
 	t.Run("P13 a code that was used ends nothing", func(t *testing.T) { w.t = t; replays(t, w) })
 	t.Run("P13 a machine that binds again ends what it had", func(t *testing.T) { w.t = t; machineAgain(t, w) })
@@ -106,6 +111,29 @@ func (c *tenantClient) watchCredential() (tokens []string) {
 		c.w.t.Error("a stolen token outlives the login of its owner")
 	}
 	return slices.Compact(tokens)
+}
+
+// streamCredential watches the credential that is kept for as long as the API server lets
+// it, and returns what tells whether a token has come that way.
+func (c *tenantClient) streamCredential() func(token string) bool {
+	stream, err := c.kube.CoreV1().Secrets(c.namespace).Watch(c.w.t.Context(), metav1.ListOptions{
+		FieldSelector: "metadata.name=" + v1alpha1.KubeconfigSecretName, TimeoutSeconds: new(int64(24 * 3600)),
+	})
+	if err != nil {
+		return func(string) bool { return false }
+	}
+	return func(token string) bool {
+		for late := time.After(5 * time.Second); ; {
+			select {
+			case event := <-stream.ResultChan():
+				if secret, ok := event.Object.(*corev1.Secret); ok && strings.Contains(string(secret.Data[v1alpha1.KubeconfigKey]), token) {
+					return true
+				}
+			case <-late:
+				return false
+			}
+		}
+	}
 }
 
 func replays(t *testing.T, w *world) {
