@@ -23,6 +23,9 @@ const (
 	// the breaker counts, so that many that go at once are seen as many.
 	removalGrace = 5 * time.Second
 	removalRetry = 2 * time.Second // at first
+	// drainingAnnotation stands on a ClusterBinding without a deletion policy that is
+	// deleted, once nothing of its tenant is left.
+	drainingAnnotation = "klutch.anynines.com/draining"
 )
 
 // removeTenant takes a tenant away whose ClusterBinding is deleted: first its
@@ -74,7 +77,8 @@ func (c *control) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, n
 		return waits, err
 	}
 	if !terminating(binding) { // nobody is to give back what is taken now
-		return &refusal{reason: v1alpha1.ReasonDraining, message: "nothing is left of it"}, nil
+		err := c.patch(ctx, clusterBindingResource, binding, map[string]any{"annotations": map[string]any{drainingAnnotation: "true"}}, nil)
+		return &refusal{reason: v1alpha1.ReasonDraining, message: "nothing is left of it"}, ignoreNotFound(err)
 	}
 	if err := c.revoke(ctx, ns); err != nil {
 		return nil, err
@@ -121,10 +125,9 @@ func (c *control) mayRemove(binding *v1alpha1.ClusterBinding) *refusal {
 }
 
 // terminating tells whether a tenant is being removed. Without a policy it goes on as
-// before until nothing of it is left.
+// before until nothing of it is left. Its status is no evidence, since it writes there.
 func terminating(binding *v1alpha1.ClusterBinding) bool {
-	c := v1alpha1.FindCondition(binding.Status.Conditions, v1alpha1.ConditionRemoved)
-	return binding.DeletionTimestamp != nil && (binding.Spec.DeletionPolicy != "" || c != nil && c.Reason == v1alpha1.ReasonDraining)
+	return binding.DeletionTimestamp != nil && (binding.Spec.DeletionPolicy != "" || metav1.HasAnnotation(binding.ObjectMeta, drainingAnnotation))
 }
 
 // breaks tells whether the removal of a tenant takes something from it that was not
