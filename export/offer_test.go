@@ -308,6 +308,8 @@ func shadowed(t *testing.T, ada *tenantClient) {
 	if own := must(w.dyn.Resource(templateResource).Namespace("default").Get(t.Context(), "widgets", metav1.GetOptions{})); own.Object["status"] != nil {
 		t.Errorf("the older one says %v", own.Object["status"])
 	}
+	_, err = w.dyn.Resource(templateResource).Namespace("default").Patch(t.Context(), "gadgets", types.MergePatchType, []byte(`{"spec":{"apiServiceSelector":{"resource":"gizmos"}}}`), metav1.PatchOptions{})
+	refused(t, "an older template takes another API over", err, "a template goes on to offer the API that it was made for")
 	if got := ada.request("shadowed", service); got.Status.Phase != v1alpha1.RequestSucceeded {
 		t.Errorf("status: %+v", got.Status)
 	}
