@@ -37,6 +37,9 @@ func (c *control) removeTenant(ctx context.Context, binding *v1alpha1.ClusterBin
 	if i < 0 {
 		return 0, nil
 	}
+	if left := c.resting(binding); left > 0 {
+		return left, nil
+	}
 	ns, err := c.kube.CoreV1().Namespaces().Get(ctx, binding.Namespace, metav1.GetOptions{})
 	if err != nil {
 		return 0, fmt.Errorf("read tenant namespace: %w", err)
@@ -46,7 +49,22 @@ func (c *control) removeTenant(ctx context.Context, binding *v1alpha1.ClusterBin
 			return removalPace(binding), errors.Join(err, c.explain(ctx, binding, waits))
 		}
 	}
+	c.looks.Delete(binding.UID)
 	return 0, c.setFinalizers(ctx, clusterBindingResource, binding, slices.Delete(slices.Clone(binding.Finalizers), i, i+1))
+}
+
+// resting is how long a tenant is left alone that waits for its App Cluster: each look is a
+// few requests for each of its namespaces, and what it writes must not have us look.
+func (c *control) resting(binding *v1alpha1.ClusterBinding) time.Duration {
+	if terminating(binding) {
+		return 0
+	}
+	last, _ := c.looks.Load(binding.UID)
+	if at, ok := last.(time.Time); ok && time.Since(at) < removalPace(binding) {
+		return removalPace(binding) - time.Since(at)
+	}
+	c.looks.Store(binding.UID, time.Now())
+	return 0
 }
 
 // removalPace is how soon to look again: seldom where nothing happens for long, since
