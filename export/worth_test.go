@@ -471,7 +471,7 @@ func tenantDeeds(tenant, other string) []deed {
 			return h.dyn.Resource(widgets).Namespace(own).Delete(ctx, "w", metav1.DeleteOptions{DryRun: dry, PropagationPolicy: new(metav1.DeletePropagationOrphan)})
 		}},
 		{"delete an object of the service, but not what it owns, as one said it once", func(ctx context.Context, h thief) error {
-			return h.dyn.Resource(widgets).Namespace(own).Delete(ctx, "w", metav1.DeleteOptions{DryRun: dry, OrphanDependents: new(true)})
+			return h.dyn.Resource(widgets).Namespace(own).Delete(ctx, "w", metav1.DeleteOptions{DryRun: dry, OrphanDependents: new(true)}) //nolint:staticcheck // which API servers still take
 		}},
 		makesIn("a request for another service", requestResource, tenant, "{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceExportRequest, metadata: {name: x}, spec: {resources: [{group: example.org, resource: gizmos}]}}"),
 		makesIn("an ask for one more service namespace", namespaceResource, tenant, "{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: x}}"),
