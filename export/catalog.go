@@ -5,10 +5,12 @@ package export
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/go-logr/logr"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -103,14 +105,24 @@ func (t templates) Services(ctx context.Context) ([]Service, error) {
 		return nil, err
 	}
 	all = slices.CompactFunc(all, func(a, b unstructured.Unstructured) bool { return selected(&a) == selected(&b) })
-	services := make([]Service, len(all))
+	services := make([]Service, 0, len(all))
 	for i := range all {
-		if services[i], err = t.service(ctx, &all[i]); err != nil {
+		s, err := t.service(ctx, &all[i])
+		if errors.Is(err, errUnreadable) { // offers nothing, and keeps nobody from the others
+			logr.FromContextOrDiscard(ctx).Info("template is left out", "reason", err.Error())
+			continue
+		}
+		if err != nil {
 			return nil, err
 		}
+		services = append(services, s)
 	}
 	return services, nil
 }
+
+// errUnreadable says that a template cannot be read. The schemas of those of foreign groups
+// are not ours.
+var errUnreadable = errors.New("cannot be read")
 
 // list returns the templates of all groups by API, of each the one that offers it
 // first. That is the oldest, of whatever group: rights to bind an API go by its
@@ -166,11 +178,11 @@ func preferred(u *unstructured.Unstructured) string {
 
 func (t templates) service(ctx context.Context, u *unstructured.Unstructured) (Service, error) {
 	var template v1alpha1.APIServiceExportTemplate
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &template); err != nil {
-		return Service{}, fmt.Errorf("decode template %s/%s: %w", u.GetNamespace(), u.GetName(), err)
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"spec": u.Object["spec"]}, &template); err != nil {
+		return Service{}, fmt.Errorf("template %s %w: %w", cache.MetaObjectToName(u), errUnreadable, err)
 	}
 	s := Service{
-		Template:         cache.MetaObjectToName(&template),
+		Template:         cache.MetaObjectToName(u),
 		TemplateGroup:    u.GroupVersionKind().Group,
 		Resource:         selected(u),
 		Title:            template.Spec.Title,

@@ -251,6 +251,7 @@ type control struct {
 	standings standings
 	passes    sync.Map // of pass: the last one over each tenant
 	logins    sync.Map // of strings: what was recorded last of the login of each tenant
+	looks     sync.Map // of times: the last look at what is left of a tenant that goes, by UID of its ClusterBinding
 
 	exports         cache.TypedSharedIndexInformer[*v1alpha1.APIServiceExport]
 	requests        cache.TypedSharedIndexInformer[*v1alpha1.APIServiceExportRequest]

@@ -308,6 +308,8 @@ func shadowed(t *testing.T, ada *tenantClient) {
 	if own := must(w.dyn.Resource(templateResource).Namespace("default").Get(t.Context(), "widgets", metav1.GetOptions{})); own.Object["status"] != nil {
 		t.Errorf("the older one says %v", own.Object["status"])
 	}
+	_, err = w.dyn.Resource(templateResource).Namespace("default").Patch(t.Context(), "gadgets", types.MergePatchType, []byte(`{"spec":{"apiServiceSelector":{"resource":"gizmos"}}}`), metav1.PatchOptions{})
+	refused(t, "an older template takes another API over", err, "a template goes on to offer the API that it was made for")
 	if got := ada.request("shadowed", service); got.Status.Phase != v1alpha1.RequestSucceeded {
 		t.Errorf("status: %+v", got.Status)
 	}
@@ -340,7 +342,8 @@ func otherTemplates(t *testing.T, w *world) {
 			"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}},
 		}}, "spec", "versions")
 		template := object("{apiVersion: " + test.group + "/v1alpha1, kind: APIServiceExportTemplate, metadata: {name: " + test.plural + ", namespace: default}, spec: {APIServiceSelector: " + test.selector + "}}")
-		w.apply(crd, crdOf(test.plural, v1alpha1.NamespacedScope), rightsOf(test.plural), template,
+		unreadable := changed(changed(template, int64(5), "spec", "title"), "unreadable", "metadata", "name") // which keeps nobody from the others
+		w.apply(crd, crdOf(test.plural, v1alpha1.NamespacedScope), rightsOf(test.plural), template, changed(unreadable, test.plural+"x", "spec", "APIServiceSelector", "resource"),
 			object(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: bind-`+test.plural+`}, rules: [
 		{apiGroups: [`+test.group+`], resources: [apiserviceexporttemplates], resourceNames: [`+test.plural+`], verbs: [bind]}]}`),
 			object(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: bind-`+test.plural+`},

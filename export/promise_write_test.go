@@ -254,6 +254,7 @@ func boundedWrites(t *testing.T, ada *tenantClient) {
 		"a cluster":            status("clusterbindings", "cluster", `{"clusterUID":"`+long+`"}`),
 		"stored versions":      status("apiserviceexports", export, `{"storedVersions":["`+long+`"]}`),
 		"accepted names":       status("apiserviceexports", export, `{"acceptedNames":{"plural":"x","kind":"`+long+`"}}`),
+		"managed fields":       create("apiserviceexportrequests", `{`+request+`,"spec":{"resources":[{"resource":"xx"}]},"metadata":{"managedFields":[{"manager":"x","operation":"Update","apiVersion":"klutch.anynines.com/v1alpha1","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:`+long[:200<<10]+`":{}}}}]}}`),
 		"many stored versions": status("apiserviceexports", export, `{"storedVersions":["v1"`+strings.Repeat(`,"v1"`, 100)+`]}`),
 	} {
 		if tooMuch := apierrors.IsInvalid(err) && !strings.Contains(err.Error(), "should match"); !tooMuch && (err == nil || !strings.Contains(err.Error(), "KiB at most")) {

@@ -23,6 +23,9 @@ const (
 	// the breaker counts, so that many that go at once are seen as many.
 	removalGrace = 5 * time.Second
 	removalRetry = 2 * time.Second // at first
+	// drainingAnnotation stands on a ClusterBinding without a deletion policy that is
+	// deleted, once nothing of its tenant is left.
+	drainingAnnotation = "klutch.anynines.com/draining"
 )
 
 // removeTenant takes a tenant away whose ClusterBinding is deleted: first its
@@ -34,6 +37,9 @@ func (c *control) removeTenant(ctx context.Context, binding *v1alpha1.ClusterBin
 	if i < 0 {
 		return 0, nil
 	}
+	if left := c.resting(binding); left > 0 {
+		return left, nil
+	}
 	ns, err := c.kube.CoreV1().Namespaces().Get(ctx, binding.Namespace, metav1.GetOptions{})
 	if err != nil {
 		return 0, fmt.Errorf("read tenant namespace: %w", err)
@@ -43,7 +49,22 @@ func (c *control) removeTenant(ctx context.Context, binding *v1alpha1.ClusterBin
 			return removalPace(binding), errors.Join(err, c.explain(ctx, binding, waits))
 		}
 	}
+	c.looks.Delete(binding.UID)
 	return 0, c.setFinalizers(ctx, clusterBindingResource, binding, slices.Delete(slices.Clone(binding.Finalizers), i, i+1))
+}
+
+// resting is how long a tenant is left alone that waits for its App Cluster: each look is a
+// few requests for each of its namespaces, and what it writes must not have us look.
+func (c *control) resting(binding *v1alpha1.ClusterBinding) time.Duration {
+	if terminating(binding) {
+		return 0
+	}
+	last, _ := c.looks.Load(binding.UID)
+	if at, ok := last.(time.Time); ok && time.Since(at) < removalPace(binding) {
+		return removalPace(binding) - time.Since(at)
+	}
+	c.looks.Store(binding.UID, time.Now())
+	return 0
 }
 
 // removalPace is how soon to look again: seldom where nothing happens for long, since
@@ -74,7 +95,8 @@ func (c *control) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, n
 		return waits, err
 	}
 	if !terminating(binding) { // nobody is to give back what is taken now
-		return &refusal{reason: v1alpha1.ReasonDraining, message: "nothing is left of it"}, nil
+		err := c.patch(ctx, clusterBindingResource, binding, map[string]any{"annotations": map[string]any{drainingAnnotation: "true"}}, nil)
+		return &refusal{reason: v1alpha1.ReasonDraining, message: "nothing is left of it"}, ignoreNotFound(err)
 	}
 	if err := c.revoke(ctx, ns); err != nil {
 		return nil, err
@@ -121,10 +143,9 @@ func (c *control) mayRemove(binding *v1alpha1.ClusterBinding) *refusal {
 }
 
 // terminating tells whether a tenant is being removed. Without a policy it goes on as
-// before until nothing of it is left.
+// before until nothing of it is left. Its status is no evidence, since it writes there.
 func terminating(binding *v1alpha1.ClusterBinding) bool {
-	c := v1alpha1.FindCondition(binding.Status.Conditions, v1alpha1.ConditionRemoved)
-	return binding.DeletionTimestamp != nil && (binding.Spec.DeletionPolicy != "" || c != nil && c.Reason == v1alpha1.ReasonDraining)
+	return binding.DeletionTimestamp != nil && (binding.Spec.DeletionPolicy != "" || metav1.HasAnnotation(binding.ObjectMeta, drainingAnnotation))
 }
 
 // breaks tells whether the removal of a tenant takes something from it that was not

@@ -438,6 +438,9 @@ func backendWrites(tenant string) []deed {
 		makesIn("the account of a tenant", accounts, tenant, account),
 		makesIn("an account in a service namespace", accounts, tenant+"-team-a", account),
 		makesIn("an account in kube-system", accounts, "kube-system", account),
+		makesIn("an object of a service", widgets, tenant+"-team-a", "{apiVersion: example.org/v1, kind: Widget, metadata: {name: x}}"),
+		patches("have an object of a service take over what another one has composed", widgets, tenant+"-team-a", "w", `{"metadata":{"annotations":{"crossplane.io/external-name":"other"}}}`),
+		deletes("an object of a service", widgets, tenant+"-team-a", "w"),
 		makesIn("a namespace of a tenant", namespaces, "", "{apiVersion: v1, kind: Namespace, metadata: {name: "+tenant+"-x, labels: {"+tenantLabel+": "+tenant+"}}}"),
 		makesIn("a namespace that has a name of others", namespaces, "", "{apiVersion: v1, kind: Namespace, metadata: {name: payroll, labels: {"+tenantLabel+": payroll}}}"),
 		makesIn("a namespace of no tenant", namespaces, "", "{apiVersion: v1, kind: Namespace, metadata: {name: x}}"),
@@ -464,6 +467,12 @@ func tenantDeeds(tenant, other string) []deed {
 		makesIn("an object of the service", widgets, own, "{apiVersion: example.org/v1, kind: Widget, metadata: {name: x}}"),
 		makesIn("an object of a service that it did not bind", widgets.GroupVersion().WithResource("gizmos"), own, "{apiVersion: example.org/v1, kind: Gizmo, metadata: {name: x}}"),
 		deletes("an object of the service", widgets, own, "w"),
+		{"delete an object of the service, but not what an operator made for it", func(ctx context.Context, h thief) error {
+			return h.dyn.Resource(widgets).Namespace(own).Delete(ctx, "w", metav1.DeleteOptions{DryRun: dry, PropagationPolicy: new(metav1.DeletePropagationOrphan)})
+		}},
+		{"delete an object of the service, but not what it owns, as one said it once", func(ctx context.Context, h thief) error {
+			return h.dyn.Resource(widgets).Namespace(own).Delete(ctx, "w", metav1.DeleteOptions{DryRun: dry, OrphanDependents: new(true)}) //nolint:staticcheck // which API servers still take
+		}},
 		makesIn("a request for another service", requestResource, tenant, "{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceExportRequest, metadata: {name: x}, spec: {resources: [{group: example.org, resource: gizmos}]}}"),
 		makesIn("an ask for one more service namespace", namespaceResource, tenant, "{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: x}}"),
 		patches("say on an export what its status is", exportResource, tenant, "widgets.example.org", `{"status":{"conditions":[]}}`, "status"),
