@@ -55,8 +55,8 @@ func TestP22TrackingMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		defer b.sync(widgets,
-			Related{Resource: secrets, From: TargetSide, References: []string{"status.secret"}},
-			Related{Resource: secrets, From: SourceSide, Names: []string{"up"}},
+			Related{Resource: secrets, From: TargetSide, References: []string{"status.secret"}, KeepLabels: []string{"*"}, KeepAnnotations: []string{"*"}},
+			Related{Resource: secrets, From: SourceSide, Names: []string{"up"}, KeepLabels: []string{"*"}, KeepAnnotations: []string{"*"}},
 		)()
 		secret := func(name string) *unstructured.Unstructured {
 			return tracked(object(t, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"`+name+`"},"data":{"a":"Yg=="}}`))
