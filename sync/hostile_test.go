@@ -176,7 +176,12 @@ func TestP8RelatedRecords(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)
 		go func() { done <- s.Run(ctx) }()
-		defer func() { cancel(); <-done }()
+		defer func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}()
 		b.claim(widgets, "Widget", "w")
 		for n := range 100 {
 			b.secret(b.target, "elsewhere", fmt.Sprint("s", n), "MA==")
