@@ -133,6 +133,8 @@ func unsupported(c v1alpha1.PermissionClaim, scope v1alpha1.Scope) string {
 	switch {
 	case len(s.FieldSelectors) > 0:
 		return "selector.fieldSelectors is not supported"
+	case s.Owner == v1alpha1.OwnerConsumer && slices.ContainsFunc(s.References, func(r v1alpha1.Reference) bool { return pathOf(r)[0] == "status" }):
+		return "selector.references of what this cluster hands over cannot be in status, which the provider writes"
 	case len(s.References) > 0 && named:
 		return "selector.names and selector.references together are not supported"
 	case c.AutoAdopt, c.AutoDonate:

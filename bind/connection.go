@@ -34,6 +34,8 @@ type connection struct {
 	informer cache.SharedIndexInformer
 	stop     context.CancelFunc
 
+	passes chan struct{} // has one for each pass that goes on
+
 	mu      sync.Mutex
 	valid   v1alpha1.Condition // SecretValid
 	session *session           // nil while the Secret is of no use
@@ -42,9 +44,10 @@ type connection struct {
 // newConnection watches the one Secret and nothing beside it.
 func newConnection(a *agent, name cache.ObjectName) *connection {
 	c := &connection{
-		agent: a,
-		name:  name,
-		valid: pending(v1alpha1.ConditionSecretValid, fmt.Sprintf("Reading Secret %s.", name)),
+		agent:  a,
+		name:   name,
+		passes: make(chan struct{}, mostPasses),
+		valid:  pending(v1alpha1.ConditionSecretValid, fmt.Sprintf("Reading Secret %s.", name)),
 	}
 	r := objects(a.app.watches, secretsResource, name.Namespace)
 	r.told, r.only = c.readable, fields.OneTermEqualSelector(metav1.ObjectNameField, name.Name).String()

@@ -48,6 +48,7 @@ type agent struct {
 	consents    map[cache.ObjectName]consent          // that have been carried out
 	schemas     map[cache.ObjectName]time.Time        // when the CRD of each binding was last changed
 	released    map[cache.ObjectName]string           // of held deletions: the last word of each binding's owner
+	paces       map[cache.ObjectName]pace             // of passes
 }
 
 // newAgent does no I/O.
@@ -70,8 +71,9 @@ func newAgent(config *rest.Config, opts Options) (*agent, error) {
 		consents:    map[cache.ObjectName]consent{},
 		schemas:     map[cache.ObjectName]time.Time{},
 		released:    map[cache.ObjectName]string{},
+		paces:       map[cache.ObjectName]pace{},
 	}
-	a.bindings = newController("binding", a.reconcile, 4)
+	a.bindings = newController("binding", a.paced, 16)
 	a.set = klutchsync.NewSet(klutchsync.SetOptions{Changed: a.changed})
 	return a, a.watch()
 }
@@ -183,6 +185,7 @@ func (a *agent) forget(binding cache.ObjectName) {
 	delete(a.everywhere, binding)
 	delete(a.schemas, binding)
 	delete(a.versions, binding)
+	delete(a.paces, binding)
 }
 
 // hold stops the sync of a binding and returns when it has stopped.

@@ -27,6 +27,7 @@ func (p *pass) readSchema(ctx context.Context) (bool, error) {
 	if p.wanted, err = newCRD(p.binding.Name, &p.export.Spec); err != nil {
 		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportInvalid, "The provider's APIServiceExport is refused: "+explain(err)+"."))
 	}
+	dropDefaults(p.wanted, handedOver(p.binding.Spec.PermissionClaims))
 	p.own(p.wanted)
 	if p.live, err = get[unstructured.Unstructured](ctx, p.app.calls.Resource(crdsResource), p.wanted.GetName()); err != nil {
 		return false, fmt.Errorf("read CRD %s: %w", p.wanted.GetName(), err)
@@ -51,15 +52,11 @@ func (p *pass) readSchema(ctx context.Context) (bool, error) {
 // installSchema makes the CRD say what the export says. A refused change leaves the
 // objects in step under the schema that is there.
 func (p *pass) installSchema(ctx context.Context) (bool, error) {
-	hash, err := schemaHash(p.wanted)
-	if err != nil {
-		return false, err
-	}
 	dropped, err := p.dropNames(p.live, p.wanted)
 	if err != nil {
 		return false, err
 	}
-	ok, err := p.putSchema(ctx, hash)
+	ok, err := p.putSchema(ctx)
 	if c := p.verdict.found[v1alpha1.ConditionSchemaInSync]; ok && c.Status == metav1.ConditionTrue && len(dropped) > 0 {
 		c.Message = "Left out of the CRD, since they stand for something else in this cluster: " + strings.Join(dropped, ", ") + "."
 		p.verdict.set(c)
@@ -68,7 +65,7 @@ func (p *pass) installSchema(ctx context.Context) (bool, error) {
 }
 
 // putSchema makes the CRD, or changes the one that is there.
-func (p *pass) putSchema(ctx context.Context, hash string) (bool, error) {
+func (p *pass) putSchema(ctx context.Context) (bool, error) {
 	if p.live == nil {
 		made, err := p.app.calls.Resource(crdsResource).Create(ctx, p.wanted, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 		if err != nil {
@@ -83,7 +80,7 @@ func (p *pass) putSchema(ctx context.Context, hash string) (bool, error) {
 	}
 	var stays v1alpha1.Condition
 	if !same {
-		if stays, err = p.takeOver(p.live, p.wanted, hash); err != nil {
+		if stays, err = p.takeOver(p.live, p.wanted); err != nil {
 			return false, err
 		}
 		if same = stays.Type != ""; !same {

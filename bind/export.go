@@ -29,6 +29,9 @@ func (s *session) exportOf(o metav1.Object) []cache.ObjectName {
 
 // reconcileExport tells the provider how its API fares in the App Cluster.
 func (s *session) reconcileExport(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	if !s.said.TryAccept() {
+		return pacePause, nil
+	}
 	seen, err := s.export(key.Name)
 	if err != nil || seen == nil {
 		return 0, err

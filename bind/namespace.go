@@ -47,6 +47,7 @@ func (s *session) reconcileNamespace(ctx context.Context, key cache.ObjectName) 
 		s.refuse(key.Name, "")
 		s.invited(key.Name)
 		s.mapper.Delete(key.Name)
+		s.sighted(key.Name, false)
 		return 0, s.askFor(ctx, key.Name)
 	}
 	if !s.hasMet(key.Name) {

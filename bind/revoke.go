@@ -32,7 +32,7 @@ import (
 // Where a resource is still claimed otherwise, its Sync removes what is too much.
 func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related, judge claimant) (string, error) {
 	here, there, answers := p.withoutConsent(klutchsync.TargetSide, selected), p.withoutConsent(klutchsync.SourceSide, selected), p.answers(judge)
-	id := fmt.Sprint(here, there, selected, answers)
+	id := fmt.Sprint(selected, answers) // nothing that the provider can change
 	if p.lastConsent(p.key).id == id {
 		return "", nil
 	}
@@ -165,9 +165,12 @@ func (p *pass) withoutConsent(from klutchsync.Side, selected []klutchsync.Relate
 	return slices.SortedFunc(maps.Keys(found), func(a, b schema.GroupVersionResource) int { return strings.Compare(a.String(), b.String()) })
 }
 
+// mostClaims bounds how many claims that were not answered have us look for copies.
+const mostClaims = 20
+
 // claims are those of the binding and of the export, agreed to or not.
 func (p *pass) claims() []v1alpha1.PermissionClaim {
-	all := slices.Clone(p.export.Spec.PermissionClaims)
+	all := slices.Clone(p.export.Spec.PermissionClaims[:min(len(p.export.Spec.PermissionClaims), mostClaims)])
 	for _, c := range p.binding.Spec.PermissionClaims {
 		all = append(all, c.PermissionClaim)
 	}

@@ -24,12 +24,20 @@ import (
 
 // takeOver decides whether the provider's schema may replace the one that is there. If
 // not, the condition says why, and the objects stay in step under what is there.
-func (p *pass) takeOver(live, wanted *unstructured.Unstructured, hash string) (why v1alpha1.Condition, err error) {
+func (p *pass) takeOver(live, wanted *unstructured.Unstructured) (why v1alpha1.Condition, err error) {
 	here, err := crdSpec(live)
 	if err != nil {
 		return why, err
 	}
-	changes := crdcompat.Only(crdcompat.Compare(here, &p.export.Spec.APIServiceExportCRDSpec), crdcompat.Change.NeedsConsent)
+	theirs, err := crdSpec(wanted)
+	if err != nil {
+		return why, err
+	}
+	hash, err := changeHash(live, wanted)
+	if err != nil {
+		return why, err
+	}
+	changes := crdcompat.Only(crdcompat.Compare(here, theirs), crdcompat.Change.NeedsConsent)
 	wait := p.untilNextSchema(time.Now())
 	switch {
 	case len(changes) > 0 && p.binding.Annotations[v1alpha1.AcceptSchemaAnnotation] != hash:
@@ -70,14 +78,15 @@ func crdSpec(crd *unstructured.Unstructured) (*v1alpha1.APIServiceExportCRDSpec,
 	return spec, nil
 }
 
-// schemaHash names a schema in the consent to it.
-func schemaHash(crd *unstructured.Unstructured) (string, error) {
-	data, err := json.Marshal(crd.Object["spec"]) // keys are in order
+// changeHash names a change of schema in the consent to it. The same schema can take away
+// something else later, and whoever makes two of them must not have them share a name.
+func changeHash(live, wanted *unstructured.Unstructured) (string, error) {
+	data, err := json.Marshal([]any{live.Object["spec"], wanted.Object["spec"]}) // keys are in order
 	if err != nil {
-		return "", fmt.Errorf("encode CRD %s: %w", crd.GetName(), err)
+		return "", fmt.Errorf("encode CRD %s: %w", wanted.GetName(), err)
 	}
 	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:8]), nil
+	return hex.EncodeToString(sum[:]), nil
 }
 
 // untilNextSchema is how long the CRD of a binding has to stay as it is.

@@ -51,6 +51,7 @@ type session struct {
 
 	heart  *controller.Controller
 	status *controller.Controller // of exports
+	said   pace                   // of what it tells of them
 	spaces *controller.Controller
 
 	stop context.CancelFunc
@@ -92,7 +93,7 @@ func newSession(c *connection, k *kubeconfig.Kubeconfig) (*session, error) {
 	s := &session{
 		agent: c.agent, connection: c, place: *k, done: make(chan struct{}),
 		wants: map[string]bool{}, gone: map[string]time.Time{}, refused: map[string]string{},
-		met: map[string]types.UID{}, uninvited: map[string]uninvited{},
+		met: map[string]types.UID{}, uninvited: map[string]uninvited{}, said: newPace(),
 	}
 	s.place.Token = ""
 	s.seen.beating = pending(v1alpha1.ConditionHeartbeating, "Connecting to the Control Plane Cluster.")

@@ -37,7 +37,7 @@ func (e *ReadError) Unwrap() error { return e.Err }
 func (e *engine) permitted(ctx context.Context, r *record, result *Result, again time.Duration, err error) (time.Duration, error) {
 	switch {
 	case apierrors.IsForbidden(err):
-		e.deny(ctx, r, result, err.Error())
+		e.deny(ctx, r, result, clip(err.Error()))
 		result.Err = &ObjectError{ReasonDenied, err.Error()}
 		return waitPause, nil
 	case err == nil && r.denial != "":

@@ -49,6 +49,7 @@ func (e *engine) doSource(ctx context.Context, p *pair, s step, r *record) error
 	switch s {
 	case stepSay:
 		obj, err = e.say(ctx, p)
+		r.said.count(1, messagePause)
 	case stepHold:
 		if obj, err = e.hold(ctx, p); err == nil {
 			r.proven = p.from.uid
@@ -206,7 +207,7 @@ func (e *engine) classify(p *pair, r *record, err error) error {
 		r.contested = &contest{
 			hash:    p.want.hash,
 			version: p.target.GetResourceVersion(),
-			detail:  " by " + strings.Join(holders, ", "),
+			detail:  clip(" by " + strings.Join(holders, ", ")),
 		}
 		r.refusal = nil // an API server asks first who owns what
 		return again(err)
@@ -240,7 +241,7 @@ func final(err error) bool {
 
 // refusalOf is the refusal of what has that hash.
 func refusalOf(hash string, listed int, err error) *refusal {
-	f := &refusal{reason: ReasonRefused, hash: hash, listed: listed, detail: err.Error(), next: time.Now().Add(refusedPause)}
+	f := &refusal{reason: ReasonRefused, hash: hash, listed: listed, detail: clip(err.Error()), next: time.Now().Add(refusedPause)}
 	if apierrors.IsForbidden(err) {
 		f.reason, f.next = ReasonForbidden, time.Now().Add(waitPause) // rights come back without a change here
 	}

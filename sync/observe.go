@@ -26,6 +26,7 @@ type pair struct {
 	want   intent
 	give   map[string]any // status for the source; nil if none
 	wait   time.Duration  // until it may be given
+	hush   time.Duration  // until users are told what is new
 
 	sources, targets int // how often they were listed: answers of before are of another schema
 }
@@ -52,9 +53,9 @@ type record struct {
 	judged    string    // what was known of a changed target when it was last read live
 	sent, got string    // hashes of the last status sent, and of what became of it
 	sources   int       // as of which list of sources that was
-	given     time.Time // when a status was given last
-	counted   float32   // how many statuses counted then
+	pace                // of statuses
 	flips     uint32    // of that status
+	said      pace      // of messages
 	fixes     int       // corrections of drift in a row
 	nextFix   time.Time
 	reported  Reason
@@ -315,6 +316,8 @@ func (p *pair) remember(r *record, pause time.Duration) {
 		p.status, p.folded = p.wait == 0, p.wait > 0
 	}
 	p.paused = time.Now().Before(r.nextFix)
+	p.hush = r.said.wait(statusBurst, messagePause)
+	p.hushed = p.hush > 0
 	p.confirmed = r.confirmed
 	p.state.target.lost = !p.state.target.exists && r.accepted != ""
 	if c := r.contested; c != nil && p.target != nil && c.hash == p.want.hash && c.version == p.target.GetResourceVersion() {
@@ -330,9 +333,19 @@ func (p *pair) wish() string {
 	return p.want.hash
 }
 
+// unsaid reports whether users have not been told the latest.
+func (p *pair) unsaid() bool {
+	p.hushed = false
+	defer func() { p.hushed = true }()
+	why := obstacle(p.state)
+	return p.source != nil && !told(p.state, why) && certain(p.state, why)
+}
+
 // again is when to look again without an event; 0 for never.
 func (p *pair) again(s step, r *record) time.Duration {
 	switch {
+	case p.hushed && p.unsaid():
+		return p.hush
 	case s != stepWait:
 		return 0
 	case p.state.target.orphan && !p.state.target.ripe:

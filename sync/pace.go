@@ -20,30 +20,56 @@ const (
 	statusParts = 16       // that count
 )
 
+// A pace counts what was done of late to one object.
+type pace struct {
+	at      time.Time // when something was done last
+	counted float32   // how much counted then
+}
+
+// crowd is how much counts still, of which one is forgotten in each pause.
+func (p *pace) crowd(pause time.Duration) float32 {
+	return max(0, p.counted-float32(time.Since(p.at))/float32(pause))
+}
+
+// wait is until there is room for one more.
+func (p *pace) wait(room int, pause time.Duration) time.Duration {
+	return time.Duration((p.crowd(pause) - float32(room-1)) * float32(pause))
+}
+
+func (p *pace) count(n int, pause time.Duration) {
+	p.counted, p.at = p.crowd(pause)+float32(n), time.Now()
+}
+
+// messagePause lies between the messages on one object, after the first few.
+const messagePause = time.Minute
+
 // fold is how long a status has to wait for those that may follow it.
 func (r *record) fold(give map[string]any, pause time.Duration) time.Duration {
 	room := statusBurst
 	if flips(give) != r.flips {
 		room = statusRoom
 	}
-	return time.Duration((r.crowd(pause) - float32(room-1)) * float32(pause))
-}
-
-// crowd is how many of the statuses that were given count still.
-func (r *record) crowd(pause time.Duration) float32 {
-	return max(0, r.counted-float32(time.Since(r.given))/float32(pause))
+	return r.wait(room, pause)
 }
 
 // gives notes that a status is given.
 func (r *record) gives(status map[string]any, budget *statusBudget) {
 	size := weigh(status)
-	parts := min(1+size/statusPart, statusParts)
-	r.counted = r.crowd(budget.pause()) + float32(parts)
-	r.given, r.flips = time.Now(), flips(status)
+	r.count(min(1+size/statusPart, statusParts), budget.pause())
+	r.flips = flips(status)
 	budget.spend(size)
 }
 
-// A statusBudget bounds what the statuses of a Sync write in all. Beyond it the pause
+// copyWait is how long a copy on the source waits for others that were written.
+func (r *relation) copyWait(c *copied) time.Duration {
+	if r.From == SourceSide {
+		return 0
+	}
+	return max(c.wait(statusBurst, r.engine.statuses.pause()), r.engine.statuses.beyond())
+}
+
+// A statusBudget bounds what the statuses of a Sync write in all, and its copies on the
+// source, which wait as long as the rate is used up. Beyond it the pause
 // of each object grows until they keep within it: those that change all the time become
 // slower, and an object that was quiet for as long as its last statuses count does not
 // wait.
@@ -62,11 +88,15 @@ const (
 
 // pause is what lies between the statuses of one object.
 func (b *statusBudget) pause() time.Duration {
+	return statusPause << min(b.beyond()/budgetStep, budgetDoubles)
+}
+
+// beyond is how long it takes until the burst is not used up any more.
+func (b *statusBudget) beyond() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	beyond := max(0, latest(b.paid, now).Sub(now)-budgetBurst)
-	return statusPause << min(beyond/budgetStep, budgetDoubles)
+	return max(0, latest(b.paid, now).Sub(now)-budgetBurst)
 }
 
 // spend notes that a status of so many bytes is written.

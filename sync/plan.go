@@ -26,6 +26,7 @@ type state struct {
 	unfit     string // why the source's API server does not take the status, if it does not
 	folded    bool   // it will be, but the latest statuses came so fast that the next one waits
 	related   string // why a related object cannot travel
+	hushed    bool   // users were told so much lately that what is new waits
 	confirmed bool   // the clusters were confirmed live to be the known ones, after all that the step builds on
 	suspect   bool   // a cluster may have been restored from a backup: deletions have to be seen live
 	held      string // why the breaker holds the deletion, if it does
@@ -256,6 +257,9 @@ func harmless(why Reason) bool { return why == "" || why == ReasonRelated || why
 // told reports whether users know what stands in the way. Who changed a target is
 // not always known, and no reason to say it again.
 func told(s state, why Reason) bool {
+	if s.hushed {
+		return true
+	}
 	if why == ReasonDrifted {
 		s.contested = ""
 		return strings.HasPrefix(s.source.message, explain(s, why))
@@ -348,7 +352,17 @@ func explain(s state, why Reason) string {
 	case ReasonOrphaned:
 		text = s.target.name + " was made from an object that has gone without letting it go"
 	}
-	return string(why) + ": " + text
+	return clip(string(why) + ": " + text)
+}
+
+// maxMessage keeps what other clusters say from filling our objects, and our memory.
+const maxMessage = 1 << 10
+
+func clip(text string) string {
+	if len(text) <= maxMessage {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxMessage], "") + "…"
 }
 
 // heldAdvice ends the message of a held deletion.

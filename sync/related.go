@@ -38,6 +38,8 @@ type relation struct {
 
 // copied is what a relation remembers of one object between passes.
 type copied struct {
+	pace // of looks at the content
+
 	original, copy string // versions that were found, or made, to be the same
 	verified       bool   // that the copy has lost its reason has been confirmed live
 	shared         bool   // and that another Sync still wants it
@@ -252,7 +254,7 @@ func (r *relation) reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 	for range maxSteps {
 		t, ok := r.observe(key, c)
 		if !ok {
-			return 0, nil
+			return r.forget(key, &transfer{}, c), nil
 		}
 		s := planRelated(t.relatedState)
 		if s != stepConflict && s != stepBarred && s != stepWait && s != stepCopy && s != stepStay {
@@ -262,12 +264,14 @@ func (r *relation) reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 			r.tell(c, t, c.problem) // to those that refer to it since
 			return 0, nil
 		}
+		if s == stepRest || s == stepWait && !t.taken && t.original == nil { // what is not there is no reason to wait
+			return r.forget(key, t, c), nil
+		}
 		if s == stepWait {
 			return waitPause, nil
 		}
-		if s == stepRest {
-			r.forget(key, t)
-			return 0, nil
+		if wait := r.copyWait(c); s == stepCopy && wait > 0 {
+			return wait, nil
 		}
 		done, err := r.do(ctx, t, s, c)
 		if apierrors.IsForbidden(err) {
@@ -298,11 +302,18 @@ func (r *relation) record(key cache.ObjectName) *copied {
 	return c
 }
 
-func (r *relation) forget(key cache.ObjectName, t *transfer) {
+// forget drops what is remembered of an object that is not there, once it is not the
+// latest of many.
+func (r *relation) forget(key cache.ObjectName, t *transfer, c *copied) time.Duration {
 	if t.travels || t.taken {
-		return
+		return 0
+	}
+	r.tell(c, nil, "")
+	if pause := r.engine.statuses.pause(); c.crowd(pause) > 0 {
+		return max(c.wait(1, pause), time.Millisecond)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.records, key)
+	return 0
 }

@@ -37,10 +37,10 @@ func (r *relation) do(ctx context.Context, t *transfer, s step, c *copied) (done
 		}
 		return !c.verified, err
 	case stepLeave:
-		*c = copied{}
+		*c = copied{pace: c.pace}
 		return true, r.leave(ctx, t)
 	case stepDelete:
-		*c = copied{}
+		*c = copied{pace: c.pace}
 		return true, r.delete(ctx, t, t.copy.GetUID())
 	default:
 		return true, r.transfer(ctx, t, c)
@@ -142,6 +142,7 @@ func (r *relation) wrote(ctx context.Context, s string, t *transfer, began time.
 // if it is not what it should be.
 func (r *relation) transfer(ctx context.Context, t *transfer, c *copied) error {
 	c.stays = false
+	c.count(1, r.engine.statuses.pause())
 	have, taken, err := r.existing(ctx, t)
 	if err != nil {
 		return err
@@ -168,7 +169,7 @@ func (r *relation) transfer(ctx context.Context, t *transfer, c *copied) error {
 		return err
 	}
 	r.tell(c, t, "")
-	*c = copied{original: t.original.GetResourceVersion(), copy: c.copy}
+	*c = copied{pace: c.pace, original: t.original.GetResourceVersion(), copy: c.copy}
 	return nil
 }
 
@@ -199,7 +200,7 @@ func (r *relation) existing(ctx context.Context, t *transfer) (have *unstructure
 	if live == nil {
 		return nil, false, nil
 	}
-	if from, _ := OriginOf(live); !t.from.sameSlot(from) && !r.former(t, live) {
+	if !r.isOurs(t, live) {
 		return nil, true, nil
 	}
 	have, err = r.other.reader(r.Resource)(ctx, t.name)
@@ -209,7 +210,7 @@ func (r *relation) existing(ctx context.Context, t *transfer) (have *unstructure
 	if have == nil {
 		return nil, false, nil
 	}
-	if from, _ := OriginOf(have); !t.from.sameSlot(from) && !r.former(t, have) {
+	if !r.isOurs(t, have) {
 		return nil, true, nil // it was exchanged meanwhile; what was read of it is not used
 	}
 	return have, false, nil
@@ -236,6 +237,9 @@ func (r *relation) write(ctx context.Context, t *transfer, c *copied, original, 
 	began := time.Now()
 	got, err := r.client(r.other, t.name).Apply(ctx, t.name.Name, want, opts)
 	r.wrote(ctx, "copy", t, began, err)
+	if r.From == TargetSide {
+		r.engine.statuses.spend(weigh(want.Object))
+	}
 	if err != nil {
 		return fmt.Errorf("apply copy %s: %w", t.name, withoutContent(err))
 	}

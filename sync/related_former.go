@@ -20,6 +20,18 @@ func (r *relation) former(t *transfer, copied metav1.Object) bool {
 	return r.From == TargetSide && ours && t.from.sameName(from) && !t.from.sameCluster(from)
 }
 
+// isOurs reports whether a copy stands for the original of this name: this Sync holds it,
+// or another one made it from the same cluster. Of a cluster that does not say who it is
+// that is not known, and any two could give their objects the same names.
+func (r *relation) isOurs(t *transfer, copied metav1.Object) bool {
+	from, _ := OriginOf(copied)
+	if !t.from.sameSlot(from) {
+		return r.former(t, copied)
+	}
+	held, _ := r.holders(copied)
+	return held || t.from.cluster != "" && from.Cluster != ""
+}
+
 // claim is the source of the bound object that referred to the original of a copy;
 // false if none did, or if it cannot be told.
 func (r *relation) claim(t *transfer) (cache.ObjectName, bool) {

@@ -96,8 +96,7 @@ func (r *relation) observe(key cache.ObjectName, c *copied) (*transfer, bool) {
 	}
 	if copied != nil {
 		t.copy, t.taken = copied, true
-		from, _ := OriginOf(copied)
-		t.ours = t.from.sameSlot(from) || r.former(t, copied)
+		t.ours = r.isOurs(t, copied)
 		t.kept = r.former(t, copied) && r.claimed(t)
 		mine, _ := r.holders(copied)
 		t.theirs = !mine

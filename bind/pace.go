@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// A pace bounds how often something is done because a platform changes its mind.
+type pace interface{ TryAccept() bool }
+
+func newPace() pace { return flowcontrol.NewTokenBucketPassiveRateLimiter(2, 20) }
+
+const (
+	pacePause = 500 * time.Millisecond
+	// mostPasses bounds how many workers the bindings of one connection hold at a time:
+	// its control plane may answer slowly, and others wait for a worker too.
+	mostPasses = 2
+)
+
+// paced is reconcile, not as often as a platform thinks of something, and not while
+// others of the same connection hold as many workers as they may.
+func (a *agent) paced(ctx context.Context, binding cache.ObjectName) (time.Duration, error) {
+	p, c := a.paceOf(binding)
+	if c != nil {
+		if !c.enter() {
+			return pacePause, nil
+		}
+		defer c.leave()
+	}
+	if !p.TryAccept() {
+		return pacePause, nil
+	}
+	return a.reconcile(ctx, binding)
+}
+
+// paceOf returns the pace of a binding, and the connection that it used last; nil for
+// none.
+func (a *agent) paceOf(binding cache.ObjectName) (pace, *connection) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.paces[binding] == nil {
+		a.paces[binding] = newPace()
+	}
+	return a.paces[binding], a.connections[a.uses[binding]]
+}
+
+// enter reports whether there is room for one more pass.
+func (c *connection) enter() bool {
+	select {
+	case c.passes <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *connection) leave() { <-c.passes }
