@@ -440,11 +440,11 @@ func (th *thief) onRights() []attempt {
 			u.SetName("klutch-bind-claims-other")
 			u.Object["subjects"].([]any)[0].(map[string]any)["name"] = "default"
 		})},
-		{"give the rights of claims in payroll to another account", in("payroll", func(u *unstructured.Unstructured) {
+		{"give the rights of claims in team to another account under their own name", in("team", func(u *unstructured.Unstructured) {
 			u.Object["subjects"].([]any)[0].(map[string]any)["name"] = "default"
 		})},
 		{"become cluster-admin in payroll", in("payroll", role("cluster-admin"))},
-		{"take the konnector's own role in payroll", in("payroll", role("klutch-bind-konnector"))},
+		{"take the konnector's own role in team", in("team", role("klutch-bind-konnector"))},
 		{"change the RoleBinding in team", th.patch(roleBindingsGVR, "team", claimsOfWidgets, `{"subjects":[]}`)},
 		{"delete a RoleBinding of klutch-bind", th.delete(roleBindingsGVR, v1alpha1.Namespace, "konnector")},
 		{"delete all RoleBindings of payroll", th.clear(roleBindingsGVR, "payroll")},
