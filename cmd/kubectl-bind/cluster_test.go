@@ -425,7 +425,7 @@ func TestP20GreedyPlatform(t *testing.T) {
 	if diff := cmp.Diff(want, states(&printed)); diff != "" {
 		t.Errorf("claims -o json (-want +got):\n%s", diff)
 	}
-	roles, err := w.kube.RbacV1().ClusterRoles().Get(t.Context(), "klutch-bind-konnector-greedy.example.com", metav1.GetOptions{})
+	roles, err := w.kube.RbacV1().ClusterRoles().Get(t.Context(), "klutch-bind-claims-greedy.example.com", metav1.GetOptions{})
 	w.check(err)
 	if text := mustJSON(roles.Rules); strings.Contains(text, "clusterroles") || !strings.Contains(text, "pods") {
 		t.Errorf("rights of the konnector: %s", text)
