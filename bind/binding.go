@@ -83,12 +83,12 @@ func (p *pass) block(c v1alpha1.Condition) (bool, error) {
 // openConnection finds out whether the Secret is of use.
 func (p *pass) openConnection(ctx context.Context) (bool, error) {
 	ref := p.binding.Spec.KubeconfigSecretRef
-	if p.key.Namespace != "" && ref.Namespace != p.key.Namespace {
-		// Else whoever may write bindings in one namespace could use the
-		// credentials of all others.
+	if p.key.Namespace != "" && (p.key.Namespace != v1alpha1.Namespace || ref.Namespace != v1alpha1.Namespace) {
+		// Else a user of one namespace could use the credentials of all others, and be
+		// the first to bind an API, which is then in all namespaces.
 		p.disconnect(p.key)
 		return p.block(failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretInvalid,
-			fmt.Sprintf("spec.kubeconfigSecretRef.namespace is %q; it has to be the binding's own, %q.", ref.Namespace, p.key.Namespace)))
+			fmt.Sprintf("It is in namespace %s, and spec.kubeconfigSecretRef.namespace is %q. What a binding binds is for all namespaces, so both have to be %s.", p.key.Namespace, ref.Namespace, v1alpha1.Namespace)))
 	}
 	valid, session := p.connect(ctx, p.key, cache.NewObjectName(ref.Namespace, ref.Name)).state()
 	if session == nil {

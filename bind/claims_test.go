@@ -116,17 +116,17 @@ func TestP32Rights(t *testing.T) {
 		}
 	}
 	want := []string{
+		"ValidatingAdmissionPolicy klutch-bind-claims-widgets.example.org ",
+		"map[apiVersion:example.org/v1 kind:Widget]",
+		"ValidatingAdmissionPolicyBinding klutch-bind-claims-widgets.example.org ",
+		"ClusterRole klutch-bind-claims-widgets.example.org ",
+		"map[apiGroups:[] resources:[secrets] verbs:[get list watch create update patch delete]]",
 		"ClusterRole klutch-bind-konnector-widgets.example.org true",
 		"map[apiGroups:[example.org] resources:[widgets] verbs:[get list watch update patch]]",
 		"map[apiGroups:[example.org] resources:[widgets/status] verbs:[update patch]]",
 		"map[apiGroups:[rbac.authorization.k8s.io] resourceNames:[klutch-bind-claims-widgets.example.org] resources:[clusterroles] verbs:[bind]]",
 		"map[apiGroups:[rbac.authorization.k8s.io] resourceNames:[klutch-bind-claims-widgets.example.org] resources:[rolebindings] verbs:[get list delete]]",
 		"map[apiGroups:[rbac.authorization.k8s.io] resources:[rolebindings] verbs:[create]]",
-		"ClusterRole klutch-bind-claims-widgets.example.org ",
-		"map[apiGroups:[] resources:[secrets] verbs:[get list watch create update patch delete]]",
-		"ValidatingAdmissionPolicy klutch-bind-claims-widgets.example.org ",
-		"map[apiVersion:example.org/v1 kind:Widget]",
-		"ValidatingAdmissionPolicyBinding klutch-bind-claims-widgets.example.org ",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("rights (-want +got):\n%s", diff)

@@ -84,6 +84,9 @@ func (i *installer) claim(service v1alpha1.GroupResource, c v1alpha1.PermissionC
 		}
 	}
 	claim.Standing, claim.Why = standing(c.GroupResource, wide)
+	if i.spec(service).Scope == v1alpha1.ClusterScope {
+		claim.Standing, claim.Why = StandingNever, service.String()+" is cluster-scoped, so that the claim would be about all namespaces"
+	}
 	if claim.Standing == StandingNever && c.Required {
 		return claim, fmt.Errorf("service %s requires %s, which no provider gets, since %s: %w", service, c.String(), claim.Why, ErrPolicy)
 	}

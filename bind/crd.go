@@ -131,15 +131,13 @@ func (p *pass) owns(ctx context.Context, crd *unstructured.Unstructured) (bool, 
 	return uid != owner.UID, nil
 }
 
-// update replaces the spec of live and nothing else but what records the owner. It
-// fails if live has changed meanwhile.
+// update replaces the spec of live and nothing else but the mark that records the
+// binding: owner references stay as they were made. It fails if live has changed
+// meanwhile.
 func (p *pass) update(ctx context.Context, live, wanted *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	next := live.DeepCopy()
 	next.Object["spec"] = wanted.Object["spec"]
 	mark.Put(next, mark.Of(p.binding))
-	if refs := wanted.GetOwnerReferences(); len(refs) > 0 {
-		next.SetOwnerReferences(refs)
-	}
 	written, err := p.app.calls.Resource(crdsResource).Update(ctx, next, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 	if err != nil {
 		return nil, err

@@ -46,9 +46,9 @@ func (i *installer) chooseSecret(ctx context.Context) error {
 }
 
 // secrets returns the names of those that are there, and whether they may be used: one
-// leads to the same server and namespace, and either Install made it or a binding uses
-// it already, as those by hand and of Klutch's own CLI. What else stands there may be
-// anybody's.
+// leads to the same server and namespace, under the same CA or by the word of the same
+// backend, and either Install made it or a binding uses it already, as those by hand and of
+// Klutch's own CLI. What else stands there may be anybody's.
 func (i *installer) secrets(ctx context.Context) (map[string]bool, error) {
 	list, err := i.app.Resource(secretsResource).Namespace(v1alpha1.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -65,7 +65,8 @@ func (i *installer) secrets(ctx context.Context) (map[string]bool, error) {
 		used := slices.ContainsFunc(bindings, func(b v1alpha1.APIServiceBinding) bool {
 			return b.Spec.KubeconfigSecretRef.Name == u.GetName() && b.Spec.KubeconfigSecretRef.Namespace == u.GetNamespace()
 		})
-		secrets[u.GetName()] = (used || installed(u)) && leadsTo(u, i.target)
+		strange := ofAnother(u, i.opts.Backend) && !sameCA(u, i.target)
+		secrets[u.GetName()] = (used || installed(u)) && leadsTo(u, i.target) && !strange
 		if !installed(u) {
 			i.byHand.Insert(u.GetName())
 		}

@@ -5,10 +5,10 @@ package bind
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -28,11 +28,33 @@ func (d *doctor) checkLocks(ctx context.Context) {
 	if err != nil || role == nil {
 		return
 	}
-	policy, err := get[metav1.PartialObjectMetadata](ctx, d.app.Resource(policiesResource), konnectorPolicy)
-	if err == nil && policy == nil {
-		d.note("rights", "konnector", "there is no ValidatingAdmissionPolicy "+konnectorPolicy+", so that it may write more than copies and CRDs of bindings", "",
+	if lacks := d.lacks(ctx, konnectorPolicy); lacks != "" {
+		d.note("rights", "konnector", lacks+", so that it may write more than copies and CRDs of bindings", "",
 			"Install it as it is shipped now: kubectl bind konnector manifests --help")
 	}
+}
+
+// lacks says what keeps a policy from being in force; empty if nothing that the person
+// may see.
+func (d *doctor) lacks(ctx context.Context, policy string) string {
+	p, err := get[admissionregistrationv1.ValidatingAdmissionPolicy](ctx, d.app.Resource(policiesResource), policy)
+	if err != nil {
+		return ""
+	}
+	b, err := get[admissionregistrationv1.ValidatingAdmissionPolicyBinding](ctx, d.app.Resource(policyBindingsResource), policy)
+	switch {
+	case p == nil:
+		return "there is no ValidatingAdmissionPolicy " + policy
+	case p.Spec.FailurePolicy != nil && *p.Spec.FailurePolicy != admissionregistrationv1.Fail:
+		return "the ValidatingAdmissionPolicy " + policy + " is ignored where it fails"
+	case err != nil:
+		return ""
+	case b == nil:
+		return "there is no ValidatingAdmissionPolicyBinding " + policy
+	case b.Spec.PolicyName != policy || b.Spec.MatchResources != nil || !slices.Contains(b.Spec.ValidationActions, admissionregistrationv1.Deny):
+		return "the ValidatingAdmissionPolicyBinding " + policy + " does not deny all that the policy is about"
+	}
+	return ""
 }
 
 // checkGrants looks whether a binding gives the konnector more than it needs.
@@ -48,10 +70,8 @@ func (d *doctor) checkGrants(ctx context.Context, b *v1alpha1.APIServiceBinding)
 	if err != nil || claims == nil {
 		return
 	}
-	for _, kind := range slices.Sorted(maps.Keys(rightsResources)) {
-		if found, err := get[metav1.PartialObjectMetadata](ctx, d.app.Resource(rightsResources[kind]), claims.Name); err == nil && found == nil {
-			d.note("rights", b.Name, fmt.Sprintf("there is no %s %s, so that the konnector may take the rights of claims in any namespace", kind, claims.Name), "", hint)
-		}
+	if lacks := d.lacks(ctx, claims.Name); lacks != "" {
+		d.note("rights", b.Name, lacks+", so that the konnector may take the rights of claims in any namespace", "", hint)
 	}
 }
 

@@ -7,6 +7,7 @@ package bind_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -104,6 +105,7 @@ func (g *grants) narrowed(t *testing.T) {
 	if said := ill(); len(said) > 0 {
 		t.Errorf("doctor says %q", said)
 	}
+	g.unlocked(t, ill)
 	eventually(t, func() error {
 		_, err := find[unstructured.Unstructured](t, g.app, roleBindingsGVR, "team", claimsOfWidgets)
 		return err
@@ -111,6 +113,18 @@ func (g *grants) narrowed(t *testing.T) {
 	g.write(t, "team", "second")
 	g.has(t, "team", "second")
 	g.ready(t, widgets)
+}
+
+// unlocked: policies that are there and hold nobody are told of.
+func (g *grants) unlocked(t *testing.T, ill func() []string) {
+	t.Helper()
+	for _, name := range []string{"klutch-konnector", claimsOfWidgets} {
+		g.app.patch(t, policyBindingsGVR, cache.NewObjectName("", name), map[string]any{"spec": map[string]any{"validationActions": []any{"Audit"}}})
+		if said := ill(); len(said) != 1 || !strings.Contains(said[0], "ValidatingAdmissionPolicyBinding "+name+" does not deny") {
+			t.Errorf("doctor says %q", said)
+		}
+		g.app.patch(t, policyBindingsGVR, cache.NewObjectName("", name), map[string]any{"spec": map[string]any{"validationActions": []any{"Deny"}}})
+	}
 }
 
 // waits: what keeps the konnector from rights in one namespace.

@@ -9,8 +9,10 @@ import (
 	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -157,7 +159,9 @@ func (i *installer) look(ctx context.Context) (err error) {
 	return i.chooseSecret(ctx)
 }
 
-// lookForBinding also refuses a CRD that no binding made: the konnector would.
+// lookForBinding also refuses a CRD that no binding made: the konnector would; and what
+// the App Cluster serves without a CRD, by another API server behind it: the konnector
+// would be given rights on objects that have nothing to do with the service.
 func (i *installer) lookForBinding(ctx context.Context, name string) error {
 	b, err := i.app.binding(ctx, name)
 	if err != nil {
@@ -174,7 +178,38 @@ func (i *installer) lookForBinding(ctx context.Context, name string) error {
 	if crd != nil && !ours(crd) {
 		return fmt.Errorf("the CRD %s is in the App Cluster already and no binding made it: %w", name, ErrConflict)
 	}
-	return nil
+	if crd != nil {
+		return nil
+	}
+	served, err := i.app.serves(name)
+	if err == nil && served {
+		err = fmt.Errorf("%s is served in the App Cluster already, without a CRD: %w", name, ErrConflict)
+	}
+	return err
+}
+
+// serves tells whether an API server serves a resource in any version.
+func (a *appClient) serves(resource string) (bool, error) {
+	r := schema.ParseGroupResource(resource)
+	groups, err := a.discovery.ServerGroups()
+	if err != nil {
+		return false, fmt.Errorf("APIs of the App Cluster: %w", err)
+	}
+	for _, g := range groups.Groups {
+		for _, v := range g.Versions {
+			if g.Name != r.Group {
+				continue
+			}
+			list, err := a.discovery.ServerResourcesForGroupVersion(v.GroupVersion)
+			if err != nil && !apierrors.IsNotFound(err) {
+				return false, fmt.Errorf("look for %s in the App Cluster: %w", resource, err)
+			}
+			if err == nil && slices.ContainsFunc(list.APIResources, func(one metav1.APIResource) bool { return one.Name == r.Resource }) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
 }
 
 // ours tells a CRD that a binding made from any other.

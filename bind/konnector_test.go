@@ -1126,6 +1126,7 @@ func TestClusterScope(t *testing.T) {
 	if diff := cmp.Diff(before.Object["spec"], after.Object["spec"]); diff != "" {
 		t.Errorf("the CRD of bindings was changed (-before +after):\n%s", diff)
 	}
+	w.holdsClaims(t)
 	if err := app.dyn.Resource(widgetsGVR).Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -1133,6 +1134,23 @@ func TestClusterScope(t *testing.T) {
 	if err := goneFrom(t, controlPlane, widgetsGVR, "", tenant+"-one"); err != nil {
 		t.Error(err)
 	}
+}
+
+// holdsClaims fails the test if an object of a cluster-scoped API lets the konnector take
+// the rights of claims in a namespace, after an owner was told that it has namespaces.
+func (w *world) holdsClaims(t *testing.T) {
+	t.Helper()
+	e := get[v1alpha1.APIServiceExport](t, w.controlPlane, exportsGVR, tenant, widgets)
+	all := v1alpha1.AcceptablePermissionClaim{State: v1alpha1.ClaimAccepted, PermissionClaim: v1alpha1.PermissionClaim{GroupResource: v1alpha1.GroupResource{Resource: "secrets"}}}
+	w.app.apply(t, bind.Rights(e.Spec, []v1alpha1.AcceptablePermissionClaim{all})...)
+	th := newThief(t, w.konnector)
+	eventually(t, func() error {
+		err := th.create(roleBindingsGVR, roleBinding("default", claimsOfWidgets, claimsOfWidgets, "konnector"))(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "has no namespaces") {
+			return fmt.Errorf("the rights of claims in namespace default: %w", err)
+		}
+		return nil
+	})
 }
 
 // TestP15ShippedPods: the namespace that enforces the restricted Pod Security Standard

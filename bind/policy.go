@@ -131,12 +131,37 @@ func clusterScoped(d discovery.ServerResourcesInterface, c v1alpha1.PermissionCl
 	return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == c.Resource && !r.Namespaced }), nil
 }
 
-// checkClaim keeps wildcards and the like out of the konnector's rights.
+// mostParts is how many names, paths, labels and the like a claim may have: as many as a
+// person reads before they agree to it.
+const mostParts = 100
+
+// checkClaim keeps wildcards and the like out of the konnector's rights, and what no person
+// reads out of what they are asked.
 func checkClaim(c Claim) error {
 	good := func(name string) bool { return name == anyName || namePattern.MatchString(name) }
-	if (c.Group == "" || groupPattern.MatchString(c.Group)) && resourcePattern.MatchString(c.Resource) &&
-		!slices.ContainsFunc(c.Selector.Names, func(name string) bool { return !good(name) }) {
-		return nil
+	if c.Group != "" && !groupPattern.MatchString(c.Group) || !resourcePattern.MatchString(c.Resource) ||
+		!every(slices.Concat(c.Selector.Names, c.Selector.Namespaces), good) {
+		return fmt.Errorf("service %s claims %q: not a resource: %w", c.Service, c.String(), ErrPolicy)
 	}
-	return fmt.Errorf("service %s claims %q: not a resource: %w", c.Service, c.String(), ErrPolicy)
+	if n := parts(c); n > mostParts {
+		return fmt.Errorf("service %s claims %s with %d names, paths and labels, more than %d: %w", c.Service, c.String(), n, mostParts, ErrPolicy)
+	}
+	return nil
+}
+
+func every(names []string, good func(string) bool) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return !good(name) })
+}
+
+// parts counts what is said of a claim.
+func parts(c Claim) int {
+	labels, annotations := c.Metadata()
+	n := len(c.Selector.Names) + len(c.Selector.Namespaces) + len(c.Selector.References) + len(labels) + len(annotations)
+	for _, match := range c.Selector.LabelSelectors {
+		n += max(1, len(match))
+	}
+	if c.Update != nil {
+		n += len(c.Update.Fields) + len(c.Update.Preserving)
+	}
+	return n
 }

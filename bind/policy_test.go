@@ -80,6 +80,11 @@ func TestP21CheckClaim(t *testing.T) {
 			GroupResource: v1alpha1.GroupResource{Group: group, Resource: resource}, Selector: v1alpha1.ResourceSelector{Names: names},
 		}}}
 	}
+	in := func(namespaces ...string) Claim {
+		c := claim("", "secrets")
+		c.Selector.Namespaces = namespaces
+		return c
+	}
 	for _, c := range []struct {
 		claim Claim
 		ok    bool
@@ -92,6 +97,10 @@ func TestP21CheckClaim(t *testing.T) {
 		{claim("", "pods/exec"), false},
 		{claim("", "secrets", "a", ""), false},
 		{claim("", "secrets", "a*"), false},
+		{claim("", "secrets", slices.Repeat([]string{"a"}, mostParts)...), true},
+		{claim("", "secrets", slices.Repeat([]string{"a"}, mostParts+1)...), false},
+		{in("team", "*"), true},
+		{in("team\" and no other"), false},
 	} {
 		if err := checkClaim(c.claim); (err == nil) != c.ok {
 			t.Errorf("checkClaim(%v) = %v", c.claim.PermissionClaim, err)
@@ -147,5 +156,22 @@ func TestP20Standing(t *testing.T) {
 	}
 	if got, _ := standing(v1alpha1.GroupResource{Group: "example.com", Resource: "continents"}, true); got != StandingNever {
 		t.Errorf("cluster-scoped: %s", got)
+	}
+}
+
+// P20: the API server of a cluster-scoped API looks for its objects in no namespace, so that
+// a claim of it would be about all of them.
+func TestP20ClusterScopedService(t *testing.T) {
+	service := v1alpha1.GroupResource{Group: "example.org", Resource: "continents"}
+	export := &v1alpha1.APIServiceExport{}
+	export.Spec.Scope = v1alpha1.ClusterScope
+	i := &installer{existing: map[string]*v1alpha1.APIServiceBinding{}, exports: map[string]*v1alpha1.APIServiceExport{service.String(): export}}
+	claim := v1alpha1.PermissionClaim{GroupResource: v1alpha1.GroupResource{Resource: "secrets"}, Version: "v1"}
+	if c, err := i.claim(service, claim); err != nil || c.Standing != StandingNever || c.State != v1alpha1.ClaimRejected {
+		t.Errorf("%+v, %v", c, err)
+	}
+	claim.Required = true
+	if _, err := i.claim(service, claim); !errors.Is(err, ErrPolicy) {
+		t.Errorf("required: %v", err)
 	}
 }

@@ -26,9 +26,10 @@ import (
 )
 
 const (
-	gadgets  = "gadgets.example.org"
-	impostor = "impostors.example.org"
-	password = "swordfish-7f3a"
+	gadgets   = "gadgets.example.org"
+	impostor  = "impostors.example.org"
+	sprockets = "sprockets.example.org"
+	password  = "swordfish-7f3a"
 )
 
 // A provider offers more than was agreed to, and something other than what its name
@@ -59,11 +60,12 @@ func TestP9P21P24Konnector(t *testing.T) {
 	w.bind(t, impostor)
 	w.allow(t, widgets)
 	w.app.apply(t, neighbours(widgets, v1alpha1.Namespace), neighbours(gadgets, v1alpha1.Namespace), neighbours(impostor, "neighbour"))
+	w.firstComer(t, access)
 
 	w.ready(t, widgets)
 	w.condition(t, impostor, v1alpha1.ConditionReady, v1alpha1.ReasonAPIServiceExportInvalid)
 	for name, reason := range map[string]string{
-		widgets: v1alpha1.ReasonKubeconfigSecretInvalid, gadgets: v1alpha1.ReasonKubeconfigSecretInvalid, impostor: v1alpha1.ReasonKubeconfigSecretNotFound,
+		widgets: v1alpha1.ReasonKubeconfigSecretInvalid, gadgets: v1alpha1.ReasonKubeconfigSecretInvalid, impostor: v1alpha1.ReasonKubeconfigSecretInvalid, sprockets: v1alpha1.ReasonKubeconfigSecretInvalid,
 	} {
 		w.conditionIn(t, "neighbour", name, reason)
 	}
@@ -94,6 +96,22 @@ func renamed(export *unstructured.Unstructured, plural, kind string) *unstructur
 	u.SetName(plural + ".example.org")
 	u.Object["spec"].(map[string]any)["names"] = map[string]any{"kind": kind, "listKind": kind + "List", "plural": plural, "singular": strings.ToLower(kind)}
 	return u
+}
+
+// firstComer has a user of a namespace wait with a binding of their own, of which the
+// konnector may read the Secret, until an administrator gives rights on an API.
+func (w *world) firstComer(t *testing.T, access []byte) {
+	t.Helper()
+	w.offer(t, renamed(read(t, "testdata/widgets.yaml")[0], "sprockets", "Sprocket"))
+	w.app.apply(t, secret("neighbour", w.secret, access),
+		object("rbac.authorization.k8s.io/v1", "Role", "neighbour", "konnector", map[string]any{
+			"rules": []any{map[string]any{"apiGroups": []any{""}, "resources": []any{"secrets"}, "verbs": []any{"get", "list", "watch"}}},
+		}),
+		object("rbac.authorization.k8s.io/v1", "RoleBinding", "neighbour", "konnector", map[string]any{
+			"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "konnector"},
+			"subjects": []any{map[string]any{"kind": "ServiceAccount", "namespace": v1alpha1.Namespace, "name": "konnector"}},
+		}), neighbours(sprockets, "neighbour"))
+	w.app.apply(t, bind.Rights(get[v1alpha1.APIServiceExport](t, w.controlPlane, exportsGVR, tenant, sprockets).Spec, nil)...)
 }
 
 // neighbours is a binding of who may write them in one namespace, with a Secret in

@@ -3,10 +3,12 @@
 package bind
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -132,15 +134,17 @@ func (c Credential) write(ctx context.Context, config *rest.Config, k *kubeconfi
 
 // Renew replaces the credentials of an App Cluster that lead where a kubeconfig from a new
 // login leads: the login has ended those before it, and what is bound goes on with the new
-// one, whatever becomes of what else the login is for. It returns the Secrets.
-func Renew(ctx context.Context, config *rest.Config, data []byte) (secrets []string, err error) {
+// one, whatever becomes of what else the login is for. Backend is the URL of the login:
+// what came from another one stays, wherever this one says that it leads. It returns the
+// Secrets.
+func Renew(ctx context.Context, config *rest.Config, backend string, data []byte) (secrets []string, err error) {
 	k, err := kubeconfig.Read(data)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig of the backend: %w", err)
 	}
 	all, err := Credentials(ctx, config)
 	for _, c := range all {
-		if !leadsTo(c.secret, k) {
+		if !leadsTo(c.secret, k) || ofAnother(c.secret, backend) || c.Backend == "" && !sameCA(c.secret, k) {
 			continue
 		}
 		if err := c.Replace(ctx, config, data); err != nil && !errors.Is(err, ErrNotRotated) {
@@ -149,4 +153,24 @@ func Renew(ctx context.Context, config *rest.Config, data []byte) (secrets []str
 		secrets = append(secrets, c.Secret)
 	}
 	return secrets, err
+}
+
+// ofAnother tells whether a Secret says that another backend than this one handed out its
+// kubeconfig. One of an earlier version does not say which.
+func ofAnother(secret *unstructured.Unstructured, backend string) bool {
+	known := secret.GetAnnotations()[backendAnnotation]
+	return known != "" && backend != "" && !sameHost(known, backend)
+}
+
+// sameCA: under another CA for the same server somebody in between could be that server.
+func sameCA(secret *unstructured.Unstructured, k *kubeconfig.Kubeconfig) bool {
+	before, err := readSecret(secret)
+	return err == nil && bytes.Equal(before.CAData, k.CAData)
+}
+
+// sameHost tells whether two URLs are of one backend.
+func sameHost(a, b string) bool {
+	x, err := url.Parse(a)
+	y, err2 := url.Parse(b)
+	return err == nil && err2 == nil && x.Host != "" && strings.EqualFold(x.Host, y.Host)
 }

@@ -18,11 +18,8 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// The konnector's service account, of which the shipped policies speak.
-const (
-	konnectorAccount = "konnector"
-	konnectorUser    = "system:serviceaccount:" + v1alpha1.Namespace + ":" + konnectorAccount
-)
+// konnectorAccount is the konnector's service account, of which the shipped policy speaks.
+const konnectorAccount = "konnector"
 
 // rightsResources are those of what Rights returns, by kind.
 var rightsResources = map[string]schema.GroupVersionResource{
@@ -41,7 +38,8 @@ func claimsName(binding string) string { return "klutch-bind-claims-" + binding 
 // label, for the bound kind in all namespaces. If claims are accepted, also a ClusterRole
 // for the claimed kinds that the konnector may bind in a namespace, and a policy by which the API
 // server admits that only where an object of the bound kind is. Whoever creates
-// the ClusterRoles must hold these rights.
+// the ClusterRoles must hold these rights. What narrows the rights comes before them, to be
+// created in this order.
 func Rights(spec v1alpha1.APIServiceExportSpec, claims []v1alpha1.AcceptablePermissionClaim) []*unstructured.Unstructured {
 	resource := v1alpha1.GroupResource{Group: spec.Group, Resource: spec.Names.Plural}
 	binding := resource.String()
@@ -50,11 +48,11 @@ func Rights(spec v1alpha1.APIServiceExportSpec, claims []v1alpha1.AcceptablePerm
 	if len(claimed) > 0 {
 		rules = append(rules, passingRules(binding)...)
 	}
-	all := []*unstructured.Unstructured{clusterRole(roleName(binding), map[string]string{v1alpha1.AggregateToKonnectorLabel: "true"}, rules)}
+	var all []*unstructured.Unstructured
 	if len(claimed) > 0 {
-		all = append(all, clusterRole(claimsName(binding), nil, claimed), claimsPolicy(spec, claims), claimsPolicyBinding(binding))
+		all = append(all, claimsPolicy(spec, claims), claimsPolicyBinding(binding), clusterRole(claimsName(binding), nil, claimed))
 	}
-	return all
+	return append(all, clusterRole(roleName(binding), map[string]string{v1alpha1.AggregateToKonnectorLabel: "true"}, rules))
 }
 
 func clusterRole(name string, labels map[string]string, rules []rbacv1.PolicyRule) *unstructured.Unstructured {

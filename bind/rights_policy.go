@@ -3,24 +3,28 @@
 package bind
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 // claimsPolicy says in which namespaces the konnector may take the rights of a
 // binding's claims: that one object of the bound kind is there is said by the parameter,
-// which the API server looks for in the namespace of the request. The name keeps a
-// policy whose kind is not served, or not known to the API server yet, from refusing
-// what is not about it.
+// which the API server looks for in the namespace of the request, or anywhere if the kind
+// turns out to be cluster-scoped. The name keeps a policy whose kind is not served, or not
+// known to the API server yet, from refusing what is not about it. It holds for all who
+// write that name, so that a person can see whether it is in force.
 func claimsPolicy(spec v1alpha1.APIServiceExportSpec, claims []v1alpha1.AcceptablePermissionClaim) *unstructured.Unstructured {
 	binding := v1alpha1.GroupResource{Group: spec.Group, Resource: spec.Names.Plural}.String()
 	return manifest(&admissionregistrationv1.ValidatingAdmissionPolicy{
@@ -36,11 +40,10 @@ func claimsPolicy(spec v1alpha1.APIServiceExportSpec, claims []v1alpha1.Acceptab
 					Rule:       admissionregistrationv1.Rule{APIGroups: []string{rbacv1.GroupName}, APIVersions: []string{"v1"}, Resources: []string{"rolebindings"}},
 				},
 			}}},
-			MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "konnector", Expression: fmt.Sprintf("request.userInfo.username == %q", konnectorUser)}},
-			Validations: []admissionregistrationv1.Validation{{
-				Message:    "no claim of " + binding + " is about this namespace",
-				Expression: reachOf(claims).expression(),
-			}},
+			Validations: []admissionregistrationv1.Validation{
+				{Message: "no claim of " + binding + " is about this namespace", Expression: reachOf(claims).expression()},
+				{Message: binding + " has no namespaces", Expression: "has(params.metadata.namespace) && params.metadata.namespace == request.namespace"},
+			},
 		},
 	})
 }
@@ -116,4 +119,24 @@ func (r reach) expression() string {
 		text += " || !(" + closedExpression() + ")"
 	}
 	return text
+}
+
+// awaitPolicy returns when the API server holds who takes the rights of a binding's claims
+// to the policy: a thief of the konnector's credential could be faster, and keep what it
+// got. It tries where the policy admits nothing.
+func (i *installer) awaitPolicy(ctx context.Context, binding string, r reach) error {
+	nowhere := slices.DeleteFunc([]string{v1alpha1.Namespace, metav1.NamespacePublic, metav1.NamespaceSystem}, r.covers)
+	if i.opts.DryRun != "" || len(nowhere) == 0 {
+		return nil
+	}
+	probe := manifest((&grant{binding: binding}).roleBinding(nowhere[0], rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: v1alpha1.Namespace, Name: konnectorAccount}))
+	bindings := i.app.Resource(roleBindingsResource).Namespace(nowhere[0])
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+		_, err := bindings.Create(ctx, probe, metav1.CreateOptions{FieldManager: fieldManager, DryRun: []string{metav1.DryRunAll}})
+		return err != nil && strings.Contains(err.Error(), fmt.Sprintf("ValidatingAdmissionPolicy '%s'", claimsName(binding))), nil
+	})
+	if err != nil {
+		return fmt.Errorf("the ValidatingAdmissionPolicy %s is not in force: %w", claimsName(binding), err)
+	}
+	return nil
 }

@@ -74,21 +74,36 @@ func (i *installer) writeCRD(ctx context.Context) error {
 // writeRoles also takes away what claims that are not agreed to any more gave.
 func (i *installer) writeRoles(ctx context.Context) error {
 	for _, service := range i.services {
-		rights := Rights(i.spec(service), i.needed(service))
-		for _, u := range rights {
-			if u.GetKind() == "ValidatingAdmissionPolicy" && i.spec(service).Names.Kind == "" {
-				i.say("Not checked, since it needs what is not there yet: %s %s", u.GetKind(), u.GetName())
-				continue
-			}
-			if _, err := i.apply(ctx, rightsResources[u.GetKind()], u); err != nil {
-				return err
-			}
+		claims := i.needed(service)
+		rights := Rights(i.spec(service), claims)
+		if err := i.writeRights(ctx, rights, func() error { return i.awaitPolicy(ctx, service.String(), reachOf(claims)) }); err != nil {
+			return err
 		}
 		if len(rights) > 1 {
 			continue
 		}
 		r := &remover{appClient: i.app, progress: i.progress, dryRun: i.opts.DryRun}
 		if err := r.deleteClaims(ctx, service.String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// writeRights writes the last of rights, by which a konnector may take the others, once
+// these are in force.
+func (i *installer) writeRights(ctx context.Context, rights []*unstructured.Unstructured, inForce func() error) error {
+	for n, u := range rights {
+		if kind, ok, _ := unstructured.NestedString(u.Object, "spec", "paramKind", "kind"); ok && kind == "" {
+			i.say("Not checked, since it needs what is not there yet: %s %s", u.GetKind(), u.GetName())
+			continue
+		}
+		if n > 0 && n == len(rights)-1 {
+			if err := inForce(); err != nil {
+				return err
+			}
+		}
+		if _, err := i.apply(ctx, rightsResources[u.GetKind()], u); err != nil {
 			return err
 		}
 	}

@@ -183,6 +183,7 @@ var (
 	podsGVR            = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	configMapsGVR      = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	accountsGVR        = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
+	eventsGVR          = schema.GroupVersionResource{Version: "v1", Resource: "events"}
 	leasesGVR          = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
 	policiesGVR        = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"}
 	policyBindingsGVR  = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"}
@@ -254,6 +255,16 @@ func (th *thief) takeAgain(namespace string) func(context.Context) error {
 		}
 		_, err := th.dyn.Resource(roleBindingsGVR).Namespace(namespace).Create(ctx, roleBinding(namespace, claimsOfWidgets, claimsOfWidgets, "konnector"), metav1.CreateOptions{})
 		return err
+	}
+}
+
+// after does one thing, really, and then tries another.
+func (th *thief) after(gvr schema.GroupVersionResource, namespace, name, patch string, then func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if _, err := th.dyn.Resource(gvr).Namespace(namespace).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			return err
+		}
+		return then(ctx)
 	}
 }
 
@@ -343,8 +354,15 @@ func (th *thief) attempts(w *world) []attempt {
 		{"make a bound object in payroll by apply", th.apply(widgetsGVR, widget("payroll", "evil", map[string]any{"size": int64(5)}))},
 		{"delete a bound object", th.delete(widgetsGVR, "team", "one")},
 		{"have a bound object deleted as if its owner had gone", th.patch(widgetsGVR, "team", "one", gone)},
+		{"have a bound object deleted as if its owner had gone, once it looks like a copy", th.after(widgetsGVR, "team", "one", `{"metadata":{`+marks+`}}`, th.patch(widgetsGVR, "team", "one", gone))},
 		{"have the CRD of the bound API deleted as if its owner had gone", th.patch(crdsGVR, "", widgets, gone)},
+		{"have the CRD of the bound API deleted as if its owner had gone, once it looks like one of another scope", th.after(
+			crdsGVR, "", widgets, `{"metadata":{"annotations":{"klutch.anynines.com/binding":"/`+widgets+`/gone"}}}`, th.patch(crdsGVR, "", widgets, gone),
+		)},
 		{"have a kubeconfig deleted as if its owner had gone", th.patch(secretsGVR, v1alpha1.Namespace, w.secret, gone)},
+		{"tell people of a pod what it likes", th.create(eventsGVR, object("v1", "Event", "team", "e", map[string]any{
+			"involvedObject": map[string]any{"kind": "Pod", "namespace": "team", "name": "p"}, "reason": "Failed", "message": "run this",
+		}))},
 		{"install a CRD", th.create(crdsGVR, foreignKind("Gear", nil))},
 		{"install a CRD as if of a binding", th.create(crdsGVR, foreignKind("Gear", made))},
 		{"install a CRD as if of a binding, by apply", th.apply(crdsGVR, foreignKind("Gear", made))},
@@ -422,6 +440,9 @@ func (th *thief) onRights() []attempt {
 		{"take the rights of claims in all namespaces", th.create(allBindingsGVR, all)},
 		{"give the rights of claims in team to another account", in("team", func(u *unstructured.Unstructured) {
 			u.SetName("klutch-bind-claims-other")
+			u.Object["subjects"].([]any)[0].(map[string]any)["name"] = "default"
+		})},
+		{"give the rights of claims in team to another account under their own name", in("team", func(u *unstructured.Unstructured) {
 			u.Object["subjects"].([]any)[0].(map[string]any)["name"] = "default"
 		})},
 		{"become cluster-admin in payroll", in("payroll", role("cluster-admin"))},

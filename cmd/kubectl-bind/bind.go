@@ -105,11 +105,11 @@ func (b *bindURL) run(ctx context.Context, url string) error {
 	if err := b.prepare(ctx); err != nil {
 		return err
 	}
+	b.backend = url
 	requests, kubeconfig, err := b.login(ctx, client)
 	if err != nil {
 		return err
 	}
-	b.backend = url
 	return b.install(ctx, kubeconfig, requests)
 }
 
@@ -187,7 +187,7 @@ func (b *bindURL) login(ctx context.Context, client *bind.Client) ([]v1alpha1.AP
 	if err != nil {
 		return nil, nil, err
 	}
-	renewed, err := bind.Renew(ctx, b.config, response.Kubeconfig)
+	renewed, err := bind.Renew(ctx, b.config, b.backend, response.Kubeconfig)
 	if err != nil {
 		return nil, nil, err
 	}

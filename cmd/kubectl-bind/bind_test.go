@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -344,7 +345,27 @@ func TestAnswer(t *testing.T) {
 	}
 }
 
-// The exit code for each kind of error, and that those in the middle of a chain count.
+// P20: what a claim is about is said in whole, in words that the provider does not choose.
+func TestP20ClaimText(t *testing.T) {
+	many := slices.Repeat([]string{"team"}, 30)
+	for want, s := range map[string]v1alpha1.ResourceSelector{
+		"all of them, in all namespaces":                                {LabelSelectors: []map[string]string{{"share": "yes"}, {}}},
+		`namespace: "kube-system"`:                                      {Namespaces: append(many, "kube-system")},
+		`name: "a\", and no other"`:                                     {Names: []string{`a", and no other`}},
+		`stands in "spec.a" of one of its objects` + "\n":               {References: []v1alpha1.Reference{{Path: "spec.a"}}},
+		`stands in "spec.a of one, none else\"" of one of its objects`:  {References: []v1alpha1.Reference{{Path: `spec.a of one, none else"`}}},
+		`"status.a" of one of its objects, where the provider writes`:   {References: []v1alpha1.Reference{{Path: "status.a"}}},
+		`"$.status.a" of one of its objects, where the provider writes`: {References: []v1alpha1.Reference{{Path: "$.status.a"}}},
+	} {
+		c := claim("secrets", v1alpha1.OwnerConsumer)
+		s.Owner = v1alpha1.OwnerConsumer
+		c.Selector = s
+		if text := describeClaim(c); !strings.Contains(text, want) {
+			t.Errorf("%q is missing in:\n%s", want, text)
+		}
+	}
+}
+
 // mixed are claims of each standing, as Install gives them to be answered.
 func mixed() []bind.Claim {
 	secrets, maps, pods, nodes := claim("secrets", v1alpha1.OwnerProvider), claim("configmaps", v1alpha1.OwnerConsumer), claim("pods", v1alpha1.OwnerProvider), claim("nodes", v1alpha1.OwnerConsumer)
@@ -394,6 +415,7 @@ func TestP20Yes(t *testing.T) {
 	}
 }
 
+// The exit code for each kind of error, and that those in the middle of a chain count.
 func TestVerdict(t *testing.T) {
 	p := newTestPlugin("")
 	consent := &bind.ConsentError{Unanswered: []bind.Claim{claim("secrets", "")}, Refused: []bind.Claim{hostileClaim()}}

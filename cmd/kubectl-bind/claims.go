@@ -238,7 +238,7 @@ func claimObjects(s v1alpha1.ResourceSelector) string {
 // claimLimits are what narrows a claim.
 func claimLimits(s v1alpha1.ResourceSelector) (lines []string) {
 	for _, r := range s.References {
-		lines = append(lines, "those whose name stands in "+term.Text(r.Path)+" of one of its objects")
+		lines = append(lines, "those whose name stands in "+quoted(r.Path)+" of one of its objects"+namedBy(s.Owner, r.Path))
 	}
 	if !slices.Contains(s.Names, "*") {
 		lines = append(lines, prefixed("name: ", s.Names)...)
@@ -249,9 +249,22 @@ func claimLimits(s v1alpha1.ResourceSelector) (lines []string) {
 	return append(lines, prefixed("labels: ", selectors(s.LabelSelectors))...)
 }
 
-// selectors are maps of labels in the syntax of kubectl, in order.
+// namedBy says where the provider may name any object of the App Cluster: it writes all
+// but the spec.
+func namedBy(owner v1alpha1.Owner, path string) string {
+	if owner != v1alpha1.OwnerConsumer || strings.HasPrefix(strings.TrimLeft(path, "$."), "spec.") {
+		return ""
+	}
+	return ", where the provider writes what it likes"
+}
+
+// selectors are maps of labels in the syntax of kubectl, in order. One of them is enough,
+// so that an empty one stands for all objects.
 func selectors(maps []map[string]string) (all []string) {
 	for _, m := range maps {
+		if len(m) == 0 {
+			return nil
+		}
 		all = append(all, labels.SelectorFromSet(m).String())
 	}
 	return all
@@ -269,17 +282,17 @@ func claimMetadata(c bind.Claim) (s []string) {
 	return s
 }
 
+// prefixed leaves none out: package bind refuses a claim that has more than a person reads.
 func prefixed(label string, names []string) []string {
-	const limit = 20
-	var lines []string
-	for _, n := range names[:min(len(names), limit)] {
-		lines = append(lines, label+`"`+term.Text(n)+`"`)
-	}
-	if more := len(names) - limit; more > 0 {
-		lines = append(lines, fmt.Sprintf("and %d more", more))
+	lines := make([]string, len(names))
+	for n, name := range names {
+		lines[n] = label + quoted(name)
 	}
 	return lines
 }
+
+// quoted is the text of a stranger between quotes that it cannot end.
+func quoted(s string) string { return `"` + strings.ReplaceAll(term.Text(s), `"`, `\"`) + `"` }
 
 func claimTerms(c v1alpha1.PermissionClaim) []string {
 	var s []string

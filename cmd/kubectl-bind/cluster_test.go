@@ -10,7 +10,11 @@ import (
 	"encoding/json"
 	"io"
 	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -430,6 +434,55 @@ func TestP20GreedyPlatform(t *testing.T) {
 	if text := mustJSON(roles.Rules); strings.Contains(text, "clusterroles") || !strings.Contains(text, "pods") {
 		t.Errorf("rights of the konnector: %s", text)
 	}
+}
+
+// P21: an API that another API server serves here, without a CRD, is no service of a
+// platform: the konnector would be given rights on objects that were here before.
+func TestP21ServedWithoutCRD(t *testing.T) {
+	w := newWorld(t)
+	w.backend.kubeconfig, w.backend.grants = w.tenant("cluster-one"), []string{"users.old.example.com"}
+	w.claims["users.old.example.com"] = nil
+	w.serve(t.Context(), requests, w.answer)
+	_, port, err := net.SplitHostPort(aggregated(t).Listener.Addr().String())
+	w.check(err)
+	number, err := strconv.Atoi(port)
+	w.check(err)
+	_, err = w.kube.CoreV1().Services("default").Create(t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: "old"}, Spec: corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "localhost"},
+	}, metav1.CreateOptions{})
+	w.check(err)
+	services := schema.GroupVersionResource{Group: "apiregistration.k8s.io", Version: "v1", Resource: "apiservices"}
+	w.must(w.dyn.Resource(services).Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiregistration.k8s.io/v1", "kind": "APIService", "metadata": map[string]any{"name": "v1.old.example.com"},
+		"spec": map[string]any{
+			"group": "old.example.com", "version": "v1", "groupPriorityMinimum": int64(100), "versionPriority": int64(100), "insecureSkipTLSVerify": true,
+			"service": map[string]any{"namespace": "default", "name": "old", "port": int64(number)},
+		},
+	}}, metav1.CreateOptions{}))
+	w.await(services, "", "v1.old.example.com", func(u *unstructured.Unstructured) bool {
+		return strings.Contains(mustJSON(u.Object), `"status":"True","type":"Available"`)
+	})
+	w.expect(w.bind("", "--yes", "--wait=false"), exitConflict, "users.old.example.com is served in the App Cluster already, without a CRD")
+	if _, err := w.kube.RbacV1().ClusterRoles().Get(t.Context(), "klutch-bind-konnector-users.old.example.com", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the konnector's role: %v", err)
+	}
+}
+
+// aggregated is an API server behind another one, as far as discovery goes.
+func aggregated(t *testing.T) *httptest.Server {
+	t.Helper()
+	s := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/apis/old.example.com/v1" {
+			http.NotFound(rw, r)
+			return
+		}
+		reply(rw, metav1.APIResourceList{
+			TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "old.example.com/v1",
+			APIResources: []metav1.APIResource{{Name: "users", SingularName: "user", Kind: "User", Namespaced: true, Verbs: metav1.Verbs{"get", "list"}}},
+		})
+	}))
+	t.Cleanup(s.Close)
+	return s
 }
 
 // What --konnector-image applies is what is shipped, and applying it twice takes no

@@ -89,3 +89,29 @@ func TestP13Rotate(t *testing.T) {
 		})
 	}
 }
+
+// A login renews what its own backend handed out, and nothing else: a backend that says
+// that its kubeconfig leads to the tenant at another platform does not replace that one's.
+func TestP13RenewsOwnCredentials(t *testing.T) {
+	const secret = "/api/v1/namespaces/klutch-bind/secrets/kubeconfig-a"
+	backend := newFakeBackend(t)
+	for from, want := range map[string][]string{backend.URL + "/export": {"PATCH " + secret}, "https://another.example.com/export": nil, "": {"PATCH " + secret}} {
+		backend.kubeconfig = credentialTo(t, backend.Server, "tenant-a", "new")
+		app := newFakeAPI(t, map[string]any{
+			group: served(true),
+			bindingsPath: list("APIServiceBindingList", "klutch.anynines.com/v1alpha1", map[string]any{
+				"kind": "APIServiceBinding", "apiVersion": "klutch.anynines.com/v1alpha1", "metadata": map[string]any{"name": "things.example.com", "namespace": "klutch-bind"},
+				"spec": map[string]any{"kubeconfigSecretRef": map[string]any{"name": "kubeconfig-a", "namespace": "klutch-bind", "key": "kubeconfig"}},
+			}),
+			"/api/v1/namespaces/klutch-bind": map[string]any{"kind": "Namespace", "apiVersion": "v1", "metadata": map[string]any{"name": "klutch-bind", "uid": "u"}},
+			secret: map[string]any{
+				"kind": "Secret", "apiVersion": "v1", "metadata": map[string]any{"name": "kubeconfig-a", "namespace": "klutch-bind", "uid": "a", "annotations": map[string]any{"klutch.anynines.com/backend": from}},
+				"data": map[string]any{"kubeconfig": credentialTo(t, backend.Server, "tenant-a", "old")},
+			},
+		})
+		r := backend.browser(t, "").run(t.Context(), backend.URL+"/export", "--kubeconfig", app.kubeconfig(t), "--skip-konnector", "--backend-certificate-authority", backend.authority(t))
+		if got := app.writes(); fmt.Sprint(got) != fmt.Sprint(want) || !strings.Contains(r.errOut, "no service was chosen") {
+			t.Errorf("%q: wrote %v, want %v\n%s", from, got, want, r)
+		}
+	}
+}
