@@ -110,7 +110,7 @@ func (p *pass) findExport(context.Context) (bool, error) {
 	if now.barred.Type != "" {
 		return p.block(now.barred)
 	}
-	if !p.session.exports.HasSynced() || !now.admitted {
+	if !p.session.exports.HasSynced() || !p.session.namespaces.HasSynced() || !now.admitted {
 		if connected.Status == metav1.ConditionTrue {
 			connected = p.notListed(now)
 		}

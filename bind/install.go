@@ -192,6 +192,9 @@ func (i *installer) lookForBinding(ctx context.Context, name string) error {
 func (a *appClient) serves(resource string) (bool, error) {
 	r := schema.ParseGroupResource(resource)
 	groups, err := a.discovery.ServerGroups()
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
 	if err != nil {
 		return false, fmt.Errorf("APIs of the App Cluster: %w", err)
 	}

@@ -226,9 +226,10 @@ func (s *session) start(ctx context.Context) {
 	}()
 }
 
-// listed tells the bindings once it is known which exports there are.
+// listed tells the bindings once it is known which exports and service namespaces there
+// are.
 func (s *session) listed(ctx context.Context) error {
-	if cache.WaitFor(ctx, "", s.exports.HasSyncedChecker()) {
+	if cache.WaitFor(ctx, "", s.exports.HasSyncedChecker(), s.namespaces.HasSyncedChecker()) {
 		s.agent.touch(s.connection.name)
 	}
 	<-ctx.Done()

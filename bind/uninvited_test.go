@@ -49,7 +49,7 @@ func TestP30ManyUninvited(t *testing.T) {
 		time.Sleep(time.Minute)
 		look(0)
 		look(0)
-		if len(records) != mostRecorded+1 || !strings.Contains(records[mostRecorded], "more namespaces") {
+		if len(records) != mostRecorded+1 || !strings.Contains(records[mostRecorded], "more refusals") {
 			t.Errorf("%d audit records", len(records))
 		}
 		if c := s.namespacesReady(); c.Reason != v1alpha1.ReasonUninvitedNamespace || !strings.Contains(c.Message, "and 997 more") {

@@ -92,9 +92,22 @@ func (k *knowledge) look(ctx context.Context) {
 	}
 }
 
+// indexTries is how often the index of documents is read: one of a document that has
+// changed since leads to a redirect, which is not followed.
+const indexTries = 3
+
 // read reads the schema if it is another one than before. A document that is not
 // there, because nothing is served, or not yet, leaves what is known as it is.
 func (k *knowledge) read(ctx context.Context) (changed bool, err error) {
+	for range indexTries {
+		if changed, err = k.tryRead(ctx); err == nil {
+			break
+		}
+	}
+	return changed, err
+}
+
+func (k *knowledge) tryRead(ctx context.Context) (changed bool, err error) {
 	var index struct {
 		Paths map[string]struct {
 			URL string `json:"serverRelativeURL"`
@@ -142,13 +155,14 @@ func (k *knowledge) fetch(ctx context.Context, uri string) ([]byte, error) {
 }
 
 // begin reads the schema before anything is written. What cannot be read is not
-// waited for: then nothing is left out.
+// waited for: then nothing is left out, and it is looked for again soon.
 func (k *knowledge) begin(ctx context.Context) {
 	if k.cluster.raw == nil {
 		return
 	}
 	if _, err := k.read(ctx); err != nil && ctx.Err() == nil {
 		logr.FromContextOrDiscard(ctx).Info("schema cannot be read, so that fields which only one side knows keep objects back", "reason", err.Error())
+		signal(k.doubt)
 	}
 }
 

@@ -612,7 +612,6 @@ var scenarios = map[string]func(w *world){
 		w.until("secret came down, and nothing is told", func() bool { return w.getSecret(w.source, w.sourceNS, "creds") != nil && w.message("a") == "" })
 	},
 	"P20 labels and annotations of a copy are those that were named": func(w *world) {
-		w.resident(w.sourceNS)
 		meta := `"labels":{"tier":"db","sidecar.istio.io/inject":"true","argocd.argoproj.io/secret-type":"cluster"},` +
 			`"annotations":{"example.org/note":"n","example.org/other":"o","reloader.stakater.com/match":"true","cert-manager.io/allow-direct-injection":"true"}`
 		w.createSecret(w.target, w.targetNS, object(w.TB, `{"apiVersion":"v1","kind":"Secret","metadata":{"name":"creds",`+meta+`},"type":"Opaque","data":{"password":"YQ=="}}`))
