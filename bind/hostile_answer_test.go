@@ -198,6 +198,7 @@ type attack struct {
 
 // withstands starts a konnector under attacks, by the binding whose platform attacks.
 func (s *attackedKonnector) withstands(t *testing.T, attacks map[string]attack) {
+	t.Helper()
 	const mostMemory, mostLatency = 450 << 20, 10 * time.Second
 	s.honest(t) // so that no condition is that of the row before
 	goruntime.GC()

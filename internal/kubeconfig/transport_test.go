@@ -88,8 +88,10 @@ func TestP8Answers(t *testing.T) {
 		"lists of nothing":   {testplatform.Endless(200, "application/json", `{"items":[`, "[],"), "larger than", true, 20 * time.Second},
 		"objects of nothing": {testplatform.Endless(200, "application/json", `{"items":[`, "{},"), "larger than", true, 20 * time.Second},
 		"a list without end": {testplatform.EndlessList(example()), "larger than", true, 20 * time.Second},
-		"a refusal without end": {testplatform.Endless(403, "application/json", `{"kind":"Status","message":"`, "x"),
-			"refusal of more than 1 MB", true, 20 * time.Second},
+		"a refusal without end": {
+			testplatform.Endless(403, "application/json", `{"kind":"Status","message":"`, "x"),
+			"refusal of more than 1 MB", true, 20 * time.Second,
+		},
 		"gzip that refuses":  {refusing(testplatform.GzipBomb()), "refusal of more than", true, 20 * time.Second},
 		"headers":            {testplatform.Headers(1 << 20), "PROTOCOL_ERROR", false, 20 * time.Second},
 		"another host":       {testplatform.Redirect("https://elsewhere.example/"), "another host", false, 20 * time.Second},
