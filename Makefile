@@ -6,9 +6,9 @@ FUZZTIME ?= 10s
 .PHONY: demo kube test race fuzz bench bench-tenants generate lint tidy ci
 
 demo: ## two real control planes, the whole journey, then yours to play with
-	@$(GO) run ./internal/demo $(if $(ONCE),-once)
+	@$(GO) run ./internal/test/demo $(if $(ONCE),-once)
 kube: ## the servers of Kubernetes, once a machine: about four minutes
-	@$(GO) run ./internal/demo -build
+	@$(GO) run ./internal/test/demo -build
 test: kube ## everything, the end-to-end tests on real control planes included
 	$(GO) test -shuffle=on -count=1 -timeout 20m ./...
 race: kube ## the same under the race detector
@@ -19,14 +19,14 @@ fuzz: ## what reads strangers' bytes, each fuzz test for FUZZTIME
 	    echo "$$p $$f"; run="$(GO) test -run ^$$ -fuzz ^$$f\$$ -fuzztime $(FUZZTIME) $$p"; \
 	    $$run || $$run; done; done # a fuzzer may miss its own deadline; what it found is in testdata by then, and fails again
 bench: ## speed and size beside the yardstick, same clusters, same run: a table, and bench.csv
-	$(GO) run ./internal/bench -parts throughput,latency,writes,noise,settled -csv bench.csv
+	$(GO) run ./internal/test/bench -parts throughput,latency,writes,noise,settled -csv bench.csv
 bench-tenants: ## what a thousand tenants cost one backend
-	$(GO) run ./internal/bench -parts tenants -idle 90s -csv bench-tenants.csv
+	$(GO) run ./internal/test/bench -parts tenants -idle 90s -csv bench-tenants.csv
 generate: ## deep copies and CRDs
 	$(GEN) object crd paths=./klutch/v1alpha1 output:crd:dir=klutch/v1alpha1/crds
 lint:
 	$(LINT) run ./...
 tidy:
-	$(GO) mod tidy -diff && cd internal/kube && $(GO) mod tidy -diff
+	$(GO) mod tidy -diff && cd internal/test/kube && $(GO) mod tidy -diff
 ci: generate tidy lint test fuzz
 	git diff --exit-code

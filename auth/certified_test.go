@@ -15,8 +15,8 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/klutch-go/sdk/auth"
-	"github.com/klutch-go/sdk/internal/testissuer"
-	"github.com/klutch-go/sdk/internal/testissuer/oidcprovider"
+	"github.com/klutch-go/sdk/internal/test/testissuer"
+	"github.com/klutch-go/sdk/internal/test/testissuer/oidcprovider"
 )
 
 // certified is a provider that others have written and the OpenID Foundation has

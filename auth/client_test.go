@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/klutch-go/sdk/auth"
-	"github.com/klutch-go/sdk/internal/testissuer"
+	"github.com/klutch-go/sdk/internal/test/testissuer"
 )
 
 // trusting is a client that knows one certificate.

@@ -21,7 +21,7 @@ import (
 
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
-	"github.com/klutch-go/sdk/internal/testplatform"
+	"github.com/klutch-go/sdk/internal/test/testplatform"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 

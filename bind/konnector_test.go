@@ -44,8 +44,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind"
-	"github.com/klutch-go/sdk/internal/cluster"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 

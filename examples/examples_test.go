@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"sigs.k8s.io/yaml"
 
-	"github.com/klutch-go/sdk/internal/cluster"
-	"github.com/klutch-go/sdk/internal/stack"
+	"github.com/klutch-go/sdk/internal/test/cluster"
+	"github.com/klutch-go/sdk/internal/test/stack"
 )
 
 // Each program has a resource of its own.

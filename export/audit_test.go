@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/klutch-go/sdk/internal/testissuer"
+	"github.com/klutch-go/sdk/internal/test/testissuer"
 )
 
 // records are the audit records of an event that a backend without a cluster has left.

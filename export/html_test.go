@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/net/html"
 
-	"github.com/klutch-go/sdk/internal/testissuer"
+	"github.com/klutch-go/sdk/internal/test/testissuer"
 )
 
 // elements are those of a page, in order.

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/klutch-go/sdk/auth"
-	"github.com/klutch-go/sdk/internal/testissuer"
+	"github.com/klutch-go/sdk/internal/test/testissuer"
 )
 
 // openBazaar is a counter with two issuers, at each of which there is an ada. The

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/klutch-go/sdk/auth"
-	"github.com/klutch-go/sdk/internal/testissuer"
+	"github.com/klutch-go/sdk/internal/test/testissuer"
 )
 
 // token is an access token as the issuer gives it to a machine.

@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/klutch-go/sdk/auth"
-	"github.com/klutch-go/sdk/internal/testissuer/chromium"
-	"github.com/klutch-go/sdk/internal/testissuer/oidcprovider"
+	"github.com/klutch-go/sdk/internal/test/testissuer/chromium"
+	"github.com/klutch-go/sdk/internal/test/testissuer/oidcprovider"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 

@@ -38,9 +38,9 @@ import (
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/deploy"
-	"github.com/klutch-go/sdk/internal/cluster"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
-	"github.com/klutch-go/sdk/internal/testissuer"
+	"github.com/klutch-go/sdk/internal/test/cluster"
+	"github.com/klutch-go/sdk/internal/test/testissuer"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 

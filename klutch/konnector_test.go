@@ -27,7 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
-	"github.com/klutch-go/sdk/internal/cluster"
+	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/klutch"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )

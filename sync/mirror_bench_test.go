@@ -8,7 +8,7 @@ import (
 	gosync "sync"
 	"testing"
 
-	"github.com/klutch-go/sdk/internal/cluster"
+	"github.com/klutch-go/sdk/internal/test/cluster"
 )
 
 // BenchmarkUpdates changes many objects at once on a real API server, and waits

@@ -21,8 +21,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	realcluster "github.com/klutch-go/sdk/internal/cluster"
-	"github.com/klutch-go/sdk/internal/fakecluster"
+	realcluster "github.com/klutch-go/sdk/internal/test/cluster"
+	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 

@@ -28,7 +28,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
 
-	realcluster "github.com/klutch-go/sdk/internal/cluster"
+	realcluster "github.com/klutch-go/sdk/internal/test/cluster"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/klutch-go/sdk/internal/cluster"
+	"github.com/klutch-go/sdk/internal/test/cluster"
 )
 
 // An App Cluster that is restored from a backup goes back in time, and from then on

@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/klutch-go/sdk/internal/cluster"
+	"github.com/klutch-go/sdk/internal/test/cluster"
 )
 
 // right is one that a Sync needs: a verb on a resource.

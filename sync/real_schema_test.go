@@ -22,7 +22,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/klutch-go/sdk/internal/cluster"
+	"github.com/klutch-go/sdk/internal/test/cluster"
 )
 
 // A meter counts what goes to an API server.

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/klutch-go/sdk/internal/fakecluster"
+	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 

@@ -23,7 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/klutch-go/sdk/internal/fakecluster"
+	"github.com/klutch-go/sdk/internal/test/fakecluster"
 )
 
 var (

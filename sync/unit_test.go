@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/klutch-go/sdk/internal/fakecluster"
+	"github.com/klutch-go/sdk/internal/test/fakecluster"
 )
 
 // Of maps that are to be empty just what is held, and by nobody else, is taken away.

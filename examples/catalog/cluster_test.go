@@ -27,7 +27,7 @@ import (
 
 	"github.com/klutch-go/sdk/examples/catalog"
 	"github.com/klutch-go/sdk/examples/catalog/automation"
-	"github.com/klutch-go/sdk/internal/cluster"
+	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 

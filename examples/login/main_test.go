@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/klutch-go/sdk/auth"
-	"github.com/klutch-go/sdk/internal/testissuer"
+	"github.com/klutch-go/sdk/internal/test/testissuer"
 )
 
 func TestP3LoginInOneBrowser(t *testing.T) {

@@ -13,9 +13,9 @@ import (
 
 	"github.com/klutch-go/sdk/deploy"
 	"github.com/klutch-go/sdk/examples/catalog"
-	"github.com/klutch-go/sdk/internal/cluster"
-	"github.com/klutch-go/sdk/internal/stack"
-	"github.com/klutch-go/sdk/internal/testissuer"
+	"github.com/klutch-go/sdk/internal/test/cluster"
+	"github.com/klutch-go/sdk/internal/test/stack"
+	"github.com/klutch-go/sdk/internal/test/testissuer"
 	"github.com/klutch-go/sdk/klutch/conformance"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"github.com/klutch-go/sdk/internal/kubeconfig"
-	"github.com/klutch-go/sdk/internal/testplatform"
+	"github.com/klutch-go/sdk/internal/test/testplatform"
 )
 
 const tenant = "cluster-abc"

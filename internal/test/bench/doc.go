@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Command bench measures the konnector from outside, through nothing but the two
+// API servers, and beside a yardstick on the same clusters in the same run.
+//
+//	go run ./internal/test/bench                                  # all of it
+//	go run ./internal/test/bench -parts latency,noise -singles 50 # some of it
+//	go run ./internal/test/bench -parts settled -settled 50000 -idle 10m
+//
+// # Parts
+//
+//   - throughput: how many creations, statuses, updates and deletions a second go
+//     through, with all objects in one namespace and spread over many
+//   - latency: how long one takes when nothing else happens
+//   - writes: how many writes each costs, as the API servers count them
+//   - noise: how long one takes while another tenant writes as fast as it can
+//   - settled: with many objects at rest, how long a restart takes, what it and
+//     idleness write, and how much memory an object needs
+//   - tenants: with many tenants of one backend, how much memory and how many watches
+//     and requests it needs at rest, and how long the next bind takes at the backend,
+//     without the issuer; an export is reviewed every ten to twelve minutes, so that
+//     -idle 12m sees each once
+//
+// # Contestants
+//
+//   - klutch is the konnector, as a process with the shipped rights.
+//   - ideal does the least work that moves a spec up, a status down and a deletion
+//     through. It is not safe in any way, so it is the practical ceiling.
+//   - limited is ideal behind client-go's default rate limit of 5 requests a
+//     second, as a konnector is that takes the defaults.
+//
+// They take turns, one at a time. What is reported of several rounds is the median.
+// Figures of different machines or runs do not compare; ratios within a run do.
+package main

@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/klutch-go/sdk/internal/test/stack"
+)
+
+// A yardstick moves specs up, statuses down and deletions through with the fewest
+// requests, and remembers, checks and survives nothing.
+type yardstick struct {
+	app, control dynamic.Interface
+	errs         chan error
+
+	mu          sync.Mutex
+	namespaces  map[string]bool
+	generations map[types.UID]int64
+	statuses    map[types.UID]string
+}
+
+// ideal is the yardstick as a process of its own.
+func (o options) ideal(ctx context.Context) error {
+	var clients []dynamic.Interface
+	for _, path := range []string{o.idealApp, o.idealControl} {
+		config, err := clientcmd.BuildConfigFromFlags("", path)
+		if err != nil {
+			return err
+		}
+		if config.QPS = float32(o.idealQPS); o.idealQPS > 0 {
+			config.Burst = 2 * int(o.idealQPS)
+		}
+		c, err := dynamic.NewForConfig(config)
+		if err != nil {
+			return err
+		}
+		clients = append(clients, c)
+	}
+	return runIdeal(ctx, clients[0], clients[1])
+}
+
+const (
+	idealManager = "ideal"
+	idealPrefix  = "ideal-" // before the namespace of the App Cluster
+	idealWorkers = 32
+)
+
+func runIdeal(ctx context.Context, app, control dynamic.Interface) error {
+	k := &yardstick{
+		app: app, control: control, errs: make(chan error, 1),
+		namespaces: map[string]bool{}, generations: map[types.UID]int64{}, statuses: map[types.UID]string{},
+	}
+	jobs := make(chan func() error, 100_000)
+	for range idealWorkers {
+		go k.work(ctx, jobs)
+	}
+	for _, resource := range []string{widgets, gadgets} {
+		r := schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
+		err := follow(ctx, app.Resource(r), func(u *unstructured.Unstructured) {
+			jobs <- func() error { return k.up(ctx, r, u) }
+		})
+		if err != nil {
+			return err
+		}
+		err = follow(ctx, control.Resource(r), func(u *unstructured.Unstructured) {
+			jobs <- func() error { return k.down(ctx, r, u) }
+		})
+		if err != nil {
+			return err
+		}
+	}
+	select {
+	case err := <-k.errs:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
+}
+
+func (k *yardstick) work(ctx context.Context, jobs <-chan func() error) {
+	for job := range jobs {
+		if err := job(); err != nil && ctx.Err() == nil {
+			select {
+			case k.errs <- err:
+			default:
+			}
+		}
+	}
+}
+
+// follow calls f for every object that is there, and for every event but deletions
+// until ctx is done.
+func follow(ctx context.Context, c dynamic.ResourceInterface, f func(u *unstructured.Unstructured)) error {
+	list, err := c.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list: %w", err)
+	}
+	for i := range list.Items {
+		f(&list.Items[i])
+	}
+	go func() {
+		for version := list.GetResourceVersion(); ctx.Err() == nil; {
+			w, err := c.Watch(ctx, metav1.ListOptions{ResourceVersion: version})
+			if err != nil {
+				wait(ctx, 50*time.Millisecond)
+				continue
+			}
+			for e := range w.ResultChan() {
+				if u, ok := e.Object.(*unstructured.Unstructured); ok {
+					version = u.GetResourceVersion()
+					if e.Type != watch.Deleted {
+						f(u)
+					}
+				}
+			}
+		}
+	}()
+	return nil
+}
+
+func (k *yardstick) up(ctx context.Context, r schema.GroupVersionResource, u *unstructured.Unstructured) error {
+	namespace, name := idealPrefix+u.GetNamespace(), u.GetName()
+	if u.GetDeletionTimestamp() != nil {
+		if err := k.control.Resource(r).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			return fmt.Errorf("delete: %w", err)
+		}
+		return k.setFinalizers(ctx, r, u)
+	}
+	if seen := k.swapGeneration(u); seen == u.GetGeneration() {
+		return nil
+	}
+	if err := k.ensureNamespace(ctx, namespace); err != nil {
+		return err
+	}
+	if len(u.GetFinalizers()) == 0 {
+		if err := k.setFinalizers(ctx, r, u, "ideal.example/sync"); err != nil {
+			return err
+		}
+	}
+	return apply(ctx, k.control.Resource(r).Namespace(namespace), u, "spec")
+}
+
+func (k *yardstick) down(ctx context.Context, r schema.GroupVersionResource, u *unstructured.Unstructured) error {
+	namespace, ours := strings.CutPrefix(u.GetNamespace(), idealPrefix)
+	status, ok := u.Object["status"]
+	if !ours || !ok || u.GetDeletionTimestamp() != nil || !k.swapStatus(u.GetUID(), status) {
+		return nil
+	}
+	return apply(ctx, k.app.Resource(r).Namespace(namespace), u, "status", "status")
+}
+
+// setFinalizers replaces the finalizers of an object of the App Cluster.
+func (k *yardstick) setFinalizers(ctx context.Context, r schema.GroupVersionResource, u *unstructured.Unstructured, finalizers ...string) error {
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": finalizers}})
+	if err != nil {
+		return err
+	}
+	_, err = k.app.Resource(r).Namespace(u.GetNamespace()).
+		Patch(ctx, u.GetName(), types.MergePatchType, data, metav1.PatchOptions{FieldManager: idealManager})
+	return err
+}
+
+// apply applies one field of u, to its counterpart in the namespace of to.
+func apply(ctx context.Context, to dynamic.ResourceInterface, u *unstructured.Unstructured, field string, sub ...string) error {
+	data, err := json.Marshal(map[string]any{
+		"apiVersion": u.GetAPIVersion(), "kind": u.GetKind(), "metadata": map[string]any{"name": u.GetName()}, field: u.Object[field],
+	})
+	if err != nil {
+		return err
+	}
+	_, err = to.Patch(ctx, u.GetName(), types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: idealManager, Force: new(true)}, sub...)
+	return err
+}
+
+func (k *yardstick) swapGeneration(u *unstructured.Unstructured) (seen int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	seen = k.generations[u.GetUID()]
+	k.generations[u.GetUID()] = u.GetGeneration()
+	return seen
+}
+
+func (k *yardstick) swapStatus(uid types.UID, status any) (changed bool) {
+	data, _ := json.Marshal(status)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	changed = k.statuses[uid] != string(data)
+	k.statuses[uid] = string(data)
+	return changed
+}
+
+func (k *yardstick) ensureNamespace(ctx context.Context, name string) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.namespaces[name] {
+		return nil
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
+	_, err := k.control.Resource(stack.Namespaces).Create(ctx, u, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		return err
+	}
+	k.namespaces[name] = true
+	return nil
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"time"
+
+	"github.com/klutch-go/sdk/internal/test/stack"
+)
+
+// A memory is what a process uses, in KB: what the operating system has given to it,
+// and what of its heap was in use after the last collection. It is 0 where there is no
+// telling: resident where there is no /proc, live without traceHeap.
+type memory struct{ resident, live float64 }
+
+// traceHeap, in the environment, has a Go program log each of its collections.
+const traceHeap = "GODEBUG=gctrace=1"
+
+// forcedCollection is how long the Go runtime does without a collection at most.
+const forcedCollection = 2 * time.Minute
+
+func memoryOf(p *stack.Process) memory {
+	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.PID())) // empty where there is none
+	log, _ := os.ReadFile(p.Log())
+	return memory{resident: residentKB(status), live: liveKB(log)}
+}
+
+func (m memory) minus(o memory) memory { return memory{m.resident - o.resident, m.live - o.live} }
+
+func (m memory) over(n int) memory { return memory{m.resident / float64(n), m.live / float64(n)} }
+
+var (
+	resident   = regexp.MustCompile(`(?m)^VmRSS:\s*(\d+) kB$`)
+	collection = regexp.MustCompile(`(?m)^gc \d+ @.* \d+->\d+->(\d+) MB, `)
+)
+
+func residentKB(status []byte) float64 { return lastNumber(resident, status) }
+
+func liveKB(log []byte) float64 { return 1024 * lastNumber(collection, log) }
+
+func lastNumber(in *regexp.Regexp, text []byte) float64 {
+	all := in.FindAllSubmatch(text, -1)
+	if len(all) == 0 {
+		return 0
+	}
+	n, err := strconv.ParseFloat(string(all[len(all)-1][1]), 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}

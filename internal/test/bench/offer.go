@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/klutch-go/sdk/internal/test/stack"
+)
+
+//go:embed widgets.yaml
+var offer string
+
+// The resources of the benchmark differ in nothing but their names.
+const (
+	group   = "bench.example.org"
+	version = "v1"
+
+	widgets = "widgets"
+	gadgets = "gadgets" // has a binding of its own
+	gizmos  = "gizmos"  // is not bound
+)
+
+var kinds = map[string]string{widgets: "Widget", gadgets: "Gadget", gizmos: "Gizmo"}
+
+// offered are a CRD and what it takes to offer it.
+func offered(resource string) (objects []*unstructured.Unstructured, err error) {
+	singular := strings.TrimSuffix(resource, "s")
+	text := strings.NewReplacer("widget", singular, "Widget", kinds[resource]).Replace(offer)
+	for doc := range strings.SplitSeq(text, "\n---\n") {
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(doc), &u.Object); err != nil {
+			return nil, fmt.Errorf("offer of %s: %w", resource, err)
+		}
+		objects = append(objects, u)
+	}
+	return objects, nil
+}
+
+// bindAll offers the APIs and binds them, as a platform team and a developer would.
+func bindAll(ctx context.Context, s *stack.Stack) error {
+	var args []string
+	for _, resource := range []string{widgets, gadgets} {
+		objects, err := offered(resource)
+		if err != nil {
+			return err
+		}
+		if err := stack.Apply(ctx, s.Control, objects...); err != nil {
+			return err
+		}
+		args = append(args, "--service", resource+"."+group)
+	}
+	if out := s.Bind(ctx, stack.Developer, args...); out.Code != 0 {
+		return fmt.Errorf("kubectl bind ended with exit code %d:\n%s", out.Code, out.Stderr)
+	}
+	unbound, err := offered(gizmos)
+	if err != nil {
+		return err
+	}
+	return stack.Apply(ctx, s.App, unbound[0])
+}

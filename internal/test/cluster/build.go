@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"time"
+)
+
+const (
+	module    = "github.com/klutch-go/sdk"
+	sourceDir = "internal/test/kube"
+)
+
+// Build returns the path of the Kubernetes program and compiles it first if that has not been done on this machine. Of
+// several processes that call it at once, one compiles and the others wait. What takes long is told to log, which may be
+// nil.
+func Build(ctx context.Context, log io.Writer) (bin string, err error) {
+	sources, err := findSources(ctx)
+	if err != nil {
+		return "", err
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", fmt.Errorf("a place for the Kubernetes program: %w", err)
+	}
+	return build(ctx, sources, filepath.Join(cache, "klutch"), orDiscard(log))
+}
+
+func build(ctx context.Context, sources, cache string, log io.Writer) (string, error) {
+	sum, err := hashSources(sources)
+	if err != nil {
+		return "", err
+	}
+	dir := filepath.Join(cache, "kube-"+sum)
+	bin := filepath.Join(dir, "kube")
+	if isFile(bin) {
+		return bin, nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return "", fmt.Errorf("a place for the Kubernetes program: %w", err)
+	}
+	unlock, err := lock(ctx, filepath.Join(dir, "lock"))
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
+	if isFile(bin) {
+		return bin, nil
+	}
+	return bin, compile(ctx, sources, bin, log)
+}
+
+func compile(ctx context.Context, sources, bin string, log io.Writer) error {
+	defer progress(log, "building Kubernetes for tests, once, in about four minutes: "+bin)()
+	version, err := kubernetesVersion(sources)
+	if err != nil {
+		return err
+	}
+	unfinished := bin + ".unfinished"
+	cmd := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false",
+		"-ldflags", "-s -w -X k8s.io/component-base/version.gitVersion="+version, "-o", unfinished, ".")
+	cmd.Dir = sources
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
+	cmd.WaitDelay = time.Second
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", sources, err, out)
+	}
+	return os.Rename(unfinished, bin)
+}
+
+// progress says what is being done, and every half minute that it still is, until done is called.
+func progress(log io.Writer, what string) (done func()) {
+	begun, quit, ended := time.Now(), make(chan struct{}), make(chan struct{})
+	say := func(what string) { _, _ = fmt.Fprintln(log, what) }
+	say(what)
+	tick := time.NewTicker(30 * time.Second)
+	go func() {
+		defer close(ended)
+		defer tick.Stop()
+		for {
+			select {
+			case <-quit:
+				return
+			case now := <-tick.C:
+				say(fmt.Sprintf("still building Kubernetes after %s", now.Sub(begun).Round(time.Second)))
+			}
+		}
+	}()
+	return func() { close(quit); <-ended }
+}
+
+// findSources looks beside this file, and where the module is if its path was trimmed from this program.
+func findSources(ctx context.Context) (string, error) {
+	_, file, _, _ := runtime.Caller(0)
+	dir := filepath.Join(filepath.Dir(file), "..", "kube")
+	if isFile(filepath.Join(dir, "go.mod")) {
+		return dir, nil
+	}
+	return listedSources(ctx)
+}
+
+func listedSources(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
+	if err != nil {
+		return "", fmt.Errorf("find the sources of module %s: %w", module, err)
+	}
+	dir := filepath.Join(strings.TrimSpace(string(out)), filepath.FromSlash(sourceDir))
+	if !isFile(filepath.Join(dir, "go.mod")) {
+		return "", fmt.Errorf("no %s in module %s: clusters can only be built in a clone of its repository", sourceDir, module)
+	}
+	return dir, nil
+}
+
+// hashSources names what the program is made of: its sources, the toolchain and the platform.
+func hashSources(dir string) (string, error) {
+	h := sha256.New()
+	_, _ = fmt.Fprintln(h, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	entries, err := os.ReadDir(dir) // sorted by name
+	if err != nil {
+		return "", fmt.Errorf("sources of the Kubernetes program: %w", err)
+	}
+	for _, e := range entries {
+		if !isSource(e) {
+			continue
+		}
+		data, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			return "", fmt.Errorf("sources of the Kubernetes program: %w", err)
+		}
+		_, _ = fmt.Fprintf(h, "%s %x\n", e.Name(), sha256.Sum256(data))
+	}
+	return hex.EncodeToString(h.Sum(nil))[:16], nil
+}
+
+func isSource(e fs.DirEntry) bool {
+	name := e.Name()
+	if strings.HasSuffix(name, ".go") {
+		return !strings.HasSuffix(name, "_test.go")
+	}
+	return name == "go.mod" || name == "go.sum"
+}
+
+// kubernetesVersion returns the version that the program must report, which its build does not know by itself.
+func kubernetesVersion(sources string) (string, error) {
+	data, err := os.ReadFile(filepath.Join(sources, "go.mod"))
+	if err != nil {
+		return "", fmt.Errorf("version of Kubernetes: %w", err)
+	}
+	match := regexp.MustCompile(`(?m)^\s+k8s\.io/kubernetes (v\S+)`).FindSubmatch(data)
+	if match == nil {
+		return "", errors.New("version of Kubernetes: not required by " + sourceDir + "/go.mod")
+	}
+	return string(match[1]), nil
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
+}
+
+func orDiscard(w io.Writer) io.Writer {
+	if w == nil {
+		return io.Discard
+	}
+	return w
+}

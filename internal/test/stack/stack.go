@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/klutch-go/sdk/deploy"
+	"github.com/klutch-go/sdk/examples/catalog"
+	"github.com/klutch-go/sdk/internal/test/cluster"
+	"github.com/klutch-go/sdk/internal/test/testissuer"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// People at the issuer. Developers may bind the data services; guests may log in.
+const (
+	Developer = "dana"
+	Guest     = "gus"
+	Password  = "demo"
+
+	developers = "developers"
+	clientID   = "klutch"
+)
+
+// Resources that everybody needs.
+var (
+	CRDs       = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	Namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+)
+
+// Options of a Stack. The zero value works, in silence.
+type Options struct {
+	Dir  string            // for programs, logs and kubeconfigs; empty means a temporary one
+	Step func(what string) // called as each part comes up
+	Log  io.Writer         // gets the progress of a first build
+	// Verbose makes the programs say all that they can be asked to say.
+	Verbose bool
+	Backend []string // further flags of the backend
+}
+
+// A Stack is the whole system.
+type Stack struct {
+	App, Control *cluster.Cluster
+	Issuer       *testissuer.Issuer
+
+	Backend, Konnector, Automation *Process
+
+	BackendURL string
+	BackendCA  string // path of its certificate
+	Dir        string
+
+	opts         Options
+	keyFile      string
+	issuerAddr   string
+	clientSecret string
+	stopIssuer   func()
+}
+
+// Start brings everything up. The Stack that it returns must be stopped also when
+// there is an error.
+func Start(ctx context.Context, opts Options) (*Stack, error) {
+	if opts.Step == nil {
+		opts.Step = func(string) {}
+	}
+	if opts.Dir == "" {
+		dir, err := os.MkdirTemp("", "klutch-stack-")
+		if err != nil {
+			return nil, err
+		}
+		opts.Dir = dir
+	}
+	s := &Stack{Dir: opts.Dir, opts: opts, stopIssuer: func() {}}
+	for _, part := range []struct {
+		what string
+		do   func(context.Context) error
+	}{
+		{"Starting two Kubernetes control planes, and building the programs.", s.startClusters},
+		{"Installing: the backend's and the konnector's manifests, and the data services of the catalogue.", s.install},
+		{"Starting the issuer, the backend, the konnector and the automation of the data services.", s.startPrograms},
+	} {
+		opts.Step(part.what)
+		if err := part.do(ctx); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+func (s *Stack) startClusters(ctx context.Context) error {
+	return together(
+		func() (err error) { s.App, err = s.startCluster(ctx, cluster.AppEnv, "app"); return err },
+		func() (err error) {
+			s.Control, err = s.startCluster(ctx, cluster.ControlPlaneEnv, "control-plane")
+			return err
+		},
+		func() error { return s.build(ctx) },
+	)
+}
+
+func (s *Stack) startCluster(ctx context.Context, env, name string) (*cluster.Cluster, error) {
+	return cluster.From(ctx, env, cluster.Options{Name: name, Dir: filepath.Join(s.Dir, name), Log: s.opts.Log})
+}
+
+// build compiles the programs into Dir/bin.
+func (s *Stack) build(ctx context.Context) error {
+	bin := filepath.Join(s.Dir, "bin") + string(filepath.Separator)
+	args := []string{"build", "-o", bin}
+	for _, p := range []string{"cmd/backend", "cmd/konnector", "cmd/kubectl-bind", "examples/catalog/cmd/automation"} {
+		args = append(args, "github.com/klutch-go/sdk/"+p)
+	}
+	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("build the programs: %w\n%s", err, out)
+	}
+	return nil
+}
+
+func (s *Stack) install(ctx context.Context) error {
+	var types []*unstructured.Unstructured
+	for _, crd := range v1alpha1.CRDs() {
+		types = append(types, crd)
+	}
+	return together(
+		func() error {
+			return Apply(ctx, s.Control, slices.Concat(types, deploy.Backend("backend"), catalog.CRDs(), catalog.Roles(), catalog.Templates(), permit(developers))...)
+		},
+		func() error { return Apply(ctx, s.App, deploy.Konnector("konnector")...) },
+	)
+}
+
+// permit lets a group of people bind the data services.
+func permit(group string) []*unstructured.Unstructured {
+	return []*unstructured.Unstructured{{Object: map[string]any{
+		"apiVersion": rbacv1.SchemeGroupVersion.String(), "kind": "RoleBinding",
+		"metadata": map[string]any{"name": group, "namespace": catalog.Namespace},
+		"roleRef":  map[string]any{"apiGroup": rbacv1.GroupName, "kind": "Role", "name": "bind-data-services"},
+		"subjects": []any{map[string]any{"apiGroup": rbacv1.GroupName, "kind": "Group", "name": "oidc:" + group}},
+	}}}
+}
+
+func (s *Stack) startPrograms(ctx context.Context) error {
+	if err := s.newIssuer(ctx); err != nil {
+		return err
+	}
+	backend, err := Account(ctx, s.Control, s.Dir, "klutch-backend", "backend")
+	if err != nil {
+		return err
+	}
+	automation, err := Account(ctx, s.Control, s.Dir, catalog.Namespace, "automation")
+	if err != nil {
+		return err
+	}
+	konnector, err := Account(ctx, s.App, s.Dir, v1alpha1.Namespace, "konnector")
+	if err != nil {
+		return err
+	}
+	secretFile := filepath.Join(s.Dir, "client-secret")
+	if err := os.WriteFile(secretFile, []byte(s.clientSecret), 0o600); err != nil {
+		return err
+	}
+	ports, err := freePorts(ctx, 3)
+	if err != nil {
+		return err
+	}
+	if s.BackendCA, s.keyFile, err = writeCertificate(s.Dir); err != nil {
+		return err
+	}
+	s.BackendURL = "https://" + ports[0]
+	s.Backend = s.process("backend", "http://"+ports[1]+"/readyz",
+		"--kubeconfig", backend, "--external-url", s.BackendURL, "--listen-address", ports[0], "--health-address", ports[1],
+		"--tls-cert-file", s.BackendCA, "--tls-key-file", s.keyFile,
+		"--oidc-issuer-url", s.Issuer.URL(), "--oidc-issuer-client-id", clientID, "--oidc-issuer-client-secret-file", secretFile,
+		"--pretty-name", "Demo platform", "--namespace", "klutch-backend",
+		"--external-address", s.Control.URL())
+	s.Backend.Args = append(s.Backend.Args, s.opts.Backend...)
+	s.Konnector = s.process("konnector", "http://"+ports[2]+"/healthz",
+		"--kubeconfig", konnector, "--health-address", ports[2], "--lease-namespace", v1alpha1.Namespace)
+	for _, p := range []*Process{s.Backend, s.Konnector} { // as a pod that is restarted in place
+		p.Env = []string{"POD_NAME=" + p.Name + "-0"}
+		if s.opts.Verbose {
+			p.Args = append(p.Args, "-v", "10")
+		}
+	}
+	s.Automation = s.process("automation", "", "-kubeconfig", automation)
+	return together(
+		func() error { return s.Backend.Start(ctx) },
+		func() error { return s.Konnector.Start(ctx) },
+		func() error { return s.Automation.Start(ctx) },
+	)
+}
+
+func (s *Stack) process(name, ready string, args ...string) *Process {
+	return &Process{Name: name, Path: filepath.Join(s.Dir, "bin", name), Args: args, Dir: s.Dir, Ready: ready}
+}
+
+// ServiceNamespace waits for the mirror, in the Control Plane Cluster, of a
+// namespace of the App Cluster.
+func (s *Stack) ServiceNamespace(ctx context.Context, namespace string) (string, error) {
+	tenant, err := s.Tenant(ctx)
+	if err != nil {
+		return "", err
+	}
+	if _, err := (Object{Cluster: s.App, Resource: Namespaces, Name: namespace}).Get(ctx); err != nil {
+		return "", err
+	}
+	u, err := Object{Cluster: s.Control, Resource: v1alpha1.Resource("apiservicenamespaces"), Namespace: tenant, Name: namespace}.
+		Await(ctx, patience, func(u *unstructured.Unstructured) bool {
+			return u != nil && nested(u, "status", "namespace") != ""
+		})
+	if err != nil {
+		return "", err
+	}
+	return nested(u, "status", "namespace"), nil
+}
+
+// Tenant returns the tenant namespace that the App Cluster's binding leads to. There
+// must be just one tenant.
+func (s *Stack) Tenant(ctx context.Context) (string, error) {
+	c, err := Object{Cluster: s.Control, Resource: v1alpha1.Resource("clusterbindings"), Namespace: metav1.NamespaceAll}.Client()
+	if err != nil {
+		return "", err
+	}
+	list, err := c.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	if len(list.Items) != 1 {
+		return "", fmt.Errorf("%d tenants, want one", len(list.Items))
+	}
+	return list.Items[0].GetNamespace(), nil
+}
+
+// Stop ends everything that Start began and returns when it is gone. Dir is left.
+func (s *Stack) Stop() error {
+	var errs []error
+	for _, p := range []*Process{s.Konnector, s.Backend, s.Automation} {
+		if p != nil {
+			errs = append(errs, p.Stop())
+		}
+	}
+	s.stopIssuer()
+	for _, c := range []*cluster.Cluster{s.App, s.Control} {
+		if c != nil {
+			errs = append(errs, c.Stop())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func nested(u *unstructured.Unstructured, path ...string) string {
+	text, _, _ := unstructured.NestedString(u.Object, path...)
+	return text
+}
+
+// together runs all functions at once and joins their errors.
+func together(fns ...func() error) error {
+	errs := make([]error, len(fns))
+	var wg sync.WaitGroup
+	for i, fn := range fns {
+		wg.Go(func() { errs[i] = fn() })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// freePorts returns n loopback addresses that nobody listens on.
+func freePorts(ctx context.Context, n int) (addrs []string, err error) {
+	for len(addrs) < n {
+		address, err := cluster.FreeAddress(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(addrs, address) {
+			addrs = append(addrs, address)
+		}
+	}
+	return addrs, nil
+}
