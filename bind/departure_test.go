@@ -222,7 +222,7 @@ func (p *party) interrupted() {
 func (r *record) errors() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.DeleteFunc(strings.SplitAfter(r.text.String(), "\n"), func(line string) bool { 
+	return slices.DeleteFunc(strings.SplitAfter(r.text.String(), "\n"), func(line string) bool {
 		return !strings.Contains(line, `"error":`) || strings.Contains(line, `"error":"context canceled"`)
 	})
 }
