@@ -102,7 +102,7 @@ func applied(fields map[string]any, item bool) map[string]any {
 // source does not have. That it is due shows in that nobody holds SourceAnnotation.
 func (e *engine) migrate(ctx context.Context, p *pair) (*unstructured.Unstructured, error) {
 	other := isPeer
-	if p.state.target.former {
+	if t := p.state.target.relation; t == relationPredecessor || t == relationOrphan {
 		other = e.isFormer(p)
 	}
 	ours := e.manager(p.from.uid)

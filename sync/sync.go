@@ -510,7 +510,7 @@ func (e *engine) report(ctx context.Context, p *pair, r *record) {
 
 // settle forgets what need not be remembered.
 func (e *engine) settle(p *pair, r *record) {
-	if p.source != nil || p.state.source.seen == unknown || r.stray != nil {
+	if p.source != nil || p.state.source.freshness == unknown || r.orphan != nil {
 		return
 	}
 	e.recordsMu.Lock()

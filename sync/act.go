@@ -34,7 +34,7 @@ func (e *engine) do(ctx context.Context, p *pair, s step, r *record) error {
 		return nil
 	case stepConfirm:
 		return e.confirmed(ctx, r, p.source.GetResourceVersion())
-	case stepSay, stepHold, stepMark, stepRelease, stepStatus:
+	case stepSetMessage, stepAddFinalizer, stepMark, stepRemoveFinalizer, stepStatus:
 		return e.doSource(ctx, p, s, r)
 	default:
 		return e.doTarget(ctx, p, s, r)
@@ -47,17 +47,17 @@ func (e *engine) doSource(ctx context.Context, p *pair, s step, r *record) error
 	var obj *unstructured.Unstructured
 	var err error
 	switch s {
-	case stepSay:
-		obj, err = e.say(ctx, p)
+	case stepSetMessage:
+		obj, err = e.setMessage(ctx, p)
 		r.said.count(1, messagePause)
-	case stepHold:
-		if obj, err = e.hold(ctx, p); err == nil {
+	case stepAddFinalizer:
+		if obj, err = e.addFinalizer(ctx, p); err == nil {
 			r.proven = p.from.uid
 		}
 	case stepMark:
 		obj, err = e.annotate(ctx, p, TargetAnnotation, p.state.target.uid)
-	case stepRelease:
-		obj, err = e.release(ctx, p)
+	case stepRemoveFinalizer:
+		obj, err = e.removeFinalizer(ctx, p)
 	default:
 		obj, err = e.giveStatus(ctx, p, r)
 	}
@@ -84,15 +84,15 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 		obj, err = e.apply(ctx, p, pins{version: nothing})
 	case stepApply:
 		obj, err = e.apply(ctx, p, p.pins())
-	case stepEmpty:
+	case stepEmptyMap:
 		obj, err = e.empty(ctx, p)
 	case stepForce:
 		obj, err = e.force(ctx, p, r)
 	case stepMigrate:
 		obj, err = e.migrate(ctx, p)
-	case stepDisown:
-		obj, err = e.disown(ctx, p)
-	case stepBury:
+	case stepOrphan:
+		obj, err = e.orphan(ctx, p)
+	case stepCollect:
 		obj, err = e.remove(ctx, p, r)
 		e.breaker.forget(p.key) // a new source of the name is counted for itself
 	default:
@@ -109,7 +109,7 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 	}
 	if obj != nil {
 		r.target = e.target.slimmed(obj)
-		if s == stepMigrate || s == stepEmpty || s == stepDelete || s == stepBury {
+		if s == stepMigrate || s == stepEmptyMap || s == stepDelete || s == stepCollect {
 			return nil
 		}
 		r.refusal, r.contested = nil, nil
@@ -177,9 +177,9 @@ func (e *engine) remove(ctx context.Context, p *pair, r *record) (*unstructured.
 	return o.left, err
 }
 
-// disown takes our identity and our claim to fields off the target, and leaves
+// orphan takes our identity and our claim to fields off the target, and leaves
 // the fields: an empty apply would remove them.
-func (e *engine) disown(ctx context.Context, p *pair) (*unstructured.Unstructured, error) {
+func (e *engine) orphan(ctx context.Context, p *pair) (*unstructured.Unstructured, error) {
 	full, err := e.targets(p.name.Namespace).Get(ctx, p.name.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
@@ -272,8 +272,8 @@ func conflicting(err error) []string {
 	return slices.Compact(out)
 }
 
-// hold puts our finalizer on the source, in the version that we saw.
-func (e *engine) hold(ctx context.Context, p *pair) (*unstructured.Unstructured, error) {
+// addFinalizer puts our finalizer on the source, in the version that we saw.
+func (e *engine) addFinalizer(ctx context.Context, p *pair) (*unstructured.Unstructured, error) {
 	patch := []operation{
 		{"test", "/metadata/uid", string(p.source.GetUID())},
 		{"test", "/metadata/resourceVersion", p.source.GetResourceVersion()},
@@ -286,9 +286,9 @@ func (e *engine) hold(ctx context.Context, p *pair) (*unstructured.Unstructured,
 	return e.jsonPatch(ctx, p, patch)
 }
 
-// release takes our finalizer, and no other, off the source, as long as it is being
+// removeFinalizer takes our finalizer, and no other, off the source, as long as it is being
 // deleted: a backup may bring it back to life.
-func (e *engine) release(ctx context.Context, p *pair) (*unstructured.Unstructured, error) {
+func (e *engine) removeFinalizer(ctx context.Context, p *pair) (*unstructured.Unstructured, error) {
 	at := fmt.Sprintf("/metadata/finalizers/%d", slices.Index(p.source.GetFinalizers(), e.opts.Finalizer))
 	return e.jsonPatch(ctx, p, []operation{
 		{"test", "/metadata/uid", string(p.source.GetUID())},
@@ -320,8 +320,8 @@ func (e *engine) jsonPatch(ctx context.Context, p *pair, patch []operation) (*un
 	return obj, err
 }
 
-// say puts the message on the source, or takes it off.
-func (e *engine) say(ctx context.Context, p *pair) (*unstructured.Unstructured, error) {
+// setMessage puts the message on the source, or takes it off.
+func (e *engine) setMessage(ctx context.Context, p *pair) (*unstructured.Unstructured, error) {
 	var value any
 	if text := explain(p.state, obstacle(p.state)); text != "" {
 		value = text
