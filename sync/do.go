@@ -94,7 +94,7 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 		obj, err = e.disown(ctx, p)
 	case stepBury:
 		obj, err = e.remove(ctx, p, r)
-		e.breaker.forget(p.key) // a new source of the name is counted for itself
+		e.breaker.Forget(p.key) // a new source of the name is counted for itself
 	default:
 		obj, err = e.remove(ctx, p, r)
 	}

@@ -156,18 +156,18 @@ func (e *engine) holds(p *pair, r *record) string {
 		return ""
 	}
 	if p.released() {
-		e.breaker.pass(p.key)
+		e.breaker.Allow(p.key)
 		return ""
 	}
 	if why, ok := strings.CutPrefix(src.message, string(ReasonHeld)+": "); ok {
-		e.breaker.resume(p.key, strings.TrimSuffix(why, heldAdvice))
+		e.breaker.Hold(p.key, strings.TrimSuffix(why, heldAdvice))
 	}
 	if p.suspect && dst.proven && p.policy.buries() {
-		e.breaker.resume(p.key, doubtCause)
+		e.breaker.Hold(p.key, doubtCause)
 	}
-	why := e.breaker.bar(p.key)
+	why := e.breaker.Blocks(p.key)
 	if why == "" && (src.deleting && dst.takes(p.policy) && r.confirmed || p.buries()) {
-		why = e.breaker.admit(p.key, time.Now(), e.source.count)
+		why = e.breaker.Admit(p.key, time.Now(), e.source.count)
 	}
 	if why != "" {
 		r.confirmed, r.since = false, e.checkup.now()
