@@ -13,6 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/sync/internal/fields"
+	"github.com/klutch-go/sdk/sync/internal/legacy"
 )
 
 // A pair is one source object, its target, and the state that they are in.
@@ -208,10 +211,10 @@ func (e *engine) observeTarget(p *pair, r *record) {
 	t.exists = true
 	t.ours = p.from.made(from)
 	if !t.ours && e.inherits(p) {
-		t.ours, t.inherited = true, fieldsOf(p.target, manager) == nil
+		t.ours, t.inherited = true, fields.Of(p.target, manager) == nil
 	}
-	t.contended = t.ours && !t.inherited && e.opts.Finalizer == DefaultFinalizer && contender(p.target) != ""
-	t.former = !t.ours && legacy(p.target, e.isFormer(p)) != nil
+	t.contended = t.ours && !t.inherited && e.opts.Finalizer == DefaultFinalizer && legacy.Writer(p.target) != ""
+	t.former = !t.ours && fields.By(p.target, e.byPredecessor(p)) != nil
 	t.adoptable = !made || p.from.sameSlot(from)
 	t.uid = string(p.target.GetUID())
 	t.later = t.ours && from.Generation > p.source.GetGeneration()
@@ -221,9 +224,9 @@ func (e *engine) observeTarget(p *pair, r *record) {
 		r.applied = from.Hash
 	}
 	t.rewritten = t.ours && !t.settled && r.applied != "" && from.Hash != r.applied
-	t.held = fieldsOf(p.target, manager) != nil
+	t.held = fields.Of(p.target, manager) != nil
 	t.owned = p.want.owns(p.target, manager)
-	t.hollow = (!t.settled || !t.owned) && hollow(p.want.object, fieldsOf(p.target, manager))
+	t.hollow = (!t.settled || !t.owned) && len(fields.Of(p.target, manager).Emptied(p.want.object, nil)) > 0
 	if uid := p.target.GetUID(); r.of != uid {
 		r.of, r.accepted = uid, "" // another target has accepted nothing yet
 	}
@@ -236,7 +239,7 @@ func (e *engine) observeTarget(p *pair, r *record) {
 	}
 	t.unproven = t.unproven || r.accepted == ""
 	if t.settled && !t.owned && e.policy.drift == DriftReport {
-		p.judge(r, fieldsOf(p.target, manager))
+		p.judge(r, fields.Of(p.target, manager))
 	}
 	if deleted := p.target.GetDeletionTimestamp(); deleted != nil {
 		t.deleting = true
@@ -262,7 +265,7 @@ func (p *pair) judge(r *record, held map[string]any) {
 // acceptance identifies what we hold of a target, for an intent that the
 // target's schema prunes, so that managed fields never cover it.
 func (e *engine) acceptance(p *pair) string {
-	return p.want.hash + hashOf(fieldsOf(p.target, e.manager(p.from.uid)))
+	return p.want.hash + hashOf(fields.Of(p.target, e.manager(p.from.uid)))
 }
 
 func waitsFor(target *unstructured.Unstructured) string {
