@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/klutch-go/sdk/sync/internal/fields"
 )
 
 // do does one step of plan: at most one write. What it learns goes to r.
@@ -94,7 +96,7 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 		obj, err = e.orphan(ctx, p)
 	case stepCollect:
 		obj, err = e.remove(ctx, p, r)
-		e.breaker.forget(p.key) // a new source of the name is counted for itself
+		e.breaker.Forget(p.key) // a new source of the name is counted for itself
 	default:
 		obj, err = e.remove(ctx, p, r)
 	}
@@ -185,10 +187,7 @@ func (e *engine) orphan(ctx context.Context, p *pair) (*unstructured.Unstructure
 		return nil, err
 	}
 	ours := map[string]any{BoundAnnotation: nil, SourceAnnotation: nil, OrphanedAnnotation: e.display(p.key)}
-	others := slices.DeleteFunc(managedFields(full), func(entry any) bool {
-		m, _ := entry.(map[string]any)
-		return m["manager"] == e.manager(p.from.uid)
-	})
+	others := fields.Except(full, func(entry fields.Entry) bool { return entry.Manager == e.manager(p.from.uid) })
 	if len(others) == 0 {
 		others = []any{map[string]any{}} // the only way to say none
 	}

@@ -137,7 +137,7 @@ func (e *engine) confirm(ctx context.Context, since uint64, version string) erro
 		return err
 	}
 	if found.vanishing {
-		e.breaker.trip("the resource itself is being deleted, and all of its objects with it", false)
+		e.breaker.Trip("the resource itself is being deleted, and all of its objects with it", false)
 	}
 	for _, c := range []struct {
 		name     string
@@ -147,7 +147,7 @@ func (e *engine) confirm(ctx context.Context, since uint64, version string) erro
 		{"target", e.targetUID, found.target},
 	} {
 		if c.uid != c.was {
-			e.breaker.trip(fmt.Sprintf("the %s cluster is another one than before", c.name), true)
+			e.breaker.Trip(fmt.Sprintf("the %s cluster is another one than before", c.name), true)
 			e.restart(fmt.Errorf("%w: %s cluster was %s and is %s", errRestart, c.name, c.was, c.uid))
 			return errAgain
 		}

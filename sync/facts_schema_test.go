@@ -10,6 +10,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/klutch-go/sdk/sync/internal/fields"
 )
 
 // schemaFacts are what becomes of objects whose schema loses a field, and gets it
@@ -24,7 +26,7 @@ func schemaFacts(l ledge, shape func(spec ...string)) map[string]any {
 	versions := map[string]string{}
 	note := func(when, name string) {
 		u := get(name)
-		owned, _ := fieldsOf(u, "one")["f:spec"].(map[string]any)
+		owned, _ := fields.Of(u, "one")["f:spec"].(map[string]any)
 		_, claims := owned["f:color"]
 		out[when+" "+name] = []any{field(u, "spec", "color"), u.GetGeneration(), u.GetResourceVersion() == versions[name], claims}
 	}

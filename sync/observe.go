@@ -13,6 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/sync/internal/fields"
+	"github.com/klutch-go/sdk/sync/internal/legacy"
 )
 
 // A pair is one source object, its target, and the state that they are in.
@@ -156,18 +159,18 @@ func (e *engine) holds(p *pair, r *record) string {
 		return ""
 	}
 	if p.released() {
-		e.breaker.pass(p.key)
+		e.breaker.Allow(p.key)
 		return ""
 	}
 	if why, ok := strings.CutPrefix(src.message, string(ReasonHeld)+": "); ok {
-		e.breaker.resume(p.key, strings.TrimSuffix(why, heldAdvice))
+		e.breaker.Hold(p.key, strings.TrimSuffix(why, heldAdvice))
 	}
 	if p.suspect && dst.grace == graceProven && p.policy.collects() {
-		e.breaker.resume(p.key, doubtCause)
+		e.breaker.Hold(p.key, doubtCause)
 	}
-	why := e.breaker.bar(p.key)
+	why := e.breaker.Blocks(p.key)
 	if why == "" && (src.deleting && dst.deletable(p.policy) && r.confirmed || p.collects()) {
-		why = e.breaker.admit(p.key, time.Now(), e.source.count)
+		why = e.breaker.Admit(p.key, time.Now(), e.source.count)
 	}
 	if why != "" {
 		r.confirmed, r.since = false, e.checkup.now()
@@ -227,15 +230,15 @@ func (e *engine) relation(p *pair) targetRelation {
 	from, made := OriginOf(p.target)
 	inherited := !p.from.made(from) && e.inherits(p)
 	switch {
-	case inherited && fieldsOf(p.target, e.manager(p.from.uid)) == nil:
+	case inherited && fields.Of(p.target, e.manager(p.from.uid)) == nil:
 		return relationLegacy
-	case (inherited || p.from.made(from)) && e.opts.Finalizer == DefaultFinalizer && contender(p.target) != "":
+	case (inherited || p.from.made(from)) && e.opts.Finalizer == DefaultFinalizer && legacy.Writer(p.target) != "":
 		return relationContended
 	case inherited || p.from.made(from):
 		return relationOurs
 	case made && !p.from.sameSlot(from):
 		return relationOtherSource
-	case legacy(p.target, e.isFormer(p)) != nil:
+	case fields.By(p.target, e.byPredecessor(p)) != nil:
 		return relationPredecessor
 	default:
 		return relationForeign
@@ -245,7 +248,7 @@ func (e *engine) relation(p *pair) targetRelation {
 func (e *engine) observeTarget(p *pair, r *record) {
 	t := &p.state.target
 	t.uid = string(p.target.GetUID())
-	t.managed = fieldsOf(p.target, e.manager(p.from.uid)) != nil
+	t.managed = fields.Of(p.target, e.manager(p.from.uid)) != nil
 	if uid := p.target.GetUID(); r.of != uid {
 		r.of, r.accepted = uid, "" // another target has accepted nothing yet
 	}
@@ -271,7 +274,7 @@ func (e *engine) compare(p *pair, r *record) content {
 		r.applied = from.Hash
 	}
 	owned, unverified := e.owned(p, r, settled)
-	held := fieldsOf(p.target, e.manager(p.from.uid))
+	held := fields.Of(p.target, e.manager(p.from.uid))
 	switch {
 	case from.Generation > p.source.GetGeneration():
 		return contentAhead
@@ -281,7 +284,7 @@ func (e *engine) compare(p *pair, r *record) content {
 		return contentInSync
 	case settled && e.policy.drift == DriftReport && !unverified:
 		return p.judge(r, held)
-	case hollow(p.want.object, held):
+	case len(held.Emptied(p.want.object, nil)) > 0:
 		return contentEmptyMap
 	case !settled:
 		return contentStale
@@ -327,7 +330,7 @@ func (p *pair) judge(r *record, held map[string]any) content {
 // acceptance identifies what we hold of a target, for an intent that the
 // target's schema prunes, so that managed fields never cover it.
 func (e *engine) acceptance(p *pair) string {
-	return p.want.hash + hashOf(fieldsOf(p.target, e.manager(p.from.uid)))
+	return p.want.hash + hashOf(fields.Of(p.target, e.manager(p.from.uid)))
 }
 
 func waitsFor(target *unstructured.Unstructured) string {

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/klutch-go/sdk/sync/internal/fields"
 )
 
 // An OrphanPolicy says what happens to a target whose source vanished without
@@ -62,7 +64,7 @@ func (e *engine) isOrphan(p *pair) bool {
 	}
 	from, _ := OriginOf(p.target)
 	return p.from.sameSlot(from) && from.Cluster == e.sourceUID && from.UID != p.from.uid &&
-		fieldsOf(p.target, e.manager(from.UID)) != nil
+		fields.Of(p.target, e.manager(from.UID)) != nil
 }
 
 // collects reports whether an orphan that has just been proven goes.

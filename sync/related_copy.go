@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/sync/internal/fields"
 )
 
 // do does one step; done says that the next event brings us back.
@@ -296,9 +298,9 @@ func (r *relation) same(want, have *unstructured.Unstructured) bool {
 
 // surplus reports whether we keep metadata on a copy that it should not have.
 func (r *relation) surplus(want, have *unstructured.Unstructured) bool {
-	fields, _ := fieldsOf(have, r.manager())["f:metadata"].(map[string]any)
+	ours, _ := fields.Of(have, r.manager())["f:metadata"].(map[string]any)
 	for path, wanted := range map[string]map[string]string{"f:labels": want.GetLabels(), "f:annotations": want.GetAnnotations()} {
-		owned, _ := fields[path].(map[string]any)
+		owned, _ := ours[path].(map[string]any)
 		for field := range owned {
 			key, isKey := strings.CutPrefix(field, "f:")
 			if _, ok := wanted[key]; isKey && !ok {

@@ -167,7 +167,7 @@ func (k *knowledge) begin(ctx context.Context) {
 }
 
 // of is the schema of u; nil if it is not known.
-func (k *knowledge) of(u *unstructured.Unstructured) (*document, *fields) {
+func (k *knowledge) of(u *unstructured.Unstructured) (*document, *node) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.kind = k.resource.Group + "/" + u.GetKind()
@@ -202,18 +202,18 @@ func (k *knowledge) leftOut() {
 // A document is the part of an OpenAPI v3 document that tells which fields there are.
 type document struct {
 	Components struct {
-		Schemas map[string]*fields `json:"schemas"`
+		Schemas map[string]*node `json:"schemas"`
 	} `json:"components"`
-	kinds map[string]*fields
+	kinds map[string]*node
 }
 
-// fields is a schema. One that names none allows all: those of built-in kinds say
+// node is a schema. One that names none allows all: those of built-in kinds say
 // so of arbitrary objects, and it loses nothing.
-type fields struct {
+type node struct {
 	Ref        string                         `json:"$ref"`
-	AllOf      []*fields                      `json:"allOf"`
-	Properties map[string]*fields             `json:"properties"`
-	Items      *fields                        `json:"items"`
+	AllOf      []*node                        `json:"allOf"`
+	Properties map[string]*node               `json:"properties"`
+	Items      *node                          `json:"items"`
 	Additional additional                     `json:"additionalProperties"`
 	Preserve   bool                           `json:"x-kubernetes-preserve-unknown-fields"`
 	Embedded   bool                           `json:"x-kubernetes-embedded-resource"`
@@ -223,23 +223,23 @@ type fields struct {
 
 // additional is the schema of fields without a name of their own: a schema or a
 // boolean.
-type additional struct{ fields *fields }
+type additional struct{ node *node }
 
 // UnmarshalJSON implements json.Unmarshaler.
 func (a *additional) UnmarshalJSON(data []byte) error {
 	switch string(data) {
 	case "true":
-		a.fields = &fields{}
+		a.node = &node{}
 	case "false", "null":
 	default:
-		return json.Unmarshal(data, &a.fields)
+		return json.Unmarshal(data, &a.node)
 	}
 	return nil
 }
 
 // index finds the schemas of kinds.
 func (d *document) index() {
-	d.kinds = map[string]*fields{}
+	d.kinds = map[string]*node{}
 	for _, f := range d.Components.Schemas {
 		for _, kind := range f.Kinds {
 			if f.Properties != nil {
@@ -249,7 +249,7 @@ func (d *document) index() {
 	}
 }
 
-func (d *document) root(kind string) *fields {
+func (d *document) root(kind string) *node {
 	if d == nil {
 		return nil
 	}
@@ -257,7 +257,7 @@ func (d *document) root(kind string) *fields {
 }
 
 // resolve follows references.
-func (d *document) resolve(f *fields) *fields {
+func (d *document) resolve(f *node) *node {
 	for f != nil && (f.Ref != "" || len(f.AllOf) == 1 && f.Properties == nil) {
 		if f.Ref == "" {
 			f = f.AllOf[0]
@@ -275,7 +275,7 @@ type pruner struct {
 }
 
 // prune returns value without the fields that f does not know.
-func (p *pruner) prune(value any, f *fields) any {
+func (p *pruner) prune(value any, f *node) any {
 	f = p.resolve(f)
 	if f == nil {
 		return value
@@ -294,8 +294,8 @@ func (p *pruner) prune(value any, f *fields) any {
 	}
 }
 
-func (p *pruner) pruneObject(object map[string]any, f *fields) map[string]any {
-	if f.Properties == nil && f.Additional.fields == nil {
+func (p *pruner) pruneObject(object map[string]any, f *node) map[string]any {
+	if f.Properties == nil && f.Additional.node == nil {
 		return object
 	}
 	out := maps.Clone(object)
@@ -304,8 +304,8 @@ func (p *pruner) pruneObject(object map[string]any, f *fields) map[string]any {
 		switch {
 		case known:
 			out[name] = p.prune(value, sub)
-		case f.Additional.fields != nil:
-			out[name] = p.prune(value, f.Additional.fields)
+		case f.Additional.node != nil:
+			out[name] = p.prune(value, f.Additional.node)
 		case f.Preserve:
 		case f.Embedded && (name == "apiVersion" || name == "kind" || name == "metadata"):
 		default:

@@ -21,6 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/sync/internal/breaker"
 )
 
 // A Sync keeps the objects of one resource in step. Create it with New.
@@ -29,7 +31,7 @@ type Sync struct {
 	resource schema.GroupVersionResource
 	opts     Options
 
-	breaker *breaker
+	breaker *breaker.Breaker
 	suspect atomic.Bool // a cluster may have been restored from a backup, and nobody has said that it is well
 
 	mu      sync.Mutex
@@ -61,7 +63,7 @@ func New(source, target *Cluster, resource schema.GroupVersionResource, opts Opt
 	if source.feeds == target.feeds && renamesNothing(opts.Mapper) {
 		return nil, &OptionError{"Mapper", "has to give other names where source and target are one cluster"}
 	}
-	return &Sync{from: source, to: target, resource: resource, opts: opts, breaker: newBreaker(opts.DeletionLimit)}, nil
+	return &Sync{from: source, to: target, resource: resource, opts: opts, breaker: breaker.New(opts.DeletionLimit)}, nil
 }
 
 // Run keeps the objects in step until ctx is done, and then returns nil. What
@@ -96,7 +98,7 @@ func (s *Sync) Release() {
 		return
 	}
 	s.suspect.Store(false)
-	keys := s.breaker.release()
+	keys := s.breaker.Release()
 	s.mu.Lock()
 	e := s.engine
 	s.mu.Unlock()
@@ -516,7 +518,7 @@ func (e *engine) settle(p *pair, r *record) {
 	e.recordsMu.Lock()
 	defer e.recordsMu.Unlock()
 	delete(e.records, p.key)
-	e.breaker.forget(p.key)
+	e.breaker.Forget(p.key)
 }
 
 func (e *engine) record(key cache.ObjectName) *record {
@@ -539,7 +541,7 @@ func (e *engine) relatedProblem(key cache.ObjectName) string {
 
 // status reports whether both sides are known.
 func (e *engine) status() Status {
-	st := Status{Synced: true, Held: e.breaker.holds(), Orphans: int(e.orphans.Load())}
+	st := Status{Synced: true, Held: e.breaker.Held(), Orphans: int(e.orphans.Load())}
 	for _, v := range e.views() {
 		known, err := v.state()
 		st.Synced = st.Synced && known
