@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/klutch-go/sdk/sync/internal/fields"
+	"github.com/klutch-go/sdk/sync/internal/prune"
 )
 
 // do does one step of plan: at most one write. What it learns goes to r.
@@ -213,7 +214,7 @@ func (e *engine) classify(p *pair, r *record, err error) error {
 	case apierrors.IsConflict(err), replaced(err):
 		return again(err) // not the object, or not the version, that we saw
 	case final(err):
-		signal(e.targetFields.doubt)
+		e.targetFields.Doubt()
 		r.lookTarget, r.refusal, r.contested = false, refusalOf(p.wish(), p.targets, err), nil
 		return again(err)
 	default:
@@ -234,7 +235,7 @@ func replaced(err error) bool {
 // final reports whether err is an answer that the same request gets again, unless
 // a schema or a right changes.
 func final(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || undeclared(err) || apierrors.IsRequestEntityTooLargeError(err) ||
+	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || prune.Undeclared(err) || apierrors.IsRequestEntityTooLargeError(err) ||
 		apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
@@ -378,7 +379,7 @@ func (e *engine) giveStatus(ctx context.Context, p *pair, r *record) (*unstructu
 	case apierrors.IsConflict(err), replaced(err), absent(err):
 		return nil, again(err) // another incarnation, or none any more
 	case final(err):
-		signal(e.sourceFields.doubt)
+		e.sourceFields.Doubt()
 		r.unfit = refusalOf(hashOf(p.give), p.sources, err)
 		return nil, again(err)
 	default:

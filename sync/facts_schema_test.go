@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/klutch-go/sdk/sync/internal/fields"
+	"github.com/klutch-go/sdk/sync/internal/prune"
 )
 
 // schemaFacts are what becomes of objects whose schema loses a field, and gets it
@@ -40,10 +41,10 @@ func schemaFacts(l ledge, shape func(spec ...string)) map[string]any {
 	at("watched")
 	out["watch"] = l.begins(versions["watched"])
 	_, err := at("untouched").tryApply("one", ``, `{"size":"small","color":"red"}`)
-	out["an apply of it"] = undeclared(err)
+	out["an apply of it"] = prune.Undeclared(err)
 	u := object(l, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"name":"untouched"},"status":{"unknown":"x"}}`)
 	_, err = l.client.ApplyStatus(l.Context(), "untouched", u, metav1.ApplyOptions{FieldManager: "two"})
-	out["a status"] = undeclared(err)
+	out["a status"] = prune.Undeclared(err)
 	l.must(at("status").merge(`{"status":{"phase":"x","unknown":"y"}}`, "status"))
 	l.must(at("nothing").merge(`{"spec":{"color":"blue"}}`))
 	at("less").apply("one", ``, `{"size":"small"}`)

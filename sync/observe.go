@@ -121,7 +121,7 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 	}
 	p.state.target.name = e.display(p.name)
 	if p.source != nil {
-		p.want = e.opts.newIntent(e.targetFields.prune(p.source), p.from, p.name)
+		p.want = e.opts.newIntent(e.targetFields.Prune(p.source), p.from, p.name)
 	}
 	e.observeRelation(p, r)
 	if p.source != nil && p.target != nil {
@@ -262,7 +262,7 @@ func (e *engine) observeTarget(p *pair, r *record) {
 		}
 		t.heldBy = waitsFor(p.target)
 	}
-	p.give = newStatus(p.source, e.sourceFields.prune(p.target))
+	p.give = newStatus(p.source, e.sourceFields.Prune(p.target))
 	p.status = t.ours() && !p.state.source.deleting && !r.acknowledged(p)
 }
 

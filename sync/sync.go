@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/sync/internal/breaker"
+	"github.com/klutch-go/sdk/sync/internal/prune"
 )
 
 // A Sync keeps the objects of one resource in step. Create it with New.
@@ -177,8 +178,8 @@ type engine struct {
 	related      []*relation
 	spaces       *spaces
 	access       *access // nil where related objects are watched everywhere
-	sourceFields *knowledge
-	targetFields *knowledge
+	sourceFields *prune.Cache
+	targetFields *prune.Cache
 	tasks        []func(context.Context) // to run beside the queue
 
 	sourceUID, targetUID types.UID
@@ -230,11 +231,12 @@ func newEngine(s *Sync) *engine {
 }
 
 // knows follows what the cluster of v knows of the resource.
-func (e *engine) knows(v *view, c *Cluster) *knowledge {
-	k := newKnowledge(c, e.resource, func(url string) { v.relist(url); e.remappedAll() })
-	v.watched = func() { signal(k.doubt) }
-	e.tasks = append(e.tasks, k.run)
-	return k
+func (e *engine) knows(v *view, c *Cluster) *prune.Cache {
+	share := c.feeds.budget.Share("the schema of " + e.resource.Resource)
+	fields := prune.NewCache(c.raw, e.resource, share, func(version string) { v.relist(version); e.remappedAll() })
+	v.watched = fields.Doubt
+	e.tasks = append(e.tasks, fields.Run)
+	return fields
 }
 
 func (e *engine) sources(namespace string) dynamic.ResourceInterface {
@@ -252,8 +254,8 @@ func (e *engine) run(ctx context.Context) error {
 	if e.identify(ctx) != nil {
 		return nil // ctx is done
 	}
-	e.sourceFields.begin(ctx)
-	e.targetFields.begin(ctx)
+	e.sourceFields.Load(ctx)
+	e.targetFields.Load(ctx)
 	ctx, e.cancel = context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
