@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/klutch-go/sdk/internal/fates"
 )
 
 // do does one step of plan: at most one write. What it learns goes to r.
@@ -223,7 +225,7 @@ func (e *engine) classify(p *pair, r *record, err error) error {
 }
 
 // errAgain is a step that met a state other than it had seen: look again.
-var errAgain = errors.New("look again")
+var errAgain = fates.ErrAgain
 
 func again(err error) error { return fmt.Errorf("%w: %w", errAgain, err) }
 
