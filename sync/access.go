@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/queue"
 )
 
 // An access watches related objects on the source where Options.RelatedAccess gives
@@ -16,7 +18,7 @@ import (
 // read holds up the related objects of that namespace and nothing else.
 type access struct {
 	engine *engine
-	queue  *lane // of namespaces, as names of objects
+	queue  *queue.Queue // of namespaces, as names of objects
 	rest   time.Duration
 
 	mu     sync.Mutex
@@ -35,12 +37,12 @@ type space struct {
 const restPause = 5 * time.Minute
 
 // newAccess returns nil where related objects are watched in all namespaces.
-func newAccess(e *engine, p *pool) *access {
+func newAccess(e *engine, p *queue.Pool) *access {
 	if e.opts.RelatedAccess == nil || len(e.opts.Related) == 0 {
 		return nil
 	}
 	a := &access{engine: e, rest: restPause, spaces: map[string]*space{}}
-	a.queue = p.lane("access", 4, a.reconcile)
+	a.queue = p.Queue(a.reconcile, queue.Options{Name: "access", Limit: 4})
 	return a
 }
 
@@ -55,7 +57,7 @@ func (a *access) space(namespace string) *space {
 }
 
 func (a *access) look(namespace string) {
-	a.queue.add(cache.NewObjectName("", namespace), classRelated)
+	a.queue.Add(cache.NewObjectName("", namespace), queue.Related)
 }
 
 // doubt looks at the namespaces whose related objects cannot be read any more.
@@ -84,7 +86,7 @@ func (a *access) run(ctx context.Context) {
 			a.look(namespace)
 		}
 	}
-	a.queue.run(ctx)
+	a.queue.Run(ctx)
 }
 
 // views are those of related objects on the source.

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/sync/internal/fields"
 	"github.com/klutch-go/sdk/sync/internal/prune"
 )
@@ -223,7 +224,7 @@ func (e *engine) classify(p *pair, r *record, err error) error {
 }
 
 // errAgain is a step that met a state other than it had seen: look again.
-var errAgain = errors.New("look again")
+var errAgain = fates.ErrAgain
 
 func again(err error) error { return fmt.Errorf("%w: %w", errAgain, err) }
 

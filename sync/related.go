@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/queue"
 )
 
 // A relation copies the related objects of one resource from one side, whichever
@@ -29,7 +31,7 @@ type relation struct {
 	owner, other   *Cluster
 	original, copy *view
 	referrers      *view
-	queue          *lane
+	queue          *queue.Queue
 	key            []byte // of the HMAC: never leaves the process
 
 	mu      sync.Mutex
@@ -56,7 +58,7 @@ type family struct {
 }
 
 // newRelations returns one relation for each resource and side.
-func newRelations(e *engine, p *pool) []*relation {
+func newRelations(e *engine, p *queue.Pool) []*relation {
 	var out []*relation
 	for _, spec := range e.opts.Related {
 		f := family{spec.Resource, spec.From}
@@ -69,7 +71,7 @@ func newRelations(e *engine, p *pool) []*relation {
 	return out
 }
 
-func newRelation(e *engine, p *pool, f family) *relation {
+func newRelation(e *engine, p *queue.Pool, f family) *relation {
 	r := &relation{family: f, engine: e, records: map[cache.ObjectName]*copied{}, key: []byte(rand.Text())}
 	r.index = "references to " + f.Resource.String() + " of " + string(f.From)
 	r.owner, r.other, r.referrers = e.from, e.to, e.source
@@ -79,7 +81,7 @@ func newRelation(e *engine, p *pool, f family) *relation {
 	r.referrers.indexes[r.index] = newIndex(r.references, r.referred)
 	r.original = r.newView("related original", r.owner, "", func(n cache.ObjectName) (cache.ObjectName, bool) { return n, true })
 	r.copy = r.newView("related copy", r.other, BoundAnnotation+"=true", r.ownerName)
-	r.queue = p.lane("related", max(e.opts.Workers/4, 1), r.reconcile)
+	r.queue = p.Queue(r.reconcile, queue.Options{Name: "related", Limit: max(e.opts.Workers/4, 1)})
 	return r
 }
 
@@ -89,7 +91,7 @@ func (r *relation) newView(name string, c *Cluster, selector string, key func(ca
 		moved: func(string) { r.remapped(); r.engine.notify() }, lost: r.lost, doubt: r.engine.doubt,
 		changed: func(o change) {
 			if k, ok := key(o.name); ok {
-				r.queue.add(k, o.class(classRelated))
+				r.queue.Add(k, o.class(queue.Related))
 			}
 		},
 	}
@@ -198,10 +200,10 @@ func (r *relation) watch(ctx context.Context) {
 	}
 }
 
-func (r *relation) run(ctx context.Context) { r.queue.run(ctx) }
+func (r *relation) run(ctx context.Context) { r.queue.Run(ctx) }
 
 func (r *relation) close() {
-	r.queue.close()
+	r.queue.Close()
 	r.original.close()
 	r.copy.close()
 }
@@ -241,7 +243,7 @@ func (e *engine) isIn(namespace string, name cache.ObjectName, atSource bool) bo
 // referred queues what a bound object refers to.
 func (r *relation) referred(name string) {
 	if namespace, name, err := cache.SplitMetaNamespaceKey(name); err == nil {
-		r.queue.add(cache.NewObjectName(namespace, name), classRelated)
+		r.queue.Add(cache.NewObjectName(namespace, name), queue.Related)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/queue"
 )
 
 func (r *relation) conflict(name cache.ObjectName) string {
@@ -45,11 +47,11 @@ func (r *relation) tell(c *copied, t *transfer, problem string) {
 	}
 	for _, claim := range c.claims {
 		r.engine.setProblem(claim, r.index+c.problem, "")
-		r.engine.queue.add(claim, classRelated)
+		r.engine.queue.Add(claim, queue.Related)
 	}
 	for _, claim := range claims {
 		r.engine.setProblem(claim, r.index+problem, problem)
-		r.engine.queue.add(claim, classRelated)
+		r.engine.queue.Add(claim, queue.Related)
 	}
 	c.problem, c.claims = problem, claims
 }

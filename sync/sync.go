@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,6 +21,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/queue"
 	"github.com/klutch-go/sdk/sync/internal/breaker"
 	"github.com/klutch-go/sdk/sync/internal/prune"
 )
@@ -38,7 +39,7 @@ type Sync struct {
 	mu      sync.Mutex
 	engine  *engine // while Run runs
 	changed func()
-	pool    *pool // of the Set that it is in; nil if none
+	pool    *queue.Pool // of the Set that it is in; nil if none
 }
 
 // New returns a Sync of resource from source to target, which may be the same
@@ -107,7 +108,7 @@ func (s *Sync) Release() {
 		return
 	}
 	for _, key := range keys {
-		e.queue.add(key, classUser)
+		e.queue.Add(key, queue.User)
 	}
 	e.notify()
 }
@@ -144,7 +145,7 @@ func (s *Sync) Status() Status {
 }
 
 // join makes s work with the workers of a Set.
-func (s *Sync) join(p *pool) {
+func (s *Sync) join(p *queue.Pool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pool = p
@@ -170,9 +171,9 @@ func (s *Sync) notify() {
 type engine struct {
 	*Sync
 	policy       policy
-	fieldManager string // without the incarnation
-	pool         *pool  // nil if another one's
-	queue        *lane
+	fieldManager string      // without the incarnation
+	pool         *queue.Pool // nil if another one's
+	queue        *queue.Queue
 	source       *view
 	target       *view
 	related      []*relation
@@ -209,10 +210,10 @@ func newEngine(s *Sync) *engine {
 	}
 	pool := s.pool
 	if pool == nil {
-		e.pool = newPool(s.opts.Workers+s.opts.Workers/4, s.from.feeds.jitter) // with room for related objects
+		e.pool = queue.NewPool(s.opts.Workers+s.opts.Workers/4, s.from.feeds.timing.delay()) // with room for related objects
 		pool = e.pool
 	}
-	e.queue = pool.lane("sync", s.opts.Workers, e.reconcile)
+	e.queue = pool.Queue(e.reconcile, queue.Options{Name: "sync", Limit: s.opts.Workers})
 	e.checkup.look = e.check
 	e.tide.high = map[watched]string{}
 	e.spaces = &spaces{counts: map[string]int{}, turned: e.turned}
@@ -264,9 +265,9 @@ func (e *engine) run(ctx context.Context) error {
 		wg.Go(func() { task(ctx) })
 	}
 	if e.pool != nil {
-		wg.Go(func() { e.pool.run(ctx) })
+		wg.Go(func() { e.pool.Run(ctx) })
 	}
-	e.queue.run(ctx)
+	e.queue.Run(ctx)
 	if why := context.Cause(ctx); errors.Is(why, errRestart) {
 		return why
 	}
@@ -275,9 +276,9 @@ func (e *engine) run(ctx context.Context) error {
 
 // close ends what newEngine and watch began.
 func (e *engine) close() {
-	e.queue.close()
+	e.queue.Close()
 	if e.access != nil {
-		e.access.queue.close()
+		e.access.queue.Close()
 	}
 	e.source.close()
 	e.target.close()
@@ -346,7 +347,7 @@ func (e *engine) followMapper(ctx context.Context) {
 func (e *engine) remapped(namespace string) {
 	for _, name := range e.source.keys() {
 		if name.Namespace == namespace {
-			e.queue.add(name, classResync)
+			e.queue.Add(name, queue.Resync)
 		}
 	}
 	for _, r := range e.related {
@@ -357,7 +358,7 @@ func (e *engine) remapped(namespace string) {
 // remappedAll queues all source objects.
 func (e *engine) remappedAll() {
 	for _, name := range e.source.keys() {
-		e.queue.add(name, classResync)
+		e.queue.Add(name, queue.Resync)
 	}
 	for _, r := range e.related {
 		r.remapped()
@@ -369,7 +370,7 @@ func (e *engine) sourceView() *view {
 	v := e.newView("source", e.from, e.from.dynamicLister(e.resource, "source", slimSource))
 	v.changed = func(c change) {
 		e.spaces.follow(c)
-		e.queue.add(c.name, c.class(classUser))
+		e.queue.Add(c.name, c.class(queue.User))
 	}
 	return v
 }
@@ -385,7 +386,7 @@ func (e *engine) turned(namespace string, initial bool) {
 		return
 	}
 	for _, r := range e.related {
-		r.queue.add(allOf(namespace), classRelated)
+		r.queue.Add(allOf(namespace), queue.Related)
 	}
 }
 
@@ -404,7 +405,7 @@ func (e *engine) targetView() *view {
 	}
 	v.changed = func(c change) {
 		if key, ok := e.opts.Mapper.Source(c.name); ok {
-			e.queue.add(key, c.ofTarget())
+			e.queue.Add(key, c.ofTarget())
 		}
 	}
 	return v
@@ -600,4 +601,6 @@ func (e *engine) manager(uid types.UID) string {
 }
 
 // isDenied reports whether err will not go away by waiting for a cluster.
-func isDenied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) }
+func isDenied(err error) bool {
+	return fates.Is(err, fates.Forbidden, fates.Terminating, fates.Absent, fates.Unserved)
+}

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/queue"
 )
 
 // A view is what is known of one resource of one cluster: one watch of all
@@ -56,24 +58,24 @@ type change struct {
 }
 
 // class is that of a change which is of class later, once a first list is complete.
-func (c change) class(later class) class {
+func (c change) class(later queue.Priority) queue.Priority {
 	if c.initial {
-		return classInitial
+		return queue.Initial
 	}
 	return later
 }
 
 // ofTarget is the class of a change of a target.
-func (c change) ofTarget() class {
+func (c change) ofTarget() queue.Priority {
 	before, _ := c.before.(*compact)
 	after, _ := c.after.(*compact)
 	switch {
 	case c.after == nil:
-		return c.class(classUser)
+		return c.class(queue.User)
 	case before == nil || after == nil || before.flips == after.flips:
-		return c.class(classStatus)
+		return c.class(queue.Status)
 	default:
-		return c.class(classFlip)
+		return c.class(queue.Digest)
 	}
 }
 

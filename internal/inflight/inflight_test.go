@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sync
+package inflight
 
 import (
 	"context"
@@ -42,11 +42,11 @@ func (b *busy) RoundTrip(*http.Request) (*http.Response, error) {
 }
 
 // hammer sends requests from so many clients for a while.
-func hammer(t *testing.T, w *window, b *busy, clients int, long time.Duration) {
+func hammer(t *testing.T, l *Limit, b *busy, clients int, long time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), long)
 	defer cancel()
-	way := &passage{w, b}
+	way := &transport{l, b}
 	var wg gosync.WaitGroup
 	for range clients {
 		wg.Go(func() {
@@ -67,23 +67,23 @@ func hammer(t *testing.T, w *window, b *busy, clients int, long time.Duration) {
 		})
 	}
 	wg.Wait()
-	if w.inFlight != 0 || len(w.waiting) != 0 {
-		t.Errorf("%d in flight and %d waiting when all have gone", w.inFlight, len(w.waiting))
+	if l.inFlight != 0 || len(l.waiting) != 0 {
+		t.Errorf("%d in flight and %d waiting when all have gone", l.inFlight, len(l.waiting))
 	}
 }
 
-func TestWindow(t *testing.T) {
+func TestLimit(t *testing.T) {
 	swift := func(int) time.Duration { return 5 * time.Millisecond }
 	for name, test := range map[string]struct {
 		server  *busy
 		clients int
-		is      func(w *window, b *busy) bool
+		is      func(l *Limit, b *busy) bool
 	}{
-		"grows while it is full": {&busy{took: swift}, 200, func(w *window, b *busy) bool { return w.size > 40 && b.most > 40 }},
-		"stays while it is not":  {&busy{took: swift}, 10, func(w *window, b *busy) bool { return w.size == windowFirst }},
+		"grows while it is full": {&busy{took: swift}, 200, func(l *Limit, b *busy) bool { return l.size > 40 && b.most > 40 }},
+		"stays while it is not":  {&busy{took: swift}, 10, func(l *Limit, b *busy) bool { return l.size == first }},
 		"yields to refusals": {
 			&busy{took: swift, capacity: 10}, 200,
-			func(w *window, b *busy) bool { return w.size < 24 && b.refused*20 < b.served },
+			func(l *Limit, b *busy) bool { return l.size < 24 && b.refused*20 < b.served },
 		},
 		"yields to overload": {
 			&busy{took: func(n int) time.Duration {
@@ -92,15 +92,15 @@ func TestWindow(t *testing.T) {
 				}
 				return 5 * time.Millisecond
 			}}, 200,
-			func(w *window, b *busy) bool { return w.size < 24 },
+			func(l *Limit, b *busy) bool { return l.size < 24 },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWindow()
-				hammer(t, w, test.server, test.clients, 5*time.Second)
-				if !test.is(w, test.server) {
-					t.Errorf("window of %.1f; %d served, %d refused, at most %d at once", w.size, test.server.served, test.server.refused, test.server.most)
+				l := New()
+				hammer(t, l, test.server, test.clients, 5*time.Second)
+				if !test.is(l, test.server) {
+					t.Errorf("limit of %.1f; %d served, %d refused, at most %d at once", l.size, test.server.served, test.server.refused, test.server.most)
 				}
 			})
 		})
