@@ -60,7 +60,7 @@ func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related, judge 
 			strings.Join(denied, ", "), v1alpha1.BoundAnnotation), nil
 	}
 	if len(selected) > 0 {
-		if taken, err = p.removeStrays(ctx, selected, taken); err != nil {
+		if taken, err = p.removeStrays(ctx, selected, taken, services); err != nil {
 			return "", err
 		}
 	}

@@ -59,8 +59,9 @@ func newClaimWorld(t *testing.T) *claimWorld {
 		source: source, set: klutchsync.NewSet(klutchsync.SetOptions{}),
 		recipes: map[cache.ObjectName]string{}, versions: map[cache.ObjectName]string{}, consents: map[cache.ObjectName]consent{}, released: map[cache.ObjectName]string{},
 	}
+	w.agent.app.namespaces = metas(w.app.Metadata(), spacesResource).informer(cache.Indexers{})
 	w.session = &session{
-		agent: w.agent, target: target, clients: clients{meta: w.controlPlane.Metadata()}, place: kubeconfig.Kubeconfig{Namespace: "tenant"}, mapper: klutchsync.NewNamespaces(nil),
+		agent: w.agent, target: target, clients: clients{calls: w.controlPlane.Client(), meta: w.controlPlane.Metadata()}, place: kubeconfig.Kubeconfig{Namespace: "tenant"}, mapper: klutchsync.NewNamespaces(nil),
 		namespaces: objects(w.controlPlane.Client(), requestedNamespaces, "tenant").informer(cache.Indexers{}),
 	}
 	w.session.mapper.Set("team", "service")
@@ -68,23 +69,29 @@ func newClaimWorld(t *testing.T) *claimWorld {
 	w.namespace(w.controlPlane, "service")
 	w.namespace(w.controlPlane, "tenant")
 	w.order("team")
-	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "APIServiceNamespace",
-		"metadata": map[string]any{"name": "team"}, "spec": map[string]any{}, "status": map[string]any{"namespace": "service"},
-	}}
-	asks := w.controlPlane.Client().Resource(requestedNamespaces).Namespace("tenant")
-	if _, err := asks.Create(t.Context(), u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := asks.UpdateStatus(t.Context(), u, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	w.ask("team", "service")
 	w.binding = &v1alpha1.APIServiceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "klutch-bind", Name: "widgets.example.org"}}
 	w.export = &v1alpha1.APIServiceExport{Spec: v1alpha1.APIServiceExportSpec{APIServiceExportCRDSpec: v1alpha1.APIServiceExportCRDSpec{
 		Group: "example.org", Names: v1alpha1.CRDNames{Plural: "widgets", Kind: "Widget"}, Scope: v1alpha1.NamespacedScope,
 		Versions: []v1alpha1.APIServiceExportVersion{{Name: "v1", Served: true, Storage: true}},
 	}}}
 	return w
+}
+
+// ask makes an APIServiceNamespace as a konnector and a backend do.
+func (w *claimWorld) ask(namespace, service string) {
+	w.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "APIServiceNamespace",
+		"metadata": map[string]any{"name": namespace}, "spec": map[string]any{}, "status": map[string]any{"namespace": service},
+	}}
+	asks := w.controlPlane.Client().Resource(requestedNamespaces).Namespace("tenant")
+	if _, err := asks.Create(w.Context(), u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager}); err != nil {
+		w.Fatal(err)
+	}
+	if _, err := asks.UpdateStatus(w.Context(), u, metav1.UpdateOptions{}); err != nil {
+		w.Fatal(err)
+	}
 }
 
 // order creates an object of the bound API.
@@ -96,7 +103,11 @@ func (w *claimWorld) order(namespace string) {
 }
 
 func (w *claimWorld) widgets(namespace string) dynamic.ResourceInterface {
-	return w.app.Client().Resource(schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}).Namespace(namespace)
+	return w.app.Client().Resource(w.widgetsResource()).Namespace(namespace)
+}
+
+func (*claimWorld) widgetsResource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
 }
 
 // run has the world's syncs run until the returned function is called, which waits.
@@ -105,7 +116,7 @@ func (w *claimWorld) run() (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = group.Run(ctx, w.agent.set.Run, group.Informer(w.session.namespaces))
+		_ = group.Run(ctx, w.agent.set.Run, group.Informer(w.session.namespaces), group.Informer(w.agent.app.namespaces))
 	}()
 	synctest.Wait()
 	return func() { cancel(); <-done }

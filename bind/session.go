@@ -149,7 +149,7 @@ func (s *session) connect(config *rest.Config) error {
 }
 
 // services are the service namespaces of the tenant that this App Cluster has asked
-// for, once they are known.
+// for, once they and the App Cluster's namespaces are known.
 func (s *session) services() (names []string, known bool) {
 	for _, o := range s.namespaces.GetStore().List() {
 		u, _ := o.(*unstructured.Unstructured)
@@ -160,7 +160,7 @@ func (s *session) services() (names []string, known bool) {
 			names = append(names, name)
 		}
 	}
-	return names, s.namespaces.HasSynced()
+	return names, s.namespaces.HasSynced() && s.agent.app.namespaces.HasSynced()
 }
 
 func (s *session) controllers() error {

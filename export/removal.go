@@ -133,13 +133,23 @@ func (c *control) mayRemove(binding *v1alpha1.ClusterBinding) *refusal {
 	n := 0
 	for _, obj := range c.clusterBindings.GetStore().List() {
 		other, ok := obj.(*v1alpha1.ClusterBinding)
-		n += one(ok && other.DeletionTimestamp != nil && breaks(other))
+		n += one(ok && other.DeletionTimestamp != nil && breaks(other) && c.ofTenant(other))
 	}
 	if n <= most {
 		return nil
 	}
 	return &refusal{reason: v1alpha1.ReasonRemovalHeld, message: fmt.Sprintf(
 		"%d tenants are being removed at once, more than %d: if it is meant, annotate this object with %s=true", n, most, v1alpha1.ReleaseAnnotation)}
+}
+
+// ofTenant tells whether the removal of a ClusterBinding is that of a tenant, and not over.
+func (c *control) ofTenant(binding *v1alpha1.ClusterBinding) bool {
+	ns, ok := stored(c.owned, binding.Namespace)
+	if !ok || !slices.Contains(binding.Finalizers, v1alpha1.TenantFinalizer) {
+		return false
+	}
+	_, ok = holderOf(ns)
+	return ok
 }
 
 // terminating tells whether a tenant is being removed. Without a policy it goes on as

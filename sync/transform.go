@@ -133,7 +133,7 @@ func travelling(have map[string]string, allowed func(string) bool, extra map[str
 // believe that the object is its own, and prune it.
 func denied(key string) bool {
 	switch key {
-	case "app.kubernetes.io/instance", "app.kubernetes.io/managed-by":
+	case "app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "olm.managed", "olm.owner", "olm.owner.kind", "olm.owner.namespace":
 		return true
 	}
 	prefix, _, ok := strings.Cut(key, "/")
@@ -145,11 +145,14 @@ func denied(key string) bool {
 // trackers are the domains, with all below them, whose metadata never travel.
 func trackers() []string {
 	return []string{
-		"klutch.anynines.com",
-		"kubectl.kubernetes.io", "applyset.kubernetes.io", "config.kubernetes.io", "config.k8s.io",
-		"argoproj.io", "toolkit.fluxcd.io", "fluxcd.io", "helm.sh", "k14s.io", "carvel.dev",
-		"crossplane.io", "fleet.cattle.io", "objectset.rio.cattle.io", "kluctl.io",
-		"configsync.gke.io", "configmanagement.gke.io", "addonmanager.kubernetes.io",
+		"klutch.anynines.com", "kube-bind.io", "kcp.io",
+		"kubectl.kubernetes.io", "applyset.kubernetes.io", "config.kubernetes.io", "config.k8s.io", "addonmanager.kubernetes.io", "kops.k8s.io", "metacontroller.k8s.io",
+		"argoproj.io", "toolkit.fluxcd.io", "fluxcd.io", "fluxcd.controlplane.io", "flux.weave.works", "helm.sh", "k14s.io", "carvel.dev", "kluctl.io",
+		"configsync.gke.io", "configmanagement.gke.io", "cattle.io", "open-cluster-management.io", "karmada.io", "projectsveltos.io",
+		"tanka.dev", "werf.io", "spinnaker.io", "timoni.sh", "oam.dev", "kratix.io", "kro.run", "gardener.cloud", "loft.sh",
+		"crossplane.io", "upbound.io", "cnrm.cloud.google.com", "services.k8s.aws", "serviceoperator.azure.com",
+		"kyverno.io", "operators.coreos.com", "operatorframework.io", "operator-sdk", "hnc.x-k8s.io", "cluster.x-k8s.io", "clastix.io",
+		"external-secrets.io", "sealedsecrets.bitnami.com", "emberstack.com", "mittwald.de", "appscode.com",
 	}
 }
 
