@@ -39,7 +39,7 @@ func TestInsistingPeer(t *testing.T) {
 	})
 }
 
-// Of two konnectors one does not know yet what the other does: they do not fight.
+// I12: of two konnectors one does not know yet what the other does; they do not fight.
 func TestTwoOfOneBinding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFake(t)
