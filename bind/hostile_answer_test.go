@@ -41,7 +41,7 @@ const gizmos, gears = "gizmos.example.org", "gears.example.org"
 
 func newAttackedKonnector(t *testing.T) *attackedKonnector {
 	t.Helper()
-	s := &attackedKonnector{world: newWorld(t), size: 1, platforms: map[string]*testplatform.Platform{}}
+	s := &attackedKonnector{world: newLoneWorld(t), size: 1, platforms: map[string]*testplatform.Platform{}}
 	widget := read(t, "testdata/widgets.yaml")[0]
 	s.offer(t, widget.DeepCopy())
 	s.app.apply(t, v1alpha1.CRDs()["apiservicebindings.klutch.anynines.com"], object("v1", "Namespace", "", "team", nil),
@@ -255,6 +255,7 @@ func addressed(r *http.Request) string { return r.URL.Path[strings.LastIndexByte
 // TestP8HostilePlatformCommands: binding, looking and leaving end in time and with an
 // error that a person can read, whatever the platform answers.
 func TestP8HostilePlatformCommands(t *testing.T) {
+	t.Parallel() // what others take besides only makes its bounds narrower
 	app := newSide(t, "app")
 	app.apply(t, v1alpha1.CRDs()["apiservicebindings.klutch.anynines.com"], object("v1", "Namespace", "", v1alpha1.Namespace, nil))
 	for name, tc := range map[string]struct {
