@@ -38,7 +38,7 @@ type Caps struct {
 
 // CreateOnlyAnnotation on a ResourceQuota of the backend, with whatever value, says
 // that somebody else decides about it from now on.
-const CreateOnlyAnnotation = "bootstrap.klutch.anynines.com/create-only"
+const CreateOnlyAnnotation = v1alpha1.CreateOnlyAnnotation
 
 // maxRequests is how many APIServiceExportRequests one tenant may have at a time.
 const maxRequests = 100
@@ -62,7 +62,7 @@ func (e *Exporter) capTenants(ctx context.Context, h holder, more int) error {
 		return nil
 	}
 	list, err := e.meta.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).List(ctx, metav1.ListOptions{
-		LabelSelector: tenantLabel + ",!" + appNamespaceLabel,
+		LabelSelector: v1alpha1.TenantLabel + ",!" + v1alpha1.AppNamespaceLabel,
 	})
 	if err != nil {
 		return fmt.Errorf("count tenants: %w", err)

@@ -56,7 +56,7 @@ func (w *world) bindAs(user, clusterID string) error {
 // tenants are the tenant namespaces that are there to stay.
 func (w *world) tenants() int {
 	w.t.Helper()
-	list, err := w.admin.CoreV1().Namespaces().List(w.t.Context(), metav1.ListOptions{LabelSelector: tenantLabel + ",!" + appNamespaceLabel})
+	list, err := w.admin.CoreV1().Namespaces().List(w.t.Context(), metav1.ListOptions{LabelSelector: v1alpha1.TenantLabel + ",!" + v1alpha1.AppNamespaceLabel})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func (w *world) tenants() int {
 func (w *world) gone() {
 	w.t.Helper()
 	w.eventually("namespaces that were undone are gone", func(ctx context.Context) (bool, error) {
-		list, err := w.admin.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: tenantLabel})
+		list, err := w.admin.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.TenantLabel})
 		for _, ns := range list.Items {
 			if ns.DeletionTimestamp != nil {
 				return false, nil
@@ -202,7 +202,7 @@ func quotas(t *testing.T, w *world) {
 	t.Helper()
 	c := w.control(Options{})
 	c.quotaDelay = time.Hour
-	w.apply(object("{apiVersion: v1, kind: Namespace, metadata: {name: x, labels: {" + tenantLabel + ": x, " + appNamespaceLabel + ": other}}}"))
+	w.apply(object("{apiVersion: v1, kind: Namespace, metadata: {name: x, labels: {" + v1alpha1.TenantLabel + ": x, " + v1alpha1.AppNamespaceLabel + ": other}}}"))
 	hard := func() map[string]string {
 		q, err := w.admin.CoreV1().ResourceQuotas("x").Get(t.Context(), v1alpha1.TenantServiceAccount, metav1.GetOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {

@@ -108,7 +108,7 @@ func concurrentBinds(t *testing.T, w *world) *tenantClient {
 	if ada.namespace != names[0] {
 		t.Errorf("login made %s, want %s", ada.namespace, names[0])
 	}
-	list, err := w.admin.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: tenantLabel})
+	list, err := w.admin.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: v1alpha1.TenantLabel})
 	if err != nil || len(list.Items) != 1 {
 		t.Errorf("%d namespaces of tenants: %v", len(list.Items), err)
 	}
@@ -142,7 +142,7 @@ func journey(t *testing.T, ada *tenantClient) {
 	}
 	h := holder{ada.w.issuer.URL(), "ada", "c1"}
 	by := labels.Set{
-		tenantLabel: ada.namespace, subjectLabel: digest(h.Issuer, h.Subject), clusterLabel: "c1", appNamespaceLabel: "team-a",
+		v1alpha1.TenantLabel: ada.namespace, v1alpha1.SubjectLabel: digest(h.Issuer, h.Subject), v1alpha1.AppClusterLabel: "c1", v1alpha1.AppNamespaceLabel: "team-a",
 	}.String()
 	chosen, err := ada.w.admin.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: by})
 	if err != nil || len(chosen.Items) != 1 || chosen.Items[0].Name != namespace {
@@ -249,7 +249,7 @@ func isolation(t *testing.T, ada, grace *tenantClient) {
 		{ada.namespace, "get", "", "secrets", "kubeconfig", true},
 		{ada.namespace, "watch", "", "secrets", "kubeconfig", false},
 		{ada.namespace, "list", "", "secrets", "", false},
-		{ada.namespace, "get", "", "secrets", recordSecret, false},
+		{ada.namespace, "get", "", "secrets", v1alpha1.TenantRecordSecret, false},
 		{ada.namespace, "update", "", "secrets", "kubeconfig", false},
 		{ada.namespace, "create", "", "secrets", "", false},
 		{ada.namespace, "get", "", "namespaces", ada.namespace, true},
@@ -345,7 +345,7 @@ func finalizers(t *testing.T, ada *tenantClient) {
 func foreignNamespace(t *testing.T, w *world) {
 	t.Helper()
 	name := holder{w.issuer.URL(), "grace", "c2"}.namespace("cluster")
-	w.apply(object(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {%s: %s}}}", name, tenantLabel, name)))
+	w.apply(object(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {%s: %s}}}", name, v1alpha1.TenantLabel, name)))
 	_, _, err := w.login("grace", "c2", "widgets.example.org")
 	if err == nil || !strings.Contains(err.Error(), "409") || !strings.Contains(err.Error(), name) {
 		t.Errorf("login: %v", err)
@@ -383,7 +383,7 @@ func rotation(t *testing.T, ada *tenantClient) {
 	if left := time.Until(at); left < 35*time.Minute || left > 41*time.Minute {
 		t.Errorf("renewal in %s, want two thirds of an hour", left)
 	}
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, renewAnnotation, time.Now().Add(-time.Minute).Format(time.RFC3339))
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.RenewAfterAnnotation, time.Now().Add(-time.Minute).Format(time.RFC3339))
 	if _, err := secrets.Patch(t.Context(), before.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +396,7 @@ func rotation(t *testing.T, ada *tenantClient) {
 		after, err := secrets.Get(ctx, before.Name, metav1.GetOptions{})
 		return err == nil && string(after.Data[v1alpha1.KubeconfigKey]) != string(before.Data[v1alpha1.KubeconfigKey]), nil
 	})
-	if err := secrets.Delete(t.Context(), anchorSecret, metav1.DeleteOptions{}); err != nil {
+	if err := secrets.Delete(t.Context(), v1alpha1.TokenAnchorSecret, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	ada.w.eventually("old token is refused", func(ctx context.Context) (bool, error) {

@@ -277,10 +277,10 @@ func newControl(e *Exporter) (*control, error) {
 	c.clusterBindings, errs[3] = typed.Informer(e.watches.dyn, clusterBindingResource, slimBinding)
 	c.templates = c.informTemplates(templateResource)
 	c.crds = c.metadata(crdResource, nil)
-	c.owned = c.metadata(corev1.SchemeGroupVersion.WithResource("namespaces"), func(o *metav1.ListOptions) { o.LabelSelector = tenantLabel })
+	c.owned = c.metadata(corev1.SchemeGroupVersion.WithResource("namespaces"), func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.TenantLabel })
 	c.accounts = c.metadata(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), named(v1alpha1.TenantServiceAccount))
 	c.bindings = c.metadata(rbacv1.SchemeGroupVersion.WithResource("rolebindings"), named(v1alpha1.TenantServiceAccount))
-	c.entries = c.metadata(rbacv1.SchemeGroupVersion.WithResource("rolebindings"), named(ownBinding))
+	c.entries = c.metadata(rbacv1.SchemeGroupVersion.WithResource("rolebindings"), named(v1alpha1.BackendRoleBinding))
 	c.roles = c.metadata(rbacv1.SchemeGroupVersion.WithResource("roles"), named(v1alpha1.TenantServiceAccount))
 	return c, errors.Join(errs[:]...)
 }
@@ -409,7 +409,7 @@ func (c *control) reviewAll(ctx context.Context, exports *controller.Controller,
 
 // tenantKey is the tenant namespace that ns is, if it is one.
 func tenantKey(ns metav1.Object) []cache.ObjectName {
-	if ns.GetLabels()[tenantLabel] != ns.GetName() {
+	if ns.GetLabels()[v1alpha1.TenantLabel] != ns.GetName() {
 		return nil
 	}
 	return []cache.ObjectName{cache.NewObjectName("", ns.GetName())}

@@ -119,7 +119,7 @@ func whole(t *testing.T, w *world, namespace string) {
 	_, rights := w.admin.RbacV1().RoleBindings(namespace).Get(t.Context(), v1alpha1.TenantServiceAccount, metav1.GetOptions{})
 	_, binding := w.dyn.Resource(clusterBindingResource).Namespace(namespace).Get(t.Context(), v1alpha1.ClusterBindingName, metav1.GetOptions{})
 	secret, credential := w.admin.CoreV1().Secrets(namespace).Get(t.Context(), v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
-	_, record := w.admin.CoreV1().Secrets(namespace).Get(t.Context(), recordSecret, metav1.GetOptions{})
+	_, record := w.admin.CoreV1().Secrets(namespace).Get(t.Context(), v1alpha1.TenantRecordSecret, metav1.GetOptions{})
 	for what, err := range map[string]error{"account": account, "rights": rights, "binding": binding, "credential": credential, "record": record} {
 		if err != nil {
 			t.Errorf("%s of %s: %v (missing: %t)", what, namespace, err, apierrors.IsNotFound(err))
@@ -204,8 +204,8 @@ func about(r *http.Request, body []byte) (tenant, write string) {
 	tenant = tenantPattern.FindString(path)
 	if _, rest, ok := strings.Cut(path, "/namespaces/"); ok && tenant != "" && r.Method != http.MethodGet {
 		write = r.Method + " " + strings.Replace(rest, tenant, "T", 1)
-		if bytes.Contains(body, []byte(offerRole)) { // beside one of the tenant
-			write += " " + ownBinding
+		if bytes.Contains(body, []byte(v1alpha1.BackendOfferRole)) { // beside one of the tenant
+			write += " " + v1alpha1.BackendRoleBinding
 		}
 	}
 	return tenant, write
@@ -546,7 +546,7 @@ func essence(o unstructured.Unstructured) string {
 	}
 	annotations := o.GetAnnotations()
 	maps.DeleteFunc(annotations, func(key, _ string) bool {
-		return slices.Contains([]string{renewAnnotation, issuedAnnotation, madeAnnotation, anchorAnnotation}, key)
+		return slices.Contains([]string{v1alpha1.RenewAfterAnnotation, v1alpha1.IssuedForAnnotation, v1alpha1.MadeAtAnnotation, v1alpha1.AnchorAnnotation}, key)
 	})
 	meta["annotations"] = annotations
 	fields := map[string]any{"metadata": meta}

@@ -394,7 +394,7 @@ func deviceBinds(t *testing.T, w *world) {
 // kept is how many objects the backend keeps of logins.
 func (w *world) kept() int {
 	w.t.Helper()
-	return len(must(w.admin.CoreV1().ConfigMaps("klutch-backend").List(w.t.Context(), metav1.ListOptions{LabelSelector: deviceLabel})).Items)
+	return len(must(w.admin.CoreV1().ConfigMaps("klutch-backend").List(w.t.Context(), metav1.ListOptions{LabelSelector: v1alpha1.DeviceLoginLabel})).Items)
 }
 
 func deviceLeftovers(t *testing.T, w *world) {

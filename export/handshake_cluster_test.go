@@ -303,7 +303,7 @@ func (w *world) awaitRecord(text string) {
 func takeAway(t *testing.T, w *world) {
 	t.Helper()
 	namespace := func(user, cluster string) string { return holder{w.issuer.URL(), user, cluster}.namespace("cluster") }
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, renewAnnotation, time.Now().Add(-time.Minute).Format(time.RFC3339))
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.RenewAfterAnnotation, time.Now().Add(-time.Minute).Format(time.RFC3339))
 	if _, err := w.admin.CoreV1().Secrets(namespace("grace", "c1")).Patch(t.Context(), v1alpha1.KubeconfigSecretName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -67,7 +67,7 @@ func newStill(t *testing.T) *still {
 	s.tenant = h.namespace("cluster")
 	ns := object("{apiVersion: v1, kind: Namespace}")
 	ns.SetName(s.tenant)
-	ns.SetLabels(map[string]string{tenantLabel: s.tenant})
+	ns.SetLabels(map[string]string{v1alpha1.TenantLabel: s.tenant})
 	ns.SetAnnotations(h.annotations())
 	s.put(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "", ns)
 	return s

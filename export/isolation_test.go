@@ -198,7 +198,7 @@ func (m *matrix) misplaced(ctx context.Context) (all []string) {
 	}
 	for _, b := range local.Items {
 		for _, s := range b.Subjects {
-			if b.Name == ownBinding && s == accountSubject("klutch-backend", "backend") {
+			if b.Name == v1alpha1.BackendRoleBinding && s == accountSubject("klutch-backend", "backend") {
 				continue
 			}
 			if ours := strings.HasPrefix(b.Namespace, "cluster-"); (ours || s.Name == v1alpha1.TenantServiceAccount) &&
@@ -363,7 +363,7 @@ var attempts = []func(ctx context.Context, c *tenantClient, namespace string) er
 		return c.dyn.Resource(clusterBindingResource).Namespace(namespace).Delete(ctx, v1alpha1.ClusterBindingName, metav1.DeleteOptions{})
 	},
 	func(ctx context.Context, c *tenantClient, namespace string) error {
-		return c.kube.CoreV1().Secrets(namespace).Delete(ctx, anchorSecret, metav1.DeleteOptions{})
+		return c.kube.CoreV1().Secrets(namespace).Delete(ctx, v1alpha1.TokenAnchorSecret, metav1.DeleteOptions{})
 	},
 	makes(widgets, "{apiVersion: example.org/v1, kind: Widget, metadata: {name: intruder}}"),
 	makes(requestResource, "{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceExportRequest, metadata: {name: intruder}, spec: {resources: [{group: example.org, resource: widgets}]}}"),
@@ -615,7 +615,7 @@ func (m *matrix) permit(templates ...string) {
 // revoke takes the credential of a tenant, which gets another one at its next login.
 func (m *matrix) revoke(p *party) {
 	m.w.t.Helper()
-	if err := m.w.admin.CoreV1().Secrets(p.client.namespace).Delete(m.w.t.Context(), anchorSecret, metav1.DeleteOptions{}); err != nil {
+	if err := m.w.admin.CoreV1().Secrets(p.client.namespace).Delete(m.w.t.Context(), v1alpha1.TokenAnchorSecret, metav1.DeleteOptions{}); err != nil {
 		m.w.t.Fatal(err)
 	}
 	m.login(p, "widgets")

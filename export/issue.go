@@ -22,15 +22,6 @@ import (
 )
 
 const (
-	// anchorSecret of a tenant namespace is what tokens are bound to: they die when
-	// it is deleted.
-	anchorSecret = "klutch-binder"
-	// renewAnnotation stands on a kubeconfig Secret: when its token is to be
-	// renewed, RFC 3339.
-	renewAnnotation = "klutch.anynines.com/renew-after"
-	// issuedAnnotation stands on a kubeconfig Secret: a hash of what it was made
-	// from, beside the token.
-	issuedAnnotation = "klutch.anynines.com/issued-for"
 	// revocation is how long a token may still be believed whose anchor is gone: API
 	// servers remember for ten seconds what they have found out about it. Whoever has
 	// it must not read the next one with it.
@@ -73,7 +64,7 @@ func (e *Exporter) tryCredential(ctx context.Context, k kubeconfig.Kubeconfig, s
 	if made && secret.ResourceVersion != "" {
 		audit(ctx, "credential revoked", "tenant", k.Namespace) // by the tenant itself, or by hand
 	}
-	if left := time.Until(renewal(secret)); secret.Annotations[issuedAnnotation] == issuedFor && left > 0 {
+	if left := time.Until(renewal(secret)); secret.Annotations[v1alpha1.IssuedForAnnotation] == issuedFor && left > 0 {
 		return secret.Data[v1alpha1.KubeconfigKey], left, nil
 	}
 	if left := settle - min(age(account), age(anchor)); left > 0 && secret.ResourceVersion != "" {
@@ -94,7 +85,7 @@ func age(o metav1.Object) time.Duration {
 
 // renewal is when a kubeconfig is to be renewed; the zero time means now.
 func renewal(secret metav1.Object) time.Time {
-	at, err := time.Parse(time.RFC3339, secret.GetAnnotations()[renewAnnotation])
+	at, err := time.Parse(time.RFC3339, secret.GetAnnotations()[v1alpha1.RenewAfterAnnotation])
 	if err != nil {
 		return time.Time{}
 	}
@@ -117,8 +108,8 @@ func (e *Exporter) issue(ctx context.Context, k kubeconfig.Kubeconfig, secret, a
 		event = "credential rotated"
 	}
 	secret.Data = map[string][]byte{v1alpha1.KubeconfigKey: data}
-	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, issuedAnnotation, issuedFor)
-	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, renewAnnotation, time.Now().Add(again).UTC().Format(time.RFC3339))
+	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, v1alpha1.IssuedForAnnotation, issuedFor)
+	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, v1alpha1.RenewAfterAnnotation, time.Now().Add(again).UTC().Format(time.RFC3339))
 	if err := e.put(ctx, secret); err != nil {
 		return nil, 0, fmt.Errorf("write credential of %s: %w", k.Namespace, err)
 	}
@@ -158,21 +149,21 @@ func (e *Exporter) account(ctx context.Context, namespace string) (got *corev1.S
 
 // madeNow is the metadata of what tokens die with.
 func madeNow(name string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Name: name, Annotations: map[string]string{madeAnnotation: time.Now().UTC().Format(time.RFC3339Nano)}}
+	return metav1.ObjectMeta{Name: name, Annotations: map[string]string{v1alpha1.MadeAtAnnotation: time.Now().UTC().Format(time.RFC3339Nano)}}
 }
 
 // anchor finds or makes the Secret that tokens are bound to.
 func (e *Exporter) anchor(ctx context.Context, namespace string) (got *corev1.Secret, made bool, err error) {
 	secrets := e.kube.CoreV1().Secrets(namespace)
-	got, err = secrets.Get(ctx, anchorSecret, metav1.GetOptions{})
+	got, err = secrets.Get(ctx, v1alpha1.TokenAnchorSecret, metav1.GetOptions{})
 	if made = apierrors.IsNotFound(err); made {
-		got, err = secrets.Create(ctx, &corev1.Secret{ObjectMeta: madeNow(anchorSecret)}, metav1.CreateOptions{})
+		got, err = secrets.Create(ctx, &corev1.Secret{ObjectMeta: madeNow(v1alpha1.TokenAnchorSecret)}, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) { // another one was faster
-			got, err = secrets.Get(ctx, anchorSecret, metav1.GetOptions{})
+			got, err = secrets.Get(ctx, v1alpha1.TokenAnchorSecret, metav1.GetOptions{})
 		}
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("make secret %s/%s: %w", namespace, anchorSecret, err)
+		return nil, false, fmt.Errorf("make secret %s/%s: %w", namespace, v1alpha1.TokenAnchorSecret, err)
 	}
 	return got, made, nil
 }

@@ -116,7 +116,7 @@ func TestP10LeavingIsNoLever(t *testing.T) {
 	if left := c.resting(binding); left <= 0 || left > removalRetry {
 		t.Errorf("the next look is in %s", left)
 	}
-	binding.Annotations = map[string]string{drainingAnnotation: "true"}
+	binding.Annotations = map[string]string{v1alpha1.DrainingAnnotation: "true"}
 	if left := c.resting(binding); left != 0 {
 		t.Errorf("a step of a removal is in %s", left)
 	}

@@ -24,13 +24,6 @@ import (
 )
 
 const (
-	// namespaceFinalizer stands on an APIServiceNamespace for as long as its
-	// service namespace may exist.
-	namespaceFinalizer = "klutch.anynines.com/service-namespace"
-	// exportedAnnotation stands on a service namespace: the names of all APIs that
-	// its tenant ever had rights to there.
-	exportedAnnotation = "klutch.anynines.com/exported"
-
 	namespaceRetry = 15 * time.Second // where no event tells
 )
 
@@ -56,8 +49,8 @@ func (c *control) reconcileNamespace(ctx context.Context, key cache.ObjectName) 
 	if _, ok := c.removing(key.Namespace); ok {
 		return 0, nil // it is about to be deleted
 	}
-	if !slices.Contains(asked.Finalizers, namespaceFinalizer) {
-		return 0, c.setFinalizers(ctx, namespaceResource, asked, append(slices.Clone(asked.Finalizers), namespaceFinalizer))
+	if !slices.Contains(asked.Finalizers, v1alpha1.ServiceNamespaceFinalizer) {
+		return 0, c.setFinalizers(ctx, namespaceResource, asked, append(slices.Clone(asked.Finalizers), v1alpha1.ServiceNamespaceFinalizer))
 	}
 	name := serviceNamespaceName(key.Namespace, key.Name)
 	again, err := c.provideNamespace(ctx, name, asked)
@@ -90,11 +83,11 @@ func (c *control) provideNamespace(ctx context.Context, name string, asked *v1al
 		return 0, err
 	}
 	labels := h.labels()
-	labels[appNamespaceLabel] = asked.Name
+	labels[v1alpha1.AppNamespaceLabel] = asked.Name
 	if err := c.ensureNamespace(ctx, name, asked.Namespace, serviceAnnotations(asked), labels); err != nil {
 		return 0, err
 	}
-	if err := c.enter(ctx, name, offerRole); err != nil {
+	if err := c.enter(ctx, name, v1alpha1.BackendOfferRole); err != nil {
 		return 0, err
 	}
 	exports := inNamespace(c.exports, asked.Namespace)
@@ -159,7 +152,7 @@ func (c *control) noteExports(ctx context.Context, name string, exports []*v1alp
 	if all = slices.Compact(all); len(all) == len(noted) {
 		return nil
 	}
-	metav1.SetMetaDataAnnotation(&ns.ObjectMeta, exportedAnnotation, strings.Join(all, ","))
+	metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.ExportedAnnotation, strings.Join(all, ","))
 	if _, err := c.kube.CoreV1().Namespaces().Update(ctx, ns, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("annotate namespace %s: %w", name, err)
 	}
@@ -167,13 +160,13 @@ func (c *control) noteExports(ctx context.Context, name string, exports []*v1alp
 }
 
 func exported(ns *corev1.Namespace) []string {
-	return slices.DeleteFunc(strings.Split(ns.Annotations[exportedAnnotation], ","), func(name string) bool { return name == "" })
+	return slices.DeleteFunc(strings.Split(ns.Annotations[v1alpha1.ExportedAnnotation], ","), func(name string) bool { return name == "" })
 }
 
 // removeNamespace deletes a service namespace in which no object of an exported API
 // is left, and lets go of asked when it is gone.
 func (c *control) removeNamespace(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (time.Duration, error) {
-	i := slices.Index(asked.Finalizers, namespaceFinalizer)
+	i := slices.Index(asked.Finalizers, v1alpha1.ServiceNamespaceFinalizer)
 	if i < 0 {
 		return 0, nil
 	}
@@ -215,7 +208,7 @@ func (c *control) deleteEmpty(ctx context.Context, ns *corev1.Namespace) error {
 	if err := c.deleteNamespace(ctx, ns); err != nil {
 		return err
 	}
-	audit(ctx, "service namespace deleted", "tenant", ns.Labels[tenantLabel], "namespace", ns.Name)
+	audit(ctx, "service namespace deleted", "tenant", ns.Labels[v1alpha1.TenantLabel], "namespace", ns.Name)
 	return nil
 }
 

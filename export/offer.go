@@ -20,13 +20,6 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// claimsAnnotation stands on an export: a hash of the claims that were last taken
-// over from the service.
-const claimsAnnotation = "klutch.anynines.com/source-claims-hash"
-
-// withdrawnAnnotation stands on an export that may not be used at this moment: why.
-const withdrawnAnnotation = "klutch.anynines.com/withdrawn"
-
 // offersFor is how long the catalogue is taken for what it was when no event tells
 // that it changed: catalogues of other makes have none.
 const offersFor = time.Minute
@@ -62,7 +55,7 @@ func withdraw(reason, message string) v1alpha1.Condition {
 // inForce parts the exports that may be used from those that may not.
 func inForce(exports []*v1alpha1.APIServiceExport) (used, withdrawn []*v1alpha1.APIServiceExport) {
 	for _, export := range exports {
-		if metav1.HasAnnotation(export.ObjectMeta, withdrawnAnnotation) {
+		if metav1.HasAnnotation(export.ObjectMeta, v1alpha1.WithdrawnAnnotation) {
 			withdrawn = append(withdrawn, export)
 		} else {
 			used = append(used, export)
@@ -78,10 +71,10 @@ func (c *control) noteOffered(ctx context.Context, export *v1alpha1.APIServiceEx
 	if offered.Status == metav1.ConditionFalse {
 		reason, event = offered.Reason, "export withdrawn"
 	}
-	if was, ok := export.Annotations[withdrawnAnnotation]; ok == (reason != nil) && (!ok || was == reason) {
+	if was, ok := export.Annotations[v1alpha1.WithdrawnAnnotation]; ok == (reason != nil) && (!ok || was == reason) {
 		return nil
 	}
-	err := c.patch(ctx, exportResource, export, map[string]any{"annotations": map[string]any{withdrawnAnnotation: reason}}, nil)
+	err := c.patch(ctx, exportResource, export, map[string]any{"annotations": map[string]any{v1alpha1.WithdrawnAnnotation: reason}}, nil)
 	if err != nil {
 		return fmt.Errorf("annotate export %s: %w", export.Name, err)
 	}
@@ -94,7 +87,7 @@ func (c *control) noteOffered(ctx context.Context, export *v1alpha1.APIServiceEx
 func (c *control) reviseClaims(ctx context.Context, export *v1alpha1.APIServiceExport, service Service, r *revision) (v1alpha1.Condition, error) {
 	inSync := v1alpha1.True(v1alpha1.ConditionProviderInSync)
 	hash, err := claimsHash(service.PermissionClaims)
-	if err != nil || export.Annotations[claimsAnnotation] == hash {
+	if err != nil || export.Annotations[v1alpha1.SourceClaimsHashAnnotation] == hash {
 		return inSync, err
 	}
 	wanted := export.DeepCopy()
@@ -137,7 +130,7 @@ func (r *revision) add(event, annotation, hash string, fields map[string]any) {
 }
 
 func (r *revision) claims(claims []v1alpha1.PermissionClaim, hash string) {
-	r.add("claims changed", claimsAnnotation, hash, map[string]any{"permissionClaims": claims})
+	r.add("claims changed", v1alpha1.SourceClaimsHashAnnotation, hash, map[string]any{"permissionClaims": claims})
 }
 
 // exportsOffered are the exports of the API that a template offers.

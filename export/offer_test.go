@@ -58,7 +58,7 @@ func TestInForce(t *testing.T) {
 	all := []*v1alpha1.APIServiceExport{
 		with(), with(v1alpha1.True(v1alpha1.ConditionOffered)),
 		with(withdraw(v1alpha1.ReasonNotOffered, "gone")), // which a tenant could say as well
-		{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{withdrawnAnnotation: v1alpha1.ReasonNotOffered}}},
+		{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.WithdrawnAnnotation: v1alpha1.ReasonNotOffered}}},
 	}
 	if used, withdrawn := inForce(all); len(used) != 3 || len(withdrawn) != 1 {
 		t.Errorf("%d of 4 are in force, want 3, and %d withdrawn", len(used), len(withdrawn))

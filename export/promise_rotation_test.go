@@ -72,15 +72,15 @@ func TestP13ALoginEndsWhatWasStolen(t *testing.T) {
 // passTime makes the anchor of a tenant an hour older.
 func (w *world) passTime(tenant string) {
 	w.t.Helper()
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, madeAnnotation, time.Now().Add(-time.Hour).Format(time.RFC3339))
-	if _, err := w.admin.CoreV1().Secrets(tenant).Patch(w.t.Context(), anchorSecret, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.MadeAtAnnotation, time.Now().Add(-time.Hour).Format(time.RFC3339))
+	if _, err := w.admin.CoreV1().Secrets(tenant).Patch(w.t.Context(), v1alpha1.TokenAnchorSecret, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
 func (w *world) anchorOf(tenant string) types.UID {
 	w.t.Helper()
-	anchor, err := w.admin.CoreV1().Secrets(tenant).Get(w.t.Context(), anchorSecret, metav1.GetOptions{})
+	anchor, err := w.admin.CoreV1().Secrets(tenant).Get(w.t.Context(), v1alpha1.TokenAnchorSecret, metav1.GetOptions{})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -154,7 +154,7 @@ func clockBehind(t *testing.T, w *world) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return behind{next} })
 	exporter := must(New(config, w.exporter.opts))
 	tenant := must(exporter.bindTenant(t.Context(), record{Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: "ada"}, Cluster: "behind"}))
-	if err := w.admin.CoreV1().Secrets(tenant).Delete(t.Context(), anchorSecret, metav1.DeleteOptions{}); err != nil {
+	if err := w.admin.CoreV1().Secrets(tenant).Delete(t.Context(), v1alpha1.TokenAnchorSecret, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if data, again, err := exporter.credential(t.Context(), tenant, revocation); err != nil || data != nil || again < revocation/2 {
@@ -270,7 +270,7 @@ func TestP13LoginAge(t *testing.T) {
 	said(metav1.ConditionFalse, v1alpha1.ReasonLoginTooOld)
 	w.awaitRecord("login too old")
 	before := w.kubeconfigOf(ada.namespace)
-	due := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, renewAnnotation, time.Now().Add(-time.Minute).Format(time.RFC3339))
+	due := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.RenewAfterAnnotation, time.Now().Add(-time.Minute).Format(time.RFC3339))
 	if _, err := w.admin.CoreV1().Secrets(ada.namespace).Patch(t.Context(), v1alpha1.KubeconfigSecretName, types.MergePatchType, due, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -31,12 +31,6 @@ var (
 )
 
 const (
-	// ownBinding is the RoleBinding by which the backend has rights in a namespace of a
-	// tenant: credentialRole in a tenant namespace, offerRole in a service namespace.
-	ownBinding     = "klutch-backend"
-	credentialRole = "klutch-backend-tenant"
-	// offerRole is the sum of what tenants may get.
-	offerRole = "klutch-backend-offer"
 	// settling is how long a right may take to come into force.
 	settling = 10 * time.Second
 )
@@ -100,7 +94,7 @@ func (m *rightError) Error() string {
 // checkRights returns a *rightError if rules are more than what is on offer to tenants,
 // without which the API server refuses to let the backend pass them on, and those that are on offer.
 func (e *Exporter) checkRights(ctx context.Context, rules []rbacv1.PolicyRule) (held []rbacv1.PolicyRule, err error) {
-	offer, err := e.kube.RbacV1().ClusterRoles().Get(ctx, offerRole, metav1.GetOptions{})
+	offer, err := e.kube.RbacV1().ClusterRoles().Get(ctx, v1alpha1.BackendOfferRole, metav1.GetOptions{})
 	if err != nil {
 		return nil, roleless(fmt.Errorf("read what tenants may get: %w", err))
 	}
@@ -140,11 +134,11 @@ func (e *Exporter) enter(ctx context.Context, namespace, role string) error {
 	if err != nil {
 		return err
 	}
-	made, err := e.ensureRoleBinding(ctx, namespace, ownBinding, clusterRole(role), *self)
+	made, err := e.ensureRoleBinding(ctx, namespace, v1alpha1.BackendRoleBinding, clusterRole(role), *self)
 	if err != nil {
 		return roleless(err)
 	}
-	if role != credentialRole || time.Since(made.CreationTimestamp.Time) > settling {
+	if role != v1alpha1.BackendTenantRole || time.Since(made.CreationTimestamp.Time) > settling {
 		return nil
 	}
 	// API servers see a new right after some milliseconds, and people who log in wait.
@@ -178,7 +172,7 @@ func outdatedRoles(err error) *refusal {
 // entered asks the API server whether the backend has its rights in a tenant namespace.
 func (e *Exporter) entered(ctx context.Context, namespace string) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
-		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "get", Resource: "secrets", Name: recordSecret},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "get", Resource: "secrets", Name: v1alpha1.TenantRecordSecret},
 	}}
 	got, err := e.kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {

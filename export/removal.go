@@ -23,9 +23,6 @@ const (
 	// the breaker counts, so that many that go at once are seen as many.
 	removalGrace = 5 * time.Second
 	removalRetry = 2 * time.Second // at first
-	// drainingAnnotation stands on a ClusterBinding without a deletion policy that is
-	// deleted, once nothing of its tenant is left.
-	drainingAnnotation = "klutch.anynines.com/draining"
 )
 
 // removeTenant takes a tenant away whose ClusterBinding is deleted: first its
@@ -95,7 +92,7 @@ func (c *control) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, n
 		return waits, err
 	}
 	if !terminating(binding) { // nobody is to give back what is taken now
-		err := c.patch(ctx, clusterBindingResource, binding, map[string]any{"annotations": map[string]any{drainingAnnotation: "true"}}, nil)
+		err := c.patch(ctx, clusterBindingResource, binding, map[string]any{"annotations": map[string]any{v1alpha1.DrainingAnnotation: "true"}}, nil)
 		return &refusal{reason: v1alpha1.ReasonDraining, message: "nothing is left of it"}, ignoreNotFound(err)
 	}
 	if err := c.revoke(ctx, ns); err != nil {
@@ -145,7 +142,7 @@ func (c *control) mayRemove(binding *v1alpha1.ClusterBinding) *refusal {
 // terminating tells whether a tenant is being removed. Without a policy it goes on as
 // before until nothing of it is left. Its status is no evidence, since it writes there.
 func terminating(binding *v1alpha1.ClusterBinding) bool {
-	return binding.DeletionTimestamp != nil && (binding.Spec.DeletionPolicy != "" || metav1.HasAnnotation(binding.ObjectMeta, drainingAnnotation))
+	return binding.DeletionTimestamp != nil && (binding.Spec.DeletionPolicy != "" || metav1.HasAnnotation(binding.ObjectMeta, v1alpha1.DrainingAnnotation))
 }
 
 // breaks tells whether the removal of a tenant takes something from it that was not
@@ -179,7 +176,7 @@ func (c *control) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBind
 			return nil, fmt.Errorf("read service namespace: %w", err)
 		}
 		if ns.DeletionTimestamp == nil {
-			err = c.enter(ctx, ns.Name, offerRole)
+			err = c.enter(ctx, ns.Name, v1alpha1.BackendOfferRole)
 		}
 		if err == nil {
 			err = c.checkEmpty(ctx, ns)
@@ -201,12 +198,12 @@ func (c *control) revoke(ctx context.Context, ns *corev1.Namespace) error {
 	if ns.DeletionTimestamp != nil {
 		return nil
 	}
-	if err := c.enter(ctx, ns.Name, credentialRole); err != nil {
+	if err := c.enter(ctx, ns.Name, v1alpha1.BackendTenantRole); err != nil {
 		return err
 	}
 	tenant := ns.Name
 	secrets, revoked := c.kube.CoreV1().Secrets(tenant), false
-	for _, name := range []string{anchorSecret, v1alpha1.KubeconfigSecretName} {
+	for _, name := range []string{v1alpha1.TokenAnchorSecret, v1alpha1.KubeconfigSecretName} {
 		err := secrets.Delete(ctx, name, metav1.DeleteOptions{})
 		if revoked = revoked || err == nil; ignoreNotFound(err) != nil {
 			return fmt.Errorf("revoke the credential of %s: %w", tenant, err)
@@ -270,7 +267,7 @@ func (c *control) deleteInstances(ctx context.Context, ns *corev1.Namespace) err
 			return err
 		}
 		if n > 0 {
-			audit(ctx, "objects deleted", "tenant", ns.Labels[tenantLabel], "namespace", ns.Name, "service", name, "count", n)
+			audit(ctx, "objects deleted", "tenant", ns.Labels[v1alpha1.TenantLabel], "namespace", ns.Name, "service", name, "count", n)
 		}
 	}
 	return nil
@@ -284,7 +281,7 @@ func (c *control) endNamespace(ctx context.Context, ns *corev1.Namespace, tenant
 	if binding, ok := c.removing(tenant); ok {
 		policy = binding.Spec.DeletionPolicy
 	}
-	err = c.enter(ctx, ns.Name, offerRole)
+	err = c.enter(ctx, ns.Name, v1alpha1.BackendOfferRole)
 	if err == nil && policy == v1alpha1.DeletionPolicyDelete {
 		err = c.deleteInstances(ctx, ns)
 	}
@@ -309,5 +306,5 @@ func (c *control) forsake(ctx context.Context, namespace string) error {
 	if err != nil {
 		return err
 	}
-	return c.unbind(ctx, namespace, ownBinding)
+	return c.unbind(ctx, namespace, v1alpha1.BackendRoleBinding)
 }

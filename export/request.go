@@ -233,7 +233,7 @@ func (c *control) newExport(ctx context.Context, namespace string, s Service) (*
 	return &v1alpha1.APIServiceExport{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "APIServiceExport"},
 		ObjectMeta: metav1.ObjectMeta{Name: s.Name(), Namespace: namespace, Annotations: map[string]string{
-			v1alpha1.SourceSpecHashAnnotation: crd.hash, claimsAnnotation: claims,
+			v1alpha1.SourceSpecHashAnnotation: crd.hash, v1alpha1.SourceClaimsHashAnnotation: claims,
 		}},
 		Spec: v1alpha1.APIServiceExportSpec{
 			APIServiceExportCRDSpec: *crd.spec,

@@ -17,13 +17,6 @@ import (
 )
 
 const (
-	// madeAnnotation stands on an anchor and an account: when it was made by the clock of
-	// backends, in RFC 3339. That of the API server may differ from it.
-	madeAnnotation = "klutch.anynines.com/made-at"
-	// anchorAnnotation stands on a ClusterBinding: the UID of the anchor that the last
-	// login made. The replica that keeps credentials learns from it that there is one to
-	// be made.
-	anchorAnnotation = "klutch.anynines.com/anchor"
 	// rotationPause is how old an anchor has to be for a login to rotate it: many
 	// logins at once, or an answer that is asked for again, must not end the
 	// credential that another one has just been given.
@@ -82,7 +75,7 @@ func (e *Exporter) rotateAnchor(ctx context.Context, namespace string) (*corev1.
 
 // noteAnchor has the replica that keeps credentials look at a tenant again.
 func (e *Exporter) noteAnchor(ctx context.Context, anchor *corev1.Secret) error {
-	change := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, anchorAnnotation, anchor.UID)
+	change := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnchorAnnotation, anchor.UID)
 	_, err := e.dyn.Resource(clusterBindingResource).Namespace(anchor.Namespace).
 		Patch(ctx, v1alpha1.ClusterBindingName, types.MergePatchType, change, metav1.PatchOptions{})
 	if ignoreNotFound(err) != nil {
@@ -93,7 +86,7 @@ func (e *Exporter) noteAnchor(ctx context.Context, anchor *corev1.Secret) error 
 
 // madeAt is the zero time where an object does not say.
 func madeAt(o metav1.Object) time.Time {
-	at, _ := time.Parse(time.RFC3339Nano, o.GetAnnotations()[madeAnnotation])
+	at, _ := time.Parse(time.RFC3339Nano, o.GetAnnotations()[v1alpha1.MadeAtAnnotation])
 	return at
 }
 
@@ -109,15 +102,15 @@ func (e *Exporter) keptFor(ctx context.Context, namespace, issuedFor string) (ke
 			return nil
 		case err != nil:
 			return err
-		case secret.Annotations[issuedAnnotation] == issuedFor && time.Until(renewal(secret)) > 0:
+		case secret.Annotations[v1alpha1.IssuedForAnnotation] == issuedFor && time.Until(renewal(secret)) > 0:
 			kept = secret.Data[v1alpha1.KubeconfigKey]
 			return nil
 		case len(secret.Data) == 0:
 			return nil
 		}
 		secret.Data = nil
-		delete(secret.Annotations, issuedAnnotation)
-		delete(secret.Annotations, renewAnnotation)
+		delete(secret.Annotations, v1alpha1.IssuedForAnnotation)
+		delete(secret.Annotations, v1alpha1.RenewAfterAnnotation)
 		return e.put(ctx, secret)
 	})
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 func (s *still) reviewable(allowed *atomic.Bool) {
 	s.Helper()
 	data := must(json.Marshal(record{Identity: auth.Identity{Issuer: "https://issuer", Subject: "ada"}, Cluster: "c1"}))
-	if err := s.kube.Tracker().Add(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: recordSecret, Namespace: s.tenant}, Data: map[string][]byte{recordKey: data}}); err != nil {
+	if err := s.kube.Tracker().Add(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantRecordSecret, Namespace: s.tenant}, Data: map[string][]byte{recordKey: data}}); err != nil {
 		s.Fatal(err)
 	}
 	s.kube.PrependReactor("create", "subjectaccessreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -97,7 +97,7 @@ func TestReviewsAreShared(t *testing.T) {
 			time.Sleep(12 * time.Minute)
 			synctest.Wait()
 			for _, o := range must(exports.List(t.Context(), metav1.ListOptions{})).Items {
-				if got := o.GetAnnotations()[withdrawnAnnotation]; got != step.reason {
+				if got := o.GetAnnotations()[v1alpha1.WithdrawnAnnotation]; got != step.reason {
 					t.Errorf("%s is withdrawn for %q, want %q", o.GetName(), got, step.reason)
 				}
 			}

@@ -30,21 +30,8 @@ import (
 )
 
 const (
-	// tenantLabel stands on tenant and service namespaces: the tenant namespace.
-	tenantLabel = "klutch.anynines.com/tenant"
-	// holderAnnotation stands on a tenant namespace: its holder in JSON.
-	holderAnnotation = "klutch.anynines.com/holder"
-	// subjectLabel and clusterLabel stand on tenant and service namespaces, and
-	// appNamespaceLabel on the latter, for operators to select by: a hash of issuer
-	// and subject, the cluster as the client named it, the App Cluster's namespace.
-	subjectLabel      = "klutch.anynines.com/subject"
-	clusterLabel      = "klutch.anynines.com/app-cluster"
-	appNamespaceLabel = "klutch.anynines.com/app-namespace"
-	// recordSecret of a tenant namespace says who holds the tenant and what was
-	// chosen. Tenants can neither read nor write it.
-	recordSecret = "klutch-tenant"
-	recordKey    = "tenant.json"
-	managedBy    = "app.kubernetes.io/managed-by"
+	recordKey = "tenant.json"
+	managedBy = "app.kubernetes.io/managed-by"
 )
 
 var (
@@ -80,9 +67,9 @@ func digest(fields ...string) string {
 
 // labels are what operators select namespaces of h by.
 func (h holder) labels() map[string]string {
-	labels := map[string]string{subjectLabel: digest(h.Issuer, h.Subject)}
+	labels := map[string]string{v1alpha1.SubjectLabel: digest(h.Issuer, h.Subject)}
 	if len(validation.IsValidLabelValue(h.Cluster)) == 0 {
-		labels[clusterLabel] = h.Cluster
+		labels[v1alpha1.AppClusterLabel] = h.Cluster
 	}
 	return labels
 }
@@ -90,7 +77,7 @@ func (h holder) labels() map[string]string {
 func (h holder) annotations() map[string]string {
 	data, _ := json.Marshal(h) // three strings
 	return map[string]string{
-		holderAnnotation:            string(data),
+		v1alpha1.HolderAnnotation:   string(data),
 		v1alpha1.IdentityAnnotation: h.Subject + "#" + h.Cluster,
 	}
 }
@@ -125,7 +112,7 @@ func (e *Exporter) bindTenant(ctx context.Context, r record) (namespace string, 
 	if err != nil {
 		return "", err
 	}
-	if err := e.enter(ctx, namespace, credentialRole); err != nil {
+	if err := e.enter(ctx, namespace, v1alpha1.BackendTenantRole); err != nil {
 		return "", err
 	}
 	err = e.updateRecord(ctx, namespace, func(old *record) error {
@@ -158,7 +145,7 @@ func (e *Exporter) ensureNamespace(ctx context.Context, name, tenant string, ann
 	got, err := e.kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		labels = maps.Clone(labels)
-		labels[tenantLabel], labels[managedBy] = tenant, userAgent
+		labels[v1alpha1.TenantLabel], labels[managedBy] = tenant, userAgent
 		got, err = e.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: name, Annotations: annotations, Labels: labels,
 		}}, metav1.CreateOptions{})
@@ -179,8 +166,8 @@ func owned(ns *corev1.Namespace, tenant string, annotations map[string]string) e
 		}
 	}
 	switch {
-	case ns.Labels[tenantLabel] != tenant:
-		return fmt.Errorf("namespace %s %w: label %s", ns.Name, errForeign, tenantLabel)
+	case ns.Labels[v1alpha1.TenantLabel] != tenant:
+		return fmt.Errorf("namespace %s %w: label %s", ns.Name, errForeign, v1alpha1.TenantLabel)
 	case ns.DeletionTimestamp != nil:
 		return fmt.Errorf("namespace %s %w", ns.Name, errTerminating)
 	}
@@ -233,7 +220,7 @@ func ensured(err error, what, namespace string) error {
 var errNoRecord = errors.New("is not a tenant of this backend")
 
 func (e *Exporter) readRecord(ctx context.Context, namespace string) (*record, *corev1.Secret, error) {
-	secret, err := e.kube.CoreV1().Secrets(namespace).Get(ctx, recordSecret, metav1.GetOptions{})
+	secret, err := e.kube.CoreV1().Secrets(namespace).Get(ctx, v1alpha1.TenantRecordSecret, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil, fmt.Errorf("namespace %s %w", namespace, errNoRecord)
 	}
@@ -258,7 +245,7 @@ func (e *Exporter) updateRecord(ctx context.Context, namespace string, change fu
 	return retry.OnError(manyWriters, conflicting, func() error {
 		r, secret, err := e.readRecord(ctx, namespace)
 		if errors.Is(err, errNoRecord) {
-			r, secret, err = &record{}, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: recordSecret, Namespace: namespace}}, nil
+			r, secret, err = &record{}, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantRecordSecret, Namespace: namespace}}, nil
 		}
 		if err != nil {
 			return err
@@ -289,10 +276,10 @@ func (e *Exporter) writeRecord(ctx context.Context, r *record, secret *corev1.Se
 // be the one that follows from the holder. Only who may write namespaces can make one.
 func holderOf(ns metav1.Object) (holder, bool) {
 	var h holder
-	if err := json.Unmarshal([]byte(ns.GetAnnotations()[holderAnnotation]), &h); err != nil {
+	if err := json.Unmarshal([]byte(ns.GetAnnotations()[v1alpha1.HolderAnnotation]), &h); err != nil {
 		return holder{}, false
 	}
 	name := ns.GetName()
 	prefix := name[:max(0, strings.LastIndex(name, "-"))]
-	return h, ns.GetLabels()[tenantLabel] == name && h.namespace(prefix) == name
+	return h, ns.GetLabels()[v1alpha1.TenantLabel] == name && h.namespace(prefix) == name
 }

@@ -11,12 +11,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 func TestHolderOf(t *testing.T) {
 	h := holder{"https://issuer", "ada", "c1"}
 	name := h.namespace("cluster")
-	good := metav1.ObjectMeta{Name: name, Labels: map[string]string{tenantLabel: name}, Annotations: h.annotations()}
+	good := metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.TenantLabel: name}, Annotations: h.annotations()}
 	if got, ok := holderOf(&good); !ok || got != h {
 		t.Errorf("%+v %t", got, ok)
 	}
@@ -24,7 +25,7 @@ func TestHolderOf(t *testing.T) {
 		"no label": func(o *metav1.ObjectMeta) { o.Labels = nil },
 		"other name": func(o *metav1.ObjectMeta) {
 			o.Name = "cluster-x"
-			o.Labels = map[string]string{tenantLabel: "cluster-x"}
+			o.Labels = map[string]string{v1alpha1.TenantLabel: "cluster-x"}
 		},
 		"other holder":   func(o *metav1.ObjectMeta) { o.Annotations = holder{"https://issuer", "eve", "c1"}.annotations() },
 		"no annotations": func(o *metav1.ObjectMeta) { o.Annotations = nil },

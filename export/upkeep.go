@@ -31,7 +31,7 @@ func (c *control) reconcileTenant(ctx context.Context, key cache.ObjectName) (ti
 	if left := c.left(key.Name, seen); left > 0 {
 		return left, nil
 	}
-	if err := c.enter(ctx, key.Name, credentialRole); err != nil {
+	if err := c.enter(ctx, key.Name, v1alpha1.BackendTenantRole); err != nil {
 		return 0, err
 	}
 	if yes, again, err := c.unrecorded(ctx, key.Name); yes || err != nil {
@@ -74,7 +74,7 @@ func (c *control) sight(tenant string) (s sight) {
 		s.namespace = ns.GetUID()
 	}
 	if binding, ok := stored(c.clusterBindings, tenant+"/"+v1alpha1.ClusterBindingName); ok {
-		s.binding, s.anchor = binding.GetUID(), binding.GetAnnotations()[anchorAnnotation]
+		s.binding, s.anchor = binding.GetUID(), binding.GetAnnotations()[v1alpha1.AnchorAnnotation]
 	}
 	if account, ok := stored(c.accounts, tenant+"/"+v1alpha1.TenantServiceAccount); ok {
 		s.account = account.GetResourceVersion()
@@ -82,7 +82,7 @@ func (c *control) sight(tenant string) (s sight) {
 	if rights, ok := stored(c.bindings, tenant+"/"+v1alpha1.TenantServiceAccount); ok {
 		s.rights = rights.GetResourceVersion()
 	}
-	if entry, ok := stored(c.entries, tenant+"/"+ownBinding); ok {
+	if entry, ok := stored(c.entries, tenant+"/"+v1alpha1.BackendRoleBinding); ok {
 		s.entry = entry.GetResourceVersion()
 	}
 	return s

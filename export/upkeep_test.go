@@ -30,7 +30,7 @@ func TestHalfMade(t *testing.T) {
 	}
 	empty, asked, recorded := made("empty"), made("asked"), made("recorded")
 	w.apply(object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: team-a, namespace: " + asked + "}}"))
-	if err := e.enter(t.Context(), recorded, credentialRole); err != nil {
+	if err := e.enter(t.Context(), recorded, v1alpha1.BackendTenantRole); err != nil {
 		t.Fatal(err)
 	}
 	if err := e.updateRecord(t.Context(), recorded, func(r *record) error {
@@ -104,7 +104,7 @@ func (w *world) kubeconfigOf(tenant string) string {
 func revoked(t *testing.T, w *world, tenant string) {
 	t.Helper()
 	stolen := w.kubeconfigOf(tenant)
-	if err := w.admin.CoreV1().Secrets(tenant).Delete(t.Context(), anchorSecret, metav1.DeleteOptions{}); err != nil {
+	if err := w.admin.CoreV1().Secrets(tenant).Delete(t.Context(), v1alpha1.TokenAnchorSecret, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	starting := must(New(w.config, Options{}))
@@ -135,8 +135,8 @@ func byHand(t *testing.T, w *world, tenant string) {
 		"role binding of the tenant":                     {"rolebindings", tenant, name},
 		"role binding of a service namespace":            {"rolebindings", space, name},
 		"role":                                           {"roles", space, name},
-		"the backend's own role binding":                 {"rolebindings", tenant, ownBinding},
-		"the backend's own role binding beside services": {"rolebindings", space, ownBinding},
+		"the backend's own role binding":                 {"rolebindings", tenant, v1alpha1.BackendRoleBinding},
+		"the backend's own role binding beside services": {"rolebindings", space, v1alpha1.BackendRoleBinding},
 	} {
 		objects := w.dyn.Resource(rbacv1.SchemeGroupVersion.WithResource(part.resource)).Namespace(part.namespace)
 		there := func(ctx context.Context) (bool, error) {
