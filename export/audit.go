@@ -3,7 +3,6 @@
 package export
 
 import (
-	"context"
 	"crypto/rand"
 	"fmt"
 	"net/http"
@@ -13,15 +12,9 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/limit"
 )
-
-// audit leaves one record of something that was granted, refused or taken away.
-// Values never hold secrets. Records of a request have its ID and the address of its
-// client. deploy/README.md lists all records; a test holds that list against the code.
-func audit(ctx context.Context, event string, keysAndValues ...any) {
-	logr.FromContextOrDiscard(ctx).WithName("audit").Info(event, keysAndValues...)
-}
 
 const (
 	requestHeader = "X-Request-Id"
@@ -88,7 +81,7 @@ func (h *handler) recordRefusal(r *http.Request, leaveOut bool, event string, ke
 	if left := n.unrecorded.Swap(0); left > 0 {
 		keysAndValues = append(keysAndValues, "unrecorded", left)
 	}
-	audit(r.Context(), event, keysAndValues...)
+	audit.Record(r.Context(), event, keysAndValues...)
 }
 
 // pathOf and originOf are what a stranger has typed, cut short.

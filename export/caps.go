@@ -7,14 +7,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -56,12 +51,12 @@ func (c Caps) withDefaults() Caps {
 
 // capTenants returns an error that wraps errCapped if there would be more tenants than
 // may be, or more of h's identity, once there were so many more.
-func (e *Exporter) capTenants(ctx context.Context, h holder, more int) error {
-	caps := e.opts.Caps
+func (t *tenants) capTenants(ctx context.Context, h holder, more int) error {
+	caps := t.opts.Caps
 	if caps.Tenants < 0 && caps.PerIdentity < 0 {
 		return nil
 	}
-	list, err := e.meta.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).List(ctx, metav1.ListOptions{
+	list, err := t.meta.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).List(ctx, metav1.ListOptions{
 		LabelSelector: v1alpha1.TenantLabel + ",!" + v1alpha1.AppNamespaceLabel,
 	})
 	if err != nil {
@@ -93,131 +88,29 @@ func one(yes bool) int {
 // ensureTenantNamespace makes the namespace of a tenant unless that is one too many.
 // It counts before and after: of many that come at once none stays beyond a cap,
 // though some may be refused that would have fitted.
-func (e *Exporter) ensureTenantNamespace(ctx context.Context, h holder) (string, error) {
-	name := h.namespace(e.opts.NamespacePrefix)
-	_, err := e.kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+func (t *tenants) ensureTenantNamespace(ctx context.Context, h holder) (string, error) {
+	name := h.namespace(t.opts.NamespacePrefix)
+	_, err := t.kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
-		return name, e.ensureNamespace(ctx, name, name, h.annotations(), h.labels())
+		return name, t.ensureNamespace(ctx, name, name, h.annotations(), h.labels())
 	}
-	if err := e.capTenants(ctx, h, 1); err != nil {
+	if err := t.capTenants(ctx, h, 1); err != nil {
 		return "", err
 	}
-	if err := e.ensureNamespace(ctx, name, name, h.annotations(), h.labels()); err != nil {
+	if err := t.ensureNamespace(ctx, name, name, h.annotations(), h.labels()); err != nil {
 		return "", err
 	}
-	if err := e.capTenants(ctx, h, 0); err != nil {
-		return "", errors.Join(err, e.undoTenant(ctx, name))
+	if err := t.capTenants(ctx, h, 0); err != nil {
+		return "", errors.Join(err, t.undoTenant(ctx, name))
 	}
 	return name, nil
 }
 
 // undoTenant deletes a tenant namespace in which nothing has been made yet.
-func (e *Exporter) undoTenant(ctx context.Context, name string) error {
-	ns, err := e.kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+func (t *tenants) undoTenant(ctx context.Context, name string) error {
+	ns, err := t.kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if err == nil {
-		err = e.deleteNamespace(ctx, ns)
+		err = t.deleteNamespace(ctx, ns)
 	}
 	return ignoreNotFound(err)
-}
-
-// deleteNamespace deletes exactly the namespace that was read.
-func (e *Exporter) deleteNamespace(ctx context.Context, ns *corev1.Namespace) error {
-	err := e.kube.CoreV1().Namespaces().Delete(ctx, ns.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &ns.UID}})
-	if err := ignoreNotFound(err); err != nil {
-		return fmt.Errorf("delete namespace %s: %w", ns.Name, err)
-	}
-	return nil
-}
-
-func ignoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
-		return nil
-	}
-	return err
-}
-
-// capNamespaces returns a *refusal if asked is beyond the cap: those that have their
-// service namespace come first, then the older ones.
-func (c *control) capNamespaces(asked *v1alpha1.APIServiceNamespace) error {
-	most := c.opts.Caps.Namespaces
-	if most < 0 || asked.Status.Namespace != "" {
-		return nil
-	}
-	before := 0
-	for _, other := range inNamespace(c.namespaces, asked.Namespace) {
-		before += one(other.Name != asked.Name && (other.Status.Namespace != "" || older(other, asked)))
-	}
-	if before < most {
-		return nil
-	}
-	return &refusal{reason: reasonTooMany, message: fmt.Sprintf("a tenant may have %d service namespaces, and this one would be one more", most)}
-}
-
-func older(a, b metav1.Object) bool {
-	x, y := a.GetCreationTimestamp().Time, b.GetCreationTimestamp().Time
-	return x.Before(y) || x.Equal(y) && a.GetName() < b.GetName()
-}
-
-// quotaDelay is how old a CRD has to be before a quota may name it: the API server
-// refuses all objects of a kind that nobody counts yet, and kube-controller-manager
-// looks for new kinds twice a minute.
-const quotaDelay = 2 * time.Minute
-
-// countable returns how long it takes until objects of a resource are counted.
-func (c *control) countable(resource string) time.Duration {
-	crd, ok := stored(c.crds, resource)
-	if !ok {
-		return 0 // not a custom resource
-	}
-	return max(0, time.Until(crd.GetCreationTimestamp().Add(c.quotaDelay)))
-}
-
-// capTenant puts a quota on a tenant namespace, for what a tenant can make there.
-func (c *control) capTenant(ctx context.Context, tenant string) (again time.Duration, err error) {
-	caps := map[string]int{requestResource.GroupResource().String(): maxRequests}
-	if n := c.opts.Caps.Namespaces; n >= 0 {
-		caps[namespaceResource.GroupResource().String()] = 2*n + 1 // those that wait beyond the cap say so
-	}
-	return c.ensureQuota(ctx, tenant, caps)
-}
-
-// capObjects puts a quota on a service namespace, for what its tenant can make there.
-func (c *control) capObjects(ctx context.Context, namespace string, rules []rbacv1.PolicyRule) (again time.Duration, err error) {
-	caps := map[string]int{}
-	for _, rule := range rules {
-		if c.opts.Caps.Objects >= 0 && slices.Contains(rule.Verbs, "create") {
-			caps[ruleName(rule)] = c.opts.Caps.Objects
-		}
-	}
-	return c.ensureQuota(ctx, namespace, caps)
-}
-
-// ensureQuota caps how many objects of each resource a namespace may hold. What
-// cannot be counted yet is left out; again says when it can.
-func (c *control) ensureQuota(ctx context.Context, namespace string, caps map[string]int) (again time.Duration, err error) {
-	hard := corev1.ResourceList{}
-	for name, n := range caps {
-		left := c.countable(name)
-		if again = max(again, left); left == 0 {
-			hard[corev1.ResourceName("count/"+name)] = *resource.NewQuantity(int64(n), resource.DecimalSI)
-		}
-	}
-	return again, c.writeQuota(ctx, namespace, hard)
-}
-
-func (c *control) writeQuota(ctx context.Context, namespace string, hard corev1.ResourceList) error {
-	quotas := c.kube.CoreV1().ResourceQuotas(namespace)
-	got, err := quotas.Get(ctx, v1alpha1.TenantServiceAccount, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err) && len(hard) == 0:
-		return nil
-	case apierrors.IsNotFound(err):
-		_, err = quotas.Create(ctx, &corev1.ResourceQuota{
-			ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantServiceAccount}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
-		}, metav1.CreateOptions{})
-	case err == nil && !metav1.HasAnnotation(got.ObjectMeta, CreateOnlyAnnotation) && !equality.Semantic.DeepEqual(got.Spec.Hard, hard):
-		got.Spec.Hard = hard
-		_, err = quotas.Update(ctx, got, metav1.UpdateOptions{})
-	}
-	return ensured(err, "resource quota", namespace)
 }

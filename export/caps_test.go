@@ -25,11 +25,11 @@ import (
 // TestP10Caps: no identity and no tenant can fill the Control Plane Cluster.
 func TestP10Caps(t *testing.T) {
 	w := newStillWorld(t)
-	if !t.Run("quotas", func(t *testing.T) { w.t = t; quotas(t, w) }) {
+	if !t.Run("quotas", func(t *testing.T) { w.t = t; quotasOfOthers(t, w) }) {
 		return
 	}
 	w.t = t
-	w.tune = func(e *Exporter) { e.quotaDelay = 40 * time.Second } // kube-controller-manager looks every 30
+	w.tune = func(e *Exporter) { e.tenants.opts.Pauses.Quota = 40 * time.Second } // kube-controller-manager looks every 30
 	w.serve(Options{Caps: Caps{Tenants: 4, PerIdentity: 2, Namespaces: 2, Objects: 3}})
 	for _, step := range []struct {
 		name string
@@ -47,7 +47,7 @@ func TestP10Caps(t *testing.T) {
 }
 
 func (w *world) bindAs(user, clusterID string) error {
-	_, err := w.exporter.bindTenant(w.t.Context(), record{
+	_, err := w.exporter.tenants.bind(w.t.Context(), record{
 		Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: user, Groups: users[user].Groups}, Cluster: clusterID, Services: []string{"widgets.example.org"},
 	})
 	return err
@@ -198,10 +198,12 @@ func capsTenant(t *testing.T, w *world) {
 
 // A quota that somebody else decides about is left alone, and a kind that is too new
 // to be counted is in none.
-func quotas(t *testing.T, w *world) {
+func quotasOfOthers(t *testing.T, w *world) {
 	t.Helper()
-	c := w.control(Options{})
-	c.quotaDelay = time.Hour
+	e := must(New(w.config, Options{}))
+	pauses := &e.tenants.opts.Pauses
+	pauses.Quota = time.Hour
+	c := w.control(e)
 	w.apply(object("{apiVersion: v1, kind: Namespace, metadata: {name: x, labels: {" + v1alpha1.TenantLabel + ": x, " + v1alpha1.AppNamespaceLabel + ": other}}}"))
 	hard := func() map[string]string {
 		q, err := w.admin.CoreV1().ResourceQuotas("x").Get(t.Context(), v1alpha1.TenantServiceAccount, metav1.GetOptions{})
@@ -217,7 +219,7 @@ func quotas(t *testing.T, w *world) {
 	caps := map[string]int{"widgets.example.org": 5, "secrets": 7}
 	ensure := func() (again time.Duration, err error) { // the quota controller writes to it too
 		err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-			again, err = c.ensureQuota(t.Context(), "x", caps)
+			again, err = c.tenants.tenants.quotas.ensure(t.Context(), "x", caps)
 			return err
 		})
 		return again, err
@@ -226,7 +228,7 @@ func quotas(t *testing.T, w *world) {
 	if got := hard(); err != nil || again <= 0 || again > time.Hour || len(got) != 1 || got["count/secrets"] != "7" {
 		t.Errorf("%v again in %s: %v", got, again, err)
 	}
-	c.quotaDelay = 0
+	pauses.Quota = 0
 	again, err = ensure()
 	if got := hard(); err != nil || again != 0 || len(got) != 2 || got["count/widgets.example.org"] != "5" {
 		t.Errorf("%v again in %s: %v", got, again, err)
@@ -238,9 +240,9 @@ func quotas(t *testing.T, w *world) {
 }
 
 // control returns controllers that nothing drives but the test, see step.
-func (w *world) control(opts Options) *control {
+func (w *world) control(e *Exporter) *control {
 	w.t.Helper()
-	c := must(newControl(must(New(w.config, opts))))
+	c := must(newControl(e))
 	w.look(c)
 	return c
 }
@@ -248,7 +250,7 @@ func (w *world) control(opts Options) *control {
 // look lets c see what there is at this moment.
 func (w *world) look(c *control) {
 	w.t.Helper()
-	for gvr, inf := range map[string]cache.SharedIndexInformer{"crds": c.crds} {
+	for gvr, inf := range map[string]cache.SharedIndexInformer{"crds": c.caches.crds} {
 		list, err := w.dyn.Resource(crdResource).List(w.t.Context(), metav1.ListOptions{})
 		if err != nil {
 			w.t.Fatalf("%s: %v", gvr, err)

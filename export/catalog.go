@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -200,7 +201,7 @@ func (t templates) service(ctx context.Context, u *unstructured.Unstructured) (S
 	case err != nil:
 		return Service{}, err
 	}
-	crd, err := decodeCRD(found)
+	crd, err := crdcompat.Decode(found)
 	if err != nil {
 		return Service{}, err
 	}

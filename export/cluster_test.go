@@ -82,7 +82,7 @@ func TestP12P13P14ControlPlane(t *testing.T) {
 }
 
 func (w *world) bindDirectly(user string) (string, error) {
-	return w.exporter.bindTenant(w.t.Context(), record{
+	return w.exporter.tenants.bind(w.t.Context(), record{
 		Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: user, Groups: users[user].Groups}, Cluster: "c1", Services: []string{"gadgets.example.org"},
 	})
 }
@@ -216,7 +216,7 @@ func refusedRequests(t *testing.T, w *world, ada *tenantClient) {
 	if err == nil || g.Code != "" {
 		t.Errorf("login for an API that does not exist: %v", err)
 	}
-	if _, err := w.exporter.bindTenant(t.Context(), record{
+	if _, err := w.exporter.tenants.bind(t.Context(), record{
 		Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: "ada", Groups: []string{"developers"}}, Cluster: "c1",
 		Services: []string{"continents.example.org", "gizmos.example.org"},
 	}); err != nil {

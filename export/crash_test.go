@@ -81,7 +81,7 @@ func crashes(t *testing.T, w *world) {
 	const prefix = "crash"
 	bind := func(config *rest.Config, subject string) (string, error) {
 		e := must(New(config, Options{NamespacePrefix: prefix}))
-		return e.bindTenant(t.Context(), record{
+		return e.tenants.bind(t.Context(), record{
 			Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: subject}, Cluster: "c1", Services: []string{"widgets.example.org"},
 		})
 	}
@@ -135,7 +135,7 @@ func whole(t *testing.T, w *world, namespace string) {
 
 func readServices(t *testing.T, w *world, namespace string) ([]string, error) {
 	t.Helper()
-	r, _, err := w.exporter.readRecord(t.Context(), namespace)
+	r, _, err := w.exporter.tenants.records.read(t.Context(), namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -322,7 +322,7 @@ func eachWay(writes ...[]string) []cut {
 // admit makes a tenant.
 func (w *world) admit(clusterID string, at cut, spaceFirst bool) *victim {
 	w.t.Helper()
-	namespace, err := must(New(w.config, Options{Caps: Caps{PerIdentity: -1}})).bindTenant(w.t.Context(), record{
+	namespace, err := must(New(w.config, Options{Caps: Caps{PerIdentity: -1}})).tenants.bind(w.t.Context(), record{
 		Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: "ada", Groups: users["ada"].Groups}, Cluster: clusterID, Services: []string{"widgets.example.org"},
 	})
 	if err != nil {
@@ -340,7 +340,7 @@ func (w *world) work(victims ...*victim) (c *cuts, stop func()) {
 		}
 	}
 	e := must(New(c.wrap(w.config), Options{RemovalsAtOnce: -1}))
-	e.quotaDelay = time.Hour // quotas are for core resources alone
+	e.tenants.opts.Pauses.Quota = time.Hour // quotas are for core resources alone
 	log := funcr.New(w.log.add, funcr.Options{})
 	if len(c.at) > 0 {
 		log = logr.Discard() // of so many crashes

@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/internal/audit"
 )
 
 const (
@@ -137,7 +138,7 @@ func (h *handler) claim(w http.ResponseWriter, r *http.Request, s *session) {
 	case errors.Is(err, auth.ErrDevicePending):
 		h.wait(w, r, s)
 	case errors.Is(err, auth.ErrUserCode), errors.Is(err, auth.ErrDeviceTaken):
-		audit(r.Context(), "device refused", append(s.who(), "reason", err.Error())...)
+		audit.Record(r.Context(), "device refused", append(s.who(), "reason", err.Error())...)
 		clearCookie(w, sessionCookie)
 		h.fail(w, r, problem{
 			Status: http.StatusNotFound, Title: "No terminal waits for this code",

@@ -18,7 +18,7 @@ import (
 )
 
 func TestClosedGates(t *testing.T) {
-	c := &control{Exporter: &Exporter{opts: Options{Gates: []string{"quota", "policy"}}}}
+	g := &gates{opts: &options{Gates: []string{"quota", "policy"}}}
 	for name, test := range map[string]struct {
 		annotations map[string]string
 		want        []string
@@ -29,7 +29,7 @@ func TestClosedGates(t *testing.T) {
 		"other value":     {map[string]string{"gate.klutch.anynines.com/quota": "true", "gate.klutch.anynines.com/policy": "open"}, []string{"quota"}},
 		"for this tenant": {map[string]string{"gate.klutch.anynines.com/quota": "open", "gate.klutch.anynines.com/policy": "open", "gate.klutch.anynines.com/debt": "closed"}, []string{"debt"}},
 	} {
-		if diff := cmp.Diff(test.want, c.closedGates(test.annotations)); diff != "" {
+		if diff := cmp.Diff(test.want, g.closed(test.annotations)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 	}

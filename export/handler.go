@@ -149,6 +149,9 @@ func (h *handler) guard(next http.Handler) http.Handler {
 	})
 }
 
+// url returns the absolute URL of a path.
+func (h *handler) url(path string) string { return h.external.JoinPath(path).String() }
+
 func (h *handler) health(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
 
 func (h *handler) stylesheet(w http.ResponseWriter, _ *http.Request) {

@@ -69,7 +69,7 @@ func asksForMuch(t *testing.T, w *world) {
 		asked = append(asked, fmt.Sprintf("x%d.%s", i, strings.Repeat("y", 240)))
 	}
 	ada := w.tenant("ada", "much", asked...)
-	r, _, err := w.exporter.readRecord(t.Context(), ada.namespace)
+	r, _, err := w.exporter.tenants.records.read(t.Context(), ada.namespace)
 	if err != nil || !slices.Equal(r.Identity.Groups, users["ada"].Groups) {
 		t.Errorf("record: %+v %v", r, err)
 	}

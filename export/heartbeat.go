@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/status"
@@ -19,39 +20,50 @@ import (
 // maxDrift is how far the clock of a konnector may be ahead of ours.
 const maxDrift = 10 * time.Second
 
-// reconcileClusterBinding says whether the konnector of a tenant is alive.
-func (c *control) reconcileClusterBinding(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	binding, ok := lookup(c.clusterBindings, key)
+// heartbeats keep the ClusterBindings of tenants up to date.
+type heartbeats struct {
+	clients
+
+	opts     *options
+	caches   *caches
+	gates    *gates
+	logins   *logins
+	removals *removals
+}
+
+// reconcile says whether the konnector of a tenant is alive.
+func (h *heartbeats) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	binding, ok := lookup(h.caches.clusterBindings, key)
 	if !ok {
 		return 0, nil
 	}
 	if binding.DeletionTimestamp != nil {
-		return c.removeTenant(ctx, binding)
+		return h.removals.remove(ctx, binding)
 	}
-	if _, ok, err := c.holderIn(ctx, key.Namespace); !ok {
+	if _, ok, err := h.caches.holderIn(ctx, key.Namespace); !ok {
 		return 0, err
 	}
 	if !slices.Contains(binding.Finalizers, v1alpha1.TenantFinalizer) {
-		return 0, c.setFinalizers(ctx, clusterBindingResource, binding, append(slices.Clone(binding.Finalizers), v1alpha1.TenantFinalizer))
+		return 0, h.setFinalizers(ctx, clusterBindingResource, binding, append(slices.Clone(binding.Finalizers), v1alpha1.TenantFinalizer))
 	}
 	_, again := healthy(time.Now(), binding.Status)
-	login, err := c.loginCurrent(ctx, key.Namespace)
+	login, err := h.logins.current(ctx, key.Namespace)
 	if err != nil {
 		return 0, err
 	}
 	if len(login) > 0 {
-		again = sooner(again, c.opts.ReviewInterval)
+		again = sooner(again, h.opts.ReviewInterval)
 	}
-	admitted, err := admission(c.admitted(ctx, key.Namespace))
+	admitted, err := admission(h.gates.admitted(ctx, key.Namespace))
 	switch {
 	case err != nil: // a gate that cannot tell does not keep us from telling who is alive
-		return 0, errors.Join(err, c.writeClusterBinding(ctx, binding, login...))
+		return 0, errors.Join(err, writeClusterBinding(ctx, h.dyn, binding, login...))
 	case admitted.Status != metav1.ConditionTrue:
 		again = sooner(again, gateRetry)
-	case c.opts.Gate != nil:
-		again = sooner(again, c.opts.ReviewInterval)
+	case h.opts.Gate != nil:
+		again = sooner(again, h.opts.ReviewInterval)
 	}
-	return again, c.writeClusterBinding(ctx, binding, append(login, admitted)...)
+	return again, writeClusterBinding(ctx, h.dyn, binding, append(login, admitted)...)
 }
 
 // sooner returns the shorter of two times to wait, where zero means for ever.
@@ -63,8 +75,8 @@ func sooner(a, b time.Duration) time.Duration {
 }
 
 // writeClusterBinding writes conditions beside that of the last heartbeat.
-func (c *control) writeClusterBinding(ctx context.Context, binding *v1alpha1.ClusterBinding, conditions ...v1alpha1.Condition) error {
-	return status.Write(ctx, c.dyn.Resource(clusterBindingResource).Namespace(binding.Namespace), binding, func(o *v1alpha1.ClusterBinding) {
+func writeClusterBinding(ctx context.Context, dyn dynamic.Interface, binding *v1alpha1.ClusterBinding, conditions ...v1alpha1.Condition) error {
+	return status.Write(ctx, dyn.Resource(clusterBindingResource).Namespace(binding.Namespace), binding, func(o *v1alpha1.ClusterBinding) {
 		health, _ := healthy(time.Now(), o.Status)
 		for _, condition := range slices.Concat(conditions, []v1alpha1.Condition{health}) {
 			condition.ObservedGeneration = o.Generation

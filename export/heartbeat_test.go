@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
@@ -86,11 +88,9 @@ func (s *still) run(name string, opts Options) {
 	if _, err := opts.complete(); err != nil {
 		s.Fatal(err)
 	}
-	e := &Exporter{opts: opts, dyn: s.Client(), meta: s.Metadata(), kube: s.kube}
-	if e.opts.Authorizer == nil {
-		e.opts.Authorizer = reviews{kube: s.kube}
-	}
-	e.watches.dyn, e.watches.meta = s.Client(), s.Metadata()
+	all := clients{s.kube, s.Client(), s.Metadata()}
+	e := &Exporter{opts: opts, external: &url.URL{}, config: &rest.Config{}, clients: all, watches: all}
+	e.assemble()
 	c := must(newControl(e))
 	ctx, stop := context.WithCancel(s.Context())
 	ctrls := must(c.controllers())
@@ -101,7 +101,7 @@ func (s *still) run(name string, opts Options) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- ctrls[name].Run(ctx) }()
-	for _, inf := range []cache.SharedIndexInformer{c.clusterBindings, c.requests, c.owned, c.crds, c.exports, c.templates} {
+	for _, inf := range []cache.SharedIndexInformer{c.caches.clusterBindings, c.requests.requests, c.caches.owned, c.caches.crds, c.caches.exports, c.templates} {
 		go inf.RunWithContext(ctx)
 	}
 	s.Cleanup(func() {

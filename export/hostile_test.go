@@ -44,13 +44,13 @@ func nonsense(t *testing.T, ada *tenantClient) {
 	defer running.Wait()
 	defer stop()
 	c := must(newControl(must(New(ada.w.config, Options{}))))
-	for _, inf := range []cache.SharedIndexInformer{c.clusterBindings, c.exports} {
+	for _, inf := range []cache.SharedIndexInformer{c.caches.clusterBindings, c.caches.exports} {
 		running.Go(func() { inf.RunWithContext(ctx) })
 	}
 	ada.w.eventually("a backend that starts sees all there is", func(context.Context) (bool, error) {
-		return c.clusterBindings.HasSynced() && c.exports.HasSynced(), nil
+		return c.caches.clusterBindings.HasSynced() && c.caches.exports.HasSynced(), nil
 	})
-	binding, ok := lookup(c.clusterBindings, cache.NewObjectName(ada.namespace, "cluster"))
+	binding, ok := lookup(c.caches.clusterBindings, cache.NewObjectName(ada.namespace, "cluster"))
 	if !ok || binding.Status.LastHeartbeatTime != nil || !v1alpha1.IsTrue(binding.Status.Conditions, v1alpha1.ConditionAdmitted) {
 		t.Errorf("cluster binding: %+v", binding)
 	}
@@ -75,7 +75,7 @@ func noToken(t *testing.T, ada *tenantClient) {
 	ada.w.apply(object(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: offer-secrets, labels: {klutch.anynines.com/aggregate-to-backend: "true"}},
 		rules: [{apiGroups: [""], resources: [secrets], verbs: [create, update, patch, delete]}]}`))
 	ada.w.eventually("right to secrets", func(ctx context.Context) (bool, error) {
-		_, err := ada.w.exporter.checkRights(ctx, rules([]*v1alpha1.APIServiceExport{exportOf("", "secrets")}))
+		_, err := ada.w.exporter.tenants.rights.check(ctx, rules([]*v1alpha1.APIServiceExport{exportOf("", "secrets")}))
 		return err == nil, nil
 	})
 	ada.w.apply(changed(templateOf("gadgets"), writes, "spec", "permissionClaims"))

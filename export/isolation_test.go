@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/internal/identity"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -31,23 +32,23 @@ import (
 // roles goes unnoticed.
 var (
 	everybodysRights = slices.Concat(
-		rights("create", "selfsubjectaccessreviews.authorization.k8s.io", "selfsubjectrulesreviews.authorization.k8s.io", "selfsubjectreviews.authentication.k8s.io"),
+		rightsTo("create", "selfsubjectaccessreviews.authorization.k8s.io", "selfsubjectrulesreviews.authorization.k8s.io", "selfsubjectreviews.authentication.k8s.io"),
 		// Names and schemas of all APIs, and no object: an operator who offers some of them alone should know it.
-		rights("get", "/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version", "/version/"),
-		rights("get", "/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/"),
+		rightsTo("get", "/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version", "/version/"),
+		rightsTo("get", "/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/"),
 	)
 	tenantsRights = slices.Concat(
-		rights("get list watch create delete", "apiserviceexportrequests.klutch.anynines.com", "apiservicenamespaces.klutch.anynines.com"),
-		rights("get list watch", "apiserviceexports.klutch.anynines.com", "clusterbindings.klutch.anynines.com"),
-		rights("get", "secrets:kubeconfig"),
-		rights("get patch update", "apiserviceexports/status.klutch.anynines.com", "clusterbindings/status.klutch.anynines.com"),
-		rights("get", "namespaces"),
-		rights("delete", "clusterbindings.klutch.anynines.com:cluster", "secrets:klutch-binder"),
+		rightsTo("get list watch create delete", "apiserviceexportrequests.klutch.anynines.com", "apiservicenamespaces.klutch.anynines.com"),
+		rightsTo("get list watch", "apiserviceexports.klutch.anynines.com", "clusterbindings.klutch.anynines.com"),
+		rightsTo("get", "secrets:kubeconfig"),
+		rightsTo("get patch update", "apiserviceexports/status.klutch.anynines.com", "clusterbindings/status.klutch.anynines.com"),
+		rightsTo("get", "namespaces"),
+		rightsTo("delete", "clusterbindings.klutch.anynines.com:cluster", "secrets:klutch-binder"),
 	)
 )
 
-// rights are all pairs of a verb and a resource.
-func rights(verbs string, resources ...string) (all []string) {
+// rightsTo are all pairs of a verb and a resource.
+func rightsTo(verbs string, resources ...string) (all []string) {
 	for _, resource := range resources {
 		for verb := range strings.FieldsSeq(verbs) {
 			all = append(all, verb+" "+resource)
@@ -79,12 +80,12 @@ func (p *party) should(namespace string, claimed []string) sets.Set[string] {
 	case namespace == p.client.namespace:
 		all.Insert(tenantsRights...)
 	case isService && p.spaces.Has(space) && p.exports.Len()+p.withdrawn.Len() > 0:
-		all.Insert(rights("get list watch", "secrets")...)
+		all.Insert(rightsTo("get list watch", "secrets")...)
 		for plural := range p.withdrawn {
-			all.Insert(rights("get list watch delete", plural+".example.org")...)
+			all.Insert(rightsTo("get list watch delete", plural+".example.org")...)
 		}
 		for plural := range p.exports {
-			all.Insert(rights("get list watch create update patch delete", plural+".example.org")...)
+			all.Insert(rightsTo("get list watch create update patch delete", plural+".example.org")...)
 		}
 		if p.exports.Has("gadgets") {
 			all.Insert(claimed...)
@@ -132,13 +133,13 @@ func (p *party) can(ctx context.Context, namespace string) (sets.Set[string], er
 			for _, group := range rule.APIGroups {
 				name := schema.GroupResource{Group: group, Resource: resource}.String()
 				for _, only := range append(slices.Clone(rule.ResourceNames), "")[:max(1, len(rule.ResourceNames))] {
-					all.Insert(rights(strings.Join(rule.Verbs, " "), strings.TrimSuffix(name+":"+only, ":"))...)
+					all.Insert(rightsTo(strings.Join(rule.Verbs, " "), strings.TrimSuffix(name+":"+only, ":"))...)
 				}
 			}
 		}
 	}
 	for _, rule := range got.Status.NonResourceRules {
-		all.Insert(rights(strings.Join(rule.Verbs, " "), rule.NonResourceURLs...)...)
+		all.Insert(rightsTo(strings.Join(rule.Verbs, " "), rule.NonResourceURLs...)...)
 	}
 	if got.Status.Incomplete {
 		all.Insert("incomplete: " + got.Status.EvaluationError)
@@ -198,7 +199,7 @@ func (m *matrix) misplaced(ctx context.Context) (all []string) {
 	}
 	for _, b := range local.Items {
 		for _, s := range b.Subjects {
-			if b.Name == v1alpha1.BackendRoleBinding && s == accountSubject("klutch-backend", "backend") {
+			if b.Name == v1alpha1.BackendRoleBinding && s == identity.ServiceAccount("klutch-backend", "backend") {
 				continue
 			}
 			if ours := strings.HasPrefix(b.Namespace, "cluster-"); (ours || s.Name == v1alpha1.TenantServiceAccount) &&
@@ -588,7 +589,7 @@ func (m *matrix) claim(resources ...string) {
 	m.claimed = nil
 	for _, resource := range resources {
 		claims = append(claims, map[string]any{"resource": resource, "version": "v1", "required": false, "selector": map[string]any{"owner": "Consumer"}})
-		m.claimed = append(m.claimed, rights("get list watch create update patch delete", resource)...)
+		m.claimed = append(m.claimed, rightsTo("get list watch create update patch delete", resource)...)
 	}
 	m.w.apply(changed(templateOf("gadgets"), claims, "spec", "permissionClaims"))
 }

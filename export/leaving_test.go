@@ -108,16 +108,16 @@ func TestP12StatusIsNoEvidence(t *testing.T) {
 // TestP10LeavingIsNoLever: a tenant that leaves with objects has the backend look at what is
 // left seldom, however often it writes.
 func TestP10LeavingIsNoLever(t *testing.T) {
-	c := &control{}
+	r := &removals{}
 	binding := &v1alpha1.ClusterBinding{ObjectMeta: metav1.ObjectMeta{UID: "x", DeletionTimestamp: new(metav1.Now())}}
-	if left := c.resting(binding); left != 0 {
+	if left := r.resting(binding); left != 0 {
 		t.Errorf("the first look is in %s", left)
 	}
-	if left := c.resting(binding); left <= 0 || left > removalRetry {
+	if left := r.resting(binding); left <= 0 || left > removalRetry {
 		t.Errorf("the next look is in %s", left)
 	}
 	binding.Annotations = map[string]string{v1alpha1.DrainingAnnotation: "true"}
-	if left := c.resting(binding); left != 0 {
+	if left := r.resting(binding); left != 0 {
 		t.Errorf("a step of a removal is in %s", left)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/oauth2"
 
+	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/redirect"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -98,30 +99,11 @@ func (h *handler) legacyBinding(ctx context.Context, s *session, service string)
 	if err != nil {
 		return "", err
 	}
-	if response.Kubeconfig, err = h.shortCredential(ctx, tenant); err != nil {
+	if response.Kubeconfig, err = h.tenants.credentials.short(ctx, tenant); err != nil {
 		return "", err
 	}
-	audit(ctx, "credential sent through a browser", append(s.who(), "tenant", tenant)...)
+	audit.Record(ctx, "credential sent through a browser", append(s.who(), "tenant", tenant)...)
 	return legacyPayload(response)
-}
-
-// shortCredential is a kubeconfig whose token dies soon, since browsers keep the
-// URLs that they were sent to. The konnector replaces it by the tenant's own.
-func (h *handler) shortCredential(ctx context.Context, namespace string) ([]byte, error) {
-	k, err := h.reachable(ctx)
-	if err != nil {
-		return nil, err
-	}
-	anchor, _, err := h.anchor(ctx, namespace)
-	if err != nil {
-		return nil, err
-	}
-	token, err := h.Exporter.token(ctx, anchor, minTokenTTL)
-	if err != nil {
-		return nil, err
-	}
-	k.Namespace, k.Token = namespace, token.Token
-	return k.Write()
 }
 
 // legacyPayload encodes a response so that decoders of both base64 alphabets read

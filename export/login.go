@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/redirect"
 )
 
@@ -24,12 +25,11 @@ const (
 	sessionLife = 30 * time.Minute
 	sessionIdle = 10 * time.Minute
 	codeLife    = time.Minute
-
-	maxAsked = 20
 )
 
 var (
 	challengePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
+	clusterPattern   = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9._]{0,62}[A-Za-z0-9])?$`)
 	statePattern     = regexp.MustCompile(`^[!-~]{1,200}$`)
 	servicePattern   = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 )
@@ -215,7 +215,7 @@ func (h *handler) callback(w http.ResponseWriter, r *http.Request) {
 
 // signIn opens a session. What a device asks for is not known yet.
 func (h *handler) signIn(w http.ResponseWriter, r *http.Request, s *session) {
-	audit(r.Context(), "signed in", s.who()...)
+	audit.Record(r.Context(), "signed in", s.who()...)
 	if s.Login.UserCode == "" {
 		h.welcome(w, r, s)
 		return
@@ -235,7 +235,7 @@ func (h *handler) welcome(w http.ResponseWriter, r *http.Request, s *session) {
 		return
 	}
 	if n := len(s.Login.Services); n > 0 && n == o.missing() {
-		audit(r.Context(), "bind refused", append(s.who(), "services", s.Login.Services, "reason", o.answer().Code)...)
+		audit.Record(r.Context(), "bind refused", append(s.who(), "services", s.Login.Services, "reason", o.answer().Code)...)
 		h.finish(w, r, s, refusalValues(o.answer()), o.problem())
 		return
 	}

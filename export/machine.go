@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -53,7 +54,7 @@ func (h *handler) machineBinding(r *http.Request, id *auth.Identity) (*v1alpha1.
 	if err != nil {
 		return nil, err
 	}
-	response.Kubeconfig, err = h.handOut(r.Context(), tenant)
+	response.Kubeconfig, err = h.tenants.credentials.handOut(r.Context(), tenant)
 	return response, err
 }
 
@@ -138,14 +139,14 @@ func (h *handler) obtain(ctx context.Context, s *session, chosen []string) (tena
 	}
 	who := append(s.who(), "services", chosen)
 	if o.missing() > 0 {
-		audit(ctx, "bind refused", append(who, "reason", o.answer().Code)...)
+		audit.Record(ctx, "bind refused", append(who, "reason", o.answer().Code)...)
 		return "", &offerError{o}
 	}
-	tenant, err = h.bindTenant(ctx, record{
+	tenant, err = h.tenants.bind(ctx, record{
 		Identity: s.Identity, Cluster: s.Login.Cluster, Services: chosen,
 	})
 	if err == nil {
-		audit(ctx, "bound", append(who, "tenant", tenant)...)
+		audit.Record(ctx, "bound", append(who, "tenant", tenant)...)
 	}
 	return tenant, err
 }

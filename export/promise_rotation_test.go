@@ -131,7 +131,7 @@ func openWatch(t *testing.T, w *world) {
 	}
 	defer events.Stop()
 	w.tenant("ada", "watched", "widgets.example.org")
-	if _, _, err := w.exporter.credential(t.Context(), thief.namespace, 0); err != nil { // as when it is settled
+	if _, _, err := w.exporter.tenants.credentials.current(t.Context(), thief.namespace, 0); err != nil { // as when it is settled
 		t.Fatal(err)
 	}
 	for range 3 { // what was there, what was taken away, what came
@@ -153,11 +153,11 @@ func clockBehind(t *testing.T, w *world) {
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return behind{next} })
 	exporter := must(New(config, w.exporter.opts))
-	tenant := must(exporter.bindTenant(t.Context(), record{Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: "ada"}, Cluster: "behind"}))
+	tenant := must(exporter.tenants.bind(t.Context(), record{Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: "ada"}, Cluster: "behind"}))
 	if err := w.admin.CoreV1().Secrets(tenant).Delete(t.Context(), v1alpha1.TokenAnchorSecret, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if data, again, err := exporter.credential(t.Context(), tenant, revocation); err != nil || data != nil || again < revocation/2 {
+	if data, again, err := exporter.tenants.credentials.current(t.Context(), tenant, exporter.tenants.opts.Pauses.Settle); err != nil || data != nil || again < exporter.tenants.opts.Pauses.Settle/2 {
 		t.Errorf("%d bytes are kept at once, again in %s, %v", len(data), again, err)
 	}
 }
@@ -224,7 +224,7 @@ func manyHandOuts(t *testing.T, w *world) {
 	var logins sync.WaitGroup
 	for i := range tokens {
 		logins.Go(func() {
-			data, err := replicas[i%2].handOut(t.Context(), tenant)
+			data, err := replicas[i%2].tenants.credentials.handOut(t.Context(), tenant)
 			if err != nil {
 				t.Error(err)
 				return
@@ -275,7 +275,7 @@ func TestP13LoginAge(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := w.exporter.running.Load()
-	again, err := c.keep(t.Context(), ada.namespace) // as the event of this does
+	again, err := c.tenants.tenants.keep(t.Context(), ada.namespace) // as the event of this does
 	if err != nil || again <= 0 || w.kubeconfigOf(ada.namespace) != before {
 		t.Errorf("renewed although the login is too old: again in %s, %v", again, err)
 	}
@@ -291,7 +291,7 @@ func TestP13LoginAge(t *testing.T) {
 // lastLogin has a tenant's last login be that long ago.
 func (w *world) lastLogin(tenant string, ago time.Duration) {
 	w.t.Helper()
-	err := w.exporter.updateRecord(w.t.Context(), tenant, func(r *record) error {
+	err := w.exporter.tenants.records.update(w.t.Context(), tenant, func(r *record) error {
 		r.LoggedIn = time.Now().Add(-ago).UTC().Truncate(time.Second)
 		return nil
 	})

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -118,7 +119,7 @@ func (h *handler) redeem(r *http.Request) (*v1alpha1.BindingResponse, error) {
 	if err != nil {
 		return nil, err
 	}
-	audit(r.Context(), "code redeemed", "identity", g.Identity, "tenant", g.Tenant, "services", g.Services)
+	audit.Record(r.Context(), "code redeemed", "identity", g.Identity, "tenant", g.Tenant, "services", g.Services)
 	return response, nil
 }
 
@@ -147,7 +148,7 @@ func (h *handler) redeemForm(ctx context.Context, form url.Values) (*v1alpha1.Bi
 // trade uses a code up for a response. It looks first whether the code is still good: one
 // that is not must not end the credential that it was traded for.
 func (h *handler) trade(ctx context.Context, g *grant) (*v1alpha1.BindingResponse, error) {
-	r, _, err := h.readRecord(ctx, g.Tenant)
+	r, _, err := h.tenants.records.read(ctx, g.Tenant)
 	if err == nil {
 		err = r.redeemable(g)
 	} else if errors.Is(err, errNoRecord) {
@@ -160,7 +161,7 @@ func (h *handler) trade(ctx context.Context, g *grant) (*v1alpha1.BindingRespons
 	if err != nil {
 		return nil, err
 	}
-	if response.Kubeconfig, err = h.handOut(ctx, g.Tenant); err != nil {
+	if response.Kubeconfig, err = h.tenants.credentials.handOut(ctx, g.Tenant); err != nil {
 		return nil, err
 	}
 	return response, h.useCode(ctx, g)
@@ -217,7 +218,7 @@ func (r *record) redeemable(g *grant) error {
 // useCode makes sure that a code is redeemed once, whichever replica is asked: the
 // write is refused if another one wrote in between.
 func (h *handler) useCode(ctx context.Context, g *grant) error {
-	return h.updateRecord(ctx, g.Tenant, func(r *record) error {
+	return h.tenants.records.update(ctx, g.Tenant, func(r *record) error {
 		if err := r.redeemable(g); err != nil {
 			return err
 		}

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/audit"
+	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -28,34 +30,39 @@ const (
 // reasonClusterScoped is why a cluster-scoped API is not exported.
 const reasonClusterScoped = "ClusterScoped"
 
-// A refusal says why a request cannot be granted.
-type refusal struct {
-	reason, message string
-	temporary       bool // what is missing may still come
+// requests answer APIServiceExportRequests.
+type requests struct {
+	clients
+
+	external       string // where people log in
+	requests       cache.TypedSharedIndexInformer[*v1alpha1.APIServiceExportRequest]
+	services       *services
+	schemas        *schemas
+	rights         *rights
+	caches         *caches
+	authorizations *authorizations
 }
 
-func (r *refusal) Error() string { return r.message }
-
-// reconcileRequest answers an APIServiceExportRequest with the exports that it asks
+// reconcile answers an APIServiceExportRequest with the exports that it asks
 // for, or says why not. An answered request is deleted after a while.
-func (c *control) reconcileRequest(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	request, ok := lookup(c.requests, key)
+func (r *requests) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	request, ok := lookup(r.requests, key)
 	if !ok || request.DeletionTimestamp != nil {
 		return 0, nil
 	}
-	if c.leaving(key.Namespace) {
+	if r.caches.leaving(key.Namespace) {
 		return 0, nil
 	}
 	if answered(request) {
-		return c.prune(ctx, request)
+		return r.prune(ctx, request)
 	}
-	err := c.grant(ctx, request)
+	err := r.grant(ctx, request)
 	refused := asRefusal(err)
 	if err != nil && refused == nil {
 		return 0, err
 	}
 	wait := refused != nil && refused.temporary && time.Since(request.CreationTimestamp.Time) < requestGrace
-	err = status.Write(ctx, c.dyn.Resource(requestResource).Namespace(key.Namespace), request, func(o *v1alpha1.APIServiceExportRequest) {
+	err = status.Write(ctx, r.dyn.Resource(requestResource).Namespace(key.Namespace), request, func(o *v1alpha1.APIServiceExportRequest) {
 		answer(o, refused, wait)
 	})
 	switch {
@@ -64,7 +71,7 @@ func (c *control) reconcileRequest(ctx context.Context, key cache.ObjectName) (t
 	case wait:
 		return requestRetry, nil
 	case refused != nil:
-		audit(ctx, "request refused", "tenant", key.Namespace, "request", key.Name, "reason", refused.reason)
+		audit.Record(ctx, "request refused", "tenant", key.Namespace, "request", key.Name, "reason", refused.reason)
 	}
 	return 0, nil // the event of the answer brings us back
 }
@@ -101,11 +108,11 @@ func answeredAt(o *v1alpha1.APIServiceExportRequest) time.Time {
 }
 
 // prune deletes a request that whoever made it has had time to read the answer of.
-func (c *control) prune(ctx context.Context, request *v1alpha1.APIServiceExportRequest) (time.Duration, error) {
+func (r *requests) prune(ctx context.Context, request *v1alpha1.APIServiceExportRequest) (time.Duration, error) {
 	if left := requestRetain - time.Since(answeredAt(request)); left > 0 {
 		return left, nil
 	}
-	err := c.dyn.Resource(requestResource).Namespace(request.Namespace).Delete(ctx, request.Name,
+	err := r.dyn.Resource(requestResource).Namespace(request.Namespace).Delete(ctx, request.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &request.UID}})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return 0, fmt.Errorf("delete answered request: %w", err)
@@ -115,43 +122,32 @@ func (c *control) prune(ctx context.Context, request *v1alpha1.APIServiceExportR
 
 // grant checks all that is asked for, then makes the exports. Its error is a *refusal
 // or a *rightError where the tenant should know.
-func (c *control) grant(ctx context.Context, request *v1alpha1.APIServiceExportRequest) error {
+func (r *requests) grant(ctx context.Context, request *v1alpha1.APIServiceExportRequest) error {
 	var exports []*v1alpha1.APIServiceExport
-	err := c.checkRequest(ctx, request, func(export *v1alpha1.APIServiceExport) { exports = append(exports, export) })
+	err := r.check(ctx, request, func(export *v1alpha1.APIServiceExport) { exports = append(exports, export) })
 	if err != nil {
 		return err
 	}
-	if _, err := c.checkRights(ctx, rules(exports)); err != nil {
+	if _, err := r.rights.check(ctx, rules(exports)); err != nil {
 		return err
 	}
 	for _, export := range exports {
-		if err := c.publish(ctx, export); err != nil {
+		if err := r.publish(ctx, export); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// asRefusal returns what the tenant should know of err, or nil.
-func asRefusal(err error) *refusal {
-	if refused, ok := errors.AsType[*refusal](err); ok {
-		return refused
-	}
-	if missing, ok := errors.AsType[*rightError](err); ok {
-		return &refusal{v1alpha1.ReasonMissingRights, missing.Error(), true}
-	}
-	return nil
-}
-
-func (c *control) checkRequest(ctx context.Context, request *v1alpha1.APIServiceExportRequest, ok func(*v1alpha1.APIServiceExport)) error {
+func (r *requests) check(ctx context.Context, request *v1alpha1.APIServiceExportRequest, ok func(*v1alpha1.APIServiceExport)) error {
 	if len(request.Spec.Resources) > maxAsked {
 		return &refusal{reasonTooMany, fmt.Sprintf("a request may ask for %d APIs at most", maxAsked), false}
 	}
-	tenant, err := c.tenantRecord(ctx, request.Namespace)
+	tenant, err := r.authorizations.record(ctx, request.Namespace)
 	if err != nil {
 		return err
 	}
-	services, err := c.opts.Catalog.Services(ctx)
+	services, err := r.services.catalog.Services(ctx)
 	if err != nil {
 		return err
 	}
@@ -161,10 +157,10 @@ func (c *control) checkRequest(ctx context.Context, request *v1alpha1.APIService
 		if !offered {
 			return &refusal{v1alpha1.ReasonNotOffered, name + " is not on offer: there is no APIServiceExportTemplate for it", false}
 		}
-		if err := c.checkService(ctx, tenant, service); err != nil {
+		if err := r.checkService(ctx, tenant, service); err != nil {
 			return err
 		}
-		export, err := c.newExport(ctx, request.Namespace, service)
+		export, err := r.newExport(ctx, request.Namespace, service)
 		if err != nil {
 			return err
 		}
@@ -173,55 +169,25 @@ func (c *control) checkRequest(ctx context.Context, request *v1alpha1.APIService
 	return nil
 }
 
-// tenantRecord returns the record of a tenant, if it is that of the holder of the
-// namespace.
-func (c *control) tenantRecord(ctx context.Context, namespace string) (*record, error) {
-	not := &refusal{v1alpha1.ReasonNotAuthorized, fmt.Sprintf("namespace %s %s", namespace, errNoRecord), false}
-	h, ok, err := c.holderIn(ctx, namespace)
-	if err != nil {
-		return nil, err
-	}
-	if !ok {
-		return nil, not
-	}
-	r, _, err := c.readRecord(ctx, namespace)
-	if errors.Is(err, errNoRecord) {
-		return nil, not
-	}
-	if err == nil && h != (holder{r.Identity.Issuer, r.Identity.Subject, r.Cluster}) {
-		return nil, not
-	}
-	return r, err
-}
-
 // checkService says whether a tenant may have a service, at this moment.
-func (c *control) checkService(ctx context.Context, tenant *record, s Service) error {
+func (r *requests) checkService(ctx context.Context, tenant *record, s Service) error {
 	if !slices.Contains(tenant.Services, s.Name()) {
 		return &refusal{v1alpha1.ReasonNotAuthorized, fmt.Sprintf(
-			"%s was not chosen at a login of this tenant: run kubectl bind %s --service %s", s.Name(), c.external, s.Name()), false}
+			"%s was not chosen at a login of this tenant: run kubectl bind %s --service %s", s.Name(), r.external, s.Name()), false}
 	}
-	return c.authorize(ctx, tenant, s)
-}
-
-// authorize says whether the holder of a tenant may bind a service, at this moment.
-func (c *control) authorize(ctx context.Context, tenant *record, s Service) error {
-	err := c.opts.Authorizer.Authorize(ctx, &tenant.Identity, s)
-	if errors.Is(err, ErrForbidden) {
-		return &refusal{v1alpha1.ReasonNotAuthorized, fmt.Sprintf("%s may not be bound by the holder of this tenant any more", s.Name()), false}
-	}
-	return err
+	return r.services.authorize(ctx, tenant, s)
 }
 
 // newExport returns the export of a service, which it does not store yet.
-func (c *control) newExport(ctx context.Context, namespace string, s Service) (*v1alpha1.APIServiceExport, error) {
+func (r *requests) newExport(ctx context.Context, namespace string, s Service) (*v1alpha1.APIServiceExport, error) {
 	if s.Scope == v1alpha1.ClusterScope {
 		return nil, &refusal{reasonClusterScoped, s.Name() + " is cluster-scoped, and App Clusters can have namespaced APIs alone: what one tenant has could not be kept from the others. " + adviceUnfit, false}
 	}
-	crd, err := c.publication(ctx, s.Name())
+	crd, err := r.schemas.get(ctx, s.Name())
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, &refusal{v1alpha1.ReasonCRDNotFound, fmt.Sprintf("the Control Plane Cluster has no CustomResourceDefinition %s", s.Name()), true}
-	case errors.Is(err, errNoVersion):
+	case errors.Is(err, crdcompat.ErrNoVersion):
 		return nil, &refusal{v1alpha1.ReasonCRDInvalid, err.Error(), true}
 	case err != nil:
 		return nil, err
@@ -243,27 +209,27 @@ func (c *control) newExport(ctx context.Context, namespace string, s Service) (*
 	}, nil
 }
 
-func (c *control) publish(ctx context.Context, export *v1alpha1.APIServiceExport) error {
+func (r *requests) publish(ctx context.Context, export *v1alpha1.APIServiceExport) error {
 	u, err := runtime.DefaultUnstructuredConverter.ToUnstructured(export)
 	if err != nil {
 		return fmt.Errorf("encode export %s: %w", export.Name, err)
 	}
-	_, err = c.dyn.Resource(exportResource).Namespace(export.Namespace).Create(ctx, &unstructured.Unstructured{Object: u}, metav1.CreateOptions{})
+	_, err = r.dyn.Resource(exportResource).Namespace(export.Namespace).Create(ctx, &unstructured.Unstructured{Object: u}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		c.standings.forget(export.Namespace) // it may be on offer to its tenant again
+		r.authorizations.forget(export.Namespace) // it may be on offer to its tenant again
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("create export %s: %w", export.Name, err)
 	}
-	audit(ctx, "exported", "tenant", export.Namespace, "service", export.Name)
+	audit.Record(ctx, "exported", "tenant", export.Namespace, "service", export.Name)
 	return nil
 }
 
-// requestsFor are the open requests that ask for a CRD.
-func (c *control) requestsFor(crd metav1.Object) []cache.ObjectName {
+// askingFor are the open requests that ask for a CRD.
+func (r *requests) askingFor(crd metav1.Object) []cache.ObjectName {
 	var keys []cache.ObjectName
-	for _, obj := range c.requests.GetStore().List() {
+	for _, obj := range r.requests.GetStore().List() {
 		request, ok := obj.(*v1alpha1.APIServiceExportRequest)
 		if ok && !answered(request) && asksFor(request, crd.GetName()) {
 			keys = append(keys, cache.MetaObjectToName(request))

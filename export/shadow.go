@@ -29,7 +29,7 @@ func serviceKey(template metav1.Object) []cache.ObjectName {
 
 // reconcileTemplates tells the templates of an API which of them offers it.
 func (c *control) reconcileTemplates(ctx context.Context, service cache.ObjectName) (time.Duration, error) {
-	catalog, ok := c.opts.Catalog.(templates)
+	catalog, ok := c.catalog.(templates)
 	if !ok {
 		return 0, nil // which does not go by templates
 	}

@@ -92,7 +92,7 @@ var users = map[string]testissuer.User{
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := newStillWorld(t)
-	w.tune = func(e *Exporter) { e.quotaDelay, e.rotationPause = time.Hour, time.Hour } // no quota and no rotation is due in the midst of a step
+	w.tune = func(e *Exporter) { e.tenants.opts.Pauses.Quota, e.tenants.opts.Pauses.Rotation = time.Hour, time.Hour } // no quota and no rotation is due in the midst of a step
 	w.serve(Options{ReviewInterval: 2 * time.Second})
 	return w
 }
@@ -120,7 +120,7 @@ func newStillWorld(t *testing.T) *world {
 		subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "oidc:developers"}]}`))
 	w.config = w.account("klutch-backend", "backend")
 	w.eventually("the rights of the backend", func(ctx context.Context) (bool, error) { // which a controller sums up
-		_, err := must(New(w.config, Options{})).checkRights(ctx, rules([]*v1alpha1.APIServiceExport{exportOf("example.org", "continents")}))
+		_, err := must(New(w.config, Options{})).tenants.rights.check(ctx, rules([]*v1alpha1.APIServiceExport{exportOf("example.org", "continents")}))
 		return err == nil, nil
 	})
 	w.sealer = must(auth.NewSealer(bytes.Repeat([]byte("k"), 32)))

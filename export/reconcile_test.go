@@ -26,27 +26,29 @@ func TestHalfMade(t *testing.T) {
 	w := newStillWorld(t)
 	e := must(New(w.config, Options{}))
 	made := func(user string) string {
-		return must(e.ensureTenantNamespace(t.Context(), holder{w.issuer.URL(), user, "c1"}))
+		return must(e.tenants.ensureTenantNamespace(t.Context(), holder{w.issuer.URL(), user, "c1"}))
 	}
 	empty, asked, recorded := made("empty"), made("asked"), made("recorded")
 	w.apply(object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: team-a, namespace: " + asked + "}}"))
-	if err := e.enter(t.Context(), recorded, v1alpha1.BackendTenantRole); err != nil {
+	if err := e.tenants.rights.enter(t.Context(), recorded, v1alpha1.BackendTenantRole); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.updateRecord(t.Context(), recorded, func(r *record) error {
+	if err := e.tenants.records.update(t.Context(), recorded, func(r *record) error {
 		*r = record{Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: "recorded"}, Cluster: "c1", Services: []string{"widgets.example.org"}}
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	c := w.control(Options{})
-	if again := must(c.reconcileTenant(t.Context(), cache.NewObjectName("", empty))); again <= 0 || again > bindGrace || w.tenants() != 3 {
+	c := w.control(e)
+	if again := must(c.tenants.tenants.reconcile(t.Context(), cache.NewObjectName("", empty))); again <= 0 || again > e.tenants.opts.Pauses.Bind || w.tenants() != 3 {
 		t.Errorf("a bind that may be under way: again in %s, %d tenants", again, w.tenants())
 	}
 	if _, err := w.dyn.Resource(clusterBindingResource).Namespace(empty).Get(t.Context(), v1alpha1.ClusterBindingName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("more was made for it: %v", err)
 	}
-	w.tune = func(e *Exporter) { e.bindGrace, e.quotaDelay, e.revocation = time.Millisecond, time.Hour, time.Second }
+	w.tune = func(e *Exporter) {
+		e.tenants.opts.Pauses = pauses{Bind: time.Millisecond, Quota: time.Hour, Settle: time.Second, Rotation: time.Minute}
+	}
 	asks := &writeCounter{reads: true}
 	w.config = asks.wrap(w.config)
 	w.serve(Options{})
@@ -79,7 +81,7 @@ func TestHalfMade(t *testing.T) {
 		beat()
 	}
 	w.eventually("the last heartbeat was seen", func(context.Context) (bool, error) {
-		binding, ok := lookup(w.exporter.running.Load().clusterBindings, cache.NewObjectName(recorded, v1alpha1.ClusterBindingName))
+		binding, ok := lookup(w.exporter.running.Load().caches.clusterBindings, cache.NewObjectName(recorded, v1alpha1.ClusterBindingName))
 		return ok && binding.Status.LastHeartbeatTime.Unix() == last.Unix(), nil
 	})
 	if more := asks.seen()[before:]; len(more) > 0 {
@@ -109,15 +111,15 @@ func revoked(t *testing.T, w *world, tenant string) {
 	}
 	starting := must(New(w.config, Options{}))
 	for range 2 { // it finds the anchor gone, and then a new one
-		data, again, err := starting.credential(t.Context(), tenant, starting.revocation)
-		if err != nil || data != nil || again <= 0 || again > revocation {
+		data, again, err := starting.tenants.credentials.current(t.Context(), tenant, starting.tenants.opts.Pauses.Settle)
+		if err != nil || data != nil || again <= 0 || again > starting.tenants.opts.Pauses.Settle {
 			t.Errorf("a backend that has just started: %d bytes, again in %s, %v", len(data), again, err)
 		}
 	}
 	if w.kubeconfigOf(tenant) != stolen {
 		t.Error("a thief can read the next token")
 	}
-	if data, _, err := starting.credential(t.Context(), tenant, 0); err != nil || string(data) == stolen || string(data) != w.kubeconfigOf(tenant) {
+	if data, _, err := starting.tenants.credentials.current(t.Context(), tenant, 0); err != nil || string(data) == stolen || string(data) != w.kubeconfigOf(tenant) {
 		t.Errorf("a login after it: %v", err)
 	}
 }

@@ -15,64 +15,77 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// reconcileExport lets changes of a CRD and of its template flow into exports, and
+// exports keep APIServiceExports what their CRDs and services say.
+type exports struct {
+	clients
+
+	review         time.Duration // how often the right to an export is checked
+	breaking       v1alpha1.BreakingChanges
+	exports        cache.TypedSharedIndexInformer[*v1alpha1.APIServiceExport]
+	services       *services
+	schemas        *schemas
+	rights         *rights
+	caches         *caches
+	authorizations *authorizations
+	logins         *logins
+}
+
+// reconcile lets changes of a CRD and of its template flow into exports, and
 // withdraws those that are not on offer to their tenant any more. When one of them is
 // gone the export stays and says so: an absence is no wish to delete what App
 // Clusters made of it.
-func (c *control) reconcileExport(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	export, ok := lookup(c.exports, key)
+func (e *exports) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	export, ok := lookup(e.exports, key)
 	if !ok || export.DeletionTimestamp != nil {
 		return 0, nil
 	}
-	if _, ok, err := c.holderIn(ctx, key.Namespace); !ok {
+	if _, ok, err := e.caches.holderIn(ctx, key.Namespace); !ok {
 		return 0, err
 	}
-	offered, service, err := c.offered(ctx, export)
+	offered, service, err := e.offered(ctx, export)
 	if err != nil {
 		return 0, err
 	}
-	if err := c.noteOffered(ctx, export, offered); err != nil {
+	if err := e.noteOffered(ctx, export, offered); err != nil {
 		return 0, err
 	}
-	inSync, err := c.refresh(ctx, export, service)
+	inSync, err := e.refresh(ctx, export, service)
 	if err != nil {
 		return 0, err
 	}
-	login, err := c.loginCurrent(ctx, key.Namespace)
+	login, err := e.logins.current(ctx, key.Namespace)
 	if err != nil {
 		return 0, err
 	}
-	err = status.Write(ctx, c.dyn.Resource(exportResource).Namespace(key.Namespace), export, func(o *v1alpha1.APIServiceExport) {
+	err = status.Write(ctx, e.dyn.Resource(exportResource).Namespace(key.Namespace), export, func(o *v1alpha1.APIServiceExport) {
 		for _, condition := range append(login, offered, inSync) {
 			condition.ObservedGeneration = o.Generation
 			o.Status.Conditions = v1alpha1.SetCondition(o.Status.Conditions, condition)
 		}
 		o.Status.Conditions = v1alpha1.Summarize(o.Status.Conditions, o.Generation)
 	})
-	return cmp.Or(c.standings.left(key.Namespace), wait.Jitter(c.opts.ReviewInterval, reviewSpread)), err
+	return cmp.Or(e.authorizations.due(key.Namespace), wait.Jitter(e.review, reviewSpread)), err
 }
-
-// schemasFor is as good as for ever: events tell of changes.
-const schemasFor = 365 * 24 * time.Hour
 
 // reviewSpread keeps reviews of many exports apart.
 const reviewSpread = 0.2
 
 // refresh makes an export what its CRD and its service say, and tells whether it is.
 // An export whose service is not on offer keeps its claims.
-func (c *control) refresh(ctx context.Context, export *v1alpha1.APIServiceExport, service *Service) (v1alpha1.Condition, error) {
+func (e *exports) refresh(ctx context.Context, export *v1alpha1.APIServiceExport, service *Service) (v1alpha1.Condition, error) {
 	r := &revision{}
-	condition, err := c.reviseSchema(ctx, export, service, r)
+	condition, err := e.reviseSchema(ctx, export, service, r)
 	if err != nil {
 		return condition, err
 	}
 	if service != nil {
-		claims, err := c.reviseClaims(ctx, export, *service, r)
+		claims, err := e.reviseClaims(ctx, export, *service, r)
 		if err != nil {
 			return condition, err
 		}
@@ -80,7 +93,7 @@ func (c *control) refresh(ctx context.Context, export *v1alpha1.APIServiceExport
 			condition = claims
 		}
 	}
-	err = c.revise(ctx, export, r)
+	err = e.revise(ctx, export, r)
 	if apierrors.IsInvalid(err) {
 		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, err.Error()), nil
 	}
@@ -93,12 +106,12 @@ func outdated(severity v1alpha1.Severity, reason, message string) v1alpha1.Condi
 
 // reviseSchema takes over the CRD's part of the spec, unless that would break what
 // App Clusters rely on.
-func (c *control) reviseSchema(ctx context.Context, export *v1alpha1.APIServiceExport, service *Service, r *revision) (v1alpha1.Condition, error) {
-	now, err := c.publication(ctx, export.Name)
+func (e *exports) reviseSchema(ctx context.Context, export *v1alpha1.APIServiceExport, service *Service, r *revision) (v1alpha1.Condition, error) {
+	now, err := e.schemas.get(ctx, export.Name)
 	switch {
 	case apierrors.IsNotFound(err):
 		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCRDNotFound, fmt.Sprintf("the Control Plane Cluster has no CustomResourceDefinition %s", export.Name)), nil
-	case errors.Is(err, errNoVersion):
+	case errors.Is(err, crdcompat.ErrNoVersion):
 		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCRDInvalid, err.Error()), nil
 	case err != nil:
 		return v1alpha1.Condition{}, err
@@ -107,7 +120,7 @@ func (c *control) reviseSchema(ctx context.Context, export *v1alpha1.APIServiceE
 	case export.Annotations[v1alpha1.SourceSpecHashAnnotation] == now.hash:
 		return v1alpha1.True(v1alpha1.ConditionProviderInSync), nil
 	}
-	if breaking := crdcompat.Only(crdcompat.Compare(&export.Spec.APIServiceExportCRDSpec, now.spec), crdcompat.Change.Breaking); len(breaking) > 0 && c.holds(service) {
+	if breaking := crdcompat.Only(crdcompat.Compare(&export.Spec.APIServiceExportCRDSpec, now.spec), crdcompat.Change.Breaking); len(breaking) > 0 && e.holds(service) {
 		return outdated(v1alpha1.SeverityWarning, v1alpha1.ReasonBreakingChangeHeld, heldMessage(breaking)), nil
 	}
 	r.schema(now.spec, now.hash)
@@ -120,8 +133,8 @@ func heldMessage(breaking []crdcompat.Change) string {
 }
 
 // holds tells whether breaking changes of a service wait for the operator.
-func (c *control) holds(s *Service) bool {
-	policy := c.opts.BreakingChanges
+func (e *exports) holds(s *Service) bool {
+	policy := e.breaking
 	if s != nil && s.BreakingChanges != "" {
 		policy = s.BreakingChanges
 	}
@@ -137,16 +150,16 @@ func (r *revision) schema(spec *v1alpha1.APIServiceExportCRDSpec, hash string) {
 }
 
 // revise writes what is to change in an export; the rest of its spec stays.
-func (c *control) revise(ctx context.Context, export *v1alpha1.APIServiceExport, r *revision) error {
+func (e *exports) revise(ctx context.Context, export *v1alpha1.APIServiceExport, r *revision) error {
 	if len(r.events) == 0 {
 		return nil
 	}
-	err := c.patch(ctx, exportResource, export, map[string]any{"annotations": r.annotations}, r.spec)
+	err := e.patch(ctx, exportResource, export, map[string]any{"annotations": r.annotations}, r.spec)
 	if err != nil {
 		return fmt.Errorf("update export %s: %w", export.Name, err)
 	}
 	for _, event := range r.events {
-		audit(ctx, event, "tenant", export.Namespace, "service", export.Name)
+		audit.Record(ctx, event, "tenant", export.Namespace, "service", export.Name)
 	}
 	return nil
 }
@@ -159,40 +172,19 @@ func mergeNames(n v1alpha1.CRDNames) map[string]any {
 	return fields
 }
 
-// exportsOf are the exports of a CRD, which have its name.
-func (c *control) exportsOf(crd metav1.Object) []cache.ObjectName {
-	c.schemas.forget(crd.GetName())
-	c.offers.forget("")
-	return c.exportsNamed(crd.GetName())
+// ofCRD are the exports of a CRD, which have its name.
+func (e *exports) ofCRD(crd metav1.Object) []cache.ObjectName {
+	e.schemas.known.Forget(crd.GetName())
+	e.services.offers.Forget("")
+	return e.named(crd.GetName())
 }
 
-func (c *control) exportsNamed(wanted string) []cache.ObjectName {
+func (e *exports) named(wanted string) []cache.ObjectName {
 	var keys []cache.ObjectName
-	for _, key := range c.exports.GetStore().ListKeys() {
+	for _, key := range e.exports.GetStore().ListKeys() {
 		if name, err := cache.ParseObjectName(key); err == nil && name.Name == wanted {
 			keys = append(keys, name)
 		}
 	}
 	return keys
-}
-
-// A publication is what App Clusters get of a CRD.
-type publication struct {
-	spec *v1alpha1.APIServiceExportCRDSpec // must not be changed
-	hash string
-}
-
-// publication returns that of a CRD, which many exports share until it changes.
-func (c *control) publication(ctx context.Context, crd string) (publication, error) {
-	return c.schemas.get(crd, time.Now().Add(schemasFor), func() (p publication, err error) {
-		u, err := getCRD(ctx, c.dyn, crd)
-		if err != nil {
-			return p, err
-		}
-		if p.spec, err = snapshot(u); err != nil {
-			return p, err
-		}
-		p.hash, err = sourceHash(p.spec)
-		return p, err
-	})
 }

@@ -8,9 +8,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/klutch-go/sdk/internal/identity"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -34,6 +35,13 @@ const (
 	// settling is how long a right may take to come into force.
 	settling = 10 * time.Second
 )
+
+// rights are what tenants, and the backend itself, may do in the namespaces of tenants.
+type rights struct {
+	clients
+
+	self atomic.Pointer[rbacv1.Subject] // the backend; nil while it is not known
+}
 
 // newRights is for what needs rights that the backend has got a moment ago.
 var newRights = wait.Backoff{Steps: 8, Duration: 10 * time.Millisecond, Factor: 2}
@@ -91,10 +99,10 @@ func (m *rightError) Error() string {
 		strings.Join(m.rule.Verbs, ", "), ruleName(m.rule), v1alpha1.AggregateToBackendLabel)
 }
 
-// checkRights returns a *rightError if rules are more than what is on offer to tenants,
+// check returns a *rightError if rules are more than what is on offer to tenants,
 // without which the API server refuses to let the backend pass them on, and those that are on offer.
-func (e *Exporter) checkRights(ctx context.Context, rules []rbacv1.PolicyRule) (held []rbacv1.PolicyRule, err error) {
-	offer, err := e.kube.RbacV1().ClusterRoles().Get(ctx, v1alpha1.BackendOfferRole, metav1.GetOptions{})
+func (r *rights) check(ctx context.Context, rules []rbacv1.PolicyRule) (held []rbacv1.PolicyRule, err error) {
+	offer, err := r.kube.RbacV1().ClusterRoles().Get(ctx, v1alpha1.BackendOfferRole, metav1.GetOptions{})
 	if err != nil {
 		return nil, roleless(fmt.Errorf("read what tenants may get: %w", err))
 	}
@@ -129,12 +137,12 @@ func offers(role *rbacv1.ClusterRole, verb string, wanted rbacv1.PolicyRule) boo
 
 // enter gives the backend its rights in a namespace of a tenant, by one of its roles,
 // unless it has them. It has none there before.
-func (e *Exporter) enter(ctx context.Context, namespace, role string) error {
-	self, err := e.identity(ctx)
+func (r *rights) enter(ctx context.Context, namespace, role string) error {
+	self, err := r.identity(ctx)
 	if err != nil {
 		return err
 	}
-	made, err := e.ensureRoleBinding(ctx, namespace, v1alpha1.BackendRoleBinding, clusterRole(role), *self)
+	made, err := r.ensureRoleBinding(ctx, namespace, v1alpha1.BackendRoleBinding, clusterRole(role), *self)
 	if err != nil {
 		return roleless(err)
 	}
@@ -143,7 +151,7 @@ func (e *Exporter) enter(ctx context.Context, namespace, role string) error {
 	}
 	// API servers see a new right after some milliseconds, and people who log in wait.
 	err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, settling, true, func(ctx context.Context) (bool, error) {
-		return e.entered(ctx, namespace)
+		return r.entered(ctx, namespace)
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
 		return outdatedRoles(fmt.Errorf("ClusterRole %s gives no right in %s", role, namespace))
@@ -170,11 +178,11 @@ func outdatedRoles(err error) *refusal {
 }
 
 // entered asks the API server whether the backend has its rights in a tenant namespace.
-func (e *Exporter) entered(ctx context.Context, namespace string) (bool, error) {
+func (r *rights) entered(ctx context.Context, namespace string) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
 		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: "get", Resource: "secrets", Name: v1alpha1.TenantRecordSecret},
 	}}
-	got, err := e.kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+	got, err := r.kube.AuthorizationV1().SelfSubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 	if err != nil {
 		return false, fmt.Errorf("review own rights in %s: %w", namespace, err)
 	}
@@ -182,65 +190,51 @@ func (e *Exporter) entered(ctx context.Context, namespace string) (bool, error) 
 }
 
 // identity is who the backend is to the API server.
-func (e *Exporter) identity(ctx context.Context) (*rbacv1.Subject, error) {
-	if known := e.self.Load(); known != nil {
+func (r *rights) identity(ctx context.Context) (*rbacv1.Subject, error) {
+	if known := r.self.Load(); known != nil {
 		return known, nil
 	}
-	got, err := e.kube.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("review own identity: %w", err)
+	self, err := identity.Self(ctx, r.kube)
+	if err == nil {
+		r.self.Store(&self)
 	}
-	self := subjectOf(got.Status.UserInfo.Username)
-	e.self.Store(&self)
-	return &self, nil
-}
-
-func subjectOf(username string) rbacv1.Subject {
-	if account, ok := strings.CutPrefix(username, "system:serviceaccount:"); ok {
-		namespace, name, _ := strings.Cut(account, ":")
-		return accountSubject(namespace, name)
-	}
-	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: username}
-}
-
-func accountSubject(namespace, name string) rbacv1.Subject {
-	return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}
+	return &self, err
 }
 
 func clusterRole(name string) rbacv1.RoleRef {
 	return rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name}
 }
 
-// ensureRights gives a tenant rules in one of its service namespaces, and takes all
+// ensure gives a tenant rules in one of its service namespaces, and takes all
 // others: what the backend may not pass on any more does not keep what is less.
-func (e *Exporter) ensureRights(ctx context.Context, namespace, tenant string, rules []rbacv1.PolicyRule) error {
-	err := e.ensureRole(ctx, namespace, rules)
+func (r *rights) ensure(ctx context.Context, namespace, tenant string, rules []rbacv1.PolicyRule) error {
+	err := r.ensureRole(ctx, namespace, rules)
 	if escalation(err) {
-		held, missing := e.checkRights(ctx, rules)
+		held, missing := r.check(ctx, rules)
 		if _, ok := errors.AsType[*rightError](missing); ok {
-			return errors.Join(missing, e.ensureRole(ctx, namespace, held))
+			return errors.Join(missing, r.ensureRole(ctx, namespace, held))
 		}
 		if missing != nil {
 			return missing
 		}
-		err = retry.OnError(newRights, escalation, func() error { return e.ensureRole(ctx, namespace, rules) })
+		err = retry.OnError(newRights, escalation, func() error { return r.ensureRole(ctx, namespace, rules) })
 	}
 	if err != nil {
 		return err
 	}
 	role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: v1alpha1.TenantServiceAccount}
-	return e.bindAccount(ctx, namespace, tenant, role)
+	return r.bind(ctx, namespace, tenant, role)
 }
 
-// bindAccount gives the account of a tenant a role in a namespace.
-func (e *Exporter) bindAccount(ctx context.Context, namespace, tenant string, role rbacv1.RoleRef) error {
-	_, err := e.ensureRoleBinding(ctx, namespace, v1alpha1.TenantServiceAccount, role, accountSubject(tenant, v1alpha1.TenantServiceAccount))
+// bind gives the account of a tenant a role in a namespace.
+func (r *rights) bind(ctx context.Context, namespace, tenant string, role rbacv1.RoleRef) error {
+	_, err := r.ensureRoleBinding(ctx, namespace, v1alpha1.TenantServiceAccount, role, identity.ServiceAccount(tenant, v1alpha1.TenantServiceAccount))
 	return err
 }
 
 // ensureRoleBinding gives a role in a namespace to subject alone.
-func (e *Exporter) ensureRoleBinding(ctx context.Context, namespace, name string, role rbacv1.RoleRef, subject rbacv1.Subject) (*rbacv1.RoleBinding, error) {
-	bindings := e.kube.RbacV1().RoleBindings(namespace)
+func (r *rights) ensureRoleBinding(ctx context.Context, namespace, name string, role rbacv1.RoleRef, subject rbacv1.Subject) (*rbacv1.RoleBinding, error) {
+	bindings := r.kube.RbacV1().RoleBindings(namespace)
 	got, err := bindings.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		got, err = bindings.Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: role, Subjects: []rbacv1.Subject{subject}}, metav1.CreateOptions{})
@@ -259,8 +253,8 @@ func (e *Exporter) ensureRoleBinding(ctx context.Context, namespace, name string
 	return got, ensured(err, "role binding", namespace)
 }
 
-func (e *Exporter) ensureRole(ctx context.Context, namespace string, rules []rbacv1.PolicyRule) error {
-	roles := e.kube.RbacV1().Roles(namespace)
+func (r *rights) ensureRole(ctx context.Context, namespace string, rules []rbacv1.PolicyRule) error {
+	roles := r.kube.RbacV1().Roles(namespace)
 	got, err := roles.Get(ctx, v1alpha1.TenantServiceAccount, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):

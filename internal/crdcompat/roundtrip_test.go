@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package crdcompat
 
 import (
 	"encoding/json"
@@ -9,9 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
-	"github.com/klutch-go/sdk/internal/crdcompat"
-	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 // FuzzSnapshot takes a schema, columns and names through an export and back into a
@@ -31,13 +28,13 @@ func FuzzSnapshot(f *testing.F) {
 			version["subresources"] = map[string]any{"status": map[string]any{}, "scale": map[string]any{"specReplicasPath": path, "statusReplicasPath": short}}
 			version["additionalPrinterColumns"] = []any{map[string]any{"name": short, "type": "string", "jsonPath": path}}
 		}
-		crd := crdOf("widgets", v1alpha1.NamespacedScope)
+		crd := widgets()
 		spec, _ := crd.Object["spec"].(map[string]any)
 		spec["versions"] = []any{version}
 		if names, ok := spec["names"].(map[string]any); ok && short != "" {
 			names["shortNames"] = []any{short}
 		}
-		first, err := snapshot(crd)
+		first, err := Snapshot(crd)
 		if err != nil {
 			t.Skip() // not a CRD
 		}
@@ -51,7 +48,7 @@ func FuzzSnapshot(f *testing.F) {
 			t.Fatal(err)
 		}
 		back.Object["spec"] = fields
-		second, err := snapshot(back)
+		second, err := Snapshot(back)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +62,7 @@ func FuzzSnapshot(f *testing.F) {
 		if got := string(first.Versions[0].Schema.OpenAPIV3Schema.Raw); got != string(want) {
 			t.Errorf("schema %s, want %s", got, want)
 		}
-		if changes := crdcompat.Compare(first, second); len(changes) > 0 {
+		if changes := Compare(first, second); len(changes) > 0 {
 			t.Errorf("differs from itself: %v", changes)
 		}
 	})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package crdcompat
 
 import (
 	"crypto/sha256"
@@ -16,14 +16,14 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// errNoVersion says that a CRD has nothing that can be exported.
-var errNoVersion = errors.New("no version of the CRD can be exported")
+// ErrNoVersion says that a CRD has nothing that can be exported.
+var ErrNoVersion = errors.New("no version of the CRD can be exported")
 
-// snapshot takes from a CRD what travels to App Clusters: names, scope, and the
+// Snapshot takes from a CRD what travels to App Clusters: names, scope, and the
 // versions that are served. Versions that only a conversion webhook can serve stay
 // behind, since the webhook does. The schema is copied to the letter.
-func snapshot(u *unstructured.Unstructured) (*v1alpha1.APIServiceExportCRDSpec, error) {
-	crd, err := decodeCRD(u)
+func Snapshot(u *unstructured.Unstructured) (*v1alpha1.APIServiceExportCRDSpec, error) {
+	crd, err := Decode(u)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func snapshot(u *unstructured.Unstructured) (*v1alpha1.APIServiceExportCRDSpec, 
 		}
 	}
 	if len(spec.Versions) == 0 {
-		return nil, fmt.Errorf("CRD %s: %w", u.GetName(), errNoVersion)
+		return nil, fmt.Errorf("CRD %s: %w", u.GetName(), ErrNoVersion)
 	}
 	ensureStorage(spec.Versions)
 	return spec, nil
@@ -109,7 +109,8 @@ func rawSchemas(u *unstructured.Unstructured) (map[string][]byte, error) {
 	return schemas, nil
 }
 
-func decodeCRD(u *unstructured.Unstructured) (*apiextensionsv1.CustomResourceDefinition, error) {
+// Decode reads a CRD.
+func Decode(u *unstructured.Unstructured) (*apiextensionsv1.CustomResourceDefinition, error) {
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, crd); err != nil {
 		return nil, fmt.Errorf("decode CRD %s: %w", u.GetName(), err)
@@ -117,8 +118,8 @@ func decodeCRD(u *unstructured.Unstructured) (*apiextensionsv1.CustomResourceDef
 	return crd, nil
 }
 
-// sourceHash identifies a snapshot: base62 of the SHA-224 of its JSON.
-func sourceHash(spec *v1alpha1.APIServiceExportCRDSpec) (string, error) {
+// Hash identifies a snapshot: base62 of the SHA-224 of its JSON.
+func Hash(spec *v1alpha1.APIServiceExportCRDSpec) (string, error) {
 	data, err := json.Marshal(spec)
 	if err != nil {
 		return "", fmt.Errorf("encode snapshot: %w", err)

@@ -17,44 +17,45 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-const (
-	// revocation is how long a token may still be believed whose anchor is gone: API
-	// servers remember for ten seconds what they have found out about it. Whoever has
-	// it must not read the next one with it.
-	revocation = 15 * time.Second
-)
+// credentials makes, renews and revokes the kubeconfigs of tenants.
+type credentials struct {
+	clients
 
-// credential returns the kubeconfig of a tenant and how long it is good, after
+	opts *options
+}
+
+// current returns the kubeconfig of a tenant and how long it is good, after
 // making or renewing it where needed. One that was revoked is made anew when that is
 // settle ago; until then there is none. Who logs in need not wait: see handOut.
-func (e *Exporter) credential(ctx context.Context, namespace string, settle time.Duration) (data []byte, again time.Duration, err error) {
-	k, err := e.reachable(ctx)
+func (c *credentials) current(ctx context.Context, namespace string, settle time.Duration) (data []byte, again time.Duration, err error) {
+	k, err := c.reachable(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
 	k.Namespace = namespace
 	err = retry.OnError(manyWriters, conflicting, func() error {
-		data, again, err = e.tryCredential(ctx, *k, settle)
+		data, again, err = c.try(ctx, *k, settle)
 		return err
 	})
 	return data, again, err
 }
 
-func (e *Exporter) tryCredential(ctx context.Context, k kubeconfig.Kubeconfig, settle time.Duration) (data []byte, again time.Duration, err error) {
-	account, err := e.account(ctx, k.Namespace)
+func (c *credentials) try(ctx context.Context, k kubeconfig.Kubeconfig, settle time.Duration) (data []byte, again time.Duration, err error) {
+	account, err := c.account(ctx, k.Namespace)
 	if err != nil {
 		return nil, 0, err
 	}
-	anchor, made, err := e.anchor(ctx, k.Namespace)
+	anchor, made, err := c.anchor(ctx, k.Namespace)
 	if err != nil {
 		return nil, 0, err
 	}
 	issuedFor := fingerprint(k, account, anchor)
-	secret, err := e.kube.CoreV1().Secrets(k.Namespace).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
+	secret, err := c.kube.CoreV1().Secrets(k.Namespace).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return nil, 0, fmt.Errorf("read credential of %s: %w", k.Namespace, err)
 	}
@@ -62,7 +63,7 @@ func (e *Exporter) tryCredential(ctx context.Context, k kubeconfig.Kubeconfig, s
 		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.KubeconfigSecretName, Namespace: k.Namespace}}
 	}
 	if made && secret.ResourceVersion != "" {
-		audit(ctx, "credential revoked", "tenant", k.Namespace) // by the tenant itself, or by hand
+		audit.Record(ctx, "credential revoked", "tenant", k.Namespace) // by the tenant itself, or by hand
 	}
 	if left := time.Until(renewal(secret)); secret.Annotations[v1alpha1.IssuedForAnnotation] == issuedFor && left > 0 {
 		return secret.Data[v1alpha1.KubeconfigKey], left, nil
@@ -70,7 +71,7 @@ func (e *Exporter) tryCredential(ctx context.Context, k kubeconfig.Kubeconfig, s
 	if left := settle - min(age(account), age(anchor)); left > 0 && secret.ResourceVersion != "" {
 		return nil, left, nil
 	}
-	return e.issue(ctx, k, secret, anchor, issuedFor)
+	return c.issue(ctx, k, secret, anchor, issuedFor)
 }
 
 // age is that of what we have made, by the clock of backends: that of the API server may
@@ -93,8 +94,8 @@ func renewal(secret metav1.Object) time.Time {
 }
 
 // issue gets a token and writes it into secret.
-func (e *Exporter) issue(ctx context.Context, k kubeconfig.Kubeconfig, secret, anchor *corev1.Secret, issuedFor string) (data []byte, again time.Duration, err error) {
-	token, err := e.token(ctx, anchor, e.opts.TokenTTL)
+func (c *credentials) issue(ctx context.Context, k kubeconfig.Kubeconfig, secret, anchor *corev1.Secret, issuedFor string) (data []byte, again time.Duration, err error) {
+	token, err := c.token(ctx, anchor, c.opts.TokenTTL)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -110,20 +111,20 @@ func (e *Exporter) issue(ctx context.Context, k kubeconfig.Kubeconfig, secret, a
 	secret.Data = map[string][]byte{v1alpha1.KubeconfigKey: data}
 	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, v1alpha1.IssuedForAnnotation, issuedFor)
 	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, v1alpha1.RenewAfterAnnotation, time.Now().Add(again).UTC().Format(time.RFC3339))
-	if err := e.put(ctx, secret); err != nil {
+	if err := c.put(ctx, secret); err != nil {
 		return nil, 0, fmt.Errorf("write credential of %s: %w", k.Namespace, err)
 	}
-	audit(ctx, event, "tenant", k.Namespace, "expires", token.ExpirationTimestamp.UTC().Format(time.RFC3339))
+	audit.Record(ctx, event, "tenant", k.Namespace, "expires", token.ExpirationTimestamp.UTC().Format(time.RFC3339))
 	return data, again, nil
 }
 
-func (e *Exporter) token(ctx context.Context, anchor *corev1.Secret, life time.Duration) (*authenticationv1.TokenRequestStatus, error) {
+func (c *credentials) token(ctx context.Context, anchor *corev1.Secret, life time.Duration) (*authenticationv1.TokenRequestStatus, error) {
 	seconds := int64(life.Seconds())
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{
 		ExpirationSeconds: &seconds,
 		BoundObjectRef:    &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: "Secret", Name: anchor.Name, UID: anchor.UID},
 	}}
-	got, err := e.kube.CoreV1().ServiceAccounts(anchor.Namespace).CreateToken(ctx, v1alpha1.TenantServiceAccount, request, metav1.CreateOptions{})
+	got, err := c.kube.CoreV1().ServiceAccounts(anchor.Namespace).CreateToken(ctx, v1alpha1.TenantServiceAccount, request, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("request token for %s: %w", anchor.Namespace, err)
 	}
@@ -132,8 +133,8 @@ func (e *Exporter) token(ctx context.Context, anchor *corev1.Secret, life time.D
 
 // account finds or makes the ServiceAccount of a tenant. Tokens of one that was deleted
 // are not good for another one of the same name.
-func (e *Exporter) account(ctx context.Context, namespace string) (got *corev1.ServiceAccount, err error) {
-	accounts := e.kube.CoreV1().ServiceAccounts(namespace)
+func (c *credentials) account(ctx context.Context, namespace string) (got *corev1.ServiceAccount, err error) {
+	accounts := c.kube.CoreV1().ServiceAccounts(namespace)
 	got, err = accounts.Get(ctx, v1alpha1.TenantServiceAccount, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		got, err = accounts.Create(ctx, &corev1.ServiceAccount{
@@ -153,8 +154,8 @@ func madeNow(name string) metav1.ObjectMeta {
 }
 
 // anchor finds or makes the Secret that tokens are bound to.
-func (e *Exporter) anchor(ctx context.Context, namespace string) (got *corev1.Secret, made bool, err error) {
-	secrets := e.kube.CoreV1().Secrets(namespace)
+func (c *credentials) anchor(ctx context.Context, namespace string) (got *corev1.Secret, made bool, err error) {
+	secrets := c.kube.CoreV1().Secrets(namespace)
 	got, err = secrets.Get(ctx, v1alpha1.TokenAnchorSecret, metav1.GetOptions{})
 	if made = apierrors.IsNotFound(err); made {
 		got, err = secrets.Create(ctx, &corev1.Secret{ObjectMeta: madeNow(v1alpha1.TokenAnchorSecret)}, metav1.CreateOptions{})
@@ -168,31 +169,21 @@ func (e *Exporter) anchor(ctx context.Context, namespace string) (got *corev1.Se
 	return got, made, nil
 }
 
-func (e *Exporter) put(ctx context.Context, secret *corev1.Secret) (err error) {
-	secrets := e.kube.CoreV1().Secrets(secret.Namespace)
-	if secret.ResourceVersion == "" {
-		_, err = secrets.Create(ctx, secret, metav1.CreateOptions{})
-	} else {
-		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
-	}
-	return err
-}
-
 // reachable says how App Clusters reach the API server: as Options say, else as the
 // Control Plane Cluster says to everybody in kube-public, else as the backend does.
-func (e *Exporter) reachable(ctx context.Context) (*kubeconfig.Kubeconfig, error) {
-	api := e.opts.APIServer
+func (c *credentials) reachable(ctx context.Context) (*kubeconfig.Kubeconfig, error) {
+	api := c.opts.APIServer
 	if api.URL == "" {
-		public, err := e.clusterInfo(ctx)
+		public, err := c.clusterInfo(ctx)
 		if err != nil {
 			return nil, err
 		}
 		if public != nil {
-			api = APIServer{URL: public.Server, CAData: firstOf(api.CAData, public.CAData), TLSServerName: cmp.Or(api.TLSServerName, public.TLSServerName)}
+			api = apiServer{URL: public.Server, CAData: firstOf(api.CAData, public.CAData), TLSServerName: cmp.Or(api.TLSServerName, public.TLSServerName)}
 		}
 	}
-	tls := e.config.TLSClientConfig
-	k := &kubeconfig.Kubeconfig{Server: cmp.Or(api.URL, e.config.Host), CAData: firstOf(api.CAData, tls.CAData), TLSServerName: api.TLSServerName}
+	tls := c.opts.Backend.TLSClientConfig
+	k := &kubeconfig.Kubeconfig{Server: cmp.Or(api.URL, c.opts.Backend.Host), CAData: firstOf(api.CAData, tls.CAData), TLSServerName: api.TLSServerName}
 	if api.URL == "" {
 		k.TLSServerName = cmp.Or(k.TLSServerName, tls.ServerName)
 	}

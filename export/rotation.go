@@ -13,42 +13,36 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
-)
-
-const (
-	// rotationPause is how old an anchor has to be for a login to rotate it: many
-	// logins at once, or an answer that is asked for again, must not end the
-	// credential that another one has just been given.
-	rotationPause = time.Minute
 )
 
 // handOut returns a kubeconfig of a tenant for those who have just proven who they are,
 // and ends all that were handed out before: who has stolen one of them must not live on
 // what it fetches. So the new one is not kept where the old ones, which API servers
 // believe for some seconds more, may read it: what is kept is made when that is over.
-func (e *Exporter) handOut(ctx context.Context, namespace string) ([]byte, error) {
-	k, err := e.reachable(ctx)
+func (c *credentials) handOut(ctx context.Context, namespace string) ([]byte, error) {
+	k, err := c.reachable(ctx)
 	if err != nil {
 		return nil, err
 	}
-	account, err := e.account(ctx, namespace)
+	account, err := c.account(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
-	anchor, err := e.rotateAnchor(ctx, namespace)
+	anchor, err := c.rotateAnchor(ctx, namespace)
 	if err != nil {
 		return nil, err
 	}
 	k.Namespace = namespace
-	kept, err := e.keptFor(ctx, namespace, fingerprint(*k, account, anchor))
+	kept, err := c.keptFor(ctx, namespace, fingerprint(*k, account, anchor))
 	if kept != nil || err != nil {
 		return kept, err
 	}
-	if err := e.noteAnchor(ctx, anchor); err != nil {
+	if err := c.noteAnchor(ctx, anchor); err != nil {
 		return nil, err
 	}
-	token, err := e.token(ctx, anchor, e.opts.TokenTTL)
+	token, err := c.token(ctx, anchor, c.opts.TokenTTL)
 	if err != nil {
 		return nil, err
 	}
@@ -57,26 +51,26 @@ func (e *Exporter) handOut(ctx context.Context, namespace string) ([]byte, error
 }
 
 // rotateAnchor replaces the Secret that tokens are bound to, unless it is new.
-func (e *Exporter) rotateAnchor(ctx context.Context, namespace string) (*corev1.Secret, error) {
-	anchor, _, err := e.anchor(ctx, namespace)
-	if err != nil || time.Since(madeAt(anchor)) < e.rotationPause {
+func (c *credentials) rotateAnchor(ctx context.Context, namespace string) (*corev1.Secret, error) {
+	anchor, _, err := c.anchor(ctx, namespace)
+	if err != nil || time.Since(madeAt(anchor)) < c.opts.Pauses.Rotation {
 		return anchor, err
 	}
-	err = e.kube.CoreV1().Secrets(namespace).Delete(ctx, anchor.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &anchor.UID}})
+	err = c.kube.CoreV1().Secrets(namespace).Delete(ctx, anchor.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &anchor.UID}})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // another login was faster
 		return nil, fmt.Errorf("revoke the credential of %s: %w", namespace, err)
 	}
 	if err == nil {
-		audit(ctx, "credential replaced", "tenant", namespace)
+		audit.Record(ctx, "credential replaced", "tenant", namespace)
 	}
-	anchor, _, err = e.anchor(ctx, namespace)
+	anchor, _, err = c.anchor(ctx, namespace)
 	return anchor, err
 }
 
 // noteAnchor has the replica that keeps credentials look at a tenant again.
-func (e *Exporter) noteAnchor(ctx context.Context, anchor *corev1.Secret) error {
+func (c *credentials) noteAnchor(ctx context.Context, anchor *corev1.Secret) error {
 	change := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnchorAnnotation, anchor.UID)
-	_, err := e.dyn.Resource(clusterBindingResource).Namespace(anchor.Namespace).
+	_, err := c.dyn.Resource(clusterBindingResource).Namespace(anchor.Namespace).
 		Patch(ctx, v1alpha1.ClusterBindingName, types.MergePatchType, change, metav1.PatchOptions{})
 	if ignoreNotFound(err) != nil {
 		return fmt.Errorf("note the rotation of %s: %w", anchor.Namespace, err)
@@ -93,10 +87,10 @@ func madeAt(o metav1.Object) time.Time {
 // keptFor returns the kubeconfig that is kept for a tenant if it is made for what
 // issuedFor stands for. Any other is emptied: its token is dead, and a konnector with a
 // newer one must not take it over.
-func (e *Exporter) keptFor(ctx context.Context, namespace, issuedFor string) (kept []byte, err error) {
+func (c *credentials) keptFor(ctx context.Context, namespace, issuedFor string) (kept []byte, err error) {
 	err = retry.OnError(manyWriters, conflicting, func() error {
 		kept = nil
-		secret, err := e.kube.CoreV1().Secrets(namespace).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
+		secret, err := c.kube.CoreV1().Secrets(namespace).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
 			return nil
@@ -111,10 +105,29 @@ func (e *Exporter) keptFor(ctx context.Context, namespace, issuedFor string) (ke
 		secret.Data = nil
 		delete(secret.Annotations, v1alpha1.IssuedForAnnotation)
 		delete(secret.Annotations, v1alpha1.RenewAfterAnnotation)
-		return e.put(ctx, secret)
+		return c.put(ctx, secret)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read credential of %s: %w", namespace, err)
 	}
 	return kept, nil
+}
+
+// short is a kubeconfig whose token dies soon, since browsers keep the
+// URLs that they were sent to. The konnector replaces it by the tenant's own.
+func (c *credentials) short(ctx context.Context, namespace string) ([]byte, error) {
+	k, err := c.reachable(ctx)
+	if err != nil {
+		return nil, err
+	}
+	anchor, _, err := c.anchor(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	token, err := c.token(ctx, anchor, minTokenTTL)
+	if err != nil {
+		return nil, err
+	}
+	k.Namespace, k.Token = namespace, token.Token
+	return k.Write()
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package crdcompat
 
 import (
 	"errors"
@@ -8,14 +8,15 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 func TestSnapshot(t *testing.T) {
-	crd := crdOf("widgets", v1alpha1.NamespacedScope)
-	spec, err := snapshot(crd)
+	crd := widgets()
+	spec, err := Snapshot(crd)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,9 +56,9 @@ versions:
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	first, _ := sourceHash(spec)
-	again, _ := sourceHash(must(snapshot(crdOf("widgets", v1alpha1.NamespacedScope))))
-	other, _ := sourceHash(must(snapshot(crdOf("widgets", v1alpha1.ClusterScope))))
+	first, _ := Hash(spec)
+	again, _ := Hash(must(Snapshot(widgets())))
+	other, _ := Hash(must(Snapshot(crdOf("widgets", v1alpha1.ClusterScope))))
 	if first != again || first == other {
 		t.Errorf("hashes %s %s %s", first, again, other)
 	}
@@ -77,12 +78,12 @@ func TestSnapshotOfVersions(t *testing.T) {
 		"storage not served":  {"None", []any{version("v1", false, true), version("v2", true, false)}, "v2*"},
 		"nothing":             {"Webhook", []any{version("v1", false, true), version("v2", true, false)}, ""},
 	} {
-		crd := crdOf("widgets", v1alpha1.NamespacedScope)
+		crd := widgets()
 		spec, _ := crd.Object["spec"].(map[string]any)
 		spec["conversion"] = map[string]any{"strategy": test.conversion}
 		spec["versions"] = test.versions
-		got, err := snapshot(crd)
-		if (test.want == "") != errors.Is(err, errNoVersion) {
+		got, err := Snapshot(crd)
+		if (test.want == "") != errors.Is(err, ErrNoVersion) {
 			t.Errorf("%s: %v", name, err)
 		}
 		var names []string
@@ -93,4 +94,32 @@ func TestSnapshotOfVersions(t *testing.T) {
 			t.Errorf("%s: %v, want %s", name, names, test.want)
 		}
 	}
+}
+
+// widgets is the CRD of an API.
+func widgets() *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(`
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.org}
+spec:
+  group: example.org
+  scope: Namespaced
+  names: {plural: widgets, singular: widget, kind: Widget}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec: {type: object, x-kubernetes-preserve-unknown-fields: true, properties: {size: {type: integer, default: 1, x-kubernetes-validations: [{rule: "self < 9"}]}}}
+          status: {type: object, x-kubernetes-preserve-unknown-fields: true}
+`), &u.Object); err != nil {
+		panic(err)
+	}
+	return u
 }

@@ -11,37 +11,26 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// offersFor is how long the catalogue is taken for what it was when no event tells
-// that it changed: catalogues of other makes have none.
-const offersFor = time.Minute
-
-// onOffer returns the service of that name, if it is on offer.
-func (c *control) onOffer(ctx context.Context, name string) (Service, bool, error) {
-	services, err := c.offers.get("", time.Now().Add(offersFor), func() ([]Service, error) { return c.opts.Catalog.Services(ctx) })
-	s, ok := find(services, name)
-	return s, ok, err
-}
-
 // offered says whether an export may go on: whether its service is on offer and the
 // holder of the tenant may bind it. Service is nil if it is not on offer.
-func (c *control) offered(ctx context.Context, export *v1alpha1.APIServiceExport) (condition v1alpha1.Condition, service *Service, err error) {
-	found, ok, err := c.onOffer(ctx, export.Name)
+func (e *exports) offered(ctx context.Context, export *v1alpha1.APIServiceExport) (condition v1alpha1.Condition, service *Service, err error) {
+	found, ok, err := e.services.named(ctx, export.Name)
 	if err != nil {
 		return condition, nil, err
 	}
 	if !ok {
 		return withdraw(v1alpha1.ReasonNotOffered, export.Name+" is not on offer any more"), nil, nil
 	}
-	err = c.stillMay(ctx, export.Namespace, found)
+	err = e.stillMay(ctx, export.Namespace, found)
 	if refused, ok := errors.AsType[*refusal](err); ok {
 		return withdraw(refused.reason, refused.message), &found, nil
 	}
@@ -66,7 +55,7 @@ func inForce(exports []*v1alpha1.APIServiceExport) (used, withdrawn []*v1alpha1.
 
 // noteOffered remembers on an export whether it may be used. Its tenant writes into
 // its status too, so that no right can depend on a condition.
-func (c *control) noteOffered(ctx context.Context, export *v1alpha1.APIServiceExport, offered v1alpha1.Condition) error {
+func (e *exports) noteOffered(ctx context.Context, export *v1alpha1.APIServiceExport, offered v1alpha1.Condition) error {
 	reason, event := any(nil), "export offered again" // null takes the annotation away
 	if offered.Status == metav1.ConditionFalse {
 		reason, event = offered.Reason, "export withdrawn"
@@ -74,17 +63,17 @@ func (c *control) noteOffered(ctx context.Context, export *v1alpha1.APIServiceEx
 	if was, ok := export.Annotations[v1alpha1.WithdrawnAnnotation]; ok == (reason != nil) && (!ok || was == reason) {
 		return nil
 	}
-	err := c.patch(ctx, exportResource, export, map[string]any{"annotations": map[string]any{v1alpha1.WithdrawnAnnotation: reason}}, nil)
+	err := e.patch(ctx, exportResource, export, map[string]any{"annotations": map[string]any{v1alpha1.WithdrawnAnnotation: reason}}, nil)
 	if err != nil {
 		return fmt.Errorf("annotate export %s: %w", export.Name, err)
 	}
-	audit(ctx, event, "tenant", export.Namespace, "service", export.Name, "reason", cmp.Or(offered.Reason, "Offered"))
+	audit.Record(ctx, event, "tenant", export.Namespace, "service", export.Name, "reason", cmp.Or(offered.Reason, "Offered"))
 	return nil
 }
 
 // reviseClaims takes over the claims of a service, if the backend can pass on what
 // they ask for. What the App Cluster does about them its owner decides.
-func (c *control) reviseClaims(ctx context.Context, export *v1alpha1.APIServiceExport, service Service, r *revision) (v1alpha1.Condition, error) {
+func (e *exports) reviseClaims(ctx context.Context, export *v1alpha1.APIServiceExport, service Service, r *revision) (v1alpha1.Condition, error) {
 	inSync := v1alpha1.True(v1alpha1.ConditionProviderInSync)
 	hash, err := claimsHash(service.PermissionClaims)
 	if err != nil || export.Annotations[v1alpha1.SourceClaimsHashAnnotation] == hash {
@@ -92,7 +81,7 @@ func (c *control) reviseClaims(ctx context.Context, export *v1alpha1.APIServiceE
 	}
 	wanted := export.DeepCopy()
 	wanted.Spec.PermissionClaims = service.PermissionClaims
-	_, err = c.checkRights(ctx, rules([]*v1alpha1.APIServiceExport{wanted}))
+	_, err = e.rights.check(ctx, rules([]*v1alpha1.APIServiceExport{wanted}))
 	switch refused := asRefusal(err); {
 	case refused != nil:
 		inSync = outdated(v1alpha1.SeverityWarning, refused.reason, "the claims of the service changed and are not taken over: "+refused.message)
@@ -133,14 +122,19 @@ func (r *revision) claims(claims []v1alpha1.PermissionClaim, hash string) {
 	r.add("claims changed", v1alpha1.SourceClaimsHashAnnotation, hash, map[string]any{"permissionClaims": claims})
 }
 
-// exportsOffered are the exports of the API that a template offers.
-func (c *control) exportsOffered(template metav1.Object) []cache.ObjectName {
-	c.offers.forget("")
+// ofTemplate are the exports of the API that a template offers.
+func (e *exports) ofTemplate(template metav1.Object) []cache.ObjectName {
+	e.services.offers.Forget("")
 	u, ok := template.(*unstructured.Unstructured)
 	if !ok {
 		return nil
 	}
 	service := selected(u).String()
-	c.standings.reopen(service)
-	return c.exportsNamed(service)
+	e.authorizations.forgetService(service)
+	return e.named(service)
+}
+
+// stillMay says whether the holder of a tenant may bind a service.
+func (e *exports) stillMay(ctx context.Context, tenant string, s Service) error {
+	return e.authorizations.check(ctx, tenant, s.Name(), func(r *record) error { return e.services.authorize(ctx, r, s) })
 }

@@ -26,14 +26,14 @@ func TestReachable(t *testing.T) {
 	own := &rest.Config{Host: "https://10.0.0.1:443", TLSClientConfig: rest.TLSClientConfig{CAData: []byte("own")}}
 	forbidden := apierrors.NewForbidden(corev1.Resource("configmaps"), "cluster-info", errors.New("no"))
 	for name, test := range map[string]struct {
-		said APIServer
+		said apiServer
 		info string
 		err  error
 		want *kubeconfig.Kubeconfig // nil means an error
 	}{
-		"said":            {said: APIServer{URL: "https://said.example.com", CAData: []byte("said")}, info: clusterInfo, want: &kubeconfig.Kubeconfig{Server: "https://said.example.com", CAData: []byte("said")}},
+		"said":            {said: apiServer{URL: "https://said.example.com", CAData: []byte("said")}, info: clusterInfo, want: &kubeconfig.Kubeconfig{Server: "https://said.example.com", CAData: []byte("said")}},
 		"public":          {info: clusterInfo, want: &kubeconfig.Kubeconfig{Server: "https://public.example.com:6443", CAData: []byte("ca")}},
-		"CA said":         {said: APIServer{CAData: []byte("said")}, info: clusterInfo, want: &kubeconfig.Kubeconfig{Server: "https://public.example.com:6443", CAData: []byte("said")}},
+		"CA said":         {said: apiServer{CAData: []byte("said")}, info: clusterInfo, want: &kubeconfig.Kubeconfig{Server: "https://public.example.com:6443", CAData: []byte("said")}},
 		"nothing public":  {want: &kubeconfig.Kubeconfig{Server: "https://10.0.0.1:443", CAData: []byte("own")}},
 		"may not read it": {info: clusterInfo, err: forbidden, want: &kubeconfig.Kubeconfig{Server: "https://10.0.0.1:443", CAData: []byte("own")}},
 		"outage":          {info: clusterInfo, err: errors.New("outage")},
@@ -48,8 +48,8 @@ func TestReachable(t *testing.T) {
 		if test.err != nil {
 			client.PrependReactor("get", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, test.err })
 		}
-		e := &Exporter{opts: Options{APIServer: test.said}, config: own, kube: client}
-		got, err := e.reachable(t.Context())
+		c := &credentials{clients: clients{kube: client}, opts: &options{APIServer: test.said, Backend: own}}
+		got, err := c.reachable(t.Context())
 		if diff := cmp.Diff(test.want, got); diff != "" || (err == nil) != (test.want != nil) {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}

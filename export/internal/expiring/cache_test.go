@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package expiring
 
 import (
 	"errors"
@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-func TestMemo(t *testing.T) {
+func TestCache(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var m memo[int64]
+		var m Cache[int64]
 		var found atomic.Int64
 		meanwhile := func() {}
 		ask := func() int64 {
-			return must(m.get("a", time.Now().Add(time.Minute), func() (int64, error) { meanwhile(); return found.Add(1), nil }))
+			return must(m.Get("a", time.Now().Add(time.Minute), func() (int64, error) { meanwhile(); return found.Add(1), nil }))
 		}
 		var many sync.WaitGroup
 		for range 10 {
@@ -28,7 +28,7 @@ func TestMemo(t *testing.T) {
 			t.Errorf("found out %d times by many at once", got)
 		}
 		time.Sleep(time.Minute)
-		meanwhile = func() { m.forgetAll(func(key string) bool { return key == "a" }) }
+		meanwhile = func() { m.ForgetAll(func(key string) bool { return key == "a" }) }
 		if got := ask(); got != 2 {
 			t.Errorf("answer %d, want the second, since the first is too old", got)
 		}
@@ -36,8 +36,8 @@ func TestMemo(t *testing.T) {
 		if got := ask(); got != 3 {
 			t.Errorf("answer %d was forgotten while it was found out", got)
 		}
-		if _, err := m.get("b", time.Now().Add(time.Hour), func() (int64, error) { return 0, errors.New("down") }); err == nil || !m.until("b").IsZero() {
-			t.Errorf("error %v is good until %s", err, m.until("b"))
+		if _, err := m.Get("b", time.Now().Add(time.Hour), func() (int64, error) { return 0, errors.New("down") }); err == nil || !m.Until("b").IsZero() {
+			t.Errorf("error %v is good until %s", err, m.Until("b"))
 		}
 	})
 }

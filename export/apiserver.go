@@ -18,8 +18,8 @@ import (
 // clusterInfo returns what the ConfigMap cluster-info of kube-public tells everybody
 // about the API server, as kubeadm makes it, or nil if there is none that the
 // backend may read.
-func (e *Exporter) clusterInfo(ctx context.Context) (*kubeconfig.Kubeconfig, error) {
-	info, err := e.kube.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, "cluster-info", metav1.GetOptions{})
+func (c *credentials) clusterInfo(ctx context.Context) (*kubeconfig.Kubeconfig, error) {
+	info, err := c.kube.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, "cluster-info", metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		return nil, nil //nolint:nilnil // it is an offer
 	}

@@ -32,15 +32,15 @@ func (l *list) Services(context.Context) ([]Service, error) {
 
 func TestOffers(t *testing.T) {
 	catalog := &list{services: []Service{serviceOf("widgets")}}
-	c := &control{Exporter: &Exporter{opts: Options{Catalog: catalog}}}
+	s := &services{catalog: catalog}
 	for range 3 {
-		if _, ok, err := c.onOffer(t.Context(), "widgets.example.org"); !ok || err != nil || catalog.reads != 1 {
+		if _, ok, err := s.named(t.Context(), "widgets.example.org"); !ok || err != nil || catalog.reads != 1 {
 			t.Errorf("found %t, %v, after %d reads", ok, err, catalog.reads)
 		}
 	}
 	catalog.services = nil
-	c.offers.forget("")
-	if _, ok, err := c.onOffer(t.Context(), "widgets.example.org"); ok || err != nil {
+	s.offers.Forget("")
+	if _, ok, err := s.named(t.Context(), "widgets.example.org"); ok || err != nil {
 		t.Errorf("found %t, %v", ok, err)
 	}
 }
@@ -132,7 +132,7 @@ func claimsFlow(t *testing.T, ada *tenantClient) {
 	ada.w.apply(object(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: offer-configmaps, labels: {klutch.anynines.com/aggregate-to-backend: "true"}},
 		rules: [{apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}]}`))
 	ada.w.eventually("right to configmaps", func(ctx context.Context) (bool, error) {
-		_, err := ada.w.exporter.checkRights(ctx, rules([]*v1alpha1.APIServiceExport{exportOf("example.org", "gadgets", claim("configmaps", ""))}))
+		_, err := ada.w.exporter.tenants.rights.check(ctx, rules([]*v1alpha1.APIServiceExport{exportOf("example.org", "gadgets", claim("configmaps", ""))}))
 		return err == nil, nil
 	})
 	ada.w.apply(changed(changed(templateOf("gadgets"), wider, "spec", "permissionClaims"), "Gadgets", "spec", "title"))

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// A breaker holds the removals of tenants when too many come at once.
+type breaker struct {
+	opts   *options
+	caches *caches
+}
+
+// mayRemove is the breaker: of many tenants that go at once none goes without a word
+// for each.
+func (b *breaker) mayRemove(binding *v1alpha1.ClusterBinding) *refusal {
+	most := b.opts.RemovalsAtOnce
+	if most < 0 || !breaks(binding) {
+		return nil
+	}
+	if time.Since(binding.DeletionTimestamp.Time) < removalGrace {
+		return &refusal{reason: v1alpha1.ReasonRemovalPending, message: "the removal begins in a few seconds"}
+	}
+	n := 0
+	for _, obj := range b.caches.clusterBindings.GetStore().List() {
+		other, ok := obj.(*v1alpha1.ClusterBinding)
+		n += one(ok && other.DeletionTimestamp != nil && breaks(other))
+	}
+	if n <= most {
+		return nil
+	}
+	return &refusal{reason: v1alpha1.ReasonRemovalHeld, message: fmt.Sprintf(
+		"%d tenants are being removed at once, more than %d: if it is meant, annotate this object with %s=true", n, most, v1alpha1.ReleaseAnnotation)}
+}
+
+// breaks tells whether the removal of a tenant takes something from it that was not
+// released.
+func breaks(binding *v1alpha1.ClusterBinding) bool {
+	return binding.Spec.DeletionPolicy != "" && !metav1.HasAnnotation(binding.ObjectMeta, v1alpha1.ReleaseAnnotation)
+}
+
+// removing returns the ClusterBinding of a tenant that is being removed at this moment.
+func (b *breaker) removing(tenant string) (*v1alpha1.ClusterBinding, bool) {
+	binding, ok := lookup(b.caches.clusterBindings, cache.NewObjectName(tenant, v1alpha1.ClusterBindingName))
+	return binding, ok && terminating(binding) && b.mayRemove(binding) == nil
+}
+
+// terminating tells whether a tenant is being removed. Without a policy it goes on as
+// before until nothing of it is left. Its status is no evidence, since it writes there.
+func terminating(binding *v1alpha1.ClusterBinding) bool {
+	return binding.DeletionTimestamp != nil && (binding.Spec.DeletionPolicy != "" || metav1.HasAnnotation(binding.ObjectMeta, v1alpha1.DrainingAnnotation))
+}

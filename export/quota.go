@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// quotas cap what tenants can make in their namespaces.
+type quotas struct {
+	clients
+
+	opts   *options
+	caches *caches
+}
+
+// countable returns how long it takes until objects of a resource are counted.
+func (q *quotas) countable(resource string) time.Duration {
+	crd, ok := stored(q.caches.crds, resource)
+	if !ok {
+		return 0 // not a custom resource
+	}
+	return max(0, time.Until(crd.GetCreationTimestamp().Add(q.opts.Pauses.Quota)))
+}
+
+// capTenant puts a quota on a tenant namespace, for what a tenant can make there.
+func (q *quotas) capTenant(ctx context.Context, tenant string) (again time.Duration, err error) {
+	caps := map[string]int{requestResource.GroupResource().String(): maxRequests}
+	if n := q.opts.Caps.Namespaces; n >= 0 {
+		caps[namespaceResource.GroupResource().String()] = 2*n + 1 // those that wait beyond the cap say so
+	}
+	return q.ensure(ctx, tenant, caps)
+}
+
+// capObjects puts a quota on a service namespace, for what its tenant can make there.
+func (q *quotas) capObjects(ctx context.Context, namespace string, rules []rbacv1.PolicyRule) (again time.Duration, err error) {
+	caps := map[string]int{}
+	for _, rule := range rules {
+		if q.opts.Caps.Objects >= 0 && slices.Contains(rule.Verbs, "create") {
+			caps[ruleName(rule)] = q.opts.Caps.Objects
+		}
+	}
+	return q.ensure(ctx, namespace, caps)
+}
+
+// ensure caps how many objects of each resource a namespace may hold. What
+// cannot be counted yet is left out; again says when it can.
+func (q *quotas) ensure(ctx context.Context, namespace string, caps map[string]int) (again time.Duration, err error) {
+	hard := corev1.ResourceList{}
+	for name, n := range caps {
+		left := q.countable(name)
+		if again = max(again, left); left == 0 {
+			hard[corev1.ResourceName("count/"+name)] = *resource.NewQuantity(int64(n), resource.DecimalSI)
+		}
+	}
+	return again, q.write(ctx, namespace, hard)
+}
+
+func (q *quotas) write(ctx context.Context, namespace string, hard corev1.ResourceList) error {
+	quotas := q.kube.CoreV1().ResourceQuotas(namespace)
+	got, err := quotas.Get(ctx, v1alpha1.TenantServiceAccount, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err) && len(hard) == 0:
+		return nil
+	case apierrors.IsNotFound(err):
+		_, err = quotas.Create(ctx, &corev1.ResourceQuota{
+			ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantServiceAccount}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
+		}, metav1.CreateOptions{})
+	case err == nil && !metav1.HasAnnotation(got.ObjectMeta, CreateOnlyAnnotation) && !equality.Semantic.DeepEqual(got.Spec.Hard, hard):
+		got.Spec.Hard = hard
+		_, err = quotas.Update(ctx, got, metav1.UpdateOptions{})
+	}
+	return ensured(err, "resource quota", namespace)
+}

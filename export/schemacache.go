@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/klutch-go/sdk/export/internal/expiring"
+	"github.com/klutch-go/sdk/internal/crdcompat"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// schemas cache what App Clusters get of each CRD, which many exports share.
+type schemas struct {
+	dyn   dynamic.Interface
+	known expiring.Cache[publication] // by CRD
+}
+
+// schemasFor is as good as for ever: events tell of changes.
+const schemasFor = 365 * 24 * time.Hour
+
+// A publication is what App Clusters get of a CRD.
+type publication struct {
+	spec *v1alpha1.APIServiceExportCRDSpec // must not be changed
+	hash string
+}
+
+// resourceOf returns the resource of a CRD in a version that is served.
+func (s *schemas) resourceOf(ctx context.Context, crd string) (schema.GroupVersionResource, error) {
+	p, err := s.get(ctx, crd)
+	if err != nil {
+		return schema.GroupVersionResource{}, err
+	}
+	return schema.GroupVersionResource{Group: p.spec.Group, Version: p.spec.Versions[0].Name, Resource: p.spec.Names.Plural}, nil
+}
+
+// get returns that of a CRD, which many exports share until it changes.
+func (s *schemas) get(ctx context.Context, crd string) (publication, error) {
+	return s.known.Get(crd, time.Now().Add(schemasFor), func() (p publication, err error) {
+		u, err := getCRD(ctx, s.dyn, crd)
+		if err != nil {
+			return p, err
+		}
+		if p.spec, err = crdcompat.Snapshot(u); err != nil {
+			return p, err
+		}
+		p.hash, err = crdcompat.Hash(p.spec)
+		return p, err
+	})
+}
