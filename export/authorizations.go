@@ -15,6 +15,9 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
+// reviewSpread keeps reviews of many exports apart.
+const reviewSpread = 0.2
+
 // authorizations cache what was found out about tenants from one review to the next:
 // events in between, such as those of a heartbeat or a status, cost no requests.
 type authorizations struct {
@@ -71,7 +74,7 @@ func (a *authorizations) known(ctx context.Context, tenant string) (*record, err
 // record returns the record of a tenant, if it is that of the holder of the
 // namespace.
 func (a *authorizations) record(ctx context.Context, namespace string) (*record, error) {
-	not := &refusal{v1alpha1.ReasonNotAuthorized, fmt.Sprintf("namespace %s %s", namespace, errNoRecord), false}
+	not := refuse(v1alpha1.ReasonNotAuthorized, fmt.Sprintf("namespace %s %s", namespace, errNoRecord))
 	h, ok, err := a.caches.holderIn(ctx, namespace)
 	if err != nil {
 		return nil, err

@@ -5,7 +5,6 @@ package export
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -16,9 +15,6 @@ import (
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
-
-// ErrForbidden is wrapped by the errors of an Authorizer that say no.
-var ErrForbidden = errors.New("not allowed")
 
 // An Authorizer decides who may bind what. It is asked when a service is shown,
 // before anything is made for the person, and again when the request for the

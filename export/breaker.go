@@ -26,7 +26,7 @@ func (b *breaker) mayRemove(binding *v1alpha1.ClusterBinding) *refusal {
 		return nil
 	}
 	if time.Since(binding.DeletionTimestamp.Time) < removalGrace {
-		return &refusal{reason: v1alpha1.ReasonRemovalPending, message: "the removal begins in a few seconds"}
+		return refuse(v1alpha1.ReasonRemovalPending, "the removal begins in a few seconds")
 	}
 	n := 0
 	for _, obj := range b.caches.clusterBindings.GetStore().List() {
@@ -36,8 +36,8 @@ func (b *breaker) mayRemove(binding *v1alpha1.ClusterBinding) *refusal {
 	if n <= most {
 		return nil
 	}
-	return &refusal{reason: v1alpha1.ReasonRemovalHeld, message: fmt.Sprintf(
-		"%d tenants are being removed at once, more than %d: if it is meant, annotate this object with %s=true", n, most, v1alpha1.ReleaseAnnotation)}
+	return refuse(v1alpha1.ReasonRemovalHeld, fmt.Sprintf(
+		"%d tenants are being removed at once, more than %d: if it is meant, annotate this object with %s=true", n, most, v1alpha1.ReleaseAnnotation))
 }
 
 // breaks tells whether the removal of a tenant takes something from it that was not

@@ -15,6 +15,16 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// The resources of a tenant namespace.
+var (
+	exportResource         = v1alpha1.Resource("apiserviceexports")
+	requestResource        = v1alpha1.Resource("apiserviceexportrequests")
+	namespaceResource      = v1alpha1.Resource("apiservicenamespaces")
+	clusterBindingResource = v1alpha1.Resource("clusterbindings")
 )
 
 // clients are those with the rights of the backend.

@@ -140,7 +140,7 @@ func journey(t *testing.T, ada *tenantClient) {
 	if want := ada.namespace + "-team-a"; namespace != want {
 		t.Errorf("service namespace %s, want %s", namespace, want)
 	}
-	h := holder{ada.w.issuer.URL(), "ada", "c1"}
+	h := holder{Issuer: ada.w.issuer.URL(), Subject: "ada", Cluster: "c1"}
 	by := labels.Set{
 		v1alpha1.TenantLabel: ada.namespace, v1alpha1.SubjectLabel: digest(h.Issuer, h.Subject), v1alpha1.AppClusterLabel: "c1", v1alpha1.AppNamespaceLabel: "team-a",
 	}.String()
@@ -193,7 +193,7 @@ func codeOnce(t *testing.T, w *world) {
 	if want := slices.Concat([]int{200}, slices.Repeat([]int{400}, 9)); !slices.Equal(answers, want) {
 		t.Errorf("ten redemptions of one code: %v", answers)
 	}
-	credential, err := w.admin.CoreV1().Secrets(holder{w.issuer.URL(), "ada", "c1"}.namespace("cluster")).Get(t.Context(), v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
+	credential, err := w.admin.CoreV1().Secrets(holder{Issuer: w.issuer.URL(), Subject: "ada", Cluster: "c1"}.namespace("cluster")).Get(t.Context(), v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +344,7 @@ func finalizers(t *testing.T, ada *tenantClient) {
 
 func foreignNamespace(t *testing.T, w *world) {
 	t.Helper()
-	name := holder{w.issuer.URL(), "grace", "c2"}.namespace("cluster")
+	name := holder{Issuer: w.issuer.URL(), Subject: "grace", Cluster: "c2"}.namespace("cluster")
 	w.apply(object(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {%s: %s}}}", name, v1alpha1.TenantLabel, name)))
 	_, _, err := w.login("grace", "c2", "widgets.example.org")
 	if err == nil || !strings.Contains(err.Error(), "409") || !strings.Contains(err.Error(), name) {

@@ -33,11 +33,11 @@ func (c *contents) checkEmpty(ctx context.Context, ns *corev1.Namespace) error {
 		count, err := c.count(ctx, name, ns.Name)
 		switch {
 		case apierrors.IsForbidden(err):
-			return &refusal{reason: reasonObjectsRemain, message: fmt.Sprintf("the backend may not see whether %s are left in %s", name, ns.Name)}
+			return refuse(reasonObjectsRemain, fmt.Sprintf("the backend may not see whether %s are left in %s", name, ns.Name))
 		case err != nil:
 			return err
 		case count > 0:
-			return &refusal{reason: reasonObjectsRemain, message: fmt.Sprintf("%s are left in %s", name, ns.Name)}
+			return refuse(reasonObjectsRemain, fmt.Sprintf("%s are left in %s", name, ns.Name))
 		}
 	}
 	return nil

@@ -73,9 +73,6 @@ func (e *exports) reconcile(ctx context.Context, key cache.ObjectName) (time.Dur
 	return cmp.Or(e.authorizations.due(key.Namespace), wait.Jitter(e.review, reviewSpread)), err
 }
 
-// reviewSpread keeps reviews of many exports apart.
-const reviewSpread = 0.2
-
 // refresh makes an export what its CRD and its service say, and tells whether it is.
 // An export whose service is not on offer keeps its claims.
 func (e *exports) refresh(ctx context.Context, export *v1alpha1.APIServiceExport, service *Service) (v1alpha1.Condition, error) {

@@ -371,10 +371,6 @@ func (o *offer) problem() problem {
 	return p
 }
 
-// adviceUnfit is what to do about an API that is cluster-scoped. RBAC cannot limit
-// list and watch to the names of one tenant.
-const adviceUnfit = "Ask the platform team to offer a namespaced API in its place."
-
 // few cuts a list to what one takes in at a glance, and what fits a cookie.
 func few(names []string) []string {
 	const limit = 8

@@ -84,7 +84,7 @@ func machineBinds(t *testing.T, w *world) {
 		t.Fatalf("%d %s", answer.Status, answer.Body)
 	}
 	ada := w.client(answer.Body)
-	if want := (holder{w.issuer.URL(), "ada", "robot"}).namespace("cluster"); ada.namespace != want {
+	if want := (holder{Issuer: w.issuer.URL(), Subject: "ada", Cluster: "robot"}).namespace("cluster"); ada.namespace != want {
 		t.Errorf("tenant %s, want %s", ada.namespace, want)
 	}
 	var names []string
@@ -302,7 +302,9 @@ func (w *world) awaitRecord(text string) {
 // removed.
 func takeAway(t *testing.T, w *world) {
 	t.Helper()
-	namespace := func(user, cluster string) string { return holder{w.issuer.URL(), user, cluster}.namespace("cluster") }
+	namespace := func(user, cluster string) string {
+		return holder{Issuer: w.issuer.URL(), Subject: user, Cluster: cluster}.namespace("cluster")
+	}
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.RenewAfterAnnotation, time.Now().Add(-time.Minute).Format(time.RFC3339))
 	if _, err := w.admin.CoreV1().Secrets(namespace("grace", "c1")).Patch(t.Context(), v1alpha1.KubeconfigSecretName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)

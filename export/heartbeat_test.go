@@ -65,7 +65,7 @@ func newStill(t *testing.T) *still {
 		fakecluster.Resource{GroupVersionResource: exportResource, Kind: "APIServiceExport"},
 		fakecluster.Resource{GroupVersionResource: templateResource, Kind: "APIServiceExportTemplate"},
 	), fake.NewClientset(), ""}
-	h := holder{"https://issuer", "ada", "c1"}
+	h := holder{Issuer: "https://issuer", Subject: "ada", Cluster: "c1"}
 	s.tenant = h.namespace("cluster")
 	ns := object("{apiVersion: v1, kind: Namespace}")
 	ns.SetName(s.tenant)
@@ -88,7 +88,7 @@ func (s *still) run(name string, opts Options) {
 	if _, err := opts.complete(); err != nil {
 		s.Fatal(err)
 	}
-	all := clients{s.kube, s.Client(), s.Metadata()}
+	all := clients{kube: s.kube, dyn: s.Client(), meta: s.Metadata()}
 	e := &Exporter{opts: opts, external: &url.URL{}, config: &rest.Config{}, clients: all, watches: all}
 	e.assemble()
 	c := must(newControl(e))

@@ -57,7 +57,7 @@ func TestP14IssuersAreToldApart(t *testing.T) {
 			t.Errorf("%d: %s\n%s", i, page.URL, page.Body)
 		}
 	}
-	if a, b := (holder{c.issuer.URL(), "ada", "c1"}), (holder{partner.URL(), "ada", "c1"}); a.namespace("x") == b.namespace("x") {
+	if a, b := (holder{Issuer: c.issuer.URL(), Subject: "ada", Cluster: "c1"}), (holder{Issuer: partner.URL(), Subject: "ada", Cluster: "c1"}); a.namespace("x") == b.namespace("x") {
 		t.Error("two issuers share a tenant")
 	}
 	if answer := c.do(http.MethodGet, strings.TrimPrefix(c.authorizeURL("issuer", "other"), c.url), ""); answer.Status != http.StatusBadRequest {

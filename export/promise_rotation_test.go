@@ -188,7 +188,7 @@ func replays(t *testing.T, w *world) {
 	if got := w.redeem(g, nil); got.Status != http.StatusOK {
 		t.Fatalf("%d %s", got.Status, got.Body)
 	}
-	tenant := holder{w.issuer.URL(), "grace", "c1"}.namespace("cluster")
+	tenant := holder{Issuer: w.issuer.URL(), Subject: "grace", Cluster: "c1"}.namespace("cluster")
 	w.passTime(tenant)
 	before := w.anchorOf(tenant)
 	if got := w.redeem(g, nil); got.Status != http.StatusBadRequest || w.anchorOf(tenant) != before {
@@ -216,7 +216,7 @@ func machineAgain(t *testing.T, w *world) {
 
 func manyHandOuts(t *testing.T, w *world) {
 	t.Helper()
-	tenant := holder{w.issuer.URL(), "ada", "c1"}.namespace("cluster")
+	tenant := holder{Issuer: w.issuer.URL(), Subject: "ada", Cluster: "c1"}.namespace("cluster")
 	w.passTime(tenant)
 	before := w.anchorOf(tenant)
 	replicas := []*Exporter{w.exporter, must(New(w.config, w.exporter.opts))}

@@ -26,7 +26,7 @@ func TestHalfMade(t *testing.T) {
 	w := newStillWorld(t)
 	e := must(New(w.config, Options{}))
 	made := func(user string) string {
-		return must(e.tenants.ensureTenantNamespace(t.Context(), holder{w.issuer.URL(), user, "c1"}))
+		return must(e.tenants.ensureTenantNamespace(t.Context(), holder{Issuer: w.issuer.URL(), Subject: user, Cluster: "c1"}))
 	}
 	empty, asked, recorded := made("empty"), made("asked"), made("recorded")
 	w.apply(object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: team-a, namespace: " + asked + "}}"))

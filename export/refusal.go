@@ -14,6 +14,15 @@ type refusal struct {
 	temporary       bool // what is missing may still come
 }
 
+func refuse(reason, message string) *refusal {
+	return &refusal{reason: reason, message: message}
+}
+
+// refuseForNow is refuse where what is missing may still come.
+func refuseForNow(reason, message string) *refusal {
+	return &refusal{reason: reason, message: message, temporary: true}
+}
+
 func (r *refusal) Error() string { return r.message }
 
 // asRefusal returns what the tenant should know of err, or nil.
@@ -22,7 +31,7 @@ func asRefusal(err error) *refusal {
 		return refused
 	}
 	if missing, ok := errors.AsType[*rightError](err); ok {
-		return &refusal{v1alpha1.ReasonMissingRights, missing.Error(), true}
+		return refuseForNow(v1alpha1.ReasonMissingRights, missing.Error())
 	}
 	return nil
 }

@@ -104,7 +104,7 @@ func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, 
 	}
 	if !terminating(binding) { // nobody is to give back what is taken now
 		err := r.patch(ctx, clusterBindingResource, binding, map[string]any{"annotations": map[string]any{v1alpha1.DrainingAnnotation: "true"}}, nil)
-		return &refusal{reason: v1alpha1.ReasonDraining, message: "nothing is left of it"}, ignoreNotFound(err)
+		return refuse(v1alpha1.ReasonDraining, "nothing is left of it"), ignoreNotFound(err)
 	}
 	if err := r.revoke(ctx, ns); err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, 
 			return nil, err
 		}
 		if left > 0 {
-			return &refusal{reason: v1alpha1.ReasonDraining, message: fmt.Sprintf("%d %s are left", left, gvr.Resource)}, nil
+			return refuse(v1alpha1.ReasonDraining, fmt.Sprintf("%d %s are left", left, gvr.Resource)), nil
 		}
 	}
 	if ns.DeletionTimestamp != nil {

@@ -141,7 +141,7 @@ func (r *requests) grant(ctx context.Context, request *v1alpha1.APIServiceExport
 
 func (r *requests) check(ctx context.Context, request *v1alpha1.APIServiceExportRequest, ok func(*v1alpha1.APIServiceExport)) error {
 	if len(request.Spec.Resources) > maxAsked {
-		return &refusal{reasonTooMany, fmt.Sprintf("a request may ask for %d APIs at most", maxAsked), false}
+		return refuse(reasonTooMany, fmt.Sprintf("a request may ask for %d APIs at most", maxAsked))
 	}
 	tenant, err := r.authorizations.record(ctx, request.Namespace)
 	if err != nil {
@@ -155,7 +155,7 @@ func (r *requests) check(ctx context.Context, request *v1alpha1.APIServiceExport
 		name := wanted.String()
 		service, offered := find(services, name)
 		if !offered {
-			return &refusal{v1alpha1.ReasonNotOffered, name + " is not on offer: there is no APIServiceExportTemplate for it", false}
+			return refuse(v1alpha1.ReasonNotOffered, name+" is not on offer: there is no APIServiceExportTemplate for it")
 		}
 		if err := r.checkService(ctx, tenant, service); err != nil {
 			return err
@@ -172,8 +172,8 @@ func (r *requests) check(ctx context.Context, request *v1alpha1.APIServiceExport
 // checkService says whether a tenant may have a service, at this moment.
 func (r *requests) checkService(ctx context.Context, tenant *record, s Service) error {
 	if !slices.Contains(tenant.Services, s.Name()) {
-		return &refusal{v1alpha1.ReasonNotAuthorized, fmt.Sprintf(
-			"%s was not chosen at a login of this tenant: run kubectl bind %s --service %s", s.Name(), r.external, s.Name()), false}
+		return refuse(v1alpha1.ReasonNotAuthorized, fmt.Sprintf(
+			"%s was not chosen at a login of this tenant: run kubectl bind %s --service %s", s.Name(), r.external, s.Name()))
 	}
 	return r.services.authorize(ctx, tenant, s)
 }
@@ -181,14 +181,14 @@ func (r *requests) checkService(ctx context.Context, tenant *record, s Service) 
 // newExport returns the export of a service, which it does not store yet.
 func (r *requests) newExport(ctx context.Context, namespace string, s Service) (*v1alpha1.APIServiceExport, error) {
 	if s.Scope == v1alpha1.ClusterScope {
-		return nil, &refusal{reasonClusterScoped, s.Name() + " is cluster-scoped, and App Clusters can have namespaced APIs alone: what one tenant has could not be kept from the others. " + adviceUnfit, false}
+		return nil, refuse(reasonClusterScoped, s.Name()+" is cluster-scoped, and App Clusters can have namespaced APIs alone: what one tenant has could not be kept from the others. "+adviceUnfit)
 	}
 	crd, err := r.schemas.get(ctx, s.Name())
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, &refusal{v1alpha1.ReasonCRDNotFound, fmt.Sprintf("the Control Plane Cluster has no CustomResourceDefinition %s", s.Name()), true}
+		return nil, refuseForNow(v1alpha1.ReasonCRDNotFound, fmt.Sprintf("the Control Plane Cluster has no CustomResourceDefinition %s", s.Name()))
 	case errors.Is(err, crdcompat.ErrNoVersion):
-		return nil, &refusal{v1alpha1.ReasonCRDInvalid, err.Error(), true}
+		return nil, refuseForNow(v1alpha1.ReasonCRDInvalid, err.Error())
 	case err != nil:
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 func TestAnswer(t *testing.T) {
-	refused := &refusal{v1alpha1.ReasonCRDNotFound, "no CRD", true}
+	refused := refuseForNow(v1alpha1.ReasonCRDNotFound, "no CRD")
 	for name, test := range map[string]struct {
 		refused *refusal
 		wait    bool

@@ -173,8 +173,8 @@ func roleless(err error) error {
 }
 
 func outdatedRoles(err error) *refusal {
-	return &refusal{v1alpha1.ReasonMissingRights, fmt.Sprintf(
-		"the roles of the backend are not those of its version: the platform operator has to run kubectl apply -k deploy/backend (%s)", err), true}
+	return refuseForNow(v1alpha1.ReasonMissingRights, fmt.Sprintf(
+		"the roles of the backend are not those of its version: the platform operator has to run kubectl apply -k deploy/backend (%s)", err))
 }
 
 // entered asks the API server whether the backend has its rights in a tenant namespace.

@@ -11,20 +11,10 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-func exportOf(group, plural string, claims ...v1alpha1.PermissionClaim) *v1alpha1.APIServiceExport {
-	e := &v1alpha1.APIServiceExport{}
-	e.Spec.Group, e.Spec.Names.Plural, e.Spec.PermissionClaims = group, plural, claims
-	return e
-}
-
-func claim(resource string, owner v1alpha1.Owner) v1alpha1.PermissionClaim {
-	return v1alpha1.PermissionClaim{GroupResource: v1alpha1.GroupResource{Resource: resource}, Version: "v1", Selector: v1alpha1.ResourceSelector{Owner: owner}}
-}
-
 func TestRules(t *testing.T) {
 	got := rules([]*v1alpha1.APIServiceExport{
-		exportOf("example.org", "widgets", claim("secrets", v1alpha1.OwnerProvider), claim("configmaps", v1alpha1.OwnerConsumer)),
-		exportOf("example.org", "gadgets", claim("secrets", ""), claim("configmaps", v1alpha1.OwnerProvider)),
+		exportedAPI("example.org", "widgets", claimed("secrets", v1alpha1.OwnerProvider), claimed("configmaps", v1alpha1.OwnerConsumer)),
+		exportedAPI("example.org", "gadgets", claimed("secrets", ""), claimed("configmaps", v1alpha1.OwnerProvider)),
 	})
 	write := []string{"get", "list", "watch", "create", "update", "patch", "delete"}
 	want := []rbacv1.PolicyRule{
@@ -36,7 +26,7 @@ func TestRules(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	withdrawn := exportOf("example.org", "widgets", claim("secrets", v1alpha1.OwnerProvider), claim("configmaps", v1alpha1.OwnerConsumer))
+	withdrawn := exportedAPI("example.org", "widgets", claimed("secrets", v1alpha1.OwnerProvider), claimed("configmaps", v1alpha1.OwnerConsumer))
 	drain, read := []string{"get", "list", "watch", "delete"}, []string{"get", "list", "watch"}
 	for name, test := range map[string]struct{ got, want []rbacv1.PolicyRule }{
 		"withdrawn": {rules(nil, withdrawn), []rbacv1.PolicyRule{
@@ -44,7 +34,7 @@ func TestRules(t *testing.T) {
 			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: read},
 			{APIGroups: []string{"example.org"}, Resources: []string{"widgets"}, Verbs: drain},
 		}},
-		"another still claims it": {rules([]*v1alpha1.APIServiceExport{exportOf("example.org", "gadgets", claim("configmaps", v1alpha1.OwnerConsumer))}, withdrawn), []rbacv1.PolicyRule{
+		"another still claims it": {rules([]*v1alpha1.APIServiceExport{exportedAPI("example.org", "gadgets", claimed("configmaps", v1alpha1.OwnerConsumer))}, withdrawn), []rbacv1.PolicyRule{
 			{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: write},
 			{APIGroups: []string{"example.org"}, Resources: []string{"gadgets"}, Verbs: write},
 			{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: read},
@@ -58,4 +48,14 @@ func TestRules(t *testing.T) {
 	if got := rules(nil); got == nil || len(got) != 0 {
 		t.Errorf("no exports: %v", got)
 	}
+}
+
+func exportedAPI(group, plural string, claims ...v1alpha1.PermissionClaim) *v1alpha1.APIServiceExport {
+	e := &v1alpha1.APIServiceExport{}
+	e.Spec.Group, e.Spec.Names.Plural, e.Spec.PermissionClaims = group, plural, claims
+	return e
+}
+
+func claimed(resource string, owner v1alpha1.Owner) v1alpha1.PermissionClaim {
+	return v1alpha1.PermissionClaim{GroupResource: v1alpha1.GroupResource{Resource: resource}, Version: "v1", Selector: v1alpha1.ResourceSelector{Owner: owner}}
 }

@@ -4,7 +4,12 @@ package export
 
 import (
 	"context"
+	"fmt"
 	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
@@ -22,6 +27,9 @@ type schemas struct {
 
 // schemasFor is as good as for ever: events tell of changes.
 const schemasFor = 365 * 24 * time.Hour
+
+// crdResource are the CustomResourceDefinitions.
+var crdResource = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 
 // A publication is what App Clusters get of a CRD.
 type publication struct {
@@ -51,4 +59,13 @@ func (s *schemas) get(ctx context.Context, crd string) (publication, error) {
 		p.hash, err = crdcompat.Hash(p.spec)
 		return p, err
 	})
+}
+
+// getCRD reads a CRD that is there now.
+func getCRD(ctx context.Context, dyn dynamic.Interface, name string) (*unstructured.Unstructured, error) {
+	u, err := dyn.Resource(crdResource).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("get CRD %s: %w", name, err)
+	}
+	return u, nil
 }

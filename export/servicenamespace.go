@@ -81,10 +81,10 @@ func (n *serviceNamespaces) provide(ctx context.Context, name string, asked *v1a
 		return 0, err
 	}
 	if !ok {
-		return 0, &refusal{reason: reasonNotATenant, message: fmt.Sprintf("namespace %s %s", asked.Namespace, errNoRecord)}
+		return 0, refuse(reasonNotATenant, fmt.Sprintf("namespace %s %s", asked.Namespace, errNoRecord))
 	}
 	if problems := validation.IsDNS1123Label(asked.Name); len(problems) > 0 {
-		return 0, &refusal{reason: reasonNameInvalid, message: fmt.Sprintf("%q is not the name of a namespace", asked.Name)}
+		return 0, refuse(reasonNameInvalid, fmt.Sprintf("%q is not the name of a namespace", asked.Name))
 	}
 	closed := n.gates.admitted(ctx, asked.Namespace)
 	if closed != nil && (asked.Status.Namespace == "" || !errors.Is(closed, errGateClosed)) {
@@ -237,7 +237,7 @@ func (n *serviceNamespaces) capped(asked *v1alpha1.APIServiceNamespace) error {
 	if before < most {
 		return nil
 	}
-	return &refusal{reason: reasonTooMany, message: fmt.Sprintf("a tenant may have %d service namespaces, and this one would be one more", most)}
+	return refuse(reasonTooMany, fmt.Sprintf("a tenant may have %d service namespaces, and this one would be one more", most))
 }
 
 func older(a, b metav1.Object) bool {

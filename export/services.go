@@ -48,7 +48,7 @@ func (s *services) named(ctx context.Context, name string) (Service, bool, error
 func (s *services) authorize(ctx context.Context, tenant *record, wanted Service) error {
 	err := s.authorizer.Authorize(ctx, &tenant.Identity, wanted)
 	if errors.Is(err, ErrForbidden) {
-		return &refusal{v1alpha1.ReasonNotAuthorized, fmt.Sprintf("%s may not be bound by the holder of this tenant any more", wanted.Name()), false}
+		return refuse(v1alpha1.ReasonNotAuthorized, fmt.Sprintf("%s may not be bound by the holder of this tenant any more", wanted.Name()))
 	}
 	return err
 }

@@ -488,3 +488,13 @@ func (c *writeCounter) seen() []string {
 	defer c.mu.Unlock()
 	return slices.Clone(c.writes)
 }
+
+func exportOf(group, plural string, claims ...v1alpha1.PermissionClaim) *v1alpha1.APIServiceExport {
+	e := &v1alpha1.APIServiceExport{}
+	e.Spec.Group, e.Spec.Names.Plural, e.Spec.PermissionClaims = group, plural, claims
+	return e
+}
+
+func claim(resource string, owner v1alpha1.Owner) v1alpha1.PermissionClaim {
+	return v1alpha1.PermissionClaim{GroupResource: v1alpha1.GroupResource{Resource: resource}, Version: "v1", Selector: v1alpha1.ResourceSelector{Owner: owner}}
+}
