@@ -3,7 +3,6 @@
 package export
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,26 +14,6 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// Caps bound what one identity and one tenant can make the Control Plane Cluster
-// hold. Zero means the default, less than zero no cap. A cap that is lowered takes
-// nothing away from those who are beyond it.
-type Caps struct {
-	// Tenants of all identities together. Default 5000.
-	Tenants int
-	// PerIdentity is how many App Clusters one identity may bind. Default 50.
-	PerIdentity int
-	// Namespaces is how many service namespaces one tenant may have. Default 200.
-	Namespaces int
-	// Objects is how many objects of each exported API may be in one service
-	// namespace: a ResourceQuota says so, which the backend leaves alone when it
-	// carries the annotation [CreateOnlyAnnotation]. Default 1000.
-	Objects int
-}
-
-// CreateOnlyAnnotation on a ResourceQuota of the backend, with whatever value, says
-// that somebody else decides about it from now on.
-const CreateOnlyAnnotation = v1alpha1.CreateOnlyAnnotation
-
 // maxRequests is how many APIServiceExportRequests one tenant may have at a time.
 const maxRequests = 100
 
@@ -44,10 +23,6 @@ const reasonTooMany = "TooMany"
 
 // errCapped says that there are as many as there may be.
 var errCapped = errors.New("is one too many")
-
-func (c Caps) withDefaults() Caps {
-	return Caps{cmp.Or(c.Tenants, 5000), cmp.Or(c.PerIdentity, 50), cmp.Or(c.Namespaces, 200), cmp.Or(c.Objects, 1000)}
-}
 
 // capTenants returns an error that wraps errCapped if there would be more tenants than
 // may be, or more of h's identity, once there were so many more.

@@ -7,15 +7,36 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"maps"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
+
+// A record is what our side remembers of a tenant.
+type record struct {
+	Identity auth.Identity `json:"identity"`
+	Cluster  string        `json:"cluster"`
+	// LoggedIn is when the holder last logged in, or bound as a machine.
+	LoggedIn time.Time `json:"loggedIn,omitzero"`
+	// Services were chosen at logins and allowed then, by name.
+	Services []string `json:"services"`
+	// Redeemed one-time codes and when they may be forgotten.
+	Redeemed map[string]time.Time `json:"redeemed,omitempty"`
+}
+
+// errNoRecord says that a namespace is not a tenant's.
+var errNoRecord = errors.New("is not a tenant of this backend")
+
+// manyWriters is for one object that many replicas and logins may write at once.
+var manyWriters = wait.Backoff{Steps: 30, Duration: 10 * time.Millisecond, Factor: 1.3, Jitter: 1, Cap: time.Second}
 
 // records keeps a record of each tenant in a Secret of its namespace.
 type records struct{ clients }
@@ -70,14 +91,40 @@ func (s *records) write(ctx context.Context, r *record, secret *corev1.Secret) e
 
 func conflicting(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
 
-// holderOf returns the holder of a tenant namespace, if ns is one: its name has to
-// be the one that follows from the holder. Only who may write namespaces can make one.
-func holderOf(ns metav1.Object) (holder, bool) {
-	var h holder
-	if err := json.Unmarshal([]byte(ns.GetAnnotations()[v1alpha1.HolderAnnotation]), &h); err != nil {
-		return holder{}, false
+// errRedeemed says that a one-time code is good for nothing any more.
+var errRedeemed = errors.New("the code has been used")
+
+// redeemable returns errRedeemed if a one-time code was used, or its tenant is gone.
+func (s *records) redeemable(ctx context.Context, namespace, code string) error {
+	r, _, err := s.read(ctx, namespace)
+	if errors.Is(err, errNoRecord) {
+		return errRedeemed
 	}
-	name := ns.GetName()
-	prefix := name[:max(0, strings.LastIndex(name, "-"))]
-	return h, ns.GetLabels()[v1alpha1.TenantLabel] == name && h.namespace(prefix) == name
+	if err != nil {
+		return err
+	}
+	return r.redeemable(code)
+}
+
+func (r *record) redeemable(code string) error {
+	if _, used := r.Redeemed[code]; used || r.Cluster == "" {
+		return errRedeemed
+	}
+	return nil
+}
+
+// redeem uses a code up, once, whichever replica is asked: the write is refused if
+// another one wrote in between. Until is when the code may be forgotten.
+func (s *records) redeem(ctx context.Context, namespace, code string, until time.Time) error {
+	return s.update(ctx, namespace, func(r *record) error {
+		if err := r.redeemable(code); err != nil {
+			return err
+		}
+		maps.DeleteFunc(r.Redeemed, func(_ string, until time.Time) bool { return time.Now().After(until) })
+		if r.Redeemed == nil {
+			r.Redeemed = map[string]time.Time{}
+		}
+		r.Redeemed[code] = until.UTC().Truncate(time.Second)
+		return nil
+	})
 }

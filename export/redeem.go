@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"time"
@@ -148,13 +147,7 @@ func (h *handler) redeemForm(ctx context.Context, form url.Values) (*v1alpha1.Bi
 // trade uses a code up for a response. It looks first whether the code is still good: one
 // that is not must not end the credential that it was traded for.
 func (h *handler) trade(ctx context.Context, g *grant) (*v1alpha1.BindingResponse, error) {
-	r, _, err := h.tenants.records.read(ctx, g.Tenant)
-	if err == nil {
-		err = r.redeemable(g)
-	} else if errors.Is(err, errNoRecord) {
-		err = errUsed
-	}
-	if err != nil {
+	if err := used(h.tenants.records.redeemable(ctx, g.Tenant, g.ID)); err != nil {
 		return nil, err
 	}
 	response, err := h.response(ctx, g)
@@ -164,7 +157,7 @@ func (h *handler) trade(ctx context.Context, g *grant) (*v1alpha1.BindingRespons
 	if response.Kubeconfig, err = h.tenants.credentials.handOut(ctx, g.Tenant); err != nil {
 		return nil, err
 	}
-	return response, h.useCode(ctx, g)
+	return response, used(h.tenants.records.redeem(ctx, g.Tenant, g.ID, g.Expiry.Add(codeLife)))
 }
 
 // codeOf returns the one-time code of a token request, or that for which a person
@@ -205,30 +198,12 @@ func (h *handler) openCode(code string, form url.Values, g *grant) error {
 
 func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
-var errUsed = invalidGrant("the code has been used")
-
-// redeemable returns an error if a code was used, or its tenant is gone.
-func (r *record) redeemable(g *grant) error {
-	if _, used := r.Redeemed[g.ID]; used || r.Cluster == "" {
-		return errUsed
+// used tells the program that a code was used, or that its tenant is gone.
+func used(err error) error {
+	if errors.Is(err, errRedeemed) {
+		return invalidGrant(err.Error())
 	}
-	return nil
-}
-
-// useCode makes sure that a code is redeemed once, whichever replica is asked: the
-// write is refused if another one wrote in between.
-func (h *handler) useCode(ctx context.Context, g *grant) error {
-	return h.tenants.records.update(ctx, g.Tenant, func(r *record) error {
-		if err := r.redeemable(g); err != nil {
-			return err
-		}
-		maps.DeleteFunc(r.Redeemed, func(_ string, until time.Time) bool { return time.Now().After(until) })
-		if r.Redeemed == nil {
-			r.Redeemed = map[string]time.Time{}
-		}
-		r.Redeemed[g.ID] = g.Expiry.Add(codeLife).UTC().Truncate(time.Second)
-		return nil
-	})
+	return err
 }
 
 // response is what the CLI gets beside the tenant's credential: the requests to make.

@@ -23,7 +23,7 @@ func (l *list) Services(context.Context) ([]Service, error) {
 }
 
 func TestOffers(t *testing.T) {
-	catalog := &list{services: []Service{widgets()}}
+	catalog := &list{services: []Service{widgetService()}}
 	s := &services{catalog: catalog}
 	for range 3 {
 		if _, ok, err := s.named(t.Context(), "widgets.example.org"); !ok || err != nil || catalog.reads != 1 {
@@ -51,7 +51,7 @@ func TestInForce(t *testing.T) {
 	}
 }
 
-func widgets() Service {
+func widgetService() Service {
 	s := Service{}
 	s.Resource.Group, s.Resource.Resource = "example.org", "widgets"
 	return s

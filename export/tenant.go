@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -20,9 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/apimachinery/pkg/util/wait"
 
-	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -87,18 +86,6 @@ func serviceNamespaceName(tenant, namespace string) string {
 	}
 	sum := sha256.Sum256([]byte(namespace))
 	return tenant + "--" + nameEncoding.EncodeToString(sum[:10])
-}
-
-// A record is what our side remembers of a tenant.
-type record struct {
-	Identity auth.Identity `json:"identity"`
-	Cluster  string        `json:"cluster"`
-	// LoggedIn is when the holder last logged in, or bound as a machine.
-	LoggedIn time.Time `json:"loggedIn,omitzero"`
-	// Services were chosen at logins and allowed then, by name.
-	Services []string `json:"services"`
-	// Redeemed one-time codes and when they may be forgotten.
-	Redeemed map[string]time.Time `json:"redeemed,omitempty"`
 }
 
 // bind makes or finds the tenant of r's holder and adds r's services to it.
@@ -204,8 +191,14 @@ func awaited(binding *unstructured.Unstructured) string {
 	return ""
 }
 
-// errNoRecord says that a namespace is not a tenant's.
-var errNoRecord = errors.New("is not a tenant of this backend")
-
-// manyWriters is for one object that many replicas and logins may write at once.
-var manyWriters = wait.Backoff{Steps: 30, Duration: 10 * time.Millisecond, Factor: 1.3, Jitter: 1, Cap: time.Second}
+// holderOf returns the holder of a tenant namespace, if ns is one: its name has to
+// be the one that follows from the holder. Only who may write namespaces can make one.
+func holderOf(ns metav1.Object) (holder, bool) {
+	var h holder
+	if err := json.Unmarshal([]byte(ns.GetAnnotations()[v1alpha1.HolderAnnotation]), &h); err != nil {
+		return holder{}, false
+	}
+	name := ns.GetName()
+	prefix := name[:max(0, strings.LastIndex(name, "-"))]
+	return h, ns.GetLabels()[v1alpha1.TenantLabel] == name && h.namespace(prefix) == name
+}

@@ -123,3 +123,10 @@ spec:
 	}
 	return u
 }
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}

@@ -41,3 +41,10 @@ func TestCache(t *testing.T) {
 		}
 	})
 }
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
