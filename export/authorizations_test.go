@@ -11,6 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,8 +29,8 @@ import (
 // allowed says so.
 func (s *still) reviewable(allowed *atomic.Bool) {
 	s.Helper()
-	data := must(json.Marshal(record{Identity: auth.Identity{Issuer: "https://issuer", Subject: "ada"}, Cluster: "c1"}))
-	if err := s.kube.Tracker().Add(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantRecordSecret, Namespace: s.tenant}, Data: map[string][]byte{recordKey: data}}); err != nil {
+	data := must(json.Marshal(tenant.Record{Identity: auth.Identity{Issuer: "https://issuer", Subject: "ada"}, Cluster: "c1"}))
+	if err := s.kube.Tracker().Add(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantRecordSecret, Namespace: s.tenant}, Data: map[string][]byte{tenant.RecordKey: data}}); err != nil {
 		s.Fatal(err)
 	}
 	s.kube.PrependReactor("create", "subjectaccessreviews", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -42,13 +45,15 @@ func (s *still) reviewable(allowed *atomic.Bool) {
 func (s *still) asked(verb, resource string) (n int) {
 	synctest.Wait()
 	for _, a := range s.kube.Actions() {
-		n += one(a.Matches(verb, resource))
+		n += tenant.One(a.Matches(verb, resource))
 	}
 	return n
 }
 
 // A fickle is a catalogue that changes.
-type fickle struct{ atomic.Pointer[[]Service] }
+type fickle struct {
+	atomic.Pointer[[]Service]
+}
 
 func (f *fickle) Services(context.Context) ([]Service, error) { return *f.Load(), nil }
 
@@ -59,12 +64,12 @@ func TestReviewsAreShared(t *testing.T) {
 		s, catalog, services, allowed := newStill(t), &fickle{}, []Service{}, &atomic.Bool{}
 		allowed.Store(true)
 		s.reviewable(allowed)
-		exports := s.Client().Resource(exportResource).Namespace(s.tenant)
+		exports := s.Client().Resource(tenant.ExportResource).Namespace(s.tenant)
 		for i := range 5 {
 			plural := fmt.Sprintf("gadget%ds", i)
 			services = append(services, serviceOf(plural))
-			s.put(crdResource, "", crdOf(plural, v1alpha1.NamespacedScope))
-			s.put(exportResource, s.tenant, object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceExport, metadata: {name: "+plural+".example.org}, spec: {scope: Namespaced}}"))
+			s.put(offer.CrdResource, "", crdOf(plural, v1alpha1.NamespacedScope))
+			s.put(tenant.ExportResource, s.tenant, object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceExport, metadata: {name: "+plural+".example.org}, spec: {scope: Namespaced}}"))
 		}
 		catalog.Store(&services)
 		s.run("apiserviceexport", Options{Catalog: catalog})

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
+
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -15,6 +17,9 @@ import (
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
+
+// ErrForbidden is wrapped by the errors of an Authorizer that say no.
+var ErrForbidden = offer.ErrForbidden
 
 // An Authorizer decides who may bind what. It is asked when a service is shown,
 // before anything is made for the person, and again when the request for the

@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -29,7 +32,7 @@ func TestP10Caps(t *testing.T) {
 		return
 	}
 	w.t = t
-	w.tune = func(e *Exporter) { e.tenants.opts.Pauses.Quota = 40 * time.Second } // kube-controller-manager looks every 30
+	w.tune = func(e *Exporter) { e.tenants.Opts.Pauses.Quota = 40 * time.Second } // kube-controller-manager looks every 30
 	w.serve(Options{Caps: Caps{Tenants: 4, PerIdentity: 2, Namespaces: 2, Objects: 3}})
 	for _, step := range []struct {
 		name string
@@ -47,7 +50,7 @@ func TestP10Caps(t *testing.T) {
 }
 
 func (w *world) bindAs(user, clusterID string) error {
-	_, err := w.exporter.tenants.bind(w.t.Context(), record{
+	_, err := w.exporter.tenants.Bind(w.t.Context(), tenant.Record{
 		Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: user, Groups: users[user].Groups}, Cluster: clusterID, Services: []string{"widgets.example.org"},
 	})
 	return err
@@ -62,7 +65,7 @@ func (w *world) tenants() int {
 	}
 	n := 0
 	for _, ns := range list.Items {
-		n += one(ns.DeletionTimestamp == nil)
+		n += tenant.One(ns.DeletionTimestamp == nil)
 	}
 	return n
 }
@@ -90,7 +93,7 @@ func capsIdentity(t *testing.T, w *world) {
 	}
 	wg.Wait()
 	for i, err := range errs {
-		if err != nil && !errors.Is(err, errCapped) {
+		if err != nil && !errors.Is(err, tenant.ErrCapped) {
 			t.Errorf("c%d: %v", i, err)
 		}
 	}
@@ -114,7 +117,7 @@ func capsIdentity(t *testing.T, w *world) {
 func capsTenants(t *testing.T, w *world) {
 	t.Helper()
 	for i, user := range []string{"grace", "eve", "mallory"} {
-		if err := w.bindAs(user, "c1"); (err == nil) != (i < 2) || err != nil && !errors.Is(err, errCapped) {
+		if err := w.bindAs(user, "c1"); (err == nil) != (i < 2) || err != nil && !errors.Is(err, tenant.ErrCapped) {
 			t.Errorf("%s: %v", user, err)
 		}
 	}
@@ -126,7 +129,7 @@ func capsTold(t *testing.T, w *world) {
 	if err == nil || !strings.Contains(err.Error(), "page 403") || !strings.Contains(err.Error(), "no room for more than 4") {
 		t.Errorf("login: %v", err)
 	}
-	told := asOAuth(fmt.Errorf("bind: %w", errCapped))
+	told := asOAuth(fmt.Errorf("bind: %w", tenant.ErrCapped))
 	if told == nil || told.Status != 403 || told.Next == "" {
 		t.Errorf("answer to a program: %+v", told)
 	}
@@ -155,7 +158,7 @@ func capsTenant(t *testing.T, w *world) {
 	grace.create("apiservicenamespaces", object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: team-c}}"))
 	until(w, "apiservicenamespaces", grace.namespace, "team-c", func(o *v1alpha1.APIServiceNamespace) bool {
 		c := v1alpha1.FindCondition(o.Status.Conditions, v1alpha1.ConditionReady)
-		return c != nil && c.Reason == reasonTooMany && o.Status.Namespace == ""
+		return c != nil && c.Reason == tenant.ReasonTooMany && o.Status.Namespace == ""
 	})
 	filled := func(what string, create func(ctx context.Context, i int) error) (made int) {
 		i := 0
@@ -185,12 +188,12 @@ func capsTenant(t *testing.T, w *world) {
 		t.Errorf("%d widgets, want 3", n)
 	}
 	if n := filled("requests", func(ctx context.Context, i int) error {
-		_, err := grace.dyn.Resource(requestResource).Namespace(grace.namespace).Create(ctx, requestOf(fmt.Sprintf("r-%d", i), "widgets.example.org"), metav1.CreateOptions{})
+		_, err := grace.dyn.Resource(tenant.RequestResource).Namespace(grace.namespace).Create(ctx, requestOf(fmt.Sprintf("r-%d", i), "widgets.example.org"), metav1.CreateOptions{})
 		return err
-	}); n != maxRequests-1 { // beside the first
-		t.Errorf("%d requests, want %d", n, maxRequests-1)
+	}); n != tenant.MaxRequests-1 { // beside the first
+		t.Errorf("%d requests, want %d", n, tenant.MaxRequests-1)
 	}
-	if err := grace.dyn.Resource(namespaceResource).Namespace(grace.namespace).Delete(t.Context(), "team-b", metav1.DeleteOptions{}); err != nil {
+	if err := grace.dyn.Resource(tenant.NamespaceResource).Namespace(grace.namespace).Delete(t.Context(), "team-b", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	until(w, "apiservicenamespaces", grace.namespace, "team-c", func(o *v1alpha1.APIServiceNamespace) bool { return o.Status.Namespace != "" })
@@ -201,7 +204,7 @@ func capsTenant(t *testing.T, w *world) {
 func quotasOfOthers(t *testing.T, w *world) {
 	t.Helper()
 	e := must(New(w.config, Options{}))
-	pauses := &e.tenants.opts.Pauses
+	pauses := &e.tenants.Opts.Pauses
 	pauses.Quota = time.Hour
 	c := w.control(e)
 	w.apply(object("{apiVersion: v1, kind: Namespace, metadata: {name: x, labels: {" + v1alpha1.TenantLabel + ": x, " + v1alpha1.AppNamespaceLabel + ": other}}}"))
@@ -219,7 +222,7 @@ func quotasOfOthers(t *testing.T, w *world) {
 	caps := map[string]int{"widgets.example.org": 5, "secrets": 7}
 	ensure := func() (again time.Duration, err error) { // the quota controller writes to it too
 		err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-			again, err = c.tenants.tenants.quotas.ensure(t.Context(), "x", caps)
+			again, err = c.tenants.Tenants.Quotas.Ensure(t.Context(), "x", caps)
 			return err
 		})
 		return again, err
@@ -250,8 +253,8 @@ func (w *world) control(e *Exporter) *control {
 // look lets c see what there is at this moment.
 func (w *world) look(c *control) {
 	w.t.Helper()
-	for gvr, inf := range map[string]cache.SharedIndexInformer{"crds": c.caches.crds} {
-		list, err := w.dyn.Resource(crdResource).List(w.t.Context(), metav1.ListOptions{})
+	for gvr, inf := range map[string]cache.SharedIndexInformer{"crds": c.caches.Crds} {
+		list, err := w.dyn.Resource(offer.CrdResource).List(w.t.Context(), metav1.ListOptions{})
 		if err != nil {
 			w.t.Fatalf("%s: %v", gvr, err)
 		}

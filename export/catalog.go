@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
+
 	"github.com/go-logr/logr"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,6 +25,11 @@ import (
 	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
+
+// A Service is an API of the Control Plane Cluster that is offered to App Clusters: the
+// template that offers it, the resource, what its CRD says of it (kind, scope, versions),
+// what people read about it, and what it needs of App Clusters.
+type Service = offer.Service
 
 // A Catalog says what is offered. Replace the default by your own to take the
 // offer from elsewhere than APIServiceExportTemplates.
@@ -141,7 +148,7 @@ func (t templates) service(ctx context.Context, u *unstructured.Unstructured) (S
 		PermissionClaims: template.Spec.PermissionClaims,
 		BreakingChanges:  template.Spec.BreakingChanges,
 	}
-	found, err := getCRD(ctx, t.dyn, s.Name())
+	found, err := offer.GetCRD(ctx, t.dyn, s.Name())
 	switch {
 	case apierrors.IsNotFound(err):
 		s.Title = cmp.Or(s.Title, s.Name())

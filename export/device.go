@@ -10,6 +10,8 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	"github.com/go-logr/logr"
 
 	"github.com/klutch-go/sdk/auth"
@@ -198,7 +200,7 @@ func (h *handler) answerDevice(ctx context.Context, device *auth.Device, answer 
 
 // pollDevice returns the one-time code that a person has granted to the program.
 func (h *handler) pollDevice(ctx context.Context, form url.Values) (string, error) {
-	if h.polls.Take(digest(form.Get("device_code"))) > 0 {
+	if h.polls.Take(tenant.Digest(form.Get("device_code"))) > 0 {
 		return "", &oauthError{Code: "slow_down", Description: "asked more often than agreed"}
 	}
 	devices, err := h.devices()

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -38,7 +40,7 @@ type DeviceConfigMaps struct {
 func (d DeviceConfigMaps) Create(ctx context.Context, key string, value []byte, expiry time.Time) error {
 	_, err := d.Client.CoreV1().ConfigMaps(d.Namespace).Create(ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: deviceNamePrefix + key, Labels: map[string]string{v1alpha1.DeviceLoginLabel: "true", managedBy: userAgent},
+			Name: deviceNamePrefix + key, Labels: map[string]string{v1alpha1.DeviceLoginLabel: "true", tenant.ManagedBy: tenant.UserAgent},
 			Annotations: map[string]string{v1alpha1.ExpiresAnnotation: expiry.UTC().Format(time.RFC3339)},
 		},
 		BinaryData: map[string][]byte{deviceValue: value},

@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"sync/atomic"
 
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
@@ -22,9 +24,9 @@ type Exporter struct {
 	opts     Options
 	external *url.URL
 	config   *rest.Config
-	clients
-	watches clients // for informers, which outlive an outage
-	tenants *tenants
+	tenant.Clients
+	watches tenant.Clients // for informers, which outlive an outage
+	tenants *tenant.Tenants
 	running atomic.Pointer[control] // nil while Run does not
 }
 
@@ -37,8 +39,8 @@ func New(config *rest.Config, opts Options) (*Exporter, error) {
 	}
 	e := &Exporter{opts: opts, external: external, config: rest.CopyConfig(config)}
 	e.config.QPS = -1 // the API server's priority and fairness is the limit
-	e.config.UserAgent = cmp.Or(e.config.UserAgent, userAgent)
-	if e.clients, err = connect(e.config); err != nil {
+	e.config.UserAgent = cmp.Or(e.config.UserAgent, tenant.UserAgent)
+	if e.Clients, err = connect(e.config); err != nil {
 		return nil, err
 	}
 	if e.watches, err = connect(patient.Config(e.config)); err != nil {
@@ -51,23 +53,23 @@ func New(config *rest.Config, opts Options) (*Exporter, error) {
 // assemble makes what the Exporter works with of its options and clients.
 func (e *Exporter) assemble() {
 	if e.opts.Catalog == nil {
-		e.opts.Catalog = templates{e.dyn}
+		e.opts.Catalog = templates{e.Dyn}
 	}
 	if e.opts.Authorizer == nil {
-		e.opts.Authorizer = reviews{e.kube, e.opts.Users, e.opts.Handshake.users(e.opts.Provider), e.opts.Provider}
+		e.opts.Authorizer = reviews{e.Kube, e.opts.Users, e.opts.Handshake.users(e.opts.Provider), e.opts.Provider}
 	}
-	e.tenants = newTenants(e.clients, e.tenantOptions())
+	e.tenants = tenant.New(e.Clients, e.tenantOptions())
 }
 
 // connect makes clients.
-func connect(config *rest.Config) (c clients, err error) {
-	if c.kube, err = kubernetes.NewForConfig(config); err != nil {
+func connect(config *rest.Config) (c tenant.Clients, err error) {
+	if c.Kube, err = kubernetes.NewForConfig(config); err != nil {
 		return c, err
 	}
-	if c.dyn, err = dynamic.NewForConfig(config); err != nil {
+	if c.Dyn, err = dynamic.NewForConfig(config); err != nil {
 		return c, err
 	}
-	c.meta, err = metadata.NewForConfig(config)
+	c.Meta, err = metadata.NewForConfig(config)
 	return c, err
 }
 

@@ -2,7 +2,11 @@
 
 package export
 
-import "context"
+import (
+	"context"
+
+	"github.com/klutch-go/sdk/export/internal/tenant"
+)
 
 // A Tenant is one App Cluster of one identity.
 type Tenant struct {
@@ -12,7 +16,7 @@ type Tenant struct {
 }
 
 // ErrGateClosed is wrapped by the errors of a Gate that lets a tenant wait.
-var ErrGateClosed = errGateClosed
+var ErrGateClosed = tenant.ErrGateClosed
 
 // A Gate stands between "the tenant is made" and "its objects are synced": for quota,
 // policies, a Secret that has to be there first. While one is closed the tenant can

@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/export/internal/offer"
 	"github.com/klutch-go/sdk/internal/limit"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -292,9 +293,9 @@ func (h *handler) internal(w http.ResponseWriter, r *http.Request, err error) {
 	})
 }
 
-// offer is what a person may bind, and why not what else was asked for.
-type offer struct {
-	Allowed []Service
+// An offering is what a person may bind, and why not what else was asked for.
+type offering struct {
+	Allowed []offer.Service
 	Unknown []string // asked for, but not on offer
 	Refused []string // asked for, but not for this person
 	Absent  []string // asked for, but its API is not there at the moment
@@ -302,16 +303,16 @@ type offer struct {
 }
 
 // offerTo sorts the catalogue and what was asked for.
-func (h *handler) offerTo(ctx context.Context, s *session, asked []string) (*offer, error) {
+func (h *handler) offerTo(ctx context.Context, s *session, asked []string) (*offering, error) {
 	services, err := h.opts.Catalog.Services(ctx)
 	if err != nil {
 		return nil, err
 	}
-	o := &offer{}
+	o := &offering{}
 	known := map[string]*[]string{}
 	for _, service := range services {
 		switch err := h.opts.Authorizer.Authorize(ctx, &s.Identity, service); {
-		case errors.Is(err, ErrForbidden):
+		case errors.Is(err, offer.ErrForbidden):
 			known[service.Name()] = &o.Refused
 		case err != nil:
 			return nil, err
@@ -337,7 +338,7 @@ func (h *handler) offerTo(ctx context.Context, s *session, asked []string) (*off
 }
 
 // names are those of the services that the person may bind.
-func (o *offer) names() []string {
+func (o *offering) names() []string {
 	var names []string
 	for _, s := range o.Allowed {
 		names = append(names, s.Name())
@@ -346,12 +347,12 @@ func (o *offer) names() []string {
 }
 
 // missing reports how many of the services that were asked for cannot be had.
-func (o *offer) missing() int {
+func (o *offering) missing() int {
 	return len(o.Unknown) + len(o.Refused) + len(o.Absent) + len(o.Unfit)
 }
 
 // problem says why services that were asked for cannot be had.
-func (o *offer) problem() problem {
+func (o *offering) problem() problem {
 	p := problem{Offer: few(o.names()), Next: "Choose from what is on offer, or ask the platform team."}
 	switch {
 	case len(o.Refused) > 0:
@@ -362,7 +363,7 @@ func (o *offer) problem() problem {
 		p.What = "This platform does not offer"
 	case len(o.Unfit) > 0:
 		p.Status, p.Title, p.Items = http.StatusConflict, "Not for App Clusters", o.Unfit
-		p.What, p.Next = "App Clusters can have namespaced APIs alone, and cluster-scoped is", adviceUnfit
+		p.What, p.Next = "App Clusters can have namespaced APIs alone, and cluster-scoped is", offer.AdviceUnfit
 	default:
 		p.Status, p.Title, p.Items = http.StatusConflict, "Not available", o.Absent
 		p.What = "On offer, but not there at the moment"
@@ -381,7 +382,7 @@ func few(names []string) []string {
 }
 
 // answer is problem for a program, RFC 6749 section 4.1.2.1.
-func (o *offer) answer() *auth.Error {
+func (o *offering) answer() *auth.Error {
 	p := o.problem()
 	code := "access_denied"
 	if p.Status != http.StatusForbidden {

@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
@@ -69,7 +71,7 @@ func asksForMuch(t *testing.T, w *world) {
 		asked = append(asked, fmt.Sprintf("x%d.%s", i, strings.Repeat("y", 240)))
 	}
 	ada := w.tenant("ada", "much", asked...)
-	r, _, err := w.exporter.tenants.records.read(t.Context(), ada.namespace)
+	r, _, err := w.exporter.tenants.Records.Read(t.Context(), ada.namespace)
 	if err != nil || !slices.Equal(r.Identity.Groups, users["ada"].Groups) {
 		t.Errorf("record: %+v %v", r, err)
 	}
@@ -84,7 +86,7 @@ func machineBinds(t *testing.T, w *world) {
 		t.Fatalf("%d %s", answer.Status, answer.Body)
 	}
 	ada := w.client(answer.Body)
-	if want := (holder{Issuer: w.issuer.URL(), Subject: "ada", Cluster: "robot"}).namespace("cluster"); ada.namespace != want {
+	if want := (tenant.Holder{Issuer: w.issuer.URL(), Subject: "ada", Cluster: "robot"}).Namespace("cluster"); ada.namespace != want {
 		t.Errorf("tenant %s, want %s", ada.namespace, want)
 	}
 	var names []string
@@ -162,7 +164,7 @@ func legacyBinds(t *testing.T, w *world) {
 	if id := ada.response.Authentication.OAuth2CodeGrant; id.SessionID != "abc123" || len(ada.response.Requests) != 1 {
 		t.Errorf("response: %+v", ada.response)
 	}
-	if left := time.Until(expiry(t, ada.config.BearerToken)); left > minTokenTTL {
+	if left := time.Until(expiry(t, ada.config.BearerToken)); left > tenant.MinTokenTTL {
 		t.Errorf("the token lives for %s", left)
 	}
 	secret, err := ada.kube.CoreV1().Secrets(ada.namespace).Get(t.Context(), v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
@@ -303,7 +305,7 @@ func (w *world) awaitRecord(text string) {
 func takeAway(t *testing.T, w *world) {
 	t.Helper()
 	namespace := func(user, cluster string) string {
-		return holder{Issuer: w.issuer.URL(), Subject: user, Cluster: cluster}.namespace("cluster")
+		return tenant.Holder{Issuer: w.issuer.URL(), Subject: user, Cluster: cluster}.Namespace("cluster")
 	}
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.RenewAfterAnnotation, time.Now().Add(-time.Minute).Format(time.RFC3339))
 	if _, err := w.admin.CoreV1().Secrets(namespace("grace", "c1")).Patch(t.Context(), v1alpha1.KubeconfigSecretName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
+
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -45,7 +47,7 @@ func (p *pool) share(o *v1alpha1.APIServiceExport) {
 
 func slimRequest(o *v1alpha1.APIServiceExportRequest) {
 	o.Labels, o.Annotations, o.Spec.Parameters = nil, nil, nil
-	o.Spec.Resources = slices.Clone(o.Spec.Resources[:min(len(o.Spec.Resources), maxAsked+1)])
+	o.Spec.Resources = slices.Clone(o.Spec.Resources[:min(len(o.Spec.Resources), offer.MaxAsked+1)])
 	for i := range o.Spec.Resources {
 		o.Spec.Resources[i].Versions, o.Spec.Resources[i].PermissionClaims = nil, nil
 	}

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -344,7 +346,7 @@ var attempts = []func(ctx context.Context, c *tenantClient, namespace string) er
 	lists(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}),
 	lists(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}),
 	lists(widgets), lists(widgets.GroupVersion().WithResource("gadgets")),
-	lists(exportResource), lists(requestResource), lists(namespaceResource), lists(clusterBindingResource),
+	lists(tenant.ExportResource), lists(tenant.RequestResource), lists(tenant.NamespaceResource), lists(tenant.ClusterBindingResource),
 	lists(rbacv1.SchemeGroupVersion.WithResource("roles")),
 	func(ctx context.Context, c *tenantClient, namespace string) error {
 		_, err := c.kube.CoreV1().Secrets(namespace).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
@@ -361,14 +363,14 @@ var attempts = []func(ctx context.Context, c *tenantClient, namespace string) er
 		return c.dyn.Resource(widgets).Namespace(namespace).Delete(ctx, "w", metav1.DeleteOptions{})
 	},
 	func(ctx context.Context, c *tenantClient, namespace string) error {
-		return c.dyn.Resource(clusterBindingResource).Namespace(namespace).Delete(ctx, v1alpha1.ClusterBindingName, metav1.DeleteOptions{})
+		return c.dyn.Resource(tenant.ClusterBindingResource).Namespace(namespace).Delete(ctx, v1alpha1.ClusterBindingName, metav1.DeleteOptions{})
 	},
 	func(ctx context.Context, c *tenantClient, namespace string) error {
 		return c.kube.CoreV1().Secrets(namespace).Delete(ctx, v1alpha1.TokenAnchorSecret, metav1.DeleteOptions{})
 	},
 	makes(widgets, "{apiVersion: example.org/v1, kind: Widget, metadata: {name: intruder}}"),
-	makes(requestResource, "{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceExportRequest, metadata: {name: intruder}, spec: {resources: [{group: example.org, resource: widgets}]}}"),
-	makes(namespaceResource, "{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: intruder}}"),
+	makes(tenant.RequestResource, "{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceExportRequest, metadata: {name: intruder}, spec: {resources: [{group: example.org, resource: widgets}]}}"),
+	makes(tenant.NamespaceResource, "{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: intruder}}"),
 	makes(rbacv1.SchemeGroupVersion.WithResource("rolebindings"), "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: intruder}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}}"),
 	func(ctx context.Context, c *tenantClient, namespace string) error {
 		config := rest.CopyConfig(c.config)
@@ -601,7 +603,7 @@ func (m *matrix) gives(p *party, space string) {
 	if err := p.client.dyn.Resource(widgets).Namespace(namespace).Delete(m.w.t.Context(), "w", metav1.DeleteOptions{}); err != nil {
 		m.w.t.Fatal(err)
 	}
-	if err := p.client.dyn.Resource(namespaceResource).Namespace(p.client.namespace).Delete(m.w.t.Context(), space, metav1.DeleteOptions{}); err != nil {
+	if err := p.client.dyn.Resource(tenant.NamespaceResource).Namespace(p.client.namespace).Delete(m.w.t.Context(), space, metav1.DeleteOptions{}); err != nil {
 		m.w.t.Fatal(err)
 	}
 	p.spaces.Delete(space)
@@ -635,7 +637,7 @@ func (c *tenantClient) isDead() {
 // write there, so nothing may depend on it.
 func forge(t *testing.T, c *tenantClient, service string) {
 	t.Helper()
-	exports := c.dyn.Resource(exportResource).Namespace(c.namespace)
+	exports := c.dyn.Resource(tenant.ExportResource).Namespace(c.namespace)
 	for range 20 {
 		_, err := exports.Patch(t.Context(), service, types.MergePatchType, []byte(`{"status":{"conditions":[]}}`), metav1.PatchOptions{}, "status")
 		if err != nil {

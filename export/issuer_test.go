@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/klutch-go/sdk/auth"
@@ -57,7 +59,7 @@ func TestP14IssuersAreToldApart(t *testing.T) {
 			t.Errorf("%d: %s\n%s", i, page.URL, page.Body)
 		}
 	}
-	if a, b := (holder{Issuer: c.issuer.URL(), Subject: "ada", Cluster: "c1"}), (holder{Issuer: partner.URL(), Subject: "ada", Cluster: "c1"}); a.namespace("x") == b.namespace("x") {
+	if a, b := (tenant.Holder{Issuer: c.issuer.URL(), Subject: "ada", Cluster: "c1"}), (tenant.Holder{Issuer: partner.URL(), Subject: "ada", Cluster: "c1"}); a.Namespace("x") == b.Namespace("x") {
 		t.Error("two issuers share a tenant")
 	}
 	if answer := c.do(http.MethodGet, strings.TrimPrefix(c.authorizeURL("issuer", "other"), c.url), ""); answer.Status != http.StatusBadRequest {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 
@@ -57,7 +59,7 @@ func TestP13TenantLeaves(t *testing.T) {
 			for _, c := range held {
 				c.awaitsRemoval(v1alpha1.ReasonRemovalHeld, "2 tenants are being removed at once")
 			}
-			waits.awaitsRemoval(reasonObjectsRemain, "widgets.example.org are left in "+waits.namespace+"-team-a")
+			waits.awaitsRemoval(tenant.ReasonObjectsRemain, "widgets.example.org are left in "+waits.namespace+"-team-a")
 			waits.widget(w.t)
 			for _, c := range empty[1:] {
 				c.isDead()
@@ -96,7 +98,7 @@ func TestP13TenantLeaves(t *testing.T) {
 
 // leave is what kubectl bind unbind does with a tenant's own credential.
 func (c *tenantClient) leave() error {
-	return c.dyn.Resource(clusterBindingResource).Namespace(c.namespace).Delete(c.w.t.Context(), v1alpha1.ClusterBindingName, metav1.DeleteOptions{})
+	return c.dyn.Resource(tenant.ClusterBindingResource).Namespace(c.namespace).Delete(c.w.t.Context(), v1alpha1.ClusterBindingName, metav1.DeleteOptions{})
 }
 
 // blindTo keeps the caches of a backend from ever knowing what is at a path.
@@ -112,6 +114,6 @@ func blindTo(path string) func(*Exporter) {
 				return next.RoundTrip(r)
 			})
 		})
-		e.watches.dyn = must(dynamic.NewForConfig(config))
+		e.watches.Dyn = must(dynamic.NewForConfig(config))
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
+
 	"golang.org/x/oauth2"
 
 	"github.com/klutch-go/sdk/internal/audit"
@@ -54,7 +56,7 @@ func (h *handler) legacyRoutes() []route {
 }
 
 // legacyLink is where the link of a service leads.
-func legacyLink(s *session, service Service) string {
+func legacyLink(s *session, service offer.Service) string {
 	query := url.Values{"s": {s.Login.State}, "resource": {service.Resource.Resource}, "group": {service.Resource.Group}}
 	return "/bind?" + query.Encode()
 }
@@ -99,7 +101,7 @@ func (h *handler) legacyBinding(ctx context.Context, s *session, service string)
 	if err != nil {
 		return "", err
 	}
-	if response.Kubeconfig, err = h.tenants.credentials.short(ctx, tenant); err != nil {
+	if response.Kubeconfig, err = h.tenants.Credentials.Short(ctx, tenant); err != nil {
 		return "", err
 	}
 	audit.Record(ctx, "credential sent through a browser", append(s.who(), "tenant", tenant)...)

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
+
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/redirect"
@@ -126,7 +128,7 @@ func (l login) wrong(params url.Values) string {
 		return "It has no code challenge with method S256."
 	case !statePattern.MatchString(l.State) || !clusterPattern.MatchString(l.Cluster):
 		return "The state or the name of the cluster is missing or malformed."
-	case len(l.Services) > maxAsked || slices.ContainsFunc(l.Services, func(s string) bool { return !servicePattern.MatchString(s) }):
+	case len(l.Services) > offer.MaxAsked || slices.ContainsFunc(l.Services, func(s string) bool { return !servicePattern.MatchString(s) }):
 		return "A service is not written as RESOURCE.GROUP, or there are too many."
 	}
 	return ""

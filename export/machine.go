@@ -11,6 +11,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -54,7 +57,7 @@ func (h *handler) machineBinding(r *http.Request, id *auth.Identity) (*v1alpha1.
 	if err != nil {
 		return nil, err
 	}
-	response.Kubeconfig, err = h.tenants.credentials.handOut(r.Context(), tenant)
+	response.Kubeconfig, err = h.tenants.Credentials.HandOut(r.Context(), tenant)
 	return response, err
 }
 
@@ -115,8 +118,8 @@ func parseMachineRequest(r *http.Request) (*machineRequest, []string, error) {
 	switch {
 	case !clusterPattern.MatchString(asked.ClusterID):
 		wrong.Description = "clusterID is missing or malformed"
-	case len(services) == 0 || len(services) > maxAsked:
-		wrong.Description = fmt.Sprintf("apis must have 1 to %d entries", maxAsked)
+	case len(services) == 0 || len(services) > offer.MaxAsked:
+		wrong.Description = fmt.Sprintf("apis must have 1 to %d entries", offer.MaxAsked)
 	case slices.ContainsFunc(services, func(s string) bool { return !servicePattern.MatchString(s) }):
 		wrong.Description = "an entry of apis is malformed"
 	default:
@@ -126,13 +129,13 @@ func parseMachineRequest(r *http.Request) (*machineRequest, []string, error) {
 }
 
 // offerError says that services cannot be had.
-type offerError struct{ offer *offer }
+type offerError struct{ offer *offering }
 
 func (e *offerError) Error() string { return e.offer.answer().Error() }
 
 // obtain makes or finds the tenant of a session, with more services. The error is an
 // *offerError where one of them cannot be had; then nothing was made.
-func (h *handler) obtain(ctx context.Context, s *session, chosen []string) (tenant string, err error) {
+func (h *handler) obtain(ctx context.Context, s *session, chosen []string) (namespace string, err error) {
 	o, err := h.offerTo(ctx, s, chosen)
 	if err != nil {
 		return "", err
@@ -142,11 +145,11 @@ func (h *handler) obtain(ctx context.Context, s *session, chosen []string) (tena
 		audit.Record(ctx, "bind refused", append(who, "reason", o.answer().Code)...)
 		return "", &offerError{o}
 	}
-	tenant, err = h.tenants.bind(ctx, record{
+	namespace, err = h.tenants.Bind(ctx, tenant.Record{
 		Identity: s.Identity, Cluster: s.Login.Cluster, Services: chosen,
 	})
 	if err == nil {
-		audit.Record(ctx, "bound", append(who, "tenant", tenant)...)
+		audit.Record(ctx, "bound", append(who, "tenant", namespace)...)
 	}
-	return tenant, err
+	return namespace, err
 }

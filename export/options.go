@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/internal/redirect"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -106,8 +108,8 @@ func (o *Options) complete() (*url.URL, error) {
 	switch {
 	case !prefixPattern.MatchString(o.NamespacePrefix):
 		return nil, fmt.Errorf("namespace prefix %q: must match %s", o.NamespacePrefix, prefixPattern)
-	case o.TokenTTL < minTokenTTL:
-		return nil, fmt.Errorf("token lifetime %s: must be at least %s", o.TokenTTL, minTokenTTL)
+	case o.TokenTTL < tenant.MinTokenTTL:
+		return nil, fmt.Errorf("token lifetime %s: must be at least %s", o.TokenTTL, tenant.MinTokenTTL)
 	case o.MaxLoginAge != 0 && o.MaxLoginAge < o.TokenTTL:
 		return nil, fmt.Errorf("age of logins %s: must be at least that of a token, %s", o.MaxLoginAge, o.TokenTTL)
 	case o.APIServer.URL != "" && !strings.HasPrefix(o.APIServer.URL, "https://"):
@@ -115,7 +117,7 @@ func (o *Options) complete() (*url.URL, error) {
 	case (o.Provider == nil) != (o.Sealer == nil):
 		return nil, errors.New("the handshake needs both Provider and Sealer")
 	}
-	if err := errors.Join(o.Users.validate(), o.Handshake.validateIssuers(o.Provider, o.Users), checkGates(o.Gates)); err != nil {
+	if err := errors.Join(o.Users.validate(), o.Handshake.validateIssuers(o.Provider, o.Users), tenant.CheckGates(o.Gates)); err != nil {
 		return nil, err
 	}
 	if o.Provider == nil {

@@ -13,6 +13,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/klutch-go/sdk/auth"
@@ -29,7 +32,7 @@ type choice struct {
 }
 
 type option struct {
-	Service
+	offer.Service
 	Checked bool
 	Link    string // for Klutch's own CLI
 }
@@ -84,8 +87,8 @@ func (h *handler) choose(w http.ResponseWriter, r *http.Request, s *session, cod
 }
 
 // problems are those of each kind of what cannot be had.
-func (o *offer) problems() (all []problem) {
-	for _, part := range []*offer{{Refused: o.Refused}, {Unknown: o.Unknown}, {Unfit: o.Unfit}, {Absent: o.Absent}} {
+func (o *offering) problems() (all []problem) {
+	for _, part := range []*offering{{Refused: o.Refused}, {Unknown: o.Unknown}, {Unfit: o.Unfit}, {Absent: o.Absent}} {
 		if part.missing() > 0 {
 			all = append(all, part.problem())
 		}
@@ -141,17 +144,17 @@ func (h *handler) tenantProblem(w http.ResponseWriter, r *http.Request, s *sessi
 	switch {
 	case ok:
 		h.fail(w, r, missing.offer.problem())
-	case errors.Is(err, errForeign):
+	case errors.Is(err, tenant.ErrForeign):
 		h.fail(w, r, problem{
 			Status: http.StatusConflict, Title: "The name of your tenant is taken", What: err.Error() + ".",
 			Next: "Ask the platform team to look at it.",
 		})
-	case errors.Is(err, errCapped):
+	case errors.Is(err, tenant.ErrCapped):
 		h.fail(w, r, problem{
 			Status: http.StatusForbidden, Title: "There are as many App Clusters as there may be", What: err.Error() + ".",
 			Next: "Ask the platform team to remove one that is gone, or to allow more.",
 		})
-	case errors.Is(err, errTerminating):
+	case errors.Is(err, tenant.ErrTerminating):
 		h.removing(w, r, s, problem{
 			Status: http.StatusServiceUnavailable, Title: "Your tenant is being removed", What: err.Error() + ".",
 			Next: "Run kubectl bind again when it is gone.",

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -131,7 +133,7 @@ func openWatch(t *testing.T, w *world) {
 	}
 	defer events.Stop()
 	w.tenant("ada", "watched", "widgets.example.org")
-	if _, _, err := w.exporter.tenants.credentials.current(t.Context(), thief.namespace, 0); err != nil { // as when it is settled
+	if _, _, err := w.exporter.tenants.Credentials.Current(t.Context(), thief.namespace, 0); err != nil { // as when it is settled
 		t.Fatal(err)
 	}
 	for range 3 { // what was there, what was taken away, what came
@@ -153,11 +155,11 @@ func clockBehind(t *testing.T, w *world) {
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return behind{next} })
 	exporter := must(New(config, w.exporter.opts))
-	tenant := must(exporter.tenants.bind(t.Context(), record{Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: "ada"}, Cluster: "behind"}))
+	tenant := must(exporter.tenants.Bind(t.Context(), tenant.Record{Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: "ada"}, Cluster: "behind"}))
 	if err := w.admin.CoreV1().Secrets(tenant).Delete(t.Context(), v1alpha1.TokenAnchorSecret, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if data, again, err := exporter.tenants.credentials.current(t.Context(), tenant, exporter.tenants.opts.Pauses.Settle); err != nil || data != nil || again < exporter.tenants.opts.Pauses.Settle/2 {
+	if data, again, err := exporter.tenants.Credentials.Current(t.Context(), tenant, exporter.tenants.Opts.Pauses.Settle); err != nil || data != nil || again < exporter.tenants.Opts.Pauses.Settle/2 {
 		t.Errorf("%d bytes are kept at once, again in %s, %v", len(data), again, err)
 	}
 }
@@ -188,7 +190,7 @@ func replays(t *testing.T, w *world) {
 	if got := w.redeem(g, nil); got.Status != http.StatusOK {
 		t.Fatalf("%d %s", got.Status, got.Body)
 	}
-	tenant := holder{Issuer: w.issuer.URL(), Subject: "grace", Cluster: "c1"}.namespace("cluster")
+	tenant := tenant.Holder{Issuer: w.issuer.URL(), Subject: "grace", Cluster: "c1"}.Namespace("cluster")
 	w.passTime(tenant)
 	before := w.anchorOf(tenant)
 	if got := w.redeem(g, nil); got.Status != http.StatusBadRequest || w.anchorOf(tenant) != before {
@@ -216,7 +218,7 @@ func machineAgain(t *testing.T, w *world) {
 
 func manyHandOuts(t *testing.T, w *world) {
 	t.Helper()
-	tenant := holder{Issuer: w.issuer.URL(), Subject: "ada", Cluster: "c1"}.namespace("cluster")
+	tenant := tenant.Holder{Issuer: w.issuer.URL(), Subject: "ada", Cluster: "c1"}.Namespace("cluster")
 	w.passTime(tenant)
 	before := w.anchorOf(tenant)
 	replicas := []*Exporter{w.exporter, must(New(w.config, w.exporter.opts))}
@@ -224,7 +226,7 @@ func manyHandOuts(t *testing.T, w *world) {
 	var logins sync.WaitGroup
 	for i := range tokens {
 		logins.Go(func() {
-			data, err := replicas[i%2].tenants.credentials.handOut(t.Context(), tenant)
+			data, err := replicas[i%2].tenants.Credentials.HandOut(t.Context(), tenant)
 			if err != nil {
 				t.Error(err)
 				return
@@ -275,7 +277,7 @@ func TestP13LoginAge(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := w.exporter.running.Load()
-	again, err := c.tenants.tenants.keep(t.Context(), ada.namespace) // as the event of this does
+	again, err := c.tenants.Tenants.Keep(t.Context(), ada.namespace) // as the event of this does
 	if err != nil || again <= 0 || w.kubeconfigOf(ada.namespace) != before {
 		t.Errorf("renewed although the login is too old: again in %s, %v", again, err)
 	}
@@ -289,9 +291,9 @@ func TestP13LoginAge(t *testing.T) {
 }
 
 // lastLogin has a tenant's last login be that long ago.
-func (w *world) lastLogin(tenant string, ago time.Duration) {
+func (w *world) lastLogin(namespace string, ago time.Duration) {
 	w.t.Helper()
-	err := w.exporter.tenants.records.update(w.t.Context(), tenant, func(r *record) error {
+	err := w.exporter.tenants.Records.Update(w.t.Context(), namespace, func(r *tenant.Record) error {
 		r.LoggedIn = time.Now().Add(-ago).UTC().Truncate(time.Second)
 		return nil
 	})

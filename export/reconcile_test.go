@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -26,28 +28,28 @@ func TestHalfMade(t *testing.T) {
 	w := newStillWorld(t)
 	e := must(New(w.config, Options{}))
 	made := func(user string) string {
-		return must(e.tenants.ensureTenantNamespace(t.Context(), holder{Issuer: w.issuer.URL(), Subject: user, Cluster: "c1"}))
+		return must(e.tenants.EnsureTenantNamespace(t.Context(), tenant.Holder{Issuer: w.issuer.URL(), Subject: user, Cluster: "c1"}))
 	}
 	empty, asked, recorded := made("empty"), made("asked"), made("recorded")
 	w.apply(object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: team-a, namespace: " + asked + "}}"))
-	if err := e.tenants.rights.enter(t.Context(), recorded, v1alpha1.BackendTenantRole); err != nil {
+	if err := e.tenants.Rights.Enter(t.Context(), recorded, v1alpha1.BackendTenantRole); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.tenants.records.update(t.Context(), recorded, func(r *record) error {
-		*r = record{Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: "recorded"}, Cluster: "c1", Services: []string{"widgets.example.org"}}
+	if err := e.tenants.Records.Update(t.Context(), recorded, func(r *tenant.Record) error {
+		*r = tenant.Record{Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: "recorded"}, Cluster: "c1", Services: []string{"widgets.example.org"}}
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
 	c := w.control(e)
-	if again := must(c.tenants.tenants.reconcile(t.Context(), cache.NewObjectName("", empty))); again <= 0 || again > e.tenants.opts.Pauses.Bind || w.tenants() != 3 {
+	if again := must(c.tenants.Tenants.Reconcile(t.Context(), cache.NewObjectName("", empty))); again <= 0 || again > e.tenants.Opts.Pauses.Bind || w.tenants() != 3 {
 		t.Errorf("a bind that may be under way: again in %s, %d tenants", again, w.tenants())
 	}
-	if _, err := w.dyn.Resource(clusterBindingResource).Namespace(empty).Get(t.Context(), v1alpha1.ClusterBindingName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := w.dyn.Resource(tenant.ClusterBindingResource).Namespace(empty).Get(t.Context(), v1alpha1.ClusterBindingName, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("more was made for it: %v", err)
 	}
 	w.tune = func(e *Exporter) {
-		e.tenants.opts.Pauses = pauses{Bind: time.Millisecond, Quota: time.Hour, Settle: time.Second, Rotation: time.Minute}
+		e.tenants.Opts.Pauses = tenant.Pauses{Bind: time.Millisecond, Quota: time.Hour, Settle: time.Second, Rotation: time.Minute}
 	}
 	asks := &writeCounter{reads: true}
 	w.config = asks.wrap(w.config)
@@ -69,7 +71,7 @@ func TestHalfMade(t *testing.T) {
 	beat := func() {
 		last = last.Add(time.Second)
 		patch := fmt.Appendf(nil, `{"status":{"heartbeatInterval":"1h0m0s","lastHeartbeatTime":%q}}`, last.UTC().Format(time.RFC3339))
-		_, err := w.dyn.Resource(clusterBindingResource).Namespace(recorded).Patch(t.Context(), "cluster", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+		_, err := w.dyn.Resource(tenant.ClusterBindingResource).Namespace(recorded).Patch(t.Context(), "cluster", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +83,7 @@ func TestHalfMade(t *testing.T) {
 		beat()
 	}
 	w.eventually("the last heartbeat was seen", func(context.Context) (bool, error) {
-		binding, ok := lookup(w.exporter.running.Load().caches.clusterBindings, cache.NewObjectName(recorded, v1alpha1.ClusterBindingName))
+		binding, ok := tenant.Lookup(w.exporter.running.Load().caches.ClusterBindings, cache.NewObjectName(recorded, v1alpha1.ClusterBindingName))
 		return ok && binding.Status.LastHeartbeatTime.Unix() == last.Unix(), nil
 	})
 	if more := asks.seen()[before:]; len(more) > 0 {
@@ -111,15 +113,15 @@ func revoked(t *testing.T, w *world, tenant string) {
 	}
 	starting := must(New(w.config, Options{}))
 	for range 2 { // it finds the anchor gone, and then a new one
-		data, again, err := starting.tenants.credentials.current(t.Context(), tenant, starting.tenants.opts.Pauses.Settle)
-		if err != nil || data != nil || again <= 0 || again > starting.tenants.opts.Pauses.Settle {
+		data, again, err := starting.tenants.Credentials.Current(t.Context(), tenant, starting.tenants.Opts.Pauses.Settle)
+		if err != nil || data != nil || again <= 0 || again > starting.tenants.Opts.Pauses.Settle {
 			t.Errorf("a backend that has just started: %d bytes, again in %s, %v", len(data), again, err)
 		}
 	}
 	if w.kubeconfigOf(tenant) != stolen {
 		t.Error("a thief can read the next token")
 	}
-	if data, _, err := starting.tenants.credentials.current(t.Context(), tenant, 0); err != nil || string(data) == stolen || string(data) != w.kubeconfigOf(tenant) {
+	if data, _, err := starting.tenants.Credentials.Current(t.Context(), tenant, 0); err != nil || string(data) == stolen || string(data) != w.kubeconfigOf(tenant) {
 		t.Errorf("a login after it: %v", err)
 	}
 }

@@ -13,6 +13,9 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	"github.com/go-logr/logr"
 	"golang.org/x/oauth2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -86,11 +89,11 @@ func asOAuth(err error) *oauthError {
 		return &oauthError{Status: p.Status, Code: answer.Code, Description: answer.Description, Next: p.Next}
 	}
 	switch {
-	case errors.Is(err, errForeign):
+	case errors.Is(err, tenant.ErrForeign):
 		return &oauthError{Status: http.StatusConflict, Code: "access_denied", Description: err.Error(), Next: "ask the platform team to look at it"}
-	case errors.Is(err, errCapped):
+	case errors.Is(err, tenant.ErrCapped):
 		return &oauthError{Status: http.StatusForbidden, Code: "access_denied", Description: err.Error(), Next: "ask the platform team to remove one that is gone, or to allow more"}
-	case errors.Is(err, errTerminating):
+	case errors.Is(err, tenant.ErrTerminating):
 		return &oauthError{Status: http.StatusServiceUnavailable, Code: codeUnavailable, Description: err.Error(), Next: "try again when it is gone"}
 	}
 	return nil
@@ -147,17 +150,17 @@ func (h *handler) redeemForm(ctx context.Context, form url.Values) (*v1alpha1.Bi
 // trade uses a code up for a response. It looks first whether the code is still good: one
 // that is not must not end the credential that it was traded for.
 func (h *handler) trade(ctx context.Context, g *grant) (*v1alpha1.BindingResponse, error) {
-	if err := used(h.tenants.records.redeemable(ctx, g.Tenant, g.ID)); err != nil {
+	if err := used(h.tenants.Records.Redeemable(ctx, g.Tenant, g.ID)); err != nil {
 		return nil, err
 	}
 	response, err := h.response(ctx, g)
 	if err != nil {
 		return nil, err
 	}
-	if response.Kubeconfig, err = h.tenants.credentials.handOut(ctx, g.Tenant); err != nil {
+	if response.Kubeconfig, err = h.tenants.Credentials.HandOut(ctx, g.Tenant); err != nil {
 		return nil, err
 	}
-	return response, used(h.tenants.records.redeem(ctx, g.Tenant, g.ID, g.Expiry.Add(codeLife)))
+	return response, used(h.tenants.Records.Redeem(ctx, g.Tenant, g.ID, g.Expiry.Add(codeLife)))
 }
 
 // codeOf returns the one-time code of a token request, or that for which a person
@@ -200,7 +203,7 @@ func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byt
 
 // used tells the program that a code was used, or that its tenant is gone.
 func used(err error) error {
-	if errors.Is(err, errRedeemed) {
+	if errors.Is(err, tenant.ErrRedeemed) {
 		return invalidGrant(err.Error())
 	}
 	return err
@@ -219,7 +222,7 @@ func (h *handler) response(ctx context.Context, g *grant) (*v1alpha1.BindingResp
 		},
 	}
 	for _, name := range g.Services {
-		s, ok := find(services, name)
+		s, ok := offer.Find(services, name)
 		if !ok {
 			return nil, invalidGrant(name + " is not on offer any more")
 		}
@@ -232,7 +235,7 @@ func (h *handler) response(ctx context.Context, g *grant) (*v1alpha1.BindingResp
 	return response, nil
 }
 
-func exportRequest(s Service) (runtime.RawExtension, error) {
+func exportRequest(s offer.Service) (runtime.RawExtension, error) {
 	data, err := json.Marshal(v1alpha1.APIServiceExportRequestResponse{
 		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "APIServiceExportRequest"},
 		ObjectMeta: v1alpha1.NameObjectMeta{Name: s.Name()},

@@ -9,6 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -32,17 +35,17 @@ const (
 )
 
 // tenantOptions are what Options say of tenants.
-func (e *Exporter) tenantOptions() *options {
+func (e *Exporter) tenantOptions() *tenant.Options {
 	o := e.opts
-	opts := &options{
+	opts := &tenant.Options{
 		Platform: o.Name, NamespacePrefix: o.NamespacePrefix,
-		APIServer: apiServer(o.APIServer), Backend: e.config,
+		APIServer: tenant.APIServer(o.APIServer), Backend: e.config,
 		TokenTTL: o.TokenTTL, MaxLoginAge: o.MaxLoginAge, ReviewInterval: o.ReviewInterval,
-		Caps: limits(o.Caps), RemovalsAtOnce: o.RemovalsAtOnce,
-		Gates: o.Gates, Pauses: usualPauses(),
+		Caps: tenant.Limits(o.Caps), RemovalsAtOnce: o.RemovalsAtOnce,
+		Gates: o.Gates, Pauses: tenant.UsualPauses(),
 	}
 	if gate := o.Gate; gate != nil {
-		opts.Gate = func(ctx context.Context, namespace string, h holder) error {
+		opts.Gate = func(ctx context.Context, namespace string, h tenant.Holder) error {
 			return gate.Open(ctx, Tenant{Namespace: namespace, Issuer: h.Issuer, Subject: h.Subject, Cluster: h.Cluster})
 		}
 	}
@@ -51,47 +54,47 @@ func (e *Exporter) tenantOptions() *options {
 
 // A control is one run of the controllers: what they see, and what they do.
 type control struct {
-	clients
+	tenant.Clients
 
-	watches  clients
+	watches  tenant.Clients
 	catalog  Catalog
-	caches   *caches
-	tenants  *controllers
-	services *services
-	requests *requests
-	exports  *exports
+	caches   *tenant.Caches
+	tenants  *tenant.Controllers
+	services *offer.Services
+	requests *offer.Requests
+	exports  *offer.Exports
 
 	templates cache.SharedIndexInformer // of our group
 }
 
 func newControl(e *Exporter) (*control, error) {
-	c := &control{clients: e.clients, watches: e.watches, catalog: e.opts.Catalog}
+	c := &control{Clients: e.Clients, watches: e.watches, catalog: e.opts.Catalog}
 	var errs [4]error
 	specs := &pool{}
-	caches := &caches{kube: e.kube}
-	caches.exports, errs[0] = typed.Informer(c.watches.dyn, exportResource, specs.slim)
-	caches.namespaces, errs[1] = typed.Informer(c.watches.dyn, namespaceResource, slimNamespace)
-	caches.clusterBindings, errs[2] = typed.Informer(c.watches.dyn, clusterBindingResource, slimBinding)
-	caches.crds = c.metadata(crdResource, nil)
-	caches.owned = c.metadata(corev1.SchemeGroupVersion.WithResource("namespaces"), func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.TenantLabel })
-	caches.accounts = c.metadata(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), named(v1alpha1.TenantServiceAccount))
-	caches.bindings = c.metadata(rbacv1.SchemeGroupVersion.WithResource("rolebindings"), named(v1alpha1.TenantServiceAccount))
-	caches.entries = c.metadata(rbacv1.SchemeGroupVersion.WithResource("rolebindings"), named(v1alpha1.BackendRoleBinding))
-	caches.roles = c.metadata(rbacv1.SchemeGroupVersion.WithResource("roles"), named(v1alpha1.TenantServiceAccount))
-	asked, err := typed.Informer(c.watches.dyn, requestResource, slimRequest)
+	caches := &tenant.Caches{Kube: e.Kube}
+	caches.Exports, errs[0] = typed.Informer(c.watches.Dyn, tenant.ExportResource, specs.slim)
+	caches.Namespaces, errs[1] = typed.Informer(c.watches.Dyn, tenant.NamespaceResource, slimNamespace)
+	caches.ClusterBindings, errs[2] = typed.Informer(c.watches.Dyn, tenant.ClusterBindingResource, slimBinding)
+	caches.Crds = c.metadata(offer.CrdResource, nil)
+	caches.Owned = c.metadata(corev1.SchemeGroupVersion.WithResource("namespaces"), func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.TenantLabel })
+	caches.Accounts = c.metadata(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), named(v1alpha1.TenantServiceAccount))
+	caches.Bindings = c.metadata(rbacv1.SchemeGroupVersion.WithResource("rolebindings"), named(v1alpha1.TenantServiceAccount))
+	caches.Entries = c.metadata(rbacv1.SchemeGroupVersion.WithResource("rolebindings"), named(v1alpha1.BackendRoleBinding))
+	caches.Roles = c.metadata(rbacv1.SchemeGroupVersion.WithResource("roles"), named(v1alpha1.TenantServiceAccount))
+	asked, err := typed.Informer(c.watches.Dyn, tenant.RequestResource, slimRequest)
 	errs[3] = err
 	c.templates = c.informTemplates(templateResource)
 
-	schemas := &schemas{dyn: e.dyn}
-	c.caches, c.services = caches, &services{catalog: e.opts.Catalog, authorizer: e.opts.Authorizer}
-	c.tenants = newControllers(e.tenants, caches, schemas.resourceOf)
-	c.requests = &requests{
-		clients: e.clients, external: e.external.String(), requests: asked, services: c.services, schemas: schemas,
-		rights: e.tenants.rights, caches: caches, authorizations: c.tenants.authorizations,
+	schemas := &offer.Schemas{Dyn: e.Dyn}
+	c.caches, c.services = caches, &offer.Services{Catalog: e.opts.Catalog, Authorizer: e.opts.Authorizer}
+	c.tenants = tenant.NewControllers(e.tenants, caches, schemas.ResourceOf)
+	c.requests = &offer.Requests{
+		Clients: e.Clients, External: e.external.String(), Requests: asked, Services: c.services, Schemas: schemas,
+		Rights: e.tenants.Rights, Caches: caches, Authorizations: c.tenants.Authorizations,
 	}
-	c.exports = &exports{
-		clients: e.clients, review: e.opts.ReviewInterval, breaking: e.opts.BreakingChanges, exports: caches.exports, services: c.services, schemas: schemas,
-		rights: e.tenants.rights, caches: caches, authorizations: c.tenants.authorizations, logins: c.tenants.logins,
+	c.exports = &offer.Exports{
+		Clients: e.Clients, Review: e.opts.ReviewInterval, Breaking: e.opts.BreakingChanges, Exports: caches.Exports, Services: c.services, Schemas: schemas,
+		Rights: e.tenants.Rights, Caches: caches, Authorizations: c.tenants.Authorizations, Logins: c.tenants.Logins,
 	}
 	return c, errors.Join(errs[:]...)
 }
@@ -104,11 +107,11 @@ func named(name string) metadatainformer.TweakListOptionsFunc {
 }
 
 func (c *control) informTemplates(gvr schema.GroupVersionResource) cache.SharedIndexInformer {
-	return dynamicinformer.NewFilteredDynamicInformer(c.watches.dyn, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+	return dynamicinformer.NewFilteredDynamicInformer(c.watches.Dyn, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
 }
 
 func (c *control) metadata(gvr schema.GroupVersionResource, tweak metadatainformer.TweakListOptionsFunc) cache.SharedIndexInformer {
-	inf := metadatainformer.NewFilteredMetadataInformer(c.watches.meta, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, tweak).Informer()
+	inf := metadatainformer.NewFilteredMetadataInformer(c.watches.Meta, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, tweak).Informer()
 	_ = inf.SetTransform(slim) // it has not started
 	return inf
 }
@@ -134,16 +137,16 @@ func (c *control) controllers() (map[string]*controller.Controller, error) {
 		}
 		all[name] = ctrl
 	}
-	add("tenant", c.tenants.tenants.reconcile, feed{c.caches.owned, tenantKey}, feed{c.caches.clusterBindings, namespaceKey},
-		feed{c.caches.accounts, namespaceKey}, feed{c.caches.bindings, namespaceKey}, feed{c.caches.entries, namespaceKey})
-	add("clusterbinding", c.tenants.clusterBindings.reconcile, feed{c.caches.clusterBindings, controller.Self}, feed{c.caches.owned, clusterBindingKey})
-	add("apiserviceexportrequest", c.requests.reconcile, feed{c.requests.requests, controller.Self}, feed{c.caches.crds, c.requests.askingFor})
-	add("apiserviceexport", c.exports.reconcile, feed{c.caches.exports, controller.Self}, feed{c.caches.crds, c.exports.ofCRD}, feed{c.templates, c.exports.ofTemplate},
-		feed{c.requests.requests, exportsAskedFor})
+	add("tenant", c.tenants.Tenants.Reconcile, feed{c.caches.Owned, tenant.TenantKey}, feed{c.caches.ClusterBindings, tenant.NamespaceKey},
+		feed{c.caches.Accounts, tenant.NamespaceKey}, feed{c.caches.Bindings, tenant.NamespaceKey}, feed{c.caches.Entries, tenant.NamespaceKey})
+	add("clusterbinding", c.tenants.ClusterBindings.Reconcile, feed{c.caches.ClusterBindings, controller.Self}, feed{c.caches.Owned, tenant.ClusterBindingKey})
+	add("apiserviceexportrequest", c.requests.Reconcile, feed{c.requests.Requests, controller.Self}, feed{c.caches.Crds, c.requests.AskingFor})
+	add("apiserviceexport", c.exports.Reconcile, feed{c.caches.Exports, controller.Self}, feed{c.caches.Crds, c.exports.OfCRD}, feed{c.templates, c.exportsOffered},
+		feed{c.requests.Requests, offer.ExportsAskedFor})
 	add("apiserviceexporttemplate", c.reconcileTemplates, feed{c.templates, serviceKey})
-	add("apiservicenamespace", c.tenants.namespaces.reconcile, feed{c.caches.namespaces, controller.Self}, feed{c.caches.exports, c.caches.namespacesOfTenant},
-		feed{c.caches.owned, c.caches.namespacesKeys}, feed{c.caches.bindings, c.caches.namespaceAround}, feed{c.caches.roles, c.caches.namespaceAround},
-		feed{c.caches.entries, c.caches.namespaceAround})
+	add("apiservicenamespace", c.tenants.Namespaces.Reconcile, feed{c.caches.Namespaces, controller.Self}, feed{c.caches.Exports, c.caches.NamespacesOfTenant},
+		feed{c.caches.Owned, c.caches.NamespacesKeys}, feed{c.caches.Bindings, c.caches.NamespaceAround}, feed{c.caches.Roles, c.caches.NamespaceAround},
+		feed{c.caches.Entries, c.caches.NamespaceAround})
 	return all, errors.Join(errs...)
 }
 
@@ -156,7 +159,7 @@ func (c *control) run(ctx context.Context) error {
 		c.followForeignTemplates(ctx, ctrls["apiserviceexport"], ctrls["apiserviceexporttemplate"])
 		return nil
 	}}
-	for _, inf := range append(c.caches.all(), c.requests.requests, c.templates) {
+	for _, inf := range append(c.caches.All(), c.requests.Requests, c.templates) {
 		parts = append(parts, group.Informer(inf))
 	}
 	for _, ctrl := range ctrls {
@@ -169,7 +172,7 @@ func (c *control) run(ctx context.Context) error {
 // our templates, once there are such.
 func (c *control) followForeignTemplates(ctx context.Context, exports, ours *controller.Controller) {
 	found := make(chan schema.GroupVersionResource, len(templateGroups))
-	_, err := c.caches.crds.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
+	_, err := c.caches.Crds.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
 		crd, ok := obj.(metav1.Object)
 		i := slices.IndexFunc(templateGroups[1:], func(r schema.GroupVersionResource) bool { return ok && r.GroupResource().String() == crd.GetName() })
 		if i >= 0 {
@@ -194,7 +197,7 @@ func (c *control) followForeignTemplates(ctx context.Context, exports, ours *con
 			}
 			known[gvr] = true
 			inf := c.informTemplates(gvr)
-			_, err := exports.Watch(inf, c.exports.ofTemplate)
+			_, err := exports.Watch(inf, c.exportsOffered)
 			_, other := ours.Watch(inf, serviceKey)
 			if err == nil && other == nil {
 				running.Go(func() { inf.RunWithContext(ctx) })
@@ -210,10 +213,19 @@ func (c *control) reviewAll(ctx context.Context, exports *controller.Controller,
 	if !cache.WaitFor(ctx, "", inf.HasSyncedChecker()) {
 		return
 	}
-	c.services.offers.Forget("")
-	for _, key := range c.caches.exports.GetStore().ListKeys() {
+	c.services.Offers.Forget("")
+	for _, key := range c.caches.Exports.GetStore().ListKeys() {
 		if name, err := cache.ParseObjectName(key); err == nil {
 			exports.Add(name)
 		}
 	}
+}
+
+// exportsOffered are the exports of the API that a template offers.
+func (c *control) exportsOffered(template metav1.Object) []cache.ObjectName {
+	service := serviceKey(template)
+	if len(service) == 0 {
+		return nil
+	}
+	return c.exports.OfService(service[0].Name)
 }

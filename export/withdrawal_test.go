@@ -7,6 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -92,7 +95,7 @@ func claimsFlow(t *testing.T, ada *tenantClient) {
 	ada.w.apply(object(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: offer-configmaps, labels: {klutch.anynines.com/aggregate-to-backend: "true"}},
 		rules: [{apiGroups: [""], resources: [configmaps], verbs: [get, list, watch]}]}`))
 	ada.w.eventually("right to configmaps", func(ctx context.Context) (bool, error) {
-		_, err := ada.w.exporter.tenants.rights.check(ctx, rules([]*v1alpha1.APIServiceExport{exportOf("example.org", "gadgets", claim("configmaps", ""))}))
+		_, err := ada.w.exporter.tenants.Rights.Check(ctx, tenant.Rules([]*v1alpha1.APIServiceExport{exportOf("example.org", "gadgets", claim("configmaps", ""))}))
 		return err == nil, nil
 	})
 	ada.w.apply(changed(changed(templateOf("gadgets"), wider, "spec", "permissionClaims"), "Gadgets", "spec", "title"))
@@ -155,7 +158,7 @@ func withdrawal(t *testing.T, ada *tenantClient) {
 		for _, verb := range []string{"create", "update", "patch"} {
 			ada.may(verb, "example.org", "widgets", false)
 		}
-		for _, verb := range drainVerbs {
+		for _, verb := range tenant.DrainVerbs {
 			ada.may(verb, "example.org", "widgets", true)
 		}
 		after, err := objects.Get(t.Context(), "w", metav1.GetOptions{})
@@ -201,7 +204,7 @@ func (c *tenantClient) claims(t *testing.T, name string) source {
 func (s source) there(namespace string) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		_, err := s.w.dyn.Resource(widgets).Namespace(namespace).Get(ctx, s.name, metav1.GetOptions{})
-		return err == nil, ignoreNotFound(err)
+		return err == nil, tenant.IgnoreNotFound(err)
 	}
 }
 
@@ -262,7 +265,7 @@ func shadowed(t *testing.T, ada *tenantClient) {
 		return c != nil && c.Reason == v1alpha1.ReasonShadowed && strings.Contains(c.Message, "default/widgets")
 	})
 	services, err := w.exporter.opts.Catalog.Services(t.Context())
-	if s, ok := find(services, service); err != nil || !ok || s.Template.Namespace != "default" {
+	if s, ok := offer.Find(services, service); err != nil || !ok || s.Template.Namespace != "default" {
 		t.Errorf("offered by %s: %v", s.Template, err)
 	}
 	if own := must(w.dyn.Resource(templateResource).Namespace("default").Get(t.Context(), "widgets", metav1.GetOptions{})); own.Object["status"] != nil {
@@ -312,7 +315,7 @@ func otherTemplates(t *testing.T, w *world) {
 		service := test.plural + ".example.org"
 		w.eventually("offer of "+service, func(ctx context.Context) (bool, error) {
 			services, err := w.exporter.opts.Catalog.Services(ctx)
-			s, ok := find(services, service)
+			s, ok := offer.Find(services, service)
 			return ok && s.Available() && s.Version == "v1", err
 		})
 		grace := w.tenant("grace", "c1", service)

@@ -20,6 +20,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -92,7 +95,7 @@ var users = map[string]testissuer.User{
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := newStillWorld(t)
-	w.tune = func(e *Exporter) { e.tenants.opts.Pauses.Quota, e.tenants.opts.Pauses.Rotation = time.Hour, time.Hour } // no quota and no rotation is due in the midst of a step
+	w.tune = func(e *Exporter) { e.tenants.Opts.Pauses.Quota, e.tenants.Opts.Pauses.Rotation = time.Hour, time.Hour } // no quota and no rotation is due in the midst of a step
 	w.serve(Options{ReviewInterval: 2 * time.Second})
 	return w
 }
@@ -120,7 +123,7 @@ func newStillWorld(t *testing.T) *world {
 		subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "oidc:developers"}]}`))
 	w.config = w.account("klutch-backend", "backend")
 	w.eventually("the rights of the backend", func(ctx context.Context) (bool, error) { // which a controller sums up
-		_, err := must(New(w.config, Options{})).tenants.rights.check(ctx, rules([]*v1alpha1.APIServiceExport{exportOf("example.org", "continents")}))
+		_, err := must(New(w.config, Options{})).tenants.Rights.Check(ctx, tenant.Rules([]*v1alpha1.APIServiceExport{exportOf("example.org", "continents")}))
 		return err == nil, nil
 	})
 	w.sealer = must(auth.NewSealer(bytes.Repeat([]byte("k"), 32)))
@@ -399,7 +402,7 @@ func requestOf(name string, services ...string) *unstructured.Unstructured {
 
 func (c *tenantClient) answered(name string) *v1alpha1.APIServiceExportRequest {
 	c.w.t.Helper()
-	return until(c.w, "apiserviceexportrequests", c.namespace, name, answered)
+	return until(c.w, "apiserviceexportrequests", c.namespace, name, offer.Answered)
 }
 
 // mirror asks for a service namespace and returns its name.
@@ -407,7 +410,7 @@ func (c *tenantClient) mirror(namespace string) string {
 	c.w.t.Helper()
 	asked := object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: " + namespace + "}}")
 	c.w.eventually("ask for "+namespace, func(ctx context.Context) (bool, error) { // which may be on its way out
-		_, err := c.dyn.Resource(namespaceResource).Namespace(c.namespace).Create(ctx, asked, metav1.CreateOptions{})
+		_, err := c.dyn.Resource(tenant.NamespaceResource).Namespace(c.namespace).Create(ctx, asked, metav1.CreateOptions{})
 		return err == nil, ignoreExists(err)
 	})
 	return until(c.w, "apiservicenamespaces", c.namespace, namespace, func(asked *v1alpha1.APIServiceNamespace) bool {

@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/deploy"
+	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -454,13 +455,13 @@ func backendWrites(tenant string) []deed {
 	return append(all, deletes("the Secret kubeconfig of kube-system", secrets, "kube-system", "kubeconfig"))
 }
 
-func tenantDeeds(tenant, other string) []deed {
-	own := tenant + "-team-a"
+func tenantDeeds(home, other string) []deed {
+	own := home + "-team-a"
 	namespaces := corev1.SchemeGroupVersion.WithResource("namespaces")
 	all := []deed{
-		reads("its own credential", tenant, "kubeconfig"),
-		reads("its own record", tenant, v1alpha1.TenantRecordSecret),
-		listsSecrets("the Secrets of the tenant namespace", tenant, metav1.ListOptions{}),
+		reads("its own credential", home, "kubeconfig"),
+		reads("its own record", home, v1alpha1.TenantRecordSecret),
+		listsSecrets("the Secrets of the tenant namespace", home, metav1.ListOptions{}),
 		listsSecrets("the Secrets of its service namespace, since the service hands out Secrets that it names at runtime", own, metav1.ListOptions{}),
 		listsSecrets("the Secrets of the cluster", "", metav1.ListOptions{}),
 		makesIn("a Secret in its service namespace", secrets, own, "{apiVersion: v1, kind: Secret, metadata: {name: x}}"),
@@ -473,18 +474,18 @@ func tenantDeeds(tenant, other string) []deed {
 		{"delete an object of the service, but not what it owns, as one said it once", func(ctx context.Context, h thief) error {
 			return h.dyn.Resource(widgets).Namespace(own).Delete(ctx, "w", metav1.DeleteOptions{DryRun: dry, OrphanDependents: new(true)}) //nolint:staticcheck // which API servers still take
 		}},
-		makesIn("a request for another service", requestResource, tenant, "{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceExportRequest, metadata: {name: x}, spec: {resources: [{group: example.org, resource: gizmos}]}}"),
-		makesIn("an ask for one more service namespace", namespaceResource, tenant, "{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: x}}"),
-		patches("say on an export what its status is", exportResource, tenant, "widgets.example.org", `{"status":{"conditions":[]}}`, "status"),
-		patches("change what an export gives", exportResource, tenant, "widgets.example.org", `{"spec":{"permissionClaims":[]}}`),
-		deletes("its ClusterBinding, which gives the tenant up", clusterBindingResource, tenant, v1alpha1.ClusterBindingName),
-		deletes("the anchor of its credential, which revokes it", secrets, tenant, v1alpha1.TokenAnchorSecret),
-		deletes("its tenant namespace", namespaces, "", tenant),
-		mints("itself", tenant, "klutch-binder", 3600, nil),
-		mints("another account of the tenant namespace", tenant, "default", 3600, nil),
+		makesIn("a request for another service", tenant.RequestResource, home, "{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceExportRequest, metadata: {name: x}, spec: {resources: [{group: example.org, resource: gizmos}]}}"),
+		makesIn("an ask for one more service namespace", tenant.NamespaceResource, home, "{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: x}}"),
+		patches("say on an export what its status is", tenant.ExportResource, home, "widgets.example.org", `{"status":{"conditions":[]}}`, "status"),
+		patches("change what an export gives", tenant.ExportResource, home, "widgets.example.org", `{"spec":{"permissionClaims":[]}}`),
+		deletes("its ClusterBinding, which gives the tenant up", tenant.ClusterBindingResource, home, v1alpha1.ClusterBindingName),
+		deletes("the anchor of its credential, which revokes it", secrets, home, v1alpha1.TokenAnchorSecret),
+		deletes("its tenant namespace", namespaces, "", home),
+		mints("itself", home, "klutch-binder", 3600, nil),
+		mints("another account of the tenant namespace", home, "default", 3600, nil),
 		mints("another account of the service namespace", own, "default", 3600, nil),
-		grants("for itself in its service namespace", own, "x", "ClusterRole view", accountYAML(tenant, "klutch-binder")),
-		grants("for itself in kube-system", "kube-system", "x", "ClusterRole view", accountYAML(tenant, "klutch-binder")),
+		grants("for itself in its service namespace", own, "x", "ClusterRole view", accountYAML(home, "klutch-binder")),
+		grants("for itself in kube-system", "kube-system", "x", "ClusterRole view", accountYAML(home, "klutch-binder")),
 		impersonates("an administrator", rest.ImpersonationConfig{UserName: "root", Groups: []string{"system:masters"}}),
 		impersonates("the backend", rest.ImpersonationConfig{UserName: "system:serviceaccount:klutch-backend:backend"}),
 		makesIn("a Pod in its service namespace", corev1.SchemeGroupVersion.WithResource("pods"), own, "{apiVersion: v1, kind: Pod, metadata: {name: x}, spec: {containers: [{name: x, image: x}]}}"),

@@ -10,8 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
-
-	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 func TestSnapshot(t *testing.T) {
@@ -58,7 +56,11 @@ versions:
 	}
 	first, _ := Hash(spec)
 	again, _ := Hash(must(Snapshot(widgets())))
-	other, _ := Hash(must(Snapshot(crdOf("widgets", v1alpha1.ClusterScope))))
+	global := widgets()
+	if err := unstructured.SetNestedField(global.Object, "Cluster", "spec", "scope"); err != nil {
+		t.Fatal(err)
+	}
+	other, _ := Hash(must(Snapshot(global)))
 	if first != again || first == other {
 		t.Errorf("hashes %s %s %s", first, again, other)
 	}

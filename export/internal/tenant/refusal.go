@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tenant
+
+import (
+	"errors"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// A refusal says why a request cannot be granted.
+type Refusal struct {
+	Reason, Message string
+	Temporary       bool // what is missing may still come
+}
+
+func Refuse(reason, message string) *Refusal {
+	return &Refusal{Reason: reason, Message: message}
+}
+
+// RefuseForNow is refuse where what is missing may still come.
+func RefuseForNow(reason, message string) *Refusal {
+	return &Refusal{Reason: reason, Message: message, Temporary: true}
+}
+
+func (r *Refusal) Error() string { return r.Message }
+
+// AsRefusal returns what the tenant should know of err, or nil.
+func AsRefusal(err error) *Refusal {
+	if refused, ok := errors.AsType[*Refusal](err); ok {
+		return refused
+	}
+	if missing, ok := errors.AsType[*rightError](err); ok {
+		return RefuseForNow(v1alpha1.ReasonMissingRights, missing.Error())
+	}
+	return nil
+}
