@@ -269,8 +269,8 @@ func TestDeviceAsksForWhatCannotBeHad(t *testing.T) {
 func TestP6P7DeviceRoutes(t *testing.T) {
 	c, store := openDeviceCounter(t)
 	code := newTerminal(t, c.do, nil).device.UserCode
-	h := &handler{Exporter: &Exporter{opts: Options{Handshake: Handshake{Devices: store}}}}
-	for _, r := range h.deviceRoutes() {
+	s := &server{opts: &settings{Devices: store}}
+	for _, r := range s.deviceRoutes() {
 		method, path, _ := strings.Cut(r.pattern, " ")
 		if answer := c.do(method, path, ""); r.login && answer.Status != http.StatusUnauthorized {
 			t.Errorf("%s without a login: %d", r.pattern, answer.Status)

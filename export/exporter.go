@@ -5,6 +5,7 @@ package export
 import (
 	"cmp"
 	"context"
+	"net/http"
 	"net/url"
 	"sync/atomic"
 
@@ -71,6 +72,16 @@ func connect(config *rest.Config) (c tenant.Clients, err error) {
 	}
 	c.Meta, err = metadata.NewForConfig(config)
 	return c, err
+}
+
+// Handler returns the HTTP handshake: discovery, login, the page on which a person
+// chooses services, and the endpoint at which kubectl-bind redeems its one-time
+// code. It answers nothing but 404 if Options had no Provider.
+func (e *Exporter) Handler() http.Handler {
+	if e.opts.Provider == nil {
+		return http.NotFoundHandler()
+	}
+	return newHandshake(e.handshake())
 }
 
 // Run runs the controllers until ctx is done. Run them once at a time: elect a

@@ -279,7 +279,7 @@ func TestP5Cookies(t *testing.T) {
 // is nothing to see but health, discovery and the login.
 func TestP6P7Routes(t *testing.T) {
 	c := openCounter(t)
-	for _, r := range (&handler{}).routes() {
+	for _, r := range (&server{}).routes() {
 		method, path, _ := strings.Cut(r.pattern, " ")
 		path = strings.TrimSuffix(path, "{$}")
 		resp := c.do(method, path, "")

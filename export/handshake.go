@@ -55,9 +55,6 @@ type Limits struct {
 	PerSubject int
 }
 
-// networkFactor is how many addresses at their limit one network may have.
-const networkFactor = 8
-
 func (l Limits) withDefaults() Limits {
 	return Limits{cmp.Or(l.PerAddress, 600), cmp.Or(l.PerSubject, 60)}
 }
@@ -70,21 +67,4 @@ type Hooks struct {
 	Request func(route string, code int, took time.Duration)
 	// Login is called when a person or machine has tried to sign in.
 	Login func(result LoginResult)
-}
-
-// A LoginResult is how a login ended.
-type LoginResult string
-
-// The results of logins.
-const (
-	LoginSucceeded   LoginResult = "success"
-	LoginRefused     LoginResult = "refused"     // the issuer said no, or its token does not count
-	LoginUnavailable LoginResult = "unavailable" // the issuer could not be asked
-	LoginLimited     LoginResult = "limited"     // too often
-)
-
-func (h Hooks) login(result LoginResult) {
-	if h.Login != nil {
-		h.Login(result)
-	}
 }

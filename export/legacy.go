@@ -46,13 +46,23 @@ func parseLegacy(query url.Values) (login, string) {
 	return l, ""
 }
 
+// legacy serves Klutch's own CLI.
+type legacy struct {
+	opts     *settings
+	pages    *renderer
+	sessions *sessions
+	limits   *limits
+	binder   *binder
+	endings  *endings
+}
+
 // legacyRoutes are those that Klutch's own CLI needs besides. The link binds, since
 // that CLI knows no form; it belongs to a session that only its own login can begin.
-func (h *handler) legacyRoutes() []route {
-	if !h.opts.Handshake.LegacyCLI {
+func (h *server) legacyRoutes() []route {
+	if !h.opts.LegacyCLI {
 		return nil
 	}
-	return []route{{"GET /bind", true, h.bindLink}}
+	return []route{{"GET /bind", true, h.legacy.bind}}
 }
 
 // legacyLink is where the link of a service leads.
@@ -61,47 +71,47 @@ func legacyLink(s *session, service offer.Service) string {
 	return "/bind?" + query.Encode()
 }
 
-// bindLink binds the one service of a link and sends the browser back with the
+// bind binds the one service of a link and sends the browser back with the
 // credential.
-func (h *handler) bindLink(w http.ResponseWriter, r *http.Request) {
-	s, ok := h.openSession(w, r)
+func (h *legacy) bind(w http.ResponseWriter, r *http.Request) {
+	s, ok := h.sessions.open(w, r)
 	if !ok {
 		return
 	}
 	query := r.URL.Query()
 	if !s.Login.Legacy || !same(query.Get("s"), s.Login.State) || r.Header.Get("Sec-Fetch-Site") == "cross-site" {
-		h.crossOrigin(w, r)
+		h.pages.crossOrigin(w, r)
 		return
 	}
-	if h.limitSubject(w, r, &s.Identity) {
+	if h.limits.subject(w, r, &s.Identity) {
 		return
 	}
 	service := v1alpha1.GroupResource{Group: query.Get("group"), Resource: query.Get("resource")}
-	payload, err := h.legacyBinding(r.Context(), s, service.String())
+	payload, err := h.binding(r.Context(), s, service.String())
 	if err != nil {
-		h.tenantProblem(w, r, s, err)
+		h.endings.tenantProblem(w, r, s, err)
 		return
 	}
-	if !h.lastStep(w, r, s) {
+	if !h.endings.lastStep(w, r, s) {
 		return
 	}
 	clearCookie(w, sessionCookie)
 	http.Redirect(w, r, s.Login.Redirect+"?"+url.Values{"response": {payload}}.Encode(), http.StatusFound)
 }
 
-func (h *handler) legacyBinding(ctx context.Context, s *session, service string) (string, error) {
+func (h *legacy) binding(ctx context.Context, s *session, service string) (string, error) {
 	if _, err := redirect.Loopback(s.Login.Redirect, true); err != nil {
 		return "", err
 	}
-	tenant, err := h.obtain(ctx, s, []string{service})
+	tenant, err := h.binder.obtain(ctx, s, []string{service})
 	if err != nil {
 		return "", err
 	}
-	response, err := h.response(ctx, &grant{Tenant: tenant, Services: []string{service}, Identity: s.account(), Login: s.Login})
+	response, err := h.binder.response(ctx, &grant{Tenant: tenant, Services: []string{service}, Identity: s.account(), Login: s.Login})
 	if err != nil {
 		return "", err
 	}
-	if response.Kubeconfig, err = h.tenants.Credentials.Short(ctx, tenant); err != nil {
+	if response.Kubeconfig, err = h.opts.Tenants.Credentials.Short(ctx, tenant); err != nil {
 		return "", err
 	}
 	audit.Record(ctx, "credential sent through a browser", append(s.who(), "tenant", tenant)...)

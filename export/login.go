@@ -21,7 +21,8 @@ import (
 )
 
 const (
-	clientID = "kubectl-bind"
+	callbackPath = "/callback"
+	clientID     = "kubectl-bind"
 
 	txnLife     = 10 * time.Minute
 	sessionLife = 30 * time.Minute
@@ -76,13 +77,26 @@ type session struct {
 	Since      time.Time     `json:"since"`
 }
 
-func (h *handler) parse(query url.Values) (login, string) {
+// logins send browsers to an issuer, and take them back.
+type logins struct {
+	opts      *settings
+	visitors  *visitors
+	pages     *renderer
+	cookies   *cookies
+	sessions  *sessions
+	limits    *limits
+	binder    *binder
+	endings   *endings
+	terminals *terminals
+}
+
+func (h *logins) parse(query url.Values) (login, string) {
 	switch {
-	case h.opts.Handshake.Devices != nil && query.Has("user_code"):
+	case h.opts.Devices != nil && query.Has("user_code"):
 		return parseUserCode(query)
 	case !isLegacy(query):
 		return parseLogin(query)
-	case h.opts.Handshake.LegacyCLI:
+	case h.opts.LegacyCLI:
 		return parseLegacy(query)
 	default:
 		return login{}, "It is from a kubectl-bind that expects its credential in a URL, which this backend does not do." +
@@ -144,10 +158,10 @@ func repeated(query url.Values) bool {
 }
 
 // authorize begins a login: it sends the browser on to the issuer.
-func (h *handler) authorize(w http.ResponseWriter, r *http.Request) {
+func (h *logins) authorize(w http.ResponseWriter, r *http.Request) {
 	l, wrong := h.parse(r.URL.Query())
 	if wrong != "" {
-		h.badLink(w, r, wrong)
+		h.pages.badLink(w, r, wrong)
 		return
 	}
 	if !h.chooseIssuer(w, r) {
@@ -155,16 +169,9 @@ func (h *handler) authorize(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (h *handler) badLink(w http.ResponseWriter, r *http.Request, wrong string) {
-	h.fail(w, r, problem{
-		Status: http.StatusBadRequest, Title: "This link does not work", What: wrong,
-		Next: "Run kubectl bind " + h.external.String() + " and use the link that it prints.",
-	})
-}
-
 // refuse ends a login that failed: it shows why, and sends the browser on so that
 // the CLI learns it too.
-func (h *handler) refuse(w http.ResponseWriter, r *http.Request, l login, err error) {
+func (h *logins) refuse(w http.ResponseWriter, r *http.Request, l login, err error) {
 	p := problem{Status: http.StatusForbidden, Title: "The login failed", Next: "Go back to your terminal and try again."}
 	answer := &auth.Error{Code: "access_denied"}
 	result := LoginRefused
@@ -180,23 +187,23 @@ func (h *handler) refuse(w http.ResponseWriter, r *http.Request, l login, err er
 	default:
 		p.What = "The issuer with which people sign in here sent an answer that cannot be trusted."
 	}
-	h.opts.Handshake.Hooks.login(result)
-	h.refused(r, "login refused", "cluster", l.Cluster, "result", string(result), "reason", err.Error())
+	h.opts.Hooks.login(result)
+	h.visitors.refused(r, "login refused", "cluster", l.Cluster, "result", string(result), "reason", err.Error())
 	answer.Description = p.What
 	if l.Redirect != "" && !l.Legacy { // that CLI understands no refusal
-		p.Refresh = l.back(h.external.String(), refusalValues(answer))
+		p.Refresh = l.back(h.opts.External.String(), refusalValues(answer))
 	}
-	h.fail(w, r, p)
+	h.pages.fail(w, r, p)
 }
 
 // callback completes a login that was begun in this browser.
-func (h *handler) callback(w http.ResponseWriter, r *http.Request) {
+func (h *logins) callback(w http.ResponseWriter, r *http.Request) {
 	var t transaction
 	id, err := h.complete(r, &t)
 	if errors.Is(err, errNoCookie) || errors.Is(err, auth.ErrState) {
 		// Whoever sent the browser here must not be able to end the login in flight.
-		h.refused(r, "callback refused", "reason", err.Error())
-		h.fail(w, r, problem{
+		h.visitors.refused(r, "callback refused", "reason", err.Error())
+		h.pages.fail(w, r, problem{
 			Status: http.StatusBadRequest, Title: "This is not the login that was begun here",
 			What: "Your browser does not know this login: it is too old, was begun in another browser, or another one was begun since.",
 			Next: "Run kubectl bind again and follow the link that it prints.",
@@ -208,41 +215,41 @@ func (h *handler) callback(w http.ResponseWriter, r *http.Request) {
 		h.refuse(w, r, t.Login, err)
 		return
 	}
-	if h.limitSubject(w, r, id) {
+	if h.limits.subject(w, r, id) {
 		return
 	}
-	h.opts.Handshake.Hooks.login(LoginSucceeded)
+	h.opts.Hooks.login(LoginSucceeded)
 	h.signIn(w, r, &session{ID: rand.Text(), Login: t.Login, Identity: *id, Since: time.Now()})
 }
 
 // signIn opens a session. What a device asks for is not known yet.
-func (h *handler) signIn(w http.ResponseWriter, r *http.Request, s *session) {
+func (h *logins) signIn(w http.ResponseWriter, r *http.Request, s *session) {
 	audit.Record(r.Context(), "signed in", s.who()...)
 	if s.Login.UserCode == "" {
 		h.welcome(w, r, s)
 		return
 	}
-	if err := h.keepSession(r.Context(), w, s); err != nil {
-		h.internal(w, r, err)
+	if err := h.sessions.keep(r.Context(), w, s); err != nil {
+		h.pages.internal(w, r, err)
 		return
 	}
 	http.Redirect(w, r, devicePage, http.StatusSeeOther)
 }
 
 // welcome shows the services, unless that would be of no use.
-func (h *handler) welcome(w http.ResponseWriter, r *http.Request, s *session) {
-	o, err := h.offerTo(r.Context(), s, s.Login.Services)
+func (h *logins) welcome(w http.ResponseWriter, r *http.Request, s *session) {
+	o, err := h.binder.offer(r.Context(), s, s.Login.Services)
 	if err != nil {
-		h.internal(w, r, err)
+		h.pages.internal(w, r, err)
 		return
 	}
 	if n := len(s.Login.Services); n > 0 && n == o.missing() {
 		audit.Record(r.Context(), "bind refused", append(s.who(), "services", s.Login.Services, "reason", o.answer().Code)...)
-		h.finish(w, r, s, refusalValues(o.answer()), o.problem())
+		h.endings.finish(w, r, s, refusalValues(o.answer()), o.problem())
 		return
 	}
-	if err := h.keepSession(r.Context(), w, s); err != nil {
-		h.internal(w, r, err)
+	if err := h.sessions.keep(r.Context(), w, s); err != nil {
+		h.pages.internal(w, r, err)
 		return
 	}
 	target := "/services"
@@ -252,47 +259,25 @@ func (h *handler) welcome(w http.ResponseWriter, r *http.Request, s *session) {
 	http.Redirect(w, r, target, http.StatusSeeOther)
 }
 
-// openSession returns the session of the browser, or shows that there is none.
-func (h *handler) openSession(w http.ResponseWriter, r *http.Request) (*session, bool) {
-	s, err := h.session(r)
-	if err == nil {
-		return s, true
-	}
-	if !errors.Is(err, errNoCookie) {
-		h.internal(w, r, err)
-		return nil, false
-	}
-	h.notSignedIn(w, r)
-	return nil, false
-}
-
-func (h *handler) notSignedIn(w http.ResponseWriter, r *http.Request) {
-	h.fail(w, r, problem{
-		Status: http.StatusUnauthorized, Title: "You are not signed in",
-		What: "There is no login in this browser, or it has ended.",
-		Next: "Run kubectl bind " + h.external.String() + " and follow the link that it prints.",
-	})
-}
-
 // logout ends the session, and offers to tell the program that waits for its end.
-func (h *handler) logout(w http.ResponseWriter, r *http.Request) {
+func (h *logins) logout(w http.ResponseWriter, r *http.Request) {
 	var s session
 	var back string
-	signedIn := h.openCookie(r, sessionCookie, &s) == nil
+	signedIn := h.cookies.open(r, sessionCookie, &s) == nil
 	if signedIn {
-		h.leaveSession(r.Context(), &s)
+		h.sessions.leave(r.Context(), &s)
 	}
 	switch {
 	case !signedIn:
 	case s.Device != nil:
-		h.logoutDevice(r.Context(), &s)
+		h.terminals.logout(r.Context(), &s)
 	case s.Login.Redirect != "" && !s.Login.Legacy:
-		back = s.Login.back(h.external.String(), signedOut())
+		back = s.Login.back(h.opts.External.String(), signedOut())
 	}
 	for _, name := range []string{sessionCookie, txnCookie, doneCookie} {
 		clearCookie(w, name)
 	}
-	h.page(w, r, http.StatusOK, "logout.html", back)
+	h.pages.page(w, r, http.StatusOK, "logout.html", back)
 }
 
 // signedOut is what a program learns whose person has gone.

@@ -4,6 +4,7 @@ package export
 
 import (
 	"bytes"
+	"context"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -22,12 +23,11 @@ import (
 // and what the browser is told of it is true, and not for scripts or plain http.
 func TestP5SessionsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		sealer := must(auth.NewSealer(bytes.Repeat([]byte("k"), 32)))
-		h := newHandler(&Exporter{opts: Options{Sealer: sealer}, external: &url.URL{Scheme: "https", Host: "backend.example"}})
+		h := newTestServer(nil)
 		s := &session{ID: "s", Identity: auth.Identity{Issuer: "i", Subject: "ada"}, Since: time.Now()}
 		keep := func() *http.Cookie {
 			w := httptest.NewRecorder()
-			if err := h.keepSession(t.Context(), w, s); err != nil {
+			if err := h.sessions.keep(t.Context(), w, s); err != nil {
 				t.Fatal(err)
 			}
 			return w.Result().Cookies()[0]
@@ -36,7 +36,7 @@ func TestP5SessionsEnd(t *testing.T) {
 			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/services", http.NoBody)
 			r.AddCookie(c)
 			w := httptest.NewRecorder()
-			_, ok := h.openSession(w, r)
+			_, ok := h.sessions.open(w, r)
 			if ok == (w.Code == http.StatusUnauthorized) {
 				t.Errorf("open: %t with status %d", ok, w.Code)
 			}
@@ -69,18 +69,17 @@ func TestP5SessionsEnd(t *testing.T) {
 // TestP3CopyOfACookie: a session gives one answer. A copy of its cookie that was made
 // before gives none after it, not even at once, and leads nowhere any more.
 func TestP3CopyOfACookie(t *testing.T) {
-	sealer := must(auth.NewSealer(bytes.Repeat([]byte("k"), 32)))
-	h := newHandler(&Exporter{opts: Options{Sealer: sealer, Handshake: Handshake{Devices: &deviceMemory{}}}, external: &url.URL{Scheme: "https", Host: "backend.example"}})
+	h := newTestServer(func(o *settings) { o.Devices = &store{} })
 	s := &session{ID: "s", Identity: auth.Identity{Issuer: "i", Subject: "ada"}, Since: time.Now(), Login: login{Redirect: "http://127.0.0.1:1/callback"}}
 	kept := httptest.NewRecorder()
-	if err := h.keepSession(t.Context(), kept, s); err != nil {
+	if err := h.sessions.keep(t.Context(), kept, s); err != nil {
 		t.Fatal(err)
 	}
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/bind", http.NoBody)
 	r.AddCookie(kept.Result().Cookies()[0])
 	var opened []*session
 	for range 3 {
-		copied, ok := h.openSession(httptest.NewRecorder(), r)
+		copied, ok := h.sessions.open(httptest.NewRecorder(), r)
 		if !ok {
 			t.Fatal("the session is not there")
 		}
@@ -91,7 +90,7 @@ func TestP3CopyOfACookie(t *testing.T) {
 	for i, copied := range opened {
 		answers.Go(func() {
 			w := httptest.NewRecorder()
-			h.finish(w, r, copied, url.Values{"code": {"c"}}, problem{})
+			h.endings.finish(w, r, copied, url.Values{"code": {"c"}}, problem{})
 			codes[i] = w.Code
 		})
 	}
@@ -100,7 +99,40 @@ func TestP3CopyOfACookie(t *testing.T) {
 	if !slices.Equal(codes, []int{http.StatusSeeOther, http.StatusUnauthorized, http.StatusUnauthorized}) {
 		t.Errorf("three copies are answered %v", codes)
 	}
-	if _, ok := h.openSession(httptest.NewRecorder(), r); ok {
+	if _, ok := h.sessions.open(httptest.NewRecorder(), r); ok {
 		t.Error("a copy is good after the bind")
 	}
+}
+
+// newTestServer is a server that needs no cluster and no issuer.
+func newTestServer(tune func(*settings)) *server {
+	sealer, err := auth.NewSealer(bytes.Repeat([]byte("k"), 32))
+	if err != nil {
+		panic(err)
+	}
+	opts := &settings{
+		External: &url.URL{Scheme: "https", Host: "backend.example"}, Sealer: func() *auth.Sealer { return sealer }, PerAddress: 600, PerSubject: 60,
+	}
+	if tune != nil {
+		tune(opts)
+	}
+	return newServer(opts)
+}
+
+// A store is an [auth.DeviceStore] of one process.
+type store struct{ values sync.Map }
+
+func (s *store) Create(_ context.Context, key string, value []byte, _ time.Time) error {
+	if _, taken := s.values.LoadOrStore(key, value); taken {
+		return auth.ErrDeviceTaken
+	}
+	return nil
+}
+
+func (s *store) Get(_ context.Context, key string) ([]byte, error) {
+	value, ok := s.values.Load(key)
+	if data, is := value.([]byte); ok && is {
+		return data, nil
+	}
+	return nil, auth.ErrDevicePending
 }

@@ -3,23 +3,17 @@
 package export
 
 import (
-	"cmp"
 	"context"
 	"crypto/subtle"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"time"
 
-	"github.com/klutch-go/sdk/export/internal/offer"
 	"github.com/klutch-go/sdk/export/internal/tenant"
 
-	"github.com/go-logr/logr"
 	"golang.org/x/oauth2"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/internal/audit"
@@ -56,25 +50,6 @@ const codeInvalid = "invalid_grant"
 
 func invalidGrant(why string) error { return &oauthError{Code: codeInvalid, Description: why} }
 
-// refuseJSON answers a program whose request failed.
-func (h *handler) refuseJSON(w http.ResponseWriter, r *http.Request, err error) {
-	refused := asOAuth(err)
-	if refused == nil {
-		logr.FromContextOrDiscard(r.Context()).Error(err, "handshake", "path", r.URL.Path)
-		refused = &oauthError{
-			Status: http.StatusServiceUnavailable, Code: codeUnavailable, Description: "the control plane could not do what is needed",
-			Next: "try again in a minute; if it stays like this, tell the platform team",
-		}
-	}
-	if refused.Authenticate != "" {
-		w.Header().Set("WWW-Authenticate", refused.Authenticate)
-	}
-	if refused.Status == http.StatusServiceUnavailable {
-		w.Header().Set("Retry-After", "10")
-	}
-	writeJSON(w, cmp.Or(refused.Status, http.StatusBadRequest), refused)
-}
-
 // asOAuth returns what a program should know of err, or nil.
 func asOAuth(err error) *oauthError {
 	refused, ok := errors.AsType[*oauthError](err)
@@ -99,18 +74,27 @@ func asOAuth(err error) *oauthError {
 	return nil
 }
 
+// A redeemer trades one-time codes for credentials.
+type redeemer struct {
+	opts      *settings
+	visitors  *visitors
+	pages     *renderer
+	binder    *binder
+	terminals *terminals
+}
+
 // token redeems a one-time code: once, within a minute, by the program that began
 // the login.
-func (h *handler) token(w http.ResponseWriter, r *http.Request) {
+func (h *redeemer) token(w http.ResponseWriter, r *http.Request) {
 	response, err := h.redeem(r)
 	if err != nil {
-		h.refuseJSON(w, r, err)
+		h.pages.refuseJSON(w, r, err)
 		return
 	}
 	writeJSON(w, http.StatusOK, response)
 }
 
-func (h *handler) redeem(r *http.Request) (*v1alpha1.BindingResponse, error) {
+func (h *redeemer) redeem(r *http.Request) (*v1alpha1.BindingResponse, error) {
 	if err := r.ParseForm(); err != nil {
 		return nil, &oauthError{Code: "invalid_request", Description: "the form cannot be read"}
 	}
@@ -125,16 +109,16 @@ func (h *handler) redeem(r *http.Request) (*v1alpha1.BindingResponse, error) {
 	return response, nil
 }
 
-func (h *handler) refuseCode(r *http.Request, g *grant, why string) {
+func (h *redeemer) refuseCode(r *http.Request, g *grant, why string) {
 	if g.Tenant == "" { // it was not sealed here, or too long ago
-		h.refused(r, "code refused", "identity", g.Identity, "tenant", g.Tenant, "reason", why)
+		h.visitors.refused(r, "code refused", "identity", g.Identity, "tenant", g.Tenant, "reason", why)
 		return
 	}
-	h.misused(r, "code refused", "identity", g.Identity, "tenant", g.Tenant, "reason", why)
+	h.visitors.misused(r, "code refused", "identity", g.Identity, "tenant", g.Tenant, "reason", why)
 }
 
 // redeemForm also returns what the code stands for, as far as that is known.
-func (h *handler) redeemForm(ctx context.Context, form url.Values) (*v1alpha1.BindingResponse, *grant, error) {
+func (h *redeemer) redeemForm(ctx context.Context, form url.Values) (*v1alpha1.BindingResponse, *grant, error) {
 	g := &grant{}
 	code, err := h.codeOf(ctx, form)
 	if err == nil {
@@ -149,43 +133,43 @@ func (h *handler) redeemForm(ctx context.Context, form url.Values) (*v1alpha1.Bi
 
 // trade uses a code up for a response. It looks first whether the code is still good: one
 // that is not must not end the credential that it was traded for.
-func (h *handler) trade(ctx context.Context, g *grant) (*v1alpha1.BindingResponse, error) {
-	if err := used(h.tenants.Records.Redeemable(ctx, g.Tenant, g.ID)); err != nil {
+func (h *redeemer) trade(ctx context.Context, g *grant) (*v1alpha1.BindingResponse, error) {
+	if err := used(h.opts.Tenants.Records.Redeemable(ctx, g.Tenant, g.ID)); err != nil {
 		return nil, err
 	}
-	response, err := h.response(ctx, g)
+	response, err := h.binder.response(ctx, g)
 	if err != nil {
 		return nil, err
 	}
-	if response.Kubeconfig, err = h.tenants.Credentials.HandOut(ctx, g.Tenant); err != nil {
+	if response.Kubeconfig, err = h.opts.Tenants.Credentials.HandOut(ctx, g.Tenant); err != nil {
 		return nil, err
 	}
-	return response, used(h.tenants.Records.Redeem(ctx, g.Tenant, g.ID, g.Expiry.Add(codeLife)))
+	return response, used(h.opts.Tenants.Records.Redeem(ctx, g.Tenant, g.ID, g.Expiry.Add(codeLife)))
 }
 
 // codeOf returns the one-time code of a token request, or that for which a person
 // has traded its device code.
-func (h *handler) codeOf(ctx context.Context, form url.Values) (string, error) {
+func (h *redeemer) codeOf(ctx context.Context, form url.Values) (string, error) {
 	for _, values := range form {
 		if len(values) != 1 {
 			return "", &oauthError{Code: "invalid_request", Description: "a parameter is given twice"}
 		}
 	}
-	device := h.opts.Handshake.Devices != nil && form.Get("grant_type") == deviceGrantType
+	device := h.opts.Devices != nil && form.Get("grant_type") == deviceGrantType
 	switch {
 	case !device && form.Get("grant_type") != "authorization_code":
 		return "", &oauthError{Code: "unsupported_grant_type", Description: "this backend does not know it"}
 	case form.Get("client_id") != clientID:
 		return "", &oauthError{Code: "invalid_client", Description: "unknown client"}
 	case device:
-		return h.pollDevice(ctx, form)
+		return h.terminals.poll(ctx, form)
 	}
 	return form.Get("code"), nil
 }
 
 // openCode checks all that can be checked of a code without looking anything up.
-func (h *handler) openCode(code string, form url.Values, g *grant) error {
-	data, err := h.sealer().Open(codePurpose, code)
+func (h *redeemer) openCode(code string, form url.Values, g *grant) error {
+	data, err := h.opts.Sealer().Open(codePurpose, code)
 	if errors.Is(err, auth.ErrExpired) {
 		return invalidGrant("the code has expired")
 	}
@@ -207,46 +191,4 @@ func used(err error) error {
 		return invalidGrant(err.Error())
 	}
 	return err
-}
-
-// response is what the CLI gets beside the tenant's credential: the requests to make.
-func (h *handler) response(ctx context.Context, g *grant) (*v1alpha1.BindingResponse, error) {
-	services, err := h.opts.Catalog.Services(ctx)
-	if err != nil {
-		return nil, err
-	}
-	response := &v1alpha1.BindingResponse{
-		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "BindingResponse"},
-		Authentication: v1alpha1.BindingResponseAuthentication{
-			OAuth2CodeGrant: &v1alpha1.BindingResponseOAuth2CodeGrant{SessionID: g.Login.State, ID: g.Identity},
-		},
-	}
-	for _, name := range g.Services {
-		s, ok := offer.Find(services, name)
-		if !ok {
-			return nil, invalidGrant(name + " is not on offer any more")
-		}
-		request, err := exportRequest(s)
-		if err != nil {
-			return nil, err
-		}
-		response.Requests = append(response.Requests, request)
-	}
-	return response, nil
-}
-
-func exportRequest(s offer.Service) (runtime.RawExtension, error) {
-	data, err := json.Marshal(v1alpha1.APIServiceExportRequestResponse{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "APIServiceExportRequest"},
-		ObjectMeta: v1alpha1.NameObjectMeta{Name: s.Name()},
-		Spec: v1alpha1.APIServiceExportRequestSpec{Resources: []v1alpha1.APIServiceExportRequestResource{{
-			GroupResource:    v1alpha1.GroupResource{Group: s.Resource.Group, Resource: s.Resource.Resource},
-			Versions:         s.Versions,
-			PermissionClaims: s.PermissionClaims,
-		}}},
-	})
-	if err != nil {
-		return runtime.RawExtension{}, fmt.Errorf("encode request for %s: %w", s.Name(), err)
-	}
-	return runtime.RawExtension{Raw: data}, nil
 }

@@ -82,7 +82,7 @@ func auditCalls(t *testing.T, dir string) map[string][]string {
 			}
 			ast.Inspect(fn.Body, func(n ast.Node) bool {
 				call, ok := n.(*ast.CallExpr)
-				if ok && len(call.Args) > 1 && slices.Contains([]string{"audit", "audit.Record", "h.refused", "h.misused"}, called(call)) {
+				if ok && len(call.Args) > 1 && isRecord(call) {
 					names := literals(call.Args[1:2])
 					if len(names) == 0 {
 						names = eventNames(fn, parsed)
@@ -99,6 +99,14 @@ func auditCalls(t *testing.T, dir string) map[string][]string {
 		}
 	}
 	return found
+}
+
+// isRecord tells whether a call leaves a record.
+func isRecord(call *ast.CallExpr) bool {
+	if fun, ok := call.Fun.(*ast.SelectorExpr); ok && (fun.Sel.Name == "refused" || fun.Sel.Name == "misused") {
+		return true
+	}
+	return called(call) == "audit" || called(call) == "audit.Record"
 }
 
 // called is the name of the function of a call, or of the method after what has it.

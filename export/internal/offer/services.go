@@ -22,20 +22,20 @@ const MaxAsked = 20
 // that it changed: catalogues of other makes have none.
 const offersFor = time.Minute
 
-// A catalog says what is offered.
-type catalog interface {
+// A Catalog says what is offered.
+type Catalog interface {
 	Services(ctx context.Context) ([]Service, error)
 }
 
-// An authorizer decides who may bind what.
-type authorizer interface {
+// An Authorizer decides who may bind what.
+type Authorizer interface {
 	Authorize(ctx context.Context, id *auth.Identity, s Service) error
 }
 
 // Services are what is on offer, and who may bind it.
 type Services struct {
-	Catalog    catalog
-	Authorizer authorizer
+	Catalog    Catalog
+	Authorizer Authorizer
 	Offers     expiring.Cache[[]Service] // one, which many exports are held against
 }
 

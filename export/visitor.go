@@ -5,10 +5,14 @@ package export
 import (
 	"crypto/rand"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"regexp"
+	"slices"
+	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 
@@ -26,8 +30,14 @@ const (
 
 var requestPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{8,64}$`)
 
+// visitors know who sends a request, and leave records of what strangers are refused.
+type visitors struct {
+	opts     *settings
+	refusals *refusals
+}
+
 // identify gives each request an ID, which its answer and its records have.
-func (h *handler) identify(next http.Handler) http.Handler {
+func (h *visitors) identify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := h.requestID(r)
 		w.Header().Set(requestHeader, id)
@@ -37,7 +47,7 @@ func (h *handler) identify(next http.Handler) http.Handler {
 }
 
 // requestID is what a trusted proxy calls a request, or a new one.
-func (h *handler) requestID(r *http.Request) string {
+func (h *visitors) requestID(r *http.Request) string {
 	from, _ := netip.ParseAddrPort(r.RemoteAddr)
 	said := r.Header.Values(requestHeader)
 	if h.trusted(from.Addr().Unmap()) && len(said) == 1 && requestPattern.MatchString(said[0]) {
@@ -57,7 +67,7 @@ func newRefusals() *refusals {
 }
 
 // refused is audit for what a stranger was refused.
-func (h *handler) refused(r *http.Request, event string, keysAndValues ...any) {
+func (h *visitors) refused(r *http.Request, event string, keysAndValues ...any) {
 	n := h.refusals
 	h.recordRefusal(r, n.clients.Take(event+"\x00"+limit.Address(h.client(r))) > 0 || n.all.Take(event) > 0, event, keysAndValues)
 }
@@ -65,14 +75,14 @@ func (h *handler) refused(r *http.Request, event string, keysAndValues ...any) {
 // misused is refused for something that we had made, such as a code or a session, of whom
 // the first two values say: a stranger has none, so that no flood of what strangers make up
 // leaves it out.
-func (h *handler) misused(r *http.Request, event string, keysAndValues ...any) {
+func (h *visitors) misused(r *http.Request, event string, keysAndValues ...any) {
 	whose := fmt.Sprint(keysAndValues[1], "\x00", keysAndValues[3])
 	h.recordRefusal(r, h.refusals.clients.Take(event+"\x00of\x00"+whose) > 0, event, keysAndValues)
 }
 
 // recordRefusal leaves a record, or counts it: the first one after some that were left out
 // says how many.
-func (h *handler) recordRefusal(r *http.Request, leaveOut bool, event string, keysAndValues []any) {
+func (h *visitors) recordRefusal(r *http.Request, leaveOut bool, event string, keysAndValues []any) {
 	n := h.refusals
 	if leaveOut {
 		n.unrecorded.Add(1)
@@ -91,3 +101,69 @@ func originOf(r *http.Request) string {
 	origin := r.Header.Get("Origin")
 	return origin[:min(len(origin), maxStrangers)]
 }
+
+// client is the address of whoever sent a request. What a proxy says of its client
+// counts only if the proxy is trusted: anybody can write the header.
+func (h *visitors) client(r *http.Request) netip.Addr {
+	from, _ := netip.ParseAddrPort(r.RemoteAddr)
+	addr := from.Addr().Unmap()
+	forwarded := strings.Split(strings.Join(r.Header.Values("X-Forwarded-For"), ","), ",")
+	for _, hop := range slices.Backward(forwarded) {
+		before, err := netip.ParseAddr(hostOf(strings.TrimSpace(hop)))
+		if err != nil || !h.trusted(addr) {
+			break
+		}
+		addr = before.Unmap()
+	}
+	return addr
+}
+
+// hostOf is an address without a port, which some proxies add.
+func hostOf(hop string) string {
+	if host, _, err := net.SplitHostPort(hop); err == nil {
+		return host
+	}
+	return strings.Trim(hop, "[]")
+}
+
+func (h *visitors) trusted(addr netip.Addr) bool {
+	return slices.ContainsFunc(h.opts.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// observe tells the hooks about each request.
+func (h *visitors) observe(next http.Handler) http.Handler {
+	hook := h.opts.Hooks.Request
+	if hook == nil {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begin, seen := time.Now(), &statusWriter{ResponseWriter: w, code: http.StatusOK}
+		defer func() { hook(routeOf(r), seen.code, time.Since(begin)) }()
+		next.ServeHTTP(seen, r)
+	})
+}
+
+// routeOf is the path of the route that has served r, never what a client typed.
+func routeOf(r *http.Request) string {
+	_, path, ok := strings.Cut(r.Pattern, " ")
+	if !ok {
+		return "other"
+	}
+	return strings.TrimSuffix(path, "{$}")
+}
+
+// A statusWriter notes the status.
+type statusWriter struct {
+	http.ResponseWriter
+
+	code int
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (w *statusWriter) WriteHeader(code int) {
+	w.code = code
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// Unwrap is for [http.ResponseController].
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
