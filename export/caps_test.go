@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
+
 	"github.com/klutch-go/sdk/export/internal/offer"
 	"github.com/klutch-go/sdk/export/internal/tenant"
 
@@ -129,7 +131,7 @@ func capsTold(t *testing.T, w *world) {
 	if err == nil || !strings.Contains(err.Error(), "page 403") || !strings.Contains(err.Error(), "no room for more than 4") {
 		t.Errorf("login: %v", err)
 	}
-	told := asOAuth(fmt.Errorf("bind: %w", tenant.ErrCapped))
+	told := handshake.AsOAuth(fmt.Errorf("bind: %w", tenant.ErrCapped))
 	if told == nil || told.Status != 403 || told.Next == "" {
 		t.Errorf("answer to a program: %+v", told)
 	}

@@ -9,6 +9,8 @@ import (
 	"net/url"
 	"sync/atomic"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
+
 	"github.com/klutch-go/sdk/export/internal/tenant"
 
 	"k8s.io/client-go/dynamic"
@@ -81,7 +83,7 @@ func (e *Exporter) Handler() http.Handler {
 	if e.opts.Provider == nil {
 		return http.NotFoundHandler()
 	}
-	return newHandshake(e.handshake())
+	return handshake.New(e.handshake())
 }
 
 // Run runs the controllers until ctx is done. Run them once at a time: elect a

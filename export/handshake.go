@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
+
 	"github.com/klutch-go/sdk/auth"
 )
 
@@ -68,3 +70,14 @@ type Hooks struct {
 	// Login is called when a person or machine has tried to sign in.
 	Login func(result LoginResult)
 }
+
+// A LoginResult is how a login ended.
+type LoginResult = handshake.LoginResult
+
+// The results of logins.
+const (
+	LoginSucceeded   = handshake.LoginSucceeded
+	LoginRefused     = handshake.LoginRefused     // the issuer said no, or its token does not count
+	LoginUnavailable = handshake.LoginUnavailable // the issuer could not be asked
+	LoginLimited     = handshake.LoginLimited     // too often
+)

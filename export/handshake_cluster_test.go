@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
+
 	"github.com/klutch-go/sdk/export/internal/tenant"
 
 	"github.com/go-logr/logr"
@@ -221,7 +223,7 @@ func twoReplicas(t *testing.T, w *world) {
 		}),
 	})
 	g, err := auth.Login(t.Context(), auth.LoginOptions{
-		AuthorizeURL: w.url + "/authorize", Issuer: w.url, ClientID: clientID, Params: url.Values{"c": {"c1"}, "service": {"widgets.example.org"}},
+		AuthorizeURL: w.url + "/authorize", Issuer: w.url, ClientID: handshake.ClientID, Params: url.Values{"c": {"c1"}, "service": {"widgets.example.org"}},
 		Open: func(target string) error { _, err := b.Visit(t.Context(), target); return err },
 	})
 	if err != nil {
@@ -230,7 +232,7 @@ func twoReplicas(t *testing.T, w *world) {
 	if turn < 5 {
 		t.Fatalf("the gateway saw %d requests", turn)
 	}
-	form := url.Values{"grant_type": {"authorization_code"}, "client_id": {clientID}, "code": {g.Code}, "code_verifier": {g.Verifier}, "redirect_uri": {g.RedirectURL}}
+	form := url.Values{"grant_type": {"authorization_code"}, "client_id": {handshake.ClientID}, "code": {g.Code}, "code_verifier": {g.Verifier}, "redirect_uri": {g.RedirectURL}}
 	for range 3 {
 		resp, err := gateway.Client().PostForm(gateway.URL+"/token", form)
 		if err != nil {

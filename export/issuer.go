@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
+
 	"github.com/klutch-go/sdk/auth"
 )
 
@@ -127,5 +129,5 @@ func (h Handshake) validatePeople(first *auth.Provider, users Users) (taken []Us
 // CallbackURL is the RedirectURL of the Provider of the issuer with that name at a
 // backend with that external URL; "" names that of Options.
 func CallbackURL(external, name string) (string, error) {
-	return url.JoinPath(external, callbackPath, name)
+	return url.JoinPath(external, handshake.CallbackPath, name)
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/klutch-go/sdk/internal/test/testissuer"
@@ -40,7 +42,7 @@ func TestP10LimitPerAddress(t *testing.T) {
 	}
 	for _, path := range []string{"/token", "/bind-noninteractive"} {
 		resp := c.do(http.MethodPost, path, "x", "X-Forwarded-For", noisy)
-		var said oauthError
+		var said handshake.OAuthError
 		if err := json.Unmarshal([]byte(resp.Body), &said); err != nil || resp.Status != 429 || said.Code != "slow_down" || resp.Header.Get("Retry-After") == "" {
 			t.Errorf("%s: %d %s", path, resp.Status, resp.Body)
 		}
@@ -74,10 +76,10 @@ func TestP10LimitPerNetwork(t *testing.T) {
 // P10: an identity cannot either, from however many addresses and browsers.
 func TestP10LimitPerSubject(t *testing.T) {
 	var mu sync.Mutex
-	var results []LoginResult
+	var results []handshake.LoginResult
 	c, _ := openDeviceCounter(t, func(o *Options) {
 		o.Handshake.Limits.PerSubject = 2
-		o.Handshake.Hooks.Login = func(r LoginResult) {
+		o.Handshake.Hooks.Login = func(r handshake.LoginResult) {
 			mu.Lock()
 			defer mu.Unlock()
 			results = append(results, r)
@@ -101,8 +103,8 @@ func TestP10LimitPerSubject(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	ok, limited := LoginSucceeded, LoginLimited
-	if diff := cmp.Diff([]LoginResult{ok, ok, limited, ok, ok, limited}, results); diff != "" {
+	ok, limited := handshake.LoginSucceeded, handshake.LoginLimited
+	if diff := cmp.Diff([]handshake.LoginResult{ok, ok, limited, ok, ok, limited}, results); diff != "" {
 		t.Errorf("hooks (-want +got):\n%s", diff)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
+
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/export/internal/offer"
 	"github.com/klutch-go/sdk/export/internal/tenant"
@@ -54,18 +56,18 @@ func (e *Exporter) tenantOptions() *tenant.Options {
 }
 
 // handshake are the settings of the handshake.
-func (e *Exporter) handshake() settings {
+func (e *Exporter) handshake() handshake.Options {
 	o, h := e.opts, e.opts.Handshake
 	limits := h.Limits.withDefaults()
-	s := settings{
+	s := handshake.Options{
 		Name: o.Name, Version: o.Version, External: e.external,
 		Catalog: o.Catalog, Authorizer: o.Authorizer, Tenants: e.tenants,
 		Provider: o.Provider, Sealer: h.Sealer, Machines: h.Machines, MachineScopes: h.MachineScopes,
 		Devices: h.Devices, LegacyCLI: h.LegacyCLI, PerAddress: limits.PerAddress, PerSubject: limits.PerSubject,
-		TrustedProxies: h.TrustedProxies, Hooks: hooks(h.Hooks),
+		TrustedProxies: h.TrustedProxies, Hooks: handshake.Hooks(h.Hooks),
 	}
 	for _, i := range h.Issuers {
-		s.Issuers = append(s.Issuers, issuer{Name: i.Name, Title: i.title(), Provider: i.Provider})
+		s.Issuers = append(s.Issuers, handshake.Issuer{Name: i.Name, Title: i.title(), Provider: i.Provider})
 	}
 	if s.Sealer == nil {
 		s.Sealer = func() *auth.Sealer { return o.Sealer }

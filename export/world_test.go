@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
+
 	"github.com/klutch-go/sdk/export/internal/offer"
 	"github.com/klutch-go/sdk/export/internal/tenant"
 
@@ -282,7 +284,7 @@ func (w *world) login(user, clusterID string, services ...string) (auth.Grant, *
 	defer cancel()
 	var last *testissuer.Page
 	g, err := auth.Login(ctx, auth.LoginOptions{
-		AuthorizeURL: w.url + "/authorize", Issuer: w.url, ClientID: clientID,
+		AuthorizeURL: w.url + "/authorize", Issuer: w.url, ClientID: handshake.ClientID,
 		Params: url.Values{"c": {clusterID}, "service": services},
 		Open: func(target string) (err error) {
 			if last, err = browser.Visit(ctx, target); err == nil && last.URL.Host == strings.TrimPrefix(w.url, "http://") {
@@ -301,7 +303,7 @@ func (w *world) login(user, clusterID string, services ...string) (auth.Grant, *
 func (w *world) redeem(g auth.Grant, change func(url.Values)) reply {
 	w.t.Helper()
 	form := url.Values{
-		"grant_type": {"authorization_code"}, "client_id": {clientID},
+		"grant_type": {"authorization_code"}, "client_id": {handshake.ClientID},
 		"code": {g.Code}, "code_verifier": {g.Verifier}, "redirect_uri": {g.RedirectURL},
 	}
 	if change != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package handshake
 
 import (
 	"net/http"
@@ -16,7 +16,7 @@ const networkFactor = 8
 
 // limits say how often one may ask.
 type limits struct {
-	opts     *settings
+	opts     *Options
 	visitors *visitors
 	pages    *renderer
 
@@ -27,12 +27,12 @@ type limits struct {
 	polls     *limit.Limiter // of programs that wait for a person
 }
 
-func newLimits(opts *settings, v *visitors, p *renderer) *limits {
+func newLimits(opts *Options, v *visitors, p *renderer) *limits {
 	return &limits{
 		opts: opts, visitors: v, pages: p,
 		addresses: limit.PerMinute(opts.PerAddress), networks: limit.PerMinute(networkFactor * opts.PerAddress),
 		subjects: limit.PerMinute(opts.PerSubject), views: limit.PerMinute(opts.PerSubject),
-		polls: limit.PerMinute(devicePolls),
+		polls: limit.PerMinute(DevicePolls),
 	}
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package handshake
 
 import (
 	"encoding/json"
@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	deviceGrantType = "urn:ietf:params:oauth:grant-type:device_code"
+	DeviceGrantType = "urn:ietf:params:oauth:grant-type:device_code"
 
 	devicePage = "/device"
 	// devicePolls is how often a minute one program may ask whether its person has
 	// decided, twice as often as it is told to.
-	devicePolls = 24
+	DevicePolls = 24
 	// deviceRefresh is when the page looks again whether a terminal waits, and
 	// deviceSilence when it says that none does.
-	deviceRefresh, deviceSilence = "3; url=" + devicePage, 15 * time.Second
+	DeviceRefresh, deviceSilence = "3; url=" + devicePage, 15 * time.Second
 )
 
 // devicePages take people through the login of a program on another machine.
 type devicePages struct {
-	opts      *settings
+	opts      *Options
 	pages     *renderer
 	cookies   *cookies
 	sessions  *sessions
@@ -36,10 +36,10 @@ type devicePages struct {
 	logins    *logins
 }
 
-// deviceRoutes are those of logins on another device (RFC 8628): the program posts
+// DeviceRoutes are those of logins on another device (RFC 8628): the program posts
 // to /device and polls /token, the person visits /device.
-func (h *server) deviceRoutes() []route {
-	if h.opts.Devices == nil {
+func (h *Server) DeviceRoutes() []route {
+	if h.Opts.Devices == nil {
 		return nil
 	}
 	return []route{
@@ -62,11 +62,11 @@ func (h *devicePages) begin(w http.ResponseWriter, r *http.Request) {
 
 func (h *devicePages) newDevice(r *http.Request) (any, error) {
 	if err := r.ParseForm(); err != nil {
-		return nil, &oauthError{Code: "invalid_request", Description: "the form cannot be read"}
+		return nil, &OAuthError{Code: "invalid_request", Description: "the form cannot be read"}
 	}
 	l, wrong := parseDevice(r.PostForm)
 	if wrong != "" {
-		return nil, &oauthError{Code: "invalid_request", Description: wrong}
+		return nil, &OAuthError{Code: "invalid_request", Description: wrong}
 	}
 	request, err := json.Marshal(l)
 	if err != nil {
@@ -143,7 +143,7 @@ func (h *devicePages) claim(w http.ResponseWriter, r *http.Request, s *session) 
 		h.wait(w, r, s)
 	case errors.Is(err, auth.ErrUserCode), errors.Is(err, auth.ErrDeviceTaken):
 		audit.Record(r.Context(), "device refused", append(s.who(), "reason", err.Error())...)
-		clearCookie(w, sessionCookie)
+		clearCookie(w, SessionCookie)
 		h.pages.fail(w, r, problem{
 			Status: http.StatusNotFound, Title: "No terminal waits for this code",
 			What: "The code " + s.Login.UserCode + " is not one that a terminal shows now, or another person has used it.",
@@ -163,7 +163,7 @@ func (h *devicePages) wait(w http.ResponseWriter, r *http.Request, s *session) {
 		h.pages.internal(w, r, err)
 		return
 	}
-	w.Header().Set("Refresh", deviceRefresh)
+	w.Header().Set("Refresh", DeviceRefresh)
 	h.pages.page(w, r, http.StatusOK, "device.html", deviceView{
 		Code: s.Login.UserCode, Person: s.person(), Wait: true, Silent: time.Since(s.Claimed) > deviceSilence,
 	})

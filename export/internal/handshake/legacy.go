@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package handshake
 
 import (
 	"context"
@@ -48,7 +48,7 @@ func parseLegacy(query url.Values) (login, string) {
 
 // legacy serves Klutch's own CLI.
 type legacy struct {
-	opts     *settings
+	opts     *Options
 	pages    *renderer
 	sessions *sessions
 	limits   *limits
@@ -58,8 +58,8 @@ type legacy struct {
 
 // legacyRoutes are those that Klutch's own CLI needs besides. The link binds, since
 // that CLI knows no form; it belongs to a session that only its own login can begin.
-func (h *server) legacyRoutes() []route {
-	if !h.opts.LegacyCLI {
+func (h *Server) legacyRoutes() []route {
+	if !h.Opts.LegacyCLI {
 		return nil
 	}
 	return []route{{"GET /bind", true, h.legacy.bind}}
@@ -95,7 +95,7 @@ func (h *legacy) bind(w http.ResponseWriter, r *http.Request) {
 	if !h.endings.lastStep(w, r, s) {
 		return
 	}
-	clearCookie(w, sessionCookie)
+	clearCookie(w, SessionCookie)
 	http.Redirect(w, r, s.Login.Redirect+"?"+url.Values{"response": {payload}}.Encode(), http.StatusFound)
 }
 
@@ -115,12 +115,12 @@ func (h *legacy) binding(ctx context.Context, s *session, service string) (strin
 		return "", err
 	}
 	audit.Record(ctx, "credential sent through a browser", append(s.who(), "tenant", tenant)...)
-	return legacyPayload(response)
+	return LegacyPayload(response)
 }
 
-// legacyPayload encodes a response so that decoders of both base64 alphabets read
+// LegacyPayload encodes a response so that decoders of both base64 alphabets read
 // it: the alphabets differ only for characters that it does not use.
-func legacyPayload(response *v1alpha1.BindingResponse) (string, error) {
+func LegacyPayload(response *v1alpha1.BindingResponse) (string, error) {
 	data, err := json.Marshal(response)
 	if err != nil {
 		return "", fmt.Errorf("encode response: %w", err)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package handshake
 
 import (
 	"crypto/rand"
@@ -21,18 +21,18 @@ import (
 )
 
 const (
-	requestHeader = "X-Request-Id"
+	RequestHeader = "X-Request-Id"
 	// refusalsPerClient and refusalsInAll are how many records of one kind a minute one
 	// client, and all together, can have us leave: a flood of requests is none of records.
-	refusalsPerClient, refusalsInAll = 6, 300
+	RefusalsPerClient, RefusalsInAll = 6, 300
 	maxStrangers                     = 100 // bytes of their text in a record
 )
 
-var requestPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{8,64}$`)
+var RequestPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{8,64}$`)
 
 // visitors know who sends a request, and leave records of what strangers are refused.
 type visitors struct {
-	opts     *settings
+	opts     *Options
 	refusals *refusals
 }
 
@@ -40,7 +40,7 @@ type visitors struct {
 func (h *visitors) identify(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := h.requestID(r)
-		w.Header().Set(requestHeader, id)
+		w.Header().Set(RequestHeader, id)
 		log := logr.FromContextOrDiscard(r.Context()).WithValues("request", id, "client", h.client(r).String())
 		next.ServeHTTP(w, r.WithContext(logr.NewContext(r.Context(), log)))
 	})
@@ -49,8 +49,8 @@ func (h *visitors) identify(next http.Handler) http.Handler {
 // requestID is what a trusted proxy calls a request, or a new one.
 func (h *visitors) requestID(r *http.Request) string {
 	from, _ := netip.ParseAddrPort(r.RemoteAddr)
-	said := r.Header.Values(requestHeader)
-	if h.trusted(from.Addr().Unmap()) && len(said) == 1 && requestPattern.MatchString(said[0]) {
+	said := r.Header.Values(RequestHeader)
+	if h.trusted(from.Addr().Unmap()) && len(said) == 1 && RequestPattern.MatchString(said[0]) {
 		return said[0]
 	}
 	return rand.Text()
@@ -63,7 +63,7 @@ type refusals struct {
 }
 
 func newRefusals() *refusals {
-	return &refusals{clients: limit.PerMinute(refusalsPerClient), all: limit.PerMinute(refusalsInAll)}
+	return &refusals{clients: limit.PerMinute(RefusalsPerClient), all: limit.PerMinute(RefusalsInAll)}
 }
 
 // refused is audit for what a stranger was refused.

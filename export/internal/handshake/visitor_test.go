@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package handshake
 
 import (
 	"net/http"
@@ -17,7 +17,7 @@ import (
 func TestP27UnrecordedAreCounted(t *testing.T) {
 	r := &http.Request{URL: &url.URL{}, RemoteAddr: "192.0.2.1:1"}
 	h := newTestServer(nil).visitors
-	for range refusalsPerClient + 3 {
+	for range RefusalsPerClient + 3 {
 		h.refused(r, "request limited")
 	}
 	if left := h.refusals.unrecorded.Load(); left != 3 {
@@ -41,7 +41,7 @@ func TestP10ClientBehindProxies(t *testing.T) {
 		{"10.0.0.0/8", "10.0.0.1:5", "[2001:db8::1]:7000", "2001:db8::1"},
 		{"10.0.0.0/8", "[::ffff:10.0.0.1]:5", "198.51.100.1", "198.51.100.1"},
 	} {
-		h := &visitors{opts: &settings{}}
+		h := &visitors{opts: &Options{}}
 		if test.trusted != "" {
 			h.opts.TrustedProxies = []netip.Prefix{netip.MustParsePrefix(test.trusted)}
 		}
@@ -54,7 +54,7 @@ func TestP10ClientBehindProxies(t *testing.T) {
 
 // TestP10WaitsAreLimited: a page that waits for a terminal is a look too.
 func TestP10WaitsAreLimited(t *testing.T) {
-	h := newTestServer(func(o *settings) { o.Devices, o.PerSubject = &store{}, 2 })
+	h := newTestServer(func(o *Options) { o.Devices, o.PerSubject = &store{}, 2 })
 	s := &session{ID: "s", Identity: auth.Identity{Issuer: "i", Subject: "ada"}, Login: login{UserCode: "BCDFG-HJKLM"}, Since: time.Now(), Claimed: time.Now()}
 	kept := httptest.NewRecorder()
 	if err := h.sessions.keep(t.Context(), kept, s); err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package handshake
 
 import (
 	"cmp"
@@ -21,15 +21,15 @@ var files embed.FS
 
 // A renderer answers people with pages, and programs with JSON.
 type renderer struct {
-	opts     *settings
+	opts     *Options
 	visitors *visitors
 	pages    *template.Template
 	style    []byte
 }
 
-func newRenderer(opts *settings, v *visitors) *renderer {
+func newRenderer(opts *Options, v *visitors) *renderer {
 	style, _ := files.ReadFile("pages/style.css")
-	pages := template.Must(template.New("").Funcs(template.FuncMap{"claim": claimWords, "dict": dict}).ParseFS(files, "pages/*.html"))
+	pages := template.Must(template.New("").Funcs(template.FuncMap{"claim": ClaimWords, "dict": dict}).ParseFS(files, "pages/*.html"))
 	return &renderer{opts, v, pages, style}
 }
 
@@ -49,7 +49,7 @@ func (h *renderer) fail(w http.ResponseWriter, r *http.Request, p problem) {
 		w.Header().Set("Refresh", "3; url="+p.Refresh)
 	}
 	if accept := r.Header.Get("Accept"); isAPI(r) || strings.Contains(accept, "application/json") && !strings.Contains(accept, "text/html") {
-		writeJSON(w, p.Status, oauthError{Code: "server_error", Description: strings.TrimSpace(p.Title + ". " + p.What), Next: p.Next})
+		writeJSON(w, p.Status, OAuthError{Code: "server_error", Description: strings.TrimSpace(p.Title + ". " + p.What), Next: p.Next})
 		return
 	}
 	h.page(w, r, p.Status, "problem.html", p)
@@ -59,7 +59,7 @@ func (h *renderer) fail(w http.ResponseWriter, r *http.Request, p problem) {
 func (h *renderer) page(w http.ResponseWriter, r *http.Request, code int, name string, data any) {
 	var body strings.Builder
 	err := h.pages.ExecuteTemplate(&body, name, map[string]any{
-		"Backend": h.opts.Name, "URL": h.opts.External.String(), "Request": w.Header().Get(requestHeader), "Data": data,
+		"Backend": h.opts.Name, "URL": h.opts.External.String(), "Request": w.Header().Get(RequestHeader), "Data": data,
 	})
 	if err != nil {
 		logr.FromContextOrDiscard(r.Context()).Error(err, "render page", "page", name)
@@ -150,11 +150,11 @@ func (h *renderer) otherLogin(w http.ResponseWriter, r *http.Request) {
 
 // refuseJSON answers a program whose request failed.
 func (h *renderer) refuseJSON(w http.ResponseWriter, r *http.Request, err error) {
-	refused := asOAuth(err)
+	refused := AsOAuth(err)
 	if refused == nil {
 		logr.FromContextOrDiscard(r.Context()).Error(err, "handshake", "path", r.URL.Path)
-		refused = &oauthError{
-			Status: http.StatusServiceUnavailable, Code: codeUnavailable, Description: "the control plane could not do what is needed",
+		refused = &OAuthError{
+			Status: http.StatusServiceUnavailable, Code: CodeUnavailable, Description: "the control plane could not do what is needed",
 			Next: "try again in a minute; if it stays like this, tell the platform team",
 		}
 	}
@@ -172,7 +172,7 @@ func (h *renderer) tooMany(w http.ResponseWriter, r *http.Request, wait time.Dur
 	h.visitors.refused(r, "request limited", "path", pathOf(r))
 	w.Header().Set("Retry-After", strconv.Itoa(seconds(wait)))
 	if isAPI(r) {
-		writeJSON(w, http.StatusTooManyRequests, oauthError{Code: "slow_down", Description: "too many requests", Next: waitWords(wait)})
+		writeJSON(w, http.StatusTooManyRequests, OAuthError{Code: "slow_down", Description: "too many requests", Next: waitWords(wait)})
 		return
 	}
 	h.fail(w, r, problem{Status: http.StatusTooManyRequests, Title: "Too many requests", Next: "Please " + waitWords(wait) + "."})

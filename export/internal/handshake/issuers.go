@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package handshake
 
 import (
 	"errors"
@@ -59,7 +59,7 @@ func (h *logins) begin(w http.ResponseWriter, r *http.Request, l login, name str
 		h.refuse(w, r, l, err)
 		return
 	}
-	if err := h.cookies.set(w, txnCookie, transaction{l, attempt, name}, txnLife); err != nil {
+	if err := h.cookies.set(w, TxnCookie, transaction{l, attempt, name}, txnLife); err != nil {
 		h.pages.internal(w, r, err)
 		return
 	}
@@ -69,7 +69,7 @@ func (h *logins) begin(w http.ResponseWriter, r *http.Request, l login, name str
 // complete says who has logged in. The answer has to come to the path of the issuer
 // that was asked.
 func (h *logins) complete(r *http.Request, t *transaction) (*auth.Identity, error) {
-	if err := h.cookies.open(r, txnCookie, t); err != nil {
+	if err := h.cookies.open(r, TxnCookie, t); err != nil {
 		return nil, err
 	}
 	if r.PathValue("issuer") != t.Issuer {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package handshake
 
 import (
 	"context"
@@ -18,7 +18,7 @@ import (
 
 // endings end logins: with an answer for the program that waits, and a page for the person.
 type endings struct {
-	opts      *settings
+	opts      *Options
 	visitors  *visitors
 	pages     *renderer
 	cookies   *cookies
@@ -57,7 +57,7 @@ func (h *endings) removing(w http.ResponseWriter, r *http.Request, s *session, p
 		h.pages.fail(w, r, p)
 		return
 	}
-	h.finish(w, r, s, refusalValues(&auth.Error{Code: codeUnavailable, Description: p.What + " " + p.Next}), p)
+	h.finish(w, r, s, refusalValues(&auth.Error{Code: CodeUnavailable, Description: p.What + " " + p.Next}), p)
 }
 
 // sendCode mints the one-time code for what was bound.
@@ -72,7 +72,7 @@ func (h *endings) sendCode(w http.ResponseWriter, r *http.Request, s *session, g
 		h.pages.internal(w, r, err)
 		return
 	}
-	code, err := h.opts.Sealer().SealUntil(codePurpose, data, g.Expiry)
+	code, err := h.opts.Sealer().SealUntil(CodePurpose, data, g.Expiry)
 	if err != nil {
 		h.pages.internal(w, r, err)
 		return
@@ -104,7 +104,7 @@ func (h *endings) finish(w http.ResponseWriter, r *http.Request, s *session, ans
 		h.pages.internal(w, r, err)
 		return
 	}
-	clearCookie(w, sessionCookie)
+	clearCookie(w, SessionCookie)
 	http.Redirect(w, r, "/done", http.StatusSeeOther)
 }
 

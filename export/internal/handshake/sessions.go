@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package handshake
 
 import (
 	"cmp"
@@ -33,7 +33,7 @@ func (s *session) key(what string) string {
 // sessions are of people who have signed in: in sealed cookies, and what all replicas
 // have to know, or what does not fit, in the DeviceStore.
 type sessions struct {
-	opts     *settings
+	opts     *Options
 	visitors *visitors
 	pages    *renderer
 	cookies  *cookies
@@ -42,7 +42,7 @@ type sessions struct {
 // of returns the one that the browser brings, unless it has ended.
 func (h *sessions) of(r *http.Request) (*session, error) {
 	s := &session{}
-	if err := h.cookies.open(r, sessionCookie, s); err != nil {
+	if err := h.cookies.open(r, SessionCookie, s); err != nil {
 		return nil, err
 	}
 	if time.Since(s.Since) >= sessionLife {
@@ -88,7 +88,7 @@ func (h *sessions) recall(ctx context.Context, s *session) error {
 // keep puts a session into a cookie, and groups elsewhere that do not fit.
 func (h *sessions) keep(ctx context.Context, w http.ResponseWriter, s *session) error {
 	life := min(sessionIdle, time.Until(s.Since.Add(sessionLife)))
-	err := h.cookies.set(w, sessionCookie, s, life)
+	err := h.cookies.set(w, SessionCookie, s, life)
 	if !errors.Is(err, errTooLarge) || h.opts.Devices == nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (h *sessions) keep(ctx context.Context, w http.ResponseWriter, s *session) 
 	}
 	short := *s
 	short.Identity.Groups, short.GroupsKept = nil, true
-	return h.cookies.set(w, sessionCookie, &short, life)
+	return h.cookies.set(w, SessionCookie, &short, life)
 }
 
 func (h *sessions) keepGroups(ctx context.Context, s *session) error {

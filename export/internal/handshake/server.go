@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package handshake
 
 import (
 	"net/http"
@@ -18,19 +18,19 @@ import (
 )
 
 const (
-	maxBody = 64 << 10
+	MaxBody = 64 << 10
 )
 
-// settings are what the handshake works with. External, Catalog, Authorizer, Tenants,
+// Options are what the handshake works with. External, Catalog, Authorizer, Tenants,
 // Provider and Sealer have to be there.
-type settings struct {
+type Options struct {
 	Name, Version string
 	External      *url.URL // where browsers and kubectl-bind reach the handshake
 	Catalog       offer.Catalog
 	Authorizer    offer.Authorizer
 	Tenants       *tenant.Tenants
 	Provider      *auth.Provider
-	Issuers       []issuer            // beside Provider
+	Issuers       []Issuer            // beside Provider
 	Sealer        func() *auth.Sealer // seals and opens what travels with a browser or program
 
 	Machines       auth.Providers
@@ -40,25 +40,25 @@ type settings struct {
 	PerAddress     int // requests a minute
 	PerSubject     int
 	TrustedProxies []netip.Prefix
-	Hooks          hooks
+	Hooks          Hooks
 }
 
 // url returns the absolute URL of a path.
-func (o *settings) url(path string) string { return o.External.JoinPath(path).String() }
+func (o *Options) url(path string) string { return o.External.JoinPath(path).String() }
 
 // An issuer is one more with which people may sign in.
-type issuer struct {
+type Issuer struct {
 	Name, Title string
 	Provider    *auth.Provider
 }
 
-// hooks are told what happens; nil ones are not.
-type hooks struct {
+// Hooks are told what happens; nil ones are not.
+type Hooks struct {
 	Request func(route string, code int, took time.Duration)
 	Login   func(result LoginResult)
 }
 
-func (h hooks) login(result LoginResult) {
+func (h Hooks) login(result LoginResult) {
 	if h.Login != nil {
 		h.Login(result)
 	}
@@ -78,15 +78,15 @@ const (
 // A route is a method, a path, and who answers. The routes that need a login show
 // nothing without one.
 type route struct {
-	pattern string
-	login   bool
+	Pattern string
+	Login   bool
 	serve   http.HandlerFunc
 }
 
 // A server serves the handshake. It keeps no state but the sealed cookies of the
 // browsers, and counts of requests.
-type server struct {
-	opts      *settings
+type Server struct {
+	Opts      *Options
 	visitors  *visitors
 	pages     *renderer
 	limits    *limits
@@ -103,10 +103,10 @@ type server struct {
 	legacy    *legacy
 }
 
-// newHandshake returns the handler of the handshake.
-func newHandshake(opts settings) http.Handler { return newServer(&opts).handler() }
+// New returns the handler of the handshake.
+func New(opts Options) http.Handler { return newServer(&opts).handler() }
 
-func newServer(opts *settings) *server {
+func newServer(opts *Options) *Server {
 	v := &visitors{opts: opts, refusals: newRefusals()}
 	p := newRenderer(opts, v)
 	l := newLimits(opts, v, p)
@@ -116,7 +116,7 @@ func newServer(opts *settings) *server {
 	t := &terminals{opts, l}
 	e := &endings{opts, v, p, c, ss, t}
 	in := &logins{opts, v, p, c, ss, l, b, e, t}
-	return &server{
+	return &Server{
 		opts, v, p, l, c, ss, b, t, e, in,
 		&chooser{opts, p, ss, l, b, e},
 		&redeemer{opts, v, p, b, t},
@@ -127,25 +127,25 @@ func newServer(opts *settings) *server {
 }
 
 // handler is the way of each request: who sends it, whether it counts, and to whom it goes.
-func (h *server) handler() http.Handler {
+func (h *Server) handler() http.Handler {
 	mux := http.NewServeMux()
-	for _, r := range slices.Concat(h.routes(), h.legacyRoutes(), h.deviceRoutes()) {
-		mux.HandleFunc(r.pattern, r.serve)
+	for _, r := range slices.Concat(h.Routes(), h.legacyRoutes(), h.DeviceRoutes()) {
+		mux.HandleFunc(r.Pattern, r.serve)
 	}
 	protect := http.NewCrossOriginProtection()
 	protect.SetDenyHandler(http.HandlerFunc(h.pages.crossOrigin))
 	return h.visitors.identify(h.visitors.observe(h.guard(h.limits.byAddress(protect.Handler(mux)))))
 }
 
-func (h *server) routes() []route {
+func (h *Server) Routes() []route {
 	return []route{
 		{"GET /{$}", false, h.pages.home},
 		{"GET /healthz", false, h.health},
 		{"GET /style.css", false, h.pages.stylesheet},
 		{"GET /export", false, h.discovery},
 		{"GET /authorize", false, h.logins.authorize},
-		{"GET " + callbackPath, false, h.logins.callback},
-		{"GET " + callbackPath + "/{issuer}", false, h.logins.callback},
+		{"GET " + CallbackPath, false, h.logins.callback},
+		{"GET " + CallbackPath + "/{issuer}", false, h.logins.callback},
 		{"GET /services", true, h.chooser.services},
 		{"GET /resources", true, h.chooser.services}, // as other backends call it
 		{"POST /bind", true, h.chooser.bind},
@@ -157,7 +157,7 @@ func (h *server) routes() []route {
 }
 
 // guard limits what comes in and sets what every answer needs to be inert.
-func (h *server) guard(next http.Handler) http.Handler {
+func (h *Server) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		header := w.Header()
 		header.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'")
@@ -166,26 +166,26 @@ func (h *server) guard(next http.Handler) http.Handler {
 		header.Set("Referrer-Policy", "no-referrer")
 		header.Set("Cross-Origin-Opener-Policy", "same-origin")
 		header.Set("Cache-Control", "no-store")
-		if h.opts.External.Scheme == "https" {
+		if h.Opts.External.Scheme == "https" {
 			header.Set("Strict-Transport-Security", "max-age=31536000")
 		}
-		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		r.Body = http.MaxBytesReader(w, r.Body, MaxBody)
 		next.ServeHTTP(w, r)
 	})
 }
 
-func (h *server) health(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
+func (h *Server) health(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("ok\n")) }
 
 // discovery says how to log in. It needs neither the issuer nor the API server.
-func (h *server) discovery(w http.ResponseWriter, _ *http.Request) {
-	grant := &v1alpha1.OAuth2CodeGrant{AuthenticatedURL: h.opts.url("/authorize"), TokenURL: h.opts.url("/token"), Issuer: h.opts.External.String()}
-	if h.opts.Devices != nil {
-		grant.DeviceURL = h.opts.url(devicePage)
+func (h *Server) discovery(w http.ResponseWriter, _ *http.Request) {
+	grant := &v1alpha1.OAuth2CodeGrant{AuthenticatedURL: h.Opts.url("/authorize"), TokenURL: h.Opts.url("/token"), Issuer: h.Opts.External.String()}
+	if h.Opts.Devices != nil {
+		grant.DeviceURL = h.Opts.url(devicePage)
 	}
 	writeJSON(w, http.StatusOK, v1alpha1.BindingProvider{
 		TypeMeta:           metav1.TypeMeta{APIVersion: v1alpha1.BindingProviderAPIVersion, Kind: "BindingProvider"},
-		Version:            h.opts.Version,
-		ProviderPrettyName: h.opts.Name,
+		Version:            h.Opts.Version,
+		ProviderPrettyName: h.Opts.Name,
 		AuthenticationMethods: []v1alpha1.AuthenticationMethod{{
 			Method: v1alpha1.MethodOAuth2CodeGrant, OAuth2CodeGrant: grant,
 		}},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package handshake
 
 import (
 	"context"
@@ -15,7 +15,7 @@ import (
 
 // terminals are the programs on machines without a browser that wait for a person.
 type terminals struct {
-	opts   *settings
+	opts   *Options
 	limits *limits
 }
 
@@ -57,7 +57,7 @@ func (h *terminals) answer(ctx context.Context, device *auth.Device, answer url.
 // poll returns the one-time code that a person has granted to the program.
 func (h *terminals) poll(ctx context.Context, form url.Values) (string, error) {
 	if h.limits.polls.Take(tenant.Digest(form.Get("device_code"))) > 0 {
-		return "", &oauthError{Code: "slow_down", Description: "asked more often than agreed"}
+		return "", &OAuthError{Code: "slow_down", Description: "asked more often than agreed"}
 	}
 	devices, err := h.devices()
 	if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package handshake
 
 import (
 	"net/http"
@@ -40,7 +40,7 @@ func (o option) Documentation() string {
 
 // A chooser has people choose services.
 type chooser struct {
-	opts     *settings
+	opts     *Options
 	pages    *renderer
 	sessions *sessions
 	limits   *limits
@@ -123,8 +123,8 @@ func (h *chooser) bindServices(w http.ResponseWriter, r *http.Request, s *sessio
 	h.endings.sendCode(w, r, s, grant{Tenant: tenant, Services: chosen})
 }
 
-// claimWords says in plain words what a permission claim asks for.
-func claimWords(c v1alpha1.PermissionClaim) string {
+// ClaimWords says in plain words what a permission claim asks for.
+func ClaimWords(c v1alpha1.PermissionClaim) string {
 	where := "your namespaces"
 	if n := c.Selector.Namespaces; len(n) > 0 && !slices.Contains(n, "*") {
 		where = "your namespaces " + fewOf(n)

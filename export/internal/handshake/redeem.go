@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package handshake
 
 import (
 	"context"
@@ -20,7 +20,7 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-const codePurpose = "code"
+const CodePurpose = "code"
 
 // A grant is what a one-time code stands for. It is sealed into the code.
 type grant struct {
@@ -33,10 +33,10 @@ type grant struct {
 	Expiry time.Time `json:"expiry"`
 }
 
-const codeUnavailable = "temporarily_unavailable"
+const CodeUnavailable = "temporarily_unavailable"
 
 // An oauthError is a refusal for a program, RFC 6749 section 5.2.
-type oauthError struct {
+type OAuthError struct {
 	Status       int    `json:"-"` // 0 means 400
 	Authenticate string `json:"-"` // for WWW-Authenticate, may be empty
 	Code         string `json:"error"`
@@ -44,39 +44,39 @@ type oauthError struct {
 	Next         string `json:"next,omitempty"` // what to do now
 }
 
-func (e *oauthError) Error() string { return e.Code + ": " + e.Description }
+func (e *OAuthError) Error() string { return e.Code + ": " + e.Description }
 
 const codeInvalid = "invalid_grant"
 
-func invalidGrant(why string) error { return &oauthError{Code: codeInvalid, Description: why} }
+func invalidGrant(why string) error { return &OAuthError{Code: codeInvalid, Description: why} }
 
-// asOAuth returns what a program should know of err, or nil.
-func asOAuth(err error) *oauthError {
-	refused, ok := errors.AsType[*oauthError](err)
+// AsOAuth returns what a program should know of err, or nil.
+func AsOAuth(err error) *OAuthError {
+	refused, ok := errors.AsType[*OAuthError](err)
 	if ok {
 		return refused
 	}
 	if said, ok := errors.AsType[*auth.Error](err); ok { // of a device login
-		return &oauthError{Code: said.Code, Description: said.Description}
+		return &OAuthError{Code: said.Code, Description: said.Description}
 	}
 	if missing, ok := errors.AsType[*offerError](err); ok {
 		p, answer := missing.offer.problem(), missing.offer.answer()
-		return &oauthError{Status: p.Status, Code: answer.Code, Description: answer.Description, Next: p.Next}
+		return &OAuthError{Status: p.Status, Code: answer.Code, Description: answer.Description, Next: p.Next}
 	}
 	switch {
 	case errors.Is(err, tenant.ErrForeign):
-		return &oauthError{Status: http.StatusConflict, Code: "access_denied", Description: err.Error(), Next: "ask the platform team to look at it"}
+		return &OAuthError{Status: http.StatusConflict, Code: "access_denied", Description: err.Error(), Next: "ask the platform team to look at it"}
 	case errors.Is(err, tenant.ErrCapped):
-		return &oauthError{Status: http.StatusForbidden, Code: "access_denied", Description: err.Error(), Next: "ask the platform team to remove one that is gone, or to allow more"}
+		return &OAuthError{Status: http.StatusForbidden, Code: "access_denied", Description: err.Error(), Next: "ask the platform team to remove one that is gone, or to allow more"}
 	case errors.Is(err, tenant.ErrTerminating):
-		return &oauthError{Status: http.StatusServiceUnavailable, Code: codeUnavailable, Description: err.Error(), Next: "try again when it is gone"}
+		return &OAuthError{Status: http.StatusServiceUnavailable, Code: CodeUnavailable, Description: err.Error(), Next: "try again when it is gone"}
 	}
 	return nil
 }
 
 // A redeemer trades one-time codes for credentials.
 type redeemer struct {
-	opts      *settings
+	opts      *Options
 	visitors  *visitors
 	pages     *renderer
 	binder    *binder
@@ -96,10 +96,10 @@ func (h *redeemer) token(w http.ResponseWriter, r *http.Request) {
 
 func (h *redeemer) redeem(r *http.Request) (*v1alpha1.BindingResponse, error) {
 	if err := r.ParseForm(); err != nil {
-		return nil, &oauthError{Code: "invalid_request", Description: "the form cannot be read"}
+		return nil, &OAuthError{Code: "invalid_request", Description: "the form cannot be read"}
 	}
 	response, g, err := h.redeemForm(r.Context(), r.PostForm)
-	if refused := asOAuth(err); refused != nil && refused.Code == codeInvalid {
+	if refused := AsOAuth(err); refused != nil && refused.Code == codeInvalid {
 		h.refuseCode(r, g, refused.Description)
 	}
 	if err != nil {
@@ -152,15 +152,15 @@ func (h *redeemer) trade(ctx context.Context, g *grant) (*v1alpha1.BindingRespon
 func (h *redeemer) codeOf(ctx context.Context, form url.Values) (string, error) {
 	for _, values := range form {
 		if len(values) != 1 {
-			return "", &oauthError{Code: "invalid_request", Description: "a parameter is given twice"}
+			return "", &OAuthError{Code: "invalid_request", Description: "a parameter is given twice"}
 		}
 	}
-	device := h.opts.Devices != nil && form.Get("grant_type") == deviceGrantType
+	device := h.opts.Devices != nil && form.Get("grant_type") == DeviceGrantType
 	switch {
 	case !device && form.Get("grant_type") != "authorization_code":
-		return "", &oauthError{Code: "unsupported_grant_type", Description: "this backend does not know it"}
-	case form.Get("client_id") != clientID:
-		return "", &oauthError{Code: "invalid_client", Description: "unknown client"}
+		return "", &OAuthError{Code: "unsupported_grant_type", Description: "this backend does not know it"}
+	case form.Get("client_id") != ClientID:
+		return "", &OAuthError{Code: "invalid_client", Description: "unknown client"}
 	case device:
 		return h.terminals.poll(ctx, form)
 	}
@@ -169,7 +169,7 @@ func (h *redeemer) codeOf(ctx context.Context, form url.Values) (string, error) 
 
 // openCode checks all that can be checked of a code without looking anything up.
 func (h *redeemer) openCode(code string, form url.Values, g *grant) error {
-	data, err := h.opts.Sealer().Open(codePurpose, code)
+	data, err := h.opts.Sealer().Open(CodePurpose, code)
 	if errors.Is(err, auth.ErrExpired) {
 		return invalidGrant("the code has expired")
 	}

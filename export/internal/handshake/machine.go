@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package handshake
 
 import (
 	"encoding/json"
@@ -24,7 +24,7 @@ type machineRequest struct {
 
 // machines bind without a person.
 type machines struct {
-	opts     *settings
+	opts     *Options
 	visitors *visitors
 	pages    *renderer
 	limits   *limits
@@ -70,14 +70,14 @@ func (h *machines) binding(r *http.Request, id *auth.Identity) (*v1alpha1.Bindin
 // identity says whose token a request brings.
 func (h *machines) identity(r *http.Request) (*auth.Identity, error) {
 	if len(h.opts.Machines) == 0 {
-		return nil, &oauthError{
+		return nil, &OAuthError{
 			Status: http.StatusNotFound, Code: "unsupported_grant_type", Description: "this backend lets no machines in",
 			Next: "bind as a person: kubectl bind " + h.opts.External.String() + "; or ask the platform team to accept an audience for machines",
 		}
 	}
 	raw := auth.BearerToken(r)
 	if raw == "" {
-		return nil, &oauthError{
+		return nil, &OAuthError{
 			Status: http.StatusUnauthorized, Authenticate: "Bearer", Code: "invalid_request", Description: "there is no access token",
 			Next: "send the header Authorization: Bearer TOKEN, with a token that the issuer gave you for client credentials",
 		}
@@ -91,12 +91,12 @@ func (h *machines) identity(r *http.Request) (*auth.Identity, error) {
 }
 
 func (h *machines) refuse(r *http.Request, err error) error {
-	refused := &oauthError{Description: err.Error(), Code: "invalid_token", Next: "get a new token for this backend from the issuer"}
+	refused := &OAuthError{Description: err.Error(), Code: "invalid_token", Next: "get a new token for this backend from the issuer"}
 	refused.Status, refused.Authenticate = auth.BearerChallenge(err)
 	switch {
 	case errors.Is(err, auth.ErrUnavailable):
 		h.opts.Hooks.login(LoginUnavailable)
-		refused.Code, refused.Description, refused.Next = codeUnavailable, "the issuer does not answer", "try again in a minute"
+		refused.Code, refused.Description, refused.Next = CodeUnavailable, "the issuer does not answer", "try again in a minute"
 		return refused
 	case errors.Is(err, auth.ErrScope):
 		refused.Code = "insufficient_scope"
@@ -109,7 +109,7 @@ func (h *machines) refuse(r *http.Request, err error) error {
 
 // parseMachineRequest returns what is asked for and the names of the services.
 func parseMachineRequest(r *http.Request) (*machineRequest, []string, error) {
-	wrong := &oauthError{Code: "invalid_request", Next: `send {"clusterID": "NAME", "apis": [{"group": "GROUP", "resource": "RESOURCE"}]}`}
+	wrong := &OAuthError{Code: "invalid_request", Next: `send {"clusterID": "NAME", "apis": [{"group": "GROUP", "resource": "RESOURCE"}]}`}
 	asked := &machineRequest{}
 	if err := json.NewDecoder(r.Body).Decode(asked); err != nil {
 		wrong.Description = "the body is not the JSON that is expected, or too long"

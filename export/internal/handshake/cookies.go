@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package handshake
 
 import (
 	"encoding/json"
@@ -13,15 +13,15 @@ import (
 )
 
 const (
-	txnCookie     = "__Host-klutch-txn"     // a login at the issuer, in flight
-	sessionCookie = "__Host-klutch-session" // somebody who is signed in
+	TxnCookie     = "__Host-klutch-txn"     // a login at the issuer, in flight
+	SessionCookie = "__Host-klutch-session" // somebody who is signed in
 	doneCookie    = "__Host-klutch-done"    // the answer for the CLI
-	maxCookie     = 3900                    // bytes; browsers take 4096 with name and attributes
+	MaxCookie     = 3900                    // bytes; browsers take 4096 with name and attributes
 )
 
 // cookies seal what travels with a browser.
 type cookies struct {
-	opts     *settings
+	opts     *Options
 	visitors *visitors
 }
 
@@ -38,7 +38,7 @@ func (h *cookies) set(w http.ResponseWriter, name string, value any, life time.D
 	if err != nil {
 		return err
 	}
-	if len(sealed) > maxCookie {
+	if len(sealed) > MaxCookie {
 		return fmt.Errorf("%s %w", name, errTooLarge)
 	}
 	http.SetCookie(w, cookie(name, sealed, life))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package handshake
 
 import (
 	"cmp"
@@ -21,8 +21,8 @@ import (
 )
 
 const (
-	callbackPath = "/callback"
-	clientID     = "kubectl-bind"
+	CallbackPath = "/callback"
+	ClientID     = "kubectl-bind"
 
 	txnLife     = 10 * time.Minute
 	sessionLife = 30 * time.Minute
@@ -79,7 +79,7 @@ type session struct {
 
 // logins send browsers to an issuer, and take them back.
 type logins struct {
-	opts      *settings
+	opts      *Options
 	visitors  *visitors
 	pages     *renderer
 	cookies   *cookies
@@ -136,7 +136,7 @@ func (l login) wrong(params url.Values) string {
 	switch {
 	case repeated(params):
 		return "A parameter is given twice."
-	case params.Get("client_id") != clientID:
+	case params.Get("client_id") != ClientID:
 		return "It is not from kubectl-bind."
 	case params.Get("code_challenge_method") != "S256" || !challengePattern.MatchString(l.Challenge):
 		return "It has no code challenge with method S256."
@@ -210,7 +210,7 @@ func (h *logins) callback(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	clearCookie(w, txnCookie)
+	clearCookie(w, TxnCookie)
 	if err != nil {
 		h.refuse(w, r, t.Login, err)
 		return
@@ -263,7 +263,7 @@ func (h *logins) welcome(w http.ResponseWriter, r *http.Request, s *session) {
 func (h *logins) logout(w http.ResponseWriter, r *http.Request) {
 	var s session
 	var back string
-	signedIn := h.cookies.open(r, sessionCookie, &s) == nil
+	signedIn := h.cookies.open(r, SessionCookie, &s) == nil
 	if signedIn {
 		h.sessions.leave(r.Context(), &s)
 	}
@@ -274,7 +274,7 @@ func (h *logins) logout(w http.ResponseWriter, r *http.Request) {
 	case s.Login.Redirect != "" && !s.Login.Legacy:
 		back = s.Login.back(h.opts.External.String(), signedOut())
 	}
-	for _, name := range []string{sessionCookie, txnCookie, doneCookie} {
+	for _, name := range []string{SessionCookie, TxnCookie, doneCookie} {
 		clearCookie(w, name)
 	}
 	h.pages.page(w, r, http.StatusOK, "logout.html", back)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package handshake
 
 import (
 	"context"
@@ -22,7 +22,7 @@ import (
 )
 
 // A binder says what a person may bind, and binds it.
-type binder struct{ opts *settings }
+type binder struct{ opts *Options }
 
 // An offering is what a person may bind, and why not what else was asked for.
 type offering struct {

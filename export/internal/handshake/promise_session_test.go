@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package export
+package handshake
 
 import (
 	"bytes"
@@ -53,7 +53,7 @@ func TestP5SessionsEnd(t *testing.T) {
 			}
 			cookie = keep()
 		}
-		want := &http.Cookie{Name: sessionCookie, Path: "/", MaxAge: 60, Secure: true, HttpOnly: true, SameSite: http.SameSiteLaxMode}
+		want := &http.Cookie{Name: SessionCookie, Path: "/", MaxAge: 60, Secure: true, HttpOnly: true, SameSite: http.SameSiteLaxMode}
 		got := *cookie
 		got.Value, got.Raw = "", ""
 		if diff := cmp.Diff(want, &got); diff != "" {
@@ -69,7 +69,7 @@ func TestP5SessionsEnd(t *testing.T) {
 // TestP3CopyOfACookie: a session gives one answer. A copy of its cookie that was made
 // before gives none after it, not even at once, and leads nowhere any more.
 func TestP3CopyOfACookie(t *testing.T) {
-	h := newTestServer(func(o *settings) { o.Devices = &store{} })
+	h := newTestServer(func(o *Options) { o.Devices = &store{} })
 	s := &session{ID: "s", Identity: auth.Identity{Issuer: "i", Subject: "ada"}, Since: time.Now(), Login: login{Redirect: "http://127.0.0.1:1/callback"}}
 	kept := httptest.NewRecorder()
 	if err := h.sessions.keep(t.Context(), kept, s); err != nil {
@@ -105,12 +105,12 @@ func TestP3CopyOfACookie(t *testing.T) {
 }
 
 // newTestServer is a server that needs no cluster and no issuer.
-func newTestServer(tune func(*settings)) *server {
+func newTestServer(tune func(*Options)) *Server {
 	sealer, err := auth.NewSealer(bytes.Repeat([]byte("k"), 32))
 	if err != nil {
 		panic(err)
 	}
-	opts := &settings{
+	opts := &Options{
 		External: &url.URL{Scheme: "https", Host: "backend.example"}, Sealer: func() *auth.Sealer { return sealer }, PerAddress: 600, PerSubject: 60,
 	}
 	if tune != nil {
