@@ -68,7 +68,7 @@ func TestReviewsAreShared(t *testing.T) {
 		for i := range 5 {
 			plural := fmt.Sprintf("gadget%ds", i)
 			services = append(services, serviceOf(plural))
-			s.put(offer.CrdResource, "", crdOf(plural, v1alpha1.NamespacedScope))
+			s.put(offer.CRDResource, "", crdOf(plural, v1alpha1.NamespacedScope))
 			s.put(tenant.ExportResource, s.tenant, object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceExport, metadata: {name: "+plural+".example.org}, spec: {scope: Namespaced}}"))
 		}
 		catalog.Store(&services)

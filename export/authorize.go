@@ -126,7 +126,7 @@ func (a reviews) usersOf(issuer string) (Users, bool) {
 func (a reviews) Authorize(ctx context.Context, id *auth.Identity, s Service) error {
 	users, known := a.usersOf(id.Issuer)
 	if !known {
-		return fmt.Errorf("%w to bind %s: nobody signs in here with %s", ErrForbidden, s.Name(), id.Issuer)
+		return fmt.Errorf("%w to bind %s: %s is not an issuer of this backend", ErrForbidden, s.Name(), id.Issuer)
 	}
 	sar := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User:   users.user(id),

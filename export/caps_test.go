@@ -255,8 +255,8 @@ func (w *world) control(e *Exporter) *control {
 // look lets c see what there is at this moment.
 func (w *world) look(c *control) {
 	w.t.Helper()
-	for gvr, inf := range map[string]cache.SharedIndexInformer{"crds": c.caches.Crds} {
-		list, err := w.dyn.Resource(offer.CrdResource).List(w.t.Context(), metav1.ListOptions{})
+	for gvr, inf := range map[string]cache.SharedIndexInformer{"crds": c.caches.CRDs} {
+		list, err := w.dyn.Resource(offer.CRDResource).List(w.t.Context(), metav1.ListOptions{})
 		if err != nil {
 			w.t.Fatalf("%s: %v", gvr, err)
 		}

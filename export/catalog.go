@@ -64,7 +64,7 @@ func (t templates) Services(ctx context.Context) ([]Service, error) {
 	services := make([]Service, 0, len(all))
 	for i := range all {
 		s, err := t.service(ctx, &all[i])
-		if errors.Is(err, errUnreadable) { // offers nothing, and keeps nobody from the others
+		if errors.Is(err, errUnreadable) { // it offers nothing, and the other templates count
 			logr.FromContextOrDiscard(ctx).Info("template is left out", "reason", err.Error())
 			continue
 		}
@@ -82,7 +82,7 @@ var errUnreadable = errors.New("cannot be read")
 
 // list returns the templates of all groups by API, of each the one that offers it
 // first. That is the oldest, of whatever group: rights to bind an API go by its
-// template, so whoever may make templates in some namespace must not take an API, and
+// template, so a user who may make templates in one namespace must not take an API, and
 // the rights of all its tenants, over from a template that was there. A name would be
 // chosen for that purpose; a time and a UID cannot be.
 func (t templates) list(ctx context.Context) ([]unstructured.Unstructured, error) {

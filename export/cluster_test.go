@@ -496,7 +496,7 @@ func schemaChanges(t *testing.T, ada *tenantClient) {
 	await(func(o *v1alpha1.APIServiceExport) bool { return cmp.Equal(o.Spec.Names.ShortNames, []string{"gg"}) })
 	ada.w.apply(crdOf("gadgets", v1alpha1.NamespacedScope)) // a field that goes away goes away
 	await(func(o *v1alpha1.APIServiceExport) bool { return o.Spec.Names.ShortNames == nil })
-	if err := ada.w.dyn.Resource(offer.CrdResource).Delete(t.Context(), "gadgets.example.org", metav1.DeleteOptions{}); err != nil {
+	if err := ada.w.dyn.Resource(offer.CRDResource).Delete(t.Context(), "gadgets.example.org", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	await(func(o *v1alpha1.APIServiceExport) bool {

@@ -27,10 +27,10 @@ type Exporter struct {
 	opts     Options
 	external *url.URL
 	config   *rest.Config
-	tenant.Clients
-	watches tenant.Clients // for informers, which outlive an outage
-	tenants *tenant.Tenants
-	running atomic.Pointer[control] // nil while Run does not
+	clients  tenant.Clients
+	watches  tenant.Clients // for informers, which outlive an outage
+	tenants  *tenant.Tenants
+	running  atomic.Pointer[control] // nil while Run does not
 }
 
 // New returns an Exporter that works with the rights of config, which should be
@@ -43,7 +43,7 @@ func New(config *rest.Config, opts Options) (*Exporter, error) {
 	e := &Exporter{opts: opts, external: external, config: rest.CopyConfig(config)}
 	e.config.QPS = -1 // the API server's priority and fairness is the limit
 	e.config.UserAgent = cmp.Or(e.config.UserAgent, tenant.UserAgent)
-	if e.Clients, err = connect(e.config); err != nil {
+	if e.clients, err = connect(e.config); err != nil {
 		return nil, err
 	}
 	if e.watches, err = connect(patient.Config(e.config)); err != nil {
@@ -56,12 +56,12 @@ func New(config *rest.Config, opts Options) (*Exporter, error) {
 // assemble makes what the Exporter works with of its options and clients.
 func (e *Exporter) assemble() {
 	if e.opts.Catalog == nil {
-		e.opts.Catalog = templates{e.Dyn}
+		e.opts.Catalog = templates{e.clients.Dyn}
 	}
 	if e.opts.Authorizer == nil {
-		e.opts.Authorizer = reviews{e.Kube, e.opts.Users, e.opts.Handshake.users(e.opts.Provider), e.opts.Provider}
+		e.opts.Authorizer = reviews{e.clients.Kube, e.opts.Users, e.opts.Handshake.users(e.opts.Provider), e.opts.Provider}
 	}
-	e.tenants = tenant.New(e.Clients, e.tenantOptions())
+	e.tenants = tenant.New(e.clients, e.tenantOptions())
 }
 
 // connect makes clients.

@@ -33,7 +33,7 @@ type Handshake struct {
 	// URL of a loopback address. Browsers keep such URLs: the token lives for ten
 	// minutes, in which that konnector fetches a better one.
 	LegacyCLI bool
-	// Limits on how often anybody may ask.
+	// Limits on requests.
 	Limits Limits
 	// TrustedProxies are the gateways in front: the client of a request that comes
 	// from one of them is the last address in X-Forwarded-For that is not.

@@ -64,7 +64,7 @@ func newStill(t *testing.T) *still {
 	s := &still{t, fakecluster.New(
 		fakecluster.Resource{GroupVersionResource: tenant.ClusterBindingResource, Kind: "ClusterBinding"},
 		fakecluster.Resource{GroupVersionResource: tenant.RequestResource, Kind: "APIServiceExportRequest", Plain: true},
-		fakecluster.Resource{GroupVersionResource: offer.CrdResource, Kind: "CustomResourceDefinition", Cluster: true},
+		fakecluster.Resource{GroupVersionResource: offer.CRDResource, Kind: "CustomResourceDefinition", Cluster: true},
 		fakecluster.Resource{GroupVersionResource: tenant.ExportResource, Kind: "APIServiceExport"},
 		fakecluster.Resource{GroupVersionResource: templateResource, Kind: "APIServiceExportTemplate"},
 	), fake.NewClientset(), ""}
@@ -92,7 +92,7 @@ func (s *still) run(name string, opts Options) {
 		s.Fatal(err)
 	}
 	all := tenant.Clients{Kube: s.kube, Dyn: s.Client(), Meta: s.Metadata()}
-	e := &Exporter{opts: opts, external: &url.URL{}, config: &rest.Config{}, Clients: all, watches: all}
+	e := &Exporter{opts: opts, external: &url.URL{}, config: &rest.Config{}, clients: all, watches: all}
 	e.assemble()
 	c := must(newControl(e))
 	ctx, stop := context.WithCancel(s.Context())
@@ -104,7 +104,7 @@ func (s *still) run(name string, opts Options) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- ctrls[name].Run(ctx) }()
-	for _, inf := range []cache.SharedIndexInformer{c.caches.ClusterBindings, c.requests.Requests, c.caches.Owned, c.caches.Crds, c.caches.Exports, c.templates} {
+	for _, inf := range []cache.SharedIndexInformer{c.caches.ClusterBindings, c.requests.Requests, c.caches.Owned, c.caches.CRDs, c.caches.Exports, c.templates} {
 		go inf.RunWithContext(ctx)
 	}
 	s.Cleanup(func() {

@@ -14,20 +14,19 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// sharedAtMost is how many specs of one API are remembered: that of its CRD, and
+// internedPerAPI is how many specs of one API are remembered: that of its CRD, and
 // those of exports that lag behind.
-const sharedAtMost = 4
+const internedPerAPI = 4
 
-// A pool lets equal specs of many exports be one in memory. Most exports of an API
-// have the same, and it is by far the largest part of them.
-type pool struct {
+// An interner lets equal specs of many exports be one in memory. Most exports of an API
+// have the same spec, which is by far the largest part of them.
+type interner struct {
 	mu    sync.Mutex
 	specs map[string][]*v1alpha1.APIServiceExportSpec // by API, the last ones first
 }
 
-// share gives an export that nobody else knows yet the spec of another one, if there
-// is an equal one.
-func (p *pool) share(o *v1alpha1.APIServiceExport) {
+// intern gives a new export the spec of another one, if there is an equal one.
+func (p *interner) intern(o *v1alpha1.APIServiceExport) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	known := p.specs[o.Name]
@@ -40,7 +39,7 @@ func (p *pool) share(o *v1alpha1.APIServiceExport) {
 		p.specs = map[string][]*v1alpha1.APIServiceExportSpec{}
 	}
 	spec := o.Spec
-	p.specs[o.Name] = append([]*v1alpha1.APIServiceExportSpec{&spec}, known[:min(len(known), sharedAtMost-1)]...)
+	p.specs[o.Name] = append([]*v1alpha1.APIServiceExportSpec{&spec}, known[:min(len(known), internedPerAPI-1)]...)
 }
 
 // What tenants write is kept only as far as it is of use here, however much it is.
@@ -59,9 +58,9 @@ func slimBinding(o *v1alpha1.ClusterBinding) {
 	o.Status.KonnectorVersion, o.Status.Conditions = "", sound(o.Status.Conditions)
 }
 
-func (p *pool) slim(o *v1alpha1.APIServiceExport) {
+func (p *interner) slim(o *v1alpha1.APIServiceExport) {
 	o.Status.AcceptedNames, o.Status.StoredVersions, o.Status.Conditions = nil, nil, sound(o.Status.Conditions)
-	p.share(o)
+	p.intern(o)
 }
 
 const (
@@ -69,8 +68,8 @@ const (
 	maxMessage    = 4 << 10 // with type and reason
 )
 
-// sound leaves out conditions that nobody needs who means well: whoever writes the next
-// one takes them away.
+// sound leaves out conditions of a size or number that no konnector writes; the next write
+// of a status removes them.
 func sound(all []v1alpha1.Condition) []v1alpha1.Condition {
 	if len(all) > maxConditions {
 		return nil

@@ -12,7 +12,7 @@ import (
 )
 
 func TestPool(t *testing.T) {
-	p := &pool{}
+	p := &interner{}
 	schemaOf := func(o *v1alpha1.APIServiceExport) *byte {
 		return &o.Spec.Versions[0].Schema.OpenAPIV3Schema.Raw[0]
 	}
@@ -22,7 +22,7 @@ func TestPool(t *testing.T) {
 		o.Spec.Versions = []v1alpha1.APIServiceExportVersion{{Name: "v1"}}
 		o.Spec.Versions[0].Schema.OpenAPIV3Schema.Raw = []byte(schema)
 		want := o.DeepCopy()
-		p.share(o)
+		p.intern(o)
 		if diff := cmp.Diff(want, o); diff != "" {
 			t.Errorf("an export was changed (-before +after):\n%s", diff)
 		}
@@ -38,7 +38,7 @@ func TestPool(t *testing.T) {
 	for i := range 100 { // of an API that changes all the time
 		export("widgets.example.org", fmt.Sprint(i))
 	}
-	if n := len(p.specs["widgets.example.org"]); n != sharedAtMost {
+	if n := len(p.specs["widgets.example.org"]); n != internedPerAPI {
 		t.Errorf("%d specs of one API are remembered", n)
 	}
 }

@@ -156,7 +156,7 @@ type Caps struct {
 }
 
 // CreateOnlyAnnotation on a ResourceQuota of the backend, with whatever value, says
-// that somebody else decides about it from now on.
+// that the backend leaves it alone from then on.
 const CreateOnlyAnnotation = v1alpha1.CreateOnlyAnnotation
 
 func (c Caps) withDefaults() Caps {

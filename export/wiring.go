@@ -77,8 +77,7 @@ func (e *Exporter) handshake() handshake.Options {
 
 // A control is one run of the controllers: what they see, and what they do.
 type control struct {
-	tenant.Clients
-
+	clients  tenant.Clients
 	watches  tenant.Clients
 	catalog  Catalog
 	caches   *tenant.Caches
@@ -91,35 +90,44 @@ type control struct {
 }
 
 func newControl(e *Exporter) (*control, error) {
-	c := &control{Clients: e.Clients, watches: e.watches, catalog: e.opts.Catalog}
-	var errs [4]error
-	specs := &pool{}
-	caches := &tenant.Caches{Kube: e.Kube}
+	c := &control{clients: e.clients, watches: e.watches, catalog: e.opts.Catalog}
+	var err error
+	if c.caches, err = c.newCaches(); err != nil {
+		return nil, err
+	}
+	asked, err := typed.Informer(c.watches.Dyn, tenant.RequestResource, slimRequest)
+	c.templates = c.informTemplates(templateResource)
+	schemas := &offer.Schemas{Dyn: e.clients.Dyn}
+	c.services = &offer.Services{Catalog: e.opts.Catalog, Authorizer: e.opts.Authorizer}
+	c.tenants = tenant.NewControllers(e.tenants, c.caches, schemas.ResourceOf)
+	c.requests = &offer.Requests{
+		Clients: e.clients, External: e.external.String(), Requests: asked, Services: c.services, Schemas: schemas,
+		Rights: e.tenants.Rights, Caches: c.caches, Authorizations: c.tenants.Authorizations,
+	}
+	c.exports = &offer.Exports{
+		Clients: e.clients, Review: e.opts.ReviewInterval, Breaking: e.opts.BreakingChanges, Exports: c.caches.Exports, Services: c.services, Schemas: schemas,
+		Rights: e.tenants.Rights, Caches: c.caches, Authorizations: c.tenants.Authorizations, Logins: c.tenants.Logins,
+	}
+	return c, err
+}
+
+func (c *control) newCaches() (*tenant.Caches, error) {
+	var errs [3]error
+	specs, core, rbac := &interner{}, corev1.SchemeGroupVersion, rbacv1.SchemeGroupVersion
+	tenants := named(v1alpha1.TenantServiceAccount)
+	caches := &tenant.Caches{
+		Kube:     c.clients.Kube,
+		CRDs:     c.metadata(offer.CRDResource, nil),
+		Owned:    c.metadata(core.WithResource("namespaces"), func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.TenantLabel }),
+		Accounts: c.metadata(core.WithResource("serviceaccounts"), tenants),
+		Bindings: c.metadata(rbac.WithResource("rolebindings"), tenants),
+		Roles:    c.metadata(rbac.WithResource("roles"), tenants),
+		Entries:  c.metadata(rbac.WithResource("rolebindings"), named(v1alpha1.BackendRoleBinding)),
+	}
 	caches.Exports, errs[0] = typed.Informer(c.watches.Dyn, tenant.ExportResource, specs.slim)
 	caches.Namespaces, errs[1] = typed.Informer(c.watches.Dyn, tenant.NamespaceResource, slimNamespace)
 	caches.ClusterBindings, errs[2] = typed.Informer(c.watches.Dyn, tenant.ClusterBindingResource, slimBinding)
-	caches.Crds = c.metadata(offer.CrdResource, nil)
-	caches.Owned = c.metadata(corev1.SchemeGroupVersion.WithResource("namespaces"), func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.TenantLabel })
-	caches.Accounts = c.metadata(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), named(v1alpha1.TenantServiceAccount))
-	caches.Bindings = c.metadata(rbacv1.SchemeGroupVersion.WithResource("rolebindings"), named(v1alpha1.TenantServiceAccount))
-	caches.Entries = c.metadata(rbacv1.SchemeGroupVersion.WithResource("rolebindings"), named(v1alpha1.BackendRoleBinding))
-	caches.Roles = c.metadata(rbacv1.SchemeGroupVersion.WithResource("roles"), named(v1alpha1.TenantServiceAccount))
-	asked, err := typed.Informer(c.watches.Dyn, tenant.RequestResource, slimRequest)
-	errs[3] = err
-	c.templates = c.informTemplates(templateResource)
-
-	schemas := &offer.Schemas{Dyn: e.Dyn}
-	c.caches, c.services = caches, &offer.Services{Catalog: e.opts.Catalog, Authorizer: e.opts.Authorizer}
-	c.tenants = tenant.NewControllers(e.tenants, caches, schemas.ResourceOf)
-	c.requests = &offer.Requests{
-		Clients: e.Clients, External: e.external.String(), Requests: asked, Services: c.services, Schemas: schemas,
-		Rights: e.tenants.Rights, Caches: caches, Authorizations: c.tenants.Authorizations,
-	}
-	c.exports = &offer.Exports{
-		Clients: e.Clients, Review: e.opts.ReviewInterval, Breaking: e.opts.BreakingChanges, Exports: caches.Exports, Services: c.services, Schemas: schemas,
-		Rights: e.tenants.Rights, Caches: caches, Authorizations: c.tenants.Authorizations, Logins: c.tenants.Logins,
-	}
-	return c, errors.Join(errs[:]...)
+	return caches, errors.Join(errs[:]...)
 }
 
 // named selects objects of one name: the rights of the backend are to no other.
@@ -163,8 +171,8 @@ func (c *control) controllers() (map[string]*controller.Controller, error) {
 	add("tenant", c.tenants.Tenants.Reconcile, feed{c.caches.Owned, tenant.TenantKey}, feed{c.caches.ClusterBindings, tenant.NamespaceKey},
 		feed{c.caches.Accounts, tenant.NamespaceKey}, feed{c.caches.Bindings, tenant.NamespaceKey}, feed{c.caches.Entries, tenant.NamespaceKey})
 	add("clusterbinding", c.tenants.ClusterBindings.Reconcile, feed{c.caches.ClusterBindings, controller.Self}, feed{c.caches.Owned, tenant.ClusterBindingKey})
-	add("apiserviceexportrequest", c.requests.Reconcile, feed{c.requests.Requests, controller.Self}, feed{c.caches.Crds, c.requests.AskingFor})
-	add("apiserviceexport", c.exports.Reconcile, feed{c.caches.Exports, controller.Self}, feed{c.caches.Crds, c.exports.OfCRD}, feed{c.templates, c.exportsOffered},
+	add("apiserviceexportrequest", c.requests.Reconcile, feed{c.requests.Requests, controller.Self}, feed{c.caches.CRDs, c.requests.AskingFor})
+	add("apiserviceexport", c.exports.Reconcile, feed{c.caches.Exports, controller.Self}, feed{c.caches.CRDs, c.exports.OfCRD}, feed{c.templates, c.exportsOffered},
 		feed{c.requests.Requests, offer.ExportsAskedFor})
 	add("apiserviceexporttemplate", c.reconcileTemplates, feed{c.templates, serviceKey})
 	add("apiservicenamespace", c.tenants.Namespaces.Reconcile, feed{c.caches.Namespaces, controller.Self}, feed{c.caches.Exports, c.caches.NamespacesOfTenant},
@@ -195,7 +203,7 @@ func (c *control) run(ctx context.Context) error {
 // our templates, once there are such.
 func (c *control) followForeignTemplates(ctx context.Context, exports, ours *controller.Controller) {
 	found := make(chan schema.GroupVersionResource, len(templateGroups))
-	_, err := c.caches.Crds.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
+	_, err := c.caches.CRDs.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
 		crd, ok := obj.(metav1.Object)
 		i := slices.IndexFunc(templateGroups[1:], func(r schema.GroupVersionResource) bool { return ok && r.GroupResource().String() == crd.GetName() })
 		if i >= 0 {
@@ -230,8 +238,8 @@ func (c *control) followForeignTemplates(ctx context.Context, exports, ours *con
 	}
 }
 
-// reviewAll looks at all exports once inf knows what there is: before, it may have
-// been told by nobody that something went.
+// reviewAll looks at all exports once inf has synced: no event told of templates that
+// were deleted before.
 func (c *control) reviewAll(ctx context.Context, exports *controller.Controller, inf cache.SharedIndexInformer) {
 	if !cache.WaitFor(ctx, "", inf.HasSyncedChecker()) {
 		return

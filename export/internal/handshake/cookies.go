@@ -14,7 +14,7 @@ import (
 
 const (
 	TxnCookie     = "__Host-klutch-txn"     // a login at the issuer, in flight
-	SessionCookie = "__Host-klutch-session" // somebody who is signed in
+	SessionCookie = "__Host-klutch-session" // a person who has signed in
 	doneCookie    = "__Host-klutch-done"    // the answer for the CLI
 	MaxCookie     = 3900                    // bytes; browsers take 4096 with name and attributes
 )

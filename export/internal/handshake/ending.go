@@ -38,7 +38,7 @@ func (h *endings) tenantProblem(w http.ResponseWriter, r *http.Request, s *sessi
 		})
 	case errors.Is(err, tenant.ErrCapped):
 		h.pages.fail(w, r, problem{
-			Status: http.StatusForbidden, Title: "There are as many App Clusters as there may be", What: err.Error() + ".",
+			Status: http.StatusForbidden, Title: "Tenant limit reached", What: err.Error() + ".",
 			Next: "Ask the platform team to remove one that is gone, or to allow more.",
 		})
 	case errors.Is(err, tenant.ErrTerminating):

@@ -36,7 +36,7 @@ func newLimits(opts *Options, v *visitors, p *renderer) *limits {
 	}
 }
 
-// byAddress lets nobody ask too often, whoever they are. What probes ask is free.
+// byAddress limits the requests of each address and network. Probes of /healthz are free.
 func (h *limits) byAddress(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/healthz" {

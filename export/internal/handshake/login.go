@@ -201,7 +201,7 @@ func (h *logins) callback(w http.ResponseWriter, r *http.Request) {
 	var t transaction
 	id, err := h.complete(r, &t)
 	if errors.Is(err, errNoCookie) || errors.Is(err, auth.ErrState) {
-		// Whoever sent the browser here must not be able to end the login in flight.
+		// The site that sent the browser here must not be able to end the login in flight.
 		h.visitors.refused(r, "callback refused", "reason", err.Error())
 		h.pages.fail(w, r, problem{
 			Status: http.StatusBadRequest, Title: "This is not the login that was begun here",
@@ -238,15 +238,17 @@ func (h *logins) signIn(w http.ResponseWriter, r *http.Request, s *session) {
 
 // welcome shows the services, unless that would be of no use.
 func (h *logins) welcome(w http.ResponseWriter, r *http.Request, s *session) {
-	o, err := h.binder.offer(r.Context(), s, s.Login.Services)
-	if err != nil {
-		h.pages.internal(w, r, err)
-		return
-	}
-	if n := len(s.Login.Services); n > 0 && n == o.missing() {
-		audit.Record(r.Context(), "bind refused", append(s.who(), "services", s.Login.Services, "reason", o.answer().Code)...)
-		h.endings.finish(w, r, s, refusalValues(o.answer()), o.problem())
-		return
+	if asked := s.Login.Services; len(asked) > 0 {
+		o, err := h.binder.check(r.Context(), s, asked)
+		if err != nil {
+			h.pages.internal(w, r, err)
+			return
+		}
+		if o.missing() == len(asked) {
+			audit.Record(r.Context(), "bind refused", append(s.who(), "services", asked, "reason", o.answer().Code)...)
+			h.endings.finish(w, r, s, refusalValues(o.answer()), o.problem())
+			return
+		}
 	}
 	if err := h.sessions.keep(r.Context(), w, s); err != nil {
 		h.pages.internal(w, r, err)

@@ -33,39 +33,66 @@ type offering struct {
 	Unfit   []string // asked for, but cluster-scoped
 }
 
-// offer sorts the catalogue and what was asked for.
+// offer says of all services whether the person may bind them, and of those that were
+// asked for why not.
 func (h *binder) offer(ctx context.Context, s *session, asked []string) (*offering, error) {
+	return h.sort(ctx, s, asked, func(offer.Service) bool { return true })
+}
+
+// check is offer for what was asked for alone, and for all services if a part of that
+// cannot be had.
+func (h *binder) check(ctx context.Context, s *session, asked []string) (*offering, error) {
+	o, err := h.sort(ctx, s, asked, func(service offer.Service) bool { return slices.Contains(asked, service.Name()) })
+	if err != nil || o.missing() == 0 {
+		return o, err
+	}
+	return h.offer(ctx, s, asked)
+}
+
+// sort looks at the services of the catalogue that count.
+func (h *binder) sort(ctx context.Context, s *session, asked []string, counts func(offer.Service) bool) (*offering, error) {
 	services, err := h.opts.Catalog.Services(ctx)
 	if err != nil {
 		return nil, err
 	}
-	o := &offering{}
-	known := map[string]*[]string{}
+	o, known := &offering{}, map[string]*[]string{}
 	for _, service := range services {
-		switch err := h.opts.Authorizer.Authorize(ctx, &s.Identity, service); {
-		case errors.Is(err, offer.ErrForbidden):
-			known[service.Name()] = &o.Refused
-		case err != nil:
+		if !counts(service) {
+			continue
+		}
+		why, err := h.judge(ctx, s, service, o)
+		if err != nil {
 			return nil, err
-		case !service.Available():
-			known[service.Name()] = &o.Absent
-		case service.Scope == v1alpha1.ClusterScope:
-			known[service.Name()] = &o.Unfit
-		default:
-			known[service.Name()] = nil
+		}
+		if known[service.Name()] = why; why == nil {
 			o.Allowed = append(o.Allowed, service)
 		}
 	}
 	for _, name := range asked {
-		list, ok := known[name]
+		why, ok := known[name]
 		switch {
 		case !ok:
 			o.Unknown = append(o.Unknown, name)
-		case list != nil:
-			*list = append(*list, name)
+		case why != nil:
+			*why = append(*why, name)
 		}
 	}
 	return o, nil
+}
+
+// judge returns the list of o in which a service belongs that cannot be had, or nil.
+func (h *binder) judge(ctx context.Context, s *session, service offer.Service, o *offering) (*[]string, error) {
+	switch err := h.opts.Authorizer.Authorize(ctx, &s.Identity, service); {
+	case errors.Is(err, offer.ErrForbidden):
+		return &o.Refused, nil
+	case err != nil:
+		return nil, err
+	case !service.Available():
+		return &o.Absent, nil
+	case service.Scope == v1alpha1.ClusterScope:
+		return &o.Unfit, nil
+	}
+	return nil, nil //nolint:nilnil // it can be had
 }
 
 // names are those of the services that the person may bind.
@@ -144,7 +171,7 @@ func (e *offerError) Error() string { return e.offer.answer().Error() }
 // obtain makes or finds the tenant of a session, with more services. The error is an
 // *offerError where one of them cannot be had; then nothing was made.
 func (h *binder) obtain(ctx context.Context, s *session, chosen []string) (namespace string, err error) {
-	o, err := h.offer(ctx, s, chosen)
+	o, err := h.check(ctx, s, chosen)
 	if err != nil {
 		return "", err
 	}

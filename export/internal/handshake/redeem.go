@@ -20,6 +20,7 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
+// CodePurpose is what one-time codes are sealed for.
 const CodePurpose = "code"
 
 // A grant is what a one-time code stands for. It is sealed into the code.
@@ -33,9 +34,10 @@ type grant struct {
 	Expiry time.Time `json:"expiry"`
 }
 
+// CodeUnavailable says to a program that it may try again, RFC 6749 section 4.1.2.1.
 const CodeUnavailable = "temporarily_unavailable"
 
-// An oauthError is a refusal for a program, RFC 6749 section 5.2.
+// An OAuthError is a refusal for a program, RFC 6749 section 5.2.
 type OAuthError struct {
 	Status       int    `json:"-"` // 0 means 400
 	Authenticate string `json:"-"` // for WWW-Authenticate, may be empty

@@ -46,7 +46,7 @@ type Options struct {
 // url returns the absolute URL of a path.
 func (o *Options) url(path string) string { return o.External.JoinPath(path).String() }
 
-// An issuer is one more with which people may sign in.
+// An Issuer is one more with which people may sign in.
 type Issuer struct {
 	Name, Title string
 	Provider    *auth.Provider
@@ -83,7 +83,7 @@ type route struct {
 	serve   http.HandlerFunc
 }
 
-// A server serves the handshake. It keeps no state but the sealed cookies of the
+// A Server serves the handshake. It keeps no state but the sealed cookies of the
 // browsers, and counts of requests.
 type Server struct {
 	Opts      *Options
@@ -137,6 +137,7 @@ func (h *Server) handler() http.Handler {
 	return h.visitors.identify(h.visitors.observe(h.guard(h.limits.byAddress(protect.Handler(mux)))))
 }
 
+// Routes are those of all backends, beside legacyRoutes and DeviceRoutes.
 func (h *Server) Routes() []route {
 	return []route{
 		{"GET /{$}", false, h.pages.home},

@@ -28,6 +28,7 @@ const (
 	maxStrangers                     = 100 // bytes of their text in a record
 )
 
+// RequestPattern is what the ID of a request looks like that a trusted proxy gives.
 var RequestPattern = regexp.MustCompile(`^[A-Za-z0-9._-]{8,64}$`)
 
 // visitors know who sends a request, and leave records of what strangers are refused.
@@ -102,8 +103,8 @@ func originOf(r *http.Request) string {
 	return origin[:min(len(origin), maxStrangers)]
 }
 
-// client is the address of whoever sent a request. What a proxy says of its client
-// counts only if the proxy is trusted: anybody can write the header.
+// client is the address that a request comes from. What a proxy says of its client
+// counts only if the proxy is trusted: any client can write the header.
 func (h *visitors) client(r *http.Request) netip.Addr {
 	from, _ := netip.ParseAddrPort(r.RemoteAddr)
 	addr := from.Addr().Unmap()

@@ -78,6 +78,7 @@ func (r *Requests) Reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 	return 0, nil // the event of the answer brings us back
 }
 
+// Answered tells whether a request has its answer.
 func Answered(o *v1alpha1.APIServiceExportRequest) bool {
 	return o.Status.Phase == v1alpha1.RequestSucceeded || o.Status.Phase == v1alpha1.RequestFailed
 }
@@ -109,7 +110,7 @@ func answeredAt(o *v1alpha1.APIServiceExportRequest) time.Time {
 	return o.CreationTimestamp.Time
 }
 
-// prune deletes a request that whoever made it has had time to read the answer of.
+// prune deletes an answered request, once its tenant has had time to read the answer.
 func (r *Requests) prune(ctx context.Context, request *v1alpha1.APIServiceExportRequest) (time.Duration, error) {
 	if left := RequestRetain - time.Since(answeredAt(request)); left > 0 {
 		return left, nil

@@ -28,8 +28,8 @@ type Schemas struct {
 // schemasFor is as good as for ever: events tell of changes.
 const schemasFor = 365 * 24 * time.Hour
 
-// CrdResource are the CustomResourceDefinitions.
-var CrdResource = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
+// CRDResource are the CustomResourceDefinitions.
+var CRDResource = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
 
 // A publication is what App Clusters get of a CRD.
 type publication struct {
@@ -63,7 +63,7 @@ func (s *Schemas) get(ctx context.Context, crd string) (publication, error) {
 
 // GetCRD reads a CRD that is there now.
 func GetCRD(ctx context.Context, dyn dynamic.Interface, name string) (*unstructured.Unstructured, error) {
-	u, err := dyn.Resource(CrdResource).Get(ctx, name, metav1.GetOptions{})
+	u, err := dyn.Resource(CRDResource).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("get CRD %s: %w", name, err)
 	}

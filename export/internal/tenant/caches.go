@@ -25,7 +25,7 @@ type Caches struct {
 	Namespaces      cache.TypedSharedIndexInformer[*v1alpha1.APIServiceNamespace]
 	ClusterBindings cache.TypedSharedIndexInformer[*v1alpha1.ClusterBinding]
 	// Of these only the metadata is kept:
-	Crds     cache.SharedIndexInformer
+	CRDs     cache.SharedIndexInformer
 	Owned    cache.SharedIndexInformer // tenant and service namespaces
 	Accounts cache.SharedIndexInformer // ServiceAccounts of tenants
 	Bindings cache.SharedIndexInformer // RoleBindings of tenants, in both kinds of namespaces
@@ -167,7 +167,7 @@ func (c *Caches) snapshot(tenant string) (s snapshot) {
 	return s
 }
 
-// All are the informers, for whoever runs them.
+// All returns the informers, to be run.
 func (c *Caches) All() []cache.SharedIndexInformer {
-	return []cache.SharedIndexInformer{c.Exports, c.Namespaces, c.ClusterBindings, c.Crds, c.Owned, c.Accounts, c.Bindings, c.Roles, c.Entries}
+	return []cache.SharedIndexInformer{c.Exports, c.Namespaces, c.ClusterBindings, c.CRDs, c.Owned, c.Accounts, c.Bindings, c.Roles, c.Entries}
 }

@@ -58,6 +58,7 @@ func (t *Tenants) capTenants(ctx context.Context, h Holder, more int) error {
 	return nil
 }
 
+// One is 1 for yes and 0 for no.
 func One(yes bool) int {
 	if yes {
 		return 1
@@ -105,7 +106,7 @@ type quotas struct {
 
 // countable returns how long it takes until objects of a resource are counted.
 func (q *quotas) countable(resource string) time.Duration {
-	crd, ok := stored(q.caches.Crds, resource)
+	crd, ok := stored(q.caches.CRDs, resource)
 	if !ok {
 		return 0 // not a custom resource
 	}

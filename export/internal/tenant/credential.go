@@ -31,7 +31,7 @@ type credentials struct {
 
 // Current returns the kubeconfig of a tenant and how long it is good, after
 // making or renewing it where needed. One that was revoked is made anew when that is
-// settle ago; until then there is none. Who logs in need not wait: see handOut.
+// settle ago; until then there is none. A person who logs in need not wait: see HandOut.
 func (c *credentials) Current(ctx context.Context, namespace string, settle time.Duration) (data []byte, again time.Duration, err error) {
 	k, err := c.reachable(ctx)
 	if err != nil {

@@ -7,8 +7,8 @@
 // namespace mirrors one namespace of the App Cluster; the tenant has rights there to what
 // is exported to it, and nowhere else.
 //
-// [Tenants] makes tenants and hands out credentials at any replica, while somebody logs
-// in. [Controllers] keep and remove them, at one replica: one function each for tenant
+// [Tenants] makes tenants and hands out credentials at any replica, during a
+// login. [Controllers] keep and remove them, at one replica: one function each for tenant
 // namespaces, ClusterBindings and APIServiceNamespaces. Both are made of small types that
 // own one thing: [Rights], [Records], [Credentials], caps, gates, the breaker of removals.
 //

@@ -74,6 +74,7 @@ func admission(err error) (v1alpha1.Condition, error) {
 	return v1alpha1.False(v1alpha1.ConditionAdmitted, v1alpha1.SeverityInfo, v1alpha1.ReasonGateClosed, err.Error()), nil
 }
 
+// CheckGates returns an error if no annotation can open a gate of that name.
 func CheckGates(names []string) error {
 	for _, name := range names {
 		if problems := validation.IsQualifiedName(v1alpha1.GateAnnotationPrefix + name); len(problems) > 0 {

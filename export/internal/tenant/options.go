@@ -36,7 +36,7 @@ type Options struct {
 	Pauses Pauses
 }
 
-// An apiServer is how App Clusters reach the API server.
+// An APIServer is how App Clusters reach the API server.
 type APIServer struct {
 	URL           string
 	TLSServerName string
@@ -49,8 +49,8 @@ type Limits struct{ Tenants, PerIdentity, Namespaces, Objects int }
 // Pauses are how long things take, or have to rest, elsewhere.
 type Pauses struct {
 	// Settle is how long a token may still be believed whose anchor is gone: API
-	// servers remember for ten seconds what they have found out about it. Whoever has
-	// it must not read the next one with it.
+	// servers remember for ten seconds what they have found out about it. Its
+	// holder must not read the next one with it.
 	Settle time.Duration
 	// Rotation is how old an anchor has to be for a login to rotate it: many logins at
 	// once, or an answer that is asked for again, must not end the credential that
@@ -59,11 +59,12 @@ type Pauses struct {
 	// Bind is how long a bind may take from the tenant namespace to the record.
 	Bind time.Duration
 	// Quota is how old a CRD has to be before a quota may name it: the API server
-	// refuses all objects of a kind that nobody counts yet, and
+	// refuses all objects of a kind that is not counted yet, and
 	// kube-controller-manager looks for new kinds twice a minute.
 	Quota time.Duration
 }
 
+// UsualPauses are those of a backend; tests have shorter ones.
 func UsualPauses() Pauses {
 	return Pauses{Settle: 15 * time.Second, Rotation: time.Minute, Bind: 10 * time.Minute, Quota: 2 * time.Minute}
 }
@@ -78,6 +79,7 @@ type Tenants struct {
 	Credentials *credentials
 }
 
+// New returns Tenants. It does no I/O.
 func New(c Clients, opts *Options) *Tenants {
 	return &Tenants{c, opts, &Rights{Clients: c}, &records{c}, &credentials{Clients: c, opts: opts}}
 }
@@ -91,6 +93,7 @@ type Controllers struct {
 	Logins          *Logins
 }
 
+// NewControllers returns the controllers of tenants, which see what the caches hold.
 func NewControllers(t *Tenants, seen *Caches, resourceOf resourceOf) *Controllers {
 	known := &Authorizations{opts: t.Opts, records: t.Records, caches: seen}
 	logins := &Logins{opts: t.Opts, authorizations: known}

@@ -103,8 +103,8 @@ func (r *reconciler) left(tenant string, seen snapshot) time.Duration {
 }
 
 // unrecorded tells whether a tenant namespace has no record yet, and deletes it if it
-// will never have one: a bind did not come to its end there, so that nobody has got a
-// credential. Again says when that can be told.
+// will never have one: a bind did not come to its end there, so that no credential
+// was handed out. Again says when that can be told.
 func (r *reconciler) unrecorded(ctx context.Context, name string) (yes bool, again time.Duration, err error) {
 	binding, ok := Lookup(r.caches.ClusterBindings, cache.NewObjectName(name, v1alpha1.ClusterBindingName))
 	if ok && !binding.Status.LastHeartbeatTime.IsZero() {

@@ -20,7 +20,7 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// A record is what our side remembers of a tenant.
+// A Record is what our side remembers of a tenant.
 type Record struct {
 	Identity auth.Identity `json:"identity"`
 	Cluster  string        `json:"cluster"`
@@ -41,6 +41,8 @@ var manyWriters = wait.Backoff{Steps: 30, Duration: 10 * time.Millisecond, Facto
 // records keeps a record of each tenant in a Secret of its namespace.
 type records struct{ Clients }
 
+// Read returns the record of a tenant and the Secret that holds it; the error wraps
+// errNoRecord where there is none.
 func (s *records) Read(ctx context.Context, namespace string) (*Record, *corev1.Secret, error) {
 	secret, err := s.Kube.CoreV1().Secrets(namespace).Get(ctx, v1alpha1.TenantRecordSecret, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

@@ -8,12 +8,13 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// A refusal says why a request cannot be granted.
+// A Refusal says why something is not granted to a tenant, which may know it.
 type Refusal struct {
 	Reason, Message string
 	Temporary       bool // what is missing may still come
 }
 
+// Refuse returns a Refusal for good.
 func Refuse(reason, message string) *Refusal {
 	return &Refusal{Reason: reason, Message: message}
 }

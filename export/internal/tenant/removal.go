@@ -103,7 +103,7 @@ func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, 
 	if waits, err := r.unlessEmpty(ctx, binding); waits != nil || err != nil {
 		return waits, err
 	}
-	if !terminating(binding) { // nobody is to give back what is taken now
+	if !terminating(binding) { // the tenant reconcile must not give back what is taken now
 		err := r.Patch(ctx, ClusterBindingResource, binding, map[string]any{"annotations": map[string]any{v1alpha1.DrainingAnnotation: "true"}}, nil)
 		return Refuse(v1alpha1.ReasonDraining, "nothing is left of it"), IgnoreNotFound(err)
 	}

@@ -119,8 +119,8 @@ func serviceAnnotations(asked metav1.Object) map[string]string {
 	return map[string]string{v1alpha1.ServiceNamespaceAnnotation: asked.GetNamespace() + "/" + asked.GetName()}
 }
 
-// blocked tells what waits for somebody else from what only we can cure: it returns
-// whether err is of the first kind, and then the condition that says so.
+// blocked tells whether err is cured by the tenant or the platform team and not by a
+// retry, and then returns the condition that says so.
 func blocked(err error) (v1alpha1.Condition, bool) {
 	not := func(reason, message string) (v1alpha1.Condition, bool) {
 		return v1alpha1.False(v1alpha1.ConditionReady, v1alpha1.SeverityError, reason, message), true

@@ -36,7 +36,7 @@ var (
 	nameEncoding   = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 )
 
-// A holder is whom a tenant belongs to: a cluster of an identity. The cluster is a
+// A Holder is whom a tenant belongs to: a cluster of an identity. The cluster is a
 // name that the client chose; it only tells apart the clusters of that identity.
 type Holder struct {
 	Issuer  string `json:"issuer"`
@@ -69,6 +69,7 @@ func (h Holder) labels() map[string]string {
 	return labels
 }
 
+// Annotations are those of the tenant namespace of h.
 func (h Holder) Annotations() map[string]string {
 	data, _ := json.Marshal(h) // three strings
 	return map[string]string{

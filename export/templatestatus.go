@@ -77,7 +77,7 @@ func (c *control) noteShadow(ctx context.Context, u, first *unstructured.Unstruc
 	if u == first && was == nil || was != nil && was.Status == ready.Status && was.Message == ready.Message {
 		return nil
 	}
-	err := status.Write(ctx, c.Dyn.Resource(templateResource).Namespace(template.Namespace), template, func(o *v1alpha1.APIServiceExportTemplate) {
+	err := status.Write(ctx, c.clients.Dyn.Resource(templateResource).Namespace(template.Namespace), template, func(o *v1alpha1.APIServiceExportTemplate) {
 		o.Status.Conditions = v1alpha1.SetCondition(o.Status.Conditions, ready)
 	})
 	switch {
