@@ -31,10 +31,13 @@
 //   - machine: bindings without a person
 //   - revocation: the end of a credential
 //
-// Backends of other makes keep less: leave out what is not theirs with -skip. What
-// the suite knows to be a matter of taste it skips itself, and says why.
+// Other implementations promise less: leave out a check that they do not promise with
+// -skip. The suite itself skips a check that the wire leaves open, and says why.
 //
 // # Caveats
+//
+// The suite sees a backend only through its URL and the credentials that it hands out;
+// checks that need an administrator are skipped without [Options].ControlPlane.
 //
 // A backend keeps what the suite makes: tenants of the clusters conformance-1 to
 // conformance-3, two of which have an export. Their service namespaces, which the
