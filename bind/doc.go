@@ -66,8 +66,8 @@
 //   - The answer to a permission claim is that of a flag, else the answer that the binding
 //     has, else --yes for Secrets and ConfigMaps, else that of the person. An answer that
 //     matches no claim is an error.
-//   - A client polls where it waits, so that no right to watch is needed. It lists no
-//     services without a login (P7), and keeps nothing on disk for a logout to remove
+//   - [Install] and [WaitReady] poll, so that no right to watch is needed. A [Client] lists
+//     no services without a login (P7), and keeps nothing on disk for a logout to remove
 //     (P28).
 //   - [Doctor] reads the objects that the konnector reads, with the konnector's own
 //     credential, and changes nothing.
