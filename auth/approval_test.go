@@ -271,7 +271,7 @@ func TestP29DeviceLoginOutlivesARotation(t *testing.T) {
 	}
 }
 
-// Who can write to the store cannot make an answer, or move one.
+// A writer of the store can neither make an answer nor move one.
 func TestStoredValuesCannotBeForged(t *testing.T) {
 	r := newReplicas(t)
 	begun, other := beginDevice(t, r.one, "request"), beginDevice(t, r.one, "another")

@@ -216,7 +216,7 @@ func TestP4OnlyWhatSaysThatItIsAMachinesCounts(t *testing.T) {
 	}
 }
 
-// Whatever an issuer calls it, what it hands out for a person's login is no machine's.
+// A token for a person's login is no machine's, whatever name the issuer gives it.
 func TestP4IDTokensOfKnownIssuersAreNoMachines(t *testing.T) {
 	for _, profile := range []testissuer.Profile{"", testissuer.Dex, testissuer.Keycloak, testissuer.Cognito} {
 		issuer := machineIssuer(t, profile)

@@ -27,7 +27,7 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// A fakeBackend logs in whoever comes and grants what it says.
+// A fakeBackend logs every client in and grants the services that it lists.
 type fakeBackend struct {
 	*httptest.Server
 	recorder
@@ -176,7 +176,7 @@ func TestP18DryRunOfRequests(t *testing.T) {
 	}
 }
 
-// What is cached could leak: nothing is.
+// A cached credential could leak: none is cached.
 func TestP28NothingIsCached(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
@@ -265,7 +265,7 @@ func TestRefusedRequest(t *testing.T) {
 	}
 }
 
-// Without a konnector nobody is sent to a browser in vain.
+// Without a konnector no person is sent to a browser in vain.
 func TestNoKonnector(t *testing.T) {
 	app, backend := newFakeAPI(t, nil), newFakeBackend(t)
 	r := backend.browser(t, "").run(t.Context(), backend.URL, "--backend-certificate-authority", backend.authority(t), "--kubeconfig", app.kubeconfig(t))

@@ -36,7 +36,7 @@ func newPage(version string, own ...prometheus.Collector) page {
 	return page{promhttp.HandlerFor(r, promhttp.HandlerOpts{}), r}
 }
 
-// A gauge is a metric that is looked up whenever somebody asks for it.
+// A gauge is a metric that is looked up at each scrape.
 type gauge struct{ *prometheus.Desc }
 
 func newGauge(name, help string, labels ...string) gauge {

@@ -8,17 +8,16 @@
 //			URL:     "https://bind.example.com",
 //			Service: "postgresqlinstances.example.com",
 //			Login: func(ctx context.Context, url string) error {
-//				return person.Visit(ctx, url) // log in, accept what is preselected
+//				return person.Visit(ctx, url) // log in, accept the preselected services
 //			},
 //		})
 //	}
 //
 // # Checks
 //
-// Each check is a subtest, and its message begins with what it stands on: a section
+// Each check is a subtest, and its message begins with the rule that it checks: a section
 // of the description of the wire, such as WIRE 1.10, or a promise of SECURITY.md, such
-// as P12.
-// They come in groups, so that -run 'TestConformance/discovery' works alone:
+// as P12. They come in groups, so that -run 'TestConformance/discovery' works alone:
 //
 //   - discovery: the document with which everything begins
 //   - refusal: what a backend must not do for strangers
