@@ -88,8 +88,9 @@
 // exported API is left in it. A request for a cluster-scoped API is refused: no rule of
 // RBAC ends at a prefix, so that each tenant would see the objects of all.
 //
-// Rate limits and connection limits are those of one replica. The renewal of a
-// credential costs about ten requests a tenant each 40 minutes.
+// Rate limits and connection limits are those of one replica; behind a gateway
+// [Handshake].TrustedProxies has to name it. The renewal of a credential costs about
+// ten requests a tenant each 40 minutes.
 //
 // A tenant may have its tokens refused, and delete its own ClusterBinding unless the
 // platform team has set a policy there: it is removed as soon as it is empty, without

@@ -66,8 +66,9 @@
 //     seen. An answer that this object is no more is live evidence of its end, for
 //     the pass in which it comes. So a deletion is two requests, and a check of the
 //     clusters that many share.
-//   - The finalizer is removed only while the deletionTimestamp that was seen is
-//     still there, since a backup may revive a source. The answer to that patch
+//   - The finalizer is removed after a live read, where the absence of a target has to
+//     be known, and only while the deletionTimestamp that was seen is still there,
+//     since a backup may revive a source. The answer to that patch
 //     carries the version before on real servers: to trust it costs a second
 //     removal. Before a target is made or adopted for a source that only a list has
 //     shown, the source is read live.
