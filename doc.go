@@ -91,7 +91,7 @@
 //     has elapsed.
 //   - to add, to remove the finalizer: the mark on a source that a target may exist.
 //   - message: the annotation on a source that says what keeps it from being in step.
-//   - store, watch: what is cached of a resource, and the stream that feeds it.
+//   - store, watch: the cache of a resource, and the stream of events that feeds it.
 //   - compact record: what a store keeps of an object; transform makes it.
 //   - queue, item, class: keys that wait for a worker; one of them; its priority.
 //   - in-flight limit: how many requests to one API server may be under way.

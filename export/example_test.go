@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 
@@ -59,7 +60,7 @@ func ExampleExporter_Handler() {
 
 	// The discovery document says where a login begins. It needs no login itself.
 	answer := httptest.NewRecorder()
-	exporter.Handler().ServeHTTP(answer, httptest.NewRequest("GET", external+"/export", nil))
+	exporter.Handler().ServeHTTP(answer, httptest.NewRequest(http.MethodGet, external+"/export", nil))
 	var document v1alpha1.BindingProvider
 	if err := json.NewDecoder(answer.Body).Decode(&document); err != nil {
 		fmt.Println(err)

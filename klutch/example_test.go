@@ -5,8 +5,6 @@ package klutch_test
 import (
 	"context"
 	"fmt"
-	"os"
-	"os/signal"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -33,23 +31,16 @@ func ExampleKonnector() {
 
 // A whole backend is one value. This one offers what its templates say.
 func ExampleBackend() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	config, err := rest.InClusterConfig()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return
-	}
-	err = klutch.Backend{
-		Config:        config,
-		Login:         auth.Config{Issuer: "https://login.example.com", ClientID: "klutch", ClientSecret: os.Getenv("CLIENT_SECRET")},
+	backend := klutch.Backend{
+		Config:        &rest.Config{Host: "https://api.example.com"}, // usually rest.InClusterConfig()
+		Login:         auth.Config{Issuer: "https://login.example.com", ClientID: "klutch"},
 		Options:       export.Options{Name: "Data services", ExternalURL: "https://bind.example.com"},
 		ListenAddress: ":8443", TLSCertFile: "tls.crt", TLSKeyFile: "tls.key",
 		HealthAddress: ":8081",
-	}.Run(ctx)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
 	}
+	_ = backend.Run // until its context ends
+	fmt.Println(backend.Options.Name, "at", backend.Options.ExternalURL)
+	// Output: Data services at https://bind.example.com
 }
 
 // A backend that would answer in plain text on an address that others reach does not begin.

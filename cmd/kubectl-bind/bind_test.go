@@ -316,7 +316,7 @@ func TestAnswer(t *testing.T) {
 		want   []v1alpha1.ClaimState // for secrets, then configmaps
 		before []v1alpha1.ClaimState // as well
 	}{
-		{"nobody there", claimAnswers{}, "", []v1alpha1.ClaimState{"", ""}, nil},
+		{"no person at the prompt", claimAnswers{}, "", []v1alpha1.ClaimState{"", ""}, nil},
 		{"both piped at once", claimAnswers{}, "y\nno\n", []v1alpha1.ClaimState{"Accepted", "Rejected"}, nil},
 		{"the last without a line end", claimAnswers{}, "YES\nn", []v1alpha1.ClaimState{"Accepted", "Rejected"}, nil},
 		{"asked again", claimAnswers{}, "maybe\n\nYes\nN\n", []v1alpha1.ClaimState{"Accepted", "Rejected"}, nil},

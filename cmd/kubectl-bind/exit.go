@@ -72,7 +72,7 @@ func (p *plugin) verdict(err error) (code int, hint string) {
 	}{
 		{isUsage(err), exitUsage, ""},
 		{consent != nil, exitConsent, consentHint(consent)},
-		{errors.Is(err, bind.ErrConflict), exitConflict, "Nothing was changed in the App Cluster. Remove what is in the way, or bind through the provider that it belongs to: kubectl bind status"},
+		{errors.Is(err, bind.ErrConflict), exitConflict, "Nothing was changed in the App Cluster. Remove the object that is in the way, or bind through the provider that it belongs to: kubectl bind status"},
 		{errors.Is(err, bind.ErrInUse), exitConflict, "Delete the objects first, and wait until they are gone: what stands for them in the Control Plane Cluster goes with them."},
 		{errors.Is(err, bind.ErrNotRevoked), exitError, "The binding in the App Cluster is removed all the same. Ask the operators of the platform to remove the tenant: they delete the ClusterBinding in its namespace."},
 		{errors.Is(err, bind.ErrNotRotated), exitError, "It replaces one that is a minute old. Run the command again in a minute; if it stays so, have the operators of the platform delete the Secret klutch-binder in the tenant's namespace."},
@@ -84,7 +84,7 @@ func (p *plugin) verdict(err error) (code int, hint string) {
 		{errors.Is(err, context.DeadlineExceeded), exitNotReady, "Give it more time with --timeout, or look at: kubectl bind status"},
 		{errors.Is(err, bind.ErrNoDevice), exitError, "Run the command without --device on a machine with a browser, or bind with a credential from the platform team: kubectl bind apiservice --help"},
 		{refused != nil && refused.Code == "access_denied", exitDenied, "Ask the operator of the platform whether you may bind this service."},
-		{refused != nil && refused.Code == "invalid_scope", exitError, "Leave --service out to choose from what is on offer."},
+		{refused != nil && refused.Code == "invalid_scope", exitError, "Leave --service out to choose from the services on offer."},
 		{refused != nil && refused.Code == "temporarily_unavailable", exitError, "Try again later; if it stays so, tell the operator of the platform."},
 		{refused != nil, exitError, "Run the command again; a login can be used once, and soon."},
 		{request != nil && request.Reason == v1alpha1.ReasonNotAuthorized && strings.Contains(request.Message, "kubectl bind http"), exitDenied, ""}, // it says itself what to run
