@@ -4,11 +4,11 @@ LINT := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GEN := $(GO) run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 FUZZTIME ?= 10s
 SEEDS ?= 20000
-.PHONY: demo kube quick test race sim fuzz bench bench-tenants generate lint tidy ci
+.PHONY: demo kube quick test race sim fuzz bench bench-tenants generate lint tidy arrows ci
 
 demo: ## two real control planes, the whole journey, then yours to play with
 	@$(GO) run ./internal/test/demo $(if $(ONCE),-once)
-kube: ## the servers of Kubernetes, once a machine: about four minutes
+kube: ## the servers of Kubernetes, once a machine: it says how long
 	@$(GO) run ./internal/test/demo -build
 quick: ## what needs no API server, in about a minute
 	$(GO) test -short ./...
@@ -29,6 +29,8 @@ bench-tenants: ## what a thousand tenants cost one backend
 	$(GO) run ./internal/test/bench -parts tenants -idle 90s -csv bench-tenants.csv
 generate: ## deep copies and CRDs
 	$(GEN) object crd paths=./klutch/v1alpha1 output:crd:dir=klutch/v1alpha1/crds
+arrows: ## the files of each package, who uses whom, and the budgets that are missed
+	@$(GO) run ./internal/test/arrows ./...
 lint:
 	$(LINT) run ./...
 tidy:
