@@ -34,7 +34,7 @@ func (r *relation) do(ctx context.Context, t *transfer, s step, c *copied) (done
 		return true, nil
 	case stepVerify:
 		if c.verified, c.shared, err = r.verify(ctx, t); c.verified {
-			err = r.engine.confirm(ctx, r.engine.checkup.now(), "") // what is gone there may be where it was
+			err = r.engine.confirm(ctx, r.engine.fence.Now(), "") // what is gone there may be where it was
 			c.verified = err == nil
 		}
 		return !c.verified, err

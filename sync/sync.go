@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/sync/internal/breaker"
+	"github.com/klutch-go/sdk/sync/internal/fence"
 	"github.com/klutch-go/sdk/sync/internal/prune"
 )
 
@@ -185,8 +186,7 @@ type engine struct {
 	sourceUID, targetUID types.UID
 	plainStatus          atomic.Bool // the source has no status subresource
 	orphans              atomic.Int64
-	checkup              checkup
-	tide                 tide
+	fence                *fence.Fence // nil until the clusters are identified
 	statuses             statusBudget
 	cancel               context.CancelCauseFunc // ends run
 
@@ -213,8 +213,6 @@ func newEngine(s *Sync) *engine {
 		pool = e.pool
 	}
 	e.queue = pool.lane("sync", s.opts.Workers, e.reconcile)
-	e.checkup.look = e.check
-	e.tide.high = map[watched]string{}
 	e.spaces = &spaces{counts: map[string]int{}, turned: e.turned}
 	e.source = e.sourceView()
 	e.target = e.targetView()
@@ -438,6 +436,7 @@ func (e *engine) identify(ctx context.Context) error {
 	if e.sourceUID, err = e.from.uid(ctx); err == nil {
 		e.targetUID, err = e.to.uid(ctx)
 	}
+	e.fence = e.newFence()
 	return err
 }
 
