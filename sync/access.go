@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/sync/internal/related"
 )
 
 // An access watches related objects on the source where Options.RelatedAccess gives
@@ -208,7 +210,7 @@ func (a *access) forget(namespace string) {
 
 // selected reports whether related objects of a namespace may travel at all.
 func (a *access) selected(namespace string) bool {
-	return slices.ContainsFunc(a.engine.opts.Related, func(r Related) bool { return allows(r.Namespaces, namespace) })
+	return slices.ContainsFunc(a.engine.opts.Related, func(r Related) bool { return related.Allows(r.Namespaces, namespace) })
 }
 
 // copies reports whether there are copies, on either side, that only who may read the

@@ -310,37 +310,6 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-func TestPlanRelated(t *testing.T) {
-	for name, test := range map[string]struct {
-		state relatedState
-		want  step
-	}{
-		"unknown":                      {relatedState{selected: true, taken: true, ours: true, verified: true}, stepWait},
-		"not selected, no copy":        {relatedState{seen: true, travels: true}, stepRest},
-		"selected, no copy":            {relatedState{seen: true, selected: true, travels: true}, stepCopy},
-		"selected, copied":             {relatedState{seen: true, selected: true, travels: true, taken: true, ours: true, settled: true}, stepRest},
-		"selected, changed":            {relatedState{seen: true, selected: true, travels: true, taken: true, ours: true}, stepCopy},
-		"selected, name taken":         {relatedState{seen: true, selected: true, travels: true, taken: true}, stepConflict},
-		"barred":                       {relatedState{seen: true, travels: true, barred: true}, stepBarred},
-		"barred, name taken":           {relatedState{seen: true, travels: true, barred: true, taken: true}, stepBarred},
-		"barred since, copied":         {relatedState{seen: true, travels: true, barred: true, taken: true, ours: true}, stepVerify},
-		"not selected, name taken":     {relatedState{seen: true, travels: true, taken: true, verified: true}, stepRest},
-		"original gone, says cache":    {relatedState{seen: true, selected: true, taken: true, ours: true}, stepVerify},
-		"original gone":                {relatedState{seen: true, selected: true, taken: true, ours: true, verified: true}, stepDelete},
-		"reference gone, says cache":   {relatedState{seen: true, travels: true, taken: true, ours: true}, stepVerify},
-		"reference gone":               {relatedState{seen: true, travels: true, taken: true, ours: true, verified: true}, stepDelete},
-		"another cluster, claimed":     {relatedState{seen: true, taken: true, ours: true, kept: true}, stepWait},
-		"another cluster, copied anew": {relatedState{seen: true, selected: true, travels: true, taken: true, ours: true, kept: true}, stepCopy},
-		"original gone, not our copy":  {relatedState{seen: true, selected: true, taken: true, verified: true}, stepRest},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := planRelated(test.state); got != test.want {
-				t.Errorf("planRelated = %q, want %q", got, test.want)
-			}
-		})
-	}
-}
-
 // The pause between looks depends on what is waited for.
 func TestAgain(t *testing.T) {
 	p := &pair{}

@@ -25,6 +25,7 @@ import (
 	"github.com/klutch-go/sdk/sync/internal/breaker"
 	"github.com/klutch-go/sdk/sync/internal/fence"
 	"github.com/klutch-go/sdk/sync/internal/prune"
+	"github.com/klutch-go/sdk/sync/internal/related"
 )
 
 // A Sync keeps the objects of one resource in step. Create it with New.
@@ -420,7 +421,7 @@ func (e *engine) kept() map[string]bool {
 	keep := map[string]bool{"apiVersion": true, "kind": true, "metadata": true, "status": true}
 	for _, r := range e.opts.Related {
 		for _, path := range r.References {
-			if fields, err := parsePath(path); err == nil && r.From == TargetSide {
+			if fields, err := related.Path(path); err == nil && r.From == TargetSide {
 				keep[fields[0]] = true
 			}
 		}
