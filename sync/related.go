@@ -62,8 +62,8 @@ func newRelation(e *engine, p *pool, f family) *relation {
 	r.copier = related.New(related.Config{
 		Resource: f.Resource, FromTarget: f.From == TargetSide, Manager: e.fieldManager + related.Managers,
 		Marks:     related.Marks{Bound: BoundAnnotation, Source: SourceAnnotation, Owner: OwnerAnnotation, Referrer: ReferrerAnnotation},
-		Originals: relatedSide{r.original, r.owner, f.Resource}, Copies: relatedSide{r.copy, r.other, f.Resource},
-		Bound: r, Sources: relatedSources{e}, Names: r, Engine: r, Hooks: r,
+		Originals: relatedSide(r.original, r.owner, f.Resource), Copies: relatedSide(r.copy, r.other, f.Resource),
+		Bound: r, Sources: e.sourceCounts, Names: r, Engine: r,
 		NewPace: func() related.Pace { return &copyPace{budget: &e.statuses, bounded: f.From == TargetSide} },
 	})
 	r.referrers.indexes[r.index] = newIndex(r.copier.References, r.referred)

@@ -37,65 +37,26 @@ func newSelector(spec Related) related.Selector {
 	return s
 }
 
-// relatedSide implements related.Side.
-type relatedSide struct {
-	view     *view
-	cluster  *Cluster
-	resource schema.GroupVersionResource
+// relatedSide is a side of the resource as a Copier sees it.
+func relatedSide(v *view, c *Cluster, resource schema.GroupVersionResource) related.Side {
+	return related.Side{Get: v.get, Metadata: c.meta.Resource(resource), Objects: c.writes.Resource(resource)}
 }
 
-func (s relatedSide) Get(name cache.ObjectName) (metav1.Object, string, bool) {
-	return s.view.get(name)
-}
-
-func (s relatedSide) Metadata(ctx context.Context, name cache.ObjectName) (*metav1.PartialObjectMetadata, error) {
-	return gone(s.cluster.meta.Resource(s.resource).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{}))
-}
-
-func (s relatedSide) Read(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error) {
-	return s.cluster.reader(s.resource)(ctx, name)
-}
-
-func (s relatedSide) Client(namespace string) dynamic.ResourceInterface {
-	return s.cluster.writes.Resource(s.resource).Namespace(namespace)
-}
-
-// relatedSources implements related.Sources.
-type relatedSources struct{ engine *engine }
-
-func (s relatedSources) In(namespace string) bool { return s.engine.spaces.has(namespace) }
-
-func (s relatedSources) Deserted(ctx context.Context, namespace string) (bool, error) {
-	return s.engine.deserted(ctx, namespace)
-}
-
-func (s relatedSources) Get(name cache.ObjectName) (metav1.Object, bool) {
-	obj, _, known := s.engine.source.get(name)
-	return obj, known
-}
-
-func (s relatedSources) Live(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error) {
-	return s.engine.source.live(ctx, name)
-}
-
-// Known implements related.Bound.
+// Known and all that follows implement related.Bound, related.Names and related.Engine.
 func (r *relation) Known() bool {
 	known, _ := r.referrers.state()
 	sources, _ := r.engine.source.state()
 	return known && sources
 }
 
-// Referrers implements related.Bound.
 func (r *relation) Referrers(original cache.ObjectName) []metav1.Object {
 	return r.referrers.by(r.index, original.String())
 }
 
-// Live implements related.Bound.
 func (r *relation) Live(ctx context.Context, referrer cache.ObjectName) (*unstructured.Unstructured, error) {
 	return r.owner.reader(r.engine.resource)(ctx, referrer)
 }
 
-// Copy implements related.Names.
 func (r *relation) Copy(original cache.ObjectName) (cache.ObjectName, bool) {
 	if r.From == TargetSide {
 		return r.Source(original)
@@ -110,12 +71,10 @@ func (r *relation) originalName(copied cache.ObjectName) (cache.ObjectName, bool
 	return r.Source(copied)
 }
 
-// Source implements related.Names.
 func (r *relation) Source(target cache.ObjectName) (cache.ObjectName, bool) {
 	return r.engine.opts.Mapper.Source(target)
 }
 
-// Clusters implements related.Names.
 func (r *relation) Clusters() (owner, other types.UID) {
 	if r.From == TargetSide {
 		return r.engine.targetUID, r.engine.sourceUID
@@ -123,42 +82,35 @@ func (r *relation) Clusters() (owner, other types.UID) {
 	return r.engine.sourceUID, r.engine.targetUID
 }
 
-// Origin implements related.Names.
 func (r *relation) Origin(obj metav1.Object) (related.Origin, bool) {
 	o, ok := OriginOf(obj)
 	return related.Origin{UID: o.UID, Cluster: o.Cluster, Name: cache.NewObjectName(o.Namespace, o.Name)}, ok
 }
 
-// Record implements related.Names.
 func (r *relation) Record(from related.Origin) string {
 	return origin{cluster: from.Cluster, uid: from.UID, name: from.Name}.record(0, "")
 }
 
-// Confirm implements related.Engine.
 func (r *relation) Confirm(ctx context.Context) error {
 	return r.engine.confirm(ctx, r.engine.fence.Now(), "")
 }
 
-// Merge implements related.Engine.
 func (r *relation) Merge(ctx context.Context, client dynamic.ResourceInterface, name string, metadata map[string]any) error {
 	_, err := r.engine.merge(ctx, client, name, metadata)
 	return err
 }
 
-// Tell implements related.Engine.
 func (r *relation) Tell(source cache.ObjectName, id, text string) {
 	r.engine.setProblem(source, r.index+id, text)
 	r.engine.queue.add(source, classRelated)
 }
 
-// Denied implements related.Engine: the engine makes sure of its access.
 func (r *relation) Denied(namespace string) {
 	if a := r.engine.access; a != nil {
 		a.lose(namespace)
 	}
 }
 
-// Wrote implements related.Hooks.
 func (r *relation) Wrote(ctx context.Context, step related.Step, object cache.ObjectName, began time.Time, err error) {
 	side := TargetSide
 	if r.From == TargetSide {
@@ -167,7 +119,6 @@ func (r *relation) Wrote(ctx context.Context, step related.Step, object cache.Ob
 	r.engine.opts.Hooks.wrote(ctx, Write{Side: side, Step: string(step), Object: object, Took: time.Since(began), Err: err})
 }
 
-// Refused implements related.Hooks.
 func (r *relation) Refused(ctx context.Context, original cache.ObjectName, why string) {
 	r.engine.opts.Hooks.refused(ctx, Refusal{Resource: r.Resource, From: r.From, Object: original, Why: why})
 }

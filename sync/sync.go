@@ -178,7 +178,7 @@ type engine struct {
 	source       *view
 	target       *view
 	related      []*relation
-	spaces       *spaces
+	sourceCounts *sourceCounts
 	access       *access // nil where related objects are watched everywhere
 	sourceFields *prune.Cache
 	targetFields *prune.Cache
@@ -214,7 +214,7 @@ func newEngine(s *Sync) *engine {
 		pool = e.pool
 	}
 	e.queue = pool.lane("sync", s.opts.Workers, e.reconcile)
-	e.spaces = &spaces{counts: map[string]int{}, turned: e.turned}
+	e.sourceCounts = &sourceCounts{engine: e, counts: map[string]int{}, firstOrLast: e.firstOrLast}
 	e.source = e.sourceView()
 	e.target = e.targetView()
 	e.sourceFields, e.targetFields = e.knows(e.source, e.from), e.knows(e.target, e.to)
@@ -367,16 +367,16 @@ func (e *engine) remappedAll() {
 func (e *engine) sourceView() *view {
 	v := e.newView("source", e.from, e.from.dynamicLister(e.resource, "source", slimSource))
 	v.changed = func(c change) {
-		e.spaces.follow(c)
+		e.sourceCounts.follow(c)
 		e.queue.add(c.name, c.class(classUser))
 	}
 	return v
 }
 
-// turned follows a source namespace that got its first source, or lost its last one:
+// firstOrLast follows a source namespace that got its first source, or lost its last one:
 // its related objects are looked at, and whether they may be. Those of a first list
 // are looked at anyway.
-func (e *engine) turned(namespace string, initial bool) {
+func (e *engine) firstOrLast(namespace string, initial bool) {
 	if e.access != nil {
 		e.access.look(namespace)
 	}

@@ -33,6 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -49,7 +50,6 @@ type Config struct {
 	Sources           Sources
 	Names             Names
 	Engine            Engine
-	Hooks             Hooks
 	NewPace           func() Pace
 }
 
@@ -59,15 +59,13 @@ const Managers = "/related"
 // Marks are the annotations of a copy; that of Bound is a label too.
 type Marks struct{ Bound, Source, Owner, Referrer string }
 
-// A Side is the objects of the resource on one side.
-type Side interface {
+// A Side is the objects of the resource on one side, by their watch and live.
+type Side struct {
 	// Get is what the watch has seen, and as of which version; known is false if that
 	// cannot be told.
-	Get(name cache.ObjectName) (obj metav1.Object, version string, known bool)
-	// Metadata and Read read live; nil for no object.
-	Metadata(ctx context.Context, name cache.ObjectName) (*metav1.PartialObjectMetadata, error)
-	Read(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error)
-	Client(namespace string) dynamic.ResourceInterface
+	Get      func(name cache.ObjectName) (obj metav1.Object, version string, known bool)
+	Metadata metadata.Getter
+	Objects  dynamic.NamespaceableResourceInterface
 }
 
 // Bound is the synced objects of the owner's side.
@@ -110,10 +108,7 @@ type Engine interface {
 	Tell(source cache.ObjectName, id, text string)
 	// Denied follows an answer that access to a namespace of the source side is forbidden.
 	Denied(namespace string)
-}
-
-// Hooks are called as things happen.
-type Hooks interface {
+	// Wrote and Refused call the hooks.
 	Wrote(ctx context.Context, step Step, object cache.ObjectName, began time.Time, err error)
 	Refused(ctx context.Context, original cache.ObjectName, why string)
 }

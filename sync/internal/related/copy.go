@@ -55,7 +55,7 @@ func (c *Copier) verify(ctx context.Context, p *pair) (verified, shared bool, er
 	if c.ofPredecessor(p, p.copy) {
 		return c.unclaimed(ctx, p)
 	}
-	live, err := c.Originals.Metadata(ctx, p.from.Name)
+	live, err := c.Originals.metadata(ctx, p.from.Name)
 	from, _ := c.Names.Origin(p.copy)
 	if err != nil || live == nil || live.GetUID() != from.UID || !c.mayTravel(live, p.name) {
 		return err == nil, false, err
@@ -77,7 +77,7 @@ func (c *Copier) verify(ctx context.Context, p *pair) (verified, shared bool, er
 
 // held is holders, of the copy as it is live.
 func (c *Copier) held(ctx context.Context, p *pair) (ours, others bool, err error) {
-	live, err := c.Copies.Metadata(ctx, p.name)
+	live, err := c.Copies.metadata(ctx, p.name)
 	if err != nil || live == nil {
 		return false, false, err
 	}
@@ -101,27 +101,47 @@ func (c *Copier) unreferred(ctx context.Context, p *pair, original metav1.Object
 
 // leave takes this Sync off those that hold a copy.
 func (c *Copier) leave(ctx context.Context, p *pair) error {
-	live, err := c.Copies.Metadata(ctx, p.name)
+	live, err := c.Copies.metadata(ctx, p.name)
 	if err != nil || live == nil || live.GetUID() != p.copy.GetUID() {
 		return err
 	}
 	others := slices.DeleteFunc(live.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool { return entry.Manager == c.Manager })
 	began := time.Now()
-	err = c.Engine.Merge(ctx, c.Copies.Client(p.name.Namespace), p.name.Name, map[string]any{
+	err = c.Engine.Merge(ctx, c.Copies.Objects.Namespace(p.name.Namespace), p.name.Name, map[string]any{
 		"uid": string(live.GetUID()), "resourceVersion": live.GetResourceVersion(), "managedFields": others,
 	})
-	c.Hooks.Wrote(ctx, "leave-related", p.name, began, err)
+	c.Engine.Wrote(ctx, "leave-related", p.name, began, err)
 	return err
 }
 
 func (c *Copier) delete(ctx context.Context, p *pair, uid types.UID) error {
 	began := time.Now()
-	err := c.Copies.Client(p.name.Namespace).Delete(ctx, p.name.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-	c.Hooks.Wrote(ctx, "delete-related", p.name, began, err)
+	err := c.Copies.Objects.Namespace(p.name.Namespace).Delete(ctx, p.name.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	c.Engine.Wrote(ctx, "delete-related", p.name, began, err)
 	if err == nil || absent(err) || apierrors.IsConflict(err) {
 		return nil // its event brings us back
 	}
 	return fmt.Errorf("delete copy %s: %w", p.name, err)
+}
+
+// metadata and read read an object live; nil if there is none.
+func (s Side) metadata(ctx context.Context, name cache.ObjectName) (*metav1.PartialObjectMetadata, error) {
+	return live(s.Metadata.Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{}))
+}
+
+func (s Side) read(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error) {
+	return live(s.Objects.Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{}))
+}
+
+func live[T any](obj *T, err error) (*T, error) {
+	switch {
+	case err == nil:
+		return obj, nil
+	case absent(err):
+		return nil, nil //nolint:nilnil // no object is an answer
+	default:
+		return nil, err
+	}
 }
 
 // absent reports whether err says that an object is not there, rather than that its
@@ -143,7 +163,7 @@ func (c *Copier) transfer(ctx context.Context, p *pair, r *record) error {
 		c.tell(r, p, c.conflict(p.name))
 		return nil
 	}
-	original, err := c.Originals.Read(ctx, p.from.Name)
+	original, err := c.Originals.read(ctx, p.from.Name)
 	if err != nil {
 		return fmt.Errorf("read original: %w", err)
 	}
@@ -169,7 +189,7 @@ func (c *Copier) transfer(ctx context.Context, p *pair, r *record) error {
 func (c *Copier) stay(ctx context.Context, p *pair, r *record, kind string, have *unstructured.Unstructured) error {
 	why := c.wrong(p.name, kind)
 	c.tell(r, p, why)
-	c.Hooks.Refused(ctx, p.from.Name, why)
+	c.Engine.Refused(ctx, p.from.Name, why)
 	r.original, r.stays = p.original.GetResourceVersion(), true
 	if have == nil {
 		return nil
@@ -185,7 +205,7 @@ func (c *Copier) chosen(original *unstructured.Unstructured, name cache.ObjectNa
 // existing reads the copy. Its metadata come first: the content of what is not
 // ours is never read.
 func (c *Copier) existing(ctx context.Context, p *pair) (have *unstructured.Unstructured, taken bool, err error) {
-	live, err := c.Copies.Metadata(ctx, p.name)
+	live, err := c.Copies.metadata(ctx, p.name)
 	if err != nil {
 		return nil, false, fmt.Errorf("read metadata of copy: %w", err)
 	}
@@ -195,7 +215,7 @@ func (c *Copier) existing(ctx context.Context, p *pair) (have *unstructured.Unst
 	if !c.isOurs(p, live) {
 		return nil, true, nil
 	}
-	have, err = c.Copies.Read(ctx, p.name)
+	have, err = c.Copies.read(ctx, p.name)
 	if err != nil {
 		return nil, false, fmt.Errorf("read copy: %w", err)
 	}
@@ -227,8 +247,8 @@ func (c *Copier) write(ctx context.Context, p *pair, r *record, original, have *
 		want.SetResourceVersion("")
 	}
 	began := time.Now()
-	got, err := c.Copies.Client(p.name.Namespace).Apply(ctx, p.name.Name, want, opts)
-	c.Hooks.Wrote(ctx, StepCopy, p.name, began, err)
+	got, err := c.Copies.Objects.Namespace(p.name.Namespace).Apply(ctx, p.name.Name, want, opts)
+	c.Engine.Wrote(ctx, StepCopy, p.name, began, err)
 	if c.FromTarget {
 		r.pace.Spend(want.Object)
 	}
