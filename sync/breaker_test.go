@@ -4,7 +4,6 @@ package sync
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	gosync "sync"
@@ -270,42 +269,6 @@ func (w *world) replaceIdentity(c *fakecluster.Cluster) {
 	}
 }
 
-// One look serves all who asked before it began, and no one who asked later.
-func TestCheckup(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mu gosync.Mutex
-		looks := 0
-		fail := errors.New("unreachable")
-		var c checkup
-		c.look = func(context.Context) (finding, error) {
-			time.Sleep(time.Second)
-			mu.Lock()
-			defer mu.Unlock()
-			if looks++; looks == 2 {
-				return finding{}, fail
-			}
-			return finding{seen: "7"}, nil
-		}
-		var wg gosync.WaitGroup
-		for range 10 {
-			wg.Go(func() {
-				_, _ = c.since(t.Context(), c.now(), "")
-			})
-			synctest.Wait()
-		}
-		time.Sleep(500 * time.Millisecond)
-		wg.Go(func() { _, _ = c.since(t.Context(), c.now(), "") }) // shares the second with the nine
-		wg.Wait()
-		for _, version := range []string{"7", "6", "8", "8"} {
-			_, _ = c.since(t.Context(), c.now(), "7") // the second one failed, so that there is a third
-			_, _ = c.since(t.Context(), c.now(), version)
-		}
-		if diff := cmp.Diff(5, looks); diff != "" {
-			t.Errorf("looks (-want +got):\n%s", diff)
-		}
-	})
-}
-
 // A cluster that is restored from a backup takes nothing along that the backup
 // has, and everything goes on.
 func TestRestore(t *testing.T) {
@@ -354,9 +317,7 @@ func TestBackInTime(t *testing.T) {
 		s.mu.Lock()
 		e := s.engine
 		s.mu.Unlock()
-		e.tide.mu.Lock()
-		e.tide.high[watched{e.source, w.sourceNS}] = "1000000"
-		e.tide.mu.Unlock()
+		e.fence.Read(store{e.source, w.sourceNS}, func() string { return "1000000" })
 		w.delete(w.source, w.sourceNS, "w0")
 		w.until("the deletion is carried out", func() bool { return w.targetOf("w0") == nil && w.get(w.source, w.sourceNS, "w0") == nil })
 		s.mu.Lock()

@@ -117,7 +117,7 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 		p.target, p.state.target.freshness = nil, live
 	}
 	if looks || r.since == 0 {
-		r.since, r.confirmed = e.checkup.now(), false
+		r.since, r.confirmed = e.fence.Now(), false
 	}
 	p.state.target.name = e.display(p.name)
 	if p.source != nil {
@@ -145,7 +145,7 @@ func (e *engine) confirmed(ctx context.Context, r *record, version string) error
 		return nil
 	}
 	if err := e.confirm(ctx, r.since, version); err != nil {
-		r.since = e.checkup.now() // what failed is no answer for the next time
+		r.since = e.fence.Now() // what failed is no answer for the next time
 		return err
 	}
 	r.confirmed = true
@@ -173,7 +173,7 @@ func (e *engine) holds(p *pair, r *record) string {
 		why = e.breaker.Admit(p.key, time.Now(), e.source.count)
 	}
 	if why != "" {
-		r.confirmed, r.since = false, e.checkup.now()
+		r.confirmed, r.since = false, e.fence.Now()
 		e.notify()
 	}
 	return why

@@ -23,8 +23,8 @@ func settledState(change ...func(*state)) state {
 	return s
 }
 
-// related and contents change whose the target is, and what is in it.
-func related(to targetRelation) func(*state) {
+// itsRelation and contents change whose the target is, and what is in it.
+func itsRelation(to targetRelation) func(*state) {
 	return func(s *state) {
 		s.target.relation = to
 		if !s.target.ours() {
@@ -45,7 +45,7 @@ func orphanTarget(s *state)            { s.policy.deletion = DeletionOrphan }
 func collectOrphans(s *state)          { s.policy.orphans = OrphanDelete }
 func sourceGone(s *state)              { s.source, s.confirmed = sourceState{freshness: cached}, true }
 func orphaned(g grace) func(*state) {
-	return func(s *state) { related(relationOrphan)(s); s.target.grace = g }
+	return func(s *state) { itsRelation(relationOrphan)(s); s.target.grace = g }
 }
 func marked(s *state)      { s.source.mark = "u1" }
 func unproven(s *state)    { s.source.proven = false }
@@ -68,11 +68,11 @@ func statusDelayed(s *state) { s.statusDelayed = true }
 func statusDiffers(s *state) { s.status = true }
 
 var (
-	foreign     = related(relationForeign)
-	vanished    = related(relationVanished)
-	legacyMade  = related(relationLegacy)
-	contend     = related(relationContended)
-	predecessor = related(relationPredecessor)
+	foreign     = itsRelation(relationForeign)
+	vanished    = itsRelation(relationVanished)
+	legacyMade  = itsRelation(relationLegacy)
+	contend     = itsRelation(relationContended)
+	predecessor = itsRelation(relationPredecessor)
 	changed     = contents(contentStale)
 	drifted     = contents(contentDrifted)
 	ahead       = contents(contentAhead)
@@ -151,7 +151,7 @@ func TestPlan(t *testing.T) {
 		"name taken, to adopt, cached":                      {settledState(foreign, adopt), stepLookTarget},
 		"name taken, to adopt":                              {settledState(foreign, adopt, liveTarget), stepForce},
 		"name taken, to adopt, new source":                  {settledState(foreign, adopt, liveTarget, noFinalizer), stepAddFinalizer},
-		"name taken by another cluster's":                   {settledState(related(relationOtherSource), adopt, liveTarget), stepSetMessage},
+		"name taken by another cluster's":                   {settledState(itsRelation(relationOtherSource), adopt, liveTarget), stepSetMessage},
 		"name taken by what is going":                       {settledState(foreign, adopt, liveTarget, terminates), stepSetMessage},
 
 		"refused":                {settledState(absentTarget, refused), stepSetMessage},
@@ -347,37 +347,6 @@ func TestExplain(t *testing.T) {
 	}
 	if got := explain(s, ""); got != "" {
 		t.Errorf("explain of nothing = %q", got)
-	}
-}
-
-func TestPlanRelated(t *testing.T) {
-	for name, test := range map[string]struct {
-		state relatedState
-		want  step
-	}{
-		"unknown":                      {relatedState{selected: true, taken: true, ours: true, verified: true}, stepWait},
-		"not selected, no copy":        {relatedState{seen: true, travels: true}, stepRest},
-		"selected, no copy":            {relatedState{seen: true, selected: true, travels: true}, stepCopy},
-		"selected, copied":             {relatedState{seen: true, selected: true, travels: true, taken: true, ours: true, settled: true}, stepRest},
-		"selected, changed":            {relatedState{seen: true, selected: true, travels: true, taken: true, ours: true}, stepCopy},
-		"selected, name taken":         {relatedState{seen: true, selected: true, travels: true, taken: true}, stepConflict},
-		"barred":                       {relatedState{seen: true, travels: true, barred: true}, stepBarred},
-		"barred, name taken":           {relatedState{seen: true, travels: true, barred: true, taken: true}, stepBarred},
-		"barred since, copied":         {relatedState{seen: true, travels: true, barred: true, taken: true, ours: true}, stepVerify},
-		"not selected, name taken":     {relatedState{seen: true, travels: true, taken: true, verified: true}, stepRest},
-		"original gone, says cache":    {relatedState{seen: true, selected: true, taken: true, ours: true}, stepVerify},
-		"original gone":                {relatedState{seen: true, selected: true, taken: true, ours: true, verified: true}, stepDelete},
-		"reference gone, says cache":   {relatedState{seen: true, travels: true, taken: true, ours: true}, stepVerify},
-		"reference gone":               {relatedState{seen: true, travels: true, taken: true, ours: true, verified: true}, stepDelete},
-		"another cluster, claimed":     {relatedState{seen: true, taken: true, ours: true, kept: true}, stepWait},
-		"another cluster, copied anew": {relatedState{seen: true, selected: true, travels: true, taken: true, ours: true, kept: true}, stepCopy},
-		"original gone, not our copy":  {relatedState{seen: true, selected: true, taken: true, verified: true}, stepRest},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := planRelated(test.state); got != test.want {
-				t.Errorf("planRelated = %q, want %q", got, test.want)
-			}
-		})
 	}
 }
 

@@ -235,9 +235,9 @@ func TestP30NamespaceIsClosed(t *testing.T) {
 }
 
 // A namespace turns with its first source and its last one, whatever comes between.
-func TestSpaces(t *testing.T) {
+func TestSourceCounts(t *testing.T) {
 	turned := 0
-	s := &spaces{counts: map[string]int{}, turned: func(_ string, initial bool) {
+	s := &sourceCounts{counts: map[string]int{}, firstOrLast: func(_ string, initial bool) {
 		if !initial {
 			turned++
 		}
@@ -260,8 +260,8 @@ func TestSpaces(t *testing.T) {
 		{went, false, 3},
 	} {
 		s.follow(tc.change)
-		if s.has("team") != tc.has || turned != tc.turned {
-			t.Errorf("%d: has %t after %d turns, want %t after %d", i, s.has("team"), turned, tc.has, tc.turned)
+		if s.In("team") != tc.has || turned != tc.turned {
+			t.Errorf("%d: has %t after %d turns, want %t after %d", i, s.In("team"), turned, tc.has, tc.turned)
 		}
 	}
 	if len(s.counts) != 0 {

@@ -24,7 +24,9 @@ import (
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/queue"
 	"github.com/klutch-go/sdk/sync/internal/breaker"
+	"github.com/klutch-go/sdk/sync/internal/fence"
 	"github.com/klutch-go/sdk/sync/internal/prune"
+	"github.com/klutch-go/sdk/sync/internal/related"
 )
 
 // A Sync keeps the objects of one resource in step. Create it with New.
@@ -177,7 +179,7 @@ type engine struct {
 	source       *view
 	target       *view
 	related      []*relation
-	spaces       *spaces
+	sourceCounts *sourceCounts
 	access       *access // nil where related objects are watched everywhere
 	sourceFields *prune.Cache
 	targetFields *prune.Cache
@@ -186,8 +188,7 @@ type engine struct {
 	sourceUID, targetUID types.UID
 	plainStatus          atomic.Bool // the source has no status subresource
 	orphans              atomic.Int64
-	checkup              checkup
-	tide                 tide
+	fence                *fence.Fence // nil until the clusters are identified
 	statuses             statusBudget
 	cancel               context.CancelCauseFunc // ends run
 
@@ -214,9 +215,7 @@ func newEngine(s *Sync) *engine {
 		pool = e.pool
 	}
 	e.queue = pool.Queue(e.reconcile, queue.Options{Name: "sync", Limit: s.opts.Workers})
-	e.checkup.look = e.check
-	e.tide.high = map[watched]string{}
-	e.spaces = &spaces{counts: map[string]int{}, turned: e.turned}
+	e.sourceCounts = &sourceCounts{engine: e, counts: map[string]int{}, firstOrLast: e.firstOrLast}
 	e.source = e.sourceView()
 	e.target = e.targetView()
 	e.sourceFields, e.targetFields = e.knows(e.source, e.from), e.knows(e.target, e.to)
@@ -369,16 +368,16 @@ func (e *engine) remappedAll() {
 func (e *engine) sourceView() *view {
 	v := e.newView("source", e.from, e.from.dynamicLister(e.resource, "source", slimSource))
 	v.changed = func(c change) {
-		e.spaces.follow(c)
+		e.sourceCounts.follow(c)
 		e.queue.Add(c.name, c.class(queue.User))
 	}
 	return v
 }
 
-// turned follows a source namespace that got its first source, or lost its last one:
+// firstOrLast follows a source namespace that got its first source, or lost its last one:
 // its related objects are looked at, and whether they may be. Those of a first list
 // are looked at anyway.
-func (e *engine) turned(namespace string, initial bool) {
+func (e *engine) firstOrLast(namespace string, initial bool) {
 	if e.access != nil {
 		e.access.look(namespace)
 	}
@@ -423,7 +422,7 @@ func (e *engine) kept() map[string]bool {
 	keep := map[string]bool{"apiVersion": true, "kind": true, "metadata": true, "status": true}
 	for _, r := range e.opts.Related {
 		for _, path := range r.References {
-			if fields, err := parsePath(path); err == nil && r.From == TargetSide {
+			if fields, err := related.Path(path); err == nil && r.From == TargetSide {
 				keep[fields[0]] = true
 			}
 		}
@@ -439,6 +438,7 @@ func (e *engine) identify(ctx context.Context) error {
 	if e.sourceUID, err = e.from.uid(ctx); err == nil {
 		e.targetUID, err = e.to.uid(ctx)
 	}
+	e.fence = e.newFence()
 	return err
 }
 

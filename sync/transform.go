@@ -16,6 +16,7 @@ import (
 
 	"github.com/klutch-go/sdk/sync/internal/fields"
 	"github.com/klutch-go/sdk/sync/internal/legacy"
+	"github.com/klutch-go/sdk/sync/internal/travel"
 )
 
 // Annotations that a Sync writes.
@@ -81,79 +82,20 @@ func (o Options) newIntent(source *unstructured.Unstructured, from origin, targe
 	annotations[SourceAnnotation] = from.record(0, "")
 	meta["annotations"] = annotations
 
-	object := body(source.Object)
+	object := travel.Body(source.Object)
 	object["metadata"] = meta
 	hash := hashOf(object)
 	annotations[SourceAnnotation] = from.record(source.GetGeneration(), hash)
 	return intent{object: object, hash: hash}
 }
 
-// body is all of an object but metadata and status, less what never travels.
-func body(object map[string]any) map[string]any {
-	out := maps.Clone(object)
-	delete(out, "metadata")
-	delete(out, "status")
-	if spec, ok := out["spec"].(map[string]any); ok {
-		out["spec"] = withoutReferences(spec)
-	}
-	return out
-}
-
-// withoutReferences drops the fields in which Crossplane keeps the names of what
-// it has composed: in the other cluster they would point at nothing or at
-// something else.
-func withoutReferences(spec map[string]any) map[string]any {
-	out := maps.Clone(spec)
-	delete(out, "resourceRef")
-	delete(out, "resourceRefs")
-	if crossplane, ok := out["crossplane"].(map[string]any); ok {
-		crossplane = maps.Clone(crossplane)
-		delete(crossplane, "resourceRef")
-		delete(crossplane, "resourceRefs")
-		out["crossplane"] = crossplane
-	}
-	return out
-}
-
+// travelling is what of some metadata travels, and what is added to it.
 func travelling(have map[string]string, allowed func(string) bool, extra map[string]string) map[string]any {
-	out := map[string]any{}
-	for k, v := range have {
-		if !denied(k) && (allowed == nil || allowed(k)) {
-			out[k] = v
-		}
-	}
+	out := travel.Metadata(have, allowed)
 	for k, v := range extra {
 		out[k] = v
 	}
 	return out
-}
-
-// denied reports whether a label or annotation belongs to a tool that tracks its
-// objects by it. On the other side it would make that tool's counterpart there
-// believe that the object is its own, and prune it.
-func denied(key string) bool {
-	switch key {
-	case "app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "olm.managed", "olm.owner", "olm.owner.kind", "olm.owner.namespace":
-		return true
-	}
-	prefix, _, ok := strings.Cut(key, "/")
-	return ok && slices.ContainsFunc(trackers(), func(d string) bool {
-		return prefix == d || strings.HasSuffix(prefix, "."+d)
-	})
-}
-
-// trackers are the domains, with all below them, whose metadata never travel.
-func trackers() []string {
-	return []string{
-		"klutch.anynines.com", "kube-bind.io", "kcp.io",
-		"kubectl.kubernetes.io", "applyset.kubernetes.io", "config.kubernetes.io", "config.k8s.io", "addonmanager.kubernetes.io", "kops.k8s.io", "metacontroller.k8s.io",
-		"argoproj.io", "toolkit.fluxcd.io", "fluxcd.io", "fluxcd.controlplane.io", "flux.weave.works", "helm.sh", "k14s.io", "carvel.dev", "kluctl.io",
-		"configsync.gke.io", "configmanagement.gke.io", "cattle.io", "open-cluster-management.io", "karmada.io", "projectsveltos.io",
-		"tanka.dev", "werf.io", "spinnaker.io", "timoni.sh", "oam.dev", "kratix.io", "kro.run", "gardener.cloud", "loft.sh",
-		"crossplane.io", "upbound.io", "cnrm.cloud.google.com", "services.k8s.aws", "serviceoperator.azure.com",
-		"kyverno.io", "operators.coreos.com", "operatorframework.io", "operator-sdk", "hnc.x-k8s.io", "cluster.x-k8s.io", "clastix.io",
-		"external-secrets.io", "sealedsecrets.bitnami.com", "emberstack.com", "mittwald.de", "appscode.com",
-	}
 }
 
 func ownerReferences(refs []metav1.OwnerReference) []any {

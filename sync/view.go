@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -84,7 +85,7 @@ type part struct {
 	*feed
 	view      *view
 	log       logr.Logger
-	confirmed int // as of which list the clusters were; under tide.mu
+	confirmed atomic.Int64 // as of which list the clusters were
 }
 
 // get returns the object called name, and the version of the view if there is
