@@ -25,6 +25,7 @@ import (
 
 	"github.com/klutch-go/sdk/internal/inflight"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/internal/watchstore"
 )
 
 // A Cluster is one API server as a Sync uses it. Any number of Syncs can share
@@ -52,7 +53,7 @@ func NewCluster(config *rest.Config) (*Cluster, error) {
 	inflight.New().Wrap(writes)
 	c := &Cluster{feeds: newFeeds(), identity: metav1.NamespaceSystem}
 	var err error
-	if c.reads, err = dynamic.NewForConfig(watches); err != nil {
+	if c.reads, err = watchstore.NewDynamic(watches); err != nil {
 		return nil, fmt.Errorf("client for watches: %w", err)
 	}
 	if c.meta, err = metadata.NewForConfig(metadata.ConfigFor(watches)); err != nil {

@@ -209,8 +209,9 @@ func (p *Pool) Queue(fn Func, o Options) *Queue {
 // Run has keys worked on until ctx is done and every call has returned. It can be called
 // once.
 func (q *Queue) Run(ctx context.Context) {
+	named := logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).WithValues("controller", q.opts.Name))
 	q.pool.mu.Lock()
-	q.ctx = logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).WithValues("controller", q.opts.Name))
+	q.ctx = named
 	q.pool.more.Broadcast()
 	q.pool.mu.Unlock()
 	<-ctx.Done()
