@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/watchstore"
 )
 
 // A breaker holds deletions when there are suspiciously many of them, or when a
@@ -113,7 +115,7 @@ func (b *breaker) release() []cache.ObjectName {
 		b.admitted[source] = true
 		out = append(out, source)
 	}
-	slices.SortFunc(out, byName)
+	slices.SortFunc(out, watchstore.ByName)
 	clear(b.held)
 	b.cause, b.moved, b.times = "", false, nil
 	return out

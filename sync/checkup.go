@@ -9,11 +9,12 @@ import (
 	"sync"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/fates"
 )
 
 // A finding is what a live look at both clusters as such has shown.
@@ -187,17 +188,17 @@ type watched struct {
 // recognized reports whether the clusters have been confirmed since p was last
 // listed: behind an endpoint that was away another one may answer.
 func (e *engine) recognized(ctx context.Context, p *part) bool {
-	if p == nil || !p.known() {
+	if p == nil || !p.Known() {
 		return true // nothing is read
 	}
-	lists := p.listed()
+	lists := p.Lists()
 	e.tide.mu.Lock()
 	seen := p.confirmed
 	e.tide.mu.Unlock()
 	if seen == lists {
 		return true
 	}
-	if err := e.confirm(ctx, e.checkup.now(), ""); err != nil && !apierrors.IsForbidden(err) {
+	if err := e.confirm(ctx, e.checkup.now(), ""); err != nil && !fates.Is(err, fates.Forbidden, fates.Terminating) {
 		return false
 	}
 	e.tide.mu.Lock()

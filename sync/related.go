@@ -12,12 +12,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/queue"
 )
 
@@ -87,7 +87,7 @@ func newRelation(e *engine, p *queue.Pool, f family) *relation {
 
 func (r *relation) newView(name string, c *Cluster, selector string, key func(cache.ObjectName) (cache.ObjectName, bool)) *view {
 	return &view{
-		name: name + " " + r.Resource.Resource, list: c.metadataLister(r.Resource, selector), indexes: map[string]*index{}, parts: map[string]*part{},
+		name: name + " " + r.Resource.Resource, list: c.metadataLister(r.Resource, selector), stores: c.stores, indexes: map[string]*index{}, parts: map[string]*part{},
 		moved: func(string) { r.remapped(); r.engine.notify() }, lost: r.lost, doubt: r.engine.doubt,
 		changed: func(o change) {
 			if k, ok := key(o.name); ok {
@@ -132,11 +132,11 @@ func (r *relation) copiesOf(namespace string) (some, known bool) {
 		}
 	}
 	p := r.copy.part(namespace)
-	if p == nil || !p.known() {
+	if p == nil || !p.Known() {
 		return false, false
 	}
-	return slices.ContainsFunc(p.names(), func(name cache.ObjectName) bool {
-		o, _, _ := p.get(name)
+	return slices.ContainsFunc(p.Names(), func(name cache.ObjectName) bool {
+		o, _, _ := p.Get(name)
 		if o == nil || name.Namespace != namespace {
 			return false
 		}
@@ -276,10 +276,10 @@ func (r *relation) reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 			return wait, nil
 		}
 		done, err := r.do(ctx, t, s, c)
-		if apierrors.IsForbidden(err) {
+		if fates.Is(err, fates.Forbidden, fates.Terminating) {
 			r.refused(t)
 		}
-		if s == stepCopy && apierrors.IsForbidden(err) {
+		if s == stepCopy && fates.Is(err, fates.Forbidden, fates.Terminating) {
 			r.tell(c, t, r.denied(t.name))
 			return waitPause, nil
 		}

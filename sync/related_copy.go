@@ -19,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/fates"
 )
 
 // do does one step; done says that the next event brings us back.
@@ -117,7 +119,7 @@ func (r *relation) delete(ctx context.Context, t *transfer, uid types.UID) error
 	began := time.Now()
 	err := r.client(r.other, t.name).Delete(ctx, t.name.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	r.wrote(ctx, "delete-related", t, began, err)
-	if absent(err) || apierrors.IsConflict(err) {
+	if fates.Is(err, fates.Absent, fates.Conflict, fates.Contested) {
 		return nil // its event brings us back
 	}
 	if err != nil {
@@ -250,7 +252,7 @@ func (r *relation) write(ctx context.Context, t *transfer, c *copied, original, 
 // withoutContent keeps of an API server's answer only its kind: the text of a
 // validation error quotes the values that it does not like.
 func withoutContent(err error) error {
-	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+	if fates.Is(err, fates.Invalid, fates.Replaced, fates.Malformed) {
 		return fmt.Errorf("refused: %s", apierrors.ReasonForError(err))
 	}
 	return err

@@ -39,7 +39,7 @@ type knowledge struct {
 func newKnowledge(c *Cluster, resource schema.GroupVersionResource, changed func(string)) *knowledge {
 	return &knowledge{
 		cluster: c, resource: resource, doubt: make(chan struct{}, 1), changed: changed,
-		share: c.feeds.budget.Share("the schema of " + resource.Resource),
+		share: c.stores.Budget.Share("the schema of " + resource.Resource),
 	}
 }
 
@@ -314,10 +314,4 @@ func (p *pruner) pruneObject(object map[string]any, f *fields) map[string]any {
 		}
 	}
 	return out
-}
-
-// undeclared reports whether err says that an apply has a field that the API server
-// does not know. It calls that an internal error.
-func undeclared(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "field not declared in schema")
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
+
+	"github.com/klutch-go/sdk/internal/watchstore"
 )
 
 // ReadSchemas makes schemas be read through raw.
@@ -39,7 +41,7 @@ func TestPrune(t *testing.T) {
 				t.Fatal(err)
 			}
 			d.index()
-			k := newKnowledge(&Cluster{feeds: newFeeds()}, widgets, nil)
+			k := newKnowledge(&Cluster{stores: &watchstore.Stores{}}, widgets, nil)
 			k.document = d
 			u := object(t, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"labels":{"any":"x"}},"spec":`+test.value+`}`)
 			want := object(t, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"labels":{"any":"x"}},"spec":`+test.want+`}`)

@@ -26,6 +26,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -325,11 +326,16 @@ func (q *Queue) work(key cache.ObjectName) {
 	case err == nil || ended:
 	case kind == fates.Terminal:
 		log.Error(err, "reconcile failed, not retrying")
-	case failures > maxQuiet || kind.Fate() != fates.Again && kind != fates.Contested:
+	case failures > maxQuiet || !quiet(err, kind):
 		log.Error(err, "reconcile failed, retrying", "failures", failures, "pause", pause.String())
 	default:
 		log.V(4).Info("reconcile met another state than it had seen, retrying", "reason", err.Error())
 	}
+}
+
+// quiet reports whether err says only that someone else was faster.
+func quiet(err error, kind fates.Kind) bool {
+	return kind.Fate() == fates.Again || kind == fates.Contested || errors.Is(err, fates.ErrAgain)
 }
 
 // maxQuiet is the number of conflicts in a row that are nothing to tell anyone.

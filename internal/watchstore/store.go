@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sync
+package watchstore
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -24,44 +27,50 @@ import (
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 )
 
-// A feedKey tells the watches of a cluster apart.
-type feedKey struct {
+// A key tells the watches of an API server apart.
+type key struct {
 	resource  schema.GroupVersionResource
 	namespace string // empty for all
 	form      string // of what is kept of an object
 }
 
-// feeds are the watches of one cluster, each shared by all who want the same.
-type feeds struct {
-	words   *words
-	silence time.Duration // how long a watch may say nothing
-	timing  timing
-	budget  *kubeconfig.Budget // of what may be kept; nil without bounds
+// Stores are the watches of one API server, each shared by all who want the same. The zero
+// value is ready to use; its fields must not be changed once a store has been acquired.
+type Stores struct {
+	Budget *kubeconfig.Budget // of what may be kept; nil without bounds
+	Jitter Jitter             // of the pauses between retries; nil means a random one
+
+	dictionary dictionary
 
 	mu  sync.Mutex
-	all map[feedKey]*feed
+	all map[key]*Store
 }
 
-func newFeeds() *feeds {
-	return &feeds{words: newWords(), silence: silence, all: map[feedKey]*feed{}}
+// A Source is how to list and watch the objects of a resource.
+type Source struct {
+	Resource  schema.GroupVersionResource
+	Form      string        // names Transform: sources of the same form share watches
+	Transform func(any) any // drops what nobody looks at
+	List      func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error)
+	Watch     func(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error)
+	Example   runtime.Object
+	Client    any // what client-go asks for its abilities
 }
 
-// A feed is one watch, and the objects that it has seen. It implements
-// cache.ReflectorStore.
-type feed struct {
-	key   feedKey
-	list  lister
-	words *words
-	share *kubeconfig.Share // of what may be kept; nil without bounds
-	quiet time.Duration     // how long a watch may say nothing
-	timing
-	users int // under feeds.mu
-	stop  context.CancelFunc
-	done  chan struct{}
-	calls sync.WaitGroup // requests and watches that have not ended
+// A Store is one watch, and the objects that it has seen.
+type Store struct {
+	key        key
+	source     Source
+	dictionary *dictionary
+	share      *kubeconfig.Share // of what may be kept; nil without bounds
+	jitter     Jitter
+	users      int // under Stores.mu
+	stop       context.CancelFunc
+	done       chan struct{}
+	calls      sync.WaitGroup // requests and watches that have not ended
 
 	delivery sync.Mutex // held while followers are told, so that each is told all in order
-	follower map[follower]struct{}
+	follower map[Follower]struct{}
 
 	mu      sync.RWMutex
 	objects map[cache.ObjectName]metav1.ObjectMetaAccessor // changed with delivery held too
@@ -76,30 +85,35 @@ type feed struct {
 	ended   bool  // no calls begin any more
 }
 
-// A follower is told what a feed sees.
-type follower interface {
-	// changed follows a change of an object; nil for none.
-	changed(name cache.ObjectName, before, after metav1.ObjectMetaAccessor, initial bool)
-	// turned follows the feed becoming known or unknown.
-	turned(known bool)
-	// renewed follows the begin of a watch.
-	renewed()
-	// shrank precedes the changes of a list that lacks so much of what was there
+// A Follower is told what a Store sees.
+type Follower interface {
+	// Changed follows a change of an object; nil for none.
+	Changed(name cache.ObjectName, before, after metav1.ObjectMetaAccessor, initial bool)
+	// Turned follows the store becoming known or unknown.
+	Turned(known bool)
+	// Renewed follows the begin of a watch.
+	Renewed()
+	// Shrank precedes the changes of a list that lacks so much of what was there
 	// that it may be of a cluster that was restored from a backup.
-	shrank()
+	Shrank()
 }
 
-// acquire returns the feed of key, which runs until everyone has released it.
-func (s *feeds) acquire(ctx context.Context, key feedKey, list lister) *feed {
+// Acquire returns the Store of a source and a namespace, empty for all, which runs until
+// everyone has released it.
+func (s *Stores) Acquire(ctx context.Context, from Source, namespace string) *Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := s.all[key]
+	k := key{from.Resource, namespace, from.Form}
+	f := s.all[k]
 	if f == nil {
-		f = &feed{
-			key: key, list: list, words: s.words, share: s.budget.Share(key.resource.Resource), quiet: s.silence, timing: s.timing, done: make(chan struct{}),
-			follower: map[follower]struct{}{}, objects: map[cache.ObjectName]metav1.ObjectMetaAccessor{},
+		f = &Store{
+			key: k, source: from, dictionary: &s.dictionary, share: s.Budget.Share(k.resource.Resource), jitter: s.Jitter, done: make(chan struct{}),
+			follower: map[Follower]struct{}{}, objects: map[cache.ObjectName]metav1.ObjectMetaAccessor{},
 		}
-		s.all[key] = f
+		if s.all == nil {
+			s.all = map[key]*Store{}
+		}
+		s.all[k] = f
 		ctx, f.stop = context.WithCancel(context.WithoutCancel(ctx))
 		go f.run(ctx)
 	}
@@ -107,8 +121,15 @@ func (s *feeds) acquire(ctx context.Context, key feedKey, list lister) *feed {
 	return f
 }
 
-// release ends the feed if nobody else uses it, and waits until it has ended.
-func (s *feeds) release(f *feed) {
+// All are the stores that somebody has acquired.
+func (s *Stores) All() []*Store {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.all))
+}
+
+// Release ends a Store if nobody else uses it, and waits until it has ended.
+func (s *Stores) Release(f *Store) {
 	s.mu.Lock()
 	f.users--
 	last := f.users == 0
@@ -122,80 +143,92 @@ func (s *feeds) release(f *feed) {
 	}
 }
 
-// follow tells w of everything from now on. What has been seen already is told
+// Follow tells w of everything from now on. What has been seen already is told
 // at once.
-func (f *feed) follow(w follower) {
+func (f *Store) Follow(w Follower) {
 	f.delivery.Lock()
 	defer f.delivery.Unlock()
 	f.follower[w] = struct{}{}
 	for _, name := range inOrder(f.objects) {
-		w.changed(name, nil, f.objects[name], true)
+		w.Changed(name, nil, f.objects[name], true)
 	}
-	if f.known() {
-		w.turned(true)
+	if f.Known() {
+		w.Turned(true)
 	}
 }
 
-// unfollow returns when w is told nothing more.
-func (f *feed) unfollow(w follower) {
+// Unfollow returns when w is told nothing more.
+func (f *Store) Unfollow(w Follower) {
 	f.delivery.Lock()
 	defer f.delivery.Unlock()
 	delete(f.follower, w)
 }
 
-func (f *feed) names() []cache.ObjectName {
+// Names are those of all objects, in order.
+func (f *Store) Names() []cache.ObjectName {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return inOrder(f.objects)
 }
 
-func (f *feed) count() int {
+// Within are the names of the objects of which belongs is true.
+func (f *Store) Within(belongs func(cache.ObjectName) bool) (out []cache.ObjectName) {
+	f.mu.RLock()
+	defer f.mu.RUnlock()
+	for name := range f.objects {
+		if belongs(name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// Namespace is that of the objects, empty for all.
+func (f *Store) Namespace() string { return f.key.namespace }
+
+// Len is the number of objects.
+func (f *Store) Len() int {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return len(f.objects)
 }
 
-// get returns an object, and the version of the feed before the look; false if
-// the feed is not known to be right.
-func (f *feed) get(name cache.ObjectName) (o metav1.ObjectMetaAccessor, version string, ok bool) {
+// Get returns an object, and the version of the store before the look; false if
+// the store is not known to be right.
+func (f *Store) Get(name cache.ObjectName) (o metav1.ObjectMetaAccessor, version string, ok bool) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.objects[name], f.version, f.synced && f.err == nil
 }
 
-// listed counts how often all objects were listed.
-func (f *feed) listed() int {
+// Lists counts how often all objects were listed.
+func (f *Store) Lists() int {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.lists
 }
 
-func (f *feed) known() bool {
+// Known reports whether the store holds what the API server has.
+func (f *Store) Known() bool {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.synced && f.err == nil
 }
 
-func (f *feed) problem() error {
+// Err is why the store may not hold what the API server has.
+func (f *Store) Err() error {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.err
 }
 
-// Retries after a failure come soon, since users wait for the end of an outage,
-// and spread out, since others wait too.
-const (
-	retryFirst = 100 * time.Millisecond
-	retryLast  = 2500 * time.Millisecond
-)
-
-func (f *feed) run(ctx context.Context) {
+func (f *Store) run(ctx context.Context) {
 	defer close(f.done)
 	// The reflector logs each attempt; Status tells the same once.
 	quiet := logr.Discard()
-	r := cache.NewReflectorWithOptions(f.listWatch(), f.list.example, f, cache.ReflectorOptions{
+	r := cache.NewReflectorWithOptions(f.listWatch(), f.source.Example, f, cache.ReflectorOptions{
 		Name: f.key.resource.String(), Logger: &quiet,
-		Backoff: &wait.Backoff{Duration: f.jitter(retryFirst, f.key, 0), Cap: retryLast, Factor: 2, Steps: 6},
+		Backoff: &wait.Backoff{Duration: f.jitter.of(First, f.key, 0), Cap: Last, Factor: 2, Steps: 6},
 	})
 	r.RunWithContext(logr.NewContext(ctx, quiet))
 	f.mu.Lock()
@@ -206,7 +239,7 @@ func (f *feed) run(ctx context.Context) {
 }
 
 // begin counts a call; false if there may be none any more.
-func (f *feed) begin() bool {
+func (f *Store) begin() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if !f.ended {
@@ -218,12 +251,12 @@ func (f *feed) begin() bool {
 // listWatch notes whether the API server lets f read: after an error what has
 // been seen is not known to be true any more. It retries by itself what a
 // reflector would give ever more time.
-func (f *feed) listWatch() cache.ListerWatcher {
+func (f *Store) listWatch() cache.ListerWatcher {
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return persist(ctx, f, func() (runtime.Object, error) {
 				return f.share.List(ctx, o, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-					return f.list.list(ctx, f.key.namespace, o)
+					return f.source.List(ctx, f.key.namespace, o)
 				})
 			})
 		},
@@ -238,7 +271,7 @@ func (f *feed) listWatch() cache.ListerWatcher {
 				if err := f.abreast(ctx, o.ResourceVersion); err != nil {
 					return nil, err
 				}
-				return f.list.watch(ctx, f.key.namespace, o)
+				return f.source.Watch(ctx, f.key.namespace, o)
 			})
 			if err != nil {
 				return nil, err
@@ -248,56 +281,41 @@ func (f *feed) listWatch() cache.ListerWatcher {
 			}
 			return f.guard(ctx, w, dueAt(o))
 		},
-	}, f.list.client)
+	}, f.source.Client)
 }
 
 // errEnded is what a reflector hears after its end. Of other errors it would make
 // something: log them, and sleep for as long as a clock of the whole process says.
-var errEnded error = apierrors.NewResourceExpired("the feed has ended")
+var errEnded error = apierrors.NewResourceExpired("the store has ended")
 
 // persist tries until it gets an answer that a reflector has to see.
-func persist[T any](ctx context.Context, f *feed, try func() (T, error)) (out T, err error) {
+func persist[T any](ctx context.Context, f *Store, try func() (T, error)) (out T, err error) {
 	if !f.begin() {
 		return out, errEnded
 	}
 	defer f.calls.Done()
-	for pause, attempt := retryFirst, 1; ; pause, attempt = min(2*pause, retryLast), attempt+1 {
-		out, err = try()
-		switch {
-		case err != nil && ctx.Err() != nil:
-			return out, errEnded
-		case err == nil, isAnswer(err):
-			return out, err
-		}
-		f.note(err)
-		select {
-		case <-ctx.Done():
-			return out, errEnded
-		case <-time.After(f.jitter(pause, f.key, attempt)):
-		}
+	wait := func(pause time.Duration, attempt int) time.Duration { return f.jitter.of(pause, f.key, attempt) }
+	out, err = Retry(ctx, wait, f.note, try)
+	if err != nil && ctx.Err() != nil {
+		err = errEnded
 	}
-}
-
-// isAnswer reports whether err tells a reflector to ask for something else.
-func isAnswer(err error) bool {
-	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
-		apierrors.IsMethodNotSupported(err) || apierrors.IsNotAcceptable(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+	return out, err
 }
 
 // abreast makes sure that an API server that was away has come as far as version.
 // One that was restored from a backup would feed no watch from there for long.
-func (f *feed) abreast(ctx context.Context, version string) error {
+func (f *Store) abreast(ctx context.Context, version string) error {
 	f.mu.RLock()
 	away := f.away
 	f.mu.RUnlock()
 	if !away {
 		return nil
 	}
-	list, err := f.list.list(ctx, f.key.namespace, metav1.ListOptions{Limit: 1})
+	list, err := f.source.List(ctx, f.key.namespace, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return err
 	}
-	if l, err := meta.ListAccessor(list); err == nil && newer(version, l.GetResourceVersion()) {
+	if l, err := meta.ListAccessor(list); err == nil && behind(l.GetResourceVersion(), version) {
 		f.note(errBehind)
 		return errBehind
 	}
@@ -307,11 +325,17 @@ func (f *feed) abreast(ctx context.Context, version string) error {
 	return nil
 }
 
+// behind reports whether the version have is older than want, as far as they can be compared.
+func behind(have, want string) bool {
+	order, err := resourceversion.CompareResourceVersion(have, want)
+	return err == nil && order < 0
+}
+
 // errBehind makes a reflector list anew.
 var errBehind error = apierrors.NewResourceExpired("the API server is behind what was seen of it")
 
-// note records that the feed can be trusted, or why it cannot.
-func (f *feed) note(err error) {
+// note records that the store can be trusted, or why it cannot.
+func (f *Store) note(err error) {
 	f.mu.Lock()
 	before := f.err
 	f.err = err
@@ -322,9 +346,9 @@ func (f *feed) note(err error) {
 	}
 }
 
-func (f *feed) tell(known bool) { f.each(func(w follower) { w.turned(known) }) }
+func (f *Store) tell(known bool) { f.each(func(w Follower) { w.Turned(known) }) }
 
-func (f *feed) each(call func(follower)) {
+func (f *Store) each(call func(Follower)) {
 	f.delivery.Lock()
 	defer f.delivery.Unlock()
 	for w := range f.follower {
@@ -332,9 +356,9 @@ func (f *feed) each(call func(follower)) {
 	}
 }
 
-// relist lists all objects anew, once for each schema: another one fills in and drops
+// Relist lists all objects anew, once for each schema: another one fills in and drops
 // fields of objects that have not been written.
-func (f *feed) relist(schema string) {
+func (f *Store) Relist(schema string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.schema == schema || f.current == nil {
@@ -345,7 +369,7 @@ func (f *feed) relist(schema string) {
 }
 
 // stale reports whether the objects have to be listed instead of being watched on.
-func (f *feed) stale() bool {
+func (f *Store) stale() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	stale := f.expired
@@ -355,7 +379,7 @@ func (f *feed) stale() bool {
 
 // silent ends the trust in a watch on which nothing has come for too long: its API
 // server has lost it, or went back to a backup and has not come to its version yet.
-func (f *feed) silent() {
+func (f *Store) silent() {
 	f.note(errSilent)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -365,12 +389,12 @@ func (f *feed) silent() {
 // errSilent is the end of a watch on which nothing has come for too long.
 var errSilent = errors.New("watch has been silent for too long")
 
-// silence is how long a watch may say nothing; API servers send a bookmark each
+// Silence is how long a watch may say nothing; API servers send a bookmark each
 // minute.
-const silence = 3 * time.Minute
+const Silence = 3 * time.Minute
 
 // cut notes that a watch ended before its time, as when its API server stops.
-func (f *feed) cut() {
+func (f *Store) cut() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.away = true
@@ -379,11 +403,11 @@ func (f *feed) cut() {
 // A guarded watch ends itself when it is silent for too long.
 type guarded struct {
 	watch.Interface
-	feed *feed
-	due  time.Time // when its API server ends it
-	out  chan watch.Event
-	quit chan struct{}
-	once sync.Once
+	store *Store
+	due   time.Time // when its API server ends it
+	out   chan watch.Event
+	quit  chan struct{}
+	once  sync.Once
 }
 
 // dueAt is when a watch that begins now is ended by its API server.
@@ -394,17 +418,17 @@ func dueAt(o metav1.ListOptions) time.Time {
 	return time.Now().Add(time.Duration(*o.TimeoutSeconds) * time.Second)
 }
 
-// guard guards w, which should last until due, for as long as the feed runs.
-func (f *feed) guard(ctx context.Context, w watch.Interface, due time.Time) (watch.Interface, error) {
+// guard guards w, which should last until due, for as long as the store runs.
+func (f *Store) guard(ctx context.Context, w watch.Interface, due time.Time) (watch.Interface, error) {
 	if !f.begin() {
 		w.Stop()
 		return nil, errEnded
 	}
-	g := &guarded{Interface: w, feed: f, due: due, out: make(chan watch.Event, 16), quit: make(chan struct{})}
+	g := &guarded{Interface: w, store: f, due: due, out: make(chan watch.Event, 16), quit: make(chan struct{})}
 	f.mu.Lock()
 	f.current = g
 	f.mu.Unlock()
-	f.each(follower.renewed)
+	f.each(Follower.Renewed)
 	go func() {
 		defer f.calls.Done()
 		g.forward(ctx)
@@ -415,20 +439,20 @@ func (f *feed) guard(ctx context.Context, w watch.Interface, due time.Time) (wat
 func (g *guarded) forward(ctx context.Context) {
 	defer close(g.out)
 	defer g.Interface.Stop()
-	timer := time.NewTimer(g.feed.quiet)
+	timer := time.NewTimer(Silence)
 	defer timer.Stop()
 	for {
 		select {
 		case e, ok := <-g.Interface.ResultChan():
 			if !ok && time.Now().Before(g.due) {
-				g.feed.cut()
+				g.store.cut()
 			}
-			if !ok || !g.pass(ctx, g.feed.share.Pass(e)) {
+			if !ok || !g.pass(ctx, g.store.share.Pass(e)) {
 				return
 			}
-			timer.Reset(g.feed.quiet)
+			timer.Reset(Silence)
 		case <-timer.C:
-			g.feed.silent()
+			g.store.silent()
 			return
 		case <-g.quit:
 			return
@@ -458,21 +482,21 @@ func (g *guarded) ResultChan() <-chan watch.Event { return g.out }
 
 // Transformer implements cache.TransformingStore, so that a list never is in
 // memory as a whole.
-func (f *feed) Transformer() cache.TransformFunc {
+func (f *Store) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) { return f.keep(obj), nil }
 }
 
 // keep turns an object into what is kept of it.
-func (f *feed) keep(obj any) any {
+func (f *Store) keep(obj any) any {
 	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = gone.Obj
 	}
-	if _, ok := obj.(*compact); ok {
+	if _, ok := obj.(*Record); ok {
 		return obj
 	}
-	obj = f.list.slim(obj)
+	obj = f.source.Transform(obj)
 	if u, ok := obj.(*unstructured.Unstructured); ok {
-		if c, ok := f.words.compact(u); ok {
+		if c, ok := f.dictionary.record(u); ok {
 			return c
 		}
 	}
@@ -480,10 +504,10 @@ func (f *feed) keep(obj any) any {
 }
 
 // Add implements cache.ReflectorStore.
-func (f *feed) Add(obj any) error { return f.Update(obj) }
+func (f *Store) Add(obj any) error { return f.Update(obj) }
 
 // Update implements cache.ReflectorStore.
-func (f *feed) Update(obj any) error {
+func (f *Store) Update(obj any) error {
 	after, err := f.take(obj)
 	if err != nil {
 		return err
@@ -494,11 +518,11 @@ func (f *feed) Update(obj any) error {
 	return nil
 }
 
-func (f *feed) take(obj any) (metav1.ObjectMetaAccessor, error) {
+func (f *Store) take(obj any) (metav1.ObjectMetaAccessor, error) {
 	kept := f.keep(obj)
-	c, isCompact := kept.(*compact)
-	if u, ok := obj.(*unstructured.Unstructured); ok && isCompact {
-		f.words.heat(c, u) // it is about to be looked at
+	c, isRecord := kept.(*Record)
+	if u, ok := obj.(*unstructured.Unstructured); ok && isRecord {
+		f.dictionary.heat(c, u) // it is about to be looked at
 	}
 	return accessor(kept)
 }
@@ -518,7 +542,7 @@ type whole struct{ metav1.Object }
 func (w whole) GetObjectMeta() metav1.Object { return w.Object }
 
 // put stores an object and tells the followers. It needs delivery.
-func (f *feed) put(after metav1.ObjectMetaAccessor) {
+func (f *Store) put(after metav1.ObjectMetaAccessor) {
 	o := after.GetObjectMeta()
 	name := cache.MetaObjectToName(o)
 	f.mu.Lock()
@@ -528,12 +552,12 @@ func (f *feed) put(after metav1.ObjectMetaAccessor) {
 	initial := !f.synced
 	f.mu.Unlock()
 	for w := range f.follower {
-		w.changed(name, before, after, initial)
+		w.Changed(name, before, after, initial)
 	}
 }
 
 // Delete implements cache.ReflectorStore.
-func (f *feed) Delete(obj any) error {
+func (f *Store) Delete(obj any) error {
 	o, err := meta.Accessor(obj)
 	if err != nil {
 		return err
@@ -550,13 +574,13 @@ func (f *feed) Delete(obj any) error {
 		return nil
 	}
 	for w := range f.follower {
-		w.changed(name, before, nil, false)
+		w.Changed(name, before, nil, false)
 	}
 	return nil
 }
 
 // Replace implements cache.ReflectorStore.
-func (f *feed) Replace(list []any, version string) error {
+func (f *Store) Replace(list []any, version string) error {
 	kept := make(map[cache.ObjectName]metav1.ObjectMetaAccessor, len(list))
 	for _, obj := range list {
 		a, err := accessor(f.keep(obj))
@@ -570,10 +594,10 @@ func (f *feed) Replace(list []any, version string) error {
 	return nil
 }
 
-// exchange makes the feed hold what has been listed, all at once. An object of the
+// exchange makes the store hold what has been listed, all at once. An object of the
 // same version may be another one: API servers list anew when a schema changes,
 // which fills in and drops fields.
-func (f *feed) exchange(listed map[cache.ObjectName]metav1.ObjectMetaAccessor, version string) {
+func (f *Store) exchange(listed map[cache.ObjectName]metav1.ObjectMetaAccessor, version string) {
 	f.delivery.Lock()
 	defer f.delivery.Unlock()
 	f.mu.Lock()
@@ -584,22 +608,28 @@ func (f *feed) exchange(listed map[cache.ObjectName]metav1.ObjectMetaAccessor, v
 	shrank := lacks(past, listed)*shrinkShare > len(past)
 	for w := range f.follower {
 		if shrank {
-			w.shrank()
+			w.Shrank()
 		}
 		for _, name := range inOrder(past) {
 			if listed[name] == nil {
-				w.changed(name, past[name], nil, false)
+				w.Changed(name, past[name], nil, false)
 			}
 		}
 		for _, name := range inOrder(listed) {
 			before, after := past[name], listed[name]
-			w.changed(name, before, after, initial || before != nil && before.GetObjectMeta().GetResourceVersion() == after.GetObjectMeta().GetResourceVersion())
+			w.Changed(name, before, after, initial || before != nil && before.GetObjectMeta().GetResourceVersion() == after.GetObjectMeta().GetResourceVersion())
 		}
 	}
 }
 
+// ByName is an order in which objects are gone through, so that the same things happen in
+// the same order.
+func ByName(a, b cache.ObjectName) int {
+	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+}
+
 func inOrder[T any](objects map[cache.ObjectName]T) []cache.ObjectName {
-	return slices.SortedFunc(maps.Keys(objects), byName)
+	return slices.SortedFunc(maps.Keys(objects), ByName)
 }
 
 // shrinkShare is the share of objects that a list may lack: one in so many.
@@ -616,11 +646,11 @@ func lacks(past, listed map[cache.ObjectName]metav1.ObjectMetaAccessor) (n int) 
 }
 
 // UpdateResourceVersion implements cache.ResourceVersionUpdater.
-func (f *feed) UpdateResourceVersion(version string) {
+func (f *Store) UpdateResourceVersion(version string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.version = version
 }
 
 // Resync implements cache.ReflectorStore.
-func (f *feed) Resync() error { return nil }
+func (f *Store) Resync() error { return nil }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sync
+package watchstore
 
 import (
 	"encoding/binary"
@@ -15,25 +15,26 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// A compact is an object as it rests in a view: a tenth of the size that its
+// A Record is an object as it rests in a Store: a tenth of the size that its
 // maps and slices would have. It is decoded when somebody looks.
-type compact struct {
+type Record struct {
 	name    cache.ObjectName
 	uid     types.UID
 	version string
-	flips   uint32 // hash of what in its status users wait for
-	body    string
-	words   *words
-	hot     atomic.Pointer[unstructured.Unstructured] // decoded; nil if nobody has looked for a while
+	// Digest is that of its status.
+	Digest uint32
+	body   string
+	words  *dictionary
+	hot    atomic.Pointer[unstructured.Unstructured] // decoded; nil if nobody has looked for a while
 }
 
 // GetObjectMeta implements metav1.ObjectMetaAccessor.
-func (c *compact) GetObjectMeta() metav1.Object {
+func (c *Record) GetObjectMeta() metav1.Object {
 	return &metav1.ObjectMeta{Name: c.name.Name, Namespace: c.name.Namespace, UID: c.uid, ResourceVersion: c.version}
 }
 
-// full is the object. It must not be changed.
-func (c *compact) full() *unstructured.Unstructured {
+// Full is the object. It must not be changed.
+func (c *Record) Full() *unstructured.Unstructured {
 	if u := c.hot.Load(); u != nil {
 		return u
 	}
@@ -44,19 +45,27 @@ func (c *compact) full() *unstructured.Unstructured {
 	return u
 }
 
+// Unpacked is an object as people know it. It must not be changed.
+func Unpacked(a metav1.ObjectMetaAccessor) metav1.Object {
+	if r, ok := a.(*Record); ok {
+		return r.Full()
+	}
+	return a.GetObjectMeta()
+}
+
 // warm is how many objects of a cluster are kept decoded: those that were
 // changed or looked at last.
 const warm = 128
 
-// words are the field names that the compact objects of a cluster have in
+// A dictionary is the field names that the records of an API server have in
 // common, and those objects that are decoded.
-type words struct {
+type dictionary struct {
 	mu   sync.RWMutex
 	ids  map[string]uint64
 	list []string // only ever appended to
 
 	warmMu sync.Mutex
-	warm   [warm]*compact
+	warm   [warm]*Record
 	next   int
 }
 
@@ -66,16 +75,14 @@ const (
 	maxWord  = 128
 )
 
-func newWords() *words { return &words{ids: map[string]uint64{}} }
-
-func (w *words) snapshot() []string {
+func (w *dictionary) snapshot() []string {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	return w.list
 }
 
 // id is the number of a word, from 1; 0 if it has none.
-func (w *words) id(word string) uint64 {
+func (w *dictionary) id(word string) uint64 {
 	w.mu.RLock()
 	id, ok := w.ids[word]
 	w.mu.RUnlock()
@@ -87,13 +94,16 @@ func (w *words) id(word string) uint64 {
 	if id := w.ids[word]; id != 0 || len(w.list) >= maxWords {
 		return id
 	}
+	if w.ids == nil {
+		w.ids = map[string]uint64{}
+	}
 	w.list = append(w.list, word)
 	w.ids[word] = uint64(len(w.list))
 	return uint64(len(w.list))
 }
 
 // heat keeps u as the decoded form of c, in place of another one's.
-func (w *words) heat(c *compact, u *unstructured.Unstructured) {
+func (w *dictionary) heat(c *Record, u *unstructured.Unstructured) {
 	w.warmMu.Lock()
 	defer w.warmMu.Unlock()
 	if c.hot.Swap(u) != nil {
@@ -106,23 +116,23 @@ func (w *words) heat(c *compact, u *unstructured.Unstructured) {
 	w.next = (w.next + 1) % warm
 }
 
-// compact returns the compact form of u, false if it has none.
-func (w *words) compact(u *unstructured.Unstructured) (*compact, bool) {
+// record returns the record of u, false if it has none.
+func (w *dictionary) record(u *unstructured.Unstructured) (*Record, bool) {
 	e := encoder{words: w, ok: true}
 	e.value(u.Object)
 	if !e.ok {
 		return nil, false
 	}
 	status, _ := u.Object["status"].(map[string]any)
-	return &compact{
+	return &Record{
 		name: cache.MetaObjectToName(u), uid: u.GetUID(), version: u.GetResourceVersion(),
-		flips: flips(status), body: string(e.data), words: w,
+		Digest: Digest(status), body: string(e.data), words: w,
 	}, true
 }
 
-// flips is a hash of the parts of a status that tell how an object fares: its
+// Digest is a hash of the parts of a status that tell how an object fares: its
 // phase and the conditions' statuses.
-func flips(status map[string]any) uint32 {
+func Digest(status map[string]any) uint32 {
 	h := fnv.New32a()
 	write := func(v any) {
 		if s, ok := v.(string); ok {
@@ -139,7 +149,7 @@ func flips(status map[string]any) uint32 {
 	return h.Sum32()
 }
 
-// Kinds of values in a compact body.
+// Kinds of values in the body of a record.
 const (
 	tagNil byte = iota
 	tagFalse
@@ -153,7 +163,7 @@ const (
 
 // An encoder writes JSON values.
 type encoder struct {
-	words *words
+	words *dictionary
 	data  []byte
 	ok    bool
 }
