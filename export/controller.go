@@ -33,9 +33,9 @@ import (
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/internal/controller"
 	"github.com/klutch-go/sdk/internal/group"
-	"github.com/klutch-go/sdk/internal/patient"
 	"github.com/klutch-go/sdk/internal/redirect"
 	"github.com/klutch-go/sdk/internal/typed"
+	"github.com/klutch-go/sdk/internal/watchstore"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -174,7 +174,7 @@ func (e *Exporter) connect() (err error) {
 	if e.meta, err = metadata.NewForConfig(e.config); err != nil {
 		return err
 	}
-	lasting := patient.Config(e.config)
+	lasting := watchstore.Config(e.config)
 	if e.watches.dyn, err = dynamic.NewForConfig(lasting); err != nil {
 		return err
 	}

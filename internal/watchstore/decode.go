@@ -24,9 +24,10 @@ import (
 
 // NewDynamic returns a dynamic client whose watches read each event once. Client-go reads
 // its JSON eight times: to find its end, its type, its kind and its content, and before
-// three of these whether it is valid at all. An event costs 0.37 times the CPU so
-// (BenchmarkWatch); a parser written for it would be no better. What is no ordinary object of an API group, such as
-// errors and lists, is left to client-go, and so is every other request.
+// three of these whether it is valid at all. So an event costs 0.37 times the CPU
+// (BenchmarkWatch); a parser written for it would be no better. What is no ordinary object
+// of an API group, such as errors and lists, is left to client-go, and so is every other
+// request.
 func NewDynamic(config *rest.Config) (dynamic.Interface, error) {
 	config = dynamic.ConfigFor(config)
 	config.NegotiatedSerializer = negotiated{config.NegotiatedSerializer, &decoded{}}

@@ -21,5 +21,6 @@
 // them, and tries again within seconds, since users wait for the end of an outage. A watch
 // that says nothing for three minutes is begun anew, as is one whose API server came back
 // behind what was seen of it: real ones neither refuse nor feed a watch from a version that
-// they have not reached. [NewDynamic] reads events at a third of the cost.
+// they have not reached. [NewDynamic] reads events at a third of the cost. [Config] retries
+// below a client, for informers that others make.
 package watchstore
