@@ -24,7 +24,7 @@ type Record struct {
 	// Digest is that of its status.
 	Digest uint32
 	body   string
-	words  *dictionary
+	names  *dictionary
 	hot    atomic.Pointer[unstructured.Unstructured] // decoded; nil if nobody has looked for a while
 }
 
@@ -38,10 +38,10 @@ func (c *Record) Full() *unstructured.Unstructured {
 	if u := c.hot.Load(); u != nil {
 		return u
 	}
-	d := decoder{text: c.body, words: c.words.snapshot()}
+	d := decoder{text: c.body, names: c.names.snapshot()}
 	object, _ := d.value().(map[string]any)
 	u := &unstructured.Unstructured{Object: object}
-	c.words.heat(c, u)
+	c.names.heat(c, u)
 	return u
 }
 
@@ -69,56 +69,56 @@ type dictionary struct {
 	next   int
 }
 
-// maxWords and maxWord bound what a cluster with odd field names can take.
+// maxNames and maxName bound what a cluster with odd field names can take.
 const (
-	maxWords = 8192
-	maxWord  = 128
+	maxNames = 8192
+	maxName  = 128
 )
 
-func (w *dictionary) snapshot() []string {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	return w.list
+func (d *dictionary) snapshot() []string {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.list
 }
 
-// id is the number of a word, from 1; 0 if it has none.
-func (w *dictionary) id(word string) uint64 {
-	w.mu.RLock()
-	id, ok := w.ids[word]
-	w.mu.RUnlock()
-	if ok || len(word) > maxWord {
+// id is the number of a name, from 1; 0 if it has none.
+func (d *dictionary) id(name string) uint64 {
+	d.mu.RLock()
+	id, ok := d.ids[name]
+	d.mu.RUnlock()
+	if ok || len(name) > maxName {
 		return id
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if id := w.ids[word]; id != 0 || len(w.list) >= maxWords {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if id := d.ids[name]; id != 0 || len(d.list) >= maxNames {
 		return id
 	}
-	if w.ids == nil {
-		w.ids = map[string]uint64{}
+	if d.ids == nil {
+		d.ids = map[string]uint64{}
 	}
-	w.list = append(w.list, word)
-	w.ids[word] = uint64(len(w.list))
-	return uint64(len(w.list))
+	d.list = append(d.list, name)
+	d.ids[name] = uint64(len(d.list))
+	return uint64(len(d.list))
 }
 
 // heat keeps u as the decoded form of c, in place of another one's.
-func (w *dictionary) heat(c *Record, u *unstructured.Unstructured) {
-	w.warmMu.Lock()
-	defer w.warmMu.Unlock()
+func (d *dictionary) heat(c *Record, u *unstructured.Unstructured) {
+	d.warmMu.Lock()
+	defer d.warmMu.Unlock()
 	if c.hot.Swap(u) != nil {
 		return
 	}
-	if before := w.warm[w.next]; before != nil {
+	if before := d.warm[d.next]; before != nil {
 		before.hot.Store(nil)
 	}
-	w.warm[w.next] = c
-	w.next = (w.next + 1) % warm
+	d.warm[d.next] = c
+	d.next = (d.next + 1) % warm
 }
 
 // record returns the record of u, false if it has none.
-func (w *dictionary) record(u *unstructured.Unstructured) (*Record, bool) {
-	e := encoder{words: w, ok: true}
+func (d *dictionary) record(u *unstructured.Unstructured) (*Record, bool) {
+	e := encoder{names: d, ok: true}
 	e.value(u.Object)
 	if !e.ok {
 		return nil, false
@@ -126,7 +126,7 @@ func (w *dictionary) record(u *unstructured.Unstructured) (*Record, bool) {
 	status, _ := u.Object["status"].(map[string]any)
 	return &Record{
 		name: cache.MetaObjectToName(u), uid: u.GetUID(), version: u.GetResourceVersion(),
-		Digest: Digest(status), body: string(e.data), words: w,
+		Digest: Digest(status), body: string(e.data), names: d,
 	}, true
 }
 
@@ -163,7 +163,7 @@ const (
 
 // An encoder writes JSON values.
 type encoder struct {
-	words *dictionary
+	names *dictionary
 	data  []byte
 	ok    bool
 }
@@ -200,7 +200,7 @@ func (e *encoder) value(v any) {
 func (e *encoder) object(m map[string]any) {
 	e.data = binary.AppendUvarint(append(e.data, tagMap), uint64(len(m)))
 	for k, v := range m {
-		id := e.words.id(k)
+		id := e.names.id(k)
 		e.data = binary.AppendUvarint(e.data, id)
 		if id == 0 {
 			e.text(k)
@@ -216,7 +216,7 @@ func (e *encoder) text(s string) {
 // A decoder reads what an encoder wrote.
 type decoder struct {
 	text  string
-	words []string
+	names []string
 }
 
 func (d *decoder) value() any {
@@ -252,7 +252,7 @@ func (d *decoder) object() map[string]any {
 	for range n {
 		var key string
 		if id := d.number(); id > 0 {
-			key = d.words[id-1]
+			key = d.names[id-1]
 		} else {
 			key = d.take(d.number())
 		}

@@ -13,7 +13,7 @@ import (
 func FuzzRecord(f *testing.F) {
 	f.Add("a", "b", int64(-1), 1.5, true)
 	f.Add("", "ü", int64(math.MinInt64), math.Inf(1), false)
-	words := &dictionary{}
+	known := &dictionary{}
 	f.Fuzz(func(t *testing.T, k, s string, n int64, x float64, b bool) {
 		if x != x {
 			return // NaN is no JSON, and differs from itself
@@ -23,7 +23,7 @@ func FuzzRecord(f *testing.F) {
 			k + "x":    []any{s, n, x, b, nil, map[string]any{s: n, "": s}, []any{}},
 			"status":   map[string]any{"phase": s},
 		}}
-		c, ok := words.record(want)
+		c, ok := known.record(want)
 		if !ok {
 			t.Fatal("has no record")
 		}

@@ -145,37 +145,37 @@ func (s *Stores) Release(f *Store) {
 
 // Follow tells w of everything from now on. What has been seen already is told
 // at once.
-func (f *Store) Follow(w Follower) {
-	f.delivery.Lock()
-	defer f.delivery.Unlock()
-	f.follower[w] = struct{}{}
-	for _, name := range inOrder(f.objects) {
-		w.Changed(name, nil, f.objects[name], true)
+func (s *Store) Follow(w Follower) {
+	s.delivery.Lock()
+	defer s.delivery.Unlock()
+	s.follower[w] = struct{}{}
+	for _, name := range inOrder(s.objects) {
+		w.Changed(name, nil, s.objects[name], true)
 	}
-	if f.Known() {
+	if s.Known() {
 		w.Turned(true)
 	}
 }
 
 // Unfollow returns when w is told nothing more.
-func (f *Store) Unfollow(w Follower) {
-	f.delivery.Lock()
-	defer f.delivery.Unlock()
-	delete(f.follower, w)
+func (s *Store) Unfollow(w Follower) {
+	s.delivery.Lock()
+	defer s.delivery.Unlock()
+	delete(s.follower, w)
 }
 
 // Names are those of all objects, in order.
-func (f *Store) Names() []cache.ObjectName {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return inOrder(f.objects)
+func (s *Store) Names() []cache.ObjectName {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return inOrder(s.objects)
 }
 
 // Within are the names of the objects of which belongs is true.
-func (f *Store) Within(belongs func(cache.ObjectName) bool) (out []cache.ObjectName) {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	for name := range f.objects {
+func (s *Store) Within(belongs func(cache.ObjectName) bool) (out []cache.ObjectName) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for name := range s.objects {
 		if belongs(name) {
 			out = append(out, name)
 		}
@@ -184,104 +184,104 @@ func (f *Store) Within(belongs func(cache.ObjectName) bool) (out []cache.ObjectN
 }
 
 // Namespace is that of the objects, empty for all.
-func (f *Store) Namespace() string { return f.key.namespace }
+func (s *Store) Namespace() string { return s.key.namespace }
 
 // Len is the number of objects.
-func (f *Store) Len() int {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return len(f.objects)
+func (s *Store) Len() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.objects)
 }
 
 // Get returns an object, and the version of the store before the look; false if
 // the store is not known to be right.
-func (f *Store) Get(name cache.ObjectName) (o metav1.ObjectMetaAccessor, version string, ok bool) {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return f.objects[name], f.version, f.synced && f.err == nil
+func (s *Store) Get(name cache.ObjectName) (o metav1.ObjectMetaAccessor, version string, ok bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.objects[name], s.version, s.synced && s.err == nil
 }
 
 // Lists counts how often all objects were listed.
-func (f *Store) Lists() int {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return f.lists
+func (s *Store) Lists() int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.lists
 }
 
 // Known reports whether the store holds what the API server has.
-func (f *Store) Known() bool {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return f.synced && f.err == nil
+func (s *Store) Known() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.synced && s.err == nil
 }
 
 // Err is why the store may not hold what the API server has.
-func (f *Store) Err() error {
-	f.mu.RLock()
-	defer f.mu.RUnlock()
-	return f.err
+func (s *Store) Err() error {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.err
 }
 
-func (f *Store) run(ctx context.Context) {
-	defer close(f.done)
+func (s *Store) run(ctx context.Context) {
+	defer close(s.done)
 	// The reflector logs each attempt; Status tells the same once.
 	quiet := logr.Discard()
-	r := cache.NewReflectorWithOptions(f.listWatch(), f.source.Example, f, cache.ReflectorOptions{
-		Name: f.key.resource.String(), Logger: &quiet,
-		Backoff: &wait.Backoff{Duration: f.jitter.of(First, f.key, 0), Cap: Last, Factor: 2, Steps: 6},
+	r := cache.NewReflectorWithOptions(s.listWatch(), s.source.Example, s, cache.ReflectorOptions{
+		Name: s.key.resource.String(), Logger: &quiet,
+		Backoff: &wait.Backoff{Duration: s.jitter.of(First, s.key, 0), Cap: Last, Factor: 2, Steps: 6},
 	})
 	r.RunWithContext(logr.NewContext(ctx, quiet))
-	f.mu.Lock()
-	f.ended = true
-	f.mu.Unlock()
-	f.calls.Wait() // a reflector does not wait for its lists
-	f.share.Close()
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	s.calls.Wait() // a reflector does not wait for its lists
+	s.share.Close()
 }
 
 // begin counts a call; false if there may be none any more.
-func (f *Store) begin() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if !f.ended {
-		f.calls.Add(1)
+func (s *Store) begin() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.ended {
+		s.calls.Add(1)
 	}
-	return !f.ended
+	return !s.ended
 }
 
 // listWatch notes whether the API server lets f read: after an error what has
 // been seen is not known to be true any more. It retries by itself what a
 // reflector would give ever more time.
-func (f *Store) listWatch() cache.ListerWatcher {
+func (s *Store) listWatch() cache.ListerWatcher {
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return persist(ctx, f, func() (runtime.Object, error) {
-				return f.share.List(ctx, o, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-					return f.source.List(ctx, f.key.namespace, o)
+			return persist(ctx, s, func() (runtime.Object, error) {
+				return s.share.List(ctx, o, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+					return s.source.List(ctx, s.key.namespace, o)
 				})
 			})
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			if o.SendInitialEvents == nil && f.stale() {
+			if o.SendInitialEvents == nil && s.stale() {
 				return nil, errEnded
 			}
-			w, err := persist(ctx, f, func() (watch.Interface, error) {
-				if err := f.share.Begin(o); err != nil {
+			w, err := persist(ctx, s, func() (watch.Interface, error) {
+				if err := s.share.Begin(o); err != nil {
 					return nil, err
 				}
-				if err := f.abreast(ctx, o.ResourceVersion); err != nil {
+				if err := s.abreast(ctx, o.ResourceVersion); err != nil {
 					return nil, err
 				}
-				return f.source.Watch(ctx, f.key.namespace, o)
+				return s.source.Watch(ctx, s.key.namespace, o)
 			})
 			if err != nil {
 				return nil, err
 			}
 			if o.SendInitialEvents == nil {
-				f.note(nil)
+				s.note(nil)
 			}
-			return f.guard(ctx, w, dueAt(o))
+			return s.guard(ctx, w, dueAt(o))
 		},
-	}, f.source.Client)
+	}, s.source.Client)
 }
 
 // errEnded is what a reflector hears after its end. Of other errors it would make
@@ -289,13 +289,13 @@ func (f *Store) listWatch() cache.ListerWatcher {
 var errEnded error = apierrors.NewResourceExpired("the store has ended")
 
 // persist tries until it gets an answer that a reflector has to see.
-func persist[T any](ctx context.Context, f *Store, try func() (T, error)) (out T, err error) {
-	if !f.begin() {
+func persist[T any](ctx context.Context, s *Store, try func() (T, error)) (out T, err error) {
+	if !s.begin() {
 		return out, errEnded
 	}
-	defer f.calls.Done()
-	wait := func(pause time.Duration, attempt int) time.Duration { return f.jitter.of(pause, f.key, attempt) }
-	out, err = Retry(ctx, wait, f.note, try)
+	defer s.calls.Done()
+	wait := func(pause time.Duration, attempt int) time.Duration { return s.jitter.of(pause, s.key, attempt) }
+	out, err = Retry(ctx, wait, s.note, try)
 	if err != nil && ctx.Err() != nil {
 		err = errEnded
 	}
@@ -304,24 +304,24 @@ func persist[T any](ctx context.Context, f *Store, try func() (T, error)) (out T
 
 // abreast makes sure that an API server that was away has come as far as version.
 // One that was restored from a backup would feed no watch from there for long.
-func (f *Store) abreast(ctx context.Context, version string) error {
-	f.mu.RLock()
-	away := f.away
-	f.mu.RUnlock()
+func (s *Store) abreast(ctx context.Context, version string) error {
+	s.mu.RLock()
+	away := s.away
+	s.mu.RUnlock()
 	if !away {
 		return nil
 	}
-	list, err := f.source.List(ctx, f.key.namespace, metav1.ListOptions{Limit: 1})
+	list, err := s.source.List(ctx, s.key.namespace, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return err
 	}
 	if l, err := meta.ListAccessor(list); err == nil && behind(l.GetResourceVersion(), version) {
-		f.note(errBehind)
+		s.note(errBehind)
 		return errBehind
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.away = false
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = false
 	return nil
 }
 
@@ -335,55 +335,55 @@ func behind(have, want string) bool {
 var errBehind error = apierrors.NewResourceExpired("the API server is behind what was seen of it")
 
 // note records that the store can be trusted, or why it cannot.
-func (f *Store) note(err error) {
-	f.mu.Lock()
-	before := f.err
-	f.err = err
-	synced := f.synced
-	f.mu.Unlock()
+func (s *Store) note(err error) {
+	s.mu.Lock()
+	before := s.err
+	s.err = err
+	synced := s.synced
+	s.mu.Unlock()
 	if (before == nil) != (err == nil) {
-		f.tell(synced && err == nil)
+		s.tell(synced && err == nil)
 	}
 }
 
-func (f *Store) tell(known bool) { f.each(func(w Follower) { w.Turned(known) }) }
+func (s *Store) tell(known bool) { s.each(func(w Follower) { w.Turned(known) }) }
 
-func (f *Store) each(call func(Follower)) {
-	f.delivery.Lock()
-	defer f.delivery.Unlock()
-	for w := range f.follower {
+func (s *Store) each(call func(Follower)) {
+	s.delivery.Lock()
+	defer s.delivery.Unlock()
+	for w := range s.follower {
 		call(w)
 	}
 }
 
 // Relist lists all objects anew, once for each schema: another one fills in and drops
 // fields of objects that have not been written.
-func (f *Store) Relist(schema string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.schema == schema || f.current == nil {
+func (s *Store) Relist(schema string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.schema == schema || s.current == nil {
 		return
 	}
-	f.schema, f.expired = schema, true
-	f.current.Stop()
+	s.schema, s.expired = schema, true
+	s.current.Stop()
 }
 
 // stale reports whether the objects have to be listed instead of being watched on.
-func (f *Store) stale() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	stale := f.expired
-	f.expired = false
+func (s *Store) stale() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stale := s.expired
+	s.expired = false
 	return stale
 }
 
 // silent ends the trust in a watch on which nothing has come for too long: its API
 // server has lost it, or went back to a backup and has not come to its version yet.
-func (f *Store) silent() {
-	f.note(errSilent)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.expired = true
+func (s *Store) silent() {
+	s.note(errSilent)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.expired = true
 }
 
 // errSilent is the end of a watch on which nothing has come for too long.
@@ -394,109 +394,29 @@ var errSilent = errors.New("watch has been silent for too long")
 const Silence = 3 * time.Minute
 
 // cut notes that a watch ended before its time, as when its API server stops.
-func (f *Store) cut() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.away = true
+func (s *Store) cut() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.away = true
 }
-
-// A guarded watch ends itself when it is silent for too long.
-type guarded struct {
-	watch.Interface
-	store *Store
-	due   time.Time // when its API server ends it
-	out   chan watch.Event
-	quit  chan struct{}
-	once  sync.Once
-}
-
-// dueAt is when a watch that begins now is ended by its API server.
-func dueAt(o metav1.ListOptions) time.Time {
-	if o.TimeoutSeconds == nil {
-		return time.Now()
-	}
-	return time.Now().Add(time.Duration(*o.TimeoutSeconds) * time.Second)
-}
-
-// guard guards w, which should last until due, for as long as the store runs.
-func (f *Store) guard(ctx context.Context, w watch.Interface, due time.Time) (watch.Interface, error) {
-	if !f.begin() {
-		w.Stop()
-		return nil, errEnded
-	}
-	g := &guarded{Interface: w, store: f, due: due, out: make(chan watch.Event, 16), quit: make(chan struct{})}
-	f.mu.Lock()
-	f.current = g
-	f.mu.Unlock()
-	f.each(Follower.Renewed)
-	go func() {
-		defer f.calls.Done()
-		g.forward(ctx)
-	}()
-	return g, nil
-}
-
-func (g *guarded) forward(ctx context.Context) {
-	defer close(g.out)
-	defer g.Interface.Stop()
-	timer := time.NewTimer(Silence)
-	defer timer.Stop()
-	for {
-		select {
-		case e, ok := <-g.Interface.ResultChan():
-			if !ok && time.Now().Before(g.due) {
-				g.store.cut()
-			}
-			if !ok || !g.pass(ctx, g.store.share.Pass(e)) {
-				return
-			}
-			timer.Reset(Silence)
-		case <-timer.C:
-			g.store.silent()
-			return
-		case <-g.quit:
-			return
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// pass hands e on, and reports whether anybody still wants events.
-func (g *guarded) pass(ctx context.Context, e watch.Event) bool {
-	select {
-	case g.out <- e:
-		return true
-	case <-g.quit:
-		return false
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// Stop implements watch.Interface.
-func (g *guarded) Stop() { g.once.Do(func() { close(g.quit) }) }
-
-// ResultChan implements watch.Interface.
-func (g *guarded) ResultChan() <-chan watch.Event { return g.out }
 
 // Transformer implements cache.TransformingStore, so that a list never is in
 // memory as a whole.
-func (f *Store) Transformer() cache.TransformFunc {
-	return func(obj any) (any, error) { return f.keep(obj), nil }
+func (s *Store) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) { return s.keep(obj), nil }
 }
 
 // keep turns an object into what is kept of it.
-func (f *Store) keep(obj any) any {
+func (s *Store) keep(obj any) any {
 	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 		obj = gone.Obj
 	}
 	if _, ok := obj.(*Record); ok {
 		return obj
 	}
-	obj = f.source.Transform(obj)
+	obj = s.source.Transform(obj)
 	if u, ok := obj.(*unstructured.Unstructured); ok {
-		if c, ok := f.dictionary.record(u); ok {
+		if c, ok := s.dictionary.record(u); ok {
 			return c
 		}
 	}
@@ -504,25 +424,25 @@ func (f *Store) keep(obj any) any {
 }
 
 // Add implements cache.ReflectorStore.
-func (f *Store) Add(obj any) error { return f.Update(obj) }
+func (s *Store) Add(obj any) error { return s.Update(obj) }
 
 // Update implements cache.ReflectorStore.
-func (f *Store) Update(obj any) error {
-	after, err := f.take(obj)
+func (s *Store) Update(obj any) error {
+	after, err := s.take(obj)
 	if err != nil {
 		return err
 	}
-	f.delivery.Lock()
-	defer f.delivery.Unlock()
-	f.put(after)
+	s.delivery.Lock()
+	defer s.delivery.Unlock()
+	s.put(after)
 	return nil
 }
 
-func (f *Store) take(obj any) (metav1.ObjectMetaAccessor, error) {
-	kept := f.keep(obj)
+func (s *Store) take(obj any) (metav1.ObjectMetaAccessor, error) {
+	kept := s.keep(obj)
 	c, isRecord := kept.(*Record)
 	if u, ok := obj.(*unstructured.Unstructured); ok && isRecord {
-		f.dictionary.heat(c, u) // it is about to be looked at
+		s.dictionary.heat(c, u) // it is about to be looked at
 	}
 	return accessor(kept)
 }
@@ -542,71 +462,71 @@ type whole struct{ metav1.Object }
 func (w whole) GetObjectMeta() metav1.Object { return w.Object }
 
 // put stores an object and tells the followers. It needs delivery.
-func (f *Store) put(after metav1.ObjectMetaAccessor) {
+func (s *Store) put(after metav1.ObjectMetaAccessor) {
 	o := after.GetObjectMeta()
 	name := cache.MetaObjectToName(o)
-	f.mu.Lock()
-	before := f.objects[name]
-	f.objects[name] = after
-	f.version = o.GetResourceVersion()
-	initial := !f.synced
-	f.mu.Unlock()
-	for w := range f.follower {
+	s.mu.Lock()
+	before := s.objects[name]
+	s.objects[name] = after
+	s.version = o.GetResourceVersion()
+	initial := !s.synced
+	s.mu.Unlock()
+	for w := range s.follower {
 		w.Changed(name, before, after, initial)
 	}
 }
 
 // Delete implements cache.ReflectorStore.
-func (f *Store) Delete(obj any) error {
+func (s *Store) Delete(obj any) error {
 	o, err := meta.Accessor(obj)
 	if err != nil {
 		return err
 	}
 	name := cache.MetaObjectToName(o)
-	f.delivery.Lock()
-	defer f.delivery.Unlock()
-	f.mu.Lock()
-	before, ok := f.objects[name]
-	delete(f.objects, name)
-	f.version = o.GetResourceVersion()
-	f.mu.Unlock()
+	s.delivery.Lock()
+	defer s.delivery.Unlock()
+	s.mu.Lock()
+	before, ok := s.objects[name]
+	delete(s.objects, name)
+	s.version = o.GetResourceVersion()
+	s.mu.Unlock()
 	if !ok {
 		return nil
 	}
-	for w := range f.follower {
+	for w := range s.follower {
 		w.Changed(name, before, nil, false)
 	}
 	return nil
 }
 
 // Replace implements cache.ReflectorStore.
-func (f *Store) Replace(list []any, version string) error {
+func (s *Store) Replace(list []any, version string) error {
 	kept := make(map[cache.ObjectName]metav1.ObjectMetaAccessor, len(list))
 	for _, obj := range list {
-		a, err := accessor(f.keep(obj))
+		a, err := accessor(s.keep(obj))
 		if err != nil {
 			return err
 		}
 		kept[cache.MetaObjectToName(a.GetObjectMeta())] = a
 	}
-	f.exchange(kept, version)
-	f.tell(true)
+	s.exchange(kept, version)
+	s.tell(true)
 	return nil
 }
 
 // exchange makes the store hold what has been listed, all at once. An object of the
 // same version may be another one: API servers list anew when a schema changes,
 // which fills in and drops fields.
-func (f *Store) exchange(listed map[cache.ObjectName]metav1.ObjectMetaAccessor, version string) {
-	f.delivery.Lock()
-	defer f.delivery.Unlock()
-	f.mu.Lock()
-	past, initial := f.objects, !f.synced
-	f.objects, f.version, f.synced, f.err, f.away = listed, version, true, nil, false
-	f.lists++
-	f.mu.Unlock()
+func (s *Store) exchange(listed map[cache.ObjectName]metav1.ObjectMetaAccessor, version string) {
+	s.delivery.Lock()
+	defer s.delivery.Unlock()
+	s.mu.Lock()
+	past, initial := s.objects, !s.synced
+	s.objects, s.version, s.synced, s.err, s.away = listed, version, true, nil, false
+	s.lists++
+	s.mu.Unlock()
 	shrank := lacks(past, listed)*shrinkShare > len(past)
-	for w := range f.follower {
+	for w := range s.follower {
 		if shrank {
 			w.Shrank()
 		}
@@ -646,11 +566,11 @@ func lacks(past, listed map[cache.ObjectName]metav1.ObjectMetaAccessor) (n int) 
 }
 
 // UpdateResourceVersion implements cache.ResourceVersionUpdater.
-func (f *Store) UpdateResourceVersion(version string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.version = version
+func (s *Store) UpdateResourceVersion(version string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version = version
 }
 
 // Resync implements cache.ReflectorStore.
-func (f *Store) Resync() error { return nil }
+func (s *Store) Resync() error { return nil }
