@@ -8,7 +8,7 @@ SEEDS ?= 20000
 
 demo: ## two real control planes, the whole journey, then yours to play with
 	@$(GO) run ./internal/test/demo $(if $(ONCE),-once)
-kube: ## the servers of Kubernetes, once a machine: about four minutes
+kube: ## the servers of Kubernetes, once a machine: it says how long
 	@$(GO) run ./internal/test/demo -build
 quick: ## what needs no API server, in about a minute
 	$(GO) test -short ./...

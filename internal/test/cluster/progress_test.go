@@ -34,9 +34,9 @@ func TestState(t *testing.T) {
 func TestAnnouncement(t *testing.T) {
 	t.Parallel()
 	for cores, want := range map[int]string{
-		1:  "Compiling Kubernetes' servers, once for this machine: 2 400 packages, about 14 minutes on 1 core.",
-		2:  "Compiling Kubernetes' servers, once for this machine: 2 400 packages, about 7 minutes on 2 cores.",
-		16: "Compiling Kubernetes' servers, once for this machine: 2 400 packages, about a minute on 16 cores.",
+		1:  "Compiling Kubernetes' servers, once for this machine: 2 400 packages, about 10 minutes on 1 core.",
+		2:  "Compiling Kubernetes' servers, once for this machine: 2 400 packages, about 5 minutes on 2 cores.",
+		16: "Compiling Kubernetes' servers, once for this machine: 2 400 packages, less than a minute on 16 cores.",
 	} {
 		if got := announcement(2400, cores); got != want {
 			t.Errorf("got %q, want %q", got, want)
