@@ -76,6 +76,7 @@ func TestWatchSeesTheSame(t *testing.T) {
 	for name, text := range map[string]string{
 		"objects":          event(1) + event(2) + event(3),
 		"without newlines": strings.TrimSpace(event(1)) + strings.TrimSpace(event(2)),
+		"braces in texts":  strings.ReplaceAll(event(1), "All is well.", `}]\"{[\\`) + event(2),
 		"a large object":   strings.ReplaceAll(event(1), "All is well.", strings.Repeat("x", 100_000)) + event(2),
 		"spaces":           "{ \"type\" : \"ADDED\" ,\n \"object\" : " + object + " }\n" + event(2),
 		"other order":      `{"object":` + object + `,"type":"ADDED"}`,
