@@ -247,6 +247,7 @@ func TestQueueEnds(t *testing.T) {
 		q.Add(key("a/z"), User)
 		never := p.Queue(c.fn(0, nil), Options{})
 		never.Add(key("b/x"), User)
+		synctest.Wait()
 		never.Close() // without a Run
 		time.Sleep(time.Hour)
 		if diff := cmp.Diff([]string{"a/x"}, c.names); diff != "" {

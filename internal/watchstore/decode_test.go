@@ -84,6 +84,7 @@ func TestWatchSeesTheSame(t *testing.T) {
 		"a bookmark":       `{"type":"BOOKMARK","object":{"kind":"Widget","apiVersion":"example.org/v1","metadata":{"resourceVersion":"7","creationTimestamp":null,"annotations":{"k8s.io/initial-events-end":"true"}}}}`,
 		"an error":         `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old","reason":"Expired","code":410}}`,
 		"of the core":      `{"type":"ADDED","object":{"kind":"Secret","apiVersion":"v1","metadata":{"name":"a"},"data":{"a":"Yg=="}}}`,
+		"of meta":          `{"type":"ADDED","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","code":410}}`,
 		"a list":           `{"type":"ADDED","object":{"kind":"WidgetList","apiVersion":"example.org/v1","metadata":{},"items":[{"kind":"Widget","apiVersion":"example.org/v1"}]}}`,
 		"no kind":          `{"type":"ADDED","object":{"apiVersion":"example.org/v1"}}`,
 		"an unknown type":  `{"type":"MOVED","object":` + object + `}`,
