@@ -269,6 +269,7 @@ func BenchmarkKeys(b *testing.B) {
 		names[i] = cache.NewObjectName(fmt.Sprintf("namespace-%d", i%20), fmt.Sprintf("object-%d", i))
 	}
 	report := func(b *testing.B) {
+		b.Helper()
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*keys), "ns/key")
 		b.ReportAllocs()
 	}
