@@ -101,7 +101,7 @@ func NewPool(workers int, delay Delay) *Pool {
 func (p *Pool) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for range p.workers {
-		wg.Go(func() {
+		wg.Go(func() { //nolint:contextcheck // calls have the context of their queue
 			for q, key, ok := p.wait(); ok; q, key, ok = p.wait() {
 				q.work(key)
 			}

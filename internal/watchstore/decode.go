@@ -3,9 +3,7 @@
 package watchstore
 
 import (
-	"bytes"
 	"encoding/binary"
-	"errors"
 	"io"
 	"strings"
 	"sync"
@@ -26,7 +24,7 @@ import (
 // its JSON eight times: to find its end, its type, its kind and its content, and before
 // three of these whether it is valid at all. So an event costs 0.37 times the CPU
 // (BenchmarkWatch); a parser written for it would be no better. What is no ordinary object
-// of an API group, such as errors and lists, is left to client-go, and so is every other
+// of an API group, such as an error, is left to client-go, and so is every other
 // request.
 func NewDynamic(config *rest.Config) (dynamic.Interface, error) {
 	config = dynamic.ConfigFor(config)
@@ -104,8 +102,6 @@ func (f *frames) Read(p []byte) (int, error) {
 // fill reads more of the stream.
 func (f *frames) fill() error {
 	switch {
-	case errors.Is(f.err, io.EOF) && len(bytes.TrimSpace(f.data)) > 0:
-		return io.ErrUnexpectedEOF
 	case f.err != nil:
 		return f.err
 	case f.seen > maxFrame:
@@ -174,8 +170,7 @@ func ordinary(kind string, object map[string]any) bool {
 	}
 	version, _ := object["apiVersion"].(string)
 	name, _ := object["kind"].(string)
-	_, isList := object["items"]
-	return name != "" && strings.Contains(version, "/") && !isList
+	return name != "" && strings.Contains(version, "/")
 }
 
 // Objects decode the objects of events.

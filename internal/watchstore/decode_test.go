@@ -76,6 +76,7 @@ func TestWatchSeesTheSame(t *testing.T) {
 	for name, text := range map[string]string{
 		"objects":          event(1) + event(2) + event(3),
 		"without newlines": strings.TrimSpace(event(1)) + strings.TrimSpace(event(2)),
+		"braces in texts":  strings.ReplaceAll(event(1), "All is well.", `}]\"{[\\`) + event(2),
 		"a large object":   strings.ReplaceAll(event(1), "All is well.", strings.Repeat("x", 100_000)) + event(2),
 		"spaces":           "{ \"type\" : \"ADDED\" ,\n \"object\" : " + object + " }\n" + event(2),
 		"other order":      `{"object":` + object + `,"type":"ADDED"}`,
@@ -83,6 +84,7 @@ func TestWatchSeesTheSame(t *testing.T) {
 		"a bookmark":       `{"type":"BOOKMARK","object":{"kind":"Widget","apiVersion":"example.org/v1","metadata":{"resourceVersion":"7","creationTimestamp":null,"annotations":{"k8s.io/initial-events-end":"true"}}}}`,
 		"an error":         `{"type":"ERROR","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","message":"too old","reason":"Expired","code":410}}`,
 		"of the core":      `{"type":"ADDED","object":{"kind":"Secret","apiVersion":"v1","metadata":{"name":"a"},"data":{"a":"Yg=="}}}`,
+		"of meta":          `{"type":"ADDED","object":{"kind":"Status","apiVersion":"v1","metadata":{},"status":"Failure","code":410}}`,
 		"a list":           `{"type":"ADDED","object":{"kind":"WidgetList","apiVersion":"example.org/v1","metadata":{},"items":[{"kind":"Widget","apiVersion":"example.org/v1"}]}}`,
 		"no kind":          `{"type":"ADDED","object":{"apiVersion":"example.org/v1"}}`,
 		"an unknown type":  `{"type":"MOVED","object":` + object + `}`,
