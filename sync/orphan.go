@@ -34,16 +34,16 @@ type orphan struct {
 // nothing: the time goes on.
 func (e *engine) observeOrphan(p *pair, r *record) {
 	if !e.isOrphan(p) {
-		r.orphan = nil
+		r.proofs.orphan = nil
 		return
 	}
-	if r.orphan == nil || r.orphan.uid != p.target.GetUID() {
-		r.orphan = &orphan{uid: p.target.GetUID(), since: time.Now()}
+	if r.proofs.orphan == nil || r.proofs.orphan.uid != p.target.GetUID() {
+		r.proofs.orphan = &orphan{uid: p.target.GetUID(), since: time.Now()}
 	}
 	switch {
-	case r.orphan.proven:
+	case r.proofs.orphan.proven:
 		p.state.target.grace = graceProven
-	case time.Since(r.orphan.since) >= orphanGrace:
+	case time.Since(r.proofs.orphan.since) >= orphanGrace:
 		p.state.target.grace = graceElapsed
 	}
 }
@@ -52,7 +52,7 @@ func (e *engine) observeOrphan(p *pair, r *record) {
 // read live for it.
 func (p *pair) prove(r *record) {
 	if t := &p.state.target; t.grace != graceRunning && p.evidence().has(require(stepCollect, p.state)) {
-		t.grace, r.orphan.proven = graceProven, true
+		t.grace, r.proofs.orphan.proven = graceProven, true
 	}
 }
 

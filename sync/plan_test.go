@@ -391,7 +391,7 @@ func TestAgain(t *testing.T) {
 		t.Errorf("wait: %v", got)
 	}
 	p.refused = ReasonRefused
-	if got := p.again(stepWait, &record{refusal: &refusal{next: time.Now().Add(time.Hour)}}); got < 59*time.Minute {
+	if got := p.again(stepWait, &record{refusals: refusals{intent: &refusal{next: time.Now().Add(time.Hour)}}}); got < 59*time.Minute {
 		t.Errorf("refused: %v", got)
 	}
 }

@@ -309,7 +309,7 @@ func (r *relation) forget(key cache.ObjectName, t *transfer, c *copied) time.Dur
 		return 0
 	}
 	r.tell(c, nil, "")
-	if pause := r.engine.statuses.pause(); c.crowd(pause) > 0 {
+	if pause := r.engine.statuses.pause(); c.pending(pause) > 0 {
 		return max(c.wait(1, pause), time.Millisecond)
 	}
 	r.mu.Lock()
