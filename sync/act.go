@@ -185,7 +185,7 @@ func (e *engine) orphan(ctx context.Context, p *pair) (*unstructured.Unstructure
 		return m["manager"] == e.manager(p.from.uid)
 	})
 	if len(others) == 0 {
-		others = []any{map[string]any{}} // the only way to say none
+		others = []any{map[string]any{}} // an empty list would be ignored
 	}
 	return e.merge(ctx, e.targets(p.name.Namespace), p.name.Name, map[string]any{
 		"uid": string(p.target.GetUID()), "resourceVersion": full.GetResourceVersion(),

@@ -22,10 +22,12 @@ type pair struct {
 	from   origin
 	source *unstructured.Unstructured
 	target *unstructured.Unstructured
+	made   Origin // of the target
+	isMade bool   // by a Sync
 	want   intent
 	give   map[string]any // status for the source; nil if none
 	wait   time.Duration  // until it may be given
-	hush   time.Duration  // until users are told what is new
+	mute   time.Duration  // until the next message may be set
 
 	sources, targets int // how often they were listed: answers of before are of another schema
 }
@@ -53,7 +55,7 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 	case p.state.source.deleting:
 		r.answers.watchOver()
 	case p.source == nil && r.proofs.orphan == nil:
-		r.answers.lookTarget = false // nobody waits for an outcome any more
+		r.answers.lookTarget = false // its outcome matters no more
 	}
 	looks := r.answers.lookTarget
 	p.targets = e.target.listed(p.name.Namespace)
@@ -157,6 +159,9 @@ func (e *engine) observeRelation(p *pair, r *record) {
 	if t.freshness == unknown {
 		return
 	}
+	if p.target != nil {
+		p.made, p.isMade = OriginOf(p.target)
+	}
 	e.observeOrphan(p, r)
 	switch {
 	case p.target == nil && r.drift.accepted != "":
@@ -174,16 +179,16 @@ func (e *engine) observeRelation(p *pair, r *record) {
 
 // relation is that of a target to its source, both of which exist.
 func (e *engine) relation(p *pair) targetRelation {
-	from, made := OriginOf(p.target)
-	inherited := !p.from.made(from) && e.inherits(p)
+	made := p.from.made(p.made)
+	inherited := !made && e.inherits(p)
 	switch {
 	case inherited && fieldsOf(p.target, e.manager(p.from.uid)) == nil:
 		return relationLegacy
-	case (inherited || p.from.made(from)) && e.opts.Finalizer == DefaultFinalizer && contender(p.target) != "":
+	case (inherited || made) && e.opts.Finalizer == DefaultFinalizer && contender(p.target) != "":
 		return relationContended
-	case inherited || p.from.made(from):
+	case inherited || made:
 		return relationOurs
-	case made && !p.from.sameSlot(from):
+	case p.isMade && !p.from.sameSlot(p.made):
 		return relationOtherSource
 	case legacy(p.target, e.isFormer(p)) != nil:
 		return relationPredecessor
@@ -215,7 +220,7 @@ func (e *engine) observeTarget(p *pair, r *record) {
 
 // compare finds out how a target that is ours differs from what it should be.
 func (e *engine) compare(p *pair, r *record) content {
-	from, _ := OriginOf(p.target)
+	from := p.made
 	settled := from.Hash == p.want.hash && (from.Generation == p.source.GetGeneration() || e.plainStatus.Load())
 	if settled {
 		r.drift.applied = from.Hash
@@ -331,8 +336,8 @@ func (p *pair) remember(r *record, pause time.Duration) {
 		p.status, p.statusDelayed = p.wait == 0, p.wait > 0
 	}
 	p.paused = time.Now().Before(r.drift.next)
-	p.hush = r.status.messages.wait(statusBurst, messagePause)
-	p.muted = p.hush > 0
+	p.mute = r.status.messages.wait(statusBurst, messagePause)
+	p.muted = p.mute > 0
 	p.confirmed = r.proofs.confirmed
 	if c := r.refusals.fields; c != nil && p.target != nil && c.hash == p.want.hash && c.version == p.target.GetResourceVersion() {
 		p.contested = c.detail
@@ -347,8 +352,8 @@ func (p *pair) wish() string {
 	return p.want.hash
 }
 
-// unsaid reports whether users have not been told the latest.
-func (p *pair) unsaid() bool {
+// untold reports whether the message on the source is out of date.
+func (p *pair) untold() bool {
 	p.muted = false
 	defer func() { p.muted = true }()
 	why := obstacle(p.state)
@@ -358,8 +363,8 @@ func (p *pair) unsaid() bool {
 // again is when to look again without an event; 0 for never.
 func (p *pair) again(s step, r *record) time.Duration {
 	switch {
-	case p.muted && p.unsaid():
-		return p.hush
+	case p.muted && p.untold():
+		return p.mute
 	case s != stepWait:
 		return 0
 	case p.state.target.relation == relationOrphan && p.state.target.grace == graceRunning:

@@ -60,9 +60,8 @@ func (e *engine) isOrphan(p *pair) bool {
 	if p.target == nil || p.target.GetDeletionTimestamp() != nil || e.sourceUID == "" {
 		return false
 	}
-	from, _ := OriginOf(p.target)
-	return p.from.sameSlot(from) && from.Cluster == e.sourceUID && from.UID != p.from.uid &&
-		fieldsOf(p.target, e.manager(from.UID)) != nil
+	return p.from.sameSlot(p.made) && p.made.Cluster == e.sourceUID && p.made.UID != p.from.uid &&
+		fieldsOf(p.target, e.manager(p.made.UID)) != nil
 }
 
 // collects reports whether an orphan that has just been proven goes.

@@ -30,7 +30,7 @@ type Sync struct {
 	opts     Options
 
 	breaker *breaker
-	suspect atomic.Bool // a cluster may have been restored from a backup, and nobody has said that it is well
+	suspect atomic.Bool // a cluster may have been restored from a backup, until Release
 
 	mu      sync.Mutex
 	engine  *engine // while Run runs
