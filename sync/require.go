@@ -66,8 +66,8 @@ func where(holds bool, needed evidence) evidence {
 }
 
 // look is the step that finds out what is lacking of what is needed. What was read live
-// holds for one step, so that all of it is read at once; whoever reads a target that
-// may have to go has the clusters confirmed too.
+// holds for one step, so that all of it is read at once. The look at a target that
+// may be deleted, let go or made anew confirms the clusters too.
 func look(needed, lacking evidence) step {
 	switch {
 	case needed.has(sourceLive | targetLive):
