@@ -8,13 +8,12 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/klutch-go/sdk/export/internal/offer"
-
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/export/internal/offer"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/klutch-go/sdk/export/internal/offer"
-
 	"github.com/go-logr/logr"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
 	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )

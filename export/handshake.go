@@ -7,9 +7,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/klutch-go/sdk/export/internal/handshake"
-
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/export/internal/handshake"
 )
 
 // Handshake tunes what [Exporter.Handler] serves.

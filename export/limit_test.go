@@ -14,10 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/klutch-go/sdk/export/internal/handshake"
-
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
 	"github.com/klutch-go/sdk/internal/test/testissuer"
 )
 

@@ -17,9 +17,8 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-const (
-	MaxBody = 64 << 10
-)
+// MaxBody is how many bytes a request may have.
+const MaxBody = 64 << 10
 
 // Options are what the handshake works with. External, Catalog, Authorizer, Tenants,
 // Provider and Sealer have to be there.
