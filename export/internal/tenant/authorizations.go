@@ -25,7 +25,7 @@ type Authorizations struct {
 	records *records
 	caches  *Caches
 
-	tenants expiring.Cache[*Record]  // by tenant namespace
+	tenants expiring.Cache[*Record]       // by tenant namespace
 	answers expiring.Cache[*RefusalError] // by tenant namespace and service; nil if it may be bound
 }
 
