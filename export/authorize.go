@@ -148,3 +148,10 @@ func (a reviews) Authorize(ctx context.Context, id *auth.Identity, s Service) er
 	}
 	return nil
 }
+
+// An authorizerRoom is an Authorizer as the rooms know it.
+type authorizerRoom struct{ Authorizer }
+
+func (a authorizerRoom) Authorize(ctx context.Context, id *auth.Identity, s offer.Service) error {
+	return a.Authorizer.Authorize(ctx, id, Service(s))
+}
