@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/klutch-go/sdk/export/internal/handshake"
-
 	"github.com/klutch-go/sdk/internal/test/testissuer"
 )
 
