@@ -14,10 +14,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -64,6 +63,8 @@ func newAppCluster(config *rest.Config) (*appCluster, error) {
 	}
 	return a, a.informers()
 }
+
+func (a *appCluster) discovery() discovery.DiscoveryInterface { return a.kube.Discovery() }
 
 func (a *appCluster) informers() error {
 	a.bindings = objects(a.watches, bindingsResource, metav1.NamespaceAll).informer(cache.Indexers{indexSecret: bySecret, indexName: byName})
@@ -183,13 +184,4 @@ func (a *appCluster) served(ctx context.Context) (bool, error) {
 // identity returns what tells this cluster from one that took its address.
 func (a *appCluster) identity(ctx context.Context) (types.UID, error) {
 	return uidOf(ctx, a.calls, spacesResource, cache.NewObjectName("", metav1.NamespaceSystem))
-}
-
-// uidOf reads the UID of an object from the API server.
-func uidOf(ctx context.Context, client dynamic.Interface, gvr schema.GroupVersionResource, name cache.ObjectName) (types.UID, error) {
-	u, err := client.Resource(gvr).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
-	if err != nil {
-		return "", err
-	}
-	return u.GetUID(), nil
 }

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -137,82 +135,6 @@ func (p *pass) notListed(now sight) v1alpha1.Condition {
 	return pending(v1alpha1.ConditionConnected, "Connecting to the Control Plane Cluster.")
 }
 
-// checkRights finds out what the konnector may not do in its own cluster, before
-// anything is installed there: that takes an administrator, who gives rights in the
-// whole cluster. What runs already is left alone.
-func (p *pass) checkRights(ctx context.Context) (bool, error) {
-	state, running := p.set.State(p.key.String())
-	running = running && state.Err == nil
-	kept, err := p.keptClaims()
-	if err != nil {
-		return false, err
-	}
-	if err := p.findGrant(ctx, kept, running); err != nil || running {
-		return err == nil, err
-	}
-	needed := boundRules(v1alpha1.GroupResource{Group: p.export.Spec.Group, Resource: p.export.Spec.Names.Plural})
-	if p.grant != nil {
-		needed = append(needed, passingRules(p.binding.Name)...)
-	} else {
-		kept = nil
-	}
-	missing, err := p.app.missingRights(ctx, needed)
-	if err != nil || len(missing) == 0 {
-		return err == nil, err
-	}
-	p.again = rightsEvery
-	p.verdict.set(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, missingMessage(p.binding.Name, missing, claimRules(kept))))
-	return false, nil
-}
-
-// findGrant finds out whether the konnector has the rights of the claims in all
-// namespaces, as a program that is an administrator has, and as bindings gave them
-// once. A konnector without them has none to lose, so that it asks once.
-func (p *pass) findGrant(ctx context.Context, kept []v1alpha1.AcceptablePermissionClaim, running bool) error {
-	claimed := claimRules(kept)
-	if len(claimed) == 0 {
-		return nil
-	}
-	p.grant = &grant{app: p.app, binding: p.binding.Name, reach: reachOf(kept), rules: claimed}
-	if running && !p.isEverywhere(p.key) {
-		return nil
-	}
-	missing, err := p.app.missingRights(ctx, claimed)
-	if err != nil {
-		return err
-	}
-	if len(missing) == 0 {
-		p.grant = nil
-		p.again = time.Minute // until they are narrowed
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.everywhere[p.key] = len(missing) == 0
-	return nil
-}
-
-// keptClaims are the accepted claims that are carried out.
-func (p *pass) keptClaims() ([]v1alpha1.AcceptablePermissionClaim, error) {
-	judge, err := p.claimant()
-	return slices.DeleteFunc(slices.Clone(p.binding.Spec.PermissionClaims), func(c v1alpha1.AcceptablePermissionClaim) bool { return !judge.keeps(c) }), err
-}
-
-// claimant looks up what it takes to judge the binding's claims.
-func (p *pass) claimant() (claimant, error) {
-	a := claimant{group: p.export.Spec.Group, scope: p.export.Spec.Scope, wide: map[v1alpha1.GroupResource]bool{}}
-	for _, c := range p.binding.Spec.PermissionClaims {
-		if c.State != v1alpha1.ClaimAccepted || !dependsOnScope(c.GroupResource) {
-			continue
-		}
-		wide, err := clusterScoped(p.app.kube.Discovery(), c.PermissionClaim)
-		if err != nil {
-			return a, err
-		}
-		a.wide[c.GroupResource] = wide
-	}
-	return a, nil
-}
-
 // sync has the objects kept in step, and says whether they are.
 func (p *pass) sync(ctx context.Context) (bool, error) {
 	name := p.key.String()
@@ -237,43 +159,6 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 	p.deletions(state)
 	p.mention(p.session.namespacesReady())
 	return true, nil
-}
-
-// relatedWait says in which namespaces related objects wait for rights.
-func (p *pass) relatedWait(unreadable map[string]string) {
-	if len(unreadable) == 0 {
-		return
-	}
-	message := "Related objects wait for rights in " + some(reasons(unreadable)) + ". All else is kept in step. " + p.verdict.found[v1alpha1.ConditionClaimsInSync].Message
-	p.verdict.set(warned(v1alpha1.ConditionClaimsInSync, v1alpha1.ReasonMissingRights, strings.TrimSpace(message)))
-}
-
-// settleClaims returns what the accepted claims select, and has nothing left of what
-// other claims once selected.
-func (p *pass) settleClaims(ctx context.Context) ([]klutchsync.Related, error) {
-	claims := p.binding.Spec.PermissionClaims
-	judge, err := p.claimant()
-	if err != nil {
-		return nil, err
-	}
-	selected, problems, refused := judge.related(claims)
-	left, err := p.revoke(ctx, selected, judge)
-	if err != nil {
-		return nil, err
-	}
-	reason := v1alpha1.ReasonUnsupportedClaim
-	if refused {
-		reason = v1alpha1.ReasonRefusedClaim
-	}
-	c := claimsInSync(reason, problems, unanswered(p.export.Spec.PermissionClaims, claims))
-	if left != "" {
-		c = warned(c.Type, v1alpha1.ReasonRevokedCopiesRemain, strings.TrimSpace(left+" "+c.Message))
-	}
-	if len(claims) > 0 {
-		p.verdict.set(c)
-	}
-	p.mention(c)
-	return selected, nil
 }
 
 // mention sets a condition, unless all is well and always was.

@@ -12,39 +12,32 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// A Bound is what a Konnector knows of one APIServiceBinding. What it does not know
-// is zero.
-type Bound struct {
-	Name  string // resource.group
-	Ready bool
-	// Up says that the Control Plane Cluster answered, and took the token, when it
-	// was last looked at.
-	Up bool
-	// TokenEnds is when the token ends that is in use.
+// A bound is what the konnector knows of one APIServiceBinding; see the Bound of package
+// bind.
+type bound struct {
+	Name      string
+	Ready     bool
+	Up        bool
 	TokenEnds time.Time
-	// Heartbeat is when the Control Plane Cluster last took one.
 	Heartbeat time.Time
 	Sync      klutchsync.Status
 }
 
-// Census tells of all bindings what Run knows, without I/O. It reports false while Run
-// does not run here, or has not seen everything yet.
-func (k *Konnector) Census() ([]Bound, bool) {
-	a := k.running.Load()
-	if a == nil || !a.app.bindings.HasSynced() {
+// census returns what is known of all bindings, without I/O, once they have been listed.
+func (a *agent) census() (all []bound, ok bool) {
+	if !a.app.bindings.HasSynced() {
 		return nil, false
 	}
-	var all []Bound
 	for _, obj := range a.app.bindings.GetStore().List() {
 		if u, ok := obj.(*unstructured.Unstructured); ok {
-			all = append(all, a.bound(u))
+			all = append(all, a.boundBy(u))
 		}
 	}
 	return all, true
 }
 
-func (a *agent) bound(u *unstructured.Unstructured) Bound {
-	key, found := cache.MetaObjectToName(u), Bound{Name: u.GetName()}
+func (a *agent) boundBy(u *unstructured.Unstructured) bound {
+	key, found := cache.MetaObjectToName(u), bound{Name: u.GetName()}
 	if b, err := decode[v1alpha1.APIServiceBinding](u); err == nil {
 		found.Ready = v1alpha1.IsTrue(b.Status.Conditions, v1alpha1.ConditionReady)
 	}

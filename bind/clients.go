@@ -4,15 +4,11 @@ package bind
 
 import (
 	"net/http"
-	"time"
 
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 )
-
-// callTimeout bounds each request but a watch.
-const callTimeout = 20 * time.Second
 
 // clients reach one cluster over connections that close ends.
 type clients struct {

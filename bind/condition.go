@@ -3,18 +3,10 @@
 package bind
 
 import (
-	"context"
-	"crypto/x509"
-	"errors"
-	"fmt"
-	"net"
-	"strings"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -104,18 +96,6 @@ func warned(conditionType, reason, message string) v1alpha1.Condition {
 	return v1alpha1.False(conditionType, v1alpha1.SeverityWarning, reason, message)
 }
 
-// maxMessage keeps what others can fill from filling our objects.
-const maxMessage = 1024
-
-func clip(message string) string { return clipTo(message, maxMessage) }
-
-func clipTo(message string, most int) string {
-	if len(message) <= most {
-		return message
-	}
-	return strings.ToValidUTF8(message[:most], "") + "…"
-}
-
 // away tells whether err means that the Control Plane Cluster cannot be worked
 // with at all, and returns the condition that says so.
 func away(server string, err error) (c v1alpha1.Condition, is bool) {
@@ -152,56 +132,7 @@ func (s sight) connected() v1alpha1.Condition {
 	return v1alpha1.True(v1alpha1.ConditionConnected)
 }
 
-// isExcess tells whether more came from a Control Plane Cluster than is let in.
-func isExcess(err error) bool {
-	_, is := errors.AsType[*kubeconfig.ExcessError](err)
-	return is
-}
-
 // tooLarge says what was too much, and who can do something about it.
 func tooLarge(who string, err error) string {
 	return who + " sends too much: " + explain(err) + ". It is asked again every minute. If it does not end, its operators can say why, or kubectl bind unbind ends the use of it."
-}
-
-// isNoAnswer tells whether nobody answered who could. What is too large is an answer.
-func isNoAnswer(err error) bool {
-	return !isExcess(err) && (apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) ||
-		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err))
-}
-
-// explain words err so that the same trouble always gives the same message: without
-// port numbers of our own, times and URLs.
-func explain(err error) string {
-	if op, ok := errors.AsType[*net.OpError](err); ok && !op.Timeout() {
-		return explainOp(op)
-	}
-	if _, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
-		return "its certificate is not valid, or not now" // theirs has the time in it
-	}
-	var timeout interface{ Timeout() bool }
-	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout() {
-		return "no answer in time"
-	}
-	var answer apierrors.APIStatus
-	if errors.As(err, &answer) {
-		return clip(answer.Status().Message)
-	}
-	return clip(innermost(err).Error())
-}
-
-func explainOp(op *net.OpError) string {
-	if dns, ok := errors.AsType[*net.DNSError](op.Err); ok {
-		return fmt.Sprintf("look up %s: %s", dns.Name, dns.Err)
-	}
-	return fmt.Sprintf("%s: %v", op.Op, innermost(op.Err))
-}
-
-func innermost(err error) error {
-	for {
-		inner := errors.Unwrap(err)
-		if inner == nil {
-			return err
-		}
-		err = inner
-	}
 }

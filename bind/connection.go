@@ -4,11 +4,7 @@ package bind
 
 import (
 	"context"
-	"encoding/base64"
-	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -23,7 +19,6 @@ import (
 	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
-	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 // A connection is a kubeconfig Secret and what it leads to. Bindings that name the
@@ -124,36 +119,6 @@ func (c *connection) read() (*kubeconfig.Kubeconfig, v1alpha1.Condition) {
 func invalidSecret(name cache.ObjectName, err error) v1alpha1.Condition {
 	return failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretInvalid,
 		fmt.Sprintf("The kubeconfig in Secret %s is refused: %v. %s", name, err, repair))
-}
-
-// errCopy is what is wrong with a kubeconfig that travelled here.
-var errCopy = errors.New("it is a copy of what a platform handed out, and not what kubectl bind or an owner of this cluster wrote; delete that Secret first")
-
-// isCopy reports whether an object is a copy that a Sync made, of whichever binding. It
-// goes by the marks that no original can be without once it has travelled: all else
-// that a copy says of itself, such as its labels, comes from the other side.
-func isCopy(o metav1.Object) bool {
-	a := o.GetAnnotations()
-	return a[klutchsync.SourceAnnotation] != "" || a[klutchsync.OwnerAnnotation] != "" ||
-		a[v1alpha1.BoundAnnotation] != "" || o.GetLabels()[v1alpha1.BoundAnnotation] != "" ||
-		slices.ContainsFunc(o.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool { return strings.HasSuffix(entry.Manager, relatedManager) })
-}
-
-// readSecret reads the kubeconfig of a Secret. That of a copy would have one platform
-// decide where the bindings to another one lead.
-func readSecret(u *unstructured.Unstructured) (*kubeconfig.Kubeconfig, error) {
-	if isCopy(u) {
-		return nil, errCopy
-	}
-	encoded, ok, err := unstructured.NestedString(u.Object, "data", v1alpha1.KubeconfigKey)
-	if err != nil || !ok {
-		return nil, fmt.Errorf("key %q is missing", v1alpha1.KubeconfigKey)
-	}
-	data, err := base64.StdEncoding.DecodeString(encoded)
-	if err != nil {
-		return nil, fmt.Errorf("key %q is not base64", v1alpha1.KubeconfigKey)
-	}
-	return kubeconfig.Read(data)
 }
 
 // open makes k the credential: of the session that is there, if it leads to the same

@@ -83,7 +83,8 @@ func (i *installer) claim(service v1alpha1.GroupResource, c v1alpha1.PermissionC
 			return claim, err
 		}
 	}
-	claim.Standing, claim.Why = standing(c.GroupResource, wide)
+	policy, why := policyOf(c.GroupResource, wide)
+	claim.Standing, claim.Why = Standing(policy), why
 	if i.spec(service).Scope == v1alpha1.ClusterScope {
 		claim.Standing, claim.Why = StandingNever, service.String()+" is cluster-scoped, so that the claim would be about all namespaces"
 	}
@@ -137,7 +138,7 @@ func (i *installer) noteAnswers(claims []Claim) error {
 func (i *installer) needed(service v1alpha1.GroupResource) []v1alpha1.AcceptablePermissionClaim {
 	claims := slices.Clone(i.answers[service.String()])
 	for n, c := range claims {
-		if s, _ := standing(c.GroupResource, false); s != StandingNever && c.State == v1alpha1.ClaimRejected && i.before(service, c.PermissionClaim) == v1alpha1.ClaimAccepted {
+		if p, _ := policyOf(c.GroupResource, false); p != policyNever && c.State == v1alpha1.ClaimRejected && i.before(service, c.PermissionClaim) == v1alpha1.ClaimAccepted {
 			claims[n].State = v1alpha1.ClaimAccepted
 			i.did("Left the konnector its right on %s, to remove its copies; the next bind takes it away", c.GroupResource)
 		}

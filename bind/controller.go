@@ -27,9 +27,18 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
+// The options of a konnector, complete; see the Options of package bind.
+type options struct {
+	Version           string
+	HeartbeatInterval time.Duration
+	NamespaceGrace    time.Duration
+	SchemaInterval    time.Duration
+	Sync              func(binding string, opts *klutchsync.Options)
+}
+
 // An agent is one Run of a Konnector.
 type agent struct {
-	opts     Options
+	opts     options
 	app      *appCluster
 	source   *klutchsync.Cluster
 	set      *klutchsync.Set // by namespace/name of the binding
@@ -52,7 +61,7 @@ type agent struct {
 }
 
 // newAgent does no I/O.
-func newAgent(config *rest.Config, opts Options) (*agent, error) {
+func newAgent(config *rest.Config, opts options) (*agent, error) {
 	app, err := newAppCluster(config)
 	if err != nil {
 		return nil, err

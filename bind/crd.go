@@ -52,7 +52,7 @@ func (p *pass) readSchema(ctx context.Context) (bool, error) {
 // installSchema makes the CRD say what the export says. A refused change leaves the
 // objects in step under the schema that is there.
 func (p *pass) installSchema(ctx context.Context) (bool, error) {
-	dropped, err := p.dropNames(p.live, p.wanted)
+	dropped, err := p.app.names.dropNames(p.app.discovery, p.live, p.wanted)
 	if err != nil {
 		return false, err
 	}

@@ -12,7 +12,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -74,12 +73,6 @@ func (i *installer) secrets(ctx context.Context) (map[string]bool, error) {
 	return secrets, nil
 }
 
-// leadsTo tells whether a Secret leads to the server and namespace of k.
-func leadsTo(u *unstructured.Unstructured, k *kubeconfig.Kubeconfig) bool {
-	other, err := readSecret(u)
-	return err == nil && other.Server == k.Server && other.Namespace == k.Namespace
-}
-
 // bestSecret is one that may be used. Where there is none, a binding
 // that lost its Secret gets it back; else a name is made that everyone makes who binds
 // to that place.
@@ -130,7 +123,7 @@ func (i *installer) writeSecret(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for key, value := range map[string]string{tenantAnnotation: string(tenant), backendAnnotation: backend} {
+	for key, value := range map[string]string{v1alpha1.TenantUIDAnnotation: string(tenant), v1alpha1.BackendAnnotation: backend} {
 		if value != "" {
 			metav1.SetMetaDataAnnotation(&secret.ObjectMeta, key, value)
 		}
@@ -151,5 +144,5 @@ func (i *installer) backend(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("secret %s/%s: %w", v1alpha1.Namespace, i.secret, err)
 	}
-	return u.GetAnnotations()[backendAnnotation], nil
+	return u.GetAnnotations()[v1alpha1.BackendAnnotation], nil
 }

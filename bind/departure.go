@@ -114,7 +114,7 @@ func (d *departure) find(ctx context.Context) (*v1alpha1.ClusterBinding, error) 
 // checkOwn goes by what the tenant itself cannot write, if that tells: a thief of the
 // token must not be able to keep it by saying that the tenant is another cluster's.
 func (d *departure) checkOwn(ctx context.Context, space *corev1.Namespace, binding *v1alpha1.ClusterBinding) error {
-	if pinned := types.UID(d.secret.GetAnnotations()[tenantAnnotation]); pinned != "" && space.UID != "" && space.UID != pinned {
+	if pinned := types.UID(d.secret.GetAnnotations()[v1alpha1.TenantUIDAnnotation]); pinned != "" && space.UID != "" && space.UID != pinned {
 		return fmt.Errorf("the tenant namespace there has the UID %s, and %s was bound", space.UID, pinned)
 	}
 	home, err := uidOf(ctx, d, spacesResource, cache.NewObjectName("", v1alpha1.Namespace))

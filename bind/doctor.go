@@ -88,14 +88,6 @@ func (d *doctor) note(check, about, wrong, well, hint string) {
 	d.found = append(d.found, f)
 }
 
-// trouble is explain for an error that may be nil.
-func trouble(err error) string {
-	if err == nil {
-		return ""
-	}
-	return explain(err)
-}
-
 func (d *doctor) age(t time.Time) time.Duration { return d.now.Sub(t).Round(time.Second) }
 
 // checkRights asks whether the person may bind.

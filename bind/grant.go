@@ -14,7 +14,9 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -22,21 +24,30 @@ import (
 // A grant is how the konnector takes the rights of a binding's claims: by a RoleBinding
 // to itself in each namespace where it needs them.
 type grant struct {
-	app     *appCluster
+	client  dynamic.Interface // of the App Cluster
 	binding string
 	reach   reach
 	rules   []rbacv1.PolicyRule
+}
+
+// newGrant is how the rights of the claims of a binding are taken; nil if they need none.
+func newGrant(client dynamic.Interface, binding string, claims []v1alpha1.AcceptablePermissionClaim) *grant {
+	rules := claimRules(claims)
+	if len(rules) == 0 {
+		return nil
+	}
+	return &grant{client: client, binding: binding, reach: reachOf(claims), rules: rules}
 }
 
 // access is the RelatedAccess of a Sync.
 func (g *grant) access(ctx context.Context, namespace string, wanted bool) (bool, error) {
 	switch {
 	case !wanted:
-		return false, g.giveBack(ctx, namespace)
+		return false, giveBack(ctx, g.client, g.binding, namespace)
 	case !g.reach.covers(namespace):
 		return false, nil
 	}
-	bindings := g.app.calls.Resource(roleBindingsResource).Namespace(namespace)
+	bindings := g.client.Resource(roleBindingsResource).Namespace(namespace)
 	found, err := get[metav1.PartialObjectMetadata](ctx, bindings, claimsName(g.binding))
 	if err != nil {
 		return false, g.whyNot(err)
@@ -44,11 +55,11 @@ func (g *grant) access(ctx context.Context, namespace string, wanted bool) (bool
 	if found != nil && found.DeletionTimestamp == nil {
 		return true, nil
 	}
-	self, err := g.app.self(ctx)
+	self, err := self(ctx, g.client)
 	if err != nil {
 		return false, err
 	}
-	_, err = bindings.Create(ctx, manifest(g.roleBinding(namespace, self)), metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	_, err = bindings.Create(ctx, manifest(roleBinding(g.binding, namespace, self)), metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return false, g.whyNot(err)
 	}
@@ -71,12 +82,12 @@ func (g *grant) whyNot(err error) error {
 	return errors.New(text)
 }
 
-func (g *grant) roleBinding(namespace string, self rbacv1.Subject) *rbacv1.RoleBinding {
+func roleBinding(binding, namespace string, subject rbacv1.Subject) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: claimsName(g.binding)},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: claimsName(g.binding)},
-		Subjects:   []rbacv1.Subject{self},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: claimsName(binding)},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: claimsName(binding)},
+		Subjects:   []rbacv1.Subject{subject},
 	}
 }
 
@@ -84,7 +95,7 @@ func (g *grant) roleBinding(namespace string, self rbacv1.Subject) *rbacv1.RoleB
 func (g *grant) inForce(ctx context.Context, namespace string) error {
 	rule := g.rules[0]
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 2*time.Second, true, func(ctx context.Context) (bool, error) {
-		return may(ctx, g.app.calls, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: rule.Resources[0]})
+		return may(ctx, g.client, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: rule.Resources[0]})
 	})
 	if err != nil {
 		return fmt.Errorf("the RoleBinding %s gives no rights yet", claimsName(g.binding))
@@ -92,24 +103,29 @@ func (g *grant) inForce(ctx context.Context, namespace string) error {
 	return nil
 }
 
-func (g *grant) giveBack(ctx context.Context, namespace string) error {
-	err := g.app.calls.Resource(roleBindingsResource).Namespace(namespace).Delete(ctx, claimsName(g.binding), metav1.DeleteOptions{})
+// giveBack ends the rights of a binding's claims in a namespace.
+func giveBack(ctx context.Context, client dynamic.Interface, binding, namespace string) error {
+	err := client.Resource(roleBindingsResource).Namespace(namespace).Delete(ctx, claimsName(binding), metav1.DeleteOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err == nil {
-		audit(ctx, "rights of claims given back in a namespace", "binding", g.binding, "namespace", namespace)
+		audit(ctx, "rights of claims given back in a namespace", "binding", binding, "namespace", namespace)
 	}
 	return err
 }
 
 // self is who the API server takes the konnector for.
-func (a *appCluster) self(ctx context.Context) (rbacv1.Subject, error) {
-	review, err := a.kube.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+func self(ctx context.Context, client dynamic.Interface) (rbacv1.Subject, error) {
+	review := &authenticationv1.SelfSubjectReview{TypeMeta: metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectReview"}}
+	answer, err := client.Resource(authenticationv1.SchemeGroupVersion.WithResource("selfsubjectreviews")).Create(ctx, manifest(review), metav1.CreateOptions{})
 	if err != nil {
 		return rbacv1.Subject{}, fmt.Errorf("who the konnector is: %w", err)
 	}
-	user := review.Status.UserInfo.Username
+	user, _, err := unstructured.NestedString(answer.Object, "status", "userInfo", "username")
+	if err != nil {
+		return rbacv1.Subject{}, fmt.Errorf("who the konnector is: %w", err)
+	}
 	if account, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
 		namespace, name, _ := strings.Cut(account, ":")
 		return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}, nil

@@ -77,11 +77,41 @@ func (o Options) withDefaults() Options {
 // leader. What is missing at first, such as rights or the CRD of
 // APIServiceBindings, is logged and waited for.
 func (k *Konnector) Run(ctx context.Context) error {
-	a, err := newAgent(k.config, k.opts)
+	a, err := newAgent(k.config, options(k.opts))
 	if err != nil {
 		return err
 	}
 	k.running.Store(a)
 	defer k.running.Store(nil)
 	return a.run(ctx)
+}
+
+// A Bound is what a Konnector knows of one APIServiceBinding. What it does not know
+// is zero.
+type Bound struct {
+	Name  string // resource.group
+	Ready bool
+	// Up says that the Control Plane Cluster answered, and took the token, when it
+	// was last looked at.
+	Up bool
+	// TokenEnds is when the token ends that is in use.
+	TokenEnds time.Time
+	// Heartbeat is when the Control Plane Cluster last took one.
+	Heartbeat time.Time
+	Sync      klutchsync.Status
+}
+
+// Census tells of all bindings what Run knows, without I/O. It reports false while Run
+// does not run here, or has not seen everything yet.
+func (k *Konnector) Census() ([]Bound, bool) {
+	a := k.running.Load()
+	if a == nil {
+		return nil, false
+	}
+	known, ok := a.census()
+	var all []Bound
+	for _, b := range known {
+		all = append(all, Bound(b))
+	}
+	return all, ok
 }

@@ -6,31 +6,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"time"
 
-	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
-
-	"github.com/klutch-go/sdk/klutch/v1alpha1"
-)
-
-var (
-	secretsResource        = corev1.SchemeGroupVersion.WithResource("secrets")
-	rolesResource          = rbacv1.SchemeGroupVersion.WithResource("clusterroles")
-	roleBindingsResource   = rbacv1.SchemeGroupVersion.WithResource("rolebindings")
-	policiesResource       = admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies")
-	policyBindingsResource = admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicybindings")
-	crdsResource           = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
-	spacesResource         = corev1.SchemeGroupVersion.WithResource("namespaces")
-	bindingsResource       = v1alpha1.Resource("apiservicebindings")
-	requestsResource       = v1alpha1.Resource("apiserviceexportrequests")
-	exportsResource        = v1alpha1.Resource("apiserviceexports")
 )
 
 // get reads an object as a T; nil if it is not there.
@@ -83,4 +66,16 @@ func manifest(o runtime.Object) *unstructured.Unstructured {
 	delete(m, "status")
 	unstructured.RemoveNestedField(m, "metadata", "creationTimestamp")
 	return &unstructured.Unstructured{Object: m}
+}
+
+// callTimeout bounds each request but a watch.
+const callTimeout = 20 * time.Second
+
+// readCRD returns nil if there is none.
+func readCRD(ctx context.Context, app dynamic.Interface, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+	crd, err := get[apiextensionsv1.CustomResourceDefinition](ctx, app.Resource(crdsResource), name)
+	if err != nil {
+		return nil, fmt.Errorf("CRD %s: %w", name, err)
+	}
+	return crd, nil
 }

@@ -6,36 +6,15 @@ import (
 	"context"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// tenantAnnotation is on the kubeconfig Secret of the App Cluster: the UID of the
-// tenant namespace that it was bound to. Another Control Plane Cluster that took the
-// place of that one has none with this UID, however it is called; what is not found
-// there is not gone.
-const tenantAnnotation = "klutch.anynines.com/tenant-uid"
-
-// tenantUID reads the UID of a tenant namespace.
-func tenantUID(ctx context.Context, client dynamic.Interface, name string) (types.UID, error) {
-	uid, err := uidOf(ctx, client, spacesResource, cache.NewObjectName("", name))
-	if err != nil {
-		return "", fmt.Errorf("identify the tenant namespace: %w", err)
-	}
-	return uid, nil
-}
-
-// isHidden tells whether a backend does not let its tenants see something.
-func isHidden(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
-
 // pinned is the tenant that the Secret was bound to; empty if that is not known.
 func (s *session) pinned() types.UID {
 	if held := s.connection.secret(); held != nil {
-		return types.UID(held.GetAnnotations()[tenantAnnotation])
+		return types.UID(held.GetAnnotations()[v1alpha1.TenantUIDAnnotation])
 	}
 	return ""
 }
@@ -47,7 +26,7 @@ func (s *session) pin(ctx context.Context, tenant types.UID) error {
 		return nil
 	}
 	err := s.patchSecret(ctx, map[string]any{"metadata": map[string]any{
-		"uid": held.GetUID(), "annotations": map[string]string{tenantAnnotation: string(tenant)},
+		"uid": held.GetUID(), "annotations": map[string]string{v1alpha1.TenantUIDAnnotation: string(tenant)},
 	}})
 	if err != nil {
 		return fmt.Errorf("record the tenant on Secret %s of the App Cluster: %w", s.connection.name, err)
@@ -62,7 +41,7 @@ func (s *session) barred(f found) v1alpha1.Condition {
 		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneReplaced, fmt.Sprintf(
 			"%s is not the Control Plane Cluster that Secret %s was bound to: its tenant namespace %s has the UID %s, not %s. Nothing is changed on either side. "+
 				"If it has been replaced for good, run kubectl bind again: claims are then carried out anew there. Or remove the annotation %s of the Secret.",
-			s.place.Server, s.connection.name, s.place.Namespace, f.tenant, pinned, tenantAnnotation))
+			s.place.Server, s.connection.name, s.place.Namespace, f.tenant, pinned, v1alpha1.TenantUIDAnnotation))
 	case f.binding != nil && s.heldElsewhere(f.binding):
 		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonTenantHeldByAnotherCluster, fmt.Sprintf(
 			"The tenant %[1]s is held by another App Cluster (its namespace kube-system has the UID %[2]s) that uses the same credential; nothing is changed on either side. "+

@@ -174,13 +174,8 @@ func (r *remover) deleteClaims(ctx context.Context, name string) error {
 	return nil
 }
 
-const (
-	// madeByLabel on a kubeconfig Secret says that Install made it.
-	madeByLabel = "app.kubernetes.io/managed-by"
-	// unboundAnnotation on a kubeconfig Secret is the name of the binding that was its
-	// last use: whoever finds it without that binding goes on from there.
-	unboundAnnotation = "klutch.anynines.com/unbound"
-)
+// madeByLabel on a kubeconfig Secret says that Install made it.
+const madeByLabel = "app.kubernetes.io/managed-by"
 
 // lastUse returns the Secret of a binding if no other one names it, or that at which a
 // removal stopped; nil if there is none.
@@ -198,7 +193,7 @@ func (r *remover) lastUse(ctx context.Context, name string, b *v1alpha1.APIServi
 		names := func(o v1alpha1.APIServiceBinding) bool {
 			return o.Spec.KubeconfigSecretRef.Name == u.GetName() && o.Spec.KubeconfigSecretRef.Namespace == u.GetNamespace()
 		}
-		own := b != nil && names(*b) || b == nil && u.GetAnnotations()[unboundAnnotation] == name && installed(u)
+		own := b != nil && names(*b) || b == nil && u.GetAnnotations()[v1alpha1.UnboundAnnotation] == name && installed(u)
 		if own && !slices.ContainsFunc(others, names) {
 			return u, nil
 		}
@@ -222,7 +217,7 @@ func (r *remover) markUnbound(ctx context.Context, name string, secret *unstruct
 	if secret == nil || r.dryRun != "" || !installed(secret) {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": secret.GetUID(), "annotations": map[string]string{unboundAnnotation: name}}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": secret.GetUID(), "annotations": map[string]string{v1alpha1.UnboundAnnotation: name}}})
 	if err == nil {
 		_, err = r.Resource(secretsResource).Namespace(secret.GetNamespace()).Patch(ctx, secret.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	}
@@ -274,7 +269,7 @@ func (r *remover) leave(ctx context.Context, name string, secret *unstructured.U
 
 // sameTenant tells whether two Secrets lead to one tenant.
 func sameTenant(a, b *unstructured.Unstructured) bool {
-	if uid := a.GetAnnotations()[tenantAnnotation]; uid != "" && uid == b.GetAnnotations()[tenantAnnotation] {
+	if uid := a.GetAnnotations()[v1alpha1.TenantUIDAnnotation]; uid != "" && uid == b.GetAnnotations()[v1alpha1.TenantUIDAnnotation] {
 		return true
 	}
 	k, err := readSecret(b)

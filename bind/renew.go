@@ -22,10 +22,6 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// backendAnnotation stands on a kubeconfig Secret: the URL of the backend at which a
-// login got it.
-const backendAnnotation = "klutch.anynines.com/backend"
-
 // ErrNotRotated says that a new credential dies with the very thing that the one before
 // it dies with: what was stolen is as good as before.
 var ErrNotRotated = errors.New("the backend has not replaced the credential")
@@ -87,7 +83,7 @@ func (a *appClient) credential(ctx context.Context, name string, services []stri
 		return nil, nil //nolint:nilerr,nilnil // a binding that uses it says what is wrong
 	}
 	slices.Sort(services)
-	return &Credential{Secret: name, Backend: u.GetAnnotations()[backendAnnotation], Services: services, secret: u, kubeconfig: k}, nil
+	return &Credential{Secret: name, Backend: u.GetAnnotations()[v1alpha1.BackendAnnotation], Services: services, secret: u, kubeconfig: k}, nil
 }
 
 // Replace writes a kubeconfig from a new login into the Secret, from where the konnector
@@ -158,7 +154,7 @@ func Renew(ctx context.Context, config *rest.Config, backend string, data []byte
 // ofAnother tells whether a Secret says that another backend than this one handed out its
 // kubeconfig. One of an earlier version does not say which.
 func ofAnother(secret *unstructured.Unstructured, backend string) bool {
-	known := secret.GetAnnotations()[backendAnnotation]
+	known := secret.GetAnnotations()[v1alpha1.BackendAnnotation]
 	return known != "" && backend != "" && !sameHost(known, backend)
 }
 

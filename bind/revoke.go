@@ -4,21 +4,17 @@ package bind
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -46,11 +42,11 @@ func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related, judge 
 		return "", err
 	}
 	p.hold(p.key)
-	denied, err := p.removeAll(ctx, place{meta: p.app.meta, owner: v1alpha1.OwnerProvider, namespaces: append(slices.Clone(taken), metav1.NamespaceAll)}, here)
+	denied, err := p.removeAll(ctx, copies{meta: p.app.meta, binding: p.binding.Name, owner: v1alpha1.OwnerProvider, namespaces: append(slices.Clone(taken), metav1.NamespaceAll)}, here)
 	if err != nil {
 		return "", err
 	}
-	deniedThere, err := p.removeAll(ctx, place{meta: p.session.meta, owner: v1alpha1.OwnerConsumer, namespaces: services}, there)
+	deniedThere, err := p.removeAll(ctx, copies{meta: p.session.meta, binding: p.binding.Name, owner: v1alpha1.OwnerConsumer, namespaces: services}, there)
 	if err != nil {
 		return "", err
 	}
@@ -60,7 +56,11 @@ func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related, judge 
 			strings.Join(denied, ", "), v1alpha1.BoundAnnotation), nil
 	}
 	if len(selected) > 0 {
-		if taken, err = p.removeStrays(ctx, selected, taken); err != nil {
+		unused := unusedNamespaces{app: p.app.calls, meta: p.app.meta, binding: p.binding.Name, api: syncVersion(&p.export.Spec, "")}
+		if taken, err = unused.among(ctx, taken); err != nil {
+			return "", err
+		}
+		if err := unused.removeCopies(ctx, selected, taken); err != nil {
 			return "", err
 		}
 	}
@@ -76,10 +76,10 @@ func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related, judge 
 
 // removeAll removes the copies of resources, and returns the resources whose copies the
 // konnector may not delete.
-func (p *pass) removeAll(ctx context.Context, from place, resources []schema.GroupVersionResource) (denied []string, err error) {
+func (p *pass) removeAll(ctx context.Context, from copies, resources []schema.GroupVersionResource) (denied []string, err error) {
 	removed := 0
 	for _, resource := range resources {
-		n, err := p.removeCopies(ctx, from, resource)
+		n, err := from.remove(ctx, resource)
 		removed += n
 		switch {
 		case apierrors.IsForbidden(err):
@@ -113,9 +113,8 @@ func (p *pass) taken(ctx context.Context) (namespaces []string, err error) {
 
 // giveBack gives back the rights of claims in the namespaces where they were taken.
 func (p *pass) giveBack(ctx context.Context, namespaces []string) error {
-	g := &grant{app: p.app, binding: p.binding.Name}
 	for _, namespace := range namespaces {
-		if err := g.giveBack(ctx, namespace); err != nil {
+		if err := giveBack(ctx, p.app.calls, p.binding.Name, namespace); err != nil {
 			return fmt.Errorf("give back the rights of claims in namespace %s: %w", namespace, err)
 		}
 	}
@@ -193,99 +192,4 @@ func (p *pass) consented(id string, selected []klutchsync.Related) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.consents[p.key] = consent{id, selected}
-}
-
-// A place is where copies of an owner's objects are.
-type place struct {
-	meta       metadata.Interface
-	owner      v1alpha1.Owner
-	namespaces []string
-	stays      func(context.Context, *metav1.PartialObjectMetadata) (bool, error) // of a copy; nil for none
-}
-
-// removeCopies deletes the copies of a resource that this binding made, and gives up
-// those that others want too. Where the konnector may not even list them, it has made
-// none.
-func (p *pass) removeCopies(ctx context.Context, from place, resource schema.GroupVersionResource) (removed int, err error) {
-	for _, namespace := range from.namespaces {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
-		defer cancel()
-		list, err := from.meta.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.BoundAnnotation + "=true"})
-		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return removed, fmt.Errorf("look for copies of %s: %w", resource.GroupResource(), err)
-		}
-		for i := range list.Items {
-			o := &list.Items[i]
-			ours, others := copiedBy(p.binding.Name, from.owner, o)
-			if ours && from.stays != nil {
-				stays, err := from.stays(ctx, o)
-				if err != nil {
-					return removed, err
-				}
-				ours = !stays
-			}
-			if !ours {
-				continue
-			}
-			if err := removeCopy(ctx, from.meta.Resource(resource).Namespace(o.Namespace), o, p.binding.Name, others); err != nil && !apierrors.IsNotFound(err) {
-				return removed, fmt.Errorf("remove the copy %s/%s of %s: %w", o.Namespace, o.Name, resource.GroupResource(), err)
-			}
-			removed++
-		}
-	}
-	return removed, nil
-}
-
-// removeCopy removes a copy in the version that was seen or, if it is shared, what
-// says that this binding wants it.
-func removeCopy(ctx context.Context, client metadata.ResourceInterface, o *metav1.PartialObjectMetadata, binding string, shared bool) error {
-	if !shared {
-		return client.Delete(ctx, o.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion}})
-	}
-	others := slices.DeleteFunc(o.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
-		name, related := strings.CutSuffix(entry.Manager, relatedManager)
-		return related && manages(name, binding)
-	})
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion, "managedFields": others}})
-	if err != nil {
-		return fmt.Errorf("patch of managed fields: %w", err)
-	}
-	_, err = client.Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
-	return err
-}
-
-// relatedManager ends the field managers of Syncs on copies.
-const relatedManager = "/related"
-
-// copiedBy tells whether o is a copy of an object of owner's that the Sync of a
-// binding made, and whether that of another binding did too.
-func copiedBy(binding string, owner v1alpha1.Owner, o *metav1.PartialObjectMetadata) (ours, others bool) {
-	a := o.Annotations
-	if a[klutchsync.SourceAnnotation] == "" || a[klutchsync.OwnerAnnotation] != string(owner) || o.Labels[v1alpha1.BoundAnnotation] != "true" {
-		return false, false
-	}
-	for _, entry := range o.ManagedFields {
-		if name, related := strings.CutSuffix(entry.Manager, relatedManager); related {
-			ours = ours || manages(name, binding)
-			others = others || !manages(name, binding)
-		}
-	}
-	return ours, others
-}
-
-// manages tells whether a Sync's field manager is that of a binding. The long ones are
-// cut and have a hash instead of the rest.
-func manages(manager, binding string) bool {
-	const short = 60
-	name, ok := strings.CutPrefix(manager, v1alpha1.GroupVersion.Group+"/")
-	return ok && (name == binding || len(binding) > short && len(name) > short && strings.HasPrefix(name, binding[:short]))
-}
-
-// audit leaves one record of something that was agreed to, taken back or replaced.
-// Values never hold secrets.
-func audit(ctx context.Context, event string, keysAndValues ...any) {
-	logr.FromContextOrDiscard(ctx).WithName("audit").Info(event, keysAndValues...)
 }

@@ -90,7 +90,8 @@ func newClaimWorld(t *testing.T) *claimWorld {
 // order creates an object of the bound API.
 func (w *claimWorld) order(namespace string) {
 	w.Helper()
-	if _, err := w.widgets(namespace).Create(w.Context(), widget("order", "red"), metav1.CreateOptions{}); err != nil {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.org/v1", "kind": "Widget", "metadata": map[string]any{"name": "order"}, "spec": map[string]any{"color": "red"}}}
+	if _, err := w.widgets(namespace).Create(w.Context(), u, metav1.CreateOptions{}); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -363,47 +364,4 @@ func TestP20SharedCopy(t *testing.T) {
 			t.Errorf("managers (-want +got):\n%s", diff)
 		}
 	})
-}
-
-func TestCopiedBy(t *testing.T) {
-	const long = "a-resource-with-a-very-long-name.in.a.group.with.a.very.long.name.as.well.example.org"
-	copied := func(managers ...string) *metav1.PartialObjectMetadata {
-		o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-			Labels:      map[string]string{v1alpha1.BoundAnnotation: "true"},
-			Annotations: map[string]string{klutchsync.SourceAnnotation: "u", klutchsync.OwnerAnnotation: "Provider"},
-		}}
-		for _, m := range managers {
-			o.ManagedFields = append(o.ManagedFields, metav1.ManagedFieldsEntry{Manager: m, Operation: metav1.ManagedFieldsOperationApply})
-		}
-		return o
-	}
-	ours := "klutch.anynines.com/widgets.example.org/related"
-	without := func(change func(*metav1.PartialObjectMetadata)) *metav1.PartialObjectMetadata {
-		o := copied(ours)
-		change(o)
-		return o
-	}
-	for name, tc := range map[string]struct {
-		binding string
-		object  *metav1.PartialObjectMetadata
-		ours    bool
-		others  bool
-	}{
-		"ours":                      {"widgets.example.org", copied(ours), true, false},
-		"ours, edited":              {"widgets.example.org", copied(ours, "kubectl-edit"), true, false},
-		"another binding's":         {"gadgets.example.org", copied(ours), false, true},
-		"of a binding like it":      {"widgets.example.org.uk", copied(ours), false, true},
-		"shared":                    {"widgets.example.org", copied(ours, "klutch.anynines.com/gadgets.example.org/related"), true, true},
-		"a person's":                {"widgets.example.org", copied("kubectl"), false, false},
-		"of a long name":            {long, copied("klutch.anynines.com/" + long[:62] + "-0123456789abcdef/related"), true, false},
-		"of another long name":      {long, copied("klutch.anynines.com/b" + long[:61] + "-0123456789abcdef/related"), false, true},
-		"without label":             {"widgets.example.org", without(func(o *metav1.PartialObjectMetadata) { o.Labels = nil }), false, false},
-		"without identity":          {"widgets.example.org", without(func(o *metav1.PartialObjectMetadata) { delete(o.Annotations, klutchsync.SourceAnnotation) }), false, false},
-		"a user's, travelling up":   {"widgets.example.org", without(func(o *metav1.PartialObjectMetadata) { o.Annotations[klutchsync.OwnerAnnotation] = "Consumer" }), false, false},
-		"a peer's, of the same age": {"widgets.example.org", without(func(o *metav1.PartialObjectMetadata) { o.ManagedFields = nil }), false, false},
-	} {
-		if ours, others := copiedBy(tc.binding, v1alpha1.OwnerProvider, tc.object); ours != tc.ours || others != tc.others {
-			t.Errorf("%s: %t, %t", name, ours, others)
-		}
-	}
 }

@@ -12,19 +12,10 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
-
-// konnectorAccount is the konnector's service account, of which the shipped policy speaks.
-const konnectorAccount = "konnector"
-
-// rightsResources are those of what Rights returns, by kind.
-var rightsResources = map[string]schema.GroupVersionResource{
-	"ClusterRole": rolesResource, "ValidatingAdmissionPolicy": policiesResource, "ValidatingAdmissionPolicyBinding": policyBindingsResource,
-}
 
 // roleName is the name of a binding's ClusterRole.
 func roleName(binding string) string { return "klutch-bind-konnector-" + binding }
@@ -101,13 +92,13 @@ func passingRules(binding string) []rbacv1.PolicyRule {
 
 // missingRights returns, as "get, list resource.group", which of rules the konnector
 // does not have.
-func (a *appCluster) missingRights(ctx context.Context, rules []rbacv1.PolicyRule) ([]string, error) {
+func missingRights(ctx context.Context, client dynamic.Interface, rules []rbacv1.PolicyRule) ([]string, error) {
 	var missing []string
 	for _, rule := range rules {
 		var verbs []string
 		for _, verb := range rule.Verbs {
 			resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
-			allowed, err := may(ctx, a.calls, authorizationv1.ResourceAttributes{
+			allowed, err := may(ctx, client, authorizationv1.ResourceAttributes{
 				Verb: verb, Group: rule.APIGroups[0], Resource: resource, Subresource: subresource, Name: strings.Join(rule.ResourceNames, ""),
 			})
 			if err != nil {
@@ -123,20 +114,6 @@ func (a *appCluster) missingRights(ctx context.Context, rules []rbacv1.PolicyRul
 		}
 	}
 	return slices.Compact(missing), nil
-}
-
-// may asks an API server whether we may do something.
-func may(ctx context.Context, client dynamic.Interface, what authorizationv1.ResourceAttributes) (bool, error) {
-	review := &authorizationv1.SelfSubjectAccessReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectAccessReview"},
-		Spec:     authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &what},
-	}
-	answer, err := client.Resource(authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")).Create(ctx, manifest(review), metav1.CreateOptions{})
-	if err != nil {
-		return false, fmt.Errorf("own rights: %w", err)
-	}
-	allowed, _, err := unstructured.NestedBool(answer.Object, "status", "allowed")
-	return allowed, err
 }
 
 func missingMessage(binding string, missing []string, claimed []rbacv1.PolicyRule) string {

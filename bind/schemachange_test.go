@@ -8,10 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
@@ -25,7 +23,7 @@ func TestP21SchemaChangesArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newClaimWorld(t)
 		w.app.Serve(fakecluster.Resource{GroupVersionResource: crdsResource, Kind: "CustomResourceDefinition"})
-		w.agent.opts.SchemaInterval = Options{}.withDefaults().SchemaInterval
+		w.agent.opts.SchemaInterval = 30 * time.Second
 		w.agent.schemas = map[cache.ObjectName]time.Time{}
 		w.binding.UID = "u"
 		crds := w.app.Client().Resource(crdsResource)
@@ -96,30 +94,5 @@ func (w *claimWorld) establish(crds dynamic.ResourceInterface) {
 	u.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Established", "status": "True"}}}
 	if _, err := crds.UpdateStatus(w.Context(), u, metav1.UpdateOptions{}); err != nil {
 		w.Fatal(err)
-	}
-}
-
-func TestP21TakenNames(t *testing.T) {
-	served := []*metav1.APIResourceList{
-		{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods", SingularName: "pod", Kind: "Pod", ShortNames: []string{"po"}, Categories: []string{"all"}}}},
-		{GroupVersion: "other.org/v1", APIResources: []metav1.APIResource{{Name: "whales", SingularName: "whale", Kind: "Whale", ShortNames: []string{"wh"}, Categories: []string{"sea"}}}},
-		{GroupVersion: "example.org/v1", APIResources: []metav1.APIResource{
-			{Name: "widgets", SingularName: "widget", Kind: "Widget", ShortNames: []string{"wd"}, Categories: []string{"things"}}, {Name: "widgets/status", Kind: "Widget"},
-		}},
-	}
-	own := schema.GroupResource{Group: "example.org", Resource: "widgets"}
-	for _, c := range []struct{ had, want []string }{
-		{nil, []string{"all", "po", "pod", "pods", "wh", "whale", "whales"}},
-		{[]string{"wh", "po"}, []string{"all", "po", "pod", "pods", "whale", "whales"}},
-	} {
-		var got []string
-		for _, name := range []string{"all", "po", "pod", "pods", "sea", "things", "wd", "wh", "whale", "whales", "widget"} {
-			if takenNames(served, own, c.had)[name] {
-				got = append(got, name)
-			}
-		}
-		if diff := cmp.Diff(c.want, got); diff != "" {
-			t.Errorf("having %v (-want +got):\n%s", c.had, diff)
-		}
 	}
 }

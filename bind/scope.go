@@ -4,16 +4,12 @@ package bind
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
-	"math/big"
 
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -73,15 +69,6 @@ func (a *appClient) binding(ctx context.Context, name string) (*v1alpha1.APIServ
 		return nil, fmt.Errorf("APIServiceBinding %s: %w", name, err)
 	}
 	return b, nil
-}
-
-// readCRD returns nil if there is none.
-func readCRD(ctx context.Context, app dynamic.Interface, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
-	crd, err := get[apiextensionsv1.CustomResourceDefinition](ctx, app.Resource(crdsResource), name)
-	if err != nil {
-		return nil, fmt.Errorf("CRD %s: %w", name, err)
-	}
-	return crd, nil
 }
 
 // List returns the bindings of the App Cluster.
@@ -149,14 +136,6 @@ func ClusterID(ctx context.Context, config *rest.Config) (string, error) {
 		return "", fmt.Errorf("namespace %s: %w", v1alpha1.Namespace, err)
 	}
 	return clusterID(u.GetUID()), nil
-}
-
-// clusterID names a cluster after its namespace klutch-bind, as every program of
-// Klutch does: base62(SHA-224(UID)), cut to 6 characters.
-func clusterID(namespace types.UID) string {
-	sum := sha256.Sum224([]byte(namespace))
-	text := new(big.Int).SetBytes(sum[:]).Text(62)
-	return text[:min(len(text), 6)]
 }
 
 func namespaceManifest() *unstructured.Unstructured {

@@ -5,13 +5,18 @@ package bind
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/restmapper"
 
@@ -214,4 +219,32 @@ func (i *installer) apply(ctx context.Context, resource schema.GroupVersionResou
 		return nil, fmt.Errorf("apply %s %s: %w", u.GetKind(), u.GetName(), err)
 	}
 	return written, nil
+}
+
+// rightsResources are those of what Rights returns, by kind.
+var rightsResources = map[string]schema.GroupVersionResource{
+	"ClusterRole": rolesResource, "ValidatingAdmissionPolicy": policiesResource, "ValidatingAdmissionPolicyBinding": policyBindingsResource,
+}
+
+// konnectorAccount is the konnector's service account, of which the shipped policy speaks.
+const konnectorAccount = "konnector"
+
+// awaitPolicy returns when the API server holds who takes the rights of a binding's claims
+// to the policy: a thief of the konnector's credential could be faster, and keep what it
+// got. It tries where the policy admits nothing.
+func (i *installer) awaitPolicy(ctx context.Context, binding string, r reach) error {
+	nowhere := slices.DeleteFunc([]string{v1alpha1.Namespace, metav1.NamespacePublic, metav1.NamespaceSystem}, r.covers)
+	if i.opts.DryRun != "" || len(nowhere) == 0 {
+		return nil
+	}
+	probe := manifest(roleBinding(binding, nowhere[0], rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: v1alpha1.Namespace, Name: konnectorAccount}))
+	bindings := i.app.Resource(roleBindingsResource).Namespace(nowhere[0])
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+		_, err := bindings.Create(ctx, probe, metav1.CreateOptions{FieldManager: fieldManager, DryRun: []string{metav1.DryRunAll}})
+		return err != nil && strings.Contains(err.Error(), fmt.Sprintf("ValidatingAdmissionPolicy '%s'", claimsName(binding))), nil
+	})
+	if err != nil {
+		return fmt.Errorf("the ValidatingAdmissionPolicy %s is not in force: %w", claimsName(binding), err)
+	}
+	return nil
 }

@@ -10,31 +10,46 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// removeStrays removes from the App Cluster what the provider has handed out in
-// namespaces that have no object of the API: what a konnector left that ended before
-// it could, or that mapped whatever namespace a provider named. No Sync would, since
-// those namespaces are not mapped. Of the namespaces in which the rights of claims were
-// taken it returns those that are without an object.
-func (p *pass) removeStrays(ctx context.Context, selected []klutchsync.Related, taken []string) (idle []string, err error) {
-	used := p.namespacesInUse()
-	for _, namespace := range taken {
-		has, err := used(ctx, namespace)
+// An unusedNamespaces finds the namespaces of an App Cluster that have no object of a
+// bound API, and the copies that are left there: a konnector ended before it could remove
+// them, or mapped any namespace that a provider named. No Sync removes them, since it maps
+// only namespaces with an object.
+type unusedNamespaces struct {
+	app     dynamic.Interface
+	meta    metadata.Interface
+	binding string
+	api     schema.GroupVersionResource // of the bound objects
+	used    map[string]bool             // the answers of the API server, by namespace
+}
+
+// among returns those of the namespaces that have no object.
+func (u *unusedNamespaces) among(ctx context.Context, namespaces []string) (unused []string, err error) {
+	for _, namespace := range namespaces {
+		used, err := u.isUsed(ctx, namespace)
 		if err != nil {
 			return nil, err
 		}
-		if !has {
-			idle = append(idle, namespace)
+		if !used {
+			unused = append(unused, namespace)
 		}
 	}
-	from := place{
-		meta: p.app.meta, owner: v1alpha1.OwnerProvider, namespaces: append(slices.Clone(idle), metav1.NamespaceAll),
+	return unused, nil
+}
+
+// removeCopies removes the copies of what claims select, wherever the konnector may list
+// them: in the given namespaces and, if it may, in all.
+func (u *unusedNamespaces) removeCopies(ctx context.Context, selected []klutchsync.Related, namespaces []string) error {
+	from := copies{
+		meta: u.meta, binding: u.binding, owner: v1alpha1.OwnerProvider, namespaces: append(slices.Clone(namespaces), metav1.NamespaceAll),
 		stays: func(ctx context.Context, o *metav1.PartialObjectMetadata) (bool, error) {
-			return used(ctx, o.Namespace)
+			return u.isUsed(ctx, o.Namespace)
 		},
 	}
 	seen, removed := map[schema.GroupVersionResource]bool{}, 0
@@ -43,31 +58,31 @@ func (p *pass) removeStrays(ctx context.Context, selected []klutchsync.Related, 
 			continue
 		}
 		seen[r.Resource] = true
-		n, err := p.removeCopies(ctx, from, r.Resource)
+		n, err := from.remove(ctx, r.Resource)
 		removed += n
 		if err != nil && !apierrors.IsForbidden(err) {
-			return nil, err
+			return err
 		}
 	}
 	if removed > 0 {
 		audit(ctx, "copies in namespaces without an object removed", "copies", removed)
 	}
-	return idle, nil
+	return nil
 }
 
-// namespacesInUse asks the API server whether a namespace has an object of the API,
-// once for each namespace.
-func (p *pass) namespacesInUse() func(ctx context.Context, namespace string) (bool, error) {
-	known, version := map[string]bool{}, syncVersion(&p.export.Spec, "")
-	return func(ctx context.Context, namespace string) (bool, error) {
-		if has, ok := known[namespace]; ok {
-			return has, nil
-		}
-		list, err := p.app.calls.Resource(version).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
-		if err != nil {
-			return false, fmt.Errorf("look for objects in namespace %s: %w", namespace, err)
-		}
-		known[namespace] = len(list.Items) > 0
-		return known[namespace], nil
+// isUsed asks the API server whether a namespace has an object of the API, once for each
+// namespace.
+func (u *unusedNamespaces) isUsed(ctx context.Context, namespace string) (bool, error) {
+	if used, ok := u.used[namespace]; ok {
+		return used, nil
 	}
+	list, err := u.app.Resource(u.api).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return false, fmt.Errorf("look for objects in namespace %s: %w", namespace, err)
+	}
+	if u.used == nil {
+		u.used = map[string]bool{}
+	}
+	u.used[namespace] = len(list.Items) > 0
+	return u.used[namespace], nil
 }

@@ -24,7 +24,7 @@ func TestP30ManyUninvited(t *testing.T) {
 		var records []string
 		ctx := logr.NewContext(t.Context(), funcr.New(func(_, args string) { records = append(records, args) }, funcr.Options{}))
 		s := &session{
-			agent: &agent{opts: Options{NamespaceGrace: time.Minute}}, mapper: klutchsync.NewNamespaces(nil),
+			agent: &agent{opts: options{NamespaceGrace: time.Minute}}, mapper: klutchsync.NewNamespaces(nil),
 			uninvited: map[string]uninvited{}, refused: map[string]string{},
 		}
 		s.spaces = newController("namespaces", s.reconcileNamespace, 1)

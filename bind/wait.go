@@ -50,17 +50,6 @@ func retry(ctx context.Context, again func(error) bool, fn func() error) error {
 	return fn()
 }
 
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
 // A progress is told, a line each, what has been done and what is waited for. Nil is
 // nobody.
 type progress func(string)
@@ -146,7 +135,7 @@ func because(conditions []v1alpha1.Condition) string {
 	for _, c := range conditions {
 		switch {
 		case c.Type == v1alpha1.ConditionReady || c.Status == metav1.ConditionTrue:
-		case isPending(c):
+		case c.Reason == v1alpha1.ReasonPending:
 			pending = append(pending, c.Type)
 		default:
 			words := slices.DeleteFunc([]string{c.Type + " is " + string(c.Status), c.Reason, c.Message}, func(s string) bool { return s == "" })

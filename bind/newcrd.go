@@ -3,8 +3,9 @@
 package bind
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -14,57 +15,6 @@ import (
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
-
-// maxSchema is the size of all versions together: what etcd takes, with room for
-// the rest.
-const maxSchema = 1 << 20
-
-// checkExport holds what comes from the other side against the binding that the
-// App Cluster's owner agreed to.
-func checkExport(binding string, spec *v1alpha1.APIServiceExportSpec) error {
-	resource := schema.GroupResource{Group: spec.Group, Resource: spec.Names.Plural}
-	switch {
-	case resource.String() != binding:
-		return fmt.Errorf("it is about %s, the binding about %s", resource, binding)
-	case spec.Names.Kind == "":
-		return errors.New("it names no kind")
-	case spec.Scope != v1alpha1.NamespacedScope && spec.Scope != v1alpha1.ClusterScope:
-		return fmt.Errorf("scope %q is neither Namespaced nor Cluster", spec.Scope)
-	case spec.Scope == v1alpha1.ClusterScope && spec.ClusterScopedIsolation != v1alpha1.IsolationPrefixed:
-		return fmt.Errorf("clusterScopedIsolation %q is not supported, only Prefixed is", spec.ClusterScopedIsolation)
-	}
-	if err := checkGroup(spec.Group); err != nil {
-		return err
-	}
-	return checkVersions(spec.Versions)
-}
-
-func checkVersions(versions []v1alpha1.APIServiceExportVersion) error {
-	served, stored, size := 0, 0, 0
-	names := map[string]bool{}
-	for _, v := range versions {
-		if names[v.Name] {
-			return fmt.Errorf("version %q is there twice", v.Name)
-		}
-		names[v.Name] = true
-		size += len(v.Schema.OpenAPIV3Schema.Raw)
-		if v.Served {
-			served++
-		}
-		if v.Storage {
-			stored++
-		}
-	}
-	switch {
-	case served == 0:
-		return errors.New("no version is served")
-	case stored != 1:
-		return fmt.Errorf("%d versions are the storage version, not one", stored)
-	case size > maxSchema:
-		return fmt.Errorf("its schemas have %d bytes, more than %d", size, maxSchema)
-	}
-	return nil
-}
 
 // newCRD returns the CRD of an export that passes checkExport: the same schema to the
 // letter, the same names and columns, and no conversion.
@@ -114,6 +64,30 @@ func defaulted(crd *unstructured.Unstructured) (*apiextensionsv1.CustomResourceD
 		}
 	}
 	return &typed.Spec, nil
+}
+
+// crdSpec is that of a CRD as an export would have it.
+func crdSpec(crd *unstructured.Unstructured) (*v1alpha1.APIServiceExportCRDSpec, error) {
+	data, err := json.Marshal(crd.Object["spec"])
+	if err != nil {
+		return nil, fmt.Errorf("encode CRD %s: %w", crd.GetName(), err)
+	}
+	spec := &v1alpha1.APIServiceExportCRDSpec{}
+	if err := json.Unmarshal(data, spec); err != nil {
+		return nil, fmt.Errorf("decode CRD %s: %w", crd.GetName(), err)
+	}
+	return spec, nil
+}
+
+// changeHash names a change of schema in the consent to it. The same schema can take away
+// something else later, and whoever makes two of them must not have them share a name.
+func changeHash(live, wanted *unstructured.Unstructured) (string, error) {
+	data, err := json.Marshal([]any{live.Object["spec"], wanted.Object["spec"]}) // keys are in order
+	if err != nil {
+		return "", fmt.Errorf("encode CRD %s: %w", wanted.GetName(), err)
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:]), nil
 }
 
 // syncVersion returns the version in which objects are synced: the one that they are

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// P21: the consent to a change is to that change: the same schema takes something else
+// away from another one, and a name that is short has a second schema.
+func TestP21ConsentToOneChange(t *testing.T) {
+	crd := func(fields ...any) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"fields": fields}}}
+	}
+	first, err := changeHash(crd("a", "b"), crd("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := changeHash(crd("a", "b", "c"), crd("a")); again == first {
+		t.Error("the consent to take b away is one to take b and c away")
+	}
+	if len(first) < 64 {
+		t.Errorf("%s is made of %d bits", first, 4*len(first))
+	}
+}
+
+func TestP21TakenNames(t *testing.T) {
+	served := []*metav1.APIResourceList{
+		{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods", SingularName: "pod", Kind: "Pod", ShortNames: []string{"po"}, Categories: []string{"all"}}}},
+		{GroupVersion: "other.org/v1", APIResources: []metav1.APIResource{{Name: "whales", SingularName: "whale", Kind: "Whale", ShortNames: []string{"wh"}, Categories: []string{"sea"}}}},
+		{GroupVersion: "example.org/v1", APIResources: []metav1.APIResource{
+			{Name: "widgets", SingularName: "widget", Kind: "Widget", ShortNames: []string{"wd"}, Categories: []string{"things"}}, {Name: "widgets/status", Kind: "Widget"},
+		}},
+	}
+	own := schema.GroupResource{Group: "example.org", Resource: "widgets"}
+	for _, c := range []struct{ had, want []string }{
+		{nil, []string{"all", "po", "pod", "pods", "wh", "whale", "whales"}},
+		{[]string{"wh", "po"}, []string{"all", "po", "pod", "pods", "whale", "whales"}},
+	} {
+		var got []string
+		for _, name := range []string{"all", "po", "pod", "pods", "sea", "things", "wd", "wh", "whale", "whales", "widget"} {
+			if takenNames(served, own, c.had)[name] {
+				got = append(got, name)
+			}
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("having %v (-want +got):\n%s", c.had, diff)
+		}
+	}
+}
