@@ -8,6 +8,8 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/klutch-go/sdk/bind/internal/crd"
+	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -19,10 +21,10 @@ var namePattern = regexp.MustCompile(`^[a-z0-9A-Z]([-.:a-z0-9A-Z]*[a-z0-9A-Z])?$
 // checkService keeps a backend from being given rights on what was here before it:
 // Kubernetes' own groups and ours.
 func checkService(r v1alpha1.GroupResource) error {
-	if r.Group == "" || !isResource(r) {
+	if r.Group == "" || !permission.IsResource(r) {
 		return fmt.Errorf("service %q: not <resource>.<group>: %w", r.String(), ErrPolicy)
 	}
-	if err := checkGroup(r.Group); err != nil {
+	if err := crd.CheckGroup(r.Group); err != nil {
 		return fmt.Errorf("service %s: %w: %w", r, err, ErrPolicy)
 	}
 	return nil
@@ -31,8 +33,8 @@ func checkService(r v1alpha1.GroupResource) error {
 // checkClaim keeps wildcards and the like out of the konnector's rights, and what no person
 // reads out of what they are asked.
 func checkClaim(c Claim) error {
-	good := func(name string) bool { return name == anyName || namePattern.MatchString(name) }
-	if !isResource(c.GroupResource) ||
+	good := func(name string) bool { return name == permission.AnyName || namePattern.MatchString(name) }
+	if !permission.IsResource(c.GroupResource) ||
 		!every(slices.Concat(c.Selector.Names, c.Selector.Namespaces), good) {
 		return fmt.Errorf("service %s claims %q: not a resource: %w", c.Service, c.String(), ErrPolicy)
 	}

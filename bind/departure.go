@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -35,7 +36,7 @@ type departure struct {
 	*remover
 	secret *unstructured.Unstructured
 	place  *kubeconfig.Kubeconfig
-	token  token
+	token  cluster.Token
 	tenant dynamic.Interface
 	left   bool // the tenant is given up
 }
@@ -43,13 +44,13 @@ type departure struct {
 // depart ends the use of the connection that a Secret holds. The error is ErrNotRevoked
 // if its token may be good from then on.
 func (r *remover) depart(ctx context.Context, secret *unstructured.Unstructured) error {
-	place, err := readSecret(secret)
+	place, err := cluster.ReadSecret(secret)
 	if err != nil {
 		return fmt.Errorf("the token in secret %s is %w: %w", secret.GetName(), ErrNotRevoked, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, half(ctx, departureTime))
 	defer cancel()
-	d := &departure{remover: r, secret: secret, place: place, token: readToken(place.Token)}
+	d := &departure{remover: r, secret: secret, place: place, token: cluster.ReadToken(place.Token)}
 	if d.tenant, err = tenantClient(place); err == nil {
 		err = d.run(ctx)
 	}
@@ -57,7 +58,7 @@ func (r *remover) depart(ctx context.Context, secret *unstructured.Unstructured)
 		r.say("%s the token of tenant %s at %s", d.word("Revoked", "Would revoke"), place.Namespace, place.Server)
 		return nil
 	}
-	return fmt.Errorf("the token of tenant %s at %s is %w: %s%s", place.Namespace, place.Server, ErrNotRevoked, explain(err), d.lifetime())
+	return fmt.Errorf("the token of tenant %s at %s is %w: %s%s", place.Namespace, place.Server, ErrNotRevoked, cluster.Explain(err), d.lifetime())
 }
 
 // half of the time that is left until the end of ctx, or most.
@@ -69,7 +70,7 @@ func half(ctx context.Context, most time.Duration) time.Duration {
 }
 
 func (d *departure) lifetime() string {
-	if ends := d.token.ends(); !ends.IsZero() {
+	if ends := d.token.Ends(); !ends.IsZero() {
 		return "; it ends at " + ends.Format(time.RFC3339)
 	}
 	return ""
@@ -91,17 +92,17 @@ func (d *departure) run(ctx context.Context) error {
 }
 
 func (d *departure) bindings() dynamic.ResourceInterface {
-	return d.tenant.Resource(clusterBindings).Namespace(d.place.Namespace)
+	return d.tenant.Resource(cluster.ClusterBindings).Namespace(d.place.Namespace)
 }
 
 // find reads the tenant's ClusterBinding, nil if it is gone. A tenant of another App
 // Cluster is an error.
 func (d *departure) find(ctx context.Context) (*v1alpha1.ClusterBinding, error) {
-	binding, err := get[v1alpha1.ClusterBinding](ctx, d.bindings(), v1alpha1.ClusterBindingName)
+	binding, err := cluster.Get[v1alpha1.ClusterBinding](ctx, d.bindings(), v1alpha1.ClusterBindingName)
 	if err != nil {
 		return nil, err
 	}
-	space, err := get[corev1.Namespace](ctx, d.tenant.Resource(spacesResource), d.place.Namespace)
+	space, err := cluster.Get[corev1.Namespace](ctx, d.tenant.Resource(cluster.NamespacesResource), d.place.Namespace)
 	if err != nil && !apierrors.IsForbidden(err) {
 		return nil, err
 	}
@@ -117,11 +118,11 @@ func (d *departure) checkOwn(ctx context.Context, space *corev1.Namespace, bindi
 	if pinned := types.UID(d.secret.GetAnnotations()[v1alpha1.TenantUIDAnnotation]); pinned != "" && space.UID != "" && space.UID != pinned {
 		return fmt.Errorf("the tenant namespace there has the UID %s, and %s was bound", space.UID, pinned)
 	}
-	home, err := uidOf(ctx, d, spacesResource, cache.NewObjectName("", v1alpha1.Namespace))
-	if err != nil || strings.HasSuffix(space.Annotations[v1alpha1.IdentityAnnotation], "#"+clusterID(home)) {
+	home, err := cluster.UIDOf(ctx, d, cluster.NamespacesResource, cache.NewObjectName("", v1alpha1.Namespace))
+	if err != nil || strings.HasSuffix(space.Annotations[v1alpha1.IdentityAnnotation], "#"+cluster.ClusterID(home)) {
 		return err
 	}
-	own, err := uidOf(ctx, d, spacesResource, cache.NewObjectName("", metav1.NamespaceSystem))
+	own, err := cluster.UIDOf(ctx, d, cluster.NamespacesResource, cache.NewObjectName("", metav1.NamespaceSystem))
 	if err == nil && binding != nil && binding.Status.ClusterUID != "" && binding.Status.ClusterUID != string(own) {
 		return fmt.Errorf("another App Cluster holds the tenant (its namespace kube-system has the UID %s)", binding.Status.ClusterUID)
 	}
@@ -143,17 +144,17 @@ func (d *departure) giveUp(ctx context.Context, binding *v1alpha1.ClusterBinding
 		d.say("%s tenant %s at %s", d.word("Gave up", "Would give up"), d.place.Namespace, d.place.Server)
 		return nil
 	}
-	d.say("The platform keeps tenant %s: %s", d.place.Namespace, explain(err))
+	d.say("The platform keeps tenant %s: %s", d.place.Namespace, cluster.Explain(err))
 	return ctx.Err()
 }
 
 // checkEmpty returns an error as long as the tenant has objects.
 func (d *departure) checkEmpty(ctx context.Context) error {
-	exports, err := listed[v1alpha1.APIServiceExport](ctx, d.tenant.Resource(exportsResource).Namespace(d.place.Namespace))
+	exports, err := cluster.Listed[v1alpha1.APIServiceExport](ctx, d.tenant.Resource(cluster.APIServiceExports).Namespace(d.place.Namespace))
 	if err != nil {
 		return err
 	}
-	spaces, err := listed[v1alpha1.APIServiceNamespace](ctx, d.tenant.Resource(requestedNamespaces).Namespace(d.place.Namespace))
+	spaces, err := cluster.Listed[v1alpha1.APIServiceNamespace](ctx, d.tenant.Resource(cluster.APIServiceNamespaces).Namespace(d.place.Namespace))
 	for _, space := range spaces {
 		for _, e := range exports {
 			if err == nil && space.Status.Namespace != "" {
@@ -192,7 +193,7 @@ func (d *departure) revoke(ctx context.Context) error {
 	if bound.Name == "" {
 		return errors.New("it is bound to nothing that could be deleted")
 	}
-	err := d.tenant.Resource(secretsResource).Namespace(d.place.Namespace).Delete(ctx, bound.Name,
+	err := d.tenant.Resource(cluster.Secrets).Namespace(d.place.Namespace).Delete(ctx, bound.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &bound.UID}, DryRun: d.dryRun.param()})
 	if d.left && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)) {
 		return nil
@@ -209,7 +210,7 @@ func (d *departure) refused(ctx context.Context) error {
 		if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) && d.token.Kubernetes.Secret.Name == "" {
 			return nil
 		}
-		if pause(ctx, time.Second/2) != nil {
+		if cluster.Pause(ctx, time.Second/2) != nil {
 			return errors.New("the Control Plane Cluster was told so, but does not refuse it yet")
 		}
 	}

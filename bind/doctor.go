@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
@@ -52,7 +53,7 @@ func Doctor(ctx context.Context, config *rest.Config, now time.Time) []Finding {
 	if apierrors.IsForbidden(err) {
 		hint = "An administrator of this cluster can look, or give you the rights."
 	}
-	if d.note("app-cluster", config.Host, trouble(err), "it answers", hint); err != nil {
+	if d.note("app-cluster", config.Host, cluster.Trouble(err), "it answers", hint); err != nil {
 		return d.found
 	}
 	d.checkRights(ctx)
@@ -94,11 +95,11 @@ func (d *doctor) age(t time.Time) time.Duration { return d.now.Sub(t).Round(time
 func (d *doctor) checkRights(ctx context.Context) {
 	var missing []string
 	for r, namespace := range map[schema.GroupVersionResource]string{
-		spacesResource: "", crdsResource: "", rolesResource: "", policiesResource: "", policyBindingsResource: "", secretsResource: v1alpha1.Namespace, bindingsResource: v1alpha1.Namespace,
+		cluster.NamespacesResource: "", cluster.CRDs: "", cluster.ClusterRoles: "", cluster.Policies: "", cluster.PolicyBindings: "", cluster.Secrets: v1alpha1.Namespace, cluster.APIServiceBindings: v1alpha1.Namespace,
 	} {
-		allowed, err := may(ctx, d.app, authorizationv1.ResourceAttributes{Verb: "create", Group: r.Group, Resource: r.Resource, Namespace: namespace})
+		allowed, err := cluster.May(ctx, d.app, authorizationv1.ResourceAttributes{Verb: "create", Group: r.Group, Resource: r.Resource, Namespace: namespace})
 		if err != nil {
-			d.note("rights", "", explain(err), "", "")
+			d.note("rights", "", cluster.Explain(err), "", "")
 			return
 		}
 		if !allowed {
@@ -115,8 +116,8 @@ func (d *doctor) checkRights(ctx context.Context) {
 
 // checkKonnector looks at its Lease: who holds it works.
 func (d *doctor) checkKonnector(ctx context.Context) {
-	lease, err := get[coordinationv1.Lease](ctx, d.app.Resource(coordinationv1.SchemeGroupVersion.WithResource("leases")).Namespace(v1alpha1.Namespace), v1alpha1.LeaseName)
-	wrong, holder := trouble(err), ""
+	lease, err := cluster.Get[coordinationv1.Lease](ctx, d.app.Resource(coordinationv1.SchemeGroupVersion.WithResource("leases")).Namespace(v1alpha1.Namespace), v1alpha1.LeaseName)
+	wrong, holder := cluster.Trouble(err), ""
 	switch {
 	case err != nil:
 	case lease == nil || lease.Spec.RenewTime == nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "":
@@ -132,14 +133,14 @@ func (d *doctor) checkKonnector(ctx context.Context) {
 
 // checkSecret looks at a kubeconfig, and with it at the Control Plane Cluster.
 func (d *doctor) checkSecret(ctx context.Context, about, namespace, name string) {
-	u, err := get[unstructured.Unstructured](ctx, d.app.Resource(secretsResource).Namespace(namespace), name)
-	wrong, k := trouble(err), &kubeconfig.Kubeconfig{}
+	u, err := cluster.Get[unstructured.Unstructured](ctx, d.app.Resource(cluster.Secrets).Namespace(namespace), name)
+	wrong, k := cluster.Trouble(err), &kubeconfig.Kubeconfig{}
 	switch {
 	case err == nil && u == nil:
 		wrong = "it is not there"
 	case err == nil:
-		if k, err = readSecret(u); err != nil {
-			wrong = explain(err)
+		if k, err = cluster.ReadSecret(u); err != nil {
+			wrong = cluster.Explain(err)
 		}
 	}
 	if d.note("secret", about, wrong, "it is clean", "Run kubectl bind again: it writes a good one."); wrong != "" {
@@ -151,7 +152,7 @@ func (d *doctor) checkSecret(ctx context.Context, about, namespace, name string)
 
 // checkToken tells how long a token is good, where it says so.
 func (d *doctor) checkToken(about, raw string) {
-	ends := readToken(raw).ends()
+	ends := cluster.ReadToken(raw).Ends()
 	if ends.IsZero() {
 		return
 	}
@@ -167,9 +168,9 @@ func (d *doctor) checkTenant(ctx context.Context, about string, k *kubeconfig.Ku
 	client, err := tenantClient(k)
 	b := &v1alpha1.ClusterBinding{}
 	if err == nil {
-		b, err = get[v1alpha1.ClusterBinding](ctx, client.Resource(clusterBindings).Namespace(k.Namespace), v1alpha1.ClusterBindingName)
+		b, err = cluster.Get[v1alpha1.ClusterBinding](ctx, client.Resource(cluster.ClusterBindings).Namespace(k.Namespace), v1alpha1.ClusterBindingName)
 	}
-	wrong := trouble(err)
+	wrong := cluster.Trouble(err)
 	if err == nil && b == nil {
 		wrong = "there is no ClusterBinding: the platform has removed this cluster"
 	}
@@ -201,13 +202,13 @@ func (d *doctor) checkBinding(ctx context.Context, b *v1alpha1.APIServiceBinding
 		d.note("claims", b.Name, c.Message, "", "Run: kubectl bind claims "+b.Name)
 	}
 	d.checkGrants(ctx, b)
-	crd, err := readCRD(ctx, d.app, b.Name)
+	crd, err := cluster.ReadCRD(ctx, d.app, b.Name)
 	resource, served := servedResource(crd)
 	if err != nil || !served {
 		return // of which the binding speaks
 	}
 	list, err := d.app.Resource(resource).List(ctx, metav1.ListOptions{Limit: 500})
-	if wrong = trouble(err); err == nil {
+	if wrong = cluster.Trouble(err); err == nil {
 		wrong = d.stuck(list.Items)
 	}
 	d.note("deletions", b.Name, wrong, "none is stuck", "Their annotation "+klutchsync.MessageAnnotation+" says what they wait for.")

@@ -12,6 +12,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -24,7 +26,7 @@ const (
 // checkLocks looks whether the konnector that is shipped has more rights than it needs.
 // What the person may not see is left out.
 func (d *doctor) checkLocks(ctx context.Context) {
-	role, err := get[metav1.PartialObjectMetadata](ctx, d.app.Resource(rolesResource), konnectorRole)
+	role, err := cluster.Get[metav1.PartialObjectMetadata](ctx, d.app.Resource(cluster.ClusterRoles), konnectorRole)
 	if err != nil || role == nil {
 		return
 	}
@@ -37,11 +39,11 @@ func (d *doctor) checkLocks(ctx context.Context) {
 // lacks says what keeps a policy from being in force; empty if nothing that the person
 // may see.
 func (d *doctor) lacks(ctx context.Context, policy string) string {
-	p, err := get[admissionregistrationv1.ValidatingAdmissionPolicy](ctx, d.app.Resource(policiesResource), policy)
+	p, err := cluster.Get[admissionregistrationv1.ValidatingAdmissionPolicy](ctx, d.app.Resource(cluster.Policies), policy)
 	if err != nil {
 		return ""
 	}
-	b, err := get[admissionregistrationv1.ValidatingAdmissionPolicyBinding](ctx, d.app.Resource(policyBindingsResource), policy)
+	b, err := cluster.Get[admissionregistrationv1.ValidatingAdmissionPolicyBinding](ctx, d.app.Resource(cluster.PolicyBindings), policy)
 	switch {
 	case p == nil:
 		return "there is no ValidatingAdmissionPolicy " + policy
@@ -60,13 +62,13 @@ func (d *doctor) lacks(ctx context.Context, policy string) string {
 // checkGrants looks whether a binding gives the konnector more than it needs.
 func (d *doctor) checkGrants(ctx context.Context, b *v1alpha1.APIServiceBinding) {
 	const hint = "Run kubectl bind again for this API: it writes the rights anew."
-	role, err := get[rbacv1.ClusterRole](ctx, d.app.Resource(rolesResource), roleName(b.Name))
+	role, err := cluster.Get[rbacv1.ClusterRole](ctx, d.app.Resource(cluster.ClusterRoles), permission.RoleName(b.Name))
 	if err == nil && role != nil {
 		if wide := beyond(b.Name, role.Rules); len(wide) > 0 {
 			d.note("rights", b.Name, fmt.Sprintf("the ClusterRole %s gives the konnector rights on %s in all namespaces", role.Name, strings.Join(wide, ", ")), "", hint)
 		}
 	}
-	claims, err := get[metav1.PartialObjectMetadata](ctx, d.app.Resource(rolesResource), claimsName(b.Name))
+	claims, err := cluster.Get[metav1.PartialObjectMetadata](ctx, d.app.Resource(cluster.ClusterRoles), permission.ClaimsName(b.Name))
 	if err != nil || claims == nil {
 		return
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/internal/mark"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -134,7 +135,7 @@ func newInstaller(config *rest.Config, opts InstallOptions) (*installer, error) 
 // tenantClient returns a client of the tenant that k leads to.
 func tenantClient(k *kubeconfig.Kubeconfig) (dynamic.Interface, error) {
 	config := k.RESTConfig()
-	config.UserAgent, config.Timeout = fieldManager, callTimeout
+	config.UserAgent, config.Timeout = fieldManager, cluster.CallTimeout
 	return dynamic.NewForConfig(config)
 }
 
@@ -171,7 +172,7 @@ func (i *installer) lookForBinding(ctx context.Context, name string) error {
 		i.existing[name] = b
 		return nil
 	}
-	crd, err := readCRD(ctx, i.app, name)
+	crd, err := cluster.ReadCRD(ctx, i.app, name)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/bind/internal/konnector"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
@@ -44,7 +45,7 @@ type Options struct {
 type Konnector struct {
 	config  *rest.Config
 	opts    Options
-	running atomic.Pointer[agent]
+	running atomic.Pointer[konnector.Konnector]
 }
 
 // New returns a Konnector for the App Cluster that config describes, in which the
@@ -77,13 +78,13 @@ func (o Options) withDefaults() Options {
 // leader. What is missing at first, such as rights or the CRD of
 // APIServiceBindings, is logged and waited for.
 func (k *Konnector) Run(ctx context.Context) error {
-	a, err := newAgent(k.config, options(k.opts))
+	a, err := konnector.New(k.config, konnector.Options(k.opts))
 	if err != nil {
 		return err
 	}
 	k.running.Store(a)
 	defer k.running.Store(nil)
-	return a.run(ctx)
+	return a.Run(ctx)
 }
 
 // A Bound is what a Konnector knows of one APIServiceBinding. What it does not know
@@ -108,7 +109,7 @@ func (k *Konnector) Census() ([]Bound, bool) {
 	if a == nil {
 		return nil, false
 	}
-	known, ok := a.census()
+	known, ok := a.Census()
 	var all []Bound
 	for _, b := range known {
 		all = append(all, Bound(b))

@@ -18,6 +18,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -72,7 +74,7 @@ func (r *remover) remove(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	crd, err := readCRD(ctx, r, name)
+	crd, err := cluster.ReadCRD(ctx, r, name)
 	if err != nil {
 		return err
 	}
@@ -93,7 +95,9 @@ func (r *remover) remove(ctx context.Context, name string) error {
 		func() error { return r.markUnbound(ctx, name, secret) },
 		func() error { return r.delete(ctx, r.bindings(), "APIServiceBinding", name) },
 		func() error { return r.deleteCRD(ctx, crd) },
-		func() error { return r.delete(ctx, r.Resource(rolesResource), "ClusterRole", roleName(name)) },
+		func() error {
+			return r.delete(ctx, r.Resource(cluster.ClusterRoles), "ClusterRole", permission.RoleName(name))
+		},
 		func() error { return r.deleteClaims(ctx, name) },
 	} {
 		if err := step(); err != nil {
@@ -143,7 +147,7 @@ func (r *remover) deleteCRD(ctx context.Context, crd *apiextensionsv1.CustomReso
 	if err := r.checkUnused(ctx, crd); err != nil {
 		return err
 	}
-	return r.delete(ctx, r.Resource(crdsResource), "CRD", crd.Name)
+	return r.delete(ctx, r.Resource(cluster.CRDs), "CRD", crd.Name)
 }
 
 // deleteClaims deletes what gives the konnector the rights of a binding's claims, once
@@ -151,18 +155,18 @@ func (r *remover) deleteCRD(ctx context.Context, crd *apiextensionsv1.CustomReso
 // would come to life again with the role, and last the role, by which a removal that is
 // repeated knows that there may be more.
 func (r *remover) deleteClaims(ctx context.Context, name string) error {
-	claims := claimsName(name)
-	role, err := get[metav1.PartialObjectMetadata](ctx, r.Resource(rolesResource), claims)
+	claims := permission.ClaimsName(name)
+	role, err := cluster.Get[metav1.PartialObjectMetadata](ctx, r.Resource(cluster.ClusterRoles), claims)
 	if err != nil || role == nil {
 		return err
 	}
-	list, err := r.Resource(roleBindingsResource).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + claims})
+	list, err := r.Resource(cluster.RoleBindings).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + claims})
 	if err != nil {
 		return fmt.Errorf("list RoleBindings %s: %w", claims, err)
 	}
 	for i := range list.Items {
 		namespace := list.Items[i].GetNamespace()
-		if err := r.delete(ctx, r.Resource(roleBindingsResource).Namespace(namespace), "RoleBinding", claims); err != nil {
+		if err := r.delete(ctx, r.Resource(cluster.RoleBindings).Namespace(namespace), "RoleBinding", claims); err != nil {
 			return fmt.Errorf("namespace %s: %w", namespace, err)
 		}
 	}
@@ -180,7 +184,7 @@ const madeByLabel = "app.kubernetes.io/managed-by"
 // lastUse returns the Secret of a binding if no other one names it, or that at which a
 // removal stopped; nil if there is none.
 func (r *remover) lastUse(ctx context.Context, name string, b *v1alpha1.APIServiceBinding) (*unstructured.Unstructured, error) {
-	list, err := r.Resource(secretsResource).Namespace(v1alpha1.Namespace).List(ctx, metav1.ListOptions{})
+	list, err := r.Resource(cluster.Secrets).Namespace(v1alpha1.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("secrets in %s: %w", v1alpha1.Namespace, err)
 	}
@@ -209,7 +213,7 @@ func (r *remover) others(ctx context.Context, name string) ([]v1alpha1.APIServic
 
 // installed reports whether Install made a Secret. A copy may say so, too.
 func installed(secret *unstructured.Unstructured) bool {
-	return secret.GetLabels()[madeByLabel] == fieldManager && !isCopy(secret)
+	return secret.GetLabels()[madeByLabel] == fieldManager && !cluster.IsCopy(secret)
 }
 
 // markUnbound has a removal that is interrupted find the Secret when it is repeated.
@@ -219,7 +223,7 @@ func (r *remover) markUnbound(ctx context.Context, name string, secret *unstruct
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": secret.GetUID(), "annotations": map[string]string{v1alpha1.UnboundAnnotation: name}}})
 	if err == nil {
-		_, err = r.Resource(secretsResource).Namespace(secret.GetNamespace()).Patch(ctx, secret.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+		_, err = r.Resource(cluster.Secrets).Namespace(secret.GetNamespace()).Patch(ctx, secret.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
 	}
 	if err != nil {
 		return fmt.Errorf("mark secret %s: %w", secret.GetName(), err)
@@ -241,7 +245,7 @@ func (r *remover) disconnect(ctx context.Context, name string, secret *unstructu
 	if ctx.Err() != nil {
 		return fmt.Errorf("unbind %s: %w", name, context.Cause(ctx)) // the Secret is needed once more
 	}
-	if err := r.delete(ctx, r.Resource(secretsResource).Namespace(secret.GetNamespace()), "secret", secret.GetName()); err != nil {
+	if err := r.delete(ctx, r.Resource(cluster.Secrets).Namespace(secret.GetNamespace()), "secret", secret.GetName()); err != nil {
 		return err
 	}
 	return revoked
@@ -255,7 +259,7 @@ func (r *remover) leave(ctx context.Context, name string, secret *unstructured.U
 	}
 	for _, o := range others {
 		ref := o.Spec.KubeconfigSecretRef
-		u, err := get[unstructured.Unstructured](ctx, r.Resource(secretsResource).Namespace(ref.Namespace), ref.Name)
+		u, err := cluster.Get[unstructured.Unstructured](ctx, r.Resource(cluster.Secrets).Namespace(ref.Namespace), ref.Name)
 		if err != nil {
 			return fmt.Errorf("the token in secret %s is %w: read secret %s/%s, which may lead to the same tenant: %w", secret.GetName(), ErrNotRevoked, ref.Namespace, ref.Name, err)
 		}
@@ -272,8 +276,8 @@ func sameTenant(a, b *unstructured.Unstructured) bool {
 	if uid := a.GetAnnotations()[v1alpha1.TenantUIDAnnotation]; uid != "" && uid == b.GetAnnotations()[v1alpha1.TenantUIDAnnotation] {
 		return true
 	}
-	k, err := readSecret(b)
-	return err == nil && leadsTo(a, k)
+	k, err := cluster.ReadSecret(b)
+	return err == nil && cluster.LeadsTo(a, k)
 }
 
 // word is what has been done, or in a dry run would have been.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -147,7 +148,7 @@ func (i *installer) makeRequest(ctx context.Context, r v1alpha1.APIServiceExport
 	}
 	name, err := i.createRequest(ctx, r)
 	if apierrors.IsForbidden(err) {
-		return &RequestError{Request: r.Name, Reason: v1alpha1.ReasonNotAuthorized, Message: explain(err)}
+		return &RequestError{Request: r.Name, Reason: v1alpha1.ReasonNotAuthorized, Message: cluster.Explain(err)}
 	}
 	if err != nil {
 		return fmt.Errorf("request %s in namespace %s of %s: %w", r.Name, i.target.Namespace, i.target.Server, err)
@@ -165,7 +166,7 @@ func (i *installer) createRequest(ctx context.Context, r v1alpha1.APIServiceExpo
 		r.GenerateName = "export-"
 	}
 	create := func() error {
-		made, err := i.there(requestsResource).Create(ctx, manifest(&r), metav1.CreateOptions{FieldManager: fieldManager, DryRun: i.opts.DryRun.param()})
+		made, err := i.there(cluster.APIServiceExportRequests).Create(ctx, cluster.Manifest(&r), metav1.CreateOptions{FieldManager: fieldManager, DryRun: i.opts.DryRun.param()})
 		if err == nil {
 			name = made.GetName()
 		}
@@ -184,7 +185,7 @@ func (i *installer) createRequest(ctx context.Context, r v1alpha1.APIServiceExpo
 
 func (i *installer) awaitRequest(ctx context.Context, name string) error {
 	say, why := i.changes(), ""
-	err := until(ctx, i.there(requestsResource), name, func(r *v1alpha1.APIServiceExportRequest) (bool, error) {
+	err := until(ctx, i.there(cluster.APIServiceExportRequests), name, func(r *v1alpha1.APIServiceExportRequest) (bool, error) {
 		switch {
 		case r == nil:
 			return false, &RequestError{Request: name, Message: "it was deleted before it was answered"}
@@ -206,9 +207,9 @@ func (i *installer) awaitRequest(ctx context.Context, name string) error {
 // export returns nil in a dry run where there is none.
 func (i *installer) export(ctx context.Context, name string) (export *v1alpha1.APIServiceExport, err error) {
 	if i.opts.DryRun != "" {
-		return get[v1alpha1.APIServiceExport](ctx, i.there(exportsResource), name)
+		return cluster.Get[v1alpha1.APIServiceExport](ctx, i.there(cluster.APIServiceExports), name)
 	}
-	err = until(ctx, i.there(exportsResource), name, func(e *v1alpha1.APIServiceExport) (bool, error) {
+	err = until(ctx, i.there(cluster.APIServiceExports), name, func(e *v1alpha1.APIServiceExport) (bool, error) {
 		if e == nil {
 			i.say("Waiting for the backend to publish %s", name)
 		}

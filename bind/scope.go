@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -41,10 +42,10 @@ func openApp(ctx context.Context, config *rest.Config) (*appClient, error) {
 		return a, ctx.Err()
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for %s in the App Cluster: %w", bindingsResource.GroupResource(), err)
+		return nil, fmt.Errorf("look for %s in the App Cluster: %w", cluster.APIServiceBindings.GroupResource(), err)
 	}
 	for _, r := range list.APIResources {
-		if r.Name == bindingsResource.Resource {
+		if r.Name == cluster.APIServiceBindings.Resource {
 			a.served, a.namespaced = true, r.Namespaced
 		}
 	}
@@ -54,9 +55,9 @@ func openApp(ctx context.Context, config *rest.Config) (*appClient, error) {
 // bindings is where APIServiceBindings are.
 func (a *appClient) bindings() dynamic.ResourceInterface {
 	if a.namespaced {
-		return a.Resource(bindingsResource).Namespace(v1alpha1.Namespace)
+		return a.Resource(cluster.APIServiceBindings).Namespace(v1alpha1.Namespace)
 	}
-	return a.Resource(bindingsResource)
+	return a.Resource(cluster.APIServiceBindings)
 }
 
 // binding returns nil if there is none.
@@ -64,7 +65,7 @@ func (a *appClient) binding(ctx context.Context, name string) (*v1alpha1.APIServ
 	if !a.served {
 		return nil, nil //nolint:nilnil // absence is a value
 	}
-	b, err := get[v1alpha1.APIServiceBinding](ctx, a.bindings(), name)
+	b, err := cluster.Get[v1alpha1.APIServiceBinding](ctx, a.bindings(), name)
 	if err != nil {
 		return nil, fmt.Errorf("APIServiceBinding %s: %w", name, err)
 	}
@@ -84,7 +85,7 @@ func (a *appClient) list(ctx context.Context) ([]v1alpha1.APIServiceBinding, err
 	if !a.served {
 		return nil, nil
 	}
-	all, err := listed[v1alpha1.APIServiceBinding](ctx, a.bindings())
+	all, err := cluster.Listed[v1alpha1.APIServiceBinding](ctx, a.bindings())
 	if err != nil {
 		return nil, fmt.Errorf("APIServiceBindings: %w", err)
 	}
@@ -102,13 +103,13 @@ func Watch(ctx context.Context, config *rest.Config, each func(v1alpha1.APIServi
 	if app.namespaced {
 		namespace = v1alpha1.Namespace
 	}
-	inf := objects(app.Interface, bindingsResource, namespace).informer(cache.Indexers{})
+	inf := cluster.Objects(app.Interface, cluster.APIServiceBindings, namespace).Informer(cache.Indexers{})
 	show := func(obj any) {
 		u, ok := obj.(*unstructured.Unstructured)
 		if !ok {
 			return
 		}
-		if b, err := decode[v1alpha1.APIServiceBinding](u); err == nil {
+		if b, err := cluster.Decode[v1alpha1.APIServiceBinding](u); err == nil {
 			each(*b)
 		}
 	}
@@ -127,7 +128,7 @@ func ClusterID(ctx context.Context, config *rest.Config) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	spaces := client.Resource(spacesResource)
+	spaces := client.Resource(cluster.NamespacesResource)
 	u, err := spaces.Get(ctx, v1alpha1.Namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		u, err = spaces.Create(ctx, namespaceManifest(), metav1.CreateOptions{FieldManager: fieldManager})
@@ -135,9 +136,9 @@ func ClusterID(ctx context.Context, config *rest.Config) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("namespace %s: %w", v1alpha1.Namespace, err)
 	}
-	return clusterID(u.GetUID()), nil
+	return cluster.ClusterID(u.GetUID()), nil
 }
 
 func namespaceManifest() *unstructured.Unstructured {
-	return manifest(&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.Namespace}})
+	return cluster.Manifest(&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.Namespace}})
 }

@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/restmapper"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -43,11 +45,11 @@ func (i *installer) write(ctx context.Context) ([]v1alpha1.APIServiceBinding, er
 }
 
 func (i *installer) writeNamespace(ctx context.Context) error {
-	found, err := get[metav1.PartialObjectMetadata](ctx, i.app.Resource(spacesResource), v1alpha1.Namespace)
+	found, err := cluster.Get[metav1.PartialObjectMetadata](ctx, i.app.Resource(cluster.NamespacesResource), v1alpha1.Namespace)
 	if err != nil || found != nil {
 		return err
 	}
-	if _, err := i.apply(ctx, spacesResource, namespaceManifest()); err != nil {
+	if _, err := i.apply(ctx, cluster.NamespacesResource, namespaceManifest()); err != nil {
 		return err
 	}
 	i.did("Created namespace %s", v1alpha1.Namespace)
@@ -59,15 +61,15 @@ func (i *installer) writeCRD(ctx context.Context) error {
 	if i.app.served {
 		return nil
 	}
-	crd := v1alpha1.CRDs()[bindingsResource.GroupResource().String()]
-	if _, err := i.apply(ctx, crdsResource, crd); err != nil {
+	crd := v1alpha1.CRDs()[cluster.APIServiceBindings.GroupResource().String()]
+	if _, err := i.apply(ctx, cluster.CRDs, crd); err != nil {
 		return err
 	}
 	i.did("Installed CRD %s", crd.GetName())
 	if i.opts.DryRun != "" {
 		return nil
 	}
-	err := until(ctx, i.app.Resource(crdsResource), crd.GetName(), func(live *apiextensionsv1.CustomResourceDefinition) (bool, error) {
+	err := until(ctx, i.app.Resource(cluster.CRDs), crd.GetName(), func(live *apiextensionsv1.CustomResourceDefinition) (bool, error) {
 		return live != nil && apihelpers.IsCRDConditionTrue(live, apiextensionsv1.Established), nil
 	})
 	if err != nil {
@@ -80,8 +82,8 @@ func (i *installer) writeCRD(ctx context.Context) error {
 func (i *installer) writeRoles(ctx context.Context) error {
 	for _, service := range i.services {
 		claims := i.needed(service)
-		rights := Rights(i.spec(service), claims)
-		if err := i.writeRights(ctx, rights, func() error { return i.awaitPolicy(ctx, service.String(), reachOf(claims)) }); err != nil {
+		rights := permission.Rights(i.spec(service), claims)
+		if err := i.writeRights(ctx, rights, func() error { return i.awaitPolicy(ctx, service.String(), permission.NamespacesOf(claims)) }); err != nil {
 			return err
 		}
 		if len(rights) > 1 {
@@ -164,14 +166,14 @@ func (i *installer) writeBinding(ctx context.Context, name string) (*v1alpha1.AP
 	var b *unstructured.Unstructured
 	// The API server may serve a new resource a moment after it is established.
 	err := retry(ctx, func(err error) bool { return apierrors.IsNotFound(err) && i.opts.DryRun == "" }, func() (err error) {
-		b, err = i.apply(ctx, bindingsResource, manifest(i.binding(name)))
+		b, err = i.apply(ctx, cluster.APIServiceBindings, cluster.Manifest(i.binding(name)))
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	i.did("%s APIServiceBinding %s", written(i.existing[name] != nil), name)
-	return decode[v1alpha1.APIServiceBinding](b)
+	return cluster.Decode[v1alpha1.APIServiceBinding](b)
 }
 
 func (i *installer) binding(name string) *v1alpha1.APIServiceBinding {
@@ -223,7 +225,7 @@ func (i *installer) apply(ctx context.Context, resource schema.GroupVersionResou
 
 // rightsResources are those of what Rights returns, by kind.
 var rightsResources = map[string]schema.GroupVersionResource{
-	"ClusterRole": rolesResource, "ValidatingAdmissionPolicy": policiesResource, "ValidatingAdmissionPolicyBinding": policyBindingsResource,
+	"ClusterRole": cluster.ClusterRoles, "ValidatingAdmissionPolicy": cluster.Policies, "ValidatingAdmissionPolicyBinding": cluster.PolicyBindings,
 }
 
 // konnectorAccount is the konnector's service account, of which the shipped policy speaks.
@@ -232,19 +234,19 @@ const konnectorAccount = "konnector"
 // awaitPolicy returns when the API server holds who takes the rights of a binding's claims
 // to the policy: a thief of the konnector's credential could be faster, and keep what it
 // got. It tries where the policy admits nothing.
-func (i *installer) awaitPolicy(ctx context.Context, binding string, r reach) error {
-	nowhere := slices.DeleteFunc([]string{v1alpha1.Namespace, metav1.NamespacePublic, metav1.NamespaceSystem}, r.covers)
+func (i *installer) awaitPolicy(ctx context.Context, binding string, r permission.Namespaces) error {
+	nowhere := slices.DeleteFunc([]string{v1alpha1.Namespace, metav1.NamespacePublic, metav1.NamespaceSystem}, r.Covers)
 	if i.opts.DryRun != "" || len(nowhere) == 0 {
 		return nil
 	}
-	probe := manifest(roleBinding(binding, nowhere[0], rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: v1alpha1.Namespace, Name: konnectorAccount}))
-	bindings := i.app.Resource(roleBindingsResource).Namespace(nowhere[0])
+	probe := cluster.Manifest(permission.RoleBinding(binding, nowhere[0], rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: v1alpha1.Namespace, Name: konnectorAccount}))
+	bindings := i.app.Resource(cluster.RoleBindings).Namespace(nowhere[0])
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
 		_, err := bindings.Create(ctx, probe, metav1.CreateOptions{FieldManager: fieldManager, DryRun: []string{metav1.DryRunAll}})
-		return err != nil && strings.Contains(err.Error(), fmt.Sprintf("ValidatingAdmissionPolicy '%s'", claimsName(binding))), nil
+		return err != nil && strings.Contains(err.Error(), fmt.Sprintf("ValidatingAdmissionPolicy '%s'", permission.ClaimsName(binding))), nil
 	})
 	if err != nil {
-		return fmt.Errorf("the ValidatingAdmissionPolicy %s is not in force: %w", claimsName(binding), err)
+		return fmt.Errorf("the ValidatingAdmissionPolicy %s is not in force: %w", permission.ClaimsName(binding), err)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -21,16 +22,16 @@ import (
 // or an error, or ctx ends. A nil object is one that is not there.
 func until[T any](ctx context.Context, r dynamic.ResourceInterface, name string, done func(*T) (bool, error)) error {
 	for d := 50 * time.Millisecond; ; d = min(2*d, time.Second) {
-		o, err := get[T](ctx, r, name)
+		o, err := cluster.Get[T](ctx, r, name)
 		if err == nil {
 			var end bool
 			if end, err = done(o); end || err != nil {
 				return err
 			}
-		} else if ctx.Err() == nil && !isNoAnswer(err) {
+		} else if ctx.Err() == nil && !cluster.IsNoAnswer(err) {
 			return err
 		}
-		if end := pause(ctx, d); end != nil {
+		if end := cluster.Pause(ctx, d); end != nil {
 			return fmt.Errorf("wait for %s: %w", name, end)
 		}
 	}
@@ -43,7 +44,7 @@ func retry(ctx context.Context, again func(error) bool, fn func() error) error {
 		if err == nil || !again(err) {
 			return err
 		}
-		if end := pause(ctx, 500*time.Millisecond); end != nil {
+		if end := cluster.Pause(ctx, 500*time.Millisecond); end != nil {
 			return fmt.Errorf("%w: %w", err, end)
 		}
 	}

@@ -47,9 +47,16 @@ func TestP27AuditRecordsAreDocumented(t *testing.T) {
 // auditCalls are the records that a package leaves, and their fields.
 func auditCalls(t *testing.T, dir string) map[string][]string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join("..", "..", dir, "*.go"))
-	if err != nil || len(files) == 0 {
-		t.Fatalf("files of %s: %v", dir, err)
+	var files []string
+	for _, pattern := range []string{"*.go", "internal/*/*.go"} {
+		found, err := filepath.Glob(filepath.Join("..", "..", dir, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, found...)
+	}
+	if len(files) == 0 {
+		t.Fatalf("no files of %s", dir)
 	}
 	var parsed []*ast.File
 	for _, file := range files {
@@ -75,7 +82,7 @@ func auditCalls(t *testing.T, dir string) map[string][]string {
 			}
 			ast.Inspect(fn.Body, func(n ast.Node) bool {
 				call, ok := n.(*ast.CallExpr)
-				if ok && len(call.Args) > 1 && slices.Contains([]string{"audit", "h.refused", "h.misused"}, called(call)) {
+				if ok && len(call.Args) > 1 && slices.Contains([]string{"audit", "cluster.Audit", "h.refused", "h.misused"}, called(call)) {
 					names := literals(call.Args[1:2])
 					if len(names) == 0 {
 						names = eventNames(fn, parsed)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package cluster
 
 import (
 	"context"
@@ -12,13 +12,13 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// may asks an API server whether we may do something.
-func may(ctx context.Context, client dynamic.Interface, what authorizationv1.ResourceAttributes) (bool, error) {
+// May asks an API server whether we may do something.
+func May(ctx context.Context, client dynamic.Interface, what authorizationv1.ResourceAttributes) (bool, error) {
 	review := &authorizationv1.SelfSubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectAccessReview"},
 		Spec:     authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &what},
 	}
-	answer, err := client.Resource(authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")).Create(ctx, manifest(review), metav1.CreateOptions{})
+	answer, err := client.Resource(authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")).Create(ctx, Manifest(review), metav1.CreateOptions{})
 	if err != nil {
 		return false, fmt.Errorf("own rights: %w", err)
 	}

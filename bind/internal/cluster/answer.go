@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package cluster
 
 import (
 	"context"
@@ -16,9 +16,9 @@ import (
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 )
 
-// explain words err so that the same trouble always gives the same message: without
+// Explain words err so that the same trouble always gives the same message: without
 // port numbers of our own, times and URLs.
-func explain(err error) string {
+func Explain(err error) string {
 	if op, ok := errors.AsType[*net.OpError](err); ok && !op.Timeout() {
 		return explainOp(op)
 	}
@@ -31,9 +31,9 @@ func explain(err error) string {
 	}
 	var answer apierrors.APIStatus
 	if errors.As(err, &answer) {
-		return clip(answer.Status().Message)
+		return Clip(answer.Status().Message)
 	}
-	return clip(innermost(err).Error())
+	return Clip(innermost(err).Error())
 }
 
 func explainOp(op *net.OpError) string {
@@ -53,32 +53,32 @@ func innermost(err error) error {
 	}
 }
 
-// trouble is explain for an error that may be nil.
-func trouble(err error) string {
+// Trouble is explain for an error that may be nil.
+func Trouble(err error) string {
 	if err == nil {
 		return ""
 	}
-	return explain(err)
+	return Explain(err)
 }
 
-// isExcess tells whether more came from a Control Plane Cluster than is let in.
-func isExcess(err error) bool {
+// IsExcess tells whether more came from a Control Plane Cluster than is let in.
+func IsExcess(err error) bool {
 	_, is := errors.AsType[*kubeconfig.ExcessError](err)
 	return is
 }
 
-// isNoAnswer tells whether nobody answered who could. What is too large is an answer.
-func isNoAnswer(err error) bool {
-	return !isExcess(err) && (apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) ||
+// IsNoAnswer tells whether nobody answered who could. What is too large is an answer.
+func IsNoAnswer(err error) bool {
+	return !IsExcess(err) && (apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) ||
 		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err))
 }
 
-// maxMessage keeps what others can fill from filling our objects.
-const maxMessage = 1024
+// MaxMessage keeps what others can fill from filling our objects.
+const MaxMessage = 1024
 
-func clip(message string) string { return clipTo(message, maxMessage) }
+func Clip(message string) string { return ClipTo(message, MaxMessage) }
 
-func clipTo(message string, most int) string {
+func ClipTo(message string, most int) string {
 	if len(message) <= most {
 		return message
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package cluster
 
 import (
 	"context"
@@ -8,8 +8,8 @@ import (
 	"github.com/go-logr/logr"
 )
 
-// audit leaves one record of something that was agreed to, taken back or replaced.
+// Audit leaves one record of something that was agreed to, taken back or replaced.
 // Values never hold secrets.
-func audit(ctx context.Context, event string, keysAndValues ...any) {
+func Audit(ctx context.Context, event string, keysAndValues ...any) {
 	logr.FromContextOrDiscard(ctx).WithName("audit").Info(event, keysAndValues...)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package cluster
 
 import (
 	"context"
@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// get reads an object as a T; nil if it is not there.
-func get[T any](ctx context.Context, r dynamic.ResourceInterface, name string) (*T, error) {
+// Get reads an object as a T; nil if it is not there.
+func Get[T any](ctx context.Context, r dynamic.ResourceInterface, name string) (*T, error) {
 	u, err := r.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil //nolint:nilnil // absence is a value
@@ -25,18 +25,18 @@ func get[T any](ctx context.Context, r dynamic.ResourceInterface, name string) (
 	if err != nil {
 		return nil, err
 	}
-	return decode[T](u)
+	return Decode[T](u)
 }
 
-// listed reads all objects of r as Ts.
-func listed[T any](ctx context.Context, r dynamic.ResourceInterface) ([]T, error) {
+// Listed reads all objects of r as Ts.
+func Listed[T any](ctx context.Context, r dynamic.ResourceInterface) ([]T, error) {
 	list, err := r.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, err
 	}
 	all := make([]T, len(list.Items))
 	for i := range list.Items {
-		o, err := decode[T](&list.Items[i])
+		o, err := Decode[T](&list.Items[i])
 		if err != nil {
 			return nil, err
 		}
@@ -45,7 +45,7 @@ func listed[T any](ctx context.Context, r dynamic.ResourceInterface) ([]T, error
 	return all, nil
 }
 
-func decode[T any](u *unstructured.Unstructured) (*T, error) {
+func Decode[T any](u *unstructured.Unstructured) (*T, error) {
 	o := new(T)
 	data, err := json.Marshal(u.Object)
 	if err != nil {
@@ -57,8 +57,8 @@ func decode[T any](u *unstructured.Unstructured) (*T, error) {
 	return o, nil
 }
 
-// manifest returns o as it is applied: without what only the API server writes.
-func manifest(o runtime.Object) *unstructured.Unstructured {
+// Manifest returns o as it is applied: without what only the API server writes.
+func Manifest(o runtime.Object) *unstructured.Unstructured {
 	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
 	if err != nil {
 		panic(err) // types of ours and of k8s.io/api
@@ -68,12 +68,12 @@ func manifest(o runtime.Object) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: m}
 }
 
-// callTimeout bounds each request but a watch.
-const callTimeout = 20 * time.Second
+// CallTimeout bounds each request but a watch.
+const CallTimeout = 20 * time.Second
 
-// readCRD returns nil if there is none.
-func readCRD(ctx context.Context, app dynamic.Interface, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
-	crd, err := get[apiextensionsv1.CustomResourceDefinition](ctx, app.Resource(crdsResource), name)
+// ReadCRD returns nil if there is none.
+func ReadCRD(ctx context.Context, app dynamic.Interface, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
+	crd, err := Get[apiextensionsv1.CustomResourceDefinition](ctx, app.Resource(CRDs), name)
 	if err != nil {
 		return nil, fmt.Errorf("CRD %s: %w", name, err)
 	}

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package cluster
 
 import (
 	"context"
 	"time"
 )
 
-func pause(ctx context.Context, d time.Duration) error {
+func Pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

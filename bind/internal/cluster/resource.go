@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package cluster
 
 import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -12,19 +12,19 @@ import (
 )
 
 var (
-	secretsResource        = corev1.SchemeGroupVersion.WithResource("secrets")
-	rolesResource          = rbacv1.SchemeGroupVersion.WithResource("clusterroles")
-	roleBindingsResource   = rbacv1.SchemeGroupVersion.WithResource("rolebindings")
-	policiesResource       = admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies")
-	policyBindingsResource = admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicybindings")
-	crdsResource           = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
-	spacesResource         = corev1.SchemeGroupVersion.WithResource("namespaces")
-	bindingsResource       = v1alpha1.Resource("apiservicebindings")
-	requestsResource       = v1alpha1.Resource("apiserviceexportrequests")
-	exportsResource        = v1alpha1.Resource("apiserviceexports")
+	Secrets                  = corev1.SchemeGroupVersion.WithResource("secrets")
+	ClusterRoles             = rbacv1.SchemeGroupVersion.WithResource("clusterroles")
+	RoleBindings             = rbacv1.SchemeGroupVersion.WithResource("rolebindings")
+	Policies                 = admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicies")
+	PolicyBindings           = admissionregistrationv1.SchemeGroupVersion.WithResource("validatingadmissionpolicybindings")
+	CRDs                     = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
+	NamespacesResource       = corev1.SchemeGroupVersion.WithResource("namespaces")
+	APIServiceBindings       = v1alpha1.Resource("apiservicebindings")
+	APIServiceExportRequests = v1alpha1.Resource("apiserviceexportrequests")
+	APIServiceExports        = v1alpha1.Resource("apiserviceexports")
 )
 
 var (
-	requestedNamespaces = v1alpha1.Resource("apiservicenamespaces")
-	clusterBindings     = v1alpha1.Resource("clusterbindings")
+	APIServiceNamespaces = v1alpha1.Resource("apiservicenamespaces")
+	ClusterBindings      = v1alpha1.Resource("clusterbindings")
 )

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package cluster
 
 import (
 	"encoding/base64"
@@ -20,23 +20,23 @@ import (
 // errCopy is what is wrong with a kubeconfig that travelled here.
 var errCopy = errors.New("it is a copy of what a platform handed out, and not what kubectl bind or an owner of this cluster wrote; delete that Secret first")
 
-// isCopy reports whether an object is a copy that a Sync made, of whichever binding. It
+// IsCopy reports whether an object is a copy that a Sync made, of whichever binding. It
 // goes by the marks that no original can be without once it has travelled: all else
 // that a copy says of itself, such as its labels, comes from the other side.
-func isCopy(o metav1.Object) bool {
+func IsCopy(o metav1.Object) bool {
 	a := o.GetAnnotations()
 	return a[klutchsync.SourceAnnotation] != "" || a[klutchsync.OwnerAnnotation] != "" ||
 		a[v1alpha1.BoundAnnotation] != "" || o.GetLabels()[v1alpha1.BoundAnnotation] != "" ||
-		slices.ContainsFunc(o.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool { return strings.HasSuffix(entry.Manager, relatedManager) })
+		slices.ContainsFunc(o.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool { return strings.HasSuffix(entry.Manager, RelatedManager) })
 }
 
-// relatedManager ends the field managers of Syncs on copies.
-const relatedManager = "/related"
+// RelatedManager ends the field managers of Syncs on copies.
+const RelatedManager = "/related"
 
-// readSecret reads the kubeconfig of a Secret. That of a copy would have one platform
+// ReadSecret reads the kubeconfig of a Secret. That of a copy would have one platform
 // decide where the bindings to another one lead.
-func readSecret(u *unstructured.Unstructured) (*kubeconfig.Kubeconfig, error) {
-	if isCopy(u) {
+func ReadSecret(u *unstructured.Unstructured) (*kubeconfig.Kubeconfig, error) {
+	if IsCopy(u) {
 		return nil, errCopy
 	}
 	encoded, ok, err := unstructured.NestedString(u.Object, "data", v1alpha1.KubeconfigKey)
@@ -50,8 +50,8 @@ func readSecret(u *unstructured.Unstructured) (*kubeconfig.Kubeconfig, error) {
 	return kubeconfig.Read(data)
 }
 
-// leadsTo tells whether a Secret leads to the server and namespace of k.
-func leadsTo(u *unstructured.Unstructured, k *kubeconfig.Kubeconfig) bool {
-	other, err := readSecret(u)
+// LeadsTo tells whether a Secret leads to the server and namespace of k.
+func LeadsTo(u *unstructured.Unstructured, k *kubeconfig.Kubeconfig) bool {
+	other, err := ReadSecret(u)
 	return err == nil && other.Server == k.Server && other.Namespace == k.Namespace
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package cluster
 
 import (
 	"encoding/base64"
@@ -11,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A token is what anyone can read in a token of a service account. Of some nobody can
+// A Token is what anyone can read in a token of a service account. Of some nobody can
 // tell anything.
-type token struct {
+type Token struct {
 	Expiry     int64 `json:"exp"`
 	Kubernetes struct {
 		// Secret is what the token is bound to: it dies with it.
@@ -24,17 +24,17 @@ type token struct {
 	} `json:"kubernetes.io"`
 }
 
-func readToken(raw string) (t token) {
+func ReadToken(raw string) (t Token) {
 	parts := strings.Split(raw, ".")
 	payload, err := base64.RawURLEncoding.DecodeString(parts[min(1, len(parts)-1)])
 	if err != nil || json.Unmarshal(payload, &t) != nil {
-		return token{}
+		return Token{}
 	}
 	return t
 }
 
-// ends is when the token ends; zero if it does not say.
-func (t token) ends() time.Time {
+// Ends is when the token ends; zero if it does not say.
+func (t Token) Ends() time.Time {
 	if t.Expiry == 0 {
 		return time.Time{}
 	}

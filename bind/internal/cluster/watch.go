@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package cluster
 
 import (
 	"context"
@@ -30,8 +30,8 @@ const (
 	retryLast  = 2500 * time.Millisecond
 )
 
-// newController returns a controller that retries soon.
-func newController(name string, fn controller.Func, workers int) *controller.Controller {
+// NewController returns a controller that retries soon.
+func NewController(name string, fn controller.Func, workers int) *controller.Controller {
 	return controller.New(name, fn, controller.Options{
 		Workers: workers,
 		Limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](retryFirst, retryLast),
@@ -44,29 +44,29 @@ type reader struct {
 	example runtime.Object // of what is read
 	list    func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch   func(context.Context, metav1.ListOptions) (watch.Interface, error)
-	only    string            // a field selector; empty reads all
-	share   *kubeconfig.Share // of what may be kept; nil without bounds
+	Only    string            // a field selector; empty reads all
+	Share   *kubeconfig.Share // of what may be kept; nil without bounds
 
-	// told is called with an error when reading begins to fail, or fails
+	// Told is called with an error when reading begins to fail, or fails
 	// otherwise than before, and with nil when it works again.
-	told func(context.Context, error)
+	Told func(context.Context, error)
 }
 
-// objects reads whole objects.
-func objects(client dynamic.Interface, resource schema.GroupVersionResource, namespace string) reader {
+// Objects reads whole objects.
+func Objects(client dynamic.Interface, resource schema.GroupVersionResource, namespace string) reader {
 	r := client.Resource(resource).Namespace(namespace)
 	return reader{
-		client: client, example: &unstructured.Unstructured{}, told: tellLog(resource),
+		client: client, example: &unstructured.Unstructured{}, Told: tellLog(resource),
 		list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, o) },
 		watch: r.Watch,
 	}
 }
 
-// metas reads the metadata of all objects.
-func metas(client metadata.Interface, resource schema.GroupVersionResource) reader {
+// Metas reads the metadata of all objects.
+func Metas(client metadata.Interface, resource schema.GroupVersionResource) reader {
 	r := client.Resource(resource)
 	return reader{
-		client: client, example: &metav1.PartialObjectMetadata{}, told: tellLog(resource),
+		client: client, example: &metav1.PartialObjectMetadata{}, Told: tellLog(resource),
 		list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, o) },
 		watch: r.Watch,
 	}
@@ -76,24 +76,24 @@ func tellLog(resource schema.GroupVersionResource) func(context.Context, error) 
 	return func(ctx context.Context, err error) {
 		log := logr.FromContextOrDiscard(ctx).WithValues("resource", resource.GroupResource().String())
 		if err != nil {
-			log.Info("cannot be read, retrying", "reason", explain(err))
+			log.Info("cannot be read, retrying", "reason", Explain(err))
 			return
 		}
 		log.Info("can be read again")
 	}
 }
 
-// informer returns one that retries by itself what client-go's would give ever more
+// Informer returns one that retries by itself what client-go's would give ever more
 // time: up to a minute.
-func (r reader) informer(indexers cache.Indexers) cache.SharedIndexInformer {
+func (r reader) Informer(indexers cache.Indexers) cache.SharedIndexInformer {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = r.only
-			return persist(ctx, r.told, func() (runtime.Object, error) { return r.share.List(ctx, o, r.list) })
+			o.FieldSelector = r.Only
+			return persist(ctx, r.Told, func() (runtime.Object, error) { return r.Share.List(ctx, o, r.list) })
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = r.only
-			return persist(ctx, r.told, func() (watch.Interface, error) { return r.share.Watch(ctx, o, r.watch) })
+			o.FieldSelector = r.Only
+			return persist(ctx, r.Told, func() (watch.Interface, error) { return r.Share.Watch(ctx, o, r.watch) })
 		},
 	}
 	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, r.client), r.example, 0, indexers)
@@ -113,11 +113,11 @@ func persist[T any](ctx context.Context, tell func(context.Context, error), try 
 		case err == nil || isAnswer(err):
 			return out, err
 		}
-		if why := explain(err); why != said {
+		if why := Explain(err); why != said {
 			said = why
 			tell(ctx, err)
 		}
-		if pause(ctx, d/2+rand.N(d)) != nil { //nolint:gosec // jitter is no secret
+		if Pause(ctx, d/2+rand.N(d)) != nil { //nolint:gosec // jitter is no secret
 			return out, ctx.Err()
 		}
 	}

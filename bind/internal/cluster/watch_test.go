@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package cluster
 
 import (
 	"context"
@@ -59,9 +59,9 @@ func TestInformerAfterOutage(t *testing.T) {
 				var told []string
 				away := &outage{}
 				view := c.View(away.answer)
-				r := objects(view.Client(), secretsResource, "default")
-				r.told = func(_ context.Context, err error) { told = append(told, fmt.Sprint(err)) }
-				inf := r.informer(cache.Indexers{})
+				r := Objects(view.Client(), Secrets, "default")
+				r.Told = func(_ context.Context, err error) { told = append(told, fmt.Sprint(err)) }
+				inf := r.Informer(cache.Indexers{})
 				ctx, cancel := context.WithCancel(t.Context())
 				done := make(chan struct{})
 				go func() { defer close(done); inf.RunWithContext(ctx) }()
@@ -74,7 +74,7 @@ func TestInformerAfterOutage(t *testing.T) {
 				}
 				time.Sleep(lasted)
 				away.set(nil)
-				if _, err := c.Client().Resource(secretsResource).Namespace("default").Create(ctx, secret("new"), metav1.CreateOptions{}); err != nil {
+				if _, err := c.Client().Resource(Secrets).Namespace("default").Create(ctx, secret("new"), metav1.CreateOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				time.Sleep(2 * retryLast)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package crd
 
 import (
 	"testing"
@@ -17,11 +17,11 @@ func TestP21ConsentToOneChange(t *testing.T) {
 	crd := func(fields ...any) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"fields": fields}}}
 	}
-	first, err := changeHash(crd("a", "b"), crd("a"))
+	first, err := ChangeHash(crd("a", "b"), crd("a"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, _ := changeHash(crd("a", "b", "c"), crd("a")); again == first {
+	if again, _ := ChangeHash(crd("a", "b", "c"), crd("a")); again == first {
 		t.Error("the consent to take b away is one to take b and c away")
 	}
 	if len(first) < 64 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package crd
 
 import (
 	"errors"
@@ -12,14 +12,14 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// reserved are groups that no provider may define kinds of, nor in their subdomains.
-var reserved = [...]string{"k8s.io", "kubernetes.io", v1alpha1.GroupVersion.Group}
+// Reserved are groups that no provider may define kinds of, nor in their subdomains.
+var Reserved = [...]string{"k8s.io", "kubernetes.io", v1alpha1.GroupVersion.Group}
 
-func checkGroup(group string) error {
+func CheckGroup(group string) error {
 	if !strings.Contains(group, ".") {
 		return fmt.Errorf("group %q is one of Kubernetes itself", group)
 	}
-	for _, r := range reserved {
+	for _, r := range Reserved {
 		if group == r || strings.HasSuffix(group, "."+r) {
 			return fmt.Errorf("group %q is reserved", group)
 		}
@@ -45,7 +45,7 @@ func checkExport(binding string, spec *v1alpha1.APIServiceExportSpec) error {
 	case spec.Scope == v1alpha1.ClusterScope && spec.ClusterScopedIsolation != v1alpha1.IsolationPrefixed:
 		return fmt.Errorf("clusterScopedIsolation %q is not supported, only Prefixed is", spec.ClusterScopedIsolation)
 	}
-	if err := checkGroup(spec.Group); err != nil {
+	if err := CheckGroup(spec.Group); err != nil {
 		return err
 	}
 	return checkVersions(spec.Versions)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package crd
 
 import (
 	"crypto/sha256"
@@ -13,12 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// newCRD returns the CRD of an export that passes checkExport: the same schema to the
+// NewCRD returns the CRD of an export that passes checkExport: the same schema to the
 // letter, the same names and columns, and no conversion.
-func newCRD(name string, spec *v1alpha1.APIServiceExportSpec) (*unstructured.Unstructured, error) {
+func NewCRD(name string, spec *v1alpha1.APIServiceExportSpec) (*unstructured.Unstructured, error) {
 	if err := checkExport(name, spec); err != nil {
 		return nil, err
 	}
@@ -38,8 +39,8 @@ func newCRD(name string, spec *v1alpha1.APIServiceExportSpec) (*unstructured.Uns
 	return crd, nil
 }
 
-// sameSpec tells whether two CRDs say the same once defaults are filled in.
-func sameSpec(a, b *unstructured.Unstructured) (bool, error) {
+// SameSpec tells whether two CRDs say the same once defaults are filled in.
+func SameSpec(a, b *unstructured.Unstructured) (bool, error) {
 	x, err := defaulted(a)
 	if err != nil {
 		return false, err
@@ -52,7 +53,7 @@ func sameSpec(a, b *unstructured.Unstructured) (bool, error) {
 }
 
 func defaulted(crd *unstructured.Unstructured) (*apiextensionsv1.CustomResourceDefinitionSpec, error) {
-	typed, err := decode[apiextensionsv1.CustomResourceDefinition](crd)
+	typed, err := cluster.Decode[apiextensionsv1.CustomResourceDefinition](crd)
 	if err != nil {
 		return nil, err
 	}
@@ -66,8 +67,8 @@ func defaulted(crd *unstructured.Unstructured) (*apiextensionsv1.CustomResourceD
 	return &typed.Spec, nil
 }
 
-// crdSpec is that of a CRD as an export would have it.
-func crdSpec(crd *unstructured.Unstructured) (*v1alpha1.APIServiceExportCRDSpec, error) {
+// SpecOf is that of a CRD as an export would have it.
+func SpecOf(crd *unstructured.Unstructured) (*v1alpha1.APIServiceExportCRDSpec, error) {
 	data, err := json.Marshal(crd.Object["spec"])
 	if err != nil {
 		return nil, fmt.Errorf("encode CRD %s: %w", crd.GetName(), err)
@@ -79,9 +80,9 @@ func crdSpec(crd *unstructured.Unstructured) (*v1alpha1.APIServiceExportCRDSpec,
 	return spec, nil
 }
 
-// changeHash names a change of schema in the consent to it. The same schema can take away
+// ChangeHash names a change of schema in the consent to it. The same schema can take away
 // something else later, and whoever makes two of them must not have them share a name.
-func changeHash(live, wanted *unstructured.Unstructured) (string, error) {
+func ChangeHash(live, wanted *unstructured.Unstructured) (string, error) {
 	data, err := json.Marshal([]any{live.Object["spec"], wanted.Object["spec"]}) // keys are in order
 	if err != nil {
 		return "", fmt.Errorf("encode CRD %s: %w", wanted.GetName(), err)
@@ -90,10 +91,10 @@ func changeHash(live, wanted *unstructured.Unstructured) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// syncVersion returns the version in which objects are synced: the one that they are
+// SyncVersion returns the version in which objects are synced: the one that they are
 // in already, as long as it is served, or else the first that is. Another version
 // would write each object anew.
-func syncVersion(spec *v1alpha1.APIServiceExportSpec, running string) schema.GroupVersionResource {
+func SyncVersion(spec *v1alpha1.APIServiceExportSpec, running string) schema.GroupVersionResource {
 	gvr := schema.GroupVersionResource{Group: spec.Group, Resource: spec.Names.Plural}
 	for _, v := range spec.Versions {
 		if v.Served && (gvr.Version == "" || v.Name == running) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package crd
 
 import (
 	"encoding/json"
@@ -14,13 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// widgetExport is the export of testdata/widgets.yaml.
+// widgetExport is the export of bind/testdata/widgets.yaml.
 func widgetExport(tb testing.TB) *v1alpha1.APIServiceExport {
 	tb.Helper()
-	data, err := os.ReadFile(filepath.Join("testdata", "widgets.yaml"))
+	data, err := os.ReadFile(filepath.Join("..", "..", "testdata", "widgets.yaml"))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -28,7 +29,7 @@ func widgetExport(tb testing.TB) *v1alpha1.APIServiceExport {
 	if err := yaml.Unmarshal(data, &u.Object); err != nil {
 		tb.Fatal(err)
 	}
-	e, err := decode[v1alpha1.APIServiceExport](u)
+	e, err := cluster.Decode[v1alpha1.APIServiceExport](u)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -109,7 +110,7 @@ func FuzzP21CheckExport(f *testing.F) {
 				t.Errorf("accepted %q", group)
 			}
 		}
-		if crd, err := newCRD(binding, &spec); err == nil && crd.GetName() != plural+"."+group {
+		if crd, err := NewCRD(binding, &spec); err == nil && crd.GetName() != plural+"."+group {
 			t.Errorf("CRD %q for %q of %q", crd.GetName(), plural, group)
 		}
 	})
@@ -118,11 +119,11 @@ func FuzzP21CheckExport(f *testing.F) {
 // What the export says arrives to the letter, and nothing else does.
 func TestNewCRD(t *testing.T) {
 	e := widgetExport(t)
-	crd, err := newCRD(e.Name, &e.Spec)
+	crd, err := NewCRD(e.Name, &e.Spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := os.ReadFile(filepath.Join("testdata", "widgets.yaml"))
+	data, err := os.ReadFile(filepath.Join("..", "..", "testdata", "widgets.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +169,7 @@ func TestSameSpec(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := widgetExport(t)
-			a, err := newCRD(e.Name, &e.Spec)
+			a, err := NewCRD(e.Name, &e.Spec)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -178,7 +179,7 @@ func TestSameSpec(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			same, err := sameSpec(a, b)
+			same, err := SameSpec(a, b)
 			if same != tc.same || err != nil {
 				t.Errorf("same is %t, %v; want %t", same, err, tc.same)
 			}
@@ -192,7 +193,7 @@ func TestSyncVersion(t *testing.T) {
 		Versions: []v1alpha1.APIServiceExportVersion{{Name: "v1alpha1"}, {Name: "v1", Served: true}, {Name: "v2", Served: true}},
 	}}
 	for running, want := range map[string]string{"": "v1", "v2": "v2", "v1alpha1": "v1", "v0": "v1"} {
-		if got := syncVersion(&spec, running); got.Version != want || got.Resource != "widgets" || got.Group != "example.org" {
+		if got := SyncVersion(&spec, running); got.Version != want || got.Resource != "widgets" || got.Group != "example.org" {
 			t.Errorf("running in %q: got %s", running, got)
 		}
 	}

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package crd
 
 import "k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-// dropDefaults leaves out of a CRD what would fill in paths that an object leaves empty:
+// DropDefaults leaves out of a CRD what would fill in paths that an object leaves empty:
 // the provider would say then which Secrets of the App Cluster it gets.
-func dropDefaults(crd *unstructured.Unstructured, paths [][]string) {
+func DropDefaults(crd *unstructured.Unstructured, paths [][]string) {
 	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
 	for _, v := range versions {
 		version, _ := v.(map[string]any)

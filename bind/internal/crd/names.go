@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package crd
 
 import (
 	"fmt"
@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/discovery"
 )
 
-// served are the resources of a cluster as of the last minute.
-type served struct {
+// ServedNames are the resources of a cluster as of the last minute.
+type ServedNames struct {
 	mu    sync.Mutex
 	at    time.Time
 	lists []*metav1.APIResourceList
@@ -24,7 +24,7 @@ type served struct {
 
 // read does not miss what the API server knows because another API server behind it is
 // away.
-func (s *served) read(d discovery.ServerResourcesInterface, now time.Time) ([]*metav1.APIResourceList, error) {
+func (s *ServedNames) read(d discovery.ServerResourcesInterface, now time.Time) ([]*metav1.APIResourceList, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.at.IsZero() && now.Sub(s.at) < time.Minute {
@@ -38,9 +38,9 @@ func (s *served) read(d discovery.ServerResourcesInterface, now time.Time) ([]*m
 	return lists, nil
 }
 
-// dropNames leaves out of wanted the short names and categories by which people here
+// DropNames leaves out of wanted the short names and categories by which people here
 // already reach something else, and returns them. Live may be nil.
-func (s *served) dropNames(d func() discovery.DiscoveryInterface, live, wanted *unstructured.Unstructured) ([]string, error) {
+func (s *ServedNames) DropNames(d func() discovery.DiscoveryInterface, live, wanted *unstructured.Unstructured) ([]string, error) {
 	names, _, err := unstructured.NestedMap(wanted.Object, "spec", "names")
 	if err != nil || names["shortNames"] == nil && names["categories"] == nil {
 		return nil, err

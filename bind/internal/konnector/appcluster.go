@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"context"
@@ -21,6 +21,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/crd"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -44,7 +46,7 @@ type appCluster struct {
 	kube kubernetes.Interface // for events and access reviews
 	uid  types.UID            // of namespace kube-system, set by prepare
 
-	names served // by which people reach what is there
+	names crd.ServedNames // by which people reach what is there
 
 	bindings   cache.SharedIndexInformer
 	crds       cache.SharedIndexInformer // metadata only
@@ -67,9 +69,9 @@ func newAppCluster(config *rest.Config) (*appCluster, error) {
 func (a *appCluster) discovery() discovery.DiscoveryInterface { return a.kube.Discovery() }
 
 func (a *appCluster) informers() error {
-	a.bindings = objects(a.watches, bindingsResource, metav1.NamespaceAll).informer(cache.Indexers{indexSecret: bySecret, indexName: byName})
-	a.crds = metas(a.meta, crdsResource).informer(cache.Indexers{})
-	a.namespaces = metas(a.meta, spacesResource).informer(cache.Indexers{})
+	a.bindings = cluster.Objects(a.watches, cluster.APIServiceBindings, metav1.NamespaceAll).Informer(cache.Indexers{indexSecret: bySecret, indexName: byName})
+	a.crds = cluster.Metas(a.meta, cluster.CRDs).Informer(cache.Indexers{})
+	a.namespaces = cluster.Metas(a.meta, cluster.NamespacesResource).Informer(cache.Indexers{})
 	return errors.Join(a.crds.SetTransform(onlyIdentity), a.namespaces.SetTransform(onlyIdentity))
 }
 
@@ -135,7 +137,7 @@ func stored(inf cache.SharedIndexInformer, name cache.ObjectName) *unstructured.
 // cached is stored as a T.
 func cached[T any](inf cache.SharedIndexInformer, name cache.ObjectName) (*T, error) {
 	if u := stored(inf, name); u != nil {
-		return decode[T](u)
+		return cluster.Decode[T](u)
 	}
 	return nil, nil //nolint:nilnil // absence in a cache is a value
 }
@@ -147,7 +149,7 @@ func (a *appCluster) prepare(ctx context.Context) error {
 	return wait.PollUntilContextCancel(ctx, time.Second/2, true, func(ctx context.Context) (bool, error) {
 		ready, err := a.served(ctx)
 		if err != nil && ctx.Err() == nil {
-			if now := explain(err); now != said {
+			if now := cluster.Explain(err); now != said {
 				logr.FromContextOrDiscard(ctx).Error(err, "the App Cluster is not ready for APIServiceBindings, retrying")
 				said = now
 			}
@@ -159,8 +161,8 @@ func (a *appCluster) prepare(ctx context.Context) error {
 // served installs our CRD if there is none. One of another scope or another make is
 // left as it is.
 func (a *appCluster) served(ctx context.Context) (bool, error) {
-	crds := a.calls.Resource(crdsResource)
-	name := bindingsResource.GroupResource().String()
+	crds := a.calls.Resource(cluster.CRDs)
+	name := cluster.APIServiceBindings.GroupResource().String()
 	u, err := crds.Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		u, err = crds.Create(ctx, v1alpha1.CRDs()[name], metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
@@ -171,7 +173,7 @@ func (a *appCluster) served(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("CRD %s: %w", name, err)
 	}
-	crd, err := decode[apiextensionsv1.CustomResourceDefinition](u)
+	crd, err := cluster.Decode[apiextensionsv1.CustomResourceDefinition](u)
 	if err != nil || !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) || crd.DeletionTimestamp != nil {
 		return false, err
 	}
@@ -183,5 +185,5 @@ func (a *appCluster) served(ctx context.Context) (bool, error) {
 
 // identity returns what tells this cluster from one that took its address.
 func (a *appCluster) identity(ctx context.Context) (types.UID, error) {
-	return uidOf(ctx, a.calls, spacesResource, cache.NewObjectName("", metav1.NamespaceSystem))
+	return cluster.UIDOf(ctx, a.calls, cluster.NamespacesResource, cache.NewObjectName("", metav1.NamespaceSystem))
 }

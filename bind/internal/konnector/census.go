@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"time"
@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -23,8 +24,8 @@ type bound struct {
 	Sync      klutchsync.Status
 }
 
-// census returns what is known of all bindings, without I/O, once they have been listed.
-func (a *agent) census() (all []bound, ok bool) {
+// Census returns what is known of all bindings, without I/O, once they have been listed.
+func (a *Konnector) Census() (all []bound, ok bool) {
 	if !a.app.bindings.HasSynced() {
 		return nil, false
 	}
@@ -36,9 +37,9 @@ func (a *agent) census() (all []bound, ok bool) {
 	return all, true
 }
 
-func (a *agent) boundBy(u *unstructured.Unstructured) bound {
+func (a *Konnector) boundBy(u *unstructured.Unstructured) bound {
 	key, found := cache.MetaObjectToName(u), bound{Name: u.GetName()}
-	if b, err := decode[v1alpha1.APIServiceBinding](u); err == nil {
+	if b, err := cluster.Decode[v1alpha1.APIServiceBinding](u); err == nil {
 		found.Ready = v1alpha1.IsTrue(b.Status.Conditions, v1alpha1.ConditionReady)
 	}
 	found.Sync, _ = a.set.State(key.String())
@@ -51,7 +52,7 @@ func (a *agent) boundBy(u *unstructured.Unstructured) bound {
 	if _, s := c.state(); s != nil {
 		now := s.sight()
 		found.Up = now.looked && now.away.Type == ""
-		found.TokenEnds = readToken(*s.token.value.Load()).ends()
+		found.TokenEnds = cluster.ReadToken(*s.token.value.Load()).Ends()
 		if beaten := s.beaten.Load(); beaten != nil {
 			found.Heartbeat = *beaten
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -25,18 +26,18 @@ func (p *pass) checkRights(ctx context.Context) (bool, error) {
 	if err := p.findGrant(ctx, kept, running); err != nil || running {
 		return err == nil, err
 	}
-	needed := boundRules(v1alpha1.GroupResource{Group: p.export.Spec.Group, Resource: p.export.Spec.Names.Plural})
+	needed := permission.BoundRules(v1alpha1.GroupResource{Group: p.export.Spec.Group, Resource: p.export.Spec.Names.Plural})
 	if p.grant != nil {
-		needed = append(needed, passingRules(p.binding.Name)...)
+		needed = append(needed, permission.PassingRules(p.binding.Name)...)
 	} else {
 		kept = nil
 	}
-	missing, err := missingRights(ctx, p.app.calls, needed)
+	missing, err := permission.MissingRights(ctx, p.app.calls, needed)
 	if err != nil || len(missing) == 0 {
 		return err == nil, err
 	}
 	p.again = rightsEvery
-	p.verdict.set(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, missingMessage(p.binding.Name, missing, claimRules(kept))))
+	p.verdict.set(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, permission.MissingMessage(p.binding.Name, missing, permission.ClaimRules(kept))))
 	return false, nil
 }
 
@@ -44,11 +45,11 @@ func (p *pass) checkRights(ctx context.Context) (bool, error) {
 // namespaces, as a program that is an administrator has, and as bindings gave them
 // once. A konnector without them has none to lose, so that it asks once.
 func (p *pass) findGrant(ctx context.Context, kept []v1alpha1.AcceptablePermissionClaim, running bool) error {
-	p.grant = newGrant(p.app.calls, p.binding.Name, kept)
+	p.grant = permission.NewGrant(p.app.calls, p.binding.Name, kept)
 	if p.grant == nil || running && !p.isEverywhere(p.key) {
 		return nil
 	}
-	missing, err := missingRights(ctx, p.app.calls, p.grant.rules)
+	missing, err := permission.MissingRights(ctx, p.app.calls, p.grant.Rules)
 	if err != nil {
 		return err
 	}
@@ -65,12 +66,12 @@ func (p *pass) findGrant(ctx context.Context, kept []v1alpha1.AcceptablePermissi
 // keptClaims are the accepted claims that are carried out.
 func (p *pass) keptClaims() ([]v1alpha1.AcceptablePermissionClaim, error) {
 	judge, err := p.claimant()
-	return slices.DeleteFunc(slices.Clone(p.binding.Spec.PermissionClaims), func(c v1alpha1.AcceptablePermissionClaim) bool { return !judge.keeps(c) }), err
+	return slices.DeleteFunc(slices.Clone(p.binding.Spec.PermissionClaims), func(c v1alpha1.AcceptablePermissionClaim) bool { return !judge.Keeps(c) }), err
 }
 
 // claimant looks up what it takes to judge the binding's claims.
-func (p *pass) claimant() (claimant, error) {
-	return newClaimant(p.app.discovery, &p.export.Spec, p.binding.Spec.PermissionClaims)
+func (p *pass) claimant() (permission.Judge, error) {
+	return permission.NewJudge(p.app.discovery, &p.export.Spec, p.binding.Spec.PermissionClaims)
 }
 
 // relatedWait says in which namespaces related objects wait for rights.
@@ -90,7 +91,7 @@ func (p *pass) settleClaims(ctx context.Context) ([]klutchsync.Related, error) {
 	if err != nil {
 		return nil, err
 	}
-	selected, problems, refused := judge.related(claims)
+	selected, problems, refused := judge.Select(claims)
 	left, err := p.revoke(ctx, selected, judge)
 	if err != nil {
 		return nil, err
@@ -99,7 +100,7 @@ func (p *pass) settleClaims(ctx context.Context) ([]klutchsync.Related, error) {
 	if refused {
 		reason = v1alpha1.ReasonRefusedClaim
 	}
-	c := claimsInSync(reason, problems, unanswered(p.export.Spec.PermissionClaims, claims))
+	c := claimsInSync(reason, problems, permission.Unanswered(p.export.Spec.PermissionClaims, claims))
 	if left != "" {
 		c = warned(c.Type, v1alpha1.ReasonRevokedCopiesRemain, strings.TrimSpace(left+" "+c.Message))
 	}

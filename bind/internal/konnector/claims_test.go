@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"testing"
 
+	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -29,7 +30,7 @@ func TestUnansweredClaims(t *testing.T) {
 		"new, not required":   {[]v1alpha1.PermissionClaim{claim("pods", false)}, "TrueNewClaims"},
 		"wider than answered": {[]v1alpha1.PermissionClaim{claim("secrets", true, "*")}, "FalseNewClaims"},
 	} {
-		got := claimsInSync(v1alpha1.ReasonUnsupportedClaim, nil, unanswered(tc.claims, answers))
+		got := claimsInSync(v1alpha1.ReasonUnsupportedClaim, nil, permission.Unanswered(tc.claims, answers))
 		if string(got.Status)+got.Reason != tc.want || (got.Reason == "") != (got.Message == "") {
 			t.Errorf("%s: %+v, want %s", name, got, tc.want)
 		}

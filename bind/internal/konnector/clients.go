@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"net/http"
@@ -8,6 +8,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 )
 
 // clients reach one cluster over connections that close ends.
@@ -32,7 +34,7 @@ func newClients(config *rest.Config) (c clients, err error) {
 		return c, err
 	}
 	calls := *patient
-	calls.Timeout = callTimeout
+	calls.Timeout = cluster.CallTimeout
 	c.http = &calls
 	if c.calls, err = dynamic.NewForConfigAndClient(config, c.http); err != nil {
 		return c, err

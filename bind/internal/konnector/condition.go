@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -71,13 +72,13 @@ func (v *verdict) apply(status *v1alpha1.APIServiceBindingStatus, generation int
 				c.Message = "Waits for " + blocker + "."
 			}
 		}
-		c.Message = clip(c.Message)
+		c.Message = cluster.Clip(c.Message)
 		c.ObservedGeneration = generation
 		status.Conditions = v1alpha1.SetCondition(status.Conditions, c)
 	}
 	status.Conditions = v1alpha1.Summarize(status.Conditions, generation)
 	if v.provider != "" {
-		status.ProviderPrettyName = clipTo(v.provider, maxMessage/2)
+		status.ProviderPrettyName = cluster.ClipTo(v.provider, cluster.MaxMessage/2)
 	}
 }
 
@@ -102,21 +103,21 @@ func away(server string, err error) (c v1alpha1.Condition, is bool) {
 	switch {
 	case err == nil:
 		return v1alpha1.Condition{}, false
-	case isExcess(err):
+	case cluster.IsExcess(err):
 		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneAnswerTooLarge, tooLarge("The Control Plane Cluster "+server, err)), true
 	case apierrors.IsUnauthorized(err):
 		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnauthorized, "The Control Plane Cluster "+server+" does not accept the token. "+repair), true
-	case !isNoAnswer(err):
+	case !cluster.IsNoAnswer(err):
 		return v1alpha1.Condition{}, false
 	}
-	return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "The Control Plane Cluster "+server+" cannot be reached: "+explain(err)+". Retrying."), true
+	return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "The Control Plane Cluster "+server+" cannot be reached: "+cluster.Explain(err)+". Retrying."), true
 }
 
 // unlisted is Connected where a resource of the tenant cannot be listed.
 func unlisted(server string, resource schema.GroupVersionResource, err error) v1alpha1.Condition {
 	c, isAway := away(server, err)
 	if err != nil && !isAway {
-		c = failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "The provider's "+resource.Resource+" cannot be listed: "+explain(err)+".")
+		c = failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "The provider's "+resource.Resource+" cannot be listed: "+cluster.Explain(err)+".")
 	}
 	return c
 }
@@ -134,5 +135,5 @@ func (s sight) connected() v1alpha1.Condition {
 
 // tooLarge says what was too much, and who can do something about it.
 func tooLarge(who string, err error) string {
-	return who + " sends too much: " + explain(err) + ". It is asked again every minute. If it does not end, its operators can say why, or kubectl bind unbind ends the use of it."
+	return who + " sends too much: " + cluster.Explain(err) + ". It is asked again every minute. If it does not end, its operators can say why, or kubectl bind unbind ends the use of it."
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -92,7 +93,7 @@ func TestHostileMessage(t *testing.T) {
 	status := &v1alpha1.APIServiceBindingStatus{}
 	v.apply(status, 1)
 	for _, c := range status.Conditions {
-		if len(c.Message) > maxMessage+len("…") {
+		if len(c.Message) > cluster.MaxMessage+len("…") {
 			t.Errorf("%s has %d bytes", c.Type, len(c.Message))
 		}
 	}
@@ -113,9 +114,9 @@ func TestAway(t *testing.T) {
 		says   string
 	}{
 		"fine":          {func() error { return nil }, "", ""},
-		"not found":     {func() error { return apierrors.NewNotFound(bindingsResource.GroupResource(), "a") }, "", ""},
-		"forbidden":     {func() error { return apierrors.NewForbidden(bindingsResource.GroupResource(), "a", nil) }, "", ""},
-		"conflict":      {func() error { return apierrors.NewConflict(bindingsResource.GroupResource(), "a", nil) }, "", ""},
+		"not found":     {func() error { return apierrors.NewNotFound(cluster.APIServiceBindings.GroupResource(), "a") }, "", ""},
+		"forbidden":     {func() error { return apierrors.NewForbidden(cluster.APIServiceBindings.GroupResource(), "a", nil) }, "", ""},
+		"conflict":      {func() error { return apierrors.NewConflict(cluster.APIServiceBindings.GroupResource(), "a", nil) }, "", ""},
 		"unauthorized":  {func() error { return apierrors.NewUnauthorized("no") }, v1alpha1.ReasonControlPlaneUnauthorized, "Rerun kubectl bind"},
 		"reset":         {func() error { return op(syscall.ECONNRESET) }, v1alpha1.ReasonControlPlaneUnreachable, "read: connection reset by peer."},
 		"no such host":  {func() error { return op(&net.DNSError{Err: "no such host", Name: "api", Server: "10.0.0.53:53"}) }, v1alpha1.ReasonControlPlaneUnreachable, "look up api: no such host."},

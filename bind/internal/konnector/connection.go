@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/controller"
 	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
@@ -24,7 +25,7 @@ import (
 // A connection is a kubeconfig Secret and what it leads to. Bindings that name the
 // same Secret share it.
 type connection struct {
-	agent    *agent
+	agent    *Konnector
 	name     cache.ObjectName // of the Secret
 	informer cache.SharedIndexInformer
 	stop     context.CancelFunc
@@ -37,23 +38,23 @@ type connection struct {
 }
 
 // newConnection watches the one Secret and nothing beside it.
-func newConnection(a *agent, name cache.ObjectName) *connection {
+func newConnection(a *Konnector, name cache.ObjectName) *connection {
 	c := &connection{
 		agent:  a,
 		name:   name,
 		passes: make(chan struct{}, mostPasses),
 		valid:  pending(v1alpha1.ConditionSecretValid, fmt.Sprintf("Reading Secret %s.", name)),
 	}
-	r := objects(a.app.watches, secretsResource, name.Namespace)
-	r.told, r.only = c.readable, fields.OneTermEqualSelector(metav1.ObjectNameField, name.Name).String()
-	c.informer = r.informer(cache.Indexers{})
+	r := cluster.Objects(a.app.watches, cluster.Secrets, name.Namespace)
+	r.Told, r.Only = c.readable, fields.OneTermEqualSelector(metav1.ObjectNameField, name.Name).String()
+	c.informer = r.Informer(cache.Indexers{})
 	return c
 }
 
 // run follows the Secret until ctx is done, and ends the session then.
 func (c *connection) run(ctx context.Context) error {
 	ctx = logr.NewContext(ctx, c.agent.log.WithValues("secret", c.name.String()))
-	ctl := newController("kubeconfig", c.reconcile, 1)
+	ctl := cluster.NewController("kubeconfig", c.reconcile, 1)
 	if _, err := ctl.Watch(c.informer, controller.Self); err != nil {
 		return err
 	}
@@ -79,7 +80,7 @@ func (c *connection) readable(ctx context.Context, err error) {
 			fmt.Sprintf("The konnector may not read Secret %s: it reads Secrets of namespace %s only.", c.name, v1alpha1.Namespace)))
 		c.agent.touch(c.name)
 	}
-	logr.FromContextOrDiscard(ctx).V(4).Info("watch of Secret interrupted", "reason", explain(err))
+	logr.FromContextOrDiscard(ctx).V(4).Info("watch of Secret interrupted", "reason", cluster.Explain(err))
 }
 
 func (c *connection) reconcile(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
@@ -109,7 +110,7 @@ func (c *connection) read() (*kubeconfig.Kubeconfig, v1alpha1.Condition) {
 		return nil, failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretNotFound,
 			fmt.Sprintf("Secret %s is not there. %s", c.name, repair))
 	}
-	k, err := readSecret(u)
+	k, err := cluster.ReadSecret(u)
 	if err != nil {
 		return nil, invalidSecret(c.name, err)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"cmp"
@@ -43,7 +43,7 @@ func heldMessage(b *v1alpha1.APIServiceBinding, held int) string {
 
 // releases reports whether a binding's word of release is a new one. What stood
 // there when the konnector started was for what was held before.
-func (a *agent) releases(key cache.ObjectName, word string) bool {
+func (a *Konnector) releases(key cache.ObjectName, word string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	before, known := a.released[key]

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	objectstatus "github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -40,11 +41,11 @@ func (s *session) reconcileExport(ctx context.Context, key cache.ObjectName) (ti
 	if err != nil {
 		return 0, err
 	}
-	crd, err := readCRD(ctx, s.agent.app.calls, key.Name)
+	crd, err := cluster.ReadCRD(ctx, s.agent.app.calls, key.Name)
 	if err != nil {
 		return 0, err
 	}
-	client := s.calls.Resource(exportsResource).Namespace(s.place.Namespace)
+	client := s.calls.Resource(cluster.APIServiceExports).Namespace(s.place.Namespace)
 	return 0, objectstatus.Write(ctx, client, seen, func(e *v1alpha1.APIServiceExport) { reportExport(e, binding, crd) })
 }
 
@@ -105,7 +106,7 @@ func exportConditions(binding *v1alpha1.APIServiceBinding, crd *apiextensionsv1.
 }
 
 func fromCRD(c apiextensionsv1.CustomResourceDefinitionCondition) v1alpha1.Condition {
-	out := v1alpha1.Condition{Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: clip(c.Message)}
+	out := v1alpha1.Condition{Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: cluster.Clip(c.Message)}
 	if out.Status != metav1.ConditionTrue {
 		out.Severity = v1alpha1.SeverityError
 	}

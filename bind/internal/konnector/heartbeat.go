@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"cmp"
@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/controller"
 	objectstatus "github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -50,7 +51,7 @@ func (s *session) beat(ctx context.Context, _ cache.ObjectName) (time.Duration, 
 
 // find reads who is there. What may not be read is no answer where one is expected.
 func (s *session) find(ctx context.Context) (f found, err error) {
-	if f.tenant, err = tenantUID(ctx, s.calls, s.place.Namespace); err != nil && (s.pinned() != "" || !isHidden(err)) {
+	if f.tenant, err = cluster.TenantUID(ctx, s.calls, s.place.Namespace); err != nil && (s.pinned() != "" || !cluster.IsHidden(err)) {
 		return f, err
 	}
 	f.binding, err = s.clusterBinding(ctx)
@@ -76,11 +77,11 @@ func (s *session) report(ctx context.Context, f found) (*v1alpha1.ClusterBinding
 }
 
 func (s *session) clusterBinding(ctx context.Context) (*v1alpha1.ClusterBinding, error) {
-	u, err := s.calls.Resource(clusterBindings).Namespace(s.place.Namespace).Get(ctx, v1alpha1.ClusterBindingName, metav1.GetOptions{})
+	u, err := s.calls.Resource(cluster.ClusterBindings).Namespace(s.place.Namespace).Get(ctx, v1alpha1.ClusterBindingName, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("read ClusterBinding %s: %w", v1alpha1.ClusterBindingName, err)
 	}
-	return decode[v1alpha1.ClusterBinding](u)
+	return cluster.Decode[v1alpha1.ClusterBinding](u)
 }
 
 // heldElsewhere tells whether the tenant is that of another App Cluster, which has
@@ -100,7 +101,7 @@ func (s *session) holding(fn controller.Func) controller.Func {
 		}
 		again, err := fn(ctx, key)
 		if _, isAway := away("", err); isAway {
-			logr.FromContextOrDiscard(ctx).V(4).Info("not now", "reason", explain(err))
+			logr.FromContextOrDiscard(ctx).V(4).Info("not now", "reason", cluster.Explain(err))
 			s.poke() // a condition is to say it, once
 			return lookAgain, nil
 		}
@@ -118,7 +119,7 @@ func (s *session) look(ctx context.Context, f found, err error) {
 	now.away, _ = away(s.place.Server, err)
 	now.beating = v1alpha1.True(v1alpha1.ConditionHeartbeating)
 	if err != nil {
-		now.beating = warned(v1alpha1.ConditionHeartbeating, v1alpha1.ReasonClusterBindingUpdateFailed, "The heartbeat failed: "+explain(err)+".")
+		now.beating = warned(v1alpha1.ConditionHeartbeating, v1alpha1.ReasonClusterBindingUpdateFailed, "The heartbeat failed: "+cluster.Explain(err)+".")
 	}
 	now.admitted = now.admitted || now.away.Type == "" && (f.tenant != "" || s.pinned() == "")
 	now.tenant = cmp.Or(f.tenant, now.tenant)
@@ -158,9 +159,9 @@ func (s *session) record(ctx context.Context, now sight) {
 // rotate takes over the credential that the backend keeps for this tenant, if it is
 // not the one in use. The condition is about the backend's Secret.
 func (s *session) rotate(ctx context.Context, name string) (v1alpha1.Condition, error) {
-	u, err := s.calls.Resource(secretsResource).Namespace(s.place.Namespace).Get(ctx, name, metav1.GetOptions{})
+	u, err := s.calls.Resource(cluster.Secrets).Namespace(s.place.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
-		return warned(v1alpha1.ConditionSecretValid, v1alpha1.ReasonProviderSecretNotFound, "The konnector reads no Secret "+name+": "+explain(err)+"."), nil
+		return warned(v1alpha1.ConditionSecretValid, v1alpha1.ReasonProviderSecretNotFound, "The konnector reads no Secret "+name+": "+cluster.Explain(err)+"."), nil
 	}
 	if err != nil {
 		return v1alpha1.Condition{}, fmt.Errorf("read Secret %s of the tenant: %w", name, err)
@@ -170,7 +171,7 @@ func (s *session) rotate(ctx context.Context, name string) (v1alpha1.Condition, 
 	if s.awaited.Store(len(data) == 0); len(data) == 0 {
 		return v1alpha1.True(v1alpha1.ConditionSecretValid), nil
 	}
-	offered, err := readSecret(u)
+	offered, err := cluster.ReadSecret(u)
 	if err != nil {
 		return warned(v1alpha1.ConditionSecretValid, v1alpha1.ReasonProviderSecretInvalid, "The konnector refuses Secret "+name+": "+err.Error()+"."), nil //nolint:nilerr // the condition says it
 	}
@@ -196,7 +197,7 @@ func (s *session) adopt(ctx context.Context, offered *unstructured.Unstructured)
 	if err != nil {
 		return fmt.Errorf("write the rotated credential to Secret %s of the App Cluster: %w", s.connection.name, err)
 	}
-	audit(ctx, "credential rotated")
+	cluster.Audit(ctx, "credential rotated")
 	return nil
 }
 
@@ -207,7 +208,7 @@ func (s *session) patchSecret(ctx context.Context, change map[string]any) error 
 		return err
 	}
 	name := s.connection.name
-	_, err = s.agent.app.calls.Resource(secretsResource).Namespace(name.Namespace).Patch(ctx, name.Name, types.MergePatchType, patch,
+	_, err = s.agent.app.calls.Resource(cluster.Secrets).Namespace(name.Namespace).Patch(ctx, name.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
 	return err
 }
@@ -215,7 +216,7 @@ func (s *session) patchSecret(ctx context.Context, change map[string]any) error 
 // writeHeartbeat writes when the last heartbeat is half an interval old, and when
 // something else in the status is to change.
 func (s *session) writeHeartbeat(ctx context.Context, seen *v1alpha1.ClusterBinding, secretValid v1alpha1.Condition) error {
-	client := s.calls.Resource(clusterBindings).Namespace(s.place.Namespace)
+	client := s.calls.Resource(cluster.ClusterBindings).Namespace(s.place.Namespace)
 	interval := s.agent.opts.HeartbeatInterval
 	return objectstatus.Write(ctx, client, seen, func(b *v1alpha1.ClusterBinding) {
 		if due(b.Status.LastHeartbeatTime, interval/2) {
@@ -228,7 +229,7 @@ func (s *session) writeHeartbeat(ctx context.Context, seen *v1alpha1.ClusterBind
 		b.Status.HeartbeatInterval = &metav1.Duration{Duration: interval}
 		b.Status.KonnectorVersion = s.agent.opts.Version
 		for _, c := range []v1alpha1.Condition{secretValid, validVersion(s.agent.opts.Version)} {
-			c.Message = clip(c.Message)
+			c.Message = cluster.Clip(c.Message)
 			c.ObservedGeneration = b.Generation
 			b.Status.Conditions = v1alpha1.SetCondition(b.Status.Conditions, c)
 		}

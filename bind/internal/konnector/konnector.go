@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"context"
@@ -21,6 +21,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/crd"
+	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/internal/controller"
 	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -28,7 +31,7 @@ import (
 )
 
 // The options of a konnector, complete; see the Options of package bind.
-type options struct {
+type Options struct {
 	Version           string
 	HeartbeatInterval time.Duration
 	NamespaceGrace    time.Duration
@@ -36,9 +39,9 @@ type options struct {
 	Sync              func(binding string, opts *klutchsync.Options)
 }
 
-// An agent is one Run of a Konnector.
-type agent struct {
-	opts     options
+// An Konnector is one Run of a Konnector.
+type Konnector struct {
+	opts     Options
 	app      *appCluster
 	source   *klutchsync.Cluster
 	set      *klutchsync.Set // by namespace/name of the binding
@@ -60,8 +63,8 @@ type agent struct {
 	paces       map[cache.ObjectName]pace             // of passes
 }
 
-// newAgent does no I/O.
-func newAgent(config *rest.Config, opts options) (*agent, error) {
+// New does no I/O.
+func New(config *rest.Config, opts Options) (*Konnector, error) {
 	app, err := newAppCluster(config)
 	if err != nil {
 		return nil, err
@@ -70,7 +73,7 @@ func newAgent(config *rest.Config, opts options) (*agent, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &agent{
+	a := &Konnector{
 		opts: opts, app: app, source: source,
 		uses:        map[cache.ObjectName]cache.ObjectName{},
 		connections: map[cache.ObjectName]*connection{},
@@ -82,12 +85,12 @@ func newAgent(config *rest.Config, opts options) (*agent, error) {
 		released:    map[cache.ObjectName]string{},
 		paces:       map[cache.ObjectName]pace{},
 	}
-	a.bindings = newController("binding", a.paced, 16)
+	a.bindings = cluster.NewController("binding", a.paced, 16)
 	a.set = klutchsync.NewSet(klutchsync.SetOptions{Changed: a.changed})
 	return a, a.watch()
 }
 
-func (a *agent) watch() error {
+func (a *Konnector) watch() error {
 	if _, err := a.bindings.Watch(a.app.bindings, controller.Self); err != nil {
 		return err
 	}
@@ -95,8 +98,8 @@ func (a *agent) watch() error {
 	return err
 }
 
-// run works until ctx is done and all that it started has ended.
-func (a *agent) run(ctx context.Context) error {
+// Run works until ctx is done and all that it started has ended.
+func (a *Konnector) Run(ctx context.Context) error {
 	defer a.app.close()
 	defer a.bindings.ShutDown() // which may never run
 	if err := a.app.prepare(ctx); err != nil {
@@ -117,14 +120,14 @@ func (a *agent) run(ctx context.Context) error {
 }
 
 // changed is called with the name of a Sync whose state may have changed.
-func (a *agent) changed(name string) {
+func (a *Konnector) changed(name string) {
 	if key, err := cache.ParseObjectName(name); err == nil {
 		a.bindings.Add(key)
 	}
 }
 
 // touch asks for a look at all bindings of a Secret.
-func (a *agent) touch(secret cache.ObjectName) {
+func (a *Konnector) touch(secret cache.ObjectName) {
 	for _, b := range a.app.lookup(indexSecret, secret.String()) {
 		a.bindings.Add(b)
 	}
@@ -132,7 +135,7 @@ func (a *agent) touch(secret cache.ObjectName) {
 
 // connect returns the connection over secret, and ends the one that the binding used
 // before if it is unused now.
-func (a *agent) connect(ctx context.Context, binding, secret cache.ObjectName) *connection {
+func (a *Konnector) connect(ctx context.Context, binding, secret cache.ObjectName) *connection {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if before, ok := a.uses[binding]; ok && before != secret {
@@ -155,21 +158,21 @@ func (a *agent) connect(ctx context.Context, binding, secret cache.ObjectName) *
 
 // isEverywhere tells whether a binding was found to have the rights of its claims in all
 // namespaces.
-func (a *agent) isEverywhere(binding cache.ObjectName) bool {
+func (a *Konnector) isEverywhere(binding cache.ObjectName) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.everywhere[binding]
 }
 
 // disconnect gives up the binding's use of its connection.
-func (a *agent) disconnect(binding cache.ObjectName) {
+func (a *Konnector) disconnect(binding cache.ObjectName) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.release(binding)
 }
 
 // release is disconnect for those who hold the lock.
-func (a *agent) release(binding cache.ObjectName) {
+func (a *Konnector) release(binding cache.ObjectName) {
 	secret, ok := a.uses[binding]
 	delete(a.uses, binding)
 	for _, other := range a.uses {
@@ -185,7 +188,7 @@ func (a *agent) release(binding cache.ObjectName) {
 
 // forget ends what a binding that is gone had running. Nothing is deleted: neither
 // the CRD, nor objects on either side.
-func (a *agent) forget(binding cache.ObjectName) {
+func (a *Konnector) forget(binding cache.ObjectName) {
 	a.hold(binding)
 	a.disconnect(binding)
 	a.mu.Lock()
@@ -198,7 +201,7 @@ func (a *agent) forget(binding cache.ObjectName) {
 }
 
 // hold stops the sync of a binding and returns when it has stopped.
-func (a *agent) hold(binding cache.ObjectName) {
+func (a *Konnector) hold(binding cache.ObjectName) {
 	a.mu.Lock()
 	delete(a.recipes, binding)
 	a.mu.Unlock()
@@ -209,7 +212,7 @@ func (a *agent) hold(binding cache.ObjectName) {
 type recipe struct {
 	export  *v1alpha1.APIServiceExport
 	related []klutchsync.Related
-	grant   *grant // nil where related objects may be read in all namespaces
+	grant   *permission.Grant // nil where related objects may be read in all namespaces
 }
 
 // fingerprint changes when the Sync has to be made anew.
@@ -220,10 +223,10 @@ func (r recipe) fingerprint(s *session, version schema.GroupVersionResource) (st
 }
 
 // put has the Sync of a binding run; one that runs from the same recipe goes on.
-func (a *agent) put(binding cache.ObjectName, s *session, r recipe) error {
+func (a *Konnector) put(binding cache.ObjectName, s *session, r recipe) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	version := syncVersion(&r.export.Spec, a.versions[binding])
+	version := crd.SyncVersion(&r.export.Spec, a.versions[binding])
 	fingerprint, err := r.fingerprint(s, version)
 	if err != nil {
 		return err
@@ -248,13 +251,13 @@ func (a *agent) put(binding cache.ObjectName, s *session, r recipe) error {
 func (s *session) options(r recipe) klutchsync.Options {
 	opts := klutchsync.Options{Mapper: s.mapper, Related: slices.Clone(r.related), Hooks: klutchsync.Hooks{Refused: s.refusedRelated}}
 	for i := range opts.Related {
-		opts.Related[i].Except = closedPatterns()
+		opts.Related[i].Except = permission.ClosedPatterns()
 	}
 	if r.export.Spec.InformerScope == v1alpha1.NamespacedScope {
 		opts.TargetScope = klutchsync.ScopeMapped
 	}
 	if r.grant != nil {
-		opts.RelatedAccess = r.grant.access
+		opts.RelatedAccess = r.grant.Access
 	}
 	if r.export.Spec.Scope == v1alpha1.ClusterScope {
 		opts.Mapper = klutchsync.Prefix(s.place.Namespace + "-")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"cmp"
@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -170,7 +171,7 @@ func (s *session) refusals() []string {
 // reasons are names of namespaces, each with what is wrong with it.
 func reasons(why map[string]string) (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(why)) {
-		all = append(all, fmt.Sprintf("%s (%s)", name, clipTo(why[name], maxMessage/2/mostRefused)))
+		all = append(all, fmt.Sprintf("%s (%s)", name, cluster.ClipTo(why[name], cluster.MaxMessage/2/mostRefused)))
 	}
 	return all
 }
@@ -200,7 +201,7 @@ func (s *session) askFor(ctx context.Context, namespace string) error {
 	u.SetAPIVersion(v1alpha1.GroupVersion.String())
 	u.SetKind("APIServiceNamespace")
 	u.SetName(namespace)
-	_, err := s.calls.Resource(requestedNamespaces).Namespace(s.place.Namespace).Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	_, err := s.calls.Resource(cluster.APIServiceNamespaces).Namespace(s.place.Namespace).Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		s.mu.Lock()
 		s.wants[namespace] = true
@@ -236,7 +237,7 @@ func (s *session) giveUp(ctx context.Context, asked *v1alpha1.APIServiceNamespac
 		return left, nil
 	}
 	uid := asked.UID
-	err = s.calls.Resource(requestedNamespaces).Namespace(s.place.Namespace).Delete(ctx, asked.Name,
+	err = s.calls.Resource(cluster.APIServiceNamespaces).Namespace(s.place.Namespace).Delete(ctx, asked.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return 0, fmt.Errorf("give up the service namespace of %s: %w", asked.Name, err)
@@ -264,7 +265,7 @@ func (s *session) sighted(namespace string, gone bool) time.Duration {
 // namespaceGone asks the API server. The cluster's identity is asked after, so that
 // another cluster at the same address proves nothing.
 func (a *appCluster) namespaceGone(ctx context.Context, name string) (bool, error) {
-	_, err := uidOf(ctx, a.calls, spacesResource, cache.NewObjectName("", name))
+	_, err := cluster.UIDOf(ctx, a.calls, cluster.NamespacesResource, cache.NewObjectName("", name))
 	if err == nil {
 		return false, nil
 	}

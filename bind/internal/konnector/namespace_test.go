@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -42,14 +43,14 @@ func TestP25NamespacesReady(t *testing.T) {
 	if c.Status != "False" || c.Severity != v1alpha1.SeverityWarning || c.Reason != v1alpha1.ReasonServiceNamespaceRefused {
 		t.Errorf("%+v", c)
 	}
-	if len(c.Message) > maxMessage || !strings.Contains(c.Message, "in a (no no") || !strings.Contains(c.Message, "and 2 more") {
+	if len(c.Message) > cluster.MaxMessage || !strings.Contains(c.Message, "in a (no no") || !strings.Contains(c.Message, "and 2 more") {
 		t.Errorf("message of %d bytes: %s", len(c.Message), c.Message)
 	}
 	s.uninvited = map[string]uninvited{}
 	for n := range 1000 {
 		s.uninvited["u"+strconv.Itoa(n)] = uninvited{told: n%2 == 0}
 	}
-	if c = s.namespacesReady(); c.Reason != v1alpha1.ReasonServiceNamespaceRefused || len(c.Message) > maxMessage || !strings.Contains(c.Message, "u0, u10, u100, and 497 more") {
+	if c = s.namespacesReady(); c.Reason != v1alpha1.ReasonServiceNamespaceRefused || len(c.Message) > cluster.MaxMessage || !strings.Contains(c.Message, "u0, u10, u100, and 497 more") {
 		t.Errorf("message of %d bytes, for %s: %s", len(c.Message), c.Reason, c.Message)
 	}
 	clear(s.refused)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -31,9 +32,9 @@ func (p *pass) hear(conditionType, advice string) {
 		p.mention(v1alpha1.True(conditionType))
 		return
 	}
-	message := clipTo(strings.TrimSuffix(cmp.Or(said.Message, said.Reason, "no reason given"), "."), maxMessage/2)
-	p.verdict.set(v1alpha1.False(conditionType, severity(said), cmp.Or(clipTo(said.Reason, maxMessage/8), reasonUnknown),
-		fmt.Sprintf("The provider says: %s. "+advice, message, cmp.Or(clipTo(p.verdict.provider, maxMessage/8), "the platform"))))
+	message := cluster.ClipTo(strings.TrimSuffix(cmp.Or(said.Message, said.Reason, "no reason given"), "."), cluster.MaxMessage/2)
+	p.verdict.set(v1alpha1.False(conditionType, severity(said), cmp.Or(cluster.ClipTo(said.Reason, cluster.MaxMessage/8), reasonUnknown),
+		fmt.Sprintf("The provider says: %s. "+advice, message, cmp.Or(cluster.ClipTo(p.verdict.provider, cluster.MaxMessage/8), "the platform"))))
 }
 
 // reasonUnknown is given where the provider gives none.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -76,10 +77,10 @@ func TestHostileOffer(t *testing.T) {
 	status := &v1alpha1.APIServiceBindingStatus{}
 	p.verdict.apply(status, 1)
 	c := v1alpha1.FindCondition(status.Conditions, v1alpha1.ConditionOffered)
-	if len(c.Reason)+len(c.Message)+len(c.Severity) > 2*maxMessage || !strings.Contains(c.Message, "Ask the operators") {
+	if len(c.Reason)+len(c.Message)+len(c.Severity) > 2*cluster.MaxMessage || !strings.Contains(c.Message, "Ask the operators") {
 		t.Errorf("reason of %d, message of %d bytes", len(c.Reason), len(c.Message))
 	}
-	if n := len(status.ProviderPrettyName); n == 0 || n > maxMessage {
+	if n := len(status.ProviderPrettyName); n == 0 || n > cluster.MaxMessage {
 		t.Errorf("a provider's name of %d bytes", n)
 	}
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"context"
@@ -24,7 +24,7 @@ const (
 
 // paced is reconcile, not as often as a platform thinks of something, and not while
 // others of the same connection hold as many workers as they may.
-func (a *agent) paced(ctx context.Context, binding cache.ObjectName) (time.Duration, error) {
+func (a *Konnector) paced(ctx context.Context, binding cache.ObjectName) (time.Duration, error) {
 	p, c := a.paceOf(binding)
 	if c != nil {
 		if !c.enter() {
@@ -40,7 +40,7 @@ func (a *agent) paced(ctx context.Context, binding cache.ObjectName) (time.Durat
 
 // paceOf returns the pace of a binding, and the connection that it used last; nil for
 // none.
-func (a *agent) paceOf(binding cache.ObjectName) (pace, *connection) {
+func (a *Konnector) paceOf(binding cache.ObjectName) (pace, *connection) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.paces[binding] == nil {

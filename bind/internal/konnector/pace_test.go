@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ import (
 // I13: the bindings of a platform that answers slowly leave workers to those of others.
 func TestI13PassesOfOneConnection(t *testing.T) {
 	slow, honest := cache.NewObjectName("ns", "slow"), cache.NewObjectName("ns", "honest")
-	a := &agent{paces: map[cache.ObjectName]pace{}, connections: map[cache.ObjectName]*connection{}, uses: map[cache.ObjectName]cache.ObjectName{}}
+	a := &Konnector{paces: map[cache.ObjectName]pace{}, connections: map[cache.ObjectName]*connection{}, uses: map[cache.ObjectName]cache.ObjectName{}}
 	for _, name := range []cache.ObjectName{slow, honest} {
 		a.connections[name], a.uses[name] = newTestConnection(), name
 	}

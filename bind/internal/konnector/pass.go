@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/permission"
 	objectstatus "github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
@@ -20,7 +22,7 @@ import (
 
 // reconcile brings about what one binding says, as far as that goes, and says in
 // its status how far that was.
-func (a *agent) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+func (a *Konnector) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	b, err := a.app.binding(key)
 	if err != nil {
 		return 0, err
@@ -41,7 +43,7 @@ func (a *agent) reconcile(ctx context.Context, key cache.ObjectName) (time.Durat
 // A pass is one look at a binding. Each of its steps is one thing that has to be true
 // before the next can be, and reports whether it is.
 type pass struct {
-	*agent
+	*Konnector
 	key      cache.ObjectName
 	binding  *v1alpha1.APIServiceBinding
 	verdict  *verdict
@@ -49,13 +51,13 @@ type pass struct {
 	export   *v1alpha1.APIServiceExport
 	wanted   *unstructured.Unstructured // the CRD of the export
 	live     *unstructured.Unstructured // the CRD that is there; nil if there is none
-	grant    *grant                     // nil if the konnector has the rights of the claims everywhere, or needs none
+	grant    *permission.Grant          // nil if the konnector has the rights of the claims everywhere, or needs none
 	again    time.Duration              // until the next look at what no watch shows
 	disabled bool                       // what is there must not be synced
 }
 
-func (a *agent) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *verdict) (time.Duration, error) {
-	p := &pass{agent: a, key: cache.MetaObjectToName(b), binding: b, verdict: v}
+func (a *Konnector) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *verdict) (time.Duration, error) {
+	p := &pass{Konnector: a, key: cache.MetaObjectToName(b), binding: b, verdict: v}
 	for _, step := range []func(context.Context) (bool, error){
 		p.openConnection, p.findExport, p.checkOffer, p.readSchema, p.checkRights, p.installSchema, p.sync,
 	} {
@@ -117,7 +119,7 @@ func (p *pass) findExport(context.Context) (bool, error) {
 	}
 	export, err := p.session.export(p.binding.Name)
 	if err != nil {
-		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportInvalid, "The APIServiceExport cannot be read: "+explain(err)+"."))
+		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportInvalid, "The APIServiceExport cannot be read: "+cluster.Explain(err)+"."))
 	}
 	if export == nil && now.away.Type == "" {
 		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportNotFound,
@@ -148,7 +150,7 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	if err = p.put(p.key, p.session, recipe{export: p.export, related: selected, grant: p.grant}); err != nil { //nolint:contextcheck // a Sync has the context of its Set
-		return p.block(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInvalidClaim, explain(err)+"."))
+		return p.block(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInvalidClaim, cluster.Explain(err)+"."))
 	}
 	state, ok := p.set.State(name)
 	if ok && state.Err != nil {
@@ -174,10 +176,10 @@ func informersSynced(state klutchsync.Status, providerFails bool) v1alpha1.Condi
 	switch {
 	case state.Err != nil && providerFails:
 		return pending(v1alpha1.ConditionInformersSynced, "Objects cannot be read.")
-	case isExcess(state.Err):
+	case cluster.IsExcess(state.Err):
 		return failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonControlPlaneAnswerTooLarge, tooLarge("The Control Plane Cluster", state.Err))
 	case state.Err != nil:
-		return failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInformerSyncTimeout, "Objects cannot be read: "+explain(state.Err)+".")
+		return failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInformerSyncTimeout, "Objects cannot be read: "+cluster.Explain(state.Err)+".")
 	case !state.Synced:
 		return pending(v1alpha1.ConditionInformersSynced, "Reading the objects of both clusters.")
 	}
@@ -185,11 +187,11 @@ func informersSynced(state klutchsync.Status, providerFails bool) v1alpha1.Condi
 }
 
 // write writes the status if it is not what it was, and tells of what has changed.
-func (a *agent) write(ctx context.Context, b *v1alpha1.APIServiceBinding, v *verdict) error {
+func (a *Konnector) write(ctx context.Context, b *v1alpha1.APIServiceBinding, v *verdict) error {
 	before := b.Status.Conditions
 	after := b.DeepCopy()
 	v.apply(&after.Status, b.Generation)
-	client := a.app.calls.Resource(bindingsResource).Namespace(b.Namespace)
+	client := a.app.calls.Resource(cluster.APIServiceBindings).Namespace(b.Namespace)
 	err := objectstatus.Write(ctx, client, b, func(o *v1alpha1.APIServiceBinding) { v.apply(&o.Status, o.Generation) })
 	if err == nil {
 		a.tell(b, before, after.Status.Conditions)
@@ -198,7 +200,7 @@ func (a *agent) write(ctx context.Context, b *v1alpha1.APIServiceBinding, v *ver
 }
 
 // tell makes Events of conditions that have turned.
-func (a *agent) tell(b *v1alpha1.APIServiceBinding, before, after []v1alpha1.Condition) {
+func (a *Konnector) tell(b *v1alpha1.APIServiceBinding, before, after []v1alpha1.Condition) {
 	for _, c := range after {
 		was := v1alpha1.FindCondition(before, c.Type)
 		if was != nil && was.Status == c.Status && was.Reason == c.Reason {

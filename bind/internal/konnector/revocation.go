@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"context"
@@ -17,6 +17,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/crd"
+	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -26,7 +29,7 @@ import (
 // each set of consents. What could not be removed is returned as a sentence.
 //
 // Where a resource is still claimed otherwise, its Sync removes what is too much.
-func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related, judge claimant) (string, error) {
+func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related, judge permission.Judge) (string, error) {
 	here, there, answers := p.withoutConsent(klutchsync.TargetSide, selected), p.withoutConsent(klutchsync.SourceSide, selected), p.answers(judge)
 	id := fmt.Sprint(selected, answers) // nothing that the provider can change
 	if p.lastConsent(p.key).id == id {
@@ -42,11 +45,11 @@ func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related, judge 
 		return "", err
 	}
 	p.hold(p.key)
-	denied, err := p.removeAll(ctx, copies{meta: p.app.meta, binding: p.binding.Name, owner: v1alpha1.OwnerProvider, namespaces: append(slices.Clone(taken), metav1.NamespaceAll)}, here)
+	denied, err := p.removeAll(ctx, permission.Copies{Meta: p.app.meta, Binding: p.binding.Name, Owner: v1alpha1.OwnerProvider, Namespaces: append(slices.Clone(taken), metav1.NamespaceAll)}, here)
 	if err != nil {
 		return "", err
 	}
-	deniedThere, err := p.removeAll(ctx, copies{meta: p.session.meta, binding: p.binding.Name, owner: v1alpha1.OwnerConsumer, namespaces: services}, there)
+	deniedThere, err := p.removeAll(ctx, permission.Copies{Meta: p.session.meta, Binding: p.binding.Name, Owner: v1alpha1.OwnerConsumer, Namespaces: services}, there)
 	if err != nil {
 		return "", err
 	}
@@ -56,11 +59,11 @@ func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related, judge 
 			strings.Join(denied, ", "), v1alpha1.BoundAnnotation), nil
 	}
 	if len(selected) > 0 {
-		unused := unusedNamespaces{app: p.app.calls, meta: p.app.meta, binding: p.binding.Name, api: syncVersion(&p.export.Spec, "")}
-		if taken, err = unused.among(ctx, taken); err != nil {
+		unused := permission.UnusedNamespaces{App: p.app.calls, Meta: p.app.meta, Binding: p.binding.Name, API: crd.SyncVersion(&p.export.Spec, "")}
+		if taken, err = unused.Among(ctx, taken); err != nil {
 			return "", err
 		}
-		if err := unused.removeCopies(ctx, selected, taken); err != nil {
+		if err := unused.RemoveCopies(ctx, selected, taken); err != nil {
 			return "", err
 		}
 	}
@@ -68,7 +71,7 @@ func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related, judge 
 		return "", err
 	}
 	if len(answers) > 0 || p.lastConsent(p.key).id != "" {
-		audit(ctx, "claims answered", "answers", answers)
+		cluster.Audit(ctx, "claims answered", "answers", answers)
 	}
 	p.consented(id, selected)
 	return "", nil
@@ -76,10 +79,10 @@ func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related, judge 
 
 // removeAll removes the copies of resources, and returns the resources whose copies the
 // konnector may not delete.
-func (p *pass) removeAll(ctx context.Context, from copies, resources []schema.GroupVersionResource) (denied []string, err error) {
+func (p *pass) removeAll(ctx context.Context, from permission.Copies, resources []schema.GroupVersionResource) (denied []string, err error) {
 	removed := 0
 	for _, resource := range resources {
-		n, err := from.remove(ctx, resource)
+		n, err := from.Remove(ctx, resource)
 		removed += n
 		switch {
 		case apierrors.IsForbidden(err):
@@ -89,15 +92,15 @@ func (p *pass) removeAll(ctx context.Context, from copies, resources []schema.Gr
 		}
 	}
 	if removed > 0 {
-		audit(ctx, "consent revoked, copies removed", "copies", removed)
+		cluster.Audit(ctx, "consent revoked, copies removed", "copies", removed)
 	}
 	return denied, nil
 }
 
 // taken are the namespaces in which the rights of the binding's claims were taken.
 func (p *pass) taken(ctx context.Context) (namespaces []string, err error) {
-	list, err := p.app.meta.Resource(roleBindingsResource).List(ctx, metav1.ListOptions{
-		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, claimsName(p.binding.Name)).String(),
+	list, err := p.app.meta.Resource(cluster.RoleBindings).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, permission.ClaimsName(p.binding.Name)).String(),
 	})
 	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 		return nil, nil // nor could they be taken
@@ -114,7 +117,7 @@ func (p *pass) taken(ctx context.Context) (namespaces []string, err error) {
 // giveBack gives back the rights of claims in the namespaces where they were taken.
 func (p *pass) giveBack(ctx context.Context, namespaces []string) error {
 	for _, namespace := range namespaces {
-		if err := giveBack(ctx, p.app.calls, p.binding.Name, namespace); err != nil {
+		if err := permission.GiveBack(ctx, p.app.calls, p.binding.Name, namespace); err != nil {
 			return fmt.Errorf("give back the rights of claims in namespace %s: %w", namespace, err)
 		}
 	}
@@ -123,11 +126,11 @@ func (p *pass) giveBack(ctx context.Context, namespaces []string) error {
 
 // answers are those of the binding, such as "Accepted secrets"; and "Refused nodes"
 // where the answer does not count.
-func (p *pass) answers(judge claimant) []string {
+func (p *pass) answers(judge permission.Judge) []string {
 	all := []string{}
 	for _, c := range p.binding.Spec.PermissionClaims {
 		state := string(c.State)
-		if c.State == v1alpha1.ClaimAccepted && judge.refuses(c.PermissionClaim) != "" {
+		if c.State == v1alpha1.ClaimAccepted && judge.Refuses(c.PermissionClaim) != "" {
 			state = "Refused"
 		}
 		all = append(all, state+" "+c.String())
@@ -182,7 +185,7 @@ type consent struct {
 	selected []klutchsync.Related
 }
 
-func (a *agent) lastConsent(binding cache.ObjectName) consent {
+func (a *Konnector) lastConsent(binding cache.ObjectName) consent {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.consents[binding]

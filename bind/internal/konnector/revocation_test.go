@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
@@ -32,7 +33,7 @@ import (
 type claimWorld struct {
 	*testing.T
 	app, controlPlane *fakecluster.Cluster
-	agent             *agent
+	agent             *Konnector
 	session           *session
 	binding           *v1alpha1.APIServiceBinding
 	export            *v1alpha1.APIServiceExport
@@ -44,7 +45,7 @@ type claimWorld struct {
 func newClaimWorld(t *testing.T) *claimWorld {
 	t.Helper()
 	widgets := fakecluster.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}, Kind: "Widget"}
-	asked := fakecluster.Resource{GroupVersionResource: requestedNamespaces, Kind: "APIServiceNamespace"}
+	asked := fakecluster.Resource{GroupVersionResource: cluster.APIServiceNamespaces, Kind: "APIServiceNamespace"}
 	w := &claimWorld{T: t, app: fakecluster.New(widgets), controlPlane: fakecluster.New(widgets, asked), owner: v1alpha1.OwnerProvider}
 	source, err := klutchsync.NewClusterForClients(w.app.Client(), w.app.Metadata())
 	if err != nil {
@@ -54,14 +55,14 @@ func newClaimWorld(t *testing.T) *claimWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.agent = &agent{
+	w.agent = &Konnector{
 		app:    &appCluster{clients: clients{calls: w.app.Client(), meta: w.app.Metadata()}},
 		source: source, set: klutchsync.NewSet(klutchsync.SetOptions{}),
 		recipes: map[cache.ObjectName]string{}, versions: map[cache.ObjectName]string{}, consents: map[cache.ObjectName]consent{}, released: map[cache.ObjectName]string{},
 	}
 	w.session = &session{
 		agent: w.agent, target: target, clients: clients{meta: w.controlPlane.Metadata()}, place: kubeconfig.Kubeconfig{Namespace: "tenant"}, mapper: klutchsync.NewNamespaces(nil),
-		namespaces: objects(w.controlPlane.Client(), requestedNamespaces, "tenant").informer(cache.Indexers{}),
+		namespaces: cluster.Objects(w.controlPlane.Client(), cluster.APIServiceNamespaces, "tenant").Informer(cache.Indexers{}),
 	}
 	w.session.mapper.Set("team", "service")
 	w.namespace(w.app, "team")
@@ -72,7 +73,7 @@ func newClaimWorld(t *testing.T) *claimWorld {
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "APIServiceNamespace",
 		"metadata": map[string]any{"name": "team"}, "spec": map[string]any{}, "status": map[string]any{"namespace": "service"},
 	}}
-	asks := w.controlPlane.Client().Resource(requestedNamespaces).Namespace("tenant")
+	asks := w.controlPlane.Client().Resource(cluster.APIServiceNamespaces).Namespace("tenant")
 	if _, err := asks.Create(t.Context(), u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager}); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +137,7 @@ func (w *claimWorld) look() {
 	w.Helper()
 	for range 10 {
 		w.verdict = newVerdict()
-		p := &pass{agent: w.agent, key: cache.MetaObjectToName(w.binding), binding: w.binding, verdict: w.verdict, session: w.session, export: w.export}
+		p := &pass{Konnector: w.agent, key: cache.MetaObjectToName(w.binding), binding: w.binding, verdict: w.verdict, session: w.session, export: w.export}
 		_, err := p.sync(logr.NewContext(w.Context(), w.log))
 		if err == nil {
 			return
@@ -152,13 +153,13 @@ func (w *claimWorld) namespace(c *fakecluster.Cluster, name string) {
 	w.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
 	u.SetName(name)
-	if _, err := c.Client().Resource(spacesResource).Create(w.Context(), u, metav1.CreateOptions{}); err != nil {
+	if _, err := c.Client().Resource(cluster.NamespacesResource).Create(w.Context(), u, metav1.CreateOptions{}); err != nil {
 		w.Fatal(err)
 	}
 }
 
 func (w *claimWorld) secrets(c *fakecluster.Cluster, namespace string) dynamic.ResourceInterface {
-	return c.Client().Resource(secretsResource).Namespace(namespace)
+	return c.Client().Resource(cluster.Secrets).Namespace(namespace)
 }
 
 // put creates a Secret, unless there is one of this name, and tells whether it did.

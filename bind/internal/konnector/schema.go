@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"context"
@@ -16,6 +16,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/crd"
+	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/internal/mark"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -24,12 +27,12 @@ import (
 // and no CRD is in its way.
 func (p *pass) readSchema(ctx context.Context) (bool, error) {
 	var err error
-	if p.wanted, err = newCRD(p.binding.Name, &p.export.Spec); err != nil {
-		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportInvalid, "The provider's APIServiceExport is refused: "+explain(err)+"."))
+	if p.wanted, err = crd.NewCRD(p.binding.Name, &p.export.Spec); err != nil {
+		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportInvalid, "The provider's APIServiceExport is refused: "+cluster.Explain(err)+"."))
 	}
-	dropDefaults(p.wanted, handedOver(p.binding.Spec.PermissionClaims))
+	crd.DropDefaults(p.wanted, permission.HandedOver(p.binding.Spec.PermissionClaims))
 	p.own(p.wanted)
-	if p.live, err = get[unstructured.Unstructured](ctx, p.app.calls.Resource(crdsResource), p.wanted.GetName()); err != nil {
+	if p.live, err = cluster.Get[unstructured.Unstructured](ctx, p.app.calls.Resource(cluster.CRDs), p.wanted.GetName()); err != nil {
 		return false, fmt.Errorf("read CRD %s: %w", p.wanted.GetName(), err)
 	}
 	if p.live == nil {
@@ -52,7 +55,7 @@ func (p *pass) readSchema(ctx context.Context) (bool, error) {
 // installSchema makes the CRD say what the export says. A refused change leaves the
 // objects in step under the schema that is there.
 func (p *pass) installSchema(ctx context.Context) (bool, error) {
-	dropped, err := p.app.names.dropNames(p.app.discovery, p.live, p.wanted)
+	dropped, err := p.app.names.DropNames(p.app.discovery, p.live, p.wanted)
 	if err != nil {
 		return false, err
 	}
@@ -67,14 +70,14 @@ func (p *pass) installSchema(ctx context.Context) (bool, error) {
 // putSchema makes the CRD, or changes the one that is there.
 func (p *pass) putSchema(ctx context.Context) (bool, error) {
 	if p.live == nil {
-		made, err := p.app.calls.Resource(crdsResource).Create(ctx, p.wanted, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+		made, err := p.app.calls.Resource(cluster.CRDs).Create(ctx, p.wanted, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 		if err != nil {
 			return p.refused(v1alpha1.ReasonCustomResourceDefinitionCreateFailed, err)
 		}
 		logr.FromContextOrDiscard(ctx).Info("CRD created")
 		return p.established(made)
 	}
-	same, err := sameSpec(p.live, p.wanted)
+	same, err := crd.SameSpec(p.live, p.wanted)
 	if err != nil {
 		return false, err
 	}
@@ -124,7 +127,7 @@ func (p *pass) owns(ctx context.Context, crd *unstructured.Unstructured) (bool, 
 	if (owner.Namespace == "") != (p.key.Namespace == "") {
 		return true, nil // of a time when bindings had the other scope
 	}
-	uid, err := uidOf(ctx, p.app.calls, bindingsResource, owner.ObjectName)
+	uid, err := cluster.UIDOf(ctx, p.app.calls, cluster.APIServiceBindings, owner.ObjectName)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, fmt.Errorf("look for the binding of CRD %s: %w", crd.GetName(), err)
 	}
@@ -138,7 +141,7 @@ func (p *pass) update(ctx context.Context, live, wanted *unstructured.Unstructur
 	next := live.DeepCopy()
 	next.Object["spec"] = wanted.Object["spec"]
 	mark.Put(next, mark.Of(p.binding))
-	written, err := p.app.calls.Resource(crdsResource).Update(ctx, next, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+	written, err := p.app.calls.Resource(cluster.CRDs).Update(ctx, next, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +158,7 @@ func (p *pass) refused(reason string, err error) (bool, error) {
 		return false, err
 	}
 	p.again = time.Minute
-	message := fmt.Sprintf("The CRD %s is refused: %s", p.binding.Name, explain(err))
+	message := fmt.Sprintf("The CRD %s is refused: %s", p.binding.Name, cluster.Explain(err))
 	p.verdict.set(failed(v1alpha1.ConditionConnected, reason, message))
 	p.verdict.set(failed(v1alpha1.ConditionSchemaInSync, reason, message))
 	return false, nil
@@ -163,7 +166,7 @@ func (p *pass) refused(reason string, err error) (bool, error) {
 
 // established waits until objects can be served.
 func (p *pass) established(u *unstructured.Unstructured) (bool, error) {
-	crd, err := decode[apiextensionsv1.CustomResourceDefinition](u)
+	crd, err := cluster.Decode[apiextensionsv1.CustomResourceDefinition](u)
 	if err != nil {
 		return false, err
 	}

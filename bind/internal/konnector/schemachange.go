@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/bind/internal/crd"
 	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -16,15 +17,15 @@ import (
 // takeOver decides whether the provider's schema may replace the one that is there. If
 // not, the condition says why, and the objects stay in step under what is there.
 func (p *pass) takeOver(live, wanted *unstructured.Unstructured) (why v1alpha1.Condition, err error) {
-	here, err := crdSpec(live)
+	here, err := crd.SpecOf(live)
 	if err != nil {
 		return why, err
 	}
-	theirs, err := crdSpec(wanted)
+	theirs, err := crd.SpecOf(wanted)
 	if err != nil {
 		return why, err
 	}
-	hash, err := changeHash(live, wanted)
+	hash, err := crd.ChangeHash(live, wanted)
 	if err != nil {
 		return why, err
 	}

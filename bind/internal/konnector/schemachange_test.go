@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"fmt"
@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -22,11 +23,11 @@ import (
 func TestP21SchemaChangesArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newClaimWorld(t)
-		w.app.Serve(fakecluster.Resource{GroupVersionResource: crdsResource, Kind: "CustomResourceDefinition"})
+		w.app.Serve(fakecluster.Resource{GroupVersionResource: cluster.CRDs, Kind: "CustomResourceDefinition"})
 		w.agent.opts.SchemaInterval = 30 * time.Second
 		w.agent.schemas = map[cache.ObjectName]time.Time{}
 		w.binding.UID = "u"
-		crds := w.app.Client().Resource(crdsResource)
+		crds := w.app.Client().Resource(cluster.CRDs)
 		publish := func(fields int) {
 			properties := ""
 			for n := range fields {
@@ -35,7 +36,7 @@ func TestP21SchemaChangesArePaced(t *testing.T) {
 			w.export.Spec.Versions[0].Schema.OpenAPIV3Schema = runtime.RawExtension{Raw: []byte(`{"type":"object","properties":{"a":{"type":"string"}` + properties + `}}`)}
 		}
 		pass := func() (*pass, error) {
-			p := &pass{agent: w.agent, key: cache.MetaObjectToName(w.binding), binding: w.binding, verdict: newVerdict(), export: w.export.DeepCopy()}
+			p := &pass{Konnector: w.agent, key: cache.MetaObjectToName(w.binding), binding: w.binding, verdict: newVerdict(), export: w.export.DeepCopy()}
 			if ok, err := p.readSchema(t.Context()); !ok || err != nil {
 				return p, err
 			}
@@ -44,7 +45,7 @@ func TestP21SchemaChangesArePaced(t *testing.T) {
 		}
 		writes := func() (n int) {
 			for _, r := range w.app.Writes() {
-				if r.Resource == crdsResource && r.Subresource == "" {
+				if r.Resource == cluster.CRDs && r.Subresource == "" {
 					n++
 				}
 			}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"bytes"
@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/controller"
 	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
@@ -29,7 +30,7 @@ import (
 // A session is the tenant namespace of one Control Plane Cluster, as long as the
 // kubeconfig leads there.
 type session struct {
-	agent      *agent
+	agent      *Konnector
 	connection *connection
 	place      kubeconfig.Kubeconfig // without token
 	token      *credential
@@ -133,12 +134,12 @@ func (s *session) connect(config *rest.Config) error {
 		return err
 	}
 	s.target = s.target.IdentifiedBy(s.place.Namespace).Bounded() // tenants may not read kube-system
-	exports, namespaces := objects(s.watches, exportsResource, s.place.Namespace), objects(s.watches, requestedNamespaces, s.place.Namespace)
-	exports.told, namespaces.told = s.readable(true), s.readable(false)
+	exports, namespaces := cluster.Objects(s.watches, cluster.APIServiceExports, s.place.Namespace), cluster.Objects(s.watches, cluster.APIServiceNamespaces, s.place.Namespace)
+	exports.Told, namespaces.Told = s.readable(true), s.readable(false)
 	budget := &kubeconfig.Budget{Decoded: true}
-	exports.share, namespaces.share = budget.Share("apiserviceexports"), budget.Share("apiservicenamespaces")
-	s.exports = exports.informer(cache.Indexers{})
-	s.namespaces = namespaces.informer(cache.Indexers{})
+	exports.Share, namespaces.Share = budget.Share("apiserviceexports"), budget.Share("apiservicenamespaces")
+	s.exports = exports.Informer(cache.Indexers{})
+	s.namespaces = namespaces.Informer(cache.Indexers{})
 	return errors.Join(s.exports.SetWatchErrorHandlerWithContext(s.interrupted), s.namespaces.SetWatchErrorHandlerWithContext(s.interrupted))
 }
 
@@ -159,9 +160,9 @@ func (s *session) services() (names []string, known bool) {
 
 func (s *session) controllers() error {
 	app := s.agent.app
-	s.heart = newController("heartbeat", s.beat, 1)
-	s.status = newController("export-status", s.holding(s.reconcileExport), 1)
-	s.spaces = newController("namespaces", s.holding(s.reconcileNamespace), 4)
+	s.heart = cluster.NewController("heartbeat", s.beat, 1)
+	s.status = cluster.NewController("export-status", s.holding(s.reconcileExport), 1)
+	s.spaces = cluster.NewController("namespaces", s.holding(s.reconcileNamespace), 4)
 	for _, w := range []struct {
 		c    *controller.Controller
 		inf  cache.SharedIndexInformer
@@ -262,7 +263,7 @@ func (s *session) sight() sight {
 
 // interrupted is called when a watch ends with an error.
 func (s *session) interrupted(ctx context.Context, _ *cache.Reflector, err error) {
-	logr.FromContextOrDiscard(ctx).V(4).Info("watch interrupted", "reason", explain(err))
+	logr.FromContextOrDiscard(ctx).V(4).Info("watch interrupted", "reason", cluster.Explain(err))
 	s.poke()
 }
 
@@ -272,12 +273,12 @@ func (s *session) readable(exports bool) func(context.Context, error) {
 	return func(ctx context.Context, err error) {
 		s.mu.Lock()
 		if exports {
-			s.seen.unreadable = unlisted(s.place.Server, exportsResource, err)
+			s.seen.unreadable = unlisted(s.place.Server, cluster.APIServiceExports, err)
 		} else {
-			s.seen.unmapped = unlisted(s.place.Server, requestedNamespaces, err)
+			s.seen.unmapped = unlisted(s.place.Server, cluster.APIServiceNamespaces, err)
 		}
 		s.mu.Unlock()
-		logr.FromContextOrDiscard(ctx).V(4).Info("reading the tenant namespace", "trouble", trouble(err))
+		logr.FromContextOrDiscard(ctx).V(4).Info("reading the tenant namespace", "trouble", cluster.Trouble(err))
 		s.agent.touch(s.connection.name)
 		s.poke()
 	}

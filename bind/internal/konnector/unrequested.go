@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -45,7 +46,7 @@ func (s *session) leaveAlone(ctx context.Context, asked *v1alpha1.APIServiceName
 	if fresh {
 		s.spaces.Add(news)
 		if s.records(ctx) {
-			audit(ctx, "namespace not asked for, left alone", "namespace", asked.Name)
+			cluster.Audit(ctx, "namespace not asked for, left alone", "namespace", asked.Name)
 		}
 	}
 	return max(left, 0), nil
@@ -56,7 +57,7 @@ func (s *session) leaveAlone(ctx context.Context, asked *v1alpha1.APIServiceName
 func (s *session) records(ctx context.Context) bool {
 	n := s.recorded.Add(1)
 	if n == mostRecorded+1 {
-		audit(ctx, "more refusals, without a record for each")
+		cluster.Audit(ctx, "more refusals, without a record for each")
 	}
 	return n <= mostRecorded
 }
@@ -64,7 +65,7 @@ func (s *session) records(ctx context.Context) bool {
 // refusedRelated leaves an audit record of a related object that does not travel.
 func (s *session) refusedRelated(ctx context.Context, r klutchsync.Refusal) {
 	if s.records(ctx) {
-		audit(ctx, "related object refused", "resource", r.Resource.GroupResource().String(), "object", r.Object.String(), "reason", r.Why)
+		cluster.Audit(ctx, "related object refused", "resource", r.Resource.GroupResource().String(), "object", r.Object.String(), "reason", r.Why)
 	}
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"fmt"
@@ -13,6 +13,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -24,10 +25,10 @@ func TestP30ManyUninvited(t *testing.T) {
 		var records []string
 		ctx := logr.NewContext(t.Context(), funcr.New(func(_, args string) { records = append(records, args) }, funcr.Options{}))
 		s := &session{
-			agent: &agent{opts: options{NamespaceGrace: time.Minute}}, mapper: klutchsync.NewNamespaces(nil),
+			agent: &Konnector{opts: Options{NamespaceGrace: time.Minute}}, mapper: klutchsync.NewNamespaces(nil),
 			uninvited: map[string]uninvited{}, refused: map[string]string{},
 		}
-		s.spaces = newController("namespaces", s.reconcileNamespace, 1)
+		s.spaces = cluster.NewController("namespaces", s.reconcileNamespace, 1)
 		defer s.spaces.ShutDown()
 		look := func(want time.Duration) {
 			t.Helper()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package konnector
 
 import (
 	"context"
@@ -55,7 +55,7 @@ func TestP30StraysAreRemoved(t *testing.T) {
 			return do()
 		})
 		w.restart()
-		p := &pass{agent: w.agent, key: cache.MetaObjectToName(w.binding), binding: w.binding, verdict: newVerdict(), session: w.session, export: w.export}
+		p := &pass{Konnector: w.agent, key: cache.MetaObjectToName(w.binding), binding: w.binding, verdict: newVerdict(), session: w.session, export: w.export}
 		if _, err := p.sync(t.Context()); err == nil {
 			t.Error("it is not known where objects are, and nobody says so")
 		}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package permission
 
 import (
 	"strconv"
@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/crd"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -22,21 +24,21 @@ import (
 // write that name, so that a person can see whether it is in force.
 func claimsPolicy(spec v1alpha1.APIServiceExportSpec, claims []v1alpha1.AcceptablePermissionClaim) *unstructured.Unstructured {
 	binding := v1alpha1.GroupResource{Group: spec.Group, Resource: spec.Names.Plural}.String()
-	return manifest(&admissionregistrationv1.ValidatingAdmissionPolicy{
+	return cluster.Manifest(&admissionregistrationv1.ValidatingAdmissionPolicy{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicy"},
-		ObjectMeta: metav1.ObjectMeta{Name: claimsName(binding)},
+		ObjectMeta: metav1.ObjectMeta{Name: ClaimsName(binding)},
 		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
 			FailurePolicy: new(admissionregistrationv1.Fail),
-			ParamKind:     &admissionregistrationv1.ParamKind{APIVersion: syncVersion(&spec, "").GroupVersion().String(), Kind: spec.Names.Kind},
+			ParamKind:     &admissionregistrationv1.ParamKind{APIVersion: crd.SyncVersion(&spec, "").GroupVersion().String(), Kind: spec.Names.Kind},
 			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
-				ResourceNames: []string{claimsName(binding)},
+				ResourceNames: []string{ClaimsName(binding)},
 				RuleWithOperations: admissionregistrationv1.RuleWithOperations{
 					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
 					Rule:       admissionregistrationv1.Rule{APIGroups: []string{rbacv1.GroupName}, APIVersions: []string{"v1"}, Resources: []string{"rolebindings"}},
 				},
 			}}},
 			Validations: []admissionregistrationv1.Validation{
-				{Message: "no claim of " + binding + " is about this namespace", Expression: reachOf(claims).expression()},
+				{Message: "no claim of " + binding + " is about this namespace", Expression: NamespacesOf(claims).expression()},
 				{Message: binding + " has no namespaces", Expression: "has(params.metadata.namespace) && params.metadata.namespace == request.namespace"},
 			},
 		},
@@ -44,11 +46,11 @@ func claimsPolicy(spec v1alpha1.APIServiceExportSpec, claims []v1alpha1.Acceptab
 }
 
 func claimsPolicyBinding(binding string) *unstructured.Unstructured {
-	return manifest(&admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+	return cluster.Manifest(&admissionregistrationv1.ValidatingAdmissionPolicyBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicyBinding"},
-		ObjectMeta: metav1.ObjectMeta{Name: claimsName(binding)},
+		ObjectMeta: metav1.ObjectMeta{Name: ClaimsName(binding)},
 		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
-			PolicyName:        claimsName(binding),
+			PolicyName:        ClaimsName(binding),
 			ParamRef:          &admissionregistrationv1.ParamRef{Selector: &metav1.LabelSelector{}, ParameterNotFoundAction: new(admissionregistrationv1.DenyAction)},
 			ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
 		},

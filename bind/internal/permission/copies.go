@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package permission
 
 import (
 	"context"
@@ -15,27 +15,28 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// copies are those of an owner's objects that the Sync of a binding made, in one cluster.
-type copies struct {
-	meta       metadata.Interface
-	binding    string
-	owner      v1alpha1.Owner
-	namespaces []string
+// Copies are those of an owner's objects that the Sync of a binding made, in one cluster.
+type Copies struct {
+	Meta       metadata.Interface
+	Binding    string
+	Owner      v1alpha1.Owner
+	Namespaces []string
 	stays      func(context.Context, *metav1.PartialObjectMetadata) (bool, error) // of a copy; nil for none
 }
 
-// remove deletes the copies of a resource that this binding made, and gives up
+// Remove deletes the copies of a resource that this binding made, and gives up
 // those that others want too. Where the konnector may not even list them, it has made
 // none.
-func (from copies) remove(ctx context.Context, resource schema.GroupVersionResource) (removed int, err error) {
-	for _, namespace := range from.namespaces {
-		ctx, cancel := context.WithTimeout(ctx, callTimeout)
+func (from Copies) Remove(ctx context.Context, resource schema.GroupVersionResource) (removed int, err error) {
+	for _, namespace := range from.Namespaces {
+		ctx, cancel := context.WithTimeout(ctx, cluster.CallTimeout)
 		defer cancel()
-		list, err := from.meta.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.BoundAnnotation + "=true"})
+		list, err := from.Meta.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.BoundAnnotation + "=true"})
 		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
 			continue
 		}
@@ -44,7 +45,7 @@ func (from copies) remove(ctx context.Context, resource schema.GroupVersionResou
 		}
 		for i := range list.Items {
 			o := &list.Items[i]
-			ours, others := copiedBy(from.binding, from.owner, o)
+			ours, others := copiedBy(from.Binding, from.Owner, o)
 			if ours && from.stays != nil {
 				stays, err := from.stays(ctx, o)
 				if err != nil {
@@ -55,7 +56,7 @@ func (from copies) remove(ctx context.Context, resource schema.GroupVersionResou
 			if !ours {
 				continue
 			}
-			if err := removeCopy(ctx, from.meta.Resource(resource).Namespace(o.Namespace), o, from.binding, others); err != nil && !apierrors.IsNotFound(err) {
+			if err := removeCopy(ctx, from.Meta.Resource(resource).Namespace(o.Namespace), o, from.Binding, others); err != nil && !apierrors.IsNotFound(err) {
 				return removed, fmt.Errorf("remove the copy %s/%s of %s: %w", o.Namespace, o.Name, resource.GroupResource(), err)
 			}
 			removed++
@@ -71,7 +72,7 @@ func removeCopy(ctx context.Context, client metadata.ResourceInterface, o *metav
 		return client.Delete(ctx, o.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion}})
 	}
 	others := slices.DeleteFunc(o.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
-		name, related := strings.CutSuffix(entry.Manager, relatedManager)
+		name, related := strings.CutSuffix(entry.Manager, cluster.RelatedManager)
 		return related && manages(name, binding)
 	})
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion, "managedFields": others}})
@@ -90,7 +91,7 @@ func copiedBy(binding string, owner v1alpha1.Owner, o *metav1.PartialObjectMetad
 		return false, false
 	}
 	for _, entry := range o.ManagedFields {
-		if name, related := strings.CutSuffix(entry.Manager, relatedManager); related {
+		if name, related := strings.CutSuffix(entry.Manager, cluster.RelatedManager); related {
 			ours = ours || manages(name, binding)
 			others = others || !manages(name, binding)
 		}

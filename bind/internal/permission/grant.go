@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package permission
 
 import (
 	"context"
@@ -18,37 +18,38 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// A grant is how the konnector takes the rights of a binding's claims: by a RoleBinding
+// A Grant is how the konnector takes the rights of a binding's claims: by a RoleBinding
 // to itself in each namespace where it needs them.
-type grant struct {
+type Grant struct {
 	client  dynamic.Interface // of the App Cluster
 	binding string
-	reach   reach
-	rules   []rbacv1.PolicyRule
+	reach   Namespaces
+	Rules   []rbacv1.PolicyRule
 }
 
-// newGrant is how the rights of the claims of a binding are taken; nil if they need none.
-func newGrant(client dynamic.Interface, binding string, claims []v1alpha1.AcceptablePermissionClaim) *grant {
-	rules := claimRules(claims)
+// NewGrant is how the rights of the claims of a binding are taken; nil if they need none.
+func NewGrant(client dynamic.Interface, binding string, claims []v1alpha1.AcceptablePermissionClaim) *Grant {
+	rules := ClaimRules(claims)
 	if len(rules) == 0 {
 		return nil
 	}
-	return &grant{client: client, binding: binding, reach: reachOf(claims), rules: rules}
+	return &Grant{client: client, binding: binding, reach: NamespacesOf(claims), Rules: rules}
 }
 
-// access is the RelatedAccess of a Sync.
-func (g *grant) access(ctx context.Context, namespace string, wanted bool) (bool, error) {
+// Access is the RelatedAccess of a Sync.
+func (g *Grant) Access(ctx context.Context, namespace string, wanted bool) (bool, error) {
 	switch {
 	case !wanted:
-		return false, giveBack(ctx, g.client, g.binding, namespace)
-	case !g.reach.covers(namespace):
+		return false, GiveBack(ctx, g.client, g.binding, namespace)
+	case !g.reach.Covers(namespace):
 		return false, nil
 	}
-	bindings := g.client.Resource(roleBindingsResource).Namespace(namespace)
-	found, err := get[metav1.PartialObjectMetadata](ctx, bindings, claimsName(g.binding))
+	bindings := g.client.Resource(cluster.RoleBindings).Namespace(namespace)
+	found, err := cluster.Get[metav1.PartialObjectMetadata](ctx, bindings, ClaimsName(g.binding))
 	if err != nil {
 		return false, g.whyNot(err)
 	}
@@ -59,18 +60,18 @@ func (g *grant) access(ctx context.Context, namespace string, wanted bool) (bool
 	if err != nil {
 		return false, err
 	}
-	_, err = bindings.Create(ctx, manifest(roleBinding(g.binding, namespace, self)), metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	_, err = bindings.Create(ctx, cluster.Manifest(RoleBinding(g.binding, namespace, self)), metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return false, g.whyNot(err)
 	}
-	audit(ctx, "rights of claims taken in a namespace", "binding", g.binding, "namespace", namespace)
+	cluster.Audit(ctx, "rights of claims taken in a namespace", "binding", g.binding, "namespace", namespace)
 	return true, g.inForce(ctx, namespace)
 }
 
 // whyNot says what the API server has against it, without the words that all its
 // refusals begin with.
-func (g *grant) whyNot(err error) error {
-	text := explain(err)
+func (g *Grant) whyNot(err error) error {
+	text := cluster.Explain(err)
 	switch _, why, refused := strings.Cut(text, " denied request: "); {
 	case strings.Contains(why, "paramKind"):
 		text = "the API server does not know " + g.binding + " yet, half a minute after the CRD was made it does"
@@ -82,35 +83,35 @@ func (g *grant) whyNot(err error) error {
 	return errors.New(text)
 }
 
-func roleBinding(binding, namespace string, subject rbacv1.Subject) *rbacv1.RoleBinding {
+func RoleBinding(binding, namespace string, subject rbacv1.Subject) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: claimsName(binding)},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: claimsName(binding)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: ClaimsName(binding)},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: ClaimsName(binding)},
 		Subjects:   []rbacv1.Subject{subject},
 	}
 }
 
 // inForce waits a moment for the API server to know what it was told.
-func (g *grant) inForce(ctx context.Context, namespace string) error {
-	rule := g.rules[0]
+func (g *Grant) inForce(ctx context.Context, namespace string) error {
+	rule := g.Rules[0]
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 2*time.Second, true, func(ctx context.Context) (bool, error) {
-		return may(ctx, g.client, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: rule.Resources[0]})
+		return cluster.May(ctx, g.client, authorizationv1.ResourceAttributes{Namespace: namespace, Verb: rule.Verbs[0], Group: rule.APIGroups[0], Resource: rule.Resources[0]})
 	})
 	if err != nil {
-		return fmt.Errorf("the RoleBinding %s gives no rights yet", claimsName(g.binding))
+		return fmt.Errorf("the RoleBinding %s gives no rights yet", ClaimsName(g.binding))
 	}
 	return nil
 }
 
-// giveBack ends the rights of a binding's claims in a namespace.
-func giveBack(ctx context.Context, client dynamic.Interface, binding, namespace string) error {
-	err := client.Resource(roleBindingsResource).Namespace(namespace).Delete(ctx, claimsName(binding), metav1.DeleteOptions{})
+// GiveBack ends the rights of a binding's claims in a namespace.
+func GiveBack(ctx context.Context, client dynamic.Interface, binding, namespace string) error {
+	err := client.Resource(cluster.RoleBindings).Namespace(namespace).Delete(ctx, ClaimsName(binding), metav1.DeleteOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err == nil {
-		audit(ctx, "rights of claims given back in a namespace", "binding", binding, "namespace", namespace)
+		cluster.Audit(ctx, "rights of claims given back in a namespace", "binding", binding, "namespace", namespace)
 	}
 	return err
 }
@@ -118,7 +119,7 @@ func giveBack(ctx context.Context, client dynamic.Interface, binding, namespace 
 // self is who the API server takes the konnector for.
 func self(ctx context.Context, client dynamic.Interface) (rbacv1.Subject, error) {
 	review := &authenticationv1.SelfSubjectReview{TypeMeta: metav1.TypeMeta{APIVersion: authenticationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectReview"}}
-	answer, err := client.Resource(authenticationv1.SchemeGroupVersion.WithResource("selfsubjectreviews")).Create(ctx, manifest(review), metav1.CreateOptions{})
+	answer, err := client.Resource(authenticationv1.SchemeGroupVersion.WithResource("selfsubjectreviews")).Create(ctx, cluster.Manifest(review), metav1.CreateOptions{})
 	if err != nil {
 		return rbacv1.Subject{}, fmt.Errorf("who the konnector is: %w", err)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package permission
 
 import (
 	"slices"
@@ -12,22 +12,22 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// A claimant is an API whose claims are judged.
-type claimant struct {
+// A Judge is an API whose claims are judged.
+type Judge struct {
 	group string // of the bound API
 	scope v1alpha1.Scope
 	wide  map[v1alpha1.GroupResource]bool // cluster-scoped resources of the App Cluster
 }
 
-// newClaimant asks an API server for the scope of what the claims of a binding to an
+// NewJudge asks an API server for the scope of what the claims of a binding to an
 // export are about.
-func newClaimant(d func() discovery.DiscoveryInterface, export *v1alpha1.APIServiceExportSpec, claims []v1alpha1.AcceptablePermissionClaim) (claimant, error) {
-	a := claimant{group: export.Group, scope: export.Scope, wide: map[v1alpha1.GroupResource]bool{}}
+func NewJudge(d func() discovery.DiscoveryInterface, export *v1alpha1.APIServiceExportSpec, claims []v1alpha1.AcceptablePermissionClaim) (Judge, error) {
+	a := Judge{group: export.Group, scope: export.Scope, wide: map[v1alpha1.GroupResource]bool{}}
 	for _, c := range claims {
 		if !needsScope(c) {
 			continue
 		}
-		wide, err := clusterScoped(d(), c.PermissionClaim)
+		wide, err := ClusterScoped(d(), c.PermissionClaim)
 		if err != nil {
 			return a, err
 		}
@@ -38,13 +38,13 @@ func newClaimant(d func() discovery.DiscoveryInterface, export *v1alpha1.APIServ
 
 // needsScope tells whether a claim can be judged only with the scope of its resource.
 func needsScope(c v1alpha1.AcceptablePermissionClaim) bool {
-	return c.State == v1alpha1.ClaimAccepted && dependsOnScope(c.GroupResource)
+	return c.State == v1alpha1.ClaimAccepted && DependsOnScope(c.GroupResource)
 }
 
-// related returns what the accepted claims among those of a binding select, and
+// Select returns what the accepted claims among those of a binding select, and
 // what keeps a claim from being kept, one sentence each; and whether some were
 // accepted that no provider gets.
-func (a claimant) related(claims []v1alpha1.AcceptablePermissionClaim) (selected []klutchsync.Related, problems []string, refused bool) {
+func (a Judge) Select(claims []v1alpha1.AcceptablePermissionClaim) (selected []klutchsync.Related, problems []string, refused bool) {
 	for _, c := range claims {
 		if c.State != v1alpha1.ClaimAccepted {
 			if c.Required {
@@ -52,7 +52,7 @@ func (a claimant) related(claims []v1alpha1.AcceptablePermissionClaim) (selected
 			}
 			continue
 		}
-		if why := a.refuses(c.PermissionClaim); why != "" {
+		if why := a.Refuses(c.PermissionClaim); why != "" {
 			refused = true
 			problems = append(problems, "The claim on "+c.String()+" was accepted and is refused all the same, since "+why+": no provider gets it. kubectl bind claims rejects it.")
 			continue
@@ -66,24 +66,24 @@ func (a claimant) related(claims []v1alpha1.AcceptablePermissionClaim) (selected
 	return selected, problems, refused
 }
 
-// refuses says why no provider gets a claim; empty if one may.
-func (a claimant) refuses(c v1alpha1.PermissionClaim) string {
-	if p, why := policyOf(c.GroupResource, a.wide[c.GroupResource]); p == policyNever {
+// Refuses says why no provider gets a claim; empty if one may.
+func (a Judge) Refuses(c v1alpha1.PermissionClaim) string {
+	if p, why := PolicyOf(c.GroupResource, a.wide[c.GroupResource]); p == Never {
 		return why
 	}
 	return ""
 }
 
-// keeps tells whether a claim is carried out.
-func (a claimant) keeps(c v1alpha1.AcceptablePermissionClaim) bool {
-	return c.State == v1alpha1.ClaimAccepted && a.refuses(c.PermissionClaim) == "" && unsupported(c.PermissionClaim, a.scope) == ""
+// Keeps tells whether a claim is carried out.
+func (a Judge) Keeps(c v1alpha1.AcceptablePermissionClaim) bool {
+	return c.State == v1alpha1.ClaimAccepted && a.Refuses(c.PermissionClaim) == "" && unsupported(c.PermissionClaim, a.scope) == ""
 }
 
 // unsupported says what about a claim would select other objects than those that the
 // App Cluster's owner agreed to; empty if nothing does.
 func unsupported(c v1alpha1.PermissionClaim, scope v1alpha1.Scope) string {
 	s := c.Selector
-	named := len(s.Names) > 0 && !slices.Contains(s.Names, anyName)
+	named := len(s.Names) > 0 && !slices.Contains(s.Names, AnyName)
 	switch {
 	case len(s.FieldSelectors) > 0:
 		return "selector.fieldSelectors is not supported"
@@ -99,9 +99,9 @@ func unsupported(c v1alpha1.PermissionClaim, scope v1alpha1.Scope) string {
 	return ""
 }
 
-// unanswered returns the claims of an export that its binding has no answer to: they
+// Unanswered returns the claims of an export that its binding has no answer to: they
 // were made, or changed, after the owner of the App Cluster was asked.
-func unanswered(claims []v1alpha1.PermissionClaim, answers []v1alpha1.AcceptablePermissionClaim) []v1alpha1.PermissionClaim {
+func Unanswered(claims []v1alpha1.PermissionClaim, answers []v1alpha1.AcceptablePermissionClaim) []v1alpha1.PermissionClaim {
 	return slices.DeleteFunc(slices.Clone(claims), func(c v1alpha1.PermissionClaim) bool {
 		return slices.ContainsFunc(answers, func(a v1alpha1.AcceptablePermissionClaim) bool {
 			return equality.Semantic.DeepEqual(a.PermissionClaim, c)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package permission
 
 import (
 	"fmt"
@@ -10,21 +10,21 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// A reach is where the claims of a binding are about related objects.
-type reach struct {
+// A Namespaces is where the claims of a binding are about related objects.
+type Namespaces struct {
 	named  []string
 	others bool // all namespaces but those of Kubernetes and of Klutch
 }
 
-func reachOf(claims []v1alpha1.AcceptablePermissionClaim) (r reach) {
+func NamespacesOf(claims []v1alpha1.AcceptablePermissionClaim) (r Namespaces) {
 	for _, c := range claims {
 		if c.State != v1alpha1.ClaimAccepted {
 			continue
 		}
-		r.others = r.others || len(c.Selector.Namespaces) == 0 || slices.Contains(c.Selector.Namespaces, anyName)
+		r.others = r.others || len(c.Selector.Namespaces) == 0 || slices.Contains(c.Selector.Namespaces, AnyName)
 		r.named = append(r.named, c.Selector.Namespaces...)
 	}
-	r.named = slices.DeleteFunc(r.named, func(n string) bool { return n == anyName })
+	r.named = slices.DeleteFunc(r.named, func(n string) bool { return n == AnyName })
 	slices.Sort(r.named)
 	r.named = slices.Compact(r.named)
 	return r
@@ -37,8 +37,8 @@ const closedPrefix = "kube-"
 
 var closedNames = []string{v1alpha1.Namespace, "klutch-backend"}
 
-// closedPatterns are the closed namespaces as a Sync takes them.
-func closedPatterns() []string { return append([]string{closedPrefix + "*"}, closedNames...) }
+// ClosedPatterns are the closed namespaces as a Sync takes them.
+func ClosedPatterns() []string { return append([]string{closedPrefix + "*"}, closedNames...) }
 
 func isClosed(namespace string) bool {
 	return strings.HasPrefix(namespace, closedPrefix) || slices.Contains(closedNames, namespace)
@@ -49,12 +49,12 @@ func closedExpression() string {
 	return fmt.Sprintf("request.namespace.startsWith(%q) || request.namespace in %s", closedPrefix, celList(closedNames))
 }
 
-func (r reach) covers(namespace string) bool {
+func (r Namespaces) Covers(namespace string) bool {
 	return slices.Contains(r.named, namespace) || r.others && !isClosed(namespace)
 }
 
 // expression is covers in CEL.
-func (r reach) expression() string {
+func (r Namespaces) expression() string {
 	text := "request.namespace in " + celList(r.named)
 	if r.others {
 		text += " || !(" + closedExpression() + ")"

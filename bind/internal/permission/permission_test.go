@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package permission
 
 import (
 	"fmt"
@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/klutch-go/sdk/bind/internal/crd"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -92,7 +93,7 @@ func TestRelated(t *testing.T) {
 			if scope == "" {
 				scope = v1alpha1.NamespacedScope
 			}
-			got, problems, _ := claimant{group: "example.org", scope: scope}.related([]C{claim(tc.change)})
+			got, problems, _ := Judge{group: "example.org", scope: scope}.Select([]C{claim(tc.change)})
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("related (-want +got):\n%s", diff)
 			}
@@ -157,7 +158,7 @@ func TestP32Reach(t *testing.T) {
 	} {
 		var got []string
 		for _, namespace := range []string{"team", "payroll", "kube-system", "kube-public", "klutch-bind", "klutch-backend"} {
-			if reachOf(c.claims).covers(namespace) {
+			if NamespacesOf(c.claims).Covers(namespace) {
 				got = append(got, namespace)
 			}
 		}
@@ -171,7 +172,7 @@ func TestP32Reach(t *testing.T) {
 // namespaces, reserves the groups and lets pass the types of Secrets that the konnector
 // does.
 func TestP32AdmissionKnowsTheLists(t *testing.T) {
-	data, err := os.ReadFile("../deploy/konnector/admission.yaml")
+	data, err := os.ReadFile("../../../deploy/konnector/admission.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +182,7 @@ func TestP32AdmissionKnowsTheLists(t *testing.T) {
 	prefix := strings.TrimSuffix(types[open], "*")
 	for what, rule := range map[string]string{
 		"closed namespaces": "!(" + closedExpression() + ")",
-		"reserved groups":   "!" + celList(reserved[:]) + ".exists(g, object.spec.group == g || object.spec.group.endsWith('.' + g))",
+		"reserved groups":   "!" + celList(crd.Reserved[:]) + ".exists(g, object.spec.group == g || object.spec.group.endsWith('.' + g))",
 		"types of Secrets":  "object.type.startsWith('" + prefix + "') || object.type in " + celList(slices.Delete(types, open, open+1)),
 	} {
 		if rule = strings.ReplaceAll(rule, `"`, "'"); !strings.Contains(policy, rule) {
@@ -192,9 +193,9 @@ func TestP32AdmissionKnowsTheLists(t *testing.T) {
 
 // The closed namespaces are the same to a Sync, to RoleBindings and to policies.
 func TestP30ClosedNamespaces(t *testing.T) {
-	for _, pattern := range closedPatterns() {
+	for _, pattern := range ClosedPatterns() {
 		name := strings.Replace(pattern, "*", "system", 1)
-		if !isClosed(name) || (reach{others: true}).covers(name) || !strings.Contains((reach{others: true}).expression(), strings.TrimSuffix(pattern, "*")) {
+		if !isClosed(name) || (Namespaces{others: true}).Covers(name) || !strings.Contains((Namespaces{others: true}).expression(), strings.TrimSuffix(pattern, "*")) {
 			t.Errorf("%s is not closed everywhere", name)
 		}
 	}
@@ -202,51 +203,51 @@ func TestP30ClosedNamespaces(t *testing.T) {
 
 // P20: what is claimed is ordinary, or has to be named, or is no provider's to have.
 func TestP20Policy(t *testing.T) {
-	for name, want := range map[string]policy{
-		"secrets":                         policyOrdinary,
-		"configmaps":                      policyOrdinary,
-		"secrets.example.com":             policyByName,
-		"pods":                            policyByName,
-		"services":                        policyByName,
-		"endpoints":                       policyByName,
-		"events":                          policyByName,
-		"persistentvolumeclaims":          policyByName,
-		"daemonsets.apps":                 policyByName,
-		"cronjobs.batch":                  policyByName,
-		"ingresses.networking.k8s.io":     policyByName,
-		"applications.argoproj.io":        policyByName,
-		"things.policy.example.com":       policyByName,
-		"things.notklutch.anynines.com":   policyByName,
-		"serviceaccounts":                 policyNever,
-		"nodes":                           policyNever,
-		"namespaces":                      policyNever,
-		"persistentvolumes":               policyNever,
-		"componentstatuses":               policyNever,
-		"bindings":                        policyNever,
-		"roles.rbac.authorization.k8s.io": policyNever,
-		"clusterrolebindings.rbac.authorization.k8s.io":              policyNever,
-		"localsubjectaccessreviews.authorization.k8s.io":             policyNever,
-		"tokenreviews.authentication.k8s.io":                         policyNever,
-		"mutatingwebhookconfigurations.admissionregistration.k8s.io": policyNever,
-		"validatingadmissionpolicies.admissionregistration.k8s.io":   policyNever,
-		"customresourcedefinitions.apiextensions.k8s.io":             policyNever,
-		"apiservices.apiregistration.k8s.io":                         policyNever,
-		"certificatesigningrequests.certificates.k8s.io":             policyNever,
-		"leases.coordination.k8s.io":                                 policyNever,
-		"poddisruptionbudgets.policy":                                policyNever,
-		"apiservicebindings.klutch.anynines.com":                     policyNever,
-		"gates.example-backend.klutch.anynines.com":                  policyNever,
-		"pods/exec":     policyNever,
-		"*":             policyNever,
-		"*.example.com": policyNever,
+	for name, want := range map[string]Policy{
+		"secrets":                         Ordinary,
+		"configmaps":                      Ordinary,
+		"secrets.example.com":             ByName,
+		"pods":                            ByName,
+		"services":                        ByName,
+		"endpoints":                       ByName,
+		"events":                          ByName,
+		"persistentvolumeclaims":          ByName,
+		"daemonsets.apps":                 ByName,
+		"cronjobs.batch":                  ByName,
+		"ingresses.networking.k8s.io":     ByName,
+		"applications.argoproj.io":        ByName,
+		"things.policy.example.com":       ByName,
+		"things.notklutch.anynines.com":   ByName,
+		"serviceaccounts":                 Never,
+		"nodes":                           Never,
+		"namespaces":                      Never,
+		"persistentvolumes":               Never,
+		"componentstatuses":               Never,
+		"bindings":                        Never,
+		"roles.rbac.authorization.k8s.io": Never,
+		"clusterrolebindings.rbac.authorization.k8s.io":              Never,
+		"localsubjectaccessreviews.authorization.k8s.io":             Never,
+		"tokenreviews.authentication.k8s.io":                         Never,
+		"mutatingwebhookconfigurations.admissionregistration.k8s.io": Never,
+		"validatingadmissionpolicies.admissionregistration.k8s.io":   Never,
+		"customresourcedefinitions.apiextensions.k8s.io":             Never,
+		"apiservices.apiregistration.k8s.io":                         Never,
+		"certificatesigningrequests.certificates.k8s.io":             Never,
+		"leases.coordination.k8s.io":                                 Never,
+		"poddisruptionbudgets.policy":                                Never,
+		"apiservicebindings.klutch.anynines.com":                     Never,
+		"gates.example-backend.klutch.anynines.com":                  Never,
+		"pods/exec":     Never,
+		"*":             Never,
+		"*.example.com": Never,
 	} {
 		resource, group, _ := strings.Cut(name, ".")
-		got, why := policyOf(v1alpha1.GroupResource{Group: group, Resource: resource}, false)
-		if got != want || (why == "") != (want == policyOrdinary) {
+		got, why := PolicyOf(v1alpha1.GroupResource{Group: group, Resource: resource}, false)
+		if got != want || (why == "") != (want == Ordinary) {
 			t.Errorf("%s is %s since %q, want %s", name, got, why, want)
 		}
 	}
-	if got, _ := policyOf(v1alpha1.GroupResource{Group: "example.com", Resource: "continents"}, true); got != policyNever {
+	if got, _ := PolicyOf(v1alpha1.GroupResource{Group: "example.com", Resource: "continents"}, true); got != Never {
 		t.Errorf("cluster-scoped: %s", got)
 	}
 }
@@ -317,11 +318,11 @@ func TestP20ProviderNamesSecrets(t *testing.T) {
 	}}
 	spec.Versions[0].Schema.OpenAPIV3Schema = runtime.RawExtension{Raw: []byte(`{"type":"object","properties":{"spec":{"type":"object","default":{"auth":{"secret":"payroll"}},"properties":{
 		"size":{"type":"integer","default":1},"auth":{"type":"object","default":{},"properties":{"secret":{"type":"string","default":"payroll"},"mode":{"type":"string","default":"tls"}}}}}}}`)}
-	made, err := newCRD("widgets.example.org", &spec)
+	made, err := crd.NewCRD("widgets.example.org", &spec)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dropDefaults(made, handedOver([]v1alpha1.AcceptablePermissionClaim{claim("spec.auth.secret")}))
+	crd.DropDefaults(made, HandedOver([]v1alpha1.AcceptablePermissionClaim{claim("spec.auth.secret")}))
 	versions, _, _ := unstructured.NestedSlice(made.Object, "spec", "versions")
 	got, _, _ := unstructured.NestedMap(versions[0].(map[string]any), "schema", "openAPIV3Schema", "properties", "spec")
 	want := map[string]any{"type": "object", "properties": map[string]any{

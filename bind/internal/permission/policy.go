@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package permission
 
 import (
 	"fmt"
@@ -40,54 +40,54 @@ var never = map[v1alpha1.GroupResource]string{
 // programs are the groups of resources that are run; of the core group these.
 var programs = map[string][]string{"": {"pods", "podtemplates", "replicationcontrollers"}, "apps": nil, "batch": nil}
 
-// isResource tells whether a name can be one of a resource: no wildcards, no subresources.
-func isResource(r v1alpha1.GroupResource) bool {
+// IsResource tells whether a name can be one of a resource: no wildcards, no subresources.
+func IsResource(r v1alpha1.GroupResource) bool {
 	return (r.Group == "" || groupPattern.MatchString(r.Group)) && resourcePattern.MatchString(r.Resource)
 }
 
-// A policy says how a claim on a resource can be accepted.
-type policy string
+// A Policy says how a claim on a resource can be accepted.
+type Policy string
 
 // The policies.
 const (
-	policyOrdinary policy = "Ordinary" // also along with others, unnamed
-	policyByName   policy = "ByName"   // by an answer that names it
-	policyNever    policy = "Never"    // not at all
+	Ordinary Policy = "Ordinary" // also along with others, unnamed
+	ByName   Policy = "ByName"   // by an answer that names it
+	Never    Policy = "Never"    // not at all
 )
 
-// policyOf judges a claim on a resource, and says why it is not ordinary. That a
+// PolicyOf judges a claim on a resource, and says why it is not ordinary. That a
 // resource is cluster-scoped only the App Cluster knows; see clusterScoped.
-func policyOf(r v1alpha1.GroupResource, clusterScoped bool) (p policy, why string) {
-	if !isResource(r) {
-		return policyNever, "it is not a resource"
+func PolicyOf(r v1alpha1.GroupResource, clusterScoped bool) (p Policy, why string) {
+	if !IsResource(r) {
+		return Never, "it is not a resource"
 	}
 	for n, why := range never {
 		inGroup := n.Group != "" && (r.Group == n.Group || strings.HasSuffix(r.Group, "."+n.Group))
 		if inGroup || n == r {
-			return policyNever, why
+			return Never, why
 		}
 	}
 	resources, runs := programs[r.Group]
 	switch {
 	case clusterScoped:
-		return policyNever, "it is cluster-scoped"
+		return Never, "it is cluster-scoped"
 	case r.Group == "" && (r.Resource == "secrets" || r.Resource == "configmaps"):
-		return policyOrdinary, ""
+		return Ordinary, ""
 	case runs && (resources == nil || slices.Contains(resources, r.Resource)):
-		return policyByName, "they are programs, which run in this cluster with the rights that their namespace has"
+		return ByName, "they are programs, which run in this cluster with the rights that their namespace has"
 	}
-	return policyByName, "what they say is carried out by programs of this cluster"
+	return ByName, "what they say is carried out by programs of this cluster"
 }
 
-// dependsOnScope tells whether a resource may be claimed unless it is cluster-scoped.
-func dependsOnScope(r v1alpha1.GroupResource) bool {
-	p, _ := policyOf(r, false)
-	return p == policyByName
+// DependsOnScope tells whether a resource may be claimed unless it is cluster-scoped.
+func DependsOnScope(r v1alpha1.GroupResource) bool {
+	p, _ := PolicyOf(r, false)
+	return p == ByName
 }
 
-// clusterScoped tells whether an API server serves the resource of a claim as a
+// ClusterScoped tells whether an API server serves the resource of a claim as a
 // cluster-scoped one. What it does not serve is not.
-func clusterScoped(d discovery.ServerResourcesInterface, c v1alpha1.PermissionClaim) (bool, error) {
+func ClusterScoped(d discovery.ServerResourcesInterface, c v1alpha1.PermissionClaim) (bool, error) {
 	gv := schema.GroupVersion{Group: c.Group, Version: c.Version}
 	list, err := d.ServerResourcesForGroupVersion(gv.String())
 	if apierrors.IsNotFound(err) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package permission
 
 import (
 	"strings"
@@ -8,8 +8,8 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// handedOver are the paths by which objects name what the App Cluster hands over.
-func handedOver(claims []v1alpha1.AcceptablePermissionClaim) (paths [][]string) {
+// HandedOver are the paths by which objects name what the App Cluster hands over.
+func HandedOver(claims []v1alpha1.AcceptablePermissionClaim) (paths [][]string) {
 	for _, c := range claims {
 		if c.State != v1alpha1.ClaimAccepted || c.Selector.Owner != v1alpha1.OwnerConsumer {
 			continue

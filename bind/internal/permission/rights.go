@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package permission
 
 import (
 	"context"
@@ -14,48 +14,43 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// roleName is the name of a binding's ClusterRole.
-func roleName(binding string) string { return "klutch-bind-konnector-" + binding }
+// RoleName is the name of a binding's ClusterRole.
+func RoleName(binding string) string { return "klutch-bind-konnector-" + binding }
 
-// claimsName is the name of the ClusterRole of a binding's claims, of the RoleBindings
+// ClaimsName is the name of the ClusterRole of a binding's claims, of the RoleBindings
 // to it, and of the policy that says where these may stand.
-func claimsName(binding string) string { return "klutch-bind-claims-" + binding }
+func ClaimsName(binding string) string { return "klutch-bind-claims-" + binding }
 
-// Rights returns what lets a konnector work on a binding in its App Cluster, of which
-// spec says what is bound: a ClusterRole that is aggregated to the konnector's own by its
-// label, for the bound kind in all namespaces. If claims are accepted, also a ClusterRole
-// for the claimed kinds that the konnector may bind in a namespace, and a policy by which the API
-// server admits that only where an object of the bound kind is. Whoever creates
-// the ClusterRoles must hold these rights. What narrows the rights comes before them, to be
-// created in this order.
+// Rights are what Rights of package bind returns.
 func Rights(spec v1alpha1.APIServiceExportSpec, claims []v1alpha1.AcceptablePermissionClaim) []*unstructured.Unstructured {
 	resource := v1alpha1.GroupResource{Group: spec.Group, Resource: spec.Names.Plural}
 	binding := resource.String()
-	claimed := claimRules(claims)
-	rules := boundRules(resource)
+	claimed := ClaimRules(claims)
+	rules := BoundRules(resource)
 	if len(claimed) > 0 {
-		rules = append(rules, passingRules(binding)...)
+		rules = append(rules, PassingRules(binding)...)
 	}
 	var all []*unstructured.Unstructured
 	if len(claimed) > 0 {
-		all = append(all, claimsPolicy(spec, claims), claimsPolicyBinding(binding), clusterRole(claimsName(binding), nil, claimed))
+		all = append(all, claimsPolicy(spec, claims), claimsPolicyBinding(binding), clusterRole(ClaimsName(binding), nil, claimed))
 	}
-	return append(all, clusterRole(roleName(binding), map[string]string{v1alpha1.AggregateToKonnectorLabel: "true"}, rules))
+	return append(all, clusterRole(RoleName(binding), map[string]string{v1alpha1.AggregateToKonnectorLabel: "true"}, rules))
 }
 
 func clusterRole(name string, labels map[string]string, rules []rbacv1.PolicyRule) *unstructured.Unstructured {
-	return manifest(&rbacv1.ClusterRole{
+	return cluster.Manifest(&rbacv1.ClusterRole{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
 		Rules:      rules,
 	})
 }
 
-// boundRules: the bound objects are read, get a finalizer and a status.
-func boundRules(resource v1alpha1.GroupResource) []rbacv1.PolicyRule {
+// BoundRules: the bound objects are read, get a finalizer and a status.
+func BoundRules(resource v1alpha1.GroupResource) []rbacv1.PolicyRule {
 	groups := []string{resource.Group}
 	return []rbacv1.PolicyRule{
 		{APIGroups: groups, Resources: []string{resource.Resource}, Verbs: []string{"get", "list", "watch", "update", "patch"}},
@@ -63,8 +58,8 @@ func boundRules(resource v1alpha1.GroupResource) []rbacv1.PolicyRule {
 	}
 }
 
-// claimRules: copies of claimed objects are kept, or originals read.
-func claimRules(claims []v1alpha1.AcceptablePermissionClaim) []rbacv1.PolicyRule {
+// ClaimRules: copies of claimed objects are kept, or originals read.
+func ClaimRules(claims []v1alpha1.AcceptablePermissionClaim) []rbacv1.PolicyRule {
 	var all []rbacv1.PolicyRule
 	for _, c := range claims {
 		if c.State != v1alpha1.ClaimAccepted {
@@ -79,10 +74,10 @@ func claimRules(claims []v1alpha1.AcceptablePermissionClaim) []rbacv1.PolicyRule
 	return all
 }
 
-// passingRules: the konnector takes the rights of a binding's claims, one namespace at
+// PassingRules: the konnector takes the rights of a binding's claims, one namespace at
 // a time, and gives them back.
-func passingRules(binding string) []rbacv1.PolicyRule {
-	group, names := []string{rbacv1.GroupName}, []string{claimsName(binding)}
+func PassingRules(binding string) []rbacv1.PolicyRule {
+	group, names := []string{rbacv1.GroupName}, []string{ClaimsName(binding)}
 	return []rbacv1.PolicyRule{
 		{APIGroups: group, Resources: []string{"clusterroles"}, ResourceNames: names, Verbs: []string{"bind"}},
 		{APIGroups: group, Resources: []string{"rolebindings"}, ResourceNames: names, Verbs: []string{"get", "list", "delete"}},
@@ -90,15 +85,15 @@ func passingRules(binding string) []rbacv1.PolicyRule {
 	}
 }
 
-// missingRights returns, as "get, list resource.group", which of rules the konnector
+// MissingRights returns, as "get, list resource.group", which of rules the konnector
 // does not have.
-func missingRights(ctx context.Context, client dynamic.Interface, rules []rbacv1.PolicyRule) ([]string, error) {
+func MissingRights(ctx context.Context, client dynamic.Interface, rules []rbacv1.PolicyRule) ([]string, error) {
 	var missing []string
 	for _, rule := range rules {
 		var verbs []string
 		for _, verb := range rule.Verbs {
 			resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
-			allowed, err := may(ctx, client, authorizationv1.ResourceAttributes{
+			allowed, err := cluster.May(ctx, client, authorizationv1.ResourceAttributes{
 				Verb: verb, Group: rule.APIGroups[0], Resource: resource, Subresource: subresource, Name: strings.Join(rule.ResourceNames, ""),
 			})
 			if err != nil {
@@ -116,15 +111,15 @@ func missingRights(ctx context.Context, client dynamic.Interface, rules []rbacv1
 	return slices.Compact(missing), nil
 }
 
-func missingMessage(binding string, missing []string, claimed []rbacv1.PolicyRule) string {
+func MissingMessage(binding string, missing []string, claimed []rbacv1.PolicyRule) string {
 	and := ""
 	if len(claimed) > 0 {
 		var rights []string
 		for _, r := range claimed {
 			rights = append(rights, strings.Join(r.Verbs, ", ")+" "+v1alpha1.GroupResource{Group: r.APIGroups[0], Resource: r.Resources[0]}.String())
 		}
-		and = fmt.Sprintf(", and for its claims the ClusterRole %s with %s, without that label, and the ValidatingAdmissionPolicy of that name", claimsName(binding), strings.Join(rights, "; "))
+		and = fmt.Sprintf(", and for its claims the ClusterRole %s with %s, without that label, and the ValidatingAdmissionPolicy of that name", ClaimsName(binding), strings.Join(rights, "; "))
 	}
 	return fmt.Sprintf("In this cluster the konnector may not %s. Create the ClusterRole %s with these rights and the label %s: \"true\"%s; kubectl bind does so, run by a person who has them.",
-		strings.Join(missing, "; "), roleName(binding), v1alpha1.AggregateToKonnectorLabel, and)
+		strings.Join(missing, "; "), RoleName(binding), v1alpha1.AggregateToKonnectorLabel, and)
 }

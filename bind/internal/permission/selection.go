@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package permission
 
 import (
 	"slices"
@@ -13,13 +13,13 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// anyName is the name that selects all names, and all namespaces.
-const anyName = "*"
+// AnyName is the name that selects all names, and all namespaces.
+const AnyName = "*"
 
-// metadataKeys are the keys of labels and annotations that a claim names, as patterns:
+// MetadataKeys are the keys of labels and annotations that a claim names, as patterns:
 // those without a prefix, which are nobody's, and those of the bound API's own group. The
 // others may be switches of programs that have nothing to do with it.
-func metadataKeys(group string, c v1alpha1.PermissionClaim) (labels, annotations []string) {
+func MetadataKeys(group string, c v1alpha1.PermissionClaim) (labels, annotations []string) {
 	named := [2][]v1alpha1.Pattern{c.Read.Labels, c.Read.Annotations}
 	if c.Selector.Owner != v1alpha1.OwnerConsumer {
 		named = [2][]v1alpha1.Pattern{}
@@ -39,8 +39,8 @@ func ownKeys(group string, patterns []v1alpha1.Pattern) (own []string) {
 	for _, p := range patterns {
 		prefix, name, prefixed := strings.Cut(p.Pattern, "/")
 		ours := prefix == group || strings.HasSuffix(prefix, "."+group)
-		if prefixed && ours && name != "" && !strings.Contains(strings.TrimSuffix(p.Pattern, anyName), anyName) ||
-			!prefixed && p.Pattern != "" && !strings.Contains(p.Pattern, anyName) {
+		if prefixed && ours && name != "" && !strings.Contains(strings.TrimSuffix(p.Pattern, AnyName), AnyName) ||
+			!prefixed && p.Pattern != "" && !strings.Contains(p.Pattern, AnyName) {
 			own = append(own, p.Pattern)
 		}
 	}
@@ -55,7 +55,7 @@ func relatedTo(group string, c v1alpha1.PermissionClaim) []klutchsync.Related {
 		Resource: schema.GroupVersionResource{Group: c.Group, Version: c.Version, Resource: c.Resource},
 		From:     klutchsync.TargetSide, // the provider owns what it hands out
 	}
-	r.KeepLabels, r.KeepAnnotations = metadataKeys(group, c)
+	r.KeepLabels, r.KeepAnnotations = MetadataKeys(group, c)
 	if c.Selector.Owner == v1alpha1.OwnerConsumer {
 		r.From = klutchsync.SourceSide
 	}
@@ -65,7 +65,7 @@ func relatedTo(group string, c v1alpha1.PermissionClaim) []klutchsync.Related {
 	if len(r.References) == 0 {
 		r.Names = c.Selector.Names
 	}
-	if !slices.Contains(c.Selector.Namespaces, anyName) {
+	if !slices.Contains(c.Selector.Namespaces, AnyName) {
 		r.Namespaces = c.Selector.Namespaces
 	}
 	if len(c.Selector.LabelSelectors) == 0 {

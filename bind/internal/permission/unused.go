@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package permission
 
 import (
 	"context"
@@ -13,24 +13,25 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// An unusedNamespaces finds the namespaces of an App Cluster that have no object of a
+// An UnusedNamespaces finds the namespaces of an App Cluster that have no object of a
 // bound API, and the copies that are left there: a konnector ended before it could remove
 // them, or mapped any namespace that a provider named. No Sync removes them, since it maps
 // only namespaces with an object.
-type unusedNamespaces struct {
-	app     dynamic.Interface
-	meta    metadata.Interface
-	binding string
-	api     schema.GroupVersionResource // of the bound objects
+type UnusedNamespaces struct {
+	App     dynamic.Interface
+	Meta    metadata.Interface
+	Binding string
+	API     schema.GroupVersionResource // of the bound objects
 	used    map[string]bool             // the answers of the API server, by namespace
 }
 
-// among returns those of the namespaces that have no object.
-func (u *unusedNamespaces) among(ctx context.Context, namespaces []string) (unused []string, err error) {
+// Among returns those of the namespaces that have no object.
+func (u *UnusedNamespaces) Among(ctx context.Context, namespaces []string) (unused []string, err error) {
 	for _, namespace := range namespaces {
 		used, err := u.isUsed(ctx, namespace)
 		if err != nil {
@@ -43,11 +44,11 @@ func (u *unusedNamespaces) among(ctx context.Context, namespaces []string) (unus
 	return unused, nil
 }
 
-// removeCopies removes the copies of what claims select, wherever the konnector may list
+// RemoveCopies removes the copies of what claims select, wherever the konnector may list
 // them: in the given namespaces and, if it may, in all.
-func (u *unusedNamespaces) removeCopies(ctx context.Context, selected []klutchsync.Related, namespaces []string) error {
-	from := copies{
-		meta: u.meta, binding: u.binding, owner: v1alpha1.OwnerProvider, namespaces: append(slices.Clone(namespaces), metav1.NamespaceAll),
+func (u *UnusedNamespaces) RemoveCopies(ctx context.Context, selected []klutchsync.Related, namespaces []string) error {
+	from := Copies{
+		Meta: u.Meta, Binding: u.Binding, Owner: v1alpha1.OwnerProvider, Namespaces: append(slices.Clone(namespaces), metav1.NamespaceAll),
 		stays: func(ctx context.Context, o *metav1.PartialObjectMetadata) (bool, error) {
 			return u.isUsed(ctx, o.Namespace)
 		},
@@ -58,25 +59,25 @@ func (u *unusedNamespaces) removeCopies(ctx context.Context, selected []klutchsy
 			continue
 		}
 		seen[r.Resource] = true
-		n, err := from.remove(ctx, r.Resource)
+		n, err := from.Remove(ctx, r.Resource)
 		removed += n
 		if err != nil && !apierrors.IsForbidden(err) {
 			return err
 		}
 	}
 	if removed > 0 {
-		audit(ctx, "copies in namespaces without an object removed", "copies", removed)
+		cluster.Audit(ctx, "copies in namespaces without an object removed", "copies", removed)
 	}
 	return nil
 }
 
 // isUsed asks the API server whether a namespace has an object of the API, once for each
 // namespace.
-func (u *unusedNamespaces) isUsed(ctx context.Context, namespace string) (bool, error) {
+func (u *UnusedNamespaces) isUsed(ctx context.Context, namespace string) (bool, error) {
 	if used, ok := u.used[namespace]; ok {
 		return used, nil
 	}
-	list, err := u.app.Resource(u.api).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	list, err := u.App.Resource(u.API).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return false, fmt.Errorf("look for objects in namespace %s: %w", namespace, err)
 	}
