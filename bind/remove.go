@@ -268,7 +268,7 @@ func (r *remover) leave(ctx context.Context, name string, secret *unstructured.U
 			return nil
 		}
 	}
-	return r.depart(ctx, secret)
+	return r.revoke(ctx, secret)
 }
 
 // sameTenant tells whether two Secrets lead to one tenant.

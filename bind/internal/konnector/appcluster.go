@@ -46,7 +46,7 @@ type appCluster struct {
 	kube kubernetes.Interface // for events and access reviews
 	uid  types.UID            // of namespace kube-system, set by prepare
 
-	names crd.ServedNames // by which people reach what is there
+	servedNames crd.ServedNames // by which people reach what is there
 
 	bindings   cache.SharedIndexInformer
 	crds       cache.SharedIndexInformer // metadata only

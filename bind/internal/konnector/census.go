@@ -43,17 +43,15 @@ func (a *Konnector) boundBy(u *unstructured.Unstructured) bound {
 		found.Ready = v1alpha1.IsTrue(b.Status.Conditions, v1alpha1.ConditionReady)
 	}
 	found.Sync, _ = a.set.State(key.String())
-	a.mu.Lock()
-	c := a.connections[a.uses[key]]
-	a.mu.Unlock()
+	c := a.connectionOf(key)
 	if c == nil {
 		return found
 	}
 	if _, s := c.state(); s != nil {
-		now := s.sight()
+		now := s.snapshot()
 		found.Up = now.looked && now.away.Type == ""
 		found.TokenEnds = cluster.ReadToken(*s.token.value.Load()).Ends()
-		if beaten := s.beaten.Load(); beaten != nil {
+		if beaten := s.heartbeat.beaten.Load(); beaten != nil {
 			found.Heartbeat = *beaten
 		}
 	}

@@ -46,7 +46,7 @@ func (p *pass) checkRights(ctx context.Context) (bool, error) {
 // once. A konnector without them has none to lose, so that it asks once.
 func (p *pass) findGrant(ctx context.Context, kept []v1alpha1.AcceptablePermissionClaim, running bool) error {
 	p.grant = permission.NewGrant(p.app.calls, p.binding.Name, kept)
-	if p.grant == nil || running && !p.isEverywhere(p.key) {
+	if p.grant == nil || running && !p.record.everywhere {
 		return nil
 	}
 	missing, err := permission.MissingRights(ctx, p.app.calls, p.grant.Rules)
@@ -57,20 +57,18 @@ func (p *pass) findGrant(ctx context.Context, kept []v1alpha1.AcceptablePermissi
 		p.grant = nil
 		p.again = time.Minute // until they are narrowed
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.everywhere[p.key] = len(missing) == 0
+	p.record.everywhere = len(missing) == 0
 	return nil
 }
 
 // keptClaims are the accepted claims that are carried out.
 func (p *pass) keptClaims() ([]v1alpha1.AcceptablePermissionClaim, error) {
-	judge, err := p.claimant()
+	judge, err := p.judge()
 	return slices.DeleteFunc(slices.Clone(p.binding.Spec.PermissionClaims), func(c v1alpha1.AcceptablePermissionClaim) bool { return !judge.Keeps(c) }), err
 }
 
-// claimant looks up what it takes to judge the binding's claims.
-func (p *pass) claimant() (permission.Judge, error) {
+// judge looks up what it takes to judge the binding's claims.
+func (p *pass) judge() (permission.Judge, error) {
 	return permission.NewJudge(p.app.discovery, &p.export.Spec, p.binding.Spec.PermissionClaims)
 }
 
@@ -87,12 +85,12 @@ func (p *pass) relatedWait(unreadable map[string]string) {
 // other claims once selected.
 func (p *pass) settleClaims(ctx context.Context) ([]klutchsync.Related, error) {
 	claims := p.binding.Spec.PermissionClaims
-	judge, err := p.claimant()
+	judge, err := p.judge()
 	if err != nil {
 		return nil, err
 	}
 	selected, problems, refused := judge.Select(claims)
-	left, err := p.revoke(ctx, selected, judge)
+	left, err := (&revocation{pass: p, selected: selected, judge: judge}).run(ctx)
 	if err != nil {
 		return nil, err
 	}

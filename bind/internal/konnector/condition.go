@@ -124,7 +124,7 @@ func unlisted(server string, resource schema.GroupVersionResource, err error) v1
 
 // connected is what the last look says of the connection. What is too much of what is
 // listed counts even if the control plane answers otherwise.
-func (s sight) connected() v1alpha1.Condition {
+func (s snapshot) connected() v1alpha1.Condition {
 	for _, c := range []v1alpha1.Condition{s.away, s.unreadable, s.unmapped} {
 		if c.Type != "" && (c == s.away || c.Reason == v1alpha1.ReasonControlPlaneAnswerTooLarge) {
 			return c

@@ -6,8 +6,6 @@ import (
 	"cmp"
 	"fmt"
 
-	"k8s.io/client-go/tools/cache"
-
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -15,7 +13,7 @@ import (
 // deletions says how many deletions are held because too many came at once, and
 // lets them go when the owner of the binding says so.
 func (p *pass) deletions(state klutchsync.Status) {
-	if p.releases(p.key, p.binding.Annotations[klutchsync.ReleaseAnnotation]) {
+	if p.record.releases(p.binding.Annotations[klutchsync.ReleaseAnnotation]) {
 		p.set.Release(p.key.String())
 		state.Held = 0
 	}
@@ -43,10 +41,8 @@ func heldMessage(b *v1alpha1.APIServiceBinding, held int) string {
 
 // releases reports whether a binding's word of release is a new one. What stood
 // there when the konnector started was for what was held before.
-func (a *Konnector) releases(key cache.ObjectName, word string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	before, known := a.released[key]
-	a.released[key] = word
-	return known && word != "" && word != before
+func (r *bindingRecord) releases(word string) bool {
+	before := r.released
+	r.released = &word
+	return before != nil && word != "" && word != *before
 }

@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -32,52 +33,66 @@ type found struct {
 	binding *v1alpha1.ClusterBinding
 }
 
+// A heartbeat is what a session does and learns at each look at its tenant namespace.
+type heartbeat struct {
+	session *session
+	queue   *controller.Controller
+	beaten  atomic.Pointer[time.Time] // when the last one was taken
+	awaited atomic.Bool               // the backend is about to make a credential
+}
+
+func newHeartbeat(s *session) *heartbeat {
+	h := &heartbeat{session: s}
+	h.queue = cluster.NewController("heartbeat", h.beat, 1)
+	return h
+}
+
 // beat looks at the tenant namespace. It is at once the probe of the control plane,
 // the heartbeat, and what fetches a rotated credential.
-func (s *session) beat(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
-	f, err := s.find(ctx)
-	if err == nil && s.barred(f).Type == "" {
-		f.binding, err = s.report(ctx, f)
+func (h *heartbeat) beat(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
+	f, err := h.find(ctx)
+	if err == nil && h.refusal(f).Type == "" {
+		f.binding, err = h.report(ctx, f)
 	}
-	s.look(ctx, f, err)
+	h.look(ctx, f, err)
 	if err != nil {
 		return lookAgain, nil //nolint:nilerr // conditions say it, once; the next look is not far
 	}
-	if s.awaited.Load() {
+	if h.awaited.Load() {
 		return lookAgain, nil
 	}
-	return s.agent.opts.HeartbeatInterval / 2, nil
+	return h.session.agent.opts.HeartbeatInterval / 2, nil
 }
 
 // find reads who is there. What may not be read is no answer where one is expected.
-func (s *session) find(ctx context.Context) (f found, err error) {
-	if f.tenant, err = cluster.TenantUID(ctx, s.calls, s.place.Namespace); err != nil && (s.pinned() != "" || !cluster.IsHidden(err)) {
+func (h *heartbeat) find(ctx context.Context) (f found, err error) {
+	if f.tenant, err = cluster.TenantUID(ctx, h.session.calls, h.session.place.Namespace); err != nil && (h.boundTenant() != "" || !cluster.IsHidden(err)) {
 		return f, err
 	}
-	f.binding, err = s.clusterBinding(ctx)
+	f.binding, err = h.clusterBinding(ctx)
 	return f, err
 }
 
 // report does what is due in a tenant namespace that is this App Cluster's, and
 // returns the ClusterBinding as it is then.
-func (s *session) report(ctx context.Context, f found) (*v1alpha1.ClusterBinding, error) {
-	rotated, err := s.rotate(ctx, f.binding.Spec.KubeconfigSecretRef.Name)
+func (h *heartbeat) report(ctx context.Context, f found) (*v1alpha1.ClusterBinding, error) {
+	rotated, err := h.rotate(ctx, f.binding.Spec.KubeconfigSecretRef.Name)
 	if err == nil {
-		err = s.writeHeartbeat(ctx, f.binding, rotated)
+		err = h.write(ctx, f.binding, rotated)
 	}
 	if err == nil {
 		now := time.Now()
-		s.beaten.Store(&now)
-		err = s.pin(ctx, f.tenant)
+		h.beaten.Store(&now)
+		err = h.recordTenant(ctx, f.tenant)
 	}
 	if err != nil || f.binding.Status.ClusterUID != "" {
 		return f.binding, err
 	}
-	return s.clusterBinding(ctx) // another one may have been first
+	return h.clusterBinding(ctx) // another one may have been first
 }
 
-func (s *session) clusterBinding(ctx context.Context) (*v1alpha1.ClusterBinding, error) {
-	u, err := s.calls.Resource(cluster.ClusterBindings).Namespace(s.place.Namespace).Get(ctx, v1alpha1.ClusterBindingName, metav1.GetOptions{})
+func (h *heartbeat) clusterBinding(ctx context.Context) (*v1alpha1.ClusterBinding, error) {
+	u, err := h.session.calls.Resource(cluster.ClusterBindings).Namespace(h.session.place.Namespace).Get(ctx, v1alpha1.ClusterBindingName, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("read ClusterBinding %s: %w", v1alpha1.ClusterBindingName, err)
 	}
@@ -86,23 +101,23 @@ func (s *session) clusterBinding(ctx context.Context) (*v1alpha1.ClusterBinding,
 
 // heldElsewhere tells whether the tenant is that of another App Cluster, which has
 // the same credential. A backend of another make keeps no record of it.
-func (s *session) heldElsewhere(b *v1alpha1.ClusterBinding) bool {
-	return b.Status.ClusterUID != "" && b.Status.ClusterUID != string(s.agent.app.uid)
+func (h *heartbeat) heldElsewhere(b *v1alpha1.ClusterBinding) bool {
+	return b.Status.ClusterUID != "" && b.Status.ClusterUID != string(h.session.agent.app.uid)
 }
 
 // holding is fn for as long as the tenant is that of this App Cluster.
 func (s *session) holding(fn controller.Func) controller.Func {
 	return func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-		switch now := s.sight(); {
+		switch now := s.snapshot(); {
 		case !now.looked:
 			return lookAgain / 50, nil
-		case !now.admitted || now.barred.Type != "":
+		case !now.admitted || now.refused.Type != "":
 			return lookAgain, nil
 		}
 		again, err := fn(ctx, key)
 		if _, isAway := away("", err); isAway {
 			logr.FromContextOrDiscard(ctx).V(4).Info("not now", "reason", cluster.Explain(err))
-			s.poke() // a condition is to say it, once
+			s.lookNow() // a condition is to say it, once
 			return lookAgain, nil
 		}
 		return again, err
@@ -110,32 +125,32 @@ func (s *session) holding(fn controller.Func) controller.Func {
 }
 
 // look records what the look has shown, and tells the bindings if that is new.
-func (s *session) look(ctx context.Context, f found, err error) {
+func (h *heartbeat) look(ctx context.Context, f found, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	now := s.sight()
+	now := h.session.snapshot()
 	now.looked = true
-	now.away, _ = away(s.place.Server, err)
+	now.away, _ = away(h.session.place.Server, err)
 	now.beating = v1alpha1.True(v1alpha1.ConditionHeartbeating)
 	if err != nil {
 		now.beating = warned(v1alpha1.ConditionHeartbeating, v1alpha1.ReasonClusterBindingUpdateFailed, "The heartbeat failed: "+cluster.Explain(err)+".")
 	}
-	now.admitted = now.admitted || now.away.Type == "" && (f.tenant != "" || s.pinned() == "")
+	now.admitted = now.admitted || now.away.Type == "" && (f.tenant != "" || h.boundTenant() == "")
 	now.tenant = cmp.Or(f.tenant, now.tenant)
-	if c := s.barred(f); c.Type != "" || err == nil {
-		now.barred = c
+	if c := h.refusal(f); c.Type != "" || err == nil {
+		now.refused = c
 	}
 	if f.binding != nil {
 		now.provider = f.binding.Spec.ProviderPrettyName
 	}
-	if now.barred.Type != "" {
-		now.beating = failed(v1alpha1.ConditionHeartbeating, now.barred.Reason, "No heartbeat is written.")
+	if now.refused.Type != "" {
+		now.beating = failed(v1alpha1.ConditionHeartbeating, now.refused.Reason, "No heartbeat is written.")
 	}
-	s.record(ctx, now)
+	h.session.record(ctx, now)
 }
 
-func (s *session) record(ctx context.Context, now sight) {
+func (s *session) record(ctx context.Context, now snapshot) {
 	s.mu.Lock()
 	before := s.seen
 	now.unreadable, now.unmapped = before.unreadable, before.unmapped
@@ -147,8 +162,8 @@ func (s *session) record(ctx context.Context, now sight) {
 	s.agent.touch(s.connection.name)
 	log := logr.FromContextOrDiscard(ctx)
 	switch {
-	case before.barred != now.barred && now.barred.Type != "":
-		log.Info("nothing is changed on either side", "reason", now.barred.Reason, "message", now.barred.Message)
+	case before.refused != now.refused && now.refused.Type != "":
+		log.Info("nothing is changed on either side", "reason", now.refused.Reason, "message", now.refused.Message)
 	case before.away != now.away && now.away.Type != "":
 		log.Info("control plane is away", "reason", now.away.Reason, "message", now.away.Message)
 	case before.away != now.away || !before.looked:
@@ -158,8 +173,8 @@ func (s *session) record(ctx context.Context, now sight) {
 
 // rotate takes over the credential that the backend keeps for this tenant, if it is
 // not the one in use. The condition is about the backend's Secret.
-func (s *session) rotate(ctx context.Context, name string) (v1alpha1.Condition, error) {
-	u, err := s.calls.Resource(cluster.Secrets).Namespace(s.place.Namespace).Get(ctx, name, metav1.GetOptions{})
+func (h *heartbeat) rotate(ctx context.Context, name string) (v1alpha1.Condition, error) {
+	u, err := h.session.calls.Resource(cluster.Secrets).Namespace(h.session.place.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
 		return warned(v1alpha1.ConditionSecretValid, v1alpha1.ReasonProviderSecretNotFound, "The konnector reads no Secret "+name+": "+cluster.Explain(err)+"."), nil
 	}
@@ -168,67 +183,67 @@ func (s *session) rotate(ctx context.Context, name string) (v1alpha1.Condition, 
 	}
 	// A login has ended the credentials before it, and the next one is not made yet.
 	data, _, _ := unstructured.NestedMap(u.Object, "data")
-	if s.awaited.Store(len(data) == 0); len(data) == 0 {
+	if h.awaited.Store(len(data) == 0); len(data) == 0 {
 		return v1alpha1.True(v1alpha1.ConditionSecretValid), nil
 	}
 	offered, err := cluster.ReadSecret(u)
 	if err != nil {
 		return warned(v1alpha1.ConditionSecretValid, v1alpha1.ReasonProviderSecretInvalid, "The konnector refuses Secret "+name+": "+err.Error()+"."), nil //nolint:nilerr // the condition says it
 	}
-	current, _ := s.connection.read()
-	if current == nil || *s.token.value.Load() == offered.Token && s.leadsTo(offered) {
+	current, _ := h.session.connection.read()
+	if current == nil || *h.session.token.value.Load() == offered.Token && h.session.leadsTo(offered) {
 		return v1alpha1.True(v1alpha1.ConditionSecretValid), nil
 	}
-	return v1alpha1.True(v1alpha1.ConditionSecretValid), s.adopt(ctx, u)
+	return v1alpha1.True(v1alpha1.ConditionSecretValid), h.adopt(ctx, u)
 }
 
 // adopt copies the offered kubeconfig to the App Cluster's Secret, from where it is
 // taken up like any other change of it.
-func (s *session) adopt(ctx context.Context, offered *unstructured.Unstructured) error {
-	held := s.connection.secret()
+func (h *heartbeat) adopt(ctx context.Context, offered *unstructured.Unstructured) error {
+	held := h.session.connection.secret()
 	if held == nil {
 		return nil // somebody has just deleted it, and that is a decision
 	}
 	encoded, _, _ := unstructured.NestedString(offered.Object, "data", v1alpha1.KubeconfigKey)
-	err := s.patchSecret(ctx, map[string]any{
+	err := h.patchSecret(ctx, map[string]any{
 		"metadata": map[string]any{"uid": held.GetUID(), "resourceVersion": held.GetResourceVersion()},
 		"data":     map[string]any{v1alpha1.KubeconfigKey: encoded},
 	})
 	if err != nil {
-		return fmt.Errorf("write the rotated credential to Secret %s of the App Cluster: %w", s.connection.name, err)
+		return fmt.Errorf("write the rotated credential to Secret %s of the App Cluster: %w", h.session.connection.name, err)
 	}
 	cluster.Audit(ctx, "credential rotated")
 	return nil
 }
 
 // patchSecret merges into the kubeconfig Secret of the App Cluster.
-func (s *session) patchSecret(ctx context.Context, change map[string]any) error {
+func (h *heartbeat) patchSecret(ctx context.Context, change map[string]any) error {
 	patch, err := json.Marshal(change)
 	if err != nil {
 		return err
 	}
-	name := s.connection.name
-	_, err = s.agent.app.calls.Resource(cluster.Secrets).Namespace(name.Namespace).Patch(ctx, name.Name, types.MergePatchType, patch,
+	name := h.session.connection.name
+	_, err = h.session.agent.app.calls.Resource(cluster.Secrets).Namespace(name.Namespace).Patch(ctx, name.Name, types.MergePatchType, patch,
 		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
 	return err
 }
 
-// writeHeartbeat writes when the last heartbeat is half an interval old, and when
+// write writes when the last heartbeat is half an interval old, and when
 // something else in the status is to change.
-func (s *session) writeHeartbeat(ctx context.Context, seen *v1alpha1.ClusterBinding, secretValid v1alpha1.Condition) error {
-	client := s.calls.Resource(cluster.ClusterBindings).Namespace(s.place.Namespace)
-	interval := s.agent.opts.HeartbeatInterval
+func (h *heartbeat) write(ctx context.Context, seen *v1alpha1.ClusterBinding, secretValid v1alpha1.Condition) error {
+	client := h.session.calls.Resource(cluster.ClusterBindings).Namespace(h.session.place.Namespace)
+	interval := h.session.agent.opts.HeartbeatInterval
 	return objectstatus.Write(ctx, client, seen, func(b *v1alpha1.ClusterBinding) {
 		if due(b.Status.LastHeartbeatTime, interval/2) {
 			now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
 			b.Status.LastHeartbeatTime = &now
 		}
 		if b.Status.ClusterUID == "" {
-			b.Status.ClusterUID = string(s.agent.app.uid)
+			b.Status.ClusterUID = string(h.session.agent.app.uid)
 		}
 		b.Status.HeartbeatInterval = &metav1.Duration{Duration: interval}
-		b.Status.KonnectorVersion = s.agent.opts.Version
-		for _, c := range []v1alpha1.Condition{secretValid, validVersion(s.agent.opts.Version)} {
+		b.Status.KonnectorVersion = h.session.agent.opts.Version
+		for _, c := range []v1alpha1.Condition{secretValid, validVersion(h.session.agent.opts.Version)} {
 			c.Message = cluster.Clip(c.Message)
 			c.ObservedGeneration = b.Generation
 			b.Status.Conditions = v1alpha1.SetCondition(b.Status.Conditions, c)

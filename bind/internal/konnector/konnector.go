@@ -54,13 +54,31 @@ type Konnector struct {
 	mu          sync.Mutex
 	uses        map[cache.ObjectName]cache.ObjectName // the Secret of each binding
 	connections map[cache.ObjectName]*connection      // by Secret
-	recipes     map[cache.ObjectName]string           // of what each binding runs
-	versions    map[cache.ObjectName]string           // in which it runs, or ran
-	everywhere  map[cache.ObjectName]bool             // which have the rights of their claims in all namespaces
-	consents    map[cache.ObjectName]consent          // that have been carried out
-	schemas     map[cache.ObjectName]time.Time        // when the CRD of each binding was last changed
-	released    map[cache.ObjectName]string           // of held deletions: the last word of each binding's owner
-	paces       map[cache.ObjectName]pace             // of passes
+	records     map[cache.ObjectName]*bindingRecord   // by binding
+}
+
+// A bindingRecord is what is remembered of a binding from one pass to the next. Passes of one
+// binding follow each other, so that only the map of records needs the lock.
+type bindingRecord struct {
+	running       string    // the fingerprint of the Sync that runs; empty while none does
+	version       string    // in which it runs, or ran
+	everywhere    bool      // the konnector has the rights of its claims in all namespaces
+	consent       consent   // that has been carried out
+	schemaChanged time.Time // when its CRD was last changed
+	released      *string   // of held deletions: the last word of its owner; nil before the first pass
+	pace          pace      // of passes
+}
+
+// recordOf returns that of a binding.
+func (a *Konnector) recordOf(binding cache.ObjectName) *bindingRecord {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r := a.records[binding]
+	if r == nil {
+		r = &bindingRecord{pace: newPace()}
+		a.records[binding] = r
+	}
+	return r
 }
 
 // New does no I/O.
@@ -77,13 +95,7 @@ func New(config *rest.Config, opts Options) (*Konnector, error) {
 		opts: opts, app: app, source: source,
 		uses:        map[cache.ObjectName]cache.ObjectName{},
 		connections: map[cache.ObjectName]*connection{},
-		recipes:     map[cache.ObjectName]string{},
-		versions:    map[cache.ObjectName]string{},
-		everywhere:  map[cache.ObjectName]bool{},
-		consents:    map[cache.ObjectName]consent{},
-		schemas:     map[cache.ObjectName]time.Time{},
-		released:    map[cache.ObjectName]string{},
-		paces:       map[cache.ObjectName]pace{},
+		records:     map[cache.ObjectName]*bindingRecord{},
 	}
 	a.bindings = cluster.NewController("binding", a.paced, 16)
 	a.set = klutchsync.NewSet(klutchsync.SetOptions{Changed: a.changed})
@@ -156,14 +168,6 @@ func (a *Konnector) connect(ctx context.Context, binding, secret cache.ObjectNam
 	return c
 }
 
-// isEverywhere tells whether a binding was found to have the rights of its claims in all
-// namespaces.
-func (a *Konnector) isEverywhere(binding cache.ObjectName) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.everywhere[binding]
-}
-
 // disconnect gives up the binding's use of its connection.
 func (a *Konnector) disconnect(binding cache.ObjectName) {
 	a.mu.Lock()
@@ -191,20 +195,17 @@ func (a *Konnector) release(binding cache.ObjectName) {
 func (a *Konnector) forget(binding cache.ObjectName) {
 	a.hold(binding)
 	a.disconnect(binding)
+	released := a.recordOf(binding).released // what was said stays said
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.consents, binding)
-	delete(a.everywhere, binding)
-	delete(a.schemas, binding)
-	delete(a.versions, binding)
-	delete(a.paces, binding)
+	if delete(a.records, binding); released != nil {
+		a.records[binding] = &bindingRecord{pace: newPace(), released: released}
+	}
 }
 
 // hold stops the sync of a binding and returns when it has stopped.
 func (a *Konnector) hold(binding cache.ObjectName) {
-	a.mu.Lock()
-	delete(a.recipes, binding)
-	a.mu.Unlock()
+	a.recordOf(binding).running = ""
 	a.set.Remove(binding.String())
 }
 
@@ -218,20 +219,19 @@ type recipe struct {
 // fingerprint changes when the Sync has to be made anew.
 func (r recipe) fingerprint(s *session, version schema.GroupVersionResource) (string, error) {
 	spec := r.export.Spec
-	data, err := json.Marshal([]any{version, spec.Scope, spec.InformerScope, r.related, r.grant != nil, s.sight().tenant})
+	data, err := json.Marshal([]any{version, spec.Scope, spec.InformerScope, r.related, r.grant != nil, s.snapshot().tenant})
 	return fmt.Sprintf("%p %s", s, data), err
 }
 
 // put has the Sync of a binding run; one that runs from the same recipe goes on.
 func (a *Konnector) put(binding cache.ObjectName, s *session, r recipe) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	version := crd.SyncVersion(&r.export.Spec, a.versions[binding])
+	known := a.recordOf(binding)
+	version := crd.SyncVersion(&r.export.Spec, known.version)
 	fingerprint, err := r.fingerprint(s, version)
 	if err != nil {
 		return err
 	}
-	if a.recipes[binding] == fingerprint {
+	if known.running == fingerprint {
 		return nil
 	}
 	opts := s.options(r)
@@ -242,14 +242,14 @@ func (a *Konnector) put(binding cache.ObjectName, s *session, r recipe) error {
 	if err != nil {
 		return err
 	}
-	a.recipes[binding], a.versions[binding] = fingerprint, version.Version
+	known.running, known.version = fingerprint, version.Version
 	a.set.Put(binding.String(), sync)
 	return nil
 }
 
 // options are those of the Sync of an export of this session.
 func (s *session) options(r recipe) klutchsync.Options {
-	opts := klutchsync.Options{Mapper: s.mapper, Related: slices.Clone(r.related), Hooks: klutchsync.Hooks{Refused: s.refusedRelated}}
+	opts := klutchsync.Options{Mapper: s.namespaces.mapper, Related: slices.Clone(r.related), Hooks: klutchsync.Hooks{Refused: s.records.related}}
 	for i := range opts.Related {
 		opts.Related[i].Except = permission.ClosedPatterns()
 	}
@@ -261,7 +261,7 @@ func (s *session) options(r recipe) klutchsync.Options {
 	}
 	if r.export.Spec.Scope == v1alpha1.ClusterScope {
 		opts.Mapper = klutchsync.Prefix(s.place.Namespace + "-")
-		meta := tenantMeta(s.place.Namespace, s.sight().tenant)
+		meta := tenantMeta(s.place.Namespace, s.snapshot().tenant)
 		opts.TargetMeta = func(cache.ObjectName) klutchsync.Meta { return meta }
 	}
 	return opts

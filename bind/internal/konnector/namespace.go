@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -16,84 +17,126 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/controller"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
 )
+
+// serviceNamespaces keeps each namespace of the App Cluster that has a bound object
+// together with a service namespace of the tenant.
+type serviceNamespaces struct {
+	app    *appCluster
+	calls  dynamic.Interface // of the Control Plane Cluster
+	tenant string            // the tenant namespace
+	grace  time.Duration     // see NamespaceGrace of Options
+	touch  func()            // asks for a look at the bindings
+
+	asked   cache.SharedIndexInformer // APIServiceNamespaces
+	queue   *controller.Controller
+	mapper  *klutchsync.Namespaces
+	records *refusalRecords
+
+	mu    sync.Mutex
+	wants map[string]bool      // namespaces that objects wait for
+	gone  map[string]time.Time // namespaces of the App Cluster, since when
+	// withObjects are the namespaces in which Syncs have met objects, with the
+	// APIServiceNamespace that each is mapped by; empty for none.
+	withObjects map[string]types.UID
+	// refused are the namespaces that get no service namespace, with the reasons.
+	refused map[string]string
+	// unrequested are the namespaces that only the provider names, since when.
+	unrequested map[string]unrequested
+	told        time.Time // when the bindings last heard of these
+}
+
+// newServiceNamespaces does no I/O.
+func newServiceNamespaces(s *session) *serviceNamespaces {
+	n := &serviceNamespaces{
+		app: s.agent.app, calls: s.calls, tenant: s.place.Namespace, grace: s.agent.opts.NamespaceGrace, asked: s.asked, records: &s.records,
+		touch: func() { s.agent.touch(s.connection.name) },
+		wants: map[string]bool{}, gone: map[string]time.Time{}, refused: map[string]string{}, withObjects: map[string]types.UID{}, unrequested: map[string]unrequested{},
+	}
+	n.mapper = klutchsync.NewNamespaces(n.want)
+	n.queue = cluster.NewController("namespaces", s.holding(n.reconcile), 4)
+	return n
+}
 
 // want is called by Syncs, without end, for namespaces that have an object and no
 // service namespace yet.
-func (s *session) want(namespace string) {
-	s.mu.Lock()
-	s.wants[namespace] = true
-	if _, ok := s.met[namespace]; !ok {
-		s.met[namespace] = ""
+func (n *serviceNamespaces) want(namespace string) {
+	n.mu.Lock()
+	n.wants[namespace] = true
+	if _, ok := n.withObjects[namespace]; !ok {
+		n.withObjects[namespace] = ""
 	}
-	s.mu.Unlock()
-	s.spaces.Add(cache.NewObjectName("", namespace))
+	n.mu.Unlock()
+	n.queue.Add(cache.NewObjectName("", namespace))
 }
 
-// reconcileNamespace keeps one namespace of the App Cluster and its service
+// reconcile keeps one namespace of the App Cluster and its service
 // namespace together.
-func (s *session) reconcileNamespace(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	if key == news {
-		return s.tell(), nil
+func (n *serviceNamespaces) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	if key == tellKey {
+		return n.tellBindings(), nil
 	}
-	asked, err := cached[v1alpha1.APIServiceNamespace](s.namespaces, cache.NewObjectName(s.place.Namespace, key.Name))
+	asked, err := cached[v1alpha1.APIServiceNamespace](n.asked, cache.NewObjectName(n.tenant, key.Name))
 	if err != nil {
 		return 0, err
 	}
 	if asked == nil {
-		s.refuse(key.Name, "")
-		s.invited(key.Name)
-		s.mapper.Delete(key.Name)
-		s.sighted(key.Name, false)
-		return 0, s.askFor(ctx, key.Name)
+		n.refuse(key.Name, "")
+		n.requested(key.Name)
+		n.mapper.Delete(key.Name)
+		n.goneFor(key.Name, false)
+		return 0, n.askFor(ctx, key.Name)
 	}
-	if !s.hasMet(key.Name) {
-		return s.leaveAlone(ctx, asked)
+	if !n.hasObjects(key.Name) {
+		return n.leaveAlone(ctx, asked)
 	}
-	s.invited(key.Name)
-	s.refuse(key.Name, cmp.Or(s.mapTo(asked), refusedFor(asked)))
-	return s.giveUp(ctx, asked)
+	n.requested(key.Name)
+	n.refuse(key.Name, cmp.Or(n.mapTo(asked), refusedFor(asked)))
+	return n.giveUp(ctx, asked)
 }
 
-// hasMet reports whether a Sync has met an object in a namespace. That, and nothing
+// hasObjects reports whether a Sync has met an object in a namespace. That, and nothing
 // that the provider says, is why a namespace is mapped.
-func (s *session) hasMet(namespace string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, ok := s.met[namespace]
+func (n *serviceNamespaces) hasObjects(namespace string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, ok := n.withObjects[namespace]
 	return ok
 }
 
 // mapTo has the objects of a namespace be kept in step with those of its service
 // namespace, and returns why not. An APIServiceNamespace keeps the service namespace
 // that it first said: what is there would be made anew elsewhere.
-func (s *session) mapTo(asked *v1alpha1.APIServiceNamespace) (why string) {
+func (n *serviceNamespaces) mapTo(asked *v1alpha1.APIServiceNamespace) (why string) {
 	service := asked.Status.Namespace
 	if service == "" {
 		return ""
 	}
-	before, mapped := s.mapper.Of(asked.Name)
-	if mapped && before != service && s.mappedBy(asked.Name) == asked.UID {
+	before, mapped := n.mapper.Of(asked.Name)
+	if mapped && before != service && n.mappedBy(asked.Name) == asked.UID {
 		return fmt.Sprintf("its service namespace is %s, and the provider says now that it is %s; a new APIServiceNamespace could say so", before, service)
 	}
-	if !s.mapper.Set(asked.Name, service) {
+	if !n.mapper.Set(asked.Name, service) {
 		return fmt.Sprintf("its service namespace %s is that of another namespace already", service)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.wants, asked.Name)
-	s.met[asked.Name] = asked.UID
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.wants, asked.Name)
+	n.withObjects[asked.Name] = asked.UID
 	return ""
 }
 
-func (s *session) mappedBy(namespace string) types.UID {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.met[namespace]
+func (n *serviceNamespaces) mappedBy(namespace string) types.UID {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.withObjects[namespace]
 }
 
 // refusedFor is what the backend says against a service namespace; empty if nothing.
@@ -107,43 +150,43 @@ func refusedFor(asked *v1alpha1.APIServiceNamespace) string {
 
 // refuse notes why a namespace gets no service namespace, and tells the bindings if
 // that is new.
-func (s *session) refuse(namespace, why string) {
-	s.mu.Lock()
-	before := s.refused[namespace]
+func (n *serviceNamespaces) refuse(namespace, why string) {
+	n.mu.Lock()
+	before := n.refused[namespace]
 	if why == "" {
-		delete(s.refused, namespace)
+		delete(n.refused, namespace)
 	} else {
-		s.refused[namespace] = why
+		n.refused[namespace] = why
 	}
-	s.mu.Unlock()
+	n.mu.Unlock()
 	if before != why {
-		s.spaces.Add(news)
+		n.queue.Add(tellKey)
 	}
 }
 
-// news is the key by which the bindings are told of namespaces.
-var news = cache.NewObjectName("", "")
+// tellKey is the key by which the bindings are told of namespaces.
+var tellKey = cache.NewObjectName("", "")
 
-// tell has the bindings say what is new of namespaces: not as often as a provider
+// tellBindings has the bindings say what is new of namespaces: not as often as a provider
 // thinks of something.
-func (s *session) tell() (again time.Duration) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if left := retryEvery - time.Since(s.told); left > 0 {
+func (n *serviceNamespaces) tellBindings() (again time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if left := retryEvery - time.Since(n.told); left > 0 {
 		return left
 	}
-	s.told = time.Now()
-	s.agent.touch(s.connection.name)
+	n.told = time.Now()
+	n.touch()
 	return 0
 }
 
 // mostRefused bounds how many namespaces a condition names.
 const mostRefused = 3
 
-// namespacesReady says which namespaces get no service namespace, and which the
+// ready says which namespaces get no service namespace, and which the
 // provider has one for that this App Cluster did not ask for.
-func (s *session) namespacesReady() v1alpha1.Condition {
-	refused, uninvited := s.refusals(), s.strangers()
+func (n *serviceNamespaces) ready() v1alpha1.Condition {
+	refused, uninvited := n.refusals(), n.unrequestedNames()
 	reason, said := "", []string{}
 	if len(uninvited) > 0 {
 		reason = v1alpha1.ReasonUninvitedNamespace
@@ -162,10 +205,10 @@ func (s *session) namespacesReady() v1alpha1.Condition {
 }
 
 // refusals are the namespaces that are refused, each with its reason.
-func (s *session) refusals() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return reasons(s.refused)
+func (n *serviceNamespaces) refusals() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return reasons(n.refused)
 }
 
 // reasons are names of namespaces, each with what is wrong with it.
@@ -186,58 +229,58 @@ func some(all []string) string {
 }
 
 // askFor creates the APIServiceNamespace of a namespace that objects wait for.
-func (s *session) askFor(ctx context.Context, namespace string) error {
-	s.mu.Lock()
-	wanted := s.wants[namespace]
-	delete(s.wants, namespace)
+func (n *serviceNamespaces) askFor(ctx context.Context, namespace string) error {
+	n.mu.Lock()
+	wanted := n.wants[namespace]
+	delete(n.wants, namespace)
 	if !wanted {
-		delete(s.met, namespace)
+		delete(n.withObjects, namespace)
 	}
-	s.mu.Unlock()
-	if !wanted || !s.inApp(namespace) {
+	n.mu.Unlock()
+	if !wanted || !n.inApp(namespace) {
 		return nil
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
 	u.SetAPIVersion(v1alpha1.GroupVersion.String())
 	u.SetKind("APIServiceNamespace")
 	u.SetName(namespace)
-	_, err := s.calls.Resource(cluster.APIServiceNamespaces).Namespace(s.place.Namespace).Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	_, err := n.calls.Resource(cluster.APIServiceNamespaces).Namespace(n.tenant).Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
-		s.mu.Lock()
-		s.wants[namespace] = true
-		s.mu.Unlock()
+		n.mu.Lock()
+		n.wants[namespace] = true
+		n.mu.Unlock()
 		return fmt.Errorf("ask for a service namespace for %s: %w", namespace, err)
 	}
 	return nil
 }
 
 // inApp tells whether the cache knows the namespace.
-func (s *session) inApp(namespace string) bool {
-	_, ok, err := s.agent.app.namespaces.GetStore().GetByKey(namespace)
+func (n *serviceNamespaces) inApp(namespace string) bool {
+	_, ok, err := n.app.namespaces.GetStore().GetByKey(namespace)
 	return ok && err == nil
 }
 
 // giveUp deletes the APIServiceNamespace, and with it all that is in the service
 // namespace, if the App Cluster itself says twice, a grace period apart, that the
 // namespace is gone. What a cache says counts for nothing.
-func (s *session) giveUp(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (time.Duration, error) {
-	if s.inApp(asked.Name) || asked.DeletionTimestamp != nil {
-		s.sighted(asked.Name, false)
+func (n *serviceNamespaces) giveUp(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (time.Duration, error) {
+	if n.inApp(asked.Name) || asked.DeletionTimestamp != nil {
+		n.goneFor(asked.Name, false)
 		return 0, nil
 	}
-	gone, err := s.agent.app.namespaceGone(ctx, asked.Name)
+	gone, err := n.app.namespaceGone(ctx, asked.Name)
 	if err != nil {
 		return 0, err
 	}
-	since := s.sighted(asked.Name, gone)
+	since := n.goneFor(asked.Name, gone)
 	if !gone {
 		return 0, nil
 	}
-	if left := s.agent.opts.NamespaceGrace - since; left > 0 {
+	if left := n.grace - since; left > 0 {
 		return left, nil
 	}
 	uid := asked.UID
-	err = s.calls.Resource(cluster.APIServiceNamespaces).Namespace(s.place.Namespace).Delete(ctx, asked.Name,
+	err = n.calls.Resource(cluster.APIServiceNamespaces).Namespace(n.tenant).Delete(ctx, asked.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		return 0, fmt.Errorf("give up the service namespace of %s: %w", asked.Name, err)
@@ -246,18 +289,18 @@ func (s *session) giveUp(ctx context.Context, asked *v1alpha1.APIServiceNamespac
 	return 0, nil
 }
 
-// sighted notes whether the namespace is gone, and returns for how long it has been.
-func (s *session) sighted(namespace string, gone bool) time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// goneFor notes whether the namespace is gone, and returns for how long it has been.
+func (n *serviceNamespaces) goneFor(namespace string, gone bool) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if !gone {
-		delete(s.gone, namespace)
+		delete(n.gone, namespace)
 		return 0
 	}
-	first, ok := s.gone[namespace]
+	first, ok := n.gone[namespace]
 	if !ok {
 		first = time.Now()
-		s.gone[namespace] = first
+		n.gone[namespace] = first
 	}
 	return time.Since(first)
 }
@@ -277,4 +320,19 @@ func (a *appCluster) namespaceGone(ctx context.Context, name string) (bool, erro
 		return false, fmt.Errorf("identity of the App Cluster: %w", err)
 	}
 	return identity == a.uid, nil
+}
+
+// services are the service namespaces of the tenant that this App Cluster has asked
+// for, once they are known.
+func (n *serviceNamespaces) services() (names []string, known bool) {
+	for _, o := range n.asked.GetStore().List() {
+		u, _ := o.(*unstructured.Unstructured)
+		if !n.hasObjects(u.GetName()) && !requestedHere(u) {
+			continue
+		}
+		if name, ok, _ := unstructured.NestedString(u.Object, "status", "namespace"); ok && name != "" {
+			names = append(names, name)
+		}
+	}
+	return names, n.asked.HasSynced()
 }

@@ -32,29 +32,29 @@ func TestRefusedFor(t *testing.T) {
 
 // TestP25NamespacesReady: however much a provider has to say, the condition stays small.
 func TestP25NamespacesReady(t *testing.T) {
-	s := &session{refused: map[string]string{}}
-	if c := s.namespacesReady(); c.Status != "True" {
+	n := &serviceNamespaces{refused: map[string]string{}}
+	if c := n.ready(); c.Status != "True" {
 		t.Errorf("%+v", c)
 	}
 	for _, name := range []string{"d", "b", "a", "e", "c"} {
-		s.refused[name] = strings.Repeat("no ", 1000)
+		n.refused[name] = strings.Repeat("no ", 1000)
 	}
-	c := s.namespacesReady()
+	c := n.ready()
 	if c.Status != "False" || c.Severity != v1alpha1.SeverityWarning || c.Reason != v1alpha1.ReasonServiceNamespaceRefused {
 		t.Errorf("%+v", c)
 	}
 	if len(c.Message) > cluster.MaxMessage || !strings.Contains(c.Message, "in a (no no") || !strings.Contains(c.Message, "and 2 more") {
 		t.Errorf("message of %d bytes: %s", len(c.Message), c.Message)
 	}
-	s.uninvited = map[string]uninvited{}
-	for n := range 1000 {
-		s.uninvited["u"+strconv.Itoa(n)] = uninvited{told: n%2 == 0}
+	n.unrequested = map[string]unrequested{}
+	for i := range 1000 {
+		n.unrequested["u"+strconv.Itoa(i)] = unrequested{told: i%2 == 0}
 	}
-	if c = s.namespacesReady(); c.Reason != v1alpha1.ReasonServiceNamespaceRefused || len(c.Message) > cluster.MaxMessage || !strings.Contains(c.Message, "u0, u10, u100, and 497 more") {
+	if c = n.ready(); c.Reason != v1alpha1.ReasonServiceNamespaceRefused || len(c.Message) > cluster.MaxMessage || !strings.Contains(c.Message, "u0, u10, u100, and 497 more") {
 		t.Errorf("message of %d bytes, for %s: %s", len(c.Message), c.Reason, c.Message)
 	}
-	clear(s.refused)
-	if c = s.namespacesReady(); c.Reason != v1alpha1.ReasonUninvitedNamespace || c.Severity != v1alpha1.SeverityWarning || !strings.Contains(c.Message, "and 497 more") {
+	clear(n.refused)
+	if c = n.ready(); c.Reason != v1alpha1.ReasonUninvitedNamespace || c.Severity != v1alpha1.SeverityWarning || !strings.Contains(c.Message, "and 497 more") {
 		t.Errorf("message for %s: %s", c.Reason, c.Message)
 	}
 }

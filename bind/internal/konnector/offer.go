@@ -18,15 +18,15 @@ import (
 // withdrawn one are synced on, as far as the rights go that are left: so they can be
 // deleted to the end.
 func (p *pass) checkOffer(context.Context) (bool, error) {
-	p.hear(v1alpha1.ConditionProviderInSync, "Its schema and claims stay as they are until the operators of %s have mended that.")
-	p.hear(v1alpha1.ConditionOffered, "What was synced stays, and can be deleted. Ask the operators of %s for it; everything goes on when it is offered to you again.")
-	p.hear(v1alpha1.ConditionLoginCurrent, "Until a login at %s nothing is synced once the credential ends.")
+	p.passOn(v1alpha1.ConditionProviderInSync, "Its schema and claims stay as they are until the operators of %s have mended that.")
+	p.passOn(v1alpha1.ConditionOffered, "What was synced stays, and can be deleted. Ask the operators of %s for it; everything goes on when it is offered to you again.")
+	p.passOn(v1alpha1.ConditionLoginCurrent, "Until a login at %s nothing is synced once the credential ends.")
 	return true, nil
 }
 
-// hear takes a condition of the export over. One that the provider does not speak of
+// passOn takes a condition of the export over. One that the provider does not speak of
 // holds, and is not shown unless it once did not.
-func (p *pass) hear(conditionType, advice string) {
+func (p *pass) passOn(conditionType, advice string) {
 	said := v1alpha1.FindCondition(p.export.Status.Conditions, conditionType)
 	if said == nil || said.Status != metav1.ConditionFalse {
 		p.mention(v1alpha1.True(conditionType))

@@ -25,28 +25,23 @@ const (
 // paced is reconcile, not as often as a platform thinks of something, and not while
 // others of the same connection hold as many workers as they may.
 func (a *Konnector) paced(ctx context.Context, binding cache.ObjectName) (time.Duration, error) {
-	p, c := a.paceOf(binding)
-	if c != nil {
+	if c := a.connectionOf(binding); c != nil {
 		if !c.enter() {
 			return pacePause, nil
 		}
 		defer c.leave()
 	}
-	if !p.TryAccept() {
+	if !a.recordOf(binding).pace.TryAccept() {
 		return pacePause, nil
 	}
 	return a.reconcile(ctx, binding)
 }
 
-// paceOf returns the pace of a binding, and the connection that it used last; nil for
-// none.
-func (a *Konnector) paceOf(binding cache.ObjectName) (pace, *connection) {
+// connectionOf returns the connection that a binding used last; nil for none.
+func (a *Konnector) connectionOf(binding cache.ObjectName) *connection {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.paces[binding] == nil {
-		a.paces[binding] = newPace()
-	}
-	return a.paces[binding], a.connections[a.uses[binding]]
+	return a.connections[a.uses[binding]]
 }
 
 // enter reports whether there is room for one more pass.

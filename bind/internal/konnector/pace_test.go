@@ -11,7 +11,7 @@ import (
 // I13: the bindings of a platform that answers slowly leave workers to those of others.
 func TestI13PassesOfOneConnection(t *testing.T) {
 	slow, honest := cache.NewObjectName("ns", "slow"), cache.NewObjectName("ns", "honest")
-	a := &Konnector{paces: map[cache.ObjectName]pace{}, connections: map[cache.ObjectName]*connection{}, uses: map[cache.ObjectName]cache.ObjectName{}}
+	a := &Konnector{records: map[cache.ObjectName]*bindingRecord{}, connections: map[cache.ObjectName]*connection{}, uses: map[cache.ObjectName]cache.ObjectName{}}
 	for _, name := range []cache.ObjectName{slow, honest} {
 		a.connections[name], a.uses[name] = newTestConnection(), name
 	}
@@ -23,7 +23,7 @@ func TestI13PassesOfOneConnection(t *testing.T) {
 	if again, err := a.paced(t.Context(), slow); again != pacePause || err != nil {
 		t.Errorf("one pass too many: %v, %v", again, err)
 	}
-	if _, c := a.paceOf(honest); !c.enter() {
+	if c := a.connectionOf(honest); !c.enter() {
 		t.Error("another connection waits")
 	}
 }

@@ -10,7 +10,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
@@ -44,22 +43,23 @@ func (a *Konnector) reconcile(ctx context.Context, key cache.ObjectName) (time.D
 // before the next can be, and reports whether it is.
 type pass struct {
 	*Konnector
+	record   *bindingRecord
 	key      cache.ObjectName
 	binding  *v1alpha1.APIServiceBinding
 	verdict  *verdict
 	session  *session
 	export   *v1alpha1.APIServiceExport
-	wanted   *unstructured.Unstructured // the CRD of the export
-	live     *unstructured.Unstructured // the CRD that is there; nil if there is none
-	grant    *permission.Grant          // nil if the konnector has the rights of the claims everywhere, or needs none
-	again    time.Duration              // until the next look at what no watch shows
-	disabled bool                       // what is there must not be synced
+	grant    *permission.Grant // nil if the konnector has the rights of the claims everywhere, or needs none
+	again    time.Duration     // until the next look at what no watch shows
+	disabled bool              // what is there must not be synced
 }
 
 func (a *Konnector) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *verdict) (time.Duration, error) {
-	p := &pass{Konnector: a, key: cache.MetaObjectToName(b), binding: b, verdict: v}
+	key := cache.MetaObjectToName(b)
+	p := &pass{Konnector: a, record: a.recordOf(key), key: key, binding: b, verdict: v}
+	schema := &installation{pass: p}
 	for _, step := range []func(context.Context) (bool, error){
-		p.openConnection, p.findExport, p.checkOffer, p.readSchema, p.checkRights, p.installSchema, p.sync,
+		p.openConnection, p.findExport, p.checkOffer, schema.readSchema, p.checkRights, schema.installSchema, p.sync,
 	} {
 		ok, err := step(ctx)
 		if p.disabled {
@@ -96,7 +96,7 @@ func (p *pass) openConnection(ctx context.Context) (bool, error) {
 	}
 	p.session = session
 	p.verdict.set(valid)
-	now := session.sight()
+	now := session.snapshot()
 	p.verdict.provider = now.provider
 	p.verdict.set(now.beating)
 	return true, nil
@@ -105,12 +105,12 @@ func (p *pass) openConnection(ctx context.Context) (bool, error) {
 // findExport looks for what the provider offers under the binding's name. While the
 // control plane is away, what was last seen of it goes on to hold.
 func (p *pass) findExport(context.Context) (bool, error) {
-	now := p.session.sight()
+	now := p.session.snapshot()
 	connected := now.connected()
-	if now.barred.Type != "" {
-		return p.block(now.barred)
+	if now.refused.Type != "" {
+		return p.block(now.refused)
 	}
-	if !p.session.exports.HasSynced() || !p.session.namespaces.HasSynced() || !now.admitted {
+	if !p.session.exports.HasSynced() || !p.session.asked.HasSynced() || !now.admitted {
 		if connected.Status == metav1.ConditionTrue {
 			connected = p.notListed(now)
 		}
@@ -130,7 +130,7 @@ func (p *pass) findExport(context.Context) (bool, error) {
 	return export != nil, nil
 }
 
-func (p *pass) notListed(now sight) v1alpha1.Condition {
+func (p *pass) notListed(now snapshot) v1alpha1.Condition {
 	if now.unreadable.Type != "" {
 		return now.unreadable
 	}
@@ -144,7 +144,7 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if p.export.Spec.Scope == v1alpha1.ClusterScope && p.session.sight().tenant == "" {
+	if p.export.Spec.Scope == v1alpha1.ClusterScope && p.session.snapshot().tenant == "" {
 		p.again = retryEvery
 		p.verdict.set(pending(v1alpha1.ConditionInformersSynced, "Waits to read the tenant namespace."))
 		return false, nil
@@ -159,7 +159,7 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 	p.verdict.set(informersSynced(state, p.verdict.providerFails()))
 	p.relatedWait(state.Unreadable)
 	p.deletions(state)
-	p.mention(p.session.namespacesReady())
+	p.mention(p.session.namespaces.ready())
 	return true, nil
 }
 

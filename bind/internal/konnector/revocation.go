@@ -15,7 +15,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/crd"
@@ -24,18 +23,25 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// revoke removes from both clusters the copies that this binding made of what it has
+// A revocation is what a pass does about consent that is there no more.
+type revocation struct {
+	*pass
+	selected []klutchsync.Related // by the accepted claims
+	judge    permission.Judge
+}
+
+// run removes from both clusters the copies that this binding made of what it has
 // no consent for any more, after it has stopped what makes them. It does so once for
 // each set of consents. What could not be removed is returned as a sentence.
 //
 // Where a resource is still claimed otherwise, its Sync removes what is too much.
-func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related, judge permission.Judge) (string, error) {
-	here, there, answers := p.withoutConsent(klutchsync.TargetSide, selected), p.withoutConsent(klutchsync.SourceSide, selected), p.answers(judge)
-	id := fmt.Sprint(selected, answers) // nothing that the provider can change
-	if p.lastConsent(p.key).id == id {
+func (p *revocation) run(ctx context.Context) (string, error) {
+	here, there, answers := p.withoutConsent(klutchsync.TargetSide), p.withoutConsent(klutchsync.SourceSide), p.answers()
+	id := fmt.Sprint(p.selected, answers) // nothing that the provider can change
+	if p.record.consent.id == id {
 		return "", nil
 	}
-	services, known := p.session.services()
+	services, known := p.session.namespaces.services()
 	if !known {
 		p.again = time.Second
 		return "", nil
@@ -58,28 +64,28 @@ func (p *pass) revoke(ctx context.Context, selected []klutchsync.Related, judge 
 		return fmt.Sprintf("Consent was revoked, but the konnector may not delete the copies of %s that it made: give it back the right, or delete those with the label %s.",
 			strings.Join(denied, ", "), v1alpha1.BoundAnnotation), nil
 	}
-	if len(selected) > 0 {
+	if len(p.selected) > 0 {
 		unused := permission.UnusedNamespaces{App: p.app.calls, Meta: p.app.meta, Binding: p.binding.Name, API: crd.SyncVersion(&p.export.Spec, "")}
 		if taken, err = unused.Among(ctx, taken); err != nil {
 			return "", err
 		}
-		if err := unused.RemoveCopies(ctx, selected, taken); err != nil {
+		if err := unused.RemoveCopies(ctx, p.selected, taken); err != nil {
 			return "", err
 		}
 	}
 	if err := p.giveBack(ctx, taken); err != nil {
 		return "", err
 	}
-	if len(answers) > 0 || p.lastConsent(p.key).id != "" {
+	if len(answers) > 0 || p.record.consent.id != "" {
 		cluster.Audit(ctx, "claims answered", "answers", answers)
 	}
-	p.consented(id, selected)
+	p.record.consent = consent{id, p.selected}
 	return "", nil
 }
 
 // removeAll removes the copies of resources, and returns the resources whose copies the
 // konnector may not delete.
-func (p *pass) removeAll(ctx context.Context, from permission.Copies, resources []schema.GroupVersionResource) (denied []string, err error) {
+func (p *revocation) removeAll(ctx context.Context, from permission.Copies, resources []schema.GroupVersionResource) (denied []string, err error) {
 	removed := 0
 	for _, resource := range resources {
 		n, err := from.Remove(ctx, resource)
@@ -98,7 +104,7 @@ func (p *pass) removeAll(ctx context.Context, from permission.Copies, resources 
 }
 
 // taken are the namespaces in which the rights of the binding's claims were taken.
-func (p *pass) taken(ctx context.Context) (namespaces []string, err error) {
+func (p *revocation) taken(ctx context.Context) (namespaces []string, err error) {
 	list, err := p.app.meta.Resource(cluster.RoleBindings).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, permission.ClaimsName(p.binding.Name)).String(),
 	})
@@ -115,7 +121,7 @@ func (p *pass) taken(ctx context.Context) (namespaces []string, err error) {
 }
 
 // giveBack gives back the rights of claims in the namespaces where they were taken.
-func (p *pass) giveBack(ctx context.Context, namespaces []string) error {
+func (p *revocation) giveBack(ctx context.Context, namespaces []string) error {
 	for _, namespace := range namespaces {
 		if err := permission.GiveBack(ctx, p.app.calls, p.binding.Name, namespace); err != nil {
 			return fmt.Errorf("give back the rights of claims in namespace %s: %w", namespace, err)
@@ -126,11 +132,11 @@ func (p *pass) giveBack(ctx context.Context, namespaces []string) error {
 
 // answers are those of the binding, such as "Accepted secrets"; and "Refused nodes"
 // where the answer does not count.
-func (p *pass) answers(judge permission.Judge) []string {
+func (p *revocation) answers() []string {
 	all := []string{}
 	for _, c := range p.binding.Spec.PermissionClaims {
 		state := string(c.State)
-		if c.State == v1alpha1.ClaimAccepted && judge.Refuses(c.PermissionClaim) != "" {
+		if c.State == v1alpha1.ClaimAccepted && p.judge.Refuses(c.PermissionClaim) != "" {
 			state = "Refused"
 		}
 		all = append(all, state+" "+c.String())
@@ -143,7 +149,7 @@ func (p *pass) answers(judge permission.Judge) []string {
 // claimed while this process ran, or that nearly all claims are about. Of the App
 // Cluster's, which are there: only those, since without a claim there are no rights to
 // look.
-func (p *pass) withoutConsent(from klutchsync.Side, selected []klutchsync.Related) []schema.GroupVersionResource {
+func (p *revocation) withoutConsent(from klutchsync.Side) []schema.GroupVersionResource {
 	found, here := map[schema.GroupVersionResource]bool{}, from == klutchsync.TargetSide
 	if here {
 		found[corev1.SchemeGroupVersion.WithResource("secrets")] = true
@@ -154,12 +160,12 @@ func (p *pass) withoutConsent(from klutchsync.Side, selected []klutchsync.Relate
 			found[schema.GroupVersionResource{Group: c.Group, Version: c.Version, Resource: c.Resource}] = true
 		}
 	}
-	for _, r := range p.lastConsent(p.key).selected {
+	for _, r := range p.record.consent.selected {
 		if here || r.From == from {
 			found[r.Resource] = true
 		}
 	}
-	for _, r := range selected {
+	for _, r := range p.selected {
 		if r.From == from {
 			delete(found, r.Resource)
 		}
@@ -171,7 +177,7 @@ func (p *pass) withoutConsent(from klutchsync.Side, selected []klutchsync.Relate
 const mostClaims = 20
 
 // claims are those of the binding and of the export, agreed to or not.
-func (p *pass) claims() []v1alpha1.PermissionClaim {
+func (p *revocation) claims() []v1alpha1.PermissionClaim {
 	all := slices.Clone(p.export.Spec.PermissionClaims[:min(len(p.export.Spec.PermissionClaims), mostClaims)])
 	for _, c := range p.binding.Spec.PermissionClaims {
 		all = append(all, c.PermissionClaim)
@@ -183,16 +189,4 @@ func (p *pass) claims() []v1alpha1.PermissionClaim {
 type consent struct {
 	id       string
 	selected []klutchsync.Related
-}
-
-func (a *Konnector) lastConsent(binding cache.ObjectName) consent {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.consents[binding]
-}
-
-func (p *pass) consented(id string, selected []klutchsync.Related) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.consents[p.key] = consent{id, selected}
 }

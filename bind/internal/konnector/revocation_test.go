@@ -58,13 +58,14 @@ func newClaimWorld(t *testing.T) *claimWorld {
 	w.agent = &Konnector{
 		app:    &appCluster{clients: clients{calls: w.app.Client(), meta: w.app.Metadata()}},
 		source: source, set: klutchsync.NewSet(klutchsync.SetOptions{}),
-		recipes: map[cache.ObjectName]string{}, versions: map[cache.ObjectName]string{}, consents: map[cache.ObjectName]consent{}, released: map[cache.ObjectName]string{},
+		records: map[cache.ObjectName]*bindingRecord{},
 	}
 	w.session = &session{
-		agent: w.agent, target: target, clients: clients{meta: w.controlPlane.Metadata()}, place: kubeconfig.Kubeconfig{Namespace: "tenant"}, mapper: klutchsync.NewNamespaces(nil),
-		namespaces: cluster.Objects(w.controlPlane.Client(), cluster.APIServiceNamespaces, "tenant").Informer(cache.Indexers{}),
+		agent: w.agent, target: target, clients: clients{meta: w.controlPlane.Metadata()}, place: kubeconfig.Kubeconfig{Namespace: "tenant"},
+		asked: cluster.Objects(w.controlPlane.Client(), cluster.APIServiceNamespaces, "tenant").Informer(cache.Indexers{}),
 	}
-	w.session.mapper.Set("team", "service")
+	w.session.namespaces = &serviceNamespaces{asked: w.session.asked, mapper: klutchsync.NewNamespaces(nil)}
+	w.session.namespaces.mapper.Set("team", "service")
 	w.namespace(w.app, "team")
 	w.namespace(w.controlPlane, "service")
 	w.namespace(w.controlPlane, "tenant")
@@ -107,7 +108,7 @@ func (w *claimWorld) run() (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = group.Run(ctx, w.agent.set.Run, group.Informer(w.session.namespaces))
+		_ = group.Run(ctx, w.agent.set.Run, group.Informer(w.session.asked))
 	}()
 	synctest.Wait()
 	return func() { cancel(); <-done }
@@ -116,7 +117,7 @@ func (w *claimWorld) run() (stop func()) {
 // restart is a konnector that knows nothing of what was.
 func (w *claimWorld) restart() {
 	w.agent.hold(cache.MetaObjectToName(w.binding))
-	w.agent.consents = map[cache.ObjectName]consent{}
+	w.agent.records = map[cache.ObjectName]*bindingRecord{}
 }
 
 // answer makes the claim Accepted, Rejected, or for "" removes it, and has the
@@ -137,8 +138,7 @@ func (w *claimWorld) look() {
 	w.Helper()
 	for range 10 {
 		w.verdict = newVerdict()
-		p := &pass{Konnector: w.agent, key: cache.MetaObjectToName(w.binding), binding: w.binding, verdict: w.verdict, session: w.session, export: w.export}
-		_, err := p.sync(logr.NewContext(w.Context(), w.log))
+		_, err := w.pass().sync(logr.NewContext(w.Context(), w.log))
 		if err == nil {
 			return
 		}
@@ -147,6 +147,12 @@ func (w *claimWorld) look() {
 		}
 	}
 	w.Fatal("conflicts have no end")
+}
+
+// pass is a look at the binding.
+func (w *claimWorld) pass() *pass {
+	key := cache.MetaObjectToName(w.binding)
+	return &pass{Konnector: w.agent, record: w.agent.recordOf(key), key: key, binding: w.binding, verdict: w.verdict, session: w.session, export: w.export}
 }
 
 func (w *claimWorld) namespace(c *fakecluster.Cluster, name string) {

@@ -15,17 +15,26 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/crd"
 	"github.com/klutch-go/sdk/bind/internal/permission"
+	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/internal/mark"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
+// An installation is the part of a pass that is about the CRD of the bound API.
+type installation struct {
+	*pass
+	wanted *unstructured.Unstructured // the CRD of the export
+	live   *unstructured.Unstructured // the CRD that is there; nil if there is none
+}
+
 // readSchema finds out whether the export can be installed: it is what was agreed to,
 // and no CRD is in its way.
-func (p *pass) readSchema(ctx context.Context) (bool, error) {
+func (p *installation) readSchema(ctx context.Context) (bool, error) {
 	var err error
 	if p.wanted, err = crd.NewCRD(p.binding.Name, &p.export.Spec); err != nil {
 		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportInvalid, "The provider's APIServiceExport is refused: "+cluster.Explain(err)+"."))
@@ -54,8 +63,8 @@ func (p *pass) readSchema(ctx context.Context) (bool, error) {
 
 // installSchema makes the CRD say what the export says. A refused change leaves the
 // objects in step under the schema that is there.
-func (p *pass) installSchema(ctx context.Context) (bool, error) {
-	dropped, err := p.app.names.DropNames(p.app.discovery, p.live, p.wanted)
+func (p *installation) installSchema(ctx context.Context) (bool, error) {
+	dropped, err := p.app.servedNames.DropNames(p.app.discovery, p.live, p.wanted)
 	if err != nil {
 		return false, err
 	}
@@ -68,7 +77,7 @@ func (p *pass) installSchema(ctx context.Context) (bool, error) {
 }
 
 // putSchema makes the CRD, or changes the one that is there.
-func (p *pass) putSchema(ctx context.Context) (bool, error) {
+func (p *installation) putSchema(ctx context.Context) (bool, error) {
 	if p.live == nil {
 		made, err := p.app.calls.Resource(cluster.CRDs).Create(ctx, p.wanted, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 		if err != nil {
@@ -83,11 +92,11 @@ func (p *pass) putSchema(ctx context.Context) (bool, error) {
 	}
 	var stays v1alpha1.Condition
 	if !same {
-		if stays, err = p.takeOver(p.live, p.wanted); err != nil {
+		if stays, err = p.adoptSchema(p.live, p.wanted); err != nil {
 			return false, err
 		}
 		if same = stays.Type != ""; !same {
-			p.noteSchema(time.Now()) // one that is refused counts too
+			p.record.schemaChanged = time.Now() // one that is refused counts too
 		}
 	}
 	if owner, ok := mark.Get(p.live); !same || !ok || owner != mark.Of(p.binding) {
@@ -104,7 +113,7 @@ func (p *pass) putSchema(ctx context.Context) (bool, error) {
 
 // own records on the CRD which binding it was made for: for programs of other makes
 // with an owner reference too, where that is possible.
-func (p *pass) own(crd *unstructured.Unstructured) {
+func (p *installation) own(crd *unstructured.Unstructured) {
 	mark.Put(crd, mark.Of(p.binding))
 	if p.key.Namespace == "" {
 		crd.SetOwnerReferences([]metav1.OwnerReference{{
@@ -115,7 +124,7 @@ func (p *pass) own(crd *unstructured.Unstructured) {
 }
 
 // owns tells whether the CRD was made for this binding, or for one that is gone.
-func (p *pass) owns(ctx context.Context, crd *unstructured.Unstructured) (bool, error) {
+func (p *installation) owns(ctx context.Context, crd *unstructured.Unstructured) (bool, error) {
 	byReference := func(o metav1.OwnerReference) bool { return o.Kind == "APIServiceBinding" && o.UID == p.binding.UID }
 	if slices.ContainsFunc(crd.GetOwnerReferences(), byReference) {
 		return true, nil
@@ -137,7 +146,7 @@ func (p *pass) owns(ctx context.Context, crd *unstructured.Unstructured) (bool, 
 // update replaces the spec of live and nothing else but the mark that records the
 // binding: owner references stay as they were made. It fails if live has changed
 // meanwhile.
-func (p *pass) update(ctx context.Context, live, wanted *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (p *installation) update(ctx context.Context, live, wanted *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	next := live.DeepCopy()
 	next.Object["spec"] = wanted.Object["spec"]
 	mark.Put(next, mark.Of(p.binding))
@@ -153,7 +162,7 @@ func (p *pass) update(ctx context.Context, live, wanted *unstructured.Unstructur
 
 // refused says what the App Cluster's API server has against the CRD. What it says
 // may be cured by another export, or by other rights.
-func (p *pass) refused(reason string, err error) (bool, error) {
+func (p *installation) refused(reason string, err error) (bool, error) {
 	if !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) && !apierrors.IsBadRequest(err) {
 		return false, err
 	}
@@ -165,7 +174,7 @@ func (p *pass) refused(reason string, err error) (bool, error) {
 }
 
 // established waits until objects can be served.
-func (p *pass) established(u *unstructured.Unstructured) (bool, error) {
+func (p *installation) established(u *unstructured.Unstructured) (bool, error) {
 	crd, err := cluster.Decode[apiextensionsv1.CustomResourceDefinition](u)
 	if err != nil {
 		return false, err
@@ -180,4 +189,55 @@ func (p *pass) established(u *unstructured.Unstructured) (bool, error) {
 	}
 	p.verdict.set(v1alpha1.True(v1alpha1.ConditionSchemaInSync))
 	return true, nil
+}
+
+// adoptSchema decides whether the provider's schema may replace the one that is there. If
+// not, the condition says why, and the objects stay in step under what is there.
+func (p *installation) adoptSchema(live, wanted *unstructured.Unstructured) (why v1alpha1.Condition, err error) {
+	here, err := crd.SpecOf(live)
+	if err != nil {
+		return why, err
+	}
+	theirs, err := crd.SpecOf(wanted)
+	if err != nil {
+		return why, err
+	}
+	hash, err := crd.ChangeHash(live, wanted)
+	if err != nil {
+		return why, err
+	}
+	changes := crdcompat.Only(crdcompat.Compare(here, theirs), crdcompat.Change.NeedsConsent)
+	wait := p.untilNextSchema(time.Now())
+	switch {
+	case len(changes) > 0 && p.binding.Annotations[v1alpha1.AcceptSchemaAnnotation] != hash:
+		why = warned(v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonSchemaChangeHeld, heldSchema(p.key, hash, changes))
+	case wait > 0:
+		p.again = wait
+		why = v1alpha1.False(v1alpha1.ConditionSchemaInSync, v1alpha1.SeverityInfo, v1alpha1.ReasonSchemaChangeWaits,
+			fmt.Sprintf("The provider's newest schema waits: the CRD is changed every %s at most. Objects are synced under the schema that is here.", p.opts.SchemaInterval))
+	default:
+		return why, nil
+	}
+	wanted.Object["spec"] = live.Object["spec"]
+	under := *p.export
+	under.Spec.APIServiceExportCRDSpec = *here
+	p.export = &under
+	return why, nil
+}
+
+func heldSchema(binding cache.ObjectName, hash string, changes []crdcompat.Change) string {
+	namespace := ""
+	if binding.Namespace != "" {
+		namespace = " -n " + binding.Namespace
+	}
+	return fmt.Sprintf("The provider's new schema is not taken over; objects are synced under the one that is here. To take it over: kubectl annotate apiservicebinding%s %s --overwrite %s=%s. It would change what is valid or kept here: %s.",
+		namespace, binding.Name, v1alpha1.AcceptSchemaAnnotation, hash, crdcompat.List(changes))
+}
+
+// untilNextSchema is how long the CRD of a binding has to stay as it is.
+func (p *installation) untilNextSchema(now time.Time) time.Duration {
+	if p.record.schemaChanged.IsZero() {
+		return 0
+	}
+	return p.opts.SchemaInterval - now.Sub(p.record.schemaChanged)
 }

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
@@ -25,7 +24,6 @@ func TestP21SchemaChangesArePaced(t *testing.T) {
 		w := newClaimWorld(t)
 		w.app.Serve(fakecluster.Resource{GroupVersionResource: cluster.CRDs, Kind: "CustomResourceDefinition"})
 		w.agent.opts.SchemaInterval = 30 * time.Second
-		w.agent.schemas = map[cache.ObjectName]time.Time{}
 		w.binding.UID = "u"
 		crds := w.app.Client().Resource(cluster.CRDs)
 		publish := func(fields int) {
@@ -35,8 +33,10 @@ func TestP21SchemaChangesArePaced(t *testing.T) {
 			}
 			w.export.Spec.Versions[0].Schema.OpenAPIV3Schema = runtime.RawExtension{Raw: []byte(`{"type":"object","properties":{"a":{"type":"string"}` + properties + `}}`)}
 		}
-		pass := func() (*pass, error) {
-			p := &pass{Konnector: w.agent, key: cache.MetaObjectToName(w.binding), binding: w.binding, verdict: newVerdict(), export: w.export.DeepCopy()}
+		pass := func() (*installation, error) {
+			w.verdict = newVerdict()
+			p := &installation{pass: w.pass()}
+			p.export = w.export.DeepCopy()
 			if ok, err := p.readSchema(t.Context()); !ok || err != nil {
 				return p, err
 			}

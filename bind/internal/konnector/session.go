@@ -9,12 +9,9 @@ import (
 	"fmt"
 	"net/url"
 	"sync"
-	"sync/atomic"
-	"time"
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -39,39 +36,25 @@ type session struct {
 
 	handlers []func() // detach what listens to informers
 	target   *klutchsync.Cluster
-	mapper   *klutchsync.Namespaces
 
-	exports    cache.SharedIndexInformer
-	namespaces cache.SharedIndexInformer
+	exports cache.SharedIndexInformer
+	asked   cache.SharedIndexInformer // APIServiceNamespaces
 
-	heart  *controller.Controller
-	status *controller.Controller // of exports
-	said   pace                   // of what it tells of them
-	spaces *controller.Controller
+	heartbeat  *heartbeat
+	status     *controller.Controller // of exports
+	said       pace                   // of what it tells of them
+	namespaces *serviceNamespaces
+	records    refusalRecords
 
 	stop context.CancelFunc
 	done chan struct{}
 
-	beaten  atomic.Pointer[time.Time] // when the last heartbeat was taken
-	awaited atomic.Bool               // the backend is about to make a credential
-
-	mu    sync.Mutex
-	seen  sight
-	wants map[string]bool      // namespaces that objects wait for
-	gone  map[string]time.Time // namespaces of the App Cluster, since when
-	// met are the namespaces in which Syncs have met objects, with the
-	// APIServiceNamespace that each is mapped by; empty for none.
-	met map[string]types.UID
-	// refused are the namespaces that get no service namespace, with the reasons.
-	refused map[string]string
-	// uninvited are the namespaces that only the provider names, since when.
-	uninvited map[string]uninvited
-	told      time.Time // when the bindings last heard of these
-	recorded  atomic.Int64
+	mu   sync.Mutex
+	seen snapshot
 }
 
-// A sight is what the last look at the tenant namespace has shown.
-type sight struct {
+// A snapshot is what the last look at the tenant namespace has shown.
+type snapshot struct {
 	looked     bool               // at least once
 	away       v1alpha1.Condition // Connected, if the control plane cannot be worked with
 	beating    v1alpha1.Condition // Heartbeating
@@ -80,19 +63,17 @@ type sight struct {
 	provider   string
 	tenant     types.UID          // of the tenant namespace, once known
 	admitted   bool               // it is known whose tenant it is
-	barred     v1alpha1.Condition // Connected, if nothing may be changed on either side
+	refused    v1alpha1.Condition // Connected, if nothing may be changed on either side
 }
 
 // newSession does no I/O.
 func newSession(c *connection, k *kubeconfig.Kubeconfig) (*session, error) {
 	s := &session{
 		agent: c.agent, connection: c, place: *k, done: make(chan struct{}),
-		wants: map[string]bool{}, gone: map[string]time.Time{}, refused: map[string]string{},
-		met: map[string]types.UID{}, uninvited: map[string]uninvited{}, said: newPace(),
+		said: newPace(),
 	}
 	s.place.Token = ""
 	s.seen.beating = pending(v1alpha1.ConditionHeartbeating, "Connecting to the Control Plane Cluster.")
-	s.mapper = klutchsync.NewNamespaces(s.want)
 	config, err := s.config(k)
 	if err != nil {
 		return nil, err
@@ -101,7 +82,7 @@ func newSession(c *connection, k *kubeconfig.Kubeconfig) (*session, error) {
 		return nil, err
 	}
 	if err := s.controllers(); err != nil { // as the konnector ends
-		for _, c := range []*controller.Controller{s.heart, s.status, s.spaces} {
+		for _, c := range []*controller.Controller{s.heartbeat.queue, s.status, s.namespaces.queue} {
 			c.ShutDown()
 		}
 		s.detach()
@@ -139,30 +120,15 @@ func (s *session) connect(config *rest.Config) error {
 	budget := &kubeconfig.Budget{Decoded: true}
 	exports.Share, namespaces.Share = budget.Share("apiserviceexports"), budget.Share("apiservicenamespaces")
 	s.exports = exports.Informer(cache.Indexers{})
-	s.namespaces = namespaces.Informer(cache.Indexers{})
-	return errors.Join(s.exports.SetWatchErrorHandlerWithContext(s.interrupted), s.namespaces.SetWatchErrorHandlerWithContext(s.interrupted))
-}
-
-// services are the service namespaces of the tenant that this App Cluster has asked
-// for, once they are known.
-func (s *session) services() (names []string, known bool) {
-	for _, o := range s.namespaces.GetStore().List() {
-		u, _ := o.(*unstructured.Unstructured)
-		if !s.hasMet(u.GetName()) && !askedFor(u) {
-			continue
-		}
-		if name, ok, _ := unstructured.NestedString(u.Object, "status", "namespace"); ok && name != "" {
-			names = append(names, name)
-		}
-	}
-	return names, s.namespaces.HasSynced()
+	s.asked = namespaces.Informer(cache.Indexers{})
+	return errors.Join(s.exports.SetWatchErrorHandlerWithContext(s.interrupted), s.asked.SetWatchErrorHandlerWithContext(s.interrupted))
 }
 
 func (s *session) controllers() error {
 	app := s.agent.app
-	s.heart = cluster.NewController("heartbeat", s.beat, 1)
+	s.heartbeat = newHeartbeat(s)
 	s.status = cluster.NewController("export-status", s.holding(s.reconcileExport), 1)
-	s.spaces = cluster.NewController("namespaces", s.holding(s.reconcileNamespace), 4)
+	s.namespaces = newServiceNamespaces(s)
 	for _, w := range []struct {
 		c    *controller.Controller
 		inf  cache.SharedIndexInformer
@@ -171,8 +137,8 @@ func (s *session) controllers() error {
 		{s.status, s.exports, controller.Self},
 		{s.status, app.bindings, s.exportOf},
 		{s.status, app.crds, s.exportOf},
-		{s.spaces, s.namespaces, nameOnly},
-		{s.spaces, app.namespaces, nameOnly},
+		{s.namespaces.queue, s.asked, nameOnly},
+		{s.namespaces.queue, app.namespaces, nameOnly},
 	} {
 		if err := s.watch(w.c, w.inf, w.keys); err != nil {
 			return err
@@ -210,11 +176,11 @@ func nameOnly(o metav1.Object) []cache.ObjectName {
 func (s *session) start(ctx context.Context) {
 	log := s.agent.log.WithValues("controlPlane", s.place.Server, "tenant", s.place.Namespace)
 	ctx, s.stop = context.WithCancel(logr.NewContext(ctx, log))
-	s.poke()
+	s.lookNow()
 	go func() {
 		defer close(s.done)
 		defer s.detach()
-		err := group.Run(ctx, group.Informer(s.exports), group.Informer(s.namespaces), s.listed, s.heart.Run, s.status.Run, s.spaces.Run)
+		err := group.Run(ctx, group.Informer(s.exports), group.Informer(s.asked), s.listed, s.heartbeat.queue.Run, s.status.Run, s.namespaces.queue.Run)
 		if err != nil {
 			log.Error(err, "session ended")
 		}
@@ -224,7 +190,7 @@ func (s *session) start(ctx context.Context) {
 // listed tells the bindings once it is known which exports and service namespaces there
 // are.
 func (s *session) listed(ctx context.Context) error {
-	if cache.WaitFor(ctx, "", s.exports.HasSyncedChecker(), s.namespaces.HasSyncedChecker()) {
+	if cache.WaitFor(ctx, "", s.exports.HasSyncedChecker(), s.asked.HasSyncedChecker()) {
 		s.agent.touch(s.connection.name)
 	}
 	<-ctx.Done()
@@ -244,18 +210,18 @@ func (s *session) leadsTo(k *kubeconfig.Kubeconfig) bool {
 
 // use takes up a new token at once; what runs goes on.
 func (s *session) use(token string) {
-	if *s.token.value.Swap(&token) != token || s.sight().barred.Type != "" {
-		s.poke()
+	if *s.token.value.Swap(&token) != token || s.snapshot().refused.Type != "" {
+		s.lookNow()
 	}
 }
 
-// poke asks for a look at the control plane now.
-func (s *session) poke() {
-	s.heart.Add(cache.NewObjectName(s.place.Namespace, v1alpha1.ClusterBindingName))
+// lookNow asks for a look at the control plane now.
+func (s *session) lookNow() {
+	s.heartbeat.queue.Add(cache.NewObjectName(s.place.Namespace, v1alpha1.ClusterBindingName))
 }
 
-// sight returns what the last look has shown.
-func (s *session) sight() sight {
+// snapshot returns what the last look has shown.
+func (s *session) snapshot() snapshot {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seen
@@ -264,7 +230,7 @@ func (s *session) sight() sight {
 // interrupted is called when a watch ends with an error.
 func (s *session) interrupted(ctx context.Context, _ *cache.Reflector, err error) {
 	logr.FromContextOrDiscard(ctx).V(4).Info("watch interrupted", "reason", cluster.Explain(err))
-	s.poke()
+	s.lookNow()
 }
 
 // readable takes note of when exports, or namespaces, can be read and when not. Both
@@ -280,7 +246,7 @@ func (s *session) readable(exports bool) func(context.Context, error) {
 		s.mu.Unlock()
 		logr.FromContextOrDiscard(ctx).V(4).Info("reading the tenant namespace", "trouble", cluster.Trouble(err))
 		s.agent.touch(s.connection.name)
-		s.poke()
+		s.lookNow()
 	}
 }
 

@@ -19,13 +19,13 @@ import (
 
 // P30: what was handed out in a namespace that has no object any more goes when the
 // konnector starts again, also where nothing maps the namespace now.
-func TestP30StraysAreRemoved(t *testing.T) {
+func TestP30CopiesInUnusedNamespacesAreRemoved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newClaimWorld(t)
 		for _, name := range []string{"left", "kept"} {
 			w.namespace(w.app, name)
 			w.namespace(w.controlPlane, "service-"+name)
-			w.session.mapper.Set(name, "service-"+name)
+			w.session.namespaces.mapper.Set(name, "service-"+name)
 			w.order(name)
 			w.put(w.controlPlane, "service-"+name, "creds", "Opaque", "provider")
 		}
@@ -46,7 +46,7 @@ func TestP30StraysAreRemoved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.session.mapper.Delete("left")
+		w.session.namespaces.mapper.Delete("left")
 		blind := true
 		w.app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
 			if blind && r.Resource.Resource == "widgets" && r.Verb == "list" {
@@ -55,8 +55,8 @@ func TestP30StraysAreRemoved(t *testing.T) {
 			return do()
 		})
 		w.restart()
-		p := &pass{Konnector: w.agent, key: cache.MetaObjectToName(w.binding), binding: w.binding, verdict: newVerdict(), session: w.session, export: w.export}
-		if _, err := p.sync(t.Context()); err == nil {
+		w.verdict = newVerdict()
+		if _, err := w.pass().sync(t.Context()); err == nil {
 			t.Error("it is not known where objects are, and nobody says so")
 		}
 		want := map[string]string{"own": "user", "creds": "provider"}

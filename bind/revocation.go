@@ -26,13 +26,13 @@ import (
 // ErrNotRevoked says that the token of a connection is still good.
 var ErrNotRevoked = errors.New("not revoked")
 
-// departureTime bounds what an App Cluster waits for a Control Plane Cluster that it
+// revocationTime bounds what an App Cluster waits for a Control Plane Cluster that it
 // leaves: API servers accept a token for ten seconds that they have just accepted.
-const departureTime = 30 * time.Second
+const revocationTime = 30 * time.Second
 
-// A departure is the end of the last use of a connection: the Control Plane Cluster is
+// A revocation is the end of the last use of a connection: the Control Plane Cluster is
 // to refuse its token, and the platform to remove the tenant.
-type departure struct {
+type revocation struct {
 	*remover
 	secret *unstructured.Unstructured
 	place  *kubeconfig.Kubeconfig
@@ -41,16 +41,16 @@ type departure struct {
 	left   bool // the tenant is given up
 }
 
-// depart ends the use of the connection that a Secret holds. The error is ErrNotRevoked
+// revoke ends the use of the connection that a Secret holds. The error is ErrNotRevoked
 // if its token may be good from then on.
-func (r *remover) depart(ctx context.Context, secret *unstructured.Unstructured) error {
+func (r *remover) revoke(ctx context.Context, secret *unstructured.Unstructured) error {
 	place, err := cluster.ReadSecret(secret)
 	if err != nil {
 		return fmt.Errorf("the token in secret %s is %w: %w", secret.GetName(), ErrNotRevoked, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, half(ctx, departureTime))
+	ctx, cancel := context.WithTimeout(ctx, half(ctx, revocationTime))
 	defer cancel()
-	d := &departure{remover: r, secret: secret, place: place, token: cluster.ReadToken(place.Token)}
+	d := &revocation{remover: r, secret: secret, place: place, token: cluster.ReadToken(place.Token)}
 	if d.tenant, err = tenantClient(place); err == nil {
 		err = d.run(ctx)
 	}
@@ -69,7 +69,7 @@ func half(ctx context.Context, most time.Duration) time.Duration {
 	return most
 }
 
-func (d *departure) lifetime() string {
+func (d *revocation) lifetime() string {
 	if ends := d.token.Ends(); !ends.IsZero() {
 		return "; it ends at " + ends.Format(time.RFC3339)
 	}
@@ -77,7 +77,7 @@ func (d *departure) lifetime() string {
 }
 
 // run revokes the token last: without it nothing else can be done.
-func (d *departure) run(ctx context.Context) error {
+func (d *revocation) run(ctx context.Context) error {
 	binding, err := d.find(ctx)
 	if err != nil {
 		return err
@@ -91,13 +91,13 @@ func (d *departure) run(ctx context.Context) error {
 	return d.refused(ctx)
 }
 
-func (d *departure) bindings() dynamic.ResourceInterface {
+func (d *revocation) bindings() dynamic.ResourceInterface {
 	return d.tenant.Resource(cluster.ClusterBindings).Namespace(d.place.Namespace)
 }
 
 // find reads the tenant's ClusterBinding, nil if it is gone. A tenant of another App
 // Cluster is an error.
-func (d *departure) find(ctx context.Context) (*v1alpha1.ClusterBinding, error) {
+func (d *revocation) find(ctx context.Context) (*v1alpha1.ClusterBinding, error) {
 	binding, err := cluster.Get[v1alpha1.ClusterBinding](ctx, d.bindings(), v1alpha1.ClusterBindingName)
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func (d *departure) find(ctx context.Context) (*v1alpha1.ClusterBinding, error) 
 
 // checkOwn goes by what the tenant itself cannot write, if that tells: a thief of the
 // token must not be able to keep it by saying that the tenant is another cluster's.
-func (d *departure) checkOwn(ctx context.Context, space *corev1.Namespace, binding *v1alpha1.ClusterBinding) error {
+func (d *revocation) checkOwn(ctx context.Context, space *corev1.Namespace, binding *v1alpha1.ClusterBinding) error {
 	if pinned := types.UID(d.secret.GetAnnotations()[v1alpha1.TenantUIDAnnotation]); pinned != "" && space.UID != "" && space.UID != pinned {
 		return fmt.Errorf("the tenant namespace there has the UID %s, and %s was bound", space.UID, pinned)
 	}
@@ -131,7 +131,7 @@ func (d *departure) checkOwn(ctx context.Context, space *corev1.Namespace, bindi
 
 // giveUp has the platform remove the tenant, unless something would be left over: then
 // nobody could bind again to get at it.
-func (d *departure) giveUp(ctx context.Context, binding *v1alpha1.ClusterBinding) error {
+func (d *revocation) giveUp(ctx context.Context, binding *v1alpha1.ClusterBinding) error {
 	if binding == nil || binding.DeletionTimestamp != nil {
 		d.left = true
 		return nil
@@ -149,7 +149,7 @@ func (d *departure) giveUp(ctx context.Context, binding *v1alpha1.ClusterBinding
 }
 
 // checkEmpty returns an error as long as the tenant has objects.
-func (d *departure) checkEmpty(ctx context.Context) error {
+func (d *revocation) checkEmpty(ctx context.Context) error {
 	exports, err := cluster.Listed[v1alpha1.APIServiceExport](ctx, d.tenant.Resource(cluster.APIServiceExports).Namespace(d.place.Namespace))
 	if err != nil {
 		return err
@@ -165,7 +165,7 @@ func (d *departure) checkEmpty(ctx context.Context) error {
 	return err
 }
 
-func (d *departure) checkNone(ctx context.Context, e *v1alpha1.APIServiceExportSpec, namespace string) error {
+func (d *revocation) checkNone(ctx context.Context, e *v1alpha1.APIServiceExportSpec, namespace string) error {
 	for _, v := range e.Versions {
 		if !v.Served {
 			continue
@@ -185,7 +185,7 @@ func (d *departure) checkNone(ctx context.Context, e *v1alpha1.APIServiceExportS
 
 // revoke deletes what the token is bound to. Where only the removal of the tenant ends
 // the token, that has begun.
-func (d *departure) revoke(ctx context.Context) error {
+func (d *revocation) revoke(ctx context.Context) error {
 	bound := d.token.Kubernetes.Secret
 	if d.dryRun == DryRunClient || d.left && bound.Name == "" {
 		return nil
@@ -203,7 +203,7 @@ func (d *departure) revoke(ctx context.Context) error {
 
 // refused waits until the API server does not know the token any more. That it has no
 // rights is not enough: somebody could bind again so soon that it has rights again.
-func (d *departure) refused(ctx context.Context) error {
+func (d *revocation) refused(ctx context.Context) error {
 	d.say("Waiting until the token is refused")
 	for {
 		_, err := d.bindings().Get(ctx, v1alpha1.ClusterBindingName, metav1.GetOptions{})
