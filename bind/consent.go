@@ -80,7 +80,7 @@ func (i *installer) claim(service v1alpha1.GroupResource, c v1alpha1.PermissionC
 	wide := false
 	if permission.DependsOnScope(c.GroupResource) {
 		var err error
-		if wide, err = permission.ClusterScoped(i.app.discovery, c); err != nil {
+		if wide, err = permission.ClusterScoped(i.app.Discovery, c); err != nil {
 			return claim, err
 		}
 	}

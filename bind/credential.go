@@ -54,7 +54,7 @@ func (i *installer) secrets(ctx context.Context) (map[string]bool, error) {
 	if err != nil {
 		return nil, fmt.Errorf("secrets in %s: %w", v1alpha1.Namespace, err)
 	}
-	bindings, err := i.app.list(ctx)
+	bindings, err := i.app.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func (i *installer) writeSecret(ctx context.Context) error {
 		Data:       map[string][]byte{v1alpha1.KubeconfigKey: data},
 	}
 	if !i.byHand.Has(i.secret) {
-		secret.Labels = map[string]string{madeByLabel: fieldManager}
+		secret.Labels = map[string]string{madeByLabel: cluster.FieldManager}
 	}
 	backend, err := i.backend(ctx)
 	if err != nil {

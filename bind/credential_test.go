@@ -108,7 +108,7 @@ func TestP31Secrets(t *testing.T) {
 			Data:       map[string][]byte{v1alpha1.KubeconfigKey: data},
 		}
 		if !tc.unmade {
-			metav1.SetMetaDataLabel(&secret.ObjectMeta, madeByLabel, fieldManager)
+			metav1.SetMetaDataLabel(&secret.ObjectMeta, madeByLabel, cluster.FieldManager)
 		}
 		create(cluster.Secrets, secret, tc.manager)
 		want[tc.name] = tc.usable
@@ -118,7 +118,7 @@ func TestP31Secrets(t *testing.T) {
 			create(cluster.APIServiceBindings, b, "")
 		}
 	}
-	i := &installer{target: target, app: &appClient{Interface: app.Client(), served: true, namespaced: true}}
+	i := &installer{target: target, app: &cluster.App{Interface: app.Client(), Served: true, Namespaced: true}}
 	got, err := i.secrets(t.Context())
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("secrets that may be chosen: %v (-want +got):\n%s", err, diff)

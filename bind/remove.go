@@ -13,7 +13,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -50,19 +49,19 @@ type RemoveOptions struct {
 // of it there. If that cannot be had, all else is removed, and the error is
 // ErrNotRevoked. A Secret that Install has not made stays, and so does its token.
 func Remove(ctx context.Context, config *rest.Config, name string, opts RemoveOptions) error {
-	app, err := openApp(ctx, config)
+	app, err := cluster.OpenApp(ctx, config)
 	if err != nil {
 		return err
 	}
-	if !app.served {
+	if !app.Served {
 		return fmt.Errorf("%s: %w", name, ErrNotFound)
 	}
-	r := &remover{appClient: app, progress: opts.Progress, dryRun: opts.DryRun}
+	r := &remover{App: app, progress: opts.Progress, dryRun: opts.DryRun}
 	return r.remove(ctx, name)
 }
 
 type remover struct {
-	*appClient
+	*cluster.App
 	progress
 	dryRun DryRun
 }
@@ -70,7 +69,7 @@ type remover struct {
 // remove deletes the Secret last: the konnector needs it for as long as there is a
 // binding.
 func (r *remover) remove(ctx context.Context, name string) error {
-	binding, err := r.binding(ctx, name)
+	binding, err := r.Binding(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -93,7 +92,7 @@ func (r *remover) remove(ctx context.Context, name string) error {
 	}
 	for _, step := range []func() error{
 		func() error { return r.markUnbound(ctx, name, secret) },
-		func() error { return r.delete(ctx, r.bindings(), "APIServiceBinding", name) },
+		func() error { return r.delete(ctx, r.Bindings(), "APIServiceBinding", name) },
 		func() error { return r.deleteCRD(ctx, crd) },
 		func() error {
 			return r.delete(ctx, r.Resource(cluster.ClusterRoles), "ClusterRole", permission.RoleName(name))
@@ -110,7 +109,7 @@ func (r *remover) remove(ctx context.Context, name string) error {
 // checkUnused also counts objects that are being deleted: their finalizer waits for
 // the konnector, which needs the binding. Without a CRD there are none.
 func (r *remover) checkUnused(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
-	resource, served := servedResource(crd)
+	resource, served := cluster.ServedResource(crd)
 	if !served {
 		return nil
 	}
@@ -125,18 +124,6 @@ func (r *remover) checkUnused(ctx context.Context, crd *apiextensionsv1.CustomRe
 		return fmt.Errorf("%s is %w: %s %s/%s is one of its objects", crd.Name, ErrInUse, o.GetKind(), o.GetNamespace(), o.GetName())
 	}
 	return nil
-}
-
-func servedResource(crd *apiextensionsv1.CustomResourceDefinition) (r schema.GroupVersionResource, served bool) {
-	if crd == nil {
-		return r, false
-	}
-	for _, v := range crd.Spec.Versions {
-		if v.Served {
-			return schema.GroupVersionResource{Group: crd.Spec.Group, Version: v.Name, Resource: crd.Spec.Names.Plural}, true
-		}
-	}
-	return r, false
 }
 
 // deleteCRD looks again whether the API is used, since a CRD takes its objects along.
@@ -207,13 +194,13 @@ func (r *remover) lastUse(ctx context.Context, name string, b *v1alpha1.APIServi
 
 // others are the bindings but for the one of that name.
 func (r *remover) others(ctx context.Context, name string) ([]v1alpha1.APIServiceBinding, error) {
-	all, err := r.list(ctx)
+	all, err := r.List(ctx)
 	return slices.DeleteFunc(all, func(o v1alpha1.APIServiceBinding) bool { return o.Name == name }), err
 }
 
 // installed reports whether Install made a Secret. A copy may say so, too.
 func installed(secret *unstructured.Unstructured) bool {
-	return secret.GetLabels()[madeByLabel] == fieldManager && !cluster.IsCopy(secret)
+	return secret.GetLabels()[madeByLabel] == cluster.FieldManager && !cluster.IsCopy(secret)
 }
 
 // markUnbound has a removal that is interrupted find the Secret when it is repeated.
@@ -223,7 +210,7 @@ func (r *remover) markUnbound(ctx context.Context, name string, secret *unstruct
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": secret.GetUID(), "annotations": map[string]string{v1alpha1.UnboundAnnotation: name}}})
 	if err == nil {
-		_, err = r.Resource(cluster.Secrets).Namespace(secret.GetNamespace()).Patch(ctx, secret.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+		_, err = r.Resource(cluster.Secrets).Namespace(secret.GetNamespace()).Patch(ctx, secret.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: cluster.FieldManager})
 	}
 	if err != nil {
 		return fmt.Errorf("mark secret %s: %w", secret.GetName(), err)

@@ -42,11 +42,11 @@ type Credential struct {
 
 // Credentials returns those of an App Cluster, by name. What a konnector copied is none.
 func Credentials(ctx context.Context, config *rest.Config) ([]Credential, error) {
-	app, err := openApp(ctx, config)
+	app, err := cluster.OpenApp(ctx, config)
 	if err != nil {
 		return nil, err
 	}
-	bindings, err := app.list(ctx)
+	bindings, err := app.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -58,7 +58,7 @@ func Credentials(ctx context.Context, config *rest.Config) ([]Credential, error)
 	}
 	var all []Credential
 	for name, used := range services {
-		c, err := app.credential(ctx, name, used)
+		c, err := credential(ctx, app, name, used)
 		if err != nil {
 			return nil, err
 		}
@@ -71,8 +71,8 @@ func Credentials(ctx context.Context, config *rest.Config) ([]Credential, error)
 }
 
 // credential returns nil where there is none to be renewed.
-func (a *appClient) credential(ctx context.Context, name string, services []string) (*Credential, error) {
-	u, err := a.Resource(cluster.Secrets).Namespace(v1alpha1.Namespace).Get(ctx, name, metav1.GetOptions{})
+func credential(ctx context.Context, app *cluster.App, name string, services []string) (*Credential, error) {
+	u, err := app.Resource(cluster.Secrets).Namespace(v1alpha1.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil //nolint:nilnil // absence is a value
 	}
@@ -110,7 +110,7 @@ func (c Credential) Replace(ctx context.Context, config *rest.Config, data []byt
 }
 
 func (c Credential) write(ctx context.Context, config *rest.Config, k *kubeconfig.Kubeconfig) error {
-	app, err := openApp(ctx, config)
+	app, err := cluster.OpenApp(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (c Credential) write(ctx context.Context, config *rest.Config, k *kubeconfi
 	if err != nil {
 		return err
 	}
-	_, err = app.Resource(cluster.Secrets).Namespace(v1alpha1.Namespace).Patch(ctx, c.Secret, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	_, err = app.Resource(cluster.Secrets).Namespace(v1alpha1.Namespace).Patch(ctx, c.Secret, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: cluster.FieldManager})
 	return err
 }
 

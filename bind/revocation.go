@@ -51,7 +51,7 @@ func (r *remover) revoke(ctx context.Context, secret *unstructured.Unstructured)
 	ctx, cancel := context.WithTimeout(ctx, half(ctx, revocationTime))
 	defer cancel()
 	d := &revocation{remover: r, secret: secret, place: place, token: cluster.ReadToken(place.Token)}
-	if d.tenant, err = tenantClient(place); err == nil {
+	if d.tenant, err = cluster.TenantClient(place); err == nil {
 		err = d.run(ctx)
 	}
 	if err == nil || apierrors.IsUnauthorized(err) {

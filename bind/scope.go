@@ -10,7 +10,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -19,88 +18,24 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// An appClient is a client of an App Cluster that knows in which scope
-// APIServiceBindings are served there. Where they are not, they are going to be, in
-// namespaces.
-type appClient struct {
-	dynamic.Interface
-	discovery          discovery.DiscoveryInterface
-	served, namespaced bool
-}
-
-func openApp(ctx context.Context, config *rest.Config) (*appClient, error) {
-	a := &appClient{namespaced: true}
-	var err error
-	if a.Interface, err = dynamic.NewForConfig(config); err != nil {
-		return nil, err
-	}
-	if a.discovery, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
-		return nil, err
-	}
-	list, err := a.discovery.ServerResourcesForGroupVersion(v1alpha1.GroupVersion.String())
-	if apierrors.IsNotFound(err) {
-		return a, ctx.Err()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look for %s in the App Cluster: %w", cluster.APIServiceBindings.GroupResource(), err)
-	}
-	for _, r := range list.APIResources {
-		if r.Name == cluster.APIServiceBindings.Resource {
-			a.served, a.namespaced = true, r.Namespaced
-		}
-	}
-	return a, ctx.Err()
-}
-
-// bindings is where APIServiceBindings are.
-func (a *appClient) bindings() dynamic.ResourceInterface {
-	if a.namespaced {
-		return a.Resource(cluster.APIServiceBindings).Namespace(v1alpha1.Namespace)
-	}
-	return a.Resource(cluster.APIServiceBindings)
-}
-
-// binding returns nil if there is none.
-func (a *appClient) binding(ctx context.Context, name string) (*v1alpha1.APIServiceBinding, error) {
-	if !a.served {
-		return nil, nil //nolint:nilnil // absence is a value
-	}
-	b, err := cluster.Get[v1alpha1.APIServiceBinding](ctx, a.bindings(), name)
-	if err != nil {
-		return nil, fmt.Errorf("APIServiceBinding %s: %w", name, err)
-	}
-	return b, nil
-}
-
 // List returns the bindings of the App Cluster.
 func List(ctx context.Context, config *rest.Config) ([]v1alpha1.APIServiceBinding, error) {
-	app, err := openApp(ctx, config)
+	app, err := cluster.OpenApp(ctx, config)
 	if err != nil {
 		return nil, err
 	}
-	return app.list(ctx)
-}
-
-func (a *appClient) list(ctx context.Context) ([]v1alpha1.APIServiceBinding, error) {
-	if !a.served {
-		return nil, nil
-	}
-	all, err := cluster.Listed[v1alpha1.APIServiceBinding](ctx, a.bindings())
-	if err != nil {
-		return nil, fmt.Errorf("APIServiceBindings: %w", err)
-	}
-	return all, nil
+	return app.List(ctx)
 }
 
 // Watch calls each with every binding of the App Cluster, and again when one changes,
 // one call at a time, until ctx ends. It outlives an API server that is away.
 func Watch(ctx context.Context, config *rest.Config, each func(v1alpha1.APIServiceBinding)) error {
-	app, err := openApp(ctx, config)
+	app, err := cluster.OpenApp(ctx, config)
 	if err != nil {
 		return err
 	}
 	namespace := ""
-	if app.namespaced {
+	if app.Namespaced {
 		namespace = v1alpha1.Namespace
 	}
 	inf := cluster.Objects(app.Interface, cluster.APIServiceBindings, namespace).Informer(cache.Indexers{})
@@ -131,7 +66,7 @@ func ClusterID(ctx context.Context, config *rest.Config) (string, error) {
 	spaces := client.Resource(cluster.NamespacesResource)
 	u, err := spaces.Get(ctx, v1alpha1.Namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		u, err = spaces.Create(ctx, namespaceManifest(), metav1.CreateOptions{FieldManager: fieldManager})
+		u, err = spaces.Create(ctx, namespaceManifest(), metav1.CreateOptions{FieldManager: cluster.FieldManager})
 	}
 	if err != nil {
 		return "", fmt.Errorf("namespace %s: %w", v1alpha1.Namespace, err)

@@ -58,7 +58,7 @@ func (i *installer) writeNamespace(ctx context.Context) error {
 
 // writeCRD leaves a CRD that is there alone, whatever its scope.
 func (i *installer) writeCRD(ctx context.Context) error {
-	if i.app.served {
+	if i.app.Served {
 		return nil
 	}
 	crd := v1alpha1.CRDs()[cluster.APIServiceBindings.GroupResource().String()]
@@ -89,7 +89,7 @@ func (i *installer) writeRoles(ctx context.Context) error {
 		if len(rights) > 1 {
 			continue
 		}
-		r := &remover{appClient: i.app, progress: i.progress, dryRun: i.opts.DryRun}
+		r := &remover{App: i.app, progress: i.progress, dryRun: i.opts.DryRun}
 		if err := r.deleteClaims(ctx, service.String()); err != nil {
 			return err
 		}
@@ -131,7 +131,7 @@ func (i *installer) writeKonnector(ctx context.Context) error {
 	if len(i.opts.Konnector) == 0 {
 		return nil
 	}
-	groups, err := restmapper.GetAPIGroupResources(i.app.discovery)
+	groups, err := restmapper.GetAPIGroupResources(i.app.Discovery)
 	if err != nil {
 		return fmt.Errorf("APIs of the App Cluster: %w", err)
 	}
@@ -188,7 +188,7 @@ func (i *installer) binding(name string) *v1alpha1.APIServiceBinding {
 			PermissionClaims: i.answers[name],
 		},
 	}
-	if i.app.namespaced {
+	if i.app.Namespaced {
 		b.Namespace = v1alpha1.Namespace
 	}
 	return b
@@ -212,7 +212,7 @@ func (i *installer) apply(ctx context.Context, resource schema.GroupVersionResou
 	if u.GetNamespace() != "" {
 		r = i.app.Resource(resource).Namespace(u.GetNamespace())
 	}
-	written, err := r.Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: fieldManager, Force: true, DryRun: i.opts.DryRun.param()})
+	written, err := r.Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: cluster.FieldManager, Force: true, DryRun: i.opts.DryRun.param()})
 	if i.opts.DryRun == DryRunServer && apierrors.IsNotFound(err) {
 		i.say("Not checked, since it needs what is not there yet: %s %s", u.GetKind(), u.GetName())
 		return u, nil
@@ -242,7 +242,7 @@ func (i *installer) awaitPolicy(ctx context.Context, binding string, r permissio
 	probe := cluster.Manifest(permission.RoleBinding(binding, nowhere[0], rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: v1alpha1.Namespace, Name: konnectorAccount}))
 	bindings := i.app.Resource(cluster.RoleBindings).Namespace(nowhere[0])
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
-		_, err := bindings.Create(ctx, probe, metav1.CreateOptions{FieldManager: fieldManager, DryRun: []string{metav1.DryRunAll}})
+		_, err := bindings.Create(ctx, probe, metav1.CreateOptions{FieldManager: cluster.FieldManager, DryRun: []string{metav1.DryRunAll}})
 		return err != nil && strings.Contains(err.Error(), fmt.Sprintf("ValidatingAdmissionPolicy '%s'", permission.ClaimsName(binding))), nil
 	})
 	if err != nil {

@@ -6,8 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -79,14 +77,14 @@ var ErrNotReady = errors.New("not ready")
 // as they are then. With the deadline of ctx the error is ErrNotReady and says what
 // the conditions say. Progress is told, a line each, what is waited for.
 func WaitReady(ctx context.Context, config *rest.Config, names []string, progress func(string)) ([]v1alpha1.APIServiceBinding, error) {
-	app, err := openApp(ctx, config)
+	app, err := cluster.OpenApp(ctx, config)
 	if err != nil {
 		return nil, err
 	}
 	var all []v1alpha1.APIServiceBinding
 	var notReady []error
 	for _, name := range names {
-		b, err := waitReady(ctx, app.bindings(), name, progress)
+		b, err := waitReady(ctx, app.Bindings(), name, progress)
 		if err != nil && !errors.Is(err, ErrNotReady) {
 			return nil, err
 		}
@@ -103,51 +101,14 @@ func waitReady(ctx context.Context, r dynamic.ResourceInterface, name string, p 
 			return false, fmt.Errorf("APIServiceBinding %s is gone", name)
 		}
 		last = b
-		if !isReady(b) {
-			say("Waiting for " + name + waitingFor(b))
+		if !cluster.IsReady(b) {
+			say("Waiting for " + name + cluster.WaitingFor(b))
 			return false, nil
 		}
 		return true, nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return last, fmt.Errorf("%s is %w%s", name, ErrNotReady, waitingFor(last))
+		return last, fmt.Errorf("%s is %w%s", name, ErrNotReady, cluster.WaitingFor(last))
 	}
 	return last, err
-}
-
-// isReady takes a summary without observedGeneration as current: not every
-// konnector writes it.
-func isReady(b *v1alpha1.APIServiceBinding) bool {
-	c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionReady)
-	return c != nil && c.Status == metav1.ConditionTrue && (c.ObservedGeneration == 0 || c.ObservedGeneration >= b.Generation)
-}
-
-func waitingFor(b *v1alpha1.APIServiceBinding) string {
-	if len(b.Status.Conditions) == 0 {
-		return ": no konnector has taken it up yet"
-	}
-	return because(b.Status.Conditions)
-}
-
-// because says what the conditions say that do not hold: in full, but for those that
-// merely wait for others.
-func because(conditions []v1alpha1.Condition) string {
-	var parts, pending []string
-	for _, c := range conditions {
-		switch {
-		case c.Type == v1alpha1.ConditionReady || c.Status == metav1.ConditionTrue:
-		case c.Reason == v1alpha1.ReasonPending:
-			pending = append(pending, c.Type)
-		default:
-			words := slices.DeleteFunc([]string{c.Type + " is " + string(c.Status), c.Reason, c.Message}, func(s string) bool { return s == "" })
-			parts = append(parts, strings.Join(words, ": "))
-		}
-	}
-	if len(pending) > 0 {
-		parts = append(parts, strings.Join(pending, ", ")+" pending")
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return ": " + strings.Join(parts, "; ")
 }

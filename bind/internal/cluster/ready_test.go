@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+package cluster
 
 import (
 	"testing"
@@ -29,10 +29,10 @@ func TestIsReady(t *testing.T) {
 		}, false, ": Connected is False: A: a; InformersSynced, SchemaInSync pending"},
 	} {
 		b := &v1alpha1.APIServiceBinding{ObjectMeta: metav1.ObjectMeta{Generation: 2}, Status: v1alpha1.APIServiceBindingStatus{Conditions: c.conditions}}
-		if got := isReady(b); got != c.want {
+		if got := IsReady(b); got != c.want {
 			t.Errorf("%s: isReady = %v", c.name, got)
 		}
-		if got := waitingFor(b); got != c.waitingFor {
+		if got := WaitingFor(b); got != c.waitingFor {
 			t.Errorf("%s: waitingFor = %q, want %q", c.name, got, c.waitingFor)
 		}
 	}
