@@ -3,16 +3,21 @@ GO ?= go
 LINT := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GEN := $(GO) run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 FUZZTIME ?= 10s
-.PHONY: demo kube test race fuzz bench bench-tenants generate lint tidy ci
+SEEDS ?= 20000
+.PHONY: demo kube quick test race sim fuzz bench bench-tenants generate lint tidy arrows ci
 
 demo: ## two real control planes, the whole journey, then yours to play with
 	@$(GO) run ./internal/test/demo $(if $(ONCE),-once)
-kube: ## the servers of Kubernetes, once a machine: about four minutes
+kube: ## the servers of Kubernetes, once a machine: it says how long
 	@$(GO) run ./internal/test/demo -build
+quick: ## what needs no API server, in about a minute
+	$(GO) test -short ./...
 test: kube ## everything, the end-to-end tests on real control planes included
-	$(GO) test -shuffle=on -count=1 -timeout 20m ./...
+	$(GO) test -shuffle=on -count=1 -timeout 20m ./sync/... ./... # the longest first
 race: kube ## the same under the race detector
 	$(GO) test -race -shuffle=on -count=1 -timeout 30m ./...
+sim: ## SEEDS histories of the simulator
+	$(GO) test ./sync -run '^TestSim$$' -count=1 -timeout 60m -seeds $(SEEDS)
 fuzz: ## what reads strangers' bytes, each fuzz test for FUZZTIME
 	@set -e; for p in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
 	  for f in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' $$p/*_test.go); do \
@@ -24,9 +29,11 @@ bench-tenants: ## what a thousand tenants cost one backend
 	$(GO) run ./internal/test/bench -parts tenants -idle 90s -csv bench-tenants.csv
 generate: ## deep copies and CRDs
 	$(GEN) object crd paths=./klutch/v1alpha1 output:crd:dir=klutch/v1alpha1/crds
+arrows: ## the files of each package, who uses whom, and the budgets that are missed
+	@$(GO) run ./internal/test/arrows ./...
 lint:
 	$(LINT) run ./...
 tidy:
 	$(GO) mod tidy -diff && cd internal/test/kube && $(GO) mod tidy -diff
-ci: generate tidy lint test fuzz
+ci: generate tidy lint test sim fuzz
 	git diff --exit-code

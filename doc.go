@@ -28,4 +28,108 @@
 //
 // The programs in cmd are flags, signals and one call each. examples holds one
 // idea each, the data services of the demo among them.
+//
+// # Words
+//
+// Each word means one thing in the whole tree, and each thing has one word.
+//
+// People and clusters:
+//
+//   - App Cluster: where application developers apply proxy claims. It says what
+//     should exist.
+//   - Control Plane Cluster: where the platform team offers APIs and runs what the
+//     claims ask for.
+//   - platform team: the people who offer APIs; platform is all that they run.
+//   - automation: the programs that do the work, such as operators, Crossplane or service
+//     brokers.
+//   - person, machine: who logs in; a machine has an account of its own at an issuer.
+//   - issuer: an OpenID provider that people or machines log in at.
+//   - identity: (issuer, subject) of a verified token.
+//   - backend: the program in the Control Plane Cluster that makes tenants.
+//   - konnector: the program, usually in the App Cluster, that keeps objects in step.
+//   - legacy: of Klutch's own programs, which people already run: legacy konnector,
+//     legacy CLI.
+//
+// The binding:
+//
+//   - template: an APIServiceExportTemplate; it puts one API on offer.
+//   - service: an API on offer, as the catalogue lists it.
+//   - catalogue: all services, and authorizer: the judge of who may bind which.
+//   - request, export: an APIServiceExportRequest of a tenant, and the APIServiceExport
+//     that answers it, with a snapshot of the schema.
+//   - binding: an APIServiceBinding; it makes one API usable in an App Cluster.
+//   - bound object, proxy claim: an object of a bound API in the App Cluster.
+//   - connection: one kubeconfig Secret and all that goes over it, for one or many
+//     bindings.
+//   - permission claim: what a service asks to read or write in an App Cluster beside its
+//     own objects. It is accepted or rejected by a person, and refused by a claim policy.
+//   - related object: an object that a permission claim selects; copy: its image on the
+//     other side.
+//   - handshake: discovery, login and redemption over HTTP.
+//   - one-time code: the answer of a login; to redeem is to trade it for the kubeconfig.
+//   - device authorization: a login on another device (RFC 8628).
+//
+// The engine:
+//
+//   - source, target: the side whose user decides what should exist, and the other one;
+//     also the two objects.
+//   - mapper: the rule from the name of a source to that of its target.
+//   - to observe, plan, require, act: to read both sides; to name a step; to list the
+//     evidence that the step needs; to do it.
+//   - step: what one pass does, at most one write. Pass: one turn of observe, plan, act.
+//   - evidence: how well something is known: unknown, cached or live.
+//   - relation: what a target is to a source: absent, ours, legacy, predecessor (of an
+//     earlier target cluster or incarnation), foreign, of another source.
+//   - content: whether a target holds what its source intends: in sync, stale, drifted.
+//   - intent: what the target should say, made from the source.
+//   - conflict, drift, loss: a foreign object has the target's name; a foreign writer
+//     changed a field of ours; a target is gone while its source lives.
+//   - to adopt: to take over a foreign target by consent, as to take ownership of fields is
+//     for those that a legacy konnector wrote.
+//   - to orphan: to leave a target to its cluster without identity and finalizer. An orphan
+//     is a target whose source is gone; to collect it is to delete it once its grace period
+//     has elapsed.
+//   - to add, to remove the finalizer: the mark on a source that a target may exist.
+//   - message: the annotation on a source that says what keeps it from being in step.
+//   - store, watch: the cache of a resource, and the stream of events that feeds it.
+//   - compact record: what a store keeps of an object; transform makes it.
+//   - queue, item, class: keys that wait for a worker; one of them; its priority.
+//   - in-flight limit: how many requests to one API server may be under way.
+//   - fate: what becomes of an API error: retry, wait, refuse or give up.
+//   - to retry: to try again after a pause.
+//   - resync: a pass over all objects, without an event.
+//   - schema cache: which fields a side knows. Pruning leaves out the others.
+//   - status digest: the hash of a status, by which a change is seen.
+//   - empty map: a map that an intent empties.
+//
+// The control plane:
+//
+//   - tenant: one App Cluster of one identity.
+//   - tenant identity: the UID of the tenant namespace, which the kubeconfig Secret records
+//     at the bind; another control plane in its place has another one.
+//   - tenant namespace, service namespace: where requests, exports and credential of a
+//     tenant are; the mirror of one namespace of the App Cluster.
+//   - offer: what one identity may bind, of the catalogue.
+//   - review: a question to RBAC whether an identity may still bind a service; the
+//     authorization cache holds the answers.
+//   - cap, limit: how much there may be of something; how often it may be asked for.
+//   - gate: a condition of the platform team between a tenant and its service namespaces.
+//   - heartbeat: the konnector's sign of life on the ClusterBinding.
+//   - tenant reconcile: one pass over a tenant.
+//   - withdrawal: the end of a right to make and change objects; they stay.
+//   - removal: the end of a tenant, by deletion policy: wait, Delete or Orphan.
+//   - revocation: the end of a token before its time; rotation: its replacement.
+//
+// Safety:
+//
+//   - cluster identity: the UID of kube-system, by which a cluster is told from another.
+//   - high-water mark: the highest resourceVersion that was seen of a cluster; an API
+//     server below it was restored from a backup.
+//   - to confirm: to read cluster identities again before a destructive step.
+//   - breaker: it holds a mass deletion until a person releases it.
+//   - invariant: what holds of the engine at every instant (I1 to I17, DESIGN.md).
+//   - promise: what SECURITY.md says to users (P1 to P34).
+//   - consent: a person's named agreement, to a claim, a schema change or an adoption.
+//   - audit record: the line that a grant, refusal or end of a right leaves.
+//   - held, refused: waiting for a release; answered no, with a message.
 package sdk

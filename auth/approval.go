@@ -54,14 +54,14 @@ type DevicesOptions struct {
 // replicas that the program and the person's browser talk to find one another:
 //
 //	program: Begin            nothing is written, so strangers cannot fill the store
-//	person:  signs in, Claim  → "somebody, signed in, has typed this user code"
+//	person:  signs in, Claim  → "a signed-in person has typed this user code"
 //	program: Poll             → "this is what I ask for" (only now that it is claimed)
-//	person:  Claim again      reads what is asked, decides: Answer or Refuse
+//	person:  Claim again      reads the program's request, decides: Answer or Refuse
 //	program: Poll             gets the answer
 //
 // So a person sees a page only for a code at which a program is waiting right now.
 // A user code belongs to the first identity that claims it, and has one answer.
-// What is left to the caller: let only signed-in people call Claim, Answer and
+// The caller has to let only signed-in people call Claim, Answer and
 // Refuse, limit Claim by identity and Begin and Poll by address (with slow_down as
 // the error), and use up what an answer grants, since a program may poll again
 // after it got one.
@@ -240,7 +240,7 @@ func (d *Devices) open(code, verifier string) (*deviceCode, error) {
 }
 
 // answer returns the answer to a login that has been claimed, or has the person see
-// what is asked.
+// the program's request.
 func (d *Devices) answer(ctx context.Context, login *deviceCode) ([]byte, error) {
 	plain, err := d.get(ctx, deviceKey("answer", login.ID))
 	if errors.Is(err, ErrDevicePending) {
@@ -271,8 +271,8 @@ func (d *Devices) announce(ctx context.Context, login *deviceCode) error {
 	return newError(codePending, "")
 }
 
-// create and get seal values for their key, so that who can write to the store
-// cannot make an answer, or move one.
+// create and get seal values for their key, so that a writer of the store
+// can neither make an answer nor move one.
 func (d *Devices) create(ctx context.Context, key string, plain []byte, expiry time.Time) error {
 	sealed, err := d.sealer.SealUntil("device value "+key, plain, expiry)
 	if err != nil {

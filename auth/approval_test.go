@@ -153,7 +153,7 @@ func TestP3UserCodeBelongsToOneIdentity(t *testing.T) {
 			t.Errorf("Claim of another's code = %+v, %v, want ErrDeviceTaken", d, err)
 		}
 		if d, err := r.one.Claim(t.Context(), begun.UserCode, ""); !errors.Is(err, auth.ErrUserCode) {
-			t.Errorf("Claim by nobody = %+v, %v", d, err)
+			t.Errorf("Claim without an identity = %+v, %v", d, err)
 		}
 		again, err := r.one.Claim(t.Context(), strings.ToLower(begun.UserCode), ada)
 		if err != nil || again.ID != device.ID {
@@ -271,7 +271,7 @@ func TestP29DeviceLoginOutlivesARotation(t *testing.T) {
 	}
 }
 
-// Who can write to the store cannot make an answer, or move one.
+// A writer of the store can neither make an answer nor move one.
 func TestStoredValuesCannotBeForged(t *testing.T) {
 	r := newReplicas(t)
 	begun, other := beginDevice(t, r.one, "request"), beginDevice(t, r.one, "another")

@@ -15,8 +15,8 @@ const budgetTime = 30 * time.Second
 // errSpent says that the issuer has been asked often enough lately.
 var errSpent = errors.New("asked for keys a moment ago")
 
-// A budget is three requests in any 30 seconds. It stands between an issuer and
-// whoever sends us tokens that only the issuer can judge.
+// A budget is three requests in any 30 seconds. It protects an issuer from clients
+// that send tokens which only the issuer can judge.
 type budget struct {
 	now func() time.Time
 

@@ -46,7 +46,7 @@ func certified(t *testing.T, landing string) string {
 	})
 }
 
-// somebody says who they are to the provider's own form, and yes to what is asked.
+// somebody is a person who fills in the provider's own form, and consents.
 func somebody() *testissuer.Browser {
 	return testissuer.NewBrowser(testissuer.BrowserOptions{Password: "any", Decide: func(form *testissuer.Form) {
 		if form.Fields.Has("login") {

@@ -49,7 +49,7 @@ func sameOrigin(req *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// secure checks that nobody on the way can read or change what goes to u.
+// secure checks that requests to u cannot be read or changed on the way.
 func secure(u *url.URL) error {
 	switch {
 	case u.Host == "" || u.User != nil:

@@ -34,10 +34,9 @@
 // replicas.
 //
 // Nothing is asked of the issuer before first use, and a failed first use is
-// tried again by the next. What is cached is the issuer's endpoints, which each
-// login that begins renews after ten seconds, and its keys; a key that is not known
-// is looked up at once, though for those who bring tokens not more often than three
-// times in thirty seconds. Every exchange is [Bounded].
+// tried again by the next. The issuer's endpoints are cached, and each login that
+// begins renews them after ten seconds; its keys are, too, and an unknown key is looked up
+// at once, though at most three times in thirty seconds for clients that bring tokens. Every exchange is [Bounded].
 //
 // # The command line
 //

@@ -55,7 +55,7 @@ func newGrant(clientID string) Grant {
 }
 
 // An Exchange sends one token request and returns the body of the answer, which at
-// a Klutch backend is what was asked for itself. A refusal is an [*Error]. See
+// a Klutch backend is the binding response itself. A refusal is an [*Error]. See
 // [TokenEndpoint].
 type Exchange func(ctx context.Context, form url.Values) ([]byte, error)
 
@@ -71,8 +71,8 @@ func TokenEndpoint(tokenURL string, client *http.Client) Exchange {
 // browser is sent once. For a device the backend is asked again and again, at the
 // pace that it sets and slower while it cannot be reached, until the person has
 // decided, the code has expired or ctx ends. A refusal is an [*Error], with the
-// code access_denied for a person who said no and expired_token for one who said
-// nothing.
+// code access_denied if the person refused and expired_token if the person did not
+// answer.
 func (g Grant) Redeem(ctx context.Context, exchange Exchange) ([]byte, error) {
 	if g.Device != nil {
 		return g.poll(ctx, exchange)
@@ -103,7 +103,7 @@ func (g Grant) poll(ctx context.Context, exchange Exchange) ([]byte, error) {
 			return body, err
 		}
 		if g.expired() {
-			return nil, newError(codeExpired, "nobody has answered in time")
+			return nil, newError(codeExpired, "no person has answered in time")
 		}
 		interval = slower(interval, err)
 		timer.Reset(interval)

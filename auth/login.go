@@ -165,7 +165,7 @@ func (l *Loopback) Wait(ctx context.Context, state, issuer string) (code string,
 	}
 }
 
-// stop lets the browser have its page, but nobody keep us.
+// stop lets the browser get its page, and cuts other clients off after a second.
 func stop(ctx context.Context, server *http.Server) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()

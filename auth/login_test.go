@@ -203,7 +203,7 @@ func TestLoginGoesOnWithoutABrowser(t *testing.T) {
 	person.Wait()
 }
 
-// closed checks that nobody listens at rawURL any more.
+// closed checks that no server listens at rawURL any more.
 func closed(t *testing.T, rawURL string) {
 	t.Helper()
 	u, err := url.Parse(rawURL)

@@ -19,11 +19,11 @@ import (
 	"golang.org/x/oauth2/clientcredentials"
 )
 
-// maxToken is the length of a token that anybody looks at.
+// maxToken is how long a token may be; a longer one is not looked at.
 const maxToken = 16 << 10
 
 // Providers are the issuers that a server trusts. A token is for the one that it
-// names itself; one that names another is refused before anybody is asked anything.
+// names itself; one that names another is refused without a request.
 // Several Providers of one issuer stand for several of our clients there.
 type Providers []*Provider
 
@@ -55,7 +55,7 @@ func (ps Providers) VerifyMachine(ctx context.Context, raw string, scopes ...str
 // a program got in the name of a person, as far as auth_time tells.
 //
 // A token with a key that is not known makes us ask the issuer for its keys three
-// times in 30 seconds at most, whoever sends it.
+// times in 30 seconds at most, for all senders together.
 //
 // Its errors are ErrToken, ErrScope and ErrUnavailable; see [BearerChallenge].
 func (p *Provider) VerifyMachine(ctx context.Context, raw string, scopes ...string) (*Identity, error) {
@@ -83,7 +83,7 @@ func (p *Provider) VerifyMachine(ctx context.Context, raw string, scopes ...stri
 	return id, nil
 }
 
-// bearer checks signature, issuer and expiry of what anybody may send.
+// bearer checks signature, issuer and expiry of a token from a stranger.
 func (p *Provider) bearer(ctx context.Context, raw string) (*oidc.IDToken, error) {
 	issuer, err := issuerOf(raw)
 	switch {
@@ -99,7 +99,7 @@ func (p *Provider) bearer(ctx context.Context, raw string) (*oidc.IDToken, error
 	return p.verify(ctx, e.bearer, raw)
 }
 
-// issuerOf is what a token says of itself before anybody has checked it.
+// issuerOf returns the issuer that a token names, before its signature is checked.
 func issuerOf(raw string) (string, error) {
 	parts := strings.Split(raw, ".")
 	if len(raw) > maxToken || len(parts) != 3 {

@@ -192,12 +192,12 @@ func TestP4OnlyWhatSaysThatItIsAMachinesCounts(t *testing.T) {
 		"the type of RFC 9068":              {claims: person, kind: "at+jwt", ok: true},
 		"its media type in another case":    {claims: person, kind: "application/AT+JWT", ok: true},
 		"the scope that is demanded":        {claims: with("scope", "klutch/bind"), scopes: []string{"klutch/bind"}, ok: true},
-		"a scope that nobody demands":       {claims: with("scope", "klutch/bind")},
+		"a scope that is not demanded":      {claims: with("scope", "klutch/bind")},
 		"token_use":                         {claims: with("token_use", "access"), ok: true},
 		"a service account of Keycloak":     {claims: with("typ", "Bearer", "client_id", "cli"), ok: true},
 		"the client itself":                 {claims: with("client_id", "robot"), ok: true},
 		"the client itself, as Okta":        {claims: with("cid", "robot"), ok: true},
-		"a claim that nobody has named":     {claims: with("gty", "client-credentials")},
+		"a claim that is not configured":    {claims: with("gty", "client-credentials")},
 		"the claim that is named":           {claims: with("gty", "client-credentials"), mark: auth0, ok: true},
 		"the claim that is named, a list":   {claims: with("gty", []string{"x", "client-credentials"}), mark: auth0, ok: true},
 		"the claim with another value":      {claims: with("gty", "password"), mark: auth0},
@@ -216,7 +216,7 @@ func TestP4OnlyWhatSaysThatItIsAMachinesCounts(t *testing.T) {
 	}
 }
 
-// Whatever an issuer calls it, what it hands out for a person's login is no machine's.
+// A token for a person's login is no machine's, whatever name the issuer gives it.
 func TestP4IDTokensOfKnownIssuersAreNoMachines(t *testing.T) {
 	for _, profile := range []testissuer.Profile{"", testissuer.Dex, testissuer.Keycloak, testissuer.Cognito} {
 		issuer := machineIssuer(t, profile)

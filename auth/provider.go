@@ -67,7 +67,7 @@ type Provider struct {
 	flight *flight    // nil while the issuer is not being asked
 }
 
-// A flight is a question to the issuer, of all who wait for the answer.
+// A flight is one request to the issuer, shared by all callers that wait for its answer.
 type flight struct {
 	done  chan struct{} // closed when the rest is there
 	found *endpoints
@@ -79,7 +79,7 @@ type endpoints struct {
 	asked    time.Time
 	oauth    oauth2.Config
 	keys     oidc.KeySet // for tokens that the issuer gave us itself
-	bearer   oidc.KeySet // for tokens that anybody may send, within the budget
+	bearer   oidc.KeySet // for tokens from strangers, within the budget
 	keysURL  string
 	sendsIss bool // RFC 9207: every callback has an iss parameter
 }
@@ -137,7 +137,7 @@ func (p *Provider) Overlaps(other *Provider) bool {
 
 // Begin starts a login. The browser is to be sent to url, and the Attempt to be
 // kept for Finish. An issuer that has not answered for ten seconds is asked first,
-// so that nobody is sent to one that is down: the error is ErrUnavailable then.
+// so that no person is sent to one that is down: the error is ErrUnavailable then.
 func (p *Provider) Begin(ctx context.Context) (a Attempt, loginURL string, err error) {
 	e, err := p.endpoints(ctx, 10*time.Second, free)
 	if err != nil {
@@ -148,7 +148,7 @@ func (p *Provider) Begin(ctx context.Context) (a Attempt, loginURL string, err e
 }
 
 // Finish completes the login a with the query of the callback that the browser
-// made, and says who logged in. Its errors are ErrState, ErrIssuer, ErrToken,
+// made, and returns the identity that logged in. Its errors are ErrState, ErrIssuer, ErrToken,
 // ErrUnavailable, or an [*Error] when the issuer refused.
 func (p *Provider) Finish(ctx context.Context, a Attempt, callback url.Values) (*Identity, error) {
 	if err := checkState(callback, a.State); err != nil {
@@ -219,7 +219,7 @@ func (p *Provider) context(ctx context.Context) context.Context {
 // forever is an age that no answer has.
 const forever time.Duration = math.MaxInt64
 
-// free is what asking costs where nobody pays for it.
+// free is the price of a request that no budget pays for.
 func free() error { return nil }
 
 // endpoints returns what the issuer said about itself at most maxAge ago. If need be
@@ -243,9 +243,9 @@ func (p *Provider) endpoints(ctx context.Context, maxAge time.Duration, pay func
 	return known, nil
 }
 
-// ask returns what is known and not too old, or the question that is under way. That
-// outlives who has asked it, until the issuer answers or the client's timeout: a caller
-// who leaves must not make the others wait for one more answer.
+// ask returns the endpoints if they are known and not too old, or the request that is
+// under way. The request outlives its first caller, until the issuer answers or the
+// client's timeout: a caller that leaves must not make the others wait for one more answer.
 func (p *Provider) ask(ctx context.Context, maxAge time.Duration, pay func() error) (*endpoints, *flight, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -565,7 +565,7 @@ func TestP10StrangersShareAnAnswer(t *testing.T) {
 	}
 }
 
-// An issuer that went down is noticed before anybody is sent to it.
+// An issuer that went down is noticed before a person is sent to it.
 func TestBeginAsksAnIssuerThatHasBeenSilent(t *testing.T) {
 	now := time.Now()
 	p := newParty(t, testissuer.Options{}, auth.Config{Now: func() time.Time { return now }})

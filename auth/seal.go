@@ -89,11 +89,11 @@ func (s *Sealer) seal(purpose string, plaintext []byte, expiry uint64) (string, 
 	return base64.RawURLEncoding.EncodeToString(s.keys[0].Seal(nil, nil, message, []byte(purpose))), nil
 }
 
-// Open returns what was sealed for purpose. Its errors are ErrSealed and, where
+// Open returns the plain text that was sealed for purpose. Its errors are ErrSealed and, where
 // everything but the time is right, ErrExpired.
 func (s *Sealer) Open(purpose, sealed string) ([]byte, error) {
 	box, err := base64.RawURLEncoding.Strict().DecodeString(sealed)
-	if err != nil || strings.ContainsAny(sealed, "\r\n") { // which decoders skip: what is sealed is written in one way
+	if err != nil || strings.ContainsAny(sealed, "\r\n") { // which decoders skip: a sealed text has one spelling
 		return nil, ErrSealed
 	}
 	for _, key := range s.keys {

@@ -122,7 +122,7 @@ func TestSealedTextCannotBeChanged(t *testing.T) {
 			t.Errorf("Open of the first %d characters = %q, %v, want ErrSealed", i, got, err)
 		}
 	}
-	for _, skipped := range []string{"\n", "\r", "\r\n"} { // else one device code would be many for those who count its polls
+	for _, skipped := range []string{"\n", "\r", "\r\n"} { // else one device code would count as many by its polls
 		if got, err := s.Open("session", sealed[:9]+skipped+sealed[9:]); !errors.Is(err, auth.ErrSealed) {
 			t.Errorf("Open with %q in it = %q, %v, want ErrSealed", skipped, got, err)
 		}

@@ -44,7 +44,7 @@ func NormalizeUserCode(typed string) string {
 	return string(code)
 }
 
-// userCode returns a new code, "BCDFG-HJKLM". It has 43 bits for one who guesses,
+// userCode returns a new code, "BCDFG-HJKLM". It has 43 bits against guessing,
 // and its last letters tell nearly every mistyped, made-up or outdated code from an
 // issued one before anything is looked up.
 func (s *Sealer) userCode(now time.Time, life time.Duration) string {

@@ -210,7 +210,7 @@ func checkNonce(token *oidc.IDToken, nonce string) error {
 	return nil
 }
 
-// checkKind refuses what is no ID token.
+// checkKind refuses a token that is no ID token.
 func (c claims) checkKind() error {
 	if c.kind != "" {
 		return errors.New("it is an access token")

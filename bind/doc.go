@@ -29,11 +29,11 @@
 //     the credential that the backend rotated; a new token is taken up without
 //     stopping anything,
 //   - installs the CRD of each APIServiceExport that a binding is named after, and
-//     changes it when the export changes; never a CRD that something else made,
-//     and never one that the binding is not about,
+//     changes it when the export changes; never a foreign CRD, and never one that
+//     the binding is not about,
 //   - asks for a service namespace for each namespace in which bound objects
-//     appear, and gives it up when the namespace has really gone. What else the
-//     provider says of namespaces is told, and not used,
+//     appear, and gives it up when the namespace has really gone. Namespaces that the
+//     provider requests by itself are reported, and not used,
 //   - runs one [github.com/klutch-go/sdk/sync.Sync] for each binding, with the
 //     objects that the accepted permission claims select.
 //
@@ -52,10 +52,28 @@
 //
 // # Rights
 //
-// A konnector has no rights on bound kinds of its own. For each binding somebody
-// who has them passes them on with what [Rights] returns: on the bound kind in all
-// namespaces, and on claimed kinds in those where API servers find an object of the
-// bound kind, in each of which the konnector takes them with a RoleBinding.
+// A konnector has no rights on bound kinds of its own. For each binding the person who
+// binds passes theirs on with what [Rights] returns: on the bound kind in all
+// namespaces, and on claimed kinds in the namespaces where API servers find an object of
+// the bound kind. In each of these the konnector makes itself a RoleBinding.
+//
+// # Why it is so
+//
+//   - [Install] looks for conflicts first and writes to the App Cluster last: a bind that
+//     is refused, or not consented to, leaves nothing behind there.
+//   - A dry run does not log in, because a login already makes a tenant. It prints the
+//     requests for the services that are named.
+//   - The answer to a permission claim is that of a flag, else the answer that the binding
+//     has, else --yes for Secrets and ConfigMaps, else that of the person. An answer that
+//     matches no claim is an error.
+//   - [Install] and [WaitReady] poll, so that no right to watch is needed. A [Client] lists
+//     no services without a login (P7), and keeps nothing on disk for a logout to remove
+//     (P28).
+//   - [Doctor] reads the objects that the konnector reads, with the konnector's own
+//     credential, and changes nothing.
+//   - An unbind revokes by the deletion of the Secret that tokens are bound to, because
+//     that needs neither a backend, nor the release of a breaker, nor the end of an object
+//     that a thief keeps.
 //
 // # Caveats
 //

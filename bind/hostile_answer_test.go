@@ -41,7 +41,7 @@ const gizmos, gears = "gizmos.example.org", "gears.example.org"
 
 func newAttackedKonnector(t *testing.T) *attackedKonnector {
 	t.Helper()
-	s := &attackedKonnector{world: newWorld(t), size: 1, platforms: map[string]*testplatform.Platform{}}
+	s := &attackedKonnector{world: newLoneWorld(t), size: 1, platforms: map[string]*testplatform.Platform{}}
 	widget := read(t, "testdata/widgets.yaml")[0]
 	s.offer(t, widget.DeepCopy())
 	s.app.apply(t, v1alpha1.CRDs()["apiservicebindings.klutch.anynines.com"], object("v1", "Namespace", "", "team", nil),
@@ -283,8 +283,11 @@ func TestP8HostilePlatformCommands(t *testing.T) {
 			w := &world{app: app, secret: hostileSecret, bindings: v1alpha1.Namespace}
 			app.apply(t, used)
 			w.bind(t, gadgets)
-			most, begun := heap(t), time.Now()
-			ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+			most, begun, call := heap(t), time.Now(), 6*time.Second
+			if tc.slow {
+				call /= 2
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), call)
 			defer cancel()
 
 			var told []string
@@ -296,7 +299,7 @@ func TestP8HostilePlatformCommands(t *testing.T) {
 				Kubeconfig: access, Requests: []v1alpha1.APIServiceExportRequest{request}, Progress: func(line string) { told = append(told, line) },
 			})
 			check(t, "bind", err, tc.says, tc.slow)
-			ctx, cancel = context.WithTimeout(t.Context(), 6*time.Second)
+			ctx, cancel = context.WithTimeout(t.Context(), call)
 			defer cancel()
 			for _, f := range bind.Doctor(ctx, app.Config(), time.Now()) {
 				if f.Check == "control-plane" && (f.OK || !strings.Contains(f.Message, tc.says) && !tc.slow) {
@@ -304,7 +307,7 @@ func TestP8HostilePlatformCommands(t *testing.T) {
 				}
 				told = append(told, f.Message, f.Hint)
 			}
-			ctx, cancel = context.WithTimeout(t.Context(), 6*time.Second)
+			ctx, cancel = context.WithTimeout(t.Context(), call)
 			defer cancel()
 			err = bind.Remove(ctx, app.Config(), gadgets, bind.RemoveOptions{Progress: func(line string) { told = append(told, line) }})
 			if !errors.Is(err, bind.ErrNotRevoked) {

@@ -15,10 +15,12 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
-	goruntime "runtime"
+	"runtime/pprof"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,8 +101,16 @@ func quick(c *rest.Config) *rest.Config {
 }
 
 // newWorld has the konnector's shipped roles in one cluster and a tenant with the
-// rights of a backend in the other.
+// rights of a backend in the other. Its test runs beside others: most of what it does is
+// to wait for API servers.
 func newWorld(t *testing.T) *world {
+	t.Helper()
+	t.Parallel()
+	return newLoneWorld(t)
+}
+
+// newLoneWorld is a world whose test runs alone, because it measures memory or time.
+func newLoneWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{secret: "kubeconfig", bindings: v1alpha1.Namespace, app: newSide(t, "app"), controlPlane: newSide(t, "control-plane")}
 	for _, file := range []string{"namespace.yaml", "rbac.yaml", "admission.yaml"} {
@@ -280,14 +290,17 @@ func (s *side) patch(t *testing.T, gvr schema.GroupVersionResource, name cache.O
 func (w *world) run(t *testing.T, opts bind.Options, logs ...logr.Logger) (stop func()) {
 	t.Helper()
 	opts.SchemaInterval = time.Millisecond
-	k, err := bind.New(quick(rest.CopyConfig(w.konnector)), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.census = k.Census
+	var k *bind.Konnector
+	done, label := make(chan error, 1), strconv.FormatInt(konnectors.Add(1), 10)
 	ctx, cancel := context.WithCancel(logr.NewContext(t.Context(), append(logs, logger(t))[0]))
-	done := make(chan error, 1)
-	go func() { done <- k.Run(ctx) }()
+	pprof.Do(ctx, pprof.Labels("konnector", label), func(ctx context.Context) {
+		var err error
+		if k, err = bind.New(quick(rest.CopyConfig(w.konnector)), opts); err != nil {
+			t.Fatal(err)
+		}
+		go func() { done <- k.Run(ctx) }()
+	})
+	w.census = k.Census
 	stop = sync.OnceFunc(func() {
 		cancel()
 		select {
@@ -295,7 +308,7 @@ func (w *world) run(t *testing.T, opts bind.Options, logs ...logr.Logger) (stop 
 			if err != nil {
 				t.Errorf("Run: %v", err)
 			}
-			nothingLeft(t)
+			nothingLeft(t, label)
 		case <-time.After(2 * time.Minute):
 			t.Error("Run does not end")
 		}
@@ -304,13 +317,17 @@ func (w *world) run(t *testing.T, opts bind.Options, logs ...logr.Logger) (stop 
 	return stop
 }
 
+// konnectors counts those that tests have run. A goroutine has the label of the one that
+// started it, so that each is told from those of tests that run at the same time.
+var konnectors atomic.Int64
+
 // nothingLeft fails the test if goroutines of a konnector still run. It leaves a moment
 // to those that have been told to end and have nothing left to do.
-func nothingLeft(t *testing.T) {
+func nothingLeft(t *testing.T, konnector string) {
 	t.Helper()
 	var left []string
 	err := wait.PollUntilContextTimeout(context.WithoutCancel(t.Context()), 50*time.Millisecond, 10*time.Second, true, func(context.Context) (bool, error) {
-		left = leftBehind()
+		left = leftBehind(konnector)
 		return len(left) == 0, nil
 	})
 	if err != nil {
@@ -318,16 +335,16 @@ func nothingLeft(t *testing.T) {
 	}
 }
 
-func leftBehind() []string {
+// leftBehind are the goroutines of a konnector, but for those of package net/http, which
+// keep connections for the next request.
+func leftBehind(konnector string) []string {
+	var profile strings.Builder
+	_ = pprof.Lookup("goroutine").WriteTo(&profile, 1)
 	var left []string
-	stacks := make([]byte, 1<<22)
-	stacks = stacks[:goruntime.Stack(stacks, true)]
-	for stack := range strings.SplitSeq(string(stacks), "\n\n") {
-		for _, of := range []string{"sdk/bind.(", "sdk/sync.(", "sdk/internal/controller.", "client-go/tools/cache.", "client-go/tools/record.", "client-go/util/workqueue."} {
-			if strings.Contains(stack, of) {
-				left = append(left, stack)
-				break
-			}
+	for stack := range strings.SplitSeq(profile.String(), "\n\n") {
+		outermost := stack[strings.LastIndexByte(strings.TrimSpace(stack), '\n')+1:]
+		if strings.Contains(stack, fmt.Sprintf("%q:%q", "konnector", konnector)) && !strings.Contains(outermost, "net/http") {
+			left = append(left, stack)
 		}
 	}
 	return left
@@ -1156,6 +1173,7 @@ func (w *world) holdsClaims(t *testing.T) {
 // TestP15ShippedPods: the namespace that enforces the restricted Pod Security Standard
 // admits the pods of the Deployment.
 func TestP15ShippedPods(t *testing.T) {
+	t.Parallel()
 	app := newSide(t, "app")
 	app.apply(t, read(t, filepath.Join("..", "deploy", "konnector", "namespace.yaml"))...)
 	app.apply(t, read(t, filepath.Join("..", "deploy", "konnector", "rbac.yaml"))...)

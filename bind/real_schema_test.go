@@ -229,13 +229,13 @@ func TestP21HostileSchema(t *testing.T) {
 	publish(func(spec, v1 map[string]any) {
 		unstructured.RemoveNestedField(v1, plan...)
 		names := spec["names"].(map[string]any)
-		names["shortNames"], names["categories"] = []any{"wd", "po", "deploy", "crd", "sb", "secret"}, []any{"things", "all", "pods"}
+		names["singular"], names["shortNames"], names["categories"] = "configmap", []any{"wd", "po", "deploy", "crd", "sb", "secret"}, []any{"things", "all", "pods"}
 	})
-	w.condition(t, widgets, v1alpha1.ConditionSchemaInSync, "", "po, deploy, crd, sb, secret, all, pods")
+	w.condition(t, widgets, v1alpha1.ConditionSchemaInSync, "", "configmap, po, deploy, crd, sb, secret, all, pods")
 	w.ready(t, widgets)
 	names, _, _ := unstructured.NestedMap(get[unstructured.Unstructured](t, w.app, crdsGVR, "", widgets).Object, "spec", "names")
-	if diff := cmp.Diff([]any{[]any{"wd"}, []any{"things"}}, []any{names["shortNames"], names["categories"]}); diff != "" {
-		t.Errorf("short names and categories (-want +got):\n%s", diff)
+	if diff := cmp.Diff([]any{"widgets", []any{"wd"}, []any{"things"}}, []any{names["singular"], names["shortNames"], names["categories"]}); diff != "" {
+		t.Errorf("singular, short names and categories (-want +got):\n%s", diff)
 	}
 }
 

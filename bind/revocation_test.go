@@ -217,11 +217,14 @@ func (p *party) interrupted() {
 	p.says(departure{ends: bind.ErrNotFound}, nil, err)
 }
 
-// errors are the lines that frighten.
+// errors are the lines that frighten. That client-go stopped to read an answer because the
+// binding has ended is none.
 func (r *record) errors() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return slices.DeleteFunc(strings.SplitAfter(r.text.String(), "\n"), func(line string) bool { return !strings.Contains(line, `"error":`) })
+	return slices.DeleteFunc(strings.SplitAfter(r.text.String(), "\n"), func(line string) bool {
+		return !strings.Contains(line, `"error":`) || strings.Contains(line, `"error":"context canceled"`)
+	})
 }
 
 // party makes a tenant with the rights of a backend, and binds an API to it.

@@ -174,7 +174,7 @@ func TestPrograms(t *testing.T) {
 		}
 		app.until("released", func() bool { return strings.Contains(app.field("size"), "not found") })
 		if size := there.field("size"); size != "small" {
-			t.Errorf("what is to be kept is %q", size)
+			t.Errorf("the value to keep is %q", size)
 		}
 		stop()
 	})

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
+
 	"github.com/klutch-go/sdk/internal/test/testissuer"
 )
 
@@ -29,9 +31,9 @@ func (c *counter) records(event string) (found []string) {
 func TestP27Refusals(t *testing.T) {
 	c, _ := openDeviceCounter(t, func(o *Options) { o.Handshake.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} })
 	const canary = "canary-c4n4ry"
-	code := must(c.sealer.Seal(codePurpose, []byte(`{"id":"x","tenant":"t","login":{"redirect":"r","challenge":"c"}}`)))
+	code := must(c.sealer.Seal(handshake.CodePurpose, []byte(`{"id":"x","tenant":"t","login":{"redirect":"r","challenge":"c"}}`)))
 	form := func(pairs ...string) string {
-		v := url.Values{"client_id": {clientID}, "code_verifier": {canary}}
+		v := url.Values{"client_id": {handshake.ClientID}, "code_verifier": {canary}}
 		for i := 0; i < len(pairs); i += 2 {
 			v.Set(pairs[i], pairs[i+1])
 		}
@@ -43,16 +45,16 @@ func TestP27Refusals(t *testing.T) {
 		event, says              string
 	}{
 		{"wrong browser", "GET", "/callback?code=" + canary + "&state=" + canary, "", nil, "callback refused", "no valid cookie"},
-		{"forged cookie", "GET", "/services", "", []string{"Cookie", sessionCookie + "=" + canary}, "cookie refused", sessionCookie},
+		{"forged cookie", "GET", "/services", "", []string{"Cookie", handshake.SessionCookie + "=" + canary}, "cookie refused", handshake.SessionCookie},
 		{"cross-site POST", "POST", "/logout", "x=" + canary, []string{"Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"}, "form refused", "https://evil.example"},
 		{"wrong verifier", "POST", "/token", form("grant_type", "authorization_code", "code", code), nil, "code refused", "another login"},
 		{"forged code", "POST", "/token", form("grant_type", "authorization_code", "code", canary), nil, "code refused", "not a code"},
-		{"forged device code", "POST", "/token", form("grant_type", deviceGrantType, "device_code", canary), nil, "code refused", "not a device code"},
+		{"forged device code", "POST", "/token", form("grant_type", handshake.DeviceGrantType, "device_code", canary), nil, "code refused", "not a device code"},
 		{"forged token", "POST", "/bind-noninteractive", "{}", []string{"Authorization", "Bearer " + canary}, "machine refused", "invalid_token"},
 	} {
 		client := fmt.Sprintf("192.0.2.%d", i+1)
 		resp := c.do(test.method, test.path, test.body, append(test.header, "X-Forwarded-For", client)...)
-		id := resp.Header.Get(requestHeader)
+		id := resp.Header.Get(handshake.RequestHeader)
 		if !slices.ContainsFunc(c.records(test.event), func(record string) bool {
 			return strings.Contains(record, fmt.Sprintf("%q=%q %q=%q", "request", id, "client", client)) && strings.Contains(record, test.says)
 		}) || id == "" || resp.Status < 400 {
@@ -87,16 +89,8 @@ func TestP27Flood(t *testing.T) {
 	for range 200 {
 		c.do(http.MethodGet, "/export", "")
 	}
-	if got := c.records("request limited"); len(got) == 0 || len(got) > 2*refusalsPerClient {
+	if got := c.records("request limited"); len(got) == 0 || len(got) > 2*handshake.RefusalsPerClient {
 		t.Errorf("%d records of 200 requests", len(got))
-	}
-	r := &http.Request{URL: &url.URL{}, RemoteAddr: "192.0.2.1:1"}
-	h := newHandler(&Exporter{})
-	for range refusalsPerClient + 3 {
-		h.refused(r, "request limited")
-	}
-	if left := h.refusals.unrecorded.Load(); left != 3 {
-		t.Errorf("%d are counted", left)
 	}
 }
 
@@ -104,26 +98,26 @@ func TestP27Flood(t *testing.T) {
 // out neither records of another kind nor that of a code which was taken.
 func TestP27FloodHidesNothing(t *testing.T) {
 	c, _ := openDeviceCounter(t, func(o *Options) { o.Handshake.TrustedProxies = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")} })
-	code := must(c.sealer.Seal(codePurpose, []byte(`{"id":"x","tenant":"t","login":{"redirect":"r","challenge":"c"}}`)))
+	code := must(c.sealer.Seal(handshake.CodePurpose, []byte(`{"id":"x","tenant":"t","login":{"redirect":"r","challenge":"c"}}`)))
 	redeem := func(code, from string) {
-		form := url.Values{"client_id": {clientID}, "grant_type": {"authorization_code"}, "code_verifier": {"v"}, "code": {code}}
+		form := url.Values{"client_id": {handshake.ClientID}, "grant_type": {"authorization_code"}, "code_verifier": {"v"}, "code": {code}}
 		c.do(http.MethodPost, "/token", form.Encode(), "X-Forwarded-For", from)
 	}
-	for i := range refusalsInAll + 1 {
+	for i := range handshake.RefusalsInAll + 1 {
 		redeem("made up", fmt.Sprintf("2001:db8:%x::1", i))
 	}
 	redeem(code, "192.0.2.1")
-	if got := c.records("code refused"); len(got) != refusalsInAll+1 || !strings.Contains(got[refusalsInAll], "another login") {
+	if got := c.records("code refused"); len(got) != handshake.RefusalsInAll+1 || !strings.Contains(got[handshake.RefusalsInAll], "another login") {
 		t.Errorf("of a code that was taken there is no record among %d", len(got))
 	}
 	c.do(http.MethodPost, "/bind-noninteractive", "{}", "Authorization", "Bearer x", "X-Forwarded-For", "192.0.2.2")
 	if got := c.records("machine refused"); len(got) != 1 {
 		t.Errorf("of a token that was refused there are %d records", len(got))
 	}
-	for range 2 * refusalsPerClient {
+	for range 2 * handshake.RefusalsPerClient {
 		redeem(code, "192.0.2.1")
 	}
-	if got := len(c.records("code refused")) - refusalsInAll; got > refusalsPerClient+1 {
+	if got := len(c.records("code refused")) - handshake.RefusalsInAll; got > handshake.RefusalsPerClient+1 {
 		t.Errorf("one code leaves %d records", got)
 	}
 }
@@ -144,9 +138,9 @@ func TestP27RequestID(t *testing.T) {
 		"nothing at all": {"127.0.0.0/8", "", false},
 	} {
 		c := openCounter(t, func(o *Options) { o.Handshake.TrustedProxies = []netip.Prefix{netip.MustParsePrefix(test.trusted)} })
-		resp := c.do(http.MethodGet, "/services", "", requestHeader, test.said, "Accept", "text/html")
-		id := resp.Header.Get(requestHeader)
-		if (id == test.said) != test.taken || !requestPattern.MatchString(id) || !strings.Contains(resp.Body, "<code>"+id+"</code>") {
+		resp := c.do(http.MethodGet, "/services", "", handshake.RequestHeader, test.said, "Accept", "text/html")
+		id := resp.Header.Get(handshake.RequestHeader)
+		if (id == test.said) != test.taken || !handshake.RequestPattern.MatchString(id) || !strings.Contains(resp.Body, "<code>"+id+"</code>") {
 			t.Errorf("%s: %q\n%s", name, id, resp.Body)
 		}
 	}

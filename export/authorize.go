@@ -5,9 +5,10 @@ package export
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/klutch-go/sdk/export/internal/offer"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,7 +19,7 @@ import (
 )
 
 // ErrForbidden is wrapped by the errors of an Authorizer that say no.
-var ErrForbidden = errors.New("not allowed")
+var ErrForbidden = offer.ErrForbidden
 
 // An Authorizer decides who may bind what. It is asked when a service is shown,
 // before anything is made for the person, and again when the request for the
@@ -125,7 +126,7 @@ func (a reviews) usersOf(issuer string) (Users, bool) {
 func (a reviews) Authorize(ctx context.Context, id *auth.Identity, s Service) error {
 	users, known := a.usersOf(id.Issuer)
 	if !known {
-		return fmt.Errorf("%w to bind %s: nobody signs in here with %s", ErrForbidden, s.Name(), id.Issuer)
+		return fmt.Errorf("%w to bind %s: %s is not an issuer of this backend", ErrForbidden, s.Name(), id.Issuer)
 	}
 	sar := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 		User:   users.user(id),

@@ -11,6 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
+
+	"github.com/klutch-go/sdk/export/internal/offer"
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -25,11 +30,11 @@ import (
 // TestP10Caps: no identity and no tenant can fill the Control Plane Cluster.
 func TestP10Caps(t *testing.T) {
 	w := newStillWorld(t)
-	if !t.Run("quotas", func(t *testing.T) { w.t = t; quotas(t, w) }) {
+	if !t.Run("quotas", func(t *testing.T) { w.t = t; quotasOfOthers(t, w) }) {
 		return
 	}
 	w.t = t
-	w.tune = func(e *Exporter) { e.quotaDelay = 40 * time.Second } // kube-controller-manager looks every 30
+	w.tune = func(e *Exporter) { e.tenants.Opts.Pauses.Quota = 40 * time.Second } // kube-controller-manager looks every 30
 	w.serve(Options{Caps: Caps{Tenants: 4, PerIdentity: 2, Namespaces: 2, Objects: 3}})
 	for _, step := range []struct {
 		name string
@@ -47,7 +52,7 @@ func TestP10Caps(t *testing.T) {
 }
 
 func (w *world) bindAs(user, clusterID string) error {
-	_, err := w.exporter.bindTenant(w.t.Context(), record{
+	_, err := w.exporter.tenants.Bind(w.t.Context(), tenant.Record{
 		Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: user, Groups: users[user].Groups}, Cluster: clusterID, Services: []string{"widgets.example.org"},
 	})
 	return err
@@ -56,13 +61,13 @@ func (w *world) bindAs(user, clusterID string) error {
 // tenants are the tenant namespaces that are there to stay.
 func (w *world) tenants() int {
 	w.t.Helper()
-	list, err := w.admin.CoreV1().Namespaces().List(w.t.Context(), metav1.ListOptions{LabelSelector: tenantLabel + ",!" + appNamespaceLabel})
+	list, err := w.admin.CoreV1().Namespaces().List(w.t.Context(), metav1.ListOptions{LabelSelector: v1alpha1.TenantLabel + ",!" + v1alpha1.AppNamespaceLabel})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	n := 0
 	for _, ns := range list.Items {
-		n += one(ns.DeletionTimestamp == nil)
+		n += tenant.One(ns.DeletionTimestamp == nil)
 	}
 	return n
 }
@@ -71,7 +76,7 @@ func (w *world) tenants() int {
 func (w *world) gone() {
 	w.t.Helper()
 	w.eventually("namespaces that were undone are gone", func(ctx context.Context) (bool, error) {
-		list, err := w.admin.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: tenantLabel})
+		list, err := w.admin.CoreV1().Namespaces().List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.TenantLabel})
 		for _, ns := range list.Items {
 			if ns.DeletionTimestamp != nil {
 				return false, nil
@@ -90,7 +95,7 @@ func capsIdentity(t *testing.T, w *world) {
 	}
 	wg.Wait()
 	for i, err := range errs {
-		if err != nil && !errors.Is(err, errCapped) {
+		if err != nil && !errors.Is(err, tenant.ErrCapped) {
 			t.Errorf("c%d: %v", i, err)
 		}
 	}
@@ -114,7 +119,7 @@ func capsIdentity(t *testing.T, w *world) {
 func capsTenants(t *testing.T, w *world) {
 	t.Helper()
 	for i, user := range []string{"grace", "eve", "mallory"} {
-		if err := w.bindAs(user, "c1"); (err == nil) != (i < 2) || err != nil && !errors.Is(err, errCapped) {
+		if err := w.bindAs(user, "c1"); (err == nil) != (i < 2) || err != nil && !errors.Is(err, tenant.ErrCapped) {
 			t.Errorf("%s: %v", user, err)
 		}
 	}
@@ -126,7 +131,7 @@ func capsTold(t *testing.T, w *world) {
 	if err == nil || !strings.Contains(err.Error(), "page 403") || !strings.Contains(err.Error(), "no room for more than 4") {
 		t.Errorf("login: %v", err)
 	}
-	told := asOAuth(fmt.Errorf("bind: %w", errCapped))
+	told := handshake.AsOAuth(fmt.Errorf("bind: %w", tenant.ErrCapped))
 	if told == nil || told.Status != 403 || told.Next == "" {
 		t.Errorf("answer to a program: %+v", told)
 	}
@@ -155,7 +160,7 @@ func capsTenant(t *testing.T, w *world) {
 	grace.create("apiservicenamespaces", object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: team-c}}"))
 	until(w, "apiservicenamespaces", grace.namespace, "team-c", func(o *v1alpha1.APIServiceNamespace) bool {
 		c := v1alpha1.FindCondition(o.Status.Conditions, v1alpha1.ConditionReady)
-		return c != nil && c.Reason == reasonTooMany && o.Status.Namespace == ""
+		return c != nil && c.Reason == tenant.ReasonTooMany && o.Status.Namespace == ""
 	})
 	filled := func(what string, create func(ctx context.Context, i int) error) (made int) {
 		i := 0
@@ -185,12 +190,12 @@ func capsTenant(t *testing.T, w *world) {
 		t.Errorf("%d widgets, want 3", n)
 	}
 	if n := filled("requests", func(ctx context.Context, i int) error {
-		_, err := grace.dyn.Resource(requestResource).Namespace(grace.namespace).Create(ctx, requestOf(fmt.Sprintf("r-%d", i), "widgets.example.org"), metav1.CreateOptions{})
+		_, err := grace.dyn.Resource(tenant.RequestResource).Namespace(grace.namespace).Create(ctx, requestOf(fmt.Sprintf("r-%d", i), "widgets.example.org"), metav1.CreateOptions{})
 		return err
-	}); n != maxRequests-1 { // beside the first
-		t.Errorf("%d requests, want %d", n, maxRequests-1)
+	}); n != tenant.MaxRequests-1 { // beside the first
+		t.Errorf("%d requests, want %d", n, tenant.MaxRequests-1)
 	}
-	if err := grace.dyn.Resource(namespaceResource).Namespace(grace.namespace).Delete(t.Context(), "team-b", metav1.DeleteOptions{}); err != nil {
+	if err := grace.dyn.Resource(tenant.NamespaceResource).Namespace(grace.namespace).Delete(t.Context(), "team-b", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	until(w, "apiservicenamespaces", grace.namespace, "team-c", func(o *v1alpha1.APIServiceNamespace) bool { return o.Status.Namespace != "" })
@@ -198,11 +203,13 @@ func capsTenant(t *testing.T, w *world) {
 
 // A quota that somebody else decides about is left alone, and a kind that is too new
 // to be counted is in none.
-func quotas(t *testing.T, w *world) {
+func quotasOfOthers(t *testing.T, w *world) {
 	t.Helper()
-	c := w.control(Options{})
-	c.quotaDelay = time.Hour
-	w.apply(object("{apiVersion: v1, kind: Namespace, metadata: {name: x, labels: {" + tenantLabel + ": x, " + appNamespaceLabel + ": other}}}"))
+	e := must(New(w.config, Options{}))
+	pauses := &e.tenants.Opts.Pauses
+	pauses.Quota = time.Hour
+	c := w.control(e)
+	w.apply(object("{apiVersion: v1, kind: Namespace, metadata: {name: x, labels: {" + v1alpha1.TenantLabel + ": x, " + v1alpha1.AppNamespaceLabel + ": other}}}"))
 	hard := func() map[string]string {
 		q, err := w.admin.CoreV1().ResourceQuotas("x").Get(t.Context(), v1alpha1.TenantServiceAccount, metav1.GetOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
@@ -217,7 +224,7 @@ func quotas(t *testing.T, w *world) {
 	caps := map[string]int{"widgets.example.org": 5, "secrets": 7}
 	ensure := func() (again time.Duration, err error) { // the quota controller writes to it too
 		err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-			again, err = c.ensureQuota(t.Context(), "x", caps)
+			again, err = c.tenants.Tenants.Quotas.Ensure(t.Context(), "x", caps)
 			return err
 		})
 		return again, err
@@ -226,7 +233,7 @@ func quotas(t *testing.T, w *world) {
 	if got := hard(); err != nil || again <= 0 || again > time.Hour || len(got) != 1 || got["count/secrets"] != "7" {
 		t.Errorf("%v again in %s: %v", got, again, err)
 	}
-	c.quotaDelay = 0
+	pauses.Quota = 0
 	again, err = ensure()
 	if got := hard(); err != nil || again != 0 || len(got) != 2 || got["count/widgets.example.org"] != "5" {
 		t.Errorf("%v again in %s: %v", got, again, err)
@@ -238,9 +245,9 @@ func quotas(t *testing.T, w *world) {
 }
 
 // control returns controllers that nothing drives but the test, see step.
-func (w *world) control(opts Options) *control {
+func (w *world) control(e *Exporter) *control {
 	w.t.Helper()
-	c := must(newControl(must(New(w.config, opts))))
+	c := must(newControl(e))
 	w.look(c)
 	return c
 }
@@ -248,8 +255,8 @@ func (w *world) control(opts Options) *control {
 // look lets c see what there is at this moment.
 func (w *world) look(c *control) {
 	w.t.Helper()
-	for gvr, inf := range map[string]cache.SharedIndexInformer{"crds": c.crds} {
-		list, err := w.dyn.Resource(crdResource).List(w.t.Context(), metav1.ListOptions{})
+	for gvr, inf := range map[string]cache.SharedIndexInformer{"crds": c.caches.CRDs} {
+		list, err := w.dyn.Resource(offer.CRDResource).List(w.t.Context(), metav1.ListOptions{})
 		if err != nil {
 			w.t.Fatalf("%s: %v", gvr, err)
 		}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
+
 	"github.com/go-logr/logr"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -20,44 +22,14 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// A Service is an API of the Control Plane Cluster that is offered to App Clusters.
-type Service struct {
-	// Template is the APIServiceExportTemplate that offers the API. A catalogue
-	// that does not work with templates may use any name that its Authorizer
-	// understands.
-	Template cache.ObjectName
-	// TemplateGroup is the API group of Template. Empty means our own.
-	TemplateGroup string
-	// Resource is the API. No two services of a catalogue share it.
-	Resource schema.GroupResource
-	// Kind, Scope, Version and Versions come from the CRD: the kind, its scope, the
-	// version to prefer and all that are served. They are empty as long as there
-	// is no such CRD; then the service cannot be bound.
-	Kind     string
-	Scope    v1alpha1.Scope
-	Version  string
-	Versions []string
-	// Title and Description are for people.
-	Title, Description string
-	// DocumentationURL is where people read more; Categories are words by which
-	// they find the service.
-	DocumentationURL string
-	Categories       []string
-	// PermissionClaims are what the service needs of an App Cluster.
-	PermissionClaims []v1alpha1.PermissionClaim
-	// BreakingChanges of the API that App Clusters have already: empty means as
-	// Options says.
-	BreakingChanges v1alpha1.BreakingChanges
-}
-
-// Name returns "<resource>.<group>": the name of the service everywhere.
-func (s Service) Name() string { return s.Resource.String() }
-
-// Available reports whether the API exists.
-func (s Service) Available() bool { return len(s.Versions) > 0 }
+// A Service is an API of the Control Plane Cluster that is offered to App Clusters: the
+// template that offers it, the resource, what its CRD says of it (kind, scope, versions),
+// what people read about it, and what it needs of App Clusters.
+type Service = offer.Service
 
 // A Catalog says what is offered. Replace the default by your own to take the
 // offer from elsewhere than APIServiceExportTemplates.
@@ -67,23 +39,7 @@ type Catalog interface {
 	Services(ctx context.Context) ([]Service, error)
 }
 
-// find returns the service of that name.
-func find(services []Service, name string) (Service, bool) {
-	i := slices.IndexFunc(services, func(s Service) bool { return s.Name() == name })
-	if i < 0 {
-		return Service{}, false
-	}
-	return services[i], true
-}
-
-var (
-	crdResource            = apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions")
-	templateResource       = v1alpha1.Resource("apiserviceexporttemplates")
-	exportResource         = v1alpha1.Resource("apiserviceexports")
-	requestResource        = v1alpha1.Resource("apiserviceexportrequests")
-	namespaceResource      = v1alpha1.Resource("apiservicenamespaces")
-	clusterBindingResource = v1alpha1.Resource("clusterbindings")
-)
+var templateResource = v1alpha1.Resource("apiserviceexporttemplates")
 
 // templateGroups are the groups in which installations of Klutch have their
 // templates. In the foreign ones the selector has another name.
@@ -108,7 +64,7 @@ func (t templates) Services(ctx context.Context) ([]Service, error) {
 	services := make([]Service, 0, len(all))
 	for i := range all {
 		s, err := t.service(ctx, &all[i])
-		if errors.Is(err, errUnreadable) { // offers nothing, and keeps nobody from the others
+		if errors.Is(err, errUnreadable) { // it offers nothing, and the other templates count
 			logr.FromContextOrDiscard(ctx).Info("template is left out", "reason", err.Error())
 			continue
 		}
@@ -126,7 +82,7 @@ var errUnreadable = errors.New("cannot be read")
 
 // list returns the templates of all groups by API, of each the one that offers it
 // first. That is the oldest, of whatever group: rights to bind an API go by its
-// template, so whoever may make templates in some namespace must not take an API, and
+// template, so a user who may make templates in one namespace must not take an API, and
 // the rights of all its tenants, over from a template that was there. A name would be
 // chosen for that purpose; a time and a UID cannot be.
 func (t templates) list(ctx context.Context) ([]unstructured.Unstructured, error) {
@@ -192,7 +148,7 @@ func (t templates) service(ctx context.Context, u *unstructured.Unstructured) (S
 		PermissionClaims: template.Spec.PermissionClaims,
 		BreakingChanges:  template.Spec.BreakingChanges,
 	}
-	found, err := getCRD(ctx, t.dyn, s.Name())
+	found, err := offer.GetCRD(ctx, t.dyn, s.Name())
 	switch {
 	case apierrors.IsNotFound(err):
 		s.Title = cmp.Or(s.Title, s.Name())
@@ -200,15 +156,15 @@ func (t templates) service(ctx context.Context, u *unstructured.Unstructured) (S
 	case err != nil:
 		return Service{}, err
 	}
-	crd, err := decodeCRD(found)
+	crd, err := crdcompat.Decode(found)
 	if err != nil {
 		return Service{}, err
 	}
-	return s.of(crd, preferred(u)), nil
+	return completed(s, crd, preferred(u)), nil
 }
 
-// of completes s with what its CRD says.
-func (s Service) of(crd *apiextensionsv1.CustomResourceDefinition, prefer string) Service {
+// completed is s with what its CRD says.
+func completed(s Service, crd *apiextensionsv1.CustomResourceDefinition, prefer string) Service {
 	s.Kind = crd.Spec.Names.Kind
 	s.Scope = v1alpha1.Scope(crd.Spec.Scope)
 	s.Title = cmp.Or(s.Title, s.Kind)
@@ -221,12 +177,4 @@ func (s Service) of(crd *apiextensionsv1.CustomResourceDefinition, prefer string
 		s.Version = s.Versions[max(0, slices.Index(s.Versions, prefer))]
 	}
 	return s
-}
-
-func getCRD(ctx context.Context, dyn dynamic.Interface, name string) (*unstructured.Unstructured, error) {
-	u, err := dyn.Resource(crdResource).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("get CRD %s: %w", name, err)
-	}
-	return u, nil
 }

@@ -25,15 +25,15 @@ func (c *Count) add(conditions []v1alpha1.Condition) {
 func (e *Exporter) Census() (Census, bool) {
 	var census Census
 	c := e.running.Load()
-	if c == nil || !c.clusterBindings.HasSynced() || !c.exports.HasSynced() {
+	if c == nil || !c.caches.ClusterBindings.HasSynced() || !c.caches.Exports.HasSynced() {
 		return census, false
 	}
-	for _, obj := range c.clusterBindings.GetStore().List() {
+	for _, obj := range c.caches.ClusterBindings.GetStore().List() {
 		if o, ok := obj.(*v1alpha1.ClusterBinding); ok && o.Name == v1alpha1.ClusterBindingName {
 			census.Tenants.add(o.Status.Conditions)
 		}
 	}
-	for _, obj := range c.exports.GetStore().List() {
+	for _, obj := range c.caches.Exports.GetStore().List() {
 		if o, ok := obj.(*v1alpha1.APIServiceExport); ok {
 			census.Exports.add(o.Status.Conditions)
 		}

@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	"github.com/google/go-cmp/cmp"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -82,7 +85,7 @@ func TestP12P13P14ControlPlane(t *testing.T) {
 }
 
 func (w *world) bindDirectly(user string) (string, error) {
-	return w.exporter.bindTenant(w.t.Context(), record{
+	return w.exporter.tenants.Bind(w.t.Context(), tenant.Record{
 		Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: user, Groups: users[user].Groups}, Cluster: "c1", Services: []string{"gadgets.example.org"},
 	})
 }
@@ -108,7 +111,7 @@ func concurrentBinds(t *testing.T, w *world) *tenantClient {
 	if ada.namespace != names[0] {
 		t.Errorf("login made %s, want %s", ada.namespace, names[0])
 	}
-	list, err := w.admin.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: tenantLabel})
+	list, err := w.admin.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: v1alpha1.TenantLabel})
 	if err != nil || len(list.Items) != 1 {
 		t.Errorf("%d namespaces of tenants: %v", len(list.Items), err)
 	}
@@ -140,9 +143,9 @@ func journey(t *testing.T, ada *tenantClient) {
 	if want := ada.namespace + "-team-a"; namespace != want {
 		t.Errorf("service namespace %s, want %s", namespace, want)
 	}
-	h := holder{ada.w.issuer.URL(), "ada", "c1"}
+	h := tenant.Holder{Issuer: ada.w.issuer.URL(), Subject: "ada", Cluster: "c1"}
 	by := labels.Set{
-		tenantLabel: ada.namespace, subjectLabel: digest(h.Issuer, h.Subject), clusterLabel: "c1", appNamespaceLabel: "team-a",
+		v1alpha1.TenantLabel: ada.namespace, v1alpha1.SubjectLabel: tenant.Digest(h.Issuer, h.Subject), v1alpha1.AppClusterLabel: "c1", v1alpha1.AppNamespaceLabel: "team-a",
 	}.String()
 	chosen, err := ada.w.admin.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{LabelSelector: by})
 	if err != nil || len(chosen.Items) != 1 || chosen.Items[0].Name != namespace {
@@ -193,7 +196,7 @@ func codeOnce(t *testing.T, w *world) {
 	if want := slices.Concat([]int{200}, slices.Repeat([]int{400}, 9)); !slices.Equal(answers, want) {
 		t.Errorf("ten redemptions of one code: %v", answers)
 	}
-	credential, err := w.admin.CoreV1().Secrets(holder{w.issuer.URL(), "ada", "c1"}.namespace("cluster")).Get(t.Context(), v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
+	credential, err := w.admin.CoreV1().Secrets(tenant.Holder{Issuer: w.issuer.URL(), Subject: "ada", Cluster: "c1"}.Namespace("cluster")).Get(t.Context(), v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,7 +219,7 @@ func refusedRequests(t *testing.T, w *world, ada *tenantClient) {
 	if err == nil || g.Code != "" {
 		t.Errorf("login for an API that does not exist: %v", err)
 	}
-	if _, err := w.exporter.bindTenant(t.Context(), record{
+	if _, err := w.exporter.tenants.Bind(t.Context(), tenant.Record{
 		Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: "ada", Groups: []string{"developers"}}, Cluster: "c1",
 		Services: []string{"continents.example.org", "gizmos.example.org"},
 	}); err != nil {
@@ -226,7 +229,7 @@ func refusedRequests(t *testing.T, w *world, ada *tenantClient) {
 		"unknown":        {"nothing.example.org", v1alpha1.ReasonNotOffered, "not on offer"},
 		"not-chosen":     {"ghosts.example.org", v1alpha1.ReasonNotAuthorized, "--service ghosts.example.org"},
 		"not-allowed":    {"gizmos.example.org", v1alpha1.ReasonNotAuthorized, "may not be bound"},
-		"cluster-scoped": {"continents.example.org", reasonClusterScoped, "offer a namespaced API"},
+		"cluster-scoped": {"continents.example.org", offer.ReasonClusterScoped, "offer a namespaced API"},
 	} {
 		got := ada.request(name, "widgets.example.org", test.service)
 		ready := v1alpha1.FindCondition(got.Status.Conditions, v1alpha1.ConditionReady)
@@ -249,7 +252,7 @@ func isolation(t *testing.T, ada, grace *tenantClient) {
 		{ada.namespace, "get", "", "secrets", "kubeconfig", true},
 		{ada.namespace, "watch", "", "secrets", "kubeconfig", false},
 		{ada.namespace, "list", "", "secrets", "", false},
-		{ada.namespace, "get", "", "secrets", recordSecret, false},
+		{ada.namespace, "get", "", "secrets", v1alpha1.TenantRecordSecret, false},
 		{ada.namespace, "update", "", "secrets", "kubeconfig", false},
 		{ada.namespace, "create", "", "secrets", "", false},
 		{ada.namespace, "get", "", "namespaces", ada.namespace, true},
@@ -327,8 +330,8 @@ func finalizers(t *testing.T, ada *tenantClient) {
 		t.Fatal(err)
 	}
 	for what, err := range map[string]error{
-		"ask for a namespace that stays": create(namespaceResource, ada.namespace, "APIServiceNamespace"),
-		"make a request that stays":      create(requestResource, ada.namespace, "APIServiceExportRequest"),
+		"ask for a namespace that stays": create(tenant.NamespaceResource, ada.namespace, "APIServiceNamespace"),
+		"make a request that stays":      create(tenant.RequestResource, ada.namespace, "APIServiceExportRequest"),
 		"make an object that stays":      create(widgets, own, "Widget"),
 		"add a finalizer":                patch(ada.dyn, `{"metadata":{"finalizers":["example.org/operator","example.org/hold"]}}`),
 		"skip an operator":               patch(ada.dyn, `{"metadata":{"finalizers":null}}`),
@@ -344,8 +347,8 @@ func finalizers(t *testing.T, ada *tenantClient) {
 
 func foreignNamespace(t *testing.T, w *world) {
 	t.Helper()
-	name := holder{w.issuer.URL(), "grace", "c2"}.namespace("cluster")
-	w.apply(object(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {%s: %s}}}", name, tenantLabel, name)))
+	name := tenant.Holder{Issuer: w.issuer.URL(), Subject: "grace", Cluster: "c2"}.Namespace("cluster")
+	w.apply(object(fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {%s: %s}}}", name, v1alpha1.TenantLabel, name)))
 	_, _, err := w.login("grace", "c2", "widgets.example.org")
 	if err == nil || !strings.Contains(err.Error(), "409") || !strings.Contains(err.Error(), name) {
 		t.Errorf("login: %v", err)
@@ -367,7 +370,7 @@ func insider(t *testing.T, w *world) {
 		object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceExportRequest, metadata: {name: x, namespace: inside}, spec: {resources: [{group: example.org, resource: widgets}]}}"))
 	until(w, "apiserviceexportrequests", "inside", "x", func(o *v1alpha1.APIServiceExportRequest) bool { return o.Status.Phase == v1alpha1.RequestFailed })
 	asked := until(w, "apiservicenamespaces", "inside", "x", func(o *v1alpha1.APIServiceNamespace) bool { return len(o.Status.Conditions) > 0 })
-	if asked.Status.Namespace != "" || asked.Status.Conditions[0].Reason != reasonNotATenant {
+	if asked.Status.Namespace != "" || asked.Status.Conditions[0].Reason != tenant.ReasonNotATenant {
 		t.Errorf("service namespace: %+v", asked.Status)
 	}
 }
@@ -379,11 +382,11 @@ func rotation(t *testing.T, ada *tenantClient) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := renewal(before)
+	at := tenant.Renewal(before)
 	if left := time.Until(at); left < 35*time.Minute || left > 41*time.Minute {
 		t.Errorf("renewal in %s, want two thirds of an hour", left)
 	}
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, renewAnnotation, time.Now().Add(-time.Minute).Format(time.RFC3339))
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.RenewAfterAnnotation, time.Now().Add(-time.Minute).Format(time.RFC3339))
 	if _, err := secrets.Patch(t.Context(), before.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +399,7 @@ func rotation(t *testing.T, ada *tenantClient) {
 		after, err := secrets.Get(ctx, before.Name, metav1.GetOptions{})
 		return err == nil && string(after.Data[v1alpha1.KubeconfigKey]) != string(before.Data[v1alpha1.KubeconfigKey]), nil
 	})
-	if err := secrets.Delete(t.Context(), anchorSecret, metav1.DeleteOptions{}); err != nil {
+	if err := secrets.Delete(t.Context(), v1alpha1.TokenAnchorSecret, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	ada.w.eventually("old token is refused", func(ctx context.Context) (bool, error) {
@@ -451,7 +454,7 @@ func heartbeat(t *testing.T, ada *tenantClient) {
 	}
 	beat := func(interval string) {
 		patch := fmt.Appendf(nil, `{"status":{"heartbeatInterval":%q,"lastHeartbeatTime":%q}}`, interval, time.Now().UTC().Format(time.RFC3339))
-		_, err := ada.dyn.Resource(clusterBindingResource).Namespace(ada.namespace).Patch(t.Context(), "cluster", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+		_, err := ada.dyn.Resource(tenant.ClusterBindingResource).Namespace(ada.namespace).Patch(t.Context(), "cluster", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -493,7 +496,7 @@ func schemaChanges(t *testing.T, ada *tenantClient) {
 	await(func(o *v1alpha1.APIServiceExport) bool { return cmp.Equal(o.Spec.Names.ShortNames, []string{"gg"}) })
 	ada.w.apply(crdOf("gadgets", v1alpha1.NamespacedScope)) // a field that goes away goes away
 	await(func(o *v1alpha1.APIServiceExport) bool { return o.Spec.Names.ShortNames == nil })
-	if err := ada.w.dyn.Resource(crdResource).Delete(t.Context(), "gadgets.example.org", metav1.DeleteOptions{}); err != nil {
+	if err := ada.w.dyn.Resource(offer.CRDResource).Delete(t.Context(), "gadgets.example.org", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	await(func(o *v1alpha1.APIServiceExport) bool {
@@ -546,7 +549,7 @@ func (w *world) versions() map[string]string {
 	w.t.Helper()
 	all := map[string]string{}
 	for _, gvr := range []schema.GroupVersionResource{
-		exportResource, requestResource, namespaceResource, clusterBindingResource,
+		tenant.ExportResource, tenant.RequestResource, tenant.NamespaceResource, tenant.ClusterBindingResource,
 		corev1.SchemeGroupVersion.WithResource("secrets"), corev1.SchemeGroupVersion.WithResource("serviceaccounts"),
 		rbacv1.SchemeGroupVersion.WithResource("roles"), rbacv1.SchemeGroupVersion.WithResource("rolebindings"),
 	} {
@@ -596,13 +599,13 @@ func quietRestart(t *testing.T, w *world) {
 
 func removal(t *testing.T, ada *tenantClient) {
 	t.Helper()
-	asked := ada.dyn.Resource(namespaceResource).Namespace(ada.namespace)
+	asked := ada.dyn.Resource(tenant.NamespaceResource).Namespace(ada.namespace)
 	if err := asked.Delete(t.Context(), "team-a", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	until(ada.w, "apiservicenamespaces", ada.namespace, "team-a", func(o *v1alpha1.APIServiceNamespace) bool {
 		c := v1alpha1.FindCondition(o.Status.Conditions, v1alpha1.ConditionReady)
-		return c != nil && c.Reason == reasonObjectsRemain && strings.Contains(c.Message, "widgets.example.org")
+		return c != nil && c.Reason == tenant.ReasonObjectsRemain && strings.Contains(c.Message, "widgets.example.org")
 	})
 	service := ada.dyn.Resource(widgets).Namespace(ada.namespace + "-team-a")
 	if _, err := service.Get(t.Context(), "w", metav1.GetOptions{}); err != nil {

@@ -19,6 +19,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
@@ -81,7 +84,7 @@ func crashes(t *testing.T, w *world) {
 	const prefix = "crash"
 	bind := func(config *rest.Config, subject string) (string, error) {
 		e := must(New(config, Options{NamespacePrefix: prefix}))
-		return e.bindTenant(t.Context(), record{
+		return e.tenants.Bind(t.Context(), tenant.Record{
 			Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: subject}, Cluster: "c1", Services: []string{"widgets.example.org"},
 		})
 	}
@@ -117,9 +120,9 @@ func whole(t *testing.T, w *world, namespace string) {
 	t.Helper()
 	_, account := w.admin.CoreV1().ServiceAccounts(namespace).Get(t.Context(), v1alpha1.TenantServiceAccount, metav1.GetOptions{})
 	_, rights := w.admin.RbacV1().RoleBindings(namespace).Get(t.Context(), v1alpha1.TenantServiceAccount, metav1.GetOptions{})
-	_, binding := w.dyn.Resource(clusterBindingResource).Namespace(namespace).Get(t.Context(), v1alpha1.ClusterBindingName, metav1.GetOptions{})
+	_, binding := w.dyn.Resource(tenant.ClusterBindingResource).Namespace(namespace).Get(t.Context(), v1alpha1.ClusterBindingName, metav1.GetOptions{})
 	secret, credential := w.admin.CoreV1().Secrets(namespace).Get(t.Context(), v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
-	_, record := w.admin.CoreV1().Secrets(namespace).Get(t.Context(), recordSecret, metav1.GetOptions{})
+	_, record := w.admin.CoreV1().Secrets(namespace).Get(t.Context(), v1alpha1.TenantRecordSecret, metav1.GetOptions{})
 	for what, err := range map[string]error{"account": account, "rights": rights, "binding": binding, "credential": credential, "record": record} {
 		if err != nil {
 			t.Errorf("%s of %s: %v (missing: %t)", what, namespace, err, apierrors.IsNotFound(err))
@@ -135,7 +138,7 @@ func whole(t *testing.T, w *world, namespace string) {
 
 func readServices(t *testing.T, w *world, namespace string) ([]string, error) {
 	t.Helper()
-	r, _, err := w.exporter.readRecord(t.Context(), namespace)
+	r, _, err := w.exporter.tenants.Records.Read(t.Context(), namespace)
 	if err != nil {
 		return nil, err
 	}
@@ -204,8 +207,8 @@ func about(r *http.Request, body []byte) (tenant, write string) {
 	tenant = tenantPattern.FindString(path)
 	if _, rest, ok := strings.Cut(path, "/namespaces/"); ok && tenant != "" && r.Method != http.MethodGet {
 		write = r.Method + " " + strings.Replace(rest, tenant, "T", 1)
-		if bytes.Contains(body, []byte(offerRole)) { // beside one of the tenant
-			write += " " + ownBinding
+		if bytes.Contains(body, []byte(v1alpha1.BackendOfferRole)) { // beside one of the tenant
+			write += " " + v1alpha1.BackendRoleBinding
 		}
 	}
 	return tenant, write
@@ -322,7 +325,7 @@ func eachWay(writes ...[]string) []cut {
 // admit makes a tenant.
 func (w *world) admit(clusterID string, at cut, spaceFirst bool) *victim {
 	w.t.Helper()
-	namespace, err := must(New(w.config, Options{Caps: Caps{PerIdentity: -1}})).bindTenant(w.t.Context(), record{
+	namespace, err := must(New(w.config, Options{Caps: Caps{PerIdentity: -1}})).tenants.Bind(w.t.Context(), tenant.Record{
 		Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: "ada", Groups: users["ada"].Groups}, Cluster: clusterID, Services: []string{"widgets.example.org"},
 	})
 	if err != nil {
@@ -340,7 +343,7 @@ func (w *world) work(victims ...*victim) (c *cuts, stop func()) {
 		}
 	}
 	e := must(New(c.wrap(w.config), Options{RemovalsAtOnce: -1}))
-	e.quotaDelay = time.Hour // quotas are for core resources alone
+	e.tenants.Opts.Pauses.Quota = time.Hour // quotas are for core resources alone
 	log := funcr.New(w.log.add, funcr.Options{})
 	if len(c.at) > 0 {
 		log = logr.Discard() // of so many crashes
@@ -359,9 +362,9 @@ func (w *world) work(victims ...*victim) (c *cuts, stop func()) {
 
 // crashWhenAsked has all tenants ask for an export and a service namespace.
 func (w *world) crashWhenAsked(all []*victim) {
-	request := func(p *victim) { w.put(requestResource, p.namespace, requestOf("first", "widgets.example.org")) }
+	request := func(p *victim) { w.put(tenant.RequestResource, p.namespace, requestOf("first", "widgets.example.org")) }
 	space := func(p *victim) {
-		w.put(namespaceResource, p.namespace, object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: team-a}}"))
+		w.put(tenant.NamespaceResource, p.namespace, object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: team-a}}"))
 	}
 	healthy := map[bool]*victim{}
 	begun := map[bool][]string{false: exportWrites, true: spaceWrites}
@@ -379,7 +382,7 @@ func (w *world) crashWhenAsked(all []*victim) {
 		case p.spaceFirst:
 			until(w, "apiservicenamespaces", p.namespace, "team-a", func(o *v1alpha1.APIServiceNamespace) bool { return o.Status.Namespace != "" })
 		default:
-			until(w, "apiserviceexportrequests", p.namespace, "first", answered)
+			until(w, "apiserviceexportrequests", p.namespace, "first", offer.Answered)
 		}
 	}
 	for _, p := range all {
@@ -461,7 +464,7 @@ func (w *world) crashWhenRemoved(ill []*victim) {
 	}
 	c, stop := w.work(ill...)
 	bindings := func(p *victim) dynamic.ResourceInterface {
-		return w.dyn.Resource(clusterBindingResource).Namespace(p.namespace)
+		return w.dyn.Resource(tenant.ClusterBindingResource).Namespace(p.namespace)
 	}
 	for _, p := range ill {
 		var errs [3]error
@@ -515,7 +518,7 @@ func (w *world) states() map[string]map[string]string {
 	all := map[string]map[string]string{}
 	rbac, core := rbacv1.SchemeGroupVersion, corev1.SchemeGroupVersion
 	for _, gvr := range []schema.GroupVersionResource{
-		exportResource, requestResource, namespaceResource, clusterBindingResource, widgets, rbac.WithResource("roles"), rbac.WithResource("rolebindings"),
+		tenant.ExportResource, tenant.RequestResource, tenant.NamespaceResource, tenant.ClusterBindingResource, widgets, rbac.WithResource("roles"), rbac.WithResource("rolebindings"),
 		core.WithResource("namespaces"), core.WithResource("secrets"), core.WithResource("serviceaccounts"), core.WithResource("resourcequotas"),
 	} {
 		list, err := w.dyn.Resource(gvr).List(w.t.Context(), metav1.ListOptions{})
@@ -546,7 +549,7 @@ func essence(o unstructured.Unstructured) string {
 	}
 	annotations := o.GetAnnotations()
 	maps.DeleteFunc(annotations, func(key, _ string) bool {
-		return slices.Contains([]string{renewAnnotation, issuedAnnotation, madeAnnotation, anchorAnnotation}, key)
+		return slices.Contains([]string{v1alpha1.RenewAfterAnnotation, v1alpha1.IssuedForAnnotation, v1alpha1.MadeAtAnnotation, v1alpha1.AnchorAnnotation}, key)
 	})
 	meta["annotations"] = annotations
 	fields := map[string]any{"metadata": meta}

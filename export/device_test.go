@@ -14,6 +14,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
+
 	"golang.org/x/oauth2"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -80,7 +82,7 @@ func newTerminal(t *testing.T, do func(method, path, body string, header ...stri
 	t.Helper()
 	term := &terminal{verifier: oauth2.GenerateVerifier(), do: do}
 	form := url.Values{
-		"client_id": {clientID}, "state": {"s-1"}, "c": {"c1"}, "service": services,
+		"client_id": {handshake.ClientID}, "state": {"s-1"}, "c": {"c1"}, "service": services,
 		"code_challenge": {oauth2.S256ChallengeFromVerifier(term.verifier)}, "code_challenge_method": {"S256"},
 	}
 	for i := 0; i < len(change); i += 2 {
@@ -96,14 +98,14 @@ func newTerminal(t *testing.T, do func(method, path, body string, header ...stri
 // poll asks for the answer once, and returns the error code.
 func (term *terminal) poll(change ...string) (reply, string) {
 	form := url.Values{
-		"grant_type": {deviceGrantType}, "client_id": {clientID},
+		"grant_type": {handshake.DeviceGrantType}, "client_id": {handshake.ClientID},
 		"device_code": {term.device.DeviceCode}, "code_verifier": {term.verifier},
 	}
 	for i := 0; i < len(change); i += 2 {
 		form.Set(change[i], change[i+1])
 	}
 	answer := term.do(http.MethodPost, "/token", form.Encode())
-	var said oauthError
+	var said handshake.OAuthError
 	_ = json.Unmarshal([]byte(answer.Body), &said) // or it is no error
 	return answer, said.Code
 }
@@ -137,7 +139,7 @@ func confirm(t *testing.T, c *counter, b *testissuer.Browser, code string) reply
 func sessionOf(t *testing.T, b *testissuer.Browser, base string) string {
 	t.Helper()
 	cookies := b.Cookies(base)
-	if len(cookies) != 1 || cookies[0].Name != sessionCookie {
+	if len(cookies) != 1 || cookies[0].Name != handshake.SessionCookie {
 		t.Fatalf("cookies: %v", cookies)
 	}
 	return cookies[0].String()
@@ -160,7 +162,7 @@ func TestDeviceIsRefused(t *testing.T) {
 			t.Errorf("%s: %d %s, want %s", name, answer.Status, got, test.want)
 		}
 	}
-	good := url.Values{"client_id": {clientID}, "state": {"s"}, "c": {"c1"}, "code_challenge": {challenge}, "code_challenge_method": {"S256"}}
+	good := url.Values{"client_id": {handshake.ClientID}, "state": {"s"}, "c": {"c1"}, "code_challenge": {challenge}, "code_challenge_method": {"S256"}}
 	for name, change := range map[string][]string{
 		"no PKCE": {"code_challenge", ""}, "plain PKCE": {"code_challenge_method", "plain"}, "no state": {"state", ""},
 		"no cluster": {"c", ""}, "other client": {"client_id", "x"}, "service": {"service", "a b"},
@@ -189,7 +191,7 @@ func TestNoDevicesWithoutAStore(t *testing.T) {
 			t.Errorf("%s: %d", method, answer.Status)
 		}
 	}
-	if answer := c.do(http.MethodPost, "/token", "grant_type="+url.QueryEscape(deviceGrantType)); !strings.Contains(answer.Body, "unsupported_grant_type") {
+	if answer := c.do(http.MethodPost, "/token", "grant_type="+url.QueryEscape(handshake.DeviceGrantType)); !strings.Contains(answer.Body, "unsupported_grant_type") {
 		t.Errorf("token: %s", answer.Body)
 	}
 	if answer := c.do(http.MethodGet, "/export", ""); strings.Contains(answer.Body, "deviceURL") {
@@ -219,7 +221,7 @@ func TestP3DeviceBelongsToWhoConfirmedIt(t *testing.T) {
 	if _, got := term.poll(); got != "authorization_pending" {
 		t.Errorf("poll: %s", got)
 	}
-	if answer := confirm(t, c, ada, code); answer.Status != http.StatusOK || !strings.Contains(answer.Body, "Waiting for your terminal") || answer.Header.Get("Refresh") != deviceRefresh {
+	if answer := confirm(t, c, ada, code); answer.Status != http.StatusOK || !strings.Contains(answer.Body, "Waiting for your terminal") || answer.Header.Get("Refresh") != handshake.DeviceRefresh {
 		t.Errorf("confirmed: %d %s", answer.Status, answer.Body)
 	}
 	if answer := confirm(t, c, many, code); answer.Status != http.StatusNotFound {
@@ -232,11 +234,11 @@ func TestP3DeviceBelongsToWhoConfirmedIt(t *testing.T) {
 	if answer.Status != http.StatusSeeOther || answer.Header.Get("Location") != "/services" {
 		t.Fatalf("the terminal has spoken: %d %s", answer.Status, answer.Body)
 	}
-	page := c.do(http.MethodGet, "/services", "", "Cookie", sessionCookie+"="+answer.Cookies[0].Value)
+	page := c.do(http.MethodGet, "/services", "", "Cookie", handshake.SessionCookie+"="+answer.Cookies[0].Value)
 	if !strings.Contains(page.Body, code) || !strings.Contains(page.Body, " checked") {
 		t.Errorf("services: %d %s", page.Status, page.Body)
 	}
-	out := c.do(http.MethodPost, "/logout", "", "Cookie", sessionCookie+"="+answer.Cookies[0].Value)
+	out := c.do(http.MethodPost, "/logout", "", "Cookie", handshake.SessionCookie+"="+answer.Cookies[0].Value)
 	if _, got := term.poll(); out.Status != http.StatusOK || got != "access_denied" {
 		t.Errorf("after the person signed out: %d %s", out.Status, got)
 	}
@@ -269,15 +271,15 @@ func TestDeviceAsksForWhatCannotBeHad(t *testing.T) {
 func TestP6P7DeviceRoutes(t *testing.T) {
 	c, store := openDeviceCounter(t)
 	code := newTerminal(t, c.do, nil).device.UserCode
-	h := &handler{Exporter: &Exporter{opts: Options{Handshake: Handshake{Devices: store}}}}
-	for _, r := range h.deviceRoutes() {
-		method, path, _ := strings.Cut(r.pattern, " ")
-		if answer := c.do(method, path, ""); r.login && answer.Status != http.StatusUnauthorized {
-			t.Errorf("%s without a login: %d", r.pattern, answer.Status)
+	s := &handshake.Server{Opts: &handshake.Options{Devices: store}}
+	for _, r := range s.DeviceRoutes() {
+		method, path, _ := strings.Cut(r.Pattern, " ")
+		if answer := c.do(method, path, ""); r.Login && answer.Status != http.StatusUnauthorized {
+			t.Errorf("%s without a login: %d", r.Pattern, answer.Status)
 		}
 		if method == http.MethodPost {
 			if answer := c.do(method, path, "x=y", "Sec-Fetch-Site", "cross-site", "Origin", "https://evil.example"); answer.Status != http.StatusForbidden {
-				t.Errorf("%s from another site: %d", r.pattern, answer.Status)
+				t.Errorf("%s from another site: %d", r.Pattern, answer.Status)
 			}
 		}
 	}
@@ -312,11 +314,11 @@ func TestP10DeviceGuesses(t *testing.T) {
 	}
 	codes := map[string]int{}
 	term := newTerminal(t, c.do, nil)
-	for range devicePolls + 5 {
+	for range handshake.DevicePolls + 5 {
 		_, code := term.poll()
 		codes[code]++
 	}
-	if codes["authorization_pending"] < devicePolls || codes["slow_down"] == 0 {
+	if codes["authorization_pending"] < handshake.DevicePolls || codes["slow_down"] == 0 {
 		t.Errorf("polls: %v", codes)
 	}
 }
@@ -394,7 +396,7 @@ func deviceBinds(t *testing.T, w *world) {
 // kept is how many objects the backend keeps of logins.
 func (w *world) kept() int {
 	w.t.Helper()
-	return len(must(w.admin.CoreV1().ConfigMaps("klutch-backend").List(w.t.Context(), metav1.ListOptions{LabelSelector: deviceLabel})).Items)
+	return len(must(w.admin.CoreV1().ConfigMaps("klutch-backend").List(w.t.Context(), metav1.ListOptions{LabelSelector: v1alpha1.DeviceLoginLabel})).Items)
 }
 
 func deviceLeftovers(t *testing.T, w *world) {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,11 +17,10 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 const (
-	deviceLabel      = "klutch.anynines.com/device-login"
-	deviceExpiry     = "klutch.anynines.com/expires" // annotation, RFC 3339
 	deviceNamePrefix = "klutch-device-"
 	deviceValue      = "value"
 	deviceSweep      = 5 * time.Minute
@@ -39,8 +40,8 @@ type DeviceConfigMaps struct {
 func (d DeviceConfigMaps) Create(ctx context.Context, key string, value []byte, expiry time.Time) error {
 	_, err := d.Client.CoreV1().ConfigMaps(d.Namespace).Create(ctx, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: deviceNamePrefix + key, Labels: map[string]string{deviceLabel: "true", managedBy: userAgent},
-			Annotations: map[string]string{deviceExpiry: expiry.UTC().Format(time.RFC3339)},
+			Name: deviceNamePrefix + key, Labels: map[string]string{v1alpha1.DeviceLoginLabel: "true", tenant.ManagedBy: tenant.UserAgent},
+			Annotations: map[string]string{v1alpha1.ExpiresAnnotation: expiry.UTC().Format(time.RFC3339)},
 		},
 		BinaryData: map[string][]byte{deviceValue: value},
 		Immutable:  new(true),
@@ -79,12 +80,12 @@ func (d DeviceConfigMaps) Run(ctx context.Context) error {
 
 func (d DeviceConfigMaps) sweep(ctx context.Context, now time.Time) error {
 	maps := d.Client.CoreV1().ConfigMaps(d.Namespace)
-	all, err := maps.List(ctx, metav1.ListOptions{LabelSelector: deviceLabel + "=true"})
+	all, err := maps.List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.DeviceLoginLabel + "=true"})
 	if err != nil {
 		return err
 	}
 	for _, m := range all.Items {
-		expiry, err := time.Parse(time.RFC3339, m.Annotations[deviceExpiry])
+		expiry, err := time.Parse(time.RFC3339, m.Annotations[v1alpha1.ExpiresAnnotation])
 		if err == nil && now.Before(expiry) {
 			continue
 		}

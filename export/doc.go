@@ -63,19 +63,34 @@
 // that names the rule. The shipped admission policy says in which namespaces, to whom
 // and by which roles the backend may give rights, and which tokens it may have made.
 //
+// # Rights of a tenant
+//
+// A tenant has a Role in its tenant namespace, by which it gets its own Secret and makes
+// requests, and a generated Role in each service namespace, which goes with the
+// namespace. Where an export claims Secrets, the Role is about all Secrets of the service
+// namespaces, without resourceNames: RBAC holds a watch to one name, and Klutch's
+// konnector lists and watches whole namespaces. Like every service account, a tenant
+// reads the discovery document and the schemas of all APIs; it reads no object of
+// another tenant. No annotation or status that a tenant can write decides about a right.
+//
 // # Caveats
 //
 // [Exporter.Handler] keeps no state: transactions are sealed in cookies, and any
 // number of replicas can answer one login. [Exporter.Run] must be run once at a time.
 // The right to what was exported is checked again when templates change and every
 // [Options.ReviewInterval]: roles change without telling the backend. When the right
-// ends, nothing can be made or changed in service namespaces any more; what is there
-// can be deleted, which App Clusters have to see the end of.
+// ends, objects in service namespaces can no longer be made or changed; they can be read
+// and deleted, since App Clusters have to see the end of them.
 //
 // A change of an API that takes something away is held, see [Options.BreakingChanges].
 // When a CRD vanishes its exports stay, with a condition: an absence is never taken
 // for a wish to delete. A service namespace is deleted only when no object of an
-// exported API is left in it.
+// exported API is left in it. A request for a cluster-scoped API is refused: no rule of
+// RBAC ends at a prefix, so that each tenant would see the objects of all.
+//
+// Rate limits and connection limits are those of one replica; behind a gateway
+// [Handshake].TrustedProxies has to name it. The renewal of a credential costs about
+// ten requests a tenant each 40 minutes.
 //
 // A tenant may have its tokens refused, and delete its own ClusterBinding unless the
 // platform team has set a policy there: it is removed as soon as it is empty, without

@@ -10,33 +10,11 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
-
-func TestClosedGates(t *testing.T) {
-	c := &control{Exporter: &Exporter{opts: Options{Gates: []string{"quota", "policy"}}}}
-	for name, test := range map[string]struct {
-		annotations map[string]string
-		want        []string
-	}{
-		"none said":       {nil, []string{"policy", "quota"}},
-		"one is open":     {map[string]string{"gate.klutch.anynines.com/quota": "open"}, []string{"policy"}},
-		"all are open":    {map[string]string{"gate.klutch.anynines.com/quota": "open", "gate.klutch.anynines.com/policy": "open"}, []string{}},
-		"other value":     {map[string]string{"gate.klutch.anynines.com/quota": "true", "gate.klutch.anynines.com/policy": "open"}, []string{"quota"}},
-		"for this tenant": {map[string]string{"gate.klutch.anynines.com/quota": "open", "gate.klutch.anynines.com/policy": "open", "gate.klutch.anynines.com/debt": "closed"}, []string{"debt"}},
-	} {
-		if diff := cmp.Diff(test.want, c.closedGates(test.annotations)); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", name, diff)
-		}
-	}
-	if err := checkGates([]string{"no spaces"}); err == nil {
-		t.Error("a gate that no annotation can open was accepted")
-	}
-}
 
 // TestGates: a tenant waits for what the platform team wants to be there first, is
 // told for what, and has no rights meanwhile.

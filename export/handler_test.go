@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
+
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
@@ -109,7 +111,7 @@ const challenge = "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM"
 // authorizeURL is that of a good authorization request, after change.
 func (c *counter) authorizeURL(change ...string) string {
 	query := url.Values{
-		"response_type": {"code"}, "client_id": {clientID}, "redirect_uri": {"http://127.0.0.1:1/callback"}, "state": {"s"},
+		"response_type": {"code"}, "client_id": {handshake.ClientID}, "redirect_uri": {"http://127.0.0.1:1/callback"}, "state": {"s"},
 		"code_challenge": {challenge}, "code_challenge_method": {"S256"}, "c": {"cluster-1"},
 	}
 	for i := 0; i < len(change); i += 2 {
@@ -236,7 +238,7 @@ func TestP5Cookies(t *testing.T) {
 			t.Errorf("%s: %s", user, page.Body)
 		}
 		cookies := b.Cookies(c.url)
-		if len(cookies) != 1 || cookies[0].Name != sessionCookie || len(cookies[0].Value) > maxCookie {
+		if len(cookies) != 1 || cookies[0].Name != handshake.SessionCookie || len(cookies[0].Value) > handshake.MaxCookie {
 			t.Fatalf("%s: cookies %v", user, cookies)
 		}
 		if content := must(base64.RawURLEncoding.DecodeString(cookies[0].Value)); bytes.Contains(content, []byte(`"`+user+`"`)) {
@@ -245,7 +247,7 @@ func TestP5Cookies(t *testing.T) {
 	}
 	resp := c.do(http.MethodGet, strings.TrimPrefix(c.authorizeURL(), c.url), "")
 	got := resp.Cookies[0]
-	if got.Name != txnCookie || !got.Secure || !got.HttpOnly || got.SameSite != http.SameSiteLaxMode || got.Path != "/" || got.Domain != "" || got.MaxAge != 600 {
+	if got.Name != handshake.TxnCookie || !got.Secure || !got.HttpOnly || got.SameSite != http.SameSiteLaxMode || got.Path != "/" || got.Domain != "" || got.MaxAge != 600 {
 		t.Errorf("cookie: %+v", got)
 	}
 	other := openCounter(t, func(o *Options) { o.Handshake.Devices = store }) // a replica: it has the same keys
@@ -270,7 +272,7 @@ func TestP5Cookies(t *testing.T) {
 			t.Errorf("%s: a cookie that was copied before the logout: %d", user, got.Status)
 		}
 	}
-	if resp := c.do(http.MethodGet, "/services", "", "Cookie", sessionCookie+"="+must(c.sealer.Seal(sessionCookie, []byte(`{}`)))); resp.Status != http.StatusUnauthorized {
+	if resp := c.do(http.MethodGet, "/services", "", "Cookie", handshake.SessionCookie+"="+must(c.sealer.Seal(handshake.SessionCookie, []byte(`{}`)))); resp.Status != http.StatusUnauthorized {
 		t.Errorf("a session without a beginning: %d", resp.Status)
 	}
 }
@@ -279,20 +281,20 @@ func TestP5Cookies(t *testing.T) {
 // is nothing to see but health, discovery and the login.
 func TestP6P7Routes(t *testing.T) {
 	c := openCounter(t)
-	for _, r := range (&handler{}).routes() {
-		method, path, _ := strings.Cut(r.pattern, " ")
+	for _, r := range (&handshake.Server{}).Routes() {
+		method, path, _ := strings.Cut(r.Pattern, " ")
 		path = strings.TrimSuffix(path, "{$}")
 		resp := c.do(method, path, "")
-		if r.login && resp.Status != http.StatusUnauthorized {
-			t.Errorf("%s without a login: %d", r.pattern, resp.Status)
+		if r.Login && resp.Status != http.StatusUnauthorized {
+			t.Errorf("%s without a login: %d", r.Pattern, resp.Status)
 		}
 		if strings.Contains(resp.Body, "example.org") {
-			t.Errorf("%s shows a service: %s", r.pattern, resp.Body)
+			t.Errorf("%s shows a service: %s", r.Pattern, resp.Body)
 		}
 		if method == http.MethodPost && path != "/token" {
 			resp := c.do(method, path, "x=y", "Sec-Fetch-Site", "cross-site", "Origin", "https://evil.example")
 			if resp.Status != http.StatusForbidden {
-				t.Errorf("%s from another site: %d", r.pattern, resp.Status)
+				t.Errorf("%s from another site: %d", r.Pattern, resp.Status)
 			}
 		}
 		other := map[string]string{http.MethodGet: http.MethodPost, http.MethodPost: http.MethodGet}[method]
@@ -314,7 +316,7 @@ func TestP6P7Routes(t *testing.T) {
 
 func TestP8LargeBody(t *testing.T) {
 	c := openCounter(t)
-	resp := c.do(http.MethodPost, "/token", "code="+strings.Repeat("x", maxBody))
+	resp := c.do(http.MethodPost, "/token", "code="+strings.Repeat("x", handshake.MaxBody))
 	if resp.Status != http.StatusBadRequest || !strings.Contains(resp.Body, "invalid_request") {
 		t.Errorf("large body: %d", resp.Status)
 	}
@@ -406,7 +408,7 @@ func TestIssuerIsDown(t *testing.T) {
 		t.Errorf("refresh: %s", refresh)
 	}
 	resp = c.do(http.MethodGet, path, "", "Accept", "application/json")
-	var said oauthError
+	var said handshake.OAuthError
 	if err := json.Unmarshal([]byte(resp.Body), &said); err != nil || resp.Status != http.StatusServiceUnavailable || said.Description == "" {
 		t.Errorf("json: %d %+v %v", resp.Status, said, err)
 	}

@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
+
 	"github.com/klutch-go/sdk/auth"
 )
 
@@ -31,7 +33,7 @@ type Handshake struct {
 	// URL of a loopback address. Browsers keep such URLs: the token lives for ten
 	// minutes, in which that konnector fetches a better one.
 	LegacyCLI bool
-	// Limits on how often anybody may ask.
+	// Limits on requests.
 	Limits Limits
 	// TrustedProxies are the gateways in front: the client of a request that comes
 	// from one of them is the last address in X-Forwarded-For that is not.
@@ -55,9 +57,6 @@ type Limits struct {
 	PerSubject int
 }
 
-// networkFactor is how many addresses at their limit one network may have.
-const networkFactor = 8
-
 func (l Limits) withDefaults() Limits {
 	return Limits{cmp.Or(l.PerAddress, 600), cmp.Or(l.PerSubject, 60)}
 }
@@ -73,18 +72,12 @@ type Hooks struct {
 }
 
 // A LoginResult is how a login ended.
-type LoginResult string
+type LoginResult = handshake.LoginResult
 
 // The results of logins.
 const (
-	LoginSucceeded   LoginResult = "success"
-	LoginRefused     LoginResult = "refused"     // the issuer said no, or its token does not count
-	LoginUnavailable LoginResult = "unavailable" // the issuer could not be asked
-	LoginLimited     LoginResult = "limited"     // too often
+	LoginSucceeded   = handshake.LoginSucceeded
+	LoginRefused     = handshake.LoginRefused     // the issuer said no, or its token does not count
+	LoginUnavailable = handshake.LoginUnavailable // the issuer could not be asked
+	LoginLimited     = handshake.LoginLimited     // too often
 )
-
-func (h Hooks) login(result LoginResult) {
-	if h.Login != nil {
-		h.Login(result)
-	}
-}

@@ -19,6 +19,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
+
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
@@ -69,7 +73,7 @@ func asksForMuch(t *testing.T, w *world) {
 		asked = append(asked, fmt.Sprintf("x%d.%s", i, strings.Repeat("y", 240)))
 	}
 	ada := w.tenant("ada", "much", asked...)
-	r, _, err := w.exporter.readRecord(t.Context(), ada.namespace)
+	r, _, err := w.exporter.tenants.Records.Read(t.Context(), ada.namespace)
 	if err != nil || !slices.Equal(r.Identity.Groups, users["ada"].Groups) {
 		t.Errorf("record: %+v %v", r, err)
 	}
@@ -84,7 +88,7 @@ func machineBinds(t *testing.T, w *world) {
 		t.Fatalf("%d %s", answer.Status, answer.Body)
 	}
 	ada := w.client(answer.Body)
-	if want := (holder{w.issuer.URL(), "ada", "robot"}).namespace("cluster"); ada.namespace != want {
+	if want := (tenant.Holder{Issuer: w.issuer.URL(), Subject: "ada", Cluster: "robot"}).Namespace("cluster"); ada.namespace != want {
 		t.Errorf("tenant %s, want %s", ada.namespace, want)
 	}
 	var names []string
@@ -162,7 +166,7 @@ func legacyBinds(t *testing.T, w *world) {
 	if id := ada.response.Authentication.OAuth2CodeGrant; id.SessionID != "abc123" || len(ada.response.Requests) != 1 {
 		t.Errorf("response: %+v", ada.response)
 	}
-	if left := time.Until(expiry(t, ada.config.BearerToken)); left > minTokenTTL {
+	if left := time.Until(expiry(t, ada.config.BearerToken)); left > tenant.MinTokenTTL {
 		t.Errorf("the token lives for %s", left)
 	}
 	secret, err := ada.kube.CoreV1().Secrets(ada.namespace).Get(t.Context(), v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
@@ -219,7 +223,7 @@ func twoReplicas(t *testing.T, w *world) {
 		}),
 	})
 	g, err := auth.Login(t.Context(), auth.LoginOptions{
-		AuthorizeURL: w.url + "/authorize", Issuer: w.url, ClientID: clientID, Params: url.Values{"c": {"c1"}, "service": {"widgets.example.org"}},
+		AuthorizeURL: w.url + "/authorize", Issuer: w.url, ClientID: handshake.ClientID, Params: url.Values{"c": {"c1"}, "service": {"widgets.example.org"}},
 		Open: func(target string) error { _, err := b.Visit(t.Context(), target); return err },
 	})
 	if err != nil {
@@ -228,7 +232,7 @@ func twoReplicas(t *testing.T, w *world) {
 	if turn < 5 {
 		t.Fatalf("the gateway saw %d requests", turn)
 	}
-	form := url.Values{"grant_type": {"authorization_code"}, "client_id": {clientID}, "code": {g.Code}, "code_verifier": {g.Verifier}, "redirect_uri": {g.RedirectURL}}
+	form := url.Values{"grant_type": {"authorization_code"}, "client_id": {handshake.ClientID}, "code": {g.Code}, "code_verifier": {g.Verifier}, "redirect_uri": {g.RedirectURL}}
 	for range 3 {
 		resp, err := gateway.Client().PostForm(gateway.URL+"/token", form)
 		if err != nil {
@@ -302,8 +306,10 @@ func (w *world) awaitRecord(text string) {
 // removed.
 func takeAway(t *testing.T, w *world) {
 	t.Helper()
-	namespace := func(user, cluster string) string { return holder{w.issuer.URL(), user, cluster}.namespace("cluster") }
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, renewAnnotation, time.Now().Add(-time.Minute).Format(time.RFC3339))
+	namespace := func(user, cluster string) string {
+		return tenant.Holder{Issuer: w.issuer.URL(), Subject: user, Cluster: cluster}.Namespace("cluster")
+	}
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.RenewAfterAnnotation, time.Now().Add(-time.Minute).Format(time.RFC3339))
 	if _, err := w.admin.CoreV1().Secrets(namespace("grace", "c1")).Patch(t.Context(), v1alpha1.KubeconfigSecretName, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}

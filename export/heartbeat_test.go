@@ -6,15 +6,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/klutch-go/sdk/export/internal/offer"
+	"github.com/klutch-go/sdk/export/internal/tenant"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
@@ -38,7 +43,7 @@ func TestHealthy(t *testing.T) {
 		"ahead":       {v1alpha1.ClusterBindingStatus{LastHeartbeatTime: at(10 * time.Second), HeartbeatInterval: minute}, "", 131 * time.Second},
 		"too far":     {v1alpha1.ClusterBindingStatus{LastHeartbeatTime: at(11 * time.Second), HeartbeatInterval: minute}, v1alpha1.ReasonHeartbeatTimeDrift, 2 * time.Second},
 	} {
-		c, again := healthy(now, test.status)
+		c, again := tenant.Healthy(now, test.status)
 		if c.Reason != test.reason || again != test.again || (c.Status == metav1.ConditionTrue) != (test.reason == "") {
 			t.Errorf("%s: %+v again %s", name, c, again)
 		}
@@ -57,18 +62,18 @@ type still struct {
 func newStill(t *testing.T) *still {
 	t.Helper()
 	s := &still{t, fakecluster.New(
-		fakecluster.Resource{GroupVersionResource: clusterBindingResource, Kind: "ClusterBinding"},
-		fakecluster.Resource{GroupVersionResource: requestResource, Kind: "APIServiceExportRequest", Plain: true},
-		fakecluster.Resource{GroupVersionResource: crdResource, Kind: "CustomResourceDefinition", Cluster: true},
-		fakecluster.Resource{GroupVersionResource: exportResource, Kind: "APIServiceExport"},
+		fakecluster.Resource{GroupVersionResource: tenant.ClusterBindingResource, Kind: "ClusterBinding"},
+		fakecluster.Resource{GroupVersionResource: tenant.RequestResource, Kind: "APIServiceExportRequest", Plain: true},
+		fakecluster.Resource{GroupVersionResource: offer.CRDResource, Kind: "CustomResourceDefinition", Cluster: true},
+		fakecluster.Resource{GroupVersionResource: tenant.ExportResource, Kind: "APIServiceExport"},
 		fakecluster.Resource{GroupVersionResource: templateResource, Kind: "APIServiceExportTemplate"},
 	), fake.NewClientset(), ""}
-	h := holder{"https://issuer", "ada", "c1"}
-	s.tenant = h.namespace("cluster")
+	h := tenant.Holder{Issuer: "https://issuer", Subject: "ada", Cluster: "c1"}
+	s.tenant = h.Namespace("cluster")
 	ns := object("{apiVersion: v1, kind: Namespace}")
 	ns.SetName(s.tenant)
-	ns.SetLabels(map[string]string{tenantLabel: s.tenant})
-	ns.SetAnnotations(h.annotations())
+	ns.SetLabels(map[string]string{v1alpha1.TenantLabel: s.tenant})
+	ns.SetAnnotations(h.Annotations())
 	s.put(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "", ns)
 	return s
 }
@@ -86,11 +91,9 @@ func (s *still) run(name string, opts Options) {
 	if _, err := opts.complete(); err != nil {
 		s.Fatal(err)
 	}
-	e := &Exporter{opts: opts, dyn: s.Client(), meta: s.Metadata(), kube: s.kube}
-	if e.opts.Authorizer == nil {
-		e.opts.Authorizer = reviews{kube: s.kube}
-	}
-	e.watches.dyn, e.watches.meta = s.Client(), s.Metadata()
+	all := tenant.Clients{Kube: s.kube, Dyn: s.Client(), Meta: s.Metadata()}
+	e := &Exporter{opts: opts, external: &url.URL{}, config: &rest.Config{}, clients: all, watches: all}
+	e.assemble()
 	c := must(newControl(e))
 	ctx, stop := context.WithCancel(s.Context())
 	ctrls := must(c.controllers())
@@ -101,7 +104,7 @@ func (s *still) run(name string, opts Options) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- ctrls[name].Run(ctx) }()
-	for _, inf := range []cache.SharedIndexInformer{c.clusterBindings, c.requests, c.owned, c.crds, c.exports, c.templates} {
+	for _, inf := range []cache.SharedIndexInformer{c.caches.ClusterBindings, c.requests.Requests, c.caches.Owned, c.caches.CRDs, c.caches.Exports, c.templates} {
 		go inf.RunWithContext(ctx)
 	}
 	s.Cleanup(func() {
@@ -115,7 +118,7 @@ func (s *still) run(name string, opts Options) {
 func (s *still) beat() {
 	s.Helper()
 	patch := fmt.Appendf(nil, `{"status":{"heartbeatInterval":"1m0s","lastHeartbeatTime":%q}}`, time.Now().UTC().Format(time.RFC3339))
-	_, err := s.Client().Resource(clusterBindingResource).Namespace(s.tenant).Patch(s.Context(), "cluster", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	_, err := s.Client().Resource(tenant.ClusterBindingResource).Namespace(s.tenant).Patch(s.Context(), "cluster", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -125,7 +128,7 @@ func (s *still) beat() {
 func (s *still) health() string {
 	s.Helper()
 	synctest.Wait()
-	u, err := s.Client().Resource(clusterBindingResource).Namespace(s.tenant).Get(s.Context(), "cluster", metav1.GetOptions{})
+	u, err := s.Client().Resource(tenant.ClusterBindingResource).Namespace(s.tenant).Get(s.Context(), "cluster", metav1.GetOptions{})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -152,7 +155,7 @@ func TestHealthOnTime(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newStill(t)
 				s.run("clusterbinding", test.opts)
-				s.put(clusterBindingResource, s.tenant, object("{apiVersion: klutch.anynines.com/v1alpha1, kind: ClusterBinding, metadata: {name: cluster, finalizers: ["+v1alpha1.TenantFinalizer+"]}}"))
+				s.put(tenant.ClusterBindingResource, s.tenant, object("{apiVersion: klutch.anynines.com/v1alpha1, kind: ClusterBinding, metadata: {name: cluster, finalizers: ["+v1alpha1.TenantFinalizer+"]}}"))
 				for _, step := range []struct {
 					after time.Duration
 					beat  bool

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -34,9 +36,9 @@ func nonsense(t *testing.T, ada *tenantClient) {
 	const service = "widgets.example.org"
 	odd := `{"type":"Odd","status":"True","lastTransitionTime":"2026-01-01t00:00:00z"}`
 	long := `{"type":"Long","status":"True","lastTransitionTime":"2026-01-01T00:00:00Z","message":"` + strings.Repeat("x", 1<<15) + `"}`
-	ada.patchStatus(clusterBindingResource, "cluster", `{"heartbeatInterval":"often","lastHeartbeatTime":"2026-01-01t00:00:00z"}`)
+	ada.patchStatus(tenant.ClusterBindingResource, "cluster", `{"heartbeatInterval":"often","lastHeartbeatTime":"2026-01-01t00:00:00z"}`)
 	for _, conditions := range []string{odd, long, odd + "," + long} {
-		ada.patchStatus(exportResource, service, `{"conditions":[`+conditions+`],"storedVersions":["`+strings.Repeat("v", 1<<6-1)+`"]}`)
+		ada.patchStatus(tenant.ExportResource, service, `{"conditions":[`+conditions+`],"storedVersions":["`+strings.Repeat("v", 1<<6-1)+`"]}`)
 		ada.export(service, inSync)
 	}
 	ctx, stop := context.WithCancel(t.Context())
@@ -44,25 +46,25 @@ func nonsense(t *testing.T, ada *tenantClient) {
 	defer running.Wait()
 	defer stop()
 	c := must(newControl(must(New(ada.w.config, Options{}))))
-	for _, inf := range []cache.SharedIndexInformer{c.clusterBindings, c.exports} {
+	for _, inf := range []cache.SharedIndexInformer{c.caches.ClusterBindings, c.caches.Exports} {
 		running.Go(func() { inf.RunWithContext(ctx) })
 	}
 	ada.w.eventually("a backend that starts sees all there is", func(context.Context) (bool, error) {
-		return c.clusterBindings.HasSynced() && c.exports.HasSynced(), nil
+		return c.caches.ClusterBindings.HasSynced() && c.caches.Exports.HasSynced(), nil
 	})
-	binding, ok := lookup(c.clusterBindings, cache.NewObjectName(ada.namespace, "cluster"))
+	binding, ok := tenant.Lookup(c.caches.ClusterBindings, cache.NewObjectName(ada.namespace, "cluster"))
 	if !ok || binding.Status.LastHeartbeatTime != nil || !v1alpha1.IsTrue(binding.Status.Conditions, v1alpha1.ConditionAdmitted) {
 		t.Errorf("cluster binding: %+v", binding)
 	}
 	ada.w.settled()
-	ada.patchStatus(clusterBindingResource, "cluster", `{"heartbeatInterval":null,"lastHeartbeatTime":null}`)
+	ada.patchStatus(tenant.ClusterBindingResource, "cluster", `{"heartbeatInterval":null,"lastHeartbeatTime":null}`)
 }
 
 // greedy: one request cannot keep the backend busy.
 func greedy(t *testing.T, ada *tenantClient) {
 	t.Helper()
 	got := ada.request("greedy", slices.Repeat([]string{"widgets.example.org"}, 250)...)
-	if c := v1alpha1.FindCondition(got.Status.Conditions, v1alpha1.ConditionExportsReady); got.Status.Phase != v1alpha1.RequestFailed || c.Reason != reasonTooMany {
+	if c := v1alpha1.FindCondition(got.Status.Conditions, v1alpha1.ConditionExportsReady); got.Status.Phase != v1alpha1.RequestFailed || c.Reason != tenant.ReasonTooMany {
 		t.Errorf("status: %+v", got.Status)
 	}
 }
@@ -75,7 +77,7 @@ func noToken(t *testing.T, ada *tenantClient) {
 	ada.w.apply(object(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: offer-secrets, labels: {klutch.anynines.com/aggregate-to-backend: "true"}},
 		rules: [{apiGroups: [""], resources: [secrets], verbs: [create, update, patch, delete]}]}`))
 	ada.w.eventually("right to secrets", func(ctx context.Context) (bool, error) {
-		_, err := ada.w.exporter.checkRights(ctx, rules([]*v1alpha1.APIServiceExport{exportOf("", "secrets")}))
+		_, err := ada.w.exporter.tenants.Rights.Check(ctx, tenant.Rules([]*v1alpha1.APIServiceExport{exportOf("", "secrets")}))
 		return err == nil, nil
 	})
 	ada.w.apply(changed(templateOf("gadgets"), writes, "spec", "permissionClaims"))

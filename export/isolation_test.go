@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,6 +25,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/internal/identity"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -31,23 +34,23 @@ import (
 // roles goes unnoticed.
 var (
 	everybodysRights = slices.Concat(
-		rights("create", "selfsubjectaccessreviews.authorization.k8s.io", "selfsubjectrulesreviews.authorization.k8s.io", "selfsubjectreviews.authentication.k8s.io"),
+		rightsTo("create", "selfsubjectaccessreviews.authorization.k8s.io", "selfsubjectrulesreviews.authorization.k8s.io", "selfsubjectreviews.authentication.k8s.io"),
 		// Names and schemas of all APIs, and no object: an operator who offers some of them alone should know it.
-		rights("get", "/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version", "/version/"),
-		rights("get", "/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/"),
+		rightsTo("get", "/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version", "/version/"),
+		rightsTo("get", "/.well-known/openid-configuration", "/.well-known/openid-configuration/", "/openid/v1/jwks", "/openid/v1/jwks/"),
 	)
 	tenantsRights = slices.Concat(
-		rights("get list watch create delete", "apiserviceexportrequests.klutch.anynines.com", "apiservicenamespaces.klutch.anynines.com"),
-		rights("get list watch", "apiserviceexports.klutch.anynines.com", "clusterbindings.klutch.anynines.com"),
-		rights("get", "secrets:kubeconfig"),
-		rights("get patch update", "apiserviceexports/status.klutch.anynines.com", "clusterbindings/status.klutch.anynines.com"),
-		rights("get", "namespaces"),
-		rights("delete", "clusterbindings.klutch.anynines.com:cluster", "secrets:klutch-binder"),
+		rightsTo("get list watch create delete", "apiserviceexportrequests.klutch.anynines.com", "apiservicenamespaces.klutch.anynines.com"),
+		rightsTo("get list watch", "apiserviceexports.klutch.anynines.com", "clusterbindings.klutch.anynines.com"),
+		rightsTo("get", "secrets:kubeconfig"),
+		rightsTo("get patch update", "apiserviceexports/status.klutch.anynines.com", "clusterbindings/status.klutch.anynines.com"),
+		rightsTo("get", "namespaces"),
+		rightsTo("delete", "clusterbindings.klutch.anynines.com:cluster", "secrets:klutch-binder"),
 	)
 )
 
-// rights are all pairs of a verb and a resource.
-func rights(verbs string, resources ...string) (all []string) {
+// rightsTo are all pairs of a verb and a resource.
+func rightsTo(verbs string, resources ...string) (all []string) {
 	for _, resource := range resources {
 		for verb := range strings.FieldsSeq(verbs) {
 			all = append(all, verb+" "+resource)
@@ -79,12 +82,12 @@ func (p *party) should(namespace string, claimed []string) sets.Set[string] {
 	case namespace == p.client.namespace:
 		all.Insert(tenantsRights...)
 	case isService && p.spaces.Has(space) && p.exports.Len()+p.withdrawn.Len() > 0:
-		all.Insert(rights("get list watch", "secrets")...)
+		all.Insert(rightsTo("get list watch", "secrets")...)
 		for plural := range p.withdrawn {
-			all.Insert(rights("get list watch delete", plural+".example.org")...)
+			all.Insert(rightsTo("get list watch delete", plural+".example.org")...)
 		}
 		for plural := range p.exports {
-			all.Insert(rights("get list watch create update patch delete", plural+".example.org")...)
+			all.Insert(rightsTo("get list watch create update patch delete", plural+".example.org")...)
 		}
 		if p.exports.Has("gadgets") {
 			all.Insert(claimed...)
@@ -132,13 +135,13 @@ func (p *party) can(ctx context.Context, namespace string) (sets.Set[string], er
 			for _, group := range rule.APIGroups {
 				name := schema.GroupResource{Group: group, Resource: resource}.String()
 				for _, only := range append(slices.Clone(rule.ResourceNames), "")[:max(1, len(rule.ResourceNames))] {
-					all.Insert(rights(strings.Join(rule.Verbs, " "), strings.TrimSuffix(name+":"+only, ":"))...)
+					all.Insert(rightsTo(strings.Join(rule.Verbs, " "), strings.TrimSuffix(name+":"+only, ":"))...)
 				}
 			}
 		}
 	}
 	for _, rule := range got.Status.NonResourceRules {
-		all.Insert(rights(strings.Join(rule.Verbs, " "), rule.NonResourceURLs...)...)
+		all.Insert(rightsTo(strings.Join(rule.Verbs, " "), rule.NonResourceURLs...)...)
 	}
 	if got.Status.Incomplete {
 		all.Insert("incomplete: " + got.Status.EvaluationError)
@@ -198,7 +201,7 @@ func (m *matrix) misplaced(ctx context.Context) (all []string) {
 	}
 	for _, b := range local.Items {
 		for _, s := range b.Subjects {
-			if b.Name == ownBinding && s == accountSubject("klutch-backend", "backend") {
+			if b.Name == v1alpha1.BackendRoleBinding && s == identity.ServiceAccount("klutch-backend", "backend") {
 				continue
 			}
 			if ours := strings.HasPrefix(b.Namespace, "cluster-"); (ours || s.Name == v1alpha1.TenantServiceAccount) &&
@@ -343,7 +346,7 @@ var attempts = []func(ctx context.Context, c *tenantClient, namespace string) er
 	lists(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}),
 	lists(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}),
 	lists(widgets), lists(widgets.GroupVersion().WithResource("gadgets")),
-	lists(exportResource), lists(requestResource), lists(namespaceResource), lists(clusterBindingResource),
+	lists(tenant.ExportResource), lists(tenant.RequestResource), lists(tenant.NamespaceResource), lists(tenant.ClusterBindingResource),
 	lists(rbacv1.SchemeGroupVersion.WithResource("roles")),
 	func(ctx context.Context, c *tenantClient, namespace string) error {
 		_, err := c.kube.CoreV1().Secrets(namespace).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
@@ -360,14 +363,14 @@ var attempts = []func(ctx context.Context, c *tenantClient, namespace string) er
 		return c.dyn.Resource(widgets).Namespace(namespace).Delete(ctx, "w", metav1.DeleteOptions{})
 	},
 	func(ctx context.Context, c *tenantClient, namespace string) error {
-		return c.dyn.Resource(clusterBindingResource).Namespace(namespace).Delete(ctx, v1alpha1.ClusterBindingName, metav1.DeleteOptions{})
+		return c.dyn.Resource(tenant.ClusterBindingResource).Namespace(namespace).Delete(ctx, v1alpha1.ClusterBindingName, metav1.DeleteOptions{})
 	},
 	func(ctx context.Context, c *tenantClient, namespace string) error {
-		return c.kube.CoreV1().Secrets(namespace).Delete(ctx, anchorSecret, metav1.DeleteOptions{})
+		return c.kube.CoreV1().Secrets(namespace).Delete(ctx, v1alpha1.TokenAnchorSecret, metav1.DeleteOptions{})
 	},
 	makes(widgets, "{apiVersion: example.org/v1, kind: Widget, metadata: {name: intruder}}"),
-	makes(requestResource, "{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceExportRequest, metadata: {name: intruder}, spec: {resources: [{group: example.org, resource: widgets}]}}"),
-	makes(namespaceResource, "{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: intruder}}"),
+	makes(tenant.RequestResource, "{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceExportRequest, metadata: {name: intruder}, spec: {resources: [{group: example.org, resource: widgets}]}}"),
+	makes(tenant.NamespaceResource, "{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: intruder}}"),
 	makes(rbacv1.SchemeGroupVersion.WithResource("rolebindings"), "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: intruder}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: view}}"),
 	func(ctx context.Context, c *tenantClient, namespace string) error {
 		config := rest.CopyConfig(c.config)
@@ -588,7 +591,7 @@ func (m *matrix) claim(resources ...string) {
 	m.claimed = nil
 	for _, resource := range resources {
 		claims = append(claims, map[string]any{"resource": resource, "version": "v1", "required": false, "selector": map[string]any{"owner": "Consumer"}})
-		m.claimed = append(m.claimed, rights("get list watch create update patch delete", resource)...)
+		m.claimed = append(m.claimed, rightsTo("get list watch create update patch delete", resource)...)
 	}
 	m.w.apply(changed(templateOf("gadgets"), claims, "spec", "permissionClaims"))
 }
@@ -600,7 +603,7 @@ func (m *matrix) gives(p *party, space string) {
 	if err := p.client.dyn.Resource(widgets).Namespace(namespace).Delete(m.w.t.Context(), "w", metav1.DeleteOptions{}); err != nil {
 		m.w.t.Fatal(err)
 	}
-	if err := p.client.dyn.Resource(namespaceResource).Namespace(p.client.namespace).Delete(m.w.t.Context(), space, metav1.DeleteOptions{}); err != nil {
+	if err := p.client.dyn.Resource(tenant.NamespaceResource).Namespace(p.client.namespace).Delete(m.w.t.Context(), space, metav1.DeleteOptions{}); err != nil {
 		m.w.t.Fatal(err)
 	}
 	p.spaces.Delete(space)
@@ -615,7 +618,7 @@ func (m *matrix) permit(templates ...string) {
 // revoke takes the credential of a tenant, which gets another one at its next login.
 func (m *matrix) revoke(p *party) {
 	m.w.t.Helper()
-	if err := m.w.admin.CoreV1().Secrets(p.client.namespace).Delete(m.w.t.Context(), anchorSecret, metav1.DeleteOptions{}); err != nil {
+	if err := m.w.admin.CoreV1().Secrets(p.client.namespace).Delete(m.w.t.Context(), v1alpha1.TokenAnchorSecret, metav1.DeleteOptions{}); err != nil {
 		m.w.t.Fatal(err)
 	}
 	m.login(p, "widgets")
@@ -634,7 +637,7 @@ func (c *tenantClient) isDead() {
 // write there, so nothing may depend on it.
 func forge(t *testing.T, c *tenantClient, service string) {
 	t.Helper()
-	exports := c.dyn.Resource(exportResource).Namespace(c.namespace)
+	exports := c.dyn.Resource(tenant.ExportResource).Namespace(c.namespace)
 	for range 20 {
 		_, err := exports.Patch(t.Context(), service, types.MergePatchType, []byte(`{"status":{"conditions":[]}}`), metav1.PatchOptions{}, "status")
 		if err != nil {

@@ -4,17 +4,15 @@ package export
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
+
 	"github.com/klutch-go/sdk/auth"
 )
-
-const callbackPath = "/callback"
 
 var issuerPattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)
 
@@ -128,81 +126,8 @@ func (h Handshake) validatePeople(first *auth.Provider, users Users) (taken []Us
 	return taken, nil
 }
 
-var errNoIssuer = errors.New("no such issuer")
-
-// provider returns the one with which a name's people sign in; "" is that of Options.
-func (h *handler) provider(name string) (*auth.Provider, error) {
-	if name == "" {
-		return h.opts.Provider, nil
-	}
-	for _, i := range h.opts.Handshake.Issuers {
-		if i.Name == name {
-			return i.Provider, nil
-		}
-	}
-	return nil, errNoIssuer
-}
-
-// A way is a link to sign in with an issuer.
-type way struct{ Title, Issuer, Link string }
-
-// chooseIssuer lets a person say where they have their account. It reports false
-// where that is said, or there is no choice.
-func (h *handler) chooseIssuer(w http.ResponseWriter, r *http.Request) bool {
-	query := r.URL.Query()
-	if len(h.opts.Handshake.Issuers) == 0 || query.Has("issuer") {
-		return false
-	}
-	link := func(name string) string {
-		query.Set("issuer", name)
-		return "/authorize?" + query.Encode()
-	}
-	first := h.opts.Provider.Issuer()
-	ways := []way{{first, first, link("")}}
-	for _, i := range h.opts.Handshake.Issuers {
-		ways = append(ways, way{i.title(), i.Provider.Issuer(), link(i.Name)})
-	}
-	h.page(w, r, http.StatusOK, "issuers.html", ways)
-	return true
-}
-
-// begin sends the browser on to an issuer.
-func (h *handler) begin(w http.ResponseWriter, r *http.Request, l login, name string) {
-	provider, err := h.provider(name)
-	if err != nil {
-		h.badLink(w, r, "It names an issuer that is not known here.")
-		return
-	}
-	attempt, target, err := provider.Begin(r.Context())
-	if err != nil {
-		h.refuse(w, r, l, err)
-		return
-	}
-	if err := h.setCookie(w, txnCookie, transaction{l, attempt, name}, txnLife); err != nil {
-		h.internal(w, r, err)
-		return
-	}
-	http.Redirect(w, r, target, http.StatusSeeOther)
-}
-
-// complete says who has logged in. The answer has to come to the path of the issuer
-// that was asked.
-func (h *handler) complete(r *http.Request, t *transaction) (*auth.Identity, error) {
-	if err := h.openCookie(r, txnCookie, t); err != nil {
-		return nil, err
-	}
-	if r.PathValue("issuer") != t.Issuer {
-		return nil, auth.ErrState
-	}
-	provider, err := h.provider(t.Issuer)
-	if err != nil {
-		return nil, auth.ErrState
-	}
-	return provider.Finish(r.Context(), t.Attempt, r.URL.Query())
-}
-
 // CallbackURL is the RedirectURL of the Provider of the issuer with that name at a
 // backend with that external URL; "" names that of Options.
 func CallbackURL(external, name string) (string, error) {
-	return url.JoinPath(external, callbackPath, name)
+	return url.JoinPath(external, handshake.CallbackPath, name)
 }

@@ -8,6 +8,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
+
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/klutch-go/sdk/auth"
@@ -57,7 +61,7 @@ func TestP14IssuersAreToldApart(t *testing.T) {
 			t.Errorf("%d: %s\n%s", i, page.URL, page.Body)
 		}
 	}
-	if a, b := (holder{c.issuer.URL(), "ada", "c1"}), (holder{partner.URL(), "ada", "c1"}); a.namespace("x") == b.namespace("x") {
+	if a, b := (tenant.Holder{Issuer: c.issuer.URL(), Subject: "ada", Cluster: "c1"}), (tenant.Holder{Issuer: partner.URL(), Subject: "ada", Cluster: "c1"}); a.Namespace("x") == b.Namespace("x") {
 		t.Error("two issuers share a tenant")
 	}
 	if answer := c.do(http.MethodGet, strings.TrimPrefix(c.authorizeURL("issuer", "other"), c.url), ""); answer.Status != http.StatusBadRequest {
@@ -72,7 +76,7 @@ func TestP3MixUp(t *testing.T) {
 	for name, path := range map[string]string{"the other's path": "/callback/partner", "nobody's path": "/callback/x"} {
 		begun := c.do(http.MethodGet, strings.TrimPrefix(c.authorizeURL("issuer", ""), c.url), "")
 		state := must(url.Parse(begun.Header.Get("Location"))).Query().Get("state")
-		answer := c.do(http.MethodGet, path+"?code=stolen&state="+state, "", "Cookie", txnCookie+"="+begun.Cookies[0].Value)
+		answer := c.do(http.MethodGet, path+"?code=stolen&state="+state, "", "Cookie", handshake.TxnCookie+"="+begun.Cookies[0].Value)
 		if answer.Status != http.StatusBadRequest || len(answer.Cookies) != 0 {
 			t.Errorf("%s: %d %v", name, answer.Status, answer.Cookies)
 		}
@@ -86,7 +90,7 @@ func TestP3MixUp(t *testing.T) {
 		"the first's path": "/callback?code=stolen&state=" + target.Get("state"),
 		"another iss":      "/callback/partner?code=stolen&state=" + target.Get("state") + "&iss=" + url.QueryEscape(c.issuer.URL()),
 	} {
-		answer := c.do(http.MethodGet, path, "", "Cookie", txnCookie+"="+begun.Cookies[0].Value)
+		answer := c.do(http.MethodGet, path, "", "Cookie", handshake.TxnCookie+"="+begun.Cookies[0].Value)
 		if answer.Status != http.StatusBadRequest && answer.Status != http.StatusForbidden || strings.Contains(answer.Header.Get("Refresh"), "code=") {
 			t.Errorf("%s: %d %v", name, answer.Status, answer.Header)
 		}

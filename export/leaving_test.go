@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 
@@ -57,7 +59,7 @@ func TestP13TenantLeaves(t *testing.T) {
 			for _, c := range held {
 				c.awaitsRemoval(v1alpha1.ReasonRemovalHeld, "2 tenants are being removed at once")
 			}
-			waits.awaitsRemoval(reasonObjectsRemain, "widgets.example.org are left in "+waits.namespace+"-team-a")
+			waits.awaitsRemoval(tenant.ReasonObjectsRemain, "widgets.example.org are left in "+waits.namespace+"-team-a")
 			waits.widget(w.t)
 			for _, c := range empty[1:] {
 				c.isDead()
@@ -94,37 +96,9 @@ func TestP13TenantLeaves(t *testing.T) {
 	}
 }
 
-// TestP12StatusIsNoEvidence: a tenant that leaves with objects, and says in the status that
-// nothing is left, is still one whose rights are looked after: those to what is not on
-// offer any more are taken.
-func TestP12StatusIsNoEvidence(t *testing.T) {
-	binding := &v1alpha1.ClusterBinding{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}}
-	binding.Status.Conditions = []v1alpha1.Condition{v1alpha1.False(v1alpha1.ConditionRemoved, v1alpha1.SeverityInfo, v1alpha1.ReasonDraining, "")}
-	if terminating(binding) {
-		t.Error("the status of a tenant has its rights left alone")
-	}
-}
-
-// TestP10LeavingIsNoLever: a tenant that leaves with objects has the backend look at what is
-// left seldom, however often it writes.
-func TestP10LeavingIsNoLever(t *testing.T) {
-	c := &control{}
-	binding := &v1alpha1.ClusterBinding{ObjectMeta: metav1.ObjectMeta{UID: "x", DeletionTimestamp: new(metav1.Now())}}
-	if left := c.resting(binding); left != 0 {
-		t.Errorf("the first look is in %s", left)
-	}
-	if left := c.resting(binding); left <= 0 || left > removalRetry {
-		t.Errorf("the next look is in %s", left)
-	}
-	binding.Annotations = map[string]string{drainingAnnotation: "true"}
-	if left := c.resting(binding); left != 0 {
-		t.Errorf("a step of a removal is in %s", left)
-	}
-}
-
 // leave is what kubectl bind unbind does with a tenant's own credential.
 func (c *tenantClient) leave() error {
-	return c.dyn.Resource(clusterBindingResource).Namespace(c.namespace).Delete(c.w.t.Context(), v1alpha1.ClusterBindingName, metav1.DeleteOptions{})
+	return c.dyn.Resource(tenant.ClusterBindingResource).Namespace(c.namespace).Delete(c.w.t.Context(), v1alpha1.ClusterBindingName, metav1.DeleteOptions{})
 }
 
 // blindTo keeps the caches of a backend from ever knowing what is at a path.
@@ -140,6 +114,6 @@ func blindTo(path string) func(*Exporter) {
 				return next.RoundTrip(r)
 			})
 		})
-		e.watches.dyn = must(dynamic.NewForConfig(config))
+		e.watches.Dyn = must(dynamic.NewForConfig(config))
 	}
 }

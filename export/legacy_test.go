@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -110,7 +112,7 @@ func TestLegacyPayload(t *testing.T) {
 		for _, pad := range []string{"", "x", "xx"} {
 			want := &v1alpha1.BindingResponse{Kubeconfig: []byte(id + pad)}
 			want.Authentication.OAuth2CodeGrant = &v1alpha1.BindingResponseOAuth2CodeGrant{SessionID: pad, ID: pad + id}
-			payload, err := legacyPayload(want)
+			payload, err := handshake.LegacyPayload(want)
 			if err != nil {
 				t.Fatal(err)
 			}

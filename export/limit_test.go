@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"net/netip"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,9 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
+
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/internal/test/testissuer"
 )
 
@@ -43,7 +42,7 @@ func TestP10LimitPerAddress(t *testing.T) {
 	}
 	for _, path := range []string{"/token", "/bind-noninteractive"} {
 		resp := c.do(http.MethodPost, path, "x", "X-Forwarded-For", noisy)
-		var said oauthError
+		var said handshake.OAuthError
 		if err := json.Unmarshal([]byte(resp.Body), &said); err != nil || resp.Status != 429 || said.Code != "slow_down" || resp.Header.Get("Retry-After") == "" {
 			t.Errorf("%s: %d %s", path, resp.Status, resp.Body)
 		}
@@ -77,10 +76,10 @@ func TestP10LimitPerNetwork(t *testing.T) {
 // P10: an identity cannot either, from however many addresses and browsers.
 func TestP10LimitPerSubject(t *testing.T) {
 	var mu sync.Mutex
-	var results []LoginResult
+	var results []handshake.LoginResult
 	c, _ := openDeviceCounter(t, func(o *Options) {
 		o.Handshake.Limits.PerSubject = 2
-		o.Handshake.Hooks.Login = func(r LoginResult) {
+		o.Handshake.Hooks.Login = func(r handshake.LoginResult) {
 			mu.Lock()
 			defer mu.Unlock()
 			results = append(results, r)
@@ -104,8 +103,8 @@ func TestP10LimitPerSubject(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	ok, limited := LoginSucceeded, LoginLimited
-	if diff := cmp.Diff([]LoginResult{ok, ok, limited, ok, ok, limited}, results); diff != "" {
+	ok, limited := handshake.LoginSucceeded, handshake.LoginLimited
+	if diff := cmp.Diff([]handshake.LoginResult{ok, ok, limited, ok, ok, limited}, results); diff != "" {
 		t.Errorf("hooks (-want +got):\n%s", diff)
 	}
 }
@@ -120,48 +119,6 @@ func TestP10LooksAreLimited(t *testing.T) {
 	for _, want := range []int{422, 422, 429} { // to sign in counts too
 		if got := must(b.Submit(t.Context(), page.Forms[i])); got.Status != want {
 			t.Errorf("a form without a choice: %d, want %d", got.Status, want)
-		}
-	}
-
-	h := newHandler(&Exporter{opts: Options{Sealer: c.sealer, Handshake: Handshake{Devices: &deviceMemory{}, Limits: Limits{PerSubject: 2}}}, external: &url.URL{Scheme: "https", Host: "backend.example"}})
-	s := &session{ID: "s", Identity: auth.Identity{Issuer: "i", Subject: "ada"}, Login: login{UserCode: "BCDFG-HJKLM"}, Since: time.Now(), Claimed: time.Now()}
-	kept := httptest.NewRecorder()
-	if err := h.keepSession(t.Context(), kept, s); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []int{404, 404, 429} {
-		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, devicePage, http.NoBody)
-		r.AddCookie(kept.Result().Cookies()[0])
-		w := httptest.NewRecorder()
-		if h.device(w, r); w.Code != want {
-			t.Errorf("the wait for a terminal: %d, want %d", w.Code, want)
-		}
-	}
-}
-
-// X-Forwarded-For counts only as far as trusted proxies have written it.
-func TestP10ClientBehindProxies(t *testing.T) {
-	for _, test := range []struct {
-		trusted, remote, forwarded, want string
-	}{
-		{"", "192.0.2.1:5", "198.51.100.1", "192.0.2.1"},
-		{"10.0.0.0/8", "192.0.2.1:5", "198.51.100.1", "192.0.2.1"},
-		{"10.0.0.0/8", "10.0.0.1:5", "", "10.0.0.1"},
-		{"10.0.0.0/8", "10.0.0.1:5", "198.51.100.1", "198.51.100.1"},
-		{"10.0.0.0/8", "10.0.0.1:5", "203.0.113.9, 198.51.100.1", "198.51.100.1"},
-		{"10.0.0.0/8", "10.0.0.1:5", "198.51.100.1, 10.0.0.2", "198.51.100.1"},
-		{"10.0.0.0/8", "10.0.0.1:5", "198.51.100.1, nonsense", "10.0.0.1"},
-		{"10.0.0.0/8", "10.0.0.1:5", "198.51.100.1:7000", "198.51.100.1"},
-		{"10.0.0.0/8", "10.0.0.1:5", "[2001:db8::1]:7000", "2001:db8::1"},
-		{"10.0.0.0/8", "[::ffff:10.0.0.1]:5", "198.51.100.1", "198.51.100.1"},
-	} {
-		h := &handler{Exporter: &Exporter{}}
-		if test.trusted != "" {
-			h.opts.Handshake.TrustedProxies = []netip.Prefix{netip.MustParsePrefix(test.trusted)}
-		}
-		r := &http.Request{RemoteAddr: test.remote, Header: http.Header{"X-Forwarded-For": {test.forwarded}}}
-		if got := h.client(r); got.String() != test.want {
-			t.Errorf("%+v: %s", test, got)
 		}
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
+
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/internal/test/testissuer"
 )
@@ -20,10 +22,10 @@ func (c *counter) token(user, audience string, claims map[string]any) string {
 	return must(c.issuer.AccessToken(user, audience))
 }
 
-func (c *counter) bindMachine(token, body string) (reply, oauthError) {
+func (c *counter) bindMachine(token, body string) (reply, handshake.OAuthError) {
 	c.t.Helper()
 	resp := c.do(http.MethodPost, "/bind-noninteractive", body, "Authorization", "Bearer "+token, "Content-Type", "application/json")
-	var said oauthError
+	var said handshake.OAuthError
 	if err := json.Unmarshal([]byte(resp.Body), &said); err != nil {
 		c.t.Fatalf("%s: %v", resp.Body, err)
 	}
@@ -47,7 +49,7 @@ func TestMachineIsRefused(t *testing.T) {
 		"other issuer":   {c.token("ada", "klutch-machines", map[string]any{"iss": "https://evil.example"}), widgets, 401, "invalid_token", "not trusted"},
 		"scope":          {c.token("ada", "klutch-machines", map[string]any{"scope": "openid"}), widgets, 403, "insufficient_scope", "klutch/bind"},
 		"no JSON":        {good, "x", 400, "invalid_request", `{"clusterID": "NAME"`},
-		"huge":           {good, strings.Repeat(" ", maxBody) + widgets, 400, "invalid_request", "too long"},
+		"huge":           {good, strings.Repeat(" ", handshake.MaxBody) + widgets, 400, "invalid_request", "too long"},
 		"no cluster":     {good, `{"apis": [{"group": "example.org", "resource": "widgets"}]}`, 400, "invalid_request", "clusterID"},
 		"no API":         {good, `{"clusterID": "c1"}`, 400, "invalid_request", "apis must have"},
 		"bad API":        {good, `{"clusterID": "c1", "apis": [{"group": "a b", "resource": "../x"}]}`, 400, "invalid_request", "malformed"},
@@ -89,7 +91,7 @@ func TestMachinesIssuerIsDown(t *testing.T) {
 	token := c.token("ada", "klutch-machines", nil)
 	c.issuer.Misbehave(testissuer.Faults{Down: true})
 	resp, said := c.bindMachine(token, "{}")
-	if resp.Status != http.StatusServiceUnavailable || said.Code != codeUnavailable || resp.Header.Get("Retry-After") == "" {
+	if resp.Status != http.StatusServiceUnavailable || said.Code != handshake.CodeUnavailable || resp.Header.Get("Retry-After") == "" {
 		t.Errorf("%d %s", resp.Status, resp.Body)
 	}
 }

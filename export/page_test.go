@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/klutch-go/sdk/auth"
@@ -192,9 +194,9 @@ func TestCertifiedProvider(t *testing.T) {
 	c := openCounter(t, func(o *Options) {
 		issuer = oidcprovider.Start(t, oidcprovider.Options{
 			Users:   map[string]map[string]any{"ada": {"name": "Ada Lovelace", "groups": []string{"developers"}}},
-			Clients: []map[string]any{{"client_id": "klutch", "client_secret": "a secret of the test", "redirect_uris": []string{o.ExternalURL + callbackPath}, "scope": "openid profile email groups"}},
+			Clients: []map[string]any{{"client_id": "klutch", "client_secret": "a secret of the test", "redirect_uris": []string{o.ExternalURL + handshake.CallbackPath}, "scope": "openid profile email groups"}},
 		})
-		o.Provider = must(auth.New(auth.Config{Issuer: issuer, ClientID: "klutch", ClientSecret: "a secret of the test", RedirectURL: o.ExternalURL + callbackPath}))
+		o.Provider = must(auth.New(auth.Config{Issuer: issuer, ClientID: "klutch", ClientSecret: "a secret of the test", RedirectURL: o.ExternalURL + handshake.CallbackPath}))
 	})
 	b := c.browser("", "any")
 	page := must(b.Get(t.Context(), c.authorizeURL()))
@@ -229,7 +231,7 @@ func TestClaimWords(t *testing.T) {
 		"Writes secrets into your namespaces: only those that your own objects of this service name in a.b; and of these those with type=x.": selected("", v1alpha1.ResourceSelector{References: []v1alpha1.Reference{{Path: "a.b"}}, FieldSelectors: []string{"type=x"}}),
 		"Writes secrets into your namespaces: any of them that the service makes. Replaces what is there already under the same name.":       replacing,
 	} {
-		if got := claimWords(c); got != want {
+		if got := handshake.ClaimWords(c); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}

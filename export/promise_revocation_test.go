@@ -30,7 +30,7 @@ func stolenToken(t *testing.T, c *tenantClient) {
 	}
 	c.remove(t, v1alpha1.DeletionPolicyDelete)
 	w.eventually("its anchor is gone", func(ctx context.Context) (bool, error) {
-		_, err := w.admin.CoreV1().Secrets(c.namespace).Get(ctx, anchorSecret, metav1.GetOptions{})
+		_, err := w.admin.CoreV1().Secrets(c.namespace).Get(ctx, v1alpha1.TokenAnchorSecret, metav1.GetOptions{})
 		return apierrors.IsNotFound(err), nil
 	})
 	err := wait.PollUntilContextTimeout(t.Context(), 200*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,15 +74,15 @@ func TestP13ALoginEndsWhatWasStolen(t *testing.T) {
 // passTime makes the anchor of a tenant an hour older.
 func (w *world) passTime(tenant string) {
 	w.t.Helper()
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, madeAnnotation, time.Now().Add(-time.Hour).Format(time.RFC3339))
-	if _, err := w.admin.CoreV1().Secrets(tenant).Patch(w.t.Context(), anchorSecret, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.MadeAtAnnotation, time.Now().Add(-time.Hour).Format(time.RFC3339))
+	if _, err := w.admin.CoreV1().Secrets(tenant).Patch(w.t.Context(), v1alpha1.TokenAnchorSecret, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
 func (w *world) anchorOf(tenant string) types.UID {
 	w.t.Helper()
-	anchor, err := w.admin.CoreV1().Secrets(tenant).Get(w.t.Context(), anchorSecret, metav1.GetOptions{})
+	anchor, err := w.admin.CoreV1().Secrets(tenant).Get(w.t.Context(), v1alpha1.TokenAnchorSecret, metav1.GetOptions{})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -131,7 +133,7 @@ func openWatch(t *testing.T, w *world) {
 	}
 	defer events.Stop()
 	w.tenant("ada", "watched", "widgets.example.org")
-	if _, _, err := w.exporter.credential(t.Context(), thief.namespace, 0); err != nil { // as when it is settled
+	if _, _, err := w.exporter.tenants.Credentials.Current(t.Context(), thief.namespace, 0); err != nil { // as when it is settled
 		t.Fatal(err)
 	}
 	for range 3 { // what was there, what was taken away, what came
@@ -153,11 +155,11 @@ func clockBehind(t *testing.T, w *world) {
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return behind{next} })
 	exporter := must(New(config, w.exporter.opts))
-	tenant := must(exporter.bindTenant(t.Context(), record{Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: "ada"}, Cluster: "behind"}))
-	if err := w.admin.CoreV1().Secrets(tenant).Delete(t.Context(), anchorSecret, metav1.DeleteOptions{}); err != nil {
+	tenant := must(exporter.tenants.Bind(t.Context(), tenant.Record{Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: "ada"}, Cluster: "behind"}))
+	if err := w.admin.CoreV1().Secrets(tenant).Delete(t.Context(), v1alpha1.TokenAnchorSecret, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if data, again, err := exporter.credential(t.Context(), tenant, revocation); err != nil || data != nil || again < revocation/2 {
+	if data, again, err := exporter.tenants.Credentials.Current(t.Context(), tenant, exporter.tenants.Opts.Pauses.Settle); err != nil || data != nil || again < exporter.tenants.Opts.Pauses.Settle/2 {
 		t.Errorf("%d bytes are kept at once, again in %s, %v", len(data), again, err)
 	}
 }
@@ -188,7 +190,7 @@ func replays(t *testing.T, w *world) {
 	if got := w.redeem(g, nil); got.Status != http.StatusOK {
 		t.Fatalf("%d %s", got.Status, got.Body)
 	}
-	tenant := holder{w.issuer.URL(), "grace", "c1"}.namespace("cluster")
+	tenant := tenant.Holder{Issuer: w.issuer.URL(), Subject: "grace", Cluster: "c1"}.Namespace("cluster")
 	w.passTime(tenant)
 	before := w.anchorOf(tenant)
 	if got := w.redeem(g, nil); got.Status != http.StatusBadRequest || w.anchorOf(tenant) != before {
@@ -216,7 +218,7 @@ func machineAgain(t *testing.T, w *world) {
 
 func manyHandOuts(t *testing.T, w *world) {
 	t.Helper()
-	tenant := holder{w.issuer.URL(), "ada", "c1"}.namespace("cluster")
+	tenant := tenant.Holder{Issuer: w.issuer.URL(), Subject: "ada", Cluster: "c1"}.Namespace("cluster")
 	w.passTime(tenant)
 	before := w.anchorOf(tenant)
 	replicas := []*Exporter{w.exporter, must(New(w.config, w.exporter.opts))}
@@ -224,7 +226,7 @@ func manyHandOuts(t *testing.T, w *world) {
 	var logins sync.WaitGroup
 	for i := range tokens {
 		logins.Go(func() {
-			data, err := replicas[i%2].handOut(t.Context(), tenant)
+			data, err := replicas[i%2].tenants.Credentials.HandOut(t.Context(), tenant)
 			if err != nil {
 				t.Error(err)
 				return
@@ -270,12 +272,12 @@ func TestP13LoginAge(t *testing.T) {
 	said(metav1.ConditionFalse, v1alpha1.ReasonLoginTooOld)
 	w.awaitRecord("login too old")
 	before := w.kubeconfigOf(ada.namespace)
-	due := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, renewAnnotation, time.Now().Add(-time.Minute).Format(time.RFC3339))
+	due := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.RenewAfterAnnotation, time.Now().Add(-time.Minute).Format(time.RFC3339))
 	if _, err := w.admin.CoreV1().Secrets(ada.namespace).Patch(t.Context(), v1alpha1.KubeconfigSecretName, types.MergePatchType, due, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c := w.exporter.running.Load()
-	again, err := c.keep(t.Context(), ada.namespace) // as the event of this does
+	again, err := c.tenants.Tenants.Keep(t.Context(), ada.namespace) // as the event of this does
 	if err != nil || again <= 0 || w.kubeconfigOf(ada.namespace) != before {
 		t.Errorf("renewed although the login is too old: again in %s, %v", again, err)
 	}
@@ -289,9 +291,9 @@ func TestP13LoginAge(t *testing.T) {
 }
 
 // lastLogin has a tenant's last login be that long ago.
-func (w *world) lastLogin(tenant string, ago time.Duration) {
+func (w *world) lastLogin(namespace string, ago time.Duration) {
 	w.t.Helper()
-	err := w.exporter.updateRecord(w.t.Context(), tenant, func(r *record) error {
+	err := w.exporter.tenants.Records.Update(w.t.Context(), namespace, func(r *tenant.Record) error {
 		r.LoggedIn = time.Now().Add(-ago).UTC().Truncate(time.Second)
 		return nil
 	})

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -160,7 +162,7 @@ func konnectors(t *testing.T, ada *tenantClient) {
 		w.eventually(fmt.Sprintf("size %d", want), func(ctx context.Context) (bool, error) {
 			got, err := w.dyn.Resource(widgets).Namespace(target).Get(ctx, "honest", metav1.GetOptions{})
 			if err != nil {
-				return false, ignoreNotFound(err)
+				return false, tenant.IgnoreNotFound(err)
 			}
 			have, _, _ := unstructured.NestedInt64(got.Object, "spec", "size")
 			return have == want && got.GetAnnotations()[klutchsync.SourceAnnotation] != "" && got.GetLabels()["team"] == "red", nil

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -96,7 +98,7 @@ func (c *tenantClient) remove(t *testing.T, policy v1alpha1.DeletionPolicy) {
 	if policy != "" {
 		c.policy(t, policy)
 	}
-	if err := c.w.dyn.Resource(clusterBindingResource).Namespace(c.namespace).Delete(t.Context(), "cluster", metav1.DeleteOptions{}); err != nil {
+	if err := c.w.dyn.Resource(tenant.ClusterBindingResource).Namespace(c.namespace).Delete(t.Context(), "cluster", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -104,7 +106,7 @@ func (c *tenantClient) remove(t *testing.T, policy v1alpha1.DeletionPolicy) {
 func (c *tenantClient) policy(t *testing.T, policy v1alpha1.DeletionPolicy) {
 	t.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"deletionPolicy":%q}}`, policy)
-	if _, err := c.w.dyn.Resource(clusterBindingResource).Namespace(c.namespace).Patch(t.Context(), "cluster", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+	if _, err := c.w.dyn.Resource(tenant.ClusterBindingResource).Namespace(c.namespace).Patch(t.Context(), "cluster", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -128,7 +130,7 @@ func (c *tenantClient) isGone(namespace string) {
 func removalWaits(t *testing.T, c *tenantClient) {
 	t.Helper()
 	c.remove(t, "")
-	c.awaitsRemoval(reasonObjectsRemain, "widgets.example.org are left in "+c.namespace+"-team-a")
+	c.awaitsRemoval(tenant.ReasonObjectsRemain, "widgets.example.org are left in "+c.namespace+"-team-a")
 	c.widget(t) // it works as before
 	if _, _, err := c.w.login("ada", "c1", "widgets.example.org"); err == nil || !strings.Contains(err.Error(), "temporarily_unavailable") {
 		t.Errorf("login of a tenant that is being removed: %v", err)
@@ -150,7 +152,7 @@ func removalHeld(t *testing.T, both ...*tenantClient) {
 	}
 	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true"}}}`, v1alpha1.ReleaseAnnotation)
 	for _, c := range both {
-		_, err := c.w.dyn.Resource(clusterBindingResource).Namespace(c.namespace).Patch(t.Context(), "cluster", types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err := c.w.dyn.Resource(tenant.ClusterBindingResource).Namespace(c.namespace).Patch(t.Context(), "cluster", types.MergePatchType, patch, metav1.PatchOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}

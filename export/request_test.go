@@ -7,6 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -14,9 +17,9 @@ import (
 )
 
 func TestAnswer(t *testing.T) {
-	refused := &refusal{v1alpha1.ReasonCRDNotFound, "no CRD", true}
+	refused := tenant.RefuseForNow(v1alpha1.ReasonCRDNotFound, "no CRD")
 	for name, test := range map[string]struct {
-		refused *refusal
+		refused *tenant.Refusal
 		wait    bool
 		phase   v1alpha1.RequestPhase
 		message string
@@ -26,7 +29,7 @@ func TestAnswer(t *testing.T) {
 		"failed":  {refused, false, v1alpha1.RequestFailed, "no CRD"},
 	} {
 		o := &v1alpha1.APIServiceExportRequest{Status: v1alpha1.APIServiceExportRequestStatus{Phase: v1alpha1.RequestPending}}
-		answer(o, test.refused, test.wait)
+		offer.Answer(o, test.refused, test.wait)
 		ready := v1alpha1.IsTrue(o.Status.Conditions, v1alpha1.ConditionReady)
 		if o.Status.Phase != test.phase || o.Status.TerminalMessage != test.message || ready != (test.refused == nil) {
 			t.Errorf("%s: %+v", name, o.Status)
@@ -40,7 +43,7 @@ func TestAnsweredRequestsArePruned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStill(t)
 		s.run("apiserviceexportrequest", Options{})
-		requests := s.Client().Resource(requestResource).Namespace(s.tenant)
+		requests := s.Client().Resource(tenant.RequestResource).Namespace(s.tenant)
 		there := func(name string) bool {
 			synctest.Wait()
 			_, err := requests.Get(t.Context(), name, metav1.GetOptions{})
@@ -53,8 +56,8 @@ func TestAnsweredRequestsArePruned(t *testing.T) {
 			const late = 5 * time.Minute
 			at := time.Now().Add(late).UTC().Format(time.RFC3339)
 			answer := map[string]any{"phase": string(phase), "conditions": []any{map[string]any{"type": "ExportsReady", "status": "True", "lastTransitionTime": at}}}
-			s.put(requestResource, s.tenant, changed(requestOf("late", "widgets.example.org"), answer, "status"))
-			time.Sleep(late + requestRetain - time.Second)
+			s.put(tenant.RequestResource, s.tenant, changed(requestOf("late", "widgets.example.org"), answer, "status"))
+			time.Sleep(late + offer.RequestRetain - time.Second)
 			if !there("late") {
 				t.Errorf("%s: deleted before its time", phase)
 			}

@@ -20,6 +20,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
+
+	"github.com/klutch-go/sdk/export/internal/offer"
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -92,7 +97,7 @@ var users = map[string]testissuer.User{
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := newStillWorld(t)
-	w.tune = func(e *Exporter) { e.quotaDelay, e.rotationPause = time.Hour, time.Hour } // no quota and no rotation is due in the midst of a step
+	w.tune = func(e *Exporter) { e.tenants.Opts.Pauses.Quota, e.tenants.Opts.Pauses.Rotation = time.Hour, time.Hour } // no quota and no rotation is due in the midst of a step
 	w.serve(Options{ReviewInterval: 2 * time.Second})
 	return w
 }
@@ -120,7 +125,7 @@ func newStillWorld(t *testing.T) *world {
 		subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "oidc:developers"}]}`))
 	w.config = w.account("klutch-backend", "backend")
 	w.eventually("the rights of the backend", func(ctx context.Context) (bool, error) { // which a controller sums up
-		_, err := must(New(w.config, Options{})).checkRights(ctx, rules([]*v1alpha1.APIServiceExport{exportOf("example.org", "continents")}))
+		_, err := must(New(w.config, Options{})).tenants.Rights.Check(ctx, tenant.Rules([]*v1alpha1.APIServiceExport{exportOf("example.org", "continents")}))
 		return err == nil, nil
 	})
 	w.sealer = must(auth.NewSealer(bytes.Repeat([]byte("k"), 32)))
@@ -279,7 +284,7 @@ func (w *world) login(user, clusterID string, services ...string) (auth.Grant, *
 	defer cancel()
 	var last *testissuer.Page
 	g, err := auth.Login(ctx, auth.LoginOptions{
-		AuthorizeURL: w.url + "/authorize", Issuer: w.url, ClientID: clientID,
+		AuthorizeURL: w.url + "/authorize", Issuer: w.url, ClientID: handshake.ClientID,
 		Params: url.Values{"c": {clusterID}, "service": services},
 		Open: func(target string) (err error) {
 			if last, err = browser.Visit(ctx, target); err == nil && last.URL.Host == strings.TrimPrefix(w.url, "http://") {
@@ -298,7 +303,7 @@ func (w *world) login(user, clusterID string, services ...string) (auth.Grant, *
 func (w *world) redeem(g auth.Grant, change func(url.Values)) reply {
 	w.t.Helper()
 	form := url.Values{
-		"grant_type": {"authorization_code"}, "client_id": {clientID},
+		"grant_type": {"authorization_code"}, "client_id": {handshake.ClientID},
 		"code": {g.Code}, "code_verifier": {g.Verifier}, "redirect_uri": {g.RedirectURL},
 	}
 	if change != nil {
@@ -399,7 +404,7 @@ func requestOf(name string, services ...string) *unstructured.Unstructured {
 
 func (c *tenantClient) answered(name string) *v1alpha1.APIServiceExportRequest {
 	c.w.t.Helper()
-	return until(c.w, "apiserviceexportrequests", c.namespace, name, answered)
+	return until(c.w, "apiserviceexportrequests", c.namespace, name, offer.Answered)
 }
 
 // mirror asks for a service namespace and returns its name.
@@ -407,7 +412,7 @@ func (c *tenantClient) mirror(namespace string) string {
 	c.w.t.Helper()
 	asked := object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: " + namespace + "}}")
 	c.w.eventually("ask for "+namespace, func(ctx context.Context) (bool, error) { // which may be on its way out
-		_, err := c.dyn.Resource(namespaceResource).Namespace(c.namespace).Create(ctx, asked, metav1.CreateOptions{})
+		_, err := c.dyn.Resource(tenant.NamespaceResource).Namespace(c.namespace).Create(ctx, asked, metav1.CreateOptions{})
 		return err == nil, ignoreExists(err)
 	})
 	return until(c.w, "apiservicenamespaces", c.namespace, namespace, func(asked *v1alpha1.APIServiceNamespace) bool {
@@ -487,4 +492,14 @@ func (c *writeCounter) seen() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.writes)
+}
+
+func exportOf(group, plural string, claims ...v1alpha1.PermissionClaim) *v1alpha1.APIServiceExport {
+	e := &v1alpha1.APIServiceExport{}
+	e.Spec.Group, e.Spec.Names.Plural, e.Spec.PermissionClaims = group, plural, claims
+	return e
+}
+
+func claim(resource string, owner v1alpha1.Owner) v1alpha1.PermissionClaim {
+	return v1alpha1.PermissionClaim{GroupResource: v1alpha1.GroupResource{Resource: resource}, Version: "v1", Selector: v1alpha1.ResourceSelector{Owner: owner}}
 }

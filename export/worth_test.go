@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/deploy"
+	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -52,7 +53,7 @@ func TestP33Worth(t *testing.T) {
 	w.apply(object("{apiVersion: v1, kind: Secret, metadata: {name: klutch-backend-session, namespace: klutch-backend}}"),
 		object("{apiVersion: v1, kind: ServiceAccount, metadata: {name: automation, namespace: data-services}}"),
 		object("{apiVersion: v1, kind: ServiceAccount, metadata: {name: klutch-binder, namespace: data-services}}"))
-	anchor, err := w.admin.CoreV1().Secrets(ada.namespace).Get(t.Context(), anchorSecret, metav1.GetOptions{})
+	anchor, err := w.admin.CoreV1().Secrets(ada.namespace).Get(t.Context(), v1alpha1.TokenAnchorSecret, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,11 +104,11 @@ func TestP33OldRoles(t *testing.T) {
 	w := newStillWorld(t)
 	w.serve(Options{})
 	ada := w.settle("ada", "c1")
-	if err := w.admin.RbacV1().ClusterRoles().Delete(t.Context(), offerRole, metav1.DeleteOptions{}); err != nil {
+	if err := w.admin.RbacV1().ClusterRoles().Delete(t.Context(), v1alpha1.BackendOfferRole, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for _, namespace := range []string{ada.namespace, ada.namespace + "-team-a"} {
-		if err := w.admin.RbacV1().RoleBindings(namespace).Delete(t.Context(), ownBinding, metav1.DeleteOptions{}); err != nil {
+		if err := w.admin.RbacV1().RoleBindings(namespace).Delete(t.Context(), v1alpha1.BackendRoleBinding, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -128,7 +129,7 @@ func TestP33OldRoles(t *testing.T) {
 	}
 	for _, namespace := range []string{ada.namespace, ada.namespace + "-team-a", ada.namespace + "-team-b"} {
 		w.eventually("the backend is in "+namespace, func(ctx context.Context) (bool, error) {
-			_, err := w.admin.RbacV1().RoleBindings(namespace).Get(ctx, ownBinding, metav1.GetOptions{})
+			_, err := w.admin.RbacV1().RoleBindings(namespace).Get(ctx, v1alpha1.BackendRoleBinding, metav1.GetOptions{})
 			return err == nil, nil
 		})
 	}
@@ -340,7 +341,7 @@ func backendReads(tenant string) []deed {
 		listsSecrets("the Secrets of the tenant namespace", tenant, metav1.ListOptions{}),
 		listsSecrets("the Secrets of the service namespace", tenant+"-team-a", metav1.ListOptions{}),
 		reads("the credential of a tenant", tenant, "kubeconfig"),
-		reads("the record of a tenant", tenant, recordSecret),
+		reads("the record of a tenant", tenant, v1alpha1.TenantRecordSecret),
 		reads("another Secret of the tenant namespace", tenant, "password"),
 		reads("the key of its own cookies", "klutch-backend", "klutch-backend-session"),
 		reads("another Secret of its own namespace", "klutch-backend", "password"),
@@ -356,7 +357,7 @@ func backendTokens(tenant string, anchor types.UID) []deed {
 	bound := func(kind, name string, uid types.UID) *authenticationv1.BoundObjectReference {
 		return &authenticationv1.BoundObjectReference{APIVersion: "v1", Kind: kind, Name: name, UID: uid}
 	}
-	anchored := bound("Secret", anchorSecret, anchor)
+	anchored := bound("Secret", v1alpha1.TokenAnchorSecret, anchor)
 	return []deed{
 		mints("a tenant, bound to its anchor, for an hour", tenant, "klutch-binder", 3600, anchored),
 		mints("a tenant, bound to its anchor, for a year", tenant, "klutch-binder", 365*24*3600, anchored),
@@ -419,8 +420,8 @@ func backendWrites(tenant string) []deed {
 			if err != nil {
 				return err
 			}
-			if ns.Labels[tenantLabel] = label; label == "" {
-				delete(ns.Labels, tenantLabel)
+			if ns.Labels[v1alpha1.TenantLabel] = label; label == "" {
+				delete(ns.Labels, v1alpha1.TenantLabel)
 			}
 			_, err = h.kube.CoreV1().Namespaces().Update(ctx, ns, metav1.UpdateOptions{DryRun: dry})
 			return err
@@ -441,8 +442,8 @@ func backendWrites(tenant string) []deed {
 		makesIn("an object of a service", widgets, tenant+"-team-a", "{apiVersion: example.org/v1, kind: Widget, metadata: {name: x}}"),
 		patches("have an object of a service take over what another one has composed", widgets, tenant+"-team-a", "w", `{"metadata":{"annotations":{"crossplane.io/external-name":"other"}}}`),
 		deletes("an object of a service", widgets, tenant+"-team-a", "w"),
-		makesIn("a namespace of a tenant", namespaces, "", "{apiVersion: v1, kind: Namespace, metadata: {name: "+tenant+"-x, labels: {"+tenantLabel+": "+tenant+"}}}"),
-		makesIn("a namespace that has a name of others", namespaces, "", "{apiVersion: v1, kind: Namespace, metadata: {name: payroll, labels: {"+tenantLabel+": payroll}}}"),
+		makesIn("a namespace of a tenant", namespaces, "", "{apiVersion: v1, kind: Namespace, metadata: {name: "+tenant+"-x, labels: {"+v1alpha1.TenantLabel+": "+tenant+"}}}"),
+		makesIn("a namespace that has a name of others", namespaces, "", "{apiVersion: v1, kind: Namespace, metadata: {name: payroll, labels: {"+v1alpha1.TenantLabel+": payroll}}}"),
 		makesIn("a namespace of no tenant", namespaces, "", "{apiVersion: v1, kind: Namespace, metadata: {name: x}}"),
 		updates("make kube-system a tenant's", "kube-system", tenant),
 		updates("make the namespace of a tenant another tenant's", tenant, "x"),
@@ -454,13 +455,13 @@ func backendWrites(tenant string) []deed {
 	return append(all, deletes("the Secret kubeconfig of kube-system", secrets, "kube-system", "kubeconfig"))
 }
 
-func tenantDeeds(tenant, other string) []deed {
-	own := tenant + "-team-a"
+func tenantDeeds(home, other string) []deed {
+	own := home + "-team-a"
 	namespaces := corev1.SchemeGroupVersion.WithResource("namespaces")
 	all := []deed{
-		reads("its own credential", tenant, "kubeconfig"),
-		reads("its own record", tenant, recordSecret),
-		listsSecrets("the Secrets of the tenant namespace", tenant, metav1.ListOptions{}),
+		reads("its own credential", home, "kubeconfig"),
+		reads("its own record", home, v1alpha1.TenantRecordSecret),
+		listsSecrets("the Secrets of the tenant namespace", home, metav1.ListOptions{}),
 		listsSecrets("the Secrets of its service namespace, since the service hands out Secrets that it names at runtime", own, metav1.ListOptions{}),
 		listsSecrets("the Secrets of the cluster", "", metav1.ListOptions{}),
 		makesIn("a Secret in its service namespace", secrets, own, "{apiVersion: v1, kind: Secret, metadata: {name: x}}"),
@@ -473,18 +474,18 @@ func tenantDeeds(tenant, other string) []deed {
 		{"delete an object of the service, but not what it owns, as one said it once", func(ctx context.Context, h thief) error {
 			return h.dyn.Resource(widgets).Namespace(own).Delete(ctx, "w", metav1.DeleteOptions{DryRun: dry, OrphanDependents: new(true)}) //nolint:staticcheck // which API servers still take
 		}},
-		makesIn("a request for another service", requestResource, tenant, "{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceExportRequest, metadata: {name: x}, spec: {resources: [{group: example.org, resource: gizmos}]}}"),
-		makesIn("an ask for one more service namespace", namespaceResource, tenant, "{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: x}}"),
-		patches("say on an export what its status is", exportResource, tenant, "widgets.example.org", `{"status":{"conditions":[]}}`, "status"),
-		patches("change what an export gives", exportResource, tenant, "widgets.example.org", `{"spec":{"permissionClaims":[]}}`),
-		deletes("its ClusterBinding, which gives the tenant up", clusterBindingResource, tenant, v1alpha1.ClusterBindingName),
-		deletes("the anchor of its credential, which revokes it", secrets, tenant, anchorSecret),
-		deletes("its tenant namespace", namespaces, "", tenant),
-		mints("itself", tenant, "klutch-binder", 3600, nil),
-		mints("another account of the tenant namespace", tenant, "default", 3600, nil),
+		makesIn("a request for another service", tenant.RequestResource, home, "{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceExportRequest, metadata: {name: x}, spec: {resources: [{group: example.org, resource: gizmos}]}}"),
+		makesIn("an ask for one more service namespace", tenant.NamespaceResource, home, "{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: x}}"),
+		patches("say on an export what its status is", tenant.ExportResource, home, "widgets.example.org", `{"status":{"conditions":[]}}`, "status"),
+		patches("change what an export gives", tenant.ExportResource, home, "widgets.example.org", `{"spec":{"permissionClaims":[]}}`),
+		deletes("its ClusterBinding, which gives the tenant up", tenant.ClusterBindingResource, home, v1alpha1.ClusterBindingName),
+		deletes("the anchor of its credential, which revokes it", secrets, home, v1alpha1.TokenAnchorSecret),
+		deletes("its tenant namespace", namespaces, "", home),
+		mints("itself", home, "klutch-binder", 3600, nil),
+		mints("another account of the tenant namespace", home, "default", 3600, nil),
 		mints("another account of the service namespace", own, "default", 3600, nil),
-		grants("for itself in its service namespace", own, "x", "ClusterRole view", accountYAML(tenant, "klutch-binder")),
-		grants("for itself in kube-system", "kube-system", "x", "ClusterRole view", accountYAML(tenant, "klutch-binder")),
+		grants("for itself in its service namespace", own, "x", "ClusterRole view", accountYAML(home, "klutch-binder")),
+		grants("for itself in kube-system", "kube-system", "x", "ClusterRole view", accountYAML(home, "klutch-binder")),
 		impersonates("an administrator", rest.ImpersonationConfig{UserName: "root", Groups: []string{"system:masters"}}),
 		impersonates("the backend", rest.ImpersonationConfig{UserName: "system:serviceaccount:klutch-backend:backend"}),
 		makesIn("a Pod in its service namespace", corev1.SchemeGroupVersion.WithResource("pods"), own, "{apiVersion: v1, kind: Pod, metadata: {name: x}, spec: {containers: [{name: x, image: x}]}}"),

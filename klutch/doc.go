@@ -17,7 +17,15 @@
 // [github.com/go-logr/logr.Logger] of the context. Neither reads flags, environment
 // variables or signals: that is left to the programs in cmd.
 //
-// What they are made of is in packages bind, export, sync and auth, for programs that
-// need another shape. Names and types that all of them share are in
-// [github.com/klutch-go/sdk/klutch/v1alpha1].
+// # Why it is so
+//
+//   - A certificate that does not match its key leaves the pair before it in force: files
+//     are replaced one after the other.
+//   - Metrics are read from a census at each scrape, or counted by hooks, so that the public
+//     packages import no Prometheus.
+//   - The log level of the programs in cmd ends at 5: above it client-go writes bodies, and
+//     with them tokens.
+//
+// Programs that need another shape build on packages bind, export, sync and auth. Names
+// and types that all of them share are in [github.com/klutch-go/sdk/klutch/v1alpha1].
 package klutch

@@ -169,7 +169,7 @@ func check(t *testing.T, url string) error {
 	return nil
 }
 
-// holder waits until someone other than before holds the lease.
+// holder waits until another replica than before holds the lease.
 func holder(t *testing.T, kube kubernetes.Interface, before string) (now string) {
 	t.Helper()
 	eventually(t, func() error {
@@ -178,7 +178,7 @@ func holder(t *testing.T, kube kubernetes.Interface, before string) (now string)
 			return err
 		}
 		if l.Spec.HolderIdentity == nil || *l.Spec.HolderIdentity == "" || *l.Spec.HolderIdentity == before {
-			return errors.New("nobody else has taken the lease")
+			return errors.New("no other replica has taken the lease")
 		}
 		now = *l.Spec.HolderIdentity
 		return nil

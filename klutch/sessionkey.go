@@ -42,8 +42,8 @@ type keyring struct {
 	current   atomic.Pointer[auth.Sealer]
 }
 
-// run follows the Secret until ctx is done. What was known stays good while the
-// Secret cannot be read.
+// run follows the Secret until ctx is done. The keys that are known stay in use while
+// the Secret cannot be read.
 func (k *keyring) run(ctx context.Context) error {
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		if err := k.load(ctx); err != nil && ctx.Err() == nil {
@@ -54,7 +54,7 @@ func (k *keyring) run(ctx context.Context) error {
 }
 
 // load makes, reads and rotates the keys. A backend that may not write the Secret
-// leaves the rotation to those who may.
+// leaves the rotation to one that may.
 func (k *keyring) load(ctx context.Context) error {
 	secret, err := sessionSecretOf(ctx, k.client, k.namespace)
 	if err != nil {

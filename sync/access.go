@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/queue"
+	"github.com/klutch-go/sdk/sync/internal/related"
 )
 
 // An access watches related objects on the source where Options.RelatedAccess gives
@@ -16,15 +19,15 @@ import (
 // read holds up the related objects of that namespace and nothing else.
 type access struct {
 	engine *engine
-	queue  *lane // of namespaces, as names of objects
+	queue  *queue.Queue // of namespaces, as names of objects
 	rest   time.Duration
 
-	mu     sync.Mutex
-	spaces map[string]*space
+	mu         sync.Mutex
+	namespaces map[string]*namespaceAccess
 }
 
-// A space is what is known of one namespace of the source.
-type space struct {
+// A namespaceAccess is what is known of one namespace of the source.
+type namespaceAccess struct {
 	open    bool
 	tried   int       // in vain, in a row
 	problem string    // why there is no access; empty if there is, or none is needed
@@ -35,27 +38,27 @@ type space struct {
 const restPause = 5 * time.Minute
 
 // newAccess returns nil where related objects are watched in all namespaces.
-func newAccess(e *engine, p *pool) *access {
+func newAccess(e *engine, p *queue.Pool) *access {
 	if e.opts.RelatedAccess == nil || len(e.opts.Related) == 0 {
 		return nil
 	}
-	a := &access{engine: e, rest: restPause, spaces: map[string]*space{}}
-	a.queue = p.lane("access", 4, a.reconcile)
+	a := &access{engine: e, rest: restPause, namespaces: map[string]*namespaceAccess{}}
+	a.queue = p.Queue(a.reconcile, queue.Options{Name: "access", Limit: 4})
 	return a
 }
 
-// space needs mu.
-func (a *access) space(namespace string) *space {
-	s := a.spaces[namespace]
+// namespace needs mu.
+func (a *access) namespace(namespace string) *namespaceAccess {
+	s := a.namespaces[namespace]
 	if s == nil {
-		s = &space{}
-		a.spaces[namespace] = s
+		s = &namespaceAccess{}
+		a.namespaces[namespace] = s
 	}
 	return s
 }
 
 func (a *access) look(namespace string) {
-	a.queue.add(cache.NewObjectName("", namespace), classRelated)
+	a.queue.Add(cache.NewObjectName("", namespace), queue.Related)
 }
 
 // doubt looks at the namespaces whose related objects cannot be read any more.
@@ -71,7 +74,7 @@ func (a *access) doubt() {
 
 // lose asks for access anew where an API server has refused a request.
 func (a *access) lose(namespace string) {
-	a.note(namespace, func(s *space) { s.open = false })
+	a.note(namespace, func(s *namespaceAccess) { s.open = false })
 	a.look(namespace)
 }
 
@@ -84,7 +87,7 @@ func (a *access) run(ctx context.Context) {
 			a.look(namespace)
 		}
 	}
-	a.queue.run(ctx)
+	a.queue.Run(ctx)
 }
 
 // views are those of related objects on the source.
@@ -99,7 +102,7 @@ func (a *access) views() []*view {
 // reconcile opens or closes a namespace.
 func (a *access) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	namespace := key.Name
-	s, used := a.of(namespace), a.engine.spaces.has(namespace)
+	s, used := a.of(namespace), a.engine.sourceCounts.In(namespace)
 	switch {
 	case !a.selected(namespace), !used && !s.open && s.tried > 0:
 		a.forget(namespace)
@@ -113,7 +116,7 @@ func (a *access) reconcile(ctx context.Context, key cache.ObjectName) (time.Dura
 	if !used {
 		copies, known = a.copies(namespace)
 	}
-	a.note(namespace, func(s *space) {
+	a.note(namespace, func(s *namespaceAccess) {
 		s.tried, s.problem = 0, ""
 		switch {
 		case copies:
@@ -128,16 +131,16 @@ func (a *access) reconcile(ctx context.Context, key cache.ObjectName) (time.Dura
 	return a.leave(ctx, namespace)
 }
 
-func (a *access) of(namespace string) space {
+func (a *access) of(namespace string) namespaceAccess {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return *a.space(namespace)
+	return *a.namespace(namespace)
 }
 
 // note changes what is known of a namespace, and tells if a problem came or went.
-func (a *access) note(namespace string, change func(*space)) space {
+func (a *access) note(namespace string, change func(*namespaceAccess)) namespaceAccess {
 	a.mu.Lock()
-	s := a.space(namespace)
+	s := a.namespace(namespace)
 	before := s.problem
 	change(s)
 	after := *s
@@ -153,7 +156,7 @@ func (a *access) note(namespace string, change func(*space)) space {
 // take a moment, which is not told.
 func (a *access) enter(ctx context.Context, namespace string, lost error) (time.Duration, error) {
 	granted, err := a.engine.opts.RelatedAccess(ctx, namespace, true)
-	used := a.engine.spaces.has(namespace)
+	used := a.engine.sourceCounts.In(namespace)
 	if ctx.Err() != nil {
 		return 0, ctx.Err()
 	}
@@ -162,7 +165,7 @@ func (a *access) enter(ctx context.Context, namespace string, lost error) (time.
 			v.add(ctx, namespace)
 		}
 	}
-	s := a.note(namespace, func(s *space) {
+	s := a.note(namespace, func(s *namespaceAccess) {
 		s.open, s.problem, s.tried = granted && err == nil, "", s.tried+1
 		switch {
 		case used && err != nil:
@@ -192,7 +195,7 @@ func (a *access) leave(ctx context.Context, namespace string) (time.Duration, er
 	if _, err := a.engine.opts.RelatedAccess(ctx, namespace, false); err != nil {
 		return 0, err
 	}
-	a.note(namespace, func(s *space) { *s = space{} })
+	a.note(namespace, func(s *namespaceAccess) { *s = namespaceAccess{} })
 	a.forget(namespace)
 	return 0, nil
 }
@@ -201,14 +204,14 @@ func (a *access) leave(ctx context.Context, namespace string) (time.Duration, er
 func (a *access) forget(namespace string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !a.engine.spaces.has(namespace) {
-		delete(a.spaces, namespace)
+	if !a.engine.sourceCounts.In(namespace) {
+		delete(a.namespaces, namespace)
 	}
 }
 
 // selected reports whether related objects of a namespace may travel at all.
 func (a *access) selected(namespace string) bool {
-	return slices.ContainsFunc(a.engine.opts.Related, func(r Related) bool { return allows(r.Namespaces, namespace) })
+	return slices.ContainsFunc(a.engine.opts.Related, func(r Related) bool { return related.Allows(r.Namespaces, namespace) })
 }
 
 // copies reports whether there are copies, on either side, that only who may read the
@@ -237,7 +240,7 @@ func (a *access) problems() map[string]string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	out := map[string]string{}
-	for namespace, s := range a.spaces {
+	for namespace, s := range a.namespaces {
 		if s.problem != "" {
 			out[namespace] = s.problem
 		}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/klutch-go/sdk/sync/internal/travel"
 )
 
 // TestP34AdmissionKnowsTheDenyList: the policy for tenants refuses what a Sync leaves
@@ -35,7 +37,7 @@ func TestP34AdmissionKnowsTheDenyList(t *testing.T) {
 	for _, tool := range trackedBy {
 		keys = append(keys, tool...)
 	}
-	for _, d := range trackers() {
+	for _, d := range travel.Trackers() {
 		keys = append(keys, d+"/x", "sub."+d+"/x", "x"+d+"/x", d)
 	}
 	for _, d := range regexp.MustCompile(`[a-z0-9.-]+[.][a-z]+`).FindAllString(strings.ReplaceAll(rule[2], "[.]", "."), -1) {
@@ -43,8 +45,8 @@ func TestP34AdmissionKnowsTheDenyList(t *testing.T) {
 	}
 	written := []string{BoundAnnotation, SourceAnnotation, OwnerAnnotation, ReferrerAnnotation, OrphanedAnnotation, domain + "cluster-namespace", lastApplied}
 	for _, key := range append(keys, written...) {
-		if want := denied(key) && !slices.Contains(written, key); refuses(key) != want {
-			t.Errorf("%s: a Sync leaves it out: %t, the policy refuses it: %t", key, denied(key), refuses(key))
+		if want := travel.Denied(key) && !slices.Contains(written, key); refuses(key) != want {
+			t.Errorf("%s: a Sync leaves it out: %t, the policy refuses it: %t", key, travel.Denied(key), refuses(key))
 		}
 	}
 }

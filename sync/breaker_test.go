@@ -4,7 +4,6 @@ package sync
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	gosync "sync"
@@ -16,74 +15,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 )
-
-func TestDeletionLimit(t *testing.T) {
-	for name, test := range map[string]struct{ limit, objects, want int }{
-		"nothing there": {0, 0, 10}, "few": {0, 200, 10}, "many": {0, 2000, 100}, "chosen": {3, 2000, 3}, "none": {-1, 2000, -1},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := deletionLimit(test.limit, test.objects); got != test.want {
-				t.Errorf("limit = %d, want %d", got, test.want)
-			}
-		})
-	}
-}
-
-// A breaker counts each object once, in a sliding window, and stays open until it
-// is released.
-func TestBreaker(t *testing.T) {
-	object := func(i int) cache.ObjectName { return cache.NewObjectName("team", fmt.Sprint(i)) }
-	now := time.Now()
-	b := newBreaker(2)
-	ask := func(i int) bool { return b.admit(object(i), now, func() int { return 100 }) == "" }
-	for i, want := range []bool{true, true, false, false} {
-		if again := ask(i); ask(i) != want || again != want {
-			t.Errorf("deletion %d admitted: %t", i, !want)
-		}
-	}
-	now = now.Add(time.Hour)
-	if ask(2) || ask(4) || !ask(0) || b.holds() != 3 {
-		t.Error("the breaker closed by itself")
-	}
-	if released := b.release(); len(released) != 3 || b.holds() != 0 {
-		t.Errorf("released %v, holds %d", released, b.holds())
-	}
-	for i, want := range map[int]bool{2: true, 3: true, 4: true} {
-		if ask(i) != want {
-			t.Errorf("deletion %d after release admitted: %t", i, !want)
-		}
-	}
-	if !ask(5) || !ask(6) || ask(7) {
-		t.Error("deletions are not counted anew")
-	}
-	b.release()
-	if !ask(8) || !ask(9) {
-		t.Error("too few deletions")
-	}
-	now = now.Add(breakerWindow)
-	if !ask(10) {
-		t.Error("the window does not slide")
-	}
-	b.resume(object(11), "before a restart")
-	if ask(11) || b.bar(object(11)) == "" || b.bar(object(12)) != "" {
-		t.Error("what was held before a restart is not held")
-	}
-	b.forget(object(11))
-	b.trip("the cluster is another one", true)
-	if b.bar(object(12)) == "" || b.bar(object(10)) == "" || ask(13) {
-		t.Error("another cluster is not told apart")
-	}
-	unlimited := newBreaker(-1)
-	for i := range 1000 {
-		if unlimited.admit(object(i), now, func() int { return 0 }) != "" {
-			t.Fatal("a breaker without a limit opened")
-		}
-	}
-}
 
 func (w *world) createMany(n int) {
 	w.Helper()
@@ -335,42 +269,6 @@ func (w *world) replaceIdentity(c *fakecluster.Cluster) {
 	}
 }
 
-// One look serves all who asked before it began, and no one who asked later.
-func TestCheckup(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var mu gosync.Mutex
-		looks := 0
-		fail := errors.New("unreachable")
-		var c checkup
-		c.look = func(context.Context) (finding, error) {
-			time.Sleep(time.Second)
-			mu.Lock()
-			defer mu.Unlock()
-			if looks++; looks == 2 {
-				return finding{}, fail
-			}
-			return finding{seen: "7"}, nil
-		}
-		var wg gosync.WaitGroup
-		for range 10 {
-			wg.Go(func() {
-				_, _ = c.since(t.Context(), c.now(), "")
-			})
-			synctest.Wait()
-		}
-		time.Sleep(500 * time.Millisecond)
-		wg.Go(func() { _, _ = c.since(t.Context(), c.now(), "") }) // shares the second with the nine
-		wg.Wait()
-		for _, version := range []string{"7", "6", "8", "8"} {
-			_, _ = c.since(t.Context(), c.now(), "7") // the second one failed, so that there is a third
-			_, _ = c.since(t.Context(), c.now(), version)
-		}
-		if diff := cmp.Diff(5, looks); diff != "" {
-			t.Errorf("looks (-want +got):\n%s", diff)
-		}
-	})
-}
-
 // A cluster that is restored from a backup takes nothing along that the backup
 // has, and everything goes on.
 func TestRestore(t *testing.T) {
@@ -419,9 +317,7 @@ func TestBackInTime(t *testing.T) {
 		s.mu.Lock()
 		e := s.engine
 		s.mu.Unlock()
-		e.tide.mu.Lock()
-		e.tide.high[watched{e.source, w.sourceNS}] = "1000000"
-		e.tide.mu.Unlock()
+		e.fence.Read(store{e.source, w.sourceNS}, func() string { return "1000000" })
 		w.delete(w.source, w.sourceNS, "w0")
 		w.until("the deletion is carried out", func() bool { return w.targetOf("w0") == nil && w.get(w.source, w.sourceNS, "w0") == nil })
 		s.mu.Lock()

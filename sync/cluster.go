@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/inflight"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 )
 
@@ -39,7 +40,7 @@ type Cluster struct {
 }
 
 // NewCluster returns the API server that config describes. Config is copied; its
-// rate limit is replaced by a window of requests in flight, which follows what the
+// rate limit is replaced by a limit of requests in flight, which follows what the
 // API server says and how fast it answers. Watches and writes go over connections
 // of their own.
 // NewCluster does no I/O.
@@ -48,7 +49,7 @@ func NewCluster(config *rest.Config) (*Cluster, error) {
 		return nil, &OptionError{"config", "is nil"}
 	}
 	watches, writes := tune(config, 0), tune(config, 30*time.Second)
-	newWindow().wrap(writes)
+	inflight.New().Wrap(writes)
 	c := &Cluster{feeds: newFeeds(), identity: metav1.NamespaceSystem}
 	var err error
 	if c.reads, err = dynamic.NewForConfig(watches); err != nil {

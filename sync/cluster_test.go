@@ -30,7 +30,7 @@ func TestIdentity(t *testing.T) {
 		if err != nil || got == "" || got != want.GetUID() {
 			t.Errorf("identity is %q, %v, want that of %s, %s", got, err, tc.namespace, want.GetUID())
 		}
-		if again, err := tc.of.known(t.Context(), got); err != nil || again != got {
+		if again, err := tc.of.readUID(t.Context()); err != nil || again != got {
 			t.Errorf("identity is %q, %v at the second look, %q at the first", again, err, got)
 		}
 	}

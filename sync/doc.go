@@ -30,27 +30,72 @@
 //
 // Each source object has one key on one queue; events of its target and of its
 // related objects lead to the same key. For a key the engine observes both
-// sides, asks a pure function for the next step, and does that step: at most
+// sides, asks a pure function for the next step, and takes that step: at most
 // one write. Then it looks again. The steps, in the order of a first sync:
 //
 //   - put a finalizer on the source: from now on a target may exist
-//   - apply the target, with the identity of its source in annotations
+//   - apply the target, with the identity of its source in an annotation
 //   - apply the status of the target to the source whenever it changes
 //   - when the source is being deleted, delete the target, wait until it has
 //     gone, and take the finalizer off
 //
-// Names identify slots, UIDs identify things: whatever deletes, adopts or
+// Names identify slots, UIDs identify things: a step that deletes, adopts or
 // copies first makes sure that the UIDs agree, and lets the API server check
 // them again. What cannot be read is unknown, not absent, and nothing is
-// deleted because of it. An object on the target that somebody else made is
-// never touched.
+// deleted because of it. A foreign object on the target is never touched.
 //
 // # What the users of a source object see
 //
 // When an object cannot be brought in step (its target's name is taken, the
-// target's API server refuses it, its target was lost, its deletion is held up),
+// target's API server refuses it, its target was lost, its deletion is held),
 // the annotation klutch.anynines.com/sync-message on the source says why, in one
-// sentence. It goes away when the cause does.
+// sentence: any schema takes an annotation. It goes away when the cause does. A
+// source that may not be written cannot carry a message: what rights do not
+// allow is tried again every 5 s and stands in [Status].
+//
+// # How it writes, and why
+//
+//   - A creation is an apply that pins a resourceVersion which no object has, so
+//     that the API server answers 409 if the name is taken: an apply alone would
+//     join the object that is there.
+//   - A target records its source in one annotation, in JSON ([OriginOf]): API
+//     servers keep account of each applied field, and six annotations made an
+//     apply half as expensive again. The target belongs to the source whose UID
+//     it records; the cluster that it records does not count.
+//   - A DELETE carries the UID and the resourceVersion of the object that was
+//     seen. An answer that this object is no more is live evidence of its end, for
+//     the pass in which it comes. So a deletion is two requests, and a check of the
+//     clusters that many share.
+//   - The finalizer is removed after a live read, where the absence of a target has to
+//     be known, and only while the deletionTimestamp that was seen is still there,
+//     since a backup may revive a source. The answer to that patch
+//     carries the version before on real servers: to trust it costs a second
+//     removal. Before a target is made or adopted for a source that only a list has
+//     shown, the source is read live.
+//   - API servers do not compare the UID of an apply to the status; the
+//     resourceVersion keeps an old status from a new object.
+//   - To orphan a target is a merge patch that takes off the engine's managedFields
+//     and identity. An apply of an empty object would remove the fields that the
+//     engine alone owns. These fields then have no owner and stay.
+//   - An apply that would empty a map or a status leaves null, which schemas
+//     refuse: a patch removes it first.
+//   - Statuses of one object go at once, five in a row (ten where a phase or a
+//     condition turns), then every 100 ms. Statuses owe by their number and not by
+//     time, so that a longer pause opens no new room. A status that the source
+//     refuses is reported, retried slowly, and holds up nothing else.
+//   - An adopted target loses what an earlier source of its name applied. A
+//     conflict clears a refusal, and a refusal clears a conflict.
+//   - A target that another konnector of the same binding wrote last, from
+//     something that this one does not know, has its source read live first: two
+//     konnectors without a lease do not fight over what one has not seen yet.
+//   - Under Drift: Report only content counts: a change that was undone is no
+//     longer reported.
+//   - A [Mapper] is checked object by object (the source of the target must be the
+//     source): whether it is injective cannot be seen beforehand.
+//   - An orphan is found in the ordinary pass over its key. A target without a
+//     source for ten minutes is confirmed by live reads of both sides and both
+//     clusters, then reported, or collected by policy and past the breaker. A store
+//     that cannot be read does not start the grace period again.
 //
 // # Caveats
 //
@@ -63,6 +108,12 @@
 //
 // Where many sources are deleted at once the rest is held until [Sync.Release], see
 // [Options].
+//
+// Run each Sync in one process at a time, by a lease: without one, a create in
+// flight from a process that has died can leave an orphan, and an old status can
+// land for a moment. A DELETE of a source that meets the patch which adds the
+// finalizer can succeed together with it on a real API server: the target made next
+// is an orphan, and is found as one.
 //
 // The package has the name of one in the standard library; import it as
 // klutchsync.

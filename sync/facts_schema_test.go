@@ -10,6 +10,9 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/klutch-go/sdk/sync/internal/fields"
+	"github.com/klutch-go/sdk/sync/internal/prune"
 )
 
 // schemaFacts are what becomes of objects whose schema loses a field, and gets it
@@ -24,7 +27,7 @@ func schemaFacts(l ledge, shape func(spec ...string)) map[string]any {
 	versions := map[string]string{}
 	note := func(when, name string) {
 		u := get(name)
-		owned, _ := fieldsOf(u, "one")["f:spec"].(map[string]any)
+		owned, _ := fields.Of(u, "one")["f:spec"].(map[string]any)
 		_, claims := owned["f:color"]
 		out[when+" "+name] = []any{field(u, "spec", "color"), u.GetGeneration(), u.GetResourceVersion() == versions[name], claims}
 	}
@@ -38,10 +41,10 @@ func schemaFacts(l ledge, shape func(spec ...string)) map[string]any {
 	at("watched")
 	out["watch"] = l.begins(versions["watched"])
 	_, err := at("untouched").tryApply("one", ``, `{"size":"small","color":"red"}`)
-	out["an apply of it"] = undeclared(err)
+	out["an apply of it"] = prune.Undeclared(err)
 	u := object(l, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"name":"untouched"},"status":{"unknown":"x"}}`)
 	_, err = l.client.ApplyStatus(l.Context(), "untouched", u, metav1.ApplyOptions{FieldManager: "two"})
-	out["a status"] = undeclared(err)
+	out["a status"] = prune.Undeclared(err)
 	l.must(at("status").merge(`{"status":{"phase":"x","unknown":"y"}}`, "status"))
 	l.must(at("nothing").merge(`{"spec":{"color":"blue"}}`))
 	at("less").apply("one", ``, `{"size":"small"}`)

@@ -21,6 +21,8 @@ import (
 
 	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
+
+	"github.com/klutch-go/sdk/sync/internal/fields"
 )
 
 // A ledge is an API server, real or not, and one object.
@@ -91,7 +93,7 @@ var facts = map[string]func(l ledge) any{
 	},
 	"a foreign edit takes the field from the one who applied it": func(l ledge) any {
 		l.apply("one", ``, `{"size":"small","color":"red"}`)
-		spec, _ := fieldsOf(l.must(l.merge(`{"spec":{"size":"large","late":"x"}}`)), "one")["f:spec"].(map[string]any)
+		spec, _ := fields.Of(l.must(l.merge(`{"spec":{"size":"large","late":"x"}}`)), "one")["f:spec"].(map[string]any)
 		delete(spec, ".") // that there is a spec
 		return spec
 	},

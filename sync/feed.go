@@ -35,7 +35,7 @@ type feedKey struct {
 type feeds struct {
 	words   *words
 	silence time.Duration // how long a watch may say nothing
-	jitter  jitter
+	timing  timing
 	budget  *kubeconfig.Budget // of what may be kept; nil without bounds
 
 	mu  sync.Mutex
@@ -43,7 +43,7 @@ type feeds struct {
 }
 
 func newFeeds() *feeds {
-	return &feeds{words: newWords(), silence: silence, jitter: newJitter(), all: map[feedKey]*feed{}}
+	return &feeds{words: newWords(), silence: silence, all: map[feedKey]*feed{}}
 }
 
 // A feed is one watch, and the objects that it has seen. It implements
@@ -54,7 +54,7 @@ type feed struct {
 	words *words
 	share *kubeconfig.Share // of what may be kept; nil without bounds
 	quiet time.Duration     // how long a watch may say nothing
-	jitter
+	timing
 	users int // under feeds.mu
 	stop  context.CancelFunc
 	done  chan struct{}
@@ -96,7 +96,7 @@ func (s *feeds) acquire(ctx context.Context, key feedKey, list lister) *feed {
 	f := s.all[key]
 	if f == nil {
 		f = &feed{
-			key: key, list: list, words: s.words, share: s.budget.Share(key.resource.Resource), quiet: s.silence, jitter: s.jitter, done: make(chan struct{}),
+			key: key, list: list, words: s.words, share: s.budget.Share(key.resource.Resource), quiet: s.silence, timing: s.timing, done: make(chan struct{}),
 			follower: map[follower]struct{}{}, objects: map[cache.ObjectName]metav1.ObjectMetaAccessor{},
 		}
 		s.all[key] = f
@@ -195,7 +195,7 @@ func (f *feed) run(ctx context.Context) {
 	quiet := logr.Discard()
 	r := cache.NewReflectorWithOptions(f.listWatch(), f.list.example, f, cache.ReflectorOptions{
 		Name: f.key.resource.String(), Logger: &quiet,
-		Backoff: &wait.Backoff{Duration: f.spread(retryFirst, f.key, 0), Cap: retryLast, Factor: 2, Steps: 6},
+		Backoff: &wait.Backoff{Duration: f.jitter(retryFirst, f.key, 0), Cap: retryLast, Factor: 2, Steps: 6},
 	})
 	r.RunWithContext(logr.NewContext(ctx, quiet))
 	f.mu.Lock()
@@ -273,7 +273,7 @@ func persist[T any](ctx context.Context, f *feed, try func() (T, error)) (out T,
 		select {
 		case <-ctx.Done():
 			return out, errEnded
-		case <-time.After(f.spread(pause, f.key, attempt)):
+		case <-time.After(f.jitter(pause, f.key, attempt)):
 		}
 	}
 }

@@ -190,11 +190,9 @@ func TestP8RelatedRecords(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		for _, r := range s.engine.related {
-			r.mu.Lock()
-			if n := len(r.records); n > 2 {
+			if n := r.copier.Records(); n > 2 {
 				t.Errorf("%d records of %s", n, r.Resource.Resource)
 			}
-			r.mu.Unlock()
 		}
 	})
 }

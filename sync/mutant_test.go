@@ -35,13 +35,15 @@ type mutant struct {
 	Real                       string   // what notices it on real API servers too, of TestRealFlights
 }
 
-// switchable is the source of what turns a mutant on.
-const switchable = `package sync
+// switchable is the source of what turns a mutant of a package on.
+const switchable = `
 
 import "os"
 
 func mutated(name string) bool { return os.Getenv("SYNC_MUTANT") == name }
 `
+
+var packageClause = regexp.MustCompile(`(?m)^package \w+$`)
 
 // TestMutants shows that the tests bite: each mistake turns them red, and none of
 // them does not. All are built at once, each behind a switch.
@@ -156,7 +158,7 @@ func buildMutants(t *testing.T, mutants []mutant) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sources := map[string]string{"mutated.go": switchable}
+	sources := map[string]string{}
 	for _, m := range mutants {
 		if sources[m.File] == "" {
 			data, err := os.ReadFile(m.File)
@@ -164,6 +166,7 @@ func buildMutants(t *testing.T, mutants []mutant) string {
 				t.Fatal(err)
 			}
 			sources[m.File] = string(data)
+			sources[filepath.Join(filepath.Dir(m.File), "mutated.go")] = packageClause.FindString(string(data)) + switchable
 		}
 		if n := strings.Count(sources[m.File], m.Old); n != 1 {
 			t.Fatalf("mutant %s: its place is %d times in %s: bring testdata/mutants.json up to date", m.Name, n, m.File)
@@ -171,8 +174,9 @@ func buildMutants(t *testing.T, mutants []mutant) string {
 		sources[m.File] = strings.Replace(sources[m.File], m.Old, m.New, 1)
 	}
 	for name, text := range sources {
-		overlay[filepath.Join(here, name)] = filepath.Join(dir, name)
-		write(t, filepath.Join(dir, name), []byte(text))
+		mutated := filepath.Join(dir, strings.ReplaceAll(filepath.ToSlash(name), "/", "_"))
+		overlay[filepath.Join(here, name)] = mutated
+		write(t, mutated, []byte(text))
 	}
 	data, err := json.Marshal(map[string]any{"Replace": overlay})
 	if err != nil {

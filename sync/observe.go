@@ -13,6 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/sync/internal/fields"
+	"github.com/klutch-go/sdk/sync/internal/legacy"
 )
 
 // A pair is one source object, its target, and the state that they are in.
@@ -59,8 +62,8 @@ type record struct {
 	fixes     int       // corrections of drift in a row
 	nextFix   time.Time
 	reported  Reason
-	stray     *stray // nil unless the target seems to have lost its source
-	denial    string // what an API server does not permit of it
+	orphan    *orphan // nil unless the target seems to have lost its source
+	denial    string  // what an API server does not permit of it
 }
 
 // A refusal is the answer of an API server that it does not take an intent or a
@@ -86,14 +89,14 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 	p.sources = e.source.listed(key.Namespace)
 	r.lookSource = r.lookSource || over(r.source) && r.answered != p.sources // the list may be of a backup that brings it back
 	var err error
-	if p.source, p.state.source.seen, err = e.look(ctx, e.source, key, &r.source, &r.lookSource); err != nil {
+	if p.source, p.state.source.freshness, err = e.look(ctx, e.source, key, &r.source, &r.lookSource); err != nil {
 		return nil, fmt.Errorf("read source: %w", err)
 	}
 	p.from = origin{cluster: e.sourceUID, name: key}
 	if p.source != nil {
 		e.observeSource(p, r)
 	}
-	if p.name, p.mapped = e.targetName(key, p.source != nil); !p.mapped || p.state.source.seen == unknown {
+	if p.name, p.mapped = e.targetName(key, p.source != nil); !p.mapped || p.state.source.freshness == unknown {
 		return p, nil
 	}
 	if p.misnamed = contradiction(e.opts.Mapper, key, p.name); p.misnamed != "" {
@@ -102,29 +105,29 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 	switch {
 	case p.state.source.deleting:
 		r.watchOver()
-	case p.source == nil && r.stray == nil:
+	case p.source == nil && r.orphan == nil:
 		r.lookTarget = false // nobody waits for an outcome any more
 	}
 	looks := r.lookTarget
 	p.targets = e.target.listed(p.name.Namespace)
-	if p.target, p.state.target.seen, err = e.look(ctx, e.target, p.name, &r.target, &r.lookTarget); err != nil {
+	if p.target, p.state.target.freshness, err = e.look(ctx, e.target, p.name, &r.target, &r.lookTarget); err != nil {
 		return nil, fmt.Errorf("read target %s: %w", p.name, err)
 	}
-	if seen := p.state.target.seen; r.gone != "" && seen != unknown && (p.target == nil || p.target.GetUID() == r.gone) {
-		p.target, p.state.target.seen = nil, live
+	if f := p.state.target.freshness; r.gone != "" && f != unknown && (p.target == nil || p.target.GetUID() == r.gone) {
+		p.target, p.state.target.freshness = nil, live
 	}
 	if looks || r.since == 0 {
-		r.since, r.confirmed = e.checkup.now(), false
+		r.since, r.confirmed = e.fence.Now(), false
 	}
 	p.state.target.name = e.display(p.name)
-	e.observeOrphan(p, r)
 	if p.source != nil {
-		p.want = e.opts.newIntent(e.targetFields.prune(p.source), p.from, p.name)
+		p.want = e.opts.newIntent(e.targetFields.Prune(p.source), p.from, p.name)
 	}
+	e.observeRelation(p, r)
 	if p.source != nil && p.target != nil {
 		e.observeTarget(p, r)
 	}
-	if looks && (p.state.source.deleting || p.target == nil && r.accepted != "" || p.state.target.ripe) {
+	if looks && (p.state.source.deleting || p.target == nil && r.accepted != "" || p.state.target.grace != graceRunning) {
 		if err = e.confirmed(ctx, r, ""); err != nil {
 			return nil, err
 		}
@@ -142,7 +145,7 @@ func (e *engine) confirmed(ctx context.Context, r *record, version string) error
 		return nil
 	}
 	if err := e.confirm(ctx, r.since, version); err != nil {
-		r.since = e.checkup.now() // what failed is no answer for the next time
+		r.since = e.fence.Now() // what failed is no answer for the next time
 		return err
 	}
 	r.confirmed = true
@@ -152,25 +155,25 @@ func (e *engine) confirmed(ctx context.Context, r *record, version string) error
 // holds asks the breaker whether a deletion may go on, and answers why not.
 func (e *engine) holds(p *pair, r *record) string {
 	src, dst := p.state.source, p.state.target
-	if !dst.orphan && (!src.deleting || !src.finalizer) {
+	if dst.relation != relationOrphan && (!src.deleting || !src.finalizer) {
 		return ""
 	}
 	if p.released() {
-		e.breaker.pass(p.key)
+		e.breaker.Allow(p.key)
 		return ""
 	}
 	if why, ok := strings.CutPrefix(src.message, string(ReasonHeld)+": "); ok {
-		e.breaker.resume(p.key, strings.TrimSuffix(why, heldAdvice))
+		e.breaker.Hold(p.key, strings.TrimSuffix(why, heldAdvice))
 	}
-	if p.suspect && dst.proven && p.policy.buries() {
-		e.breaker.resume(p.key, doubtCause)
+	if p.suspect && dst.grace == graceProven && p.policy.collects() {
+		e.breaker.Hold(p.key, doubtCause)
 	}
-	why := e.breaker.bar(p.key)
-	if why == "" && (src.deleting && dst.takes(p.policy) && r.confirmed || p.buries()) {
-		why = e.breaker.admit(p.key, time.Now(), e.source.count)
+	why := e.breaker.Blocks(p.key)
+	if why == "" && (src.deleting && dst.deletable(p.policy) && r.confirmed || p.collects()) {
+		why = e.breaker.Admit(p.key, time.Now(), e.source.count)
 	}
 	if why != "" {
-		r.confirmed, r.since = false, e.checkup.now()
+		r.confirmed, r.since = false, e.fence.Now()
 		e.notify()
 	}
 	return why
@@ -195,74 +198,139 @@ func (e *engine) observeSource(p *pair, r *record) {
 	s.mark = annotations[TargetAnnotation]
 	s.message = annotations[MessageAnnotation]
 	p.related = e.relatedProblem(p.key)
-	if s.seen == live {
+	if s.freshness == live {
 		r.proven = p.from.uid
 	}
 	s.proven = r.proven == p.from.uid
 }
 
+// observeRelation finds out whose the object is that has the target's name.
+func (e *engine) observeRelation(p *pair, r *record) {
+	t := &p.state.target
+	if t.freshness == unknown {
+		return
+	}
+	e.observeOrphan(p, r)
+	switch {
+	case p.target == nil && r.accepted != "":
+		t.relation = relationVanished
+	case p.target == nil:
+		t.relation = relationAbsent
+	case p.source == nil && r.orphan == nil:
+		t.relation = relationForeign
+	case r.orphan != nil:
+		t.relation = relationOrphan
+	default:
+		t.relation = e.relation(p)
+	}
+}
+
+// relation is that of a target to its source, both of which exist.
+func (e *engine) relation(p *pair) targetRelation {
+	from, made := OriginOf(p.target)
+	inherited := !p.from.made(from) && e.inherits(p)
+	switch {
+	case inherited && fields.Of(p.target, e.manager(p.from.uid)) == nil:
+		return relationLegacy
+	case (inherited || p.from.made(from)) && e.opts.Finalizer == DefaultFinalizer && legacy.Writer(p.target) != "":
+		return relationContended
+	case inherited || p.from.made(from):
+		return relationOurs
+	case made && !p.from.sameSlot(from):
+		return relationOtherSource
+	case fields.By(p.target, e.byPredecessor(p)) != nil:
+		return relationPredecessor
+	default:
+		return relationForeign
+	}
+}
+
 func (e *engine) observeTarget(p *pair, r *record) {
 	t := &p.state.target
-	from, made := OriginOf(p.target)
-	manager := e.manager(p.from.uid)
-	t.exists = true
-	t.ours = p.from.made(from)
-	if !t.ours && e.inherits(p) {
-		t.ours, t.inherited = true, fieldsOf(p.target, manager) == nil
-	}
-	t.contended = t.ours && !t.inherited && e.opts.Finalizer == DefaultFinalizer && contender(p.target) != ""
-	t.former = !t.ours && legacy(p.target, e.isFormer(p)) != nil
-	t.adoptable = !made || p.from.sameSlot(from)
 	t.uid = string(p.target.GetUID())
-	t.later = t.ours && from.Generation > p.source.GetGeneration()
-	t.settled = from.Hash == p.want.hash &&
-		(from.Generation == p.source.GetGeneration() || e.plainStatus.Load())
-	if t.settled {
-		r.applied = from.Hash
-	}
-	t.rewritten = t.ours && !t.settled && r.applied != "" && from.Hash != r.applied
-	t.held = fieldsOf(p.target, manager) != nil
-	t.owned = p.want.owns(p.target, manager)
-	t.hollow = (!t.settled || !t.owned) && hollow(p.want.object, fieldsOf(p.target, manager))
+	t.managed = fields.Of(p.target, e.manager(p.from.uid)) != nil
 	if uid := p.target.GetUID(); r.of != uid {
 		r.of, r.accepted = uid, "" // another target has accepted nothing yet
 	}
-	switch {
-	case t.settled && t.owned && r.accepted == "":
-		r.accepted = e.acceptance(p)
-	case !t.owned && t.held && r.accepted == e.acceptance(p):
-		t.owned = r.targets == p.targets // else what was pruned then may be known now
-		t.unproven = !t.owned
-	}
-	t.unproven = t.unproven || r.accepted == ""
-	if t.settled && !t.owned && e.policy.drift == DriftReport {
-		p.judge(r, fieldsOf(p.target, manager))
+	if t.ours() {
+		t.content = e.compare(p, r)
 	}
 	if deleted := p.target.GetDeletionTimestamp(); deleted != nil {
-		t.deleting = true
-		t.slow = time.Since(deleted.Time) >= slowPause
+		t.termination = terminating
+		if time.Since(deleted.Time) >= slowPause {
+			t.termination = stuck
+		}
 		t.heldBy = waitsFor(p.target)
 	}
-	p.give = newStatus(p.source, e.sourceFields.prune(p.target))
-	p.status = t.ours && !p.state.source.deleting && !r.acknowledged(p)
+	p.give = newStatus(p.source, e.sourceFields.Prune(p.target))
+	p.status = t.ours() && !p.state.source.deleting && !r.acknowledged(p)
+}
+
+// compare finds out how a target that is ours differs from what it should be.
+func (e *engine) compare(p *pair, r *record) content {
+	from, _ := OriginOf(p.target)
+	settled := from.Hash == p.want.hash && (from.Generation == p.source.GetGeneration() || e.plainStatus.Load())
+	if settled {
+		r.applied = from.Hash
+	}
+	owned, unverified := e.owned(p, r, settled)
+	held := fields.Of(p.target, e.manager(p.from.uid))
+	switch {
+	case from.Generation > p.source.GetGeneration():
+		return contentAhead
+	case !settled && r.applied != "" && from.Hash != r.applied && p.state.source.freshness != live:
+		return contentRewritten
+	case settled && owned:
+		return contentInSync
+	case settled && e.policy.drift == DriftReport && !unverified:
+		return p.judge(r, held)
+	case len(held.Emptied(p.want.object, nil)) > 0:
+		return contentEmptyMap
+	case !settled:
+		return contentStale
+	case unverified:
+		return contentUnverified
+	default:
+		return contentDrifted
+	}
+}
+
+// owned reports whether others have left our fields of the target alone. What its
+// schema prunes is never covered by managed fields: that is what was accepted. Unverified
+// says that nothing that we hold of it was accepted, or seen to be right, since we run.
+func (e *engine) owned(p *pair, r *record, settled bool) (owned, unverified bool) {
+	owned = p.want.owns(p.target, e.manager(p.from.uid))
+	switch {
+	case settled && owned && r.accepted == "":
+		r.accepted = e.acceptance(p)
+	case !owned && p.state.target.managed && r.accepted == e.acceptance(p):
+		owned = r.targets == p.targets // else what was pruned then may be known now
+		unverified = !owned
+	}
+	return owned, unverified || r.accepted == ""
 }
 
 // judge finds out whether a target that others have changed differs from what it
 // should be: they may have changed it back. Of a target that is not read live it
 // is known whether it may have changed since it was.
-func (p *pair) judge(r *record, held map[string]any) {
-	t := &p.state.target
+func (p *pair) judge(r *record, held map[string]any) content {
 	now := hashOf([]any{p.target.GetUID(), p.target.GetGeneration(), p.target.GetLabels(), p.target.GetAnnotations(), held})
-	if t.seen == live {
-		r.judged, t.same = now, within(p.want.object, p.target.Object)
+	if p.state.target.freshness == live {
+		r.judged = now
+		if within(p.want.object, p.target.Object) {
+			return contentUnverified
+		}
 	}
-	t.touched = r.judged != now
+	if r.judged != now {
+		return contentChanged
+	}
+	return contentDrifted
 }
 
 // acceptance identifies what we hold of a target, for an intent that the
 // target's schema prunes, so that managed fields never cover it.
 func (e *engine) acceptance(p *pair) string {
-	return p.want.hash + hashOf(fieldsOf(p.target, e.manager(p.from.uid)))
+	return p.want.hash + hashOf(fields.Of(p.target, e.manager(p.from.uid)))
 }
 
 func waitsFor(target *unstructured.Unstructured) string {
@@ -297,29 +365,28 @@ func (r *record) watchOver() {
 // remember adds to the state what earlier answers said.
 func (p *pair) remember(r *record, pause time.Duration) {
 	deleting := p.state.source.deleting
-	if p.state.target.settled && p.state.target.owned && !deleting {
+	if p.state.target.content == contentInSync && !deleting {
 		r.refusal = nil // what was refused then is in force now
 	}
 	if f := r.refusal; f != nil && (!deleting || f.hash == p.wish()) {
 		p.refused, p.answer = f.reason, f.detail
 		p.due = f.hash != p.wish() || f.listed != p.targets || !time.Now().Before(f.next)
 	}
-	if !p.status && p.state.target.seen != unknown {
+	if !p.status && p.state.target.freshness != unknown {
 		r.unfit = nil // what was refused is not wanted any more
 	}
 	if f := r.unfit; f != nil {
-		p.unfit = f.detail
+		p.statusRefused = f.detail
 		p.status = f.hash != hashOf(p.give) || f.listed != p.sources || !time.Now().Before(f.next)
 	}
 	if p.status {
 		p.wait = max(0, r.fold(p.give, pause))
-		p.status, p.folded = p.wait == 0, p.wait > 0
+		p.status, p.statusDelayed = p.wait == 0, p.wait > 0
 	}
 	p.paused = time.Now().Before(r.nextFix)
 	p.hush = r.said.wait(statusBurst, messagePause)
-	p.hushed = p.hush > 0
+	p.muted = p.hush > 0
 	p.confirmed = r.confirmed
-	p.state.target.lost = !p.state.target.exists && r.accepted != ""
 	if c := r.contested; c != nil && p.target != nil && c.hash == p.want.hash && c.version == p.target.GetResourceVersion() {
 		p.contested = c.detail
 	}
@@ -335,8 +402,8 @@ func (p *pair) wish() string {
 
 // unsaid reports whether users have not been told the latest.
 func (p *pair) unsaid() bool {
-	p.hushed = false
-	defer func() { p.hushed = true }()
+	p.muted = false
+	defer func() { p.muted = true }()
 	why := obstacle(p.state)
 	return p.source != nil && !told(p.state, why) && certain(p.state, why)
 }
@@ -344,17 +411,17 @@ func (p *pair) unsaid() bool {
 // again is when to look again without an event; 0 for never.
 func (p *pair) again(s step, r *record) time.Duration {
 	switch {
-	case p.hushed && p.unsaid():
+	case p.muted && p.unsaid():
 		return p.hush
 	case s != stepWait:
 		return 0
-	case p.state.target.orphan && !p.state.target.ripe:
-		return max(time.Until(r.stray.since.Add(orphanGrace)), time.Millisecond)
-	case p.folded:
+	case p.state.target.relation == relationOrphan && p.state.target.grace == graceRunning:
+		return max(time.Until(r.orphan.since.Add(orphanGrace)), time.Millisecond)
+	case p.statusDelayed:
 		return max(p.wait, time.Millisecond)
 	case p.refused != "":
 		return max(time.Until(r.refusal.next), time.Second)
-	case p.unfit != "":
+	case p.statusRefused != "":
 		return max(time.Until(r.unfit.next), time.Second)
 	case p.held != "":
 		return refusedPause
@@ -368,7 +435,7 @@ func (p *pair) again(s step, r *record) time.Duration {
 // look returns the latest that is known of an object: from its API server if an
 // outcome is uncertain, else the newer of the watch's and the last answer to a
 // write of ours.
-func (e *engine) look(ctx context.Context, v *view, name cache.ObjectName, answer **unstructured.Unstructured, uncertain *bool) (*unstructured.Unstructured, sight, error) {
+func (e *engine) look(ctx context.Context, v *view, name cache.ObjectName, answer **unstructured.Unstructured, uncertain *bool) (*unstructured.Unstructured, freshness, error) {
 	if *uncertain {
 		obj, err := v.live(ctx, name)
 		if err != nil {

@@ -16,6 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/sync/internal/related"
 )
 
 // DefaultFinalizer is the finalizer of Klutch's own syncers.
@@ -290,7 +292,7 @@ func (r Related) validate(i int) error {
 		return &OptionError{field + ".Labels", "is no label selector: " + err.Error()}
 	}
 	for _, ref := range r.References {
-		if _, err := parsePath(ref); err != nil {
+		if _, err := related.Path(ref); err != nil {
 			return &OptionError{field + ".References", err.Error()}
 		}
 	}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/klutch-go/sdk/sync/internal/fields"
 )
 
 // An OrphanPolicy says what happens to a target whose source vanished without
@@ -22,8 +24,8 @@ const (
 // orphanGrace is for how long a target has to be seen without its source.
 const orphanGrace = 10 * time.Minute
 
-// A stray is a target that seems to have lost its source.
-type stray struct {
+// An orphan is a target that seems to have lost its source.
+type orphan struct {
 	uid    types.UID // of the target
 	since  time.Time
 	proven bool // nothing was seen of its source, live, after the grace
@@ -33,25 +35,26 @@ type stray struct {
 // this name that is not there, and for how long already. What cannot be seen says
 // nothing: the time goes on.
 func (e *engine) observeOrphan(p *pair, r *record) {
-	t := &p.state.target
-	if t.seen == unknown {
-		return
-	}
 	if !e.isOrphan(p) {
-		r.stray = nil
+		r.orphan = nil
 		return
 	}
-	if r.stray == nil || r.stray.uid != p.target.GetUID() {
-		r.stray = &stray{uid: p.target.GetUID(), since: time.Now()}
+	if r.orphan == nil || r.orphan.uid != p.target.GetUID() {
+		r.orphan = &orphan{uid: p.target.GetUID(), since: time.Now()}
 	}
-	t.orphan, t.ripe, t.proven = true, time.Since(r.stray.since) >= orphanGrace, r.stray.proven
+	switch {
+	case r.orphan.proven:
+		p.state.target.grace = graceProven
+	case time.Since(r.orphan.since) >= orphanGrace:
+		p.state.target.grace = graceElapsed
+	}
 }
 
 // prove notes that an orphan is one, once both sides and the clusters have been
 // read live for it.
 func (p *pair) prove(r *record) {
-	if t := &p.state.target; t.ripe && t.seen == live && p.state.source.seen == live && r.confirmed {
-		t.proven, r.stray.proven = true, true
+	if t := &p.state.target; t.grace != graceRunning && p.evidence().has(require(stepCollect, p.state)) {
+		t.grace, r.orphan.proven = graceProven, true
 	}
 }
 
@@ -61,39 +64,12 @@ func (e *engine) isOrphan(p *pair) bool {
 	}
 	from, _ := OriginOf(p.target)
 	return p.from.sameSlot(from) && from.Cluster == e.sourceUID && from.UID != p.from.uid &&
-		fieldsOf(p.target, e.manager(from.UID)) != nil
+		fields.Of(p.target, e.manager(from.UID)) != nil
 }
 
-// planOrphan is the step for a target whose source is not there.
-func planOrphan(s state) step {
-	src, dst := s.source, s.target
-	switch {
-	case dst.seen == unknown:
-		return stepWait
-	case !dst.orphan:
-		return stepRest
-	// What is seen once may be the shadow of something else.
-	case !dst.ripe:
-		return stepWait
-	// Too many deletions at once wait for somebody to release them.
-	case dst.proven && s.held != "":
-		return stepWait
-	// By policy it stays.
-	case !s.policy.buries() && dst.proven:
-		return stepRest
-	// A cache is no evidence.
-	case src.seen != live || dst.seen != live || !s.confirmed:
-		return stepProve
-	case s.buries():
-		return stepBury
-	default:
-		return stepRest
-	}
-}
-
-// buries reports whether an orphan that has just been proven goes.
-func (s state) buries() bool {
-	return s.policy.buries() && s.target.proven && s.target.seen == live && s.source.seen == live && s.confirmed
+// collects reports whether an orphan that has just been proven goes.
+func (s state) collects() bool {
+	return s.policy.collects() && s.target.grace == graceProven && s.evidence().has(require(stepCollect, s))
 }
 
 // countOrphans follows a change of what is reported of one object.
@@ -108,5 +84,3 @@ func (e *engine) countOrphans(before, now Reason) {
 	}
 	e.notify()
 }
-
-func (p policy) buries() bool { return p.orphans == OrphanDelete && p.deletion == DeletionDelete }

@@ -60,14 +60,6 @@ func (r *record) gives(status map[string]any, budget *statusBudget) {
 	budget.spend(size)
 }
 
-// copyWait is how long a copy on the source waits for others that were written.
-func (r *relation) copyWait(c *copied) time.Duration {
-	if r.From == SourceSide {
-		return 0
-	}
-	return max(c.wait(statusBurst, r.engine.statuses.pause()), r.engine.statuses.beyond())
-}
-
 // A statusBudget bounds what the statuses of a Sync write in all, and its copies on the
 // source, which wait as long as the rate is used up. Beyond it the pause
 // of each object grows until they keep within it: those that change all the time become

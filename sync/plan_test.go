@@ -14,8 +14,8 @@ func settledState(change ...func(*state)) state {
 	s := state{
 		policy: policy{ConflictFail, DriftCorrect, LostRecreate, DeletionDelete, OrphanReport},
 		mapped: true,
-		source: sourceState{seen: cached, exists: true, finalizer: true, proven: true},
-		target: targetState{seen: cached, exists: true, ours: true, adoptable: true, uid: "u1", name: "widgets svc/a", settled: true, owned: true, held: true},
+		source: sourceState{freshness: cached, exists: true, finalizer: true, proven: true},
+		target: targetState{freshness: cached, relation: relationOurs, content: contentInSync, managed: true, uid: "u1", name: "widgets svc/a"},
 	}
 	for _, c := range change {
 		c(&s)
@@ -23,33 +23,37 @@ func settledState(change ...func(*state)) state {
 	return s
 }
 
-func fresh(s *state) {
-	s.source.finalizer = false
-	s.target = targetState{seen: cached, name: "widgets svc/a"}
+// itsRelation and contents change whose the target is, and what is in it.
+func itsRelation(to targetRelation) func(*state) {
+	return func(s *state) {
+		s.target.relation = to
+		if !s.target.ours() {
+			s.target.managed, s.target.content = false, contentStale
+		}
+	}
 }
-func deleting(s *state) { s.source.deleting, s.confirmed = true, true }
-func absentTarget(s *state) {
-	s.target = targetState{seen: cached, name: "widgets svc/a"}
+func contents(c content) func(*state)  { return func(s *state) { s.target.content = c } }
+func going(t termination) func(*state) { return func(s *state) { s.target.termination = t } }
+func absentTarget(s *state)            { s.target = targetState{freshness: cached, name: "widgets svc/a"} }
+func noFinalizer(s *state)             { s.source.finalizer = false }
+func fresh(s *state)                   { noFinalizer(s); absentTarget(s) }
+func deleting(s *state)                { s.source.deleting, s.confirmed = true, true }
+func liveTarget(s *state)              { s.target.freshness = live }
+func liveSource(s *state)              { s.source.freshness = live }
+func adopt(s *state)                   { s.policy.conflict = ConflictAdopt }
+func orphanTarget(s *state)            { s.policy.deletion = DeletionOrphan }
+func collectOrphans(s *state)          { s.policy.orphans = OrphanDelete }
+func sourceGone(s *state)              { s.source, s.confirmed = sourceState{freshness: cached}, true }
+func orphaned(g grace) func(*state) {
+	return func(s *state) { itsRelation(relationOrphan)(s); s.target.grace = g }
 }
-func liveTarget(s *state) { s.target.seen = live }
-func liveSource(s *state) { s.source.seen = live }
-func foreign(s *state) {
-	s.target.ours, s.target.held, s.target.owned, s.target.settled = false, false, false, false
-}
-func adopt(s *state)  { s.policy.conflict = ConflictAdopt }
-func orphan(s *state) { s.policy.deletion = DeletionOrphan }
-func orphaned(s *state) {
-	s.source, s.target.orphan, s.confirmed = sourceState{seen: cached}, true, true
-}
-func ripe(s *state)        { s.target.ripe = true }
-func proven(s *state)      { s.target.proven = true }
-func bury(s *state)        { s.policy.orphans = OrphanDelete }
+func marked(s *state)      { s.source.mark = "u1" }
+func unproven(s *state)    { s.source.proven = false }
+func paused(s *state)      { s.paused = true }
+func stuckCopy(s *state)   { s.related = "secrets svc/a is taken" }
 func lostReport(s *state)  { s.policy.lost = LostReport }
 func driftReport(s *state) { s.policy.drift = DriftReport }
 func said(s *state)        { s.source.message = explain(*s, obstacle(*s)) }
-func contend(s *state)     { s.target.contended = true }
-func changed(s *state)     { s.target.settled = false }
-func drifted(s *state)     { s.target.owned = false }
 func contested(s *state)   { s.contested = " by them (.spec.size)" }
 func refused(s *state)     { s.refused, s.answer = ReasonRefused, "spec.size: Unsupported value" }
 func misnamed(s *state) {
@@ -59,9 +63,22 @@ func due(s *state)           { s.due = true }
 func unconfirmed(s *state)   { s.confirmed = false }
 func suspect(s *state)       { s.suspect = true }
 func held(s *state)          { s.held = "more than 10 objects were deleted" }
-func unfit(s *state)         { s.unfit = "status.phase: Unsupported value" }
-func folded(s *state)        { s.folded = true }
+func statusRefused(s *state) { s.statusRefused = "status.phase: Unsupported value" }
+func statusDelayed(s *state) { s.statusDelayed = true }
 func statusDiffers(s *state) { s.status = true }
+
+var (
+	foreign     = itsRelation(relationForeign)
+	vanished    = itsRelation(relationVanished)
+	legacyMade  = itsRelation(relationLegacy)
+	contend     = itsRelation(relationContended)
+	predecessor = itsRelation(relationPredecessor)
+	changed     = contents(contentStale)
+	drifted     = contents(contentDrifted)
+	ahead       = contents(contentAhead)
+	rewritten   = contents(contentRewritten)
+	terminates  = going(terminating)
+)
 
 func TestPlan(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -69,129 +86,127 @@ func TestPlan(t *testing.T) {
 		want  step
 	}{
 		"in step":                          {settledState(), stepRest},
-		"source unknown":                   {settledState(func(s *state) { s.source.seen = unknown }), stepWait},
-		"source gone":                      {settledState(func(s *state) { s.source = sourceState{seen: cached} }), stepRest},
-		"target unknown":                   {settledState(func(s *state) { s.target.seen = unknown }), stepWait},
-		"target unknown while deleting":    {settledState(deleting, func(s *state) { s.target = targetState{seen: unknown} }), stepWait},
-		"target orphaned":                  {settledState(orphaned), stepWait},
-		"target orphaned for long":         {settledState(orphaned, ripe), stepProve},
-		"target orphaned, proven":          {settledState(orphaned, ripe, proven), stepRest},
-		"target orphaned, to delete":       {settledState(orphaned, ripe, proven, bury), stepProve},
-		"target orphaned, to delete, live": {settledState(orphaned, ripe, proven, bury, liveSource, liveTarget), stepBury},
-		"target orphaned, deletions held":  {settledState(orphaned, ripe, proven, bury, liveSource, liveTarget, held), stepWait},
-		"target orphaned, name taken":      {settledState(foreign, orphaned, ripe, bury, liveTarget, func(s *state) { s.source = settledState().source }, said), stepProve},
+		"source unknown":                   {settledState(func(s *state) { s.source = sourceState{} }), stepWait},
+		"source gone":                      {settledState(sourceGone), stepRest},
+		"target unknown":                   {settledState(func(s *state) { s.target = targetState{} }), stepWait},
+		"target unknown while deleting":    {settledState(deleting, func(s *state) { s.target = targetState{} }), stepWait},
+		"target orphaned":                  {settledState(sourceGone, orphaned(graceRunning)), stepWait},
+		"target orphaned for long":         {settledState(sourceGone, orphaned(graceElapsed)), stepProve},
+		"target orphaned, proven":          {settledState(sourceGone, orphaned(graceProven)), stepRest},
+		"target orphaned, to delete":       {settledState(sourceGone, orphaned(graceProven), collectOrphans), stepProve},
+		"target orphaned, to delete, live": {settledState(sourceGone, orphaned(graceProven), collectOrphans, liveSource, liveTarget), stepCollect},
+		"target orphaned, deletions held":  {settledState(sourceGone, orphaned(graceProven), collectOrphans, liveSource, liveTarget, held), stepWait},
+		"target orphaned, name taken":      {settledState(orphaned(graceElapsed), collectOrphans, liveTarget, said), stepProve},
 		"no name yet":                      {settledState(fresh, func(s *state) { s.mapped = false }), stepRest},
 		"no name any more, deleting":       {settledState(deleting, func(s *state) { s.mapped = false }), stepRest},
 
-		"new source":               {settledState(fresh), stepHold},
+		"new source":               {settledState(fresh), stepAddFinalizer},
 		"held, no target":          {settledState(absentTarget), stepCreate},
-		"held before our time":     {settledState(absentTarget, func(s *state) { s.source.proven = false }), stepLookSource},
+		"held before our time":     {settledState(absentTarget, unproven), stepLookSource},
 		"spec or metadata changed": {settledState(changed), stepApply},
 		"status changed":           {settledState(statusDiffers), stepStatus},
-		"last part taken away":     {settledState(changed, func(s *state) { s.target.hollow = true }), stepEmpty},
+		"last part taken away":     {settledState(contents(contentEmptyMap)), stepEmptyMap},
 		"both changed":             {settledState(changed, statusDiffers), stepApply},
-		"finalizer taken off":      {settledState(func(s *state) { s.source.finalizer = false }), stepHold},
-		"target being deleted":     {settledState(func(s *state) { s.target.deleting = true }, changed), stepWait},
+		"finalizer taken off":      {settledState(noFinalizer), stepAddFinalizer},
+		"target being deleted":     {settledState(terminates, changed), stepWait},
 		"target being deleted, status changed": {
-			settledState(func(s *state) { s.target.deleting = true }, statusDiffers), stepStatus,
+			settledState(terminates, statusDiffers), stepStatus,
 		},
 
 		"drift":                            {settledState(drifted), stepForce},
 		"drift, status changed":            {settledState(drifted, statusDiffers), stepStatus},
-		"drift, corrected a moment ago":    {settledState(drifted, func(s *state) { s.paused = true }), stepWait},
-		"drift, perhaps, after a start":    {settledState(drifted, func(s *state) { s.target.unproven = true }), stepApply},
-		"drift, by policy reported":        {settledState(drifted, driftReport, liveTarget), stepSay},
+		"drift, corrected a moment ago":    {settledState(drifted, paused), stepWait},
+		"drift, perhaps, after a start":    {settledState(contents(contentUnverified)), stepApply},
+		"drift, by policy reported":        {settledState(drifted, driftReport, liveTarget), stepSetMessage},
 		"drift, reported":                  {settledState(drifted, driftReport, said), stepRest},
 		"drift, reported, status changed":  {settledState(drifted, driftReport, said, statusDiffers), stepStatus},
-		"drift, reported, target changed":  {settledState(drifted, driftReport, said, func(s *state) { s.target.touched = true }), stepLookTarget},
-		"drift undone by others":           {settledState(drifted, driftReport, said, liveTarget, func(s *state) { s.target.same = true }), stepApply},
-		"drift gone":                       {settledState(driftReport, func(s *state) { s.source.message = "TargetDrifted: x" }), stepSay},
+		"drift, reported, target changed":  {settledState(contents(contentChanged), driftReport, said), stepLookTarget},
+		"drift undone by others":           {settledState(contents(contentUnverified), driftReport, func(s *state) { s.source.message = "TargetDrifted: x" }, liveTarget), stepApply},
+		"drift gone":                       {settledState(driftReport, func(s *state) { s.source.message = "TargetDrifted: x" }), stepSetMessage},
 		"change contested":                 {settledState(changed, contested), stepForce},
-		"change contested, by policy left": {settledState(changed, contested, driftReport, liveTarget), stepSay},
+		"change contested, by policy left": {settledState(changed, contested, driftReport, liveTarget), stepSetMessage},
 
 		"target lost":                            {settledState(absentTarget), stepCreate},
 		"target not recorded":                    {settledState(lostReport), stepMark},
-		"target recorded":                        {settledState(lostReport, func(s *state) { s.source.mark = "u1" }), stepRest},
-		"target lost, by policy reported":        {settledState(absentTarget, lostReport, liveTarget, func(s *state) { s.source.mark = "u1" }), stepSay},
-		"target seems lost, by policy reported":  {settledState(absentTarget, lostReport, func(s *state) { s.source.mark = "u1" }), stepLookTarget},
+		"target recorded":                        {settledState(lostReport, marked), stepRest},
+		"target lost, by policy reported":        {settledState(absentTarget, lostReport, liveTarget, marked), stepSetMessage},
+		"target seems lost, by policy reported":  {settledState(absentTarget, lostReport, marked), stepLookTarget},
 		"drift, as it seems, by policy reported": {settledState(drifted, driftReport), stepLookTarget},
-		"target lost, reported":                  {settledState(absentTarget, lostReport, func(s *state) { s.source.mark = "u1" }, said), stepRest},
+		"target lost, reported":                  {settledState(absentTarget, lostReport, marked, said), stepRest},
 		"target never was, by policy no say":     {settledState(absentTarget, lostReport), stepCreate},
 
-		"rewritten by our like":   {settledState(changed, func(s *state) { s.target.rewritten = true }), stepLookSource},
-		"rewritten, source live":  {settledState(changed, func(s *state) { s.target.rewritten, s.source.seen = true, live }), stepApply},
-		"contended by a peer":     {settledState(contend), stepProve},
-		"contended, seen live":    {settledState(contend, liveTarget), stepMigrate},
-		"contended, reported":     {settledState(contend, liveTarget, func(s *state) { s.policy.drift = DriftReport }), stepRest},
-		"contended again":         {settledState(contend, func(s *state) { s.paused = true }), stepWait},
-		"made by a peer":          {settledState(changed, liveTarget, func(s *state) { s.target.inherited, s.target.held = true, false }), stepMigrate},
-		"made by a peer, deleted": {settledState(changed, deleting, liveTarget, func(s *state) { s.target.inherited, s.target.held = true, false }), stepDelete},
-		"made from an earlier source, by policy taken over": {settledState(changed, liveTarget, func(s *state) {
-			s.target.ours, s.target.former, s.target.adoptable, s.policy.conflict = false, true, true, ConflictAdopt
-		}), stepMigrate},
-		"name taken, says the cache":       {settledState(foreign), stepLookTarget},
-		"name taken":                       {settledState(foreign, liveTarget), stepSay},
-		"name taken, said":                 {settledState(foreign, liveTarget, said), stepRest},
-		"name taken, new source":           {settledState(fresh, func(s *state) { s.target.exists = true }, liveTarget, said), stepRest},
-		"name taken, to adopt, cached":     {settledState(foreign, adopt), stepLookTarget},
-		"name taken, to adopt":             {settledState(foreign, adopt, liveTarget), stepForce},
-		"name taken, to adopt, new source": {settledState(foreign, adopt, liveTarget, func(s *state) { s.source.finalizer = false }), stepHold},
-		"name taken by another cluster's":  {settledState(foreign, adopt, liveTarget, func(s *state) { s.target.adoptable = false }), stepSay},
-		"name taken by what is going":      {settledState(foreign, adopt, liveTarget, func(s *state) { s.target.deleting = true }), stepSay},
+		"rewritten by our like":                             {settledState(rewritten), stepLookSource},
+		"rewritten, source live":                            {settledState(rewritten, liveSource), stepApply},
+		"contended by a peer":                               {settledState(contend), stepProve},
+		"contended, seen live":                              {settledState(contend, liveSource, liveTarget), stepMigrate},
+		"contended, reported":                               {settledState(contend, liveTarget, driftReport), stepRest},
+		"contended again":                                   {settledState(contend, paused), stepWait},
+		"made by a peer":                                    {settledState(legacyMade, changed, liveTarget), stepMigrate},
+		"made by a peer, deleted":                           {settledState(legacyMade, changed, deleting, liveTarget), stepDelete},
+		"made from an earlier source, by policy taken over": {settledState(predecessor, liveTarget, adopt), stepMigrate},
+		"name taken, says the cache":                        {settledState(foreign), stepLookTarget},
+		"name taken":                                        {settledState(foreign, liveTarget), stepSetMessage},
+		"name taken, said":                                  {settledState(foreign, liveTarget, said), stepRest},
+		"name taken, new source":                            {settledState(noFinalizer, foreign, liveTarget, said), stepRest},
+		"name taken, to adopt, cached":                      {settledState(foreign, adopt), stepLookTarget},
+		"name taken, to adopt":                              {settledState(foreign, adopt, liveTarget), stepForce},
+		"name taken, to adopt, new source":                  {settledState(foreign, adopt, liveTarget, noFinalizer), stepAddFinalizer},
+		"name taken by another cluster's":                   {settledState(itsRelation(relationOtherSource), adopt, liveTarget), stepSetMessage},
+		"name taken by what is going":                       {settledState(foreign, adopt, liveTarget, terminates), stepSetMessage},
 
-		"refused":                {settledState(absentTarget, refused), stepSay},
+		"refused":                {settledState(absentTarget, refused), stepSetMessage},
 		"refused, said":          {settledState(absentTarget, refused, said), stepWait},
 		"refused, changed":       {settledState(absentTarget, refused, said, due), stepCreate},
 		"change refused, said":   {settledState(changed, refused, said), stepWait},
 		"change refused, due":    {settledState(changed, refused, said, due), stepApply},
 		"change refused, status": {settledState(changed, refused, said, statusDiffers), stepStatus},
-		"deletion refused":       {settledState(deleting, refused), stepSay},
+		"deletion refused":       {settledState(deleting, refused), stepSetMessage},
 		"deletion refused, said": {settledState(deleting, refused, said), stepWait},
 		"deletion refused, due":  {settledState(deleting, refused, said, due), stepDelete},
-		"misnamed":               {settledState(misnamed), stepSay},
+		"misnamed":               {settledState(misnamed), stepSetMessage},
 		"misnamed, said":         {settledState(misnamed, said), stepRest},
 		"misnamed, deleting":     {settledState(misnamed, said, deleting), stepRest},
 
-		"target is ahead, says the cache": {settledState(func(s *state) { s.target.later = true }, changed), stepLookSource},
-		"target is ahead":                 {settledState(func(s *state) { s.target.later = true }, changed, liveSource), stepSay},
-		"target is ahead, said":           {settledState(func(s *state) { s.target.later = true }, changed, liveSource, said), stepRest},
+		"target is ahead, says the cache": {settledState(ahead), stepLookSource},
+		"target is ahead":                 {settledState(ahead, liveSource), stepSetMessage},
+		"target is ahead, said":           {settledState(ahead, liveSource, said), stepRest},
 
-		"status folded":                  {settledState(folded), stepWait},
-		"status folded, spec changed":    {settledState(folded, changed), stepApply},
-		"status refused":                 {settledState(unfit), stepSay},
-		"status refused, said":           {settledState(unfit, said), stepWait},
-		"status refused, spec changed":   {settledState(unfit, said, changed), stepApply},
-		"status refused, status changed": {settledState(unfit, said, statusDiffers), stepStatus},
-		"related object stuck":           {settledState(func(s *state) { s.related = "secrets svc/a is taken" }), stepSay},
-		"related object stuck, said":     {settledState(func(s *state) { s.related = "secrets svc/a is taken" }, said, changed), stepApply},
+		"status delayed":                 {settledState(statusDelayed), stepWait},
+		"status delayed, spec changed":   {settledState(statusDelayed, changed), stepApply},
+		"status refused":                 {settledState(statusRefused), stepSetMessage},
+		"status refused, said":           {settledState(statusRefused, said), stepWait},
+		"status refused, spec changed":   {settledState(statusRefused, said, changed), stepApply},
+		"status refused, status changed": {settledState(statusRefused, said, statusDiffers), stepStatus},
+		"related object stuck":           {settledState(stuckCopy), stepSetMessage},
+		"related object stuck, said":     {settledState(stuckCopy, said, changed), stepApply},
 
 		"deleted, never ours":              {settledState(fresh, deleting), stepRest},
 		"deleted":                          {settledState(deleting), stepDelete},
 		"deleted, by a live read":          {settledState(deleting, liveTarget), stepDelete},
-		"deleted, target is going":         {settledState(deleting, func(s *state) { s.target.deleting = true }), stepWait},
-		"deleted, target is going slowly":  {settledState(deleting, func(s *state) { s.target.deleting, s.target.slow = true, true }), stepSay},
-		"deleted, slowly, said":            {settledState(deleting, func(s *state) { s.target.deleting, s.target.slow = true, true }, said), stepWait},
+		"deleted, target is going":         {settledState(deleting, terminates), stepWait},
+		"deleted, target is going slowly":  {settledState(deleting, going(stuck)), stepSetMessage},
+		"deleted, slowly, said":            {settledState(deleting, going(stuck), said), stepWait},
 		"deleted, target gone from cache":  {settledState(deleting, absentTarget), stepLookTarget},
-		"deleted, target gone":             {settledState(deleting, absentTarget, liveTarget), stepRelease},
+		"deleted, target gone":             {settledState(deleting, absentTarget, liveTarget), stepRemoveFinalizer},
 		"deleted, name is taken by cache":  {settledState(deleting, foreign), stepLookTarget},
-		"deleted, name is taken":           {settledState(deleting, foreign, liveTarget), stepRelease},
-		"deleted, to orphan, cached":       {settledState(deleting, orphan), stepLookTarget},
-		"deleted, to orphan":               {settledState(deleting, orphan, liveTarget), stepDisown},
-		"deleted, orphaned, not held":      {settledState(deleting, orphan, liveTarget, func(s *state) { s.target.held = false }), stepRelease},
-		"deleted, orphaned, nobody's":      {settledState(deleting, orphan, liveTarget, foreign), stepRelease},
-		"deleted, to orphan, but going":    {settledState(deleting, orphan, func(s *state) { s.target.deleting = true }), stepWait},
+		"deleted, name is taken":           {settledState(deleting, foreign, liveTarget), stepRemoveFinalizer},
+		"deleted, to orphan, cached":       {settledState(deleting, orphanTarget), stepLookTarget},
+		"deleted, to orphan":               {settledState(deleting, orphanTarget, liveTarget), stepOrphan},
+		"deleted, orphaned, not held":      {settledState(deleting, orphanTarget, liveTarget, func(s *state) { s.target.managed = false }), stepRemoveFinalizer},
+		"deleted, orphaned, nobody's":      {settledState(deleting, orphanTarget, liveTarget, foreign), stepRemoveFinalizer},
+		"deleted, to orphan, but going":    {settledState(deleting, orphanTarget, terminates), stepWait},
 		"deleted, clusters not confirmed":  {settledState(deleting, unconfirmed), stepConfirm},
 		"deleted, gone, not confirmed":     {settledState(deleting, absentTarget, liveTarget, unconfirmed), stepLookTarget},
 		"deleted, after a restore, cached": {settledState(deleting, suspect), stepLookSource},
 		"deleted, after a restore, live":   {settledState(deleting, suspect, liveSource), stepDelete},
-		"deleted, held":                    {settledState(deleting, held), stepSay},
+		"deleted, held":                    {settledState(deleting, held), stepSetMessage},
 		"deleted, held, said":              {settledState(deleting, held, said), stepWait},
 		"deleted, held, target gone":       {settledState(deleting, held, absentTarget, liveTarget, said), stepWait},
-		"deleted, held before":             {settledState(deleting, func(s *state) { s.source.message = "DeletionsHeld: x" }), stepSay},
+		"deleted, held before":             {settledState(deleting, func(s *state) { s.source.message = "DeletionsHeld: x" }), stepSetMessage},
 		"deleted, held, never ours":        {settledState(fresh, deleting, held), stepRest},
-		"target lost, not confirmed":       {settledState(absentTarget, func(s *state) { s.target.lost = true }), stepLookTarget},
-		"target lost, confirmed":           {settledState(absentTarget, func(s *state) { s.target.lost, s.confirmed = true, true }), stepCreate},
-		"deleted, with a message to clear": {settledState(deleting, func(s *state) { s.source.message = "x" }), stepSay},
+		"target lost, not confirmed":       {settledState(absentTarget, vanished), stepLookTarget},
+		"target lost, confirmed":           {settledState(absentTarget, vanished, liveTarget, func(s *state) { s.confirmed = true }), stepCreate},
+		"deleted, with a message to clear": {settledState(deleting, func(s *state) { s.source.message = "x" }), stepSetMessage},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := plan(test.state); got != test.want {
@@ -204,52 +219,78 @@ func TestPlan(t *testing.T) {
 // invariants hold of every state, reasonable or not.
 var invariants = map[string]func(s state, do step) bool{
 	"I2: only the target of a deleted source is deleted": func(s state, do step) bool {
-		return do != stepDelete || s.source.deleting && s.source.finalizer && s.target.exists && s.target.ours && s.policy.deletion == DeletionDelete
+		return do != stepDelete || s.source.deleting && s.source.finalizer && s.target.ours() && s.policy.deletion == DeletionDelete
 	},
-	"I3: the finalizer stays until a live read shows no target of ours, or policy releases it": func(s state, do step) bool {
-		return do != stepRelease || s.source.deleting && s.target.seen == live &&
-			(!s.target.exists || !s.target.ours || s.policy.deletion == DeletionOrphan)
+	"I3: the finalizer stays until a live read shows no target of ours, or policy lets it go": func(s state, do step) bool {
+		return do != stepRemoveFinalizer || s.source.deleting && s.target.freshness == live &&
+			(!s.target.ours() || s.policy.deletion == DeletionOrphan)
 	},
 	"I3: nothing is made without the finalizer": func(s state, do step) bool {
-		return do != stepCreate && do != stepForce && do != stepApply && do != stepEmpty || s.source.finalizer && !s.source.deleting
+		return !applies(do) && do != stepMigrate || s.source.finalizer && !s.source.deleting
+	},
+	"I3: nothing is made for a source that may have been let go": func(s state, do step) bool {
+		return !applies(do) && do != stepMigrate || s.target.ours() || s.source.proven || s.source.freshness == live
 	},
 	"I4: nothing is made where something is": func(s state, do step) bool {
-		return do != stepCreate || !s.target.exists
+		return do != stepCreate || !s.target.exists()
+	},
+	"I4: what vanished is made anew in a known cluster only": func(s state, do step) bool {
+		return do != stepCreate || s.target.relation != relationVanished || s.confirmed && s.target.freshness == live
 	},
 	"I5: a status comes from the source's own target": func(s state, do step) bool {
-		return do != stepStatus || s.target.exists && s.target.ours
+		return do != stepStatus || s.target.ours()
 	},
 	"I6: the source's generation never decreases": func(s state, do step) bool {
-		return do != stepApply && do != stepForce && do != stepEmpty || !s.target.later || !s.target.ours
+		return !applies(do) || s.target.content != contentAhead || !s.target.ours()
+	},
+	"I6: what another konnector applied is overwritten by a live source only": func(s state, do step) bool {
+		return !applies(do) || s.target.content != contentRewritten || !s.target.ours() || s.source.freshness == live
 	},
 	"I9: what is someone else's stays": func(s state, do step) bool {
-		foreign := s.target.exists && !s.target.ours
-		may := s.policy.conflict == ConflictAdopt && s.target.adoptable && s.target.seen == live && do == stepForce
-		return !foreign || may || do != stepApply && do != stepEmpty && do != stepForce && do != stepDelete && do != stepDisown && (do != stepBury || s.target.orphan)
+		foreign := s.target.exists() && !s.target.ours()
+		may := s.policy.conflict == ConflictAdopt && s.target.adoptable() && s.target.freshness == live && (do == stepForce || do == stepMigrate)
+		return !foreign || may || !applies(do) && do != stepMigrate && do != stepDelete && do != stepOrphan && (do != stepCollect || s.target.relation == relationOrphan)
+	},
+	"I9: what others hold is taken by policy only": func(s state, do step) bool {
+		return do != stepForce || !s.target.ours() || s.policy.drift == DriftCorrect && !s.paused
 	},
 	"I11: what is unknown justifies nothing": func(s state, do step) bool {
-		return s.source.seen != unknown && (s.target.seen != unknown || !s.mapped) || do == stepWait || do == stepRest
+		return s.source.freshness != unknown && (s.target.freshness != unknown || !s.mapped) || do == stepWait || do == stepRest
 	},
 	"I2: nothing is taken away in clusters that are not confirmed": func(s state, do step) bool {
-		return do != stepDelete && do != stepDisown && do != stepRelease || s.confirmed
+		return do != stepDelete && do != stepOrphan && do != stepRemoveFinalizer && do != stepCollect || s.confirmed
 	},
 	"I2: what has lost its source is deleted by policy, and seen live": func(s state, do step) bool {
-		seen := s.confirmed && s.source.seen == live && s.target.seen == live
-		return do != stepBury || s.target.orphan && s.target.ripe && seen && s.policy.orphans == OrphanDelete && s.policy.deletion == DeletionDelete
+		seen := s.source.freshness == live && s.target.freshness == live
+		return do != stepCollect || s.target.relation == relationOrphan && s.target.grace == graceProven && seen && s.policy.orphans == OrphanDelete && s.policy.deletion == DeletionDelete
 	},
 	"I15: what the breaker holds stays": func(s state, do step) bool {
-		return s.held == "" || do != stepBury && do != stepDelete && do != stepDisown && do != stepRelease
+		return s.held == "" || do != stepCollect && do != stepDelete && do != stepOrphan && do != stepRemoveFinalizer
 	},
 	"I2: after a restore only what is seen live is deleted": func(s state, do step) bool {
-		return do != stepDelete || !s.suspect || s.source.seen == live
+		return do != stepDelete || !s.suspect || s.source.freshness == live
 	},
 	"a confirmation is asked for once": func(s state, do step) bool { return do != stepConfirm || !s.confirmed },
 	"a look finds out something": func(s state, do step) bool {
-		return (do != stepLookTarget || s.target.seen != live || !s.confirmed) && (do != stepLookSource || s.source.seen != live)
+		source, target := s.source.freshness == live, s.target.freshness == live && s.confirmed
+		return (do != stepLookTarget || !target) && (do != stepLookSource || !source) && (do != stepProve || !source || !target)
 	},
 	"a message says something new": func(s state, do step) bool {
-		return do != stepSay || explain(s, obstacle(s)) != s.source.message
+		return do != stepSetMessage || explain(s, obstacle(s)) != s.source.message
 	},
+	"a message is not set because of a cache": func(s state, do step) bool {
+		why := obstacle(s)
+		frightens := why == ReasonConflict || why == ReasonLost || why == ReasonDrifted
+		return do != stepSetMessage || (!frightens || s.target.freshness == live) && (why != ReasonStale || s.source.freshness == live)
+	},
+	"no step is done without its evidence": func(s state, do step) bool {
+		return s.evidence().has(require(do, s)) || do != decide(s)
+	},
+}
+
+// applies reports whether a step applies the target.
+func applies(do step) bool {
+	return do == stepCreate || do == stepApply || do == stepForce || do == stepEmptyMap
 }
 
 func FuzzPlan(f *testing.F) {
@@ -279,13 +320,12 @@ func anyState(r *rand.Rand) state {
 			LostPolicy(one("Recreate", "Report")), DeletionPolicy(one("Delete", "Orphan")), OrphanPolicy(one("Report", "Delete")),
 		},
 		mapped: r.IntN(8) > 0, refused: Reason(one("", "", string(ReasonRefused), string(ReasonForbidden))), due: flip(),
-		confirmed: flip(), suspect: flip(), held: one("", "", "too many"),
-		contested: one("", "", " by them"), paused: flip(), status: flip(), folded: flip(), unfit: one("", "", "bad"), related: one("", "", "taken"),
-		source: sourceState{sight(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x")},
+		confirmed: flip(), suspect: flip(), held: one("", "", "too many"), paused: flip(), status: flip(), statusDelayed: flip(),
+		contested: one("", "", " by them"), statusRefused: one("", "", "bad"), related: one("", "", "taken"),
+		source: sourceState{freshness(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x")},
 		target: targetState{
-			seen: sight(r.IntN(3)), exists: flip(), deleting: flip(), slow: flip(), ours: flip(), inherited: flip(), contended: flip(), former: flip(), adoptable: flip(),
-			uid: "u1", name: "widgets svc/a", later: flip(), rewritten: flip(), settled: flip(), owned: flip(), same: flip(), touched: flip(), hollow: flip(), unproven: flip(), held: flip(), lost: flip(),
-			orphan: flip(), ripe: flip(), proven: flip(),
+			freshness: freshness(r.IntN(3)), relation: targetRelation(r.IntN(int(relationOtherSource) + 1)), content: content(r.IntN(int(contentInSync) + 1)),
+			termination: termination(r.IntN(int(stuck) + 1)), grace: grace(r.IntN(int(graceProven) + 1)), managed: flip(), uid: "u1", name: "widgets svc/a",
 		},
 	}
 	if flip() {
@@ -296,7 +336,7 @@ func anyState(r *rand.Rand) state {
 
 // Each reason has words, which name what the user can look at.
 func TestExplain(t *testing.T) {
-	s := settledState(contested, refused, func(s *state) { s.related = "secrets team/x is taken" })
+	s := settledState(contested, refused, stuckCopy)
 	for _, why := range []Reason{
 		ReasonConflict, ReasonRefused, ReasonForbidden, ReasonDrifted, ReasonLost, ReasonTerminating, ReasonHeld, ReasonStatus, ReasonStale, ReasonRelated, ReasonOrphaned,
 	} {
@@ -307,37 +347,6 @@ func TestExplain(t *testing.T) {
 	}
 	if got := explain(s, ""); got != "" {
 		t.Errorf("explain of nothing = %q", got)
-	}
-}
-
-func TestPlanRelated(t *testing.T) {
-	for name, test := range map[string]struct {
-		state relatedState
-		want  step
-	}{
-		"unknown":                      {relatedState{selected: true, taken: true, ours: true, verified: true}, stepWait},
-		"not selected, no copy":        {relatedState{seen: true, travels: true}, stepRest},
-		"selected, no copy":            {relatedState{seen: true, selected: true, travels: true}, stepCopy},
-		"selected, copied":             {relatedState{seen: true, selected: true, travels: true, taken: true, ours: true, settled: true}, stepRest},
-		"selected, changed":            {relatedState{seen: true, selected: true, travels: true, taken: true, ours: true}, stepCopy},
-		"selected, name taken":         {relatedState{seen: true, selected: true, travels: true, taken: true}, stepConflict},
-		"barred":                       {relatedState{seen: true, travels: true, barred: true}, stepBarred},
-		"barred, name taken":           {relatedState{seen: true, travels: true, barred: true, taken: true}, stepBarred},
-		"barred since, copied":         {relatedState{seen: true, travels: true, barred: true, taken: true, ours: true}, stepVerify},
-		"not selected, name taken":     {relatedState{seen: true, travels: true, taken: true, verified: true}, stepRest},
-		"original gone, says cache":    {relatedState{seen: true, selected: true, taken: true, ours: true}, stepVerify},
-		"original gone":                {relatedState{seen: true, selected: true, taken: true, ours: true, verified: true}, stepDelete},
-		"reference gone, says cache":   {relatedState{seen: true, travels: true, taken: true, ours: true}, stepVerify},
-		"reference gone":               {relatedState{seen: true, travels: true, taken: true, ours: true, verified: true}, stepDelete},
-		"another cluster, claimed":     {relatedState{seen: true, taken: true, ours: true, kept: true}, stepWait},
-		"another cluster, copied anew": {relatedState{seen: true, selected: true, travels: true, taken: true, ours: true, kept: true}, stepCopy},
-		"original gone, not our copy":  {relatedState{seen: true, selected: true, taken: true, verified: true}, stepRest},
-	} {
-		t.Run(name, func(t *testing.T) {
-			if got := planRelated(test.state); got != test.want {
-				t.Errorf("planRelated = %q, want %q", got, test.want)
-			}
-		})
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -147,9 +148,9 @@ func TestP30LastSourceIsConfirmed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBench(t)
 		b.open("team")
-		blind := false
+		var blind atomic.Bool
 		b.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
-			if blind && r.Resource == widgets && r.Verb == "list" {
+			if blind.Load() && r.Resource == widgets && r.Verb == "list" {
 				return forbidden(r)
 			}
 			return do()
@@ -157,13 +158,13 @@ func TestP30LastSourceIsConfirmed(t *testing.T) {
 		defer b.sync(widgets, everywhere...)()
 		b.resident("team")
 		b.settle()
-		blind = true
+		blind.Store(true)
 		b.delete(b.source, "team", "resident")
 		time.Sleep(time.Minute)
 		if got := b.travelled("team"); got != "up down" {
 			t.Errorf("copies while the sources cannot be listed: %q", got)
 		}
-		blind = false
+		blind.Store(false)
 		time.Sleep(10 * time.Minute)
 		if got := b.travelled("team"); got != "" {
 			t.Errorf("copies once they can: %q", got)
@@ -234,9 +235,9 @@ func TestP30NamespaceIsClosed(t *testing.T) {
 }
 
 // A namespace turns with its first source and its last one, whatever comes between.
-func TestSpaces(t *testing.T) {
+func TestSourceCounts(t *testing.T) {
 	turned := 0
-	s := &spaces{counts: map[string]int{}, turned: func(_ string, initial bool) {
+	s := &sourceCounts{counts: map[string]int{}, firstOrLast: func(_ string, initial bool) {
 		if !initial {
 			turned++
 		}
@@ -259,8 +260,8 @@ func TestSpaces(t *testing.T) {
 		{went, false, 3},
 	} {
 		s.follow(tc.change)
-		if s.has("team") != tc.has || turned != tc.turned {
-			t.Errorf("%d: has %t after %d turns, want %t after %d", i, s.has("team"), turned, tc.has, tc.turned)
+		if s.In("team") != tc.has || turned != tc.turned {
+			t.Errorf("%d: has %t after %d turns, want %t after %d", i, s.In("team"), turned, tc.has, tc.turned)
 		}
 	}
 	if len(s.counts) != 0 {

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"github.com/klutch-go/sdk/internal/queue"
 )
 
 // SetOptions tune a Set. The zero value is ready to use.
@@ -29,7 +31,7 @@ type SetOptions struct {
 // does not disturb the others. Create it with NewSet.
 type Set struct {
 	changed func(name string)
-	pool    *pool
+	pool    *queue.Pool
 
 	mu      sync.Mutex
 	ctx     context.Context //nolint:containedctx // that of Run, for members that come later
@@ -55,7 +57,7 @@ func NewSet(opts SetOptions) *Set {
 	if opts.Workers <= 0 {
 		opts.Workers = 64
 	}
-	return &Set{changed: opts.Changed, pool: newPool(opts.Workers, newJitter()), members: map[string]*member{}}
+	return &Set{changed: opts.Changed, pool: queue.NewPool(opts.Workers, timing{}.delay()), members: map[string]*member{}}
 }
 
 // Run runs the Syncs of the set until ctx is done and all have ended. It can be
@@ -71,7 +73,7 @@ func (s *Set) Run(ctx context.Context) error {
 		s.begin(m, nil) //nolint:contextcheck // it takes the one just stored
 	}
 	s.mu.Unlock()
-	s.pool.run(ctx)
+	s.pool.Run(ctx)
 	for _, m := range s.all() {
 		m.end()
 	}

@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	simSeeds = flag.Uint64("seeds", 20_000, "number of histories that TestSim simulates; a tenth under the race detector")
+	simSeeds = flag.Uint64("seeds", 4_000, "number of histories that TestSim simulates, more of them in make sim; a tenth under the race detector")
 	simSeed  = flag.Uint64("seed", 0, "the one history that TestSim simulates and prints")
 	simText  = flag.String("plan", "", "the one history that TestSim simulates and prints, as it prints it")
 	simCases = flag.Bool("simcases", false, "for processes that TestSim starts: the histories in testdata, and then those from -simfrom on")

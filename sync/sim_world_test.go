@@ -229,6 +229,7 @@ func (s *sim) start(k *konnector) {
 		view = c.Held(fmt.Sprintf("k%d", k.id), s.gate(k, side, &view))
 		k.views[side] = view
 		ends[side], _ = klutchsync.NewClusterForClients(k.views[side].Client(), k.views[side].Metadata())
+		klutchsync.Ordered(ends[side])
 		if s.plan.schemas() && !s.plan.has("schemas unreadable") {
 			ends[side].ReadSchemas(view.Schemas())
 		}

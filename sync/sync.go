@@ -14,13 +14,19 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/queue"
+	"github.com/klutch-go/sdk/sync/internal/breaker"
+	"github.com/klutch-go/sdk/sync/internal/fence"
+	"github.com/klutch-go/sdk/sync/internal/prune"
+	"github.com/klutch-go/sdk/sync/internal/related"
 )
 
 // A Sync keeps the objects of one resource in step. Create it with New.
@@ -29,13 +35,13 @@ type Sync struct {
 	resource schema.GroupVersionResource
 	opts     Options
 
-	breaker *breaker
+	breaker *breaker.Breaker
 	suspect atomic.Bool // a cluster may have been restored from a backup, and nobody has said that it is well
 
 	mu      sync.Mutex
 	engine  *engine // while Run runs
 	changed func()
-	pool    *pool // of the Set that it is in; nil if none
+	pool    *queue.Pool // of the Set that it is in; nil if none
 }
 
 // New returns a Sync of resource from source to target, which may be the same
@@ -61,7 +67,7 @@ func New(source, target *Cluster, resource schema.GroupVersionResource, opts Opt
 	if source.feeds == target.feeds && renamesNothing(opts.Mapper) {
 		return nil, &OptionError{"Mapper", "has to give other names where source and target are one cluster"}
 	}
-	return &Sync{from: source, to: target, resource: resource, opts: opts, breaker: newBreaker(opts.DeletionLimit)}, nil
+	return &Sync{from: source, to: target, resource: resource, opts: opts, breaker: breaker.New(opts.DeletionLimit)}, nil
 }
 
 // Run keeps the objects in step until ctx is done, and then returns nil. What
@@ -96,7 +102,7 @@ func (s *Sync) Release() {
 		return
 	}
 	s.suspect.Store(false)
-	keys := s.breaker.release()
+	keys := s.breaker.Release()
 	s.mu.Lock()
 	e := s.engine
 	s.mu.Unlock()
@@ -104,7 +110,7 @@ func (s *Sync) Release() {
 		return
 	}
 	for _, key := range keys {
-		e.queue.add(key, classUser)
+		e.queue.Add(key, queue.User)
 	}
 	e.notify()
 }
@@ -141,7 +147,7 @@ func (s *Sync) Status() Status {
 }
 
 // join makes s work with the workers of a Set.
-func (s *Sync) join(p *pool) {
+func (s *Sync) join(p *queue.Pool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pool = p
@@ -167,23 +173,22 @@ func (s *Sync) notify() {
 type engine struct {
 	*Sync
 	policy       policy
-	fieldManager string // without the incarnation
-	pool         *pool  // nil if another one's
-	queue        *lane
+	fieldManager string      // without the incarnation
+	pool         *queue.Pool // nil if another one's
+	queue        *queue.Queue
 	source       *view
 	target       *view
 	related      []*relation
-	spaces       *spaces
+	sourceCounts *sourceCounts
 	access       *access // nil where related objects are watched everywhere
-	sourceFields *knowledge
-	targetFields *knowledge
+	sourceFields *prune.Cache
+	targetFields *prune.Cache
 	tasks        []func(context.Context) // to run beside the queue
 
 	sourceUID, targetUID types.UID
 	plainStatus          atomic.Bool // the source has no status subresource
 	orphans              atomic.Int64
-	checkup              checkup
-	tide                 tide
+	fence                *fence.Fence // nil until the clusters are identified
 	statuses             statusBudget
 	cancel               context.CancelCauseFunc // ends run
 
@@ -206,13 +211,11 @@ func newEngine(s *Sync) *engine {
 	}
 	pool := s.pool
 	if pool == nil {
-		e.pool = newPool(s.opts.Workers+s.opts.Workers/4, s.from.feeds.jitter) // with room for related objects
+		e.pool = queue.NewPool(s.opts.Workers+s.opts.Workers/4, s.from.feeds.timing.delay()) // with room for related objects
 		pool = e.pool
 	}
-	e.queue = pool.lane("sync", s.opts.Workers, e.reconcile)
-	e.checkup.look = e.check
-	e.tide.high = map[watched]string{}
-	e.spaces = &spaces{counts: map[string]int{}, turned: e.turned}
+	e.queue = pool.Queue(e.reconcile, queue.Options{Name: "sync", Limit: s.opts.Workers})
+	e.sourceCounts = &sourceCounts{engine: e, counts: map[string]int{}, firstOrLast: e.firstOrLast}
 	e.source = e.sourceView()
 	e.target = e.targetView()
 	e.sourceFields, e.targetFields = e.knows(e.source, e.from), e.knows(e.target, e.to)
@@ -228,11 +231,12 @@ func newEngine(s *Sync) *engine {
 }
 
 // knows follows what the cluster of v knows of the resource.
-func (e *engine) knows(v *view, c *Cluster) *knowledge {
-	k := newKnowledge(c, e.resource, func(url string) { v.relist(url); e.remappedAll() })
-	v.watched = func() { signal(k.doubt) }
-	e.tasks = append(e.tasks, k.run)
-	return k
+func (e *engine) knows(v *view, c *Cluster) *prune.Cache {
+	share := c.feeds.budget.Share("the schema of " + e.resource.Resource)
+	fields := prune.NewCache(c.raw, e.resource, share, func(version string) { v.relist(version); e.remappedAll() })
+	v.watched = fields.Doubt
+	e.tasks = append(e.tasks, fields.Run)
+	return fields
 }
 
 func (e *engine) sources(namespace string) dynamic.ResourceInterface {
@@ -250,8 +254,8 @@ func (e *engine) run(ctx context.Context) error {
 	if e.identify(ctx) != nil {
 		return nil // ctx is done
 	}
-	e.sourceFields.begin(ctx)
-	e.targetFields.begin(ctx)
+	e.sourceFields.Load(ctx)
+	e.targetFields.Load(ctx)
 	ctx, e.cancel = context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -260,9 +264,9 @@ func (e *engine) run(ctx context.Context) error {
 		wg.Go(func() { task(ctx) })
 	}
 	if e.pool != nil {
-		wg.Go(func() { e.pool.run(ctx) })
+		wg.Go(func() { e.pool.Run(ctx) })
 	}
-	e.queue.run(ctx)
+	e.queue.Run(ctx)
 	if why := context.Cause(ctx); errors.Is(why, errRestart) {
 		return why
 	}
@@ -271,9 +275,9 @@ func (e *engine) run(ctx context.Context) error {
 
 // close ends what newEngine and watch began.
 func (e *engine) close() {
-	e.queue.close()
+	e.queue.Close()
 	if e.access != nil {
-		e.access.queue.close()
+		e.access.queue.Close()
 	}
 	e.source.close()
 	e.target.close()
@@ -342,7 +346,7 @@ func (e *engine) followMapper(ctx context.Context) {
 func (e *engine) remapped(namespace string) {
 	for _, name := range e.source.keys() {
 		if name.Namespace == namespace {
-			e.queue.add(name, classResync)
+			e.queue.Add(name, queue.Resync)
 		}
 	}
 	for _, r := range e.related {
@@ -353,7 +357,7 @@ func (e *engine) remapped(namespace string) {
 // remappedAll queues all source objects.
 func (e *engine) remappedAll() {
 	for _, name := range e.source.keys() {
-		e.queue.add(name, classResync)
+		e.queue.Add(name, queue.Resync)
 	}
 	for _, r := range e.related {
 		r.remapped()
@@ -364,16 +368,16 @@ func (e *engine) remappedAll() {
 func (e *engine) sourceView() *view {
 	v := e.newView("source", e.from, e.from.dynamicLister(e.resource, "source", slimSource))
 	v.changed = func(c change) {
-		e.spaces.follow(c)
-		e.queue.add(c.name, c.class(classUser))
+		e.sourceCounts.follow(c)
+		e.queue.Add(c.name, c.class(queue.User))
 	}
 	return v
 }
 
-// turned follows a source namespace that got its first source, or lost its last one:
+// firstOrLast follows a source namespace that got its first source, or lost its last one:
 // its related objects are looked at, and whether they may be. Those of a first list
 // are looked at anyway.
-func (e *engine) turned(namespace string, initial bool) {
+func (e *engine) firstOrLast(namespace string, initial bool) {
 	if e.access != nil {
 		e.access.look(namespace)
 	}
@@ -381,7 +385,7 @@ func (e *engine) turned(namespace string, initial bool) {
 		return
 	}
 	for _, r := range e.related {
-		r.queue.add(allOf(namespace), classRelated)
+		r.queue.Add(allOf(namespace), queue.Related)
 	}
 }
 
@@ -400,7 +404,7 @@ func (e *engine) targetView() *view {
 	}
 	v.changed = func(c change) {
 		if key, ok := e.opts.Mapper.Source(c.name); ok {
-			e.queue.add(key, c.ofTarget())
+			e.queue.Add(key, c.ofTarget())
 		}
 	}
 	return v
@@ -418,7 +422,7 @@ func (e *engine) kept() map[string]bool {
 	keep := map[string]bool{"apiVersion": true, "kind": true, "metadata": true, "status": true}
 	for _, r := range e.opts.Related {
 		for _, path := range r.References {
-			if fields, err := parsePath(path); err == nil && r.From == TargetSide {
+			if fields, err := related.Path(path); err == nil && r.From == TargetSide {
 				keep[fields[0]] = true
 			}
 		}
@@ -434,6 +438,7 @@ func (e *engine) identify(ctx context.Context) error {
 	if e.sourceUID, err = e.from.uid(ctx); err == nil {
 		e.targetUID, err = e.to.uid(ctx)
 	}
+	e.fence = e.newFence()
 	return err
 }
 
@@ -510,13 +515,13 @@ func (e *engine) report(ctx context.Context, p *pair, r *record) {
 
 // settle forgets what need not be remembered.
 func (e *engine) settle(p *pair, r *record) {
-	if p.source != nil || p.state.source.seen == unknown || r.stray != nil {
+	if p.source != nil || p.state.source.freshness == unknown || r.orphan != nil {
 		return
 	}
 	e.recordsMu.Lock()
 	defer e.recordsMu.Unlock()
 	delete(e.records, p.key)
-	e.breaker.forget(p.key)
+	e.breaker.Forget(p.key)
 }
 
 func (e *engine) record(key cache.ObjectName) *record {
@@ -539,7 +544,7 @@ func (e *engine) relatedProblem(key cache.ObjectName) string {
 
 // status reports whether both sides are known.
 func (e *engine) status() Status {
-	st := Status{Synced: true, Held: e.breaker.holds(), Orphans: int(e.orphans.Load())}
+	st := Status{Synced: true, Held: e.breaker.Held(), Orphans: int(e.orphans.Load())}
 	for _, v := range e.views() {
 		known, err := v.state()
 		st.Synced = st.Synced && known
@@ -596,4 +601,6 @@ func (e *engine) manager(uid types.UID) string {
 }
 
 // isDenied reports whether err will not go away by waiting for a cluster.
-func isDenied(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsNotFound(err) }
+func isDenied(err error) bool {
+	return fates.Is(err, fates.Forbidden, fates.Terminating, fates.Absent, fates.Unserved)
+}

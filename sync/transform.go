@@ -13,6 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/sync/internal/fields"
+	"github.com/klutch-go/sdk/sync/internal/legacy"
+	"github.com/klutch-go/sdk/sync/internal/travel"
 )
 
 // Annotations that a Sync writes.
@@ -78,76 +82,20 @@ func (o Options) newIntent(source *unstructured.Unstructured, from origin, targe
 	annotations[SourceAnnotation] = from.record(0, "")
 	meta["annotations"] = annotations
 
-	object := body(source.Object)
+	object := travel.Body(source.Object)
 	object["metadata"] = meta
 	hash := hashOf(object)
 	annotations[SourceAnnotation] = from.record(source.GetGeneration(), hash)
 	return intent{object: object, hash: hash}
 }
 
-// body is all of an object but metadata and status, less what never travels.
-func body(object map[string]any) map[string]any {
-	out := maps.Clone(object)
-	delete(out, "metadata")
-	delete(out, "status")
-	if spec, ok := out["spec"].(map[string]any); ok {
-		out["spec"] = withoutReferences(spec)
-	}
-	return out
-}
-
-// withoutReferences drops the fields in which Crossplane keeps the names of what
-// it has composed: in the other cluster they would point at nothing or at
-// something else.
-func withoutReferences(spec map[string]any) map[string]any {
-	out := maps.Clone(spec)
-	delete(out, "resourceRef")
-	delete(out, "resourceRefs")
-	if crossplane, ok := out["crossplane"].(map[string]any); ok {
-		crossplane = maps.Clone(crossplane)
-		delete(crossplane, "resourceRef")
-		delete(crossplane, "resourceRefs")
-		out["crossplane"] = crossplane
-	}
-	return out
-}
-
+// travelling is what of some metadata travels, and what is added to it.
 func travelling(have map[string]string, allowed func(string) bool, extra map[string]string) map[string]any {
-	out := map[string]any{}
-	for k, v := range have {
-		if !denied(k) && (allowed == nil || allowed(k)) {
-			out[k] = v
-		}
-	}
+	out := travel.Metadata(have, allowed)
 	for k, v := range extra {
 		out[k] = v
 	}
 	return out
-}
-
-// denied reports whether a label or annotation belongs to a tool that tracks its
-// objects by it. On the other side it would make that tool's counterpart there
-// believe that the object is its own, and prune it.
-func denied(key string) bool {
-	switch key {
-	case "app.kubernetes.io/instance", "app.kubernetes.io/managed-by":
-		return true
-	}
-	prefix, _, ok := strings.Cut(key, "/")
-	return ok && slices.ContainsFunc(trackers(), func(d string) bool {
-		return prefix == d || strings.HasSuffix(prefix, "."+d)
-	})
-}
-
-// trackers are the domains, with all below them, whose metadata never travel.
-func trackers() []string {
-	return []string{
-		"klutch.anynines.com",
-		"kubectl.kubernetes.io", "applyset.kubernetes.io", "config.kubernetes.io", "config.k8s.io",
-		"argoproj.io", "toolkit.fluxcd.io", "fluxcd.io", "helm.sh", "k14s.io", "carvel.dev",
-		"crossplane.io", "fleet.cattle.io", "objectset.rio.cattle.io", "kluctl.io",
-		"configsync.gke.io", "configmanagement.gke.io", "addonmanager.kubernetes.io",
-	}
 }
 
 func ownerReferences(refs []metav1.OwnerReference) []any {
@@ -175,51 +123,10 @@ func hashOf(v any) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// owns reports whether manager still owns on obj all that it applied, as the API
-// server recorded it: a field that someone else changed is no longer there, one
-// that someone else added makes no difference.
+// owns reports whether manager still owns on obj all that it applied, and nothing of it
+// was lost.
 func (i intent) owns(obj *unstructured.Unstructured, manager string) bool {
-	fields := fieldsOf(obj, manager)
-	if fields == nil || lost(obj, manager) {
-		return false
-	}
-	for key, value := range i.object {
-		switch key {
-		case "apiVersion", "kind":
-		case "metadata":
-			meta := maps.Clone(value.(map[string]any))
-			delete(meta, "name")
-			delete(meta, "namespace")
-			if sub, ok := fields["f:metadata"].(map[string]any); !ok || !covers(sub, meta) {
-				return false
-			}
-		default:
-			if sub, ok := fields["f:"+key].(map[string]any); !ok || !covers(sub, value) {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// fieldsOf returns the fields that manager applied to obj in the notation of
-// FieldsV1, nil if none.
-func fieldsOf(obj *unstructured.Unstructured, manager string) map[string]any {
-	for _, e := range managedFields(obj) {
-		entry, _ := e.(map[string]any)
-		if entry["manager"] == manager && entry["operation"] == string(metav1.ManagedFieldsOperationApply) && entry["subresource"] == nil {
-			fields, _ := entry["fieldsV1"].(map[string]any)
-			return fields
-		}
-	}
-	return nil
-}
-
-// managedFields are those of obj as they are, without the cost of decoding them.
-func managedFields(obj *unstructured.Unstructured) []any {
-	meta, _ := obj.Object["metadata"].(map[string]any)
-	entries, _ := meta["managedFields"].([]any)
-	return entries
+	return !lost(obj, manager) && fields.Of(obj, manager).Own(i.object)
 }
 
 // lostClaims in the metadata of a target, as a view has it, names the managers that
@@ -229,11 +136,9 @@ const lostClaims = domain + "lost"
 
 func noteLost(obj *unstructured.Unstructured, prefix string) {
 	var losers []any
-	for _, e := range managedFields(obj) {
-		entry, _ := e.(map[string]any)
-		fields, _ := entry["fieldsV1"].(map[string]any)
-		if manager, _ := entry["manager"].(string); strings.HasPrefix(manager, prefix) && !present(fields, obj.Object) {
-			losers = append(losers, manager)
+	for e := range fields.Entries(obj) {
+		if strings.HasPrefix(e.Manager, prefix) && !e.Fields.Present(obj.Object) {
+			losers = append(losers, e.Manager)
 		}
 	}
 	if meta, ok := obj.Object["metadata"].(map[string]any); ok && losers != nil {
@@ -241,68 +146,10 @@ func noteLost(obj *unstructured.Unstructured, prefix string) {
 	}
 }
 
-// present reports whether value has the fields, in the notation of FieldsV1. Items of
-// lists are not looked at.
-func present(fields map[string]any, value any) bool {
-	object, ok := value.(map[string]any)
-	for path, sub := range fields {
-		name, isField := strings.CutPrefix(path, "f:")
-		item, there := object[name]
-		below, _ := sub.(map[string]any)
-		if ok && isField && (!there || !present(below, item)) {
-			return false
-		}
-	}
-	return true
-}
-
 // lost reports whether what manager owns of obj is not all there.
 func lost(obj *unstructured.Unstructured, manager string) bool {
 	losers, _, _ := unstructured.NestedSlice(obj.Object, "metadata", lostClaims)
 	return slices.Contains(losers, any(manager))
-}
-
-// covers reports whether every part of value is among fields. No fields below a
-// path mean that it is owned as a whole, or, for an object, that nothing is left
-// of what was owned below: an atomic object is not told apart from that.
-func covers(fields map[string]any, value any) bool {
-	switch v := value.(type) {
-	case map[string]any:
-		for key, item := range v {
-			sub, ok := fields["f:"+key].(map[string]any)
-			if item != nil && (!ok || !covers(sub, item)) {
-				return false
-			}
-		}
-		return true
-	case []any:
-		return len(fields) == 0 || coversList(fields, v)
-	default:
-		return true
-	}
-}
-
-// coversList is covers for a list with map or set semantics, the items of which
-// are owned one by one.
-func coversList(fields map[string]any, items []any) bool {
-	found := 0
-	for path, sub := range fields {
-		key, isMap := strings.CutPrefix(path, "k:")
-		switch {
-		case isMap:
-			item, ok := itemWithKey(items, key)
-			if !ok {
-				continue
-			}
-			if m, _ := sub.(map[string]any); !covers(m, item) {
-				return false
-			}
-			found++
-		case strings.HasPrefix(path, "v:"):
-			found++
-		}
-	}
-	return found >= len(items)
 }
 
 // within reports whether have has all of want.
@@ -320,27 +167,6 @@ func within(want, have any) bool {
 	default:
 		return hashOf(want) == hashOf(have)
 	}
-}
-
-func itemWithKey(items []any, key string) (any, bool) {
-	var want map[string]any
-	if json.Unmarshal([]byte(key), &want) != nil {
-		return nil, false
-	}
-	for _, item := range items {
-		m, ok := item.(map[string]any)
-		if !ok {
-			continue
-		}
-		match := true
-		for k, v := range want {
-			match = match && (hashOf(m[k]) == hashOf(v) || m[k] == nil)
-		}
-		if match {
-			return item, true
-		}
-	}
-	return nil, false
 }
 
 // newStatus is what the status of a source should be, nil if its target has none.
@@ -431,7 +257,7 @@ const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // slimTarget keeps of a target its metadata, its status, and those other
 // top-level fields that keep names; of managed fields only what we applied, and that
-// a peer holds some.
+// a legacy konnector holds some.
 func slimTarget(prefix string, keep map[string]bool) func(any) any {
 	return func(obj any) any {
 		u, ok := obj.(*unstructured.Unstructured)
@@ -445,15 +271,11 @@ func slimTarget(prefix string, keep map[string]bool) func(any) any {
 			}
 		}
 		meta, _ := u.Object["metadata"].(map[string]any)
-		peers := contender(u)
-		meta["managedFields"] = slices.DeleteFunc(managedFields(u), func(e any) bool {
-			entry, _ := e.(map[string]any)
-			manager, _ := entry["manager"].(string)
-			return !strings.HasPrefix(manager, prefix)
-		})
-		if peers != "" {
-			meta["managedFields"] = append(managedFields(u), any(map[string]any{"manager": peers}))
+		kept := fields.Except(u, func(e fields.Entry) bool { return !strings.HasPrefix(e.Manager, prefix) })
+		if writer := legacy.Writer(u); writer != "" {
+			kept = append(kept, map[string]any{"manager": writer})
 		}
+		meta["managedFields"] = kept
 		return u
 	}
 }

@@ -19,22 +19,6 @@ import (
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 )
 
-// Of maps that are to be empty just what is held, and by nobody else, is taken away.
-func TestEmptied(t *testing.T) {
-	want := map[string]any{"spec": map[string]any{"size": "small", "backup": map[string]any{}, "new": map[string]any{}}}
-	held := map[string]any{"f:spec": map[string]any{"f:size": map[string]any{}, "f:backup": map[string]any{
-		".": map[string]any{}, "f:hour": map[string]any{}, "f:to": map[string]any{"f:bucket": map[string]any{}, "f:key": map[string]any{}},
-	}}}
-	others := map[string]any{"f:spec": map[string]any{"f:backup": map[string]any{"f:to": map[string]any{"f:key": map[string]any{}}}}}
-	nothing := map[string]any{"spec": map[string]any{"backup": map[string]any{"hour": nil, "to": map[string]any{"bucket": nil}}}}
-	if diff := cmp.Diff(nothing, emptied(want, held, others)); diff != "" || !hollow(want, held) {
-		t.Errorf("hollow: %v; patch (-want +got):\n%s", hollow(want, held), diff)
-	}
-	if alone := map[string]any{"spec": map[string]any{"backup": map[string]any{}}}; hollow(alone, map[string]any{"f:spec": map[string]any{"f:backup": map[string]any{}}}) {
-		t.Error("a map that was empty before is called hollow")
-	}
-}
-
 func TestNewRefuses(t *testing.T) {
 	fake := fakecluster.New()
 	c, err := NewClusterForClients(fake.Client(), fake.Metadata())
@@ -182,41 +166,6 @@ func TestIntent(t *testing.T) {
 	source.SetLabels(map[string]string{"keep": "2"})
 	if again := opts.newIntent(source, from, cache.NewObjectName("svc", "a")); again.hash == got.hash {
 		t.Error("the hash does not change with a label")
-	}
-}
-
-func TestCovers(t *testing.T) {
-	for name, test := range map[string]struct {
-		fields, value string
-		want          bool
-	}{
-		"all there":              {`{"f:a":{},"f:b":{"f:c":{}}}`, `{"a":1,"b":{"c":2}}`, true},
-		"more than asked":        {`{"f:a":{},"f:b":{}}`, `{"a":1}`, true},
-		"field gone":             {`{"f:b":{}}`, `{"a":1,"b":1}`, false},
-		"nested field gone":      {`{"f:b":{"f:d":{}}}`, `{"b":{"c":2,"d":1}}`, false},
-		"nothing left":           {`{"f:b":{}}`, `{"b":{"c":2}}`, false},
-		"empty object":           {`{"f:b":{}}`, `{"b":{}}`, true},
-		"null":                   {`{}`, `{"b":null}`, true},
-		"atomic list":            {`{"f:l":{}}`, `{"l":[1,2]}`, true},
-		"map list":               {`{"f:l":{"k:{\"name\":\"x\"}":{".":{},"f:name":{},"f:p":{}}}}`, `{"l":[{"name":"x","p":1}]}`, true},
-		"map list, field gone":   {`{"f:l":{"k:{\"name\":\"x\"}":{".":{},"f:name":{}}}}`, `{"l":[{"name":"x","p":1}]}`, false},
-		"map list, item gone":    {`{"f:l":{"k:{\"name\":\"x\"}":{".":{},"f:name":{}}}}`, `{"l":[{"name":"x"},{"name":"y"}]}`, false},
-		"map list, numeric key":  {`{"f:l":{"k:{\"port\":80}":{".":{},"f:port":{}}}}`, `{"l":[{"port":80}]}`, true},
-		"set":                    {`{"f:l":{"v:\"a\"":{},"v:\"b\"":{}}}`, `{"l":["a","b"]}`, true},
-		"set, item gone":         {`{"f:l":{"v:\"a\"":{}}}`, `{"l":["a","b"]}`, false},
-		"map list, default key":  {`{"f:l":{"k:{\"port\":80,\"protocol\":\"TCP\"}":{".":{},"f:port":{}}}}`, `{"l":[{"port":80}]}`, true},
-		"map list, foreign item": {`{"f:l":{"k:{\"name\":\"x\"}":{"f:name":{}},"k:{\"name\":\"z\"}":{"f:name":{}}}}`, `{"l":[{"name":"x"}]}`, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var fields map[string]any
-			if err := json.Unmarshal([]byte(test.fields), &fields); err != nil {
-				t.Fatal(err)
-			}
-			value := object(t, `{"apiVersion":"v1","kind":"X","v":`+test.value+`}`).Object["v"]
-			if got := covers(fields, value); got != test.want {
-				t.Errorf("covers = %t", got)
-			}
-		})
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/queue"
 )
 
 // A view is what is known of one resource of one cluster: one watch of all
@@ -56,24 +59,24 @@ type change struct {
 }
 
 // class is that of a change which is of class later, once a first list is complete.
-func (c change) class(later class) class {
+func (c change) class(later queue.Priority) queue.Priority {
 	if c.initial {
-		return classInitial
+		return queue.Initial
 	}
 	return later
 }
 
 // ofTarget is the class of a change of a target.
-func (c change) ofTarget() class {
+func (c change) ofTarget() queue.Priority {
 	before, _ := c.before.(*compact)
 	after, _ := c.after.(*compact)
 	switch {
 	case c.after == nil:
-		return c.class(classUser)
+		return c.class(queue.User)
 	case before == nil || after == nil || before.flips == after.flips:
-		return c.class(classStatus)
+		return c.class(queue.Status)
 	default:
-		return c.class(classFlip)
+		return c.class(queue.Digest)
 	}
 }
 
@@ -82,7 +85,7 @@ type part struct {
 	*feed
 	view      *view
 	log       logr.Logger
-	confirmed int // as of which list the clusters were; under tide.mu
+	confirmed atomic.Int64 // as of which list the clusters were
 }
 
 // get returns the object called name, and the version of the view if there is

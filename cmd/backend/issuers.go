@@ -72,7 +72,7 @@ func (f *flags) addIssuers(documents string) error {
 	return nil
 }
 
-// complete checks what is required and reads the files that i names.
+// complete checks that required fields are set and reads the files that i names.
 func (i *issuer) complete() (klutch.Issuer, error) {
 	for _, field := range [][2]string{{"name", i.Name}, {"url", i.URL}, {"clientID", i.ClientID}} {
 		if field[1] == "" {

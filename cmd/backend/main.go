@@ -251,7 +251,7 @@ func (f *flags) measure() {
 	b.Metrics, b.Observe = m, func(e *export.Exporter) { m.Watch(e.Census) }
 }
 
-// complete checks what is required and reads the files that flags name.
+// complete checks that required flags are set and reads the files that flags name.
 func (f *flags) complete(getenv func(string) string) (err error) {
 	b := &f.backend
 	for name, value := range map[string]string{

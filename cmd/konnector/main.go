@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// maxVerbosity is the level above which client-go logs what it sends and gets, tokens
+// maxVerbosity is the level above which client-go logs requests and answers, tokens
 // and credentials among it.
 const maxVerbosity = 5
 

@@ -58,7 +58,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// What is counted of a Sync stands where Prometheus looks for it.
+// The metrics of a Sync stand where Prometheus looks for them.
 func TestMeasure(t *testing.T) {
 	f, err := parse([]string{"--deletion-limit=7"})
 	if err != nil {

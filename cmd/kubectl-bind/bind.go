@@ -57,7 +57,7 @@ permission, 5 a permission claim needs an answer, 6 conflict, 130 interrupted.`,
   # Log in with the browser of another device
   kubectl bind https://klutch.example.com/export --device
 
-  # Look at what is bound
+  # List the bindings
   kubectl bind status`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && !isURL(args[0]) {
@@ -180,8 +180,8 @@ func (b *bindURL) authenticate(ctx context.Context, client *bind.Client) (*v1alp
 	return response, nil
 }
 
-// login returns what was granted of what was asked. What is bound already at that place
-// goes on with the new credential, since the login has ended the one before.
+// login returns the requests that were granted, and the kubeconfig. Bindings that use the
+// same tenant go on with the new credential, since the login has ended the one before.
 func (b *bindURL) login(ctx context.Context, client *bind.Client) ([]v1alpha1.APIServiceExportRequest, []byte, error) {
 	response, err := b.authenticate(ctx, client)
 	if err != nil {
@@ -256,8 +256,8 @@ func (b *bindURL) prompt(name string) func(url, code string) {
 	}
 }
 
-// choose leaves what was not asked for on this command line, and misses nothing that
-// was. Without --service the page decides.
+// choose drops services that this command line did not ask for, and fails if one that it
+// asked for is missing. Without --service the page decides.
 func (b *bindURL) choose(granted []v1alpha1.APIServiceExportRequest) ([]v1alpha1.APIServiceExportRequest, error) {
 	if len(granted) == 0 {
 		return nil, errors.New("no service was chosen")

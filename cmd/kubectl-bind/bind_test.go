@@ -27,7 +27,7 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// A fakeBackend logs in whoever comes and grants what it says.
+// A fakeBackend logs every client in and grants the services that it lists.
 type fakeBackend struct {
 	*httptest.Server
 	recorder
@@ -176,7 +176,7 @@ func TestP18DryRunOfRequests(t *testing.T) {
 	}
 }
 
-// What is cached could leak: nothing is.
+// A cached credential could leak: none is cached.
 func TestP28NothingIsCached(t *testing.T) {
 	home := t.TempDir()
 	t.Setenv("HOME", home)
@@ -265,7 +265,7 @@ func TestRefusedRequest(t *testing.T) {
 	}
 }
 
-// Without a konnector nobody is sent to a browser in vain.
+// Without a konnector no person is sent to a browser in vain.
 func TestNoKonnector(t *testing.T) {
 	app, backend := newFakeAPI(t, nil), newFakeBackend(t)
 	r := backend.browser(t, "").run(t.Context(), backend.URL, "--backend-certificate-authority", backend.authority(t), "--kubeconfig", app.kubeconfig(t))
@@ -316,7 +316,7 @@ func TestAnswer(t *testing.T) {
 		want   []v1alpha1.ClaimState // for secrets, then configmaps
 		before []v1alpha1.ClaimState // as well
 	}{
-		{"nobody there", claimAnswers{}, "", []v1alpha1.ClaimState{"", ""}, nil},
+		{"no person at the prompt", claimAnswers{}, "", []v1alpha1.ClaimState{"", ""}, nil},
 		{"both piped at once", claimAnswers{}, "y\nno\n", []v1alpha1.ClaimState{"Accepted", "Rejected"}, nil},
 		{"the last without a line end", claimAnswers{}, "YES\nn", []v1alpha1.ClaimState{"Accepted", "Rejected"}, nil},
 		{"asked again", claimAnswers{}, "maybe\n\nYes\nN\n", []v1alpha1.ClaimState{"Accepted", "Rejected"}, nil},

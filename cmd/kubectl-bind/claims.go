@@ -18,7 +18,7 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// claimsCommand is apiservice with what is here of a binding.
+// claimsCommand is the apiservice command for a binding that exists already.
 func (p *plugin) claimsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "claims NAME [--accept-claim CLAIM]... [--reject-claim CLAIM]...",
@@ -66,8 +66,8 @@ type claimAnswers struct {
 	accept, reject []string
 }
 
-// of returns the answer to a claim, empty for none. A refusal wins, and what was
-// answered before counts more than --yes, which stands for ordinary claims only.
+// of returns the answer to a claim, empty for none. A refusal wins, and an
+// earlier answer counts more than --yes, which stands for ordinary claims only.
 func (a claimAnswers) of(c bind.Claim) v1alpha1.ClaimState {
 	named := func(flag string) bool { return names(flag, c) }
 	switch {
@@ -85,7 +85,7 @@ func names(flag string, c bind.Claim) bool {
 }
 
 // check fails on a refusal that means no claim: with a slip in it --yes would accept
-// what it was to refuse; and on the acceptance of what no provider gets.
+// the claim that it was to refuse. It fails on an acceptance that no provider may get.
 func (a claimAnswers) check(claims []bind.Claim) error {
 	for _, flag := range a.reject {
 		if !slices.ContainsFunc(claims, func(c bind.Claim) bool { return names(flag, c) }) {
@@ -102,7 +102,7 @@ func (a claimAnswers) check(claims []bind.Claim) error {
 }
 
 // answer asks the person where neither the flags nor an earlier answer say anything, and
-// says what is accepted then.
+// then tells the person which claims are accepted.
 func (p *plugin) answer(flags claimAnswers) func(context.Context, []bind.Claim) error {
 	return func(ctx context.Context, claims []bind.Claim) (err error) {
 		if err := flags.check(claims); err != nil {
@@ -142,7 +142,7 @@ func acceptance(c bind.Claim) string {
 func (p *plugin) ask(ctx context.Context, c bind.Claim) (v1alpha1.ClaimState, error) {
 	_, _ = io.WriteString(p.talk, describeClaim(c))
 	question, yes := "Do you accept this permission? [No,Yes] ", []string{"y", "yes"}
-	if c.Standing != bind.StandingOrdinary { // not what is piped into all questions
+	if c.Standing != bind.StandingOrdinary { // not a line that was piped into all questions
 		question, yes = fmt.Sprintf("To accept this permission, type %s. [No,%[1]s] ", term.Text(c.String())), []string{strings.ToLower(c.String())}
 	}
 	for {
@@ -168,7 +168,7 @@ func ignoreEOF(err error) error {
 	return err
 }
 
-// readLine gives up with ctx. What is being read then is lost with the process.
+// readLine gives up with ctx. The input that is being read then is lost with the process.
 func (p *plugin) readLine(ctx context.Context) (string, error) {
 	type result struct {
 		line string

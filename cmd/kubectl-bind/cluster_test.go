@@ -296,7 +296,7 @@ func TestBind(t *testing.T) {
 		t.Fatalf("without consent there is %v", got)
 	}
 
-	// Nobody takes it up: the command says so, and ends in time.
+	// No konnector takes the binding up: the command says so, and ends in time.
 	hasty := w.backend.browser(w.T, "y\nn\n")
 	hasty.until = "Waiting for things.example.com"
 	w.expect(w.bindAs(hasty), exitNotReady, "no konnector has taken it up yet", "not ready")
@@ -376,9 +376,10 @@ func TestBind(t *testing.T) {
 	}
 }
 
-// P20: a platform that claims more than Secrets gets by --yes what is ordinary, by name
-// what could be anybody's, and what decides over the cluster never: not if it is
-// optional, nor if it was accepted before, and not the binding either if it is required.
+// P20: of a platform's claims, --yes accepts the ordinary ones, an answer that names them
+// accepts others, and claims on resources that decide over the cluster are never accepted:
+// not if they are optional, nor if they were accepted before; if they are required, the
+// binding is refused.
 func TestP20GreedyPlatform(t *testing.T) {
 	w := newWorld(t)
 	w.backend.kubeconfig = w.tenant("cluster-one")
@@ -485,8 +486,7 @@ func aggregated(t *testing.T) *httptest.Server {
 	return s
 }
 
-// What --konnector-image applies is what is shipped, and applying it twice takes no
-// rights away.
+// --konnector-image applies the shipped manifests, and a second time takes no rights away.
 func TestBindInstallsKonnector(t *testing.T) {
 	w := newWorld(t)
 	w.backend.kubeconfig, w.backend.grants = w.tenant("cluster-one"), []string{"others.example.com"}
@@ -505,7 +505,7 @@ func TestBindInstallsKonnector(t *testing.T) {
 	})
 }
 
-// watches: status -w shows what is and what changes, under one line of headers.
+// watches: status -w shows bindings and their changes, under one line of headers.
 func (w *world) watches() {
 	w.Helper()
 	ctx, stop := context.WithTimeout(w.Context(), 5*time.Minute)
@@ -577,8 +577,7 @@ func (w *world) secret() string {
 	return list.Items[0].Name
 }
 
-// maker says who made the Secret of the binding from now on, and returns who was said
-// to have made it before.
+// maker sets the recorded maker of the binding's Secret, and returns the one before.
 func (w *world) maker(now any) any {
 	w.Helper()
 	b := w.must(w.dyn.Resource(bindings).Namespace("klutch-bind").Get(w.Context(), "things.example.com", metav1.GetOptions{}))

@@ -46,7 +46,7 @@ func (m *deviceMemory) Get(_ context.Context, key string) ([]byte, error) {
 	return value.([]byte), nil
 }
 
-// guarded offers one service, which nobody may bind.
+// guarded offers one service that no person may bind.
 type guarded struct{}
 
 func (guarded) Services(context.Context) ([]export.Service, error) {
@@ -65,7 +65,7 @@ func (guarded) Authorize(context.Context, *auth.Identity, export.Service) error 
 type deviceBackend struct {
 	*httptest.Server
 	codes  chan string   // user codes
-	polled chan struct{} // to whoever waits for a poll
+	polled chan struct{} // tells the test of a poll
 }
 
 func newDeviceBackend(t *testing.T, devices auth.DeviceStore) *deviceBackend {

@@ -47,7 +47,7 @@ func (p *plugin) newInstallation(cmd *cobra.Command) *installation {
 // addKonnector lets an installation see to the konnector.
 func (i *installation) addKonnector(cmd *cobra.Command) *installation {
 	cmd.Flags().StringVar(&i.image, "konnector-image", "", "Run the konnector in this cluster with this image")
-	cmd.Flags().BoolVar(&i.skipKonnector, "skip-konnector", false, "Leave the konnector alone: it runs elsewhere, or someone else installs it")
+	cmd.Flags().BoolVar(&i.skipKonnector, "skip-konnector", false, "Leave the konnector alone: it runs elsewhere, or is installed by other means")
 	return i
 }
 
@@ -68,7 +68,7 @@ func dryRun(value string) bind.DryRun {
 	return map[string]bind.DryRun{"client": bind.DryRunClient, "server": bind.DryRunServer}[value]
 }
 
-// check finds what is wrong with the command line before anything happens.
+// check finds mistakes in the command line before anything happens.
 func (i *installation) check() error {
 	if i.image != "" && i.skipKonnector {
 		return usageError{"--konnector-image and --skip-konnector exclude each other"}

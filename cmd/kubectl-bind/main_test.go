@@ -53,7 +53,7 @@ type terminal struct {
 	stdin string
 	env   map[string]string
 	start func(program string, args ...string) error
-	until string // the words after which nobody waits any longer; empty: they wait
+	until string // the words after which the person gives up; empty: they wait
 }
 
 type result struct {
@@ -194,7 +194,7 @@ func newFakeAPI(t *testing.T, objects map[string]any) *fakeAPI {
 	return a
 }
 
-// failure is what an API server answers to what it does not do.
+// failure is the answer of an API server that refuses.
 func failure(code int, reason, message string) map[string]any {
 	return map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code, "message": message}
 }
@@ -361,7 +361,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// What is not a backend is told from what is, and the message says what to do.
+// A server that is not a backend is recognised, and the message says what to do.
 func TestNotABackend(t *testing.T) {
 	page := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html")

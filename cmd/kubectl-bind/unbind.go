@@ -15,8 +15,8 @@ func (p *plugin) unbindCommand() *cobra.Command {
 		Use:   "unbind NAME",
 		Short: "Give a bound API up",
 		Long: `Give a bound API up: its binding, its kind, and what the konnector needed for it.
-Objects of that kind have to be deleted before, so that none stays behind in the
-Control Plane Cluster with nobody to delete it.
+Objects of that kind have to be deleted before, because without the binding their
+counterparts in the Control Plane Cluster would stay.
 
 With the last API of a platform its token is revoked, and the platform is told that
 this cluster has left. If the platform cannot be reached or refuses, all else is

@@ -318,7 +318,7 @@ func (s *shop) testNameTaken() {
 	s.delete(s.t, resource("ServiceBinding"), s.namespace, "api")
 	s.awaitGone(resource("ServiceBinding"), "api")
 	if got := s.secret("api-service-binding"); string(got.Data["mine"]) != "yes" || len(got.Data) != 1 {
-		s.t.Errorf("somebody else's Secret was touched: %d keys", len(got.Data))
+		s.t.Errorf("a foreign Secret was touched: %d keys", len(got.Data))
 	}
 }
 
@@ -344,7 +344,7 @@ func (s *shop) testNamespaceGoes() {
 		func(u *unstructured.Unstructured) bool { return u == nil })
 }
 
-// TestRestart stops the automation, takes away what it could remember, and starts
+// TestRestart stops the automation, takes away its caches, and starts
 // it again: nothing that is random changes, and nothing is done twice.
 func (w *world) testRestart(t *testing.T) {
 	stop := w.automate(t)

@@ -84,8 +84,8 @@ func newJudge(t *testing.T, crd *apiextensions.CustomResourceDefinition) judge {
 	return judge{structural, validator, cel.NewValidator(structural, true, celCallLimit)}
 }
 
-// Admit defaults and prunes object as a request would and returns what is wrong
-// with it. Before is nil for a creation.
+// Admit defaults and prunes object as a request would and returns its
+// mistakes. Before is nil for a creation.
 func (j judge) admit(t *testing.T, object, before map[string]any) field.ErrorList {
 	t.Helper()
 	for _, o := range []map[string]any{object, before} {

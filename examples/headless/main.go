@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Headless logs in to a Klutch backend from a machine without a browser: a person
-// confirms on any other device, or nobody does where the machine has an account of
-// its own. It prints what the backend hands out, which is a secret.
+// confirms on any other device, or the machine uses an account of its own. It prints the
+// answer of the backend, which is a secret.
 //
 //	go run ./examples/headless https://klutch.example.com CLUSTER-ID postgresqls.example.com
 //	ISSUER=… CLIENT_ID=ci CLIENT_SECRET=… go run ./examples/headless https://klutch.example.com …

@@ -38,7 +38,7 @@ func (m *memory) Get(_ context.Context, key string) ([]byte, error) {
 	return value.([]byte), nil
 }
 
-// backend is a Klutch backend that hands out what it was asked for.
+// backend is a Klutch backend that grants every request.
 func backend(t *testing.T, issuer *testissuer.Issuer) (base string, devices *auth.Devices) {
 	t.Helper()
 	site := http.NewServeMux()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Provider is a backend with its own idea of what is on offer and who may have it:
-// every CRD with the label klutch.anynines.com/exported, for the members of the
+// Provider is a backend with a catalogue and an authorizer of its own:
+// it offers every CRD with the label klutch.anynines.com/exported, for the members of the
 // issuer's group that is named like the API. There are no templates, and no rights to
 // "bind" in the cluster. It stands in for the shipped backend, with the same rights:
 // apply klutch/v1alpha1/crds and deploy/backend before, without its Deployment.

@@ -21,7 +21,7 @@ import (
 )
 
 // TestConformance runs the example on a real API server, and against it all that a
-// backend has to keep. What is on offer are the data services of the catalogue, by
+// backend has to keep. The services on offer are those of the catalogue, by
 // their labels alone.
 func TestConformance(t *testing.T) {
 	control := cluster.ForTest(t, "provider")

@@ -57,7 +57,7 @@ func run(ctx context.Context, args []string) error {
 		namespaces := klutchsync.NewNamespaces(wanted.Add)
 		go provide(ctx, kubernetes.NewForConfigOrDie(config), name, wanted, namespaces)
 		from, _ := klutchsync.NewCluster(app)
-		to, _ := klutchsync.NewCluster(config) // New refuses what is nil
+		to, _ := klutchsync.NewCluster(config) // New refuses a nil Cluster
 		s, err := klutchsync.New(from, to, *gvr, klutchsync.Options{Binding: name, Mapper: namespaces, TargetScope: klutchsync.ScopeMapped})
 		if err != nil {
 			return err

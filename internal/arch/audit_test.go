@@ -6,6 +6,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -44,19 +45,18 @@ func TestP27AuditRecordsAreDocumented(t *testing.T) {
 	}
 }
 
-// auditCalls are the records that a package leaves, and their fields.
+// auditCalls are the records that a package, and those inside of it, leave, and their fields.
 func auditCalls(t *testing.T, dir string) map[string][]string {
 	t.Helper()
 	var files []string
-	for _, pattern := range []string{"*.go", "internal/*/*.go"} {
-		found, err := filepath.Glob(filepath.Join("..", "..", dir, pattern))
-		if err != nil {
-			t.Fatal(err)
+	err := filepath.WalkDir(filepath.Join("..", "..", dir), func(path string, _ fs.DirEntry, err error) error {
+		if strings.HasSuffix(path, ".go") {
+			files = append(files, path)
 		}
-		files = append(files, found...)
-	}
-	if len(files) == 0 {
-		t.Fatalf("no files of %s", dir)
+		return err
+	})
+	if err != nil || len(files) == 0 {
+		t.Fatalf("files of %s: %v", dir, err)
 	}
 	var parsed []*ast.File
 	for _, file := range files {
@@ -82,7 +82,7 @@ func auditCalls(t *testing.T, dir string) map[string][]string {
 			}
 			ast.Inspect(fn.Body, func(n ast.Node) bool {
 				call, ok := n.(*ast.CallExpr)
-				if ok && len(call.Args) > 1 && slices.Contains([]string{"audit", "cluster.Audit", "h.refused", "h.misused"}, called(call)) {
+				if ok && len(call.Args) > 1 && isRecord(call) {
 					names := literals(call.Args[1:2])
 					if len(names) == 0 {
 						names = eventNames(fn, parsed)
@@ -99,6 +99,14 @@ func auditCalls(t *testing.T, dir string) map[string][]string {
 		}
 	}
 	return found
+}
+
+// isRecord tells whether a call leaves a record.
+func isRecord(call *ast.CallExpr) bool {
+	if fun, ok := call.Fun.(*ast.SelectorExpr); ok && (fun.Sel.Name == "refused" || fun.Sel.Name == "misused") {
+		return true
+	}
+	return slices.Contains([]string{"audit", "audit.Record", "cluster.Audit"}, called(call))
 }
 
 // called is the name of the function of a call, or of the method after what has it.

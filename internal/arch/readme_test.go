@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -101,6 +102,29 @@ func checkExample(t *testing.T, text string) {
 		name, _, _ := strings.Cut(call, "(")
 		if name == "" || !strings.Contains(example, name+"(") {
 			t.Errorf("examples/mirror does not call %q", name)
+		}
+	}
+}
+
+// TestMapNamesEveryPackage: each package of the tree is on the map of DESIGN.md, by its
+// path or by that of a folder above it that ends with /*.
+func TestMapNamesEveryPackage(t *testing.T) {
+	_, plan, _ := strings.Cut(read(t, "DESIGN.md"), "## The map")
+	plan, _, found := strings.Cut(plan, "\n## ")
+	if !found {
+		t.Fatal("DESIGN.md has no map")
+	}
+	var names []string
+	for _, name := range quoted.FindAllStringSubmatch(plan, -1) {
+		names = append(names, name[1])
+	}
+	for _, p := range list(t) {
+		onMap := func(name string) bool {
+			folder, all := strings.CutSuffix(name, "*")
+			return p.path() == name || all && strings.HasPrefix(p.path(), folder)
+		}
+		if p.path() != module && !slices.ContainsFunc(names, onMap) {
+			t.Errorf("the map of DESIGN.md lacks %s", p.path())
 		}
 	}
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package group runs what can only work together: informers, controllers, servers.
+// Package group runs parts that only work together, such as informers, controllers and
+// servers, until the first one ends.
 package group
 
 import (

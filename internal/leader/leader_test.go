@@ -84,7 +84,7 @@ func TestOneAtATime(t *testing.T) {
 	})
 }
 
-// Who loses the lease stops working, and works again when it is back.
+// A replica that loses the lease stops working, and works again when it is back.
 func TestLostLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
@@ -136,7 +136,7 @@ func TestEndOfItsOwn(t *testing.T) {
 	})
 }
 
-// Who never gets the lease ends with ctx and leaves the holder alone.
+// A replica that never gets the lease ends with ctx and leaves the holder alone.
 func TestNeverLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		other, seconds, now := "other", int32(3600), metav1.NewMicroTime(time.Now())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package limit holds back who asks too often, in bounded memory.
+// Package limit bounds how often a client may ask, in bounded memory.
 package limit
 
 import (

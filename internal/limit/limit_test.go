@@ -20,7 +20,7 @@ func TestLimiter(t *testing.T) {
 				t.Fatalf("%d: wait %s", i, wait)
 			}
 		}
-		for range 100 { // who is refused does not wait for longer by asking again
+		for range 100 { // a refused client does not wait for longer by asking again
 			if wait := l.Take("a"); wait != time.Second {
 				t.Fatalf("wait %s", wait)
 			}

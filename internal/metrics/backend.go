@@ -55,7 +55,7 @@ func (b *Backend) Hooks(next export.Hooks) export.Hooks {
 	}
 }
 
-// Watch counts what census returns whenever somebody asks for the metrics. It
+// Watch reads census at each scrape. Census
 // reports false where it cannot tell: on a replica that does not lead.
 func (b *Backend) Watch(census func() (export.Census, bool)) {
 	tenants := newGauge("klutch_tenants", "Tenants, by whether they are ready; only of the replica that leads.", "ready")

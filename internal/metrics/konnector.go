@@ -75,7 +75,7 @@ func (k *Konnector) tally(binding string) *tally {
 	return t
 }
 
-// label is for those who hold the lock.
+// label returns the label of a binding; the caller holds the lock.
 func (k *Konnector) label(binding string) string {
 	if !k.labels[binding] && len(k.labels) == maxResources {
 		return "other"
@@ -84,7 +84,7 @@ func (k *Konnector) label(binding string) string {
 	return binding
 }
 
-// Watch tells of what census returns whenever somebody asks for the metrics. It
+// Watch reads census at each scrape. Census
 // reports false where it cannot tell: on a replica that does not lead.
 func (k *Konnector) Watch(census func() ([]bind.Bound, bool)) {
 	bindings := newGauge("klutch_bindings", "Bindings, by whether they are ready.", "ready")
@@ -108,7 +108,7 @@ func (k *Konnector) Watch(census func() ([]bind.Bound, bool)) {
 	}})
 }
 
-// An api is what is told of each bound API.
+// An api holds the gauges of each bound API.
 type api struct{ objects, up, token, heartbeat gauge }
 
 func (a api) send(to chan<- prometheus.Metric, resource string, s *sum) {
@@ -162,7 +162,7 @@ func (s *sum) add(b bind.Bound, t *tally) {
 	s.tokenEnds, s.heartbeat = first(s.tokenEnds, b.TokenEnds), first(s.heartbeat, b.Heartbeat)
 }
 
-// first is the earlier of what is known.
+// first is the earlier of two times; zero is unknown.
 func first(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -87,7 +87,7 @@ func TestKonnector(t *testing.T) {
 		} {
 			widgets(t.Context(), p)
 		}
-		// Its Sync has ended, and with it what was blocked.
+		// Its Sync has ended, and with it its blocked objects.
 		k.done("gadgets.example.org", nil)(t.Context(), pass("six", stands(klutchsync.ReasonRefused)))
 		all, leads := []bind.Bound{
 			{
@@ -114,7 +114,7 @@ func TestKonnector(t *testing.T) {
 	})
 }
 
-// Whoever may write bindings, or names of objects, must not fill what scrapes us.
+// A user who may write bindings, or names of objects, must not fill a scraper's storage.
 func TestKonnectorLabels(t *testing.T) {
 	k := NewKonnector("v1.2.3")
 	var all []bind.Bound

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// scrape returns what is ours of a page, but for how long things took.
+// scrape returns our own lines of a page, without those of durations.
 func scrape(t *testing.T, page http.Handler) string {
 	t.Helper()
 	w := httptest.NewRecorder()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package redirect holds the one rule on where an answer of the backend may be
-// sent: to a program on the machine of the person who asked, and nowhere else.
+// sent: to a program on the machine of the person who logs in, and nowhere else.
 package redirect
 
 import (

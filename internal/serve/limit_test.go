@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/klutch-go/sdk/internal/serve"
 )
 
@@ -20,6 +22,8 @@ type from struct {
 }
 
 func (f from) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(netip.MustParseAddrPort(f.addr)) }
+
+func (f from) Write(b []byte) (int, error) { return len(b), nil }
 
 func (f from) Close() error {
 	*f.closed = true
@@ -76,6 +80,61 @@ func TestP10Connections(t *testing.T) {
 		expect(i < 16, "[2001:db8:1:%x::1]:1", i)
 	}
 	expect(true, "192.0.2.3:1")
-	expect(false, "192.0.2.4:1")
-	expect(false, "10.0.0.1:9")
+	expect(true, "192.0.2.4:1") // in place of one of the /48, which has most
+	expect(true, "10.0.0.1:9")
+}
+
+// P10: who fills all connections keeps nobody out: a newcomer takes the place of the one
+// that is silent for longest of the address that has most, and of no gateway's.
+func TestP10ConnectionsFull(t *testing.T) {
+	inner := &one{}
+	ln := serve.Limited(inner, serve.Limits{All: 8, PerAddress: 4, Free: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+	conns, closed := map[string]net.Conn{}, map[string]*bool{}
+	come := func(addr string) bool {
+		closed[addr] = new(bool)
+		inner.conn = from{addr: addr, closed: closed[addr]}
+		conn, err := ln.Accept()
+		conns[addr] = conn
+		return err == nil
+	}
+	for _, addr := range []string{"10.0.0.1:1", "10.0.0.1:2", "10.0.0.1:3", "192.0.2.9:1", "192.0.2.1:1", "192.0.2.1:2", "192.0.2.1:3", "192.0.2.2:1"} {
+		if !come(addr) {
+			t.Fatalf("%s is refused though there is room", addr)
+		}
+	}
+	_, _ = conns["192.0.2.1:1"].Write(nil) // it is silent no more
+	for _, step := range []struct {
+		comes, goes string
+		refused     bool
+	}{
+		{comes: "192.0.2.1:4", refused: true}, // it has most itself
+		{comes: "192.0.2.3:1", goes: "192.0.2.1:2"},
+		{comes: "10.0.0.2:1", goes: "192.0.2.1:3"},
+		{comes: "192.0.2.2:2", refused: true}, // all have one
+		{comes: "192.0.2.4:1", goes: "192.0.2.9:1"},
+	} {
+		before := gone(closed)
+		if ok := come(step.comes); ok == step.refused {
+			t.Errorf("%s is served: %t", step.comes, ok)
+		}
+		delete(before, step.comes)
+		after := gone(closed)
+		delete(after, step.comes)
+		if step.goes != "" {
+			before[step.goes] = true
+		}
+		if diff := cmp.Diff(before, after); diff != "" {
+			t.Errorf("when %s comes (-want +got):\n%s", step.comes, diff)
+		}
+	}
+}
+
+func gone(closed map[string]*bool) map[string]bool {
+	all := map[string]bool{}
+	for addr, is := range closed {
+		if *is {
+			all[addr] = true
+		}
+	}
+	return all
 }

@@ -87,8 +87,8 @@ func TestP8LargeHeader(t *testing.T) {
 	}
 }
 
-// P8: who sends a byte now and then is cut off, and whoever reads no answer too;
-// others are served meanwhile.
+// P8: a client that sends a byte now and then, or reads no answer, is cut off; others are
+// served meanwhile.
 func TestP8Slowloris(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := &pipes{conns: make(chan net.Conn), closed: make(chan struct{})}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package term makes text of strangers fit for a terminal: what is shown is what
-// was said, and nothing that is said moves the cursor, changes a colour, turns
-// the direction of writing or hides among invisible characters.
+// Package term makes text of strangers fit for a terminal: it is shown as it is, and
+// none of it moves the cursor, changes a colour, turns the direction of writing or hides
+// among invisible characters.
 package term
 
 import (

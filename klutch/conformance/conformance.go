@@ -20,9 +20,9 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// A Login does what a person with a browser does: it begins at url, logs in, accepts
-// what is preselected, and follows wherever it is sent, to the loopback address at
-// the end too. It returns when the browser is done.
+// A Login stands for a person with a browser: it begins at url, logs in, accepts the
+// services that are preselected, and follows each redirect, the last one to the loopback
+// address too. It returns when the browser is done.
 type Login func(ctx context.Context, url string) error
 
 // Options say what to test. URL, Service and Login are required.
@@ -35,13 +35,13 @@ type Options struct {
 	// Service is a namespaced API that the people who log in may bind,
 	// "<resource>.<group>".
 	Service string
-	// Login is that of somebody.
+	// Login is that of a first person.
 	Login Login
-	// OtherLogin is that of somebody else. Nil means the same person with another
+	// OtherLogin is that of a second person. Nil means the same person with another
 	// App Cluster, which shows less.
 	OtherLogin Login
 	// DeviceLogin is a login of the same person as Login on another device: they type
-	// code at url, log in, and accept what is preselected. Nil leaves that out.
+	// code at url, log in, and accept the preselected services. Nil leaves that out.
 	DeviceLogin func(ctx context.Context, url, code string) error
 	// MachineToken is an access token of the issuer, for a machine that may bind
 	// Service. Nil leaves that out.
@@ -62,7 +62,7 @@ type Options struct {
 // A check is one fact about a backend.
 type check struct {
 	name  string // group/words
-	basis string // what it stands on
+	basis string // the section or promise that it checks
 	run   func(checker)
 }
 

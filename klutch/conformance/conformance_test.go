@@ -198,14 +198,14 @@ var wrong = map[string]struct {
 	}, []string{"P7: GET /resources shows " + offered}},
 	"trusts everybody": {trust, []string{
 		"WIRE 1.10: POST of nothing at the tokenURL", "WIRE 1.10: the document depends on who asks",
-		"RFC 8628 3.5: nobody has confirmed the code", "RFC 8628: the login leads to tenant-",
+		"RFC 8628 3.5: no person has confirmed the code", "RFC 8628: the login leads to tenant-",
 		`RFC 6750 3: Authorization "Bearer x" is answered with 200`, "SECURITY 2: a machine and a person share tenant-",
 		"P13: the token is good",
 	}},
 }
 
-// trust hands the one tenant out to whoever asks, and to those on another device
-// someone else's.
+// trust hands the one tenant out to every client, and the tenant of another person to
+// clients on another device.
 func trust(w http.ResponseWriter, r *http.Request) {
 	base, query := "http://"+r.Host, r.URL.Query()
 	_ = r.ParseForm()
@@ -259,7 +259,7 @@ func document(apiVersion, version, origin string) http.HandlerFunc {
 
 const victim = "KLUTCH_CONFORMANCE_VICTIM"
 
-// TestWrongBackends shows that the suite finds what is wrong, in a process of its own
+// TestWrongBackends shows that the suite finds mistakes of a backend, in a process of its own,
 // since a subtest that fails is a test that fails.
 func TestWrongBackends(t *testing.T) {
 	if name := os.Getenv(victim); name != "" {

@@ -44,7 +44,7 @@ func checkPending(c checker) {
 		}, nil)
 		c.must("ask for the answer", err)
 		if got.status < 400 || !strings.Contains(got.body, want) {
-			c.violated("nobody has confirmed the code, and the token endpoint answers %d without the error %s", got.status, want)
+			c.violated("no person has confirmed the code, and the token endpoint answers %d without the error %s", got.status, want)
 		}
 	}
 }

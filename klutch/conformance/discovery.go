@@ -59,7 +59,7 @@ func checkMethod(c checker) {
 }
 
 // checkConsistency: each endpoint of the document is one, and the document does not
-// depend on who asks.
+// depend on the client.
 func checkConsistency(c checker) {
 	grant := c.grant()
 	for field, target := range map[string]string{"authenticatedURL": grant.AuthenticatedURL, "tokenURL": grant.TokenURL, "deviceURL": grant.DeviceURL} {
@@ -106,7 +106,7 @@ func (c checker) tokenGrant() *v1alpha1.OAuth2CodeGrant {
 	return grant
 }
 
-// checkStranger: what is on offer is shown to those who are known.
+// checkStranger: the offer is shown only after a login.
 func checkStranger(c checker) {
 	for _, path := range []string{"/", "/export", "/services", "/resources", "/bind", "/done", "/callback", "/token", "/bind-noninteractive", "/debug/pprof/", "/metrics"} {
 		got, err := c.http.get(c.Context(), c.URL+path)

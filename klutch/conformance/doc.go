@@ -8,17 +8,16 @@
 //			URL:     "https://bind.example.com",
 //			Service: "postgresqlinstances.example.com",
 //			Login: func(ctx context.Context, url string) error {
-//				return person.Visit(ctx, url) // log in, accept what is preselected
+//				return person.Visit(ctx, url) // log in, accept the preselected services
 //			},
 //		})
 //	}
 //
 // # Checks
 //
-// Each check is a subtest, and its message begins with what it stands on: a section
+// Each check is a subtest, and its message begins with the rule that it checks: a section
 // of the description of the wire, such as WIRE 1.10, or a promise of SECURITY.md, such
-// as P12.
-// They come in groups, so that -run 'TestConformance/discovery' works alone:
+// as P12. They come in groups, so that -run 'TestConformance/discovery' works alone:
 //
 //   - discovery: the document with which everything begins
 //   - refusal: what a backend must not do for strangers
@@ -31,10 +30,13 @@
 //   - machine: bindings without a person
 //   - revocation: the end of a credential
 //
-// Backends of other makes keep less: leave out what is not theirs with -skip. What
-// the suite knows to be a matter of taste it skips itself, and says why.
+// Other implementations promise less: leave out a check that they do not promise with
+// -skip. The suite itself skips a check that the wire leaves open, and says why.
 //
 // # Caveats
+//
+// The suite sees a backend only through its URL and the credentials that it hands out;
+// checks that need an administrator are skipped without [Options].ControlPlane.
 //
 // A backend keeps what the suite makes: tenants of the clusters conformance-1 to
 // conformance-3, two of which have an export. Their service namespaces, which the

@@ -100,7 +100,7 @@ func checkSnapshot(c checker) {
 			stored++
 		}
 		if !v.Served {
-			c.violated("version %s is not served, so nobody can use it", v.Name)
+			c.violated("version %s is not served, so it cannot be used", v.Name)
 		}
 		if !strings.Contains(string(v.Schema.OpenAPIV3Schema.Raw), `"type"`) {
 			c.violated("version %s has no schema", v.Name)

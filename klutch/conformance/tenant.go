@@ -124,7 +124,7 @@ func checkToken(c checker) {
 	t := c.tenant(c.one)
 	parts := strings.Split(t.access.Token, ".")
 	if len(parts) != 3 {
-		c.Fatalf("%s: the token is not a JWT, so that nobody can tell when it ends", c.basis)
+		c.Fatalf("%s: the token is not a JWT, so that a client cannot tell when it ends", c.basis)
 	}
 	var claims struct {
 		Expiry     int64 `json:"exp"`
@@ -139,7 +139,7 @@ func checkToken(c checker) {
 		c.violated("the token is good for %s, more than an hour", left.Round(time.Second))
 	}
 	if claims.Kubernetes.Secret == nil {
-		c.violated("the token is bound to no Secret, so that nobody can revoke it")
+		c.violated("the token is bound to no Secret, so that it cannot be revoked")
 	}
 }
 

@@ -259,8 +259,8 @@ func testDefaults(t *testing.T, dyn dynamic.Interface) {
 	}
 }
 
-// testRatchet: an object from before the bounds can be changed where it keeps them, and
-// what is beyond them can stay or shrink.
+// testRatchet: an object from before the bounds can be changed where it keeps them; a
+// value beyond them can stay or shrink.
 func testRatchet(t *testing.T, dyn dynamic.Interface) {
 	t.Helper()
 	const name = "clusterbindings.klutch.anynines.com"

@@ -88,6 +88,87 @@ const (
 	AppClusterBindingNamespaceLabel = "klutch.anynines.com/appclusterbinding-namespace"
 )
 
+// The names below are the backend's own, in the Control Plane Cluster. They are listed
+// here so that every name has one place; App Clusters and other backends need none.
+
+// Finalizers of the backend.
+const (
+	// ServiceNamespaceFinalizer stands on an APIServiceNamespace for as long as its
+	// service namespace may exist.
+	ServiceNamespaceFinalizer = "klutch.anynines.com/service-namespace"
+)
+
+// Annotations of the backend.
+const (
+	// HolderAnnotation stands on a tenant namespace: its holder (issuer, subject,
+	// cluster) in JSON.
+	HolderAnnotation = "klutch.anynines.com/holder"
+	// ExportedAnnotation stands on a service namespace: the names of all APIs that its
+	// tenant ever had rights to there, separated by commas.
+	ExportedAnnotation = "klutch.anynines.com/exported"
+	// RenewAfterAnnotation stands on a kubeconfig Secret: when its token is to be
+	// renewed, in RFC 3339.
+	RenewAfterAnnotation = "klutch.anynines.com/renew-after"
+	// IssuedForAnnotation stands on a kubeconfig Secret: a hash of what it was made from,
+	// beside the token.
+	IssuedForAnnotation = "klutch.anynines.com/issued-for"
+	// MadeAtAnnotation stands on a token anchor and on the ServiceAccount of a tenant: when
+	// it was made by the clock of the backend, in RFC 3339. The API server's clock may
+	// differ.
+	MadeAtAnnotation = "klutch.anynines.com/made-at"
+	// AnchorAnnotation stands on a ClusterBinding: the UID of the token anchor that the
+	// last login made. The replica that renews credentials learns from it that there is one
+	// to be made.
+	AnchorAnnotation = "klutch.anynines.com/anchor"
+	// DrainingAnnotation stands on a deleted ClusterBinding without a deletion policy once
+	// nothing of its tenant is left.
+	DrainingAnnotation = "klutch.anynines.com/draining"
+	// SourceClaimsHashAnnotation stands on an APIServiceExport: a hash of the permission
+	// claims that were last taken over from the service.
+	SourceClaimsHashAnnotation = "klutch.anynines.com/source-claims-hash"
+	// WithdrawnAnnotation stands on an APIServiceExport that may not be used at this
+	// moment: the reason.
+	WithdrawnAnnotation = "klutch.anynines.com/withdrawn"
+	// CreateOnlyAnnotation on a ResourceQuota that the backend made, with whatever value,
+	// has the backend leave it alone from then on.
+	CreateOnlyAnnotation = "bootstrap.klutch.anynines.com/create-only"
+	// ExpiresAnnotation stands on the ConfigMap of a device login: when it may be removed,
+	// in RFC 3339.
+	ExpiresAnnotation = "klutch.anynines.com/expires"
+)
+
+// Labels of the backend.
+const (
+	// TenantLabel stands on tenant and service namespaces: the tenant namespace.
+	TenantLabel = "klutch.anynines.com/tenant"
+	// SubjectLabel, AppClusterLabel and AppNamespaceLabel are for operators to select by.
+	// The first two stand on tenant and service namespaces: a hash of issuer and subject,
+	// and the cluster as the client named it. The third stands on service namespaces: the
+	// App Cluster's namespace.
+	SubjectLabel      = "klutch.anynines.com/subject"
+	AppClusterLabel   = "klutch.anynines.com/app-cluster"
+	AppNamespaceLabel = "klutch.anynines.com/app-namespace"
+	// DeviceLoginLabel is "true" on the ConfigMaps of device logins.
+	DeviceLoginLabel = "klutch.anynines.com/device-login"
+)
+
+// Objects of the backend.
+const (
+	// TenantRecordSecret of a tenant namespace says who holds the tenant and which services
+	// were chosen. Tenants can neither read nor write it.
+	TenantRecordSecret = "klutch-tenant"
+	// TokenAnchorSecret of a tenant namespace is what tokens are bound to: they die when it
+	// is deleted.
+	TokenAnchorSecret = "klutch-binder"
+	// BackendRoleBinding is the RoleBinding by which the backend has rights in a namespace
+	// of a tenant: BackendTenantRole in a tenant namespace, BackendOfferRole in a service
+	// namespace.
+	BackendRoleBinding = "klutch-backend"
+	BackendTenantRole  = "klutch-backend-tenant"
+	// BackendOfferRole is the sum of the rights that tenants may get.
+	BackendOfferRole = "klutch-backend-offer"
+)
+
 // Resource returns resource of this group and version, e.g. "apiservicebindings".
 func Resource(resource string) schema.GroupVersionResource {
 	return GroupVersion.WithResource(resource)

@@ -53,3 +53,37 @@ func TestP21TakenNames(t *testing.T) {
 		}
 	}
 }
+
+// P21: a kind is not reached by the singular name of another one, be it that which the API
+// server would make of the kind.
+func TestP21TakenSingular(t *testing.T) {
+	served := []*metav1.APIResourceList{
+		{GroupVersion: "v1", APIResources: []metav1.APIResource{{Name: "pods", SingularName: "pod", Kind: "Pod", ShortNames: []string{"po"}}}},
+		{GroupVersion: "other.org/v1", APIResources: []metav1.APIResource{{Name: "whales", SingularName: "whale", Kind: "Whale", ShortNames: []string{"wh"}}}},
+		{GroupVersion: "example.org/v1", APIResources: []metav1.APIResource{{Name: "widgets", SingularName: "widget", Kind: "Widget"}}},
+	}
+	crd := func(kind, singular string) *unstructured.Unstructured {
+		names := map[string]any{"plural": "widgets", "kind": kind}
+		if singular != "" {
+			names["singular"] = singular
+		}
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"names": names}}}
+		u.SetName("widgets.example.org")
+		return u
+	}
+	for _, c := range []struct{ kind, singular, had, want string }{
+		{"Widget", "widget", "", "widget"}, {"Widget", "", "", ""}, {"Widget", "widgets", "", "widgets"},
+		{"Widget", "pod", "", "widgets"}, {"Widget", "po", "", "widgets"}, {"Widget", "pods", "", "widgets"}, {"Pod", "", "", "widgets"},
+		{"Widget", "whale", "", "widgets"}, {"Widget", "whale", "whale", "whale"}, {"Widget", "pod", "pod", "widgets"}, {"Whale", "", "whale", ""},
+	} {
+		wanted, live := crd(c.kind, c.singular), (*unstructured.Unstructured)(nil)
+		if c.had != "" {
+			live = crd("Widget", c.had)
+		}
+		dropped, err := dropSingular(served, live, wanted)
+		got, _, _ := unstructured.NestedString(wanted.Object, "spec", "names", "singular")
+		if err != nil || got != c.want || (len(dropped) > 0) != (c.want == "widgets" && c.singular != "widgets") {
+			t.Errorf("%+v: %q, dropped %v, %v", c, got, dropped, err)
+		}
+	}
+}

@@ -3,6 +3,7 @@
 package crd
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,18 +39,17 @@ func (s *ServedNames) read(d discovery.ServerResourcesInterface, now time.Time) 
 	return lists, nil
 }
 
-// DropNames leaves out of wanted the short names and categories by which people here
-// already reach something else, and returns them. Live may be nil.
-func (s *ServedNames) DropNames(d func() discovery.DiscoveryInterface, live, wanted *unstructured.Unstructured) ([]string, error) {
-	names, _, err := unstructured.NestedMap(wanted.Object, "spec", "names")
-	if err != nil || names["shortNames"] == nil && names["categories"] == nil {
-		return nil, err
-	}
-	served, err := s.read(d(), time.Now())
+// DropNames leaves out of wanted the short names, categories and the singular name by
+// which people here already reach something else, and returns them. Live may be nil.
+func (s *ServedNames) DropNames(d discovery.ServerResourcesInterface, live, wanted *unstructured.Unstructured) ([]string, error) {
+	served, err := s.read(d, time.Now())
 	if err != nil {
 		return nil, err
 	}
-	var dropped []string
+	dropped, err := dropSingular(served, live, wanted)
+	if err != nil {
+		return nil, err
+	}
 	for _, field := range []string{"shortNames", "categories"} {
 		var had []string
 		if live != nil {
@@ -67,6 +67,26 @@ func (s *ServedNames) DropNames(d func() discovery.DiscoveryInterface, live, wan
 		}
 	}
 	return dropped, nil
+}
+
+// dropSingular puts the plural in the place of a singular name that is taken: without one
+// the API server would make it of the kind.
+func dropSingular(served []*metav1.APIResourceList, live, wanted *unstructured.Unstructured) ([]string, error) {
+	singular, had := singularOf(wanted), ""
+	if live != nil {
+		had = singularOf(live)
+	}
+	own := schema.ParseGroupResource(wanted.GetName())
+	if singular == own.Resource || !takenNames(served, own, []string{had})[singular] {
+		return nil, nil
+	}
+	return []string{singular}, unstructured.SetNestedField(wanted.Object, own.Resource, "spec", "names", "singular")
+}
+
+func singularOf(crd *unstructured.Unstructured) string {
+	singular, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "singular")
+	kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")
+	return cmp.Or(singular, strings.ToLower(kind))
 }
 
 // takenNames are those by which something other than own is reached: names, kinds and

@@ -65,6 +65,7 @@ type bindingRecord struct {
 	everywhere    bool      // the konnector has the rights of its claims in all namespaces
 	consent       consent   // that has been carried out
 	schemaChanged time.Time // when its CRD was last changed
+	waitsSince    time.Time // when it began to wait for an answer; zero if it does not
 	released      *string   // of held deletions: the last word of its owner; nil before the first pass
 	pace          pace      // of passes
 }

@@ -323,7 +323,7 @@ func (a *appCluster) namespaceGone(ctx context.Context, name string) (bool, erro
 }
 
 // services are the service namespaces of the tenant that this App Cluster has asked
-// for, once they are known.
+// for, once they and the App Cluster's namespaces are known.
 func (n *serviceNamespaces) services() (names []string, known bool) {
 	for _, o := range n.asked.GetStore().List() {
 		u, _ := o.(*unstructured.Unstructured)
@@ -334,5 +334,5 @@ func (n *serviceNamespaces) services() (names []string, known bool) {
 			names = append(names, name)
 		}
 	}
-	return names, n.asked.HasSynced()
+	return names, n.asked.HasSynced() && n.app.namespaces.HasSynced()
 }

@@ -32,11 +32,32 @@ func (a *Konnector) reconcile(ctx context.Context, key cache.ObjectName) (time.D
 	}
 	v := newVerdict()
 	again, err := a.pass(ctx, b, v)
+	again = a.recordOf(key).judgeWait(v, again)
 	err = errors.Join(err, a.write(ctx, b, v))
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return time.Second, nil // another writer was faster
 	}
 	return again, err
+}
+
+// unknownGrace is how long conditions stay as they were that nothing is known of yet: a
+// restart is no news, a provider that never ends its answer is.
+const unknownGrace = time.Minute
+
+// judgeWait tells v whether what it waits for is overdue, and says when to look again.
+func (r *bindingRecord) judgeWait(v *verdict, again time.Duration) time.Duration {
+	if !v.waits() {
+		r.waitsSince = time.Time{}
+		return again
+	}
+	if r.waitsSince.IsZero() {
+		r.waitsSince = time.Now()
+	}
+	left := unknownGrace - time.Since(r.waitsSince)
+	if v.overdue = left <= 0; v.overdue || again > 0 && again < left {
+		return again
+	}
+	return left
 }
 
 // A pass is one look at a binding. Each of its steps is one thing that has to be true

@@ -65,11 +65,7 @@ func (p *revocation) run(ctx context.Context) (string, error) {
 			strings.Join(denied, ", "), v1alpha1.BoundAnnotation), nil
 	}
 	if len(p.selected) > 0 {
-		unused := permission.UnusedNamespaces{App: p.app.calls, Meta: p.app.meta, Binding: p.binding.Name, API: crd.SyncVersion(&p.export.Spec, "")}
-		if taken, err = unused.Among(ctx, taken); err != nil {
-			return "", err
-		}
-		if err := unused.RemoveCopies(ctx, p.selected, taken); err != nil {
+		if taken, err = p.removeUnused(ctx, taken, services); err != nil {
 			return "", err
 		}
 	}
@@ -81,6 +77,20 @@ func (p *revocation) run(ctx context.Context) (string, error) {
 	}
 	p.record.consent = consent{id, p.selected}
 	return "", nil
+}
+
+// removeUnused removes the copies that no object needs. Of the namespaces in which the
+// rights of claims were taken it returns those without an object or a claim.
+func (p *revocation) removeUnused(ctx context.Context, taken, services []string) (unused []string, err error) {
+	namespaces := permission.UnusedNamespaces{
+		Binding: p.binding.Name, API: crd.SyncVersion(&p.export.Spec, ""), Grant: p.grant, InApp: p.session.namespaces.inApp,
+		App:          permission.Cluster{Calls: p.app.calls, Meta: p.app.meta},
+		ControlPlane: permission.Cluster{Calls: p.session.calls, Meta: p.session.meta},
+	}
+	if unused, err = namespaces.Among(ctx, taken); err != nil {
+		return nil, err
+	}
+	return unused, namespaces.RemoveCopies(ctx, p.selected, unused, services)
 }
 
 // removeAll removes the copies of resources, and returns the resources whose copies the

@@ -60,33 +60,40 @@ func newClaimWorld(t *testing.T) *claimWorld {
 		source: source, set: klutchsync.NewSet(klutchsync.SetOptions{}),
 		records: map[cache.ObjectName]*bindingRecord{},
 	}
+	w.agent.app.namespaces = cluster.Metas(w.app.Metadata(), cluster.NamespacesResource).Informer(cache.Indexers{})
 	w.session = &session{
-		agent: w.agent, target: target, clients: clients{meta: w.controlPlane.Metadata()}, place: kubeconfig.Kubeconfig{Namespace: "tenant"},
+		agent: w.agent, target: target, clients: clients{calls: w.controlPlane.Client(), meta: w.controlPlane.Metadata()}, place: kubeconfig.Kubeconfig{Namespace: "tenant"},
 		asked: cluster.Objects(w.controlPlane.Client(), cluster.APIServiceNamespaces, "tenant").Informer(cache.Indexers{}),
 	}
-	w.session.namespaces = &serviceNamespaces{asked: w.session.asked, mapper: klutchsync.NewNamespaces(nil)}
+	w.session.namespaces = &serviceNamespaces{app: w.agent.app, asked: w.session.asked, mapper: klutchsync.NewNamespaces(nil)}
 	w.session.namespaces.mapper.Set("team", "service")
 	w.namespace(w.app, "team")
 	w.namespace(w.controlPlane, "service")
 	w.namespace(w.controlPlane, "tenant")
 	w.order("team")
-	u := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "APIServiceNamespace",
-		"metadata": map[string]any{"name": "team"}, "spec": map[string]any{}, "status": map[string]any{"namespace": "service"},
-	}}
-	asks := w.controlPlane.Client().Resource(cluster.APIServiceNamespaces).Namespace("tenant")
-	if _, err := asks.Create(t.Context(), u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := asks.UpdateStatus(t.Context(), u, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	w.ask("team", "service")
 	w.binding = &v1alpha1.APIServiceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "klutch-bind", Name: "widgets.example.org"}}
 	w.export = &v1alpha1.APIServiceExport{Spec: v1alpha1.APIServiceExportSpec{APIServiceExportCRDSpec: v1alpha1.APIServiceExportCRDSpec{
 		Group: "example.org", Names: v1alpha1.CRDNames{Plural: "widgets", Kind: "Widget"}, Scope: v1alpha1.NamespacedScope,
 		Versions: []v1alpha1.APIServiceExportVersion{{Name: "v1", Served: true, Storage: true}},
 	}}}
 	return w
+}
+
+// ask makes an APIServiceNamespace as a konnector and a backend do.
+func (w *claimWorld) ask(namespace, service string) {
+	w.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "APIServiceNamespace",
+		"metadata": map[string]any{"name": namespace}, "spec": map[string]any{}, "status": map[string]any{"namespace": service},
+	}}
+	asks := w.controlPlane.Client().Resource(cluster.APIServiceNamespaces).Namespace("tenant")
+	if _, err := asks.Create(w.Context(), u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager}); err != nil {
+		w.Fatal(err)
+	}
+	if _, err := asks.UpdateStatus(w.Context(), u, metav1.UpdateOptions{}); err != nil {
+		w.Fatal(err)
+	}
 }
 
 // order creates an object of the bound API.
@@ -99,7 +106,11 @@ func (w *claimWorld) order(namespace string) {
 }
 
 func (w *claimWorld) widgets(namespace string) dynamic.ResourceInterface {
-	return w.app.Client().Resource(schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}).Namespace(namespace)
+	return w.app.Client().Resource(w.widgetsResource()).Namespace(namespace)
+}
+
+func (*claimWorld) widgetsResource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
 }
 
 // run has the world's syncs run until the returned function is called, which waits.
@@ -108,7 +119,7 @@ func (w *claimWorld) run() (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = group.Run(ctx, w.agent.set.Run, group.Informer(w.session.asked))
+		_ = group.Run(ctx, w.agent.set.Run, group.Informer(w.session.asked), group.Informer(w.agent.app.namespaces))
 	}()
 	synctest.Wait()
 	return func() { cancel(); <-done }

@@ -64,7 +64,7 @@ func (p *installation) readSchema(ctx context.Context) (bool, error) {
 // installSchema makes the CRD say what the export says. A refused change leaves the
 // objects in step under the schema that is there.
 func (p *installation) installSchema(ctx context.Context) (bool, error) {
-	dropped, err := p.app.servedNames.DropNames(p.app.discovery, p.live, p.wanted)
+	dropped, err := p.app.servedNames.DropNames(p.app.discovery(), p.live, p.wanted)
 	if err != nil {
 		return false, err
 	}

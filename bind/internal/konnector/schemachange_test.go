@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
@@ -23,6 +24,7 @@ func TestP21SchemaChangesArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newClaimWorld(t)
 		w.app.Serve(fakecluster.Resource{GroupVersionResource: cluster.CRDs, Kind: "CustomResourceDefinition"})
+		w.agent.app.kube = fake.NewClientset()
 		w.agent.opts.SchemaInterval = 30 * time.Second
 		w.binding.UID = "u"
 		crds := w.app.Client().Resource(cluster.CRDs)

@@ -74,3 +74,54 @@ func TestP30CopiesInUnusedNamespacesAreRemoved(t *testing.T) {
 		}
 	})
 }
+
+// P30: what was handed to the platform of a namespace that has no object any more goes
+// when the konnector starts again, unless the platform still has an object of it.
+func TestP30CopiesInUnusedServiceNamespacesAreRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newClaimWorld(t)
+		w.owner = v1alpha1.OwnerConsumer
+		for _, name := range []string{"left", "kept", "orphaned"} {
+			w.namespace(w.app, name)
+			w.namespace(w.controlPlane, "service-"+name)
+			w.ask(name, "service-"+name)
+			w.session.namespaces.mapper.Set(name, "service-"+name)
+			w.order(name)
+			w.put(w.app, name, "creds", "Opaque", "user")
+		}
+		w.put(w.controlPlane, "service-left", "own", "Opaque", "provider")
+		defer w.run()()
+		w.answer(v1alpha1.ClaimAccepted)
+		time.Sleep(time.Minute)
+
+		w.agent.hold(cache.MetaObjectToName(w.binding)) // the konnector ends here
+		for _, name := range []string{"left", "orphaned"} {
+			order, err := w.widgets(name).Get(t.Context(), "order", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			order.SetFinalizers(nil)
+			if _, err = w.widgets(name).Update(t.Context(), order, metav1.UpdateOptions{}); err == nil {
+				err = w.widgets(name).Delete(t.Context(), "order", metav1.DeleteOptions{})
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			w.session.namespaces.mapper.Delete(name)
+		}
+		if err := w.controlPlane.Client().Resource(w.widgetsResource()).Namespace("service-left").Delete(t.Context(), "order", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.restart()
+		w.look()
+		time.Sleep(time.Minute)
+		want := map[string]map[string]string{
+			"left": {"own": "provider"}, "kept": {"creds": "user"}, "orphaned": {"creds": "user"},
+		}
+		for name, secrets := range want {
+			if diff := cmp.Diff(secrets, w.there(w.controlPlane, "service-"+name)); diff != "" {
+				t.Errorf("Secrets of service-%s (-want +got):\n%s", name, diff)
+			}
+		}
+	})
+}

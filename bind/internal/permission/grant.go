@@ -45,7 +45,7 @@ func (g *Grant) Access(ctx context.Context, namespace string, wanted bool) (bool
 	switch {
 	case !wanted:
 		return false, GiveBack(ctx, g.client, g.binding, namespace)
-	case !g.reach.Covers(namespace):
+	case !g.Covers(namespace):
 		return false, nil
 	}
 	bindings := g.client.Resource(cluster.RoleBindings).Namespace(namespace)
@@ -67,6 +67,10 @@ func (g *Grant) Access(ctx context.Context, namespace string, wanted bool) (bool
 	cluster.Audit(ctx, "rights of claims taken in a namespace", "binding", g.binding, "namespace", namespace)
 	return true, g.inForce(ctx, namespace)
 }
+
+// Covers tells whether the claims are about related objects in a namespace. A nil Grant
+// covers all: with rights everywhere, the Sync sees to that.
+func (g *Grant) Covers(namespace string) bool { return g == nil || g.reach.Covers(namespace) }
 
 // whyNot says what the API server has against it, without the words that all its
 // refusals begin with.

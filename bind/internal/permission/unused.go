@@ -4,6 +4,7 @@ package permission
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -18,19 +19,27 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// An UnusedNamespaces finds the namespaces of an App Cluster that have no object of a
-// bound API, and the copies that are left there: a konnector ended before it could remove
-// them, or mapped any namespace that a provider named. No Sync removes them, since it maps
-// only namespaces with an object.
+// An UnusedNamespaces finds the namespaces that have no object of a bound API or no claim,
+// and the copies that are left there, in both clusters: a konnector ended before it could
+// remove them, or mapped any namespace that a provider named, or claims are about fewer
+// namespaces than they were. No Sync removes them, since it maps only namespaces with an
+// object.
 type UnusedNamespaces struct {
-	App     dynamic.Interface
-	Meta    metadata.Interface
-	Binding string
-	API     schema.GroupVersionResource // of the bound objects
-	used    map[string]bool             // the answers of the API server, by namespace
+	Binding           string
+	API               schema.GroupVersionResource // of the bound objects
+	Grant             *Grant                      // of the rights of the claims
+	InApp             func(namespace string) bool // tells which namespaces the App Cluster has
+	App, ControlPlane Cluster
 }
 
-// Among returns those of the namespaces that have no object.
+// A Cluster is one of the two, and what its API server has answered.
+type Cluster struct {
+	Calls dynamic.Interface
+	Meta  metadata.Interface
+	used  map[string]bool // whether a namespace has an object of the API
+}
+
+// Among returns those of the App Cluster's namespaces that have no object or no claim.
 func (u *UnusedNamespaces) Among(ctx context.Context, namespaces []string) (unused []string, err error) {
 	for _, namespace := range namespaces {
 		used, err := u.isUsed(ctx, namespace)
@@ -44,18 +53,25 @@ func (u *UnusedNamespaces) Among(ctx context.Context, namespaces []string) (unus
 	return unused, nil
 }
 
-// RemoveCopies removes the copies of what claims select, wherever the konnector may list
-// them: in the given namespaces and, if it may, in all.
-func (u *UnusedNamespaces) RemoveCopies(ctx context.Context, selected []klutchsync.Related, namespaces []string) error {
-	from := Copies{
-		Meta: u.Meta, Binding: u.Binding, Owner: v1alpha1.OwnerProvider, Namespaces: append(slices.Clone(namespaces), metav1.NamespaceAll),
+// RemoveCopies removes the copies of what claims select: from the App Cluster wherever the
+// konnector may list them, in the given namespaces and, if it may, in all; and from the
+// service namespaces.
+func (u *UnusedNamespaces) RemoveCopies(ctx context.Context, selected []klutchsync.Related, namespaces, services []string) error {
+	here := Copies{
+		Meta: u.App.Meta, Binding: u.Binding, Owner: v1alpha1.OwnerProvider, Namespaces: append(slices.Clone(namespaces), metav1.NamespaceAll),
 		stays: func(ctx context.Context, o *metav1.PartialObjectMetadata) (bool, error) {
 			return u.isUsed(ctx, o.Namespace)
 		},
 	}
+	there := Copies{Meta: u.ControlPlane.Meta, Binding: u.Binding, Owner: v1alpha1.OwnerConsumer, Namespaces: services, stays: u.isNeededThere}
+	return errors.Join(here.removeUnused(ctx, selected, klutchsync.TargetSide), there.removeUnused(ctx, selected, klutchsync.SourceSide))
+}
+
+// removeUnused removes the copies of what claims select from one side.
+func (from Copies) removeUnused(ctx context.Context, selected []klutchsync.Related, side klutchsync.Side) error {
 	seen, removed := map[schema.GroupVersionResource]bool{}, 0
 	for _, r := range selected {
-		if r.From != klutchsync.TargetSide || seen[r.Resource] {
+		if r.From != side || seen[r.Resource] {
 			continue
 		}
 		seen[r.Resource] = true
@@ -71,19 +87,43 @@ func (u *UnusedNamespaces) RemoveCopies(ctx context.Context, selected []klutchsy
 	return nil
 }
 
-// isUsed asks the API server whether a namespace has an object of the API, once for each
-// namespace.
+// isUsed tells whether a namespace of the App Cluster has an object and a claim.
 func (u *UnusedNamespaces) isUsed(ctx context.Context, namespace string) (bool, error) {
-	if used, ok := u.used[namespace]; ok {
+	if !u.Grant.Covers(namespace) {
+		return false, nil
+	}
+	return u.App.hasObjects(ctx, u.API, namespace)
+}
+
+// isNeededThere tells whether a copy in a service namespace is of a namespace that has a
+// claim and an object of the API, on either side: while one is left there, its copies are
+// needed. Of what the provider says about copies, only names of namespaces that the App
+// Cluster has cost a request.
+func (u *UnusedNamespaces) isNeededThere(ctx context.Context, o *metav1.PartialObjectMetadata) (bool, error) {
+	from, ok := klutchsync.OriginOf(o)
+	if !ok || !u.InApp(from.Namespace) {
+		return true, nil
+	}
+	used, err := u.isUsed(ctx, from.Namespace)
+	if used || err != nil || !u.Grant.Covers(from.Namespace) {
+		return used, err
+	}
+	return u.ControlPlane.hasObjects(ctx, u.API, o.Namespace)
+}
+
+// hasObjects asks the API server whether a namespace has an object of an API, once for
+// each namespace.
+func (c *Cluster) hasObjects(ctx context.Context, api schema.GroupVersionResource, namespace string) (bool, error) {
+	if used, ok := c.used[namespace]; ok {
 		return used, nil
 	}
-	list, err := u.App.Resource(u.API).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	list, err := c.Calls.Resource(api).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return false, fmt.Errorf("look for objects in namespace %s: %w", namespace, err)
 	}
-	if u.used == nil {
-		u.used = map[string]bool{}
+	if c.used == nil {
+		c.used = map[string]bool{}
 	}
-	u.used[namespace] = len(list.Items) > 0
-	return u.used[namespace], nil
+	c.used[namespace] = len(list.Items) > 0
+	return c.used[namespace], nil
 }

@@ -126,8 +126,8 @@ func (a *automation) next(ctx context.Context) bool {
 	return true
 }
 
-// Quiet says that somebody else was faster, or that we are told to stop: both are
-// everyday.
+// Quiet reports whether another writer was faster, or the context has ended: both are
+// ordinary.
 func quiet(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, context.Canceled)
 }
@@ -162,8 +162,8 @@ func (a *automation) claim(k key) (claim, bool, error) {
 	return claim{of, u.DeepCopy()}, true, nil
 }
 
-// Release removes what was made for a claim that is being deleted, and lets the
-// claim go when that is gone.
+// Release removes the object of a claim that is being deleted, and then the claim's
+// finalizer.
 func (a *automation) release(ctx context.Context, c claim) error {
 	if !slices.Contains(c.GetFinalizers(), Finalizer) {
 		return nil

@@ -98,7 +98,7 @@ func credentials(offer product, host string) map[string]string {
 }
 
 // StateOf reads the state of the instance that c names, from the API server: an
-// instance that a cache does not know yet may exist. What is missing is a hold.
+// instance that a cache does not know yet may exist. A missing instance is a hold.
 func (a *automation) stateOf(ctx context.Context, c claim, name string) (*corev1.ConfigMap, error) {
 	offer, ok := productOf(c.text("spec", "serviceInstanceType"))
 	if !ok {

@@ -2,9 +2,9 @@
 
 // Package automation carries out the claims of package catalog in the Control
 // Plane Cluster. It stands where Crossplane, an operator or a service broker stands
-// in earnest, and does what the rest of Klutch can see of those: it refuses what is
-// invalid and says why, makes real objects, reports status.managed, and lets an
-// object go only when what was made for it is gone.
+// in earnest, and behaves like those towards the rest of Klutch: it refuses invalid
+// claims and says why, makes real objects, reports status.managed, and removes its
+// finalizer from a claim only when the claim's object is gone.
 //
 //	err := automation.Run(ctx, config) // blocks until ctx is done
 //
@@ -17,8 +17,8 @@
 //	Restore                                                              writes the contents of a …-state
 //
 // The key "contents" of a …-state is the data in the database: write there what you
-// want backed up. What is random (identifiers, passwords) is written down in the
-// object in which it is born, so that a restart finds it again.
+// want backed up. Random values (identifiers, passwords) are stored in the
+// object for which they are made, so that a restart finds it again.
 //
 // One process at a time should run; a second one does no harm but no good either.
 package automation

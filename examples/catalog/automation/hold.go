@@ -14,13 +14,13 @@ const (
 	Completed State = "Completed" // a backup or a restore is done
 	Pending   State = "Pending"   // the claim waits for another one
 	Failed    State = "Failed"    // the claim is refused as it stands
-	Deleting  State = "Deleting"  // what was made for the claim is being removed
+	Deleting  State = "Deleting"  // the object of the claim is being removed
 )
 
 func (s State) ready() bool { return s == Running || s == Created || s == Completed }
 
 // Reasons of a condition of a claim that is not carried out. Each heals by itself
-// when what it complains of changes.
+// when its cause changes.
 const (
 	InstanceNotFound   = "InstanceNotFound"
 	InstanceNotReady   = "InstanceNotReady"

@@ -92,7 +92,7 @@ func ordered(c claim) map[string]string {
 	}
 }
 
-// Running describes an instance by its state: what runs, not what was asked for.
+// Running describes an instance by its state: as it runs, not as it was ordered.
 func running(state *corev1.ConfigMap) managed {
 	replicas := int64(1)
 	if strings.Contains(state.Data[planKey], "-replica-") {
@@ -106,7 +106,7 @@ func running(state *corev1.ConfigMap) managed {
 	}
 }
 
-// RefuseInstance says what is wrong with an instance beyond what a schema sees.
+// RefuseInstance returns the mistakes of an instance that a schema does not see.
 func refuseInstance(c claim) error {
 	service, plan := c.text("spec", "service"), c.text("spec", "plan")
 	family, rest, _ := strings.Cut(plan, "-")

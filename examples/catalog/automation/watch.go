@@ -67,7 +67,7 @@ func indexKey(resource, namespace, name string) string {
 	return resource + "/" + namespace + "/" + name
 }
 
-// Watch queues a claim when it changes, when what was made for it changes, and when
+// Watch queues a claim when it changes, when its object changes, and when
 // a claim that it refers to changes.
 func (a *automation) watch() error {
 	for resource, inf := range a.claims {

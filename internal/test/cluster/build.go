@@ -5,6 +5,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -24,6 +25,7 @@ import (
 const (
 	module    = "github.com/klutch-go/sdk"
 	sourceDir = "internal/test/kube"
+	packages  = 2500 // that the program is made of, those of Go included
 )
 
 // Build returns the path of the Kubernetes program and compiles it first if that has not been done on this machine. Of
@@ -66,42 +68,39 @@ func build(ctx context.Context, sources, cache string, log io.Writer) (string, e
 }
 
 func compile(ctx context.Context, sources, bin string, log io.Writer) error {
-	defer progress(log, "building Kubernetes for tests, once, in about four minutes: "+bin)()
 	version, err := kubernetesVersion(sources)
 	if err != nil {
 		return err
 	}
+	_, _ = fmt.Fprintln(log, announcement(packages, runtime.NumCPU()))
 	unfinished := bin + ".unfinished"
-	cmd := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-trimpath", "-buildvcs=false",
-		"-ldflags", "-s -w -X k8s.io/component-base/version.gitVersion="+version, "-o", unfinished, ".")
-	cmd.Dir = sources
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
-	cmd.WaitDelay = time.Second
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build %s: %w\n%s", sources, err, out)
+	flags := append([]string{"-ldflags", "-s -w -X k8s.io/component-base/version.gitVersion=" + version}, thrift...)
+	stale, err := tool(ctx, sources, append([]string{"list", "-deps", "-f", "{{if .Stale}}stale{{end}}"}, flags...)...).Output()
+	if err != nil {
+		return fmt.Errorf("packages of %s: %w", sources, err)
+	}
+	begun := time.Now()
+	told := &progress{to: log, terminal: isTerminal(log), total: bytes.Count(stale, []byte("stale")), elapsed: func() time.Duration { return time.Since(begun) }}
+	cmd := tool(ctx, sources, append(append([]string{"build", "-v"}, flags...), "-o", unfinished, ".")...)
+	cmd.Stdout, cmd.Stderr = told, told
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("build %s: %w\n%s", sources, err, &told.other)
 	}
 	return os.Rename(unfinished, bin)
 }
 
-// progress says what is being done, and every half minute that it still is, until done is called.
-func progress(log io.Writer, what string) (done func()) {
-	begun, quit, ended := time.Now(), make(chan struct{}), make(chan struct{})
-	say := func(what string) { _, _ = fmt.Fprintln(log, what) }
-	say(what)
-	tick := time.NewTicker(30 * time.Second)
-	go func() {
-		defer close(ended)
-		defer tick.Stop()
-		for {
-			select {
-			case <-quit:
-				return
-			case now := <-tick.C:
-				say(fmt.Sprintf("still building Kubernetes after %s", now.Sub(begun).Round(time.Second)))
-			}
-		}
-	}()
-	return func() { close(quit); <-ended }
+// thrift leaves out of the build what the servers do not need: debug information costs a sixth of the time. Go's own
+// packages are compiled as for other programs, so that they are not compiled twice.
+var thrift = []string{"-mod=readonly", "-trimpath", "-buildvcs=false", "-gcflags=all=-dwarf=false", "-gcflags=std="}
+
+// tool is the go command for a program that runs on this machine and needs nothing of it. A compiler with four times the
+// garbage takes a fifth less time and a quarter more memory.
+func tool(ctx context.Context, dir string, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOGC=400", "CGO_ENABLED=0", "GOWORK=off", "GOOS="+runtime.GOOS, "GOARCH="+runtime.GOARCH)
+	cmd.WaitDelay = time.Second
+	return cmd
 }
 
 // findSources looks beside this file, and where the module is if its path was trimmed from this program.

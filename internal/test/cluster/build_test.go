@@ -53,7 +53,7 @@ func TestBuildIsDoneOnce(t *testing.T) {
 
 	builds := 0
 	for i := range callers {
-		builds += strings.Count(logs[i].String(), "building")
+		builds += strings.Count(logs[i].String(), "Compiling")
 		if errs[i] != nil || bins[i] != bins[0] {
 			t.Errorf("caller %d got %q, %v; caller 0 got %q", i, bins[i], errs[i], bins[0])
 		}

@@ -7,6 +7,7 @@ package cluster_test
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,6 +27,14 @@ import (
 
 	"github.com/klutch-go/sdk/internal/test/cluster"
 )
+
+// TestMain skips the example in short mode, which it cannot do itself.
+func TestMain(m *testing.M) {
+	if flag.Parse(); testing.Short() {
+		_ = flag.Set("test.skip", "^ExampleStart$")
+	}
+	os.Exit(m.Run())
+}
 
 func ExampleStart() {
 	ctx := context.Background()

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -28,6 +29,10 @@ var testenv = env.New()
 var services = []string{"postgresqlinstances.anynines.com", "servicebindings.anynines.com", "backups.anynines.com", "restores.anynines.com"}
 
 func TestMain(m *testing.M) {
+	if flag.Parse(); testing.Short() {
+		fmt.Fprintln(os.Stderr, "skipped: all tests of this package need real clusters")
+		return
+	}
 	var dir string
 	var leaks []string
 	testenv.Setup(func(ctx context.Context, _ *envconf.Config) (context.Context, error) {

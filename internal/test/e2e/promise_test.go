@@ -25,12 +25,14 @@ import (
 // The promises of SECURITY.md that only the whole system can show. Each test goes by
 // the promise's number.
 
-// credential is the tenant's token as it is now.
+// credential is the tenant's token as it is now. A bind empties the Secret that it is kept
+// in, and the backend fills it again.
 func (w world) credential() string {
 	w.Helper()
 	tenant, err := w.s.Tenant(w.ctx)
 	w.must(err)
-	secret := w.get(stack.Object{Cluster: w.s.Control, Resource: secrets, Namespace: tenant, Name: v1alpha1.KubeconfigSecretName})
+	kept := stack.Object{Cluster: w.s.Control, Resource: secrets, Namespace: tenant, Name: v1alpha1.KubeconfigSecretName}
+	secret := w.await(kept, func(o *unstructured.Unstructured) bool { return o != nil && o.Object["data"] != nil })
 	encoded, _, _ := unstructured.NestedString(secret.Object, "data", v1alpha1.KubeconfigKey)
 	data, err := base64.StdEncoding.DecodeString(encoded)
 	w.must(err)

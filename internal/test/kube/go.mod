@@ -1,4 +1,4 @@
-module github.com/klutch-go/sdk/internal/kube
+module github.com/klutch-go/sdk/internal/test/kube
 
 go 1.26.0
 

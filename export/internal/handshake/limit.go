@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handshake
+
+import (
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/internal/limit"
+)
+
+// networkFactor is how many addresses at their limit one network may have.
+const networkFactor = 8
+
+// limits say how often one may ask.
+type limits struct {
+	opts     *Options
+	visitors *visitors
+	pages    *renderer
+
+	addresses *limit.Limiter // of requests
+	networks  *limit.Limiter // of requests
+	subjects  *limit.Limiter // of identities that sign in or bind
+	views     *limit.Limiter // of identities that look at what is on offer
+	polls     *limit.Limiter // of programs that wait for a person
+}
+
+func newLimits(opts *Options, v *visitors, p *renderer) *limits {
+	return &limits{
+		opts: opts, visitors: v, pages: p,
+		addresses: limit.PerMinute(opts.PerAddress), networks: limit.PerMinute(networkFactor * opts.PerAddress),
+		subjects: limit.PerMinute(opts.PerSubject), views: limit.PerMinute(opts.PerSubject),
+		polls: limit.PerMinute(DevicePolls),
+	}
+}
+
+// byAddress limits the requests of each address and network. Probes of /healthz are free.
+func (h *limits) byAddress(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/healthz" {
+			if wait := h.takeAddress(h.visitors.client(r)); wait > 0 {
+				h.pages.tooMany(w, r, wait)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// takeAddress takes one request of an address, and of the network around it.
+func (h *limits) takeAddress(addr netip.Addr) time.Duration {
+	wait := h.addresses.Take(limit.Address(addr))
+	if network := limit.Network(addr); wait == 0 && network != "" {
+		wait = h.networks.Take(network)
+	}
+	return wait
+}
+
+// subject lets an identity sign in or bind only so often: it answers 429, and
+// reports whether it did.
+func (h *limits) subject(w http.ResponseWriter, r *http.Request, id *auth.Identity) bool {
+	wait := h.subjects.Take(who(id))
+	if wait > 0 {
+		h.opts.Hooks.login(LoginLimited)
+		h.pages.tooMany(w, r, wait)
+	}
+	return wait > 0
+}
+
+// view lets an identity look at what is on offer only so often: each look asks the
+// API server about each service. It answers 429, and reports whether it did.
+func (h *limits) view(w http.ResponseWriter, r *http.Request, id *auth.Identity) bool {
+	wait := h.views.Take(who(id))
+	if wait > 0 {
+		h.pages.tooMany(w, r, wait)
+	}
+	return wait > 0
+}
+
+func who(id *auth.Identity) string { return id.Issuer + "\x00" + id.Subject }

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handshake
+
+import (
+	"cmp"
+	"crypto/rand"
+	"errors"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/klutch-go/sdk/export/internal/offer"
+
+	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/internal/audit"
+	"github.com/klutch-go/sdk/internal/redirect"
+)
+
+const (
+	CallbackPath = "/callback"
+	ClientID     = "kubectl-bind"
+
+	txnLife     = 10 * time.Minute
+	sessionLife = 30 * time.Minute
+	sessionIdle = 10 * time.Minute
+	codeLife    = time.Minute
+)
+
+var (
+	challengePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{43}$`)
+	clusterPattern   = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9._]{0,62}[A-Za-z0-9])?$`)
+	statePattern     = regexp.MustCompile(`^[!-~]{1,200}$`)
+	servicePattern   = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
+)
+
+// A login is what the CLI that waits for its end asked for.
+type login struct {
+	Redirect  string   `json:"redirect"`
+	State     string   `json:"state"`
+	Challenge string   `json:"challenge"`
+	Cluster   string   `json:"cluster"`
+	Services  []string `json:"services,omitempty"`
+	Legacy    bool     `json:"legacy,omitempty"`   // it is Klutch's own CLI that waits
+	UserCode  string   `json:"userCode,omitempty"` // of a program without a browser, which listens nowhere
+}
+
+// back returns the URL at which the CLI listens, with an answer.
+func (l login) back(issuer string, answer url.Values) string {
+	answer.Set("state", l.State)
+	answer.Set("iss", issuer)
+	return l.Redirect + "?" + answer.Encode()
+}
+
+func refusalValues(err *auth.Error) url.Values {
+	return url.Values{"error": {err.Code}, "error_description": {err.Description}}
+}
+
+// A transaction is a login in flight at the issuer.
+type transaction struct {
+	Login   login        `json:"login"`
+	Attempt auth.Attempt `json:"attempt"`
+	Issuer  string       `json:"issuer,omitempty"` // the name of one that is not the first
+}
+
+// A session is a person who has signed in to answer one login.
+type session struct {
+	ID         string        `json:"id"`
+	Login      login         `json:"login"`
+	Identity   auth.Identity `json:"identity"`
+	GroupsKept bool          `json:"groupsKept,omitempty"` // elsewhere: they do not fit a cookie
+	Claimed    time.Time     `json:"claimed,omitzero"`     // when the user code was confirmed
+	Device     *auth.Device  `json:"device,omitempty"`     // once its program has said what it asks for
+	Since      time.Time     `json:"since"`
+}
+
+// logins send browsers to an issuer, and take them back.
+type logins struct {
+	opts      *Options
+	visitors  *visitors
+	pages     *renderer
+	cookies   *cookies
+	sessions  *sessions
+	limits    *limits
+	binder    *binder
+	endings   *endings
+	terminals *terminals
+}
+
+func (h *logins) parse(query url.Values) (login, string) {
+	switch {
+	case h.opts.Devices != nil && query.Has("user_code"):
+		return parseUserCode(query)
+	case !isLegacy(query):
+		return parseLogin(query)
+	case h.opts.LegacyCLI:
+		return parseLegacy(query)
+	default:
+		return login{}, "It is from a kubectl-bind that expects its credential in a URL, which this backend does not do." +
+			" Install the kubectl-bind of this platform, or ask the platform team to start the backend with --allow-legacy-cli."
+	}
+}
+
+// parseLogin reads the authorization request of a CLI, RFC 6749 section 4.1.1 with
+// RFC 7636. What it says is for the person at the browser.
+func parseLogin(query url.Values) (login, string) {
+	l := login{
+		Redirect: query.Get("redirect_uri"), State: query.Get("state"), Challenge: query.Get("code_challenge"),
+		Cluster: query.Get("c"), Services: query["service"],
+	}
+	_, err := redirect.Loopback(l.Redirect, false)
+	switch {
+	case query.Get("response_type") != "code":
+		return l, "It is not from kubectl-bind."
+	case err != nil:
+		return l, "The answer would not go to a program on your own machine."
+	}
+	return l, l.wrong(query)
+}
+
+// parseUserCode begins the login of a person who has typed a user code.
+func parseUserCode(query url.Values) (login, string) {
+	l := login{UserCode: auth.NormalizeUserCode(query.Get("user_code"))}
+	if l.UserCode == "" || repeated(query) {
+		return l, "It has no code that a terminal shows."
+	}
+	return l, ""
+}
+
+// wrong says what is wrong with a login that a program asks for in params; it is
+// empty if nothing is.
+func (l login) wrong(params url.Values) string {
+	switch {
+	case repeated(params):
+		return "A parameter is given twice."
+	case params.Get("client_id") != ClientID:
+		return "It is not from kubectl-bind."
+	case params.Get("code_challenge_method") != "S256" || !challengePattern.MatchString(l.Challenge):
+		return "It has no code challenge with method S256."
+	case !statePattern.MatchString(l.State) || !clusterPattern.MatchString(l.Cluster):
+		return "The state or the name of the cluster is missing or malformed."
+	case len(l.Services) > offer.MaxAsked || slices.ContainsFunc(l.Services, func(s string) bool { return !servicePattern.MatchString(s) }):
+		return "A service is not written as RESOURCE.GROUP, or there are too many."
+	}
+	return ""
+}
+
+func repeated(query url.Values) bool {
+	for name, values := range query {
+		if name != "service" && len(values) > 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// authorize begins a login: it sends the browser on to the issuer.
+func (h *logins) authorize(w http.ResponseWriter, r *http.Request) {
+	l, wrong := h.parse(r.URL.Query())
+	if wrong != "" {
+		h.pages.badLink(w, r, wrong)
+		return
+	}
+	if !h.chooseIssuer(w, r) {
+		h.begin(w, r, l, r.URL.Query().Get("issuer"))
+	}
+}
+
+// refuse ends a login that failed: it shows why, and sends the browser on so that
+// the CLI learns it too.
+func (h *logins) refuse(w http.ResponseWriter, r *http.Request, l login, err error) {
+	p := problem{Status: http.StatusForbidden, Title: "The login failed", Next: "Go back to your terminal and try again."}
+	answer := &auth.Error{Code: "access_denied"}
+	result := LoginRefused
+	var said *auth.Error
+	switch {
+	case errors.Is(err, auth.ErrUnavailable):
+		result = LoginUnavailable
+		p.Status, p.Title = http.StatusServiceUnavailable, "The login service is not available"
+		p.What = "The issuer with which people sign in here does not answer."
+		answer.Code = "temporarily_unavailable"
+	case errors.As(err, &said):
+		p.What = "The issuer with which people sign in here refused: " + said.Error()
+	default:
+		p.What = "The issuer with which people sign in here sent an answer that cannot be trusted."
+	}
+	h.opts.Hooks.login(result)
+	h.visitors.refused(r, "login refused", "cluster", l.Cluster, "result", string(result), "reason", err.Error())
+	answer.Description = p.What
+	if l.Redirect != "" && !l.Legacy { // that CLI understands no refusal
+		p.Refresh = l.back(h.opts.External.String(), refusalValues(answer))
+	}
+	h.pages.fail(w, r, p)
+}
+
+// callback completes a login that was begun in this browser.
+func (h *logins) callback(w http.ResponseWriter, r *http.Request) {
+	var t transaction
+	id, err := h.complete(r, &t)
+	if errors.Is(err, errNoCookie) || errors.Is(err, auth.ErrState) {
+		// The site that sent the browser here must not be able to end the login in flight.
+		h.visitors.refused(r, "callback refused", "reason", err.Error())
+		h.pages.fail(w, r, problem{
+			Status: http.StatusBadRequest, Title: "This is not the login that was begun here",
+			What: "Your browser does not know this login: it is too old, was begun in another browser, or another one was begun since.",
+			Next: "Run kubectl bind again and follow the link that it prints.",
+		})
+		return
+	}
+	clearCookie(w, TxnCookie)
+	if err != nil {
+		h.refuse(w, r, t.Login, err)
+		return
+	}
+	if h.limits.subject(w, r, id) {
+		return
+	}
+	h.opts.Hooks.login(LoginSucceeded)
+	h.signIn(w, r, &session{ID: rand.Text(), Login: t.Login, Identity: *id, Since: time.Now()})
+}
+
+// signIn opens a session. What a device asks for is not known yet.
+func (h *logins) signIn(w http.ResponseWriter, r *http.Request, s *session) {
+	audit.Record(r.Context(), "signed in", s.who()...)
+	if s.Login.UserCode == "" {
+		h.welcome(w, r, s)
+		return
+	}
+	if err := h.sessions.keep(r.Context(), w, s); err != nil {
+		h.pages.internal(w, r, err)
+		return
+	}
+	http.Redirect(w, r, devicePage, http.StatusSeeOther)
+}
+
+// welcome shows the services, unless that would be of no use.
+func (h *logins) welcome(w http.ResponseWriter, r *http.Request, s *session) {
+	if asked := s.Login.Services; len(asked) > 0 {
+		o, err := h.binder.check(r.Context(), s, asked)
+		if err != nil {
+			h.pages.internal(w, r, err)
+			return
+		}
+		if o.missing() == len(asked) {
+			audit.Record(r.Context(), "bind refused", append(s.who(), "services", asked, "reason", o.answer().Code)...)
+			h.endings.finish(w, r, s, refusalValues(o.answer()), o.problem())
+			return
+		}
+	}
+	if err := h.sessions.keep(r.Context(), w, s); err != nil {
+		h.pages.internal(w, r, err)
+		return
+	}
+	target := "/services"
+	if s.Login.Legacy {
+		target = "/resources?" + url.Values{"s": {s.Login.State}}.Encode()
+	}
+	http.Redirect(w, r, target, http.StatusSeeOther)
+}
+
+// logout ends the session, and offers to tell the program that waits for its end.
+func (h *logins) logout(w http.ResponseWriter, r *http.Request) {
+	var s session
+	var back string
+	signedIn := h.cookies.open(r, SessionCookie, &s) == nil
+	if signedIn {
+		h.sessions.leave(r.Context(), &s)
+	}
+	switch {
+	case !signedIn:
+	case s.Device != nil:
+		h.terminals.logout(r.Context(), &s)
+	case s.Login.Redirect != "" && !s.Login.Legacy:
+		back = s.Login.back(h.opts.External.String(), signedOut())
+	}
+	for _, name := range []string{SessionCookie, TxnCookie, doneCookie} {
+		clearCookie(w, name)
+	}
+	h.pages.page(w, r, http.StatusOK, "logout.html", back)
+}
+
+// signedOut is what a program learns whose person has gone.
+func signedOut() url.Values {
+	return refusalValues(&auth.Error{Code: "access_denied", Description: "the person signed out"})
+}
+
+// code is the code that terminal and page show alike.
+func (l login) code() string {
+	if l.UserCode != "" {
+		return l.UserCode
+	}
+	return auth.DisplayCode(l.Challenge)
+}
+
+// person is how a person is called on the page.
+func (s *session) person() string {
+	return cmp.Or(strings.TrimSpace(s.Identity.Name), strings.TrimSpace(s.Identity.Email), s.Identity.Subject)
+}
+
+// account is how an identity is called in a BindingResponse, for people to read.
+func (s *session) account() string { return s.Identity.Issuer + "/" + s.Identity.Subject }
+
+// who says in an audit record whose session it is.
+func (s *session) who() []any {
+	return []any{"issuer", s.Identity.Issuer, "subject", s.Identity.Subject, "cluster", s.Login.Cluster}
+}

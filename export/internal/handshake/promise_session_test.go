@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package handshake
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/klutch-go/sdk/auth"
+)
+
+// TestP5SessionsEnd: one that is idle after ten minutes, one that is used after thirty,
+// and what the browser is told of it is true, and not for scripts or plain http.
+func TestP5SessionsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newTestServer(nil)
+		s := &session{ID: "s", Identity: auth.Identity{Issuer: "i", Subject: "ada"}, Since: time.Now()}
+		keep := func() *http.Cookie {
+			w := httptest.NewRecorder()
+			if err := h.sessions.keep(t.Context(), w, s); err != nil {
+				t.Fatal(err)
+			}
+			return w.Result().Cookies()[0]
+		}
+		open := func(c *http.Cookie) bool {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/services", http.NoBody)
+			r.AddCookie(c)
+			w := httptest.NewRecorder()
+			_, ok := h.sessions.open(w, r)
+			if ok == (w.Code == http.StatusUnauthorized) {
+				t.Errorf("open: %t with status %d", ok, w.Code)
+			}
+			return ok
+		}
+		first, cookie := keep(), keep()
+		for minute := 1; minute < 30; minute++ {
+			time.Sleep(time.Minute)
+			if got, want := open(first), minute < 10; got != want {
+				t.Errorf("idle for %d minutes: open is %t", minute, got)
+			}
+			if !open(cookie) {
+				t.Fatalf("used, and ended after %d minutes", minute)
+			}
+			cookie = keep()
+		}
+		want := &http.Cookie{Name: SessionCookie, Path: "/", MaxAge: 60, Secure: true, HttpOnly: true, SameSite: http.SameSiteLaxMode}
+		got := *cookie
+		got.Value, got.Raw = "", ""
+		if diff := cmp.Diff(want, &got); diff != "" {
+			t.Errorf("cookie of a session with a minute left (-want +got):\n%s", diff)
+		}
+		time.Sleep(time.Minute)
+		if open(cookie) {
+			t.Error("used, and open after thirty minutes")
+		}
+	})
+}
+
+// TestP3CopyOfACookie: a session gives one answer. A copy of its cookie that was made
+// before gives none after it, not even at once, and leads nowhere any more.
+func TestP3CopyOfACookie(t *testing.T) {
+	h := newTestServer(func(o *Options) { o.Devices = &store{} })
+	s := &session{ID: "s", Identity: auth.Identity{Issuer: "i", Subject: "ada"}, Since: time.Now(), Login: login{Redirect: "http://127.0.0.1:1/callback"}}
+	kept := httptest.NewRecorder()
+	if err := h.sessions.keep(t.Context(), kept, s); err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/bind", http.NoBody)
+	r.AddCookie(kept.Result().Cookies()[0])
+	var opened []*session
+	for range 3 {
+		copied, ok := h.sessions.open(httptest.NewRecorder(), r)
+		if !ok {
+			t.Fatal("the session is not there")
+		}
+		opened = append(opened, copied)
+	}
+	codes := make([]int, len(opened))
+	var answers sync.WaitGroup
+	for i, copied := range opened {
+		answers.Go(func() {
+			w := httptest.NewRecorder()
+			h.endings.finish(w, r, copied, url.Values{"code": {"c"}}, problem{})
+			codes[i] = w.Code
+		})
+	}
+	answers.Wait()
+	slices.Sort(codes)
+	if !slices.Equal(codes, []int{http.StatusSeeOther, http.StatusUnauthorized, http.StatusUnauthorized}) {
+		t.Errorf("three copies are answered %v", codes)
+	}
+	if _, ok := h.sessions.open(httptest.NewRecorder(), r); ok {
+		t.Error("a copy is good after the bind")
+	}
+}
+
+// newTestServer is a server that needs no cluster and no issuer.
+func newTestServer(tune func(*Options)) *Server {
+	sealer, err := auth.NewSealer(bytes.Repeat([]byte("k"), 32))
+	if err != nil {
+		panic(err)
+	}
+	opts := &Options{
+		External: &url.URL{Scheme: "https", Host: "backend.example"}, Sealer: func() *auth.Sealer { return sealer }, PerAddress: 600, PerSubject: 60,
+	}
+	if tune != nil {
+		tune(opts)
+	}
+	return newServer(opts)
+}
+
+// A store is an [auth.DeviceStore] of one process.
+type store struct{ values sync.Map }
+
+func (s *store) Create(_ context.Context, key string, value []byte, _ time.Time) error {
+	if _, taken := s.values.LoadOrStore(key, value); taken {
+		return auth.ErrDeviceTaken
+	}
+	return nil
+}
+
+func (s *store) Get(_ context.Context, key string) ([]byte, error) {
+	value, ok := s.values.Load(key)
+	if data, is := value.([]byte); ok && is {
+		return data, nil
+	}
+	return nil, auth.ErrDevicePending
+}

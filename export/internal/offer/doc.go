@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package offer is what is on offer, and what of it each tenant has. A [Service] is an API
+// that the catalogue offers. [Requests] answers an APIServiceExportRequest with exports,
+// if the service was chosen at a login and its holder may still bind it; [Exports] keeps
+// each APIServiceExport what its CRD and its service say, holds changes that would break
+// App Clusters, and withdraws what is not on offer any more.
+//
+// The right to a service is asked for again and again, though it changes seldom and has
+// no events: answers are kept from one review to the next, or until the template changes
+// (tenant.Authorizations). What App Clusters get of a CRD is computed once for all
+// exports of it ([Schemas]). Whether an export is withdrawn stands in an annotation of it
+// and not in its status, which its tenant may write.
+package offer

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package offer
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/audit"
+	"github.com/klutch-go/sdk/internal/crdcompat"
+	"github.com/klutch-go/sdk/internal/status"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// Exports keep APIServiceExports what their CRDs and services say.
+type Exports struct {
+	tenant.Clients
+
+	Review         time.Duration // how often the right to an export is checked
+	Breaking       v1alpha1.BreakingChanges
+	Exports        cache.TypedSharedIndexInformer[*v1alpha1.APIServiceExport]
+	Services       *Services
+	Schemas        *Schemas
+	Rights         *tenant.Rights
+	Caches         *tenant.Caches
+	Authorizations *tenant.Authorizations
+	Logins         *tenant.Logins
+}
+
+// Reconcile lets changes of a CRD and of its template flow into exports, and
+// withdraws those that are not on offer to their tenant any more. When one of them is
+// gone the export stays and says so: an absence is no wish to delete what App
+// Clusters made of it.
+func (e *Exports) Reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	export, ok := tenant.Lookup(e.Exports, key)
+	if !ok || export.DeletionTimestamp != nil {
+		return 0, nil
+	}
+	if _, ok, err := e.Caches.HolderIn(ctx, key.Namespace); !ok {
+		return 0, err
+	}
+	offered, service, err := e.offered(ctx, export)
+	if err != nil {
+		return 0, err
+	}
+	if err := e.noteOffered(ctx, export, offered); err != nil {
+		return 0, err
+	}
+	inSync, err := e.refresh(ctx, export, service)
+	if err != nil {
+		return 0, err
+	}
+	login, err := e.Logins.Current(ctx, key.Namespace)
+	if err != nil {
+		return 0, err
+	}
+	err = status.Write(ctx, e.Dyn.Resource(tenant.ExportResource).Namespace(key.Namespace), export, func(o *v1alpha1.APIServiceExport) {
+		for _, condition := range append(login, offered, inSync) {
+			condition.ObservedGeneration = o.Generation
+			o.Status.Conditions = v1alpha1.SetCondition(o.Status.Conditions, condition)
+		}
+		o.Status.Conditions = v1alpha1.Summarize(o.Status.Conditions, o.Generation)
+	})
+	return cmp.Or(e.Authorizations.Due(key.Namespace), wait.Jitter(e.Review, tenant.ReviewSpread)), err
+}
+
+// refresh makes an export what its CRD and its service say, and tells whether it is.
+// An export whose service is not on offer keeps its claims.
+func (e *Exports) refresh(ctx context.Context, export *v1alpha1.APIServiceExport, service *Service) (v1alpha1.Condition, error) {
+	r := &revision{}
+	condition, err := e.reviseSchema(ctx, export, service, r)
+	if err != nil {
+		return condition, err
+	}
+	if service != nil {
+		claims, err := e.reviseClaims(ctx, export, *service, r)
+		if err != nil {
+			return condition, err
+		}
+		if condition.Status == metav1.ConditionTrue {
+			condition = claims
+		}
+	}
+	err = e.revise(ctx, export, r)
+	if apierrors.IsInvalid(err) {
+		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, err.Error()), nil
+	}
+	return condition, err
+}
+
+func outdated(severity v1alpha1.Severity, reason, message string) v1alpha1.Condition {
+	return v1alpha1.False(v1alpha1.ConditionProviderInSync, severity, reason, message)
+}
+
+// reviseSchema takes over the CRD's part of the spec, unless that would break what
+// App Clusters rely on.
+func (e *Exports) reviseSchema(ctx context.Context, export *v1alpha1.APIServiceExport, service *Service, r *revision) (v1alpha1.Condition, error) {
+	now, err := e.Schemas.get(ctx, export.Name)
+	switch {
+	case apierrors.IsNotFound(err):
+		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCRDNotFound, fmt.Sprintf("the Control Plane Cluster has no CustomResourceDefinition %s", export.Name)), nil
+	case errors.Is(err, crdcompat.ErrNoVersion):
+		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCRDInvalid, err.Error()), nil
+	case err != nil:
+		return v1alpha1.Condition{}, err
+	case now.spec.Scope != export.Spec.Scope:
+		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCRDInvalid, fmt.Sprintf("the scope of CustomResourceDefinition %s was %s and is %s", export.Name, export.Spec.Scope, now.spec.Scope)), nil
+	case export.Annotations[v1alpha1.SourceSpecHashAnnotation] == now.hash:
+		return v1alpha1.True(v1alpha1.ConditionProviderInSync), nil
+	}
+	if breaking := crdcompat.Only(crdcompat.Compare(&export.Spec.APIServiceExportCRDSpec, now.spec), crdcompat.Change.Breaking); len(breaking) > 0 && e.holds(service) {
+		return outdated(v1alpha1.SeverityWarning, v1alpha1.ReasonBreakingChangeHeld, heldMessage(breaking)), nil
+	}
+	r.schema(now.spec, now.hash)
+	return v1alpha1.True(v1alpha1.ConditionProviderInSync), nil
+}
+
+func heldMessage(breaking []crdcompat.Change) string {
+	return "the schema of App Clusters is kept, since the new one would break it (" + crdcompat.List(breaking) +
+		"): take the change back, or set spec.breakingChanges of the template to Allow"
+}
+
+// holds tells whether breaking changes of a service wait for the operator.
+func (e *Exports) holds(s *Service) bool {
+	policy := e.Breaking
+	if s != nil && s.BreakingChanges != "" {
+		policy = s.BreakingChanges
+	}
+	return policy != v1alpha1.BreakingChangesAllow
+}
+
+// schema replaces the CRD's part of an export. All its fields are always written, so
+// a merge replaces them: lists are replaced whole.
+func (r *revision) schema(spec *v1alpha1.APIServiceExportCRDSpec, hash string) {
+	r.add("schema changed", v1alpha1.SourceSpecHashAnnotation, hash, map[string]any{
+		"group": spec.Group, "names": mergeNames(spec.Names), "scope": spec.Scope, "versions": spec.Versions,
+	})
+}
+
+// revise writes what is to change in an export; the rest of its spec stays.
+func (e *Exports) revise(ctx context.Context, export *v1alpha1.APIServiceExport, r *revision) error {
+	if len(r.events) == 0 {
+		return nil
+	}
+	err := e.Patch(ctx, tenant.ExportResource, export, map[string]any{"annotations": r.annotations}, r.spec)
+	if err != nil {
+		return fmt.Errorf("update export %s: %w", export.Name, err)
+	}
+	for _, event := range r.events {
+		audit.Record(ctx, event, "tenant", export.Namespace, "service", export.Name)
+	}
+	return nil
+}
+
+// mergeNames writes empty fields as null, which removes them in a merge patch.
+func mergeNames(n v1alpha1.CRDNames) map[string]any {
+	fields := map[string]any{"singular": nil, "shortNames": nil, "listKind": nil, "categories": nil}
+	data, _ := json.Marshal(n) // strings
+	_ = json.Unmarshal(data, &fields)
+	return fields
+}
+
+// OfCRD are the exports of a CRD, which have its name.
+func (e *Exports) OfCRD(crd metav1.Object) []cache.ObjectName {
+	e.Schemas.known.Forget(crd.GetName())
+	e.Services.Offers.Forget("")
+	return e.named(crd.GetName())
+}
+
+func (e *Exports) named(wanted string) []cache.ObjectName {
+	var keys []cache.ObjectName
+	for _, key := range e.Exports.GetStore().ListKeys() {
+		if name, err := cache.ParseObjectName(key); err == nil && name.Name == wanted {
+			keys = append(keys, name)
+		}
+	}
+	return keys
+}

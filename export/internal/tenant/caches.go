@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tenant
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// Caches are the informers that the controllers of tenants share. What they hold must
+// not be changed.
+type Caches struct {
+	Kube kubernetes.Interface // for what they have not seen yet
+
+	Exports         cache.TypedSharedIndexInformer[*v1alpha1.APIServiceExport]
+	Namespaces      cache.TypedSharedIndexInformer[*v1alpha1.APIServiceNamespace]
+	ClusterBindings cache.TypedSharedIndexInformer[*v1alpha1.ClusterBinding]
+	// Of these only the metadata is kept:
+	CRDs     cache.SharedIndexInformer
+	Owned    cache.SharedIndexInformer // tenant and service namespaces
+	Accounts cache.SharedIndexInformer // ServiceAccounts of tenants
+	Bindings cache.SharedIndexInformer // RoleBindings of tenants, in both kinds of namespaces
+	Roles    cache.SharedIndexInformer // Roles of tenants
+	Entries  cache.SharedIndexInformer // RoleBindings of the backend itself, in both kinds of namespaces
+}
+
+// namespace returns a namespace. What the cache has not seen yet is looked up.
+func (c *Caches) namespace(ctx context.Context, name string) (metav1.Object, error) {
+	if ns, ok := stored(c.Owned, name); ok {
+		return ns, nil
+	}
+	ns, err := c.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read namespace %s: %w", name, err)
+	}
+	return ns, nil
+}
+
+// HolderIn returns the holder of a tenant namespace that is there to stay.
+func (c *Caches) HolderIn(ctx context.Context, namespace string) (Holder, bool, error) {
+	ns, err := c.namespace(ctx, namespace)
+	if apierrors.IsNotFound(err) {
+		return Holder{}, false, nil
+	}
+	if err != nil {
+		return Holder{}, false, err
+	}
+	h, ok := holderOf(ns)
+	return h, ok && ns.GetDeletionTimestamp() == nil, nil
+}
+
+// Leaving tells whether a tenant is about to lose its rights, or has lost them.
+func (c *Caches) Leaving(tenant string) bool {
+	binding, ok := Lookup(c.ClusterBindings, cache.NewObjectName(tenant, v1alpha1.ClusterBindingName))
+	return ok && terminating(binding)
+}
+
+// Lookup returns the object of that name from a cache. It must not be changed.
+func Lookup[T cache.Object](inf cache.TypedSharedIndexInformer[T], key cache.ObjectName) (o T, ok bool) {
+	obj, _, _ := inf.GetStore().GetByKey(key.String())
+	o, ok = obj.(T)
+	return o, ok
+}
+
+// stored is lookup where only the metadata counts.
+func stored(inf cache.SharedInformer, key string) (metav1.Object, bool) {
+	obj, _, _ := inf.GetStore().GetByKey(key)
+	o, ok := obj.(metav1.Object)
+	return o, ok
+}
+
+// inNamespace returns all objects of a namespace from a cache, by name. They must
+// not be changed.
+func inNamespace[T cache.Object](inf cache.TypedSharedIndexInformer[T], namespace string) []T {
+	all, _ := inf.GetTypedIndexer().ByTypedIndex(cache.NamespaceIndex, namespace)
+	slices.SortFunc(all, func(a, b T) int { return strings.Compare(a.GetName(), b.GetName()) })
+	return all
+}
+
+// TenantKey is the tenant namespace that ns is, if it is one.
+func TenantKey(ns metav1.Object) []cache.ObjectName {
+	if ns.GetLabels()[v1alpha1.TenantLabel] != ns.GetName() {
+		return nil
+	}
+	return []cache.ObjectName{cache.NewObjectName("", ns.GetName())}
+}
+
+// ClusterBindingKey is the ClusterBinding of the tenant namespace that ns is, if it is
+// one.
+func ClusterBindingKey(ns metav1.Object) []cache.ObjectName {
+	if len(TenantKey(ns)) == 0 {
+		return nil
+	}
+	return []cache.ObjectName{cache.NewObjectName(ns.GetName(), v1alpha1.ClusterBindingName)}
+}
+
+// NamespaceKey is the namespace of o.
+func NamespaceKey(o metav1.Object) []cache.ObjectName {
+	return []cache.ObjectName{cache.NewObjectName("", o.GetNamespace())}
+}
+
+// NamespacesOfTenant are the APIServiceNamespaces beside o.
+func (c *Caches) NamespacesOfTenant(o metav1.Object) []cache.ObjectName {
+	return c.namespacesIn(o.GetNamespace())
+}
+
+func (c *Caches) namespacesIn(tenant string) (keys []cache.ObjectName) {
+	for _, asked := range inNamespace(c.Namespaces, tenant) {
+		keys = append(keys, cache.MetaObjectToName(asked))
+	}
+	return keys
+}
+
+// NamespacesKeys are the APIServiceNamespaces that a namespace of a tenant concerns:
+// All of them if it is the tenant namespace.
+func (c *Caches) NamespacesKeys(ns metav1.Object) []cache.ObjectName {
+	if len(TenantKey(ns)) == 0 {
+		return serviceNamespaceKey(ns)
+	}
+	return c.namespacesIn(ns.GetName())
+}
+
+// NamespaceAround is the APIServiceNamespace for which the namespace of o was made.
+func (c *Caches) NamespaceAround(o metav1.Object) []cache.ObjectName {
+	ns, ok := stored(c.Owned, o.GetNamespace())
+	if !ok {
+		return nil
+	}
+	return serviceNamespaceKey(ns)
+}
+
+// serviceNamespaceKey is the APIServiceNamespace for which ns was made.
+func serviceNamespaceKey(ns metav1.Object) []cache.ObjectName {
+	key, err := cache.ParseObjectName(ns.GetAnnotations()[v1alpha1.ServiceNamespaceAnnotation])
+	if err != nil || key.Namespace == "" {
+		return nil
+	}
+	return []cache.ObjectName{key}
+}
+
+// snapshot returns what the caches show of a tenant.
+func (c *Caches) snapshot(tenant string) (s snapshot) {
+	if ns, ok := stored(c.Owned, tenant); ok {
+		s.namespace = ns.GetUID()
+	}
+	if binding, ok := stored(c.ClusterBindings, tenant+"/"+v1alpha1.ClusterBindingName); ok {
+		s.binding, s.anchor = binding.GetUID(), binding.GetAnnotations()[v1alpha1.AnchorAnnotation]
+	}
+	if account, ok := stored(c.Accounts, tenant+"/"+v1alpha1.TenantServiceAccount); ok {
+		s.account = account.GetResourceVersion()
+	}
+	if rights, ok := stored(c.Bindings, tenant+"/"+v1alpha1.TenantServiceAccount); ok {
+		s.rights = rights.GetResourceVersion()
+	}
+	if entry, ok := stored(c.Entries, tenant+"/"+v1alpha1.BackendRoleBinding); ok {
+		s.entry = entry.GetResourceVersion()
+	}
+	return s
+}
+
+// All returns the informers, to be run.
+func (c *Caches) All() []cache.SharedIndexInformer {
+	return []cache.SharedIndexInformer{c.Exports, c.Namespaces, c.ClusterBindings, c.CRDs, c.Owned, c.Accounts, c.Bindings, c.Roles, c.Entries}
+}

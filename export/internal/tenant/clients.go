@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tenant
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// The resources of a tenant namespace.
+var (
+	ExportResource         = v1alpha1.Resource("apiserviceexports")
+	RequestResource        = v1alpha1.Resource("apiserviceexportrequests")
+	NamespaceResource      = v1alpha1.Resource("apiservicenamespaces")
+	ClusterBindingResource = v1alpha1.Resource("clusterbindings")
+)
+
+// Clients are those with the rights of the backend.
+type Clients struct {
+	Kube kubernetes.Interface
+	Dyn  dynamic.Interface
+	Meta metadata.Interface
+}
+
+// setFinalizers writes the finalizers of an object that is still as it was seen.
+func (c Clients) setFinalizers(ctx context.Context, gvr schema.GroupVersionResource, o metav1.Object, finalizers []string) error {
+	err := c.Patch(ctx, gvr, o, map[string]any{"finalizers": finalizers}, nil)
+	if IgnoreNotFound(err) != nil {
+		return fmt.Errorf("set finalizers of %s: %w", o.GetName(), err)
+	}
+	return nil
+}
+
+// Patch merges metadata, and a spec if there is one, into an object that is still as
+// it was seen.
+func (c Clients) Patch(ctx context.Context, gvr schema.GroupVersionResource, seen metav1.Object, metadata, spec map[string]any) error {
+	metadata["uid"], metadata["resourceVersion"] = seen.GetUID(), seen.GetResourceVersion()
+	change := map[string]any{"metadata": metadata}
+	if spec != nil {
+		change["spec"] = spec
+	}
+	data, err := json.Marshal(change)
+	if err == nil {
+		_, err = c.Dyn.Resource(gvr).Namespace(seen.GetNamespace()).Patch(ctx, seen.GetName(), types.MergePatchType, data, metav1.PatchOptions{})
+	}
+	return err
+}
+
+// deleteNamespace deletes exactly the namespace that was read.
+func (c Clients) deleteNamespace(ctx context.Context, ns *corev1.Namespace) error {
+	err := c.Kube.CoreV1().Namespaces().Delete(ctx, ns.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &ns.UID}})
+	if err := IgnoreNotFound(err); err != nil {
+		return fmt.Errorf("delete namespace %s: %w", ns.Name, err)
+	}
+	return nil
+}
+
+// IgnoreNotFound is nil for the error of an object that is not there.
+func IgnoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// deleteAll deletes all objects of a resource in a namespace, and returns how many
+// there were.
+func (c Clients) deleteAll(ctx context.Context, gvr schema.GroupVersionResource, namespace string) (int, error) {
+	objects := c.Meta.Resource(gvr).Namespace(namespace)
+	list, err := objects.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return 0, fmt.Errorf("list %s in %s: %w", gvr.Resource, namespace, err)
+	}
+	for _, o := range list.Items {
+		if o.DeletionTimestamp != nil {
+			continue
+		}
+		err := objects.Delete(ctx, o.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}})
+		if IgnoreNotFound(err) != nil {
+			return 0, fmt.Errorf("delete %s %s/%s: %w", gvr.Resource, namespace, o.Name, err)
+		}
+	}
+	return len(list.Items), nil
+}
+
+// put creates or updates a Secret.
+func (c Clients) put(ctx context.Context, secret *corev1.Secret) (err error) {
+	secrets := c.Kube.CoreV1().Secrets(secret.Namespace)
+	if secret.ResourceVersion == "" {
+		_, err = secrets.Create(ctx, secret, metav1.CreateOptions{})
+	} else {
+		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
+	}
+	return err
+}
+
+// ensured wraps the error of a write; that another writer was faster is none.
+func ensured(err error, what, namespace string) error {
+	if err == nil || apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return fmt.Errorf("make %s in %s: %w", what, namespace, err)
+}

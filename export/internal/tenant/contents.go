@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tenant
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/klutch-go/sdk/internal/audit"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// contents look at, and delete, what tenants have made in service namespaces.
+type contents struct {
+	Clients
+
+	rights     *Rights
+	resourceOf resourceOf
+}
+
+// resourceOf finds the resource of a CRD in a version that is served.
+type resourceOf func(ctx context.Context, crd string) (schema.GroupVersionResource, error)
+
+// checkEmpty returns a *refusal if ns holds an object of an API that was ever
+// exported to its tenant.
+func (c *contents) checkEmpty(ctx context.Context, ns *corev1.Namespace) error {
+	for _, name := range exported(ns) {
+		count, err := c.count(ctx, name, ns.Name)
+		switch {
+		case apierrors.IsForbidden(err):
+			return Refuse(ReasonObjectsRemain, fmt.Sprintf("the backend may not see whether %s are left in %s", name, ns.Name))
+		case err != nil:
+			return err
+		case count > 0:
+			return Refuse(ReasonObjectsRemain, fmt.Sprintf("%s are left in %s", name, ns.Name))
+		}
+	}
+	return nil
+}
+
+// count returns how many objects of a CRD are in a namespace, one of them at most.
+// Without the CRD there is none.
+func (c *contents) count(ctx context.Context, crd, namespace string) (int, error) {
+	gvr, err := c.resourceOf(ctx, crd)
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	list, err := c.Meta.Resource(gvr).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return 0, fmt.Errorf("list %s in %s: %w", crd, namespace, err)
+	}
+	return len(list.Items), nil
+}
+
+// deleteInstances deletes all objects of the APIs that were ever exported to the
+// tenant of a service namespace, in that namespace.
+func (c *contents) deleteInstances(ctx context.Context, ns *corev1.Namespace) error {
+	if err := c.rights.take(ctx, ns.Name); err != nil {
+		return err
+	}
+	for _, name := range exported(ns) {
+		gvr, err := c.resourceOf(ctx, name)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		n := 0
+		if err == nil {
+			n, err = c.deleteAll(ctx, gvr, ns.Name)
+		}
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			audit.Record(ctx, "objects deleted", "tenant", ns.Labels[v1alpha1.TenantLabel], "namespace", ns.Name, "service", name, "count", n)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package tenant is what a tenant is and how it comes and goes. A tenant is one App
+// Cluster of one identity: a namespace of the Control Plane Cluster whose name is a hash
+// of issuer, subject and cluster, with a record of who holds it and what was chosen, a
+// ServiceAccount, a ClusterBinding and a kubeconfig with a short token. A service
+// namespace mirrors one namespace of the App Cluster; the tenant has rights there to what
+// is exported to it, and nowhere else.
+//
+// [Tenants] makes tenants and hands out credentials at any replica, during a
+// login. [Controllers] keep and remove them, at one replica: one function each for tenant
+// namespaces, ClusterBindings and APIServiceNamespaces. Both are made of small types that
+// own one thing: [Rights], [Records], [Credentials], caps, gates, the breaker of removals.
+//
+// # What ends what
+//
+//	what happens           who does it             the credential            rights                  exports and objects
+//	kubectl bind unbind    the tenant deletes      lives until nothing is    stay until nothing is   wait until the App Cluster has
+//	                       its ClusterBinding      left, then it is deleted  left, then they go      deleted them, then exports go too
+//	kubectl bind revoke    the tenant deletes      dies in 20 s; a new one   stay                    stay
+//	                       its token anchor        is made after Settle
+//	kubectl bind rotate    a login                 the old one dies, a new   stay                    stay
+//	                                               one is handed out
+//	removal, Delete        the platform team, by   deleted at once           taken at once           deleted; the breaker holds many
+//	                       spec.deletionPolicy                                                       removals that come together
+//	removal, Orphan        the same                deleted at once           taken at once           exports go, objects and their
+//	                                                                                                 service namespaces stay
+//	withdrawal             a template or a right   stays                     to read and delete      stay; the export says why
+//	                       of the holder goes
+//	a login too old        the clock               is not renewed, and ends  stay                    stay
+//	a closed gate          the platform team       stays                     to read and delete      stay; no new service namespaces
+//	a bind that failed     the clock, after Bind   there is none             there are none          the empty namespace is deleted
+//
+// In each row the backend takes first what the tenant could act with, and looks at what
+// is left afterwards. An absence is never taken for a wish to delete: what is deleted was
+// deleted by its owner, or named in a policy. All steps can be done again, so that a crash
+// between two of them costs nothing but time.
+//
+// # Why tokens are bound to a Secret
+//
+// Tokens are signed and stay good until they expire. Bound to a Secret, the token anchor,
+// they die with it within seconds; a tenant may delete that one Secret, so it can revoke
+// what was stolen from it without the platform team. A login that replaces the anchor
+// does not store the new token at once: API servers believe the old one for some seconds,
+// and its holder could read the next.
+package tenant

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tenant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/status"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// maxDrift is how far the clock of a konnector may be ahead of ours.
+const maxDrift = 10 * time.Second
+
+// heartbeats keep the ClusterBindings of tenants up to date.
+type heartbeats struct {
+	Clients
+
+	opts     *Options
+	caches   *Caches
+	gates    *gates
+	logins   *Logins
+	removals *removals
+}
+
+// Reconcile says whether the konnector of a tenant is alive.
+func (h *heartbeats) Reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	binding, ok := Lookup(h.caches.ClusterBindings, key)
+	if !ok {
+		return 0, nil
+	}
+	if binding.DeletionTimestamp != nil {
+		return h.removals.remove(ctx, binding)
+	}
+	if _, ok, err := h.caches.HolderIn(ctx, key.Namespace); !ok {
+		return 0, err
+	}
+	if !slices.Contains(binding.Finalizers, v1alpha1.TenantFinalizer) {
+		return 0, h.setFinalizers(ctx, ClusterBindingResource, binding, append(slices.Clone(binding.Finalizers), v1alpha1.TenantFinalizer))
+	}
+	_, again := Healthy(time.Now(), binding.Status)
+	login, err := h.logins.Current(ctx, key.Namespace)
+	if err != nil {
+		return 0, err
+	}
+	if len(login) > 0 {
+		again = sooner(again, h.opts.ReviewInterval)
+	}
+	admitted, err := admission(h.gates.admitted(ctx, key.Namespace))
+	switch {
+	case err != nil: // a gate that cannot tell does not keep us from telling who is alive
+		return 0, errors.Join(err, writeClusterBinding(ctx, h.Dyn, binding, login...))
+	case admitted.Status != metav1.ConditionTrue:
+		again = sooner(again, gateRetry)
+	case h.opts.Gate != nil:
+		again = sooner(again, h.opts.ReviewInterval)
+	}
+	return again, writeClusterBinding(ctx, h.Dyn, binding, append(login, admitted)...)
+}
+
+// sooner returns the shorter of two times to wait, where zero means for ever.
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b == 0 {
+		return max(a, b)
+	}
+	return min(a, b)
+}
+
+// writeClusterBinding writes conditions beside that of the last heartbeat.
+func writeClusterBinding(ctx context.Context, dyn dynamic.Interface, binding *v1alpha1.ClusterBinding, conditions ...v1alpha1.Condition) error {
+	return status.Write(ctx, dyn.Resource(ClusterBindingResource).Namespace(binding.Namespace), binding, func(o *v1alpha1.ClusterBinding) {
+		health, _ := Healthy(time.Now(), o.Status)
+		for _, condition := range slices.Concat(conditions, []v1alpha1.Condition{health}) {
+			condition.ObservedGeneration = o.Generation
+			o.Status.Conditions = v1alpha1.SetCondition(o.Status.Conditions, condition)
+		}
+		o.Status.Conditions = v1alpha1.Summarize(o.Status.Conditions, o.Generation)
+	})
+}
+
+// Healthy judges a heartbeat, and says after which time the judgement changes if
+// none follows.
+func Healthy(now time.Time, s v1alpha1.ClusterBindingStatus) (c v1alpha1.Condition, again time.Duration) {
+	not := func(severity v1alpha1.Severity, reason, message string) v1alpha1.Condition {
+		return v1alpha1.False(v1alpha1.ConditionHealthy, severity, reason, message)
+	}
+	switch {
+	case s.LastHeartbeatTime.IsZero():
+		return not(v1alpha1.SeverityInfo, v1alpha1.ReasonFirstHeartbeatPending, "waiting for the first heartbeat of the konnector"), 0
+	case s.HeartbeatInterval == nil || s.HeartbeatInterval.Duration <= 0:
+		return not(v1alpha1.SeverityInfo, v1alpha1.ReasonHeartbeatIntervalMissing, "the konnector does not say how often it reports"), 0
+	}
+	interval, last := s.HeartbeatInterval.Duration, s.LastHeartbeatTime.Time
+	if ahead := last.Sub(now); ahead > maxDrift {
+		return not(v1alpha1.SeverityWarning, v1alpha1.ReasonHeartbeatTimeDrift, "the clock of the konnector is ahead of ours"), ahead - maxDrift + time.Second
+	}
+	if left := last.Add(2 * interval).Sub(now); left > 0 {
+		return v1alpha1.True(v1alpha1.ConditionHealthy), left + time.Second
+	}
+	return not(v1alpha1.SeverityError, v1alpha1.ReasonHeartbeatTimeout,
+		fmt.Sprintf("no heartbeat of the konnector since %s, though it reports every %s", last.UTC().Format(time.RFC3339), interval)), 0
+}

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tenant
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+const (
+	// MinTokenTTL is what a kube-apiserver issues at least.
+	MinTokenTTL = 10 * time.Minute
+	// UserAgent is how the backend calls itself to API servers, and on what it makes.
+	UserAgent = "klutch-backend"
+)
+
+// Options say what tenants are like. All of them are set.
+type Options struct {
+	Platform        string // how the backend calls itself to people
+	NamespacePrefix string // begins the names of tenant namespaces
+	// APIServer is what the kubeconfigs of tenants say; what is empty is taken from
+	// the ConfigMap cluster-info, or else from Backend.
+	APIServer APIServer
+	Backend   *rest.Config // of the backend itself
+
+	TokenTTL       time.Duration
+	MaxLoginAge    time.Duration // zero means for ever
+	ReviewInterval time.Duration
+	Caps           Limits
+	RemovalsAtOnce int // less than zero means any number
+	Gates          []string
+	Gate           func(ctx context.Context, namespace string, h Holder) error // may be nil
+
+	Pauses Pauses
+}
+
+// An APIServer is how App Clusters reach the API server.
+type APIServer struct {
+	URL           string
+	TLSServerName string
+	CAData        []byte
+}
+
+// Limits cap what identities and tenants can make; less than zero means no cap.
+type Limits struct{ Tenants, PerIdentity, Namespaces, Objects int }
+
+// Pauses are how long things take, or have to rest, elsewhere.
+type Pauses struct {
+	// Settle is how long a token may still be believed whose anchor is gone: API
+	// servers remember for ten seconds what they have found out about it. Its
+	// holder must not read the next one with it.
+	Settle time.Duration
+	// Rotation is how old an anchor has to be for a login to rotate it: many logins at
+	// once, or an answer that is asked for again, must not end the credential that
+	// another one has just been given.
+	Rotation time.Duration
+	// Bind is how long a bind may take from the tenant namespace to the record.
+	Bind time.Duration
+	// Quota is how old a CRD has to be before a quota may name it: the API server
+	// refuses all objects of a kind that is not counted yet, and
+	// kube-controller-manager looks for new kinds twice a minute.
+	Quota time.Duration
+}
+
+// UsualPauses are those of a backend; tests have shorter ones.
+func UsualPauses() Pauses {
+	return Pauses{Settle: 15 * time.Second, Rotation: time.Minute, Bind: 10 * time.Minute, Quota: 2 * time.Minute}
+}
+
+// Tenants makes tenants and gives them their credentials, at any replica.
+type Tenants struct {
+	Clients
+
+	Opts        *Options
+	Rights      *Rights
+	Records     *records
+	Credentials *credentials
+}
+
+// New returns Tenants. It does no I/O.
+func New(c Clients, opts *Options) *Tenants {
+	return &Tenants{c, opts, &Rights{Clients: c}, &records{c}, &credentials{Clients: c, opts: opts}}
+}
+
+// Controllers keep tenants, and take them away. They run at one replica.
+type Controllers struct {
+	Tenants         *reconciler
+	ClusterBindings *heartbeats
+	Namespaces      *serviceNamespaces
+	Authorizations  *Authorizations
+	Logins          *Logins
+}
+
+// NewControllers returns the controllers of tenants, which see what the caches hold.
+func NewControllers(t *Tenants, seen *Caches, resourceOf resourceOf) *Controllers {
+	known := &Authorizations{opts: t.Opts, records: t.Records, caches: seen}
+	logins := &Logins{opts: t.Opts, authorizations: known}
+	gates := &gates{t.Opts, seen}
+	quotas := &quotas{t.Clients, t.Opts, seen}
+	contents := &contents{t.Clients, t.Rights, resourceOf}
+	breaker := &breaker{t.Opts, seen}
+	return &Controllers{
+		Authorizations: known, Logins: logins,
+		Tenants: &reconciler{Clients: t.Clients, opts: t.Opts, tenants: t, caches: seen, Quotas: quotas, logins: logins},
+		ClusterBindings: &heartbeats{
+			Clients: t.Clients, opts: t.Opts, caches: seen, gates: gates, logins: logins,
+			removals: &removals{Clients: t.Clients, rights: t.Rights, contents: contents, breaker: breaker},
+		},
+		Namespaces: &serviceNamespaces{t.Clients, t.Opts, t, seen, gates, quotas, contents, breaker},
+	}
+}

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tenant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/audit"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// A reconciler keeps tenants complete.
+type reconciler struct {
+	Clients
+
+	opts    *Options
+	tenants *Tenants
+	caches  *Caches
+	Quotas  *quotas
+	logins  *Logins
+	passes  sync.Map // of pass: the last one over each tenant
+}
+
+// Reconcile keeps what bind made, and renews its credential in time. A
+// tenant that looks as it did is left alone until then: its konnector's heartbeats
+// bring us here every few minutes.
+func (r *reconciler) Reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	if _, ok, err := r.caches.HolderIn(ctx, key.Name); !ok {
+		r.passes.Delete(key.Name)
+		r.logins.noted.Delete(key.Name)
+		r.logins.authorizations.Forget(key.Name)
+		return 0, err
+	}
+	if r.caches.Leaving(key.Name) {
+		r.passes.Delete(key.Name)
+		return 0, nil
+	}
+	seen := r.caches.snapshot(key.Name)
+	if left := r.left(key.Name, seen); left > 0 {
+		return left, nil
+	}
+	if err := r.tenants.Rights.Enter(ctx, key.Name, v1alpha1.BackendTenantRole); err != nil {
+		return 0, err
+	}
+	if yes, again, err := r.unrecorded(ctx, key.Name); yes || err != nil {
+		return again, err
+	}
+	again, err := r.Keep(ctx, key.Name)
+	if err == nil {
+		r.passes.Store(key.Name, pass{seen, time.Now().Add(again)})
+	}
+	return again, err
+}
+
+// Keep makes what is missing of a tenant, and says when it has to be looked at again.
+func (r *reconciler) Keep(ctx context.Context, tenant string) (again time.Duration, err error) {
+	if err := r.tenants.furnish(ctx, tenant); err != nil && !errors.Is(err, ErrTerminating) {
+		return 0, err
+	}
+	capped, err := r.Quotas.capTenant(ctx, tenant)
+	if err != nil {
+		return 0, err
+	}
+	if yes, err := r.logins.renewable(ctx, tenant); !yes || err != nil {
+		return sooner(capped, r.opts.ReviewInterval), err
+	}
+	_, renew, err := r.tenants.Credentials.Current(ctx, tenant, r.opts.Pauses.Settle)
+	return sooner(renew, capped), err
+}
+
+// A snapshot is what the caches show of a tenant that tells whether something of it may
+// be missing.
+type snapshot struct {
+	namespace, binding     types.UID
+	anchor                 string // that the last login made
+	account, rights, entry string // their versions
+}
+
+// A pass over a tenant need not be repeated before it is due if the tenant looks the
+// same.
+type pass struct {
+	seen snapshot
+	due  time.Time
+}
+
+// left is how long a tenant that looks like that can be left alone.
+func (r *reconciler) left(tenant string, seen snapshot) time.Duration {
+	last, _ := r.passes.Load(tenant)
+	if last, ok := last.(pass); ok && last.seen == seen {
+		return time.Until(last.due)
+	}
+	return 0
+}
+
+// unrecorded tells whether a tenant namespace has no record yet, and deletes it if it
+// will never have one: a bind did not come to its end there, so that no credential
+// was handed out. Again says when that can be told.
+func (r *reconciler) unrecorded(ctx context.Context, name string) (yes bool, again time.Duration, err error) {
+	binding, ok := Lookup(r.caches.ClusterBindings, cache.NewObjectName(name, v1alpha1.ClusterBindingName))
+	if ok && !binding.Status.LastHeartbeatTime.IsZero() {
+		return false, 0, nil
+	}
+	if _, _, err = r.tenants.Records.Read(ctx, name); !errors.Is(err, errNoRecord) {
+		return false, 0, err
+	}
+	ns, err := r.caches.namespace(ctx, name)
+	if err != nil {
+		return true, 0, IgnoreNotFound(err)
+	}
+	if left := r.opts.Pauses.Bind - time.Since(ns.GetCreationTimestamp().Time); left > 0 {
+		return true, left, nil
+	}
+	return true, 0, r.deleteUnused(ctx, ns)
+}
+
+// deleteUnused deletes a tenant namespace, unless anything was ever asked for or
+// granted there.
+func (r *reconciler) deleteUnused(ctx context.Context, ns metav1.Object) error {
+	for _, gvr := range []schema.GroupVersionResource{ExportResource, NamespaceResource} {
+		list, err := r.Dyn.Resource(gvr).Namespace(ns.GetName()).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil {
+			return fmt.Errorf("list %s of %s: %w", gvr.Resource, ns.GetName(), err)
+		}
+		if len(list.Items) > 0 {
+			return nil
+		}
+	}
+	err := r.deleteNamespace(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.GetName(), UID: ns.GetUID()}})
+	if err == nil {
+		audit.Record(ctx, "tenant without a record deleted", "tenant", ns.GetName())
+	}
+	return err
+}

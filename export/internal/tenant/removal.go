@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tenant
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/audit"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+const (
+	// removalGrace is how long nothing happens after a ClusterBinding was deleted that
+	// the breaker counts, so that many that go at once are seen as many.
+	removalGrace = 5 * time.Second
+	removalRetry = 2 * time.Second // at first
+)
+
+// removals take tenants away.
+type removals struct {
+	Clients
+
+	rights   *Rights
+	contents *contents
+	breaker  *breaker
+	looks    sync.Map // of times: the last look at what is left of a tenant that goes, by UID of its ClusterBinding
+}
+
+// remove takes a tenant away whose ClusterBinding is deleted: first its
+// credential and rights, then its exports, its service namespaces with what is in
+// them, and last the tenant namespace. Without a policy it waits until the App
+// Cluster has deleted all its objects.
+func (r *removals) remove(ctx context.Context, binding *v1alpha1.ClusterBinding) (time.Duration, error) {
+	i := slices.Index(binding.Finalizers, v1alpha1.TenantFinalizer)
+	if i < 0 {
+		return 0, nil
+	}
+	if left := r.resting(binding); left > 0 {
+		return left, nil
+	}
+	ns, err := r.Kube.CoreV1().Namespaces().Get(ctx, binding.Namespace, metav1.GetOptions{})
+	if err != nil {
+		return 0, fmt.Errorf("read tenant namespace: %w", err)
+	}
+	if _, ok := holderOf(ns); ok {
+		if waits, err := r.drain(ctx, binding, ns); waits != nil || err != nil {
+			return removalPace(binding), errors.Join(err, r.explain(ctx, binding, waits))
+		}
+	}
+	r.looks.Delete(binding.UID)
+	return 0, r.setFinalizers(ctx, ClusterBindingResource, binding, slices.Delete(slices.Clone(binding.Finalizers), i, i+1))
+}
+
+// resting is how long a tenant is left alone that waits for its App Cluster: each look is a
+// few requests for each of its namespaces, and what it writes must not have us look.
+func (r *removals) resting(binding *v1alpha1.ClusterBinding) time.Duration {
+	if terminating(binding) {
+		return 0
+	}
+	last, _ := r.looks.Load(binding.UID)
+	if at, ok := last.(time.Time); ok && time.Since(at) < removalPace(binding) {
+		return removalPace(binding) - time.Since(at)
+	}
+	r.looks.Store(binding.UID, time.Now())
+	return 0
+}
+
+// removalPace is how soon to look again: seldom where nothing happens for long, since
+// tenants themselves can have us wait.
+func removalPace(binding *v1alpha1.ClusterBinding) time.Duration {
+	return min(max(removalRetry, time.Since(binding.DeletionTimestamp.Time)/4), namespaceRetry)
+}
+
+// explain says on a ClusterBinding what its removal waits for.
+func (r *removals) explain(ctx context.Context, binding *v1alpha1.ClusterBinding, waits *Refusal) error {
+	if waits == nil {
+		return nil
+	}
+	severity := v1alpha1.SeverityInfo
+	if waits.Reason == v1alpha1.ReasonRemovalHeld {
+		severity = v1alpha1.SeverityWarning
+	}
+	return writeClusterBinding(ctx, r.Dyn, binding, v1alpha1.False(v1alpha1.ConditionRemoved, severity, waits.Reason, waits.Message))
+}
+
+// drain does the next steps of a removal, and returns what it waits for until ns is
+// deleted. Each step can be done again.
+func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, ns *corev1.Namespace) (*Refusal, error) {
+	if waits := r.breaker.mayRemove(binding); waits != nil {
+		return waits, nil
+	}
+	if waits, err := r.unlessEmpty(ctx, binding); waits != nil || err != nil {
+		return waits, err
+	}
+	if !terminating(binding) { // the tenant reconcile must not give back what is taken now
+		err := r.Patch(ctx, ClusterBindingResource, binding, map[string]any{"annotations": map[string]any{v1alpha1.DrainingAnnotation: "true"}}, nil)
+		return Refuse(v1alpha1.ReasonDraining, "nothing is left of it"), IgnoreNotFound(err)
+	}
+	if err := r.revoke(ctx, ns); err != nil {
+		return nil, err
+	}
+	for _, gvr := range []schema.GroupVersionResource{ExportResource, NamespaceResource} {
+		left, err := r.deleteAll(ctx, gvr, ns.Name)
+		if err != nil {
+			return nil, err
+		}
+		if left > 0 {
+			return Refuse(v1alpha1.ReasonDraining, fmt.Sprintf("%d %s are left", left, gvr.Resource)), nil
+		}
+	}
+	if ns.DeletionTimestamp != nil {
+		return nil, nil //nolint:nilnil // nothing is waited for
+	}
+	if err := r.deleteNamespace(ctx, ns); err != nil {
+		return nil, err
+	}
+	audit.Record(ctx, "tenant removed", "tenant", ns.Name, "policy", binding.Spec.DeletionPolicy)
+	return nil, nil //nolint:nilnil // nothing is waited for
+}
+
+// unlessEmpty returns what is left of a tenant for which there is no policy. It asks
+// the API server: that a cache knows of nothing is no evidence.
+func (r *removals) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBinding) (*Refusal, error) {
+	if binding.Spec.DeletionPolicy != "" {
+		return nil, nil //nolint:nilnil // nothing is left
+	}
+	list, err := r.Meta.Resource(NamespaceResource).Namespace(binding.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list service namespaces of %s: %w", binding.Namespace, err)
+	}
+	for _, asked := range list.Items {
+		ns, err := r.Kube.CoreV1().Namespaces().Get(ctx, serviceNamespaceName(asked.Namespace, asked.Name), metav1.GetOptions{})
+		if apierrors.IsNotFound(err) || err == nil && errors.Is(owned(ns, asked.Namespace, serviceAnnotations(&asked)), ErrForeign) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read service namespace: %w", err)
+		}
+		if ns.DeletionTimestamp == nil {
+			err = r.rights.Enter(ctx, ns.Name, v1alpha1.BackendOfferRole)
+		}
+		if err == nil {
+			err = r.contents.checkEmpty(ctx, ns)
+		}
+		if left, ok := errors.AsType[*Refusal](err); ok {
+			left.Message += ": the removal waits until the App Cluster has deleted them; spec.deletionPolicy of this object says to delete (Delete) or to keep (Orphan) them"
+			return left, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return nil, nil //nolint:nilnil // nothing is left
+}
+
+// revoke takes the credential of a tenant and its rights in its tenant namespace, all
+// of which Kubernetes deletes from a namespace that is being deleted.
+func (r *removals) revoke(ctx context.Context, ns *corev1.Namespace) error {
+	if ns.DeletionTimestamp != nil {
+		return nil
+	}
+	if err := r.rights.Enter(ctx, ns.Name, v1alpha1.BackendTenantRole); err != nil {
+		return err
+	}
+	tenant := ns.Name
+	secrets, revoked := r.Kube.CoreV1().Secrets(tenant), false
+	for _, name := range []string{v1alpha1.TokenAnchorSecret, v1alpha1.KubeconfigSecretName} {
+		err := secrets.Delete(ctx, name, metav1.DeleteOptions{})
+		if revoked = revoked || err == nil; IgnoreNotFound(err) != nil {
+			return fmt.Errorf("revoke the credential of %s: %w", tenant, err)
+		}
+	}
+	if revoked {
+		audit.Record(ctx, "credential revoked", "tenant", tenant)
+	}
+	return r.rights.take(ctx, tenant)
+}
+
+// take takes the rights of a tenant in a namespace away.
+func (r *Rights) take(ctx context.Context, namespace string) error {
+	return r.unbind(ctx, namespace, v1alpha1.TenantServiceAccount)
+}
+
+func (r *Rights) unbind(ctx context.Context, namespace, binding string) error {
+	err := r.Kube.RbacV1().RoleBindings(namespace).Delete(ctx, binding, metav1.DeleteOptions{})
+	if IgnoreNotFound(err) != nil {
+		return fmt.Errorf("take rights in %s away: %w", namespace, err)
+	}
+	return nil
+}
+
+// end deletes a service namespace when nothing is left in it. When its
+// tenant is removed, what is left goes too, or stays without it; then the namespace
+// stays, and kept is true.
+func (n *serviceNamespaces) end(ctx context.Context, ns *corev1.Namespace, tenant string) (kept bool, err error) {
+	var policy v1alpha1.DeletionPolicy
+	if binding, ok := n.breaker.removing(tenant); ok {
+		policy = binding.Spec.DeletionPolicy
+	}
+	err = n.tenants.Rights.Enter(ctx, ns.Name, v1alpha1.BackendOfferRole)
+	if err == nil && policy == v1alpha1.DeletionPolicyDelete {
+		err = n.contents.deleteInstances(ctx, ns)
+	}
+	if err == nil {
+		err = n.deleteEmpty(ctx, ns)
+	}
+	left, ok := errors.AsType[*Refusal](err)
+	if !ok || left.Reason != ReasonObjectsRemain || policy != v1alpha1.DeletionPolicyOrphan {
+		return false, err
+	}
+	if err := n.forsake(ctx, ns.Name); err != nil {
+		return false, err
+	}
+	audit.Record(ctx, "service namespace kept", "tenant", tenant, "namespace", ns.Name)
+	return true, nil
+}
+
+// forsake leaves a service namespace without caps, and without rights of its tenant
+// and of the backend.
+func (n *serviceNamespaces) forsake(ctx context.Context, namespace string) error {
+	err := errors.Join(n.tenants.Rights.take(ctx, namespace), n.tenants.Rights.ensureRole(ctx, namespace, nil), n.quotas.write(ctx, namespace, nil))
+	if err != nil {
+		return err
+	}
+	return n.tenants.Rights.unbind(ctx, namespace, v1alpha1.BackendRoleBinding)
+}
+
+// A breaker holds the removals of tenants when too many come at once.
+type breaker struct {
+	opts   *Options
+	caches *Caches
+}
+
+// mayRemove is the breaker: of many tenants that go at once none goes without a word
+// for each.
+func (b *breaker) mayRemove(binding *v1alpha1.ClusterBinding) *Refusal {
+	most := b.opts.RemovalsAtOnce
+	if most < 0 || !breaks(binding) {
+		return nil
+	}
+	if time.Since(binding.DeletionTimestamp.Time) < removalGrace {
+		return Refuse(v1alpha1.ReasonRemovalPending, "the removal begins in a few seconds")
+	}
+	n := 0
+	for _, obj := range b.caches.ClusterBindings.GetStore().List() {
+		other, ok := obj.(*v1alpha1.ClusterBinding)
+		n += One(ok && other.DeletionTimestamp != nil && breaks(other) && b.ofTenant(other))
+	}
+	if n <= most {
+		return nil
+	}
+	return Refuse(v1alpha1.ReasonRemovalHeld, fmt.Sprintf(
+		"%d tenants are being removed at once, more than %d: if it is meant, annotate this object with %s=true", n, most, v1alpha1.ReleaseAnnotation))
+}
+
+// ofTenant tells whether the removal of a ClusterBinding is that of a tenant, and not over.
+func (b *breaker) ofTenant(binding *v1alpha1.ClusterBinding) bool {
+	ns, ok := stored(b.caches.Owned, binding.Namespace)
+	if !ok || !slices.Contains(binding.Finalizers, v1alpha1.TenantFinalizer) {
+		return false
+	}
+	_, ok = holderOf(ns)
+	return ok
+}
+
+// breaks tells whether the removal of a tenant takes something from it that was not
+// released.
+func breaks(binding *v1alpha1.ClusterBinding) bool {
+	return binding.Spec.DeletionPolicy != "" && !metav1.HasAnnotation(binding.ObjectMeta, v1alpha1.ReleaseAnnotation)
+}
+
+// removing returns the ClusterBinding of a tenant that is being removed at this moment.
+func (b *breaker) removing(tenant string) (*v1alpha1.ClusterBinding, bool) {
+	binding, ok := Lookup(b.caches.ClusterBindings, cache.NewObjectName(tenant, v1alpha1.ClusterBindingName))
+	return binding, ok && terminating(binding) && b.mayRemove(binding) == nil
+}
+
+// terminating tells whether a tenant is being removed. Without a policy it goes on as
+// before until nothing of it is left. Its status is no evidence, since it writes there.
+func terminating(binding *v1alpha1.ClusterBinding) bool {
+	return binding.DeletionTimestamp != nil && (binding.Spec.DeletionPolicy != "" || metav1.HasAnnotation(binding.ObjectMeta, v1alpha1.DrainingAnnotation))
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package tenant
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/klutch-go/sdk/internal/audit"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// HandOut returns a kubeconfig of a tenant for those who have just proven who they are,
+// and ends all that were handed out before: who has stolen one of them must not live on
+// what it fetches. So the new one is not kept where the old ones, which API servers
+// believe for some seconds more, may read it: what is kept is made when that is over.
+func (c *credentials) HandOut(ctx context.Context, namespace string) ([]byte, error) {
+	k, err := c.reachable(ctx)
+	if err != nil {
+		return nil, err
+	}
+	account, err := c.account(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	anchor, err := c.rotateAnchor(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	k.Namespace = namespace
+	kept, err := c.keptFor(ctx, namespace, fingerprint(*k, account, anchor))
+	if kept != nil || err != nil {
+		return kept, err
+	}
+	if err := c.noteAnchor(ctx, anchor); err != nil {
+		return nil, err
+	}
+	token, err := c.token(ctx, anchor, c.opts.TokenTTL)
+	if err != nil {
+		return nil, err
+	}
+	k.Token = token.Token
+	return k.Write()
+}
+
+// rotateAnchor replaces the Secret that tokens are bound to, unless it is new.
+func (c *credentials) rotateAnchor(ctx context.Context, namespace string) (*corev1.Secret, error) {
+	anchor, _, err := c.anchor(ctx, namespace)
+	if err != nil || time.Since(madeAt(anchor)) < c.opts.Pauses.Rotation {
+		return anchor, err
+	}
+	err = c.Kube.CoreV1().Secrets(namespace).Delete(ctx, anchor.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &anchor.UID}})
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // another login was faster
+		return nil, fmt.Errorf("revoke the credential of %s: %w", namespace, err)
+	}
+	if err == nil {
+		audit.Record(ctx, "credential replaced", "tenant", namespace)
+	}
+	anchor, _, err = c.anchor(ctx, namespace)
+	return anchor, err
+}
+
+// noteAnchor has the replica that keeps credentials look at a tenant again.
+func (c *credentials) noteAnchor(ctx context.Context, anchor *corev1.Secret) error {
+	change := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnchorAnnotation, anchor.UID)
+	_, err := c.Dyn.Resource(ClusterBindingResource).Namespace(anchor.Namespace).
+		Patch(ctx, v1alpha1.ClusterBindingName, types.MergePatchType, change, metav1.PatchOptions{})
+	if IgnoreNotFound(err) != nil {
+		return fmt.Errorf("note the rotation of %s: %w", anchor.Namespace, err)
+	}
+	return nil
+}
+
+// madeAt is the zero time where an object does not say.
+func madeAt(o metav1.Object) time.Time {
+	at, _ := time.Parse(time.RFC3339Nano, o.GetAnnotations()[v1alpha1.MadeAtAnnotation])
+	return at
+}
+
+// keptFor returns the kubeconfig that is kept for a tenant if it is made for what
+// issuedFor stands for. Any other is emptied: its token is dead, and a konnector with a
+// newer one must not take it over.
+func (c *credentials) keptFor(ctx context.Context, namespace, issuedFor string) (kept []byte, err error) {
+	err = retry.OnError(manyWriters, conflicting, func() error {
+		kept = nil
+		secret, err := c.Kube.CoreV1().Secrets(namespace).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil
+		case err != nil:
+			return err
+		case secret.Annotations[v1alpha1.IssuedForAnnotation] == issuedFor && time.Until(Renewal(secret)) > 0:
+			kept = secret.Data[v1alpha1.KubeconfigKey]
+			return nil
+		case len(secret.Data) == 0:
+			return nil
+		}
+		secret.Data = nil
+		delete(secret.Annotations, v1alpha1.IssuedForAnnotation)
+		delete(secret.Annotations, v1alpha1.RenewAfterAnnotation)
+		return c.put(ctx, secret)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read credential of %s: %w", namespace, err)
+	}
+	return kept, nil
+}
+
+// Short is a kubeconfig whose token dies soon, since browsers keep the
+// URLs that they were sent to. The konnector replaces it by the tenant's own.
+func (c *credentials) Short(ctx context.Context, namespace string) ([]byte, error) {
+	k, err := c.reachable(ctx)
+	if err != nil {
+		return nil, err
+	}
+	anchor, _, err := c.anchor(ctx, namespace)
+	if err != nil {
+		return nil, err
+	}
+	token, err := c.token(ctx, anchor, MinTokenTTL)
+	if err != nil {
+		return nil, err
+	}
+	k.Namespace, k.Token = namespace, token.Token
+	return k.Write()
+}

@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package export
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/klutch-go/sdk/export/internal/handshake"
+
+	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/export/internal/offer"
+	"github.com/klutch-go/sdk/export/internal/tenant"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/group"
+	"github.com/klutch-go/sdk/internal/typed"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+const (
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 15 * time.Second // so that an outage is over soon after it is over
+)
+
+// tenantOptions are what Options say of tenants.
+func (e *Exporter) tenantOptions() *tenant.Options {
+	o := e.opts
+	opts := &tenant.Options{
+		Platform: o.Name, NamespacePrefix: o.NamespacePrefix,
+		APIServer: tenant.APIServer(o.APIServer), Backend: e.config,
+		TokenTTL: o.TokenTTL, MaxLoginAge: o.MaxLoginAge, ReviewInterval: o.ReviewInterval,
+		Caps: tenant.Limits(o.Caps), RemovalsAtOnce: o.RemovalsAtOnce,
+		Gates: o.Gates, Pauses: tenant.UsualPauses(),
+	}
+	if gate := o.Gate; gate != nil {
+		opts.Gate = func(ctx context.Context, namespace string, h tenant.Holder) error {
+			return gate.Open(ctx, Tenant{Namespace: namespace, Issuer: h.Issuer, Subject: h.Subject, Cluster: h.Cluster})
+		}
+	}
+	return opts
+}
+
+// handshake are the settings of the handshake.
+func (e *Exporter) handshake() handshake.Options {
+	o, h := e.opts, e.opts.Handshake
+	limits := h.Limits.withDefaults()
+	s := handshake.Options{
+		Name: o.Name, Version: o.Version, External: e.external,
+		Catalog: o.Catalog, Authorizer: o.Authorizer, Tenants: e.tenants,
+		Provider: o.Provider, Sealer: h.Sealer, Machines: h.Machines, MachineScopes: h.MachineScopes,
+		Devices: h.Devices, LegacyCLI: h.LegacyCLI, PerAddress: limits.PerAddress, PerSubject: limits.PerSubject,
+		TrustedProxies: h.TrustedProxies, Hooks: handshake.Hooks(h.Hooks),
+	}
+	for _, i := range h.Issuers {
+		s.Issuers = append(s.Issuers, handshake.Issuer{Name: i.Name, Title: i.title(), Provider: i.Provider})
+	}
+	if s.Sealer == nil {
+		s.Sealer = func() *auth.Sealer { return o.Sealer }
+	}
+	return s
+}
+
+// A control is one run of the controllers: what they see, and what they do.
+type control struct {
+	clients  tenant.Clients
+	watches  tenant.Clients
+	catalog  Catalog
+	caches   *tenant.Caches
+	tenants  *tenant.Controllers
+	services *offer.Services
+	requests *offer.Requests
+	exports  *offer.Exports
+
+	templates cache.SharedIndexInformer // of our group
+}
+
+func newControl(e *Exporter) (*control, error) {
+	c := &control{clients: e.clients, watches: e.watches, catalog: e.opts.Catalog}
+	var err error
+	if c.caches, err = c.newCaches(); err != nil {
+		return nil, err
+	}
+	asked, err := typed.Informer(c.watches.Dyn, tenant.RequestResource, slimRequest)
+	c.templates = c.informTemplates(templateResource)
+	schemas := &offer.Schemas{Dyn: e.clients.Dyn}
+	c.services = &offer.Services{Catalog: e.opts.Catalog, Authorizer: e.opts.Authorizer}
+	c.tenants = tenant.NewControllers(e.tenants, c.caches, schemas.ResourceOf)
+	c.requests = &offer.Requests{
+		Clients: e.clients, External: e.external.String(), Requests: asked, Services: c.services, Schemas: schemas,
+		Rights: e.tenants.Rights, Caches: c.caches, Authorizations: c.tenants.Authorizations,
+	}
+	c.exports = &offer.Exports{
+		Clients: e.clients, Review: e.opts.ReviewInterval, Breaking: e.opts.BreakingChanges, Exports: c.caches.Exports, Services: c.services, Schemas: schemas,
+		Rights: e.tenants.Rights, Caches: c.caches, Authorizations: c.tenants.Authorizations, Logins: c.tenants.Logins,
+	}
+	return c, err
+}
+
+func (c *control) newCaches() (*tenant.Caches, error) {
+	var errs [3]error
+	specs, core, rbac := &interner{}, corev1.SchemeGroupVersion, rbacv1.SchemeGroupVersion
+	tenants := named(v1alpha1.TenantServiceAccount)
+	caches := &tenant.Caches{
+		Kube:     c.clients.Kube,
+		CRDs:     c.metadata(offer.CRDResource, nil),
+		Owned:    c.metadata(core.WithResource("namespaces"), func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.TenantLabel }),
+		Accounts: c.metadata(core.WithResource("serviceaccounts"), tenants),
+		Bindings: c.metadata(rbac.WithResource("rolebindings"), tenants),
+		Roles:    c.metadata(rbac.WithResource("roles"), tenants),
+		Entries:  c.metadata(rbac.WithResource("rolebindings"), named(v1alpha1.BackendRoleBinding)),
+	}
+	caches.Exports, errs[0] = typed.Informer(c.watches.Dyn, tenant.ExportResource, specs.slim)
+	caches.Namespaces, errs[1] = typed.Informer(c.watches.Dyn, tenant.NamespaceResource, slimNamespace)
+	caches.ClusterBindings, errs[2] = typed.Informer(c.watches.Dyn, tenant.ClusterBindingResource, slimBinding)
+	return caches, errors.Join(errs[:]...)
+}
+
+// named selects objects of one name: the rights of the backend are to no other.
+func named(name string) metadatainformer.TweakListOptionsFunc {
+	return func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
+	}
+}
+
+func (c *control) informTemplates(gvr schema.GroupVersionResource) cache.SharedIndexInformer {
+	return dynamicinformer.NewFilteredDynamicInformer(c.watches.Dyn, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+}
+
+func (c *control) metadata(gvr schema.GroupVersionResource, tweak metadatainformer.TweakListOptionsFunc) cache.SharedIndexInformer {
+	inf := metadatainformer.NewFilteredMetadataInformer(c.watches.Meta, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, tweak).Informer()
+	_ = inf.SetTransform(slim) // it has not started
+	return inf
+}
+
+// A feed is an informer and which keys of a controller an object of it concerns.
+type feed struct {
+	from cache.SharedIndexInformer
+	keys func(metav1.Object) []cache.ObjectName
+}
+
+// controllers are the controllers and what they listen to.
+func (c *control) controllers() (map[string]*controller.Controller, error) {
+	all := map[string]*controller.Controller{}
+	var errs []error
+	add := func(name string, fn controller.Func, feeds ...feed) {
+		ctrl := controller.New(name, fn, controller.Options{
+			Workers: 4,
+			Limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstRetry, lastRetry),
+		})
+		for _, f := range feeds {
+			_, err := ctrl.Watch(f.from, f.keys)
+			errs = append(errs, err)
+		}
+		all[name] = ctrl
+	}
+	add("tenant", c.tenants.Tenants.Reconcile, feed{c.caches.Owned, tenant.TenantKey}, feed{c.caches.ClusterBindings, tenant.NamespaceKey},
+		feed{c.caches.Accounts, tenant.NamespaceKey}, feed{c.caches.Bindings, tenant.NamespaceKey}, feed{c.caches.Entries, tenant.NamespaceKey})
+	add("clusterbinding", c.tenants.ClusterBindings.Reconcile, feed{c.caches.ClusterBindings, controller.Self}, feed{c.caches.Owned, tenant.ClusterBindingKey})
+	add("apiserviceexportrequest", c.requests.Reconcile, feed{c.requests.Requests, controller.Self}, feed{c.caches.CRDs, c.requests.AskingFor})
+	add("apiserviceexport", c.exports.Reconcile, feed{c.caches.Exports, controller.Self}, feed{c.caches.CRDs, c.exports.OfCRD}, feed{c.templates, c.exportsOffered},
+		feed{c.requests.Requests, offer.ExportsAskedFor})
+	add("apiserviceexporttemplate", c.reconcileTemplates, feed{c.templates, serviceKey})
+	add("apiservicenamespace", c.tenants.Namespaces.Reconcile, feed{c.caches.Namespaces, controller.Self}, feed{c.caches.Exports, c.caches.NamespacesOfTenant},
+		feed{c.caches.Owned, c.caches.NamespacesKeys}, feed{c.caches.Bindings, c.caches.NamespaceAround}, feed{c.caches.Roles, c.caches.NamespaceAround},
+		feed{c.caches.Entries, c.caches.NamespaceAround})
+	return all, errors.Join(errs...)
+}
+
+func (c *control) run(ctx context.Context) error {
+	ctrls, err := c.controllers()
+	if err != nil {
+		return err
+	}
+	parts := []func(context.Context) error{func(ctx context.Context) error {
+		c.followForeignTemplates(ctx, ctrls["apiserviceexport"], ctrls["apiserviceexporttemplate"])
+		return nil
+	}}
+	for _, inf := range append(c.caches.All(), c.requests.Requests, c.templates) {
+		parts = append(parts, group.Informer(inf))
+	}
+	for _, ctrl := range ctrls {
+		parts = append(parts, ctrl.Run)
+	}
+	return group.Run(ctx, parts...)
+}
+
+// followForeignTemplates lets changes of templates of other groups reach exports and
+// our templates, once there are such.
+func (c *control) followForeignTemplates(ctx context.Context, exports, ours *controller.Controller) {
+	found := make(chan schema.GroupVersionResource, len(templateGroups))
+	_, err := c.caches.CRDs.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
+		crd, ok := obj.(metav1.Object)
+		i := slices.IndexFunc(templateGroups[1:], func(r schema.GroupVersionResource) bool { return ok && r.GroupResource().String() == crd.GetName() })
+		if i >= 0 {
+			select {
+			case found <- templateGroups[i+1]:
+			case <-ctx.Done():
+			}
+		}
+	}})
+	if err != nil {
+		return // ctx is done
+	}
+	var running sync.WaitGroup
+	defer running.Wait()
+	for known := map[schema.GroupVersionResource]bool{}; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case gvr := <-found:
+			if known[gvr] {
+				continue
+			}
+			known[gvr] = true
+			inf := c.informTemplates(gvr)
+			_, err := exports.Watch(inf, c.exportsOffered)
+			_, other := ours.Watch(inf, serviceKey)
+			if err == nil && other == nil {
+				running.Go(func() { inf.RunWithContext(ctx) })
+				running.Go(func() { c.reviewAll(ctx, exports, inf) })
+			}
+		}
+	}
+}
+
+// reviewAll looks at all exports once inf has synced: no event told of templates that
+// were deleted before.
+func (c *control) reviewAll(ctx context.Context, exports *controller.Controller, inf cache.SharedIndexInformer) {
+	if !cache.WaitFor(ctx, "", inf.HasSyncedChecker()) {
+		return
+	}
+	c.services.Offers.Forget("")
+	for _, key := range c.caches.Exports.GetStore().ListKeys() {
+		if name, err := cache.ParseObjectName(key); err == nil {
+			exports.Add(name)
+		}
+	}
+}
+
+// exportsOffered are the exports of the API that a template offers.
+func (c *control) exportsOffered(template metav1.Object) []cache.ObjectName {
+	service := serviceKey(template)
+	if len(service) == 0 {
+		return nil
+	}
+	return c.exports.OfService(service[0].Name)
+}

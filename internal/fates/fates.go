@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fates says what kind of error an API server, or the way to it, gave, and
+// what becomes of what met it.
+//
+//	switch fates.Of(err) {
+//	case fates.Conflict, fates.Replaced: // look again
+//	case fates.Absent:                   // there is no such object
+//	}
+//
+// Apimachinery asks one question at a time (IsForbidden, IsNotFound, …). Chains of such
+// questions forget some kinds, and differ from one caller to the next; so there is one
+// [Kind] for each error, and one table of what follows from it. Three kinds that
+// apimachinery does not tell apart decide between life and death of an object here: a
+// resource that is not served ([Unserved]) says nothing about its objects ([Absent]); an
+// object that was replaced ([Replaced]) is no invalid one ([Invalid]); a namespace on its
+// way out ([Terminating]) is no lack of rights ([Forbidden]).
+//
+// Of looks at the reason, and at the code where the reason is none that Kubernetes
+// defines, as proxies have it. It costs as much as one of apimachinery's questions.
+package fates
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A Fate is what becomes of a request that met an error.
+type Fate int
+
+// Fates.
+const (
+	Done    Fate = iota // nothing more is to be done
+	Again               // what it was about is looked at again, at once
+	Later               // it is repeated after a growing pause
+	Refused             // it gets the same answer until a schema, a right or its content changes
+	Waits               // an event tells when it can succeed
+)
+
+// A Kind is what an error says.
+type Kind int
+
+// Kinds.
+const (
+	None          Kind = iota // no error
+	Ended                     // the caller's context was cancelled
+	Superseded                // the state was not the one that was seen: ErrAgain
+	Terminal                  // a retry cannot cure it: ErrTerminal
+	Unreachable               // no answer, or none of an API server
+	Failing                   // the API server cannot answer now
+	Damaged                   // the API server cannot read what it has stored
+	Overloaded                // the API server has too much to do
+	Unauthorized              // the credential is not valid
+	Forbidden                 // a right is missing, or admission says no
+	Terminating               // the namespace is being deleted
+	Absent                    // there is no object of the name
+	Unserved                  // there is no resource of the name
+	Exists                    // there is an object of the name already
+	Conflict                  // the object has another version, or another UID
+	Contested                 // others hold the fields
+	Replaced                  // there is another object than was meant
+	Expired                   // the version is too old to list or watch from
+	Ahead                     // the version is one that the API server has not reached
+	Invalid                   // the object does not fit its schema
+	Undeclared                // an applied field is not in the schema
+	Malformed                 // the request makes no sense
+	TooLarge                  // the request has too many bytes
+	NotAllowed                // the resource does not know the verb
+	NotAcceptable             // the answer has no form that was asked for
+	Unsupported               // the request has no form that is understood
+	kinds
+)
+
+// Longest pauses. What an API server has not answered is tried again soon, since users
+// wait for the end of an outage; what it does not like has time.
+const (
+	soon = 2500 * time.Millisecond
+	slow = 30 * time.Second
+)
+
+// A row of the table.
+type row struct {
+	fate    Fate
+	longest time.Duration // of the pauses, where it is tried again
+}
+
+func (k Kind) row() row {
+	return [kinds]row{
+		None: {Done, 0}, Ended: {Done, 0},
+		Superseded: {Again, slow}, Exists: {Again, slow}, Conflict: {Again, slow}, Replaced: {Again, slow}, Expired: {Again, slow}, Ahead: {Again, soon},
+		Unreachable: {Later, soon}, Failing: {Later, soon}, Damaged: {Later, slow}, Overloaded: {Later, slow}, Unauthorized: {Later, slow}, Unserved: {Later, slow},
+		Terminal: {Refused, slow}, Forbidden: {Refused, slow}, Contested: {Refused, slow}, Invalid: {Refused, slow}, Undeclared: {Refused, slow},
+		Malformed: {Refused, slow}, TooLarge: {Refused, slow}, NotAllowed: {Refused, slow}, NotAcceptable: {Refused, slow}, Unsupported: {Refused, slow},
+		Terminating: {Waits, slow}, Absent: {Waits, slow},
+	}[k]
+}
+
+// Fate is what becomes of a request that met an error of kind k.
+func (k Kind) Fate() Fate { return k.row().fate }
+
+// Pause is how long to wait after so many failures of kind k in a row, from 1.
+func (k Kind) Pause(failures int) time.Duration {
+	return min(first<<min(failures-1, 10), k.row().longest)
+}
+
+const first = 50 * time.Millisecond
+
+// Is reports whether err is of one of the kinds.
+func Is(err error, kinds ...Kind) bool { return slices.Contains(kinds, Of(err)) }
+
+// ErrAgain marks an error that says: the state was not the one that was seen, look again.
+var ErrAgain = errors.New("look again")
+
+// ErrTerminal marks an error that a retry cannot cure.
+var ErrTerminal = errors.New("terminal")
+
+// Of is the kind of err. A deadline that passed is a missing answer; callers that set one
+// for themselves ask their context first.
+func Of(err error) Kind {
+	var answer apierrors.APIStatus
+	switch {
+	case err == nil:
+		return None
+	case errors.Is(err, ErrTerminal):
+		return Terminal
+	case errors.Is(err, ErrAgain):
+		return Superseded
+	case errors.As(err, &answer):
+		return ofStatus(answer.Status(), err)
+	case errors.Is(err, context.Canceled):
+		return Ended
+	case undeclared(err):
+		return Undeclared
+	default:
+		return Unreachable
+	}
+}
+
+// ofStatus looks at what can be told from the causes and the text last.
+func ofStatus(s metav1.Status, err error) Kind {
+	has := func(cause metav1.CauseType) bool {
+		return s.Details != nil && slices.ContainsFunc(s.Details.Causes, func(c metav1.StatusCause) bool { return c.Type == cause })
+	}
+	k := ofReason(s.Reason, s.Code)
+	switch {
+	case has(metav1.CauseTypeResourceVersionTooLarge):
+		return Ahead
+	case k == Forbidden && has(corev1.NamespaceTerminatingCause):
+		return Terminating
+	case k == Absent && has(metav1.CauseTypeUnexpectedServerResponse):
+		return Unserved
+	case k == Conflict && has(metav1.CauseTypeFieldManagerConflict):
+		return Contested
+	case k == Invalid && strings.Contains(err.Error(), "metadata.uid"):
+		return Replaced
+	case k == Failing && undeclared(err):
+		return Undeclared
+	}
+	return k
+}
+
+// undeclared reports whether err says that an apply has a field that the API server does
+// not know. It calls that an internal error.
+func undeclared(err error) bool { return strings.Contains(err.Error(), "field not declared in schema") }
+
+func ofReason(reason metav1.StatusReason, code int32) Kind {
+	switch reason {
+	case metav1.StatusReasonUnauthorized:
+		return Unauthorized
+	case metav1.StatusReasonForbidden:
+		return Forbidden
+	case metav1.StatusReasonNotFound:
+		return Absent
+	case metav1.StatusReasonAlreadyExists:
+		return Exists
+	case metav1.StatusReasonConflict:
+		return Conflict
+	case metav1.StatusReasonGone, metav1.StatusReasonExpired:
+		return Expired
+	case metav1.StatusReasonInvalid:
+		return Invalid
+	case metav1.StatusReasonTooManyRequests:
+		return Overloaded
+	case metav1.StatusReasonBadRequest:
+		return Malformed
+	case metav1.StatusReasonMethodNotAllowed:
+		return NotAllowed
+	case metav1.StatusReasonNotAcceptable:
+		return NotAcceptable
+	case metav1.StatusReasonRequestEntityTooLarge:
+		return TooLarge
+	case metav1.StatusReasonUnsupportedMediaType:
+		return Unsupported
+	case metav1.StatusReasonStoreReadError:
+		return Damaged
+	case metav1.StatusReasonInternalError, metav1.StatusReasonServiceUnavailable, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout:
+		return Failing
+	default:
+		return ofCode(code)
+	}
+}
+
+func ofCode(code int32) Kind {
+	switch code {
+	case http.StatusBadRequest:
+		return Malformed
+	case http.StatusUnauthorized:
+		return Unauthorized
+	case http.StatusForbidden:
+		return Forbidden
+	case http.StatusNotFound:
+		return Absent
+	case http.StatusMethodNotAllowed:
+		return NotAllowed
+	case http.StatusNotAcceptable:
+		return NotAcceptable
+	case http.StatusConflict:
+		return Conflict
+	case http.StatusGone:
+		return Expired
+	case http.StatusRequestEntityTooLarge:
+		return TooLarge
+	case http.StatusUnsupportedMediaType:
+		return Unsupported
+	case http.StatusUnprocessableEntity:
+		return Invalid
+	case http.StatusTooManyRequests:
+		return Overloaded
+	}
+	if code >= http.StatusInternalServerError {
+		return Failing
+	}
+	return Unreachable
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fates
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"net"
+	"net/http"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+func status(code int32, reason metav1.StatusReason, causes ...metav1.CauseType) error {
+	s := metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: "no", Details: &metav1.StatusDetails{}}
+	for _, c := range causes {
+		s.Details.Causes = append(s.Details.Causes, metav1.StatusCause{Type: c})
+	}
+	return &apierrors.StatusError{ErrStatus: s}
+}
+
+// Every reason that apimachinery defines has a kind of its own, whatever the code says.
+func TestReasons(t *testing.T) {
+	want := map[metav1.StatusReason]Kind{
+		metav1.StatusReasonUnknown:               Unreachable,
+		metav1.StatusReasonUnauthorized:          Unauthorized,
+		metav1.StatusReasonForbidden:             Forbidden,
+		metav1.StatusReasonNotFound:              Absent,
+		metav1.StatusReasonAlreadyExists:         Exists,
+		metav1.StatusReasonConflict:              Conflict,
+		metav1.StatusReasonGone:                  Expired,
+		metav1.StatusReasonInvalid:               Invalid,
+		metav1.StatusReasonServerTimeout:         Failing,
+		metav1.StatusReasonStoreReadError:        Damaged,
+		metav1.StatusReasonTimeout:               Failing,
+		metav1.StatusReasonTooManyRequests:       Overloaded,
+		metav1.StatusReasonBadRequest:            Malformed,
+		metav1.StatusReasonMethodNotAllowed:      NotAllowed,
+		metav1.StatusReasonNotAcceptable:         NotAcceptable,
+		metav1.StatusReasonRequestEntityTooLarge: TooLarge,
+		metav1.StatusReasonUnsupportedMediaType:  Unsupported,
+		metav1.StatusReasonInternalError:         Failing,
+		metav1.StatusReasonExpired:               Expired,
+		metav1.StatusReasonServiceUnavailable:    Failing,
+	}
+	for _, reason := range reasons(t) {
+		kind, ok := want[reason]
+		if !ok {
+			t.Errorf("reason %q is in no row", reason)
+		}
+		if got := Of(status(0, reason)); got != kind {
+			t.Errorf("reason %q is of kind %d, want %d", reason, got, kind)
+		}
+	}
+}
+
+// reasons are those in the source of apimachinery, so that a new one is noticed.
+func reasons(t *testing.T) (out []metav1.StatusReason) {
+	t.Helper()
+	dir, err := exec.CommandContext(t.Context(), "go", "list", "-f", "{{.Dir}}", "k8s.io/apimachinery/pkg/apis/meta/v1").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(strings.TrimSpace(string(dir)), "types.go"), nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if v, ok := n.(*ast.ValueSpec); ok && len(v.Values) == 1 {
+			if kind, ok := v.Type.(*ast.Ident); ok && kind.Name == "StatusReason" {
+				text, err := strconv.Unquote(v.Values[0].(*ast.BasicLit).Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				out = append(out, metav1.StatusReason(text))
+			}
+		}
+		return true
+	})
+	if len(out) < 20 {
+		t.Fatalf("found %d reasons", len(out))
+	}
+	return out
+}
+
+// What proxies answer has a code and no reason; client-go makes errors of both kinds.
+func TestCodes(t *testing.T) {
+	for code, want := range map[int]Kind{
+		400: Malformed, 401: Unauthorized, 402: Unreachable, 403: Forbidden, 404: Absent, 405: NotAllowed, 406: NotAcceptable, 407: Unreachable, 408: Unreachable,
+		409: Conflict, 410: Expired, 411: Unreachable, 412: Unreachable, 413: TooLarge, 415: Unsupported, 418: Unreachable, 421: Unreachable, 422: Invalid,
+		423: Unreachable, 425: Unreachable, 428: Unreachable, 429: Overloaded, 431: Unreachable, 451: Unreachable,
+		500: Failing, 501: Failing, 502: Failing, 503: Failing, 504: Failing, 507: Failing, 511: Failing, 599: Failing,
+	} {
+		if got := Of(status(int32(code), "")); got != want {
+			t.Errorf("code %d is of kind %d, want %d", code, got, want)
+		}
+		if got := Of(status(int32(code), "OfAnotherProgram")); got != want {
+			t.Errorf("code %d with an unknown reason is of kind %d, want %d", code, got, want)
+		}
+		generic := apierrors.NewGenericServerResponse(code, http.MethodGet, schema.GroupResource{Resource: "widgets"}, "a", "", 0, true)
+		if code == http.StatusNotFound {
+			want = Unserved
+		}
+		if got := Of(generic); got != want {
+			t.Errorf("client-go's error for code %d is of kind %d, want %d", code, got, want)
+		}
+	}
+}
+
+func TestKinds(t *testing.T) {
+	uid := apierrors.NewInvalid(schema.GroupKind{Kind: "Widget"}, "a", nil)
+	uid.ErrStatus.Message = "Widget a is invalid: metadata.uid: Invalid value: field is immutable"
+	for name, c := range map[string]struct {
+		err  error
+		want Kind
+	}{
+		"nothing":            {nil, None},
+		"cancelled":          {fmt.Errorf("get: %w", context.Canceled), Ended},
+		"deadline":           {context.DeadlineExceeded, Unreachable},
+		"no connection":      {&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, Unreachable},
+		"wrapped":            {fmt.Errorf("write: %w", status(403, metav1.StatusReasonForbidden)), Forbidden},
+		"no namespace":       {status(404, metav1.StatusReasonNotFound), Absent},
+		"no resource":        {status(404, metav1.StatusReasonNotFound, metav1.CauseTypeUnexpectedServerResponse), Unserved},
+		"namespace goes":     {status(403, metav1.StatusReasonForbidden, corev1.NamespaceTerminatingCause), Terminating},
+		"field conflict":     {status(409, metav1.StatusReasonConflict, metav1.CauseTypeFieldManagerConflict), Contested},
+		"another object":     {uid, Replaced},
+		"version ahead":      {status(504, metav1.StatusReasonTimeout, metav1.CauseTypeResourceVersionTooLarge), Ahead},
+		"no such field":      {apierrors.NewInternalError(errors.New(".spec.x: field not declared in schema")), Undeclared},
+		"look again":         {fmt.Errorf("%w: %w", ErrAgain, status(422, metav1.StatusReasonInvalid)), Superseded},
+		"terminal":           {fmt.Errorf("bad: %w", ErrTerminal), Terminal},
+		"another's reason":   {status(403, "AccessDenied"), Forbidden},
+		"a reason says more": {status(500, metav1.StatusReasonServerTimeout), Failing},
+	} {
+		if got := Of(c.err); got != c.want {
+			t.Errorf("%s: kind %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// Each kind has a fate, and pauses grow up to a bound.
+func TestTable(t *testing.T) {
+	for k := range kinds {
+		r := k.row()
+		if (r.longest == 0) != (k == None || k == Ended) {
+			t.Errorf("kind %d has no row", k)
+		}
+		if r.longest > 0 && (k.Pause(1) != first || k.Pause(1000) != r.longest || k.Pause(3) != 4*first) {
+			t.Errorf("kind %d has pauses %v, %v, %v", k, k.Pause(1), k.Pause(3), k.Pause(1000))
+		}
+		if r.fate == Later && r.longest > time.Minute {
+			t.Errorf("kind %d is tried again after %v only", k, r.longest)
+		}
+	}
+}
+
+func BenchmarkOf(b *testing.B) {
+	err := fmt.Errorf("write target: %w", status(409, metav1.StatusReasonConflict))
+	for b.Loop() {
+		Of(err)
+	}
+}
+
+func ExampleOf() {
+	err := apierrors.NewNotFound(schema.GroupResource{Resource: "widgets"}, "a")
+	fmt.Println(Of(err) == Absent, Of(err).Fate() == Waits)
+	// Output: true true
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package inflight
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	gosync "sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// A busy API server takes so many requests at once, answers each after a while,
+// and refuses the others.
+type busy struct {
+	capacity int
+	took     func(inFlight int) time.Duration
+
+	mu              gosync.Mutex
+	inFlight, most  int
+	served, refused int
+}
+
+func (b *busy) RoundTrip(*http.Request) (*http.Response, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.inFlight++
+	defer func() { b.inFlight-- }()
+	b.most = max(b.most, b.inFlight)
+	if b.capacity > 0 && b.inFlight > b.capacity {
+		b.refused++
+		return &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"1"}}}, nil
+	}
+	took := b.took(b.inFlight)
+	b.mu.Unlock()
+	time.Sleep(took)
+	b.mu.Lock()
+	b.served++
+	return &http.Response{StatusCode: http.StatusOK}, nil
+}
+
+// hammer sends requests from so many clients for a while.
+func hammer(t *testing.T, l *Limit, b *busy, clients int, long time.Duration) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), long)
+	defer cancel()
+	way := &transport{l, b}
+	var wg gosync.WaitGroup
+	for range clients {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://example.org", nil)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				resp, err := way.RoundTrip(r)
+				if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+					t.Error(err)
+				}
+				if resp != nil && resp.Body != nil {
+					_ = resp.Body.Close()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if l.inFlight != 0 || len(l.waiting) != 0 {
+		t.Errorf("%d in flight and %d waiting when all have gone", l.inFlight, len(l.waiting))
+	}
+}
+
+func TestLimit(t *testing.T) {
+	swift := func(int) time.Duration { return 5 * time.Millisecond }
+	for name, test := range map[string]struct {
+		server  *busy
+		clients int
+		is      func(l *Limit, b *busy) bool
+	}{
+		"grows while it is full": {&busy{took: swift}, 200, func(l *Limit, b *busy) bool { return l.size > 40 && b.most > 40 }},
+		"stays while it is not":  {&busy{took: swift}, 10, func(l *Limit, b *busy) bool { return l.size == first }},
+		"yields to refusals": {
+			&busy{took: swift, capacity: 10}, 200,
+			func(l *Limit, b *busy) bool { return l.size < 24 && b.refused*20 < b.served },
+		},
+		"yields to overload": {
+			&busy{took: func(n int) time.Duration {
+				if n > 12 {
+					return 3 * time.Second
+				}
+				return 5 * time.Millisecond
+			}}, 200,
+			func(l *Limit, b *busy) bool { return l.size < 24 },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := New()
+				hammer(t, l, test.server, test.clients, 5*time.Second)
+				if !test.is(l, test.server) {
+					t.Errorf("limit of %.1f; %d served, %d refused, at most %d at once", l.size, test.server.served, test.server.refused, test.server.most)
+				}
+			})
+		})
+	}
+}

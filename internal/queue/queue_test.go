@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	gosync "sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+)
+
+// Calls are the keys that a function was called with.
+type calls struct {
+	gosync.Mutex
+	names []string
+}
+
+func (c *calls) fn(took time.Duration, err error) func(context.Context, cache.ObjectName) (time.Duration, error) {
+	return func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
+		c.Lock()
+		c.names = append(c.names, key.String())
+		c.Unlock()
+		time.Sleep(took)
+		return 0, err
+	}
+}
+
+// running runs a pool and its queues until the test ends.
+func running(t *testing.T, p *Pool, queues ...*Queue) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg gosync.WaitGroup
+	for _, l := range queues {
+		wg.Go(func() { l.Run(ctx) })
+	}
+	synctest.Wait()
+	wg.Go(func() { p.Run(ctx) })
+	t.Cleanup(func() { cancel(); wg.Wait() })
+}
+
+func key(name string) cache.ObjectName {
+	out, err := cache.ParseObjectName(name)
+	if err != nil {
+		panic(err)
+	}
+	return out
+}
+
+// Queues and namespaces take turns, and of each the first class comes first; what
+// goes through all objects comes last.
+func TestQueueOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, c := NewPool(1, nil), &calls{}
+		a, b := p.Queue(c.fn(time.Millisecond, nil), Options{Name: "a", Limit: 1}), p.Queue(c.fn(time.Millisecond, nil), Options{Name: "b", Limit: 1})
+		for i := range 3 {
+			a.Add(key(fmt.Sprintf("a1/x%d", i)), Initial)
+			a.Add(key(fmt.Sprintf("a1/y%d", i)), Status)
+		}
+		a.Add(key("a2/y"), Status)
+		b.Add(key("b/y"), Status)
+		b.Add(key("b/y"), Resync) // waits already, in a better class
+		a.Add(key("a1/x2"), User) // moves up
+		running(t, p, a, b)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		want := []string{"a1/x2", "b/y", "a2/y", "a1/y0", "a1/y1", "a1/y2", "a1/x0", "a1/x1"}
+		if diff := cmp.Diff(want, c.names); diff != "" {
+			t.Errorf("order (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// What comes last comes all the same.
+func TestQueueStarvesNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, c := NewPool(1, nil), &calls{}
+		var l *Queue
+		l = p.Queue(func(ctx context.Context, k cache.ObjectName) (time.Duration, error) {
+			if k.Name == "noisy" {
+				l.Add(k, User)
+			}
+			return c.fn(time.Millisecond, nil)(ctx, k)
+		}, Options{Limit: 1})
+		l.Add(key("a/noisy"), User)
+		l.Add(key("a/quiet"), Resync)
+		running(t, p, l)
+		time.Sleep(time.Second)
+		c.Lock()
+		defer c.Unlock()
+		if !slices.Contains(c.names, "a/quiet") {
+			t.Error("the last class never came")
+		}
+	})
+}
+
+// A namespace with work without end leaves workers to others at any time.
+func TestQueueIsFair(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const call = 10 * time.Millisecond
+		p := NewPool(8, nil)
+		var mu gosync.Mutex
+		waited := map[string]time.Duration{}
+		asked := map[string]time.Time{}
+		l := p.Queue(func(_ context.Context, k cache.ObjectName) (time.Duration, error) {
+			mu.Lock()
+			if at, ok := asked[k.Namespace]; ok {
+				waited[k.Namespace] = max(waited[k.Namespace], time.Since(at))
+				delete(asked, k.Namespace)
+			}
+			mu.Unlock()
+			time.Sleep(call)
+			return 0, nil
+		}, Options{})
+		for i := range 10_000 {
+			l.Add(key(fmt.Sprintf("noisy/%d", i)), User)
+		}
+		running(t, p, l)
+		for i := range 50 {
+			time.Sleep(3 * time.Millisecond)
+			mu.Lock()
+			asked["quiet"] = time.Now()
+			mu.Unlock()
+			l.Add(key(fmt.Sprintf("quiet/%d", i)), User)
+			time.Sleep(2 * call)
+		}
+		synctest.Wait()
+		if waited["quiet"] > 0 {
+			t.Errorf("a quiet namespace waited for %v beside a noisy one", waited["quiet"])
+		}
+	})
+}
+
+// Changes of specs in some namespaces do not hold up a status in another.
+func TestQueueIsFairAcrossClasses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, c := NewPool(4, nil), &calls{}
+		l := p.Queue(c.fn(10*time.Millisecond, nil), Options{Name: "a", Limit: 4})
+		for i := range 1000 {
+			l.Add(key(fmt.Sprintf("noisy%d/%d", i%5, i)), User)
+		}
+		running(t, p, l)
+		time.Sleep(time.Second)
+		l.Add(key("quiet/a"), Status)
+		time.Sleep(25 * time.Millisecond) // a round of six namespaces by four workers
+		c.Lock()
+		defer c.Unlock()
+		if !slices.Contains(c.names, "quiet/a") {
+			t.Errorf("not among the first %d calls", len(c.names))
+		}
+	})
+}
+
+// A key is worked on by one worker at a time, and again if it was added meanwhile.
+func TestQueueOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, c := NewPool(4, nil), &calls{}
+		l := p.Queue(c.fn(time.Second, nil), Options{Name: "a", Limit: 4})
+		running(t, p, l)
+		l.Add(key("a/x"), User)
+		synctest.Wait()
+		for range 3 {
+			l.Add(key("a/x"), User)
+		}
+		time.Sleep(time.Second / 2)
+		c.Lock()
+		if len(c.names) != 1 {
+			t.Errorf("calls at once: %v", c.names)
+		}
+		c.Unlock()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(c.names) != 2 || len(l.items) != 0 || len(l.lines) != 0 {
+			t.Errorf("calls = %v, left: %v, %v", c.names, l.items, l.lines)
+		}
+	})
+}
+
+// Failures, panics too, are retried ever more slowly, those of an outage soon.
+func TestQueueRetries(t *testing.T) {
+	for name, test := range map[string]struct {
+		err    error
+		at     time.Duration
+		atMost int
+		least  int
+	}{
+		"outage":  {errors.New("connection refused"), 10 * time.Minute, 600, 150},
+		"refusal": {apierrors.NewForbidden(schema.GroupResource{Resource: "widgets"}, "x", errors.New("no")), 10 * time.Minute, 60, 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, c := NewPool(1, nil), &calls{}
+				l := p.Queue(c.fn(0, test.err), Options{Name: "a", Limit: 1})
+				running(t, p, l)
+				l.Add(key("a/x"), User)
+				time.Sleep(test.at)
+				synctest.Wait()
+				if n := len(c.names); n < test.least || n > test.atMost {
+					t.Errorf("%d calls in %v, want %d to %d", n, test.at, test.least, test.atMost)
+				}
+			})
+		})
+	}
+}
+
+// An end drops what waits and lets what is worked on end; nothing is worked on after it.
+func TestQueueEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, c := NewPool(1, nil), &calls{}
+		q := p.Queue(c.fn(time.Second, errors.New("no")), Options{})
+		running(t, p, q)
+		q.Add(key("a/x"), User)
+		q.Add(key("a/y"), User)
+		synctest.Wait()
+		began := time.Now()
+		q.Close()
+		if took := time.Since(began); took != time.Second {
+			t.Errorf("closed after %v, with a call that takes a second", took)
+		}
+		q.Add(key("a/z"), User)
+		time.Sleep(time.Hour)
+		if diff := cmp.Diff([]string{"a/x"}, c.names); diff != "" {
+			t.Errorf("calls (-want +got):\n%s", diff)
+		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if len(p.turns[live].list) != 0 {
+			t.Error("the pool remembers a queue that has ended")
+		}
+	})
+}
+
+// BenchmarkKeys has keys added, worked on by eight workers and finished.
+func BenchmarkKeys(b *testing.B) {
+	const keys, workers = 10_000, 8
+	names := make([]cache.ObjectName, keys)
+	for i := range names {
+		names[i] = cache.NewObjectName(fmt.Sprintf("namespace-%d", i%20), fmt.Sprintf("object-%d", i))
+	}
+	report := func(b *testing.B) {
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*keys), "ns/key")
+		b.ReportAllocs()
+	}
+	b.Run("ours", func(b *testing.B) {
+		defer report(b)
+		for b.Loop() {
+			var wg gosync.WaitGroup
+			p := NewPool(workers, nil)
+			q := p.Queue(func(context.Context, cache.ObjectName) (time.Duration, error) { wg.Done(); return 0, nil }, Options{Name: "a"})
+			ctx, cancel := context.WithCancel(b.Context())
+			var ended gosync.WaitGroup
+			ended.Go(func() { p.Run(ctx) })
+			ended.Go(func() { q.Run(ctx) })
+			wg.Add(keys)
+			for _, name := range names {
+				q.Add(name, User)
+			}
+			wg.Wait()
+			cancel()
+			ended.Wait()
+		}
+	})
+	b.Run("workqueue", func(b *testing.B) {
+		defer report(b)
+		for b.Loop() {
+			var wg, ended gosync.WaitGroup
+			q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[cache.ObjectName]())
+			for range workers {
+				ended.Go(func() {
+					ctx := logr.NewContext(b.Context(), logr.Discard())
+					for name, quit := q.Get(); !quit; name, quit = q.Get() {
+						_ = logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).WithValues("object", name.String()))
+						q.Forget(name)
+						q.Done(name)
+						wg.Done()
+					}
+				})
+			}
+			wg.Add(keys)
+			for _, name := range names {
+				q.Add(name)
+			}
+			wg.Wait()
+			q.ShutDown()
+			ended.Wait()
+		}
+	})
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package breaker stops a mass deletion before it has become one.
+//
+// Each deletion by itself looks right: its source has a deletionTimestamp, its clusters
+// are confirmed. What is wrong shows only in the number: a CRD that is removed, a namespace
+// deleted by mistake, another cluster behind the endpoint. So a [Breaker] counts the
+// deletions of a binding in a sliding window. Past the limit it holds each further one, by
+// its source, until a person releases it: neither time nor a restart closes it.
+//
+// The limit is a share of the objects, since one number suits neither ten databases nor
+// ten thousand, and a least number, so that a few deletions by hand never meet it. A token
+// bucket would let a mass deletion go on slowly. What is held stands in the message on each
+// source, from which [Breaker.Hold] takes it up after a restart: nothing else is stored.
+package breaker
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	window = 5 * time.Minute
+	least  = 10 // deletions that are let pass however few the objects
+	share  = 20 // one in so many objects
+)
+
+// A Breaker admits or holds deletions, by the names of their sources. It is safe for
+// concurrent use.
+type Breaker struct {
+	limit int
+	mu    sync.Mutex
+
+	cause    string // why it is open; empty if it is closed
+	replaced bool   // because a cluster is another one: what is not found may be elsewhere
+	times    []time.Time
+	admitted map[cache.ObjectName]bool
+	held     map[cache.ObjectName]string // why, by source
+}
+
+// New returns a closed Breaker that admits limit deletions in five minutes; 0 is one in
+// twenty objects but at least ten, and a negative limit is none.
+func New(limit int) *Breaker {
+	return &Breaker{limit: limit, admitted: map[cache.ObjectName]bool{}, held: map[cache.ObjectName]string{}}
+}
+
+// Admit asks whether the target of source may be deleted, and counts it if so, once. It
+// answers why not. Objects counts the objects that there are.
+func (b *Breaker) Admit(source cache.ObjectName, now time.Time, objects func() int) (why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if why, held := b.held[source]; held || b.admitted[source] {
+		return why
+	}
+	b.count(now, objects)
+	if b.cause != "" {
+		b.held[source] = b.cause
+		return b.cause
+	}
+	b.times = append(b.times, now)
+	b.admitted[source] = true
+	return ""
+}
+
+// count opens the breaker if one more deletion would be too many.
+func (b *Breaker) count(now time.Time, objects func() int) {
+	b.times = slices.DeleteFunc(b.times, func(t time.Time) bool { return now.Sub(t) >= window })
+	if b.cause != "" || b.limit < 0 || b.limit == 0 && len(b.times) < least {
+		return
+	}
+	if limit := cmp.Or(b.limit, max(least, objects()/share)); len(b.times) >= limit {
+		b.cause = fmt.Sprintf("more than %d objects were deleted within %d minutes", limit, window/time.Minute)
+	}
+}
+
+// Blocks says why the finalizer must not come off source although its target has not
+// been deleted through Admit; empty if it may.
+func (b *Breaker) Blocks(source cache.ObjectName) (why string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.admitted[source] {
+		return ""
+	}
+	if b.replaced && b.held[source] == "" {
+		b.held[source] = b.cause
+	}
+	return b.held[source]
+}
+
+// Trip opens the breaker. Replaced says that a cluster is another one: what was admitted
+// was meant for the one before, and is asked for anew.
+func (b *Breaker) Trip(cause string, replaced bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cause, b.replaced = cmp.Or(b.cause, cause), b.replaced || replaced
+	if replaced {
+		clear(b.admitted)
+	}
+}
+
+// Hold holds source, as before a restart; the breaker is not opened for others.
+func (b *Breaker) Hold(source cache.ObjectName, cause string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.admitted[source] && b.held[source] == "" {
+		b.held[source] = cause
+	}
+}
+
+// Release closes the breaker, admits what it holds, and returns the sources of that.
+func (b *Breaker) Release() []cache.ObjectName {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	released := slices.SortedFunc(maps.Keys(b.held), func(a, b cache.ObjectName) int { return strings.Compare(a.String(), b.String()) })
+	for _, source := range released {
+		b.admitted[source] = true
+	}
+	clear(b.held)
+	b.cause, b.replaced, b.times = "", false, nil
+	return released
+}
+
+// Allow admits one source, uncounted.
+func (b *Breaker) Allow(source cache.ObjectName) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.held, source)
+	b.admitted[source] = true
+}
+
+// Forget forgets a source that has gone.
+func (b *Breaker) Forget(source cache.ObjectName) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.admitted, source)
+	delete(b.held, source)
+}
+
+// Held is the number of deletions that are held.
+func (b *Breaker) Held() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.held)
+}

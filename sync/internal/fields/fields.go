@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package fields answers whose the fields of an object are, from the account that API
+// servers keep in metadata.managedFields.
+//
+// The engine asks that at each look at a target: what it owns still, nobody has changed,
+// so that neither the intent has to be kept nor the target to be compared with it. A look
+// must therefore cost next to nothing. The entries stay as they were decoded with their
+// object, and a [Set] is a view of them.
+//
+// The library for such sets, sigs.k8s.io/structured-merge-diff/fieldpath, was tried: it
+// parses each entry into a tree of its own. The same question took it 5 times as long and 8
+// times the memory (BenchmarkOwn: 12 100 bytes in 234 pieces against 1 560 in 29), 3 times
+// and 7 times if the entries were kept as JSON. Without the schema it cannot tell which item
+// of a list a value is, nor knows it what an apply makes of an empty map ([Set.Emptied]); so
+// about 60 lines here would give way to its import, and as many would stay beside it.
+package fields
+
+import (
+	"encoding/json"
+	"iter"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// A Set is some fields of an object as FieldsV1 has them: "f:name" leads to the fields
+// below, "k:{…}" and "v:…" to the items of lists that are owned one by one, and "." stands
+// for the map or item itself. Nil is no fields.
+type Set map[string]any
+
+// below is the fields below path, and whether path is in s.
+func (s Set) below(path string) (Set, bool) {
+	sub, ok := s[path].(map[string]any)
+	return sub, ok
+}
+
+// An Entry is what one manager holds by one kind of write.
+type Entry struct {
+	Manager, Subresource string
+	Applied              bool // not by an update
+	Fields               Set
+	Raw                  any // as it stands in the object
+}
+
+// Entries are those of obj, read without the cost of decoding them.
+func Entries(obj *unstructured.Unstructured) iter.Seq[Entry] {
+	meta, _ := obj.Object["metadata"].(map[string]any)
+	entries, _ := meta["managedFields"].([]any)
+	return func(yield func(Entry) bool) {
+		for _, raw := range entries {
+			m, _ := raw.(map[string]any)
+			e := Entry{Applied: m["operation"] == string(metav1.ManagedFieldsOperationApply), Raw: raw}
+			e.Manager, _ = m["manager"].(string)
+			e.Subresource, _ = m["subresource"].(string)
+			e.Fields, _ = Set(m).below("fieldsV1")
+			if !yield(e) {
+				return
+			}
+		}
+	}
+}
+
+// Except are the entries of obj as they stand there, without those that leave is true of.
+func Except(obj *unstructured.Unstructured, leave func(Entry) bool) (kept []any) {
+	for e := range Entries(obj) {
+		if !leave(e) {
+			kept = append(kept, e.Raw)
+		}
+	}
+	return kept
+}
+
+// Of is what manager applied to obj, apart from subresources; nil if nothing.
+func Of(obj *unstructured.Unstructured, manager string) Set {
+	for e := range Entries(obj) {
+		if e.Manager == manager && e.Applied && e.Subresource == "" {
+			return e.Fields
+		}
+	}
+	return nil
+}
+
+// By is the union of the entries of which held is true; nil if there is none.
+func By(obj *unstructured.Unstructured, held func(Entry) bool) (all Set) {
+	for e := range Entries(obj) {
+		if e.Fields != nil && held(e) {
+			all = all.Union(e.Fields)
+		}
+	}
+	return all
+}
+
+// Union is the fields of either; never nil.
+func (s Set) Union(other Set) Set {
+	out := maps.Clone(s)
+	if out == nil {
+		out = Set{}
+	}
+	for path, value := range other {
+		ours, _ := out.below(path)
+		if sub, ok := other.below(path); ok && ours != nil {
+			value = map[string]any(ours.Union(sub))
+		}
+		out[path] = value
+	}
+	return out
+}
+
+// Applied turns the fields of an update into those of an apply, which owns the items of
+// a list but no maps as such: others may add to them.
+func (s Set) Applied() Set { return s.applied(false) }
+
+func (s Set) applied(item bool) Set {
+	out := Set{}
+	for path := range s {
+		if sub, ok := s.below(path); ok && (path != "." || item) {
+			out[path] = map[string]any(sub.applied(strings.HasPrefix(path, "k:")))
+		}
+	}
+	return out
+}
+
+// Own reports whether all that is to be applied as object is among s, as the API server
+// recorded it: a field that someone else changed is there no more, one that someone else
+// added makes no difference. What identifies an object nobody owns.
+func (s Set) Own(object map[string]any) bool {
+	for key, value := range object {
+		if key == "apiVersion" || key == "kind" {
+			continue
+		}
+		if key == "metadata" {
+			meta := maps.Clone(value.(map[string]any))
+			delete(meta, "name")
+			delete(meta, "namespace")
+			value = meta
+		}
+		if sub, ok := s.below("f:" + key); !ok || !sub.Cover(value) {
+			return false
+		}
+	}
+	return s != nil
+}
+
+// Cover reports whether every part of value is among s. An empty s is a value that is
+// owned as a whole, or, for an object, one of which nothing is left that was owned: an
+// atomic object is not told apart from that.
+func (s Set) Cover(value any) bool {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, item := range v {
+			if sub, ok := s.below("f:" + key); item != nil && (!ok || !sub.Cover(item)) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		return len(s) == 0 || s.coverItems(v)
+	default:
+		return true
+	}
+}
+
+// coverItems is Cover for a list whose items are owned one by one.
+func (s Set) coverItems(items []any) bool {
+	found := 0
+	for path := range s {
+		key, isMap := strings.CutPrefix(path, "k:")
+		switch {
+		case isMap:
+			i := slices.IndexFunc(items, hasKey(key))
+			if i < 0 {
+				continue
+			}
+			if sub, _ := s.below(path); !sub.Cover(items[i]) {
+				return false
+			}
+			found++
+		case strings.HasPrefix(path, "v:"):
+			found++
+		}
+	}
+	return found >= len(items)
+}
+
+// hasKey is about items of which key, in JSON, is a part, as far as they say: the API
+// server fills in defaults of keys.
+func hasKey(key string) func(item any) bool {
+	var want map[string]any
+	err := json.Unmarshal([]byte(key), &want)
+	return func(item any) bool {
+		m, ok := item.(map[string]any)
+		for k, v := range want {
+			ok = ok && (m[k] == nil || equal(m[k], v))
+		}
+		return ok && err == nil
+	}
+}
+
+// equal compares values of which a has its numbers from an API server, b from encoding/json.
+func equal(a, b any) bool {
+	if n, ok := a.(int64); ok {
+		a = float64(n)
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+// Present reports whether object has the fields. Items of lists are not looked at.
+func (s Set) Present(object any) bool {
+	m, ok := object.(map[string]any)
+	for path := range s {
+		name, isField := strings.CutPrefix(path, "f:")
+		item, there := m[name]
+		if sub, _ := s.below(path); ok && isField && (!there || !sub.Present(item)) {
+			return false
+		}
+	}
+	return true
+}
+
+// Emptied is the merge patch that takes away what s, and none of others, holds still of
+// the maps that are empty in want. An apply that takes the last part of a map away leaves
+// null in its place, which schemas refuse.
+func (s Set) Emptied(want map[string]any, others Set) map[string]any {
+	patch := map[string]any{}
+	for key, value := range want {
+		w, isMap := value.(map[string]any)
+		ours, _ := s.below("f:" + key)
+		theirs, _ := others.below("f:" + key)
+		sub := ours.nulls(theirs)
+		if len(w) > 0 {
+			sub = ours.Emptied(w, theirs)
+		}
+		if isMap && len(sub) > 0 {
+			patch[key] = sub
+		}
+	}
+	return patch
+}
+
+// nulls is the merge patch that takes away the fields that are not among others.
+func (s Set) nulls(others Set) map[string]any {
+	patch := map[string]any{}
+	for path := range s {
+		key, isField := strings.CutPrefix(path, "f:")
+		ours, _ := s.below(path)
+		theirs, shared := others.below(path)
+		switch sub := ours.nulls(theirs); {
+		case isField && !shared:
+			patch[key] = nil
+		case isField && len(sub) > 0:
+			patch[key] = sub
+		}
+	}
+	return patch
+}

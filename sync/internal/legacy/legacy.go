@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package legacy knows what the konnector that Klutch shipped before this one leaves
+// behind on a target, so that a cluster can change from one to the other in place.
+//
+// A legacy konnector creates a target under one field manager and updates it under
+// another, marks it as bound, and holds its source by the finalizer that we use too; it
+// records nowhere which source a target was made from. [MadeFrom] therefore goes by all
+// that there is, and by the clocks: taking a target over wrongly would give one user the
+// database of another, so that a doubt is left as a conflict, to which people can consent.
+//
+// What it applied must become ours ([TakeOver]) before anything else is done: next to an
+// apply of ours its entry would hold each field for ever, and what users remove at the
+// source would stay on the target. An apply by force does not do: it shares fields and takes
+// none away. Nor does client-go's csaupgrade: it leaves alone what was applied, and makes us
+// the owner of whole maps, to which others may have added. What an earlier source of the
+// name, a predecessor, applied is taken over in the same way.
+package legacy
+
+import (
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/klutch-go/sdk/sync/internal/fields"
+)
+
+// Names that a legacy konnector writes.
+const (
+	finalizer  = "klutch.anynines.com/syncer"
+	bound      = "klutch.anynines.com/bound"
+	createdBy  = "konnector"
+	updatedBy  = "klutch.anynines.com"
+	clocksSkew = time.Minute // by which the clocks of two clusters may differ
+)
+
+// Wrote reports whether an entry, other than of a status, is a legacy konnector's.
+func Wrote(e fields.Entry) bool {
+	return (e.Manager == createdBy || e.Manager == updatedBy) && e.Subresource == ""
+}
+
+// Writer is the field manager of the legacy konnector that holds fields of target; empty
+// if none does.
+func Writer(target *unstructured.Unstructured) string {
+	for e := range fields.Entries(target) {
+		if Wrote(e) {
+			return e.Manager
+		}
+	}
+	return ""
+}
+
+// MadeFrom reports whether target looks as a legacy konnector leaves one that it made
+// from source: the mark is on the one, the finalizer on the other, and the target is not
+// the older one, as it would be if the source had been made again under its old name.
+func MadeFrom(source, target *unstructured.Unstructured) bool {
+	ending := target.GetDeletionTimestamp() != nil && source.GetDeletionTimestamp() == nil
+	older := target.GetCreationTimestamp().Add(clocksSkew).Before(source.GetCreationTimestamp().Time)
+	return target.GetAnnotations()[bound] == "true" && slices.Contains(source.GetFinalizers(), finalizer) && !ending && !older
+}
+
+// TakeOver is what metadata.managedFields of target has to be for all that others hold to
+// be as if manager had applied it: its next apply takes away what it leaves out. Manager is
+// not given the annotation called unclaimed, by the absence of which its apply is due.
+func TakeOver(target *unstructured.Unstructured, manager, unclaimed string, others func(fields.Entry) bool) []any {
+	taken := func(e fields.Entry) bool { return e.Subresource == "" && (e.Manager == manager || others(e)) }
+	held := fields.By(target, others).Union(fields.Of(target, manager)).Applied()
+	unstructured.RemoveNestedField(held, "f:metadata", "f:annotations", "f:"+unclaimed)
+	return append([]any{map[string]any{
+		"manager": manager, "operation": string(metav1.ManagedFieldsOperationApply),
+		"apiVersion": target.GetAPIVersion(), "fieldsType": "FieldsV1", "fieldsV1": map[string]any(held),
+		"time": metav1.Now().UTC().Format(time.RFC3339),
+	}}, fields.Except(target, taken)...)
+}

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package related
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+)
+
+// A Selector selects originals. Its fields are those of a Related of package sync.
+type Selector struct {
+	Names, Namespaces, Except []string
+	Labels                    labels.Selector
+	References                [][]string // paths
+
+	KeepLabels, KeepAnnotations []string
+	SecretTypes                 []string
+}
+
+// Path splits a path such as status.managed.secret.name.
+func Path(path string) ([]string, error) {
+	fields := strings.Split(strings.TrimPrefix(strings.TrimPrefix(path, "$"), "."), ".")
+	if slices.Contains(fields, "") {
+		return nil, fmt.Errorf("has an empty element in path %q", path)
+	}
+	return fields, nil
+}
+
+// References are the names of the objects that a bound object refers to.
+func (c *Copier) References(obj metav1.Object) []string {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	var out []string
+	for _, s := range c.Selectors {
+		out = append(out, s.references(u)...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (s Selector) references(u *unstructured.Unstructured) []string {
+	var out []string
+	for _, path := range s.References {
+		if name, _, _ := unstructured.NestedString(u.Object, path...); name != "" {
+			out = append(out, cache.NewObjectName(u.GetNamespace(), name).String())
+		}
+	}
+	return out
+}
+
+// mayTravel reports whether anything may select an original: it is not itself a
+// copy of what stands under the other name, and not the token of a service account,
+// which API servers require to name it.
+func (c *Copier) mayTravel(original metav1.Object, copied cache.ObjectName) bool {
+	if original.GetAnnotations()[corev1.ServiceAccountNameKey] != "" {
+		return false
+	}
+	_, other := c.Names.Clusters()
+	from, made := c.Names.Origin(original)
+	return !made || !from.sameSlot(Origin{Cluster: other, Name: copied})
+}
+
+// A selection is what selects an original.
+type selection struct {
+	selected  bool
+	referrers []cache.ObjectName // the bound objects that refer to it, in order of their names on the owner's side
+	excepted  []cache.ObjectName // those that would, were it not for its namespace
+}
+
+// selects says what selects an original. Nothing does while its namespace has no
+// source: a Sync has no business there.
+func (c *Copier) selects(original metav1.Object, copied cache.ObjectName) selection {
+	if !c.Sources.In(c.sourceNamespace(cache.MetaObjectToName(original), copied)) {
+		return selection{}
+	}
+	return c.selectedBy(c.Bound.Referrers(cache.MetaObjectToName(original)), original, copied)
+}
+
+// sourceNamespace is that of an original, or of its copy.
+func (c *Copier) sourceNamespace(original, copied cache.ObjectName) string {
+	if c.FromTarget {
+		return copied.Namespace
+	}
+	return original.Namespace
+}
+
+// selectedBy is selects, given the bound objects that may refer to the original.
+func (c *Copier) selectedBy(objects []metav1.Object, original metav1.Object, copied cache.ObjectName) (all selection) {
+	name := cache.MetaObjectToName(original)
+	namespace := c.sourceNamespace(name, copied)
+	for _, s := range c.Selectors {
+		if !Allows(s.Namespaces, namespace) || !s.Labels.Matches(labels.Set(original.GetLabels())) {
+			continue
+		}
+		var referrers []cache.ObjectName
+		for _, obj := range objects {
+			if u, ok := obj.(*unstructured.Unstructured); ok && slices.Contains(s.references(u), name.String()) && c.bound(u) {
+				referrers = append(referrers, cache.MetaObjectToName(u))
+			}
+		}
+		if s.excepts(namespace) {
+			all.excepted = append(all.excepted, referrers...)
+			continue
+		}
+		all.referrers = append(all.referrers, referrers...)
+		all.selected = all.selected || s.named(name.Name) || len(referrers) > 0
+	}
+	all.referrers, all.excepted = unique(all.referrers), unique(all.excepted)
+	return all
+}
+
+func unique(names []cache.ObjectName) []cache.ObjectName {
+	slices.SortFunc(names, func(a, b cache.ObjectName) int { return strings.Compare(a.String(), b.String()) })
+	return slices.Compact(names)
+}
+
+// excepts reports whether a namespace is excepted, and not named either: nothing travels there.
+func (s Selector) excepts(namespace string) bool {
+	return !slices.Contains(s.Namespaces, namespace) && slices.ContainsFunc(s.Except, func(pattern string) bool {
+		beginning, open := strings.CutSuffix(pattern, "*")
+		return namespace == pattern || open && strings.HasPrefix(namespace, beginning)
+	})
+}
+
+// named reports whether s selects an object whoever refers to it.
+func (s Selector) named(name string) bool {
+	if len(s.Names) == 0 {
+		return len(s.References) == 0
+	}
+	return Allows(s.Names, name)
+}
+
+// Allows reports whether a list names a value; an empty one, or "*", names all.
+func Allows(list []string, value string) bool {
+	return len(list) == 0 || slices.Contains(list, "*") || slices.Contains(list, value)
+}
+
+// bound reports whether an object of the owner's side is one of a synced pair.
+func (c *Copier) bound(u *unstructured.Unstructured) bool {
+	if !c.FromTarget {
+		return true
+	}
+	key, ok := c.Names.Source(cache.MetaObjectToName(u))
+	if !ok {
+		return false
+	}
+	source, known := c.Sources.Get(key)
+	from, _ := c.Names.Origin(u)
+	return known && source != nil && source.GetUID() != "" && source.GetUID() == from.UID
+}
+
+// keeps tells the keys that patterns of some of the selectors stand for.
+func (c *Copier) keeps(patterns func(Selector) []string) func(key string) bool {
+	return func(key string) bool {
+		return slices.ContainsFunc(c.Selectors, func(s Selector) bool { return matches(patterns(s), key) })
+	}
+}
+
+// matches reports whether one of patterns stands for value.
+func matches(patterns []string, value string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		prefix, open := strings.CutSuffix(p, "*")
+		return p == value || open && strings.HasPrefix(value, prefix)
+	})
+}
+
+// wrongType is the type of a Secret that does not travel; empty for all else.
+func (c *Copier) wrongType(original *unstructured.Unstructured) string {
+	if original == nil || c.Resource.GroupResource() != (schema.GroupResource{Resource: "secrets"}) {
+		return ""
+	}
+	kind, _, _ := unstructured.NestedString(original.Object, "type")
+	if kind == "" || c.keeps(func(s Selector) []string { return s.SecretTypes })(kind) {
+		return "" // without a type API servers make it Opaque
+	}
+	return kind
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package travel says what of an object goes to the other cluster, and what never does.
+//
+// All of an object travels but its status and those metadata that belong to the object as
+// such: a list of what may travel would have to know each kind. What never does is a list
+// of names, since there is no mark by which a tool's own fields are known: the labels and
+// annotations by which tools track their objects, and the fields in which Crossplane keeps
+// the names of what it has composed. An admission policy of the control plane has the same
+// list (TestP34AdmissionKnowsTheDenyList compares them).
+package travel
+
+import (
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Body is all of an object but metadata and status, less what never travels.
+func Body(object map[string]any) map[string]any {
+	out := maps.Clone(object)
+	delete(out, "metadata")
+	delete(out, "status")
+	if spec, ok := out["spec"].(map[string]any); ok {
+		out["spec"] = withoutReferences(spec)
+	}
+	return out
+}
+
+// withoutReferences drops the fields in which Crossplane keeps the names of what
+// it has composed: in the other cluster they would point at nothing or at
+// something else.
+func withoutReferences(spec map[string]any) map[string]any {
+	out := maps.Clone(spec)
+	delete(out, "resourceRef")
+	delete(out, "resourceRefs")
+	if crossplane, ok := out["crossplane"].(map[string]any); ok {
+		crossplane = maps.Clone(crossplane)
+		delete(crossplane, "resourceRef")
+		delete(crossplane, "resourceRefs")
+		out["crossplane"] = crossplane
+	}
+	return out
+}
+
+// Metadata is what of some labels or annotations travels, of those that allowed is true of;
+// nil allows all.
+func Metadata(have map[string]string, allowed func(key string) bool) map[string]any {
+	out := map[string]any{}
+	for k, v := range have {
+		if !Denied(k) && (allowed == nil || allowed(k)) {
+			out[k] = v
+		}
+	}
+	return out
+}
+
+// Denied reports whether a label or annotation belongs to a tool that tracks its
+// objects by it. On the other side it would make that tool's counterpart there
+// believe that the object is its own, and prune it.
+func Denied(key string) bool {
+	switch key {
+	case "app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "olm.managed", "olm.owner", "olm.owner.kind", "olm.owner.namespace":
+		return true
+	}
+	prefix, _, ok := strings.Cut(key, "/")
+	return ok && slices.ContainsFunc(Trackers(), func(d string) bool {
+		return prefix == d || strings.HasSuffix(prefix, "."+d)
+	})
+}
+
+// Trackers are the domains, with all below them, whose metadata never travel.
+func Trackers() []string {
+	return []string{
+		"klutch.anynines.com", "kube-bind.io", "kcp.io",
+		"kubectl.kubernetes.io", "applyset.kubernetes.io", "config.kubernetes.io", "config.k8s.io", "addonmanager.kubernetes.io", "kops.k8s.io", "metacontroller.k8s.io",
+		"argoproj.io", "toolkit.fluxcd.io", "fluxcd.io", "fluxcd.controlplane.io", "flux.weave.works", "helm.sh", "k14s.io", "carvel.dev", "kluctl.io",
+		"configsync.gke.io", "configmanagement.gke.io", "cattle.io", "open-cluster-management.io", "karmada.io", "projectsveltos.io",
+		"tanka.dev", "werf.io", "spinnaker.io", "timoni.sh", "oam.dev", "kratix.io", "kro.run", "gardener.cloud", "loft.sh",
+		"crossplane.io", "upbound.io", "cnrm.cloud.google.com", "services.k8s.aws", "serviceoperator.azure.com",
+		"kyverno.io", "operators.coreos.com", "operatorframework.io", "operator-sdk", "hnc.x-k8s.io", "cluster.x-k8s.io", "clastix.io",
+		"external-secrets.io", "sealedsecrets.bitnami.com", "emberstack.com", "mittwald.de", "appscode.com",
+	}
+}

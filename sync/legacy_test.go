@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// A peer that insists on what it wants is answered ever more rarely, and loses once
+// it has ended.
+func TestInsistingPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		defer w.run(Options{})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("made", func() bool { return w.targetOf("a") != nil })
+		before := len(w.fakeTarget.Writes())
+		puts := 0
+		for began := time.Now(); time.Since(began) < time.Hour; time.Sleep(time.Second) {
+			u := w.targetOf("a")
+			if cmp.Equal(u.Object["spec"], map[string]any{"size": "large", "color": "red"}) {
+				continue
+			}
+			u.Object["spec"] = map[string]any{"size": "large", "color": "red"}
+			if _, err := w.target.Resource(widgets).Namespace(w.targetNS).Update(w.Context(), u, metav1.UpdateOptions{FieldManager: "konnector"}); err == nil {
+				puts++
+			}
+		}
+		if ours := len(w.fakeTarget.Writes()) - before - puts; puts < 10 || ours > 60 {
+			t.Errorf("%d writes against %d of a peer in an hour", ours, puts)
+		}
+		time.Sleep(5 * time.Minute)
+		w.until("put right", func() bool { return cmp.Equal(w.targetOf("a").Object["spec"], map[string]any{"size": "small"}) })
+	})
+}
+
+// I12: of two konnectors one does not know yet what the other does; they do not fight.
+func TestTwoOfOneBinding(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		defer w.run(Options{})()
+		blind := w.fakeSource.Held("blind", nil)
+		w.from, _ = NewClusterForClients(blind.Client(), blind.Metadata())
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("made", func() bool { return w.targetOf("a") != nil })
+		w.settle()
+		defer w.run(Options{})()
+		w.settle()
+		before := len(w.fakeTarget.Writes())
+		w.merge(w.source, w.sourceNS, "a", `{"metadata":{"labels":{"tier":"gold"}}}`)
+		time.Sleep(silence / 2)
+		if n := len(w.fakeTarget.Writes()) - before; n != 1 || w.targetOf("a").GetLabels()["tier"] != "gold" {
+			t.Errorf("%d writes for one label, which is %q", n, w.targetOf("a").GetLabels()["tier"])
+		}
+	})
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"fmt"
+	"strings"
+)
+
+// obstacle is what keeps the object from being in step, if anything does.
+func obstacle(s state) Reason {
+	src, dst := s.source, s.target
+	switch {
+	case !src.exists && dst.relation == relationOrphan && dst.grace == graceProven:
+		return ReasonOrphaned
+	case !src.exists:
+		return ""
+	case s.misnamed != "":
+		return ReasonMapper
+	case src.deleting && dst.ours() && dst.termination == stuck:
+		return ReasonTerminating
+	case src.deleting && src.finalizer && s.held != "":
+		return ReasonHeld
+	case src.deleting:
+		return s.refused
+	case dst.exists() && !dst.ours() && (s.policy.conflict == ConflictFail || !dst.adoptable()):
+		return ReasonConflict
+	case !dst.exists() && s.policy.lost == LostReport && src.mark != "":
+		return ReasonLost
+	case dst.ours() && dst.content == contentAhead:
+		return ReasonStale
+	case s.refused != "":
+		return s.refused
+	case dst.ours() && (s.contested != "" || dst.content.drifted()) && s.policy.drift == DriftReport:
+		return ReasonDrifted
+	case s.statusRefused != "":
+		return ReasonStatus
+	case s.related != "":
+		return ReasonRelated
+	default:
+		return ""
+	}
+}
+
+// harmless reports whether an obstacle leaves the spec free to travel.
+func harmless(why Reason) bool { return why == "" || why == ReasonRelated || why == ReasonStatus }
+
+// told reports whether users know what stands in the way. Who changed a target is
+// not always known, and no reason to set the message again.
+func told(s state, why Reason) bool {
+	if s.muted {
+		return true
+	}
+	if why == ReasonDrifted {
+		s.contested = ""
+		return strings.HasPrefix(s.source.message, explain(s, why))
+	}
+	return explain(s, why) == s.source.message
+}
+
+// solved reports whether nothing stands in the way of the object any more. After a start
+// only the acceptance of target and status shows that.
+func (s state) solved() bool {
+	accepted := s.target.content == contentInSync || s.target.content.drifted()
+	return s.source.deleting || s.target.ours() && accepted && !s.status
+}
+
+// certain reports whether an obstacle has been seen well enough to tell users.
+func certain(s state, why Reason) bool {
+	switch {
+	case !s.source.exists:
+		return s.target.freshness != unknown || !s.mapped
+	case why == "":
+		return s.solved()
+	default:
+		return s.evidence().has(require(stepSetMessage, s))
+	}
+}
+
+// explain is the message for the user of a source object.
+func explain(s state, why Reason) string {
+	var text string
+	switch why {
+	case "":
+		return ""
+	case ReasonMapper:
+		text = s.misnamed
+	case ReasonConflict:
+		text = fmt.Sprintf("%s exists in the target cluster and belongs to someone else; it is left untouched", s.target.name)
+	case ReasonLost:
+		text = fmt.Sprintf("%s has vanished from the target cluster; remove the annotation %s to create it anew", s.target.name, TargetAnnotation)
+	case ReasonStale:
+		text = fmt.Sprintf("%s was made from a later generation of this object, which may have been restored from a backup; nothing is rolled back", s.target.name)
+	case ReasonRefused:
+		text = "the target cluster refuses this object: " + s.answer
+	case ReasonForbidden:
+		text = "the target cluster does not permit this object: " + s.answer
+	case ReasonDrifted:
+		text = fmt.Sprintf("%s was changed in the target cluster%s", s.target.name, s.contested)
+	case ReasonTerminating:
+		text = fmt.Sprintf("waiting for %s to be gone from the target cluster%s", s.target.name, s.target.heldBy)
+	case ReasonStatus:
+		text = "this cluster refuses the status of " + s.target.name + ": " + s.statusRefused
+	case ReasonHeld:
+		text = s.held + heldAdvice
+	case ReasonRelated:
+		text = s.related
+	case ReasonDenied: // follows from what was tried, not from a state
+	case ReasonOrphaned:
+		text = s.target.name + " was made from an object that has gone without letting it go"
+	}
+	return clip(string(why) + ": " + text)
+}
+
+// maxMessage keeps what other clusters say from filling our objects, and our memory.
+const maxMessage = 1 << 10
+
+func clip(text string) string {
+	if len(text) <= maxMessage {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxMessage], "") + "…"
+}
+
+// heldAdvice ends the message of a held deletion.
+const heldAdvice = "; if it is meant, annotate this object with " + ReleaseAnnotation + "=true"

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+// require is the evidence without which a step is not done. A cache is right most of
+// the time; the steps that need more cannot be taken back, or tell users something that
+// would frighten them for nothing.
+func require(want step, s state) evidence {
+	dst, why := s.target, obstacle(s)
+	switch want {
+	// The source is gone for good, and so is what it says of the target.
+	case stepRemoveFinalizer, stepOrphan:
+		return targetLive | clustersConfirmed
+	// The server checks the version of the target. A restore may have undone the deletion of the source.
+	case stepDelete:
+		return clustersConfirmed | where(s.suspect, sourceLive)
+	// That a source is not there shows only in a live read of the right cluster.
+	case stepCollect:
+		return sourceLive | targetLive | clustersConfirmed
+	// A list from before our time may show a source that has been let go since. A target
+	// that vanished may be in another cluster than the one that answers.
+	case stepCreate:
+		return sourceProven | where(dst.relation == relationVanished, targetLive|clustersConfirmed)
+	// What is taken over is seen as it is: fields of others are not cached.
+	case stepMigrate, stepForce, stepApply, stepEmptyMap:
+		return where(dst.exists() && !dst.ours(), sourceProven|targetLive) |
+			where(want == stepMigrate, targetLive|where(dst.relation == relationContended, sourceLive)) |
+			where(dst.content == contentRewritten, sourceLive) // another konnector may know better what the source is
+	// A message is not taken back a moment later.
+	case stepSetMessage:
+		return where(why == ReasonConflict || why == ReasonLost || why == ReasonDrifted, targetLive) | where(why == ReasonStale, sourceLive)
+	// What is left as it is may be something else by now than it seems in the cache.
+	case stepRest, stepWait, stepMark, stepStatus:
+		return s.requireToLeave(why)
+	}
+	return 0
+}
+
+// requireToLeave is the evidence without which nothing is done about an obstacle.
+func (s state) requireToLeave(why Reason) evidence {
+	src, dst := s.source, s.target
+	switch {
+	case src.freshness == unknown || dst.freshness == unknown || !s.mapped:
+		return 0
+	// Whether an orphan is one is found out, whatever becomes of it.
+	case dst.relation == relationOrphan && dst.grace == graceElapsed && (!src.exists || why == ReasonConflict):
+		return sourceLive | targetLive | clustersConfirmed
+	// Fields of a legacy konnector are not cached, so that its targets seem foreign.
+	case why == ReasonConflict:
+		return targetLive
+	// Others may have changed the target back.
+	case why == ReasonDrifted && dst.content == contentChanged && s.contested == "":
+		return targetLive
+	// The source that we see may be an old one.
+	case why == ReasonStale:
+		return sourceLive
+	}
+	return 0
+}
+
+func where(holds bool, needed evidence) evidence {
+	if holds {
+		return needed
+	}
+	return 0
+}
+
+// look is the step that finds out what is lacking of what is needed. What was read live
+// holds for one step, so that all of it is read at once; whoever reads a target that
+// may have to go has the clusters confirmed too.
+func look(needed, lacking evidence) step {
+	switch {
+	case needed.has(sourceLive | targetLive):
+		return stepProve
+	case lacking.has(sourceProven):
+		return stepLookSource
+	case needed.has(targetLive):
+		return stepLookTarget
+	case lacking.has(clustersConfirmed):
+		return stepConfirm
+	default:
+		return stepLookSource
+	}
+}

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+// A state is all that plan may look at: what is known of one source object and
+// its target.
+type state struct {
+	policy policy
+	source sourceState
+	target targetState
+
+	mapped        bool   // the source has a name on the target
+	misnamed      string // how the mapper contradicts itself about that name, if it does
+	refused       Reason // why the target's API server does not take what it is asked now, if it does not
+	answer        string // what it said
+	due           bool   // a refused intent has changed, or has waited for long enough
+	contested     string // who holds fields of the intent, as an apply without force was told
+	paused        bool   // corrections of this target have to wait
+	status        bool   // the status of the source is not what it should be
+	statusDelayed bool   // it will be, but the latest statuses came so fast that the next one waits
+	statusRefused string // why the source's API server does not take the status, if it does not
+	related       string // why a related object cannot travel
+	muted         bool   // users were told so much lately that new messages wait
+	confirmed     bool   // the clusters were confirmed live to be the known ones, after all that the step builds on
+	suspect       bool   // a cluster may have been restored from a backup
+	held          string // why the breaker holds the deletion, if it does
+}
+
+type policy struct {
+	conflict ConflictPolicy
+	drift    DriftPolicy
+	lost     LostPolicy
+	deletion DeletionPolicy
+	orphans  OrphanPolicy
+}
+
+// collects reports whether orphans are deleted.
+func (p policy) collects() bool { return p.orphans == OrphanDelete && p.deletion == DeletionDelete }
+
+type sourceState struct {
+	freshness freshness
+	exists    bool
+	deleting  bool
+	finalizer bool   // ours is on it
+	proven    bool   // this incarnation was read live, or got our finalizer, since we run
+	mark      string // UID of its target, as recorded under LostReport
+	message   string // as it stands on it
+}
+
+type targetState struct {
+	freshness   freshness
+	relation    targetRelation
+	content     content // of a target that is ours
+	termination termination
+	grace       grace  // of an orphan
+	managed     bool   // some of its fields are ours
+	heldBy      string // the finalizers that keep it from going
+	uid         string
+	name        string
+}
+
+// Freshness says how an object has been read.
+type freshness int
+
+const (
+	unknown freshness = iota // it could not be; nothing follows from that
+	cached                   // from a watch: right a moment ago
+	live                     // from the API server, just now
+)
+
+// A targetRelation says whose the object is that has the target's name.
+type targetRelation int
+
+const (
+	relationAbsent      targetRelation = iota // there is no object
+	relationVanished                          // there is none, but there was while we run
+	relationOurs                              // made from this very source
+	relationContended                         // ours, and a legacy konnector has written fields of it since
+	relationLegacy                            // made from this source by a legacy konnector, which records no source
+	relationPredecessor                       // an earlier source of the name owns fields of it: adopted by policy, never collected
+	relationOrphan                            // this binding made it from an earlier source of this name, or from one that has gone
+	relationForeign                           // made by someone else
+	relationOtherSource                       // made from a source of another name or cluster: never adopted
+)
+
+// exists reports whether the target's name is taken.
+func (t targetState) exists() bool {
+	return t.relation != relationAbsent && t.relation != relationVanished
+}
+
+// ours reports whether the target was made from this very source.
+func (t targetState) ours() bool {
+	return t.relation == relationOurs || t.relation == relationContended || t.relation == relationLegacy
+}
+
+// adoptable reports whether someone else's object may become the target by policy.
+func (t targetState) adoptable() bool {
+	return !t.ours() && t.relation != relationOtherSource && t.termination == alive
+}
+
+// Content compares a target that is ours with what it should be.
+type content int
+
+const (
+	contentStale      content = iota // the source has changed since it was applied
+	contentEmptyMap                  // an apply would leave null where an empty map should be: it is emptied first
+	contentRewritten                 // another konnector of this binding applied something else, and may know better what the source is
+	contentAhead                     // made from a later generation of the source than we see
+	contentUnverified                // it looks changed by others, and only an apply tells whether it is
+	contentChanged                   // it was changed by others since it was read live, perhaps back to what it should be
+	contentDrifted                   // it was changed by others
+	contentInSync                    // last applied with what we want now, and unchanged since
+)
+
+// needsApply reports whether an apply without force is what brings the target in step.
+func (c content) needsApply() bool {
+	return c == contentStale || c == contentEmptyMap || c == contentRewritten || c == contentUnverified
+}
+
+// drifted reports whether others have changed the target.
+func (c content) drifted() bool { return c == contentDrifted || c == contentChanged }
+
+// Termination says whether a target is being deleted.
+type termination int
+
+const (
+	alive       termination = iota
+	terminating             // it is being deleted
+	stuck                   // for so long that users should know
+)
+
+// Grace says how well an orphan has been seen to be one.
+type grace int
+
+const (
+	graceRunning grace = iota // seen without its source
+	graceElapsed              // for so long that it is no shadow of something else
+	graceProven               // and then live, in clusters that were confirmed
+)
+
+// evidence is what a step builds on, beyond the state that calls for it.
+type evidence uint8
+
+const (
+	sourceProven      evidence = 1 << iota // this incarnation of the source was read live, or got our finalizer, since we run
+	sourceLive                             // the source was read live just now
+	targetLive                             // the target was read live just now
+	clustersConfirmed                      // the clusters are the known ones, and were so after all that was read
+)
+
+func (e evidence) has(all evidence) bool { return e&all == all }
+
+// evidence is what there is.
+func (s state) evidence() (e evidence) {
+	if s.source.proven || s.source.freshness == live {
+		e |= sourceProven
+	}
+	if s.source.freshness == live {
+		e |= sourceLive
+	}
+	if s.target.freshness == live {
+		e |= targetLive
+	}
+	if s.confirmed {
+		e |= clustersConfirmed
+	}
+	return e
+}
