@@ -202,7 +202,7 @@ func (h *heartbeat) rotate(ctx context.Context, name string) (v1alpha1.Condition
 func (h *heartbeat) adopt(ctx context.Context, offered *unstructured.Unstructured) error {
 	held := h.session.connection.secret()
 	if held == nil {
-		return nil // somebody has just deleted it, and that is a decision
+		return nil // a person has just deleted it, and that is a decision
 	}
 	encoded, _, _ := unstructured.NestedString(offered.Object, "data", v1alpha1.KubeconfigKey)
 	err := h.patchSecret(ctx, map[string]any{

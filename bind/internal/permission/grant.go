@@ -27,7 +27,7 @@ import (
 type Grant struct {
 	client  dynamic.Interface // of the App Cluster
 	binding string
-	reach   Namespaces
+	claimed Namespaces
 	Rules   []rbacv1.PolicyRule
 }
 
@@ -37,7 +37,7 @@ func NewGrant(client dynamic.Interface, binding string, claims []v1alpha1.Accept
 	if len(rules) == 0 {
 		return nil
 	}
-	return &Grant{client: client, binding: binding, reach: NamespacesOf(claims), Rules: rules}
+	return &Grant{client: client, binding: binding, claimed: NamespacesOf(claims), Rules: rules}
 }
 
 // Access is the RelatedAccess of a Sync.
@@ -45,7 +45,7 @@ func (g *Grant) Access(ctx context.Context, namespace string, wanted bool) (bool
 	switch {
 	case !wanted:
 		return false, GiveBack(ctx, g.client, g.binding, namespace)
-	case !g.reach.Covers(namespace):
+	case !g.claimed.Covers(namespace):
 		return false, nil
 	}
 	bindings := g.client.Resource(cluster.RoleBindings).Namespace(namespace)
