@@ -191,7 +191,7 @@ func (h *heartbeat) rotate(ctx context.Context, name string) (v1alpha1.Condition
 		return warned(v1alpha1.ConditionSecretValid, v1alpha1.ReasonProviderSecretInvalid, "The konnector refuses Secret "+name+": "+err.Error()+"."), nil //nolint:nilerr // the condition says it
 	}
 	current, _ := h.session.connection.read()
-	if current == nil || *h.session.token.value.Load() == offered.Token && h.session.leadsTo(offered) {
+	if current == nil || h.session.token.Get() == offered.Token && h.session.leadsTo(offered) {
 		return v1alpha1.True(v1alpha1.ConditionSecretValid), nil
 	}
 	return v1alpha1.True(v1alpha1.ConditionSecretValid), h.adopt(ctx, u)
