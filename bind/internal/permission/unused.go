@@ -18,7 +18,7 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// An UnusedNamespaces finds the namespaces of an App Cluster that have no object of a
+// UnusedNamespaces finds the namespaces of an App Cluster that have no object of a
 // bound API, and the copies that are left there: a konnector ended before it could remove
 // them, or mapped any namespace that a provider named. No Sync removes them, since it maps
 // only namespaces with an object.
