@@ -159,7 +159,8 @@ func ofAnother(secret *unstructured.Unstructured, backend string) bool {
 	return known != "" && backend != "" && !sameHost(known, backend)
 }
 
-// sameCA: under another CA for the same server somebody in between could be that server.
+// sameCA tells whether a Secret and a kubeconfig trust the same CA: under another one a
+// machine in between could be that server.
 func sameCA(secret *unstructured.Unstructured, k *kubeconfig.Kubeconfig) bool {
 	before, err := cluster.ReadSecret(secret)
 	return err == nil && bytes.Equal(before.CAData, k.CAData)

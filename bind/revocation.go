@@ -115,8 +115,8 @@ func (d *revocation) find(ctx context.Context) (*v1alpha1.ClusterBinding, error)
 // checkOwn goes by what the tenant itself cannot write, if that tells: a thief of the
 // token must not be able to keep it by saying that the tenant is another cluster's.
 func (d *revocation) checkOwn(ctx context.Context, space *corev1.Namespace, binding *v1alpha1.ClusterBinding) error {
-	if pinned := types.UID(d.secret.GetAnnotations()[v1alpha1.TenantUIDAnnotation]); pinned != "" && space.UID != "" && space.UID != pinned {
-		return fmt.Errorf("the tenant namespace there has the UID %s, and %s was bound", space.UID, pinned)
+	if bound := types.UID(d.secret.GetAnnotations()[v1alpha1.TenantUIDAnnotation]); bound != "" && space.UID != "" && space.UID != bound {
+		return fmt.Errorf("the tenant namespace there has the UID %s, and %s was bound", space.UID, bound)
 	}
 	home, err := cluster.UIDOf(ctx, d, cluster.NamespacesResource, cache.NewObjectName("", v1alpha1.Namespace))
 	if err != nil || strings.HasSuffix(space.Annotations[v1alpha1.IdentityAnnotation], "#"+cluster.ClusterID(home)) {
@@ -202,7 +202,7 @@ func (d *revocation) revoke(ctx context.Context) error {
 }
 
 // refused waits until the API server does not know the token any more. That it has no
-// rights is not enough: somebody could bind again so soon that it has rights again.
+// rights is not enough: with a new bind it could have rights again.
 func (d *revocation) refused(ctx context.Context) error {
 	d.say("Waiting until the token is refused")
 	for {

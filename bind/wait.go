@@ -49,8 +49,8 @@ func retry(ctx context.Context, again func(error) bool, fn func() error) error {
 	return fn()
 }
 
-// A progress is told, a line each, what has been done and what is waited for. Nil is
-// nobody.
+// A progress is told, a line each, what has been done and what is waited for. Nil tells
+// no one.
 type progress func(string)
 
 func (p progress) say(format string, args ...any) {

@@ -10,8 +10,8 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
-	"strings"
 
+	"github.com/klutch-go/sdk/internal/text"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -30,7 +30,7 @@ func (b *boundary) sanitize(resp *http.Response, r *http.Request) error {
 	case resp.StatusCode >= http.StatusMultipleChoices || resp.StatusCode == http.StatusNoContent:
 	case resp.Header.Get("Content-Type") == "" || err == nil && (kind == "application/json" || kind == "text/plain"): // as which API servers send OpenAPI
 	default:
-		return fmt.Errorf("it answers with %q where JSON was asked for", clip(kind, 100))
+		return fmt.Errorf("it answers with %q where JSON was asked for", text.Clip(kind, 100))
 	}
 	return nil
 }
@@ -41,49 +41,42 @@ func (b *boundary) refusal(resp *http.Response, r *http.Request) error {
 	if resp.ContentLength >= 0 && resp.ContentLength <= maxMessage {
 		return nil
 	}
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal+1))
+	refusal, err := io.ReadAll(io.LimitReader(resp.Body, maxRefusal+1))
 	if err != nil {
 		return err
 	}
-	if len(text) > maxRefusal {
+	if len(refusal) > maxRefusal {
 		return b.exceeded(r, "is a refusal of more than 1 MB")
 	}
-	if len(text) > maxMessage {
-		text = shorten(text)
+	if len(refusal) > maxMessage {
+		refusal = shorten(refusal)
 	}
 	_ = resp.Body.Close()
-	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+	resp.Body, resp.ContentLength = io.NopCloser(bytes.NewReader(refusal)), int64(len(refusal))
 	resp.Header.Del("Content-Length")
 	return nil
 }
 
-func shorten(text []byte) []byte {
+func shorten(answer []byte) []byte {
 	status := metav1.Status{}
-	if json.Unmarshal(text, &status) != nil || status.Kind != "Status" {
-		return text[:maxMessage]
+	if json.Unmarshal(answer, &status) != nil || status.Kind != "Status" {
+		return answer[:maxMessage]
 	}
-	status.Message = clip(status.Message, maxMessage)
+	status.Message = text.Clip(status.Message, maxMessage)
 	if d := status.Details; d != nil {
-		d.Name, d.Group, d.Kind = clip(d.Name, 300), clip(d.Group, 300), clip(d.Kind, 300)
+		d.Name, d.Group, d.Kind = text.Clip(d.Name, 300), text.Clip(d.Group, 300), text.Clip(d.Kind, 300)
 		d.Causes = d.Causes[:min(len(d.Causes), 10)]
 		for i := range d.Causes {
 			c := &d.Causes[i]
-			c.Type, c.Message, c.Field = metav1.CauseType(clip(string(c.Type), 300)), clip(c.Message, 300), clip(c.Field, 300)
+			c.Type, c.Message, c.Field = metav1.CauseType(text.Clip(string(c.Type), 300)), text.Clip(c.Message, 300), text.Clip(c.Field, 300)
 		}
 	}
 	short, err := json.Marshal(metav1.Status{
-		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: clip(status.Status, 100), Message: status.Message,
-		Reason: metav1.StatusReason(clip(string(status.Reason), 100)), Details: status.Details, Code: status.Code,
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: text.Clip(status.Status, 100), Message: status.Message,
+		Reason: metav1.StatusReason(text.Clip(string(status.Reason), 100)), Details: status.Details, Code: status.Code,
 	})
 	if err != nil {
-		return text[:maxMessage]
+		return answer[:maxMessage]
 	}
 	return short
-}
-
-func clip(s string, most int) string {
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"net/http"
 	"time"
+
+	"github.com/klutch-go/sdk/internal/text"
 )
 
 // An ExcessError says what was too much of an answer. Until the quarantine of what it is
@@ -55,7 +57,7 @@ func (b *boundary) exceeded(r *http.Request, what string) error {
 	if len(b.quarantine) >= maxQuarantined {
 		path = ""
 	}
-	err := &ExcessError{"its answer to " + r.Method + " " + clip(r.URL.Path, 200) + " " + what}
+	err := &ExcessError{"its answer to " + r.Method + " " + text.Clip(r.URL.Path, 200) + " " + what}
 	b.quarantine[path] = newQuarantined(err)
 	return err
 }

@@ -38,7 +38,7 @@ const (
 var errElsewhere = errors.New("it redirects to another host")
 
 // A boundary is what all requests of a connection pass. It bounds what the other side
-// can have this one take, whoever asks: in size, in time, and of all answers together.
+// can have this one take, in every request: in size, in time, and of all answers together.
 type boundary struct {
 	scheme, host string
 	allowance    allowance

@@ -8,12 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/internal/text"
 )
 
 // Explain words err so that the same trouble always gives the same message: without
@@ -67,7 +67,7 @@ func IsExcess(err error) bool {
 	return is
 }
 
-// IsNoAnswer tells whether nobody answered who could. What is too large is an answer.
+// IsNoAnswer tells whether err says that no API server gave an answer. What is too large is one.
 func IsNoAnswer(err error) bool {
 	return !IsExcess(err) && (apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) ||
 		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err))
@@ -76,11 +76,4 @@ func IsNoAnswer(err error) bool {
 // MaxMessage keeps what others can fill from filling our objects.
 const MaxMessage = 1024
 
-func Clip(message string) string { return ClipTo(message, MaxMessage) }
-
-func ClipTo(message string, most int) string {
-	if len(message) <= most {
-		return message
-	}
-	return strings.ToValidUTF8(message[:most], "") + "…"
-}
+func Clip(message string) string { return text.Clip(message, MaxMessage) }

@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A Token is what anyone can read in a token of a service account. Of some nobody can
-// tell anything.
+// A Token is what anyone can read in a token of a service account; zero where
+// a token is of another kind.
 type Token struct {
 	Expiry     int64 `json:"exp"`
 	Kubernetes struct {

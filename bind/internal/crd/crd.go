@@ -81,7 +81,7 @@ func SpecOf(crd *unstructured.Unstructured) (*v1alpha1.APIServiceExportCRDSpec, 
 }
 
 // ChangeHash names a change of schema in the consent to it. The same schema can take away
-// something else later, and whoever makes two of them must not have them share a name.
+// something else later, and a provider must not find two schemas that share a name.
 func ChangeHash(live, wanted *unstructured.Unstructured) (string, error) {
 	data, err := json.Marshal([]any{live.Object["spec"], wanted.Object["spec"]}) // keys are in order
 	if err != nil {

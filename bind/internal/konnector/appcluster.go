@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -17,7 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -32,11 +35,11 @@ const (
 	indexName   = "name"   // the binding's own name
 )
 
-// retryEvery is the pace at which what only somebody else can change is looked at
-// again.
+// retryEvery is the pace of looks at what no watch shows and others have to change.
 const retryEvery = 10 * time.Second
 
-// rightsEvery is the pace for rights: aggregation takes a moment, and somebody waits.
+// rightsEvery is the pace of looks at missing rights: a person waits while API servers
+// aggregate roles.
 const rightsEvery = 2 * time.Second
 
 // An appCluster is the cluster in which bindings and bound objects are.
@@ -46,7 +49,7 @@ type appCluster struct {
 	kube kubernetes.Interface // for events and access reviews
 	uid  types.UID            // of namespace kube-system, set by prepare
 
-	servedNames crd.ServedNames // by which people reach what is there
+	servedNames crd.ServedNames // short names and categories of what the App Cluster serves
 
 	bindings   cache.SharedIndexInformer
 	crds       cache.SharedIndexInformer // metadata only
@@ -187,3 +190,39 @@ func (a *appCluster) served(ctx context.Context) (bool, error) {
 func (a *appCluster) identity(ctx context.Context) (types.UID, error) {
 	return cluster.UIDOf(ctx, a.calls, cluster.NamespacesResource, cache.NewObjectName("", metav1.NamespaceSystem))
 }
+
+// clients reach one cluster over connections that close ends.
+type clients struct {
+	calls   dynamic.Interface  // everything that is answered at once
+	watches dynamic.Interface  // lists and watches
+	meta    metadata.Interface // lists and watches of metadata
+	http    *http.Client       // of calls
+}
+
+// unlimited is config without a rate limit: it is up to the API server to say that it
+// has too much to do.
+func unlimited(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst, config.RateLimiter = -1, 0, nil
+	return config
+}
+
+func newClients(config *rest.Config) (c clients, err error) {
+	patient, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return c, err
+	}
+	calls := *patient
+	calls.Timeout = cluster.CallTimeout
+	c.http = &calls
+	if c.calls, err = dynamic.NewForConfigAndClient(config, c.http); err != nil {
+		return c, err
+	}
+	if c.watches, err = dynamic.NewForConfigAndClient(config, patient); err != nil {
+		return c, err
+	}
+	c.meta, err = metadata.NewForConfigAndClient(metadata.ConfigFor(config), patient)
+	return c, err
+}
+
+func (c clients) close() { c.http.CloseIdleConnections() }

@@ -50,7 +50,7 @@ func (a *Konnector) boundBy(u *unstructured.Unstructured) bound {
 	if _, s := c.state(); s != nil {
 		now := s.snapshot()
 		found.Up = now.looked && now.away.Type == ""
-		found.TokenEnds = cluster.ReadToken(*s.token.value.Load()).Ends()
+		found.TokenEnds = cluster.ReadToken(s.token.Get()).Ends()
 		if beaten := s.heartbeat.beaten.Load(); beaten != nil {
 			found.Heartbeat = *beaten
 		}

@@ -8,10 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// repair is the next command of whoever has a credential that does not work.
+// repair is the advice where a credential does not work.
 const repair = "Rerun kubectl bind for repair."
 
 // order is that in which the conditions of a binding come true.
@@ -90,7 +91,7 @@ func (v *verdict) apply(status *v1alpha1.APIServiceBindingStatus, generation int
 	}
 	status.Conditions = v1alpha1.Summarize(status.Conditions, generation)
 	if v.provider != "" {
-		status.ProviderPrettyName = cluster.ClipTo(v.provider, cluster.MaxMessage/2)
+		status.ProviderPrettyName = text.Clip(v.provider, cluster.MaxMessage/2)
 	}
 }
 

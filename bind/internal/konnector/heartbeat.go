@@ -191,7 +191,7 @@ func (h *heartbeat) rotate(ctx context.Context, name string) (v1alpha1.Condition
 		return warned(v1alpha1.ConditionSecretValid, v1alpha1.ReasonProviderSecretInvalid, "The konnector refuses Secret "+name+": "+err.Error()+"."), nil //nolint:nilerr // the condition says it
 	}
 	current, _ := h.session.connection.read()
-	if current == nil || *h.session.token.value.Load() == offered.Token && h.session.leadsTo(offered) {
+	if current == nil || h.session.token.Get() == offered.Token && h.session.leadsTo(offered) {
 		return v1alpha1.True(v1alpha1.ConditionSecretValid), nil
 	}
 	return v1alpha1.True(v1alpha1.ConditionSecretValid), h.adopt(ctx, u)
@@ -202,7 +202,7 @@ func (h *heartbeat) rotate(ctx context.Context, name string) (v1alpha1.Condition
 func (h *heartbeat) adopt(ctx context.Context, offered *unstructured.Unstructured) error {
 	held := h.session.connection.secret()
 	if held == nil {
-		return nil // somebody has just deleted it, and that is a decision
+		return nil // a person has just deleted it, and that is a decision
 	}
 	encoded, _, _ := unstructured.NestedString(offered.Object, "data", v1alpha1.KubeconfigKey)
 	err := h.patchSecret(ctx, map[string]any{

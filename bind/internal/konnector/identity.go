@@ -36,12 +36,12 @@ func (h *heartbeat) recordTenant(ctx context.Context, tenant types.UID) error {
 
 // refusal is Connected if nothing may be changed on either side; else it is empty.
 func (h *heartbeat) refusal(f found) v1alpha1.Condition {
-	switch pinned := h.boundTenant(); {
-	case pinned != "" && f.tenant != "" && pinned != f.tenant:
+	switch bound := h.boundTenant(); {
+	case bound != "" && f.tenant != "" && bound != f.tenant:
 		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneReplaced, fmt.Sprintf(
 			"%s is not the Control Plane Cluster that Secret %s was bound to: its tenant namespace %s has the UID %s, not %s. Nothing is changed on either side. "+
 				"If it has been replaced for good, run kubectl bind again: claims are then carried out anew there. Or remove the annotation %s of the Secret.",
-			h.session.place.Server, h.session.connection.name, h.session.place.Namespace, f.tenant, pinned, v1alpha1.TenantUIDAnnotation))
+			h.session.place.Server, h.session.connection.name, h.session.place.Namespace, f.tenant, bound, v1alpha1.TenantUIDAnnotation))
 	case f.binding != nil && h.heldElsewhere(f.binding):
 		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonTenantHeldByAnotherCluster, fmt.Sprintf(
 			"The tenant %[1]s is held by another App Cluster (its namespace kube-system has the UID %[2]s) that uses the same credential; nothing is changed on either side. "+

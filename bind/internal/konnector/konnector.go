@@ -39,7 +39,7 @@ type Options struct {
 	Sync              func(binding string, opts *klutchsync.Options)
 }
 
-// An Konnector is one Run of a Konnector.
+// A Konnector is one Run of a bind.Konnector.
 type Konnector struct {
 	opts     Options
 	app      *appCluster

@@ -22,6 +22,7 @@ import (
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -186,11 +187,11 @@ const mostRefused = 3
 // ready says which namespaces get no service namespace, and which the
 // provider has one for that this App Cluster did not ask for.
 func (n *serviceNamespaces) ready() v1alpha1.Condition {
-	refused, uninvited := n.refusals(), n.unrequestedNames()
+	refused, unrequested := n.refusals(), n.unrequestedNames()
 	reason, said := "", []string{}
-	if len(uninvited) > 0 {
+	if len(unrequested) > 0 {
 		reason = v1alpha1.ReasonUninvitedNamespace
-		said = append(said, "The provider has service namespaces that this cluster did not ask for and has no objects in: "+some(uninvited)+
+		said = append(said, "The provider has service namespaces that this cluster did not ask for and has no objects in: "+some(unrequested)+
 			". They are not used: nothing travels to or from these namespaces.")
 	}
 	if len(refused) > 0 {
@@ -214,7 +215,7 @@ func (n *serviceNamespaces) refusals() []string {
 // reasons are names of namespaces, each with what is wrong with it.
 func reasons(why map[string]string) (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(why)) {
-		all = append(all, fmt.Sprintf("%s (%s)", name, cluster.ClipTo(why[name], cluster.MaxMessage/2/mostRefused)))
+		all = append(all, fmt.Sprintf("%s (%s)", name, text.Clip(why[name], cluster.MaxMessage/2/mostRefused)))
 	}
 	return all
 }

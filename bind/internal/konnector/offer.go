@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -32,9 +33,9 @@ func (p *pass) passOn(conditionType, advice string) {
 		p.mention(v1alpha1.True(conditionType))
 		return
 	}
-	message := cluster.ClipTo(strings.TrimSuffix(cmp.Or(said.Message, said.Reason, "no reason given"), "."), cluster.MaxMessage/2)
-	p.verdict.set(v1alpha1.False(conditionType, severity(said), cmp.Or(cluster.ClipTo(said.Reason, cluster.MaxMessage/8), reasonUnknown),
-		fmt.Sprintf("The provider says: %s. "+advice, message, cmp.Or(cluster.ClipTo(p.verdict.provider, cluster.MaxMessage/8), "the platform"))))
+	message := text.Clip(strings.TrimSuffix(cmp.Or(said.Message, said.Reason, "no reason given"), "."), cluster.MaxMessage/2)
+	p.verdict.set(v1alpha1.False(conditionType, severity(said), cmp.Or(text.Clip(said.Reason, cluster.MaxMessage/8), reasonUnknown),
+		fmt.Sprintf("The provider says: %s. "+advice, message, cmp.Or(text.Clip(p.verdict.provider, cluster.MaxMessage/8), "the platform"))))
 }
 
 // reasonUnknown is given where the provider gives none.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"sync"
 
 	"github.com/go-logr/logr"
@@ -30,7 +29,7 @@ type session struct {
 	agent      *Konnector
 	connection *connection
 	place      kubeconfig.Kubeconfig // without token
-	token      *credential
+	token      *kubeconfig.Token
 
 	clients
 
@@ -74,10 +73,11 @@ func newSession(c *connection, k *kubeconfig.Kubeconfig) (*session, error) {
 	}
 	s.place.Token = ""
 	s.seen.beating = pending(v1alpha1.ConditionHeartbeating, "Connecting to the Control Plane Cluster.")
-	config, err := s.config(k)
+	config, token, err := k.Rotating()
 	if err != nil {
 		return nil, err
 	}
+	config.UserAgent, s.token = rest.DefaultKubernetesUserAgent(), token
 	if err := s.connect(config); err != nil {
 		return nil, err
 	}
@@ -89,21 +89,6 @@ func newSession(c *connection, k *kubeconfig.Kubeconfig) (*session, error) {
 		return nil, err
 	}
 	return s, nil
-}
-
-// config is that of k, but with a token that can change.
-func (s *session) config(k *kubeconfig.Kubeconfig) (*rest.Config, error) {
-	server, err := url.Parse(k.Server)
-	if err != nil {
-		return nil, fmt.Errorf("server: %w", err)
-	}
-	s.token = &credential{host: server.Host}
-	s.token.value.Store(&k.Token)
-	config := k.RESTConfig()
-	config.BearerToken = ""
-	config.Wrap(s.token.wrap)
-	config.UserAgent = rest.DefaultKubernetesUserAgent()
-	return config, nil
 }
 
 func (s *session) connect(config *rest.Config) error {
@@ -210,7 +195,7 @@ func (s *session) leadsTo(k *kubeconfig.Kubeconfig) bool {
 
 // use takes up a new token at once; what runs goes on.
 func (s *session) use(token string) {
-	if *s.token.value.Swap(&token) != token || s.snapshot().refused.Type != "" {
+	if s.token.Swap(token) != token || s.snapshot().refused.Type != "" {
 		s.lookNow()
 	}
 }

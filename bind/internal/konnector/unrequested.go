@@ -49,7 +49,7 @@ func (n *serviceNamespaces) leaveAlone(ctx context.Context, asked *v1alpha1.APIS
 	return max(left, 0), nil
 }
 
-// requested forgets that a namespace is uninvited.
+// requested forgets that only the provider named a namespace.
 func (n *serviceNamespaces) requested(namespace string) {
 	n.mu.Lock()
 	u := n.unrequested[namespace]
@@ -60,7 +60,7 @@ func (n *serviceNamespaces) requested(namespace string) {
 	}
 }
 
-// unrequestedNames are the uninvited namespaces that the bindings tell of.
+// unrequestedNames are the unrequested namespaces that conditions of bindings name.
 func (n *serviceNamespaces) unrequestedNames() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -27,7 +27,7 @@ import (
 type Grant struct {
 	client  dynamic.Interface // of the App Cluster
 	binding string
-	reach   Namespaces
+	claimed Namespaces
 	Rules   []rbacv1.PolicyRule
 }
 
@@ -37,7 +37,7 @@ func NewGrant(client dynamic.Interface, binding string, claims []v1alpha1.Accept
 	if len(rules) == 0 {
 		return nil
 	}
-	return &Grant{client: client, binding: binding, reach: NamespacesOf(claims), Rules: rules}
+	return &Grant{client: client, binding: binding, claimed: NamespacesOf(claims), Rules: rules}
 }
 
 // Access is the RelatedAccess of a Sync.
@@ -70,7 +70,7 @@ func (g *Grant) Access(ctx context.Context, namespace string, wanted bool) (bool
 
 // Covers tells whether the claims are about related objects in a namespace. A nil Grant
 // covers all: with rights everywhere, the Sync sees to that.
-func (g *Grant) Covers(namespace string) bool { return g == nil || g.reach.Covers(namespace) }
+func (g *Grant) Covers(namespace string) bool { return g == nil || g.claimed.Covers(namespace) }
 
 // whyNot says what the API server has against it, without the words that all its
 // refusals begin with.

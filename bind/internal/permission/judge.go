@@ -12,7 +12,7 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// A Judge is an API whose claims are judged.
+// A Judge decides which claims of one bound API are carried out.
 type Judge struct {
 	group string // of the bound API
 	scope v1alpha1.Scope

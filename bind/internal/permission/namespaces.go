@@ -10,7 +10,7 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// A Namespaces is where the claims of a binding are about related objects.
+// Namespaces are those in which the claims of a binding are about related objects.
 type Namespaces struct {
 	named  []string
 	others bool // all namespaces but those of Kubernetes and of Klutch

@@ -17,7 +17,7 @@ import (
 const AnyName = "*"
 
 // MetadataKeys are the keys of labels and annotations that a claim names, as patterns:
-// those without a prefix, which are nobody's, and those of the bound API's own group. The
+// those without a prefix, which no program owns, and those of the bound API's own group. The
 // others may be switches of programs that have nothing to do with it.
 func MetadataKeys(group string, c v1alpha1.PermissionClaim) (labels, annotations []string) {
 	named := [2][]v1alpha1.Pattern{c.Read.Labels, c.Read.Annotations}

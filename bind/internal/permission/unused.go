@@ -19,7 +19,7 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// An UnusedNamespaces finds the namespaces that have no object of a bound API or no claim,
+// UnusedNamespaces finds the namespaces that have no object of a bound API or no claim,
 // and the copies that are left there, in both clusters: a konnector ended before it could
 // remove them, or mapped any namespace that a provider named, or claims are about fewer
 // namespaces than they were. No Sync removes them, since it maps only namespaces with an

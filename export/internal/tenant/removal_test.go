@@ -46,7 +46,7 @@ func TestP10LeavingIsNoLever(t *testing.T) {
 func TestP13BreakerCountsTenants(t *testing.T) {
 	caches := &Caches{
 		Owned:           cache.NewSharedIndexInformer(&cache.ListWatch{}, &metav1.PartialObjectMetadata{}, 0, cache.Indexers{}),
-		ClusterBindings: cache.NewTypedSharedIndexInformer[*v1alpha1.ClusterBinding](&cache.ListWatch{}, 0, cache.Indexers{}),
+		ClusterBindings: cache.NewTypedSharedIndexInformer[*v1alpha1.ClusterBinding](cache.NewSharedIndexInformer(&cache.ListWatch{}, &v1alpha1.ClusterBinding{}, 0, cache.Indexers{})),
 	}
 	b := &breaker{opts: &Options{RemovalsAtOnce: 1}, caches: caches}
 	remove := func(h Holder, change func(*metav1.PartialObjectMetadata, *v1alpha1.ClusterBinding)) *v1alpha1.ClusterBinding {

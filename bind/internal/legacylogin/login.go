@@ -1,11 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package bind
+// Package legacylogin is the login of backends without a token endpoint, as Klutch's own
+// CLI does it: the browser brings the whole response, credential included, as a parameter
+// of its callback to a listener on the loopback interface.
+//
+// What ties a response to the login is the session ID alone, so that any page that the
+// person visits meanwhile can call the listener: everything but the first response for the
+// session is answered and ignored, and ends nothing. With a token endpoint package auth
+// does the login, and nothing secret is in a URL; this one is kept for backends that do
+// not have one yet.
+package legacylogin
 
 import (
 	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -19,16 +29,24 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// loginThroughBrowser is the login of backends without a token endpoint: the whole
-// response, credential included, comes as a parameter of the callback. What ties
-// it to this login is the session ID alone.
-func (c *Client) loginThroughBrowser(ctx context.Context, grant *v1alpha1.OAuth2CodeGrant, opts LoginOptions) (*v1alpha1.BindingResponse, error) {
+// A Login is one login of a person at a backend.
+type Login struct {
+	AuthorizeURL string                                                               // of the backend
+	ClusterID    string                                                               // of the App Cluster
+	Prompt       func(url, displayCode string)                                        // shows where to go; may be nil
+	Open         func(url string) error                                               // opens a browser; may be nil
+	Read         func(body []byte, session string) (*v1alpha1.BindingResponse, error) // refuses what is not the response to a session
+}
+
+// Run returns the response that the browser brings. The error is that of ctx, unless
+// nothing could be listened on or the URL makes no sense.
+func (l Login) Run(ctx context.Context) (*v1alpha1.BindingResponse, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp4", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listen for the browser: %w", err)
 	}
-	r := &responseReceiver{session: rand.Text(), port: listener.Addr().(*net.TCPAddr).Port, response: make(chan *v1alpha1.BindingResponse, 1)}
+	r := &receiver{read: l.Read, session: rand.Text(), port: listener.Addr().(*net.TCPAddr).Port, response: make(chan *v1alpha1.BindingResponse, 1)}
 	server := &http.Server{Handler: r, ReadTimeout: 10 * time.Second, WriteTimeout: 10 * time.Second, MaxHeaderBytes: 1 << 20}
 	server.SetKeepAlivesEnabled(false)
 	var serving sync.WaitGroup
@@ -36,23 +54,26 @@ func (c *Client) loginThroughBrowser(ctx context.Context, grant *v1alpha1.OAuth2
 	defer serving.Wait()
 	defer shutdown(ctx, server)
 
-	target, err := r.authorizeURL(grant.AuthenticatedURL, opts.ClusterID)
+	target, err := r.authorizeURL(l.AuthorizeURL, l.ClusterID)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", c.url, ErrNotBackend)
+		return nil, fmt.Errorf("%q: %w", l.AuthorizeURL, ErrURL)
 	}
-	if opts.Prompt != nil {
-		opts.Prompt(target, "")
+	if l.Prompt != nil {
+		l.Prompt(target, "")
 	}
-	if opts.Open != nil {
-		_ = opts.Open(target) // the person may follow the prompt
+	if l.Open != nil {
+		_ = l.Open(target) // the person may follow the prompt
 	}
 	select {
 	case response := <-r.response:
 		return response, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("log in at %s: wait for the browser: %w", c.url.Host, context.Cause(ctx))
+		return nil, fmt.Errorf("wait for the browser: %w", context.Cause(ctx))
 	}
 }
+
+// ErrURL says that a backend names no URL to log in at.
+var ErrURL = errors.New("not a URL")
 
 // shutdown lets the browser have its page.
 func shutdown(ctx context.Context, server *http.Server) {
@@ -63,15 +84,16 @@ func shutdown(ctx context.Context, server *http.Server) {
 	}
 }
 
-// A responseReceiver takes the first good response for its session and answers
+// A receiver takes the first good response for its session and answers
 // everything else without ending the login.
-type responseReceiver struct {
+type receiver struct {
+	read     func(body []byte, session string) (*v1alpha1.BindingResponse, error)
 	session  string
 	port     int
 	response chan *v1alpha1.BindingResponse // takes one
 }
 
-func (r *responseReceiver) authorizeURL(raw, clusterID string) (string, error) {
+func (r *receiver) authorizeURL(raw, clusterID string) (string, error) {
 	u, err := url.Parse(raw)
 	if err != nil {
 		return "", err
@@ -85,7 +107,7 @@ func (r *responseReceiver) authorizeURL(raw, clusterID string) (string, error) {
 }
 
 // ServeHTTP implements [http.Handler].
-func (r *responseReceiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	header := w.Header()
 	header.Set("Cache-Control", "no-store")
 	header.Set("Content-Security-Policy", "default-src 'none'; frame-ancestors 'none'")
@@ -104,11 +126,11 @@ func (r *responseReceiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-func (r *responseReceiver) take(w http.ResponseWriter, req *http.Request) {
+func (r *receiver) take(w http.ResponseWriter, req *http.Request) {
 	body, err := decodeBase64(req.URL.Query().Get("response"))
 	var response *v1alpha1.BindingResponse
 	if err == nil {
-		response, err = readResponse(body, r.session)
+		response, err = r.read(body, r.session)
 	}
 	if err != nil {
 		http.Error(w, "This is not the login that is waited for.", http.StatusBadRequest)
