@@ -21,10 +21,11 @@ import (
 // namespaces that have no object of the API: what a konnector left that ended before
 // it could, or that mapped whatever namespace a provider named. No Sync would, since
 // those namespaces are not mapped. In the same way it removes from service namespaces
-// what the App Cluster has handed out there. Of the namespaces in which the rights of
-// claims were taken it returns those that are without an object.
+// what the App Cluster has handed out there, and on both sides what is of namespaces that
+// claims are not about any more. Of the namespaces in which the rights of claims were taken
+// it returns those without an object or a claim.
 func (p *pass) removeStrays(ctx context.Context, selected []klutchsync.Related, taken, services []string) (idle []string, err error) {
-	used := p.namespacesInUse(p.app.calls)
+	used := p.claimed(p.namespacesInUse(p.app.calls))
 	for _, namespace := range taken {
 		has, err := used(ctx, namespace)
 		if err != nil {
@@ -44,6 +45,17 @@ func (p *pass) removeStrays(ctx context.Context, selected []klutchsync.Related, 
 	return idle, errors.Join(p.removeUnused(ctx, here, klutchsync.TargetSide, selected), p.removeUnused(ctx, there, klutchsync.SourceSide, selected))
 }
 
+// claimed leaves out namespaces that no claim is about. With rights in all namespaces the
+// Sync sees to that.
+func (p *pass) claimed(used inUse) inUse {
+	return func(ctx context.Context, namespace string) (bool, error) {
+		if p.grant != nil && !p.grant.reach.covers(namespace) {
+			return false, nil
+		}
+		return used(ctx, namespace)
+	}
+}
+
 // usedFrom tells whether a copy in a service namespace is of a namespace that has an
 // object of the API, on either side: while one is left there, its copies are needed. Of
 // what the provider says about copies, only names of namespaces that are here cost a look.
@@ -54,7 +66,8 @@ func (p *pass) usedFrom(used inUse) func(context.Context, *metav1.PartialObjectM
 		if !ok || !p.session.inApp(from.Namespace) {
 			return true, nil
 		}
-		if has, err := used(ctx, from.Namespace); has || err != nil {
+		has, err := used(ctx, from.Namespace)
+		if has || err != nil || p.grant != nil && !p.grant.reach.covers(from.Namespace) {
 			return has, err
 		}
 		return there(ctx, o.Namespace)
