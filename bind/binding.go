@@ -33,11 +33,31 @@ func (a *agent) reconcile(ctx context.Context, key cache.ObjectName) (time.Durat
 	}
 	v := newVerdict()
 	again, err := a.pass(ctx, b, v)
+	again = a.judgeWait(key, v, again)
 	err = errors.Join(err, a.write(ctx, b, v))
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return time.Second, nil // another writer was faster
 	}
 	return again, err
+}
+
+// unknownGrace is how long conditions stay as they were that nothing is known of yet: a
+// restart is no news, a provider that never ends its answer is.
+const unknownGrace = time.Minute
+
+// judgeWait tells v whether what it waits for is overdue, and says when to look again.
+func (a *agent) judgeWait(binding cache.ObjectName, v *verdict, again time.Duration) time.Duration {
+	if !v.waits() {
+		a.unknown.Delete(binding)
+		return again
+	}
+	first, _ := a.unknown.LoadOrStore(binding, time.Now())
+	since, _ := first.(time.Time)
+	left := unknownGrace - time.Since(since)
+	if v.overdue = left <= 0; v.overdue || again > 0 && again < left {
+		return again
+	}
+	return left
 }
 
 // A pass is one look at a binding. Each of its steps is one thing that has to be true

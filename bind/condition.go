@@ -42,6 +42,7 @@ func optional(conditionType string) bool {
 type verdict struct {
 	found    map[string]v1alpha1.Condition // by type
 	provider string                        // pretty name, if known
+	overdue  bool                          // for how long something is not known is no matter of a start any more
 }
 
 func newVerdict() *verdict { return &verdict{found: map[string]v1alpha1.Condition{}} }
@@ -58,8 +59,19 @@ func (v *verdict) blocker() string {
 	return ""
 }
 
+// waits reports whether a condition waits for an answer.
+func (v *verdict) waits() bool {
+	for _, c := range v.found {
+		if isPending(c) {
+			return v.blocker() == ""
+		}
+	}
+	return false
+}
+
 // apply puts the verdict into status. What the pass did not get to waits for what
-// it stumbled on. What is not known yet, just after a start, stays as it was.
+// it stumbled on. What is not known yet, just after a start, stays as it was, unless it is
+// overdue.
 func (v *verdict) apply(status *v1alpha1.APIServiceBindingStatus, generation int64) {
 	blocker := v.blocker()
 	for _, t := range order {
@@ -72,7 +84,7 @@ func (v *verdict) apply(status *v1alpha1.APIServiceBindingStatus, generation int
 		}
 		if isPending(c) {
 			before := v1alpha1.FindCondition(status.Conditions, t)
-			if blocker == "" && before != nil && before.ObservedGeneration == generation {
+			if blocker == "" && !v.overdue && before != nil && before.ObservedGeneration == generation {
 				continue
 			}
 			if blocker != "" {

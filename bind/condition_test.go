@@ -13,10 +13,13 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -83,6 +86,45 @@ func TestVerdict(t *testing.T) {
 			}
 		})
 	}
+}
+
+// P8: a provider that never ends an answer has a binding stay Ready for a minute after a
+// start, and no longer.
+func TestP8EndlessWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, binding := &agent{}, cache.NewObjectName("", "b")
+		status := &v1alpha1.APIServiceBindingStatus{}
+		ready := func() {
+			v := newVerdict()
+			for _, t := range order {
+				v.set(v1alpha1.True(t))
+			}
+			a.judgeWait(binding, v, 0)
+			v.apply(status, 1)
+		}
+		look := func(c v1alpha1.Condition) (again time.Duration, ready string) {
+			v := newVerdict()
+			v.set(c)
+			again = a.judgeWait(binding, v, 0)
+			v.apply(status, 1)
+			return again, v1alpha1.FindCondition(status.Conditions, v1alpha1.ConditionReady).Message
+		}
+		reading := pending(v1alpha1.ConditionInformersSynced, "Reading.")
+		for range 2 {
+			ready()
+			if again, ready := look(reading); again != unknownGrace || ready != "" {
+				t.Errorf("at first: again in %s, %q", again, ready)
+			}
+			time.Sleep(unknownGrace / 2)
+			if again, ready := look(reading); again != unknownGrace/2 || ready != "" {
+				t.Errorf("then: again in %s, %q", again, ready)
+			}
+			time.Sleep(unknownGrace / 2)
+			if _, ready := look(reading); ready == "" {
+				t.Error("a minute later it is Ready, and nothing is read")
+			}
+		}
+	})
 }
 
 // What a provider can make long stays short (P25).

@@ -37,7 +37,8 @@ type agent struct {
 	events   record.EventRecorder
 	log      logr.Logger
 
-	wg sync.WaitGroup // of connections
+	wg      sync.WaitGroup // of connections
+	unknown sync.Map       // of times, by binding: since when it waits for an answer
 
 	mu          sync.Mutex
 	uses        map[cache.ObjectName]cache.ObjectName // the Secret of each binding
@@ -179,6 +180,7 @@ func (a *agent) release(binding cache.ObjectName) {
 func (a *agent) forget(binding cache.ObjectName) {
 	a.hold(binding)
 	a.disconnect(binding)
+	a.unknown.Delete(binding)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.consents, binding)
