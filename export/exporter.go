@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
-	"github.com/klutch-go/sdk/internal/patient"
+	"github.com/klutch-go/sdk/internal/watchstore"
 )
 
 // An Exporter serves the handshake and runs the controllers of the control plane's
@@ -46,7 +46,7 @@ func New(config *rest.Config, opts Options) (*Exporter, error) {
 	if e.clients, err = connect(e.config); err != nil {
 		return nil, err
 	}
-	if e.watches, err = connect(patient.Config(e.config)); err != nil {
+	if e.watches, err = connect(watchstore.Config(e.config)); err != nil {
 		return nil, err
 	}
 	e.assemble()

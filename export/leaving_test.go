@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/klutch-go/sdk/internal/patient"
+	"github.com/klutch-go/sdk/internal/watchstore"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -104,7 +104,7 @@ func (c *tenantClient) leave() error {
 // blindTo keeps the caches of a backend from ever knowing what is at a path.
 func blindTo(path string) func(*Exporter) {
 	return func(e *Exporter) {
-		config := patient.Config(e.config)
+		config := watchstore.Config(e.config)
 		config.Wrap(func(next http.RoundTripper) http.RoundTripper {
 			return roundTripper(func(r *http.Request) (*http.Response, error) {
 				if strings.Contains(r.URL.Path, path) {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/queue"
+	"github.com/klutch-go/sdk/internal/watchstore"
 	"github.com/klutch-go/sdk/sync/internal/related"
 )
 
@@ -65,8 +66,8 @@ func (a *access) look(namespace string) {
 func (a *access) doubt() {
 	for _, v := range a.views() {
 		for _, p := range v.all() {
-			if p.problem() != nil {
-				a.look(p.key.namespace)
+			if p.Err() != nil {
+				a.look(p.Namespace())
 			}
 		}
 	}
@@ -175,7 +176,7 @@ func (a *access) enter(ctx context.Context, namespace string, lost error) (time.
 		}
 	})
 	if s.open || s.problem != "" {
-		return min(retryFirst<<min(s.tried, 10), waitPause), nil
+		return min(watchstore.First<<min(s.tried, 10), waitPause), nil
 	}
 	return 0, nil
 }
@@ -228,8 +229,8 @@ func (a *access) copies(namespace string) (some, known bool) {
 // unreadable is why the API server does not let related objects be read.
 func (a *access) unreadable(namespace string) error {
 	for _, v := range a.views() {
-		if p := v.part(namespace); p != nil && isDenied(p.problem()) {
-			return p.problem()
+		if p := v.part(namespace); p != nil && isDenied(p.Err()) {
+			return p.Err()
 		}
 	}
 	return nil

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -21,7 +20,6 @@ import (
 
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/sync/internal/fields"
-	"github.com/klutch-go/sdk/sync/internal/prune"
 )
 
 // do does one step of plan: at most one write. What it learns goes to r.
@@ -212,7 +210,7 @@ func (e *engine) classify(p *pair, r *record, err error) error {
 		}
 		r.refusal = nil // an API server asks first who owns what
 		return again(err)
-	case apierrors.IsConflict(err), replaced(err):
+	case fates.Is(err, fates.Conflict, fates.Contested), replaced(err):
 		return again(err) // not the object, or not the version, that we saw
 	case final(err):
 		e.targetFields.Doubt()
@@ -230,20 +228,19 @@ func again(err error) error { return fmt.Errorf("%w: %w", errAgain, err) }
 
 // replaced reports whether err says that there is another object than we meant.
 func replaced(err error) bool {
-	return apierrors.IsInvalid(err) && strings.Contains(err.Error(), "metadata.uid")
+	return fates.Is(err, fates.Replaced)
 }
 
 // final reports whether err is an answer that the same request gets again, unless
 // a schema or a right changes.
 func final(err error) bool {
-	return apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || prune.Undeclared(err) || apierrors.IsRequestEntityTooLargeError(err) ||
-		apierrors.IsForbidden(err) && !apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+	return fates.Is(err, fates.Invalid, fates.Malformed, fates.Undeclared, fates.TooLarge, fates.Forbidden)
 }
 
 // refusalOf is the refusal of what has that hash.
 func refusalOf(hash string, listed int, err error) *refusal {
 	f := &refusal{reason: ReasonRefused, hash: hash, listed: listed, detail: clip(err.Error()), next: time.Now().Add(refusedPause)}
-	if apierrors.IsForbidden(err) {
+	if fates.Is(err, fates.Forbidden) {
 		f.reason, f.next = ReasonForbidden, time.Now().Add(waitPause) // rights come back without a change here
 	}
 	return f
@@ -312,7 +309,7 @@ func (e *engine) jsonPatch(ctx context.Context, p *pair, patch []operation) (*un
 		return nil, err
 	}
 	obj, err := e.sources(p.key.Namespace).Patch(ctx, p.key.Name, types.JSONPatchType, data, metav1.PatchOptions{FieldManager: e.fieldManager})
-	if apierrors.IsInvalid(err) || apierrors.IsConflict(err) {
+	if fates.Is(err, fates.Invalid, fates.Replaced, fates.Conflict, fates.Contested) {
 		return nil, again(err) // a test failed
 	}
 	if err != nil && !absent(err) {
@@ -347,7 +344,7 @@ func (e *engine) patch(ctx context.Context, client dynamic.ResourceInterface, na
 		return nil, err
 	}
 	obj, err := client.Patch(ctx, name, types.MergePatchType, data, metav1.PatchOptions{FieldManager: e.fieldManager}, subresource...)
-	if apierrors.IsInvalid(err) || apierrors.IsConflict(err) {
+	if fates.Is(err, fates.Invalid, fates.Replaced, fates.Conflict, fates.Contested) {
 		return nil, again(err)
 	}
 	return obj, err
@@ -375,9 +372,9 @@ func (e *engine) giveStatus(ctx context.Context, p *pair, r *record) (*unstructu
 	case err == nil:
 		got, _ := obj.Object["status"].(map[string]any)
 		r.sent, r.got, r.unfit, r.sources = hashOf(p.give), hashOf(got), nil, p.sources
-	case apierrors.IsNotFound(err) && !e.plainStatus.Load():
+	case fates.Is(err, fates.Absent, fates.Unserved) && !e.plainStatus.Load():
 		return nil, e.missingStatus(ctx, p)
-	case apierrors.IsConflict(err), replaced(err), absent(err):
+	case fates.Is(err, fates.Conflict, fates.Contested), replaced(err), absent(err):
 		return nil, again(err) // another incarnation, or none any more
 	case final(err):
 		e.sourceFields.Doubt()

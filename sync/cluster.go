@@ -25,6 +25,7 @@ import (
 
 	"github.com/klutch-go/sdk/internal/inflight"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/internal/watchstore"
 )
 
 // A Cluster is one API server as a Sync uses it. Any number of Syncs can share
@@ -33,7 +34,8 @@ type Cluster struct {
 	reads  dynamic.Interface // lists and watches
 	writes dynamic.Interface // everything that is answered at once
 	meta   metadata.Interface
-	feeds  *feeds
+	stores *watchstore.Stores
+	timing timing
 	raw    rest.Interface // for what the other clients keep to themselves; nil if there is none
 
 	identity string // the namespace whose UID is the cluster's
@@ -50,9 +52,9 @@ func NewCluster(config *rest.Config) (*Cluster, error) {
 	}
 	watches, writes := tune(config, 0), tune(config, 30*time.Second)
 	inflight.New().Wrap(writes)
-	c := &Cluster{feeds: newFeeds(), identity: metav1.NamespaceSystem}
+	c := &Cluster{stores: &watchstore.Stores{}, identity: metav1.NamespaceSystem}
 	var err error
-	if c.reads, err = dynamic.NewForConfig(watches); err != nil {
+	if c.reads, err = watchstore.NewDynamic(watches); err != nil {
 		return nil, fmt.Errorf("client for watches: %w", err)
 	}
 	if c.meta, err = metadata.NewForConfig(metadata.ConfigFor(watches)); err != nil {
@@ -83,7 +85,7 @@ func NewClusterForClients(dyn dynamic.Interface, meta metadata.Interface) (*Clus
 	if dyn == nil {
 		return nil, &OptionError{"dyn", "is nil"}
 	}
-	return &Cluster{reads: dyn, writes: dyn, meta: meta, feeds: newFeeds(), identity: metav1.NamespaceSystem}, nil
+	return &Cluster{reads: dyn, writes: dyn, meta: meta, stores: &watchstore.Stores{}, identity: metav1.NamespaceSystem}, nil
 }
 
 // IdentifiedBy returns the same Cluster, known by the UID of the given namespace and
@@ -99,7 +101,7 @@ func (c *Cluster) IdentifiedBy(namespace string) *Cluster {
 // the error, and they are listed anew after a minute. It is for Clusters that nothing
 // uses yet.
 func (c *Cluster) Bounded() *Cluster {
-	c.feeds.budget = &kubeconfig.Budget{}
+	c.stores.Budget = &kubeconfig.Budget{}
 	return c
 }
 
@@ -134,7 +136,7 @@ func (c *Cluster) uid(ctx context.Context) (types.UID, error) {
 		case <-ctx.Done():
 			return "", ctx.Err()
 		case <-time.After(pause):
-			pause = min(2*pause, retryLast)
+			pause = min(2*pause, watchstore.Last)
 		}
 	}
 }
@@ -146,34 +148,34 @@ func (c *Cluster) namespace(ctx context.Context) (*unstructured.Unstructured, er
 
 // dynamicLister lists and watches objects, of which it keeps what slim does. Form
 // names slim: watches of the same form are shared.
-func (c *Cluster) dynamicLister(resource schema.GroupVersionResource, form string, slim func(any) any) lister {
-	return lister{
-		feeds: c.feeds, resource: resource, form: form, slim: slim,
-		list: func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
+func (c *Cluster) dynamicLister(resource schema.GroupVersionResource, form string, slim func(any) any) watchstore.Source {
+	return watchstore.Source{
+		Resource: resource, Form: form, Transform: slim,
+		List: func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
 			return c.reads.Resource(resource).Namespace(namespace).List(ctx, o)
 		},
-		watch: func(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error) {
+		Watch: func(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error) {
 			return c.reads.Resource(resource).Namespace(namespace).Watch(ctx, o)
 		},
-		example: &unstructured.Unstructured{},
-		client:  c.reads,
+		Example: &unstructured.Unstructured{},
+		Client:  c.reads,
 	}
 }
 
 // metadataLister lists and watches the metadata of objects.
-func (c *Cluster) metadataLister(resource schema.GroupVersionResource, selector string) lister {
-	return lister{
-		feeds: c.feeds, resource: resource, form: "metadata of " + selector, slim: slimRelated,
-		list: func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
+func (c *Cluster) metadataLister(resource schema.GroupVersionResource, selector string) watchstore.Source {
+	return watchstore.Source{
+		Resource: resource, Form: "metadata of " + selector, Transform: slimRelated,
+		List: func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = selector
 			return c.meta.Resource(resource).Namespace(namespace).List(ctx, o)
 		},
-		watch: func(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error) {
+		Watch: func(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector = selector
 			return c.meta.Resource(resource).Namespace(namespace).Watch(ctx, o)
 		},
-		example: &metav1.PartialObjectMetadata{},
-		client:  c.meta,
+		Example: &metav1.PartialObjectMetadata{},
+		Client:  c.meta,
 	}
 }
 

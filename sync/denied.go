@@ -8,8 +8,9 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/klutch-go/sdk/internal/fates"
 )
 
 // A ReadError says what a Sync cannot read, and why: because of rights, of a
@@ -22,7 +23,7 @@ type ReadError struct {
 
 // Error implements error.
 func (e *ReadError) Error() string {
-	if apierrors.IsNotFound(e.Err) {
+	if fates.Is(e.Err, fates.Absent, fates.Unserved) {
 		return fmt.Sprintf("%s: %s is not served in version %s", e.View, e.Resource.GroupResource(), e.Resource.Version)
 	}
 	return fmt.Sprintf("%s: %v", e.View, e.Err)
@@ -36,7 +37,7 @@ func (e *ReadError) Unwrap() error { return e.Err }
 // written cannot carry the message: Status has it.
 func (e *engine) permitted(ctx context.Context, r *record, result *Result, again time.Duration, err error) (time.Duration, error) {
 	switch {
-	case apierrors.IsForbidden(err):
+	case fates.Is(err, fates.Forbidden, fates.Terminating):
 		e.deny(ctx, r, result, clip(err.Error()))
 		result.Err = &ObjectError{ReasonDenied, err.Error()}
 		return waitPause, nil

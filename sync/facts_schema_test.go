@@ -11,8 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/sync/internal/fields"
-	"github.com/klutch-go/sdk/sync/internal/prune"
 )
 
 // schemaFacts are what becomes of objects whose schema loses a field, and gets it
@@ -41,10 +41,10 @@ func schemaFacts(l ledge, shape func(spec ...string)) map[string]any {
 	at("watched")
 	out["watch"] = l.begins(versions["watched"])
 	_, err := at("untouched").tryApply("one", ``, `{"size":"small","color":"red"}`)
-	out["an apply of it"] = prune.Undeclared(err)
+	out["an apply of it"] = fates.Is(err, fates.Undeclared)
 	u := object(l, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"name":"untouched"},"status":{"unknown":"x"}}`)
 	_, err = l.client.ApplyStatus(l.Context(), "untouched", u, metav1.ApplyOptions{FieldManager: "two"})
-	out["a status"] = prune.Undeclared(err)
+	out["a status"] = fates.Is(err, fates.Undeclared)
 	l.must(at("status").merge(`{"status":{"phase":"x","unknown":"y"}}`, "status"))
 	l.must(at("nothing").merge(`{"spec":{"color":"blue"}}`))
 	at("less").apply("one", ``, `{"size":"small"}`)

@@ -8,11 +8,11 @@ import (
 	"fmt"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/sync/internal/fence"
 )
 
@@ -71,14 +71,14 @@ const doubtCause = "a cluster may have been restored from a backup"
 // recognized reports whether the clusters have been confirmed since p was last
 // listed: behind an endpoint that was away another one may answer.
 func (e *engine) recognized(ctx context.Context, p *part) bool {
-	if p == nil || !p.known() {
+	if p == nil || !p.Known() {
 		return true // nothing is read
 	}
-	lists := int64(p.listed())
+	lists := int64(p.Lists())
 	if p.confirmed.Load() == lists {
 		return true
 	}
-	if err := e.confirm(ctx, e.fence.Now(), ""); err != nil && !apierrors.IsForbidden(err) {
+	if err := e.confirm(ctx, e.fence.Now(), ""); err != nil && !fates.Is(err, fates.Forbidden, fates.Terminating) {
 		return false
 	}
 	p.confirmed.Store(lists)

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/klutch-go/sdk/internal/watchstore"
 )
 
 // A peer that insists on what it wants is answered ever more rarely, and loses once
@@ -53,7 +55,7 @@ func TestTwoOfOneBinding(t *testing.T) {
 		w.settle()
 		before := len(w.fakeTarget.Writes())
 		w.merge(w.source, w.sourceNS, "a", `{"metadata":{"labels":{"tier":"gold"}}}`)
-		time.Sleep(silence / 2)
+		time.Sleep(watchstore.Silence / 2)
 		if n := len(w.fakeTarget.Writes()) - before; n != 1 || w.targetOf("a").GetLabels()["tier"] != "gold" {
 			t.Errorf("%d writes for one label, which is %q", n, w.targetOf("a").GetLabels()["tier"])
 		}

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
+	"github.com/klutch-go/sdk/internal/watchstore"
 )
 
 // vanish takes a source away by force, with nobody holding it again in between.
@@ -181,7 +182,7 @@ func TestShrunkenList(t *testing.T) {
 					}
 					return do()
 				})
-				time.Sleep(silence + time.Minute)
+				time.Sleep(watchstore.Silence + time.Minute)
 				w.fakeSource.Lag(widgets, false)
 				if got := s.suspect.Load(); got != (test.held > 0) {
 					t.Errorf("suspect: %t", got)

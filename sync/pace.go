@@ -5,6 +5,8 @@ package sync
 import (
 	"sync"
 	"time"
+
+	"github.com/klutch-go/sdk/internal/watchstore"
 )
 
 // A source can have statusBurst statuses at once, and then one in each pause: of what
@@ -46,7 +48,7 @@ const messagePause = time.Minute
 // fold is how long a status has to wait for those that may follow it.
 func (r *record) fold(give map[string]any, pause time.Duration) time.Duration {
 	room := statusBurst
-	if flips(give) != r.flips {
+	if watchstore.Digest(give) != r.flips {
 		room = statusRoom
 	}
 	return r.wait(room, pause)
@@ -56,7 +58,7 @@ func (r *record) fold(give map[string]any, pause time.Duration) time.Duration {
 func (r *record) gives(status map[string]any, budget *statusBudget) {
 	size := weigh(status)
 	r.count(min(1+size/statusPart, statusParts), budget.pause())
-	r.flips = flips(status)
+	r.flips = watchstore.Digest(status)
 	budget.spend(size)
 }
 

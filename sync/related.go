@@ -74,7 +74,7 @@ func newRelation(e *engine, p *queue.Pool, f family) *relation {
 
 func (r *relation) newView(name string, c *Cluster, selector string, key func(cache.ObjectName) (cache.ObjectName, bool)) *view {
 	return &view{
-		name: name + " " + r.Resource.Resource, list: c.metadataLister(r.Resource, selector), indexes: map[string]*index{}, parts: map[string]*part{},
+		name: name + " " + r.Resource.Resource, list: c.metadataLister(r.Resource, selector), stores: c.stores, indexes: map[string]*index{}, parts: map[string]*part{},
 		moved: func(string) { r.remapped(); r.engine.notify() }, lost: r.lost, doubt: r.engine.doubt,
 		changed: func(o change) {
 			if k, ok := key(o.name); ok {
@@ -110,11 +110,11 @@ func (r *relation) copiesOf(namespace string) (some, known bool) {
 		}
 	}
 	p := r.copy.part(namespace)
-	if p == nil || !p.known() {
+	if p == nil || !p.Known() {
 		return false, false
 	}
-	return slices.ContainsFunc(p.names(), func(name cache.ObjectName) bool {
-		o, _, _ := p.get(name)
+	return slices.ContainsFunc(p.Names(), func(name cache.ObjectName) bool {
+		o, _, _ := p.Get(name)
 		if o == nil || name.Namespace != namespace {
 			return false
 		}

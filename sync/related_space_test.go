@@ -13,7 +13,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
@@ -242,7 +241,7 @@ func TestSourceCounts(t *testing.T) {
 			turned++
 		}
 	}}
-	o := whole{&unstructured.Unstructured{}}
+	o := &metav1.PartialObjectMetadata{}
 	name := cache.NewObjectName("team", "a")
 	came, went, changed := change{name: name, after: o}, change{name: name, before: o}, change{name: name, before: o, after: o}
 	for i, tc := range []struct {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/queue"
+	"github.com/klutch-go/sdk/internal/watchstore"
 	"github.com/klutch-go/sdk/sync/internal/breaker"
 	"github.com/klutch-go/sdk/sync/internal/fence"
 	"github.com/klutch-go/sdk/sync/internal/prune"
@@ -49,9 +50,9 @@ type Sync struct {
 // reported as *OptionError. New does no I/O.
 func New(source, target *Cluster, resource schema.GroupVersionResource, opts Options) (*Sync, error) {
 	switch {
-	case source == nil || source.feeds == nil:
+	case source == nil || source.stores == nil:
 		return nil, &OptionError{"source", "is nil, or was not made by NewCluster"}
-	case target == nil || target.feeds == nil:
+	case target == nil || target.stores == nil:
 		return nil, &OptionError{"target", "is nil, or was not made by NewCluster"}
 	case resource.Resource == "":
 		return nil, &OptionError{"resource", "has no name"}
@@ -64,7 +65,7 @@ func New(source, target *Cluster, resource schema.GroupVersionResource, opts Opt
 	if err := opts.validate(); err != nil {
 		return nil, err
 	}
-	if source.feeds == target.feeds && renamesNothing(opts.Mapper) {
+	if source.stores == target.stores && renamesNothing(opts.Mapper) {
 		return nil, &OptionError{"Mapper", "has to give other names where source and target are one cluster"}
 	}
 	return &Sync{from: source, to: target, resource: resource, opts: opts, breaker: breaker.New(opts.DeletionLimit)}, nil
@@ -211,7 +212,7 @@ func newEngine(s *Sync) *engine {
 	}
 	pool := s.pool
 	if pool == nil {
-		e.pool = queue.NewPool(s.opts.Workers+s.opts.Workers/4, s.from.feeds.timing.delay()) // with room for related objects
+		e.pool = queue.NewPool(s.opts.Workers+s.opts.Workers/4, s.from.timing.delay()) // with room for related objects
 		pool = e.pool
 	}
 	e.queue = pool.Queue(e.reconcile, queue.Options{Name: "sync", Limit: s.opts.Workers})
@@ -232,7 +233,7 @@ func newEngine(s *Sync) *engine {
 
 // knows follows what the cluster of v knows of the resource.
 func (e *engine) knows(v *view, c *Cluster) *prune.Cache {
-	share := c.feeds.budget.Share("the schema of " + e.resource.Resource)
+	share := c.stores.Budget.Share("the schema of " + e.resource.Resource)
 	fields := prune.NewCache(c.raw, e.resource, share, func(version string) { v.relist(version); e.remappedAll() })
 	v.watched = fields.Doubt
 	e.tasks = append(e.tasks, fields.Run)
@@ -410,9 +411,9 @@ func (e *engine) targetView() *view {
 	return v
 }
 
-func (e *engine) newView(name string, c *Cluster, l lister) *view {
+func (e *engine) newView(name string, c *Cluster, l watchstore.Source) *view {
 	return &view{
-		name: name, list: l, live: c.reader(e.resource), indexes: map[string]*index{}, parts: map[string]*part{},
+		name: name, list: l, stores: c.stores, live: c.reader(e.resource), indexes: map[string]*index{}, parts: map[string]*part{},
 		moved: func(string) { e.remappedAll(); e.notify() }, lost: e.notify, doubt: e.doubt,
 	}
 }
@@ -549,7 +550,7 @@ func (e *engine) status() Status {
 		known, err := v.state()
 		st.Synced = st.Synced && known
 		if st.Err == nil && err != nil {
-			st.Err = &ReadError{v.name, v.list.resource, err}
+			st.Err = &ReadError{v.name, v.list.Resource, err}
 		}
 	}
 	if st.Err == nil {

@@ -3,25 +3,25 @@
 package sync
 
 import (
-	"math/rand/v2"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/queue"
+	"github.com/klutch-go/sdk/internal/watchstore"
 )
 
 // Timing is when something is tried again. The zero value spreads in time what fails
 // everywhere at once. Histories that are to be repeated give another one.
 type timing struct {
-	spread func(pause time.Duration, what any, attempt int) time.Duration // after a failure
-	order  func(pause time.Duration) time.Duration                        // of what else would happen at one moment
+	spread watchstore.Jitter                       // after a failure
+	order  func(pause time.Duration) time.Duration // of what else would happen at one moment
 }
 
 // jitter is between half and one and a half of pause.
 func (t timing) jitter(pause time.Duration, what any, attempt int) time.Duration {
 	if t.spread == nil {
-		return pause/2 + rand.N(pause) //nolint:gosec // jitter is no secret
+		return watchstore.Random(pause)
 	}
 	return t.spread(pause, what, attempt)
 }

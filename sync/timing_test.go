@@ -17,7 +17,7 @@ import (
 func Ordered(c *Cluster) *Cluster {
 	seed := rand.Uint64() //nolint:gosec // jitter is no secret
 	var timers atomic.Int64
-	c.feeds.timing = timing{
+	c.timing = timing{
 		spread: func(pause time.Duration, what any, attempt int) time.Duration {
 			h := fnv.New64a()
 			_, _ = fmt.Fprint(h, seed, what, attempt)
@@ -25,6 +25,7 @@ func Ordered(c *Cluster) *Cluster {
 		},
 		order: func(pause time.Duration) time.Duration { return pause + time.Duration(timers.Add(1)%1_000_000) },
 	}
+	c.stores.Jitter = c.timing.spread
 	return c
 }
 

@@ -3,30 +3,27 @@
 package sync
 
 import (
-	"cmp"
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/queue"
+	"github.com/klutch-go/sdk/internal/watchstore"
 )
 
 // A view is what is known of one resource of one cluster: one watch of all
 // namespaces, or one for each that has been added.
 type view struct {
 	name    string
-	list    lister
+	list    watchstore.Source
+	stores  *watchstore.Stores
 	live    func(context.Context, cache.ObjectName) (*unstructured.Unstructured, error)
 	indexes map[string]*index
 	changed func(change)
@@ -37,18 +34,6 @@ type view struct {
 
 	mu    sync.RWMutex
 	parts map[string]*part // by namespace; "" is all
-}
-
-// A lister lists and watches the objects of one namespace, or of all.
-type lister struct {
-	feeds    *feeds
-	resource schema.GroupVersionResource
-	form     string        // names slim
-	slim     func(any) any // drops what nobody looks at
-	list     func(context.Context, string, metav1.ListOptions) (runtime.Object, error)
-	watch    func(context.Context, string, metav1.ListOptions) (watch.Interface, error)
-	example  runtime.Object
-	client   any
 }
 
 // A change is what happened to an object, as it rests in a view.
@@ -68,12 +53,12 @@ func (c change) class(later queue.Priority) queue.Priority {
 
 // ofTarget is the class of a change of a target.
 func (c change) ofTarget() queue.Priority {
-	before, _ := c.before.(*compact)
-	after, _ := c.after.(*compact)
+	before, _ := c.before.(*watchstore.Record)
+	after, _ := c.after.(*watchstore.Record)
 	switch {
 	case c.after == nil:
 		return c.class(queue.User)
-	case before == nil || after == nil || before.flips == after.flips:
+	case before == nil || after == nil || before.Digest == after.Digest:
 		return c.class(queue.Status)
 	default:
 		return c.class(queue.Digest)
@@ -82,7 +67,7 @@ func (c change) ofTarget() queue.Priority {
 
 // A part of a view is one watch.
 type part struct {
-	*feed
+	*watchstore.Store
 	view      *view
 	log       logr.Logger
 	confirmed atomic.Int64 // as of which list the clusters were
@@ -95,31 +80,23 @@ func (v *view) get(name cache.ObjectName) (obj metav1.Object, version string, ok
 	if p == nil {
 		return nil, "", false
 	}
-	a, version, ok := p.get(name)
+	a, version, ok := p.Get(name)
 	if a == nil || !ok {
 		return nil, version, ok
 	}
-	return unpacked(a), version, true
-}
-
-// unpacked is an object as people know it.
-func unpacked(a metav1.ObjectMetaAccessor) metav1.Object {
-	if c, ok := a.(*compact); ok {
-		return c.full()
-	}
-	return a.GetObjectMeta()
+	return watchstore.Unpacked(a), version, true
 }
 
 // slimmed is obj, not nil, as v would have it.
 func (v *view) slimmed(obj *unstructured.Unstructured) *unstructured.Unstructured {
-	return v.list.slim(obj).(*unstructured.Unstructured)
+	return v.list.Transform(obj).(*unstructured.Unstructured)
 }
 
 // listed counts how often the objects of a namespace were listed. Each time their
 // schema may be another one.
 func (v *view) listed(namespace string) int {
 	if p := v.part(namespace); p != nil {
-		return p.listed()
+		return p.Lists()
 	}
 	return 0
 }
@@ -148,9 +125,9 @@ func (v *view) all() []*part {
 func (v *view) keys() []cache.ObjectName {
 	var out []cache.ObjectName
 	for _, p := range v.all() {
-		out = append(out, p.names()...)
+		out = append(out, p.Names()...)
 	}
-	slices.SortFunc(out, byName)
+	slices.SortFunc(out, watchstore.ByName)
 	return out
 }
 
@@ -158,29 +135,17 @@ func (v *view) keys() []cache.ObjectName {
 func (v *view) within(belongs func(cache.ObjectName) bool) []cache.ObjectName {
 	var out []cache.ObjectName
 	for _, p := range v.all() {
-		p.mu.RLock()
-		for name := range p.objects {
-			if belongs(name) {
-				out = append(out, name)
-			}
-		}
-		p.mu.RUnlock()
+		out = append(out, p.Within(belongs)...)
 	}
-	slices.SortFunc(out, byName)
+	slices.SortFunc(out, watchstore.ByName)
 	return out
-}
-
-// byName is an order in which objects are gone through, so that the same things
-// happen in the same order.
-func byName(a, b cache.ObjectName) int {
-	return cmp.Or(strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }
 
 // count is the number of objects.
 func (v *view) count() int {
 	n := 0
 	for _, p := range v.all() {
-		n += p.count()
+		n += p.Len()
 	}
 	return n
 }
@@ -194,8 +159,8 @@ func (v *view) by(index, value string) []metav1.Object {
 	var out []metav1.Object
 	for _, name := range i.find(value) {
 		if p := v.part(name.Namespace); p != nil {
-			if a, _, _ := p.get(name); a != nil {
-				out = append(out, unpacked(a))
+			if a, _, _ := p.Get(name); a != nil {
+				out = append(out, watchstore.Unpacked(a))
 			}
 		}
 	}
@@ -206,10 +171,10 @@ func (v *view) by(index, value string) []metav1.Object {
 func (v *view) state() (bool, error) {
 	known := true
 	for _, p := range v.all() {
-		if err := p.problem(); err != nil {
+		if err := p.Err(); err != nil {
 			return false, err
 		}
-		known = known && p.known()
+		known = known && p.Known()
 	}
 	return known, nil
 }
@@ -219,39 +184,38 @@ func (v *view) add(ctx context.Context, namespace string) {
 	if v.namespaces()[namespace] {
 		return
 	}
-	key := feedKey{resource: v.list.resource, namespace: namespace, form: v.list.form}
-	p := &part{feed: v.list.feeds.acquire(ctx, key, v.list), view: v, log: logr.FromContextOrDiscard(ctx)}
+	p := &part{Store: v.stores.Acquire(ctx, v.list, namespace), view: v, log: logr.FromContextOrDiscard(ctx)}
 	v.mu.Lock()
 	v.parts[namespace] = p
 	v.mu.Unlock()
-	p.follow(p)
+	p.Follow(p)
 }
 
-// changed implements follower.
-func (p *part) changed(name cache.ObjectName, before, after metav1.ObjectMetaAccessor, initial bool) {
+// Changed implements watchstore.Follower.
+func (p *part) Changed(name cache.ObjectName, before, after metav1.ObjectMetaAccessor, initial bool) {
 	for _, i := range p.view.indexes {
 		i.update(name, after)
 	}
 	p.view.changed(change{name, before, after, initial})
 }
 
-// turned implements follower.
-func (p *part) turned(known bool) {
+// Turned implements watchstore.Follower.
+func (p *part) Turned(known bool) {
 	if known {
-		p.view.moved(p.key.namespace)
+		p.view.moved(p.Namespace())
 		return
 	}
 	p.view.lost()
 }
 
-// shrank implements follower.
-func (p *part) shrank() {
+// Shrank implements watchstore.Follower.
+func (p *part) Shrank() {
 	p.log.Info("a list lacks more than a tenth of what was there, as after a restore from a backup", "view", p.view.name)
 	p.view.doubt()
 }
 
-// renewed implements follower.
-func (p *part) renewed() {
+// Renewed implements watchstore.Follower.
+func (p *part) Renewed() {
 	if p.view.watched != nil {
 		p.view.watched()
 	}
@@ -260,7 +224,7 @@ func (p *part) renewed() {
 // relist lists all objects anew, once for each schema.
 func (v *view) relist(schema string) {
 	for _, p := range v.all() {
-		p.relist(schema)
+		p.Relist(schema)
 	}
 }
 
@@ -273,13 +237,13 @@ func (v *view) remove(namespace string) {
 	if p == nil {
 		return
 	}
-	p.unfollow(p)
+	p.Unfollow(p)
 	for _, i := range v.indexes {
-		for _, name := range p.names() {
+		for _, name := range p.Names() {
 			i.update(name, nil)
 		}
 	}
-	v.list.feeds.release(p.feed)
+	v.stores.Release(p.Store)
 }
 
 // close ends all watches.
@@ -331,7 +295,7 @@ func (i *index) find(value string) []cache.ObjectName {
 func (i *index) update(name cache.ObjectName, after metav1.ObjectMetaAccessor) {
 	var values []string
 	if after != nil {
-		values = i.of(unpacked(after))
+		values = i.of(watchstore.Unpacked(after))
 	}
 	for _, value := range append(i.swap(name, values), values...) {
 		i.stirs(value)
@@ -377,5 +341,5 @@ func gone[T any](obj *T, err error) (*T, error) {
 // absent reports whether err says that an object is not there, rather than that
 // its resource is not served.
 func absent(err error) bool {
-	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+	return fates.Is(err, fates.Absent)
 }

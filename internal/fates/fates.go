@@ -52,7 +52,7 @@ type Kind int
 const (
 	None          Kind = iota // no error
 	Ended                     // the caller's context was cancelled
-	Superseded                // the state was not the one that was seen: ErrAgain
+	Superseded                // the state was not the one that was seen: ErrAgain alone
 	Terminal                  // a retry cannot cure it: ErrTerminal
 	Unreachable               // no answer, or none of an API server
 	Failing                   // the API server cannot answer now
@@ -117,6 +117,7 @@ const first = 50 * time.Millisecond
 func Is(err error, kinds ...Kind) bool { return slices.Contains(kinds, Of(err)) }
 
 // ErrAgain marks an error that says: the state was not the one that was seen, look again.
+// Where it wraps what an API server said, the kind is that of the answer.
 var ErrAgain = errors.New("look again")
 
 // ErrTerminal marks an error that a retry cannot cure.
@@ -131,10 +132,10 @@ func Of(err error) Kind {
 		return None
 	case errors.Is(err, ErrTerminal):
 		return Terminal
-	case errors.Is(err, ErrAgain):
-		return Superseded
 	case errors.As(err, &answer):
 		return ofStatus(answer.Status(), err)
+	case errors.Is(err, ErrAgain):
+		return Superseded
 	case errors.Is(err, context.Canceled):
 		return Ended
 	case undeclared(err):

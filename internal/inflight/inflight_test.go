@@ -106,3 +106,21 @@ func TestLimit(t *testing.T) {
 		})
 	}
 }
+
+// Requests that are refused at once are one overload, and so one cut.
+func TestOneOverloadIsOneCut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := New()
+		for range 10 {
+			if err := l.enter(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 10 {
+			l.leave(time.Millisecond, &http.Response{StatusCode: http.StatusTooManyRequests})
+		}
+		if l.size != first/2 {
+			t.Errorf("limit of %v after one overload, want %v", l.size, first/2)
+		}
+	})
+}

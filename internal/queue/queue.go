@@ -26,6 +26,7 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -100,7 +101,7 @@ func NewPool(workers int, delay Delay) *Pool {
 func (p *Pool) Run(ctx context.Context) {
 	var wg sync.WaitGroup
 	for range p.workers {
-		wg.Go(func() {
+		wg.Go(func() { //nolint:contextcheck // calls have the context of their queue
 			for q, key, ok := p.wait(); ok; q, key, ok = p.wait() {
 				q.work(key)
 			}
@@ -209,8 +210,9 @@ func (p *Pool) Queue(fn Func, o Options) *Queue {
 // Run has keys worked on until ctx is done and every call has returned. It can be called
 // once.
 func (q *Queue) Run(ctx context.Context) {
+	named := logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).WithValues("controller", q.opts.Name))
 	q.pool.mu.Lock()
-	q.ctx = logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).WithValues("controller", q.opts.Name))
+	q.ctx = named
 	q.pool.more.Broadcast()
 	q.pool.mu.Unlock()
 	<-ctx.Done()
@@ -324,11 +326,16 @@ func (q *Queue) work(key cache.ObjectName) {
 	case err == nil || ended:
 	case kind == fates.Terminal:
 		log.Error(err, "reconcile failed, not retrying")
-	case failures > maxQuiet || kind.Fate() != fates.Again && kind != fates.Contested:
+	case failures > maxQuiet || !quiet(err, kind):
 		log.Error(err, "reconcile failed, retrying", "failures", failures, "pause", pause.String())
 	default:
 		log.V(4).Info("reconcile met another state than it had seen, retrying", "reason", err.Error())
 	}
+}
+
+// quiet reports whether err says only that someone else was faster.
+func quiet(err error, kind fates.Kind) bool {
+	return kind.Fate() == fates.Again || kind == fates.Contested || errors.Is(err, fates.ErrAgain)
 }
 
 // maxQuiet is the number of conflicts in a row that are nothing to tell anyone.

@@ -18,6 +18,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/klutch-go/sdk/internal/fates"
 )
 
 // Calls are the keys that a function was called with.
@@ -213,6 +215,21 @@ func TestQueueRetries(t *testing.T) {
 	}
 }
 
+// What cannot be cured is not tried again, and nothing is remembered of it.
+func TestQueueGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, c := NewPool(1, nil), &calls{}
+		q := p.Queue(c.fn(0, fates.ErrTerminal), Options{})
+		running(t, p, q)
+		q.Add(key("a/x"), User)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if len(c.names) != 1 || len(q.items) != 0 {
+			t.Errorf("%d calls, %d keys are remembered", len(c.names), len(q.items))
+		}
+	})
+}
+
 // An end drops what waits and lets what is worked on end; nothing is worked on after it.
 func TestQueueEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -228,6 +245,10 @@ func TestQueueEnds(t *testing.T) {
 			t.Errorf("closed after %v, with a call that takes a second", took)
 		}
 		q.Add(key("a/z"), User)
+		never := p.Queue(c.fn(0, nil), Options{})
+		never.Add(key("b/x"), User)
+		synctest.Wait()
+		never.Close() // without a Run
 		time.Sleep(time.Hour)
 		if diff := cmp.Diff([]string{"a/x"}, c.names); diff != "" {
 			t.Errorf("calls (-want +got):\n%s", diff)
@@ -248,6 +269,7 @@ func BenchmarkKeys(b *testing.B) {
 		names[i] = cache.NewObjectName(fmt.Sprintf("namespace-%d", i%20), fmt.Sprintf("object-%d", i))
 	}
 	report := func(b *testing.B) {
+		b.Helper()
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*keys), "ns/key")
 		b.ReportAllocs()
 	}

@@ -4,11 +4,8 @@ package cluster
 
 import (
 	"context"
-	"math/rand/v2"
-	"time"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -21,20 +18,14 @@ import (
 
 	"github.com/klutch-go/sdk/internal/controller"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
-)
-
-// Retries come soon, since people wait for the end of an outage, and spread out,
-// since others wait too.
-const (
-	retryFirst = 100 * time.Millisecond
-	retryLast  = 2500 * time.Millisecond
+	"github.com/klutch-go/sdk/internal/watchstore"
 )
 
 // NewController returns a controller that retries soon.
 func NewController(name string, fn controller.Func, workers int) *controller.Controller {
 	return controller.New(name, fn, controller.Options{
 		Workers: workers,
-		Limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](retryFirst, retryLast),
+		Limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](watchstore.First, watchstore.Last),
 	})
 }
 
@@ -102,29 +93,14 @@ func (r reader) Informer(indexers cache.Indexers) cache.SharedIndexInformer {
 // persist tries until it gets an answer that an informer has to see.
 func persist[T any](ctx context.Context, tell func(context.Context, error), try func() (T, error)) (T, error) {
 	said := ""
-	for d := retryFirst; ; d = min(2*d, retryLast) {
-		out, err := try()
-		switch {
-		case ctx.Err() != nil:
-			return out, err
-		case err == nil && said != "":
-			tell(ctx, nil)
-			return out, nil
-		case err == nil || isAnswer(err):
-			return out, err
-		}
+	out, err := watchstore.Retry(ctx, nil, func(err error) {
 		if why := Explain(err); why != said {
 			said = why
 			tell(ctx, err)
 		}
-		if Pause(ctx, d/2+rand.N(d)) != nil { //nolint:gosec // jitter is no secret
-			return out, ctx.Err()
-		}
+	}, try)
+	if err == nil && said != "" {
+		tell(ctx, nil)
 	}
-}
-
-// isAnswer tells whether err makes an informer ask for something else.
-func isAnswer(err error) bool {
-	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
-		apierrors.IsMethodNotSupported(err) || apierrors.IsNotAcceptable(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
+	return out, err
 }

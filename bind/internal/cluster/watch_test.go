@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
+	"github.com/klutch-go/sdk/internal/watchstore"
 )
 
 // An outage is what requests end with, while there is something.
@@ -77,9 +78,9 @@ func TestInformerAfterOutage(t *testing.T) {
 				if _, err := c.Client().Resource(Secrets).Namespace("default").Create(ctx, secret("new"), metav1.CreateOptions{}); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(2 * retryLast)
+				time.Sleep(2 * watchstore.Last)
 				if _, ok, _ := inf.GetStore().GetByKey("default/new"); !ok {
-					t.Errorf("%s after an outage of %s the informer does not know what is new", 2*retryLast, lasted)
+					t.Errorf("%s after an outage of %s the informer does not know what is new", 2*watchstore.Last, lasted)
 				}
 				cancel()
 				<-done

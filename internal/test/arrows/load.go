@@ -143,9 +143,9 @@ func (p *pkg) count(checked *types.Package) {
 		if !ok || t.IsAlias() || types.IsInterface(t.Type()) {
 			continue
 		}
-		methods, n := types.NewMethodSet(types.NewPointer(t.Type())), 0
-		for i := range methods.Len() {
-			if methods.At(i).Obj().Pkg() == checked {
+		n := 0
+		for m := range types.NewMethodSet(types.NewPointer(t.Type())).Methods() {
+			if m.Obj().Pkg() == checked {
 				n++
 			}
 		}

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// perPackage is how long one core compiles a package of Kubernetes, on average: twelve minutes of CPU, or a third less
-// with thrift, for 2 500 packages, and something for what else a machine does meanwhile.
+// perPackage is how long one core compiles a package of Kubernetes, on average: twelve minutes of CPU for 2 500
+// packages, a quarter less with thrift, and something for what else a machine does meanwhile.
 const perPackage = 250 * time.Millisecond
 
 // announcement says how long it takes to compile packages on cores.

@@ -22,7 +22,6 @@ package prune
 
 import (
 	"context"
-	"strings"
 	"sync"
 	"time"
 
@@ -200,10 +199,4 @@ func (c *Cache) dropped() {
 		c.partial = true
 		c.Doubt()
 	}
-}
-
-// Undeclared reports whether err says that an apply has a field that the API server does
-// not know. It calls that an internal error.
-func Undeclared(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "field not declared in schema")
 }

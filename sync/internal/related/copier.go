@@ -27,7 +27,6 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -35,6 +34,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/fates"
 )
 
 // A Config is what a Copier needs of the Sync that it belongs to.
@@ -202,11 +203,11 @@ func (c *Copier) step(ctx context.Context, p *pair, s Step, r *record) (again ti
 		return wait, true, nil
 	}
 	done, err = c.do(ctx, p, s, r)
-	if apierrors.IsForbidden(err) {
+	if fates.Is(err, fates.Forbidden, fates.Terminating) {
 		c.Engine.Denied(c.sourceNamespace(p.from.Name, p.name))
 	}
 	switch {
-	case s == StepCopy && apierrors.IsForbidden(err):
+	case s == StepCopy && fates.Is(err, fates.Forbidden, fates.Terminating):
 		c.tell(r, p, c.denied(p.name))
 		return waitPause, true, nil
 	case r.problem != "" && err == nil && !r.stays:

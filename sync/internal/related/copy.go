@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/sync/internal/fields"
 	"github.com/klutch-go/sdk/sync/internal/travel"
 )
@@ -118,7 +119,7 @@ func (c *Copier) delete(ctx context.Context, p *pair, uid types.UID) error {
 	began := time.Now()
 	err := c.Copies.Objects.Namespace(p.name.Namespace).Delete(ctx, p.name.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	c.Engine.Wrote(ctx, "delete-related", p.name, began, err)
-	if err == nil || absent(err) || apierrors.IsConflict(err) {
+	if err == nil || absent(err) || fates.Is(err, fates.Conflict, fates.Contested) {
 		return nil // its event brings us back
 	}
 	return fmt.Errorf("delete copy %s: %w", p.name, err)
@@ -262,7 +263,7 @@ func (c *Copier) write(ctx context.Context, p *pair, r *record, original, have *
 // withoutContent keeps of an API server's answer only its kind: the text of a
 // validation error quotes the values that it does not like.
 func withoutContent(err error) error {
-	if apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
+	if fates.Is(err, fates.Invalid, fates.Replaced, fates.Malformed) {
 		return fmt.Errorf("refused: %s", apierrors.ReasonForError(err))
 	}
 	return err

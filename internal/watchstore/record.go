@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sync
+package watchstore
 
 import (
 	"encoding/binary"
@@ -15,114 +15,124 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// A compact is an object as it rests in a view: a tenth of the size that its
+// A Record is an object as it rests in a Store: a tenth of the size that its
 // maps and slices would have. It is decoded when somebody looks.
-type compact struct {
+type Record struct {
 	name    cache.ObjectName
 	uid     types.UID
 	version string
-	flips   uint32 // hash of what in its status users wait for
-	body    string
-	words   *words
-	hot     atomic.Pointer[unstructured.Unstructured] // decoded; nil if nobody has looked for a while
+	// Digest is that of its status.
+	Digest uint32
+	body   string
+	names  *dictionary
+	hot    atomic.Pointer[unstructured.Unstructured] // decoded; nil if nobody has looked for a while
 }
 
 // GetObjectMeta implements metav1.ObjectMetaAccessor.
-func (c *compact) GetObjectMeta() metav1.Object {
+func (c *Record) GetObjectMeta() metav1.Object {
 	return &metav1.ObjectMeta{Name: c.name.Name, Namespace: c.name.Namespace, UID: c.uid, ResourceVersion: c.version}
 }
 
-// full is the object. It must not be changed.
-func (c *compact) full() *unstructured.Unstructured {
+// Full is the object. It must not be changed.
+func (c *Record) Full() *unstructured.Unstructured {
 	if u := c.hot.Load(); u != nil {
 		return u
 	}
-	d := decoder{text: c.body, words: c.words.snapshot()}
+	d := decoder{text: c.body, names: c.names.snapshot()}
 	object, _ := d.value().(map[string]any)
 	u := &unstructured.Unstructured{Object: object}
-	c.words.heat(c, u)
+	c.names.heat(c, u)
 	return u
+}
+
+// Unpacked is an object as people know it. It must not be changed.
+func Unpacked(a metav1.ObjectMetaAccessor) metav1.Object {
+	if r, ok := a.(*Record); ok {
+		return r.Full()
+	}
+	return a.GetObjectMeta()
 }
 
 // warm is how many objects of a cluster are kept decoded: those that were
 // changed or looked at last.
 const warm = 128
 
-// words are the field names that the compact objects of a cluster have in
+// A dictionary is the field names that the records of an API server have in
 // common, and those objects that are decoded.
-type words struct {
+type dictionary struct {
 	mu   sync.RWMutex
 	ids  map[string]uint64
 	list []string // only ever appended to
 
 	warmMu sync.Mutex
-	warm   [warm]*compact
+	warm   [warm]*Record
 	next   int
 }
 
-// maxWords and maxWord bound what a cluster with odd field names can take.
+// maxNames and maxName bound what a cluster with odd field names can take.
 const (
-	maxWords = 8192
-	maxWord  = 128
+	maxNames = 8192
+	maxName  = 128
 )
 
-func newWords() *words { return &words{ids: map[string]uint64{}} }
-
-func (w *words) snapshot() []string {
-	w.mu.RLock()
-	defer w.mu.RUnlock()
-	return w.list
+func (d *dictionary) snapshot() []string {
+	d.mu.RLock()
+	defer d.mu.RUnlock()
+	return d.list
 }
 
-// id is the number of a word, from 1; 0 if it has none.
-func (w *words) id(word string) uint64 {
-	w.mu.RLock()
-	id, ok := w.ids[word]
-	w.mu.RUnlock()
-	if ok || len(word) > maxWord {
+// id is the number of a name, from 1; 0 if it has none.
+func (d *dictionary) id(name string) uint64 {
+	d.mu.RLock()
+	id, ok := d.ids[name]
+	d.mu.RUnlock()
+	if ok || len(name) > maxName {
 		return id
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if id := w.ids[word]; id != 0 || len(w.list) >= maxWords {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if id := d.ids[name]; id != 0 || len(d.list) >= maxNames {
 		return id
 	}
-	w.list = append(w.list, word)
-	w.ids[word] = uint64(len(w.list))
-	return uint64(len(w.list))
+	if d.ids == nil {
+		d.ids = map[string]uint64{}
+	}
+	d.list = append(d.list, name)
+	d.ids[name] = uint64(len(d.list))
+	return uint64(len(d.list))
 }
 
 // heat keeps u as the decoded form of c, in place of another one's.
-func (w *words) heat(c *compact, u *unstructured.Unstructured) {
-	w.warmMu.Lock()
-	defer w.warmMu.Unlock()
+func (d *dictionary) heat(c *Record, u *unstructured.Unstructured) {
+	d.warmMu.Lock()
+	defer d.warmMu.Unlock()
 	if c.hot.Swap(u) != nil {
 		return
 	}
-	if before := w.warm[w.next]; before != nil {
+	if before := d.warm[d.next]; before != nil {
 		before.hot.Store(nil)
 	}
-	w.warm[w.next] = c
-	w.next = (w.next + 1) % warm
+	d.warm[d.next] = c
+	d.next = (d.next + 1) % warm
 }
 
-// compact returns the compact form of u, false if it has none.
-func (w *words) compact(u *unstructured.Unstructured) (*compact, bool) {
-	e := encoder{words: w, ok: true}
+// record returns the record of u, false if it has none.
+func (d *dictionary) record(u *unstructured.Unstructured) (*Record, bool) {
+	e := encoder{names: d, ok: true}
 	e.value(u.Object)
 	if !e.ok {
 		return nil, false
 	}
 	status, _ := u.Object["status"].(map[string]any)
-	return &compact{
+	return &Record{
 		name: cache.MetaObjectToName(u), uid: u.GetUID(), version: u.GetResourceVersion(),
-		flips: flips(status), body: string(e.data), words: w,
+		Digest: Digest(status), body: string(e.data), names: d,
 	}, true
 }
 
-// flips is a hash of the parts of a status that tell how an object fares: its
+// Digest is a hash of the parts of a status that tell how an object fares: its
 // phase and the conditions' statuses.
-func flips(status map[string]any) uint32 {
+func Digest(status map[string]any) uint32 {
 	h := fnv.New32a()
 	write := func(v any) {
 		if s, ok := v.(string); ok {
@@ -139,7 +149,7 @@ func flips(status map[string]any) uint32 {
 	return h.Sum32()
 }
 
-// Kinds of values in a compact body.
+// Kinds of values in the body of a record.
 const (
 	tagNil byte = iota
 	tagFalse
@@ -153,7 +163,7 @@ const (
 
 // An encoder writes JSON values.
 type encoder struct {
-	words *words
+	names *dictionary
 	data  []byte
 	ok    bool
 }
@@ -190,7 +200,7 @@ func (e *encoder) value(v any) {
 func (e *encoder) object(m map[string]any) {
 	e.data = binary.AppendUvarint(append(e.data, tagMap), uint64(len(m)))
 	for k, v := range m {
-		id := e.words.id(k)
+		id := e.names.id(k)
 		e.data = binary.AppendUvarint(e.data, id)
 		if id == 0 {
 			e.text(k)
@@ -206,7 +216,7 @@ func (e *encoder) text(s string) {
 // A decoder reads what an encoder wrote.
 type decoder struct {
 	text  string
-	words []string
+	names []string
 }
 
 func (d *decoder) value() any {
@@ -242,7 +252,7 @@ func (d *decoder) object() map[string]any {
 	for range n {
 		var key string
 		if id := d.number(); id > 0 {
-			key = d.words[id-1]
+			key = d.names[id-1]
 		} else {
 			key = d.take(d.number())
 		}

@@ -5,7 +5,6 @@ package sync
 import (
 	"context"
 	"errors"
-	"math"
 	"runtime"
 	"slices"
 	"strconv"
@@ -16,45 +15,9 @@ import (
 	"time"
 	"weak"
 
-	"github.com/google/go-cmp/cmp"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
+	"github.com/klutch-go/sdk/internal/watchstore"
 )
-
-func FuzzCompact(f *testing.F) {
-	f.Add("a", "b", int64(-1), 1.5, true)
-	f.Add("", "ü", int64(math.MinInt64), math.Inf(1), false)
-	words := newWords()
-	f.Fuzz(func(t *testing.T, k, s string, n int64, x float64, b bool) {
-		if x != x {
-			return // NaN is no JSON, and differs from itself
-		}
-		want := &unstructured.Unstructured{Object: map[string]any{
-			"metadata": map[string]any{"name": "n", "namespace": "ns", "uid": "u", "resourceVersion": "7"},
-			k + "x":    []any{s, n, x, b, nil, map[string]any{s: n, "": s}, []any{}},
-			"status":   map[string]any{"phase": s},
-		}}
-		c, ok := words.compact(want)
-		if !ok {
-			t.Fatal("has no compact form")
-		}
-		if diff := cmp.Diff(want, c.full()); diff != "" {
-			t.Errorf("decoded (-want +got):\n%s", diff)
-		}
-		meta := c.GetObjectMeta()
-		if meta.GetName() != "n" || meta.GetNamespace() != "ns" || meta.GetUID() != "u" || meta.GetResourceVersion() != "7" {
-			t.Errorf("metadata = %+v", meta)
-		}
-	})
-}
-
-// What is not JSON is kept as it is.
-func TestNoCompact(t *testing.T) {
-	if _, ok := newWords().compact(&unstructured.Unstructured{Object: map[string]any{"a": uint8(1)}}); ok {
-		t.Error("an object that is not JSON has a compact form")
-	}
-}
 
 // Syncs of one Set that read the same share one watch of it.
 func TestSharedWatches(t *testing.T) {
@@ -92,8 +55,8 @@ func TestSharedWatches(t *testing.T) {
 		if watches != 1 {
 			t.Errorf("%d watches, want 1", watches)
 		}
-		if len(w.from.feeds.all)+len(w.to.feeds.all) != 0 {
-			t.Errorf("watches are left: %v, %v", w.from.feeds.all, w.to.feeds.all)
+		if len(w.from.stores.All())+len(w.to.stores.All()) != 0 {
+			t.Errorf("watches are left: %v, %v", w.from.stores.All(), w.to.stores.All())
 		}
 	})
 }
@@ -107,11 +70,11 @@ func TestSilentWatch(t *testing.T) {
 		w.until("target exists", func() bool { return w.targetOf("a") != nil })
 		w.fakeSource.Lag(widgets, true) // for the watches that there are
 		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
-		time.Sleep(silence / 2)
+		time.Sleep(watchstore.Silence / 2)
 		if got := field(w.targetOf("a"), "spec", "size"); got != "small" {
 			t.Errorf("size = %v on a silent watch", got)
 		}
-		time.Sleep(silence)
+		time.Sleep(watchstore.Silence)
 		w.fakeSource.Lag(widgets, false)
 		w.until("spec went up", func() bool { return field(w.targetOf("a"), "spec", "size") == "large" })
 	})
@@ -275,7 +238,7 @@ func TestRunEndsInOutage(t *testing.T) {
 		stop := w.run(Options{})
 		time.Sleep(time.Second)
 		w.fakeSource.Intercept(refuse(forbidden))
-		time.Sleep(silence + time.Minute)
+		time.Sleep(watchstore.Silence + time.Minute)
 		began := time.Now()
 		stop()
 		if took := time.Since(began); took > time.Second {
@@ -289,15 +252,13 @@ func TestUnmappedIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, table := newFake(t), NewNamespaces(nil)
 		table.Set(w.sourceNS, w.targetNS)
-		var watched weak.Pointer[feed]
+		var watched weak.Pointer[watchstore.Store]
 		defer w.run(Options{Mapper: table, TargetScope: ScopeMapped})()
 		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
 		w.until("target exists", func() bool { return w.targetOf("a") != nil })
-		w.to.feeds.mu.Lock()
-		for _, f := range w.to.feeds.all {
-			watched = weak.Make(f)
+		for _, store := range w.to.stores.All() {
+			watched = weak.Make(store)
 		}
-		w.to.feeds.mu.Unlock()
 		table.Delete(w.sourceNS)
 		w.settle()
 		runtime.GC()

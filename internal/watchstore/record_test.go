@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package watchstore
+
+import (
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+func FuzzRecord(f *testing.F) {
+	f.Add("a", "b", int64(-1), 1.5, true)
+	f.Add("", "ü", int64(math.MinInt64), math.Inf(1), false)
+	known := &dictionary{}
+	f.Fuzz(func(t *testing.T, k, s string, n int64, x float64, b bool) {
+		if x != x {
+			return // NaN is no JSON, and differs from itself
+		}
+		want := &unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{"name": "n", "namespace": "ns", "uid": "u", "resourceVersion": "7"},
+			k + "x":    []any{s, n, x, b, nil, map[string]any{s: n, "": s}, []any{}},
+			"status":   map[string]any{"phase": s},
+		}}
+		c, ok := known.record(want)
+		if !ok {
+			t.Fatal("has no record")
+		}
+		if diff := cmp.Diff(want, c.Full()); diff != "" {
+			t.Errorf("decoded (-want +got):\n%s", diff)
+		}
+		meta := c.GetObjectMeta()
+		if meta.GetName() != "n" || meta.GetNamespace() != "ns" || meta.GetUID() != "u" || meta.GetResourceVersion() != "7" {
+			t.Errorf("metadata = %+v", meta)
+		}
+	})
+}
+
+// What is not JSON is kept as it is.
+func TestNoRecord(t *testing.T) {
+	if _, ok := (&dictionary{}).record(&unstructured.Unstructured{Object: map[string]any{"a": uint8(1)}}); ok {
+		t.Error("an object that is not JSON has a record")
+	}
+}
