@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 
+	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -27,7 +28,7 @@ type Claim struct {
 // Metadata are the keys of the labels and annotations that travel with the objects; a
 // "*" at the end stands for any text.
 func (c Claim) Metadata() (labels, annotations []string) {
-	return metadataKeys(c.Service.Group, c.PermissionClaim)
+	return permission.MetadataKeys(c.Service.Group, c.PermissionClaim)
 }
 
 // A ConsentError says that a binding needs answers which it did not get. Nothing
@@ -77,13 +78,14 @@ func (i *installer) claim(service v1alpha1.GroupResource, c v1alpha1.PermissionC
 		return claim, err
 	}
 	wide := false
-	if dependsOnScope(c.GroupResource) {
+	if permission.DependsOnScope(c.GroupResource) {
 		var err error
-		if wide, err = clusterScoped(i.app.discovery, c); err != nil {
+		if wide, err = permission.ClusterScoped(i.app.Discovery, c); err != nil {
 			return claim, err
 		}
 	}
-	claim.Standing, claim.Why = standing(c.GroupResource, wide)
+	policy, why := permission.PolicyOf(c.GroupResource, wide)
+	claim.Standing, claim.Why = Standing(policy), why
 	if i.spec(service).Scope == v1alpha1.ClusterScope {
 		claim.Standing, claim.Why = StandingNever, service.String()+" is cluster-scoped, so that the claim would be about all namespaces"
 	}
@@ -137,7 +139,7 @@ func (i *installer) noteAnswers(claims []Claim) error {
 func (i *installer) needed(service v1alpha1.GroupResource) []v1alpha1.AcceptablePermissionClaim {
 	claims := slices.Clone(i.answers[service.String()])
 	for n, c := range claims {
-		if s, _ := standing(c.GroupResource, false); s != StandingNever && c.State == v1alpha1.ClaimRejected && i.before(service, c.PermissionClaim) == v1alpha1.ClaimAccepted {
+		if p, _ := permission.PolicyOf(c.GroupResource, false); p != permission.Never && c.State == v1alpha1.ClaimRejected && i.before(service, c.PermissionClaim) == v1alpha1.ClaimAccepted {
 			claims[n].State = v1alpha1.ClaimAccepted
 			i.did("Left the konnector its right on %s, to remove its copies; the next bind takes it away", c.GroupResource)
 		}

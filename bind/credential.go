@@ -12,10 +12,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/rand"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -50,11 +50,11 @@ func (i *installer) chooseSecret(ctx context.Context) error {
 // backend, and either Install made it or a binding uses it already, as those by hand and of
 // Klutch's own CLI. What else stands there may be anybody's.
 func (i *installer) secrets(ctx context.Context) (map[string]bool, error) {
-	list, err := i.app.Resource(secretsResource).Namespace(v1alpha1.Namespace).List(ctx, metav1.ListOptions{})
+	list, err := i.app.Resource(cluster.Secrets).Namespace(v1alpha1.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("secrets in %s: %w", v1alpha1.Namespace, err)
 	}
-	bindings, err := i.app.list(ctx)
+	bindings, err := i.app.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -66,18 +66,12 @@ func (i *installer) secrets(ctx context.Context) (map[string]bool, error) {
 			return b.Spec.KubeconfigSecretRef.Name == u.GetName() && b.Spec.KubeconfigSecretRef.Namespace == u.GetNamespace()
 		})
 		strange := ofAnother(u, i.opts.Backend) && !sameCA(u, i.target)
-		secrets[u.GetName()] = (used || installed(u)) && leadsTo(u, i.target) && !strange
+		secrets[u.GetName()] = (used || installed(u)) && cluster.LeadsTo(u, i.target) && !strange
 		if !installed(u) {
 			i.byHand.Insert(u.GetName())
 		}
 	}
 	return secrets, nil
-}
-
-// leadsTo tells whether a Secret leads to the server and namespace of k.
-func leadsTo(u *unstructured.Unstructured, k *kubeconfig.Kubeconfig) bool {
-	other, err := readSecret(u)
-	return err == nil && other.Server == k.Server && other.Namespace == k.Namespace
 }
 
 // bestSecret is one that may be used. Where there is none, a binding
@@ -114,8 +108,8 @@ func (i *installer) writeSecret(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	tenant, err := tenantUID(ctx, i.tenant, i.target.Namespace)
-	if err != nil && !isHidden(err) {
+	tenant, err := cluster.TenantUID(ctx, i.tenant, i.target.Namespace)
+	if err != nil && !cluster.IsHidden(err) {
 		return err
 	}
 	secret := &corev1.Secret{
@@ -124,18 +118,18 @@ func (i *installer) writeSecret(ctx context.Context) error {
 		Data:       map[string][]byte{v1alpha1.KubeconfigKey: data},
 	}
 	if !i.byHand.Has(i.secret) {
-		secret.Labels = map[string]string{madeByLabel: fieldManager}
+		secret.Labels = map[string]string{madeByLabel: cluster.FieldManager}
 	}
 	backend, err := i.backend(ctx)
 	if err != nil {
 		return err
 	}
-	for key, value := range map[string]string{tenantAnnotation: string(tenant), backendAnnotation: backend} {
+	for key, value := range map[string]string{v1alpha1.TenantUIDAnnotation: string(tenant), v1alpha1.BackendAnnotation: backend} {
 		if value != "" {
 			metav1.SetMetaDataAnnotation(&secret.ObjectMeta, key, value)
 		}
 	}
-	if _, err := i.apply(ctx, secretsResource, manifest(secret)); err != nil {
+	if _, err := i.apply(ctx, cluster.Secrets, cluster.Manifest(secret)); err != nil {
 		return err
 	}
 	i.did("%s secret %s/%s for host %s, namespace %s", written(i.secretThere), v1alpha1.Namespace, i.secret, i.target.Server, i.target.Namespace)
@@ -147,9 +141,9 @@ func (i *installer) backend(ctx context.Context) (string, error) {
 	if i.opts.Backend != "" || !i.secretThere {
 		return i.opts.Backend, nil
 	}
-	u, err := i.app.Resource(secretsResource).Namespace(v1alpha1.Namespace).Get(ctx, i.secret, metav1.GetOptions{})
+	u, err := i.app.Resource(cluster.Secrets).Namespace(v1alpha1.Namespace).Get(ctx, i.secret, metav1.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("secret %s/%s: %w", v1alpha1.Namespace, i.secret, err)
 	}
-	return u.GetAnnotations()[backendAnnotation], nil
+	return u.GetAnnotations()[v1alpha1.BackendAnnotation], nil
 }

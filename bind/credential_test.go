@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -72,13 +73,13 @@ func TestP31Secrets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	app := fakecluster.New(fakecluster.Resource{GroupVersionResource: bindingsResource, Kind: "APIServiceBinding"})
-	if _, err := app.Client().Resource(spacesResource).Create(t.Context(), namespaceManifest(), metav1.CreateOptions{}); err != nil {
+	app := fakecluster.New(fakecluster.Resource{GroupVersionResource: cluster.APIServiceBindings, Kind: "APIServiceBinding"})
+	if _, err := app.Client().Resource(cluster.NamespacesResource).Create(t.Context(), namespaceManifest(), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	create := func(gvr schema.GroupVersionResource, o runtime.Object, manager string) {
 		t.Helper()
-		if _, err := app.Client().Resource(gvr).Namespace(v1alpha1.Namespace).Create(t.Context(), manifest(o), metav1.CreateOptions{FieldManager: manager}); err != nil {
+		if _, err := app.Client().Resource(gvr).Namespace(v1alpha1.Namespace).Create(t.Context(), cluster.Manifest(o), metav1.CreateOptions{FieldManager: manager}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -107,17 +108,17 @@ func TestP31Secrets(t *testing.T) {
 			Data:       map[string][]byte{v1alpha1.KubeconfigKey: data},
 		}
 		if !tc.unmade {
-			metav1.SetMetaDataLabel(&secret.ObjectMeta, madeByLabel, fieldManager)
+			metav1.SetMetaDataLabel(&secret.ObjectMeta, madeByLabel, cluster.FieldManager)
 		}
-		create(secretsResource, secret, tc.manager)
+		create(cluster.Secrets, secret, tc.manager)
 		want[tc.name] = tc.usable
 		if strings.Contains(tc.name, "used") {
 			b := &v1alpha1.APIServiceBinding{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "APIServiceBinding"}, ObjectMeta: metav1.ObjectMeta{Name: tc.name}}
 			b.Spec.KubeconfigSecretRef = v1alpha1.ClusterSecretKeyRef{LocalSecretKeyRef: v1alpha1.LocalSecretKeyRef{Name: tc.name}, Namespace: v1alpha1.Namespace}
-			create(bindingsResource, b, "")
+			create(cluster.APIServiceBindings, b, "")
 		}
 	}
-	i := &installer{target: target, app: &appClient{Interface: app.Client(), served: true, namespaced: true}}
+	i := &installer{target: target, app: &cluster.App{Interface: app.Client(), Served: true, Namespaced: true}}
 	got, err := i.secrets(t.Context())
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("secrets that may be chosen: %v (-want +got):\n%s", err, diff)

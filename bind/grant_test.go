@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind"
@@ -35,6 +36,7 @@ func TestP32Grant(t *testing.T) {
 	_ = t.Run("rights of before are narrowed", g.narrowed) &&
 		t.Run("a namespace waits", g.waits) &&
 		t.Run("a RoleBinding is deleted", g.lost) &&
+		t.Run("a claim is about fewer namespaces", g.fewer) &&
 		t.Run("unbind leaves nothing", g.unbound)
 }
 
@@ -180,6 +182,21 @@ func (g *grants) lost(t *testing.T) {
 	g.write(t, "team", "fourth")
 	g.has(t, "team", "fourth")
 	get[unstructured.Unstructured](t, g.app, roleBindingsGVR, "team", claimsOfWidgets)
+}
+
+// fewer: where no claim is any more, neither copies nor the rights of claims stay.
+func (g *grants) fewer(t *testing.T) {
+	claim := runtime.DeepCopyJSON(secretsClaim)
+	if err := unstructured.SetNestedStringSlice(claim, []string{"team"}, "selector", "namespaces"); err != nil {
+		t.Fatal(err)
+	}
+	g.bind(t, widgets, claim)
+	g.allow(t, widgets)
+	eventually(t, func() error { return goneFrom(t, g.app, secretsGVR, "stuck", "creds") })
+	eventually(t, func() error { return goneFrom(t, g.app, roleBindingsGVR, "stuck", claimsOfWidgets) })
+	g.write(t, "team", "fifth")
+	g.has(t, "team", "fifth")
+	g.ready(t, widgets)
 }
 
 func (g *grants) unbound(t *testing.T) {

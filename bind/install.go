@@ -9,14 +9,13 @@ import (
 	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/internal/mark"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -63,9 +62,6 @@ func (d DryRun) param() []string {
 // ErrConflict says that a name is already taken by someone else's object.
 var ErrConflict = errors.New("belongs to someone else")
 
-// fieldManager of everything that Install writes.
-const fieldManager = "kubectl-bind"
-
 // Install binds the requested APIs in the App Cluster that config leads to. In this
 // order: it looks for conflicts; makes the requests in the Control Plane Cluster
 // and waits until they are answered; has the permission claims answered; and only
@@ -84,11 +80,13 @@ func Install(ctx context.Context, config *rest.Config, opts InstallOptions) ([]v
 	if err := i.look(ctx); err != nil {
 		return nil, err
 	}
-	exports, err := i.request(ctx)
+	asks := &requester{progress: i.progress, dryRun: opts.DryRun, tenant: i.tenant, target: i.target}
+	exports, claims, err := asks.request(ctx, opts.Requests)
 	if err != nil {
 		return nil, err
 	}
-	if err := i.consent(ctx, exports); err != nil {
+	i.exports = exports
+	if err := i.consent(ctx, claims); err != nil {
 		return nil, err
 	}
 	return i.write(ctx)
@@ -103,7 +101,7 @@ type installer struct {
 	tenant   dynamic.Interface
 	services []v1alpha1.GroupResource
 
-	app         *appClient
+	app         *cluster.App
 	existing    map[string]*v1alpha1.APIServiceBinding
 	secret      string
 	secretThere bool
@@ -121,21 +119,14 @@ func newInstaller(config *rest.Config, opts InstallOptions) (*installer, error) 
 	if err != nil {
 		return nil, err
 	}
-	client, err := tenantClient(target)
+	client, err := cluster.TenantClient(target)
 	if err != nil {
 		return nil, err
 	}
 	return &installer{
 		progress: opts.Progress, opts: opts, config: config, target: target, tenant: client, services: services,
-		existing: map[string]*v1alpha1.APIServiceBinding{}, exports: map[string]*v1alpha1.APIServiceExport{}, answers: map[string][]v1alpha1.AcceptablePermissionClaim{},
+		existing: map[string]*v1alpha1.APIServiceBinding{}, answers: map[string][]v1alpha1.AcceptablePermissionClaim{},
 	}, nil
-}
-
-// tenantClient returns a client of the tenant that k leads to.
-func tenantClient(k *kubeconfig.Kubeconfig) (dynamic.Interface, error) {
-	config := k.RESTConfig()
-	config.UserAgent, config.Timeout = fieldManager, callTimeout
-	return dynamic.NewForConfig(config)
 }
 
 // did is say for what has been done.
@@ -148,7 +139,7 @@ func (i *installer) did(format string, args ...any) {
 
 // look reads the App Cluster and fails on what Install would fail on later.
 func (i *installer) look(ctx context.Context) (err error) {
-	if i.app, err = openApp(ctx, i.config); err != nil {
+	if i.app, err = cluster.OpenApp(ctx, i.config); err != nil {
 		return err
 	}
 	for _, service := range i.services {
@@ -163,7 +154,7 @@ func (i *installer) look(ctx context.Context) (err error) {
 // the App Cluster serves without a CRD, by another API server behind it: the konnector
 // would be given rights on objects that have nothing to do with the service.
 func (i *installer) lookForBinding(ctx context.Context, name string) error {
-	b, err := i.app.binding(ctx, name)
+	b, err := i.app.Binding(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -171,7 +162,7 @@ func (i *installer) lookForBinding(ctx context.Context, name string) error {
 		i.existing[name] = b
 		return nil
 	}
-	crd, err := readCRD(ctx, i.app, name)
+	crd, err := cluster.ReadCRD(ctx, i.app, name)
 	if err != nil {
 		return err
 	}
@@ -181,38 +172,11 @@ func (i *installer) lookForBinding(ctx context.Context, name string) error {
 	if crd != nil {
 		return nil
 	}
-	served, err := i.app.serves(name)
+	served, err := i.app.Serves(name)
 	if err == nil && served {
 		err = fmt.Errorf("%s is served in the App Cluster already, without a CRD: %w", name, ErrConflict)
 	}
 	return err
-}
-
-// serves tells whether an API server serves a resource in any version.
-func (a *appClient) serves(resource string) (bool, error) {
-	r := schema.ParseGroupResource(resource)
-	groups, err := a.discovery.ServerGroups()
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("APIs of the App Cluster: %w", err)
-	}
-	for _, g := range groups.Groups {
-		for _, v := range g.Versions {
-			if g.Name != r.Group {
-				continue
-			}
-			list, err := a.discovery.ServerResourcesForGroupVersion(v.GroupVersion)
-			if err != nil && !apierrors.IsNotFound(err) {
-				return false, fmt.Errorf("look for %s in the App Cluster: %w", resource, err)
-			}
-			if err == nil && slices.ContainsFunc(list.APIResources, func(one metav1.APIResource) bool { return one.Name == r.Resource }) {
-				return true, nil
-			}
-		}
-	}
-	return false, nil
 }
 
 // ours tells a CRD that a binding made from any other.

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/bind/internal/konnector"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
@@ -44,7 +45,7 @@ type Options struct {
 type Konnector struct {
 	config  *rest.Config
 	opts    Options
-	running atomic.Pointer[agent]
+	running atomic.Pointer[konnector.Konnector]
 }
 
 // New returns a Konnector for the App Cluster that config describes, in which the
@@ -77,11 +78,41 @@ func (o Options) withDefaults() Options {
 // leader. What is missing at first, such as rights or the CRD of
 // APIServiceBindings, is logged and waited for.
 func (k *Konnector) Run(ctx context.Context) error {
-	a, err := newAgent(k.config, k.opts)
+	a, err := konnector.New(k.config, konnector.Options(k.opts))
 	if err != nil {
 		return err
 	}
 	k.running.Store(a)
 	defer k.running.Store(nil)
-	return a.run(ctx)
+	return a.Run(ctx)
+}
+
+// A Bound is what a Konnector knows of one APIServiceBinding. What it does not know
+// is zero.
+type Bound struct {
+	Name  string // resource.group
+	Ready bool
+	// Up says that the Control Plane Cluster answered, and took the token, when it
+	// was last looked at.
+	Up bool
+	// TokenEnds is when the token ends that is in use.
+	TokenEnds time.Time
+	// Heartbeat is when the Control Plane Cluster last took one.
+	Heartbeat time.Time
+	Sync      klutchsync.Status
+}
+
+// Census tells of all bindings what Run knows, without I/O. It reports false while Run
+// does not run here, or has not seen everything yet.
+func (k *Konnector) Census() ([]Bound, bool) {
+	a := k.running.Load()
+	if a == nil {
+		return nil, false
+	}
+	known, ok := a.Census()
+	var all []Bound
+	for _, b := range known {
+		all = append(all, Bound(b))
+	}
+	return all, ok
 }

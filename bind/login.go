@@ -12,6 +12,7 @@ import (
 	"golang.org/x/oauth2"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/bind/internal/legacylogin"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -50,7 +51,7 @@ func (c *Client) Login(ctx context.Context, p *v1alpha1.BindingProvider, opts Lo
 		return c.loginDevice(ctx, p, opts)
 	}
 	if grant.TokenURL == "" {
-		return c.loginThroughBrowser(ctx, grant, opts)
+		return c.loginLegacy(ctx, grant, opts)
 	}
 	code, err := auth.Login(ctx, auth.LoginOptions{
 		AuthorizeURL: grant.AuthenticatedURL,
@@ -64,6 +65,19 @@ func (c *Client) Login(ctx context.Context, p *v1alpha1.BindingProvider, opts Lo
 		return nil, fmt.Errorf("log in at %s: %w", c.url.Host, err)
 	}
 	return c.Redeem(ctx, p, code)
+}
+
+// loginLegacy is the login at a backend without a token endpoint.
+func (c *Client) loginLegacy(ctx context.Context, grant *v1alpha1.OAuth2CodeGrant, opts LoginOptions) (*v1alpha1.BindingResponse, error) {
+	login := legacylogin.Login{AuthorizeURL: grant.AuthenticatedURL, ClusterID: opts.ClusterID, Prompt: opts.Prompt, Open: opts.Open, Read: readResponse}
+	response, err := login.Run(ctx)
+	if errors.Is(err, legacylogin.ErrURL) {
+		return nil, fmt.Errorf("%s: %w", c.url, ErrNotBackend)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("log in at %s: %w", c.url.Host, err)
+	}
+	return response, nil
 }
 
 // params are what a login says of its own beside what OAuth does.

@@ -13,11 +13,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -48,19 +49,19 @@ type RemoveOptions struct {
 // of it there. If that cannot be had, all else is removed, and the error is
 // ErrNotRevoked. A Secret that Install has not made stays, and so does its token.
 func Remove(ctx context.Context, config *rest.Config, name string, opts RemoveOptions) error {
-	app, err := openApp(ctx, config)
+	app, err := cluster.OpenApp(ctx, config)
 	if err != nil {
 		return err
 	}
-	if !app.served {
+	if !app.Served {
 		return fmt.Errorf("%s: %w", name, ErrNotFound)
 	}
-	r := &remover{appClient: app, progress: opts.Progress, dryRun: opts.DryRun}
+	r := &remover{App: app, progress: opts.Progress, dryRun: opts.DryRun}
 	return r.remove(ctx, name)
 }
 
 type remover struct {
-	*appClient
+	*cluster.App
 	progress
 	dryRun DryRun
 }
@@ -68,11 +69,11 @@ type remover struct {
 // remove deletes the Secret last: the konnector needs it for as long as there is a
 // binding.
 func (r *remover) remove(ctx context.Context, name string) error {
-	binding, err := r.binding(ctx, name)
+	binding, err := r.Binding(ctx, name)
 	if err != nil {
 		return err
 	}
-	crd, err := readCRD(ctx, r, name)
+	crd, err := cluster.ReadCRD(ctx, r, name)
 	if err != nil {
 		return err
 	}
@@ -91,9 +92,11 @@ func (r *remover) remove(ctx context.Context, name string) error {
 	}
 	for _, step := range []func() error{
 		func() error { return r.markUnbound(ctx, name, secret) },
-		func() error { return r.delete(ctx, r.bindings(), "APIServiceBinding", name) },
+		func() error { return r.delete(ctx, r.Bindings(), "APIServiceBinding", name) },
 		func() error { return r.deleteCRD(ctx, crd) },
-		func() error { return r.delete(ctx, r.Resource(rolesResource), "ClusterRole", roleName(name)) },
+		func() error {
+			return r.delete(ctx, r.Resource(cluster.ClusterRoles), "ClusterRole", permission.RoleName(name))
+		},
 		func() error { return r.deleteClaims(ctx, name) },
 	} {
 		if err := step(); err != nil {
@@ -106,7 +109,7 @@ func (r *remover) remove(ctx context.Context, name string) error {
 // checkUnused also counts objects that are being deleted: their finalizer waits for
 // the konnector, which needs the binding. Without a CRD there are none.
 func (r *remover) checkUnused(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
-	resource, served := servedResource(crd)
+	resource, served := cluster.ServedResource(crd)
 	if !served {
 		return nil
 	}
@@ -123,18 +126,6 @@ func (r *remover) checkUnused(ctx context.Context, crd *apiextensionsv1.CustomRe
 	return nil
 }
 
-func servedResource(crd *apiextensionsv1.CustomResourceDefinition) (r schema.GroupVersionResource, served bool) {
-	if crd == nil {
-		return r, false
-	}
-	for _, v := range crd.Spec.Versions {
-		if v.Served {
-			return schema.GroupVersionResource{Group: crd.Spec.Group, Version: v.Name, Resource: crd.Spec.Names.Plural}, true
-		}
-	}
-	return r, false
-}
-
 // deleteCRD looks again whether the API is used, since a CRD takes its objects along.
 func (r *remover) deleteCRD(ctx context.Context, crd *apiextensionsv1.CustomResourceDefinition) error {
 	if crd == nil {
@@ -143,7 +134,7 @@ func (r *remover) deleteCRD(ctx context.Context, crd *apiextensionsv1.CustomReso
 	if err := r.checkUnused(ctx, crd); err != nil {
 		return err
 	}
-	return r.delete(ctx, r.Resource(crdsResource), "CRD", crd.Name)
+	return r.delete(ctx, r.Resource(cluster.CRDs), "CRD", crd.Name)
 }
 
 // deleteClaims deletes what gives the konnector the rights of a binding's claims, once
@@ -151,18 +142,18 @@ func (r *remover) deleteCRD(ctx context.Context, crd *apiextensionsv1.CustomReso
 // would come to life again with the role, and last the role, by which a removal that is
 // repeated knows that there may be more.
 func (r *remover) deleteClaims(ctx context.Context, name string) error {
-	claims := claimsName(name)
-	role, err := get[metav1.PartialObjectMetadata](ctx, r.Resource(rolesResource), claims)
+	claims := permission.ClaimsName(name)
+	role, err := cluster.Get[metav1.PartialObjectMetadata](ctx, r.Resource(cluster.ClusterRoles), claims)
 	if err != nil || role == nil {
 		return err
 	}
-	list, err := r.Resource(roleBindingsResource).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + claims})
+	list, err := r.Resource(cluster.RoleBindings).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + claims})
 	if err != nil {
 		return fmt.Errorf("list RoleBindings %s: %w", claims, err)
 	}
 	for i := range list.Items {
 		namespace := list.Items[i].GetNamespace()
-		if err := r.delete(ctx, r.Resource(roleBindingsResource).Namespace(namespace), "RoleBinding", claims); err != nil {
+		if err := r.delete(ctx, r.Resource(cluster.RoleBindings).Namespace(namespace), "RoleBinding", claims); err != nil {
 			return fmt.Errorf("namespace %s: %w", namespace, err)
 		}
 	}
@@ -174,18 +165,13 @@ func (r *remover) deleteClaims(ctx context.Context, name string) error {
 	return nil
 }
 
-const (
-	// madeByLabel on a kubeconfig Secret says that Install made it.
-	madeByLabel = "app.kubernetes.io/managed-by"
-	// unboundAnnotation on a kubeconfig Secret is the name of the binding that was its
-	// last use: whoever finds it without that binding goes on from there.
-	unboundAnnotation = "klutch.anynines.com/unbound"
-)
+// madeByLabel on a kubeconfig Secret says that Install made it.
+const madeByLabel = "app.kubernetes.io/managed-by"
 
 // lastUse returns the Secret of a binding if no other one names it, or that at which a
 // removal stopped; nil if there is none.
 func (r *remover) lastUse(ctx context.Context, name string, b *v1alpha1.APIServiceBinding) (*unstructured.Unstructured, error) {
-	list, err := r.Resource(secretsResource).Namespace(v1alpha1.Namespace).List(ctx, metav1.ListOptions{})
+	list, err := r.Resource(cluster.Secrets).Namespace(v1alpha1.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("secrets in %s: %w", v1alpha1.Namespace, err)
 	}
@@ -198,7 +184,7 @@ func (r *remover) lastUse(ctx context.Context, name string, b *v1alpha1.APIServi
 		names := func(o v1alpha1.APIServiceBinding) bool {
 			return o.Spec.KubeconfigSecretRef.Name == u.GetName() && o.Spec.KubeconfigSecretRef.Namespace == u.GetNamespace()
 		}
-		own := b != nil && names(*b) || b == nil && u.GetAnnotations()[unboundAnnotation] == name && installed(u)
+		own := b != nil && names(*b) || b == nil && u.GetAnnotations()[v1alpha1.UnboundAnnotation] == name && installed(u)
 		if own && !slices.ContainsFunc(others, names) {
 			return u, nil
 		}
@@ -208,13 +194,13 @@ func (r *remover) lastUse(ctx context.Context, name string, b *v1alpha1.APIServi
 
 // others are the bindings but for the one of that name.
 func (r *remover) others(ctx context.Context, name string) ([]v1alpha1.APIServiceBinding, error) {
-	all, err := r.list(ctx)
+	all, err := r.List(ctx)
 	return slices.DeleteFunc(all, func(o v1alpha1.APIServiceBinding) bool { return o.Name == name }), err
 }
 
 // installed reports whether Install made a Secret. A copy may say so, too.
 func installed(secret *unstructured.Unstructured) bool {
-	return secret.GetLabels()[madeByLabel] == fieldManager && !isCopy(secret)
+	return secret.GetLabels()[madeByLabel] == cluster.FieldManager && !cluster.IsCopy(secret)
 }
 
 // markUnbound has a removal that is interrupted find the Secret when it is repeated.
@@ -222,9 +208,9 @@ func (r *remover) markUnbound(ctx context.Context, name string, secret *unstruct
 	if secret == nil || r.dryRun != "" || !installed(secret) {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": secret.GetUID(), "annotations": map[string]string{unboundAnnotation: name}}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": secret.GetUID(), "annotations": map[string]string{v1alpha1.UnboundAnnotation: name}}})
 	if err == nil {
-		_, err = r.Resource(secretsResource).Namespace(secret.GetNamespace()).Patch(ctx, secret.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+		_, err = r.Resource(cluster.Secrets).Namespace(secret.GetNamespace()).Patch(ctx, secret.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: cluster.FieldManager})
 	}
 	if err != nil {
 		return fmt.Errorf("mark secret %s: %w", secret.GetName(), err)
@@ -246,7 +232,7 @@ func (r *remover) disconnect(ctx context.Context, name string, secret *unstructu
 	if ctx.Err() != nil {
 		return fmt.Errorf("unbind %s: %w", name, context.Cause(ctx)) // the Secret is needed once more
 	}
-	if err := r.delete(ctx, r.Resource(secretsResource).Namespace(secret.GetNamespace()), "secret", secret.GetName()); err != nil {
+	if err := r.delete(ctx, r.Resource(cluster.Secrets).Namespace(secret.GetNamespace()), "secret", secret.GetName()); err != nil {
 		return err
 	}
 	return revoked
@@ -260,7 +246,7 @@ func (r *remover) leave(ctx context.Context, name string, secret *unstructured.U
 	}
 	for _, o := range others {
 		ref := o.Spec.KubeconfigSecretRef
-		u, err := get[unstructured.Unstructured](ctx, r.Resource(secretsResource).Namespace(ref.Namespace), ref.Name)
+		u, err := cluster.Get[unstructured.Unstructured](ctx, r.Resource(cluster.Secrets).Namespace(ref.Namespace), ref.Name)
 		if err != nil {
 			return fmt.Errorf("the token in secret %s is %w: read secret %s/%s, which may lead to the same tenant: %w", secret.GetName(), ErrNotRevoked, ref.Namespace, ref.Name, err)
 		}
@@ -269,16 +255,16 @@ func (r *remover) leave(ctx context.Context, name string, secret *unstructured.U
 			return nil
 		}
 	}
-	return r.depart(ctx, secret)
+	return r.revoke(ctx, secret)
 }
 
 // sameTenant tells whether two Secrets lead to one tenant.
 func sameTenant(a, b *unstructured.Unstructured) bool {
-	if uid := a.GetAnnotations()[tenantAnnotation]; uid != "" && uid == b.GetAnnotations()[tenantAnnotation] {
+	if uid := a.GetAnnotations()[v1alpha1.TenantUIDAnnotation]; uid != "" && uid == b.GetAnnotations()[v1alpha1.TenantUIDAnnotation] {
 		return true
 	}
-	k, err := readSecret(b)
-	return err == nil && leadsTo(a, k)
+	k, err := cluster.ReadSecret(b)
+	return err == nil && cluster.LeadsTo(a, k)
 }
 
 // word is what has been done, or in a dry run would have been.

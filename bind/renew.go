@@ -18,13 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
-
-// backendAnnotation stands on a kubeconfig Secret: the URL of the backend at which a
-// login got it.
-const backendAnnotation = "klutch.anynines.com/backend"
 
 // ErrNotRotated says that a new credential dies with the very thing that the one before
 // it dies with: what was stolen is as good as before.
@@ -45,11 +42,11 @@ type Credential struct {
 
 // Credentials returns those of an App Cluster, by name. What a konnector copied is none.
 func Credentials(ctx context.Context, config *rest.Config) ([]Credential, error) {
-	app, err := openApp(ctx, config)
+	app, err := cluster.OpenApp(ctx, config)
 	if err != nil {
 		return nil, err
 	}
-	bindings, err := app.list(ctx)
+	bindings, err := app.List(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +58,7 @@ func Credentials(ctx context.Context, config *rest.Config) ([]Credential, error)
 	}
 	var all []Credential
 	for name, used := range services {
-		c, err := app.credential(ctx, name, used)
+		c, err := credential(ctx, app, name, used)
 		if err != nil {
 			return nil, err
 		}
@@ -74,20 +71,20 @@ func Credentials(ctx context.Context, config *rest.Config) ([]Credential, error)
 }
 
 // credential returns nil where there is none to be renewed.
-func (a *appClient) credential(ctx context.Context, name string, services []string) (*Credential, error) {
-	u, err := a.Resource(secretsResource).Namespace(v1alpha1.Namespace).Get(ctx, name, metav1.GetOptions{})
+func credential(ctx context.Context, app *cluster.App, name string, services []string) (*Credential, error) {
+	u, err := app.Resource(cluster.Secrets).Namespace(v1alpha1.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil //nolint:nilnil // absence is a value
 	}
 	if err != nil {
 		return nil, fmt.Errorf("secret %s/%s: %w", v1alpha1.Namespace, name, err)
 	}
-	k, err := readSecret(u)
+	k, err := cluster.ReadSecret(u)
 	if err != nil { // a copy is refused too
 		return nil, nil //nolint:nilerr,nilnil // a binding that uses it says what is wrong
 	}
 	slices.Sort(services)
-	return &Credential{Secret: name, Backend: u.GetAnnotations()[backendAnnotation], Services: services, secret: u, kubeconfig: k}, nil
+	return &Credential{Secret: name, Backend: u.GetAnnotations()[v1alpha1.BackendAnnotation], Services: services, secret: u, kubeconfig: k}, nil
 }
 
 // Replace writes a kubeconfig from a new login into the Secret, from where the konnector
@@ -98,14 +95,14 @@ func (c Credential) Replace(ctx context.Context, config *rest.Config, data []byt
 	if err != nil {
 		return fmt.Errorf("kubeconfig of the backend: %w", err)
 	}
-	if !leadsTo(c.secret, k) {
+	if !cluster.LeadsTo(c.secret, k) {
 		return fmt.Errorf("the login leads to %s, namespace %s, and Secret %s/%s to %s, namespace %s: log in as the one who bound it: %w",
 			k.Server, k.Namespace, v1alpha1.Namespace, c.Secret, c.kubeconfig.Server, c.kubeconfig.Namespace, ErrConflict)
 	}
 	if err := c.write(ctx, config, k); err != nil {
 		return fmt.Errorf("write secret %s/%s: %w", v1alpha1.Namespace, c.Secret, err)
 	}
-	before, after := readToken(c.kubeconfig.Token).Kubernetes.Secret.UID, readToken(k.Token).Kubernetes.Secret.UID
+	before, after := cluster.ReadToken(c.kubeconfig.Token).Kubernetes.Secret.UID, cluster.ReadToken(k.Token).Kubernetes.Secret.UID
 	if before == after {
 		return ErrNotRotated
 	}
@@ -113,7 +110,7 @@ func (c Credential) Replace(ctx context.Context, config *rest.Config, data []byt
 }
 
 func (c Credential) write(ctx context.Context, config *rest.Config, k *kubeconfig.Kubeconfig) error {
-	app, err := openApp(ctx, config)
+	app, err := cluster.OpenApp(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -128,7 +125,7 @@ func (c Credential) write(ctx context.Context, config *rest.Config, k *kubeconfi
 	if err != nil {
 		return err
 	}
-	_, err = app.Resource(secretsResource).Namespace(v1alpha1.Namespace).Patch(ctx, c.Secret, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+	_, err = app.Resource(cluster.Secrets).Namespace(v1alpha1.Namespace).Patch(ctx, c.Secret, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: cluster.FieldManager})
 	return err
 }
 
@@ -144,7 +141,7 @@ func Renew(ctx context.Context, config *rest.Config, backend string, data []byte
 	}
 	all, err := Credentials(ctx, config)
 	for _, c := range all {
-		if !leadsTo(c.secret, k) || ofAnother(c.secret, backend) || c.Backend == "" && !sameCA(c.secret, k) {
+		if !cluster.LeadsTo(c.secret, k) || ofAnother(c.secret, backend) || c.Backend == "" && !sameCA(c.secret, k) {
 			continue
 		}
 		if err := c.Replace(ctx, config, data); err != nil && !errors.Is(err, ErrNotRotated) {
@@ -158,13 +155,14 @@ func Renew(ctx context.Context, config *rest.Config, backend string, data []byte
 // ofAnother tells whether a Secret says that another backend than this one handed out its
 // kubeconfig. One of an earlier version does not say which.
 func ofAnother(secret *unstructured.Unstructured, backend string) bool {
-	known := secret.GetAnnotations()[backendAnnotation]
+	known := secret.GetAnnotations()[v1alpha1.BackendAnnotation]
 	return known != "" && backend != "" && !sameHost(known, backend)
 }
 
-// sameCA: under another CA for the same server somebody in between could be that server.
+// sameCA tells whether a Secret and a kubeconfig trust the same CA: under another one a
+// machine in between could be that server.
 func sameCA(secret *unstructured.Unstructured, k *kubeconfig.Kubeconfig) bool {
-	before, err := readSecret(secret)
+	before, err := cluster.ReadSecret(secret)
 	return err == nil && bytes.Equal(before.CAData, k.CAData)
 }
 

@@ -17,6 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -113,59 +115,67 @@ func refusal(r *v1alpha1.APIServiceExportRequest) *RequestError {
 	return e
 }
 
-// request makes the requests, waits for the answers, and returns what the services
-// claim.
-func (i *installer) request(ctx context.Context) (map[string][]v1alpha1.PermissionClaim, error) {
-	claims := map[string][]v1alpha1.PermissionClaim{}
-	for _, r := range i.opts.Requests {
-		if err := i.makeRequest(ctx, r); err != nil {
-			return nil, err
+// A requester asks for exports in a tenant namespace.
+type requester struct {
+	progress
+	dryRun DryRun
+	tenant dynamic.Interface
+	target *kubeconfig.Kubeconfig
+}
+
+// request makes the requests, waits for the answers, and returns the exports and what they
+// claim, by service. In a dry run an export may be nil.
+func (q *requester) request(ctx context.Context, requests []v1alpha1.APIServiceExportRequest) (exports map[string]*v1alpha1.APIServiceExport, claims map[string][]v1alpha1.PermissionClaim, err error) {
+	exports, claims = map[string]*v1alpha1.APIServiceExport{}, map[string][]v1alpha1.PermissionClaim{}
+	for _, r := range requests {
+		if err := q.makeRequest(ctx, r); err != nil {
+			return nil, nil, err
 		}
 		for _, resource := range r.Spec.Resources {
-			export, err := i.export(ctx, resource.String())
+			export, err := q.export(ctx, resource.String())
 			if err != nil {
-				return nil, fmt.Errorf("APIServiceExport %s: %w", resource, err)
+				return nil, nil, fmt.Errorf("APIServiceExport %s: %w", resource, err)
 			}
-			i.exports[resource.String()] = export
+			exports[resource.String()] = export
 			claims[resource.String()] = resource.PermissionClaims
 			if export != nil {
 				claims[resource.String()] = export.Spec.PermissionClaims
 			}
 		}
 	}
-	return claims, nil
+	return exports, claims, nil
 }
 
 // there is the tenant namespace.
-func (i *installer) there(resource schema.GroupVersionResource) dynamic.ResourceInterface {
-	return i.tenant.Resource(resource).Namespace(i.target.Namespace)
+func (q *requester) there(resource schema.GroupVersionResource) dynamic.ResourceInterface {
+	return q.tenant.Resource(resource).Namespace(q.target.Namespace)
 }
 
-func (i *installer) makeRequest(ctx context.Context, r v1alpha1.APIServiceExportRequest) error {
-	if i.opts.DryRun == DryRunClient {
+func (q *requester) makeRequest(ctx context.Context, r v1alpha1.APIServiceExportRequest) error {
+	if q.dryRun == DryRunClient {
 		return nil
 	}
-	name, err := i.createRequest(ctx, r)
+	name, err := q.createRequest(ctx, r)
 	if apierrors.IsForbidden(err) {
-		return &RequestError{Request: r.Name, Reason: v1alpha1.ReasonNotAuthorized, Message: explain(err)}
+		return &RequestError{Request: r.Name, Reason: v1alpha1.ReasonNotAuthorized, Message: cluster.Explain(err)}
 	}
 	if err != nil {
-		return fmt.Errorf("request %s in namespace %s of %s: %w", r.Name, i.target.Namespace, i.target.Server, err)
+		return fmt.Errorf("request %s in namespace %s of %s: %w", r.Name, q.target.Namespace, q.target.Server, err)
 	}
-	if i.opts.DryRun == DryRunServer {
+	if q.dryRun == DryRunServer {
 		return nil
 	}
-	return i.awaitRequest(ctx, name)
+	return q.awaitRequest(ctx, name)
 }
 
 // createRequest tries for a while, because the rights of a new tenant may lag.
-func (i *installer) createRequest(ctx context.Context, r v1alpha1.APIServiceExportRequest) (name string, err error) {
+func (q *requester) createRequest(ctx context.Context, r v1alpha1.APIServiceExportRequest) (name string, err error) {
 	r.ObjectMeta = metav1.ObjectMeta{Name: r.Name, GenerateName: r.GenerateName}
 	if r.Name == "" && r.GenerateName == "" {
 		r.GenerateName = "export-"
 	}
 	create := func() error {
-		made, err := i.there(requestsResource).Create(ctx, manifest(&r), metav1.CreateOptions{FieldManager: fieldManager, DryRun: i.opts.DryRun.param()})
+		made, err := q.there(cluster.APIServiceExportRequests).Create(ctx, cluster.Manifest(&r), metav1.CreateOptions{FieldManager: cluster.FieldManager, DryRun: q.dryRun.param()})
 		if err == nil {
 			name = made.GetName()
 		}
@@ -182,9 +192,9 @@ func (i *installer) createRequest(ctx context.Context, r v1alpha1.APIServiceExpo
 	return name, err
 }
 
-func (i *installer) awaitRequest(ctx context.Context, name string) error {
-	say, why := i.changes(), ""
-	err := until(ctx, i.there(requestsResource), name, func(r *v1alpha1.APIServiceExportRequest) (bool, error) {
+func (q *requester) awaitRequest(ctx context.Context, name string) error {
+	say, why := q.changes(), ""
+	err := until(ctx, q.there(cluster.APIServiceExportRequests), name, func(r *v1alpha1.APIServiceExportRequest) (bool, error) {
 		switch {
 		case r == nil:
 			return false, &RequestError{Request: name, Message: "it was deleted before it was answered"}
@@ -193,7 +203,7 @@ func (i *installer) awaitRequest(ctx context.Context, name string) error {
 		case r.Status.Phase == v1alpha1.RequestSucceeded:
 			return true, nil
 		}
-		why = because(r.Status.Conditions)
+		why = cluster.Because(r.Status.Conditions)
 		say("Waiting for the backend to answer request " + name + why)
 		return false, nil
 	})
@@ -204,13 +214,13 @@ func (i *installer) awaitRequest(ctx context.Context, name string) error {
 }
 
 // export returns nil in a dry run where there is none.
-func (i *installer) export(ctx context.Context, name string) (export *v1alpha1.APIServiceExport, err error) {
-	if i.opts.DryRun != "" {
-		return get[v1alpha1.APIServiceExport](ctx, i.there(exportsResource), name)
+func (q *requester) export(ctx context.Context, name string) (export *v1alpha1.APIServiceExport, err error) {
+	if q.dryRun != "" {
+		return cluster.Get[v1alpha1.APIServiceExport](ctx, q.there(cluster.APIServiceExports), name)
 	}
-	err = until(ctx, i.there(exportsResource), name, func(e *v1alpha1.APIServiceExport) (bool, error) {
+	err = until(ctx, q.there(cluster.APIServiceExports), name, func(e *v1alpha1.APIServiceExport) (bool, error) {
 		if e == nil {
-			i.say("Waiting for the backend to publish %s", name)
+			q.say("Waiting for the backend to publish %s", name)
 		}
 		export = e
 		return e != nil, nil

@@ -3,35 +3,11 @@
 package bind
 
 import (
-	"context"
-	"fmt"
-	"slices"
-	"strings"
-
-	authorizationv1 "k8s.io/api/authorization/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
 
+	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
-
-// konnectorAccount is the konnector's service account, of which the shipped policy speaks.
-const konnectorAccount = "konnector"
-
-// rightsResources are those of what Rights returns, by kind.
-var rightsResources = map[string]schema.GroupVersionResource{
-	"ClusterRole": rolesResource, "ValidatingAdmissionPolicy": policiesResource, "ValidatingAdmissionPolicyBinding": policyBindingsResource,
-}
-
-// roleName is the name of a binding's ClusterRole.
-func roleName(binding string) string { return "klutch-bind-konnector-" + binding }
-
-// claimsName is the name of the ClusterRole of a binding's claims, of the RoleBindings
-// to it, and of the policy that says where these may stand.
-func claimsName(binding string) string { return "klutch-bind-claims-" + binding }
 
 // Rights returns what lets a konnector work on a binding in its App Cluster, of which
 // spec says what is bound: a ClusterRole that is aggregated to the konnector's own by its
@@ -41,113 +17,5 @@ func claimsName(binding string) string { return "klutch-bind-claims-" + binding 
 // the ClusterRoles must hold these rights. What narrows the rights comes before them, to be
 // created in this order.
 func Rights(spec v1alpha1.APIServiceExportSpec, claims []v1alpha1.AcceptablePermissionClaim) []*unstructured.Unstructured {
-	resource := v1alpha1.GroupResource{Group: spec.Group, Resource: spec.Names.Plural}
-	binding := resource.String()
-	claimed := claimRules(claims)
-	rules := boundRules(resource)
-	if len(claimed) > 0 {
-		rules = append(rules, passingRules(binding)...)
-	}
-	var all []*unstructured.Unstructured
-	if len(claimed) > 0 {
-		all = append(all, claimsPolicy(spec, claims), claimsPolicyBinding(binding), clusterRole(claimsName(binding), nil, claimed))
-	}
-	return append(all, clusterRole(roleName(binding), map[string]string{v1alpha1.AggregateToKonnectorLabel: "true"}, rules))
-}
-
-func clusterRole(name string, labels map[string]string, rules []rbacv1.PolicyRule) *unstructured.Unstructured {
-	return manifest(&rbacv1.ClusterRole{
-		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
-		Rules:      rules,
-	})
-}
-
-// boundRules: the bound objects are read, get a finalizer and a status.
-func boundRules(resource v1alpha1.GroupResource) []rbacv1.PolicyRule {
-	groups := []string{resource.Group}
-	return []rbacv1.PolicyRule{
-		{APIGroups: groups, Resources: []string{resource.Resource}, Verbs: []string{"get", "list", "watch", "update", "patch"}},
-		{APIGroups: groups, Resources: []string{resource.Resource + "/status"}, Verbs: []string{"update", "patch"}},
-	}
-}
-
-// claimRules: copies of claimed objects are kept, or originals read.
-func claimRules(claims []v1alpha1.AcceptablePermissionClaim) []rbacv1.PolicyRule {
-	var all []rbacv1.PolicyRule
-	for _, c := range claims {
-		if c.State != v1alpha1.ClaimAccepted {
-			continue
-		}
-		verbs := []string{"get", "list", "watch"}
-		if c.Selector.Owner != v1alpha1.OwnerConsumer {
-			verbs = append(verbs, "create", "update", "patch", "delete")
-		}
-		all = append(all, rbacv1.PolicyRule{APIGroups: []string{c.Group}, Resources: []string{c.Resource}, Verbs: verbs})
-	}
-	return all
-}
-
-// passingRules: the konnector takes the rights of a binding's claims, one namespace at
-// a time, and gives them back.
-func passingRules(binding string) []rbacv1.PolicyRule {
-	group, names := []string{rbacv1.GroupName}, []string{claimsName(binding)}
-	return []rbacv1.PolicyRule{
-		{APIGroups: group, Resources: []string{"clusterroles"}, ResourceNames: names, Verbs: []string{"bind"}},
-		{APIGroups: group, Resources: []string{"rolebindings"}, ResourceNames: names, Verbs: []string{"get", "list", "delete"}},
-		{APIGroups: group, Resources: []string{"rolebindings"}, Verbs: []string{"create"}}, // which has no name yet
-	}
-}
-
-// missingRights returns, as "get, list resource.group", which of rules the konnector
-// does not have.
-func (a *appCluster) missingRights(ctx context.Context, rules []rbacv1.PolicyRule) ([]string, error) {
-	var missing []string
-	for _, rule := range rules {
-		var verbs []string
-		for _, verb := range rule.Verbs {
-			resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
-			allowed, err := may(ctx, a.calls, authorizationv1.ResourceAttributes{
-				Verb: verb, Group: rule.APIGroups[0], Resource: resource, Subresource: subresource, Name: strings.Join(rule.ResourceNames, ""),
-			})
-			if err != nil {
-				return nil, err
-			}
-			if !allowed {
-				verbs = append(verbs, verb)
-			}
-		}
-		if len(verbs) > 0 {
-			gr := v1alpha1.GroupResource{Group: rule.APIGroups[0], Resource: rule.Resources[0]}
-			missing = append(missing, strings.TrimSpace(strings.Join(verbs, ", ")+" "+gr.String()+" "+strings.Join(rule.ResourceNames, "")))
-		}
-	}
-	return slices.Compact(missing), nil
-}
-
-// may asks an API server whether we may do something.
-func may(ctx context.Context, client dynamic.Interface, what authorizationv1.ResourceAttributes) (bool, error) {
-	review := &authorizationv1.SelfSubjectAccessReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectAccessReview"},
-		Spec:     authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &what},
-	}
-	answer, err := client.Resource(authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews")).Create(ctx, manifest(review), metav1.CreateOptions{})
-	if err != nil {
-		return false, fmt.Errorf("own rights: %w", err)
-	}
-	allowed, _, err := unstructured.NestedBool(answer.Object, "status", "allowed")
-	return allowed, err
-}
-
-func missingMessage(binding string, missing []string, claimed []rbacv1.PolicyRule) string {
-	and := ""
-	if len(claimed) > 0 {
-		var rights []string
-		for _, r := range claimed {
-			rights = append(rights, strings.Join(r.Verbs, ", ")+" "+v1alpha1.GroupResource{Group: r.APIGroups[0], Resource: r.Resources[0]}.String())
-		}
-		and = fmt.Sprintf(", and for its claims the ClusterRole %s with %s, without that label, and the ValidatingAdmissionPolicy of that name", claimsName(binding), strings.Join(rights, "; "))
-	}
-	return fmt.Sprintf("In this cluster the konnector may not %s. Create the ClusterRole %s with these rights and the label %s: \"true\"%s; kubectl bind does so, run by a person who has them.",
-		strings.Join(missing, "; "), roleName(binding), v1alpha1.AggregateToKonnectorLabel, and)
+	return permission.Rights(spec, claims)
 }

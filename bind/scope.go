@@ -4,124 +4,47 @@ package bind
 
 import (
 	"context"
-	"crypto/sha256"
 	"fmt"
-	"math/big"
 
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// An appClient is a client of an App Cluster that knows in which scope
-// APIServiceBindings are served there. Where they are not, they are going to be, in
-// namespaces.
-type appClient struct {
-	dynamic.Interface
-	discovery          discovery.DiscoveryInterface
-	served, namespaced bool
-}
-
-func openApp(ctx context.Context, config *rest.Config) (*appClient, error) {
-	a := &appClient{namespaced: true}
-	var err error
-	if a.Interface, err = dynamic.NewForConfig(config); err != nil {
-		return nil, err
-	}
-	if a.discovery, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
-		return nil, err
-	}
-	list, err := a.discovery.ServerResourcesForGroupVersion(v1alpha1.GroupVersion.String())
-	if apierrors.IsNotFound(err) {
-		return a, ctx.Err()
-	}
-	if err != nil {
-		return nil, fmt.Errorf("look for %s in the App Cluster: %w", bindingsResource.GroupResource(), err)
-	}
-	for _, r := range list.APIResources {
-		if r.Name == bindingsResource.Resource {
-			a.served, a.namespaced = true, r.Namespaced
-		}
-	}
-	return a, ctx.Err()
-}
-
-// bindings is where APIServiceBindings are.
-func (a *appClient) bindings() dynamic.ResourceInterface {
-	if a.namespaced {
-		return a.Resource(bindingsResource).Namespace(v1alpha1.Namespace)
-	}
-	return a.Resource(bindingsResource)
-}
-
-// binding returns nil if there is none.
-func (a *appClient) binding(ctx context.Context, name string) (*v1alpha1.APIServiceBinding, error) {
-	if !a.served {
-		return nil, nil //nolint:nilnil // absence is a value
-	}
-	b, err := get[v1alpha1.APIServiceBinding](ctx, a.bindings(), name)
-	if err != nil {
-		return nil, fmt.Errorf("APIServiceBinding %s: %w", name, err)
-	}
-	return b, nil
-}
-
-// readCRD returns nil if there is none.
-func readCRD(ctx context.Context, app dynamic.Interface, name string) (*apiextensionsv1.CustomResourceDefinition, error) {
-	crd, err := get[apiextensionsv1.CustomResourceDefinition](ctx, app.Resource(crdsResource), name)
-	if err != nil {
-		return nil, fmt.Errorf("CRD %s: %w", name, err)
-	}
-	return crd, nil
-}
-
 // List returns the bindings of the App Cluster.
 func List(ctx context.Context, config *rest.Config) ([]v1alpha1.APIServiceBinding, error) {
-	app, err := openApp(ctx, config)
+	app, err := cluster.OpenApp(ctx, config)
 	if err != nil {
 		return nil, err
 	}
-	return app.list(ctx)
-}
-
-func (a *appClient) list(ctx context.Context) ([]v1alpha1.APIServiceBinding, error) {
-	if !a.served {
-		return nil, nil
-	}
-	all, err := listed[v1alpha1.APIServiceBinding](ctx, a.bindings())
-	if err != nil {
-		return nil, fmt.Errorf("APIServiceBindings: %w", err)
-	}
-	return all, nil
+	return app.List(ctx)
 }
 
 // Watch calls each with every binding of the App Cluster, and again when one changes,
 // one call at a time, until ctx ends. It outlives an API server that is away.
 func Watch(ctx context.Context, config *rest.Config, each func(v1alpha1.APIServiceBinding)) error {
-	app, err := openApp(ctx, config)
+	app, err := cluster.OpenApp(ctx, config)
 	if err != nil {
 		return err
 	}
 	namespace := ""
-	if app.namespaced {
+	if app.Namespaced {
 		namespace = v1alpha1.Namespace
 	}
-	inf := objects(app.Interface, bindingsResource, namespace).informer(cache.Indexers{})
+	inf := cluster.Objects(app.Interface, cluster.APIServiceBindings, namespace).Informer(cache.Indexers{})
 	show := func(obj any) {
 		u, ok := obj.(*unstructured.Unstructured)
 		if !ok {
 			return
 		}
-		if b, err := decode[v1alpha1.APIServiceBinding](u); err == nil {
+		if b, err := cluster.Decode[v1alpha1.APIServiceBinding](u); err == nil {
 			each(*b)
 		}
 	}
@@ -140,25 +63,17 @@ func ClusterID(ctx context.Context, config *rest.Config) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	spaces := client.Resource(spacesResource)
+	spaces := client.Resource(cluster.NamespacesResource)
 	u, err := spaces.Get(ctx, v1alpha1.Namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		u, err = spaces.Create(ctx, namespaceManifest(), metav1.CreateOptions{FieldManager: fieldManager})
+		u, err = spaces.Create(ctx, namespaceManifest(), metav1.CreateOptions{FieldManager: cluster.FieldManager})
 	}
 	if err != nil {
 		return "", fmt.Errorf("namespace %s: %w", v1alpha1.Namespace, err)
 	}
-	return clusterID(u.GetUID()), nil
-}
-
-// clusterID names a cluster after its namespace klutch-bind, as every program of
-// Klutch does: base62(SHA-224(UID)), cut to 6 characters.
-func clusterID(namespace types.UID) string {
-	sum := sha256.Sum224([]byte(namespace))
-	text := new(big.Int).SetBytes(sum[:]).Text(62)
-	return text[:min(len(text), 6)]
+	return cluster.ClusterID(u.GetUID()), nil
 }
 
 func namespaceManifest() *unstructured.Unstructured {
-	return manifest(&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.Namespace}})
+	return cluster.Manifest(&corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}, ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.Namespace}})
 }

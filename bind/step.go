@@ -5,16 +5,23 @@ package bind
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/restmapper"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -38,11 +45,11 @@ func (i *installer) write(ctx context.Context) ([]v1alpha1.APIServiceBinding, er
 }
 
 func (i *installer) writeNamespace(ctx context.Context) error {
-	found, err := get[metav1.PartialObjectMetadata](ctx, i.app.Resource(spacesResource), v1alpha1.Namespace)
+	found, err := cluster.Get[metav1.PartialObjectMetadata](ctx, i.app.Resource(cluster.NamespacesResource), v1alpha1.Namespace)
 	if err != nil || found != nil {
 		return err
 	}
-	if _, err := i.apply(ctx, spacesResource, namespaceManifest()); err != nil {
+	if _, err := i.apply(ctx, cluster.NamespacesResource, namespaceManifest()); err != nil {
 		return err
 	}
 	i.did("Created namespace %s", v1alpha1.Namespace)
@@ -51,18 +58,18 @@ func (i *installer) writeNamespace(ctx context.Context) error {
 
 // writeCRD leaves a CRD that is there alone, whatever its scope.
 func (i *installer) writeCRD(ctx context.Context) error {
-	if i.app.served {
+	if i.app.Served {
 		return nil
 	}
-	crd := v1alpha1.CRDs()[bindingsResource.GroupResource().String()]
-	if _, err := i.apply(ctx, crdsResource, crd); err != nil {
+	crd := v1alpha1.CRDs()[cluster.APIServiceBindings.GroupResource().String()]
+	if _, err := i.apply(ctx, cluster.CRDs, crd); err != nil {
 		return err
 	}
 	i.did("Installed CRD %s", crd.GetName())
 	if i.opts.DryRun != "" {
 		return nil
 	}
-	err := until(ctx, i.app.Resource(crdsResource), crd.GetName(), func(live *apiextensionsv1.CustomResourceDefinition) (bool, error) {
+	err := until(ctx, i.app.Resource(cluster.CRDs), crd.GetName(), func(live *apiextensionsv1.CustomResourceDefinition) (bool, error) {
 		return live != nil && apihelpers.IsCRDConditionTrue(live, apiextensionsv1.Established), nil
 	})
 	if err != nil {
@@ -75,14 +82,14 @@ func (i *installer) writeCRD(ctx context.Context) error {
 func (i *installer) writeRoles(ctx context.Context) error {
 	for _, service := range i.services {
 		claims := i.needed(service)
-		rights := Rights(i.spec(service), claims)
-		if err := i.writeRights(ctx, rights, func() error { return i.awaitPolicy(ctx, service.String(), reachOf(claims)) }); err != nil {
+		rights := permission.Rights(i.spec(service), claims)
+		if err := i.writeRights(ctx, rights, func() error { return i.awaitPolicy(ctx, service.String(), permission.NamespacesOf(claims)) }); err != nil {
 			return err
 		}
 		if len(rights) > 1 {
 			continue
 		}
-		r := &remover{appClient: i.app, progress: i.progress, dryRun: i.opts.DryRun}
+		r := &remover{App: i.app, progress: i.progress, dryRun: i.opts.DryRun}
 		if err := r.deleteClaims(ctx, service.String()); err != nil {
 			return err
 		}
@@ -124,7 +131,7 @@ func (i *installer) writeKonnector(ctx context.Context) error {
 	if len(i.opts.Konnector) == 0 {
 		return nil
 	}
-	groups, err := restmapper.GetAPIGroupResources(i.app.discovery)
+	groups, err := restmapper.GetAPIGroupResources(i.app.Discovery)
 	if err != nil {
 		return fmt.Errorf("APIs of the App Cluster: %w", err)
 	}
@@ -159,14 +166,14 @@ func (i *installer) writeBinding(ctx context.Context, name string) (*v1alpha1.AP
 	var b *unstructured.Unstructured
 	// The API server may serve a new resource a moment after it is established.
 	err := retry(ctx, func(err error) bool { return apierrors.IsNotFound(err) && i.opts.DryRun == "" }, func() (err error) {
-		b, err = i.apply(ctx, bindingsResource, manifest(i.binding(name)))
+		b, err = i.apply(ctx, cluster.APIServiceBindings, cluster.Manifest(i.binding(name)))
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	i.did("%s APIServiceBinding %s", written(i.existing[name] != nil), name)
-	return decode[v1alpha1.APIServiceBinding](b)
+	return cluster.Decode[v1alpha1.APIServiceBinding](b)
 }
 
 func (i *installer) binding(name string) *v1alpha1.APIServiceBinding {
@@ -181,7 +188,7 @@ func (i *installer) binding(name string) *v1alpha1.APIServiceBinding {
 			PermissionClaims: i.answers[name],
 		},
 	}
-	if i.app.namespaced {
+	if i.app.Namespaced {
 		b.Namespace = v1alpha1.Namespace
 	}
 	return b
@@ -205,7 +212,7 @@ func (i *installer) apply(ctx context.Context, resource schema.GroupVersionResou
 	if u.GetNamespace() != "" {
 		r = i.app.Resource(resource).Namespace(u.GetNamespace())
 	}
-	written, err := r.Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: fieldManager, Force: true, DryRun: i.opts.DryRun.param()})
+	written, err := r.Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: cluster.FieldManager, Force: true, DryRun: i.opts.DryRun.param()})
 	if i.opts.DryRun == DryRunServer && apierrors.IsNotFound(err) {
 		i.say("Not checked, since it needs what is not there yet: %s %s", u.GetKind(), u.GetName())
 		return u, nil
@@ -214,4 +221,32 @@ func (i *installer) apply(ctx context.Context, resource schema.GroupVersionResou
 		return nil, fmt.Errorf("apply %s %s: %w", u.GetKind(), u.GetName(), err)
 	}
 	return written, nil
+}
+
+// rightsResources are those of what Rights returns, by kind.
+var rightsResources = map[string]schema.GroupVersionResource{
+	"ClusterRole": cluster.ClusterRoles, "ValidatingAdmissionPolicy": cluster.Policies, "ValidatingAdmissionPolicyBinding": cluster.PolicyBindings,
+}
+
+// konnectorAccount is the konnector's service account, of which the shipped policy speaks.
+const konnectorAccount = "konnector"
+
+// awaitPolicy returns when the API server holds who takes the rights of a binding's claims
+// to the policy: a thief of the konnector's credential could be faster, and keep what it
+// got. It tries where the policy admits nothing.
+func (i *installer) awaitPolicy(ctx context.Context, binding string, r permission.Namespaces) error {
+	nowhere := slices.DeleteFunc([]string{v1alpha1.Namespace, metav1.NamespacePublic, metav1.NamespaceSystem}, r.Covers)
+	if i.opts.DryRun != "" || len(nowhere) == 0 {
+		return nil
+	}
+	probe := cluster.Manifest(permission.RoleBinding(binding, nowhere[0], rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: v1alpha1.Namespace, Name: konnectorAccount}))
+	bindings := i.app.Resource(cluster.RoleBindings).Namespace(nowhere[0])
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+		_, err := bindings.Create(ctx, probe, metav1.CreateOptions{FieldManager: cluster.FieldManager, DryRun: []string{metav1.DryRunAll}})
+		return err != nil && strings.Contains(err.Error(), fmt.Sprintf("ValidatingAdmissionPolicy '%s'", permission.ClaimsName(binding))), nil
+	})
+	if err != nil {
+		return fmt.Errorf("the ValidatingAdmissionPolicy %s is not in force: %w", permission.ClaimsName(binding), err)
+	}
+	return nil
 }

@@ -6,14 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -21,16 +20,16 @@ import (
 // or an error, or ctx ends. A nil object is one that is not there.
 func until[T any](ctx context.Context, r dynamic.ResourceInterface, name string, done func(*T) (bool, error)) error {
 	for d := 50 * time.Millisecond; ; d = min(2*d, time.Second) {
-		o, err := get[T](ctx, r, name)
+		o, err := cluster.Get[T](ctx, r, name)
 		if err == nil {
 			var end bool
 			if end, err = done(o); end || err != nil {
 				return err
 			}
-		} else if ctx.Err() == nil && !isNoAnswer(err) {
+		} else if ctx.Err() == nil && !cluster.IsNoAnswer(err) {
 			return err
 		}
-		if end := pause(ctx, d); end != nil {
+		if end := cluster.Pause(ctx, d); end != nil {
 			return fmt.Errorf("wait for %s: %w", name, end)
 		}
 	}
@@ -43,26 +42,15 @@ func retry(ctx context.Context, again func(error) bool, fn func() error) error {
 		if err == nil || !again(err) {
 			return err
 		}
-		if end := pause(ctx, 500*time.Millisecond); end != nil {
+		if end := cluster.Pause(ctx, 500*time.Millisecond); end != nil {
 			return fmt.Errorf("%w: %w", err, end)
 		}
 	}
 	return fn()
 }
 
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// A progress is told, a line each, what has been done and what is waited for. Nil is
-// nobody.
+// A progress is told, a line each, what has been done and what is waited for. Nil tells
+// no one.
 type progress func(string)
 
 func (p progress) say(format string, args ...any) {
@@ -89,14 +77,14 @@ var ErrNotReady = errors.New("not ready")
 // as they are then. With the deadline of ctx the error is ErrNotReady and says what
 // the conditions say. Progress is told, a line each, what is waited for.
 func WaitReady(ctx context.Context, config *rest.Config, names []string, progress func(string)) ([]v1alpha1.APIServiceBinding, error) {
-	app, err := openApp(ctx, config)
+	app, err := cluster.OpenApp(ctx, config)
 	if err != nil {
 		return nil, err
 	}
 	var all []v1alpha1.APIServiceBinding
 	var notReady []error
 	for _, name := range names {
-		b, err := waitReady(ctx, app.bindings(), name, progress)
+		b, err := waitReady(ctx, app.Bindings(), name, progress)
 		if err != nil && !errors.Is(err, ErrNotReady) {
 			return nil, err
 		}
@@ -113,51 +101,14 @@ func waitReady(ctx context.Context, r dynamic.ResourceInterface, name string, p 
 			return false, fmt.Errorf("APIServiceBinding %s is gone", name)
 		}
 		last = b
-		if !isReady(b) {
-			say("Waiting for " + name + waitingFor(b))
+		if !cluster.IsReady(b) {
+			say("Waiting for " + name + cluster.WaitingFor(b))
 			return false, nil
 		}
 		return true, nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return last, fmt.Errorf("%s is %w%s", name, ErrNotReady, waitingFor(last))
+		return last, fmt.Errorf("%s is %w%s", name, ErrNotReady, cluster.WaitingFor(last))
 	}
 	return last, err
-}
-
-// isReady takes a summary without observedGeneration as current: not every
-// konnector writes it.
-func isReady(b *v1alpha1.APIServiceBinding) bool {
-	c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionReady)
-	return c != nil && c.Status == metav1.ConditionTrue && (c.ObservedGeneration == 0 || c.ObservedGeneration >= b.Generation)
-}
-
-func waitingFor(b *v1alpha1.APIServiceBinding) string {
-	if len(b.Status.Conditions) == 0 {
-		return ": no konnector has taken it up yet"
-	}
-	return because(b.Status.Conditions)
-}
-
-// because says what the conditions say that do not hold: in full, but for those that
-// merely wait for others.
-func because(conditions []v1alpha1.Condition) string {
-	var parts, pending []string
-	for _, c := range conditions {
-		switch {
-		case c.Type == v1alpha1.ConditionReady || c.Status == metav1.ConditionTrue:
-		case isPending(c):
-			pending = append(pending, c.Type)
-		default:
-			words := slices.DeleteFunc([]string{c.Type + " is " + string(c.Status), c.Reason, c.Message}, func(s string) bool { return s == "" })
-			parts = append(parts, strings.Join(words, ": "))
-		}
-	}
-	if len(pending) > 0 {
-		parts = append(parts, strings.Join(pending, ", ")+" pending")
-	}
-	if len(parts) == 0 {
-		return ""
-	}
-	return ": " + strings.Join(parts, "; ")
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/klutch-go/sdk/export/internal/handshake"
 	"github.com/klutch-go/sdk/internal/test/testissuer"
@@ -102,12 +103,15 @@ func TestP27FloodHidesNothing(t *testing.T) {
 		form := url.Values{"client_id": {handshake.ClientID}, "grant_type": {"authorization_code"}, "code_verifier": {"v"}, "code": {code}}
 		c.do(http.MethodPost, "/token", form.Encode(), "X-Forwarded-For", from)
 	}
-	for i := range handshake.RefusalsInAll + 1 {
+	began := time.Now()
+	for i := range 2 * handshake.RefusalsInAll {
 		redeem("made up", fmt.Sprintf("2001:db8:%x::1", i))
 	}
 	redeem(code, "192.0.2.1")
-	if got := c.records("code refused"); len(got) != handshake.RefusalsInAll+1 || !strings.Contains(got[handshake.RefusalsInAll], "another login") {
-		t.Errorf("of a code that was taken there is no record among %d", len(got))
+	got := c.records("code refused")
+	most := handshake.RefusalsInAll + 2 + int(time.Since(began).Minutes()*handshake.RefusalsInAll) // a slow machine gives the flood time for more
+	if len(got) > most || !strings.Contains(got[len(got)-1], "another login") {
+		t.Errorf("of a code that was taken there is no record among %d, at most %d", len(got), most)
 	}
 	c.do(http.MethodPost, "/bind-noninteractive", "{}", "Authorization", "Bearer x", "X-Forwarded-For", "192.0.2.2")
 	if got := c.records("machine refused"); len(got) != 1 {
@@ -116,8 +120,8 @@ func TestP27FloodHidesNothing(t *testing.T) {
 	for range 2 * handshake.RefusalsPerClient {
 		redeem(code, "192.0.2.1")
 	}
-	if got := len(c.records("code refused")) - handshake.RefusalsInAll; got > handshake.RefusalsPerClient+1 {
-		t.Errorf("one code leaves %d records", got)
+	if more := len(c.records("code refused")) - len(got); more > handshake.RefusalsPerClient {
+		t.Errorf("one code leaves %d more records", more)
 	}
 }
 

@@ -4,17 +4,14 @@ package export
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -190,44 +187,4 @@ func removalOrphans(t *testing.T, c *tenantClient) {
 		_, err := c.dyn.Resource(widgets).Namespace(own).Get(ctx, "w", metav1.GetOptions{})
 		return err == nil, nil
 	})
-}
-
-// P13: ClusterBindings of namespaces that are no tenant's, and those of which the removal
-// is over, hold up the removal of no tenant.
-func TestP13BreakerCountsTenants(t *testing.T) {
-	e, err := New(&rest.Config{Host: "https://127.0.0.1:1"}, Options{RemovalsAtOnce: 1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := newControl(e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	remove := func(h holder, change func(*metav1.PartialObjectMetadata, *v1alpha1.ClusterBinding)) *v1alpha1.ClusterBinding {
-		name := h.namespace("cluster")
-		ns := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: h.annotations(), Labels: map[string]string{tenantLabel: name}}}
-		binding := &v1alpha1.ClusterBinding{ObjectMeta: metav1.ObjectMeta{
-			Name: v1alpha1.ClusterBindingName, Namespace: name, Finalizers: []string{v1alpha1.TenantFinalizer},
-			DeletionTimestamp: &metav1.Time{Time: time.Now().Add(-time.Minute)},
-		}}
-		binding.Spec.DeletionPolicy = v1alpha1.DeletionPolicyDelete
-		change(ns, binding)
-		if err := errors.Join(c.owned.GetStore().Add(ns), c.clusterBindings.GetStore().Add(binding)); err != nil {
-			t.Fatal(err)
-		}
-		return binding
-	}
-	own := remove(holder{Issuer: "i", Subject: "ada", Cluster: "1"}, func(*metav1.PartialObjectMetadata, *v1alpha1.ClusterBinding) {})
-	remove(holder{Issuer: "i", Subject: "ada", Cluster: "2"}, func(ns *metav1.PartialObjectMetadata, _ *v1alpha1.ClusterBinding) { ns.Labels = nil })
-	remove(holder{Issuer: "i", Subject: "ada", Cluster: "3"}, func(_ *metav1.PartialObjectMetadata, b *v1alpha1.ClusterBinding) {
-		b.Finalizers = []string{"example.org/keep"}
-	})
-	remove(holder{Issuer: "i", Subject: "ada", Cluster: "4"}, func(_ *metav1.PartialObjectMetadata, b *v1alpha1.ClusterBinding) { b.Namespace = "elsewhere" })
-	if held := c.mayRemove(own); held != nil {
-		t.Errorf("one tenant is removed: %s", held.message)
-	}
-	remove(holder{Issuer: "i", Subject: "ada", Cluster: "5"}, func(*metav1.PartialObjectMetadata, *v1alpha1.ClusterBinding) {})
-	if held := c.mayRemove(own); held == nil || held.reason != v1alpha1.ReasonRemovalHeld {
-		t.Errorf("two tenants are removed: %+v", held)
-	}
 }

@@ -5,15 +5,11 @@ package kubeconfig
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -47,29 +43,28 @@ type Share struct {
 	what   string
 
 	mu             sync.Mutex
-	now            *holding
-	next           *holding // while all is listed anew
-	objects, bytes int      // of the budget
-	err            *ExcessError
-	until          time.Time // of its quarantine
+	now            *sizes
+	next           *sizes // while all is listed anew
+	objects, bytes int    // of the budget
+	quarantine     quarantined
 }
 
-// A holding is the sizes of objects.
-type holding struct {
-	sizes map[cache.ObjectName]int
-	bytes int
+// A sizes is the sizes of objects.
+type sizes struct {
+	byName map[cache.ObjectName]int
+	bytes  int
 }
 
-func newHolding() *holding { return &holding{sizes: map[cache.ObjectName]int{}} }
+func newSizes() *sizes { return &sizes{byName: map[cache.ObjectName]int{}} }
 
 // set returns the size before; 0 is that of no object.
-func (h *holding) set(name cache.ObjectName, size int) (before int) {
-	before = h.sizes[name]
+func (h *sizes) set(name cache.ObjectName, size int) (before int) {
+	before = h.byName[name]
 	h.bytes += size - before
 	if size > 0 {
-		h.sizes[name] = size
+		h.byName[name] = size
 	} else {
-		delete(h.sizes, name)
+		delete(h.byName, name)
 	}
 	return before
 }
@@ -79,7 +74,7 @@ func (b *Budget) Share(resource string) *Share {
 	if b == nil {
 		return nil
 	}
-	return &Share{budget: b, what: resource, now: newHolding()}
+	return &Share{budget: b, what: resource, now: newSizes()}
 }
 
 // Close gives back what the store has held.
@@ -89,16 +84,16 @@ func (s *Share) Close() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.now, s.next = newHolding(), nil
+	s.now, s.next = newSizes(), nil
 	s.draw()
 }
 
 // draw has the budget know what is held. It returns false, and changes nothing, if that
 // is too much and more than before. It needs mu.
 func (s *Share) draw() bool {
-	objects, bytes := len(s.now.sizes), s.now.bytes
+	objects, bytes := len(s.now.byName), s.now.bytes
 	if s.next != nil {
-		objects, bytes = max(objects, len(s.next.sizes)), max(bytes, s.next.bytes)
+		objects, bytes = max(objects, len(s.next.byName)), max(bytes, s.next.bytes)
 	}
 	b := s.budget
 	b.mu.Lock()
@@ -140,7 +135,7 @@ func (s *Share) Document(data []byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.now
-	s.now = &holding{bytes: weigh(data)}
+	s.now = &sizes{bytes: weigh(data)}
 	if s.draw() {
 		return nil
 	}
@@ -152,9 +147,9 @@ func (s *Share) Document(data []byte) error {
 func (s *Share) exceed() error {
 	s.next = nil
 	s.draw()
-	s.err = &ExcessError{fmt.Sprintf("it has more than the %d objects or the %d MB that are kept of it (found at %s)", mostObjects, mostBytes>>20, s.what)}
-	s.until = time.Now().Add(Quarantine)
-	return s.err
+	err := &ExcessError{fmt.Sprintf("it has more than the %d objects or the %d MB that are kept of it (found at %s)", mostObjects, mostBytes>>20, s.what)}
+	s.quarantine = newQuarantined(err)
+	return err
 }
 
 // Begin precedes a watch; the error says that it is too early for one.
@@ -164,12 +159,11 @@ func (s *Share) Begin(o metav1.ListOptions) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil && time.Now().Before(s.until) {
-		return s.err
+	if err, is := s.quarantine.holds(); is {
+		return err
 	}
-	s.err = nil
 	if o.SendInitialEvents != nil && *o.SendInitialEvents {
-		s.next = newHolding()
+		s.next = newSizes()
 	}
 	return nil
 }
@@ -200,149 +194,6 @@ func (s *Share) List(ctx context.Context, o metav1.ListOptions, list func(contex
 	return listed, err
 }
 
-// paged is o as API servers answer it in pages: they ignore a limit where any state of
-// theirs will do.
-func paged(o metav1.ListOptions) metav1.ListOptions {
-	switch {
-	case o.ResourceVersion == "0":
-		o.ResourceVersion = ""
-	case o.ResourceVersion != "" && o.ResourceVersionMatch == "" && o.Continue == "":
-		o.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
-	}
-	o.Limit = page
-	return o
-}
-
-func (s *Share) pages(ctx context.Context, o metav1.ListOptions, list func(context.Context, metav1.ListOptions) (runtime.Object, error)) (all runtime.Object, err error) {
-	weight := 0
-	for {
-		next, err := list(ctx, o)
-		if err != nil {
-			return nil, err
-		}
-		err = meta.EachListItem(next, func(item runtime.Object) error {
-			size, decoded := s.sizeOf(item)
-			if weight += decoded; weight > mostListed {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				return s.exceed()
-			}
-			return s.hold(item, size)
-		})
-		if err != nil {
-			return nil, err
-		}
-		if all, err = joined(all, next); err != nil {
-			return nil, err
-		}
-		m, err := meta.ListAccessor(next)
-		if err != nil {
-			return nil, err
-		}
-		if o.Continue = m.GetContinue(); o.Continue == "" {
-			return all, nil
-		}
-		o.ResourceVersion, o.ResourceVersionMatch = "", ""
-	}
-}
-
-// joined is a list with the items of its next page.
-func joined(all, next runtime.Object) (runtime.Object, error) {
-	switch a := all.(type) {
-	case nil:
-		return next, nil
-	case *unstructured.UnstructuredList:
-		if n, ok := next.(*unstructured.UnstructuredList); ok {
-			a.Items = append(a.Items, n.Items...)
-			a.SetContinue("")
-			return a, nil
-		}
-	case *metav1.PartialObjectMetadataList:
-		if n, ok := next.(*metav1.PartialObjectMetadataList); ok {
-			a.Items = append(a.Items, n.Items...)
-			a.Continue = ""
-			return a, nil
-		}
-	}
-	return nil, fmt.Errorf("a list of %T goes on with %T", all, next)
-}
-
-// Pass hands on an event of a watch, or an error in place of what is too much: its
-// consumer is to end the watch then.
-func (s *Share) Pass(e watch.Event) watch.Event {
-	if s == nil {
-		return e
-	}
-	size := 0
-	switch e.Type {
-	case watch.Added, watch.Modified:
-		size, _ = s.sizeOf(e.Object)
-	case watch.Deleted:
-	case watch.Bookmark:
-		if o, err := meta.Accessor(e.Object); err == nil && o.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true" {
-			s.settle()
-		}
-		return e
-	default:
-		return e
-	}
-	if err := s.hold(e.Object, size); err != nil {
-		return watch.Event{Type: watch.Error, Object: &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusInternalServerError, Message: err.Error()}}
-	}
-	return e
-}
-
-// Watch is a watch whose events pass the share.
-func (s *Share) Watch(ctx context.Context, o metav1.ListOptions, begin func(context.Context, metav1.ListOptions) (watch.Interface, error)) (watch.Interface, error) {
-	if s == nil {
-		return begin(ctx, o)
-	}
-	if err := s.Begin(o); err != nil {
-		return nil, err
-	}
-	w, err := begin(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	m := &metered{Interface: w, out: make(chan watch.Event), quit: make(chan struct{})}
-	go m.run(s)
-	return m, nil
-}
-
-// A metered watch passes a share.
-type metered struct {
-	watch.Interface
-	out  chan watch.Event
-	quit chan struct{}
-	once sync.Once
-}
-
-func (m *metered) run(s *Share) {
-	defer close(m.out)
-	defer m.Interface.Stop()
-	for {
-		select {
-		case e, ok := <-m.Interface.ResultChan():
-			if !ok {
-				return
-			}
-			select {
-			case m.out <- s.Pass(e):
-			case <-m.quit:
-				return
-			}
-		case <-m.quit:
-			return
-		}
-	}
-}
-
-// Stop implements [watch.Interface].
-func (m *metered) Stop() { m.once.Do(func() { close(m.quit) }) }
-
-// ResultChan implements [watch.Interface].
-func (m *metered) ResultChan() <-chan watch.Event { return m.out }
-
 // sizeOf is what an object takes where it is kept, and decoded.
 func (s *Share) sizeOf(obj runtime.Object) (size, decoded int) {
 	size, decoded = sizeOf(obj)
@@ -350,49 +201,4 @@ func (s *Share) sizeOf(obj runtime.Object) (size, decoded int) {
 		size = decoded
 	}
 	return size, decoded
-}
-
-// sizeOf is about the length of an object in JSON, and what it takes decoded.
-func sizeOf(obj runtime.Object) (size, decoded int) {
-	switch o := obj.(type) {
-	case *unstructured.Unstructured:
-		size, values := measure(o.Object)
-		return size + objectBytes, size + weightValue*values
-	case *metav1.PartialObjectMetadata:
-		n := 2*objectBytes + weightObject*(len(o.ManagedFields)+len(o.OwnerReferences)+len(o.Finalizers))
-		for _, m := range []map[string]string{o.Labels, o.Annotations} {
-			for k, v := range m {
-				n += len(k) + len(v) + weightValue
-			}
-		}
-		for i := range o.ManagedFields {
-			if f := o.ManagedFields[i].FieldsV1; f != nil {
-				n += f.Size()
-			}
-		}
-		return n, n
-	}
-	return objectBytes, objectBytes
-}
-
-func measure(value any) (size, values int) {
-	switch v := value.(type) {
-	case string:
-		return len(v) + 3, 1
-	case map[string]any:
-		size, values = 2, 4
-		for k, item := range v {
-			s, n := measure(item)
-			size, values = size+len(k)+4+s, values+n
-		}
-		return size, values
-	case []any:
-		size, values = 2, 1
-		for _, item := range v {
-			s, n := measure(item)
-			size, values = size+s, values+n
-		}
-		return size, values
-	}
-	return 8, 1
 }

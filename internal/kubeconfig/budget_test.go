@@ -110,10 +110,10 @@ func TestP8Quarantine(t *testing.T) {
 		if b.check(request("/large")) == nil || b.check(request("/small")) != nil {
 			t.Error("not just what was too large is in quarantine")
 		}
-		for n := range 2 * maxVerdicts {
+		for n := range 2 * maxQuarantined {
 			_ = b.exceeded(request("/"+strconv.Itoa(n)), "is too large")
 		}
-		if len(b.quarantine) > maxVerdicts+1 || b.check(request("/small")) == nil {
+		if len(b.quarantine) > maxQuarantined+1 || b.check(request("/small")) == nil {
 			t.Errorf("%d paths in quarantine, and another one is not", len(b.quarantine))
 		}
 		time.Sleep(Quarantine + time.Second)

@@ -13,11 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
-)
 
-// Annotation holds "<namespace>/<name>/<uid>" of the binding; the namespace of a
-// cluster-scoped binding is empty.
-const Annotation = "klutch.anynines.com/binding"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
 
 // An Owner is one incarnation of a binding.
 type Owner struct {
@@ -32,13 +30,13 @@ func Of(o metav1.Object) Owner { return Owner{cache.MetaObjectToName(o), o.GetUI
 func Put(o metav1.Object, owner Owner) {
 	annotations := map[string]string{}
 	maps.Copy(annotations, o.GetAnnotations())
-	annotations[Annotation] = owner.Namespace + "/" + owner.Name + "/" + string(owner.UID)
+	annotations[v1alpha1.BindingAnnotation] = owner.Namespace + "/" + owner.Name + "/" + string(owner.UID)
 	o.SetAnnotations(annotations)
 }
 
 // Get returns the Owner that o was made for, if it is marked.
 func Get(o metav1.Object) (owner Owner, ok bool) {
-	parts := strings.Split(o.GetAnnotations()[Annotation], "/")
+	parts := strings.Split(o.GetAnnotations()[v1alpha1.BindingAnnotation], "/")
 	if len(parts) != 3 || parts[1] == "" || parts[2] == "" {
 		return Owner{}, false
 	}

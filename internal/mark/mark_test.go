@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 )
@@ -32,7 +33,7 @@ func TestPutThenGet(t *testing.T) {
 
 func TestGetOfNoMark(t *testing.T) {
 	for _, value := range []string{"", "a", "a/b", "a/b/c/d", "a//c", "a/b/", "//"} {
-		o := &metav1.ObjectMeta{Annotations: map[string]string{Annotation: value}}
+		o := &metav1.ObjectMeta{Annotations: map[string]string{v1alpha1.BindingAnnotation: value}}
 		if got, ok := Get(o); ok {
 			t.Errorf("%q marks %v", value, got)
 		}

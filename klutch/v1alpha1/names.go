@@ -188,3 +188,22 @@ func AddToScheme(s *runtime.Scheme) error {
 	)
 	return nil
 }
+
+// Annotations of the App Cluster's own objects, by which kubectl bind and the konnector
+// find again what they made.
+const (
+	// BackendAnnotation stands on a kubeconfig Secret: the URL of the backend at which a
+	// login got it.
+	BackendAnnotation = "klutch.anynines.com/backend"
+	// TenantUIDAnnotation stands on a kubeconfig Secret: the UID of the tenant namespace
+	// that it was bound to. Another Control Plane Cluster that took the place of that one
+	// has none with this UID, however it is called; what is not found there is not gone.
+	TenantUIDAnnotation = "klutch.anynines.com/tenant-uid"
+	// UnboundAnnotation stands on a kubeconfig Secret while it is being removed: the name
+	// of the binding that was the last one to use it. A removal that was interrupted goes
+	// on from there.
+	UnboundAnnotation = "klutch.anynines.com/unbound"
+	// BindingAnnotation stands on a CRD: "<namespace>/<name>/<uid>" of the binding that it
+	// was made for; the namespace of a cluster-scoped binding is empty.
+	BindingAnnotation = "klutch.anynines.com/binding"
+)

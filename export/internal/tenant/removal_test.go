@@ -3,9 +3,12 @@
 package tenant
 
 import (
+	"errors"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -35,5 +38,42 @@ func TestP10LeavingIsNoLever(t *testing.T) {
 	binding.Annotations = map[string]string{v1alpha1.DrainingAnnotation: "true"}
 	if left := r.resting(binding); left != 0 {
 		t.Errorf("a step of a removal is in %s", left)
+	}
+}
+
+// P13: ClusterBindings of namespaces that are no tenant's, and those of which the removal
+// is over, hold up the removal of no tenant.
+func TestP13BreakerCountsTenants(t *testing.T) {
+	caches := &Caches{
+		Owned:           cache.NewSharedIndexInformer(&cache.ListWatch{}, &metav1.PartialObjectMetadata{}, 0, cache.Indexers{}),
+		ClusterBindings: cache.NewTypedSharedIndexInformer[*v1alpha1.ClusterBinding](cache.NewSharedIndexInformer(&cache.ListWatch{}, &v1alpha1.ClusterBinding{}, 0, cache.Indexers{})),
+	}
+	b := &breaker{opts: &Options{RemovalsAtOnce: 1}, caches: caches}
+	remove := func(h Holder, change func(*metav1.PartialObjectMetadata, *v1alpha1.ClusterBinding)) *v1alpha1.ClusterBinding {
+		name := h.Namespace("cluster")
+		ns := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: h.Annotations(), Labels: map[string]string{v1alpha1.TenantLabel: name}}}
+		binding := &v1alpha1.ClusterBinding{ObjectMeta: metav1.ObjectMeta{
+			Name: v1alpha1.ClusterBindingName, Namespace: name, Finalizers: []string{v1alpha1.TenantFinalizer},
+			DeletionTimestamp: &metav1.Time{Time: time.Now().Add(-time.Minute)},
+		}}
+		binding.Spec.DeletionPolicy = v1alpha1.DeletionPolicyDelete
+		change(ns, binding)
+		if err := errors.Join(caches.Owned.GetStore().Add(ns), caches.ClusterBindings.GetStore().Add(binding)); err != nil {
+			t.Fatal(err)
+		}
+		return binding
+	}
+	own := remove(Holder{Issuer: "i", Subject: "ada", Cluster: "1"}, func(*metav1.PartialObjectMetadata, *v1alpha1.ClusterBinding) {})
+	remove(Holder{Issuer: "i", Subject: "ada", Cluster: "2"}, func(ns *metav1.PartialObjectMetadata, _ *v1alpha1.ClusterBinding) { ns.Labels = nil })
+	remove(Holder{Issuer: "i", Subject: "ada", Cluster: "3"}, func(_ *metav1.PartialObjectMetadata, c *v1alpha1.ClusterBinding) {
+		c.Finalizers = []string{"example.org/keep"}
+	})
+	remove(Holder{Issuer: "i", Subject: "ada", Cluster: "4"}, func(_ *metav1.PartialObjectMetadata, c *v1alpha1.ClusterBinding) { c.Namespace = "elsewhere" })
+	if held := b.mayRemove(own); held != nil {
+		t.Errorf("one tenant is removed: %s", held.Message)
+	}
+	remove(Holder{Issuer: "i", Subject: "ada", Cluster: "5"}, func(*metav1.PartialObjectMetadata, *v1alpha1.ClusterBinding) {})
+	if held := b.mayRemove(own); held == nil || held.Reason != v1alpha1.ReasonRemovalHeld {
+		t.Errorf("two tenants are removed: %+v", held)
 	}
 }

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bind
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/klutch-go/sdk/bind/internal/crd"
+	"github.com/klutch-go/sdk/bind/internal/permission"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// ErrPolicy says that a backend asks for what no backend may have.
+var ErrPolicy = errors.New("refused")
+
+var namePattern = regexp.MustCompile(`^[a-z0-9A-Z]([-.:a-z0-9A-Z]*[a-z0-9A-Z])?$`)
+
+// checkService keeps a backend from being given rights on what was here before it:
+// Kubernetes' own groups and ours.
+func checkService(r v1alpha1.GroupResource) error {
+	if r.Group == "" || !permission.IsResource(r) {
+		return fmt.Errorf("service %q: not <resource>.<group>: %w", r.String(), ErrPolicy)
+	}
+	if err := crd.CheckGroup(r.Group); err != nil {
+		return fmt.Errorf("service %s: %w: %w", r, err, ErrPolicy)
+	}
+	return nil
+}
+
+// checkClaim keeps wildcards and the like out of the konnector's rights, and what no person
+// reads out of what they are asked.
+func checkClaim(c Claim) error {
+	good := func(name string) bool { return name == permission.AnyName || namePattern.MatchString(name) }
+	if !permission.IsResource(c.GroupResource) ||
+		!every(slices.Concat(c.Selector.Names, c.Selector.Namespaces), good) {
+		return fmt.Errorf("service %s claims %q: not a resource: %w", c.Service, c.String(), ErrPolicy)
+	}
+	if n := parts(c); n > mostParts {
+		return fmt.Errorf("service %s claims %s with %d names, paths and labels, more than %d: %w", c.Service, c.String(), n, mostParts, ErrPolicy)
+	}
+	return nil
+}
+
+func every(names []string, good func(string) bool) bool {
+	return !slices.ContainsFunc(names, func(name string) bool { return !good(name) })
+}
+
+// mostParts is how many names, paths, labels and the like a claim may have: as many as a
+// person reads before they agree to it.
+const mostParts = 100
+
+// parts counts what is said of a claim.
+func parts(c Claim) int {
+	labels, annotations := c.Metadata()
+	n := len(c.Selector.Names) + len(c.Selector.Namespaces) + len(c.Selector.References) + len(labels) + len(annotations)
+	for _, match := range c.Selector.LabelSelectors {
+		n += max(1, len(match))
+	}
+	if c.Update != nil {
+		n += len(c.Update.Fields) + len(c.Update.Preserving)
+	}
+	return n
+}
+
+// A Standing says how a claim can be accepted.
+type Standing string
+
+// The standings.
+const (
+	StandingOrdinary Standing = "Ordinary" // also along with others, unnamed
+	StandingByName   Standing = "ByName"   // by an answer that names it
+	StandingNever    Standing = "Never"    // not at all
+)

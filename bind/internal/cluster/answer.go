@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/internal/text"
+)
+
+// Explain words err so that the same trouble always gives the same message: without
+// port numbers of our own, times and URLs.
+func Explain(err error) string {
+	if op, ok := errors.AsType[*net.OpError](err); ok && !op.Timeout() {
+		return explainOp(op)
+	}
+	if _, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
+		return "its certificate is not valid, or not now" // theirs has the time in it
+	}
+	var timeout interface{ Timeout() bool }
+	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout() {
+		return "no answer in time"
+	}
+	var answer apierrors.APIStatus
+	if errors.As(err, &answer) {
+		return Clip(answer.Status().Message)
+	}
+	return Clip(innermost(err).Error())
+}
+
+func explainOp(op *net.OpError) string {
+	if dns, ok := errors.AsType[*net.DNSError](op.Err); ok {
+		return fmt.Sprintf("look up %s: %s", dns.Name, dns.Err)
+	}
+	return fmt.Sprintf("%s: %v", op.Op, innermost(op.Err))
+}
+
+func innermost(err error) error {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			return err
+		}
+		err = inner
+	}
+}
+
+// Trouble is explain for an error that may be nil.
+func Trouble(err error) string {
+	if err == nil {
+		return ""
+	}
+	return Explain(err)
+}
+
+// IsExcess tells whether more came from a Control Plane Cluster than is let in.
+func IsExcess(err error) bool {
+	_, is := errors.AsType[*kubeconfig.ExcessError](err)
+	return is
+}
+
+// IsNoAnswer tells whether err says that no API server gave an answer. What is too large is one.
+func IsNoAnswer(err error) bool {
+	return !IsExcess(err) && (apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err))
+}
+
+// MaxMessage keeps what others can fill from filling our objects.
+const MaxMessage = 1024
+
+func Clip(message string) string { return text.Clip(message, MaxMessage) }

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// An App is a client of an App Cluster that knows in which scope
+// APIServiceBindings are served there. Where they are not, they are going to be, in
+// namespaces.
+type App struct {
+	dynamic.Interface
+	Discovery          discovery.DiscoveryInterface
+	Served, Namespaced bool
+}
+
+func OpenApp(ctx context.Context, config *rest.Config) (*App, error) {
+	a := &App{Namespaced: true}
+	var err error
+	if a.Interface, err = dynamic.NewForConfig(config); err != nil {
+		return nil, err
+	}
+	if a.Discovery, err = discovery.NewDiscoveryClientForConfig(config); err != nil {
+		return nil, err
+	}
+	list, err := a.Discovery.ServerResourcesForGroupVersion(v1alpha1.GroupVersion.String())
+	if apierrors.IsNotFound(err) {
+		return a, ctx.Err()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for %s in the App Cluster: %w", APIServiceBindings.GroupResource(), err)
+	}
+	for _, r := range list.APIResources {
+		if r.Name == APIServiceBindings.Resource {
+			a.Served, a.Namespaced = true, r.Namespaced
+		}
+	}
+	return a, ctx.Err()
+}
+
+// Bindings is where APIServiceBindings are.
+func (a *App) Bindings() dynamic.ResourceInterface {
+	if a.Namespaced {
+		return a.Resource(APIServiceBindings).Namespace(v1alpha1.Namespace)
+	}
+	return a.Resource(APIServiceBindings)
+}
+
+// Binding returns nil if there is none.
+func (a *App) Binding(ctx context.Context, name string) (*v1alpha1.APIServiceBinding, error) {
+	if !a.Served {
+		return nil, nil //nolint:nilnil // absence is a value
+	}
+	b, err := Get[v1alpha1.APIServiceBinding](ctx, a.Bindings(), name)
+	if err != nil {
+		return nil, fmt.Errorf("APIServiceBinding %s: %w", name, err)
+	}
+	return b, nil
+}
+
+func (a *App) List(ctx context.Context) ([]v1alpha1.APIServiceBinding, error) {
+	if !a.Served {
+		return nil, nil
+	}
+	all, err := Listed[v1alpha1.APIServiceBinding](ctx, a.Bindings())
+	if err != nil {
+		return nil, fmt.Errorf("APIServiceBindings: %w", err)
+	}
+	return all, nil
+}
+
+// Serves tells whether an API server serves a resource in any version.
+func (a *App) Serves(resource string) (bool, error) {
+	r := schema.ParseGroupResource(resource)
+	groups, err := a.Discovery.ServerGroups()
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("APIs of the App Cluster: %w", err)
+	}
+	for _, g := range groups.Groups {
+		for _, v := range g.Versions {
+			if g.Name != r.Group {
+				continue
+			}
+			list, err := a.Discovery.ServerResourcesForGroupVersion(v.GroupVersion)
+			if err != nil && !apierrors.IsNotFound(err) {
+				return false, fmt.Errorf("look for %s in the App Cluster: %w", resource, err)
+			}
+			if err == nil && slices.ContainsFunc(list.APIResources, func(one metav1.APIResource) bool { return one.Name == r.Resource }) {
+				return true, nil
+			}
+		}
+	}
+	return false, nil
+}

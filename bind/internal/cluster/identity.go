@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"math/big"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+)
+
+// UIDOf reads the UID of an object from the API server.
+func UIDOf(ctx context.Context, client dynamic.Interface, gvr schema.GroupVersionResource, name cache.ObjectName) (types.UID, error) {
+	u, err := client.Resource(gvr).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	return u.GetUID(), nil
+}
+
+// TenantUID reads the UID of a tenant namespace.
+func TenantUID(ctx context.Context, client dynamic.Interface, name string) (types.UID, error) {
+	uid, err := UIDOf(ctx, client, NamespacesResource, cache.NewObjectName("", name))
+	if err != nil {
+		return "", fmt.Errorf("identify the tenant namespace: %w", err)
+	}
+	return uid, nil
+}
+
+// IsHidden tells whether a backend does not let its tenants see something.
+func IsHidden(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
+
+// ClusterID names a cluster after its namespace klutch-bind, as every program of
+// Klutch does: base62(SHA-224(UID)), cut to 6 characters.
+func ClusterID(namespace types.UID) string {
+	sum := sha256.Sum224([]byte(namespace))
+	text := new(big.Int).SetBytes(sum[:]).Text(62)
+	return text[:min(len(text), 6)]
+}

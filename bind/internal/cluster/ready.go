@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// IsReady takes a summary without observedGeneration as current: not every
+// konnector writes it.
+func IsReady(b *v1alpha1.APIServiceBinding) bool {
+	c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionReady)
+	return c != nil && c.Status == metav1.ConditionTrue && (c.ObservedGeneration == 0 || c.ObservedGeneration >= b.Generation)
+}
+
+func WaitingFor(b *v1alpha1.APIServiceBinding) string {
+	if len(b.Status.Conditions) == 0 {
+		return ": no konnector has taken it up yet"
+	}
+	return Because(b.Status.Conditions)
+}
+
+// Because says what the conditions say that do not hold: in full, but for those that
+// merely wait for others.
+func Because(conditions []v1alpha1.Condition) string {
+	var parts, pending []string
+	for _, c := range conditions {
+		switch {
+		case c.Type == v1alpha1.ConditionReady || c.Status == metav1.ConditionTrue:
+		case c.Reason == v1alpha1.ReasonPending:
+			pending = append(pending, c.Type)
+		default:
+			words := slices.DeleteFunc([]string{c.Type + " is " + string(c.Status), c.Reason, c.Message}, func(s string) bool { return s == "" })
+			parts = append(parts, strings.Join(words, ": "))
+		}
+	}
+	if len(pending) > 0 {
+		parts = append(parts, strings.Join(pending, ", ")+" pending")
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(parts, "; ")
+}

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cluster
+
+import (
+	"context"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/internal/watchstore"
+)
+
+// NewController returns a controller that retries soon.
+func NewController(name string, fn controller.Func, workers int) *controller.Controller {
+	return controller.New(name, fn, controller.Options{
+		Workers: workers,
+		Limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](watchstore.First, watchstore.Last),
+	})
+}
+
+// A reader reads a resource for an informer.
+type reader struct {
+	client  any            // what client-go asks for its abilities
+	example runtime.Object // of what is read
+	list    func(context.Context, metav1.ListOptions) (runtime.Object, error)
+	watch   func(context.Context, metav1.ListOptions) (watch.Interface, error)
+	Only    string            // a field selector; empty reads all
+	Share   *kubeconfig.Share // of what may be kept; nil without bounds
+
+	// Told is called with an error when reading begins to fail, or fails
+	// otherwise than before, and with nil when it works again.
+	Told func(context.Context, error)
+}
+
+// Objects reads whole objects.
+func Objects(client dynamic.Interface, resource schema.GroupVersionResource, namespace string) reader {
+	r := client.Resource(resource).Namespace(namespace)
+	return reader{
+		client: client, example: &unstructured.Unstructured{}, Told: tellLog(resource),
+		list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, o) },
+		watch: r.Watch,
+	}
+}
+
+// Metas reads the metadata of all objects.
+func Metas(client metadata.Interface, resource schema.GroupVersionResource) reader {
+	r := client.Resource(resource)
+	return reader{
+		client: client, example: &metav1.PartialObjectMetadata{}, Told: tellLog(resource),
+		list:  func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return r.List(ctx, o) },
+		watch: r.Watch,
+	}
+}
+
+func tellLog(resource schema.GroupVersionResource) func(context.Context, error) {
+	return func(ctx context.Context, err error) {
+		log := logr.FromContextOrDiscard(ctx).WithValues("resource", resource.GroupResource().String())
+		if err != nil {
+			log.Info("cannot be read, retrying", "reason", Explain(err))
+			return
+		}
+		log.Info("can be read again")
+	}
+}
+
+// Informer returns one that retries by itself what client-go's would give ever more
+// time: up to a minute.
+func (r reader) Informer(indexers cache.Indexers) cache.SharedIndexInformer {
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = r.Only
+			return persist(ctx, r.Told, func() (runtime.Object, error) { return r.Share.List(ctx, o, r.list) })
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = r.Only
+			return persist(ctx, r.Told, func() (watch.Interface, error) { return r.Share.Watch(ctx, o, r.watch) })
+		},
+	}
+	return cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, r.client), r.example, 0, indexers)
+}
+
+// persist tries until it gets an answer that an informer has to see.
+func persist[T any](ctx context.Context, tell func(context.Context, error), try func() (T, error)) (T, error) {
+	said := ""
+	out, err := watchstore.Retry(ctx, nil, func(err error) {
+		if why := Explain(err); why != said {
+			said = why
+			tell(ctx, err)
+		}
+	}, try)
+	if err == nil && said != "" {
+		tell(ctx, nil)
+	}
+	return out, err
+}

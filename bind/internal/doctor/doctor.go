@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// A Finding is what one check has found; see the Finding of package bind.
+type Finding struct {
+	Check   string `json:"check"`
+	About   string `json:"about,omitempty"`
+	OK      bool   `json:"ok"`
+	Message string `json:"message"`
+	Hint    string `json:"hint,omitempty"`
+}
+
+const (
+	stuckAfter     = 10 * time.Minute // of a deletion
+	usualHeartbeat = 5 * time.Minute  // of a konnector that has not said how often
+	tokenSoon      = 5 * time.Minute  // by then a konnector has fetched the next one
+)
+
+// Check does what Doctor of package bind says.
+func Check(ctx context.Context, config *rest.Config, now time.Time) []Finding {
+	d := &doctor{now: now}
+	var err error
+	var all []v1alpha1.APIServiceBinding
+	if d.app, err = cluster.OpenApp(ctx, config); err == nil {
+		all, err = d.app.List(ctx)
+	}
+	hint := "Name the App Cluster with --kubeconfig or --context."
+	if apierrors.IsForbidden(err) {
+		hint = "An administrator of this cluster can look, or give you the rights."
+	}
+	if d.note("app-cluster", config.Host, cluster.Trouble(err), "it answers", hint); err != nil {
+		return d.found
+	}
+	d.checkRights(ctx)
+	d.checkKonnector(ctx)
+	d.checkLocks(ctx)
+	seen := map[string]bool{}
+	for _, b := range all {
+		ref := b.Spec.KubeconfigSecretRef
+		if about := ref.Namespace + "/" + ref.Name; !seen[about] {
+			seen[about] = true
+			d.checkSecret(ctx, about, ref.Namespace, ref.Name)
+		}
+	}
+	for _, b := range all {
+		d.checkBinding(ctx, &b)
+	}
+	return d.found
+}
+
+// A doctor collects findings.
+type doctor struct {
+	app   *cluster.App
+	now   time.Time
+	found []Finding
+}
+
+// note adds a finding: what is wrong with what to do, or for "" that all is well.
+func (d *doctor) note(check, about, wrong, well, hint string) {
+	f := Finding{Check: check, About: about, OK: wrong == "", Message: cmp.Or(wrong, well)}
+	if !f.OK {
+		f.Hint = hint
+	}
+	d.found = append(d.found, f)
+}
+
+func (d *doctor) age(t time.Time) time.Duration { return d.now.Sub(t).Round(time.Second) }
+
+// checkRights asks whether the person may bind.
+func (d *doctor) checkRights(ctx context.Context) {
+	var missing []string
+	for r, namespace := range map[schema.GroupVersionResource]string{
+		cluster.NamespacesResource: "", cluster.CRDs: "", cluster.ClusterRoles: "", cluster.Policies: "", cluster.PolicyBindings: "", cluster.Secrets: v1alpha1.Namespace, cluster.APIServiceBindings: v1alpha1.Namespace,
+	} {
+		allowed, err := cluster.May(ctx, d.app, authorizationv1.ResourceAttributes{Verb: "create", Group: r.Group, Resource: r.Resource, Namespace: namespace})
+		if err != nil {
+			d.note("rights", "", cluster.Explain(err), "", "")
+			return
+		}
+		if !allowed {
+			missing = append(missing, r.Resource)
+		}
+	}
+	wrong := ""
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		wrong = "you may not create " + strings.Join(missing, ", ")
+	}
+	d.note("rights", "", wrong, "you may bind APIs", "An administrator of this cluster can bind APIs, or give you the rights.")
+}
+
+// checkKonnector looks at its Lease: who holds it works.
+func (d *doctor) checkKonnector(ctx context.Context) {
+	lease, err := cluster.Get[coordinationv1.Lease](ctx, d.app.Resource(coordinationv1.SchemeGroupVersion.WithResource("leases")).Namespace(v1alpha1.Namespace), v1alpha1.LeaseName)
+	wrong, holder := cluster.Trouble(err), ""
+	switch {
+	case err != nil:
+	case lease == nil || lease.Spec.RenewTime == nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "":
+		wrong = "none works here"
+	default:
+		holder = *lease.Spec.HolderIdentity
+		if age := d.age(lease.Spec.RenewTime.Time); age > time.Minute {
+			wrong = fmt.Sprintf("it has not been heard of for %s", age)
+		}
+	}
+	d.note("konnector", holder, wrong, "it works", "Install it, or look why it does not run: kubectl bind konnector manifests --help")
+}
+
+// checkSecret looks at a kubeconfig, and with it at the Control Plane Cluster.
+func (d *doctor) checkSecret(ctx context.Context, about, namespace, name string) {
+	u, err := cluster.Get[unstructured.Unstructured](ctx, d.app.Resource(cluster.Secrets).Namespace(namespace), name)
+	wrong, k := cluster.Trouble(err), &kubeconfig.Kubeconfig{}
+	switch {
+	case err == nil && u == nil:
+		wrong = "it is not there"
+	case err == nil:
+		if k, err = cluster.ReadSecret(u); err != nil {
+			wrong = cluster.Explain(err)
+		}
+	}
+	if d.note("secret", about, wrong, "it is clean", "Run kubectl bind again: it writes a good one."); wrong != "" {
+		return
+	}
+	d.checkToken(about, k.Token)
+	d.checkTenant(ctx, about, k)
+}
+
+// checkToken tells how long a token is good, where it says so.
+func (d *doctor) checkToken(about, raw string) {
+	ends := cluster.ReadToken(raw).Ends()
+	if ends.IsZero() {
+		return
+	}
+	wrong, left := "", -d.age(ends)
+	if left < tokenSoon {
+		wrong = fmt.Sprintf("it ends in %s", left)
+	}
+	d.note("token", about, wrong, fmt.Sprintf("it is good for %s", left), "The konnector should have the next one by now: look at the other checks. Or run kubectl bind again.")
+}
+
+// checkTenant reads the ClusterBinding, as the konnector does.
+func (d *doctor) checkTenant(ctx context.Context, about string, k *kubeconfig.Kubeconfig) {
+	client, err := cluster.TenantClient(k)
+	b := &v1alpha1.ClusterBinding{}
+	if err == nil {
+		b, err = cluster.Get[v1alpha1.ClusterBinding](ctx, client.Resource(cluster.ClusterBindings).Namespace(k.Namespace), v1alpha1.ClusterBindingName)
+	}
+	wrong := cluster.Trouble(err)
+	if err == nil && b == nil {
+		wrong = "there is no ClusterBinding: the platform has removed this cluster"
+	}
+	if d.note("control-plane", about, wrong, k.Server+" answers", "Ask the operators of the platform, or run kubectl bind again."); wrong != "" {
+		return
+	}
+	interval := usualHeartbeat
+	if every := b.Status.HeartbeatInterval; every != nil {
+		interval = every.Duration
+	}
+	switch last := b.Status.LastHeartbeatTime; {
+	case last == nil:
+		wrong = "there has been none yet"
+	case d.age(last.Time) > 2*interval:
+		wrong = fmt.Sprintf("the last one is %s old", d.age(last.Time))
+	case d.age(last.Time) < -interval:
+		wrong = fmt.Sprintf("the last one is %s ahead of the clock here", -d.age(last.Time))
+	}
+	d.note("heartbeat", about, wrong, "it is on time", "The konnector does not write it: look at the other checks, and at the clocks.")
+}
+
+func (d *doctor) checkBinding(ctx context.Context, b *v1alpha1.APIServiceBinding) {
+	wrong := ""
+	if !cluster.IsReady(b) {
+		wrong = "it is not ready" + cluster.WaitingFor(b)
+	}
+	d.note("binding", b.Name, wrong, "it is ready", "")
+	if c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionClaimsInSync); c != nil && c.Reason == v1alpha1.ReasonNewClaims {
+		d.note("claims", b.Name, c.Message, "", "Run: kubectl bind claims "+b.Name)
+	}
+	d.checkGrants(ctx, b)
+	crd, err := cluster.ReadCRD(ctx, d.app, b.Name)
+	resource, served := cluster.ServedResource(crd)
+	if err != nil || !served {
+		return // of which the binding speaks
+	}
+	list, err := d.app.Resource(resource).List(ctx, metav1.ListOptions{Limit: 500})
+	if wrong = cluster.Trouble(err); err == nil {
+		wrong = d.stuck(list.Items)
+	}
+	d.note("deletions", b.Name, wrong, "none is stuck", "Their annotation "+klutchsync.MessageAnnotation+" says what they wait for.")
+}
+
+func (d *doctor) stuck(objects []unstructured.Unstructured) string {
+	n, last := 0, ""
+	for _, u := range objects {
+		if t := u.GetDeletionTimestamp(); t != nil && d.age(t.Time) > stuckAfter {
+			n, last = n+1, u.GetNamespace()+"/"+u.GetName()
+		}
+	}
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf("being deleted for more than %s: %d, such as %s", stuckAfter, n, last)
+}

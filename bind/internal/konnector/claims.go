@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package konnector
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/klutch-go/sdk/bind/internal/permission"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// checkRights finds out what the konnector may not do in its own cluster, before
+// anything is installed there: that takes an administrator, who gives rights in the
+// whole cluster. What runs already is left alone.
+func (p *pass) checkRights(ctx context.Context) (bool, error) {
+	state, running := p.set.State(p.key.String())
+	running = running && state.Err == nil
+	kept, err := p.keptClaims()
+	if err != nil {
+		return false, err
+	}
+	if err := p.findGrant(ctx, kept, running); err != nil || running {
+		return err == nil, err
+	}
+	needed := permission.BoundRules(v1alpha1.GroupResource{Group: p.export.Spec.Group, Resource: p.export.Spec.Names.Plural})
+	if p.grant != nil {
+		needed = append(needed, permission.PassingRules(p.binding.Name)...)
+	} else {
+		kept = nil
+	}
+	missing, err := permission.MissingRights(ctx, p.app.calls, needed)
+	if err != nil || len(missing) == 0 {
+		return err == nil, err
+	}
+	p.again = rightsEvery
+	p.verdict.set(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, permission.MissingMessage(p.binding.Name, missing, permission.ClaimRules(kept))))
+	return false, nil
+}
+
+// findGrant finds out whether the konnector has the rights of the claims in all
+// namespaces, as a program that is an administrator has, and as bindings gave them
+// once. A konnector without them has none to lose, so that it asks once.
+func (p *pass) findGrant(ctx context.Context, kept []v1alpha1.AcceptablePermissionClaim, running bool) error {
+	p.grant = permission.NewGrant(p.app.calls, p.binding.Name, kept)
+	if p.grant == nil || running && !p.record.everywhere {
+		return nil
+	}
+	missing, err := permission.MissingRights(ctx, p.app.calls, p.grant.Rules)
+	if err != nil {
+		return err
+	}
+	if len(missing) == 0 {
+		p.grant = nil
+		p.again = time.Minute // until they are narrowed
+	}
+	p.record.everywhere = len(missing) == 0
+	return nil
+}
+
+// keptClaims are the accepted claims that are carried out.
+func (p *pass) keptClaims() ([]v1alpha1.AcceptablePermissionClaim, error) {
+	judge, err := p.judge()
+	return slices.DeleteFunc(slices.Clone(p.binding.Spec.PermissionClaims), func(c v1alpha1.AcceptablePermissionClaim) bool { return !judge.Keeps(c) }), err
+}
+
+// judge looks up what it takes to judge the binding's claims.
+func (p *pass) judge() (permission.Judge, error) {
+	return permission.NewJudge(p.app.discovery, &p.export.Spec, p.binding.Spec.PermissionClaims)
+}
+
+// relatedWait says in which namespaces related objects wait for rights.
+func (p *pass) relatedWait(unreadable map[string]string) {
+	if len(unreadable) == 0 {
+		return
+	}
+	message := "Related objects wait for rights in " + some(reasons(unreadable)) + ". All else is kept in step. " + p.verdict.found[v1alpha1.ConditionClaimsInSync].Message
+	p.verdict.set(warned(v1alpha1.ConditionClaimsInSync, v1alpha1.ReasonMissingRights, strings.TrimSpace(message)))
+}
+
+// settleClaims returns what the accepted claims select, and has nothing left of what
+// other claims once selected.
+func (p *pass) settleClaims(ctx context.Context) ([]klutchsync.Related, error) {
+	claims := p.binding.Spec.PermissionClaims
+	judge, err := p.judge()
+	if err != nil {
+		return nil, err
+	}
+	selected, problems, refused := judge.Select(claims)
+	left, err := (&revocation{pass: p, selected: selected, judge: judge}).run(ctx)
+	if err != nil {
+		return nil, err
+	}
+	reason := v1alpha1.ReasonUnsupportedClaim
+	if refused {
+		reason = v1alpha1.ReasonRefusedClaim
+	}
+	c := claimsInSync(reason, problems, permission.Unanswered(p.export.Spec.PermissionClaims, claims))
+	if left != "" {
+		c = warned(c.Type, v1alpha1.ReasonRevokedCopiesRemain, strings.TrimSpace(left+" "+c.Message))
+	}
+	if len(claims) > 0 {
+		p.verdict.set(c)
+	}
+	p.mention(c)
+	return selected, nil
+}
+
+// claimsInSync sums up problems with claims, of which reason is what they have in
+// common, and claims that are not answered yet: nothing is done for them until they
+// are, and that matters if they are required.
+func claimsInSync(reason string, problems []string, asked []v1alpha1.PermissionClaim) v1alpha1.Condition {
+	required := len(problems) > 0
+	if len(asked) > 0 {
+		if reason != v1alpha1.ReasonRefusedClaim {
+			reason = v1alpha1.ReasonNewClaims
+		}
+		names := make([]string, 0, len(asked))
+		for _, c := range asked {
+			names = append(names, c.String())
+			required = required || c.Required
+		}
+		problems = append(problems, "The provider makes claims that were not answered: "+strings.Join(names, ", ")+". kubectl bind claims answers them; what was agreed to goes on.")
+	}
+	c := v1alpha1.True(v1alpha1.ConditionClaimsInSync)
+	if required {
+		c = warned(v1alpha1.ConditionClaimsInSync, reason, "")
+	}
+	if len(problems) > 0 {
+		c.Reason, c.Message = reason, strings.Join(problems, " ")
+	}
+	return c
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package konnector
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// short is a condition without its times.
+func short(conditions []v1alpha1.Condition) []string {
+	var out []string
+	for _, c := range conditions {
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%s=%s %s@%d %s", c.Type, c.Status, c.Reason, c.ObservedGeneration, c.Message)))
+	}
+	return out
+}
+
+func TestVerdict(t *testing.T) {
+	bad := failed(v1alpha1.ConditionConnected, "Bad", "It is bad.")
+	allTrue := func(generation int64) []v1alpha1.Condition {
+		var all []v1alpha1.Condition
+		for _, c := range order {
+			if optional(c) {
+				continue
+			}
+			ok := v1alpha1.True(c)
+			ok.ObservedGeneration = generation
+			all = v1alpha1.SetCondition(all, ok)
+		}
+		return v1alpha1.Summarize(all, generation)
+	}
+	for name, tc := range map[string]struct {
+		before []v1alpha1.Condition
+		found  []v1alpha1.Condition
+		want   []string
+	}{
+		"new, nothing known": {nil, []v1alpha1.Condition{pending("SecretValid", "Reading.")}, []string{
+			"Ready=False Pending@2 Waits for what comes before it.",
+			"Connected=False Pending@2 Waits for what comes before it.", "Heartbeating=False Pending@2 Waits for what comes before it.",
+			"InformersSynced=False Pending@2 Waits for what comes before it.", "SchemaInSync=False Pending@2 Waits for what comes before it.",
+			"SecretValid=False Pending@2 Reading.",
+		}},
+		"restarted, nothing known": {allTrue(2), []v1alpha1.Condition{pending("SecretValid", "Reading.")}, short(allTrue(2))},
+		"blocked": {allTrue(2), []v1alpha1.Condition{v1alpha1.True("SecretValid"), bad}, []string{
+			"Ready=False Bad@2 It is bad.", "Connected=False Bad@2 It is bad.", "Heartbeating=False Pending@2 Waits for Connected.",
+			"InformersSynced=False Pending@2 Waits for Connected.", "SchemaInSync=False Pending@2 Waits for Connected.", "SecretValid=True @2",
+		}},
+		"of another generation": {allTrue(1), []v1alpha1.Condition{
+			v1alpha1.True("SecretValid"), v1alpha1.True("Connected"), v1alpha1.True("SchemaInSync"), v1alpha1.True("Heartbeating"), pending("InformersSynced", "Reading."),
+		}, []string{
+			"Ready=False Pending@2 Reading.", "Connected=True @2", "Heartbeating=True @2", "InformersSynced=False Pending@2 Reading.", "SchemaInSync=True @2", "SecretValid=True @2",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			v := newVerdict()
+			for _, c := range tc.found {
+				v.set(c)
+			}
+			status := &v1alpha1.APIServiceBindingStatus{Conditions: tc.before}
+			v.apply(status, 2)
+			if diff := cmp.Diff(tc.want, short(status.Conditions)); diff != "" {
+				t.Errorf("conditions (-want +got):\n%s", diff)
+			}
+			again := status.DeepCopy()
+			v.apply(again, 2)
+			if diff := cmp.Diff(status, again); diff != "" {
+				t.Errorf("conditions flap (-first +second):\n%s", diff)
+			}
+		})
+	}
+}
+
+// P8: a provider that never ends an answer has a binding stay Ready for a minute after a
+// start, and no longer.
+func TestP8EndlessWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		record := &bindingRecord{}
+		status := &v1alpha1.APIServiceBindingStatus{}
+		ready := func() {
+			v := newVerdict()
+			for _, t := range order {
+				v.set(v1alpha1.True(t))
+			}
+			record.judgeWait(v, 0)
+			v.apply(status, 1)
+		}
+		look := func(c v1alpha1.Condition) (again time.Duration, ready string) {
+			v := newVerdict()
+			v.set(c)
+			again = record.judgeWait(v, 0)
+			v.apply(status, 1)
+			return again, v1alpha1.FindCondition(status.Conditions, v1alpha1.ConditionReady).Message
+		}
+		reading := pending(v1alpha1.ConditionInformersSynced, "Reading.")
+		for range 2 {
+			ready()
+			if again, ready := look(reading); again != unknownGrace || ready != "" {
+				t.Errorf("at first: again in %s, %q", again, ready)
+			}
+			time.Sleep(unknownGrace / 2)
+			if again, ready := look(reading); again != unknownGrace/2 || ready != "" {
+				t.Errorf("then: again in %s, %q", again, ready)
+			}
+			time.Sleep(unknownGrace / 2)
+			if _, ready := look(reading); ready == "" {
+				t.Error("a minute later it is Ready, and nothing is read")
+			}
+		}
+	})
+}
+
+// What a provider can make long stays short (P25).
+func TestHostileMessage(t *testing.T) {
+	v := newVerdict()
+	v.set(failed("Connected", "Bad", strings.Repeat("ü", 1<<20)))
+	status := &v1alpha1.APIServiceBindingStatus{}
+	v.apply(status, 1)
+	for _, c := range status.Conditions {
+		if len(c.Message) > cluster.MaxMessage+len("…") {
+			t.Errorf("%s has %d bytes", c.Type, len(c.Message))
+		}
+	}
+}
+
+func TestAway(t *testing.T) {
+	port := 40000
+	// Each dial has another port of its own, which must not show.
+	op := func(err error) error {
+		port++
+		return &url.Error{Op: "Get", URL: "https://api/x?secret", Err: &net.OpError{
+			Op: "read", Net: "tcp", Source: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: port}, Addr: &net.TCPAddr{IP: net.IPv4(10, 0, 0, 2), Port: 443}, Err: err,
+		}}
+	}
+	for name, tc := range map[string]struct {
+		err    func() error
+		reason string // "" means that it is not away
+		says   string
+	}{
+		"fine":          {func() error { return nil }, "", ""},
+		"not found":     {func() error { return apierrors.NewNotFound(cluster.APIServiceBindings.GroupResource(), "a") }, "", ""},
+		"forbidden":     {func() error { return apierrors.NewForbidden(cluster.APIServiceBindings.GroupResource(), "a", nil) }, "", ""},
+		"conflict":      {func() error { return apierrors.NewConflict(cluster.APIServiceBindings.GroupResource(), "a", nil) }, "", ""},
+		"unauthorized":  {func() error { return apierrors.NewUnauthorized("no") }, v1alpha1.ReasonControlPlaneUnauthorized, "Rerun kubectl bind"},
+		"reset":         {func() error { return op(syscall.ECONNRESET) }, v1alpha1.ReasonControlPlaneUnreachable, "read: connection reset by peer."},
+		"no such host":  {func() error { return op(&net.DNSError{Err: "no such host", Name: "api", Server: "10.0.0.53:53"}) }, v1alpha1.ReasonControlPlaneUnreachable, "look up api: no such host."},
+		"timeout":       {func() error { return context.DeadlineExceeded }, v1alpha1.ReasonControlPlaneUnreachable, "no answer in time."},
+		"server broken": {func() error { return apierrors.NewInternalError(errors.New("etcd")) }, v1alpha1.ReasonControlPlaneUnreachable, "etcd"},
+		"overloaded":    {func() error { return apierrors.NewTooManyRequests("slow down", 1) }, v1alpha1.ReasonControlPlaneUnreachable, "slow down"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			wrap := func() error {
+				if err := tc.err(); err != nil {
+					return fmt.Errorf("read: %w", err)
+				}
+				return nil
+			}
+			c, is := away("https://api", wrap())
+			again, _ := away("https://api", wrap())
+			if is != (tc.reason != "") || c.Reason != tc.reason || !strings.Contains(c.Message, tc.says) {
+				t.Errorf("got %+v", c)
+			}
+			if c != again {
+				t.Errorf("messages differ:\n%s\n%s", c.Message, again.Message)
+			}
+			if strings.Contains(c.Message, "secret") {
+				t.Errorf("a query shows: %s", c.Message)
+			}
+		})
+	}
+}
+
+func TestValidVersion(t *testing.T) {
+	for v, want := range map[string]metav1.ConditionStatus{"v1.2.3": "True", "v0.0.0": "True", "1.2.3-rc.1": "True", "dev": "False", "": "False"} {
+		if got := validVersion(v).Status; got != want {
+			t.Errorf("%q: %s, want %s", v, got, want)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package konnector
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	objectstatus "github.com/klutch-go/sdk/internal/status"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// export returns the export that a binding of the given name is about; nil if there
+// is none.
+func (s *session) export(name string) (*v1alpha1.APIServiceExport, error) {
+	return cached[v1alpha1.APIServiceExport](s.exports, cache.NewObjectName(s.place.Namespace, name))
+}
+
+// exportOf is the export that a binding, or a CRD, is about.
+func (s *session) exportOf(o metav1.Object) []cache.ObjectName {
+	return []cache.ObjectName{cache.NewObjectName(s.place.Namespace, o.GetName())}
+}
+
+// reconcileExport tells the provider how its API fares in the App Cluster.
+func (s *session) reconcileExport(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	if !s.said.TryAccept() {
+		return pacePause, nil
+	}
+	seen, err := s.export(key.Name)
+	if err != nil || seen == nil {
+		return 0, err
+	}
+	binding, err := s.bindingOf(key.Name)
+	if err != nil {
+		return 0, err
+	}
+	crd, err := cluster.ReadCRD(ctx, s.agent.app.calls, key.Name)
+	if err != nil {
+		return 0, err
+	}
+	client := s.calls.Resource(cluster.APIServiceExports).Namespace(s.place.Namespace)
+	return 0, objectstatus.Write(ctx, client, seen, func(e *v1alpha1.APIServiceExport) { reportExport(e, binding, crd) })
+}
+
+// bindingOf returns the binding of the given name that uses this connection.
+func (s *session) bindingOf(name string) (*v1alpha1.APIServiceBinding, error) {
+	for _, n := range s.bindingsOf(name) {
+		if b, err := s.agent.app.binding(n); b != nil || err != nil {
+			return b, err
+		}
+	}
+	return nil, nil //nolint:nilnil // absence in a cache is a value
+}
+
+// reportExport fills in the konnector's part of the status and leaves the rest.
+func reportExport(e *v1alpha1.APIServiceExport, binding *v1alpha1.APIServiceBinding, crd *apiextensionsv1.CustomResourceDefinition) {
+	// Those of a CRD that is not there any more must not stay.
+	e.Status.Conditions = slices.DeleteFunc(e.Status.Conditions, func(c v1alpha1.Condition) bool {
+		return slices.Contains(crdConditions[:], apiextensionsv1.CustomResourceDefinitionConditionType(c.Type)) &&
+			(crd == nil || apihelpers.FindCRDCondition(crd, apiextensionsv1.CustomResourceDefinitionConditionType(c.Type)) == nil)
+	})
+	for _, c := range exportConditions(binding, crd) {
+		c.ObservedGeneration = e.Generation
+		e.Status.Conditions = v1alpha1.SetCondition(e.Status.Conditions, c)
+	}
+	if binding != nil && crd != nil {
+		e.Status.AcceptedNames = new(v1alpha1.CRDNames(crd.Status.AcceptedNames))
+		e.Status.StoredVersions = crd.Status.StoredVersions
+	}
+	e.Status.Conditions = v1alpha1.Summarize(e.Status.Conditions, e.Generation)
+}
+
+// crdConditions are the conditions that a CRD can have.
+var crdConditions = [...]apiextensionsv1.CustomResourceDefinitionConditionType{
+	apiextensionsv1.Established, apiextensionsv1.NamesAccepted, apiextensionsv1.Terminating,
+	apiextensionsv1.NonStructuralSchema, apiextensionsv1.KubernetesAPIApprovalPolicyConformant,
+}
+
+func exportConditions(binding *v1alpha1.APIServiceBinding, crd *apiextensionsv1.CustomResourceDefinition) []v1alpha1.Condition {
+	if binding == nil {
+		return []v1alpha1.Condition{
+			v1alpha1.False(v1alpha1.ConditionConnected, v1alpha1.SeverityInfo, v1alpha1.ReasonAPIServiceBindingNotFound, "No APIServiceBinding uses this export."),
+			v1alpha1.False(v1alpha1.ConditionConsumerInSync, v1alpha1.SeverityInfo, "NA", "No APIServiceBinding uses this export."),
+		}
+	}
+	inSync := pending(v1alpha1.ConditionConsumerInSync, "The schema is not in the App Cluster yet.")
+	if c := v1alpha1.FindCondition(binding.Status.Conditions, v1alpha1.ConditionSchemaInSync); c != nil {
+		inSync = *c
+		inSync.Type = v1alpha1.ConditionConsumerInSync
+	}
+	conditions := []v1alpha1.Condition{v1alpha1.True(v1alpha1.ConditionConnected), inSync}
+	if crd == nil {
+		return conditions
+	}
+	for _, c := range crd.Status.Conditions {
+		conditions = append(conditions, fromCRD(c))
+	}
+	return conditions
+}
+
+func fromCRD(c apiextensionsv1.CustomResourceDefinitionCondition) v1alpha1.Condition {
+	out := v1alpha1.Condition{Type: string(c.Type), Status: metav1.ConditionStatus(c.Status), Reason: c.Reason, Message: cluster.Clip(c.Message)}
+	if out.Status != metav1.ConditionTrue {
+		out.Severity = v1alpha1.SeverityError
+	}
+	return out
+}

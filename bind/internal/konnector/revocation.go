@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package konnector
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/crd"
+	"github.com/klutch-go/sdk/bind/internal/permission"
+	"github.com/klutch-go/sdk/internal/audit"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// A revocation is what a pass does about consent that is there no more.
+type revocation struct {
+	*pass
+	selected []klutchsync.Related // by the accepted claims
+	judge    permission.Judge
+}
+
+// run removes from both clusters the copies that this binding made of what it has
+// no consent for any more, after it has stopped what makes them. It does so once for
+// each set of consents. What could not be removed is returned as a sentence.
+//
+// Where a resource is still claimed otherwise, its Sync removes what is too much.
+func (p *revocation) run(ctx context.Context) (string, error) {
+	here, there, answers := p.withoutConsent(klutchsync.TargetSide), p.withoutConsent(klutchsync.SourceSide), p.answers()
+	id := fmt.Sprint(p.selected, answers) // nothing that the provider can change
+	if p.record.consent.id == id {
+		return "", nil
+	}
+	services, known := p.session.namespaces.services()
+	if !known {
+		p.again = time.Second
+		return "", nil
+	}
+	taken, err := p.taken(ctx)
+	if err != nil {
+		return "", err
+	}
+	p.hold(p.key)
+	denied, err := p.removeAll(ctx, permission.Copies{Meta: p.app.meta, Binding: p.binding.Name, Owner: v1alpha1.OwnerProvider, Namespaces: append(slices.Clone(taken), metav1.NamespaceAll)}, here)
+	if err != nil {
+		return "", err
+	}
+	deniedThere, err := p.removeAll(ctx, permission.Copies{Meta: p.session.meta, Binding: p.binding.Name, Owner: v1alpha1.OwnerConsumer, Namespaces: services}, there)
+	if err != nil {
+		return "", err
+	}
+	if denied = append(denied, deniedThere...); len(denied) > 0 {
+		p.again = retryEvery
+		return fmt.Sprintf("Consent was revoked, but the konnector may not delete the copies of %s that it made: give it back the right, or delete those with the label %s.",
+			strings.Join(denied, ", "), v1alpha1.BoundAnnotation), nil
+	}
+	if len(p.selected) > 0 {
+		if taken, err = p.removeUnused(ctx, taken, services); err != nil {
+			return "", err
+		}
+	}
+	if err := p.giveBack(ctx, taken); err != nil {
+		return "", err
+	}
+	if len(answers) > 0 || p.record.consent.id != "" {
+		audit.Record(ctx, "claims answered", "answers", answers)
+	}
+	p.record.consent = consent{id, p.selected}
+	return "", nil
+}
+
+// removeUnused removes the copies that no object needs. Of the namespaces in which the
+// rights of claims were taken it returns those without an object or a claim.
+func (p *revocation) removeUnused(ctx context.Context, taken, services []string) (unused []string, err error) {
+	namespaces := permission.UnusedNamespaces{
+		Binding: p.binding.Name, API: crd.SyncVersion(&p.export.Spec, ""), Grant: p.grant, InApp: p.session.namespaces.inApp,
+		App:          permission.Cluster{Calls: p.app.calls, Meta: p.app.meta},
+		ControlPlane: permission.Cluster{Calls: p.session.calls, Meta: p.session.meta},
+	}
+	if unused, err = namespaces.Among(ctx, taken); err != nil {
+		return nil, err
+	}
+	return unused, namespaces.RemoveCopies(ctx, p.selected, unused, services)
+}
+
+// removeAll removes the copies of resources, and returns the resources whose copies the
+// konnector may not delete.
+func (p *revocation) removeAll(ctx context.Context, from permission.Copies, resources []schema.GroupVersionResource) (denied []string, err error) {
+	removed := 0
+	for _, resource := range resources {
+		n, err := from.Remove(ctx, resource)
+		removed += n
+		switch {
+		case apierrors.IsForbidden(err):
+			denied = append(denied, resource.GroupResource().String())
+		case err != nil:
+			return nil, err
+		}
+	}
+	if removed > 0 {
+		audit.Record(ctx, "consent revoked, copies removed", "copies", removed)
+	}
+	return denied, nil
+}
+
+// taken are the namespaces in which the rights of the binding's claims were taken.
+func (p *revocation) taken(ctx context.Context) (namespaces []string, err error) {
+	list, err := p.app.meta.Resource(cluster.RoleBindings).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, permission.ClaimsName(p.binding.Name)).String(),
+	})
+	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		return nil, nil // nor could they be taken
+	}
+	if err != nil {
+		return nil, fmt.Errorf("look for the rights of claims: %w", err)
+	}
+	for i := range list.Items {
+		namespaces = append(namespaces, list.Items[i].Namespace)
+	}
+	return namespaces, nil
+}
+
+// giveBack gives back the rights of claims in the namespaces where they were taken.
+func (p *revocation) giveBack(ctx context.Context, namespaces []string) error {
+	for _, namespace := range namespaces {
+		if err := permission.GiveBack(ctx, p.app.calls, p.binding.Name, namespace); err != nil {
+			return fmt.Errorf("give back the rights of claims in namespace %s: %w", namespace, err)
+		}
+	}
+	return nil
+}
+
+// answers are those of the binding, such as "Accepted secrets"; and "Refused nodes"
+// where the answer does not count.
+func (p *revocation) answers() []string {
+	all := []string{}
+	for _, c := range p.binding.Spec.PermissionClaims {
+		state := string(c.State)
+		if c.State == v1alpha1.ClaimAccepted && p.judge.Refuses(c.PermissionClaim) != "" {
+			state = "Refused"
+		}
+		all = append(all, state+" "+c.String())
+	}
+	return all
+}
+
+// withoutConsent are the resources of which there may be copies of what the owner from
+// has, but must not be. Of the provider's, which are here: any that is claimed, was
+// claimed while this process ran, or that nearly all claims are about. Of the App
+// Cluster's, which are there: only those, since without a claim there are no rights to
+// look.
+func (p *revocation) withoutConsent(from klutchsync.Side) []schema.GroupVersionResource {
+	found, here := map[schema.GroupVersionResource]bool{}, from == klutchsync.TargetSide
+	if here {
+		found[corev1.SchemeGroupVersion.WithResource("secrets")] = true
+		found[corev1.SchemeGroupVersion.WithResource("configmaps")] = true
+	}
+	for _, c := range p.claims() {
+		if here || c.Selector.Owner == v1alpha1.OwnerConsumer {
+			found[schema.GroupVersionResource{Group: c.Group, Version: c.Version, Resource: c.Resource}] = true
+		}
+	}
+	for _, r := range p.record.consent.selected {
+		if here || r.From == from {
+			found[r.Resource] = true
+		}
+	}
+	for _, r := range p.selected {
+		if r.From == from {
+			delete(found, r.Resource)
+		}
+	}
+	return slices.SortedFunc(maps.Keys(found), func(a, b schema.GroupVersionResource) int { return strings.Compare(a.String(), b.String()) })
+}
+
+// mostClaims bounds how many claims that were not answered have us look for copies.
+const mostClaims = 20
+
+// claims are those of the binding and of the export, agreed to or not.
+func (p *revocation) claims() []v1alpha1.PermissionClaim {
+	all := slices.Clone(p.export.Spec.PermissionClaims[:min(len(p.export.Spec.PermissionClaims), mostClaims)])
+	for _, c := range p.binding.Spec.PermissionClaims {
+		all = append(all, c.PermissionClaim)
+	}
+	return all
+}
+
+// A consent is what was last found to be agreed to, and carried out.
+type consent struct {
+	id       string
+	selected []klutchsync.Related
+}

@@ -1,0 +1,385 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package konnector
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/group"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/internal/test/fakecluster"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// A claimWorld is two clusters in memory, a binding between them, and a claim on the
+// Secrets of the provider. Namespace "team" has the service namespace "service".
+type claimWorld struct {
+	*testing.T
+	app, controlPlane *fakecluster.Cluster
+	agent             *Konnector
+	session           *session
+	binding           *v1alpha1.APIServiceBinding
+	export            *v1alpha1.APIServiceExport
+	verdict           *verdict
+	log               logr.Logger
+	owner             v1alpha1.Owner // of the claimed Secrets
+}
+
+func newClaimWorld(t *testing.T) *claimWorld {
+	t.Helper()
+	widgets := fakecluster.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}, Kind: "Widget"}
+	asked := fakecluster.Resource{GroupVersionResource: cluster.APIServiceNamespaces, Kind: "APIServiceNamespace"}
+	w := &claimWorld{T: t, app: fakecluster.New(widgets), controlPlane: fakecluster.New(widgets, asked), owner: v1alpha1.OwnerProvider}
+	source, err := klutchsync.NewClusterForClients(w.app.Client(), w.app.Metadata())
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := klutchsync.NewClusterForClients(w.controlPlane.Client(), w.controlPlane.Metadata())
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.agent = &Konnector{
+		app:    &appCluster{clients: clients{calls: w.app.Client(), meta: w.app.Metadata()}},
+		source: source, set: klutchsync.NewSet(klutchsync.SetOptions{}),
+		records: map[cache.ObjectName]*bindingRecord{},
+	}
+	w.agent.app.namespaces = cluster.Metas(w.app.Metadata(), cluster.NamespacesResource).Informer(cache.Indexers{})
+	w.session = &session{
+		agent: w.agent, target: target, clients: clients{calls: w.controlPlane.Client(), meta: w.controlPlane.Metadata()}, place: kubeconfig.Kubeconfig{Namespace: "tenant"},
+		asked: cluster.Objects(w.controlPlane.Client(), cluster.APIServiceNamespaces, "tenant").Informer(cache.Indexers{}),
+	}
+	w.session.namespaces = &serviceNamespaces{app: w.agent.app, asked: w.session.asked, mapper: klutchsync.NewNamespaces(nil)}
+	w.session.namespaces.mapper.Set("team", "service")
+	w.namespace(w.app, "team")
+	w.namespace(w.controlPlane, "service")
+	w.namespace(w.controlPlane, "tenant")
+	w.order("team")
+	w.ask("team", "service")
+	w.binding = &v1alpha1.APIServiceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "klutch-bind", Name: "widgets.example.org"}}
+	w.export = &v1alpha1.APIServiceExport{Spec: v1alpha1.APIServiceExportSpec{APIServiceExportCRDSpec: v1alpha1.APIServiceExportCRDSpec{
+		Group: "example.org", Names: v1alpha1.CRDNames{Plural: "widgets", Kind: "Widget"}, Scope: v1alpha1.NamespacedScope,
+		Versions: []v1alpha1.APIServiceExportVersion{{Name: "v1", Served: true, Storage: true}},
+	}}}
+	return w
+}
+
+// ask makes an APIServiceNamespace as a konnector and a backend do.
+func (w *claimWorld) ask(namespace, service string) {
+	w.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "APIServiceNamespace",
+		"metadata": map[string]any{"name": namespace}, "spec": map[string]any{}, "status": map[string]any{"namespace": service},
+	}}
+	asks := w.controlPlane.Client().Resource(cluster.APIServiceNamespaces).Namespace("tenant")
+	if _, err := asks.Create(w.Context(), u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager}); err != nil {
+		w.Fatal(err)
+	}
+	if _, err := asks.UpdateStatus(w.Context(), u, metav1.UpdateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// order creates an object of the bound API.
+func (w *claimWorld) order(namespace string) {
+	w.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.org/v1", "kind": "Widget", "metadata": map[string]any{"name": "order"}, "spec": map[string]any{"color": "red"}}}
+	if _, err := w.widgets(namespace).Create(w.Context(), u, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *claimWorld) widgets(namespace string) dynamic.ResourceInterface {
+	return w.app.Client().Resource(w.widgetsResource()).Namespace(namespace)
+}
+
+func (*claimWorld) widgetsResource() schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
+}
+
+// run has the world's syncs run until the returned function is called, which waits.
+func (w *claimWorld) run() (stop func()) {
+	ctx, cancel := context.WithCancel(w.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = group.Run(ctx, w.agent.set.Run, group.Informer(w.session.asked), group.Informer(w.agent.app.namespaces))
+	}()
+	synctest.Wait()
+	return func() { cancel(); <-done }
+}
+
+// restart is a konnector that knows nothing of what was.
+func (w *claimWorld) restart() {
+	w.agent.hold(cache.MetaObjectToName(w.binding))
+	w.agent.records = map[cache.ObjectName]*bindingRecord{}
+}
+
+// answer makes the claim Accepted, Rejected, or for "" removes it, and has the
+// konnector look.
+func (w *claimWorld) answer(state v1alpha1.ClaimState) {
+	w.Helper()
+	claim := v1alpha1.PermissionClaim{
+		GroupResource: v1alpha1.GroupResource{Resource: "secrets"}, Version: "v1", Selector: v1alpha1.ResourceSelector{Owner: w.owner, Names: []string{"*"}},
+	}
+	w.binding.Spec.PermissionClaims, w.export.Spec.PermissionClaims = nil, []v1alpha1.PermissionClaim{claim}
+	if state != "" {
+		w.binding.Spec.PermissionClaims = []v1alpha1.AcceptablePermissionClaim{{PermissionClaim: claim, State: state}}
+	}
+	w.look()
+}
+
+func (w *claimWorld) look() {
+	w.Helper()
+	for range 10 {
+		w.verdict = newVerdict()
+		_, err := w.pass().sync(logr.NewContext(w.Context(), w.log))
+		if err == nil {
+			return
+		}
+		if !apierrors.IsConflict(err) {
+			w.Fatal(err)
+		}
+	}
+	w.Fatal("conflicts have no end")
+}
+
+// pass is a look at the binding.
+func (w *claimWorld) pass() *pass {
+	key := cache.MetaObjectToName(w.binding)
+	return &pass{Konnector: w.agent, record: w.agent.recordOf(key), key: key, binding: w.binding, verdict: w.verdict, session: w.session, export: w.export}
+}
+
+func (w *claimWorld) namespace(c *fakecluster.Cluster, name string) {
+	w.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
+	u.SetName(name)
+	if _, err := c.Client().Resource(cluster.NamespacesResource).Create(w.Context(), u, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *claimWorld) secrets(c *fakecluster.Cluster, namespace string) dynamic.ResourceInterface {
+	return c.Client().Resource(cluster.Secrets).Namespace(namespace)
+}
+
+// put creates a Secret, unless there is one of this name, and tells whether it did.
+func (w *claimWorld) put(c *fakecluster.Cluster, namespace, name, kind, value string) bool {
+	w.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "type": kind, "data": map[string]any{"of": value}}}
+	u.SetName(name)
+	_, err := w.secrets(c, namespace).Create(w.Context(), u, metav1.CreateOptions{})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
+		w.Fatal(err)
+	}
+	return err == nil
+}
+
+func (w *claimWorld) remove(c *fakecluster.Cluster, namespace, name string) {
+	w.Helper()
+	if err := w.secrets(c, namespace).Delete(w.Context(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+		w.Fatal(err)
+	}
+}
+
+// there are the Secrets of a namespace, with whose they are.
+func (w *claimWorld) there(c *fakecluster.Cluster, namespace string) map[string]string {
+	w.Helper()
+	list, err := w.secrets(c, namespace).List(w.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	found := map[string]string{}
+	for _, u := range list.Items {
+		of, _, _ := unstructured.NestedString(u.Object, "data", "of")
+		found[u.GetName()] = of
+	}
+	return found
+}
+
+// A spot is a namespace of a cluster.
+type spot struct {
+	*fakecluster.Cluster
+	namespace string
+}
+
+// TestP20Consent lets the owner of Secrets, an owner of the App Cluster and the users
+// of the other side do what they want, in any order, and looks at what has become of it whenever all is quiet:
+// without consent, or an object of the API, there is no copy, with both there is one of everything that may be
+// copied, and what was there before is as it was.
+func TestP20Consent(t *testing.T) {
+	for seed := range uint64(20) {
+		owner := []v1alpha1.Owner{v1alpha1.OwnerProvider, v1alpha1.OwnerConsumer}[seed%2]
+		t.Run(fmt.Sprint(owner, seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newClaimWorld(t)
+				w.owner = owner
+				from, to := spot{w.controlPlane, "service"}, spot{w.app, "team"}
+				if owner == v1alpha1.OwnerConsumer {
+					from, to = to, from
+				}
+				defer w.run()()
+				random := rand.New(rand.NewPCG(seed, 20)) //nolint:gosec // a test
+				agreed, ordered := false, true
+				theirs, users := map[string]bool{}, map[string]bool{} // names of the owner's, and of what is not a copy
+				names := []string{"a", "b", "c"}
+				for range 40 {
+					name := names[random.IntN(len(names))]
+					switch op := random.IntN(10); op {
+					case 0, 1:
+						w.answer(v1alpha1.ClaimAccepted)
+						agreed = true
+					case 2, 3:
+						w.answer([]v1alpha1.ClaimState{v1alpha1.ClaimRejected, ""}[op-2])
+						agreed = false
+					case 4:
+						theirs[name] = true
+						w.put(from.Cluster, from.namespace, name, "Opaque", "owner")
+					case 5:
+						w.put(from.Cluster, from.namespace, "token-of-"+name, "kubernetes.io/service-account-token", "owner")
+					case 6:
+						delete(theirs, name)
+						w.remove(from.Cluster, from.namespace, name)
+					case 7:
+						users[name] = w.put(to.Cluster, to.namespace, name, "Opaque", "user") || users[name]
+					case 8:
+						w.restart()
+						w.look()
+					case 9:
+						if ordered = !ordered; ordered {
+							w.order("team")
+						} else if err := w.widgets("team").Delete(t.Context(), "order", metav1.DeleteOptions{}); err != nil {
+							t.Fatal(err)
+						}
+						time.Sleep(time.Minute) // until it is gone
+					}
+					if random.IntN(3) > 0 {
+						continue // and do the next thing meanwhile
+					}
+					time.Sleep(5 * time.Minute)
+					want := map[string]string{}
+					for _, n := range names {
+						switch {
+						case users[n]:
+							want[n] = "user"
+						case theirs[n] && agreed && ordered:
+							want[n] = "owner"
+						}
+					}
+					if diff := cmp.Diff(want, w.there(to.Cluster, to.namespace)); diff != "" {
+						t.Fatalf("consent %t, object %t: Secrets on the other side (-want +got):\n%s", agreed, ordered, diff)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestP20MayNotDelete: revoked consent is not forgotten while copies remain.
+func TestP20MayNotDelete(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newClaimWorld(t)
+		defer w.run()()
+		w.put(w.controlPlane, "service", "a", "Opaque", "provider")
+		w.answer(v1alpha1.ClaimAccepted)
+		time.Sleep(time.Minute)
+		denied := true
+		w.app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if denied && r.Verb == "delete" {
+				return apierrors.NewForbidden(r.Resource.GroupResource(), r.Object.Name, nil)
+			}
+			return do()
+		})
+		w.answer(v1alpha1.ClaimRejected)
+		time.Sleep(time.Minute)
+		if c := w.verdict.found[v1alpha1.ConditionClaimsInSync]; c.Reason != v1alpha1.ReasonRevokedCopiesRemain {
+			t.Errorf("ClaimsInSync is %+v", c)
+		}
+		w.put(w.controlPlane, "service", "b", "Opaque", "provider")
+		time.Sleep(time.Minute)
+		if diff := cmp.Diff(map[string]string{"a": "provider"}, w.there(w.app, "team")); diff != "" {
+			t.Errorf("Secrets in the App Cluster (-want +got):\n%s", diff)
+		}
+		denied = false
+		w.look()
+		if c := w.verdict.found[v1alpha1.ConditionClaimsInSync]; c.Status != metav1.ConditionTrue {
+			t.Errorf("ClaimsInSync is %+v", c)
+		}
+		if left := w.there(w.app, "team"); len(left) > 0 {
+			t.Errorf("copies remain: %v", left)
+		}
+	})
+}
+
+// TestP27ClaimAnswers: what a person answers leaves one record, however often a
+// konnector looks.
+func TestP27ClaimAnswers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newClaimWorld(t)
+		var records []string
+		w.log = funcr.NewJSON(func(record string) { records = append(records, record) }, funcr.Options{})
+		defer w.run()()
+		w.put(w.controlPlane, "service", "a", "Opaque", "provider")
+		for _, state := range []v1alpha1.ClaimState{v1alpha1.ClaimAccepted, v1alpha1.ClaimRejected, ""} {
+			w.answer(state)
+			time.Sleep(time.Minute)
+			w.look()
+		}
+		if diff := cmp.Diff([]string{
+			`{"logger":"audit","level":0,"msg":"claims answered","answers":["Accepted secrets"]}`,
+			`{"logger":"audit","level":0,"msg":"consent revoked, copies removed","copies":1}`,
+			`{"logger":"audit","level":0,"msg":"claims answered","answers":["Rejected secrets"]}`,
+			`{"logger":"audit","level":0,"msg":"claims answered","answers":[]}`,
+		}, records); diff != "" {
+			t.Errorf("records (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A copy that another binding wants too stays, and is that one's alone from then on.
+func TestP20SharedCopy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newClaimWorld(t)
+		defer w.run()()
+		w.put(w.controlPlane, "service", "a", "Opaque", "provider")
+		w.answer(v1alpha1.ClaimAccepted)
+		time.Sleep(time.Minute)
+		copied, err := w.secrets(w.app, "team").Get(t.Context(), "a", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const other = "klutch.anynines.com/gadgets.example.org/related"
+		copied.SetResourceVersion("")
+		copied.SetManagedFields(nil)
+		if _, err := w.secrets(w.app, "team").Apply(t.Context(), "a", copied, metav1.ApplyOptions{FieldManager: other, Force: true}); err != nil {
+			t.Fatal(err)
+		}
+		w.answer(v1alpha1.ClaimRejected)
+		if copied, err = w.secrets(w.app, "team").Get(t.Context(), "a", metav1.GetOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		var left []string
+		for _, entry := range copied.GetManagedFields() {
+			left = append(left, entry.Manager)
+		}
+		if diff := cmp.Diff([]string{other}, left); diff != "" {
+			t.Errorf("managers (-want +got):\n%s", diff)
+		}
+	})
+}

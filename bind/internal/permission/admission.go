@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package permission
+
+import (
+	"strconv"
+	"strings"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/crd"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// claimsPolicy says in which namespaces the konnector may take the rights of a
+// binding's claims: that one object of the bound kind is there is said by the parameter,
+// which the API server looks for in the namespace of the request, or anywhere if the kind
+// turns out to be cluster-scoped. The name keeps a policy whose kind is not served, or not
+// known to the API server yet, from refusing what is not about it. It holds for all who
+// write that name, so that a person can see whether it is in force.
+func claimsPolicy(spec v1alpha1.APIServiceExportSpec, claims []v1alpha1.AcceptablePermissionClaim) *unstructured.Unstructured {
+	binding := v1alpha1.GroupResource{Group: spec.Group, Resource: spec.Names.Plural}.String()
+	return cluster.Manifest(&admissionregistrationv1.ValidatingAdmissionPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Name: ClaimsName(binding)},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
+			FailurePolicy: new(admissionregistrationv1.Fail),
+			ParamKind:     &admissionregistrationv1.ParamKind{APIVersion: crd.SyncVersion(&spec, "").GroupVersion().String(), Kind: spec.Names.Kind},
+			MatchConstraints: &admissionregistrationv1.MatchResources{ResourceRules: []admissionregistrationv1.NamedRuleWithOperations{{
+				ResourceNames: []string{ClaimsName(binding)},
+				RuleWithOperations: admissionregistrationv1.RuleWithOperations{
+					Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+					Rule:       admissionregistrationv1.Rule{APIGroups: []string{rbacv1.GroupName}, APIVersions: []string{"v1"}, Resources: []string{"rolebindings"}},
+				},
+			}}},
+			Validations: []admissionregistrationv1.Validation{
+				{Message: "no claim of " + binding + " is about this namespace", Expression: NamespacesOf(claims).expression()},
+				{Message: binding + " has no namespaces", Expression: "has(params.metadata.namespace) && params.metadata.namespace == request.namespace"},
+			},
+		},
+	})
+}
+
+func claimsPolicyBinding(binding string) *unstructured.Unstructured {
+	return cluster.Manifest(&admissionregistrationv1.ValidatingAdmissionPolicyBinding{
+		TypeMeta:   metav1.TypeMeta{APIVersion: admissionregistrationv1.SchemeGroupVersion.String(), Kind: "ValidatingAdmissionPolicyBinding"},
+		ObjectMeta: metav1.ObjectMeta{Name: ClaimsName(binding)},
+		Spec: admissionregistrationv1.ValidatingAdmissionPolicyBindingSpec{
+			PolicyName:        ClaimsName(binding),
+			ParamRef:          &admissionregistrationv1.ParamRef{Selector: &metav1.LabelSelector{}, ParameterNotFoundAction: new(admissionregistrationv1.DenyAction)},
+			ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
+		},
+	})
+}
+
+// celList is a list of strings in CEL.
+func celList(texts []string) string {
+	quoted := make([]string, len(texts))
+	for i, text := range texts {
+		quoted[i] = strconv.Quote(text)
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package permission
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// Copies are those of an owner's objects that the Sync of a binding made, in one cluster.
+type Copies struct {
+	Meta       metadata.Interface
+	Binding    string
+	Owner      v1alpha1.Owner
+	Namespaces []string
+	stays      func(context.Context, *metav1.PartialObjectMetadata) (bool, error) // of a copy; nil for none
+}
+
+// Remove deletes the copies of a resource that this binding made, and gives up
+// those that others want too. Where the konnector may not even list them, it has made
+// none.
+func (from Copies) Remove(ctx context.Context, resource schema.GroupVersionResource) (removed int, err error) {
+	for _, namespace := range from.Namespaces {
+		ctx, cancel := context.WithTimeout(ctx, cluster.CallTimeout)
+		defer cancel()
+		list, err := from.Meta.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.BoundAnnotation + "=true"})
+		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return removed, fmt.Errorf("look for copies of %s: %w", resource.GroupResource(), err)
+		}
+		for i := range list.Items {
+			o := &list.Items[i]
+			ours, others := copiedBy(from.Binding, from.Owner, o)
+			if ours && from.stays != nil {
+				stays, err := from.stays(ctx, o)
+				if err != nil {
+					return removed, err
+				}
+				ours = !stays
+			}
+			if !ours {
+				continue
+			}
+			if err := removeCopy(ctx, from.Meta.Resource(resource).Namespace(o.Namespace), o, from.Binding, others); err != nil && !apierrors.IsNotFound(err) {
+				return removed, fmt.Errorf("remove the copy %s/%s of %s: %w", o.Namespace, o.Name, resource.GroupResource(), err)
+			}
+			removed++
+		}
+	}
+	return removed, nil
+}
+
+// removeCopy removes a copy in the version that was seen or, if it is shared, what
+// says that this binding wants it.
+func removeCopy(ctx context.Context, client metadata.ResourceInterface, o *metav1.PartialObjectMetadata, binding string, shared bool) error {
+	if !shared {
+		return client.Delete(ctx, o.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion}})
+	}
+	others := slices.DeleteFunc(o.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
+		name, related := strings.CutSuffix(entry.Manager, cluster.RelatedManager)
+		return related && manages(name, binding)
+	})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion, "managedFields": others}})
+	if err != nil {
+		return fmt.Errorf("patch of managed fields: %w", err)
+	}
+	_, err = client.Patch(ctx, o.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
+	return err
+}
+
+// copiedBy tells whether o is a copy of an object of owner's that the Sync of a
+// binding made, and whether that of another binding did too.
+func copiedBy(binding string, owner v1alpha1.Owner, o *metav1.PartialObjectMetadata) (ours, others bool) {
+	a := o.Annotations
+	if a[klutchsync.SourceAnnotation] == "" || a[klutchsync.OwnerAnnotation] != string(owner) || o.Labels[v1alpha1.BoundAnnotation] != "true" {
+		return false, false
+	}
+	for _, entry := range o.ManagedFields {
+		if name, related := strings.CutSuffix(entry.Manager, cluster.RelatedManager); related {
+			ours = ours || manages(name, binding)
+			others = others || !manages(name, binding)
+		}
+	}
+	return ours, others
+}
+
+// manages tells whether a Sync's field manager is that of a binding. The long ones are
+// cut and have a hash instead of the rest.
+func manages(manager, binding string) bool {
+	const short = 60
+	name, ok := strings.CutPrefix(manager, v1alpha1.GroupVersion.Group+"/")
+	return ok && (name == binding || len(binding) > short && len(name) > short && strings.HasPrefix(name, binding[:short]))
+}

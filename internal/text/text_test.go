@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package text
+
+import "testing"
+
+func TestClip(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		most int
+		want string
+	}{{"", 0, ""}, {"abc", 3, "abc"}, {"abcd", 3, "abc…"}, {"aé", 2, "a…"}, {"é", 0, "…"}} {
+		if got := Clip(c.text, c.most); got != c.want {
+			t.Errorf("Clip(%q, %d) = %q, want %q", c.text, c.most, got, c.want)
+		}
+	}
+}
