@@ -402,6 +402,8 @@ func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before mo
 		r.check(w.source.uid != dst.from, "I2: a target is collected while its source is there")
 		r.check(s.held == "", "I15: a held deletion is done")
 		dst.deleting = true
+	default:
+		r.check(false, "%s is no step of the model", do)
 	}
 	if dst.deleting && !dst.blocked && (do == stepDelete || do == stepCollect) {
 		*dst = modelTarget{}

@@ -44,6 +44,7 @@ func adopt(s *state)                   { s.policy.conflict = ConflictAdopt }
 func orphanTarget(s *state)            { s.policy.deletion = DeletionOrphan }
 func collectOrphans(s *state)          { s.policy.orphans = OrphanDelete }
 func sourceGone(s *state)              { s.source, s.confirmed = sourceState{freshness: cached}, true }
+
 func orphaned(g grace) func(*state) {
 	return func(s *state) { itsRelation(relationOrphan)(s); s.target.grace = g }
 }

@@ -32,8 +32,10 @@ func require(want step, s state) evidence {
 	// What is left as it is may be something else by now than it seems in the cache.
 	case stepRest, stepWait, stepMark, stepStatus:
 		return s.requireToLeave(why)
+	// The finalizer comes before all that it is evidence of, and a look is how evidence is found.
+	default:
+		return 0
 	}
-	return 0
 }
 
 // requireToLeave is the evidence without which nothing is done about an obstacle.
