@@ -104,7 +104,8 @@ func auditCalls(t *testing.T, dir string) map[string][]string {
 // isRecord tells whether a call leaves a record.
 func isRecord(call *ast.CallExpr) bool {
 	if fun, ok := call.Fun.(*ast.SelectorExpr); ok && (fun.Sel.Name == "refused" || fun.Sel.Name == "misused") {
-		return true
+		of, ok := fun.X.(*ast.SelectorExpr)
+		return ok && of.Sel.Name == "visitors"
 	}
 	return slices.Contains([]string{"audit", "audit.Record", "cluster.Audit"}, called(call))
 }
