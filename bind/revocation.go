@@ -119,7 +119,7 @@ func (d *revocation) checkOwn(ctx context.Context, space *corev1.Namespace, bind
 		return fmt.Errorf("the tenant namespace there has the UID %s, and %s was bound", space.UID, bound)
 	}
 	home, err := cluster.UIDOf(ctx, d, cluster.NamespacesResource, cache.NewObjectName("", v1alpha1.Namespace))
-	if err != nil || strings.HasSuffix(space.Annotations[v1alpha1.IdentityAnnotation], "#"+cluster.ClusterID(home)) {
+	if err != nil || strings.HasSuffix(space.Annotations[v1alpha1.IdentityAnnotation], "#"+cluster.ID(home)) {
 		return err
 	}
 	own, err := cluster.UIDOf(ctx, d, cluster.NamespacesResource, cache.NewObjectName("", metav1.NamespaceSystem))

@@ -71,7 +71,7 @@ func ClusterID(ctx context.Context, config *rest.Config) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("namespace %s: %w", v1alpha1.Namespace, err)
 	}
-	return cluster.ClusterID(u.GetUID()), nil
+	return cluster.ID(u.GetUID()), nil
 }
 
 func namespaceManifest() *unstructured.Unstructured {

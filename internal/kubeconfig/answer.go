@@ -11,8 +11,9 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/klutch-go/sdk/internal/text"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/klutch-go/sdk/internal/text"
 )
 
 // sanitize makes an answer one that a client can be given: JSON, a refusal that can be

@@ -76,4 +76,5 @@ func IsNoAnswer(err error) bool {
 // MaxMessage keeps what others can fill from filling our objects.
 const MaxMessage = 1024
 
+// Clip returns at most the first MaxMessage bytes of a message.
 func Clip(message string) string { return text.Clip(message, MaxMessage) }

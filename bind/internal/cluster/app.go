@@ -26,6 +26,7 @@ type App struct {
 	Served, Namespaced bool
 }
 
+// OpenApp returns an App for a configuration, once it has asked what is served.
 func OpenApp(ctx context.Context, config *rest.Config) (*App, error) {
 	a := &App{Namespaced: true}
 	var err error
@@ -70,6 +71,7 @@ func (a *App) Binding(ctx context.Context, name string) (*v1alpha1.APIServiceBin
 	return b, nil
 }
 
+// List returns all bindings.
 func (a *App) List(ctx context.Context) ([]v1alpha1.APIServiceBinding, error) {
 	if !a.Served {
 		return nil, nil

@@ -37,9 +37,9 @@ func TenantUID(ctx context.Context, client dynamic.Interface, name string) (type
 // IsHidden tells whether a backend does not let its tenants see something.
 func IsHidden(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
 
-// ClusterID names a cluster after its namespace klutch-bind, as every program of
+// ID names a cluster after its namespace klutch-bind, as every program of
 // Klutch does: base62(SHA-224(UID)), cut to 6 characters.
-func ClusterID(namespace types.UID) string {
+func ID(namespace types.UID) string {
 	sum := sha256.Sum224([]byte(namespace))
 	text := new(big.Int).SetBytes(sum[:]).Text(62)
 	return text[:min(len(text), 6)]

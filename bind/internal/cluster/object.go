@@ -45,6 +45,7 @@ func Listed[T any](ctx context.Context, r dynamic.ResourceInterface) ([]T, error
 	return all, nil
 }
 
+// Decode returns an object as a T.
 func Decode[T any](u *unstructured.Unstructured) (*T, error) {
 	o := new(T)
 	data, err := json.Marshal(u.Object)

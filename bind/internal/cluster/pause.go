@@ -7,6 +7,7 @@ import (
 	"time"
 )
 
+// Pause waits for a while; the error is the cause of the end of ctx, if that comes first.
 func Pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -18,6 +18,7 @@ func IsReady(b *v1alpha1.APIServiceBinding) bool {
 	return c != nil && c.Status == metav1.ConditionTrue && (c.ObservedGeneration == 0 || c.ObservedGeneration >= b.Generation)
 }
 
+// WaitingFor says why a binding is not ready; it begins with a colon, or is empty.
 func WaitingFor(b *v1alpha1.APIServiceBinding) string {
 	if len(b.Status.Conditions) == 0 {
 		return ": no konnector has taken it up yet"

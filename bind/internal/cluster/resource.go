@@ -11,6 +11,7 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
+// The resources of Kubernetes and of Klutch that bind reads and writes.
 var (
 	Secrets                  = corev1.SchemeGroupVersion.WithResource("secrets")
 	ClusterRoles             = rbacv1.SchemeGroupVersion.WithResource("clusterroles")
@@ -24,6 +25,7 @@ var (
 	APIServiceExports        = v1alpha1.Resource("apiserviceexports")
 )
 
+// What a konnector keeps in its tenant namespace.
 var (
 	APIServiceNamespaces = v1alpha1.Resource("apiservicenamespaces")
 	ClusterBindings      = v1alpha1.Resource("clusterbindings")

@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
+// ServedResource returns the first served version of the resource that a CRD defines.
 func ServedResource(crd *apiextensionsv1.CustomResourceDefinition) (r schema.GroupVersionResource, served bool) {
 	if crd == nil {
 		return r, false

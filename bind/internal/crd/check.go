@@ -15,6 +15,7 @@ import (
 // Reserved are groups that no provider may define kinds of, nor in their subdomains.
 var Reserved = [...]string{"k8s.io", "kubernetes.io", v1alpha1.GroupVersion.Group}
 
+// CheckGroup refuses the groups of Kubernetes itself and of Klutch.
 func CheckGroup(group string) error {
 	if !strings.Contains(group, ".") {
 		return fmt.Errorf("group %q is one of Kubernetes itself", group)

@@ -87,6 +87,7 @@ func (g *Grant) whyNot(err error) error {
 	return errors.New(text)
 }
 
+// RoleBinding gives a subject the rights of a binding's claims in a namespace.
 func RoleBinding(binding, namespace string, subject rbacv1.Subject) *rbacv1.RoleBinding {
 	return &rbacv1.RoleBinding{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "RoleBinding"},

@@ -16,6 +16,7 @@ type Namespaces struct {
 	others bool // all namespaces but those of Kubernetes and of Klutch
 }
 
+// NamespacesOf are those of the accepted claims.
 func NamespacesOf(claims []v1alpha1.AcceptablePermissionClaim) (r Namespaces) {
 	for _, c := range claims {
 		if c.State != v1alpha1.ClaimAccepted {
@@ -49,6 +50,7 @@ func closedExpression() string {
 	return fmt.Sprintf("request.namespace.startsWith(%q) || request.namespace in %s", closedPrefix, celList(closedNames))
 }
 
+// Covers tells whether a claim is about related objects in a namespace.
 func (r Namespaces) Covers(namespace string) bool {
 	return slices.Contains(r.named, namespace) || r.others && !isClosed(namespace)
 }

@@ -49,7 +49,7 @@ func clusterRole(name string, labels map[string]string, rules []rbacv1.PolicyRul
 	})
 }
 
-// BoundRules: the bound objects are read, get a finalizer and a status.
+// BoundRules are for the bound objects: they are read, get a finalizer and a status.
 func BoundRules(resource v1alpha1.GroupResource) []rbacv1.PolicyRule {
 	groups := []string{resource.Group}
 	return []rbacv1.PolicyRule{
@@ -58,7 +58,7 @@ func BoundRules(resource v1alpha1.GroupResource) []rbacv1.PolicyRule {
 	}
 }
 
-// ClaimRules: copies of claimed objects are kept, or originals read.
+// ClaimRules are for claimed objects: copies are kept, or originals read.
 func ClaimRules(claims []v1alpha1.AcceptablePermissionClaim) []rbacv1.PolicyRule {
 	var all []rbacv1.PolicyRule
 	for _, c := range claims {
@@ -74,7 +74,7 @@ func ClaimRules(claims []v1alpha1.AcceptablePermissionClaim) []rbacv1.PolicyRule
 	return all
 }
 
-// PassingRules: the konnector takes the rights of a binding's claims, one namespace at
+// PassingRules are those by which the konnector takes the rights of a binding's claims, one namespace at
 // a time, and gives them back.
 func PassingRules(binding string) []rbacv1.PolicyRule {
 	group, names := []string{rbacv1.GroupName}, []string{ClaimsName(binding)}
@@ -111,6 +111,7 @@ func MissingRights(ctx context.Context, client dynamic.Interface, rules []rbacv1
 	return slices.Compact(missing), nil
 }
 
+// MissingMessage says what the konnector may not do, and what gives it the rights.
 func MissingMessage(binding string, missing []string, claimed []rbacv1.PolicyRule) string {
 	and := ""
 	if len(claimed) > 0 {
