@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/klutch-go/sdk/export/internal/handshake"
-
 	"github.com/klutch-go/sdk/internal/test/testissuer"
 )
 

@@ -8,13 +8,12 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/klutch-go/sdk/export/internal/offer"
-
 	authorizationv1 "k8s.io/api/authorization/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/export/internal/offer"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -148,4 +147,11 @@ func (a reviews) Authorize(ctx context.Context, id *auth.Identity, s Service) er
 		return fmt.Errorf("%w to bind %s", ErrForbidden, s.Name())
 	}
 	return nil
+}
+
+// An authorizerRoom is an Authorizer as the rooms know it.
+type authorizerRoom struct{ Authorizer }
+
+func (a authorizerRoom) Authorize(ctx context.Context, id *auth.Identity, s offer.Service) error {
+	return a.Authorizer.Authorize(ctx, id, Service(s))
 }

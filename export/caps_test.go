@@ -11,11 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/klutch-go/sdk/export/internal/handshake"
-
-	"github.com/klutch-go/sdk/export/internal/offer"
-	"github.com/klutch-go/sdk/export/internal/tenant"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,6 +19,9 @@ import (
 	"k8s.io/client-go/util/retry"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/export/internal/handshake"
+	"github.com/klutch-go/sdk/export/internal/offer"
+	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/klutch-go/sdk/export/internal/offer"
-
 	"github.com/go-logr/logr"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,14 +20,46 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
 	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// A Service is an API of the Control Plane Cluster that is offered to App Clusters: the
-// template that offers it, the resource, what its CRD says of it (kind, scope, versions),
-// what people read about it, and what it needs of App Clusters.
-type Service = offer.Service
+// A Service is an API of the Control Plane Cluster that is offered to App Clusters.
+type Service struct {
+	// Template is the APIServiceExportTemplate that offers the API. A catalogue
+	// that does not work with templates may use any name that its Authorizer
+	// understands.
+	Template cache.ObjectName
+	// TemplateGroup is the API group of Template. Empty means our own.
+	TemplateGroup string
+	// Resource is the API. No two services of a catalogue share it.
+	Resource schema.GroupResource
+	// Kind, Scope, Version and Versions come from the CRD: the kind, its scope, the
+	// version to prefer and all that are served. They are empty as long as there
+	// is no such CRD; then the service cannot be bound.
+	Kind     string
+	Scope    v1alpha1.Scope
+	Version  string
+	Versions []string
+	// Title and Description are for people.
+	Title, Description string
+	// DocumentationURL is where people read more; Categories are words by which
+	// they find the service.
+	DocumentationURL string
+	Categories       []string
+	// PermissionClaims are what the service needs of an App Cluster.
+	PermissionClaims []v1alpha1.PermissionClaim
+	// BreakingChanges of the API that App Clusters have already: empty means as
+	// Options says.
+	BreakingChanges v1alpha1.BreakingChanges
+}
+
+// Name returns "<resource>.<group>": the name of the service everywhere.
+func (s Service) Name() string { return s.Resource.String() }
+
+// Available reports whether the API exists.
+func (s Service) Available() bool { return len(s.Versions) > 0 }
 
 // A Catalog says what is offered. Replace the default by your own to take the
 // offer from elsewhere than APIServiceExportTemplates.
@@ -177,4 +207,16 @@ func completed(s Service, crd *apiextensionsv1.CustomResourceDefinition, prefer 
 		s.Version = s.Versions[max(0, slices.Index(s.Versions, prefer))]
 	}
 	return s
+}
+
+// A catalogRoom is a Catalog as the rooms know it.
+type catalogRoom struct{ Catalog }
+
+func (c catalogRoom) Services(ctx context.Context) ([]offer.Service, error) {
+	all, err := c.Catalog.Services(ctx)
+	services := make([]offer.Service, len(all))
+	for i, s := range all {
+		services[i] = offer.Service(s)
+	}
+	return services, err
 }

@@ -9,15 +9,13 @@ import (
 	"net/url"
 	"sync/atomic"
 
-	"github.com/klutch-go/sdk/export/internal/handshake"
-
-	"github.com/klutch-go/sdk/export/internal/tenant"
-
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
+	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/watchstore"
 )
 

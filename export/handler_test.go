@@ -16,8 +16,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/klutch-go/sdk/export/internal/handshake"
-
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
@@ -26,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/export/internal/handshake"
 	"github.com/klutch-go/sdk/internal/test/testissuer"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )

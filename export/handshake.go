@@ -7,9 +7,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/klutch-go/sdk/export/internal/handshake"
-
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/export/internal/handshake"
 )
 
 // Handshake tunes what [Exporter.Handler] serves.
@@ -72,12 +71,20 @@ type Hooks struct {
 }
 
 // A LoginResult is how a login ended.
-type LoginResult = handshake.LoginResult
+type LoginResult string
 
 // The results of logins.
 const (
-	LoginSucceeded   = handshake.LoginSucceeded
-	LoginRefused     = handshake.LoginRefused     // the issuer said no, or its token does not count
-	LoginUnavailable = handshake.LoginUnavailable // the issuer could not be asked
-	LoginLimited     = handshake.LoginLimited     // too often
+	LoginSucceeded   LoginResult = "success"
+	LoginRefused     LoginResult = "refused"     // the issuer said no, or its token does not count
+	LoginUnavailable LoginResult = "unavailable" // the issuer could not be asked
+	LoginLimited     LoginResult = "limited"     // too often
 )
+
+func (h Hooks) room() handshake.Hooks {
+	hooks := handshake.Hooks{Request: h.Request}
+	if h.Login != nil {
+		hooks.Login = func(result handshake.Result) { h.Login(LoginResult(result)) }
+	}
+	return hooks
+}

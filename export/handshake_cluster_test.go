@@ -19,10 +19,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/klutch-go/sdk/export/internal/handshake"
-
-	"github.com/klutch-go/sdk/export/internal/tenant"
-
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
@@ -32,6 +28,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/export/internal/handshake"
+	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/internal/test/testissuer"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"

@@ -11,9 +11,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/klutch-go/sdk/export/internal/offer"
-	"github.com/klutch-go/sdk/export/internal/tenant"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,6 +19,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
+	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )

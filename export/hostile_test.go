@@ -9,14 +9,13 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/klutch-go/sdk/export/internal/tenant"
-
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 

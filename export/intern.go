@@ -6,11 +6,10 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/klutch-go/sdk/export/internal/offer"
-
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -44,7 +43,7 @@ func (p *interner) intern(o *v1alpha1.APIServiceExport) {
 
 // What tenants write is kept only as far as it is of use here, however much it is.
 
-func slimRequest(o *v1alpha1.APIServiceExportRequest) {
+func transformRequest(o *v1alpha1.APIServiceExportRequest) {
 	o.Labels, o.Annotations, o.Spec.Parameters = nil, nil, nil
 	o.Spec.Resources = slices.Clone(o.Spec.Resources[:min(len(o.Spec.Resources), offer.MaxAsked+1)])
 	for i := range o.Spec.Resources {
@@ -52,13 +51,13 @@ func slimRequest(o *v1alpha1.APIServiceExportRequest) {
 	}
 }
 
-func slimNamespace(o *v1alpha1.APIServiceNamespace) { o.Labels, o.Annotations = nil, nil }
+func transformNamespace(o *v1alpha1.APIServiceNamespace) { o.Labels, o.Annotations = nil, nil }
 
-func slimBinding(o *v1alpha1.ClusterBinding) {
+func transformBinding(o *v1alpha1.ClusterBinding) {
 	o.Status.KonnectorVersion, o.Status.Conditions = "", sound(o.Status.Conditions)
 }
 
-func (p *interner) slim(o *v1alpha1.APIServiceExport) {
+func (p *interner) transform(o *v1alpha1.APIServiceExport) {
 	o.Status.AcceptedNames, o.Status.StoredVersions, o.Status.Conditions = nil, nil, sound(o.Status.Conditions)
 	p.intern(o)
 }
@@ -77,8 +76,8 @@ func sound(all []v1alpha1.Condition) []v1alpha1.Condition {
 	return slices.DeleteFunc(all, func(c v1alpha1.Condition) bool { return len(c.Type)+len(c.Reason)+len(c.Message) > maxMessage })
 }
 
-// slim leaves out what is in the metadata of an object for others.
-func slim(obj any) (any, error) {
+// transformMetadata leaves out what is in the metadata of an object for others.
+func transformMetadata(obj any) (any, error) {
 	if o, ok := obj.(*metav1.PartialObjectMetadata); ok {
 		o.ManagedFields, o.OwnerReferences = nil, nil
 		delete(o.Annotations, "kubectl.kubernetes.io/last-applied-configuration")

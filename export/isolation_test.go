@@ -12,8 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/klutch-go/sdk/export/internal/tenant"
-
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -25,6 +23,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/identity"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )

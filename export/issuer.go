@@ -9,9 +9,8 @@ import (
 	"regexp"
 	"slices"
 
-	"github.com/klutch-go/sdk/export/internal/handshake"
-
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/export/internal/handshake"
 )
 
 var issuerPattern = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,30}[a-z0-9])?$`)

@@ -8,13 +8,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/klutch-go/sdk/export/internal/handshake"
-
-	"github.com/klutch-go/sdk/export/internal/tenant"
-
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/export/internal/handshake"
+	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/test/testissuer"
 )
 

@@ -10,10 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/klutch-go/sdk/export/internal/handshake"
-
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 

@@ -14,10 +14,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/klutch-go/sdk/export/internal/handshake"
-
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/klutch-go/sdk/export/internal/handshake"
 	"github.com/klutch-go/sdk/internal/test/testissuer"
 )
 
@@ -76,10 +75,10 @@ func TestP10LimitPerNetwork(t *testing.T) {
 // P10: an identity cannot either, from however many addresses and browsers.
 func TestP10LimitPerSubject(t *testing.T) {
 	var mu sync.Mutex
-	var results []handshake.LoginResult
+	var results []LoginResult
 	c, _ := openDeviceCounter(t, func(o *Options) {
 		o.Handshake.Limits.PerSubject = 2
-		o.Handshake.Hooks.Login = func(r handshake.LoginResult) {
+		o.Handshake.Hooks.Login = func(r LoginResult) {
 			mu.Lock()
 			defer mu.Unlock()
 			results = append(results, r)
@@ -103,8 +102,8 @@ func TestP10LimitPerSubject(t *testing.T) {
 	}
 	mu.Lock()
 	defer mu.Unlock()
-	ok, limited := handshake.LoginSucceeded, handshake.LoginLimited
-	if diff := cmp.Diff([]handshake.LoginResult{ok, ok, limited, ok, ok, limited}, results); diff != "" {
+	ok, limited := LoginSucceeded, LoginLimited
+	if diff := cmp.Diff([]LoginResult{ok, ok, limited, ok, ok, limited}, results); diff != "" {
 		t.Errorf("hooks (-want +got):\n%s", diff)
 	}
 }

@@ -11,9 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/klutch-go/sdk/export/internal/tenant"
-
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/redirect"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )

@@ -13,11 +13,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/klutch-go/sdk/export/internal/handshake"
-
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/export/internal/handshake"
 	"github.com/klutch-go/sdk/internal/test/testissuer/chromium"
 	"github.com/klutch-go/sdk/internal/test/testissuer/oidcprovider"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"

@@ -17,8 +17,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/klutch-go/sdk/export/internal/tenant"
-
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,6 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )

@@ -7,19 +7,18 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/klutch-go/sdk/export/internal/offer"
-	"github.com/klutch-go/sdk/export/internal/tenant"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
+	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 func TestAnswer(t *testing.T) {
 	refused := tenant.RefuseForNow(v1alpha1.ReasonCRDNotFound, "no CRD")
 	for name, test := range map[string]struct {
-		refused *tenant.Refusal
+		refused *tenant.RefusalError
 		wait    bool
 		phase   v1alpha1.RequestPhase
 		message string

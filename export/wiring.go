@@ -9,16 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/klutch-go/sdk/export/internal/handshake"
-
-	"github.com/klutch-go/sdk/auth"
-	"github.com/klutch-go/sdk/export/internal/offer"
-	"github.com/klutch-go/sdk/export/internal/tenant"
-
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic/dynamicinformer"
@@ -26,6 +19,10 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/export/internal/handshake"
+	"github.com/klutch-go/sdk/export/internal/offer"
+	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/controller"
 	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/typed"
@@ -61,10 +58,10 @@ func (e *Exporter) handshake() handshake.Options {
 	limits := h.Limits.withDefaults()
 	s := handshake.Options{
 		Name: o.Name, Version: o.Version, External: e.external,
-		Catalog: o.Catalog, Authorizer: o.Authorizer, Tenants: e.tenants,
+		Catalog: catalogRoom{o.Catalog}, Authorizer: authorizerRoom{o.Authorizer}, Tenants: e.tenants,
 		Provider: o.Provider, Sealer: h.Sealer, Machines: h.Machines, MachineScopes: h.MachineScopes,
 		Devices: h.Devices, LegacyCLI: h.LegacyCLI, PerAddress: limits.PerAddress, PerSubject: limits.PerSubject,
-		TrustedProxies: h.TrustedProxies, Hooks: handshake.Hooks(h.Hooks),
+		TrustedProxies: h.TrustedProxies, Hooks: h.Hooks.room(),
 	}
 	for _, i := range h.Issuers {
 		s.Issuers = append(s.Issuers, handshake.Issuer{Name: i.Name, Title: i.title(), Provider: i.Provider})
@@ -95,10 +92,10 @@ func newControl(e *Exporter) (*control, error) {
 	if c.caches, err = c.newCaches(); err != nil {
 		return nil, err
 	}
-	asked, err := typed.Informer(c.watches.Dyn, tenant.RequestResource, slimRequest)
+	asked, err := typed.Informer(c.watches.Dyn, tenant.RequestResource, transformRequest)
 	c.templates = c.informTemplates(templateResource)
 	schemas := &offer.Schemas{Dyn: e.clients.Dyn}
-	c.services = &offer.Services{Catalog: e.opts.Catalog, Authorizer: e.opts.Authorizer}
+	c.services = &offer.Services{Catalog: catalogRoom{e.opts.Catalog}, Authorizer: authorizerRoom{e.opts.Authorizer}}
 	c.tenants = tenant.NewControllers(e.tenants, c.caches, schemas.ResourceOf)
 	c.requests = &offer.Requests{
 		Clients: e.clients, External: e.external.String(), Requests: asked, Services: c.services, Schemas: schemas,
@@ -124,9 +121,9 @@ func (c *control) newCaches() (*tenant.Caches, error) {
 		Roles:    c.metadata(rbac.WithResource("roles"), tenants),
 		Entries:  c.metadata(rbac.WithResource("rolebindings"), named(v1alpha1.BackendRoleBinding)),
 	}
-	caches.Exports, errs[0] = typed.Informer(c.watches.Dyn, tenant.ExportResource, specs.slim)
-	caches.Namespaces, errs[1] = typed.Informer(c.watches.Dyn, tenant.NamespaceResource, slimNamespace)
-	caches.ClusterBindings, errs[2] = typed.Informer(c.watches.Dyn, tenant.ClusterBindingResource, slimBinding)
+	caches.Exports, errs[0] = typed.Informer(c.watches.Dyn, tenant.ExportResource, specs.transform)
+	caches.Namespaces, errs[1] = typed.Informer(c.watches.Dyn, tenant.NamespaceResource, transformNamespace)
+	caches.ClusterBindings, errs[2] = typed.Informer(c.watches.Dyn, tenant.ClusterBindingResource, transformBinding)
 	return caches, errors.Join(errs[:]...)
 }
 
@@ -143,12 +140,12 @@ func (c *control) informTemplates(gvr schema.GroupVersionResource) cache.SharedI
 
 func (c *control) metadata(gvr schema.GroupVersionResource, tweak metadatainformer.TweakListOptionsFunc) cache.SharedIndexInformer {
 	inf := metadatainformer.NewFilteredMetadataInformer(c.watches.Meta, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, tweak).Informer()
-	_ = inf.SetTransform(slim) // it has not started
+	_ = inf.SetTransform(transformMetadata) // it has not started
 	return inf
 }
 
-// A feed is an informer and which keys of a controller an object of it concerns.
-type feed struct {
+// A watch is an informer and which keys of a controller an object of it concerns.
+type watch struct {
 	from cache.SharedIndexInformer
 	keys func(metav1.Object) []cache.ObjectName
 }
@@ -157,27 +154,27 @@ type feed struct {
 func (c *control) controllers() (map[string]*controller.Controller, error) {
 	all := map[string]*controller.Controller{}
 	var errs []error
-	add := func(name string, fn controller.Func, feeds ...feed) {
+	add := func(name string, fn controller.Func, watches ...watch) {
 		ctrl := controller.New(name, fn, controller.Options{
 			Workers: 4,
 			Limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstRetry, lastRetry),
 		})
-		for _, f := range feeds {
+		for _, f := range watches {
 			_, err := ctrl.Watch(f.from, f.keys)
 			errs = append(errs, err)
 		}
 		all[name] = ctrl
 	}
-	add("tenant", c.tenants.Tenants.Reconcile, feed{c.caches.Owned, tenant.TenantKey}, feed{c.caches.ClusterBindings, tenant.NamespaceKey},
-		feed{c.caches.Accounts, tenant.NamespaceKey}, feed{c.caches.Bindings, tenant.NamespaceKey}, feed{c.caches.Entries, tenant.NamespaceKey})
-	add("clusterbinding", c.tenants.ClusterBindings.Reconcile, feed{c.caches.ClusterBindings, controller.Self}, feed{c.caches.Owned, tenant.ClusterBindingKey})
-	add("apiserviceexportrequest", c.requests.Reconcile, feed{c.requests.Requests, controller.Self}, feed{c.caches.CRDs, c.requests.AskingFor})
-	add("apiserviceexport", c.exports.Reconcile, feed{c.caches.Exports, controller.Self}, feed{c.caches.CRDs, c.exports.OfCRD}, feed{c.templates, c.exportsOffered},
-		feed{c.requests.Requests, offer.ExportsAskedFor})
-	add("apiserviceexporttemplate", c.reconcileTemplates, feed{c.templates, serviceKey})
-	add("apiservicenamespace", c.tenants.Namespaces.Reconcile, feed{c.caches.Namespaces, controller.Self}, feed{c.caches.Exports, c.caches.NamespacesOfTenant},
-		feed{c.caches.Owned, c.caches.NamespacesKeys}, feed{c.caches.Bindings, c.caches.NamespaceAround}, feed{c.caches.Roles, c.caches.NamespaceAround},
-		feed{c.caches.Entries, c.caches.NamespaceAround})
+	add("tenant", c.tenants.Tenants.Reconcile, watch{c.caches.Owned, tenant.Key}, watch{c.caches.ClusterBindings, tenant.NamespaceKey},
+		watch{c.caches.Accounts, tenant.NamespaceKey}, watch{c.caches.Bindings, tenant.NamespaceKey}, watch{c.caches.Entries, tenant.NamespaceKey})
+	add("clusterbinding", c.tenants.ClusterBindings.Reconcile, watch{c.caches.ClusterBindings, controller.Self}, watch{c.caches.Owned, tenant.ClusterBindingKey})
+	add("apiserviceexportrequest", c.requests.Reconcile, watch{c.requests.Requests, controller.Self}, watch{c.caches.CRDs, c.requests.AskingFor})
+	add("apiserviceexport", c.exports.Reconcile, watch{c.caches.Exports, controller.Self}, watch{c.caches.CRDs, c.exports.OfCRD}, watch{c.templates, c.exportsOffered},
+		watch{c.requests.Requests, offer.ExportsAskedFor})
+	add("apiserviceexporttemplate", c.reconcileTemplates, watch{c.templates, serviceKey})
+	add("apiservicenamespace", c.tenants.Namespaces.Reconcile, watch{c.caches.Namespaces, controller.Self}, watch{c.caches.Exports, c.caches.NamespacesOfTenant},
+		watch{c.caches.Owned, c.caches.NamespacesKeys}, watch{c.caches.Bindings, c.caches.NamespaceAround}, watch{c.caches.Roles, c.caches.NamespaceAround},
+		watch{c.caches.Entries, c.caches.NamespaceAround})
 	return all, errors.Join(errs...)
 }
 

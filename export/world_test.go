@@ -20,11 +20,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/klutch-go/sdk/export/internal/handshake"
-
-	"github.com/klutch-go/sdk/export/internal/offer"
-	"github.com/klutch-go/sdk/export/internal/tenant"
-
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -43,6 +38,9 @@ import (
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/deploy"
+	"github.com/klutch-go/sdk/export/internal/handshake"
+	"github.com/klutch-go/sdk/export/internal/offer"
+	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/testissuer"

@@ -26,16 +26,16 @@ import (
 func (e *engine) do(ctx context.Context, p *pair, s step, r *record) error {
 	switch s {
 	case stepLookSource:
-		r.lookSource = true
+		r.answers.lookSource = true
 		return nil
 	case stepLookTarget:
-		r.lookTarget = true
+		r.answers.lookTarget = true
 		return nil
 	case stepProve:
-		r.lookSource, r.lookTarget = true, true
+		r.answers.lookSource, r.answers.lookTarget = true, true
 		return nil
 	case stepConfirm:
-		return e.confirmed(ctx, r, p.source.GetResourceVersion())
+		return e.confirmed(ctx, &r.proofs, p.source.GetResourceVersion())
 	case stepSetMessage, stepAddFinalizer, stepMark, stepRemoveFinalizer, stepStatus:
 		return e.doSource(ctx, p, s, r)
 	default:
@@ -51,10 +51,10 @@ func (e *engine) doSource(ctx context.Context, p *pair, s step, r *record) error
 	switch s {
 	case stepSetMessage:
 		obj, err = e.setMessage(ctx, p)
-		r.said.count(1, messagePause)
+		r.status.messages.count(1, messagePause)
 	case stepAddFinalizer:
 		if obj, err = e.addFinalizer(ctx, p); err == nil {
-			r.proven = p.from.uid
+			r.proofs.source = p.from.uid
 		}
 	case stepMark:
 		obj, err = e.annotate(ctx, p, TargetAnnotation, p.state.target.uid)
@@ -66,12 +66,12 @@ func (e *engine) doSource(ctx context.Context, p *pair, s step, r *record) error
 	e.opts.Hooks.wrote(ctx, Write{Side: SourceSide, Step: string(s), Object: p.key, Took: time.Since(began), Err: err})
 	switch {
 	case err == nil:
-		r.source, r.answered = e.source.slimmed(obj), p.sources
+		r.answers.source, r.answers.listed = e.source.slimmed(obj), p.sources
 	case absent(err) && s != stepStatus:
 		err = nil // the source has gone meanwhile; its event brings us back
-		r.source, r.lookSource = nil, true
+		r.answers.source, r.answers.lookSource = nil, true
 	default:
-		r.lookSource = true
+		r.answers.lookSource = true
 	}
 	return err
 }
@@ -89,7 +89,7 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 	case stepEmptyMap:
 		obj, err = e.empty(ctx, p)
 	case stepForce:
-		obj, err = e.force(ctx, p, r)
+		obj, err = e.force(ctx, p, &r.drift)
 	case stepMigrate:
 		obj, err = e.migrate(ctx, p)
 	case stepOrphan:
@@ -101,22 +101,22 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 		obj, err = e.remove(ctx, p, r)
 	}
 	e.opts.Hooks.wrote(ctx, Write{Side: TargetSide, Step: string(s), Object: p.name, Took: time.Since(began), Err: err})
-	r.lookTarget = obj == nil && r.gone == ""
-	r.confirmed = r.confirmed && r.gone != "" // it was for this one
+	r.answers.lookTarget = obj == nil && r.answers.gone == ""
+	r.proofs.confirmed = r.proofs.confirmed && r.answers.gone != "" // it was for this one
 	if err != nil {
 		return e.classify(p, r, err)
 	}
 	if p.state.source.deleting {
-		r.refusal = nil
+		r.refusals.intent = nil
 	}
 	if obj != nil {
-		r.target = e.target.slimmed(obj)
+		r.answers.target = e.target.slimmed(obj)
 		if s == stepMigrate || s == stepEmptyMap || s == stepDelete || s == stepCollect {
 			return nil
 		}
-		r.refusal, r.contested = nil, nil
-		p.target = r.target
-		r.accepted, r.targets, r.of = e.acceptance(p), p.targets, p.target.GetUID()
+		r.refusals.intent, r.refusals.fields = nil, nil
+		p.target = r.answers.target
+		r.drift.accepted, r.drift.listed, r.drift.target = e.acceptance(p), p.targets, p.target.GetUID()
 	}
 	return nil
 }
@@ -151,13 +151,8 @@ func (e *engine) apply(ctx context.Context, p *pair, pin pins) (*unstructured.Un
 }
 
 // force takes over what others hold of a target, in the version that we saw.
-// Each time in a row it waits longer, so that it does not fight.
-func (e *engine) force(ctx context.Context, p *pair, r *record) (*unstructured.Unstructured, error) {
-	if time.Since(r.nextFix) > 10*time.Minute {
-		r.fixes = 0
-	}
-	r.nextFix = time.Now().Add(min(time.Second<<r.fixes, 5*time.Minute))
-	r.fixes = min(r.fixes+1, 9)
+func (e *engine) force(ctx context.Context, p *pair, d *drift) (*unstructured.Unstructured, error) {
+	d.correct()
 	pin := p.pins()
 	pin.force = true
 	return e.apply(ctx, p, pin)
@@ -174,7 +169,7 @@ func (e *engine) remove(ctx context.Context, p *pair, r *record) (*unstructured.
 		return nil, nil //nolint:nilnil // where it went has to be looked at
 	}
 	if err == nil && o.gone == uid {
-		r.gone = uid
+		r.answers.gone = uid
 	}
 	return o.left, err
 }
@@ -189,7 +184,7 @@ func (e *engine) orphan(ctx context.Context, p *pair) (*unstructured.Unstructure
 	ours := map[string]any{BoundAnnotation: nil, SourceAnnotation: nil, OrphanedAnnotation: e.display(p.key)}
 	others := fields.Except(full, func(entry fields.Entry) bool { return entry.Manager == e.manager(p.from.uid) })
 	if len(others) == 0 {
-		others = []any{map[string]any{}} // the only way to say none
+		others = []any{map[string]any{}} // an empty list would be ignored
 	}
 	return e.merge(ctx, e.targets(p.name.Namespace), p.name.Name, map[string]any{
 		"uid": string(p.target.GetUID()), "resourceVersion": full.GetResourceVersion(),
@@ -202,19 +197,19 @@ func (e *engine) classify(p *pair, r *record, err error) error {
 	holders := conflicting(err)
 	switch {
 	case len(holders) > 0 && p.target != nil:
-		r.lookTarget = false
-		r.contested = &contest{
+		r.answers.lookTarget = false
+		r.refusals.fields = &contest{
 			hash:    p.want.hash,
 			version: p.target.GetResourceVersion(),
 			detail:  clip(" by " + strings.Join(holders, ", ")),
 		}
-		r.refusal = nil // an API server asks first who owns what
+		r.refusals.intent = nil // an API server asks first who owns what
 		return again(err)
 	case fates.Is(err, fates.Conflict, fates.Contested), replaced(err):
 		return again(err) // not the object, or not the version, that we saw
 	case final(err):
 		e.targetFields.Doubt()
-		r.lookTarget, r.refusal, r.contested = false, refusalOf(p.wish(), p.targets, err), nil
+		r.answers.lookTarget, r.refusals.intent, r.refusals.fields = false, refusalOf(p.wish(), p.targets, err), nil
 		return again(err)
 	default:
 		return fmt.Errorf("write target %s: %w", p.name, err)
@@ -360,7 +355,7 @@ func (e *engine) giveStatus(ctx context.Context, p *pair, r *record) (*unstructu
 	}
 	obj, taken, err := e.emptyStatus(ctx, p, give)
 	if err == nil {
-		r.gives(give, &e.statuses)
+		r.status.gave(give, &e.statuses)
 	}
 	if taken {
 		return obj, nil
@@ -371,14 +366,14 @@ func (e *engine) giveStatus(ctx context.Context, p *pair, r *record) (*unstructu
 	switch {
 	case err == nil:
 		got, _ := obj.Object["status"].(map[string]any)
-		r.sent, r.got, r.unfit, r.sources = hashOf(p.give), hashOf(got), nil, p.sources
+		r.status.sent, r.status.got, r.refusals.status, r.status.listed = hashOf(p.give), hashOf(got), nil, p.sources
 	case fates.Is(err, fates.Absent, fates.Unserved) && !e.plainStatus.Load():
 		return nil, e.missingStatus(ctx, p)
 	case fates.Is(err, fates.Conflict, fates.Contested), replaced(err), absent(err):
 		return nil, again(err) // another incarnation, or none any more
 	case final(err):
 		e.sourceFields.Doubt()
-		r.unfit = refusalOf(hashOf(p.give), p.sources, err)
+		r.refusals.status = refusalOf(hashOf(p.give), p.sources, err)
 		return nil, again(err)
 	default:
 		err = fmt.Errorf("apply status of source: %w", err)

@@ -33,8 +33,8 @@ func TestDeletionNamesWhatItDeletes(t *testing.T) {
 	e := &engine{Sync: &Sync{to: to, resource: widgets}}
 	target := object(t, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"name":"a","uid":"u1","resourceVersion":"7"}}`)
 	var r record
-	if _, err := e.remove(t.Context(), &pair{name: cache.NewObjectName("svc", "a"), target: target}, &r); err != nil || r.gone != "u1" {
-		t.Errorf("gone = %q, %v", r.gone, err)
+	if _, err := e.remove(t.Context(), &pair{name: cache.NewObjectName("svc", "a"), target: target}, &r); err != nil || r.answers.gone != "u1" {
+		t.Errorf("gone = %q, %v", r.answers.gone, err)
 	}
 	uid, version := target.GetUID(), target.GetResourceVersion()
 	if diff := cmp.Diff(&metav1.Preconditions{UID: &uid, ResourceVersion: &version}, got.Preconditions); diff != "" {

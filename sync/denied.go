@@ -41,7 +41,7 @@ func (e *engine) permitted(ctx context.Context, r *record, result *Result, again
 		e.deny(ctx, r, result, clip(err.Error()))
 		result.Err = &ObjectError{ReasonDenied, err.Error()}
 		return waitPause, nil
-	case err == nil && r.denial != "":
+	case err == nil && r.refusals.access != "":
 		e.deny(ctx, r, result, "")
 	}
 	return again, err
@@ -49,19 +49,19 @@ func (e *engine) permitted(ctx context.Context, r *record, result *Result, again
 
 // deny notes what is not permitted of an object, or that all is.
 func (e *engine) deny(ctx context.Context, r *record, result *Result, text string) {
-	if r.denial == text {
+	if r.refusals.access == text {
 		return
 	}
-	r.denial, r.reported = text, ""
+	r.refusals.access, r.status.reported = text, ""
 	log := logr.FromContextOrDiscard(ctx).WithValues("target", result.Target.String())
 	e.recordsMu.Lock()
 	if delete(e.denials, result.Source); text != "" {
 		e.denials[result.Source] = text
-		r.reported = ReasonDenied
+		r.status.reported = ReasonDenied
 	}
 	e.recordsMu.Unlock()
-	e.opts.Hooks.reported(ctx, Report{Source: result.Source, Target: result.Target, Reason: r.reported, Message: text})
-	log.Info("permission for an object has changed", "reason", string(r.reported), "message", text)
+	e.opts.Hooks.reported(ctx, Report{Source: result.Source, Target: result.Target, Reason: r.status.reported, Message: text})
+	log.Info("permission for an object has changed", "reason", string(r.status.reported), "message", text)
 	e.notify()
 }
 

@@ -123,8 +123,8 @@ func (n *Namespaces) Delete(source string) {
 	}
 }
 
-// Of returns the target namespace of the namespace source. Unlike Target it calls
-// nobody if there is none.
+// Of returns the target namespace of the namespace source. Unlike Target it does not ask
+// for one if there is none.
 func (n *Namespaces) Of(source string) (target string, ok bool) {
 	n.mu.RLock()
 	defer n.mu.RUnlock()

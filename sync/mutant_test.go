@@ -33,6 +33,7 @@ type mutant struct {
 	From                       uint64   // seed from which on to look, near one that is known to notice
 	In                         string   // test that notices it, if no history does
 	Real                       string   // what notices it on real API servers too, of TestRealFlights
+	Model                      bool     // TestModel notices it too, or alone if Caught is empty
 }
 
 // switchable is the source of what turns a mutant of a package on.
@@ -63,8 +64,10 @@ func TestMutants(t *testing.T) {
 	servers := realServers(t)
 	t.Run("none", func(t *testing.T) {
 		t.Parallel()
-		if out, err := runMutant(t, binary, mutant{}, 1, 200); err != nil {
-			t.Errorf("red without a mistake: %v\n%s", err, out)
+		for _, none := range []mutant{{}, {In: "TestModel"}} {
+			if out, err := runMutant(t, binary, none, 1, 200); err != nil {
+				t.Errorf("red without a mistake: %v\n%s", err, out)
+			}
 		}
 		if out, err := runReal(t, binary, "", "", servers); err != nil {
 			t.Errorf("red without a mistake: %v\n%s", err, out)
@@ -73,7 +76,12 @@ func TestMutants(t *testing.T) {
 	for _, m := range mutants {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
-			m.noticed(t, binary)
+			if len(m.Caught) > 0 {
+				m.noticed(t, binary)
+			}
+			if m.Model {
+				m.noticedByModel(t, binary)
+			}
 			if m.Real != "" {
 				m.noticedByReal(t, binary, servers)
 			}
@@ -97,6 +105,16 @@ func (m mutant) noticed(t *testing.T, binary string) {
 	t.Logf("noticed by %s at seed %d", by, seed)
 	if out, err := runMutant(t, binary, mutant{In: m.In}, max(seed, 1), seed+1); err != nil {
 		t.Errorf("red without the mistake too: %v\n%s", err, out)
+	}
+}
+
+// noticedByModel checks that some state of the model shows the mistake. That none does
+// without it is seen once, for all.
+func (m mutant) noticedByModel(t *testing.T, binary string) {
+	t.Helper()
+	out, err := runMutant(t, binary, mutant{Name: m.Name, In: "TestModel"}, 1, 1)
+	if _, by := finding(out); err == nil || by != "TestModel" {
+		t.Errorf("a konnector that would %s passes TestModel (%q): %v\n%s", m.Says, by, err, lastLines(out))
 	}
 }
 

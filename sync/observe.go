@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 
@@ -26,70 +25,23 @@ type pair struct {
 	from   origin
 	source *unstructured.Unstructured
 	target *unstructured.Unstructured
+	made   Origin // of the target
+	isMade bool   // by a Sync
 	want   intent
 	give   map[string]any // status for the source; nil if none
 	wait   time.Duration  // until it may be given
-	hush   time.Duration  // until users are told what is new
+	mute   time.Duration  // until the next message may be set
 
 	sources, targets int // how often they were listed: answers of before are of another schema
-}
-
-// A record is what a Sync remembers of one object between passes: nothing that
-// it could not do without, as it has to after a restart.
-type record struct {
-	source, target         *unstructured.Unstructured // answers to our writes that the caches have not seen
-	lookSource, lookTarget bool                       // an outcome is uncertain: read live
-	answered               int                        // as of which list of sources source is an answer
-	gone                   types.UID                  // of the target that was seen to end in this pass
-	looked                 time.Time                  // live, because its source is being deleted
-
-	refusal   *refusal
-	unfit     *refusal // of the status
-	contested *contest
-	since     uint64    // as of when the clusters have to be confirmed
-	confirmed bool      // they have been since
-	proven    types.UID // of the source, once read live or held by us
-	applied   string    // hash of what the target was last seen to be made from, when it was what we wanted
-	accepted  string    // what we held of the target when an apply was last accepted or found to be in force
-	targets   int       // as of which list of targets that was
-	of        types.UID // of that target
-	judged    string    // what was known of a changed target when it was last read live
-	sent, got string    // hashes of the last status sent, and of what became of it
-	sources   int       // as of which list of sources that was
-	pace                // of statuses
-	flips     uint32    // of that status
-	said      pace      // of messages
-	fixes     int       // corrections of drift in a row
-	nextFix   time.Time
-	reported  Reason
-	orphan    *orphan // nil unless the target seems to have lost its source
-	denial    string  // what an API server does not permit of it
-}
-
-// A refusal is the answer of an API server that it does not take an intent or a
-// status.
-type refusal struct {
-	reason Reason
-	hash   string
-	detail string
-	next   time.Time
-	listed int // of the side that refused
-}
-
-// A contest is the answer that fields of an intent are someone else's.
-type contest struct {
-	hash    string
-	version string // of the target
-	detail  string
 }
 
 // observe reads both sides.
 func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (*pair, error) {
 	p := &pair{key: key, state: state{policy: e.policy, suspect: e.suspect.Load()}}
 	p.sources = e.source.listed(key.Namespace)
-	r.lookSource = r.lookSource || over(r.source) && r.answered != p.sources // the list may be of a backup that brings it back
+	r.answers.lookSource = r.answers.lookSource || over(r.answers.source) && r.answers.listed != p.sources // the list may be of a backup that brings it back
 	var err error
-	if p.source, p.state.source.freshness, err = e.look(ctx, e.source, key, &r.source, &r.lookSource); err != nil {
+	if p.source, p.state.source.freshness, err = e.look(ctx, e.source, key, &r.answers.source, &r.answers.lookSource); err != nil {
 		return nil, fmt.Errorf("read source: %w", err)
 	}
 	p.from = origin{cluster: e.sourceUID, name: key}
@@ -104,20 +56,20 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 	}
 	switch {
 	case p.state.source.deleting:
-		r.watchOver()
-	case p.source == nil && r.orphan == nil:
-		r.lookTarget = false // nobody waits for an outcome any more
+		r.answers.watchOver()
+	case p.source == nil && r.proofs.orphan == nil:
+		r.answers.lookTarget = false // its outcome matters no more
 	}
-	looks := r.lookTarget
+	looks := r.answers.lookTarget
 	p.targets = e.target.listed(p.name.Namespace)
-	if p.target, p.state.target.freshness, err = e.look(ctx, e.target, p.name, &r.target, &r.lookTarget); err != nil {
+	if p.target, p.state.target.freshness, err = e.look(ctx, e.target, p.name, &r.answers.target, &r.answers.lookTarget); err != nil {
 		return nil, fmt.Errorf("read target %s: %w", p.name, err)
 	}
-	if f := p.state.target.freshness; r.gone != "" && f != unknown && (p.target == nil || p.target.GetUID() == r.gone) {
+	if f := p.state.target.freshness; r.answers.gone != "" && f != unknown && (p.target == nil || p.target.GetUID() == r.answers.gone) {
 		p.target, p.state.target.freshness = nil, live
 	}
-	if looks || r.since == 0 {
-		r.since, r.confirmed = e.fence.Now(), false
+	if looks || r.proofs.since == 0 {
+		r.proofs.since, r.proofs.confirmed = e.fence.Now(), false
 	}
 	p.state.target.name = e.display(p.name)
 	if p.source != nil {
@@ -127,8 +79,8 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 	if p.source != nil && p.target != nil {
 		e.observeTarget(p, r)
 	}
-	if looks && (p.state.source.deleting || p.target == nil && r.accepted != "" || p.state.target.grace != graceRunning) {
-		if err = e.confirmed(ctx, r, ""); err != nil {
+	if looks && (p.state.source.deleting || p.target == nil && r.drift.accepted != "" || p.state.target.grace != graceRunning) {
+		if err = e.confirmed(ctx, &r.proofs, ""); err != nil {
 			return nil, err
 		}
 	}
@@ -138,17 +90,17 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 	return p, nil
 }
 
-// confirmed has the clusters confirmed for r, as of r.since or, for what builds on
-// nothing but the source in a version, since that was seen.
-func (e *engine) confirmed(ctx context.Context, r *record, version string) error {
-	if r.confirmed {
+// confirmed has the clusters confirmed, as of when they have to be or, for what builds
+// on nothing but the source in a version, since that was seen.
+func (e *engine) confirmed(ctx context.Context, p *proofs, version string) error {
+	if p.confirmed {
 		return nil
 	}
-	if err := e.confirm(ctx, r.since, version); err != nil {
-		r.since = e.fence.Now() // what failed is no answer for the next time
+	if err := e.confirm(ctx, p.since, version); err != nil {
+		p.since = e.fence.Now() // what failed is no answer for the next time
 		return err
 	}
-	r.confirmed = true
+	p.confirmed = true
 	return nil
 }
 
@@ -169,11 +121,11 @@ func (e *engine) holds(p *pair, r *record) string {
 		e.breaker.Hold(p.key, doubtCause)
 	}
 	why := e.breaker.Blocks(p.key)
-	if why == "" && (src.deleting && dst.deletable(p.policy) && r.confirmed || p.collects()) {
+	if why == "" && (src.deleting && dst.deletable(p.policy) && r.proofs.confirmed || p.collects()) {
 		why = e.breaker.Admit(p.key, time.Now(), e.source.count)
 	}
 	if why != "" {
-		r.confirmed, r.since = false, e.fence.Now()
+		r.proofs.confirmed, r.proofs.since = false, e.fence.Now()
 		e.notify()
 	}
 	return why
@@ -199,9 +151,9 @@ func (e *engine) observeSource(p *pair, r *record) {
 	s.message = annotations[MessageAnnotation]
 	p.related = e.relatedProblem(p.key)
 	if s.freshness == live {
-		r.proven = p.from.uid
+		r.proofs.source = p.from.uid
 	}
-	s.proven = r.proven == p.from.uid
+	s.proven = r.proofs.source == p.from.uid
 }
 
 // observeRelation finds out whose the object is that has the target's name.
@@ -210,15 +162,18 @@ func (e *engine) observeRelation(p *pair, r *record) {
 	if t.freshness == unknown {
 		return
 	}
+	if p.target != nil {
+		p.made, p.isMade = OriginOf(p.target)
+	}
 	e.observeOrphan(p, r)
 	switch {
-	case p.target == nil && r.accepted != "":
+	case p.target == nil && r.drift.accepted != "":
 		t.relation = relationVanished
 	case p.target == nil:
 		t.relation = relationAbsent
-	case p.source == nil && r.orphan == nil:
+	case p.source == nil && r.proofs.orphan == nil:
 		t.relation = relationForeign
-	case r.orphan != nil:
+	case r.proofs.orphan != nil:
 		t.relation = relationOrphan
 	default:
 		t.relation = e.relation(p)
@@ -227,16 +182,16 @@ func (e *engine) observeRelation(p *pair, r *record) {
 
 // relation is that of a target to its source, both of which exist.
 func (e *engine) relation(p *pair) targetRelation {
-	from, made := OriginOf(p.target)
-	inherited := !p.from.made(from) && e.inherits(p)
+	made := p.from.made(p.made)
+	inherited := !made && e.inherits(p)
 	switch {
 	case inherited && fields.Of(p.target, e.manager(p.from.uid)) == nil:
 		return relationLegacy
-	case (inherited || p.from.made(from)) && e.opts.Finalizer == DefaultFinalizer && legacy.Writer(p.target) != "":
+	case (inherited || made) && e.opts.Finalizer == DefaultFinalizer && legacy.Writer(p.target) != "":
 		return relationContended
-	case inherited || p.from.made(from):
+	case inherited || made:
 		return relationOurs
-	case made && !p.from.sameSlot(from):
+	case p.isMade && !p.from.sameSlot(p.made):
 		return relationOtherSource
 	case fields.By(p.target, e.byPredecessor(p)) != nil:
 		return relationPredecessor
@@ -249,8 +204,8 @@ func (e *engine) observeTarget(p *pair, r *record) {
 	t := &p.state.target
 	t.uid = string(p.target.GetUID())
 	t.managed = fields.Of(p.target, e.manager(p.from.uid)) != nil
-	if uid := p.target.GetUID(); r.of != uid {
-		r.of, r.accepted = uid, "" // another target has accepted nothing yet
+	if uid := p.target.GetUID(); r.drift.target != uid {
+		r.drift.target, r.drift.accepted = uid, "" // another target has accepted nothing yet
 	}
 	if t.ours() {
 		t.content = e.compare(p, r)
@@ -263,27 +218,27 @@ func (e *engine) observeTarget(p *pair, r *record) {
 		t.heldBy = waitsFor(p.target)
 	}
 	p.give = newStatus(p.source, e.sourceFields.Prune(p.target))
-	p.status = t.ours() && !p.state.source.deleting && !r.acknowledged(p)
+	p.status = t.ours() && !p.state.source.deleting && !r.status.acknowledged(p)
 }
 
 // compare finds out how a target that is ours differs from what it should be.
 func (e *engine) compare(p *pair, r *record) content {
-	from, _ := OriginOf(p.target)
+	from := p.made
 	settled := from.Hash == p.want.hash && (from.Generation == p.source.GetGeneration() || e.plainStatus.Load())
 	if settled {
-		r.applied = from.Hash
+		r.drift.applied = from.Hash
 	}
 	owned, unverified := e.owned(p, r, settled)
 	held := fields.Of(p.target, e.manager(p.from.uid))
 	switch {
 	case from.Generation > p.source.GetGeneration():
 		return contentAhead
-	case !settled && r.applied != "" && from.Hash != r.applied && p.state.source.freshness != live:
+	case !settled && r.drift.applied != "" && from.Hash != r.drift.applied && p.state.source.freshness != live:
 		return contentRewritten
 	case settled && owned:
 		return contentInSync
 	case settled && e.policy.drift == DriftReport && !unverified:
-		return p.judge(r, held)
+		return p.judge(&r.drift, held)
 	case len(held.Emptied(p.want.object, nil)) > 0:
 		return contentEmptyMap
 	case !settled:
@@ -301,27 +256,27 @@ func (e *engine) compare(p *pair, r *record) content {
 func (e *engine) owned(p *pair, r *record, settled bool) (owned, unverified bool) {
 	owned = p.want.owns(p.target, e.manager(p.from.uid))
 	switch {
-	case settled && owned && r.accepted == "":
-		r.accepted = e.acceptance(p)
-	case !owned && p.state.target.managed && r.accepted == e.acceptance(p):
-		owned = r.targets == p.targets // else what was pruned then may be known now
+	case settled && owned && r.drift.accepted == "":
+		r.drift.accepted = e.acceptance(p)
+	case !owned && p.state.target.managed && r.drift.accepted == e.acceptance(p):
+		owned = r.drift.listed == p.targets // else what was pruned then may be known now
 		unverified = !owned
 	}
-	return owned, unverified || r.accepted == ""
+	return owned, unverified || r.drift.accepted == ""
 }
 
 // judge finds out whether a target that others have changed differs from what it
 // should be: they may have changed it back. Of a target that is not read live it
 // is known whether it may have changed since it was.
-func (p *pair) judge(r *record, held map[string]any) content {
+func (p *pair) judge(d *drift, held map[string]any) content {
 	now := hashOf([]any{p.target.GetUID(), p.target.GetGeneration(), p.target.GetLabels(), p.target.GetAnnotations(), held})
 	if p.state.target.freshness == live {
-		r.judged = now
+		d.judged = now
 		if within(p.want.object, p.target.Object) {
 			return contentUnverified
 		}
 	}
-	if r.judged != now {
+	if d.judged != now {
 		return contentChanged
 	}
 	return contentDrifted
@@ -343,51 +298,51 @@ func waitsFor(target *unstructured.Unstructured) string {
 
 // acknowledged reports whether the source's status needs no write: it is what it
 // should be, or it is what became of it when we last wrote it.
-func (r *record) acknowledged(p *pair) bool {
+func (s *sourceStatus) acknowledged(p *pair) bool {
 	have, _ := p.source.Object["status"].(map[string]any)
 	if len(have) == 0 && len(p.give) == 0 {
 		return true
 	}
 	want, is := hashOf(p.give), hashOf(have)
-	return want == is || r.sent == want && r.got == is && r.sources == p.sources
+	return want == is || s.sent == want && s.got == is && s.listed == p.sources
 }
 
 // watchOver makes a target that is being deleted be read live now and then, in
 // case the event of its end got lost.
-func (r *record) watchOver() {
-	if !r.looked.IsZero() && time.Since(r.looked) < livePause {
+func (a *answers) watchOver() {
+	if !a.looked.IsZero() && time.Since(a.looked) < livePause {
 		return
 	}
-	r.lookTarget = r.lookTarget || !r.looked.IsZero()
-	r.looked = time.Now()
+	a.lookTarget = a.lookTarget || !a.looked.IsZero()
+	a.looked = time.Now()
 }
 
 // remember adds to the state what earlier answers said.
 func (p *pair) remember(r *record, pause time.Duration) {
 	deleting := p.state.source.deleting
 	if p.state.target.content == contentInSync && !deleting {
-		r.refusal = nil // what was refused then is in force now
+		r.refusals.intent = nil // what was refused then is in force now
 	}
-	if f := r.refusal; f != nil && (!deleting || f.hash == p.wish()) {
+	if f := r.refusals.intent; f != nil && (!deleting || f.hash == p.wish()) {
 		p.refused, p.answer = f.reason, f.detail
 		p.due = f.hash != p.wish() || f.listed != p.targets || !time.Now().Before(f.next)
 	}
 	if !p.status && p.state.target.freshness != unknown {
-		r.unfit = nil // what was refused is not wanted any more
+		r.refusals.status = nil // what was refused is not wanted any more
 	}
-	if f := r.unfit; f != nil {
+	if f := r.refusals.status; f != nil {
 		p.statusRefused = f.detail
 		p.status = f.hash != hashOf(p.give) || f.listed != p.sources || !time.Now().Before(f.next)
 	}
 	if p.status {
-		p.wait = max(0, r.fold(p.give, pause))
+		p.wait = max(0, r.status.delay(p.give, pause))
 		p.status, p.statusDelayed = p.wait == 0, p.wait > 0
 	}
-	p.paused = time.Now().Before(r.nextFix)
-	p.hush = r.said.wait(statusBurst, messagePause)
-	p.muted = p.hush > 0
-	p.confirmed = r.confirmed
-	if c := r.contested; c != nil && p.target != nil && c.hash == p.want.hash && c.version == p.target.GetResourceVersion() {
+	p.paused = time.Now().Before(r.drift.next)
+	p.mute = r.status.messages.wait(statusBurst, messagePause)
+	p.muted = p.mute > 0
+	p.confirmed = r.proofs.confirmed
+	if c := r.refusals.fields; c != nil && p.target != nil && c.hash == p.want.hash && c.version == p.target.GetResourceVersion() {
 		p.contested = c.detail
 	}
 }
@@ -400,8 +355,8 @@ func (p *pair) wish() string {
 	return p.want.hash
 }
 
-// unsaid reports whether users have not been told the latest.
-func (p *pair) unsaid() bool {
+// untold reports whether the message on the source is out of date.
+func (p *pair) untold() bool {
 	p.muted = false
 	defer func() { p.muted = true }()
 	why := obstacle(p.state)
@@ -411,22 +366,22 @@ func (p *pair) unsaid() bool {
 // again is when to look again without an event; 0 for never.
 func (p *pair) again(s step, r *record) time.Duration {
 	switch {
-	case p.muted && p.unsaid():
-		return p.hush
+	case p.muted && p.untold():
+		return p.mute
 	case s != stepWait:
 		return 0
 	case p.state.target.relation == relationOrphan && p.state.target.grace == graceRunning:
-		return max(time.Until(r.orphan.since.Add(orphanGrace)), time.Millisecond)
+		return max(time.Until(r.proofs.orphan.since.Add(orphanGrace)), time.Millisecond)
 	case p.statusDelayed:
 		return max(p.wait, time.Millisecond)
 	case p.refused != "":
-		return max(time.Until(r.refusal.next), time.Second)
+		return max(time.Until(r.refusals.intent.next), time.Second)
 	case p.statusRefused != "":
-		return max(time.Until(r.unfit.next), time.Second)
+		return max(time.Until(r.refusals.status.next), time.Second)
 	case p.held != "":
 		return refusedPause
 	case p.paused:
-		return max(time.Until(r.nextFix), time.Millisecond)
+		return max(time.Until(r.drift.next), time.Millisecond)
 	default:
 		return waitPause
 	}

@@ -36,16 +36,16 @@ type orphan struct {
 // nothing: the time goes on.
 func (e *engine) observeOrphan(p *pair, r *record) {
 	if !e.isOrphan(p) {
-		r.orphan = nil
+		r.proofs.orphan = nil
 		return
 	}
-	if r.orphan == nil || r.orphan.uid != p.target.GetUID() {
-		r.orphan = &orphan{uid: p.target.GetUID(), since: time.Now()}
+	if r.proofs.orphan == nil || r.proofs.orphan.uid != p.target.GetUID() {
+		r.proofs.orphan = &orphan{uid: p.target.GetUID(), since: time.Now()}
 	}
 	switch {
-	case r.orphan.proven:
+	case r.proofs.orphan.proven:
 		p.state.target.grace = graceProven
-	case time.Since(r.orphan.since) >= orphanGrace:
+	case time.Since(r.proofs.orphan.since) >= orphanGrace:
 		p.state.target.grace = graceElapsed
 	}
 }
@@ -54,7 +54,7 @@ func (e *engine) observeOrphan(p *pair, r *record) {
 // read live for it.
 func (p *pair) prove(r *record) {
 	if t := &p.state.target; t.grace != graceRunning && p.evidence().has(require(stepCollect, p.state)) {
-		t.grace, r.orphan.proven = graceProven, true
+		t.grace, r.proofs.orphan.proven = graceProven, true
 	}
 }
 
@@ -62,9 +62,8 @@ func (e *engine) isOrphan(p *pair) bool {
 	if p.target == nil || p.target.GetDeletionTimestamp() != nil || e.sourceUID == "" {
 		return false
 	}
-	from, _ := OriginOf(p.target)
-	return p.from.sameSlot(from) && from.Cluster == e.sourceUID && from.UID != p.from.uid &&
-		fields.Of(p.target, e.manager(from.UID)) != nil
+	return p.from.sameSlot(p.made) && p.made.Cluster == e.sourceUID && p.made.UID != p.from.uid &&
+		fields.Of(p.target, e.manager(p.made.UID)) != nil
 }
 
 // collects reports whether an orphan that has just been proven goes.

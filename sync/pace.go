@@ -28,37 +28,37 @@ type pace struct {
 	counted float32   // how much counted then
 }
 
-// crowd is how much counts still, of which one is forgotten in each pause.
-func (p *pace) crowd(pause time.Duration) float32 {
+// pending is how much counts still, of which one is forgotten in each pause.
+func (p *pace) pending(pause time.Duration) float32 {
 	return max(0, p.counted-float32(time.Since(p.at))/float32(pause))
 }
 
 // wait is until there is room for one more.
 func (p *pace) wait(room int, pause time.Duration) time.Duration {
-	return time.Duration((p.crowd(pause) - float32(room-1)) * float32(pause))
+	return time.Duration((p.pending(pause) - float32(room-1)) * float32(pause))
 }
 
 func (p *pace) count(n int, pause time.Duration) {
-	p.counted, p.at = p.crowd(pause)+float32(n), time.Now()
+	p.counted, p.at = p.pending(pause)+float32(n), time.Now()
 }
 
 // messagePause lies between the messages on one object, after the first few.
 const messagePause = time.Minute
 
-// fold is how long a status has to wait for those that may follow it.
-func (r *record) fold(give map[string]any, pause time.Duration) time.Duration {
+// delay is how long a status has to wait for those that may follow it.
+func (s *sourceStatus) delay(give map[string]any, pause time.Duration) time.Duration {
 	room := statusBurst
-	if watchstore.Digest(give) != r.flips {
+	if watchstore.Digest(give) != s.digest {
 		room = statusRoom
 	}
-	return r.wait(room, pause)
+	return s.pace.wait(room, pause)
 }
 
-// gives notes that a status is given.
-func (r *record) gives(status map[string]any, budget *statusBudget) {
+// gave notes that a status was written.
+func (s *sourceStatus) gave(status map[string]any, budget *statusBudget) {
 	size := weigh(status)
-	r.count(min(1+size/statusPart, statusParts), budget.pause())
-	r.flips = watchstore.Digest(status)
+	s.pace.count(min(1+size/statusPart, statusParts), budget.pause())
+	s.digest = watchstore.Digest(status)
 	budget.spend(size)
 }
 

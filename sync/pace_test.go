@@ -106,19 +106,19 @@ func TestP25StatusFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const objects, size, minutes = 2000, 10_000, 10
 		var budget statusBudget
-		records := make([]record, objects)
-		status := map[string]any{"phase": "", "text": strings.Repeat("x", size)}
+		records := make([]sourceStatus, objects)
+		given := map[string]any{"phase": "", "text": strings.Repeat("x", size)}
 		written := 0
-		give := func(r *record, phase string) bool {
-			status["phase"] = phase
-			if r.fold(status, budget.pause()) > 0 {
+		give := func(s *sourceStatus, phase string) bool {
+			given["phase"] = phase
+			if s.delay(given, budget.pause()) > 0 {
 				return false
 			}
-			r.gives(status, &budget)
+			s.gave(given, &budget)
 			written += size
 			return true
 		}
-		var quiet record
+		var quiet sourceStatus
 		for second := range minutes * 60 {
 			for i := range records {
 				give(&records[i], fmt.Sprint("Turn", second))
@@ -135,7 +135,7 @@ func TestP25StatusFlood(t *testing.T) {
 		}
 		time.Sleep(2 * time.Minute)
 		for i := range records {
-			if wait := records[i].fold(status, budget.pause()); wait > 0 {
+			if wait := records[i].delay(given, budget.pause()); wait > 0 {
 				t.Fatalf("object %d waits for %s after the flood", i, wait)
 			}
 		}

@@ -129,7 +129,7 @@ func decideDeletion(s state) step {
 		return stepWait
 	case dst.deletable(s.policy):
 		return stepDelete
-	// By policy the target stays, as nobody's.
+	// By policy the target stays, and belongs to no Sync any more.
 	case dst.ours() && dst.managed:
 		return stepOrphan
 	// The target has gone, never was, is not ours any more, or belongs to someone else.

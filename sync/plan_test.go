@@ -44,6 +44,7 @@ func adopt(s *state)                   { s.policy.conflict = ConflictAdopt }
 func orphanTarget(s *state)            { s.policy.deletion = DeletionOrphan }
 func collectOrphans(s *state)          { s.policy.orphans = OrphanDelete }
 func sourceGone(s *state)              { s.source, s.confirmed = sourceState{freshness: cached}, true }
+
 func orphaned(g grace) func(*state) {
 	return func(s *state) { itsRelation(relationOrphan)(s); s.target.grace = g }
 }
@@ -53,7 +54,7 @@ func paused(s *state)      { s.paused = true }
 func stuckCopy(s *state)   { s.related = "secrets svc/a is taken" }
 func lostReport(s *state)  { s.policy.lost = LostReport }
 func driftReport(s *state) { s.policy.drift = DriftReport }
-func said(s *state)        { s.source.message = explain(*s, obstacle(*s)) }
+func messageSet(s *state)  { s.source.message = explain(*s, obstacle(*s)) }
 func contested(s *state)   { s.contested = " by them (.spec.size)" }
 func refused(s *state)     { s.refused, s.answer = ReasonRefused, "spec.size: Unsupported value" }
 func misnamed(s *state) {
@@ -96,7 +97,7 @@ func TestPlan(t *testing.T) {
 		"target orphaned, to delete":       {settledState(sourceGone, orphaned(graceProven), collectOrphans), stepProve},
 		"target orphaned, to delete, live": {settledState(sourceGone, orphaned(graceProven), collectOrphans, liveSource, liveTarget), stepCollect},
 		"target orphaned, deletions held":  {settledState(sourceGone, orphaned(graceProven), collectOrphans, liveSource, liveTarget, held), stepWait},
-		"target orphaned, name taken":      {settledState(orphaned(graceElapsed), collectOrphans, liveTarget, said), stepProve},
+		"target orphaned, name taken":      {settledState(orphaned(graceElapsed), collectOrphans, liveTarget, messageSet), stepProve},
 		"no name yet":                      {settledState(fresh, func(s *state) { s.mapped = false }), stepRest},
 		"no name any more, deleting":       {settledState(deleting, func(s *state) { s.mapped = false }), stepRest},
 
@@ -118,9 +119,9 @@ func TestPlan(t *testing.T) {
 		"drift, corrected a moment ago":    {settledState(drifted, paused), stepWait},
 		"drift, perhaps, after a start":    {settledState(contents(contentUnverified)), stepApply},
 		"drift, by policy reported":        {settledState(drifted, driftReport, liveTarget), stepSetMessage},
-		"drift, reported":                  {settledState(drifted, driftReport, said), stepRest},
-		"drift, reported, status changed":  {settledState(drifted, driftReport, said, statusDiffers), stepStatus},
-		"drift, reported, target changed":  {settledState(contents(contentChanged), driftReport, said), stepLookTarget},
+		"drift, reported":                  {settledState(drifted, driftReport, messageSet), stepRest},
+		"drift, reported, status changed":  {settledState(drifted, driftReport, messageSet, statusDiffers), stepStatus},
+		"drift, reported, target changed":  {settledState(contents(contentChanged), driftReport, messageSet), stepLookTarget},
 		"drift undone by others":           {settledState(contents(contentUnverified), driftReport, func(s *state) { s.source.message = "TargetDrifted: x" }, liveTarget), stepApply},
 		"drift gone":                       {settledState(driftReport, func(s *state) { s.source.message = "TargetDrifted: x" }), stepSetMessage},
 		"change contested":                 {settledState(changed, contested), stepForce},
@@ -132,7 +133,7 @@ func TestPlan(t *testing.T) {
 		"target lost, by policy reported":        {settledState(absentTarget, lostReport, liveTarget, marked), stepSetMessage},
 		"target seems lost, by policy reported":  {settledState(absentTarget, lostReport, marked), stepLookTarget},
 		"drift, as it seems, by policy reported": {settledState(drifted, driftReport), stepLookTarget},
-		"target lost, reported":                  {settledState(absentTarget, lostReport, marked, said), stepRest},
+		"target lost, reported":                  {settledState(absentTarget, lostReport, marked, messageSet), stepRest},
 		"target never was, by policy no say":     {settledState(absentTarget, lostReport), stepCreate},
 
 		"rewritten by our like":                             {settledState(rewritten), stepLookSource},
@@ -146,8 +147,8 @@ func TestPlan(t *testing.T) {
 		"made from an earlier source, by policy taken over": {settledState(predecessor, liveTarget, adopt), stepMigrate},
 		"name taken, says the cache":                        {settledState(foreign), stepLookTarget},
 		"name taken":                                        {settledState(foreign, liveTarget), stepSetMessage},
-		"name taken, said":                                  {settledState(foreign, liveTarget, said), stepRest},
-		"name taken, new source":                            {settledState(noFinalizer, foreign, liveTarget, said), stepRest},
+		"name taken, said":                                  {settledState(foreign, liveTarget, messageSet), stepRest},
+		"name taken, new source":                            {settledState(noFinalizer, foreign, liveTarget, messageSet), stepRest},
 		"name taken, to adopt, cached":                      {settledState(foreign, adopt), stepLookTarget},
 		"name taken, to adopt":                              {settledState(foreign, adopt, liveTarget), stepForce},
 		"name taken, to adopt, new source":                  {settledState(foreign, adopt, liveTarget, noFinalizer), stepAddFinalizer},
@@ -155,37 +156,37 @@ func TestPlan(t *testing.T) {
 		"name taken by what is going":                       {settledState(foreign, adopt, liveTarget, terminates), stepSetMessage},
 
 		"refused":                {settledState(absentTarget, refused), stepSetMessage},
-		"refused, said":          {settledState(absentTarget, refused, said), stepWait},
-		"refused, changed":       {settledState(absentTarget, refused, said, due), stepCreate},
-		"change refused, said":   {settledState(changed, refused, said), stepWait},
-		"change refused, due":    {settledState(changed, refused, said, due), stepApply},
-		"change refused, status": {settledState(changed, refused, said, statusDiffers), stepStatus},
+		"refused, said":          {settledState(absentTarget, refused, messageSet), stepWait},
+		"refused, changed":       {settledState(absentTarget, refused, messageSet, due), stepCreate},
+		"change refused, said":   {settledState(changed, refused, messageSet), stepWait},
+		"change refused, due":    {settledState(changed, refused, messageSet, due), stepApply},
+		"change refused, status": {settledState(changed, refused, messageSet, statusDiffers), stepStatus},
 		"deletion refused":       {settledState(deleting, refused), stepSetMessage},
-		"deletion refused, said": {settledState(deleting, refused, said), stepWait},
-		"deletion refused, due":  {settledState(deleting, refused, said, due), stepDelete},
+		"deletion refused, said": {settledState(deleting, refused, messageSet), stepWait},
+		"deletion refused, due":  {settledState(deleting, refused, messageSet, due), stepDelete},
 		"misnamed":               {settledState(misnamed), stepSetMessage},
-		"misnamed, said":         {settledState(misnamed, said), stepRest},
-		"misnamed, deleting":     {settledState(misnamed, said, deleting), stepRest},
+		"misnamed, said":         {settledState(misnamed, messageSet), stepRest},
+		"misnamed, deleting":     {settledState(misnamed, messageSet, deleting), stepRest},
 
 		"target is ahead, says the cache": {settledState(ahead), stepLookSource},
 		"target is ahead":                 {settledState(ahead, liveSource), stepSetMessage},
-		"target is ahead, said":           {settledState(ahead, liveSource, said), stepRest},
+		"target is ahead, said":           {settledState(ahead, liveSource, messageSet), stepRest},
 
 		"status delayed":                 {settledState(statusDelayed), stepWait},
 		"status delayed, spec changed":   {settledState(statusDelayed, changed), stepApply},
 		"status refused":                 {settledState(statusRefused), stepSetMessage},
-		"status refused, said":           {settledState(statusRefused, said), stepWait},
-		"status refused, spec changed":   {settledState(statusRefused, said, changed), stepApply},
-		"status refused, status changed": {settledState(statusRefused, said, statusDiffers), stepStatus},
+		"status refused, said":           {settledState(statusRefused, messageSet), stepWait},
+		"status refused, spec changed":   {settledState(statusRefused, messageSet, changed), stepApply},
+		"status refused, status changed": {settledState(statusRefused, messageSet, statusDiffers), stepStatus},
 		"related object stuck":           {settledState(stuckCopy), stepSetMessage},
-		"related object stuck, said":     {settledState(stuckCopy, said, changed), stepApply},
+		"related object stuck, said":     {settledState(stuckCopy, messageSet, changed), stepApply},
 
 		"deleted, never ours":              {settledState(fresh, deleting), stepRest},
 		"deleted":                          {settledState(deleting), stepDelete},
 		"deleted, by a live read":          {settledState(deleting, liveTarget), stepDelete},
 		"deleted, target is going":         {settledState(deleting, terminates), stepWait},
 		"deleted, target is going slowly":  {settledState(deleting, going(stuck)), stepSetMessage},
-		"deleted, slowly, said":            {settledState(deleting, going(stuck), said), stepWait},
+		"deleted, slowly, said":            {settledState(deleting, going(stuck), messageSet), stepWait},
 		"deleted, target gone from cache":  {settledState(deleting, absentTarget), stepLookTarget},
 		"deleted, target gone":             {settledState(deleting, absentTarget, liveTarget), stepRemoveFinalizer},
 		"deleted, name is taken by cache":  {settledState(deleting, foreign), stepLookTarget},
@@ -200,8 +201,8 @@ func TestPlan(t *testing.T) {
 		"deleted, after a restore, cached": {settledState(deleting, suspect), stepLookSource},
 		"deleted, after a restore, live":   {settledState(deleting, suspect, liveSource), stepDelete},
 		"deleted, held":                    {settledState(deleting, held), stepSetMessage},
-		"deleted, held, said":              {settledState(deleting, held, said), stepWait},
-		"deleted, held, target gone":       {settledState(deleting, held, absentTarget, liveTarget, said), stepWait},
+		"deleted, held, said":              {settledState(deleting, held, messageSet), stepWait},
+		"deleted, held, target gone":       {settledState(deleting, held, absentTarget, liveTarget, messageSet), stepWait},
 		"deleted, held before":             {settledState(deleting, func(s *state) { s.source.message = "DeletionsHeld: x" }), stepSetMessage},
 		"deleted, held, never ours":        {settledState(fresh, deleting, held), stepRest},
 		"target lost, not confirmed":       {settledState(absentTarget, vanished), stepLookTarget},
@@ -360,7 +361,7 @@ func TestAgain(t *testing.T) {
 		t.Errorf("wait: %v", got)
 	}
 	p.refused = ReasonRefused
-	if got := p.again(stepWait, &record{refusal: &refusal{next: time.Now().Add(time.Hour)}}); got < 59*time.Minute {
+	if got := p.again(stepWait, &record{refusals: refusals{intent: &refusal{next: time.Now().Add(time.Hour)}}}); got < 59*time.Minute {
 		t.Errorf("refused: %v", got)
 	}
 }

@@ -144,7 +144,7 @@ func (p *copyPace) Spend(object map[string]any) { p.budget.spend(weigh(object)) 
 
 func (p *copyPace) Rest() time.Duration {
 	pause := p.budget.pause()
-	if p.crowd(pause) <= 0 {
+	if p.pending(pause) <= 0 {
 		return 0
 	}
 	return max(p.wait(1, pause), time.Millisecond)

@@ -32,8 +32,10 @@ func require(want step, s state) evidence {
 	// What is left as it is may be something else by now than it seems in the cache.
 	case stepRest, stepWait, stepMark, stepStatus:
 		return s.requireToLeave(why)
+	// The finalizer comes before all that it is evidence of, and a look is how evidence is found.
+	default:
+		return 0
 	}
-	return 0
 }
 
 // requireToLeave is the evidence without which nothing is done about an obstacle.
@@ -66,8 +68,8 @@ func where(holds bool, needed evidence) evidence {
 }
 
 // look is the step that finds out what is lacking of what is needed. What was read live
-// holds for one step, so that all of it is read at once; whoever reads a target that
-// may have to go has the clusters confirmed too.
+// holds for one step, so that all of it is read at once. The look at a target that
+// may be deleted, let go or made anew confirms the clusters too.
 func look(needed, lacking evidence) step {
 	switch {
 	case needed.has(sourceLive | targetLive):

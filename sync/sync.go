@@ -37,7 +37,7 @@ type Sync struct {
 	opts     Options
 
 	breaker *breaker.Breaker
-	suspect atomic.Bool // a cluster may have been restored from a backup, and nobody has said that it is well
+	suspect atomic.Bool // a cluster may have been restored from a backup, until Release
 
 	mu      sync.Mutex
 	engine  *engine // while Run runs
@@ -469,7 +469,7 @@ const maxSteps = 8
 // to a write tells its effect, so that the next step need not wait for the event.
 func (e *engine) steps(ctx context.Context, key cache.ObjectName, r *record, result *Result) (time.Duration, error) {
 	var err error
-	r.since, r.gone = 0, "" // the clusters are confirmed for each pass
+	r.proofs.since, r.answers.gone = 0, "" // the clusters are confirmed for each pass
 	for range maxSteps {
 		p, failed := e.observe(ctx, key, r)
 		if failed != nil {
@@ -499,11 +499,11 @@ func (e *engine) steps(ctx context.Context, key cache.ObjectName, r *record, res
 // report tells the embedding program what stands in the way, when it changes.
 func (e *engine) report(ctx context.Context, p *pair, r *record) {
 	why := obstacle(p.state)
-	if why == r.reported || !certain(p.state, why) || why == "" && r.denial != "" {
+	if why == r.status.reported || !certain(p.state, why) || why == "" && r.refusals.access != "" {
 		return
 	}
-	e.countOrphans(r.reported, why)
-	r.reported = why
+	e.countOrphans(r.status.reported, why)
+	r.status.reported = why
 	text := explain(p.state, why)
 	e.opts.Hooks.reported(ctx, Report{Source: p.key, Target: p.name, Reason: why, Message: text})
 	log := logr.FromContextOrDiscard(ctx).WithValues("target", p.name.String())
@@ -516,7 +516,7 @@ func (e *engine) report(ctx context.Context, p *pair, r *record) {
 
 // settle forgets what need not be remembered.
 func (e *engine) settle(p *pair, r *record) {
-	if p.source != nil || p.state.source.freshness == unknown || r.orphan != nil {
+	if p.source != nil || p.state.source.freshness == unknown || r.proofs.orphan != nil {
 		return
 	}
 	e.recordsMu.Lock()

@@ -82,7 +82,7 @@ func auditCalls(t *testing.T, dir string) map[string][]string {
 			}
 			ast.Inspect(fn.Body, func(n ast.Node) bool {
 				call, ok := n.(*ast.CallExpr)
-				if ok && len(call.Args) > 1 && isRecord(call) {
+				if ok && len(call.Args) > 1 && slices.Contains(records, called(call)) {
 					names := literals(call.Args[1:2])
 					if len(names) == 0 {
 						names = eventNames(fn, parsed)
@@ -101,23 +101,19 @@ func auditCalls(t *testing.T, dir string) map[string][]string {
 	return found
 }
 
-// isRecord tells whether a call leaves a record.
-func isRecord(call *ast.CallExpr) bool {
-	if fun, ok := call.Fun.(*ast.SelectorExpr); ok && (fun.Sel.Name == "refused" || fun.Sel.Name == "misused") {
-		of, ok := fun.X.(*ast.SelectorExpr)
-		return ok && of.Sel.Name == "visitors"
-	}
-	return slices.Contains([]string{"audit", "audit.Record", "cluster.Audit"}, called(call))
-}
+// records are the calls that leave a record.
+var records = []string{"audit", "audit.Record", "cluster.Audit", "h.refused", "h.misused", "h.visitors.refused", "h.visitors.misused"}
 
 // called is the name of the function of a call, or of the method after what has it.
-func called(call *ast.CallExpr) string {
-	switch fun := call.Fun.(type) {
+func called(call *ast.CallExpr) string { return dotted(call.Fun) }
+
+func dotted(e ast.Expr) string {
+	switch e := e.(type) {
 	case *ast.Ident:
-		return fun.Name
+		return e.Name
 	case *ast.SelectorExpr:
-		if of, ok := fun.X.(*ast.Ident); ok {
-			return of.Name + "." + fun.Sel.Name
+		if of := dotted(e.X); of != "" {
+			return of + "." + e.Sel.Name
 		}
 	}
 	return ""

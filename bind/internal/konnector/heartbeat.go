@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/controller"
 	objectstatus "github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -212,7 +213,7 @@ func (h *heartbeat) adopt(ctx context.Context, offered *unstructured.Unstructure
 	if err != nil {
 		return fmt.Errorf("write the rotated credential to Secret %s of the App Cluster: %w", h.session.connection.name, err)
 	}
-	cluster.Audit(ctx, "credential rotated")
+	audit.Record(ctx, "credential rotated")
 	return nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/crd"
 	"github.com/klutch-go/sdk/bind/internal/permission"
+	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -73,7 +74,7 @@ func (p *revocation) run(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if len(answers) > 0 || p.record.consent.id != "" {
-		cluster.Audit(ctx, "claims answered", "answers", answers)
+		audit.Record(ctx, "claims answered", "answers", answers)
 	}
 	p.record.consent = consent{id, p.selected}
 	return "", nil
@@ -108,7 +109,7 @@ func (p *revocation) removeAll(ctx context.Context, from permission.Copies, reso
 		}
 	}
 	if removed > 0 {
-		cluster.Audit(ctx, "consent revoked, copies removed", "copies", removed)
+		audit.Record(ctx, "consent revoked, copies removed", "copies", removed)
 	}
 	return denied, nil
 }

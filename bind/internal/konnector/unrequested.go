@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -43,7 +44,7 @@ func (n *serviceNamespaces) leaveAlone(ctx context.Context, asked *v1alpha1.APIS
 	if fresh {
 		n.queue.Add(tellKey)
 		if n.records.next(ctx) {
-			cluster.Audit(ctx, "namespace not asked for, left alone", "namespace", asked.Name)
+			audit.Record(ctx, "namespace not asked for, left alone", "namespace", asked.Name)
 		}
 	}
 	return max(left, 0), nil
@@ -89,7 +90,7 @@ type refusalRecords struct{ count atomic.Int64 }
 func (r *refusalRecords) next(ctx context.Context) bool {
 	n := r.count.Add(1)
 	if n == mostRecorded+1 {
-		cluster.Audit(ctx, "more refusals, without a record for each")
+		audit.Record(ctx, "more refusals, without a record for each")
 	}
 	return n <= mostRecorded
 }
@@ -97,6 +98,6 @@ func (r *refusalRecords) next(ctx context.Context) bool {
 // related leaves an audit record of a related object that does not travel.
 func (r *refusalRecords) related(ctx context.Context, refused klutchsync.Refusal) {
 	if r.next(ctx) {
-		cluster.Audit(ctx, "related object refused", "resource", refused.Resource.GroupResource().String(), "object", refused.Object.String(), "reason", refused.Why)
+		audit.Record(ctx, "related object refused", "resource", refused.Resource.GroupResource().String(), "object", refused.Object.String(), "reason", refused.Why)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -64,7 +65,7 @@ func (g *Grant) Access(ctx context.Context, namespace string, wanted bool) (bool
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return false, g.whyNot(err)
 	}
-	cluster.Audit(ctx, "rights of claims taken in a namespace", "binding", g.binding, "namespace", namespace)
+	audit.Record(ctx, "rights of claims taken in a namespace", "binding", g.binding, "namespace", namespace)
 	return true, g.inForce(ctx, namespace)
 }
 
@@ -116,7 +117,7 @@ func GiveBack(ctx context.Context, client dynamic.Interface, binding, namespace 
 		return nil
 	}
 	if err == nil {
-		cluster.Audit(ctx, "rights of claims given back in a namespace", "binding", binding, "namespace", namespace)
+		audit.Record(ctx, "rights of claims given back in a namespace", "binding", binding, "namespace", namespace)
 	}
 	return err
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/metadata"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -82,7 +83,7 @@ func (from Copies) removeUnused(ctx context.Context, selected []klutchsync.Relat
 		}
 	}
 	if removed > 0 {
-		cluster.Audit(ctx, "copies in namespaces without an object removed", "copies", removed)
+		audit.Record(ctx, "copies in namespaces without an object removed", "copies", removed)
 	}
 	return nil
 }

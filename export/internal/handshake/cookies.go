@@ -12,6 +12,7 @@ import (
 	"github.com/klutch-go/sdk/auth"
 )
 
+// Cookies, and how large they may be.
 const (
 	TxnCookie     = "__Host-klutch-txn"     // a login at the issuer, in flight
 	SessionCookie = "__Host-klutch-session" // a person who has signed in

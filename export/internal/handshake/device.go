@@ -13,14 +13,15 @@ import (
 	"github.com/klutch-go/sdk/internal/audit"
 )
 
+// The login of a program on another machine.
 const (
 	DeviceGrantType = "urn:ietf:params:oauth:grant-type:device_code"
 
 	devicePage = "/device"
-	// devicePolls is how often a minute one program may ask whether its person has
+	// DevicePolls is how often a minute one program may ask whether its person has
 	// decided, twice as often as it is told to.
 	DevicePolls = 24
-	// deviceRefresh is when the page looks again whether a terminal waits, and
+	// DeviceRefresh is when the page looks again whether a terminal waits, and
 	// deviceSilence when it says that none does.
 	DeviceRefresh, deviceSilence = "3; url=" + devicePage, 15 * time.Second
 )

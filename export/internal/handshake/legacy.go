@@ -11,10 +11,9 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/klutch-go/sdk/export/internal/offer"
-
 	"golang.org/x/oauth2"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/redirect"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"

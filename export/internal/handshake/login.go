@@ -13,13 +13,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/klutch-go/sdk/export/internal/offer"
-
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/export/internal/offer"
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/redirect"
 )
 
+// Names and times of a login.
 const (
 	CallbackPath = "/callback"
 	ClientID     = "kubectl-bind"

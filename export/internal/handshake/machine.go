@@ -10,9 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/klutch-go/sdk/export/internal/offer"
-
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/export/internal/offer"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 

@@ -8,10 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/klutch-go/sdk/export/internal/offer"
-
 	"k8s.io/apimachinery/pkg/labels"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 

@@ -11,11 +11,10 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/klutch-go/sdk/export/internal/tenant"
-
 	"golang.org/x/oauth2"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )

@@ -17,9 +17,8 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-const (
-	MaxBody = 64 << 10
-)
+// MaxBody is how many bytes a request may have.
+const MaxBody = 64 << 10
 
 // Options are what the handshake works with. External, Catalog, Authorizer, Tenants,
 // Provider and Sealer have to be there.
@@ -55,24 +54,24 @@ type Issuer struct {
 // Hooks are told what happens; nil ones are not.
 type Hooks struct {
 	Request func(route string, code int, took time.Duration)
-	Login   func(result LoginResult)
+	Login   func(result Result)
 }
 
-func (h Hooks) login(result LoginResult) {
+func (h Hooks) login(result Result) {
 	if h.Login != nil {
 		h.Login(result)
 	}
 }
 
-// A LoginResult is how a login ended.
-type LoginResult string
+// A Result is how a login ended.
+type Result string
 
 // The results of logins.
 const (
-	LoginSucceeded   LoginResult = "success"
-	LoginRefused     LoginResult = "refused"     // the issuer said no, or its token does not count
-	LoginUnavailable LoginResult = "unavailable" // the issuer could not be asked
-	LoginLimited     LoginResult = "limited"     // too often
+	LoginSucceeded   Result = "success"
+	LoginRefused     Result = "refused"     // the issuer said no, or its token does not count
+	LoginUnavailable Result = "unavailable" // the issuer could not be asked
+	LoginLimited     Result = "limited"     // too often
 )
 
 // A route is a method, a path, and who answers. The routes that need a login show

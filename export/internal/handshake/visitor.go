@@ -21,11 +21,15 @@ import (
 )
 
 const (
+	// RequestHeader has the ID of a request.
 	RequestHeader = "X-Request-Id"
-	// refusalsPerClient and refusalsInAll are how many records of one kind a minute one
-	// client, and all together, can have us leave: a flood of requests is none of records.
-	RefusalsPerClient, RefusalsInAll = 6, 300
-	maxStrangers                     = 100 // bytes of their text in a record
+	// RefusalsPerClient is how many records of one kind a minute one client can have the
+	// backend leave: a flood of requests is no flood of records.
+	RefusalsPerClient = 6
+	// RefusalsInAll is how many all clients together can.
+	RefusalsInAll = 300
+
+	maxStrangers = 100 // bytes of what a stranger typed in a record
 )
 
 // RequestPattern is what the ID of a request looks like that a trusted proxy gives.

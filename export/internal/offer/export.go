@@ -10,13 +10,12 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/klutch-go/sdk/export/internal/tenant"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/internal/status"

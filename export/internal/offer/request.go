@@ -9,20 +9,20 @@ import (
 	"slices"
 	"time"
 
-	"github.com/klutch-go/sdk/export/internal/tenant"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
+// Times of a request.
 const (
 	requestGrace  = time.Minute      // for what may still come: a CRD, a right
 	requestRetry  = 5 * time.Second  // where no event tells
@@ -84,7 +84,7 @@ func Answered(o *v1alpha1.APIServiceExportRequest) bool {
 }
 
 // Answer writes the outcome into the status of o.
-func Answer(o *v1alpha1.APIServiceExportRequest, refused *tenant.Refusal, wait bool) {
+func Answer(o *v1alpha1.APIServiceExportRequest, refused *tenant.RefusalError, wait bool) {
 	condition := v1alpha1.True(v1alpha1.ConditionExportsReady)
 	switch {
 	case refused == nil:

@@ -15,34 +15,20 @@ import (
 // ErrForbidden is wrapped by the errors of an Authorizer that say no.
 var ErrForbidden = errors.New("not allowed")
 
-// A Service is an API of the Control Plane Cluster that is offered to App Clusters.
+// A Service is an API that is offered to App Clusters, field by field as in package export.
 type Service struct {
-	// Template is the APIServiceExportTemplate that offers the API. A catalogue
-	// that does not work with templates may use any name that its Authorizer
-	// understands.
-	Template cache.ObjectName
-	// TemplateGroup is the API group of Template. Empty means our own.
-	TemplateGroup string
-	// Resource is the API. No two services of a catalogue share it.
-	Resource schema.GroupResource
-	// Kind, Scope, Version and Versions come from the CRD: the kind, its scope, the
-	// version to prefer and all that are served. They are empty as long as there
-	// is no such CRD; then the service cannot be bound.
-	Kind     string
-	Scope    v1alpha1.Scope
-	Version  string
-	Versions []string
-	// Title and Description are for people.
+	Template           cache.ObjectName
+	TemplateGroup      string
+	Resource           schema.GroupResource
+	Kind               string
+	Scope              v1alpha1.Scope
+	Version            string
+	Versions           []string
 	Title, Description string
-	// DocumentationURL is where people read more; Categories are words by which
-	// they find the service.
-	DocumentationURL string
-	Categories       []string
-	// PermissionClaims are what the service needs of an App Cluster.
-	PermissionClaims []v1alpha1.PermissionClaim
-	// BreakingChanges of the API that App Clusters have already: empty means as
-	// Options says.
-	BreakingChanges v1alpha1.BreakingChanges
+	DocumentationURL   string
+	Categories         []string
+	PermissionClaims   []v1alpha1.PermissionClaim
+	BreakingChanges    v1alpha1.BreakingChanges
 }
 
 // Name returns "<resource>.<group>": the name of the service everywhere.

@@ -8,10 +8,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/klutch-go/sdk/export/internal/tenant"
-
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/export/internal/expiring"
+	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 

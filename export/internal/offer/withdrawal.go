@@ -12,11 +12,10 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/klutch-go/sdk/export/internal/tenant"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -32,7 +31,7 @@ func (e *Exports) offered(ctx context.Context, export *v1alpha1.APIServiceExport
 		return withdraw(v1alpha1.ReasonNotOffered, export.Name+" is not on offer any more"), nil, nil
 	}
 	err = e.stillMay(ctx, export.Namespace, found)
-	if refused, ok := errors.AsType[*tenant.Refusal](err); ok {
+	if refused, ok := errors.AsType[*tenant.RefusalError](err); ok {
 		return withdraw(refused.Reason, refused.Message), &found, nil
 	}
 	return v1alpha1.True(v1alpha1.ConditionOffered), &found, err

@@ -25,8 +25,8 @@ type Authorizations struct {
 	records *records
 	caches  *Caches
 
-	tenants expiring.Cache[*Record]  // by tenant namespace
-	answers expiring.Cache[*Refusal] // by tenant namespace and service; nil if it may be bound
+	tenants expiring.Cache[*Record]       // by tenant namespace
+	answers expiring.Cache[*RefusalError] // by tenant namespace and service; nil if it may be bound
 }
 
 // Due is in how long a tenant is reviewed, or zero if it is at the next occasion.
@@ -52,9 +52,9 @@ func (a *Authorizations) Check(ctx context.Context, tenant, service string, ask 
 	if err != nil {
 		return err
 	}
-	refused, err := a.answers.Get(tenant+"/"+service, a.tenants.Until(tenant), func() (*Refusal, error) {
+	refused, err := a.answers.Get(tenant+"/"+service, a.tenants.Until(tenant), func() (*RefusalError, error) {
 		err := ask(known)
-		if refused, ok := errors.AsType[*Refusal](err); ok {
+		if refused, ok := errors.AsType[*RefusalError](err); ok {
 			return refused, nil
 		}
 		return nil, err

@@ -86,8 +86,8 @@ func inNamespace[T cache.Object](inf cache.TypedSharedIndexInformer[T], namespac
 	return all
 }
 
-// TenantKey is the tenant namespace that ns is, if it is one.
-func TenantKey(ns metav1.Object) []cache.ObjectName {
+// Key is the tenant namespace that ns is, if it is one.
+func Key(ns metav1.Object) []cache.ObjectName {
 	if ns.GetLabels()[v1alpha1.TenantLabel] != ns.GetName() {
 		return nil
 	}
@@ -97,7 +97,7 @@ func TenantKey(ns metav1.Object) []cache.ObjectName {
 // ClusterBindingKey is the ClusterBinding of the tenant namespace that ns is, if it is
 // one.
 func ClusterBindingKey(ns metav1.Object) []cache.ObjectName {
-	if len(TenantKey(ns)) == 0 {
+	if len(Key(ns)) == 0 {
 		return nil
 	}
 	return []cache.ObjectName{cache.NewObjectName(ns.GetName(), v1alpha1.ClusterBindingName)}
@@ -123,7 +123,7 @@ func (c *Caches) namespacesIn(tenant string) (keys []cache.ObjectName) {
 // NamespacesKeys are the APIServiceNamespaces that a namespace of a tenant concerns:
 // All of them if it is the tenant namespace.
 func (c *Caches) NamespacesKeys(ns metav1.Object) []cache.ObjectName {
-	if len(TenantKey(ns)) == 0 {
+	if len(Key(ns)) == 0 {
 		return serviceNamespaceKey(ns)
 	}
 	return c.namespacesIn(ns.GetName())

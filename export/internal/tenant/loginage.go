@@ -54,7 +54,7 @@ func (l *Logins) Current(ctx context.Context, tenant string) ([]v1alpha1.Conditi
 		return nil, nil
 	}
 	r, err := l.authorizations.known(ctx, tenant)
-	if _, none := errors.AsType[*Refusal](err); none {
+	if _, none := errors.AsType[*RefusalError](err); none {
 		return nil, nil
 	}
 	if err != nil {

@@ -83,7 +83,7 @@ func removalPace(binding *v1alpha1.ClusterBinding) time.Duration {
 }
 
 // explain says on a ClusterBinding what its removal waits for.
-func (r *removals) explain(ctx context.Context, binding *v1alpha1.ClusterBinding, waits *Refusal) error {
+func (r *removals) explain(ctx context.Context, binding *v1alpha1.ClusterBinding, waits *RefusalError) error {
 	if waits == nil {
 		return nil
 	}
@@ -96,7 +96,7 @@ func (r *removals) explain(ctx context.Context, binding *v1alpha1.ClusterBinding
 
 // drain does the next steps of a removal, and returns what it waits for until ns is
 // deleted. Each step can be done again.
-func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, ns *corev1.Namespace) (*Refusal, error) {
+func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, ns *corev1.Namespace) (*RefusalError, error) {
 	if waits := r.breaker.mayRemove(binding); waits != nil {
 		return waits, nil
 	}
@@ -131,7 +131,7 @@ func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, 
 
 // unlessEmpty returns what is left of a tenant for which there is no policy. It asks
 // the API server: that a cache knows of nothing is no evidence.
-func (r *removals) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBinding) (*Refusal, error) {
+func (r *removals) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBinding) (*RefusalError, error) {
 	if binding.Spec.DeletionPolicy != "" {
 		return nil, nil //nolint:nilnil // nothing is left
 	}
@@ -153,7 +153,7 @@ func (r *removals) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBin
 		if err == nil {
 			err = r.contents.checkEmpty(ctx, ns)
 		}
-		if left, ok := errors.AsType[*Refusal](err); ok {
+		if left, ok := errors.AsType[*RefusalError](err); ok {
 			left.Message += ": the removal waits until the App Cluster has deleted them; spec.deletionPolicy of this object says to delete (Delete) or to keep (Orphan) them"
 			return left, nil
 		}
@@ -215,7 +215,7 @@ func (n *serviceNamespaces) end(ctx context.Context, ns *corev1.Namespace, tenan
 	if err == nil {
 		err = n.deleteEmpty(ctx, ns)
 	}
-	left, ok := errors.AsType[*Refusal](err)
+	left, ok := errors.AsType[*RefusalError](err)
 	if !ok || left.Reason != ReasonObjectsRemain || policy != v1alpha1.DeletionPolicyOrphan {
 		return false, err
 	}
@@ -244,7 +244,7 @@ type breaker struct {
 
 // mayRemove is the breaker: of many tenants that go at once none goes without a word
 // for each.
-func (b *breaker) mayRemove(binding *v1alpha1.ClusterBinding) *Refusal {
+func (b *breaker) mayRemove(binding *v1alpha1.ClusterBinding) *RefusalError {
 	most := b.opts.RemovalsAtOnce
 	if most < 0 || !breaks(binding) {
 		return nil

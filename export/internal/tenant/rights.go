@@ -25,16 +25,15 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
+// The verbs of tenants: on what they read, write, and on what is withdrawn from them.
 var (
 	readVerbs  = []string{"get", "list", "watch"}
 	writeVerbs = []string{"get", "list", "watch", "create", "update", "patch", "delete"}
 	DrainVerbs = []string{"get", "list", "watch", "delete"}
 )
 
-const (
-	// settling is how long a right may take to come into force.
-	settling = 10 * time.Second
-)
+// settling is how long a right may take to come into force.
+const settling = 10 * time.Second
 
 // Rights are what tenants, and the backend itself, may do in the namespaces of tenants.
 type Rights struct {
@@ -172,7 +171,7 @@ func roleless(err error) error {
 	return err
 }
 
-func outdatedRoles(err error) *Refusal {
+func outdatedRoles(err error) *RefusalError {
 	return RefuseForNow(v1alpha1.ReasonMissingRights, fmt.Sprintf(
 		"the roles of the backend are not those of its version: the platform operator has to run kubectl apply -k deploy/backend (%s)", err))
 }

@@ -26,12 +26,15 @@ import (
 )
 
 const (
+	// RecordKey is the key of a record in its Secret.
 	RecordKey = "tenant.json"
+	// ManagedBy is the label that says which program made an object.
 	ManagedBy = "app.kubernetes.io/managed-by"
 )
 
+// Errors of a namespace or object that a tenant cannot have.
 var (
-	ErrForeign     = errors.New("belongs to somebody else")
+	ErrForeign     = errors.New("belongs to another owner")
 	ErrTerminating = errors.New("is being deleted")
 	nameEncoding   = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 )

@@ -13,12 +13,13 @@
 //
 // Contents are read live, compared by a keyed hash and forgotten: watches have metadata only,
 // so that neither a store nor a log nor a message ever holds a Secret. The content of what is
-// not ours is not read at all: metadata come first. Tried and left: one Copier a binding
-// claim, which made several copies of one Secret fight; so one Copier has all selectors of a
-// resource, and Syncs that want the same copy each apply all of it under a field manager of
-// their own, by which the last one to leave is known.
+// not ours is not read at all: metadata come first, which costs a request more for each copy
+// that is looked at. One Copier has all selectors of a resource and side, since two that
+// disagreed would fight over one copy. Syncs that want the same copy each apply all of it under
+// a field manager of their own, by which the last one to leave is known, and deletes it.
 //
-// Of the engine it knows what [Config] says: small interfaces, no watches, no queue.
+// Of the engine it knows what [Config] says: no watches and no queue, so that it can be read,
+// and its plan tested, alone. That costs a hundred lines of interfaces on either side.
 package related
 
 import (

@@ -1,0 +1,971 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"flag"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// The model is a source and a target as small as they can be, with all that plan tells
+// apart. TestModel lets konnectors act on them by plan, against every move of users,
+// providers, foreign writers, legacy konnectors, crashes, stale caches, backups and
+// replaced clusters, in every order, and looks at every state that can be reached.
+
+// A modelSource is the source as its API server has it; the zero value is none.
+type modelSource struct {
+	uid, gen            uint8
+	deleting, finalizer bool
+	status, mark        uint8
+	message             uint8 // index in modelReasons
+}
+
+// A modelTarget is what has the target's name; the zero value is nothing.
+type modelTarget struct {
+	uid               uint8
+	from              uint8 // UID of the source that it records; 0 for none
+	gen               uint8 // generation of the source that it records
+	managed           uint8 // UID of the source whose field manager holds fields
+	other             bool  // it records a source of another name
+	legacy            uint8 // UID of the source that a legacy konnector made it from
+	contended         bool  // a legacy konnector has written its fields since
+	drift             uint8 // 1: others changed it, 2: and changed it back
+	deleting, blocked bool
+	status            uint8
+}
+
+// made reports whether the target was made from the source with a UID, by us or by a
+// legacy konnector.
+func (t modelTarget) made(uid uint8) bool {
+	return uid != 0 && t.uid != 0 && !t.other && (t.from == uid || t.from == 0 && t.legacy == uid)
+}
+
+// sent is the status as the source gets it, which tells one target's from another's.
+func (t modelTarget) sent() uint8 {
+	if t.status == 0 {
+		return 0
+	}
+	return t.uid<<2 | t.status
+}
+
+// A modelKonnector is what one process sees and remembers.
+type modelKonnector struct {
+	source             modelSource
+	target             modelTarget
+	sourceAt, targetAt freshness
+	proven             uint8 // UID of the source
+	confirmed          bool
+	accepted           uint8 // UID of the target of which an apply was accepted
+	applied            uint8 // generation that the target had when it was in step
+	judged             uint8 // drift that was read live
+	contested          bool  // an apply to this version of the target met a conflict
+	grace              grace
+	graceOf            uint8 // UID of the orphan
+	paused             bool
+	cluster            uint8 // of the target, as it was when the process began
+	suspect, held      bool
+}
+
+// A modelWorld is all that the model knows.
+type modelWorld struct {
+	source     modelSource
+	target     modelTarget
+	elsewhere  modelTarget // left in the target's cluster of before
+	cluster    uint8       // of the target
+	konnectors [2]modelKonnector
+	sources    uint8 // UIDs of sources given so far
+	unreadable bool  // the target's cluster does not answer
+	restored   bool  // a cluster was restored from a backup
+	released   bool  // users have released held deletions
+	tombs      uint8 // bit for each source that its user has deleted
+	letGo      uint8 // bit for each source whose finalizer a konnector has removed
+	born       uint8 // UIDs of targets given so far
+	faults     uint8 // moves of the adversary that are left
+}
+
+// A modelRun explores the states of one policy and one set of moves.
+type modelRun struct {
+	t                *testing.T
+	policy           policy
+	two              bool // konnectors
+	worlds           []modelWorld
+	parents          []int32
+	moves            []modelEvent
+	adversary        []modelMove
+	seen             map[modelWorld]int32
+	settled          map[modelWorld]bool // from which fair play was followed
+	sources, targets uint8               // UIDs of each that are given at most
+	broken           string              // what went wrong in the step that was done last
+}
+
+var modelReasons = []Reason{"", ReasonConflict, ReasonLost, ReasonStale, ReasonDrifted, ReasonTerminating, ReasonHeld, ReasonOrphaned}
+
+const (
+	modelCause  = "the target cluster is another one than before"
+	modelHolder = ", which is held by someone"
+)
+
+var modelTexts = func() (texts []string) {
+	s := state{held: modelCause, target: targetState{name: "t", heldBy: modelHolder}}
+	for _, why := range modelReasons {
+		texts = append(texts, explain(s, why))
+	}
+	return texts
+}()
+
+func uidBit(uid uint8) uint8 { return 1 << uid }
+
+// observe is what engine.observe makes of what a konnector sees.
+func (r *modelRun) observe(k *modelKonnector) state {
+	src, dst := k.source, k.target
+	s := state{policy: r.policy, mapped: true, confirmed: k.confirmed, suspect: k.suspect, paused: k.paused}
+	s.source = sourceState{
+		freshness: k.sourceAt, exists: src.uid != 0, deleting: src.deleting, finalizer: src.finalizer,
+		proven: src.uid != 0 && k.proven == src.uid, message: modelTexts[src.message],
+	}
+	if src.mark != 0 {
+		s.source.mark = string('0' + rune(src.mark))
+	}
+	s.target.freshness = k.targetAt
+	if k.targetAt == unknown {
+		return s
+	}
+	s.target = targetState{freshness: k.targetAt, relation: r.relation(k), name: "t", managed: dst.managed == src.uid, heldBy: modelHolder}
+	if s.target.relation != relationOrphan {
+		k.grace, k.graceOf = graceRunning, 0
+	} else if k.graceOf != dst.uid {
+		k.grace, k.graceOf = graceRunning, dst.uid
+	}
+	s.target.grace = k.grace
+	if src.uid != 0 && dst.uid != 0 {
+		s.target.uid = string('0' + rune(dst.uid))
+		if k.accepted != dst.uid {
+			k.accepted, k.judged = 0, 0
+		}
+		if s.target.ours() {
+			s.target.content = r.content(k)
+		}
+		if dst.deleting {
+			s.target.termination = terminating
+		}
+		s.status = s.target.ours() && !src.deleting && src.status != dst.sent()
+	}
+	if k.contested {
+		s.contested = " by someone"
+	}
+	if k.grace != graceRunning && s.evidence().has(require(stepCollect, s)) {
+		k.grace, s.target.grace = graceProven, graceProven
+	}
+	if (k.held || src.message == 6) && (s.target.relation == relationOrphan || src.deleting && src.finalizer) {
+		s.held = modelCause
+	}
+	return s
+}
+
+// relation is what engine.observeRelation finds.
+func (r *modelRun) relation(k *modelKonnector) targetRelation {
+	src, dst := k.source, k.target
+	inherits := src.uid != 0 && dst.uid != 0 && dst.from == 0 && dst.legacy == src.uid && src.finalizer && (!dst.deleting || src.deleting) &&
+		(k.targetAt == live || dst.managed == src.uid)
+	made := src.uid != 0 && dst.from == src.uid && !dst.other
+	switch {
+	case dst.uid == 0 && k.accepted != 0:
+		return relationVanished
+	case dst.uid == 0:
+		return relationAbsent
+	case dst.from != 0 && !dst.other && !dst.deleting && dst.from != src.uid && dst.managed == dst.from:
+		return relationOrphan
+	case src.uid == 0:
+		return relationForeign
+	case inherits && dst.managed != src.uid:
+		return relationLegacy
+	case (inherits || made) && dst.contended:
+		return relationContended
+	case inherits || made:
+		return relationOurs
+	case dst.other:
+		return relationOtherSource
+	case dst.managed != 0 && dst.managed != src.uid:
+		return relationPredecessor
+	default:
+		return relationForeign
+	}
+}
+
+// content is what engine.compare finds.
+func (r *modelRun) content(k *modelKonnector) content {
+	src, dst := k.source, k.target
+	settled := dst.from == src.uid && dst.gen == src.gen
+	owned := dst.drift == 0 && dst.managed == src.uid
+	if settled {
+		k.applied = dst.gen
+	}
+	if settled && owned {
+		k.accepted = dst.uid
+	}
+	switch {
+	case dst.gen > src.gen:
+		return contentAhead
+	case !settled && k.applied != 0 && dst.gen != k.applied && k.sourceAt != live:
+		return contentRewritten
+	case settled && owned:
+		return contentInSync
+	case settled && r.policy.drift == DriftReport && k.accepted != 0:
+		if k.targetAt == live {
+			if k.judged = dst.drift; dst.drift == 2 {
+				return contentUnverified
+			}
+		}
+		if k.judged != dst.drift {
+			return contentChanged
+		}
+		return contentDrifted
+	case !settled:
+		return contentStale
+	case k.accepted == 0:
+		return contentUnverified
+	default:
+		return contentDrifted
+	}
+}
+
+// step has konnector i do what plan says, and reports what that was.
+func (r *modelRun) step(w *modelWorld, i int) step {
+	k := &w.konnectors[i]
+	s := r.observe(k)
+	do := plan(s)
+	if k.sourceAt == unknown || k.targetAt == unknown {
+		r.check(do == stepRest || do == stepWait, "I11: %s although a side cannot be read", do)
+	}
+	if do == stepRest || do == stepWait {
+		k.endPass()
+		return do
+	}
+	before := *w
+	sourceAt, targetAt := k.sourceAt, k.targetAt
+	k.sourceAt, k.targetAt = min(sourceAt, cached), min(targetAt, cached)
+	switch do {
+	case stepLookSource:
+		k.lookSource(w)
+	case stepLookTarget:
+		r.lookTarget(w, i)
+	case stepProve:
+		k.lookSource(w)
+		r.lookTarget(w, i)
+	case stepConfirm:
+		k.confirm(w)
+	case stepSetMessage, stepAddFinalizer, stepRemoveFinalizer, stepMark, stepStatus:
+		r.writeSource(w, i, do, s)
+	default:
+		r.writeTarget(w, i, do, s, before)
+	}
+	return do
+}
+
+// endPass forgets what holds for one pass, and with the source what is known of it.
+func (k *modelKonnector) endPass() {
+	k.confirmed, k.sourceAt, k.targetAt = false, min(k.sourceAt, cached), min(k.targetAt, cached)
+	if k.source.uid == 0 && k.graceOf == 0 {
+		k.proven, k.accepted, k.applied, k.judged, k.contested, k.paused = 0, 0, 0, 0, false, false
+	}
+}
+
+func (k *modelKonnector) lookSource(w *modelWorld) {
+	k.source, k.sourceAt, k.proven = w.source, live, w.source.uid
+}
+
+// lookTarget reads the target live, and confirms the clusters where engine.observe does.
+func (r *modelRun) lookTarget(w *modelWorld, i int) {
+	k := &w.konnectors[i]
+	k.confirmed = false
+	if w.unreadable {
+		k.endPass()
+		return
+	}
+	if k.target != w.target {
+		k.contested = false
+	}
+	k.target, k.targetAt = w.target, live
+	relation := r.relation(k)
+	if k.source.deleting || relation == relationVanished || relation == relationOrphan && k.graceOf == w.target.uid && k.grace != graceRunning {
+		k.confirm(w)
+	}
+}
+
+// confirm makes sure that the cluster is the known one; if not, the konnector begins
+// anew, with deletions held.
+func (k *modelKonnector) confirm(w *modelWorld) {
+	if w.unreadable {
+		k.endPass()
+		return
+	}
+	if k.confirmed = k.cluster == w.cluster; !k.confirmed {
+		*k = modelKonnector{source: w.source, target: w.target, sourceAt: cached, targetAt: cached, cluster: w.cluster, held: true, suspect: k.suspect}
+	}
+}
+
+func (r *modelRun) check(holds bool, format string, args ...any) {
+	if !holds && r.broken == "" {
+		r.broken = fmt.Sprintf(format, args...)
+	}
+}
+
+// writeSource does a step that writes to the source, with the preconditions of act.go.
+func (r *modelRun) writeSource(w *modelWorld, i int, do step, s state) {
+	k := &w.konnectors[i]
+	src := &w.source
+	same, version := src.uid != 0 && k.source.uid == src.uid, k.source == *src
+	switch {
+	case do == stepSetMessage && same:
+		src.message = 0
+		for n, why := range modelReasons {
+			if why == obstacle(s) {
+				src.message = uint8(n) //nolint:gosec // a few
+			}
+		}
+	case do == stepMark && same:
+		src.mark = k.target.uid
+	case do == stepAddFinalizer && version:
+		src.finalizer = true
+		k.proven = src.uid
+	case do == stepRemoveFinalizer && same && src.deleting && src.finalizer:
+		// Another konnector may make it between a live look and what follows: that is told as an orphan.
+		r.check(r.policy.deletion == DeletionOrphan || r.two || !w.target.made(src.uid), "I3: the finalizer is removed while the target is there")
+		r.check(r.policy.deletion == DeletionOrphan || w.released || !w.elsewhere.made(src.uid), "I3: the finalizer is removed while the target is in the cluster of before")
+		w.letGo |= uidBit(src.uid)
+		*src = modelSource{}
+	case do == stepStatus && version:
+		r.check(k.target.made(src.uid), "I5: the source gets the status of another one's target")
+		r.check(k.target.sent() >= src.status || src.status>>2 != k.target.uid || r.two, "I7: an old status comes after a new one")
+		src.status = k.target.sent()
+	default:
+		k.lookSource(w)
+		return
+	}
+	k.source = w.source
+}
+
+// writeTarget does a step that writes to the target, with the preconditions of act.go.
+func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before modelWorld) {
+	k := &w.konnectors[i]
+	src, dst := k.source, &w.target
+	confirmed := k.confirmed
+	k.confirmed = false
+	foreign := k.target.uid != 0 && !k.target.made(src.uid) && do != stepCollect
+	switch {
+	case w.unreadable:
+		k.endPass()
+		return
+	case (do == stepCreate) != (dst.uid == 0) || do != stepCreate && k.target != *dst:
+		r.lookTarget(w, i)
+		return
+	case do == stepApply && dst.drift == 1:
+		k.contested = true
+		return
+	}
+	if foreign {
+		r.check(r.policy.conflict == ConflictAdopt && !dst.other && !dst.deleting, "I9: %s of what someone else made", do)
+	}
+	switch do {
+	case stepCreate:
+		r.check(r.two || w.letGo&uidBit(src.uid) == 0, "I3: a target is made for a source that was let go")
+		r.check(w.source.uid != src.uid || w.source.finalizer || k.source != w.source, "I3: a target is made without the finalizer")
+		r.check(s.target.relation != relationVanished || k.cluster == w.cluster, "I4: a second target is made in another cluster")
+		r.check(r.policy.lost == LostRecreate || src.mark == 0, "a lost target is made anew against the policy")
+		w.born++
+		*dst = modelTarget{uid: w.born}
+		r.apply(k, dst)
+	case stepApply, stepForce:
+		r.check(!dst.made(src.uid) || dst.gen <= src.gen, "I6: the target goes back to an earlier generation")
+		r.check(do == stepApply || dst.drift != 1 || foreign || r.policy.drift == DriftCorrect, "I9: what others changed is taken against the policy")
+		k.paused = k.paused || do == stepForce
+		r.apply(k, dst)
+	case stepMigrate:
+		dst.managed, dst.contended = src.uid, false
+		if dst.from == 0 {
+			dst.legacy = src.uid
+		}
+	case stepOrphan:
+		r.check(r.policy.deletion == DeletionOrphan, "a target is orphaned against the policy")
+		*dst = modelTarget{uid: dst.uid, status: dst.status, blocked: dst.blocked}
+	case stepDelete:
+		r.check(dst.made(src.uid) && w.tombs&uidBit(src.uid) != 0, "I2: the target of a source is deleted that its user has not deleted")
+		r.check(r.policy.deletion == DeletionDelete, "a target is deleted against the policy")
+		r.check(s.held == "", "I15: a held deletion is done")
+		dst.deleting = true
+	case stepCollect:
+		r.check(r.policy.collects(), "an orphan is deleted against the policy")
+		r.check(w.source.uid != dst.from, "I2: a target is collected while its source is there")
+		r.check(s.held == "", "I15: a held deletion is done")
+		dst.deleting = true
+	default:
+		r.check(false, "%s is no step of the model", do)
+	}
+	if dst.deleting && !dst.blocked && (do == stepDelete || do == stepCollect) {
+		*dst = modelTarget{}
+		k.confirmed, k.targetAt = confirmed, live
+	}
+	k.target, k.contested = *dst, false
+}
+
+// apply makes dst what the konnector sees of its source.
+func (r *modelRun) apply(k *modelKonnector, dst *modelTarget) {
+	dst.from, dst.gen, dst.managed, dst.drift, dst.other = k.source.uid, k.source.gen, k.source.uid, 0, false
+	k.accepted, k.applied = dst.uid, dst.gen
+}
+
+// A modelMove is one thing that may happen; it reports whether it can.
+type modelMove struct {
+	name string
+	do   func(w *modelWorld) bool
+	cost uint8 // in faults
+}
+
+// modelMoves are those of everyone but konnectors: users first.
+func modelMoves() []modelMove { return append(userMoves(), otherMoves()...) }
+
+func userMoves() []modelMove {
+	return []modelMove{
+		{"the user creates the source", func(w *modelWorld) bool {
+			ok := w.source.uid == 0
+			w.sources++
+			w.source = modelSource{uid: w.sources, gen: 1}
+			return ok
+		}, 0},
+		{"the user edits the source", func(w *modelWorld) bool {
+			ok := w.source.uid != 0 && w.source.gen < 2 && !w.source.deleting
+			w.source.gen = 2
+			return ok
+		}, 0},
+		{"the user deletes the source", func(w *modelWorld) bool {
+			ok := w.source.uid != 0 && !w.source.deleting
+			w.tombs |= uidBit(w.source.uid)
+			if w.source.deleting = true; !w.source.finalizer {
+				w.source = modelSource{}
+			}
+			return ok
+		}, 0},
+		{"the user removes the finalizer", func(w *modelWorld) bool {
+			ok := w.source.finalizer
+			if w.source.finalizer = false; w.source.deleting {
+				w.source = modelSource{}
+			}
+			return ok
+		}, 1},
+	}
+}
+
+func otherMoves() []modelMove {
+	return []modelMove{
+		{"the provider gives the target a status", func(w *modelWorld) bool {
+			ok := w.target.uid != 0 && w.target.status < 1
+			w.target.status++
+			return ok
+		}, 0},
+		{"the provider puts a finalizer on the target", func(w *modelWorld) bool {
+			ok := w.target.uid != 0 && !w.target.deleting && !w.target.blocked
+			w.target.blocked = true
+			return ok
+		}, 0},
+		{"the provider removes its finalizer", func(w *modelWorld) bool {
+			ok := w.target.blocked
+			if w.target.blocked = false; w.target.deleting {
+				w.target = modelTarget{}
+			}
+			return ok
+		}, 0},
+		{"someone creates an object of the target's name", func(w *modelWorld) bool {
+			ok := w.target.uid == 0
+			w.born++
+			w.target = modelTarget{uid: w.born}
+			return ok
+		}, 1},
+		{"another source's target takes the name", func(w *modelWorld) bool {
+			ok := w.target.uid == 0
+			w.born++
+			w.target = modelTarget{uid: w.born, from: 3, managed: 3, other: true}
+			return ok
+		}, 1},
+		{"someone changes the target", func(w *modelWorld) bool {
+			ok := w.target.from != 0 && w.target.drift != 1
+			w.target.drift = 1
+			return ok
+		}, 1},
+		{"someone changes the target back", func(w *modelWorld) bool {
+			ok := w.target.drift == 1
+			w.target.drift = 2
+			return ok
+		}, 0},
+		{"someone deletes the target", func(w *modelWorld) bool {
+			ok := w.target.uid != 0 && !w.target.deleting
+			if w.target.deleting = true; !w.target.blocked {
+				w.target = modelTarget{}
+			}
+			return ok
+		}, 1},
+		{"a legacy konnector makes the target", func(w *modelWorld) bool {
+			ok := w.target.uid == 0 && w.source.uid != 0 && !w.source.deleting
+			w.source.finalizer = true
+			w.born++
+			w.target = modelTarget{uid: w.born, legacy: w.source.uid}
+			return ok
+		}, 1},
+		{"a legacy konnector writes the target", func(w *modelWorld) bool {
+			ok := w.target.made(w.source.uid) && w.target.managed != 0 && !w.target.contended
+			w.target.contended = true
+			return ok
+		}, 1},
+		{"the target's cluster does not answer", func(w *modelWorld) bool {
+			ok := !w.unreadable
+			w.unreadable = true
+			for i := range w.konnectors {
+				w.konnectors[i].targetAt = unknown
+			}
+			return ok
+		}, 1},
+		{"the target's cluster answers again", func(w *modelWorld) bool {
+			ok := w.unreadable
+			w.unreadable = false
+			for i := range w.konnectors {
+				w.konnectors[i].targetAt = cached
+			}
+			return ok
+		}, 0},
+		{"the source is restored to before its deletion", func(w *modelWorld) bool {
+			ok := w.source.deleting
+			w.source.deleting = false
+			w.tombs &^= uidBit(w.source.uid)
+			w.restore()
+			return ok
+		}, 1},
+		{"the source is restored to an earlier generation", func(w *modelWorld) bool {
+			ok := w.source.gen == 2
+			w.source.gen = 1
+			w.restore()
+			return ok
+		}, 1},
+		{"the source is restored to before its creation", func(w *modelWorld) bool {
+			ok := w.source.uid != 0
+			w.source = modelSource{}
+			w.restore()
+			return ok
+		}, 1},
+		{"the source is restored to before its finalizer was removed", func(w *modelWorld) bool {
+			ok := w.source.uid == 0 && w.letGo&uidBit(1) != 0
+			w.source = modelSource{uid: 1, gen: 1, finalizer: true}
+			w.letGo, w.tombs = 0, 0
+			w.restore()
+			return ok
+		}, 1},
+		{"the target is restored to before its creation", func(w *modelWorld) bool {
+			ok := w.target.uid != 0
+			w.target = modelTarget{}
+			w.restore()
+			return ok
+		}, 1},
+		{"the target is restored to an earlier generation", func(w *modelWorld) bool {
+			ok := w.target.gen == 2
+			w.target.gen = 1
+			w.restore()
+			return ok
+		}, 1},
+		{"the target's cluster is replaced", func(w *modelWorld) bool {
+			ok := w.cluster == 1
+			w.elsewhere, w.target, w.cluster, w.released = w.target, modelTarget{}, 2, false
+			w.disconnect()
+			return ok
+		}, 1},
+		{"users release held deletions", func(w *modelWorld) bool {
+			ok := false
+			for i := range w.konnectors {
+				k := &w.konnectors[i]
+				ok = ok || k.held
+				k.held = false
+			}
+			ok = ok || w.source.message == 6
+			w.source.message %= 6
+			w.released = true
+			return ok
+		}, 0},
+	}
+}
+
+// restore ends the connections to a cluster that comes back with less than it had, and
+// has that noticed.
+func (w *modelWorld) restore() {
+	w.restored = true
+	w.disconnect()
+	for i := range w.konnectors {
+		w.konnectors[i].suspect = true
+	}
+}
+
+// disconnect ends what was read live: requests that are on their way fail.
+func (w *modelWorld) disconnect() {
+	for i := range w.konnectors {
+		w.konnectors[i].endPass()
+		w.konnectors[i].judged = 0
+	}
+}
+
+// start is what a process that begins sees first: what there is, or, as caches of API
+// servers may be old, what it saw before.
+func (w *modelWorld) start(i int, old bool) {
+	k := &w.konnectors[i]
+	next := modelKonnector{source: w.source, target: w.target, sourceAt: cached, targetAt: cached, cluster: w.cluster}
+	if old {
+		next.source, next.target = k.source, k.target
+	}
+	if w.unreadable {
+		next.targetAt = unknown
+	}
+	*k = next
+}
+
+// pass lets time go by for konnector i.
+func (w *modelWorld) wait(i int) bool {
+	k := &w.konnectors[i]
+	before := *k
+	k.paused = false
+	if k.graceOf != 0 && k.graceOf == k.target.uid && k.grace == graceRunning {
+		k.grace = graceElapsed
+	}
+	return *k != before
+}
+
+// deliver has the watches of konnector i show what there is.
+func (w *modelWorld) deliver(i int, source, target bool) bool {
+	k := &w.konnectors[i]
+	before := *k
+	if k.sourceAt == live || k.targetAt == live {
+		return false // what follows a live read is decided already
+	}
+	if source {
+		k.source = w.source
+	}
+	if target && !w.unreadable && k.target != w.target {
+		k.target, k.contested = w.target, false
+	}
+	return *k != before
+}
+
+// next calls visit with each world that can follow w, and by what move.
+func (r *modelRun) next(w modelWorld, visit func(m modelEvent, next modelWorld)) {
+	for i := range r.count() {
+		next := w
+		do := r.step(&next, i)
+		if next != w || r.broken != "" {
+			visit(modelEvent{who: i, does: string(do)}, next)
+		}
+		r.broken = ""
+		if r.crashes(w, next) {
+			next.faults--
+			next.start(i, !next.restored)
+			visit(modelEvent{who: i, does: string(do), and: " and crashes before it knows the outcome; it starts"}, next)
+		}
+		if next = w; next.deliver(i, true, false) {
+			visit(modelEvent{who: i, does: "sees the source"}, next)
+		}
+		if next = w; next.deliver(i, false, true) {
+			visit(modelEvent{who: i, does: "sees the target"}, next)
+		}
+		if next = w; next.wait(i) {
+			visit(modelEvent{who: i, does: "waits"}, next)
+		}
+		if next = w; w.faults > 0 {
+			next.faults--
+			next.start(i, !w.restored)
+			visit(modelEvent{who: i, does: "starts anew, with lists of before"}, next)
+		}
+		if next = w; w.faults > 0 && w.letGo&uidBit(1) != 0 {
+			next.faults--
+			next.start(i, false)
+			next.konnectors[i].source = modelSource{uid: 1, gen: 1, finalizer: true}
+			visit(modelEvent{who: i, does: "starts anew, with a list from before the source was let go"}, next)
+		}
+	}
+	for _, m := range r.adversary {
+		next := w
+		if w.faults >= m.cost && m.do(&next) && next.born <= r.targets && next.sources <= r.sources {
+			next.faults = w.faults - m.cost
+			visit(modelEvent{who: -1, does: m.name}, next)
+		}
+	}
+}
+
+// A modelEvent is one line of a counterexample.
+type modelEvent struct {
+	who       int // konnector; -1 for others
+	does, and string
+}
+
+func (m modelEvent) String() string {
+	if m.who < 0 {
+		return m.does
+	}
+	return []string{"the konnector: ", "the second konnector: "}[m.who] + m.does + m.and
+}
+
+// canonical is w without what nothing can depend on any more, so that worlds which
+// differ in that are one state.
+func (w modelWorld) canonical() modelWorld {
+	var known uint8 // sources that a target may be of
+	known = uidBit(w.source.uid) | uidBit(w.target.from) | uidBit(w.target.legacy)
+	for i := range w.konnectors {
+		k := &w.konnectors[i]
+		known |= uidBit(k.source.uid) | uidBit(k.target.from) | uidBit(k.target.legacy)
+	}
+	w.tombs &= known
+	if w.elsewhere.from != w.source.uid && w.elsewhere.legacy != w.source.uid {
+		w.elsewhere = modelTarget{}
+	}
+	if w.faults > 0 {
+		return w
+	}
+	w.restored = false
+	w.letGo &= known
+	if w.elsewhere.uid == 0 {
+		w.released = false
+	} else {
+		w.elsewhere = modelTarget{uid: w.elsewhere.uid, from: w.elsewhere.from, legacy: w.elsewhere.legacy}
+	}
+	return w
+}
+
+func (r *modelRun) crashes(before, after modelWorld) bool {
+	return before.faults > 0 && (before.source != after.source || before.target != after.target)
+}
+
+func (r *modelRun) count() int {
+	if r.two {
+		return 2
+	}
+	return 1
+}
+
+// explore visits every state that can be reached, in breadth-first order, and counts them.
+func (r *modelRun) explore(faults uint8) (states int) {
+	w := modelWorld{cluster: 1, faults: faults}
+	for i := range r.count() {
+		w.start(i, false)
+	}
+	r.seen, r.settled = map[modelWorld]int32{w: 0}, map[modelWorld]bool{}
+	r.worlds, r.parents, r.moves = []modelWorld{w}, []int32{-1}, []modelEvent{{who: -1, does: "nothing is there"}}
+	for at := 0; at < len(r.worlds); at++ {
+		from := r.worlds[at]
+		r.next(from, func(m modelEvent, next modelWorld) {
+			next = next.canonical()
+			if _, known := r.seen[next]; known && r.broken == "" {
+				return
+			}
+			r.seen[next] = int32(len(r.worlds))                                                                     //nolint:gosec // far less
+			r.worlds, r.parents, r.moves = append(r.worlds, next), append(r.parents, int32(at)), append(r.moves, m) //nolint:gosec // far less
+			if r.broken != "" {
+				r.fail(len(r.worlds)-1, r.broken)
+			}
+		})
+		if broken := r.settles(from); broken != "" {
+			r.fail(at, broken)
+		}
+	}
+	return len(r.worlds)
+}
+
+// fail prints the moves that lead to a state.
+func (r *modelRun) fail(at int, broken string) {
+	r.t.Helper()
+	var moves []string
+	for i := at; i >= 0; i = int(r.parents[i]) {
+		moves = append([]string{r.moves[i].String()}, moves...)
+	}
+	r.t.Fatalf("%s\n%d states, policy %+v\nafter\n  %s\nin %+v", broken, len(r.worlds), r.policy, strings.Join(moves, "\n  "), r.worlds[at].konnectors[:r.count()])
+}
+
+// settles plays fair from w: no adversary, all is delivered, and what was held or
+// blocked is let go. It reports what is wrong with where that ends.
+func (r *modelRun) settles(w modelWorld) string {
+	w.faults = 0
+	if w.unreadable {
+		w.unreadable = false
+		for i := range w.konnectors {
+			w.konnectors[i].targetAt = cached
+		}
+	}
+	for i := range r.count() {
+		for range 12 {
+			if w.deliver(i, true, true); r.observes(w, i) {
+				break
+			}
+			r.step(&w, i) // what was decided by what was read live
+		}
+	}
+	if r.settled[w] {
+		return ""
+	}
+	r.settled[w] = true
+	writes, trace := r.play(&w)
+	broken := r.broken
+	switch {
+	case broken != "":
+	case writes < 0:
+		broken = "I1: does not come to rest"
+	default:
+		if broken = r.wrong(w); broken == "" {
+			broken = excessive(trace)
+		}
+	}
+	if broken != "" {
+		return fmt.Sprintf("%s\nin fair play: %q", broken, trace)
+	}
+	for i := range r.count() {
+		w.start(i, false)
+	}
+	if writes, trace = r.play(&w); writes != 0 {
+		return fmt.Sprintf("I8: a restart writes: %q", trace)
+	}
+	return ""
+}
+
+// observes reports whether konnector i looks at its caches next.
+func (r *modelRun) observes(w modelWorld, i int) bool {
+	return w.konnectors[i].sourceAt != live && w.konnectors[i].targetAt != live
+}
+
+// excessive finds a step that is done more often than it can be needed.
+func excessive(trace []step) string {
+	var statuses, messages int
+	for i, do := range trace {
+		switch do {
+		case stepStatus:
+			statuses++
+		case stepSetMessage:
+			messages++
+		default:
+			if slices.Contains(trace[:i], do) {
+				return fmt.Sprintf("I8: %s is done twice", do)
+			}
+		}
+	}
+	if statuses > 2 || messages > 2 {
+		return "I8: too many statuses or messages"
+	}
+	return ""
+}
+
+func (r *modelRun) play(w *modelWorld) (writes int, trace []step) {
+	for round := 0; ; round++ {
+		if round > 20 {
+			return -1, trace
+		}
+		start := *w
+		w.target.blocked = false
+		if w.target.deleting {
+			w.target = modelTarget{}
+		}
+		for i := range r.count() {
+			k := &w.konnectors[i]
+			if k.held || w.source.message == 6 {
+				k.held, w.released = false, true
+				w.source.message %= 6
+			}
+			w.deliver(i, true, true)
+			for range 12 {
+				before := *w
+				do := r.step(w, i)
+				if before.source != w.source || before.target != w.target {
+					writes++
+					trace = append(trace, do)
+				}
+				if do == stepRest || do == stepWait {
+					break
+				}
+			}
+			w.wait(i)
+		}
+		if *w == start {
+			return writes, trace
+		}
+	}
+}
+
+// wrong checks that what fair play leads to is what it should be.
+func (r *modelRun) wrong(w modelWorld) string {
+	k := w.konnectors[0]
+	s := r.observe(&k)
+	src, dst, why := w.source, w.target, obstacle(s)
+	switch {
+	case src.uid == 0 && s.target.relation == relationOrphan && r.policy.collects():
+		return "I1: an orphan is not collected"
+	case src.uid == 0 && s.target.relation == relationOrphan && s.target.grace != graceProven:
+		return "I20: an orphan is not told"
+	case src.uid == 0:
+		return ""
+	case src.deleting && src.finalizer:
+		return "I1: the source stays"
+	case src.deleting:
+		return ""
+	case modelReasons[src.message] != why:
+		return fmt.Sprintf("I18: the message is %q, the obstacle %q", modelReasons[src.message], why)
+	case why == ReasonConflict && (dst.made(src.uid) || dst.uid == 0), why == ReasonLost && dst.uid != 0,
+		why == ReasonDrifted && dst.drift != 1, why == ReasonStale && dst.gen <= src.gen:
+		return "I18: the message is wrong: " + string(why)
+	case why == ReasonConflict && s.target.relation == relationOrphan && r.policy.collects():
+		return "I1: an orphan keeps the name"
+	case why != "" && why != ReasonDrifted:
+		return ""
+	case !src.finalizer:
+		return "I3: no finalizer"
+	case !dst.made(src.uid) || dst.gen != src.gen && why == "" || dst.managed != src.uid || dst.contended && r.policy.drift == DriftCorrect:
+		return "I1: the target is not what it should be"
+	case dst.drift != 0 && why == "":
+		return "I1: the target stays changed"
+	case dst.sent() != src.status:
+		return "I1: the status does not travel"
+	}
+	return ""
+}
+
+// modelPolicies are all that New takes.
+func modelPolicies() (all []policy) {
+	for _, conflict := range []ConflictPolicy{ConflictFail, ConflictAdopt} {
+		for _, drift := range []DriftPolicy{DriftCorrect, DriftReport} {
+			for _, lost := range []LostPolicy{LostRecreate, LostReport} {
+				for _, end := range []policy{{deletion: DeletionDelete, orphans: OrphanReport}, {deletion: DeletionDelete, orphans: OrphanDelete}, {deletion: DeletionOrphan, orphans: OrphanReport}} {
+					all = append(all, policy{conflict, drift, lost, end.deletion, end.orphans})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// pairedPolicies are so few policies that each value of one meets each value of each other.
+func pairedPolicies() []policy {
+	all := modelPolicies()
+	return []policy{all[0], all[5], all[7], all[10], all[13], all[17], all[20], all[21]}
+}
+
+var modelLong = flag.Bool("model", false, "TestModel takes all policies, and two sources for two konnectors")
+
+// TestModel visits every state that one object can be in, with all that can happen and
+// one fault, for one konnector, and with all that users do for two of them.
+func TestModel(t *testing.T) {
+	began := time.Now()
+	of, sources := pairedPolicies(), uint8(1)
+	if *modelLong {
+		of, sources = modelPolicies(), 2
+	}
+	states := 0
+	for i, p := range of {
+		one := modelRun{t: t, policy: p, sources: 2, targets: 2, adversary: modelMoves()}
+		states += one.explore(1)
+		if two := (modelRun{t: t, policy: p, sources: sources, targets: 2, adversary: userMoves(), two: true}); i == 0 || *modelLong {
+			states += two.explore(0)
+		}
+	}
+	t.Logf("%d states in %s", states, time.Since(began).Round(time.Millisecond))
+}
