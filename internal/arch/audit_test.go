@@ -102,7 +102,7 @@ func auditCalls(t *testing.T, dir string) map[string][]string {
 }
 
 // records are the calls that leave a record.
-var records = []string{"audit", "audit.Record", "cluster.Audit", "h.refused", "h.misused", "h.visitors.refused", "h.visitors.misused"}
+var records = []string{"audit", "audit.Record", "h.refused", "h.misused", "h.visitors.refused", "h.visitors.misused"}
 
 // called is the name of the function of a call, or of the method after what has it.
 func called(call *ast.CallExpr) string { return dotted(call.Fun) }
