@@ -901,7 +901,7 @@ func (r *modelRun) wrong(w modelWorld) string {
 	case src.uid == 0 && s.target.relation == relationOrphan && r.policy.collects():
 		return "I1: an orphan is not collected"
 	case src.uid == 0 && s.target.relation == relationOrphan && s.target.grace != graceProven:
-		return "I20: an orphan is not told"
+		return "I3: an orphan is not told"
 	case src.uid == 0:
 		return ""
 	case src.deleting && src.finalizer:
@@ -909,10 +909,10 @@ func (r *modelRun) wrong(w modelWorld) string {
 	case src.deleting:
 		return ""
 	case modelReasons[src.message] != why:
-		return fmt.Sprintf("I18: the message is %q, the obstacle %q", modelReasons[src.message], why)
+		return fmt.Sprintf("I1: the message is %q, the obstacle %q", modelReasons[src.message], why)
 	case why == ReasonConflict && (dst.made(src.uid) || dst.uid == 0), why == ReasonLost && dst.uid != 0,
 		why == ReasonDrifted && dst.drift != 1, why == ReasonStale && dst.gen <= src.gen:
-		return "I18: the message is wrong: " + string(why)
+		return "I1: the message is wrong: " + string(why)
 	case why == ReasonConflict && s.target.relation == relationOrphan && r.policy.collects():
 		return "I1: an orphan keeps the name"
 	case why != "" && why != ReasonDrifted:
