@@ -73,6 +73,10 @@
 // reads the discovery document and the schemas of all APIs; it reads no object of
 // another tenant. No annotation or status that a tenant can write decides about a right.
 //
+// Inside there are three rooms: tenant (what a tenant is, and how it comes and goes), offer
+// (what is on offer, and what of it a tenant has) and handshake (all that a browser and a
+// terminal meet). wiring.go makes them of Options.
+//
 // # Caveats
 //
 // [Exporter.Handler] keeps no state: transactions are sealed in cookies, and any

@@ -17,7 +17,7 @@
 //	what happens           who does it             the credential            rights                  exports and objects
 //	kubectl bind unbind    the tenant deletes      lives until nothing is    stay until nothing is   wait until the App Cluster has
 //	                       its ClusterBinding      left, then it is deleted  left, then they go      deleted them, then exports go too
-//	kubectl bind revoke    the tenant deletes      dies in 20 s; a new one   stay                    stay
+//	kubectl bind rotate    the tenant deletes      dies in 20 s; a new one   stay                    stay
 //	                       its token anchor        is made after Settle
 //	kubectl bind rotate    a login                 the old one dies, a new   stay                    stay
 //	                                               one is handed out
