@@ -24,10 +24,12 @@ func Self(ctx context.Context, kube kubernetes.Interface) (rbacv1.Subject, error
 	if err != nil {
 		return rbacv1.Subject{}, fmt.Errorf("review own identity: %w", err)
 	}
-	return subject(review.Status.UserInfo.Username), nil
+	return Subject(review.Status.UserInfo.Username), nil
 }
 
-func subject(username string) rbacv1.Subject {
+// Subject returns the user of that name as the subject of a binding: a ServiceAccount if the
+// name is that of one.
+func Subject(username string) rbacv1.Subject {
 	if account, ok := strings.CutPrefix(username, "system:serviceaccount:"); ok {
 		namespace, name, _ := strings.Cut(account, ":")
 		return ServiceAccount(namespace, name)

@@ -14,7 +14,7 @@ func TestSubject(t *testing.T) {
 		"admin":                         {Kind: "User", APIGroup: "rbac.authorization.k8s.io", Name: "admin"},
 		"system:serviceaccount":         {Kind: "User", APIGroup: "rbac.authorization.k8s.io", Name: "system:serviceaccount"},
 	} {
-		if got := subject(username); got != want {
+		if got := Subject(username); got != want {
 			t.Errorf("%s: %+v", username, got)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/audit"
+	"github.com/klutch-go/sdk/internal/identity"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -133,9 +134,5 @@ func self(ctx context.Context, client dynamic.Interface) (rbacv1.Subject, error)
 	if err != nil {
 		return rbacv1.Subject{}, fmt.Errorf("who the konnector is: %w", err)
 	}
-	if account, ok := strings.CutPrefix(user, "system:serviceaccount:"); ok {
-		namespace, name, _ := strings.Cut(account, ":")
-		return rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}, nil
-	}
-	return rbacv1.Subject{Kind: rbacv1.UserKind, APIGroup: rbacv1.GroupName, Name: user}, nil
+	return identity.Subject(user), nil
 }
