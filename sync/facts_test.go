@@ -21,7 +21,6 @@ import (
 
 	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
-
 	"github.com/klutch-go/sdk/sync/internal/fields"
 )
 

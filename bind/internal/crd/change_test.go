@@ -72,9 +72,17 @@ func TestP21TakenSingular(t *testing.T) {
 		return u
 	}
 	for _, c := range []struct{ kind, singular, had, want string }{
-		{"Widget", "widget", "", "widget"}, {"Widget", "", "", ""}, {"Widget", "widgets", "", "widgets"},
-		{"Widget", "pod", "", "widgets"}, {"Widget", "po", "", "widgets"}, {"Widget", "pods", "", "widgets"}, {"Pod", "", "", "widgets"},
-		{"Widget", "whale", "", "widgets"}, {"Widget", "whale", "whale", "whale"}, {"Widget", "pod", "pod", "widgets"}, {"Whale", "", "whale", ""},
+		{"Widget", "widget", "", "widget"},
+		{"Widget", "", "", ""},
+		{"Widget", "widgets", "", "widgets"},
+		{"Widget", "pod", "", "widgets"},
+		{"Widget", "po", "", "widgets"},
+		{"Widget", "pods", "", "widgets"},
+		{"Pod", "", "", "widgets"},
+		{"Widget", "whale", "", "widgets"},
+		{"Widget", "whale", "whale", "whale"},
+		{"Widget", "pod", "pod", "widgets"},
+		{"Whale", "", "whale", ""},
 	} {
 		wanted, live := crd(c.kind, c.singular), (*unstructured.Unstructured)(nil)
 		if c.had != "" {

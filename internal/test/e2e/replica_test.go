@@ -7,6 +7,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -348,12 +349,21 @@ func (w world) killedMeanwhile(f *front) {
 			})
 		}
 	}, func() { grant = w.login(f) })
-	if _, err := w.redeem(f, grant); err != nil {
-		w.Fatal(err)
-	}
+	response, err := w.redeem(f, grant)
+	w.must(err)
+	w.handOver(response.Kubeconfig)
 	if leader.Running() {
 		w.Errorf("%s was not killed", leader.Name)
 	}
+}
+
+// handOver gives the konnector a credential, as kubectl bind does: the logins of this test
+// have ended the one that it had.
+func (w world) handOver(kubeconfig []byte) {
+	w.Helper()
+	name, _, _ := unstructured.NestedString(w.get(w.binding(services[0])).Object, "spec", "kubeconfigSecretRef", "name")
+	secret := stack.Object{Cluster: w.s.App, Resource: secrets, Namespace: v1alpha1.Namespace, Name: name}
+	w.must(w.patch(secret, fmt.Sprintf(`{"data":{%q:%q}}`, v1alpha1.KubeconfigKey, base64.StdEncoding.EncodeToString(kubeconfig))))
 }
 
 // endsPolitely asks the replica that is left to end, while half a request is on its way.

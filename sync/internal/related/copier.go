@@ -110,7 +110,11 @@ type Engine interface {
 	Tell(source cache.ObjectName, id, text string)
 	// Denied follows an answer that access to a namespace of the source side is forbidden.
 	Denied(namespace string)
-	// Wrote and Refused call the hooks.
+	Hooks
+}
+
+// Hooks tell the embedding program what happened.
+type Hooks interface {
 	Wrote(ctx context.Context, step Step, object cache.ObjectName, began time.Time, err error)
 	Refused(ctx context.Context, original cache.ObjectName, why string)
 }
