@@ -76,7 +76,8 @@
 //   - mapper: the rule from the name of a source to that of its target.
 //   - to observe, plan, require, act: to read both sides; to name a step; to list the
 //     evidence that the step needs; to do it.
-//   - step: what one pass does, at most one write. Pass: one turn of observe, plan, act.
+//   - step: one turn of observe, plan, require, act, with at most one write. Pass: up to
+//     eight steps for one object.
 //   - evidence: how well something is known: unknown, cached or live.
 //   - relation: what a target is to a source: absent, ours, legacy, predecessor (of an
 //     earlier target cluster or incarnation), foreign, of another source.

@@ -40,7 +40,7 @@ type RemoveOptions struct {
 // Remove takes back what Install and the konnector did for the binding of the given
 // name: the binding itself, its CRD, the konnector's rights, and the kubeconfig
 // Secret unless another binding uses it. Objects of the bound API have to be gone
-// before, or the error is ErrInUse: without the binding nobody would delete what
+// before, or the error is ErrInUse: without the binding no program would delete what
 // stands for them in the Control Plane Cluster. What is gone already counts as
 // removed, so Remove may be repeated after a failure.
 //

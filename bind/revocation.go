@@ -130,7 +130,7 @@ func (d *revocation) checkOwn(ctx context.Context, space *corev1.Namespace, bind
 }
 
 // giveUp has the platform remove the tenant, unless something would be left over: then
-// nobody could bind again to get at it.
+// no bind could reach it again.
 func (d *revocation) giveUp(ctx context.Context, binding *v1alpha1.ClusterBinding) error {
 	if binding == nil || binding.DeletionTimestamp != nil {
 		d.left = true

@@ -13,7 +13,7 @@ import (
 // spec says what is bound: a ClusterRole that is aggregated to the konnector's own by its
 // label, for the bound kind in all namespaces. If claims are accepted, also a ClusterRole
 // for the claimed kinds that the konnector may bind in a namespace, and a policy by which the API
-// server admits that only where an object of the bound kind is. Whoever creates
+// server admits that only where an object of the bound kind is. A person who creates
 // the ClusterRoles must hold these rights. What narrows the rights comes before them, to be
 // created in this order.
 func Rights(spec v1alpha1.APIServiceExportSpec, claims []v1alpha1.AcceptablePermissionClaim) []*unstructured.Unstructured {

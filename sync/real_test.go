@@ -78,7 +78,7 @@ func install(tb testing.TB, d dynamic.Interface, namespaces ...string) {
 	})
 }
 
-// The engine relies on what real API servers answer (ENGINE.md §4).
+// The engine relies on what real API servers answer (TestServerFacts).
 func TestServerFacts(t *testing.T) {
 	t.Parallel()
 	d := admin(t, cluster.ForTest(t, "facts").Config())

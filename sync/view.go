@@ -29,7 +29,7 @@ type view struct {
 	changed func(change)
 	moved   func(namespace string) // called when a namespace, or all, became known
 	lost    func()                 // called when a namespace, or all, became unknown
-	watched func()                 // called when a watch begins; nil if nobody cares
+	watched func()                 // called when a watch begins; may be nil
 	doubt   func()                 // called when the cluster may have been restored from a backup
 
 	mu    sync.RWMutex

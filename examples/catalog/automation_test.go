@@ -344,7 +344,7 @@ func (s *shop) testNamespaceGoes() {
 		func(u *unstructured.Unstructured) bool { return u == nil })
 }
 
-// TestRestart stops the automation, takes away its caches, and starts
+// testRestart stops the automation, takes away its caches, and starts
 // it again: nothing that is random changes, and nothing is done twice.
 func (w *world) testRestart(t *testing.T) {
 	stop := w.automate(t)
@@ -375,7 +375,7 @@ func (w *world) testRestart(t *testing.T) {
 	s.wantIdleStart(stop, before)
 }
 
-// WantSame waits for the states of objects as they were and compares what of says about them.
+// wantSame waits for the states of objects as they were and compares what of says about them.
 func (s *shop) wantSame(before []*unstructured.Unstructured, of func(*unstructured.Unstructured) map[string]any) {
 	s.t.Helper()
 	for _, object := range before {
@@ -387,7 +387,7 @@ func (s *shop) wantSame(before []*unstructured.Unstructured, of func(*unstructur
 	}
 }
 
-// WantIdleStart: a start that finds everything done changes nothing. A claim that is
+// wantIdleStart: a start that finds everything done changes nothing. A claim that is
 // new to it shows that it has been through the old ones.
 func (s *shop) wantIdleStart(stop func(), objects []*unstructured.Unstructured) {
 	s.t.Helper()

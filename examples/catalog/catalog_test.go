@@ -79,7 +79,7 @@ func TestRights(t *testing.T) {
 	}
 }
 
-// WantTenantRights: a tenant writes its claims, and of anything else only reads
+// wantTenantRights: a tenant writes its claims, and of anything else only reads
 // Secrets, where the API claims them.
 func wantTenantRights(t *testing.T, role rbacv1.ClusterRole) {
 	t.Helper()

@@ -65,7 +65,7 @@ func newWorld(t *testing.T, config *rest.Config) *world {
 	return w
 }
 
-// AutomationConfig is of the automation's own service account, which has exactly
+// automationConfig is of the automation's own service account, which has exactly
 // the rights that the catalog gives it.
 func (w *world) automationConfig(t *testing.T) *rest.Config {
 	t.Helper()
@@ -108,7 +108,7 @@ func (w *world) namespace(t *testing.T) string {
 	return ns.Name
 }
 
-// ResourceOf returns the resource of an object; all of ours have plain plurals.
+// resourceOf returns the resource of an object; all of ours have plain plurals.
 func resourceOf(object *unstructured.Unstructured) schema.GroupVersionResource {
 	gvr, _ := meta.UnsafeGuessKindToResource(object.GroupVersionKind())
 	return gvr
@@ -187,7 +187,7 @@ func conditionOf(u *unstructured.Unstructured, kind string) map[string]any {
 	return nil
 }
 
-// TestSchema is the table of the offline test, put to the API server.
+// testSchema is the table of the offline test, put to the API server.
 func (w *world) testSchema(t *testing.T) {
 	for i, r := range slices.Concat(creations(), updates()) {
 		t.Run(r.kind+"/"+r.name, func(t *testing.T) {

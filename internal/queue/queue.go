@@ -14,7 +14,7 @@
 // Queues take turns, in a queue the namespaces do, and of a namespace the first priority
 // comes first. What goes through all objects comes behind all that has happened, and every
 // sixteenth time before it, so that nothing starves. One namespace has no more than three
-// quarters of the workers: whoever comes next finds one free.
+// quarters of the workers: the next queue finds one free.
 //
 // Client-go's workqueue takes an order of one's own (Touch, Push, Len, Pop). But it does not
 // tell the order when a key is done, so that bounds for namespaces and queues need a second

@@ -26,7 +26,7 @@ type Limits struct {
 // Limited returns a listener that closes the connections that are beyond the limits as
 // soon as they come. Where All is reached, a newcomer takes the place of the connection
 // that is silent for longest of the address, or IPv6 network, that has most, if that has
-// more than its own: who fills the listener keeps nobody else out.
+// more than its own: a client that fills the listener does not keep others out.
 func Limited(ln net.Listener, limits Limits) net.Listener {
 	return &limited{Listener: ln, limits: limits, open: map[string]int{}, conns: map[*counted]bool{}}
 }

@@ -16,7 +16,7 @@
 // 128 that changed or were looked at are decoded too.
 //
 // It stands on client-go's reflector and not on its informers: these keep whole objects, one
-// store for each watcher, tell nobody when a watch fails, and wait up to a minute after a long
+// store for each watcher, do not tell when a watch fails, and wait up to a minute after a long
 // outage. [Retry] is what all reflectors of this module have instead; it hides failures from
 // them, and tries again within seconds, since users wait for the end of an outage. A watch
 // that says nothing for three minutes is begun anew, as is one whose API server came back

@@ -73,7 +73,7 @@ func (g *guarded) forward(ctx context.Context) {
 	}
 }
 
-// pass hands e on, and reports whether anybody still wants events.
+// pass hands e on, and reports whether events are still wanted.
 func (g *guarded) pass(ctx context.Context, e watch.Event) bool {
 	select {
 	case g.out <- e:

@@ -16,7 +16,7 @@ import (
 )
 
 // A Record is an object as it rests in a Store: a tenth of the size that its
-// maps and slices would have. It is decoded when somebody looks.
+// maps and slices would have. It is decoded at a read.
 type Record struct {
 	name    cache.ObjectName
 	uid     types.UID
@@ -25,7 +25,7 @@ type Record struct {
 	Digest uint32
 	body   string
 	names  *dictionary
-	hot    atomic.Pointer[unstructured.Unstructured] // decoded; nil if nobody has looked for a while
+	hot    atomic.Pointer[unstructured.Unstructured] // decoded; nil if it was not read for a while
 }
 
 // GetObjectMeta implements metav1.ObjectMetaAccessor.

@@ -50,7 +50,7 @@ type Stores struct {
 type Source struct {
 	Resource  schema.GroupVersionResource
 	Form      string        // names Transform: sources of the same form share watches
-	Transform func(any) any // drops what nobody looks at
+	Transform func(any) any // drops what no watcher reads
 	List      func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error)
 	Watch     func(ctx context.Context, namespace string, o metav1.ListOptions) (watch.Interface, error)
 	Example   runtime.Object
@@ -121,14 +121,14 @@ func (s *Stores) Acquire(ctx context.Context, from Source, namespace string) *St
 	return f
 }
 
-// All are the stores that somebody has acquired.
+// All are the stores that are acquired.
 func (s *Stores) All() []*Store {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.all))
 }
 
-// Release ends a Store if nobody else uses it, and waits until it has ended.
+// Release ends a Store if it has no other user, and waits until it has ended.
 func (s *Stores) Release(f *Store) {
 	s.mu.Lock()
 	f.users--

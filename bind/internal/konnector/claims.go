@@ -90,7 +90,7 @@ func (p *pass) settleClaims(ctx context.Context) ([]klutchsync.Related, error) {
 		return nil, err
 	}
 	selected, problems, refused := judge.Select(claims)
-	left, err := (&revocation{pass: p, selected: selected, judge: judge}).run(ctx)
+	left, err := (&withdrawal{pass: p, selected: selected, judge: judge}).run(ctx)
 	if err != nil {
 		return nil, err
 	}

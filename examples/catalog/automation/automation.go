@@ -180,7 +180,7 @@ func (a *automation) release(ctx context.Context, c claim) error {
 	return a.setFinalizers(ctx, c, others)
 }
 
-// SetFinalizers fails with a conflict unless c is as the cache has it.
+// setFinalizers fails with a conflict unless c is as the cache has it.
 func (a *automation) setFinalizers(ctx context.Context, c claim, finalizers []string) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid": c.GetUID(), "resourceVersion": c.GetResourceVersion(), "finalizers": finalizers,

@@ -47,7 +47,7 @@ func (a *automation) binding(ctx context.Context, c claim) (managed, error) {
 	}, nil
 }
 
-// WithoutInstance takes back credentials for an instance that is known to be gone,
+// withoutInstance takes back credentials for an instance that is known to be gone,
 // which a failed read does not show, and returns the reason.
 func (a *automation) withoutInstance(ctx context.Context, c claim, reason error) error {
 	if _, known := errors.AsType[*hold](reason); !known {
@@ -97,7 +97,7 @@ func credentials(offer product, host string) map[string]string {
 	}
 }
 
-// StateOf reads the state of the instance that c names, from the API server: an
+// stateOf reads the state of the instance that c names, from the API server: an
 // instance that a cache does not know yet may exist. A missing instance is a hold.
 func (a *automation) stateOf(ctx context.Context, c claim, name string) (*corev1.ConfigMap, error) {
 	offer, ok := productOf(c.text("spec", "serviceInstanceType"))

@@ -106,7 +106,7 @@ func running(state *corev1.ConfigMap) managed {
 	}
 }
 
-// RefuseInstance returns the mistakes of an instance that a schema does not see.
+// refuseInstance returns the mistakes of an instance that a schema does not see.
 func refuseInstance(c claim) error {
 	service, plan := c.text("spec", "service"), c.text("spec", "plan")
 	family, rest, _ := strings.Cut(plan, "-")

@@ -41,7 +41,7 @@ func kinds() []kind {
 	}
 }
 
-// KindOf returns the kind of that name or with that resource.
+// kindOf returns the kind of that name or with that resource.
 func kindOf(name string) (kind, bool) {
 	for _, k := range kinds() {
 		if k.name == name || k.resource == name {
@@ -67,7 +67,7 @@ type product struct {
 	database string
 }
 
-// ProductOf returns the product of a serviceInstanceType; false when it is not on offer here.
+// productOf returns the product of a serviceInstanceType; false when it is not on offer here.
 func productOf(serviceInstanceType string) (product, bool) {
 	switch serviceInstanceType {
 	case "postgresql":
@@ -94,7 +94,7 @@ func (c claim) state() State { return State(c.text("status", "managed", "state")
 
 func (c claim) madeName() string { return c.GetName() + c.suffix }
 
-// MadeMeta is the metadata of the object made for c.
+// madeMeta is the metadata of the object made for c.
 func (c claim) madeMeta() metav1.ObjectMeta {
 	controller := true
 	return metav1.ObjectMeta{

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// RestoresAnnotation of an instance's state names the Restores that were carried
+// restoresAnnotation of an instance's state names the Restores that were carried
 // out on it by their UIDs. It is written together with the contents, so that none
 // is ever carried out twice.
 const restoresAnnotation = "anynines.com/restores"
@@ -47,7 +47,7 @@ func (a *automation) restore(ctx context.Context, c claim) (managed, error) {
 	}, nil
 }
 
-// SnapshotOf reads the backup that c names and its snapshot.
+// snapshotOf reads the backup that c names and its snapshot.
 func (a *automation) snapshotOf(ctx context.Context, c claim) (claim, *corev1.ConfigMap, error) {
 	name := c.text("spec", "backupRef")
 	backup, found, err := a.sibling(ctx, c, "Backup", name)
@@ -82,7 +82,7 @@ func (a *automation) writeContents(ctx context.Context, c claim, state *corev1.C
 	return nil
 }
 
-// StillThere returns those of the UIDs that Restores of namespace have, so that the
+// stillThere returns those of the UIDs that Restores of namespace have, so that the
 // list does not grow with Restores that were deleted.
 func (a *automation) stillThere(namespace string, uids []string) ([]string, error) {
 	restores, err := a.claims["restores"].GetIndexer().ByIndex(cache.NamespaceIndex, namespace)

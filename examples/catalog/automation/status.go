@@ -20,7 +20,7 @@ const (
 	Synced = "Synced" // the spec as it stands was accepted and is carried out
 )
 
-// StatusOf returns the status of c, of which m is known and which h holds up, nil
+// statusOf returns the status of c, of which m is known and which h holds up, nil
 // if nothing does.
 func statusOf(c claim, m managed, h *hold, now time.Time) map[string]any {
 	if m == nil {

@@ -32,7 +32,7 @@ func claimInformers(dyn dynamic.Interface) map[string]cache.SharedIndexInformer 
 	return out
 }
 
-// MadeInformers tell of changes to the objects that the automation made. They hold
+// madeInformers tell of changes to the objects that the automation made. They hold
 // no content.
 func madeInformers(client metadata.Interface) []cache.SharedIndexInformer {
 	ours := func(o *metav1.ListOptions) { o.LabelSelector = managedByLabel + "=" + Manager }
@@ -44,7 +44,7 @@ func madeInformers(client metadata.Interface) []cache.SharedIndexInformer {
 	return out
 }
 
-// ReferencesOf is the index function of references.
+// referencesOf is the index function of references.
 func referencesOf(obj any) ([]string, error) {
 	u, err := unstructuredOf(obj)
 	if err != nil {

@@ -123,7 +123,7 @@ func (r *Requests) prune(ctx context.Context, request *v1alpha1.APIServiceExport
 	return 0, nil
 }
 
-// grant checks all that is asked for, then makes the exports. Its error is a *refusal
+// grant checks all that is asked for, then makes the exports. Its error is a *RefusalError
 // or a *rightError where the tenant should know.
 func (r *Requests) grant(ctx context.Context, request *v1alpha1.APIServiceExportRequest) error {
 	var exports []*v1alpha1.APIServiceExport

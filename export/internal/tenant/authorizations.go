@@ -45,8 +45,8 @@ func (a *Authorizations) ForgetService(service string) {
 	a.answers.ForgetAll(func(key string) bool { return strings.HasSuffix(key, "/"+service) })
 }
 
-// Check says whether a tenant may have a service: a *refusal is a no. It asks once a
-// review, or after forgetService.
+// Check says whether a tenant may have a service: a *RefusalError is a no. It asks once a
+// review, or after ForgetService.
 func (a *Authorizations) Check(ctx context.Context, tenant, service string, ask func(*Record) error) error {
 	known, err := a.known(ctx, tenant)
 	if err != nil {

@@ -29,7 +29,7 @@ const ReasonTooMany = "TooMany"
 // ErrCapped says that there are as many as there may be.
 var ErrCapped = errors.New("is one too many")
 
-// capTenants returns an error that wraps errCapped if there would be more tenants than
+// capTenants returns an error that wraps ErrCapped if there would be more tenants than
 // may be, or more of h's identity, once there were so many more.
 func (t *Tenants) capTenants(ctx context.Context, h Holder, more int) error {
 	caps := t.Opts.Caps

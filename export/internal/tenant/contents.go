@@ -26,7 +26,7 @@ type contents struct {
 // resourceOf finds the resource of a CRD in a version that is served.
 type resourceOf func(ctx context.Context, crd string) (schema.GroupVersionResource, error)
 
-// checkEmpty returns a *refusal if ns holds an object of an API that was ever
+// checkEmpty returns a *RefusalError if ns holds an object of an API that was ever
 // exported to its tenant.
 func (c *contents) checkEmpty(ctx context.Context, ns *corev1.Namespace) error {
 	for _, name := range exported(ns) {

@@ -10,17 +10,20 @@
 // [Tenants] makes tenants and hands out credentials at any replica, during a
 // login. [Controllers] keep and remove them, at one replica: one function each for tenant
 // namespaces, ClusterBindings and APIServiceNamespaces. Both are made of small types that
-// own one thing: [Rights], [Records], [Credentials], caps, gates, the breaker of removals.
+// own one thing: [Rights], records, credentials, caps, gates, the breaker of removals.
 //
 // # What ends what
 //
 //	what happens           who does it             the credential            rights                  exports and objects
-//	kubectl bind unbind    the tenant deletes      lives until nothing is    stay until nothing is   wait until the App Cluster has
-//	                       its ClusterBinding      left, then it is deleted  left, then they go      deleted them, then exports go too
-//	kubectl bind rotate    the tenant deletes      dies in 20 s; a new one   stay                    stay
-//	                       its token anchor        is made after Settle
-//	kubectl bind rotate    a login                 the old one dies, a new   stay                    stay
-//	                                               one is handed out
+//	kubectl bind unbind    the tenant deletes      dies in 20 s              stay until nothing is   wait until the App Cluster has
+//	                       its token anchor, then                            left, then they go      deleted them, then exports go too
+//	                       its ClusterBinding
+//	a ClusterBinding goes, the tenant, or the      lives until nothing is    as above                as above
+//	no policy              platform team           left, then it is deleted
+//	a token anchor goes    the tenant, or an       dies in 20 s; a new one   stay                    stay
+//	                       operator                is made after Settle
+//	kubectl bind rotate,   a login                 the old one dies, a new   stay                    stay
+//	or bind again                                  one is handed out
 //	removal, Delete        the platform team, by   deleted at once           taken at once           deleted; the breaker holds many
 //	                       spec.deletionPolicy                                                       removals that come together
 //	removal, Orphan        the same                deleted at once           taken at once           exports go, objects and their

@@ -27,7 +27,7 @@ type gates struct {
 	caches *Caches
 }
 
-// admitted returns an error that wraps errGateClosed if a gate of a tenant is closed.
+// admitted returns an error that wraps ErrGateClosed if a gate of a tenant is closed.
 func (g *gates) admitted(ctx context.Context, namespace string) error {
 	ns, err := g.caches.namespace(ctx, namespace)
 	if apierrors.IsNotFound(err) {

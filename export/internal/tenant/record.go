@@ -96,7 +96,7 @@ func conflicting(err error) bool { return apierrors.IsConflict(err) || apierrors
 // ErrRedeemed says that a one-time code is good for nothing any more.
 var ErrRedeemed = errors.New("the code has been used")
 
-// Redeemable returns errRedeemed if a one-time code was used, or its tenant is gone.
+// Redeemable returns ErrRedeemed if a one-time code was used, or its tenant is gone.
 func (s *records) Redeemable(ctx context.Context, namespace, code string) error {
 	r, _, err := s.Read(ctx, namespace)
 	if errors.Is(err, errNoRecord) {

@@ -158,7 +158,7 @@ func (r *Rights) Enter(ctx context.Context, namespace, role string) error {
 	return err
 }
 
-// roleless returns a *refusal if err says that the backend has not the roles that
+// roleless returns a *RefusalError if err says that the backend has not the roles that
 // belong to it.
 func roleless(err error) error {
 	status, ok := errors.AsType[*apierrors.StatusError](err)

@@ -223,7 +223,7 @@ func (n *serviceNamespaces) deleteEmpty(ctx context.Context, ns *corev1.Namespac
 	return nil
 }
 
-// capped returns a *refusal if asked is beyond the cap: those that have their
+// capped returns a *RefusalError if asked is beyond the cap: those that have their
 // service namespace come first, then the older ones.
 func (n *serviceNamespaces) capped(asked *v1alpha1.APIServiceNamespace) error {
 	most := n.opts.Caps.Namespaces

@@ -3,7 +3,7 @@
 // Package fields answers whose the fields of an object are, from the account that API
 // servers keep in metadata.managedFields.
 //
-// The engine asks that at each look at a target: what it owns still, nobody has changed,
+// The engine asks that at each look at a target: what it owns still, no other manager has changed,
 // so that neither the intent has to be kept nor the target to be compared with it. A look
 // must therefore cost next to nothing. The entries stay as they were decoded with their
 // object, and a [Set] is a view of them.
@@ -127,7 +127,7 @@ func (s Set) applied(item bool) Set {
 
 // Own reports whether all that is to be applied as object is among s, as the API server
 // recorded it: a field that someone else changed is there no more, one that someone else
-// added makes no difference. What identifies an object nobody owns.
+// added makes no difference. Names and versions, which identify an object, have no owner.
 func (s Set) Own(object map[string]any) bool {
 	for key, value := range object {
 		if key == "apiVersion" || key == "kind" {

@@ -132,7 +132,7 @@ func (s Selector) excepts(namespace string) bool {
 	})
 }
 
-// named reports whether s selects an object whoever refers to it.
+// named reports whether s selects an object, be there references to it or not.
 func (s Selector) named(name string) bool {
 	if len(s.Names) == 0 {
 		return len(s.References) == 0

@@ -24,8 +24,8 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// A revocation is what a pass does about consent that is there no more.
-type revocation struct {
+// A withdrawal ends what permission claims gave whose consent was taken back.
+type withdrawal struct {
 	*pass
 	selected []klutchsync.Related // by the accepted claims
 	judge    permission.Judge
@@ -36,7 +36,7 @@ type revocation struct {
 // each set of consents. What could not be removed is returned as a sentence.
 //
 // Where a resource is still claimed otherwise, its Sync removes what is too much.
-func (p *revocation) run(ctx context.Context) (string, error) {
+func (p *withdrawal) run(ctx context.Context) (string, error) {
 	here, there, answers := p.withoutConsent(klutchsync.TargetSide), p.withoutConsent(klutchsync.SourceSide), p.answers()
 	id := fmt.Sprint(p.selected, answers) // nothing that the provider can change
 	if p.record.consent.id == id {
@@ -82,7 +82,7 @@ func (p *revocation) run(ctx context.Context) (string, error) {
 
 // removeUnused removes the copies that no object needs. Of the namespaces in which the
 // rights of claims were taken it returns those without an object or a claim.
-func (p *revocation) removeUnused(ctx context.Context, taken, services []string) (unused []string, err error) {
+func (p *withdrawal) removeUnused(ctx context.Context, taken, services []string) (unused []string, err error) {
 	namespaces := permission.UnusedNamespaces{
 		Binding: p.binding.Name, API: crd.SyncVersion(&p.export.Spec, ""), Grant: p.grant, InApp: p.session.namespaces.inApp,
 		App:          permission.Cluster{Calls: p.app.calls, Meta: p.app.meta},
@@ -96,7 +96,7 @@ func (p *revocation) removeUnused(ctx context.Context, taken, services []string)
 
 // removeAll removes the copies of resources, and returns the resources whose copies the
 // konnector may not delete.
-func (p *revocation) removeAll(ctx context.Context, from permission.Copies, resources []schema.GroupVersionResource) (denied []string, err error) {
+func (p *withdrawal) removeAll(ctx context.Context, from permission.Copies, resources []schema.GroupVersionResource) (denied []string, err error) {
 	removed := 0
 	for _, resource := range resources {
 		n, err := from.Remove(ctx, resource)
@@ -115,7 +115,7 @@ func (p *revocation) removeAll(ctx context.Context, from permission.Copies, reso
 }
 
 // taken are the namespaces in which the rights of the binding's claims were taken.
-func (p *revocation) taken(ctx context.Context) (namespaces []string, err error) {
+func (p *withdrawal) taken(ctx context.Context) (namespaces []string, err error) {
 	list, err := p.app.meta.Resource(cluster.RoleBindings).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, permission.ClaimsName(p.binding.Name)).String(),
 	})
@@ -132,7 +132,7 @@ func (p *revocation) taken(ctx context.Context) (namespaces []string, err error)
 }
 
 // giveBack gives back the rights of claims in the namespaces where they were taken.
-func (p *revocation) giveBack(ctx context.Context, namespaces []string) error {
+func (p *withdrawal) giveBack(ctx context.Context, namespaces []string) error {
 	for _, namespace := range namespaces {
 		if err := permission.GiveBack(ctx, p.app.calls, p.binding.Name, namespace); err != nil {
 			return fmt.Errorf("give back the rights of claims in namespace %s: %w", namespace, err)
@@ -143,7 +143,7 @@ func (p *revocation) giveBack(ctx context.Context, namespaces []string) error {
 
 // answers are those of the binding, such as "Accepted secrets"; and "Refused nodes"
 // where the answer does not count.
-func (p *revocation) answers() []string {
+func (p *withdrawal) answers() []string {
 	all := []string{}
 	for _, c := range p.binding.Spec.PermissionClaims {
 		state := string(c.State)
@@ -160,7 +160,7 @@ func (p *revocation) answers() []string {
 // claimed while this process ran, or that nearly all claims are about. Of the App
 // Cluster's, which are there: only those, since without a claim there are no rights to
 // look.
-func (p *revocation) withoutConsent(from klutchsync.Side) []schema.GroupVersionResource {
+func (p *withdrawal) withoutConsent(from klutchsync.Side) []schema.GroupVersionResource {
 	found, here := map[schema.GroupVersionResource]bool{}, from == klutchsync.TargetSide
 	if here {
 		found[corev1.SchemeGroupVersion.WithResource("secrets")] = true
@@ -188,7 +188,7 @@ func (p *revocation) withoutConsent(from klutchsync.Side) []schema.GroupVersionR
 const mostClaims = 20
 
 // claims are those of the binding and of the export, agreed to or not.
-func (p *revocation) claims() []v1alpha1.PermissionClaim {
+func (p *withdrawal) claims() []v1alpha1.PermissionClaim {
 	all := slices.Clone(p.export.Spec.PermissionClaims[:min(len(p.export.Spec.PermissionClaims), mostClaims)])
 	for _, c := range p.binding.Spec.PermissionClaims {
 		all = append(all, c.PermissionClaim)
