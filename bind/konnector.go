@@ -36,7 +36,7 @@ type Options struct {
 	SchemaInterval time.Duration
 	// Sync completes the options of the Sync of a binding, for policies and hooks.
 	// It must not touch what makes the binding: Mapper, TargetScope, TargetMeta
-	// and Related. Nil changes nothing.
+	// and Related. Calls follow each other. Nil changes nothing.
 	Sync func(binding string, opts *klutchsync.Options)
 }
 

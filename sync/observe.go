@@ -230,6 +230,11 @@ func (e *engine) compare(p *pair, r *record) content {
 	}
 	owned, unverified := e.owned(p, r, settled)
 	held := fields.Of(p.target, e.manager(p.from.uid))
+	judged := contentUnverified
+	if settled && !owned && !unverified && e.policy.drift == DriftReport {
+		judged = p.judge(&r.drift, held)
+		unverified = judged == contentUnverified
+	}
 	switch {
 	case from.Generation > p.source.GetGeneration():
 		return contentAhead
@@ -237,8 +242,8 @@ func (e *engine) compare(p *pair, r *record) content {
 		return contentRewritten
 	case settled && owned:
 		return contentInSync
-	case settled && e.policy.drift == DriftReport && !unverified:
-		return p.judge(&r.drift, held)
+	case judged != contentUnverified:
+		return judged
 	case len(held.Emptied(p.want.object, nil)) > 0:
 		return contentEmptyMap
 	case !settled:

@@ -94,8 +94,8 @@ type row struct {
 
 func (k Kind) row() row {
 	return [kinds]row{
-		None: {Done, 0}, Ended: {Done, 0},
-		Superseded: {Again, slow}, Exists: {Again, slow}, Conflict: {Again, slow}, Replaced: {Again, slow}, Expired: {Again, slow}, Ahead: {Again, soon},
+		None: {Done, 0}, Ended: {Done, soon},
+		Superseded: {Again, soon}, Exists: {Again, slow}, Conflict: {Again, slow}, Replaced: {Again, slow}, Expired: {Again, slow}, Ahead: {Again, soon},
 		Unreachable: {Later, soon}, Failing: {Later, soon}, Damaged: {Later, slow}, Overloaded: {Later, slow}, Unauthorized: {Later, slow}, Unserved: {Later, slow},
 		Terminal: {Refused, slow}, Forbidden: {Refused, slow}, Contested: {Refused, slow}, Invalid: {Refused, slow}, Undeclared: {Refused, slow},
 		Malformed: {Refused, slow}, TooLarge: {Refused, slow}, NotAllowed: {Refused, slow}, NotAcceptable: {Refused, slow}, Unsupported: {Refused, slow},

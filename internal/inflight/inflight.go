@@ -26,7 +26,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A Limit is how many requests there can be at once. Create it with Nel.
+// A Limit is how many requests there can be at once. Create it with New.
 type Limit struct {
 	mu       sync.Mutex
 	size     float64

@@ -51,6 +51,8 @@ type Konnector struct {
 
 	wg sync.WaitGroup // of connections
 
+	embedding sync.Mutex // held while the embedding program is called
+
 	mu          sync.Mutex
 	uses        map[cache.ObjectName]cache.ObjectName // the Secret of each binding
 	connections map[cache.ObjectName]*connection      // by Secret
@@ -236,9 +238,7 @@ func (a *Konnector) put(binding cache.ObjectName, s *session, r recipe) error {
 		return nil
 	}
 	opts := s.options(r)
-	if a.opts.Sync != nil {
-		a.opts.Sync(binding.Name, &opts)
-	}
+	a.embedder(binding.Name, &opts)
 	sync, err := klutchsync.New(a.source, s.target, version, opts)
 	if err != nil {
 		return err
@@ -246,6 +246,16 @@ func (a *Konnector) put(binding cache.ObjectName, s *session, r recipe) error {
 	known.running, known.version = fingerprint, version.Version
 	a.set.Put(binding.String(), sync)
 	return nil
+}
+
+// embedder lets the embedding program change the options of a Sync: one call at a time.
+func (a *Konnector) embedder(binding string, opts *klutchsync.Options) {
+	if a.opts.Sync == nil {
+		return
+	}
+	a.embedding.Lock()
+	defer a.embedding.Unlock()
+	a.opts.Sync(binding, opts)
 }
 
 // options are those of the Sync of an export of this session.
