@@ -11,7 +11,7 @@ demo: ## two real control planes, the whole journey, then yours to play with
 kube: ## the servers of Kubernetes, once a machine: it says how long
 	@$(GO) run ./internal/test/demo -build
 quick: ## what needs no API server, in about a minute
-	$(GO) test -short ./...
+	$(GO) test -short -vet=off ./...
 test: kube ## everything, the end-to-end tests on real control planes included
 	$(GO) test -shuffle=on -count=1 -timeout 20m ./sync/... ./... # the longest first
 race: kube ## the same under the race detector

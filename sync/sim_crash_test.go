@@ -83,6 +83,9 @@ type outcomeOf struct {
 // the end is that of the run without a crash, and as many targets are made and
 // deleted on the way.
 func TestCrashAtEachWrite(t *testing.T) {
+	if testing.Short() {
+		t.Skip("goes through each script once for each of its writes")
+	}
 	for name, script := range scripts {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -272,6 +272,9 @@ func TestWrongBackends(t *testing.T) {
 		})
 		return
 	}
+	if testing.Short() {
+		t.Skip("starts a process for each mistake of a backend")
+	}
 	for name, backend := range wrong {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), os.Args[0], "-test.run=TestWrongBackends/(discovery|refusal|device|machine|revocation)")
