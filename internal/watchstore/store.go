@@ -261,7 +261,7 @@ func (s *Store) listWatch() cache.ListerWatcher {
 			})
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			if o.SendInitialEvents == nil && s.stale() {
+			if s.stale() && o.SendInitialEvents == nil {
 				return nil, errEnded
 			}
 			w, err := persist(ctx, s, func() (watch.Interface, error) {
@@ -361,11 +361,13 @@ func (s *Store) each(call func(Follower)) {
 func (s *Store) Relist(schema string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.schema == schema || s.current == nil {
+	if s.schema == schema {
 		return
 	}
 	s.schema, s.expired = schema, true
-	s.current.Stop()
+	if s.current != nil {
+		s.current.Stop()
+	}
 }
 
 // stale reports whether the objects have to be listed instead of being watched on.

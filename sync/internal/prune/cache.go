@@ -45,7 +45,7 @@ type Cache struct {
 	doubt    chan struct{}
 
 	mu       sync.Mutex
-	kind     string // of the objects, with its group; empty until there is one
+	kind     string // of the objects, with its group; empty until one was pruned
 	version  string // of the document; empty as long as there is none
 	document *Document
 	partial  bool // something was left out since the document was read

@@ -72,8 +72,11 @@ func (d *Document) root(kind string) *node {
 }
 
 // Same reports whether two documents say the same of a kind, as far as they say it in its
-// own schema.
+// own schema. An empty kind is one that is not known yet: they have to say the same of all.
 func (d *Document) Same(other *Document, kind string) bool {
+	if kind == "" {
+		return d != nil && other != nil && reflect.DeepEqual(d.kinds, other.kinds)
+	}
 	return reflect.DeepEqual(d.root(kind), other.root(kind))
 }
 

@@ -84,4 +84,7 @@ func TestUnknownKind(t *testing.T) {
 	if one.Same(other, "example.org/Widget") || !one.Same(parse(t, `{"properties":{"a":{"default":1}}}`), "example.org/Widget") {
 		t.Error("schemas are not told apart by a default")
 	}
+	if one.Same(other, "") || one.Same(nil, "") || !one.Same(parse(t, `{"properties":{"a":{"default":1}}}`), "") {
+		t.Error("documents are not told apart before the kind is known")
+	}
 }
