@@ -259,7 +259,7 @@ func (e *engine) compare(p *pair, r *record) content {
 // schema prunes is never covered by managed fields: that is what was accepted. Unverified
 // says that nothing that we hold of it was accepted, or seen to be right, since we run.
 func (e *engine) owned(p *pair, r *record, settled bool) (owned, unverified bool) {
-	owned = p.want.owns(p.target, e.manager(p.from.uid))
+	owned = p.want.owns(p.target, e.manager(p.from.uid), e.targetFields)
 	switch {
 	case settled && owned && r.drift.accepted == "":
 		r.drift.accepted = e.acceptance(p)

@@ -81,6 +81,7 @@ type shape struct {
 	name         string
 	unserved     bool
 	stored       bool
+	plain        bool   // without a status subresource
 	size         string // what else its schema says
 	spec, status []string
 }
@@ -96,7 +97,11 @@ func (s shape) json() string {
 		return `{"type":"object","properties":{` + strings.Join(known, ",") + `}}`
 	}
 	str := func(name string) string { return `"` + name + `":{"type":"string"}` }
-	return fmt.Sprintf(`{"name":%q,"served":%t,"storage":%t,"subresources":{"status":{}},"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":%s,"status":%s}}}}`,
+	subresources := `{"status":{}}`
+	if s.plain {
+		subresources = `null`
+	}
+	return fmt.Sprintf(`{"name":%q,"served":%t,"storage":%t,"subresources":`+subresources+`,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":%s,"status":%s}}}}`,
 		s.name, !s.unserved, s.stored, props([]string{`"size":{"type":"string"` + s.size + `}`}, s.spec), props([]string{str("phase"), str("node")}, s.status))
 }
 
@@ -187,6 +192,7 @@ var (
 )
 
 func (s shape) with(change func(*shape)) shape { change(&s); return s }
+func plain(s *shape)                           { s.plain = true }
 func stored(s *shape)                          { s.stored = true }
 func notStored(s *shape)                       { s.stored = false }
 func unserved(s *shape)                        { s.unserved = true }

@@ -125,8 +125,8 @@ func hashOf(v any) string {
 
 // owns reports whether manager still owns on obj all that it applied, and nothing of it
 // was lost.
-func (i intent) owns(obj *unstructured.Unstructured, manager string) bool {
-	return !lost(obj, manager) && fields.Of(obj, manager).Own(i.object)
+func (i intent) owns(obj *unstructured.Unstructured, manager string, schema fields.Schema) bool {
+	return !lost(obj, manager) && fields.Of(obj, manager).Own(i.object, schema)
 }
 
 // lostClaims in the metadata of a target, as a view has it, names the managers that

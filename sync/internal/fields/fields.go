@@ -125,10 +125,17 @@ func (s Set) applied(item bool) Set {
 	return out
 }
 
+// A Schema knows which objects are owned as a whole. Nil is no schema.
+type Schema interface {
+	// Atomic reports whether the object at path is; "" is any item of a list.
+	Atomic(path []string) bool
+}
+
 // Own reports whether all that is to be applied as object is among s, as the API server
 // recorded it: a field that someone else changed is there no more, one that someone else
 // added makes no difference. Names and versions, which identify an object, have no owner.
-func (s Set) Own(object map[string]any) bool {
+func (s Set) Own(object map[string]any, schema Schema) bool {
+	path := make([]string, 0, 16)
 	for key, value := range object {
 		if key == "apiVersion" || key == "kind" {
 			continue
@@ -139,34 +146,37 @@ func (s Set) Own(object map[string]any) bool {
 			delete(meta, "namespace")
 			value = meta
 		}
-		if sub, ok := s.below("f:" + key); !ok || !sub.Cover(value) {
+		if sub, ok := s.below("f:" + key); !ok || !sub.cover(value, schema, append(path, key)) {
 			return false
 		}
 	}
 	return s != nil
 }
 
-// Cover reports whether every part of value is among s. An empty s is a value that is
-// owned as a whole, or, for an object, one of which nothing is left that was owned: an
-// atomic object is not told apart from that.
-func (s Set) Cover(value any) bool {
+// cover reports whether every part of value is among s. An empty s is a value that is
+// owned as a whole, or, for an object, one of which nothing is left that was owned: only
+// the schema tells an atomic object from that.
+func (s Set) cover(value any, schema Schema, path []string) bool {
 	switch v := value.(type) {
 	case map[string]any:
+		if len(s) == 0 && len(v) > 0 && schema != nil && schema.Atomic(path) {
+			return true
+		}
 		for key, item := range v {
-			if sub, ok := s.below("f:" + key); item != nil && (!ok || !sub.Cover(item)) {
+			if sub, ok := s.below("f:" + key); item != nil && (!ok || !sub.cover(item, schema, append(path, key))) {
 				return false
 			}
 		}
 		return true
 	case []any:
-		return len(s) == 0 || s.coverItems(v)
+		return len(s) == 0 || s.coverItems(v, schema, append(path, ""))
 	default:
 		return true
 	}
 }
 
-// coverItems is Cover for a list whose items are owned one by one.
-func (s Set) coverItems(items []any) bool {
+// coverItems is cover for a list whose items are owned one by one.
+func (s Set) coverItems(items []any, schema Schema, at []string) bool {
 	found := 0
 	for path := range s {
 		key, isMap := strings.CutPrefix(path, "k:")
@@ -176,7 +186,7 @@ func (s Set) coverItems(items []any) bool {
 			if i < 0 {
 				continue
 			}
-			if sub, _ := s.below(path); !sub.Cover(items[i]) {
+			if sub, _ := s.below(path); !sub.cover(items[i], schema, at) {
 				return false
 			}
 			found++

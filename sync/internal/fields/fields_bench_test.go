@@ -35,7 +35,7 @@ func BenchmarkOwn(b *testing.B) {
 	b.Run("ours", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if !set.Own(want.Object) {
+			if !set.Own(want.Object, nil) {
 				b.Fatal("not owned")
 			}
 		}

@@ -4,6 +4,8 @@ package fields_test
 
 import (
 	"encoding/json"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -43,7 +45,12 @@ func TestEmptied(t *testing.T) {
 	}
 }
 
-func TestCover(t *testing.T) {
+// atomic is a schema with these atomic objects.
+type atomic []string
+
+func (a atomic) Atomic(path []string) bool { return slices.Contains(a, strings.Join(path, " ")) }
+
+func TestOwn(t *testing.T) {
 	for name, test := range map[string]struct {
 		fields, value string
 		want          bool
@@ -53,6 +60,8 @@ func TestCover(t *testing.T) {
 		"field gone":             {`{"f:b":{}}`, `{"a":1,"b":1}`, false},
 		"nested field gone":      {`{"f:b":{"f:d":{}}}`, `{"b":{"c":2,"d":1}}`, false},
 		"nothing left":           {`{"f:b":{}}`, `{"b":{"c":2}}`, false},
+		"atomic map":             {`{"f:ref":{}}`, `{"ref":{"c":2}}`, true},
+		"atomic map in a list":   {`{"f:l":{"k:{\"name\":\"x\"}":{".":{},"f:name":{},"f:ref":{}}}}`, `{"l":[{"name":"x","ref":{"c":2}}]}`, true},
 		"empty object":           {`{"f:b":{}}`, `{"b":{}}`, true},
 		"null":                   {`{}`, `{"b":null}`, true},
 		"atomic list":            {`{"f:l":{}}`, `{"l":[1,2]}`, true},
@@ -66,13 +75,13 @@ func TestCover(t *testing.T) {
 		"map list, foreign item": {`{"f:l":{"k:{\"name\":\"x\"}":{"f:name":{}},"k:{\"name\":\"z\"}":{"f:name":{}}}}`, `{"l":[{"name":"x"}]}`, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var set fields.Set
+			var set map[string]any
 			if err := json.Unmarshal([]byte(test.fields), &set); err != nil {
 				t.Fatal(err)
 			}
 			value := object(t, `{"apiVersion":"v1","kind":"X","v":`+test.value+`}`).Object["v"]
-			if got := set.Cover(value); got != test.want {
-				t.Errorf("Cover = %t", got)
+			if got := (fields.Set{"f:v": set}).Own(map[string]any{"v": value}, atomic{"v ref", "v l  ref"}); got != test.want {
+				t.Errorf("Own = %t", got)
 			}
 		})
 	}

@@ -178,6 +178,9 @@ func (c *Cache) Prune(u *unstructured.Unstructured) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: pruned}
 }
 
+// Atomic implements fields.Schema.
+func (c *Cache) Atomic(path []string) bool { return c.latest().Atomic(path) }
+
 func (c *Cache) latest() *Document {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -43,6 +43,7 @@ type node struct {
 	Additional additional       `json:"additionalProperties"`
 	Preserve   bool             `json:"x-kubernetes-preserve-unknown-fields"`
 	Embedded   bool             `json:"x-kubernetes-embedded-resource"`
+	MapType    string           `json:"x-kubernetes-map-type"`
 	Default    json.RawMessage  `json:"default"` // of which Same takes notice
 	Kinds      []kind           `json:"x-kubernetes-group-version-kind"`
 }
@@ -123,6 +124,23 @@ func (d *Document) Prune(object map[string]any) (map[string]any, bool) {
 		return object, false
 	}
 	return d.object(object, d.root)
+}
+
+// Atomic implements fields.Schema.
+func (d *Document) Atomic(path []string) bool {
+	n := d.of()
+	for _, name := range path {
+		if n = d.resolve(n); n == nil {
+			return false
+		}
+		if name == "" {
+			n = n.Items
+		} else {
+			n, _ = n.field(name)
+		}
+	}
+	n = d.resolve(n)
+	return n != nil && n.MapType == "atomic"
 }
 
 func (d *Document) value(value any, n *node) (any, bool) {

@@ -3,6 +3,7 @@
 package prune_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -70,6 +71,19 @@ func TestPrune(t *testing.T) {
 				t.Errorf("an unknown field at the top (-want +got):\n%s", cmp.Diff(want.Object, got))
 			}
 		})
+	}
+}
+
+// Objects that are owned as a whole are known by their schema, also behind references and in lists.
+func TestAtomic(t *testing.T) {
+	d := parse(t, "widgets", `{"properties":{"ref":{"x-kubernetes-map-type":"atomic"},"granular":{"properties":{"a":{}}},"list":{"items":{"properties":{"ref":{"x-kubernetes-map-type":"atomic"}}}}}}`)
+	for path, want := range map[string]bool{"spec ref": true, "spec granular": false, "spec list  ref": true, "spec list ": false, "spec none": false, "spec none a": false, "spec": false} {
+		if got := d.Atomic(strings.Split(path, " ")); got != want {
+			t.Errorf("Atomic(%q) = %t", path, got)
+		}
+	}
+	if (*prune.Document)(nil).Atomic([]string{"spec"}) {
+		t.Error("no document knows an atomic object")
 	}
 }
 

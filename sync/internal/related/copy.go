@@ -294,7 +294,7 @@ func (c *Copier) intent(p *pair, original *unstructured.Unstructured) *unstructu
 func (c *Copier) share(want, have *unstructured.Unstructured) {
 	_, others := c.Holders(have)
 	named := map[string]any{"metadata": map[string]any{"annotations": map[string]any{c.Marks.Referrer: ""}}}
-	if others && have.GetAnnotations()[c.Marks.Referrer] != "" && !fields.Of(have, c.Manager).Own(named) {
+	if others && have.GetAnnotations()[c.Marks.Referrer] != "" && !fields.Of(have, c.Manager).Own(named, nil) {
 		unstructured.RemoveNestedField(want.Object, "metadata", "annotations", c.Marks.Referrer)
 	}
 }
@@ -304,7 +304,7 @@ func (c *Copier) share(want, have *unstructured.Unstructured) {
 func (c *Copier) same(want, have *unstructured.Unstructured) bool {
 	return hmac.Equal(c.digest(want), c.digest(have)) &&
 		contains(have.GetAnnotations(), want.GetAnnotations()) && contains(have.GetLabels(), want.GetLabels()) &&
-		fields.Of(have, c.Manager).Own(want.Object) && !c.surplus(want, have)
+		fields.Of(have, c.Manager).Own(want.Object, nil) && !c.surplus(want, have)
 }
 
 // surplus reports whether we keep metadata on a copy that it should not have.

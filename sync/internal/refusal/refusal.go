@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package refusal remembers what API servers did not take, and says when to ask again.
+//
+// Whatever is refused is asked again, since rights, quotas, webhooks and schemas change
+// without an event. It has to cost less and less: the pause of an object doubles from seconds
+// to ten minutes, and never is much longer than the refusal has lasted, so that what is over
+// soon is found out soon. Many objects with one cause share a budget of one request a second:
+// an object waits for a second for each object that was refused for the same kind of reason.
+// The first of them that is accepted shows that the cause is gone, and wakes two others, each of
+// which wakes two more. What is asked has no part in that: as soon as it changes it is due.
+//
+// Client-go's rate limiters count failures by key alone. They know neither what was asked
+// nor why it was refused, so that they can neither begin anew with what the user has mended
+// nor bound the sum.
+package refusal
+
+import (
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/text"
+)
+
+// An Ask is what an API server was asked to take of an object.
+type Ask string
+
+// Asks of an object.
+const (
+	Spec    Ask = "spec"    // a write to its target
+	Status  Ask = "status"  // a status of its source
+	Message Ask = "message" // a message on its source
+	Access  Ask = "access"  // a read of it, or any other write to its source
+)
+
+// A Refusal is the answer of an API server that it does not take what it was asked.
+type Refusal struct {
+	Kind   fates.Kind
+	Detail string    // what it said, of a bounded length
+	Since  time.Time // the first of these answers in a row, to the same wish
+
+	wish   string // hash of what was asked
+	listed int    // as of which list of the side that refused
+	asked  int    // in a row
+	next   time.Time
+}
+
+// Pauses between two asks for the same.
+const (
+	firstRefused = 5 * time.Second        // of what will be refused until something changes
+	firstOther   = 200 * time.Millisecond // of what may pass by itself
+	longest      = 10 * time.Minute
+	share        = time.Second // of each object that was refused for the same kind of reason
+)
+
+// longestDetail keeps the words of others from filling our memory, in bytes.
+const longestDetail = 1 << 10
+
+// passing is how long what may pass by itself is not told to people.
+const passing = 10 * time.Second
+
+// Lasts reports whether r should be told to people: it will not pass by itself, or has not.
+func (r *Refusal) Lasts() bool {
+	return r.Kind.Fate() == fates.Refused || time.Since(r.Since) >= passing
+}
+
+// Due reports whether wish may be asked: it is another one than was refused, the objects
+// were listed anew since, or the pause is over.
+func (r *Refusal) Due(wish string, listed int) bool {
+	return r.wish != wish || r.listed != listed || r.Wait() <= 0
+}
+
+// Wait is how long the pause lasts.
+func (r *Refusal) Wait() time.Duration { return time.Until(r.next) }
+
+// Of reports whether it was wish that was refused.
+func (r *Refusal) Of(wish string) bool { return r.wish == wish }
+
+func (r *Refusal) pause(objects int) time.Duration {
+	first := firstOther
+	if r.Kind.Fate() == fates.Refused {
+		first = firstRefused
+	}
+	pause := min(first<<min(r.asked, 16), longest)
+	if r.asked > 0 { // the first one is quick: most causes are of one object
+		pause = max(pause, time.Duration(objects)*share)
+	}
+	return pause
+}
+
+// A Ledger is what is refused of all objects of a Sync. Create it with NewLedger.
+type Ledger struct {
+	wake func(cache.ObjectName) // an object is due before its time
+
+	mu       sync.Mutex
+	refusals map[key]*Refusal
+	kinds    map[fates.Kind]*line
+}
+
+// A line is what was refused for one kind of reason, in the order in which it was.
+type line struct {
+	members map[key]*Refusal
+	order   []key // also of some that have left
+}
+
+func (l *line) join(k key, r *Refusal) {
+	if len(l.order) > 2*len(l.members)+16 {
+		l.order = slices.DeleteFunc(l.order, func(k key) bool { return l.members[k] == nil })
+	}
+	l.members[k] = r
+	l.order = append(l.order, k)
+}
+
+// first takes out of the order the first few whose pause is not over.
+func (l *line) first(most int) (waiting []key) {
+	for len(l.order) > 0 && len(waiting) < most {
+		k := l.order[0]
+		l.order = l.order[1:]
+		if r := l.members[k]; r != nil && r.Wait() > 0 && !slices.Contains(waiting, k) {
+			waiting = append(waiting, k)
+		}
+	}
+	return waiting
+}
+
+type key struct {
+	object cache.ObjectName
+	ask    Ask
+}
+
+// NewLedger returns an empty Ledger. Wake is called when an object is due before its time.
+func NewLedger(wake func(cache.ObjectName)) *Ledger {
+	return &Ledger{wake: wake, refusals: map[key]*Refusal{}, kinds: map[fates.Kind]*line{}}
+}
+
+// Of is what was refused of an object; nil if nothing was. It does not change.
+func (l *Ledger) Of(object cache.ObjectName, ask Ask) *Refusal {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.refusals[key{object, ask}]
+}
+
+// Refused notes that err was the answer to wish, and returns the refusal.
+func (l *Ledger) Refused(object cache.ObjectName, ask Ask, wish string, listed int, err error) *Refusal {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := key{object, ask}
+	r := &Refusal{Kind: fates.Of(err), Detail: text.Clip(err.Error(), longestDetail), Since: time.Now(), wish: wish, listed: listed}
+	if before := l.refusals[k]; before != nil && before.wish == wish {
+		r.Since, r.asked = before.Since, before.asked+1
+	}
+	l.drop(k)
+	l.refusals[k] = r
+	if l.kinds[r.Kind] == nil {
+		l.kinds[r.Kind] = &line{members: map[key]*Refusal{}}
+	}
+	l.kinds[r.Kind].join(k, r)
+	r.next = time.Now().Add(r.pause(len(l.kinds[r.Kind].members)))
+	return r
+}
+
+// Accepted forgets what was refused. Two others that were refused for the same kind of
+// reason are due now.
+func (l *Ledger) Accepted(object cache.ObjectName, ask Ask) {
+	l.mu.Lock()
+	was := l.drop(key{object, ask})
+	var due []cache.ObjectName
+	if was != nil {
+		due = l.due(was.Kind, 2)
+	}
+	l.mu.Unlock()
+	for _, object := range due {
+		l.wake(object)
+	}
+}
+
+// Forget forgets all that was refused of an object that is no more.
+func (l *Ledger) Forget(object cache.ObjectName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, ask := range []Ask{Spec, Status, Message, Access} {
+		l.drop(key{object, ask})
+	}
+}
+
+// Recovered has all that failed because of an API server, and not of the object, be due.
+func (l *Ledger) Recovered() {
+	l.mu.Lock()
+	var due []cache.ObjectName
+	for kind, all := range l.kinds {
+		if kind.Fate() == fates.Later {
+			due = append(due, l.due(kind, len(all.members))...)
+		}
+	}
+	l.mu.Unlock()
+	for _, object := range due {
+		l.wake(object)
+	}
+}
+
+// Count is how many objects are refused.
+func (l *Ledger) Count(ask Ask) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k := range l.refusals {
+		if k.ask == ask {
+			n++
+		}
+	}
+	return n
+}
+
+// First is one refusal of those of an ask that match, always the same of the same ones;
+// nil if there is none.
+func (l *Ledger) First(ask Ask, match func(*Refusal) bool) (first *Refusal) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for k, r := range l.refusals {
+		if k.ask == ask && match(r) && (first == nil || r.Detail < first.Detail) {
+			first = r
+		}
+	}
+	return first
+}
+
+// drop forgets a refusal, and returns it.
+func (l *Ledger) drop(k key) *Refusal {
+	r := l.refusals[k]
+	if r == nil {
+		return nil
+	}
+	delete(l.refusals, k)
+	if delete(l.kinds[r.Kind].members, k); len(l.kinds[r.Kind].members) == 0 {
+		delete(l.kinds, r.Kind)
+	}
+	return r
+}
+
+// due ends the pauses of those of a kind that were refused first.
+func (l *Ledger) due(kind fates.Kind, most int) (objects []cache.ObjectName) {
+	all := l.kinds[kind]
+	if all == nil {
+		return nil
+	}
+	for _, k := range all.first(most) {
+		now := *l.refusals[k]
+		now.next = time.Time{}
+		l.refusals[k], all.members[k] = &now, &now
+		objects = append(objects, k.object)
+	}
+	return objects
+}

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package sync
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/klutch-go/sdk/internal/test/cluster"
+)
+
+// requests counts what a Sync asks an API server of single objects.
+func requests(tb testing.TB, config *rest.Config) (*Cluster, *atomic.Int64) {
+	tb.Helper()
+	n := &atomic.Int64{}
+	config = rest.CopyConfig(config)
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTrip(func(r *http.Request) (*http.Response, error) {
+			if r.URL.Query().Get("watch") == "" && strings.Contains(r.URL.Path, "/widgets/") {
+				n.Add(1)
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	c, err := NewCluster(config)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c, n
+}
+
+// A refusing world is one in which an API server does not take some objects.
+type refusing struct {
+	*world
+	name string
+}
+
+func (w *refusing) install(d dynamic.Interface, group, version, resource, namespace, manifest string) {
+	w.Helper()
+	gvr := schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
+	if _, err := d.Resource(gvr).Namespace(namespace).Create(w.Context(), object(w, manifest), metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *refusing) remove(d dynamic.Interface, group, version, resource, namespace string) {
+	w.Helper()
+	gvr := schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
+	if err := d.Resource(gvr).Namespace(namespace).Delete(w.Context(), w.name, metav1.DeleteOptions{}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+const admission = "admissionregistration.k8s.io"
+
+// policy refuses what rule, in CEL, is not true of, for the objects of one namespace.
+func (w *refusing) policy(d dynamic.Interface, namespace, rule string) {
+	w.Helper()
+	w.install(d, admission, "v1", "validatingadmissionpolicies", "", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":%q},"spec":{
+		"matchConstraints":{"resourceRules":[{"apiGroups":["example.org"],"apiVersions":["v1"],"operations":["CREATE","UPDATE"],"resources":["widgets"]}]},
+		"validations":[{"expression":%q,"message":"the policy says no"}]}}`, w.name, rule))
+	w.install(d, admission, "v1", "validatingadmissionpolicybindings", "", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":%q},"spec":{
+		"policyName":%q,"validationActions":["Deny"],"matchResources":{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":%q}}}}}`, w.name, w.name, namespace))
+}
+
+func (w *refusing) noPolicy(d dynamic.Interface) {
+	w.Helper()
+	w.remove(d, admission, "v1", "validatingadmissionpolicybindings", "")
+	w.remove(d, admission, "v1", "validatingadmissionpolicies", "")
+}
+
+// rejections are reasons for which API servers do not take an object, and how they begin and end.
+var rejections = map[string]struct {
+	begin, end func(w *refusing)
+	told       []string // in the message on the source
+}{
+	"namespace-missing": {
+		begin: func(*refusing) {},
+		end:   func(w *refusing) { w.namespace(w.target, w.targetNS) },
+		told:  []string{"namespace", "not found"},
+	},
+	"quota": {
+		begin: func(w *refusing) {
+			w.namespace(w.target, w.targetNS)
+			hard := `{"hard":{"count/widgets.example.org":"0"}}`
+			w.install(w.target, "", "v1", "resourcequotas", w.targetNS, `{"apiVersion":"v1","kind":"ResourceQuota","metadata":{"name":"`+w.name+`"},"spec":`+hard+`}`)
+			quotas := w.target.Resource(schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}).Namespace(w.targetNS)
+			status := `{"status":{"hard":{"count/widgets.example.org":"0"},"used":{"count/widgets.example.org":"0"}}}`
+			if _, err := quotas.Patch(w.Context(), w.name, types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status"); err != nil {
+				w.Fatal(err)
+			}
+		},
+		end:  func(w *refusing) { w.remove(w.target, "", "v1", "resourcequotas", w.targetNS) },
+		told: []string{"exceeded quota"},
+	},
+	"webhook-down": {
+		begin: func(w *refusing) {
+			w.namespace(w.target, w.targetNS)
+			w.install(w.target, admission, "v1", "validatingwebhookconfigurations", "", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":%q},"webhooks":[{
+				"name":"down.example.org","clientConfig":{"url":"https://127.0.0.1:1/"},"rules":[{"apiGroups":["example.org"],"apiVersions":["v1"],"operations":["CREATE","UPDATE"],"resources":["widgets"]}],
+				"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":%q}},"sideEffects":"None","admissionReviewVersions":["v1"],"timeoutSeconds":1}]}`, w.name, w.targetNS))
+		},
+		end:  func(w *refusing) { w.remove(w.target, admission, "v1", "validatingwebhookconfigurations", "") },
+		told: []string{"webhook"},
+	},
+	"policy": {
+		begin: func(w *refusing) { w.namespace(w.target, w.targetNS); w.policy(w.target, w.targetNS, "false") },
+		end:   func(w *refusing) { w.noPolicy(w.target) },
+		told:  []string{"the policy says no"},
+	},
+	"policy of the source": {
+		begin: func(w *refusing) {
+			w.namespace(w.target, w.targetNS)
+			w.policy(w.source, w.sourceNS, `!has(object.metadata.finalizers)`)
+		},
+		end: func(w *refusing) { w.noPolicy(w.source) },
+	},
+}
+
+// What an API server refuses is asked again, ever more rarely, and told; once the reason is
+// gone all objects come in step by themselves.
+func TestRealRefusals(t *testing.T) {
+	t.Parallel()
+	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	source, target := admin(t, app.Config()), admin(t, control.Config())
+	install(t, source)
+	install(t, target)
+	const objects, during, most = 5, 30 * time.Second, 10
+	for name, c := range rejections {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			id := strings.ReplaceAll(name, " ", "-")
+			w := &refusing{name: id, world: &world{TB: t, source: source, target: target, sourceNS: "refused-" + id, targetNS: "svc-refused-" + id}}
+			var asked [2]*atomic.Int64
+			w.from, asked[0] = requests(t, app.Config())
+			w.to, asked[1] = requests(t, control.Config())
+			w.namespace(source, w.sourceNS)
+			c.begin(w)
+			time.Sleep(2 * time.Second) // API servers take a while to know their policies
+			set := w.put(id)
+			for i := range objects {
+				w.create(source, w.sourceNS, w.widget(fmt.Sprint("w", i), `{"size":"small"}`, ``))
+			}
+			end := time.After(during)
+			if len(c.told) > 0 {
+				w.until("it is told", func() bool {
+					for i := range objects {
+						for _, words := range c.told {
+							if !strings.Contains(w.message(fmt.Sprint("w", i)), words) {
+								return false
+							}
+						}
+					}
+					return true
+				})
+			} else {
+				w.until("it is told", func() bool { st, _ := set.State("s"); return st.Err != nil })
+			}
+			<-end
+			if n := asked[0].Load() + asked[1].Load(); n > objects*most {
+				t.Errorf("%d requests for %d objects in %v, want at most %d", n, objects, during, objects*most)
+			}
+			c.end(w)
+			w.until("all are in step", func() bool {
+				for i := range objects {
+					if w.targetOf(fmt.Sprint("w", i)) == nil || w.message(fmt.Sprint("w", i)) != "" {
+						return false
+					}
+				}
+				return true
+			})
+		})
+	}
+}
+
+// A message that the source's cluster refuses stops neither spec nor status nor deletion.
+func TestRealMessageRefused(t *testing.T) {
+	t.Parallel()
+	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	w := &refusing{name: "message", world: &world{TB: t, source: admin(t, app.Config()), target: admin(t, control.Config()), sourceNS: "mute", targetNS: "svc-mute"}}
+	install(t, w.source, w.sourceNS)
+	install(t, w.target, w.targetNS)
+	var asked *atomic.Int64
+	w.from, asked = requests(t, app.Config())
+	w.to, _ = requests(t, control.Config())
+	w.policy(w.source, w.sourceNS, fmt.Sprintf(`!has(object.metadata.annotations) || !(%q in object.metadata.annotations)`, MessageAnnotation))
+	w.policy(w.target, w.targetNS, `object.spec.size != "large"`)
+	time.Sleep(2 * time.Second) // API servers take a while to know their policies
+	w.put("mute")
+	w.create(w.source, w.sourceNS, w.widget("a", `{"size":"large"}`, ``))
+	before := asked.Load()
+	time.Sleep(15 * time.Second)
+	if n := asked.Load() - before; n > 10 {
+		t.Errorf("%d requests at the source in 15s", n)
+	}
+	w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"small"}}`)
+	w.until("the mended spec travels", func() bool { return field(w.targetOf("a"), "spec", "size") == "small" })
+	w.provide()
+	w.until("the status travels", func() bool { return field(w.get(w.source, w.sourceNS, "a"), "status", "phase") == "Ready" })
+	w.delete(w.source, w.sourceNS, "a")
+	w.until("all is gone", func() bool { return w.targetOf("a") == nil && w.get(w.source, w.sourceNS, "a") == nil })
+}
