@@ -51,7 +51,7 @@ func (e *engine) doSource(ctx context.Context, p *pair, s step, r *record) error
 	switch s {
 	case stepSetMessage:
 		obj, err = e.setMessage(ctx, p)
-		r.status.messages.count(1, messagePause)
+		r.status.messages.Count(1, messagePause)
 	case stepAddFinalizer:
 		if obj, err = e.addFinalizer(ctx, p); err == nil {
 			r.proofs.source = p.from.uid
@@ -66,7 +66,7 @@ func (e *engine) doSource(ctx context.Context, p *pair, s step, r *record) error
 	e.opts.Hooks.wrote(ctx, Write{Side: SourceSide, Step: string(s), Object: p.key, Took: time.Since(began), Err: err})
 	switch {
 	case err == nil:
-		r.answers.source, r.answers.listed = e.source.slimmed(obj), p.sources
+		r.answers.source, r.answers.listed = e.source.Slimmed(obj), p.sources
 	case absent(err) && s != stepStatus:
 		err = nil // the source has gone meanwhile; its event brings us back
 		r.answers.source, r.answers.lookSource = nil, true
@@ -110,7 +110,7 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 		r.refusals.intent = nil
 	}
 	if obj != nil {
-		r.answers.target = e.target.slimmed(obj)
+		r.answers.target = e.target.Slimmed(obj)
 		if s == stepMigrate || s == stepEmptyMap || s == stepDelete || s == stepCollect {
 			return nil
 		}
@@ -355,7 +355,7 @@ func (e *engine) giveStatus(ctx context.Context, p *pair, r *record) (*unstructu
 	}
 	obj, taken, err := e.emptyStatus(ctx, p, give)
 	if err == nil {
-		r.status.gave(give, &e.statuses)
+		r.status.pace.Gave(give, &e.statuses)
 	}
 	if taken {
 		return obj, nil
@@ -400,7 +400,7 @@ func (e *engine) statusManager() string { return e.fieldManager + "/status" }
 // missingStatus finds out whether it is the source that is not there or its
 // status subresource.
 func (e *engine) missingStatus(ctx context.Context, p *pair) error {
-	obj, err := e.source.live(ctx, p.key)
+	obj, err := e.source.Live(ctx, p.key)
 	if err != nil {
 		return fmt.Errorf("read source: %w", err)
 	}

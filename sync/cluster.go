@@ -23,9 +23,11 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/inflight"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/internal/watchstore"
+	"github.com/klutch-go/sdk/sync/internal/view"
 )
 
 // A Cluster is one API server as a Sync uses it. Any number of Syncs can share
@@ -127,7 +129,7 @@ func (c *Cluster) uid(ctx context.Context) (types.UID, error) {
 		switch {
 		case err == nil:
 			return ns.GetUID(), nil
-		case isDenied(err):
+		case fates.Is(err, fates.Forbidden, fates.Terminating, fates.Absent, fates.Unserved):
 			log.Info("cluster cannot be identified, so that another one in its place would not be noticed", "namespace", c.identity, "reason", err.Error())
 			return "", nil
 		}
@@ -182,6 +184,6 @@ func (c *Cluster) metadataLister(resource schema.GroupVersionResource, selector 
 // reader reads one object live; nil if there is none.
 func (c *Cluster) reader(resource schema.GroupVersionResource) func(context.Context, cache.ObjectName) (*unstructured.Unstructured, error) {
 	return func(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error) {
-		return gone(c.writes.Resource(resource).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{}))
+		return view.Found(c.writes.Resource(resource).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{}))
 	}
 }

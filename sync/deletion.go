@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/fates"
 )
 
 // An outcome is what an API server answers to a deletion.
@@ -85,3 +87,7 @@ func outcomeOf(answer *unstructured.Unstructured) (o outcome) {
 	}
 	return o
 }
+
+// absent reports whether err says that an object is not there, rather than that
+// its resource is not served.
+func absent(err error) bool { return fates.Is(err, fates.Absent) }

@@ -14,12 +14,13 @@ import (
 
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/sync/internal/fence"
+	"github.com/klutch-go/sdk/sync/internal/view"
 )
 
 // newFence is around the clusters as identify has found them.
 func (e *engine) newFence() *fence.Fence {
 	latest := func() string {
-		_, version, _ := e.source.get(cache.ObjectName{})
+		_, version, _ := e.source.Get(cache.ObjectName{})
 		return version
 	}
 	return fence.New(
@@ -70,44 +71,44 @@ const doubtCause = "a cluster may have been restored from a backup"
 
 // recognized reports whether the clusters have been confirmed since p was last
 // listed: behind an endpoint that was away another one may answer.
-func (e *engine) recognized(ctx context.Context, p *part) bool {
+func (e *engine) recognized(ctx context.Context, p *view.Part) bool {
 	if p == nil || !p.Known() {
 		return true // nothing is read
 	}
 	lists := int64(p.Lists())
-	if p.confirmed.Load() == lists {
+	if p.Confirmed.Load() == lists {
 		return true
 	}
 	if err := e.confirm(ctx, e.fence.Now(), ""); err != nil && !fates.Is(err, fates.Forbidden, fates.Terminating) {
 		return false
 	}
-	p.confirmed.Store(lists)
+	p.Confirmed.Store(lists)
 	return true
 }
 
 // A store is what a fence tells apart: each watch of a view.
 type store struct {
-	view      *view
+	view      *view.View
 	namespace string
 }
 
 // read is get of v, unless v has gone back in time: then what is remembered is of
 // another history. Run begins again, and from then on deletions have to be seen
 // live.
-func (e *engine) read(ctx context.Context, v *view, name cache.ObjectName) (obj metav1.Object, version string, ok bool) {
-	if !e.recognized(ctx, v.part(name.Namespace)) {
+func (e *engine) read(ctx context.Context, v *view.View, name cache.ObjectName) (obj metav1.Object, version string, ok bool) {
+	if !e.recognized(ctx, v.Part(name.Namespace)) {
 		return nil, "", false
 	}
 	behind := e.fence.Read(store{v, name.Namespace}, func() string {
-		if obj, version, ok = v.get(name); !ok {
+		if obj, version, ok = v.Get(name); !ok {
 			return ""
 		}
 		return version
 	})
 	if behind {
-		logr.FromContextOrDiscard(ctx).Info("cluster has gone back in time, as after a restore from a backup", "view", v.name)
+		logr.FromContextOrDiscard(ctx).Info("cluster has gone back in time, as after a restore from a backup", "view", v.Name)
 		e.doubt()
-		e.restart(fmt.Errorf("%w: %s went back in time", errRestart, v.name))
+		e.restart(fmt.Errorf("%w: %s went back in time", errRestart, v.Name))
 		return nil, "", false
 	}
 	return obj, version, ok

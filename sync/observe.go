@@ -15,6 +15,8 @@ import (
 
 	"github.com/klutch-go/sdk/sync/internal/fields"
 	"github.com/klutch-go/sdk/sync/internal/legacy"
+	"github.com/klutch-go/sdk/sync/internal/pace"
+	"github.com/klutch-go/sdk/sync/internal/view"
 )
 
 // A pair is one source object, its target, and the state that they are in.
@@ -38,7 +40,7 @@ type pair struct {
 // observe reads both sides.
 func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (*pair, error) {
 	p := &pair{key: key, state: state{policy: e.policy, suspect: e.suspect.Load()}}
-	p.sources = e.source.listed(key.Namespace)
+	p.sources = e.source.Listed(key.Namespace)
 	r.answers.lookSource = r.answers.lookSource || over(r.answers.source) && r.answers.listed != p.sources // the list may be of a backup that brings it back
 	var err error
 	if p.source, p.state.source.freshness, err = e.look(ctx, e.source, key, &r.answers.source, &r.answers.lookSource); err != nil {
@@ -61,7 +63,7 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 		r.answers.lookTarget = false // its outcome matters no more
 	}
 	looks := r.answers.lookTarget
-	p.targets = e.target.listed(p.name.Namespace)
+	p.targets = e.target.Listed(p.name.Namespace)
 	if p.target, p.state.target.freshness, err = e.look(ctx, e.target, p.name, &r.answers.target, &r.answers.lookTarget); err != nil {
 		return nil, fmt.Errorf("read target %s: %w", p.name, err)
 	}
@@ -84,7 +86,7 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 			return nil, err
 		}
 	}
-	p.remember(r, e.statuses.pause())
+	p.remember(r, e.statuses.Pause())
 	p.prove(r)
 	p.held = e.holds(p, r)
 	return p, nil
@@ -122,7 +124,7 @@ func (e *engine) holds(p *pair, r *record) string {
 	}
 	why := e.breaker.Blocks(p.key)
 	if why == "" && (src.deleting && dst.deletable(p.policy) && r.proofs.confirmed || p.collects()) {
-		why = e.breaker.Admit(p.key, time.Now(), e.source.count)
+		why = e.breaker.Admit(p.key, time.Now(), e.source.Count)
 	}
 	if why != "" {
 		r.proofs.confirmed, r.proofs.since = false, e.fence.Now()
@@ -340,11 +342,11 @@ func (p *pair) remember(r *record, pause time.Duration) {
 		p.status = f.hash != hashOf(p.give) || f.listed != p.sources || !time.Now().Before(f.next)
 	}
 	if p.status {
-		p.wait = max(0, r.status.delay(p.give, pause))
+		p.wait = max(0, r.status.pace.Delay(p.give, pause))
 		p.status, p.statusDelayed = p.wait == 0, p.wait > 0
 	}
 	p.paused = time.Now().Before(r.drift.next)
-	p.mute = r.status.messages.wait(statusBurst, messagePause)
+	p.mute = r.status.messages.Wait(pace.Burst, messagePause)
 	p.muted = p.mute > 0
 	p.confirmed = r.proofs.confirmed
 	if c := r.refusals.fields; c != nil && p.target != nil && c.hash == p.want.hash && c.version == p.target.GetResourceVersion() {
@@ -395,9 +397,9 @@ func (p *pair) again(s step, r *record) time.Duration {
 // look returns the latest that is known of an object: from its API server if an
 // outcome is uncertain, else the newer of the watch's and the last answer to a
 // write of ours.
-func (e *engine) look(ctx context.Context, v *view, name cache.ObjectName, answer **unstructured.Unstructured, uncertain *bool) (*unstructured.Unstructured, freshness, error) {
+func (e *engine) look(ctx context.Context, v *view.View, name cache.ObjectName, answer **unstructured.Unstructured, uncertain *bool) (*unstructured.Unstructured, freshness, error) {
 	if *uncertain {
-		obj, err := v.live(ctx, name)
+		obj, err := v.Live(ctx, name)
 		if err != nil {
 			return nil, unknown, err
 		}

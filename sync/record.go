@@ -7,6 +7,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/klutch-go/sdk/sync/internal/pace"
 )
 
 // A record is what a Sync remembers of one object between passes: nothing that
@@ -86,8 +88,7 @@ func (d *drift) correct() {
 type sourceStatus struct {
 	sent, got string // hashes of the last status sent, and of what became of it
 	listed    int    // as of which list of sources that was
-	pace      pace
-	digest    uint32 // of what in that status users wait for
-	messages  pace
+	pace      pace.Status
+	messages  pace.Pace
 	reported  Reason
 }

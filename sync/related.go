@@ -15,7 +15,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/queue"
+	"github.com/klutch-go/sdk/sync/internal/pace"
 	"github.com/klutch-go/sdk/sync/internal/related"
+	"github.com/klutch-go/sdk/sync/internal/view"
 )
 
 // A relation gives a [related.Copier] of one resource and side its watches, its queue, and
@@ -26,8 +28,8 @@ type relation struct {
 	copier         *related.Copier
 	index          string // of the referrers, by the name of what they refer to
 	owner, other   *Cluster
-	original, copy *view
-	referrers      *view
+	original, copy *view.View
+	referrers      *view.View
 	queue          *queue.Queue
 }
 
@@ -65,51 +67,51 @@ func newRelation(e *engine, p *queue.Pool, f family) *relation {
 		Marks:     related.Marks{Bound: BoundAnnotation, Source: SourceAnnotation, Owner: OwnerAnnotation, Referrer: ReferrerAnnotation},
 		Originals: relatedSide(r.original, r.owner, f.Resource), Copies: relatedSide(r.copy, r.other, f.Resource),
 		Bound: r, Sources: e.sourceCounts, Names: r, Engine: r,
-		NewPace: func() related.Pace { return &copyPace{budget: &e.statuses, bounded: f.From == TargetSide} },
+		NewPace: func() related.Pace { return &pace.Copy{Budget: &e.statuses, OnSource: f.From == TargetSide} },
 	})
-	r.referrers.indexes[r.index] = newIndex(r.copier.References, r.referred)
+	r.referrers.Index(r.index, view.NewIndex(r.copier.References, r.referred))
 	r.queue = p.Queue(r.reconcile, queue.Options{Name: "related", Limit: max(e.opts.Workers/4, 1)})
 	return r
 }
 
-func (r *relation) newView(name string, c *Cluster, selector string, key func(cache.ObjectName) (cache.ObjectName, bool)) *view {
-	return &view{
-		name: name + " " + r.Resource.Resource, list: c.metadataLister(r.Resource, selector), stores: c.stores, indexes: map[string]*index{}, parts: map[string]*part{},
-		moved: func(string) { r.remapped(); r.engine.notify() }, lost: r.lost, doubt: r.engine.doubt,
-		changed: func(o change) {
-			if k, ok := key(o.name); ok {
-				r.queue.Add(k, o.class(queue.Related))
+func (r *relation) newView(name string, c *Cluster, selector string, key func(cache.ObjectName) (cache.ObjectName, bool)) *view.View {
+	return view.New(view.Config{
+		Name: name + " " + r.Resource.Resource, List: c.metadataLister(r.Resource, selector), Stores: c.stores,
+		Moved: func(string) { r.remapped(); r.engine.notify() }, Lost: r.lost, Doubt: r.engine.doubt,
+		Changed: func(o view.Change) {
+			if k, ok := key(o.Name); ok {
+				r.queue.Add(k, o.Class(queue.Related))
 			}
 		},
-	}
+	})
 }
 
 // lost is called when objects cannot be read any more.
 func (r *relation) lost() {
 	if r.engine.access != nil {
-		r.engine.access.doubt()
+		r.engine.access.Doubt()
 	}
 	r.engine.notify()
 }
 
-// onSource is what is watched on the source.
-func (r *relation) onSource() *view {
+// OnSource is what is watched on the source.
+func (r *relation) OnSource() *view.View {
 	if r.From == TargetSide {
 		return r.copy
 	}
 	return r.original
 }
 
-// copiesOf reports whether there are copies by this Sync, on either side, that belong
+// CopiesOf reports whether there are copies by this Sync, on either side, that belong
 // to a namespace of the source, and whether that is known.
-func (r *relation) copiesOf(namespace string) (some, known bool) {
+func (r *relation) CopiesOf(namespace string) (some, known bool) {
 	if r.From == SourceSide {
 		target, ok := r.engine.targetName(cache.NewObjectName(namespace, ""), false)
 		if namespace = target.Namespace; !ok {
 			return false, true
 		}
 	}
-	p := r.copy.part(namespace)
+	p := r.copy.Part(namespace)
 	if p == nil || !p.Known() {
 		return false, false
 	}
@@ -149,7 +151,7 @@ func (r *relation) watch(ctx context.Context) {
 	}
 	r.engine.scope(ctx, target)
 	if r.engine.access == nil {
-		r.onSource().add(ctx, metav1.NamespaceAll)
+		r.OnSource().Add(ctx, metav1.NamespaceAll)
 	}
 }
 
@@ -157,15 +159,15 @@ func (r *relation) run(ctx context.Context) { r.queue.Run(ctx) }
 
 func (r *relation) close() {
 	r.queue.Close()
-	r.original.close()
-	r.copy.close()
+	r.original.Close()
+	r.copy.Close()
 }
 
 // remapped queues all related objects.
 func (r *relation) remapped() {
-	for _, v := range []*view{r.original, r.copy} {
-		for _, name := range v.keys() {
-			v.changed(change{name: name, initial: true})
+	for _, v := range []*view.View{r.original, r.copy} {
+		for _, name := range v.Keys() {
+			v.Changed(view.Change{Name: name, Initial: true})
 		}
 	}
 }
@@ -175,10 +177,10 @@ func allOf(namespace string) cache.ObjectName { return cache.NewObjectName(names
 
 // stir queues all related objects of a source namespace.
 func (r *relation) stir(namespace string) {
-	for _, v := range []*view{r.original, r.copy} {
+	for _, v := range []*view.View{r.original, r.copy} {
 		atSource := (v == r.original) == (r.From == SourceSide)
-		for _, name := range v.within(func(name cache.ObjectName) bool { return r.engine.isIn(namespace, name, atSource) }) {
-			v.changed(change{name: name})
+		for _, name := range v.Within(func(name cache.ObjectName) bool { return r.engine.isIn(namespace, name, atSource) }) {
+			v.Changed(view.Change{Name: name})
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/klutch-go/sdk/internal/queue"
 	"github.com/klutch-go/sdk/sync/internal/related"
+	"github.com/klutch-go/sdk/sync/internal/view"
 )
 
 // newSelector completes what validate has found to be good.
@@ -39,19 +40,19 @@ func newSelector(spec Related) related.Selector {
 }
 
 // relatedSide is a side of the resource as a Copier sees it.
-func relatedSide(v *view, c *Cluster, resource schema.GroupVersionResource) related.Side {
-	return related.Side{Get: v.get, Metadata: c.meta.Resource(resource), Objects: c.writes.Resource(resource)}
+func relatedSide(v *view.View, c *Cluster, resource schema.GroupVersionResource) related.Side {
+	return related.Side{Get: v.Get, Metadata: c.meta.Resource(resource), Objects: c.writes.Resource(resource)}
 }
 
 // Known and all that follows implement related.Bound, related.Names and related.Engine.
 func (r *relation) Known() bool {
-	known, _ := r.referrers.state()
-	sources, _ := r.engine.source.state()
+	known, _ := r.referrers.State()
+	sources, _ := r.engine.source.State()
 	return known && sources
 }
 
 func (r *relation) Referrers(original cache.ObjectName) []metav1.Object {
-	return r.referrers.by(r.index, original.String())
+	return r.referrers.By(r.index, original.String())
 }
 
 func (r *relation) Live(ctx context.Context, referrer cache.ObjectName) (*unstructured.Unstructured, error) {
@@ -108,7 +109,7 @@ func (r *relation) Tell(source cache.ObjectName, id, text string) {
 
 func (r *relation) Denied(namespace string) {
 	if a := r.engine.access; a != nil {
-		a.lose(namespace)
+		a.Lose(namespace)
 	}
 }
 
@@ -122,32 +123,6 @@ func (r *relation) Wrote(ctx context.Context, step related.Step, object cache.Ob
 
 func (r *relation) Refused(ctx context.Context, original cache.ObjectName, why string) {
 	r.engine.opts.Hooks.refused(ctx, Refusal{Resource: r.Resource, From: r.From, Object: original, Why: why})
-}
-
-// copyPace implements related.Pace: copies on the source count like statuses.
-type copyPace struct {
-	pace
-	budget  *statusBudget
-	bounded bool // the copies are on the source
-}
-
-func (p *copyPace) Wait() time.Duration {
-	if !p.bounded {
-		return 0
-	}
-	return max(p.wait(statusBurst, p.budget.pause()), p.budget.beyond())
-}
-
-func (p *copyPace) Count() { p.count(1, p.budget.pause()) }
-
-func (p *copyPace) Spend(object map[string]any) { p.budget.spend(weigh(object)) }
-
-func (p *copyPace) Rest() time.Duration {
-	pause := p.budget.pause()
-	if p.pending(pause) <= 0 {
-		return 0
-	}
-	return max(p.wait(1, pause), time.Millisecond)
 }
 
 // targetName is where an object is on the target. Only a source is a reason to want a

@@ -21,13 +21,15 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/queue"
 	"github.com/klutch-go/sdk/internal/watchstore"
 	"github.com/klutch-go/sdk/sync/internal/breaker"
 	"github.com/klutch-go/sdk/sync/internal/fence"
+	"github.com/klutch-go/sdk/sync/internal/namespaces"
+	"github.com/klutch-go/sdk/sync/internal/pace"
 	"github.com/klutch-go/sdk/sync/internal/prune"
 	"github.com/klutch-go/sdk/sync/internal/related"
+	"github.com/klutch-go/sdk/sync/internal/view"
 )
 
 // A Sync keeps the objects of one resource in step. Create it with New.
@@ -177,11 +179,11 @@ type engine struct {
 	fieldManager string      // without the incarnation
 	pool         *queue.Pool // nil if another one's
 	queue        *queue.Queue
-	source       *view
-	target       *view
+	source       *view.View
+	target       *view.View
 	related      []*relation
-	sourceCounts *sourceCounts
-	access       *access // nil where related objects are watched everywhere
+	sourceCounts *namespaces.Counts
+	access       *namespaces.Access // nil where related objects are watched everywhere
 	sourceFields *prune.Cache
 	targetFields *prune.Cache
 	tasks        []func(context.Context) // to run beside the queue
@@ -190,7 +192,7 @@ type engine struct {
 	plainStatus          atomic.Bool // the source has no status subresource
 	orphans              atomic.Int64
 	fence                *fence.Fence // nil until the clusters are identified
-	statuses             statusBudget
+	statuses             pace.Budget
 	cancel               context.CancelCauseFunc // ends run
 
 	recordsMu sync.Mutex
@@ -216,26 +218,27 @@ func newEngine(s *Sync) *engine {
 		pool = e.pool
 	}
 	e.queue = pool.Queue(e.reconcile, queue.Options{Name: "sync", Limit: s.opts.Workers})
-	e.sourceCounts = &sourceCounts{engine: e, counts: map[string]int{}, firstOrLast: e.firstOrLast}
+	e.sourceCounts = namespaces.NewCounts(s.from.writes.Resource(s.resource), e.firstOrLast)
 	e.source = e.sourceView()
+	e.sourceCounts.Of(e.source)
 	e.target = e.targetView()
 	e.sourceFields, e.targetFields = e.knows(e.source, e.from), e.knows(e.target, e.to)
 	e.related = newRelations(e, pool)
 	for _, r := range e.related {
 		e.tasks = append(e.tasks, r.run)
 	}
-	if e.access = newAccess(e, pool); e.access != nil {
-		e.tasks = append(e.tasks, e.access.run)
+	if e.access = e.newAccess(pool); e.access != nil {
+		e.tasks = append(e.tasks, e.access.Run)
 	}
 	e.tasks = append(e.tasks, e.followMapper)
 	return e
 }
 
 // knows follows what the cluster of v knows of the resource.
-func (e *engine) knows(v *view, c *Cluster) *prune.Cache {
+func (e *engine) knows(v *view.View, c *Cluster) *prune.Cache {
 	share := c.stores.Budget.Share("the schema of " + e.resource.Resource)
-	fields := prune.NewCache(c.raw, e.resource, share, func(version string) { v.relist(version); e.remappedAll() })
-	v.watched = fields.Doubt
+	fields := prune.NewCache(c.raw, e.resource, share, func(version string) { v.Relist(version); e.remappedAll() })
+	v.Watched = fields.Doubt
 	e.tasks = append(e.tasks, fields.Run)
 	return fields
 }
@@ -278,10 +281,10 @@ func (e *engine) run(ctx context.Context) error {
 func (e *engine) close() {
 	e.queue.Close()
 	if e.access != nil {
-		e.access.queue.Close()
+		e.access.Close()
 	}
-	e.source.close()
-	e.target.close()
+	e.source.Close()
+	e.target.Close()
 	for _, r := range e.related {
 		r.close()
 	}
@@ -289,7 +292,7 @@ func (e *engine) close() {
 
 // watch begins to watch both sides.
 func (e *engine) watch(ctx context.Context) {
-	e.source.add(ctx, metav1.NamespaceAll)
+	e.source.Add(ctx, metav1.NamespaceAll)
 	e.scope(ctx, e.target)
 	for _, r := range e.related {
 		r.watch(ctx)
@@ -297,27 +300,27 @@ func (e *engine) watch(ctx context.Context) {
 }
 
 // scope watches the namespaces of the target that it should, now and from now on.
-func (e *engine) scope(ctx context.Context, v *view) {
+func (e *engine) scope(ctx context.Context, v *view.View) {
 	table, ok := e.opts.Mapper.(*Namespaces)
 	if e.opts.TargetScope == ScopeAll || !ok { // New takes no other mapper for another scope
-		v.add(ctx, metav1.NamespaceAll)
+		v.Add(ctx, metav1.NamespaceAll)
 		return
 	}
 	e.tasks = append(e.tasks, func(ctx context.Context) { follow(ctx, v, table) })
 }
 
 // follow watches in v just the namespaces of the target that table knows.
-func follow(ctx context.Context, v *view, table *Namespaces) {
+func follow(ctx context.Context, v *view.View, table *Namespaces) {
 	changed := make(chan struct{}, 1)
 	defer table.subscribe(func(string) { signal(changed) })()
 	for {
-		gone := v.namespaces()
+		gone := v.Namespaces()
 		for _, namespace := range table.list(TargetSide) {
 			delete(gone, namespace)
-			v.add(ctx, namespace)
+			v.Add(ctx, namespace)
 		}
 		for namespace := range gone {
-			v.remove(namespace)
+			v.Remove(namespace)
 		}
 		select {
 		case <-ctx.Done():
@@ -345,7 +348,7 @@ func (e *engine) followMapper(ctx context.Context) {
 
 // remapped queues the objects of a source namespace whose mapping changed.
 func (e *engine) remapped(namespace string) {
-	for _, name := range e.source.keys() {
+	for _, name := range e.source.Keys() {
 		if name.Namespace == namespace {
 			e.queue.Add(name, queue.Resync)
 		}
@@ -357,7 +360,7 @@ func (e *engine) remapped(namespace string) {
 
 // remappedAll queues all source objects.
 func (e *engine) remappedAll() {
-	for _, name := range e.source.keys() {
+	for _, name := range e.source.Keys() {
 		e.queue.Add(name, queue.Resync)
 	}
 	for _, r := range e.related {
@@ -366,11 +369,11 @@ func (e *engine) remappedAll() {
 }
 
 // sourceView watches the sources. Each is a key of its own.
-func (e *engine) sourceView() *view {
+func (e *engine) sourceView() *view.View {
 	v := e.newView("source", e.from, e.from.dynamicLister(e.resource, "source", slimSource))
-	v.changed = func(c change) {
-		e.sourceCounts.follow(c)
-		e.queue.Add(c.name, c.class(queue.User))
+	v.Changed = func(c view.Change) {
+		e.sourceCounts.Follow(c)
+		e.queue.Add(c.Name, c.Class(queue.User))
 	}
 	return v
 }
@@ -380,7 +383,7 @@ func (e *engine) sourceView() *view {
 // are looked at anyway.
 func (e *engine) firstOrLast(namespace string, initial bool) {
 	if e.access != nil {
-		e.access.look(namespace)
+		e.access.Look(namespace)
 	}
 	if initial {
 		return
@@ -391,31 +394,31 @@ func (e *engine) firstOrLast(namespace string, initial bool) {
 }
 
 // targetView watches the targets. They lead to the keys of their sources.
-func (e *engine) targetView() *view {
+func (e *engine) targetView() *view.View {
 	keep := e.kept()
 	form := "target with " + strings.Join(slices.Sorted(maps.Keys(keep)), " ")
 	v := e.newView("target", e.to, e.to.dynamicLister(e.resource, form, slimTarget(domain, keep)))
-	read := v.live
-	v.live = func(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error) {
+	read := v.Live
+	v.Live = func(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error) {
 		obj, err := read(ctx, name)
 		if obj != nil {
 			noteLost(obj, domain)
 		}
 		return obj, err
 	}
-	v.changed = func(c change) {
-		if key, ok := e.opts.Mapper.Source(c.name); ok {
-			e.queue.Add(key, c.ofTarget())
+	v.Changed = func(c view.Change) {
+		if key, ok := e.opts.Mapper.Source(c.Name); ok {
+			e.queue.Add(key, c.OfTarget())
 		}
 	}
 	return v
 }
 
-func (e *engine) newView(name string, c *Cluster, l watchstore.Source) *view {
-	return &view{
-		name: name, list: l, stores: c.stores, live: c.reader(e.resource), indexes: map[string]*index{}, parts: map[string]*part{},
-		moved: func(string) { e.remappedAll(); e.notify() }, lost: e.notify, doubt: e.doubt,
-	}
+func (e *engine) newView(name string, c *Cluster, l watchstore.Source) *view.View {
+	return view.New(view.Config{
+		Name: name, List: l, Stores: c.stores, Live: c.reader(e.resource),
+		Moved: func(string) { e.remappedAll(); e.notify() }, Lost: e.notify, Doubt: e.doubt,
+	})
 }
 
 // kept are the top-level fields of targets that have to be cached.
@@ -547,28 +550,28 @@ func (e *engine) relatedProblem(key cache.ObjectName) string {
 func (e *engine) status() Status {
 	st := Status{Synced: true, Held: e.breaker.Held(), Orphans: int(e.orphans.Load())}
 	for _, v := range e.views() {
-		known, err := v.state()
+		known, err := v.State()
 		st.Synced = st.Synced && known
 		if st.Err == nil && err != nil {
-			st.Err = &ReadError{v.name, v.list.Resource, err}
+			st.Err = &ReadError{v.Name, v.List.Resource, err}
 		}
 	}
 	if st.Err == nil {
 		st.Err = e.denial()
 	}
 	if e.access != nil {
-		st.Unreadable = e.access.problems()
+		st.Unreadable = e.access.Problems()
 	}
-	st.Objects = e.source.count()
+	st.Objects = e.source.Count()
 	return st
 }
 
 // views are those that have to be known: not those that wait for access.
-func (e *engine) views() []*view {
-	views := []*view{e.source, e.target}
+func (e *engine) views() []*view.View {
+	views := []*view.View{e.source, e.target}
 	for _, r := range e.related {
-		for _, v := range []*view{r.original, r.copy} {
-			if e.access == nil || v != r.onSource() {
+		for _, v := range []*view.View{r.original, r.copy} {
+			if e.access == nil || v != r.OnSource() {
 				views = append(views, v)
 			}
 		}
@@ -601,7 +604,32 @@ func (e *engine) manager(uid types.UID) string {
 	return e.fieldManager + "/" + string(uid[max(0, len(uid)-shortUID):])
 }
 
-// isDenied reports whether err will not go away by waiting for a cluster.
-func isDenied(err error) bool {
-	return fates.Is(err, fates.Forbidden, fates.Terminating, fates.Absent, fates.Unserved)
+// newAccess returns nil where related objects are watched in all namespaces.
+func (e *engine) newAccess(p *queue.Pool) *namespaces.Access {
+	if e.opts.RelatedAccess == nil || len(e.opts.Related) == 0 {
+		return nil
+	}
+	c := namespaces.Config{Grant: e.opts.RelatedAccess, Allowed: e.travels, Sources: e.sourceCounts, Mapped: e.mapped, Notify: e.notify}
+	for _, r := range e.related {
+		c.Resources = append(c.Resources, r)
+	}
+	return namespaces.NewAccess(c, p)
+}
+
+// travels reports whether related objects of a namespace may travel at all.
+func (e *engine) travels(namespace string) bool {
+	return slices.ContainsFunc(e.opts.Related, func(r Related) bool { return related.Allows(r.Namespaces, namespace) })
+}
+
+// mapped calls look with each source namespace that is mapped, now and from now on.
+func (e *engine) mapped(look func(namespace string)) (cancel func()) {
+	table, ok := e.opts.Mapper.(*Namespaces)
+	if !ok {
+		return func() {}
+	}
+	cancel = table.subscribe(look)
+	for _, namespace := range table.list(SourceSide) {
+		look(namespace)
+	}
+	return cancel
 }
