@@ -21,6 +21,7 @@ import (
 	"github.com/klutch-go/sdk/sync/internal/legacy"
 	"github.com/klutch-go/sdk/sync/internal/pace"
 	"github.com/klutch-go/sdk/sync/internal/prune"
+	"github.com/klutch-go/sdk/sync/internal/refusal"
 	"github.com/klutch-go/sdk/sync/internal/travel"
 	"github.com/klutch-go/sdk/sync/internal/view"
 	"github.com/klutch-go/sdk/sync/internal/writer"
@@ -37,6 +38,7 @@ type actor struct {
 	sourceFields *prune.Cache
 	targetFields *prune.Cache
 	statuses     *pace.Budget
+	refused      *refusal.Ledger
 	hooks        Hooks
 }
 
@@ -68,8 +70,7 @@ func (a *actor) doSource(ctx context.Context, p *pair, s step, r *record) error 
 	var err error
 	switch s {
 	case stepSetMessage:
-		obj, err = a.write.Annotate(ctx, p.source, a.write.Names.Message, explain(p.state, obstacle(p.state)))
-		r.status.messages.Count(1, messagePause)
+		obj, err = a.setMessage(ctx, p, r)
 	case stepAddFinalizer:
 		if obj, err = a.write.AddFinalizer(ctx, p.source); err == nil {
 			r.proofs.source = p.from.uid
@@ -105,14 +106,15 @@ func (a *actor) doTarget(ctx context.Context, p *pair, s step, r *record) error 
 		return a.classify(p, r, err)
 	}
 	if p.state.source.deleting {
-		r.refusals.intent = nil
+		a.refused.Accepted(p.key, refusal.Spec)
 	}
 	if obj != nil {
 		r.answers.target = a.target.Slimmed(obj)
 		if s == stepMigrate || s == stepEmptyMap || s == stepDelete || s == stepCollect {
 			return nil
 		}
-		r.refusals.intent, r.refusals.fields = nil, nil
+		a.refused.Accepted(p.key, refusal.Spec)
+		r.contest = nil
 		p.target = r.answers.target
 		r.drift.accepted, r.drift.listed, r.drift.target = p.acceptance(), p.targets, p.target.GetUID()
 	}
@@ -166,22 +168,42 @@ func (a *actor) classify(p *pair, r *record, err error) error {
 	switch {
 	case len(holders) > 0 && p.target != nil:
 		r.answers.lookTarget = false
-		r.refusals.fields = &contest{
+		r.contest = &contest{
 			hash:    p.want.hash,
 			version: p.target.GetResourceVersion(),
 			detail:  clip(" by " + strings.Join(holders, ", ")),
 		}
-		r.refusals.intent = nil // an API server asks first who owns what
+		a.refused.Drop(p.key, refusal.Spec) // an API server asks first who owns what
 		return again(err)
-	case fates.Is(err, fates.Conflict, fates.Contested), replaced(err):
+	case passed(err):
+		return err
+	case outdated(err):
 		return again(err) // not the object, or not the version, that we saw
-	case final(err):
-		a.targetFields.Doubt()
-		r.answers.lookTarget, r.refusals.intent, r.refusals.fields = false, refusalOf(p.wish(), p.targets, err), nil
-		return again(err)
-	default:
-		return fmt.Errorf("write target %s: %w", p.name, err)
 	}
+	switch fates.Of(err).Fate() {
+	case fates.Refused:
+		a.targetFields.Doubt()
+		r.answers.lookTarget, r.contest = false, nil
+	case fates.Waits:
+		r.answers.lookTarget = p.target != nil // it may have gone; where it would be made nothing has
+	}
+	a.refused.Refused(p.key, refusal.Spec, p.wish(), p.targets, err)
+	return again(err)
+}
+
+// setMessage puts the message on the source, or takes it off. One that is refused stands
+// in the way of nothing.
+func (a *actor) setMessage(ctx context.Context, p *pair, r *record) (*unstructured.Unstructured, error) {
+	r.status.messages.Count(1, messagePause)
+	obj, err := a.write.Annotate(ctx, p.source, a.write.Names.Message, explain(p.state, obstacle(p.state)))
+	switch {
+	case err == nil:
+		a.refused.Accepted(p.key, refusal.Message)
+	case !passed(err) && !outdated(err) && !absent(err):
+		a.refused.Refused(p.key, refusal.Message, "", 0, err)
+		return nil, again(err)
+	}
+	return obj, err
 }
 
 // giveStatus applies the status to the source, of just the incarnation that the
@@ -205,17 +227,17 @@ func (a *actor) giveStatus(ctx context.Context, p *pair, r *record) (*unstructur
 	switch {
 	case err == nil:
 		got, _ := obj.Object["status"].(map[string]any)
-		r.status.sent, r.status.got, r.refusals.status, r.status.listed = travel.Hash(p.give), travel.Hash(got), nil, p.sources
-	case fates.Is(err, fates.Absent, fates.Unserved) && !a.write.PlainStatus.Load():
+		r.status.sent, r.status.got, r.status.listed = travel.Hash(p.give), travel.Hash(got), p.sources
+		a.refused.Accepted(p.key, refusal.Status)
+	case fates.Is(err, fates.Absent, fates.Unserved) && !a.write.Plain():
 		return nil, a.missingStatus(ctx, p)
-	case fates.Is(err, fates.Conflict, fates.Contested), replaced(err), absent(err):
+	case passed(err):
+	case outdated(err), absent(err):
 		return nil, again(err) // another incarnation, or none any more
-	case final(err):
-		a.sourceFields.Doubt()
-		r.refusals.status = refusalOf(travel.Hash(p.give), p.sources, err)
-		return nil, again(err)
 	default:
-		err = fmt.Errorf("apply status of source: %w", err)
+		a.sourceFields.Doubt()
+		a.refused.Refused(p.key, refusal.Status, travel.Hash(p.give), p.sources, err)
+		return nil, again(err)
 	}
 	return obj, err
 }
@@ -228,7 +250,7 @@ func (a *actor) missingStatus(ctx context.Context, p *pair) error {
 		return fmt.Errorf("read source: %w", err)
 	}
 	if obj != nil && obj.GetUID() == p.source.GetUID() {
-		a.write.PlainStatus.Store(true)
+		a.write.LearnPlain()
 	}
 	return errAgain
 }
@@ -238,25 +260,14 @@ var errAgain = fates.ErrAgain
 
 func again(err error) error { return fmt.Errorf("%w: %w", errAgain, err) }
 
-// replaced reports whether err says that there is another object than we meant.
-func replaced(err error) bool {
-	return fates.Is(err, fates.Replaced)
+// outdated reports whether err says that the object is not the one, or not in the version,
+// that was seen.
+func outdated(err error) bool {
+	return errors.Is(err, errAgain) || fates.Of(err).Fate() == fates.Again || fates.Is(err, fates.Contested)
 }
 
-// final reports whether err is an answer that the same request gets again, unless
-// a schema or a right changes.
-func final(err error) bool {
-	return fates.Is(err, fates.Invalid, fates.Malformed, fates.Undeclared, fates.TooLarge, fates.Forbidden)
-}
-
-// refusalOf is the refusal of what has that hash.
-func refusalOf(hash string, listed int, err error) *refusal {
-	f := &refusal{reason: ReasonRefused, hash: hash, listed: listed, detail: clip(err.Error()), next: time.Now().Add(refusedPause)}
-	if fates.Is(err, fates.Forbidden) {
-		f.reason, f.next = ReasonForbidden, time.Now().Add(waitPause) // rights come back without a change here
-	}
-	return f
-}
+// passed reports whether err only says that the Run has ended.
+func passed(err error) bool { return fates.Is(err, fates.Ended) }
 
 var manager = regexp.MustCompile(`conflict with "([^"]*)"`)
 

@@ -21,6 +21,7 @@ import (
 	"github.com/klutch-go/sdk/sync/internal/namespaces"
 	"github.com/klutch-go/sdk/sync/internal/pace"
 	"github.com/klutch-go/sdk/sync/internal/prune"
+	"github.com/klutch-go/sdk/sync/internal/refusal"
 	"github.com/klutch-go/sdk/sync/internal/related"
 	"github.com/klutch-go/sdk/sync/internal/slim"
 	"github.com/klutch-go/sdk/sync/internal/view"
@@ -44,12 +45,15 @@ type engine struct {
 	guard    *fence.Guard
 	write    *writer.Writer
 	reports  *reports
+	refused  *refusal.Ledger
 	tasks    []func(context.Context) // to run beside the queue
 	cancel   context.CancelCauseFunc // ends run; nil before
 }
 
 func newEngine(s *Sync) *engine {
-	e := &engine{sync: s, opts: s.opts, names: names.Of(s.opts.Domain, s.opts.Binding), reports: newReports(s.opts.Hooks, s.notify)}
+	e := &engine{sync: s, opts: s.opts, names: names.Of(s.opts.Domain, s.opts.Binding)}
+	e.refused = refusal.NewLedger(func(key cache.ObjectName) { e.queue.Add(key, queue.Resync) })
+	e.reports = newReports(s.opts.Hooks, e.refused, s.notify)
 	e.guard = &fence.Guard{Breaker: s.breaker, Suspect: &s.suspect, Restart: e.restart}
 	e.write = &writer.Writer{
 		Resource: s.resource, Sources: s.from.writes.Resource(s.resource), Targets: s.to.writes.Resource(s.resource), Raw: s.to.raw,
@@ -59,6 +63,7 @@ func newEngine(s *Sync) *engine {
 	e.source, e.target = e.sourceView(), e.targetView()
 	e.counts.Of(e.source)
 	e.schemas = [2]*prune.Cache{e.schema(e.source, s.from), e.schema(e.target, s.to)}
+	e.write.Schema = e.schemas[0]
 	pool := s.pool
 	if pool == nil {
 		e.pool = queue.NewPool(e.opts.Workers+e.opts.Workers/4, s.from.timing.delay()) // with room for related objects
@@ -256,7 +261,7 @@ func (e *engine) targetView() *view.View {
 func (e *engine) newView(name string, c *Cluster, l watchstore.Source) *view.View {
 	return view.New(view.Config{
 		Name: name, List: l, Stores: c.stores, Live: c.reader(e.sync.resource),
-		Moved: func(string) { e.remapped(); e.sync.notify() }, Lost: e.sync.notify, Doubt: e.guard.Doubt,
+		Moved: func(string) { e.refused.Recovered(); e.remapped(); e.sync.notify() }, Lost: e.sync.notify, Doubt: e.guard.Doubt,
 	})
 }
 

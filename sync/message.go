@@ -45,13 +45,16 @@ func obstacle(s state) Reason {
 	}
 }
 
+// passes reports whether an obstacle may pass by itself before people need to know.
+func (s state) passes(why Reason) bool { return s.passing && why != "" && why == s.refused }
+
 // harmless reports whether an obstacle leaves the spec free to travel.
 func harmless(why Reason) bool { return why == "" || why == ReasonRelated || why == ReasonStatus }
 
 // told reports whether users know what stands in the way. Who changed a target is
 // not always known, and no reason to set the message again.
 func told(s state, why Reason) bool {
-	if s.muted {
+	if s.muted || s.passes(why) {
 		return true
 	}
 	if why == ReasonDrifted {
@@ -71,6 +74,8 @@ func (s state) solved() bool {
 // certain reports whether an obstacle has been seen well enough to tell users.
 func certain(s state, why Reason) bool {
 	switch {
+	case s.passes(why):
+		return false
 	case !s.source.exists:
 		return s.target.freshness != unknown || !s.mapped
 	case why == "":
@@ -96,6 +101,10 @@ func explain(s state, why Reason) string {
 		text = fmt.Sprintf("%s was made from a later generation of this object, which may have been restored from a backup; nothing is rolled back", s.target.name)
 	case ReasonRefused:
 		text = "the target cluster refuses this object: " + s.answer
+	case ReasonUnavailable:
+		text = "the target cluster cannot take this object now: " + s.answer
+	case ReasonMissing:
+		text = "what this object needs is missing in the target cluster: " + s.answer
 	case ReasonForbidden:
 		text = "the target cluster does not permit this object: " + s.answer
 	case ReasonDrifted:

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,12 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/sync/internal/fence"
 	"github.com/klutch-go/sdk/sync/internal/fields"
 	"github.com/klutch-go/sdk/sync/internal/legacy"
 	"github.com/klutch-go/sdk/sync/internal/names"
 	"github.com/klutch-go/sdk/sync/internal/pace"
 	"github.com/klutch-go/sdk/sync/internal/prune"
+	"github.com/klutch-go/sdk/sync/internal/refusal"
 	"github.com/klutch-go/sdk/sync/internal/travel"
 	"github.com/klutch-go/sdk/sync/internal/view"
 )
@@ -38,8 +39,10 @@ type pair struct {
 	isMade bool   // by a Sync
 	want   intent
 	give   map[string]any // status for the source; nil if none
-	wait   time.Duration  // until it may be given
 	mute   time.Duration  // until the next message may be set
+
+	wait       time.Duration // until a refused intent is asked again, or told
+	statusWait time.Duration // until the status may be given
 
 	sources, targets int // how often they were listed: answers of before are of another schema
 }
@@ -56,7 +59,8 @@ type observer struct {
 	sourceFields *prune.Cache
 	targetFields *prune.Cache
 	statuses     *pace.Budget
-	plainStatus  *atomic.Bool
+	refused      *refusal.Ledger
+	plainStatus  func() bool
 	problem      func(key cache.ObjectName) string // of a related object
 }
 
@@ -109,7 +113,7 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 			return nil, err
 		}
 	}
-	p.remember(r, o.statuses.Pause())
+	o.remember(p, r)
 	p.prove(r)
 	return p, nil
 }
@@ -248,7 +252,7 @@ func (o *observer) observeTarget(p *pair, r *record) {
 // compare finds out how a target that is ours differs from what it should be.
 func (o *observer) compare(p *pair, r *record) content {
 	from := p.made
-	settled := from.Hash == p.want.hash && (from.Generation == p.source.GetGeneration() || o.plainStatus.Load())
+	settled := from.Hash == p.want.hash && (from.Generation == p.source.GetGeneration() || o.plainStatus())
 	if settled {
 		r.drift.applied = from.Hash
 	}
@@ -347,32 +351,69 @@ func (a *answers) watchOver() {
 }
 
 // remember adds to the state what earlier answers said.
-func (p *pair) remember(r *record, pause time.Duration) {
-	deleting := p.state.source.deleting
-	if p.state.target.content == contentInSync && !deleting {
-		r.refusals.intent = nil // what was refused then is in force now
-	}
-	if f := r.refusals.intent; f != nil && (!deleting || f.hash == p.wish()) {
-		p.refused, p.answer = f.reason, f.detail
-		p.due = f.hash != p.wish() || f.listed != p.targets || !time.Now().Before(f.next)
-	}
-	if !p.status && p.state.target.freshness != unknown {
-		r.refusals.status = nil // what was refused is not wanted any more
-	}
-	if f := r.refusals.status; f != nil {
-		p.statusRefused = f.detail
-		p.status = f.hash != travel.Hash(p.give) || f.listed != p.sources || !time.Now().Before(f.next)
-	}
-	if p.status {
-		p.wait = max(0, r.status.pace.Delay(p.give, pause))
-		p.status, p.statusDelayed = p.wait == 0, p.wait > 0
-	}
+func (o *observer) remember(p *pair, r *record) {
+	o.rememberSpec(p)
+	o.rememberStatus(p, r)
 	p.paused = time.Now().Before(r.drift.next)
 	p.mute = r.status.messages.Wait(pace.Burst, messagePause)
+	if f := o.refused.Of(p.key, refusal.Message); f != nil {
+		p.mute = max(p.mute, f.Wait())
+	}
 	p.muted = p.mute > 0
 	p.confirmed = r.proofs.confirmed
-	if c := r.refusals.fields; c != nil && p.target != nil && c.hash == p.want.hash && c.version == p.target.GetResourceVersion() {
+	if c := r.contest; c != nil && p.target != nil && c.hash == p.want.hash && c.version == p.target.GetResourceVersion() {
 		p.contested = c.detail
+	}
+}
+
+// rememberSpec adds what the target's API server does not take.
+func (o *observer) rememberSpec(p *pair) {
+	deleting := p.state.source.deleting
+	if p.state.target.content == contentInSync && !deleting {
+		o.refused.Accepted(p.key, refusal.Spec) // what was refused then is in force now
+	}
+	if f := o.refused.Of(p.key, refusal.Spec); f != nil && (!deleting || f.Of(p.wish())) {
+		p.refused, p.answer = reasonOf(f.Kind), f.Detail
+		p.due, p.passing = f.Due(p.wish(), p.targets), !f.Lasts()
+		p.wait = f.Wait()
+		if p.passing {
+			p.wait = min(p.wait, f.Passes())
+		}
+	}
+}
+
+// rememberStatus adds what the source's API server does not take, and when the next status
+// may come.
+func (o *observer) rememberStatus(p *pair, r *record) {
+	if !p.status && p.state.target.freshness != unknown {
+		o.refused.Drop(p.key, refusal.Status) // what was refused is not wanted any more
+	}
+	var refusedFor time.Duration
+	if f := o.refused.Of(p.key, refusal.Status); f != nil {
+		if f.Lasts() {
+			p.statusRefused = f.Detail
+		}
+		if !f.Due(travel.Hash(p.give), p.sources) {
+			refusedFor = f.Wait()
+		}
+	}
+	if p.status {
+		p.statusWait = max(0, refusedFor, r.status.pace.Delay(p.give, o.statuses.Pause()))
+		p.status, p.statusDelayed = p.statusWait == 0, p.statusWait > 0
+	}
+}
+
+// reasonOf is what a refusal is called that was told to people.
+func reasonOf(kind fates.Kind) Reason {
+	switch {
+	case kind == fates.Forbidden:
+		return ReasonForbidden
+	case kind.Fate() == fates.Refused:
+		return ReasonRefused
+	case kind == fates.Absent, kind == fates.Unserved, kind == fates.Terminating:
+		return ReasonMissing
+	default:
+		return ReasonUnavailable
 	}
 }
 
@@ -402,13 +443,11 @@ func (p *pair) again(s step, r *record) time.Duration {
 	case p.state.target.relation == relationOrphan && p.state.target.grace == graceRunning:
 		return max(time.Until(r.proofs.orphan.since.Add(orphanGrace)), time.Millisecond)
 	case p.statusDelayed:
-		return max(p.wait, time.Millisecond)
+		return max(p.statusWait, time.Millisecond)
 	case p.refused != "":
-		return max(time.Until(r.refusals.intent.next), time.Second)
-	case p.statusRefused != "":
-		return max(time.Until(r.refusals.status.next), time.Second)
+		return max(p.wait, time.Millisecond)
 	case p.held != "":
-		return refusedPause
+		return heldPause
 	case p.paused:
 		return max(time.Until(r.drift.next), time.Millisecond)
 	default:

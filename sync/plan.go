@@ -175,7 +175,7 @@ func (s state) corrects(why Reason) bool { return harmless(why) && !s.paused }
 const (
 	waitPause    = 5 * time.Second  // between looks at what is waited for
 	slowPause    = 10 * time.Second // from which on a deletion is called slow
-	refusedPause = time.Minute      // before a refused intent is sent again
+	heldPause    = time.Minute      // between looks at a held deletion
 	livePause    = 30 * time.Second // between live reads of a target that is being deleted
 	messagePause = time.Minute      // between the messages on one object, after the first few
 )

@@ -320,7 +320,7 @@ func anyState(r *rand.Rand) state {
 			ConflictPolicy(one("Fail", "Adopt")), DriftPolicy(one("Correct", "Report")),
 			LostPolicy(one("Recreate", "Report")), DeletionPolicy(one("Delete", "Orphan")), OrphanPolicy(one("Report", "Delete")),
 		},
-		mapped: r.IntN(8) > 0, refused: Reason(one("", "", string(ReasonRefused), string(ReasonForbidden))), due: flip(),
+		mapped: r.IntN(8) > 0, refused: Reason(one("", "", string(ReasonRefused), string(ReasonForbidden), string(ReasonUnavailable), string(ReasonMissing))), due: flip(), passing: flip(),
 		confirmed: flip(), suspect: flip(), held: one("", "", "too many"), paused: flip(), status: flip(), statusDelayed: flip(),
 		contested: one("", "", " by them"), statusRefused: one("", "", "bad"), related: one("", "", "taken"),
 		source: sourceState{freshness(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x")},
@@ -339,7 +339,7 @@ func anyState(r *rand.Rand) state {
 func TestExplain(t *testing.T) {
 	s := settledState(contested, refused, stuckCopy)
 	for _, why := range []Reason{
-		ReasonConflict, ReasonRefused, ReasonForbidden, ReasonDrifted, ReasonLost, ReasonTerminating, ReasonHeld, ReasonStatus, ReasonStale, ReasonRelated, ReasonOrphaned,
+		ReasonConflict, ReasonRefused, ReasonForbidden, ReasonUnavailable, ReasonMissing, ReasonDrifted, ReasonLost, ReasonTerminating, ReasonHeld, ReasonStatus, ReasonStale, ReasonRelated, ReasonOrphaned,
 	} {
 		text := explain(s, why)
 		if !strings.HasPrefix(text, string(why)+": ") || len(text) < len(why)+10 {
@@ -360,8 +360,8 @@ func TestAgain(t *testing.T) {
 	if got := p.again(stepWait, &record{}); got != waitPause {
 		t.Errorf("wait: %v", got)
 	}
-	p.refused = ReasonRefused
-	if got := p.again(stepWait, &record{refusals: refusals{intent: &refusal{next: time.Now().Add(time.Hour)}}}); got < 59*time.Minute {
+	p.refused, p.wait = ReasonRefused, time.Hour
+	if got := p.again(stepWait, &record{}); got < 59*time.Minute {
 		t.Errorf("refused: %v", got)
 	}
 }

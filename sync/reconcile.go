@@ -13,9 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/sync/internal/breaker"
 	"github.com/klutch-go/sdk/sync/internal/fence"
 	"github.com/klutch-go/sdk/sync/internal/names"
+	"github.com/klutch-go/sdk/sync/internal/refusal"
 )
 
 // A reconciler makes the passes over objects: observe, ask the breaker, plan, act.
@@ -24,20 +26,21 @@ type reconciler struct {
 	actor    actor
 	breaker  *breaker.Breaker
 	reports  *reports
+	refused  *refusal.Ledger
 	records  records
 }
 
 func newReconciler(e *engine) *reconciler {
 	return &reconciler{
-		breaker: e.sync.breaker, reports: e.reports,
+		breaker: e.sync.breaker, reports: e.reports, refused: e.refused,
 		observer: observer{
 			opts: e.opts, names: e.names, resource: e.sync.resource, guard: e.guard, source: e.source, target: e.target,
-			sourceFields: e.schemas[0], targetFields: e.schemas[1], statuses: &e.statuses, plainStatus: &e.write.PlainStatus, problem: e.reports.problem,
+			sourceFields: e.schemas[0], targetFields: e.schemas[1], statuses: &e.statuses, plainStatus: e.write.Plain, refused: e.refused, problem: e.reports.problem,
 			policy: policy{e.opts.Conflict, e.opts.Drift, e.opts.Lost, e.opts.Deletion, e.opts.Orphans},
 		},
 		actor: actor{
 			write: e.write, guard: e.guard, breaker: e.sync.breaker, source: e.source, target: e.target,
-			sourceFields: e.schemas[0], targetFields: e.schemas[1], statuses: &e.statuses, hooks: e.opts.Hooks,
+			sourceFields: e.schemas[0], targetFields: e.schemas[1], statuses: &e.statuses, refused: e.refused, hooks: e.opts.Hooks,
 		},
 	}
 }
@@ -51,13 +54,43 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if err != nil {
 		result.Err = err
 	}
-	pause, err = c.reports.permitted(ctx, r, &result, pause, err)
+	pause, err = c.paced(ctx, r, &result, pause, err)
 	result.Took = time.Since(began)
 	c.reports.hooks.done(ctx, result)
 	if len(result.Steps) > 0 {
 		logr.FromContextOrDiscard(ctx).V(4).Info("synced", "target", result.Target.String(), "steps", result.Steps)
 	}
 	return pause, err
+}
+
+// paced follows a pass. What could not be read, or written to the source, is asked again
+// ever more rarely, and told if it lasts: a source that must not be written cannot carry
+// the message, Status and Hooks have it.
+func (c *reconciler) paced(ctx context.Context, r *record, result *Result, pause time.Duration, err error) (time.Duration, error) {
+	key := result.Source
+	if err == nil {
+		c.refused.Accepted(key, refusal.Access)
+		c.reports.denied(ctx, r, result, nil)
+		return pause, nil
+	}
+	if passed(err) || outdated(err) {
+		return pause, err
+	}
+	f := c.refused.Refused(key, refusal.Access, "", 0, err)
+	if passes := f.Passes(); passes > 0 {
+		return min(f.Wait(), passes), nil
+	}
+	c.reports.denied(ctx, r, result, f)
+	result.Err = &ObjectError{reasonOfAccess(f.Kind), err.Error()}
+	return f.Wait(), nil
+}
+
+// reasonOfAccess is what a refusal of access is called.
+func reasonOfAccess(kind fates.Kind) Reason {
+	if kind.Fate() == fates.Refused || kind == fates.Terminating {
+		return ReasonDenied
+	}
+	return ReasonUnavailable
 }
 
 // maxSteps bounds a pass: the longest without interference is finalizer, apply,
@@ -148,6 +181,7 @@ func (c *reconciler) settle(p *pair, r *record) {
 		return
 	}
 	c.records.forget(p.key)
+	c.refused.Forget(p.key)
 	c.breaker.Forget(p.key)
 }
 

@@ -43,11 +43,11 @@ func (r *records) forget(key cache.ObjectName) {
 // A record is what a Sync remembers of one object between passes: nothing that
 // it could not do without, as it has to after a restart.
 type record struct {
-	answers  answers
-	proofs   proofs
-	refusals refusals
-	drift    drift
-	status   sourceStatus
+	answers answers
+	proofs  proofs
+	contest *contest // nil if all fields are ours to apply
+	drift   drift
+	status  sourceStatus
 }
 
 // answers are what API servers said to our writes, as long as the caches have not seen it.
@@ -91,24 +91,6 @@ func (p *proofs) confirm(ctx context.Context, g *fence.Guard, version string) er
 	return nil
 }
 
-// refusals are what API servers do not take.
-type refusals struct {
-	intent *refusal
-	status *refusal
-	fields *contest
-	access string // what is not permitted of the object
-}
-
-// A refusal is the answer of an API server that it does not take an intent or a
-// status.
-type refusal struct {
-	reason Reason
-	hash   string
-	detail string
-	next   time.Time
-	listed int // of the side that refused
-}
-
 // A contest is the answer that fields of an intent are someone else's.
 type contest struct {
 	hash    string
@@ -144,4 +126,5 @@ type sourceStatus struct {
 	pace      pace.Status
 	messages  pace.Pace
 	reported  Reason
+	denied    string // what was told of access to the object
 }

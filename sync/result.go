@@ -30,6 +30,8 @@ const (
 	ReasonConflict    Reason = "TargetConflict"    // the target's name is someone else's
 	ReasonRefused     Reason = "TargetRefused"     // the target's API server calls the object invalid
 	ReasonForbidden   Reason = "TargetForbidden"   // the target's API server does not permit the object
+	ReasonMissing     Reason = "TargetMissing"     // the target's namespace or kind is not there, or is going
+	ReasonUnavailable Reason = "TargetUnavailable" // an API server, or a webhook of it, fails or does not answer
 	ReasonDrifted     Reason = "TargetDrifted"     // someone else changed the target, by policy left so
 	ReasonLost        Reason = "TargetLost"        // the target vanished, by policy not created anew
 	ReasonTerminating Reason = "TargetTerminating" // the target is being deleted, and has not gone yet

@@ -17,6 +17,7 @@ type state struct {
 	refused       Reason // why the target's API server does not take what it is asked now, if it does not
 	answer        string // what it said
 	due           bool   // a refused intent has changed, or has waited for long enough
+	passing       bool   // the refusal may pass by itself yet
 	contested     string // who holds fields of the intent, as an apply without force was told
 	paused        bool   // corrections of this target have to wait
 	status        bool   // the status of the source is not what it should be

@@ -6,12 +6,11 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/sync/internal/refusal"
 )
 
 // Status is the state of a Sync.
@@ -45,21 +44,21 @@ type Status struct {
 type reports struct {
 	hooks   Hooks
 	notify  func()
+	refused *refusal.Ledger
 	orphans atomic.Int64
 
 	mu       sync.Mutex
-	denials  map[cache.ObjectName]string            // what is not permitted, by source
 	problems map[cache.ObjectName]map[string]string // of related objects, by source
 }
 
-func newReports(hooks Hooks, notify func()) *reports {
-	return &reports{hooks: hooks, notify: notify, denials: map[cache.ObjectName]string{}, problems: map[cache.ObjectName]map[string]string{}}
+func newReports(hooks Hooks, refused *refusal.Ledger, notify func()) *reports {
+	return &reports{hooks: hooks, notify: notify, refused: refused, problems: map[cache.ObjectName]map[string]string{}}
 }
 
 // report tells the embedding program what stands in the way, when it changes.
 func (t *reports) report(ctx context.Context, p *pair, r *record) {
 	why := obstacle(p.state)
-	if why == r.status.reported || !certain(p.state, why) || why == "" && r.refusals.access != "" {
+	if why == r.status.reported || !certain(p.state, why) || why == "" && r.status.denied != "" {
 		return
 	}
 	t.countOrphans(r.status.reported, why)
@@ -87,45 +86,28 @@ func (t *reports) countOrphans(before, now Reason) {
 	t.notify()
 }
 
-// permitted follows a pass. What an API server does not permit is told and tried
-// again soon, since rights come back without an event. A source that must not be
-// written cannot carry the message: Status has it.
-func (t *reports) permitted(ctx context.Context, r *record, result *Result, again time.Duration, err error) (time.Duration, error) {
-	switch {
-	case fates.Is(err, fates.Forbidden, fates.Terminating):
-		t.deny(ctx, r, result, clip(err.Error()))
-		result.Err = &ObjectError{ReasonDenied, err.Error()}
-		return waitPause, nil
-	case err == nil && r.refusals.access != "":
-		t.deny(ctx, r, result, "")
+// denied tells what keeps an object from being read, or its source from being written; nil
+// if nothing does any more.
+func (t *reports) denied(ctx context.Context, r *record, result *Result, f *refusal.Refusal) {
+	reason, text := Reason(""), ""
+	if f != nil {
+		reason, text = reasonOfAccess(f.Kind), f.Detail
 	}
-	return again, err
-}
-
-// deny notes what is not permitted of an object, or that all is.
-func (t *reports) deny(ctx context.Context, r *record, result *Result, text string) {
-	if r.refusals.access == text {
+	if r.status.denied == text {
 		return
 	}
-	r.refusals.access, r.status.reported = text, ""
+	r.status.denied, r.status.reported = text, reason
 	log := logr.FromContextOrDiscard(ctx).WithValues("target", result.Target.String())
-	t.mu.Lock()
-	if delete(t.denials, result.Source); text != "" {
-		t.denials[result.Source] = text
-		r.status.reported = ReasonDenied
-	}
-	t.mu.Unlock()
-	t.hooks.reported(ctx, Report{Source: result.Source, Target: result.Target, Reason: r.status.reported, Message: text})
-	log.Info("permission for an object has changed", "reason", string(r.status.reported), "message", text)
+	t.hooks.reported(ctx, Report{Source: result.Source, Target: result.Target, Reason: reason, Message: text})
+	log.Info("access to an object has changed", "reason", string(reason), "message", text)
 	t.notify()
 }
 
 // denial is one of what API servers do not permit; nil if there is nothing.
 func (t *reports) denial() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if text := least(t.denials); text != "" {
-		return &ObjectError{ReasonDenied, text}
+	isDenied := func(f *refusal.Refusal) bool { return reasonOfAccess(f.Kind) == ReasonDenied }
+	if f := t.refused.First(refusal.Access, isDenied); f != nil {
+		return &ObjectError{ReasonDenied, f.Detail}
 	}
 	return nil
 }

@@ -209,7 +209,11 @@ func (c *Cluster) documents() map[string]document {
 			out[at] = document{paths: map[string]any{}, schemas: map[string]any{}}
 		}
 		kind := map[string]any{"group": s.Group, "version": s.Version, "kind": s.Kind}
-		out[at].paths[at+"/"+s.GroupVersionResource.Resource] = map[string]any{"get": map[string]any{"x-kubernetes-group-version-kind": kind}}
+		path := at + "/" + s.GroupVersionResource.Resource
+		out[at].paths[path] = map[string]any{"get": map[string]any{"x-kubernetes-group-version-kind": kind}}
+		if !s.Plain {
+			out[at].paths[path+"/{name}/status"] = map[string]any{}
+		}
 		out[at].schemas[s.Kind] = map[string]any{"properties": s.document().properties(), "x-kubernetes-group-version-kind": []any{kind}}
 	}
 	return out

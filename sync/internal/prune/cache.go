@@ -181,6 +181,12 @@ func (c *Cache) Prune(u *unstructured.Unstructured) *unstructured.Unstructured {
 // Atomic implements fields.Schema.
 func (c *Cache) Atomic(path []string) bool { return c.latest().Atomic(path) }
 
+// Plain reports whether the resource has no status subresource, as far as that is known.
+func (c *Cache) Plain() (plain, known bool) {
+	d := c.latest()
+	return d.isPlain(), d.of() != nil
+}
+
 func (c *Cache) latest() *Document {
 	c.mu.Lock()
 	defer c.mu.Unlock()

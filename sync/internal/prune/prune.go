@@ -16,6 +16,7 @@ import (
 type Document struct {
 	schemas map[string]*node
 	root    *node // of the resource; nil if the document does not have it
+	plain   bool  // the resource has no status subresource
 }
 
 // A published document is what is read of the OpenAPI v3 document of an API version.
@@ -71,6 +72,7 @@ func Parse(data []byte, resource schema.GroupVersionResource) (*Document, error)
 	}
 	d := &Document{schemas: p.Components.Schemas}
 	is, known := p.kind(resource)
+	d.plain = known && !p.serves(resource, "/{name}/status")
 	for _, n := range d.schemas {
 		if n.Properties == nil {
 			continue
@@ -87,13 +89,26 @@ func Parse(data []byte, resource schema.GroupVersionResource) (*Document, error)
 
 // kind is that of the objects of resource, by the paths at which they are read.
 func (p *published) kind(resource schema.GroupVersionResource) (is kind, known bool) {
-	root := "/" + pathOf(resource.GroupVersion())
-	for _, path := range []string{root + "/" + resource.Resource, root + "/namespaces/{namespace}/" + resource.Resource} {
+	for _, path := range pathsOf(resource) {
 		if at, served := p.Paths[path]; served {
 			return at.Get.Kind, true
 		}
 	}
 	return kind{}, false
+}
+
+// serves reports whether there is something below where the objects of resource are.
+func (p *published) serves(resource schema.GroupVersionResource, below string) bool {
+	return slices.ContainsFunc(pathsOf(resource), func(path string) bool {
+		_, served := p.Paths[path+below]
+		return served
+	})
+}
+
+// pathsOf are where objects of resource may be.
+func pathsOf(resource schema.GroupVersionResource) []string {
+	root := "/" + pathOf(resource.GroupVersion())
+	return []string{root + "/namespaces/{namespace}/" + resource.Resource, root + "/" + resource.Resource}
 }
 
 // pathOf is where an API version is served, and the name of its document.
@@ -107,8 +122,10 @@ func pathOf(version schema.GroupVersion) string {
 // Same reports whether two documents say the same of the resource, as far as they say it in
 // its own schema.
 func (d *Document) Same(other *Document) bool {
-	return reflect.DeepEqual(d.of(), other.of())
+	return d.isPlain() == other.isPlain() && reflect.DeepEqual(d.of(), other.of())
 }
+
+func (d *Document) isPlain() bool { return d != nil && d.plain }
 
 func (d *Document) of() *node {
 	if d == nil {

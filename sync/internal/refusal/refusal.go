@@ -51,10 +51,10 @@ type Refusal struct {
 
 // Pauses between two asks for the same.
 const (
-	firstRefused = 5 * time.Second        // of what will be refused until something changes
-	firstOther   = 200 * time.Millisecond // of what may pass by itself
-	longest      = 10 * time.Minute
-	share        = time.Second // of each object that was refused for the same kind of reason
+	quick   = 200 * time.Millisecond // before the second ask for what may pass by itself
+	slow    = 5 * time.Second        // before the next ones, doubled each time
+	longest = 10 * time.Minute
+	share   = time.Second // of each object that was refused for the same kind of reason
 )
 
 // longestDetail keeps the words of others from filling our memory, in bytes.
@@ -66,6 +66,14 @@ const passing = 10 * time.Second
 // Lasts reports whether r should be told to people: it will not pass by itself, or has not.
 func (r *Refusal) Lasts() bool {
 	return r.Kind.Fate() == fates.Refused || time.Since(r.Since) >= passing
+}
+
+// Passes is how long r may still pass by itself; 0 if people should know.
+func (r *Refusal) Passes() time.Duration {
+	if r.Lasts() {
+		return 0
+	}
+	return max(time.Until(r.Since.Add(passing)), time.Millisecond)
 }
 
 // Due reports whether wish may be asked: it is another one than was refused, the objects
@@ -81,15 +89,17 @@ func (r *Refusal) Wait() time.Duration { return time.Until(r.next) }
 func (r *Refusal) Of(wish string) bool { return r.wish == wish }
 
 func (r *Refusal) pause(objects int) time.Duration {
-	first := firstOther
-	if r.Kind.Fate() == fates.Refused {
-		first = firstRefused
+	doubled := r.asked
+	if r.Kind.Fate() != fates.Refused {
+		doubled--
 	}
-	pause := min(first<<min(r.asked, 16), longest)
-	if r.asked > 0 { // the first one is quick: most causes are of one object
-		pause = max(pause, time.Duration(objects)*share)
+	switch {
+	case doubled < 0:
+		return quick
+	case r.asked == 0: // most causes are of one object
+		return slow
 	}
-	return pause
+	return max(min(slow<<min(doubled, 10), longest), time.Duration(objects)*share)
 }
 
 // A Ledger is what is refused of all objects of a Sync. Create it with NewLedger.
@@ -176,6 +186,13 @@ func (l *Ledger) Accepted(object cache.ObjectName, ask Ask) {
 	for _, object := range due {
 		l.wake(object)
 	}
+}
+
+// Drop forgets what was refused, since it is not asked any more.
+func (l *Ledger) Drop(object cache.ObjectName, ask Ask) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.drop(key{object, ask})
 }
 
 // Forget forgets all that was refused of an object that is no more.

@@ -101,7 +101,7 @@ func (w *Writer) EmptyStatus(ctx context.Context, seen *unstructured.Unstructure
 	}
 	patch["metadata"] = map[string]any{"resourceVersion": full.GetResourceVersion()}
 	var part []string
-	if !w.PlainStatus.Load() {
+	if !w.Plain() {
 		part = []string{"status"}
 	}
 	obj, err = w.patch(ctx, w.source(seen), seen.GetName(), patch, part...)
@@ -129,7 +129,7 @@ func (w *Writer) ApplyStatus(ctx context.Context, seen *unstructured.Unstructure
 	}}
 	object.SetNamespace(seen.GetNamespace())
 	opts := metav1.ApplyOptions{FieldManager: w.Names.StatusManager(), Force: true}
-	if w.PlainStatus.Load() {
+	if w.Plain() {
 		return w.source(seen).Apply(ctx, seen.GetName(), object, opts)
 	}
 	return w.source(seen).ApplyStatus(ctx, seen.GetName(), object, opts)

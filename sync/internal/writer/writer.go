@@ -25,6 +25,7 @@ import (
 
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/sync/internal/names"
+	"github.com/klutch-go/sdk/sync/internal/prune"
 )
 
 // A Writer writes for one Sync.
@@ -34,8 +35,22 @@ type Writer struct {
 	Raw              rest.Interface // of the targets' API server, for what the dynamic client keeps to itself; may be nil
 	Names            *names.Names
 	Finalizer        string
-	PlainStatus      atomic.Bool // the source has no status subresource
+	Schema           *prune.Cache // of the sources
+
+	plain atomic.Bool // as an answer said
 }
+
+// Plain reports whether sources have no status subresource: as their schema says, or an
+// answer where that is not known.
+func (w *Writer) Plain() bool {
+	if plain, known := w.Schema.Plain(); known {
+		return plain
+	}
+	return w.plain.Load()
+}
+
+// LearnPlain notes that a source is there and its status subresource is not.
+func (w *Writer) LearnPlain() { w.plain.Store(true) }
 
 // merge patches the metadata of an object; the API server refuses another uid.
 func (w *Writer) merge(ctx context.Context, client dynamic.ResourceInterface, name string, metadata map[string]any) (*unstructured.Unstructured, error) {
@@ -60,7 +75,7 @@ func (w *Writer) Merge(ctx context.Context, client dynamic.ResourceInterface, na
 // refuted makes of an answer that the object is not the one, or not in the version, that
 // was seen the error that asks for another look.
 func refuted(err error) error {
-	if fates.Is(err, fates.Invalid, fates.Replaced, fates.Conflict, fates.Contested) {
+	if fates.Is(err, fates.Replaced, fates.Conflict, fates.Contested) {
 		return fmt.Errorf("%w: %w", fates.ErrAgain, err)
 	}
 	return err
