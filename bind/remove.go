@@ -10,7 +10,6 @@ import (
 	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/permission"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -115,7 +115,7 @@ func (r *remover) checkUnused(ctx context.Context, crd *apiextensionsv1.CustomRe
 	}
 	list, err := r.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})
 	switch {
-	case apierrors.IsNotFound(err):
+	case fates.Is(err, fates.Absent, fates.Unserved):
 		return nil
 	case err != nil:
 		return fmt.Errorf("list %s: %w", crd.Name, err)
@@ -278,7 +278,7 @@ func (r *remover) word(done, would string) string {
 // delete returns when the object has gone.
 func (r *remover) delete(ctx context.Context, client dynamic.ResourceInterface, kind, name string) error {
 	err := r.send(ctx, client, name)
-	if apierrors.IsNotFound(err) {
+	if fates.Is(err, fates.Absent, fates.Unserved) {
 		return nil
 	}
 	if err != nil {

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -54,7 +54,7 @@ func (r *remover) revoke(ctx context.Context, secret *unstructured.Unstructured)
 	if d.tenant, err = cluster.TenantClient(place); err == nil {
 		err = d.run(ctx)
 	}
-	if err == nil || apierrors.IsUnauthorized(err) {
+	if err == nil || fates.Is(err, fates.Unauthorized) {
 		r.say("%s the token of tenant %s at %s", d.word("Revoked", "Would revoke"), place.Namespace, place.Server)
 		return nil
 	}
@@ -103,7 +103,7 @@ func (d *revocation) find(ctx context.Context) (*v1alpha1.ClusterBinding, error)
 		return nil, err
 	}
 	space, err := cluster.Get[corev1.Namespace](ctx, d.tenant.Resource(cluster.NamespacesResource), d.place.Namespace)
-	if err != nil && !apierrors.IsForbidden(err) {
+	if err != nil && !fates.Is(err, fates.Forbidden, fates.Terminating) {
 		return nil, err
 	}
 	if space == nil {
@@ -140,7 +140,7 @@ func (d *revocation) giveUp(ctx context.Context, binding *v1alpha1.ClusterBindin
 	if err == nil && d.dryRun != DryRunClient {
 		err = d.bindings().Delete(ctx, binding.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &binding.UID}, DryRun: d.dryRun.param()})
 	}
-	if d.left = err == nil || apierrors.IsNotFound(err); d.left {
+	if d.left = err == nil || fates.Is(err, fates.Absent, fates.Unserved); d.left {
 		d.say("%s tenant %s at %s", d.word("Gave up", "Would give up"), d.place.Namespace, d.place.Server)
 		return nil
 	}
@@ -172,7 +172,7 @@ func (d *revocation) checkNone(ctx context.Context, e *v1alpha1.APIServiceExport
 		}
 		gvr := schema.GroupVersionResource{Group: e.Group, Version: v.Name, Resource: e.Names.Plural}
 		list, err := d.tenant.Resource(gvr).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
-		if apierrors.IsNotFound(err) {
+		if fates.Is(err, fates.Absent, fates.Unserved) {
 			return nil
 		}
 		if err == nil && len(list.Items) > 0 {
@@ -195,7 +195,7 @@ func (d *revocation) revoke(ctx context.Context) error {
 	}
 	err := d.tenant.Resource(cluster.Secrets).Namespace(d.place.Namespace).Delete(ctx, bound.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &bound.UID}, DryRun: d.dryRun.param()})
-	if d.left && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)) {
+	if d.left && cluster.IsHidden(err) {
 		return nil
 	}
 	return err
@@ -207,7 +207,7 @@ func (d *revocation) refused(ctx context.Context) error {
 	d.say("Waiting until the token is refused")
 	for {
 		_, err := d.bindings().Get(ctx, v1alpha1.ClusterBindingName, metav1.GetOptions{})
-		if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) && d.token.Kubernetes.Secret.Name == "" {
+		if fates.Is(err, fates.Unauthorized) || fates.Is(err, fates.Forbidden, fates.Terminating) && d.token.Kubernetes.Secret.Name == "" {
 			return nil
 		}
 		if cluster.Pause(ctx, time.Second/2) != nil {

@@ -12,13 +12,13 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
@@ -48,7 +48,7 @@ func Check(ctx context.Context, config *rest.Config, now time.Time) []Finding {
 		all, err = d.app.List(ctx)
 	}
 	hint := "Name the App Cluster with --kubeconfig or --context."
-	if apierrors.IsForbidden(err) {
+	if fates.Is(err, fates.Forbidden, fates.Terminating) {
 		hint = "An administrator of this cluster can look, or give you the rights."
 	}
 	if d.note("app-cluster", config.Host, cluster.Trouble(err), "it answers", hint); err != nil {

@@ -3,11 +3,11 @@
 package konnector
 
 import (
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -118,7 +118,7 @@ func away(server string, err error) (c v1alpha1.Condition, is bool) {
 		return v1alpha1.Condition{}, false
 	case cluster.IsExcess(err):
 		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneAnswerTooLarge, tooLarge("The Control Plane Cluster "+server, err)), true
-	case apierrors.IsUnauthorized(err):
+	case fates.Is(err, fates.Unauthorized):
 		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnauthorized, "The Control Plane Cluster "+server+" does not accept the token. "+repair), true
 	case !cluster.IsNoAnswer(err):
 		return v1alpha1.Condition{}, false

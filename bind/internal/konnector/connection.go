@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -17,6 +16,7 @@ import (
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -75,7 +75,7 @@ func (c *connection) readable(ctx context.Context, err error) {
 	if err == nil {
 		return // the watch shows what it is worth
 	}
-	if apierrors.IsForbidden(err) {
+	if fates.Is(err, fates.Forbidden, fates.Terminating) {
 		c.set(failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretNotFound,
 			fmt.Sprintf("The konnector may not read Secret %s: it reads Secrets of namespace %s only.", c.name, v1alpha1.Namespace)))
 		c.agent.touch(c.name)

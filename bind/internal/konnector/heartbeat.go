@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -176,7 +175,7 @@ func (s *session) record(ctx context.Context, now snapshot) {
 // not the one in use. The condition is about the backend's Secret.
 func (h *heartbeat) rotate(ctx context.Context, name string) (v1alpha1.Condition, error) {
 	u, err := h.session.calls.Resource(cluster.Secrets).Namespace(h.session.place.Namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+	if cluster.IsHidden(err) {
 		return warned(v1alpha1.ConditionSecretValid, v1alpha1.ReasonProviderSecretNotFound, "The konnector reads no Secret "+name+": "+cluster.Explain(err)+"."), nil
 	}
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
@@ -246,7 +246,7 @@ func (n *serviceNamespaces) askFor(ctx context.Context, namespace string) error 
 	u.SetKind("APIServiceNamespace")
 	u.SetName(namespace)
 	_, err := n.calls.Resource(cluster.APIServiceNamespaces).Namespace(n.tenant).Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	if err != nil && !fates.Is(err, fates.Exists) {
 		n.mu.Lock()
 		n.wants[namespace] = true
 		n.mu.Unlock()
@@ -283,7 +283,7 @@ func (n *serviceNamespaces) giveUp(ctx context.Context, asked *v1alpha1.APIServi
 	uid := asked.UID
 	err = n.calls.Resource(cluster.APIServiceNamespaces).Namespace(n.tenant).Delete(ctx, asked.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+	if err != nil && !fates.Is(err, fates.Absent, fates.Unserved, fates.Conflict, fates.Contested) {
 		return 0, fmt.Errorf("give up the service namespace of %s: %w", asked.Name, err)
 	}
 	logr.FromContextOrDiscard(ctx).Info("namespace is gone, service namespace given up")
@@ -313,7 +313,7 @@ func (a *appCluster) namespaceGone(ctx context.Context, name string) (bool, erro
 	if err == nil {
 		return false, nil
 	}
-	if !apierrors.IsNotFound(err) {
+	if !fates.Is(err, fates.Absent) {
 		return false, fmt.Errorf("look for namespace %s: %w", name, err)
 	}
 	identity, err := a.identity(ctx)

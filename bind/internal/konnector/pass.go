@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/permission"
+	"github.com/klutch-go/sdk/internal/fates"
 	objectstatus "github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
@@ -34,7 +34,7 @@ func (a *Konnector) reconcile(ctx context.Context, key cache.ObjectName) (time.D
 	again, err := a.pass(ctx, b, v)
 	again = a.recordOf(key).judgeWait(v, again)
 	err = errors.Join(err, a.write(ctx, b, v))
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+	if fates.Is(err, fates.Conflict, fates.Contested, fates.Exists) {
 		return time.Second, nil // another writer was faster
 	}
 	return again, err
