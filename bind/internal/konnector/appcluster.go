@@ -35,13 +35,6 @@ const (
 	indexName   = "name"   // the binding's own name
 )
 
-// retryEvery is the pace of looks at what no watch shows and others have to change.
-const retryEvery = 10 * time.Second
-
-// rightsEvery is the pace of looks at missing rights: a person waits while API servers
-// aggregate roles.
-const rightsEvery = 2 * time.Second
-
 // An appCluster is the cluster in which bindings and bound objects are.
 type appCluster struct {
 	clients

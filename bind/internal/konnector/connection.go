@@ -154,3 +154,67 @@ func (c *connection) end() {
 		s.end()
 	}
 }
+
+// connectionOf returns the connection that a binding used last; nil for none.
+func (a *Konnector) connectionOf(binding cache.ObjectName) *connection {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.connections[a.uses[binding]]
+}
+
+// enter reports whether there is room for one more pass.
+func (c *connection) enter() bool {
+	select {
+	case c.passes <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *connection) leave() { <-c.passes }
+
+// connect returns the connection over secret, and ends the one that the binding used
+// before if it is unused now.
+func (a *Konnector) connect(ctx context.Context, binding, secret cache.ObjectName) *connection {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if before, ok := a.uses[binding]; ok && before != secret {
+		a.release(binding)
+	}
+	a.uses[binding] = secret
+	c := a.connections[secret]
+	if c == nil {
+		c = newConnection(a, secret)
+		ctx, c.stop = context.WithCancel(ctx) // that of Run: a call of reconcile has none of its own
+		a.connections[secret] = c
+		a.wg.Go(func() {
+			if err := c.run(ctx); err != nil {
+				a.log.Error(err, "connection ended", "secret", secret.String())
+			}
+		})
+	}
+	return c
+}
+
+// disconnect gives up the binding's use of its connection.
+func (a *Konnector) disconnect(binding cache.ObjectName) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.release(binding)
+}
+
+// release is disconnect for those who hold the lock.
+func (a *Konnector) release(binding cache.ObjectName) {
+	secret, ok := a.uses[binding]
+	delete(a.uses, binding)
+	for _, other := range a.uses {
+		if other == secret {
+			return
+		}
+	}
+	if c := a.connections[secret]; ok && c != nil {
+		c.stop()
+		delete(a.connections, secret)
+	}
+}

@@ -112,3 +112,26 @@ func fromCRD(c apiextensionsv1.CustomResourceDefinitionCondition) v1alpha1.Condi
 	}
 	return out
 }
+
+// exportChanged asks for a look at the bindings of an export.
+func (s *session) exportChanged(obj any) {
+	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = gone.Obj
+	}
+	if o, ok := obj.(metav1.Object); ok {
+		for _, binding := range s.bindingsOf(o.GetName()) {
+			s.agent.bindings.Add(binding)
+		}
+	}
+}
+
+// bindingsOf returns the bindings of the given name that use this connection.
+func (s *session) bindingsOf(name string) []cache.ObjectName {
+	var found []cache.ObjectName
+	for _, b := range s.agent.app.lookup(indexSecret, s.connection.name.String()) {
+		if b.Name == name {
+			found = append(found, b)
+		}
+	}
+	return found
+}

@@ -5,7 +5,6 @@ package konnector
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"sync/atomic"
 	"time"
@@ -18,7 +17,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
-	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/controller"
 	objectstatus "github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -197,37 +195,6 @@ func (h *heartbeat) rotate(ctx context.Context, name string) (v1alpha1.Condition
 	return v1alpha1.True(v1alpha1.ConditionSecretValid), h.adopt(ctx, u)
 }
 
-// adopt copies the offered kubeconfig to the App Cluster's Secret, from where it is
-// taken up like any other change of it.
-func (h *heartbeat) adopt(ctx context.Context, offered *unstructured.Unstructured) error {
-	held := h.session.connection.secret()
-	if held == nil {
-		return nil // a person has just deleted it, and that is a decision
-	}
-	encoded, _, _ := unstructured.NestedString(offered.Object, "data", v1alpha1.KubeconfigKey)
-	err := h.patchSecret(ctx, map[string]any{
-		"metadata": map[string]any{"uid": held.GetUID(), "resourceVersion": held.GetResourceVersion()},
-		"data":     map[string]any{v1alpha1.KubeconfigKey: encoded},
-	})
-	if err != nil {
-		return fmt.Errorf("write the rotated credential to Secret %s of the App Cluster: %w", h.session.connection.name, err)
-	}
-	audit.Record(ctx, "credential rotated")
-	return nil
-}
-
-// patchSecret merges into the kubeconfig Secret of the App Cluster.
-func (h *heartbeat) patchSecret(ctx context.Context, change map[string]any) error {
-	patch, err := json.Marshal(change)
-	if err != nil {
-		return err
-	}
-	name := h.session.connection.name
-	_, err = h.session.agent.app.calls.Resource(cluster.Secrets).Namespace(name.Namespace).Patch(ctx, name.Name, types.MergePatchType, patch,
-		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
-	return err
-}
-
 // write writes when the last heartbeat is half an interval old, and when
 // something else in the status is to change.
 func (h *heartbeat) write(ctx context.Context, seen *v1alpha1.ClusterBinding, secretValid v1alpha1.Condition) error {
@@ -262,4 +229,52 @@ func validVersion(v string) v1alpha1.Condition {
 		return warned(v1alpha1.ConditionValidVersion, v1alpha1.ReasonParseError, fmt.Sprintf("The konnector's version %q is not a semantic version.", v))
 	}
 	return v1alpha1.True(v1alpha1.ConditionValidVersion)
+}
+
+// refusal is Connected if nothing may be changed on either side; else it is empty.
+func (h *heartbeat) refusal(f found) v1alpha1.Condition {
+	switch bound := h.boundTenant(); {
+	case bound != "" && f.tenant != "" && bound != f.tenant:
+		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneReplaced, fmt.Sprintf(
+			"%s is not the Control Plane Cluster that Secret %s was bound to: its tenant namespace %s has the UID %s, not %s. Nothing is changed on either side. "+
+				"If it has been replaced for good, run kubectl bind again: claims are then carried out anew there. Or remove the annotation %s of the Secret.",
+			h.session.place.Server, h.session.connection.name, h.session.place.Namespace, f.tenant, bound, v1alpha1.TenantUIDAnnotation))
+	case f.binding != nil && h.heldElsewhere(f.binding):
+		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonTenantHeldByAnotherCluster, fmt.Sprintf(
+			"The tenant %[1]s is held by another App Cluster (its namespace kube-system has the UID %[2]s) that uses the same credential; nothing is changed on either side. "+
+				"Run kubectl bind for a tenant of this cluster's own. If the other cluster is gone for good, clear status.clusterUID of ClusterBinding %[3]s in %[1]s.",
+			h.session.place.Namespace, f.binding.Status.ClusterUID, v1alpha1.ClusterBindingName))
+	}
+	return v1alpha1.Condition{}
+}
+
+// A snapshot is what the last look at the tenant namespace has shown.
+type snapshot struct {
+	looked     bool               // at least once
+	away       v1alpha1.Condition // Connected, if the control plane cannot be worked with
+	beating    v1alpha1.Condition // Heartbeating
+	unreadable v1alpha1.Condition // Connected, if exports cannot be listed
+	unmapped   v1alpha1.Condition // Connected, if APIServiceNamespaces cannot be
+	provider   string
+	tenant     types.UID          // of the tenant namespace, once known
+	admitted   bool               // it is known whose tenant it is
+	refused    v1alpha1.Condition // Connected, if nothing may be changed on either side
+}
+
+// snapshot returns what the last look has shown.
+func (s *session) snapshot() snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seen
+}
+
+// connected is what the last look says of the connection. What is too much of what is
+// listed counts even if the control plane answers otherwise.
+func (s snapshot) connected() v1alpha1.Condition {
+	for _, c := range []v1alpha1.Condition{s.away, s.unreadable, s.unmapped} {
+		if c.Type != "" && (c == s.away || c.Reason == v1alpha1.ReasonControlPlaneAnswerTooLarge) {
+			return c
+		}
+	}
+	return v1alpha1.True(v1alpha1.ConditionConnected)
 }

@@ -4,40 +4,28 @@ package konnector
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"slices"
+	"errors"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
-	"github.com/klutch-go/sdk/bind/internal/crd"
-	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/group"
+	objectstatus "github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
-
-// Options are those of a konnector, complete; see the Options of package bind.
-type Options struct {
-	Version           string
-	HeartbeatInterval time.Duration
-	NamespaceGrace    time.Duration
-	SchemaInterval    time.Duration
-	Sync              func(binding string, opts *klutchsync.Options)
-}
 
 // A Konnector is one Run of a bind.Konnector.
 type Konnector struct {
@@ -57,31 +45,6 @@ type Konnector struct {
 	uses        map[cache.ObjectName]cache.ObjectName // the Secret of each binding
 	connections map[cache.ObjectName]*connection      // by Secret
 	records     map[cache.ObjectName]*bindingRecord   // by binding
-}
-
-// A bindingRecord is what is remembered of a binding from one pass to the next. Passes of one
-// binding follow each other, so that only the map of records needs the lock.
-type bindingRecord struct {
-	running       string    // the fingerprint of the Sync that runs; empty while none does
-	version       string    // in which it runs, or ran
-	everywhere    bool      // the konnector has the rights of its claims in all namespaces
-	consent       consent   // that has been carried out
-	schemaChanged time.Time // when its CRD was last changed
-	waitsSince    time.Time // when it began to wait for an answer; zero if it does not
-	released      *string   // of held deletions: the last word of its owner; nil before the first pass
-	pace          pace      // of passes
-}
-
-// recordOf returns that of a binding.
-func (a *Konnector) recordOf(binding cache.ObjectName) *bindingRecord {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	r := a.records[binding]
-	if r == nil {
-		r = &bindingRecord{pace: newPace()}
-		a.records[binding] = r
-	}
-	return r
 }
 
 // New does no I/O.
@@ -141,58 +104,6 @@ func (a *Konnector) changed(name string) {
 	}
 }
 
-// touch asks for a look at all bindings of a Secret.
-func (a *Konnector) touch(secret cache.ObjectName) {
-	for _, b := range a.app.lookup(indexSecret, secret.String()) {
-		a.bindings.Add(b)
-	}
-}
-
-// connect returns the connection over secret, and ends the one that the binding used
-// before if it is unused now.
-func (a *Konnector) connect(ctx context.Context, binding, secret cache.ObjectName) *connection {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if before, ok := a.uses[binding]; ok && before != secret {
-		a.release(binding)
-	}
-	a.uses[binding] = secret
-	c := a.connections[secret]
-	if c == nil {
-		c = newConnection(a, secret)
-		ctx, c.stop = context.WithCancel(ctx) // that of Run: a call of reconcile has none of its own
-		a.connections[secret] = c
-		a.wg.Go(func() {
-			if err := c.run(ctx); err != nil {
-				a.log.Error(err, "connection ended", "secret", secret.String())
-			}
-		})
-	}
-	return c
-}
-
-// disconnect gives up the binding's use of its connection.
-func (a *Konnector) disconnect(binding cache.ObjectName) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.release(binding)
-}
-
-// release is disconnect for those who hold the lock.
-func (a *Konnector) release(binding cache.ObjectName) {
-	secret, ok := a.uses[binding]
-	delete(a.uses, binding)
-	for _, other := range a.uses {
-		if other == secret {
-			return
-		}
-	}
-	if c := a.connections[secret]; ok && c != nil {
-		c.stop()
-		delete(a.connections, secret)
-	}
-}
-
 // forget ends what a binding that is gone had running. Nothing is deleted: neither
 // the CRD, nor objects on either side.
 func (a *Konnector) forget(binding cache.ObjectName) {
@@ -206,83 +117,130 @@ func (a *Konnector) forget(binding cache.ObjectName) {
 	}
 }
 
-// hold stops the sync of a binding and returns when it has stopped.
-func (a *Konnector) hold(binding cache.ObjectName) {
-	a.recordOf(binding).running = ""
-	a.set.Remove(binding.String())
+// paced is reconcile, not as often as a platform thinks of something, and not while
+// others of the same connection hold as many workers as they may.
+func (a *Konnector) paced(ctx context.Context, binding cache.ObjectName) (time.Duration, error) {
+	if c := a.connectionOf(binding); c != nil {
+		if !c.enter() {
+			return pacePause, nil
+		}
+		defer c.leave()
+	}
+	if !a.recordOf(binding).pace.TryAccept() {
+		return pacePause, nil
+	}
+	return a.reconcile(ctx, binding)
 }
 
-// A recipe is what the Sync of a binding is made of, besides its session.
-type recipe struct {
-	export  *v1alpha1.APIServiceExport
-	related []klutchsync.Related
-	grant   *permission.Grant // nil where related objects may be read in all namespaces
-}
-
-// fingerprint changes when the Sync has to be made anew.
-func (r recipe) fingerprint(s *session, version schema.GroupVersionResource) (string, error) {
-	spec := r.export.Spec
-	data, err := json.Marshal([]any{version, spec.Scope, spec.InformerScope, r.related, r.grant != nil, s.snapshot().tenant})
-	return fmt.Sprintf("%p %s", s, data), err
-}
-
-// put has the Sync of a binding run; one that runs from the same recipe goes on.
-func (a *Konnector) put(binding cache.ObjectName, s *session, r recipe) error {
-	known := a.recordOf(binding)
-	version := crd.SyncVersion(&r.export.Spec, known.version)
-	fingerprint, err := r.fingerprint(s, version)
+// reconcile brings about what one binding says, as far as that goes, and says in
+// its status how far that was.
+func (a *Konnector) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	b, err := a.app.binding(key)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if known.running == fingerprint {
-		return nil
+	if b == nil || b.DeletionTimestamp != nil {
+		a.forget(key)
+		return 0, nil
 	}
-	opts := s.options(r)
-	a.embedder(binding.Name, &opts)
-	sync, err := klutchsync.New(a.source, s.target, version, opts)
-	if err != nil {
-		return err
+	v := newVerdict()
+	again, err := a.pass(ctx, b, v)
+	again = a.recordOf(key).judgeWait(v, again)
+	err = errors.Join(err, a.write(ctx, b, v))
+	if fates.Is(err, fates.Conflict, fates.Contested, fates.Exists) {
+		return time.Second, nil // another writer was faster
 	}
-	known.running, known.version = fingerprint, version.Version
-	a.set.Put(binding.String(), sync)
-	return nil
+	return again, err
 }
 
-// embedder lets the embedding program change the options of a Sync: one call at a time.
-func (a *Konnector) embedder(binding string, opts *klutchsync.Options) {
-	if a.opts.Sync == nil {
-		return
+func (a *Konnector) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *verdict) (time.Duration, error) {
+	key := cache.MetaObjectToName(b)
+	p := &pass{Konnector: a, record: a.recordOf(key), key: key, binding: b, verdict: v}
+	schema := &installation{pass: p}
+	for _, step := range []func(context.Context) (bool, error){
+		p.openConnection, p.findExport, p.checkOffer, schema.readSchema, p.checkRights, schema.installSchema, p.sync,
+	} {
+		ok, err := step(ctx)
+		if p.disabled {
+			a.hold(p.key)
+		}
+		if err != nil || !ok {
+			return p.again, err
+		}
 	}
-	a.embedding.Lock()
-	defer a.embedding.Unlock()
-	a.opts.Sync(binding, opts)
+	return p.again, nil
 }
 
-// options are those of the Sync of an export of this session.
-func (s *session) options(r recipe) klutchsync.Options {
-	opts := klutchsync.Options{Mapper: s.namespaces.mapper, Related: slices.Clone(r.related), Hooks: klutchsync.Hooks{Refused: s.records.related}}
-	for i := range opts.Related {
-		opts.Related[i].Except = permission.ClosedPatterns()
+// write writes the status if it is not what it was, and tells of what has changed.
+func (a *Konnector) write(ctx context.Context, b *v1alpha1.APIServiceBinding, v *verdict) error {
+	before := b.Status.Conditions
+	after := b.DeepCopy()
+	v.apply(&after.Status, b.Generation)
+	client := a.app.calls.Resource(cluster.APIServiceBindings).Namespace(b.Namespace)
+	err := objectstatus.Write(ctx, client, b, func(o *v1alpha1.APIServiceBinding) { v.apply(&o.Status, o.Generation) })
+	if err == nil {
+		a.tell(b, before, after.Status.Conditions)
 	}
-	if r.export.Spec.InformerScope == v1alpha1.NamespacedScope {
-		opts.TargetScope = klutchsync.ScopeMapped
-	}
-	if r.grant != nil {
-		opts.RelatedAccess = r.grant.Access
-	}
-	if r.export.Spec.Scope == v1alpha1.ClusterScope {
-		opts.Mapper = klutchsync.Prefix(s.place.Namespace + "-")
-		meta := tenantMeta(s.place.Namespace, s.snapshot().tenant)
-		opts.TargetMeta = func(cache.ObjectName) klutchsync.Meta { return meta }
-	}
-	return opts
+	return err
 }
 
-// tenantMeta says whose a cluster-scoped object is. The garbage collector deletes it
-// with the tenant namespace.
-func tenantMeta(namespace string, uid types.UID) klutchsync.Meta {
-	return klutchsync.Meta{
-		Annotations:     map[string]string{v1alpha1.ClusterNamespaceAnnotation: namespace},
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: namespace, UID: uid}},
+// tell makes Events of conditions that have turned.
+func (a *Konnector) tell(b *v1alpha1.APIServiceBinding, before, after []v1alpha1.Condition) {
+	for _, c := range after {
+		was := v1alpha1.FindCondition(before, c.Type)
+		if was != nil && was.Status == c.Status && was.Reason == c.Reason {
+			continue
+		}
+		switch {
+		case c.Type == v1alpha1.ConditionReady && c.Status == metav1.ConditionTrue:
+			a.events.Event(b, "Normal", v1alpha1.ConditionReady, "Objects of "+b.Name+" are kept in step.")
+		case c.Type != v1alpha1.ConditionReady && c.Severity == v1alpha1.SeverityError:
+			a.events.Event(b, "Warning", c.Reason, c.Message)
+		}
 	}
+}
+
+// A bound is what the konnector knows of one APIServiceBinding; see the Bound of package
+// bind.
+type bound struct {
+	Name      string
+	Ready     bool
+	Up        bool
+	TokenEnds time.Time
+	Heartbeat time.Time
+	Sync      klutchsync.Status
+}
+
+// Census returns what is known of all bindings, without I/O, once they have been listed.
+func (a *Konnector) Census() (all []bound, ok bool) {
+	if !a.app.bindings.HasSynced() {
+		return nil, false
+	}
+	for _, obj := range a.app.bindings.GetStore().List() {
+		if u, ok := obj.(*unstructured.Unstructured); ok {
+			all = append(all, a.boundBy(u))
+		}
+	}
+	return all, true
+}
+
+func (a *Konnector) boundBy(u *unstructured.Unstructured) bound {
+	key, found := cache.MetaObjectToName(u), bound{Name: u.GetName()}
+	if b, err := cluster.Decode[v1alpha1.APIServiceBinding](u); err == nil {
+		found.Ready = v1alpha1.IsTrue(b.Status.Conditions, v1alpha1.ConditionReady)
+	}
+	found.Sync, _ = a.set.State(key.String())
+	c := a.connectionOf(key)
+	if c == nil {
+		return found
+	}
+	if _, s := c.state(); s != nil {
+		now := s.snapshot()
+		found.Up = now.looked && now.away.Type == ""
+		found.TokenEnds = cluster.ReadToken(s.token.Get()).Ends()
+		if beaten := s.heartbeat.beaten.Load(); beaten != nil {
+			found.Heartbeat = *beaten
+		}
+	}
+	return found
 }

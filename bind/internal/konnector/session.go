@@ -3,7 +3,6 @@
 package konnector
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +10,6 @@ import (
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -50,19 +48,6 @@ type session struct {
 
 	mu   sync.Mutex
 	seen snapshot
-}
-
-// A snapshot is what the last look at the tenant namespace has shown.
-type snapshot struct {
-	looked     bool               // at least once
-	away       v1alpha1.Condition // Connected, if the control plane cannot be worked with
-	beating    v1alpha1.Condition // Heartbeating
-	unreadable v1alpha1.Condition // Connected, if exports cannot be listed
-	unmapped   v1alpha1.Condition // Connected, if APIServiceNamespaces cannot be
-	provider   string
-	tenant     types.UID          // of the tenant namespace, once known
-	admitted   bool               // it is known whose tenant it is
-	refused    v1alpha1.Condition // Connected, if nothing may be changed on either side
 }
 
 // newSession does no I/O.
@@ -187,12 +172,6 @@ func (s *session) end() {
 	<-s.done
 }
 
-// leadsTo tells whether k differs from the session's kubeconfig in the token alone.
-func (s *session) leadsTo(k *kubeconfig.Kubeconfig) bool {
-	return s.place.Server == k.Server && s.place.Namespace == k.Namespace &&
-		s.place.TLSServerName == k.TLSServerName && bytes.Equal(s.place.CAData, k.CAData)
-}
-
 // use takes up a new token at once; what runs goes on.
 func (s *session) use(token string) {
 	if s.token.Swap(token) != token || s.snapshot().refused.Type != "" {
@@ -203,13 +182,6 @@ func (s *session) use(token string) {
 // lookNow asks for a look at the control plane now.
 func (s *session) lookNow() {
 	s.heartbeat.queue.Add(cache.NewObjectName(s.place.Namespace, v1alpha1.ClusterBindingName))
-}
-
-// snapshot returns what the last look has shown.
-func (s *session) snapshot() snapshot {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.seen
 }
 
 // interrupted is called when a watch ends with an error.
@@ -233,27 +205,4 @@ func (s *session) readable(exports bool) func(context.Context, error) {
 		s.agent.touch(s.connection.name)
 		s.lookNow()
 	}
-}
-
-// exportChanged asks for a look at the bindings of an export.
-func (s *session) exportChanged(obj any) {
-	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = gone.Obj
-	}
-	if o, ok := obj.(metav1.Object); ok {
-		for _, binding := range s.bindingsOf(o.GetName()) {
-			s.agent.bindings.Add(binding)
-		}
-	}
-}
-
-// bindingsOf returns the bindings of the given name that use this connection.
-func (s *session) bindingsOf(name string) []cache.ObjectName {
-	var found []cache.ObjectName
-	for _, b := range s.agent.app.lookup(indexSecret, s.connection.name.String()) {
-		if b.Name == name {
-			found = append(found, b)
-		}
-	}
-	return found
 }

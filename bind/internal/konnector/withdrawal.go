@@ -195,9 +195,3 @@ func (p *withdrawal) claims() []v1alpha1.PermissionClaim {
 	}
 	return all
 }
-
-// A consent is what was last found to be agreed to, and carried out.
-type consent struct {
-	id       string
-	selected []klutchsync.Related
-}
