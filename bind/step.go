@@ -117,15 +117,6 @@ func (i *installer) writeRights(ctx context.Context, rights []*unstructured.Unst
 	return nil
 }
 
-// spec says what a service is. In a dry run the kind may not be known.
-func (i *installer) spec(service v1alpha1.GroupResource) (spec v1alpha1.APIServiceExportSpec) {
-	if e := i.exports[service.String()]; e != nil {
-		spec = e.Spec
-	}
-	spec.Group, spec.Names.Plural = service.Group, service.Resource
-	return spec
-}
-
 // writeKonnector leaves the CRD of bindings to writeCRD.
 func (i *installer) writeKonnector(ctx context.Context) error {
 	if len(i.opts.Konnector) == 0 {
@@ -221,11 +212,6 @@ func (i *installer) apply(ctx context.Context, resource schema.GroupVersionResou
 		return nil, fmt.Errorf("apply %s %s: %w", u.GetKind(), u.GetName(), err)
 	}
 	return written, nil
-}
-
-// rightsResources are those of what Rights returns, by kind.
-var rightsResources = map[string]schema.GroupVersionResource{
-	"ClusterRole": cluster.ClusterRoles, "ValidatingAdmissionPolicy": cluster.Policies, "ValidatingAdmissionPolicyBinding": cluster.PolicyBindings,
 }
 
 // konnectorAccount is the konnector's service account, of which the shipped policy speaks.

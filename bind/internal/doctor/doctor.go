@@ -3,7 +3,6 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -23,15 +22,6 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
-
-// A Finding is what one check has found; see the Finding of package bind.
-type Finding struct {
-	Check   string `json:"check"`
-	About   string `json:"about,omitempty"`
-	OK      bool   `json:"ok"`
-	Message string `json:"message"`
-	Hint    string `json:"hint,omitempty"`
-}
 
 const (
 	stuckAfter     = 10 * time.Minute // of a deletion
@@ -69,22 +59,6 @@ func Check(ctx context.Context, config *rest.Config, now time.Time) []Finding {
 		d.checkBinding(ctx, &b)
 	}
 	return d.found
-}
-
-// A doctor collects findings.
-type doctor struct {
-	app   *cluster.App
-	now   time.Time
-	found []Finding
-}
-
-// note adds a finding: what is wrong with what to do, or for "" that all is well.
-func (d *doctor) note(check, about, wrong, well, hint string) {
-	f := Finding{Check: check, About: about, OK: wrong == "", Message: cmp.Or(wrong, well)}
-	if !f.OK {
-		f.Hint = hint
-	}
-	d.found = append(d.found, f)
 }
 
 func (d *doctor) age(t time.Time) time.Duration { return d.now.Sub(t).Round(time.Second) }
