@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,10 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
 	objectstatus "github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -33,14 +36,24 @@ type found struct {
 
 // A heartbeat is what a session does and learns at each look at its tenant namespace.
 type heartbeat struct {
-	session *session
+	*shared
+
+	secret *kubeconfigSecret
+	place  kubeconfig.Kubeconfig // without token
+	token  *kubeconfig.Token
+	calls  dynamic.Interface // of the Control Plane Cluster
+
 	queue   *controller.Controller
 	beaten  atomic.Pointer[time.Time] // when the last one was taken
 	awaited atomic.Bool               // the backend is about to make a credential
+
+	mu   sync.Mutex
+	seen snapshot
 }
 
-func newHeartbeat(s *session) *heartbeat {
-	h := &heartbeat{session: s}
+func newHeartbeat(s *shared, secret *kubeconfigSecret, place kubeconfig.Kubeconfig, token *kubeconfig.Token, calls dynamic.Interface) *heartbeat {
+	h := &heartbeat{shared: s, secret: secret, place: place, token: token, calls: calls}
+	h.seen.beating = pending(v1alpha1.ConditionHeartbeating, "Connecting to the Control Plane Cluster.")
 	h.queue = cluster.NewController("heartbeat", h.beat, 1)
 	return h
 }
@@ -59,12 +72,12 @@ func (h *heartbeat) beat(ctx context.Context, _ cache.ObjectName) (time.Duration
 	if h.awaited.Load() {
 		return lookAgain, nil
 	}
-	return h.session.agent.opts.HeartbeatInterval / 2, nil
+	return h.opts.HeartbeatInterval / 2, nil
 }
 
 // find reads who is there. What may not be read is no answer where one is expected.
 func (h *heartbeat) find(ctx context.Context) (f found, err error) {
-	if f.tenant, err = cluster.TenantUID(ctx, h.session.calls, h.session.place.Namespace); err != nil && (h.boundTenant() != "" || !cluster.IsHidden(err)) {
+	if f.tenant, err = cluster.TenantUID(ctx, h.calls, h.place.Namespace); err != nil && (h.secret.boundTenant() != "" || !cluster.IsHidden(err)) {
 		return f, err
 	}
 	f.binding, err = h.clusterBinding(ctx)
@@ -81,7 +94,7 @@ func (h *heartbeat) report(ctx context.Context, f found) (*v1alpha1.ClusterBindi
 	if err == nil {
 		now := time.Now()
 		h.beaten.Store(&now)
-		err = h.recordTenant(ctx, f.tenant)
+		err = h.secret.recordTenant(ctx, f.tenant)
 	}
 	if err != nil || f.binding.Status.ClusterUID != "" {
 		return f.binding, err
@@ -90,7 +103,7 @@ func (h *heartbeat) report(ctx context.Context, f found) (*v1alpha1.ClusterBindi
 }
 
 func (h *heartbeat) clusterBinding(ctx context.Context) (*v1alpha1.ClusterBinding, error) {
-	u, err := h.session.calls.Resource(cluster.ClusterBindings).Namespace(h.session.place.Namespace).Get(ctx, v1alpha1.ClusterBindingName, metav1.GetOptions{})
+	u, err := h.calls.Resource(cluster.ClusterBindings).Namespace(h.place.Namespace).Get(ctx, v1alpha1.ClusterBindingName, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("read ClusterBinding %s: %w", v1alpha1.ClusterBindingName, err)
 	}
@@ -100,13 +113,13 @@ func (h *heartbeat) clusterBinding(ctx context.Context) (*v1alpha1.ClusterBindin
 // heldElsewhere tells whether the tenant is that of another App Cluster, which has
 // the same credential. A backend of another make keeps no record of it.
 func (h *heartbeat) heldElsewhere(b *v1alpha1.ClusterBinding) bool {
-	return b.Status.ClusterUID != "" && b.Status.ClusterUID != string(h.session.agent.app.uid)
+	return b.Status.ClusterUID != "" && b.Status.ClusterUID != string(h.app.uid)
 }
 
 // holding is fn for as long as the tenant is that of this App Cluster.
-func (s *session) holding(fn controller.Func) controller.Func {
+func (h *heartbeat) holding(fn controller.Func) controller.Func {
 	return func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-		switch now := s.snapshot(); {
+		switch now := h.snapshot(); {
 		case !now.looked:
 			return lookAgain / 50, nil
 		case !now.admitted || now.refused.Type != "":
@@ -115,7 +128,7 @@ func (s *session) holding(fn controller.Func) controller.Func {
 		again, err := fn(ctx, key)
 		if _, isAway := away("", err); isAway {
 			logr.FromContextOrDiscard(ctx).V(4).Info("not now", "reason", cluster.Explain(err))
-			s.lookNow() // a condition is to say it, once
+			h.lookNow() // a condition is to say it, once
 			return lookAgain, nil
 		}
 		return again, err
@@ -127,14 +140,14 @@ func (h *heartbeat) look(ctx context.Context, f found, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	now := h.session.snapshot()
+	now := h.snapshot()
 	now.looked = true
-	now.away, _ = away(h.session.place.Server, err)
+	now.away, _ = away(h.place.Server, err)
 	now.beating = v1alpha1.True(v1alpha1.ConditionHeartbeating)
 	if err != nil {
 		now.beating = warned(v1alpha1.ConditionHeartbeating, v1alpha1.ReasonClusterBindingUpdateFailed, "The heartbeat failed: "+cluster.Explain(err)+".")
 	}
-	now.admitted = now.admitted || now.away.Type == "" && (f.tenant != "" || h.boundTenant() == "")
+	now.admitted = now.admitted || now.away.Type == "" && (f.tenant != "" || h.secret.boundTenant() == "")
 	now.tenant = cmp.Or(f.tenant, now.tenant)
 	if c := h.refusal(f); c.Type != "" || err == nil {
 		now.refused = c
@@ -145,19 +158,19 @@ func (h *heartbeat) look(ctx context.Context, f found, err error) {
 	if now.refused.Type != "" {
 		now.beating = failed(v1alpha1.ConditionHeartbeating, now.refused.Reason, "No heartbeat is written.")
 	}
-	h.session.record(ctx, now)
+	h.record(ctx, now)
 }
 
-func (s *session) record(ctx context.Context, now snapshot) {
-	s.mu.Lock()
-	before := s.seen
+func (h *heartbeat) record(ctx context.Context, now snapshot) {
+	h.mu.Lock()
+	before := h.seen
 	now.unreadable, now.unmapped = before.unreadable, before.unmapped
-	s.seen = now
-	s.mu.Unlock()
+	h.seen = now
+	h.mu.Unlock()
 	if before == now {
 		return
 	}
-	s.agent.touch(s.connection.name)
+	h.touch(h.secret.name)
 	log := logr.FromContextOrDiscard(ctx)
 	switch {
 	case before.refused != now.refused && now.refused.Type != "":
@@ -172,7 +185,7 @@ func (s *session) record(ctx context.Context, now snapshot) {
 // rotate takes over the credential that the backend keeps for this tenant, if it is
 // not the one in use. The condition is about the backend's Secret.
 func (h *heartbeat) rotate(ctx context.Context, name string) (v1alpha1.Condition, error) {
-	u, err := h.session.calls.Resource(cluster.Secrets).Namespace(h.session.place.Namespace).Get(ctx, name, metav1.GetOptions{})
+	u, err := h.calls.Resource(cluster.Secrets).Namespace(h.place.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if cluster.IsHidden(err) {
 		return warned(v1alpha1.ConditionSecretValid, v1alpha1.ReasonProviderSecretNotFound, "The konnector reads no Secret "+name+": "+cluster.Explain(err)+"."), nil
 	}
@@ -188,29 +201,29 @@ func (h *heartbeat) rotate(ctx context.Context, name string) (v1alpha1.Condition
 	if err != nil {
 		return warned(v1alpha1.ConditionSecretValid, v1alpha1.ReasonProviderSecretInvalid, "The konnector refuses Secret "+name+": "+err.Error()+"."), nil //nolint:nilerr // the condition says it
 	}
-	current, _ := h.session.connection.read()
-	if current == nil || h.session.token.Get() == offered.Token && h.session.leadsTo(offered) {
+	current, _ := h.secret.read()
+	if current == nil || h.token.Get() == offered.Token && samePlace(&h.place, offered) {
 		return v1alpha1.True(v1alpha1.ConditionSecretValid), nil
 	}
-	return v1alpha1.True(v1alpha1.ConditionSecretValid), h.adopt(ctx, u)
+	return v1alpha1.True(v1alpha1.ConditionSecretValid), h.secret.adopt(ctx, u)
 }
 
 // write writes when the last heartbeat is half an interval old, and when
 // something else in the status is to change.
 func (h *heartbeat) write(ctx context.Context, seen *v1alpha1.ClusterBinding, secretValid v1alpha1.Condition) error {
-	client := h.session.calls.Resource(cluster.ClusterBindings).Namespace(h.session.place.Namespace)
-	interval := h.session.agent.opts.HeartbeatInterval
+	client := h.calls.Resource(cluster.ClusterBindings).Namespace(h.place.Namespace)
+	interval := h.opts.HeartbeatInterval
 	return objectstatus.Write(ctx, client, seen, func(b *v1alpha1.ClusterBinding) {
 		if due(b.Status.LastHeartbeatTime, interval/2) {
 			now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
 			b.Status.LastHeartbeatTime = &now
 		}
 		if b.Status.ClusterUID == "" {
-			b.Status.ClusterUID = string(h.session.agent.app.uid)
+			b.Status.ClusterUID = string(h.app.uid)
 		}
 		b.Status.HeartbeatInterval = &metav1.Duration{Duration: interval}
-		b.Status.KonnectorVersion = h.session.agent.opts.Version
-		for _, c := range []v1alpha1.Condition{secretValid, validVersion(h.session.agent.opts.Version)} {
+		b.Status.KonnectorVersion = h.opts.Version
+		for _, c := range []v1alpha1.Condition{secretValid, validVersion(h.opts.Version)} {
 			c.Message = cluster.Clip(c.Message)
 			c.ObservedGeneration = b.Generation
 			b.Status.Conditions = v1alpha1.SetCondition(b.Status.Conditions, c)
@@ -233,17 +246,17 @@ func validVersion(v string) v1alpha1.Condition {
 
 // refusal is Connected if nothing may be changed on either side; else it is empty.
 func (h *heartbeat) refusal(f found) v1alpha1.Condition {
-	switch bound := h.boundTenant(); {
+	switch bound := h.secret.boundTenant(); {
 	case bound != "" && f.tenant != "" && bound != f.tenant:
 		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneReplaced, fmt.Sprintf(
 			"%s is not the Control Plane Cluster that Secret %s was bound to: its tenant namespace %s has the UID %s, not %s. Nothing is changed on either side. "+
 				"If it has been replaced for good, run kubectl bind again: claims are then carried out anew there. Or remove the annotation %s of the Secret.",
-			h.session.place.Server, h.session.connection.name, h.session.place.Namespace, f.tenant, bound, v1alpha1.TenantUIDAnnotation))
+			h.place.Server, h.secret.name, h.place.Namespace, f.tenant, bound, v1alpha1.TenantUIDAnnotation))
 	case f.binding != nil && h.heldElsewhere(f.binding):
 		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonTenantHeldByAnotherCluster, fmt.Sprintf(
 			"The tenant %[1]s is held by another App Cluster (its namespace kube-system has the UID %[2]s) that uses the same credential; nothing is changed on either side. "+
 				"Run kubectl bind for a tenant of this cluster's own. If the other cluster is gone for good, clear status.clusterUID of ClusterBinding %[3]s in %[1]s.",
-			h.session.place.Namespace, f.binding.Status.ClusterUID, v1alpha1.ClusterBindingName))
+			h.place.Namespace, f.binding.Status.ClusterUID, v1alpha1.ClusterBindingName))
 	}
 	return v1alpha1.Condition{}
 }
@@ -262,10 +275,10 @@ type snapshot struct {
 }
 
 // snapshot returns what the last look has shown.
-func (s *session) snapshot() snapshot {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.seen
+func (h *heartbeat) snapshot() snapshot {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.seen
 }
 
 // connected is what the last look says of the connection. What is too much of what is
@@ -277,4 +290,26 @@ func (s snapshot) connected() v1alpha1.Condition {
 		}
 	}
 	return v1alpha1.True(v1alpha1.ConditionConnected)
+}
+
+// lookNow asks for a look at the control plane now.
+func (h *heartbeat) lookNow() {
+	h.queue.Add(cache.NewObjectName(h.place.Namespace, v1alpha1.ClusterBindingName))
+}
+
+// readable takes note of when exports, or namespaces, can be read and when not. Both
+// are reasons to look at the control plane.
+func (h *heartbeat) readable(exports bool) func(context.Context, error) {
+	return func(ctx context.Context, err error) {
+		h.mu.Lock()
+		if exports {
+			h.seen.unreadable = unlisted(h.place.Server, cluster.APIServiceExports, err)
+		} else {
+			h.seen.unmapped = unlisted(h.place.Server, cluster.APIServiceNamespaces, err)
+		}
+		h.mu.Unlock()
+		logr.FromContextOrDiscard(ctx).V(4).Info("reading the tenant namespace", "trouble", cluster.Trouble(err))
+		h.touch(h.secret.name)
+		h.lookNow()
+	}
 }

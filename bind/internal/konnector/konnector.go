@@ -5,7 +5,6 @@ package konnector
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -29,22 +28,12 @@ import (
 
 // A Konnector is one Run of a bind.Konnector.
 type Konnector struct {
-	opts     Options
-	app      *appCluster
-	source   *klutchsync.Cluster
-	set      *klutchsync.Set // by namespace/name of the binding
-	bindings *controller.Controller
-	events   record.EventRecorder
-	log      logr.Logger
+	shared
 
-	wg sync.WaitGroup // of connections
-
-	embedding sync.Mutex // held while the embedding program is called
-
-	mu          sync.Mutex
-	uses        map[cache.ObjectName]cache.ObjectName // the Secret of each binding
-	connections map[cache.ObjectName]*connection      // by Secret
-	records     map[cache.ObjectName]*bindingRecord   // by binding
+	connections *connections
+	syncs       *syncs
+	records     records
+	events      record.EventRecorder
 }
 
 // New does no I/O.
@@ -57,112 +46,106 @@ func New(config *rest.Config, opts Options) (*Konnector, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Konnector{
-		opts: opts, app: app, source: source,
-		uses:        map[cache.ObjectName]cache.ObjectName{},
-		connections: map[cache.ObjectName]*connection{},
-		records:     map[cache.ObjectName]*bindingRecord{},
-	}
-	a.bindings = cluster.NewController("binding", a.paced, 16)
-	a.set = klutchsync.NewSet(klutchsync.SetOptions{Changed: a.changed})
-	return a, a.watch()
+	k := &Konnector{shared: shared{app: app, opts: opts}, records: records{of: map[cache.ObjectName]*bindingRecord{}}}
+	k.connections = newConnections(&k.shared)
+	k.bindings = cluster.NewController("binding", k.paced, 16)
+	k.syncs = newSyncs(source, opts, k.changed)
+	return k, k.watch()
 }
 
-func (a *Konnector) watch() error {
-	if _, err := a.bindings.Watch(a.app.bindings, controller.Self); err != nil {
+func (k *Konnector) watch() error {
+	if _, err := k.bindings.Watch(k.app.bindings, controller.Self); err != nil {
 		return err
 	}
-	_, err := a.bindings.Watch(a.app.crds, func(o metav1.Object) []cache.ObjectName { return a.app.lookup(indexName, o.GetName()) })
+	_, err := k.bindings.Watch(k.app.crds, func(o metav1.Object) []cache.ObjectName { return k.app.lookup(indexName, o.GetName()) })
 	return err
 }
 
 // Run works until ctx is done and all that it started has ended.
-func (a *Konnector) Run(ctx context.Context) error {
-	defer a.app.close()
-	defer a.bindings.ShutDown() // which may never run
-	if err := a.app.prepare(ctx); err != nil {
+func (k *Konnector) Run(ctx context.Context) error {
+	defer k.app.close()
+	defer k.bindings.ShutDown() // which may never run
+	if err := k.app.prepare(ctx); err != nil {
 		return nil // it only ends with ctx
 	}
-	a.log = logr.FromContextOrDiscard(ctx)
-	a.log.Info("konnector started", "version", a.opts.Version)
+	k.log = logr.FromContextOrDiscard(ctx)
+	k.log.Info("konnector started", "version", k.opts.Version)
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: a.app.kube.CoreV1().Events("")})
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.app.kube.CoreV1().Events("")})
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return err
 	}
-	a.events = broadcaster.NewRecorder(scheme, corev1.EventSource{Component: "konnector"})
-	defer a.wg.Wait()
-	return group.Run(ctx, group.Informer(a.app.bindings), group.Informer(a.app.crds), group.Informer(a.app.namespaces), a.set.Run, a.bindings.Run)
+	k.events = broadcaster.NewRecorder(scheme, corev1.EventSource{Component: "konnector"})
+	defer k.connections.wg.Wait()
+	return group.Run(ctx, group.Informer(k.app.bindings), group.Informer(k.app.crds), group.Informer(k.app.namespaces), k.syncs.Run, k.bindings.Run)
 }
 
 // changed is called with the name of a Sync whose state may have changed.
-func (a *Konnector) changed(name string) {
+func (k *Konnector) changed(name string) {
 	if key, err := cache.ParseObjectName(name); err == nil {
-		a.bindings.Add(key)
+		k.bindings.Add(key)
 	}
 }
 
 // forget ends what a binding that is gone had running. Nothing is deleted: neither
 // the CRD, nor objects on either side.
-func (a *Konnector) forget(binding cache.ObjectName) {
-	a.hold(binding)
-	a.disconnect(binding)
-	released := a.recordOf(binding).released // what was said stays said
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if delete(a.records, binding); released != nil {
-		a.records[binding] = &bindingRecord{pace: newPace(), released: released}
-	}
+func (k *Konnector) forget(binding cache.ObjectName) {
+	k.syncs.forget(binding)
+	k.connections.disconnect(binding)
+	k.records.forget(binding)
 }
 
 // paced is reconcile, not as often as a platform thinks of something, and not while
 // others of the same connection hold as many workers as they may.
-func (a *Konnector) paced(ctx context.Context, binding cache.ObjectName) (time.Duration, error) {
-	if c := a.connectionOf(binding); c != nil {
+func (k *Konnector) paced(ctx context.Context, binding cache.ObjectName) (time.Duration, error) {
+	if c := k.connections.of(binding); c != nil {
 		if !c.enter() {
 			return pacePause, nil
 		}
 		defer c.leave()
 	}
-	if !a.recordOf(binding).pace.TryAccept() {
+	if !k.records.get(binding).pace.TryAccept() {
 		return pacePause, nil
 	}
-	return a.reconcile(ctx, binding)
+	return k.reconcile(ctx, binding)
 }
 
 // reconcile brings about what one binding says, as far as that goes, and says in
 // its status how far that was.
-func (a *Konnector) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	b, err := a.app.binding(key)
+func (k *Konnector) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	b, err := k.app.binding(key)
 	if err != nil {
 		return 0, err
 	}
 	if b == nil || b.DeletionTimestamp != nil {
-		a.forget(key)
+		k.forget(key)
 		return 0, nil
 	}
 	v := newVerdict()
-	again, err := a.pass(ctx, b, v)
-	again = a.recordOf(key).judgeWait(v, again)
-	err = errors.Join(err, a.write(ctx, b, v))
+	again, err := k.pass(ctx, b, v)
+	again = k.records.get(key).judgeWait(v, again)
+	err = errors.Join(err, k.write(ctx, b, v))
 	if fates.Is(err, fates.Conflict, fates.Contested, fates.Exists) {
 		return time.Second, nil // another writer was faster
 	}
 	return again, err
 }
 
-func (a *Konnector) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *verdict) (time.Duration, error) {
+func (k *Konnector) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *verdict) (time.Duration, error) {
 	key := cache.MetaObjectToName(b)
-	p := &pass{Konnector: a, record: a.recordOf(key), key: key, binding: b, verdict: v}
+	p := &pass{
+		app: k.app, connections: k.connections, syncs: k.syncs, schemaInterval: k.opts.SchemaInterval,
+		record: k.records.get(key), key: key, binding: b, verdict: v,
+	}
 	schema := &installation{pass: p}
 	for _, step := range []func(context.Context) (bool, error){
 		p.openConnection, p.findExport, p.checkOffer, schema.readSchema, p.checkRights, schema.installSchema, p.sync,
 	} {
 		ok, err := step(ctx)
 		if p.disabled {
-			a.hold(p.key)
+			k.syncs.hold(p.key)
 		}
 		if err != nil || !ok {
 			return p.again, err
@@ -172,20 +155,20 @@ func (a *Konnector) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *
 }
 
 // write writes the status if it is not what it was, and tells of what has changed.
-func (a *Konnector) write(ctx context.Context, b *v1alpha1.APIServiceBinding, v *verdict) error {
+func (k *Konnector) write(ctx context.Context, b *v1alpha1.APIServiceBinding, v *verdict) error {
 	before := b.Status.Conditions
 	after := b.DeepCopy()
 	v.apply(&after.Status, b.Generation)
-	client := a.app.calls.Resource(cluster.APIServiceBindings).Namespace(b.Namespace)
+	client := k.app.calls.Resource(cluster.APIServiceBindings).Namespace(b.Namespace)
 	err := objectstatus.Write(ctx, client, b, func(o *v1alpha1.APIServiceBinding) { v.apply(&o.Status, o.Generation) })
 	if err == nil {
-		a.tell(b, before, after.Status.Conditions)
+		k.tell(b, before, after.Status.Conditions)
 	}
 	return err
 }
 
 // tell makes Events of conditions that have turned.
-func (a *Konnector) tell(b *v1alpha1.APIServiceBinding, before, after []v1alpha1.Condition) {
+func (k *Konnector) tell(b *v1alpha1.APIServiceBinding, before, after []v1alpha1.Condition) {
 	for _, c := range after {
 		was := v1alpha1.FindCondition(before, c.Type)
 		if was != nil && was.Status == c.Status && was.Reason == c.Reason {
@@ -193,9 +176,9 @@ func (a *Konnector) tell(b *v1alpha1.APIServiceBinding, before, after []v1alpha1
 		}
 		switch {
 		case c.Type == v1alpha1.ConditionReady && c.Status == metav1.ConditionTrue:
-			a.events.Event(b, "Normal", v1alpha1.ConditionReady, "Objects of "+b.Name+" are kept in step.")
+			k.events.Event(b, "Normal", v1alpha1.ConditionReady, "Objects of "+b.Name+" are kept in step.")
 		case c.Type != v1alpha1.ConditionReady && c.Severity == v1alpha1.SeverityError:
-			a.events.Event(b, "Warning", c.Reason, c.Message)
+			k.events.Event(b, "Warning", c.Reason, c.Message)
 		}
 	}
 }
@@ -212,30 +195,30 @@ type bound struct {
 }
 
 // Census returns what is known of all bindings, without I/O, once they have been listed.
-func (a *Konnector) Census() (all []bound, ok bool) {
-	if !a.app.bindings.HasSynced() {
+func (k *Konnector) Census() (all []bound, ok bool) {
+	if !k.app.bindings.HasSynced() {
 		return nil, false
 	}
-	for _, obj := range a.app.bindings.GetStore().List() {
+	for _, obj := range k.app.bindings.GetStore().List() {
 		if u, ok := obj.(*unstructured.Unstructured); ok {
-			all = append(all, a.boundBy(u))
+			all = append(all, k.boundBy(u))
 		}
 	}
 	return all, true
 }
 
-func (a *Konnector) boundBy(u *unstructured.Unstructured) bound {
+func (k *Konnector) boundBy(u *unstructured.Unstructured) bound {
 	key, found := cache.MetaObjectToName(u), bound{Name: u.GetName()}
 	if b, err := cluster.Decode[v1alpha1.APIServiceBinding](u); err == nil {
 		found.Ready = v1alpha1.IsTrue(b.Status.Conditions, v1alpha1.ConditionReady)
 	}
-	found.Sync, _ = a.set.State(key.String())
-	c := a.connectionOf(key)
+	found.Sync, _ = k.syncs.State(key.String())
+	c := k.connections.of(key)
 	if c == nil {
 		return found
 	}
 	if _, s := c.state(); s != nil {
-		now := s.snapshot()
+		now := s.heartbeat.snapshot()
 		found.Up = now.looked && now.away.Type == ""
 		found.TokenEnds = cluster.ReadToken(s.token.Get()).Ends()
 		if beaten := s.heartbeat.beaten.Load(); beaten != nil {

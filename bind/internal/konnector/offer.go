@@ -56,17 +56,17 @@ func (p *pass) openConnection(ctx context.Context) (bool, error) {
 	if p.key.Namespace != "" && (p.key.Namespace != v1alpha1.Namespace || ref.Namespace != v1alpha1.Namespace) {
 		// Else a user of one namespace could use the credentials of all others, and be
 		// the first to bind an API, which is then in all namespaces.
-		p.disconnect(p.key)
+		p.connections.disconnect(p.key)
 		return p.block(failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretInvalid,
 			fmt.Sprintf("It is in namespace %s, and spec.kubeconfigSecretRef.namespace is %q. What a binding binds is for all namespaces, so both have to be %s.", p.key.Namespace, ref.Namespace, v1alpha1.Namespace)))
 	}
-	valid, session := p.connect(ctx, p.key, cache.NewObjectName(ref.Namespace, ref.Name)).state()
+	valid, session := p.connections.connect(ctx, p.key, cache.NewObjectName(ref.Namespace, ref.Name)).state()
 	if session == nil {
 		return p.block(valid)
 	}
 	p.session = session
 	p.verdict.set(valid)
-	now := session.snapshot()
+	now := session.heartbeat.snapshot()
 	p.verdict.provider = now.provider
 	p.verdict.set(now.beating)
 	return true, nil
@@ -75,19 +75,19 @@ func (p *pass) openConnection(ctx context.Context) (bool, error) {
 // findExport looks for what the provider offers under the binding's name. While the
 // control plane is away, what was last seen of it goes on to hold.
 func (p *pass) findExport(context.Context) (bool, error) {
-	now := p.session.snapshot()
+	now := p.session.heartbeat.snapshot()
 	connected := now.connected()
 	if now.refused.Type != "" {
 		return p.block(now.refused)
 	}
-	if !p.session.exports.HasSynced() || !p.session.asked.HasSynced() || !now.admitted {
+	if !p.session.exports.informer.HasSynced() || !p.session.namespaces.asked.HasSynced() || !now.admitted {
 		if connected.Status == metav1.ConditionTrue {
 			connected = p.notListed(now)
 		}
 		p.verdict.set(connected)
 		return false, nil
 	}
-	export, err := p.session.export(p.binding.Name)
+	export, err := p.session.exports.get(p.binding.Name)
 	if err != nil {
 		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportInvalid, "The APIServiceExport cannot be read: "+cluster.Explain(err)+"."))
 	}

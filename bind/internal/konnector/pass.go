@@ -3,6 +3,7 @@
 package konnector
 
 import (
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,7 +39,11 @@ func (r *bindingRecord) judgeWait(v *verdict, again time.Duration) time.Duration
 // A pass is one look at a binding. Each of its steps is one thing that has to be true
 // before the next can be, and reports whether it is.
 type pass struct {
-	*Konnector
+	app            *appCluster
+	connections    *connections
+	syncs          *syncs
+	schemaInterval time.Duration // see Options
+
 	record   *bindingRecord
 	key      cache.ObjectName
 	binding  *v1alpha1.APIServiceBinding
@@ -76,8 +81,6 @@ func (r *bindingRecord) releases(word string) bool {
 // A bindingRecord is what is remembered of a binding from one pass to the next. Passes of one
 // binding follow each other, so that only the map of records needs the lock.
 type bindingRecord struct {
-	running       string    // the fingerprint of the Sync that runs; empty while none does
-	version       string    // in which it runs, or ran
 	everywhere    bool      // the konnector has the rights of its claims in all namespaces
 	consent       consent   // that has been carried out
 	schemaChanged time.Time // when its CRD was last changed
@@ -86,16 +89,32 @@ type bindingRecord struct {
 	pace          pace      // of passes
 }
 
-// recordOf returns that of a binding.
-func (a *Konnector) recordOf(binding cache.ObjectName) *bindingRecord {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	r := a.records[binding]
+// records are those of all bindings.
+type records struct {
+	mu sync.Mutex
+	of map[cache.ObjectName]*bindingRecord
+}
+
+// get returns that of a binding.
+func (all *records) get(binding cache.ObjectName) *bindingRecord {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	r := all.of[binding]
 	if r == nil {
 		r = &bindingRecord{pace: newPace()}
-		a.records[binding] = r
+		all.of[binding] = r
 	}
 	return r
+}
+
+// forget keeps of a binding that is gone what its owner said of deletions: it stays said.
+func (all *records) forget(binding cache.ObjectName) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	before := all.of[binding]
+	if delete(all.of, binding); before != nil && before.released != nil {
+		all.of[binding] = &bindingRecord{pace: newPace(), released: before.released}
+	}
 }
 
 // order is that in which the conditions of a binding come true.

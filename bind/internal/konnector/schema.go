@@ -214,7 +214,7 @@ func (p *installation) adoptSchema(live, wanted *unstructured.Unstructured) (why
 	case wait > 0:
 		p.again = wait
 		why = v1alpha1.False(v1alpha1.ConditionSchemaInSync, v1alpha1.SeverityInfo, v1alpha1.ReasonSchemaChangeWaits,
-			fmt.Sprintf("The provider's newest schema waits: the CRD is changed every %s at most. Objects are synced under the schema that is here.", p.opts.SchemaInterval))
+			fmt.Sprintf("The provider's newest schema waits: the CRD is changed every %s at most. Objects are synced under the schema that is here.", p.schemaInterval))
 	default:
 		return why, nil
 	}
@@ -239,5 +239,5 @@ func (p *installation) untilNextSchema(now time.Time) time.Duration {
 	if p.record.schemaChanged.IsZero() {
 		return 0
 	}
-	return p.opts.SchemaInterval - now.Sub(p.record.schemaChanged)
+	return p.schemaInterval - now.Sub(p.record.schemaChanged)
 }

@@ -7,6 +7,9 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/go-logr/logr"
+
+	"github.com/klutch-go/sdk/internal/controller"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
@@ -19,9 +22,17 @@ type Options struct {
 	Sync              func(binding string, opts *klutchsync.Options)
 }
 
+// shared is what the connections of a konnector have in common.
+type shared struct {
+	app      *appCluster
+	opts     Options
+	bindings *controller.Controller // looks at bindings
+	log      logr.Logger
+}
+
 // touch asks for a look at all bindings of a Secret.
-func (a *Konnector) touch(secret cache.ObjectName) {
-	for _, b := range a.app.lookup(indexSecret, secret.String()) {
-		a.bindings.Add(b)
+func (s *shared) touch(secret cache.ObjectName) {
+	for _, b := range s.app.lookup(indexSecret, secret.String()) {
+		s.bindings.Add(b)
 	}
 }

@@ -14,7 +14,7 @@ import (
 // lets them go when the owner of the binding says so.
 func (p *pass) deletions(state klutchsync.Status) {
 	if p.record.releases(p.binding.Annotations[klutchsync.ReleaseAnnotation]) {
-		p.set.Release(p.key.String())
+		p.syncs.Release(p.key.String())
 		state.Held = 0
 	}
 	p.mention(deletionsInSync(p.binding, state))
@@ -27,15 +27,15 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if p.export.Spec.Scope == v1alpha1.ClusterScope && p.session.snapshot().tenant == "" {
+	if p.export.Spec.Scope == v1alpha1.ClusterScope && p.session.heartbeat.snapshot().tenant == "" {
 		p.again = retryEvery
 		p.verdict.set(pending(v1alpha1.ConditionInformersSynced, "Waits to read the tenant namespace."))
 		return false, nil
 	}
-	if err = p.put(p.key, p.session, recipe{export: p.export, related: selected, grant: p.grant}); err != nil { //nolint:contextcheck // a Sync has the context of its Set
+	if err = p.syncs.put(p.key, p.session, recipe{export: p.export, related: selected, grant: p.grant}); err != nil { //nolint:contextcheck // a Sync has the context of its Set
 		return p.block(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInvalidClaim, cluster.Explain(err)+"."))
 	}
-	state, ok := p.set.State(name)
+	state, ok := p.syncs.State(name)
 	if ok && state.Err != nil {
 		p.again = rightsEvery
 	}

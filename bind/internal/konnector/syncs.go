@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -30,46 +31,86 @@ type recipe struct {
 // fingerprint changes when the Sync has to be made anew.
 func (r recipe) fingerprint(s *session, version schema.GroupVersionResource) (string, error) {
 	spec := r.export.Spec
-	data, err := json.Marshal([]any{version, spec.Scope, spec.InformerScope, r.related, r.grant != nil, s.snapshot().tenant})
+	data, err := json.Marshal([]any{version, spec.Scope, spec.InformerScope, r.related, r.grant != nil, s.heartbeat.snapshot().tenant})
 	return fmt.Sprintf("%p %s", s, data), err
 }
 
+// syncs are the Syncs of the bindings, by namespace/name of the binding.
+type syncs struct {
+	*klutchsync.Set
+
+	source *klutchsync.Cluster
+	embed  func(binding string, opts *klutchsync.Options) // see Sync of Options
+
+	embedding sync.Mutex // held while the embedding program is called
+
+	mu   sync.Mutex
+	made map[cache.ObjectName]made
+}
+
+// made is the Sync of a binding that was made last.
+type made struct {
+	fingerprint string // empty while it does not run
+	version     string // of the API
+}
+
+func newSyncs(source *klutchsync.Cluster, opts Options, changed func(name string)) *syncs {
+	return &syncs{Set: klutchsync.NewSet(klutchsync.SetOptions{Changed: changed}), source: source, embed: opts.Sync, made: map[cache.ObjectName]made{}}
+}
+
 // put has the Sync of a binding run; one that runs from the same recipe goes on.
-func (a *Konnector) put(binding cache.ObjectName, s *session, r recipe) error {
-	known := a.recordOf(binding)
-	version := crd.SyncVersion(&r.export.Spec, known.version)
+func (all *syncs) put(binding cache.ObjectName, s *session, r recipe) error {
+	last := all.last(binding)
+	version := crd.SyncVersion(&r.export.Spec, last.version)
 	fingerprint, err := r.fingerprint(s, version)
-	if err != nil {
+	if err != nil || last.fingerprint == fingerprint {
 		return err
-	}
-	if known.running == fingerprint {
-		return nil
 	}
 	opts := s.options(r)
-	a.embedder(binding.Name, &opts)
-	sync, err := klutchsync.New(a.source, s.target, version, opts)
+	all.embedder(binding.Name, &opts)
+	sync, err := klutchsync.New(all.source, s.target, version, opts)
 	if err != nil {
 		return err
 	}
-	known.running, known.version = fingerprint, version.Version
-	a.set.Put(binding.String(), sync)
+	all.note(binding, made{fingerprint, version.Version})
+	all.Put(binding.String(), sync)
 	return nil
 }
 
-// hold stops the sync of a binding and returns when it has stopped.
-func (a *Konnector) hold(binding cache.ObjectName) {
-	a.recordOf(binding).running = ""
-	a.set.Remove(binding.String())
+// hold stops the Sync of a binding and returns when it has stopped.
+func (all *syncs) hold(binding cache.ObjectName) {
+	all.note(binding, made{version: all.last(binding).version})
+	all.Remove(binding.String())
+}
+
+// forget stops the Sync of a binding that is gone.
+func (all *syncs) forget(binding cache.ObjectName) {
+	all.hold(binding)
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	delete(all.made, binding)
+}
+
+func (all *syncs) last(binding cache.ObjectName) made {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return all.made[binding]
+}
+
+func (all *syncs) note(binding cache.ObjectName, m made) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.made[binding] = m
 }
 
 // embedder lets the embedding program change the options of a Sync: one call at a time.
-func (a *Konnector) embedder(binding string, opts *klutchsync.Options) {
-	if a.opts.Sync == nil {
+func (all *syncs) embedder(binding string, opts *klutchsync.Options) {
+	if all.embed == nil {
 		return
 	}
-	a.embedding.Lock()
-	defer a.embedding.Unlock()
-	a.opts.Sync(binding, opts)
+	all.embedding.Lock()
+	defer all.embedding.Unlock()
+	all.embed(binding, opts)
 }
 
 // options are those of the Sync of an export of this session.
@@ -86,7 +127,7 @@ func (s *session) options(r recipe) klutchsync.Options {
 	}
 	if r.export.Spec.Scope == v1alpha1.ClusterScope {
 		opts.Mapper = klutchsync.Prefix(s.place.Namespace + "-")
-		meta := tenantMeta(s.place.Namespace, s.snapshot().tenant)
+		meta := tenantMeta(s.place.Namespace, s.heartbeat.snapshot().tenant)
 		opts.TargetMeta = func(cache.ObjectName) klutchsync.Meta { return meta }
 	}
 	return opts

@@ -51,7 +51,7 @@ func (p *withdrawal) run(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	p.hold(p.key)
+	p.syncs.hold(p.key)
 	denied, err := p.removeAll(ctx, permission.Copies{Meta: p.app.meta, Binding: p.binding.Name, Owner: v1alpha1.OwnerProvider, Namespaces: append(slices.Clone(taken), metav1.NamespaceAll)}, here)
 	if err != nil {
 		return "", err
