@@ -250,7 +250,7 @@ func (e *engine) sourceView() *view.View {
 // targetView watches the targets. They lead to the keys of their sources.
 func (e *engine) targetView() *view.View {
 	keep := e.opts.kept()
-	form := "target with " + strings.Join(slices.Sorted(maps.Keys(keep)), " ")
+	form := "target of " + e.names.Domain + " with " + strings.Join(slices.Sorted(maps.Keys(keep)), " ")
 	v := e.newView("target", e.sync.to, e.sync.to.dynamicLister(e.sync.resource, form, slim.Target(e.names, keep)))
 	read := v.Live
 	v.Live = func(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error) {
@@ -316,7 +316,7 @@ func (e *engine) newRelatedResource(p *queue.Pool, f family) *relatedResource {
 // relatedView watches originals or copies. Both lead to the names of originals.
 func (e *engine) relatedView(r *relatedResource, what string, c *Cluster, selector string, original func(cache.ObjectName) (cache.ObjectName, bool)) *view.View {
 	return view.New(view.Config{
-		Name: "related " + what + " " + r.Resource.Resource, List: c.metadataLister(r.Resource, selector, slim.Related(e.names, related.Managers)), Stores: c.stores,
+		Name: "related " + what + " " + r.Resource.Resource, List: c.metadataLister(r.Resource, selector, "metadata of "+e.names.Domain+" by "+selector, slim.Related(e.names, related.Managers)), Stores: c.stores,
 		Moved: func(string) { r.remapped(); e.sync.notify() }, Lost: e.lost, Doubt: e.guard.Doubt,
 		Changed: func(o view.Change) {
 			if k, ok := original(o.Name); ok {

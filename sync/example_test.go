@@ -262,7 +262,7 @@ func Example_observe() {
 	s, err := klutchsync.New(source, target, widgets, klutchsync.Options{Hooks: klutchsync.Hooks{
 		Wrote: func(_ context.Context, w klutchsync.Write) {
 			fmt.Println("wrote", w.Side, w.Step, w.Object)
-			if w.Step == "say" {
+			if w.Step == "set-message" {
 				reported <- struct{}{}
 			}
 		},
