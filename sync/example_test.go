@@ -70,7 +70,7 @@ func ExampleNew() {
 	}
 	fmt.Println(u.Object["spec"])
 	// Output:
-	// default/a [hold create]
+	// default/a [add-finalizer create]
 	// map[size:small]
 }
 
@@ -275,5 +275,5 @@ func Example_observe() {
 	once(s, reported)
 	// Output:
 	// reported default/db TargetConflict
-	// wrote Source say default/db
+	// wrote Source set-message default/db
 }
