@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/inflight"
 	"github.com/klutch-go/sdk/internal/queue"
 	"github.com/klutch-go/sdk/internal/watchstore"
 	"github.com/klutch-go/sdk/sync/internal/breaker"
@@ -76,7 +77,7 @@ func New(source, target *Cluster, resource schema.GroupVersionResource, opts Opt
 // missing, is retried until it can: see Status.
 func (s *Sync) Run(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx).WithValues("binding", s.opts.Binding)
-	ctx = logr.NewContext(ctx, log)
+	ctx = inflight.By(logr.NewContext(ctx, log), s.between())
 	for {
 		err := s.once(ctx)
 		if !errors.Is(err, errRestart) {
@@ -147,6 +148,14 @@ func (s *Sync) Status() Status {
 	return e.status()
 }
 
+// between are the clusters of s, as those who share them know them.
+func (s *Sync) between() (ends [2]*watchstore.Stores) {
+	if s.from != nil { // else no New has made it
+		ends = [2]*watchstore.Stores{s.from.stores, s.to.stores}
+	}
+	return ends
+}
+
 // join makes s work with the workers of a Set.
 func (s *Sync) join(p *queue.Pool) {
 	s.mu.Lock()
@@ -174,8 +183,7 @@ func (s *Sync) notify() {
 type engine struct {
 	*Sync
 	policy       policy
-	fieldManager string      // without the incarnation
-	pool         *queue.Pool // nil if another one's
+	fieldManager string // without the incarnation
 	queue        *queue.Queue
 	source       *view
 	target       *view
@@ -212,8 +220,7 @@ func newEngine(s *Sync) *engine {
 	}
 	pool := s.pool
 	if pool == nil {
-		e.pool = queue.NewPool(s.opts.Workers+s.opts.Workers/4, s.from.timing.delay()) // with room for related objects
-		pool = e.pool
+		pool = queue.NewPool(s.opts.Workers+s.opts.Workers/4, s.from.timing.delay()) // with room for related objects
 	}
 	e.queue = pool.Queue(e.reconcile, queue.Options{Name: "sync", Limit: s.opts.Workers})
 	e.sourceCounts = &sourceCounts{engine: e, counts: map[string]int{}, firstOrLast: e.firstOrLast}
@@ -263,9 +270,6 @@ func (e *engine) run(ctx context.Context) error {
 	defer e.cancel(nil)
 	for _, task := range e.tasks {
 		wg.Go(func() { task(ctx) })
-	}
-	if e.pool != nil {
-		wg.Go(func() { e.pool.Run(ctx) })
 	}
 	e.queue.Run(ctx)
 	if why := context.Cause(ctx); errors.Is(why, errRestart) {
