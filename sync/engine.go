@@ -33,7 +33,6 @@ type engine struct {
 	opts     Options
 	names    *names.Names
 	statuses pace.Budget
-	pool     *queue.Pool // nil if another one's
 	queue    *queue.Queue
 	source   *view.View
 	target   *view.View
@@ -61,8 +60,7 @@ func newEngine(s *Sync) *engine {
 	e.schemas = [2]*prune.Cache{e.schema(e.source, s.from), e.schema(e.target, s.to)}
 	pool := s.pool
 	if pool == nil {
-		e.pool = queue.NewPool(e.opts.Workers+e.opts.Workers/4, s.from.timing.delay()) // with room for related objects
-		pool = e.pool
+		pool = queue.NewPool(e.opts.Workers+e.opts.Workers/4, s.from.timing.delay()) // with room for related objects
 	}
 	e.queue = pool.Queue(newReconciler(e).reconcile, queue.Options{Name: "sync", Limit: e.opts.Workers})
 	e.related = e.newRelated(pool)
@@ -128,9 +126,6 @@ func (e *engine) run(ctx context.Context) error {
 	defer e.cancel(nil)
 	for _, task := range e.tasks {
 		wg.Go(func() { task(ctx) })
-	}
-	if e.pool != nil {
-		wg.Go(func() { e.pool.Run(ctx) })
 	}
 	e.queue.Run(ctx)
 	if why := context.Cause(ctx); errors.Is(why, fence.ErrRestart) {
