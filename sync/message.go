@@ -11,7 +11,7 @@ import (
 func obstacle(s state) Reason {
 	src, dst := s.source, s.target
 	switch {
-	case !src.exists && dst.relation == relationOrphan && dst.grace == graceProven:
+	case !src.exists && dst.relation == relationOrphan && (dst.grace == graceProven || dst.grace == graceWaived && s.held != ""):
 		return ReasonOrphaned
 	case !src.exists:
 		return ""

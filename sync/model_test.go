@@ -68,6 +68,10 @@ type modelKonnector struct {
 	paused             bool
 	cluster            uint8 // of the target, as it was when the process began
 	suspect, held      bool
+	of                 uint8 // UID of the source whose target was accepted
+	coming, witnessed  uint8 // bit for each source whose deletion the watch will show, or has shown, with the finalizer on it and no deletionTimestamp
+	offered            bool  // the target's cluster was seen just now to take new targets
+	lost               bool  // the pause before a target that vanished comes back has begun
 }
 
 // A modelWorld is all that the model knows.
@@ -79,6 +83,7 @@ type modelWorld struct {
 	konnectors [2]modelKonnector
 	sources    uint8 // UIDs of sources given so far
 	unreadable bool  // the target's cluster does not answer
+	leaving    bool  // the target's kind is being taken away
 	restored   bool  // a cluster was restored from a backup
 	released   bool  // users have released held deletions
 	tombs      uint8 // bit for each source that its user has deleted
@@ -140,6 +145,9 @@ func (r *modelRun) observe(k *modelKonnector) state {
 	} else if k.graceOf != dst.uid {
 		k.grace, k.graceOf = graceRunning, dst.uid
 	}
+	if s.target.relation == relationOrphan {
+		k.waive(r.policy)
+	}
 	s.target.grace = k.grace
 	if src.uid != 0 && dst.uid != 0 {
 		s.target.uid = string('0' + rune(dst.uid))
@@ -157,13 +165,24 @@ func (r *modelRun) observe(k *modelKonnector) state {
 	if k.contested {
 		s.contested = " by someone"
 	}
-	if k.grace != graceRunning && s.evidence().has(require(stepCollect, s)) {
+	if k.grace == graceElapsed && s.evidence().has(require(stepCollect, s)) {
 		k.grace, s.target.grace = graceProven, graceProven
 	}
 	if (k.held || src.message == 6) && (s.target.relation == relationOrphan || src.deleting && src.finalizer) {
 		s.held = modelCause
 	}
 	return s
+}
+
+// waive ends the grace of an orphan whose source the watch has shown to be deleted.
+func (k *modelKonnector) waive(p policy) {
+	switch {
+	case k.witnessed&uidBit(k.target.from) == 0 || k.grace == graceProven:
+	case p.deletion == DeletionDelete:
+		k.grace = graceWaived
+	default:
+		k.grace = graceElapsed
+	}
 }
 
 // relation is what engine.observeRelation finds.
@@ -291,7 +310,8 @@ func (r *modelRun) lookTarget(w *modelWorld, i int) {
 	}
 	k.target, k.targetAt = w.target, live
 	relation := r.relation(k)
-	if k.source.deleting || relation == relationVanished || relation == relationOrphan && k.graceOf == w.target.uid && k.grace != graceRunning {
+	waived := k.witnessed&uidBit(w.target.from) != 0 || k.graceOf == w.target.uid && k.grace != graceRunning
+	if k.source.deleting || relation == relationVanished || relation == relationOrphan && waived {
 		k.confirm(w)
 	}
 }
@@ -398,7 +418,8 @@ func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before mo
 		r.check(s.held == "", "I15: a held deletion is done")
 		dst.deleting = true
 	case stepCollect:
-		r.check(r.policy.collects(), "an orphan is deleted against the policy")
+		deleted := r.policy.deletion == DeletionDelete && k.witnessed&w.tombs&uidBit(dst.from) != 0
+		r.check(r.policy.collects() || deleted, "an orphan is deleted against the policy")
 		r.check(w.source.uid != dst.from, "I2: a target is collected while its source is there")
 		r.check(s.held == "", "I15: a held deletion is done")
 		dst.deleting = true
@@ -449,6 +470,15 @@ func userMoves() []modelMove {
 			}
 			return ok
 		}, 0},
+		{"the user deletes the source while the finalizer is put on it, and both succeed", func(w *modelWorld) bool {
+			ok := w.source.finalizer && !w.source.deleting
+			w.tombs |= uidBit(w.source.uid)
+			for i := range w.konnectors {
+				w.konnectors[i].coming |= uidBit(w.source.uid)
+			}
+			w.source = modelSource{}
+			return ok
+		}, 1},
 		{"the user removes the finalizer", func(w *modelWorld) bool {
 			ok := w.source.finalizer
 			if w.source.finalizer = false; w.source.deleting {
@@ -490,6 +520,20 @@ func otherMoves() []modelMove {
 			w.target = modelTarget{uid: w.born, from: 3, managed: 3, other: true}
 			return ok
 		}, 1},
+		{"a list takes the place of what the watch would have shown", func(w *modelWorld) bool {
+			k := &w.konnectors[0]
+			ok := k.coming != 0
+			k.source, k.coming = w.source, 0
+			return ok
+		}, 0},
+		{"the source is restored to before the deletion that met its finalizer", func(w *modelWorld) bool {
+			k := &w.konnectors[0]
+			ok := w.source.uid == 0 && w.sources == 1 && (k.coming|k.witnessed)&uidBit(1) != 0
+			w.source = modelSource{uid: 1, gen: 1, finalizer: true}
+			w.tombs &^= uidBit(1)
+			w.restore()
+			return ok
+		}, 0},
 		{"someone changes the target", func(w *modelWorld) bool {
 			ok := w.target.from != 0 && w.target.drift != 1
 			w.target.drift = 1
@@ -557,7 +601,7 @@ func otherMoves() []modelMove {
 		{"the source is restored to before its finalizer was removed", func(w *modelWorld) bool {
 			ok := w.source.uid == 0 && w.letGo&uidBit(1) != 0
 			w.source = modelSource{uid: 1, gen: 1, finalizer: true}
-			w.letGo, w.tombs = 0, 0
+			w.letGo, w.tombs = 0, w.tombs&^uidBit(1)
 			w.restore()
 			return ok
 		}, 1},
@@ -600,7 +644,7 @@ func (w *modelWorld) restore() {
 	w.restored = true
 	w.disconnect()
 	for i := range w.konnectors {
-		w.konnectors[i].suspect = true
+		w.konnectors[i].suspect, w.konnectors[i].coming = true, 0
 	}
 }
 
@@ -645,7 +689,7 @@ func (w *modelWorld) deliver(i int, source, target bool) bool {
 		return false // what follows a live read is decided already
 	}
 	if source {
-		k.source = w.source
+		k.source, k.witnessed, k.coming = w.source, k.witnessed|k.coming, 0
 	}
 	if target && !w.unreadable && k.target != w.target {
 		k.target, k.contested = w.target, false
@@ -900,8 +944,10 @@ func (r *modelRun) wrong(w modelWorld) string {
 	switch {
 	case src.uid == 0 && s.target.relation == relationOrphan && r.policy.collects():
 		return "I1: an orphan is not collected"
+	case s.target.relation == relationOrphan && s.target.grace == graceWaived:
+		return "I20: the target of a source that was deleted is left"
 	case src.uid == 0 && s.target.relation == relationOrphan && s.target.grace != graceProven:
-		return "I3: an orphan is not told"
+		return "I20: an orphan is not told"
 	case src.uid == 0:
 		return ""
 	case src.deleting && src.finalizer:

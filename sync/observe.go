@@ -74,10 +74,13 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 		r.proofs.since, r.proofs.confirmed = e.fence.Now(), false
 	}
 	p.state.target.name = e.display(p.name)
-	if p.source != nil {
-		p.want = e.opts.newIntent(e.targetFields.Prune(p.source), p.from, p.name)
+	if p.target != nil {
+		p.made, p.isMade = OriginOf(p.target)
 	}
-	e.observeRelation(p, r)
+	if p.source != nil {
+		p.want = e.opts.newIntent(e.targetFields.Prune(p.source), p.from.since(p.made, p.source.GetResourceVersion()), p.name)
+	}
+	e.observeRelation(ctx, p, r)
 	if p.source != nil && p.target != nil {
 		e.observeTarget(p, r)
 	}
@@ -123,7 +126,7 @@ func (e *engine) holds(p *pair, r *record) string {
 		e.breaker.Hold(p.key, doubtCause)
 	}
 	why := e.breaker.Blocks(p.key)
-	if why == "" && (src.deleting && dst.deletable(p.policy) && r.proofs.confirmed || p.collects()) {
+	if why == "" && (src.deleting && dst.deletable(p.policy) && r.proofs.confirmed || p.collects() && p.evidence().has(require(stepCollect, p.state))) {
 		why = e.breaker.Admit(p.key, time.Now(), e.source.Count)
 	}
 	if why != "" {
@@ -159,15 +162,12 @@ func (e *engine) observeSource(p *pair, r *record) {
 }
 
 // observeRelation finds out whose the object is that has the target's name.
-func (e *engine) observeRelation(p *pair, r *record) {
+func (e *engine) observeRelation(ctx context.Context, p *pair, r *record) {
 	t := &p.state.target
 	if t.freshness == unknown {
 		return
 	}
-	if p.target != nil {
-		p.made, p.isMade = OriginOf(p.target)
-	}
-	e.observeOrphan(p, r)
+	e.observeOrphan(ctx, p, r)
 	switch {
 	case p.target == nil && r.drift.accepted != "":
 		t.relation = relationVanished

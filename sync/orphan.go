@@ -3,6 +3,7 @@
 package sync
 
 import (
+	"context"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -34,18 +35,22 @@ type orphan struct {
 // observeOrphan finds out whether this binding made the target from a source of
 // this name that is not there, and for how long already. What cannot be seen says
 // nothing: the time goes on.
-func (e *engine) observeOrphan(p *pair, r *record) {
+func (e *engine) observeOrphan(ctx context.Context, p *pair, r *record) {
 	if !e.isOrphan(p) {
 		r.proofs.orphan = nil
 		return
 	}
 	if r.proofs.orphan == nil || r.proofs.orphan.uid != p.target.GetUID() {
 		r.proofs.orphan = &orphan{uid: p.target.GetUID(), since: time.Now()}
+		e.tombstones.find(ctx, e.from.reads.Resource(e.resource).Namespace(p.key.Namespace), p.made)
 	}
+	deleted := e.tombstones.of(p.made.UID)
 	switch {
+	case deleted && e.policy.deletion == DeletionDelete:
+		p.state.target.grace = graceWaived
 	case r.proofs.orphan.proven:
 		p.state.target.grace = graceProven
-	case time.Since(r.proofs.orphan.since) >= orphanGrace:
+	case deleted, time.Since(r.proofs.orphan.since) >= orphanGrace:
 		p.state.target.grace = graceElapsed
 	}
 }
@@ -53,7 +58,7 @@ func (e *engine) observeOrphan(p *pair, r *record) {
 // prove notes that an orphan is one, once both sides and the clusters have been
 // read live for it.
 func (p *pair) prove(r *record) {
-	if t := &p.state.target; t.grace != graceRunning && p.evidence().has(require(stepCollect, p.state)) {
+	if t := &p.state.target; t.grace == graceElapsed && p.evidence().has(require(stepCollect, p.state)) {
 		t.grace, r.proofs.orphan.proven = graceProven, true
 	}
 }
@@ -64,11 +69,6 @@ func (e *engine) isOrphan(p *pair) bool {
 	}
 	return p.from.sameSlot(p.made) && p.made.Cluster == e.sourceUID && p.made.UID != p.from.uid &&
 		fields.Of(p.target, e.manager(p.made.UID)) != nil
-}
-
-// collects reports whether an orphan that has just been proven goes.
-func (s state) collects() bool {
-	return s.policy.collects() && s.target.grace == graceProven && s.evidence().has(require(stepCollect, s))
 }
 
 // countOrphans follows a change of what is reported of one object.

@@ -58,6 +58,9 @@ func decide(s state) step {
 		return stepRest
 	case dst.freshness == unknown && s.misnamed == "":
 		return stepWait
+	// The target of a source that was deleted makes room for the next one of the name.
+	case dst.relation == relationOrphan && dst.grace == graceWaived && s.held == "":
+		return decideOrphan(s)
 	// Users learn what stands in the way, and that it no longer does.
 	case !told(s, why) && (why != "" || s.solved()):
 		return stepSetMessage
@@ -148,9 +151,9 @@ func decideOrphan(s state) step {
 		return stepRest
 	// What is seen once may be the shadow of something else. Too many deletions at once
 	// wait until they are released.
-	case dst.grace == graceRunning, dst.grace == graceProven && s.held != "":
+	case dst.grace == graceRunning, dst.grace >= graceProven && s.held != "":
 		return stepWait
-	case dst.grace == graceProven && s.policy.collects():
+	case s.collects():
 		return stepCollect
 	// By policy it stays; whether it is an orphan is found out in any case.
 	default:

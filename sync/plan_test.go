@@ -86,20 +86,24 @@ func TestPlan(t *testing.T) {
 		state state
 		want  step
 	}{
-		"in step":                          {settledState(), stepRest},
-		"source unknown":                   {settledState(func(s *state) { s.source = sourceState{} }), stepWait},
-		"source gone":                      {settledState(sourceGone), stepRest},
-		"target unknown":                   {settledState(func(s *state) { s.target = targetState{} }), stepWait},
-		"target unknown while deleting":    {settledState(deleting, func(s *state) { s.target = targetState{} }), stepWait},
-		"target orphaned":                  {settledState(sourceGone, orphaned(graceRunning)), stepWait},
-		"target orphaned for long":         {settledState(sourceGone, orphaned(graceElapsed)), stepProve},
-		"target orphaned, proven":          {settledState(sourceGone, orphaned(graceProven)), stepRest},
-		"target orphaned, to delete":       {settledState(sourceGone, orphaned(graceProven), collectOrphans), stepProve},
-		"target orphaned, to delete, live": {settledState(sourceGone, orphaned(graceProven), collectOrphans, liveSource, liveTarget), stepCollect},
-		"target orphaned, deletions held":  {settledState(sourceGone, orphaned(graceProven), collectOrphans, liveSource, liveTarget, held), stepWait},
-		"target orphaned, name taken":      {settledState(orphaned(graceElapsed), collectOrphans, liveTarget, messageSet), stepProve},
-		"no name yet":                      {settledState(fresh, func(s *state) { s.mapped = false }), stepRest},
-		"no name any more, deleting":       {settledState(deleting, func(s *state) { s.mapped = false }), stepRest},
+		"in step":                                   {settledState(), stepRest},
+		"source unknown":                            {settledState(func(s *state) { s.source = sourceState{} }), stepWait},
+		"source gone":                               {settledState(sourceGone), stepRest},
+		"target unknown":                            {settledState(func(s *state) { s.target = targetState{} }), stepWait},
+		"target unknown while deleting":             {settledState(deleting, func(s *state) { s.target = targetState{} }), stepWait},
+		"target orphaned":                           {settledState(sourceGone, orphaned(graceRunning)), stepWait},
+		"target orphaned for long":                  {settledState(sourceGone, orphaned(graceElapsed)), stepProve},
+		"target orphaned, proven":                   {settledState(sourceGone, orphaned(graceProven)), stepRest},
+		"target orphaned, to delete":                {settledState(sourceGone, orphaned(graceProven), collectOrphans), stepProve},
+		"target orphaned, to delete, live":          {settledState(sourceGone, orphaned(graceProven), collectOrphans, liveSource, liveTarget), stepCollect},
+		"target orphaned, deletions held":           {settledState(sourceGone, orphaned(graceProven), collectOrphans, liveSource, liveTarget, held), stepWait},
+		"target of a source deleted too soon":       {settledState(sourceGone, orphaned(graceWaived)), stepProve},
+		"target of a source deleted too soon, live": {settledState(sourceGone, orphaned(graceWaived), liveSource, liveTarget), stepCollect},
+		"target of a source deleted too soon, held": {settledState(sourceGone, orphaned(graceWaived), liveSource, liveTarget, held), stepWait},
+		"target of one deleted too soon, made anew": {settledState(deleting, orphaned(graceWaived), liveSource, liveTarget, func(s *state) { s.source.deleting = false }), stepCollect},
+		"target orphaned, name taken":               {settledState(orphaned(graceElapsed), collectOrphans, liveTarget, messageSet), stepProve},
+		"no name yet":                               {settledState(fresh, func(s *state) { s.mapped = false }), stepRest},
+		"no name any more, deleting":                {settledState(deleting, func(s *state) { s.mapped = false }), stepRest},
 
 		"new source":               {settledState(fresh), stepAddFinalizer},
 		"held, no target":          {settledState(absentTarget), stepCreate},
@@ -261,9 +265,10 @@ var invariants = map[string]func(s state, do step) bool{
 	"I2: nothing is taken away in clusters that are not confirmed": func(s state, do step) bool {
 		return do != stepDelete && do != stepOrphan && do != stepRemoveFinalizer && do != stepCollect || s.confirmed
 	},
-	"I2: what has lost its source is deleted by policy, and seen live": func(s state, do step) bool {
+	"I2: what has lost its source is deleted by policy or by evidence, and seen live": func(s state, do step) bool {
 		seen := s.source.freshness == live && s.target.freshness == live
-		return do != stepCollect || s.target.relation == relationOrphan && s.target.grace == graceProven && seen && s.policy.orphans == OrphanDelete && s.policy.deletion == DeletionDelete
+		policy := s.target.grace == graceProven && s.policy.orphans == OrphanDelete && s.policy.deletion == DeletionDelete
+		return do != stepCollect || s.target.relation == relationOrphan && seen && (policy || s.target.grace == graceWaived)
 	},
 	"I15: what the breaker holds stays": func(s state, do step) bool {
 		return s.held == "" || do != stepCollect && do != stepDelete && do != stepOrphan && do != stepRemoveFinalizer
@@ -326,7 +331,7 @@ func anyState(r *rand.Rand) state {
 		source: sourceState{freshness(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x")},
 		target: targetState{
 			freshness: freshness(r.IntN(3)), relation: targetRelation(r.IntN(int(relationOtherSource) + 1)), content: content(r.IntN(int(contentInSync) + 1)),
-			termination: termination(r.IntN(int(stuck) + 1)), grace: grace(r.IntN(int(graceProven) + 1)), managed: flip(), uid: "u1", name: "widgets svc/a",
+			termination: termination(r.IntN(int(stuck) + 1)), grace: grace(r.IntN(int(graceWaived) + 1)), managed: flip(), uid: "u1", name: "widgets svc/a",
 		},
 	}
 	if flip() {

@@ -37,6 +37,12 @@ type policy struct {
 // collects reports whether orphans are deleted.
 func (p policy) collects() bool { return p.orphans == OrphanDelete && p.deletion == DeletionDelete }
 
+// collects reports whether the target goes that its source has left behind: by policy, or
+// because its source was deleted and only the finalizer came too late.
+func (s state) collects() bool {
+	return s.target.grace == graceWaived || s.target.grace == graceProven && s.policy.collects()
+}
+
 type sourceState struct {
 	freshness freshness
 	exists    bool
@@ -136,6 +142,7 @@ const (
 	graceRunning grace = iota // seen without its source
 	graceElapsed              // for so long that it is no shadow of something else
 	graceProven               // and then live, in clusters that were confirmed
+	graceWaived               // the watch has shown that the source was deleted with our finalizer on it: there is nothing to wait for
 )
 
 // evidence is what a step builds on, beyond the state that calls for it.

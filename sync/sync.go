@@ -181,6 +181,7 @@ type engine struct {
 	queue        *queue.Queue
 	source       *view.View
 	target       *view.View
+	tombstones   *tombstones
 	related      []*relation
 	sourceCounts *namespaces.Counts
 	access       *namespaces.Access // nil where related objects are watched everywhere
@@ -219,6 +220,7 @@ func newEngine(s *Sync) *engine {
 	}
 	e.queue = pool.Queue(e.reconcile, queue.Options{Name: "sync", Limit: s.opts.Workers})
 	e.sourceCounts = namespaces.NewCounts(s.from.writes.Resource(s.resource), e.firstOrLast)
+	e.tombstones = newTombstones(s.opts.Finalizer)
 	e.source = e.sourceView()
 	e.sourceCounts.Of(e.source)
 	e.target = e.targetView()
@@ -371,6 +373,7 @@ func (e *engine) remappedAll() {
 // sourceView watches the sources. Each is a key of its own.
 func (e *engine) sourceView() *view.View {
 	v := e.newView("source", e.from, e.from.dynamicLister(e.resource, "source", slimSource))
+	v.Ended = e.tombstones.ended
 	v.Changed = func(c view.Change) {
 		e.sourceCounts.Follow(c)
 		e.queue.Add(c.Name, c.Class(queue.User))

@@ -79,7 +79,9 @@ func (o Options) newIntent(source *unstructured.Unstructured, from origin, targe
 	}
 	annotations := travelling(source.GetAnnotations(), o.Annotations, extra.Annotations)
 	annotations[BoundAnnotation] = "true"
-	annotations[SourceAnnotation] = from.record(0, "")
+	identity := from
+	identity.version = ""
+	annotations[SourceAnnotation] = identity.record(0, "")
 	meta["annotations"] = annotations
 
 	object := travel.Body(source.Object)
