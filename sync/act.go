@@ -83,7 +83,9 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 	var err error
 	switch s {
 	case stepCreate:
-		obj, err = e.apply(ctx, p, pins{version: nothing})
+		if obj, err = e.apply(ctx, p, pins{version: nothing}); err == nil {
+			e.breaker.Forget(p.key) // the next loss is counted for itself
+		}
 	case stepApply:
 		obj, err = e.apply(ctx, p, p.pins())
 	case stepEmptyMap:
@@ -152,7 +154,7 @@ func (e *engine) apply(ctx context.Context, p *pair, pin pins) (*unstructured.Un
 
 // force takes over what others hold of a target, in the version that we saw.
 func (e *engine) force(ctx context.Context, p *pair, d *drift) (*unstructured.Unstructured, error) {
-	d.correct()
+	d.correct(correctPause)
 	pin := p.pins()
 	pin.force = true
 	return e.apply(ctx, p, pin)

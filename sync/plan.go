@@ -80,7 +80,8 @@ func decide(s state) step {
 	case !src.finalizer:
 		return stepAddFinalizer
 	// A refused intent is not sent again until it changes, or for a while.
-	case !dst.exists() && s.refused != "" && !s.due:
+	// What vanished comes back after a pause, and not with too many others.
+	case !dst.exists() && (s.refused != "" && !s.due || s.held != ""):
 		return stepWait
 	case !dst.exists():
 		return stepCreate
@@ -178,6 +179,8 @@ func (s state) corrects(why Reason) bool { return harmless(why) && !s.paused }
 const (
 	waitPause    = 5 * time.Second  // between looks at what is waited for
 	slowPause    = 10 * time.Second // from which on a deletion is called slow
+	correctPause = 5 * time.Minute  // at most, between corrections of what others change
+	losePause    = time.Hour        // at most, before a target that vanished is made anew
 	refusedPause = time.Minute      // before a refused intent is sent again
 	livePause    = 30 * time.Second // between live reads of a target that is being deleted
 	messagePause = time.Minute      // between the messages on one object, after the first few
