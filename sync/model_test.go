@@ -107,7 +107,14 @@ type modelRun struct {
 	broken           string              // what went wrong in the step that was done last
 }
 
-var modelReasons = []Reason{"", ReasonConflict, ReasonLost, ReasonStale, ReasonDrifted, ReasonTerminating, ReasonHeld, ReasonOrphaned}
+var modelReasons = []Reason{"", ReasonConflict, ReasonLost, ReasonStale, ReasonDrifted, ReasonTerminating, ReasonHeld, ReasonOrphaned, ReasonVanished, ReasonVanished}
+
+// Indexes in modelReasons. The second time that it stands there the breaker holds what would come back.
+const (
+	modelHeld         = 6
+	modelVanished     = 8
+	modelVanishedHeld = 9
+)
 
 const (
 	modelCause  = "the target cluster is another one than before"
@@ -116,7 +123,10 @@ const (
 
 var modelTexts = func() (texts []string) {
 	s := state{held: modelCause, target: targetState{name: "t", heldBy: modelHolder}}
-	for _, why := range modelReasons {
+	for n, why := range modelReasons {
+		if s.held = modelCause; n == modelVanished {
+			s.held = ""
+		}
 		texts = append(texts, explain(s, why))
 	}
 	return texts
@@ -131,6 +141,9 @@ func (r *modelRun) observe(k *modelKonnector) state {
 	s.source = sourceState{
 		freshness: k.sourceAt, exists: src.uid != 0, deleting: src.deleting, finalizer: src.finalizer,
 		proven: src.uid != 0 && k.proven == src.uid, message: modelTexts[src.message],
+	}
+	if src.uid != 0 && k.of != src.uid {
+		k.of, k.accepted, k.applied, k.judged, k.paused = src.uid, 0, 0, 0, false
 	}
 	if src.mark != 0 {
 		s.source.mark = string('0' + rune(src.mark))
@@ -162,13 +175,20 @@ func (r *modelRun) observe(k *modelKonnector) state {
 		}
 		s.status = s.target.ours() && !src.deleting && src.status != dst.sent()
 	}
+	if s.offered = k.offered; s.returns() {
+		k.paused, k.lost = k.paused || !k.lost, true
+		s.paused, s.refused, s.due = k.paused, ReasonVanished, !k.paused
+	} else {
+		k.lost = false
+	}
 	if k.contested {
 		s.contested = " by someone"
 	}
 	if k.grace == graceElapsed && s.evidence().has(require(stepCollect, s)) {
 		k.grace, s.target.grace = graceProven, graceProven
 	}
-	if (k.held || src.message == 6) && (s.target.relation == relationOrphan || src.deleting && src.finalizer) {
+	if (k.held || src.message == modelHeld) && (s.target.relation == relationOrphan || s.returns() && s.due && s.evidence().has(require(stepCreate, s)) || src.deleting && src.finalizer) ||
+		src.message == modelVanishedHeld && s.returns() {
 		s.held = modelCause
 	}
 	return s
@@ -192,7 +212,7 @@ func (r *modelRun) relation(k *modelKonnector) targetRelation {
 		(k.targetAt == live || dst.managed == src.uid)
 	made := src.uid != 0 && dst.from == src.uid && !dst.other
 	switch {
-	case dst.uid == 0 && k.accepted != 0:
+	case dst.uid == 0 && (k.accepted != 0 || src.message >= modelVanished):
 		return relationVanished
 	case dst.uid == 0:
 		return relationAbsent
@@ -266,7 +286,7 @@ func (r *modelRun) step(w *modelWorld, i int) step {
 	}
 	before := *w
 	sourceAt, targetAt := k.sourceAt, k.targetAt
-	k.sourceAt, k.targetAt = min(sourceAt, cached), min(targetAt, cached)
+	k.sourceAt, k.targetAt, k.offered = min(sourceAt, cached), min(targetAt, cached), false
 	switch do {
 	case stepLookSource:
 		k.lookSource(w)
@@ -287,7 +307,7 @@ func (r *modelRun) step(w *modelWorld, i int) step {
 
 // endPass forgets what holds for one pass, and with the source what is known of it.
 func (k *modelKonnector) endPass() {
-	k.confirmed, k.sourceAt, k.targetAt = false, min(k.sourceAt, cached), min(k.targetAt, cached)
+	k.confirmed, k.offered, k.sourceAt, k.targetAt = false, false, min(k.sourceAt, cached), min(k.targetAt, cached)
 	if k.source.uid == 0 && k.graceOf == 0 {
 		k.proven, k.accepted, k.applied, k.judged, k.contested, k.paused = 0, 0, 0, 0, false, false
 	}
@@ -313,6 +333,9 @@ func (r *modelRun) lookTarget(w *modelWorld, i int) {
 	waived := k.witnessed&uidBit(w.target.from) != 0 || k.graceOf == w.target.uid && k.grace != graceRunning
 	if k.source.deleting || relation == relationVanished || relation == relationOrphan && waived {
 		k.confirm(w)
+	}
+	if k.offered = relation == relationVanished && k.targetAt == live && !w.leaving; relation == relationVanished && w.leaving {
+		k.paused, k.lost = true, true
 	}
 }
 
@@ -343,7 +366,7 @@ func (r *modelRun) writeSource(w *modelWorld, i int, do step, s state) {
 	case do == stepSetMessage && same:
 		src.message = 0
 		for n, why := range modelReasons {
-			if why == obstacle(s) {
+			if why == obstacle(s) && (why != ReasonVanished || modelTexts[n] == explain(s, why)) {
 				src.message = uint8(n) //nolint:gosec // a few
 			}
 		}
@@ -395,6 +418,9 @@ func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before mo
 		r.check(r.two || w.letGo&uidBit(src.uid) == 0, "I3: a target is made for a source that was let go")
 		r.check(w.source.uid != src.uid || w.source.finalizer || k.source != w.source, "I3: a target is made without the finalizer")
 		r.check(s.target.relation != relationVanished || k.cluster == w.cluster, "I4: a second target is made in another cluster")
+		r.check(s.target.relation != relationVanished || !w.leaving, "a target is made anew although its kind is being taken away")
+		r.check(s.target.relation != relationVanished || modelReasons[src.message] == ReasonVanished, "I18: a target is made anew, and nothing says so")
+		r.check(s.target.relation != relationVanished || s.held == "", "I15: what is held comes back")
 		r.check(r.policy.lost == LostRecreate || src.mark == 0, "a lost target is made anew against the policy")
 		w.born++
 		*dst = modelTarget{uid: w.born}
@@ -563,6 +589,18 @@ func otherMoves() []modelMove {
 			w.target.contended = true
 			return ok
 		}, 1},
+		{"the target's kind is being taken away, and all of it", func(w *modelWorld) bool {
+			ok := w.target.uid != 0 && !w.leaving
+			if w.leaving, w.target.deleting = true, true; !w.target.blocked {
+				w.target = modelTarget{}
+			}
+			return ok
+		}, 1},
+		{"the target's kind is offered again", func(w *modelWorld) bool {
+			ok := w.leaving
+			w.leaving = false
+			return ok
+		}, 0},
 		{"the target's cluster does not answer", func(w *modelWorld) bool {
 			ok := !w.unreadable
 			w.unreadable = true
@@ -630,12 +668,23 @@ func otherMoves() []modelMove {
 				ok = ok || k.held
 				k.held = false
 			}
-			ok = ok || w.source.message == 6
-			w.source.message %= 6
-			w.released = true
+			ok = w.release() || ok
 			return ok
 		}, 0},
 	}
+}
+
+// release has users release what the messages say is held.
+func (w *modelWorld) release() (held bool) {
+	switch w.released = true; w.source.message {
+	case modelHeld:
+		w.source.message = 0
+	case modelVanishedHeld:
+		w.source.message = modelVanished
+	default:
+		return false
+	}
+	return true
 }
 
 // restore ends the connections to a cluster that comes back with less than it had, and
@@ -832,7 +881,7 @@ func (r *modelRun) fail(at int, broken string) {
 // settles plays fair from w: no adversary, all is delivered, and what was held or
 // blocked is let go. It reports what is wrong with where that ends.
 func (r *modelRun) settles(w modelWorld) string {
-	w.faults = 0
+	w.faults, w.leaving = 0, false
 	if w.unreadable {
 		w.unreadable = false
 		for i := range w.konnectors {
@@ -912,9 +961,9 @@ func (r *modelRun) play(w *modelWorld) (writes int, trace []step) {
 		}
 		for i := range r.count() {
 			k := &w.konnectors[i]
-			if k.held || w.source.message == 6 {
-				k.held, w.released = false, true
-				w.source.message %= 6
+			if k.held || w.source.message == modelHeld || w.source.message == modelVanishedHeld {
+				k.held = false
+				w.release()
 			}
 			w.deliver(i, true, true)
 			for range 12 {
