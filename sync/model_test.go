@@ -420,6 +420,7 @@ func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before mo
 		r.check(s.target.relation != relationVanished || k.cluster == w.cluster, "I4: a second target is made in another cluster")
 		r.check(s.target.relation != relationVanished || !w.leaving, "a target is made anew although its kind is being taken away")
 		r.check(s.target.relation != relationVanished || modelReasons[src.message] == ReasonVanished, "I18: a target is made anew, and nothing says so")
+		r.check(s.target.relation != relationVanished || !k.paused, "a target is made anew without a pause")
 		r.check(s.target.relation != relationVanished || s.held == "", "I15: what is held comes back")
 		r.check(r.policy.lost == LostRecreate || src.mark == 0, "a lost target is made anew against the policy")
 		w.born++
