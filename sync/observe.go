@@ -367,8 +367,8 @@ func (p *pair) remember(r *record, pause time.Duration) {
 	if p.state.target.content == contentInSync && !deleting {
 		r.refusals.intent = nil // what was refused then is in force now
 	}
-	if f := r.refusals.intent; f != nil && f.reason == ReasonVanished && p.target != nil {
-		r.refusals.intent = nil // it is there
+	if f := r.refusals.intent; f != nil && f.reason == ReasonVanished && p.target != nil && p.state.target.freshness == live {
+		r.refusals.intent = nil // it is there, and not in an old cache only
 	}
 	if f := r.refusals.intent; f != nil && (!deleting || f.hash == p.wish()) {
 		p.refused, p.answer = f.reason, f.detail
