@@ -114,7 +114,7 @@ func (a *actor) doTarget(ctx context.Context, p *pair, s step, r *record) error 
 			return nil
 		}
 		a.refused.Accepted(p.key, refusal.Spec)
-		r.contest = nil
+		r.contest, r.loss = nil, nil
 		p.target = r.answers.target
 		r.drift.accepted, r.drift.listed, r.drift.target = p.acceptance(), p.targets, p.target.GetUID()
 	}
@@ -126,13 +126,14 @@ func (a *actor) writeTarget(ctx context.Context, p *pair, s step, r *record) (*u
 	t := writer.Target{Name: p.name, Seen: p.target, Want: p.want.object, Manager: p.keeper}
 	switch s {
 	case stepCreate:
+		defer a.breaker.Forget(p.key) // the next loss is counted for itself
 		return a.write.Create(ctx, t)
 	case stepApply:
 		return a.write.Apply(ctx, t)
 	case stepEmptyMap:
 		return a.write.Empty(ctx, t)
 	case stepForce:
-		r.drift.correct()
+		r.drift.correct(correctPause)
 		return a.write.Force(ctx, t)
 	case stepMigrate:
 		if rel := p.state.target.relation; rel == relationPredecessor || rel == relationOrphan {

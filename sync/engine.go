@@ -24,6 +24,7 @@ import (
 	"github.com/klutch-go/sdk/sync/internal/refusal"
 	"github.com/klutch-go/sdk/sync/internal/related"
 	"github.com/klutch-go/sdk/sync/internal/slim"
+	"github.com/klutch-go/sdk/sync/internal/tombstone"
 	"github.com/klutch-go/sdk/sync/internal/view"
 	"github.com/klutch-go/sdk/sync/internal/writer"
 )
@@ -34,7 +35,6 @@ type engine struct {
 	opts     Options
 	names    *names.Names
 	statuses pace.Budget
-	pool     *queue.Pool // nil if another one's
 	queue    *queue.Queue
 	source   *view.View
 	target   *view.View
@@ -43,6 +43,7 @@ type engine struct {
 	related  []*relatedResource
 	access   *namespaces.Access // nil where related objects are watched everywhere
 	guard    *fence.Guard
+	deleted  *tombstone.Tombstones
 	write    *writer.Writer
 	reports  *reports
 	refused  *refusal.Ledger
@@ -59,6 +60,7 @@ func newEngine(s *Sync) *engine {
 		Resource: s.resource, Sources: s.from.writes.Resource(s.resource), Targets: s.to.writes.Resource(s.resource), Raw: s.to.raw,
 		Names: e.names, Finalizer: e.opts.Finalizer,
 	}
+	e.deleted = tombstone.New(e.opts.Finalizer, s.from.reads.Resource(s.resource))
 	e.counts = namespaces.NewCounts(e.write.Sources, e.firstOrLast)
 	e.source, e.target = e.sourceView(), e.targetView()
 	e.counts.Of(e.source)
@@ -66,11 +68,10 @@ func newEngine(s *Sync) *engine {
 	e.write.Schema = e.schemas[0]
 	pool := s.pool
 	if pool == nil {
-		e.pool = queue.NewPool(e.opts.Workers+e.opts.Workers/4, s.from.timing.delay()) // with room for related objects
-		pool = e.pool
+		pool = queue.NewPool(e.opts.Workers+e.opts.Workers/4, s.from.timing.delay()) // with room for related objects
 	}
 	e.queue = pool.Queue(newReconciler(e).reconcile, queue.Options{Name: "sync", Limit: e.opts.Workers})
-	e.related = newRelated(e, pool)
+	e.related = e.newRelated(pool)
 	for _, r := range e.related {
 		e.tasks = append(e.tasks, r.run)
 	}
@@ -79,6 +80,22 @@ func newEngine(s *Sync) *engine {
 	}
 	e.tasks = append(e.tasks, e.followMapper)
 	return e
+}
+
+func newReconciler(e *engine) *reconciler {
+	return &reconciler{
+		breaker: e.sync.breaker, reports: e.reports, refused: e.refused,
+		observer: observer{
+			opts: e.opts, names: e.names, resource: e.sync.resource, guard: e.guard, tombstones: e.deleted, source: e.source, target: e.target,
+			sourceFields: e.schemas[0], targetFields: e.schemas[1], statuses: &e.statuses, plainStatus: e.write.Plain, refused: e.refused, problem: e.reports.problem,
+			serving: fence.Serving(e.sync.to.raw, e.sync.resource),
+			policy:  policy{e.opts.Conflict, e.opts.Drift, e.opts.Lost, e.opts.Deletion, e.opts.Orphans},
+		},
+		actor: actor{
+			write: e.write, guard: e.guard, breaker: e.sync.breaker, source: e.source, target: e.target,
+			sourceFields: e.schemas[0], targetFields: e.schemas[1], statuses: &e.statuses, refused: e.refused, hooks: e.opts.Hooks,
+		},
+	}
 }
 
 // schema follows what the cluster of v knows of the resource.
@@ -118,9 +135,6 @@ func (e *engine) run(ctx context.Context) error {
 	defer e.cancel(nil)
 	for _, task := range e.tasks {
 		wg.Go(func() { task(ctx) })
-	}
-	if e.pool != nil {
-		wg.Go(func() { e.pool.Run(ctx) })
 	}
 	e.queue.Run(ctx)
 	if why := context.Cause(ctx); errors.Is(why, fence.ErrRestart) {
@@ -230,6 +244,7 @@ func (e *engine) remapped(of ...string) {
 func (e *engine) sourceView() *view.View {
 	from := e.sync.from
 	v := e.newView("source", from, from.dynamicLister(e.sync.resource, "source", slim.Source))
+	v.Ended = e.deleted.Ended
 	v.Changed = func(c view.Change) {
 		e.counts.Follow(c)
 		e.queue.Add(c.Name, c.Class(queue.User))
@@ -240,7 +255,7 @@ func (e *engine) sourceView() *view.View {
 // targetView watches the targets. They lead to the keys of their sources.
 func (e *engine) targetView() *view.View {
 	keep := e.opts.kept()
-	form := "target with " + strings.Join(slices.Sorted(maps.Keys(keep)), " ")
+	form := "target of " + e.names.Domain + " with " + strings.Join(slices.Sorted(maps.Keys(keep)), " ")
 	v := e.newView("target", e.sync.to, e.sync.to.dynamicLister(e.sync.resource, form, slim.Target(e.names, keep)))
 	read := v.Live
 	v.Live = func(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error) {
@@ -262,6 +277,57 @@ func (e *engine) newView(name string, c *Cluster, l watchstore.Source) *view.Vie
 	return view.New(view.Config{
 		Name: name, List: l, Stores: c.stores, Live: c.reader(e.sync.resource),
 		Moved: func(string) { e.refused.Recovered(); e.remapped(); e.sync.notify() }, Lost: e.sync.notify, Doubt: e.guard.Doubt,
+	})
+}
+
+// newRelated returns the related objects of e.
+func (e *engine) newRelated(p *queue.Pool) []*relatedResource {
+	var out []*relatedResource
+	for _, spec := range e.opts.Related {
+		f := family{spec.Resource, spec.From}
+		at := slices.IndexFunc(out, func(r *relatedResource) bool { return r.family == f })
+		if at < 0 {
+			at, out = len(out), append(out, e.newRelatedResource(p, f))
+		}
+		out[at].copier.Select(newSelector(spec))
+	}
+	return out
+}
+
+func (e *engine) newRelatedResource(p *queue.Pool, f family) *relatedResource {
+	r := &relatedResource{family: f, mapper: e.opts.Mapper}
+	itself := func(n cache.ObjectName) (cache.ObjectName, bool) { return n, true }
+	owner, other, referrers := e.sync.from, e.sync.to, e.source
+	if f.From == TargetSide {
+		owner, other, referrers = other, owner, e.target
+	}
+	called := relatedNames{mapper: e.opts.Mapper, guard: e.guard, annotation: e.names.Source, fromTarget: f.From == TargetSide}
+	r.original = e.relatedView(r, "original", owner, "", itself)
+	r.copy = e.relatedView(r, "copy", other, e.names.Bound+"=true", called.original)
+	index := "references to " + f.Resource.String() + " of " + string(f.From)
+	r.copier = related.New(related.Config{
+		Resource: f.Resource, FromTarget: f.From == TargetSide, Manager: e.names.RelatedManager(related.Managers), Names: called, Sources: e.counts,
+		Marks:     related.Marks{Bound: e.names.Bound, Source: e.names.Source, Owner: e.names.Owner, Referrer: e.names.Referrer, Own: e.names.Own},
+		Originals: relatedSide(r.original, owner, f.Resource), Copies: relatedSide(r.copy, other, f.Resource),
+		Bound:   relatedBound{index: index, referrers: referrers, sources: e.source},
+		Engine:  relatedEngine{family: f, index: index, guard: e.guard, write: e.write, reports: e.reports, sources: e.queue, denied: e.denied},
+		NewPace: func() related.Pace { return &pace.Copy{Budget: &e.statuses, OnSource: f.From == TargetSide} },
+	})
+	referrers.Index(index, view.NewIndex(r.copier.References, r.referred))
+	r.queue = p.Queue(r.reconcile, queue.Options{Name: "related", Limit: max(e.opts.Workers/4, 1)})
+	return r
+}
+
+// relatedView watches originals or copies. Both lead to the names of originals.
+func (e *engine) relatedView(r *relatedResource, what string, c *Cluster, selector string, original func(cache.ObjectName) (cache.ObjectName, bool)) *view.View {
+	return view.New(view.Config{
+		Name: "related " + what + " " + r.Resource.Resource, List: c.metadataLister(r.Resource, selector, "metadata of "+e.names.Domain+" by "+selector, slim.Related(e.names, related.Managers)), Stores: c.stores,
+		Moved: func(string) { r.remapped(); e.sync.notify() }, Lost: e.lost, Doubt: e.guard.Doubt,
+		Changed: func(o view.Change) {
+			if k, ok := original(o.Name); ok {
+				r.queue.Add(k, o.Class(queue.Related))
+			}
+		},
 	})
 }
 
@@ -325,17 +391,4 @@ func (e *engine) status() Status {
 		st.Unreadable = e.access.Problems()
 	}
 	return st
-}
-
-// kept are the top-level fields of targets that have to be cached.
-func (o Options) kept() map[string]bool {
-	keep := map[string]bool{"apiVersion": true, "kind": true, "metadata": true, "status": true}
-	for _, r := range o.Related {
-		for _, path := range r.References {
-			if fields, err := related.Path(path); err == nil && r.From == TargetSide {
-				keep[fields[0]] = true
-			}
-		}
-	}
-	return keep
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/klutch-go/sdk/sync/internal/pace"
 	"github.com/klutch-go/sdk/sync/internal/prune"
 	"github.com/klutch-go/sdk/sync/internal/refusal"
+	"github.com/klutch-go/sdk/sync/internal/tombstone"
 	"github.com/klutch-go/sdk/sync/internal/travel"
 	"github.com/klutch-go/sdk/sync/internal/view"
 )
@@ -54,6 +55,7 @@ type observer struct {
 	names        *names.Names
 	resource     schema.GroupVersionResource
 	guard        *fence.Guard
+	tombstones   *tombstone.Tombstones
 	source       *view.View
 	target       *view.View
 	sourceFields *prune.Cache
@@ -61,7 +63,8 @@ type observer struct {
 	statuses     *pace.Budget
 	refused      *refusal.Ledger
 	plainStatus  func() bool
-	problem      func(key cache.ObjectName) string // of a related object
+	problem      func(key cache.ObjectName) string             // of a related object
+	serving      func(context.Context) (why string, err error) // reads whether the target's cluster takes new objects
 }
 
 // observe reads both sides.
@@ -101,15 +104,23 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 		r.proofs.since, r.proofs.confirmed = o.guard.Now(), false
 	}
 	p.state.target.name = display(o.resource, p.name)
-	if p.source != nil {
-		p.want = o.opts.newIntent(o.names, o.targetFields.Prune(p.source), p.from, p.name)
+	if p.target != nil {
+		p.made, p.isMade = originIn(o.names.Source, p.target)
 	}
-	o.observeRelation(p, r)
+	if p.source != nil {
+		p.want = o.opts.newIntent(o.names, o.targetFields.Prune(p.source), p.from.since(p.made, p.source.GetResourceVersion()), p.name)
+	}
+	o.observeRelation(ctx, p, r)
 	if p.source != nil && p.target != nil {
 		o.observeTarget(p, r)
 	}
-	if looks && (p.state.source.deleting || p.target == nil && r.drift.accepted != "" || p.state.target.grace != graceRunning) {
+	if looks && (p.state.source.deleting || p.state.target.relation == relationVanished || p.state.target.grace != graceRunning) {
 		if err = r.proofs.confirm(ctx, o.guard, ""); err != nil {
+			return nil, err
+		}
+	}
+	if p.returns() {
+		if err = o.observeLoss(ctx, p, r, looks); err != nil {
 			return nil, err
 		}
 	}
@@ -122,6 +133,9 @@ func (o *observer) observeSource(p *pair, r *record) {
 	annotations := p.source.GetAnnotations()
 	p.from.uid = p.source.GetUID()
 	p.keeper = o.names.Incarnation(p.from.uid)
+	if r.drift.source != p.from.uid {
+		r.drift = drift{source: p.from.uid} // another source has lost nothing yet
+	}
 	s := &p.state.source
 	s.exists = true
 	s.deleting = p.source.GetDeletionTimestamp() != nil
@@ -136,17 +150,14 @@ func (o *observer) observeSource(p *pair, r *record) {
 }
 
 // observeRelation finds out whose the object is that has the target's name.
-func (o *observer) observeRelation(p *pair, r *record) {
+func (o *observer) observeRelation(ctx context.Context, p *pair, r *record) {
 	t := &p.state.target
 	if t.freshness == unknown {
 		return
 	}
-	if p.target != nil {
-		p.made, p.isMade = originIn(o.names.Source, p.target)
-	}
-	o.observeOrphan(p, r)
+	o.observeOrphan(ctx, p, r)
 	switch {
-	case p.target == nil && r.drift.accepted != "":
+	case p.vanished(&r.drift):
 		t.relation = relationVanished
 	case p.target == nil:
 		t.relation = relationAbsent
@@ -196,18 +207,22 @@ func (o *observer) hasLegacy() bool {
 // observeOrphan finds out whether this binding made the target from a source of
 // this name that is not there, and for how long already. What cannot be seen says
 // nothing: the time goes on.
-func (o *observer) observeOrphan(p *pair, r *record) {
+func (o *observer) observeOrphan(ctx context.Context, p *pair, r *record) {
 	if !o.isOrphan(p) {
 		r.proofs.orphan = nil
 		return
 	}
 	if r.proofs.orphan == nil || r.proofs.orphan.uid != p.target.GetUID() {
 		r.proofs.orphan = &orphan{uid: p.target.GetUID(), since: time.Now()}
+		o.tombstones.Find(ctx, p.key, p.made.UID, p.made.version())
 	}
+	deleted := o.tombstones.Of(p.made.UID)
 	switch {
+	case deleted && o.policy.deletion == DeletionDelete:
+		p.state.target.grace = graceWaived
 	case r.proofs.orphan.proven:
 		p.state.target.grace = graceProven
-	case time.Since(r.proofs.orphan.since) >= orphanGrace:
+	case deleted, time.Since(r.proofs.orphan.since) >= orphanGrace:
 		p.state.target.grace = graceElapsed
 	}
 }
@@ -223,7 +238,7 @@ func (o *observer) isOrphan(p *pair) bool {
 // prove notes that an orphan is one, once both sides and the clusters have been
 // read live for it.
 func (p *pair) prove(r *record) {
-	if t := &p.state.target; t.grace != graceRunning && p.evidence().has(require(stepCollect, p.state)) {
+	if t := &p.state.target; t.grace == graceElapsed && p.evidence().has(require(stepCollect, p.state)) {
 		t.grace, r.proofs.orphan.proven = graceProven, true
 	}
 }
@@ -352,7 +367,7 @@ func (a *answers) watchOver() {
 
 // remember adds to the state what earlier answers said.
 func (o *observer) remember(p *pair, r *record) {
-	o.rememberSpec(p)
+	o.rememberSpec(p, r)
 	o.rememberStatus(p, r)
 	p.paused = time.Now().Before(r.drift.next)
 	p.mute = r.status.messages.Wait(pace.Burst, messagePause)
@@ -367,10 +382,20 @@ func (o *observer) remember(p *pair, r *record) {
 }
 
 // rememberSpec adds what the target's API server does not take.
-func (o *observer) rememberSpec(p *pair) {
+func (o *observer) rememberSpec(p *pair, r *record) {
 	deleting := p.state.source.deleting
 	if p.state.target.content == contentInSync && !deleting {
 		o.refused.Accepted(p.key, refusal.Spec) // what was refused then is in force now
+		r.loss = nil
+	}
+	if p.target != nil && p.state.target.freshness == live {
+		r.loss = nil // it is there, and not in an old cache only
+	}
+	if l := r.loss; l != nil && !deleting {
+		p.refused, p.answer, p.due, p.wait = ReasonVanished, l.why, l.due(p), time.Until(l.next)
+		if !p.due {
+			return
+		}
 	}
 	if f := o.refused.Of(p.key, refusal.Spec); f != nil && (!deleting || f.Of(p.wish())) {
 		p.refused, p.answer = reasonOf(f.Kind), f.Detail
@@ -444,10 +469,10 @@ func (p *pair) again(s step, r *record) time.Duration {
 		return max(time.Until(r.proofs.orphan.since.Add(orphanGrace)), time.Millisecond)
 	case p.statusDelayed:
 		return max(p.statusWait, time.Millisecond)
-	case p.refused != "":
-		return max(p.wait, time.Millisecond)
 	case p.held != "":
 		return heldPause
+	case p.refused != "":
+		return max(p.wait, time.Millisecond)
 	case p.paused:
 		return max(time.Until(r.drift.next), time.Millisecond)
 	default:
@@ -501,4 +526,9 @@ func over(obj *unstructured.Unstructured) bool {
 func newer(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order > 0
+}
+
+// display names an object for people.
+func display(resource schema.GroupVersionResource, name cache.ObjectName) string {
+	return fmt.Sprintf("%s %s", resource.GroupResource(), name)
 }

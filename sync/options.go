@@ -74,8 +74,12 @@ type Options struct {
 	// there are more, all further deletions are held until Release, and likewise
 	// when the resource itself or a whole cluster is taken away; or until the
 	// ReleaseAnnotation is on the object. 0 means one in twenty, but at least ten; a
-	// negative limit is none.
+	// negative limit is none. Targets that vanished and are made anew count too.
 	DeletionLimit int
+
+	// Offered, if not nil, is asked before a target that has vanished is made anew. It
+	// answers why the target's side does not offer the resource any more; empty if it does.
+	Offered func(ctx context.Context) (why string, err error)
 
 	// Labels and Annotations choose by key what travels to the target. Nil
 	// means all. Keys of other tools that track their objects by metadata, and
@@ -320,6 +324,24 @@ func (r Related) validate(i int) error {
 		}
 	}
 	return nil
+}
+
+// travels reports whether related objects of a namespace may travel at all.
+func (o Options) travels(namespace string) bool {
+	return slices.ContainsFunc(o.Related, func(r Related) bool { return related.Allows(r.Namespaces, namespace) })
+}
+
+// kept are the top-level fields of targets that have to be cached.
+func (o Options) kept() map[string]bool {
+	keep := map[string]bool{"apiVersion": true, "kind": true, "metadata": true, "status": true}
+	for _, r := range o.Related {
+		for _, path := range r.References {
+			if fields, err := related.Path(path); err == nil && r.From == TargetSide {
+				keep[fields[0]] = true
+			}
+		}
+	}
+	return keep
 }
 
 func oneOf[T comparable](v T, of ...T) bool { return slices.Contains(of, v) }

@@ -5,12 +5,10 @@ package sync
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fates"
@@ -28,21 +26,6 @@ type reconciler struct {
 	reports  *reports
 	refused  *refusal.Ledger
 	records  records
-}
-
-func newReconciler(e *engine) *reconciler {
-	return &reconciler{
-		breaker: e.sync.breaker, reports: e.reports, refused: e.refused,
-		observer: observer{
-			opts: e.opts, names: e.names, resource: e.sync.resource, guard: e.guard, source: e.source, target: e.target,
-			sourceFields: e.schemas[0], targetFields: e.schemas[1], statuses: &e.statuses, plainStatus: e.write.Plain, refused: e.refused, problem: e.reports.problem,
-			policy: policy{e.opts.Conflict, e.opts.Drift, e.opts.Lost, e.opts.Deletion, e.opts.Orphans},
-		},
-		actor: actor{
-			write: e.write, guard: e.guard, breaker: e.sync.breaker, source: e.source, target: e.target,
-			sourceFields: e.schemas[0], targetFields: e.schemas[1], statuses: &e.statuses, refused: e.refused, hooks: e.opts.Hooks,
-		},
-	}
 }
 
 // reconcile brings one object one or more steps further.
@@ -133,12 +116,16 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 // wait is confirmed anew once it may.
 func (c *reconciler) held(p *pair, r *record) string {
 	src, dst := p.state.source, p.state.target
-	if !p.mapped || p.misnamed != "" || dst.relation != relationOrphan && (!src.deleting || !src.finalizer) {
+	if !p.mapped || p.misnamed != "" || dst.relation != relationOrphan && !p.returns() && (!src.deleting || !src.finalizer) {
 		return ""
+	}
+	if src.deleting && strings.HasPrefix(src.message, string(ReasonVanished)) {
+		c.breaker.Forget(p.key) // what was held was its return
 	}
 	ask := breaker.Request{
 		Source: p.key, Released: p.released(), Before: heldBefore(src.message, p.words()), Objects: c.observer.source.Count,
-		Deletes: src.deleting && dst.deletable(p.policy) && r.proofs.confirmed || p.collects(),
+		Deletes: src.deleting && dst.deletable(p.policy) && r.proofs.confirmed || p.collects() && p.evidence().has(require(stepCollect, p.state)) ||
+			p.returns() && p.due && p.evidence().has(require(stepCreate, p.state)),
 	}
 	if p.suspect && dst.grace == graceProven && p.policy.collects() {
 		ask.Suspect = fence.DoubtCause
@@ -170,11 +157,6 @@ func heldBefore(message string, n *names.Names) string {
 	return strings.TrimSuffix(why, heldAdvice(n))
 }
 
-// collects reports whether an orphan that has just been proven goes.
-func (s state) collects() bool {
-	return s.policy.collects() && s.target.grace == graceProven && s.evidence().has(require(stepCollect, s))
-}
-
 // settle forgets what need not be remembered.
 func (c *reconciler) settle(p *pair, r *record) {
 	if p.source != nil || p.state.source.freshness == unknown || r.proofs.orphan != nil {
@@ -183,9 +165,4 @@ func (c *reconciler) settle(p *pair, r *record) {
 	c.records.forget(p.key)
 	c.refused.Forget(p.key)
 	c.breaker.Forget(p.key)
-}
-
-// display names an object for people.
-func display(resource schema.GroupVersionResource, name cache.ObjectName) string {
-	return fmt.Sprintf("%s %s", resource.GroupResource(), name)
 }
