@@ -58,6 +58,9 @@ func decide(s state) step {
 		return stepRest
 	case dst.freshness == unknown && s.misnamed == "":
 		return stepWait
+	// The target of a source that was deleted makes room for the next one of the name.
+	case dst.relation == relationOrphan && dst.grace == graceWaived && s.held == "":
+		return decideOrphan(s)
 	// Users learn what stands in the way, and that it no longer does.
 	case !told(s, why) && (why != "" || s.solved()):
 		return stepSetMessage
@@ -77,7 +80,8 @@ func decide(s state) step {
 	case !src.finalizer:
 		return stepAddFinalizer
 	// A refused intent is not sent again until it changes, or for a while.
-	case !dst.exists() && s.refused != "" && !s.due:
+	// What vanished comes back after a pause, and not with too many others.
+	case !dst.exists() && (s.refused != "" && !s.due || s.held != ""):
 		return stepWait
 	case !dst.exists():
 		return stepCreate
@@ -148,9 +152,9 @@ func decideOrphan(s state) step {
 		return stepRest
 	// What is seen once may be the shadow of something else. Too many deletions at once
 	// wait until they are released.
-	case dst.grace == graceRunning, dst.grace == graceProven && s.held != "":
+	case dst.grace == graceRunning, dst.grace >= graceProven && s.held != "":
 		return stepWait
-	case dst.grace == graceProven && s.policy.collects():
+	case s.collects():
 		return stepCollect
 	// By policy it stays; whether it is an orphan is found out in any case.
 	default:
@@ -175,6 +179,8 @@ func (s state) corrects(why Reason) bool { return harmless(why) && !s.paused }
 const (
 	waitPause    = 5 * time.Second  // between looks at what is waited for
 	slowPause    = 10 * time.Second // from which on a deletion is called slow
+	correctPause = 5 * time.Minute  // at most, between corrections of what others change
+	losePause    = time.Hour        // at most, before a target that vanished is made anew
 	refusedPause = time.Minute      // before a refused intent is sent again
 	livePause    = 30 * time.Second // between live reads of a target that is being deleted
 	messagePause = time.Minute      // between the messages on one object, after the first few
