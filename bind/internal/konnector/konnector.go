@@ -100,7 +100,7 @@ func New(config *rest.Config, opts Options) (*Konnector, error) {
 		connections: map[cache.ObjectName]*connection{},
 		records:     map[cache.ObjectName]*bindingRecord{},
 	}
-	a.bindings = cluster.NewController("binding", a.paced, 16)
+	a.bindings = cluster.NewController("binding", a.paced, passWorkers)
 	a.set = klutchsync.NewSet(klutchsync.SetOptions{Changed: a.changed})
 	return a, a.watch()
 }

@@ -17,6 +17,8 @@ func newPace() pace { return flowcontrol.NewTokenBucketPassiveRateLimiter(2, 20)
 
 const (
 	pacePause = 500 * time.Millisecond
+	// passWorkers is more than many silent control planes hold: see mostPasses.
+	passWorkers = 64
 	// mostPasses bounds how many workers the bindings of one connection hold at a time:
 	// its control plane may answer slowly, and others wait for a worker too.
 	mostPasses = 2
@@ -37,11 +39,16 @@ func (a *Konnector) paced(ctx context.Context, binding cache.ObjectName) (time.D
 	return a.reconcile(ctx, binding)
 }
 
-// connectionOf returns the connection that a binding used last; nil for none.
+// connectionOf returns the connection that a binding names, also before its first pass; nil
+// if there is none.
 func (a *Konnector) connectionOf(binding cache.ObjectName) *connection {
+	b, err := a.app.binding(binding)
+	if b == nil || err != nil {
+		return nil
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.connections[a.uses[binding]]
+	return a.connections[cache.NewObjectName(b.Spec.KubeconfigSecretRef.Namespace, b.Spec.KubeconfigSecretRef.Name)]
 }
 
 // enter reports whether there is room for one more pass.

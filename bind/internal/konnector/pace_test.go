@@ -5,15 +5,26 @@ package konnector
 import (
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 )
 
-// I13: the bindings of a platform that answers slowly leave workers to those of others.
+// I13: the bindings of a platform that answers slowly leave workers to those of others, also
+// before their first pass.
 func TestI13PassesOfOneConnection(t *testing.T) {
-	slow, honest := cache.NewObjectName("ns", "slow"), cache.NewObjectName("ns", "honest")
-	a := &Konnector{records: map[cache.ObjectName]*bindingRecord{}, connections: map[cache.ObjectName]*connection{}, uses: map[cache.ObjectName]cache.ObjectName{}}
+	slow, honest := cache.NewObjectName("klutch-bind", "slow"), cache.NewObjectName("klutch-bind", "honest")
+	informer := cache.NewSharedIndexInformer(&cache.ListWatch{}, &unstructured.Unstructured{}, 0, nil)
+	a := &Konnector{
+		app: &appCluster{bindings: informer}, records: map[cache.ObjectName]*bindingRecord{}, connections: map[cache.ObjectName]*connection{},
+	}
 	for _, name := range []cache.ObjectName{slow, honest} {
-		a.connections[name], a.uses[name] = newTestConnection(), name
+		a.connections[name] = newTestConnection()
+		if err := informer.GetStore().Add(&unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{"namespace": name.Namespace, "name": name.Name},
+			"spec":     map[string]any{"kubeconfigSecretRef": map[string]any{"namespace": name.Namespace, "name": name.Name}},
+		}}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for range mostPasses {
 		if !a.connections[slow].enter() {
