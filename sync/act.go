@@ -124,13 +124,14 @@ func (a *actor) writeTarget(ctx context.Context, p *pair, s step, r *record) (*u
 	t := writer.Target{Name: p.name, Seen: p.target, Want: p.want.object, Manager: p.keeper}
 	switch s {
 	case stepCreate:
+		defer a.breaker.Forget(p.key) // the next loss is counted for itself
 		return a.write.Create(ctx, t)
 	case stepApply:
 		return a.write.Apply(ctx, t)
 	case stepEmptyMap:
 		return a.write.Empty(ctx, t)
 	case stepForce:
-		r.drift.correct()
+		r.drift.correct(correctPause)
 		return a.write.Force(ctx, t)
 	case stepMigrate:
 		if rel := p.state.target.relation; rel == relationPredecessor || rel == relationOrphan {

@@ -12,13 +12,13 @@ import (
 // I13: the bindings of a platform that answers slowly leave workers to those of others, also
 // before their first pass.
 func TestI13PassesOfOneConnection(t *testing.T) {
-	slow, honest := cache.NewObjectName("klutch-bind", "slow"), cache.NewObjectName("klutch-bind", "honest")
+	slow, honest := cache.NewObjectName("ns", "slow"), cache.NewObjectName("ns", "honest")
 	informer := cache.NewSharedIndexInformer(&cache.ListWatch{}, &unstructured.Unstructured{}, 0, nil)
-	a := &Konnector{
-		app: &appCluster{bindings: informer}, records: map[cache.ObjectName]*bindingRecord{}, connections: map[cache.ObjectName]*connection{},
+	k := &Konnector{
+		records: records{of: map[cache.ObjectName]*bindingRecord{}}, connections: newConnections(&shared{app: &appCluster{bindings: informer}}),
 	}
 	for _, name := range []cache.ObjectName{slow, honest} {
-		a.connections[name] = newTestConnection()
+		k.connections.bySecret[name] = newTestConnection()
 		if err := informer.GetStore().Add(&unstructured.Unstructured{Object: map[string]any{
 			"metadata": map[string]any{"namespace": name.Namespace, "name": name.Name},
 			"spec":     map[string]any{"kubeconfigSecretRef": map[string]any{"namespace": name.Namespace, "name": name.Name}},
@@ -27,14 +27,14 @@ func TestI13PassesOfOneConnection(t *testing.T) {
 		}
 	}
 	for range mostPasses {
-		if !a.connections[slow].enter() {
+		if !k.connections.of(slow).enter() {
 			t.Fatal("no room for the first passes")
 		}
 	}
-	if again, err := a.paced(t.Context(), slow); again != pacePause || err != nil {
+	if again, err := k.paced(t.Context(), slow); again != pacePause || err != nil {
 		t.Errorf("one pass too many: %v, %v", again, err)
 	}
-	if c := a.connectionOf(honest); !c.enter() {
+	if c := k.connections.of(honest); !c.enter() {
 		t.Error("another connection waits")
 	}
 }
