@@ -104,3 +104,18 @@ func persist[T any](ctx context.Context, tell func(context.Context, error), try 
 	}
 	return out, err
 }
+
+// Stored returns an object of the store of inf; nil if it is not there.
+func Stored(inf cache.SharedIndexInformer, name cache.ObjectName) *unstructured.Unstructured {
+	obj, _, _ := inf.GetStore().GetByKey(name.String())
+	u, _ := obj.(*unstructured.Unstructured)
+	return u
+}
+
+// Cached is Stored as a T.
+func Cached[T any](inf cache.SharedIndexInformer, name cache.ObjectName) (*T, error) {
+	if u := Stored(inf, name); u != nil {
+		return Decode[T](u)
+	}
+	return nil, nil //nolint:nilnil // absence in a cache is a value
+}

@@ -63,7 +63,7 @@ func (k *Konnector) watch() error {
 
 // Run works until ctx is done and all that it started has ended.
 func (k *Konnector) Run(ctx context.Context) error {
-	defer k.app.close()
+	defer k.app.Close()
 	defer k.bindings.ShutDown() // which may never run
 	if err := k.app.prepare(ctx); err != nil {
 		return nil // it only ends with ctx
@@ -159,7 +159,7 @@ func (k *Konnector) write(ctx context.Context, b *v1alpha1.APIServiceBinding, v 
 	before := b.Status.Conditions
 	after := b.DeepCopy()
 	v.apply(&after.Status, b.Generation)
-	client := k.app.calls.Resource(cluster.APIServiceBindings).Namespace(b.Namespace)
+	client := k.app.Calls.Resource(cluster.APIServiceBindings).Namespace(b.Namespace)
 	err := objectstatus.Write(ctx, client, b, func(o *v1alpha1.APIServiceBinding) { v.apply(&o.Status, o.Generation) })
 	if err == nil {
 		k.tell(b, before, after.Status.Conditions)

@@ -83,7 +83,7 @@ func (n *serviceNamespaces) reconcile(ctx context.Context, key cache.ObjectName)
 	if key == tellKey {
 		return n.tellBindings(), nil
 	}
-	asked, err := cached[v1alpha1.APIServiceNamespace](n.asked, cache.NewObjectName(n.tenant, key.Name))
+	asked, err := cluster.Cached[v1alpha1.APIServiceNamespace](n.asked, cache.NewObjectName(n.tenant, key.Name))
 	if err != nil {
 		return 0, err
 	}
@@ -311,23 +311,6 @@ func (n *serviceNamespaces) goneFor(namespace string, gone bool) time.Duration {
 		n.gone[namespace] = first
 	}
 	return time.Since(first)
-}
-
-// namespaceGone asks the API server. The cluster's identity is asked after, so that
-// another cluster at the same address proves nothing.
-func (a *appCluster) namespaceGone(ctx context.Context, name string) (bool, error) {
-	_, err := cluster.UIDOf(ctx, a.calls, cluster.NamespacesResource, cache.NewObjectName("", name))
-	if err == nil {
-		return false, nil
-	}
-	if !fates.Is(err, fates.Absent) {
-		return false, fmt.Errorf("look for namespace %s: %w", name, err)
-	}
-	identity, err := a.identity(ctx)
-	if err != nil {
-		return false, fmt.Errorf("identity of the App Cluster: %w", err)
-	}
-	return identity == a.uid, nil
 }
 
 // services are the service namespaces of the tenant that this App Cluster has asked
