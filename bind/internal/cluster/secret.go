@@ -17,7 +17,7 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// errCopy is what is wrong with a kubeconfig that travelled here.
+// errCopy refuses a kubeconfig that a konnector copied here.
 var errCopy = errors.New("it is a copy of what a platform handed out, and not what kubectl bind or an owner of this cluster wrote; delete that Secret first")
 
 // IsCopy reports whether an object is a copy that a Sync made, of whichever binding. It

@@ -32,7 +32,7 @@ func NewController(name string, fn controller.Func, workers int) *controller.Con
 // A reader reads a resource for an informer.
 type reader struct {
 	client  any            // what client-go asks for its abilities
-	example runtime.Object // of what is read
+	example runtime.Object // of the objects that it reads
 	list    func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch   func(context.Context, metav1.ListOptions) (watch.Interface, error)
 	Only    string            // a field selector; empty reads all

@@ -68,7 +68,7 @@ func (a *appCluster) informers() error {
 	return errors.Join(a.crds.SetTransform(onlyIdentity), a.namespaces.SetTransform(onlyIdentity))
 }
 
-// onlyIdentity keeps what is asked of CRDs and namespaces: that they are there.
+// onlyIdentity drops all of a CRD or namespace but that it exists.
 func onlyIdentity(obj any) (any, error) {
 	m, ok := obj.(*metav1.PartialObjectMetadata)
 	if !ok {

@@ -92,7 +92,7 @@ func (k *Konnector) changed(name string) {
 // forget ends what a binding that is gone had running. Nothing is deleted: neither
 // the CRD, nor objects on either side.
 func (k *Konnector) forget(binding cache.ObjectName) {
-	k.syncs.forget(binding)
+	k.syncs.hold(binding, &k.records.get(binding).sync)
 	k.connections.disconnect(binding)
 	k.records.forget(binding)
 }
@@ -145,7 +145,7 @@ func (k *Konnector) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *
 	} {
 		ok, err := step(ctx)
 		if p.disabled {
-			k.syncs.hold(p.key)
+			k.syncs.hold(p.key, &p.record.sync)
 		}
 		if err != nil || !ok {
 			return p.again, err
@@ -194,7 +194,7 @@ type bound struct {
 	Sync      klutchsync.Status
 }
 
-// Census returns what is known of all bindings, without I/O, once they have been listed.
+// Census describes all bindings, without I/O, once they have been listed.
 func (k *Konnector) Census() (all []bound, ok bool) {
 	if !k.app.bindings.HasSynced() {
 		return nil, false

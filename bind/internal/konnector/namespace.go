@@ -121,7 +121,7 @@ func (n *serviceNamespaces) hasObjects(namespace string) bool {
 
 // mapTo has the objects of a namespace be kept in step with those of its service
 // namespace, and returns why not. An APIServiceNamespace keeps the service namespace
-// that it first said: what is there would be made anew elsewhere.
+// that it first said: objects would be made anew in another.
 func (n *serviceNamespaces) mapTo(asked *v1alpha1.APIServiceNamespace) (why string) {
 	service := asked.Status.Namespace
 	if service == "" {
@@ -175,8 +175,8 @@ func (n *serviceNamespaces) refuse(namespace, why string) {
 // tellKey is the key by which the bindings are told of namespaces.
 var tellKey = cache.NewObjectName("", "")
 
-// tellBindings has the bindings say what is new of namespaces: not as often as a provider
-// thinks of something.
+// tellBindings has the bindings report news of namespaces, at a pace that the provider
+// cannot raise.
 func (n *serviceNamespaces) tellBindings() (again time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -219,7 +219,7 @@ func (n *serviceNamespaces) refusals() []string {
 	return reasons(n.refused)
 }
 
-// reasons are names of namespaces, each with what is wrong with it.
+// reasons are names of namespaces, each with its fault.
 func reasons(why map[string]string) (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(why)) {
 		all = append(all, fmt.Sprintf("%s (%s)", name, text.Clip(why[name], cluster.MaxMessage/2/mostRefused)))

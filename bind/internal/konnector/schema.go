@@ -192,7 +192,7 @@ func (p *installation) established(u *unstructured.Unstructured) (bool, error) {
 }
 
 // adoptSchema decides whether the provider's schema may replace the one that is there. If
-// not, the condition says why, and the objects stay in step under what is there.
+// not, the condition says why, and the objects stay in step under the present one.
 func (p *installation) adoptSchema(live, wanted *unstructured.Unstructured) (why v1alpha1.Condition, err error) {
 	here, err := crd.SpecOf(live)
 	if err != nil {

@@ -35,7 +35,7 @@ type withdrawal struct {
 // no consent for any more, after it has stopped what makes them. It does so once for
 // each set of consents. What could not be removed is returned as a sentence.
 //
-// Where a resource is still claimed otherwise, its Sync removes what is too much.
+// Where another claim still selects a resource, its Sync removes the surplus copies.
 func (p *withdrawal) run(ctx context.Context) (string, error) {
 	here, there, answers := p.withoutConsent(klutchsync.TargetSide), p.withoutConsent(klutchsync.SourceSide), p.answers()
 	id := fmt.Sprint(p.selected, answers) // nothing that the provider can change
@@ -51,7 +51,7 @@ func (p *withdrawal) run(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	p.syncs.hold(p.key)
+	p.syncs.hold(p.key, &p.record.sync)
 	denied, err := p.removeAll(ctx, permission.Copies{Meta: p.app.Meta, Binding: p.binding.Name, Owner: v1alpha1.OwnerProvider, Namespaces: append(slices.Clone(taken), metav1.NamespaceAll)}, here)
 	if err != nil {
 		return "", err

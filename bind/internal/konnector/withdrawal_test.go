@@ -124,9 +124,15 @@ func (w *claimWorld) run() (stop func()) {
 	return func() { cancel(); <-done }
 }
 
+// hold stops the Sync of the binding.
+func (w *claimWorld) hold() {
+	key := cache.MetaObjectToName(w.binding)
+	w.konnector.syncs.hold(key, &w.konnector.records.get(key).sync)
+}
+
 // restart is a konnector that knows nothing of what was.
 func (w *claimWorld) restart() {
-	w.konnector.syncs.forget(cache.MetaObjectToName(w.binding))
+	w.hold()
 	w.konnector.records.of = map[cache.ObjectName]*bindingRecord{}
 }
 
