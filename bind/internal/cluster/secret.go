@@ -13,7 +13,7 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// errCopy is what is wrong with a kubeconfig that travelled here.
+// errCopy refuses a kubeconfig that a konnector copied here.
 var errCopy = errors.New("it is a copy of what a platform handed out, and not what kubectl bind or an owner of this cluster wrote; delete that Secret first")
 
 // ReadSecret reads the kubeconfig of a Secret. That of a copy would have one platform
