@@ -34,7 +34,6 @@ type engine struct {
 	opts     Options
 	names    *names.Names
 	statuses pace.Budget
-	pool     *queue.Pool // nil if another one's
 	queue    *queue.Queue
 	source   *view.View
 	target   *view.View
@@ -64,8 +63,7 @@ func newEngine(s *Sync) *engine {
 	e.schemas = [2]*prune.Cache{e.schema(e.source, s.from), e.schema(e.target, s.to)}
 	pool := s.pool
 	if pool == nil {
-		e.pool = queue.NewPool(e.opts.Workers+e.opts.Workers/4, s.from.timing.delay()) // with room for related objects
-		pool = e.pool
+		pool = queue.NewPool(e.opts.Workers+e.opts.Workers/4, s.from.timing.delay()) // with room for related objects
 	}
 	e.queue = pool.Queue(newReconciler(e).reconcile, queue.Options{Name: "sync", Limit: e.opts.Workers})
 	e.related = e.newRelated(pool)
@@ -132,9 +130,6 @@ func (e *engine) run(ctx context.Context) error {
 	defer e.cancel(nil)
 	for _, task := range e.tasks {
 		wg.Go(func() { task(ctx) })
-	}
-	if e.pool != nil {
-		wg.Go(func() { e.pool.Run(ctx) })
 	}
 	e.queue.Run(ctx)
 	if why := context.Cause(ctx); errors.Is(why, fence.ErrRestart) {
@@ -255,7 +250,7 @@ func (e *engine) sourceView() *view.View {
 // targetView watches the targets. They lead to the keys of their sources.
 func (e *engine) targetView() *view.View {
 	keep := e.opts.kept()
-	form := "target with " + strings.Join(slices.Sorted(maps.Keys(keep)), " ")
+	form := "target of " + e.names.Domain + " with " + strings.Join(slices.Sorted(maps.Keys(keep)), " ")
 	v := e.newView("target", e.sync.to, e.sync.to.dynamicLister(e.sync.resource, form, slim.Target(e.names, keep)))
 	read := v.Live
 	v.Live = func(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error) {
@@ -321,7 +316,7 @@ func (e *engine) newRelatedResource(p *queue.Pool, f family) *relatedResource {
 // relatedView watches originals or copies. Both lead to the names of originals.
 func (e *engine) relatedView(r *relatedResource, what string, c *Cluster, selector string, original func(cache.ObjectName) (cache.ObjectName, bool)) *view.View {
 	return view.New(view.Config{
-		Name: "related " + what + " " + r.Resource.Resource, List: c.metadataLister(r.Resource, selector, slim.Related(e.names, related.Managers)), Stores: c.stores,
+		Name: "related " + what + " " + r.Resource.Resource, List: c.metadataLister(r.Resource, selector, "metadata of "+e.names.Domain+" by "+selector, slim.Related(e.names, related.Managers)), Stores: c.stores,
 		Moved: func(string) { r.remapped(); e.sync.notify() }, Lost: e.lost, Doubt: e.guard.Doubt,
 		Changed: func(o view.Change) {
 			if k, ok := original(o.Name); ok {

@@ -8,25 +8,25 @@ import "time"
 type step string
 
 const (
-	stepRest            step = ""            // nothing: the next event brings us back
-	stepWait            step = "wait"        // nothing, but look again soon without an event
-	stepLookSource      step = "look-source" // read the source from its API server
-	stepLookTarget      step = "look-target" // read the target from its API server
-	stepProve           step = "prove"       // read both, and who the clusters are, from their API servers
-	stepConfirm         step = "confirm"     // make sure that the clusters are those that we know
-	stepSetMessage      step = "say"         // put the message on the source, or take it off
-	stepAddFinalizer    step = "hold"        // put the finalizer on the source
-	stepRemoveFinalizer step = "release"     // take the finalizer off the source
-	stepMark            step = "mark"        // record the target's UID on the source
-	stepStatus          step = "status"      // apply the status to the source
-	stepCreate          step = "create"      // apply a target where none may be
-	stepApply           step = "apply"       // apply the target, yielding to others
-	stepEmptyMap        step = "empty"       // take away the last parts of maps that should be empty
-	stepForce           step = "force"       // apply this version of the target, taking fields from others
-	stepMigrate         step = "migrate"     // make what a legacy konnector or a predecessor applied to the target ours
-	stepDelete          step = "delete"      // delete this version of the target
-	stepCollect         step = "bury"        // delete this version of an orphan
-	stepOrphan          step = "disown"      // give up all fields of the target
+	stepRest            step = ""                 // nothing: the next event brings us back
+	stepWait            step = "wait"             // nothing, but look again soon without an event
+	stepLookSource      step = "look-source"      // read the source from its API server
+	stepLookTarget      step = "look-target"      // read the target from its API server
+	stepProve           step = "prove"            // read both, and who the clusters are, from their API servers
+	stepConfirm         step = "confirm"          // make sure that the clusters are those that we know
+	stepSetMessage      step = "set-message"      // put the message on the source, or take it off
+	stepAddFinalizer    step = "add-finalizer"    // put the finalizer on the source
+	stepRemoveFinalizer step = "remove-finalizer" // take the finalizer off the source
+	stepMark            step = "mark"             // record the target's UID on the source
+	stepStatus          step = "status"           // apply the status to the source
+	stepCreate          step = "create"           // apply a target where none may be
+	stepApply           step = "apply"            // apply the target, yielding to others
+	stepEmptyMap        step = "empty"            // take away the last parts of maps that should be empty
+	stepForce           step = "force"            // apply this version of the target, taking fields from others
+	stepMigrate         step = "migrate"          // make what a legacy konnector or a predecessor applied to the target ours
+	stepDelete          step = "delete"           // delete this version of the target
+	stepCollect         step = "collect"          // delete this version of an orphan
+	stepOrphan          step = "orphan"           // give up all fields of the target
 )
 
 // plan is the specification of a Sync: the one step that follows from a state. It is

@@ -496,7 +496,7 @@ var scenarios = map[string]func(w *world){
 		for _, x := range writes {
 			steps = append(steps, x.Object.Name+" "+x.Step)
 		}
-		if diff := cmp.Diff([]string{"b hold", "b create"}, steps); diff != "" {
+		if diff := cmp.Diff([]string{"b add-finalizer", "b create"}, steps); diff != "" {
 			w.Errorf("writes (-want +got):\n%s", diff)
 		}
 	},
