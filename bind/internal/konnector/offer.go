@@ -44,7 +44,7 @@ func (p *pass) passOn(conditionType, advice string) {
 // offers asks the provider now whether it offers an API still, and answers why not: what
 // vanished with the end of an offer does not come back as an empty database.
 func (s *session) offers(export string) func(context.Context) (why string, err error) {
-	client := s.calls.Resource(cluster.APIServiceExports).Namespace(s.place.Namespace)
+	client := s.Calls.Resource(cluster.APIServiceExports).Namespace(s.place.Namespace)
 	return func(ctx context.Context) (string, error) {
 		u, err := client.Get(ctx, export, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
