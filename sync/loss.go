@@ -37,7 +37,7 @@ func (o *observer) observeLoss(ctx context.Context, p *pair, r *record, looks bo
 	if f.reason != ReasonVanished || !time.Now().Before(f.next) {
 		f = r.lose(p)
 	}
-	f.detail = clip(why)
+	f.hash, f.listed, f.detail = p.want.hash, p.targets, clip(why)
 	return nil
 }
 

@@ -95,6 +95,7 @@ func (s *session) options(r recipe) klutchsync.Options {
 	for i := range opts.Related {
 		opts.Related[i].Except = permission.ClosedPatterns()
 	}
+	opts.Offered = s.offers(r.export.Name)
 	if r.export.Spec.InformerScope == v1alpha1.NamespacedScope {
 		opts.TargetScope = klutchsync.ScopeMapped
 	}
