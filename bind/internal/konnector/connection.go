@@ -112,11 +112,11 @@ type connection struct {
 func newConnection(s *shared, name cache.ObjectName) *connection {
 	c := &connection{
 		shared: s,
-		secret: kubeconfigSecret{name: name, calls: s.app.calls},
+		secret: kubeconfigSecret{name: name, calls: s.app.Calls},
 		passes: make(chan struct{}, mostPasses),
 		valid:  pending(v1alpha1.ConditionSecretValid, fmt.Sprintf("Reading Secret %s.", name)),
 	}
-	r := cluster.Objects(s.app.watches, cluster.Secrets, name.Namespace)
+	r := cluster.Objects(s.app.Watches, cluster.Secrets, name.Namespace)
 	r.Told, r.Only = c.readable, fields.OneTermEqualSelector(metav1.ObjectNameField, name.Name).String()
 	c.secret.informer = r.Informer(cache.Indexers{})
 	return c
