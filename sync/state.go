@@ -17,7 +17,7 @@ type state struct {
 	refused       Reason // why the target's API server does not take what it is asked now, if it does not
 	answer        string // what it said
 	due           bool   // a refused intent has changed, or has waited for long enough
-	contested     string // who holds fields of the intent, as an apply without force was told
+	contested     string // who owns fields of the intent, as an apply without force was told
 	paused        bool   // corrections of this target have to wait
 	status        bool   // the status of the source is not what it should be
 	statusDelayed bool   // it will be, but the latest statuses came so fast that the next one waits
@@ -64,7 +64,7 @@ type targetState struct {
 	termination termination
 	grace       grace  // of an orphan
 	managed     bool   // some of its fields are ours
-	heldBy      string // the finalizers that keep it from going
+	finalizers  string // those that keep it from going, for messages
 	uid         string
 	name        string
 }

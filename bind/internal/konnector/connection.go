@@ -36,11 +36,16 @@ func newConnections(s *shared) *connections {
 	return &connections{shared: s, uses: map[cache.ObjectName]cache.ObjectName{}, bySecret: map[cache.ObjectName]*connection{}}
 }
 
-// of returns the connection that a binding used last; nil for none.
+// of returns the connection that a binding names, also before its first pass; nil if there
+// is none.
 func (all *connections) of(binding cache.ObjectName) *connection {
+	b, err := all.app.binding(binding)
+	if b == nil || err != nil {
+		return nil
+	}
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	return all.bySecret[all.uses[binding]]
+	return all.bySecret[cache.NewObjectName(b.Spec.KubeconfigSecretRef.Namespace, b.Spec.KubeconfigSecretRef.Name)]
 }
 
 // connect returns the connection over secret, and ends the one that the binding used

@@ -48,7 +48,7 @@ func New(config *rest.Config, opts Options) (*Konnector, error) {
 	}
 	k := &Konnector{shared: shared{app: app, opts: opts}, records: records{of: map[cache.ObjectName]*bindingRecord{}}}
 	k.connections = newConnections(&k.shared)
-	k.bindings = cluster.NewController("binding", k.paced, 16)
+	k.bindings = cluster.NewController("binding", k.paced, passWorkers)
 	k.syncs = newSyncs(source, opts, k.changed)
 	return k, k.watch()
 }
