@@ -4,7 +4,7 @@ LINT := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GEN := $(GO) run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 FUZZTIME ?= 10s
 SEEDS ?= 20000
-.PHONY: demo kube quick test race sim fuzz bench bench-tenants generate lint tidy arrows ci
+.PHONY: demo kube quick test race sim fleeting fuzz bench bench-tenants generate lint tidy arrows ci
 
 demo: ## two real control planes, the whole journey, then yours to play with
 	@$(GO) run ./internal/test/demo $(if $(ONCE),-once)
@@ -18,13 +18,15 @@ race: kube ## the same under the race detector
 	$(GO) test -race -shuffle=on -count=1 -timeout 30m ./...
 sim: ## SEEDS histories of the simulator
 	$(GO) test ./sync -run '^TestSim$$' -count=1 -timeout 60m -seeds $(SEEDS)
+fleeting: kube ## 5 000 sources created and deleted within 50 ms, beside a konnector that is killed
+	$(GO) test ./sync -run '^TestRealFleeting$$' -count=1 -timeout 20m -fleeting 5000
 fuzz: ## what reads strangers' bytes, each fuzz test for FUZZTIME
 	@set -e; for p in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
 	  for f in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' $$p/*_test.go); do \
 	    echo "$$p $$f"; run="$(GO) test -run ^$$ -fuzz ^$$f\$$ -fuzztime $(FUZZTIME) $$p"; \
 	    $$run || $$run; done; done # a fuzzer may miss its own deadline; what it found is in testdata by then, and fails again
 bench: ## speed and size beside the yardstick, same clusters, same run: a table, and bench.csv
-	$(GO) run ./internal/test/bench -parts throughput,latency,writes,noise,settled -csv bench.csv
+	$(GO) run ./internal/test/bench -parts throughput,latency,writes,noise,silence,settled -csv bench.csv
 bench-tenants: ## what a thousand tenants cost one backend
 	$(GO) run ./internal/test/bench -parts tenants -idle 90s -csv bench-tenants.csv
 generate: ## deep copies and CRDs

@@ -130,8 +130,8 @@ func (a *consents) note(claims []Claim) error {
 	return nil
 }
 
-// needed are the claims that the konnector needs rights for: those that are accepted
-// and, since it has copies to remove, those that were until now.
+// needed are the claims that the konnector needs rights for: the accepted ones and, since it
+// has copies to remove, the ones that were accepted until now.
 func (a *consents) needed(service v1alpha1.GroupResource) []v1alpha1.AcceptablePermissionClaim {
 	claims := slices.Clone(a.answers[service.String()])
 	for n, c := range claims {

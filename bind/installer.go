@@ -127,7 +127,7 @@ type InstallOptions struct {
 	// Answer. With a claim that has none Install ends with a ConsentError.
 	Answer func(context.Context, []Claim) error
 	// Konnector are manifests to apply before the bindings. Nil leaves the
-	// konnector to someone else.
+	// konnector to other means.
 	Konnector []*unstructured.Unstructured
 	// DryRun, if not empty, changes nothing in either cluster.
 	DryRun DryRun
@@ -135,5 +135,5 @@ type InstallOptions struct {
 	Progress func(string)
 }
 
-// ErrConflict says that a name is already taken by someone else's object.
+// ErrConflict says that another owner's object has the name already.
 var ErrConflict = errors.New("belongs to someone else")

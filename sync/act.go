@@ -165,14 +165,14 @@ func (a *actor) remove(ctx context.Context, t writer.Target, r *record) (*unstru
 
 // classify turns an error of a target's API server into what follows from it.
 func (a *actor) classify(p *pair, r *record, err error) error {
-	holders := conflicting(err)
+	managers := conflicting(err)
 	switch {
-	case len(holders) > 0 && p.target != nil:
+	case len(managers) > 0 && p.target != nil:
 		r.answers.lookTarget = false
 		r.contest = &contest{
 			hash:    p.want.hash,
 			version: p.target.GetResourceVersion(),
-			detail:  clip(" by " + strings.Join(holders, ", ")),
+			detail:  clip(" by " + strings.Join(managers, ", ")),
 		}
 		a.refused.Drop(p.key, refusal.Spec) // an API server asks first who owns what
 		return again(err)
@@ -272,7 +272,7 @@ func passed(err error) bool { return fates.Is(err, fates.Ended) }
 
 var manager = regexp.MustCompile(`conflict with "([^"]*)"`)
 
-// conflicting returns who holds which fields, if err is a conflict of field
+// conflicting returns who owns which fields, if err is a conflict of field
 // managers.
 func conflicting(err error) []string {
 	var status apierrors.APIStatus

@@ -112,8 +112,12 @@
 // Run each Sync in one process at a time, by a lease: without one, a create in
 // flight from a process that has died can leave an orphan, and an old status can
 // land for a moment. A DELETE of a source that meets the patch which adds the
-// finalizer can succeed together with it on a real API server: the target made next
-// is an orphan, and is found as one.
+// finalizer can succeed together with it on a real API server. The watch shows that, and
+// the target made next goes at once; a Sync that was down for minutes finds an orphan.
+//
+// A target that vanishes while its source lives is made anew, empty, after a pause that
+// doubles from a second to an hour, as long as the target's cluster takes new objects of
+// the resource: see [Options] (Lost, Offered, DeletionLimit).
 //
 // The package has the name of one in the standard library; import it as
 // klutchsync.

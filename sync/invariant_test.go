@@ -29,6 +29,7 @@ func (v *violation) Error() string { return v.invariant + ": " + v.text }
 type life struct {
 	name      cache.ObjectName
 	tombstone bool      // its deletion was asked for
+	collided  bool      // it was deleted as its finalizer came
 	forced    bool      // it may have gone without our release: its target is an orphan
 	late      bool      // a request that somebody else had sent before made a target: an orphan too
 	gone      time.Time // when it vanished; zero if it has not
@@ -427,6 +428,9 @@ func (m *model) final() string {
 		if l := m.lives[uid]; uid != "" && !l.forced && !l.late && !m.exists(uid) {
 			return fmt.Sprintf("I3: %s is an orphan of %s", name, uid)
 		}
+	}
+	if problem := m.left(); problem != "" {
+		return problem
 	}
 	return m.finalCopies()
 }

@@ -38,7 +38,7 @@ func (o *observer) observeLoss(ctx context.Context, p *pair, r *record, looks bo
 	if r.loss == nil || !time.Now().Before(r.loss.next) {
 		r.lose(p)
 	}
-	r.loss.why = clip(why)
+	r.loss.hash, r.loss.listed, r.loss.why = p.want.hash, p.targets, clip(why)
 	return nil
 }
 

@@ -112,7 +112,7 @@ func explain(s state, why Reason) string {
 	case ReasonDrifted:
 		text = fmt.Sprintf("%s was changed in the target cluster%s", s.target.name, s.contested)
 	case ReasonTerminating:
-		text = fmt.Sprintf("waiting for %s to be gone from the target cluster%s", s.target.name, s.target.heldBy)
+		text = fmt.Sprintf("waiting for %s to be gone from the target cluster%s", s.target.name, s.target.finalizers)
 	case ReasonStatus:
 		text = "this cluster refuses the status of " + s.target.name + ": " + s.statusRefused
 	case ReasonHeld:

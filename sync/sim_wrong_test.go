@@ -4,6 +4,7 @@ package sync_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,6 +46,8 @@ var whatGoesWrong = []struct{ perturbation, kinds string }{
 	{"a field leaves the source's schema and comes back", "field leaves the source, fields return to the source"},
 	{"a field of the status unknown on the source", "status field unknown on the source"},
 	{"schemas that cannot be read", "schemas unreadable"},
+	{"DELETE and our finalizer's patch both succeed", "deleted as its finalizer comes"},
+	{"a kind that is taken away", "kind taken away, kind offered again"},
 }
 
 // Everything that can go wrong does, in one history of a thousand at least.
@@ -72,7 +75,7 @@ func TestEveryPerturbation(t *testing.T) {
 		}
 		t.Logf("%s: %s", wrong.perturbation, strings.Join(counts, ", "))
 	}
-	for _, g := range append(perturbations(), schemaChanges()...) {
+	for _, g := range slices.Concat(perturbations(), schemaChanges(), losses()) {
 		if !listed[g.kind] {
 			t.Errorf("%q is not in the list", g.kind)
 		}

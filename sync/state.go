@@ -18,7 +18,7 @@ type state struct {
 	answer        string // what it said
 	due           bool   // a refused intent has changed, or has waited for long enough
 	passing       bool   // the refusal may pass by itself yet
-	contested     string // who holds fields of the intent, as an apply without force was told
+	contested     string // who owns fields of the intent, as an apply without force was told
 	paused        bool   // corrections of this target have to wait
 	status        bool   // the status of the source is not what it should be
 	statusDelayed bool   // it will be, but the latest statuses came so fast that the next one waits
@@ -65,7 +65,7 @@ type targetState struct {
 	termination termination
 	grace       grace  // of an orphan
 	managed     bool   // some of its fields are ours
-	heldBy      string // the finalizers that keep it from going
+	finalizers  string // those that keep it from going, for messages
 	uid         string
 	name        string
 }

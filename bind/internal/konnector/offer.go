@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
@@ -37,6 +39,40 @@ func (p *pass) passOn(conditionType, advice string) {
 	message := text.Clip(strings.TrimSuffix(cmp.Or(said.Message, said.Reason, "no reason given"), "."), cluster.MaxMessage/2)
 	p.verdict.set(v1alpha1.False(conditionType, severity(said), cmp.Or(text.Clip(said.Reason, cluster.MaxMessage/8), reasonUnknown),
 		fmt.Sprintf("The provider says: %s. "+advice, message, cmp.Or(text.Clip(p.verdict.provider, cluster.MaxMessage/8), "the platform"))))
+}
+
+// offers asks the provider now whether it offers an API still, and answers why not: what
+// vanished with the end of an offer does not come back as an empty database.
+func (s *session) offers(export string) func(context.Context) (why string, err error) {
+	client := s.Calls.Resource(cluster.APIServiceExports).Namespace(s.place.Namespace)
+	return func(ctx context.Context) (string, error) {
+		u, err := client.Get(ctx, export, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return "the provider has no APIServiceExport " + export + " for this cluster any more", nil
+		}
+		var e v1alpha1.APIServiceExport
+		if err == nil {
+			err = runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &e)
+		}
+		if err != nil {
+			return "", fmt.Errorf("read APIServiceExport %s: %w", export, err)
+		}
+		return withdrawn(&e), nil
+	}
+}
+
+// withdrawn says why an export is no offer any more; empty if it is one.
+func withdrawn(e *v1alpha1.APIServiceExport) (why string) {
+	if e.DeletionTimestamp != nil {
+		return "the provider is taking the APIServiceExport " + e.Name + " away"
+	}
+	for _, of := range []string{v1alpha1.ConditionOffered, v1alpha1.ConditionProviderInSync} {
+		c := v1alpha1.FindCondition(e.Status.Conditions, of)
+		if c != nil && c.Status == metav1.ConditionFalse && severity(c) == v1alpha1.SeverityError {
+			return "the provider says: " + text.Clip(cmp.Or(c.Message, c.Reason, "no reason given"), cluster.MaxMessage/2)
+		}
+	}
+	return ""
 }
 
 // reasonUnknown is given where the provider gives none.

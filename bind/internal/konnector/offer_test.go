@@ -99,3 +99,35 @@ func TestProviderFails(t *testing.T) {
 		t.Errorf("InformersSynced is %+v", c)
 	}
 }
+
+// What vanished comes back only while the provider offers it: a change of schema that is
+// held ends no offer.
+func TestWithdrawn(t *testing.T) {
+	for name, tc := range map[string]struct {
+		export v1alpha1.APIServiceExport
+		want   string
+	}{
+		"offered": {},
+		"on its way out": {
+			export: v1alpha1.APIServiceExport{ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.org", DeletionTimestamp: &metav1.Time{}}},
+			want:   "the provider is taking the APIServiceExport widgets.example.org away",
+		},
+		"not offered": {
+			export: v1alpha1.APIServiceExport{Status: v1alpha1.APIServiceExportStatus{Conditions: []v1alpha1.Condition{v1alpha1.False("Offered", "Error", "NotOffered", "It is not")}}},
+			want:   "the provider says: It is not",
+		},
+		"its CRD has gone": {
+			export: v1alpha1.APIServiceExport{Status: v1alpha1.APIServiceExportStatus{Conditions: []v1alpha1.Condition{v1alpha1.False("ProviderInSync", "Error", "CRDNotFound", "")}}},
+			want:   "the provider says: CRDNotFound",
+		},
+		"a change is held": {
+			export: v1alpha1.APIServiceExport{Status: v1alpha1.APIServiceExportStatus{Conditions: []v1alpha1.Condition{v1alpha1.False("ProviderInSync", "Warning", "BreakingChangeHeld", "v1 lost a field")}}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := withdrawn(&tc.export); got != tc.want {
+				t.Errorf("withdrawn = %q, want %q", got, tc.want)
+			}
+		})
+	}
+}

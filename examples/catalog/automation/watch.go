@@ -72,7 +72,7 @@ func (a *automation) watch() error {
 	return nil
 }
 
-// Add queues a claim and those that refer to it.
+// Add queues a claim and the claims that refer to it.
 func (a *automation) add(k key) {
 	a.queue.Add(k)
 	for resource, inf := range a.world.claims {

@@ -154,6 +154,19 @@ func (c *Cluster) Withdraw(gvr schema.GroupVersionResource) {
 	}
 }
 
+// Collide ends an object as a DELETE does that was decided before the finalizers came: with
+// them, and without deletionTimestamp. It reports whether there is an object to end so.
+func (c *Cluster) Collide(gvr schema.GroupVersionResource, name cache.ObjectName) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.served[gvr]
+	if s == nil || s.objects[name] == nil || s.objects[name].GetDeletionTimestamp() != nil {
+		return false
+	}
+	c.drop(s, name)
+	return true
+}
+
 // Intercept makes f answer every request, with do as the way to have it carried
 // out. Nil lets requests pass.
 func (c *Cluster) Intercept(f func(ctx context.Context, r Request, do func() error) error) {

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/klutch-go/sdk/internal/test/fakecluster"
+)
+
+// I19: a target that vanished and is not on offer any more costs a request in ten minutes at
+// most, and a look after each list. It is told, and comes back within an hour of the offer.
+func TestI19LossIsPaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		var withdrawn atomic.Bool
+		var requests atomic.Int64
+		defer w.run(Options{Offered: func(context.Context) (string, error) {
+			if withdrawn.Load() {
+				return "it is not on offer", nil
+			}
+			return "", nil
+		}})()
+		w.createMany(1)
+		withdrawn.Store(true)
+		w.delete(w.target, w.targetNS, "w0")
+		time.Sleep(12 * time.Hour)
+		if got := w.message("w0"); !strings.HasPrefix(got, string(ReasonVanished)) || !strings.HasSuffix(got, "it is not on offer") {
+			t.Errorf("message %q", got)
+		}
+		w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			switch {
+			case r.Resource != widgets || r.Verb == "watch":
+			case r.Verb == "list":
+				requests.Add(-2) // the fake sends no bookmarks, so that there are many
+			default:
+				requests.Add(1)
+			}
+			return do()
+		})
+		time.Sleep(12 * time.Hour)
+		w.fakeTarget.Intercept(nil)
+		if got := requests.Load(); got > 12*6 {
+			t.Errorf("%d requests in twelve hours", got)
+		}
+		withdrawn.Store(false)
+		time.Sleep(65 * time.Minute)
+		if w.targetOf("w0") == nil || w.message("w0") != "" {
+			t.Errorf("target %v, message %q", w.targetOf("w0"), w.message("w0"))
+		}
+	})
+}
+
+// Each loss in a row of one object waits twice as long as the one before.
+func TestLossesInARow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		defer w.run(Options{})()
+		w.createMany(1)
+		before := time.Duration(0)
+		for range 5 {
+			w.settle()
+			w.delete(w.target, w.targetNS, "w0")
+			began := time.Now()
+			for w.targetOf("w0") == nil {
+				time.Sleep(50 * time.Millisecond)
+			}
+			took := time.Since(began)
+			if took < max(time.Second, before*3/2) {
+				t.Errorf("back after %v, before that after %v", took, before)
+			}
+			before = took
+		}
+	})
+}

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package sync
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	gosync "sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/klutch-go/sdk/internal/test/cluster"
+)
+
+// provideSlowly is a provider whose targets go only when it has cleaned up: it puts a
+// finalizer on each, and takes it off a moment after the deletion.
+func (w *world) provideSlowly() (stop func()) {
+	ctx, cancel := context.WithCancel(w.Context())
+	var wg gosync.WaitGroup
+	wg.Go(func() {
+		targets := w.target.Resource(widgets).Namespace(w.targetNS)
+		for ctx.Err() == nil {
+			list, err := targets.List(ctx, metav1.ListOptions{})
+			for i := 0; err == nil && i < len(list.Items); i++ {
+				t := &list.Items[i]
+				deleted := t.GetDeletionTimestamp()
+				switch {
+				case deleted == nil && len(t.GetFinalizers()) == 0:
+					t.SetFinalizers([]string{"example.org/broker"})
+				case deleted != nil && time.Since(deleted.Time) > time.Second:
+					t.SetFinalizers(nil)
+				default:
+					continue
+				}
+				_, _ = targets.Update(ctx, t, metav1.UpdateOptions{FieldManager: "broker"}) // or again in a moment
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+	return func() { cancel(); wg.Wait() }
+}
+
+// A platform that deletes a CRD gets rid of it, beside a konnector: what vanishes with the
+// kind is told and not made anew, until the kind is served again.
+func TestRealKindTakenAway(t *testing.T) {
+	t.Parallel()
+	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	source, target := admin(t, app.Config()), admin(t, control.Config())
+	install(t, source)
+	install(t, target)
+	w := &world{TB: t, source: source, target: target, sourceNS: "default", targetNS: "default"}
+	w.from, w.to = w.cluster(app), w.cluster(control)
+	var mu gosync.Mutex
+	made := map[string]int{}
+	defer w.provideSlowly()()
+	defer w.run(Options{Mapper: Identity(), Hooks: Hooks{Wrote: func(_ context.Context, write Write) {
+		mu.Lock()
+		defer mu.Unlock()
+		if write.Step == string(stepCreate) && write.Err == nil {
+			made[write.Object.Name]++
+		}
+	}}})()
+	for i := range 3 {
+		w.create(source, "default", w.widget(fmt.Sprintf("w%d", i), `{"size":"small"}`, ``))
+	}
+	w.until("the provider has taken up all", func() bool { return w.counted(target, "default") == 3 })
+	time.Sleep(time.Second)
+	began := time.Now()
+	if err := target.Resource(crds).Delete(t.Context(), "widgets.example.org", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the CRD has gone", func(ctx context.Context) (bool, error) {
+		_, err := target.Resource(crds).Get(ctx, "widgets.example.org", metav1.GetOptions{})
+		return apierrors.IsNotFound(err), nil
+	})
+	t.Logf("the CRD went in %v", time.Since(began).Round(100*time.Millisecond))
+	mu.Lock()
+	for name, n := range made {
+		if n > 1 {
+			t.Errorf("%s was made %d times while its kind was being taken away", name, n)
+		}
+	}
+	mu.Unlock()
+	for i := range 3 {
+		w.until("the loss is told", func() bool { return strings.HasPrefix(w.message(fmt.Sprintf("w%d", i)), string(ReasonVanished)) })
+	}
+	install(t, target)
+	w.until("all are back, and nothing is told", func() bool {
+		for i := range 3 {
+			if name := fmt.Sprintf("w%d", i); w.targetOf(name) == nil || w.message(name) != "" {
+				return false
+			}
+		}
+		return true
+	})
+}
