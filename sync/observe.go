@@ -165,6 +165,9 @@ func (e *engine) observeRelation(p *pair, r *record) {
 	if p.target != nil {
 		p.made, p.isMade = OriginOf(p.target)
 	}
+	if e.recovers(p) {
+		p.policy.conflict, p.policy.orphans = ConflictAdopt, OrphanReport
+	}
 	e.observeOrphan(p, r)
 	switch {
 	case p.target == nil && r.drift.accepted != "":
@@ -191,8 +194,10 @@ func (e *engine) relation(p *pair) targetRelation {
 		return relationContended
 	case inherited || made:
 		return relationOurs
-	case p.isMade && !p.from.sameSlot(p.made):
+	case p.isMade && !p.from.sameName(p.made):
 		return relationOtherSource
+	case p.isMade && !p.from.sameCluster(p.made) && !e.recovers(p):
+		return relationOtherCluster
 	case fields.By(p.target, e.byPredecessor(p)) != nil:
 		return relationPredecessor
 	default:

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/cache"
 
@@ -69,6 +70,13 @@ type Options struct {
 	// ReleaseAnnotation is on the object. 0 means one in twenty, but at least ten; a
 	// negative limit is none.
 	DeletionLimit int
+
+	// FormerSource is the source cluster in whose place this one is: it is gone for good,
+	// and its owner has agreed that its targets become those of the sources of the same
+	// namespace and name here, whatever Conflict says. Those without a source are reported
+	// as orphans and never deleted. Only targets that name this cluster as their origin
+	// are taken over. Empty is none.
+	FormerSource types.UID
 
 	// Labels and Annotations choose by key what travels to the target. Nil
 	// means all. Keys of other tools that track their objects by metadata, and

@@ -62,8 +62,15 @@ func (e *engine) isOrphan(p *pair) bool {
 	if p.target == nil || p.target.GetDeletionTimestamp() != nil || e.sourceUID == "" {
 		return false
 	}
-	return p.from.sameSlot(p.made) && p.made.Cluster == e.sourceUID && p.made.UID != p.from.uid &&
-		fields.Of(p.target, e.manager(p.made.UID)) != nil
+	left := p.made.Cluster == e.sourceUID || p.source == nil && e.recovers(p)
+	return left && p.from.sameName(p.made) && p.made.UID != p.from.uid && fields.Of(p.target, e.manager(p.made.UID)) != nil
+}
+
+// recovers reports whether the target is of the cluster in whose place the source cluster
+// is, and of a source of the same name there.
+func (e *engine) recovers(p *pair) bool {
+	former := e.opts.FormerSource
+	return former != "" && former != e.sourceUID && p.isMade && p.made.Cluster == former && p.from.sameName(p.made)
 }
 
 // collects reports whether an orphan that has just been proven goes.

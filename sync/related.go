@@ -60,7 +60,11 @@ func newRelation(e *engine, p *queue.Pool, f family) *relation {
 	}
 	r.original = r.newView("related original", r.owner, "", func(n cache.ObjectName) (cache.ObjectName, bool) { return n, true })
 	r.copy = r.newView("related copy", r.other, BoundAnnotation+"=true", r.originalName)
-	r.copier = related.New(related.Config{
+	former := e.opts.FormerSource
+	if f.From == TargetSide {
+		former = ""
+	}
+	r.copier = related.New(related.Config{Former: former,
 		Resource: f.Resource, FromTarget: f.From == TargetSide, Manager: e.fieldManager + related.Managers,
 		Marks:     related.Marks{Bound: BoundAnnotation, Source: SourceAnnotation, Owner: OwnerAnnotation, Referrer: ReferrerAnnotation},
 		Originals: relatedSide(r.original, r.owner, f.Resource), Copies: relatedSide(r.copy, r.other, f.Resource),

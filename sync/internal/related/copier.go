@@ -46,6 +46,7 @@ type Config struct {
 	Selectors  []Selector
 	Manager    string // field manager of the copies; it ends in [Managers]
 	Marks      Marks
+	Former     types.UID // of the cluster in whose place that of the originals is; empty if none
 
 	Originals, Copies Side
 	Bound             Bound

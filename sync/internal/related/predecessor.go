@@ -27,6 +27,9 @@ func (c *Copier) Holders(o metav1.Object) (ours, others bool) {
 // that is not known, and any two could give their objects the same names.
 func (c *Copier) isOurs(p *pair, copied metav1.Object) bool {
 	from, _ := c.Names.Origin(copied)
+	if c.Former != "" && from.Cluster == c.Former && p.original != nil {
+		return from.sameName(p.from) // what has no original stays
+	}
 	if !from.sameSlot(p.from) {
 		return c.ofPredecessor(p, copied)
 	}
