@@ -112,9 +112,12 @@ func explain(s state, why Reason) string {
 	return clip(string(why) + ": " + text)
 }
 
+// OtherCluster stands in the message of ReasonConflict where Options.FormerSource could help.
+const OtherCluster = "another source cluster"
+
 func conflictText(t targetState) string {
 	if t.relation == relationOtherCluster {
-		return fmt.Sprintf("%s exists in the target cluster and was made from an object of this name in another source cluster; it is left untouched. "+
+		return fmt.Sprintf("%s exists in the target cluster and was made from an object of this name in "+OtherCluster+"; it is left untouched. "+
 			"If that cluster is gone for good, the owner of the binding can recover it", t.name)
 	}
 	return fmt.Sprintf("%s exists in the target cluster and belongs to someone else; it is left untouched", t.name)

@@ -59,7 +59,7 @@ func (p *plugin) root() *cobra.Command {
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl bind"}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err.Error()} })
 	p.flags.AddFlags(root.PersistentFlags())
-	root.AddCommand(p.apiserviceCommand(), p.claimsCommand(), p.statusCommand(), p.doctorCommand(), p.rotateCommand(), p.unbindCommand(), p.konnectorCommand(), p.versionCommand())
+	root.AddCommand(p.apiserviceCommand(), p.claimsCommand(), p.statusCommand(), p.doctorCommand(), p.rotateCommand(), p.recoverCommand(), p.unbindCommand(), p.konnectorCommand(), p.versionCommand())
 	return root
 }
 

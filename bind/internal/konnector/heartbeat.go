@@ -59,7 +59,7 @@ func (h *heartbeat) beat(ctx context.Context, _ cache.ObjectName) (time.Duration
 	if err != nil {
 		return lookAgain, nil //nolint:nilerr // conditions say it, once; the next look is not far
 	}
-	if h.awaited.Load() {
+	if h.awaited.Load() || h.session.snapshot().refused.Type != "" { // what ends a refusal, people wait for
 		return lookAgain, nil
 	}
 	return h.session.agent.opts.HeartbeatInterval / 2, nil

@@ -45,7 +45,9 @@ func (h *heartbeat) refusal(f found) v1alpha1.Condition {
 	case f.binding != nil && h.heldElsewhere(f.binding):
 		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonTenantHeldByAnotherCluster, fmt.Sprintf(
 			"The tenant %[1]s is held by another App Cluster (its namespace kube-system has the UID %[2]s) that uses the same credential; nothing is changed on either side. "+
-				"Run kubectl bind for a tenant of this cluster's own. If the other cluster is gone for good, clear status.clusterUID of ClusterBinding %[3]s in %[1]s.",
+				"Run kubectl bind for a tenant of this cluster's own. If the other cluster is gone for good, the platform says so by: "+
+				`kubectl -n %[1]s patch clusterbinding %[3]s --subresource=status --type=merge -p '{"status":{"clusterUID":""}}'`+
+				", and then kubectl bind recover takes up here what it had ordered.",
 			h.session.place.Namespace, f.binding.Status.ClusterUID, v1alpha1.ClusterBindingName))
 	}
 	return v1alpha1.Condition{}

@@ -217,12 +217,13 @@ type recipe struct {
 	export  *v1alpha1.APIServiceExport
 	related []klutchsync.Related
 	grant   *permission.Grant // nil where related objects may be read in all namespaces
+	former  types.UID         // of the App Cluster whose objects are taken up; empty if none
 }
 
 // fingerprint changes when the Sync has to be made anew.
 func (r recipe) fingerprint(s *session, version schema.GroupVersionResource) (string, error) {
 	spec := r.export.Spec
-	data, err := json.Marshal([]any{version, spec.Scope, spec.InformerScope, r.related, r.grant != nil, s.snapshot().tenant})
+	data, err := json.Marshal([]any{version, spec.Scope, spec.InformerScope, r.related, r.grant != nil, r.former, s.snapshot().tenant})
 	return fmt.Sprintf("%p %s", s, data), err
 }
 
@@ -260,7 +261,7 @@ func (a *Konnector) embedder(binding string, opts *klutchsync.Options) {
 
 // options are those of the Sync of an export of this session.
 func (s *session) options(r recipe) klutchsync.Options {
-	opts := klutchsync.Options{Mapper: s.namespaces.mapper, Related: slices.Clone(r.related), Hooks: klutchsync.Hooks{Refused: s.records.related}}
+	opts := klutchsync.Options{Mapper: s.namespaces.mapper, Related: slices.Clone(r.related), FormerSource: r.former, Hooks: klutchsync.Hooks{Refused: s.records.related}}
 	for i := range opts.Related {
 		opts.Related[i].Except = permission.ClosedPatterns()
 	}

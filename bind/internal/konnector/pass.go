@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
@@ -170,7 +171,8 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 		p.verdict.set(pending(v1alpha1.ConditionInformersSynced, "Waits to read the tenant namespace."))
 		return false, nil
 	}
-	if err = p.put(p.key, p.session, recipe{export: p.export, related: selected, grant: p.grant}); err != nil { //nolint:contextcheck // a Sync has the context of its Set
+	r := recipe{export: p.export, related: selected, grant: p.grant, former: types.UID(p.binding.Annotations[v1alpha1.RecoverAnnotation])}
+	if err = p.put(p.key, p.session, r); err != nil { //nolint:contextcheck // a Sync has the context of its Set
 		return p.block(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInvalidClaim, cluster.Explain(err)+"."))
 	}
 	state, ok := p.set.State(name)
