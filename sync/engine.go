@@ -305,7 +305,7 @@ func (e *engine) views() []*view.View {
 
 // status is the state of the Run now.
 func (e *engine) status() Status {
-	st := Status{Synced: true, Held: e.sync.breaker.Held(), Orphans: int(e.reports.orphans.Load()), Objects: e.source.Count()}
+	st := Status{Synced: true, Held: e.sync.breaker.Held(), HeldCopies: e.sync.copies.Held(), Orphans: int(e.reports.orphans.Load()), Objects: e.source.Count()}
 	for _, v := range e.views() {
 		known, err := v.State()
 		st.Synced = st.Synced && known

@@ -85,6 +85,9 @@ type Options struct {
 	// are taken over. Empty is none.
 	FormerSource types.UID
 
+	// DeletionLog keeps over restarts what DeletionLimit has counted.
+	DeletionLog DeletionLog
+
 	// Labels and Annotations choose by key what travels to the target. Nil
 	// means all. Keys of other tools that track their objects by metadata, and
 	// the engine's own, never travel.
@@ -98,6 +101,17 @@ type Options struct {
 
 	// Hooks are called as things happen.
 	Hooks Hooks
+}
+
+// A DeletionLog is where an embedding program keeps what was deleted of late, so that a
+// mass deletion is one although the program is restarted under it. The zero value keeps
+// nothing.
+type DeletionLog struct {
+	// Text is what Save was last called with; empty if it never was.
+	Text string
+	// Save is called before deletions, for many at once where they are many, one call at a
+	// time. Until it returns nil they wait.
+	Save func(ctx context.Context, text string) error
 }
 
 // Meta is metadata that a Sync writes on a target on top of what travels.

@@ -36,7 +36,7 @@ func newReconciler(e *engine) *reconciler {
 			policy: policy{e.opts.Conflict, e.opts.Drift, e.opts.Lost, e.opts.Deletion, e.opts.Orphans},
 		},
 		actor: actor{
-			write: e.write, guard: e.guard, breaker: e.sync.breaker, source: e.source, target: e.target,
+			write: e.write, guard: e.guard, breaker: e.sync.breaker, journal: e.sync.journal, source: e.source, target: e.target,
 			sourceFields: e.schemas[0], targetFields: e.schemas[1], statuses: &e.statuses, hooks: e.opts.Hooks,
 		},
 	}

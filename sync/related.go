@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/queue"
+	"github.com/klutch-go/sdk/sync/internal/breaker"
 	"github.com/klutch-go/sdk/sync/internal/fence"
 	"github.com/klutch-go/sdk/sync/internal/pace"
 	"github.com/klutch-go/sdk/sync/internal/related"
@@ -288,6 +289,44 @@ func (r relatedEngine) Merge(ctx context.Context, client dynamic.ResourceInterfa
 func (r relatedEngine) Tell(source cache.ObjectName, id, text string) {
 	r.engine.reports.setProblem(source, r.index+id, text)
 	r.engine.queue.Add(source, queue.Related)
+}
+
+// key is that of an original at the breaker.
+func (r relatedEngine) key(original cache.ObjectName) cache.ObjectName {
+	return cache.NewObjectName(original.Namespace, string(r.From)+" "+r.Resource.GroupResource().String()+" "+original.Name)
+}
+
+func (r relatedEngine) Hold(ctx context.Context, original cache.ObjectName, free bool) (why string, err error) {
+	s := r.engine.sync
+	ask := breaker.Request{Source: r.key(original), Released: free, Deletes: true, Objects: r.count}
+	if s.suspect.Load() {
+		ask.Suspect = fence.DoubtCause
+	}
+	if why = s.copies.Ask(ask); why != "" {
+		s.notify()
+	}
+	return why, s.journal.Write(ctx)
+}
+
+// count counts the copies of the resource that are there.
+func (r relatedEngine) count() int {
+	for _, one := range r.engine.related {
+		if one.family == r.family {
+			return one.copy.Count()
+		}
+	}
+	return 0
+}
+
+func (r relatedEngine) Blocks(original cache.ObjectName) string {
+	return r.engine.sync.copies.Blocks(r.key(original))
+}
+
+func (r relatedEngine) Forget(original cache.ObjectName) {
+	before := r.engine.sync.copies.Held()
+	if r.engine.sync.copies.Forget(r.key(original)); before > 0 {
+		r.engine.sync.notify()
+	}
 }
 
 func (r relatedEngine) Denied(namespace string) { r.engine.denied(namespace) }

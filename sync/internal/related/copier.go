@@ -112,6 +112,12 @@ type Engine interface {
 	Merge(ctx context.Context, client dynamic.ResourceInterface, name string, metadata map[string]any) error
 	// Tell has a source say a problem, or not any more if text is empty.
 	Tell(source cache.ObjectName, id, text string)
+	// Hold says why the copy of an original that is gone has to stay; empty if it may go. It
+	// counts those that go and are not free, so that too many at once wait. Blocks says the
+	// same and counts nothing, and Forget follows one that has its original again, or has gone.
+	Hold(ctx context.Context, original cache.ObjectName, free bool) (why string, err error)
+	Blocks(original cache.ObjectName) (why string)
+	Forget(original cache.ObjectName)
 	// Denied follows an answer that access to a namespace of the source side is forbidden.
 	Denied(namespace string)
 	Hooks
@@ -163,6 +169,7 @@ type record struct {
 	verified       bool   // that the copy has lost its reason has been confirmed live
 	shared         bool   // and that another Sync still wants it
 	stays          bool   // the original is of a type that does not travel
+	held           bool   // its deletion waits for a release
 	problem        string
 	claims         []cache.ObjectName // that know of the problem
 }
@@ -201,7 +208,7 @@ func (c *Copier) step(ctx context.Context, p *pair, s Step, r *record) (again ti
 		c.tell(r, nil, "")
 	}
 	switch wait := r.pace.Wait(); {
-	case s == StepStay:
+	case s == StepStay || s == StepHold:
 		c.tell(r, p, r.problem) // to those that refer to it since
 		return 0, true, nil
 	case s == StepRest || s == StepWait && !p.taken && p.original == nil: // what is not there is no reason to wait
@@ -254,6 +261,7 @@ func (c *Copier) forget(key cache.ObjectName, p *pair, r *record) (again time.Du
 	if rest := r.pace.Rest(); rest > 0 {
 		return rest
 	}
+	c.Engine.Forget(key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.records, key)

@@ -42,8 +42,7 @@ func (c *Copier) do(ctx context.Context, p *pair, s Step, r *record) (done bool,
 		*r = record{pace: r.pace}
 		return true, c.leave(ctx, p)
 	case StepDelete:
-		*r = record{pace: r.pace}
-		return true, c.delete(ctx, p, p.copy.GetUID())
+		return true, c.collect(ctx, p, r)
 	default:
 		return true, c.transfer(ctx, p, r)
 	}
@@ -98,6 +97,21 @@ func (c *Copier) unreferred(ctx context.Context, p *pair, original metav1.Object
 		return err == nil, err
 	}
 	return !c.selectedBy([]metav1.Object{u}, original, p.name).selected, nil
+}
+
+// collect deletes a copy that has lost its reason, unless too many do at once. Those of
+// claims that go, or have gone, are not counted: what they ordered has gone through that.
+func (c *Copier) collect(ctx context.Context, p *pair, r *record) error {
+	why, err := c.Engine.Hold(ctx, p.from.Name, !c.isAsked(p))
+	if err != nil {
+		return err
+	}
+	*r = record{pace: r.pace}
+	if r.held = why != ""; r.held {
+		c.tell(r, p, c.kept(p.name, why))
+		return nil
+	}
+	return c.delete(ctx, p, p.copy.GetUID())
 }
 
 // leave takes this Sync off those that hold a copy.

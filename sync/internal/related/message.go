@@ -27,6 +27,10 @@ func (c *Copier) wrong(name cache.ObjectName, kind string) string {
 	return fmt.Sprintf("%s %s of %s is of type %s, which does not travel", c.Resource.GroupResource(), name, c.owner(), kind)
 }
 
+func (c *Copier) kept(name cache.ObjectName, why string) string {
+	return fmt.Sprintf("%s %s has lost %s, and is kept: %s; if all are meant, release the deletions of the binding", c.Resource.GroupResource(), name, c.owner(), why)
+}
+
 func (c *Copier) owner() string {
 	if c.FromTarget {
 		return "the target cluster's"
@@ -52,8 +56,19 @@ func (c *Copier) tell(r *record, p *pair, problem string) {
 	r.problem, r.claims = problem, claims
 }
 
+// lastClaim is the claim that a copy was for to which nothing refers any more.
+func (c *Copier) lastClaim(p *pair) (cache.ObjectName, bool) {
+	if len(p.referrers) > 0 || p.copy == nil {
+		return cache.ObjectName{}, false
+	}
+	return c.claim(p)
+}
+
 // claims are the sources of the bound objects that refer to an original.
 func (c *Copier) claims(p *pair) []cache.ObjectName {
+	if key, ok := c.lastClaim(p); ok {
+		return []cache.ObjectName{key}
+	}
 	if !c.FromTarget {
 		return p.referrers
 	}

@@ -52,8 +52,22 @@ func (c *Copier) ofPredecessor(p *pair, copied metav1.Object) bool {
 // false if none did, or if it cannot be told.
 func (c *Copier) claim(p *pair) (cache.ObjectName, bool) {
 	referrer := p.copy.GetAnnotations()[c.Marks.Referrer]
-	key, ok := c.Names.Source(cache.NewObjectName(p.from.Name.Namespace, referrer))
+	key, ok := cache.NewObjectName(p.from.Name.Namespace, referrer), true
+	if c.FromTarget {
+		key, ok = c.Names.Source(key)
+	}
 	return key, ok && referrer != ""
+}
+
+// isAsked reports whether the claim that a copy was for is there, and stays; where that
+// cannot be told, whether its namespace has any.
+func (c *Copier) isAsked(p *pair) bool {
+	key, ok := c.claim(p)
+	if !ok {
+		return c.Sources.In(c.sourceNamespace(p.from.Name, p.name))
+	}
+	obj, known := c.Sources.Get(key)
+	return !known || obj != nil && obj.GetDeletionTimestamp() == nil
 }
 
 // isClaimed reports whether a predecessor's copy may be asked for still; where that cannot
