@@ -475,3 +475,8 @@ func newer(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order > 0
 }
+
+// display names an object for people.
+func display(resource schema.GroupVersionResource, name cache.ObjectName) string {
+	return fmt.Sprintf("%s %s", resource.GroupResource(), name)
+}

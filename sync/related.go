@@ -18,10 +18,9 @@ import (
 	"github.com/klutch-go/sdk/internal/queue"
 	"github.com/klutch-go/sdk/sync/internal/breaker"
 	"github.com/klutch-go/sdk/sync/internal/fence"
-	"github.com/klutch-go/sdk/sync/internal/pace"
 	"github.com/klutch-go/sdk/sync/internal/related"
-	"github.com/klutch-go/sdk/sync/internal/slim"
 	"github.com/klutch-go/sdk/sync/internal/view"
+	"github.com/klutch-go/sdk/sync/internal/writer"
 )
 
 // A relatedResource is the related objects of one resource and side: a [related.Copier]
@@ -39,55 +38,6 @@ type relatedResource struct {
 type family struct {
 	Resource schema.GroupVersionResource
 	From     Side
-}
-
-// newRelated returns the related objects of e.
-func newRelated(e *engine, p *queue.Pool) []*relatedResource {
-	var out []*relatedResource
-	for _, spec := range e.opts.Related {
-		f := family{spec.Resource, spec.From}
-		at := slices.IndexFunc(out, func(r *relatedResource) bool { return r.family == f })
-		if at < 0 {
-			at, out = len(out), append(out, newRelatedResource(e, p, f))
-		}
-		out[at].copier.Selectors = append(out[at].copier.Selectors, newSelector(spec))
-	}
-	return out
-}
-
-func newRelatedResource(e *engine, p *queue.Pool, f family) *relatedResource {
-	r := &relatedResource{family: f, mapper: e.opts.Mapper}
-	owner, other, referrers := e.sync.from, e.sync.to, e.source
-	if f.From == TargetSide {
-		owner, other, referrers = other, owner, e.target
-	}
-	called := relatedNames{mapper: e.opts.Mapper, guard: e.guard, annotation: e.names.Source, fromTarget: f.From == TargetSide}
-	r.original = r.newView(e, "related original", owner, "", func(n cache.ObjectName) (cache.ObjectName, bool) { return n, true })
-	r.copy = r.newView(e, "related copy", other, e.names.Bound+"=true", called.original)
-	index := "references to " + f.Resource.String() + " of " + string(f.From)
-	r.copier = related.New(related.Config{
-		Former: e.opts.FormerSource, Resource: f.Resource, FromTarget: f.From == TargetSide, Manager: e.names.RelatedManager(related.Managers), Names: called, Sources: e.counts,
-		Marks:     related.Marks{Bound: e.names.Bound, Source: e.names.Source, Owner: e.names.Owner, Referrer: e.names.Referrer, Own: e.names.Own},
-		Originals: relatedSide(r.original, owner, f.Resource), Copies: relatedSide(r.copy, other, f.Resource),
-		Bound:   relatedBound{index: index, referrers: referrers, sources: e.source},
-		Engine:  relatedEngine{family: f, index: index, engine: e},
-		NewPace: func() related.Pace { return &pace.Copy{Budget: &e.statuses, OnSource: f.From == TargetSide} },
-	})
-	referrers.Index(index, view.NewIndex(r.copier.References, r.referred))
-	r.queue = p.Queue(r.reconcile, queue.Options{Name: "related", Limit: max(e.opts.Workers/4, 1)})
-	return r
-}
-
-func (r *relatedResource) newView(e *engine, name string, c *Cluster, selector string, key func(cache.ObjectName) (cache.ObjectName, bool)) *view.View {
-	return view.New(view.Config{
-		Name: name + " " + r.Resource.Resource, List: c.metadataLister(r.Resource, selector, slim.Related(e.names, related.Managers)), Stores: c.stores,
-		Moved: func(string) { r.remapped(); e.sync.notify() }, Lost: e.lost, Doubt: e.guard.Doubt,
-		Changed: func(o view.Change) {
-			if k, ok := key(o.Name); ok {
-				r.queue.Add(k, o.Class(queue.Related))
-			}
-		},
-	})
 }
 
 // OnSource is what is watched on the source.
@@ -274,76 +224,71 @@ func (n relatedNames) Record(from related.Origin) string {
 // relatedEngine implements related.Engine.
 type relatedEngine struct {
 	family
-	index  string
-	engine *engine
+	index   string
+	guard   *fence.Guard
+	write   *writer.Writer
+	reports *reports
+	sources *queue.Queue
+	denied  func(namespace string)
+	heldCopies
+}
+
+// heldCopies are those of a resource that have lost their originals, too many at once.
+type heldCopies struct {
+	resource string // with the side
+	sync     *Sync
+	count    func() int // of copies that there are
+}
+
+func (h heldCopies) key(original cache.ObjectName) cache.ObjectName {
+	return cache.NewObjectName(original.Namespace, h.resource+" "+original.Name)
+}
+
+func (h heldCopies) Hold(ctx context.Context, original cache.ObjectName, free bool) (why string, err error) {
+	ask := breaker.Request{Source: h.key(original), Released: free, Deletes: true, Objects: h.count}
+	if h.sync.suspect.Load() {
+		ask.Suspect = fence.DoubtCause
+	}
+	if why = h.sync.copies.Ask(ask); why != "" {
+		h.sync.notify()
+	}
+	return why, h.sync.journal.Write(ctx)
+}
+
+func (h heldCopies) Blocks(original cache.ObjectName) string {
+	return h.sync.copies.Blocks(h.key(original))
+}
+
+func (h heldCopies) Forget(original cache.ObjectName) {
+	before := h.sync.copies.Held()
+	if h.sync.copies.Forget(h.key(original)); before > 0 {
+		h.sync.notify()
+	}
 }
 
 func (r relatedEngine) Confirm(ctx context.Context) error {
-	return r.engine.guard.Confirm(ctx, r.engine.guard.Now(), "")
+	return r.guard.Confirm(ctx, r.guard.Now(), "")
 }
 
 func (r relatedEngine) Merge(ctx context.Context, client dynamic.ResourceInterface, name string, metadata map[string]any) error {
-	return r.engine.write.Merge(ctx, client, name, metadata)
+	return r.write.Merge(ctx, client, name, metadata)
 }
 
 func (r relatedEngine) Tell(source cache.ObjectName, id, text string) {
-	r.engine.reports.setProblem(source, r.index+id, text)
-	r.engine.queue.Add(source, queue.Related)
+	r.reports.setProblem(source, r.index+id, text)
+	r.sources.Add(source, queue.Related)
 }
 
-// key is that of an original at the breaker.
-func (r relatedEngine) key(original cache.ObjectName) cache.ObjectName {
-	return cache.NewObjectName(original.Namespace, string(r.From)+" "+r.Resource.GroupResource().String()+" "+original.Name)
-}
-
-func (r relatedEngine) Hold(ctx context.Context, original cache.ObjectName, free bool) (why string, err error) {
-	s := r.engine.sync
-	ask := breaker.Request{Source: r.key(original), Released: free, Deletes: true, Objects: r.count}
-	if s.suspect.Load() {
-		ask.Suspect = fence.DoubtCause
-	}
-	if why = s.copies.Ask(ask); why != "" {
-		s.notify()
-	}
-	return why, s.journal.Write(ctx)
-}
-
-// count counts the copies of the resource that are there.
-func (r relatedEngine) count() int {
-	for _, one := range r.engine.related {
-		if one.family == r.family {
-			return one.copy.Count()
-		}
-	}
-	return 0
-}
-
-func (r relatedEngine) Blocks(original cache.ObjectName) string {
-	return r.engine.sync.copies.Blocks(r.key(original))
-}
-
-func (r relatedEngine) Forget(original cache.ObjectName) {
-	before := r.engine.sync.copies.Held()
-	if r.engine.sync.copies.Forget(r.key(original)); before > 0 {
-		r.engine.sync.notify()
-	}
-}
-
-func (r relatedEngine) Denied(namespace string) { r.engine.denied(namespace) }
+func (r relatedEngine) Denied(namespace string) { r.denied(namespace) }
 
 func (r relatedEngine) Wrote(ctx context.Context, step related.Step, object cache.ObjectName, began time.Time, err error) {
 	side := TargetSide
 	if r.From == TargetSide {
 		side = SourceSide
 	}
-	r.engine.opts.Hooks.wrote(ctx, Write{Side: side, Step: string(step), Object: object, Took: time.Since(began), Err: err})
+	r.reports.hooks.wrote(ctx, Write{Side: side, Step: string(step), Object: object, Took: time.Since(began), Err: err})
 }
 
 func (r relatedEngine) Refused(ctx context.Context, original cache.ObjectName, why string) {
-	r.engine.opts.Hooks.refused(ctx, Refusal{Resource: r.Resource, From: r.From, Object: original, Why: why})
-}
-
-// travels reports whether related objects of a namespace may travel at all.
-func (o Options) travels(namespace string) bool {
-	return slices.ContainsFunc(o.Related, func(r Related) bool { return related.Allows(r.Namespaces, namespace) })
+	r.reports.hooks.refused(ctx, Refusal{Resource: r.Resource, From: r.From, Object: original, Why: why})
 }
