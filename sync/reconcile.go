@@ -133,4 +133,3 @@ func (c *reconciler) settle(p *pair, r *record) {
 	c.records.forget(p.key)
 	c.breaker.Forget(p.key)
 }
-

@@ -245,10 +245,10 @@ func (h heldCopies) key(original cache.ObjectName) cache.ObjectName {
 }
 
 func (h heldCopies) Hold(ctx context.Context, original cache.ObjectName, free bool) (why string, err error) {
-	ask := breaker.Request{Source: h.key(original), Released: free, Deletes: true, Objects: h.count}
 	if h.sync.suspect.Load() {
-		ask.Suspect = fence.DoubtCause
+		h.sync.copies.Trip(fence.DoubtCause, false)
 	}
+	ask := breaker.Request{Source: h.key(original), Released: free, Deletes: true, Objects: h.count}
 	if why = h.sync.copies.Ask(ask); why != "" {
 		h.sync.notify()
 	}
