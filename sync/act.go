@@ -130,13 +130,14 @@ func (a *actor) writeTarget(ctx context.Context, p *pair, s step, r *record) (*u
 	t := writer.Target{Name: p.name, Seen: p.target, Want: p.want.object, Manager: p.keeper}
 	switch s {
 	case stepCreate:
+		defer a.breaker.Forget(p.key) // the next loss is counted for itself
 		return a.write.Create(ctx, t)
 	case stepApply:
 		return a.write.Apply(ctx, t)
 	case stepEmptyMap:
 		return a.write.Empty(ctx, t)
 	case stepForce:
-		r.drift.correct()
+		r.drift.correct(correctPause)
 		return a.write.Force(ctx, t)
 	case stepMigrate:
 		if rel := p.state.target.relation; rel == relationPredecessor || rel == relationOrphan {
@@ -168,14 +169,14 @@ func (a *actor) remove(ctx context.Context, t writer.Target, r *record) (*unstru
 
 // classify turns an error of a target's API server into what follows from it.
 func (a *actor) classify(p *pair, r *record, err error) error {
-	holders := conflicting(err)
+	managers := conflicting(err)
 	switch {
-	case len(holders) > 0 && p.target != nil:
+	case len(managers) > 0 && p.target != nil:
 		r.answers.lookTarget = false
 		r.refusals.fields = &contest{
 			hash:    p.want.hash,
 			version: p.target.GetResourceVersion(),
-			detail:  clip(" by " + strings.Join(holders, ", ")),
+			detail:  clip(" by " + strings.Join(managers, ", ")),
 		}
 		r.refusals.intent = nil // an API server asks first who owns what
 		return again(err)
@@ -266,7 +267,7 @@ func refusalOf(hash string, listed int, err error) *refusal {
 
 var manager = regexp.MustCompile(`conflict with "([^"]*)"`)
 
-// conflicting returns who holds which fields, if err is a conflict of field
+// conflicting returns who owns which fields, if err is a conflict of field
 // managers.
 func conflicting(err error) []string {
 	var status apierrors.APIStatus

@@ -14,7 +14,7 @@ import (
 func obstacle(s state) Reason {
 	src, dst := s.source, s.target
 	switch {
-	case !src.exists && dst.relation == relationOrphan && dst.grace == graceProven:
+	case !src.exists && dst.relation == relationOrphan && (dst.grace == graceProven || dst.grace == graceWaived && s.held != ""):
 		return ReasonOrphaned
 	case !src.exists:
 		return ""
@@ -92,6 +92,8 @@ func explain(s state, why Reason) string {
 		text = conflictText(s.target)
 	case ReasonLost:
 		text = fmt.Sprintf("%s has vanished from the target cluster; remove the annotation %s to create it anew", s.target.name, s.words().Target)
+	case ReasonVanished:
+		text = fmt.Sprintf("%s has vanished from the target cluster, with what it held; %s", s.target.name, s.comesBack())
 	case ReasonStale:
 		text = fmt.Sprintf("%s was made from a later generation of this object, which may have been restored from a backup; nothing is rolled back", s.target.name)
 	case ReasonRefused:
@@ -101,7 +103,7 @@ func explain(s state, why Reason) string {
 	case ReasonDrifted:
 		text = fmt.Sprintf("%s was changed in the target cluster%s", s.target.name, s.contested)
 	case ReasonTerminating:
-		text = fmt.Sprintf("waiting for %s to be gone from the target cluster%s", s.target.name, s.target.heldBy)
+		text = fmt.Sprintf("waiting for %s to be gone from the target cluster%s", s.target.name, s.target.finalizers)
 	case ReasonStatus:
 		text = "this cluster refuses the status of " + s.target.name + ": " + s.statusRefused
 	case ReasonHeld:
@@ -124,6 +126,18 @@ func conflictText(t targetState) string {
 			"If that cluster is gone for good, the owner of the binding can recover it", t.name)
 	}
 	return fmt.Sprintf("%s exists in the target cluster and belongs to someone else; it is left untouched", t.name)
+}
+
+// comesBack says when a target that has vanished is made anew.
+func (s state) comesBack() string {
+	switch {
+	case s.held != "":
+		return "it is not made anew, since " + s.held + heldAdvice(s.words())
+	case s.answer != "":
+		return "it is not made anew, since " + s.answer
+	default:
+		return "it is made anew, empty, after a pause that doubles each time"
+	}
 }
 
 // maxMessage keeps what other clusters say from filling our objects, and our memory.

@@ -21,6 +21,7 @@ import (
 	"github.com/klutch-go/sdk/sync/internal/names"
 	"github.com/klutch-go/sdk/sync/internal/pace"
 	"github.com/klutch-go/sdk/sync/internal/prune"
+	"github.com/klutch-go/sdk/sync/internal/tombstone"
 	"github.com/klutch-go/sdk/sync/internal/travel"
 	"github.com/klutch-go/sdk/sync/internal/view"
 )
@@ -51,13 +52,15 @@ type observer struct {
 	names        *names.Names
 	resource     schema.GroupVersionResource
 	guard        *fence.Guard
+	tombstones   *tombstone.Tombstones
 	source       *view.View
 	target       *view.View
 	sourceFields *prune.Cache
 	targetFields *prune.Cache
 	statuses     *pace.Budget
 	plainStatus  *atomic.Bool
-	problem      func(key cache.ObjectName) string // of a related object
+	problem      func(key cache.ObjectName) string             // of a related object
+	serving      func(context.Context) (why string, err error) // reads whether the target's cluster takes new objects
 }
 
 // observe reads both sides.
@@ -97,15 +100,23 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 		r.proofs.since, r.proofs.confirmed = o.guard.Now(), false
 	}
 	p.state.target.name = display(o.resource, p.name)
-	if p.source != nil {
-		p.want = o.opts.newIntent(o.names, o.targetFields.Prune(p.source), p.from, p.name)
+	if p.target != nil {
+		p.made, p.isMade = originIn(o.names.Source, p.target)
 	}
-	o.observeRelation(p, r)
+	if p.source != nil {
+		p.want = o.opts.newIntent(o.names, o.targetFields.Prune(p.source), p.from.since(p.made, p.source.GetResourceVersion()), p.name)
+	}
+	o.observeRelation(ctx, p, r)
 	if p.source != nil && p.target != nil {
 		o.observeTarget(p, r)
 	}
-	if looks && (p.state.source.deleting || p.target == nil && r.drift.accepted != "" || p.state.target.grace != graceRunning) {
+	if looks && (p.state.source.deleting || p.state.target.relation == relationVanished || p.state.target.grace != graceRunning) {
 		if err = r.proofs.confirm(ctx, o.guard, ""); err != nil {
+			return nil, err
+		}
+	}
+	if p.returns() {
+		if err = o.observeLoss(ctx, p, r, looks); err != nil {
 			return nil, err
 		}
 	}
@@ -118,6 +129,9 @@ func (o *observer) observeSource(p *pair, r *record) {
 	annotations := p.source.GetAnnotations()
 	p.from.uid = p.source.GetUID()
 	p.keeper = o.names.Incarnation(p.from.uid)
+	if r.drift.source != p.from.uid {
+		r.drift = drift{source: p.from.uid} // another source has lost nothing yet
+	}
 	s := &p.state.source
 	s.exists = true
 	s.deleting = p.source.GetDeletionTimestamp() != nil
@@ -132,20 +146,17 @@ func (o *observer) observeSource(p *pair, r *record) {
 }
 
 // observeRelation finds out whose the object is that has the target's name.
-func (o *observer) observeRelation(p *pair, r *record) {
+func (o *observer) observeRelation(ctx context.Context, p *pair, r *record) {
 	t := &p.state.target
 	if t.freshness == unknown {
 		return
 	}
-	if p.target != nil {
-		p.made, p.isMade = originIn(o.names.Source, p.target)
-	}
 	if o.recovers(p) {
 		p.policy.conflict, p.policy.orphans = ConflictAdopt, OrphanReport
 	}
-	o.observeOrphan(p, r)
+	o.observeOrphan(ctx, p, r)
 	switch {
-	case p.target == nil && r.drift.accepted != "":
+	case p.vanished(&r.drift):
 		t.relation = relationVanished
 	case p.target == nil:
 		t.relation = relationAbsent
@@ -181,7 +192,7 @@ func (o *observer) relation(p *pair) targetRelation {
 }
 
 // inherits reports whether the target was made from this very source by a legacy
-// konnector. It takes a live read to see, since what that holds is not cached.
+// konnector. It takes a live read to see, since what that owns is not cached.
 func (o *observer) inherits(p *pair) bool {
 	a := p.target.GetAnnotations()
 	return o.hasLegacy() && a[o.names.Source] == "" && a[o.names.Orphaned] == "" &&
@@ -197,18 +208,22 @@ func (o *observer) hasLegacy() bool {
 // observeOrphan finds out whether this binding made the target from a source of
 // this name that is not there, and for how long already. What cannot be seen says
 // nothing: the time goes on.
-func (o *observer) observeOrphan(p *pair, r *record) {
+func (o *observer) observeOrphan(ctx context.Context, p *pair, r *record) {
 	if !o.isOrphan(p) {
 		r.proofs.orphan = nil
 		return
 	}
 	if r.proofs.orphan == nil || r.proofs.orphan.uid != p.target.GetUID() {
 		r.proofs.orphan = &orphan{uid: p.target.GetUID(), since: time.Now()}
+		o.tombstones.Find(ctx, p.key, p.made.UID, p.made.version())
 	}
+	deleted := o.tombstones.Of(p.made.UID)
 	switch {
+	case deleted && o.policy.deletion == DeletionDelete:
+		p.state.target.grace = graceWaived
 	case r.proofs.orphan.proven:
 		p.state.target.grace = graceProven
-	case time.Since(r.proofs.orphan.since) >= orphanGrace:
+	case deleted, time.Since(r.proofs.orphan.since) >= orphanGrace:
 		p.state.target.grace = graceElapsed
 	}
 }
@@ -231,7 +246,7 @@ func (o *observer) recovers(p *pair) bool {
 // prove notes that an orphan is one, once both sides and the clusters have been
 // read live for it.
 func (p *pair) prove(r *record) {
-	if t := &p.state.target; t.grace != graceRunning && p.evidence().has(require(stepCollect, p.state)) {
+	if t := &p.state.target; t.grace == graceElapsed && p.evidence().has(require(stepCollect, p.state)) {
 		t.grace, r.proofs.orphan.proven = graceProven, true
 	}
 }
@@ -251,7 +266,7 @@ func (o *observer) observeTarget(p *pair, r *record) {
 		if time.Since(deleted.Time) >= slowPause {
 			t.termination = stuck
 		}
-		t.heldBy = waitsFor(p.target)
+		t.finalizers = waitsFor(p.target)
 	}
 	p.give = travel.Status(p.source, o.sourceFields.Prune(p.target), p.made.Generation)
 	p.status = t.ours() && !p.state.source.deleting && !r.status.acknowledged(p)
@@ -265,10 +280,10 @@ func (o *observer) compare(p *pair, r *record) content {
 		r.drift.applied = from.Hash
 	}
 	owned, unverified := o.owned(p, r, settled)
-	held := fields.Of(p.target, p.keeper)
+	ours := fields.Of(p.target, p.keeper)
 	judged := contentUnverified
 	if settled && !owned && !unverified && o.policy.drift == DriftReport {
-		judged = p.judge(&r.drift, held)
+		judged = p.judge(&r.drift, ours)
 		unverified = judged == contentUnverified
 	}
 	switch {
@@ -280,7 +295,7 @@ func (o *observer) compare(p *pair, r *record) content {
 		return contentInSync
 	case judged != contentUnverified:
 		return judged
-	case len(held.Emptied(p.want.object, nil)) > 0:
+	case len(ours.Emptied(p.want.object, nil)) > 0:
 		return contentEmptyMap
 	case !settled:
 		return contentStale
@@ -293,7 +308,7 @@ func (o *observer) compare(p *pair, r *record) content {
 
 // owned reports whether others have left our fields of the target alone. What its
 // schema prunes is never covered by managed fields: that is what was accepted. Unverified
-// says that nothing that we hold of it was accepted, or seen to be right, since we run.
+// says that nothing that we own of it was accepted, or seen to be right, since we run.
 func (o *observer) owned(p *pair, r *record, settled bool) (owned, unverified bool) {
 	owned = p.want.owns(p.target, p.keeper)
 	switch {
@@ -309,8 +324,8 @@ func (o *observer) owned(p *pair, r *record, settled bool) (owned, unverified bo
 // judge finds out whether a target that others have changed differs from what it
 // should be: they may have changed it back. Of a target that is not read live it
 // is known whether it may have changed since it was.
-func (p *pair) judge(d *drift, held map[string]any) content {
-	now := travel.Hash([]any{p.target.GetUID(), p.target.GetGeneration(), p.target.GetLabels(), p.target.GetAnnotations(), held})
+func (p *pair) judge(d *drift, ours map[string]any) content {
+	now := travel.Hash([]any{p.target.GetUID(), p.target.GetGeneration(), p.target.GetLabels(), p.target.GetAnnotations(), ours})
 	if p.state.target.freshness == live {
 		d.judged = now
 		if within(p.want.object, p.target.Object) {
@@ -323,7 +338,7 @@ func (p *pair) judge(d *drift, held map[string]any) content {
 	return contentDrifted
 }
 
-// acceptance identifies what we hold of a target, for an intent that the
+// acceptance identifies what we own of a target, for an intent that the
 // target's schema prunes, so that managed fields never cover it.
 func (p *pair) acceptance() string {
 	return p.want.hash + travel.Hash(fields.Of(p.target, p.keeper))
@@ -363,6 +378,9 @@ func (p *pair) remember(r *record, pause time.Duration) {
 	deleting := p.state.source.deleting
 	if p.state.target.content == contentInSync && !deleting {
 		r.refusals.intent = nil // what was refused then is in force now
+	}
+	if f := r.refusals.intent; f != nil && f.reason == ReasonVanished && p.target != nil && p.state.target.freshness == live {
+		r.refusals.intent = nil // it is there, and not in an old cache only
 	}
 	if f := r.refusals.intent; f != nil && (!deleting || f.hash == p.wish()) {
 		p.refused, p.answer = f.reason, f.detail
@@ -415,12 +433,12 @@ func (p *pair) again(s step, r *record) time.Duration {
 		return max(time.Until(r.proofs.orphan.since.Add(orphanGrace)), time.Millisecond)
 	case p.statusDelayed:
 		return max(p.wait, time.Millisecond)
+	case p.held != "":
+		return refusedPause
 	case p.refused != "":
 		return max(time.Until(r.refusals.intent.next), time.Second)
 	case p.statusRefused != "":
 		return max(time.Until(r.refusals.status.next), time.Second)
-	case p.held != "":
-		return refusedPause
 	case p.paused:
 		return max(time.Until(r.drift.next), time.Millisecond)
 	default:

@@ -75,7 +75,7 @@ type Options struct {
 	// there are more, all further deletions are held until Release, and likewise
 	// when the resource itself or a whole cluster is taken away; or until the
 	// ReleaseAnnotation is on the object. 0 means one in twenty, but at least ten; a
-	// negative limit is none.
+	// negative limit is none. Targets that vanished and are made anew count too.
 	DeletionLimit int
 
 	// FormerSource is the source cluster in whose place this one is: it is gone for good,
@@ -87,6 +87,10 @@ type Options struct {
 
 	// DeletionLog keeps over restarts what DeletionLimit has counted.
 	DeletionLog DeletionLog
+
+	// Offered, if not nil, is asked before a target that has vanished is made anew. It
+	// answers why the target's side does not offer the resource any more; empty if it does.
+	Offered func(ctx context.Context) (why string, err error)
 
 	// Labels and Annotations choose by key what travels to the target. Nil
 	// means all. Keys of other tools that track their objects by metadata, and

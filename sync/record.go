@@ -119,22 +119,24 @@ type contest struct {
 // drift is what tells a target that others have changed from one that they have not.
 type drift struct {
 	applied     string    // hash of what the target was last seen to be made from, when it was what we wanted
-	accepted    string    // what we held of the target when an apply was last accepted or found to be in force
+	accepted    string    // what we owned of the target when an apply was last accepted or found to be in force
 	listed      int       // as of which list of targets that was
 	target      types.UID // of that target
+	source      types.UID // of that target's source
 	judged      string    // what was known of a changed target when it was last read live
 	corrections int       // in a row
 	next        time.Time // before which nothing is corrected
 }
 
-// correct notes that what others changed is put right. Each time in a row the next one
-// waits longer, so that we do not fight.
-func (d *drift) correct() {
-	if time.Since(d.next) > 10*time.Minute {
+// correct notes that what others changed, or took away, is put right. Each time in a row
+// the next one waits longer, up to most, so that we do not fight. It returns when that is.
+func (d *drift) correct(most time.Duration) time.Time {
+	if time.Since(d.next) > 2*most {
 		d.corrections = 0
 	}
-	d.next = time.Now().Add(min(time.Second<<d.corrections, 5*time.Minute))
-	d.corrections = min(d.corrections+1, 9)
+	d.next = time.Now().Add(min(time.Second<<d.corrections, most))
+	d.corrections = min(d.corrections+1, 12)
+	return d.next
 }
 
 // A sourceStatus is what was written for the users of the source.

@@ -32,6 +32,7 @@ const (
 	ReasonForbidden   Reason = "TargetForbidden"   // the target's API server does not permit the object
 	ReasonDrifted     Reason = "TargetDrifted"     // someone else changed the target, by policy left so
 	ReasonLost        Reason = "TargetLost"        // the target vanished, by policy not created anew
+	ReasonVanished    Reason = "TargetVanished"    // the target vanished, and is not made anew yet
 	ReasonTerminating Reason = "TargetTerminating" // the target is being deleted, and has not gone yet
 	ReasonStatus      Reason = "StatusRefused"     // the source's API server does not take the target's status
 	ReasonHeld        Reason = "DeletionsHeld"     // too many deletions at once, or of a whole resource: see Sync.Release

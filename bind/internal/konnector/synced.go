@@ -37,7 +37,7 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	r := recipe{export: p.export, related: selected, grant: p.grant, former: types.UID(p.binding.Annotations[v1alpha1.RecoverAnnotation])}
-	if err = p.syncs.put(p.key, p.session, r); err != nil { //nolint:contextcheck // a Sync has the context of its Set
+	if err = p.syncs.put(p.key, &p.record.sync, p.session, r); err != nil { //nolint:contextcheck // a Sync has the context of its Set
 		return p.block(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInvalidClaim, cluster.Explain(err)+"."))
 	}
 	state, ok := p.syncs.State(name)
