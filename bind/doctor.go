@@ -13,7 +13,7 @@ import (
 
 // A Finding is what one check of [Doctor] has found.
 type Finding struct {
-	Check   string `json:"check"`           // app-cluster, rights, konnector, secret, token, control-plane, heartbeat, binding, claims or deletions
+	Check   string `json:"check"`           // app-cluster, rights, konnector, secret, token, control-plane, heartbeat, binding, claims, deletions or objects
 	About   string `json:"about,omitempty"` // an address, a Secret, a binding
 	OK      bool   `json:"ok"`
 	Message string `json:"message"`

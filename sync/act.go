@@ -33,6 +33,7 @@ type actor struct {
 	write        *writer.Writer
 	guard        *fence.Guard
 	breaker      *breaker.Breaker
+	journal      *breaker.Journal
 	source       *view.View
 	target       *view.View
 	sourceFields *prune.Cache
@@ -44,6 +45,11 @@ type actor struct {
 
 // do does one step of plan: at most one write. What it learns goes to r.
 func (a *actor) do(ctx context.Context, p *pair, s step, r *record) error {
+	if s == stepDelete || s == stepCollect || s == stepSetMessage && p.held != "" {
+		if err := a.journal.Write(ctx); err != nil {
+			return fmt.Errorf("keep the number of deletions: %w", err)
+		}
+	}
 	switch s {
 	case stepLookSource:
 		r.answers.lookSource = true

@@ -4,9 +4,11 @@ package sync
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	gosync "sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -326,5 +328,135 @@ func TestBackInTime(t *testing.T) {
 		if !s.suspect.Load() || s.engine == e {
 			t.Error("nothing began again")
 		}
+	})
+}
+
+// I15: 60 deletions with a restart after each ten are a mass deletion.
+func TestMassDeletionOverRestarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, limit = 60, 10
+		w := newFake(t)
+		log, saves := "", 0
+		opts := func() Options {
+			return Options{DeletionLog: DeletionLog{Text: log, Save: func(_ context.Context, text string) error {
+				log, saves = text, saves+1
+				return nil
+			}}}
+		}
+		_, stop := w.sync(opts())
+		w.createMany(n)
+		for i := range n {
+			w.delete(w.source, w.sourceNS, fmt.Sprintf("w%d", i))
+			if i%10 == 9 {
+				time.Sleep(20 * time.Second)
+				stop()
+				_, stop = w.sync(opts())
+			}
+		}
+		time.Sleep(time.Hour)
+		if got := w.count(w.fakeTarget, w.targetNS); got != n-limit {
+			t.Errorf("%d targets are left, want %d", got, n-limit)
+		}
+		if saves == 0 || saves > 2*limit || len(log) > 200 {
+			t.Errorf("%d writes of %q", saves, log)
+		}
+		stop()
+		s, stop := w.sync(opts())
+		defer stop()
+		time.Sleep(time.Minute)
+		s.Release()
+		w.until("released", func() bool { return w.count(w.fakeTarget, w.targetNS) == 0 })
+	})
+}
+
+// A deletion waits until it is counted for the time after a restart.
+func TestDeletionIsCountedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		var broken atomic.Bool
+		broken.Store(true)
+		_, stop := w.sync(Options{DeletionLog: DeletionLog{Save: func(context.Context, string) error {
+			if broken.Load() {
+				return errors.New("no room")
+			}
+			return nil
+		}}})
+		defer stop()
+		w.createMany(1)
+		w.delete(w.source, w.sourceNS, "w0")
+		time.Sleep(time.Hour)
+		if w.targetOf("w0") == nil {
+			t.Error("deleted before it was counted")
+		}
+		broken.Store(false)
+		w.until("deleted", func() bool { return w.get(w.source, w.sourceNS, "w0") == nil })
+	})
+}
+
+// Copies of which the originals go at once, while what they were ordered for stays, are
+// held: a control plane may have been restored from before they were made. So they are
+// after a restart, and those that get their originals again are let alone.
+func TestMassDeletionOfCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n, limit = 30, 10
+		b := newBench(t)
+		log := ""
+		related := []Related{{Resource: secrets, From: TargetSide, References: []string{"status.secret"}}}
+		run := func() (*Sync, func()) {
+			return b.world.sync(Options{Related: related, DeletionLog: DeletionLog{Text: log, Save: func(_ context.Context, text string) error {
+				log = text
+				return nil
+			}}})
+		}
+		s, stop := run()
+		b.createMany(n)
+		name := func(i int) string { return fmt.Sprintf("w%d", i) }
+		for i := range n {
+			b.secret(b.target, b.targetNS, name(i), "cGFzcw==")
+			b.merge(b.target, b.targetNS, name(i), `{"status":{"secret":"`+name(i)+`"}}`, "status")
+		}
+		left := func() (left int) {
+			for i := range n {
+				if b.copied(name(i)) != nil {
+					left++
+				}
+			}
+			return left
+		}
+		b.until("copied", func() bool { return left() == n })
+		b.settle()
+		for i := range n {
+			b.deleteSecret(b.target, b.targetNS, name(i))
+		}
+		time.Sleep(time.Hour)
+		if got := left(); got != n-limit || s.Status().HeldCopies != n-limit {
+			t.Errorf("%d copies are left, %d held, want %d", got, s.Status().HeldCopies, n-limit)
+		}
+		told := 0
+		for i := range n {
+			if strings.Contains(b.message(name(i)), "and is kept") {
+				told++
+			}
+		}
+		if told != n-limit {
+			t.Errorf("%d are told", told)
+		}
+		stop()
+		s, stop = run()
+		defer stop()
+		time.Sleep(time.Hour)
+		if got := left(); got != n-limit {
+			t.Fatalf("%d copies are left after a restart, want %d", got, n-limit)
+		}
+		back := 0
+		for i := range n {
+			if b.copied(name(i)) != nil {
+				back = i
+			}
+		}
+		b.secret(b.target, b.targetNS, name(back), "bmV3")
+		b.until("its original is back", func() bool { return s.Status().HeldCopies == n-limit-1 && b.message(name(back)) == "" })
+		s.Release()
+		b.until("released", func() bool { return left() == 1 && s.Status().HeldCopies == 0 })
 	})
 }

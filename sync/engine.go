@@ -92,7 +92,7 @@ func newReconciler(e *engine) *reconciler {
 			policy:  policy{e.opts.Conflict, e.opts.Drift, e.opts.Lost, e.opts.Deletion, e.opts.Orphans},
 		},
 		actor: actor{
-			write: e.write, guard: e.guard, breaker: e.sync.breaker, source: e.source, target: e.target,
+			write: e.write, guard: e.guard, breaker: e.sync.breaker, journal: e.sync.journal, source: e.source, target: e.target,
 			sourceFields: e.schemas[0], targetFields: e.schemas[1], statuses: &e.statuses, refused: e.refused, hooks: e.opts.Hooks,
 		},
 	}
@@ -306,11 +306,13 @@ func (e *engine) newRelatedResource(p *queue.Pool, f family) *relatedResource {
 	r.copy = e.relatedView(r, "copy", other, e.names.Bound+"=true", called.original)
 	index := "references to " + f.Resource.String() + " of " + string(f.From)
 	r.copier = related.New(related.Config{
+		Former:   e.opts.FormerSource,
 		Resource: f.Resource, FromTarget: f.From == TargetSide, Manager: e.names.RelatedManager(related.Managers), Names: called, Sources: e.counts,
 		Marks:     related.Marks{Bound: e.names.Bound, Source: e.names.Source, Owner: e.names.Owner, Referrer: e.names.Referrer, Own: e.names.Own},
 		Originals: relatedSide(r.original, owner, f.Resource), Copies: relatedSide(r.copy, other, f.Resource),
-		Bound:   relatedBound{index: index, referrers: referrers, sources: e.source},
-		Engine:  relatedEngine{family: f, index: index, guard: e.guard, write: e.write, reports: e.reports, sources: e.queue, denied: e.denied},
+		Bound: relatedBound{index: index, referrers: referrers, sources: e.source},
+		Engine: relatedEngine{family: f, index: index, guard: e.guard, write: e.write, reports: e.reports, sources: e.queue, denied: e.denied,
+			heldCopies: heldCopies{resource: string(f.From) + " " + f.Resource.GroupResource().String(), sync: e.sync, count: r.copy.Count}},
 		NewPace: func() related.Pace { return &pace.Copy{Budget: &e.statuses, OnSource: f.From == TargetSide} },
 	})
 	referrers.Index(index, view.NewIndex(r.copier.References, r.referred))
@@ -376,7 +378,7 @@ func (e *engine) views() []*view.View {
 
 // status is the state of the Run now.
 func (e *engine) status() Status {
-	st := Status{Synced: true, Held: e.sync.breaker.Held(), Orphans: int(e.reports.orphans.Load()), Objects: e.source.Count()}
+	st := Status{Synced: true, Held: e.sync.breaker.Held(), HeldCopies: e.sync.copies.Held(), Orphans: int(e.reports.orphans.Load()), Objects: e.source.Count()}
 	for _, v := range e.views() {
 		known, err := v.State()
 		st.Synced = st.Synced && known

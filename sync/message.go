@@ -94,7 +94,7 @@ func explain(s state, why Reason) string {
 	case ReasonMapper:
 		text = s.misnamed
 	case ReasonConflict:
-		text = fmt.Sprintf("%s exists in the target cluster and belongs to someone else; it is left untouched", s.target.name)
+		text = conflictText(s.target)
 	case ReasonLost:
 		text = fmt.Sprintf("%s has vanished from the target cluster; remove the annotation %s to create it anew", s.target.name, s.words().Target)
 	case ReasonVanished:
@@ -124,6 +124,17 @@ func explain(s state, why Reason) string {
 		text = s.target.name + " was made from an object that has gone without letting it go"
 	}
 	return clip(string(why) + ": " + text)
+}
+
+// OtherCluster stands in the message of ReasonConflict where Options.FormerSource could help.
+const OtherCluster = "another source cluster"
+
+func conflictText(t targetState) string {
+	if t.relation == relationOtherCluster {
+		return fmt.Sprintf("%s exists in the target cluster and was made from an object of this name in "+OtherCluster+"; it is left untouched. "+
+			"If that cluster is gone for good, the owner of the binding can recover it", t.name)
+	}
+	return fmt.Sprintf("%s exists in the target cluster and belongs to someone else; it is left untouched", t.name)
 }
 
 // comesBack says when a target that has vanished is made anew.

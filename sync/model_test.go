@@ -31,6 +31,7 @@ type modelTarget struct {
 	gen               uint8 // generation of the source that it records
 	managed           uint8 // UID of the source whose field manager holds fields
 	other             bool  // it records a source of another name
+	former            bool  // it records a source cluster that was lost
 	legacy            uint8 // UID of the source that a legacy konnector made it from
 	contended         bool  // a legacy konnector has written its fields since
 	drift             uint8 // 1: others changed it, 2: and changed it back
@@ -97,6 +98,7 @@ type modelRun struct {
 	t                *testing.T
 	policy           policy
 	two              bool // konnectors
+	recover          bool // the owners agree that the source is in place of one in a lost cluster
 	worlds           []modelWorld
 	parents          []int32
 	moves            []modelEvent
@@ -151,6 +153,9 @@ func (r *modelRun) observe(k *modelKonnector) state {
 	s.target.freshness = k.targetAt
 	if k.targetAt == unknown {
 		return s
+	}
+	if r.recover && dst.former {
+		s.policy.conflict, s.policy.orphans = ConflictAdopt, OrphanReport
 	}
 	s.target = targetState{freshness: k.targetAt, relation: r.relation(k), name: "t", managed: dst.managed == src.uid, finalizers: modelHolder}
 	if s.target.relation != relationOrphan {
@@ -216,7 +221,7 @@ func (r *modelRun) relation(k *modelKonnector) targetRelation {
 		return relationVanished
 	case dst.uid == 0:
 		return relationAbsent
-	case dst.from != 0 && !dst.other && !dst.deleting && dst.from != src.uid && dst.managed == dst.from:
+	case dst.from != 0 && !dst.other && (!dst.former || r.recover && src.uid == 0) && !dst.deleting && dst.from != src.uid && dst.managed == dst.from:
 		return relationOrphan
 	case src.uid == 0:
 		return relationForeign
@@ -228,6 +233,8 @@ func (r *modelRun) relation(k *modelKonnector) targetRelation {
 		return relationOurs
 	case dst.other:
 		return relationOtherSource
+	case dst.former && !r.recover:
+		return relationOtherCluster
 	case dst.managed != 0 && dst.managed != src.uid:
 		return relationPredecessor
 	default:
@@ -411,7 +418,8 @@ func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before mo
 		return
 	}
 	if foreign {
-		r.check(r.policy.conflict == ConflictAdopt && !dst.other && !dst.deleting, "I9: %s of what someone else made", do)
+		consent := r.policy.conflict == ConflictAdopt && !dst.former || r.recover && dst.former
+		r.check(consent && !dst.other && !dst.deleting, "I9: %s of what someone else made", do)
 	}
 	switch do {
 	case stepCreate:
@@ -445,6 +453,7 @@ func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before mo
 		r.check(s.held == "", "I15: a held deletion is done")
 		dst.deleting = true
 	case stepCollect:
+		r.check(!dst.former, "I2: a target of a lost cluster is collected")
 		deleted := r.policy.deletion == DeletionDelete && k.witnessed&w.tombs&uidBit(dst.from) != 0
 		r.check(r.policy.collects() || deleted, "an orphan is deleted against the policy")
 		r.check(w.source.uid != dst.from, "I2: a target is collected while its source is there")
@@ -462,7 +471,7 @@ func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before mo
 
 // apply makes dst what the konnector sees of its source.
 func (r *modelRun) apply(k *modelKonnector, dst *modelTarget) {
-	dst.from, dst.gen, dst.managed, dst.drift, dst.other = k.source.uid, k.source.gen, k.source.uid, 0, false
+	dst.from, dst.gen, dst.managed, dst.drift, dst.other, dst.former = k.source.uid, k.source.gen, k.source.uid, 0, false, false
 	k.accepted, k.applied = dst.uid, dst.gen
 }
 
@@ -635,6 +644,14 @@ func otherMoves() []modelMove {
 			ok := w.source.uid != 0
 			w.source = modelSource{}
 			w.restore()
+			return ok
+		}, 1},
+		{"the source's cluster is lost and set up again", func(w *modelWorld) bool {
+			ok := w.source.uid != 0 && w.target.from == w.source.uid && !w.target.deleting
+			w.source, w.target.former = modelSource{}, true
+			for i := range w.konnectors {
+				w.start(i, false)
+			}
 			return ok
 		}, 1},
 		{"the source is restored to before its finalizer was removed", func(w *modelWorld) bool {
@@ -992,7 +1009,7 @@ func (r *modelRun) wrong(w modelWorld) string {
 	s := r.observe(&k)
 	src, dst, why := w.source, w.target, obstacle(s)
 	switch {
-	case src.uid == 0 && s.target.relation == relationOrphan && r.policy.collects():
+	case src.uid == 0 && s.target.relation == relationOrphan && s.policy.collects():
 		return "I1: an orphan is not collected"
 	case s.target.relation == relationOrphan && s.target.grace == graceWaived:
 		return "I20: the target of a source that was deleted is left"
@@ -1059,6 +1076,9 @@ func TestModel(t *testing.T) {
 	for i, p := range of {
 		one := modelRun{t: t, policy: p, sources: 2, targets: 2, adversary: modelMoves()}
 		states += one.explore(1)
+		if one.recover = true; i == 0 || *modelLong {
+			states += one.explore(1)
+		}
 		if two := (modelRun{t: t, policy: p, sources: sources, targets: 2, adversary: userMoves(), two: true}); i == 0 || *modelLong {
 			states += two.explore(0)
 		}

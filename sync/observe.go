@@ -155,6 +155,9 @@ func (o *observer) observeRelation(ctx context.Context, p *pair, r *record) {
 	if t.freshness == unknown {
 		return
 	}
+	if o.recovers(p) {
+		p.policy.conflict, p.policy.orphans = ConflictAdopt, OrphanReport
+	}
 	o.observeOrphan(ctx, p, r)
 	switch {
 	case p.vanished(&r.drift):
@@ -181,8 +184,10 @@ func (o *observer) relation(p *pair) targetRelation {
 		return relationContended
 	case inherited || made:
 		return relationOurs
-	case p.isMade && !p.from.sameSlot(p.made):
+	case p.isMade && !p.from.sameName(p.made):
 		return relationOtherSource
+	case p.isMade && !p.from.sameCluster(p.made) && !o.recovers(p):
+		return relationOtherCluster
 	case fields.By(p.target, o.names.Earlier(p.keeper)) != nil:
 		return relationPredecessor
 	default:
@@ -231,8 +236,15 @@ func (o *observer) isOrphan(p *pair) bool {
 	if p.target == nil || p.target.GetDeletionTimestamp() != nil || o.guard.SourceUID == "" {
 		return false
 	}
-	return p.from.sameSlot(p.made) && p.made.Cluster == o.guard.SourceUID && p.made.UID != p.from.uid &&
-		fields.Of(p.target, o.names.Incarnation(p.made.UID)) != nil
+	left := p.made.Cluster == o.guard.SourceUID || p.source == nil && o.recovers(p)
+	return left && p.from.sameName(p.made) && p.made.UID != p.from.uid && fields.Of(p.target, o.names.Incarnation(p.made.UID)) != nil
+}
+
+// recovers reports whether the target is of the cluster in whose place the source cluster
+// is, and of a source of the same name there.
+func (o *observer) recovers(p *pair) bool {
+	former := o.opts.FormerSource
+	return former != "" && former != o.guard.SourceUID && p.isMade && p.made.Cluster == former && p.from.sameName(p.made)
 }
 
 // prove notes that an orphan is one, once both sides and the clusters have been

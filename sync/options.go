@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/cache"
 
@@ -77,6 +78,16 @@ type Options struct {
 	// negative limit is none. Targets that vanished and are made anew count too.
 	DeletionLimit int
 
+	// FormerSource is the source cluster in whose place this one is: it is gone for good,
+	// and its owner has agreed that its targets become those of the sources of the same
+	// namespace and name here, whatever Conflict says. Those without a source are reported
+	// as orphans and never deleted. Only targets that name this cluster as their origin
+	// are taken over. Empty is none.
+	FormerSource types.UID
+
+	// DeletionLog keeps over restarts what DeletionLimit has counted.
+	DeletionLog DeletionLog
+
 	// Offered, if not nil, is asked before a target that has vanished is made anew. It
 	// answers why the target's side does not offer the resource any more; empty if it does.
 	Offered func(ctx context.Context) (why string, err error)
@@ -94,6 +105,17 @@ type Options struct {
 
 	// Hooks are called as things happen.
 	Hooks Hooks
+}
+
+// A DeletionLog is where an embedding program keeps what was deleted of late, so that a
+// mass deletion is one although the program is restarted under it. The zero value keeps
+// nothing.
+type DeletionLog struct {
+	// Text is what Save was last called with; empty if it never was.
+	Text string
+	// Save is called before deletions, for many at once where they are many, one call at a
+	// time. Until it returns nil they wait.
+	Save func(ctx context.Context, text string) error
 }
 
 // Meta is metadata that a Sync writes on a target on top of what travels.

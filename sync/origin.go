@@ -128,10 +128,8 @@ func (o Origin) version() string {
 // under the name of that.
 func (o origin) made(target Origin) bool { return o.uid != "" && target.UID == o.uid }
 
-// sameSlot reports whether a target was made from a source of this name, in
-// whatever incarnation.
-func (o origin) sameSlot(target Origin) bool { return o.sameName(target) && o.sameCluster(target) }
-
+// sameName reports whether a target was made from a source of this name, in whatever
+// incarnation and cluster.
 func (o origin) sameName(target Origin) bool {
 	return target.UID != "" && target.Name == o.name.Name && target.Namespace == o.name.Namespace
 }

@@ -158,6 +158,7 @@ func TestPlan(t *testing.T) {
 		"name taken, to adopt, cached":                      {settledState(foreign, adopt), stepLookTarget},
 		"name taken, to adopt":                              {settledState(foreign, adopt, liveTarget), stepForce},
 		"name taken, to adopt, new source":                  {settledState(foreign, adopt, liveTarget, noFinalizer), stepAddFinalizer},
+		"name taken by another source's":                    {settledState(itsRelation(relationOtherCluster), adopt, liveTarget), stepSetMessage},
 		"name taken by another cluster's":                   {settledState(itsRelation(relationOtherSource), adopt, liveTarget), stepSetMessage},
 		"name taken by what is going":                       {settledState(foreign, adopt, liveTarget, terminates), stepSetMessage},
 
@@ -344,7 +345,7 @@ func anyState(r *rand.Rand) state {
 		contested: one("", "", " by them"), statusRefused: one("", "", "bad"), related: one("", "", "taken"),
 		source: sourceState{freshness(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x")},
 		target: targetState{
-			freshness: freshness(r.IntN(3)), relation: targetRelation(r.IntN(int(relationOtherSource) + 1)), content: content(r.IntN(int(contentInSync) + 1)),
+			freshness: freshness(r.IntN(3)), relation: targetRelation(r.IntN(int(relationOtherCluster) + 1)), content: content(r.IntN(int(contentInSync) + 1)),
 			termination: termination(r.IntN(int(stuck) + 1)), grace: grace(r.IntN(int(graceWaived) + 1)), managed: flip(), uid: "u1", name: "widgets svc/a",
 		},
 	}

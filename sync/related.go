@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/queue"
+	"github.com/klutch-go/sdk/sync/internal/breaker"
 	"github.com/klutch-go/sdk/sync/internal/fence"
 	"github.com/klutch-go/sdk/sync/internal/related"
 	"github.com/klutch-go/sdk/sync/internal/view"
@@ -229,6 +230,40 @@ type relatedEngine struct {
 	reports *reports
 	sources *queue.Queue
 	denied  func(namespace string)
+	heldCopies
+}
+
+// heldCopies are those of a resource that have lost their originals, too many at once.
+type heldCopies struct {
+	resource string // with the side
+	sync     *Sync
+	count    func() int // of copies that there are
+}
+
+func (h heldCopies) key(original cache.ObjectName) cache.ObjectName {
+	return cache.NewObjectName(original.Namespace, h.resource+" "+original.Name)
+}
+
+func (h heldCopies) Hold(ctx context.Context, original cache.ObjectName, free bool) (why string, err error) {
+	if h.sync.suspect.Load() {
+		h.sync.copies.Trip(fence.DoubtCause, false)
+	}
+	ask := breaker.Request{Source: h.key(original), Released: free, Deletes: true, Objects: h.count}
+	if why = h.sync.copies.Ask(ask); why != "" {
+		h.sync.notify()
+	}
+	return why, h.sync.journal.Write(ctx)
+}
+
+func (h heldCopies) Blocks(original cache.ObjectName) string {
+	return h.sync.copies.Blocks(h.key(original))
+}
+
+func (h heldCopies) Forget(original cache.ObjectName) {
+	before := h.sync.copies.Held()
+	if h.sync.copies.Forget(h.key(original)); before > 0 {
+		h.sync.notify()
+	}
 }
 
 func (r relatedEngine) Confirm(ctx context.Context) error {

@@ -83,15 +83,16 @@ const (
 type targetRelation int
 
 const (
-	relationAbsent      targetRelation = iota // there is no object
-	relationVanished                          // there is none, but there was while we run, or the source says so
-	relationOurs                              // made from this very source
-	relationContended                         // ours, and a legacy konnector has written fields of it since
-	relationLegacy                            // made from this source by a legacy konnector, which records no source
-	relationPredecessor                       // an earlier source of the name owns fields of it: adopted by policy, never collected
-	relationOrphan                            // this binding made it from an earlier source of this name, or from one that has gone
-	relationForeign                           // made by someone else
-	relationOtherSource                       // made from a source of another name or cluster: never adopted
+	relationAbsent       targetRelation = iota // there is no object
+	relationVanished                           // there is none, but there was while we run, or the source says so
+	relationOurs                               // made from this very source
+	relationContended                          // ours, and a legacy konnector has written fields of it since
+	relationLegacy                             // made from this source by a legacy konnector, which records no source
+	relationPredecessor                        // an earlier source of the name owns fields of it: adopted by policy, never collected
+	relationOrphan                             // this binding made it from an earlier source of this name, or from one that has gone
+	relationForeign                            // made by someone else
+	relationOtherSource                        // made from a source of another name: never adopted
+	relationOtherCluster                       // made from a source of this name in another cluster: adopted by Options.FormerSource alone
 )
 
 // exists reports whether the target's name is taken.
@@ -106,7 +107,7 @@ func (t targetState) ours() bool {
 
 // adoptable reports whether someone else's object may become the target by policy.
 func (t targetState) adoptable() bool {
-	return !t.ours() && t.relation != relationOtherSource && t.termination == alive
+	return !t.ours() && t.relation != relationOtherSource && t.relation != relationOtherCluster && t.termination == alive
 }
 
 // Content compares a target that is ours with what it should be.

@@ -34,6 +34,10 @@ type Status struct {
 	// Held is the number of source objects whose deletion waits for Release.
 	Held int
 
+	// HeldCopies is the number of copies of related objects that have lost their
+	// originals, so many at once that they wait for Release.
+	HeldCopies int
+
 	// Orphans is the number of targets that were found to have lost their source:
 	// see Options.Orphans.
 	Orphans int

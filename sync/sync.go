@@ -24,8 +24,10 @@ type Sync struct {
 	resource schema.GroupVersionResource
 	opts     Options
 
-	breaker *breaker.Breaker
-	suspect atomic.Bool // a cluster may have been restored from a backup, until Release
+	breaker *breaker.Breaker // of targets
+	copies  *breaker.Breaker // of copies of related objects
+	journal *breaker.Journal // of both
+	suspect atomic.Bool      // a cluster may have been restored from a backup, until Release
 
 	mu      sync.Mutex
 	engine  *engine // while Run runs
@@ -56,7 +58,9 @@ func New(source, target *Cluster, resource schema.GroupVersionResource, opts Opt
 	if source.stores == target.stores && renamesNothing(opts.Mapper) {
 		return nil, &OptionError{"Mapper", "has to give other names where source and target are one cluster"}
 	}
-	return &Sync{from: source, to: target, resource: resource, opts: opts, breaker: breaker.New(opts.DeletionLimit)}, nil
+	s := &Sync{from: source, to: target, resource: resource, opts: opts, breaker: breaker.New(opts.DeletionLimit), copies: breaker.New(opts.DeletionLimit)}
+	s.journal = breaker.NewJournal(opts.DeletionLog.Text, opts.DeletionLog.Save, s.breaker, s.copies)
+	return s, nil
 }
 
 // Run keeps the objects in step until ctx is done, and then returns nil. What
@@ -92,6 +96,7 @@ func (s *Sync) Release() {
 	}
 	s.suspect.Store(false)
 	keys := s.breaker.Release()
+	s.copies.Release()
 	s.mu.Lock()
 	e := s.engine
 	s.mu.Unlock()
@@ -100,6 +105,9 @@ func (s *Sync) Release() {
 	}
 	for _, key := range keys {
 		e.queue.Add(key, queue.User)
+	}
+	for _, r := range e.related {
+		r.remapped()
 	}
 	s.notify()
 }

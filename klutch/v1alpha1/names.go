@@ -66,6 +66,14 @@ const (
 	GateOpen             = "open"
 	// ReleaseAnnotation, with whatever value, lets pass what a breaker holds.
 	ReleaseAnnotation = "klutch.anynines.com/release-deletion"
+	// DeletionsAnnotationPrefix begins annotations of a kubeconfig Secret of the App Cluster,
+	// one for each binding: what the konnector has deleted of late, so that a mass deletion
+	// is one over a restart.
+	DeletionsAnnotationPrefix = "deletions.klutch.anynines.com/"
+	// RecoverAnnotation stands on an APIServiceBinding: the UID of namespace kube-system of
+	// an App Cluster that is gone for good, whose objects in the Control Plane Cluster the
+	// App Cluster's owner takes up with those of the same namespace and name.
+	RecoverAnnotation = "klutch.anynines.com/recover-from"
 	// AcceptSchemaAnnotation stands on an APIServiceBinding: the hash of the provider's
 	// schema that the App Cluster's owner takes over although it breaks what is there.
 	AcceptSchemaAnnotation = "klutch.anynines.com/accept-schema"

@@ -5,6 +5,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -184,6 +185,34 @@ func (d *doctor) checkBinding(ctx context.Context, b *v1alpha1.APIServiceBinding
 		wrong = d.stuck(list.Items)
 	}
 	d.note("deletions", b.Name, wrong, "none is stuck", "Their annotation "+klutchsync.MessageAnnotation+" says what they wait for.")
+	if err == nil {
+		d.checkObjects(b.Name, list.Items)
+	}
+}
+
+// checkObjects counts what says itself that it is not in step, by reason.
+func (d *doctor) checkObjects(binding string, objects []unstructured.Unstructured) {
+	counts, such, lost := map[string]int{}, map[string]string{}, false
+	for _, u := range objects {
+		message := u.GetAnnotations()[klutchsync.MessageAnnotation]
+		reason, _, _ := strings.Cut(message, ":")
+		if reason == "" {
+			continue
+		}
+		lost = lost || strings.Contains(message, klutchsync.OtherCluster)
+		if counts[reason]++; such[reason] == "" {
+			such[reason] = u.GetNamespace() + "/" + u.GetName()
+		}
+	}
+	var wrong []string
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		wrong = append(wrong, fmt.Sprintf("%s: %d, such as %s", reason, counts[reason], such[reason]))
+	}
+	hint := "Their annotation " + klutchsync.MessageAnnotation + " says what is in the way."
+	if lost {
+		hint = "If the cluster that was here before is gone for good, run: kubectl bind recover " + binding
+	}
+	d.note("objects", binding, strings.Join(wrong, "; "), "none says that it is not in step", hint)
 }
 
 func (d *doctor) stuck(objects []unstructured.Unstructured) string {

@@ -69,7 +69,7 @@ func (h *heartbeat) beat(ctx context.Context, _ cache.ObjectName) (time.Duration
 	if err != nil {
 		return lookAgain, nil //nolint:nilerr // conditions say it, once; the next look is not far
 	}
-	if h.awaited.Load() {
+	if h.awaited.Load() || h.snapshot().refused.Type != "" { // what ends a refusal, people wait for
 		return lookAgain, nil
 	}
 	return h.opts.HeartbeatInterval / 2, nil
@@ -255,7 +255,9 @@ func (h *heartbeat) refusal(f found) v1alpha1.Condition {
 	case f.binding != nil && h.heldElsewhere(f.binding):
 		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonTenantHeldByAnotherCluster, fmt.Sprintf(
 			"The tenant %[1]s is held by another App Cluster (its namespace kube-system has the UID %[2]s) that uses the same credential; nothing is changed on either side. "+
-				"Run kubectl bind for a tenant of this cluster's own. If the other cluster is gone for good, clear status.clusterUID of ClusterBinding %[3]s in %[1]s.",
+				"Run kubectl bind for a tenant of this cluster's own. If the other cluster is gone for good, the platform says so by: "+
+				`kubectl -n %[1]s patch clusterbinding %[3]s --subresource=status --type=merge -p '{"status":{"clusterUID":""}}'`+
+				", and then kubectl bind recover takes up here what it had ordered.",
 			h.place.Namespace, f.binding.Status.ClusterUID, v1alpha1.ClusterBindingName))
 	}
 	return v1alpha1.Condition{}

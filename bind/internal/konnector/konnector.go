@@ -95,6 +95,7 @@ func (k *Konnector) forget(binding cache.ObjectName) {
 	k.syncs.hold(binding, &k.records.get(binding).sync)
 	k.connections.disconnect(binding)
 	k.records.forget(binding)
+	k.syncs.deletions.forget(binding)
 }
 
 // paced is reconcile, not as often as a platform thinks of something, and not while

@@ -5,6 +5,8 @@ package konnector
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
@@ -12,12 +14,14 @@ import (
 
 // deletions says how many deletions are held because too many came at once, and
 // lets them go when the owner of the binding says so.
-func (p *pass) deletions(state klutchsync.Status) {
+func (p *pass) deletions(ctx context.Context, state klutchsync.Status) (err error) {
 	if p.record.releases(p.binding.Annotations[klutchsync.ReleaseAnnotation]) {
 		p.syncs.Release(p.key.String())
-		state.Held = 0
+		state.Held, state.HeldCopies = 0, 0
+		err = p.syncs.deletions.of(p.key, p.session.heartbeat.secret).Save(ctx, "")
 	}
 	p.mention(deletionsInSync(p.binding, state))
+	return err
 }
 
 // sync has the objects kept in step, and says whether they are.
@@ -32,7 +36,8 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 		p.verdict.set(pending(v1alpha1.ConditionInformersSynced, "Waits to read the tenant namespace."))
 		return false, nil
 	}
-	if err = p.syncs.put(p.key, &p.record.sync, p.session, recipe{export: p.export, related: selected, grant: p.grant}); err != nil { //nolint:contextcheck // a Sync has the context of its Set
+	r := recipe{export: p.export, related: selected, grant: p.grant, former: types.UID(p.binding.Annotations[v1alpha1.RecoverAnnotation])}
+	if err = p.syncs.put(p.key, &p.record.sync, p.session, r); err != nil { //nolint:contextcheck // a Sync has the context of its Set
 		return p.block(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInvalidClaim, cluster.Explain(err)+"."))
 	}
 	state, ok := p.syncs.State(name)
@@ -41,7 +46,6 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 	}
 	p.verdict.set(informersSynced(state, p.verdict.providerFails()))
 	p.relatedWait(state.Unreadable)
-	p.deletions(state)
 	p.mention(p.session.namespaces.ready())
-	return true, nil
+	return true, p.deletions(ctx, state)
 }

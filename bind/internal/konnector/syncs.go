@@ -26,12 +26,13 @@ type recipe struct {
 	export  *v1alpha1.APIServiceExport
 	related []klutchsync.Related
 	grant   *permission.Grant // nil where related objects may be read in all namespaces
+	former  types.UID         // of the App Cluster whose objects are taken up; empty if none
 }
 
 // fingerprint changes when the Sync has to be made anew.
 func (r recipe) fingerprint(s *session, version schema.GroupVersionResource) (string, error) {
 	spec := r.export.Spec
-	data, err := json.Marshal([]any{version, spec.Scope, spec.InformerScope, r.related, r.grant != nil, s.heartbeat.snapshot().tenant})
+	data, err := json.Marshal([]any{version, spec.Scope, spec.InformerScope, r.related, r.grant != nil, r.former, s.heartbeat.snapshot().tenant})
 	return fmt.Sprintf("%p %s", s, data), err
 }
 
@@ -42,6 +43,7 @@ type syncs struct {
 	source *klutchsync.Cluster
 	embed  func(binding string, opts *klutchsync.Options) // see Sync of Options
 
+	deletions deletionLogs
 	embedding sync.Mutex // held while the embedding program is called
 }
 
@@ -63,6 +65,7 @@ func (all *syncs) put(binding cache.ObjectName, last *made, s *session, r recipe
 		return err
 	}
 	opts := s.options(r)
+	opts.DeletionLog = all.deletions.of(binding, s.heartbeat.secret)
 	all.embedder(binding.Name, &opts)
 	sync, err := klutchsync.New(all.source, s.target, version, opts)
 	if err != nil {
@@ -91,7 +94,7 @@ func (all *syncs) embedder(binding string, opts *klutchsync.Options) {
 
 // options are those of the Sync of an export of this session.
 func (s *session) options(r recipe) klutchsync.Options {
-	opts := klutchsync.Options{Mapper: s.namespaces.mapper, Related: slices.Clone(r.related), Hooks: klutchsync.Hooks{Refused: s.records.related}}
+	opts := klutchsync.Options{Mapper: s.namespaces.mapper, Related: slices.Clone(r.related), FormerSource: r.former, Hooks: klutchsync.Hooks{Refused: s.records.related}}
 	for i := range opts.Related {
 		opts.Related[i].Except = permission.ClosedPatterns()
 	}
@@ -140,6 +143,8 @@ func deletionsInSync(b *v1alpha1.APIServiceBinding, state klutchsync.Status) v1a
 	switch {
 	case state.Held > 0:
 		return warned(v1alpha1.ConditionDeletionsInSync, v1alpha1.ReasonDeletionsHeld, heldMessage(b, state.Held))
+	case state.HeldCopies > 0:
+		return warned(v1alpha1.ConditionDeletionsInSync, v1alpha1.ReasonDeletionsHeld, heldCopiesMessage(b, state.HeldCopies))
 	case state.Orphans > 0:
 		return warned(v1alpha1.ConditionDeletionsInSync, string(klutchsync.ReasonOrphaned), fmt.Sprintf(
 			"%d objects in the Control Plane Cluster were made from objects that have gone from here without the konnector letting them go, "+
@@ -149,7 +154,16 @@ func deletionsInSync(b *v1alpha1.APIServiceBinding, state klutchsync.Status) v1a
 }
 
 func heldMessage(b *v1alpha1.APIServiceBinding, held int) string {
-	return fmt.Sprintf("%d deleted objects are kept in the Control Plane Cluster, since so many went at once: their annotation %s says why. If all are meant, run: "+
-		"kubectl -n %s annotate --overwrite apiservicebinding %s %s=\"$(date)\"",
-		held, klutchsync.MessageAnnotation, cmp.Or(b.Namespace, v1alpha1.Namespace), b.Name, klutchsync.ReleaseAnnotation)
+	return fmt.Sprintf("%d deleted objects are kept in the Control Plane Cluster, since so many went at once: their annotation %s says why. If all are meant, run: %s",
+		held, klutchsync.MessageAnnotation, releaseCommand(b))
+}
+
+func heldCopiesMessage(b *v1alpha1.APIServiceBinding, held int) string {
+	return fmt.Sprintf("%d copies, such as Secrets, are kept here although their originals in the Control Plane Cluster are gone, since so many went at once, as when that is "+
+		"restored from a backup: the annotation %s of the objects that they were for says which. If all are meant to go, run: %s",
+		held, klutchsync.MessageAnnotation, releaseCommand(b))
+}
+
+func releaseCommand(b *v1alpha1.APIServiceBinding) string {
+	return fmt.Sprintf("kubectl -n %s annotate --overwrite apiservicebinding %s %s=\"$(date)\"", cmp.Or(b.Namespace, v1alpha1.Namespace), b.Name, klutchsync.ReleaseAnnotation)
 }

@@ -42,6 +42,26 @@ type claimWorld struct {
 	owner             v1alpha1.Owner // of the claimed Secrets
 }
 
+// credential is the Secret of the binding, on which the konnector keeps what it deletes.
+func (w *claimWorld) credential() *kubeconfigSecret {
+	w.Helper()
+	s := &kubeconfigSecret{
+		name: cache.NewObjectName("klutch-bind", "kubeconfig"), calls: w.app.Client(),
+		informer: cluster.Objects(w.app.Client(), cluster.Secrets, "klutch-bind").Informer(cache.Indexers{}),
+	}
+	w.namespace(w.app, s.name.Namespace)
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret"}}
+	u.SetName(s.name.Name)
+	u, err := s.calls.Resource(cluster.Secrets).Namespace(s.name.Namespace).Create(w.Context(), u, metav1.CreateOptions{})
+	if err == nil {
+		err = s.informer.GetStore().Add(u)
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	return s
+}
+
 func newClaimWorld(t *testing.T) *claimWorld {
 	t.Helper()
 	widgets := fakecluster.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}, Kind: "Widget"}
@@ -62,7 +82,7 @@ func newClaimWorld(t *testing.T) *claimWorld {
 	}
 	w.konnector.app.namespaces = cluster.Metas(w.app.Metadata(), cluster.NamespacesResource).Informer(cache.Indexers{})
 	w.session = &session{
-		shared: &w.konnector.shared, heartbeat: &heartbeat{}, target: target, Clients: cluster.Clients{Calls: w.controlPlane.Client(), Meta: w.controlPlane.Metadata()}, place: kubeconfig.Kubeconfig{Namespace: "tenant"},
+		shared: &w.konnector.shared, heartbeat: &heartbeat{secret: w.credential()}, target: target, Clients: cluster.Clients{Calls: w.controlPlane.Client(), Meta: w.controlPlane.Metadata()}, place: kubeconfig.Kubeconfig{Namespace: "tenant"},
 	}
 	w.session.namespaces = &serviceNamespaces{app: w.konnector.app, asked: cluster.Objects(w.controlPlane.Client(), cluster.APIServiceNamespaces, "tenant").Informer(cache.Indexers{}), mapper: klutchsync.NewNamespaces(nil), unrequested: newUnrequested(0, nil, nil)}
 	w.session.namespaces.mapper.Set("team", "service")

@@ -11,7 +11,8 @@
 // The limit is a share of the objects, since one number suits neither ten databases nor
 // ten thousand, and a least number, so that a few deletions by hand never meet it. A token
 // bucket would let a mass deletion go on slowly. What is held stands in the message on each
-// source, from which [Breaker.Hold] takes it up after a restart: nothing else is stored.
+// source, from which [Breaker.Hold] takes it up after a restart. What was counted, and that
+// a breaker is open, stands in a [Journal], if the embedding program keeps one.
 package breaker
 
 import (

@@ -22,6 +22,7 @@ type Config struct {
 	FromTarget bool   // the target side owns the originals, not the source side
 	Manager    string // field manager of the copies; it ends in [Managers]
 	Marks      Marks
+	Former     types.UID // of the cluster in whose place that of the originals is; empty if none
 
 	Originals, Copies Side
 	Bound             Bound
@@ -87,6 +88,12 @@ type Engine interface {
 	Merge(ctx context.Context, client dynamic.ResourceInterface, name string, metadata map[string]any) error
 	// Tell has a source say a problem, or not any more if text is empty.
 	Tell(source cache.ObjectName, id, text string)
+	// Hold says why the copy of an original that is gone has to stay; empty if it may go. It
+	// counts those that go and are not free, so that too many at once wait. Blocks says the
+	// same and counts nothing, and Forget follows one that has its original again, or has gone.
+	Hold(ctx context.Context, original cache.ObjectName, free bool) (why string, err error)
+	Blocks(original cache.ObjectName) (why string)
+	Forget(original cache.ObjectName)
 	// Denied follows an answer that access to a namespace of the source side is forbidden.
 	Denied(namespace string)
 	Hooks

@@ -56,11 +56,11 @@ type Copier struct {
 // New returns a Copier that selects nothing yet.
 func New(c Config) *Copier {
 	f := &filter{Resource: c.Resource, FromTarget: c.FromTarget, Marks: c.Marks, Bound: c.Bound, Sources: c.Sources, Names: c.Names}
-	o := ownership{Manager: c.Manager, FromTarget: c.FromTarget, Marks: c.Marks, Names: c.Names, Sources: c.Sources}
+	o := ownership{Manager: c.Manager, Former: c.Former, FromTarget: c.FromTarget, Marks: c.Marks, Names: c.Names, Sources: c.Sources}
 	return &Copier{
 		filter: f, owners: o, originals: c.Originals, engine: c.Engine, newPace: c.NewPace, records: map[cache.ObjectName]*record{},
 		observer: observer{f, o, c.Originals, c.Copies}, verifier: verifier{f, o, c.Originals, c.Copies},
-		mirror: &mirror{f, o, c.Copies, c.Engine, []byte(rand.Text())}, teller: teller{f, c.Engine},
+		mirror: &mirror{f, o, c.Copies, c.Engine, []byte(rand.Text())}, teller: teller{f, o, c.Engine},
 	}
 }
 
@@ -88,6 +88,7 @@ func (c *Copier) Reconcile(ctx context.Context, key cache.ObjectName) (again tim
 		if !ok {
 			return c.forget(key, &pair{}, r), nil
 		}
+		p.held = c.stillHeld(p, r)
 		again, done, err := c.step(ctx, p, plan(p.state), r)
 		if done || err != nil {
 			return again, err
@@ -102,7 +103,7 @@ func (c *Copier) step(ctx context.Context, p *pair, s Step, r *record) (again ti
 		c.teller.tell(r, nil, "")
 	}
 	switch wait := r.pace.Wait(); {
-	case s == StepStay:
+	case s == StepStay || s == StepHold:
 		c.teller.tell(r, p, r.problem) // to those that refer to it since
 		return 0, true, nil
 	case s == StepRest || s == StepWait && !p.taken && p.original == nil: // what is not there is no reason to wait
@@ -155,6 +156,7 @@ func (c *Copier) forget(key cache.ObjectName, p *pair, r *record) (again time.Du
 	if rest := r.pace.Rest(); rest > 0 {
 		return rest
 	}
+	c.engine.Forget(key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.records, key)
@@ -180,11 +182,40 @@ func (c *Copier) do(ctx context.Context, p *pair, s Step, r *record) (done bool,
 		*r = record{pace: r.pace}
 		return true, c.mirror.leave(ctx, p)
 	case StepDelete:
-		*r = record{pace: r.pace}
-		return true, c.mirror.delete(ctx, p, p.copy.GetUID())
+		return true, c.collect(ctx, p, r)
 	default:
 		return true, c.transfer(ctx, p, r)
 	}
+}
+
+// stillHeld reports whether the copy waits for a release.
+func (c *Copier) stillHeld(p *pair, r *record) bool {
+	switch {
+	case !r.held:
+		return false
+	case p.selected && p.travels || !p.taken && p.seen:
+		c.engine.Forget(p.from.Name)
+		r.held = false
+	default:
+		r.held = c.engine.Blocks(p.from.Name) != ""
+	}
+	return r.held
+}
+
+// collect deletes a copy that has lost its reason, unless too many do at once. Those of
+// claims that go, or have gone, are not counted: what they ordered has gone through that.
+func (c *Copier) collect(ctx context.Context, p *pair, r *record) error {
+	asked := c.owners.isAsked(p, c.filter.sourceNamespace(p.from.Name, p.name))
+	why, err := c.engine.Hold(ctx, p.from.Name, !asked)
+	if err != nil {
+		return err
+	}
+	*r = record{pace: r.pace}
+	if r.held = why != ""; r.held {
+		c.teller.tell(r, p, c.teller.kept(p.name, why))
+		return nil
+	}
+	return c.mirror.delete(ctx, p, p.copy.GetUID())
 }
 
 // transfer reads the original and, if there is one, the copy, and writes the copy

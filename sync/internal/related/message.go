@@ -12,6 +12,7 @@ import (
 // A teller makes known why a related object does not travel.
 type teller struct {
 	filter *filter
+	owners ownership
 	Engine Engine
 }
 
@@ -31,6 +32,10 @@ func (t teller) denied(name cache.ObjectName) string {
 
 func (t teller) wrong(name cache.ObjectName, kind string) string {
 	return fmt.Sprintf("%s %s of %s is of type %s, which does not travel", t.filter.Resource.GroupResource(), name, t.owner(), kind)
+}
+
+func (t teller) kept(name cache.ObjectName, why string) string {
+	return fmt.Sprintf("%s %s has lost %s, and is kept: %s; if all are meant, release the deletions of the binding", t.filter.Resource.GroupResource(), name, t.owner(), why)
 }
 
 func (t teller) owner() string {
@@ -58,8 +63,19 @@ func (t teller) tell(r *record, p *pair, problem string) {
 	r.problem, r.claims = problem, claims
 }
 
+// lastClaim is the claim that a copy was for to which nothing refers any more.
+func (t teller) lastClaim(p *pair) (cache.ObjectName, bool) {
+	if len(p.referrers) > 0 || p.copy == nil {
+		return cache.ObjectName{}, false
+	}
+	return t.owners.claim(p)
+}
+
 // claims are the sources of the bound objects that refer to an original.
 func (t teller) claims(p *pair) []cache.ObjectName {
+	if key, ok := t.lastClaim(p); ok {
+		return []cache.ObjectName{key}
+	}
 	if !t.filter.FromTarget {
 		return p.referrers
 	}

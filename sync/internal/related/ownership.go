@@ -6,12 +6,14 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 )
 
 // An ownership tells whose a copy is.
 type ownership struct {
 	Manager    string
+	Former     types.UID
 	FromTarget bool
 	Marks      Marks
 	Names      Names
@@ -35,6 +37,9 @@ func (o ownership) madeBy(copied metav1.Object) (ours, others bool) {
 // that is not known, and any two could give their objects the same names.
 func (o ownership) isOurs(p *pair, copied metav1.Object) bool {
 	from, _ := o.Names.Origin(copied)
+	if o.Former != "" && from.Cluster == o.Former && p.original != nil {
+		return from.sameName(p.from) // what has no original stays
+	}
 	if !from.sameSlot(p.from) {
 		return o.ofPredecessor(p, copied)
 	}
@@ -57,8 +62,22 @@ func (o ownership) ofPredecessor(p *pair, copied metav1.Object) bool {
 // false if none did, or if it cannot be told.
 func (o ownership) claim(p *pair) (cache.ObjectName, bool) {
 	referrer := p.copy.GetAnnotations()[o.Marks.Referrer]
-	key, ok := o.Names.Source(cache.NewObjectName(p.from.Name.Namespace, referrer))
+	key, ok := cache.NewObjectName(p.from.Name.Namespace, referrer), true
+	if o.FromTarget {
+		key, ok = o.Names.Source(key)
+	}
 	return key, ok && referrer != ""
+}
+
+// isAsked reports whether the claim that a copy was for is there, and stays; where that
+// cannot be told, whether its namespace has any.
+func (o ownership) isAsked(p *pair, namespace string) bool {
+	key, ok := o.claim(p)
+	if !ok {
+		return o.Sources.In(namespace)
+	}
+	obj, known := o.Sources.Get(key)
+	return !known || obj != nil && obj.GetDeletionTimestamp() == nil
 }
 
 // isClaimed reports whether a predecessor's copy may be asked for still; where that cannot

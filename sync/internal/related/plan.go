@@ -12,6 +12,7 @@ type state struct {
 	ours     bool // and is a copy of the original
 	theirs   bool // only other Syncs want the copy
 	claimed  bool // it is of a cluster that has been replaced, and the claim that it was for is there
+	held     bool // too many copies have lost their originals, so that this one waits
 	verified bool // that the original, or what refers to it, has gone was confirmed live
 	shared   bool // and that another Sync wants the copy too
 	settled  bool // both have the versions that were found to be the same
@@ -30,13 +31,14 @@ const (
 	StepExcepted Step = "excepted" // tell that nothing travels in the namespace
 	StepCopy     Step = "copy"     // read both, and write the copy if it differs
 	StepStay     Step = "stay"     // tell that the original is of a type that does not travel
+	StepHold     Step = "hold"     // leave a copy until people say that so many shall go
 	StepLeave    Step = "leave"    // leave a copy to the other Syncs that want it
 	StepDelete   Step = "delete"   // delete a copy
 )
 
 // tells reports whether a step keeps, or decides, what users are told.
 func (s Step) tells() bool {
-	return s == StepConflict || s == StepExcepted || s == StepWait || s == StepCopy || s == StepStay
+	return s == StepConflict || s == StepExcepted || s == StepWait || s == StepCopy || s == StepStay || s == StepHold
 }
 
 // plan is the one step that follows from a state.
@@ -62,6 +64,9 @@ func plan(s state) Step {
 	// What a replaced cluster handed out stays for as long as it is asked for.
 	case s.claimed:
 		return StepWait
+	// Many that lose their originals at once may be those of a cluster that was restored.
+	case s.held:
+		return StepHold
 	case !s.verified:
 		return StepVerify
 	case s.shared:

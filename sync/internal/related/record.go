@@ -14,6 +14,7 @@ type record struct {
 	verified       bool   // that the copy has lost its reason has been confirmed live
 	shared         bool   // and that another Sync still wants it
 	stays          bool   // the original is of a type that does not travel
+	held           bool   // its deletion waits for a release
 	problem        string
 	claims         []cache.ObjectName // that know of the problem
 }

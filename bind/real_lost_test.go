@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package bind_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// setUp makes an App Cluster from what stands in Git: the konnector's roles, the
+// credential, the binding and its rights.
+func (w *world) setUp(t *testing.T) {
+	t.Helper()
+	for _, file := range []string{"namespace.yaml", "rbac.yaml", "admission.yaml"} {
+		w.app.apply(t, read(t, filepath.Join("..", "deploy", "konnector", file))...)
+	}
+	w.konnector = w.app.as(t, v1alpha1.Namespace, "konnector")
+	w.app.apply(t, secret(v1alpha1.Namespace, w.secret, w.kubeconfig(t)))
+	w.app.apply(t, v1alpha1.CRDs()["apiservicebindings.klutch.anynines.com"])
+	w.bind(t, widgets, secretsClaim)
+	w.allow(t, widgets)
+	w.app.apply(t, object("v1", "Namespace", "", "team", nil))
+}
+
+// An App Cluster is lost and set up again from Git. Nothing is touched until the platform
+// says that the old cluster is gone, nor then until the owner of the binding agrees to what
+// is listed. Then what has a claim is that claim's within seconds, with its status and its
+// credentials; what has none stays, and so does all of another tenant.
+func TestP35LostAppCluster(t *testing.T) {
+	w := newWorld(t)
+	w.offer(t, read(t, filepath.Join("testdata", "widgets.yaml"))[0])
+	w.setUp(t)
+	stop := w.run(t, bind.Options{Version: "v1.2.3"})
+	w.ready(t, widgets)
+	w.app.apply(t, widget("team", "a", map[string]any{"size": int64(5)}), widget("team", "b", map[string]any{"size": int64(5)}))
+	service := w.serveNamespace(t, "team", widgetRights)
+	for _, name := range []string{"a", "b"} {
+		eventually(t, func() error {
+			_, err := find[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, name)
+			return err
+		})
+	}
+	w.controlPlane.apply(t, object("v1", "Secret", service, "a-creds", map[string]any{"stringData": map[string]any{"password": "swordfish"}}))
+	w.controlPlane.patchStatus(t, widgetsGVR, service, "a", map[string]any{"secret": "a-creds"})
+	eventually(t, func() error {
+		_, err := find[unstructured.Unstructured](t, w.app, secretsGVR, "team", "a-creds")
+		return err
+	})
+	stop()
+	before := get[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, "a")
+	neighbours := w.otherTenants(t, before)
+	lost := get[unstructured.Unstructured](t, w.app, namespacesGVR, "", metav1.NamespaceSystem).GetUID()
+
+	// Set up again, the platform has not said anything yet.
+	w.app = newSide(t, "app-again")
+	w.setUp(t)
+	w.run(t, bind.Options{Version: "v1.2.3"})
+	w.condition(t, widgets, v1alpha1.ConditionConnected, "TenantHeldByAnotherCluster", string(lost), "patch clusterbinding cluster", "kubectl bind recover")
+	w.controlPlane.patchStatus(t, clustersGVR, tenant, v1alpha1.ClusterBindingName, map[string]any{"clusterUID": ""})
+	began := time.Now()
+	w.ready(t, widgets)
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("the konnector noticed the word of the platform after %s", took)
+	}
+
+	// The platform's word alone takes nothing up.
+	w.app.apply(t, widget("team", "a", map[string]any{"size": int64(7)}))
+	eventually(t, func() error {
+		a := get[unstructured.Unstructured](t, w.app, widgetsGVR, "team", "a")
+		if m := a.GetAnnotations()[klutchsync.MessageAnnotation]; !strings.Contains(m, "another source cluster") {
+			return fmt.Errorf("message %q", m)
+		}
+		return nil
+	})
+	if diff := cmp.Diff(before, get[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, "a")); diff != "" {
+		t.Errorf("taken up without consent (-before +after):\n%s", diff)
+	}
+	if !slices.ContainsFunc(bind.Doctor(t.Context(), w.app.Config(), time.Now()), func(f bind.Finding) bool {
+		return f.Check == "objects" && !f.OK && strings.Contains(f.Message, "TargetConflict: 1, such as team/a") && strings.HasSuffix(f.Hint, "kubectl bind recover "+widgets)
+	}) {
+		t.Error("doctor does not say what is wrong")
+	}
+	left, err := bind.Leftovers(t.Context(), w.app.Config(), widgets)
+	want := []bind.Leftover{
+		{Cluster: lost, Namespace: "team", Name: "a", Claimed: true, Differences: []string{"spec.size: 5 → 7"}},
+		{Cluster: lost, Namespace: "team", Name: "b"},
+	}
+	if diff := cmp.Diff(want, left); diff != "" || err != nil {
+		t.Fatalf("leftovers (-want +got):\n%s%v", diff, err)
+	}
+
+	// With the consent all comes back.
+	if err := bind.Recover(t.Context(), w.app.Config(), widgets, lost); err != nil {
+		t.Fatal(err)
+	}
+	began = time.Now()
+	eventually(t, func() error { return w.recovered(t, service, before) })
+	took := time.Since(began)
+	t.Logf("the status is back %s after the consent", took.Round(10*time.Millisecond))
+	if took > 15*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	// Half a minute after the CRD was made, the API server admits the rights of claims.
+	eventually(t, func() error {
+		_, err := find[unstructured.Unstructured](t, w.app, secretsGVR, "team", "a-creds")
+		return err
+	})
+	if _, err := find[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, "b"); err != nil {
+		t.Errorf("what has no claim: %v", err)
+	}
+	for _, n := range neighbours {
+		if diff := cmp.Diff(n, get[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, n.GetNamespace(), n.GetName())); diff != "" {
+			t.Errorf("another tenant's (-before +after):\n%s", diff)
+		}
+	}
+	if left, err = bind.Leftovers(t.Context(), w.app.Config(), widgets); len(left) != 1 || err != nil {
+		t.Errorf("leftovers afterwards: %v, %v", left, err)
+	}
+}
+
+// otherTenants have an object that says the same of its origin as ours.
+func (w *world) otherTenants(t *testing.T, ours *unstructured.Unstructured) (all []*unstructured.Unstructured) {
+	t.Helper()
+	for _, namespace := range []string{"cluster-xyz-team", "team"} {
+		theirs := widget(namespace, ours.GetName(), map[string]any{"size": int64(1)})
+		theirs.SetAnnotations(map[string]string{klutchsync.SourceAnnotation: ours.GetAnnotations()[klutchsync.SourceAnnotation]})
+		w.controlPlane.apply(t, object("v1", "Namespace", "", namespace, nil), theirs)
+		all = append(all, get[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, namespace, ours.GetName()))
+	}
+	return all
+}
+
+// recovered reports what claim a still lacks.
+func (w *world) recovered(t *testing.T, service string, before *unstructured.Unstructured) error {
+	t.Helper()
+	claim := get[unstructured.Unstructured](t, w.app, widgetsGVR, "team", "a")
+	target := get[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, "a")
+	size, _, _ := unstructured.NestedInt64(target.Object, "spec", "size")
+	name, _, _ := unstructured.NestedString(claim.Object, "status", "secret")
+	message := claim.GetAnnotations()[klutchsync.MessageAnnotation]
+	switch {
+	case target.GetUID() != before.GetUID():
+		t.Fatal("the target was made anew")
+	case size != 7 || name != "a-creds" || message != "":
+		return fmt.Errorf("size %d, status %q, message %q", size, name, message)
+	}
+	return nil
+}

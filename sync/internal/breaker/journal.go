@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package breaker
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+)
+
+// A Journal keeps over restarts what breakers count. It is written before each deletion,
+// and one write is for all deletions that wait for it: many at once cost as little as one.
+type Journal struct {
+	save  func(ctx context.Context, text string) error
+	of    []*Breaker
+	slot  chan struct{} // has one while no write goes on
+	saved string
+}
+
+// NewJournal has breakers begin with what text says of the time before; what cannot be
+// read of it says nothing. Save may be nil: then nothing is kept.
+func NewJournal(text string, save func(ctx context.Context, text string) error, of ...*Breaker) *Journal {
+	j := &Journal{save: save, of: of, slot: make(chan struct{}, 1), saved: text}
+	j.slot <- struct{}{}
+	var before []memory
+	if json.Unmarshal([]byte(text), &before) == nil {
+		for i, m := range before[:min(len(before), len(of))] {
+			of[i].recall(m, time.Now())
+		}
+	}
+	return j
+}
+
+// Write returns once all that was counted before the call is kept.
+func (j *Journal) Write(ctx context.Context) error {
+	if j.save == nil {
+		return nil
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-j.slot:
+	}
+	defer func() { j.slot <- struct{}{} }()
+	text := j.text()
+	if text == j.saved {
+		return nil
+	}
+	err := j.save(ctx, text)
+	if err == nil {
+		j.saved = text
+	}
+	return err
+}
+
+func (j *Journal) text() string {
+	all := make([]memory, len(j.of))
+	for i, b := range j.of {
+		all[i] = b.memory()
+	}
+	data, err := json.Marshal(all)
+	if err != nil {
+		return "" // numbers and strings can be encoded
+	}
+	return string(data)
+}
+
+// A memory is what is kept of a Breaker: why it is open, and how many deletions it has
+// admitted in which spans of time.
+type memory struct {
+	Cause string     `json:"cause,omitempty"`
+	Spans [][2]int64 `json:"spans,omitempty"` // begin, in seconds since 1970, and number
+}
+
+const (
+	span     = 10 * time.Second
+	mostKept = 10_000 // deletions; more come from nowhere
+)
+
+func (b *Breaker) memory() memory {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	m := memory{Cause: b.cause}
+	for _, t := range b.times {
+		begin := t.Truncate(span).Unix()
+		if last := len(m.Spans) - 1; last >= 0 && m.Spans[last][0] == begin {
+			m.Spans[last][1]++
+			continue
+		}
+		m.Spans = append(m.Spans, [2]int64{begin, 1})
+	}
+	return m
+}
+
+// recall begins with what was kept. A clock that was ahead makes no deletion later than now.
+func (b *Breaker) recall(m memory, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.cause = m.Cause
+	for _, s := range m.Spans {
+		at := time.Unix(s[0], 0).Add(span)
+		if at.After(now) {
+			at = now
+		}
+		for range min(max(s[1], 0), mostKept-int64(len(b.times))) {
+			b.times = append(b.times, at)
+		}
+	}
+}

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+)
+
+// foreignTarget is made from a source of that name in a third cluster.
+func (w *world) foreignTarget(name string) *unstructured.Unstructured {
+	w.Helper()
+	from := origin{cluster: "third", uid: "3", name: cache.NewObjectName(w.sourceNS, name)}
+	u := w.widget(name, `{"size":"small"}`, ``)
+	u.SetAnnotations(map[string]string{SourceAnnotation: from.record(1, "")})
+	return w.create(w.target, w.targetNS, u)
+}
+
+// A source cluster is lost and set up again. Nothing of what the one before made is taken
+// up, until its owner says so; then just what has a source of the same name, and nothing
+// of a third cluster, nor is anything deleted.
+func TestLostSourceCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		third := w.foreignTarget("theirs")
+		_, stop := w.sync(Options{})
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","color":"red"}`, ``))
+		w.create(w.source, w.sourceNS, w.widget("b", `{"size":"small"}`, ``))
+		w.until("made", func() bool { return w.targetOf("a") != nil && w.targetOf("b") != nil })
+		w.settle()
+		stop()
+		made, _ := OriginOf(w.targetOf("a"))
+		w.vanish("a")
+		w.vanish("b")
+		w.replaceIdentity(w.fakeSource)
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"large"}`, ``))
+		w.create(w.source, w.sourceNS, w.widget("theirs", `{"size":"large"}`, ``))
+		before := w.targetOf("a")
+		_, stop = w.sync(Options{Conflict: ConflictAdopt, Orphans: OrphanDelete})
+		time.Sleep(time.Hour)
+		if diff := cmp.Diff(before, w.targetOf("a")); diff != "" {
+			t.Errorf("taken up without a word (-before +after):\n%s", diff)
+		}
+		if m := w.message("a"); !strings.Contains(m, "another source cluster") || !strings.Contains(m, "recover") {
+			t.Errorf("message: %q", m)
+		}
+		stop()
+		s, stop := w.sync(Options{Orphans: OrphanDelete, FormerSource: made.Cluster})
+		defer stop()
+		began := time.Now()
+		w.merge(w.target, w.targetNS, "a", `{"status":{"phase":"Up"}}`, "status")
+		w.until("taken up", func() bool {
+			return field(w.get(w.source, w.sourceNS, "a"), "status", "phase") == "Up" && w.message("a") == ""
+		})
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		got := w.targetOf("a")
+		if diff := cmp.Diff(map[string]any{"size": "large"}, got.Object["spec"]); diff != "" || got.GetUID() != before.GetUID() {
+			t.Errorf("target %s, spec (-want +got):\n%s", got.GetUID(), diff)
+		}
+		time.Sleep(2 * orphanGrace)
+		if w.targetOf("b") == nil || s.Status().Orphans != 1 {
+			t.Errorf("target without a source: %v, %d orphans", w.targetOf("b"), s.Status().Orphans)
+		}
+		if diff := cmp.Diff(third, w.targetOf("theirs")); diff != "" {
+			t.Errorf("a third cluster's (-before +after):\n%s", diff)
+		}
+	})
+}
