@@ -89,7 +89,7 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 	case stepEmptyMap:
 		obj, err = e.empty(ctx, p)
 	case stepForce:
-		obj, err = e.force(ctx, p, &r.drift)
+		obj, err = e.force(ctx, p)
 	case stepMigrate:
 		obj, err = e.migrate(ctx, p)
 	case stepOrphan:
@@ -104,17 +104,20 @@ func (e *engine) doTarget(ctx context.Context, p *pair, s step, r *record) error
 	r.answers.lookTarget = obj == nil && r.answers.gone == ""
 	r.proofs.confirmed = r.proofs.confirmed && r.answers.gone != "" // it was for this one
 	if err != nil {
-		return e.classify(p, r, err)
+		return e.classify(p, s, r, err)
 	}
-	if p.state.source.deleting {
-		r.refusals.intent = nil
-	}
+	r.refusals.deletion = nil
 	if obj != nil {
 		r.answers.target = e.target.slimmed(obj)
 		if s == stepMigrate || s == stepEmptyMap || s == stepDelete || s == stepCollect {
 			return nil
 		}
 		r.refusals.intent, r.refusals.fields = nil, nil
+		if s == stepCreate {
+			r.drift.contest.Made(p.wish)
+		} else {
+			r.drift.contest.Wrote(p.wish)
+		}
 		p.target = r.answers.target
 		r.drift.accepted, r.drift.listed, r.drift.target = e.acceptance(p), p.targets, p.target.GetUID()
 	}
@@ -151,8 +154,7 @@ func (e *engine) apply(ctx context.Context, p *pair, pin pins) (*unstructured.Un
 }
 
 // force takes over what others hold of a target, in the version that we saw.
-func (e *engine) force(ctx context.Context, p *pair, d *drift) (*unstructured.Unstructured, error) {
-	d.correct()
+func (e *engine) force(ctx context.Context, p *pair) (*unstructured.Unstructured, error) {
 	pin := p.pins()
 	pin.force = true
 	return e.apply(ctx, p, pin)
@@ -193,23 +195,29 @@ func (e *engine) orphan(ctx context.Context, p *pair) (*unstructured.Unstructure
 }
 
 // classify turns an error of a target's API server into what follows from it.
-func (e *engine) classify(p *pair, r *record, err error) error {
+func (e *engine) classify(p *pair, s step, r *record, err error) error {
 	holders := conflicting(err)
 	switch {
 	case len(holders) > 0 && p.target != nil:
 		r.answers.lookTarget = false
-		r.refusals.fields = &contest{
+		r.refusals.fields = &heldFields{
 			hash:    p.want.hash,
 			version: p.target.GetResourceVersion(),
 			detail:  clip(" by " + strings.Join(holders, ", ")),
 		}
+		r.drift.contest.Rivals = r.refusals.fields.detail
 		r.refusals.intent = nil // an API server asks first who owns what
 		return again(err)
 	case fates.Is(err, fates.Conflict, fates.Contested), replaced(err):
 		return again(err) // not the object, or not the version, that we saw
 	case final(err):
 		e.targetFields.Doubt()
-		r.answers.lookTarget, r.refusals.intent, r.refusals.fields = false, refusalOf(p.wish(), p.targets, err), nil
+		r.answers.lookTarget, r.refusals.fields = false, nil
+		if refused := refusalOf(p.want.hash, p.targets, err); s == stepDelete || s == stepOrphan {
+			r.refusals.deletion = refused
+		} else {
+			r.refusals.intent = refused
+		}
 		return again(err)
 	default:
 		return fmt.Errorf("write target %s: %w", p.name, err)
@@ -366,6 +374,7 @@ func (e *engine) giveStatus(ctx context.Context, p *pair, r *record) (*unstructu
 	switch {
 	case err == nil:
 		got, _ := obj.Object["status"].(map[string]any)
+		r.status.wrote(p.give, got)
 		r.status.sent, r.status.got, r.refusals.status, r.status.listed = hashOf(p.give), hashOf(got), nil, p.sources
 	case fates.Is(err, fates.Absent, fates.Unserved) && !e.plainStatus.Load():
 		return nil, e.missingStatus(ctx, p)

@@ -17,8 +17,7 @@ import (
 func (e *engine) inherits(p *pair) bool {
 	a := p.target.GetAnnotations()
 	return e.opts.Finalizer == DefaultFinalizer && a[SourceAnnotation] == "" && a[OrphanedAnnotation] == "" &&
-		legacy.MadeFrom(p.source, p.target) &&
-		(fields.Of(p.target, e.manager(p.from.uid)) != nil || fields.By(p.target, legacy.Wrote) != nil)
+		legacy.MadeFrom(p.source, p.target) && fields.By(p.target, legacy.Wrote) != nil
 }
 
 // byPredecessor tells the entries of earlier sources of the name of p's.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/sync/internal/contest"
 	"github.com/klutch-go/sdk/sync/internal/fields"
 	"github.com/klutch-go/sdk/sync/internal/legacy"
 )
@@ -28,6 +30,7 @@ type pair struct {
 	made   Origin // of the target
 	isMade bool   // by a Sync
 	want   intent
+	wish   string         // identifies want, in the generation that says so
 	give   map[string]any // status for the source; nil if none
 	wait   time.Duration  // until it may be given
 	mute   time.Duration  // until the next message may be set
@@ -48,7 +51,8 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 	if p.source != nil {
 		e.observeSource(p, r)
 	}
-	if p.name, p.mapped = e.targetName(key, p.source != nil); !p.mapped || p.state.source.freshness == unknown {
+	p.name, p.mapped = e.targetName(key, p.source != nil)
+	if p.mapped = p.mapped && !(p.source != nil && e.isCopy(p.source)); !p.mapped || p.state.source.freshness == unknown {
 		return p, nil
 	}
 	if p.misnamed = contradiction(e.opts.Mapper, key, p.name); p.misnamed != "" {
@@ -149,6 +153,7 @@ func (e *engine) observeSource(p *pair, r *record) {
 	s.finalizer = slices.Contains(p.source.GetFinalizers(), e.opts.Finalizer)
 	s.mark = annotations[TargetAnnotation]
 	s.message = annotations[MessageAnnotation]
+	s.shared = e.firstOther(p.source)
 	p.related = e.relatedProblem(p.key)
 	if s.freshness == live {
 		r.proofs.source = p.from.uid
@@ -182,14 +187,13 @@ func (e *engine) observeRelation(p *pair, r *record) {
 
 // relation is that of a target to its source, both of which exist.
 func (e *engine) relation(p *pair) targetRelation {
-	made := p.from.made(p.made)
-	inherited := !made && e.inherits(p)
+	made := p.from.made(p.made) || !p.isMade && fields.Of(p.target, e.manager(p.from.uid)) != nil // others may take off our annotations
 	switch {
-	case inherited && fields.Of(p.target, e.manager(p.from.uid)) == nil:
+	case !made && e.inherits(p):
 		return relationLegacy
-	case (inherited || made) && e.opts.Finalizer == DefaultFinalizer && legacy.Writer(p.target) != "":
+	case made && e.opts.Finalizer == DefaultFinalizer && legacy.Writer(p.target) != "":
 		return relationContended
-	case inherited || made:
+	case made:
 		return relationOurs
 	case p.isMade && !p.from.sameSlot(p.made):
 		return relationOtherSource
@@ -217,14 +221,21 @@ func (e *engine) observeTarget(p *pair, r *record) {
 		}
 		t.heldBy = waitsFor(p.target)
 	}
-	p.give = newStatus(p.source, e.sourceFields.Prune(p.target))
-	p.status = t.ours() && !p.state.source.deleting && !r.status.acknowledged(p)
+	if t.freshness == live && (t.content.edited() || t.content.drifted()) {
+		r.drift.contest.Rivals = contest.Rivals(p.target, e.manager(p.from.uid), p.want.object)
+	}
+	p.give = r.status.withOthers(newStatus(p.source, e.sourceFields.Prune(p.target)), p.source)
+	p.status = t.ours() && p.state.source.shared == "" && !r.status.acknowledged(p)
 }
 
 // compare finds out how a target that is ours differs from what it should be.
 func (e *engine) compare(p *pair, r *record) content {
 	from := p.made
-	settled := from.Hash == p.want.hash && (from.Generation == p.source.GetGeneration() || e.plainStatus.Load())
+	ungenerated := p.state.source.deleting || e.plainStatus.Load() // another generation says nothing
+	settled := from.Hash == p.want.hash && (from.Generation == p.source.GetGeneration() || ungenerated)
+	if p.wish = p.want.hash; !ungenerated {
+		p.wish += strconv.FormatInt(p.source.GetGeneration(), 10)
+	}
 	if settled {
 		r.drift.applied = from.Hash
 	}
@@ -238,7 +249,7 @@ func (e *engine) compare(p *pair, r *record) content {
 	switch {
 	case from.Generation > p.source.GetGeneration():
 		return contentAhead
-	case !settled && r.drift.applied != "" && from.Hash != r.drift.applied && p.state.source.freshness != live:
+	case !settled && p.isMade && r.drift.applied != "" && from.Hash != r.drift.applied && p.state.source.freshness != live:
 		return contentRewritten
 	case settled && owned:
 		return contentInSync
@@ -276,10 +287,10 @@ func (e *engine) owned(p *pair, r *record, settled bool) (owned, unverified bool
 func (p *pair) judge(d *drift, held map[string]any) content {
 	now := hashOf([]any{p.target.GetUID(), p.target.GetGeneration(), p.target.GetLabels(), p.target.GetAnnotations(), held})
 	if p.state.target.freshness == live {
-		d.judged = now
 		if within(p.want.object, p.target.Object) {
 			return contentUnverified
 		}
+		d.judged = now
 	}
 	if d.judged != now {
 		return contentChanged
@@ -325,12 +336,14 @@ func (a *answers) watchOver() {
 // remember adds to the state what earlier answers said.
 func (p *pair) remember(r *record, pause time.Duration) {
 	deleting := p.state.source.deleting
-	if p.state.target.content == contentInSync && !deleting {
+	if p.state.target.content == contentInSync {
 		r.refusals.intent = nil // what was refused then is in force now
 	}
-	if f := r.refusals.intent; f != nil && (!deleting || f.hash == p.wish()) {
-		p.refused, p.answer = f.reason, f.detail
-		p.due = f.hash != p.wish() || f.listed != p.targets || !time.Now().Before(f.next)
+	if f := r.refusals.intent; f != nil {
+		p.refused, p.answer, p.due = f.reason, f.detail, f.due(p)
+	}
+	if deleting {
+		p.rememberDeletion(r)
 	}
 	if !p.status && p.state.target.freshness != unknown {
 		r.refusals.status = nil // what was refused is not wanted any more
@@ -339,11 +352,15 @@ func (p *pair) remember(r *record, pause time.Duration) {
 		p.statusRefused = f.detail
 		p.status = f.hash != hashOf(p.give) || f.listed != p.sources || !time.Now().Before(f.next)
 	}
+	if p.statusRefused == "" && r.status.contest.Told() {
+		p.statusRefused = "others change it back each time that it is written"
+	}
 	if p.status {
-		p.wait = max(0, r.status.delay(p.give, pause))
+		p.wait = max(0, r.status.delay(p.give, pause), r.status.contest.Pause(hashOf(p.give)))
 		p.status, p.statusDelayed = p.wait == 0, p.wait > 0
 	}
-	p.paused = time.Now().Before(r.drift.next)
+	p.paused = r.drift.contest.Pause(p.wish) > 0
+	p.fought, p.rivals = r.drift.contest.Told(), r.drift.contest.Rivals
 	p.mute = r.status.messages.wait(statusBurst, messagePause)
 	p.muted = p.mute > 0
 	p.confirmed = r.proofs.confirmed
@@ -352,12 +369,22 @@ func (p *pair) remember(r *record, pause time.Duration) {
 	}
 }
 
-// wish identifies what is asked of the target's API server.
-func (p *pair) wish() string {
-	if p.state.source.deleting {
-		return "deletion"
+// rememberDeletion adds what was answered to a deletion, which does not wait for a change
+// that was refused.
+func (p *pair) rememberDeletion(r *record) {
+	if p.refused != "" && !p.due && p.state.target.content.needsApply() {
+		p.state.target.content, p.due = contentRefused, true
+	} else {
+		p.refused, p.answer = "", ""
 	}
-	return p.want.hash
+	if f := r.refusals.deletion; f != nil {
+		p.refused, p.answer, p.due = f.reason, f.detail, !time.Now().Before(f.next)
+	}
+}
+
+// due reports whether what was refused is asked again: it has changed, or may be taken now.
+func (f *refusal) due(p *pair) bool {
+	return f.hash != p.want.hash || f.listed != p.targets || !time.Now().Before(f.next)
 }
 
 // untold reports whether the message on the source is out of date.
@@ -380,13 +407,17 @@ func (p *pair) again(s step, r *record) time.Duration {
 	case p.statusDelayed:
 		return max(p.wait, time.Millisecond)
 	case p.refused != "":
-		return max(time.Until(r.refusals.intent.next), time.Second)
-	case p.statusRefused != "":
+		return max(time.Until(r.refusals.next()), time.Second)
+	case p.statusRefused != "" && r.refusals.status != nil:
 		return max(time.Until(r.refusals.status.next), time.Second)
+	case p.statusRefused != "":
+		return r.status.contest.Peace()
 	case p.held != "":
 		return refusedPause
 	case p.paused:
-		return max(time.Until(r.drift.next), time.Millisecond)
+		return max(r.drift.contest.Pause(p.wish), time.Millisecond)
+	case p.fought:
+		return r.drift.contest.Peace()
 	default:
 		return waitPause
 	}

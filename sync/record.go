@@ -4,9 +4,12 @@ package sync
 
 import (
 	"time"
+	"unique"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/klutch-go/sdk/sync/internal/contest"
 )
 
 // A record is what a Sync remembers of one object between passes: nothing that
@@ -38,10 +41,19 @@ type proofs struct {
 
 // refusals are what API servers do not take.
 type refusals struct {
-	intent *refusal
-	status *refusal
-	fields *contest
-	access string // what is not permitted of the object
+	intent   *refusal
+	status   *refusal
+	fields   *heldFields
+	deletion *refusal // of the target
+	access   string   // what is not permitted of the object
+}
+
+// next is when what was refused is asked again.
+func (r *refusals) next() time.Time {
+	if r.deletion != nil {
+		return r.deletion.next
+	}
+	return r.intent.next
 }
 
 // A refusal is the answer of an API server that it does not take an intent or a
@@ -54,8 +66,8 @@ type refusal struct {
 	listed int // of the side that refused
 }
 
-// A contest is the answer that fields of an intent are someone else's.
-type contest struct {
+// HeldFields are the answer that fields of an intent are someone else's.
+type heldFields struct {
 	hash    string
 	version string // of the target
 	detail  string
@@ -63,23 +75,12 @@ type contest struct {
 
 // drift is what tells a target that others have changed from one that they have not.
 type drift struct {
-	applied     string    // hash of what the target was last seen to be made from, when it was what we wanted
-	accepted    string    // what we held of the target when an apply was last accepted or found to be in force
-	listed      int       // as of which list of targets that was
-	target      types.UID // of that target
-	judged      string    // what was known of a changed target when it was last read live
-	corrections int       // in a row
-	next        time.Time // before which nothing is corrected
-}
-
-// correct notes that what others changed is put right. Each time in a row the next one
-// waits longer, so that we do not fight.
-func (d *drift) correct() {
-	if time.Since(d.next) > 10*time.Minute {
-		d.corrections = 0
-	}
-	d.next = time.Now().Add(min(time.Second<<d.corrections, 5*time.Minute))
-	d.corrections = min(d.corrections+1, 9)
+	applied  string    // hash of what the target was last seen to be made from, when it was what we wanted
+	accepted string    // what we held of the target when an apply was last accepted or found to be in force
+	listed   int       // as of which list of targets that was
+	target   types.UID // of that target
+	judged   string    // what was known of a changed target when it was last read live
+	contest  contest.Contest
 }
 
 // A sourceStatus is what was written for the users of the source.
@@ -90,4 +91,7 @@ type sourceStatus struct {
 	digest    uint32 // of what in that status users wait for
 	messages  pace
 	reported  Reason
+	contest   contest.Contest
+	types     unique.Handle[string] // of the conditions that came of the last status sent
+	others    []string              // types of conditions that others have added since
 }

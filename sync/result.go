@@ -27,6 +27,8 @@ const (
 	ReasonRefused     Reason = "TargetRefused"     // the target's API server calls the object invalid
 	ReasonForbidden   Reason = "TargetForbidden"   // the target's API server does not permit the object
 	ReasonDrifted     Reason = "TargetDrifted"     // someone else changed the target, by policy left so
+	ReasonContested   Reason = "TargetContested"   // others keep changing the target, which is put right ever more slowly
+	ReasonShared      Reason = "SourceShared"      // another Sync writes the status and the messages of the source
 	ReasonLost        Reason = "TargetLost"        // the target vanished, by policy not created anew
 	ReasonTerminating Reason = "TargetTerminating" // the target is being deleted, and has not gone yet
 	ReasonStatus      Reason = "StatusRefused"     // the source's API server does not take the target's status

@@ -368,6 +368,14 @@ func (e *engine) remappedAll() {
 // sourceView watches the sources. Each is a key of its own.
 func (e *engine) sourceView() *view {
 	v := e.newView("source", e.from, e.from.dynamicLister(e.resource, "source", slimSource))
+	read := v.live
+	v.live = func(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error) {
+		obj, err := read(ctx, name)
+		if obj != nil {
+			noteFinalizers(obj)
+		}
+		return obj, err
+	}
 	v.changed = func(c change) {
 		e.sourceCounts.follow(c)
 		e.queue.Add(c.name, c.class(queue.User))

@@ -244,6 +244,7 @@ func number(v any) (int64, bool) {
 // slimSource drops from a source what the engine never looks at.
 func slimSource(obj any) any {
 	if u, ok := obj.(*unstructured.Unstructured); ok {
+		noteFinalizers(u)
 		u.SetManagedFields(nil)
 		if a := u.GetAnnotations(); a[lastApplied] != "" {
 			delete(a, lastApplied)

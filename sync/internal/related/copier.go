@@ -37,6 +37,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/sync/internal/contest"
 )
 
 // A Config is what a Copier needs of the Sync that it belongs to.
@@ -155,10 +156,11 @@ type Copier struct {
 // A record is what a Copier remembers of one object between passes.
 type record struct {
 	pace           Pace
-	original, copy string // versions that were found, or made, to be the same
-	verified       bool   // that the copy has lost its reason has been confirmed live
-	shared         bool   // and that another Sync still wants it
-	stays          bool   // the original is of a type that does not travel
+	contest        contest.Contest // with others that change the copy
+	original, copy string          // versions that were found, or made, to be the same
+	verified       bool            // that the copy has lost its reason has been confirmed live
+	shared         bool            // and that another Sync still wants it
+	stays          bool            // the original is of a type that does not travel
 	problem        string
 	claims         []cache.ObjectName // that know of the problem
 }
@@ -193,10 +195,13 @@ func (c *Copier) Reconcile(ctx context.Context, key cache.ObjectName) (again tim
 
 // step does one step; done says that the pass is over.
 func (c *Copier) step(ctx context.Context, p *pair, s Step, r *record) (again time.Duration, done bool, err error) {
-	if !s.tells() {
+	if told := r.contest.Told(); !s.tells() && !(told && s == StepRest && p.ours) {
 		c.tell(r, nil, "")
+	} else if told && s == StepRest {
+		c.tell(r, p, c.contested(p, r))
+		return r.contest.Peace(), true, nil
 	}
-	switch wait := r.pace.Wait(); {
+	switch wait := max(r.pace.Wait(), r.contest.Pause(p.wish())); {
 	case s == StepStay:
 		c.tell(r, p, r.problem) // to those that refer to it since
 		return 0, true, nil

@@ -19,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/sync/internal/contest"
 	"github.com/klutch-go/sdk/sync/internal/fields"
 	"github.com/klutch-go/sdk/sync/internal/travel"
 )
@@ -39,10 +40,10 @@ func (c *Copier) do(ctx context.Context, p *pair, s Step, r *record) (done bool,
 		}
 		return !r.verified, err
 	case StepLeave:
-		*r = record{pace: r.pace}
+		*r = record{pace: r.pace, contest: r.contest}
 		return true, c.leave(ctx, p)
 	case StepDelete:
-		*r = record{pace: r.pace}
+		*r = record{pace: r.pace, contest: r.contest}
 		return true, c.delete(ctx, p, p.copy.GetUID())
 	default:
 		return true, c.transfer(ctx, p, r)
@@ -177,12 +178,12 @@ func (c *Copier) transfer(ctx context.Context, p *pair, r *record) error {
 	if original != nil {
 		p.from.UID = original.GetUID()
 		if err = c.write(ctx, p, r, original, have); err == nil {
-			c.tell(r, p, "")
+			c.tell(r, p, c.contested(p, r))
 		}
 		return err
 	}
 	c.tell(r, p, "")
-	*r = record{pace: r.pace, original: p.original.GetResourceVersion(), copy: r.copy}
+	*r = record{pace: r.pace, contest: r.contest, original: p.original.GetResourceVersion(), copy: r.copy}
 	return nil
 }
 
@@ -257,7 +258,23 @@ func (c *Copier) write(ctx context.Context, p *pair, r *record, original, have *
 		return fmt.Errorf("apply copy %s: %w", p.name, withoutContent(err))
 	}
 	r.original, r.copy = original.GetResourceVersion(), got.GetResourceVersion()
+	if have != nil {
+		r.contest.Rivals = contest.RivalNames(have, c.Manager, want.Object)
+	}
+	r.contest.Wrote(p.wish())
 	return nil
+}
+
+// wish identifies what a copy was made from.
+func (p *pair) wish() string {
+	if p.original == nil {
+		return ""
+	}
+	wish := p.original.GetResourceVersion()
+	if len(p.referrers) > 0 {
+		wish += "/" + p.referrers[0].Name
+	}
+	return wish
 }
 
 // withoutContent keeps of an API server's answer only its kind: the text of a

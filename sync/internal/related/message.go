@@ -27,6 +27,15 @@ func (c *Copier) wrong(name cache.ObjectName, kind string) string {
 	return fmt.Sprintf("%s %s of %s is of type %s, which does not travel", c.Resource.GroupResource(), name, c.owner(), kind)
 }
 
+// contested says that others keep changing the copy; empty if they do not.
+func (c *Copier) contested(p *pair, r *record) string {
+	if !r.contest.Told() {
+		return ""
+	}
+	return fmt.Sprintf("%s %s, a copy of %s, is changed%s each time that it is put right, which is done ever more slowly",
+		c.Resource.GroupResource(), p.name, c.owner(), r.contest.Rivals)
+}
+
 func (c *Copier) owner() string {
 	if c.FromTarget {
 		return "the target cluster's"
