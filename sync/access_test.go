@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
+	"github.com/klutch-go/sdk/sync/internal/namespaces"
 )
 
 // A doorkeeper gives access to the Secrets of the source, one namespace at a time.
@@ -170,7 +171,7 @@ func TestP32AccessIsGivenBack(t *testing.T) {
 		if diff := cmp.Diff([]string{b.sourceNS + " true"}, d.asked()); diff != "" {
 			t.Errorf("asked (-want +got):\n%s", diff)
 		}
-		time.Sleep(2*restPause + time.Minute)
+		time.Sleep(2*namespaces.Idle + time.Minute)
 		if diff := cmp.Diff([]string{b.sourceNS + " false", b.sourceNS + " true"}, d.asked()); diff != "" {
 			t.Errorf("asked later (-want +got):\n%s", diff)
 		}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
+	"github.com/klutch-go/sdk/sync/internal/fence"
 )
 
 func (w *world) createMany(n int) {
@@ -317,7 +318,7 @@ func TestBackInTime(t *testing.T) {
 		s.mu.Lock()
 		e := s.engine
 		s.mu.Unlock()
-		e.fence.Read(store{e.source, w.sourceNS}, func() string { return "1000000" })
+		e.guard.Read(fence.Store{View: e.source, Namespace: w.sourceNS}, func() string { return "1000000" })
 		w.delete(w.source, w.sourceNS, "w0")
 		w.until("the deletion is carried out", func() bool { return w.targetOf("w0") == nil && w.get(w.source, w.sourceNS, "w0") == nil })
 		s.mu.Lock()

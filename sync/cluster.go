@@ -23,9 +23,12 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/inflight"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/internal/queue"
 	"github.com/klutch-go/sdk/internal/watchstore"
+	"github.com/klutch-go/sdk/sync/internal/view"
 )
 
 // A Cluster is one API server as a Sync uses it. Any number of Syncs can share
@@ -127,7 +130,7 @@ func (c *Cluster) uid(ctx context.Context) (types.UID, error) {
 		switch {
 		case err == nil:
 			return ns.GetUID(), nil
-		case isDenied(err):
+		case fates.Is(err, fates.Forbidden, fates.Terminating, fates.Absent, fates.Unserved):
 			log.Info("cluster cannot be identified, so that another one in its place would not be noticed", "namespace", c.identity, "reason", err.Error())
 			return "", nil
 		}
@@ -163,9 +166,9 @@ func (c *Cluster) dynamicLister(resource schema.GroupVersionResource, form strin
 }
 
 // metadataLister lists and watches the metadata of objects.
-func (c *Cluster) metadataLister(resource schema.GroupVersionResource, selector string) watchstore.Source {
+func (c *Cluster) metadataLister(resource schema.GroupVersionResource, selector string, slim func(any) any) watchstore.Source {
 	return watchstore.Source{
-		Resource: resource, Form: "metadata of " + selector, Transform: slimRelated,
+		Resource: resource, Form: "metadata of " + selector, Transform: slim,
 		List: func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = selector
 			return c.meta.Resource(resource).Namespace(namespace).List(ctx, o)
@@ -182,6 +185,42 @@ func (c *Cluster) metadataLister(resource schema.GroupVersionResource, selector 
 // reader reads one object live; nil if there is none.
 func (c *Cluster) reader(resource schema.GroupVersionResource) func(context.Context, cache.ObjectName) (*unstructured.Unstructured, error) {
 	return func(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error) {
-		return gone(c.writes.Resource(resource).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{}))
+		return view.Found(c.writes.Resource(resource).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{}))
+	}
+}
+
+func (c *Cluster) readUID(ctx context.Context) (types.UID, error) {
+	ns, err := c.namespace(ctx)
+	if err != nil {
+		return "", fmt.Errorf("identify cluster: %w", err)
+	}
+	return ns.GetUID(), nil
+}
+
+// Timing is when something is tried again. The zero value spreads in time what fails
+// everywhere at once. Histories that are to be repeated give another one.
+type timing struct {
+	spread watchstore.Jitter                       // after a failure
+	order  func(pause time.Duration) time.Duration // of what else would happen at one moment
+}
+
+// jitter is between half and one and a half of pause.
+func (t timing) jitter(pause time.Duration, what any, attempt int) time.Duration {
+	if t.spread == nil {
+		return watchstore.Random(pause)
+	}
+	return t.spread(pause, what, attempt)
+}
+
+// delay is what a queue waits.
+func (t timing) delay() queue.Delay {
+	return func(pause time.Duration, key cache.ObjectName, failures int) time.Duration {
+		if failures > 0 {
+			pause = t.jitter(pause, key, failures)
+		}
+		if t.order != nil {
+			pause = t.order(pause)
+		}
+		return pause
 	}
 }

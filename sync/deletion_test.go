@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/sync/internal/writer"
 )
 
 // A deletion names the UID and the version of what it deletes. One of them would do for
@@ -30,10 +32,10 @@ func TestDeletionNamesWhatItDeletes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &engine{Sync: &Sync{to: to, resource: widgets}}
+	a := &actor{write: &writer.Writer{Resource: widgets, Targets: to.writes.Resource(widgets), Raw: to.raw}}
 	target := object(t, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"name":"a","uid":"u1","resourceVersion":"7"}}`)
 	var r record
-	if _, err := e.remove(t.Context(), &pair{name: cache.NewObjectName("svc", "a"), target: target}, &r); err != nil || r.answers.gone != "u1" {
+	if _, err := a.remove(t.Context(), writer.Target{Name: cache.NewObjectName("svc", "a"), Seen: target}, &r); err != nil || r.answers.gone != "u1" {
 		t.Errorf("gone = %q, %v", r.answers.gone, err)
 	}
 	uid, version := target.GetUID(), target.GetResourceVersion()

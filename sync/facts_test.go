@@ -22,6 +22,7 @@ import (
 	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/sync/internal/fields"
+	"github.com/klutch-go/sdk/sync/internal/writer"
 )
 
 // A ledge is an API server, real or not, and one object.
@@ -30,6 +31,10 @@ type ledge struct {
 	client  dynamic.ResourceInterface
 	cluster *Cluster
 	name    string
+}
+
+func (l ledge) deleter() *writer.Writer {
+	return &writer.Writer{Resource: widgets, Targets: l.cluster.writes.Resource(widgets), Raw: l.cluster.raw}
 }
 
 // apply applies metadata and a spec, and returns what has become of the object.
@@ -127,8 +132,8 @@ var facts = map[string]func(l ledge) any{
 		}
 	},
 	"what a deletion is answered with": func(l ledge) any {
-		remove := func() outcome {
-			o, err := l.cluster.delete(l.Context(), widgets, cache.NewObjectName("default", l.name), metav1.DeleteOptions{})
+		remove := func() writer.Outcome {
+			o, err := l.deleter().Remove(l.Context(), cache.NewObjectName("default", l.name), metav1.DeleteOptions{})
 			if err != nil {
 				l.Fatal(err)
 			}
@@ -140,10 +145,10 @@ var facts = map[string]func(l ledge) any{
 		l.must(l.merge(`{"metadata":{"finalizers":null}}`))
 		next := l.apply("one", ``, `{}`)
 		ended := remove()
-		_, err := l.cluster.delete(l.Context(), widgets, cache.NewObjectName("default", l.name), metav1.DeleteOptions{})
+		_, err := l.deleter().Remove(l.Context(), cache.NewObjectName("default", l.name), metav1.DeleteOptions{})
 		return []any{
-			cmp.Equal(marked.left, held), cmp.Equal(again.left, held), held.GetUID() == u.GetUID(), marked.gone == "",
-			ended.left == nil, ended.gone == next.GetUID(), absent(err),
+			cmp.Equal(marked.Left, held), cmp.Equal(again.Left, held), held.GetUID() == u.GetUID(), marked.Gone == "",
+			ended.Left == nil, ended.Gone == next.GetUID(), absent(err),
 		}
 	},
 	"status and the rest are apart": func(l ledge) any {

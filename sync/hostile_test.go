@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
+	"github.com/klutch-go/sdk/sync/internal/pace"
 )
 
 // platform is another target cluster, which serves gadgets.
@@ -94,7 +95,7 @@ func TestP25Messages(t *testing.T) {
 		}
 		before := len(w.fakeSource.Writes())
 		time.Sleep(10 * time.Minute)
-		if n := len(w.fakeSource.Writes()) - before; n > statusBurst+10 {
+		if n := len(w.fakeSource.Writes()) - before; n > pace.Burst+10 {
 			t.Errorf("%d writes in ten minutes", n)
 		}
 	})

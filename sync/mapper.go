@@ -3,6 +3,7 @@
 package sync
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,8 @@ import (
 	"sync"
 
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/sync/internal/view"
 )
 
 // A Mapper names the target of each source object and back. It must be
@@ -190,5 +193,42 @@ func (n *Namespaces) notify(source string) {
 	n.mu.RUnlock()
 	for _, changed := range call {
 		changed(source)
+	}
+}
+
+// targetName is where an object is on the target. Only a source is a reason to want a
+// namespace for it.
+func targetName(m Mapper, name cache.ObjectName, isSource bool) (cache.ObjectName, bool) {
+	if table, ok := m.(*Namespaces); ok && !isSource {
+		return table.known(name)
+	}
+	return m.Target(name)
+}
+
+// watch watches in v just the namespaces of the target that n knows.
+func (n *Namespaces) watch(ctx context.Context, v *view.View) {
+	changed := make(chan struct{}, 1)
+	defer n.subscribe(func(string) { signal(changed) })()
+	for {
+		gone := v.Namespaces()
+		for _, namespace := range n.list(TargetSide) {
+			delete(gone, namespace)
+			v.Add(ctx, namespace)
+		}
+		for namespace := range gone {
+			v.Remove(namespace)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+	}
+}
+
+func signal(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+
+	"github.com/klutch-go/sdk/sync/internal/names"
 )
 
 // obstacle is what keeps the object from being in step, if anything does.
@@ -97,7 +99,7 @@ func explain(s state, why Reason) string {
 	case ReasonConflict:
 		text = fmt.Sprintf("%s exists in the target cluster and belongs to someone else; it is left untouched", s.target.name)
 	case ReasonLost:
-		text = fmt.Sprintf("%s has vanished from the target cluster; remove the annotation %s to create it anew", s.target.name, TargetAnnotation)
+		text = fmt.Sprintf("%s has vanished from the target cluster; remove the annotation %s to create it anew", s.target.name, s.words().Target)
 	case ReasonStale:
 		text = fmt.Sprintf("%s was made from a later generation of this object, which may have been restored from a backup; nothing is rolled back", s.target.name)
 	case ReasonRefused:
@@ -115,7 +117,7 @@ func explain(s state, why Reason) string {
 	case ReasonStatus:
 		text = "this cluster refuses the status of " + s.target.name + ": " + s.statusRefused
 	case ReasonHeld:
-		text = s.held + heldAdvice
+		text = s.held + heldAdvice(s.words())
 	case ReasonRelated:
 		text = s.related
 	case ReasonDenied: // follows from what was tried, not from a state
@@ -144,4 +146,10 @@ func clip(text string) string {
 }
 
 // heldAdvice ends the message of a held deletion.
-const heldAdvice = "; if it is meant, annotate this object with " + ReleaseAnnotation + "=true"
+func heldAdvice(n *names.Names) string {
+	return "; if it is meant, annotate this object with " + n.Release + "=true"
+}
+
+var klutchNames = names.Of(names.Klutch, "")
+
+func (s state) words() *names.Names { return cmp.Or(s.names, klutchNames) }

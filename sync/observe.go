@@ -8,15 +8,23 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/sync/internal/contest"
+	"github.com/klutch-go/sdk/sync/internal/fence"
 	"github.com/klutch-go/sdk/sync/internal/fields"
 	"github.com/klutch-go/sdk/sync/internal/legacy"
+	"github.com/klutch-go/sdk/sync/internal/names"
+	"github.com/klutch-go/sdk/sync/internal/pace"
+	"github.com/klutch-go/sdk/sync/internal/prune"
+	"github.com/klutch-go/sdk/sync/internal/travel"
+	"github.com/klutch-go/sdk/sync/internal/view"
 )
 
 // A pair is one source object, its target, and the state that they are in.
@@ -25,6 +33,7 @@ type pair struct {
 	key    cache.ObjectName
 	name   cache.ObjectName // of the target
 	from   origin
+	keeper string // the field manager of this incarnation on the target
 	source *unstructured.Unstructured
 	target *unstructured.Unstructured
 	made   Origin // of the target
@@ -38,24 +47,41 @@ type pair struct {
 	sources, targets int // how often they were listed: answers of before are of another schema
 }
 
+// An observer reads both sides of an object, and says in which state they are.
+type observer struct {
+	opts         Options
+	policy       policy
+	names        *names.Names
+	resource     schema.GroupVersionResource
+	guard        *fence.Guard
+	source       *view.View
+	target       *view.View
+	sourceFields *prune.Cache
+	targetFields *prune.Cache
+	statuses     *pace.Budget
+	plainStatus  *atomic.Bool
+	oneCluster   bool                              // source and target may be one, whatever their identities say
+	problem      func(key cache.ObjectName) string // of a related object
+}
+
 // observe reads both sides.
-func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (*pair, error) {
-	p := &pair{key: key, state: state{policy: e.policy, suspect: e.suspect.Load()}}
-	p.sources = e.source.listed(key.Namespace)
+func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record) (*pair, error) {
+	p := &pair{key: key, state: state{policy: o.policy, names: o.names, suspect: o.guard.Suspect.Load()}}
+	p.sources = o.source.Listed(key.Namespace)
 	r.answers.lookSource = r.answers.lookSource || over(r.answers.source) && r.answers.listed != p.sources // the list may be of a backup that brings it back
 	var err error
-	if p.source, p.state.source.freshness, err = e.look(ctx, e.source, key, &r.answers.source, &r.answers.lookSource); err != nil {
+	if p.source, p.state.source.freshness, err = o.look(ctx, o.source, key, &r.answers.source, &r.answers.lookSource); err != nil {
 		return nil, fmt.Errorf("read source: %w", err)
 	}
-	p.from = origin{cluster: e.sourceUID, name: key}
+	p.from = origin{cluster: o.guard.SourceUID, name: key}
 	if p.source != nil {
-		e.observeSource(p, r)
+		o.observeSource(p, r)
 	}
-	p.name, p.mapped = e.targetName(key, p.source != nil)
-	if p.mapped = p.mapped && !(p.source != nil && e.isCopy(p.source)); !p.mapped || p.state.source.freshness == unknown {
+	p.name, p.mapped = targetName(o.opts.Mapper, key, p.source != nil)
+	if p.mapped = p.mapped && !(p.source != nil && o.isCopy(p.source)); !p.mapped || p.state.source.freshness == unknown {
 		return p, nil
 	}
-	if p.misnamed = contradiction(e.opts.Mapper, key, p.name); p.misnamed != "" {
+	if p.misnamed = contradiction(o.opts.Mapper, key, p.name); p.misnamed != "" {
 		return p, nil
 	}
 	switch {
@@ -65,96 +91,46 @@ func (e *engine) observe(ctx context.Context, key cache.ObjectName, r *record) (
 		r.answers.lookTarget = false // its outcome matters no more
 	}
 	looks := r.answers.lookTarget
-	p.targets = e.target.listed(p.name.Namespace)
-	if p.target, p.state.target.freshness, err = e.look(ctx, e.target, p.name, &r.answers.target, &r.answers.lookTarget); err != nil {
+	p.targets = o.target.Listed(p.name.Namespace)
+	if p.target, p.state.target.freshness, err = o.look(ctx, o.target, p.name, &r.answers.target, &r.answers.lookTarget); err != nil {
 		return nil, fmt.Errorf("read target %s: %w", p.name, err)
 	}
 	if f := p.state.target.freshness; r.answers.gone != "" && f != unknown && (p.target == nil || p.target.GetUID() == r.answers.gone) {
 		p.target, p.state.target.freshness = nil, live
 	}
 	if looks || r.proofs.since == 0 {
-		r.proofs.since, r.proofs.confirmed = e.fence.Now(), false
+		r.proofs.since, r.proofs.confirmed = o.guard.Now(), false
 	}
-	p.state.target.name = e.display(p.name)
+	p.state.target.name = display(o.resource, p.name)
 	if p.source != nil {
-		p.want = e.opts.newIntent(e.targetFields.Prune(p.source), p.from, p.name)
+		p.want = o.opts.newIntent(o.names, o.targetFields.Prune(p.source), p.from, p.name)
 	}
-	e.observeRelation(p, r)
+	o.observeRelation(p, r)
 	if p.source != nil && p.target != nil {
-		e.observeTarget(p, r)
+		o.observeTarget(p, r)
 	}
 	if looks && (p.state.source.deleting || p.target == nil && r.drift.accepted != "" || p.state.target.grace != graceRunning) {
-		if err = e.confirmed(ctx, &r.proofs, ""); err != nil {
+		if err = r.proofs.confirm(ctx, o.guard, ""); err != nil {
 			return nil, err
 		}
 	}
-	p.remember(r, e.statuses.pause())
+	p.remember(r, o.statuses.Pause())
 	p.prove(r)
-	p.held = e.holds(p, r)
 	return p, nil
 }
 
-// confirmed has the clusters confirmed, as of when they have to be or, for what builds
-// on nothing but the source in a version, since that was seen.
-func (e *engine) confirmed(ctx context.Context, p *proofs, version string) error {
-	if p.confirmed {
-		return nil
-	}
-	if err := e.confirm(ctx, p.since, version); err != nil {
-		p.since = e.fence.Now() // what failed is no answer for the next time
-		return err
-	}
-	p.confirmed = true
-	return nil
-}
-
-// holds asks the breaker whether a deletion may go on, and answers why not.
-func (e *engine) holds(p *pair, r *record) string {
-	src, dst := p.state.source, p.state.target
-	if dst.relation != relationOrphan && (!src.deleting || !src.finalizer) {
-		return ""
-	}
-	if p.released() {
-		e.breaker.Allow(p.key)
-		return ""
-	}
-	if why, ok := strings.CutPrefix(src.message, string(ReasonHeld)+": "); ok {
-		e.breaker.Hold(p.key, strings.TrimSuffix(why, heldAdvice))
-	}
-	if p.suspect && dst.grace == graceProven && p.policy.collects() {
-		e.breaker.Hold(p.key, doubtCause)
-	}
-	why := e.breaker.Blocks(p.key)
-	if why == "" && (src.deleting && dst.deletable(p.policy) && r.proofs.confirmed || p.collects()) {
-		why = e.breaker.Admit(p.key, time.Now(), e.source.count)
-	}
-	if why != "" {
-		r.proofs.confirmed, r.proofs.since = false, e.fence.Now()
-		e.notify()
-	}
-	return why
-}
-
-// released reports whether people let the deletion of the source pass.
-func (p *pair) released() bool {
-	if p.source == nil {
-		return false
-	}
-	_, released := p.source.GetAnnotations()[ReleaseAnnotation]
-	return released
-}
-
-func (e *engine) observeSource(p *pair, r *record) {
+func (o *observer) observeSource(p *pair, r *record) {
 	annotations := p.source.GetAnnotations()
 	p.from.uid = p.source.GetUID()
+	p.keeper = o.names.Incarnation(p.from.uid)
 	s := &p.state.source
 	s.exists = true
 	s.deleting = p.source.GetDeletionTimestamp() != nil
-	s.finalizer = slices.Contains(p.source.GetFinalizers(), e.opts.Finalizer)
-	s.mark = annotations[TargetAnnotation]
-	s.message = annotations[MessageAnnotation]
-	s.shared = e.firstOther(p.source)
-	p.related = e.relatedProblem(p.key)
+	s.finalizer = slices.Contains(p.source.GetFinalizers(), o.opts.Finalizer)
+	s.mark = annotations[o.names.Target]
+	s.message = annotations[o.names.Message]
+	s.shared = o.firstOther(p.source)
+	p.related = o.problem(p.key)
 	if s.freshness == live {
 		r.proofs.source = p.from.uid
 	}
@@ -162,15 +138,15 @@ func (e *engine) observeSource(p *pair, r *record) {
 }
 
 // observeRelation finds out whose the object is that has the target's name.
-func (e *engine) observeRelation(p *pair, r *record) {
+func (o *observer) observeRelation(p *pair, r *record) {
 	t := &p.state.target
 	if t.freshness == unknown {
 		return
 	}
 	if p.target != nil {
-		p.made, p.isMade = OriginOf(p.target)
+		p.made, p.isMade = originIn(o.names.Source, p.target)
 	}
-	e.observeOrphan(p, r)
+	o.observeOrphan(p, r)
 	switch {
 	case p.target == nil && r.drift.accepted != "":
 		t.relation = relationVanished
@@ -181,38 +157,86 @@ func (e *engine) observeRelation(p *pair, r *record) {
 	case r.proofs.orphan != nil:
 		t.relation = relationOrphan
 	default:
-		t.relation = e.relation(p)
+		t.relation = o.relation(p)
 	}
 }
 
 // relation is that of a target to its source, both of which exist.
-func (e *engine) relation(p *pair) targetRelation {
-	made := p.from.made(p.made) || !p.isMade && fields.Of(p.target, e.manager(p.from.uid)) != nil // others may take off our annotations
+func (o *observer) relation(p *pair) targetRelation {
+	made := p.from.made(p.made) || !p.isMade && fields.Of(p.target, p.keeper) != nil // others may take off our annotations
 	switch {
-	case !made && e.inherits(p):
+	case !made && o.inherits(p):
 		return relationLegacy
-	case made && e.opts.Finalizer == DefaultFinalizer && legacy.Writer(p.target) != "":
+	case made && o.hasLegacy() && legacy.Writer(p.target) != "":
 		return relationContended
 	case made:
 		return relationOurs
 	case p.isMade && !p.from.sameSlot(p.made):
 		return relationOtherSource
-	case fields.By(p.target, e.byPredecessor(p)) != nil:
+	case fields.By(p.target, o.names.Earlier(p.keeper)) != nil:
 		return relationPredecessor
 	default:
 		return relationForeign
 	}
 }
 
-func (e *engine) observeTarget(p *pair, r *record) {
+// inherits reports whether the target was made from this very source by a legacy
+// konnector. It takes a live read to see, since what that holds is not cached.
+func (o *observer) inherits(p *pair) bool {
+	a := p.target.GetAnnotations()
+	return o.hasLegacy() && a[o.names.Source] == "" && a[o.names.Orphaned] == "" &&
+		legacy.MadeFrom(p.source, p.target) && fields.By(p.target, legacy.Wrote) != nil
+}
+
+// hasLegacy reports whether this Sync goes on where a legacy konnector may have begun.
+func (o *observer) hasLegacy() bool {
+	return o.opts.Finalizer == DefaultFinalizer && o.opts.Domain == names.Klutch
+}
+
+// observeOrphan finds out whether this binding made the target from a source of
+// this name that is not there, and for how long already. What cannot be seen says
+// nothing: the time goes on.
+func (o *observer) observeOrphan(p *pair, r *record) {
+	if !o.isOrphan(p) {
+		r.proofs.orphan = nil
+		return
+	}
+	if r.proofs.orphan == nil || r.proofs.orphan.uid != p.target.GetUID() {
+		r.proofs.orphan = &orphan{uid: p.target.GetUID(), since: time.Now()}
+	}
+	switch {
+	case r.proofs.orphan.proven:
+		p.state.target.grace = graceProven
+	case time.Since(r.proofs.orphan.since) >= orphanGrace:
+		p.state.target.grace = graceElapsed
+	}
+}
+
+func (o *observer) isOrphan(p *pair) bool {
+	if p.target == nil || p.target.GetDeletionTimestamp() != nil || o.guard.SourceUID == "" {
+		return false
+	}
+	return p.from.sameSlot(p.made) && p.made.Cluster == o.guard.SourceUID && p.made.UID != p.from.uid &&
+		fields.Of(p.target, o.names.Incarnation(p.made.UID)) != nil
+}
+
+// prove notes that an orphan is one, once both sides and the clusters have been
+// read live for it.
+func (p *pair) prove(r *record) {
+	if t := &p.state.target; t.grace != graceRunning && p.evidence().has(require(stepCollect, p.state)) {
+		t.grace, r.proofs.orphan.proven = graceProven, true
+	}
+}
+
+func (o *observer) observeTarget(p *pair, r *record) {
 	t := &p.state.target
 	t.uid = string(p.target.GetUID())
-	t.managed = fields.Of(p.target, e.manager(p.from.uid)) != nil
+	t.managed = fields.Of(p.target, p.keeper) != nil
 	if uid := p.target.GetUID(); r.drift.target != uid {
 		r.drift.target, r.drift.accepted = uid, "" // another target has accepted nothing yet
 	}
 	if t.ours() {
-		t.content = e.compare(p, r)
+		t.content = o.compare(p, r)
 	}
 	if deleted := p.target.GetDeletionTimestamp(); deleted != nil {
 		t.termination = terminating
@@ -222,16 +246,16 @@ func (e *engine) observeTarget(p *pair, r *record) {
 		t.heldBy = waitsFor(p.target)
 	}
 	if t.freshness == live && (t.content.edited() || t.content.drifted()) {
-		r.drift.contest.Rivals = contest.Rivals(p.target, e.manager(p.from.uid), p.want.object)
+		r.drift.contest.Rivals = contest.Rivals(p.target, p.keeper, p.want.object)
 	}
-	p.give = r.status.withOthers(newStatus(p.source, e.sourceFields.Prune(p.target)), p.source)
+	p.give = r.status.withOthers(travel.Status(p.source, o.sourceFields.Prune(p.target), p.made.Generation), p.source)
 	p.status = t.ours() && p.state.source.shared == "" && !r.status.acknowledged(p)
 }
 
 // compare finds out how a target that is ours differs from what it should be.
-func (e *engine) compare(p *pair, r *record) content {
+func (o *observer) compare(p *pair, r *record) content {
 	from := p.made
-	ungenerated := p.state.source.deleting || e.plainStatus.Load() // another generation says nothing
+	ungenerated := p.state.source.deleting || o.plainStatus.Load() // another generation says nothing
 	settled := from.Hash == p.want.hash && (from.Generation == p.source.GetGeneration() || ungenerated)
 	if p.wish = p.want.hash; !ungenerated {
 		p.wish += strconv.FormatInt(p.source.GetGeneration(), 10)
@@ -239,10 +263,10 @@ func (e *engine) compare(p *pair, r *record) content {
 	if settled {
 		r.drift.applied = from.Hash
 	}
-	owned, unverified := e.owned(p, r, settled)
-	held := fields.Of(p.target, e.manager(p.from.uid))
+	owned, unverified := o.owned(p, r, settled)
+	held := fields.Of(p.target, p.keeper)
 	judged := contentUnverified
-	if settled && !owned && !unverified && e.policy.drift == DriftReport {
+	if settled && !owned && !unverified && o.policy.drift == DriftReport {
 		judged = p.judge(&r.drift, held)
 		unverified = judged == contentUnverified
 	}
@@ -269,12 +293,12 @@ func (e *engine) compare(p *pair, r *record) content {
 // owned reports whether others have left our fields of the target alone. What its
 // schema prunes is never covered by managed fields: that is what was accepted. Unverified
 // says that nothing that we hold of it was accepted, or seen to be right, since we run.
-func (e *engine) owned(p *pair, r *record, settled bool) (owned, unverified bool) {
-	owned = p.want.owns(p.target, e.manager(p.from.uid))
+func (o *observer) owned(p *pair, r *record, settled bool) (owned, unverified bool) {
+	owned = p.want.owns(p.target, p.keeper)
 	switch {
 	case settled && owned && r.drift.accepted == "":
-		r.drift.accepted = e.acceptance(p)
-	case !owned && p.state.target.managed && r.drift.accepted == e.acceptance(p):
+		r.drift.accepted = p.acceptance()
+	case !owned && p.state.target.managed && r.drift.accepted == p.acceptance():
 		owned = r.drift.listed == p.targets // else what was pruned then may be known now
 		unverified = !owned
 	}
@@ -285,7 +309,7 @@ func (e *engine) owned(p *pair, r *record, settled bool) (owned, unverified bool
 // should be: they may have changed it back. Of a target that is not read live it
 // is known whether it may have changed since it was.
 func (p *pair) judge(d *drift, held map[string]any) content {
-	now := hashOf([]any{p.target.GetUID(), p.target.GetGeneration(), p.target.GetLabels(), p.target.GetAnnotations(), held})
+	now := travel.Hash([]any{p.target.GetUID(), p.target.GetGeneration(), p.target.GetLabels(), p.target.GetAnnotations(), held})
 	if p.state.target.freshness == live {
 		if within(p.want.object, p.target.Object) {
 			return contentUnverified
@@ -300,8 +324,8 @@ func (p *pair) judge(d *drift, held map[string]any) content {
 
 // acceptance identifies what we hold of a target, for an intent that the
 // target's schema prunes, so that managed fields never cover it.
-func (e *engine) acceptance(p *pair) string {
-	return p.want.hash + hashOf(fields.Of(p.target, e.manager(p.from.uid)))
+func (p *pair) acceptance() string {
+	return p.want.hash + travel.Hash(fields.Of(p.target, p.keeper))
 }
 
 func waitsFor(target *unstructured.Unstructured) string {
@@ -319,7 +343,7 @@ func (s *sourceStatus) acknowledged(p *pair) bool {
 	if len(have) == 0 && len(p.give) == 0 {
 		return true
 	}
-	want, is := hashOf(p.give), hashOf(have)
+	want, is := travel.Hash(p.give), travel.Hash(have)
 	return want == is || s.sent == want && s.got == is && s.listed == p.sources
 }
 
@@ -350,18 +374,18 @@ func (p *pair) remember(r *record, pause time.Duration) {
 	}
 	if f := r.refusals.status; f != nil {
 		p.statusRefused = f.detail
-		p.status = f.hash != hashOf(p.give) || f.listed != p.sources || !time.Now().Before(f.next)
+		p.status = f.hash != travel.Hash(p.give) || f.listed != p.sources || !time.Now().Before(f.next)
 	}
 	if p.statusRefused == "" && r.status.contest.Told() {
 		p.statusRefused = "others change it back each time that it is written"
 	}
 	if p.status {
-		p.wait = max(0, r.status.delay(p.give, pause), r.status.contest.Pause(hashOf(p.give)))
+		p.wait = max(0, r.status.pace.Delay(p.give, pause), r.status.contest.Pause(travel.Hash(p.give)))
 		p.status, p.statusDelayed = p.wait == 0, p.wait > 0
 	}
 	p.paused = r.drift.contest.Pause(p.wish) > 0
 	p.fought, p.rivals = r.drift.contest.Told(), r.drift.contest.Rivals
-	p.mute = r.status.messages.wait(statusBurst, messagePause)
+	p.mute = r.status.messages.Wait(pace.Burst, messagePause)
 	p.muted = p.mute > 0
 	p.confirmed = r.proofs.confirmed
 	if c := r.refusals.fields; c != nil && p.target != nil && c.hash == p.want.hash && c.version == p.target.GetResourceVersion() {
@@ -426,9 +450,9 @@ func (p *pair) again(s step, r *record) time.Duration {
 // look returns the latest that is known of an object: from its API server if an
 // outcome is uncertain, else the newer of the watch's and the last answer to a
 // write of ours.
-func (e *engine) look(ctx context.Context, v *view, name cache.ObjectName, answer **unstructured.Unstructured, uncertain *bool) (*unstructured.Unstructured, freshness, error) {
+func (o *observer) look(ctx context.Context, v *view.View, name cache.ObjectName, answer **unstructured.Unstructured, uncertain *bool) (*unstructured.Unstructured, freshness, error) {
 	if *uncertain {
-		obj, err := v.live(ctx, name)
+		obj, err := v.Live(ctx, name)
 		if err != nil {
 			return nil, unknown, err
 		}
@@ -438,7 +462,7 @@ func (e *engine) look(ctx context.Context, v *view, name cache.ObjectName, answe
 		}
 		return obj, live, nil
 	}
-	obj, version, ok := e.read(ctx, v, name)
+	obj, version, ok := o.guard.Get(ctx, v, name)
 	if !ok {
 		return nil, unknown, nil
 	}

@@ -17,11 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/sync/internal/names"
 	"github.com/klutch-go/sdk/sync/internal/related"
 )
 
 // DefaultFinalizer is the finalizer of Klutch's own syncers.
-const DefaultFinalizer = "klutch.anynines.com/syncer"
+const DefaultFinalizer = names.Klutch + "/syncer"
 
 // Options tune a Sync. The zero value mirrors the resource under the same names
 // and with the default policies.
@@ -30,6 +31,12 @@ type Options struct {
 	// one that writes to the same target. It is part of the field managers, so
 	// it must stay the same over restarts. Empty means the resource's name.
 	Binding string
+
+	// Domain begins the annotations, the label and the field managers that the Sync
+	// writes, and its finalizer unless that is given: "example.org". The constants of
+	// this package, such as MessageAnnotation, and OriginOf go for the default. It
+	// must stay the same over restarts, too. Empty means klutch.anynines.com.
+	Domain string
 
 	// Mapper names the targets. Nil means Identity.
 	Mapper Mapper
@@ -52,7 +59,7 @@ type Options struct {
 	Workers int
 
 	// Finalizer goes on each source object before its target exists. Empty
-	// means DefaultFinalizer. Two Syncs of the same source resource need two.
+	// means "syncer" of the Domain: DefaultFinalizer. Two Syncs of the same source resource need two.
 	Finalizer string
 
 	// The policies say what to do when someone else has a hand in it; the zero
@@ -139,6 +146,17 @@ type DeletionPolicy string
 const (
 	DeletionDelete DeletionPolicy = "Delete" // delete it and wait until it has gone
 	DeletionOrphan DeletionPolicy = "Orphan" // release it and leave it
+)
+
+// An OrphanPolicy says what happens to a target whose source vanished without
+// letting it go: its finalizer was taken off by force, or its cluster was restored
+// from a backup.
+type OrphanPolicy string
+
+// Orphan policies.
+const (
+	OrphanReport OrphanPolicy = "Report" // leave it and report: see ReasonOrphaned and Status
+	OrphanDelete OrphanPolicy = "Delete" // delete it, as DeletionLimit allows
 )
 
 // A Side is one of the two clusters.
@@ -233,6 +251,7 @@ func (e *OptionError) Error() string { return fmt.Sprintf("sync: %s %s", e.Optio
 
 func (o Options) withDefaults(resource schema.GroupVersionResource) Options {
 	o.Binding = cmp.Or(o.Binding, resource.GroupResource().String())
+	o.Domain = cmp.Or(o.Domain, names.Klutch)
 	if o.Mapper == nil {
 		o.Mapper = Identity()
 	}
@@ -240,7 +259,7 @@ func (o Options) withDefaults(resource schema.GroupVersionResource) Options {
 		o.Workers = 32
 	}
 	o.TargetScope = cmp.Or(o.TargetScope, ScopeAll)
-	o.Finalizer = cmp.Or(o.Finalizer, DefaultFinalizer)
+	o.Finalizer = cmp.Or(o.Finalizer, o.Domain+"/syncer")
 	o.Conflict = cmp.Or(o.Conflict, ConflictFail)
 	o.Drift = cmp.Or(o.Drift, DriftCorrect)
 	o.Lost = cmp.Or(o.Lost, LostRecreate)
@@ -248,6 +267,9 @@ func (o Options) withDefaults(resource schema.GroupVersionResource) Options {
 	o.Orphans = cmp.Or(o.Orphans, OrphanReport)
 	return o
 }
+
+// maxDomain leaves room for bindings in names of field managers.
+const maxDomain = 60
 
 // validate checks options that withDefaults has completed.
 func (o Options) validate() error {
@@ -257,6 +279,7 @@ func (o Options) validate() error {
 		option, reason string
 	}{
 		{strings.ContainsFunc(o.Binding, func(r rune) bool { return !unicode.IsPrint(r) }), "Binding", "has characters that cannot be printed"},
+		{len(o.Domain) > maxDomain || len(validation.IsDNS1123Subdomain(o.Domain)) > 0, "Domain", "is not of the form example.org, in at most 60 characters"},
 		{isTable && table == nil, "Mapper", "is a nil table"},
 		{len(validation.IsQualifiedName(o.Finalizer)) > 0 || !strings.Contains(o.Finalizer, "/"), "Finalizer", "is not of the form example.org/name"},
 		{!oneOf(o.TargetScope, ScopeAll, ScopeMapped), "TargetScope", "is neither All nor Mapped"},

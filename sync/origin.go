@@ -8,6 +8,43 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/sync/internal/names"
+)
+
+const domain = names.Klutch + "/"
+
+// Annotations that a Sync writes, unless it has a domain of its own: see Options.Domain.
+const (
+	// MessageAnnotation on a source says why it is not in step.
+	MessageAnnotation = domain + "sync-message"
+
+	// ReleaseAnnotation on a source, with whatever value, lets its deletion pass
+	// although too many are being deleted at once: see Options.DeletionLimit.
+	ReleaseAnnotation = domain + "release-deletion"
+
+	// TargetAnnotation on a source holds the UID of its target. It is written
+	// only under LostReport. Removing it lets a lost target be created anew.
+	TargetAnnotation = domain + "target-uid"
+
+	// BoundAnnotation marks synced objects on the target, and copies of related
+	// objects, on which it is a label too.
+	BoundAnnotation = domain + "bound"
+
+	// SourceAnnotation on a target or a copy names its source: see OriginOf.
+	SourceAnnotation = domain + "source"
+
+	// OwnerAnnotation on a copy of a related object says whose it is in Klutch's
+	// words: Provider for the target side, Consumer for the source side.
+	OwnerAnnotation = domain + "resource-owner"
+
+	// ReferrerAnnotation on a copy of a related object names the bound object
+	// that refers to its original.
+	ReferrerAnnotation = domain + "referenced-by"
+
+	// OrphanedAnnotation on a former target names its source, which was deleted
+	// under DeletionOrphan.
+	OrphanedAnnotation = domain + "orphaned-from"
 )
 
 // An Origin is what SourceAnnotation says: which source a target or a copy was
@@ -31,7 +68,12 @@ type Origin struct {
 // OriginOf returns the origin of an object that a Sync made; ok is false if none
 // did, or if the record cannot be read.
 func OriginOf(obj metav1.Object) (o Origin, ok bool) {
-	text := obj.GetAnnotations()[SourceAnnotation]
+	return originIn(SourceAnnotation, obj)
+}
+
+// originIn is OriginOf where another annotation says so.
+func originIn(annotation string, obj metav1.Object) (o Origin, ok bool) {
+	text := obj.GetAnnotations()[annotation]
 	if text == "" || json.Unmarshal([]byte(text), &o) != nil {
 		return Origin{}, false
 	}

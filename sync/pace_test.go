@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/klutch-go/sdk/sync/internal/pace"
 )
 
 // paced runs a test with the objects a, of which a hostile cluster changes the status
@@ -82,7 +84,7 @@ func TestP25StatusBytes(t *testing.T) {
 		if n := len(w.fakeSource.Writes()) - before; n > 16 {
 			w.Errorf("%d writes of a megabyte in twenty seconds", n)
 		}
-		for n := range statusBurst {
+		for n := range pace.Burst {
 			report("quiet", fmt.Sprintf(`{"done":%d}`, n))
 			synctest.Wait()
 			if got := field(w.get(w.source, w.sourceNS, "quiet"), "status", "done"); got != int64(n) {
@@ -105,37 +107,37 @@ func TestP25StatusBytes(t *testing.T) {
 func TestP25StatusFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const objects, size, minutes = 2000, 10_000, 10
-		var budget statusBudget
-		records := make([]sourceStatus, objects)
+		var budget pace.Budget
+		records := make([]pace.Status, objects)
 		given := map[string]any{"phase": "", "text": strings.Repeat("x", size)}
 		written := 0
-		give := func(s *sourceStatus, phase string) bool {
+		give := func(s *pace.Status, phase string) bool {
 			given["phase"] = phase
-			if s.delay(given, budget.pause()) > 0 {
+			if s.Delay(given, budget.Pause()) > 0 {
 				return false
 			}
-			s.gave(given, &budget)
+			s.Gave(given, &budget)
 			written += size
 			return true
 		}
-		var quiet sourceStatus
+		var quiet pace.Status
 		for second := range minutes * 60 {
 			for i := range records {
 				give(&records[i], fmt.Sprint("Turn", second))
 			}
-			for n := range statusBurst {
+			for n := range pace.Burst {
 				if second%300 == 0 && !give(&quiet, fmt.Sprint("Turn", second, n)) {
 					t.Errorf("the status %d of a quiet object waits at second %d", n, second)
 				}
 			}
 			time.Sleep(time.Second)
 		}
-		if most := 2 * minutes * 60 * budgetRate; written > most {
+		if most := 2 * minutes * 60 * pace.Rate; written > most {
 			t.Errorf("%d MB written in %d minutes", written>>20, minutes)
 		}
 		time.Sleep(2 * time.Minute)
 		for i := range records {
-			if wait := records[i].delay(given, budget.pause()); wait > 0 {
+			if wait := records[i].Delay(given, budget.Pause()); wait > 0 {
 				t.Fatalf("object %d waits for %s after the flood", i, wait)
 			}
 		}

@@ -189,4 +189,5 @@ const (
 	slowPause    = 10 * time.Second // from which on a deletion is called slow
 	refusedPause = time.Minute      // before a refused intent is sent again
 	livePause    = 30 * time.Second // between live reads of a target that is being deleted
+	messagePause = time.Minute      // between the messages on one object, after the first few
 )

@@ -3,14 +3,44 @@
 package sync
 
 import (
+	"context"
+	"sync"
 	"time"
 	"unique"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/sync/internal/contest"
+	"github.com/klutch-go/sdk/sync/internal/fence"
+	"github.com/klutch-go/sdk/sync/internal/pace"
 )
+
+// Records are those of all objects.
+type records struct {
+	mu    sync.Mutex
+	byKey map[cache.ObjectName]*record
+}
+
+// of returns the record of an object, a new one if there is none.
+func (r *records) of(key cache.ObjectName) *record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.byKey == nil {
+		r.byKey = map[cache.ObjectName]*record{}
+	}
+	if r.byKey[key] == nil {
+		r.byKey[key] = &record{}
+	}
+	return r.byKey[key]
+}
+
+func (r *records) forget(key cache.ObjectName) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.byKey, key)
+}
 
 // A record is what a Sync remembers of one object between passes: nothing that
 // it could not do without, as it has to after a restart.
@@ -31,12 +61,36 @@ type answers struct {
 	looked                 time.Time // live, because the source is being deleted
 }
 
+// An orphan is a target that seems to have lost its source.
+type orphan struct {
+	uid    types.UID // of the target
+	since  time.Time
+	proven bool // nothing was seen of its source, live, after the grace
+}
+
+// orphanGrace is for how long a target has to be seen without its source.
+const orphanGrace = 10 * time.Minute
+
 // proofs are what was read live.
 type proofs struct {
 	since     uint64    // as of when the clusters have to be confirmed
 	confirmed bool      // they have been since
 	source    types.UID // of the source, once read live or given our finalizer
 	orphan    *orphan   // nil unless the target seems to have lost its source
+}
+
+// confirm has the clusters confirmed, as of when they have to be or, for what builds
+// on nothing but the source in a version, since that was seen.
+func (p *proofs) confirm(ctx context.Context, g *fence.Guard, version string) error {
+	if p.confirmed {
+		return nil
+	}
+	if err := g.Confirm(ctx, p.since, version); err != nil {
+		p.since = g.Now() // what failed is no answer for the next time
+		return err
+	}
+	p.confirmed = true
+	return nil
 }
 
 // refusals are what API servers do not take.
@@ -87,9 +141,8 @@ type drift struct {
 type sourceStatus struct {
 	sent, got string // hashes of the last status sent, and of what became of it
 	listed    int    // as of which list of sources that was
-	pace      pace
-	digest    uint32 // of what in that status users wait for
-	messages  pace
+	pace      pace.Status
+	messages  pace.Pace
 	reported  Reason
 	contest   contest.Contest
 	types     unique.Handle[string] // of the conditions that came of the last status sent

@@ -232,38 +232,3 @@ func TestP30NamespaceIsClosed(t *testing.T) {
 		}
 	})
 }
-
-// A namespace turns with its first source and its last one, whatever comes between.
-func TestSourceCounts(t *testing.T) {
-	turned := 0
-	s := &sourceCounts{counts: map[string]int{}, firstOrLast: func(_ string, initial bool) {
-		if !initial {
-			turned++
-		}
-	}}
-	o := &metav1.PartialObjectMetadata{}
-	name := cache.NewObjectName("team", "a")
-	came, went, changed := change{name: name, after: o}, change{name: name, before: o}, change{name: name, before: o, after: o}
-	for i, tc := range []struct {
-		change change
-		has    bool
-		turned int
-	}{
-		{came, true, 1},
-		{changed, true, 1},
-		{came, true, 1},
-		{went, true, 1},
-		{went, false, 2},
-		{change{name: name, after: o, initial: true}, true, 2}, // all is looked at anyway
-		{change{name: name}, true, 2},
-		{went, false, 3},
-	} {
-		s.follow(tc.change)
-		if s.In("team") != tc.has || turned != tc.turned {
-			t.Errorf("%d: has %t after %d turns, want %t after %d", i, s.In("team"), turned, tc.has, tc.turned)
-		}
-	}
-	if len(s.counts) != 0 {
-		t.Errorf("counts of namespaces without sources: %v", s.counts)
-	}
-}

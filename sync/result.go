@@ -3,10 +3,14 @@
 package sync
 
 import (
+	"context"
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/fates"
 )
 
 // A Result is the outcome of one pass over a source object.
@@ -50,28 +54,89 @@ type ObjectError struct {
 // Error implements error.
 func (e *ObjectError) Error() string { return fmt.Sprintf("%s: %s", e.Reason, e.Message) }
 
-// Status is the state of a Sync.
-type Status struct {
-	// Synced says that both sides have been read completely at least once, and
-	// are readable now.
-	Synced bool
+// A ReadError says what a Sync cannot read, and why: because of rights, of a
+// resource or version that is not served, or of a whole cluster.
+type ReadError struct {
+	View     string // source, target, or a kind of related objects
+	Resource schema.GroupVersionResource
+	Err      error
+}
 
-	// Err is what keeps a side from being read, a *ReadError; what an API server
-	// does not permit of some object, an *ObjectError; or what ended Run. Nil if
-	// nothing.
-	Err error
+// Error implements error.
+func (e *ReadError) Error() string {
+	if fates.Is(e.Err, fates.Absent, fates.Unserved) {
+		return fmt.Sprintf("%s: %s is not served in version %s", e.View, e.Resource.GroupResource(), e.Resource.Version)
+	}
+	return fmt.Sprintf("%s: %v", e.View, e.Err)
+}
 
-	// Unreadable are the namespaces of the source whose related objects wait for
-	// access, and why: see Options.RelatedAccess. All else goes on.
-	Unreadable map[string]string
+// Unwrap returns what the API server said.
+func (e *ReadError) Unwrap() error { return e.Err }
 
-	// Objects is the number of source objects known.
-	Objects int
+// Hooks are called by a Sync as things happen, like those of
+// net/http/httptrace: the seam for metrics and Events. Nil hooks are skipped.
+// They are called from many goroutines, and must not block.
+type Hooks struct {
+	// Wrote follows each request that may have changed an object.
+	Wrote func(ctx context.Context, w Write)
 
-	// Held is the number of source objects whose deletion waits for Release.
-	Held int
+	// Reported follows each change of what keeps a source object from being in
+	// step; an empty Reason says that nothing does any more.
+	Reported func(ctx context.Context, r Report)
 
-	// Orphans is the number of targets that were found to have lost their source:
-	// see Options.Orphans.
-	Orphans int
+	// Refused follows each version of a related object that is selected and does not
+	// travel because of what it is.
+	Refused func(ctx context.Context, r Refusal)
+
+	// Done follows each pass over an object.
+	Done func(ctx context.Context, r Result)
+}
+
+// A Write is one request that may have changed an object.
+type Write struct {
+	Side   Side
+	Step   string // the name of the step in Result
+	Object cache.ObjectName
+	Took   time.Duration
+	Err    error
+}
+
+// A Report says what keeps a source object from being in step.
+type Report struct {
+	Source  cache.ObjectName
+	Target  cache.ObjectName
+	Reason  Reason
+	Message string
+}
+
+// A Refusal says why a related object does not travel.
+type Refusal struct {
+	Resource schema.GroupVersionResource
+	From     Side             // that owns the object
+	Object   cache.ObjectName // on that side
+	Why      string
+}
+
+func (h Hooks) refused(ctx context.Context, r Refusal) {
+	if h.Refused != nil {
+		h.Refused(ctx, r)
+	}
+}
+
+func (h Hooks) wrote(ctx context.Context, w Write) {
+	if h.Wrote != nil {
+		h.Wrote(ctx, w)
+	}
+}
+
+func (h Hooks) reported(ctx context.Context, r Report) {
+	if h.Reported != nil {
+		h.Reported(ctx, r)
+	}
+}
+
+func (h Hooks) done(ctx context.Context, r Result) {
+	if h.Done != nil {
+		h.Done(ctx, r)
+	}
 }

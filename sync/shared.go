@@ -10,54 +10,30 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/klutch-go/sdk/sync/internal/fields"
+	"github.com/klutch-go/sdk/sync/internal/slim"
+	"github.com/klutch-go/sdk/sync/internal/travel"
 )
 
 // A source may have other writers: Syncs to other targets, each with a finalizer of its own,
 // and controllers with conditions of their own in its status.
 
-// syncFinalizers in the metadata of a source, as a view has it, are the finalizers that Syncs
-// have put on it, in their order. It is left out where that is DefaultFinalizer alone.
-const syncFinalizers = domain + "finalizers"
-
-func noteFinalizers(source *unstructured.Unstructured) {
-	var held []any
-	for _, finalizer := range source.GetFinalizers() {
-		for e := range fields.Entries(source) {
-			if strings.HasPrefix(e.Manager, domain) && e.Subresource == "" && e.Fields.HasItem(finalizer, "metadata", "finalizers") {
-				held = append(held, finalizer)
-				break
-			}
-		}
-	}
-	if meta, ok := source.Object["metadata"].(map[string]any); ok && len(held) > 0 && (len(held) > 1 || held[0] != DefaultFinalizer) {
-		meta[syncFinalizers] = held
-	}
-}
-
 // firstOther is the finalizer of the Sync that came before this one, and writes the status
 // and the messages of the source; empty if this one does.
-func (e *engine) firstOther(source *unstructured.Unstructured) string {
-	held, _, _ := unstructured.NestedSlice(source.Object, "metadata", syncFinalizers)
-	if len(held) == 0 && e.opts.Finalizer != DefaultFinalizer && slices.Contains(source.GetFinalizers(), DefaultFinalizer) {
-		return DefaultFinalizer
+func (o *observer) firstOther(source *unstructured.Unstructured) string {
+	if first := slim.FirstFinalizer(source); first != o.opts.Finalizer {
+		return first
 	}
-	if len(held) == 0 || held[0] == e.opts.Finalizer {
-		return ""
-	}
-	first, _ := held[0].(string)
-	return first
+	return ""
 }
 
 // isCopy reports whether a source is a target of this Sync, as it may be where source and
 // target are one cluster.
-func (e *engine) isCopy(source *unstructured.Unstructured) bool {
-	from, ok := OriginOf(source)
-	one := e.from.stores == e.to.stores || e.sourceUID == e.targetUID || e.from.identity != e.to.identity
-	if !ok || !one || from.Cluster != e.sourceUID || renamesNothing(e.opts.Mapper) {
+func (o *observer) isCopy(source *unstructured.Unstructured) bool {
+	from, ok := originIn(o.names.Source, source)
+	if !ok || from.Cluster != o.guard.SourceUID || !o.oneCluster && o.guard.SourceUID != o.guard.TargetUID || renamesNothing(o.opts.Mapper) {
 		return false
 	}
-	name, mapped := e.targetName(cache.NewObjectName(from.Namespace, from.Name), false)
+	name, mapped := targetName(o.opts.Mapper, cache.NewObjectName(from.Namespace, from.Name), false)
 	return mapped && name == cache.MetaObjectToName(source)
 }
 
@@ -82,7 +58,7 @@ func conditionType(condition any) string {
 
 // wrote notes what was sent as a status, and what became of it.
 func (s *sourceStatus) wrote(sent, got map[string]any) {
-	s.contest.Wrote(hashOf(sent))
+	s.contest.Wrote(travel.Hash(sent))
 	types := strings.Join(conditionTypes(got), "\n")
 	if s.types = unique.Make(types); len(types) > maxTypes {
 		s.types = unique.Handle[string]{}

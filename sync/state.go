@@ -2,10 +2,13 @@
 
 package sync
 
+import "github.com/klutch-go/sdk/sync/internal/names"
+
 // A state is all that plan may look at: what is known of one source object and
 // its target.
 type state struct {
 	policy policy
+	names  *names.Names // for messages; nil for Klutch's
 	source sourceState
 	target targetState
 

@@ -17,6 +17,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
+	"github.com/klutch-go/sdk/sync/internal/names"
+	"github.com/klutch-go/sdk/sync/internal/slim"
+	"github.com/klutch-go/sdk/sync/internal/travel"
 )
 
 func TestNewRefuses(t *testing.T) {
@@ -139,7 +142,7 @@ func TestIntent(t *testing.T) {
 		},
 	}
 	from := origin{cluster: "c", uid: "u", name: cache.NewObjectName("team", "a")}
-	got := opts.newIntent(source, from, cache.NewObjectName("svc", "a"))
+	got := opts.newIntent(klutchNames, source, from, cache.NewObjectName("svc", "a"))
 	want := map[string]any{
 		"apiVersion": "example.org/v1", "kind": "Widget",
 		"metadata": map[string]any{
@@ -160,11 +163,11 @@ func TestIntent(t *testing.T) {
 	source.SetResourceVersion("10")
 	source.SetGeneration(4)
 	source.Object["status"] = nil
-	if again := opts.newIntent(source, from, cache.NewObjectName("svc", "a")); again.hash != got.hash {
+	if again := opts.newIntent(klutchNames, source, from, cache.NewObjectName("svc", "a")); again.hash != got.hash {
 		t.Error("the hash changes with what does not travel")
 	}
 	source.SetLabels(map[string]string{"keep": "2"})
-	if again := opts.newIntent(source, from, cache.NewObjectName("svc", "a")); again.hash == got.hash {
+	if again := opts.newIntent(klutchNames, source, from, cache.NewObjectName("svc", "a")); again.hash == got.hash {
 		t.Error("the hash does not change with a label")
 	}
 }
@@ -193,7 +196,7 @@ func TestStatusTranslation(t *testing.T) {
 			target, source := parse(test.target), parse(test.source)
 			target.SetGeneration(7)
 			target.SetAnnotations(map[string]string{SourceAnnotation: `{"uid":"u","generation":4}`})
-			data, err := json.Marshal(newStatus(source, target))
+			data, err := json.Marshal(travel.Status(source, target, 4))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -207,12 +210,11 @@ func TestStatusTranslation(t *testing.T) {
 func TestFieldManager(t *testing.T) {
 	const uid = types.UID("5f0c1d5e-8b1a-4f0e-9d55-0123456789ab")
 	for _, binding := range []string{"", "widgets", strings.Repeat("long", 50), strings.Repeat("long", 51)} {
-		e := &engine{fieldManager: fieldManager(binding)}
-		if got := e.manager(uid); len(got) > maxManager || !strings.HasSuffix(got, "/0123456789ab") {
+		if got := names.Of(names.Klutch, binding).Incarnation(uid); len(got) > names.MaxManager || !strings.HasSuffix(got, "/0123456789ab") {
 			t.Errorf("manager of %q = %q", binding, got)
 		}
 	}
-	if fieldManager(strings.Repeat("long", 50)) == fieldManager(strings.Repeat("long", 51)) {
+	if names.Of(names.Klutch, strings.Repeat("long", 50)).Manager() == names.Of(names.Klutch, strings.Repeat("long", 51)).Manager() {
 		t.Error("two long bindings share a manager")
 	}
 }
@@ -220,7 +222,7 @@ func TestFieldManager(t *testing.T) {
 // Everything that a Sync keeps of a target is small.
 func TestSlimTarget(t *testing.T) {
 	u := object(t, `{"apiVersion":"v1","kind":"X","metadata":{"name":"a","managedFields":[{"manager":"klutch.anynines.com/b/1"},{"manager":"kubectl"},{"manager":"konnector","operation":"Update","fieldsV1":{"f:spec":{}}},{"manager":"konnector","operation":"Update","subresource":"status"}]},"spec":{"big":1},"status":{"s":1}}`)
-	got := slimTarget(domain, map[string]bool{"apiVersion": true, "kind": true, "metadata": true, "status": true})(u)
+	got := slim.Target(klutchNames, map[string]bool{"apiVersion": true, "kind": true, "metadata": true, "status": true})(u)
 	want := object(t, `{"apiVersion":"v1","kind":"X","metadata":{"name":"a","managedFields":[{"manager":"klutch.anynines.com/b/1"},{"manager":"konnector"}]},"status":{"s":1}}`)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("slim target (-want +got):\n%s", diff)

@@ -104,7 +104,7 @@ func TestBehind(t *testing.T) {
 				w.createMany(3)
 				w.settle()
 				looks.Store(0)
-				before := s.engine.source.listed(w.sourceNS)
+				before := s.engine.source.Listed(w.sourceNS)
 				away.Store(!replaced) // another one may answer at once
 				for _, watch := range view.Watches() {
 					watch.Stop()
@@ -120,7 +120,7 @@ func TestBehind(t *testing.T) {
 				if took := time.Since(began); took > 10*time.Second {
 					t.Errorf("in step after %v", took)
 				}
-				if lists := s.engine.source.listed(w.sourceNS) - before; !replaced && (lists > 0 || looks.Load() != 1) {
+				if lists := s.engine.source.Listed(w.sourceNS) - before; !replaced && (lists > 0 || looks.Load() != 1) {
 					t.Errorf("an API server that was restarted is listed anew %d times, and looked at %d times", lists, looks.Load())
 				}
 			})

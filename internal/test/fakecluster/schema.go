@@ -178,8 +178,8 @@ func (c *Cluster) document(of string) (body []byte, moved string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	paths := map[string]any{}
-	for at, schemas := range c.documents() {
-		data := encoded(map[string]any{"components": map[string]any{"schemas": schemas}})
+	for at, d := range c.documents() {
+		data := encoded(map[string]any{"paths": d.paths, "components": map[string]any{"schemas": d.schemas}})
 		hash := fnv.New64a()
 		_, _ = hash.Write(data)
 		uri := fmt.Sprintf("%s?hash=%x", at, hash.Sum64())
@@ -194,21 +194,23 @@ func (c *Cluster) document(of string) (body []byte, moved string) {
 	return encoded(map[string]any{"paths": paths}), ""
 }
 
-// documents are the schemas of kinds, by group and version.
-func (c *Cluster) documents() map[string]map[string]any {
-	out := map[string]map[string]any{}
+// A document is what is published of an API version.
+type document struct{ paths, schemas map[string]any }
+
+// documents are those of all kinds that have a schema, by group and version.
+func (c *Cluster) documents() map[string]document {
+	out := map[string]document{}
 	for _, s := range c.all() {
-		at := "/apis/" + s.GroupVersion().String()
 		if s.Schema == nil {
 			continue
 		}
-		if out[at] == nil {
-			out[at] = map[string]any{}
+		at := "/apis/" + s.GroupVersion().String()
+		if out[at].paths == nil {
+			out[at] = document{paths: map[string]any{}, schemas: map[string]any{}}
 		}
-		out[at][s.Kind] = map[string]any{
-			"properties":                      s.document().properties(),
-			"x-kubernetes-group-version-kind": []any{map[string]any{"group": s.Group, "version": s.Version, "kind": s.Kind}},
-		}
+		kind := map[string]any{"group": s.Group, "version": s.Version, "kind": s.Kind}
+		out[at].paths[at+"/"+s.GroupVersionResource.Resource] = map[string]any{"get": map[string]any{"x-kubernetes-group-version-kind": kind}}
+		out[at].schemas[s.Kind] = map[string]any{"properties": s.document().properties(), "x-kubernetes-group-version-kind": []any{kind}}
 	}
 	return out
 }

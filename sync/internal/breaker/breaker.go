@@ -51,6 +51,33 @@ func New(limit int) *Breaker {
 	return &Breaker{limit: limit, admitted: map[cache.ObjectName]bool{}, held: map[cache.ObjectName]string{}}
 }
 
+// A Request asks whether a deletion may go on.
+type Request struct {
+	Source   cache.ObjectName
+	Released bool       // a person lets it pass
+	Before   string     // why it was held, as the message on the source says; empty if it was not
+	Suspect  string     // why it has to wait in any case; empty if nothing says so
+	Deletes  bool       // the target goes now; otherwise the finalizer may
+	Objects  func() int // counts the objects that there are
+}
+
+// Ask answers why a deletion has to wait; empty if it may go on.
+func (b *Breaker) Ask(r Request) (why string) {
+	if r.Released {
+		b.Allow(r.Source)
+		return ""
+	}
+	for _, cause := range []string{r.Before, r.Suspect} {
+		if cause != "" {
+			b.Hold(r.Source, cause)
+		}
+	}
+	if why = b.Blocks(r.Source); why == "" && r.Deletes {
+		why = b.Admit(r.Source, time.Now(), r.Objects)
+	}
+	return why
+}
+
 // Admit asks whether the target of source may be deleted, and counts it if so, once. It
 // answers why not. Objects counts the objects that there are.
 func (b *Breaker) Admit(source cache.ObjectName, now time.Time, objects func() int) (why string) {

@@ -45,7 +45,6 @@ type Cache struct {
 	doubt    chan struct{}
 
 	mu       sync.Mutex
-	kind     string // of the objects, with its group; empty until one was pruned
 	version  string // of the document; empty as long as there is none
 	document *Document
 	partial  bool // something was left out since the document was read
@@ -147,11 +146,7 @@ func (c *Cache) tryRead(ctx context.Context) (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	path := "apis/" + c.resource.Group + "/" + c.resource.Version
-	if c.resource.Group == "" {
-		path = "api/" + c.resource.Version
-	}
-	latest := documents[path]
+	latest := documents[pathOf(c.resource.GroupVersion())]
 	if latest == nil || latest.ServerRelativeURL() == c.version {
 		return false, nil
 	}
@@ -162,7 +157,7 @@ func (c *Cache) tryRead(ctx context.Context) (changed bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	d, err := Parse(data)
+	d, err := Parse(data, c.resource)
 	if err != nil {
 		return false, err
 	}
@@ -170,13 +165,12 @@ func (c *Cache) tryRead(ctx context.Context) (changed bool, err error) {
 	defer c.mu.Unlock()
 	before := c.document
 	c.version, c.document, c.partial = latest.ServerRelativeURL(), d, false
-	return !d.Same(before, c.kind), nil // other kinds may have changed
+	return !d.Same(before), nil // other kinds may have changed
 }
 
 // Prune returns u, which is not changed, without the fields that are not known.
 func (c *Cache) Prune(u *unstructured.Unstructured) *unstructured.Unstructured {
-	kind := c.resource.Group + "/" + u.GetKind()
-	pruned, dropped := c.of(kind).Prune(u.Object, kind)
+	pruned, dropped := c.latest().Prune(u.Object)
 	if !dropped {
 		return u
 	}
@@ -184,10 +178,9 @@ func (c *Cache) Prune(u *unstructured.Unstructured) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: pruned}
 }
 
-func (c *Cache) of(kind string) *Document {
+func (c *Cache) latest() *Document {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.kind = kind
 	return c.document
 }
 

@@ -27,7 +27,8 @@ func (p *publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"paths":{"apis/example.org/v1":{"serverRelativeURL":"/openapi/v3/apis/example.org/v1?hash=%d"}}}`, n)
 		return
 	}
-	fmt.Fprintf(w, `{"components":{"schemas":{"Widget":{"properties":{"field%d":{}},"x-kubernetes-group-version-kind":[{"group":"example.org","kind":"Widget"}]}}}}`, n)
+	fmt.Fprintf(w, `{"paths":{"/apis/example.org/v1/widgets":{"get":{"x-kubernetes-group-version-kind":{"group":"example.org","kind":"Widget"}}}},
+		"components":{"schemas":{"Widget":{"properties":{"field%d":{}},"x-kubernetes-group-version-kind":[{"group":"example.org","kind":"Widget"}]}}}}`, n)
 }
 
 // A schema that changes is told although no object was pruned yet: a watch that the old

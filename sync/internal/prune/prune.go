@@ -8,28 +8,43 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// A Document tells which fields the objects of an API version have. Nil knows nothing.
+// A Document tells which fields the objects of a resource have. Nil knows nothing.
 type Document struct {
+	schemas map[string]*node
+	root    *node // of the resource; nil if the document does not have it
+}
+
+// A published document is what is read of the OpenAPI v3 document of an API version.
+type published struct {
+	Paths      map[string]struct{ Get operation } `json:"paths"`
 	Components struct {
 		Schemas map[string]*node `json:"schemas"`
 	} `json:"components"`
-	kinds map[string]*node
 }
+
+// An operation is one of a path, and which kind it is about.
+type operation struct {
+	Kind kind `json:"x-kubernetes-group-version-kind"`
+}
+
+type kind struct{ Group, Kind string }
 
 // A node is a schema. One that names no fields allows all: those of built-in kinds say so
 // of arbitrary objects, and it loses nothing.
 type node struct {
-	Ref        string                         `json:"$ref"`
-	AllOf      []*node                        `json:"allOf"`
-	Properties map[string]*node               `json:"properties"`
-	Items      *node                          `json:"items"`
-	Additional additional                     `json:"additionalProperties"`
-	Preserve   bool                           `json:"x-kubernetes-preserve-unknown-fields"`
-	Embedded   bool                           `json:"x-kubernetes-embedded-resource"`
-	Default    json.RawMessage                `json:"default"` // of which Same takes notice
-	Kinds      []struct{ Group, Kind string } `json:"x-kubernetes-group-version-kind"`
+	Ref        string           `json:"$ref"`
+	AllOf      []*node          `json:"allOf"`
+	Properties map[string]*node `json:"properties"`
+	Items      *node            `json:"items"`
+	Additional additional       `json:"additionalProperties"`
+	Preserve   bool             `json:"x-kubernetes-preserve-unknown-fields"`
+	Embedded   bool             `json:"x-kubernetes-embedded-resource"`
+	Default    json.RawMessage  `json:"default"` // of which Same takes notice
+	Kinds      []kind           `json:"x-kubernetes-group-version-kind"`
 }
 
 // additional is the schema of fields without a name of their own: a schema or a boolean.
@@ -47,47 +62,67 @@ func (a *additional) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// Parse reads an OpenAPI v3 document.
-func Parse(data []byte) (*Document, error) {
-	d := &Document{kinds: map[string]*node{}}
-	if err := json.Unmarshal(data, d); err != nil {
+// Parse reads what the OpenAPI v3 document of an API version says of resource.
+func Parse(data []byte, resource schema.GroupVersionResource) (*Document, error) {
+	p := &published{}
+	if err := json.Unmarshal(data, p); err != nil {
 		return nil, err
 	}
-	for _, n := range d.Components.Schemas {
-		for _, kind := range n.Kinds {
-			if n.Properties != nil {
-				n.Properties["metadata"] = &node{} // all API servers know the same ones
-				d.kinds[kind.Group+"/"+kind.Kind] = n
-			}
+	d := &Document{schemas: p.Components.Schemas}
+	is, known := p.kind(resource)
+	for _, n := range d.schemas {
+		if n.Properties == nil {
+			continue
+		}
+		if known && slices.Contains(n.Kinds, is) {
+			d.root = n
+		}
+		if len(n.Kinds) > 0 {
+			n.Properties["metadata"] = &node{} // all API servers know the same ones
 		}
 	}
 	return d, nil
 }
 
-func (d *Document) root(kind string) *node {
+// kind is that of the objects of resource, by the paths at which they are read.
+func (p *published) kind(resource schema.GroupVersionResource) (is kind, known bool) {
+	root := "/" + pathOf(resource.GroupVersion())
+	for _, path := range []string{root + "/" + resource.Resource, root + "/namespaces/{namespace}/" + resource.Resource} {
+		if at, served := p.Paths[path]; served {
+			return at.Get.Kind, true
+		}
+	}
+	return kind{}, false
+}
+
+// pathOf is where an API version is served, and the name of its document.
+func pathOf(version schema.GroupVersion) string {
+	if version.Group == "" {
+		return "api/" + version.Version
+	}
+	return "apis/" + version.String()
+}
+
+// Same reports whether two documents say the same of the resource, as far as they say it in
+// its own schema.
+func (d *Document) Same(other *Document) bool {
+	return reflect.DeepEqual(d.of(), other.of())
+}
+
+func (d *Document) of() *node {
 	if d == nil {
 		return nil
 	}
-	return d.kinds[kind]
+	return d.root
 }
 
-// Same reports whether two documents say the same of a kind, as far as they say it in its
-// own schema. An empty kind is one that is not known yet: they have to say the same of all.
-func (d *Document) Same(other *Document, kind string) bool {
-	if kind == "" {
-		return d != nil && other != nil && reflect.DeepEqual(d.kinds, other.kinds)
-	}
-	return reflect.DeepEqual(d.root(kind), other.root(kind))
-}
-
-// Prune returns object without the fields that its kind, as "group/Kind", does not have,
-// and whether it had any; the object itself, which is not changed, if it had none.
-func (d *Document) Prune(object map[string]any, kind string) (map[string]any, bool) {
-	root := d.root(kind)
-	if root == nil {
+// Prune returns object without the fields that its kind does not have, and whether it had
+// any; the object itself, which is not changed, if it had none.
+func (d *Document) Prune(object map[string]any) (map[string]any, bool) {
+	if d.of() == nil {
 		return object, false
 	}
-	return d.object(object, root)
+	return d.object(object, d.root)
 }
 
 func (d *Document) value(value any, n *node) (any, bool) {
@@ -155,7 +190,7 @@ func (d *Document) resolve(n *node) *node {
 			n = n.AllOf[0]
 			continue
 		}
-		n = d.Components.Schemas[strings.TrimPrefix(n.Ref, "#/components/schemas/")]
+		n = d.schemas[strings.TrimPrefix(n.Ref, "#/components/schemas/")]
 	}
 	return n
 }

@@ -9,9 +9,10 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	apischema "k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-const widget = `{"components":{"schemas":{"Widget":{"x-kubernetes-group-version-kind":[{"group":"example.org","version":"v1","kind":"Widget"}],"properties":{
+const widget = `{"paths":{"/apis/example.org/v1/widgets":{"get":{"x-kubernetes-group-version-kind":{"group":"example.org","version":"v1","kind":"Widget"}}}},"components":{"schemas":{"Widget":{"x-kubernetes-group-version-kind":[{"group":"example.org","version":"v1","kind":"Widget"}],"properties":{
 	"apiVersion":{},"kind":{},"metadata":{},
 	"spec":{"properties":{"size":{},"version":{},"replicas":{},"backup":{"properties":{"hour":{},"to":{"properties":{"bucket":{},"key":{}}}}},
 		"ports":{"items":{"properties":{"port":{},"name":{}}}},"settings":{"additionalProperties":{}}}},
@@ -27,19 +28,19 @@ func BenchmarkPrune(b *testing.B) {
 	if err := u.UnmarshalJSON([]byte(aWidget)); err != nil {
 		b.Fatal(err)
 	}
-	d, err := Parse([]byte(widget))
+	d, err := Parse([]byte(widget), apischema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"})
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.Run("ours", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if _, dropped := d.Prune(u.Object, "example.org/Widget"); dropped {
+			if _, dropped := d.Prune(u.Object); dropped {
 				b.Fatal("something was left out")
 			}
 		}
 	})
-	s := structural(d, d.root("example.org/Widget"))
+	s := structural(d, d.root)
 	b.Run("apiextensions-apiserver", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/klutch-go/sdk/sync/internal/prune"
 )
@@ -20,10 +21,11 @@ func object(tb testing.TB, text string) *unstructured.Unstructured {
 	return u
 }
 
-func parse(tb testing.TB, spec string) *prune.Document {
+func parse(tb testing.TB, resource, spec string) *prune.Document {
 	tb.Helper()
-	d, err := prune.Parse([]byte(`{"components":{"schemas":{"T":{"properties":{"t":{}}},"Widget":{"properties":{"apiVersion":{},"kind":{},"metadata":{"properties":{}},"spec":` + spec + `},
-		"x-kubernetes-group-version-kind":[{"group":"example.org","version":"v1","kind":"Widget"}]}}}}`))
+	d, err := prune.Parse([]byte(`{"paths":{"/apis/example.org/v1/namespaces/{namespace}/widgets":{"get":{"x-kubernetes-group-version-kind":{"group":"example.org","version":"v1","kind":"Widget"}}}},
+		"components":{"schemas":{"T":{"properties":{"t":{}}},"Widget":{"properties":{"apiVersion":{},"kind":{},"metadata":{"properties":{}},"spec":`+spec+`},
+		"x-kubernetes-group-version-kind":[{"group":"example.org","version":"v1","kind":"Widget"}]}}}}`), schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: resource})
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -49,12 +51,11 @@ func TestPrune(t *testing.T) {
 		"another shape":     {`{"properties":{"a":{"properties":{"b":{}}}}}`, `{"a":"text"}`, `{"a":"text"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := parse(t, test.schema)
-			const kind = "example.org/Widget"
+			d := parse(t, "widgets", test.schema)
 			u := object(t, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"labels":{"any":"x"}},"spec":`+test.value+`}`)
 			want := object(t, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"labels":{"any":"x"}},"spec":`+test.want+`}`)
 			before := u.DeepCopy()
-			got, dropped := d.Prune(u.Object, kind)
+			got, dropped := d.Prune(u.Object)
 			if diff := cmp.Diff(want.Object, got); diff != "" {
 				t.Errorf("pruned (-want +got):\n%s", diff)
 			}
@@ -65,7 +66,7 @@ func TestPrune(t *testing.T) {
 				t.Errorf("dropped is %t", dropped)
 			}
 			u.Object["data"] = map[string]any{"x": "y"}
-			if got, _ = d.Prune(u.Object, kind); !cmp.Equal(want.Object, got) {
+			if got, _ = d.Prune(u.Object); !cmp.Equal(want.Object, got) {
 				t.Errorf("an unknown field at the top (-want +got):\n%s", cmp.Diff(want.Object, got))
 			}
 		})
@@ -75,16 +76,16 @@ func TestPrune(t *testing.T) {
 // A kind that a document does not have, or no document, prunes nothing.
 func TestUnknownKind(t *testing.T) {
 	u := object(t, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"a":1}}`)
-	for kind, d := range map[string]*prune.Document{"example.org/Gadget": parse(t, `{}`), "example.org/Widget": nil} {
-		if got, dropped := d.Prune(u.Object, kind); dropped || !cmp.Equal(u.Object, got) {
-			t.Errorf("%s: dropped is %t, object %v", kind, dropped, got)
+	for resource, d := range map[string]*prune.Document{"gadgets": parse(t, "gadgets", `{}`), "no document": nil} {
+		if got, dropped := d.Prune(u.Object); dropped || !cmp.Equal(u.Object, got) {
+			t.Errorf("%s: dropped is %t, object %v", resource, dropped, got)
 		}
 	}
-	one, other := parse(t, `{"properties":{"a":{"default":1}}}`), parse(t, `{"properties":{"a":{"default":2}}}`)
-	if one.Same(other, "example.org/Widget") || !one.Same(parse(t, `{"properties":{"a":{"default":1}}}`), "example.org/Widget") {
+	one, other := parse(t, "widgets", `{"properties":{"a":{"default":1}}}`), parse(t, "widgets", `{"properties":{"a":{"default":2}}}`)
+	if one.Same(other) || one.Same(nil) || !one.Same(parse(t, "widgets", `{"properties":{"a":{"default":1}}}`)) {
 		t.Error("schemas are not told apart by a default")
 	}
-	if one.Same(other, "") || one.Same(nil, "") || !one.Same(parse(t, `{"properties":{"a":{"default":1}}}`), "") {
-		t.Error("documents are not told apart before the kind is known")
+	if !parse(t, "gadgets", `{}`).Same(parse(t, "gadgets", `{"properties":{"a":{}}}`)) {
+		t.Error("another kind has changed, and the resource seems to")
 	}
 }

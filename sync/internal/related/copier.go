@@ -60,7 +60,10 @@ type Config struct {
 const Managers = "/related"
 
 // Marks are the annotations of a copy; that of Bound is a label too.
-type Marks struct{ Bound, Source, Owner, Referrer string }
+type Marks struct {
+	Bound, Source, Owner, Referrer string
+	Own                            func(key string) bool // it is one that a Sync writes
+}
 
 // A Side is the objects of the resource on one side, by their watch and live.
 type Side struct {

@@ -288,7 +288,7 @@ func withoutContent(err error) error {
 
 // intent is what the copy should be.
 func (c *Copier) intent(p *pair, original *unstructured.Unstructured) *unstructured.Unstructured {
-	annotations := travel.Metadata(original.GetAnnotations(), c.keeps(func(s Selector) []string { return s.KeepAnnotations }))
+	annotations := travel.Metadata(original.GetAnnotations(), c.keepsKeys(func(s Selector) []string { return s.KeepAnnotations }))
 	annotations[c.Marks.Bound] = "true"
 	annotations[c.Marks.Source] = c.Names.Record(p.from)
 	annotations[c.Marks.Owner] = "Consumer"
@@ -298,7 +298,7 @@ func (c *Copier) intent(p *pair, original *unstructured.Unstructured) *unstructu
 	if len(p.referrers) > 0 {
 		annotations[c.Marks.Referrer] = p.referrers[0].Name
 	}
-	labels := travel.Metadata(original.GetLabels(), c.keeps(func(s Selector) []string { return s.KeepLabels }))
+	labels := travel.Metadata(original.GetLabels(), c.keepsKeys(func(s Selector) []string { return s.KeepLabels }))
 	labels[c.Marks.Bound] = "true"
 	object := travel.Body(original.Object)
 	object["metadata"] = map[string]any{

@@ -166,6 +166,12 @@ func (c *Copier) keeps(patterns func(Selector) []string) func(key string) bool {
 	}
 }
 
+// keepsKeys is keeps, less what a Sync itself writes.
+func (c *Copier) keepsKeys(patterns func(Selector) []string) func(key string) bool {
+	kept := c.keeps(patterns)
+	return func(key string) bool { return !c.Marks.Own(key) && kept(key) }
+}
+
 // matches reports whether one of patterns stands for value.
 func matches(patterns []string, value string) bool {
 	return slices.ContainsFunc(patterns, func(p string) bool {

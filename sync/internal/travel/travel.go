@@ -11,6 +11,9 @@
 package travel
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -81,4 +84,14 @@ func Trackers() []string {
 		"kyverno.io", "operators.coreos.com", "operatorframework.io", "operator-sdk", "hnc.x-k8s.io", "cluster.x-k8s.io", "clastix.io",
 		"external-secrets.io", "sealedsecrets.bitnami.com", "emberstack.com", "mittwald.de", "appscode.com",
 	}
+}
+
+// Hash is a short hash of a JSON value; encoding/json sorts the keys.
+func Hash(v any) string {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return "" // JSON values can be encoded
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:16])
 }

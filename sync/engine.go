@@ -1,0 +1,344 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/queue"
+	"github.com/klutch-go/sdk/internal/watchstore"
+	"github.com/klutch-go/sdk/sync/internal/fence"
+	"github.com/klutch-go/sdk/sync/internal/names"
+	"github.com/klutch-go/sdk/sync/internal/namespaces"
+	"github.com/klutch-go/sdk/sync/internal/pace"
+	"github.com/klutch-go/sdk/sync/internal/prune"
+	"github.com/klutch-go/sdk/sync/internal/related"
+	"github.com/klutch-go/sdk/sync/internal/slim"
+	"github.com/klutch-go/sdk/sync/internal/view"
+	"github.com/klutch-go/sdk/sync/internal/writer"
+)
+
+// An engine is one Run of a Sync: the views, the queue, and what follows their changes.
+type engine struct {
+	sync     *Sync
+	opts     Options
+	names    *names.Names
+	statuses pace.Budget
+	pool     *queue.Pool // nil if another one's
+	queue    *queue.Queue
+	source   *view.View
+	target   *view.View
+	counts   *namespaces.Counts
+	schemas  [2]*prune.Cache // of source and target
+	related  []*relatedResource
+	access   *namespaces.Access // nil where related objects are watched everywhere
+	guard    *fence.Guard
+	write    *writer.Writer
+	reports  *reports
+	tasks    []func(context.Context) // to run beside the queue
+	cancel   context.CancelCauseFunc // ends run; nil before
+}
+
+func newEngine(s *Sync) *engine {
+	e := &engine{sync: s, opts: s.opts, names: names.Of(s.opts.Domain, s.opts.Binding), reports: newReports(s.opts.Hooks, s.notify)}
+	e.guard = &fence.Guard{Breaker: s.breaker, Suspect: &s.suspect, Restart: e.restart}
+	e.write = &writer.Writer{
+		Resource: s.resource, Sources: s.from.writes.Resource(s.resource), Targets: s.to.writes.Resource(s.resource), Raw: s.to.raw,
+		Names: e.names, Finalizer: e.opts.Finalizer,
+	}
+	e.counts = namespaces.NewCounts(e.write.Sources, e.firstOrLast)
+	e.source, e.target = e.sourceView(), e.targetView()
+	e.counts.Of(e.source)
+	e.schemas = [2]*prune.Cache{e.schema(e.source, s.from), e.schema(e.target, s.to)}
+	pool := s.pool
+	if pool == nil {
+		e.pool = queue.NewPool(e.opts.Workers+e.opts.Workers/4, s.from.timing.delay()) // with room for related objects
+		pool = e.pool
+	}
+	e.queue = pool.Queue(newReconciler(e).reconcile, queue.Options{Name: "sync", Limit: e.opts.Workers})
+	e.related = newRelated(e, pool)
+	for _, r := range e.related {
+		e.tasks = append(e.tasks, r.run)
+	}
+	if e.access = e.newAccess(pool); e.access != nil {
+		e.tasks = append(e.tasks, e.access.Run)
+	}
+	e.tasks = append(e.tasks, e.followMapper)
+	return e
+}
+
+// schema follows what the cluster of v knows of the resource.
+func (e *engine) schema(v *view.View, c *Cluster) *prune.Cache {
+	share := c.stores.Budget.Share("the schema of " + e.sync.resource.Resource)
+	fields := prune.NewCache(c.raw, e.sync.resource, share, func(version string) { v.Relist(version); e.remapped() })
+	v.Watched = fields.Doubt
+	e.tasks = append(e.tasks, fields.Run)
+	return fields
+}
+
+// newAccess returns nil where related objects are watched in all namespaces.
+func (e *engine) newAccess(p *queue.Pool) *namespaces.Access {
+	if e.opts.RelatedAccess == nil || len(e.opts.Related) == 0 {
+		return nil
+	}
+	c := namespaces.Config{Grant: e.opts.RelatedAccess, Allowed: e.opts.travels, Sources: e.counts, Mapped: e.mapped, Notify: e.sync.notify}
+	for _, r := range e.related {
+		c.Resources = append(c.Resources, r)
+	}
+	return namespaces.NewAccess(c, p)
+}
+
+// run works until ctx is done.
+func (e *engine) run(ctx context.Context) error {
+	defer e.close()
+	e.watch(ctx)
+	if e.identify(ctx) != nil {
+		return nil // ctx is done
+	}
+	for _, schema := range e.schemas {
+		schema.Load(ctx)
+	}
+	ctx, e.cancel = context.WithCancelCause(ctx)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer e.cancel(nil)
+	for _, task := range e.tasks {
+		wg.Go(func() { task(ctx) })
+	}
+	if e.pool != nil {
+		wg.Go(func() { e.pool.Run(ctx) })
+	}
+	e.queue.Run(ctx)
+	if why := context.Cause(ctx); errors.Is(why, fence.ErrRestart) {
+		return why
+	}
+	return nil
+}
+
+// restart makes Run begin again.
+func (e *engine) restart(why error) {
+	if e.cancel != nil {
+		e.cancel(why)
+	}
+}
+
+// close ends what newEngine and watch began.
+func (e *engine) close() {
+	e.queue.Close()
+	if e.access != nil {
+		e.access.Close()
+	}
+	e.source.Close()
+	e.target.Close()
+	for _, r := range e.related {
+		r.close()
+	}
+}
+
+// identify reads who the clusters are. An identity that may not be read is left
+// out of what targets say of their source; one that cannot be read now is
+// waited for.
+func (e *engine) identify(ctx context.Context) error {
+	from, to := e.sync.from, e.sync.to
+	var err error
+	if e.guard.SourceUID, err = from.uid(ctx); err == nil {
+		e.guard.TargetUID, err = to.uid(ctx)
+	}
+	latest := func() string {
+		_, version, _ := e.source.Get(cache.ObjectName{})
+		return version
+	}
+	e.guard.Fence = fence.New(
+		fence.Cluster{Name: "source", UID: e.guard.SourceUID, Read: from.readUID},
+		fence.Cluster{Name: "target", UID: e.guard.TargetUID, Read: to.readUID},
+		fence.Vanishing(from.meta, e.sync.resource), latest)
+	return err
+}
+
+// watch begins to watch both sides. What access watches is left to that.
+func (e *engine) watch(ctx context.Context) {
+	e.source.Add(ctx, metav1.NamespaceAll)
+	e.scope(ctx, e.target)
+	for _, r := range e.related {
+		e.scope(ctx, r.onTarget())
+		if e.access == nil {
+			r.OnSource().Add(ctx, metav1.NamespaceAll)
+		}
+	}
+}
+
+// scope watches the namespaces of the target that it should, now and from now on.
+func (e *engine) scope(ctx context.Context, v *view.View) {
+	table, ok := e.opts.Mapper.(*Namespaces)
+	if e.opts.TargetScope == ScopeAll || !ok { // New takes no other mapper for another scope
+		v.Add(ctx, metav1.NamespaceAll)
+		return
+	}
+	e.tasks = append(e.tasks, func(ctx context.Context) { table.watch(ctx, v) })
+}
+
+// mapped calls look with each source namespace that is mapped, now and from now on.
+func (e *engine) mapped(look func(namespace string)) (cancel func()) {
+	table, ok := e.opts.Mapper.(*Namespaces)
+	if !ok {
+		return func() {}
+	}
+	cancel = table.subscribe(look)
+	for _, namespace := range table.list(SourceSide) {
+		look(namespace)
+	}
+	return cancel
+}
+
+// followMapper queues what a change of the mapper concerns.
+func (e *engine) followMapper(ctx context.Context) {
+	if table, ok := e.opts.Mapper.(*Namespaces); ok {
+		defer table.subscribe(func(namespace string) { e.remapped(namespace) })()
+		e.remapped()
+	}
+	<-ctx.Done()
+}
+
+// remapped queues the source objects of some namespaces, or of all if none is given, and all
+// related objects.
+func (e *engine) remapped(of ...string) {
+	for _, name := range e.source.Keys() {
+		if len(of) == 0 || slices.Contains(of, name.Namespace) {
+			e.queue.Add(name, queue.Resync)
+		}
+	}
+	for _, r := range e.related {
+		r.remapped()
+	}
+}
+
+// sourceView watches the sources. Each is a key of its own.
+func (e *engine) sourceView() *view.View {
+	from := e.sync.from
+	v := e.newView("source", from, from.dynamicLister(e.sync.resource, "source for "+e.names.Domain, slim.Source(e.names)))
+	read := v.Live
+	v.Live = func(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error) {
+		obj, err := read(ctx, name)
+		if obj != nil {
+			slim.NoteFinalizers(obj, e.names)
+		}
+		return obj, err
+	}
+	v.Changed = func(c view.Change) {
+		e.counts.Follow(c)
+		e.queue.Add(c.Name, c.Class(queue.User))
+	}
+	return v
+}
+
+// targetView watches the targets. They lead to the keys of their sources.
+func (e *engine) targetView() *view.View {
+	keep := e.opts.kept()
+	form := "target with " + strings.Join(slices.Sorted(maps.Keys(keep)), " ")
+	v := e.newView("target", e.sync.to, e.sync.to.dynamicLister(e.sync.resource, form, slim.Target(e.names, keep)))
+	read := v.Live
+	v.Live = func(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error) {
+		obj, err := read(ctx, name)
+		if obj != nil {
+			slim.NoteLost(obj, e.names)
+		}
+		return obj, err
+	}
+	v.Changed = func(c view.Change) {
+		if key, ok := e.opts.Mapper.Source(c.Name); ok {
+			e.queue.Add(key, c.OfTarget())
+		}
+	}
+	return v
+}
+
+func (e *engine) newView(name string, c *Cluster, l watchstore.Source) *view.View {
+	return view.New(view.Config{
+		Name: name, List: l, Stores: c.stores, Live: c.reader(e.sync.resource),
+		Moved: func(string) { e.remapped(); e.sync.notify() }, Lost: e.sync.notify, Doubt: e.guard.Doubt,
+	})
+}
+
+// firstOrLast follows a source namespace that got its first source, or lost its last one:
+// its related objects are looked at, and whether they may be. Those of a first list
+// are looked at anyway.
+func (e *engine) firstOrLast(namespace string, initial bool) {
+	if e.access != nil {
+		e.access.Look(namespace)
+	}
+	if initial {
+		return
+	}
+	for _, r := range e.related {
+		r.queue.Add(allOf(namespace), queue.Related)
+	}
+}
+
+// lost follows related objects that cannot be read any more.
+func (e *engine) lost() {
+	if e.access != nil {
+		e.access.Doubt()
+	}
+	e.sync.notify()
+}
+
+// denied follows an answer that related objects of a source namespace may not be accessed.
+func (e *engine) denied(namespace string) {
+	if e.access != nil {
+		e.access.Lose(namespace)
+	}
+}
+
+// views are those that have to be known: not those that wait for access.
+func (e *engine) views() []*view.View {
+	views := []*view.View{e.source, e.target}
+	for _, r := range e.related {
+		for _, v := range []*view.View{r.original, r.copy} {
+			if e.access == nil || v != r.OnSource() {
+				views = append(views, v)
+			}
+		}
+	}
+	return views
+}
+
+// status is the state of the Run now.
+func (e *engine) status() Status {
+	st := Status{Synced: true, Held: e.sync.breaker.Held(), Orphans: int(e.reports.orphans.Load()), Objects: e.source.Count()}
+	for _, v := range e.views() {
+		known, err := v.State()
+		st.Synced = st.Synced && known
+		if st.Err == nil && err != nil {
+			st.Err = &ReadError{v.Name, v.List.Resource, err}
+		}
+	}
+	if st.Err == nil {
+		st.Err = e.reports.denial()
+	}
+	if e.access != nil {
+		st.Unreadable = e.access.Problems()
+	}
+	return st
+}
+
+// kept are the top-level fields of targets that have to be cached.
+func (o Options) kept() map[string]bool {
+	keep := map[string]bool{"apiVersion": true, "kind": true, "metadata": true, "status": true}
+	for _, r := range o.Related {
+		for _, path := range r.References {
+			if fields, err := related.Path(path); err == nil && r.From == TargetSide {
+				keep[fields[0]] = true
+			}
+		}
+	}
+	return keep
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package names has every name that one Sync writes on objects: annotations, a label, and
+// field managers. All begin with one domain, so that programs that have nothing to do with
+// each other do not take the marks of the one for those of the other.
+//
+// A field manager is "domain/binding/incarnation": the binding tells apart the Syncs that
+// write to one target cluster, and the incarnation, the end of a UID, the sources that bear
+// one name after another: an apply for the second meets a conflict rather than take over
+// what the first left.
+package names
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/klutch-go/sdk/sync/internal/fields"
+	"github.com/klutch-go/sdk/sync/internal/travel"
+)
+
+// Names are those of one Sync. Create them with Of.
+type Names struct {
+	Domain string // with a slash at the end
+
+	Message  string // annotation of a source: why it is not in step
+	Release  string // annotation of a source: its deletion may pass
+	Target   string // annotation of a source: the UID of its target
+	Bound    string // annotation of targets and copies, and label of copies
+	Source   string // annotation of targets and copies: what they were made from
+	Owner    string // annotation of a copy: the side of its original
+	Referrer string // annotation of a copy: the object that refers to its original
+	Orphaned string // annotation of a former target: what it was made from
+
+	manager string // without an incarnation
+}
+
+// Klutch is the domain that Syncs have if they are given none.
+const Klutch = "klutch.anynines.com"
+
+// Finalizer is the one of Syncs that are given none.
+const Finalizer = Klutch + "/syncer"
+
+// Of returns the names of the Sync of binding under domain.
+func Of(domain, binding string) *Names {
+	d := domain + "/"
+	return &Names{
+		Domain: d, Message: d + "sync-message", Release: d + "release-deletion", Target: d + "target-uid", Bound: d + "bound",
+		Source: d + "source", Owner: d + "resource-owner", Referrer: d + "referenced-by", Orphaned: d + "orphaned-from",
+		manager: manager(d, binding),
+	}
+}
+
+// MaxManager is the longest field manager that API servers take.
+const MaxManager = 128
+
+const shortUID = 12
+
+func manager(domain, binding string) string {
+	room := MaxManager - len(domain) - 1 - shortUID
+	if len(binding) > room {
+		binding = binding[:room-33] + "-" + travel.Hash(binding)
+	}
+	return domain + binding
+}
+
+// Manager is the field manager of what is written on a source, but for its status.
+func (n *Names) Manager() string { return n.manager }
+
+// StatusManager is the field manager of statuses.
+func (n *Names) StatusManager() string { return n.manager + "/status" }
+
+// RelatedManager is the field manager of copies; end is that of all such.
+func (n *Names) RelatedManager(end string) string { return n.manager + end }
+
+// Incarnation is the field manager of the target of the source with a UID.
+func (n *Names) Incarnation(uid types.UID) string {
+	return n.manager + "/" + string(uid[max(0, len(uid)-shortUID):])
+}
+
+// Earlier tells the entries of other incarnations than that of a manager.
+func (n *Names) Earlier(manager string) func(fields.Entry) bool {
+	return func(e fields.Entry) bool {
+		return e.Subresource == "" && e.Manager != manager && strings.HasPrefix(e.Manager, n.manager+"/")
+	}
+}
+
+// Own reports whether a key of labels or annotations is in the domain.
+func (n *Names) Own(key string) bool { return strings.HasPrefix(key, n.Domain) }

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package slim says what of an object stays in a cache: what the engine looks at, and no
+// more. Ten thousand objects are watched on both sides, so that the memory of a konnector
+// is what this package leaves of them.
+package slim
+
+import (
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/klutch-go/sdk/sync/internal/fields"
+	"github.com/klutch-go/sdk/sync/internal/legacy"
+	"github.com/klutch-go/sdk/sync/internal/names"
+)
+
+// Source drops from a source what the engine never looks at.
+func Source(n *names.Names) func(any) any {
+	return func(obj any) any {
+		if u, ok := obj.(*unstructured.Unstructured); ok {
+			NoteFinalizers(u, n)
+			u.SetManagedFields(nil)
+			if a := u.GetAnnotations(); a[LastApplied] != "" {
+				delete(a, LastApplied)
+				u.SetAnnotations(a)
+			}
+		}
+		return obj
+	}
+}
+
+const syncFinalizers = "klutch.anynines.com/finalizers" // in no object but a cached one
+
+// NoteFinalizers notes in the metadata of a source, as a view has it, the finalizers that
+// Syncs have put on it, in their order. Where that is the usual one alone it is left out.
+func NoteFinalizers(source *unstructured.Unstructured, n *names.Names) {
+	var held []any
+	for _, finalizer := range source.GetFinalizers() {
+		for e := range fields.Entries(source) {
+			if strings.HasPrefix(e.Manager, n.Domain) && e.Subresource == "" && e.Fields.HasItem(finalizer, "metadata", "finalizers") {
+				held = append(held, finalizer)
+				break
+			}
+		}
+	}
+	if meta, ok := source.Object["metadata"].(map[string]any); ok && len(held) > 0 && (len(held) > 1 || held[0] != names.Finalizer) {
+		meta[syncFinalizers] = held
+	}
+}
+
+// FirstFinalizer is the first one that a Sync has put on a source; empty if none has.
+func FirstFinalizer(source *unstructured.Unstructured) string {
+	held, _, _ := unstructured.NestedSlice(source.Object, "metadata", syncFinalizers)
+	if len(held) > 0 {
+		first, _ := held[0].(string)
+		return first
+	}
+	if slices.Contains(source.GetFinalizers(), names.Finalizer) {
+		return names.Finalizer
+	}
+	return ""
+}
+
+// LastApplied is an annotation of kubectl, which has all the content.
+const LastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+// Target keeps of a target its metadata, its status, and those other
+// top-level fields that keep names; of managed fields only what we applied, and that
+// a legacy konnector holds some.
+func Target(n *names.Names, keep map[string]bool) func(any) any {
+	return func(obj any) any {
+		u, ok := obj.(*unstructured.Unstructured)
+		if !ok {
+			return obj
+		}
+		NoteLost(u, n)
+		for key := range u.Object {
+			if !keep[key] {
+				delete(u.Object, key)
+			}
+		}
+		meta, _ := u.Object["metadata"].(map[string]any)
+		kept := fields.Except(u, func(e fields.Entry) bool { return !strings.HasPrefix(e.Manager, n.Domain) })
+		if writer := legacy.Writer(u); writer != "" {
+			kept = append(kept, map[string]any{"manager": writer})
+		}
+		meta["managedFields"] = kept
+		return u
+	}
+}
+
+const lostClaims = "klutch.anynines.com/lost" // in no object but a cached one
+
+// NoteLost notes in the metadata of a target, as a view has it, the managers that
+// own what is not there. A write while the schema does not know a field loses it, and
+// not the claim to it.
+func NoteLost(obj *unstructured.Unstructured, n *names.Names) {
+	var losers []any
+	for e := range fields.Entries(obj) {
+		if strings.HasPrefix(e.Manager, n.Domain) && !e.Fields.Present(obj.Object) {
+			losers = append(losers, e.Manager)
+		}
+	}
+	if meta, ok := obj.Object["metadata"].(map[string]any); ok && losers != nil {
+		meta[lostClaims] = losers
+	}
+}
+
+// Lost reports whether what manager owns of obj is not all there.
+func Lost(obj *unstructured.Unstructured, manager string) bool {
+	losers, _, _ := unstructured.NestedSlice(obj.Object, "metadata", lostClaims)
+	return slices.Contains(losers, any(manager))
+}
+
+// Related keeps of the metadata of a related object what tells whose it is, and
+// its labels. The field managers of copies end in managers.
+func Related(n *names.Names, managers string) func(any) any {
+	return func(obj any) any {
+		if o, ok := obj.(*metav1.PartialObjectMetadata); ok {
+			o.ManagedFields = slices.DeleteFunc(o.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
+				return !strings.HasSuffix(entry.Manager, managers)
+			})
+			for i, entry := range o.ManagedFields {
+				o.ManagedFields[i] = metav1.ManagedFieldsEntry{Manager: entry.Manager}
+			}
+			maps.DeleteFunc(o.Annotations, func(key, _ string) bool {
+				return !strings.HasPrefix(key, n.Domain) && key != corev1.ServiceAccountNameKey
+			})
+			o.OwnerReferences, o.Finalizers = nil, nil
+		}
+		return obj
+	}
+}

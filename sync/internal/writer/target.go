@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package writer
+
+import (
+	"context"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/sync/internal/fields"
+	"github.com/klutch-go/sdk/sync/internal/legacy"
+)
+
+// A Target is the object that is meant, and what it should be.
+type Target struct {
+	Name    cache.ObjectName
+	Seen    *unstructured.Unstructured // nil if there is none
+	Want    map[string]any
+	Manager string // that applies it: see names.Names.Incarnation
+}
+
+func (w *Writer) target(t Target) dynamic.ResourceInterface {
+	return w.Targets.Namespace(t.Name.Namespace)
+}
+
+// pins make the API server refuse an apply unless the target is just this one.
+type pins struct {
+	uid     types.UID
+	version string
+	force   bool
+}
+
+// pins are those of an apply to a known target. What we know of it may be from
+// before someone else's time, and an earlier request of ours may arrive only now:
+// neither must bring back an older generation of the source.
+func (t Target) pins() pins {
+	return pins{uid: t.Seen.GetUID(), version: t.Seen.GetResourceVersion()}
+}
+
+// nothing is a resourceVersion that no object ever has. An apply that pins it
+// creates an object, or meets a conflict if there is one.
+const nothing = "1"
+
+// Create applies a target where there must be none.
+func (w *Writer) Create(ctx context.Context, t Target) (*unstructured.Unstructured, error) {
+	return w.apply(ctx, t, pins{version: nothing})
+}
+
+// Apply applies a target, in the version that was seen, and yields to others.
+func (w *Writer) Apply(ctx context.Context, t Target) (*unstructured.Unstructured, error) {
+	return w.apply(ctx, t, t.pins())
+}
+
+// Force takes over what others hold of a target, in the version that was seen.
+func (w *Writer) Force(ctx context.Context, t Target) (*unstructured.Unstructured, error) {
+	pin := t.pins()
+	pin.force = true
+	return w.apply(ctx, t, pin)
+}
+
+func (w *Writer) apply(ctx context.Context, t Target, pin pins) (*unstructured.Unstructured, error) {
+	object := &unstructured.Unstructured{Object: t.Want}
+	if pin.uid != "" {
+		object.SetUID(pin.uid)
+	}
+	if pin.version != "" {
+		object.SetResourceVersion(pin.version)
+	}
+	return w.target(t).Apply(ctx, t.Name.Name, object, metav1.ApplyOptions{FieldManager: t.Manager, Force: pin.force})
+}
+
+// Empty takes away the last parts of maps that are to be empty. If others hold some
+// of them, an apply does.
+func (w *Writer) Empty(ctx context.Context, t Target) (*unstructured.Unstructured, error) {
+	full, err := w.target(t).Get(ctx, t.Name.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	others := func(e fields.Entry) bool { return e.Manager != t.Manager && e.Subresource == "" }
+	patch := fields.Of(full, t.Manager).Emptied(t.Want, fields.By(full, others))
+	if trim(patch, full.Object); len(patch) == 0 {
+		return w.Apply(ctx, t)
+	}
+	patch["metadata"] = map[string]any{"uid": string(t.Seen.GetUID()), "resourceVersion": full.GetResourceVersion()}
+	return w.patch(ctx, w.target(t), t.Name.Name, patch)
+}
+
+// trim takes out of a patch what object does not have: what a schema lost is held still,
+// and stands in no apply's way.
+func trim(patch, object map[string]any) {
+	for key, value := range patch {
+		item, there := object[key]
+		sub, _ := value.(map[string]any)
+		below, _ := item.(map[string]any)
+		if trim(sub, below); !there || value != nil && len(sub) == 0 {
+			delete(patch, key)
+		}
+	}
+}
+
+// Migrate takes over what a legacy konnector, or an earlier source of the name, applied to
+// the target: others tells their entries.
+func (w *Writer) Migrate(ctx context.Context, t Target, others func(fields.Entry) bool) (*unstructured.Unstructured, error) {
+	return w.merge(ctx, w.target(t), t.Name.Name, map[string]any{
+		"uid": string(t.Seen.GetUID()), "resourceVersion": t.Seen.GetResourceVersion(),
+		"managedFields": legacy.TakeOver(t.Seen, t.Manager, w.Names.Source, others),
+	})
+}
+
+// Orphan takes our identity and our claim to fields off the target, and leaves
+// the fields: an empty apply would remove them. Source names for people what it was made
+// from.
+func (w *Writer) Orphan(ctx context.Context, t Target, source string) (*unstructured.Unstructured, error) {
+	full, err := w.target(t).Get(ctx, t.Name.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	others := fields.Except(full, func(e fields.Entry) bool { return e.Manager == t.Manager })
+	if len(others) == 0 {
+		others = []any{map[string]any{}} // an empty list would be ignored
+	}
+	return w.merge(ctx, w.target(t), t.Name.Name, map[string]any{
+		"uid": string(t.Seen.GetUID()), "resourceVersion": full.GetResourceVersion(),
+		"annotations": map[string]any{w.Names.Bound: nil, w.Names.Source: nil, w.Names.Orphaned: source}, "managedFields": others,
+	})
+}
+
+// Delete deletes the target, if it still is in the version that was seen.
+func (w *Writer) Delete(ctx context.Context, t Target) (Outcome, error) {
+	uid, version := t.Seen.GetUID(), t.Seen.GetResourceVersion()
+	return w.Remove(ctx, t.Name, metav1.DeleteOptions{
+		Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
+	})
+}

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package writer sends all that a Sync writes to its bound objects: one function for each
+// step of the plan that writes, in target.go and source.go.
+//
+// A request says which object it means, and as of which version, so that the API server
+// refuses it if that is another one by now: what was decided on an observation must not
+// happen to anything else. The three forms in which API servers check that are an apply with
+// a UID and a resourceVersion, a JSON patch that begins with tests, and a deletion with
+// preconditions. What an answer means is not known here: see act.go of package sync.
+package writer
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/sync/internal/names"
+)
+
+// A Writer writes for one Sync.
+type Writer struct {
+	Resource         schema.GroupVersionResource
+	Sources, Targets dynamic.NamespaceableResourceInterface
+	Raw              rest.Interface // of the targets' API server, for what the dynamic client keeps to itself; may be nil
+	Names            *names.Names
+	Finalizer        string
+	PlainStatus      atomic.Bool // the source has no status subresource
+}
+
+// merge patches the metadata of an object; the API server refuses another uid.
+func (w *Writer) merge(ctx context.Context, client dynamic.ResourceInterface, name string, metadata map[string]any) (*unstructured.Unstructured, error) {
+	return w.patch(ctx, client, name, map[string]any{"metadata": metadata})
+}
+
+func (w *Writer) patch(ctx context.Context, client dynamic.ResourceInterface, name string, patch map[string]any, subresource ...string) (*unstructured.Unstructured, error) {
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := client.Patch(ctx, name, types.MergePatchType, data, metav1.PatchOptions{FieldManager: w.Names.Manager()}, subresource...)
+	return obj, refuted(err)
+}
+
+// Merge patches the metadata of an object of whatever resource.
+func (w *Writer) Merge(ctx context.Context, client dynamic.ResourceInterface, name string, metadata map[string]any) error {
+	_, err := w.merge(ctx, client, name, metadata)
+	return err
+}
+
+// refuted makes of an answer that the object is not the one, or not in the version, that
+// was seen the error that asks for another look.
+func refuted(err error) error {
+	if fates.Is(err, fates.Invalid, fates.Replaced, fates.Conflict, fates.Contested) {
+		return fmt.Errorf("%w: %w", fates.ErrAgain, err)
+	}
+	return err
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/sync/internal/breaker"
+	"github.com/klutch-go/sdk/sync/internal/fence"
+	"github.com/klutch-go/sdk/sync/internal/names"
+)
+
+// A reconciler makes the passes over objects: observe, ask the breaker, plan, act.
+type reconciler struct {
+	observer observer
+	actor    actor
+	breaker  *breaker.Breaker
+	reports  *reports
+	records  records
+}
+
+func newReconciler(e *engine) *reconciler {
+	return &reconciler{
+		breaker: e.sync.breaker, reports: e.reports,
+		observer: observer{
+			opts: e.opts, names: e.names, resource: e.sync.resource, guard: e.guard, source: e.source, target: e.target,
+			sourceFields: e.schemas[0], targetFields: e.schemas[1], statuses: &e.statuses, plainStatus: &e.write.PlainStatus, problem: e.reports.problem,
+			oneCluster: e.sync.from.stores == e.sync.to.stores || e.sync.from.identity != e.sync.to.identity,
+			policy:     policy{e.opts.Conflict, e.opts.Drift, e.opts.Lost, e.opts.Deletion, e.opts.Orphans},
+		},
+		actor: actor{
+			write: e.write, guard: e.guard, breaker: e.sync.breaker, source: e.source, target: e.target,
+			sourceFields: e.schemas[0], targetFields: e.schemas[1], statuses: &e.statuses, hooks: e.opts.Hooks,
+		},
+	}
+}
+
+// reconcile brings one object one or more steps further.
+func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	began := time.Now()
+	r := c.records.of(key)
+	result := Result{Source: key}
+	pause, err := c.steps(ctx, key, r, &result)
+	if err != nil {
+		result.Err = err
+	}
+	pause, err = c.reports.permitted(ctx, r, &result, pause, err)
+	result.Took = time.Since(began)
+	c.reports.hooks.done(ctx, result)
+	if len(result.Steps) > 0 {
+		logr.FromContextOrDiscard(ctx).V(4).Info("synced", "target", result.Target.String(), "steps", result.Steps)
+	}
+	return pause, err
+}
+
+// maxSteps bounds a pass: the longest without interference is finalizer, apply,
+// mark and status.
+const maxSteps = 8
+
+// steps observes, plans and does until there is nothing left to do. The answer
+// to a write tells its effect, so that the next step need not wait for the event.
+func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record, result *Result) (time.Duration, error) {
+	var err error
+	r.proofs.since, r.answers.gone = 0, "" // the clusters are confirmed for each pass
+	for range maxSteps {
+		p, failed := c.observer.observe(ctx, key, r)
+		if failed != nil {
+			return 0, failed
+		}
+		p.held = c.held(p, r)
+		result.Target = p.name
+		c.reports.report(ctx, p, r)
+		s := plan(p.state)
+		if s == stepRest || s == stepWait {
+			c.settle(p, r)
+			if why := obstacle(p.state); why != "" {
+				result.Err = &ObjectError{Reason: why, Message: explain(p.state, why)}
+			}
+			return p.again(s, r), nil
+		}
+		result.Steps = append(result.Steps, string(s))
+		if err = c.actor.do(ctx, p, s, r); err != nil && !errors.Is(err, errAgain) {
+			return 0, err
+		}
+	}
+	if err == nil {
+		err = errAgain
+	}
+	return 0, err
+}
+
+// held asks the breaker whether a deletion may go on, and answers why not. What has to
+// wait is confirmed anew once it may.
+func (c *reconciler) held(p *pair, r *record) string {
+	src, dst := p.state.source, p.state.target
+	if !p.mapped || p.misnamed != "" || dst.relation != relationOrphan && (!src.deleting || !src.finalizer) {
+		return ""
+	}
+	ask := breaker.Request{
+		Source: p.key, Released: p.released(), Before: heldBefore(src.message, p.words()), Objects: c.observer.source.Count,
+		Deletes: src.deleting && dst.deletable(p.policy) && r.proofs.confirmed || p.collects(),
+	}
+	if p.suspect && dst.grace == graceProven && p.policy.collects() {
+		ask.Suspect = fence.DoubtCause
+	}
+	why := c.breaker.Ask(ask)
+	if why != "" {
+		r.proofs.confirmed, r.proofs.since = false, c.observer.guard.Now()
+		c.reports.notify()
+	}
+	return why
+}
+
+// released reports whether people let the deletion of the source pass.
+func (p *pair) released() bool {
+	if p.source == nil {
+		return false
+	}
+	_, released := p.source.GetAnnotations()[p.words().Release]
+	return released
+}
+
+// heldBefore is why the message on a source says that its deletion is held; empty if it
+// says something else.
+func heldBefore(message string, n *names.Names) string {
+	why, held := strings.CutPrefix(message, string(ReasonHeld)+": ")
+	if !held {
+		return ""
+	}
+	return strings.TrimSuffix(why, heldAdvice(n))
+}
+
+// collects reports whether an orphan that has just been proven goes.
+func (s state) collects() bool {
+	return s.policy.collects() && s.target.grace == graceProven && s.evidence().has(require(stepCollect, s))
+}
+
+// settle forgets what need not be remembered.
+func (c *reconciler) settle(p *pair, r *record) {
+	if p.source != nil || p.state.source.freshness == unknown || r.proofs.orphan != nil {
+		return
+	}
+	c.records.forget(p.key)
+	c.breaker.Forget(p.key)
+}
+
+// display names an object for people.
+func display(resource schema.GroupVersionResource, name cache.ObjectName) string {
+	return fmt.Sprintf("%s %s", resource.GroupResource(), name)
+}
