@@ -111,15 +111,24 @@ func (a *actor) doTarget(ctx context.Context, p *pair, s step, r *record) error 
 			return nil
 		}
 		r.refusals.intent, r.refusals.fields = nil, nil
-		if s == stepCreate {
-			r.drift.contest.Made(p.wish)
-		} else {
-			r.drift.contest.Wrote(p.wish)
-		}
+		r.drift.wrote(p, s)
 		p.target = r.answers.target
 		r.drift.accepted, r.drift.listed, r.drift.target = p.acceptance(), p.targets, p.target.GetUID()
 	}
 	return nil
+}
+
+// wrote notes that the target was written. Objects that were listed anew are written again
+// because their schema may be another one.
+func (d *drift) wrote(p *pair, s step) {
+	switch {
+	case s == stepCreate:
+		d.contest.Made(p.wish)
+	case d.listed != p.targets || d.accepted == "":
+		d.contest.Renewed(p.wish)
+	default:
+		d.contest.Wrote(p.wish)
+	}
 }
 
 // writeTarget sends what a step writes to the target.
@@ -213,7 +222,7 @@ func (a *actor) giveStatus(ctx context.Context, p *pair, r *record) (*unstructur
 	switch {
 	case err == nil:
 		got, _ := obj.Object["status"].(map[string]any)
-		r.status.wrote(p.give, got)
+		r.status.wrote(p, got)
 		r.status.sent, r.status.got, r.refusals.status, r.status.listed = travel.Hash(p.give), travel.Hash(got), nil, p.sources
 	case fates.Is(err, fates.Absent, fates.Unserved) && !a.write.PlainStatus.Load():
 		return nil, a.missingStatus(ctx, p)

@@ -57,8 +57,12 @@ func conditionType(condition any) string {
 }
 
 // wrote notes what was sent as a status, and what became of it.
-func (s *sourceStatus) wrote(sent, got map[string]any) {
-	s.contest.Wrote(travel.Hash(sent))
+func (s *sourceStatus) wrote(p *pair, got map[string]any) {
+	if s.listed == p.sources {
+		s.contest.Wrote(travel.Hash(p.give))
+	} else {
+		s.contest.Renewed(travel.Hash(p.give))
+	}
 	types := strings.Join(conditionTypes(got), "\n")
 	if s.types = unique.Make(types); len(types) > maxTypes {
 		s.types = unique.Handle[string]{}

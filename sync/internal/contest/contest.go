@@ -37,6 +37,13 @@ type Contest struct {
 	next  time.Time // before which the wish is not
 }
 
+// Renewed notes that wish was written, and that no others need have changed it.
+func (c *Contest) Renewed(wish string) {
+	if c.wish != wish {
+		c.Wrote(wish)
+	}
+}
+
 // Wrote notes that wish was written. If it is the one of before, others have changed it.
 func (c *Contest) Wrote(wish string) {
 	if c.over() {
