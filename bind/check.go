@@ -74,3 +74,20 @@ const (
 	StandingByName   Standing = "ByName"   // by an answer that names it
 	StandingNever    Standing = "Never"    // not at all
 )
+
+// A Claim is a permission claim of a service, with the answer that it has.
+type Claim struct {
+	Service v1alpha1.GroupResource
+	v1alpha1.AcceptablePermissionClaim
+
+	// Standing says how the claim can be accepted, and Why what is not ordinary about
+	// it. A claim that can never be is Rejected, whatever the answer.
+	Standing Standing
+	Why      string
+}
+
+// Metadata are the keys of the labels and annotations that travel with the objects; a
+// "*" at the end stands for any text.
+func (c Claim) Metadata() (labels, annotations []string) {
+	return permission.MetadataKeys(c.Service.Group, c.PermissionClaim)
+}

@@ -14,23 +14,6 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// A Claim is a permission claim of a service, with the answer that it has.
-type Claim struct {
-	Service v1alpha1.GroupResource
-	v1alpha1.AcceptablePermissionClaim
-
-	// Standing says how the claim can be accepted, and Why what is not ordinary about
-	// it. A claim that can never be is Rejected, whatever the answer.
-	Standing Standing
-	Why      string
-}
-
-// Metadata are the keys of the labels and annotations that travel with the objects; a
-// "*" at the end stands for any text.
-func (c Claim) Metadata() (labels, annotations []string) {
-	return permission.MetadataKeys(c.Service.Group, c.PermissionClaim)
-}
-
 // A ConsentError says that a binding needs answers which it did not get. Nothing
 // has been changed in the App Cluster.
 type ConsentError struct {

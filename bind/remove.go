@@ -10,15 +10,16 @@ import (
 	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/permission"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -115,7 +116,7 @@ func (r *remover) checkUnused(ctx context.Context, crd *apiextensionsv1.CustomRe
 	}
 	list, err := r.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})
 	switch {
-	case apierrors.IsNotFound(err):
+	case fates.Is(err, fates.Absent, fates.Unserved):
 		return nil
 	case err != nil:
 		return fmt.Errorf("list %s: %w", crd.Name, err)
@@ -255,7 +256,8 @@ func (r *remover) leave(ctx context.Context, name string, secret *unstructured.U
 			return nil
 		}
 	}
-	return r.revoke(ctx, secret)
+	d := &revocation{progress: r.progress, dryRun: r.dryRun, app: r, secret: secret}
+	return d.carryOut(ctx)
 }
 
 // sameTenant tells whether two Secrets lead to one tenant.
@@ -267,24 +269,16 @@ func sameTenant(a, b *unstructured.Unstructured) bool {
 	return err == nil && cluster.LeadsTo(a, k)
 }
 
-// word is what has been done, or in a dry run would have been.
-func (r *remover) word(done, would string) string {
-	if r.dryRun != "" {
-		return would
-	}
-	return done
-}
-
 // delete returns when the object has gone.
 func (r *remover) delete(ctx context.Context, client dynamic.ResourceInterface, kind, name string) error {
 	err := r.send(ctx, client, name)
-	if apierrors.IsNotFound(err) {
+	if fates.Is(err, fates.Absent, fates.Unserved) {
 		return nil
 	}
 	if err != nil {
 		return fmt.Errorf("delete %s %s: %w", kind, name, err)
 	}
-	r.say("%s %s %s", r.word("Deleted", "Would delete"), kind, name)
+	r.say("%s %s %s", r.dryRun.word("Deleted", "Would delete"), kind, name)
 	return nil
 }
 
@@ -298,4 +292,9 @@ func (r *remover) send(ctx context.Context, client dynamic.ResourceInterface, na
 		return err
 	}
 	return until(ctx, client, name, func(o *metav1.PartialObjectMetadata) (bool, error) { return o == nil, nil })
+}
+
+// rightsResources are those of what Rights returns, by kind.
+var rightsResources = map[string]schema.GroupVersionResource{
+	"ClusterRole": cluster.ClusterRoles, "ValidatingAdmissionPolicy": cluster.Policies, "ValidatingAdmissionPolicyBinding": cluster.PolicyBindings,
 }

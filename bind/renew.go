@@ -12,13 +12,13 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -73,7 +73,7 @@ func Credentials(ctx context.Context, config *rest.Config) ([]Credential, error)
 // credential returns nil where there is none to be renewed.
 func credential(ctx context.Context, app *cluster.App, name string, services []string) (*Credential, error) {
 	u, err := app.Resource(cluster.Secrets).Namespace(v1alpha1.Namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if fates.Is(err, fates.Absent, fates.Unserved) {
 		return nil, nil //nolint:nilnil // absence is a value
 	}
 	if err != nil {

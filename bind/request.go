@@ -11,13 +11,13 @@ import (
 	"io"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -156,7 +156,7 @@ func (q *requester) makeRequest(ctx context.Context, r v1alpha1.APIServiceExport
 		return nil
 	}
 	name, err := q.createRequest(ctx, r)
-	if apierrors.IsForbidden(err) {
+	if fates.Is(err, fates.Forbidden, fates.Terminating) {
 		return &RequestError{Request: r.Name, Reason: v1alpha1.ReasonNotAuthorized, Message: cluster.Explain(err)}
 	}
 	if err != nil {
@@ -181,9 +181,9 @@ func (q *requester) createRequest(ctx context.Context, r v1alpha1.APIServiceExpo
 		}
 		return err
 	}
-	err = retry(ctx, func(err error) bool { return apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) }, func() error {
+	err = retry(ctx, func(err error) bool { return fates.Is(err, fates.Forbidden, fates.Terminating, fates.Unauthorized) }, func() error {
 		err := create()
-		if apierrors.IsAlreadyExists(err) && r.Name != "" {
+		if fates.Is(err, fates.Exists) && r.Name != "" {
 			r.GenerateName, r.Name = r.Name+"-", ""
 			err = create()
 		}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -19,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -33,7 +33,9 @@ const revocationTime = 30 * time.Second
 // A revocation is the end of the last use of a connection: the Control Plane Cluster is
 // to refuse its token, and the platform to remove the tenant.
 type revocation struct {
-	*remover
+	progress
+	dryRun DryRun
+	app    dynamic.Interface
 	secret *unstructured.Unstructured
 	place  *kubeconfig.Kubeconfig
 	token  cluster.Token
@@ -41,24 +43,24 @@ type revocation struct {
 	left   bool // the tenant is given up
 }
 
-// revoke ends the use of the connection that a Secret holds. The error is ErrNotRevoked
+// carryOut ends the use of the connection that the Secret holds. The error is ErrNotRevoked
 // if its token may be good from then on.
-func (r *remover) revoke(ctx context.Context, secret *unstructured.Unstructured) error {
-	place, err := cluster.ReadSecret(secret)
+func (d *revocation) carryOut(ctx context.Context) (err error) {
+	d.place, err = cluster.ReadSecret(d.secret)
 	if err != nil {
-		return fmt.Errorf("the token in secret %s is %w: %w", secret.GetName(), ErrNotRevoked, err)
+		return fmt.Errorf("the token in secret %s is %w: %w", d.secret.GetName(), ErrNotRevoked, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, half(ctx, revocationTime))
 	defer cancel()
-	d := &revocation{remover: r, secret: secret, place: place, token: cluster.ReadToken(place.Token)}
-	if d.tenant, err = cluster.TenantClient(place); err == nil {
+	d.token = cluster.ReadToken(d.place.Token)
+	if d.tenant, err = cluster.TenantClient(d.place); err == nil {
 		err = d.run(ctx)
 	}
-	if err == nil || apierrors.IsUnauthorized(err) {
-		r.say("%s the token of tenant %s at %s", d.word("Revoked", "Would revoke"), place.Namespace, place.Server)
+	if err == nil || fates.Is(err, fates.Unauthorized) {
+		d.say("%s the token of tenant %s at %s", d.dryRun.word("Revoked", "Would revoke"), d.place.Namespace, d.place.Server)
 		return nil
 	}
-	return fmt.Errorf("the token of tenant %s at %s is %w: %s%s", place.Namespace, place.Server, ErrNotRevoked, cluster.Explain(err), d.lifetime())
+	return fmt.Errorf("the token of tenant %s at %s is %w: %s%s", d.place.Namespace, d.place.Server, ErrNotRevoked, cluster.Explain(err), d.lifetime())
 }
 
 // half of the time that is left until the end of ctx, or most.
@@ -103,7 +105,7 @@ func (d *revocation) find(ctx context.Context) (*v1alpha1.ClusterBinding, error)
 		return nil, err
 	}
 	space, err := cluster.Get[corev1.Namespace](ctx, d.tenant.Resource(cluster.NamespacesResource), d.place.Namespace)
-	if err != nil && !apierrors.IsForbidden(err) {
+	if err != nil && !fates.Is(err, fates.Forbidden, fates.Terminating) {
 		return nil, err
 	}
 	if space == nil {
@@ -118,11 +120,11 @@ func (d *revocation) checkOwn(ctx context.Context, space *corev1.Namespace, bind
 	if bound := types.UID(d.secret.GetAnnotations()[v1alpha1.TenantUIDAnnotation]); bound != "" && space.UID != "" && space.UID != bound {
 		return fmt.Errorf("the tenant namespace there has the UID %s, and %s was bound", space.UID, bound)
 	}
-	home, err := cluster.UIDOf(ctx, d, cluster.NamespacesResource, cache.NewObjectName("", v1alpha1.Namespace))
+	home, err := cluster.UIDOf(ctx, d.app, cluster.NamespacesResource, cache.NewObjectName("", v1alpha1.Namespace))
 	if err != nil || strings.HasSuffix(space.Annotations[v1alpha1.IdentityAnnotation], "#"+cluster.ID(home)) {
 		return err
 	}
-	own, err := cluster.UIDOf(ctx, d, cluster.NamespacesResource, cache.NewObjectName("", metav1.NamespaceSystem))
+	own, err := cluster.UIDOf(ctx, d.app, cluster.NamespacesResource, cache.NewObjectName("", metav1.NamespaceSystem))
 	if err == nil && binding != nil && binding.Status.ClusterUID != "" && binding.Status.ClusterUID != string(own) {
 		return fmt.Errorf("another App Cluster holds the tenant (its namespace kube-system has the UID %s)", binding.Status.ClusterUID)
 	}
@@ -140,8 +142,8 @@ func (d *revocation) giveUp(ctx context.Context, binding *v1alpha1.ClusterBindin
 	if err == nil && d.dryRun != DryRunClient {
 		err = d.bindings().Delete(ctx, binding.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &binding.UID}, DryRun: d.dryRun.param()})
 	}
-	if d.left = err == nil || apierrors.IsNotFound(err); d.left {
-		d.say("%s tenant %s at %s", d.word("Gave up", "Would give up"), d.place.Namespace, d.place.Server)
+	if d.left = err == nil || fates.Is(err, fates.Absent, fates.Unserved); d.left {
+		d.say("%s tenant %s at %s", d.dryRun.word("Gave up", "Would give up"), d.place.Namespace, d.place.Server)
 		return nil
 	}
 	d.say("The platform keeps tenant %s: %s", d.place.Namespace, cluster.Explain(err))
@@ -172,7 +174,7 @@ func (d *revocation) checkNone(ctx context.Context, e *v1alpha1.APIServiceExport
 		}
 		gvr := schema.GroupVersionResource{Group: e.Group, Version: v.Name, Resource: e.Names.Plural}
 		list, err := d.tenant.Resource(gvr).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
-		if apierrors.IsNotFound(err) {
+		if fates.Is(err, fates.Absent, fates.Unserved) {
 			return nil
 		}
 		if err == nil && len(list.Items) > 0 {
@@ -195,7 +197,7 @@ func (d *revocation) revoke(ctx context.Context) error {
 	}
 	err := d.tenant.Resource(cluster.Secrets).Namespace(d.place.Namespace).Delete(ctx, bound.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &bound.UID}, DryRun: d.dryRun.param()})
-	if d.left && (apierrors.IsForbidden(err) || apierrors.IsNotFound(err)) {
+	if d.left && cluster.IsHidden(err) {
 		return nil
 	}
 	return err
@@ -207,7 +209,7 @@ func (d *revocation) refused(ctx context.Context) error {
 	d.say("Waiting until the token is refused")
 	for {
 		_, err := d.bindings().Get(ctx, v1alpha1.ClusterBindingName, metav1.GetOptions{})
-		if apierrors.IsUnauthorized(err) || apierrors.IsForbidden(err) && d.token.Kubernetes.Secret.Name == "" {
+		if fates.Is(err, fates.Unauthorized) || fates.Is(err, fates.Forbidden, fates.Terminating) && d.token.Kubernetes.Secret.Name == "" {
 			return nil
 		}
 		if cluster.Pause(ctx, time.Second/2) != nil {

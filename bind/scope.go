@@ -7,7 +7,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
@@ -15,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -65,7 +65,7 @@ func ClusterID(ctx context.Context, config *rest.Config) (string, error) {
 	}
 	spaces := client.Resource(cluster.NamespacesResource)
 	u, err := spaces.Get(ctx, v1alpha1.Namespace, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if fates.Is(err, fates.Absent, fates.Unserved) {
 		u, err = spaces.Create(ctx, namespaceManifest(), metav1.CreateOptions{FieldManager: cluster.FieldManager})
 	}
 	if err != nil {

@@ -12,7 +12,6 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/permission"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -117,15 +117,6 @@ func (i *installer) writeRights(ctx context.Context, rights []*unstructured.Unst
 	return nil
 }
 
-// spec says what a service is. In a dry run the kind may not be known.
-func (i *installer) spec(service v1alpha1.GroupResource) (spec v1alpha1.APIServiceExportSpec) {
-	if e := i.exports[service.String()]; e != nil {
-		spec = e.Spec
-	}
-	spec.Group, spec.Names.Plural = service.Group, service.Resource
-	return spec
-}
-
 // writeKonnector leaves the CRD of bindings to writeCRD.
 func (i *installer) writeKonnector(ctx context.Context) error {
 	if len(i.opts.Konnector) == 0 {
@@ -165,7 +156,7 @@ func withoutAggregated(u *unstructured.Unstructured) *unstructured.Unstructured 
 func (i *installer) writeBinding(ctx context.Context, name string) (*v1alpha1.APIServiceBinding, error) {
 	var b *unstructured.Unstructured
 	// The API server may serve a new resource a moment after it is established.
-	err := retry(ctx, func(err error) bool { return apierrors.IsNotFound(err) && i.opts.DryRun == "" }, func() (err error) {
+	err := retry(ctx, func(err error) bool { return fates.Is(err, fates.Absent, fates.Unserved) && i.opts.DryRun == "" }, func() (err error) {
 		b, err = i.apply(ctx, cluster.APIServiceBindings, cluster.Manifest(i.binding(name)))
 		return err
 	})
@@ -213,7 +204,7 @@ func (i *installer) apply(ctx context.Context, resource schema.GroupVersionResou
 		r = i.app.Resource(resource).Namespace(u.GetNamespace())
 	}
 	written, err := r.Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: cluster.FieldManager, Force: true, DryRun: i.opts.DryRun.param()})
-	if i.opts.DryRun == DryRunServer && apierrors.IsNotFound(err) {
+	if i.opts.DryRun == DryRunServer && fates.Is(err, fates.Absent, fates.Unserved) {
 		i.say("Not checked, since it needs what is not there yet: %s %s", u.GetKind(), u.GetName())
 		return u, nil
 	}
@@ -221,11 +212,6 @@ func (i *installer) apply(ctx context.Context, resource schema.GroupVersionResou
 		return nil, fmt.Errorf("apply %s %s: %w", u.GetKind(), u.GetName(), err)
 	}
 	return written, nil
-}
-
-// rightsResources are those of what Rights returns, by kind.
-var rightsResources = map[string]schema.GroupVersionResource{
-	"ClusterRole": cluster.ClusterRoles, "ValidatingAdmissionPolicy": cluster.Policies, "ValidatingAdmissionPolicyBinding": cluster.PolicyBindings,
 }
 
 // konnectorAccount is the konnector's service account, of which the shipped policy speaks.

@@ -49,27 +49,6 @@ func retry(ctx context.Context, again func(error) bool, fn func() error) error {
 	return fn()
 }
 
-// A progress is told, a line each, what has been done and what is waited for. Nil tells
-// no one.
-type progress func(string)
-
-func (p progress) say(format string, args ...any) {
-	if p != nil {
-		p(fmt.Sprintf(format, args...))
-	}
-}
-
-// changes returns what says a line only if it is not the one before.
-func (p progress) changes() func(line string) {
-	said := ""
-	return func(line string) {
-		if line != said {
-			said = line
-			p.say("%s", line)
-		}
-	}
-}
-
 // ErrNotReady says that something did not happen before ctx ended.
 var ErrNotReady = errors.New("not ready")
 

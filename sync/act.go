@@ -124,7 +124,7 @@ func (d *drift) wrote(p *pair, s step) {
 	switch {
 	case s == stepCreate:
 		d.contest.Made(p.wish)
-	case d.listed != p.targets || d.accepted == "":
+	case p.state.target.content == contentUnverified && (d.listed != p.targets || d.accepted == ""):
 		d.contest.Renewed(p.wish)
 	default:
 		d.contest.Wrote(p.wish)

@@ -65,7 +65,7 @@ func newEngine(s *Sync) *engine {
 		pool = e.pool
 	}
 	e.queue = pool.Queue(newReconciler(e).reconcile, queue.Options{Name: "sync", Limit: e.opts.Workers})
-	e.related = newRelated(e, pool)
+	e.related = e.newRelated(pool)
 	for _, r := range e.related {
 		e.tasks = append(e.tasks, r.run)
 	}
@@ -74,6 +74,22 @@ func newEngine(s *Sync) *engine {
 	}
 	e.tasks = append(e.tasks, e.followMapper)
 	return e
+}
+
+func newReconciler(e *engine) *reconciler {
+	return &reconciler{
+		breaker: e.sync.breaker, reports: e.reports,
+		observer: observer{
+			opts: e.opts, names: e.names, resource: e.sync.resource, guard: e.guard, source: e.source, target: e.target,
+			sourceFields: e.schemas[0], targetFields: e.schemas[1], statuses: &e.statuses, plainStatus: &e.write.PlainStatus, problem: e.reports.problem,
+			oneCluster: e.sync.from.stores == e.sync.to.stores || e.sync.from.identity != e.sync.to.identity,
+			policy:     policy{e.opts.Conflict, e.opts.Drift, e.opts.Lost, e.opts.Deletion, e.opts.Orphans},
+		},
+		actor: actor{
+			write: e.write, guard: e.guard, breaker: e.sync.breaker, source: e.source, target: e.target,
+			sourceFields: e.schemas[0], targetFields: e.schemas[1], statuses: &e.statuses, hooks: e.opts.Hooks,
+		},
+	}
 }
 
 // schema follows what the cluster of v knows of the resource.
@@ -268,6 +284,57 @@ func (e *engine) newView(name string, c *Cluster, l watchstore.Source) *view.Vie
 	})
 }
 
+// newRelated returns the related objects of e.
+func (e *engine) newRelated(p *queue.Pool) []*relatedResource {
+	var out []*relatedResource
+	for _, spec := range e.opts.Related {
+		f := family{spec.Resource, spec.From}
+		at := slices.IndexFunc(out, func(r *relatedResource) bool { return r.family == f })
+		if at < 0 {
+			at, out = len(out), append(out, e.newRelatedResource(p, f))
+		}
+		out[at].copier.Select(newSelector(spec))
+	}
+	return out
+}
+
+func (e *engine) newRelatedResource(p *queue.Pool, f family) *relatedResource {
+	r := &relatedResource{family: f, mapper: e.opts.Mapper}
+	itself := func(n cache.ObjectName) (cache.ObjectName, bool) { return n, true }
+	owner, other, referrers := e.sync.from, e.sync.to, e.source
+	if f.From == TargetSide {
+		owner, other, referrers = other, owner, e.target
+	}
+	called := relatedNames{mapper: e.opts.Mapper, guard: e.guard, annotation: e.names.Source, fromTarget: f.From == TargetSide}
+	r.original = e.relatedView(r, "original", owner, "", itself)
+	r.copy = e.relatedView(r, "copy", other, e.names.Bound+"=true", called.original)
+	index := "references to " + f.Resource.String() + " of " + string(f.From)
+	r.copier = related.New(related.Config{
+		Resource: f.Resource, FromTarget: f.From == TargetSide, Manager: e.names.RelatedManager(related.Managers), Names: called, Sources: e.counts,
+		Marks:     related.Marks{Bound: e.names.Bound, Source: e.names.Source, Owner: e.names.Owner, Referrer: e.names.Referrer, Own: e.names.Own},
+		Originals: relatedSide(r.original, owner, f.Resource), Copies: relatedSide(r.copy, other, f.Resource),
+		Bound:   relatedBound{index: index, referrers: referrers, sources: e.source},
+		Engine:  relatedEngine{family: f, index: index, guard: e.guard, write: e.write, reports: e.reports, sources: e.queue, denied: e.denied},
+		NewPace: func() related.Pace { return &pace.Copy{Budget: &e.statuses, OnSource: f.From == TargetSide} },
+	})
+	referrers.Index(index, view.NewIndex(r.copier.References, r.referred))
+	r.queue = p.Queue(r.reconcile, queue.Options{Name: "related", Limit: max(e.opts.Workers/4, 1)})
+	return r
+}
+
+// relatedView watches originals or copies. Both lead to the names of originals.
+func (e *engine) relatedView(r *relatedResource, what string, c *Cluster, selector string, original func(cache.ObjectName) (cache.ObjectName, bool)) *view.View {
+	return view.New(view.Config{
+		Name: "related " + what + " " + r.Resource.Resource, List: c.metadataLister(r.Resource, selector, slim.Related(e.names, related.Managers)), Stores: c.stores,
+		Moved: func(string) { r.remapped(); e.sync.notify() }, Lost: e.lost, Doubt: e.guard.Doubt,
+		Changed: func(o view.Change) {
+			if k, ok := original(o.Name); ok {
+				r.queue.Add(k, o.Class(queue.Related))
+			}
+		},
+	})
+}
+
 // firstOrLast follows a source namespace that got its first source, or lost its last one:
 // its related objects are looked at, and whether they may be. Those of a first list
 // are looked at anyway.
@@ -328,17 +395,4 @@ func (e *engine) status() Status {
 		st.Unreadable = e.access.Problems()
 	}
 	return st
-}
-
-// kept are the top-level fields of targets that have to be cached.
-func (o Options) kept() map[string]bool {
-	keep := map[string]bool{"apiVersion": true, "kind": true, "metadata": true, "status": true}
-	for _, r := range o.Related {
-		for _, path := range r.References {
-			if fields, err := related.Path(path); err == nil && r.From == TargetSide {
-				keep[fields[0]] = true
-			}
-		}
-	}
-	return keep
 }

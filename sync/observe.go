@@ -104,6 +104,9 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 	p.state.target.name = display(o.resource, p.name)
 	if p.source != nil {
 		p.want = o.opts.newIntent(o.names, o.targetFields.Prune(p.source), p.from, p.name)
+		if p.wish = p.want.hash; !o.ungenerated(p) {
+			p.wish += strconv.FormatInt(p.source.GetGeneration(), 10)
+		}
 	}
 	o.observeRelation(p, r)
 	if p.source != nil && p.target != nil {
@@ -252,14 +255,13 @@ func (o *observer) observeTarget(p *pair, r *record) {
 	p.status = t.ours() && p.state.source.shared == "" && !r.status.acknowledged(p)
 }
 
+// ungenerated reports whether another generation of the source says nothing of what it asks.
+func (o *observer) ungenerated(p *pair) bool { return p.state.source.deleting || o.plainStatus.Load() }
+
 // compare finds out how a target that is ours differs from what it should be.
 func (o *observer) compare(p *pair, r *record) content {
 	from := p.made
-	ungenerated := p.state.source.deleting || o.plainStatus.Load() // another generation says nothing
-	settled := from.Hash == p.want.hash && (from.Generation == p.source.GetGeneration() || ungenerated)
-	if p.wish = p.want.hash; !ungenerated {
-		p.wish += strconv.FormatInt(p.source.GetGeneration(), 10)
-	}
+	settled := from.Hash == p.want.hash && (from.Generation == p.source.GetGeneration() || o.ungenerated(p))
 	if settled {
 		r.drift.applied = from.Hash
 	}
@@ -493,4 +495,9 @@ func over(obj *unstructured.Unstructured) bool {
 func newer(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order > 0
+}
+
+// display names an object for people.
+func display(resource schema.GroupVersionResource, name cache.ObjectName) string {
+	return fmt.Sprintf("%s %s", resource.GroupResource(), name)
 }

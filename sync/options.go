@@ -322,4 +322,22 @@ func (r Related) validate(i int) error {
 	return nil
 }
 
+// travels reports whether related objects of a namespace may travel at all.
+func (o Options) travels(namespace string) bool {
+	return slices.ContainsFunc(o.Related, func(r Related) bool { return related.Allows(r.Namespaces, namespace) })
+}
+
+// kept are the top-level fields of targets that have to be cached.
+func (o Options) kept() map[string]bool {
+	keep := map[string]bool{"apiVersion": true, "kind": true, "metadata": true, "status": true}
+	for _, r := range o.Related {
+		for _, path := range r.References {
+			if fields, err := related.Path(path); err == nil && r.From == TargetSide {
+				keep[fields[0]] = true
+			}
+		}
+	}
+	return keep
+}
+
 func oneOf[T comparable](v T, of ...T) bool { return slices.Contains(of, v) }

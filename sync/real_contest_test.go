@@ -102,7 +102,11 @@ func (c *fight) strips(expression string) {
 	c.Helper()
 	c.policy("MutatingAdmissionPolicy", `"failurePolicy":"Fail","reinvocationPolicy":"Never","mutations":[{"patchType":"JSONPatch","jsonPatch":{"expression":"`+strings.ReplaceAll(expression, `"`, `\"`)+`"}}]`)
 	c.until("the policy is in force", func() bool {
-		u := c.create(c.target, c.targetNS, c.widget("probe", `{}`, `"annotations":{"`+SourceAnnotation+`":"x"}`))
+		probe := c.widget("probe", `{}`, `"annotations":{"`+SourceAnnotation+`":"x"}`)
+		u, err := c.target.Resource(widgets).Namespace(c.targetNS).Create(c.Context(), probe, metav1.CreateOptions{})
+		if err != nil {
+			return false // the API server does not know the kind of the CRD yet
+		}
 		c.delete(c.target, c.targetNS, "probe")
 		return u.GetAnnotations()[SourceAnnotation] == ""
 	})

@@ -5,12 +5,10 @@ package sync
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/sync/internal/breaker"
@@ -25,22 +23,6 @@ type reconciler struct {
 	breaker  *breaker.Breaker
 	reports  *reports
 	records  records
-}
-
-func newReconciler(e *engine) *reconciler {
-	return &reconciler{
-		breaker: e.sync.breaker, reports: e.reports,
-		observer: observer{
-			opts: e.opts, names: e.names, resource: e.sync.resource, guard: e.guard, source: e.source, target: e.target,
-			sourceFields: e.schemas[0], targetFields: e.schemas[1], statuses: &e.statuses, plainStatus: &e.write.PlainStatus, problem: e.reports.problem,
-			oneCluster: e.sync.from.stores == e.sync.to.stores || e.sync.from.identity != e.sync.to.identity,
-			policy:     policy{e.opts.Conflict, e.opts.Drift, e.opts.Lost, e.opts.Deletion, e.opts.Orphans},
-		},
-		actor: actor{
-			write: e.write, guard: e.guard, breaker: e.sync.breaker, source: e.source, target: e.target,
-			sourceFields: e.schemas[0], targetFields: e.schemas[1], statuses: &e.statuses, hooks: e.opts.Hooks,
-		},
-	}
 }
 
 // reconcile brings one object one or more steps further.
@@ -150,9 +132,4 @@ func (c *reconciler) settle(p *pair, r *record) {
 	}
 	c.records.forget(p.key)
 	c.breaker.Forget(p.key)
-}
-
-// display names an object for people.
-func display(resource schema.GroupVersionResource, name cache.ObjectName) string {
-	return fmt.Sprintf("%s %s", resource.GroupResource(), name)
 }

@@ -17,10 +17,9 @@ import (
 
 	"github.com/klutch-go/sdk/internal/queue"
 	"github.com/klutch-go/sdk/sync/internal/fence"
-	"github.com/klutch-go/sdk/sync/internal/pace"
 	"github.com/klutch-go/sdk/sync/internal/related"
-	"github.com/klutch-go/sdk/sync/internal/slim"
 	"github.com/klutch-go/sdk/sync/internal/view"
+	"github.com/klutch-go/sdk/sync/internal/writer"
 )
 
 // A relatedResource is the related objects of one resource and side: a [related.Copier]
@@ -38,55 +37,6 @@ type relatedResource struct {
 type family struct {
 	Resource schema.GroupVersionResource
 	From     Side
-}
-
-// newRelated returns the related objects of e.
-func newRelated(e *engine, p *queue.Pool) []*relatedResource {
-	var out []*relatedResource
-	for _, spec := range e.opts.Related {
-		f := family{spec.Resource, spec.From}
-		at := slices.IndexFunc(out, func(r *relatedResource) bool { return r.family == f })
-		if at < 0 {
-			at, out = len(out), append(out, newRelatedResource(e, p, f))
-		}
-		out[at].copier.Selectors = append(out[at].copier.Selectors, newSelector(spec))
-	}
-	return out
-}
-
-func newRelatedResource(e *engine, p *queue.Pool, f family) *relatedResource {
-	r := &relatedResource{family: f, mapper: e.opts.Mapper}
-	owner, other, referrers := e.sync.from, e.sync.to, e.source
-	if f.From == TargetSide {
-		owner, other, referrers = other, owner, e.target
-	}
-	called := relatedNames{mapper: e.opts.Mapper, guard: e.guard, annotation: e.names.Source, fromTarget: f.From == TargetSide}
-	r.original = r.newView(e, "related original", owner, "", func(n cache.ObjectName) (cache.ObjectName, bool) { return n, true })
-	r.copy = r.newView(e, "related copy", other, e.names.Bound+"=true", called.original)
-	index := "references to " + f.Resource.String() + " of " + string(f.From)
-	r.copier = related.New(related.Config{
-		Resource: f.Resource, FromTarget: f.From == TargetSide, Manager: e.names.RelatedManager(related.Managers), Names: called, Sources: e.counts,
-		Marks:     related.Marks{Bound: e.names.Bound, Source: e.names.Source, Owner: e.names.Owner, Referrer: e.names.Referrer, Own: e.names.Own},
-		Originals: relatedSide(r.original, owner, f.Resource), Copies: relatedSide(r.copy, other, f.Resource),
-		Bound:   relatedBound{index: index, referrers: referrers, sources: e.source},
-		Engine:  relatedEngine{family: f, index: index, engine: e},
-		NewPace: func() related.Pace { return &pace.Copy{Budget: &e.statuses, OnSource: f.From == TargetSide} },
-	})
-	referrers.Index(index, view.NewIndex(r.copier.References, r.referred))
-	r.queue = p.Queue(r.reconcile, queue.Options{Name: "related", Limit: max(e.opts.Workers/4, 1)})
-	return r
-}
-
-func (r *relatedResource) newView(e *engine, name string, c *Cluster, selector string, key func(cache.ObjectName) (cache.ObjectName, bool)) *view.View {
-	return view.New(view.Config{
-		Name: name + " " + r.Resource.Resource, List: c.metadataLister(r.Resource, selector, slim.Related(e.names, related.Managers)), Stores: c.stores,
-		Moved: func(string) { r.remapped(); e.sync.notify() }, Lost: e.lost, Doubt: e.guard.Doubt,
-		Changed: func(o view.Change) {
-			if k, ok := key(o.Name); ok {
-				r.queue.Add(k, o.Class(queue.Related))
-			}
-		},
-	})
 }
 
 // OnSource is what is watched on the source.
@@ -273,38 +223,37 @@ func (n relatedNames) Record(from related.Origin) string {
 // relatedEngine implements related.Engine.
 type relatedEngine struct {
 	family
-	index  string
-	engine *engine
+	index   string
+	guard   *fence.Guard
+	write   *writer.Writer
+	reports *reports
+	sources *queue.Queue
+	denied  func(namespace string)
 }
 
 func (r relatedEngine) Confirm(ctx context.Context) error {
-	return r.engine.guard.Confirm(ctx, r.engine.guard.Now(), "")
+	return r.guard.Confirm(ctx, r.guard.Now(), "")
 }
 
 func (r relatedEngine) Merge(ctx context.Context, client dynamic.ResourceInterface, name string, metadata map[string]any) error {
-	return r.engine.write.Merge(ctx, client, name, metadata)
+	return r.write.Merge(ctx, client, name, metadata)
 }
 
 func (r relatedEngine) Tell(source cache.ObjectName, id, text string) {
-	r.engine.reports.setProblem(source, r.index+id, text)
-	r.engine.queue.Add(source, queue.Related)
+	r.reports.setProblem(source, r.index+id, text)
+	r.sources.Add(source, queue.Related)
 }
 
-func (r relatedEngine) Denied(namespace string) { r.engine.denied(namespace) }
+func (r relatedEngine) Denied(namespace string) { r.denied(namespace) }
 
 func (r relatedEngine) Wrote(ctx context.Context, step related.Step, object cache.ObjectName, began time.Time, err error) {
 	side := TargetSide
 	if r.From == TargetSide {
 		side = SourceSide
 	}
-	r.engine.opts.Hooks.wrote(ctx, Write{Side: side, Step: string(step), Object: object, Took: time.Since(began), Err: err})
+	r.reports.hooks.wrote(ctx, Write{Side: side, Step: string(step), Object: object, Took: time.Since(began), Err: err})
 }
 
 func (r relatedEngine) Refused(ctx context.Context, original cache.ObjectName, why string) {
-	r.engine.opts.Hooks.refused(ctx, Refusal{Resource: r.Resource, From: r.From, Object: original, Why: why})
-}
-
-// travels reports whether related objects of a namespace may travel at all.
-func (o Options) travels(namespace string) bool {
-	return slices.ContainsFunc(o.Related, func(r Related) bool { return related.Allows(r.Namespaces, namespace) })
+	r.reports.hooks.refused(ctx, Refusal{Resource: r.Resource, From: r.From, Object: original, Why: why})
 }

@@ -7,14 +7,11 @@ package main
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
 	"net/netip"
 	"os"
 	"os/signal"
@@ -76,9 +73,6 @@ const (
 // maxVerbosity keeps client-go from logging the bodies of requests, which hold tokens.
 const maxVerbosity = 5
 
-// errUsage says that the flags are wrong.
-var errUsage = errors.New("see backend --help")
-
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := exit(run(ctx, os.Args[1:], os.Getenv, os.Stderr), os.Stderr)
@@ -97,17 +91,6 @@ func exit(err error, stderr io.Writer) int {
 		_, _ = fmt.Fprintln(stderr, "backend:", err)
 		return exitError
 	}
-}
-
-// flags are what cannot be written straight into the backend.
-type flags struct {
-	kubeconfig, clientSecretFile, issuerCAFile, externalCAFile string
-	sessionKeyFiles, machineIssuers, machineAudiences          []string
-	machineClaim                                               auth.Claim
-	issuerFiles                                                []string
-	verbosity                                                  int
-	version                                                    bool
-	backend                                                    klutch.Backend
 }
 
 func parse(args []string, getenv func(string) string, stderr io.Writer) (*flags, error) {
@@ -220,13 +203,6 @@ func (f *flags) serverFlags(fs *flag.FlagSet) {
 	fs.BoolVar(&f.version, "version", false, "print the version and exit")
 }
 
-func appendTo(list *[]string) func(string) error {
-	return func(value string) error {
-		*list = append(*list, value)
-		return nil
-	}
-}
-
 func run(ctx context.Context, args []string, getenv func(string) string, stderr io.Writer) error {
 	f, err := parse(args, getenv, stderr)
 	if err != nil {
@@ -318,27 +294,4 @@ func (f *flags) connect() (err error) {
 		f.backend.Config, err = clientcmd.BuildConfigFromFlags("", f.kubeconfig)
 	}
 	return err
-}
-
-// read does nothing without a name.
-func read(file string, use func([]byte) error) error {
-	if file == "" {
-		return nil
-	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return err
-	}
-	return use(data)
-}
-
-func trusting(pem []byte) (*http.Client, error) {
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(pem) {
-		return nil, errors.New("the CA file of the issuer holds no certificate")
-	}
-	return &http.Client{Transport: &http.Transport{
-		Proxy:           http.ProxyFromEnvironment,
-		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
-	}}, nil
 }

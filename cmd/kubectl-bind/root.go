@@ -5,37 +5,12 @@ package main
 import (
 	"bufio"
 	"context"
-	"errors"
-	"fmt"
-	"io"
-	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
-	"k8s.io/cli-runtime/pkg/genericiooptions"
-	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/internal/term"
-	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
-
-// A system is the machine around a command.
-type system struct {
-	genericiooptions.IOStreams
-	getenv   func(string) string
-	terminal bool // what stdout shows is for eyes
-	now      func() time.Time
-	start    func(program string, args ...string) error // starts a browser, say
-}
-
-// A plugin is one run of the program.
-type plugin struct {
-	system
-	flags   *genericclioptions.ConfigFlags
-	answers *bufio.Reader // the one reader of stdin, so that no question eats another's answer
-	talk    io.Writer     // stderr, safe to repeat strangers on
-}
 
 // run executes a command line and returns its exit code. Data goes to stdout, talk
 // to stderr.
@@ -61,66 +36,4 @@ func (p *plugin) root() *cobra.Command {
 	p.flags.AddFlags(root.PersistentFlags())
 	root.AddCommand(p.apiserviceCommand(), p.claimsCommand(), p.statusCommand(), p.doctorCommand(), p.rotateCommand(), p.unbindCommand(), p.konnectorCommand(), p.versionCommand())
 	return root
-}
-
-// config leads to the App Cluster that the flags and the kubeconfig name.
-func (p *plugin) config() (*rest.Config, error) {
-	if n := *p.flags.Namespace; n != "" && n != v1alpha1.Namespace {
-		return nil, usageError{fmt.Sprintf("bindings live in namespace %s: leave --namespace out", v1alpha1.Namespace)}
-	}
-	config, err := p.flags.ToRESTConfig()
-	if err != nil {
-		return nil, err
-	}
-	config = rest.CopyConfig(config)
-	config.UserAgent = rest.DefaultKubernetesUserAgent()
-	config.QPS = -1
-	config.WarningHandler = rest.NewWarningWriter(p.talk, rest.WarningWriterOptions{Deduplicate: true})
-	return config, nil
-}
-
-// say tells the person one thing on a line of its own.
-func (p *plugin) say(line string) { _, _ = fmt.Fprintln(p.talk, term.Text(line)) }
-
-func (p *plugin) sayf(format string, args ...any) { p.say(fmt.Sprintf(format, args...)) }
-
-// noArgs, atMostOne and oneBinding are as cobra's own, with our exit code.
-func noArgs(_ *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return usageError{fmt.Sprintf("unknown argument %q", args[0])}
-	}
-	return nil
-}
-
-func atMostOne(_ *cobra.Command, args []string) error {
-	if len(args) > 1 {
-		return usageError{fmt.Sprintf("one argument at most, not %d", len(args))}
-	}
-	return nil
-}
-
-func oneBinding(_ *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return usageError{"name one binding; kubectl bind status lists them"}
-	}
-	return nil
-}
-
-// withTimeout limits ctx to what the person is willing to wait.
-func withTimeout(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	if d <= 0 {
-		return context.WithCancel(ctx)
-	}
-	return context.WithTimeout(ctx, d)
-}
-
-// usageError is a command line that makes no sense.
-type usageError struct{ message string }
-
-// Error implements error.
-func (e usageError) Error() string { return e.message }
-
-func isUsage(err error) bool {
-	_, ok := errors.AsType[usageError](err)
-	return ok || strings.HasPrefix(err.Error(), "unknown command ")
 }

@@ -10,8 +10,8 @@ import (
 	"net"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/internal/text"
 )
@@ -69,8 +69,7 @@ func IsExcess(err error) bool {
 
 // IsNoAnswer tells whether err says that no API server gave an answer. What is too large is one.
 func IsNoAnswer(err error) bool {
-	return !IsExcess(err) && (apierrors.ReasonForError(err) == metav1.StatusReasonUnknown || apierrors.IsInternalError(err) || apierrors.IsServiceUnavailable(err) ||
-		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsTooManyRequests(err))
+	return !IsExcess(err) && fates.Is(err, fates.Unreachable, fates.Failing, fates.Overloaded, fates.Ended)
 }
 
 // MaxMessage keeps what others can fill from filling our objects.

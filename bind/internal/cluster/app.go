@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -37,7 +37,7 @@ func OpenApp(ctx context.Context, config *rest.Config) (*App, error) {
 		return nil, err
 	}
 	list, err := a.Discovery.ServerResourcesForGroupVersion(v1alpha1.GroupVersion.String())
-	if apierrors.IsNotFound(err) {
+	if fates.Is(err, fates.Absent, fates.Unserved) {
 		return a, ctx.Err()
 	}
 	if err != nil {
@@ -87,7 +87,7 @@ func (a *App) List(ctx context.Context) ([]v1alpha1.APIServiceBinding, error) {
 func (a *App) Serves(resource string) (bool, error) {
 	r := schema.ParseGroupResource(resource)
 	groups, err := a.Discovery.ServerGroups()
-	if apierrors.IsNotFound(err) {
+	if fates.Is(err, fates.Absent, fates.Unserved) {
 		return false, nil
 	}
 	if err != nil {
@@ -99,7 +99,7 @@ func (a *App) Serves(resource string) (bool, error) {
 				continue
 			}
 			list, err := a.Discovery.ServerResourcesForGroupVersion(v.GroupVersion)
-			if err != nil && !apierrors.IsNotFound(err) {
+			if err != nil && !fates.Is(err, fates.Absent, fates.Unserved) {
 				return false, fmt.Errorf("look for %s in the App Cluster: %w", resource, err)
 			}
 			if err == nil && slices.ContainsFunc(list.APIResources, func(one metav1.APIResource) bool { return one.Name == r.Resource }) {

@@ -8,12 +8,13 @@ import (
 	"fmt"
 	"math/big"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/fates"
 )
 
 // UIDOf reads the UID of an object from the API server.
@@ -34,8 +35,10 @@ func TenantUID(ctx context.Context, client dynamic.Interface, name string) (type
 	return uid, nil
 }
 
-// IsHidden tells whether a backend does not let its tenants see something.
-func IsHidden(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsForbidden(err) }
+// IsHidden tells whether an API server has no such object or resource, or does not let us see it.
+func IsHidden(err error) bool {
+	return fates.Is(err, fates.Absent, fates.Unserved, fates.Forbidden, fates.Terminating)
+}
 
 // ID names a cluster after its namespace klutch-bind, as every program of
 // Klutch does: base62(SHA-224(UID)), cut to 6 characters.

@@ -9,17 +9,18 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/klutch-go/sdk/internal/fates"
 )
 
 // Get reads an object as a T; nil if it is not there.
 func Get[T any](ctx context.Context, r dynamic.ResourceInterface, name string) (*T, error) {
 	u, err := r.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if fates.Is(err, fates.Absent, fates.Unserved) {
 		return nil, nil //nolint:nilnil // absence is a value
 	}
 	if err != nil {

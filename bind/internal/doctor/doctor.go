@@ -3,7 +3,6 @@
 package doctor
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -12,26 +11,17 @@ import (
 
 	authorizationv1 "k8s.io/api/authorization/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
-
-// A Finding is what one check has found; see the Finding of package bind.
-type Finding struct {
-	Check   string `json:"check"`
-	About   string `json:"about,omitempty"`
-	OK      bool   `json:"ok"`
-	Message string `json:"message"`
-	Hint    string `json:"hint,omitempty"`
-}
 
 const (
 	stuckAfter     = 10 * time.Minute // of a deletion
@@ -48,7 +38,7 @@ func Check(ctx context.Context, config *rest.Config, now time.Time) []Finding {
 		all, err = d.app.List(ctx)
 	}
 	hint := "Name the App Cluster with --kubeconfig or --context."
-	if apierrors.IsForbidden(err) {
+	if fates.Is(err, fates.Forbidden, fates.Terminating) {
 		hint = "An administrator of this cluster can look, or give you the rights."
 	}
 	if d.note("app-cluster", config.Host, cluster.Trouble(err), "it answers", hint); err != nil {
@@ -69,22 +59,6 @@ func Check(ctx context.Context, config *rest.Config, now time.Time) []Finding {
 		d.checkBinding(ctx, &b)
 	}
 	return d.found
-}
-
-// A doctor collects findings.
-type doctor struct {
-	app   *cluster.App
-	now   time.Time
-	found []Finding
-}
-
-// note adds a finding: what is wrong with what to do, or for "" that all is well.
-func (d *doctor) note(check, about, wrong, well, hint string) {
-	f := Finding{Check: check, About: about, OK: wrong == "", Message: cmp.Or(wrong, well)}
-	if !f.OK {
-		f.Hint = hint
-	}
-	d.found = append(d.found, f)
 }
 
 func (d *doctor) age(t time.Time) time.Duration { return d.now.Sub(t).Round(time.Second) }

@@ -12,7 +12,6 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,6 +25,7 @@ import (
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/crd"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -34,13 +34,6 @@ const (
 	indexSecret = "secret" // namespace/name of the kubeconfig Secret
 	indexName   = "name"   // the binding's own name
 )
-
-// retryEvery is the pace of looks at what no watch shows and others have to change.
-const retryEvery = 10 * time.Second
-
-// rightsEvery is the pace of looks at missing rights: a person waits while API servers
-// aggregate roles.
-const rightsEvery = 2 * time.Second
 
 // An appCluster is the cluster in which bindings and bound objects are.
 type appCluster struct {
@@ -167,10 +160,10 @@ func (a *appCluster) served(ctx context.Context) (bool, error) {
 	crds := a.calls.Resource(cluster.CRDs)
 	name := cluster.APIServiceBindings.GroupResource().String()
 	u, err := crds.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if fates.Is(err, fates.Absent, fates.Unserved) {
 		u, err = crds.Create(ctx, v1alpha1.CRDs()[name], metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 	}
-	if apierrors.IsAlreadyExists(err) {
+	if fates.Is(err, fates.Exists) {
 		return false, nil
 	}
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 // anything is installed there: that takes an administrator, who gives rights in the
 // whole cluster. What runs already is left alone.
 func (p *pass) checkRights(ctx context.Context) (bool, error) {
-	state, running := p.set.State(p.key.String())
+	state, running := p.syncs.State(p.key.String())
 	running = running && state.Err == nil
 	kept, err := p.keptClaims()
 	if err != nil {

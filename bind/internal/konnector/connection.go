@@ -9,26 +9,92 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
+// connections are those of a konnector.
+type connections struct {
+	*shared
+
+	wg sync.WaitGroup // of those that run
+
+	mu       sync.Mutex
+	uses     map[cache.ObjectName]cache.ObjectName // the Secret of each binding
+	bySecret map[cache.ObjectName]*connection
+}
+
+func newConnections(s *shared) *connections {
+	return &connections{shared: s, uses: map[cache.ObjectName]cache.ObjectName{}, bySecret: map[cache.ObjectName]*connection{}}
+}
+
+// of returns the connection that a binding used last; nil for none.
+func (all *connections) of(binding cache.ObjectName) *connection {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return all.bySecret[all.uses[binding]]
+}
+
+// connect returns the connection over secret, and ends the one that the binding used
+// before if it is unused now.
+func (all *connections) connect(ctx context.Context, binding, secret cache.ObjectName) *connection {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	if before, ok := all.uses[binding]; ok && before != secret {
+		all.release(binding)
+	}
+	all.uses[binding] = secret
+	c := all.bySecret[secret]
+	if c == nil {
+		c = newConnection(all.shared, secret)
+		ctx, c.stop = context.WithCancel(ctx) // that of Run: a call of reconcile has none of its own
+		all.bySecret[secret] = c
+		all.wg.Go(func() {
+			if err := c.run(ctx); err != nil {
+				all.log.Error(err, "connection ended", "secret", secret.String())
+			}
+		})
+	}
+	return c
+}
+
+// disconnect gives up the binding's use of its connection.
+func (all *connections) disconnect(binding cache.ObjectName) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.release(binding)
+}
+
+// release is disconnect for callers that hold the lock.
+func (all *connections) release(binding cache.ObjectName) {
+	secret, ok := all.uses[binding]
+	delete(all.uses, binding)
+	for _, other := range all.uses {
+		if other == secret {
+			return
+		}
+	}
+	if c := all.bySecret[secret]; ok && c != nil {
+		c.stop()
+		delete(all.bySecret, secret)
+	}
+}
+
 // A connection is a kubeconfig Secret and what it leads to. Bindings that name the
 // same Secret share it.
 type connection struct {
-	agent    *Konnector
-	name     cache.ObjectName // of the Secret
-	informer cache.SharedIndexInformer
-	stop     context.CancelFunc
+	*shared
+
+	secret kubeconfigSecret
+	stop   context.CancelFunc
 
 	passes chan struct{} // has one for each pass that goes on
 
@@ -38,29 +104,29 @@ type connection struct {
 }
 
 // newConnection watches the one Secret and nothing beside it.
-func newConnection(a *Konnector, name cache.ObjectName) *connection {
+func newConnection(s *shared, name cache.ObjectName) *connection {
 	c := &connection{
-		agent:  a,
-		name:   name,
+		shared: s,
+		secret: kubeconfigSecret{name: name, calls: s.app.calls},
 		passes: make(chan struct{}, mostPasses),
 		valid:  pending(v1alpha1.ConditionSecretValid, fmt.Sprintf("Reading Secret %s.", name)),
 	}
-	r := cluster.Objects(a.app.watches, cluster.Secrets, name.Namespace)
+	r := cluster.Objects(s.app.watches, cluster.Secrets, name.Namespace)
 	r.Told, r.Only = c.readable, fields.OneTermEqualSelector(metav1.ObjectNameField, name.Name).String()
-	c.informer = r.Informer(cache.Indexers{})
+	c.secret.informer = r.Informer(cache.Indexers{})
 	return c
 }
 
 // run follows the Secret until ctx is done, and ends the session then.
 func (c *connection) run(ctx context.Context) error {
-	ctx = logr.NewContext(ctx, c.agent.log.WithValues("secret", c.name.String()))
+	ctx = logr.NewContext(ctx, c.log.WithValues("secret", c.secret.name.String()))
 	ctl := cluster.NewController("kubeconfig", c.reconcile, 1)
-	if _, err := ctl.Watch(c.informer, controller.Self); err != nil {
+	if _, err := ctl.Watch(c.secret.informer, controller.Self); err != nil {
 		return err
 	}
-	ctl.Add(c.name) // it may not be there
+	ctl.Add(c.secret.name) // it may not be there
 	defer c.end()
-	return group.Run(ctx, group.Informer(c.informer), ctl.Run)
+	return group.Run(ctx, group.Informer(c.secret.informer), ctl.Run)
 }
 
 // state is what the Secret is worth, and where it leads to.
@@ -75,17 +141,17 @@ func (c *connection) readable(ctx context.Context, err error) {
 	if err == nil {
 		return // the watch shows what it is worth
 	}
-	if apierrors.IsForbidden(err) {
+	if fates.Is(err, fates.Forbidden, fates.Terminating) {
 		c.set(failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretNotFound,
-			fmt.Sprintf("The konnector may not read Secret %s: it reads Secrets of namespace %s only.", c.name, v1alpha1.Namespace)))
-		c.agent.touch(c.name)
+			fmt.Sprintf("The konnector may not read Secret %s: it reads Secrets of namespace %s only.", c.secret.name, v1alpha1.Namespace)))
+		c.touch(c.secret.name)
 	}
 	logr.FromContextOrDiscard(ctx).V(4).Info("watch of Secret interrupted", "reason", cluster.Explain(err))
 }
 
 func (c *connection) reconcile(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
-	k, valid := c.read()
-	defer c.agent.touch(c.name)
+	k, valid := c.secret.read()
+	defer c.touch(c.secret.name)
 	if k == nil {
 		c.end()
 		c.set(valid)
@@ -100,41 +166,19 @@ func (c *connection) set(valid v1alpha1.Condition) {
 	c.valid = valid
 }
 
-// secret returns the Secret from the cache.
-func (c *connection) secret() *unstructured.Unstructured { return stored(c.informer, c.name) }
-
-// read returns the kubeconfig, or nil and what is wrong with it.
-func (c *connection) read() (*kubeconfig.Kubeconfig, v1alpha1.Condition) {
-	u := c.secret()
-	if u == nil {
-		return nil, failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretNotFound,
-			fmt.Sprintf("Secret %s is not there. %s", c.name, repair))
-	}
-	k, err := cluster.ReadSecret(u)
-	if err != nil {
-		return nil, invalidSecret(c.name, err)
-	}
-	return k, v1alpha1.True(v1alpha1.ConditionSecretValid)
-}
-
-func invalidSecret(name cache.ObjectName, err error) v1alpha1.Condition {
-	return failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretInvalid,
-		fmt.Sprintf("The kubeconfig in Secret %s is refused: %v. %s", name, err, repair))
-}
-
 // open makes k the credential: of the session that is there, if it leads to the same
 // place, else of a new one.
 func (c *connection) open(ctx context.Context, k *kubeconfig.Kubeconfig) error {
 	_, s := c.state()
-	if s != nil && s.leadsTo(k) {
+	if s != nil && samePlace(&s.place, k) {
 		s.use(k.Token)
 		c.set(v1alpha1.True(v1alpha1.ConditionSecretValid))
 		return nil
 	}
 	c.end()
-	s, err := newSession(c, k)
+	s, err := newSession(c.shared, &c.secret, k)
 	if err != nil {
-		c.set(invalidSecret(c.name, err))
+		c.set(invalidSecret(c.secret.name, err))
 		return nil // the condition says it, and a retry cannot cure it
 	}
 	s.start(ctx)
@@ -154,3 +198,15 @@ func (c *connection) end() {
 		s.end()
 	}
 }
+
+// enter reports whether there is room for one more pass.
+func (c *connection) enter() bool {
+	select {
+	case c.passes <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (c *connection) leave() { <-c.passes }

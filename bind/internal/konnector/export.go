@@ -10,49 +10,71 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/controller"
 	objectstatus "github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// export returns the export that a binding of the given name is about; nil if there
+// exports are the APIServiceExports of a tenant namespace.
+type exports struct {
+	*shared
+
+	informer cache.SharedIndexInformer
+	queue    *controller.Controller // tells the provider of them
+	said     pace                   // of the queue
+	client   dynamic.ResourceInterface
+	tenant   string           // the tenant namespace
+	secret   cache.ObjectName // that leads there
+}
+
+func newExports(h *heartbeat, informer cache.SharedIndexInformer) *exports {
+	e := &exports{
+		shared: h.shared, informer: informer, said: newPace(), tenant: h.place.Namespace, secret: h.secret.name,
+		client: h.calls.Resource(cluster.APIServiceExports).Namespace(h.place.Namespace),
+	}
+	e.queue = cluster.NewController("export-status", h.holding(e.reconcile), 1)
+	return e
+}
+
+// get returns the export that a binding of the given name is about; nil if there
 // is none.
-func (s *session) export(name string) (*v1alpha1.APIServiceExport, error) {
-	return cached[v1alpha1.APIServiceExport](s.exports, cache.NewObjectName(s.place.Namespace, name))
+func (e *exports) get(name string) (*v1alpha1.APIServiceExport, error) {
+	return cached[v1alpha1.APIServiceExport](e.informer, cache.NewObjectName(e.tenant, name))
 }
 
-// exportOf is the export that a binding, or a CRD, is about.
-func (s *session) exportOf(o metav1.Object) []cache.ObjectName {
-	return []cache.ObjectName{cache.NewObjectName(s.place.Namespace, o.GetName())}
+// of is the export that a binding, or a CRD, is about.
+func (e *exports) of(o metav1.Object) []cache.ObjectName {
+	return []cache.ObjectName{cache.NewObjectName(e.tenant, o.GetName())}
 }
 
-// reconcileExport tells the provider how its API fares in the App Cluster.
-func (s *session) reconcileExport(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-	if !s.said.TryAccept() {
+// reconcile tells the provider how its API fares in the App Cluster.
+func (e *exports) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	if !e.said.TryAccept() {
 		return pacePause, nil
 	}
-	seen, err := s.export(key.Name)
+	seen, err := e.get(key.Name)
 	if err != nil || seen == nil {
 		return 0, err
 	}
-	binding, err := s.bindingOf(key.Name)
+	binding, err := e.bindingOf(key.Name)
 	if err != nil {
 		return 0, err
 	}
-	crd, err := cluster.ReadCRD(ctx, s.agent.app.calls, key.Name)
+	crd, err := cluster.ReadCRD(ctx, e.app.calls, key.Name)
 	if err != nil {
 		return 0, err
 	}
-	client := s.calls.Resource(cluster.APIServiceExports).Namespace(s.place.Namespace)
-	return 0, objectstatus.Write(ctx, client, seen, func(e *v1alpha1.APIServiceExport) { reportExport(e, binding, crd) })
+	return 0, objectstatus.Write(ctx, e.client, seen, func(o *v1alpha1.APIServiceExport) { reportExport(o, binding, crd) })
 }
 
 // bindingOf returns the binding of the given name that uses this connection.
-func (s *session) bindingOf(name string) (*v1alpha1.APIServiceBinding, error) {
-	for _, n := range s.bindingsOf(name) {
-		if b, err := s.agent.app.binding(n); b != nil || err != nil {
+func (e *exports) bindingOf(name string) (*v1alpha1.APIServiceBinding, error) {
+	for _, n := range e.bindingsOf(name) {
+		if b, err := e.app.binding(n); b != nil || err != nil {
 			return b, err
 		}
 	}
@@ -111,4 +133,27 @@ func fromCRD(c apiextensionsv1.CustomResourceDefinitionCondition) v1alpha1.Condi
 		out.Severity = v1alpha1.SeverityError
 	}
 	return out
+}
+
+// changed asks for a look at the bindings of an export.
+func (e *exports) changed(obj any) {
+	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+		obj = gone.Obj
+	}
+	if o, ok := obj.(metav1.Object); ok {
+		for _, binding := range e.bindingsOf(o.GetName()) {
+			e.bindings.Add(binding)
+		}
+	}
+}
+
+// bindingsOf returns the bindings of the given name that use this connection.
+func (e *exports) bindingsOf(name string) []cache.ObjectName {
+	var found []cache.ObjectName
+	for _, b := range e.app.lookup(indexSecret, e.secret.String()) {
+		if b.Name == name {
+			found = append(found, b)
+		}
+	}
+	return found
 }

@@ -5,22 +5,22 @@ package konnector
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
-	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
 	objectstatus "github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -36,14 +36,24 @@ type found struct {
 
 // A heartbeat is what a session does and learns at each look at its tenant namespace.
 type heartbeat struct {
-	session *session
+	*shared
+
+	secret *kubeconfigSecret
+	place  kubeconfig.Kubeconfig // without token
+	token  *kubeconfig.Token
+	calls  dynamic.Interface // of the Control Plane Cluster
+
 	queue   *controller.Controller
 	beaten  atomic.Pointer[time.Time] // when the last one was taken
 	awaited atomic.Bool               // the backend is about to make a credential
+
+	mu   sync.Mutex
+	seen snapshot
 }
 
-func newHeartbeat(s *session) *heartbeat {
-	h := &heartbeat{session: s}
+func newHeartbeat(s *shared, secret *kubeconfigSecret, place kubeconfig.Kubeconfig, token *kubeconfig.Token, calls dynamic.Interface) *heartbeat {
+	h := &heartbeat{shared: s, secret: secret, place: place, token: token, calls: calls}
+	h.seen.beating = pending(v1alpha1.ConditionHeartbeating, "Connecting to the Control Plane Cluster.")
 	h.queue = cluster.NewController("heartbeat", h.beat, 1)
 	return h
 }
@@ -62,12 +72,12 @@ func (h *heartbeat) beat(ctx context.Context, _ cache.ObjectName) (time.Duration
 	if h.awaited.Load() {
 		return lookAgain, nil
 	}
-	return h.session.agent.opts.HeartbeatInterval / 2, nil
+	return h.opts.HeartbeatInterval / 2, nil
 }
 
 // find reads who is there. What may not be read is no answer where one is expected.
 func (h *heartbeat) find(ctx context.Context) (f found, err error) {
-	if f.tenant, err = cluster.TenantUID(ctx, h.session.calls, h.session.place.Namespace); err != nil && (h.boundTenant() != "" || !cluster.IsHidden(err)) {
+	if f.tenant, err = cluster.TenantUID(ctx, h.calls, h.place.Namespace); err != nil && (h.secret.boundTenant() != "" || !cluster.IsHidden(err)) {
 		return f, err
 	}
 	f.binding, err = h.clusterBinding(ctx)
@@ -84,7 +94,7 @@ func (h *heartbeat) report(ctx context.Context, f found) (*v1alpha1.ClusterBindi
 	if err == nil {
 		now := time.Now()
 		h.beaten.Store(&now)
-		err = h.recordTenant(ctx, f.tenant)
+		err = h.secret.recordTenant(ctx, f.tenant)
 	}
 	if err != nil || f.binding.Status.ClusterUID != "" {
 		return f.binding, err
@@ -93,7 +103,7 @@ func (h *heartbeat) report(ctx context.Context, f found) (*v1alpha1.ClusterBindi
 }
 
 func (h *heartbeat) clusterBinding(ctx context.Context) (*v1alpha1.ClusterBinding, error) {
-	u, err := h.session.calls.Resource(cluster.ClusterBindings).Namespace(h.session.place.Namespace).Get(ctx, v1alpha1.ClusterBindingName, metav1.GetOptions{})
+	u, err := h.calls.Resource(cluster.ClusterBindings).Namespace(h.place.Namespace).Get(ctx, v1alpha1.ClusterBindingName, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("read ClusterBinding %s: %w", v1alpha1.ClusterBindingName, err)
 	}
@@ -103,13 +113,13 @@ func (h *heartbeat) clusterBinding(ctx context.Context) (*v1alpha1.ClusterBindin
 // heldElsewhere tells whether the tenant is that of another App Cluster, which has
 // the same credential. A backend of another make keeps no record of it.
 func (h *heartbeat) heldElsewhere(b *v1alpha1.ClusterBinding) bool {
-	return b.Status.ClusterUID != "" && b.Status.ClusterUID != string(h.session.agent.app.uid)
+	return b.Status.ClusterUID != "" && b.Status.ClusterUID != string(h.app.uid)
 }
 
 // holding is fn for as long as the tenant is that of this App Cluster.
-func (s *session) holding(fn controller.Func) controller.Func {
+func (h *heartbeat) holding(fn controller.Func) controller.Func {
 	return func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-		switch now := s.snapshot(); {
+		switch now := h.snapshot(); {
 		case !now.looked:
 			return lookAgain / 50, nil
 		case !now.admitted || now.refused.Type != "":
@@ -118,7 +128,7 @@ func (s *session) holding(fn controller.Func) controller.Func {
 		again, err := fn(ctx, key)
 		if _, isAway := away("", err); isAway {
 			logr.FromContextOrDiscard(ctx).V(4).Info("not now", "reason", cluster.Explain(err))
-			s.lookNow() // a condition is to say it, once
+			h.lookNow() // a condition is to say it, once
 			return lookAgain, nil
 		}
 		return again, err
@@ -130,14 +140,14 @@ func (h *heartbeat) look(ctx context.Context, f found, err error) {
 	if ctx.Err() != nil {
 		return
 	}
-	now := h.session.snapshot()
+	now := h.snapshot()
 	now.looked = true
-	now.away, _ = away(h.session.place.Server, err)
+	now.away, _ = away(h.place.Server, err)
 	now.beating = v1alpha1.True(v1alpha1.ConditionHeartbeating)
 	if err != nil {
 		now.beating = warned(v1alpha1.ConditionHeartbeating, v1alpha1.ReasonClusterBindingUpdateFailed, "The heartbeat failed: "+cluster.Explain(err)+".")
 	}
-	now.admitted = now.admitted || now.away.Type == "" && (f.tenant != "" || h.boundTenant() == "")
+	now.admitted = now.admitted || now.away.Type == "" && (f.tenant != "" || h.secret.boundTenant() == "")
 	now.tenant = cmp.Or(f.tenant, now.tenant)
 	if c := h.refusal(f); c.Type != "" || err == nil {
 		now.refused = c
@@ -148,19 +158,19 @@ func (h *heartbeat) look(ctx context.Context, f found, err error) {
 	if now.refused.Type != "" {
 		now.beating = failed(v1alpha1.ConditionHeartbeating, now.refused.Reason, "No heartbeat is written.")
 	}
-	h.session.record(ctx, now)
+	h.record(ctx, now)
 }
 
-func (s *session) record(ctx context.Context, now snapshot) {
-	s.mu.Lock()
-	before := s.seen
+func (h *heartbeat) record(ctx context.Context, now snapshot) {
+	h.mu.Lock()
+	before := h.seen
 	now.unreadable, now.unmapped = before.unreadable, before.unmapped
-	s.seen = now
-	s.mu.Unlock()
+	h.seen = now
+	h.mu.Unlock()
 	if before == now {
 		return
 	}
-	s.agent.touch(s.connection.name)
+	h.touch(h.secret.name)
 	log := logr.FromContextOrDiscard(ctx)
 	switch {
 	case before.refused != now.refused && now.refused.Type != "":
@@ -175,8 +185,8 @@ func (s *session) record(ctx context.Context, now snapshot) {
 // rotate takes over the credential that the backend keeps for this tenant, if it is
 // not the one in use. The condition is about the backend's Secret.
 func (h *heartbeat) rotate(ctx context.Context, name string) (v1alpha1.Condition, error) {
-	u, err := h.session.calls.Resource(cluster.Secrets).Namespace(h.session.place.Namespace).Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+	u, err := h.calls.Resource(cluster.Secrets).Namespace(h.place.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if cluster.IsHidden(err) {
 		return warned(v1alpha1.ConditionSecretValid, v1alpha1.ReasonProviderSecretNotFound, "The konnector reads no Secret "+name+": "+cluster.Explain(err)+"."), nil
 	}
 	if err != nil {
@@ -191,60 +201,29 @@ func (h *heartbeat) rotate(ctx context.Context, name string) (v1alpha1.Condition
 	if err != nil {
 		return warned(v1alpha1.ConditionSecretValid, v1alpha1.ReasonProviderSecretInvalid, "The konnector refuses Secret "+name+": "+err.Error()+"."), nil //nolint:nilerr // the condition says it
 	}
-	current, _ := h.session.connection.read()
-	if current == nil || h.session.token.Get() == offered.Token && h.session.leadsTo(offered) {
+	current, _ := h.secret.read()
+	if current == nil || h.token.Get() == offered.Token && samePlace(&h.place, offered) {
 		return v1alpha1.True(v1alpha1.ConditionSecretValid), nil
 	}
-	return v1alpha1.True(v1alpha1.ConditionSecretValid), h.adopt(ctx, u)
-}
-
-// adopt copies the offered kubeconfig to the App Cluster's Secret, from where it is
-// taken up like any other change of it.
-func (h *heartbeat) adopt(ctx context.Context, offered *unstructured.Unstructured) error {
-	held := h.session.connection.secret()
-	if held == nil {
-		return nil // a person has just deleted it, and that is a decision
-	}
-	encoded, _, _ := unstructured.NestedString(offered.Object, "data", v1alpha1.KubeconfigKey)
-	err := h.patchSecret(ctx, map[string]any{
-		"metadata": map[string]any{"uid": held.GetUID(), "resourceVersion": held.GetResourceVersion()},
-		"data":     map[string]any{v1alpha1.KubeconfigKey: encoded},
-	})
-	if err != nil {
-		return fmt.Errorf("write the rotated credential to Secret %s of the App Cluster: %w", h.session.connection.name, err)
-	}
-	audit.Record(ctx, "credential rotated")
-	return nil
-}
-
-// patchSecret merges into the kubeconfig Secret of the App Cluster.
-func (h *heartbeat) patchSecret(ctx context.Context, change map[string]any) error {
-	patch, err := json.Marshal(change)
-	if err != nil {
-		return err
-	}
-	name := h.session.connection.name
-	_, err = h.session.agent.app.calls.Resource(cluster.Secrets).Namespace(name.Namespace).Patch(ctx, name.Name, types.MergePatchType, patch,
-		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
-	return err
+	return v1alpha1.True(v1alpha1.ConditionSecretValid), h.secret.adopt(ctx, u)
 }
 
 // write writes when the last heartbeat is half an interval old, and when
 // something else in the status is to change.
 func (h *heartbeat) write(ctx context.Context, seen *v1alpha1.ClusterBinding, secretValid v1alpha1.Condition) error {
-	client := h.session.calls.Resource(cluster.ClusterBindings).Namespace(h.session.place.Namespace)
-	interval := h.session.agent.opts.HeartbeatInterval
+	client := h.calls.Resource(cluster.ClusterBindings).Namespace(h.place.Namespace)
+	interval := h.opts.HeartbeatInterval
 	return objectstatus.Write(ctx, client, seen, func(b *v1alpha1.ClusterBinding) {
 		if due(b.Status.LastHeartbeatTime, interval/2) {
 			now := metav1.NewTime(time.Now().UTC().Truncate(time.Second))
 			b.Status.LastHeartbeatTime = &now
 		}
 		if b.Status.ClusterUID == "" {
-			b.Status.ClusterUID = string(h.session.agent.app.uid)
+			b.Status.ClusterUID = string(h.app.uid)
 		}
 		b.Status.HeartbeatInterval = &metav1.Duration{Duration: interval}
-		b.Status.KonnectorVersion = h.session.agent.opts.Version
-		for _, c := range []v1alpha1.Condition{secretValid, validVersion(h.session.agent.opts.Version)} {
+		b.Status.KonnectorVersion = h.opts.Version
+		for _, c := range []v1alpha1.Condition{secretValid, validVersion(h.opts.Version)} {
 			c.Message = cluster.Clip(c.Message)
 			c.ObservedGeneration = b.Generation
 			b.Status.Conditions = v1alpha1.SetCondition(b.Status.Conditions, c)
@@ -263,4 +242,74 @@ func validVersion(v string) v1alpha1.Condition {
 		return warned(v1alpha1.ConditionValidVersion, v1alpha1.ReasonParseError, fmt.Sprintf("The konnector's version %q is not a semantic version.", v))
 	}
 	return v1alpha1.True(v1alpha1.ConditionValidVersion)
+}
+
+// refusal is Connected if nothing may be changed on either side; else it is empty.
+func (h *heartbeat) refusal(f found) v1alpha1.Condition {
+	switch bound := h.secret.boundTenant(); {
+	case bound != "" && f.tenant != "" && bound != f.tenant:
+		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneReplaced, fmt.Sprintf(
+			"%s is not the Control Plane Cluster that Secret %s was bound to: its tenant namespace %s has the UID %s, not %s. Nothing is changed on either side. "+
+				"If it has been replaced for good, run kubectl bind again: claims are then carried out anew there. Or remove the annotation %s of the Secret.",
+			h.place.Server, h.secret.name, h.place.Namespace, f.tenant, bound, v1alpha1.TenantUIDAnnotation))
+	case f.binding != nil && h.heldElsewhere(f.binding):
+		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonTenantHeldByAnotherCluster, fmt.Sprintf(
+			"The tenant %[1]s is held by another App Cluster (its namespace kube-system has the UID %[2]s) that uses the same credential; nothing is changed on either side. "+
+				"Run kubectl bind for a tenant of this cluster's own. If the other cluster is gone for good, clear status.clusterUID of ClusterBinding %[3]s in %[1]s.",
+			h.place.Namespace, f.binding.Status.ClusterUID, v1alpha1.ClusterBindingName))
+	}
+	return v1alpha1.Condition{}
+}
+
+// A snapshot is what the last look at the tenant namespace has shown.
+type snapshot struct {
+	looked     bool               // at least once
+	away       v1alpha1.Condition // Connected, if the control plane cannot be worked with
+	beating    v1alpha1.Condition // Heartbeating
+	unreadable v1alpha1.Condition // Connected, if exports cannot be listed
+	unmapped   v1alpha1.Condition // Connected, if APIServiceNamespaces cannot be
+	provider   string
+	tenant     types.UID          // of the tenant namespace, once known
+	admitted   bool               // it is known whose tenant it is
+	refused    v1alpha1.Condition // Connected, if nothing may be changed on either side
+}
+
+// snapshot returns what the last look has shown.
+func (h *heartbeat) snapshot() snapshot {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.seen
+}
+
+// connected is what the last look says of the connection. What is too much of what is
+// listed counts even if the control plane answers otherwise.
+func (s snapshot) connected() v1alpha1.Condition {
+	for _, c := range []v1alpha1.Condition{s.away, s.unreadable, s.unmapped} {
+		if c.Type != "" && (c == s.away || c.Reason == v1alpha1.ReasonControlPlaneAnswerTooLarge) {
+			return c
+		}
+	}
+	return v1alpha1.True(v1alpha1.ConditionConnected)
+}
+
+// lookNow asks for a look at the control plane now.
+func (h *heartbeat) lookNow() {
+	h.queue.Add(cache.NewObjectName(h.place.Namespace, v1alpha1.ClusterBindingName))
+}
+
+// readable takes note of when exports, or namespaces, can be read and when not. Both
+// are reasons to look at the control plane.
+func (h *heartbeat) readable(exports bool) func(context.Context, error) {
+	return func(ctx context.Context, err error) {
+		h.mu.Lock()
+		if exports {
+			h.seen.unreadable = unlisted(h.place.Server, cluster.APIServiceExports, err)
+		} else {
+			h.seen.unmapped = unlisted(h.place.Server, cluster.APIServiceNamespaces, err)
+		}
+		h.mu.Unlock()
+		logr.FromContextOrDiscard(ctx).V(4).Info("reading the tenant namespace", "trouble", cluster.Trouble(err))
+		h.touch(h.secret.name)
+		h.lookNow()
+	}
 }

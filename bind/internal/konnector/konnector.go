@@ -4,84 +4,36 @@ package konnector
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"slices"
-	"sync"
+	"errors"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
-	"github.com/klutch-go/sdk/bind/internal/crd"
-	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/group"
+	objectstatus "github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// Options are those of a konnector, complete; see the Options of package bind.
-type Options struct {
-	Version           string
-	HeartbeatInterval time.Duration
-	NamespaceGrace    time.Duration
-	SchemaInterval    time.Duration
-	Sync              func(binding string, opts *klutchsync.Options)
-}
-
 // A Konnector is one Run of a bind.Konnector.
 type Konnector struct {
-	opts     Options
-	app      *appCluster
-	source   *klutchsync.Cluster
-	set      *klutchsync.Set // by namespace/name of the binding
-	bindings *controller.Controller
-	events   record.EventRecorder
-	log      logr.Logger
+	shared
 
-	wg sync.WaitGroup // of connections
-
-	embedding sync.Mutex // held while the embedding program is called
-
-	mu          sync.Mutex
-	uses        map[cache.ObjectName]cache.ObjectName // the Secret of each binding
-	connections map[cache.ObjectName]*connection      // by Secret
-	records     map[cache.ObjectName]*bindingRecord   // by binding
-}
-
-// A bindingRecord is what is remembered of a binding from one pass to the next. Passes of one
-// binding follow each other, so that only the map of records needs the lock.
-type bindingRecord struct {
-	running       string    // the fingerprint of the Sync that runs; empty while none does
-	version       string    // in which it runs, or ran
-	everywhere    bool      // the konnector has the rights of its claims in all namespaces
-	consent       consent   // that has been carried out
-	schemaChanged time.Time // when its CRD was last changed
-	waitsSince    time.Time // when it began to wait for an answer; zero if it does not
-	released      *string   // of held deletions: the last word of its owner; nil before the first pass
-	pace          pace      // of passes
-}
-
-// recordOf returns that of a binding.
-func (a *Konnector) recordOf(binding cache.ObjectName) *bindingRecord {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	r := a.records[binding]
-	if r == nil {
-		r = &bindingRecord{pace: newPace()}
-		a.records[binding] = r
-	}
-	return r
+	connections *connections
+	syncs       *syncs
+	records     records
+	events      record.EventRecorder
 }
 
 // New does no I/O.
@@ -94,195 +46,184 @@ func New(config *rest.Config, opts Options) (*Konnector, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &Konnector{
-		opts: opts, app: app, source: source,
-		uses:        map[cache.ObjectName]cache.ObjectName{},
-		connections: map[cache.ObjectName]*connection{},
-		records:     map[cache.ObjectName]*bindingRecord{},
-	}
-	a.bindings = cluster.NewController("binding", a.paced, 16)
-	a.set = klutchsync.NewSet(klutchsync.SetOptions{Changed: a.changed})
-	return a, a.watch()
+	k := &Konnector{shared: shared{app: app, opts: opts}, records: records{of: map[cache.ObjectName]*bindingRecord{}}}
+	k.connections = newConnections(&k.shared)
+	k.bindings = cluster.NewController("binding", k.paced, 16)
+	k.syncs = newSyncs(source, opts, k.changed)
+	return k, k.watch()
 }
 
-func (a *Konnector) watch() error {
-	if _, err := a.bindings.Watch(a.app.bindings, controller.Self); err != nil {
+func (k *Konnector) watch() error {
+	if _, err := k.bindings.Watch(k.app.bindings, controller.Self); err != nil {
 		return err
 	}
-	_, err := a.bindings.Watch(a.app.crds, func(o metav1.Object) []cache.ObjectName { return a.app.lookup(indexName, o.GetName()) })
+	_, err := k.bindings.Watch(k.app.crds, func(o metav1.Object) []cache.ObjectName { return k.app.lookup(indexName, o.GetName()) })
 	return err
 }
 
 // Run works until ctx is done and all that it started has ended.
-func (a *Konnector) Run(ctx context.Context) error {
-	defer a.app.close()
-	defer a.bindings.ShutDown() // which may never run
-	if err := a.app.prepare(ctx); err != nil {
+func (k *Konnector) Run(ctx context.Context) error {
+	defer k.app.close()
+	defer k.bindings.ShutDown() // which may never run
+	if err := k.app.prepare(ctx); err != nil {
 		return nil // it only ends with ctx
 	}
-	a.log = logr.FromContextOrDiscard(ctx)
-	a.log.Info("konnector started", "version", a.opts.Version)
+	k.log = logr.FromContextOrDiscard(ctx)
+	k.log.Info("konnector started", "version", k.opts.Version)
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: a.app.kube.CoreV1().Events("")})
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: k.app.kube.CoreV1().Events("")})
 	scheme := runtime.NewScheme()
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return err
 	}
-	a.events = broadcaster.NewRecorder(scheme, corev1.EventSource{Component: "konnector"})
-	defer a.wg.Wait()
-	return group.Run(ctx, group.Informer(a.app.bindings), group.Informer(a.app.crds), group.Informer(a.app.namespaces), a.set.Run, a.bindings.Run)
+	k.events = broadcaster.NewRecorder(scheme, corev1.EventSource{Component: "konnector"})
+	defer k.connections.wg.Wait()
+	return group.Run(ctx, group.Informer(k.app.bindings), group.Informer(k.app.crds), group.Informer(k.app.namespaces), k.syncs.Run, k.bindings.Run)
 }
 
 // changed is called with the name of a Sync whose state may have changed.
-func (a *Konnector) changed(name string) {
+func (k *Konnector) changed(name string) {
 	if key, err := cache.ParseObjectName(name); err == nil {
-		a.bindings.Add(key)
-	}
-}
-
-// touch asks for a look at all bindings of a Secret.
-func (a *Konnector) touch(secret cache.ObjectName) {
-	for _, b := range a.app.lookup(indexSecret, secret.String()) {
-		a.bindings.Add(b)
-	}
-}
-
-// connect returns the connection over secret, and ends the one that the binding used
-// before if it is unused now.
-func (a *Konnector) connect(ctx context.Context, binding, secret cache.ObjectName) *connection {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if before, ok := a.uses[binding]; ok && before != secret {
-		a.release(binding)
-	}
-	a.uses[binding] = secret
-	c := a.connections[secret]
-	if c == nil {
-		c = newConnection(a, secret)
-		ctx, c.stop = context.WithCancel(ctx) // that of Run: a call of reconcile has none of its own
-		a.connections[secret] = c
-		a.wg.Go(func() {
-			if err := c.run(ctx); err != nil {
-				a.log.Error(err, "connection ended", "secret", secret.String())
-			}
-		})
-	}
-	return c
-}
-
-// disconnect gives up the binding's use of its connection.
-func (a *Konnector) disconnect(binding cache.ObjectName) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.release(binding)
-}
-
-// release is disconnect for those who hold the lock.
-func (a *Konnector) release(binding cache.ObjectName) {
-	secret, ok := a.uses[binding]
-	delete(a.uses, binding)
-	for _, other := range a.uses {
-		if other == secret {
-			return
-		}
-	}
-	if c := a.connections[secret]; ok && c != nil {
-		c.stop()
-		delete(a.connections, secret)
+		k.bindings.Add(key)
 	}
 }
 
 // forget ends what a binding that is gone had running. Nothing is deleted: neither
 // the CRD, nor objects on either side.
-func (a *Konnector) forget(binding cache.ObjectName) {
-	a.hold(binding)
-	a.disconnect(binding)
-	released := a.recordOf(binding).released // what was said stays said
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if delete(a.records, binding); released != nil {
-		a.records[binding] = &bindingRecord{pace: newPace(), released: released}
+func (k *Konnector) forget(binding cache.ObjectName) {
+	k.syncs.forget(binding)
+	k.connections.disconnect(binding)
+	k.records.forget(binding)
+}
+
+// paced is reconcile, not as often as a platform thinks of something, and not while
+// others of the same connection hold as many workers as they may.
+func (k *Konnector) paced(ctx context.Context, binding cache.ObjectName) (time.Duration, error) {
+	if c := k.connections.of(binding); c != nil {
+		if !c.enter() {
+			return pacePause, nil
+		}
+		defer c.leave()
 	}
+	if !k.records.get(binding).pace.TryAccept() {
+		return pacePause, nil
+	}
+	return k.reconcile(ctx, binding)
 }
 
-// hold stops the sync of a binding and returns when it has stopped.
-func (a *Konnector) hold(binding cache.ObjectName) {
-	a.recordOf(binding).running = ""
-	a.set.Remove(binding.String())
-}
-
-// A recipe is what the Sync of a binding is made of, besides its session.
-type recipe struct {
-	export  *v1alpha1.APIServiceExport
-	related []klutchsync.Related
-	grant   *permission.Grant // nil where related objects may be read in all namespaces
-}
-
-// fingerprint changes when the Sync has to be made anew.
-func (r recipe) fingerprint(s *session, version schema.GroupVersionResource) (string, error) {
-	spec := r.export.Spec
-	data, err := json.Marshal([]any{version, spec.Scope, spec.InformerScope, r.related, r.grant != nil, s.snapshot().tenant})
-	return fmt.Sprintf("%p %s", s, data), err
-}
-
-// put has the Sync of a binding run; one that runs from the same recipe goes on.
-func (a *Konnector) put(binding cache.ObjectName, s *session, r recipe) error {
-	known := a.recordOf(binding)
-	version := crd.SyncVersion(&r.export.Spec, known.version)
-	fingerprint, err := r.fingerprint(s, version)
+// reconcile brings about what one binding says, as far as that goes, and says in
+// its status how far that was.
+func (k *Konnector) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	b, err := k.app.binding(key)
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if known.running == fingerprint {
-		return nil
+	if b == nil || b.DeletionTimestamp != nil {
+		k.forget(key)
+		return 0, nil
 	}
-	opts := s.options(r)
-	a.embedder(binding.Name, &opts)
-	sync, err := klutchsync.New(a.source, s.target, version, opts)
-	if err != nil {
-		return err
+	v := newVerdict()
+	again, err := k.pass(ctx, b, v)
+	again = k.records.get(key).judgeWait(v, again)
+	err = errors.Join(err, k.write(ctx, b, v))
+	if fates.Is(err, fates.Conflict, fates.Contested, fates.Exists) {
+		return time.Second, nil // another writer was faster
 	}
-	known.running, known.version = fingerprint, version.Version
-	a.set.Put(binding.String(), sync)
-	return nil
+	return again, err
 }
 
-// embedder lets the embedding program change the options of a Sync: one call at a time.
-func (a *Konnector) embedder(binding string, opts *klutchsync.Options) {
-	if a.opts.Sync == nil {
-		return
+func (k *Konnector) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *verdict) (time.Duration, error) {
+	key := cache.MetaObjectToName(b)
+	p := &pass{
+		app: k.app, connections: k.connections, syncs: k.syncs, schemaInterval: k.opts.SchemaInterval,
+		record: k.records.get(key), key: key, binding: b, verdict: v,
 	}
-	a.embedding.Lock()
-	defer a.embedding.Unlock()
-	a.opts.Sync(binding, opts)
+	schema := &installation{pass: p}
+	for _, step := range []func(context.Context) (bool, error){
+		p.openConnection, p.findExport, p.checkOffer, schema.readSchema, p.checkRights, schema.installSchema, p.sync,
+	} {
+		ok, err := step(ctx)
+		if p.disabled {
+			k.syncs.hold(p.key)
+		}
+		if err != nil || !ok {
+			return p.again, err
+		}
+	}
+	return p.again, nil
 }
 
-// options are those of the Sync of an export of this session.
-func (s *session) options(r recipe) klutchsync.Options {
-	opts := klutchsync.Options{Mapper: s.namespaces.mapper, Related: slices.Clone(r.related), Hooks: klutchsync.Hooks{Refused: s.records.related}}
-	for i := range opts.Related {
-		opts.Related[i].Except = permission.ClosedPatterns()
+// write writes the status if it is not what it was, and tells of what has changed.
+func (k *Konnector) write(ctx context.Context, b *v1alpha1.APIServiceBinding, v *verdict) error {
+	before := b.Status.Conditions
+	after := b.DeepCopy()
+	v.apply(&after.Status, b.Generation)
+	client := k.app.calls.Resource(cluster.APIServiceBindings).Namespace(b.Namespace)
+	err := objectstatus.Write(ctx, client, b, func(o *v1alpha1.APIServiceBinding) { v.apply(&o.Status, o.Generation) })
+	if err == nil {
+		k.tell(b, before, after.Status.Conditions)
 	}
-	if r.export.Spec.InformerScope == v1alpha1.NamespacedScope {
-		opts.TargetScope = klutchsync.ScopeMapped
-	}
-	if r.grant != nil {
-		opts.RelatedAccess = r.grant.Access
-	}
-	if r.export.Spec.Scope == v1alpha1.ClusterScope {
-		opts.Mapper = klutchsync.Prefix(s.place.Namespace + "-")
-		meta := tenantMeta(s.place.Namespace, s.snapshot().tenant)
-		opts.TargetMeta = func(cache.ObjectName) klutchsync.Meta { return meta }
-	}
-	return opts
+	return err
 }
 
-// tenantMeta says whose a cluster-scoped object is. The garbage collector deletes it
-// with the tenant namespace.
-func tenantMeta(namespace string, uid types.UID) klutchsync.Meta {
-	return klutchsync.Meta{
-		Annotations:     map[string]string{v1alpha1.ClusterNamespaceAnnotation: namespace},
-		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: namespace, UID: uid}},
+// tell makes Events of conditions that have turned.
+func (k *Konnector) tell(b *v1alpha1.APIServiceBinding, before, after []v1alpha1.Condition) {
+	for _, c := range after {
+		was := v1alpha1.FindCondition(before, c.Type)
+		if was != nil && was.Status == c.Status && was.Reason == c.Reason {
+			continue
+		}
+		switch {
+		case c.Type == v1alpha1.ConditionReady && c.Status == metav1.ConditionTrue:
+			k.events.Event(b, "Normal", v1alpha1.ConditionReady, "Objects of "+b.Name+" are kept in step.")
+		case c.Type != v1alpha1.ConditionReady && c.Severity == v1alpha1.SeverityError:
+			k.events.Event(b, "Warning", c.Reason, c.Message)
+		}
 	}
+}
+
+// A bound is what the konnector knows of one APIServiceBinding; see the Bound of package
+// bind.
+type bound struct {
+	Name      string
+	Ready     bool
+	Up        bool
+	TokenEnds time.Time
+	Heartbeat time.Time
+	Sync      klutchsync.Status
+}
+
+// Census returns what is known of all bindings, without I/O, once they have been listed.
+func (k *Konnector) Census() (all []bound, ok bool) {
+	if !k.app.bindings.HasSynced() {
+		return nil, false
+	}
+	for _, obj := range k.app.bindings.GetStore().List() {
+		if u, ok := obj.(*unstructured.Unstructured); ok {
+			all = append(all, k.boundBy(u))
+		}
+	}
+	return all, true
+}
+
+func (k *Konnector) boundBy(u *unstructured.Unstructured) bound {
+	key, found := cache.MetaObjectToName(u), bound{Name: u.GetName()}
+	if b, err := cluster.Decode[v1alpha1.APIServiceBinding](u); err == nil {
+		found.Ready = v1alpha1.IsTrue(b.Status.Conditions, v1alpha1.ConditionReady)
+	}
+	found.Sync, _ = k.syncs.State(key.String())
+	c := k.connections.of(key)
+	if c == nil {
+		return found
+	}
+	if _, s := c.state(); s != nil {
+		now := s.heartbeat.snapshot()
+		found.Up = now.looked && now.away.Type == ""
+		found.TokenEnds = cluster.ReadToken(s.token.Get()).Ends()
+		if beaten := s.heartbeat.beaten.Load(); beaten != nil {
+			found.Heartbeat = *beaten
+		}
+	}
+	return found
 }

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
@@ -36,10 +36,10 @@ type serviceNamespaces struct {
 	grace  time.Duration     // see NamespaceGrace of Options
 	touch  func()            // asks for a look at the bindings
 
-	asked   cache.SharedIndexInformer // APIServiceNamespaces
-	queue   *controller.Controller
-	mapper  *klutchsync.Namespaces
-	records *refusalRecords
+	asked       cache.SharedIndexInformer // APIServiceNamespaces
+	queue       *controller.Controller
+	mapper      *klutchsync.Namespaces
+	unrequested *unrequested
 
 	mu    sync.Mutex
 	wants map[string]bool      // namespaces that objects wait for
@@ -49,20 +49,19 @@ type serviceNamespaces struct {
 	withObjects map[string]types.UID
 	// refused are the namespaces that get no service namespace, with the reasons.
 	refused map[string]string
-	// unrequested are the namespaces that only the provider names, since when.
-	unrequested map[string]unrequested
-	told        time.Time // when the bindings last heard of these
+	told    time.Time // when the bindings last heard of these
 }
 
 // newServiceNamespaces does no I/O.
-func newServiceNamespaces(s *session) *serviceNamespaces {
+func newServiceNamespaces(h *heartbeat, asked cache.SharedIndexInformer, records *refusalRecords) *serviceNamespaces {
 	n := &serviceNamespaces{
-		app: s.agent.app, calls: s.calls, tenant: s.place.Namespace, grace: s.agent.opts.NamespaceGrace, asked: s.asked, records: &s.records,
-		touch: func() { s.agent.touch(s.connection.name) },
-		wants: map[string]bool{}, gone: map[string]time.Time{}, refused: map[string]string{}, withObjects: map[string]types.UID{}, unrequested: map[string]unrequested{},
+		app: h.app, calls: h.calls, tenant: h.place.Namespace, grace: h.opts.NamespaceGrace, asked: asked,
+		touch: func() { h.touch(h.secret.name) },
+		wants: map[string]bool{}, gone: map[string]time.Time{}, refused: map[string]string{}, withObjects: map[string]types.UID{},
 	}
+	n.unrequested = newUnrequested(n.grace, records, func() { n.queue.Add(tellKey) })
 	n.mapper = klutchsync.NewNamespaces(n.want)
-	n.queue = cluster.NewController("namespaces", s.holding(n.reconcile), 4)
+	n.queue = cluster.NewController("namespaces", h.holding(n.reconcile), 4)
 	return n
 }
 
@@ -90,17 +89,25 @@ func (n *serviceNamespaces) reconcile(ctx context.Context, key cache.ObjectName)
 	}
 	if asked == nil {
 		n.refuse(key.Name, "")
-		n.requested(key.Name)
+		n.unrequested.requested(key.Name)
 		n.mapper.Delete(key.Name)
 		n.goneFor(key.Name, false)
 		return 0, n.askFor(ctx, key.Name)
 	}
 	if !n.hasObjects(key.Name) {
-		return n.leaveAlone(ctx, asked)
+		return n.unmapped(ctx, asked)
 	}
-	n.requested(key.Name)
+	n.unrequested.requested(key.Name)
 	n.refuse(key.Name, cmp.Or(n.mapTo(asked), refusedFor(asked)))
 	return n.giveUp(ctx, asked)
+}
+
+// unmapped leaves a namespace alone in which no object was met.
+func (n *serviceNamespaces) unmapped(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (time.Duration, error) {
+	if requestedHere(asked) {
+		return n.giveUp(ctx, asked)
+	}
+	return n.unrequested.note(ctx, asked.Name), nil
 }
 
 // hasObjects reports whether a Sync has met an object in a namespace. That, and nothing
@@ -187,7 +194,7 @@ const mostRefused = 3
 // ready says which namespaces get no service namespace, and which the
 // provider has one for that this App Cluster did not ask for.
 func (n *serviceNamespaces) ready() v1alpha1.Condition {
-	refused, unrequested := n.refusals(), n.unrequestedNames()
+	refused, unrequested := n.refusals(), n.unrequested.names()
 	reason, said := "", []string{}
 	if len(unrequested) > 0 {
 		reason = v1alpha1.ReasonUninvitedNamespace
@@ -246,7 +253,7 @@ func (n *serviceNamespaces) askFor(ctx context.Context, namespace string) error 
 	u.SetKind("APIServiceNamespace")
 	u.SetName(namespace)
 	_, err := n.calls.Resource(cluster.APIServiceNamespaces).Namespace(n.tenant).Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	if err != nil && !fates.Is(err, fates.Exists) {
 		n.mu.Lock()
 		n.wants[namespace] = true
 		n.mu.Unlock()
@@ -283,7 +290,7 @@ func (n *serviceNamespaces) giveUp(ctx context.Context, asked *v1alpha1.APIServi
 	uid := asked.UID
 	err = n.calls.Resource(cluster.APIServiceNamespaces).Namespace(n.tenant).Delete(ctx, asked.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+	if err != nil && !fates.Is(err, fates.Absent, fates.Unserved, fates.Conflict, fates.Contested) {
 		return 0, fmt.Errorf("give up the service namespace of %s: %w", asked.Name, err)
 	}
 	logr.FromContextOrDiscard(ctx).Info("namespace is gone, service namespace given up")
@@ -313,7 +320,7 @@ func (a *appCluster) namespaceGone(ctx context.Context, name string) (bool, erro
 	if err == nil {
 		return false, nil
 	}
-	if !apierrors.IsNotFound(err) {
+	if !fates.Is(err, fates.Absent) {
 		return false, fmt.Errorf("look for namespace %s: %w", name, err)
 	}
 	identity, err := a.identity(ctx)

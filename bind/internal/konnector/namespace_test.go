@@ -32,7 +32,7 @@ func TestRefusedFor(t *testing.T) {
 
 // TestP25NamespacesReady: however much a provider has to say, the condition stays small.
 func TestP25NamespacesReady(t *testing.T) {
-	n := &serviceNamespaces{refused: map[string]string{}}
+	n := &serviceNamespaces{refused: map[string]string{}, unrequested: newUnrequested(0, nil, nil)}
 	if c := n.ready(); c.Status != "True" {
 		t.Errorf("%+v", c)
 	}
@@ -46,9 +46,8 @@ func TestP25NamespacesReady(t *testing.T) {
 	if len(c.Message) > cluster.MaxMessage || !strings.Contains(c.Message, "in a (no no") || !strings.Contains(c.Message, "and 2 more") {
 		t.Errorf("message of %d bytes: %s", len(c.Message), c.Message)
 	}
-	n.unrequested = map[string]unrequested{}
 	for i := range 1000 {
-		n.unrequested["u"+strconv.Itoa(i)] = unrequested{told: i%2 == 0}
+		n.unrequested.seen["u"+strconv.Itoa(i)] = sighting{told: i%2 == 0}
 	}
 	if c = n.ready(); c.Reason != v1alpha1.ReasonServiceNamespaceRefused || len(c.Message) > cluster.MaxMessage || !strings.Contains(c.Message, "u0, u10, u100, and 497 more") {
 		t.Errorf("message of %d bytes, for %s: %s", len(c.Message), c.Reason, c.Message)

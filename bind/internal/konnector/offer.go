@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/text"
@@ -49,7 +50,59 @@ func severity(c *v1alpha1.Condition) v1alpha1.Severity {
 	return v1alpha1.SeverityError
 }
 
-// providerFails tells whether the provider has said that its API is not usable.
-func (v *verdict) providerFails() bool {
-	return v.found[v1alpha1.ConditionProviderInSync].Severity == v1alpha1.SeverityError
+// openConnection finds out whether the Secret is of use.
+func (p *pass) openConnection(ctx context.Context) (bool, error) {
+	ref := p.binding.Spec.KubeconfigSecretRef
+	if p.key.Namespace != "" && (p.key.Namespace != v1alpha1.Namespace || ref.Namespace != v1alpha1.Namespace) {
+		// Else a user of one namespace could use the credentials of all others, and be
+		// the first to bind an API, which is then in all namespaces.
+		p.connections.disconnect(p.key)
+		return p.block(failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretInvalid,
+			fmt.Sprintf("It is in namespace %s, and spec.kubeconfigSecretRef.namespace is %q. What a binding binds is for all namespaces, so both have to be %s.", p.key.Namespace, ref.Namespace, v1alpha1.Namespace)))
+	}
+	valid, session := p.connections.connect(ctx, p.key, cache.NewObjectName(ref.Namespace, ref.Name)).state()
+	if session == nil {
+		return p.block(valid)
+	}
+	p.session = session
+	p.verdict.set(valid)
+	now := session.heartbeat.snapshot()
+	p.verdict.provider = now.provider
+	p.verdict.set(now.beating)
+	return true, nil
+}
+
+// findExport looks for what the provider offers under the binding's name. While the
+// control plane is away, what was last seen of it goes on to hold.
+func (p *pass) findExport(context.Context) (bool, error) {
+	now := p.session.heartbeat.snapshot()
+	connected := now.connected()
+	if now.refused.Type != "" {
+		return p.block(now.refused)
+	}
+	if !p.session.exports.informer.HasSynced() || !p.session.namespaces.asked.HasSynced() || !now.admitted {
+		if connected.Status == metav1.ConditionTrue {
+			connected = p.notListed(now)
+		}
+		p.verdict.set(connected)
+		return false, nil
+	}
+	export, err := p.session.exports.get(p.binding.Name)
+	if err != nil {
+		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportInvalid, "The APIServiceExport cannot be read: "+cluster.Explain(err)+"."))
+	}
+	if export == nil && now.away.Type == "" {
+		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportNotFound,
+			fmt.Sprintf("The provider has no APIServiceExport %s for this cluster. What was synced stays as it is. %s", p.binding.Name, repair)))
+	}
+	p.verdict.set(connected)
+	p.export = export
+	return export != nil, nil
+}
+
+func (p *pass) notListed(now snapshot) v1alpha1.Condition {
+	if now.unreadable.Type != "" {
+		return now.unreadable
+	}
+	return pending(v1alpha1.ConditionConnected, "Connecting to the Control Plane Cluster.")
 }

@@ -3,10 +3,8 @@
 package konnector
 
 import (
-	"context"
 	"time"
 
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
 )
 
@@ -22,36 +20,9 @@ const (
 	mostPasses = 2
 )
 
-// paced is reconcile, not as often as a platform thinks of something, and not while
-// others of the same connection hold as many workers as they may.
-func (a *Konnector) paced(ctx context.Context, binding cache.ObjectName) (time.Duration, error) {
-	if c := a.connectionOf(binding); c != nil {
-		if !c.enter() {
-			return pacePause, nil
-		}
-		defer c.leave()
-	}
-	if !a.recordOf(binding).pace.TryAccept() {
-		return pacePause, nil
-	}
-	return a.reconcile(ctx, binding)
-}
+// retryEvery is the pace of looks at what no watch shows and others have to change.
+const retryEvery = 10 * time.Second
 
-// connectionOf returns the connection that a binding used last; nil for none.
-func (a *Konnector) connectionOf(binding cache.ObjectName) *connection {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.connections[a.uses[binding]]
-}
-
-// enter reports whether there is room for one more pass.
-func (c *connection) enter() bool {
-	select {
-	case c.passes <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
-
-func (c *connection) leave() { <-c.passes }
+// rightsEvery is the pace of looks at missing rights: a person waits while API servers
+// aggregate roles.
+const rightsEvery = 2 * time.Second

@@ -12,7 +12,6 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
@@ -21,6 +20,7 @@ import (
 	"github.com/klutch-go/sdk/bind/internal/crd"
 	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/internal/crdcompat"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/mark"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -137,7 +137,7 @@ func (p *installation) owns(ctx context.Context, crd *unstructured.Unstructured)
 		return true, nil // of a time when bindings had the other scope
 	}
 	uid, err := cluster.UIDOf(ctx, p.app.calls, cluster.APIServiceBindings, owner.ObjectName)
-	if err != nil && !apierrors.IsNotFound(err) {
+	if err != nil && !fates.Is(err, fates.Absent, fates.Unserved) {
 		return false, fmt.Errorf("look for the binding of CRD %s: %w", crd.GetName(), err)
 	}
 	return uid != owner.UID, nil
@@ -163,7 +163,7 @@ func (p *installation) update(ctx context.Context, live, wanted *unstructured.Un
 // refused says what the App Cluster's API server has against the CRD. What it says
 // may be cured by another export, or by other rights.
 func (p *installation) refused(reason string, err error) (bool, error) {
-	if !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) && !apierrors.IsBadRequest(err) {
+	if !fates.Is(err, fates.Invalid, fates.Replaced, fates.Forbidden, fates.Terminating, fates.Malformed) {
 		return false, err
 	}
 	p.again = time.Minute
@@ -214,7 +214,7 @@ func (p *installation) adoptSchema(live, wanted *unstructured.Unstructured) (why
 	case wait > 0:
 		p.again = wait
 		why = v1alpha1.False(v1alpha1.ConditionSchemaInSync, v1alpha1.SeverityInfo, v1alpha1.ReasonSchemaChangeWaits,
-			fmt.Sprintf("The provider's newest schema waits: the CRD is changed every %s at most. Objects are synced under the schema that is here.", p.opts.SchemaInterval))
+			fmt.Sprintf("The provider's newest schema waits: the CRD is changed every %s at most. Objects are synced under the schema that is here.", p.schemaInterval))
 	default:
 		return why, nil
 	}
@@ -239,5 +239,5 @@ func (p *installation) untilNextSchema(now time.Time) time.Duration {
 	if p.record.schemaChanged.IsZero() {
 		return 0
 	}
-	return p.opts.SchemaInterval - now.Sub(p.record.schemaChanged)
+	return p.schemaInterval - now.Sub(p.record.schemaChanged)
 }

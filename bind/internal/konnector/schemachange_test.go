@@ -24,8 +24,8 @@ func TestP21SchemaChangesArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newClaimWorld(t)
 		w.app.Serve(fakecluster.Resource{GroupVersionResource: cluster.CRDs, Kind: "CustomResourceDefinition"})
-		w.agent.app.kube = fake.NewClientset()
-		w.agent.opts.SchemaInterval = 30 * time.Second
+		w.konnector.app.kube = fake.NewClientset()
+		w.konnector.opts.SchemaInterval = 30 * time.Second
 		w.binding.UID = "u"
 		crds := w.app.Client().Resource(cluster.CRDs)
 		publish := func(fields int) {

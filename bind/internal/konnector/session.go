@@ -3,15 +3,12 @@
 package konnector
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -19,60 +16,35 @@ import (
 	"github.com/klutch-go/sdk/internal/controller"
 	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
-	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 // A session is the tenant namespace of one Control Plane Cluster, as long as the
 // kubeconfig leads there.
 type session struct {
-	agent      *Konnector
-	connection *connection
-	place      kubeconfig.Kubeconfig // without token
-	token      *kubeconfig.Token
+	*shared
+
+	place kubeconfig.Kubeconfig // without token
+	token *kubeconfig.Token
 
 	clients
 
 	handlers []func() // detach what listens to informers
 	target   *klutchsync.Cluster
 
-	exports cache.SharedIndexInformer
-	asked   cache.SharedIndexInformer // APIServiceNamespaces
-
 	heartbeat  *heartbeat
-	status     *controller.Controller // of exports
-	said       pace                   // of what it tells of them
+	exports    *exports
 	namespaces *serviceNamespaces
 	records    refusalRecords
 
 	stop context.CancelFunc
 	done chan struct{}
-
-	mu   sync.Mutex
-	seen snapshot
-}
-
-// A snapshot is what the last look at the tenant namespace has shown.
-type snapshot struct {
-	looked     bool               // at least once
-	away       v1alpha1.Condition // Connected, if the control plane cannot be worked with
-	beating    v1alpha1.Condition // Heartbeating
-	unreadable v1alpha1.Condition // Connected, if exports cannot be listed
-	unmapped   v1alpha1.Condition // Connected, if APIServiceNamespaces cannot be
-	provider   string
-	tenant     types.UID          // of the tenant namespace, once known
-	admitted   bool               // it is known whose tenant it is
-	refused    v1alpha1.Condition // Connected, if nothing may be changed on either side
 }
 
 // newSession does no I/O.
-func newSession(c *connection, k *kubeconfig.Kubeconfig) (*session, error) {
-	s := &session{
-		agent: c.agent, connection: c, place: *k, done: make(chan struct{}),
-		said: newPace(),
-	}
+func newSession(shared *shared, secret *kubeconfigSecret, k *kubeconfig.Kubeconfig) (*session, error) {
+	s := &session{shared: shared, place: *k, done: make(chan struct{})}
 	s.place.Token = ""
-	s.seen.beating = pending(v1alpha1.ConditionHeartbeating, "Connecting to the Control Plane Cluster.")
 	config, token, err := k.Rotating()
 	if err != nil {
 		return nil, err
@@ -81,8 +53,9 @@ func newSession(c *connection, k *kubeconfig.Kubeconfig) (*session, error) {
 	if err := s.connect(config); err != nil {
 		return nil, err
 	}
+	s.heartbeat = newHeartbeat(shared, secret, s.place, token, s.calls)
 	if err := s.controllers(); err != nil { // as the konnector ends
-		for _, c := range []*controller.Controller{s.heartbeat.queue, s.status, s.namespaces.queue} {
+		for _, c := range []*controller.Controller{s.heartbeat.queue, s.exports.queue, s.namespaces.queue} {
 			c.ShutDown()
 		}
 		s.detach()
@@ -91,8 +64,7 @@ func newSession(c *connection, k *kubeconfig.Kubeconfig) (*session, error) {
 	return s, nil
 }
 
-func (s *session) connect(config *rest.Config) error {
-	var err error
+func (s *session) connect(config *rest.Config) (err error) {
 	if s.clients, err = newClients(unlimited(config)); err != nil {
 		return fmt.Errorf("client for the Control Plane Cluster: %w", err)
 	}
@@ -100,37 +72,36 @@ func (s *session) connect(config *rest.Config) error {
 		return err
 	}
 	s.target = s.target.IdentifiedBy(s.place.Namespace).Bounded() // tenants may not read kube-system
-	exports, namespaces := cluster.Objects(s.watches, cluster.APIServiceExports, s.place.Namespace), cluster.Objects(s.watches, cluster.APIServiceNamespaces, s.place.Namespace)
-	exports.Told, namespaces.Told = s.readable(true), s.readable(false)
-	budget := &kubeconfig.Budget{Decoded: true}
-	exports.Share, namespaces.Share = budget.Share("apiserviceexports"), budget.Share("apiservicenamespaces")
-	s.exports = exports.Informer(cache.Indexers{})
-	s.asked = namespaces.Informer(cache.Indexers{})
-	return errors.Join(s.exports.SetWatchErrorHandlerWithContext(s.interrupted), s.asked.SetWatchErrorHandlerWithContext(s.interrupted))
+	return nil
 }
 
 func (s *session) controllers() error {
-	app := s.agent.app
-	s.heartbeat = newHeartbeat(s)
-	s.status = cluster.NewController("export-status", s.holding(s.reconcileExport), 1)
-	s.namespaces = newServiceNamespaces(s)
+	exports, namespaces := cluster.Objects(s.watches, cluster.APIServiceExports, s.place.Namespace), cluster.Objects(s.watches, cluster.APIServiceNamespaces, s.place.Namespace)
+	exports.Told, namespaces.Told = s.heartbeat.readable(true), s.heartbeat.readable(false)
+	budget := &kubeconfig.Budget{Decoded: true}
+	exports.Share, namespaces.Share = budget.Share("apiserviceexports"), budget.Share("apiservicenamespaces")
+	s.exports = newExports(s.heartbeat, exports.Informer(cache.Indexers{}))
+	s.namespaces = newServiceNamespaces(s.heartbeat, namespaces.Informer(cache.Indexers{}), &s.records)
+	if err := errors.Join(s.exports.informer.SetWatchErrorHandlerWithContext(s.interrupted), s.namespaces.asked.SetWatchErrorHandlerWithContext(s.interrupted)); err != nil {
+		return err
+	}
 	for _, w := range []struct {
 		c    *controller.Controller
 		inf  cache.SharedIndexInformer
 		keys func(metav1.Object) []cache.ObjectName
 	}{
-		{s.status, s.exports, controller.Self},
-		{s.status, app.bindings, s.exportOf},
-		{s.status, app.crds, s.exportOf},
-		{s.namespaces.queue, s.asked, nameOnly},
-		{s.namespaces.queue, app.namespaces, nameOnly},
+		{s.exports.queue, s.exports.informer, controller.Self},
+		{s.exports.queue, s.app.bindings, s.exports.of},
+		{s.exports.queue, s.app.crds, s.exports.of},
+		{s.namespaces.queue, s.namespaces.asked, nameOnly},
+		{s.namespaces.queue, s.app.namespaces, nameOnly},
 	} {
 		if err := s.watch(w.c, w.inf, w.keys); err != nil {
 			return err
 		}
 	}
-	_, err := s.exports.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: s.exportChanged, UpdateFunc: func(_, obj any) { s.exportChanged(obj) }, DeleteFunc: s.exportChanged,
+	_, err := s.exports.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: s.exports.changed, UpdateFunc: func(_, obj any) { s.exports.changed(obj) }, DeleteFunc: s.exports.changed,
 	})
 	return err
 }
@@ -159,13 +130,13 @@ func nameOnly(o metav1.Object) []cache.ObjectName {
 
 // start begins to work; ctx ends it, as end does.
 func (s *session) start(ctx context.Context) {
-	log := s.agent.log.WithValues("controlPlane", s.place.Server, "tenant", s.place.Namespace)
+	log := s.log.WithValues("controlPlane", s.place.Server, "tenant", s.place.Namespace)
 	ctx, s.stop = context.WithCancel(logr.NewContext(ctx, log))
-	s.lookNow()
+	s.heartbeat.lookNow()
 	go func() {
 		defer close(s.done)
 		defer s.detach()
-		err := group.Run(ctx, group.Informer(s.exports), group.Informer(s.asked), s.listed, s.heartbeat.queue.Run, s.status.Run, s.namespaces.queue.Run)
+		err := group.Run(ctx, group.Informer(s.exports.informer), group.Informer(s.namespaces.asked), s.listed, s.heartbeat.queue.Run, s.exports.queue.Run, s.namespaces.queue.Run)
 		if err != nil {
 			log.Error(err, "session ended")
 		}
@@ -175,8 +146,8 @@ func (s *session) start(ctx context.Context) {
 // listed tells the bindings once it is known which exports and service namespaces there
 // are.
 func (s *session) listed(ctx context.Context) error {
-	if cache.WaitFor(ctx, "", s.exports.HasSyncedChecker(), s.asked.HasSyncedChecker()) {
-		s.agent.touch(s.connection.name)
+	if cache.WaitFor(ctx, "", s.exports.informer.HasSyncedChecker(), s.namespaces.asked.HasSyncedChecker()) {
+		s.touch(s.heartbeat.secret.name)
 	}
 	<-ctx.Done()
 	return nil
@@ -187,73 +158,15 @@ func (s *session) end() {
 	<-s.done
 }
 
-// leadsTo tells whether k differs from the session's kubeconfig in the token alone.
-func (s *session) leadsTo(k *kubeconfig.Kubeconfig) bool {
-	return s.place.Server == k.Server && s.place.Namespace == k.Namespace &&
-		s.place.TLSServerName == k.TLSServerName && bytes.Equal(s.place.CAData, k.CAData)
-}
-
 // use takes up a new token at once; what runs goes on.
 func (s *session) use(token string) {
-	if s.token.Swap(token) != token || s.snapshot().refused.Type != "" {
-		s.lookNow()
+	if s.token.Swap(token) != token || s.heartbeat.snapshot().refused.Type != "" {
+		s.heartbeat.lookNow()
 	}
-}
-
-// lookNow asks for a look at the control plane now.
-func (s *session) lookNow() {
-	s.heartbeat.queue.Add(cache.NewObjectName(s.place.Namespace, v1alpha1.ClusterBindingName))
-}
-
-// snapshot returns what the last look has shown.
-func (s *session) snapshot() snapshot {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.seen
 }
 
 // interrupted is called when a watch ends with an error.
 func (s *session) interrupted(ctx context.Context, _ *cache.Reflector, err error) {
 	logr.FromContextOrDiscard(ctx).V(4).Info("watch interrupted", "reason", cluster.Explain(err))
-	s.lookNow()
-}
-
-// readable takes note of when exports, or namespaces, can be read and when not. Both
-// are reasons to look at the control plane.
-func (s *session) readable(exports bool) func(context.Context, error) {
-	return func(ctx context.Context, err error) {
-		s.mu.Lock()
-		if exports {
-			s.seen.unreadable = unlisted(s.place.Server, cluster.APIServiceExports, err)
-		} else {
-			s.seen.unmapped = unlisted(s.place.Server, cluster.APIServiceNamespaces, err)
-		}
-		s.mu.Unlock()
-		logr.FromContextOrDiscard(ctx).V(4).Info("reading the tenant namespace", "trouble", cluster.Trouble(err))
-		s.agent.touch(s.connection.name)
-		s.lookNow()
-	}
-}
-
-// exportChanged asks for a look at the bindings of an export.
-func (s *session) exportChanged(obj any) {
-	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = gone.Obj
-	}
-	if o, ok := obj.(metav1.Object); ok {
-		for _, binding := range s.bindingsOf(o.GetName()) {
-			s.agent.bindings.Add(binding)
-		}
-	}
-}
-
-// bindingsOf returns the bindings of the given name that use this connection.
-func (s *session) bindingsOf(name string) []cache.ObjectName {
-	var found []cache.ObjectName
-	for _, b := range s.agent.app.lookup(indexSecret, s.connection.name.String()) {
-		if b.Name == name {
-			found = append(found, b)
-		}
-	}
-	return found
+	s.heartbeat.lookNow()
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,56 +17,66 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// unrequested is a namespace that only the provider names.
+// unrequested are the namespaces that only the provider names. They stay unmapped; the
+// provider wants something that was not agreed to here, and after a grace period in which
+// Syncs can still meet an object, the bindings and an audit record say so.
 type unrequested struct {
+	grace   time.Duration
+	records *refusalRecords
+	changed func() // has the bindings say it
+
+	mu   sync.Mutex
+	seen map[string]sighting
+}
+
+// A sighting is the first time that a provider named a namespace.
+type sighting struct {
 	since time.Time
 	told  bool
 }
 
-// leaveAlone leaves a namespace unmapped in which no object was met. If this App
-// Cluster has never asked for it either, the provider wants something that was not
-// agreed to here: after a grace period in which Syncs can still meet an
-// object, the bindings and an audit record say so.
-func (n *serviceNamespaces) leaveAlone(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (time.Duration, error) {
-	if requestedHere(asked) {
-		return n.giveUp(ctx, asked)
-	}
-	n.mu.Lock()
-	u, known := n.unrequested[asked.Name]
+func newUnrequested(grace time.Duration, records *refusalRecords, changed func()) *unrequested {
+	return &unrequested{grace: grace, records: records, changed: changed, seen: map[string]sighting{}}
+}
+
+// note remembers a namespace, and returns when to look at it again.
+func (u *unrequested) note(ctx context.Context, namespace string) time.Duration {
+	u.mu.Lock()
+	s, known := u.seen[namespace]
 	if !known {
-		u.since = time.Now()
+		s.since = time.Now()
 	}
-	left := n.grace - time.Since(u.since)
-	fresh := !u.told && left <= 0
-	u.told = u.told || fresh
-	n.unrequested[asked.Name] = u
-	n.mu.Unlock()
+	left := u.grace - time.Since(s.since)
+	fresh := !s.told && left <= 0
+	s.told = s.told || fresh
+	u.seen[namespace] = s
+	u.mu.Unlock()
 	if fresh {
-		n.queue.Add(tellKey)
-		if n.records.next(ctx) {
-			audit.Record(ctx, "namespace not asked for, left alone", "namespace", asked.Name)
+		u.changed()
+		if u.records.next(ctx) {
+			audit.Record(ctx, "namespace not asked for, left alone", "namespace", namespace)
 		}
 	}
-	return max(left, 0), nil
+	return max(left, 0)
 }
 
-// requested forgets that only the provider named a namespace.
-func (n *serviceNamespaces) requested(namespace string) {
-	n.mu.Lock()
-	u := n.unrequested[namespace]
-	delete(n.unrequested, namespace)
-	n.mu.Unlock()
-	if u.told {
-		n.queue.Add(tellKey)
+// requested forgets a namespace.
+func (u *unrequested) requested(namespace string) {
+	u.mu.Lock()
+	told := u.seen[namespace].told
+	delete(u.seen, namespace)
+	u.mu.Unlock()
+	if told {
+		u.changed()
 	}
 }
 
-// unrequestedNames are the unrequested namespaces that conditions of bindings name.
-func (n *serviceNamespaces) unrequestedNames() []string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	told := maps.Clone(n.unrequested)
-	maps.DeleteFunc(told, func(_ string, u unrequested) bool { return !u.told })
+// names are the namespaces that conditions of bindings name.
+func (u *unrequested) names() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	told := maps.Clone(u.seen)
+	maps.DeleteFunc(told, func(_ string, s sighting) bool { return !s.told })
 	return slices.Sorted(maps.Keys(told))
 }
 

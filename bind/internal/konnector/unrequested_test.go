@@ -25,9 +25,9 @@ func TestP30ManyUnrequestedNamespaces(t *testing.T) {
 		var records []string
 		ctx := logr.NewContext(t.Context(), funcr.New(func(_, args string) { records = append(records, args) }, funcr.Options{}))
 		n := &serviceNamespaces{
-			grace: time.Minute, mapper: klutchsync.NewNamespaces(nil), records: &refusalRecords{},
-			unrequested: map[string]unrequested{}, refused: map[string]string{},
+			grace: time.Minute, mapper: klutchsync.NewNamespaces(nil), refused: map[string]string{},
 		}
+		n.unrequested = newUnrequested(n.grace, &refusalRecords{}, func() { n.queue.Add(tellKey) })
 		n.queue = cluster.NewController("namespaces", n.reconcile, 1)
 		defer n.queue.ShutDown()
 		look := func(want time.Duration) {
@@ -35,7 +35,7 @@ func TestP30ManyUnrequestedNamespaces(t *testing.T) {
 			for i := range 1000 {
 				asked := &v1alpha1.APIServiceNamespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("space-", i)}}
 				asked.Status.Namespace = "service-" + asked.Name
-				if again, err := n.leaveAlone(ctx, asked); err != nil || again != want {
+				if again, err := n.unmapped(ctx, asked); err != nil || again != want {
 					t.Fatalf("again in %s: %v, want %s", again, err, want)
 				}
 				if service, mapped := n.mapper.Of(asked.Name); mapped {
@@ -57,9 +57,9 @@ func TestP30ManyUnrequestedNamespaces(t *testing.T) {
 			t.Errorf("%+v", c)
 		}
 		for i := range 1000 {
-			n.requested(fmt.Sprint("space-", i))
+			n.unrequested.requested(fmt.Sprint("space-", i))
 		}
-		if c := n.ready(); c.Status != metav1.ConditionTrue || len(n.unrequested) > 0 {
+		if c := n.ready(); c.Status != metav1.ConditionTrue || len(n.unrequested.seen) > 0 {
 			t.Errorf("%+v", c)
 		}
 	})

@@ -34,7 +34,7 @@ func TestP30CopiesInUnusedNamespacesAreRemoved(t *testing.T) {
 		w.answer(v1alpha1.ClaimAccepted)
 		time.Sleep(time.Minute)
 
-		w.agent.hold(cache.MetaObjectToName(w.binding)) // the konnector ends here
+		w.konnector.syncs.hold(cache.MetaObjectToName(w.binding)) // the konnector ends here
 		order, err := w.widgets("left").Get(t.Context(), "order", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestP30CopiesInUnusedServiceNamespacesAreRemoved(t *testing.T) {
 		w.answer(v1alpha1.ClaimAccepted)
 		time.Sleep(time.Minute)
 
-		w.agent.hold(cache.MetaObjectToName(w.binding)) // the konnector ends here
+		w.konnector.syncs.hold(cache.MetaObjectToName(w.binding)) // the konnector ends here
 		for _, name := range []string{"left", "orphaned"} {
 			order, err := w.widgets(name).Get(t.Context(), "order", metav1.GetOptions{})
 			if err != nil {

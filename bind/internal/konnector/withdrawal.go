@@ -11,7 +11,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,6 +19,7 @@ import (
 	"github.com/klutch-go/sdk/bind/internal/crd"
 	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/internal/audit"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -51,7 +51,7 @@ func (p *withdrawal) run(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	p.hold(p.key)
+	p.syncs.hold(p.key)
 	denied, err := p.removeAll(ctx, permission.Copies{Meta: p.app.meta, Binding: p.binding.Name, Owner: v1alpha1.OwnerProvider, Namespaces: append(slices.Clone(taken), metav1.NamespaceAll)}, here)
 	if err != nil {
 		return "", err
@@ -102,7 +102,7 @@ func (p *withdrawal) removeAll(ctx context.Context, from permission.Copies, reso
 		n, err := from.Remove(ctx, resource)
 		removed += n
 		switch {
-		case apierrors.IsForbidden(err):
+		case fates.Is(err, fates.Forbidden, fates.Terminating):
 			denied = append(denied, resource.GroupResource().String())
 		case err != nil:
 			return nil, err
@@ -119,7 +119,7 @@ func (p *withdrawal) taken(ctx context.Context) (namespaces []string, err error)
 	list, err := p.app.meta.Resource(cluster.RoleBindings).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, permission.ClaimsName(p.binding.Name)).String(),
 	})
-	if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+	if cluster.IsHidden(err) {
 		return nil, nil // nor could they be taken
 	}
 	if err != nil {
@@ -194,10 +194,4 @@ func (p *withdrawal) claims() []v1alpha1.PermissionClaim {
 		all = append(all, c.PermissionClaim)
 	}
 	return all
-}
-
-// A consent is what was last found to be agreed to, and carried out.
-type consent struct {
-	id       string
-	selected []klutchsync.Related
 }

@@ -33,7 +33,7 @@ import (
 type claimWorld struct {
 	*testing.T
 	app, controlPlane *fakecluster.Cluster
-	agent             *Konnector
+	konnector         *Konnector
 	session           *session
 	binding           *v1alpha1.APIServiceBinding
 	export            *v1alpha1.APIServiceExport
@@ -55,17 +55,16 @@ func newClaimWorld(t *testing.T) *claimWorld {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.agent = &Konnector{
-		app:    &appCluster{clients: clients{calls: w.app.Client(), meta: w.app.Metadata()}},
-		source: source, set: klutchsync.NewSet(klutchsync.SetOptions{}),
-		records: map[cache.ObjectName]*bindingRecord{},
+	w.konnector = &Konnector{
+		shared:  shared{app: &appCluster{clients: clients{calls: w.app.Client(), meta: w.app.Metadata()}}},
+		syncs:   newSyncs(source, Options{}, nil),
+		records: records{of: map[cache.ObjectName]*bindingRecord{}},
 	}
-	w.agent.app.namespaces = cluster.Metas(w.app.Metadata(), cluster.NamespacesResource).Informer(cache.Indexers{})
+	w.konnector.app.namespaces = cluster.Metas(w.app.Metadata(), cluster.NamespacesResource).Informer(cache.Indexers{})
 	w.session = &session{
-		agent: w.agent, target: target, clients: clients{calls: w.controlPlane.Client(), meta: w.controlPlane.Metadata()}, place: kubeconfig.Kubeconfig{Namespace: "tenant"},
-		asked: cluster.Objects(w.controlPlane.Client(), cluster.APIServiceNamespaces, "tenant").Informer(cache.Indexers{}),
+		shared: &w.konnector.shared, heartbeat: &heartbeat{}, target: target, clients: clients{calls: w.controlPlane.Client(), meta: w.controlPlane.Metadata()}, place: kubeconfig.Kubeconfig{Namespace: "tenant"},
 	}
-	w.session.namespaces = &serviceNamespaces{app: w.agent.app, asked: w.session.asked, mapper: klutchsync.NewNamespaces(nil)}
+	w.session.namespaces = &serviceNamespaces{app: w.konnector.app, asked: cluster.Objects(w.controlPlane.Client(), cluster.APIServiceNamespaces, "tenant").Informer(cache.Indexers{}), mapper: klutchsync.NewNamespaces(nil), unrequested: newUnrequested(0, nil, nil)}
 	w.session.namespaces.mapper.Set("team", "service")
 	w.namespace(w.app, "team")
 	w.namespace(w.controlPlane, "service")
@@ -119,7 +118,7 @@ func (w *claimWorld) run() (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = group.Run(ctx, w.agent.set.Run, group.Informer(w.session.asked), group.Informer(w.agent.app.namespaces))
+		_ = group.Run(ctx, w.konnector.syncs.Run, group.Informer(w.session.namespaces.asked), group.Informer(w.konnector.app.namespaces))
 	}()
 	synctest.Wait()
 	return func() { cancel(); <-done }
@@ -127,8 +126,8 @@ func (w *claimWorld) run() (stop func()) {
 
 // restart is a konnector that knows nothing of what was.
 func (w *claimWorld) restart() {
-	w.agent.hold(cache.MetaObjectToName(w.binding))
-	w.agent.records = map[cache.ObjectName]*bindingRecord{}
+	w.konnector.syncs.forget(cache.MetaObjectToName(w.binding))
+	w.konnector.records.of = map[cache.ObjectName]*bindingRecord{}
 }
 
 // answer makes the claim Accepted, Rejected, or for "" removes it, and has the
@@ -163,7 +162,10 @@ func (w *claimWorld) look() {
 // pass is a look at the binding.
 func (w *claimWorld) pass() *pass {
 	key := cache.MetaObjectToName(w.binding)
-	return &pass{Konnector: w.agent, record: w.agent.recordOf(key), key: key, binding: w.binding, verdict: w.verdict, session: w.session, export: w.export}
+	return &pass{
+		app: w.konnector.app, syncs: w.konnector.syncs, schemaInterval: w.konnector.opts.SchemaInterval,
+		record: w.konnector.records.get(key), key: key, binding: w.binding, verdict: w.verdict, session: w.session, export: w.export,
+	}
 }
 
 func (w *claimWorld) namespace(c *fakecluster.Cluster, name string) {

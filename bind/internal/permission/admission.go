@@ -3,9 +3,6 @@
 package permission
 
 import (
-	"strconv"
-	"strings"
-
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,13 +52,4 @@ func claimsPolicyBinding(binding string) *unstructured.Unstructured {
 			ValidationActions: []admissionregistrationv1.ValidationAction{admissionregistrationv1.Deny},
 		},
 	})
-}
-
-// celList is a list of strings in CEL.
-func celList(texts []string) string {
-	quoted := make([]string, len(texts))
-	for i, text := range texts {
-		quoted[i] = strconv.Quote(text)
-	}
-	return "[" + strings.Join(quoted, ", ") + "]"
 }

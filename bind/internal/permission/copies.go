@@ -9,13 +9,13 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -37,7 +37,7 @@ func (from Copies) Remove(ctx context.Context, resource schema.GroupVersionResou
 		ctx, cancel := context.WithTimeout(ctx, cluster.CallTimeout)
 		defer cancel()
 		list, err := from.Meta.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.BoundAnnotation + "=true"})
-		if apierrors.IsForbidden(err) || apierrors.IsNotFound(err) {
+		if fates.Is(err, fates.Forbidden, fates.Terminating, fates.Absent, fates.Unserved) {
 			continue
 		}
 		if err != nil {
@@ -56,7 +56,7 @@ func (from Copies) Remove(ctx context.Context, resource schema.GroupVersionResou
 			if !ours {
 				continue
 			}
-			if err := removeCopy(ctx, from.Meta.Resource(resource).Namespace(o.Namespace), o, from.Binding, others); err != nil && !apierrors.IsNotFound(err) {
+			if err := removeCopy(ctx, from.Meta.Resource(resource).Namespace(o.Namespace), o, from.Binding, others); err != nil && !fates.Is(err, fates.Absent, fates.Unserved) {
 				return removed, fmt.Errorf("remove the copy %s/%s of %s: %w", o.Namespace, o.Name, resource.GroupResource(), err)
 			}
 			removed++

@@ -12,7 +12,6 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -20,6 +19,7 @@ import (
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/audit"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/identity"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -63,7 +63,7 @@ func (g *Grant) Access(ctx context.Context, namespace string, wanted bool) (bool
 		return false, err
 	}
 	_, err = bindings.Create(ctx, cluster.Manifest(RoleBinding(g.binding, namespace, self)), metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	if err != nil && !fates.Is(err, fates.Exists) {
 		return false, g.whyNot(err)
 	}
 	audit.Record(ctx, "rights of claims taken in a namespace", "binding", g.binding, "namespace", namespace)
@@ -114,7 +114,7 @@ func (g *Grant) inForce(ctx context.Context, namespace string) error {
 // GiveBack ends the rights of a binding's claims in a namespace.
 func GiveBack(ctx context.Context, client dynamic.Interface, binding, namespace string) error {
 	err := client.Resource(cluster.RoleBindings).Namespace(namespace).Delete(ctx, ClaimsName(binding), metav1.DeleteOptions{})
-	if apierrors.IsNotFound(err) {
+	if fates.Is(err, fates.Absent, fates.Unserved) {
 		return nil
 	}
 	if err == nil {

@@ -5,6 +5,7 @@ package permission
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -62,4 +63,13 @@ func (r Namespaces) expression() string {
 		text += " || !(" + closedExpression() + ")"
 	}
 	return text
+}
+
+// celList is a list of strings in CEL.
+func celList(texts []string) string {
+	quoted := make([]string, len(texts))
+	for i, text := range texts {
+		quoted[i] = strconv.Quote(text)
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
 }

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -90,7 +90,7 @@ func DependsOnScope(r v1alpha1.GroupResource) bool {
 func ClusterScoped(d discovery.ServerResourcesInterface, c v1alpha1.PermissionClaim) (bool, error) {
 	gv := schema.GroupVersion{Group: c.Group, Version: c.Version}
 	list, err := d.ServerResourcesForGroupVersion(gv.String())
-	if apierrors.IsNotFound(err) {
+	if fates.Is(err, fates.Absent, fates.Unserved) {
 		return false, nil
 	}
 	if err != nil {

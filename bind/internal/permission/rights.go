@@ -18,13 +18,6 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// RoleName is the name of a binding's ClusterRole.
-func RoleName(binding string) string { return "klutch-bind-konnector-" + binding }
-
-// ClaimsName is the name of the ClusterRole of a binding's claims, of the RoleBindings
-// to it, and of the policy that says where these may stand.
-func ClaimsName(binding string) string { return "klutch-bind-claims-" + binding }
-
 // Rights are what Rights of package bind returns.
 func Rights(spec v1alpha1.APIServiceExportSpec, claims []v1alpha1.AcceptablePermissionClaim) []*unstructured.Unstructured {
 	resource := v1alpha1.GroupResource{Group: spec.Group, Resource: spec.Names.Plural}

@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"slices"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 
 	"github.com/klutch-go/sdk/internal/audit"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -77,7 +77,7 @@ func (from Copies) removeUnused(ctx context.Context, selected []klutchsync.Relat
 		seen[r.Resource] = true
 		n, err := from.Remove(ctx, r.Resource)
 		removed += n
-		if err != nil && !apierrors.IsForbidden(err) {
+		if err != nil && !fates.Is(err, fates.Forbidden, fates.Terminating) {
 			return err
 		}
 	}

@@ -25,153 +25,53 @@ package related
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fates"
-	"github.com/klutch-go/sdk/sync/internal/contest"
 )
-
-// A Config is what a Copier needs of the Sync that it belongs to.
-type Config struct {
-	Resource   schema.GroupVersionResource
-	FromTarget bool // the target side owns the originals, not the source side
-	Selectors  []Selector
-	Manager    string // field manager of the copies; it ends in [Managers]
-	Marks      Marks
-
-	Originals, Copies Side
-	Bound             Bound
-	Sources           Sources
-	Names             Names
-	Engine            Engine
-	NewPace           func() Pace
-}
-
-// Managers ends the field managers of copies, of whatever Sync.
-const Managers = "/related"
-
-// Marks are the annotations of a copy; that of Bound is a label too.
-type Marks struct {
-	Bound, Source, Owner, Referrer string
-	Own                            func(key string) bool // it is one that a Sync writes
-}
-
-// A Side is the objects of the resource on one side, by their watch and live.
-type Side struct {
-	// Get is what the watch has seen, and as of which version; known is false if that
-	// cannot be told.
-	Get      func(name cache.ObjectName) (obj metav1.Object, version string, known bool)
-	Metadata metadata.Getter
-	Objects  dynamic.NamespaceableResourceInterface
-}
-
-// Bound is the synced objects of the owner's side.
-type Bound interface {
-	// Known reports whether those of both sides are.
-	Known() bool
-	// Referrers are those that refer to an original, and Live reads one.
-	Referrers(original cache.ObjectName) []metav1.Object
-	Live(ctx context.Context, referrer cache.ObjectName) (*unstructured.Unstructured, error)
-}
-
-// Sources is the synced objects of the source side.
-type Sources interface {
-	// In reports whether there is one in a namespace, and Deserted, live, that there is none.
-	In(namespace string) bool
-	Deserted(ctx context.Context, namespace string) (bool, error)
-	Get(name cache.ObjectName) (obj metav1.Object, known bool)
-	Live(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error)
-}
-
-// Names maps names, and says who is whose.
-type Names interface {
-	Copy(original cache.ObjectName) (cache.ObjectName, bool)
-	// Source is where the source of a name on the target side is.
-	Source(target cache.ObjectName) (cache.ObjectName, bool)
-	// Clusters are the UIDs of those of the originals and of the copies; empty if unknown.
-	Clusters() (owner, other types.UID)
-	// Origin is what a copy, or a target, was made from, and Record how a copy says so.
-	Origin(obj metav1.Object) (Origin, bool)
-	Record(from Origin) string
-}
-
-// Engine is what a Copier has the engine do.
-type Engine interface {
-	// Confirm makes sure that the clusters are those that are known.
-	Confirm(ctx context.Context) error
-	// Merge patches the metadata of an object.
-	Merge(ctx context.Context, client dynamic.ResourceInterface, name string, metadata map[string]any) error
-	// Tell has a source say a problem, or not any more if text is empty.
-	Tell(source cache.ObjectName, id, text string)
-	// Denied follows an answer that access to a namespace of the source side is forbidden.
-	Denied(namespace string)
-	Hooks
-}
-
-// Hooks tell the embedding program what happened.
-type Hooks interface {
-	Wrote(ctx context.Context, step Step, object cache.ObjectName, began time.Time, err error)
-	Refused(ctx context.Context, original cache.ObjectName, why string)
-}
-
-// A Pace spaces out the copies of one object.
-type Pace interface {
-	Wait() time.Duration         // until the next copy may be written
-	Count()                      // one was begun
-	Spend(object map[string]any) // and written
-	Rest() time.Duration         // until none counts any more
-}
-
-// An Origin is what a copy or target was made from.
-type Origin struct {
-	UID, Cluster types.UID
-	Name         cache.ObjectName
-}
-
-// sameSlot reports whether o was made from what is called from, in whatever incarnation.
-func (o Origin) sameSlot(from Origin) bool { return o.sameName(from) && o.sameCluster(from) }
-
-func (o Origin) sameName(from Origin) bool { return o.UID != "" && o.Name == from.Name }
-
-func (o Origin) sameCluster(from Origin) bool {
-	return o.Cluster == "" || from.Cluster == "" || o.Cluster == from.Cluster
-}
 
 // A Copier copies the related objects of one resource from one side, whichever selector
 // selects them. Create it with New.
 type Copier struct {
-	Config
-	key []byte // of the HMAC: never leaves the process
+	filter    *filter
+	owners    ownership
+	observer  observer
+	verifier  verifier
+	mirror    *mirror
+	teller    teller
+	originals Side
+	engine    Engine
+	newPace   func() Pace
 
 	mu      sync.Mutex
 	records map[cache.ObjectName]*record
 }
 
-// A record is what a Copier remembers of one object between passes.
-type record struct {
-	pace           Pace
-	contest        contest.Contest // with others that change the copy
-	original, copy string          // versions that were found, or made, to be the same
-	verified       bool            // that the copy has lost its reason has been confirmed live
-	shared         bool            // and that another Sync still wants it
-	stays          bool            // the original is of a type that does not travel
-	problem        string
-	claims         []cache.ObjectName // that know of the problem
+// New returns a Copier that selects nothing yet.
+func New(c Config) *Copier {
+	f := &filter{Resource: c.Resource, FromTarget: c.FromTarget, Marks: c.Marks, Bound: c.Bound, Sources: c.Sources, Names: c.Names}
+	o := ownership{Manager: c.Manager, FromTarget: c.FromTarget, Marks: c.Marks, Names: c.Names, Sources: c.Sources}
+	return &Copier{
+		filter: f, owners: o, originals: c.Originals, engine: c.Engine, newPace: c.NewPace, records: map[cache.ObjectName]*record{},
+		observer: observer{f, o, c.Originals, c.Copies}, verifier: verifier{f, o, c.Originals, c.Copies},
+		mirror: &mirror{f, o, c.Copies, c.Engine, []byte(rand.Text())}, teller: teller{f, c.Engine},
+	}
 }
 
-// New returns a Copier.
-func New(config Config) *Copier {
-	return &Copier{Config: config, key: []byte(rand.Text()), records: map[cache.ObjectName]*record{}}
-}
+// Select adds a selector. It is for Copiers that reconcile nothing yet.
+func (c *Copier) Select(s Selector) { c.filter.Selectors = append(c.filter.Selectors, s) }
+
+// References are the names of the objects that a bound object refers to.
+func (c *Copier) References(obj metav1.Object) []string { return c.filter.references(obj) }
+
+// Holders reports whether a copy was made by this Sync, and whether by others.
+func (c *Copier) Holders(o metav1.Object) (ours, others bool) { return c.owners.holders(o) }
 
 const (
 	maxSteps      = 8
@@ -184,7 +84,7 @@ const (
 func (c *Copier) Reconcile(ctx context.Context, key cache.ObjectName) (again time.Duration, err error) {
 	r := c.record(key)
 	for range maxSteps {
-		p, ok := c.observe(key, r)
+		p, ok := c.observer.observe(key, r)
 		if !ok {
 			return c.forget(key, &pair{}, r), nil
 		}
@@ -198,15 +98,16 @@ func (c *Copier) Reconcile(ctx context.Context, key cache.ObjectName) (again tim
 
 // step does one step; done says that the pass is over.
 func (c *Copier) step(ctx context.Context, p *pair, s Step, r *record) (again time.Duration, done bool, err error) {
-	if told := r.contest.Told(); !s.tells() && !(told && s == StepRest && p.ours) {
-		c.tell(r, nil, "")
-	} else if told && s == StepRest {
-		c.tell(r, p, c.contested(p, r))
-		return r.contest.Peace(), true, nil
+	rests := s == StepRest && p.ours && r.contest.Told()
+	if !s.tells() && !rests {
+		c.teller.tell(r, nil, "")
 	}
 	switch wait := max(r.pace.Wait(), r.contest.Pause(p.wish())); {
+	case rests:
+		c.teller.tell(r, p, c.teller.contested(p, r))
+		return r.contest.Peace(), true, nil
 	case s == StepStay:
-		c.tell(r, p, r.problem) // to those that refer to it since
+		c.teller.tell(r, p, r.problem) // to those that refer to it since
 		return 0, true, nil
 	case s == StepRest || s == StepWait && !p.taken && p.original == nil: // what is not there is no reason to wait
 		return c.forget(p.from.Name, p, r), true, nil
@@ -217,11 +118,11 @@ func (c *Copier) step(ctx context.Context, p *pair, s Step, r *record) (again ti
 	}
 	done, err = c.do(ctx, p, s, r)
 	if fates.Is(err, fates.Forbidden, fates.Terminating) {
-		c.Engine.Denied(c.sourceNamespace(p.from.Name, p.name))
+		c.engine.Denied(c.filter.sourceNamespace(p.from.Name, p.name))
 	}
 	switch {
 	case s == StepCopy && fates.Is(err, fates.Forbidden, fates.Terminating):
-		c.tell(r, p, c.denied(p.name))
+		c.teller.tell(r, p, c.teller.denied(p.name))
 		return waitPause, true, nil
 	case r.problem != "" && err == nil && !r.stays:
 		return conflictPause, true, nil
@@ -235,7 +136,7 @@ func (c *Copier) record(key cache.ObjectName) *record {
 	defer c.mu.Unlock()
 	r := c.records[key]
 	if r == nil {
-		r = &record{pace: c.NewPace()}
+		r = &record{pace: c.newPace()}
 		c.records[key] = r
 	}
 	return r
@@ -254,7 +155,7 @@ func (c *Copier) forget(key cache.ObjectName, p *pair, r *record) (again time.Du
 	if p.travels || p.taken {
 		return 0
 	}
-	c.tell(r, nil, "")
+	c.teller.tell(r, nil, "")
 	if rest := r.pace.Rest(); rest > 0 {
 		return rest
 	}
@@ -262,4 +163,77 @@ func (c *Copier) forget(key cache.ObjectName, p *pair, r *record) (again time.Du
 	defer c.mu.Unlock()
 	delete(c.records, key)
 	return 0
+}
+
+// do does one step; done says that the next event brings us back.
+func (c *Copier) do(ctx context.Context, p *pair, s Step, r *record) (done bool, err error) {
+	switch s {
+	case StepConflict:
+		c.teller.tell(r, p, c.teller.conflict(p.name))
+		return true, nil
+	case StepExcepted:
+		c.teller.tell(r, p, c.teller.excepted(p))
+		return true, nil
+	case StepVerify:
+		if r.verified, r.shared, err = c.verifier.verify(ctx, p); r.verified {
+			err = c.engine.Confirm(ctx) // what is gone there may be where it was
+			r.verified = err == nil
+		}
+		return !r.verified, err
+	case StepLeave:
+		*r = record{pace: r.pace, contest: r.contest}
+		return true, c.mirror.leave(ctx, p)
+	case StepDelete:
+		*r = record{pace: r.pace, contest: r.contest}
+		return true, c.mirror.delete(ctx, p, p.copy.GetUID())
+	default:
+		return true, c.transfer(ctx, p, r)
+	}
+}
+
+// transfer reads the original and, if there is one, the copy, and writes the copy
+// if it is not what it should be.
+func (c *Copier) transfer(ctx context.Context, p *pair, r *record) error {
+	r.stays = false
+	r.pace.Count()
+	have, taken, err := c.mirror.existing(ctx, p)
+	if err != nil {
+		return err
+	}
+	if taken {
+		c.teller.tell(r, p, c.teller.conflict(p.name))
+		return nil
+	}
+	original, err := c.originals.read(ctx, p.from.Name)
+	if err != nil {
+		return fmt.Errorf("read original: %w", err)
+	}
+	if original != nil && !c.filter.chosen(original, p.name) {
+		return nil // it is not what was seen, as the watch is about to show
+	}
+	if kind := c.filter.wrongType(original); kind != "" {
+		return c.stay(ctx, p, r, kind, have)
+	}
+	if original != nil {
+		p.from.UID = original.GetUID()
+		if err = c.mirror.write(ctx, p, r, original, have); err == nil {
+			c.teller.tell(r, p, c.teller.contested(p, r))
+		}
+		return err
+	}
+	c.teller.tell(r, p, "")
+	*r = record{pace: r.pace, contest: r.contest, original: p.original.GetResourceVersion(), copy: r.copy}
+	return nil
+}
+
+// stay leaves an original of that type where it is, and no copy of what it was before.
+func (c *Copier) stay(ctx context.Context, p *pair, r *record, kind string, have *unstructured.Unstructured) error {
+	why := c.teller.wrong(p.name, kind)
+	c.teller.tell(r, p, why)
+	c.engine.Refused(ctx, p.from.Name, why)
+	r.original, r.stays = p.original.GetResourceVersion(), true
+	if have == nil {
+		return nil
+	}
+	return c.mirror.delete(ctx, p, have.GetUID())
 }

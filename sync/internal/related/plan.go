@@ -2,12 +2,6 @@
 
 package related
 
-import (
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/client-go/tools/cache"
-)
-
 // A state is all that plan may look at.
 type state struct {
 	seen     bool // both sides are known, and so are the bound objects
@@ -75,65 +69,4 @@ func plan(s state) Step {
 	default:
 		return StepDelete
 	}
-}
-
-// A pair is one original, its copy, and the state that they are in.
-type pair struct {
-	state
-	from      Origin
-	name      cache.ObjectName // of the copy
-	referrers []cache.ObjectName
-	original  metav1.Object
-	copy      metav1.Object
-}
-
-// observe looks at both; false if the original has no name on the other side.
-func (c *Copier) observe(key cache.ObjectName, r *record) (*pair, bool) {
-	name, ok := c.Names.Copy(key)
-	if !ok {
-		return nil, false
-	}
-	owner, _ := c.Names.Clusters()
-	p := &pair{name: name, from: Origin{Cluster: owner, Name: key}}
-	original, _, seenOriginal := c.Originals.Get(key)
-	copied, version, seenCopy := c.Copies.Get(name)
-	p.seen = seenOriginal && seenCopy && c.Bound.Known()
-	if original != nil && c.mayTravel(original, name) {
-		c.observeOriginal(p, original)
-	}
-	if copied != nil {
-		c.observeCopy(p, copied)
-		version = copied.GetResourceVersion()
-	}
-	unchanged := p.original != nil && r.original == p.original.GetResourceVersion()
-	current := (p.taken || newer(r.copy, version)) && !newer(version, r.copy)
-	p.settled = !r.stays && unchanged && current
-	p.stays = r.stays && unchanged && !p.taken
-	p.verified, p.shared = r.verified, r.shared
-	r.verified, r.shared = false, false
-	return p, true
-}
-
-func (c *Copier) observeOriginal(p *pair, original metav1.Object) {
-	p.original, p.travels = original, true
-	p.from.UID = original.GetUID()
-	found := c.selects(original, p.name)
-	p.referrers, p.selected, p.excepted = found.referrers, found.selected, !found.selected && len(found.excepted) > 0
-	if p.excepted {
-		p.referrers = found.excepted // who is told
-	}
-}
-
-func (c *Copier) observeCopy(p *pair, copied metav1.Object) {
-	p.copy, p.taken = copied, true
-	p.ours = c.isOurs(p, copied)
-	p.claimed = c.ofPredecessor(p, copied) && c.isClaimed(p)
-	mine, _ := c.Holders(copied)
-	p.theirs = !mine
-}
-
-// newer reports whether resourceVersion a is later than b; false if that cannot be told.
-func newer(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && order > 0
 }

@@ -34,14 +34,25 @@ func Path(path string) ([]string, error) {
 	return fields, nil
 }
 
-// References are the names of the objects that a bound object refers to.
-func (c *Copier) References(obj metav1.Object) []string {
+// A filter says what travels: what one of the selectors of a resource and side selects.
+type filter struct {
+	Resource   schema.GroupVersionResource
+	FromTarget bool
+	Selectors  []Selector
+	Marks      Marks
+	Bound      Bound
+	Sources    Sources
+	Names      Names
+}
+
+// references are the names of the objects that a bound object refers to.
+func (f *filter) references(obj metav1.Object) []string {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return nil
 	}
 	var out []string
-	for _, s := range c.Selectors {
+	for _, s := range f.Selectors {
 		out = append(out, s.references(u)...)
 	}
 	slices.Sort(out)
@@ -61,12 +72,12 @@ func (s Selector) references(u *unstructured.Unstructured) []string {
 // mayTravel reports whether anything may select an original: it is not itself a
 // copy of what stands under the other name, and not the token of a service account,
 // which API servers require to name it.
-func (c *Copier) mayTravel(original metav1.Object, copied cache.ObjectName) bool {
+func (f *filter) mayTravel(original metav1.Object, copied cache.ObjectName) bool {
 	if original.GetAnnotations()[corev1.ServiceAccountNameKey] != "" {
 		return false
 	}
-	_, other := c.Names.Clusters()
-	from, made := c.Names.Origin(original)
+	_, other := f.Names.Clusters()
+	from, made := f.Names.Origin(original)
 	return !made || !from.sameSlot(Origin{Cluster: other, Name: copied})
 }
 
@@ -79,32 +90,32 @@ type selection struct {
 
 // selects says what selects an original. Nothing does while its namespace has no
 // source: a Sync has no business there.
-func (c *Copier) selects(original metav1.Object, copied cache.ObjectName) selection {
-	if !c.Sources.In(c.sourceNamespace(cache.MetaObjectToName(original), copied)) {
+func (f *filter) selects(original metav1.Object, copied cache.ObjectName) selection {
+	if !f.Sources.In(f.sourceNamespace(cache.MetaObjectToName(original), copied)) {
 		return selection{}
 	}
-	return c.selectedBy(c.Bound.Referrers(cache.MetaObjectToName(original)), original, copied)
+	return f.selectedBy(f.Bound.Referrers(cache.MetaObjectToName(original)), original, copied)
 }
 
 // sourceNamespace is that of an original, or of its copy.
-func (c *Copier) sourceNamespace(original, copied cache.ObjectName) string {
-	if c.FromTarget {
+func (f *filter) sourceNamespace(original, copied cache.ObjectName) string {
+	if f.FromTarget {
 		return copied.Namespace
 	}
 	return original.Namespace
 }
 
 // selectedBy is selects, given the bound objects that may refer to the original.
-func (c *Copier) selectedBy(objects []metav1.Object, original metav1.Object, copied cache.ObjectName) (all selection) {
+func (f *filter) selectedBy(objects []metav1.Object, original metav1.Object, copied cache.ObjectName) (all selection) {
 	name := cache.MetaObjectToName(original)
-	namespace := c.sourceNamespace(name, copied)
-	for _, s := range c.Selectors {
+	namespace := f.sourceNamespace(name, copied)
+	for _, s := range f.Selectors {
 		if !Allows(s.Namespaces, namespace) || !s.Labels.Matches(labels.Set(original.GetLabels())) {
 			continue
 		}
 		var referrers []cache.ObjectName
 		for _, obj := range objects {
-			if u, ok := obj.(*unstructured.Unstructured); ok && slices.Contains(s.references(u), name.String()) && c.bound(u) {
+			if u, ok := obj.(*unstructured.Unstructured); ok && slices.Contains(s.references(u), name.String()) && f.bound(u) {
 				referrers = append(referrers, cache.MetaObjectToName(u))
 			}
 		}
@@ -146,30 +157,30 @@ func Allows(list []string, value string) bool {
 }
 
 // bound reports whether an object of the owner's side is one of a synced pair.
-func (c *Copier) bound(u *unstructured.Unstructured) bool {
-	if !c.FromTarget {
+func (f *filter) bound(u *unstructured.Unstructured) bool {
+	if !f.FromTarget {
 		return true
 	}
-	key, ok := c.Names.Source(cache.MetaObjectToName(u))
+	key, ok := f.Names.Source(cache.MetaObjectToName(u))
 	if !ok {
 		return false
 	}
-	source, known := c.Sources.Get(key)
-	from, _ := c.Names.Origin(u)
+	source, known := f.Sources.Get(key)
+	from, _ := f.Names.Origin(u)
 	return known && source != nil && source.GetUID() != "" && source.GetUID() == from.UID
 }
 
 // keeps tells the keys that patterns of some of the selectors stand for.
-func (c *Copier) keeps(patterns func(Selector) []string) func(key string) bool {
+func (f *filter) keeps(patterns func(Selector) []string) func(key string) bool {
 	return func(key string) bool {
-		return slices.ContainsFunc(c.Selectors, func(s Selector) bool { return matches(patterns(s), key) })
+		return slices.ContainsFunc(f.Selectors, func(s Selector) bool { return matches(patterns(s), key) })
 	}
 }
 
 // keepsKeys is keeps, less what a Sync itself writes.
-func (c *Copier) keepsKeys(patterns func(Selector) []string) func(key string) bool {
-	kept := c.keeps(patterns)
-	return func(key string) bool { return !c.Marks.Own(key) && kept(key) }
+func (f *filter) keepsKeys(patterns func(Selector) []string) func(key string) bool {
+	kept := f.keeps(patterns)
+	return func(key string) bool { return !f.Marks.Own(key) && kept(key) }
 }
 
 // matches reports whether one of patterns stands for value.
@@ -181,13 +192,18 @@ func matches(patterns []string, value string) bool {
 }
 
 // wrongType is the type of a Secret that does not travel; empty for all else.
-func (c *Copier) wrongType(original *unstructured.Unstructured) string {
-	if original == nil || c.Resource.GroupResource() != (schema.GroupResource{Resource: "secrets"}) {
+func (f *filter) wrongType(original *unstructured.Unstructured) string {
+	if original == nil || f.Resource.GroupResource() != (schema.GroupResource{Resource: "secrets"}) {
 		return ""
 	}
 	kind, _, _ := unstructured.NestedString(original.Object, "type")
-	if kind == "" || c.keeps(func(s Selector) []string { return s.SecretTypes })(kind) {
+	if kind == "" || f.keeps(func(s Selector) []string { return s.SecretTypes })(kind) {
 		return "" // without a type API servers make it Opaque
 	}
 	return kind
+}
+
+// chosen reports whether an original that has been read is still one that travels.
+func (f *filter) chosen(original *unstructured.Unstructured, name cache.ObjectName) bool {
+	return f.selects(original, name).selected && f.mayTravel(original, name)
 }

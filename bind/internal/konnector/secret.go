@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package konnector
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/audit"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// A kubeconfigSecret is the Secret of the App Cluster that has the kubeconfig of a
+// connection.
+type kubeconfigSecret struct {
+	name     cache.ObjectName
+	informer cache.SharedIndexInformer // of this Secret alone
+	calls    dynamic.Interface         // of the App Cluster
+}
+
+// stored returns the Secret from the cache.
+func (s *kubeconfigSecret) stored() *unstructured.Unstructured { return stored(s.informer, s.name) }
+
+// read returns the kubeconfig, or nil and why there is none.
+func (s *kubeconfigSecret) read() (*kubeconfig.Kubeconfig, v1alpha1.Condition) {
+	u := s.stored()
+	if u == nil {
+		return nil, failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretNotFound,
+			fmt.Sprintf("Secret %s is not there. %s", s.name, repair))
+	}
+	k, err := cluster.ReadSecret(u)
+	if err != nil {
+		return nil, invalidSecret(s.name, err)
+	}
+	return k, v1alpha1.True(v1alpha1.ConditionSecretValid)
+}
+
+// boundTenant is the tenant that the Secret was bound to; empty if that is not known.
+func (s *kubeconfigSecret) boundTenant() types.UID {
+	if held := s.stored(); held != nil {
+		return types.UID(held.GetAnnotations()[v1alpha1.TenantUIDAnnotation])
+	}
+	return ""
+}
+
+// recordTenant records the tenant for the konnectors to come, unless one is recorded.
+func (s *kubeconfigSecret) recordTenant(ctx context.Context, tenant types.UID) error {
+	held := s.stored()
+	if held == nil || tenant == "" || s.boundTenant() != "" {
+		return nil
+	}
+	err := s.patch(ctx, map[string]any{"metadata": map[string]any{
+		"uid": held.GetUID(), "annotations": map[string]string{v1alpha1.TenantUIDAnnotation: string(tenant)},
+	}})
+	if err != nil {
+		return fmt.Errorf("record the tenant on Secret %s of the App Cluster: %w", s.name, err)
+	}
+	return nil
+}
+
+// adopt copies the offered kubeconfig to the App Cluster's Secret, from where it is
+// taken up like any other change of it.
+func (s *kubeconfigSecret) adopt(ctx context.Context, offered *unstructured.Unstructured) error {
+	held := s.stored()
+	if held == nil {
+		return nil // a person has just deleted it, and that is a decision
+	}
+	encoded, _, _ := unstructured.NestedString(offered.Object, "data", v1alpha1.KubeconfigKey)
+	err := s.patch(ctx, map[string]any{
+		"metadata": map[string]any{"uid": held.GetUID(), "resourceVersion": held.GetResourceVersion()},
+		"data":     map[string]any{v1alpha1.KubeconfigKey: encoded},
+	})
+	if err != nil {
+		return fmt.Errorf("write the rotated credential to Secret %s of the App Cluster: %w", s.name, err)
+	}
+	audit.Record(ctx, "credential rotated")
+	return nil
+}
+
+// patch merges into the kubeconfig Secret of the App Cluster.
+func (s *kubeconfigSecret) patch(ctx context.Context, change map[string]any) error {
+	patch, err := json.Marshal(change)
+	if err != nil {
+		return err
+	}
+	_, err = s.calls.Resource(cluster.Secrets).Namespace(s.name.Namespace).Patch(ctx, s.name.Name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
+	return err
+}
+
+// samePlace tells whether two kubeconfigs differ in the token alone.
+func samePlace(a, b *kubeconfig.Kubeconfig) bool {
+	return a.Server == b.Server && a.Namespace == b.Namespace && a.TLSServerName == b.TLSServerName && bytes.Equal(a.CAData, b.CAData)
+}
+
+func invalidSecret(name cache.ObjectName, err error) v1alpha1.Condition {
+	return failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretInvalid,
+		fmt.Sprintf("The kubeconfig in Secret %s is refused: %v. %s", name, err, repair))
+}

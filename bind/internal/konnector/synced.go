@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package konnector
+
+import (
+	"context"
+
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// deletions says how many deletions are held because too many came at once, and
+// lets them go when the owner of the binding says so.
+func (p *pass) deletions(state klutchsync.Status) {
+	if p.record.releases(p.binding.Annotations[klutchsync.ReleaseAnnotation]) {
+		p.syncs.Release(p.key.String())
+		state.Held = 0
+	}
+	p.mention(deletionsInSync(p.binding, state))
+}
+
+// sync has the objects kept in step, and says whether they are.
+func (p *pass) sync(ctx context.Context) (bool, error) {
+	name := p.key.String()
+	selected, err := p.settleClaims(ctx)
+	if err != nil {
+		return false, err
+	}
+	if p.export.Spec.Scope == v1alpha1.ClusterScope && p.session.heartbeat.snapshot().tenant == "" {
+		p.again = retryEvery
+		p.verdict.set(pending(v1alpha1.ConditionInformersSynced, "Waits to read the tenant namespace."))
+		return false, nil
+	}
+	if err = p.syncs.put(p.key, p.session, recipe{export: p.export, related: selected, grant: p.grant}); err != nil { //nolint:contextcheck // a Sync has the context of its Set
+		return p.block(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInvalidClaim, cluster.Explain(err)+"."))
+	}
+	state, ok := p.syncs.State(name)
+	if ok && state.Err != nil {
+		p.again = rightsEvery
+	}
+	p.verdict.set(informersSynced(state, p.verdict.providerFails()))
+	p.relatedWait(state.Unreadable)
+	p.deletions(state)
+	p.mention(p.session.namespaces.ready())
+	return true, nil
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package konnector
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/crd"
+	"github.com/klutch-go/sdk/bind/internal/permission"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// A recipe is what the Sync of a binding is made of, besides its session.
+type recipe struct {
+	export  *v1alpha1.APIServiceExport
+	related []klutchsync.Related
+	grant   *permission.Grant // nil where related objects may be read in all namespaces
+}
+
+// fingerprint changes when the Sync has to be made anew.
+func (r recipe) fingerprint(s *session, version schema.GroupVersionResource) (string, error) {
+	spec := r.export.Spec
+	data, err := json.Marshal([]any{version, spec.Scope, spec.InformerScope, r.related, r.grant != nil, s.heartbeat.snapshot().tenant})
+	return fmt.Sprintf("%p %s", s, data), err
+}
+
+// syncs are the Syncs of the bindings, by namespace/name of the binding.
+type syncs struct {
+	*klutchsync.Set
+
+	source *klutchsync.Cluster
+	embed  func(binding string, opts *klutchsync.Options) // see Sync of Options
+
+	embedding sync.Mutex // held while the embedding program is called
+
+	mu   sync.Mutex
+	made map[cache.ObjectName]made
+}
+
+// made is the Sync of a binding that was made last.
+type made struct {
+	fingerprint string // empty while it does not run
+	version     string // of the API
+}
+
+func newSyncs(source *klutchsync.Cluster, opts Options, changed func(name string)) *syncs {
+	return &syncs{Set: klutchsync.NewSet(klutchsync.SetOptions{Changed: changed}), source: source, embed: opts.Sync, made: map[cache.ObjectName]made{}}
+}
+
+// put has the Sync of a binding run; one that runs from the same recipe goes on.
+func (all *syncs) put(binding cache.ObjectName, s *session, r recipe) error {
+	last := all.last(binding)
+	version := crd.SyncVersion(&r.export.Spec, last.version)
+	fingerprint, err := r.fingerprint(s, version)
+	if err != nil || last.fingerprint == fingerprint {
+		return err
+	}
+	opts := s.options(r)
+	all.embedder(binding.Name, &opts)
+	sync, err := klutchsync.New(all.source, s.target, version, opts)
+	if err != nil {
+		return err
+	}
+	all.note(binding, made{fingerprint, version.Version})
+	all.Put(binding.String(), sync)
+	return nil
+}
+
+// hold stops the Sync of a binding and returns when it has stopped.
+func (all *syncs) hold(binding cache.ObjectName) {
+	all.note(binding, made{version: all.last(binding).version})
+	all.Remove(binding.String())
+}
+
+// forget stops the Sync of a binding that is gone.
+func (all *syncs) forget(binding cache.ObjectName) {
+	all.hold(binding)
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	delete(all.made, binding)
+}
+
+func (all *syncs) last(binding cache.ObjectName) made {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	return all.made[binding]
+}
+
+func (all *syncs) note(binding cache.ObjectName, m made) {
+	all.mu.Lock()
+	defer all.mu.Unlock()
+	all.made[binding] = m
+}
+
+// embedder lets the embedding program change the options of a Sync: one call at a time.
+func (all *syncs) embedder(binding string, opts *klutchsync.Options) {
+	if all.embed == nil {
+		return
+	}
+	all.embedding.Lock()
+	defer all.embedding.Unlock()
+	all.embed(binding, opts)
+}
+
+// options are those of the Sync of an export of this session.
+func (s *session) options(r recipe) klutchsync.Options {
+	opts := klutchsync.Options{Mapper: s.namespaces.mapper, Related: slices.Clone(r.related), Hooks: klutchsync.Hooks{Refused: s.records.related}}
+	for i := range opts.Related {
+		opts.Related[i].Except = permission.ClosedPatterns()
+	}
+	if r.export.Spec.InformerScope == v1alpha1.NamespacedScope {
+		opts.TargetScope = klutchsync.ScopeMapped
+	}
+	if r.grant != nil {
+		opts.RelatedAccess = r.grant.Access
+	}
+	if r.export.Spec.Scope == v1alpha1.ClusterScope {
+		opts.Mapper = klutchsync.Prefix(s.place.Namespace + "-")
+		meta := tenantMeta(s.place.Namespace, s.heartbeat.snapshot().tenant)
+		opts.TargetMeta = func(cache.ObjectName) klutchsync.Meta { return meta }
+	}
+	return opts
+}
+
+// tenantMeta says whose a cluster-scoped object is. The garbage collector deletes it
+// with the tenant namespace.
+func tenantMeta(namespace string, uid types.UID) klutchsync.Meta {
+	return klutchsync.Meta{
+		Annotations:     map[string]string{v1alpha1.ClusterNamespaceAnnotation: namespace},
+		OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Namespace", Name: namespace, UID: uid}},
+	}
+}
+
+// informersSynced says whether objects can be read. It is no news that they cannot
+// be where the provider fails.
+func informersSynced(state klutchsync.Status, providerFails bool) v1alpha1.Condition {
+	switch {
+	case state.Err != nil && providerFails:
+		return pending(v1alpha1.ConditionInformersSynced, "Objects cannot be read.")
+	case cluster.IsExcess(state.Err):
+		return failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonControlPlaneAnswerTooLarge, tooLarge("The Control Plane Cluster", state.Err))
+	case state.Err != nil:
+		return failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInformerSyncTimeout, "Objects cannot be read: "+cluster.Explain(state.Err)+".")
+	case !state.Synced:
+		return pending(v1alpha1.ConditionInformersSynced, "Reading the objects of both clusters.")
+	}
+	return v1alpha1.True(v1alpha1.ConditionInformersSynced)
+}
+
+// deletionsInSync says whether the Control Plane Cluster has just what it should.
+func deletionsInSync(b *v1alpha1.APIServiceBinding, state klutchsync.Status) v1alpha1.Condition {
+	switch {
+	case state.Held > 0:
+		return warned(v1alpha1.ConditionDeletionsInSync, v1alpha1.ReasonDeletionsHeld, heldMessage(b, state.Held))
+	case state.Orphans > 0:
+		return warned(v1alpha1.ConditionDeletionsInSync, string(klutchsync.ReasonOrphaned), fmt.Sprintf(
+			"%d objects in the Control Plane Cluster were made from objects that have gone from here without the konnector letting them go, "+
+				"as when a finalizer is taken off by hand. They stay; the konnector's log has their names.", state.Orphans))
+	}
+	return v1alpha1.True(v1alpha1.ConditionDeletionsInSync)
+}
+
+func heldMessage(b *v1alpha1.APIServiceBinding, held int) string {
+	return fmt.Sprintf("%d deleted objects are kept in the Control Plane Cluster, since so many went at once: their annotation %s says why. If all are meant, run: "+
+		"kubectl -n %s annotate --overwrite apiservicebinding %s %s=\"$(date)\"",
+		held, klutchsync.MessageAnnotation, cmp.Or(b.Namespace, v1alpha1.Namespace), b.Name, klutchsync.ReleaseAnnotation)
+}

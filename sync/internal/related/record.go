@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package related
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/sync/internal/contest"
+)
+
+// A record is what a Copier remembers of one object between passes.
+type record struct {
+	pace           Pace
+	contest        contest.Contest // with others that change the copy
+	original, copy string          // versions that were found, or made, to be the same
+	verified       bool            // that the copy has lost its reason has been confirmed live
+	shared         bool            // and that another Sync still wants it
+	stays          bool            // the original is of a type that does not travel
+	problem        string
+	claims         []cache.ObjectName // that know of the problem
+}
+
+// A pair is one original, its copy, and the state that they are in.
+type pair struct {
+	state
+	from      Origin
+	name      cache.ObjectName // of the copy
+	referrers []cache.ObjectName
+	original  metav1.Object
+	copy      metav1.Object
+}
+
+// wish identifies what a copy was made from.
+func (p *pair) wish() string {
+	if p.original == nil {
+		return ""
+	}
+	wish := p.original.GetResourceVersion()
+	if len(p.referrers) > 0 {
+		wish += "/" + p.referrers[0].Name
+	}
+	return wish
+}
