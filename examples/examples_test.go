@@ -183,7 +183,7 @@ func TestPrograms(t *testing.T) {
 		out, stop := start(t, programs, "observe", flags(app, there, "observes")...)
 		app.create("observe", "spec: {size: small}")
 		there.until("mirrored", func() bool { return there.field("size") == "small" })
-		for _, want := range []string{`"side":"Source","step":"hold","object":"default/a"`, `"side":"Target","step":"create","object":"default/a"`} {
+		for _, want := range []string{`"side":"Source","step":"add-finalizer","object":"default/a"`, `"side":"Target","step":"create","object":"default/a"`} {
 			there.until(want, func() bool { return strings.Contains(out.String(), want) })
 		}
 		stop()

@@ -165,10 +165,10 @@ func (c *Cluster) dynamicLister(resource schema.GroupVersionResource, form strin
 	}
 }
 
-// metadataLister lists and watches the metadata of objects.
-func (c *Cluster) metadataLister(resource schema.GroupVersionResource, selector string, slim func(any) any) watchstore.Source {
+// metadataLister lists and watches the metadata of objects; form is that of dynamicLister.
+func (c *Cluster) metadataLister(resource schema.GroupVersionResource, selector, form string, slim func(any) any) watchstore.Source {
 	return watchstore.Source{
-		Resource: resource, Form: "metadata of " + selector, Transform: slim,
+		Resource: resource, Form: form, Transform: slim,
 		List: func(ctx context.Context, namespace string, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = selector
 			return c.meta.Resource(resource).Namespace(namespace).List(ctx, o)

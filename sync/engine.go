@@ -23,6 +23,7 @@ import (
 	"github.com/klutch-go/sdk/sync/internal/prune"
 	"github.com/klutch-go/sdk/sync/internal/related"
 	"github.com/klutch-go/sdk/sync/internal/slim"
+	"github.com/klutch-go/sdk/sync/internal/tombstone"
 	"github.com/klutch-go/sdk/sync/internal/view"
 	"github.com/klutch-go/sdk/sync/internal/writer"
 )
@@ -33,7 +34,6 @@ type engine struct {
 	opts     Options
 	names    *names.Names
 	statuses pace.Budget
-	pool     *queue.Pool // nil if another one's
 	queue    *queue.Queue
 	source   *view.View
 	target   *view.View
@@ -42,6 +42,7 @@ type engine struct {
 	related  []*relatedResource
 	access   *namespaces.Access // nil where related objects are watched everywhere
 	guard    *fence.Guard
+	deleted  *tombstone.Tombstones
 	write    *writer.Writer
 	reports  *reports
 	tasks    []func(context.Context) // to run beside the queue
@@ -55,14 +56,14 @@ func newEngine(s *Sync) *engine {
 		Resource: s.resource, Sources: s.from.writes.Resource(s.resource), Targets: s.to.writes.Resource(s.resource), Raw: s.to.raw,
 		Names: e.names, Finalizer: e.opts.Finalizer,
 	}
+	e.deleted = tombstone.New(e.opts.Finalizer, s.from.reads.Resource(s.resource))
 	e.counts = namespaces.NewCounts(e.write.Sources, e.firstOrLast)
 	e.source, e.target = e.sourceView(), e.targetView()
 	e.counts.Of(e.source)
 	e.schemas = [2]*prune.Cache{e.schema(e.source, s.from), e.schema(e.target, s.to)}
 	pool := s.pool
 	if pool == nil {
-		e.pool = queue.NewPool(e.opts.Workers+e.opts.Workers/4, s.from.timing.delay()) // with room for related objects
-		pool = e.pool
+		pool = queue.NewPool(e.opts.Workers+e.opts.Workers/4, s.from.timing.delay()) // with room for related objects
 	}
 	e.queue = pool.Queue(newReconciler(e).reconcile, queue.Options{Name: "sync", Limit: e.opts.Workers})
 	e.related = e.newRelated(pool)
@@ -80,9 +81,10 @@ func newReconciler(e *engine) *reconciler {
 	return &reconciler{
 		breaker: e.sync.breaker, reports: e.reports,
 		observer: observer{
-			opts: e.opts, names: e.names, resource: e.sync.resource, guard: e.guard, source: e.source, target: e.target,
+			opts: e.opts, names: e.names, resource: e.sync.resource, guard: e.guard, tombstones: e.deleted, source: e.source, target: e.target,
 			sourceFields: e.schemas[0], targetFields: e.schemas[1], statuses: &e.statuses, plainStatus: &e.write.PlainStatus, problem: e.reports.problem,
 			oneCluster: e.sync.from.stores == e.sync.to.stores || e.sync.from.identity != e.sync.to.identity,
+			serving:    fence.Serving(e.sync.to.raw, e.sync.resource),
 			policy:     policy{e.opts.Conflict, e.opts.Drift, e.opts.Lost, e.opts.Deletion, e.opts.Orphans},
 		},
 		actor: actor{
@@ -129,9 +131,6 @@ func (e *engine) run(ctx context.Context) error {
 	defer e.cancel(nil)
 	for _, task := range e.tasks {
 		wg.Go(func() { task(ctx) })
-	}
-	if e.pool != nil {
-		wg.Go(func() { e.pool.Run(ctx) })
 	}
 	e.queue.Run(ctx)
 	if why := context.Cause(ctx); errors.Is(why, fence.ErrRestart) {
@@ -241,6 +240,7 @@ func (e *engine) remapped(of ...string) {
 func (e *engine) sourceView() *view.View {
 	from := e.sync.from
 	v := e.newView("source", from, from.dynamicLister(e.sync.resource, "source for "+e.names.Domain, slim.Source(e.names)))
+	v.Ended = e.deleted.Ended
 	read := v.Live
 	v.Live = func(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error) {
 		obj, err := read(ctx, name)
@@ -259,7 +259,7 @@ func (e *engine) sourceView() *view.View {
 // targetView watches the targets. They lead to the keys of their sources.
 func (e *engine) targetView() *view.View {
 	keep := e.opts.kept()
-	form := "target with " + strings.Join(slices.Sorted(maps.Keys(keep)), " ")
+	form := "target of " + e.names.Domain + " with " + strings.Join(slices.Sorted(maps.Keys(keep)), " ")
 	v := e.newView("target", e.sync.to, e.sync.to.dynamicLister(e.sync.resource, form, slim.Target(e.names, keep)))
 	read := v.Live
 	v.Live = func(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error) {
@@ -325,7 +325,7 @@ func (e *engine) newRelatedResource(p *queue.Pool, f family) *relatedResource {
 // relatedView watches originals or copies. Both lead to the names of originals.
 func (e *engine) relatedView(r *relatedResource, what string, c *Cluster, selector string, original func(cache.ObjectName) (cache.ObjectName, bool)) *view.View {
 	return view.New(view.Config{
-		Name: "related " + what + " " + r.Resource.Resource, List: c.metadataLister(r.Resource, selector, slim.Related(e.names, related.Managers)), Stores: c.stores,
+		Name: "related " + what + " " + r.Resource.Resource, List: c.metadataLister(r.Resource, selector, "metadata of "+e.names.Domain+" by "+selector, slim.Related(e.names, related.Managers)), Stores: c.stores,
 		Moved: func(string) { r.remapped(); e.sync.notify() }, Lost: e.lost, Doubt: e.guard.Doubt,
 		Changed: func(o view.Change) {
 			if k, ok := original(o.Name); ok {

@@ -70,7 +70,7 @@ func ExampleNew() {
 	}
 	fmt.Println(u.Object["spec"])
 	// Output:
-	// default/a [hold create]
+	// default/a [add-finalizer create]
 	// map[size:small]
 }
 
@@ -262,7 +262,7 @@ func Example_observe() {
 	s, err := klutchsync.New(source, target, widgets, klutchsync.Options{Hooks: klutchsync.Hooks{
 		Wrote: func(_ context.Context, w klutchsync.Write) {
 			fmt.Println("wrote", w.Side, w.Step, w.Object)
-			if w.Step == "say" {
+			if w.Step == "set-message" {
 				reported <- struct{}{}
 			}
 		},
@@ -275,5 +275,5 @@ func Example_observe() {
 	once(s, reported)
 	// Output:
 	// reported default/db TargetConflict
-	// wrote Source say default/db
+	// wrote Source set-message default/db
 }

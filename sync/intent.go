@@ -40,7 +40,7 @@ func (o Options) newIntent(n *names.Names, source *unstructured.Unstructured, fr
 	}
 	annotations := travelling(source.GetAnnotations(), notOwn(n, o.Annotations), extra.Annotations)
 	annotations[n.Bound] = "true"
-	annotations[n.Source] = from.record(0, "")
+	annotations[n.Source] = from.since(Origin{}, "").record(0, "")
 	meta["annotations"] = annotations
 
 	object := travel.Body(source.Object)

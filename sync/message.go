@@ -14,7 +14,7 @@ import (
 func obstacle(s state) Reason {
 	src, dst := s.source, s.target
 	switch {
-	case !src.exists && dst.relation == relationOrphan && dst.grace == graceProven:
+	case !src.exists && dst.relation == relationOrphan && (dst.grace == graceProven || dst.grace == graceWaived && s.held != ""):
 		return ReasonOrphaned
 	case !src.exists:
 		return ""
@@ -100,6 +100,8 @@ func explain(s state, why Reason) string {
 		text = fmt.Sprintf("%s exists in the target cluster and belongs to someone else; it is left untouched", s.target.name)
 	case ReasonLost:
 		text = fmt.Sprintf("%s has vanished from the target cluster; remove the annotation %s to create it anew", s.target.name, s.words().Target)
+	case ReasonVanished:
+		text = fmt.Sprintf("%s has vanished from the target cluster, with what it held; %s", s.target.name, s.comesBack())
 	case ReasonStale:
 		text = fmt.Sprintf("%s was made from a later generation of this object, which may have been restored from a backup; nothing is rolled back", s.target.name)
 	case ReasonRefused:
@@ -133,6 +135,18 @@ func (s state) asked(refuses string) string {
 		return "this object is being deleted, which the target cluster " + refuses + ": "
 	}
 	return "the target cluster " + refuses + " this object: "
+}
+
+// comesBack says when a target that has vanished is made anew.
+func (s state) comesBack() string {
+	switch {
+	case s.held != "":
+		return "it is not made anew, since " + s.held + heldAdvice(s.words())
+	case s.answer != "":
+		return "it is not made anew, since " + s.answer
+	default:
+		return "it is made anew, empty, after a pause that doubles each time"
+	}
 }
 
 // maxMessage keeps what other clusters say from filling our objects, and our memory.

@@ -71,6 +71,10 @@ type modelKonnector struct {
 	again              bool  // and that for the second time
 	cluster            uint8 // of the target, as it was when the process began
 	suspect, held      bool
+	of                 uint8 // UID of the source whose target was accepted
+	coming, witnessed  uint8 // bit for each source whose deletion the watch will show, or has shown, with the finalizer on it and no deletionTimestamp
+	offered            bool  // the target's cluster was seen just now to take new targets
+	lost               bool  // the pause before a target that vanished comes back has begun
 }
 
 // A modelWorld is all that the model knows.
@@ -82,6 +86,7 @@ type modelWorld struct {
 	konnectors [2]modelKonnector
 	sources    uint8 // UIDs of sources given so far
 	unreadable bool  // the target's cluster does not answer
+	leaving    bool  // the target's kind is being taken away
 	restored   bool  // a cluster was restored from a backup
 	released   bool  // users have released held deletions
 	tombs      uint8 // bit for each source that its user has deleted
@@ -105,7 +110,14 @@ type modelRun struct {
 	broken           string              // what went wrong in the step that was done last
 }
 
-var modelReasons = []Reason{"", ReasonConflict, ReasonLost, ReasonStale, ReasonDrifted, ReasonTerminating, ReasonHeld, ReasonOrphaned, ReasonContested}
+var modelReasons = []Reason{"", ReasonConflict, ReasonLost, ReasonStale, ReasonDrifted, ReasonTerminating, ReasonHeld, ReasonOrphaned, ReasonContested, ReasonVanished, ReasonVanished}
+
+// Indexes in modelReasons. The second time that it stands there the breaker holds what would come back.
+const (
+	modelHeld         = 6
+	modelVanished     = 9
+	modelVanishedHeld = 10
+)
 
 const (
 	modelCause  = "the target cluster is another one than before"
@@ -114,7 +126,10 @@ const (
 
 var modelTexts = func() (texts []string) {
 	s := state{held: modelCause, target: targetState{name: "t", heldBy: modelHolder}}
-	for _, why := range modelReasons {
+	for n, why := range modelReasons {
+		if s.held = modelCause; n == modelVanished {
+			s.held = ""
+		}
 		texts = append(texts, explain(s, why))
 	}
 	return texts
@@ -133,6 +148,9 @@ func (r *modelRun) observe(k *modelKonnector) state {
 	if src.shared {
 		s.source.shared = "example.org/first"
 	}
+	if src.uid != 0 && k.of != src.uid {
+		k.of, k.accepted, k.applied, k.judged, k.paused, k.wrote, k.again = src.uid, 0, 0, 0, false, 0, false
+	}
 	if src.mark != 0 {
 		s.source.mark = string('0' + rune(src.mark))
 	}
@@ -145,6 +163,9 @@ func (r *modelRun) observe(k *modelKonnector) state {
 		k.grace, k.graceOf = graceRunning, 0
 	} else if k.graceOf != dst.uid {
 		k.grace, k.graceOf = graceRunning, dst.uid
+	}
+	if s.target.relation == relationOrphan {
+		k.waive(r.policy)
 	}
 	s.target.grace = k.grace
 	if src.uid != 0 && dst.uid != 0 {
@@ -160,16 +181,34 @@ func (r *modelRun) observe(k *modelKonnector) state {
 		}
 		s.status = s.target.ours() && !src.shared && src.status != dst.sent()
 	}
+	if s.offered = k.offered; s.returns() {
+		k.paused, k.lost = k.paused || !k.lost, true
+		s.paused, s.refused, s.due = k.paused, ReasonVanished, !k.paused
+	} else {
+		k.lost = false
+	}
 	if k.contested {
 		s.contested = " by someone"
 	}
-	if k.grace != graceRunning && s.evidence().has(require(stepCollect, s)) {
+	if k.grace == graceElapsed && s.evidence().has(require(stepCollect, s)) {
 		k.grace, s.target.grace = graceProven, graceProven
 	}
-	if (k.held || src.message == 6) && (s.target.relation == relationOrphan || src.deleting && src.finalizer) {
+	if (k.held || src.message == modelHeld) && (s.target.relation == relationOrphan || s.returns() && s.due && s.evidence().has(require(stepCreate, s)) || src.deleting && src.finalizer) ||
+		src.message == modelVanishedHeld && s.returns() {
 		s.held = modelCause
 	}
 	return s
+}
+
+// waive ends the grace of an orphan whose source the watch has shown to be deleted.
+func (k *modelKonnector) waive(p policy) {
+	switch {
+	case k.witnessed&uidBit(k.target.from) == 0 || k.grace == graceProven:
+	case p.deletion == DeletionDelete:
+		k.grace = graceWaived
+	default:
+		k.grace = graceElapsed
+	}
 }
 
 // relation is what engine.observeRelation finds.
@@ -179,7 +218,7 @@ func (r *modelRun) relation(k *modelKonnector) targetRelation {
 		(k.targetAt == live || dst.managed == src.uid)
 	made := src.uid != 0 && !dst.other && (dst.from == src.uid || dst.from == 0 && dst.managed == src.uid)
 	switch {
-	case dst.uid == 0 && k.accepted != 0:
+	case dst.uid == 0 && (k.accepted != 0 || src.message >= modelVanished):
 		return relationVanished
 	case dst.uid == 0:
 		return relationAbsent
@@ -255,7 +294,7 @@ func (r *modelRun) step(w *modelWorld, i int) step {
 	}
 	before := *w
 	sourceAt, targetAt := k.sourceAt, k.targetAt
-	k.sourceAt, k.targetAt = min(sourceAt, cached), min(targetAt, cached)
+	k.sourceAt, k.targetAt, k.offered = min(sourceAt, cached), min(targetAt, cached), false
 	switch do {
 	case stepLookSource:
 		k.lookSource(w)
@@ -285,7 +324,7 @@ func (s modelSource) wish() uint8 { return s.uid<<4 | s.gen }
 
 // endPass forgets what holds for one pass, and with the source what is known of it.
 func (k *modelKonnector) endPass() {
-	k.confirmed, k.sourceAt, k.targetAt = false, min(k.sourceAt, cached), min(k.targetAt, cached)
+	k.confirmed, k.offered, k.sourceAt, k.targetAt = false, false, min(k.sourceAt, cached), min(k.targetAt, cached)
 	if k.source.uid == 0 && k.graceOf == 0 {
 		k.proven, k.accepted, k.applied, k.judged, k.contested, k.paused, k.wrote, k.again = 0, 0, 0, 0, false, false, 0, false
 	}
@@ -308,8 +347,12 @@ func (r *modelRun) lookTarget(w *modelWorld, i int) {
 	}
 	k.target, k.targetAt = w.target, live
 	relation := r.relation(k)
-	if k.source.deleting || relation == relationVanished || relation == relationOrphan && k.graceOf == w.target.uid && k.grace != graceRunning {
+	waived := k.witnessed&uidBit(w.target.from) != 0 || k.graceOf == w.target.uid && k.grace != graceRunning
+	if k.source.deleting || relation == relationVanished || relation == relationOrphan && waived {
 		k.confirm(w)
+	}
+	if k.offered = relation == relationVanished && k.targetAt == live && !w.leaving; relation == relationVanished && w.leaving {
+		k.paused, k.lost = true, true
 	}
 }
 
@@ -341,7 +384,7 @@ func (r *modelRun) writeSource(w *modelWorld, i int, do step, s state) {
 	case do == stepSetMessage && same:
 		src.message = 0
 		for n, why := range modelReasons {
-			if why == obstacle(s) {
+			if why == obstacle(s) && (why != ReasonVanished || modelTexts[n] == explain(s, why)) {
 				src.message = uint8(n) //nolint:gosec // a few
 			}
 		}
@@ -395,6 +438,10 @@ func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before mo
 		r.check(!src.deleting, "I3: a target is made for a source that is being deleted")
 		k.wrote, k.again = 0, false
 		r.check(s.target.relation != relationVanished || k.cluster == w.cluster, "I4: a second target is made in another cluster")
+		r.check(s.target.relation != relationVanished || !w.leaving, "a target is made anew although its kind is being taken away")
+		r.check(s.target.relation != relationVanished || modelReasons[src.message] == ReasonVanished, "I18: a target is made anew, and nothing says so")
+		r.check(s.target.relation != relationVanished || !k.paused, "a target is made anew without a pause")
+		r.check(s.target.relation != relationVanished || s.held == "", "I15: what is held comes back")
 		r.check(r.policy.lost == LostRecreate || src.mark == 0, "a lost target is made anew against the policy")
 		w.born++
 		*dst = modelTarget{uid: w.born}
@@ -417,7 +464,8 @@ func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before mo
 		r.check(s.held == "", "I15: a held deletion is done")
 		dst.deleting = true
 	case stepCollect:
-		r.check(r.policy.collects(), "an orphan is deleted against the policy")
+		deleted := r.policy.deletion == DeletionDelete && k.witnessed&w.tombs&uidBit(dst.from) != 0
+		r.check(r.policy.collects() || deleted, "an orphan is deleted against the policy")
 		r.check(w.source.uid != dst.from, "I2: a target is collected while its source is there")
 		r.check(s.held == "", "I15: a held deletion is done")
 		dst.deleting = true
@@ -470,6 +518,15 @@ func userMoves() []modelMove {
 			}
 			return ok
 		}, 0},
+		{"the user deletes the source while the finalizer is put on it, and both succeed", func(w *modelWorld) bool {
+			ok := w.source.finalizer && !w.source.deleting
+			w.tombs |= uidBit(w.source.uid)
+			for i := range w.konnectors {
+				w.konnectors[i].coming |= uidBit(w.source.uid)
+			}
+			w.source = modelSource{}
+			return ok
+		}, 1},
 		{"the user removes the finalizer", func(w *modelWorld) bool {
 			ok := w.source.finalizer
 			if w.source.finalizer = false; w.source.deleting {
@@ -511,6 +568,20 @@ func otherMoves() []modelMove {
 			w.target = modelTarget{uid: w.born, from: 3, managed: 3, other: true}
 			return ok
 		}, 1},
+		{"a list takes the place of what the watch would have shown", func(w *modelWorld) bool {
+			k := &w.konnectors[0]
+			ok := k.coming != 0
+			k.source, k.coming = w.source, 0
+			return ok
+		}, 0},
+		{"the source is restored to before the deletion that met its finalizer", func(w *modelWorld) bool {
+			k := &w.konnectors[0]
+			ok := w.source.uid == 0 && w.sources == 1 && (k.coming|k.witnessed)&uidBit(1) != 0
+			w.source = modelSource{uid: 1, gen: 1, finalizer: true}
+			w.tombs &^= uidBit(1)
+			w.restore()
+			return ok
+		}, 0},
 		{"someone changes the target", func(w *modelWorld) bool {
 			ok := w.target.from != 0 && w.target.drift != 1
 			w.target.drift = 1
@@ -555,6 +626,18 @@ func otherMoves() []modelMove {
 			w.target.contended = true
 			return ok
 		}, 1},
+		{"the target's kind is being taken away, and all of it", func(w *modelWorld) bool {
+			ok := w.target.uid != 0 && !w.leaving
+			if w.leaving, w.target.deleting = true, true; !w.target.blocked {
+				w.target = modelTarget{}
+			}
+			return ok
+		}, 1},
+		{"the target's kind is offered again", func(w *modelWorld) bool {
+			ok := w.leaving
+			w.leaving = false
+			return ok
+		}, 0},
 		{"the target's cluster does not answer", func(w *modelWorld) bool {
 			ok := !w.unreadable
 			w.unreadable = true
@@ -593,7 +676,7 @@ func otherMoves() []modelMove {
 		{"the source is restored to before its finalizer was removed", func(w *modelWorld) bool {
 			ok := w.source.uid == 0 && w.letGo&uidBit(1) != 0
 			w.source = modelSource{uid: 1, gen: 1, finalizer: true}
-			w.letGo, w.tombs = 0, 0
+			w.letGo, w.tombs = 0, w.tombs&^uidBit(1)
 			w.restore()
 			return ok
 		}, 1},
@@ -622,11 +705,23 @@ func otherMoves() []modelMove {
 				ok = ok || k.held
 				k.held = false
 			}
-			ok = ok || w.source.message == 6
-			w.release()
+			ok = w.release() || ok
 			return ok
 		}, 0},
 	}
+}
+
+// release has users release what the messages say is held.
+func (w *modelWorld) release() (held bool) {
+	switch w.released = true; w.source.message {
+	case modelHeld:
+		w.source.message = 0
+	case modelVanishedHeld:
+		w.source.message = modelVanished
+	default:
+		return false
+	}
+	return true
 }
 
 // restore ends the connections to a cluster that comes back with less than it had, and
@@ -635,7 +730,7 @@ func (w *modelWorld) restore() {
 	w.restored = true
 	w.disconnect()
 	for i := range w.konnectors {
-		w.konnectors[i].suspect = true
+		w.konnectors[i].suspect, w.konnectors[i].coming = true, 0
 	}
 }
 
@@ -644,13 +739,6 @@ func (w *modelWorld) disconnect() {
 	for i := range w.konnectors {
 		w.konnectors[i].endPass()
 		w.konnectors[i].judged = 0
-	}
-}
-
-// release takes off the source that its deletion is held.
-func (w *modelWorld) release() {
-	if w.released = true; w.source.message == 6 {
-		w.source.message = 0
 	}
 }
 
@@ -689,7 +777,7 @@ func (w *modelWorld) deliver(i int, source, target bool) bool {
 		return false // what follows a live read is decided already
 	}
 	if source {
-		k.source = w.source
+		k.source, k.witnessed, k.coming = w.source, k.witnessed|k.coming, 0
 	}
 	if target && !w.unreadable && k.target != w.target {
 		k.target, k.contested = w.target, false
@@ -832,7 +920,7 @@ func (r *modelRun) fail(at int, broken string) {
 // settles plays fair from w: no adversary, all is delivered, and what was held or
 // blocked is let go. It reports what is wrong with where that ends.
 func (r *modelRun) settles(w modelWorld) string {
-	w.faults = 0
+	w.faults, w.leaving = 0, false
 	if w.unreadable {
 		w.unreadable = false
 		for i := range w.konnectors {
@@ -937,7 +1025,7 @@ func (r *modelRun) play(w *modelWorld, keep bool) (writes int, trace []step) {
 		}
 		for i := range r.count() {
 			k := &w.konnectors[i]
-			if (k.held || w.source.message == 6) && !keep {
+			if (k.held || w.source.message == modelHeld || w.source.message == modelVanishedHeld) && !keep {
 				k.held = false
 				w.release()
 			}
@@ -969,8 +1057,10 @@ func (r *modelRun) wrong(w modelWorld) string {
 	switch {
 	case src.uid == 0 && s.target.relation == relationOrphan && r.policy.collects():
 		return "I1: an orphan is not collected"
+	case s.target.relation == relationOrphan && s.target.grace == graceWaived:
+		return "I20: the target of a source that was deleted is left"
 	case src.uid == 0 && s.target.relation == relationOrphan && s.target.grace != graceProven:
-		return "I3: an orphan is not told"
+		return "I20: an orphan is not told"
 	case src.uid == 0:
 		return ""
 	case src.deleting && src.finalizer:

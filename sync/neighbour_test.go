@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	gosync "sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,9 +30,20 @@ func TestI13Neighbours(t *testing.T) {
 		t.Fatalf("alone: %v, less than one request takes", alone)
 	}
 	for name, neighbour := range map[string]func(context.Context, *town){
-		"a noisy namespace": func(ctx context.Context, h *town) { h.noise(ctx, widgets) },
-		"a noisy binding":   func(ctx context.Context, h *town) { h.noise(ctx, gadgets) },
-		"a dead cluster":    func(ctx context.Context, h *town) { h.dead(ctx) },
+		"a noisy namespace": func(ctx context.Context, h *town) { h.noise(ctx, widgets, loud) },
+		"a noisy binding":   func(ctx context.Context, h *town) { h.noise(ctx, gadgets, loud) },
+		"a dead cluster":    func(ctx context.Context, h *town) { h.hangs(ctx, 1, isWrite) },
+		"a cluster that hangs, ten kinds": func(ctx context.Context, h *town) {
+			h.hangs(ctx, 10, func(fakecluster.Request) bool { return true })
+		},
+		"writes that hang, ten kinds": func(ctx context.Context, h *town) { h.hangs(ctx, 10, isWrite) },
+		"reads that hang, ten kinds": func(ctx context.Context, h *town) {
+			h.hangs(ctx, 10, func(r fakecluster.Request) bool { return !isWrite(r) })
+		},
+		"every other request hangs, ten kinds": func(ctx context.Context, h *town) {
+			var n atomic.Int64
+			h.hangs(ctx, 10, func(fakecluster.Request) bool { return n.Add(1)%2 == 0 })
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if p99 := slowest(t, neighbour); p99 > alone*12/10 {
@@ -40,6 +52,9 @@ func TestI13Neighbours(t *testing.T) {
 		})
 	}
 }
+
+// loud is the pause between two changes, 250 a second: far more than 8 workers can follow.
+const loud = 4 * time.Millisecond
 
 // A town is a Set of the Syncs of neighbours who share their API servers.
 type town struct {
@@ -64,7 +79,7 @@ func slowest(t *testing.T, neighbour func(context.Context, *town)) (p99 time.Dur
 		var wg gosync.WaitGroup
 		wg.Go(func() { neighbour(ctx, h) })
 		var times []time.Duration
-		for i := range 60 {
+		for i := 0; i < 60 && (i == 0 || times[i-1] < time.Second); i++ { // one second is bad enough
 			time.Sleep(97 * time.Millisecond)
 			size, begin := fmt.Sprint(i+1), time.Now()
 			h.merge(h.source, "quiet", "a", `{"spec":{"size":"`+size+`"}}`)
@@ -142,31 +157,39 @@ func (h *town) took(size string, begin time.Time) time.Duration {
 	return h.seen[size].Sub(begin)
 }
 
-// noise changes 100 objects of the noisy namespace, 250 times a second: far more than 8
-// workers can follow.
-func (h *town) noise(ctx context.Context, resource schema.GroupVersionResource) {
+// noise changes 100 objects of the noisy namespace, one after the other.
+func (h *town) noise(ctx context.Context, resource schema.GroupVersionResource, pause time.Duration) {
 	client := h.source.Resource(resource).Namespace("noisy")
 	for i := 0; ctx.Err() == nil; i++ {
 		name := fmt.Sprint("n", i%100)
 		if i < 100 {
 			u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
-			u.SetGroupVersionKind(resource.GroupVersion().WithKind(map[string]string{"widgets": "Widget", "gadgets": "Gadget"}[resource.Resource]))
+			u.SetGroupVersionKind(resource.GroupVersion().WithKind("Gadget"))
+			if resource == widgets {
+				u.SetKind("Widget")
+			}
 			u.SetName(name)
 			_, _ = client.Create(ctx, u, metav1.CreateOptions{})
 		}
 		_, _ = client.Patch(ctx, name, types.MergePatchType, fmt.Appendf(nil, `{"spec":{"n":%d}}`, i), metav1.PatchOptions{})
-		time.Sleep(4 * time.Millisecond)
+		time.Sleep(pause)
 	}
 }
 
-// dead adds a binding whose Control Plane Cluster takes requests and never answers, and
-// changes its objects.
-func (h *town) dead(ctx context.Context) {
-	c := fakecluster.New(fakecluster.Resource{GroupVersionResource: gadgets, Kind: "Gadget"})
+// hangs binds kinds of a Control Plane Cluster that takes requests and does not answer
+// those that silent says, once it has answered all for two seconds; and it changes their
+// objects.
+func (h *town) hangs(ctx context.Context, kinds int, silent func(fakecluster.Request) bool) {
+	served := make([]fakecluster.Resource, kinds)
+	for i := range served {
+		served[i] = fakecluster.Resource{GroupVersionResource: gadgets.GroupVersion().WithResource(fmt.Sprint("gadgets", i)), Kind: "Gadget"}
+		h.fakeSource.Serve(served[i])
+	}
+	c, begin := fakecluster.New(served...), time.Now()
+	h.namespace(c.Client(), "svc-noisy")
 	view := c.View(func(ctx context.Context, r fakecluster.Request, do func() error) error {
-		if isWrite(r) {
-			<-ctx.Done()
-			return ctx.Err()
+		if time.Since(begin) > 2*time.Second && silent(r) {
+			return hang(ctx)
 		}
 		return do()
 	})
@@ -175,7 +198,20 @@ func (h *town) dead(ctx context.Context) {
 		h.Error(err)
 		return
 	}
-	h.set.Remove("gadgets")
-	h.put("dead", gadgets, to) //nolint:contextcheck // it ends with the Set
-	h.noise(ctx, gadgets)
+	var wg gosync.WaitGroup
+	for _, r := range served {
+		h.put(r.Resource, r.GroupVersionResource, to) //nolint:contextcheck // it ends with the Set
+		wg.Go(func() { h.noise(ctx, r.GroupVersionResource, 4*loud*time.Duration(kinds)) })
+	}
+	wg.Wait()
+}
+
+// hang is the answer of a cluster that gives none, for as long as a client waits.
+func hang(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(30 * time.Second):
+		return context.DeadlineExceeded
+	}
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/klutch-go/sdk/sync/internal/names"
 	"github.com/klutch-go/sdk/sync/internal/pace"
 	"github.com/klutch-go/sdk/sync/internal/prune"
+	"github.com/klutch-go/sdk/sync/internal/tombstone"
 	"github.com/klutch-go/sdk/sync/internal/travel"
 	"github.com/klutch-go/sdk/sync/internal/view"
 )
@@ -54,14 +55,16 @@ type observer struct {
 	names        *names.Names
 	resource     schema.GroupVersionResource
 	guard        *fence.Guard
+	tombstones   *tombstone.Tombstones
 	source       *view.View
 	target       *view.View
 	sourceFields *prune.Cache
 	targetFields *prune.Cache
 	statuses     *pace.Budget
 	plainStatus  *atomic.Bool
-	oneCluster   bool                              // source and target may be one, whatever their identities say
-	problem      func(key cache.ObjectName) string // of a related object
+	oneCluster   bool                                          // source and target may be one, whatever their identities say
+	problem      func(key cache.ObjectName) string             // of a related object
+	serving      func(context.Context) (why string, err error) // reads whether the target's cluster takes new objects
 }
 
 // observe reads both sides.
@@ -102,18 +105,26 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 		r.proofs.since, r.proofs.confirmed = o.guard.Now(), false
 	}
 	p.state.target.name = display(o.resource, p.name)
+	if p.target != nil {
+		p.made, p.isMade = originIn(o.names.Source, p.target)
+	}
 	if p.source != nil {
-		p.want = o.opts.newIntent(o.names, o.targetFields.Prune(p.source), p.from, p.name)
+		p.want = o.opts.newIntent(o.names, o.targetFields.Prune(p.source), p.from.since(p.made, p.source.GetResourceVersion()), p.name)
 		if p.wish = p.want.hash; !o.ungenerated(p) {
 			p.wish += strconv.FormatInt(p.source.GetGeneration(), 10)
 		}
 	}
-	o.observeRelation(p, r)
+	o.observeRelation(ctx, p, r)
 	if p.source != nil && p.target != nil {
 		o.observeTarget(p, r)
 	}
-	if looks && (p.state.source.deleting || p.target == nil && r.drift.accepted != "" || p.state.target.grace != graceRunning) {
+	if looks && (p.state.source.deleting || p.state.target.relation == relationVanished || p.state.target.grace != graceRunning) {
 		if err = r.proofs.confirm(ctx, o.guard, ""); err != nil {
+			return nil, err
+		}
+	}
+	if p.returns() {
+		if err = o.observeLoss(ctx, p, r, looks); err != nil {
 			return nil, err
 		}
 	}
@@ -126,6 +137,9 @@ func (o *observer) observeSource(p *pair, r *record) {
 	annotations := p.source.GetAnnotations()
 	p.from.uid = p.source.GetUID()
 	p.keeper = o.names.Incarnation(p.from.uid)
+	if r.drift.source != p.from.uid {
+		r.drift = drift{source: p.from.uid} // another source has lost nothing yet
+	}
 	s := &p.state.source
 	s.exists = true
 	s.deleting = p.source.GetDeletionTimestamp() != nil
@@ -141,17 +155,14 @@ func (o *observer) observeSource(p *pair, r *record) {
 }
 
 // observeRelation finds out whose the object is that has the target's name.
-func (o *observer) observeRelation(p *pair, r *record) {
+func (o *observer) observeRelation(ctx context.Context, p *pair, r *record) {
 	t := &p.state.target
 	if t.freshness == unknown {
 		return
 	}
-	if p.target != nil {
-		p.made, p.isMade = originIn(o.names.Source, p.target)
-	}
-	o.observeOrphan(p, r)
+	o.observeOrphan(ctx, p, r)
 	switch {
-	case p.target == nil && r.drift.accepted != "":
+	case p.vanished(&r.drift):
 		t.relation = relationVanished
 	case p.target == nil:
 		t.relation = relationAbsent
@@ -199,18 +210,22 @@ func (o *observer) hasLegacy() bool {
 // observeOrphan finds out whether this binding made the target from a source of
 // this name that is not there, and for how long already. What cannot be seen says
 // nothing: the time goes on.
-func (o *observer) observeOrphan(p *pair, r *record) {
+func (o *observer) observeOrphan(ctx context.Context, p *pair, r *record) {
 	if !o.isOrphan(p) {
 		r.proofs.orphan = nil
 		return
 	}
 	if r.proofs.orphan == nil || r.proofs.orphan.uid != p.target.GetUID() {
 		r.proofs.orphan = &orphan{uid: p.target.GetUID(), since: time.Now()}
+		o.tombstones.Find(ctx, p.key, p.made.UID, p.made.version())
 	}
+	deleted := o.tombstones.Of(p.made.UID)
 	switch {
+	case deleted && o.policy.deletion == DeletionDelete:
+		p.state.target.grace = graceWaived
 	case r.proofs.orphan.proven:
 		p.state.target.grace = graceProven
-	case time.Since(r.proofs.orphan.since) >= orphanGrace:
+	case deleted, time.Since(r.proofs.orphan.since) >= orphanGrace:
 		p.state.target.grace = graceElapsed
 	}
 }
@@ -226,7 +241,7 @@ func (o *observer) isOrphan(p *pair) bool {
 // prove notes that an orphan is one, once both sides and the clusters have been
 // read live for it.
 func (p *pair) prove(r *record) {
-	if t := &p.state.target; t.grace != graceRunning && p.evidence().has(require(stepCollect, p.state)) {
+	if t := &p.state.target; t.grace == graceElapsed && p.evidence().has(require(stepCollect, p.state)) {
 		t.grace, r.proofs.orphan.proven = graceProven, true
 	}
 }
@@ -365,6 +380,9 @@ func (p *pair) remember(r *record, pause time.Duration) {
 	if p.state.target.content == contentInSync {
 		r.refusals.intent = nil // what was refused then is in force now
 	}
+	if f := r.refusals.intent; f != nil && f.reason == ReasonVanished && p.target != nil && p.state.target.freshness == live {
+		r.refusals.intent = nil // it is there, and not in an old cache only
+	}
 	if f := r.refusals.intent; f != nil {
 		p.refused, p.answer, p.due = f.reason, f.detail, f.due(p)
 	}
@@ -398,8 +416,8 @@ func (p *pair) remember(r *record, pause time.Duration) {
 // rememberDeletion adds what was answered to a deletion, which does not wait for a change
 // that was refused.
 func (p *pair) rememberDeletion(r *record) {
-	if p.refused != "" && !p.due && p.state.target.content.needsApply() {
-		p.state.target.content, p.due = contentRefused, true
+	if t := &p.state.target; p.refused != "" && !p.due && t.ours() && t.content.needsApply() {
+		t.content, p.due = contentRefused, true
 	} else {
 		p.refused, p.answer = "", ""
 	}
@@ -432,14 +450,14 @@ func (p *pair) again(s step, r *record) time.Duration {
 		return max(time.Until(r.proofs.orphan.since.Add(orphanGrace)), time.Millisecond)
 	case p.statusDelayed:
 		return max(p.wait, time.Millisecond)
+	case p.held != "":
+		return refusedPause
 	case p.refused != "":
 		return max(time.Until(r.refusals.next()), time.Second)
 	case p.statusRefused != "" && r.refusals.status != nil:
 		return max(time.Until(r.refusals.status.next), time.Second)
 	case p.statusRefused != "":
 		return r.status.contest.Peace()
-	case p.held != "":
-		return refusedPause
 	case p.paused:
 		return max(r.drift.contest.Pause(p.wish), time.Millisecond)
 	case p.fought:

@@ -74,8 +74,12 @@ type Options struct {
 	// there are more, all further deletions are held until Release, and likewise
 	// when the resource itself or a whole cluster is taken away; or until the
 	// ReleaseAnnotation is on the object. 0 means one in twenty, but at least ten; a
-	// negative limit is none.
+	// negative limit is none. Targets that vanished and are made anew count too.
 	DeletionLimit int
+
+	// Offered, if not nil, is asked before a target that has vanished is made anew. It
+	// answers why the target's side does not offer the resource any more; empty if it does.
+	Offered func(ctx context.Context) (why string, err error)
 
 	// Labels and Annotations choose by key what travels to the target. Nil
 	// means all. Keys of other tools that track their objects by metadata, and

@@ -63,6 +63,10 @@ type Origin struct {
 	// the target was last written. Copies of related objects have neither.
 	Generation int64  `json:"generation,omitempty"`
 	Hash       string `json:"hash,omitempty"`
+
+	// Version is the resourceVersion that the source had when the target was made: what
+	// happened to the source afterwards can be read from there on.
+	Version string `json:"version,omitempty"`
 }
 
 // OriginOf returns the origin of an object that a Sync made; ok is false if none
@@ -85,17 +89,33 @@ type origin struct {
 	cluster types.UID // as in Origin
 	uid     types.UID
 	name    cache.ObjectName
+	version string // as in Origin
 }
 
 // record is the value of SourceAnnotation.
 func (o origin) record(generation int64, hash string) string {
 	data, err := json.Marshal(Origin{
-		UID: o.uid, Cluster: o.cluster, Namespace: o.name.Namespace, Name: o.name.Name, Generation: generation, Hash: hash,
+		UID: o.uid, Cluster: o.cluster, Namespace: o.name.Namespace, Name: o.name.Name, Generation: generation, Hash: hash, Version: o.version,
 	})
 	if err != nil {
 		return "" // strings and numbers can be encoded
 	}
 	return string(data)
+}
+
+// since is o with the version that the target records or, of one that is not made from this
+// source yet, with that of the source.
+func (o origin) since(target Origin, source string) origin {
+	if o.version = source; o.made(target) {
+		o.version = target.version()
+	}
+	return o
+}
+
+// version is Version, of which the other cluster may have made anything.
+func (o Origin) version() string {
+	const longest = 20 // that API servers give
+	return o.Version[:min(len(o.Version), longest)]
 }
 
 // made reports whether a target was made from this very source. No other one has

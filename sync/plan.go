@@ -8,25 +8,25 @@ import "time"
 type step string
 
 const (
-	stepRest            step = ""            // nothing: the next event brings us back
-	stepWait            step = "wait"        // nothing, but look again soon without an event
-	stepLookSource      step = "look-source" // read the source from its API server
-	stepLookTarget      step = "look-target" // read the target from its API server
-	stepProve           step = "prove"       // read both, and who the clusters are, from their API servers
-	stepConfirm         step = "confirm"     // make sure that the clusters are those that we know
-	stepSetMessage      step = "say"         // put the message on the source, or take it off
-	stepAddFinalizer    step = "hold"        // put the finalizer on the source
-	stepRemoveFinalizer step = "release"     // take the finalizer off the source
-	stepMark            step = "mark"        // record the target's UID on the source
-	stepStatus          step = "status"      // apply the status to the source
-	stepCreate          step = "create"      // apply a target where none may be
-	stepApply           step = "apply"       // apply the target, yielding to others
-	stepEmptyMap        step = "empty"       // take away the last parts of maps that should be empty
-	stepForce           step = "force"       // apply this version of the target, taking fields from others
-	stepMigrate         step = "migrate"     // make what a legacy konnector or a predecessor applied to the target ours
-	stepDelete          step = "delete"      // delete this version of the target
-	stepCollect         step = "bury"        // delete this version of an orphan
-	stepOrphan          step = "disown"      // give up all fields of the target
+	stepRest            step = ""                 // nothing: the next event brings us back
+	stepWait            step = "wait"             // nothing, but look again soon without an event
+	stepLookSource      step = "look-source"      // read the source from its API server
+	stepLookTarget      step = "look-target"      // read the target from its API server
+	stepProve           step = "prove"            // read both, and who the clusters are, from their API servers
+	stepConfirm         step = "confirm"          // make sure that the clusters are those that we know
+	stepSetMessage      step = "set-message"      // put the message on the source, or take it off
+	stepAddFinalizer    step = "add-finalizer"    // put the finalizer on the source
+	stepRemoveFinalizer step = "remove-finalizer" // take the finalizer off the source
+	stepMark            step = "mark"             // record the target's UID on the source
+	stepStatus          step = "status"           // apply the status to the source
+	stepCreate          step = "create"           // apply a target where none may be
+	stepApply           step = "apply"            // apply the target, yielding to others
+	stepEmptyMap        step = "empty"            // take away the last parts of maps that should be empty
+	stepForce           step = "force"            // apply this version of the target, taking fields from others
+	stepMigrate         step = "migrate"          // make what a legacy konnector or a predecessor applied to the target ours
+	stepDelete          step = "delete"           // delete this version of the target
+	stepCollect         step = "collect"          // delete this version of an orphan
+	stepOrphan          step = "orphan"           // give up all fields of the target
 )
 
 // plan is the specification of a Sync: the one step that follows from a state. It is
@@ -58,6 +58,9 @@ func decide(s state) step {
 		return stepRest
 	case dst.freshness == unknown && s.misnamed == "":
 		return stepWait
+	// The target of a source that was deleted makes room for the next one of the name.
+	case dst.relation == relationOrphan && dst.grace == graceWaived && s.held == "":
+		return decideOrphan(s)
 	// Users learn what stands in the way, and that it no longer does.
 	case !told(s, why) && (why != "" || s.solved()):
 		return stepSetMessage
@@ -77,7 +80,8 @@ func decide(s state) step {
 	case !src.finalizer:
 		return stepAddFinalizer
 	// A refused intent is not sent again until it changes, or for a while.
-	case !dst.exists() && s.refused != "" && !s.due:
+	// What vanished comes back after a pause, and not with too many others.
+	case !dst.exists() && (s.refused != "" && !s.due || s.held != ""):
 		return stepWait
 	case !dst.exists():
 		return stepCreate
@@ -154,9 +158,9 @@ func decideOrphan(s state) step {
 		return stepRest
 	// What is seen once may be the shadow of something else. Too many deletions at once
 	// wait until they are released.
-	case dst.grace == graceRunning, dst.grace == graceProven && s.held != "":
+	case dst.grace == graceRunning, dst.grace >= graceProven && s.held != "":
 		return stepWait
-	case dst.grace == graceProven && s.policy.collects():
+	case s.collects():
 		return stepCollect
 	// By policy it stays; whether it is an orphan is found out in any case.
 	default:
@@ -187,6 +191,7 @@ func (s state) corrects(why Reason) bool { return harmless(why) && !s.paused }
 const (
 	waitPause    = 5 * time.Second  // between looks at what is waited for
 	slowPause    = 10 * time.Second // from which on a deletion is called slow
+	losePause    = time.Hour        // at most, before a target that vanished is made anew
 	refusedPause = time.Minute      // before a refused intent is sent again
 	livePause    = 30 * time.Second // between live reads of a target that is being deleted
 	messagePause = time.Minute      // between the messages on one object, after the first few

@@ -60,6 +60,8 @@ func refused(s *state)     { s.refused, s.answer = ReasonRefused, "spec.size: Un
 func fought(s *state)      { s.fought = true }
 func rivals(s *state)      { s.rivals = " by them (.spec.size)" }
 func shared(s *state)      { s.source.shared = "example.org/first" }
+func lost(s *state)        { s.refused = ReasonVanished }
+func offeredLive(s *state) { s.target.freshness, s.confirmed, s.offered = live, true, true }
 func misnamed(s *state) {
 	s.misnamed, s.target = "the mapper gives this object's target no name", targetState{}
 }
@@ -89,20 +91,24 @@ func TestPlan(t *testing.T) {
 		state state
 		want  step
 	}{
-		"in step":                          {settledState(), stepRest},
-		"source unknown":                   {settledState(func(s *state) { s.source = sourceState{} }), stepWait},
-		"source gone":                      {settledState(sourceGone), stepRest},
-		"target unknown":                   {settledState(func(s *state) { s.target = targetState{} }), stepWait},
-		"target unknown while deleting":    {settledState(deleting, func(s *state) { s.target = targetState{} }), stepWait},
-		"target orphaned":                  {settledState(sourceGone, orphaned(graceRunning)), stepWait},
-		"target orphaned for long":         {settledState(sourceGone, orphaned(graceElapsed)), stepProve},
-		"target orphaned, proven":          {settledState(sourceGone, orphaned(graceProven)), stepRest},
-		"target orphaned, to delete":       {settledState(sourceGone, orphaned(graceProven), collectOrphans), stepProve},
-		"target orphaned, to delete, live": {settledState(sourceGone, orphaned(graceProven), collectOrphans, liveSource, liveTarget), stepCollect},
-		"target orphaned, deletions held":  {settledState(sourceGone, orphaned(graceProven), collectOrphans, liveSource, liveTarget, held), stepWait},
-		"target orphaned, name taken":      {settledState(orphaned(graceElapsed), collectOrphans, liveTarget, messageSet), stepProve},
-		"no name yet":                      {settledState(fresh, func(s *state) { s.mapped = false }), stepRest},
-		"no name any more, deleting":       {settledState(deleting, func(s *state) { s.mapped = false }), stepRest},
+		"in step":                                   {settledState(), stepRest},
+		"source unknown":                            {settledState(func(s *state) { s.source = sourceState{} }), stepWait},
+		"source gone":                               {settledState(sourceGone), stepRest},
+		"target unknown":                            {settledState(func(s *state) { s.target = targetState{} }), stepWait},
+		"target unknown while deleting":             {settledState(deleting, func(s *state) { s.target = targetState{} }), stepWait},
+		"target orphaned":                           {settledState(sourceGone, orphaned(graceRunning)), stepWait},
+		"target orphaned for long":                  {settledState(sourceGone, orphaned(graceElapsed)), stepProve},
+		"target orphaned, proven":                   {settledState(sourceGone, orphaned(graceProven)), stepRest},
+		"target orphaned, to delete":                {settledState(sourceGone, orphaned(graceProven), collectOrphans), stepProve},
+		"target orphaned, to delete, live":          {settledState(sourceGone, orphaned(graceProven), collectOrphans, liveSource, liveTarget), stepCollect},
+		"target orphaned, deletions held":           {settledState(sourceGone, orphaned(graceProven), collectOrphans, liveSource, liveTarget, held), stepWait},
+		"target of a source deleted too soon":       {settledState(sourceGone, orphaned(graceWaived)), stepProve},
+		"target of a source deleted too soon, live": {settledState(sourceGone, orphaned(graceWaived), liveSource, liveTarget), stepCollect},
+		"target of a source deleted too soon, held": {settledState(sourceGone, orphaned(graceWaived), liveSource, liveTarget, held), stepWait},
+		"target of one deleted too soon, made anew": {settledState(deleting, orphaned(graceWaived), liveSource, liveTarget, func(s *state) { s.source.deleting = false }), stepCollect},
+		"target orphaned, name taken":               {settledState(orphaned(graceElapsed), collectOrphans, liveTarget, messageSet), stepProve},
+		"no name yet":                               {settledState(fresh, func(s *state) { s.mapped = false }), stepRest},
+		"no name any more, deleting":                {settledState(deleting, func(s *state) { s.mapped = false }), stepRest},
 
 		"new source":               {settledState(fresh), stepAddFinalizer},
 		"held, no target":          {settledState(absentTarget), stepCreate},
@@ -228,7 +234,13 @@ func TestPlan(t *testing.T) {
 		"deleted, held before":             {settledState(deleting, func(s *state) { s.source.message = "DeletionsHeld: x" }), stepSetMessage},
 		"deleted, held, never ours":        {settledState(fresh, deleting, held), stepRest},
 		"target lost, not confirmed":       {settledState(absentTarget, vanished), stepLookTarget},
-		"target lost, confirmed":           {settledState(absentTarget, vanished, liveTarget, func(s *state) { s.confirmed = true }), stepCreate},
+		"target lost, perhaps not offered": {settledState(absentTarget, vanished, liveTarget, func(s *state) { s.confirmed = true }), stepLookTarget},
+		"target lost, confirmed":           {settledState(absentTarget, vanished, offeredLive), stepCreate},
+		"target lost, told, paused":        {settledState(absentTarget, vanished, lost, messageSet), stepWait},
+		"target lost, not told":            {settledState(absentTarget, vanished, offeredLive, lost), stepSetMessage},
+		"target lost, pause over":          {settledState(absentTarget, vanished, lost, messageSet, due), stepLookTarget},
+		"target lost, pause over, offered": {settledState(absentTarget, vanished, lost, messageSet, due, offeredLive), stepCreate},
+		"target lost, with too many":       {settledState(absentTarget, vanished, lost, held, messageSet, due, offeredLive), stepWait},
 		"deleted, with a message to clear": {settledState(deleting, func(s *state) { s.source.message = "x" }), stepSetMessage},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -263,6 +275,10 @@ var invariants = map[string]func(s state, do step) bool{
 	"I4: what vanished is made anew in a known cluster only": func(s state, do step) bool {
 		return do != stepCreate || s.target.relation != relationVanished || s.confirmed && s.target.freshness == live
 	},
+	"I4: what vanished is made anew only while it is on offer, told and not held": func(s state, do step) bool {
+		returns := s.offered && s.held == "" && (s.refused == "" || s.due)
+		return do != stepCreate || s.target.relation != relationVanished || returns
+	},
 	"I5: a status comes from the source's own target": func(s state, do step) bool {
 		return do != stepStatus || s.target.ours()
 	},
@@ -286,9 +302,10 @@ var invariants = map[string]func(s state, do step) bool{
 	"I2: nothing is taken away in clusters that are not confirmed": func(s state, do step) bool {
 		return do != stepDelete && do != stepOrphan && do != stepRemoveFinalizer && do != stepCollect || s.confirmed
 	},
-	"I2: what has lost its source is deleted by policy, and seen live": func(s state, do step) bool {
+	"I2: what has lost its source is deleted by policy or by evidence, and seen live": func(s state, do step) bool {
 		seen := s.source.freshness == live && s.target.freshness == live
-		return do != stepCollect || s.target.relation == relationOrphan && s.target.grace == graceProven && seen && s.policy.orphans == OrphanDelete && s.policy.deletion == DeletionDelete
+		policy := s.target.grace == graceProven && s.policy.orphans == OrphanDelete && s.policy.deletion == DeletionDelete
+		return do != stepCollect || s.target.relation == relationOrphan && seen && (policy || s.target.grace == graceWaived)
 	},
 	"I15: what the breaker holds stays": func(s state, do step) bool {
 		return s.held == "" || do != stepCollect && do != stepDelete && do != stepOrphan && do != stepRemoveFinalizer
@@ -298,7 +315,8 @@ var invariants = map[string]func(s state, do step) bool{
 	},
 	"a confirmation is asked for once": func(s state, do step) bool { return do != stepConfirm || !s.confirmed },
 	"a look finds out something": func(s state, do step) bool {
-		source, target := s.source.freshness == live, s.target.freshness == live && s.confirmed
+		offered := s.offered || s.target.relation != relationVanished // else its return is paused
+		source, target := s.source.freshness == live, s.target.freshness == live && s.confirmed && offered
 		return (do != stepLookTarget || !target) && (do != stepLookSource || !source) && (do != stepProve || !source || !target)
 	},
 	"a message says something new": func(s state, do step) bool {
@@ -306,7 +324,7 @@ var invariants = map[string]func(s state, do step) bool{
 	},
 	"a message is not set because of a cache": func(s state, do step) bool {
 		why := obstacle(s)
-		frightens := why == ReasonConflict || why == ReasonLost || why == ReasonDrifted
+		frightens := why == ReasonConflict || why == ReasonLost || why == ReasonVanished || why == ReasonDrifted
 		return do != stepSetMessage || (!frightens || s.target.freshness == live) && (why != ReasonStale || s.source.freshness == live)
 	},
 	"no step is done without its evidence": func(s state, do step) bool {
@@ -345,13 +363,13 @@ func anyState(r *rand.Rand) state {
 			ConflictPolicy(one("Fail", "Adopt")), DriftPolicy(one("Correct", "Report")),
 			LostPolicy(one("Recreate", "Report")), DeletionPolicy(one("Delete", "Orphan")), OrphanPolicy(one("Report", "Delete")),
 		},
-		mapped: r.IntN(8) > 0, refused: Reason(one("", "", string(ReasonRefused), string(ReasonForbidden))), due: flip(),
+		mapped: r.IntN(8) > 0, refused: Reason(one("", "", string(ReasonRefused), string(ReasonForbidden), string(ReasonVanished))), due: flip(), offered: flip(),
 		confirmed: flip(), suspect: flip(), held: one("", "", "too many"), paused: flip(), fought: flip(), rivals: one("", " by them"), status: flip(), statusDelayed: flip(),
 		contested: one("", "", " by them"), statusRefused: one("", "", "bad"), related: one("", "", "taken"),
 		source: sourceState{freshness(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x"), one("", "", "", "example.org/first")},
 		target: targetState{
 			freshness: freshness(r.IntN(3)), relation: targetRelation(r.IntN(int(relationOtherSource) + 1)), content: content(r.IntN(int(contentInSync) + 1)),
-			termination: termination(r.IntN(int(stuck) + 1)), grace: grace(r.IntN(int(graceProven) + 1)), managed: flip(), uid: "u1", name: "widgets svc/a",
+			termination: termination(r.IntN(int(stuck) + 1)), grace: grace(r.IntN(int(graceWaived) + 1)), managed: flip(), uid: "u1", name: "widgets svc/a",
 		},
 	}
 	if flip() {
@@ -364,7 +382,7 @@ func anyState(r *rand.Rand) state {
 func TestExplain(t *testing.T) {
 	s := settledState(contested, refused, stuckCopy)
 	for _, why := range []Reason{
-		ReasonConflict, ReasonRefused, ReasonForbidden, ReasonDrifted, ReasonLost, ReasonTerminating, ReasonHeld, ReasonStatus, ReasonStale, ReasonRelated, ReasonOrphaned,
+		ReasonConflict, ReasonRefused, ReasonForbidden, ReasonDrifted, ReasonLost, ReasonVanished, ReasonTerminating, ReasonHeld, ReasonStatus, ReasonStale, ReasonRelated, ReasonOrphaned,
 	} {
 		text := explain(s, why)
 		if !strings.HasPrefix(text, string(why)+": ") || len(text) < len(why)+10 {

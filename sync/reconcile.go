@@ -83,12 +83,16 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 // wait is confirmed anew once it may.
 func (c *reconciler) held(p *pair, r *record) string {
 	src, dst := p.state.source, p.state.target
-	if !p.mapped || p.misnamed != "" || dst.relation != relationOrphan && (!src.deleting || !src.finalizer) {
+	if !p.mapped || p.misnamed != "" || dst.relation != relationOrphan && !p.returns() && (!src.deleting || !src.finalizer) {
 		return ""
+	}
+	if src.deleting && strings.HasPrefix(src.message, string(ReasonVanished)) {
+		c.breaker.Forget(p.key) // what was held was its return
 	}
 	ask := breaker.Request{
 		Source: p.key, Released: p.released(), Before: heldBefore(src.message, p.words()), Objects: c.observer.source.Count,
-		Deletes: src.deleting && dst.deletable(p.policy) && r.proofs.confirmed || p.collects(),
+		Deletes: src.deleting && dst.deletable(p.policy) && r.proofs.confirmed || p.collects() && p.evidence().has(require(stepCollect, p.state)) ||
+			p.returns() && p.due && p.evidence().has(require(stepCreate, p.state)),
 	}
 	if p.suspect && dst.grace == graceProven && p.policy.collects() {
 		ask.Suspect = fence.DoubtCause
@@ -118,11 +122,6 @@ func heldBefore(message string, n *names.Names) string {
 		return ""
 	}
 	return strings.TrimSuffix(why, heldAdvice(n))
-}
-
-// collects reports whether an orphan that has just been proven goes.
-func (s state) collects() bool {
-	return s.policy.collects() && s.target.grace == graceProven && s.evidence().has(require(stepCollect, s))
 }
 
 // settle forgets what need not be remembered.

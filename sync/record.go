@@ -133,8 +133,22 @@ type drift struct {
 	accepted string    // what we held of the target when an apply was last accepted or found to be in force
 	listed   int       // as of which list of targets that was
 	target   types.UID // of that target
+	source   types.UID // of that target's source
 	judged   string    // what was known of a changed target when it was last read live
 	contest  contest.Contest
+	losses   int       // in a row
+	next     time.Time // before which what vanished does not come back
+}
+
+// lost notes that the target has vanished. Each time in a row it comes back later, up to
+// most. It returns when that is.
+func (d *drift) lost(most time.Duration) time.Time {
+	if time.Since(d.next) > 2*most {
+		d.losses = 0
+	}
+	d.next = time.Now().Add(min(time.Second<<d.losses, most))
+	d.losses = min(d.losses+1, 12)
+	return d.next
 }
 
 // A sourceStatus is what was written for the users of the source.

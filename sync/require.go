@@ -18,9 +18,10 @@ func require(want step, s state) evidence {
 	case stepCollect:
 		return sourceLive | targetLive | clustersConfirmed
 	// A list from before our time may show a source that has been let go since. A target
-	// that vanished may be in another cluster than the one that answers.
+	// that vanished may be in another cluster than the one that answers, or be taken away
+	// with all of its kind.
 	case stepCreate:
-		return sourceProven | where(dst.relation == relationVanished, targetLive|clustersConfirmed)
+		return sourceProven | where(dst.relation == relationVanished, targetLive|clustersConfirmed|kindOffered)
 	// What is taken over is seen as it is: fields of others are not cached.
 	case stepMigrate, stepForce, stepApply, stepEmptyMap:
 		return where(dst.exists() && !dst.ours(), sourceProven|targetLive) |
@@ -29,7 +30,7 @@ func require(want step, s state) evidence {
 			where(dst.content == contentRewritten, sourceLive) // another konnector may know better what the source is
 	// A message is not taken back a moment later.
 	case stepSetMessage:
-		return where(why == ReasonConflict || why == ReasonLost || why == ReasonDrifted, targetLive) | where(why == ReasonStale, sourceLive)
+		return where(why == ReasonConflict || why == ReasonLost || why == ReasonVanished || why == ReasonDrifted, targetLive) | where(why == ReasonStale, sourceLive)
 	// What is left as it is may be something else by now than it seems in the cache.
 	case stepRest, stepWait, stepMark, stepStatus:
 		return s.requireToLeave(why)

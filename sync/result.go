@@ -34,6 +34,7 @@ const (
 	ReasonContested   Reason = "TargetContested"   // others keep changing the target, which is put right ever more slowly
 	ReasonShared      Reason = "SourceShared"      // another Sync writes the status and the messages of the source
 	ReasonLost        Reason = "TargetLost"        // the target vanished, by policy not created anew
+	ReasonVanished    Reason = "TargetVanished"    // the target vanished, and is not made anew yet
 	ReasonTerminating Reason = "TargetTerminating" // the target is being deleted, and has not gone yet
 	ReasonStatus      Reason = "StatusRefused"     // the source's API server does not take the target's status
 	ReasonHeld        Reason = "DeletionsHeld"     // too many deletions at once, or of a whole resource: see Sync.Release

@@ -18,8 +18,8 @@ import (
 
 // SetOptions tune a Set. The zero value is ready to use.
 type SetOptions struct {
-	// Workers is the number of objects worked on at once, by all Syncs together.
-	// They take turns: Options.Workers is the most that one has. 0 means 64.
+	// Workers is the number of objects worked on at once by all Syncs between the same
+	// two Clusters. They take turns: Options.Workers is the most that one has. 0 means 64.
 	Workers int
 
 	// Changed, if not nil, is called with the name of a Sync whose State may
@@ -28,10 +28,11 @@ type SetOptions struct {
 }
 
 // A Set runs Syncs by name. They come and go while it runs, and one that ends
-// does not disturb the others. Create it with NewSet.
+// does not disturb the others; nor does a Cluster that does not answer disturb Syncs of
+// other Clusters. Create it with NewSet.
 type Set struct {
 	changed func(name string)
-	pool    *queue.Pool
+	workers int
 
 	mu      sync.Mutex
 	ctx     context.Context //nolint:containedctx // that of Run, for members that come later
@@ -42,6 +43,7 @@ type Set struct {
 type member struct {
 	name string
 	sync *Sync
+	pool *queue.Pool
 	stop context.CancelFunc // nil until the Set runs
 	done chan struct{}      // closed when it has ended
 
@@ -57,7 +59,7 @@ func NewSet(opts SetOptions) *Set {
 	if opts.Workers <= 0 {
 		opts.Workers = 64
 	}
-	return &Set{changed: opts.Changed, pool: queue.NewPool(opts.Workers, timing{}.delay()), members: map[string]*member{}}
+	return &Set{changed: opts.Changed, workers: opts.Workers, members: map[string]*member{}}
 }
 
 // Run runs the Syncs of the set until ctx is done and all have ended. It can be
@@ -73,7 +75,7 @@ func (s *Set) Run(ctx context.Context) error {
 		s.begin(m, nil) //nolint:contextcheck // it takes the one just stored
 	}
 	s.mu.Unlock()
-	s.pool.Run(ctx)
+	<-ctx.Done()
 	for _, m := range s.all() {
 		m.end()
 	}
@@ -101,13 +103,24 @@ func (s *Set) Put(name string, sy *Sync) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.members[name]
-	m := &member{name: name, sync: sy, done: make(chan struct{})}
+	m := &member{name: name, sync: sy, pool: s.poolOf(sy), done: make(chan struct{})}
 	s.members[name] = m
-	sy.join(s.pool)
+	sy.join(m.pool)
 	sy.subscribe(func() { s.changed(name) })
 	if s.ctx != nil {
 		s.begin(m, before)
 	}
+}
+
+// poolOf returns the workers of all Syncs between the clusters of sy: those that wait for
+// a cluster without an answer are its own. It needs mu.
+func (s *Set) poolOf(sy *Sync) *queue.Pool {
+	for _, m := range s.members {
+		if m.sync.between() == sy.between() {
+			return m.pool
+		}
+	}
+	return queue.NewPool(s.workers, timing{}.delay())
 }
 
 // Remove ends the Sync called name and returns when it has ended.

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
+
+	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 // scripts are histories in which each thing happens after the one before it has
@@ -177,6 +179,10 @@ func timeless(o *unstructured.Unstructured) map[string]any {
 	o = o.DeepCopy()
 	for _, field := range []string{"resourceVersion", "creationTimestamp"} {
 		unstructured.RemoveNestedField(o.Object, "metadata", field)
+	}
+	if from, ok := klutchsync.OriginOf(o); ok {
+		from.Version = ""
+		_ = unstructured.SetNestedField(o.Object, fmt.Sprint(from), "metadata", "annotations", klutchsync.SourceAnnotation)
 	}
 	owners := map[string]any{}
 	for _, entry := range o.GetManagedFields() {

@@ -28,7 +28,8 @@ type state struct {
 	muted         bool   // users were told so much lately that new messages wait
 	confirmed     bool   // the clusters were confirmed live to be the known ones, after all that the step builds on
 	suspect       bool   // a cluster may have been restored from a backup
-	held          string // why the breaker holds the deletion, if it does
+	held          string // why the breaker holds the deletion, or the target that would come back, if it does
+	offered       bool   // the target's cluster was seen just now to take new objects of the resource
 }
 
 type policy struct {
@@ -41,6 +42,12 @@ type policy struct {
 
 // collects reports whether orphans are deleted.
 func (p policy) collects() bool { return p.orphans == OrphanDelete && p.deletion == DeletionDelete }
+
+// collects reports whether the target goes that its source has left behind: by policy, or
+// because its source was deleted and only the finalizer came too late.
+func (s state) collects() bool {
+	return s.target.grace == graceWaived || s.target.grace == graceProven && s.policy.collects()
+}
 
 type sourceState struct {
 	freshness freshness
@@ -79,7 +86,7 @@ type targetRelation int
 
 const (
 	relationAbsent      targetRelation = iota // there is no object
-	relationVanished                          // there is none, but there was while we run
+	relationVanished                          // there is none, but there was while we run, or the source says so
 	relationOurs                              // made from this very source
 	relationContended                         // ours, and a legacy konnector has written fields of it since
 	relationLegacy                            // made from this source by a legacy konnector, which records no source
@@ -148,6 +155,7 @@ const (
 	graceRunning grace = iota // seen without its source
 	graceElapsed              // for so long that it is no shadow of something else
 	graceProven               // and then live, in clusters that were confirmed
+	graceWaived               // the watch has shown that the source was deleted with our finalizer on it: there is nothing to wait for
 )
 
 // evidence is what a step builds on, beyond the state that calls for it.
@@ -158,6 +166,7 @@ const (
 	sourceLive                             // the source was read live just now
 	targetLive                             // the target was read live just now
 	clustersConfirmed                      // the clusters are the known ones, and were so after all that was read
+	kindOffered                            // the resource was seen just now to be served, not on its way out, and on offer
 )
 
 func (e evidence) has(all evidence) bool { return e&all == all }
@@ -175,6 +184,9 @@ func (s state) evidence() (e evidence) {
 	}
 	if s.confirmed {
 		e |= clustersConfirmed
+	}
+	if s.offered {
+		e |= kindOffered
 	}
 	return e
 }

@@ -11,7 +11,9 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/klutch-go/sdk/internal/inflight"
 	"github.com/klutch-go/sdk/internal/queue"
+	"github.com/klutch-go/sdk/internal/watchstore"
 	"github.com/klutch-go/sdk/sync/internal/breaker"
 	"github.com/klutch-go/sdk/sync/internal/fence"
 )
@@ -62,7 +64,7 @@ func New(source, target *Cluster, resource schema.GroupVersionResource, opts Opt
 // missing, is retried until it can: see Status.
 func (s *Sync) Run(ctx context.Context) error {
 	log := logr.FromContextOrDiscard(ctx).WithValues("binding", s.opts.Binding)
-	ctx = logr.NewContext(ctx, log)
+	ctx = inflight.By(logr.NewContext(ctx, log), s.between())
 	for {
 		err := s.once(ctx)
 		if !errors.Is(err, fence.ErrRestart) {
@@ -131,6 +133,14 @@ func (s *Sync) Status() Status {
 		return Status{}
 	}
 	return e.status()
+}
+
+// between are the clusters of s, as those who share them know them.
+func (s *Sync) between() (ends [2]*watchstore.Stores) {
+	if s.from != nil { // else no New has made it
+		ends = [2]*watchstore.Stores{s.from.stores, s.to.stores}
+	}
+	return ends
 }
 
 // join makes s work with the workers of a Set.

@@ -234,10 +234,10 @@ var scenarios = map[string]func(w *world){
 			w.Errorf("labels (-want +got):\n%s", diff)
 		}
 		from, _ := OriginOf(got)
-		if from.Hash == "" {
-			w.Errorf("no hash in %+v", from)
+		if from.Hash == "" || !newer(w.get(w.source, w.sourceNS, "a").GetResourceVersion(), from.Version) && w.get(w.source, w.sourceNS, "a").GetResourceVersion() != from.Version {
+			w.Errorf("no hash, or no version, in %+v", from)
 		}
-		from.Hash, from.Cluster = "", ""
+		from.Hash, from.Cluster, from.Version = "", "", ""
 		if diff := cmp.Diff(Origin{UID: src.GetUID(), Namespace: w.sourceNS, Name: "a", Generation: 1}, from); diff != "" {
 			w.Errorf("origin (-want +got):\n%s", diff)
 		}
@@ -496,7 +496,7 @@ var scenarios = map[string]func(w *world){
 		for _, x := range writes {
 			steps = append(steps, x.Object.Name+" "+x.Step)
 		}
-		if diff := cmp.Diff([]string{"b hold", "b create"}, steps); diff != "" {
+		if diff := cmp.Diff([]string{"b add-finalizer", "b create"}, steps); diff != "" {
 			w.Errorf("writes (-want +got):\n%s", diff)
 		}
 	},

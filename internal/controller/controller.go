@@ -37,7 +37,6 @@ type Options struct {
 // A Controller calls a Func for every key added to it.
 type Controller struct {
 	name  string
-	pool  *queue.Pool
 	queue *queue.Queue
 
 	mu     sync.Mutex
@@ -52,8 +51,7 @@ func New(name string, fn Func, opts Options) *Controller {
 		fn = forgetting(fn, l)
 		o.Pause = func(key cache.ObjectName, _ error, _ int) time.Duration { return l.When(key) }
 	}
-	pool := queue.NewPool(workers, nil)
-	return &Controller{name: name, pool: pool, queue: pool.Queue(fn, o)}
+	return &Controller{name: name, queue: queue.NewPool(workers, nil).Queue(fn, o)}
 }
 
 // forgetting has l count failures in a row.
@@ -121,10 +119,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		c.ShutDown()
 		return nil // ctx is done
 	}
-	var wg sync.WaitGroup
-	wg.Go(func() { c.pool.Run(ctx) })
 	c.queue.Run(ctx)
-	wg.Wait()
 	return nil
 }
 

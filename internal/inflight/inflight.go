@@ -6,6 +6,10 @@
 //
 //	limit := inflight.New()
 //	limit.Wrap(config) // of a rest.Config; what comes later passes outside
+//	ctx = inflight.By(ctx, user)
+//
+// Requests beyond the limit wait in order; those of several users take turns, so that the
+// many of one do not hold up the few of another.
 //
 // Client-go's rate limit is a number that has to be guessed: its default of 5 requests a
 // second is some 40 times less than an API server on two cores can do. What API servers
@@ -31,12 +35,12 @@ type Limit struct {
 	mu       sync.Mutex
 	size     float64
 	inFlight int
-	waiting  []chan struct{} // in order
-	until    time.Time       // before which nothing is sent
-	shrunk   time.Time       // when the size was cut last
-	ceiling  float64         // the size that was too much then
-	best     time.Duration   // the time that an answer takes when there is little to do
-	now      time.Duration   // a moving average
+	waiting  queue
+	until    time.Time     // before which nothing is sent
+	shrunk   time.Time     // when the size was cut last
+	ceiling  float64       // the size that was too much then
+	best     time.Duration // the time that an answer takes when there is little to do
+	now      time.Duration // a moving average
 }
 
 // Bounds of a limit. It begins with what an API server of any size can take.
@@ -81,7 +85,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // enter waits for a place, and until the API server wants to hear from us.
 func (l *Limit) enter(ctx context.Context) error {
-	place := l.ask()
+	place := l.ask(ctx.Value(userKey{}))
 	if place != nil {
 		select {
 		case <-place:
@@ -109,7 +113,7 @@ func (l *Limit) pause() time.Duration {
 
 // ask takes a place if there is one, and returns nil. Else it returns a channel
 // that is closed when one has been given.
-func (l *Limit) ask() chan struct{} {
+func (l *Limit) ask(user any) chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if float64(l.inFlight) < l.size && len(l.waiting) == 0 {
@@ -117,7 +121,7 @@ func (l *Limit) ask() chan struct{} {
 		return nil
 	}
 	place := make(chan struct{})
-	l.waiting = append(l.waiting, place)
+	l.waiting.add(user, place)
 	return place
 }
 
@@ -125,22 +129,17 @@ func (l *Limit) ask() chan struct{} {
 func (l *Limit) forgo(place chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for i, c := range l.waiting {
-		if c == place {
-			l.waiting = append(l.waiting[:i:i], l.waiting[i+1:]...)
-			return
-		}
+	if !l.waiting.remove(place) {
+		l.inFlight--
+		l.admit()
 	}
-	l.inFlight--
-	l.admit()
 }
 
 // admit gives places to those who wait. It needs mu.
 func (l *Limit) admit() {
 	for len(l.waiting) > 0 && float64(l.inFlight) < l.size {
 		l.inFlight++
-		close(l.waiting[0])
-		l.waiting = l.waiting[1:]
+		close(l.waiting.next())
 	}
 }
 

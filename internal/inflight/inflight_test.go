@@ -107,6 +107,35 @@ func TestLimit(t *testing.T) {
 	}
 }
 
+// Of users who wait, one with many requests does not hold up one with few.
+func TestUsersTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, server := New(), &busy{took: func(int) time.Duration { return 5 * time.Millisecond }}
+		way := &transport{l, server}
+		send := func(ctx context.Context) {
+			if r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://example.org", nil); err == nil {
+				_, _ = way.RoundTrip(r) //nolint:bodyclose // it has none
+			}
+		}
+		ctx, cancel := context.WithCancel(By(t.Context(), "loud"))
+		var wg gosync.WaitGroup
+		for range 50 * first {
+			wg.Go(func() { send(ctx) })
+		}
+		synctest.Wait()
+		began := time.Now()
+		send(By(t.Context(), "quiet"))
+		if took := time.Since(began); took > 10*time.Millisecond {
+			t.Errorf("a request waited for %v, behind all of another user", took)
+		}
+		cancel()
+		wg.Wait()
+		if l.inFlight != 0 || len(l.waiting) != 0 {
+			t.Errorf("%d in flight and %v waiting when all have gone", l.inFlight, l.waiting)
+		}
+	})
+}
+
 // Requests that are refused at once are one overload, and so one cut.
 func TestOneOverloadIsOneCut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

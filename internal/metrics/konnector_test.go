@@ -80,10 +80,10 @@ func TestKonnector(t *testing.T) {
 		heard := 0
 		widgets := k.done("widgets.example.org", func(context.Context, klutchsync.Result) { heard++ })
 		for _, p := range []klutchsync.Result{
-			pass("one", nil, "confirm", "hold", "create", "mark"),
+			pass("one", nil, "confirm", "add-finalizer", "create", "mark"),
 			pass("one", nil, "look-source"), pass("one", nil, "status"), pass("one", errors.New("no answer"), "confirm", "delete"),
-			pass("two", stands(klutchsync.ReasonConflict), "say"), pass("three", stands(klutchsync.ReasonRefused), "say"), pass("three", nil),
-			pass("four", stands(klutchsync.ReasonHeld), "say"), pass("five", stands(klutchsync.ReasonOrphaned), "say"),
+			pass("two", stands(klutchsync.ReasonConflict), "set-message"), pass("three", stands(klutchsync.ReasonRefused), "set-message"), pass("three", nil),
+			pass("four", stands(klutchsync.ReasonHeld), "set-message"), pass("five", stands(klutchsync.ReasonOrphaned), "set-message"),
 		} {
 			widgets(t.Context(), p)
 		}
@@ -149,7 +149,7 @@ func TestKonnectorAllocatesNothing(t *testing.T) {
 	done := k.done("widgets.example.org", nil)
 	for name, p := range map[string]klutchsync.Result{
 		"nothing to do": pass("one", nil),
-		"created":       pass("two", nil, "hold", "create"),
+		"created":       pass("two", nil, "add-finalizer", "create"),
 		"blocked":       pass("three", stands(klutchsync.ReasonConflict)),
 		"retried":       pass("four", errors.New("no answer")),
 	} {

@@ -18,11 +18,11 @@ var actions = [...]string{"none", "mark", "status", "release", "apply", "delete"
 
 // actionOf has the steps that write, of which a pass may do several.
 var actionOf = map[string]int{
-	"say": 1, "hold": 1, "mark": 1,
-	"status":  2,
-	"release": 3, "disown": 3,
+	"set-message": 1, "add-finalizer": 1, "mark": 1,
+	"status":           2,
+	"remove-finalizer": 3, "orphan": 3,
 	"apply": 4, "empty": 4, "force": 4, "migrate": 4,
-	"delete": 5, "bury": 5,
+	"delete": 5, "collect": 5,
 	"create": 6,
 }
 

@@ -5,11 +5,12 @@
 //
 //	pool := queue.NewPool(8, nil)
 //	q := pool.Queue(reconcile, queue.Options{Name: "widgets"})
-//	go pool.Run(ctx)
 //	go q.Run(ctx)
 //	q.Add(key, queue.User)
 //
-// A [Pool] is workers, which its queues share. A key waits once in a [Queue], with its best
+// A [Pool] is so many workers, which its queues share: goroutines that end when nothing is
+// left to do. A call that waits for an API server holds its worker, so that what must not
+// wait for the same API servers has a Pool of its own. A key waits once in a [Queue], with its best
 // [Priority], and is worked on by one worker at a time; added meanwhile it waits again.
 // Queues take turns, in a queue the namespaces do, and of a namespace the first priority
 // comes first. What goes through all objects comes behind all that has happened, and every
@@ -81,10 +82,9 @@ type Pool struct {
 	delay   Delay
 
 	mu    sync.Mutex
-	more  *sync.Cond
+	busy  int // workers that work
 	turns [tiers]rotation[*Queue]
 	taken int // how many keys were handed out
-	ended bool
 }
 
 // NewPool returns a Pool of so many workers, without queues. Delay may be nil.
@@ -93,38 +93,31 @@ func NewPool(workers int, delay Delay) *Pool {
 	if delay == nil {
 		p.delay = func(pause time.Duration, _ cache.ObjectName, _ int) time.Duration { return pause }
 	}
-	p.more = sync.NewCond(&p.mu)
 	return p
 }
 
-// Run works until ctx is done and every call has returned.
-func (p *Pool) Run(ctx context.Context) {
-	var wg sync.WaitGroup
-	for range p.workers {
-		wg.Go(func() { //nolint:contextcheck // calls have the context of their queue
-			for q, key, ok := p.wait(); ok; q, key, ok = p.wait() {
-				q.work(key)
-			}
-		})
+// hire has one more worker work, if there is a key for it. It needs mu.
+func (p *Pool) hire() (hired bool) {
+	if p.busy == p.workers {
+		return false
 	}
-	<-ctx.Done()
-	p.mu.Lock()
-	p.ended = true
-	p.more.Broadcast()
-	p.mu.Unlock()
-	wg.Wait()
+	q, key, ok := p.next()
+	if ok {
+		p.busy++
+		go p.work(q, key)
+	}
+	return ok
 }
 
-// wait takes the key whose turn it is, once there is one; false at the end.
-func (p *Pool) wait() (*Queue, cache.ObjectName, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for {
-		q, key, ok := p.next()
-		if ok || p.ended {
-			return q, key, ok
+// work works on key, and then on whatever is next, until nothing is.
+func (p *Pool) work(q *Queue, key cache.ObjectName) {
+	for ok := true; ok; {
+		q.work(key)
+		p.mu.Lock()
+		if q, key, ok = p.next(); !ok {
+			p.busy--
 		}
-		p.more.Wait()
+		p.mu.Unlock()
 	}
 }
 
@@ -212,8 +205,8 @@ func (p *Pool) Queue(fn Func, o Options) *Queue {
 func (q *Queue) Run(ctx context.Context) {
 	named := logr.NewContext(ctx, logr.FromContextOrDiscard(ctx).WithValues("controller", q.opts.Name))
 	q.pool.mu.Lock()
-	q.ctx = named
-	q.pool.more.Broadcast()
+	for q.ctx = named; q.pool.hire(); {
+	}
 	q.pool.mu.Unlock()
 	<-ctx.Done()
 	q.Close()
@@ -230,7 +223,7 @@ func (q *Queue) Close() {
 	for q.busy > 0 {
 		q.idle.Wait()
 	}
-	q.pool.more.Signal() // so that the pool forgets it
+	q.pool.hire() // so that the pool forgets it
 }
 
 // Add queues key. A key that waits already moves up to a better priority.
@@ -264,7 +257,7 @@ func (q *Queue) enqueue(key cache.ObjectName, p Priority) {
 	l.waiting[p] = append(l.waiting[p], key)
 	q.turns[p.tier()].push(l)
 	q.pool.turns[p.tier()].push(q)
-	q.pool.more.Signal()
+	q.pool.hire()
 }
 
 // next takes the key of a tier whose turn it is.
@@ -384,7 +377,6 @@ func (q *Queue) finish(key cache.ObjectName, again time.Duration, err error, fin
 	if l.busy == 0 && l.empty(live) && l.empty(bulk) {
 		delete(q.lines, key.Namespace)
 	}
-	q.pool.more.Signal()
 	return i.failures, again
 }
 

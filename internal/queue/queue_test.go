@@ -38,16 +38,21 @@ func (c *calls) fn(took time.Duration, err error) func(context.Context, cache.Ob
 	}
 }
 
-// running runs a pool and its queues until the test ends.
+// running runs queues of a pool until the test ends. They begin at once.
 func running(t *testing.T, p *Pool, queues ...*Queue) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg gosync.WaitGroup
+	workers := p.workers
+	p.workers = 0
 	for _, l := range queues {
 		wg.Go(func() { l.Run(ctx) })
 	}
 	synctest.Wait()
-	wg.Go(func() { p.Run(ctx) })
+	p.mu.Lock()
+	for p.workers = workers; p.hire(); {
+	}
+	p.mu.Unlock()
 	t.Cleanup(func() { cancel(); wg.Wait() })
 }
 
@@ -281,7 +286,6 @@ func BenchmarkKeys(b *testing.B) {
 			q := p.Queue(func(context.Context, cache.ObjectName) (time.Duration, error) { wg.Done(); return 0, nil }, Options{Name: "a"})
 			ctx, cancel := context.WithCancel(b.Context())
 			var ended gosync.WaitGroup
-			ended.Go(func() { p.Run(ctx) })
 			ended.Go(func() { q.Run(ctx) })
 			wg.Add(keys)
 			for _, name := range names {

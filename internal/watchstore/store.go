@@ -89,6 +89,9 @@ type Store struct {
 type Follower interface {
 	// Changed follows a change of an object; nil for none.
 	Changed(name cache.ObjectName, before, after metav1.ObjectMetaAccessor, initial bool)
+	// Ended precedes the change of an object that the watch has shown to be deleted, with
+	// the state in which it was. A list that lacks an object shows no such thing.
+	Ended(last metav1.Object)
 	// Turned follows the store becoming known or unknown.
 	Turned(known bool)
 	// Renewed follows the begin of a watch.
@@ -487,6 +490,9 @@ func (s *Store) Delete(obj any) error {
 	name := cache.MetaObjectToName(o)
 	s.delivery.Lock()
 	defer s.delivery.Unlock()
+	for w := range s.follower {
+		w.Ended(o)
+	}
 	s.mu.Lock()
 	before, ok := s.objects[name]
 	delete(s.objects, name)

@@ -69,6 +69,7 @@ type served struct {
 	history   []event                                         // as they were stored
 	watchers  []*Watch                                        // in the order in which they were opened
 	lagging   bool
+	leaving   bool                                   // discovery says so
 	former    Schema                                 // that of the document
 	published time.Time                              // until then
 	since     int64                                  // what came before is not known

@@ -19,6 +19,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -155,6 +156,10 @@ func (d documents) RoundTrip(r *http.Request) (*http.Response, error) {
 	request := Request{Verb: "get", Resource: schema.GroupVersionResource{Resource: "openapi"}, Object: cache.NewObjectName("", path.Base(r.URL.Path))}
 	err := d.view.ask(r.Context(), request, func(ctx context.Context, request Request) error {
 		return d.view.cluster.ask(ctx, request, func() error {
+			if !strings.HasPrefix(r.URL.Path, documentsPath) {
+				answer.Body = io.NopCloser(bytes.NewReader(d.view.cluster.resources(r.URL.Path)))
+				return nil
+			}
 			body, moved := d.view.cluster.document(strings.TrimPrefix(r.URL.RequestURI(), documentsPath))
 			answer.Body = io.NopCloser(bytes.NewReader(body))
 			if moved != "" {
@@ -171,6 +176,33 @@ func (d documents) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 const documentsPath = "/openapi/v3"
+
+// Leave has discovery say that a resource takes no new objects, or that it takes them again,
+// as while its CRD is being deleted.
+func (c *Cluster) Leave(gvr schema.GroupVersionResource, leaving bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if s := c.served[gvr]; s != nil {
+		s.leaving = leaving
+	}
+}
+
+// resources is what discovery says of a group and version.
+func (c *Cluster) resources(at string) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var list metav1.APIResourceList
+	for _, s := range c.all() {
+		verbs := metav1.Verbs{"delete", "get", "list", "watch", "create", "patch", "update"}
+		if s.leaving {
+			verbs = verbs[:4]
+		}
+		if at == "/apis/"+s.GroupVersion().String() {
+			list.APIResources = append(list.APIResources, metav1.APIResource{Name: s.GroupVersionResource.Resource, Kind: s.Kind, Verbs: verbs})
+		}
+	}
+	return encoded(list)
+}
 
 // document is that of a group and version, with its hash, or where it is if that is
 // another one; or the list of all, if there is none.

@@ -57,7 +57,7 @@ type Request struct {
 	Released bool       // a person lets it pass
 	Before   string     // why it was held, as the message on the source says; empty if it was not
 	Suspect  string     // why it has to wait in any case; empty if nothing says so
-	Deletes  bool       // the target goes now; otherwise the finalizer may
+	Deletes  bool       // the target goes now, or comes back as an empty one; otherwise the finalizer may go
 	Objects  func() int // counts the objects that there are
 }
 

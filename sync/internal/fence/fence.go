@@ -21,17 +21,21 @@ package fence
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 )
 
 // A Cluster is one of the two.
@@ -100,6 +104,48 @@ func Vanishing(client metadata.Interface, resource schema.GroupVersionResource) 
 		}
 		return crd.GetDeletionTimestamp() != nil, nil
 	}
+}
+
+// Serving reads whether an API server takes new objects of a resource, and answers why not;
+// without a client, or where that may not be read, it is not known. While the definition of a
+// resource is being deleted discovery lists it without "create". It is served until its last
+// object has gone, and an apply makes another one still.
+func Serving(server rest.Interface, resource schema.GroupVersionResource) func(context.Context) (why string, err error) {
+	at := "/apis/" + resource.GroupVersion().String()
+	if resource.Group == "" {
+		at = "/api/" + resource.Version
+	}
+	return func(ctx context.Context) (string, error) {
+		if server == nil {
+			return "", nil
+		}
+		data, err := server.Get().AbsPath(at).SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Raw()
+		switch {
+		case apierrors.IsForbidden(err):
+			return "", nil
+		case err != nil && !apierrors.IsNotFound(err):
+			return "", fmt.Errorf("read resources: %w", err)
+		}
+		return withdrawn(data, resource)
+	}
+}
+
+// withdrawn says why the resource takes no new objects, by what discovery says of its group.
+func withdrawn(data []byte, resource schema.GroupVersionResource) (why string, err error) {
+	var list metav1.APIResourceList
+	if err := json.Unmarshal(data, &list); len(data) > 0 && err != nil {
+		return "", fmt.Errorf("read resources: %w", err)
+	}
+	for _, r := range list.APIResources {
+		switch {
+		case r.Name != resource.Resource:
+		case slices.Contains(r.Verbs, "create"):
+			return "", nil
+		default:
+			return fmt.Sprintf("the target cluster is taking %s away", resource.GroupResource()), nil
+		}
+	}
+	return fmt.Sprintf("the target cluster does not serve %s any more", resource.GroupResource()), nil
 }
 
 // Now is a point in time that a look can be later than.

@@ -31,10 +31,11 @@ type Config struct {
 	Stores  *watchstore.Stores
 	Live    func(context.Context, cache.ObjectName) (*unstructured.Unstructured, error)
 	Changed func(Change)
-	Moved   func(namespace string) // called when a namespace, or all, became known
-	Lost    func()                 // called when a namespace, or all, became unknown
-	Watched func()                 // called when a watch begins; may be nil
-	Doubt   func()                 // called when the cluster may have been restored from a backup
+	Ended   func(last metav1.Object) // called before Changed where the watch has shown a deletion, and not a list; may be nil
+	Moved   func(namespace string)   // called when a namespace, or all, became known
+	Lost    func()                   // called when a namespace, or all, became unknown
+	Watched func()                   // called when a watch begins; may be nil
+	Doubt   func()                   // called when the cluster may have been restored from a backup
 }
 
 // A View is what is known of one resource of one cluster. Create it with New.
@@ -216,6 +217,13 @@ func (p *Part) Changed(name cache.ObjectName, before, after metav1.ObjectMetaAcc
 		i.update(name, after)
 	}
 	p.view.Changed(Change{name, before, after, initial})
+}
+
+// Ended implements watchstore.Follower.
+func (p *Part) Ended(last metav1.Object) {
+	if p.view.Ended != nil {
+		p.view.Ended(last)
+	}
 }
 
 // Turned implements watchstore.Follower.

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package sync
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	gosync "sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/klutch-go/sdk/internal/test/cluster"
+)
+
+var fleeting = flag.Int("fleeting", 200, "number of sources that TestRealFleeting creates and deletes while the konnector is killed; more of them in make fleeting")
+
+// I20: a source that is deleted a moment after its creation leaves nothing behind, also
+// where the API server's DELETE and the patch that adds the finalizer both succeed, and
+// where the konnector is killed in between.
+func TestRealFleeting(t *testing.T) {
+	t.Parallel()
+	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	source, target := admin(t, app.Config()), admin(t, control.Config())
+	install(t, source)
+	install(t, target)
+	for name, test := range map[string]struct {
+		sources int
+		lives   func(i int) time.Duration
+		kills   int
+	}{
+		"0, 2, 5 and 20 ms": {200, func(i int) time.Duration { return []time.Duration{0, 2, 5, 20}[i%4] * time.Millisecond }, 0},
+		"with kills":        {*fleeting, func(int) time.Duration { return rand.N(50 * time.Millisecond) }, max(5, *fleeting/250)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := &world{TB: t, source: source, target: target}
+			w.from, w.to = w.cluster(app), w.cluster(control)
+			w.sourceNS, w.targetNS = w.fresh(source), w.fresh(target)
+			w.secret(source, w.sourceNS, "creds", "YQ==")
+			lived := make(chan struct{})
+			go func() {
+				defer close(lived)
+				w.live(test.sources, test.lives)
+			}()
+			w.killed(lived, test.sources, test.kills)
+			left := ""
+			for range 600 {
+				if left = w.leaves(); left == "" {
+					return
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+			t.Errorf("%s left", left)
+		})
+	}
+}
+
+// live creates sources, 16 at once, and deletes each after a moment.
+func (w *world) live(n int, lives func(i int) time.Duration) {
+	var wg gosync.WaitGroup
+	begun := make(chan struct{}, 16)
+	for i := range n {
+		begun <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-begun }()
+			u := w.widget(fmt.Sprintf("w%d", i), `{"size":"small","late":"creds"}`, ``)
+			sources := w.source.Resource(widgets).Namespace(w.sourceNS)
+			if _, err := sources.Create(w.Context(), u, metav1.CreateOptions{}); err != nil {
+				w.Error(err)
+			}
+			time.Sleep(lives(i))
+			if err := sources.Delete(w.Context(), u.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				w.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// killed runs a konnector until w is done, which is killed so many times while sources
+// come and go. What it had sent may arrive, and what it knew is lost.
+func (w *world) killed(lived <-chan struct{}, sources, kills int) {
+	w.Helper()
+	opts := Options{DeletionLimit: -1, Workers: 32, Related: []Related{{Resource: secrets, From: SourceSide, References: []string{"spec.late"}}}}
+	stop := w.run(opts)
+	for range kills {
+		select {
+		case <-lived:
+		case <-time.After(300*time.Millisecond + rand.N(700*time.Millisecond)):
+		}
+		stop()
+		stop = w.run(opts)
+	}
+	w.Cleanup(stop)
+	<-lived
+}
+
+// leaves says what is left of sources that have gone.
+func (w *world) leaves() string {
+	w.Helper()
+	n := w.counted(w.target, w.targetNS)
+	copied := w.getSecret(w.target, w.targetNS, "creds") != nil
+	switch {
+	case w.counted(w.source, w.sourceNS) > 0:
+		return "sources"
+	case n > 0:
+		return fmt.Sprintf("%d targets", n)
+	case copied:
+		return "the copy of a Secret"
+	}
+	return ""
+}
+
+func (w *world) counted(d dynamic.Interface, namespace string) int {
+	w.Helper()
+	list, err := d.Resource(widgets).Namespace(namespace).List(context.WithoutCancel(w.Context()), metav1.ListOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return len(list.Items)
+}

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package sync
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	gosync "sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/klutch-go/sdk/internal/test/cluster"
+)
+
+const (
+	silentKinds = 10
+	silentEach  = 30 // objects of each: together far more than there are workers
+)
+
+// I13: a Control Plane Cluster that falls silent takes no worker, no connection and no
+// live read from another, with ten kinds bound from it: it accepts connections and answers
+// nothing, or stops in the middle of its answers. Once it speaks again, all is in step.
+func TestRealSilence(t *testing.T) {
+	t.Parallel()
+	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	w := &world{TB: t, source: admin(t, app.Config()), target: admin(t, control.Config()), sourceNS: "default", targetNS: "default"}
+	var err error
+	if w.from, err = NewCluster(app.Config()); err == nil {
+		w.to, err = NewCluster(control.Config())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	install(t, w.source)
+	install(t, w.target)
+	for i := range silentKinds {
+		for _, d := range []dynamic.Interface{w.source, w.target} {
+			if _, err := d.Resource(crds).Create(t.Context(), w.kind(i), metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	line := newSilentLine(t, control.Config())
+	far, err := NewCluster(line.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	set := NewSet(SetOptions{})
+	put := func(resource schema.GroupVersionResource, to *Cluster) {
+		s, err := New(w.from, to, resource, Options{Mapper: Identity()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		set.Put(resource.Resource, s)
+	}
+	put(widgets, w.to)
+	for i := range silentKinds {
+		put(silentKind(i), far)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := start(func() error { return set.Run(ctx) })
+	defer func() {
+		line.hush(-1) // else the end waits for answers
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	w.changeSilent("small")
+	w.untilInStep("small")
+	w.create(w.source, "default", w.widget("a", `{"color":"0"}`, ``))
+	w.until("the healthy one is in step", func() bool { return w.targetOf("a") != nil })
+	usual := w.p99("usual")
+	for name, after := range map[string]int{"nothing": 0, "in the middle": 300} {
+		line.hush(after)
+		for _, size := range []string{"medium", "large"} { // the second meets calls that wait for an answer
+			w.changeSilent(size)
+			took := w.p99(name + size)
+			t.Logf("usual p99 %v, beside silence (%s) %v", usual, name, took)
+			if took > max(2*usual, 500*time.Millisecond) {
+				t.Errorf("p99 beside a cluster that answers %s: %v, usual %v", name, took, usual)
+			}
+		}
+		line.hush(-1)
+		w.untilInStep("large")
+		w.changeSilent("small")
+		w.untilInStep("small")
+	}
+}
+
+func silentKind(i int) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: fmt.Sprintf("kind%ds", i)}
+}
+
+// kind is the CRD of a silent kind.
+func (w *world) kind(i int) *unstructured.Unstructured {
+	name := fmt.Sprint("kind", i)
+	return object(w.TB, strings.NewReplacer("widgets", name+"s", "widget", name, "Widget", "K"+name[1:]).Replace(widgetCRD))
+}
+
+// changeSilent gives all objects of the silent kinds a size.
+func (w *world) changeSilent(size string) {
+	w.Helper()
+	var wg gosync.WaitGroup
+	for i := range silentKinds {
+		wg.Go(func() {
+			for n := range silentEach {
+				u := object(w.TB, fmt.Sprintf(`{"apiVersion":"example.org/v1","kind":"Kind%d","metadata":{"name":"x%d"},"spec":{"size":"%s"}}`, i, n, size))
+				var err error
+				for range 100 { // until the kind is served
+					if _, err = w.source.Resource(silentKind(i)).Namespace("default").Apply(w.Context(), u.GetName(), u, metav1.ApplyOptions{FieldManager: "test"}); err == nil {
+						break
+					}
+					time.Sleep(100 * time.Millisecond)
+				}
+				if err != nil {
+					w.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func (w *world) untilInStep(size string) {
+	w.Helper()
+	for i := range silentKinds {
+		w.until(fmt.Sprintf("kind %d is in step", i), func() bool {
+			list, err := w.target.Resource(silentKind(i)).Namespace("default").List(w.Context(), metav1.ListOptions{})
+			if err != nil || len(list.Items) < silentEach {
+				return false
+			}
+			return !slices.ContainsFunc(list.Items, func(u unstructured.Unstructured) bool { return field(&u, "spec", "size") != size })
+		})
+	}
+}
+
+// p99 is how long it takes at most, of a hundred changes one after the other but one, until
+// a change has come to the healthy target.
+func (w *world) p99(what string) time.Duration {
+	w.Helper()
+	watch, err := w.target.Resource(widgets).Namespace(w.targetNS).Watch(w.Context(), metav1.ListOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	defer watch.Stop()
+	var times []time.Duration
+	for i := range 100 {
+		color, began := fmt.Sprint(what, i), time.Now()
+		w.merge(w.source, w.sourceNS, "a", `{"spec":{"color":"`+color+`"}}`)
+		for seen := false; !seen; {
+			select {
+			case e := <-watch.ResultChan():
+				u, _ := e.Object.(*unstructured.Unstructured)
+				seen = u != nil && field(u, "spec", "color") == color
+			case <-time.After(time.Minute):
+				w.Fatalf("change %d has not come for a minute", i)
+			}
+		}
+		times = append(times, time.Since(began))
+	}
+	slices.Sort(times)
+	return times[len(times)*99/100-1]
+}
+
+// A silentLine is a TCP proxy to an API server that can fall silent.
+type silentLine struct {
+	config *rest.Config
+
+	mu     gosync.Mutex
+	left   int           // bytes of answers until it is silent
+	speaks chan struct{} // closed while it is not silent
+}
+
+func newSilentLine(t *testing.T, config *rest.Config) *silentLine {
+	t.Helper()
+	server, err := url.Parse(config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &silentLine{config: rest.CopyConfig(config), speaks: make(chan struct{})}
+	l.config.Host = "https://" + listener.Addr().String()
+	close(l.speaks)
+	l.left = -1
+	t.Cleanup(func() { l.hush(-1); _ = listener.Close() })
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go l.serve(t.Context(), client, server.Host)
+		}
+	}()
+	return l
+}
+
+// hush makes the line silent after so many bytes more; a negative number ends the silence.
+func (l *silentLine) hush(after int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case after >= 0 && l.left < 0:
+		l.speaks = make(chan struct{})
+	case after < 0 && l.left >= 0:
+		close(l.speaks)
+	}
+	l.left = after
+}
+
+func (l *silentLine) serve(ctx context.Context, client net.Conn, host string) {
+	defer client.Close()
+	server, err := (&net.Dialer{}).DialContext(ctx, "tcp", host)
+	if err != nil {
+		return
+	}
+	defer server.Close()
+	go func() {
+		defer server.Close()
+		defer client.Close()
+		_, _ = io.Copy(server, client)
+	}()
+	buf := make([]byte, 1<<10)
+	for {
+		n, err := server.Read(buf)
+		if err != nil {
+			return
+		}
+		for sent := 0; sent < n; {
+			m := l.pass(ctx, n-sent)
+			if m == 0 {
+				return
+			}
+			if _, err := client.Write(buf[sent : sent+m]); err != nil {
+				return
+			}
+			sent += m
+		}
+	}
+}
+
+// pass waits until some of n bytes may go on, and says how many.
+func (l *silentLine) pass(ctx context.Context, n int) int {
+	for {
+		l.mu.Lock()
+		left, speaks := l.left, l.speaks
+		if left > 0 {
+			n = min(n, left)
+			l.left -= n
+		}
+		l.mu.Unlock()
+		if left != 0 {
+			return n
+		}
+		select {
+		case <-speaks:
+		case <-ctx.Done():
+			return 0
+		}
+	}
+}
