@@ -20,7 +20,7 @@ import (
 // firstOther is the finalizer of the Sync that came before this one, and writes the status
 // and the messages of the source; empty if this one does.
 func (o *observer) firstOther(source *unstructured.Unstructured) string {
-	if first := slim.FirstFinalizer(source); first != o.opts.Finalizer {
+	if first := slim.FirstFinalizer(source, o.names); first != o.opts.Finalizer {
 		return first
 	}
 	return ""

@@ -48,20 +48,20 @@ func NoteFinalizers(source *unstructured.Unstructured, n *names.Names) {
 			}
 		}
 	}
-	if meta, ok := source.Object["metadata"].(map[string]any); ok && len(held) > 0 && (len(held) > 1 || held[0] != names.Finalizer) {
+	if meta, ok := source.Object["metadata"].(map[string]any); ok && len(held) > 0 && (len(held) > 1 || held[0] != n.Finalizer()) {
 		meta[syncFinalizers] = held
 	}
 }
 
 // FirstFinalizer is the first one that a Sync has put on a source; empty if none has.
-func FirstFinalizer(source *unstructured.Unstructured) string {
+func FirstFinalizer(source *unstructured.Unstructured, n *names.Names) string {
 	held, _, _ := unstructured.NestedSlice(source.Object, "metadata", syncFinalizers)
 	if len(held) > 0 {
 		first, _ := held[0].(string)
 		return first
 	}
-	if slices.Contains(source.GetFinalizers(), names.Finalizer) {
-		return names.Finalizer
+	if slices.Contains(source.GetFinalizers(), n.Finalizer()) {
+		return n.Finalizer()
 	}
 	return ""
 }
