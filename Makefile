@@ -24,7 +24,7 @@ fuzz: ## what reads strangers' bytes, each fuzz test for FUZZTIME
 	    echo "$$p $$f"; run="$(GO) test -run ^$$ -fuzz ^$$f\$$ -fuzztime $(FUZZTIME) $$p"; \
 	    $$run || $$run; done; done # a fuzzer may miss its own deadline; what it found is in testdata by then, and fails again
 bench: ## speed and size beside the yardstick, same clusters, same run: a table, and bench.csv
-	$(GO) run ./internal/test/bench -parts throughput,latency,writes,noise,settled -csv bench.csv
+	$(GO) run ./internal/test/bench -parts throughput,latency,writes,noise,silence,settled -csv bench.csv
 bench-tenants: ## what a thousand tenants cost one backend
 	$(GO) run ./internal/test/bench -parts tenants -idle 90s -csv bench-tenants.csv
 generate: ## deep copies and CRDs

@@ -52,7 +52,7 @@ func every(names []string, good func(string) bool) bool {
 // person reads before they agree to it.
 const mostParts = 100
 
-// parts counts what is said of a claim.
+// parts counts the terms of a claim.
 func parts(c Claim) int {
 	labels, annotations := c.Metadata()
 	n := len(c.Selector.Names) + len(c.Selector.Namespaces) + len(c.Selector.References) + len(labels) + len(annotations)

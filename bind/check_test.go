@@ -79,13 +79,13 @@ func TestP20ClusterScopedService(t *testing.T) {
 	service := v1alpha1.GroupResource{Group: "example.org", Resource: "continents"}
 	export := &v1alpha1.APIServiceExport{}
 	export.Spec.Scope = v1alpha1.ClusterScope
-	i := &installer{existing: map[string]*v1alpha1.APIServiceBinding{}, exports: map[string]*v1alpha1.APIServiceExport{service.String(): export}}
+	a := &consents{existing: map[string]*v1alpha1.APIServiceBinding{}, exports: map[string]*v1alpha1.APIServiceExport{service.String(): export}}
 	claim := v1alpha1.PermissionClaim{GroupResource: v1alpha1.GroupResource{Resource: "secrets"}, Version: "v1"}
-	if c, err := i.claim(service, claim); err != nil || c.Standing != StandingNever || c.State != v1alpha1.ClaimRejected {
+	if c, err := a.claim(service, claim); err != nil || c.Standing != StandingNever || c.State != v1alpha1.ClaimRejected {
 		t.Errorf("%+v, %v", c, err)
 	}
 	claim.Required = true
-	if _, err := i.claim(service, claim); !errors.Is(err, ErrPolicy) {
+	if _, err := a.claim(service, claim); !errors.Is(err, ErrPolicy) {
 		t.Errorf("required: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/client-go/discovery"
 
 	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -33,43 +34,55 @@ func (e *ConsentError) Error() string {
 	return strings.Join(parts, "; ")
 }
 
-// consent has every claim answered, for existing bindings with their answers in hand.
-func (i *installer) consent(ctx context.Context, claims map[string][]v1alpha1.PermissionClaim) error {
+// consents are the answers to the permission claims of services.
+type consents struct {
+	progress
+	did       func(format string, args ...any) // of the installer
+	services  []v1alpha1.GroupResource
+	answer    func(context.Context, []Claim) error
+	discovery discovery.DiscoveryInterface
+	existing  map[string]*v1alpha1.APIServiceBinding
+	exports   map[string]*v1alpha1.APIServiceExport // nil in a dry run where there is none
+	answers   map[string][]v1alpha1.AcceptablePermissionClaim
+}
+
+// ask has every claim answered, for existing bindings with their answers in hand.
+func (a *consents) ask(ctx context.Context, claims map[string][]v1alpha1.PermissionClaim) error {
 	var all []Claim
-	for _, service := range i.services {
+	for _, service := range a.services {
 		for _, c := range claims[service.String()] {
-			claim, err := i.claim(service, c)
+			claim, err := a.claim(service, c)
 			if err != nil {
 				return err
 			}
 			all = append(all, claim)
 		}
 	}
-	if i.opts.Answer != nil && len(all) > 0 {
-		if err := i.opts.Answer(ctx, all); err != nil {
+	if a.answer != nil && len(all) > 0 {
+		if err := a.answer(ctx, all); err != nil {
 			return err
 		}
 	}
-	return i.noteAnswers(all)
+	return a.note(all)
 }
 
 // claim judges a claim of a service. One that no provider gets is rejected, and a
 // service that requires it is not bound.
-func (i *installer) claim(service v1alpha1.GroupResource, c v1alpha1.PermissionClaim) (Claim, error) {
-	claim := Claim{Service: service, AcceptablePermissionClaim: v1alpha1.AcceptablePermissionClaim{PermissionClaim: c, State: i.before(service, c)}}
+func (a *consents) claim(service v1alpha1.GroupResource, c v1alpha1.PermissionClaim) (Claim, error) {
+	claim := Claim{Service: service, AcceptablePermissionClaim: v1alpha1.AcceptablePermissionClaim{PermissionClaim: c, State: a.before(service, c)}}
 	if err := checkClaim(claim); err != nil {
 		return claim, err
 	}
 	wide := false
 	if permission.DependsOnScope(c.GroupResource) {
 		var err error
-		if wide, err = permission.ClusterScoped(i.app.Discovery, c); err != nil {
+		if wide, err = permission.ClusterScoped(a.discovery, c); err != nil {
 			return claim, err
 		}
 	}
 	policy, why := permission.PolicyOf(c.GroupResource, wide)
 	claim.Standing, claim.Why = Standing(policy), why
-	if i.spec(service).Scope == v1alpha1.ClusterScope {
+	if a.spec(service).Scope == v1alpha1.ClusterScope {
 		claim.Standing, claim.Why = StandingNever, service.String()+" is cluster-scoped, so that the claim would be about all namespaces"
 	}
 	if claim.Standing == StandingNever && c.Required {
@@ -82,8 +95,8 @@ func (i *installer) claim(service v1alpha1.GroupResource, c v1alpha1.PermissionC
 }
 
 // before is the answer that a claim has in the App Cluster; empty for none.
-func (i *installer) before(service v1alpha1.GroupResource, claim v1alpha1.PermissionClaim) v1alpha1.ClaimState {
-	if b := i.existing[service.String()]; b != nil {
+func (a *consents) before(service v1alpha1.GroupResource, claim v1alpha1.PermissionClaim) v1alpha1.ClaimState {
+	if b := a.existing[service.String()]; b != nil {
 		for _, c := range b.Spec.PermissionClaims {
 			if equality.Semantic.DeepEqual(c.PermissionClaim, claim) {
 				return c.State
@@ -93,14 +106,14 @@ func (i *installer) before(service v1alpha1.GroupResource, claim v1alpha1.Permis
 	return ""
 }
 
-// noteAnswers takes the answers if there is one to each claim, and none that rules the
+// note takes the answers if there is one to each claim, and none that rules the
 // service out.
-func (i *installer) noteAnswers(claims []Claim) error {
+func (a *consents) note(claims []Claim) error {
 	missing := &ConsentError{}
 	for _, c := range claims {
 		if c.Standing == StandingNever {
 			c.State = v1alpha1.ClaimRejected
-			i.say("Rejected the claim of %s on %s, which no provider gets: %s", c.Service, c.String(), c.Why)
+			a.say("Rejected the claim of %s on %s, which no provider gets: %s", c.Service, c.String(), c.Why)
 		}
 		switch {
 		case c.State == "":
@@ -109,7 +122,7 @@ func (i *installer) noteAnswers(claims []Claim) error {
 			missing.Refused = append(missing.Refused, c)
 		}
 		name := c.Service.String()
-		i.answers[name] = append(i.answers[name], c.AcceptablePermissionClaim)
+		a.answers[name] = append(a.answers[name], c.AcceptablePermissionClaim)
 	}
 	if len(missing.Unanswered)+len(missing.Refused) > 0 {
 		return missing
@@ -117,15 +130,24 @@ func (i *installer) noteAnswers(claims []Claim) error {
 	return nil
 }
 
-// needed are the claims that the konnector needs rights for: those that are accepted
-// and, since it has copies to remove, those that were until now.
-func (i *installer) needed(service v1alpha1.GroupResource) []v1alpha1.AcceptablePermissionClaim {
-	claims := slices.Clone(i.answers[service.String()])
+// needed are the claims that the konnector needs rights for: the accepted ones and, since it
+// has copies to remove, the ones that were accepted until now.
+func (a *consents) needed(service v1alpha1.GroupResource) []v1alpha1.AcceptablePermissionClaim {
+	claims := slices.Clone(a.answers[service.String()])
 	for n, c := range claims {
-		if p, _ := permission.PolicyOf(c.GroupResource, false); p != permission.Never && c.State == v1alpha1.ClaimRejected && i.before(service, c.PermissionClaim) == v1alpha1.ClaimAccepted {
+		if p, _ := permission.PolicyOf(c.GroupResource, false); p != permission.Never && c.State == v1alpha1.ClaimRejected && a.before(service, c.PermissionClaim) == v1alpha1.ClaimAccepted {
 			claims[n].State = v1alpha1.ClaimAccepted
-			i.did("Left the konnector its right on %s, to remove its copies; the next bind takes it away", c.GroupResource)
+			a.did("Left the konnector its right on %s, to remove its copies; the next bind takes it away", c.GroupResource)
 		}
 	}
 	return claims
+}
+
+// spec says what a service is. In a dry run the kind may not be known.
+func (a *consents) spec(service v1alpha1.GroupResource) (spec v1alpha1.APIServiceExportSpec) {
+	if e := a.exports[service.String()]; e != nil {
+		spec = e.Spec
+	}
+	spec.Group, spec.Names.Plural = service.Group, service.Resource
+	return spec
 }

@@ -45,7 +45,7 @@ func (i *installer) chooseSecret(ctx context.Context) error {
 	return nil
 }
 
-// secrets returns the names of those that are there, and whether they may be used: one
+// secrets returns the names of the Secrets in the namespace, and whether they may be used: one
 // leads to the same server and namespace, under the same CA or by the word of the same
 // backend, and either Install made it or a binding uses it already, as those by hand and of
 // Klutch's own CLI. Another Secret there may be of any origin.

@@ -36,8 +36,11 @@ func Install(ctx context.Context, config *rest.Config, opts InstallOptions) ([]v
 	if err != nil {
 		return nil, err
 	}
-	i.exports = exports
-	if err := i.consent(ctx, claims); err != nil {
+	i.consents = &consents{
+		progress: i.progress, did: i.did, services: i.services, answer: opts.Answer, discovery: i.app.Discovery,
+		existing: i.existing, exports: exports, answers: map[string][]v1alpha1.AcceptablePermissionClaim{},
+	}
+	if err := i.consents.ask(ctx, claims); err != nil {
 		return nil, err
 	}
 	return i.write(ctx)

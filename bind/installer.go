@@ -34,9 +34,8 @@ type installer struct {
 	existing    map[string]*v1alpha1.APIServiceBinding
 	secret      string
 	secretThere bool
-	byHand      sets.Set[string]                      // Secrets that are not ours to mark, and so to delete
-	exports     map[string]*v1alpha1.APIServiceExport // nil in a dry run where there is none
-	answers     map[string][]v1alpha1.AcceptablePermissionClaim
+	byHand      sets.Set[string] // Secrets that are not ours to mark, and so to delete
+	consents    *consents
 }
 
 func newInstaller(config *rest.Config, opts InstallOptions) (*installer, error) {
@@ -54,7 +53,7 @@ func newInstaller(config *rest.Config, opts InstallOptions) (*installer, error) 
 	}
 	return &installer{
 		progress: opts.Progress, opts: opts, config: config, target: target, tenant: client, services: services,
-		existing: map[string]*v1alpha1.APIServiceBinding{}, answers: map[string][]v1alpha1.AcceptablePermissionClaim{},
+		existing: map[string]*v1alpha1.APIServiceBinding{},
 	}, nil
 }
 
@@ -128,7 +127,7 @@ type InstallOptions struct {
 	// Answer. With a claim that has none Install ends with a ConsentError.
 	Answer func(context.Context, []Claim) error
 	// Konnector are manifests to apply before the bindings. Nil leaves the
-	// konnector to someone else.
+	// konnector to other means.
 	Konnector []*unstructured.Unstructured
 	// DryRun, if not empty, changes nothing in either cluster.
 	DryRun DryRun
@@ -136,14 +135,5 @@ type InstallOptions struct {
 	Progress func(string)
 }
 
-// ErrConflict says that a name is already taken by someone else's object.
+// ErrConflict says that another owner's object has the name already.
 var ErrConflict = errors.New("belongs to someone else")
-
-// spec says what a service is. In a dry run the kind may not be known.
-func (i *installer) spec(service v1alpha1.GroupResource) (spec v1alpha1.APIServiceExportSpec) {
-	if e := i.exports[service.String()]; e != nil {
-		spec = e.Spec
-	}
-	spec.Group, spec.Names.Plural = service.Group, service.Resource
-	return spec
-}

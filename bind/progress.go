@@ -8,8 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// A progress is told, a line each, what has been done and what is waited for. Nil tells
-// no one.
+// A progress takes lines about steps that are done or waited for. Nil drops them.
 type progress func(string)
 
 func (p progress) say(format string, args ...any) {

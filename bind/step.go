@@ -81,8 +81,8 @@ func (i *installer) writeCRD(ctx context.Context) error {
 // writeRoles also takes away what claims that are not agreed to any more gave.
 func (i *installer) writeRoles(ctx context.Context) error {
 	for _, service := range i.services {
-		claims := i.needed(service)
-		rights := permission.Rights(i.spec(service), claims)
+		claims := i.consents.needed(service)
+		rights := permission.Rights(i.consents.spec(service), claims)
 		if err := i.writeRights(ctx, rights, func() error { return i.awaitPolicy(ctx, service.String(), permission.NamespacesOf(claims)) }); err != nil {
 			return err
 		}
@@ -176,7 +176,7 @@ func (i *installer) binding(name string) *v1alpha1.APIServiceBinding {
 				LocalSecretKeyRef: v1alpha1.LocalSecretKeyRef{Name: i.secret, Key: v1alpha1.KubeconfigKey},
 				Namespace:         v1alpha1.Namespace,
 			},
-			PermissionClaims: i.answers[name],
+			PermissionClaims: i.consents.answers[name],
 		},
 	}
 	if i.app.Namespaced {

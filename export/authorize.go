@@ -149,9 +149,9 @@ func (a reviews) Authorize(ctx context.Context, id *auth.Identity, s Service) er
 	return nil
 }
 
-// An authorizerRoom is an Authorizer as the rooms know it.
-type authorizerRoom struct{ Authorizer }
+// authorizerAdapter converts the services of package offer for an Authorizer.
+type authorizerAdapter struct{ Authorizer }
 
-func (a authorizerRoom) Authorize(ctx context.Context, id *auth.Identity, s offer.Service) error {
+func (a authorizerAdapter) Authorize(ctx context.Context, id *auth.Identity, s offer.Service) error {
 	return a.Authorizer.Authorize(ctx, id, Service(s))
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/go-logr/logr"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/klutch-go/sdk/export/internal/offer"
 	"github.com/klutch-go/sdk/internal/crdcompat"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -119,7 +119,7 @@ func (t templates) list(ctx context.Context) ([]unstructured.Unstructured, error
 	var all []unstructured.Unstructured
 	for _, gvr := range templateGroups {
 		list, err := t.dyn.Resource(gvr).List(ctx, metav1.ListOptions{})
-		if apierrors.IsNotFound(err) && gvr != templateResource {
+		if fates.Is(err, fates.Absent, fates.Unserved) && gvr != templateResource {
 			continue // a foreign group need not exist
 		}
 		if err != nil {
@@ -180,7 +180,7 @@ func (t templates) service(ctx context.Context, u *unstructured.Unstructured) (S
 	}
 	found, err := offer.GetCRD(ctx, t.dyn, s.Name())
 	switch {
-	case apierrors.IsNotFound(err):
+	case fates.Is(err, fates.Absent):
 		s.Title = cmp.Or(s.Title, s.Name())
 		return s, nil
 	case err != nil:
@@ -209,10 +209,10 @@ func completed(s Service, crd *apiextensionsv1.CustomResourceDefinition, prefer 
 	return s
 }
 
-// A catalogRoom is a Catalog as the rooms know it.
-type catalogRoom struct{ Catalog }
+// catalogAdapter converts the services of a Catalog to those of package offer.
+type catalogAdapter struct{ Catalog }
 
-func (c catalogRoom) Services(ctx context.Context) ([]offer.Service, error) {
+func (c catalogAdapter) Services(ctx context.Context) ([]offer.Service, error) {
 	all, err := c.Catalog.Services(ctx)
 	services := make([]offer.Service, len(all))
 	for i, s := range all {

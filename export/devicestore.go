@@ -9,13 +9,13 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/export/internal/tenant"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -45,7 +45,7 @@ func (d DeviceConfigMaps) Create(ctx context.Context, key string, value []byte, 
 		BinaryData: map[string][]byte{deviceValue: value},
 		Immutable:  new(true),
 	}, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
+	if fates.Is(err, fates.Exists) {
 		return auth.ErrDeviceTaken
 	}
 	if err != nil {
@@ -57,7 +57,7 @@ func (d DeviceConfigMaps) Create(ctx context.Context, key string, value []byte, 
 // Get implements [auth.DeviceStore]. It reads what is there now, never a cache.
 func (d DeviceConfigMaps) Get(ctx context.Context, key string) ([]byte, error) {
 	got, err := d.Client.CoreV1().ConfigMaps(d.Namespace).Get(ctx, deviceNamePrefix+key, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if fates.Is(err, fates.Absent) {
 		return nil, auth.ErrDevicePending
 	}
 	if err != nil {
@@ -89,7 +89,7 @@ func (d DeviceConfigMaps) sweep(ctx context.Context, now time.Time) error {
 			continue
 		}
 		err = maps.Delete(ctx, m.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &m.UID}})
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		if !fates.Is(err, fates.None, fates.Absent, fates.Conflict) {
 			return err
 		}
 	}

@@ -73,9 +73,9 @@
 // reads the discovery document and the schemas of all APIs; it reads no object of
 // another tenant. No annotation or status that a tenant can write decides about a right.
 //
-// Inside there are three rooms: tenant (what a tenant is, and how it comes and goes), offer
-// (what is on offer, and what of it a tenant has) and handshake (all that a browser and a
-// terminal meet). wiring.go makes them of Options.
+// Inside there are three packages: tenant (its namespaces, rights and credential), offer
+// (the catalogue, and the exports that a tenant has) and handshake (the pages and endpoints
+// for browsers and terminals). wiring.go makes them of Options.
 //
 // # Caveats
 //

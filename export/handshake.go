@@ -81,7 +81,7 @@ const (
 	LoginLimited     LoginResult = "limited"     // too often
 )
 
-func (h Hooks) room() handshake.Hooks {
+func (h Hooks) forHandshake() handshake.Hooks {
 	hooks := handshake.Hooks{Request: h.Request}
 	if h.Login != nil {
 		hooks.Login = func(result handshake.Result) { h.Login(LoginResult(result)) }

@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -81,7 +81,7 @@ func (c *control) noteShadow(ctx context.Context, u, first *unstructured.Unstruc
 		o.Status.Conditions = v1alpha1.SetCondition(o.Status.Conditions, ready)
 	})
 	switch {
-	case apierrors.IsForbidden(err): // a role from before templates had a status
+	case fates.Is(err, fates.Forbidden): // a role from before templates had a status
 		log.Info("the status of a template cannot be written", "reason", err.Error())
 		return nil
 	case err != nil:

@@ -58,10 +58,10 @@ func (e *Exporter) handshake() handshake.Options {
 	limits := h.Limits.withDefaults()
 	s := handshake.Options{
 		Name: o.Name, Version: o.Version, External: e.external,
-		Catalog: catalogRoom{o.Catalog}, Authorizer: authorizerRoom{o.Authorizer}, Tenants: e.tenants,
+		Catalog: catalogAdapter{o.Catalog}, Authorizer: authorizerAdapter{o.Authorizer}, Tenants: e.tenants,
 		Provider: o.Provider, Sealer: h.Sealer, Machines: h.Machines, MachineScopes: h.MachineScopes,
 		Devices: h.Devices, LegacyCLI: h.LegacyCLI, PerAddress: limits.PerAddress, PerSubject: limits.PerSubject,
-		TrustedProxies: h.TrustedProxies, Hooks: h.Hooks.room(),
+		TrustedProxies: h.TrustedProxies, Hooks: h.Hooks.forHandshake(),
 	}
 	for _, i := range h.Issuers {
 		s.Issuers = append(s.Issuers, handshake.Issuer{Name: i.Name, Title: i.title(), Provider: i.Provider})
@@ -95,7 +95,7 @@ func newControl(e *Exporter) (*control, error) {
 	asked, err := typed.Informer(c.watches.Dyn, tenant.RequestResource, transformRequest)
 	c.templates = c.informTemplates(templateResource)
 	schemas := &offer.Schemas{Dyn: e.clients.Dyn}
-	c.services = &offer.Services{Catalog: catalogRoom{e.opts.Catalog}, Authorizer: authorizerRoom{e.opts.Authorizer}}
+	c.services = &offer.Services{Catalog: catalogAdapter{e.opts.Catalog}, Authorizer: authorizerAdapter{e.opts.Authorizer}}
 	c.tenants = tenant.NewControllers(e.tenants, c.caches, schemas.ResourceOf)
 	c.requests = &offer.Requests{
 		Clients: e.clients, External: e.external.String(), Requests: asked, Services: c.services, Schemas: schemas,

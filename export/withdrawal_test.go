@@ -263,7 +263,7 @@ func shadowed(t *testing.T, ada *tenantClient) {
 	ready(func(c *v1alpha1.Condition) bool {
 		return c != nil && c.Reason == v1alpha1.ReasonShadowed && strings.Contains(c.Message, "default/widgets")
 	})
-	services, err := catalogRoom{w.exporter.opts.Catalog}.Services(t.Context())
+	services, err := catalogAdapter{w.exporter.opts.Catalog}.Services(t.Context())
 	if s, ok := offer.Find(services, service); err != nil || !ok || s.Template.Namespace != "default" {
 		t.Errorf("offered by %s: %v", s.Template, err)
 	}
@@ -313,7 +313,7 @@ func otherTemplates(t *testing.T, w *world) {
 		subjects: [{apiGroup: rbac.authorization.k8s.io, kind: Group, name: "oidc:developers"}]}`))
 		service := test.plural + ".example.org"
 		w.eventually("offer of "+service, func(ctx context.Context) (bool, error) {
-			services, err := catalogRoom{w.exporter.opts.Catalog}.Services(ctx)
+			services, err := catalogAdapter{w.exporter.opts.Catalog}.Services(ctx)
 			s, ok := offer.Find(services, service)
 			return ok && s.Available() && s.Version == "v1", err
 		})

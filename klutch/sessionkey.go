@@ -14,12 +14,12 @@ import (
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/internal/fates"
 )
 
 const (
@@ -68,7 +68,7 @@ func (k *keyring) load(ctx context.Context) error {
 		case err == nil:
 			secret = next
 			logr.FromContextOrDiscard(ctx).WithName("audit").Info("session keys rotated", "keys", len(secret.Data))
-		case !apierrors.IsConflict(err): // another replica was faster
+		case !fates.Is(err, fates.Conflict): // another replica was faster
 			logr.FromContextOrDiscard(ctx).Error(err, "rotate session keys")
 		}
 	}
@@ -84,13 +84,13 @@ func (k *keyring) load(ctx context.Context) error {
 func sessionSecretOf(ctx context.Context, client kubernetes.Interface, namespace string) (*corev1.Secret, error) {
 	secrets := client.CoreV1().Secrets(namespace)
 	got, err := secrets.Get(ctx, sessionSecret, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if fates.Is(err, fates.Absent) {
 		got, err = secrets.Create(ctx, &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Name: sessionSecret},
 			Data:       withNewKey(nil, time.Now()),
 		}, metav1.CreateOptions{})
 	}
-	if apierrors.IsAlreadyExists(err) {
+	if fates.Is(err, fates.Exists) {
 		got, err = secrets.Get(ctx, sessionSecret, metav1.GetOptions{})
 	}
 	if err != nil {

@@ -174,14 +174,14 @@ func (a *actor) remove(ctx context.Context, t writer.Target, r *record) (*unstru
 
 // classify turns an error of a target's API server into what follows from it.
 func (a *actor) classify(p *pair, s step, r *record, err error) error {
-	holders := conflicting(err)
+	managers := conflicting(err)
 	switch {
-	case len(holders) > 0 && p.target != nil:
+	case len(managers) > 0 && p.target != nil:
 		r.answers.lookTarget = false
 		r.refusals.fields = &heldFields{
 			hash:    p.want.hash,
 			version: p.target.GetResourceVersion(),
-			detail:  clip(" by " + strings.Join(holders, ", ")),
+			detail:  clip(" by " + strings.Join(managers, ", ")),
 		}
 		r.drift.contest.Rivals = r.refusals.fields.detail
 		r.refusals.intent = nil // an API server asks first who owns what
@@ -279,7 +279,7 @@ func refusalOf(hash string, listed int, err error) *refusal {
 
 var manager = regexp.MustCompile(`conflict with "([^"]*)"`)
 
-// conflicting returns who holds which fields, if err is a conflict of field
+// conflicting returns who owns which fields, if err is a conflict of field
 // managers.
 func conflicting(err error) []string {
 	var status apierrors.APIStatus

@@ -113,7 +113,7 @@ func explain(s state, why Reason) string {
 	case ReasonContested:
 		text = fmt.Sprintf("%s is changed in the target cluster%s each time that it is put right, which is done ever more slowly; what changes here goes up at once", s.target.name, s.rivals)
 	case ReasonTerminating:
-		text = fmt.Sprintf("this object is being deleted, and waits for %s to be gone from the target cluster%s", s.target.name, s.target.heldBy)
+		text = fmt.Sprintf("this object is being deleted, and waits for %s to be gone from the target cluster%s", s.target.name, s.target.finalizers)
 	case ReasonShared:
 		text = fmt.Sprintf("another Sync, with the finalizer %s, writes the status of this object", s.source.shared)
 	case ReasonStatus:

@@ -125,7 +125,7 @@ const (
 )
 
 var modelTexts = func() (texts []string) {
-	s := state{held: modelCause, target: targetState{name: "t", heldBy: modelHolder}}
+	s := state{held: modelCause, target: targetState{name: "t", finalizers: modelHolder}}
 	for n, why := range modelReasons {
 		if s.held = modelCause; n == modelVanished {
 			s.held = ""
@@ -158,7 +158,7 @@ func (r *modelRun) observe(k *modelKonnector) state {
 	if k.targetAt == unknown {
 		return s
 	}
-	s.target = targetState{freshness: k.targetAt, relation: r.relation(k), name: "t", managed: dst.managed == src.uid, heldBy: modelHolder}
+	s.target = targetState{freshness: k.targetAt, relation: r.relation(k), name: "t", managed: dst.managed == src.uid, finalizers: modelHolder}
 	if s.target.relation != relationOrphan {
 		k.grace, k.graceOf = graceRunning, 0
 	} else if k.graceOf != dst.uid {

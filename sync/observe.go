@@ -195,7 +195,7 @@ func (o *observer) relation(p *pair) targetRelation {
 }
 
 // inherits reports whether the target was made from this very source by a legacy
-// konnector. It takes a live read to see, since what that holds is not cached.
+// konnector. It takes a live read to see, since what that owns is not cached.
 func (o *observer) inherits(p *pair) bool {
 	a := p.target.GetAnnotations()
 	return o.hasLegacy() && a[o.names.Source] == "" && a[o.names.Orphaned] == "" &&
@@ -261,7 +261,7 @@ func (o *observer) observeTarget(p *pair, r *record) {
 		if time.Since(deleted.Time) >= slowPause {
 			t.termination = stuck
 		}
-		t.heldBy = waitsFor(p.target)
+		t.finalizers = waitsFor(p.target)
 	}
 	if t.freshness == live && (t.content.edited() || t.content.drifted()) {
 		r.drift.contest.Rivals = contest.Rivals(p.target, p.keeper, p.want.object)
@@ -281,10 +281,10 @@ func (o *observer) compare(p *pair, r *record) content {
 		r.drift.applied = from.Hash
 	}
 	owned, unverified := o.owned(p, r, settled)
-	held := fields.Of(p.target, p.keeper)
+	ours := fields.Of(p.target, p.keeper)
 	judged := contentUnverified
 	if settled && !owned && !unverified && o.policy.drift == DriftReport {
-		judged = p.judge(&r.drift, held)
+		judged = p.judge(&r.drift, ours)
 		unverified = judged == contentUnverified
 	}
 	switch {
@@ -296,7 +296,7 @@ func (o *observer) compare(p *pair, r *record) content {
 		return contentInSync
 	case judged != contentUnverified:
 		return judged
-	case len(held.Emptied(p.want.object, nil)) > 0:
+	case len(ours.Emptied(p.want.object, nil)) > 0:
 		return contentEmptyMap
 	case !settled:
 		return contentStale
@@ -309,7 +309,7 @@ func (o *observer) compare(p *pair, r *record) content {
 
 // owned reports whether others have left our fields of the target alone. What its
 // schema prunes is never covered by managed fields: that is what was accepted. Unverified
-// says that nothing that we hold of it was accepted, or seen to be right, since we run.
+// says that nothing that we own of it was accepted, or seen to be right, since we run.
 func (o *observer) owned(p *pair, r *record, settled bool) (owned, unverified bool) {
 	owned = p.want.owns(p.target, p.keeper)
 	switch {
@@ -325,8 +325,8 @@ func (o *observer) owned(p *pair, r *record, settled bool) (owned, unverified bo
 // judge finds out whether a target that others have changed differs from what it
 // should be: they may have changed it back. Of a target that is not read live it
 // is known whether it may have changed since it was.
-func (p *pair) judge(d *drift, held map[string]any) content {
-	now := travel.Hash([]any{p.target.GetUID(), p.target.GetGeneration(), p.target.GetLabels(), p.target.GetAnnotations(), held})
+func (p *pair) judge(d *drift, ours map[string]any) content {
+	now := travel.Hash([]any{p.target.GetUID(), p.target.GetGeneration(), p.target.GetLabels(), p.target.GetAnnotations(), ours})
 	if p.state.target.freshness == live {
 		if within(p.want.object, p.target.Object) {
 			return contentUnverified
@@ -339,7 +339,7 @@ func (p *pair) judge(d *drift, held map[string]any) content {
 	return contentDrifted
 }
 
-// acceptance identifies what we hold of a target, for an intent that the
+// acceptance identifies what we own of a target, for an intent that the
 // target's schema prunes, so that managed fields never cover it.
 func (p *pair) acceptance() string {
 	return p.want.hash + travel.Hash(fields.Of(p.target, p.keeper))

@@ -7,9 +7,6 @@ package sync
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
-	"net/url"
 	"slices"
 	"strings"
 	gosync "sync"
@@ -20,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/internal/test/cluster"
 )
@@ -53,8 +49,13 @@ func TestRealSilence(t *testing.T) {
 			}
 		}
 	}
-	line := newSilentLine(t, control.Config())
-	far, err := NewCluster(line.config)
+	line, err := cluster.NewLine(t.Context(), control.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := control.Config()
+	config.Host = line.URL()
+	far, err := NewCluster(config)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +74,7 @@ func TestRealSilence(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := start(func() error { return set.Run(ctx) })
 	defer func() {
-		line.hush(-1) // else the end waits for answers
+		line.Speak()
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
@@ -85,7 +86,7 @@ func TestRealSilence(t *testing.T) {
 	w.until("the healthy one is in step", func() bool { return w.targetOf("a") != nil })
 	usual := w.p99("usual")
 	for name, after := range map[string]int{"nothing": 0, "in the middle": 300} {
-		line.hush(after)
+		line.Hush(after)
 		for _, size := range []string{"medium", "large"} { // the second meets calls that wait for an answer
 			w.changeSilent(size)
 			took := w.p99(name + size)
@@ -94,7 +95,7 @@ func TestRealSilence(t *testing.T) {
 				t.Errorf("p99 beside a cluster that answers %s: %v, usual %v", name, took, usual)
 			}
 		}
-		line.hush(-1)
+		line.Speak()
 		w.untilInStep("large")
 		w.changeSilent("small")
 		w.untilInStep("small")
@@ -174,105 +175,4 @@ func (w *world) p99(what string) time.Duration {
 	}
 	slices.Sort(times)
 	return times[len(times)*99/100-1]
-}
-
-// A silentLine is a TCP proxy to an API server that can fall silent.
-type silentLine struct {
-	config *rest.Config
-
-	mu     gosync.Mutex
-	left   int           // bytes of answers until it is silent
-	speaks chan struct{} // closed while it is not silent
-}
-
-func newSilentLine(t *testing.T, config *rest.Config) *silentLine {
-	t.Helper()
-	server, err := url.Parse(config.Host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &silentLine{config: rest.CopyConfig(config), speaks: make(chan struct{})}
-	l.config.Host = "https://" + listener.Addr().String()
-	close(l.speaks)
-	l.left = -1
-	t.Cleanup(func() { l.hush(-1); _ = listener.Close() })
-	go func() {
-		for {
-			client, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go l.serve(t.Context(), client, server.Host)
-		}
-	}()
-	return l
-}
-
-// hush makes the line silent after so many bytes more; a negative number ends the silence.
-func (l *silentLine) hush(after int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	switch {
-	case after >= 0 && l.left < 0:
-		l.speaks = make(chan struct{})
-	case after < 0 && l.left >= 0:
-		close(l.speaks)
-	}
-	l.left = after
-}
-
-func (l *silentLine) serve(ctx context.Context, client net.Conn, host string) {
-	defer client.Close()
-	server, err := (&net.Dialer{}).DialContext(ctx, "tcp", host)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	go func() {
-		defer server.Close()
-		defer client.Close()
-		_, _ = io.Copy(server, client)
-	}()
-	buf := make([]byte, 1<<10)
-	for {
-		n, err := server.Read(buf)
-		if err != nil {
-			return
-		}
-		for sent := 0; sent < n; {
-			m := l.pass(ctx, n-sent)
-			if m == 0 {
-				return
-			}
-			if _, err := client.Write(buf[sent : sent+m]); err != nil {
-				return
-			}
-			sent += m
-		}
-	}
-}
-
-// pass waits until some of n bytes may go on, and says how many.
-func (l *silentLine) pass(ctx context.Context, n int) int {
-	for {
-		l.mu.Lock()
-		left, speaks := l.left, l.speaks
-		if left > 0 {
-			n = min(n, left)
-			l.left -= n
-		}
-		l.mu.Unlock()
-		if left != 0 {
-			return n
-		}
-		select {
-		case <-speaks:
-		case <-ctx.Done():
-			return 0
-		}
-	}
 }

@@ -130,7 +130,7 @@ type heldFields struct {
 // drift is what tells a target that others have changed from one that they have not.
 type drift struct {
 	applied  string    // hash of what the target was last seen to be made from, when it was what we wanted
-	accepted string    // what we held of the target when an apply was last accepted or found to be in force
+	accepted string    // what we owned of the target when an apply was last accepted or found to be in force
 	listed   int       // as of which list of targets that was
 	target   types.UID // of that target
 	source   types.UID // of that target's source

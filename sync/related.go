@@ -73,7 +73,7 @@ func (r *relatedResource) CopiesOf(namespace string) (some, known bool) {
 		if o == nil || name.Namespace != namespace {
 			return false
 		}
-		ours, _ := r.copier.Holders(o.GetObjectMeta())
+		ours, _ := r.copier.MadeBy(o.GetObjectMeta())
 		return ours
 	}), true
 }

@@ -17,10 +17,10 @@ type state struct {
 	refused       Reason // why the target's API server does not take what it is asked now, if it does not
 	answer        string // what it said
 	due           bool   // a refused intent has changed, or has waited for long enough
-	contested     string // who holds fields of the intent, as an apply without force was told
+	contested     string // who owns fields of the intent, as an apply without force was told
 	paused        bool   // what the target should be was written so often, and changed by others, that it waits
 	fought        bool   // for so long already that users should know
-	rivals        string // who held what the last write put right, as far as that is known
+	rivals        string // who owned what the last write put right, as far as that is known
 	status        bool   // the status of the source is not what it should be
 	statusDelayed bool   // it will be, but the latest statuses came so fast that the next one waits
 	statusRefused string // why the source's API server does not take the status, if it does not
@@ -67,7 +67,7 @@ type targetState struct {
 	termination termination
 	grace       grace  // of an orphan
 	managed     bool   // some of its fields are ours
-	heldBy      string // the finalizers that keep it from going
+	finalizers  string // those that keep it from going, for messages
 	uid         string
 	name        string
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -26,7 +27,7 @@ type apiservice struct {
 	secretName, space string
 }
 
-func (p *plugin) apiserviceCommand() *cobra.Command {
+func apiserviceCommand(p *plugin) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "apiservice -f FILE {--remote-kubeconfig FILE | --remote-kubeconfig-name NAME}",
 		Short: "Bind the APIs of export requests, without a login",
@@ -38,7 +39,7 @@ chosen at a login can be bound so.`,
     kubectl bind apiservice -f - --remote-kubeconfig-name kubeconfig-4x7kq --yes`,
 		Args: noArgs,
 	}
-	a := &apiservice{installation: p.newInstallation(cmd).addKonnector(cmd)}
+	a := &apiservice{installation: addKonnector(cmd, newInstallation(p, cmd))}
 	flags := cmd.Flags()
 	flags.StringVarP(&a.file, "file", "f", "", "File with APIServiceExportRequests; - is standard input")
 	flags.StringVar(&a.kubeconfig, "remote-kubeconfig", "", "File with the kubeconfig of the backend")
@@ -98,12 +99,12 @@ func (a *apiservice) readKubeconfig(ctx context.Context) ([]byte, error) {
 	if a.kubeconfig != "" {
 		return os.ReadFile(a.kubeconfig)
 	}
-	return a.readSecret(ctx, a.space, a.secretName)
+	return readSecret(ctx, a.config, a.space, a.secretName)
 }
 
 // readSecret returns the kubeconfig in a Secret.
-func (i *installation) readSecret(ctx context.Context, namespace, name string) ([]byte, error) {
-	client, err := kubernetes.NewForConfig(i.config)
+func readSecret(ctx context.Context, config *rest.Config, namespace, name string) ([]byte, error) {
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}

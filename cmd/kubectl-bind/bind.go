@@ -26,7 +26,7 @@ type bindURL struct {
 	device    bool
 }
 
-func (p *plugin) bindCommand() *cobra.Command {
+func bindCommand(p *plugin) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "kubectl-bind URL [--service RESOURCE.GROUP]...",
 		Short: "Use APIs of a Control Plane Cluster in this cluster",
@@ -68,7 +68,7 @@ permission, 5 a permission claim needs an answer, 6 conflict, 130 interrupted.`,
 
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
-	b := &bindURL{installation: p.newInstallation(cmd).addKonnector(cmd)}
+	b := &bindURL{installation: addKonnector(cmd, newInstallation(p, cmd))}
 	flags := cmd.Flags()
 	flags.StringArrayVar(&b.services, "service", nil, "Service to bind, as RESOURCE.GROUP; may be repeated. Without it, those chosen in the browser.")
 	b.loginFlags(cmd)
@@ -209,50 +209,50 @@ func (b *bindURL) login(ctx context.Context, client *bind.Client) ([]v1alpha1.AP
 func (b *bindURL) options(provider *v1alpha1.BindingProvider, cluster string) bind.LoginOptions {
 	opts := bind.LoginOptions{ClusterID: cluster, Services: b.services, Device: b.device}
 	if b.device {
-		opts.Prompt = b.promptDevice(provider.ProviderPrettyName)
+		opts.Prompt = promptDevice(b.plugin, provider.ProviderPrettyName)
 		return opts
 	}
-	opts.Prompt = b.prompt(provider.ProviderPrettyName)
+	opts.Prompt = prompt(b.plugin, provider.ProviderPrettyName)
 	if !b.noBrowser {
-		opts.Open = b.openOrHint(provider)
+		opts.Open = openOrHint(b.plugin, provider)
 	}
 	return opts
 }
 
 // openOrHint goes on waiting where no browser can be opened: the person may follow
 // the URL, or begin again on another device where the backend knows that.
-func (b *bindURL) openOrHint(provider *v1alpha1.BindingProvider) func(string) error {
+func openOrHint(p *plugin, provider *v1alpha1.BindingProvider) func(string) error {
 	knowsDevices := slices.ContainsFunc(provider.AuthenticationMethods, func(m v1alpha1.AuthenticationMethod) bool {
 		return m.OAuth2CodeGrant != nil && m.OAuth2CodeGrant.DeviceURL != ""
 	})
 	return func(url string) error {
-		err := b.open(url)
+		err := openBrowser(p, url)
 		if err != nil && knowsDevices {
-			b.say("No browser can be opened here. To use one on another device, run the command again with --device.")
+			p.say("No browser can be opened here. To use one on another device, run the command again with --device.")
 		}
 		return err
 	}
 }
 
-func (b *bindURL) promptDevice(name string) func(url, code string) {
+func promptDevice(p *plugin, name string) func(url, code string) {
 	return func(url, code string) {
-		b.sayf("To log in at %s, visit in a browser on any device:", name)
-		_, _ = fmt.Fprintf(b.talk, "\n  %s\n\n", url)
-		b.sayf("Enter the code %s there.", code)
-		b.say("Waiting for you to finish there ...")
+		p.sayf("To log in at %s, visit in a browser on any device:", name)
+		_, _ = fmt.Fprintf(p.talk, "\n  %s\n\n", url)
+		p.sayf("Enter the code %s there.", code)
+		p.say("Waiting for you to finish there ...")
 	}
 }
 
-func (b *bindURL) prompt(name string) func(url, code string) {
+func prompt(p *plugin, name string) func(url, code string) {
 	return func(url, code string) {
-		b.sayf("To log in at %s, visit in your browser:", name)
-		_, _ = fmt.Fprintf(b.talk, "\n  %s\n\n", url)
+		p.sayf("To log in at %s, visit in your browser:", name)
+		_, _ = fmt.Fprintf(p.talk, "\n  %s\n\n", url)
 		if code != "" {
-			b.sayf("The page shows the code %s. Go on there only if it is the same.", code)
+			p.sayf("The page shows the code %s. Go on there only if it is the same.", code)
 		} else {
-			b.say("This backend hands its credential through the browser: use one that you trust.")
+			p.say("This backend hands its credential through the browser: use one that you trust.")
 		}
-		b.say("Waiting for the browser ...")
+		p.say("Waiting for the browser ...")
 	}
 }
 

@@ -438,7 +438,7 @@ func TestVerdict(t *testing.T) {
 		{errors.New(`context "x" does not exist`), exitError, "get-contexts"},
 		{fmt.Errorf("%w: %w", apierrors.NewUnauthorized("x"), context.DeadlineExceeded), exitDenied, "Log in"},
 	} {
-		code, hint := p.verdict(c.err)
+		code, hint := verdict(p, c.err)
 		if code != c.code || !strings.Contains(hint, c.hint) {
 			t.Errorf("verdict(%v) = %d, %q", c.err, code, hint)
 		}
@@ -468,7 +468,7 @@ func TestOpen(t *testing.T) {
 				got = append([]string{program}, args...)
 				return nil
 			}
-			err := p.open("URL")
+			err := openBrowser(p, "URL")
 			if diff := cmp.Diff(c.want, got); diff != "" || (err == nil) != (c.want != nil) {
 				t.Errorf("error %v, started (-want +got):\n%s", err, diff)
 			}

@@ -14,9 +14,9 @@ var errNoBrowser = errors.New("no browser here")
 
 // open starts the browser of $BROWSER, or the desktop's where there is one and the
 // person sits at a terminal.
-func (p *plugin) open(url string) error {
+func openBrowser(p *plugin, url string) error {
 	if browsers := p.getenv("BROWSER"); browsers != "" {
-		return p.openOneOf(strings.Split(browsers, ":"), url)
+		return openOneOf(p, strings.Split(browsers, ":"), url)
 	}
 	switch {
 	case !p.terminal || p.getenv("SSH_CONNECTION") != "":
@@ -30,7 +30,7 @@ func (p *plugin) open(url string) error {
 }
 
 // openOneOf tries each command of $BROWSER, in which %s stands for the URL.
-func (p *plugin) openOneOf(browsers []string, url string) error {
+func openOneOf(p *plugin, browsers []string, url string) error {
 	err := errNoBrowser
 	for _, b := range browsers {
 		words := strings.Fields(b)

@@ -19,7 +19,7 @@ import (
 )
 
 // claimsCommand is the apiservice command for a binding that exists already.
-func (p *plugin) claimsCommand() *cobra.Command {
+func claimsCommand(p *plugin) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "claims NAME [--accept-claim CLAIM]... [--reject-claim CLAIM]...",
 		Short: "Answer the permission claims of a bound API again",
@@ -30,17 +30,17 @@ that have no answer yet. The copies that were made under a claim go with its rej
 		ValidArgsFunction: p.completeBinding,
 		Args:              oneBinding,
 	}
-	i := p.newInstallation(cmd)
+	i := newInstallation(p, cmd)
 	i.skipKonnector = true
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, cancel := withTimeout(cmd.Context(), i.timeout)
 		defer cancel()
-		return i.answerAgain(ctx, args[0])
+		return answerAgain(i, ctx, args[0])
 	}
 	return cmd
 }
 
-func (i *installation) answerAgain(ctx context.Context, name string) error {
+func answerAgain(i *installation, ctx context.Context, name string) error {
 	if err := i.check(); err != nil {
 		return err
 	}
@@ -52,7 +52,7 @@ func (i *installation) answerAgain(ctx context.Context, name string) error {
 		return err
 	}
 	ref := all[0].Spec.KubeconfigSecretRef
-	kubeconfig, err := i.readSecret(ctx, ref.Namespace, ref.Name)
+	kubeconfig, err := readSecret(ctx, i.config, ref.Namespace, ref.Name)
 	if err != nil {
 		return err
 	}

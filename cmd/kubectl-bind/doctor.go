@@ -18,7 +18,7 @@ import (
 	"github.com/klutch-go/sdk/internal/term"
 )
 
-func (p *plugin) doctorCommand() *cobra.Command {
+func doctorCommand(p *plugin) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Look for what keeps bound APIs from working",
@@ -38,12 +38,12 @@ The exit code is 3 if something is wrong.`,
 		}
 		ctx, cancel := withTimeout(cmd.Context(), timeout)
 		defer cancel()
-		return p.doctor(ctx, format)
+		return diagnose(p, ctx, format)
 	}
 	return cmd
 }
 
-func (p *plugin) doctor(ctx context.Context, format string) error {
+func diagnose(p *plugin, ctx context.Context, format string) error {
 	config, err := p.config()
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func (p *plugin) doctor(ctx context.Context, format string) error {
 		encoder.SetIndent("", "  ")
 		err = encoder.Encode(found)
 	} else {
-		err = p.printFindings(found)
+		err = printFindings(p, found)
 	}
 	if err == nil && slices.ContainsFunc(found, func(f bind.Finding) bool { return !f.OK }) {
 		return errQuiet
@@ -63,7 +63,7 @@ func (p *plugin) doctor(ctx context.Context, format string) error {
 }
 
 // printFindings shows a table, and what to do below it.
-func (p *plugin) printFindings(found []bind.Finding) error {
+func printFindings(p *plugin, found []bind.Finding) error {
 	table := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{
 		{Name: "Check", Type: "string"}, {Name: "About", Type: "string"}, {Name: "OK", Type: "boolean"}, {Name: "Message", Type: "string"},
 	}}

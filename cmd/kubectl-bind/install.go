@@ -32,7 +32,7 @@ type installation struct {
 	konnector []*unstructured.Unstructured
 }
 
-func (p *plugin) newInstallation(cmd *cobra.Command) *installation {
+func newInstallation(p *plugin, cmd *cobra.Command) *installation {
 	i := &installation{plugin: p, output: newOutput(cmd)}
 	flags := cmd.Flags()
 	addDryRun(cmd, &i.dryRun)
@@ -45,7 +45,7 @@ func (p *plugin) newInstallation(cmd *cobra.Command) *installation {
 }
 
 // addKonnector lets an installation see to the konnector.
-func (i *installation) addKonnector(cmd *cobra.Command) *installation {
+func addKonnector(cmd *cobra.Command, i *installation) *installation {
 	cmd.Flags().StringVar(&i.image, "konnector-image", "", "Run the konnector in this cluster with this image")
 	cmd.Flags().BoolVar(&i.skipKonnector, "skip-konnector", false, "Leave the konnector alone: it runs elsewhere, or is installed by other means")
 	return i

@@ -43,14 +43,14 @@ func (i *installation) konnectorManifests(ctx context.Context) ([]*unstructured.
 	return nil, nil
 }
 
-func (p *plugin) konnectorCommand() *cobra.Command {
+func konnectorCommand(p *plugin) *cobra.Command {
 	cmd := &cobra.Command{Use: "konnector", Short: "The program that keeps bound objects in step", Args: noArgs}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	cmd.AddCommand(p.manifestsCommand())
+	cmd.AddCommand(manifestsCommand(p))
 	return cmd
 }
 
-func (p *plugin) manifestsCommand() *cobra.Command {
+func manifestsCommand(p *plugin) *cobra.Command {
 	var image string
 	cmd := &cobra.Command{
 		Use:     "manifests --image IMAGE",

@@ -67,7 +67,7 @@ func (o *output) check() error {
 // printBindings prints one as an object, several as documents or a list.
 func (p *plugin) printBindings(o *output, all []v1alpha1.APIServiceBinding) error {
 	if o.isTable() {
-		return p.printTable(all, printers.PrintOptions{Wide: o.format() == "wide", NoHeaders: o.noHeaders})
+		return printTable(p, all, printers.PrintOptions{Wide: o.format() == "wide", NoHeaders: o.noHeaders})
 	}
 	objects := make([]runtime.Object, len(all))
 	for i := range all {
@@ -106,7 +106,7 @@ func (p *plugin) printObjects(o *output, objects []runtime.Object) error {
 	return printer.PrintObj(&unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "List"}, Items: items}, p.Out)
 }
 
-func (p *plugin) printTable(all []v1alpha1.APIServiceBinding, opts printers.PrintOptions) error {
+func printTable(p *plugin, all []v1alpha1.APIServiceBinding, opts printers.PrintOptions) error {
 	slices.SortFunc(all, func(a, b v1alpha1.APIServiceBinding) int { return cmp.Compare(a.Name, b.Name) })
 	table := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{
 		{Name: "Name", Type: "string"},
@@ -121,7 +121,7 @@ func (p *plugin) printTable(all []v1alpha1.APIServiceBinding, opts printers.Prin
 	for _, b := range all {
 		ready, message := readiness(b)
 		table.Rows = append(table.Rows, metav1.TableRow{Cells: []any{
-			cell(b.Name), cell(b.Status.ProviderPrettyName), ready, p.age(b.CreationTimestamp.Time), clip(cell(message), opts.Wide),
+			cell(b.Name), cell(b.Status.ProviderPrettyName), ready, age(p, b.CreationTimestamp.Time), clip(cell(message), opts.Wide),
 			cell(b.Spec.KubeconfigSecretRef.Namespace + "/" + b.Spec.KubeconfigSecretRef.Name), claimCell(b), conditionCell(b),
 		}})
 	}
@@ -139,7 +139,7 @@ func clip(s string, wide bool) string {
 	return s
 }
 
-func (p *plugin) age(t time.Time) string {
+func age(p *plugin, t time.Time) string {
 	if t.IsZero() {
 		return "<none>"
 	}

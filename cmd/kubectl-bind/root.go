@@ -19,7 +19,7 @@ func run(ctx context.Context, s system, args []string) int {
 	if s.terminal {
 		p.Out = term.Writer(s.Out)
 	}
-	root := p.root() //nolint:contextcheck // commands get ctx from ExecuteContext
+	root := rootCommand(p) //nolint:contextcheck // commands get ctx from ExecuteContext
 	root.SetArgs(args)
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
@@ -28,12 +28,12 @@ func run(ctx context.Context, s system, args []string) int {
 	return p.end(ctx, cmd.CommandPath(), err)
 }
 
-func (p *plugin) root() *cobra.Command {
-	root := p.bindCommand()
+func rootCommand(p *plugin) *cobra.Command {
+	root := bindCommand(p)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl bind"}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err.Error()} })
 	p.flags.AddFlags(root.PersistentFlags())
-	root.AddCommand(p.apiserviceCommand(), p.claimsCommand(), p.statusCommand(), p.doctorCommand(), p.rotateCommand(), p.unbindCommand(), p.konnectorCommand(), p.versionCommand())
+	root.AddCommand(apiserviceCommand(p), claimsCommand(p), statusCommand(p), doctorCommand(p), rotateCommand(p), unbindCommand(p), konnectorCommand(p), versionCommand(p))
 	return root
 }

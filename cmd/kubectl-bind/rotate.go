@@ -23,7 +23,7 @@ type rotation struct {
 	backend string
 }
 
-func (p *plugin) rotateCommand() *cobra.Command {
+func rotateCommand(p *plugin) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rotate [SECRET | --all]",
 		Short: "Replace the credential of this cluster at a platform",

@@ -14,7 +14,7 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-func (p *plugin) statusCommand() *cobra.Command {
+func statusCommand(p *plugin) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "status [NAME]",
 		Short:   "Show the APIs that are bound, and whether they work",
@@ -31,14 +31,14 @@ func (p *plugin) statusCommand() *cobra.Command {
 			return err
 		}
 		if *watch {
-			return p.watchStatus(cmd.Context(), out, args)
+			return watchStatus(p, cmd.Context(), out, args)
 		}
-		return p.status(cmd.Context(), out, args)
+		return showStatus(p, cmd.Context(), out, args)
 	}
 	return cmd
 }
 
-func (p *plugin) watchStatus(ctx context.Context, out *output, names []string) error {
+func watchStatus(p *plugin, ctx context.Context, out *output, names []string) error {
 	config, err := p.config()
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func (p *plugin) watchStatus(ctx context.Context, out *output, names []string) e
 	return err
 }
 
-func (p *plugin) status(ctx context.Context, out *output, names []string) error {
+func showStatus(p *plugin, ctx context.Context, out *output, names []string) error {
 	config, err := p.config()
 	if err != nil {
 		return err

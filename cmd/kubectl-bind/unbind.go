@@ -10,7 +10,7 @@ import (
 	"github.com/klutch-go/sdk/bind"
 )
 
-func (p *plugin) unbindCommand() *cobra.Command {
+func unbindCommand(p *plugin) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "unbind NAME",
 		Short: "Give a bound API up",

@@ -21,7 +21,7 @@ type versionInfo struct {
 	Platform  string `json:"platform"`
 }
 
-func (p *plugin) versionCommand() *cobra.Command {
+func versionCommand(p *plugin) *cobra.Command {
 	var format string
 	cmd := &cobra.Command{Use: "version", Short: "Print the version of this program", Args: noArgs}
 	cmd.Flags().StringVarP(&format, "output", "o", "", "How to print: json, yaml. One line if not given.")

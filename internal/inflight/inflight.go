@@ -171,8 +171,8 @@ func (l *Limit) grow() {
 	l.size = max(l.size, min(l.size+1/l.size, highest))
 }
 
-// slow adds to what is known of the times of answers, and reports whether they
-// tell of an overload.
+// slow records the time of an answer, and reports whether the latest times tell of an
+// overload.
 func (l *Limit) slow(took time.Duration) bool {
 	if l.now == 0 {
 		l.best, l.now = took, took

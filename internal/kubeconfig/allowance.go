@@ -7,6 +7,12 @@ import (
 	"time"
 )
 
+// Bounds of an allowance.
+const (
+	maxAtOnce  = 128 << 20 // of all answers of a connection,
+	maxASecond = 64 << 20  // and for each second after that: thousands of objects
+)
+
 // An allowance is what all answers of a connection together may weigh: so much at once,
 // and more with time.
 type allowance struct {

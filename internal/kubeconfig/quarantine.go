@@ -2,13 +2,10 @@
 
 package kubeconfig
 
-import (
-	"maps"
-	"net/http"
-	"time"
+import "time"
 
-	"github.com/klutch-go/sdk/internal/text"
-)
+// Quarantine is for how long nothing is asked for again whose answer was too large.
+const Quarantine = time.Minute
 
 // An ExcessError says what was too much of an answer. Until the quarantine of what it is
 // about ends, each request for it gets the same error at once.
@@ -28,38 +25,6 @@ func newQuarantined(err *ExcessError) quarantined {
 // holds returns what was too large, until the quarantine ends.
 func (q quarantined) holds() (err *ExcessError, is bool) {
 	return q.err, q.err != nil && time.Now().Before(q.until)
-}
-
-// maxQuarantined bounds the paths in quarantine; beyond it all are.
-const maxQuarantined = 256
-
-// check refuses what must not be asked, or not now.
-func (b *boundary) check(r *http.Request) error {
-	if r.URL.Host != b.host || r.URL.Scheme != b.scheme {
-		return errElsewhere
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	for _, path := range [...]string{r.URL.Path, ""} {
-		if err, is := b.quarantine[path].holds(); is {
-			return err
-		}
-	}
-	return nil
-}
-
-// exceeded keeps requests for the same back for a while.
-func (b *boundary) exceeded(r *http.Request, what string) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	path := r.URL.Path
-	maps.DeleteFunc(b.quarantine, func(_ string, q quarantined) bool { _, is := q.holds(); return !is })
-	if len(b.quarantine) >= maxQuarantined {
-		path = ""
-	}
-	err := &ExcessError{"its answer to " + r.Method + " " + text.Clip(r.URL.Path, 200) + " " + what}
-	b.quarantine[path] = newQuarantined(err)
-	return err
 }
 
 // Error implements error.

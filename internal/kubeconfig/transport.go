@@ -4,57 +4,14 @@ package kubeconfig
 
 import (
 	"context"
-	"errors"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/rest"
 )
-
-// What an API server of the other side may have a client take. Sizes are those that JSON
-// takes once it is decoded, see weigh: some five times that of an ordinary object.
-const (
-	maxAnswer   = 64 << 20         // of an answer, and of one event of a watch: an object of etcd has 1.5 MB of JSON at most, a page 500 of them
-	maxRefusal  = 1 << 20          // of the text of a refusal
-	maxMessage  = 2 << 10          // of what is kept of its message
-	maxHeader   = 64 << 10         // of the headers of an answer
-	maxAtOnce   = 128 << 20        // of all answers of a connection,
-	maxASecond  = 64 << 20         // and for each second after that: thousands of objects
-	answerTime  = time.Minute      // for an answer, if the client sets no shorter one; API servers give themselves as long
-	headerTime  = 90 * time.Second // for the begin of a watch
-	watchExtra  = time.Minute      // of a watch beyond the end that was asked for
-	watchMost   = time.Hour        // of a watch without one
-	longestWait = 5                // seconds that an API server can have a client without a timeout wait
-	// Quarantine is for how long nothing is asked for again whose answer was too large.
-	Quarantine = time.Minute
-)
-
-// errElsewhere: no redirect leads to another host, with or without the token.
-var errElsewhere = errors.New("it redirects to another host")
-
-// A boundary is what all requests of a connection pass. It bounds what the other side
-// can have this one take, in every request: in size, in time, and of all answers together.
-type boundary struct {
-	scheme, host string
-	allowance    allowance
-
-	mu         sync.Mutex
-	quarantine map[string]quarantined // by path
-}
-
-func newBoundary(server string) *boundary {
-	b := &boundary{quarantine: map[string]quarantined{}}
-	if u, err := url.Parse(server); err == nil {
-		b.scheme, b.host = u.Scheme, u.Host
-	}
-	b.allowance.left = maxAtOnce
-	return b
-}
 
 // wrap is a [transport.WrapperFunc].
 func (b *boundary) wrap(next http.RoundTripper) http.RoundTripper {

@@ -178,7 +178,7 @@ type line struct {
 	waiting [priorities][]cache.ObjectName
 }
 
-// An item is what is known of a key that waits, is worked on, or has failed.
+// An item is a key that waits, is worked on, or has failed.
 type item struct {
 	waiting, busy bool
 	priority      Priority
@@ -326,7 +326,7 @@ func (q *Queue) work(key cache.ObjectName) {
 	}
 }
 
-// quiet reports whether err says only that someone else was faster.
+// quiet reports whether err says only that another writer was faster.
 func quiet(err error, kind fates.Kind) bool {
 	return kind.Fate() == fates.Again || kind == fates.Contested || errors.Is(err, fates.ErrAgain)
 }

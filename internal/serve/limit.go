@@ -37,7 +37,7 @@ type limited struct {
 	net.Listener
 
 	limits Limits
-	clock  atomic.Int64 // what is read and written, over all connections
+	clock  atomic.Int64 // of bytes read and written, over all connections
 
 	mu    sync.Mutex
 	open  map[string]int // connections, by address and by network; "" has all

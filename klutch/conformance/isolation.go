@@ -17,7 +17,7 @@ func isolationChecks() []check {
 	}
 }
 
-func (c checker) both() (one, two *tenant, mirrors [2]string) {
+func both(c checker) (one, two *tenant, mirrors [2]string) {
 	c.Helper()
 	one, two = c.tenant(c.one), c.tenant(c.two)
 	for i, t := range []*tenant{one, two} {
@@ -30,7 +30,7 @@ func (c checker) both() (one, two *tenant, mirrors [2]string) {
 }
 
 func checkApart(c checker) {
-	one, two, mirrors := c.both()
+	one, two, mirrors := both(c)
 	if one.namespace == two.namespace || mirrors[0] == mirrors[1] {
 		c.violated("tenants %s and %s, service namespaces %s and %s", one.namespace, two.namespace, mirrors[0], mirrors[1])
 	}
@@ -40,14 +40,14 @@ func checkApart(c checker) {
 }
 
 func checkMatrix(c checker) {
-	one, two, mirrors := c.both()
-	c.nothingIn(one, two.namespace, mirrors[1])
-	c.nothingIn(two, one.namespace, mirrors[0])
+	one, two, mirrors := both(c)
+	nothingIn(c, one, two.namespace, mirrors[1])
+	nothingIn(c, two, one.namespace, mirrors[0])
 }
 
 // checkCalls does what a review may be wrong about.
 func checkCalls(c checker) {
-	one, two, mirrors := c.both()
+	one, two, mirrors := both(c)
 	refused := func(what string, err error) {
 		c.Helper()
 		if !apierrors.IsForbidden(err) {

@@ -19,7 +19,7 @@ func loginChecks() []check {
 	return []check{
 		{"response", "WIRE 1.11", checkResponse},
 		{"code belongs to its login and is good once", "RFC 6749 4.1.2, SECURITY 2", checkCode},
-		{"unknown service", "RFC 6749 4.1.2.1", func(c checker) { c.noLogin("nothing.conformance.example") }},
+		{"unknown service", "RFC 6749 4.1.2.1", func(c checker) { noLogin(c, "nothing.conformance.example") }},
 		{"refused service", "SECURITY 1.8", checkRefusedLogin},
 	}
 }
@@ -109,7 +109,7 @@ func checkCode(c checker) {
 }
 
 // noLogin fails if a login for services gives a code.
-func (c checker) noLogin(services ...string) {
+func noLogin(c checker, services ...string) {
 	c.Helper()
 	grant, err := c.code(services...)
 	if _, refused := errors.AsType[*auth.Error](err); !refused || grant.Code != "" {
@@ -121,5 +121,5 @@ func checkRefusedLogin(c checker) {
 	if c.Refused == "" {
 		c.Skip("Options.Refused is empty")
 	}
-	c.noLogin(c.Refused)
+	noLogin(c, c.Refused)
 }

@@ -21,7 +21,7 @@ func rightChecks() []check {
 		{"objects in a service namespace", "WIRE 3.8", checkObjects},
 		{"nothing in the whole cluster", "P12", checkClusterWide},
 		{"nothing in namespaces of the platform", "P12", func(c checker) {
-			c.nothingIn(c.tenant(c.one), "default", "kube-system", "kube-public", "klutch-backend")
+			nothingIn(c, c.tenant(c.one), "default", "kube-system", "kube-public", "klutch-backend")
 		}},
 		{"no right to give itself rights", "P12", checkEscalation},
 		{"no ClusterRoleBinding names a tenant", "P12", checkClusterRoleBindings},
@@ -46,7 +46,7 @@ var writes = []string{"create", "update", "patch", "delete"}
 func everything() []string { return append([]string{"get", "list", "watch"}, writes...) }
 
 // needed are the rights without which a konnector cannot work.
-func (c checker) needed(t *tenant) []right {
+func needed(c checker, t *tenant) []right {
 	c.Helper()
 	mirror, err := t.mirror()
 	c.must("the service namespace", err)
@@ -73,7 +73,7 @@ func (c checker) needed(t *tenant) []right {
 func checkNeeded(c checker) {
 	t := c.tenant(c.one)
 	c.export()
-	for _, r := range c.needed(t) {
+	for _, r := range needed(c, t) {
 		if !c.eventually(c.Context(), func(ctx context.Context) bool { return c.may(ctx, t, r) }) {
 			c.violated("a tenant may not %s %s in %s", r.verb, r.resource, r.namespace)
 		}
@@ -115,7 +115,7 @@ func checkObjects(c checker) {
 }
 
 // tempting are resources that a tenant has no business with outside its namespaces.
-func (c checker) tempting() []schema.GroupResource {
+func tempting(c checker) []schema.GroupResource {
 	const rbac = "rbac.authorization.k8s.io"
 	return []schema.GroupResource{
 		c.service,
@@ -134,10 +134,10 @@ func (c checker) tempting() []schema.GroupResource {
 }
 
 // nothingIn fails if a tenant may do anything in one of the namespaces.
-func (c checker) nothingIn(t *tenant, namespaces ...string) {
+func nothingIn(c checker, t *tenant, namespaces ...string) {
 	c.Helper()
 	for _, namespace := range namespaces {
-		for _, resource := range c.tempting() {
+		for _, resource := range tempting(c) {
 			for _, verb := range everything() {
 				if c.may(c.Context(), t, right{namespace, verb, resource.Group, resource.Resource, ""}) {
 					c.violated("tenant %s may %s %s in namespace %q", t.namespace, verb, resource, namespace)
@@ -149,7 +149,7 @@ func (c checker) nothingIn(t *tenant, namespaces ...string) {
 
 func checkClusterWide(c checker) {
 	t := c.tenant(c.one)
-	c.nothingIn(t, metav1.NamespaceAll)
+	nothingIn(c, t, metav1.NamespaceAll)
 	for _, r := range []right{
 		{"", "list", "", "namespaces", ""},
 		{"", "create", "", "namespaces", ""},

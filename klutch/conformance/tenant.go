@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -33,19 +32,6 @@ func tenantChecks() []check {
 		{"same person and cluster, same tenant", "P14", checkSameTenant},
 		{"heartbeat", "WIRE 1.6, 11.11", checkHeartbeat},
 	}
-}
-
-// A tenant is what a konnector can do with what a login gave.
-type tenant struct {
-	response  *v1alpha1.BindingResponse
-	access    *kubeconfig.Kubeconfig
-	namespace string
-	kube      kubernetes.Interface
-	dyn       dynamic.Interface
-	// export and mirror are made when first asked for: the export of Service, and
-	// the service namespace of the namespace conformance.
-	export func() (*v1alpha1.APIServiceExport, error)
-	mirror func() (string, error)
 }
 
 func (s *suite) newTenant(ctx context.Context, login Login, cluster string) (*tenant, error) {
@@ -66,20 +52,6 @@ func (s *suite) newTenant(ctx context.Context, login Login, cluster string) (*te
 	t.export = sync.OnceValues(func() (*v1alpha1.APIServiceExport, error) { return s.exported(ctx, t) })
 	t.mirror = sync.OnceValues(func() (string, error) { return s.mirrored(ctx, t, "conformance") })
 	return t, errors.Join(errs[:]...)
-}
-
-func (t *tenant) ours(resource string) dynamic.ResourceInterface {
-	return t.dyn.Resource(v1alpha1.Resource(resource)).Namespace(t.namespace)
-}
-
-// read gets one of our objects of the tenant namespace.
-func read[T any](ctx context.Context, t *tenant, resource, name string) (*T, error) {
-	u, err := t.ours(resource).Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	o := new(T)
-	return o, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, o)
 }
 
 func checkNamespace(c checker) {

@@ -67,7 +67,7 @@ func IsExcess(err error) bool {
 	return is
 }
 
-// IsNoAnswer tells whether err says that no API server gave an answer. What is too large is one.
+// IsNoAnswer tells whether err says that no API server gave an answer. One that is too large counts as an answer.
 func IsNoAnswer(err error) bool {
 	return !IsExcess(err) && fates.Is(err, fates.Unreachable, fates.Failing, fates.Overloaded, fates.Ended)
 }

@@ -26,7 +26,7 @@ type App struct {
 	Served, Namespaced bool
 }
 
-// OpenApp returns an App for a configuration, once it has asked what is served.
+// OpenApp returns an App for a configuration, after it has asked whether bindings are served.
 func OpenApp(ctx context.Context, config *rest.Config) (*App, error) {
 	a := &App{Namespaced: true}
 	var err error

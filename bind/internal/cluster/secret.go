@@ -6,32 +6,15 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
-	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// errCopy is what is wrong with a kubeconfig that travelled here.
+// errCopy refuses a kubeconfig that a konnector copied here.
 var errCopy = errors.New("it is a copy of what a platform handed out, and not what kubectl bind or an owner of this cluster wrote; delete that Secret first")
-
-// IsCopy reports whether an object is a copy that a Sync made, of whichever binding. It
-// goes by the marks that no original can be without once it has travelled: all else
-// that a copy says of itself, such as its labels, comes from the other side.
-func IsCopy(o metav1.Object) bool {
-	a := o.GetAnnotations()
-	return a[klutchsync.SourceAnnotation] != "" || a[klutchsync.OwnerAnnotation] != "" ||
-		a[v1alpha1.BoundAnnotation] != "" || o.GetLabels()[v1alpha1.BoundAnnotation] != "" ||
-		slices.ContainsFunc(o.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool { return strings.HasSuffix(entry.Manager, RelatedManager) })
-}
-
-// RelatedManager ends the field managers of Syncs on copies.
-const RelatedManager = "/related"
 
 // ReadSecret reads the kubeconfig of a Secret. That of a copy would have one platform
 // decide where the bindings to another one lead.

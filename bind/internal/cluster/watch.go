@@ -32,7 +32,7 @@ func NewController(name string, fn controller.Func, workers int) *controller.Con
 // A reader reads a resource for an informer.
 type reader struct {
 	client  any            // what client-go asks for its abilities
-	example runtime.Object // of what is read
+	example runtime.Object // of the objects that it reads
 	list    func(context.Context, metav1.ListOptions) (runtime.Object, error)
 	watch   func(context.Context, metav1.ListOptions) (watch.Interface, error)
 	Only    string            // a field selector; empty reads all
@@ -103,4 +103,19 @@ func persist[T any](ctx context.Context, tell func(context.Context, error), try 
 		tell(ctx, nil)
 	}
 	return out, err
+}
+
+// Stored returns an object of the store of inf; nil if it is not there.
+func Stored(inf cache.SharedIndexInformer, name cache.ObjectName) *unstructured.Unstructured {
+	obj, _, _ := inf.GetStore().GetByKey(name.String())
+	u, _ := obj.(*unstructured.Unstructured)
+	return u
+}
+
+// Cached is Stored as a T.
+func Cached[T any](inf cache.SharedIndexInformer, name cache.ObjectName) (*T, error) {
+	if u := Stored(inf, name); u != nil {
+		return Decode[T](u)
+	}
+	return nil, nil //nolint:nilnil // absence in a cache is a value
 }

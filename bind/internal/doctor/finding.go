@@ -25,7 +25,7 @@ type doctor struct {
 	found []Finding
 }
 
-// note adds a finding: what is wrong with what to do, or for "" that all is well.
+// note adds a finding: a fault with its remedy, or for "" that all is well.
 func (d *doctor) note(check, about, wrong, well, hint string) {
 	f := Finding{Check: check, About: about, OK: wrong == "", Message: cmp.Or(wrong, well)}
 	if !f.OK {

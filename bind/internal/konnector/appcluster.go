@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -17,9 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -37,7 +34,7 @@ const (
 
 // An appCluster is the cluster in which bindings and bound objects are.
 type appCluster struct {
-	clients
+	cluster.Clients
 
 	kube kubernetes.Interface // for events and access reviews
 	uid  types.UID            // of namespace kube-system, set by prepare
@@ -50,11 +47,11 @@ type appCluster struct {
 }
 
 func newAppCluster(config *rest.Config) (*appCluster, error) {
-	config = unlimited(config)
+	config = cluster.Unlimited(config)
 	a := &appCluster{}
 	var err error
-	if a.clients, err = newClients(config); err == nil {
-		a.kube, err = kubernetes.NewForConfigAndClient(config, a.http)
+	if a.Clients, err = cluster.NewClients(config); err == nil {
+		a.kube, err = kubernetes.NewForConfigAndClient(config, a.HTTP)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("client for the App Cluster: %w", err)
@@ -65,13 +62,13 @@ func newAppCluster(config *rest.Config) (*appCluster, error) {
 func (a *appCluster) discovery() discovery.DiscoveryInterface { return a.kube.Discovery() }
 
 func (a *appCluster) informers() error {
-	a.bindings = cluster.Objects(a.watches, cluster.APIServiceBindings, metav1.NamespaceAll).Informer(cache.Indexers{indexSecret: bySecret, indexName: byName})
-	a.crds = cluster.Metas(a.meta, cluster.CRDs).Informer(cache.Indexers{})
-	a.namespaces = cluster.Metas(a.meta, cluster.NamespacesResource).Informer(cache.Indexers{})
+	a.bindings = cluster.Objects(a.Watches, cluster.APIServiceBindings, metav1.NamespaceAll).Informer(cache.Indexers{indexSecret: bySecret, indexName: byName})
+	a.crds = cluster.Metas(a.Meta, cluster.CRDs).Informer(cache.Indexers{})
+	a.namespaces = cluster.Metas(a.Meta, cluster.NamespacesResource).Informer(cache.Indexers{})
 	return errors.Join(a.crds.SetTransform(onlyIdentity), a.namespaces.SetTransform(onlyIdentity))
 }
 
-// onlyIdentity keeps what is asked of CRDs and namespaces: that they are there.
+// onlyIdentity drops all of a CRD or namespace but that it exists.
 func onlyIdentity(obj any) (any, error) {
 	m, ok := obj.(*metav1.PartialObjectMetadata)
 	if !ok {
@@ -120,22 +117,7 @@ func (a *appCluster) lookup(index, value string) []cache.ObjectName {
 
 // binding returns a binding from the cache; nil if it is not there.
 func (a *appCluster) binding(name cache.ObjectName) (*v1alpha1.APIServiceBinding, error) {
-	return cached[v1alpha1.APIServiceBinding](a.bindings, name)
-}
-
-// stored returns an object of the store of inf; nil if it is not there.
-func stored(inf cache.SharedIndexInformer, name cache.ObjectName) *unstructured.Unstructured {
-	obj, _, _ := inf.GetStore().GetByKey(name.String())
-	u, _ := obj.(*unstructured.Unstructured)
-	return u
-}
-
-// cached is stored as a T.
-func cached[T any](inf cache.SharedIndexInformer, name cache.ObjectName) (*T, error) {
-	if u := stored(inf, name); u != nil {
-		return cluster.Decode[T](u)
-	}
-	return nil, nil //nolint:nilnil // absence in a cache is a value
+	return cluster.Cached[v1alpha1.APIServiceBinding](a.bindings, name)
 }
 
 // prepare makes sure that APIServiceBindings are served, in whichever scope, and
@@ -157,7 +139,7 @@ func (a *appCluster) prepare(ctx context.Context) error {
 // served installs our CRD if there is none. One of another scope or another make is
 // left as it is.
 func (a *appCluster) served(ctx context.Context) (bool, error) {
-	crds := a.calls.Resource(cluster.CRDs)
+	crds := a.Calls.Resource(cluster.CRDs)
 	name := cluster.APIServiceBindings.GroupResource().String()
 	u, err := crds.Get(ctx, name, metav1.GetOptions{})
 	if fates.Is(err, fates.Absent, fates.Unserved) {
@@ -181,41 +163,22 @@ func (a *appCluster) served(ctx context.Context) (bool, error) {
 
 // identity returns what tells this cluster from one that took its address.
 func (a *appCluster) identity(ctx context.Context) (types.UID, error) {
-	return cluster.UIDOf(ctx, a.calls, cluster.NamespacesResource, cache.NewObjectName("", metav1.NamespaceSystem))
+	return cluster.UIDOf(ctx, a.Calls, cluster.NamespacesResource, cache.NewObjectName("", metav1.NamespaceSystem))
 }
 
-// clients reach one cluster over connections that close ends.
-type clients struct {
-	calls   dynamic.Interface  // everything that is answered at once
-	watches dynamic.Interface  // lists and watches
-	meta    metadata.Interface // lists and watches of metadata
-	http    *http.Client       // of calls
-}
-
-// unlimited is config without a rate limit: it is up to the API server to say that it
-// has too much to do.
-func unlimited(config *rest.Config) *rest.Config {
-	config = rest.CopyConfig(config)
-	config.QPS, config.Burst, config.RateLimiter = -1, 0, nil
-	return config
-}
-
-func newClients(config *rest.Config) (c clients, err error) {
-	patient, err := rest.HTTPClientFor(config)
+// namespaceGone asks the API server. The cluster's identity is asked after, so that
+// another cluster at the same address proves nothing.
+func (a *appCluster) namespaceGone(ctx context.Context, name string) (bool, error) {
+	_, err := cluster.UIDOf(ctx, a.Calls, cluster.NamespacesResource, cache.NewObjectName("", name))
+	if err == nil {
+		return false, nil
+	}
+	if !fates.Is(err, fates.Absent) {
+		return false, fmt.Errorf("look for namespace %s: %w", name, err)
+	}
+	identity, err := a.identity(ctx)
 	if err != nil {
-		return c, err
+		return false, fmt.Errorf("identity of the App Cluster: %w", err)
 	}
-	calls := *patient
-	calls.Timeout = cluster.CallTimeout
-	c.http = &calls
-	if c.calls, err = dynamic.NewForConfigAndClient(config, c.http); err != nil {
-		return c, err
-	}
-	if c.watches, err = dynamic.NewForConfigAndClient(config, patient); err != nil {
-		return c, err
-	}
-	c.meta, err = metadata.NewForConfigAndClient(metadata.ConfigFor(config), patient)
-	return c, err
+	return identity == a.uid, nil
 }
-
-func (c clients) close() { c.http.CloseIdleConnections() }

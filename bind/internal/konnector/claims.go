@@ -32,7 +32,7 @@ func (p *pass) checkRights(ctx context.Context) (bool, error) {
 	} else {
 		kept = nil
 	}
-	missing, err := permission.MissingRights(ctx, p.app.calls, needed)
+	missing, err := permission.MissingRights(ctx, p.app.Calls, needed)
 	if err != nil || len(missing) == 0 {
 		return err == nil, err
 	}
@@ -45,11 +45,11 @@ func (p *pass) checkRights(ctx context.Context) (bool, error) {
 // namespaces, as a program that is an administrator has, and as bindings gave them
 // once. A konnector without them has none to lose, so that it asks once.
 func (p *pass) findGrant(ctx context.Context, kept []v1alpha1.AcceptablePermissionClaim, running bool) error {
-	p.grant = permission.NewGrant(p.app.calls, p.binding.Name, kept)
+	p.grant = permission.NewGrant(p.app.Calls, p.binding.Name, kept)
 	if p.grant == nil || running && !p.record.everywhere {
 		return nil
 	}
-	missing, err := permission.MissingRights(ctx, p.app.calls, p.grant.Rules)
+	missing, err := permission.MissingRights(ctx, p.app.Calls, p.grant.Rules)
 	if err != nil {
 		return err
 	}

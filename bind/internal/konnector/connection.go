@@ -36,11 +36,16 @@ func newConnections(s *shared) *connections {
 	return &connections{shared: s, uses: map[cache.ObjectName]cache.ObjectName{}, bySecret: map[cache.ObjectName]*connection{}}
 }
 
-// of returns the connection that a binding used last; nil for none.
+// of returns the connection that a binding names, also before its first pass; nil if there
+// is none.
 func (all *connections) of(binding cache.ObjectName) *connection {
+	b, err := all.app.binding(binding)
+	if b == nil || err != nil {
+		return nil
+	}
 	all.mu.Lock()
 	defer all.mu.Unlock()
-	return all.bySecret[all.uses[binding]]
+	return all.bySecret[cache.NewObjectName(b.Spec.KubeconfigSecretRef.Namespace, b.Spec.KubeconfigSecretRef.Name)]
 }
 
 // connect returns the connection over secret, and ends the one that the binding used
@@ -107,11 +112,11 @@ type connection struct {
 func newConnection(s *shared, name cache.ObjectName) *connection {
 	c := &connection{
 		shared: s,
-		secret: kubeconfigSecret{name: name, calls: s.app.calls},
+		secret: kubeconfigSecret{name: name, calls: s.app.Calls},
 		passes: make(chan struct{}, mostPasses),
 		valid:  pending(v1alpha1.ConditionSecretValid, fmt.Sprintf("Reading Secret %s.", name)),
 	}
-	r := cluster.Objects(s.app.watches, cluster.Secrets, name.Namespace)
+	r := cluster.Objects(s.app.Watches, cluster.Secrets, name.Namespace)
 	r.Told, r.Only = c.readable, fields.OneTermEqualSelector(metav1.ObjectNameField, name.Name).String()
 	c.secret.informer = r.Informer(cache.Indexers{})
 	return c

@@ -43,7 +43,7 @@ func newExports(h *heartbeat, informer cache.SharedIndexInformer) *exports {
 // get returns the export that a binding of the given name is about; nil if there
 // is none.
 func (e *exports) get(name string) (*v1alpha1.APIServiceExport, error) {
-	return cached[v1alpha1.APIServiceExport](e.informer, cache.NewObjectName(e.tenant, name))
+	return cluster.Cached[v1alpha1.APIServiceExport](e.informer, cache.NewObjectName(e.tenant, name))
 }
 
 // of is the export that a binding, or a CRD, is about.
@@ -64,7 +64,7 @@ func (e *exports) reconcile(ctx context.Context, key cache.ObjectName) (time.Dur
 	if err != nil {
 		return 0, err
 	}
-	crd, err := cluster.ReadCRD(ctx, e.app.calls, key.Name)
+	crd, err := cluster.ReadCRD(ctx, e.app.Calls, key.Name)
 	if err != nil {
 		return 0, err
 	}

@@ -84,7 +84,7 @@ func (h *heartbeat) find(ctx context.Context) (f found, err error) {
 	return f, err
 }
 
-// report does what is due in a tenant namespace that is this App Cluster's, and
+// report does the due work in a tenant namespace that is this App Cluster's, and
 // returns the ClusterBinding as it is then.
 func (h *heartbeat) report(ctx context.Context, f found) (*v1alpha1.ClusterBinding, error) {
 	rotated, err := h.rotate(ctx, f.binding.Spec.KubeconfigSecretRef.Name)
@@ -281,8 +281,8 @@ func (h *heartbeat) snapshot() snapshot {
 	return h.seen
 }
 
-// connected is what the last look says of the connection. What is too much of what is
-// listed counts even if the control plane answers otherwise.
+// connected is the condition of the connection at the last look. A list that is too long
+// counts even if the control plane answers otherwise.
 func (s snapshot) connected() v1alpha1.Condition {
 	for _, c := range []v1alpha1.Condition{s.away, s.unreadable, s.unmapped} {
 		if c.Type != "" && (c == s.away || c.Reason == v1alpha1.ReasonControlPlaneAnswerTooLarge) {

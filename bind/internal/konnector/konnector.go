@@ -48,7 +48,7 @@ func New(config *rest.Config, opts Options) (*Konnector, error) {
 	}
 	k := &Konnector{shared: shared{app: app, opts: opts}, records: records{of: map[cache.ObjectName]*bindingRecord{}}}
 	k.connections = newConnections(&k.shared)
-	k.bindings = cluster.NewController("binding", k.paced, 16)
+	k.bindings = cluster.NewController("binding", k.paced, passWorkers)
 	k.syncs = newSyncs(source, opts, k.changed)
 	return k, k.watch()
 }
@@ -63,7 +63,7 @@ func (k *Konnector) watch() error {
 
 // Run works until ctx is done and all that it started has ended.
 func (k *Konnector) Run(ctx context.Context) error {
-	defer k.app.close()
+	defer k.app.Close()
 	defer k.bindings.ShutDown() // which may never run
 	if err := k.app.prepare(ctx); err != nil {
 		return nil // it only ends with ctx
@@ -92,7 +92,7 @@ func (k *Konnector) changed(name string) {
 // forget ends what a binding that is gone had running. Nothing is deleted: neither
 // the CRD, nor objects on either side.
 func (k *Konnector) forget(binding cache.ObjectName) {
-	k.syncs.forget(binding)
+	k.syncs.hold(binding, &k.records.get(binding).sync)
 	k.connections.disconnect(binding)
 	k.records.forget(binding)
 }
@@ -145,7 +145,7 @@ func (k *Konnector) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *
 	} {
 		ok, err := step(ctx)
 		if p.disabled {
-			k.syncs.hold(p.key)
+			k.syncs.hold(p.key, &p.record.sync)
 		}
 		if err != nil || !ok {
 			return p.again, err
@@ -159,7 +159,7 @@ func (k *Konnector) write(ctx context.Context, b *v1alpha1.APIServiceBinding, v 
 	before := b.Status.Conditions
 	after := b.DeepCopy()
 	v.apply(&after.Status, b.Generation)
-	client := k.app.calls.Resource(cluster.APIServiceBindings).Namespace(b.Namespace)
+	client := k.app.Calls.Resource(cluster.APIServiceBindings).Namespace(b.Namespace)
 	err := objectstatus.Write(ctx, client, b, func(o *v1alpha1.APIServiceBinding) { v.apply(&o.Status, o.Generation) })
 	if err == nil {
 		k.tell(b, before, after.Status.Conditions)
@@ -194,7 +194,7 @@ type bound struct {
 	Sync      klutchsync.Status
 }
 
-// Census returns what is known of all bindings, without I/O, once they have been listed.
+// Census describes all bindings, without I/O, once they have been listed.
 func (k *Konnector) Census() (all []bound, ok bool) {
 	if !k.app.bindings.HasSynced() {
 		return nil, false

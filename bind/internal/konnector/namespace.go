@@ -83,7 +83,7 @@ func (n *serviceNamespaces) reconcile(ctx context.Context, key cache.ObjectName)
 	if key == tellKey {
 		return n.tellBindings(), nil
 	}
-	asked, err := cached[v1alpha1.APIServiceNamespace](n.asked, cache.NewObjectName(n.tenant, key.Name))
+	asked, err := cluster.Cached[v1alpha1.APIServiceNamespace](n.asked, cache.NewObjectName(n.tenant, key.Name))
 	if err != nil {
 		return 0, err
 	}
@@ -121,7 +121,7 @@ func (n *serviceNamespaces) hasObjects(namespace string) bool {
 
 // mapTo has the objects of a namespace be kept in step with those of its service
 // namespace, and returns why not. An APIServiceNamespace keeps the service namespace
-// that it first said: what is there would be made anew elsewhere.
+// that it first said: objects would be made anew in another.
 func (n *serviceNamespaces) mapTo(asked *v1alpha1.APIServiceNamespace) (why string) {
 	service := asked.Status.Namespace
 	if service == "" {
@@ -175,8 +175,8 @@ func (n *serviceNamespaces) refuse(namespace, why string) {
 // tellKey is the key by which the bindings are told of namespaces.
 var tellKey = cache.NewObjectName("", "")
 
-// tellBindings has the bindings say what is new of namespaces: not as often as a provider
-// thinks of something.
+// tellBindings has the bindings report news of namespaces, at a pace that the provider
+// cannot raise.
 func (n *serviceNamespaces) tellBindings() (again time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -219,7 +219,7 @@ func (n *serviceNamespaces) refusals() []string {
 	return reasons(n.refused)
 }
 
-// reasons are names of namespaces, each with what is wrong with it.
+// reasons are names of namespaces, each with its fault.
 func reasons(why map[string]string) (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(why)) {
 		all = append(all, fmt.Sprintf("%s (%s)", name, text.Clip(why[name], cluster.MaxMessage/2/mostRefused)))
@@ -311,23 +311,6 @@ func (n *serviceNamespaces) goneFor(namespace string, gone bool) time.Duration {
 		n.gone[namespace] = first
 	}
 	return time.Since(first)
-}
-
-// namespaceGone asks the API server. The cluster's identity is asked after, so that
-// another cluster at the same address proves nothing.
-func (a *appCluster) namespaceGone(ctx context.Context, name string) (bool, error) {
-	_, err := cluster.UIDOf(ctx, a.calls, cluster.NamespacesResource, cache.NewObjectName("", name))
-	if err == nil {
-		return false, nil
-	}
-	if !fates.Is(err, fates.Absent) {
-		return false, fmt.Errorf("look for namespace %s: %w", name, err)
-	}
-	identity, err := a.identity(ctx)
-	if err != nil {
-		return false, fmt.Errorf("identity of the App Cluster: %w", err)
-	}
-	return identity == a.uid, nil
 }
 
 // services are the service namespaces of the tenant that this App Cluster has asked

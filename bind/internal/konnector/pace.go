@@ -15,6 +15,8 @@ func newPace() pace { return flowcontrol.NewTokenBucketPassiveRateLimiter(2, 20)
 
 const (
 	pacePause = 500 * time.Millisecond
+	// passWorkers is more than many silent control planes hold: see mostPasses.
+	passWorkers = 64
 	// mostPasses bounds how many workers the bindings of one connection hold at a time:
 	// its control plane may answer slowly, and others wait for a worker too.
 	mostPasses = 2

@@ -5,15 +5,26 @@ package konnector
 import (
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 )
 
-// I13: the bindings of a platform that answers slowly leave workers to those of others.
+// I13: the bindings of a platform that answers slowly leave workers to those of others, also
+// before their first pass.
 func TestI13PassesOfOneConnection(t *testing.T) {
 	slow, honest := cache.NewObjectName("ns", "slow"), cache.NewObjectName("ns", "honest")
-	k := &Konnector{records: records{of: map[cache.ObjectName]*bindingRecord{}}, connections: newConnections(nil)}
+	informer := cache.NewSharedIndexInformer(&cache.ListWatch{}, &unstructured.Unstructured{}, 0, nil)
+	k := &Konnector{
+		records: records{of: map[cache.ObjectName]*bindingRecord{}}, connections: newConnections(&shared{app: &appCluster{bindings: informer}}),
+	}
 	for _, name := range []cache.ObjectName{slow, honest} {
-		k.connections.bySecret[name], k.connections.uses[name] = newTestConnection(), name
+		k.connections.bySecret[name] = newTestConnection()
+		if err := informer.GetStore().Add(&unstructured.Unstructured{Object: map[string]any{
+			"metadata": map[string]any{"namespace": name.Namespace, "name": name.Name},
+			"spec":     map[string]any{"kubeconfigSecretRef": map[string]any{"namespace": name.Namespace, "name": name.Name}},
+		}}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for range mostPasses {
 		if !k.connections.of(slow).enter() {

@@ -52,11 +52,11 @@ type pass struct {
 	export   *v1alpha1.APIServiceExport
 	grant    *permission.Grant // nil if the konnector has the rights of the claims everywhere, or needs none
 	again    time.Duration     // until the next look at what no watch shows
-	disabled bool              // what is there must not be synced
+	disabled bool              // the objects must not be synced
 }
 
-// block records why the pass ends here and holds the objects: what is there is
-// neither changed nor deleted.
+// block records why the pass ends here and holds the objects: none is changed or
+// deleted.
 func (p *pass) block(c v1alpha1.Condition) (bool, error) {
 	p.verdict.set(c)
 	p.disabled = true
@@ -78,9 +78,10 @@ func (r *bindingRecord) releases(word string) bool {
 	return before != nil && word != "" && word != *before
 }
 
-// A bindingRecord is what is remembered of a binding from one pass to the next. Passes of one
+// A bindingRecord remembers a binding from one pass to the next. Passes of one
 // binding follow each other, so that only the map of records needs the lock.
 type bindingRecord struct {
+	sync          made
 	everywhere    bool      // the konnector has the rights of its claims in all namespaces
 	consent       consent   // that has been carried out
 	schemaChanged time.Time // when its CRD was last changed
@@ -166,8 +167,8 @@ func (v *verdict) waits() bool {
 }
 
 // apply puts the verdict into status. What the pass did not get to waits for what
-// it stumbled on. What is not known yet, just after a start, stays as it was, unless it is
-// overdue.
+// it stumbled on. A condition that is not known yet, just after a start, stays as it was,
+// unless it is overdue.
 func (v *verdict) apply(status *v1alpha1.APIServiceBindingStatus, generation int64) {
 	blocker := v.blocker()
 	for _, t := range order {

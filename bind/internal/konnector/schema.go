@@ -41,7 +41,7 @@ func (p *installation) readSchema(ctx context.Context) (bool, error) {
 	}
 	crd.DropDefaults(p.wanted, permission.HandedOver(p.binding.Spec.PermissionClaims))
 	p.own(p.wanted)
-	if p.live, err = cluster.Get[unstructured.Unstructured](ctx, p.app.calls.Resource(cluster.CRDs), p.wanted.GetName()); err != nil {
+	if p.live, err = cluster.Get[unstructured.Unstructured](ctx, p.app.Calls.Resource(cluster.CRDs), p.wanted.GetName()); err != nil {
 		return false, fmt.Errorf("read CRD %s: %w", p.wanted.GetName(), err)
 	}
 	if p.live == nil {
@@ -79,7 +79,7 @@ func (p *installation) installSchema(ctx context.Context) (bool, error) {
 // putSchema makes the CRD, or changes the one that is there.
 func (p *installation) putSchema(ctx context.Context) (bool, error) {
 	if p.live == nil {
-		made, err := p.app.calls.Resource(cluster.CRDs).Create(ctx, p.wanted, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+		made, err := p.app.Calls.Resource(cluster.CRDs).Create(ctx, p.wanted, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 		if err != nil {
 			return p.refused(v1alpha1.ReasonCustomResourceDefinitionCreateFailed, err)
 		}
@@ -136,7 +136,7 @@ func (p *installation) owns(ctx context.Context, crd *unstructured.Unstructured)
 	if (owner.Namespace == "") != (p.key.Namespace == "") {
 		return true, nil // of a time when bindings had the other scope
 	}
-	uid, err := cluster.UIDOf(ctx, p.app.calls, cluster.APIServiceBindings, owner.ObjectName)
+	uid, err := cluster.UIDOf(ctx, p.app.Calls, cluster.APIServiceBindings, owner.ObjectName)
 	if err != nil && !fates.Is(err, fates.Absent, fates.Unserved) {
 		return false, fmt.Errorf("look for the binding of CRD %s: %w", crd.GetName(), err)
 	}
@@ -150,7 +150,7 @@ func (p *installation) update(ctx context.Context, live, wanted *unstructured.Un
 	next := live.DeepCopy()
 	next.Object["spec"] = wanted.Object["spec"]
 	mark.Put(next, mark.Of(p.binding))
-	written, err := p.app.calls.Resource(cluster.CRDs).Update(ctx, next, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+	written, err := p.app.Calls.Resource(cluster.CRDs).Update(ctx, next, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 	if err != nil {
 		return nil, err
 	}
@@ -192,7 +192,7 @@ func (p *installation) established(u *unstructured.Unstructured) (bool, error) {
 }
 
 // adoptSchema decides whether the provider's schema may replace the one that is there. If
-// not, the condition says why, and the objects stay in step under what is there.
+// not, the condition says why, and the objects stay in step under the present one.
 func (p *installation) adoptSchema(live, wanted *unstructured.Unstructured) (why v1alpha1.Condition, err error) {
 	here, err := crd.SpecOf(live)
 	if err != nil {

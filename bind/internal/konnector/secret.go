@@ -30,7 +30,9 @@ type kubeconfigSecret struct {
 }
 
 // stored returns the Secret from the cache.
-func (s *kubeconfigSecret) stored() *unstructured.Unstructured { return stored(s.informer, s.name) }
+func (s *kubeconfigSecret) stored() *unstructured.Unstructured {
+	return cluster.Stored(s.informer, s.name)
+}
 
 // read returns the kubeconfig, or nil and why there is none.
 func (s *kubeconfigSecret) read() (*kubeconfig.Kubeconfig, v1alpha1.Condition) {

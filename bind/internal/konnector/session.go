@@ -27,7 +27,7 @@ type session struct {
 	place kubeconfig.Kubeconfig // without token
 	token *kubeconfig.Token
 
-	clients
+	cluster.Clients
 
 	handlers []func() // detach what listens to informers
 	target   *klutchsync.Cluster
@@ -53,7 +53,7 @@ func newSession(shared *shared, secret *kubeconfigSecret, k *kubeconfig.Kubeconf
 	if err := s.connect(config); err != nil {
 		return nil, err
 	}
-	s.heartbeat = newHeartbeat(shared, secret, s.place, token, s.calls)
+	s.heartbeat = newHeartbeat(shared, secret, s.place, token, s.Calls)
 	if err := s.controllers(); err != nil { // as the konnector ends
 		for _, c := range []*controller.Controller{s.heartbeat.queue, s.exports.queue, s.namespaces.queue} {
 			c.ShutDown()
@@ -65,7 +65,7 @@ func newSession(shared *shared, secret *kubeconfigSecret, k *kubeconfig.Kubeconf
 }
 
 func (s *session) connect(config *rest.Config) (err error) {
-	if s.clients, err = newClients(unlimited(config)); err != nil {
+	if s.Clients, err = cluster.NewClients(cluster.Unlimited(config)); err != nil {
 		return fmt.Errorf("client for the Control Plane Cluster: %w", err)
 	}
 	if s.target, err = klutchsync.NewCluster(config); err != nil {
@@ -76,7 +76,7 @@ func (s *session) connect(config *rest.Config) (err error) {
 }
 
 func (s *session) controllers() error {
-	exports, namespaces := cluster.Objects(s.watches, cluster.APIServiceExports, s.place.Namespace), cluster.Objects(s.watches, cluster.APIServiceNamespaces, s.place.Namespace)
+	exports, namespaces := cluster.Objects(s.Watches, cluster.APIServiceExports, s.place.Namespace), cluster.Objects(s.Watches, cluster.APIServiceNamespaces, s.place.Namespace)
 	exports.Told, namespaces.Told = s.heartbeat.readable(true), s.heartbeat.readable(false)
 	budget := &kubeconfig.Budget{Decoded: true}
 	exports.Share, namespaces.Share = budget.Share("apiserviceexports"), budget.Share("apiservicenamespaces")
@@ -121,7 +121,7 @@ func (s *session) detach() {
 	for _, detach := range s.handlers {
 		detach()
 	}
-	s.close()
+	s.Close()
 }
 
 func nameOnly(o metav1.Object) []cache.ObjectName {

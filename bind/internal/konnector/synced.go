@@ -32,7 +32,7 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 		p.verdict.set(pending(v1alpha1.ConditionInformersSynced, "Waits to read the tenant namespace."))
 		return false, nil
 	}
-	if err = p.syncs.put(p.key, p.session, recipe{export: p.export, related: selected, grant: p.grant}); err != nil { //nolint:contextcheck // a Sync has the context of its Set
+	if err = p.syncs.put(p.key, &p.record.sync, p.session, recipe{export: p.export, related: selected, grant: p.grant}); err != nil { //nolint:contextcheck // a Sync has the context of its Set
 		return p.block(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInvalidClaim, cluster.Explain(err)+"."))
 	}
 	state, ok := p.syncs.State(name)

@@ -43,9 +43,6 @@ type syncs struct {
 	embed  func(binding string, opts *klutchsync.Options) // see Sync of Options
 
 	embedding sync.Mutex // held while the embedding program is called
-
-	mu   sync.Mutex
-	made map[cache.ObjectName]made
 }
 
 // made is the Sync of a binding that was made last.
@@ -55,12 +52,11 @@ type made struct {
 }
 
 func newSyncs(source *klutchsync.Cluster, opts Options, changed func(name string)) *syncs {
-	return &syncs{Set: klutchsync.NewSet(klutchsync.SetOptions{Changed: changed}), source: source, embed: opts.Sync, made: map[cache.ObjectName]made{}}
+	return &syncs{Set: klutchsync.NewSet(klutchsync.SetOptions{Changed: changed}), source: source, embed: opts.Sync}
 }
 
 // put has the Sync of a binding run; one that runs from the same recipe goes on.
-func (all *syncs) put(binding cache.ObjectName, s *session, r recipe) error {
-	last := all.last(binding)
+func (all *syncs) put(binding cache.ObjectName, last *made, s *session, r recipe) error {
 	version := crd.SyncVersion(&r.export.Spec, last.version)
 	fingerprint, err := r.fingerprint(s, version)
 	if err != nil || last.fingerprint == fingerprint {
@@ -72,35 +68,15 @@ func (all *syncs) put(binding cache.ObjectName, s *session, r recipe) error {
 	if err != nil {
 		return err
 	}
-	all.note(binding, made{fingerprint, version.Version})
+	*last = made{fingerprint, version.Version}
 	all.Put(binding.String(), sync)
 	return nil
 }
 
 // hold stops the Sync of a binding and returns when it has stopped.
-func (all *syncs) hold(binding cache.ObjectName) {
-	all.note(binding, made{version: all.last(binding).version})
+func (all *syncs) hold(binding cache.ObjectName, last *made) {
+	last.fingerprint = ""
 	all.Remove(binding.String())
-}
-
-// forget stops the Sync of a binding that is gone.
-func (all *syncs) forget(binding cache.ObjectName) {
-	all.hold(binding)
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	delete(all.made, binding)
-}
-
-func (all *syncs) last(binding cache.ObjectName) made {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	return all.made[binding]
-}
-
-func (all *syncs) note(binding cache.ObjectName, m made) {
-	all.mu.Lock()
-	defer all.mu.Unlock()
-	all.made[binding] = m
 }
 
 // embedder lets the embedding program change the options of a Sync: one call at a time.

@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -34,7 +33,7 @@ func TestP30CopiesInUnusedNamespacesAreRemoved(t *testing.T) {
 		w.answer(v1alpha1.ClaimAccepted)
 		time.Sleep(time.Minute)
 
-		w.konnector.syncs.hold(cache.MetaObjectToName(w.binding)) // the konnector ends here
+		w.hold() // the konnector ends here
 		order, err := w.widgets("left").Get(t.Context(), "order", metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
@@ -94,7 +93,7 @@ func TestP30CopiesInUnusedServiceNamespacesAreRemoved(t *testing.T) {
 		w.answer(v1alpha1.ClaimAccepted)
 		time.Sleep(time.Minute)
 
-		w.konnector.syncs.hold(cache.MetaObjectToName(w.binding)) // the konnector ends here
+		w.hold() // the konnector ends here
 		for _, name := range []string{"left", "orphaned"} {
 			order, err := w.widgets(name).Get(t.Context(), "order", metav1.GetOptions{})
 			if err != nil {

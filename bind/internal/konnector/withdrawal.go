@@ -35,7 +35,7 @@ type withdrawal struct {
 // no consent for any more, after it has stopped what makes them. It does so once for
 // each set of consents. What could not be removed is returned as a sentence.
 //
-// Where a resource is still claimed otherwise, its Sync removes what is too much.
+// Where another claim still selects a resource, its Sync removes the surplus copies.
 func (p *withdrawal) run(ctx context.Context) (string, error) {
 	here, there, answers := p.withoutConsent(klutchsync.TargetSide), p.withoutConsent(klutchsync.SourceSide), p.answers()
 	id := fmt.Sprint(p.selected, answers) // nothing that the provider can change
@@ -51,12 +51,12 @@ func (p *withdrawal) run(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	p.syncs.hold(p.key)
-	denied, err := p.removeAll(ctx, permission.Copies{Meta: p.app.meta, Binding: p.binding.Name, Owner: v1alpha1.OwnerProvider, Namespaces: append(slices.Clone(taken), metav1.NamespaceAll)}, here)
+	p.syncs.hold(p.key, &p.record.sync)
+	denied, err := p.removeAll(ctx, permission.Copies{Meta: p.app.Meta, Binding: p.binding.Name, Owner: v1alpha1.OwnerProvider, Namespaces: append(slices.Clone(taken), metav1.NamespaceAll)}, here)
 	if err != nil {
 		return "", err
 	}
-	deniedThere, err := p.removeAll(ctx, permission.Copies{Meta: p.session.meta, Binding: p.binding.Name, Owner: v1alpha1.OwnerConsumer, Namespaces: services}, there)
+	deniedThere, err := p.removeAll(ctx, permission.Copies{Meta: p.session.Meta, Binding: p.binding.Name, Owner: v1alpha1.OwnerConsumer, Namespaces: services}, there)
 	if err != nil {
 		return "", err
 	}
@@ -85,8 +85,8 @@ func (p *withdrawal) run(ctx context.Context) (string, error) {
 func (p *withdrawal) removeUnused(ctx context.Context, taken, services []string) (unused []string, err error) {
 	namespaces := permission.UnusedNamespaces{
 		Binding: p.binding.Name, API: crd.SyncVersion(&p.export.Spec, ""), Grant: p.grant, InApp: p.session.namespaces.inApp,
-		App:          permission.Cluster{Calls: p.app.calls, Meta: p.app.meta},
-		ControlPlane: permission.Cluster{Calls: p.session.calls, Meta: p.session.meta},
+		App:          permission.Cluster{Clients: p.app.Clients},
+		ControlPlane: permission.Cluster{Clients: p.session.Clients},
 	}
 	if unused, err = namespaces.Among(ctx, taken); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (p *withdrawal) removeAll(ctx context.Context, from permission.Copies, reso
 
 // taken are the namespaces in which the rights of the binding's claims were taken.
 func (p *withdrawal) taken(ctx context.Context) (namespaces []string, err error) {
-	list, err := p.app.meta.Resource(cluster.RoleBindings).List(ctx, metav1.ListOptions{
+	list, err := p.app.Meta.Resource(cluster.RoleBindings).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, permission.ClaimsName(p.binding.Name)).String(),
 	})
 	if cluster.IsHidden(err) {
@@ -134,7 +134,7 @@ func (p *withdrawal) taken(ctx context.Context) (namespaces []string, err error)
 // giveBack gives back the rights of claims in the namespaces where they were taken.
 func (p *withdrawal) giveBack(ctx context.Context, namespaces []string) error {
 	for _, namespace := range namespaces {
-		if err := permission.GiveBack(ctx, p.app.calls, p.binding.Name, namespace); err != nil {
+		if err := permission.GiveBack(ctx, p.app.Calls, p.binding.Name, namespace); err != nil {
 			return fmt.Errorf("give back the rights of claims in namespace %s: %w", namespace, err)
 		}
 	}

@@ -56,13 +56,13 @@ func newClaimWorld(t *testing.T) *claimWorld {
 		t.Fatal(err)
 	}
 	w.konnector = &Konnector{
-		shared:  shared{app: &appCluster{clients: clients{calls: w.app.Client(), meta: w.app.Metadata()}}},
+		shared:  shared{app: &appCluster{Clients: cluster.Clients{Calls: w.app.Client(), Meta: w.app.Metadata()}}},
 		syncs:   newSyncs(source, Options{}, nil),
 		records: records{of: map[cache.ObjectName]*bindingRecord{}},
 	}
 	w.konnector.app.namespaces = cluster.Metas(w.app.Metadata(), cluster.NamespacesResource).Informer(cache.Indexers{})
 	w.session = &session{
-		shared: &w.konnector.shared, heartbeat: &heartbeat{}, target: target, clients: clients{calls: w.controlPlane.Client(), meta: w.controlPlane.Metadata()}, place: kubeconfig.Kubeconfig{Namespace: "tenant"},
+		shared: &w.konnector.shared, heartbeat: &heartbeat{}, target: target, Clients: cluster.Clients{Calls: w.controlPlane.Client(), Meta: w.controlPlane.Metadata()}, place: kubeconfig.Kubeconfig{Namespace: "tenant"},
 	}
 	w.session.namespaces = &serviceNamespaces{app: w.konnector.app, asked: cluster.Objects(w.controlPlane.Client(), cluster.APIServiceNamespaces, "tenant").Informer(cache.Indexers{}), mapper: klutchsync.NewNamespaces(nil), unrequested: newUnrequested(0, nil, nil)}
 	w.session.namespaces.mapper.Set("team", "service")
@@ -124,9 +124,15 @@ func (w *claimWorld) run() (stop func()) {
 	return func() { cancel(); <-done }
 }
 
+// hold stops the Sync of the binding.
+func (w *claimWorld) hold() {
+	key := cache.MetaObjectToName(w.binding)
+	w.konnector.syncs.hold(key, &w.konnector.records.get(key).sync)
+}
+
 // restart is a konnector that knows nothing of what was.
 func (w *claimWorld) restart() {
-	w.konnector.syncs.forget(cache.MetaObjectToName(w.binding))
+	w.hold()
 	w.konnector.records.of = map[cache.ObjectName]*bindingRecord{}
 }
 

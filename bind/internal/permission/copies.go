@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +16,6 @@ import (
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
-	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 // Copies are those of an owner's objects that the Sync of a binding made, in one cluster.
@@ -71,10 +69,7 @@ func removeCopy(ctx context.Context, client metadata.ResourceInterface, o *metav
 	if !shared {
 		return client.Delete(ctx, o.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID, ResourceVersion: &o.ResourceVersion}})
 	}
-	others := slices.DeleteFunc(o.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
-		name, related := strings.CutSuffix(entry.Manager, cluster.RelatedManager)
-		return related && manages(name, binding)
-	})
+	others := cluster.Without(o.ManagedFields, func(manager string) bool { return manages(manager, binding) })
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion, "managedFields": others}})
 	if err != nil {
 		return fmt.Errorf("patch of managed fields: %w", err)
@@ -86,15 +81,13 @@ func removeCopy(ctx context.Context, client metadata.ResourceInterface, o *metav
 // copiedBy tells whether o is a copy of an object of owner's that the Sync of a
 // binding made, and whether that of another binding did too.
 func copiedBy(binding string, owner v1alpha1.Owner, o *metav1.PartialObjectMetadata) (ours, others bool) {
-	a := o.Annotations
-	if a[klutchsync.SourceAnnotation] == "" || a[klutchsync.OwnerAnnotation] != string(owner) || o.Labels[v1alpha1.BoundAnnotation] != "true" {
+	marks := cluster.CopyMarksOf(o)
+	if !marks.IsOf(owner) {
 		return false, false
 	}
-	for _, entry := range o.ManagedFields {
-		if name, related := strings.CutSuffix(entry.Manager, cluster.RelatedManager); related {
-			ours = ours || manages(name, binding)
-			others = others || !manages(name, binding)
-		}
+	for _, manager := range marks.Managers {
+		ours = ours || manages(manager, binding)
+		others = others || !manages(manager, binding)
 	}
 	return ours, others
 }

@@ -10,9 +10,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/metadata"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -34,9 +33,9 @@ type UnusedNamespaces struct {
 
 // A Cluster is one of the two, and what its API server has answered.
 type Cluster struct {
-	Calls dynamic.Interface
-	Meta  metadata.Interface
-	used  map[string]bool // whether a namespace has an object of the API
+	cluster.Clients
+
+	used map[string]bool // whether a namespace has an object of the API
 }
 
 // Among returns those of the App Cluster's namespaces that have no object or no claim.

@@ -4,7 +4,6 @@ package automation
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,8 +11,6 @@ import (
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
@@ -35,18 +32,27 @@ func Run(ctx context.Context, config *rest.Config) error {
 	return a.run(ctx)
 }
 
-// A key names a claim.
-type key struct {
-	resource string
-	cache.ObjectName
+type automation struct {
+	world *world
+	made  []cache.SharedIndexInformer // ConfigMaps and Secrets, metadata only
+	queue workqueue.TypedRateLimitingInterface[key]
 }
 
-type automation struct {
-	dyn    dynamic.Interface
-	core   corev1client.CoreV1Interface
-	claims map[string]cache.SharedIndexInformer // by resource
-	made   []cache.SharedIndexInformer          // ConfigMaps and Secrets, metadata only
-	queue  workqueue.TypedRateLimitingInterface[key]
+// A work is how claims of a kind are carried out.
+type work struct {
+	// carryOut brings the world in line with a claim and returns its
+	// status.managed. The error may be a *hold.
+	carryOut func(*world, context.Context, claim) (managed, error)
+	// remove removes the object made for a claim; nil when none is made.
+	remove func(*world, context.Context, claim) (gone bool, err error)
+}
+
+var works = map[string]work{
+	"PostgresqlInstance": {(*world).instance, (*world).removeConfigMap},
+	"KeyvalueInstance":   {(*world).instance, (*world).removeConfigMap},
+	"ServiceBinding":     {(*world).binding, (*world).removeSecret},
+	"Backup":             {(*world).backup, (*world).removeConfigMap},
+	"Restore":            {(*world).restore, nil},
 }
 
 func newAutomation(config *rest.Config) (*automation, error) {
@@ -65,7 +71,7 @@ func newAutomation(config *rest.Config) (*automation, error) {
 		return nil, err
 	}
 	a := &automation{
-		dyn: dyn, core: core, claims: claimInformers(dyn), made: madeInformers(meta),
+		world: &world{dyn: dyn, core: core, claims: claimInformers(dyn)}, made: madeInformers(meta),
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[key]()),
 	}
 	return a, a.watch()
@@ -98,7 +104,7 @@ func (a *automation) run(ctx context.Context) error {
 
 func (a *automation) informers() []cache.SharedIndexInformer {
 	out := slices.Clone(a.made)
-	for _, inf := range a.claims {
+	for _, inf := range a.world.claims {
 		out = append(out, inf)
 	}
 	return out
@@ -133,33 +139,19 @@ func quiet(err error) bool {
 }
 
 func (a *automation) reconcile(ctx context.Context, k key) error {
-	c, found, err := a.claim(k)
+	c, found, err := a.world.claim(k)
 	switch {
 	case err != nil || !found:
 		return err
 	case c.GetDeletionTimestamp() != nil:
 		return a.release(ctx, c)
-	case c.remove != nil && !slices.Contains(c.GetFinalizers(), Finalizer):
-		if err := a.setFinalizers(ctx, c, append(c.GetFinalizers(), Finalizer)); err != nil {
+	case c.suffix != "" && !slices.Contains(c.GetFinalizers(), Finalizer):
+		if err := a.world.setFinalizers(ctx, c, append(c.GetFinalizers(), Finalizer)); err != nil {
 			return err
 		}
 	}
-	m, err := c.carryOut(a, ctx, c)
-	return a.report(ctx, c, m, err)
-}
-
-// Claim returns a copy of the claim as the cache has it.
-func (a *automation) claim(k key) (claim, bool, error) {
-	obj, found, err := a.claims[k.resource].GetStore().GetByKey(k.String())
-	if err != nil || !found {
-		return claim{}, false, err
-	}
-	u, err := unstructuredOf(obj)
-	if err != nil {
-		return claim{}, false, err
-	}
-	of, _ := kindOf(k.resource)
-	return claim{of, u.DeepCopy()}, true, nil
+	m, err := works[c.name].carryOut(a.world, ctx, c)
+	return a.world.report(ctx, c, m, err)
 }
 
 // Release removes the object of a claim that is being deleted, and then the claim's
@@ -168,30 +160,14 @@ func (a *automation) release(ctx context.Context, c claim) error {
 	if !slices.Contains(c.GetFinalizers(), Finalizer) {
 		return nil
 	}
-	gone, err := c.remove(a, ctx, c)
+	gone, err := works[c.name].remove(a.world, ctx, c)
 	if err != nil {
 		return err
 	}
 	if !gone {
 		message := fmt.Sprintf("waiting until %s is gone", c.madeName())
-		return a.report(ctx, c, managed{"state": string(Deleting)}, &hold{Deleting, string(Deleting), message})
+		return a.world.report(ctx, c, managed{"state": string(Deleting)}, &hold{Deleting, string(Deleting), message})
 	}
 	others := slices.DeleteFunc(c.GetFinalizers(), func(f string) bool { return f == Finalizer })
-	return a.setFinalizers(ctx, c, others)
-}
-
-// setFinalizers fails with a conflict unless c is as the cache has it.
-func (a *automation) setFinalizers(ctx context.Context, c claim, finalizers []string) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": c.GetUID(), "resourceVersion": c.GetResourceVersion(), "finalizers": finalizers,
-	}})
-	if err != nil {
-		return err
-	}
-	_, err = a.dyn.Resource(c.gvr()).Namespace(c.GetNamespace()).
-		Patch(ctx, c.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: Manager})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("set finalizers: %w", err)
-	}
-	return nil
+	return a.world.setFinalizers(ctx, c, others)
 }

@@ -14,8 +14,8 @@ import (
 
 // Backup takes one snapshot, which from then on does not depend on the instance. A
 // snapshot that is lost is not taken again: it would be of another day.
-func (a *automation) backup(ctx context.Context, c claim) (managed, error) {
-	snapshot, found, err := find(ctx, a.configMaps(c), c)
+func (w *world) backup(ctx context.Context, c claim) (managed, error) {
+	snapshot, found, err := find(ctx, w.configMaps(c), c)
 	switch {
 	case err != nil:
 		return nil, err
@@ -25,7 +25,7 @@ func (a *automation) backup(ctx context.Context, c claim) (managed, error) {
 		return managed{"state": string(Failed), backupIDKey: c.text("status", "managed", backupIDKey)},
 			refuse(SnapshotLost, "the contents that this backup kept are lost")
 	}
-	state, err := a.stateOf(ctx, c, c.text("spec", "instanceRef"))
+	state, err := w.stateOf(ctx, c, c.text("spec", "instanceRef"))
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +33,7 @@ func (a *automation) backup(ctx context.Context, c claim) (managed, error) {
 		backupIDKey: string(uuid.NewUUID()),
 		idKey:       state.Data[idKey], serviceKey: state.Data[serviceKey], contentsKey: state.Data[contentsKey],
 	}}
-	if snapshot, err = a.configMaps(c).Create(ctx, snapshot, metav1.CreateOptions{}); err != nil {
+	if snapshot, err = w.configMaps(c).Create(ctx, snapshot, metav1.CreateOptions{}); err != nil {
 		return nil, fmt.Errorf("keep snapshot: %w", err)
 	}
 	return backedUp(snapshot), nil

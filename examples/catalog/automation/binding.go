@@ -25,17 +25,17 @@ const (
 
 // Binding makes credentials for an instance. They live as long as the binding and
 // the instance do: an instance made anew gets new ones.
-func (a *automation) binding(ctx context.Context, c claim) (managed, error) {
-	state, err := a.stateOf(ctx, c, c.text("spec", "instanceRef"))
+func (w *world) binding(ctx context.Context, c claim) (managed, error) {
+	state, err := w.stateOf(ctx, c, c.text("spec", "instanceRef"))
 	if err != nil {
-		return nil, a.withoutInstance(ctx, c, err)
+		return nil, w.withoutInstance(ctx, c, err)
 	}
-	if err := a.revoke(ctx, c, state.Data[idKey]); err != nil {
+	if err := w.revoke(ctx, c, state.Data[idKey]); err != nil {
 		return nil, err
 	}
-	secret, found, err := find(ctx, a.secrets(c), c)
+	secret, found, err := find(ctx, w.secrets(c), c)
 	if err == nil && !found {
-		secret, err = a.issue(ctx, c, state)
+		secret, err = w.issue(ctx, c, state)
 	}
 	if err != nil {
 		return nil, err
@@ -49,23 +49,23 @@ func (a *automation) binding(ctx context.Context, c claim) (managed, error) {
 
 // withoutInstance takes back credentials for an instance that is known to be gone,
 // which a failed read does not show, and returns the reason.
-func (a *automation) withoutInstance(ctx context.Context, c claim, reason error) error {
+func (w *world) withoutInstance(ctx context.Context, c claim, reason error) error {
 	if _, known := errors.AsType[*hold](reason); !known {
 		return reason
 	}
-	if err := a.revoke(ctx, c, ""); err != nil {
+	if err := w.revoke(ctx, c, ""); err != nil {
 		return err
 	}
 	return reason
 }
 
-func (a *automation) issue(ctx context.Context, c claim, state *corev1.ConfigMap) (*corev1.Secret, error) {
+func (w *world) issue(ctx context.Context, c claim, state *corev1.ConfigMap) (*corev1.Secret, error) {
 	offer, _ := productOf(c.text("spec", "serviceInstanceType"))
 	host := fmt.Sprintf("%s-master.%s.svc", c.text("spec", "instanceRef"), c.GetNamespace())
 	secret := &corev1.Secret{ObjectMeta: c.madeMeta(), StringData: credentials(offer, host)}
 	secret.Annotations[bindingIDAnnotation] = string(uuid.NewUUID())
 	secret.Annotations[instanceIDAnnotation] = state.Data[idKey]
-	secret, err := a.secrets(c).Create(ctx, secret, metav1.CreateOptions{})
+	secret, err := w.secrets(c).Create(ctx, secret, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("issue credentials: %w", err)
 	}
@@ -73,12 +73,12 @@ func (a *automation) issue(ctx context.Context, c claim, state *corev1.ConfigMap
 }
 
 // Revoke deletes credentials for any instance but the one with this identifier.
-func (a *automation) revoke(ctx context.Context, c claim, instanceID string) error {
-	secret, found, err := find(ctx, a.secrets(c), c)
+func (w *world) revoke(ctx context.Context, c claim, instanceID string) error {
+	secret, found, err := find(ctx, w.secrets(c), c)
 	if err != nil || !found || secret.Annotations[instanceIDAnnotation] == instanceID {
 		return err
 	}
-	gone, err := remove(ctx, a.secrets(c), c)
+	gone, err := remove(ctx, w.secrets(c), c)
 	if err == nil && !gone {
 		err = wait(InstanceNotReady, "the credentials for the instance that was there before are being deleted")
 	}
@@ -99,19 +99,19 @@ func credentials(offer product, host string) map[string]string {
 
 // stateOf reads the state of the instance that c names, from the API server: an
 // instance that a cache does not know yet may exist. A missing instance is a hold.
-func (a *automation) stateOf(ctx context.Context, c claim, name string) (*corev1.ConfigMap, error) {
+func (w *world) stateOf(ctx context.Context, c claim, name string) (*corev1.ConfigMap, error) {
 	offer, ok := productOf(c.text("spec", "serviceInstanceType"))
 	if !ok {
 		return nil, refuse(ServiceNotOffered, "serviceInstanceType %s is not on offer", c.text("spec", "serviceInstanceType"))
 	}
-	instance, found, err := a.sibling(ctx, c, offer.kind, name)
+	instance, found, err := w.sibling(ctx, c, offer.kind, name)
 	switch {
 	case err != nil:
 		return nil, err
 	case !found:
 		return nil, refuse(InstanceNotFound, "there is no %s %s in this namespace", offer.kind, name)
 	}
-	state, found, err := find(ctx, a.configMaps(instance), instance)
+	state, found, err := find(ctx, w.configMaps(instance), instance)
 	_, taken := errors.AsType[*hold](err)
 	switch {
 	case taken || err == nil && !found:
@@ -123,9 +123,9 @@ func (a *automation) stateOf(ctx context.Context, c claim, name string) (*corev1
 }
 
 // Sibling reads another claim of c's namespace. One that is being deleted counts as gone.
-func (a *automation) sibling(ctx context.Context, c claim, kindName, name string) (claim, bool, error) {
+func (w *world) sibling(ctx context.Context, c claim, kindName, name string) (claim, bool, error) {
 	k, _ := kindOf(kindName)
-	u, err := a.dyn.Resource(k.gvr()).Namespace(c.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
+	u, err := w.dyn.Resource(k.gvr()).Namespace(c.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return claim{}, false, nil

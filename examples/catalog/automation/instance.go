@@ -29,8 +29,8 @@ const (
 
 // Instance makes the state of an instance, or changes it to what c asks for now. A
 // change that is refused leaves the instance as it runs.
-func (a *automation) instance(ctx context.Context, c claim) (managed, error) {
-	state, found, err := find(ctx, a.configMaps(c), c)
+func (w *world) instance(ctx context.Context, c claim) (managed, error) {
+	state, found, err := find(ctx, w.configMaps(c), c)
 	if err != nil {
 		return nil, err
 	}
@@ -41,9 +41,9 @@ func (a *automation) instance(ctx context.Context, c claim) (managed, error) {
 		return running(state), err
 	}
 	if !found {
-		state, err = a.provision(ctx, c)
+		state, err = w.provision(ctx, c)
 	} else {
-		state, err = a.change(ctx, c, state)
+		state, err = w.change(ctx, c, state)
 	}
 	if err != nil {
 		return nil, err
@@ -51,11 +51,11 @@ func (a *automation) instance(ctx context.Context, c claim) (managed, error) {
 	return running(state), nil
 }
 
-func (a *automation) provision(ctx context.Context, c claim) (*corev1.ConfigMap, error) {
+func (w *world) provision(ctx context.Context, c claim) (*corev1.ConfigMap, error) {
 	state := &corev1.ConfigMap{ObjectMeta: c.madeMeta(), Data: ordered(c)}
 	state.Data[idKey] = string(uuid.NewUUID())
 	state.Data[contentsKey] = ""
-	state, err := a.configMaps(c).Create(ctx, state, metav1.CreateOptions{})
+	state, err := w.configMaps(c).Create(ctx, state, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("provision: %w", err)
 	}
@@ -63,14 +63,14 @@ func (a *automation) provision(ctx context.Context, c claim) (*corev1.ConfigMap,
 }
 
 // Change brings plan and parameters of a running instance in line with c.
-func (a *automation) change(ctx context.Context, c claim, state *corev1.ConfigMap) (*corev1.ConfigMap, error) {
+func (w *world) change(ctx context.Context, c claim, state *corev1.ConfigMap) (*corev1.ConfigMap, error) {
 	data := maps.Clone(state.Data)
 	maps.Copy(data, ordered(c))
 	if maps.Equal(data, state.Data) {
 		return state, nil
 	}
 	state.Data = data
-	state, err := a.core.ConfigMaps(c.GetNamespace()).Update(ctx, state, metav1.UpdateOptions{})
+	state, err := w.core.ConfigMaps(c.GetNamespace()).Update(ctx, state, metav1.UpdateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("change: %w", err)
 	}

@@ -3,8 +3,6 @@
 package automation
 
 import (
-	"context"
-
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,6 +12,8 @@ import (
 // of the label app.kubernetes.io/managed-by on every object it makes.
 const Manager = "data-services-automation"
 
+const managedByLabel = "app.kubernetes.io/managed-by"
+
 // Finalizer stands on a claim for as long as the object made for it may exist.
 const Finalizer = "automation.anynines.com/made"
 
@@ -21,11 +21,6 @@ const Finalizer = "automation.anynines.com/made"
 type kind struct {
 	name, resource string
 	suffix         string // of the object made for a claim; empty: none is made
-	// carryOut brings the world in line with a claim and returns its
-	// status.managed. The error may be a *hold.
-	carryOut func(*automation, context.Context, claim) (managed, error)
-	// remove removes the object made for a claim; nil when none is made.
-	remove func(*automation, context.Context, claim) (gone bool, err error)
 }
 
 // Managed is the content of status.managed.
@@ -33,11 +28,11 @@ type managed map[string]any
 
 func kinds() []kind {
 	return []kind{
-		{"PostgresqlInstance", "postgresqlinstances", "-state", (*automation).instance, (*automation).removeConfigMap},
-		{"KeyvalueInstance", "keyvalueinstances", "-state", (*automation).instance, (*automation).removeConfigMap},
-		{"ServiceBinding", "servicebindings", "-service-binding", (*automation).binding, (*automation).removeSecret},
-		{"Backup", "backups", "-snapshot", (*automation).backup, (*automation).removeConfigMap},
-		{"Restore", "restores", "", (*automation).restore, nil},
+		{"PostgresqlInstance", "postgresqlinstances", "-state"},
+		{"KeyvalueInstance", "keyvalueinstances", "-state"},
+		{"ServiceBinding", "servicebindings", "-service-binding"},
+		{"Backup", "backups", "-snapshot"},
+		{"Restore", "restores", ""},
 	}
 }
 

@@ -12,8 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-const managedByLabel = "app.kubernetes.io/managed-by"
-
 // A store reads and writes the objects made for claims, of one type and in one namespace.
 type store[T metav1.Object] interface {
 	Get(ctx context.Context, name string, opts metav1.GetOptions) (T, error)
@@ -21,11 +19,11 @@ type store[T metav1.Object] interface {
 	Delete(ctx context.Context, name string, opts metav1.DeleteOptions) error
 }
 
-func (a *automation) configMaps(c claim) store[*corev1.ConfigMap] {
-	return a.core.ConfigMaps(c.GetNamespace())
+func (w *world) configMaps(c claim) store[*corev1.ConfigMap] {
+	return w.core.ConfigMaps(c.GetNamespace())
 }
 
-func (a *automation) secrets(c claim) store[*corev1.Secret] { return a.core.Secrets(c.GetNamespace()) }
+func (w *world) secrets(c claim) store[*corev1.Secret] { return w.core.Secrets(c.GetNamespace()) }
 
 // Find reads the object made for c. One of that name that is not c's is a hold.
 func find[T metav1.Object](ctx context.Context, s store[T], c claim) (object T, found bool, err error) {
@@ -64,10 +62,10 @@ func exactly(object metav1.Object) *metav1.Preconditions {
 	return &metav1.Preconditions{UID: &uid, ResourceVersion: &version}
 }
 
-func (a *automation) removeConfigMap(ctx context.Context, c claim) (bool, error) {
-	return remove(ctx, a.configMaps(c), c)
+func (w *world) removeConfigMap(ctx context.Context, c claim) (bool, error) {
+	return remove(ctx, w.configMaps(c), c)
 }
 
-func (a *automation) removeSecret(ctx context.Context, c claim) (bool, error) {
-	return remove(ctx, a.secrets(c), c)
+func (w *world) removeSecret(ctx context.Context, c claim) (bool, error) {
+	return remove(ctx, w.secrets(c), c)
 }

@@ -22,23 +22,23 @@ import (
 const restoresAnnotation = "anynines.com/restores"
 
 // Restore writes a snapshot's contents into an instance, once.
-func (a *automation) restore(ctx context.Context, c claim) (managed, error) {
+func (w *world) restore(ctx context.Context, c claim) (managed, error) {
 	if c.state() == Completed {
 		done, _, _ := unstructured.NestedMap(c.Object, "status", "managed")
 		return done, nil
 	}
-	backup, snapshot, err := a.snapshotOf(ctx, c)
+	backup, snapshot, err := w.snapshotOf(ctx, c)
 	if err != nil {
 		return nil, err
 	}
-	state, err := a.stateOf(ctx, c, cmp.Or(c.text("spec", "instanceRef"), backup.text("spec", "instanceRef")))
+	state, err := w.stateOf(ctx, c, cmp.Or(c.text("spec", "instanceRef"), backup.text("spec", "instanceRef")))
 	if err != nil {
 		return nil, err
 	}
 	if from, to := snapshot.Data[serviceKey], state.Data[serviceKey]; from != to {
 		return nil, refuse(ServiceMismatch, "a backup of %s cannot be restored into %s", from, to)
 	}
-	if err := a.writeContents(ctx, c, state, snapshot.Data[contentsKey]); err != nil {
+	if err := w.writeContents(ctx, c, state, snapshot.Data[contentsKey]); err != nil {
 		return nil, err
 	}
 	return managed{
@@ -48,35 +48,35 @@ func (a *automation) restore(ctx context.Context, c claim) (managed, error) {
 }
 
 // snapshotOf reads the backup that c names and its snapshot.
-func (a *automation) snapshotOf(ctx context.Context, c claim) (claim, *corev1.ConfigMap, error) {
+func (w *world) snapshotOf(ctx context.Context, c claim) (claim, *corev1.ConfigMap, error) {
 	name := c.text("spec", "backupRef")
-	backup, found, err := a.sibling(ctx, c, "Backup", name)
+	backup, found, err := w.sibling(ctx, c, "Backup", name)
 	if err != nil {
 		return claim{}, nil, err
 	}
 	if !found {
 		return claim{}, nil, refuse(BackupNotFound, "there is no Backup %s in this namespace", name)
 	}
-	snapshot, found, err := find(ctx, a.configMaps(backup), backup)
+	snapshot, found, err := find(ctx, w.configMaps(backup), backup)
 	if _, taken := errors.AsType[*hold](err); taken || err == nil && !found {
 		return claim{}, nil, wait(BackupNotReady, "Backup %s is not completed yet", name)
 	}
 	return backup, snapshot, err
 }
 
-func (a *automation) writeContents(ctx context.Context, c claim, state *corev1.ConfigMap, contents string) error {
+func (w *world) writeContents(ctx context.Context, c claim, state *corev1.ConfigMap, contents string) error {
 	done := strings.Fields(state.Annotations[restoresAnnotation])
 	if slices.Contains(done, string(c.GetUID())) {
 		return nil
 	}
-	kept, err := a.stillThere(c.GetNamespace(), done)
+	kept, err := w.stillThere(c.GetNamespace(), done)
 	if err != nil {
 		return err
 	}
 	kept = append(kept, string(c.GetUID()))
 	metav1.SetMetaDataAnnotation(&state.ObjectMeta, restoresAnnotation, strings.Join(kept, " "))
 	state.Data[contentsKey] = contents
-	if _, err := a.core.ConfigMaps(c.GetNamespace()).Update(ctx, state, metav1.UpdateOptions{}); err != nil {
+	if _, err := w.core.ConfigMaps(c.GetNamespace()).Update(ctx, state, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("restore contents: %w", err)
 	}
 	return nil
@@ -84,8 +84,8 @@ func (a *automation) writeContents(ctx context.Context, c claim, state *corev1.C
 
 // stillThere returns those of the UIDs that Restores of namespace have, so that the
 // list does not grow with Restores that were deleted.
-func (a *automation) stillThere(namespace string, uids []string) ([]string, error) {
-	restores, err := a.claims["restores"].GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
+func (w *world) stillThere(namespace string, uids []string) ([]string, error) {
+	restores, err := w.claims["restores"].GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
 	if err != nil {
 		return nil, err
 	}

@@ -76,7 +76,7 @@ func (c claim) condition(kind string) map[string]any {
 
 // Report writes the status of c if it is not what c has. Its err is that of
 // carrying c out: a hold is reported, anything else is returned.
-func (a *automation) report(ctx context.Context, c claim, m managed, err error) error {
+func (w *world) report(ctx context.Context, c claim, m managed, err error) error {
 	h, held := errors.AsType[*hold](err)
 	if err != nil && !held {
 		return err
@@ -89,7 +89,7 @@ func (a *automation) report(ctx context.Context, c claim, m managed, err error) 
 	intent.SetGroupVersionKind(c.gvk())
 	intent.SetName(c.GetName())
 	intent.SetUID(c.GetUID())
-	_, err = a.dyn.Resource(c.gvr()).Namespace(c.GetNamespace()).
+	_, err = w.dyn.Resource(c.gvr()).Namespace(c.GetNamespace()).
 		ApplyStatus(ctx, c.GetName(), intent, metav1.ApplyOptions{FieldManager: Manager, Force: true})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("report: %w", err)

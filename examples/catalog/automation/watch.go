@@ -3,14 +3,10 @@
 package automation
 
 import (
-	"fmt"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
@@ -22,15 +18,6 @@ const resync = 5 * time.Minute
 
 // References is the index of claims by the claims that they refer to.
 const references = "references"
-
-func claimInformers(dyn dynamic.Interface) map[string]cache.SharedIndexInformer {
-	out := map[string]cache.SharedIndexInformer{}
-	for _, k := range kinds() {
-		out[k.resource] = dynamicinformer.NewFilteredDynamicInformer(dyn, k.gvr(), metav1.NamespaceAll, resync,
-			cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc, references: referencesOf}, nil).Informer()
-	}
-	return out
-}
 
 // madeInformers tell of changes to the objects that the automation made. They hold
 // no content.
@@ -70,7 +57,7 @@ func indexKey(resource, namespace, name string) string {
 // Watch queues a claim when it changes, when its object changes, and when
 // a claim that it refers to changes.
 func (a *automation) watch() error {
-	for resource, inf := range a.claims {
+	for resource, inf := range a.world.claims {
 		if _, err := inf.AddEventHandler(each(func(o metav1.Object) {
 			a.add(key{resource, cache.MetaObjectToName(o)})
 		})); err != nil {
@@ -85,10 +72,10 @@ func (a *automation) watch() error {
 	return nil
 }
 
-// Add queues a claim and those that refer to it.
+// Add queues a claim and the claims that refer to it.
 func (a *automation) add(k key) {
 	a.queue.Add(k)
-	for resource, inf := range a.claims {
+	for resource, inf := range a.world.claims {
 		referring, err := inf.GetIndexer().ByIndex(references, indexKey(k.resource, k.Namespace, k.Name))
 		if err != nil { // cannot be: claimInformers made the index
 			panic(err)
@@ -124,12 +111,4 @@ func each(fn func(metav1.Object)) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: handle, UpdateFunc: func(_, obj any) { handle(obj) }, DeleteFunc: handle,
 	}
-}
-
-func unstructuredOf(obj any) (*unstructured.Unstructured, error) {
-	u, ok := obj.(*unstructured.Unstructured)
-	if !ok {
-		return nil, fmt.Errorf("%T is not a claim", obj)
-	}
-	return u, nil
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
@@ -18,6 +17,7 @@ import (
 	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/crdcompat"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -92,7 +92,7 @@ func (e *Exports) refresh(ctx context.Context, export *v1alpha1.APIServiceExport
 		}
 	}
 	err = e.revise(ctx, export, r)
-	if apierrors.IsInvalid(err) {
+	if fates.Is(err, fates.Invalid, fates.Replaced) {
 		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, err.Error()), nil
 	}
 	return condition, err
@@ -107,7 +107,7 @@ func outdated(severity v1alpha1.Severity, reason, message string) v1alpha1.Condi
 func (e *Exports) reviseSchema(ctx context.Context, export *v1alpha1.APIServiceExport, service *Service, r *revision) (v1alpha1.Condition, error) {
 	now, err := e.Schemas.get(ctx, export.Name)
 	switch {
-	case apierrors.IsNotFound(err):
+	case fates.Is(err, fates.Absent):
 		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCRDNotFound, fmt.Sprintf("the Control Plane Cluster has no CustomResourceDefinition %s", export.Name)), nil
 	case errors.Is(err, crdcompat.ErrNoVersion):
 		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCRDInvalid, err.Error()), nil

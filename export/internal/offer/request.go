@@ -9,7 +9,6 @@ import (
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -18,6 +17,7 @@ import (
 	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/crdcompat"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -117,7 +117,7 @@ func (r *Requests) prune(ctx context.Context, request *v1alpha1.APIServiceExport
 	}
 	err := r.Dyn.Resource(tenant.RequestResource).Namespace(request.Namespace).Delete(ctx, request.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &request.UID}})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+	if !fates.Is(err, fates.None, fates.Absent, fates.Unserved, fates.Conflict) {
 		return 0, fmt.Errorf("delete answered request: %w", err)
 	}
 	return 0, nil
@@ -188,7 +188,7 @@ func (r *Requests) newExport(ctx context.Context, namespace string, s Service) (
 	}
 	crd, err := r.Schemas.get(ctx, s.Name())
 	switch {
-	case apierrors.IsNotFound(err):
+	case fates.Is(err, fates.Absent):
 		return nil, tenant.RefuseForNow(v1alpha1.ReasonCRDNotFound, fmt.Sprintf("the Control Plane Cluster has no CustomResourceDefinition %s", s.Name()))
 	case errors.Is(err, crdcompat.ErrNoVersion):
 		return nil, tenant.RefuseForNow(v1alpha1.ReasonCRDInvalid, err.Error())
@@ -218,7 +218,7 @@ func (r *Requests) publish(ctx context.Context, export *v1alpha1.APIServiceExpor
 		return fmt.Errorf("encode export %s: %w", export.Name, err)
 	}
 	_, err = r.Dyn.Resource(tenant.ExportResource).Namespace(export.Namespace).Create(ctx, &unstructured.Unstructured{Object: u}, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
+	if fates.Is(err, fates.Exists) {
 		r.Authorizations.Forget(export.Namespace) // it may be on offer to its tenant again
 		return nil
 	}

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"net/url"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 )
 
@@ -20,7 +20,7 @@ import (
 // backend may read.
 func (c *credentials) clusterInfo(ctx context.Context) (*kubeconfig.Kubeconfig, error) {
 	info, err := c.Kube.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, "cluster-info", metav1.GetOptions{})
-	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
+	if fates.Is(err, fates.Absent, fates.Forbidden) {
 		return nil, nil //nolint:nilnil // it is an offer
 	}
 	if err != nil {

@@ -8,11 +8,11 @@ import (
 	"slices"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -48,7 +48,7 @@ func (c *Caches) namespace(ctx context.Context, name string) (metav1.Object, err
 // HolderIn returns the holder of a tenant namespace that is there to stay.
 func (c *Caches) HolderIn(ctx context.Context, namespace string) (Holder, bool, error) {
 	ns, err := c.namespace(ctx, namespace)
-	if apierrors.IsNotFound(err) {
+	if fates.Is(err, fates.Absent) {
 		return Holder{}, false, nil
 	}
 	if err != nil {

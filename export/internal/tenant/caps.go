@@ -12,10 +12,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -72,7 +72,7 @@ func One(yes bool) int {
 func (t *Tenants) EnsureTenantNamespace(ctx context.Context, h Holder) (string, error) {
 	name := h.Namespace(t.Opts.NamespacePrefix)
 	_, err := t.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-	if !apierrors.IsNotFound(err) {
+	if !fates.Is(err, fates.Absent) {
 		return name, t.ensureNamespace(ctx, name, name, h.Annotations(), h.labels())
 	}
 	if err := t.capTenants(ctx, h, 1); err != nil {
@@ -150,9 +150,9 @@ func (q *quotas) write(ctx context.Context, namespace string, hard corev1.Resour
 	quotas := q.Kube.CoreV1().ResourceQuotas(namespace)
 	got, err := quotas.Get(ctx, v1alpha1.TenantServiceAccount, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err) && len(hard) == 0:
+	case fates.Is(err, fates.Absent) && len(hard) == 0:
 		return nil
-	case apierrors.IsNotFound(err):
+	case fates.Is(err, fates.Absent):
 		_, err = quotas.Create(ctx, &corev1.ResourceQuota{
 			ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantServiceAccount}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
 		}, metav1.CreateOptions{})

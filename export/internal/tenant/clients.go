@@ -8,7 +8,6 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -16,6 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -67,9 +67,9 @@ func (c Clients) deleteNamespace(ctx context.Context, ns *corev1.Namespace) erro
 	return nil
 }
 
-// IgnoreNotFound is nil for the error of an object that is not there.
+// IgnoreNotFound is nil for the error of an object, or of an API, that is not there.
 func IgnoreNotFound(err error) error {
-	if apierrors.IsNotFound(err) {
+	if fates.Is(err, fates.Absent, fates.Unserved) {
 		return nil
 	}
 	return err
@@ -108,7 +108,7 @@ func (c Clients) put(ctx context.Context, secret *corev1.Secret) (err error) {
 
 // ensured wraps the error of a write; that another writer was faster is none.
 func ensured(err error, what, namespace string) error {
-	if err == nil || apierrors.IsAlreadyExists(err) {
+	if fates.Is(err, fates.None, fates.Exists) {
 		return nil
 	}
 	return fmt.Errorf("make %s in %s: %w", what, namespace, err)

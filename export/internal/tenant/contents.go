@@ -7,11 +7,11 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/klutch-go/sdk/internal/audit"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -32,7 +32,7 @@ func (c *contents) checkEmpty(ctx context.Context, ns *corev1.Namespace) error {
 	for _, name := range exported(ns) {
 		count, err := c.count(ctx, name, ns.Name)
 		switch {
-		case apierrors.IsForbidden(err):
+		case fates.Is(err, fates.Forbidden):
 			return Refuse(ReasonObjectsRemain, fmt.Sprintf("the backend may not see whether %s are left in %s", name, ns.Name))
 		case err != nil:
 			return err
@@ -47,7 +47,7 @@ func (c *contents) checkEmpty(ctx context.Context, ns *corev1.Namespace) error {
 // Without the CRD there is none.
 func (c *contents) count(ctx context.Context, crd, namespace string) (int, error) {
 	gvr, err := c.resourceOf(ctx, crd)
-	if apierrors.IsNotFound(err) {
+	if fates.Is(err, fates.Absent) {
 		return 0, nil
 	}
 	if err != nil {
@@ -68,7 +68,7 @@ func (c *contents) deleteInstances(ctx context.Context, ns *corev1.Namespace) er
 	}
 	for _, name := range exported(ns) {
 		gvr, err := c.resourceOf(ctx, name)
-		if apierrors.IsNotFound(err) {
+		if fates.Is(err, fates.Absent) {
 			continue
 		}
 		n := 0

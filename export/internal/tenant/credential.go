@@ -13,11 +13,11 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/klutch-go/sdk/internal/audit"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -56,10 +56,10 @@ func (c *credentials) try(ctx context.Context, k kubeconfig.Kubeconfig, settle t
 	}
 	issuedFor := fingerprint(k, account, anchor)
 	secret, err := c.Kube.CoreV1().Secrets(k.Namespace).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
+	if !fates.Is(err, fates.None, fates.Absent) {
 		return nil, 0, fmt.Errorf("read credential of %s: %w", k.Namespace, err)
 	}
-	if apierrors.IsNotFound(err) {
+	if fates.Is(err, fates.Absent) {
 		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.KubeconfigSecretName, Namespace: k.Namespace}}
 	}
 	if made && secret.ResourceVersion != "" {
@@ -136,7 +136,7 @@ func (c *credentials) token(ctx context.Context, anchor *corev1.Secret, life tim
 func (c *credentials) account(ctx context.Context, namespace string) (got *corev1.ServiceAccount, err error) {
 	accounts := c.Kube.CoreV1().ServiceAccounts(namespace)
 	got, err = accounts.Get(ctx, v1alpha1.TenantServiceAccount, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if fates.Is(err, fates.Absent) {
 		got, err = accounts.Create(ctx, &corev1.ServiceAccount{
 			ObjectMeta:                   madeNow(v1alpha1.TenantServiceAccount),
 			AutomountServiceAccountToken: new(bool),
@@ -157,9 +157,9 @@ func madeNow(name string) metav1.ObjectMeta {
 func (c *credentials) anchor(ctx context.Context, namespace string) (got *corev1.Secret, made bool, err error) {
 	secrets := c.Kube.CoreV1().Secrets(namespace)
 	got, err = secrets.Get(ctx, v1alpha1.TokenAnchorSecret, metav1.GetOptions{})
-	if made = apierrors.IsNotFound(err); made {
+	if made = fates.Is(err, fates.Absent); made {
 		got, err = secrets.Create(ctx, &corev1.Secret{ObjectMeta: madeNow(v1alpha1.TokenAnchorSecret)}, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) { // another one was faster
+		if fates.Is(err, fates.Exists) { // another one was faster
 			got, err = secrets.Get(ctx, v1alpha1.TokenAnchorSecret, metav1.GetOptions{})
 		}
 	}

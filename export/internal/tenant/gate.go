@@ -10,9 +10,9 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -30,7 +30,7 @@ type gates struct {
 // admitted returns an error that wraps ErrGateClosed if a gate of a tenant is closed.
 func (g *gates) admitted(ctx context.Context, namespace string) error {
 	ns, err := g.caches.namespace(ctx, namespace)
-	if apierrors.IsNotFound(err) {
+	if fates.Is(err, fates.Absent) {
 		return nil
 	}
 	if err != nil {

@@ -11,12 +11,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -45,7 +45,7 @@ type records struct{ Clients }
 // errNoRecord where there is none.
 func (s *records) Read(ctx context.Context, namespace string) (*Record, *corev1.Secret, error) {
 	secret, err := s.Kube.CoreV1().Secrets(namespace).Get(ctx, v1alpha1.TenantRecordSecret, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if fates.Is(err, fates.Absent) {
 		return nil, nil, fmt.Errorf("namespace %s %w", namespace, errNoRecord)
 	}
 	if err != nil {
@@ -91,7 +91,7 @@ func (s *records) write(ctx context.Context, r *Record, secret *corev1.Secret) e
 	return nil
 }
 
-func conflicting(err error) bool { return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) }
+func conflicting(err error) bool { return fates.Is(err, fates.Conflict, fates.Exists) }
 
 // ErrRedeemed says that a one-time code is good for nothing any more.
 var ErrRedeemed = errors.New("the code has been used")

@@ -11,12 +11,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/audit"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -141,7 +141,7 @@ func (r *removals) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBin
 	}
 	for _, asked := range list.Items {
 		ns, err := r.Kube.CoreV1().Namespaces().Get(ctx, serviceNamespaceName(asked.Namespace, asked.Name), metav1.GetOptions{})
-		if apierrors.IsNotFound(err) || err == nil && errors.Is(owned(ns, asked.Namespace, serviceAnnotations(&asked)), ErrForeign) {
+		if fates.Is(err, fates.Absent) || err == nil && errors.Is(owned(ns, asked.Namespace, serviceAnnotations(&asked)), ErrForeign) {
 			continue
 		}
 		if err != nil {

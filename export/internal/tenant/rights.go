@@ -12,7 +12,6 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/retry"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/identity"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -161,11 +161,12 @@ func (r *Rights) Enter(ctx context.Context, namespace, role string) error {
 // roleless returns a *RefusalError if err says that the backend has not the roles that
 // belong to it.
 func roleless(err error) error {
-	status, ok := errors.AsType[*apierrors.StatusError](err)
-	switch {
-	case !ok, apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
 		return err
-	case apierrors.IsForbidden(err), apierrors.IsNotFound(err) && status.ErrStatus.Details != nil && strings.HasPrefix(status.ErrStatus.Details.Kind, "clusterrole"):
+	}
+	details := answer.Status().Details
+	if fates.Is(err, fates.Forbidden) || fates.Is(err, fates.Absent) && details != nil && strings.HasPrefix(details.Kind, "clusterrole") {
 		return outdatedRoles(err)
 	}
 	return err
@@ -235,9 +236,9 @@ func (r *Rights) bind(ctx context.Context, namespace, tenant string, role rbacv1
 func (r *Rights) ensureRoleBinding(ctx context.Context, namespace, name string, role rbacv1.RoleRef, subject rbacv1.Subject) (*rbacv1.RoleBinding, error) {
 	bindings := r.Kube.RbacV1().RoleBindings(namespace)
 	got, err := bindings.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if fates.Is(err, fates.Absent) {
 		got, err = bindings.Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: role, Subjects: []rbacv1.Subject{subject}}, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) {
+		if fates.Is(err, fates.Exists) {
 			got, err = bindings.Get(ctx, name, metav1.GetOptions{})
 		}
 	}
@@ -256,7 +257,7 @@ func (r *Rights) ensureRole(ctx context.Context, namespace string, rules []rbacv
 	roles := r.Kube.RbacV1().Roles(namespace)
 	got, err := roles.Get(ctx, v1alpha1.TenantServiceAccount, metav1.GetOptions{})
 	switch {
-	case apierrors.IsNotFound(err):
+	case fates.Is(err, fates.Absent):
 		_, err = roles.Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantServiceAccount}, Rules: rules}, metav1.CreateOptions{})
 	case err == nil && !equality.Semantic.DeepEqual(got.Rules, rules):
 		got.Rules = rules
@@ -268,7 +269,7 @@ func (r *Rights) ensureRole(ctx context.Context, namespace string, rules []rbacv
 // escalation reports whether the API server refused to let us pass on rights that
 // we have not.
 func escalation(err error) bool {
-	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "attempting to grant RBAC permissions not currently held")
+	return fates.Is(err, fates.Forbidden) && strings.Contains(err.Error(), "attempting to grant RBAC permissions not currently held")
 }
 
 // InForce parts the exports that may be used from those that may not.

@@ -8,12 +8,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/klutch-go/sdk/internal/audit"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -57,7 +57,7 @@ func (c *credentials) rotateAnchor(ctx context.Context, namespace string) (*core
 		return anchor, err
 	}
 	err = c.Kube.CoreV1().Secrets(namespace).Delete(ctx, anchor.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &anchor.UID}})
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) { // another login was faster
+	if !fates.Is(err, fates.None, fates.Absent, fates.Conflict) { // another login was faster
 		return nil, fmt.Errorf("revoke the credential of %s: %w", namespace, err)
 	}
 	if err == nil {
@@ -92,7 +92,7 @@ func (c *credentials) keptFor(ctx context.Context, namespace, issuedFor string) 
 		kept = nil
 		secret, err := c.Kube.CoreV1().Secrets(namespace).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
 		switch {
-		case apierrors.IsNotFound(err):
+		case fates.Is(err, fates.Absent):
 			return nil
 		case err != nil:
 			return err

@@ -11,12 +11,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/audit"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -182,7 +182,7 @@ func (n *serviceNamespaces) remove(ctx context.Context, asked *v1alpha1.APIServi
 		return 0, nil
 	}
 	ns, err := n.Kube.CoreV1().Namespaces().Get(ctx, serviceNamespaceName(asked.Namespace, asked.Name), metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
+	if !fates.Is(err, fates.None, fates.Absent) {
 		return 0, fmt.Errorf("read service namespace: %w", err)
 	}
 	if err != nil || errors.Is(owned(ns, asked.Namespace, serviceAnnotations(asked)), ErrForeign) {

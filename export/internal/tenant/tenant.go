@@ -16,12 +16,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -130,13 +130,13 @@ func (t *Tenants) furnish(ctx context.Context, namespace string) error {
 // carries the same annotations. Labels are put on a new one alone.
 func (t *Tenants) ensureNamespace(ctx context.Context, name, tenant string, annotations, labels map[string]string) error {
 	got, err := t.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if fates.Is(err, fates.Absent) {
 		labels = maps.Clone(labels)
 		labels[v1alpha1.TenantLabel], labels[ManagedBy] = tenant, UserAgent
 		got, err = t.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
 			Name: name, Annotations: annotations, Labels: labels,
 		}}, metav1.CreateOptions{})
-		if apierrors.IsAlreadyExists(err) {
+		if fates.Is(err, fates.Exists) {
 			got, err = t.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 		}
 	}
@@ -167,7 +167,7 @@ func (t *Tenants) ensureClusterBinding(ctx context.Context, namespace string) er
 	if err == nil && got.GetDeletionTimestamp() != nil {
 		return fmt.Errorf("tenant %s %w%s", namespace, ErrTerminating, awaited(got))
 	}
-	if !apierrors.IsNotFound(err) {
+	if !fates.Is(err, fates.Absent) {
 		return ensured(err, "cluster binding", namespace)
 	}
 	want := &v1alpha1.ClusterBinding{

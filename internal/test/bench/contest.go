@@ -31,6 +31,7 @@ func parts() []part {
 		{name: "latency", measure: latency},
 		{name: "writes", measure: writes, once: true},
 		{name: "noise", measure: noise, once: true},
+		{name: "silence", alone: silence, last: true},
 		{name: "settled", measure: settled, last: true},
 		{name: "tenants", alone: tenants, last: true},
 	}

@@ -14,6 +14,8 @@
 //   - latency: how long one takes when nothing else happens
 //   - writes: how many writes each costs, as the API servers count them
 //   - noise: how long one takes while another tenant writes as fast as it can
+//   - silence: how long one takes while another control plane, with ten kinds bound from
+//     it, accepts connections and answers nothing
 //   - settled: with many objects at rest, how long a restart takes, what it and
 //     idleness write, and how much memory an object needs
 //   - tenants: with many tenants of one backend, how much memory and how many watches

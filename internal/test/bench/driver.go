@@ -109,7 +109,7 @@ func running(e event) bool { return exists(e) && e.Object.Status.Phase == "Runni
 func big(e event) bool     { return exists(e) && e.Object.Spec.Size == "big" }
 
 func (b batch) create(ctx context.Context, i int) error {
-	body := fmt.Appendf(nil, `{"apiVersion":"%s/%s","kind":"%s","metadata":{"name":"%s"},"spec":{"size":"small"}}`, group, version, kinds[b.resource], b.object(i))
+	body := fmt.Appendf(nil, `{"apiVersion":"%s/%s","kind":"%s","metadata":{"name":"%s"},"spec":{"size":"small"}}`, group, version, kindFor(b.resource), b.object(i))
 	return b.app.create(ctx, path(b.resource, b.namespace(i)), body)
 }
 

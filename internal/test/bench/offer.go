@@ -27,16 +27,23 @@ const (
 	gizmos  = "gizmos"  // is not bound
 )
 
-var kinds = map[string]string{widgets: "Widget", gadgets: "Gadget", gizmos: "Gizmo"}
+// kindFor is the kind of a resource.
+func kindFor(resource string) string {
+	return strings.ToUpper(resource[:1]) + strings.TrimSuffix(resource[1:], "s")
+}
 
 // offered are a CRD and what it takes to offer it.
-func offered(resource string) (objects []*unstructured.Unstructured, err error) {
+func offered(resource string) ([]*unstructured.Unstructured, error) {
 	singular := strings.TrimSuffix(resource, "s")
-	text := strings.NewReplacer("widget", singular, "Widget", kinds[resource]).Replace(offer)
+	return manifests(strings.NewReplacer("widget", singular, "Widget", kindFor(resource)).Replace(offer))
+}
+
+// manifests are the objects of a text in YAML.
+func manifests(text string) (objects []*unstructured.Unstructured, err error) {
 	for doc := range strings.SplitSeq(text, "\n---\n") {
 		u := &unstructured.Unstructured{}
 		if err := yaml.Unmarshal([]byte(doc), &u.Object); err != nil {
-			return nil, fmt.Errorf("offer of %s: %w", resource, err)
+			return nil, fmt.Errorf("manifest: %w", err)
 		}
 		objects = append(objects, u)
 	}

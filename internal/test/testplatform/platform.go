@@ -7,10 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
-	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -77,37 +74,6 @@ func Front(tb testing.TB, honest http.Handler) *Platform {
 		p.server.Close()
 	})
 	return p
-}
-
-// proxy passes requests on to an API server with the credential that they carry.
-func proxy(upstream *rest.Config) (http.Handler, error) {
-	target, _, err := rest.DefaultServerUrlFor(upstream)
-	if err != nil {
-		return nil, err
-	}
-	transport, err := rest.TransportFor(rest.AnonymousClientConfig(upstream))
-	if err != nil {
-		return nil, err
-	}
-	return &httputil.ReverseProxy{
-		Transport:     transport,
-		FlushInterval: -1, // watches
-		ErrorLog:      slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.SetURL(&url.URL{Scheme: target.Scheme, Host: target.Host})
-			r.Out.Header.Del("Accept-Encoding")
-			r.Out.Header.Set("Accept", asJSON(r.In.Header.Get("Accept")))
-		},
-	}, nil
-}
-
-// asJSON keeps the content types that a fault can read.
-func asJSON(accept string) string {
-	types := slices.DeleteFunc(strings.Split(accept, ","), func(t string) bool { return strings.Contains(t, "protobuf") || strings.Contains(t, "cbor") })
-	if len(types) == 0 || types[0] == "" {
-		return "application/json"
-	}
-	return strings.Join(types, ",")
 }
 
 // ServeHTTP implements [http.Handler].
@@ -202,5 +168,16 @@ func (p *Platform) Plant(objects ...*unstructured.Unstructured) {
 		if _, err := r.Apply(p.tb.Context(), u.GetName(), u, metav1.ApplyOptions{FieldManager: "testplatform", Force: true}); err != nil {
 			p.tb.Fatalf("plant %s %s: %v", u.GetKind(), u.GetName(), err)
 		}
+	}
+}
+
+// Put has a platform without an API server serve objects of a resource.
+func (p *Platform) Put(resource string, objects ...*unstructured.Unstructured) {
+	p.tb.Helper()
+	if p.store == nil {
+		p.tb.Fatal("testplatform: Put is for platforms without an API server; use Plant")
+	}
+	for _, u := range objects {
+		p.store.put(address{groupVersion: u.GetAPIVersion(), namespace: u.GetNamespace(), resource: resource, name: u.GetName()}, u.DeepCopy())
 	}
 }

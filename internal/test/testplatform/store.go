@@ -29,17 +29,6 @@ func newStore() *store {
 	return &store{objects: map[address]*unstructured.Unstructured{}, changed: make(chan struct{})}
 }
 
-// Put has a platform without an API server serve objects of a resource.
-func (p *Platform) Put(resource string, objects ...*unstructured.Unstructured) {
-	p.tb.Helper()
-	if p.store == nil {
-		p.tb.Fatal("testplatform: Put is for platforms without an API server; use Plant")
-	}
-	for _, u := range objects {
-		p.store.put(address{groupVersion: u.GetAPIVersion(), namespace: u.GetNamespace(), resource: resource, name: u.GetName()}, u.DeepCopy())
-	}
-}
-
 func (s *store) put(a address, u *unstructured.Unstructured) *unstructured.Unstructured {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -39,7 +39,7 @@ func (s Set) below(path string) (Set, bool) {
 	return sub, ok
 }
 
-// An Entry is what one manager holds by one kind of write.
+// An Entry is what one manager owns by one kind of write.
 type Entry struct {
 	Manager, Subresource string
 	Applied              bool // not by an update
@@ -85,10 +85,10 @@ func Of(obj *unstructured.Unstructured, manager string) Set {
 	return nil
 }
 
-// By is the union of the entries of which held is true; nil if there is none.
-func By(obj *unstructured.Unstructured, held func(Entry) bool) (all Set) {
+// By is the union of the entries that selected is true of; nil if there is none.
+func By(obj *unstructured.Unstructured, selected func(Entry) bool) (all Set) {
 	for e := range Entries(obj) {
-		if e.Fields != nil && held(e) {
+		if e.Fields != nil && selected(e) {
 			all = all.Union(e.Fields)
 		}
 	}
@@ -251,7 +251,7 @@ func (s Set) Present(object any) bool {
 	return true
 }
 
-// Emptied is the merge patch that takes away what s, and none of others, holds still of
+// Emptied is the merge patch that takes away what s, and none of others, owns still of
 // the maps that are empty in want. An apply that takes the last part of a map away leaves
 // null in its place, which schemas refuse.
 func (s Set) Emptied(want map[string]any, others Set) map[string]any {

@@ -10,7 +10,7 @@
 // database of another, so that a doubt is left as a conflict, to which people can consent.
 //
 // What it applied must become ours ([TakeOver]) before anything else is done: next to an
-// apply of ours its entry would hold each field for ever, and what users remove at the
+// apply of ours its entry would own each field for ever, and what users remove at the
 // source would stay on the target. An apply by force does not do: it shares fields and takes
 // none away. Nor does client-go's csaupgrade: it leaves alone what was applied, and makes us
 // the owner of whole maps, to which others may have added. What an earlier source of the
@@ -41,7 +41,7 @@ func Wrote(e fields.Entry) bool {
 	return (e.Manager == createdBy || e.Manager == updatedBy) && e.Subresource == ""
 }
 
-// Writer is the field manager of the legacy konnector that holds fields of target; empty
+// Writer is the field manager of the legacy konnector that owns fields of target; empty
 // if none does.
 func Writer(target *unstructured.Unstructured) string {
 	for e := range fields.Entries(target) {
@@ -61,16 +61,16 @@ func MadeFrom(source, target *unstructured.Unstructured) bool {
 	return target.GetAnnotations()[bound] == "true" && slices.Contains(source.GetFinalizers(), finalizer) && !ending && !older
 }
 
-// TakeOver is what metadata.managedFields of target has to be for all that others hold to
+// TakeOver is what metadata.managedFields of target has to be for all that others own to
 // be as if manager had applied it: its next apply takes away what it leaves out. Manager is
 // not given the annotation called unclaimed, by the absence of which its apply is due.
 func TakeOver(target *unstructured.Unstructured, manager, unclaimed string, others func(fields.Entry) bool) []any {
 	taken := func(e fields.Entry) bool { return e.Subresource == "" && (e.Manager == manager || others(e)) }
-	held := fields.By(target, others).Union(fields.Of(target, manager)).Applied()
-	unstructured.RemoveNestedField(held, "f:metadata", "f:annotations", "f:"+unclaimed)
+	all := fields.By(target, others).Union(fields.Of(target, manager)).Applied()
+	unstructured.RemoveNestedField(all, "f:metadata", "f:annotations", "f:"+unclaimed)
 	return append([]any{map[string]any{
 		"manager": manager, "operation": string(metav1.ManagedFieldsOperationApply),
-		"apiVersion": target.GetAPIVersion(), "fieldsType": "FieldsV1", "fieldsV1": map[string]any(held),
+		"apiVersion": target.GetAPIVersion(), "fieldsType": "FieldsV1", "fieldsV1": map[string]any(all),
 		"time": metav1.Now().UTC().Format(time.RFC3339),
 	}}, fields.Except(target, taken)...)
 }

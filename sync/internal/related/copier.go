@@ -70,8 +70,8 @@ func (c *Copier) Select(s Selector) { c.filter.Selectors = append(c.filter.Selec
 // References are the names of the objects that a bound object refers to.
 func (c *Copier) References(obj metav1.Object) []string { return c.filter.references(obj) }
 
-// Holders reports whether a copy was made by this Sync, and whether by others.
-func (c *Copier) Holders(o metav1.Object) (ours, others bool) { return c.owners.holders(o) }
+// MadeBy reports whether a copy was made by this Sync, and whether by others.
+func (c *Copier) MadeBy(o metav1.Object) (ours, others bool) { return c.owners.madeBy(o) }
 
 const (
 	maxSteps      = 8

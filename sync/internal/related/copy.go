@@ -32,7 +32,7 @@ type mirror struct {
 	key    []byte // of the HMAC: never leaves the process
 }
 
-// leave takes this Sync off those that hold a copy.
+// leave takes this Sync off those that made a copy.
 func (m *mirror) leave(ctx context.Context, p *pair) error {
 	live, err := m.Copies.metadata(ctx, p.name)
 	if err != nil || live == nil || live.GetUID() != p.copy.GetUID() {
@@ -149,9 +149,9 @@ func (m *mirror) intent(p *pair, original *unstructured.Unstructured) *unstructu
 	return &unstructured.Unstructured{Object: object}
 }
 
-// share lets a copy that others hold too name the referrer that one of them named.
+// share lets a copy that others made too name the referrer that one of them named.
 func (m *mirror) share(want, have *unstructured.Unstructured) {
-	_, others := m.owners.holders(have)
+	_, others := m.owners.madeBy(have)
 	named := map[string]any{"metadata": map[string]any{"annotations": map[string]any{m.filter.Marks.Referrer: ""}}}
 	if others && have.GetAnnotations()[m.filter.Marks.Referrer] != "" && !fields.Of(have, m.owners.Manager).Own(named) {
 		unstructured.RemoveNestedField(want.Object, "metadata", "annotations", m.filter.Marks.Referrer)

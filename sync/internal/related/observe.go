@@ -56,7 +56,7 @@ func (o *observer) observeCopy(p *pair, copied metav1.Object) {
 	p.copy, p.taken = copied, true
 	p.ours = o.owners.isOurs(p, copied)
 	p.claimed = o.owners.ofPredecessor(p, copied) && o.owners.isClaimed(p)
-	mine, _ := o.owners.holders(copied)
+	mine, _ := o.owners.madeBy(copied)
 	p.theirs = !mine
 }
 

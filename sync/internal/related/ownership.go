@@ -18,9 +18,9 @@ type ownership struct {
 	Sources    Sources
 }
 
-// holders reports whether a copy was made by this Sync, and whether by others. Each of
+// madeBy reports whether a copy was made by this Sync, and whether by others. Each of
 // those that want it applies all of it.
-func (o ownership) holders(copied metav1.Object) (ours, others bool) {
+func (o ownership) madeBy(copied metav1.Object) (ours, others bool) {
 	for _, entry := range copied.GetManagedFields() {
 		if strings.HasSuffix(entry.Manager, Managers) {
 			ours = ours || entry.Manager == o.Manager
@@ -30,7 +30,7 @@ func (o ownership) holders(copied metav1.Object) (ours, others bool) {
 	return ours, others
 }
 
-// isOurs reports whether a copy stands for the original of this name: this Sync holds it,
+// isOurs reports whether a copy stands for the original of this name: this Sync made it,
 // or another one made it from the same cluster. Of a cluster that does not say who it is
 // that is not known, and any two could give their objects the same names.
 func (o ownership) isOurs(p *pair, copied metav1.Object) bool {
@@ -38,7 +38,7 @@ func (o ownership) isOurs(p *pair, copied metav1.Object) bool {
 	if !from.sameSlot(p.from) {
 		return o.ofPredecessor(p, copied)
 	}
-	ours, _ := o.holders(copied)
+	ours, _ := o.madeBy(copied)
 	return ours || p.from.Cluster != "" && from.Cluster != ""
 }
 
@@ -49,7 +49,7 @@ func (o ownership) isOurs(p *pair, copied metav1.Object) bool {
 // share that, each with a Sync that is called the same.
 func (o ownership) ofPredecessor(p *pair, copied metav1.Object) bool {
 	from, _ := o.Names.Origin(copied)
-	ours, _ := o.holders(copied)
+	ours, _ := o.madeBy(copied)
 	return o.FromTarget && ours && from.sameName(p.from) && !from.sameCluster(p.from)
 }
 

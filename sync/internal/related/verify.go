@@ -31,7 +31,7 @@ func (v verifier) verify(ctx context.Context, p *pair) (verified, shared bool, e
 	if v.filter.selects(live, p.name).selected {
 		return false, false, nil // the original is there: the watch will show it
 	}
-	ours, others, err := v.held(ctx, p)
+	ours, others, err := v.madeBy(ctx, p)
 	if err != nil || !ours {
 		return false, false, err
 	}
@@ -43,13 +43,13 @@ func (v verifier) verify(ctx context.Context, p *pair) (verified, shared bool, e
 	return unreferred, others, err
 }
 
-// held is holders, of the copy as it is live.
-func (v verifier) held(ctx context.Context, p *pair) (ours, others bool, err error) {
+// madeBy is that of the owners, of the copy as it is live.
+func (v verifier) madeBy(ctx context.Context, p *pair) (ours, others bool, err error) {
 	live, err := v.Copies.metadata(ctx, p.name)
 	if err != nil || live == nil {
 		return false, false, err
 	}
-	ours, others = v.owners.holders(live)
+	ours, others = v.owners.madeBy(live)
 	return ours, others, nil
 }
 
@@ -75,11 +75,11 @@ func (v verifier) unclaimed(ctx context.Context, p *pair) (verified, shared bool
 		if deserted, err := v.filter.Sources.Deserted(ctx, p.name.Namespace); err != nil || !deserted {
 			return false, false, err
 		}
-		return v.held(ctx, p)
+		return v.madeBy(ctx, p)
 	}
 	asking, err := v.filter.Sources.Live(ctx, key)
 	if err != nil || asking != nil {
 		return false, false, err
 	}
-	return v.held(ctx, p)
+	return v.madeBy(ctx, p)
 }

@@ -80,7 +80,7 @@ func (w *Writer) Annotate(ctx context.Context, seen *unstructured.Unstructured, 
 	})
 }
 
-// EmptyStatus takes away what we hold of the maps that give empties, in the status of
+// EmptyStatus takes away what we own of the maps that give empties, in the status of
 // a source. If there is nothing to take, an apply does, and it reports false.
 func (w *Writer) EmptyStatus(ctx context.Context, seen *unstructured.Unstructured, give map[string]any) (obj *unstructured.Unstructured, taken bool, err error) {
 	if !emptier(map[string]any{"status": give}, seen.Object) {

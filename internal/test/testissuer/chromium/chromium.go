@@ -14,11 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 )
-
-// patience is how long a page may take that takes milliseconds on an idle machine.
-const patience = 2 * time.Minute
 
 // Options of a browser. The zero value works.
 type Options struct {

@@ -12,7 +12,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
+
+// patience is how long a page may take that takes milliseconds on an idle machine.
+const patience = 2 * time.Minute
 
 // A Page is the one tab of a browser. What does not work fails the test at once.
 type Page struct {
