@@ -109,22 +109,34 @@ func (a *actor) doTarget(ctx context.Context, p *pair, s step, r *record) error 
 	r.answers.lookTarget = obj == nil && r.answers.gone == ""
 	r.proofs.confirmed = r.proofs.confirmed && r.answers.gone != "" // it was for this one
 	if err != nil {
-		return a.classify(p, r, err)
+		return a.classify(p, s, r, err)
 	}
-	if p.state.source.deleting {
-		a.refused.Accepted(p.key, refusal.Spec)
-	}
+	a.refused.Accepted(p.key, refusal.Deletion)
 	if obj != nil {
 		r.answers.target = a.target.Slimmed(obj)
 		if s == stepMigrate || s == stepEmptyMap || s == stepDelete || s == stepCollect {
 			return nil
 		}
 		a.refused.Accepted(p.key, refusal.Spec)
-		r.contest, r.loss = nil, nil
+		r.held, r.loss = nil, nil
+		r.drift.wrote(p, s)
 		p.target = r.answers.target
 		r.drift.accepted, r.drift.listed, r.drift.target = p.acceptance(), p.targets, p.target.GetUID()
 	}
 	return nil
+}
+
+// wrote notes that the target was written. Objects that were listed anew are written again
+// because their schema may be another one.
+func (d *drift) wrote(p *pair, s step) {
+	switch {
+	case s == stepCreate:
+		d.contest.Made(p.wish)
+	case p.state.target.content == contentUnverified && (d.listed != p.targets || d.accepted == ""):
+		d.contest.Renewed(p.wish)
+	default:
+		d.contest.Wrote(p.wish)
+	}
 }
 
 // writeTarget sends what a step writes to the target.
@@ -139,7 +151,6 @@ func (a *actor) writeTarget(ctx context.Context, p *pair, s step, r *record) (*u
 	case stepEmptyMap:
 		return a.write.Empty(ctx, t)
 	case stepForce:
-		r.drift.correct(correctPause)
 		return a.write.Force(ctx, t)
 	case stepMigrate:
 		if rel := p.state.target.relation; rel == relationPredecessor || rel == relationOrphan {
@@ -170,16 +181,17 @@ func (a *actor) remove(ctx context.Context, t writer.Target, r *record) (*unstru
 }
 
 // classify turns an error of a target's API server into what follows from it.
-func (a *actor) classify(p *pair, r *record, err error) error {
+func (a *actor) classify(p *pair, s step, r *record, err error) error {
 	managers := conflicting(err)
 	switch {
 	case len(managers) > 0 && p.target != nil:
 		r.answers.lookTarget = false
-		r.contest = &contest{
+		r.held = &heldFields{
 			hash:    p.want.hash,
 			version: p.target.GetResourceVersion(),
 			detail:  clip(" by " + strings.Join(managers, ", ")),
 		}
+		r.drift.contest.Rivals = r.held.detail
 		a.refused.Drop(p.key, refusal.Spec) // an API server asks first who owns what
 		return again(err)
 	case passed(err):
@@ -190,11 +202,15 @@ func (a *actor) classify(p *pair, r *record, err error) error {
 	switch fates.Of(err).Fate() {
 	case fates.Refused:
 		a.targetFields.Doubt()
-		r.answers.lookTarget, r.contest = false, nil
+		r.answers.lookTarget, r.held = false, nil
 	case fates.Waits:
 		r.answers.lookTarget = p.target != nil // it may have gone; where it would be made nothing has
 	}
-	a.refused.Refused(p.key, refusal.Spec, p.wish(), p.targets, err)
+	ask := refusal.Spec
+	if s == stepDelete || s == stepOrphan {
+		ask = refusal.Deletion
+	}
+	a.refused.Refused(p.key, ask, p.want.hash, p.targets, err)
 	return again(err)
 }
 
@@ -234,6 +250,7 @@ func (a *actor) giveStatus(ctx context.Context, p *pair, r *record) (*unstructur
 	switch {
 	case err == nil:
 		got, _ := obj.Object["status"].(map[string]any)
+		r.status.wrote(p, got)
 		r.status.sent, r.status.got, r.status.listed = travel.Hash(p.give), travel.Hash(got), p.sources
 		a.refused.Accepted(p.key, refusal.Status)
 	case fates.Is(err, fates.Absent, fates.Unserved) && !a.write.Plain():

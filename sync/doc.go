@@ -88,6 +88,15 @@
 //   - A target that another konnector of the same binding wrote last, from
 //     something that this one does not know, has its source read live first: two
 //     konnectors without a lease do not fight over what one has not seen yet.
+//   - What a source is changed to while it is being deleted goes to the target, if that
+//     is still there: a provider may wait for it. The status comes back as before.
+//   - What others change back each time is written ever more rarely, and told with their
+//     names (ReasonContested). The pause belongs to what was written: another change of
+//     the source goes at once. Copies and statuses are paced alike.
+//   - A target whose annotations others have taken off is known by the engine's field
+//     manager, which has the end of the source's UID.
+//   - Of the conditions of a source those stay that other controllers have added since
+//     the last status. Where the schema makes conditions a map by type, all stay anyway.
 //   - Under Drift: Report only content counts: a change that was undone is no
 //     longer reported.
 //   - A [Mapper] is checked object by object (the source of the target must be the

@@ -88,8 +88,9 @@ func newReconciler(e *engine) *reconciler {
 		observer: observer{
 			opts: e.opts, names: e.names, resource: e.sync.resource, guard: e.guard, tombstones: e.deleted, source: e.source, target: e.target,
 			sourceFields: e.schemas[0], targetFields: e.schemas[1], statuses: &e.statuses, plainStatus: e.write.Plain, refused: e.refused, problem: e.reports.problem,
-			serving: fence.Serving(e.sync.to.raw, e.sync.resource),
-			policy:  policy{e.opts.Conflict, e.opts.Drift, e.opts.Lost, e.opts.Deletion, e.opts.Orphans},
+			oneCluster: e.sync.from.stores == e.sync.to.stores || e.sync.from.identity != e.sync.to.identity,
+			serving:    fence.Serving(e.sync.to.raw, e.sync.resource),
+			policy:     policy{e.opts.Conflict, e.opts.Drift, e.opts.Lost, e.opts.Deletion, e.opts.Orphans},
 		},
 		actor: actor{
 			write: e.write, guard: e.guard, breaker: e.sync.breaker, journal: e.sync.journal, source: e.source, target: e.target,
@@ -243,8 +244,16 @@ func (e *engine) remapped(of ...string) {
 // sourceView watches the sources. Each is a key of its own.
 func (e *engine) sourceView() *view.View {
 	from := e.sync.from
-	v := e.newView("source", from, from.dynamicLister(e.sync.resource, "source", slim.Source))
+	v := e.newView("source", from, from.dynamicLister(e.sync.resource, "source for "+e.names.Domain, slim.Source(e.names)))
 	v.Ended = e.deleted.Ended
+	read := v.Live
+	v.Live = func(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error) {
+		obj, err := read(ctx, name)
+		if obj != nil {
+			slim.NoteFinalizers(obj, e.names)
+		}
+		return obj, err
+	}
 	v.Changed = func(c view.Change) {
 		e.counts.Follow(c)
 		e.queue.Add(c.Name, c.Class(queue.User))

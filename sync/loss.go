@@ -52,7 +52,7 @@ type loss struct {
 
 // lose begins the pause. Each in a row is twice as long.
 func (r *record) lose(p *pair) {
-	r.loss = &loss{hash: p.want.hash, listed: p.targets, next: r.drift.correct(losePause)}
+	r.loss = &loss{hash: p.want.hash, listed: p.targets, next: r.drift.lost(losePause)}
 }
 
 // due reports whether the pause is over: what is wanted has changed, or what is seen.

@@ -20,6 +20,8 @@ func obstacle(s state) Reason {
 		return ""
 	case s.misnamed != "":
 		return ReasonMapper
+	case src.deleting && dst.content == contentRefused:
+		return s.refused
 	case src.deleting && dst.ours() && dst.termination == stuck:
 		return ReasonTerminating
 	case src.deleting && src.finalizer && s.held != "":
@@ -38,8 +40,12 @@ func obstacle(s state) Reason {
 		return ReasonDrifted
 	case s.statusRefused != "":
 		return ReasonStatus
+	case dst.ours() && s.fought:
+		return ReasonContested
 	case s.related != "":
 		return ReasonRelated
+	case src.shared != "":
+		return ReasonShared
 	default:
 		return ""
 	}
@@ -49,16 +55,18 @@ func obstacle(s state) Reason {
 func (s state) passes(why Reason) bool { return s.passing && why != "" && why == s.refused }
 
 // harmless reports whether an obstacle leaves the spec free to travel.
-func harmless(why Reason) bool { return why == "" || why == ReasonRelated || why == ReasonStatus }
+func harmless(why Reason) bool {
+	return why == "" || why == ReasonRelated || why == ReasonStatus || why == ReasonContested || why == ReasonShared
+}
 
 // told reports whether users know what stands in the way. Who changed a target is
 // not always known, and no reason to set the message again.
 func told(s state, why Reason) bool {
-	if s.muted || s.passes(why) {
+	if s.muted || s.passes(why) || s.source.shared != "" {
 		return true
 	}
 	if why == ReasonDrifted {
-		s.contested = ""
+		s.contested, s.rivals = "", ""
 		return strings.HasPrefix(s.source.message, explain(s, why))
 	}
 	return explain(s, why) == s.source.message
@@ -102,17 +110,21 @@ func explain(s state, why Reason) string {
 	case ReasonStale:
 		text = fmt.Sprintf("%s was made from a later generation of this object, which may have been restored from a backup; nothing is rolled back", s.target.name)
 	case ReasonRefused:
-		text = "the target cluster refuses this object: " + s.answer
+		text = s.asked("refuses") + s.answer
 	case ReasonUnavailable:
-		text = "the target cluster cannot take this object now: " + s.answer
+		text = s.asked("cannot take") + s.answer
 	case ReasonMissing:
-		text = "what this object needs is missing in the target cluster: " + s.answer
+		text = s.asked("lacks what it needs for") + s.answer
 	case ReasonForbidden:
-		text = "the target cluster does not permit this object: " + s.answer
+		text = s.asked("does not permit") + s.answer
 	case ReasonDrifted:
-		text = fmt.Sprintf("%s was changed in the target cluster%s", s.target.name, s.contested)
+		text = fmt.Sprintf("%s was changed in the target cluster%s", s.target.name, cmp.Or(s.contested, s.rivals))
+	case ReasonContested:
+		text = fmt.Sprintf("%s is changed in the target cluster%s each time that it is put right, which is done ever more slowly; what changes here goes up at once", s.target.name, s.rivals)
 	case ReasonTerminating:
-		text = fmt.Sprintf("waiting for %s to be gone from the target cluster%s", s.target.name, s.target.finalizers)
+		text = fmt.Sprintf("this object is being deleted, and waits for %s to be gone from the target cluster%s", s.target.name, s.target.finalizers)
+	case ReasonShared:
+		text = fmt.Sprintf("another Sync, with the finalizer %s, writes the status of this object", s.source.shared)
 	case ReasonStatus:
 		text = "this cluster refuses the status of " + s.target.name + ": " + s.statusRefused
 	case ReasonHeld:
@@ -135,6 +147,14 @@ func conflictText(t targetState) string {
 			"If that cluster is gone for good, the owner of the binding can recover it", t.name)
 	}
 	return fmt.Sprintf("%s exists in the target cluster and belongs to someone else; it is left untouched", t.name)
+}
+
+// asked begins the message that the target's API server refuses what it is asked.
+func (s state) asked(refuses string) string {
+	if s.source.deleting && s.target.content != contentRefused {
+		return "this object is being deleted, which the target cluster " + refuses + ": "
+	}
+	return "the target cluster " + refuses + " this object: "
 }
 
 // comesBack says when a target that has vanished is made anew.

@@ -22,6 +22,7 @@ type modelSource struct {
 	deleting, finalizer bool
 	status, mark        uint8
 	message             uint8 // index in modelReasons
+	shared              bool  // another Sync has put its finalizer on it before ours
 }
 
 // A modelTarget is what has the target's name; the zero value is nothing.
@@ -42,7 +43,7 @@ type modelTarget struct {
 // made reports whether the target was made from the source with a UID, by us or by a
 // legacy konnector.
 func (t modelTarget) made(uid uint8) bool {
-	return uid != 0 && t.uid != 0 && !t.other && (t.from == uid || t.from == 0 && t.legacy == uid)
+	return uid != 0 && t.uid != 0 && !t.other && (t.from == uid || t.from == 0 && (t.legacy == uid || t.managed == uid))
 }
 
 // sent is the status as the source gets it, which tells one target's from another's.
@@ -67,6 +68,8 @@ type modelKonnector struct {
 	grace              grace
 	graceOf            uint8 // UID of the orphan
 	paused             bool
+	wrote              uint8 // what the target was last made: UID and generation of the source
+	again              bool  // and that for the second time
 	cluster            uint8 // of the target, as it was when the process began
 	suspect, held      bool
 	of                 uint8 // UID of the source whose target was accepted
@@ -109,13 +112,13 @@ type modelRun struct {
 	broken           string              // what went wrong in the step that was done last
 }
 
-var modelReasons = []Reason{"", ReasonConflict, ReasonLost, ReasonStale, ReasonDrifted, ReasonTerminating, ReasonHeld, ReasonOrphaned, ReasonVanished, ReasonVanished}
+var modelReasons = []Reason{"", ReasonConflict, ReasonLost, ReasonStale, ReasonDrifted, ReasonTerminating, ReasonHeld, ReasonOrphaned, ReasonContested, ReasonVanished, ReasonVanished}
 
 // Indexes in modelReasons. The second time that it stands there the breaker holds what would come back.
 const (
 	modelHeld         = 6
-	modelVanished     = 8
-	modelVanishedHeld = 9
+	modelVanished     = 9
+	modelVanishedHeld = 10
 )
 
 const (
@@ -139,13 +142,16 @@ func uidBit(uid uint8) uint8 { return 1 << uid }
 // observe is what engine.observe makes of what a konnector sees.
 func (r *modelRun) observe(k *modelKonnector) state {
 	src, dst := k.source, k.target
-	s := state{policy: r.policy, mapped: true, confirmed: k.confirmed, suspect: k.suspect, paused: k.paused}
+	s := state{policy: r.policy, mapped: true, confirmed: k.confirmed, suspect: k.suspect, paused: k.paused && k.wrote == src.wish(), fought: k.again}
 	s.source = sourceState{
 		freshness: k.sourceAt, exists: src.uid != 0, deleting: src.deleting, finalizer: src.finalizer,
 		proven: src.uid != 0 && k.proven == src.uid, message: modelTexts[src.message],
 	}
+	if src.shared {
+		s.source.shared = "example.org/first"
+	}
 	if src.uid != 0 && k.of != src.uid {
-		k.of, k.accepted, k.applied, k.judged, k.paused = src.uid, 0, 0, 0, false
+		k.of, k.accepted, k.applied, k.judged, k.paused, k.wrote, k.again = src.uid, 0, 0, 0, false, 0, false
 	}
 	if src.mark != 0 {
 		s.source.mark = string('0' + rune(src.mark))
@@ -178,7 +184,7 @@ func (r *modelRun) observe(k *modelKonnector) state {
 		if dst.deleting {
 			s.target.termination = terminating
 		}
-		s.status = s.target.ours() && !src.deleting && src.status != dst.sent()
+		s.status = s.target.ours() && !src.shared && src.status != dst.sent()
 	}
 	if s.offered = k.offered; s.returns() {
 		k.paused, k.lost = k.paused || !k.lost, true
@@ -215,7 +221,7 @@ func (r *modelRun) relation(k *modelKonnector) targetRelation {
 	src, dst := k.source, k.target
 	inherits := src.uid != 0 && dst.uid != 0 && dst.from == 0 && dst.legacy == src.uid && src.finalizer && (!dst.deleting || src.deleting) &&
 		(k.targetAt == live || dst.managed == src.uid)
-	made := src.uid != 0 && dst.from == src.uid && !dst.other
+	made := src.uid != 0 && !dst.other && (dst.from == src.uid || dst.from == 0 && dst.managed == src.uid)
 	switch {
 	case dst.uid == 0 && (k.accepted != 0 || src.message >= modelVanished):
 		return relationVanished
@@ -262,9 +268,10 @@ func (r *modelRun) content(k *modelKonnector) content {
 		return contentInSync
 	case settled && r.policy.drift == DriftReport && k.accepted != 0:
 		if k.targetAt == live {
-			if k.judged = dst.drift; dst.drift == 2 {
+			if dst.drift == 2 {
 				return contentUnverified
 			}
+			k.judged = dst.drift
 		}
 		if k.judged != dst.drift {
 			return contentChanged
@@ -288,6 +295,7 @@ func (r *modelRun) step(w *modelWorld, i int) step {
 		r.check(do == stepRest || do == stepWait, "I11: %s although a side cannot be read", do)
 	}
 	if do == stepRest || do == stepWait {
+		r.check(!r.delays(k, s), "I1: what the user changed waits")
 		k.endPass()
 		return do
 	}
@@ -312,11 +320,20 @@ func (r *modelRun) step(w *modelWorld, i int) step {
 	return do
 }
 
+// delays reports whether a change of the source that was never sent is not sent now.
+func (r *modelRun) delays(k *modelKonnector, s state) bool {
+	free := harmless(obstacle(s)) && r.policy.drift == DriftCorrect && s.target.freshness != unknown && s.source.freshness != unknown
+	return free && s.source.finalizer && s.target.ours() && s.target.termination == alive && s.target.content.edited() && k.wrote != k.source.wish()
+}
+
+// wish is what the target of the source should be.
+func (s modelSource) wish() uint8 { return s.uid<<4 | s.gen }
+
 // endPass forgets what holds for one pass, and with the source what is known of it.
 func (k *modelKonnector) endPass() {
 	k.confirmed, k.offered, k.sourceAt, k.targetAt = false, false, min(k.sourceAt, cached), min(k.targetAt, cached)
 	if k.source.uid == 0 && k.graceOf == 0 {
-		k.proven, k.accepted, k.applied, k.judged, k.contested, k.paused = 0, 0, 0, 0, false, false
+		k.proven, k.accepted, k.applied, k.judged, k.contested, k.paused, k.wrote, k.again = 0, 0, 0, 0, false, false, 0, false
 	}
 }
 
@@ -369,6 +386,7 @@ func (r *modelRun) writeSource(w *modelWorld, i int, do step, s state) {
 	k := &w.konnectors[i]
 	src := &w.source
 	same, version := src.uid != 0 && k.source.uid == src.uid, k.source == *src
+	r.check(!k.source.shared || do != stepSetMessage && do != stepStatus, "I9: the status or the message of another Sync is written")
 	switch {
 	case do == stepSetMessage && same:
 		src.message = 0
@@ -425,6 +443,8 @@ func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before mo
 	case stepCreate:
 		r.check(r.two || w.letGo&uidBit(src.uid) == 0, "I3: a target is made for a source that was let go")
 		r.check(w.source.uid != src.uid || w.source.finalizer || k.source != w.source, "I3: a target is made without the finalizer")
+		r.check(!src.deleting, "I3: a target is made for a source that is being deleted")
+		k.wrote, k.again = 0, false
 		r.check(s.target.relation != relationVanished || k.cluster == w.cluster, "I4: a second target is made in another cluster")
 		r.check(s.target.relation != relationVanished || !w.leaving, "a target is made anew although its kind is being taken away")
 		r.check(s.target.relation != relationVanished || modelReasons[src.message] == ReasonVanished, "I18: a target is made anew, and nothing says so")
@@ -437,7 +457,6 @@ func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before mo
 	case stepApply, stepForce:
 		r.check(!dst.made(src.uid) || dst.gen <= src.gen, "I6: the target goes back to an earlier generation")
 		r.check(do == stepApply || dst.drift != 1 || foreign || r.policy.drift == DriftCorrect, "I9: what others changed is taken against the policy")
-		k.paused = k.paused || do == stepForce
 		r.apply(k, dst)
 	case stepMigrate:
 		dst.managed, dst.contended = src.uid, false
@@ -473,6 +492,8 @@ func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before mo
 func (r *modelRun) apply(k *modelKonnector, dst *modelTarget) {
 	dst.from, dst.gen, dst.managed, dst.drift, dst.other, dst.former = k.source.uid, k.source.gen, k.source.uid, 0, false, false
 	k.accepted, k.applied = dst.uid, dst.gen
+	k.again = k.again || k.wrote == k.source.wish()
+	k.paused, k.wrote = k.again, k.source.wish()
 }
 
 // A modelMove is one thing that may happen; it reports whether it can.
@@ -494,7 +515,7 @@ func userMoves() []modelMove {
 			return ok
 		}, 0},
 		{"the user edits the source", func(w *modelWorld) bool {
-			ok := w.source.uid != 0 && w.source.gen < 2 && !w.source.deleting
+			ok := w.source.uid != 0 && w.source.gen < 2
 			w.source.gen = 2
 			return ok
 		}, 0},
@@ -578,6 +599,21 @@ func otherMoves() []modelMove {
 		{"someone changes the target back", func(w *modelWorld) bool {
 			ok := w.target.drift == 1
 			w.target.drift = 2
+			return ok
+		}, 0},
+		{"someone removes our annotation", func(w *modelWorld) bool {
+			ok := w.target.from != 0 && w.target.managed == w.target.from
+			w.target.from, w.target.gen = 0, 0
+			return ok
+		}, 1},
+		{"another Sync comes first", func(w *modelWorld) bool {
+			ok := w.source.uid != 0 && !w.source.shared && !w.source.deleting
+			w.source.shared = true
+			return ok
+		}, 1},
+		{"another Sync lets the source go", func(w *modelWorld) bool {
+			ok := w.source.shared
+			w.source.shared = false
 			return ok
 		}, 0},
 		{"someone deletes the target", func(w *modelWorld) bool {
@@ -741,7 +777,9 @@ func (w *modelWorld) start(i int, old bool) {
 func (w *modelWorld) wait(i int) bool {
 	k := &w.konnectors[i]
 	before := *k
-	k.paused = false
+	if k.again = k.again && k.paused; k.paused {
+		k.paused = false
+	}
 	if k.graceOf != 0 && k.graceOf == k.target.uid && k.grace == graceRunning {
 		k.grace = graceElapsed
 	}
@@ -918,7 +956,10 @@ func (r *modelRun) settles(w modelWorld) string {
 		return ""
 	}
 	r.settled[w] = true
-	writes, trace := r.play(&w)
+	if broken := r.stands(w); broken != "" {
+		return broken
+	}
+	writes, trace := r.play(&w, false)
 	broken := r.broken
 	switch {
 	case broken != "":
@@ -935,7 +976,7 @@ func (r *modelRun) settles(w modelWorld) string {
 	for i := range r.count() {
 		w.start(i, false)
 	}
-	if writes, trace = r.play(&w); writes != 0 {
+	if writes, trace = r.play(&w, false); writes != 0 {
 		return fmt.Sprintf("I8: a restart writes: %q", trace)
 	}
 	return ""
@@ -967,19 +1008,41 @@ func excessive(trace []step) string {
 	return ""
 }
 
-func (r *modelRun) play(w *modelWorld) (writes int, trace []step) {
+// stands has a provider keep the target of a source that is being deleted, and reports
+// what is not in step then.
+func (r *modelRun) stands(w modelWorld) string {
+	src, dst := &w.source, &w.target
+	if !src.deleting || !src.finalizer || !dst.blocked || !dst.made(src.uid) || dst.legacy == src.uid || r.policy.deletion != DeletionDelete {
+		return ""
+	}
+	_, trace := r.play(&w, true)
+	broken := ""
+	switch {
+	case r.broken != "":
+		broken = r.broken
+	case dst.gen != src.gen && dst.gen <= src.gen && (dst.drift != 1 || r.policy.drift == DriftCorrect):
+		broken = "I1: what the user changed after the deletion does not go up"
+	case src.status != dst.sent() && !src.shared:
+		broken = "I1: the status does not come down after the deletion"
+	default:
+		return ""
+	}
+	return fmt.Sprintf("%s\nwhile the provider keeps the target: %q", broken, trace)
+}
+
+func (r *modelRun) play(w *modelWorld, keep bool) (writes int, trace []step) {
 	for round := 0; ; round++ {
 		if round > 20 {
 			return -1, trace
 		}
 		start := *w
-		w.target.blocked = false
-		if w.target.deleting {
+		w.target.blocked = w.target.blocked && keep
+		if w.target.deleting && !keep {
 			w.target = modelTarget{}
 		}
 		for i := range r.count() {
 			k := &w.konnectors[i]
-			if k.held || w.source.message == modelHeld || w.source.message == modelVanishedHeld {
+			if (k.held || w.source.message == modelHeld || w.source.message == modelVanishedHeld) && !keep {
 				k.held = false
 				w.release()
 			}
@@ -1021,22 +1084,22 @@ func (r *modelRun) wrong(w modelWorld) string {
 		return "I1: the source stays"
 	case src.deleting:
 		return ""
-	case modelReasons[src.message] != why:
+	case modelReasons[src.message] != why && !src.shared:
 		return fmt.Sprintf("I1: the message is %q, the obstacle %q", modelReasons[src.message], why)
 	case why == ReasonConflict && (dst.made(src.uid) || dst.uid == 0), why == ReasonLost && dst.uid != 0,
 		why == ReasonDrifted && dst.drift != 1, why == ReasonStale && dst.gen <= src.gen:
 		return "I1: the message is wrong: " + string(why)
 	case why == ReasonConflict && s.target.relation == relationOrphan && r.policy.collects():
 		return "I1: an orphan keeps the name"
-	case why != "" && why != ReasonDrifted:
+	case !harmless(why) && why != ReasonDrifted:
 		return ""
 	case !src.finalizer:
 		return "I3: no finalizer"
-	case !dst.made(src.uid) || dst.gen != src.gen && why == "" || dst.managed != src.uid || dst.contended && r.policy.drift == DriftCorrect:
+	case !dst.made(src.uid) || dst.gen != src.gen && harmless(why) || dst.managed != src.uid || dst.contended && r.policy.drift == DriftCorrect:
 		return "I1: the target is not what it should be"
-	case dst.drift != 0 && why == "":
+	case dst.drift != 0 && harmless(why):
 		return "I1: the target stays changed"
-	case dst.sent() != src.status:
+	case dst.sent() != src.status && !src.shared:
 		return "I1: the status does not travel"
 	}
 	return ""

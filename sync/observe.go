@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/sync/internal/contest"
 	"github.com/klutch-go/sdk/sync/internal/fence"
 	"github.com/klutch-go/sdk/sync/internal/fields"
 	"github.com/klutch-go/sdk/sync/internal/legacy"
@@ -39,6 +41,7 @@ type pair struct {
 	made   Origin // of the target
 	isMade bool   // by a Sync
 	want   intent
+	wish   string         // identifies want, in the generation that says so
 	give   map[string]any // status for the source; nil if none
 	mute   time.Duration  // until the next message may be set
 
@@ -63,6 +66,7 @@ type observer struct {
 	statuses     *pace.Budget
 	refused      *refusal.Ledger
 	plainStatus  func() bool
+	oneCluster   bool                                          // source and target may be one, whatever their identities say
 	problem      func(key cache.ObjectName) string             // of a related object
 	serving      func(context.Context) (why string, err error) // reads whether the target's cluster takes new objects
 }
@@ -80,7 +84,8 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 	if p.source != nil {
 		o.observeSource(p, r)
 	}
-	if p.name, p.mapped = targetName(o.opts.Mapper, key, p.source != nil); !p.mapped || p.state.source.freshness == unknown {
+	p.name, p.mapped = targetName(o.opts.Mapper, key, p.source != nil)
+	if p.mapped = p.mapped && !(p.source != nil && o.isCopy(p.source)); !p.mapped || p.state.source.freshness == unknown {
 		return p, nil
 	}
 	if p.misnamed = contradiction(o.opts.Mapper, key, p.name); p.misnamed != "" {
@@ -109,6 +114,9 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 	}
 	if p.source != nil {
 		p.want = o.opts.newIntent(o.names, o.targetFields.Prune(p.source), p.from.since(p.made, p.source.GetResourceVersion()), p.name)
+		if p.wish = p.want.hash; !o.ungenerated(p) {
+			p.wish += strconv.FormatInt(p.source.GetGeneration(), 10)
+		}
 	}
 	o.observeRelation(ctx, p, r)
 	if p.source != nil && p.target != nil {
@@ -142,6 +150,7 @@ func (o *observer) observeSource(p *pair, r *record) {
 	s.finalizer = slices.Contains(p.source.GetFinalizers(), o.opts.Finalizer)
 	s.mark = annotations[o.names.Target]
 	s.message = annotations[o.names.Message]
+	s.shared = o.firstOther(p.source)
 	p.related = o.problem(p.key)
 	if s.freshness == live {
 		r.proofs.source = p.from.uid
@@ -175,14 +184,13 @@ func (o *observer) observeRelation(ctx context.Context, p *pair, r *record) {
 
 // relation is that of a target to its source, both of which exist.
 func (o *observer) relation(p *pair) targetRelation {
-	made := p.from.made(p.made)
-	inherited := !made && o.inherits(p)
+	made := p.from.made(p.made) || !p.isMade && fields.Of(p.target, p.keeper) != nil // others may take off our annotations
 	switch {
-	case inherited && fields.Of(p.target, p.keeper) == nil:
+	case !made && o.inherits(p):
 		return relationLegacy
-	case (inherited || made) && o.hasLegacy() && legacy.Writer(p.target) != "":
+	case made && o.hasLegacy() && legacy.Writer(p.target) != "":
 		return relationContended
-	case inherited || made:
+	case made:
 		return relationOurs
 	case p.isMade && !p.from.sameName(p.made):
 		return relationOtherSource
@@ -200,8 +208,7 @@ func (o *observer) relation(p *pair) targetRelation {
 func (o *observer) inherits(p *pair) bool {
 	a := p.target.GetAnnotations()
 	return o.hasLegacy() && a[o.names.Source] == "" && a[o.names.Orphaned] == "" &&
-		legacy.MadeFrom(p.source, p.target) &&
-		(fields.Of(p.target, p.keeper) != nil || fields.By(p.target, legacy.Wrote) != nil)
+		legacy.MadeFrom(p.source, p.target) && fields.By(p.target, legacy.Wrote) != nil
 }
 
 // hasLegacy reports whether this Sync goes on where a legacy konnector may have begun.
@@ -272,14 +279,20 @@ func (o *observer) observeTarget(p *pair, r *record) {
 		}
 		t.finalizers = waitsFor(p.target)
 	}
-	p.give = travel.Status(p.source, o.sourceFields.Prune(p.target), p.made.Generation)
-	p.status = t.ours() && !p.state.source.deleting && !r.status.acknowledged(p)
+	if t.freshness == live && (t.content.edited() || t.content.drifted()) {
+		r.drift.contest.Rivals = contest.Rivals(p.target, p.keeper, p.want.object)
+	}
+	p.give = r.status.withOthers(travel.Status(p.source, o.sourceFields.Prune(p.target), p.made.Generation), p.source)
+	p.status = t.ours() && p.state.source.shared == "" && !r.status.acknowledged(p)
 }
+
+// ungenerated reports whether another generation of the source says nothing of what it asks.
+func (o *observer) ungenerated(p *pair) bool { return p.state.source.deleting || o.plainStatus() }
 
 // compare finds out how a target that is ours differs from what it should be.
 func (o *observer) compare(p *pair, r *record) content {
 	from := p.made
-	settled := from.Hash == p.want.hash && (from.Generation == p.source.GetGeneration() || o.plainStatus())
+	settled := from.Hash == p.want.hash && (from.Generation == p.source.GetGeneration() || o.ungenerated(p))
 	if settled {
 		r.drift.applied = from.Hash
 	}
@@ -293,7 +306,7 @@ func (o *observer) compare(p *pair, r *record) content {
 	switch {
 	case from.Generation > p.source.GetGeneration():
 		return contentAhead
-	case !settled && r.drift.applied != "" && from.Hash != r.drift.applied && p.state.source.freshness != live:
+	case !settled && p.isMade && r.drift.applied != "" && from.Hash != r.drift.applied && p.state.source.freshness != live:
 		return contentRewritten
 	case settled && owned:
 		return contentInSync
@@ -331,10 +344,10 @@ func (o *observer) owned(p *pair, r *record, settled bool) (owned, unverified bo
 func (p *pair) judge(d *drift, ours map[string]any) content {
 	now := travel.Hash([]any{p.target.GetUID(), p.target.GetGeneration(), p.target.GetLabels(), p.target.GetAnnotations(), ours})
 	if p.state.target.freshness == live {
-		d.judged = now
 		if within(p.want.object, p.target.Object) {
 			return contentUnverified
 		}
+		d.judged = now
 	}
 	if d.judged != now {
 		return contentChanged
@@ -381,14 +394,15 @@ func (a *answers) watchOver() {
 func (o *observer) remember(p *pair, r *record) {
 	o.rememberSpec(p, r)
 	o.rememberStatus(p, r)
-	p.paused = time.Now().Before(r.drift.next)
+	p.paused = r.drift.contest.Pause(p.wish) > 0
+	p.fought, p.rivals = r.drift.contest.Told(), r.drift.contest.Rivals
 	p.mute = r.status.messages.Wait(pace.Burst, messagePause)
 	if f := o.refused.Of(p.key, refusal.Message); f != nil {
 		p.mute = max(p.mute, f.Wait())
 	}
 	p.muted = p.mute > 0
 	p.confirmed = r.proofs.confirmed
-	if c := r.contest; c != nil && p.target != nil && c.hash == p.want.hash && c.version == p.target.GetResourceVersion() {
+	if c := r.held; c != nil && p.target != nil && c.hash == p.want.hash && c.version == p.target.GetResourceVersion() {
 		p.contested = c.detail
 	}
 }
@@ -396,7 +410,7 @@ func (o *observer) remember(p *pair, r *record) {
 // rememberSpec adds what the target's API server does not take.
 func (o *observer) rememberSpec(p *pair, r *record) {
 	deleting := p.state.source.deleting
-	if p.state.target.content == contentInSync && !deleting {
+	if p.state.target.content == contentInSync {
 		o.refused.Accepted(p.key, refusal.Spec) // what was refused then is in force now
 		r.loss = nil
 	}
@@ -409,13 +423,33 @@ func (o *observer) rememberSpec(p *pair, r *record) {
 			return
 		}
 	}
-	if f := o.refused.Of(p.key, refusal.Spec); f != nil && (!deleting || f.Of(p.wish())) {
-		p.refused, p.answer = reasonOf(f.Kind), f.Detail
-		p.due, p.passing = f.Due(p.wish(), p.targets), !f.Lasts()
-		p.wait = f.Wait()
-		if p.passing {
-			p.wait = min(p.wait, f.Passes())
-		}
+	if f := o.refused.Of(p.key, refusal.Spec); f != nil {
+		p.refuse(f, f.Due(p.want.hash, p.targets))
+	}
+	if deleting {
+		p.rememberDeletion(o.refused.Of(p.key, refusal.Deletion))
+	}
+}
+
+// refuse adds a refusal, and when it is asked again or told.
+func (p *pair) refuse(f *refusal.Refusal, due bool) {
+	p.refused, p.answer, p.due = reasonOf(f.Kind), f.Detail, due
+	p.passing, p.wait = !f.Lasts(), f.Wait()
+	if p.passing {
+		p.wait = min(p.wait, f.Passes())
+	}
+}
+
+// rememberDeletion adds what was answered to a deletion, which does not wait for a change
+// that was refused.
+func (p *pair) rememberDeletion(f *refusal.Refusal) {
+	if t := &p.state.target; p.refused != "" && !p.due && t.ours() && t.content.needsApply() {
+		t.content, p.due = contentRefused, true
+	} else {
+		p.refused, p.answer, p.passing = "", "", false
+	}
+	if f != nil {
+		p.refuse(f, f.Wait() <= 0)
 	}
 }
 
@@ -434,8 +468,11 @@ func (o *observer) rememberStatus(p *pair, r *record) {
 			refusedFor = f.Wait()
 		}
 	}
+	if p.statusRefused == "" && r.status.contest.Told() {
+		p.statusRefused = "others change it back each time that it is written"
+	}
 	if p.status {
-		p.statusWait = max(0, refusedFor, r.status.pace.Delay(p.give, o.statuses.Pause()))
+		p.statusWait = max(0, refusedFor, r.status.pace.Delay(p.give, o.statuses.Pause()), r.status.contest.Pause(travel.Hash(p.give)))
 		p.status, p.statusDelayed = p.statusWait == 0, p.statusWait > 0
 	}
 }
@@ -452,14 +489,6 @@ func reasonOf(kind fates.Kind) Reason {
 	default:
 		return ReasonUnavailable
 	}
-}
-
-// wish identifies what is asked of the target's API server.
-func (p *pair) wish() string {
-	if p.state.source.deleting {
-		return "deletion"
-	}
-	return p.want.hash
 }
 
 // untold reports whether the message on the source is out of date.
@@ -485,8 +514,12 @@ func (p *pair) again(s step, r *record) time.Duration {
 		return heldPause
 	case p.refused != "":
 		return max(p.wait, time.Millisecond)
+	case p.statusRefused != "":
+		return r.status.contest.Peace()
 	case p.paused:
-		return max(time.Until(r.drift.next), time.Millisecond)
+		return max(r.drift.contest.Pause(p.wish), time.Millisecond)
+	case p.fought:
+		return r.drift.contest.Peace()
 	default:
 		return waitPause
 	}

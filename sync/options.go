@@ -60,7 +60,9 @@ type Options struct {
 	Workers int
 
 	// Finalizer goes on each source object before its target exists. Empty
-	// means "syncer" of the Domain: DefaultFinalizer. Two Syncs of the same source resource need two.
+	// means "syncer" of the Domain: DefaultFinalizer. Two Syncs of the same source
+	// resource need two: the one whose finalizer comes first on an object writes its status
+	// and messages, and the other one reports by Hooks with ReasonShared.
 	Finalizer string
 
 	// The policies say what to do when someone else has a hand in it; the zero

@@ -113,7 +113,7 @@ func decide(s state) step {
 	// Someone else changed what the source owns, and by policy it is put right.
 	case (s.contested != "" || dst.content != contentInSync) && s.corrects(why):
 		return stepForce
-	case s.paused, s.statusDelayed, s.refused != "", s.statusRefused != "":
+	case s.paused, s.fought, s.statusDelayed, s.refused != "", s.statusRefused != "":
 		return stepWait
 	// Both sides are in step, or nothing can be done about it.
 	default:
@@ -124,12 +124,18 @@ func decide(s state) step {
 // decideDeletion is what should happen to the target of a source that is being deleted.
 func decideDeletion(s state) step {
 	dst := s.target
+	changed := (dst.relation == relationOurs || dst.relation == relationContended) && dst.content.edited() && !s.paused
 	switch {
-	// Too many deletions at once wait until they are released; one that was refused, until it is due.
-	case s.held != "", s.refused != "" && !s.due:
-		return stepWait
-	// A target that is going is waited for.
-	case dst.ours() && dst.termination != alive:
+	// What users changed before the deletion or since may decide how it goes, or whether.
+	case changed && s.contested == "" && dst.content == contentEmptyMap:
+		return stepEmptyMap
+	case changed && s.contested == "":
+		return stepApply
+	case changed && s.policy.drift == DriftCorrect:
+		return stepForce
+	case s.waits() && dst.ours() && s.status:
+		return stepStatus
+	case s.waits():
 		return stepWait
 	case dst.deletable(s.policy):
 		return stepDelete
@@ -162,15 +168,21 @@ func decideOrphan(s state) step {
 	}
 }
 
+// waits reports whether the deletion does: too many at once, until they are released; one
+// that was refused, until it is due; and then for the target, which is going.
+func (s state) waits() bool {
+	return s.held != "" || s.refused != "" && !s.due || s.target.ours() && s.target.termination != alive
+}
+
 // deletable reports whether the deletion of the source takes the target away.
 func (t targetState) deletable(p policy) bool {
 	return t.ours() && t.termination == alive && p.deletion == DeletionDelete
 }
 
 // sends reports whether the spec may travel now: nothing but a refusal of an earlier
-// one, or of long ago, stands in its way.
+// one, or of long ago, stands in its way, and it did not travel just now.
 func (s state) sends(why Reason) bool {
-	return s.contested == "" && (harmless(why) || why == s.refused && s.due)
+	return s.contested == "" && !s.paused && (harmless(why) || why == s.refused && s.due)
 }
 
 // corrects reports whether what others wrote on the target may be put right now.
@@ -180,7 +192,6 @@ const (
 	waitPause    = 5 * time.Second  // between looks at what is waited for
 	slowPause    = 10 * time.Second // from which on a deletion is called slow
 	heldPause    = time.Minute      // between looks at a held deletion
-	correctPause = 5 * time.Minute  // at most, between corrections of what others change
 	losePause    = time.Hour        // at most, before a target that vanished is made anew
 	livePause    = 30 * time.Second // between live reads of a target that is being deleted
 	messagePause = time.Minute      // between the messages on one object, after the first few

@@ -57,6 +57,9 @@ func driftReport(s *state) { s.policy.drift = DriftReport }
 func messageSet(s *state)  { s.source.message = explain(*s, obstacle(*s)) }
 func contested(s *state)   { s.contested = " by them (.spec.size)" }
 func refused(s *state)     { s.refused, s.answer = ReasonRefused, "spec.size: Unsupported value" }
+func fought(s *state)      { s.fought = true }
+func rivals(s *state)      { s.rivals = " by them (.spec.size)" }
+func shared(s *state)      { s.source.shared = "example.org/first" }
 func lost(s *state)        { s.refused = ReasonVanished }
 func offeredLive(s *state) { s.target.freshness, s.confirmed, s.offered = live, true, true }
 func misnamed(s *state) {
@@ -120,7 +123,7 @@ func TestPlan(t *testing.T) {
 			settledState(terminates, statusDiffers), stepStatus,
 		},
 
-		"drift":                            {settledState(drifted), stepForce},
+		"drift":                            {settledState(drifted), stepLookTarget},
 		"drift, status changed":            {settledState(drifted, statusDiffers), stepStatus},
 		"drift, corrected a moment ago":    {settledState(drifted, paused), stepWait},
 		"drift, perhaps, after a start":    {settledState(contents(contentUnverified)), stepApply},
@@ -178,6 +181,25 @@ func TestPlan(t *testing.T) {
 		"target is ahead, says the cache": {settledState(ahead), stepLookSource},
 		"target is ahead":                 {settledState(ahead, liveSource), stepSetMessage},
 		"target is ahead, said":           {settledState(ahead, liveSource, messageSet), stepRest},
+
+		"contested again and again":           {settledState(fought), stepSetMessage},
+		"contested, told":                     {settledState(fought, messageSet), stepWait},
+		"contested, told, whose is known":     {settledState(fought, messageSet, rivals), stepSetMessage},
+		"contested, status changed":           {settledState(fought, messageSet, statusDiffers, paused), stepStatus},
+		"written just now, changed by others": {settledState(fought, messageSet, changed, paused), stepWait},
+		"drifted, whose is not known":         {settledState(drifted), stepLookTarget},
+		"drifted, seen live":                  {settledState(drifted, liveTarget), stepForce},
+		"another Sync has something to say":   {settledState(shared, func(s *state) { s.source.message = "x" }), stepRest},
+		"another Sync has nothing to say":     {settledState(shared, stuckCopy), stepRest},
+
+		"deleted, changed before":           {settledState(deleting, changed), stepApply},
+		"deleted, changed while it waits":   {settledState(deleting, changed, terminates), stepApply},
+		"deleted, changed while it is held": {settledState(deleting, changed, held, messageSet), stepApply},
+		"deleted, the change was refused":   {settledState(deleting, contents(contentRefused), refused, due, messageSet), stepDelete},
+		"deleted, the change was contested": {settledState(deleting, changed, contested, liveTarget), stepForce},
+		"deleted, contested, reported":      {settledState(deleting, changed, contested, driftReport, liveTarget, messageSet), stepDelete},
+		"deleted, status changed":           {settledState(deleting, statusDiffers, terminates), stepStatus},
+		"deleted, deletion refused, status": {settledState(deleting, refused, messageSet, statusDiffers), stepStatus},
 
 		"status delayed":                 {settledState(statusDelayed), stepWait},
 		"status delayed, spec changed":   {settledState(statusDelayed, changed), stepApply},
@@ -240,7 +262,10 @@ var invariants = map[string]func(s state, do step) bool{
 			(!s.target.ours() || s.policy.deletion == DeletionOrphan)
 	},
 	"I3: nothing is made without the finalizer": func(s state, do step) bool {
-		return !applies(do) && do != stepMigrate || s.source.finalizer && !s.source.deleting
+		return !applies(do) && do != stepMigrate || s.source.finalizer && (!s.source.deleting || s.target.ours())
+	},
+	"I3: nothing is made for a source that is being deleted": func(s state, do step) bool {
+		return do != stepCreate && do != stepMigrate || !s.source.deleting
 	},
 	"I3: nothing is made for a source that may have been let go": func(s state, do step) bool {
 		return !applies(do) && do != stepMigrate || s.target.ours() || s.source.proven || s.source.freshness == live
@@ -341,9 +366,9 @@ func anyState(r *rand.Rand) state {
 		},
 		mapped: r.IntN(8) > 0, due: flip(), passing: flip(), offered: flip(),
 		refused:   Reason(one("", "", string(ReasonRefused), string(ReasonForbidden), string(ReasonUnavailable), string(ReasonMissing), string(ReasonVanished))),
-		confirmed: flip(), suspect: flip(), held: one("", "", "too many"), paused: flip(), status: flip(), statusDelayed: flip(),
+		confirmed: flip(), suspect: flip(), held: one("", "", "too many"), paused: flip(), fought: flip(), rivals: one("", " by them"), status: flip(), statusDelayed: flip(),
 		contested: one("", "", " by them"), statusRefused: one("", "", "bad"), related: one("", "", "taken"),
-		source: sourceState{freshness(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x")},
+		source: sourceState{freshness(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x"), one("", "", "", "example.org/first")},
 		target: targetState{
 			freshness: freshness(r.IntN(3)), relation: targetRelation(r.IntN(int(relationOtherCluster) + 1)), content: content(r.IntN(int(contentInSync) + 1)),
 			termination: termination(r.IntN(int(stuck) + 1)), grace: grace(r.IntN(int(graceWaived) + 1)), managed: flip(), uid: "u1", name: "widgets svc/a",

@@ -6,11 +6,13 @@ import (
 	"context"
 	"sync"
 	"time"
+	"unique"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/sync/internal/contest"
 	"github.com/klutch-go/sdk/sync/internal/fence"
 	"github.com/klutch-go/sdk/sync/internal/pace"
 )
@@ -45,8 +47,8 @@ func (r *records) forget(key cache.ObjectName) {
 type record struct {
 	answers answers
 	proofs  proofs
-	contest *contest // nil if all fields are ours to apply
-	loss    *loss    // nil unless the target has vanished
+	held    *heldFields // nil if all fields are ours to apply
+	loss    *loss       // nil unless the target has vanished
 	drift   drift
 	status  sourceStatus
 }
@@ -92,8 +94,8 @@ func (p *proofs) confirm(ctx context.Context, g *fence.Guard, version string) er
 	return nil
 }
 
-// A contest is the answer that fields of an intent are someone else's.
-type contest struct {
+// HeldFields are the answer that fields of an intent are someone else's.
+type heldFields struct {
 	hash    string
 	version string // of the target
 	detail  string
@@ -101,24 +103,25 @@ type contest struct {
 
 // drift is what tells a target that others have changed from one that they have not.
 type drift struct {
-	applied     string    // hash of what the target was last seen to be made from, when it was what we wanted
-	accepted    string    // what we owned of the target when an apply was last accepted or found to be in force
-	listed      int       // as of which list of targets that was
-	target      types.UID // of that target
-	source      types.UID // of that target's source
-	judged      string    // what was known of a changed target when it was last read live
-	corrections int       // in a row
-	next        time.Time // before which nothing is corrected
+	applied  string    // hash of what the target was last seen to be made from, when it was what we wanted
+	accepted string    // what we owned of the target when an apply was last accepted or found to be in force
+	listed   int       // as of which list of targets that was
+	target   types.UID // of that target
+	source   types.UID // of that target's source
+	judged   string    // what was known of a changed target when it was last read live
+	contest  contest.Contest
+	losses   int       // in a row
+	next     time.Time // before which what vanished does not come back
 }
 
-// correct notes that what others changed, or took away, is put right. Each time in a row
-// the next one waits longer, up to most, so that we do not fight. It returns when that is.
-func (d *drift) correct(most time.Duration) time.Time {
+// lost notes that the target has vanished. Each time in a row it comes back later, up to
+// most. It returns when that is.
+func (d *drift) lost(most time.Duration) time.Time {
 	if time.Since(d.next) > 2*most {
-		d.corrections = 0
+		d.losses = 0
 	}
-	d.next = time.Now().Add(min(time.Second<<d.corrections, most))
-	d.corrections = min(d.corrections+1, 12)
+	d.next = time.Now().Add(min(time.Second<<d.losses, most))
+	d.losses = min(d.losses+1, 12)
 	return d.next
 }
 
@@ -130,4 +133,7 @@ type sourceStatus struct {
 	messages  pace.Pace
 	reported  Reason
 	denied    string // what was told of access to the object
+	contest   contest.Contest
+	types     unique.Handle[string] // of the conditions that came of the last status sent
+	others    []string              // types of conditions that others have added since
 }

@@ -25,6 +25,7 @@ func require(want step, s state) evidence {
 	// What is taken over is seen as it is: fields of others are not cached.
 	case stepMigrate, stepForce, stepApply, stepEmptyMap:
 		return where(dst.exists() && !dst.ours(), sourceProven|targetLive) |
+			where(want == stepForce && s.contested == "", targetLive) | // whose it is, is told
 			where(want == stepMigrate, targetLive|where(dst.relation == relationContended, sourceLive)) |
 			where(dst.content == contentRewritten, sourceLive) // another konnector may know better what the source is
 	// A message is not taken back a moment later.

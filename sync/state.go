@@ -19,7 +19,9 @@ type state struct {
 	due           bool   // a refused intent has changed, or has waited for long enough
 	passing       bool   // the refusal may pass by itself yet
 	contested     string // who owns fields of the intent, as an apply without force was told
-	paused        bool   // corrections of this target have to wait
+	paused        bool   // what the target should be was written so often, and changed by others, that it waits
+	fought        bool   // for so long already that users should know
+	rivals        string // who owned what the last write put right, as far as that is known
 	status        bool   // the status of the source is not what it should be
 	statusDelayed bool   // it will be, but the latest statuses came so fast that the next one waits
 	statusRefused string // why the source's API server does not take the status, if it does not
@@ -56,6 +58,7 @@ type sourceState struct {
 	proven    bool   // this incarnation was read live, or got our finalizer, since we run
 	mark      string // UID of its target, as recorded under LostReport
 	message   string // as it stands on it
+	shared    string // the finalizer of another Sync that came first: it writes the status and the messages
 }
 
 type targetState struct {
@@ -115,6 +118,7 @@ type content int
 
 const (
 	contentStale      content = iota // the source has changed since it was applied
+	contentRefused                   // it has, and the target's API server does not take it: the deletion need not wait for that
 	contentEmptyMap                  // an apply would leave null where an empty map should be: it is emptied first
 	contentRewritten                 // another konnector of this binding applied something else, and may know better what the source is
 	contentAhead                     // made from a later generation of the source than we see
@@ -126,7 +130,12 @@ const (
 
 // needsApply reports whether an apply without force is what brings the target in step.
 func (c content) needsApply() bool {
-	return c == contentStale || c == contentEmptyMap || c == contentRewritten || c == contentUnverified
+	return c.edited() || c == contentUnverified
+}
+
+// edited reports whether the source has changed, rather than the target.
+func (c content) edited() bool {
+	return c == contentStale || c == contentEmptyMap || c == contentRewritten
 }
 
 // drifted reports whether others have changed the target.

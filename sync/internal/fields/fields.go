@@ -153,6 +153,35 @@ func (s Set) Own(object map[string]any, schema Schema) bool {
 	return s != nil
 }
 
+// Instead are the paths of those parts of object that s has and ours has not.
+func (s Set) Instead(ours Set, object map[string]any) (paths []string) {
+	for key, value := range object {
+		theirs, ok := s.below("f:" + key)
+		mine, held := ours.below("f:" + key)
+		part, isMap := value.(map[string]any)
+		switch {
+		case !ok:
+		case isMap && len(part) > 0 && len(theirs) > 0:
+			for _, path := range theirs.Instead(mine, part) {
+				paths = append(paths, "."+key+path)
+			}
+		case !held || !mine.cover(value, nil, nil):
+			paths = append(paths, "."+key)
+		}
+	}
+	return paths
+}
+
+// HasItem reports whether the list at path has an item of its own in s, by value.
+func (s Set) HasItem(value string, path ...string) bool {
+	for _, name := range path {
+		s, _ = s.below("f:" + name)
+	}
+	quoted, err := json.Marshal(value)
+	_, ok := s["v:"+string(quoted)]
+	return ok && err == nil
+}
+
 // cover reports whether every part of value is among s. An empty s is a value that is
 // owned as a whole, or, for an object, one of which nothing is left that was owned: only
 // the schema tells an atomic object from that.

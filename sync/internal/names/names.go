@@ -38,6 +38,9 @@ type Names struct {
 // Klutch is the domain that Syncs have if they are given none.
 const Klutch = "klutch.anynines.com"
 
+// Finalizer is the one of Syncs of the domain that are given none.
+func (n *Names) Finalizer() string { return n.Domain + "syncer" }
+
 // Of returns the names of the Sync of binding under domain.
 func Of(domain, binding string) *Names {
 	d := domain + "/"

@@ -31,10 +31,11 @@ type Ask string
 
 // Asks of an object.
 const (
-	Spec    Ask = "spec"    // a write to its target
-	Status  Ask = "status"  // a status of its source
-	Message Ask = "message" // a message on its source
-	Access  Ask = "access"  // a read of it, or any other write to its source
+	Spec     Ask = "spec"     // a write to its target
+	Deletion Ask = "deletion" // the deletion of its target, or that it is let go
+	Status   Ask = "status"   // a status of its source
+	Message  Ask = "message"  // a message on its source
+	Access   Ask = "access"   // a read of it, or any other write to its source
 )
 
 // A Refusal is the answer of an API server that it does not take what it was asked.
@@ -199,7 +200,7 @@ func (l *Ledger) Drop(object cache.ObjectName, ask Ask) {
 func (l *Ledger) Forget(object cache.ObjectName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, ask := range []Ask{Spec, Status, Message, Access} {
+	for _, ask := range []Ask{Spec, Deletion, Status, Message, Access} {
 		l.drop(key{object, ask})
 	}
 }

@@ -99,10 +99,14 @@ func (c *Copier) Reconcile(ctx context.Context, key cache.ObjectName) (again tim
 
 // step does one step; done says that the pass is over.
 func (c *Copier) step(ctx context.Context, p *pair, s Step, r *record) (again time.Duration, done bool, err error) {
-	if !s.tells() {
+	rests := s == StepRest && p.ours && r.contest.Told()
+	if !s.tells() && !rests {
 		c.teller.tell(r, nil, "")
 	}
-	switch wait := r.pace.Wait(); {
+	switch wait := max(r.pace.Wait(), r.contest.Pause(p.wish())); {
+	case rests:
+		c.teller.tell(r, p, c.teller.contested(p, r))
+		return r.contest.Peace(), true, nil
 	case s == StepStay || s == StepHold:
 		c.teller.tell(r, p, r.problem) // to those that refer to it since
 		return 0, true, nil
@@ -179,7 +183,7 @@ func (c *Copier) do(ctx context.Context, p *pair, s Step, r *record) (done bool,
 		}
 		return !r.verified, err
 	case StepLeave:
-		*r = record{pace: r.pace}
+		*r = record{pace: r.pace, contest: r.contest}
 		return true, c.mirror.leave(ctx, p)
 	case StepDelete:
 		return true, c.collect(ctx, p, r)
@@ -210,7 +214,7 @@ func (c *Copier) collect(ctx context.Context, p *pair, r *record) error {
 	if err != nil {
 		return err
 	}
-	*r = record{pace: r.pace}
+	*r = record{pace: r.pace, contest: r.contest}
 	if r.held = why != ""; r.held {
 		c.teller.tell(r, p, c.teller.kept(p.name, why))
 		return nil
@@ -244,12 +248,12 @@ func (c *Copier) transfer(ctx context.Context, p *pair, r *record) error {
 	if original != nil {
 		p.from.UID = original.GetUID()
 		if err = c.mirror.write(ctx, p, r, original, have); err == nil {
-			c.teller.tell(r, p, "")
+			c.teller.tell(r, p, c.teller.contested(p, r))
 		}
 		return err
 	}
 	c.teller.tell(r, p, "")
-	*r = record{pace: r.pace, original: p.original.GetResourceVersion(), copy: r.copy}
+	*r = record{pace: r.pace, contest: r.contest, original: p.original.GetResourceVersion(), copy: r.copy}
 	return nil
 }
 

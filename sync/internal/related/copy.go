@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/sync/internal/contest"
 	"github.com/klutch-go/sdk/sync/internal/fields"
 	"github.com/klutch-go/sdk/sync/internal/travel"
 )
@@ -92,6 +93,7 @@ func (m *mirror) write(ctx context.Context, p *pair, r *record, original, have *
 		return nil
 	}
 	if have != nil && (have.Object["immutable"] == true || have.Object["type"] != want.Object["type"]) {
+		r.contest.Wrote(p.wish())
 		return m.delete(ctx, p, have.GetUID()) // and make it anew
 	}
 	opts := metav1.ApplyOptions{FieldManager: m.owners.Manager, Force: true}
@@ -110,6 +112,10 @@ func (m *mirror) write(ctx context.Context, p *pair, r *record, original, have *
 		return fmt.Errorf("apply copy %s: %w", p.name, withoutContent(err))
 	}
 	r.original, r.copy = original.GetResourceVersion(), got.GetResourceVersion()
+	if have != nil {
+		r.contest.Rivals = contest.RivalNames(have, m.owners.Manager, want.Object)
+	}
+	r.contest.Wrote(p.wish())
 	return nil
 }
 

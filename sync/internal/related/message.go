@@ -38,6 +38,15 @@ func (t teller) kept(name cache.ObjectName, why string) string {
 	return fmt.Sprintf("%s %s has lost %s, and is kept: %s; if all are meant, release the deletions of the binding", t.filter.Resource.GroupResource(), name, t.owner(), why)
 }
 
+// contested says that others keep changing the copy; empty if they do not.
+func (t teller) contested(p *pair, r *record) string {
+	if !r.contest.Told() {
+		return ""
+	}
+	return fmt.Sprintf("%s %s, a copy of %s, is changed%s each time that it is put right, which is done ever more slowly",
+		t.filter.Resource.GroupResource(), p.name, t.owner(), r.contest.Rivals)
+}
+
 func (t teller) owner() string {
 	if t.filter.FromTarget {
 		return "the target cluster's"

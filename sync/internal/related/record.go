@@ -5,16 +5,19 @@ package related
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/sync/internal/contest"
 )
 
 // A record is what a Copier remembers of one object between passes.
 type record struct {
 	pace           Pace
-	original, copy string // versions that were found, or made, to be the same
-	verified       bool   // that the copy has lost its reason has been confirmed live
-	shared         bool   // and that another Sync still wants it
-	stays          bool   // the original is of a type that does not travel
-	held           bool   // its deletion waits for a release
+	contest        contest.Contest // with others that change the copy
+	original, copy string          // versions that were found, or made, to be the same
+	verified       bool            // that the copy has lost its reason has been confirmed live
+	shared         bool            // and that another Sync still wants it
+	stays          bool            // the original is of a type that does not travel
+	held           bool            // its deletion waits for a release
 	problem        string
 	claims         []cache.ObjectName // that know of the problem
 }
@@ -27,4 +30,16 @@ type pair struct {
 	referrers []cache.ObjectName
 	original  metav1.Object
 	copy      metav1.Object
+}
+
+// wish identifies what a copy was made from.
+func (p *pair) wish() string {
+	if p.original == nil {
+		return ""
+	}
+	wish := p.original.GetResourceVersion()
+	if len(p.referrers) > 0 {
+		wish += "/" + p.referrers[0].Name
+	}
+	return wish
 }

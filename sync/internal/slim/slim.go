@@ -20,15 +20,50 @@ import (
 )
 
 // Source drops from a source what the engine never looks at.
-func Source(obj any) any {
-	if u, ok := obj.(*unstructured.Unstructured); ok {
-		u.SetManagedFields(nil)
-		if a := u.GetAnnotations(); a[LastApplied] != "" {
-			delete(a, LastApplied)
-			u.SetAnnotations(a)
+func Source(n *names.Names) func(any) any {
+	return func(obj any) any {
+		if u, ok := obj.(*unstructured.Unstructured); ok {
+			NoteFinalizers(u, n)
+			u.SetManagedFields(nil)
+			if a := u.GetAnnotations(); a[LastApplied] != "" {
+				delete(a, LastApplied)
+				u.SetAnnotations(a)
+			}
+		}
+		return obj
+	}
+}
+
+const syncFinalizers = "klutch.anynines.com/finalizers" // in no object but a cached one
+
+// NoteFinalizers notes in the metadata of a source, as a view has it, the finalizers that
+// Syncs have put on it, in their order. Where that is the usual one alone it is left out.
+func NoteFinalizers(source *unstructured.Unstructured, n *names.Names) {
+	var held []any
+	for _, finalizer := range source.GetFinalizers() {
+		for e := range fields.Entries(source) {
+			if strings.HasPrefix(e.Manager, n.Domain) && e.Subresource == "" && e.Fields.HasItem(finalizer, "metadata", "finalizers") {
+				held = append(held, finalizer)
+				break
+			}
 		}
 	}
-	return obj
+	if meta, ok := source.Object["metadata"].(map[string]any); ok && len(held) > 0 && (len(held) > 1 || held[0] != n.Finalizer()) {
+		meta[syncFinalizers] = held
+	}
+}
+
+// FirstFinalizer is the first one that a Sync has put on a source; empty if none has.
+func FirstFinalizer(source *unstructured.Unstructured, n *names.Names) string {
+	held, _, _ := unstructured.NestedSlice(source.Object, "metadata", syncFinalizers)
+	if len(held) > 0 {
+		first, _ := held[0].(string)
+		return first
+	}
+	if slices.Contains(source.GetFinalizers(), n.Finalizer()) {
+		return n.Finalizer()
+	}
+	return ""
 }
 
 // LastApplied is an annotation of kubectl, which has all the content.

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/klutch-go/sdk/internal/test/fakecluster"
+)
+
+// strips has the target's API server take our annotations off whatever is applied.
+func (w *world) strips(annotations ...string) {
+	w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+		if r.Verb != "apply" {
+			return do()
+		}
+		err := do()
+		if u := w.targetOf(r.Object.Name); err == nil && u != nil && u.GetAnnotations()[annotations[0]] != "" {
+			patch := `{"metadata":{"annotations":{`
+			for i, a := range annotations {
+				patch += strings.Repeat(",", min(i, 1)) + `"` + a + `":null`
+			}
+			w.merge(w.target, w.targetNS, r.Object.Name, patch+`}}}`)
+		}
+		return err
+	})
+}
+
+// What others change back each time is written ever more rarely over an hour, and all
+// else goes on: a change, the status, the deletion.
+func TestContests(t *testing.T) {
+	for name, contest := range map[string]func(w *world){
+		"source annotation stripped": func(w *world) { w.strips(SourceAnnotation) },
+		"all annotations stripped":   func(w *world) { w.strips(SourceAnnotation, BoundAnnotation) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				defer w.run(Options{})()
+				contest(w)
+				w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+				w.until("made", func() bool { return w.targetOf("a") != nil })
+				before := len(w.fakeTarget.Writes()) + len(w.fakeSource.Writes())
+				time.Sleep(time.Hour)
+				if n := len(w.fakeTarget.Writes()) + len(w.fakeSource.Writes()) - before; n > 60 {
+					t.Errorf("%d writes in an hour, with those of the policy", n)
+				}
+				if !strings.HasPrefix(w.message("a"), string(ReasonContested)) {
+					t.Errorf("message is %q", w.message("a"))
+				}
+				began := time.Now()
+				w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
+				w.merge(w.target, w.targetNS, "a", `{"status":{"phase":"Ready"}}`, "status")
+				w.until("in step", func() bool {
+					return field(w.targetOf("a"), "spec", "size") == "large" && field(w.get(w.source, w.sourceNS, "a"), "status", "phase") == "Ready"
+				})
+				w.delete(w.source, w.sourceNS, "a")
+				w.until("gone", func() bool { return w.targetOf("a") == nil && w.get(w.source, w.sourceNS, "a") == nil })
+				if took := time.Since(began); took > 5*time.Second {
+					t.Errorf("in step and gone after %v", took)
+				}
+			})
+		})
+	}
+}
+
+// A Secret that a source refers to goes up also when the source is being deleted.
+func TestRelatedWhileDeleting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.sync(widgets, Related{Resource: secrets, From: SourceSide, References: []string{"spec.backup"}})()
+		b.claim(widgets, "Widget", "a")
+		b.merge(b.target, b.targetNS, "a", `{"metadata":{"finalizers":["provider.example.org/backup"]}}`)
+		b.delete(b.source, b.sourceNS, "a")
+		b.settle()
+		b.secret(b.source, b.sourceNS, "key", "a2V5")
+		b.merge(b.source, b.sourceNS, "a", `{"spec":{"backup":"key"}}`)
+		b.until("the name and the Secret went up", func() bool {
+			return field(b.targetOf("a"), "spec", "backup") == "key" && b.getSecret(b.target, b.targetNS, "key") != nil
+		})
+		b.merge(b.target, b.targetNS, "a", `{"metadata":{"finalizers":null}}`)
+		b.until("all is gone", func() bool {
+			return b.targetOf("a") == nil && b.get(b.source, b.sourceNS, "a") == nil && b.getSecret(b.target, b.targetNS, "key") == nil
+		})
+	})
+}
+
+// Types of conditions that others add are kept, and those that the target had are not.
+func TestConditionsOfOthers(t *testing.T) {
+	status := func(types ...string) map[string]any {
+		var conditions []any
+		for _, kind := range types {
+			conditions = append(conditions, map[string]any{"type": kind})
+		}
+		return map[string]any{"conditions": conditions}
+	}
+	s := &sourceStatus{}
+	source := &unstructured.Unstructured{Object: map[string]any{"status": status("Ready", "Synced", "Audited")}}
+	if got := conditionTypes(s.withOthers(status("Ready"), source)); len(got) != 1 {
+		t.Errorf("before the first write: %v", got)
+	}
+	s.wrote(&pair{}, status("Ready", "Synced"))
+	if got := strings.Join(conditionTypes(s.withOthers(status("Ready"), source)), " "); got != "Audited Ready" {
+		t.Errorf("after it: %v", got)
+	}
+	source.Object["status"] = status("Ready")
+	if got := conditionTypes(s.withOthers(status("Ready"), source)); len(got) != 1 {
+		t.Errorf("when they have gone: %v", got)
+	}
+}

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package contest paces what is written again because others have changed it.
+//
+// Two writers that each put right what the other one wrote would go on for ever, as fast as
+// the API server lets them. The engine does not have to win: it waits longer each time, and
+// says who the other is. The pause belongs to what was written, not to the object: a wish that
+// was not written before goes at once, so that what users change is never behind a fight over
+// what they did not. Targets, statuses and copies of related objects are paced alike.
+package contest
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/klutch-go/sdk/sync/internal/fields"
+)
+
+const (
+	firstPause = time.Second
+	lastPause  = 5 * time.Minute
+	peace      = 10 * time.Minute // after the last pause, for all to be forgotten
+	told       = 2                // times in a row that the same was written again
+	doublings  = 10
+)
+
+// A Contest is what is remembered of the writes to one object; the zero value is of none.
+type Contest struct {
+	Rivals string // who was seen to hold what the last write put right; empty if that is not known
+
+	wish  string    // that was written last
+	again int       // how often in a row something was written again
+	next  time.Time // before which the wish is not
+}
+
+// Renewed notes that wish was written, and that no others need have changed it.
+func (c *Contest) Renewed(wish string) {
+	if c.wish != wish {
+		c.Wrote(wish)
+	}
+}
+
+// Wrote notes that wish was written. If it is the one of before, others have changed it.
+func (c *Contest) Wrote(wish string) {
+	if c.over() {
+		*c = Contest{wish: c.wish}
+	}
+	if c.wish == wish {
+		c.again = min(c.again+1, doublings)
+	}
+	if c.wish = wish; c.again > 0 {
+		c.next = time.Now().Add(min(firstPause<<(c.again-1), lastPause))
+	}
+}
+
+// Made notes that wish was written where nothing was.
+func (c *Contest) Made(wish string) { *c = Contest{wish: wish} }
+
+// Pause is how long wish has to wait.
+func (c *Contest) Pause(wish string) time.Duration {
+	if c.wish != wish {
+		return 0
+	}
+	return max(0, time.Until(c.next))
+}
+
+// Told reports whether others have insisted for so long that users should know.
+func (c *Contest) Told() bool { return c.again >= told && !c.over() }
+
+// Peace is how long it takes until a contest is forgotten.
+func (c *Contest) Peace() time.Duration { return max(time.Until(c.next.Add(peace)), time.Millisecond) }
+
+// Noted reports whether anything is remembered that a new Contest would not know.
+func (c *Contest) Noted() bool { return c.again > 0 && !c.over() }
+
+func (c *Contest) over() bool { return time.Since(c.next) > peace }
+
+// maxRivals and maxPaths bound what is said of others.
+const maxRivals, maxPaths = 3, 3
+
+// Rivals names the managers of obj that hold what manager should hold of want, and does not,
+// and what that is: " by composer (.spec.size)". Empty if there are none.
+func Rivals(obj *unstructured.Unstructured, manager string, want map[string]any) string {
+	return rivals(obj, manager, want, func(paths []string) string {
+		slices.Sort(paths)
+		return " (" + strings.Join(paths[:min(len(paths), maxPaths)], ", ") + ")"
+	})
+}
+
+// RivalNames is Rivals without the fields, of what is nobody else's business: " by composer".
+func RivalNames(obj *unstructured.Unstructured, manager string, want map[string]any) string {
+	return rivals(obj, manager, want, func([]string) string { return "" })
+}
+
+func rivals(obj *unstructured.Unstructured, manager string, want map[string]any, hold func(paths []string) string) string {
+	ours := fields.Of(obj, manager)
+	var out []string
+	for e := range fields.Entries(obj) {
+		if e.Subresource != "" || e.Manager == manager {
+			continue
+		}
+		if paths := e.Fields.Instead(ours, want); len(paths) > 0 {
+			out = append(out, cmp.Or(e.Manager, "someone")+hold(paths))
+		}
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	slices.Sort(out)
+	out = slices.Compact(out)
+	return " by " + strings.Join(out[:min(len(out), maxRivals)], ", ")
+}
