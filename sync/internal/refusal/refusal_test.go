@@ -72,8 +72,8 @@ func TestPassing(t *testing.T) {
 	})
 }
 
-// Many objects share a request a second; when the cause goes all are accepted within moments.
-func TestBudget(t *testing.T) {
+// I19: many objects share a request a second; when the cause goes all are accepted within moments.
+func TestI19Refusals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const objects = 3_000
 		var woken []cache.ObjectName
