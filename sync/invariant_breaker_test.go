@@ -97,13 +97,25 @@ func (m *model) dying() map[string]bool {
 // operatorReleases is what an operator does who has looked at what is held.
 func (s *sim) operatorReleases() {
 	if !s.plan.has("few deletions", "another cluster", "orphans deleted") {
-		return // nothing is to be held
+		s.operatorReleasesCopies() // no deletion is to be held
+		return
 	}
 	s.note("the operator releases what is held")
 	s.model.releasedAt = s.step + 1
 	for _, k := range slices.Clone(s.konnectors) {
 		if k.alive() {
 			k.asked, k.moved, k.freed = nil, [2]int{}, s.model.dying()
+			k.sync.Release()
+		}
+	}
+}
+
+// operatorReleasesCopies is what an operator does about copies that a list which lacks
+// originals has kept, as one does after a silence in these histories.
+func (s *sim) operatorReleasesCopies() {
+	for _, k := range s.konnectors {
+		if k.alive() && k.sync.Status().HeldCopies > 0 {
+			s.note("the operator releases copies")
 			k.sync.Release()
 		}
 	}

@@ -15,9 +15,9 @@ func TestParse(t *testing.T) {
 		args  []string
 		parts []string // nil: refused
 	}{
-		"everything":    {nil, []string{"throughput", "latency", "writes", "noise", "settled", "tenants"}},
+		"everything":    {nil, []string{"throughput", "latency", "writes", "noise", "silence", "settled", "tenants"}},
 		"a part":        {[]string{"-parts=noise", "-singles=10"}, []string{"noise"}},
-		"unknown part":  {[]string{"-parts=noise,silence"}, nil},
+		"unknown part":  {[]string{"-parts=noise,peace"}, nil},
 		"no part":       {[]string{"-parts="}, nil},
 		"no objects":    {[]string{"-objects=0"}, nil},
 		"unknown flag":  {[]string{"-nonsense"}, nil},
