@@ -123,7 +123,7 @@ func newSearch(ctx context.Context, app *cluster.App, name string) (*search, err
 	if err != nil {
 		return nil, err
 	}
-	served := false
+	var served bool
 	if s.resource, served = cluster.ServedResource(crd); !served {
 		return nil, fmt.Errorf("%s is not served in the App Cluster yet: look at kubectl bind status", name)
 	}

@@ -199,7 +199,7 @@ func (a *actor) classify(p *pair, s step, r *record, err error) error {
 	case outdated(err):
 		return again(err) // not the object, or not the version, that we saw
 	}
-	switch fates.Of(err).Fate() {
+	switch fates.Of(err).Fate() { //nolint:exhaustive // what came of the others is not known, and looked at
 	case fates.Refused:
 		a.targetFields.Doubt()
 		r.answers.lookTarget, r.held = false, nil

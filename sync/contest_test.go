@@ -21,12 +21,12 @@ func (w *world) strips(annotations ...string) {
 			return do()
 		}
 		err := do()
-		if u := w.targetOf(r.Object.Name); err == nil && u != nil && u.GetAnnotations()[annotations[0]] != "" {
+		if u := w.targetOf(r.Object.Name); err == nil && u != nil && u.GetAnnotations()[annotations[0]] != "" { //nolint:contextcheck // the world has one
 			patch := `{"metadata":{"annotations":{`
 			for i, a := range annotations {
 				patch += strings.Repeat(",", min(i, 1)) + `"` + a + `":null`
 			}
-			w.merge(w.target, w.targetNS, r.Object.Name, patch+`}}}`)
+			w.merge(w.target, w.targetNS, r.Object.Name, patch+`}}}`) //nolint:contextcheck // the world has one
 		}
 		return err
 	})

@@ -320,8 +320,10 @@ func (e *engine) newRelatedResource(p *queue.Pool, f family) *relatedResource {
 		Marks:     related.Marks{Bound: e.names.Bound, Source: e.names.Source, Owner: e.names.Owner, Referrer: e.names.Referrer, Own: e.names.Own},
 		Originals: relatedSide(r.original, owner, f.Resource), Copies: relatedSide(r.copy, other, f.Resource),
 		Bound: relatedBound{index: index, referrers: referrers, sources: e.source},
-		Engine: relatedEngine{family: f, index: index, guard: e.guard, write: e.write, reports: e.reports, sources: e.queue, denied: e.denied,
-			heldCopies: heldCopies{resource: string(f.From) + " " + f.Resource.GroupResource().String(), sync: e.sync, count: r.copy.Count}},
+		Engine: relatedEngine{
+			family: f, index: index, guard: e.guard, write: e.write, reports: e.reports, sources: e.queue, denied: e.denied,
+			heldCopies: heldCopies{resource: string(f.From) + " " + f.Resource.GroupResource().String(), sync: e.sync, count: r.copy.Count},
+		},
 		NewPace: func() related.Pace { return &pace.Copy{Budget: &e.statuses, OnSource: f.From == TargetSide} },
 	})
 	referrers.Index(index, view.NewIndex(r.copier.References, r.referred))

@@ -1016,7 +1016,7 @@ func (r *modelRun) stands(w modelWorld) string {
 		return ""
 	}
 	_, trace := r.play(&w, true)
-	broken := ""
+	var broken string
 	switch {
 	case r.broken != "":
 		broken = r.broken

@@ -186,7 +186,7 @@ func (h *town) hangs(ctx context.Context, kinds int, silent func(fakecluster.Req
 		h.fakeSource.Serve(served[i])
 	}
 	c, begin := fakecluster.New(served...), time.Now()
-	h.namespace(c.Client(), "svc-noisy")
+	h.namespace(c.Client(), "svc-noisy") //nolint:contextcheck // the world has one
 	view := c.View(func(ctx context.Context, r fakecluster.Request, do func() error) error {
 		if time.Since(begin) > 2*time.Second && silent(r) {
 			return hang(ctx)

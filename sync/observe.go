@@ -85,7 +85,7 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 		o.observeSource(p, r)
 	}
 	p.name, p.mapped = targetName(o.opts.Mapper, key, p.source != nil)
-	if p.mapped = p.mapped && !(p.source != nil && o.isCopy(p.source)); !p.mapped || p.state.source.freshness == unknown {
+	if p.mapped = p.mapped && (p.source == nil || !o.isCopy(p.source)); !p.mapped || p.state.source.freshness == unknown {
 		return p, nil
 	}
 	if p.misnamed = contradiction(o.opts.Mapper, key, p.name); p.misnamed != "" {

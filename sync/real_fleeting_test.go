@@ -36,7 +36,7 @@ func TestRealFleeting(t *testing.T) {
 		lives   func(i int) time.Duration
 		kills   int
 	}{
-		"0, 2, 5 and 20 ms": {200, func(i int) time.Duration { return []time.Duration{0, 2, 5, 20}[i%4] * time.Millisecond }, 0},
+		"0, 2, 5 and 20 ms": {200, func(i int) time.Duration { return time.Millisecond * time.Duration([]int{0, 2, 5, 20}[i%4]) }, 0},
 		"with kills":        {*fleeting, func(int) time.Duration { return rand.N(50 * time.Millisecond) }, max(5, *fleeting/250)},
 	} {
 		t.Run(name, func(t *testing.T) {

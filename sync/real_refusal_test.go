@@ -47,38 +47,40 @@ type refusing struct {
 	name string
 }
 
-func (w *refusing) install(d dynamic.Interface, group, version, resource, namespace, manifest string) {
+func (w *refusing) install(d dynamic.Interface, gvr schema.GroupVersionResource, namespace, manifest string) {
 	w.Helper()
-	gvr := schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
 	if _, err := d.Resource(gvr).Namespace(namespace).Create(w.Context(), object(w, manifest), metav1.CreateOptions{}); err != nil {
 		w.Fatal(err)
 	}
 }
 
-func (w *refusing) remove(d dynamic.Interface, group, version, resource, namespace string) {
+func (w *refusing) remove(d dynamic.Interface, gvr schema.GroupVersionResource, namespace string) {
 	w.Helper()
-	gvr := schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
 	if err := d.Resource(gvr).Namespace(namespace).Delete(w.Context(), w.name, metav1.DeleteOptions{}); err != nil {
 		w.Fatal(err)
 	}
 }
 
-const admission = "admissionregistration.k8s.io"
+var resourceQuotas = schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}
+
+func admission(resource string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: resource}
+}
 
 // policy refuses what rule, in CEL, is not true of, for the objects of one namespace.
 func (w *refusing) policy(d dynamic.Interface, namespace, rule string) {
 	w.Helper()
-	w.install(d, admission, "v1", "validatingadmissionpolicies", "", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":%q},"spec":{
+	w.install(d, admission("validatingadmissionpolicies"), "", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":%q},"spec":{
 		"matchConstraints":{"resourceRules":[{"apiGroups":["example.org"],"apiVersions":["v1"],"operations":["CREATE","UPDATE"],"resources":["widgets"]}]},
 		"validations":[{"expression":%q,"message":"the policy says no"}]}}`, w.name, rule))
-	w.install(d, admission, "v1", "validatingadmissionpolicybindings", "", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":%q},"spec":{
+	w.install(d, admission("validatingadmissionpolicybindings"), "", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":%q},"spec":{
 		"policyName":%q,"validationActions":["Deny"],"matchResources":{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":%q}}}}}`, w.name, w.name, namespace))
 }
 
 func (w *refusing) noPolicy(d dynamic.Interface) {
 	w.Helper()
-	w.remove(d, admission, "v1", "validatingadmissionpolicybindings", "")
-	w.remove(d, admission, "v1", "validatingadmissionpolicies", "")
+	w.remove(d, admission("validatingadmissionpolicybindings"), "")
+	w.remove(d, admission("validatingadmissionpolicies"), "")
 }
 
 // rejections are reasons for which API servers do not take an object, and how they begin and end.
@@ -95,24 +97,24 @@ var rejections = map[string]struct {
 		begin: func(w *refusing) {
 			w.namespace(w.target, w.targetNS)
 			hard := `{"hard":{"count/widgets.example.org":"0"}}`
-			w.install(w.target, "", "v1", "resourcequotas", w.targetNS, `{"apiVersion":"v1","kind":"ResourceQuota","metadata":{"name":"`+w.name+`"},"spec":`+hard+`}`)
-			quotas := w.target.Resource(schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}).Namespace(w.targetNS)
+			w.install(w.target, resourceQuotas, w.targetNS, `{"apiVersion":"v1","kind":"ResourceQuota","metadata":{"name":"`+w.name+`"},"spec":`+hard+`}`)
+			quotas := w.target.Resource(resourceQuotas).Namespace(w.targetNS)
 			status := `{"status":{"hard":{"count/widgets.example.org":"0"},"used":{"count/widgets.example.org":"0"}}}`
 			if _, err := quotas.Patch(w.Context(), w.name, types.MergePatchType, []byte(status), metav1.PatchOptions{}, "status"); err != nil {
 				w.Fatal(err)
 			}
 		},
-		end:  func(w *refusing) { w.remove(w.target, "", "v1", "resourcequotas", w.targetNS) },
+		end:  func(w *refusing) { w.remove(w.target, resourceQuotas, w.targetNS) },
 		told: []string{"exceeded quota"},
 	},
 	"webhook-down": {
 		begin: func(w *refusing) {
 			w.namespace(w.target, w.targetNS)
-			w.install(w.target, admission, "v1", "validatingwebhookconfigurations", "", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":%q},"webhooks":[{
+			w.install(w.target, admission("validatingwebhookconfigurations"), "", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":%q},"webhooks":[{
 				"name":"down.example.org","clientConfig":{"url":"https://127.0.0.1:1/"},"rules":[{"apiGroups":["example.org"],"apiVersions":["v1"],"operations":["CREATE","UPDATE"],"resources":["widgets"]}],
 				"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":%q}},"sideEffects":"None","admissionReviewVersions":["v1"],"timeoutSeconds":1}]}`, w.name, w.targetNS))
 		},
-		end:  func(w *refusing) { w.remove(w.target, admission, "v1", "validatingwebhookconfigurations", "") },
+		end:  func(w *refusing) { w.remove(w.target, admission("validatingwebhookconfigurations"), "") },
 		told: []string{"webhook"},
 	},
 	"policy": {

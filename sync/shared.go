@@ -3,6 +3,7 @@
 package sync
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"unique"
@@ -97,9 +98,9 @@ func add(give, is map[string]any, types []string) map[string]any {
 	if len(others) == 0 {
 		return give
 	}
-	out := map[string]any{}
-	for key, value := range give {
-		out[key] = value
+	out := maps.Clone(give)
+	if out == nil {
+		out = map[string]any{}
 	}
 	mine, _ := give["conditions"].([]any)
 	out["conditions"] = slices.Concat(mine, others)

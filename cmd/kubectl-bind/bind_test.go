@@ -417,7 +417,6 @@ func TestP20Yes(t *testing.T) {
 
 // The exit code for each kind of error, and that those in the middle of a chain count.
 func TestVerdict(t *testing.T) {
-	p := newTestPlugin("")
 	consent := &bind.ConsentError{Unanswered: []bind.Claim{claim("secrets", "")}, Refused: []bind.Claim{hostileClaim()}}
 	for _, c := range []struct {
 		err  error
@@ -438,7 +437,7 @@ func TestVerdict(t *testing.T) {
 		{errors.New(`context "x" does not exist`), exitError, "get-contexts"},
 		{fmt.Errorf("%w: %w", apierrors.NewUnauthorized("x"), context.DeadlineExceeded), exitDenied, "Log in"},
 	} {
-		code, hint := verdict(p, c.err)
+		code, hint := verdict(c.err)
 		if code != c.code || !strings.Contains(hint, c.hint) {
 			t.Errorf("verdict(%v) = %d, %q", c.err, code, hint)
 		}

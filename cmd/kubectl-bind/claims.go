@@ -35,12 +35,12 @@ that have no answer yet. The copies that were made under a claim go with its rej
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, cancel := withTimeout(cmd.Context(), i.timeout)
 		defer cancel()
-		return answerAgain(i, ctx, args[0])
+		return answerAgain(ctx, i, args[0])
 	}
 	return cmd
 }
 
-func answerAgain(i *installation, ctx context.Context, name string) error {
+func answerAgain(ctx context.Context, i *installation, name string) error {
 	if err := i.check(); err != nil {
 		return err
 	}

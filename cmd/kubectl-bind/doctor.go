@@ -38,12 +38,12 @@ The exit code is 3 if something is wrong.`,
 		}
 		ctx, cancel := withTimeout(cmd.Context(), timeout)
 		defer cancel()
-		return diagnose(p, ctx, format)
+		return diagnose(ctx, p, format)
 	}
 	return cmd
 }
 
-func diagnose(p *plugin, ctx context.Context, format string) error {
+func diagnose(ctx context.Context, p *plugin, format string) error {
 	config, err := p.config()
 	if err != nil {
 		return err

@@ -46,7 +46,7 @@ func (p *plugin) end(ctx context.Context, command string, err error) int {
 		p.say("interrupted")
 		return exitInterrupted
 	}
-	code, hint := verdict(p, err)
+	code, hint := verdict(err)
 	if code == exitUsage {
 		hint = fmt.Sprintf("See '%s --help'.", command)
 	}
@@ -60,7 +60,7 @@ func (p *plugin) end(ctx context.Context, command string, err error) int {
 }
 
 // verdict is the table of what can go wrong: the first row that fits decides.
-func verdict(p *plugin, err error) (code int, hint string) {
+func verdict(err error) (code int, hint string) {
 	consent, _ := errors.AsType[*bind.ConsentError](err)
 	refused, _ := errors.AsType[*auth.Error](err)
 	request, _ := errors.AsType[*bind.RequestError](err)

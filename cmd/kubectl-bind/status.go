@@ -31,14 +31,14 @@ func statusCommand(p *plugin) *cobra.Command {
 			return err
 		}
 		if *watch {
-			return watchStatus(p, cmd.Context(), out, args)
+			return watchStatus(cmd.Context(), p, out, args)
 		}
-		return showStatus(p, cmd.Context(), out, args)
+		return showStatus(cmd.Context(), p, out, args)
 	}
 	return cmd
 }
 
-func watchStatus(p *plugin, ctx context.Context, out *output, names []string) error {
+func watchStatus(ctx context.Context, p *plugin, out *output, names []string) error {
 	config, err := p.config()
 	if err != nil {
 		return err
@@ -60,7 +60,7 @@ func watchStatus(p *plugin, ctx context.Context, out *output, names []string) er
 	return err
 }
 
-func showStatus(p *plugin, ctx context.Context, out *output, names []string) error {
+func showStatus(ctx context.Context, p *plugin, out *output, names []string) error {
 	config, err := p.config()
 	if err != nil {
 		return err

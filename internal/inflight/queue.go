@@ -26,7 +26,8 @@ type waiter struct {
 func (q *queue) add(user any, place chan struct{}) {
 	for i, w := range *q {
 		if w.user == user {
-			(*q)[i].places = append(w.places, place)
+			w.places = append(w.places, place)
+			(*q)[i] = w
 			return
 		}
 	}

@@ -112,7 +112,7 @@ func (p *Pool) hire() (hired bool) {
 // work works on key, and then on whatever is next, until nothing is.
 func (p *Pool) work(q *Queue, key cache.ObjectName) {
 	for ok := true; ok; {
-		q.work(key)
+		q.work(q.ctx, key)
 		p.mu.Lock()
 		if q, key, ok = p.next(); !ok {
 			p.busy--
@@ -309,11 +309,11 @@ func (l *line) empty(t tier) bool {
 }
 
 // work calls the function for key, and tells of its failures.
-func (q *Queue) work(key cache.ObjectName) {
-	log := logr.FromContextOrDiscard(q.ctx).WithValues("object", key.String())
-	again, err := q.call(logr.NewContext(q.ctx, log), key)
+func (q *Queue) work(ctx context.Context, key cache.ObjectName) {
+	log := logr.FromContextOrDiscard(ctx).WithValues("object", key.String())
+	again, err := q.call(logr.NewContext(ctx, log), key)
 	kind := fates.Of(err)
-	ended := err != nil && q.ctx.Err() != nil // which is no failure
+	ended := err != nil && ctx.Err() != nil // which is no failure
 	failures, pause := q.finish(key, again, err, ended || kind == fates.Terminal)
 	switch {
 	case err == nil || ended:

@@ -5,9 +5,8 @@ package konnector
 import (
 	"time"
 
-	"k8s.io/client-go/tools/cache"
-
 	"github.com/go-logr/logr"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/controller"
 	klutchsync "github.com/klutch-go/sdk/sync"

@@ -24,10 +24,10 @@ func (p *publisher) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	n := p.fields.Load()
 	if r.URL.Path == "/openapi/v3" {
-		fmt.Fprintf(w, `{"paths":{"apis/example.org/v1":{"serverRelativeURL":"/openapi/v3/apis/example.org/v1?hash=%d"}}}`, n)
+		_, _ = fmt.Fprintf(w, `{"paths":{"apis/example.org/v1":{"serverRelativeURL":"/openapi/v3/apis/example.org/v1?hash=%d"}}}`, n)
 		return
 	}
-	fmt.Fprintf(w, `{"paths":{"/apis/example.org/v1/widgets":{"get":{"x-kubernetes-group-version-kind":{"group":"example.org","kind":"Widget"}}}},
+	_, _ = fmt.Fprintf(w, `{"paths":{"/apis/example.org/v1/widgets":{"get":{"x-kubernetes-group-version-kind":{"group":"example.org","kind":"Widget"}}}},
 		"components":{"schemas":{"Widget":{"properties":{"field%d":{}},"x-kubernetes-group-version-kind":[{"group":"example.org","kind":"Widget"}]}}}}`, n)
 }
 

@@ -39,8 +39,8 @@ func TestOneObject(t *testing.T) {
 				t.Fatalf("not due after %v", r.Wait())
 			}
 		}
-		want := []time.Duration{5, 10, 20, 40, 80, 160, 320, 600, 600, 600}
-		if !slices.EqualFunc(pauses, want, func(a, b time.Duration) bool { return a == b*time.Second }) {
+		want := []float64{5, 10, 20, 40, 80, 160, 320, 600, 600, 600}
+		if !slices.EqualFunc(pauses, want, func(a time.Duration, b float64) bool { return a.Seconds() == b }) {
 			t.Errorf("pauses %v, want %v in seconds", pauses, want)
 		}
 		if r := l.Refused(named(1), Spec, "mended", 1, quota); r.Wait() != 5*time.Second {

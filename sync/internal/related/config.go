@@ -81,7 +81,7 @@ type Names interface {
 }
 
 // Engine is what a Copier has the engine do.
-type Engine interface {
+type Engine interface { //nolint:interfacebloat // one user and one implementation: a list of what a Copier needs
 	// Confirm makes sure that the clusters are those that are known.
 	Confirm(ctx context.Context) error
 	// Merge patches the metadata of an object.
