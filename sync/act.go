@@ -175,7 +175,7 @@ func (a *actor) remove(ctx context.Context, t writer.Target, r *record) (*unstru
 		return nil, nil //nolint:nilnil // where it went has to be looked at
 	}
 	if err == nil && o.Gone == t.Seen.GetUID() {
-		r.answers.gone = o.Gone
+		r.answers.gone = t.Seen.GetUID()
 	}
 	return o.Left, err
 }
