@@ -22,7 +22,7 @@ func (s state) returns() bool {
 }
 
 // observeLoss makes a target that has vanished come back after a pause, and only while the
-// target's cluster takes new ones: whoever takes a kind away, or the same object again and
+// target's cluster takes new ones: a platform that takes a kind away, or the same object again and
 // again, would be fought with empty databases.
 func (o *observer) observeLoss(ctx context.Context, p *pair, r *record, looks bool) error {
 	if r.loss == nil && o.refused.Of(p.key, refusal.Spec) == nil {

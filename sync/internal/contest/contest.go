@@ -91,7 +91,7 @@ func Rivals(obj *unstructured.Unstructured, manager string, want map[string]any)
 	})
 }
 
-// RivalNames is Rivals without the fields, of what is nobody else's business: " by composer".
+// RivalNames is Rivals without the fields, which may quote contents of a Secret's copy: " by composer".
 func RivalNames(obj *unstructured.Unstructured, manager string, want map[string]any) string {
 	return rivals(obj, manager, want, func([]string) string { return "" })
 }
