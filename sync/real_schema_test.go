@@ -5,6 +5,7 @@
 package sync
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/internal/test/cluster"
+	"github.com/klutch-go/sdk/sync/internal/prune"
 )
 
 // A meter counts what goes to an API server.
@@ -313,6 +315,8 @@ func TestRealSchemaChanges(t *testing.T) {
 	v.down, v.from = metered(t, app.Config())
 	v.up, v.to = metered(t, control.Config())
 	v.set = v.put("widgets")
+	published(t, v.from, gadget)
+	published(t, v.to, gadget)
 	other, err := New(v.from, v.to, gadget, Options{Mapper: Prefix("g-")})
 	if err != nil {
 		t.Fatal(err)
@@ -355,6 +359,19 @@ func TestRealSchemaChanges(t *testing.T) {
 			return
 		}
 	}
+}
+
+// published waits until a cluster serves a resource and its schema, which would be a change for
+// a Sync that has begun.
+func published(tb testing.TB, c *Cluster, resource schema.GroupVersionResource) {
+	tb.Helper()
+	eventually(tb, "the schema of "+resource.Resource, func(ctx context.Context) (bool, error) {
+		fields := prune.NewCache(c.raw, resource, nil, func(string) {})
+		fields.Load(ctx)
+		_, known := fields.Plain()
+		err := c.raw.Get().AbsPath("/apis", resource.Group, resource.Version, resource.Resource).Do(ctx).Error()
+		return known && err == nil, nil
+	})
 }
 
 // beside are the watches of the other Sync.
