@@ -17,10 +17,6 @@ import (
 const (
 	DeviceGrantType = "urn:ietf:params:oauth:grant-type:device_code"
 
-	devicePage = "/device"
-	// DevicePolls is how often a minute one program may ask whether its person has
-	// decided, twice as often as it is told to.
-	DevicePolls = 24
 	// DeviceRefresh is when the page looks again whether a terminal waits, and
 	// deviceSilence when it says that none does.
 	DeviceRefresh, deviceSilence = "3; url=" + devicePage, 15 * time.Second

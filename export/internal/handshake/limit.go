@@ -11,6 +11,10 @@ import (
 	"github.com/klutch-go/sdk/internal/limit"
 )
 
+// DevicePolls is how often a minute one program may ask whether its person has decided, twice
+// as often as it is told to.
+const DevicePolls = 24
+
 // networkFactor is how many addresses at their limit one network may have.
 const networkFactor = 8
 

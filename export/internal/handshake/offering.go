@@ -168,6 +168,11 @@ type offerError struct{ offer *offering }
 
 func (e *offerError) Error() string { return e.offer.answer().Error() }
 
+func (e *offerError) oauth() *OAuthError {
+	p, answer := e.offer.problem(), e.offer.answer()
+	return &OAuthError{Status: p.Status, Code: answer.Code, Description: answer.Description, Next: p.Next}
+}
+
 // obtain makes or finds the tenant of a session, with more services. The error is an
 // *offerError where one of them cannot be had; then nothing was made.
 func (h *binder) obtain(ctx context.Context, s *session, chosen []string) (namespace string, err error) {

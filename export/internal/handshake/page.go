@@ -122,26 +122,6 @@ func (h *chooser) bindServices(w http.ResponseWriter, r *http.Request, s *sessio
 	h.endings.sendCode(w, r, s, grant{Tenant: tenant, Services: chosen})
 }
 
-// ClaimWords says in plain words what a permission claim asks for.
-func ClaimWords(c v1alpha1.PermissionClaim) string {
-	where := "your namespaces"
-	if n := c.Selector.Namespaces; len(n) > 0 && !slices.Contains(n, "*") {
-		where = "your namespaces " + fewOf(n)
-	}
-	words := "Writes " + c.String() + " into " + where
-	if c.Selector.Owner == v1alpha1.OwnerConsumer {
-		words = "Reads " + c.String() + " of " + where
-	}
-	words += ": " + selectionWords(c.Selector)
-	if c.Create != nil && c.Create.ReplaceExisting {
-		words += " Replaces what is there already under the same name."
-	}
-	if !c.Required {
-		words += " You may refuse."
-	}
-	return words
-}
-
 // selectionWords: an object must meet all that narrows the selection.
 func selectionWords(s v1alpha1.ResourceSelector) string {
 	var only []string

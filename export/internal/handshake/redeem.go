@@ -4,12 +4,10 @@ package handshake
 
 import (
 	"context"
-	"crypto/subtle"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
-	"time"
 
 	"golang.org/x/oauth2"
 
@@ -18,62 +16,6 @@ import (
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
-
-// CodePurpose is what one-time codes are sealed for.
-const CodePurpose = "code"
-
-// A grant is what a one-time code stands for. It is sealed into the code.
-type grant struct {
-	ID       string   `json:"id"`
-	Tenant   string   `json:"tenant"`
-	Services []string `json:"services"`
-	Login    login    `json:"login"`
-	Identity string   `json:"identity"` // "<issuer>/<subject>", for people
-	// Expiry is that of the code.
-	Expiry time.Time `json:"expiry"`
-}
-
-// CodeUnavailable says to a program that it may try again, RFC 6749 section 4.1.2.1.
-const CodeUnavailable = "temporarily_unavailable"
-
-// An OAuthError is a refusal for a program, RFC 6749 section 5.2.
-type OAuthError struct {
-	Status       int    `json:"-"` // 0 means 400
-	Authenticate string `json:"-"` // for WWW-Authenticate, may be empty
-	Code         string `json:"error"`
-	Description  string `json:"error_description,omitempty"`
-	Next         string `json:"next,omitempty"` // what to do now
-}
-
-func (e *OAuthError) Error() string { return e.Code + ": " + e.Description }
-
-const codeInvalid = "invalid_grant"
-
-func invalidGrant(why string) error { return &OAuthError{Code: codeInvalid, Description: why} }
-
-// AsOAuth returns what a program should know of err, or nil.
-func AsOAuth(err error) *OAuthError {
-	refused, ok := errors.AsType[*OAuthError](err)
-	if ok {
-		return refused
-	}
-	if said, ok := errors.AsType[*auth.Error](err); ok { // of a device login
-		return &OAuthError{Code: said.Code, Description: said.Description}
-	}
-	if missing, ok := errors.AsType[*offerError](err); ok {
-		p, answer := missing.offer.problem(), missing.offer.answer()
-		return &OAuthError{Status: p.Status, Code: answer.Code, Description: answer.Description, Next: p.Next}
-	}
-	switch {
-	case errors.Is(err, tenant.ErrForeign):
-		return &OAuthError{Status: http.StatusConflict, Code: "access_denied", Description: err.Error(), Next: "ask the platform team to look at it"}
-	case errors.Is(err, tenant.ErrCapped):
-		return &OAuthError{Status: http.StatusForbidden, Code: "access_denied", Description: err.Error(), Next: "ask the platform team to remove one that is gone, or to allow more"}
-	case errors.Is(err, tenant.ErrTerminating):
-		return &OAuthError{Status: http.StatusServiceUnavailable, Code: CodeUnavailable, Description: err.Error(), Next: "try again when it is gone"}
-	}
-	return nil
-}
 
 // A redeemer trades one-time codes for credentials.
 type redeemer struct {
@@ -183,8 +125,6 @@ func (h *redeemer) openCode(code string, form url.Values, g *grant) error {
 	}
 	return nil
 }
-
-func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
 
 // used tells the program that a code was used, or that its tenant is gone.
 func used(err error) error {

@@ -9,11 +9,14 @@ import (
 	"html/template"
 	"math"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 //go:embed pages
@@ -183,3 +186,23 @@ func waitWords(wait time.Duration) string {
 }
 
 func seconds(wait time.Duration) int { return int(math.Ceil(wait.Seconds())) }
+
+// ClaimWords says in plain words what a permission claim asks for.
+func ClaimWords(c v1alpha1.PermissionClaim) string {
+	where := "your namespaces"
+	if n := c.Selector.Namespaces; len(n) > 0 && !slices.Contains(n, "*") {
+		where = "your namespaces " + fewOf(n)
+	}
+	words := "Writes " + c.String() + " into " + where
+	if c.Selector.Owner == v1alpha1.OwnerConsumer {
+		words = "Reads " + c.String() + " of " + where
+	}
+	words += ": " + selectionWords(c.Selector)
+	if c.Create != nil && c.Create.ReplaceExisting {
+		words += " Replaces what is there already under the same name."
+	}
+	if !c.Required {
+		words += " You may refuse."
+	}
+	return words
+}
