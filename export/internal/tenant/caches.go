@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -170,4 +171,18 @@ func (c *Caches) snapshot(tenant string) (s snapshot) {
 // All returns the informers, to be run.
 func (c *Caches) All() []cache.SharedIndexInformer {
 	return []cache.SharedIndexInformer{c.Exports, c.Namespaces, c.ClusterBindings, c.CRDs, c.Owned, c.Accounts, c.Bindings, c.Roles, c.Entries}
+}
+
+// terminating tells whether a tenant is being removed. Without a policy it goes on as
+// before until nothing of it is left. Its status is no evidence, since it writes there.
+func terminating(binding *v1alpha1.ClusterBinding) bool {
+	return binding.DeletionTimestamp != nil && (binding.Spec.DeletionPolicy != "" || metav1.HasAnnotation(binding.ObjectMeta, v1alpha1.DrainingAnnotation))
+}
+
+// A snapshot is what the caches show of a tenant that tells whether something of it may
+// be missing.
+type snapshot struct {
+	namespace, binding     types.UID
+	anchor                 string // that the last login made
+	account, rights, entry string // their versions
 }

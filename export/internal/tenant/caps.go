@@ -4,8 +4,6 @@ package tenant
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -25,76 +23,6 @@ const MaxRequests = 100
 // ReasonTooMany is why a service namespace beyond the cap is not made, nor a request
 // answered that asks for too much at once.
 const ReasonTooMany = "TooMany"
-
-// ErrCapped says that there are as many as there may be.
-var ErrCapped = errors.New("is one too many")
-
-// capTenants returns an error that wraps ErrCapped if there would be more tenants than
-// may be, or more of h's identity, once there were so many more.
-func (t *Tenants) capTenants(ctx context.Context, h Holder, more int) error {
-	caps := t.Opts.Caps
-	if caps.Tenants < 0 && caps.PerIdentity < 0 {
-		return nil
-	}
-	list, err := t.Meta.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).List(ctx, metav1.ListOptions{
-		LabelSelector: v1alpha1.TenantLabel + ",!" + v1alpha1.AppNamespaceLabel,
-	})
-	if err != nil {
-		return fmt.Errorf("count tenants: %w", err)
-	}
-	all, own := more, more
-	for _, ns := range list.Items {
-		if other, ok := holderOf(&ns); ok {
-			all++
-			own += One(other.Issuer == h.Issuer && other.Subject == h.Subject)
-		}
-	}
-	switch {
-	case caps.PerIdentity >= 0 && own > caps.PerIdentity:
-		return fmt.Errorf("the App Cluster %s %w: you have bound %d, and the platform allows no more", h.Cluster, ErrCapped, caps.PerIdentity)
-	case caps.Tenants >= 0 && all > caps.Tenants:
-		return fmt.Errorf("the App Cluster %s %w: the platform has no room for more than %d", h.Cluster, ErrCapped, caps.Tenants)
-	}
-	return nil
-}
-
-// One is 1 for yes and 0 for no.
-func One(yes bool) int {
-	if yes {
-		return 1
-	}
-	return 0
-}
-
-// EnsureTenantNamespace makes the namespace of a tenant unless that is one too many.
-// It counts before and after: of many that come at once none stays beyond a cap,
-// though some may be refused that would have fitted.
-func (t *Tenants) EnsureTenantNamespace(ctx context.Context, h Holder) (string, error) {
-	name := h.Namespace(t.Opts.NamespacePrefix)
-	_, err := t.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-	if !fates.Is(err, fates.Absent) {
-		return name, t.ensureNamespace(ctx, name, name, h.Annotations(), h.labels())
-	}
-	if err := t.capTenants(ctx, h, 1); err != nil {
-		return "", err
-	}
-	if err := t.ensureNamespace(ctx, name, name, h.Annotations(), h.labels()); err != nil {
-		return "", err
-	}
-	if err := t.capTenants(ctx, h, 0); err != nil {
-		return "", errors.Join(err, t.undoTenant(ctx, name))
-	}
-	return name, nil
-}
-
-// undoTenant deletes a tenant namespace in which nothing has been made yet.
-func (t *Tenants) undoTenant(ctx context.Context, name string) error {
-	ns, err := t.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-	if err == nil {
-		err = t.deleteNamespace(ctx, ns)
-	}
-	return IgnoreNotFound(err)
-}
 
 // quotas cap what tenants can make in their namespaces.
 type quotas struct {

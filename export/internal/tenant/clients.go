@@ -113,3 +113,11 @@ func ensured(err error, what, namespace string) error {
 	}
 	return fmt.Errorf("make %s in %s: %w", what, namespace, err)
 }
+
+// One is 1 for yes and 0 for no.
+func One(yes bool) int {
+	if yes {
+		return 1
+	}
+	return 0
+}

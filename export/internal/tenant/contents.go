@@ -5,6 +5,8 @@ package tenant
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -83,4 +85,8 @@ func (c *contents) deleteInstances(ctx context.Context, ns *corev1.Namespace) er
 		}
 	}
 	return nil
+}
+
+func exported(ns *corev1.Namespace) []string {
+	return slices.DeleteFunc(strings.Split(ns.Annotations[v1alpha1.ExportedAnnotation], ","), func(name string) bool { return name == "" })
 }

@@ -8,12 +8,16 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"net/url"
 	"os"
 	"time"
+
+	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/klutch-go/sdk/internal/audit"
@@ -201,4 +205,50 @@ func (c *credentials) reachable(ctx context.Context) (*kubeconfig.Kubeconfig, er
 func fingerprint(k kubeconfig.Kubeconfig, account, anchor metav1.Object) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q", k.Server, k.CAData, k.TLSServerName, account.GetUID(), anchor.GetUID()))
 	return hex.EncodeToString(sum[:8])
+}
+
+// madeAt is the zero time where an object does not say.
+func madeAt(o metav1.Object) time.Time {
+	at, _ := time.Parse(time.RFC3339Nano, o.GetAnnotations()[v1alpha1.MadeAtAnnotation])
+	return at
+}
+
+// clusterInfo returns what the ConfigMap cluster-info of kube-public tells everybody
+// about the API server, as kubeadm makes it, or nil if there is none that the
+// backend may read.
+func (c *credentials) clusterInfo(ctx context.Context) (*kubeconfig.Kubeconfig, error) {
+	info, err := c.Kube.CoreV1().ConfigMaps(metav1.NamespacePublic).Get(ctx, "cluster-info", metav1.GetOptions{})
+	if fates.Is(err, fates.Absent, fates.Forbidden) {
+		return nil, nil //nolint:nilnil // it is an offer
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read cluster-info: %w", err)
+	}
+	return parseClusterInfo(info.Data["kubeconfig"])
+}
+
+// parseClusterInfo takes the one cluster of a kubeconfig: its URL, and whom to trust.
+func parseClusterInfo(text string) (*kubeconfig.Kubeconfig, error) {
+	var config clientcmdv1.Config
+	if err := yaml.Unmarshal([]byte(text), &config); err != nil {
+		return nil, fmt.Errorf("read cluster-info: %w", err)
+	}
+	if len(config.Clusters) != 1 {
+		return nil, fmt.Errorf("cluster-info names %d clusters, not one", len(config.Clusters))
+	}
+	c := config.Clusters[0].Cluster
+	if u, err := url.Parse(c.Server); err != nil || u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("the server of cluster-info is %q, not an https URL", c.Server)
+	}
+	return &kubeconfig.Kubeconfig{Server: c.Server, CAData: c.CertificateAuthorityData, TLSServerName: c.TLSServerName}, nil
+}
+
+// firstOf returns the first that is not empty.
+func firstOf(all ...[]byte) []byte {
+	for _, data := range all {
+		if len(data) > 0 {
+			return data
+		}
+	}
+	return nil
 }

@@ -12,7 +12,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/audit"
@@ -78,14 +77,6 @@ func (r *reconciler) Keep(ctx context.Context, tenant string) (again time.Durati
 	return sooner(renew, capped), err
 }
 
-// A snapshot is what the caches show of a tenant that tells whether something of it may
-// be missing.
-type snapshot struct {
-	namespace, binding     types.UID
-	anchor                 string // that the last login made
-	account, rights, entry string // their versions
-}
-
 // A pass over a tenant need not be repeated before it is due if the tenant looks the
 // same.
 type pass struct {
@@ -140,4 +131,32 @@ func (r *reconciler) deleteUnused(ctx context.Context, ns metav1.Object) error {
 		audit.Record(ctx, "tenant without a record deleted", "tenant", ns.GetName())
 	}
 	return err
+}
+
+// Controllers keep tenants, and take them away. They run at one replica.
+type Controllers struct {
+	Tenants         *reconciler
+	ClusterBindings *heartbeats
+	Namespaces      *serviceNamespaces
+	Authorizations  *Authorizations
+	Logins          *Logins
+}
+
+// NewControllers returns the controllers of tenants, which see what the caches hold.
+func NewControllers(t *Tenants, seen *Caches, resourceOf resourceOf) *Controllers {
+	known := &Authorizations{opts: t.Opts, records: t.Records, caches: seen}
+	logins := &Logins{opts: t.Opts, authorizations: known}
+	gates := &gates{t.Opts, seen}
+	quotas := &quotas{t.Clients, t.Opts, seen}
+	contents := &contents{t.Clients, t.Rights, resourceOf}
+	breaker := &breaker{t.Opts, seen}
+	return &Controllers{
+		Authorizations: known, Logins: logins,
+		Tenants: &reconciler{Clients: t.Clients, opts: t.Opts, tenants: t, caches: seen, Quotas: quotas, logins: logins},
+		ClusterBindings: &heartbeats{
+			Clients: t.Clients, opts: t.Opts, caches: seen, gates: gates, logins: logins,
+			removals: &removals{Clients: t.Clients, rights: t.Rights, contents: contents, breaker: breaker},
+		},
+		Namespaces: &serviceNamespaces{t.Clients, t.Opts, t, seen, gates, quotas, contents, breaker},
+	}
 }

@@ -20,6 +20,9 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
+// RecordKey is the key of a record in its Secret.
+const RecordKey = "tenant.json"
+
 // A Record is what our side remembers of a tenant.
 type Record struct {
 	Identity auth.Identity `json:"identity"`

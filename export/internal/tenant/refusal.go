@@ -4,9 +4,16 @@ package tenant
 
 import (
 	"errors"
-
-	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
+
+// Errors of a namespace or object that a tenant cannot have.
+var (
+	ErrForeign     = errors.New("belongs to another owner")
+	ErrTerminating = errors.New("is being deleted")
+)
+
+// ReasonObjectsRemain is why a service namespace stays from which objects have not gone.
+const ReasonObjectsRemain = "ObjectsRemain"
 
 // A RefusalError says why something is not granted to a tenant, which may know it.
 type RefusalError struct {
@@ -25,14 +32,3 @@ func RefuseForNow(reason, message string) *RefusalError {
 }
 
 func (r *RefusalError) Error() string { return r.Message }
-
-// AsRefusal returns what the tenant should know of err, or nil.
-func AsRefusal(err error) *RefusalError {
-	if refused, ok := errors.AsType[*RefusalError](err); ok {
-		return refused
-	}
-	if missing, ok := errors.AsType[*rightError](err); ok {
-		return RefuseForNow(v1alpha1.ReasonMissingRights, missing.Error())
-	}
-	return nil
-}

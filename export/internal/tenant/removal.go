@@ -13,7 +13,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/fates"
@@ -185,109 +184,4 @@ func (r *removals) revoke(ctx context.Context, ns *corev1.Namespace) error {
 		audit.Record(ctx, "credential revoked", "tenant", tenant)
 	}
 	return r.rights.take(ctx, tenant)
-}
-
-// take takes the rights of a tenant in a namespace away.
-func (r *Rights) take(ctx context.Context, namespace string) error {
-	return r.unbind(ctx, namespace, v1alpha1.TenantServiceAccount)
-}
-
-func (r *Rights) unbind(ctx context.Context, namespace, binding string) error {
-	err := r.Kube.RbacV1().RoleBindings(namespace).Delete(ctx, binding, metav1.DeleteOptions{})
-	if IgnoreNotFound(err) != nil {
-		return fmt.Errorf("take rights in %s away: %w", namespace, err)
-	}
-	return nil
-}
-
-// end deletes a service namespace when nothing is left in it. When its
-// tenant is removed, what is left goes too, or stays without it; then the namespace
-// stays, and kept is true.
-func (n *serviceNamespaces) end(ctx context.Context, ns *corev1.Namespace, tenant string) (kept bool, err error) {
-	var policy v1alpha1.DeletionPolicy
-	if binding, ok := n.breaker.removing(tenant); ok {
-		policy = binding.Spec.DeletionPolicy
-	}
-	err = n.tenants.Rights.Enter(ctx, ns.Name, v1alpha1.BackendOfferRole)
-	if err == nil && policy == v1alpha1.DeletionPolicyDelete {
-		err = n.contents.deleteInstances(ctx, ns)
-	}
-	if err == nil {
-		err = n.deleteEmpty(ctx, ns)
-	}
-	left, ok := errors.AsType[*RefusalError](err)
-	if !ok || left.Reason != ReasonObjectsRemain || policy != v1alpha1.DeletionPolicyOrphan {
-		return false, err
-	}
-	if err := n.forsake(ctx, ns.Name); err != nil {
-		return false, err
-	}
-	audit.Record(ctx, "service namespace kept", "tenant", tenant, "namespace", ns.Name)
-	return true, nil
-}
-
-// forsake leaves a service namespace without caps, and without rights of its tenant
-// and of the backend.
-func (n *serviceNamespaces) forsake(ctx context.Context, namespace string) error {
-	err := errors.Join(n.tenants.Rights.take(ctx, namespace), n.tenants.Rights.ensureRole(ctx, namespace, nil), n.quotas.write(ctx, namespace, nil))
-	if err != nil {
-		return err
-	}
-	return n.tenants.Rights.unbind(ctx, namespace, v1alpha1.BackendRoleBinding)
-}
-
-// A breaker holds the removals of tenants when too many come at once.
-type breaker struct {
-	opts   *Options
-	caches *Caches
-}
-
-// mayRemove is the breaker: of many tenants that go at once none goes without a word
-// for each.
-func (b *breaker) mayRemove(binding *v1alpha1.ClusterBinding) *RefusalError {
-	most := b.opts.RemovalsAtOnce
-	if most < 0 || !breaks(binding) {
-		return nil
-	}
-	if time.Since(binding.DeletionTimestamp.Time) < removalGrace {
-		return Refuse(v1alpha1.ReasonRemovalPending, "the removal begins in a few seconds")
-	}
-	n := 0
-	for _, obj := range b.caches.ClusterBindings.GetStore().List() {
-		other, ok := obj.(*v1alpha1.ClusterBinding)
-		n += One(ok && other.DeletionTimestamp != nil && breaks(other) && b.ofTenant(other))
-	}
-	if n <= most {
-		return nil
-	}
-	return Refuse(v1alpha1.ReasonRemovalHeld, fmt.Sprintf(
-		"%d tenants are being removed at once, more than %d: if it is meant, annotate this object with %s=true", n, most, v1alpha1.ReleaseAnnotation))
-}
-
-// ofTenant tells whether the removal of a ClusterBinding is that of a tenant, and not over.
-func (b *breaker) ofTenant(binding *v1alpha1.ClusterBinding) bool {
-	ns, ok := stored(b.caches.Owned, binding.Namespace)
-	if !ok || !slices.Contains(binding.Finalizers, v1alpha1.TenantFinalizer) {
-		return false
-	}
-	_, ok = holderOf(ns)
-	return ok
-}
-
-// breaks tells whether the removal of a tenant takes something from it that was not
-// released.
-func breaks(binding *v1alpha1.ClusterBinding) bool {
-	return binding.Spec.DeletionPolicy != "" && !metav1.HasAnnotation(binding.ObjectMeta, v1alpha1.ReleaseAnnotation)
-}
-
-// removing returns the ClusterBinding of a tenant that is being removed at this moment.
-func (b *breaker) removing(tenant string) (*v1alpha1.ClusterBinding, bool) {
-	binding, ok := Lookup(b.caches.ClusterBindings, cache.NewObjectName(tenant, v1alpha1.ClusterBindingName))
-	return binding, ok && terminating(binding) && b.mayRemove(binding) == nil
-}
-
-// terminating tells whether a tenant is being removed. Without a policy it goes on as
-// before until nothing of it is left. Its status is no evidence, since it writes there.
-func terminating(binding *v1alpha1.ClusterBinding) bool {
-	return binding.DeletionTimestamp != nil && (binding.Spec.DeletionPolicy != "" || metav1.HasAnnotation(binding.ObjectMeta, v1alpha1.DrainingAnnotation))
 }

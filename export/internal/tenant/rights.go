@@ -283,3 +283,27 @@ func InForce(exports []*v1alpha1.APIServiceExport) (used, withdrawn []*v1alpha1.
 	}
 	return used, withdrawn
 }
+
+// take takes the rights of a tenant in a namespace away.
+func (r *Rights) take(ctx context.Context, namespace string) error {
+	return r.unbind(ctx, namespace, v1alpha1.TenantServiceAccount)
+}
+
+func (r *Rights) unbind(ctx context.Context, namespace, binding string) error {
+	err := r.Kube.RbacV1().RoleBindings(namespace).Delete(ctx, binding, metav1.DeleteOptions{})
+	if IgnoreNotFound(err) != nil {
+		return fmt.Errorf("take rights in %s away: %w", namespace, err)
+	}
+	return nil
+}
+
+// AsRefusal returns what the tenant should know of err, or nil.
+func AsRefusal(err error) *RefusalError {
+	if refused, ok := errors.AsType[*RefusalError](err); ok {
+		return refused
+	}
+	if missing, ok := errors.AsType[*rightError](err); ok {
+		return RefuseForNow(v1alpha1.ReasonMissingRights, missing.Error())
+	}
+	return nil
+}

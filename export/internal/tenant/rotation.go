@@ -78,12 +78,6 @@ func (c *credentials) noteAnchor(ctx context.Context, anchor *corev1.Secret) err
 	return nil
 }
 
-// madeAt is the zero time where an object does not say.
-func madeAt(o metav1.Object) time.Time {
-	at, _ := time.Parse(time.RFC3339Nano, o.GetAnnotations()[v1alpha1.MadeAtAnnotation])
-	return at
-}
-
 // keptFor returns the kubeconfig that is kept for a tenant if it is made for what
 // issuedFor stands for. Any other is emptied: its token is dead, and a konnector with a
 // newer one must not take it over.

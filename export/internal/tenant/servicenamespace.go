@@ -27,11 +27,10 @@ const (
 
 // Reasons of Ready on an APIServiceNamespace.
 const (
-	ReasonNotATenant    = "NotATenant"
-	reasonNameInvalid   = "NameInvalid"
-	reasonNameTaken     = "NameTaken"
-	reasonTerminating   = "Terminating"
-	ReasonObjectsRemain = "ObjectsRemain"
+	ReasonNotATenant  = "NotATenant"
+	reasonNameInvalid = "NameInvalid"
+	reasonNameTaken   = "NameTaken"
+	reasonTerminating = "Terminating"
 )
 
 // serviceNamespaces mirror namespaces of App Clusters.
@@ -170,10 +169,6 @@ func (n *serviceNamespaces) noteExports(ctx context.Context, name string, export
 	return nil
 }
 
-func exported(ns *corev1.Namespace) []string {
-	return slices.DeleteFunc(strings.Split(ns.Annotations[v1alpha1.ExportedAnnotation], ","), func(name string) bool { return name == "" })
-}
-
 // remove deletes a service namespace in which no object of an exported API
 // is left, and lets go of asked when it is gone.
 func (n *serviceNamespaces) remove(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (time.Duration, error) {
@@ -243,4 +238,40 @@ func (n *serviceNamespaces) capped(asked *v1alpha1.APIServiceNamespace) error {
 func older(a, b metav1.Object) bool {
 	x, y := a.GetCreationTimestamp().Time, b.GetCreationTimestamp().Time
 	return x.Before(y) || x.Equal(y) && a.GetName() < b.GetName()
+}
+
+// end deletes a service namespace when nothing is left in it. When its
+// tenant is removed, what is left goes too, or stays without it; then the namespace
+// stays, and kept is true.
+func (n *serviceNamespaces) end(ctx context.Context, ns *corev1.Namespace, tenant string) (kept bool, err error) {
+	var policy v1alpha1.DeletionPolicy
+	if binding, ok := n.breaker.removing(tenant); ok {
+		policy = binding.Spec.DeletionPolicy
+	}
+	err = n.tenants.Rights.Enter(ctx, ns.Name, v1alpha1.BackendOfferRole)
+	if err == nil && policy == v1alpha1.DeletionPolicyDelete {
+		err = n.contents.deleteInstances(ctx, ns)
+	}
+	if err == nil {
+		err = n.deleteEmpty(ctx, ns)
+	}
+	left, ok := errors.AsType[*RefusalError](err)
+	if !ok || left.Reason != ReasonObjectsRemain || policy != v1alpha1.DeletionPolicyOrphan {
+		return false, err
+	}
+	if err := n.forsake(ctx, ns.Name); err != nil {
+		return false, err
+	}
+	audit.Record(ctx, "service namespace kept", "tenant", tenant, "namespace", ns.Name)
+	return true, nil
+}
+
+// forsake leaves a service namespace without caps, and without rights of its tenant
+// and of the backend.
+func (n *serviceNamespaces) forsake(ctx context.Context, namespace string) error {
+	err := errors.Join(n.tenants.Rights.take(ctx, namespace), n.tenants.Rights.ensureRole(ctx, namespace, nil), n.quotas.write(ctx, namespace, nil))
+	if err != nil {
+		return err
+	}
+	return n.tenants.Rights.unbind(ctx, namespace, v1alpha1.BackendRoleBinding)
 }

@@ -25,19 +25,10 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-const (
-	// RecordKey is the key of a record in its Secret.
-	RecordKey = "tenant.json"
-	// ManagedBy is the label that says which program made an object.
-	ManagedBy = "app.kubernetes.io/managed-by"
-)
+// ManagedBy is the label that says which program made an object.
+const ManagedBy = "app.kubernetes.io/managed-by"
 
-// Errors of a namespace or object that a tenant cannot have.
-var (
-	ErrForeign     = errors.New("belongs to another owner")
-	ErrTerminating = errors.New("is being deleted")
-	nameEncoding   = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
-)
+var nameEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
 // A Holder is whom a tenant belongs to: a cluster of an identity. The cluster is a
 // name that the client chose; it only tells apart the clusters of that identity.
@@ -205,4 +196,81 @@ func holderOf(ns metav1.Object) (Holder, bool) {
 	name := ns.GetName()
 	prefix := name[:max(0, strings.LastIndex(name, "-"))]
 	return h, ns.GetLabels()[v1alpha1.TenantLabel] == name && h.Namespace(prefix) == name
+}
+
+// Tenants makes tenants and gives them their credentials, at any replica.
+type Tenants struct {
+	Clients
+
+	Opts        *Options
+	Rights      *Rights
+	Records     *records
+	Credentials *credentials
+}
+
+// New returns Tenants. It does no I/O.
+func New(c Clients, opts *Options) *Tenants {
+	return &Tenants{c, opts, &Rights{Clients: c}, &records{c}, &credentials{Clients: c, opts: opts}}
+}
+
+// ErrCapped says that there are as many as there may be.
+var ErrCapped = errors.New("is one too many")
+
+// capTenants returns an error that wraps ErrCapped if there would be more tenants than
+// may be, or more of h's identity, once there were so many more.
+func (t *Tenants) capTenants(ctx context.Context, h Holder, more int) error {
+	caps := t.Opts.Caps
+	if caps.Tenants < 0 && caps.PerIdentity < 0 {
+		return nil
+	}
+	list, err := t.Meta.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).List(ctx, metav1.ListOptions{
+		LabelSelector: v1alpha1.TenantLabel + ",!" + v1alpha1.AppNamespaceLabel,
+	})
+	if err != nil {
+		return fmt.Errorf("count tenants: %w", err)
+	}
+	all, own := more, more
+	for _, ns := range list.Items {
+		if other, ok := holderOf(&ns); ok {
+			all++
+			own += One(other.Issuer == h.Issuer && other.Subject == h.Subject)
+		}
+	}
+	switch {
+	case caps.PerIdentity >= 0 && own > caps.PerIdentity:
+		return fmt.Errorf("the App Cluster %s %w: you have bound %d, and the platform allows no more", h.Cluster, ErrCapped, caps.PerIdentity)
+	case caps.Tenants >= 0 && all > caps.Tenants:
+		return fmt.Errorf("the App Cluster %s %w: the platform has no room for more than %d", h.Cluster, ErrCapped, caps.Tenants)
+	}
+	return nil
+}
+
+// EnsureTenantNamespace makes the namespace of a tenant unless that is one too many.
+// It counts before and after: of many that come at once none stays beyond a cap,
+// though some may be refused that would have fitted.
+func (t *Tenants) EnsureTenantNamespace(ctx context.Context, h Holder) (string, error) {
+	name := h.Namespace(t.Opts.NamespacePrefix)
+	_, err := t.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if !fates.Is(err, fates.Absent) {
+		return name, t.ensureNamespace(ctx, name, name, h.Annotations(), h.labels())
+	}
+	if err := t.capTenants(ctx, h, 1); err != nil {
+		return "", err
+	}
+	if err := t.ensureNamespace(ctx, name, name, h.Annotations(), h.labels()); err != nil {
+		return "", err
+	}
+	if err := t.capTenants(ctx, h, 0); err != nil {
+		return "", errors.Join(err, t.undoTenant(ctx, name))
+	}
+	return name, nil
+}
+
+// undoTenant deletes a tenant namespace in which nothing has been made yet.
+func (t *Tenants) undoTenant(ctx context.Context, name string) error {
+	ns, err := t.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if err == nil {
+		err = t.deleteNamespace(ctx, ns)
+	}
+	return IgnoreNotFound(err)
 }
