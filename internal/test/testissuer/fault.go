@@ -37,20 +37,6 @@ type Faults struct {
 	Padding  int           // answer with so many blanks before the content
 }
 
-// Misbehave has the issuer misbehave as f says from now on. The zero value ends
-// it.
-func (i *Issuer) Misbehave(f Faults) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.faults = f
-}
-
-func (i *Issuer) currentFaults() Faults {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.faults
-}
-
 // disturb reports whether it has answered the request, or nobody waits for it.
 func (f Faults) disturb(w http.ResponseWriter, r *http.Request) bool {
 	late := time.NewTimer(f.Delay)
@@ -87,13 +73,13 @@ func (p *padded) Write(content []byte) (int, error) {
 	return p.ResponseWriter.Write(content)
 }
 
-func (f Faults) iss(i *Issuer) string {
+func (f Faults) iss(o *Options) string {
 	switch {
 	case f.Iss == Absent:
 		return ""
-	case f.Iss == "" && !i.opts.Profile.sendsIss():
+	case f.Iss == "" && !o.Profile.sendsIss():
 		return ""
 	default:
-		return cmp.Or(f.Iss, i.opts.URL)
+		return cmp.Or(f.Iss, o.URL)
 	}
 }

@@ -6,10 +6,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/tls"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"net"
@@ -24,51 +21,18 @@ import (
 	jose "github.com/go-jose/go-jose/v4"
 )
 
-// Options describe an issuer. Only URL is needed, and Start fills it in.
-type Options struct {
-	URL         string            // what the issuer calls itself; may have a path
-	Users       map[string]User   // by the name that they log in with
-	Clients     map[string]Client // by client ID; nil lets any client in
-	AutoApprove string            // the user who is logged in without a form
-	Profile     Profile           // zero value: a plain issuer
-	Scopes      []string          // that it knows, others are refused; nil means the usual ones
-	AuthMethods []string          // of clients with a secret: client_secret_basic, client_secret_post; nil means both
-	Algorithm   string            // of its signatures: ES256 (default), RS256 or EdDSA
-	TokenTTL    time.Duration     // 0 means one hour
-	PollEvery   time.Duration     // in the device flow, faster is slow_down; 0 means 5 seconds
-	Now         func() time.Time  // nil means time.Now
-	TLS         bool              // Start serves https; see CA
-}
-
-// A User can log in. Empty fields leave their claims out.
-type User struct {
-	Password    string
-	Subject     string // "" means the name that the user logs in with
-	Name, Email string
-	Unverified  bool // of the Email
-	Groups      []string
-}
-
-// A Client is registered with the issuer.
-type Client struct {
-	Secret       string   // "" makes a public client
-	RedirectURLs []string // nil allows any
-	Scopes       []string // that it may get by client credentials
-	Audiences    []string // of the tokens that it gets so
-}
-
 // An Issuer is an [http.Handler]. It may be used by many goroutines at once.
 type Issuer struct {
 	opts Options
 	mux  *http.ServeMux
 	ca   []byte
 
-	mu      sync.Mutex
-	key     key
-	faults  Faults
-	grants  map[string]grant   // by code
-	devices map[string]*device // by device code
-	urls    []string           // that were asked for, and those that people came from
+	tokens  *minter
+	devices *devices
+
+	mu     sync.Mutex
+	grants map[string]grant // by code
+	urls   []string         // that were asked for, and those that people came from
 }
 
 // grant is what a code stands for.
@@ -95,10 +59,9 @@ func New(opts Options) *Issuer {
 	if opts.Now == nil {
 		opts.Now = time.Now
 	}
-	i := &Issuer{
-		opts: opts, key: newKey(opts.Algorithm), mux: http.NewServeMux(),
-		grants: map[string]grant{}, devices: map[string]*device{},
-	}
+	i := &Issuer{opts: opts, mux: http.NewServeMux(), grants: map[string]grant{}}
+	i.tokens = &minter{opts: &i.opts, key: newKey(opts.Algorithm)}
+	i.devices = &devices{opts: &i.opts, waiting: map[string]*device{}}
 	paths := opts.Profile.paths()
 	i.mux.HandleFunc("GET "+base.Path+"/.well-known/openid-configuration", i.discovery)
 	i.mux.HandleFunc("GET "+base.Path+paths.keys, i.keys)
@@ -106,8 +69,8 @@ func New(opts Options) *Issuer {
 	i.mux.HandleFunc("POST "+base.Path+paths.authorize, i.authorize)
 	i.mux.HandleFunc("POST "+base.Path+paths.token, i.token)
 	if paths.device != "" {
-		i.mux.HandleFunc("POST "+base.Path+paths.device, i.beginDevice)
-		i.mux.HandleFunc(base.Path+"/device", i.devicePage)
+		i.mux.HandleFunc("POST "+base.Path+paths.device, i.devices.begin)
+		i.mux.HandleFunc(base.Path+"/device", i.devices.page)
 	}
 	return i
 }
@@ -166,7 +129,7 @@ func (i *Issuer) Serve(ctx context.Context, listener net.Listener, config *tls.C
 // ServeHTTP implements [http.Handler].
 func (i *Issuer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	i.note(r)
-	f := i.currentFaults()
+	f := i.tokens.currentFaults()
 	if !strings.HasSuffix(r.URL.Path, f.Path) {
 		f = Faults{}
 	}
@@ -184,6 +147,30 @@ func (i *Issuer) note(r *http.Request) {
 	i.urls = append(i.urls, r.URL.String(), r.Referer())
 }
 
+// Misbehave has the issuer misbehave as f says from now on. The zero value ends
+// it.
+func (i *Issuer) Misbehave(f Faults) { i.tokens.misbehave(f) }
+
+// IDToken returns a token of user for audience, as a machine would bring it.
+func (i *Issuer) IDToken(user, audience string) (string, error) {
+	return i.tokens.idToken(user, audience)
+}
+
+// AccessToken returns one of RFC 9068 with what the issuer knows of user, as the client
+// of that name gets it for audience.
+func (i *Issuer) AccessToken(user, audience string) (string, error) {
+	return i.tokens.accessToken(user, audience)
+}
+
+// MachineToken returns the access token that a client gets by client credentials
+// with these scopes.
+func (i *Issuer) MachineToken(client string, scopes ...string) (string, error) {
+	return i.tokens.machineToken(client, scopes...)
+}
+
+// RotateKeys signs with a new key from now on and publishes that one alone.
+func (i *Issuer) RotateKeys() { i.tokens.rotate() }
+
 // URLs are all that the issuer was asked for, and the referrers of those requests.
 func (i *Issuer) URLs() []string {
 	i.mu.Lock()
@@ -192,7 +179,7 @@ func (i *Issuer) URLs() []string {
 }
 
 func (i *Issuer) discovery(w http.ResponseWriter, _ *http.Request) {
-	f := i.currentFaults()
+	f := i.tokens.currentFaults()
 	paths := i.opts.Profile.paths()
 	doc := map[string]any{
 		"issuer":                                         cmp.Or(f.DiscoveryIssuer, i.opts.URL),
@@ -202,7 +189,7 @@ func (i *Issuer) discovery(w http.ResponseWriter, _ *http.Request) {
 		"response_types_supported":                       []string{"code"},
 		"grant_types_supported":                          i.opts.Profile.grantTypes(),
 		"subject_types_supported":                        []string{"public"},
-		"scopes_supported":                               i.scopes(),
+		"scopes_supported":                               i.opts.scopes(),
 		"code_challenge_methods_supported":               []string{"S256"},
 		"token_endpoint_auth_methods_supported":          i.opts.AuthMethods,
 		"id_token_signing_alg_values_supported":          slices.Compact([]string{i.opts.Algorithm, cmp.Or(f.Algorithm, i.opts.Algorithm)}),
@@ -215,9 +202,9 @@ func (i *Issuer) discovery(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (i *Issuer) keys(w http.ResponseWriter, _ *http.Request) {
-	k := i.currentKey()
+	k := i.tokens.currentKey()
 	set := jose.JSONWebKeySet{Keys: []jose.JSONWebKey{k.public()}}
-	if i.currentFaults().Algorithm == string(jose.HS256) {
+	if i.tokens.currentFaults().Algorithm == string(jose.HS256) {
 		set.Keys = append(set.Keys, k.symmetric())
 	}
 	writeJSON(w, http.StatusOK, set)
@@ -229,17 +216,17 @@ func (i *Issuer) authorize(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusBadRequest, "invalid_request", "unreadable form")
 		return
 	}
-	if !i.knows(r.Form) {
+	if !i.opts.knows(r.Form) {
 		writeError(w, http.StatusBadRequest, "invalid_request", "unknown client_id or redirect_uri")
 		return
 	}
-	f := i.currentFaults()
+	f := i.tokens.currentFaults()
 	switch {
 	case r.Form.Get("response_type") != "code":
 		i.back(w, r, url.Values{"error": {"unsupported_response_type"}})
 	case r.Form.Get("code_challenge_method") != "S256" || r.Form.Get("code_challenge") == "":
 		i.back(w, r, url.Values{"error": {"invalid_request"}, "error_description": {"PKCE with S256 is required"}})
-	case !i.knowsScopes(r.Form.Get("scope")):
+	case !i.opts.knowsScopes(r.Form.Get("scope")):
 		i.back(w, r, url.Values{"error": {"invalid_scope"}, "error_description": {"Invalid scopes: " + r.Form.Get("scope")}})
 	case f.AuthorizeError != "":
 		i.back(w, r, url.Values{"error": {f.AuthorizeError}, "error_description": {"on request"}})
@@ -254,7 +241,7 @@ func (i *Issuer) login(w http.ResponseWriter, r *http.Request) {
 	user := i.opts.AutoApprove
 	if user == "" && r.Method == http.MethodPost {
 		var ok bool
-		if user, ok = i.signIn(r); !ok {
+		if user, ok = i.opts.signIn(r); !ok {
 			writeForm(w, http.StatusUnauthorized, r, "Wrong user name or password.")
 			return
 		}
@@ -266,30 +253,10 @@ func (i *Issuer) login(w http.ResponseWriter, r *http.Request) {
 	i.back(w, r, url.Values{"code": {i.mint(user, r.Form)}})
 }
 
-// signIn returns the user whose password is in a form.
-func (i *Issuer) signIn(r *http.Request) (name string, ok bool) {
-	name = r.PostForm.Get("username")
-	known, ok := i.opts.Users[name]
-	return name, ok && known.Password == r.PostForm.Get("password")
-}
-
-// knows reports whether a request comes from a client that may be answered.
-func (i *Issuer) knows(form url.Values) bool {
-	target, err := url.Parse(form.Get("redirect_uri"))
-	if err != nil || target.Host == "" {
-		return false
-	}
-	client, ok := i.opts.Clients[form.Get("client_id")]
-	if i.opts.Clients == nil {
-		return form.Has("client_id")
-	}
-	return ok && (client.RedirectURLs == nil || slices.Contains(client.RedirectURLs, form.Get("redirect_uri")))
-}
-
 // back sends the browser to the client with an answer.
 func (i *Issuer) back(w http.ResponseWriter, r *http.Request, answer url.Values) {
 	answer.Set("state", r.Form.Get("state"))
-	if iss := i.currentFaults().iss(i); iss != "" {
+	if iss := i.tokens.currentFaults().iss(&i.opts); iss != "" {
 		answer.Set("iss", iss)
 	}
 	target, err := url.Parse(r.Form.Get("redirect_uri"))
@@ -315,8 +282,8 @@ func (i *Issuer) mint(user string, request url.Values) string {
 
 // token answers token requests.
 func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
-	f := i.currentFaults()
-	client, ok := i.authenticate(r)
+	f := i.tokens.currentFaults()
+	client, ok := i.opts.authenticate(r)
 	grantType := r.PostFormValue("grant_type")
 	switch {
 	case f.TokenError != "":
@@ -336,7 +303,7 @@ func (i *Issuer) token(w http.ResponseWriter, r *http.Request) {
 
 // answerCode redeems a code, once.
 func (i *Issuer) answerCode(w http.ResponseWriter, r *http.Request, client string) {
-	f := i.currentFaults()
+	f := i.tokens.currentFaults()
 	g, known := i.redeem(r.PostFormValue("code"), f.ReuseCodes)
 	switch {
 	case !known || g.request.Get("client_id") != client || g.request.Get("redirect_uri") != r.PostFormValue("redirect_uri"):
@@ -350,14 +317,14 @@ func (i *Issuer) answerCode(w http.ResponseWriter, r *http.Request, client strin
 
 func (i *Issuer) answer(w http.ResponseWriter, g grant) {
 	access := rand.Text()
-	claims := i.claims(g.user, g.request.Get("client_id"))
+	claims := i.tokens.claims(g.user, g.request.Get("client_id"))
 	if nonce := g.request.Get("nonce"); nonce != "" {
 		claims["nonce"] = nonce
 	}
-	claims["at_hash"] = i.accessHash(access)
+	claims["at_hash"] = i.tokens.accessHash(access)
 	scopes := strings.Fields(g.request.Get("scope"))
 	i.opts.Profile.restrict(claims, scopes)
-	raw, err := i.sign(claims)
+	raw, err := i.tokens.sign(claims)
 	if err != nil {
 		writeError(w, http.StatusInternalServerError, "server_error", err.Error())
 		return
@@ -367,22 +334,6 @@ func (i *Issuer) answer(w http.ResponseWriter, g grant) {
 		answer["id_token"] = raw
 	}
 	writeJSON(w, http.StatusOK, answer)
-}
-
-// authenticate returns the client ID of a token request.
-func (i *Issuer) authenticate(r *http.Request) (string, bool) {
-	id, secret := r.PostFormValue("client_id"), r.PostFormValue("client_secret")
-	method := "client_secret_post"
-	if user, password, basic := r.BasicAuth(); basic {
-		method = "client_secret_basic"
-		id, _ = url.QueryUnescape(user)
-		secret, _ = url.QueryUnescape(password)
-	}
-	client, ok := i.opts.Clients[id]
-	if secret != "" && !slices.Contains(i.opts.AuthMethods, method) {
-		return id, false
-	}
-	return id, i.opts.Clients == nil || ok && client.Secret == secret
 }
 
 func (i *Issuer) redeem(code string, reuse bool) (grant, bool) {
@@ -397,18 +348,40 @@ func (i *Issuer) redeem(code string, reuse bool) (grant, bool) {
 	return g, true
 }
 
-func s256(verifier string) string {
-	sum := sha256.Sum256([]byte(verifier))
-	return base64.RawURLEncoding.EncodeToString(sum[:])
+func (i *Issuer) answerDevice(w http.ResponseWriter, r *http.Request, client string) {
+	d, refused := i.devices.poll(r.PostFormValue("device_code"), client)
+	challenge := d.request.Get("code_challenge")
+	switch {
+	case refused != "":
+		writeError(w, http.StatusBadRequest, refused, "")
+	case challenge != "" && s256(r.PostFormValue("code_verifier")) != challenge:
+		writeError(w, http.StatusBadRequest, "invalid_grant", "code_verifier does not match")
+	default:
+		i.answer(w, grant{user: d.user, request: d.request})
+	}
 }
 
-func writeJSON(w http.ResponseWriter, status int, v any) {
-	w.Header().Set("Cache-Control", "no-store")
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(v)
-}
-
-func writeError(w http.ResponseWriter, status int, code, description string) {
-	writeJSON(w, status, map[string]string{"error": code, "error_description": description})
+// answerMachine is RFC 6749 section 4.4.
+func (i *Issuer) answerMachine(w http.ResponseWriter, r *http.Request, id string) {
+	client := i.opts.Clients[id]
+	scopes := strings.Fields(r.PostFormValue("scope"))
+	foreign := func(s string) bool { return !slices.Contains(client.Scopes, s) }
+	switch {
+	case client.Secret == "":
+		writeError(w, http.StatusUnauthorized, "unauthorized_client", "Public client not allowed")
+		return
+	case slices.ContainsFunc(scopes, foreign):
+		writeError(w, http.StatusBadRequest, "invalid_scope", "Invalid scopes: "+r.PostFormValue("scope"))
+		return
+	case len(scopes) == 0:
+		scopes = client.Scopes
+	}
+	raw, err := i.tokens.sign(i.tokens.machineClaims(id, scopes))
+	if err != nil {
+		writeError(w, http.StatusInternalServerError, "server_error", err.Error())
+		return
+	}
+	writeJSON(w, http.StatusOK, map[string]any{
+		"access_token": raw, "token_type": "Bearer", "expires_in": int(i.opts.TokenTTL.Seconds()), "scope": strings.Join(scopes, " "),
+	})
 }

@@ -3,6 +3,9 @@
 package testissuer
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
 	"html/template"
 	"net/http"
 	"net/url"
@@ -59,4 +62,20 @@ func writeForm(w http.ResponseWriter, status int, r *http.Request, message strin
 		"Request": request,
 		"AskCode": strings.HasSuffix(r.URL.Path, "/device") && !request.Has("user_code"),
 	})
+}
+
+func s256(verifier string) string {
+	sum := sha256.Sum256([]byte(verifier))
+	return base64.RawURLEncoding.EncodeToString(sum[:])
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+func writeError(w http.ResponseWriter, status int, code, description string) {
+	writeJSON(w, status, map[string]string{"error": code, "error_description": description})
 }

@@ -63,22 +63,6 @@ func (p Profile) scopes() []string {
 	return []string{"openid", "profile", "email", "groups", "offline_access"}
 }
 
-func (i *Issuer) scopes() []string {
-	if i.opts.Scopes != nil {
-		return i.opts.Scopes
-	}
-	return i.opts.Profile.scopes()
-}
-
-// knowsScopes: a plain issuer ignores scopes that it does not know, unless it is
-// told which it knows.
-func (i *Issuer) knowsScopes(scope string) bool {
-	if i.opts.Profile == "" && i.opts.Scopes == nil {
-		return true
-	}
-	return !slices.ContainsFunc(strings.Fields(scope), func(s string) bool { return !slices.Contains(i.scopes(), s) })
-}
-
 // restrict takes out the claims that were not asked for.
 func (p Profile) restrict(claims map[string]any, scopes []string) {
 	if p == "" {

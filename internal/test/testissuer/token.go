@@ -21,51 +21,57 @@ import (
 	"errors"
 	"math/big"
 	"net"
+	"sync"
 	"time"
 
 	jose "github.com/go-jose/go-jose/v4"
 )
 
-// IDToken returns a token of user for audience, as a machine would bring it.
-func (i *Issuer) IDToken(user, audience string) (string, error) {
-	if _, ok := i.opts.Users[user]; !ok {
-		return "", errors.New("no such user: " + user)
-	}
-	return i.sign(i.claims(user, audience))
+// A minter makes the tokens of an issuer.
+type minter struct {
+	opts *Options
+
+	mu     sync.Mutex
+	key    key
+	faults Faults
 }
 
-// AccessToken returns one of RFC 9068 with what the issuer knows of user, as the client
-// of that name gets it for audience.
-func (i *Issuer) AccessToken(user, audience string) (string, error) {
-	if _, ok := i.opts.Users[user]; !ok {
+func (m *minter) idToken(user, audience string) (string, error) {
+	if _, ok := m.opts.Users[user]; !ok {
 		return "", errors.New("no such user: " + user)
 	}
-	claims := i.claims(user, audience)
+	return m.sign(m.claims(user, audience))
+}
+
+func (m *minter) accessToken(user, audience string) (string, error) {
+	if _, ok := m.opts.Users[user]; !ok {
+		return "", errors.New("no such user: " + user)
+	}
+	claims := m.claims(user, audience)
 	claims["client_id"] = user
-	return i.signAs("at+jwt", claims)
+	return m.signAs("at+jwt", claims)
 }
 
-// RotateKeys signs with a new key from now on and publishes that one alone.
-func (i *Issuer) RotateKeys() {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.key = newKey(i.opts.Algorithm)
+func (m *minter) rotate() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.key = newKey(m.opts.Algorithm)
 }
 
-func (i *Issuer) currentKey() key {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	return i.key
+func (m *minter) currentKey() key {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.key
 }
 
-func (i *Issuer) claims(name, audience string) map[string]any {
-	user, now := i.opts.Users[name], i.opts.Now().Add(i.currentFaults().Skew)
+func (m *minter) claims(name, audience string) map[string]any {
+	user, now := m.opts.Users[name], m.opts.Now().Add(m.currentFaults().Skew)
 	claims := map[string]any{
-		"iss":                i.opts.URL,
+		"iss":                m.opts.URL,
 		"sub":                cmp.Or(user.Subject, name),
 		"aud":                audience,
 		"iat":                now.Unix(),
-		"exp":                now.Add(i.opts.TokenTTL).Unix(),
+		"exp":                now.Add(m.opts.TokenTTL).Unix(),
 		"preferred_username": name,
 	}
 	if user.Name != "" {
@@ -77,13 +83,13 @@ func (i *Issuer) claims(name, audience string) map[string]any {
 	if user.Groups != nil {
 		claims["groups"] = user.Groups
 	}
-	i.opts.Profile.adjust(claims)
+	m.opts.Profile.adjust(claims)
 	return claims
 }
 
 // accessHash is at_hash (OpenID Connect Core section 3.1.3.6).
-func (i *Issuer) accessHash(access string) string {
-	if i.opts.Algorithm == string(jose.EdDSA) {
+func (m *minter) accessHash(access string) string {
+	if m.opts.Algorithm == string(jose.EdDSA) {
 		sum := sha512.Sum512([]byte(access))
 		return base64.RawURLEncoding.EncodeToString(sum[:32])
 	}
@@ -91,11 +97,11 @@ func (i *Issuer) accessHash(access string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:16])
 }
 
-func (i *Issuer) sign(claims map[string]any) (string, error) { return i.signAs("JWT", claims) }
+func (m *minter) sign(claims map[string]any) (string, error) { return m.signAs("JWT", claims) }
 
 // signAs applies the faults of tokens last, so that they win.
-func (i *Issuer) signAs(kind string, claims map[string]any) (string, error) {
-	f, k := i.currentFaults(), i.currentKey()
+func (m *minter) signAs(kind string, claims map[string]any) (string, error) {
+	f, k := m.currentFaults(), m.currentKey()
 	for name, value := range f.Claims {
 		if claims[name] = value; value == nil {
 			delete(claims, name)
@@ -113,7 +119,7 @@ func (i *Issuer) signAs(kind string, claims map[string]any) (string, error) {
 	case f.Algorithm != "":
 		signing = jose.SigningKey{Algorithm: jose.SignatureAlgorithm(f.Algorithm), Key: k.symmetric()}
 	case f.WrongKey:
-		signing.Key = jose.JSONWebKey{Key: newKey(i.opts.Algorithm).private, KeyID: k.id}
+		signing.Key = jose.JSONWebKey{Key: newKey(m.opts.Algorithm).private, KeyID: k.id}
 	}
 	options := &jose.SignerOptions{}
 	if kind = cmp.Or(f.Type, kind); kind != Absent {
@@ -191,4 +197,16 @@ func selfSigned() (*tls.Config, []byte) {
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: k.private}}}
 	return config, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+}
+
+func (m *minter) misbehave(f Faults) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.faults = f
+}
+
+func (m *minter) currentFaults() Faults {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.faults
 }
