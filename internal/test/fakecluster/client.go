@@ -8,8 +8,10 @@ import (
 	"errors"
 	"strconv"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -25,12 +27,11 @@ type client struct{ view *View }
 func (client) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (c client) Resource(gvr schema.GroupVersionResource) dynamic.NamespaceableResourceInterface {
-	return resource{Cluster: c.view.cluster, view: c.view, gvr: gvr}
+	return resource{view: c.view, gvr: gvr}
 }
 
 // resource is the objects of one resource, of one namespace or of all.
 type resource struct {
-	*Cluster
 	view      *View
 	gvr       schema.GroupVersionResource
 	namespace string
@@ -42,10 +43,10 @@ func (r resource) Namespace(namespace string) dynamic.ResourceInterface {
 }
 
 // do carries out a request for one object.
-func (r resource) do(ctx context.Context, verb, name string, subresources []string, f func(*served, cache.ObjectName) (*unstructured.Unstructured, error)) (out *unstructured.Unstructured, err error) {
+func (r resource) do(ctx context.Context, verb, name string, subresources []string, f func(write) (*unstructured.Unstructured, error)) (out *unstructured.Unstructured, err error) {
 	req := Request{Verb: verb, Subresource: first(subresources), Resource: r.gvr, Object: cache.NewObjectName(r.namespace, name)}
 	err = r.view.handle(ctx, req, func(s *served) (err error) {
-		out, err = f(s, req.Object)
+		out, err = f(write{r.view.cluster, s, req.Object})
 		return err
 	})
 	if err != nil {
@@ -62,14 +63,14 @@ func first(subresources []string) string {
 }
 
 func (r resource) Create(ctx context.Context, o *unstructured.Unstructured, options metav1.CreateOptions, sub ...string) (*unstructured.Unstructured, error) {
-	return r.do(ctx, "create", o.GetName(), sub, func(s *served, name cache.ObjectName) (*unstructured.Unstructured, error) {
-		return r.create(s, name, o, options.FieldManager)
+	return r.do(ctx, "create", o.GetName(), sub, func(w write) (*unstructured.Unstructured, error) {
+		return w.create(o, options.FieldManager)
 	})
 }
 
 func (r resource) Update(ctx context.Context, o *unstructured.Unstructured, options metav1.UpdateOptions, sub ...string) (*unstructured.Unstructured, error) {
-	return r.do(ctx, "update", o.GetName(), sub, func(s *served, name cache.ObjectName) (*unstructured.Unstructured, error) {
-		return r.update(s, name, o, options.FieldManager, first(sub))
+	return r.do(ctx, "update", o.GetName(), sub, func(w write) (*unstructured.Unstructured, error) {
+		return w.update(o, options.FieldManager, first(sub))
 	})
 }
 
@@ -85,8 +86,8 @@ func (r resource) Delete(ctx context.Context, name string, options metav1.Delete
 // DeleteAnswer is Delete with the answer of the API server: the object, if something
 // holds it, or a Status.
 func (r resource) DeleteAnswer(ctx context.Context, name string, options metav1.DeleteOptions) (*unstructured.Unstructured, error) {
-	return r.do(ctx, "delete", name, nil, func(s *served, name cache.ObjectName) (*unstructured.Unstructured, error) {
-		return r.remove(s, name, options)
+	return r.do(ctx, "delete", name, nil, func(w write) (*unstructured.Unstructured, error) {
+		return w.remove(options)
 	})
 }
 
@@ -95,8 +96,8 @@ func (r resource) DeleteCollection(context.Context, metav1.DeleteOptions, metav1
 }
 
 func (r resource) Get(ctx context.Context, name string, _ metav1.GetOptions, sub ...string) (*unstructured.Unstructured, error) {
-	return r.do(ctx, "get", name, sub, func(s *served, name cache.ObjectName) (*unstructured.Unstructured, error) {
-		o, err := s.find(name)
+	return r.do(ctx, "get", name, sub, func(w write) (*unstructured.Unstructured, error) {
+		o, err := w.in.find(w.name)
 		return o.DeepCopy(), err
 	})
 }
@@ -128,14 +129,14 @@ func (r resource) Patch(ctx context.Context, name string, kind types.PatchType, 
 		}
 		return r.Apply(ctx, name, o, metav1.ApplyOptions{FieldManager: options.FieldManager, Force: options.Force != nil && *options.Force}, sub...)
 	}
-	return r.do(ctx, "patch", name, sub, func(s *served, name cache.ObjectName) (*unstructured.Unstructured, error) {
-		return r.patch(s, name, patch{kind, data, options.FieldManager, first(sub)})
+	return r.do(ctx, "patch", name, sub, func(w write) (*unstructured.Unstructured, error) {
+		return w.patch(patch{kind, data, options.FieldManager, first(sub)})
 	})
 }
 
 func (r resource) Apply(ctx context.Context, name string, o *unstructured.Unstructured, options metav1.ApplyOptions, sub ...string) (*unstructured.Unstructured, error) {
-	return r.do(ctx, "apply", name, sub, func(s *served, name cache.ObjectName) (*unstructured.Unstructured, error) {
-		return r.serverSideApply(s, name, o, options, first(sub))
+	return r.do(ctx, "apply", name, sub, func(w write) (*unstructured.Unstructured, error) {
+		return w.serverSideApply(o, options, first(sub))
 	})
 }
 
@@ -149,7 +150,7 @@ type metadataClient struct{ view *View }
 func (metadataClient) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (c metadataClient) Resource(gvr schema.GroupVersionResource) metadata.Getter {
-	return metadataResource{resource{Cluster: c.view.cluster, view: c.view, gvr: gvr}}
+	return metadataResource{resource{view: c.view, gvr: gvr}}
 }
 
 type metadataResource struct{ whole resource }
@@ -210,3 +211,47 @@ func partial(o *unstructured.Unstructured) *metav1.PartialObjectMetadata {
 	out.SetGroupVersionKind(metav1.SchemeGroupVersion.WithKind("PartialObjectMetadata"))
 	return out
 }
+
+func (r resource) watch(ctx context.Context, options metav1.ListOptions, show func(*unstructured.Unstructured) runtime.Object) (watch.Interface, error) {
+	match, err := labels.Parse(options.LabelSelector)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	since, err := strconv.ParseInt("0"+options.ResourceVersion, 10, 64)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	w := &Watch{
+		namespace: r.namespace, match: match, show: show, known: map[string]bool{}, resource: r.gvr, held: r.view.held,
+		out: make(chan watch.Event), stopped: make(chan struct{}), more: make(chan struct{}, 1),
+	}
+	w.forget = func() { r.view.forget(w) }
+	err = r.view.handle(ctx, Request{Verb: "watch", Resource: r.gvr, Object: cache.NewObjectName(r.namespace, "")}, func(s *served) error {
+		if since > 0 && since < max(r.view.cluster.compacted, s.since) {
+			return expired()
+		}
+		w.after = since
+		s.watchers = append(s.watchers, w)
+		for _, e := range s.history {
+			if e.version > since {
+				e.object = s.shown(e.object)
+				w.send(e)
+			} else {
+				w.note(e)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	r.view.opened(w)
+	go w.deliver(ctx)
+	return w, nil
+}
+
+// Client returns a dynamic client.
+func (v *View) Client() dynamic.Interface { return client{v} }
+
+// Metadata returns a metadata client.
+func (v *View) Metadata() metadata.Interface { return metadataClient{v} }

@@ -27,10 +27,6 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// A Schema are the fields that a resource has beside metadata, by their top-level
-// field. What is below them is left open. Nil knows all.
-type Schema map[string][]string
-
 // prune drops from o what s does not know, and reports whether that was anything.
 func (s Schema) prune(o *unstructured.Unstructured) (dropped bool) {
 	for top, value := range o.Object {

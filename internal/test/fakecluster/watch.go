@@ -4,17 +4,17 @@ package fakecluster
 
 import (
 	"context"
-	"strconv"
 	"sync"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 )
 
 // A Watch delivers events in order, however slow its reader is. One of a held
@@ -37,44 +37,6 @@ type Watch struct {
 	back    []watch.Event // of a held Watch, not yet to be delivered
 	pending []watch.Event
 	more    chan struct{}
-}
-
-func (r resource) watch(ctx context.Context, options metav1.ListOptions, show func(*unstructured.Unstructured) runtime.Object) (watch.Interface, error) {
-	match, err := labels.Parse(options.LabelSelector)
-	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	since, err := strconv.ParseInt("0"+options.ResourceVersion, 10, 64)
-	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
-	}
-	w := &Watch{
-		namespace: r.namespace, match: match, show: show, known: map[string]bool{}, resource: r.gvr, held: r.view.held,
-		out: make(chan watch.Event), stopped: make(chan struct{}), more: make(chan struct{}, 1),
-	}
-	w.forget = func() { r.view.forget(w) }
-	err = r.view.handle(ctx, Request{Verb: "watch", Resource: r.gvr, Object: cache.NewObjectName(r.namespace, "")}, func(s *served) error {
-		if since > 0 && since < max(r.compacted, s.since) {
-			return expired()
-		}
-		w.after = since
-		s.watchers = append(s.watchers, w)
-		for _, e := range s.history {
-			if e.version > since {
-				e.object = s.shown(e.object)
-				w.send(e)
-			} else {
-				w.note(e)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	r.view.opened(w)
-	go w.deliver(ctx)
-	return w, nil
 }
 
 func expired() *apierrors.StatusError {
@@ -233,3 +195,11 @@ func (w *Watch) Expire() {
 	w.mu.Unlock()
 	w.wake(false)
 }
+
+type event struct {
+	version int64
+	kind    watch.EventType
+	object  *unstructured.Unstructured
+}
+
+func key(o metav1.Object) cache.ObjectName { return cache.MetaObjectToName(o) }

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -85,41 +87,48 @@ func copyField(to, from *unstructured.Unstructured, name string) {
 	delete(to.Object, name)
 }
 
-func (c *Cluster) create(s *served, name cache.ObjectName, o *unstructured.Unstructured, manager string) (*unstructured.Unstructured, error) {
-	if s.objects[name] != nil {
-		return nil, apierrors.NewAlreadyExists(s.GroupResource(), name.Name)
+// A write is a change of one object, with the lock of its cluster held.
+type write struct {
+	cluster *Cluster
+	in      *served
+	name    cache.ObjectName
+}
+
+func (w write) create(o *unstructured.Unstructured, manager string) (*unstructured.Unstructured, error) {
+	if w.in.objects[w.name] != nil {
+		return nil, apierrors.NewAlreadyExists(w.in.GroupResource(), w.name.Name)
 	}
-	o = s.pruned(o)
+	o = w.in.pruned(o)
 	o.SetUID("")
-	if !s.Plain {
+	if !w.in.Plain {
 		delete(o.Object, "status")
 	}
-	if err := c.check(s, name, o); err != nil {
+	if err := w.check(o); err != nil {
 		return nil, err
 	}
 	empty, _ := plain{}.New(o.GroupVersionKind())
-	o = s.manager("").UpdateNoErrors(empty, o, manager).(*unstructured.Unstructured)
-	c.insert(s, name, o)
+	o = w.in.manager("").UpdateNoErrors(empty, o, manager).(*unstructured.Unstructured)
+	w.insert(o)
 	return o.DeepCopy(), nil
 }
 
-func (c *Cluster) update(s *served, name cache.ObjectName, o *unstructured.Unstructured, manager, subresource string) (*unstructured.Unstructured, error) {
-	live, err := s.find(name)
+func (w write) update(o *unstructured.Unstructured, manager, subresource string) (*unstructured.Unstructured, error) {
+	live, err := w.in.find(w.name)
 	if err != nil {
 		return nil, err
 	}
-	if subresource == "status" && s.Plain {
-		return nil, apierrors.NewNotFound(s.GroupResource(), name.Name)
+	if subresource == "status" && w.in.Plain {
+		return nil, apierrors.NewNotFound(w.in.GroupResource(), w.name.Name)
 	}
 	if v := o.GetResourceVersion(); v != "" && v != live.GetResourceVersion() {
-		return nil, apierrors.NewConflict(s.GroupResource(), name.Name, errors.New("the object has been modified"))
+		return nil, apierrors.NewConflict(w.in.GroupResource(), w.name.Name, errors.New("the object has been modified"))
 	}
-	if err := s.immutable(name, o, live); err != nil {
+	if err := w.in.immutable(w.name, o, live); err != nil {
 		return nil, err
 	}
-	changed := s.only(subresource, s.pruned(o), live)
-	changed = s.manager(subresource).UpdateNoErrors(live.DeepCopy(), changed, manager).(*unstructured.Unstructured)
-	return c.replace(s, name, live, changed)
+	changed := w.in.only(subresource, w.in.pruned(o), live)
+	changed = w.in.manager(subresource).UpdateNoErrors(live.DeepCopy(), changed, manager).(*unstructured.Unstructured)
+	return w.replace(live, changed)
 }
 
 func (s *served) immutable(name cache.ObjectName, o, live *unstructured.Unstructured) error {
@@ -132,7 +141,7 @@ func (s *served) immutable(name cache.ObjectName, o, live *unstructured.Unstruct
 }
 
 // replace stores changed in place of live, if it differs.
-func (c *Cluster) replace(s *served, name cache.ObjectName, live, changed *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (w write) replace(live, changed *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	for _, keep := range []string{"uid", "creationTimestamp", "deletionTimestamp", "generation", "resourceVersion", "name", "namespace"} {
 		if v, ok, _ := unstructured.NestedFieldNoCopy(live.Object, "metadata", keep); ok {
 			_ = unstructured.SetNestedField(changed.Object, v, "metadata", keep)
@@ -140,25 +149,25 @@ func (c *Cluster) replace(s *served, name cache.ObjectName, live, changed *unstr
 			unstructured.RemoveNestedField(changed.Object, "metadata", keep)
 		}
 	}
-	if err := s.valid(name, live, changed); err != nil {
+	if err := w.in.valid(w.name, live, changed); err != nil {
 		return nil, err
 	}
-	if err := c.check(s, name, changed); err != nil {
+	if err := w.check(changed); err != nil {
 		return nil, err
 	}
-	if s.hidden[name] == nil && equality.Semantic.DeepEqual(timeless(live), timeless(changed)) {
+	if w.in.hidden[w.name] == nil && equality.Semantic.DeepEqual(timeless(live), timeless(changed)) {
 		return live.DeepCopy(), nil
 	}
-	if !equality.Semantic.DeepEqual(s.specOf(live), s.specOf(changed)) {
+	if !equality.Semantic.DeepEqual(w.in.specOf(live), w.in.specOf(changed)) {
 		changed.SetGeneration(live.GetGeneration() + 1)
 	}
 	if changed.GetDeletionTimestamp() != nil && len(changed.GetFinalizers()) == 0 {
-		c.store(s, watch.Deleted, name, changed)
+		w.store(watch.Deleted, changed)
 		changed = changed.DeepCopy()
 		changed.SetResourceVersion(live.GetResourceVersion()) // as API servers do
 		return changed, nil
 	}
-	c.store(s, watch.Modified, name, changed)
+	w.store(watch.Modified, changed)
 	return changed.DeepCopy(), nil
 }
 
@@ -201,35 +210,35 @@ func timeless(o *unstructured.Unstructured) map[string]any {
 	return o.Object
 }
 
-func (c *Cluster) serverSideApply(s *served, name cache.ObjectName, o *unstructured.Unstructured, options metav1.ApplyOptions, subresource string) (*unstructured.Unstructured, error) {
+func (w write) serverSideApply(o *unstructured.Unstructured, options metav1.ApplyOptions, subresource string) (*unstructured.Unstructured, error) {
 	if options.FieldManager == "" {
 		return nil, apierrors.NewBadRequest("fieldManager is required for apply patch")
 	}
-	if subresource == "status" && s.Plain {
-		return nil, apierrors.NewNotFound(s.GroupResource(), name.Name)
+	if subresource == "status" && w.in.Plain {
+		return nil, apierrors.NewNotFound(w.in.GroupResource(), w.name.Name)
 	}
-	if err := s.declared(o); err != nil {
+	if err := w.in.declared(o); err != nil {
 		return nil, err
 	}
-	live := s.objects[name]
+	live := w.in.objects[w.name]
 	if live == nil {
-		return c.createByApply(s, name, o, options, subresource)
+		return w.createByApply(o, options, subresource)
 	}
-	if err := s.immutable(name, o, live); err != nil && subresource == "" { // real ones do not look at it for a status
+	if err := w.in.immutable(w.name, o, live); err != nil && subresource == "" { // real ones do not look at it for a status
 		return nil, err
 	}
-	part := s.appliedPart(o, subresource)
+	part := w.in.appliedPart(o, subresource)
 	if subresource == "" {
 		keepMaps(part, live)
 	}
-	applied, err := s.manager(subresource).Apply(live.DeepCopy(), part, options.FieldManager, options.Force)
+	applied, err := w.in.manager(subresource).Apply(live.DeepCopy(), part, options.FieldManager, options.Force)
 	if err != nil {
 		return nil, err
 	}
 	if v := o.GetResourceVersion(); v != "" && v != live.GetResourceVersion() {
-		return nil, apierrors.NewConflict(s.GroupResource(), name.Name, errors.New("the object has been modified"))
+		return nil, apierrors.NewConflict(w.in.GroupResource(), w.name.Name, errors.New("the object has been modified"))
 	}
-	return c.replace(s, name, live, applied.(*unstructured.Unstructured))
+	return w.replace(live, applied.(*unstructured.Unstructured))
 }
 
 // keepMaps makes labels and annotations be applied one by one, as the schema of
@@ -244,24 +253,24 @@ func keepMaps(applied, live *unstructured.Unstructured) {
 	}
 }
 
-func (c *Cluster) createByApply(s *served, name cache.ObjectName, o *unstructured.Unstructured, options metav1.ApplyOptions, subresource string) (*unstructured.Unstructured, error) {
+func (w write) createByApply(o *unstructured.Unstructured, options metav1.ApplyOptions, subresource string) (*unstructured.Unstructured, error) {
 	switch {
 	case subresource != "":
-		return nil, apierrors.NewNotFound(s.GroupResource(), name.Name)
+		return nil, apierrors.NewNotFound(w.in.GroupResource(), w.name.Name)
 	case o.GetUID() != "":
-		return nil, apierrors.NewConflict(s.GroupResource(), name.Name,
+		return nil, apierrors.NewConflict(w.in.GroupResource(), w.name.Name,
 			fmt.Errorf("uid mismatch: the provided object specified uid %s, and no existing object was found", o.GetUID()))
 	}
 	empty, _ := plain{}.New(o.GroupVersionKind())
-	applied, err := s.manager("").Apply(empty, s.appliedPart(o, ""), options.FieldManager, options.Force)
+	applied, err := w.in.manager("").Apply(empty, w.in.appliedPart(o, ""), options.FieldManager, options.Force)
 	if err != nil {
 		return nil, err
 	}
 	created := applied.(*unstructured.Unstructured)
-	if err := c.check(s, name, created); err != nil {
+	if err := w.check(created); err != nil {
 		return nil, err
 	}
-	c.insert(s, name, created)
+	w.insert(created)
 	return created.DeepCopy(), nil
 }
 
@@ -288,8 +297,8 @@ type patch struct {
 	manager, subresource string
 }
 
-func (c *Cluster) patch(s *served, name cache.ObjectName, p patch) (*unstructured.Unstructured, error) {
-	live, err := s.find(name)
+func (w write) patch(p patch) (*unstructured.Unstructured, error) {
+	live, err := w.in.find(w.name)
 	if err != nil {
 		return nil, err
 	}
@@ -303,7 +312,7 @@ func (c *Cluster) patch(s *served, name cache.ObjectName, p patch) (*unstructure
 		changed.Object = merge(changed.Object, numbers(fields).(map[string]any)).(map[string]any)
 	case types.JSONPatchType:
 		if err := jsonPatch(changed.Object, p.data); err != nil {
-			return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "patch", s.GroupResource(), name.Name, err.Error(), 0, false)
+			return nil, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "patch", w.in.GroupResource(), w.name.Name, err.Error(), 0, false)
 		}
 	default:
 		return nil, apierrors.NewBadRequest("unknown kind of patch " + string(p.kind))
@@ -312,12 +321,12 @@ func (c *Cluster) patch(s *served, name cache.ObjectName, p patch) (*unstructure
 		changed.SetManagedFields(nil)
 		live = live.DeepCopy()
 		live.SetManagedFields(nil)
-		if err := s.immutable(name, changed, live); err != nil {
+		if err := w.in.immutable(w.name, changed, live); err != nil {
 			return nil, err
 		}
-		return c.replace(s, name, live, changed)
+		return w.replace(live, changed)
 	}
-	return c.update(s, name, changed, p.manager, p.subresource)
+	return w.update(changed, p.manager, p.subresource)
 }
 
 // merge is RFC 7386.
@@ -440,4 +449,121 @@ func same(have, want any) error {
 		return errors.New("test failed")
 	}
 	return nil
+}
+
+// insert stores a new object.
+func (w write) insert(o *unstructured.Unstructured) {
+	o.SetName(w.name.Name)
+	o.SetNamespace(w.name.Namespace)
+	o.SetUID(w.cluster.uid())
+	o.SetGeneration(1)
+	o.SetCreationTimestamp(w.cluster.now())
+	o.SetDeletionTimestamp(nil)
+	w.store(watch.Added, o)
+}
+
+// store gives o a new version and tells the watchers.
+func (w write) store(kind watch.EventType, o *unstructured.Unstructured) {
+	w.cluster.version++
+	o.SetResourceVersion(strconv.FormatInt(w.cluster.version, 10))
+	if w.cluster.observe != nil {
+		w.cluster.observe(Commit{Request: w.cluster.current, Resource: w.in.GroupVersionResource, Kind: kind, Before: w.in.objects[w.name], After: o})
+	}
+	delete(w.in.hidden, w.name)
+	if kind == watch.Deleted {
+		delete(w.in.objects, w.name)
+	} else {
+		w.in.objects[w.name] = o
+	}
+	e := event{version: w.cluster.version, kind: kind, object: o}
+	w.in.history = append(w.in.history, e)
+	for _, watcher := range w.in.watchers {
+		watcher.send(e)
+		watcher.wake(w.in.lagging)
+	}
+}
+
+func (w write) drop() {
+	w.store(watch.Deleted, w.in.objects[w.name].DeepCopy())
+}
+
+// check refuses what real API servers refuse of any object.
+func (w write) check(o *unstructured.Unstructured) error {
+	if w.name.Namespace != "" && o.GetUID() == "" {
+		if err := w.admits(); err != nil {
+			return err
+		}
+	}
+	if w.in.Mutate != nil {
+		w.in.Mutate(o)
+	}
+	if w.in.Check == nil {
+		return nil
+	}
+	if err := w.in.Check(o); err != nil {
+		invalid := apierrors.NewInvalid(schema.GroupKind{Group: w.in.Group, Kind: w.in.Kind}, w.name.Name, nil)
+		invalid.ErrStatus.Message = fmt.Sprintf("%s %q is invalid: %v", w.in.Kind, w.name.Name, err)
+		return invalid
+	}
+	return nil
+}
+
+// admits refuses new objects in namespaces that do not exist, or not for long.
+func (w write) admits() error {
+	namespaces := w.cluster.served[schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}]
+	namespace := namespaces.objects[cache.NewObjectName("", w.name.Namespace)]
+	if namespace == nil {
+		return apierrors.NewNotFound(namespaces.GroupResource(), w.name.Namespace)
+	}
+	if namespace.GetDeletionTimestamp() == nil {
+		return nil
+	}
+	err := apierrors.NewForbidden(w.in.GroupResource(), w.name.Name, fmt.Errorf("namespace %s is being terminated", w.name.Namespace))
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause, Field: "metadata.namespace"}}
+	return err
+}
+
+// remove deletes an object, or marks it as being deleted while it has finalizers, and
+// answers as API servers do.
+func (w write) remove(options metav1.DeleteOptions) (*unstructured.Unstructured, error) {
+	live, err := w.in.find(w.name)
+	if err != nil {
+		return nil, err
+	}
+	if p := options.Preconditions; p != nil {
+		if err := precondition("UID", p.UID, live.GetUID(), w.in, w.name); err != nil {
+			return nil, err
+		}
+		if err := precondition("ResourceVersion", p.ResourceVersion, live.GetResourceVersion(), w.in, w.name); err != nil {
+			return nil, err
+		}
+	}
+	switch {
+	case len(live.GetFinalizers()) == 0:
+		w.drop()
+		return w.in.deleted(live), nil
+	case live.GetDeletionTimestamp() == nil:
+		live = live.DeepCopy()
+		now := w.cluster.now()
+		live.SetDeletionTimestamp(&now)
+		live.SetGeneration(live.GetGeneration() + 1)
+		w.store(watch.Modified, live)
+	}
+	return live.DeepCopy(), nil
+}
+
+func precondition[T ~string](what string, want *T, have T, s *served, name cache.ObjectName) error {
+	if want == nil || *want == have {
+		return nil
+	}
+	return apierrors.NewConflict(s.GroupResource(), name.Name,
+		fmt.Errorf("the %s in the precondition (%s) does not match the %s in record (%s)", what, *want, what, have))
+}
+
+// deleted says that there is no such object any more.
+func (s *served) deleted(o *unstructured.Unstructured) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Status", "metadata": map[string]any{}, "status": metav1.StatusSuccess,
+		"details": map[string]any{"name": o.GetName(), "group": s.Group, "kind": s.GroupVersionResource.Resource, "uid": string(o.GetUID())},
+	}}
 }
