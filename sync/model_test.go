@@ -1130,6 +1130,7 @@ var modelLong = flag.Bool("model", false, "TestModel takes all policies, and two
 // TestModel visits every state that one object can be in, with all that can happen and
 // one fault, for one konnector, and with all that users do for two of them.
 func TestModel(t *testing.T) {
+	t.Parallel()
 	began := time.Now()
 	of, sources := pairedPolicies(), uint8(1)
 	if *modelLong {
