@@ -88,6 +88,9 @@ type APIServiceBindingSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	PermissionClaims []AcceptablePermissionClaim `json:"permissionClaims,omitempty"`
+	// lostInstances says what happens to an object whose counterpart vanished from the
+	// Control Plane Cluster: Recreate or Report. Default is what the provider advises.
+	LostInstances LostInstances `json:"lostInstances,omitempty"`
 }
 
 // APIServiceBindingStatus is the observed state of an APIServiceBinding.
