@@ -403,5 +403,11 @@ func (e *engine) status() Status {
 	if e.access != nil {
 		st.Unreadable = e.access.Problems()
 	}
+	for _, r := range e.related {
+		for _, name := range r.copier.Left() {
+			st.Taken = append(st.Taken, r.Resource.GroupResource().String()+" "+name.String())
+		}
+	}
+	slices.Sort(st.Taken)
 	return st
 }

@@ -50,6 +50,7 @@ const (
 	ReasonUnsupportedClaim                     = "UnsupportedClaim"
 	ReasonInvalidClaim                         = "InvalidClaim"
 	ReasonNewClaims                            = "NewClaims"
+	ReasonCopiesLeftAlone                      = "CopiesLeftAlone"
 	ReasonRevokedCopiesRemain                  = "RevokedCopiesRemain"
 	ReasonRefusedClaim                         = "RefusedClaim"
 	ReasonSchemaChangeHeld                     = "SchemaChangeHeld"

@@ -45,6 +45,9 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 		p.again = rightsEvery
 	}
 	p.verdict.set(informersSynced(state, p.verdict.providerFails()))
+	if err := p.tellCopies(ctx, state, selected); err != nil {
+		return false, err
+	}
 	p.relatedWait(state.Unreadable)
 	p.mention(p.session.namespaces.ready())
 	return true, p.deletions(ctx, state)
