@@ -4,7 +4,7 @@ LINT := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GEN := $(GO) run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 FUZZTIME ?= 10s
 SEEDS ?= 20000
-.PHONY: demo kube quick test race sim fleeting fuzz bench bench-tenants generate lint tidy arrows ci
+.PHONY: demo kube quick test test-crossplane race sim fleeting fuzz bench bench-tenants generate lint tidy arrows ci
 
 demo: ## two real control planes, the whole journey, then yours to play with
 	@$(GO) run ./internal/test/demo $(if $(ONCE),-once)
@@ -25,6 +25,8 @@ fuzz: ## what reads strangers' bytes, each fuzz test for FUZZTIME
 	  for f in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' $$p/*_test.go); do \
 	    echo "$$p $$f"; run="$(GO) test -run ^$$ -fuzz ^$$f\$$ -fuzztime $(FUZZTIME) $$p"; \
 	    $$run || $$run; done; done # a fuzzer may miss its own deadline; what it found is in testdata by then, and fails again
+test-crossplane: kube ## examples/crossplane with Crossplane itself, which is built first: minutes, once a machine
+	KLUTCH_TEST_CROSSPLANE=1 $(GO) test ./examples/crossplane -count=1 -timeout 30m -v
 bench: ## speed and size beside the yardstick, same clusters, same run: a table, and bench.csv
 	$(GO) run ./internal/test/bench -parts throughput,latency,writes,noise,silence,settled -csv bench.csv
 bench-tenants: ## what a thousand tenants cost one backend

@@ -53,6 +53,8 @@ type Service struct {
 	// BreakingChanges of the API that App Clusters have already: empty means as
 	// Options says.
 	BreakingChanges v1alpha1.BreakingChanges
+	// LostInstances is what bindings do about instances that vanished, by default.
+	LostInstances v1alpha1.LostInstances
 }
 
 // Name returns "<resource>.<group>": the name of the service everywhere.
@@ -177,6 +179,7 @@ func (t templates) service(ctx context.Context, u *unstructured.Unstructured) (S
 		Categories:       template.Spec.Categories,
 		PermissionClaims: template.Spec.PermissionClaims,
 		BreakingChanges:  template.Spec.BreakingChanges,
+		LostInstances:    template.Spec.LostInstances,
 	}
 	found, err := offer.GetCRD(ctx, t.dyn, s.Name())
 	switch {

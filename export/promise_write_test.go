@@ -148,6 +148,14 @@ func konnectors(t *testing.T, ada *tenantClient) {
 			overlay(u.Object, patch)
 		}
 	}
+	owner := "kube-root-ca.crt" // one that exists, or else Kubernetes takes the object away
+	w.eventually("owner", func(ctx context.Context) (bool, error) {
+		o, err := w.admin.CoreV1().ConfigMaps(source).Get(ctx, owner, metav1.GetOptions{})
+		if err == nil {
+			u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: owner, UID: o.UID, Controller: new(true)}})
+		}
+		return err == nil, tenant.IgnoreNotFound(err)
+	})
 	w.apply(u)
 	app, platform := must(klutchsync.NewCluster(w.cluster.Config())), must(klutchsync.NewCluster(ada.config)).IdentifiedBy(ada.namespace)
 	table := klutchsync.NewNamespaces(func(string) {})

@@ -52,6 +52,7 @@ func TestMutants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the package anew")
 	}
+	t.Parallel()
 	var mutants []mutant
 	data, err := os.ReadFile("testdata/mutants.json")
 	if err == nil {
@@ -225,7 +226,7 @@ func runMutant(t *testing.T, binary string, m mutant, from, to uint64) (string, 
 		tests = "^" + m.In + "$"
 	}
 	cmd := exec.CommandContext(t.Context(), binary, "-test.run="+tests, "-test.failfast", "-simcases", "-simfrom="+strconv.FormatUint(from, 10), "-simquick", "-seeds="+strconv.FormatUint(to, 10)) //nolint:gosec // paths of our own
-	cmd.Env = append(os.Environ(), "SYNC_MUTANT="+m.Name, "GOMAXPROCS=1", "GODEBUG=randseednop=0")
+	cmd.Env = append(os.Environ(), "SYNC_MUTANT="+m.Name, "GOMAXPROCS=1", "GODEBUG=randseednop=0", "GOGC=400")
 	out, err := cmd.CombinedOutput()
 	return string(out), err
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"strings"
 	gosync "sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -160,8 +161,8 @@ var contests = map[string]func(c *fight){
 		c.merge(c.source, c.sourceNS, "a", `{"spec":{"color":"free"}}`)
 		began := time.Now()
 		c.until("both are gone", func() bool { return c.targetOf("a") == nil && c.get(c.source, c.sourceNS, "a") == nil })
-		if took := time.Since(began); took > 4*time.Second {
-			c.Errorf("gone after %v", took)
+		if took, usual := time.Since(began), c.usual(); took > 4*time.Second+3*usual {
+			c.Errorf("gone after %v, where a new object takes %v", took, usual)
 		}
 	},
 	"a contested field does not delay another, and who contests it is told": func(c *fight) {
@@ -185,11 +186,31 @@ var contests = map[string]func(c *fight){
 			began := time.Now()
 			c.merge(c.source, c.sourceNS, "a", `{"spec":{"color":"`+color+`"}}`)
 			c.until("the change of the other field went up", func() bool { return field(c.targetOf("a"), "spec", "color") == color })
-			took := time.Since(began)
-			c.Logf("%s after %v", color, took.Round(time.Millisecond))
-			if took > 3*time.Second {
-				c.Errorf("%s after %v", color, took)
+			took, usual := time.Since(began), c.usual()
+			c.Logf("%s after %v, where a new object takes %v", color, took.Round(time.Millisecond), usual.Round(time.Millisecond))
+			if took > 3*time.Second+3*usual {
+				c.Errorf("%s after %v, where a new object takes %v", color, took, usual)
 			}
+		}
+	},
+	"a contested item of a list is left, and the others are not, where drift is reported": func(c *fight) {
+		defer c.run(Options{Drift: DriftReport})()
+		c.create(c.source, c.sourceNS, c.widget("a", `{"size":"small","ports":[{"name":"x","port":1},{"name":"y","port":2},{"name":"z","port":3}]}`, ``))
+		c.until("target exists", func() bool { return c.targetOf("a") != nil })
+		c.merge(c.target, c.targetNS, "a", `{"spec":{"ports":[{"name":"x","port":7},{"name":"y","port":2},{"name":"z","port":3}]}}`)
+		c.until("drift reported", func() bool { return strings.HasPrefix(c.message("a"), string(ReasonDrifted)) })
+		began := time.Now()
+		c.merge(c.source, c.sourceNS, "a", `{"spec":{"size":"large","ports":[{"name":"x","port":1},{"name":"y","port":4}]}}`)
+		c.until("the other items went up", func() bool {
+			return text(c, field(c.targetOf("a"), "spec")) == `{"ports":[{"name":"x","port":7},{"name":"y","port":4}],"size":"large"}`
+		})
+		if took := time.Since(began); took > 3*time.Second {
+			c.Errorf("they took %v", took)
+		}
+		c.count()
+		time.Sleep(3 * time.Second)
+		if c.few(2); !strings.Contains(c.message("a"), "spec.ports") {
+			c.Errorf("message: %q", c.message("a"))
 		}
 	},
 	"who contests a field is told where drift is reported": func(c *fight) {
@@ -366,6 +387,17 @@ func text(c *fight, v any) string {
 	return string(data)
 }
 
+// usual is how long an object that nobody contests takes now, on this machine, to be in step.
+func (c *fight) usual() time.Duration {
+	c.Helper()
+	began := time.Now()
+	name := c.create(c.source, c.sourceNS, c.widget(fmt.Sprint("usual", began.UnixNano()), `{"color":"free"}`, ``)).GetName()
+	c.until("an object that nobody contests is in step", func() bool { return c.targetOf(name) != nil })
+	took := time.Since(began)
+	c.delete(c.source, c.sourceNS, name)
+	return took
+}
+
 // stripped is the life of an object whose target loses annotations at each write.
 func (c *fight) stripped(expression string) {
 	c.Helper()
@@ -388,8 +420,8 @@ func (c *fight) remains(name string) {
 	c.merge(c.source, c.sourceNS, name, `{"spec":{"size":"large"}}`)
 	c.until("the change goes up", func() bool { return field(c.targetOf(name), "spec", "size") == "large" })
 	c.until("the status comes down", func() bool { return field(c.get(c.source, c.sourceNS, name), "status", "phase") == "Ready" })
-	if took := time.Since(began); took > 4*time.Second {
-		c.Errorf("in step after %v", took)
+	if took, usual := time.Since(began), c.usual(); took > 4*time.Second+3*usual {
+		c.Errorf("in step after %v, where a new object takes %v", took, usual)
 	}
 	c.until("the claim says so", func() bool { return strings.HasPrefix(c.message(name), string(ReasonContested)) })
 	c.delete(c.source, c.sourceNS, name)
@@ -404,18 +436,14 @@ func TestRealContests(t *testing.T) {
 	source, target := admin(t, app.Config()), admin(t, control.Config())
 	install(t, source)
 	install(t, target)
-	n := 0
-	for name, play := range contests {
-		n++
-		ns := fmt.Sprintf("contest%d", n)
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c := &fight{app: app, world: &world{TB: t, source: source, target: target, sourceNS: ns, targetNS: "svc-" + ns}}
-			c.near, c.from = metered(t, app.Config())
-			c.far, c.to = metered(t, control.Config())
-			c.namespace(source, c.sourceNS)
-			c.namespace(target, c.targetNS)
-			play(c)
-		})
-	}
+	var n atomic.Int64
+	each(t, contests, func(t *testing.T, _ string, play func(c *fight)) {
+		ns := fmt.Sprintf("contest%d", n.Add(1))
+		c := &fight{app: app, world: &world{TB: t, source: source, target: target, sourceNS: ns, targetNS: "svc-" + ns}}
+		c.near, c.from = metered(t, app.Config())
+		c.far, c.to = metered(t, control.Config())
+		c.namespace(source, c.sourceNS)
+		c.namespace(target, c.targetNS)
+		play(c)
+	})
 }

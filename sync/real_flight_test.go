@@ -278,15 +278,12 @@ var flights = map[string]func(w *world, near, far *gate){
 func TestRealFlights(t *testing.T) {
 	t.Parallel()
 	app, control := flightCluster(t, "SYNC_SOURCE"), flightCluster(t, "SYNC_TARGET")
-	for name, happens := range flights {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			near, far := &gate{TB: t}, &gate{TB: t}
-			w := &world{TB: t, source: admin(t, app.Config()), target: admin(t, control.Config()), from: near.to(app), to: far.to(control)}
-			w.sourceNS, w.targetNS = w.fresh(w.source), w.fresh(w.target)
-			happens(w, near, far)
-		})
-	}
+	each(t, flights, func(t *testing.T, _ string, happens func(w *world, near, far *gate)) {
+		near, far := &gate{TB: t}, &gate{TB: t}
+		w := &world{TB: t, source: admin(t, app.Config()), target: admin(t, control.Config()), from: near.to(app), to: far.to(control)}
+		w.sourceNS, w.targetNS = w.fresh(w.source), w.fresh(w.target)
+		happens(w, near, far)
+	})
 }
 
 // flightCluster serves widgets: the one of a kubeconfig that the environment names,

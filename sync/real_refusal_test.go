@@ -83,11 +83,13 @@ func (w *refusing) noPolicy(d dynamic.Interface) {
 	w.remove(d, admission("validatingadmissionpolicies"), "")
 }
 
-// rejections are reasons for which API servers do not take an object, and how they begin and end.
-var rejections = map[string]struct {
+// A rejection is a reason for which API servers do not take an object, and how it begins and ends.
+type rejection struct {
 	begin, end func(w *refusing)
 	told       []string // in the message on the source
-}{
+}
+
+var rejections = map[string]rejection{
 	"namespace-missing": {
 		begin: func(*refusing) {},
 		end:   func(w *refusing) { w.namespace(w.target, w.targetNS) },
@@ -140,51 +142,48 @@ func TestRealRefusals(t *testing.T) {
 	install(t, source)
 	install(t, target)
 	const objects, during, most = 5, 30 * time.Second, 10
-	for name, c := range rejections {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			id := strings.ReplaceAll(name, " ", "-")
-			w := &refusing{name: id, world: &world{TB: t, source: source, target: target, sourceNS: "refused-" + id, targetNS: "svc-refused-" + id}}
-			var asked [2]*atomic.Int64
-			w.from, asked[0] = requests(t, app.Config())
-			w.to, asked[1] = requests(t, control.Config())
-			w.namespace(source, w.sourceNS)
-			c.begin(w)
-			time.Sleep(2 * time.Second) // API servers take a while to know their policies
-			set := w.put(id)
-			for i := range objects {
-				w.create(source, w.sourceNS, w.widget(fmt.Sprint("w", i), `{"size":"small"}`, ``))
-			}
-			end := time.After(during)
-			if len(c.told) > 0 {
-				w.until("it is told", func() bool {
-					for i := range objects {
-						for _, words := range c.told {
-							if !strings.Contains(w.message(fmt.Sprint("w", i)), words) {
-								return false
-							}
-						}
-					}
-					return true
-				})
-			} else {
-				w.until("it is told", func() bool { st, _ := set.State("s"); return st.Err != nil })
-			}
-			<-end
-			if n := asked[0].Load() + asked[1].Load(); n > objects*most {
-				t.Errorf("%d requests for %d objects in %v, want at most %d", n, objects, during, objects*most)
-			}
-			c.end(w)
-			w.until("all are in step", func() bool {
+	each(t, rejections, func(t *testing.T, name string, c rejection) {
+		id := strings.ReplaceAll(name, " ", "-")
+		w := &refusing{name: id, world: &world{TB: t, source: source, target: target, sourceNS: "refused-" + id, targetNS: "svc-refused-" + id}}
+		var asked [2]*atomic.Int64
+		w.from, asked[0] = requests(t, app.Config())
+		w.to, asked[1] = requests(t, control.Config())
+		w.namespace(source, w.sourceNS)
+		c.begin(w)
+		time.Sleep(2 * time.Second) // API servers take a while to know their policies
+		set := w.put(id)
+		for i := range objects {
+			w.create(source, w.sourceNS, w.widget(fmt.Sprint("w", i), `{"size":"small"}`, ``))
+		}
+		end := time.After(during)
+		if len(c.told) > 0 {
+			w.until("it is told", func() bool {
 				for i := range objects {
-					if w.targetOf(fmt.Sprint("w", i)) == nil || w.message(fmt.Sprint("w", i)) != "" {
-						return false
+					for _, words := range c.told {
+						if !strings.Contains(w.message(fmt.Sprint("w", i)), words) {
+							return false
+						}
 					}
 				}
 				return true
 			})
+		} else {
+			w.until("it is told", func() bool { st, _ := set.State("s"); return st.Err != nil })
+		}
+		<-end
+		if n := asked[0].Load() + asked[1].Load(); n > objects*most {
+			t.Errorf("%d requests for %d objects in %v, want at most %d", n, objects, during, objects*most)
+		}
+		c.end(w)
+		w.until("all are in step", func() bool {
+			for i := range objects {
+				if w.targetOf(fmt.Sprint("w", i)) == nil || w.message(fmt.Sprint("w", i)) != "" {
+					return false
+				}
+			}
+			return true
 		})
-	}
+	})
 }
 
 // A message that the source's cluster refuses stops neither spec nor status nor deletion.

@@ -125,12 +125,13 @@ func TestRealMissingRights(t *testing.T) {
 	said := func(reason Reason) func(Status, string) bool {
 		return func(_ Status, message string) bool { return strings.HasPrefix(message, string(reason)+": ") }
 	}
-	for name, test := range map[string]struct {
+	type denial struct {
 		side     Side
 		missing  right
 		deletion bool // it is missing only when the source is deleted
 		told     func(st Status, message string) bool
-	}{
+	}
+	each(t, map[string]denial{
 		"watch-source":         {SourceSide, right{"watch", "widgets"}, false, unreadable("source")},
 		"patch-source":         {SourceSide, right{"patch", "widgets"}, false, denied},
 		"release-source":       {SourceSide, right{"patch", "widgets"}, true, denied},
@@ -144,55 +145,52 @@ func TestRealMissingRights(t *testing.T) {
 		"watch-related-source": {SourceSide, right{"watch", "secrets"}, false, unreadable("related copy secrets")},
 		"create-related":       {SourceSide, right{"create", "secrets"}, false, said(ReasonRelated)},
 		"read-related":         {TargetSide, right{"get", "secrets"}, false, said(ReasonRelated)},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			accounts := map[Side]*account{SourceSide: newAccount(t, app, name), TargetSide: newAccount(t, control, name)}
-			w := &world{
-				TB: t, source: source, target: target, sourceNS: name, targetNS: "svc-" + name,
-				from: accounts[SourceSide].may(rightsOf()), to: accounts[TargetSide].may(rightsOf()),
-			}
-			w.namespace(source, w.sourceNS)
-			w.namespace(target, w.targetNS)
-			lose := func() { accounts[test.side].may(rightsOf(test.missing)) }
-			if !test.deletion {
-				lose()
-			}
-			set := w.put(name)
-			w.secret(target, w.targetNS, "creds", "c3dvcmRmaXNo")
-			w.create(source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
-			synced := func() bool {
-				w.provide()
-				return field(w.get(source, w.sourceNS, "a"), "status", "phase") == "Ready" && w.message("a") == "" &&
-					w.getSecret(source, w.sourceNS, "creds") != nil
-			}
-			if test.deletion {
-				w.until("synced", synced)
-				w.merge(target, w.targetNS, "a", `{"metadata":{"finalizers":["example.org/provider"]}}`) // so that its end has to be seen
-				lose()
-				w.delete(source, w.sourceNS, "a")
-				synced = func() bool {
-					w.undo("a")
-					return w.targetOf("a") == nil && w.get(source, w.sourceNS, "a") == nil
-				}
-			}
-			w.until("the missing right is told", func() bool {
-				w.provide()
+	}, func(t *testing.T, name string, test denial) {
+		accounts := map[Side]*account{SourceSide: newAccount(t, app, name), TargetSide: newAccount(t, control, name)}
+		w := &world{
+			TB: t, source: source, target: target, sourceNS: name, targetNS: "svc-" + name,
+			from: accounts[SourceSide].may(rightsOf()), to: accounts[TargetSide].may(rightsOf()),
+		}
+		w.namespace(source, w.sourceNS)
+		w.namespace(target, w.targetNS)
+		lose := func() { accounts[test.side].may(rightsOf(test.missing)) }
+		if !test.deletion {
+			lose()
+		}
+		set := w.put(name)
+		w.secret(target, w.targetNS, "creds", "c3dvcmRmaXNo")
+		w.create(source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		synced := func() bool {
+			w.provide()
+			return field(w.get(source, w.sourceNS, "a"), "status", "phase") == "Ready" && w.message("a") == "" &&
+				w.getSecret(source, w.sourceNS, "creds") != nil
+		}
+		if test.deletion {
+			w.until("synced", synced)
+			w.merge(target, w.targetNS, "a", `{"metadata":{"finalizers":["example.org/provider"]}}`) // so that its end has to be seen
+			lose()
+			w.delete(source, w.sourceNS, "a")
+			synced = func() bool {
 				w.undo("a")
-				st, _ := set.State("s")
-				return test.told(st, w.message("a"))
-			})
-			accounts[test.side].may(rightsOf())
-			began := time.Now()
-			w.until("in step with all rights", func() bool {
-				st, _ := set.State("s")
-				return synced() && st.Synced && st.Err == nil
-			})
-			if took := time.Since(began); took > time.Minute {
-				t.Errorf("in step %v after the right was given", took)
+				return w.targetOf("a") == nil && w.get(source, w.sourceNS, "a") == nil
 			}
+		}
+		w.until("the missing right is told", func() bool {
+			w.provide()
+			w.undo("a")
+			st, _ := set.State("s")
+			return test.told(st, w.message("a"))
 		})
-	}
+		accounts[test.side].may(rightsOf())
+		began := time.Now()
+		w.until("in step with all rights", func() bool {
+			st, _ := set.State("s")
+			return synced() && st.Synced && st.Err == nil
+		})
+		if took := time.Since(began); took > time.Minute {
+			t.Errorf("in step %v after the right was given", took)
+		}
+	})
 }
 
 // undo does what a provider does with a target that is being deleted.

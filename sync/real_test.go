@@ -6,8 +6,9 @@ package sync
 
 import (
 	"context"
-	"maps"
 	"strconv"
+	gosync "sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -76,6 +77,17 @@ func install(tb testing.TB, d dynamic.Interface, namespaces ...string) {
 		_, err := d.Resource(widgets).Namespace("default").List(ctx, metav1.ListOptions{})
 		return err == nil, nil
 	})
+}
+
+// each runs a subtest for each case, all at once, however few CPUs there are: they wait for
+// API servers more than they work.
+func each[C any](t *testing.T, cases map[string]C, run func(t *testing.T, name string, c C)) {
+	t.Helper()
+	var wg gosync.WaitGroup
+	for name, c := range cases {
+		wg.Go(func() { t.Run(name, func(t *testing.T) { run(t, name, c) }) })
+	}
+	wg.Wait()
 }
 
 // The engine relies on what real API servers answer (TestServerFacts).
@@ -176,18 +188,14 @@ func TestRealScenarios(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := 0
-	for name := range maps.Keys(scenarios) {
-		n++
-		ns := "team" + strconv.Itoa(n)
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w := &world{TB: t, source: source, target: target, from: from, to: to, sourceNS: ns, targetNS: "svc-" + ns}
-			w.namespace(source, w.sourceNS)
-			w.namespace(target, w.targetNS)
-			scenarios[name](w)
-		})
-	}
+	var n atomic.Int64
+	each(t, scenarios, func(t *testing.T, _ string, play func(*world)) {
+		ns := "team" + strconv.FormatInt(n.Add(1), 10)
+		w := &world{TB: t, source: source, target: target, from: from, to: to, sourceNS: ns, targetNS: "svc-" + ns}
+		w.namespace(source, w.sourceNS)
+		w.namespace(target, w.targetNS)
+		play(w)
+	})
 }
 
 // A control plane that is away for a while, and an App Cluster that takes rights

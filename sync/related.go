@@ -279,6 +279,8 @@ func (r relatedEngine) Tell(source cache.ObjectName, id, text string) {
 	r.sources.Add(source, queue.Related)
 }
 
+func (r relatedEngine) Notify() { r.sync.notify() }
+
 func (r relatedEngine) Denied(namespace string) { r.denied(namespace) }
 
 func (r relatedEngine) Wrote(ctx context.Context, step related.Step, object cache.ObjectName, began time.Time, err error) {

@@ -23,7 +23,7 @@ import (
 )
 
 var (
-	simSeeds = flag.Uint64("seeds", 4_000, "number of histories that TestSim simulates, more of them in make sim; a tenth under the race detector")
+	simSeeds = flag.Uint64("seeds", 1_000, "number of histories that TestSim simulates, twenty times as many in make sim; a fourth under the race detector")
 	simSeed  = flag.Uint64("seed", 0, "the one history that TestSim simulates and prints")
 	simText  = flag.String("plan", "", "the one history that TestSim simulates and prints, as it prints it")
 	simCases = flag.Bool("simcases", false, "for processes that TestSim starts: the histories in testdata, and then those from -simfrom on")
@@ -72,11 +72,12 @@ func TestSim(t *testing.T) {
 	}
 	seeds := *simSeeds
 	if raceDetector {
-		seeds /= 10
+		seeds /= 4
 	}
 	if testing.Short() {
 		seeds = min(seeds, 400)
 	}
+	t.Parallel()
 	workers := uint64(min(runtime.NumCPU(), 16))
 	var wg gosync.WaitGroup
 	for w := range workers {
@@ -197,11 +198,15 @@ func replay(t *testing.T, p simPlan) {
 }
 
 // Histories that once broke an invariant do so no more.
-func TestSimCases(t *testing.T) { simProcess(t, 0, 0, "-simcases") }
+func TestSimCases(t *testing.T) {
+	t.Parallel()
+	simProcess(t, 0, 0, "-simcases")
+}
 
 // The same seed is the same history, whatever came before it and whatever order the
 // Go scheduler takes goroutines in, which under the race detector is a random one.
 func TestSimIsDeterministic(t *testing.T) {
+	t.Parallel()
 	to := uint64(80)
 	if raceDetector {
 		to = 20

@@ -38,6 +38,10 @@ type Status struct {
 	// originals, so many at once that they wait for Release.
 	HeldCopies int
 
+	// Taken are the objects that stand where copies of related objects should, are no
+	// copies, and stay as they are, such as "secrets team/creds".
+	Taken []string
+
 	// Orphans is the number of targets that were found to have lost their source:
 	// see Options.Orphans.
 	Orphans int

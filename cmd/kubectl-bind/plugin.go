@@ -42,6 +42,11 @@ func (p *plugin) config() (*rest.Config, error) {
 	if n := *p.flags.Namespace; n != "" && n != v1alpha1.Namespace {
 		return nil, usageError{fmt.Sprintf("bindings live in namespace %s: leave --namespace out", v1alpha1.Namespace)}
 	}
+	return p.client()
+}
+
+// client leads to the cluster that the flags and the kubeconfig name, whichever it is.
+func (p *plugin) client() (*rest.Config, error) {
 	config, err := p.flags.ToRESTConfig()
 	if err != nil {
 		return nil, err

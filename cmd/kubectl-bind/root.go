@@ -34,6 +34,6 @@ func rootCommand(p *plugin) *cobra.Command {
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl bind"}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err.Error()} })
 	p.flags.AddFlags(root.PersistentFlags())
-	root.AddCommand(apiserviceCommand(p), claimsCommand(p), statusCommand(p), doctorCommand(p), rotateCommand(p), p.recoverCommand(), unbindCommand(p), konnectorCommand(p), versionCommand(p))
+	root.AddCommand(apiserviceCommand(p), claimsCommand(p), statusCommand(p), doctorCommand(p), rotateCommand(p), p.recoverCommand(), unbindCommand(p), konnectorCommand(p), offerCommand(p), versionCommand(p))
 	return root
 }

@@ -15,8 +15,7 @@ import (
 type guarded struct {
 	watch.Interface
 	store *Store
-	due   time.Time     // when its API server ends it
-	first time.Duration // how long it may be silent before its first event
+	due   time.Time // when its API server ends it
 	out   chan watch.Event
 	quit  chan struct{}
 	once  sync.Once
@@ -30,17 +29,13 @@ func dueAt(o metav1.ListOptions) time.Time {
 	return time.Now().Add(time.Duration(*o.TimeoutSeconds) * time.Second)
 }
 
-// guard guards w, which was asked for with o, for as long as the store runs.
-func (s *Store) guard(ctx context.Context, w watch.Interface, o metav1.ListOptions) (watch.Interface, error) {
+// guard guards w, which should last until due, for as long as the store runs.
+func (s *Store) guard(ctx context.Context, w watch.Interface, due time.Time) (watch.Interface, error) {
 	if !s.begin() {
 		w.Stop()
 		return nil, errEnded
 	}
-	first := Silence
-	if o.SendInitialEvents != nil {
-		first = FirstSilence
-	}
-	g := &guarded{Interface: w, store: s, due: dueAt(o), first: first, out: make(chan watch.Event, 16), quit: make(chan struct{})}
+	g := &guarded{Interface: w, store: s, due: due, out: make(chan watch.Event, 16), quit: make(chan struct{})}
 	s.mu.Lock()
 	s.current = g
 	s.mu.Unlock()
@@ -55,7 +50,7 @@ func (s *Store) guard(ctx context.Context, w watch.Interface, o metav1.ListOptio
 func (g *guarded) forward(ctx context.Context) {
 	defer close(g.out)
 	defer g.Interface.Stop()
-	timer := time.NewTimer(g.first)
+	timer := time.NewTimer(Silence)
 	defer timer.Stop()
 	for {
 		select {

@@ -282,7 +282,7 @@ func (s *Store) listWatch() cache.ListerWatcher {
 			if o.SendInitialEvents == nil {
 				s.note(nil)
 			}
-			return s.guard(ctx, w, o)
+			return s.guard(ctx, w, dueAt(o))
 		},
 	}, s.source.Client)
 }
@@ -397,11 +397,6 @@ var errSilent = errors.New("watch has been silent for too long")
 // Silence is how long a watch may say nothing; API servers send a bookmark each
 // minute.
 const Silence = 3 * time.Minute
-
-// FirstSilence is how long a watch that begins with all objects may take until the first
-// event, which is a bookmark if there are none. One that is asked for while an API server
-// takes up a changed CRD may never say anything.
-const FirstSilence = 20 * time.Second
 
 // cut notes that a watch ended before its time, as when its API server stops.
 func (s *Store) cut() {

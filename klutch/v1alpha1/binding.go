@@ -50,6 +50,7 @@ const (
 	ReasonUnsupportedClaim                     = "UnsupportedClaim"
 	ReasonInvalidClaim                         = "InvalidClaim"
 	ReasonNewClaims                            = "NewClaims"
+	ReasonCopiesLeftAlone                      = "CopiesLeftAlone"
 	ReasonRevokedCopiesRemain                  = "RevokedCopiesRemain"
 	ReasonRefusedClaim                         = "RefusedClaim"
 	ReasonSchemaChangeHeld                     = "SchemaChangeHeld"
@@ -88,6 +89,9 @@ type APIServiceBindingSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	PermissionClaims []AcceptablePermissionClaim `json:"permissionClaims,omitempty"`
+	// lostInstances says what happens to an object whose counterpart vanished from the
+	// Control Plane Cluster: Recreate or Report. Default is what the provider advises.
+	LostInstances LostInstances `json:"lostInstances,omitempty"`
 }
 
 // APIServiceBindingStatus is the observed state of an APIServiceBinding.

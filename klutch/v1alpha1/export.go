@@ -63,6 +63,8 @@ type APIServiceExportSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	PermissionClaims []PermissionClaim `json:"permissionClaims,omitempty"`
+	// lostInstances is the provider's advice to bindings that do not say themselves.
+	LostInstances LostInstances `json:"lostInstances,omitempty"`
 }
 
 // APIServiceExportCRDSpec is the part of a CustomResourceDefinition that travels.

@@ -58,6 +58,19 @@ const (
 	NamespacedScope Scope = "Namespaced"
 )
 
+// LostInstances is a policy for objects whose counterpart vanished from the Control Plane
+// Cluster while they live: Recreate makes a new one, which holds nothing of what the old
+// one held; Report leaves that to the owner of the object, who is told how.
+//
+// +kubebuilder:validation:Enum=Recreate;Report
+type LostInstances string
+
+// The policies for lost instances.
+const (
+	LostInstancesRecreate LostInstances = "Recreate"
+	LostInstancesReport   LostInstances = "Report"
+)
+
 // Isolation says how cluster-scoped objects of different tenants are kept apart.
 //
 // +kubebuilder:validation:Enum=Prefixed;Namespaced;None

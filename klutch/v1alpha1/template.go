@@ -57,6 +57,9 @@ type APIServiceExportTemplateSpec struct {
 	// might not get along with it: Hold keeps the schema that they have, until the
 	// change is taken back or allowed. Default is what the backend was told.
 	BreakingChanges BreakingChanges `json:"breakingChanges,omitempty"`
+	// lostInstances is what bindings do about objects that vanished here, unless they
+	// say otherwise. Report is the safe one for what holds data; default is Recreate.
+	LostInstances LostInstances `json:"lostInstances,omitempty"`
 }
 
 // BreakingChanges is a policy for changes of an API that take something away.

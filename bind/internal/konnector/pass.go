@@ -82,8 +82,9 @@ func (r *bindingRecord) releases(word string) bool {
 // binding follow each other, so that only the map of records needs the lock.
 type bindingRecord struct {
 	sync          made
-	everywhere    bool      // the konnector has the rights of its claims in all namespaces
-	consent       consent   // that has been carried out
+	everywhere    bool    // the konnector has the rights of its claims in all namespaces
+	consent       consent // that has been carried out
+	legacy        legacyCopies
 	schemaChanged time.Time // when its CRD was last changed
 	waitsSince    time.Time // when it began to wait for an answer; zero if it does not
 	released      *string   // of held deletions: the last word of its owner; nil before the first pass

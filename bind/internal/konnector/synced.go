@@ -3,6 +3,7 @@
 package konnector
 
 import (
+	"cmp"
 	"context"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -37,6 +38,9 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 		return false, nil
 	}
 	r := recipe{export: p.export, related: selected, grant: p.grant, former: types.UID(p.binding.Annotations[v1alpha1.RecoverAnnotation])}
+	if cmp.Or(p.binding.Spec.LostInstances, p.export.Spec.LostInstances) == v1alpha1.LostInstancesReport {
+		r.lost = klutchsync.LostReport
+	}
 	if err = p.syncs.put(p.key, &p.record.sync, p.session, r); err != nil { //nolint:contextcheck // a Sync has the context of its Set
 		return p.block(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInvalidClaim, cluster.Explain(err)+"."))
 	}
@@ -45,6 +49,9 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 		p.again = rightsEvery
 	}
 	p.verdict.set(informersSynced(state, p.verdict.providerFails()))
+	if err := p.tellCopies(ctx, state, selected); err != nil {
+		return false, err
+	}
 	p.relatedWait(state.Unreadable)
 	p.mention(p.session.namespaces.ready())
 	return true, p.deletions(ctx, state)

@@ -25,14 +25,15 @@ import (
 type recipe struct {
 	export  *v1alpha1.APIServiceExport
 	related []klutchsync.Related
-	grant   *permission.Grant // nil where related objects may be read in all namespaces
-	former  types.UID         // of the App Cluster whose objects are taken up; empty if none
+	grant   *permission.Grant     // nil where related objects may be read in all namespaces
+	former  types.UID             // of the App Cluster whose objects are taken up; empty if none
+	lost    klutchsync.LostPolicy // empty is Recreate
 }
 
 // fingerprint changes when the Sync has to be made anew.
 func (r recipe) fingerprint(s *session, version schema.GroupVersionResource) (string, error) {
 	spec := r.export.Spec
-	data, err := json.Marshal([]any{version, spec.Scope, spec.InformerScope, r.related, r.grant != nil, r.former, s.heartbeat.snapshot().tenant})
+	data, err := json.Marshal([]any{version, spec.Scope, spec.InformerScope, r.related, r.grant != nil, r.former, r.lost, s.heartbeat.snapshot().tenant})
 	return fmt.Sprintf("%p %s", s, data), err
 }
 
@@ -94,7 +95,7 @@ func (all *syncs) embedder(binding string, opts *klutchsync.Options) {
 
 // options are those of the Sync of an export of this session.
 func (s *session) options(r recipe) klutchsync.Options {
-	opts := klutchsync.Options{Mapper: s.namespaces.mapper, Related: slices.Clone(r.related), FormerSource: r.former, Hooks: klutchsync.Hooks{Refused: s.records.related}}
+	opts := klutchsync.Options{Mapper: s.namespaces.mapper, Related: slices.Clone(r.related), FormerSource: r.former, Lost: r.lost, Hooks: klutchsync.Hooks{Refused: s.records.related}}
 	for i := range opts.Related {
 		opts.Related[i].Except = permission.ClosedPatterns()
 	}

@@ -12,8 +12,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/crd"
@@ -52,7 +54,8 @@ func (p *withdrawal) run(ctx context.Context) (string, error) {
 		return "", err
 	}
 	p.syncs.hold(p.key, &p.record.sync)
-	denied, err := p.removeAll(ctx, permission.Copies{Meta: p.app.Meta, Binding: p.binding.Name, Owner: v1alpha1.OwnerProvider, Namespaces: append(slices.Clone(taken), metav1.NamespaceAll)}, here)
+	p.record.legacy = legacyCopies{}
+	denied, err := p.removeAll(ctx, p.copiesHere(taken), here)
 	if err != nil {
 		return "", err
 	}
@@ -99,6 +102,7 @@ func (p *withdrawal) removeUnused(ctx context.Context, taken, services []string)
 func (p *withdrawal) removeAll(ctx context.Context, from permission.Copies, resources []schema.GroupVersionResource) (denied []string, err error) {
 	removed := 0
 	for _, resource := range resources {
+		from.Legacy = from.Owner == v1alpha1.OwnerProvider && !p.claimedElsewhere(resource)
 		n, err := from.Remove(ctx, resource)
 		removed += n
 		switch {
@@ -114,8 +118,28 @@ func (p *withdrawal) removeAll(ctx context.Context, from permission.Copies, reso
 	return denied, nil
 }
 
+// copiesHere are those in the App Cluster of what the provider has.
+func (p *pass) copiesHere(taken []string) permission.Copies {
+	return permission.Copies{Meta: p.app.Meta, Binding: p.binding.Name, Owner: v1alpha1.OwnerProvider, Namespaces: append(slices.Clone(taken), metav1.NamespaceAll)}
+}
+
+// claimedElsewhere reports whether another binding has consent for a resource: copies of a
+// legacy konnector, which name no binding, may then be that one's.
+func (p *withdrawal) claimedElsewhere(resource schema.GroupVersionResource) bool {
+	return slices.ContainsFunc(p.app.bindings.GetStore().List(), func(obj any) bool {
+		o, ok := obj.(*unstructured.Unstructured)
+		if !ok || cache.MetaObjectToName(o) == p.key {
+			return false
+		}
+		b, err := cluster.Decode[v1alpha1.APIServiceBinding](o)
+		return err != nil || slices.ContainsFunc(b.Spec.PermissionClaims, func(c v1alpha1.AcceptablePermissionClaim) bool {
+			return c.State == v1alpha1.ClaimAccepted && c.Group == resource.Group && c.Resource == resource.Resource
+		})
+	})
+}
+
 // taken are the namespaces in which the rights of the binding's claims were taken.
-func (p *withdrawal) taken(ctx context.Context) (namespaces []string, err error) {
+func (p *pass) taken(ctx context.Context) (namespaces []string, err error) {
 	list, err := p.app.Meta.Resource(cluster.RoleBindings).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, permission.ClaimsName(p.binding.Name)).String(),
 	})

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/legacycopy"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -24,6 +26,7 @@ type Copies struct {
 	Binding    string
 	Owner      v1alpha1.Owner
 	Namespaces []string
+	Legacy     bool                                                               // those too that a legacy konnector wrote, which name no binding
 	stays      func(context.Context, *metav1.PartialObjectMetadata) (bool, error) // of a copy; nil for none
 }
 
@@ -34,16 +37,14 @@ func (from Copies) Remove(ctx context.Context, resource schema.GroupVersionResou
 	for _, namespace := range from.Namespaces {
 		ctx, cancel := context.WithTimeout(ctx, cluster.CallTimeout)
 		defer cancel()
-		list, err := from.Meta.Resource(resource).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.BoundAnnotation + "=true"})
-		if fates.Is(err, fates.Forbidden, fates.Terminating, fates.Absent, fates.Unserved) {
-			continue
-		}
+		found, err := from.in(ctx, resource, namespace)
 		if err != nil {
-			return removed, fmt.Errorf("look for copies of %s: %w", resource.GroupResource(), err)
+			return removed, err
 		}
-		for i := range list.Items {
-			o := &list.Items[i]
+		for i := range found {
+			o := &found[i]
 			ours, others := copiedBy(from.Binding, from.Owner, o)
+			ours = ours || from.Legacy && legacycopy.Is(o, string(from.Owner))
 			if ours && from.stays != nil {
 				stays, err := from.stays(ctx, o)
 				if err != nil {
@@ -61,6 +62,52 @@ func (from Copies) Remove(ctx context.Context, resource schema.GroupVersionResou
 		}
 	}
 	return removed, nil
+}
+
+// in lists what may be copies in a namespace; nothing where the konnector may not look.
+func (from Copies) in(ctx context.Context, resource schema.GroupVersionResource, namespace string) (found []metav1.PartialObjectMetadata, err error) {
+	opts := metav1.ListOptions{Limit: copiesPage}
+	if !from.Legacy {
+		opts.LabelSelector = v1alpha1.BoundAnnotation + "=true"
+	}
+	for {
+		list, err := from.Meta.Resource(resource).Namespace(namespace).List(ctx, opts)
+		if fates.Is(err, fates.Forbidden, fates.Terminating, fates.Absent, fates.Unserved) {
+			return found, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look for copies of %s: %w", resource.GroupResource(), err)
+		}
+		for _, o := range list.Items {
+			if cluster.IsCopy(&o) {
+				found = append(found, o)
+			}
+		}
+		if opts.Continue = list.Continue; opts.Continue == "" {
+			return found, nil
+		}
+	}
+}
+
+const copiesPage = 500 // objects a request
+
+// OfLegacy are the names of the copies of a resource that a legacy konnector wrote, and that
+// nothing has taken over.
+func (from Copies) OfLegacy(ctx context.Context, resource schema.GroupVersionResource) (names []string, err error) {
+	from.Legacy = true
+	for _, namespace := range from.Namespaces {
+		found, err := from.in(ctx, resource, namespace)
+		if err != nil {
+			return nil, err
+		}
+		for i := range found {
+			if o := &found[i]; legacycopy.Is(o, string(from.Owner)) {
+				names = append(names, resource.GroupResource().String()+" "+o.Namespace+"/"+o.Name)
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), nil
 }
 
 // removeCopy removes a copy in the version that was seen or, if it is shared, what

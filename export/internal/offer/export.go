@@ -83,6 +83,9 @@ func (e *Exports) refresh(ctx context.Context, export *v1alpha1.APIServiceExport
 		return condition, err
 	}
 	if service != nil {
+		if export.Spec.LostInstances != service.LostInstances {
+			r.change("policy for lost instances changed", map[string]any{"lostInstances": orNull(service.LostInstances)})
+		}
 		claims, err := e.reviseClaims(ctx, export, *service, r)
 		if err != nil {
 			return condition, err

@@ -208,6 +208,7 @@ func (r *Requests) newExport(ctx context.Context, namespace string, s Service) (
 			APIServiceExportCRDSpec: *crd.spec,
 			InformerScope:           v1alpha1.NamespacedScope,
 			PermissionClaims:        s.PermissionClaims,
+			LostInstances:           s.LostInstances,
 		},
 	}, nil
 }

@@ -29,6 +29,7 @@ type Service struct {
 	Categories         []string
 	PermissionClaims   []v1alpha1.PermissionClaim
 	BreakingChanges    v1alpha1.BreakingChanges
+	LostInstances      v1alpha1.LostInstances
 }
 
 // Name returns "<resource>.<group>": the name of the service everywhere.

@@ -98,12 +98,24 @@ type revision struct {
 }
 
 func (r *revision) add(event, annotation, hash string, fields map[string]any) {
+	r.change(event, fields)
+	r.annotations[annotation] = hash
+}
+
+func (r *revision) change(event string, fields map[string]any) {
 	if r.annotations == nil {
 		r.annotations, r.spec = map[string]string{}, map[string]any{}
 	}
-	r.annotations[annotation] = hash
 	maps.Copy(r.spec, fields)
 	r.events = append(r.events, event)
+}
+
+// orNull is what a merge patch takes for a field that may be empty.
+func orNull[T ~string](value T) any {
+	if value == "" {
+		return nil
+	}
+	return value
 }
 
 func (r *revision) claims(claims []v1alpha1.PermissionClaim, hash string) {

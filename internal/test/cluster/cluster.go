@@ -23,7 +23,7 @@ type Options struct {
 	Name          string    // of the kubeconfig's context; "" means "klutch"
 	Dir           string    // for data, keys and logs, kept by Stop; "" means a temporary one that Stop removes
 	NoControllers bool      // leave kube-controller-manager out: less memory, but nothing is cleaned up
-	Log           io.Writer // is told about the minutes of the first build; may be nil
+	Log           io.Writer // is told of the minutes of the first build and of servers that end at their start; may be nil
 }
 
 // A Cluster is a Kubernetes cluster and the administrator's way into it.
@@ -53,7 +53,7 @@ func Start(ctx context.Context, opts Options) (*Cluster, error) {
 }
 
 func prepare(bin string, opts Options) (*Cluster, error) {
-	s := &servers{bin: bin, dir: opts.Dir, controllers: !opts.NoControllers}
+	s := &servers{bin: bin, dir: opts.Dir, controllers: !opts.NoControllers, told: opts.Log}
 	c := &Cluster{name: opts.Name, servers: s}
 	if c.name == "" {
 		c.name = "klutch"

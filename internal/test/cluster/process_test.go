@@ -6,6 +6,7 @@ package cluster
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"os"
@@ -130,6 +131,37 @@ func TestServerThatEnds(t *testing.T) {
 	for _, part := range []string{"etcd ended", "exit status 3", "out of luck"} {
 		if err == nil || !strings.Contains(err.Error(), part) {
 			t.Errorf("error does not say %q: %v", part, err)
+		}
+	}
+}
+
+// A server that ends before it is ready is started again, and told.
+func TestServerThatEndsAtItsStart(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("needs a real cluster")
+	}
+	bin, err := Build(t.Context(), os.Stderr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var told bytes.Buffer
+	c, err := prepare(bin, Options{Dir: t.TempDir(), NoControllers: true, Log: &told})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.servers.stop)
+	c.servers.bin = filepath.Join(c.servers.dir, "server")
+	script := "#!/bin/sh\nif [ $1 = kube-apiserver ] && mkdir unlucky 2>/dev/null; then echo out of luck; exit 3; fi\nexec " + bin + ` "$@"` + "\n"
+	if err := os.WriteFile(c.servers.bin, []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.startAnywhere(t.Context()); err != nil {
+		t.Error(err)
+	}
+	for _, part := range []string{"start 1 of 5", "kube-apiserver ended", "exit status 3", "out of luck"} {
+		if !strings.Contains(told.String(), part) {
+			t.Errorf("the log does not say %q: %s", part, &told)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"strconv"
@@ -22,13 +23,17 @@ import (
 const (
 	host         = "127.0.0.1"
 	startTimeout = 5 * time.Minute // on a machine that is busy with other tests
+	startTries   = 5               // of servers that end by themselves before they are ready
 	pollInterval = 25 * time.Millisecond
 	checkTimeout = 3 * time.Second // a server that will never answer may hold a connection open
 
 	etcdSocket = "etcd:0" // a file in the working directory of the servers, named as etcd wants it
 )
 
-var errPortTaken = errors.New("another process has taken the port")
+var (
+	errEnded     = errors.New("a server ended by itself")
+	errPortTaken = errors.New("another process has taken the port")
+)
 
 // servers are the processes of a cluster that we run.
 type servers struct {
@@ -36,14 +41,32 @@ type servers struct {
 	temporary   bool // dir goes when the cluster does
 	port        int
 	controllers bool
+	told        io.Writer // of servers that ended at their start; may be nil
 
 	etcd, apiServer, controllerManager *process // nil while it is stopped
 }
 
-// start starts what does not run and waits until client can use all of it.
+// start starts what does not run and waits until client can use all of it. An API server that etcd answers too late ends
+// by itself: it is started again, and its last words are told.
 func (s *servers) start(ctx context.Context, client kubernetes.Interface) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
+	for try := 1; ; try++ {
+		err = s.startOnce(ctx, client)
+		if try == startTries || !errors.Is(err, errEnded) || errors.Is(err, errPortTaken) {
+			return err
+		}
+		_, _ = fmt.Fprintf(orDiscard(s.told), "start %d of %d in %s: %v\n", try, startTries, s.dir, err)
+		s.stop()
+		select {
+		case <-ctx.Done():
+			return errors.Join(context.Cause(ctx), err)
+		case <-time.After(pollInterval << try):
+		}
+	}
+}
+
+func (s *servers) startOnce(ctx context.Context, client kubernetes.Interface) (err error) {
 	if s.etcd == nil {
 		if s.etcd, err = run(ctx, s.bin, s.dir, etcdArgs()); err != nil {
 			return err
@@ -102,9 +125,9 @@ func (s *servers) ended() error {
 		}
 		if err := p.ended(); err != nil {
 			if p.said("address already in use") {
-				return fmt.Errorf("%w: %w", errPortTaken, err)
+				return fmt.Errorf("%w: %w: %w", errEnded, errPortTaken, err)
 			}
-			return err
+			return fmt.Errorf("%w: %w", errEnded, err)
 		}
 	}
 	return nil

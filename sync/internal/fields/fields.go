@@ -111,6 +111,89 @@ func (s Set) Union(other Set) Set {
 	return out
 }
 
+// Common is the fields that both have; the existence of maps and items is left out.
+func (s Set) Common(other Set) Set {
+	out := Set{}
+	for path := range s {
+		mine, _ := s.below(path)
+		theirs, both := other.below(path)
+		if sub := mine.Common(theirs); both && path != "." && (len(sub) > 0 || len(mine) == 0 && len(theirs) == 0) {
+			out[path] = map[string]any(sub)
+		}
+	}
+	return out
+}
+
+// Minus is s without what other has too.
+func (s Set) Minus(other Set) Set {
+	out := Set{}
+	for path := range s {
+		mine, _ := s.below(path)
+		theirs, both := other.below(path)
+		left := mine.Minus(theirs)
+		if !both || len(left) > 0 || len(mine) == 0 && len(theirs) > 0 {
+			out[path] = map[string]any(left)
+		}
+	}
+	return out
+}
+
+// Paths are those of the fields, and of the lists whose items they are, in order.
+func (s Set) Paths() (paths []string) {
+	for path := range s {
+		name, isField := strings.CutPrefix(path, "f:")
+		sub, _ := s.below(path)
+		switch below := sub.Paths(); {
+		case !isField:
+			paths = append(paths, "")
+		case len(below) == 0:
+			paths = append(paths, "."+name)
+		default:
+			for _, p := range below {
+				paths = append(paths, "."+name+p)
+			}
+		}
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
+
+// Yield is want without the fields that s has and that are something else in have: an apply
+// of it takes nothing that the owners of s have changed.
+func (s Set) Yield(want, have map[string]any) map[string]any {
+	out := map[string]any{}
+	for key, value := range want {
+		theirs, held := s.below("f:" + key)
+		part, isMap := value.(map[string]any)
+		items, isList := value.([]any)
+		switch {
+		case held && isMap && len(theirs) > 0:
+			below, _ := have[key].(map[string]any)
+			out[key] = theirs.Yield(part, below)
+		case held && isList && len(theirs) > 0:
+			out[key] = theirs.yieldItems(items, have[key])
+		case !held || reflect.DeepEqual(value, have[key]):
+			out[key] = value
+		}
+	}
+	return out
+}
+
+// yieldItems is Yield for a list whose items are owned one by one.
+func (s Set) yieldItems(items []any, have any) []any {
+	items = slices.Clone(items)
+	live, _ := have.([]any)
+	for path := range s {
+		key, isMap := strings.CutPrefix(path, "k:")
+		i, j := slices.IndexFunc(items, hasKey(key)), slices.IndexFunc(live, hasKey(key))
+		if isMap && i >= 0 && j >= 0 {
+			theirs, _ := s.below(path)
+			items[i] = theirs.Yield(items[i].(map[string]any), live[j].(map[string]any))
+		}
+	}
+	return items
+}
+
 // Applied turns the fields of an update into those of an apply, which owns the items of
 // a list but no maps as such: others may add to them.
 func (s Set) Applied() Set { return s.applied(false) }

@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/klutch-go/sdk/internal/legacycopy"
 	"github.com/klutch-go/sdk/sync/internal/fields"
 )
 
@@ -39,6 +40,11 @@ const (
 // Wrote reports whether an entry, other than of a status, is a legacy konnector's.
 func Wrote(e fields.Entry) bool {
 	return (e.Manager == createdBy || e.Manager == updatedBy) && e.Subresource == ""
+}
+
+// WroteCopy reports whether an entry of a copy is a legacy konnector's.
+func WroteCopy(e fields.Entry) bool {
+	return !e.Applied && e.Manager == legacycopy.Manager && e.Subresource == ""
 }
 
 // Writer is the field manager of the legacy konnector that owns fields of target; empty

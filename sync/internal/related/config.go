@@ -96,6 +96,8 @@ type Engine interface { //nolint:interfacebloat // one user and one implementati
 	Forget(original cache.ObjectName)
 	// Denied follows an answer that access to a namespace of the source side is forbidden.
 	Denied(namespace string)
+	// Notify follows a change of what Left says.
+	Notify()
 	Hooks
 }
 

@@ -26,6 +26,8 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -51,6 +53,7 @@ type Copier struct {
 
 	mu      sync.Mutex
 	records map[cache.ObjectName]*record
+	left    map[cache.ObjectName]cache.ObjectName // what is not ours where copies should be, by original
 }
 
 // New returns a Copier that selects nothing yet.
@@ -58,7 +61,8 @@ func New(c Config) *Copier {
 	f := &filter{Resource: c.Resource, FromTarget: c.FromTarget, Marks: c.Marks, Bound: c.Bound, Sources: c.Sources, Names: c.Names}
 	o := ownership{Manager: c.Manager, Former: c.Former, FromTarget: c.FromTarget, Marks: c.Marks, Names: c.Names, Sources: c.Sources}
 	return &Copier{
-		filter: f, owners: o, originals: c.Originals, engine: c.Engine, newPace: c.NewPace, records: map[cache.ObjectName]*record{},
+		filter: f, owners: o, originals: c.Originals, engine: c.Engine, newPace: c.NewPace,
+		records: map[cache.ObjectName]*record{}, left: map[cache.ObjectName]cache.ObjectName{},
 		observer: observer{f, o, c.Originals, c.Copies}, verifier: verifier{f, o, c.Originals, c.Copies},
 		mirror: &mirror{f, o, c.Copies, c.Engine, []byte(rand.Text())}, teller: teller{f, o, c.Engine},
 	}
@@ -83,6 +87,7 @@ const (
 // look again without an event; 0 for never.
 func (c *Copier) Reconcile(ctx context.Context, key cache.ObjectName) (again time.Duration, err error) {
 	r := c.record(key)
+	defer c.note(key, r)
 	for range maxSteps {
 		p, ok := c.observer.observe(key, r)
 		if !ok {
@@ -129,6 +134,29 @@ func (c *Copier) step(ctx context.Context, p *pair, s Step, r *record) (again ti
 		return conflictPause, true, nil
 	default:
 		return 0, done, err
+	}
+}
+
+// Left are the names of objects that are not ours, stand where copies should, and stay as
+// they are.
+func (c *Copier) Left() []cache.ObjectName {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Values(c.left))
+}
+
+// note keeps whether the name of a copy is taken, and has the Sync tell when that changes.
+func (c *Copier) note(key cache.ObjectName, r *record) {
+	name, _ := c.filter.Names.Copy(key)
+	taken := r.problem != "" && r.problem == c.teller.conflict(name)
+	c.mu.Lock()
+	_, before := c.left[key]
+	if delete(c.left, key); taken {
+		c.left[key] = name
+	}
+	c.mu.Unlock()
+	if taken != before {
+		c.engine.Notify()
 	}
 }
 

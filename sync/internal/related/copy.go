@@ -18,8 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/legacycopy"
 	"github.com/klutch-go/sdk/sync/internal/contest"
 	"github.com/klutch-go/sdk/sync/internal/fields"
+	"github.com/klutch-go/sdk/sync/internal/legacy"
 	"github.com/klutch-go/sdk/sync/internal/travel"
 )
 
@@ -88,7 +90,11 @@ func (m *mirror) write(ctx context.Context, p *pair, r *record, original, have *
 	if have != nil {
 		m.share(want, have)
 	}
+	legacyWriter := m.filter.Marks.Owner == legacycopy.OwnerAnnotation && have != nil && fields.By(have, legacy.WroteCopy) != nil
 	if have != nil && m.same(want, have) {
+		if legacyWriter {
+			return m.takeOver(ctx, p, have)
+		}
 		r.original, r.copy = original.GetResourceVersion(), have.GetResourceVersion()
 		return nil
 	}
@@ -111,12 +117,27 @@ func (m *mirror) write(ctx context.Context, p *pair, r *record, original, have *
 	if err != nil {
 		return fmt.Errorf("apply copy %s: %w", p.name, withoutContent(err))
 	}
+	if legacyWriter {
+		return m.takeOver(ctx, p, got)
+	}
 	r.original, r.copy = original.GetResourceVersion(), got.GetResourceVersion()
 	if have != nil {
 		r.contest.Rivals = contest.RivalNames(have, m.owners.Manager, want.Object)
 	}
 	r.contest.Wrote(p.wish())
 	return nil
+}
+
+// takeOver makes ours what a legacy konnector owns of a copy, which bears our marks by now.
+// Its event brings us back, and the next apply takes away what we leave out.
+func (m *mirror) takeOver(ctx context.Context, p *pair, copied *unstructured.Unstructured) error {
+	began := time.Now()
+	err := m.Engine.Merge(ctx, m.Copies.Objects.Namespace(p.name.Namespace), p.name.Name, map[string]any{
+		"uid": string(copied.GetUID()), "resourceVersion": copied.GetResourceVersion(),
+		"managedFields": legacy.TakeOver(copied, m.owners.Manager, "", legacy.WroteCopy),
+	})
+	m.Engine.Wrote(ctx, "take-over-related", p.name, began, err)
+	return err
 }
 
 // withoutContent keeps of an API server's answer only its kind: the text of a
@@ -133,10 +154,7 @@ func (m *mirror) intent(p *pair, original *unstructured.Unstructured) *unstructu
 	annotations := travel.Metadata(original.GetAnnotations(), m.filter.keepsKeys(func(s Selector) []string { return s.KeepAnnotations }))
 	annotations[m.filter.Marks.Bound] = "true"
 	annotations[m.filter.Marks.Source] = m.filter.Names.Record(p.from)
-	annotations[m.filter.Marks.Owner] = "Consumer"
-	if m.filter.FromTarget {
-		annotations[m.filter.Marks.Owner] = "Provider"
-	}
+	annotations[m.filter.Marks.Owner] = m.owners.side()
 	if len(p.referrers) > 0 {
 		annotations[m.filter.Marks.Referrer] = p.referrers[0].Name
 	}

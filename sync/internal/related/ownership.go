@@ -8,6 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/legacycopy"
 )
 
 // An ownership tells whose a copy is.
@@ -33,10 +35,13 @@ func (o ownership) madeBy(copied metav1.Object) (ours, others bool) {
 }
 
 // isOurs reports whether a copy stands for the original of this name: this Sync made it,
-// or another one made it from the same cluster. Of a cluster that does not say who it is
+// or another one made it from the same cluster, or a legacy konnector did. Of a cluster that does not say who it is
 // that is not known, and any two could give their objects the same names.
 func (o ownership) isOurs(p *pair, copied metav1.Object) bool {
 	from, _ := o.Names.Origin(copied)
+	if p.selected && o.isLegacy(copied) {
+		return true
+	}
 	if o.Former != "" && from.Cluster == o.Former && p.original != nil {
 		return from.sameName(p.from) // what has no original stays
 	}
@@ -45,6 +50,20 @@ func (o ownership) isOurs(p *pair, copied metav1.Object) bool {
 	}
 	ours, _ := o.madeBy(copied)
 	return ours || p.from.Cluster != "" && from.Cluster != ""
+}
+
+// isLegacy reports whether a legacy konnector wrote a copy: it lies where ours would, and
+// the original is what the claim selects, so that it is taken over.
+func (o ownership) isLegacy(copied metav1.Object) bool {
+	return o.Marks.Owner == legacycopy.OwnerAnnotation && legacycopy.Is(copied, o.side())
+}
+
+// side is the one that has the originals, as copies say it.
+func (o ownership) side() string {
+	if o.FromTarget {
+		return "Provider"
+	}
+	return "Consumer"
 }
 
 // ofPredecessor reports whether this Sync made a copy from what stood under the same name

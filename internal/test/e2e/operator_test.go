@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/e2e-framework/pkg/features"
+	"sigs.k8s.io/yaml"
+
+	"github.com/klutch-go/sdk/internal/test/cluster"
+	"github.com/klutch-go/sdk/internal/test/stack"
+)
+
+// TestOperatorExample runs the commands of examples/operator/README.md, and plays the
+// operators: the CRDs of others, offered as they are, work in the App Cluster.
+func TestOperatorExample(t *testing.T) {
+	const (
+		ns     = "operator"
+		folder = "../../../examples/operator/"
+	)
+	certificates := schema.GroupVersionResource{Group: "cert-manager.io", Version: "v1", Resource: "certificates"}
+	clusters := schema.GroupVersionResource{Group: "postgresql.cnpg.io", Version: "v1", Resource: "clusters"}
+	f := features.New("an operator's CRD is offered as it is").
+		Assess("the commands of the README", step(ns, func(w world) {
+			w.apply(w.s.Control, read(w.T, folder+"crds")...)
+			readme, err := os.ReadFile(folder + "README.md")
+			if err != nil {
+				w.Fatal(err)
+			}
+			ran := 0
+			for line := range strings.Lines(string(readme)) {
+				if command, ok := strings.CutPrefix(line, "    kubectl "); ok && w.typed(folder, strings.Fields(command)) {
+					ran++
+				}
+			}
+			if ran != 4 {
+				w.Errorf("%d commands were run, want two offers, a bind and an apply", ran)
+			}
+		})).
+		Assess("status and Secrets of the operators arrive", step(ns, func(w world) {
+			for gvr, made := range map[schema.GroupVersionResource][2]string{certificates: {"shop", "shop-tls"}, clusters: {"orders", "orders-app"}} {
+				theirs := w.mirror(gvr, made[0])
+				w.await(theirs, stack.There)
+				secret := object("v1", "Secret", theirs.Namespace, made[1], map[string]any{"stringData": map[string]any{"of": made[0]}})
+				secret.SetLabels(map[string]string{"cnpg.io/userType": "app"}) // no field of a Cluster names it
+				w.apply(w.s.Control, secret, object("v1", "Secret", theirs.Namespace, "other-"+made[1], nil))
+				w.status(theirs, map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}})
+				w.await(w.app(gvr, made[0]), stack.True("Ready"))
+				w.await(w.app(secrets, made[1]), stack.There)
+				if _, err := w.app(secrets, "other-"+made[1]).Get(w.ctx); err == nil {
+					w.Errorf("a Secret that no object names came too")
+				}
+			}
+		})).
+		Assess("what is deleted is gone on both sides", step(ns, func(w world) {
+			for gvr, made := range map[schema.GroupVersionResource][2]string{certificates: {"shop", "shop-tls"}, clusters: {"orders", "orders-app"}} {
+				w.remove(w.app(gvr, made[0]))
+				w.await(w.app(gvr, made[0]), stack.Gone)
+				w.await(w.mirror(gvr, made[0]), stack.Gone)
+				w.await(w.app(secrets, made[1]), stack.Gone)
+			}
+		})).
+		Feature()
+	testenv.Test(t, f)
+}
+
+// typed runs a command of a README by its words after kubectl, and tells whether it knew it.
+func (w world) typed(folder string, words []string) bool {
+	w.Helper()
+	switch {
+	case words[0] == "bind" && words[1] == "offer":
+		piped := len(words)
+		for i, word := range words {
+			if word == "|" {
+				piped = i
+			}
+		}
+		w.apply(w.s.Control, w.offered(words[:piped])...)
+	case words[0] == "bind":
+		w.said(w.s.Bind(w.ctx, stack.Developer, words[4:]...), exitOK)
+	case words[2] == "apply":
+		for _, u := range read(w.T, folder+words[4]) {
+			u.SetNamespace(w.namespace)
+			w.apply(map[string]*cluster.Cluster{"app": w.s.App, "control-plane": w.s.Control}[words[1]], u)
+		}
+	default:
+		return false
+	}
+	return true
+}
+
+// offered is what kubectl bind offer prints.
+func (w world) offered(words []string) []*unstructured.Unstructured {
+	w.Helper()
+	cmd := exec.CommandContext(w.ctx, filepath.Join(w.s.Dir, "bin", "kubectl-bind"), words[1:]...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.s.Control.Kubeconfig())
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		w.Fatalf("%v: %v\n%s", words, err, &stderr)
+	}
+	if !strings.Contains(stderr.String(), "note: ") {
+		w.Errorf("%v says nothing about the CRD:\n%s", words, &stderr)
+	}
+	return decode(w.T, out)
+}
+
+// status is written as an operator would.
+func (w world) status(o stack.Object, status map[string]any) {
+	w.Helper()
+	c, err := o.Client()
+	if err == nil {
+		err = retry.RetryOnConflict(retry.DefaultRetry, func() error {
+			u := w.get(o)
+			u.Object["status"] = status
+			_, err := c.UpdateStatus(w.ctx, u, metav1.UpdateOptions{})
+			return err
+		})
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func read(t *testing.T, folder string) (all []*unstructured.Unstructured) {
+	t.Helper()
+	files, _ := filepath.Glob(folder + "/*.yaml")
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, decode(t, data)...)
+	}
+	return all
+}
+
+func decode(t *testing.T, data []byte) (all []*unstructured.Unstructured) {
+	t.Helper()
+	for document := range bytes.SplitSeq(data, []byte("---\n")) {
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(document, &u.Object); err != nil {
+			t.Fatal(err)
+		}
+		if u.Object != nil {
+			all = append(all, u)
+		}
+	}
+	return all
+}
