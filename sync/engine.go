@@ -90,7 +90,7 @@ func newReconciler(e *engine) *reconciler {
 			sourceFields: e.schemas[0], targetFields: e.schemas[1], statuses: &e.statuses, plainStatus: e.write.Plain, refused: e.refused, problem: e.reports.problem,
 			oneCluster: e.sync.from.stores == e.sync.to.stores || e.sync.from.identity != e.sync.to.identity,
 			serving:    fence.Serving(e.sync.to.raw, e.sync.resource),
-			policy:     policy{e.opts.Conflict, e.opts.Drift, e.opts.Lost, e.opts.Deletion, e.opts.Orphans},
+			policy:     policy{conflict: e.opts.Conflict, drift: e.opts.Drift, lost: e.opts.Lost, deletion: e.opts.Deletion, orphans: e.opts.Orphans},
 		},
 		actor: actor{
 			write: e.write, guard: e.guard, breaker: e.sync.breaker, journal: e.sync.journal, source: e.source, target: e.target,

@@ -65,7 +65,7 @@ type Options struct {
 	// and messages, and the other one reports by Hooks with ReasonShared.
 	Finalizer string
 
-	// The policies say what to do when someone else has a hand in it; the zero
+	// The policies say what to do when another writer changes or deletes an object, and what a deletion takes with it; the zero
 	// value of each is its first constant.
 	Conflict ConflictPolicy
 	Drift    DriftPolicy
@@ -183,7 +183,9 @@ type OrphanPolicy string
 
 // Orphan policies.
 const (
-	OrphanReport OrphanPolicy = "Report" // leave it and report: see ReasonOrphaned and Status
+	// OrphanReport leaves it and reports: see ReasonOrphaned and Status. A target whose source
+	// a watch has shown to end with the finalizer on it is deleted all the same.
+	OrphanReport OrphanPolicy = "Report"
 	OrphanDelete OrphanPolicy = "Delete" // delete it, as DeletionLimit allows
 )
 

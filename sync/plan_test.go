@@ -12,7 +12,7 @@ import (
 // settledState is a pair in step, of which each test changes what it is about.
 func settledState(change ...func(*state)) state {
 	s := state{
-		policy: policy{ConflictFail, DriftCorrect, LostRecreate, DeletionDelete, OrphanReport},
+		policy: policy{conflict: ConflictFail, drift: DriftCorrect, lost: LostRecreate, deletion: DeletionDelete, orphans: OrphanReport},
 		mapped: true,
 		source: sourceState{freshness: cached, exists: true, finalizer: true, proven: true},
 		target: targetState{freshness: cached, relation: relationOurs, content: contentInSync, managed: true, uid: "u1", name: "widgets svc/a"},

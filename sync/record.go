@@ -74,14 +74,15 @@ const orphanGrace = 10 * time.Minute
 
 // proofs are what was read live.
 type proofs struct {
-	since     uint64    // as of when the clusters have to be confirmed
+	since     uint64    // a reading of the fence's counter: a look at the clusters counts if it began later
 	confirmed bool      // they have been since
 	source    types.UID // of the source, once read live or given our finalizer
 	orphan    *orphan   // nil unless the target seems to have lost its source
 }
 
-// confirm has the clusters confirmed, as of when they have to be or, for what builds
-// on nothing but the source in a version, since that was seen.
+// confirm makes sure of the clusters by a look that began after p.since. For a step that builds
+// only on the source as the watch showed it in version, a look that began after the watch had
+// shown that version counts too; an empty version leaves only p.since.
 func (p *proofs) confirm(ctx context.Context, g *fence.Guard, version string) error {
 	if p.confirmed {
 		return nil

@@ -74,8 +74,9 @@ const (
 	// an App Cluster that is gone for good, whose objects in the Control Plane Cluster the
 	// App Cluster's owner takes up with those of the same namespace and name.
 	RecoverAnnotation = "klutch.anynines.com/recover-from"
-	// AcceptSchemaAnnotation stands on an APIServiceBinding: the hash of the provider's
-	// schema that the App Cluster's owner takes over although it breaks what is there.
+	// AcceptSchemaAnnotation stands on an APIServiceBinding: the hash of the change, the CRD
+	// that is there and the provider's, that the App Cluster's owner accepts although it
+	// breaks what is there.
 	AcceptSchemaAnnotation = "klutch.anynines.com/accept-schema"
 	// IdentityAnnotation stands on a tenant namespace: the subject and the cluster
 	// that it belongs to.

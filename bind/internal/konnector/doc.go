@@ -15,8 +15,8 @@
 // a binding has come would have to be right about what others did meanwhile. What is
 // remembered is only what saves a request or keeps a promise over time, one record a
 // binding. A platform that changes its mind all the time costs two passes a second of its
-// own bindings, and no more than two of the sixteen workers.
+// own bindings, and no more than two of the workers.
 //
-// Each part names the few things that it needs, and no part holds the Konnector: that costs
-// some sixty lines over the budget of 3 000, and no arrow between files points back up.
+// No part has a pointer to the Konnector: each is given the few things that it uses, so that
+// a file can be read without those that use it.
 package konnector

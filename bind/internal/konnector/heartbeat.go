@@ -244,7 +244,9 @@ func validVersion(v string) v1alpha1.Condition {
 	return v1alpha1.True(v1alpha1.ConditionValidVersion)
 }
 
-// refusal is Connected if nothing may be changed on either side; else it is empty.
+// refusal returns Connected=False, with the reason, if nothing may be changed on either side:
+// another control plane answers, or another App Cluster holds the tenant. Otherwise it returns
+// the zero Condition.
 func (h *heartbeat) refusal(f found) v1alpha1.Condition {
 	switch bound := h.secret.boundTenant(); {
 	case bound != "" && f.tenant != "" && bound != f.tenant:
@@ -266,14 +268,14 @@ func (h *heartbeat) refusal(f found) v1alpha1.Condition {
 // A snapshot is what the last look at the tenant namespace has shown.
 type snapshot struct {
 	looked     bool               // at least once
-	away       v1alpha1.Condition // Connected, if the control plane cannot be worked with
+	away       v1alpha1.Condition // Connected=False if the control plane cannot be worked with
 	beating    v1alpha1.Condition // Heartbeating
-	unreadable v1alpha1.Condition // Connected, if exports cannot be listed
-	unmapped   v1alpha1.Condition // Connected, if APIServiceNamespaces cannot be
+	unreadable v1alpha1.Condition // Connected=False if exports cannot be listed
+	unmapped   v1alpha1.Condition // Connected=False if APIServiceNamespaces cannot be listed
 	provider   string
 	tenant     types.UID          // of the tenant namespace, once known
 	admitted   bool               // it is known whose tenant it is
-	refused    v1alpha1.Condition // Connected, if nothing may be changed on either side
+	refused    v1alpha1.Condition // Connected=False if nothing may be changed on either side
 }
 
 // snapshot returns what the last look has shown.

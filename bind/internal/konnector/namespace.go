@@ -268,9 +268,10 @@ func (n *serviceNamespaces) inApp(namespace string) bool {
 	return ok && err == nil
 }
 
-// giveUp deletes the APIServiceNamespace, and with it all that is in the service
-// namespace, if the App Cluster itself says twice, a grace period apart, that the
-// namespace is gone. What a cache says counts for nothing.
+// giveUp deletes the APIServiceNamespace of a namespace that is gone. Our backend then deletes
+// the service namespace once no object of an exported API is left in it; another make of backend
+// may delete all of it. So the App Cluster's API server has to say twice, a grace period apart,
+// that the namespace is gone; the cache is not believed.
 func (n *serviceNamespaces) giveUp(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (time.Duration, error) {
 	if n.inApp(asked.Name) || asked.DeletionTimestamp != nil {
 		n.goneFor(asked.Name, false)

@@ -19,9 +19,10 @@ type breaker struct {
 	caches *Caches
 }
 
-// mayRemove is the breaker: of many tenants that go at once none goes without a word
-// for each.
-func (b *breaker) mayRemove(binding *v1alpha1.ClusterBinding) *RefusalError {
+// whyHeld returns why the removal of a tenant has to wait, or nil. A removal with a policy waits
+// for removalGrace, so that many that come together are seen as many; while more than
+// RemovalsAtOnce are under way, each waits until its ClusterBinding has the release annotation.
+func (b *breaker) whyHeld(binding *v1alpha1.ClusterBinding) *RefusalError {
 	most := b.opts.RemovalsAtOnce
 	if most < 0 || !breaks(binding) {
 		return nil
@@ -60,5 +61,5 @@ func breaks(binding *v1alpha1.ClusterBinding) bool {
 // removing returns the ClusterBinding of a tenant that is being removed at this moment.
 func (b *breaker) removing(tenant string) (*v1alpha1.ClusterBinding, bool) {
 	binding, ok := Lookup(b.caches.ClusterBindings, cache.NewObjectName(tenant, v1alpha1.ClusterBindingName))
-	return binding, ok && terminating(binding) && b.mayRemove(binding) == nil
+	return binding, ok && terminating(binding) && b.whyHeld(binding) == nil
 }

@@ -16,8 +16,8 @@
 //
 //	what happens           who does it             the credential            rights                  exports and objects
 //	kubectl bind unbind    the tenant deletes      dies in 20 s              stay until nothing is   wait until the App Cluster has
-//	                       its token anchor, then                            left, then they go      deleted them, then exports go too
-//	                       its ClusterBinding
+//	                       its ClusterBinding, and                           left, then they go      deleted them, then exports go too
+//	                       last its token anchor
 //	a ClusterBinding goes, the tenant, or the      lives until nothing is    as above                as above
 //	no policy              platform team           left, then it is deleted
 //	a token anchor goes    the tenant, or an       dies in 20 s; a new one   stay                    stay

@@ -27,8 +27,8 @@ type gates struct {
 	caches *Caches
 }
 
-// admitted returns an error that wraps ErrGateClosed if a gate of a tenant is closed.
-func (g *gates) admitted(ctx context.Context, namespace string) error {
+// whyClosed returns an error that wraps ErrGateClosed if a gate of a tenant is closed.
+func (g *gates) whyClosed(ctx context.Context, namespace string) error {
 	ns, err := g.caches.namespace(ctx, namespace)
 	if fates.Is(err, fates.Absent) {
 		return nil

@@ -54,7 +54,7 @@ func (h *heartbeats) Reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if len(login) > 0 {
 		again = sooner(again, h.opts.ReviewInterval)
 	}
-	admitted, err := admission(h.gates.admitted(ctx, key.Namespace))
+	admitted, err := admission(h.gates.whyClosed(ctx, key.Namespace))
 	switch {
 	case err != nil: // a gate that cannot tell does not keep us from telling who is alive
 		return 0, errors.Join(err, writeClusterBinding(ctx, h.Dyn, binding, login...))

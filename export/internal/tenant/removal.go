@@ -96,7 +96,7 @@ func (r *removals) explain(ctx context.Context, binding *v1alpha1.ClusterBinding
 // drain does the next steps of a removal, and returns what it waits for until ns is
 // deleted. Each step can be done again.
 func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, ns *corev1.Namespace) (*RefusalError, error) {
-	if waits := r.breaker.mayRemove(binding); waits != nil {
+	if waits := r.breaker.whyHeld(binding); waits != nil {
 		return waits, nil
 	}
 	if waits, err := r.unlessEmpty(ctx, binding); waits != nil || err != nil {
@@ -132,7 +132,7 @@ func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, 
 // the API server: that a cache knows of nothing is no evidence.
 func (r *removals) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBinding) (*RefusalError, error) {
 	if binding.Spec.DeletionPolicy != "" {
-		return nil, nil //nolint:nilnil // nothing is left
+		return nil, nil //nolint:nilnil // the policy says what becomes of what is left
 	}
 	list, err := r.Meta.Resource(NamespaceResource).Namespace(binding.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -69,11 +69,11 @@ func TestP13BreakerCountsTenants(t *testing.T) {
 		c.Finalizers = []string{"example.org/keep"}
 	})
 	remove(Holder{Issuer: "i", Subject: "ada", Cluster: "4"}, func(_ *metav1.PartialObjectMetadata, c *v1alpha1.ClusterBinding) { c.Namespace = "elsewhere" })
-	if held := b.mayRemove(own); held != nil {
+	if held := b.whyHeld(own); held != nil {
 		t.Errorf("one tenant is removed: %s", held.Message)
 	}
 	remove(Holder{Issuer: "i", Subject: "ada", Cluster: "5"}, func(*metav1.PartialObjectMetadata, *v1alpha1.ClusterBinding) {})
-	if held := b.mayRemove(own); held == nil || held.Reason != v1alpha1.ReasonRemovalHeld {
+	if held := b.whyHeld(own); held == nil || held.Reason != v1alpha1.ReasonRemovalHeld {
 		t.Errorf("two tenants are removed: %+v", held)
 	}
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// HandOut returns a kubeconfig of a tenant for those who have just proven who they are,
-// and ends all that were handed out before: who has stolen one of them must not live on
-// what it fetches. So the new one is not kept where the old ones, which API servers
-// believe for some seconds more, may read it: what is kept is made when that is over.
+// HandOut returns a kubeconfig of a tenant for a person or machine that has just proven its
+// identity, and ends all that were handed out more than a minute ago. API servers believe an
+// ended token for some seconds more, and its holder may read the kept Secret: so the new token
+// is not stored, and the one to be kept is made when those seconds are over.
 func (c *credentials) HandOut(ctx context.Context, namespace string) ([]byte, error) {
 	k, err := c.reachable(ctx)
 	if err != nil {

@@ -85,7 +85,7 @@ func (n *serviceNamespaces) provide(ctx context.Context, name string, asked *v1a
 	if problems := validation.IsDNS1123Label(asked.Name); len(problems) > 0 {
 		return 0, Refuse(reasonNameInvalid, fmt.Sprintf("%q is not the name of a namespace", asked.Name))
 	}
-	closed := n.gates.admitted(ctx, asked.Namespace)
+	closed := n.gates.whyClosed(ctx, asked.Namespace)
 	if closed != nil && (asked.Status.Namespace == "" || !errors.Is(closed, ErrGateClosed)) {
 		return 0, closed
 	}

@@ -9,7 +9,8 @@
 // part. So nothing that a target's cluster says makes the next status wait longer than for
 // room and parts pauses.
 //
-// Statuses owe by their number and not by time, so that a longer pause opens no new room.
+// What is remembered is how many statuses were written, less one for each pause that has gone
+// by. So when the pause grows, those already written count for longer, and no room opens.
 package pace
 
 import (
