@@ -106,7 +106,7 @@ func decide(s state) step {
 	case dst.relation == relationCoowned && s.corrects(why):
 		return stepOwn
 	// By policy what others have changed stays, and all else travels.
-	case dst.content.edited() && s.contested != "" && s.policy.drift == DriftReport && !s.paused:
+	case dst.content.edited() && s.contested != "" && s.policy.drift == DriftReport && !s.paused && (s.refused == "" || s.due):
 		return stepYield
 	// The target should be something else than was last applied, or may be what it should be again.
 	case dst.content == contentEmptyMap && s.sends(why):

@@ -165,6 +165,7 @@ type fakeAPI struct {
 	recorder
 	objects map[string]any
 	warning string
+	sent    any // the last one
 }
 
 func newFakeAPI(t *testing.T, objects map[string]any) *fakeAPI {
@@ -178,6 +179,9 @@ func newFakeAPI(t *testing.T, objects map[string]any) *fakeAPI {
 		o, ok := a.objects[r.URL.Path]
 		if r.Method != http.MethodGet { // say yes, forget it
 			ok = json.NewDecoder(r.Body).Decode(&o) == nil
+			a.mu.Lock()
+			a.sent = o
+			a.mu.Unlock()
 		}
 		if fixed, is := a.objects[r.Method+" "+r.URL.Path]; is {
 			o, ok = fixed, true

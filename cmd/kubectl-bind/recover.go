@@ -122,7 +122,7 @@ func (r *recovery) print(found []bind.Leftover, lost types.UID) error {
 	if r.format == "json" {
 		encoder := json.NewEncoder(r.Out)
 		encoder.SetIndent("", "  ")
-		return encoder.Encode(slices.Concat([]bind.Leftover{}, found))
+		return encoder.Encode(append([]bind.Leftover{}, found...))
 	}
 	if lost == "" {
 		r.say("Nothing is left of another App Cluster")
