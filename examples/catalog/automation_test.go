@@ -111,7 +111,7 @@ func (s *shop) wantCondition(u *unstructured.Unstructured, kind, status, reason,
 }
 
 func (w *world) testAutomation(t *testing.T) {
-	w.automate(t)
+	w.automate(t, nil)
 	for name, test := range map[string]func(*shop){
 		"the sample claims, from order to deletion": (*shop).testSamples,
 		"a plan change":                  (*shop).testPlanChange,
@@ -347,7 +347,7 @@ func (s *shop) testNamespaceGoes() {
 // testRestart stops the automation, takes away its caches, and starts
 // it again: nothing that is random changes, and nothing is done twice.
 func (w *world) testRestart(t *testing.T) {
-	stop := w.automate(t)
+	stop := w.automate(t, nil)
 	s := w.shop(t)
 	sample := catalog.Claims()
 	s.order(automation.Running, sample[0])
@@ -364,7 +364,7 @@ func (w *world) testRestart(t *testing.T) {
 	for _, object := range before {
 		s.forget(object)
 	}
-	stop = w.automate(t)
+	stop = w.automate(t, nil)
 	s.wantSame(before, managedOf)
 	if diff := cmp.Diff(password, s.secret("orders-api-service-binding").Data["password"]); diff != "" {
 		t.Error("the password changed")
@@ -397,7 +397,7 @@ func (s *shop) wantIdleStart(stop func(), objects []*unstructured.Unstructured) 
 		state := automation.State(fmt.Sprint(managedOf(o)["state"]))
 		before = append(before, s.awaitState(state, o.GetKind(), o.GetName()))
 	}
-	s.automate(s.t)
+	s.automate(s.t, nil)
 	s.order(automation.Running, named("PostgresqlInstance", "another", postgres()))
 	s.wantSame(before, func(u *unstructured.Unstructured) map[string]any {
 		return map[string]any{"resourceVersion": u.GetResourceVersion()}

@@ -27,6 +27,7 @@ import (
 
 	"github.com/klutch-go/sdk/examples/catalog"
 	"github.com/klutch-go/sdk/examples/catalog/automation"
+	"github.com/klutch-go/sdk/examples/catalog/engine"
 	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -47,6 +48,7 @@ func TestOnCluster(t *testing.T) {
 	t.Run("schema", w.testSchema)
 	t.Run("automation", w.testAutomation)
 	t.Run("restart", w.testRestart)
+	t.Run("served", w.testServed)
 }
 
 func newWorld(t *testing.T, config *rest.Config) *world {
@@ -80,12 +82,12 @@ func (w *world) automationConfig(t *testing.T) *rest.Config {
 }
 
 // Automate runs the automation until stop is called or the test ends.
-func (w *world) automate(t *testing.T) (stop func()) {
+func (w *world) automate(t *testing.T, engines map[string]engine.Engine) (stop func()) {
 	t.Helper()
 	config := w.automationConfig(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- automation.Run(ctx, config); close(done) }()
+	go func() { done <- automation.Run(ctx, config, engines); close(done) }()
 	stop = func() {
 		cancel()
 		if err := <-done; err != nil {

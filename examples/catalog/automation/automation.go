@@ -17,15 +17,18 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
+
+	"github.com/klutch-go/sdk/examples/catalog/engine"
 )
 
 const workers = 8
 
 // Run carries out the claims of all namespaces of the cluster until ctx is done and
 // everything in flight has returned. The CRDs must be there. It logs "ready" to the
-// logger of ctx once it has seen every claim that exists.
-func Run(ctx context.Context, config *rest.Config) error {
-	a, err := newAutomation(config)
+// logger of ctx once it has seen every claim that exists. A data service without an
+// engine, by serviceInstanceType, is a page of text in a ConfigMap.
+func Run(ctx context.Context, config *rest.Config, engines map[string]engine.Engine) error {
+	a, err := newAutomation(config, engines)
 	if err != nil {
 		return err
 	}
@@ -48,14 +51,14 @@ type work struct {
 }
 
 var works = map[string]work{
-	"PostgresqlInstance": {(*world).instance, (*world).removeConfigMap},
-	"KeyvalueInstance":   {(*world).instance, (*world).removeConfigMap},
-	"ServiceBinding":     {(*world).binding, (*world).removeSecret},
-	"Backup":             {(*world).backup, (*world).removeConfigMap},
+	"PostgresqlInstance": {(*world).instance, (*world).removeInstance},
+	"KeyvalueInstance":   {(*world).instance, (*world).removeInstance},
+	"ServiceBinding":     {(*world).binding, (*world).removeBinding},
+	"Backup":             {(*world).backup, (*world).removeBackup},
 	"Restore":            {(*world).restore, nil},
 }
 
-func newAutomation(config *rest.Config) (*automation, error) {
+func newAutomation(config *rest.Config, engines map[string]engine.Engine) (*automation, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the API server has its own idea of fairness
 	dyn, err := dynamic.NewForConfig(config)
@@ -71,7 +74,7 @@ func newAutomation(config *rest.Config) (*automation, error) {
 		return nil, err
 	}
 	a := &automation{
-		world: &world{dyn: dyn, core: core, claims: claimInformers(dyn)}, made: madeInformers(meta),
+		world: &world{dyn: dyn, core: core, engines: engines, claims: claimInformers(dyn)}, made: madeInformers(meta),
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[key]()),
 	}
 	return a, a.watch()
@@ -161,6 +164,9 @@ func (a *automation) release(ctx context.Context, c claim) error {
 		return nil
 	}
 	gone, err := works[c.name].remove(a.world, ctx, c)
+	if h, told := errors.AsType[*hold](err); told {
+		return a.world.report(ctx, c, managed{"state": string(Deleting)}, h)
+	}
 	if err != nil {
 		return err
 	}

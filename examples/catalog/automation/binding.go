@@ -9,12 +9,13 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/klutch-go/sdk/examples/catalog/engine"
 )
 
 // Annotations of a credentials Secret.
@@ -34,8 +35,15 @@ func (w *world) binding(ctx context.Context, c claim) (managed, error) {
 		return nil, err
 	}
 	secret, found, err := find(ctx, w.secrets(c), c)
+	if err != nil {
+		return nil, err
+	}
+	server, err := w.serverOf(ctx, typeOf(c), state)
 	if err == nil && !found {
-		secret, err = w.issue(ctx, c, state)
+		secret, err = w.issue(ctx, c, state, server)
+	}
+	if err == nil && server != nil {
+		err = troubled(server.Grant(ctx, string(secret.Data["username"]), string(secret.Data["password"])))
 	}
 	if err != nil {
 		return nil, err
@@ -59,10 +67,16 @@ func (w *world) withoutInstance(ctx context.Context, c claim, reason error) erro
 	return reason
 }
 
-func (w *world) issue(ctx context.Context, c claim, state *corev1.ConfigMap) (*corev1.Secret, error) {
-	offer, _ := productOf(c.text("spec", "serviceInstanceType"))
-	host := fmt.Sprintf("%s-master.%s.svc", c.text("spec", "instanceRef"), c.GetNamespace())
-	secret := &corev1.Secret{ObjectMeta: c.madeMeta(), StringData: credentials(offer, host)}
+func (w *world) issue(ctx context.Context, c claim, state *corev1.ConfigMap, server engine.Server) (*corev1.Secret, error) {
+	offer, _ := productOf(typeOf(c))
+	at := engine.Endpoint{
+		Scheme: offer.scheme, Port: offer.port, Database: offer.database,
+		Host: fmt.Sprintf("%s-master.%s.svc", c.text("spec", "instanceRef"), c.GetNamespace()),
+	}
+	if server != nil {
+		at = server.Endpoint()
+	}
+	secret := &corev1.Secret{ObjectMeta: c.madeMeta(), StringData: credentials(at, userOf(c))}
 	secret.Annotations[bindingIDAnnotation] = string(uuid.NewUUID())
 	secret.Annotations[instanceIDAnnotation] = state.Data[idKey]
 	secret, err := w.secrets(c).Create(ctx, secret, metav1.CreateOptions{})
@@ -85,15 +99,15 @@ func (w *world) revoke(ctx context.Context, c claim, instanceID string) error {
 	return err
 }
 
-func credentials(offer product, host string) map[string]string {
-	user, password := "u"+strings.ToLower(rand.Text()[:15]), rand.Text()
+func credentials(at engine.Endpoint, user string) map[string]string {
+	password := rand.Text()
 	uri := url.URL{
-		Scheme: offer.scheme, User: url.UserPassword(user, password),
-		Host: net.JoinHostPort(host, offer.port), Path: "/" + offer.database,
+		Scheme: at.Scheme, User: url.UserPassword(user, password),
+		Host: net.JoinHostPort(at.Host, at.Port), Path: "/" + at.Database,
 	}
 	return map[string]string{
-		"username": user, "password": password, "database": offer.database,
-		"host": host, "port": offer.port, "uri": uri.String(),
+		"username": user, "password": password, "database": at.Database,
+		"host": at.Host, "port": at.Port, "uri": uri.String(),
 	}
 }
 

@@ -3,6 +3,7 @@
 package automation
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -13,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
 // Keys of an instance's state, and of a snapshot of it.
@@ -25,6 +25,7 @@ const (
 	exposeKey     = "expose"
 	contentsKey   = "contents"
 	backupIDKey   = "backupID"
+	sizeKey       = "sizeBytes"
 )
 
 // Instance makes the state of an instance, or changes it to what c asks for now. A
@@ -38,7 +39,8 @@ func (w *world) instance(ctx context.Context, c claim) (managed, error) {
 		if !found {
 			return nil, err
 		}
-		return running(state), err
+		m, runErr := w.runningOf(ctx, c, state)
+		return m, cmp.Or(runErr, err)
 	}
 	if !found {
 		state, err = w.provision(ctx, c)
@@ -48,12 +50,26 @@ func (w *world) instance(ctx context.Context, c claim) (managed, error) {
 	if err != nil {
 		return nil, err
 	}
-	return running(state), nil
+	return w.runningOf(ctx, c, state)
+}
+
+// runningOf sees to it that the instance runs, and describes it.
+func (w *world) runningOf(ctx context.Context, c claim, state *corev1.ConfigMap) (managed, error) {
+	server, err := w.serverOf(ctx, typeOf(c), state)
+	if err != nil {
+		return nil, err
+	}
+	m := running(state)
+	if server != nil {
+		at := server.Endpoint()
+		m["host"], m["port"], m["version"] = at.Host, at.Port, at.Version
+	}
+	return m, nil
 }
 
 func (w *world) provision(ctx context.Context, c claim) (*corev1.ConfigMap, error) {
 	state := &corev1.ConfigMap{ObjectMeta: c.madeMeta(), Data: ordered(c)}
-	state.Data[idKey] = string(uuid.NewUUID())
+	state.Data[idKey] = w.newID(c, typeOf(c))
 	state.Data[contentsKey] = ""
 	state, err := w.configMaps(c).Create(ctx, state, metav1.CreateOptions{})
 	if err != nil {
@@ -123,7 +139,12 @@ func refuseInstance(c claim) error {
 // Connections returns how many connections a plan without its family allows, such
 // as single-nano or replica-big-ssl.
 func connections(plan string) int64 {
+	return map[string]int64{"nano": 50, "small": 100, "medium": 200, "big": 500}[size(plan)]
+}
+
+// size of a plan without its family.
+func size(plan string) string {
 	_, plan, _ = strings.Cut(plan, "-")
 	size, _, _ := strings.Cut(plan, "-")
-	return map[string]int64{"nano": 50, "small": 100, "medium": 200, "big": 500}[size]
+	return size
 }

@@ -62,6 +62,9 @@ type product struct {
 	database string
 }
 
+// onOffer are the serviceInstanceTypes on offer.
+func onOffer() []string { return []string{"postgresql", "keyvalue"} }
+
 // productOf returns the product of a serviceInstanceType; false when it is not on offer here.
 func productOf(serviceInstanceType string) (product, bool) {
 	switch serviceInstanceType {

@@ -61,11 +61,3 @@ func exactly(object metav1.Object) *metav1.Preconditions {
 	uid, version := object.GetUID(), object.GetResourceVersion()
 	return &metav1.Preconditions{UID: &uid, ResourceVersion: &version}
 }
-
-func (w *world) removeConfigMap(ctx context.Context, c claim) (bool, error) {
-	return remove(ctx, w.configMaps(c), c)
-}
-
-func (w *world) removeSecret(ctx context.Context, c claim) (bool, error) {
-	return remove(ctx, w.secrets(c), c)
-}

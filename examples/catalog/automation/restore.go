@@ -38,6 +38,13 @@ func (w *world) restore(ctx context.Context, c claim) (managed, error) {
 	if from, to := snapshot.Data[serviceKey], state.Data[serviceKey]; from != to {
 		return nil, refuse(ServiceMismatch, "a backup of %s cannot be restored into %s", from, to)
 	}
+	server, err := w.serverOf(ctx, typeOf(c), state)
+	if err == nil && server != nil {
+		err = troubled(server.Load(ctx, snapshot.Data[backupIDKey], string(c.GetUID())))
+	}
+	if err != nil {
+		return nil, err
+	}
 	if err := w.writeContents(ctx, c, state, snapshot.Data[contentsKey]); err != nil {
 		return nil, err
 	}

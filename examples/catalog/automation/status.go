@@ -3,6 +3,7 @@
 package automation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,14 +75,17 @@ func (c claim) condition(kind string) map[string]any {
 	return nil
 }
 
-// Report writes the status of c if it is not what c has. Its err is that of
-// carrying c out: a hold is reported, anything else is returned.
-func (w *world) report(ctx context.Context, c claim, m managed, err error) error {
-	h, held := errors.AsType[*hold](err)
-	if err != nil && !held {
-		return err
+// Report writes the status of c if it is not what c has. Why is the error of
+// carrying c out: a hold is reported, anything else is returned, and an engine's both.
+func (w *world) report(ctx context.Context, c claim, m managed, why error) (err error) {
+	h, held := errors.AsType[*hold](why)
+	if why != nil && !held {
+		return why
 	}
 	status := statusOf(c, m, h, time.Now())
+	if held && h.reason == EngineFailed {
+		defer func() { err = cmp.Or(err, error(h)) }()
+	}
 	if equality.Semantic.DeepEqual(status, c.Object["status"]) {
 		return nil
 	}

@@ -15,6 +15,8 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/examples/catalog/engine"
 )
 
 // A key names a claim.
@@ -28,6 +30,8 @@ type world struct {
 	dyn    dynamic.Interface
 	core   corev1client.CoreV1Interface
 	claims map[string]cache.SharedIndexInformer // by resource
+	// engines run data services in earnest, by serviceInstanceType.
+	engines map[string]engine.Engine
 }
 
 // Claim returns a copy of the claim as the cache has it.

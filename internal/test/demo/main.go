@@ -16,10 +16,12 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"syscall"
 
+	"github.com/klutch-go/sdk/examples/catalog/engine"
 	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/stack"
 )
@@ -50,9 +52,29 @@ func run(ctx context.Context, out io.Writer, once bool) (err error) {
 	if err != nil {
 		return err
 	}
+	data, err := os.MkdirTemp("", "klutch-data-") // the servers' user cannot enter dir
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(data)) }()
+	engines, err := engine.Find(data)
+	if err != nil {
+		return err
+	}
+	_, noPsql := exec.LookPath("psql")
+	served := engines["postgresql"] != nil && noPsql == nil
 	p := &printer{out: out}
-	p.title("Klutch: a database for an App Cluster, from a Control Plane Cluster. No containers, all real.")
-	s, err := stack.Start(ctx, stack.Options{Dir: dir, Step: p.step, Log: out})
+	if served {
+		p.title("Klutch: a PostgreSQL database for an App Cluster, from a Control Plane Cluster. No containers, all real.")
+	} else {
+		p.title("Klutch: a page of text for an App Cluster, from a Control Plane Cluster. No containers.\n" +
+			"PostgreSQL is not installed, so that instances are pages of text in ConfigMaps; for databases: apt-get install postgresql")
+	}
+	options := stack.Options{Dir: dir, Step: p.step, Log: out}
+	if served {
+		options.Data = data
+	}
+	s, err := stack.Start(ctx, options)
 	if s != nil {
 		defer func() { err = errors.Join(err, finish(p, s, dir, err)) }()
 	}
@@ -61,7 +83,7 @@ func run(ctx context.Context, out io.Writer, once bool) (err error) {
 	}
 	p.line("App Cluster", "%s", s.App.URL())
 	p.line("Control Plane Cluster", "%s", s.Control.URL())
-	if err := (&show{s: s, p: p}).all(ctx); err != nil || once {
+	if err := (&show{s: s, p: p, served: served}).all(ctx); err != nil || once {
 		return err
 	}
 	return stay(ctx, p, s)

@@ -55,6 +55,8 @@ type show struct {
 	p *printer
 	// mirror is the service namespace: the mirror of namespace.
 	mirror string
+	served bool   // there is PostgreSQL
+	uri    string // of the database, from the App Cluster's Secret
 }
 
 func (d *show) all(ctx context.Context) error {
@@ -63,11 +65,12 @@ func (d *show) all(ctx context.Context) error {
 		do   func(context.Context) error
 	}{
 		{"The owner of the App Cluster binds four data services: kubectl bind, with a login at the issuer.", d.bind},
-		{"A developer orders a PostgreSQL instance with a YAML file.", d.order},
+		{"A developer orders an instance with a YAML file.", d.order},
 		{"The developer asks for credentials.", d.credentials},
 		{"A backup, a mishap, and a restore.", d.backup},
-		{"The database has outgrown its plan.", d.grow},
+		{"The instance has outgrown its plan.", d.grow},
 		{"A plan that is smaller again is refused, by the App Cluster itself.", d.shrink},
+		{"The application goes, and its credentials with it.", d.revoke},
 		{"The instance is deleted: the claim stays until it is really gone.", d.remove},
 	} {
 		d.p.text("")
@@ -137,35 +140,50 @@ func (d *show) credentials(ctx context.Context) error {
 	}
 	data, _, _ := unstructured.NestedMap(secret.Object, "data")
 	d.p.line(appCluster, "its keys: %s", strings.Join(slices.Sorted(maps.Keys(data)), ", "))
-	return nil
+	if !d.served {
+		return nil
+	}
+	d.p.line(appCluster, "URI=$(kubectl -n %s get secret %s -o go-template='{{.data.uri | base64decode}}')", namespace, name)
+	d.uri, err = uriOf(secret)
+	return err
 }
 
-// backup backs up what the database holds, loses it, and restores it. The contents
-// of the example's databases are a key of a ConfigMap, which stands for the disk.
+// backup backs up what the instance holds, loses it, and restores it.
 func (d *show) backup(ctx context.Context) error {
+	if d.served {
+		return d.rows(ctx)
+	}
 	if err := d.write(ctx, "orders 1 to 3"); err != nil {
 		return err
 	}
-	if err := d.claim(ctx, "Backup", ""); err != nil {
-		return err
-	}
-	if err := d.seeState(ctx, backups, "orders-before-migration", "Completed"); err != nil {
+	if err := d.backedUp(ctx); err != nil {
 		return err
 	}
 	if err := d.write(ctx, "garbage"); err != nil {
 		return err
 	}
-	if err := d.claim(ctx, "Restore", ""); err != nil {
+	if err := d.restored(ctx); err != nil {
 		return err
 	}
-	if err := d.seeState(ctx, restores, "orders-undo-migration", "Completed"); err != nil {
-		return err
-	}
-	_, err := d.see(ctx, d.control(configMaps, disk), `the database holds "orders 1 to 3" again`, stack.Field("orders 1 to 3", "data", "contents"))
+	_, err := d.see(ctx, d.control(configMaps, disk), `the page says "orders 1 to 3" again`, stack.Field("orders 1 to 3", "data", "contents"))
 	return err
 }
 
-// write puts contents into the database.
+func (d *show) backedUp(ctx context.Context) error {
+	if err := d.claim(ctx, "Backup", ""); err != nil {
+		return err
+	}
+	return d.seeState(ctx, backups, "orders-before-migration", "Completed")
+}
+
+func (d *show) restored(ctx context.Context) error {
+	if err := d.claim(ctx, "Restore", ""); err != nil {
+		return err
+	}
+	return d.seeState(ctx, restores, "orders-undo-migration", "Completed")
+}
+
+// write puts contents onto the page.
 func (d *show) write(ctx context.Context, contents string) error {
 	c, err := d.control(configMaps, disk).Client()
 	if err != nil {
@@ -174,25 +192,28 @@ func (d *show) write(ctx context.Context, contents string) error {
 	if _, err := c.Patch(ctx, disk, types.MergePatchType, fmt.Appendf(nil, `{"data":{"contents":%q}}`, contents), metav1.PatchOptions{}); err != nil {
 		return err
 	}
-	d.p.line(controlPlane, "the application writes %q into the database", contents)
+	d.p.line(controlPlane, "the application writes %q onto the page", contents)
 	return nil
 }
 
 func (d *show) grow(ctx context.Context) error {
 	const plan = "postgresql-single-big"
-	if err := d.patchPlan(ctx, plan); err != nil {
+	if err := d.patchSpec(ctx, fmt.Sprintf(`{"plan":%q,"parameters":{"maxConnections":400}}`, plan)); err != nil {
 		return err
 	}
-	d.p.line(appCluster, "kubectl patch postgresqlinstance orders: plan %s", plan)
+	d.p.line(appCluster, "kubectl patch postgresqlinstance orders: plan %s, maxConnections 400", plan)
 	_, err := d.see(ctx, d.control(instances, "orders"), "orders has plan "+plan, stack.Field(plan, "spec", "plan"))
 	if err != nil {
 		return err
 	}
-	return d.seeState(ctx, instances, "orders", "Running")
+	if _, err := d.see(ctx, d.app(instances, namespace, "orders"), "orders runs with plan "+plan, stack.Field(plan, "status", "managed", "plan")); err != nil || !d.served {
+		return err
+	}
+	return d.grown(ctx)
 }
 
 func (d *show) shrink(ctx context.Context) error {
-	err := d.patchPlan(ctx, "postgresql-single-nano")
+	err := d.patchSpec(ctx, `{"plan":"postgresql-single-nano"}`)
 	if err == nil {
 		return fmt.Errorf("the App Cluster took a smaller plan")
 	}
@@ -278,12 +299,12 @@ func (d *show) claim(ctx context.Context, kind, name string) error {
 	return nil
 }
 
-func (d *show) patchPlan(ctx context.Context, plan string) error {
+func (d *show) patchSpec(ctx context.Context, spec string) error {
 	c, err := d.app(instances, namespace, "orders").Client()
 	if err != nil {
 		return err
 	}
-	_, err = c.Patch(ctx, "orders", types.MergePatchType, fmt.Appendf(nil, `{"spec":{"plan":%q}}`, plan), metav1.PatchOptions{})
+	_, err = c.Patch(ctx, "orders", types.MergePatchType, []byte(`{"spec":`+spec+`}`), metav1.PatchOptions{})
 	return err
 }
 

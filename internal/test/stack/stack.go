@@ -20,6 +20,7 @@ import (
 
 	"github.com/klutch-go/sdk/deploy"
 	"github.com/klutch-go/sdk/examples/catalog"
+	"github.com/klutch-go/sdk/examples/catalog/engine"
 	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/testissuer"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -49,6 +50,8 @@ type Options struct {
 	// Verbose makes the programs say all that they can be asked to say.
 	Verbose bool
 	Backend []string // further flags of the backend
+	// Data is a folder for the servers of data services; without it there are none.
+	Data string
 }
 
 // A Stack is the whole system.
@@ -67,6 +70,7 @@ type Stack struct {
 	issuerAddr   string
 	clientSecret string
 	stopIssuer   func()
+	stopServers  func() error // of data services: they outlive the automation
 }
 
 // Start brings everything up. The Stack that it returns must be stopped also when
@@ -82,7 +86,10 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 		}
 		opts.Dir = dir
 	}
-	s := &Stack{Dir: opts.Dir, opts: opts, stopIssuer: func() {}}
+	s := &Stack{Dir: opts.Dir, opts: opts, stopIssuer: func() {}, stopServers: func() error { return nil }}
+	if opts.Data != "" {
+		s.stopServers = func() error { return engine.Stop(context.WithoutCancel(ctx), opts.Data) }
+	}
 	for _, part := range []struct {
 		what string
 		do   func(context.Context) error
@@ -193,7 +200,7 @@ func (s *Stack) startPrograms(ctx context.Context) error {
 			p.Args = append(p.Args, "-v", "10")
 		}
 	}
-	s.Automation = s.process("automation", "", "-kubeconfig", automation)
+	s.Automation = s.process("automation", "", "-kubeconfig", automation, "-data", s.opts.Data)
 	return together(
 		func() error { return s.Backend.Start(ctx) },
 		func() error { return s.Konnector.Start(ctx) },
@@ -250,6 +257,7 @@ func (s *Stack) Stop() error {
 			errs = append(errs, p.Stop())
 		}
 	}
+	errs = append(errs, s.stopServers())
 	s.stopIssuer()
 	for _, c := range []*cluster.Cluster{s.App, s.Control} {
 		if c != nil {

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package automation
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"github.com/klutch-go/sdk/examples/catalog/engine"
+)
+
+// memory of a plan, in megabytes.
+var memory = map[string]int{"nano": 16, "small": 32, "medium": 64, "big": 128}
+
+// newID identifies a new instance or backup. What an engine keeps on disk has the UID of
+// its claim, so that it is found also when the object made for the claim is gone.
+func (w *world) newID(c claim, serviceInstanceType string) string {
+	if w.engines[serviceInstanceType] != nil {
+		return string(c.GetUID())
+	}
+	return string(uuid.NewUUID())
+}
+
+// typeOf returns the serviceInstanceType of a claim of any kind.
+func typeOf(c claim) string {
+	for _, name := range onOffer() {
+		if offer, _ := productOf(name); offer.kind == c.name {
+			return name
+		}
+	}
+	return c.text("spec", "serviceInstanceType")
+}
+
+// serverOf returns the running server of an instance as its state orders it; nil where
+// no engine runs this data service.
+func (w *world) serverOf(ctx context.Context, serviceInstanceType string, state *corev1.ConfigMap) (engine.Server, error) {
+	e, instance := w.engines[serviceInstanceType], metav1.GetControllerOf(state)
+	if e == nil || instance == nil {
+		return nil, nil //nolint:nilnil // no server is an answer
+	}
+	var parameters map[string]any
+	if err := json.Unmarshal([]byte(state.Data[parametersKey]), &parameters); err != nil {
+		return nil, err
+	}
+	_, plan, _ := strings.Cut(state.Data[planKey], "-")
+	allowed := int(connections(plan))
+	if wanted, ok := parameters["maxConnections"].(float64); ok && int(wanted) < allowed {
+		allowed = int(wanted)
+	}
+	server, err := e.Run(ctx, engine.Order{
+		ID: string(instance.UID), Connections: allowed, MemoryMegaBytes: memory[size(plan)], Parameters: parameters,
+	})
+	return server, troubled(err)
+}
+
+// userOf is the login of a binding, found again without its Secret.
+func userOf(c claim) string {
+	sum := sha256.Sum256([]byte(c.GetUID()))
+	return "u" + hex.EncodeToString(sum[:])[:15]
+}
+
+// troubled is an error of an engine, which is told on the claim, and tried again.
+func troubled(err error) error {
+	if err == nil || errors.Is(err, context.Canceled) {
+		return err
+	}
+	text := strings.Join(strings.Fields(err.Error()), " ")
+	return &hold{Pending, EngineFailed, text[:min(len(text), 512)]}
+}
+
+// The works of claims that are being deleted: first what an engine has, then the object.
+
+func (w *world) removeInstance(ctx context.Context, c claim) (bool, error) {
+	if e := w.engines[typeOf(c)]; e != nil {
+		if err := e.Remove(ctx, string(c.GetUID())); err != nil {
+			return false, troubled(err)
+		}
+	}
+	return remove(ctx, w.configMaps(c), c)
+}
+
+func (w *world) removeBackup(ctx context.Context, c claim) (bool, error) {
+	if e := w.engines[typeOf(c)]; e != nil {
+		if err := e.Discard(ctx, string(c.GetUID())); err != nil {
+			return false, troubled(err)
+		}
+	}
+	return remove(ctx, w.configMaps(c), c)
+}
+
+// removeBinding takes the login away before its Secret. One of an instance that is gone,
+// or going, goes with it.
+func (w *world) removeBinding(ctx context.Context, c claim) (bool, error) {
+	if w.engines[typeOf(c)] != nil {
+		state, err := w.stateOf(ctx, c, c.text("spec", "instanceRef"))
+		if _, none := errors.AsType[*hold](err); err != nil && !none {
+			return false, err
+		} else if err == nil {
+			server, err := w.serverOf(ctx, typeOf(c), state)
+			if err == nil {
+				err = troubled(server.Revoke(ctx, userOf(c)))
+			}
+			if err != nil {
+				return false, err
+			}
+		}
+	}
+	return remove(ctx, w.secrets(c), c)
+}
