@@ -77,6 +77,9 @@ const (
 	// AcceptSchemaAnnotation stands on an APIServiceBinding: the hash of the provider's
 	// schema that the App Cluster's owner takes over although it breaks what is there.
 	AcceptSchemaAnnotation = "klutch.anynines.com/accept-schema"
+	// BreakingChangesAnnotation on a template of a foreign group, which has no such field,
+	// is what spec.breakingChanges is on one of ours.
+	BreakingChangesAnnotation = "klutch.anynines.com/breaking-changes"
 	// IdentityAnnotation stands on a tenant namespace: the subject and the cluster
 	// that it belongs to.
 	IdentityAnnotation = "example-backend.klutch.anynines.com/identity"
