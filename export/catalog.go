@@ -178,7 +178,7 @@ func (t templates) service(ctx context.Context, u *unstructured.Unstructured) (S
 		DocumentationURL: template.Spec.DocumentationURL,
 		Categories:       template.Spec.Categories,
 		PermissionClaims: template.Spec.PermissionClaims,
-		BreakingChanges:  template.Spec.BreakingChanges,
+		BreakingChanges:  cmp.Or(template.Spec.BreakingChanges, v1alpha1.BreakingChanges(u.GetAnnotations()[v1alpha1.BreakingChangesAnnotation])),
 		LostInstances:    template.Spec.LostInstances,
 	}
 	found, err := offer.GetCRD(ctx, t.dyn, s.Name())

@@ -483,3 +483,55 @@ func TestOriginalExchanged(t *testing.T) {
 		}
 	})
 }
+
+// What all names select: of the CA that each cluster keeps in each namespace there is no
+// copy, and a name that is taken is told although no claim refers to it.
+func TestAllNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		configMaps := schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+		var mu gosync.Mutex
+		var refused []string
+		s, err := New(b.from, b.to, widgets, Options{
+			Mapper: b.table, Workers: 4,
+			Related: []Related{{Resource: configMaps, From: TargetSide, Names: []string{"*"}}, {Resource: secrets, From: TargetSide, Names: []string{"*"}}},
+			Hooks: Hooks{Refused: func(_ context.Context, r Refusal) {
+				mu.Lock()
+				defer mu.Unlock()
+				refused = append(refused, r.Object.Name+": "+r.Why)
+			}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		done := start(func() error { return s.Run(ctx) })
+		b.resident(b.sourceNS)
+		b.secret(b.source, b.sourceNS, "taken", "bWluZQ==")
+		b.secret(b.target, b.targetNS, "taken", "cGFzcw==")
+		b.secret(b.target, b.targetNS, "free", "cGFzcw==")
+		for _, name := range []string{"kube-root-ca.crt", "config"} {
+			u := object(t, `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"`+name+`"},"data":{"a":"b"}}`)
+			if _, err := b.target.Resource(configMaps).Namespace(b.targetNS).Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Hour)
+		b.settle()
+		if b.copied("free") == nil {
+			t.Error("what is free was not copied")
+		}
+		all, err := b.source.Resource(configMaps).Namespace(b.sourceNS).List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(all.Items) != 1 || all.Items[0].GetName() != "config" {
+			t.Errorf("ConfigMaps %v, %v; want config alone", all, err)
+		}
+		if len(refused) == 0 || len(refused) > 12 || !strings.HasPrefix(refused[0], "taken: secrets ") || !strings.Contains(refused[0], "is not a copy") {
+			t.Errorf("told %q, want now and then that the name is taken", refused)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}

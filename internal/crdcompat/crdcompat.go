@@ -28,6 +28,7 @@ const (
 	Widened  Effect = "widened"  // what was valid still is, and more
 	Opened   Effect = "opened"   // fields that no schema names are kept, and were dropped
 	Narrowed Effect = "narrowed" // what was valid may not be any more
+	Ruled    Effect = "ruled"    // likewise by a rule, of which only objects tell: see [KeptRules]
 	Removed  Effect = "removed"  // something is not there any more
 )
 
@@ -46,7 +47,9 @@ func (c Change) String() string {
 }
 
 // Breaking tells whether an App Cluster may have to do something about c.
-func (c Change) Breaking() bool { return c.Effect == Narrowed || c.Effect == Removed }
+func (c Change) Breaking() bool {
+	return c.Effect == Narrowed || c.Effect == Ruled || c.Effect == Removed
+}
 
 // NeedsConsent tells whether the owner of an App Cluster decides about c: it breaks
 // what is there, or has the App Cluster store what it dropped.
@@ -339,7 +342,7 @@ func (d *difference) rules(path string, before, after apiextensionsv1.Validation
 		return texts
 	}
 	for _, r := range without(rules(after), rules(before)) {
-		d.say(Narrowed, path, "rule "+r+" is new")
+		d.say(Ruled, path, "rule "+r+" is new")
 	}
 	for _, r := range without(rules(before), rules(after)) {
 		d.say(Widened, path, "rule "+r+" is gone")

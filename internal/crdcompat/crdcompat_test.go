@@ -70,7 +70,7 @@ func TestCompareSchemas(t *testing.T) {
 		{"type: string, format: date", "type: string, format: email", "narrowed v1 spec: format was date and is email"},
 		{"type: string, nullable: true", "type: string", "narrowed v1 spec: nullable was true and is false"},
 		{"type: string", "type: string, nullable: true", "widened v1 spec: nullable was false and is true"},
-		{"type: integer", "type: integer, x-kubernetes-validations: [{rule: self < 9}]", "narrowed v1 spec: rule self < 9 is new"},
+		{"type: integer", "type: integer, x-kubernetes-validations: [{rule: self < 9}]", "ruled v1 spec: rule self < 9 is new"},
 		{"type: integer, x-kubernetes-validations: [{rule: self < 9}]", "type: integer", "widened v1 spec: rule self < 9 is gone"},
 		{"type: integer, x-kubernetes-validations: [{rule: self < 9}]", "type: integer, x-kubernetes-validations: [{rule: self < 9, message: small}]", ""},
 		{"type: array, items: {type: object, properties: {a: {type: string}}}", "type: array, items: {type: object}", "removed v1 spec[].a: is gone"},

@@ -118,24 +118,37 @@ func IsTrue(conditions []Condition, conditionType string) bool {
 // Without other conditions Ready is left alone.
 func Summarize(conditions []Condition, observedGeneration int64) []Condition {
 	var worst *Condition
+	var held Condition
 	for i, c := range conditions {
 		if c.Type == ConditionReady {
+			continue
+		}
+		if holdsBack(c) {
+			held = c
 			continue
 		}
 		if worst == nil || cmp.Or(cmp.Compare(weight(c), weight(*worst)), cmp.Compare(c.Type, worst.Type)) < 0 {
 			worst = &conditions[i]
 		}
 	}
-	if worst == nil {
+	if worst == nil && held.Type == "" {
 		return conditions
 	}
 	ready := True(ConditionReady)
-	if worst.Status != metav1.ConditionTrue {
+	ready.Reason, ready.Message = held.Reason, held.Message
+	if worst != nil && worst.Status != metav1.ConditionTrue {
 		ready = *worst
 		ready.Type = ConditionReady
 	}
 	ready.ObservedGeneration = observedGeneration
 	return SetCondition(conditions, ready)
+}
+
+// holdsBack reports whether all that c says is that a change of the API is not taken over,
+// or not yet: objects are served under the schema that is there.
+func holdsBack(c Condition) bool {
+	return c.Status == metav1.ConditionFalse &&
+		(c.Reason == ReasonSchemaChangeHeld || c.Reason == ReasonSchemaChangeWaits || c.Reason == ReasonBreakingChangeHeld)
 }
 
 func cut(text string, most int) string {

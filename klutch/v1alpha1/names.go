@@ -78,6 +78,9 @@ const (
 	// that is there and the provider's, that the App Cluster's owner accepts although it
 	// breaks what is there.
 	AcceptSchemaAnnotation = "klutch.anynines.com/accept-schema"
+	// BreakingChangesAnnotation on a template of a foreign group, which has no such field,
+	// is what spec.breakingChanges is on one of ours.
+	BreakingChangesAnnotation = "klutch.anynines.com/breaking-changes"
 	// IdentityAnnotation stands on a tenant namespace: the subject and the cluster
 	// that it belongs to.
 	IdentityAnnotation = "example-backend.klutch.anynines.com/identity"

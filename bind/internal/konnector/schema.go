@@ -14,6 +14,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
@@ -92,7 +93,7 @@ func (p *installation) putSchema(ctx context.Context) (bool, error) {
 	}
 	var stays v1alpha1.Condition
 	if !same {
-		if stays, err = p.adoptSchema(p.live, p.wanted); err != nil {
+		if stays, err = p.adoptSchema(ctx, p.live, p.wanted); err != nil {
 			return false, err
 		}
 		if same = stays.Type != ""; !same {
@@ -193,7 +194,7 @@ func (p *installation) established(u *unstructured.Unstructured) (bool, error) {
 
 // adoptSchema decides whether the provider's schema may replace the one that is there. If
 // not, the condition says why, and the objects stay in step under the present one.
-func (p *installation) adoptSchema(live, wanted *unstructured.Unstructured) (why v1alpha1.Condition, err error) {
+func (p *installation) adoptSchema(ctx context.Context, live, wanted *unstructured.Unstructured) (why v1alpha1.Condition, err error) {
 	here, err := crd.SpecOf(live)
 	if err != nil {
 		return why, err
@@ -207,6 +208,8 @@ func (p *installation) adoptSchema(live, wanted *unstructured.Unstructured) (why
 		return why, err
 	}
 	changes := crdcompat.Only(crdcompat.Compare(here, theirs), crdcompat.Change.NeedsConsent)
+	objects := p.app.Calls.Resource(schema.GroupVersionResource{Group: here.Group, Version: here.Versions[0].Name, Resource: here.Names.Plural})
+	changes = crdcompat.KeptRules(ctx, changes, theirs, objects)
 	wait := p.untilNextSchema(time.Now())
 	switch {
 	case len(changes) > 0 && p.binding.Annotations[v1alpha1.AcceptSchemaAnnotation] != hash:

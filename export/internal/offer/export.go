@@ -11,6 +11,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 
@@ -121,16 +122,34 @@ func (e *Exports) reviseSchema(ctx context.Context, export *v1alpha1.APIServiceE
 	case export.Annotations[v1alpha1.SourceSpecHashAnnotation] == now.hash:
 		return v1alpha1.True(v1alpha1.ConditionProviderInSync), nil
 	}
-	if breaking := crdcompat.Only(crdcompat.Compare(&export.Spec.APIServiceExportCRDSpec, now.spec), crdcompat.Change.Breaking); len(breaking) > 0 && e.holds(service) {
-		return outdated(v1alpha1.SeverityWarning, v1alpha1.ReasonBreakingChangeHeld, heldMessage(breaking)), nil
+	breaking := crdcompat.Only(crdcompat.Compare(&export.Spec.APIServiceExportCRDSpec, now.spec), crdcompat.Change.Breaking)
+	if len(breaking) > 0 && e.holds(service) {
+		breaking = crdcompat.KeptRules(ctx, breaking, now.spec, e.instances(export, now.spec)...)
+	}
+	if len(breaking) > 0 && e.holds(service) {
+		return outdated(v1alpha1.SeverityWarning, v1alpha1.ReasonBreakingChangeHeld, heldMessage(breaking, service)), nil
 	}
 	r.schema(now.spec, now.hash)
 	return v1alpha1.True(v1alpha1.ConditionProviderInSync), nil
 }
 
-func heldMessage(breaking []crdcompat.Change) string {
-	return "the schema of App Clusters is kept, since the new one would break it (" + crdcompat.List(breaking) +
-		"): take the change back, or set spec.breakingChanges of the template to Allow"
+// heldMessage advises what works: templates of foreign groups have no such field.
+func heldMessage(breaking []crdcompat.Change, s *Service) string {
+	advice := "set spec.breakingChanges of the template to Allow"
+	if s != nil && s.TemplateGroup != "" && s.TemplateGroup != v1alpha1.GroupVersion.Group {
+		advice = fmt.Sprintf("run: kubectl -n %s annotate apiserviceexporttemplates.%s %s %s=Allow",
+			s.Template.Namespace, s.TemplateGroup, s.Template.Name, v1alpha1.BreakingChangesAnnotation)
+	}
+	return "the schema of App Clusters is kept, since the new one would break it (" + crdcompat.List(breaking) + "): take the change back, or " + advice
+}
+
+// instances are the objects of an export, of each service namespace of its tenant.
+func (e *Exports) instances(export *v1alpha1.APIServiceExport, spec *v1alpha1.APIServiceExportCRDSpec) (all []crdcompat.Lister) {
+	gvr := schema.GroupVersionResource{Group: spec.Group, Version: spec.Versions[0].Name, Resource: spec.Names.Plural}
+	for _, namespace := range e.Caches.ServiceNamespaces(export.Namespace) {
+		all = append(all, e.Dyn.Resource(gvr).Namespace(namespace))
+	}
+	return all
 }
 
 // holds tells whether breaking changes of a service wait for the operator.

@@ -114,6 +114,16 @@ func (c *Caches) NamespacesOfTenant(o metav1.Object) []cache.ObjectName {
 	return c.namespacesIn(o.GetNamespace())
 }
 
+// ServiceNamespaces are the names of those that a tenant has.
+func (c *Caches) ServiceNamespaces(tenant string) (names []string) {
+	for _, asked := range inNamespace(c.Namespaces, tenant) {
+		if asked.Status.Namespace != "" {
+			names = append(names, asked.Status.Namespace)
+		}
+	}
+	return names
+}
+
 func (c *Caches) namespacesIn(tenant string) (keys []cache.ObjectName) {
 	for _, asked := range inNamespace(c.Namespaces, tenant) {
 		keys = append(keys, cache.MetaObjectToName(asked))

@@ -199,7 +199,7 @@ func (c *Copier) forget(key cache.ObjectName, p *pair, r *record) (again time.Du
 func (c *Copier) do(ctx context.Context, p *pair, s Step, r *record) (done bool, err error) {
 	switch s {
 	case StepConflict:
-		c.teller.tell(r, p, c.teller.conflict(p.name))
+		c.taken(ctx, p, r)
 		return true, nil
 	case StepExcepted:
 		c.teller.tell(r, p, c.teller.excepted(p))
@@ -218,6 +218,16 @@ func (c *Copier) do(ctx context.Context, p *pair, s Step, r *record) (done bool,
 	default:
 		return true, c.transfer(ctx, p, r)
 	}
+}
+
+// taken tells that the name of a copy is taken: the claims that refer to the original, and
+// where none does, since a selector names it, the embedding program.
+func (c *Copier) taken(ctx context.Context, p *pair, r *record) {
+	why := c.teller.conflict(p.name)
+	if r.problem != why && len(p.referrers) == 0 {
+		c.engine.Refused(ctx, p.from.Name, why)
+	}
+	c.teller.tell(r, p, why)
 }
 
 // stillHeld reports whether the copy waits for a release.
@@ -260,7 +270,7 @@ func (c *Copier) transfer(ctx context.Context, p *pair, r *record) error {
 		return err
 	}
 	if taken {
-		c.teller.tell(r, p, c.teller.conflict(p.name))
+		c.taken(ctx, p, r)
 		return nil
 	}
 	original, err := c.originals.read(ctx, p.from.Name)

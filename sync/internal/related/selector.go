@@ -69,11 +69,15 @@ func (s Selector) references(u *unstructured.Unstructured) []string {
 	return out
 }
 
+// rootCA is the ConfigMap that every cluster keeps in each of its namespaces.
+const rootCA = "kube-root-ca.crt"
+
 // mayTravel reports whether anything may select an original: it is not itself a
-// copy of what stands under the other name, and not the token of a service account,
-// which API servers require to name it.
+// copy of what stands under the other name, and not what each cluster makes for itself: the
+// token of a service account, which API servers require to name it, and the CA.
 func (f *filter) mayTravel(original metav1.Object, copied cache.ObjectName) bool {
-	if original.GetAnnotations()[corev1.ServiceAccountNameKey] != "" {
+	if original.GetAnnotations()[corev1.ServiceAccountNameKey] != "" ||
+		original.GetName() == rootCA && f.Resource.GroupResource() == (schema.GroupResource{Resource: "configmaps"}) {
 		return false
 	}
 	_, other := f.Names.Clusters()
