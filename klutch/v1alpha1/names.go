@@ -77,6 +77,9 @@ const (
 	// AcceptSchemaAnnotation stands on an APIServiceBinding: the hash of the provider's
 	// schema that the App Cluster's owner takes over although it breaks what is there.
 	AcceptSchemaAnnotation = "klutch.anynines.com/accept-schema"
+	// ResourceAnnotation stands on an Event of the konnector about an object of a bound API:
+	// the API's name, "<resource>.<group>".
+	ResourceAnnotation = "klutch.anynines.com/resource"
 	// IdentityAnnotation stands on a tenant namespace: the subject and the cluster
 	// that it belongs to.
 	IdentityAnnotation = "example-backend.klutch.anynines.com/identity"

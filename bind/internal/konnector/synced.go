@@ -45,6 +45,9 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 		p.again = rightsEvery
 	}
 	p.verdict.set(informersSynced(state, p.verdict.providerFails()))
+	if p.record.lacks != "" {
+		p.verdict.set(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, p.record.lacks))
+	}
 	p.relatedWait(state.Unreadable)
 	p.mention(p.session.namespaces.ready())
 	return true, p.deletions(ctx, state)
