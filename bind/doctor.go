@@ -4,16 +4,21 @@ package bind
 
 import (
 	"context"
+	"fmt"
 	"time"
 
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/bind/internal/behind"
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/doctor"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 // A Finding is what one check of [Doctor] has found.
 type Finding struct {
-	Check   string `json:"check"`           // app-cluster, rights, konnector, secret, token, control-plane, heartbeat, binding, claims, deletions or objects
+	Check   string `json:"check"`           // app-cluster, rights, konnector, secret, token, control-plane, heartbeat, binding, claims or objects
 	About   string `json:"about,omitempty"` // an address, a Secret, a binding
 	OK      bool   `json:"ok"`
 	Message string `json:"message"`
@@ -30,4 +35,58 @@ func Doctor(ctx context.Context, config *rest.Config, now time.Time) []Finding {
 		found = append(found, Finding(f))
 	}
 	return found
+}
+
+// OutOfStep is how many objects of a binding were not in step when the konnector last
+// said so, in the condition ObjectsSynced.
+func OutOfStep(b v1alpha1.APIServiceBinding) int {
+	return behind.Count(v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionObjectsSynced))
+}
+
+// An Object is one of a bound API that is not in step.
+type Object struct {
+	Namespace, Name string
+	Reason          string // a Reason of package sync, DeletionWaits or NotTakenUp
+	Message         string
+	Since           time.Time
+}
+
+// Objects are those of a binding that are not in step, the oldest first, as is written on
+// the objects. The first 10 000 of the binding are looked at; all is false if there are more.
+func Objects(ctx context.Context, config *rest.Config, binding string, now time.Time) (objects []Object, all bool, err error) {
+	app, err := cluster.OpenApp(ctx, config)
+	if err != nil {
+		return nil, false, err
+	}
+	crd, err := cluster.ReadCRD(ctx, app, binding)
+	resource, served := cluster.ServedResource(crd)
+	if err != nil || !served {
+		return nil, err == nil, err
+	}
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, false, err
+	}
+	found, err := behind.Look(ctx, client, resource, now)
+	if err != nil {
+		return nil, false, fmt.Errorf("look at the objects of %s: %w", binding, err)
+	}
+	for _, o := range found.Behind {
+		objects = append(objects, Object(o))
+	}
+	return objects, !found.Cut, nil
+}
+
+// KonnectorTrouble says what is wrong with the konnector of a cluster, by its Lease: that it was
+// stopped, or has died. Empty if nothing is, or nothing is known of it.
+func KonnectorTrouble(ctx context.Context, config *rest.Config, now time.Time) string {
+	app, err := cluster.OpenApp(ctx, config)
+	if err != nil {
+		return ""
+	}
+	holder, wrong := doctor.Konnector(ctx, app, now)
+	if wrong == doctor.None || holder == "" && wrong != doctor.Stopped {
+		return ""
+	}
+	return wrong
 }

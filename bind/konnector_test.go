@@ -1033,7 +1033,7 @@ func (s *story) otherPlace(t *testing.T) {
 	s.app.apply(t, secret(v1alpha1.Namespace, s.secret, data))
 	s.ready(t, widgets)
 	s.app.apply(t, secret(v1alpha1.Namespace, s.secret, bytes.Replace(data, []byte("token: "), []byte("token: not"), 1)))
-	s.condition(t, widgets, v1alpha1.ConditionConnected, "ControlPlaneUnauthorized", "kubectl bind")
+	s.condition(t, widgets, v1alpha1.ConditionConnected, v1alpha1.ReasonTokenRevoked, "kubectl bind")
 	s.app.apply(t, secret(v1alpha1.Namespace, s.secret, data))
 	s.ready(t, widgets)
 }

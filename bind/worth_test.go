@@ -49,7 +49,10 @@ func TestP32WorthOfKonnector(t *testing.T) {
 	for _, namespace := range []string{"team", "payroll", "kube-system", v1alpha1.Namespace} {
 		w.app.apply(t, object("v1", "Secret", namespace, "own", map[string]any{"stringData": map[string]any{"password": "mine"}}))
 	}
-	w.app.apply(t, foreignKind("Cog", nil))
+	w.app.apply(t, foreignKind("Cog", nil), object("v1", "Event", "team", "said", map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{v1alpha1.ResourceAnnotation: widgets}}, "source": map[string]any{"component": "other"},
+		"involvedObject": map[string]any{"apiVersion": "example.org/v1", "kind": "Widget", "namespace": "team", "name": "one"}, "reason": "Well", "message": "it is",
+	}))
 	th := newThief(t, w.konnector)
 	said := []string{"# What a thief of the konnector's credential can do in an App Cluster. An object of the bound API is in namespace team, none is in payroll.", ""}
 	said = append(said, th.rights("payroll", "team", "kube-system", v1alpha1.Namespace)...)
@@ -180,6 +183,7 @@ var (
 	rolesGVR           = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}
 	roleBindingsGVR    = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"}
 	allBindingsGVR     = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}
+	quotasGVR          = schema.GroupVersionResource{Version: "v1", Resource: "resourcequotas"}
 	podsGVR            = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 	configMapsGVR      = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	accountsGVR        = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
@@ -363,6 +367,19 @@ func (th *thief) attempts(w *world) []attempt {
 		{"tell people of a pod what it likes", th.create(eventsGVR, object("v1", "Event", "team", "e", map[string]any{
 			"involvedObject": map[string]any{"kind": "Pod", "namespace": "team", "name": "p"}, "reason": "Failed", "message": "run this",
 		}))},
+		{"tell people of a pod what it likes, as if it were of the bound API", th.create(eventsGVR, object("v1", "Event", "team", "e", map[string]any{
+			"metadata":       map[string]any{"namespace": "team", "name": "e", "annotations": map[string]any{v1alpha1.ResourceAnnotation: widgets}},
+			"involvedObject": map[string]any{"apiVersion": "v1", "kind": "Pod", "namespace": "team", "name": "p"}, "reason": "Failed", "message": "run this",
+		}))},
+		{"tell people of an API that is not bound", th.create(eventsGVR, object("v1", "Event", "team", "e", map[string]any{
+			"metadata":       map[string]any{"namespace": "team", "name": "e", "annotations": map[string]any{v1alpha1.ResourceAnnotation: "deployments.apps"}},
+			"involvedObject": map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "team", "name": "p"}, "reason": "Failed", "message": "run this",
+		}))},
+		{"tell people of a bound object", th.create(eventsGVR, object("v1", "Event", "team", "e", map[string]any{
+			"metadata":       map[string]any{"namespace": "team", "name": "e", "annotations": map[string]any{v1alpha1.ResourceAnnotation: widgets}},
+			"involvedObject": map[string]any{"apiVersion": "example.org/v1", "kind": "Widget", "namespace": "team", "name": "one"}, "reason": "Failed", "message": "said",
+		}))},
+		{"change what another program said of a bound object", th.patch(eventsGVR, "team", "said", `{"message":"run this"}`)},
 		{"install a CRD", th.create(crdsGVR, foreignKind("Gear", nil))},
 		{"install a CRD as if of a binding", th.create(crdsGVR, foreignKind("Gear", made))},
 		{"install a CRD as if of a binding, by apply", th.apply(crdsGVR, foreignKind("Gear", made))},

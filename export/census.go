@@ -3,11 +3,14 @@
 package export
 
 import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// A Census says how many tenants and exports there are.
-type Census struct{ Tenants, Exports Count }
+// A Census says how many tenants, exports and templates there are.
+type Census struct{ Tenants, Exports, Templates Count }
 
 // A Count tells what is ready from what is not.
 type Count struct{ Ready, NotReady int }
@@ -36,6 +39,12 @@ func (e *Exporter) Census() (Census, bool) {
 	for _, obj := range c.caches.Exports.GetStore().List() {
 		if o, ok := obj.(*v1alpha1.APIServiceExport); ok {
 			census.Exports.add(o.Status.Conditions)
+		}
+	}
+	for _, obj := range c.templates.GetStore().List() {
+		var o v1alpha1.APIServiceExportTemplate
+		if u, ok := obj.(*unstructured.Unstructured); ok && runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &o) == nil {
+			census.Templates.add(o.Status.Conditions)
 		}
 	}
 	return census, true

@@ -4,15 +4,22 @@ package export
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apiextensions-apiserver/pkg/apihelpers"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/export/internal/offer"
+	"github.com/klutch-go/sdk/export/internal/tenant"
+	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -27,7 +34,23 @@ func serviceKey(template metav1.Object) []cache.ObjectName {
 	return []cache.ObjectName{cache.NewObjectName("", selected(u).String())}
 }
 
-// reconcileTemplates tells the templates of an API which of them offers it.
+// offering is the API of a CRD, if one of our templates offers it.
+func (c *control) offering(crd metav1.Object) []cache.ObjectName {
+	for _, obj := range c.templates.GetStore().List() {
+		if u, ok := obj.(*unstructured.Unstructured); ok && selected(u).String() == crd.GetName() {
+			return serviceKey(u)
+		}
+	}
+	return nil
+}
+
+const (
+	brokenTemplateReview = 10 * time.Second
+	soundTemplateReview  = 5 * time.Minute // of rights, which no watch shows
+)
+
+// reconcileTemplates tells the templates of an API which of them offers it, and whether
+// tenants can have it.
 func (c *control) reconcileTemplates(ctx context.Context, service cache.ObjectName) (time.Duration, error) {
 	catalog, ok := c.catalog.(templates)
 	if !ok {
@@ -37,35 +60,71 @@ func (c *control) reconcileTemplates(ctx context.Context, service cache.ObjectNa
 	if err != nil {
 		return 0, err
 	}
-	var first *unstructured.Unstructured
-	for i := range all {
-		u := &all[i]
-		if selected(u).String() != service.Name {
-			continue
-		}
-		if first == nil {
-			first = u
-		}
-		if err := c.noteShadow(ctx, u, first); err != nil {
-			return 0, err
-		}
+	all = slices.DeleteFunc(all, func(u unstructured.Unstructured) bool { return selected(&u).String() != service.Name })
+	if len(all) == 0 {
+		return 0, nil
 	}
-	return 0, nil
+	first := &all[0]
+	ready, err := c.judgeTemplate(ctx, catalog, first)
+	if err == nil {
+		err = c.noteTemplate(ctx, first, ready)
+	}
+	for i := 1; i < len(all) && err == nil; i++ {
+		err = c.noteTemplate(ctx, &all[i], v1alpha1.False(v1alpha1.ConditionReady, v1alpha1.SeverityError, v1alpha1.ReasonShadowed, fmt.Sprintf(
+			"%s is offered by the template %s of %s, which is older: this one has no effect", service.Name, cache.MetaObjectToName(first), first.GroupVersionKind().Group)))
+	}
+	if ready.Status != metav1.ConditionTrue {
+		return brokenTemplateReview, err
+	}
+	return soundTemplateReview, err
 }
 
-// noteShadow says on a template whether it is the one that offers its API. One of a
-// foreign group has no such condition.
-func (c *control) noteShadow(ctx context.Context, u, first *unstructured.Unstructured) error {
-	log := logr.FromContextOrDiscard(ctx).WithValues("template", cache.MetaObjectToName(u).String(), "group", u.GroupVersionKind().Group)
-	ready := v1alpha1.True(v1alpha1.ConditionReady)
-	if u != first {
-		ready = v1alpha1.False(v1alpha1.ConditionReady, v1alpha1.SeverityError, v1alpha1.ReasonShadowed, fmt.Sprintf(
-			"%s is offered by the template %s of %s, which is older: this one has no effect", selected(u), cache.MetaObjectToName(first), first.GroupVersionKind().Group))
+// judgeTemplate is Ready of a template that no other one shadows.
+func (c *control) judgeTemplate(ctx context.Context, catalog templates, u *unstructured.Unstructured) (v1alpha1.Condition, error) {
+	broken := func(reason, message string) v1alpha1.Condition {
+		return v1alpha1.False(v1alpha1.ConditionReady, v1alpha1.SeverityError, reason, message)
 	}
+	s, err := catalog.service(ctx, u)
+	if errors.Is(err, errUnreadable) {
+		return broken(v1alpha1.ReasonSchemaMissing, err.Error()), nil
+	}
+	if err != nil {
+		return broken(v1alpha1.ReasonPending, err.Error()), err
+	}
+	if !s.Available() {
+		return broken(v1alpha1.ReasonSchemaMissing, "there is no CustomResourceDefinition "+s.Name()+" that serves a version: install what the service is made of, or correct the name"), nil
+	}
+	found, err := offer.GetCRD(ctx, catalog.dyn, s.Name())
+	if err != nil {
+		return broken(v1alpha1.ReasonSchemaMissing, err.Error()), err
+	}
+	crd, err := crdcompat.Decode(found)
+	if err != nil {
+		return broken(v1alpha1.ReasonSchemaMissing, err.Error()), err
+	}
+	if !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) || crd.DeletionTimestamp != nil {
+		return broken(v1alpha1.ReasonNotEstablished, "the CustomResourceDefinition "+s.Name()+" does not work: kubectl describe crd "+s.Name()), nil
+	}
+	if s.Scope != v1alpha1.NamespacedScope {
+		return broken(v1alpha1.ReasonClusterScoped, s.Name()+" is cluster-scoped, and App Clusters can have namespaced APIs alone: offer a namespaced one"), nil
+	}
+	wanted := &v1alpha1.APIServiceExport{Spec: v1alpha1.APIServiceExportSpec{PermissionClaims: s.PermissionClaims}}
+	wanted.Spec.Group, wanted.Spec.Names.Plural = s.Resource.Group, s.Resource.Resource
+	_, err = c.requests.Rights.Check(ctx, tenant.Rules([]*v1alpha1.APIServiceExport{wanted}))
+	if refused := tenant.AsRefusal(err); refused != nil {
+		return broken(refused.Reason, refused.Message), nil
+	}
+	return v1alpha1.True(v1alpha1.ConditionReady), err
+}
+
+// noteTemplate says on a template whether tenants can have its API. One of a foreign group
+// has no such condition.
+func (c *control) noteTemplate(ctx context.Context, u *unstructured.Unstructured, ready v1alpha1.Condition) error {
+	log := logr.FromContextOrDiscard(ctx).WithValues("template", cache.MetaObjectToName(u).String(), "group", u.GroupVersionKind().Group)
 	ready.ObservedGeneration = u.GetGeneration()
 	if u.GroupVersionKind().Group != v1alpha1.GroupVersion.Group {
-		if u != first {
-			log.Info("template is shadowed", "reason", ready.Message)
+		if ready.Status != metav1.ConditionTrue {
+			log.Info("template does not work", "reason", ready.Reason, "message", ready.Message)
 		}
 		return nil
 	}
@@ -74,7 +133,7 @@ func (c *control) noteShadow(ctx context.Context, u, first *unstructured.Unstruc
 		return fmt.Errorf("decode template %s: %w", cache.MetaObjectToName(u), err)
 	}
 	was := v1alpha1.FindCondition(template.Status.Conditions, v1alpha1.ConditionReady)
-	if u == first && was == nil || was != nil && was.Status == ready.Status && was.Message == ready.Message {
+	if was != nil && was.Status == ready.Status && was.Message == ready.Message && was.ObservedGeneration == ready.ObservedGeneration {
 		return nil
 	}
 	err := status.Write(ctx, c.clients.Dyn.Resource(templateResource).Namespace(template.Namespace), template, func(o *v1alpha1.APIServiceExportTemplate) {
@@ -87,6 +146,10 @@ func (c *control) noteShadow(ctx context.Context, u, first *unstructured.Unstruc
 	case err != nil:
 		return fmt.Errorf("template %s: %w", cache.MetaObjectToName(u), err)
 	}
-	log.Info("template has changed", "ready", string(ready.Status), "reason", ready.Message)
+	if ready.Status != metav1.ConditionTrue {
+		log.Info("template does not work", "reason", ready.Reason, "message", ready.Message)
+	} else {
+		log.Info("template works")
+	}
 	return nil
 }

@@ -171,7 +171,7 @@ func (c *control) controllers() (map[string]*controller.Controller, error) {
 	add("apiserviceexportrequest", c.requests.Reconcile, watch{c.requests.Requests, controller.Self}, watch{c.caches.CRDs, c.requests.AskingFor})
 	add("apiserviceexport", c.exports.Reconcile, watch{c.caches.Exports, controller.Self}, watch{c.caches.CRDs, c.exports.OfCRD}, watch{c.templates, c.exportsOffered},
 		watch{c.requests.Requests, offer.ExportsAskedFor})
-	add("apiserviceexporttemplate", c.reconcileTemplates, watch{c.templates, serviceKey})
+	add("apiserviceexporttemplate", c.reconcileTemplates, watch{c.templates, serviceKey}, watch{c.caches.CRDs, c.offering})
 	add("apiservicenamespace", c.tenants.Namespaces.Reconcile, watch{c.caches.Namespaces, controller.Self}, watch{c.caches.Exports, c.caches.NamespacesOfTenant},
 		watch{c.caches.Owned, c.caches.NamespacesKeys}, watch{c.caches.Bindings, c.caches.NamespaceAround}, watch{c.caches.Roles, c.caches.NamespaceAround},
 		watch{c.caches.Entries, c.caches.NamespaceAround})

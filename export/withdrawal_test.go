@@ -267,9 +267,9 @@ func shadowed(t *testing.T, ada *tenantClient) {
 	if s, ok := offer.Find(services, service); err != nil || !ok || s.Template.Namespace != "default" {
 		t.Errorf("offered by %s: %v", s.Template, err)
 	}
-	if own := must(w.dyn.Resource(templateResource).Namespace("default").Get(t.Context(), "widgets", metav1.GetOptions{})); own.Object["status"] != nil {
-		t.Errorf("the older one says %v", own.Object["status"])
-	}
+	until(w, "apiserviceexporttemplates", "default", "widgets", func(o *v1alpha1.APIServiceExportTemplate) bool {
+		return v1alpha1.IsTrue(o.Status.Conditions, v1alpha1.ConditionReady)
+	})
 	_, err = w.dyn.Resource(templateResource).Namespace("default").Patch(t.Context(), "gadgets", types.MergePatchType, []byte(`{"spec":{"apiServiceSelector":{"resource":"gizmos"}}}`), metav1.PatchOptions{})
 	refused(t, "an older template takes another API over", err, "a template goes on to offer the API that it was made for")
 	if got := ada.request("shadowed", service); got.Status.Phase != v1alpha1.RequestSucceeded {

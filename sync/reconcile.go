@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fates"
@@ -53,7 +54,7 @@ func (c *reconciler) paced(ctx context.Context, r *record, result *Result, pause
 	key := result.Source
 	if err == nil {
 		c.refused.Accepted(key, refusal.Access)
-		c.reports.denied(ctx, r, result, nil)
+		c.reports.denied(ctx, r, result, "", nil)
 		return pause, nil
 	}
 	if passed(err) || outdated(err) {
@@ -63,9 +64,17 @@ func (c *reconciler) paced(ctx context.Context, r *record, result *Result, pause
 	if passes := f.Passes(); passes > 0 {
 		return min(f.Wait(), passes), nil
 	}
-	c.reports.denied(ctx, r, result, f)
+	c.reports.denied(ctx, r, result, c.uid(key), f)
 	result.Err = &ObjectError{reasonOfAccess(f.Kind), err.Error()}
 	return f.Wait(), nil
+}
+
+// uid is that of a source, if it is known.
+func (c *reconciler) uid(key cache.ObjectName) types.UID {
+	if obj, _, _ := c.observer.source.Get(key); obj != nil {
+		return obj.GetUID()
+	}
+	return ""
 }
 
 // reasonOfAccess is what a refusal of access is called.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fates"
@@ -109,8 +110,10 @@ type Write struct {
 type Report struct {
 	Source  cache.ObjectName
 	Target  cache.ObjectName
+	UID     types.UID // of the source; empty if it is not there
 	Reason  Reason
 	Message string
+	Told    bool // the source says so already, as after a restart
 }
 
 // A Refusal says why a related object does not travel.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/sync/internal/refusal"
@@ -72,7 +73,7 @@ func (t *reports) report(ctx context.Context, p *pair, r *record) {
 	t.countOrphans(r.status.reported, why)
 	r.status.reported = why
 	text := explain(p.state, why)
-	t.hooks.reported(ctx, Report{Source: p.key, Target: p.name, Reason: why, Message: text})
+	t.hooks.reported(ctx, Report{Source: p.key, Target: p.name, UID: p.from.uid, Reason: why, Message: text, Told: text != "" && text == p.state.source.message})
 	log := logr.FromContextOrDiscard(ctx).WithValues("target", p.name.String())
 	if why == "" {
 		log.Info("nothing keeps the object from being in step any more")
@@ -96,7 +97,7 @@ func (t *reports) countOrphans(before, now Reason) {
 
 // denied tells what keeps an object from being read, or its source from being written; nil
 // if nothing does any more.
-func (t *reports) denied(ctx context.Context, r *record, result *Result, f *refusal.Refusal) {
+func (t *reports) denied(ctx context.Context, r *record, result *Result, uid types.UID, f *refusal.Refusal) {
 	reason, text := Reason(""), ""
 	if f != nil {
 		reason, text = reasonOfAccess(f.Kind), f.Detail
@@ -106,7 +107,7 @@ func (t *reports) denied(ctx context.Context, r *record, result *Result, f *refu
 	}
 	r.status.denied, r.status.reported = text, reason
 	log := logr.FromContextOrDiscard(ctx).WithValues("target", result.Target.String())
-	t.hooks.reported(ctx, Report{Source: result.Source, Target: result.Target, Reason: reason, Message: text})
+	t.hooks.reported(ctx, Report{Source: result.Source, Target: result.Target, UID: uid, Reason: reason, Message: text})
 	log.Info("access to an object has changed", "reason", string(reason), "message", text)
 	t.notify()
 }

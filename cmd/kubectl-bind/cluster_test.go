@@ -336,7 +336,7 @@ func TestBind(t *testing.T) {
 	w.watches()
 	sick := w.run("doctor")
 	w.expect(sick, exitNotReady, "konnector: Install it")
-	for _, words := range []string{"you may bind APIs", "it is clean", "it is good for", "it is ready", "none is stuck"} {
+	for _, words := range []string{"you may bind APIs", "it is clean", "it is good for", "it is ready", "all are in step"} {
 		if !strings.Contains(sick.out, words) {
 			t.Errorf("doctor does not say %q:\n%s", words, sick.out)
 		}

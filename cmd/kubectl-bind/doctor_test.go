@@ -50,7 +50,7 @@ func newWard(t *testing.T) *ward {
 
 // instance is the one object of the bound API.
 func (w *ward) instance(deleted string) {
-	meta := map[string]any{"name": "orders", "namespace": "shop"}
+	meta := map[string]any{"name": "orders", "namespace": "shop", "finalizers": []any{"klutch.anynines.com/syncer"}}
 	if deleted != "" {
 		meta["deletionTimestamp"] = deleted
 	}

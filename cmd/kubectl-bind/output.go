@@ -17,6 +17,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
 
+	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/internal/term"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -112,6 +113,7 @@ func printTable(p *plugin, all []v1alpha1.APIServiceBinding, opts printers.Print
 		{Name: "Name", Type: "string"},
 		{Name: "Provider", Type: "string"},
 		{Name: "Ready", Type: "string"},
+		{Name: "Not in step", Type: "integer"},
 		{Name: "Age", Type: "string"},
 		{Name: "Message", Type: "string"},
 		{Name: "Secret", Type: "string", Priority: 1},
@@ -121,7 +123,7 @@ func printTable(p *plugin, all []v1alpha1.APIServiceBinding, opts printers.Print
 	for _, b := range all {
 		ready, message := readiness(b)
 		table.Rows = append(table.Rows, metav1.TableRow{Cells: []any{
-			cell(b.Name), cell(b.Status.ProviderPrettyName), ready, age(p, b.CreationTimestamp.Time), clip(cell(message), opts.Wide),
+			cell(b.Name), cell(b.Status.ProviderPrettyName), ready, bind.OutOfStep(b), age(p, b.CreationTimestamp.Time), clip(cell(message), opts.Wide),
 			cell(b.Spec.KubeconfigSecretRef.Namespace + "/" + b.Spec.KubeconfigSecretRef.Name), claimCell(b), conditionCell(b),
 		}})
 	}

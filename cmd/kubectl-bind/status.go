@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/bind"
@@ -76,10 +78,51 @@ func showStatus(ctx context.Context, p *plugin, out *output, names []string) err
 	if err := p.printBindings(out, all); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(all, func(b v1alpha1.APIServiceBinding) bool {
+	if len(names) == 1 && out.isTable() {
+		if err := p.showObjects(ctx, config, names[0]); err != nil {
+			return err
+		}
+	}
+	wrong := bind.KonnectorTrouble(ctx, config, p.now())
+	if wrong != "" {
+		p.sayf("The konnector: %s. What is shown may be old. Look at: kubectl -n %s get pods", wrong, v1alpha1.Namespace)
+	}
+	if wrong != "" || slices.ContainsFunc(all, func(b v1alpha1.APIServiceBinding) bool {
 		return !v1alpha1.IsTrue(b.Status.Conditions, v1alpha1.ConditionReady)
 	}) {
 		return errQuiet
+	}
+	return nil
+}
+
+// mostShown bounds how many objects are shown.
+const mostShown = 10
+
+// showObjects prints which objects of a binding are not in step, the oldest first.
+func (p *plugin) showObjects(ctx context.Context, config *rest.Config, name string) error {
+	objects, whole, err := bind.Objects(ctx, config, name, p.now())
+	if err != nil {
+		p.sayf("The objects cannot be looked at: %v", err)
+		return nil // of the binding all was shown
+	}
+	if len(objects) == 0 {
+		return nil
+	}
+	table := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{
+		{Name: "Not in step", Type: "string"}, {Name: "For", Type: "string"}, {Name: "Reason", Type: "string"}, {Name: "Message", Type: "string"},
+	}}
+	for _, o := range objects[:min(len(objects), mostShown)] {
+		table.Rows = append(table.Rows, metav1.TableRow{Cells: []any{cell(o.Namespace + "/" + o.Name), age(p, o.Since), cell(o.Reason), cell(o.Message)}})
+	}
+	_, _ = fmt.Fprintln(p.Out)
+	if err := printers.NewTablePrinter(printers.PrintOptions{}).PrintObj(table, p.Out); err != nil {
+		return err
+	}
+	if more := len(objects) - mostShown; more > 0 {
+		p.sayf("and %d more", more)
+	}
+	if !whole {
+		p.say("The binding has too many objects to look at all of them.")
 	}
 	return nil
 }

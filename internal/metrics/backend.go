@@ -60,10 +60,12 @@ func (b *Backend) Hooks(next export.Hooks) export.Hooks {
 func (b *Backend) Watch(census func() (export.Census, bool)) {
 	tenants := newGauge("klutch_tenants", "Tenants, by whether they are ready; only of the replica that leads.", "ready")
 	exports := newGauge("klutch_exports", "Exports of all tenants, by whether they are ready; only of the replica that leads.", "ready")
-	b.registry.MustRegister(gauges{[]gauge{tenants, exports}, func(to chan<- prometheus.Metric) {
+	templates := newGauge("klutch_templates", "Templates of services, by whether tenants can have what they offer; only of the replica that leads.", "ready")
+	b.registry.MustRegister(gauges{[]gauge{tenants, exports, templates}, func(to chan<- prometheus.Metric) {
 		if now, ok := census(); ok {
 			tenants.ready(to, now.Tenants.Ready, now.Tenants.NotReady)
 			exports.ready(to, now.Exports.Ready, now.Exports.NotReady)
+			templates.ready(to, now.Templates.Ready, now.Templates.NotReady)
 		}
 	}})
 }

@@ -25,7 +25,7 @@ func TestBackend(t *testing.T) {
 	b.Hooks(export.Hooks{}).Request("/token", 200, time.Millisecond)
 	leads := false
 	b.Watch(func() (export.Census, bool) {
-		return export.Census{Tenants: export.Count{Ready: 3, NotReady: 1}, Exports: export.Count{Ready: 5}}, leads
+		return export.Census{Tenants: export.Count{Ready: 3, NotReady: 1}, Exports: export.Count{Ready: 5}, Templates: export.Count{Ready: 2, NotReady: 1}}, leads
 	})
 	const counted = `klutch_build_info{version="v1.2.3"} 1
 `
@@ -44,7 +44,9 @@ klutch_logins_total{result="unavailable"} 0
 	const census = `klutch_exports{ready="false"} 0
 klutch_exports{ready="true"} 5
 `
-	const tenants = `klutch_tenants{ready="false"} 1
+	const tenants = `klutch_templates{ready="false"} 1
+klutch_templates{ready="true"} 2
+klutch_tenants{ready="false"} 1
 klutch_tenants{ready="true"} 3
 `
 	if diff := cmp.Diff(counted+census+requests+logins+tenants, scrape(t, b)); diff != "" {

@@ -20,6 +20,9 @@ const (
 	// ConditionDeletionsInSync says whether deletions are carried out. It is ours
 	// alone, and there once some were held because there were too many at once.
 	ConditionDeletionsInSync = "DeletionsInSync"
+	// ConditionObjectsSynced says whether all objects are in step; if not, how many are not,
+	// by reason. It is ours alone, and does not decide about Ready: see [Summarize].
+	ConditionObjectsSynced = "ObjectsSynced"
 )
 
 // Reasons of an APIServiceBinding's conditions.
@@ -42,7 +45,9 @@ const (
 const (
 	ReasonControlPlaneUnreachable              = "ControlPlaneUnreachable"
 	ReasonControlPlaneAnswerTooLarge           = "ControlPlaneAnswerTooLarge"
-	ReasonControlPlaneUnauthorized             = "ControlPlaneUnauthorized"
+	ReasonControlPlaneUnauthorized             = "ControlPlaneUnauthorized" // the token has ended
+	ReasonTokenRevoked                         = "TokenRevoked"
+	ReasonTenantGone                           = "TenantGone"
 	ReasonControlPlaneReplaced                 = "ControlPlaneReplaced"
 	ReasonTenantHeldByAnotherCluster           = "TenantHeldByAnotherCluster"
 	ReasonCustomResourceDefinitionTerminating  = "CustomResourceDefinitionTerminating"
@@ -57,6 +62,7 @@ const (
 	ReasonSchemaChangeWaits                    = "SchemaChangeWaits"
 	ReasonServiceNamespaceRefused              = "ServiceNamespaceRefused"
 	ReasonUninvitedNamespace                   = "UninvitedNamespace"
+	ReasonObjectsNotSynced                     = "ObjectsNotSynced"
 )
 
 // APIServiceBinding makes an API of the Control Plane Cluster usable in this App

@@ -81,6 +81,9 @@ const (
 	// BreakingChangesAnnotation on a template of a foreign group, which has no such field,
 	// is what spec.breakingChanges is on one of ours.
 	BreakingChangesAnnotation = "klutch.anynines.com/breaking-changes"
+	// ResourceAnnotation stands on an Event of the konnector about an object of a bound API:
+	// the API's name, "<resource>.<group>".
+	ResourceAnnotation = "klutch.anynines.com/resource"
 	// IdentityAnnotation stands on a tenant namespace: the subject and the cluster
 	// that it belongs to.
 	IdentityAnnotation = "example-backend.klutch.anynines.com/identity"

@@ -4,8 +4,13 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// ReasonShadowed is the reason of Ready on a template whose API an older one offers.
-const ReasonShadowed = "Shadowed"
+// Reasons of Ready on a template, besides [ReasonMissingRights].
+const (
+	ReasonShadowed       = "Shadowed"       // an older template offers the API
+	ReasonSchemaMissing  = "SchemaMissing"  // there is no CRD of the API, or it serves no version
+	ReasonNotEstablished = "NotEstablished" // there is one that does not work yet
+	ReasonClusterScoped  = "ClusterScoped"  // App Clusters can have namespaced APIs alone
+)
 
 // APIServiceExportTemplate offers an API of the Control Plane Cluster to tenants.
 // Who may bind it is a matter of RBAC: the verb "bind" on this object.
@@ -16,6 +21,7 @@ const ReasonShadowed = "Shadowed"
 // +kubebuilder:printcolumn:name="Group",type=string,JSONPath=`.spec.apiServiceSelector.group`
 // +kubebuilder:printcolumn:name="Resource",type=string,JSONPath=`.spec.apiServiceSelector.resource`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type APIServiceExportTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -55,7 +61,8 @@ type APIServiceExportTemplateSpec struct {
 	PermissionClaims []PermissionClaim `json:"permissionClaims,omitempty"`
 	// breakingChanges says what happens when the API changes such that App Clusters
 	// might not get along with it: Hold keeps the schema that they have, until the
-	// change is taken back or allowed. Default is what the backend was told.
+	// change is taken back or allowed. Empty is Allow, or what the program that embeds
+	// the backend says; the backend has no flag for it.
 	BreakingChanges BreakingChanges `json:"breakingChanges,omitempty"`
 	// lostInstances is what bindings do about objects that vanished here, unless they
 	// say otherwise. Report is the safe one for what holds data; default is Recreate.
@@ -84,7 +91,7 @@ type APIServiceSelector struct {
 
 // APIServiceExportTemplateStatus is the observed state of an APIServiceExportTemplate.
 type APIServiceExportTemplateStatus struct {
-	// conditions: Ready.
+	// conditions: Ready says whether tenants can have the API; if not, why, and what to do.
 	// +listType=map
 	// +listMapKey=type
 	// +kubebuilder:validation:MaxItems=64

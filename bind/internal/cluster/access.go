@@ -25,3 +25,17 @@ func May(ctx context.Context, client dynamic.Interface, what authorizationv1.Res
 	allowed, _, err := unstructured.NestedBool(answer.Object, "status", "allowed")
 	return allowed, err
 }
+
+// MayUser asks an API server whether a user may do something.
+func MayUser(ctx context.Context, client dynamic.Interface, user string, what authorizationv1.ResourceAttributes) (bool, error) {
+	review := &authorizationv1.SubjectAccessReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SubjectAccessReview"},
+		Spec:     authorizationv1.SubjectAccessReviewSpec{User: user, Groups: []string{"system:serviceaccounts", "system:authenticated"}, ResourceAttributes: &what},
+	}
+	answer, err := client.Resource(authorizationv1.SchemeGroupVersion.WithResource("subjectaccessreviews")).Create(ctx, Manifest(review), metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("rights of %s: %w", user, err)
+	}
+	allowed, _, err := unstructured.NestedBool(answer.Object, "status", "allowed")
+	return allowed, err
+}

@@ -3,31 +3,31 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	coordinationv1 "k8s.io/api/coordination/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/bind/internal/behind"
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 const (
-	stuckAfter     = 10 * time.Minute // of a deletion
-	usualHeartbeat = 5 * time.Minute  // of a konnector that has not said how often
-	tokenSoon      = 5 * time.Minute  // by then a konnector has fetched the next one
+	usualHeartbeat = 5 * time.Minute // of a konnector that has not said how often
+	tokenSoon      = 5 * time.Minute // by then a konnector has fetched the next one
 )
 
 // Check does what Doctor of package bind says.
@@ -37,6 +37,9 @@ func Check(ctx context.Context, config *rest.Config, now time.Time) []Finding {
 	var all []v1alpha1.APIServiceBinding
 	if d.app, err = cluster.OpenApp(ctx, config); err == nil {
 		all, err = d.app.List(ctx)
+	}
+	if err == nil {
+		d.meta, err = metadata.NewForConfig(config)
 	}
 	hint := "Name the App Cluster with --kubeconfig or --context."
 	if fates.Is(err, fates.Forbidden, fates.Terminating) {
@@ -89,19 +92,8 @@ func (d *doctor) checkRights(ctx context.Context) {
 
 // checkKonnector looks at its Lease: who holds it works.
 func (d *doctor) checkKonnector(ctx context.Context) {
-	lease, err := cluster.Get[coordinationv1.Lease](ctx, d.app.Resource(coordinationv1.SchemeGroupVersion.WithResource("leases")).Namespace(v1alpha1.Namespace), v1alpha1.LeaseName)
-	wrong, holder := cluster.Trouble(err), ""
-	switch {
-	case err != nil:
-	case lease == nil || lease.Spec.RenewTime == nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "":
-		wrong = "none works here"
-	default:
-		holder = *lease.Spec.HolderIdentity
-		if age := d.age(lease.Spec.RenewTime.Time); age > time.Minute {
-			wrong = fmt.Sprintf("it has not been heard of for %s", age)
-		}
-	}
-	d.note("konnector", holder, wrong, "it works", "Install it, or look why it does not run: kubectl bind konnector manifests --help")
+	holder, wrong := Konnector(ctx, d.app, d.now)
+	d.note("konnector", holder, wrong, "it works", "Look why it does not run: kubectl -n "+v1alpha1.Namespace+" get pods. To install it: kubectl bind konnector manifests --help")
 }
 
 // checkSecret looks at a kubeconfig, and with it at the Control Plane Cluster.
@@ -144,8 +136,13 @@ func (d *doctor) checkTenant(ctx context.Context, about string, k *kubeconfig.Ku
 		b, err = cluster.Get[v1alpha1.ClusterBinding](ctx, client.Resource(cluster.ClusterBindings).Namespace(k.Namespace), v1alpha1.ClusterBindingName)
 	}
 	wrong := cluster.Trouble(err)
-	if err == nil && b == nil {
-		wrong = "there is no ClusterBinding: the platform has removed this cluster"
+	switch {
+	case fates.Is(err, fates.Unauthorized):
+		wrong = "it does not accept the token: a later login, kubectl bind unbind or the platform has ended it, or the platform has removed this cluster's tenant"
+	case err == nil && b == nil:
+		wrong = "there is no ClusterBinding: the platform has removed this cluster's tenant"
+	case err == nil && b.DeletionTimestamp != nil:
+		wrong = "the platform removes this cluster's tenant: its ClusterBinding is being deleted"
 	}
 	if d.note("control-plane", about, wrong, k.Server+" answers", "Ask the operators of the platform, or run kubectl bind again."); wrong != "" {
 		return
@@ -170,60 +167,48 @@ func (d *doctor) checkBinding(ctx context.Context, b *v1alpha1.APIServiceBinding
 	if !cluster.IsReady(b) {
 		wrong = "it is not ready" + cluster.WaitingFor(b)
 	}
-	d.note("binding", b.Name, wrong, "it is ready", "")
+	d.note("binding", b.Name, wrong, "it is ready", fmt.Sprintf("What its conditions and Events say: kubectl -n %s describe apiservicebinding %s", cmp.Or(b.Namespace, v1alpha1.Namespace), b.Name))
 	if c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionClaimsInSync); c != nil && c.Reason == v1alpha1.ReasonNewClaims {
 		d.note("claims", b.Name, c.Message, "", "Run: kubectl bind claims "+b.Name)
 	}
+	d.checkKind(ctx, b)
 	d.checkGrants(ctx, b)
 	crd, err := cluster.ReadCRD(ctx, d.app, b.Name)
 	resource, served := cluster.ServedResource(crd)
 	if err != nil || !served {
 		return // of which the binding speaks
 	}
-	list, err := d.app.Resource(resource).List(ctx, metav1.ListOptions{Limit: 500})
-	if wrong = cluster.Trouble(err); err == nil {
-		wrong = d.stuck(list.Items)
-	}
-	d.note("deletions", b.Name, wrong, "none is stuck", "Their annotation "+klutchsync.MessageAnnotation+" says what they wait for.")
-	if err == nil {
-		d.checkObjects(b.Name, list.Items)
-	}
+	d.checkObjects(ctx, b.Name, resource)
 }
 
-// checkObjects counts what says itself that it is not in step, by reason.
-func (d *doctor) checkObjects(binding string, objects []unstructured.Unstructured) {
-	counts, such, lost := map[string]int{}, map[string]string{}, false
-	for _, u := range objects {
-		message := u.GetAnnotations()[klutchsync.MessageAnnotation]
-		reason, _, _ := strings.Cut(message, ":")
-		if reason == "" {
-			continue
-		}
-		lost = lost || strings.Contains(message, klutchsync.OtherCluster)
-		if counts[reason]++; such[reason] == "" {
-			such[reason] = u.GetNamespace() + "/" + u.GetName()
+// mostNamed bounds how many objects one finding names.
+const mostNamed = 10
+
+// checkObjects names what is not in step, the oldest first.
+func (d *doctor) checkObjects(ctx context.Context, binding string, resource schema.GroupVersionResource) {
+	found, err := behind.Look(ctx, d.meta, resource, d.now)
+	var named []string
+	lost := false
+	for i, o := range found.Behind {
+		lost = lost || strings.Contains(o.Message, klutchsync.OtherCluster)
+		if i < mostNamed {
+			named = append(named, fmt.Sprintf("%s/%s for %s: %s: %s", o.Namespace, o.Name, d.age(o.Since), o.Reason, text.Clip(o.Message, longestNamed)))
 		}
 	}
-	var wrong []string
-	for _, reason := range slices.Sorted(maps.Keys(counts)) {
-		wrong = append(wrong, fmt.Sprintf("%s: %d, such as %s", reason, counts[reason], such[reason]))
+	wrong := strings.Join(named, "; ")
+	if more := len(found.Behind) - mostNamed; more > 0 {
+		wrong += fmt.Sprintf("; and %d more", more)
 	}
-	hint := "Their annotation " + klutchsync.MessageAnnotation + " says what is in the way."
+	well := "all are in step"
+	if found.Cut {
+		well = "those that were looked at are in step; there are more"
+	}
+	hint := "All of them: kubectl bind status " + binding
 	if lost {
 		hint = "If the cluster that was here before is gone for good, run: kubectl bind recover " + binding
 	}
-	d.note("objects", binding, strings.Join(wrong, "; "), "none says that it is not in step", hint)
+	d.note("objects", binding, cmp.Or(wrong, cluster.Trouble(err)), well, hint)
 }
 
-func (d *doctor) stuck(objects []unstructured.Unstructured) string {
-	n, last := 0, ""
-	for _, u := range objects {
-		if t := u.GetDeletionTimestamp(); t != nil && d.age(t.Time) > stuckAfter {
-			n, last = n+1, u.GetNamespace()+"/"+u.GetName()
-		}
-	}
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprintf("being deleted for more than %s: %d, such as %s", stuckAfter, n, last)
-}
+// longestNamed is that of what keeps one object from being in step.
+const longestNamed = 300

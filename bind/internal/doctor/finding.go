@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"time"
 
+	"k8s.io/client-go/metadata"
+
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 )
 
@@ -21,6 +23,7 @@ type Finding struct {
 // A doctor collects findings.
 type doctor struct {
 	app   *cluster.App
+	meta  metadata.Interface
 	now   time.Time
 	found []Finding
 }

@@ -9,8 +9,10 @@ import (
 	"strings"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/permission"
@@ -21,6 +23,7 @@ import (
 const (
 	konnectorRole   = "klutch-bind-konnector"
 	konnectorPolicy = "klutch-konnector"
+	konnectorUser   = "system:serviceaccount:" + v1alpha1.Namespace + ":konnector"
 )
 
 // checkLocks looks whether the konnector that is shipped has more rights than it needs.
@@ -74,6 +77,31 @@ func (d *doctor) checkGrants(ctx context.Context, b *v1alpha1.APIServiceBinding)
 	}
 	if lacks := d.lacks(ctx, claims.Name); lacks != "" {
 		d.note("rights", b.Name, lacks+", so that the konnector may take the rights of claims in any namespace", "", hint)
+	}
+}
+
+// checkKind looks whether the konnector that is shipped has its rights on a bound kind.
+// What the person may not see is left out.
+func (d *doctor) checkKind(ctx context.Context, b *v1alpha1.APIServiceBinding) {
+	role, err := cluster.Get[metav1.PartialObjectMetadata](ctx, d.app.Resource(cluster.ClusterRoles), konnectorRole)
+	if err != nil || role == nil {
+		return
+	}
+	var missing []string
+	for _, rule := range permission.BoundRules(v1alpha1.GroupResource(schema.ParseGroupResource(b.Name))) {
+		for _, verb := range rule.Verbs {
+			resource, subresource, _ := strings.Cut(rule.Resources[0], "/")
+			may, err := cluster.MayUser(ctx, d.app, konnectorUser, authorizationv1.ResourceAttributes{Verb: verb, Group: rule.APIGroups[0], Resource: resource, Subresource: subresource})
+			if err != nil {
+				return
+			}
+			if !may {
+				missing = append(missing, verb+" "+rule.Resources[0])
+			}
+		}
+	}
+	if len(missing) > 0 {
+		d.note("rights", b.Name, "the konnector may not "+strings.Join(missing, ", "), "", "Run kubectl bind again for this API: it writes the rights anew.")
 	}
 }
 

@@ -23,8 +23,11 @@ func (p *pass) checkRights(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if err := p.findGrant(ctx, kept, running); err != nil || running {
-		return err == nil, err
+	if err := p.findGrant(ctx, kept, running); err != nil {
+		return false, err
+	}
+	if running {
+		return p.keepsRights(ctx, kept)
 	}
 	needed := permission.BoundRules(v1alpha1.GroupResource{Group: p.export.Spec.Group, Resource: p.export.Spec.Names.Plural})
 	if p.grant != nil {
@@ -40,6 +43,28 @@ func (p *pass) checkRights(ctx context.Context) (bool, error) {
 	p.verdict.set(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, permission.MissingMessage(p.binding.Name, missing, permission.ClaimRules(kept))))
 	return false, nil
 }
+
+// keepsRights looks now and then whether the rights on the bound kind are still there,
+// before they are used. What runs goes on: API servers refuse what is not permitted.
+func (p *pass) keepsRights(ctx context.Context, kept []v1alpha1.AcceptablePermissionClaim) (bool, error) {
+	if left := keptEvery - time.Since(p.record.reviewed); left > 0 && len(p.record.lacks) == 0 {
+		p.again = left
+		return true, nil
+	}
+	rules := permission.BoundRules(v1alpha1.GroupResource{Group: p.export.Spec.Group, Resource: p.export.Spec.Names.Plural})
+	missing, err := permission.Lacking(ctx, p.app.Calls, rules)
+	if err != nil {
+		return false, err
+	}
+	p.record.reviewed, p.record.lacks = time.Now(), ""
+	if p.again = keptEvery; len(missing) > 0 {
+		p.again, p.record.lacks = rightsEvery, permission.MissingMessage(p.binding.Name, missing, permission.ClaimRules(kept))
+	}
+	return true, nil
+}
+
+// keptEvery is the pace of looks at rights that were there.
+const keptEvery = 20 * time.Second
 
 // findGrant finds out whether the konnector has the rights of the claims in all
 // namespaces, as a program that is an administrator has, and as bindings gave them

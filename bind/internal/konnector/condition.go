@@ -37,11 +37,18 @@ func away(server string, err error) (c v1alpha1.Condition, is bool) {
 	case cluster.IsExcess(err):
 		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneAnswerTooLarge, tooLarge("The Control Plane Cluster "+server, err)), true
 	case fates.Is(err, fates.Unauthorized):
-		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnauthorized, "The Control Plane Cluster "+server+" does not accept the token. "+repair), true
+		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonTokenRevoked, "The Control Plane Cluster "+server+
+			" does not accept the token any more: a later login, kubectl bind unbind or the platform has ended it. "+repair), true
 	case !cluster.IsNoAnswer(err):
 		return v1alpha1.Condition{}, false
 	}
 	return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "The Control Plane Cluster "+server+" cannot be reached: "+cluster.Explain(err)+". Retrying."), true
+}
+
+// tenantGone is Connected where the platform has removed the tenant.
+func tenantGone(server string) v1alpha1.Condition {
+	return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonTenantGone, "The platform at "+server+
+		" has removed this cluster's tenant, or is about to. Ask its operators why. kubectl bind makes a new one; kubectl bind unbind ends the use of it here.")
 }
 
 // unlisted is Connected where a resource of the tenant cannot be listed.

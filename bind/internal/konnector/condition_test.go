@@ -156,7 +156,7 @@ func TestAway(t *testing.T) {
 		"not found":     {func() error { return apierrors.NewNotFound(cluster.APIServiceBindings.GroupResource(), "a") }, "", ""},
 		"forbidden":     {func() error { return apierrors.NewForbidden(cluster.APIServiceBindings.GroupResource(), "a", nil) }, "", ""},
 		"conflict":      {func() error { return apierrors.NewConflict(cluster.APIServiceBindings.GroupResource(), "a", nil) }, "", ""},
-		"unauthorized":  {func() error { return apierrors.NewUnauthorized("no") }, v1alpha1.ReasonControlPlaneUnauthorized, "Rerun kubectl bind"},
+		"unauthorized":  {func() error { return apierrors.NewUnauthorized("no") }, v1alpha1.ReasonTokenRevoked, "Rerun kubectl bind"},
 		"reset":         {func() error { return op(syscall.ECONNRESET) }, v1alpha1.ReasonControlPlaneUnreachable, "read: connection reset by peer."},
 		"no such host":  {func() error { return op(&net.DNSError{Err: "no such host", Name: "api", Server: "10.0.0.53:53"}) }, v1alpha1.ReasonControlPlaneUnreachable, "look up api: no such host."},
 		"timeout":       {func() error { return context.DeadlineExceeded }, v1alpha1.ReasonControlPlaneUnreachable, "no answer in time."},

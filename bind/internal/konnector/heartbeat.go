@@ -17,16 +17,24 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	objectstatus "github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// lookAgain is the pace at which a control plane that is away is looked for.
-const lookAgain = 3 * time.Second
+const (
+	// lookAgain is the pace at which a control plane that is away is looked for.
+	lookAgain = 3 * time.Second
+	// probeEvery is the pace of the one request between two heartbeats, and findTimeout is how
+	// long it may take: one that hangs is found within their sum.
+	probeEvery  = 15 * time.Second
+	findTimeout = 10 * time.Second
+)
 
 // found is what a look at the tenant namespace finds there.
 type found struct {
@@ -46,13 +54,17 @@ type heartbeat struct {
 	queue   *controller.Controller
 	beaten  atomic.Pointer[time.Time] // when the last one was taken
 	awaited atomic.Bool               // the backend is about to make a credential
+	leaving atomic.Bool               // the platform removes the tenant
+	wanted  atomic.Bool               // a whole look, before its time
+	alarms  pace                      // of looks because of a credential that was refused
+	due     time.Time                 // the next heartbeat; of beat alone
 
 	mu   sync.Mutex
 	seen snapshot
 }
 
 func newHeartbeat(s *shared, secret *kubeconfigSecret, place kubeconfig.Kubeconfig, token *kubeconfig.Token, calls dynamic.Interface) *heartbeat {
-	h := &heartbeat{shared: s, secret: secret, place: place, token: token, calls: calls}
+	h := &heartbeat{shared: s, secret: secret, place: place, token: token, calls: calls, alarms: flowcontrol.NewTokenBucketPassiveRateLimiter(1, 2)}
 	h.seen.beating = pending(v1alpha1.ConditionHeartbeating, "Connecting to the Control Plane Cluster.")
 	h.queue = cluster.NewController("heartbeat", h.beat, 1)
 	return h
@@ -61,6 +73,9 @@ func newHeartbeat(s *shared, secret *kubeconfigSecret, place kubeconfig.Kubeconf
 // beat looks at the tenant namespace. It is at once the probe of the control plane,
 // the heartbeat, and what fetches a rotated credential.
 func (h *heartbeat) beat(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
+	if !h.wanted.Swap(false) && h.isWell() && time.Now().Before(h.due) {
+		return h.probe(ctx)
+	}
 	f, err := h.find(ctx)
 	if err == nil && h.refusal(f).Type == "" {
 		f.binding, err = h.report(ctx, f)
@@ -72,11 +87,51 @@ func (h *heartbeat) beat(ctx context.Context, _ cache.ObjectName) (time.Duration
 	if h.awaited.Load() || h.snapshot().refused.Type != "" { // what ends a refusal, people wait for
 		return lookAgain, nil
 	}
-	return h.opts.HeartbeatInterval / 2, nil
+	h.due = time.Now().Add(h.opts.HeartbeatInterval / 2)
+	return min(probeEvery, h.opts.HeartbeatInterval/2), nil
+}
+
+// isWell reports whether nothing was wrong at the last look.
+func (h *heartbeat) isWell() bool {
+	now := h.snapshot()
+	return now.admitted && now.away.Type == "" && now.refused.Type == "" && !h.awaited.Load() && now.beating.Status == metav1.ConditionTrue
+}
+
+// probe is the one request between two heartbeats.
+func (h *heartbeat) probe(ctx context.Context) (time.Duration, error) {
+	limited, cancel := context.WithTimeout(ctx, findTimeout)
+	defer cancel()
+	b, err := h.clusterBinding(limited)
+	if err != nil {
+		h.look(ctx, found{}, err)
+		return lookAgain, nil //nolint:nilerr // conditions say it, once
+	}
+	if h.heldElsewhere(b) {
+		h.wanted.Store(true)
+		return time.Millisecond, nil
+	}
+	return min(probeEvery, max(time.Until(h.due), time.Millisecond)), nil
+}
+
+// unauthorized follows each answer that the credential is not valid. A look says so at
+// once, whoever was asked.
+func (h *heartbeat) unauthorized() {
+	if h.snapshot().away.Type == "" && h.alarms.TryAccept() {
+		h.lookNow()
+	}
+}
+
+// tenantChanged notes that the platform removes the tenant.
+func (h *heartbeat) tenantChanged(obj any) {
+	if o, ok := obj.(metav1.Object); ok && o.GetName() == v1alpha1.ClusterBindingName {
+		h.leaving.Store(o.GetDeletionTimestamp() != nil)
+	}
 }
 
 // find reads who is there. What may not be read is no answer where one is expected.
 func (h *heartbeat) find(ctx context.Context) (f found, err error) {
+	ctx, cancel := context.WithTimeout(ctx, findTimeout)
+	defer cancel()
 	if f.tenant, err = cluster.TenantUID(ctx, h.calls, h.place.Namespace); err != nil && (h.secret.boundTenant() != "" || !cluster.IsHidden(err)) {
 		return f, err
 	}
@@ -142,7 +197,7 @@ func (h *heartbeat) look(ctx context.Context, f found, err error) {
 	}
 	now := h.snapshot()
 	now.looked = true
-	now.away, _ = away(h.place.Server, err)
+	now.away = h.away(err)
 	now.beating = v1alpha1.True(v1alpha1.ConditionHeartbeating)
 	if err != nil {
 		now.beating = warned(v1alpha1.ConditionHeartbeating, v1alpha1.ReasonClusterBindingUpdateFailed, "The heartbeat failed: "+cluster.Explain(err)+".")
@@ -159,6 +214,19 @@ func (h *heartbeat) look(ctx context.Context, f found, err error) {
 		now.beating = failed(v1alpha1.ConditionHeartbeating, now.refused.Reason, "No heartbeat is written.")
 	}
 	h.record(ctx, now)
+}
+
+// away is Connected where the control plane cannot be worked with, else empty.
+func (h *heartbeat) away(err error) v1alpha1.Condition {
+	c, is := away(h.place.Server, err)
+	ends := cluster.ReadToken(h.token.Get()).Ends()
+	switch {
+	case !is && fates.Is(err, fates.Absent), is && c.Reason == v1alpha1.ReasonTokenRevoked && h.leaving.Load():
+		return tenantGone(h.place.Server)
+	case is && c.Reason == v1alpha1.ReasonTokenRevoked && !ends.IsZero() && time.Now().After(ends):
+		return failed(c.Type, v1alpha1.ReasonControlPlaneUnauthorized, "The token for the Control Plane Cluster "+h.place.Server+" has ended, and the konnector could not fetch the next one in time. "+repair)
+	}
+	return c
 }
 
 func (h *heartbeat) record(ctx context.Context, now snapshot) {
@@ -298,6 +366,7 @@ func (s snapshot) connected() v1alpha1.Condition {
 
 // lookNow asks for a look at the control plane now.
 func (h *heartbeat) lookNow() {
+	h.wanted.Store(true)
 	h.queue.Add(cache.NewObjectName(h.place.Namespace, v1alpha1.ClusterBindingName))
 }
 

@@ -149,10 +149,35 @@ func (k *Konnector) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *
 			k.syncs.hold(p.key, &p.record.sync)
 		}
 		if err != nil || !ok {
+			k.objects(ctx, p)
 			return p.again, err
 		}
 	}
+	k.objects(ctx, p)
 	return p.again, nil
+}
+
+// objects says how many objects are not in step, and makes their Events.
+func (k *Konnector) objects(ctx context.Context, p *pass) {
+	l := p.record.sync.ledger
+	if l == nil {
+		return
+	}
+	now := time.Now()
+	news, again := l.News(now)
+	for _, n := range news {
+		k.tellObject(p.binding.Name, n.Object, n.UID, p.record.sync.kind, n.Type, n.Reason, n.Message)
+		if n.Recreated {
+			k.tellReferrers(ctx, p, n.Object)
+		}
+	}
+	c, later := l.Condition(p.binding.Name, now)
+	p.verdict.set(c)
+	for _, d := range []time.Duration{again, later} {
+		if d > 0 && (p.again == 0 || d < p.again) {
+			p.again = d
+		}
+	}
 }
 
 // write writes the status if it is not what it was, and tells of what has changed.

@@ -82,9 +82,11 @@ func (r *bindingRecord) releases(word string) bool {
 // binding follow each other, so that only the map of records needs the lock.
 type bindingRecord struct {
 	sync          made
-	everywhere    bool    // the konnector has the rights of its claims in all namespaces
-	consent       consent // that has been carried out
 	legacy        legacyCopies
+	reviewed      time.Time // when its rights were last looked at while it ran
+	lacks         string    // what it lacks of them, in words
+	everywhere    bool      // the konnector has the rights of its claims in all namespaces
+	consent       consent   // that has been carried out
 	schemaChanged time.Time // when its CRD was last changed
 	waitsSince    time.Time // when it began to wait for an answer; zero if it does not
 	released      *string   // of held deletions: the last word of its owner; nil before the first pass
@@ -123,14 +125,14 @@ func (all *records) forget(binding cache.ObjectName) {
 var order = [...]string{
 	v1alpha1.ConditionSecretValid, v1alpha1.ConditionConnected, v1alpha1.ConditionLoginCurrent, v1alpha1.ConditionOffered, v1alpha1.ConditionProviderInSync, v1alpha1.ConditionSchemaInSync,
 	v1alpha1.ConditionInformersSynced, v1alpha1.ConditionHeartbeating, v1alpha1.ConditionClaimsInSync, v1alpha1.ConditionNamespacesReady,
-	v1alpha1.ConditionDeletionsInSync,
+	v1alpha1.ConditionDeletionsInSync, v1alpha1.ConditionObjectsSynced,
 }
 
 // optional conditions are not there where there is nothing to say.
 func optional(conditionType string) bool {
 	switch conditionType {
 	case v1alpha1.ConditionLoginCurrent, v1alpha1.ConditionOffered, v1alpha1.ConditionProviderInSync, v1alpha1.ConditionClaimsInSync,
-		v1alpha1.ConditionNamespacesReady, v1alpha1.ConditionDeletionsInSync:
+		v1alpha1.ConditionNamespacesReady, v1alpha1.ConditionDeletionsInSync, v1alpha1.ConditionObjectsSynced:
 		return true
 	}
 	return false
@@ -150,7 +152,7 @@ func (v *verdict) set(c v1alpha1.Condition) { v.found[c.Type] = c }
 // blocker returns the first condition that is known not to be True.
 func (v *verdict) blocker() string {
 	for _, t := range order {
-		if c, ok := v.found[t]; ok && c.Status != metav1.ConditionTrue && !isPending(c) {
+		if c, ok := v.found[t]; ok && c.Status != metav1.ConditionTrue && !isPending(c) && t != v1alpha1.ConditionObjectsSynced {
 			return t
 		}
 	}

@@ -6,9 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/klutch-go/sdk/internal/controller"
 	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
@@ -33,6 +36,7 @@ type session struct {
 	target   *klutchsync.Cluster
 
 	heartbeat  *heartbeat
+	tenant     cache.SharedIndexInformer // ClusterBindings: whether the platform removes the tenant
 	exports    *exports
 	namespaces *serviceNamespaces
 	records    refusalRecords
@@ -65,6 +69,9 @@ func newSession(shared *shared, secret *kubeconfigSecret, k *kubeconfig.Kubeconf
 }
 
 func (s *session) connect(config *rest.Config) (err error) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return &sentry{next, func() { s.heartbeat.unauthorized() }}
+	})
 	if s.Clients, err = cluster.NewClients(cluster.Unlimited(config)); err != nil {
 		return fmt.Errorf("client for the Control Plane Cluster: %w", err)
 	}
@@ -81,6 +88,15 @@ func (s *session) controllers() error {
 	budget := &kubeconfig.Budget{Decoded: true}
 	exports.Share, namespaces.Share = budget.Share("apiserviceexports"), budget.Share("apiservicenamespaces")
 	s.exports = newExports(s.heartbeat, exports.Informer(cache.Indexers{}))
+	own := cluster.Objects(s.Watches, cluster.ClusterBindings, s.place.Namespace)
+	own.Only, own.Share = fields.OneTermEqualSelector(metav1.ObjectNameField, v1alpha1.ClusterBindingName).String(), budget.Share("clusterbindings")
+	own.Told = func(context.Context, error) {} // the heartbeat reads it, too
+	s.tenant = own.Informer(cache.Indexers{})
+	if _, err := s.tenant.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: s.heartbeat.tenantChanged, UpdateFunc: func(_, obj any) { s.heartbeat.tenantChanged(obj) }, DeleteFunc: func(any) { s.heartbeat.lookNow() },
+	}); err != nil {
+		return err
+	}
 	s.namespaces = newServiceNamespaces(s.heartbeat, namespaces.Informer(cache.Indexers{}), &s.records)
 	if err := errors.Join(s.exports.informer.SetWatchErrorHandlerWithContext(s.interrupted), s.namespaces.asked.SetWatchErrorHandlerWithContext(s.interrupted)); err != nil {
 		return err
@@ -136,7 +152,7 @@ func (s *session) start(ctx context.Context) {
 	go func() {
 		defer close(s.done)
 		defer s.detach()
-		err := group.Run(ctx, group.Informer(s.exports.informer), group.Informer(s.namespaces.asked), s.listed, s.heartbeat.queue.Run, s.exports.queue.Run, s.namespaces.queue.Run)
+		err := group.Run(ctx, group.Informer(s.exports.informer), group.Informer(s.namespaces.asked), group.Informer(s.tenant), s.listed, s.heartbeat.queue.Run, s.exports.queue.Run, s.namespaces.queue.Run)
 		if err != nil {
 			log.Error(err, "session ended")
 		}
@@ -157,6 +173,24 @@ func (s *session) end() {
 	s.stop()
 	<-s.done
 }
+
+// A sentry tells of answers that the credential is not valid.
+type sentry struct {
+	next         http.RoundTripper
+	unauthorized func()
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (s *sentry) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer, err := s.next.RoundTrip(r)
+	if err == nil && answer.StatusCode == http.StatusUnauthorized {
+		s.unauthorized()
+	}
+	return answer, err
+}
+
+// WrappedRoundTripper is the one within.
+func (s *sentry) WrappedRoundTripper() http.RoundTripper { return s.next }
 
 // use takes up a new token at once; what runs goes on.
 func (s *session) use(token string) {

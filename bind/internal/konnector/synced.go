@@ -52,6 +52,9 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 	if err := p.tellCopies(ctx, state, selected); err != nil {
 		return false, err
 	}
+	if p.record.lacks != "" {
+		p.verdict.set(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, p.record.lacks))
+	}
 	p.relatedWait(state.Unreadable)
 	p.mention(p.session.namespaces.ready())
 	return true, p.deletions(ctx, state)

@@ -4,6 +4,7 @@ package konnector
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/bind/internal/behind"
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/crd"
 	"github.com/klutch-go/sdk/bind/internal/permission"
@@ -44,6 +46,7 @@ type syncs struct {
 	source *klutchsync.Cluster
 	embed  func(binding string, opts *klutchsync.Options) // see Sync of Options
 
+	changed   func(name string)
 	deletions deletionLogs
 	embedding sync.Mutex // held while the embedding program is called
 }
@@ -52,10 +55,12 @@ type syncs struct {
 type made struct {
 	fingerprint string // empty while it does not run
 	version     string // of the API
+	kind        schema.GroupVersionKind
+	ledger      *behind.Ledger // nil before the first
 }
 
 func newSyncs(source *klutchsync.Cluster, opts Options, changed func(name string)) *syncs {
-	return &syncs{Set: klutchsync.NewSet(klutchsync.SetOptions{Changed: changed}), source: source, embed: opts.Sync}
+	return &syncs{Set: klutchsync.NewSet(klutchsync.SetOptions{Changed: changed}), source: source, embed: opts.Sync, changed: changed}
 }
 
 // put has the Sync of a binding run; one that runs from the same recipe goes on.
@@ -68,13 +73,26 @@ func (all *syncs) put(binding cache.ObjectName, last *made, s *session, r recipe
 	opts := s.options(r)
 	opts.DeletionLog = all.deletions.of(binding, s.heartbeat.secret)
 	all.embedder(binding.Name, &opts)
+	ledger := behind.NewLedger(func() { all.changed(binding.String()) })
+	opts.Hooks.Reported = both(ledger.Report, opts.Hooks.Reported)
 	sync, err := klutchsync.New(all.source, s.target, version, opts)
 	if err != nil {
 		return err
 	}
-	*last = made{fingerprint, version.Version}
+	*last = made{fingerprint, version.Version, version.GroupVersion().WithKind(r.export.Spec.Names.Kind), ledger}
 	all.Put(binding.String(), sync)
 	return nil
+}
+
+// both is a hook that calls two, of which the second may be nil.
+func both[T any](first, second func(context.Context, T)) func(context.Context, T) {
+	if second == nil {
+		return first
+	}
+	return func(ctx context.Context, v T) {
+		first(ctx, v)
+		second(ctx, v)
+	}
 }
 
 // hold stops the Sync of a binding and returns when it has stopped.

@@ -104,6 +104,32 @@ func MissingRights(ctx context.Context, client dynamic.Interface, rules []rbacv1
 	return slices.Compact(missing), nil
 }
 
+// Lacking is MissingRights, which takes a request for each verb, where one review of all
+// rules does not show that all is there.
+func Lacking(ctx context.Context, client dynamic.Interface, rules []rbacv1.PolicyRule) ([]string, error) {
+	review := &authorizationv1.SelfSubjectRulesReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: authorizationv1.SchemeGroupVersion.String(), Kind: "SelfSubjectRulesReview"},
+		Spec:     authorizationv1.SelfSubjectRulesReviewSpec{Namespace: metav1.NamespaceDefault},
+	}
+	u, err := client.Resource(authorizationv1.SchemeGroupVersion.WithResource("selfsubjectrulesreviews")).Create(ctx, cluster.Manifest(review), metav1.CreateOptions{})
+	if err == nil {
+		review, err = cluster.Decode[authorizationv1.SelfSubjectRulesReview](u)
+	}
+	if err != nil || !slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool { return !grants(review.Status.ResourceRules, r) }) {
+		return nil, err
+	}
+	return MissingRights(ctx, client, rules)
+}
+
+// grants reports whether one of the rules has all verbs of r on its first resource.
+func grants(rules []authorizationv1.ResourceRule, r rbacv1.PolicyRule) bool {
+	has := func(all []string, one string) bool { return slices.Contains(all, one) || slices.Contains(all, "*") }
+	return slices.ContainsFunc(rules, func(g authorizationv1.ResourceRule) bool {
+		return len(g.ResourceNames) == 0 && has(g.APIGroups, r.APIGroups[0]) && has(g.Resources, r.Resources[0]) &&
+			!slices.ContainsFunc(r.Verbs, func(v string) bool { return !has(g.Verbs, v) })
+	})
+}
+
 // MissingMessage says what the konnector may not do, and what gives it the rights.
 func MissingMessage(binding string, missing []string, claimed []rbacv1.PolicyRule) string {
 	and := ""

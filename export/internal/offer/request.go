@@ -30,7 +30,7 @@ const (
 )
 
 // ReasonClusterScoped is why a cluster-scoped API is not exported.
-const ReasonClusterScoped = "ClusterScoped"
+const ReasonClusterScoped = v1alpha1.ReasonClusterScoped
 
 // Requests answer APIServiceExportRequests.
 type Requests struct {

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package behind
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/klutch-go/sdk/internal/text"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+const (
+	// grace is for how long an object is out of step before that is told.
+	grace = 3 * time.Second
+	// countEvery is the pace at which the numbers of the condition change.
+	countEvery = 5 * time.Second
+	// longestMessage is that of an Event.
+	longestMessage = 1024
+)
+
+// Reasons of Events beside those of package sync.
+const (
+	ReasonInStep    = "InStep"          // nothing keeps the object from being in step any more
+	ReasonRecreated = "TargetRecreated" // what vanished was made anew, empty
+)
+
+// News is an Event to be made of an object.
+type News struct {
+	Object    cache.ObjectName
+	UID       types.UID
+	Type      string // Normal or Warning
+	Reason    string
+	Message   string
+	Recreated bool // what stood for the object was lost, and made anew
+}
+
+// A Ledger has the objects of one Sync that are not in step. Create it with NewLedger.
+type Ledger struct {
+	wake func() // asks for a look at the news; must not block
+	pace flowcontrol.PassiveRateLimiter
+
+	mu      sync.Mutex
+	objects map[cache.ObjectName]*object
+	pending map[cache.ObjectName]struct{} // those with news
+	counted time.Time                     // when the numbers were last given out
+	numbers string
+}
+
+type object struct {
+	uid      types.UID
+	reason   klutchsync.Reason
+	message  string
+	since    time.Time // the first of these reasons in a row
+	changed  time.Time // this one
+	told     klutchsync.Reason
+	vanished bool // at some time since it was last in step
+}
+
+// NewLedger returns an empty Ledger.
+func NewLedger(wake func()) *Ledger {
+	return &Ledger{
+		wake: wake, pace: flowcontrol.NewTokenBucketPassiveRateLimiter(10, 100),
+		objects: map[cache.ObjectName]*object{}, pending: map[cache.ObjectName]struct{}{},
+	}
+}
+
+// Report is the hook of a Sync.
+func (l *Ledger) Report(_ context.Context, r klutchsync.Report) {
+	if l.note(r, time.Now()) {
+		l.wake()
+	}
+}
+
+// note reports whether there are news where there were none.
+func (l *Ledger) note(r klutchsync.Report, now time.Time) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o := l.objects[r.Source]
+	switch {
+	case r.UID == "" && r.Reason == "", r.Reason == klutchsync.ReasonOrphaned: // it is not there
+		delete(l.objects, r.Source)
+		delete(l.pending, r.Source)
+		return o != nil
+	case o == nil && r.Reason == "":
+		return false
+	case o == nil || o.uid != r.UID:
+		o = &object{}
+		l.objects[r.Source] = o
+	}
+	if o.reason == "" {
+		o.since = now
+	}
+	o.uid, o.reason, o.message, o.changed = r.UID, r.Reason, text.Clip(r.Message, longestMessage), now
+	o.vanished = o.vanished || r.Reason == klutchsync.ReasonVanished
+	if r.Told {
+		o.told = r.Reason
+	}
+	l.pending[r.Source] = struct{}{}
+	return len(l.pending) == 1
+}
+
+// News are the Events to be made now, and when to ask again; 0 for when there are more.
+func (l *Ledger) News(now time.Time) (all []News, again time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for name := range l.pending {
+		o := l.objects[name]
+		left := grace - now.Sub(o.changed)
+		switch {
+		case o.reason == "" && o.vanished, left <= 0:
+		default:
+			again = sooner(again, left)
+			continue
+		}
+		n := o.news(name)
+		if n.Reason != "" && !l.pace.TryAccept() {
+			again = sooner(again, time.Second)
+			continue
+		}
+		if n.Reason != "" {
+			all = append(all, n)
+		}
+		delete(l.pending, name)
+		if o.told = o.reason; o.reason == "" {
+			delete(l.objects, name)
+		}
+	}
+	return all, again
+}
+
+// news is what is to be told; its reason is empty if that is nothing.
+func (o *object) news(name cache.ObjectName) News {
+	n := News{Object: name, UID: o.uid, Type: corev1.EventTypeNormal}
+	switch {
+	case o.reason == "" && o.vanished:
+		n.Type, n.Reason, n.Recreated = corev1.EventTypeWarning, ReasonRecreated, true
+		n.Message = "What stood for this object in the Control Plane Cluster had vanished, with what it held, and was made anew, empty."
+	case o.reason == "" && o.told != "":
+		n.Reason, n.Message = ReasonInStep, "Nothing keeps this object from being in step any more."
+	case o.reason != "" && o.reason != o.told:
+		n.Type, n.Reason = corev1.EventTypeWarning, string(o.reason)
+		n.Message = strings.TrimPrefix(o.message, string(o.reason)+": ")
+	}
+	return n
+}
+
+// sooner is the shorter of two times to wait; 0 is none.
+func sooner(a, b time.Duration) time.Duration {
+	b = max(b, time.Millisecond)
+	if a == 0 {
+		return b
+	}
+	return min(a, b)
+}
+
+// Condition is ObjectsSynced, and when to ask again; 0 for when there is news.
+func (l *Ledger) Condition(binding string, now time.Time) (v1alpha1.Condition, time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	again := time.Duration(0)
+	if left := countEvery - now.Sub(l.counted); left > 0 && l.numbers != "" {
+		again = left
+	} else {
+		again = l.count(binding, now)
+	}
+	if l.numbers == "" {
+		return v1alpha1.True(v1alpha1.ConditionObjectsSynced), again
+	}
+	return v1alpha1.False(v1alpha1.ConditionObjectsSynced, v1alpha1.SeverityInfo, v1alpha1.ReasonObjectsNotSynced, l.numbers), again
+}
+
+// count says how many are not in step, and why, and when more may count.
+func (l *Ledger) count(binding string, now time.Time) (again time.Duration) {
+	counts, n := map[klutchsync.Reason]int{}, 0
+	for _, o := range l.objects {
+		left := grace - now.Sub(o.since)
+		switch {
+		case o.reason == "":
+		case left > 0:
+			again = sooner(again, left)
+		default:
+			counts[o.reason]++
+			n++
+		}
+	}
+	l.counted, l.numbers = now, ""
+	if n == 0 {
+		return again
+	}
+	parts := make([]string, 0, len(counts))
+	for _, reason := range slices.SortedFunc(maps.Keys(counts), func(a, b klutchsync.Reason) int {
+		return cmp.Or(cmp.Compare(counts[b], counts[a]), cmp.Compare(a, b))
+	}) {
+		parts = append(parts, fmt.Sprintf("%d %s", counts[reason], reason))
+	}
+	l.numbers = fmt.Sprintf("%d not in step: %s. kubectl bind status %s lists them.", n, strings.Join(parts, ", "), binding)
+	return again
+}
+
+// Count is the number in the message of a condition of Ledger; 0 if there is none.
+func Count(c *v1alpha1.Condition) (n int) {
+	if c != nil && c.Reason == v1alpha1.ReasonObjectsNotSynced {
+		_, _ = fmt.Sscanf(c.Message, "%d ", &n)
+	}
+	return n
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package behind
+
+import (
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
+
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+var noon = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+
+func report(reason klutchsync.Reason) klutchsync.Report {
+	r := klutchsync.Report{Source: cache.NewObjectName("shop", "orders"), UID: "one", Reason: reason}
+	if reason != "" {
+		r.Message = string(reason) + ": quota"
+	}
+	return r
+}
+
+// Each row is a history of one object, a second between two reports, and the Events that
+// come of it.
+func TestEventsOfAnObject(t *testing.T) {
+	gone, known := klutchsync.Report{Source: cache.NewObjectName("shop", "orders")}, report(klutchsync.ReasonForbidden)
+	known.Told = true
+	const rest = 10 // seconds
+	for name, c := range map[string]struct {
+		reports []klutchsync.Report
+		want    []string
+	}{
+		"nothing":               {reports: []klutchsync.Report{report("")}},
+		"it lasts":              {reports: []klutchsync.Report{report(klutchsync.ReasonForbidden)}, want: []string{"Warning TargetForbidden quota"}},
+		"it passes":             {reports: []klutchsync.Report{report(klutchsync.ReasonForbidden), report("")}},
+		"the reason changes":    {reports: []klutchsync.Report{report(klutchsync.ReasonForbidden), report(klutchsync.ReasonConflict)}, want: []string{"Warning TargetConflict quota"}},
+		"a restart is no news":  {reports: []klutchsync.Report{known}},
+		"nor what follows it":   {reports: []klutchsync.Report{known, report(klutchsync.ReasonForbidden)}},
+		"it ends after a start": {reports: []klutchsync.Report{known, report("")}, want: []string{"Normal InStep Nothing keeps this object from being in step any more."}},
+		"the object goes":       {reports: []klutchsync.Report{known, gone}},
+		"lost and made anew": {reports: []klutchsync.Report{report(klutchsync.ReasonVanished), report("")}, want: []string{
+			"Warning TargetRecreated What stood for this object in the Control Plane Cluster had vanished, with what it held, and was made anew, empty.",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, now := NewLedger(func() {}), noon
+			var got []string
+			look := func() {
+				news, _ := l.News(now)
+				for _, n := range news {
+					got = append(got, n.Type+" "+n.Reason+" "+n.Message)
+				}
+			}
+			for _, r := range c.reports {
+				l.note(r, now)
+				now = now.Add(time.Second)
+				look()
+			}
+			for range rest {
+				now = now.Add(time.Second)
+				look()
+			}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Numbers change every few seconds at most; Events come at a pace of their own, and none
+// is lost.
+func TestManyObjects(t *testing.T) {
+	woken := 0
+	l, now := NewLedger(func() { woken++ }), noon
+	const many = 250
+	for i := range many {
+		r := report(klutchsync.ReasonForbidden)
+		r.Source.Name = strconv.Itoa(i)
+		if i%5 == 0 {
+			r.Reason = klutchsync.ReasonConflict
+		}
+		if l.note(r, now) {
+			l.wake()
+		}
+	}
+	if c, again := l.Condition("widgets", now); c.Status != metav1.ConditionTrue || again <= 0 || woken != 1 {
+		t.Errorf("at once: %+v, again in %s, woken %d times", c, again, woken)
+	}
+	now = now.Add(grace)
+	c, _ := l.Condition("widgets", now)
+	if c.Message != "250 not in step: 200 TargetForbidden, 50 TargetConflict. kubectl bind status widgets lists them." || Count(&c) != many {
+		t.Errorf("%+v, %d", c, Count(&c))
+	}
+	l.note(klutchsync.Report{Source: cache.NewObjectName("shop", "7")}, now)
+	if c, again := l.Condition("widgets", now); Count(&c) != many || again != countEvery {
+		t.Errorf("the next number comes in %s: %+v", again, c)
+	}
+	if c, _ := l.Condition("widgets", now.Add(countEvery)); Count(&c) != many-1 {
+		t.Errorf("after that: %+v", c)
+	}
+	first, again := l.News(now)
+	if len(first) == 0 || len(first) > 110 || again <= 0 {
+		t.Errorf("%d Events at once, again in %s", len(first), again)
+	}
+	if left := len(l.pending); left != many-1-len(first) {
+		t.Errorf("%d wait for their Event", left)
+	}
+}

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+const (
+	usualLease = 15 * time.Second // of a Lease that does not say how long it is good
+	renewals   = 3 * time.Second  // a holder that works renews its Lease more often
+)
+
+// Konnector tells who holds the Lease of the konnector, and what is wrong with that; empty
+// if nothing. A holder gives up working when two thirds of its Lease are over. What a clock
+// says counts only together with a Lease that does not change.
+func Konnector(ctx context.Context, app *cluster.App, now time.Time) (holder, wrong string) {
+	leases := app.Resource(coordinationv1.SchemeGroupVersion.WithResource("leases")).Namespace(v1alpha1.Namespace)
+	lease, err := cluster.Get[coordinationv1.Lease](ctx, leases, v1alpha1.LeaseName)
+	switch {
+	case err != nil:
+		return "", cluster.Explain(err)
+	case lease == nil:
+		return "", None
+	case lease.Spec.RenewTime == nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "":
+		return "", Stopped
+	}
+	holder = *lease.Spec.HolderIdentity
+	good := usualLease
+	if s := lease.Spec.LeaseDurationSeconds; s != nil {
+		good = time.Duration(*s) * time.Second
+	}
+	age := now.Sub(lease.Spec.RenewTime.Time)
+	if age < good*2/3 || cluster.Pause(ctx, renewals) != nil {
+		return holder, ""
+	}
+	again, err := cluster.Get[coordinationv1.Lease](ctx, leases, v1alpha1.LeaseName)
+	if err != nil || again == nil || !again.Spec.RenewTime.Equal(lease.Spec.RenewTime) {
+		return holder, ""
+	}
+	return holder, fmt.Sprintf("it does not work: it has not renewed its Lease for %s", age.Round(time.Second))
+}
+
+// What is wrong where no konnector works.
+const (
+	None    = "none works here"
+	Stopped = "it was stopped: no replica holds its Lease"
+)

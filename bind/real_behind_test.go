@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package bind_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/internal/test/testplatform"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// newBehind is a world with a binding of widgets whose service namespace takes one of them.
+func newBehind(t *testing.T) (w *world, service string, stop func()) {
+	t.Helper()
+	w = newWorld(t)
+	w.offer(t, read(t, filepath.Join("testdata", "widgets.yaml"))[0])
+	w.app.apply(t, secret(v1alpha1.Namespace, w.secret, w.kubeconfig(t)), object("v1", "Namespace", "", "team", nil))
+	stop = w.run(t, bind.Options{})
+	w.bind(t, widgets)
+	w.allow(t, widgets)
+	w.ready(t, widgets)
+	w.app.apply(t, widget("team", "one", map[string]any{"size": int64(1)}))
+	service = w.serveNamespace(t, "team", widgetRights)
+	w.travelled(t, service, "one")
+	return w, service, stop
+}
+
+func (w *world) travelled(t *testing.T, service, name string) {
+	t.Helper()
+	eventually(t, func() error {
+		_, err := w.controlPlane.dyn.Resource(widgetsGVR).Namespace(service).Get(t.Context(), name, metav1.GetOptions{})
+		return err
+	})
+}
+
+// told are the Events of a widget, each with how often it was made.
+func (w *world) told(t *testing.T, name string) map[string]int32 {
+	t.Helper()
+	uid := types.UID("")
+	if u, err := w.app.dyn.Resource(widgetsGVR).Namespace("team").Get(t.Context(), name, metav1.GetOptions{}); err == nil {
+		uid = u.GetUID()
+	}
+	events, err := w.app.kube.CoreV1().Events("team").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := map[string]int32{}
+	for _, e := range events.Items {
+		if e.InvolvedObject.UID != uid {
+			t.Errorf("an Event of UID %s, the widget has %s", e.InvolvedObject.UID, uid)
+		}
+		all[e.Type+" "+e.Reason] += e.Count
+	}
+	return all
+}
+
+// hears waits for Events of a widget, one each.
+func (w *world) hears(t *testing.T, name string, want ...string) {
+	t.Helper()
+	counts := map[string]int32{}
+	for _, event := range want {
+		counts[event] = 1
+	}
+	eventually(t, func() error {
+		if diff := cmp.Diff(counts, w.told(t, name)); diff != "" {
+			return fmt.Errorf("events (-want +got):\n%s", diff)
+		}
+		return nil
+	})
+}
+
+// finding is what doctor says, as one line.
+func (w *world) finding(t *testing.T, check, about string) (bind.Finding, error) {
+	t.Helper()
+	var checks []string
+	for _, f := range bind.Doctor(t.Context(), quick(w.app.Config()), time.Now()) {
+		if f.Check == check && (about == "" || strings.HasSuffix(f.About, about)) {
+			return f, nil
+		}
+		checks = append(checks, f.Check)
+	}
+	return bind.Finding{}, fmt.Errorf("no finding of %s %s among %v", check, about, checks)
+}
+
+// A claim over quota has an Event, counts in a condition that leaves Ready alone, and is
+// found by doctor and status; all of that ends with the cause, and a restart is no news.
+func TestBehindQuota(t *testing.T) {
+	w, service, stop := newBehind(t)
+	w.controlPlane.apply(t, object("v1", "ResourceQuota", service, "few", map[string]any{"spec": map[string]any{"hard": map[string]any{"count/" + widgets: "1"}}}))
+	counts := func(n string) map[string]any { return map[string]any{"count/" + widgets: n} }
+	w.controlPlane.patchStatus(t, quotasGVR, service, "few", map[string]any{"hard": counts("1"), "used": counts("1")})
+	began := time.Now()
+	w.app.apply(t, widget("team", "two", map[string]any{"size": int64(1)}), widget("team", "three", map[string]any{"size": int64(1)}))
+	w.hears(t, "two", "Warning TargetForbidden")
+	w.hears(t, "three", "Warning TargetForbidden")
+	w.condition(t, widgets, v1alpha1.ConditionObjectsSynced, v1alpha1.ReasonObjectsNotSynced, "2 not in step: 2 TargetForbidden", "kubectl bind status "+widgets)
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("told after %s", took)
+	}
+	b := get[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, w.bindings, widgets)
+	ready := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionReady)
+	if ready.Status != metav1.ConditionTrue || !strings.Contains(ready.Message, "2 TargetForbidden") || bind.OutOfStep(*b) != 2 {
+		t.Errorf("Ready is %+v, %d out of step", ready, bind.OutOfStep(*b))
+	}
+	objects, all, err := bind.Objects(t.Context(), quick(w.app.Config()), widgets, time.Now())
+	if err != nil || !all || len(objects) != 2 || objects[0].Reason != "TargetForbidden" || !strings.Contains(objects[0].Message, "exceeded quota") || time.Since(objects[0].Since) > time.Minute {
+		t.Errorf("%+v, all %t, %v", objects, all, err)
+	}
+	f, err := w.finding(t, "objects", widgets)
+	if err != nil || f.OK || !strings.Contains(f.Message, "team/two for ") || !strings.Contains(f.Message, "TargetForbidden") || !strings.Contains(f.Hint, "kubectl bind status "+widgets) {
+		t.Errorf("%+v, %v", f, err)
+	}
+
+	stop()
+	w.run(t, bind.Options{})
+	w.app.apply(t, widget("team", "four", map[string]any{"size": int64(1)}))
+	w.hears(t, "four", "Warning TargetForbidden")
+	w.condition(t, widgets, v1alpha1.ConditionObjectsSynced, v1alpha1.ReasonObjectsNotSynced, "3 not in step")
+	w.hears(t, "two", "Warning TargetForbidden") // once
+
+	if err := w.controlPlane.dyn.Resource(quotasGVR).Namespace(service).Delete(t.Context(), "few", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.hears(t, "two", "Warning TargetForbidden", "Normal InStep")
+	w.condition(t, widgets, v1alpha1.ConditionObjectsSynced, "")
+	w.condition(t, widgets, v1alpha1.ConditionReady, "")
+}
+
+// A deletion that waits is found, and an instance that was lost and made anew is told on
+// the claim and on what refers to it.
+func TestBehindLost(t *testing.T) {
+	w, service, _ := newBehind(t)
+	hold := map[string]any{"metadata": map[string]any{"finalizers": []any{"example.org/hold"}}}
+	w.controlPlane.patch(t, widgetsGVR, cache.NewObjectName(service, "one"), hold)
+	if err := w.app.dyn.Resource(widgetsGVR).Namespace("team").Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.app.apply(t, widget("team", "two", map[string]any{"size": int64(1)}))
+	w.travelled(t, service, "two")
+	if err := w.controlPlane.dyn.Resource(widgetsGVR).Namespace(service).Delete(t.Context(), "two", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		if told := slices.Sorted(maps.Keys(w.told(t, "two"))); !slices.Contains(told, "Warning TargetRecreated") {
+			return fmt.Errorf("told %v", told)
+		}
+		return nil
+	})
+	w.travelled(t, service, "two")
+	eventually(t, func() error {
+		f, err := w.finding(t, "objects", widgets)
+		if err == nil && !strings.Contains(f.Message, "team/one for ") {
+			err = errors.New(f.Message)
+		}
+		return err
+	})
+}
+
+// What becomes of a connection is told at once: a token that was revoked, a tenant that the
+// platform removes, and a control plane that takes requests and answers none.
+func TestConnectionTold(t *testing.T) {
+	w, _, _ := newBehind(t)
+	within := func(most time.Duration, reason string, words ...string) {
+		t.Helper()
+		began := time.Now()
+		w.condition(t, widgets, v1alpha1.ConditionConnected, reason, words...)
+		if took := time.Since(began); took > most {
+			t.Errorf("%s told after %s", reason, took)
+		}
+	}
+	rights := get[rbacv1.ClusterRole](t, w.app, rolesGVR, "", "klutch-bind-konnector-"+widgets)
+	if err := w.app.dyn.Resource(rolesGVR).Delete(t.Context(), rights.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.condition(t, widgets, v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, widgets)
+	w.allow(t, widgets)
+	w.ready(t, widgets)
+
+	tokens := w.controlPlane.dyn.Resource(accountsGVR).Namespace(tenant)
+	account, err := tokens.Get(t.Context(), v1alpha1.TenantServiceAccount, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := tokens.Delete(t.Context(), account.GetName(), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	within(25*time.Second, v1alpha1.ReasonTokenRevoked, "does not accept the token") // API servers believe a token for ten seconds more
+	f, err := w.finding(t, "control-plane", "")
+	if err != nil || f.OK || !strings.Contains(f.Message, "does not accept the token") {
+		t.Errorf("%+v, %v", f, err)
+	}
+	w.controlPlane.apply(t, object("v1", "ServiceAccount", tenant, v1alpha1.TenantServiceAccount, nil))
+	w.app.apply(t, secret(v1alpha1.Namespace, w.secret, w.kubeconfig(t)))
+	w.ready(t, widgets)
+
+	w.controlPlane.patch(t, clustersGVR, cache.NewObjectName(tenant, "cluster"), map[string]any{"metadata": map[string]any{"finalizers": []any{"example.org/hold"}}})
+	if err := w.controlPlane.dyn.Resource(clustersGVR).Namespace(tenant).Delete(t.Context(), "cluster", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		f, err := w.finding(t, "control-plane", "")
+		if err == nil && (f.OK || !strings.Contains(f.Message, "removes this cluster's tenant")) {
+			err = errors.New(f.Message)
+		}
+		return err
+	})
+	if err := tokens.Delete(t.Context(), account.GetName(), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	within(25*time.Second, v1alpha1.ReasonTenantGone, "removed this cluster's tenant")
+}
+
+// A control plane that takes requests and answers none is found within half a minute,
+// also where nothing is asked of it.
+func TestControlPlaneHangs(t *testing.T) {
+	w := newWorld(t)
+	w.offer(t, read(t, filepath.Join("testdata", "widgets.yaml"))[0])
+	p := testplatform.Start(t, w.controlPlane.Config())
+	data, err := p.Kubeconfig(tenant, w.controlPlane.token(t, tenant, v1alpha1.TenantServiceAccount)).Write()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.app.apply(t, secret(v1alpha1.Namespace, w.secret, data))
+	w.run(t, bind.Options{})
+	w.bind(t, widgets)
+	w.allow(t, widgets)
+	w.ready(t, widgets)
+	mend := p.Fault(func(*http.Request) bool { return true }, testplatform.Hang())
+	began := time.Now()
+	w.condition(t, widgets, v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "no answer in time")
+	if took := time.Since(began); took > 30*time.Second {
+		t.Errorf("found after %s", took)
+	}
+	mend()
+	w.ready(t, widgets)
+}
+
+// A konnector that was killed is found as soon as it would have lost its Lease, one that was
+// stopped at once.
+func TestKonnectorLease(t *testing.T) {
+	app := newSide(t, "app")
+	app.apply(t, object("v1", "Namespace", "", v1alpha1.Namespace, nil))
+	lease := func(holder string, ago time.Duration) {
+		app.apply(t, object("coordination.k8s.io/v1", "Lease", v1alpha1.Namespace, v1alpha1.LeaseName, map[string]any{"spec": map[string]any{
+			"holderIdentity": holder, "leaseDurationSeconds": int64(15), "renewTime": time.Now().Add(-ago).UTC().Format("2006-01-02T15:04:05.000000Z"),
+		}}))
+	}
+	for _, c := range []struct {
+		holder string
+		ago    time.Duration
+		want   string
+	}{{"one", time.Second, ""}, {"one", 11 * time.Second, "it does not work: it has not renewed its Lease for 11s"}, {"", time.Second, "it was stopped: no replica holds its Lease"}} {
+		lease(c.holder, c.ago)
+		if got := bind.KonnectorTrouble(t.Context(), quick(app.Config()), time.Now()); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
