@@ -36,7 +36,7 @@ func obstacle(s state) Reason {
 		return ReasonStale
 	case s.refused != "":
 		return s.refused
-	case dst.ours() && (s.contested != "" || dst.content.drifted()) && s.policy.drift == DriftReport:
+	case dst.ours() && (s.contested != "" && !dst.content.edited() || dst.content.drifted()) && s.policy.drift == DriftReport:
 		return ReasonDrifted
 	case s.statusRefused != "":
 		return ReasonStatus

@@ -275,7 +275,7 @@ func (r *modelRun) content(k *modelKonnector) content {
 		k.accepted = dst.uid
 	}
 	switch {
-	case dst.gen > src.gen && (src.message != modelStale || src.told >= src.gen):
+	case dst.gen > src.gen && !(sourceState{message: src.text(), at: int64(src.gen)}).resumes():
 		return contentAhead
 	case dst.gen > src.gen && k.sourceAt != live:
 		return contentRewritten
