@@ -410,6 +410,29 @@ func TestTrouble(t *testing.T) {
 	})
 }
 
+// TestOrphans: what may have been made is deleted before it is asked for again, and
+// what was refused is not.
+func TestOrphans(t *testing.T) {
+	for status, want := range map[int]string{408: "PUT DELETE PUT", 500: "PUT DELETE PUT", 201: "PUT DELETE PUT", 400: "PUT PUT", 422: "PUT PUT"} {
+		for _, id := range []string{"orders-uid", "api-uid"} {
+			p := newPlatform(t, false)
+			p.trouble = []trouble{{"PUT", id, status, true, ""}}
+			p.orderBoth()
+			p.work()
+			p.wantUse("p1")
+			var got []string
+			for _, call := range p.calls {
+				if method, path, _ := strings.Cut(call, " "); strings.HasSuffix(path, id) {
+					got = append(got, method)
+				}
+			}
+			if have := strings.Join(got, " "); have != want {
+				t.Errorf("%s, %d: %s, want %s", id, status, have, want)
+			}
+		}
+	}
+}
+
 // TestReason: what the broker said stands on the object, also while it is being deleted.
 func TestReason(t *testing.T) {
 	p := newPlatform(t, false)
