@@ -25,7 +25,7 @@ import (
 // Namespace holds the templates and the automation's service account.
 const Namespace = "data-services"
 
-//go:embed crds templates roles claims
+//go:embed crds templates roles claims application
 var files embed.FS
 
 // CRDs returns the CustomResourceDefinitions of the data services.
@@ -42,6 +42,10 @@ func Roles() []*unstructured.Unstructured { return objects("roles") }
 // Claims returns one claim of each kind that the README shows, without a
 // namespace: an instance, a binding to it, a backup of it, and a restore.
 func Claims() []*unstructured.Unstructured { return objects("claims") }
+
+// Application returns a Deployment with the credentials of the sample ServiceBinding in
+// its environment.
+func Application() []*unstructured.Unstructured { return objects("application") }
 
 // Objects returns the objects of one folder, by file name and then by place in the
 // file. The files are part of the program, so that one that cannot be read is a

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -48,6 +49,18 @@ func TestEveryAPIIsOffered(t *testing.T) {
 	}
 	if diff := cmp.Diff(plurals(t), offered); diff != "" {
 		t.Errorf("(-defined +offered):\n%s", diff)
+	}
+}
+
+// TestApplication: the Deployment uses a key of the Secret that the sample binding gets.
+func TestApplication(t *testing.T) {
+	binding := catalog.Claims()[1]
+	for _, object := range catalog.Application() {
+		for _, env := range as[appsv1.Deployment](t, object).Spec.Template.Spec.Containers[0].Env {
+			if ref := env.ValueFrom.SecretKeyRef; ref.Name != binding.GetName()+"-service-binding" || ref.Key != "uri" {
+				t.Errorf("%s comes from %s of %s", env.Name, ref.Key, ref.Name)
+			}
+		}
 	}
 }
 

@@ -6,7 +6,7 @@
 // claims and says why, makes real objects, reports status.managed, and removes its
 // finalizer from a claim only when the claim's object is gone.
 //
-//	err := automation.Run(ctx, config) // blocks until ctx is done
+//	err := automation.Run(ctx, config, engines) // blocks until ctx is done
 //
 // Each claim has one object of the same name and a suffix, in the same namespace,
 // which belongs to it:
@@ -16,8 +16,9 @@
 //	Backup                                 ConfigMap …-snapshot          the contents as they were
 //	Restore                                                              writes the contents of a …-state
 //
-// The key "contents" of a …-state is the data in the database: write there what you
-// want backed up. Random values (identifiers, passwords) are stored in the
+// Package engine runs the servers of instances. Where it has none for a data service, the
+// key "contents" of a …-state is the data: write there what you want backed up. Random
+// values (identifiers, passwords) are stored in the
 // object for which they are made, so that a restart finds it again.
 //
 // One process at a time should run; a second one does no harm but no good either.

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package servicebroker carries out the instances and ServiceBindings of examples/catalog
+// with a service broker, by the Open Service Broker API.
+//
+//	c := servicebroker.Controller{Broker: broker, Client: client}
+//	err := c.Run(ctx) // blocks until ctx is done
+//
+// An object's UID is its instance or binding ID, and its status says which call was sent
+// last, so that another process finds its way after a crash: each call is repeated until
+// its answer is known.
+package servicebroker
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/klutch-go/sdk/examples/servicebroker/osb"
+)
+
+// Reconcile takes the object some steps further. It returns when to look again, zero
+// when the object is at rest, and the error with which it is to be tried again.
+func (c *Controller) Reconcile(ctx context.Context, gvr schema.GroupVersionResource, namespace, name string) (time.Duration, error) {
+	at := c.Client.Resource(gvr).Namespace(namespace)
+	u, err := at.Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return 0, ignoreGone(err)
+	}
+	t := &thing{u: u, at: at, binding: gvr.Resource == resources[""]}
+	managed, _, _ := unstructured.NestedMap(u.Object, "status", "managed")
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(managed, &t.record); err != nil {
+		return 0, err
+	}
+	for range 8 { // each step is a call and the note of its answer
+		if t.u.GetDeletionTimestamp() != nil && !slices.Contains(t.u.GetFinalizers(), Finalizer) {
+			return 0, nil
+		}
+		before := t.record
+		again, err := c.step(ctx, t)
+		switch e, told := errors.AsType[*osb.Error](err); {
+		case told:
+			if told := c.tell(ctx, t, "BrokerError", e.Error()); told != nil {
+				return 0, told
+			}
+			return e.RetryAfter, err
+		case err != nil || again > 0:
+			return again, err
+		case t.record == before:
+			return 0, nil
+		}
+	}
+	return time.Second, nil
+}
+
+// step makes one call, and notes what came of it.
+func (c *Controller) step(ctx context.Context, t *thing) (time.Duration, error) {
+	deleting := t.u.GetDeletionTimestamp() != nil
+	switch {
+	case !deleting && !slices.Contains(t.u.GetFinalizers(), Finalizer):
+		t.u.SetFinalizers(append(t.u.GetFinalizers(), Finalizer))
+		return 0, t.update(ctx)
+	case t.Instance == "" && deleting: // the broker was never asked
+		return 0, t.release(ctx)
+	case t.Instance == "":
+		if err := c.identify(ctx, t); err != nil || t.Instance != "" {
+			return 0, err
+		}
+		return cmp.Or(c.Pause, poll), nil // nothing tells when the instance runs
+	case deleting && t.Doing != "delete":
+		if err := c.removeSecret(ctx, t); err != nil {
+			return 0, err
+		}
+		t.Doing, t.Async, t.Operation, t.State = "delete", false, "", "Deleting"
+		return 0, c.tell(ctx, t, "Deleting", "")
+	case t.Doing != "" && t.Async:
+		return c.follow(ctx, t)
+	case t.Doing != "":
+		return 0, c.send(ctx, t)
+	case t.Applied == "":
+		return 0, c.create(ctx, t)
+	case t.binding:
+		return 0, c.keepSecret(ctx, t)
+	case t.Applied != wanted(t.u):
+		return 0, c.change(ctx, t)
+	}
+	return 0, nil
+}
+
+// identify notes the IDs of a new object, before the broker hears of them.
+func (c *Controller) identify(ctx context.Context, t *thing) error {
+	if t.binding {
+		kind := text(t.u, "spec", "serviceInstanceType")
+		name := text(t.u, "spec", "instanceRef")
+		if resources[kind] == "" {
+			return c.tell(ctx, t, "ServiceNotOffered", "serviceInstanceType "+kind+" is not on offer")
+		}
+		i, err := c.Client.Resource(resource(resources[kind])).Namespace(t.u.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
+		if ignoreGone(err) != nil {
+			return err
+		}
+		if err != nil || i.GetDeletionTimestamp() != nil || text(i, "status", "managed", "applied") == "" {
+			t.State = "Pending"
+			return c.tell(ctx, t, "InstanceNotReady", "the instance "+name+" is not running")
+		}
+		t.Instance, t.Binding = string(i.GetUID()), string(t.u.GetUID())
+		t.Service, t.Plan = text(i, "status", "managed", "serviceID"), text(i, "status", "managed", "planID")
+		return c.tell(ctx, t, "Creating", "")
+	}
+	service, plan, err := c.offered(ctx, t.u)
+	if err != nil {
+		return err
+	}
+	t.Instance, t.Service, t.Plan, t.State = string(t.u.GetUID()), service, plan, "Pending"
+	return c.tell(ctx, t, "Creating", "")
+}
+
+// offered returns the IDs of an instance's service and plan in the broker's catalogue.
+func (c *Controller) offered(ctx context.Context, u *unstructured.Unstructured) (service, plan string, err error) {
+	services, err := c.Broker.Catalog(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	for _, s := range services {
+		for _, p := range s.Plans {
+			if s.Name == text(u, "spec", "service") && p.Name == text(u, "spec", "plan") {
+				return s.ID, p.ID, nil
+			}
+		}
+	}
+	return "", "", &osb.Error{Description: "the broker does not offer this service with this plan"}
+}
+
+// create begins a creation, with the plan as it is ordered now.
+func (c *Controller) create(ctx context.Context, t *thing) (err error) {
+	if !t.binding {
+		if t.Service, t.Plan, err = c.offered(ctx, t.u); err != nil {
+			return err
+		}
+	}
+	t.Doing, t.State, t.Wanted = "create", "Pending", wanted(t.u)
+	return c.tell(ctx, t, "Creating", t.message())
+}
+
+// change begins an update. The plan is noted with the answer: until then the old one is true.
+func (c *Controller) change(ctx context.Context, t *thing) error {
+	if _, _, err := c.offered(ctx, t.u); err != nil {
+		return err
+	}
+	t.Doing, t.Wanted = "update", wanted(t.u)
+	return c.tell(ctx, t, "Updating", "")
+}
+
+// send makes the call that is noted, perhaps again.
+func (c *Controller) send(ctx context.Context, t *thing) error {
+	r, answer, err := c.request(t), osb.Answer{}, error(nil)
+	switch {
+	case t.Doing == "delete" || t.Doing == "clean":
+		answer, err = c.Broker.Delete(ctx, r)
+	case t.Doing == "update":
+		r.PreviousPlan = t.Plan
+		if _, r.Plan, err = c.offered(ctx, t.u); err == nil {
+			answer, err = c.Broker.Update(ctx, r)
+		}
+	case t.binding:
+		answer, err = c.Broker.Bind(ctx, r)
+	default:
+		answer, err = c.Broker.Provision(ctx, r)
+	}
+	e, refused := errors.AsType[*osb.Error](err)
+	switch {
+	case refused && t.Doing == "create" && e.Orphan:
+		t.Doing = "clean"
+		return errors.Join(c.tell(ctx, t, "BrokerError", e.Error()), err)
+	case refused && t.Doing == "create" && !t.binding && e.Status == http.StatusConflict:
+		t.Doing, t.Applied = "", "other" // it is there with what was ordered before
+		return c.tell(ctx, t, "Updating", "")
+	case refused && (t.Doing == "update" || t.Doing == "create") && e.Code != "ConcurrencyError" && e.Status/100 == 4:
+		t.Doing = "" // it is as it was, and the order may be mended
+		return errors.Join(c.tell(ctx, t, "BrokerError", e.Error()), err)
+	case err != nil:
+		return err
+	case !answer.Done:
+		t.Async, t.Operation = true, answer.Operation
+		return c.tell(ctx, t, "InProgress", answer.Description)
+	}
+	return c.done(ctx, t, answer)
+}
+
+// follow asks how an operation goes on.
+func (c *Controller) follow(ctx context.Context, t *thing) (time.Duration, error) {
+	answer, err := c.Broker.LastOperation(ctx, c.request(t), t.Operation)
+	if err != nil {
+		return 0, err
+	}
+	again := cmp.Or(answer.RetryAfter, c.Pause, poll)
+	switch {
+	case answer.Gone && t.Doing == "create", answer.State == "failed" && t.Doing == "create":
+		t.Doing, t.Async, t.Operation = "clean", false, ""
+	case answer.Gone || answer.State == "succeeded":
+		return 0, c.done(ctx, t, answer)
+	case answer.State == "failed" && t.Doing == "update":
+		t.Doing, t.Async, t.Operation = "", false, ""
+	case answer.State == "failed": // a deletion is asked for again
+		t.Async, t.Operation = false, ""
+	default:
+		return again, c.tell(ctx, t, "InProgress", answer.Description)
+	}
+	failed := &osb.Error{Description: "the broker says that it failed: " + answer.Description}
+	return 0, errors.Join(c.tell(ctx, t, "BrokerError", failed.Error()), failed)
+}
+
+// done notes the end of what was being done.
+func (c *Controller) done(ctx context.Context, t *thing, answer osb.Answer) error {
+	doing := t.Doing
+	t.Doing, t.Async, t.Operation = "", false, ""
+	switch {
+	case doing == "delete":
+		return t.release(ctx)
+	case doing == "clean":
+		t.Applied, t.State = "", "Pending"
+		return c.tell(ctx, t, "Retrying", t.message())
+	case t.binding:
+		if answer.Credentials == nil {
+			var err error
+			if answer, err = c.Broker.Fetch(ctx, c.request(t)); err != nil || answer.Gone {
+				t.Doing, t.Async = "create", false // asked again; it is there
+				return err
+			}
+		}
+		return c.issue(ctx, t, answer.Credentials)
+	case doing == "update":
+		service, plan, err := c.offered(ctx, t.u)
+		if err != nil {
+			return err
+		}
+		if t.Wanted == wanted(t.u) {
+			t.Service, t.Plan = service, plan
+		}
+	}
+	t.Applied, t.State = t.Wanted, "Running"
+	return c.tell(ctx, t, "Available", "")
+}
+
+func (c *Controller) request(t *thing) osb.Request {
+	parameters, _, _ := unstructured.NestedMap(t.u.Object, "spec", "parameters")
+	return osb.Request{
+		Instance: t.Instance, Binding: t.Binding, Service: t.Service, Plan: t.Plan, Parameters: parameters,
+		Context:  map[string]any{"platform": "kubernetes", "clusterid": c.Cluster, "namespace": t.u.GetNamespace(), "instance_name": t.u.GetName()},
+		Identity: map[string]any{"username": "klutch:" + t.u.GetNamespace(), "uid": string(t.u.GetUID()), "groups": []string{}, "extra": map[string]any{}},
+	}
+}
+
+// wanted is the digest of what an instance's owner can change.
+func wanted(u *unstructured.Unstructured) string {
+	parameters, _, _ := unstructured.NestedMap(u.Object, "spec", "parameters")
+	text, _ := json.Marshal([]any{text(u, "spec", "service"), text(u, "spec", "plan"), parameters}) // it came as JSON
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
+}
