@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -159,4 +160,52 @@ func (w *world) recovered(t *testing.T, service string, before *unstructured.Uns
 		return fmt.Errorf("size %d, status %q, message %q", size, name, message)
 	}
 	return nil
+}
+
+// What vanished from the Control Plane Cluster is made anew, or not, as the binding says,
+// and where that says nothing, as the provider advises.
+func TestLostInstances(t *testing.T) {
+	w := newWorld(t)
+	export := read(t, filepath.Join("testdata", "widgets.yaml"))[0]
+	w.offer(t, export)
+	w.setUp(t)
+	advise := func(policy v1alpha1.LostInstances) {
+		w.controlPlane.patch(t, exportsGVR, cache.NewObjectName(tenant, widgets), map[string]any{"spec": map[string]any{"lostInstances": policy}})
+	}
+	advise(v1alpha1.LostInstancesReport)
+	w.run(t, bind.Options{Version: "v1.2.3"})
+	w.ready(t, widgets)
+	w.app.apply(t, widget("team", "a", map[string]any{"size": int64(5)}))
+	service := w.serveNamespace(t, "team", widgetRights)
+	there := func() error {
+		_, err := find[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, "a")
+		return err
+	}
+	says := func(words string) {
+		t.Helper()
+		eventually(t, func() error {
+			a, err := find[unstructured.Unstructured](t, w.app, widgetsGVR, "team", "a")
+			if err == nil && !strings.Contains(a.GetAnnotations()[klutchsync.MessageAnnotation], words) {
+				err = fmt.Errorf("the claim says %q, want %q", a.GetAnnotations()[klutchsync.MessageAnnotation], words)
+			}
+			return err
+		})
+	}
+	eventually(t, there)
+	eventually(t, func() error { // the target is on record
+		a, err := find[unstructured.Unstructured](t, w.app, widgetsGVR, "team", "a")
+		if err == nil && a.GetAnnotations()[klutchsync.TargetAnnotation] == "" {
+			err = fmt.Errorf("the claim does not name its target: %v", a.GetAnnotations())
+		}
+		return err
+	})
+	if err := w.controlPlane.dyn.Resource(widgetsGVR).Namespace(service).Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	says(string(klutchsync.ReasonLost))
+	if there() == nil {
+		t.Error("made anew against the provider's advice")
+	}
+	w.app.patch(t, bindingsGVR, cache.NewObjectName(w.bindings, widgets), map[string]any{"spec": map[string]any{"lostInstances": v1alpha1.LostInstancesRecreate}})
+	eventually(t, there)
 }

@@ -211,13 +211,25 @@ func TestP21HostileSchema(t *testing.T) {
 	} {
 		publish(c.change)
 		w.condition(t, widgets, v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonSchemaChangeHeld, c.says, v1alpha1.AcceptSchemaAnnotation)
-		w.condition(t, widgets, v1alpha1.ConditionReady, v1alpha1.ReasonSchemaChangeHeld)
+		w.readyBut(t, widgets, v1alpha1.ReasonSchemaChangeHeld)
 		w.travels(t, service, "one", "size", size)
 		size++
 		if diff := cmp.Diff(agreed.Object["spec"], get[unstructured.Unstructured](t, w.app, crdsGVR, "", widgets).Object["spec"]); diff != "" {
 			t.Errorf("%s: the CRD has changed (-before +after):\n%s", c.name, diff)
 		}
 	}
+
+	rules := append(slices.Clone(specOfWidgets), "x-kubernetes-validations")
+	publish(func(_, v1 map[string]any) { put(t, v1, []any{map[string]any{"rule": "self.size >= 5"}}, rules...) })
+	eventually(t, func() error {
+		if _, there, _ := unstructured.NestedSlice(versionOf(t, w, 0), rules...); !there {
+			return errors.New("a rule that all objects keep was not taken over")
+		}
+		return nil
+	})
+	w.ready(t, widgets)
+	publish(func(_, v1 map[string]any) { put(t, v1, []any{map[string]any{"rule": "self.size < 5"}}, rules...) })
+	w.condition(t, widgets, v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonSchemaChangeHeld, "rule self.size < 5 is new")
 
 	publish(func(_, v1 map[string]any) { unstructured.RemoveNestedField(v1, plan...) })
 	w.condition(t, widgets, v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonSchemaChangeHeld, "v1 spec.plan: is gone.")
@@ -242,6 +254,21 @@ func TestP21HostileSchema(t *testing.T) {
 	if diff := cmp.Diff([]any{"widgets", []any{"wd"}, []any{"things"}}, []any{names["singular"], names["shortNames"], names["categories"]}); diff != "" {
 		t.Errorf("singular, short names and categories (-want +got):\n%s", diff)
 	}
+}
+
+// readyBut waits until Ready is True and says what is held.
+func (w *world) readyBut(t *testing.T, name, reason string) {
+	t.Helper()
+	eventually(t, func() error {
+		b, err := find[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, w.bindings, name)
+		if err != nil {
+			return err
+		}
+		if c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionReady); c == nil || c.Status != metav1.ConditionTrue || c.Reason != reason {
+			return fmt.Errorf("Ready is %+v, want True for %s", c, reason)
+		}
+		return nil
+	})
 }
 
 func versionOf(t *testing.T, w *world, n int) map[string]any {

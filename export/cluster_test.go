@@ -534,7 +534,10 @@ func breaking(t *testing.T, ada *tenantClient) {
 	}
 	ada.w.apply(changed(templateOf("gadgets"), "Allow", "spec", "breakingChanges"))
 	ada.export(service, has(`"maximum":5`))
+	ada.w.apply(changed(templateOf("gadgets"), "Report", "spec", "lostInstances"))
+	ada.export(service, func(o *v1alpha1.APIServiceExport) bool { return o.Spec.LostInstances == v1alpha1.LostInstancesReport })
 	ada.w.apply(templateOf("gadgets"))
+	ada.export(service, func(o *v1alpha1.APIServiceExport) bool { return o.Spec.LostInstances == "" })
 	ada.w.apply(changed(crd, version(7), size...)) // wider
 	ada.export(service, has(`"maximum":7`))
 	ada.w.apply(crd)

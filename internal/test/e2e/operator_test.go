@@ -52,7 +52,9 @@ func TestOperatorExample(t *testing.T) {
 				theirs := w.mirror(gvr, made[0])
 				w.await(theirs, stack.There)
 				secret := object("v1", "Secret", theirs.Namespace, made[1], map[string]any{"stringData": map[string]any{"of": made[0]}})
-				secret.SetLabels(map[string]string{"cnpg.io/userType": "app"}) // no field of a Cluster names it
+				if gvr == clusters { // no field of which names it
+					secret.SetLabels(map[string]string{"cnpg.io/userType": "app"})
+				}
 				w.apply(w.s.Control, secret, object("v1", "Secret", theirs.Namespace, "other-"+made[1], nil))
 				w.status(theirs, map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}})
 				w.await(w.app(gvr, made[0]), stack.True("Ready"))
