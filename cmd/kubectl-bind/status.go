@@ -77,7 +77,7 @@ func showStatus(ctx context.Context, p *plugin, out *output, names []string) err
 		return err
 	}
 	if slices.ContainsFunc(all, func(b v1alpha1.APIServiceBinding) bool {
-		return !v1alpha1.IsTrue(b.Status.Conditions, v1alpha1.ConditionReady)
+		return !bind.IsReady(b)
 	}) {
 		return errQuiet
 	}
