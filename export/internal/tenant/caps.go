@@ -44,7 +44,7 @@ func (t *Tenants) capTenants(ctx context.Context, h Holder, more int) error {
 	}
 	all, own := more, more
 	for _, ns := range list.Items {
-		if other, ok := holderOf(&ns); ok {
+		if other, ok := HolderOf(&ns); ok {
 			all++
 			own += One(other.Issuer == h.Issuer && other.Subject == h.Subject)
 		}
@@ -73,12 +73,24 @@ func (t *Tenants) EnsureTenantNamespace(ctx context.Context, h Holder) (string, 
 	name := h.Namespace(t.Opts.NamespacePrefix)
 	_, err := t.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if !fates.Is(err, fates.Absent) {
-		return name, t.ensureNamespace(ctx, name, name, h.Annotations(), h.labels())
+		return name, t.ensureNamespace(ctx, name, name, h.ownAnnotation(), h.labels())
+	}
+	annotations := h.Annotations()
+	switch klutchs, err := t.elsewhere(ctx, h); {
+	case err != nil:
+		return "", err
+	case klutchs != nil && isAdopted(klutchs):
+		return klutchs.Name, owned(klutchs, klutchs.Name, h.ownAnnotation())
+	case klutchs != nil && !t.Opts.BesideKlutch:
+		return "", fmt.Errorf("namespace %s %w: it is your tenant at Klutch's backend, and the platform team has that taken over with: backend adopt-tenants --tenant %s",
+			klutchs.Name, ErrForeign, klutchs.Name)
+	case klutchs != nil:
+		annotations = h.ownAnnotation() // Klutch's backend serves nobody whom two namespaces name
 	}
 	if err := t.capTenants(ctx, h, 1); err != nil {
 		return "", err
 	}
-	if err := t.ensureNamespace(ctx, name, name, h.Annotations(), h.labels()); err != nil {
+	if err := t.ensureNamespace(ctx, name, name, annotations, h.labels()); err != nil {
 		return "", err
 	}
 	if err := t.capTenants(ctx, h, 0); err != nil {
@@ -86,6 +98,30 @@ func (t *Tenants) EnsureTenantNamespace(ctx context.Context, h Holder) (string, 
 	}
 	return name, nil
 }
+
+// elsewhere returns the namespace of h that Klutch's backend made, be it adopted or not; nil
+// if there is none.
+func (t *Tenants) elsewhere(ctx context.Context, h Holder) (*metav1.PartialObjectMetadata, error) {
+	opts := metav1.ListOptions{Limit: namespacesPage}
+	for identity := h.Annotations()[v1alpha1.IdentityAnnotation]; ; {
+		list, err := t.Meta.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).List(ctx, opts)
+		if err != nil {
+			return nil, fmt.Errorf("look for a tenant of Klutch's backend: %w", err)
+		}
+		for i := range list.Items {
+			ns := &list.Items[i]
+			held, ours := HolderOf(ns)
+			if ns.Annotations[v1alpha1.IdentityAnnotation] == identity && (!ours || held == h && isAdopted(ns)) {
+				return ns, nil
+			}
+		}
+		if opts.Continue = list.Continue; opts.Continue == "" {
+			return nil, nil //nolint:nilnil // none is an answer
+		}
+	}
+}
+
+const namespacesPage = 500 // namespaces a request
 
 // undoTenant deletes a tenant namespace in which nothing has been made yet.
 func (t *Tenants) undoTenant(ctx context.Context, name string) error {

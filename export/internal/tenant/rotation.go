@@ -22,6 +22,10 @@ import (
 // what it fetches. So the new one is not kept where the old ones, which API servers
 // believe for some seconds more, may read it: what is kept is made when that is over.
 func (c *credentials) HandOut(ctx context.Context, namespace string) ([]byte, error) {
+	return c.handOut(ctx, namespace, c.opts.TokenTTL)
+}
+
+func (c *credentials) handOut(ctx context.Context, namespace string, life time.Duration) ([]byte, error) {
 	k, err := c.reachable(ctx)
 	if err != nil {
 		return nil, err
@@ -42,7 +46,7 @@ func (c *credentials) HandOut(ctx context.Context, namespace string) ([]byte, er
 	if err := c.noteAnchor(ctx, anchor); err != nil {
 		return nil, err
 	}
-	token, err := c.token(ctx, anchor, c.opts.TokenTTL)
+	token, err := c.token(ctx, anchor, life)
 	if err != nil {
 		return nil, err
 	}
@@ -123,6 +127,9 @@ func (c *credentials) Short(ctx context.Context, namespace string) ([]byte, erro
 	anchor, _, err := c.anchor(ctx, namespace)
 	if err != nil {
 		return nil, err
+	}
+	if isLegacyToken(anchor) {
+		return c.handOut(ctx, namespace, MinTokenTTL)
 	}
 	token, err := c.token(ctx, anchor, MinTokenTTL)
 	if err != nil {
