@@ -73,6 +73,10 @@ func WaitReady(ctx context.Context, config *rest.Config, names []string, progres
 	return all, errors.Join(notReady...)
 }
 
+// IsReady reports whether the konnector keeps the objects of a binding in step: its condition
+// Ready is that of the present spec, and more than the kubeconfig Secret has been looked at.
+func IsReady(b v1alpha1.APIServiceBinding) bool { return cluster.IsReady(&b) }
+
 func waitReady(ctx context.Context, r dynamic.ResourceInterface, name string, p progress) (*v1alpha1.APIServiceBinding, error) {
 	last, say := &v1alpha1.APIServiceBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}, p.changes()
 	err := until(ctx, r, name, func(b *v1alpha1.APIServiceBinding) (bool, error) {

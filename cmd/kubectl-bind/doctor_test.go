@@ -30,7 +30,7 @@ func newWard(t *testing.T) *ward {
 	}}
 	w.app.objects = map[string]any{
 		group:        served(true),
-		bindingsPath: list("APIServiceBindingList", "klutch.anynines.com/v1alpha1", binding(sick, "Data Services", condition("Ready", "True", "", ""))),
+		bindingsPath: list("APIServiceBindingList", "klutch.anynines.com/v1alpha1", binding(sick, "Data Services", condition("Ready", "True", "", ""), condition("Connected", "True", "", ""))),
 		"POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews": map[string]any{
 			"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "status": map[string]any{"allowed": true},
 		},
@@ -98,7 +98,7 @@ func TestDoctor(t *testing.T) {
 		"fast": func(w *ward) {
 			w.tenant.objects[group+"/namespaces/cluster-a/clusterbindings/cluster"].(map[string]any)["status"].(map[string]any)["lastHeartbeatTime"] = "2026-07-01T13:00:00Z"
 			asked := condition("ClaimsInSync", "True", "NewClaims", "The provider makes claims that were not answered: configmaps.")
-			w.app.objects[bindingsPath] = list("APIServiceBindingList", "klutch.anynines.com/v1alpha1", binding(sick, "Data Services", condition("Ready", "True", "", ""), asked))
+			w.app.objects[bindingsPath] = list("APIServiceBindingList", "klutch.anynines.com/v1alpha1", binding(sick, "Data Services", condition("Ready", "True", "", ""), condition("Connected", "True", "", ""), asked))
 		},
 		"forbidden": func(w *ward) { w.app.objects[bindingsPath] = failure(403, "Forbidden", "you cannot list bindings") },
 		"away":      func(w *ward) { w.app.Close() },

@@ -302,9 +302,19 @@ func TestStatusOfNothing(t *testing.T) {
 // Where bindings are cluster-scoped, that is spoken.
 func TestStatusOfClusterScopedBindings(t *testing.T) {
 	app := newFakeAPI(t, map[string]any{group: served(false), group + "/apiservicebindings": list("APIServiceBindingList", "klutch.anynines.com/v1alpha1",
-		binding("things.example.com", "Old", condition("Ready", "True", "", "")))})
+		binding("things.example.com", "Old", condition("Ready", "True", "", ""), condition("Connected", "True", "", "")))})
 	r := terminal{}.run(t.Context(), "status", "-o", "name", "--kubeconfig", app.kubeconfig(t))
 	if r.code != exitOK || r.out != "apiservicebinding.klutch.anynines.com/things.example.com\n" {
+		t.Errorf("got %v", r)
+	}
+}
+
+// Klutch's konnector writes Ready as soon as it has read the Secret, whatever comes of it.
+func TestStatusOfReadyBySecretAlone(t *testing.T) {
+	app := newFakeAPI(t, map[string]any{group: served(false), group + "/apiservicebindings": list("APIServiceBindingList", "klutch.anynines.com/v1alpha1",
+		binding("things.example.com", "", condition("SecretValid", "True", "", ""), condition("Ready", "True", "", "")))})
+	r := terminal{}.run(t.Context(), "status", "--kubeconfig", app.kubeconfig(t))
+	if r.code != exitNotReady || !strings.Contains(r.out, "Unknown") || !strings.Contains(r.out, "not connected yet") {
 		t.Errorf("got %v", r)
 	}
 }

@@ -154,6 +154,9 @@ func readiness(b v1alpha1.APIServiceBinding) (ready, message string) {
 	if c == nil {
 		return "Unknown", "no konnector has taken it up yet"
 	}
+	if c.Status == metav1.ConditionTrue && v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionConnected) == nil {
+		return "Unknown", "a konnector has read the kubeconfig Secret and is not connected yet"
+	}
 	message = c.Reason
 	if c.Message != "" && c.Message != c.Reason {
 		message = strings.TrimPrefix(message+": "+c.Message, ": ")

@@ -88,7 +88,7 @@ func showStatus(ctx context.Context, p *plugin, out *output, names []string) err
 		p.sayf("The konnector: %s. What is shown may be old. Look at: kubectl -n %s get pods", wrong, v1alpha1.Namespace)
 	}
 	if wrong != "" || slices.ContainsFunc(all, func(b v1alpha1.APIServiceBinding) bool {
-		return !v1alpha1.IsTrue(b.Status.Conditions, v1alpha1.ConditionReady)
+		return !bind.IsReady(b)
 	}) {
 		return errQuiet
 	}

@@ -11,17 +11,26 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// IsReady takes a summary without observedGeneration as current: not every
-// konnector writes it.
+// IsReady takes a summary without observedGeneration as current: not every konnector
+// writes it. Klutch's says Ready as soon as it has read the kubeconfig Secret; Connected, if
+// ever, comes with the CRD.
 func IsReady(b *v1alpha1.APIServiceBinding) bool {
 	c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionReady)
-	return c != nil && c.Status == metav1.ConditionTrue && (c.ObservedGeneration == 0 || c.ObservedGeneration >= b.Generation)
+	return c != nil && c.Status == metav1.ConditionTrue && (c.ObservedGeneration == 0 || c.ObservedGeneration >= b.Generation) &&
+		v1alpha1.IsTrue(b.Status.Conditions, v1alpha1.ConditionConnected)
 }
+
+// notConnected says what a konnector lacks that has written Ready and never Connected.
+const notConnected = ": a konnector has read the kubeconfig Secret and is not connected yet. " +
+	"If that is Klutch's konnector, the platform's backend may not serve it: kubectl bind konnector upgrade puts this one in its place"
 
 // WaitingFor says why a binding is not ready; it begins with a colon, or is empty.
 func WaitingFor(b *v1alpha1.APIServiceBinding) string {
 	if len(b.Status.Conditions) == 0 {
 		return ": no konnector has taken it up yet"
+	}
+	if v1alpha1.IsTrue(b.Status.Conditions, v1alpha1.ConditionReady) && v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionConnected) == nil {
+		return notConnected
 	}
 	return Because(b.Status.Conditions)
 }

@@ -18,9 +18,10 @@ func TestIsReady(t *testing.T) {
 		waitingFor string
 	}{
 		{"no konnector", nil, false, ": no konnector has taken it up yet"},
-		{"ready", []v1alpha1.Condition{{Type: "Ready", Status: "True", ObservedGeneration: 2}}, true, ""},
-		{"ready, of a konnector that counts nothing", []v1alpha1.Condition{{Type: "Ready", Status: "True"}}, true, ""},
-		{"ready before the change", []v1alpha1.Condition{{Type: "Ready", Status: "True", ObservedGeneration: 1}}, false, ""},
+		{"ready", []v1alpha1.Condition{{Type: "Ready", Status: "True", ObservedGeneration: 2}, v1alpha1.True("Connected")}, true, ""},
+		{"ready, of a konnector that counts nothing", []v1alpha1.Condition{{Type: "Ready", Status: "True"}, v1alpha1.True("Connected")}, true, ""},
+		{"ready by the Secret alone, as Klutch's konnector says", []v1alpha1.Condition{{Type: "Ready", Status: "True"}, v1alpha1.True("SecretValid")}, false, notConnected},
+		{"ready before the change", []v1alpha1.Condition{{Type: "Ready", Status: "True", ObservedGeneration: 1}, v1alpha1.True("Connected")}, false, ""},
 		{"two reasons", []v1alpha1.Condition{
 			v1alpha1.False("Ready", "Error", "A", "a"), v1alpha1.False("Connected", "Error", "A", "a"), v1alpha1.True("SecretValid"), v1alpha1.Unknown("Synced", "", ""),
 		}, false, ": Connected is False: A: a; Synced is Unknown"},

@@ -25,6 +25,9 @@ type Options struct {
 	APIServer APIServer
 	Backend   *rest.Config // of the backend itself
 
+	// BesideKlutch makes tenants for those who have one at Klutch's backend, too.
+	BesideKlutch bool
+
 	TokenTTL       time.Duration
 	MaxLoginAge    time.Duration // zero means for ever
 	ReviewInterval time.Duration
