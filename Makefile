@@ -4,8 +4,10 @@ LINT := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GEN := $(GO) run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 FUZZTIME ?= 10s
 SEEDS ?= 20000
-.PHONY: demo kube quick test test-crossplane race sim fleeting fuzz bench bench-tenants generate lint tidy arrows ci
+.PHONY: build demo kube quick test test-crossplane race sim fleeting fuzz bench bench-tenants generate lint tidy arrows ci
 
+build: ## backend, konnector and kubectl-bind, into bin; minutes the first time, since it compiles client-go
+	$(GO) build -o bin/ ./cmd/...
 demo: ## two real control planes, the whole journey, then yours to play with
 	@$(GO) run ./internal/test/demo $(if $(ONCE),-once)
 kube: ## the servers of Kubernetes, once a machine: it says how long

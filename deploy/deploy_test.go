@@ -50,6 +50,19 @@ func TestP15Rules(t *testing.T) {
 	}
 }
 
+// Rules of an aggregated ClusterRole are Kubernetes' own: who applies them too, empties them
+// or meets a conflict at the second time.
+func TestAggregatedRulesAreNotApplied(t *testing.T) {
+	for program, objects := range all() {
+		for _, u := range objects {
+			_, aggregated := u.Object["aggregationRule"]
+			if _, rules := u.Object["rules"]; aggregated && rules {
+				t.Errorf("%s: %s has rules beside its aggregationRule", program, u.GetName())
+			}
+		}
+	}
+}
+
 // Pod Security "restricted", and what it does not ask for.
 func TestP15Pods(t *testing.T) {
 	for program, objects := range all() {

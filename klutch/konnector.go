@@ -15,8 +15,10 @@ import (
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/leader"
+	"github.com/klutch-go/sdk/internal/metrics"
 	"github.com/klutch-go/sdk/internal/serve"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 // A Konnector is the whole konnector: controllers, health, leader election. Its
@@ -34,8 +36,8 @@ type Konnector struct {
 	// HealthAddress is where /livez, /readyz and /healthz are served, such as
 	// ":8080". Empty means nowhere.
 	HealthAddress string
-	// Metrics, if any, are served at /metrics of HealthAddress. What they count
-	// comes from Options.Sync and Observe.
+	// Metrics, if any, are served at /metrics of HealthAddress: see Measured. What other
+	// ones count comes from Options.Sync and Observe.
 	Metrics http.Handler
 	// Observe, if not nil, is given the bind.Konnector before it runs.
 	Observe func(*bind.Konnector)
@@ -71,5 +73,25 @@ func (k Konnector) withDefaults() Konnector {
 	k.LeaseName = cmp.Or(k.LeaseName, v1alpha1.LeaseName)
 	k.Identity = cmp.Or(k.Identity, rand.Text())
 	k.Options.Version = cmp.Or(k.Options.Version, Version())
+	return k
+}
+
+// Measured is k with metrics for Prometheus, served at /metrics of HealthAddress, which
+// deploy/README.md lists. Options.Sync and Observe go on to be called.
+func (k Konnector) Measured() Konnector {
+	m, complete, observe := metrics.NewKonnector(cmp.Or(k.Options.Version, Version())), k.Options.Sync, k.Observe
+	k.Metrics = m
+	k.Options.Sync = func(binding string, o *klutchsync.Options) {
+		if complete != nil {
+			complete(binding, o)
+		}
+		m.Sync(binding, o)
+	}
+	k.Observe = func(b *bind.Konnector) {
+		m.Watch(b.Census)
+		if observe != nil {
+			observe(b)
+		}
+	}
 	return k
 }

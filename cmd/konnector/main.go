@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/klutch-go/sdk/bind"
-	"github.com/klutch-go/sdk/internal/metrics"
+	"github.com/klutch-go/sdk/internal/version"
 	"github.com/klutch-go/sdk/klutch"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
@@ -74,7 +74,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	if f.version {
-		fmt.Println(klutch.Version())
+		fmt.Println(version.Text())
 		return nil
 	}
 	level := slog.Level(-min(f.verbosity, maxVerbosity))
@@ -88,12 +88,8 @@ func run(ctx context.Context, args []string) error {
 
 // measure plugs Prometheus in.
 func (f *flags) measure() {
-	m, k := metrics.NewKonnector(klutch.Version()), &f.konnector
-	k.Options.Sync = func(binding string, o *klutchsync.Options) {
-		o.DeletionLimit = f.deletionLimit
-		m.Sync(binding, o)
-	}
-	k.Metrics, k.Observe = m, func(b *bind.Konnector) { m.Watch(b.Census) }
+	f.konnector.Options.Sync = func(_ string, o *klutchsync.Options) { o.DeletionLimit = f.deletionLimit }
+	f.konnector = f.konnector.Measured()
 }
 
 func config(kubeconfig string) (*rest.Config, error) {

@@ -61,7 +61,7 @@ permission, 5 a permission claim needs an answer, 6 conflict, 130 interrupted.`,
   kubectl bind status`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 && !isURL(args[0]) {
-				return usageError{fmt.Sprintf("%q is neither a command nor the URL of a backend", args[0])}
+				return usageError{fmt.Sprintf("%q is neither a command nor the URL of a backend%s", args[0], didYouMean(cmd, args[0]))}
 			}
 			return atMostOne(cmd, args)
 		},
@@ -79,6 +79,16 @@ permission, 5 a permission claim needs an answer, 6 conflict, 130 interrupted.`,
 		return b.run(cmd.Context(), args[0])
 	}
 	return cmd
+}
+
+// didYouMean names the commands that are spelled much like word.
+func didYouMean(cmd *cobra.Command, word string) string {
+	cmd.SuggestionsMinimumDistance = 2
+	like := cmd.SuggestionsFor(word)
+	if len(like) == 0 {
+		return ""
+	}
+	return ". Did you mean: " + strings.Join(like, ", ") + "?"
 }
 
 // loginFlags are those of a login.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -83,6 +84,21 @@ func (a claimAnswers) of(c bind.Claim) v1alpha1.ClaimState {
 func names(flag string, c bind.Claim) bool {
 	return flag == c.String() || flag == c.Service.String()+"/"+c.String()
 }
+
+// sensible fails on answers that can be seen to be wrong before anybody logs in.
+func (a claimAnswers) sensible() error {
+	for _, flag := range slices.Concat(a.accept, a.reject) {
+		if !claimPattern.MatchString(flag) {
+			return usageError{fmt.Sprintf("%q is no claim: claims are named [SERVICE/]RESOURCE[.GROUP], such as secrets", flag)}
+		}
+		if slices.Contains(a.accept, flag) && slices.Contains(a.reject, flag) {
+			return usageError{fmt.Sprintf("the claim %s is both accepted and rejected", flag)}
+		}
+	}
+	return nil
+}
+
+var claimPattern = regexp.MustCompile(`^([a-z0-9.-]+/)?[a-z0-9.-]+$`)
 
 // check fails on a refusal that means no claim: with a slip in it --yes would accept
 // the claim that it was to refuse. It fails on an acceptance that no provider may get.

@@ -36,7 +36,7 @@ func newWard(t *testing.T) *ward {
 		},
 		"/apis/coordination.k8s.io/v1/namespaces/klutch-bind/leases/klutch-bind": map[string]any{
 			"kind": "Lease", "apiVersion": "coordination.k8s.io/v1",
-			"spec": map[string]any{"holderIdentity": "konnector-0", "renewTime": "2026-07-01T11:59:50.000000Z"},
+			"spec": map[string]any{"holderIdentity": "konnector-0", "renewTime": "2026-07-01T11:59:58.000000Z"},
 		},
 		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + sick: map[string]any{
 			"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1", "metadata": map[string]any{"name": sick},

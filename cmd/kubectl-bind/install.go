@@ -73,7 +73,7 @@ func (i *installation) check() error {
 	if i.image != "" && i.skipKonnector {
 		return usageError{"--konnector-image and --skip-konnector exclude each other"}
 	}
-	return errors.Join(checkDryRun(i.dryRun), i.output.check())
+	return errors.Join(i.claims.sensible(), checkDryRun(i.dryRun), i.output.check())
 }
 
 // prepare looks at the App Cluster, before a person is sent to a browser in vain.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/klutch-go/sdk/internal/term"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -47,6 +48,10 @@ func (p *plugin) config() (*rest.Config, error) {
 
 // client leads to the cluster that the flags and the kubeconfig name, whichever it is.
 func (p *plugin) client() (*rest.Config, error) {
+	raw, err := p.flags.ToRawKubeConfigLoader().RawConfig()
+	if err == nil && len(raw.Clusters) == 0 && *p.flags.APIServer == "" && p.getenv("KUBERNETES_SERVICE_HOST") == "" {
+		return nil, clientcmd.ErrEmptyConfig // and not localhost:8080, which may be anything
+	}
 	config, err := p.flags.ToRESTConfig()
 	if err != nil {
 		return nil, err

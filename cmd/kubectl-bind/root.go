@@ -34,6 +34,24 @@ func rootCommand(p *plugin) *cobra.Command {
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl bind"}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err.Error()} })
 	p.flags.AddFlags(root.PersistentFlags())
+	root.SetUsageTemplate(usage)
 	root.AddCommand(apiserviceCommand(p), claimsCommand(p), statusCommand(p), doctorCommand(p), rotateCommand(p), p.recoverCommand(), unbindCommand(p), konnectorCommand(p), offerCommand(p), versionCommand(p))
 	return root
 }
+
+// usage is cobra's, with one line in place of all the flags that every kubectl command has.
+const usage = `Usage:{{if .Runnable}}
+  {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
+  {{.CommandPath}} [command]{{end}}{{if .HasExample}}
+
+Examples:
+{{.Example}}{{end}}{{if .HasAvailableSubCommands}}
+
+Commands:{{range .Commands}}{{if .IsAvailableCommand}}
+  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}{{with .LocalNonPersistentFlags}}{{if .HasAvailableFlags}}
+
+Flags:
+{{.FlagUsages | trimTrailingWhitespaces}}{{end}}{{end}}
+
+The flags of kubectl, such as --context, --kubeconfig, --as and --request-timeout, work as well: kubectl options
+`

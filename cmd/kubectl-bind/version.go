@@ -27,7 +27,7 @@ func versionCommand(p *plugin) *cobra.Command {
 	cmd.Flags().StringVarP(&format, "output", "o", "", "How to print: json, yaml. One line if not given.")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		info := ownVersion()
-		text, err := []byte("kubectl-bind "+info.Version+"\n"), error(nil)
+		text, err := []byte("kubectl-bind "+version.Text()+"\n"), error(nil)
 		switch format {
 		case "":
 		case "json":

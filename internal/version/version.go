@@ -37,6 +37,14 @@ func Commit() string {
 	return ""
 }
 
+// Text is the version for people, with the commit of a build from a working copy.
+func Text() string {
+	if commit := Commit(); commit != "" && Get() == none {
+		return none + " (commit " + commit[:min(len(commit), 12)] + ")"
+	}
+	return Get()
+}
+
 func of(info *debug.BuildInfo) string {
 	found := info.Main.Version
 	for _, dep := range info.Deps {

@@ -61,8 +61,8 @@ type APIServiceExportTemplateSpec struct {
 	PermissionClaims []PermissionClaim `json:"permissionClaims,omitempty"`
 	// breakingChanges says what happens when the API changes such that App Clusters
 	// might not get along with it: Hold keeps the schema that they have, until the
-	// change is taken back or allowed. Empty is Allow, or what the program that embeds
-	// the backend says; the backend has no flag for it.
+	// change is taken back or allowed. Empty is Hold, unless a program that embeds
+	// the backend says otherwise.
 	BreakingChanges BreakingChanges `json:"breakingChanges,omitempty"`
 	// lostInstances is what bindings do about objects that vanished here, unless they
 	// say otherwise. Report is the safe one for what holds data; default is Recreate.

@@ -53,8 +53,9 @@ func (p *pass) keepsRights(ctx context.Context, kept []v1alpha1.AcceptablePermis
 	}
 	rules := permission.BoundRules(v1alpha1.GroupResource{Group: p.export.Spec.Group, Resource: p.export.Spec.Names.Plural})
 	missing, err := permission.Lacking(ctx, p.app.Calls, rules)
-	if err != nil {
-		return false, err
+	if err != nil { // an answer that fails is no loss of rights: what runs goes on
+		p.again = retryEvery
+		return true, nil //nolint:nilerr // it is asked again
 	}
 	p.record.reviewed, p.record.lacks = time.Now(), ""
 	if p.again = keptEvery; len(missing) > 0 {
