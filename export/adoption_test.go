@@ -206,8 +206,9 @@ func (w *world) adopts(k klutchTenant, before map[string]string, team string) {
 		w.t.Errorf("its own objects: %v", err)
 	}
 	adopted := &tenantClient{w: w, namespace: k.namespace, kube: kube, dyn: dyn}
+	mirrored := adopted.mirror("team-b")
 	w.eventually("a claim in a new namespace", func(ctx context.Context) (bool, error) {
-		_, err := dyn.Resource(widgets).Namespace(adopted.mirror("team-b")).Create(ctx, object("{apiVersion: example.org/v1, kind: Widget, metadata: {name: new}, spec: {size: 3}}"), metav1.CreateOptions{})
+		_, err := dyn.Resource(widgets).Namespace(mirrored).Create(ctx, object("{apiVersion: example.org/v1, kind: Widget, metadata: {name: new}, spec: {size: 3}}"), metav1.CreateOptions{})
 		return err == nil || apierrors.IsAlreadyExists(err), nil
 	})
 	until(w, "apiserviceexports", k.namespace, "widgets.example.org", func(o *v1alpha1.APIServiceExport) bool {

@@ -112,7 +112,7 @@ func (c *control) judgeTemplate(ctx context.Context, catalog templates, u *unstr
 	wanted.Spec.Group, wanted.Spec.Names.Plural = s.Resource.Group, s.Resource.Resource
 	_, err = c.requests.Rights.Check(ctx, tenant.Rules([]*v1alpha1.APIServiceExport{wanted}))
 	if refused := tenant.AsRefusal(err); refused != nil {
-		return broken(refused.Reason, refused.Message), nil
+		return broken(refused.Reason, refused.Message), nil //nolint:nilerr // the condition says it
 	}
 	return v1alpha1.True(v1alpha1.ConditionReady), err
 }

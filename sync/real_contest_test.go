@@ -438,6 +438,7 @@ func TestRealContests(t *testing.T) {
 	install(t, target)
 	var n atomic.Int64
 	each(t, contests, func(t *testing.T, _ string, play func(c *fight)) {
+		t.Helper()
 		ns := fmt.Sprintf("contest%d", n.Add(1))
 		c := &fight{app: app, world: &world{TB: t, source: source, target: target, sourceNS: ns, targetNS: "svc-" + ns}}
 		c.near, c.from = metered(t, app.Config())

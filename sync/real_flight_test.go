@@ -279,6 +279,7 @@ func TestRealFlights(t *testing.T) {
 	t.Parallel()
 	app, control := flightCluster(t, "SYNC_SOURCE"), flightCluster(t, "SYNC_TARGET")
 	each(t, flights, func(t *testing.T, _ string, happens func(w *world, near, far *gate)) {
+		t.Helper()
 		near, far := &gate{TB: t}, &gate{TB: t}
 		w := &world{TB: t, source: admin(t, app.Config()), target: admin(t, control.Config()), from: near.to(app), to: far.to(control)}
 		w.sourceNS, w.targetNS = w.fresh(w.source), w.fresh(w.target)

@@ -143,6 +143,7 @@ func TestRealRefusals(t *testing.T) {
 	install(t, target)
 	const objects, during, most = 5, 30 * time.Second, 10
 	each(t, rejections, func(t *testing.T, name string, c rejection) {
+		t.Helper()
 		id := strings.ReplaceAll(name, " ", "-")
 		w := &refusing{name: id, world: &world{TB: t, source: source, target: target, sourceNS: "refused-" + id, targetNS: "svc-refused-" + id}}
 		var asked [2]*atomic.Int64

@@ -146,6 +146,7 @@ func TestRealMissingRights(t *testing.T) {
 		"create-related":       {SourceSide, right{"create", "secrets"}, false, said(ReasonRelated)},
 		"read-related":         {TargetSide, right{"get", "secrets"}, false, said(ReasonRelated)},
 	}, func(t *testing.T, name string, test denial) {
+		t.Helper()
 		accounts := map[Side]*account{SourceSide: newAccount(t, app, name), TargetSide: newAccount(t, control, name)}
 		w := &world{
 			TB: t, source: source, target: target, sourceNS: name, targetNS: "svc-" + name,

@@ -190,6 +190,7 @@ func TestRealScenarios(t *testing.T) {
 	}
 	var n atomic.Int64
 	each(t, scenarios, func(t *testing.T, _ string, play func(*world)) {
+		t.Helper()
 		ns := "team" + strconv.FormatInt(n.Add(1), 10)
 		w := &world{TB: t, source: source, target: target, from: from, to: to, sourceNS: ns, targetNS: "svc-" + ns}
 		w.namespace(source, w.sourceNS)

@@ -72,10 +72,17 @@ func TestP35RecoverAsks(t *testing.T) {
 		"yes":         {[]string{"--yes"}, "", nil, exitOK, table, "takes up what App Cluster lost had ordered", "lost"},
 		"yes and dry": {[]string{"--yes", "--dry-run"}, "", nil, exitUsage, nil, "--yes does not go with --dry-run", ""},
 		"yaml":        {[]string{"-o", "yaml"}, "", nil, exitUsage, nil, "only json is known", ""},
-		"several": {[]string{"--yes"}, "", func(w *ward) { w.leave(made("lost", "orders"), made("older", "stock")) }, exitUsage, nil,
-			"name one of the lost App Clusters with --from: lost, older", ""},
-		"one of several": {[]string{"--yes", "--from", "older"}, "", func(w *ward) { w.leave(made("lost", "orders"), made("older", "stock")) }, exitOK,
-			[]string{"stock"}, "Of App Cluster older: 0 of 1 objects", "older"},
+		"several": {
+			[]string{"--yes"},
+			"", func(w *ward) { w.leave(made("lost", "orders"), made("older", "stock")) }, exitUsage, nil,
+			"name one of the lost App Clusters with --from: lost, older", "",
+		},
+		"one of several": {
+			[]string{"--yes", "--from", "older"},
+			"", func(w *ward) { w.leave(made("lost", "orders"), made("older", "stock")) }, exitOK,
+			[]string{"stock"},
+			"Of App Cluster older: 0 of 1 objects", "older",
+		},
 		"none such": {[]string{"--yes", "--from", "other"}, "", nil, exitUsage, nil, "--from=other: of that cluster nothing is left", ""},
 		"nothing":   {[]string{"--yes"}, "", func(w *ward) { w.leave(made("again", "orders"), instanceOf("cluster-a-shop", "theirs", 1, nil)) }, exitOK, nil, "Nothing is left of another App Cluster", ""},
 		"still held": {[]string{"--yes"}, "", func(w *ward) {

@@ -23,7 +23,7 @@ import (
 // testServed goes through the sample claims with the servers that are installed, and the
 // clients that people use.
 func (w *world) testServed(t *testing.T) {
-	dir, err := os.MkdirTemp("", "served-") // short enough for a socket
+	dir, err := os.MkdirTemp("", "served-") //nolint:usetesting // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,7 @@ package main
 import (
 	"context"
 	"flag"
-	"log"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -22,15 +22,19 @@ import (
 func main() {
 	kubeconfig := flag.String("kubeconfig", os.Getenv("KUBECONFIG"), "the App Cluster")
 	flag.Parse()
-	config, err := clientcmd.BuildConfigFromFlags("", *kubeconfig)
+	if err := run(*kubeconfig); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(kubeconfig string) error {
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		log.Fatal(err)
+		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
 	ctx = logr.NewContext(ctx, logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil)))
-	err = klutch.Konnector{Config: config, HealthAddress: "localhost:8080"}.Measured().Run(ctx)
-	stop()
-	if err != nil {
-		log.Fatal(err)
-	}
+	return klutch.Konnector{Config: config, HealthAddress: "localhost:8080"}.Measured().Run(ctx)
 }

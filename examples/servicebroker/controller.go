@@ -164,7 +164,9 @@ func (c *Controller) change(ctx context.Context, t *thing) error {
 
 // send makes the call that is noted, perhaps again.
 func (c *Controller) send(ctx context.Context, t *thing) error {
-	r, answer, err := c.request(t), osb.Answer{}, error(nil)
+	var answer osb.Answer
+	var err error
+	r := c.request(t)
 	switch {
 	case t.Doing == "delete" || t.Doing == "clean":
 		answer, err = c.Broker.Delete(ctx, r)

@@ -321,6 +321,7 @@ func forBoth(t *testing.T, test func(t *testing.T, async bool)) {
 // after one is that before the next.
 func TestKilled(t *testing.T) {
 	forBoth(t, func(t *testing.T, async bool) {
+		t.Helper()
 		for stage, act := range []func(p *platform){(*platform).orderBoth, (*platform).grow, (*platform).deleteBoth} {
 			for n := 1; ; n++ {
 				p := newPlatform(t, async)
@@ -356,6 +357,7 @@ func TestKilled(t *testing.T) {
 // TestDeletedAnywhere: both are deleted after each action of their creation.
 func TestDeletedAnywhere(t *testing.T) {
 	forBoth(t, func(t *testing.T, async bool) {
+		t.Helper()
 		for n, died := 1, true; died; n++ {
 			p := newPlatform(t, async)
 			p.orderBoth()
@@ -376,6 +378,7 @@ func TestDeletedAnywhere(t *testing.T) {
 func TestTrouble(t *testing.T) {
 	concurrency := `{"error":"ConcurrencyError","description":"busy"}`
 	forBoth(t, func(t *testing.T, async bool) {
+		t.Helper()
 		for name, trouble := range map[string][]trouble{
 			"408, made":               {{"PUT", "orders-uid", 408, true, ""}},
 			"500, made":               {{"PUT", "orders-uid", 500, true, ""}, {"DELETE", "orders-uid", 500, false, ""}},

@@ -59,7 +59,7 @@ func ownsMark(e metav1.ManagedFieldsEntry) bool {
 			Annotations map[string]any `json:"f:annotations"`
 		} `json:"f:metadata"`
 	}
-	if e.FieldsV1 == nil || json.Unmarshal(e.FieldsV1.Raw, &owned) != nil {
+	if e.FieldsV1 == nil || json.Unmarshal(e.FieldsV1.GetRawBytes(), &owned) != nil {
 		return false
 	}
 	_, ok := owned.Metadata.Annotations["f:"+OwnerAnnotation]

@@ -14,8 +14,8 @@ func TestIs(t *testing.T) {
 	const update, apply = metav1.ManagedFieldsOperationUpdate, metav1.ManagedFieldsOperationApply
 	mark := map[string]string{legacycopy.OwnerAnnotation: "Provider"}
 	entry := func(manager string, operation metav1.ManagedFieldsOperationType, key string) metav1.ManagedFieldsEntry {
-		raw := []byte(`{"f:metadata":{"f:annotations":{"f:` + key + `":{}}}}`)
-		return metav1.ManagedFieldsEntry{Manager: manager, Operation: operation, FieldsV1: &metav1.FieldsV1{Raw: raw}}
+		fields := metav1.NewFieldsV1(`{"f:metadata":{"f:annotations":{"f:` + key + `":{}}}}`)
+		return metav1.ManagedFieldsEntry{Manager: manager, Operation: operation, FieldsV1: fields}
 	}
 	for name, test := range map[string]struct {
 		annotations map[string]string

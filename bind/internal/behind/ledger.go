@@ -170,7 +170,7 @@ func sooner(a, b time.Duration) time.Duration {
 func (l *Ledger) Condition(binding string, now time.Time) (v1alpha1.Condition, time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	again := time.Duration(0)
+	var again time.Duration
 	if left := countEvery - now.Sub(l.counted); left > 0 && l.numbers != "" {
 		again = left
 	} else {

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/behind"
@@ -20,10 +19,10 @@ import (
 
 // tellObject makes an Event of an object of a bound API. The admission policy of the
 // konnector goes by the annotation.
-func (k *Konnector) tellObject(resource string, name cache.ObjectName, uid types.UID, kind schema.GroupVersionKind, eventType, reason, message string) {
+func (k *Konnector) tellObject(resource string, kind schema.GroupVersionKind, n behind.News) {
 	version, word := kind.ToAPIVersionAndKind()
-	about := &corev1.ObjectReference{APIVersion: version, Kind: word, Namespace: name.Namespace, Name: name.Name, UID: uid}
-	k.events.AnnotatedEventf(about, map[string]string{v1alpha1.ResourceAnnotation: resource}, eventType, reason, "%s", message)
+	about := &corev1.ObjectReference{APIVersion: version, Kind: word, Namespace: n.Object.Namespace, Name: n.Object.Name, UID: n.UID}
+	k.events.AnnotatedEventf(about, map[string]string{v1alpha1.ResourceAnnotation: resource}, n.Type, n.Reason, "%s", n.Message)
 }
 
 // mostReferrers bounds how many objects of one API are looked at for references.
@@ -47,9 +46,11 @@ func (k *Konnector) tellReferrers(ctx context.Context, p *pass, lost cache.Objec
 		}
 		for i := range list.Items {
 			if u := &list.Items[i]; refersTo(u, p.record.sync.kind.Kind, lost.Name) {
-				k.tellObject(other.Name, cache.MetaObjectToName(u), u.GetUID(), u.GroupVersionKind(), corev1.EventTypeWarning, behind.ReasonRecreated,
-					"What stood for "+p.record.sync.kind.Kind+" "+lost.Name+" in the Control Plane Cluster had vanished and was made anew, empty: "+
-						"credentials of the one before are worth nothing there. Make this object anew.")
+				k.tellObject(other.Name, u.GroupVersionKind(), behind.News{
+					Object: cache.MetaObjectToName(u), UID: u.GetUID(), Type: corev1.EventTypeWarning, Reason: behind.ReasonRecreated,
+					Message: "What stood for " + p.record.sync.kind.Kind + " " + lost.Name + " in the Control Plane Cluster had vanished and was made anew, empty: " +
+						"credentials of the one before are worth nothing there. Make this object anew.",
+				})
 			}
 		}
 	}

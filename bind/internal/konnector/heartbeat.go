@@ -104,7 +104,7 @@ func (h *heartbeat) probe(ctx context.Context) (time.Duration, error) {
 	b, err := h.clusterBinding(limited)
 	if err != nil {
 		h.look(ctx, found{}, err)
-		return lookAgain, nil //nolint:nilerr // conditions say it, once
+		return lookAgain, nil
 	}
 	if h.heldElsewhere(b) {
 		h.wanted.Store(true)

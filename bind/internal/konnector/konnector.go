@@ -166,7 +166,7 @@ func (k *Konnector) objects(ctx context.Context, p *pass) {
 	now := time.Now()
 	news, again := l.News(now)
 	for _, n := range news {
-		k.tellObject(p.binding.Name, n.Object, n.UID, p.record.sync.kind, n.Type, n.Reason, n.Message)
+		k.tellObject(p.binding.Name, p.record.sync.kind, n)
 		if n.Recreated {
 			k.tellReferrers(ctx, p, n.Object)
 		}

@@ -68,7 +68,7 @@ func found(t *testing.T, dir, service string) Engine {
 // folder is one that another user may enter, and short enough for a socket.
 func folder(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "engine-")
+	dir, err := os.MkdirTemp("", "engine-") //nolint:usetesting // t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,8 +38,8 @@ func findPostgres() string {
 	if initdb == "" {
 		return ""
 	}
-	if real, err := filepath.EvalSymlinks(initdb); err == nil {
-		initdb = real
+	if file, err := filepath.EvalSymlinks(initdb); err == nil {
+		initdb = file
 	}
 	bin := filepath.Dir(initdb)
 	for _, program := range []string{"pg_ctl", "pg_dump", "psql"} {
@@ -307,8 +307,10 @@ func (s *postgresServer) connect(role string) []string {
 
 // query runs SQL as the superuser, through the socket; it is not in the list of processes.
 func (s *postgresServer) query(ctx context.Context, db, sql string) (string, error) {
-	return s.run(ctx, program{path: s.program("psql"), stdin: sql + ";\n", env: []string{"PGCONNECT_TIMEOUT=10", "PGOPTIONS=-c statement_timeout=50s"},
-		args: append(s.connect("postgres"), "-d", db, "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=terse")})
+	return s.run(ctx, program{
+		path: s.program("psql"), stdin: sql + ";\n", env: []string{"PGCONNECT_TIMEOUT=10", "PGOPTIONS=-c statement_timeout=50s"},
+		args: append(s.connect("postgres"), "-d", db, "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=terse"),
+	})
 }
 
 // identifier and literal quote for SQL, with standard_conforming_strings.

@@ -99,7 +99,7 @@ func (b Broker) Catalog(ctx context.Context) ([]Service, error) {
 	var out struct {
 		Services []Service `json:"services"`
 	}
-	_, _, err := b.ask(ctx, http.MethodGet, "/v2/catalog", Request{}, nil, &out)
+	_, _, err := b.ask(ctx, exchange{method: http.MethodGet, path: "/v2/catalog", out: &out})
 	return out.Services, err
 }
 
@@ -175,7 +175,7 @@ func (b Broker) change(ctx context.Context, method, path string, r Request, body
 		Description string         `json:"description"`
 		Credentials map[string]any `json:"credentials"`
 	}
-	status, after, err := b.ask(ctx, method, path, r, body, &said)
+	status, after, err := b.ask(ctx, exchange{method, path, r.Identity, body, &said})
 	if e, ok := errors.AsType[*Error](err); ok && e.Status == http.StatusGone && (method == http.MethodDelete || method == http.MethodGet) {
 		return Answer{Done: true, Gone: true}, nil
 	} else if err != nil {
@@ -190,8 +190,15 @@ func (b Broker) change(ctx context.Context, method, path string, r Request, body
 	}, nil
 }
 
-// ask sends a request and reads the answer into out.
-func (b Broker) ask(ctx context.Context, method, path string, r Request, body, out any) (int, time.Duration, error) {
+// An exchange is a request to a broker, and where its answer goes.
+type exchange struct {
+	method, path string
+	by           map[string]any // the originating identity; nil without one
+	body, out    any
+}
+
+// ask sends a request and reads the answer.
+func (b Broker) ask(ctx context.Context, x exchange) (int, time.Duration, error) {
 	limit := b.Limit
 	if limit == 0 {
 		limit = timeLimit
@@ -199,22 +206,22 @@ func (b Broker) ask(ctx context.Context, method, path string, r Request, body, o
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	var payload io.Reader
-	if body != nil {
-		text, err := json.Marshal(body)
+	if x.body != nil {
+		text, err := json.Marshal(x.body)
 		if err != nil {
 			return 0, 0, err
 		}
 		payload = bytes.NewReader(text)
 	}
-	request, err := http.NewRequestWithContext(ctx, method, strings.TrimRight(b.URL, "/")+path, payload)
+	request, err := http.NewRequestWithContext(ctx, x.method, strings.TrimRight(b.URL, "/")+x.path, payload)
 	if err != nil {
 		return 0, 0, err
 	}
 	request.SetBasicAuth(b.Username, b.Password)
 	request.Header.Set("X-Broker-Api-Version", version)
 	request.Header.Set("Content-Type", "application/json")
-	if r.Identity != nil {
-		text, err := json.Marshal(r.Identity)
+	if x.by != nil {
+		text, err := json.Marshal(x.by)
 		if err != nil {
 			return 0, 0, err
 		}
@@ -231,7 +238,7 @@ func (b Broker) ask(ctx context.Context, method, path string, r Request, body, o
 	}
 	defer func() { _ = response.Body.Close() }()
 	text, err := io.ReadAll(io.LimitReader(response.Body, answerLimit+1))
-	return read(response, text, err, out)
+	return read(response, text, err, x.out)
 }
 
 func read(response *http.Response, text []byte, failed error, out any) (int, time.Duration, error) {

@@ -251,11 +251,8 @@ func narrowed(ctx context.Context, c tenant.Clients, namespace string, spaces []
 	err := wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, rolesWithin, true, func(ctx context.Context) (bool, error) {
 		for name, role := range want {
 			got, err := c.Kube.RbacV1().RoleBindings(name).Get(ctx, v1alpha1.TenantServiceAccount, metav1.GetOptions{})
-			if !fates.Is(err, fates.None, fates.Absent) {
-				return false, err
-			}
 			if err != nil || got.RoleRef != role {
-				return false, nil
+				return false, tenant.IgnoreNotFound(err)
 			}
 		}
 		return true, nil
@@ -270,11 +267,11 @@ func narrowed(ctx context.Context, c tenant.Clients, namespace string, spaces []
 func endToken(ctx context.Context, c tenant.Clients, opts Options, plan *Plan) error {
 	name := v1alpha1.TokenAnchorSecret
 	secret, err := c.Kube.CoreV1().Secrets(plan.Tenant).Get(ctx, name, metav1.GetOptions{})
-	if !fates.Is(err, fates.None, fates.Absent) {
-		return err
+	if err != nil {
+		return tenant.IgnoreNotFound(err)
 	}
 	switch {
-	case err != nil || secret.Type != corev1.SecretTypeServiceAccountToken:
+	case secret.Type != corev1.SecretTypeServiceAccountToken:
 	case opts.Revoke:
 		plan.Steps = append(plan.Steps, Step{fmt.Sprintf("delete Secret %s/%s: its token, which has no end; the App Cluster has to bind again", plan.Tenant, name), func(ctx context.Context) error {
 			return tenant.IgnoreNotFound(c.Kube.CoreV1().Secrets(plan.Tenant).Delete(ctx, name, metav1.DeleteOptions{}))

@@ -5,13 +5,14 @@ package adoption
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/fates"
@@ -67,7 +68,7 @@ func release(ctx context.Context, c tenant.Clients, h tenant.Holder, ns *corev1.
 			return tenant.IgnoreNotFound(c.Kube.RbacV1().Roles(name).Delete(ctx, v1alpha1.TenantServiceAccount, metav1.DeleteOptions{}))
 		})
 		add("take finalizer and conditions off APIServiceNamespace "+ns.Name+"/"+o.GetName(), func(ctx context.Context) error {
-			return strip(ctx, c, tenant.NamespaceResource, ns.Name, o.GetName(), v1alpha1.ServiceNamespaceFinalizer, func(string) bool { return false })
+			return strip(ctx, c.Dyn.Resource(tenant.NamespaceResource).Namespace(ns.Name), o.GetName(), v1alpha1.ServiceNamespaceFinalizer, func(string) bool { return false })
 		})
 	}
 	exports, err := c.Dyn.Resource(tenant.ExportResource).Namespace(ns.Name).List(ctx, metav1.ListOptions{})
@@ -77,13 +78,13 @@ func release(ctx context.Context, c tenant.Clients, h tenant.Holder, ns *corev1.
 	for i := range exports.Items {
 		name := exports.Items[i].GetName()
 		add("take conditions of this backend off APIServiceExport "+ns.Name+"/"+name, func(ctx context.Context) error {
-			return strip(ctx, c, tenant.ExportResource, ns.Name, name, "", func(t string) bool {
+			return strip(ctx, c.Dyn.Resource(tenant.ExportResource).Namespace(ns.Name), name, "", func(t string) bool {
 				return t != v1alpha1.ConditionOffered && t != v1alpha1.ConditionLoginCurrent
 			})
 		})
 	}
 	add("take finalizer and conditions off ClusterBinding "+ns.Name+"/"+v1alpha1.ClusterBindingName, func(ctx context.Context) error {
-		return strip(ctx, c, tenant.ClusterBindingResource, ns.Name, v1alpha1.ClusterBindingName, v1alpha1.TenantFinalizer, func(t string) bool { return slices.Contains(theirs, t) })
+		return strip(ctx, c.Dyn.Resource(tenant.ClusterBindingResource).Namespace(ns.Name), v1alpha1.ClusterBindingName, v1alpha1.TenantFinalizer, func(t string) bool { return slices.Contains(theirs, t) })
 	})
 	add("take rights, caps and the record of this backend out of namespace "+ns.Name, func(ctx context.Context) error {
 		if err := unfurnish(ctx, c, ns.Name); err != nil {
@@ -109,9 +110,7 @@ var theirs = []string{v1alpha1.ConditionHealthy, v1alpha1.ConditionSecretValid, 
 // unmark takes labels and annotations of ours off a namespace.
 func unmark(ctx context.Context, c tenant.Clients, name string, more map[string]any) error {
 	annotations := map[string]any{v1alpha1.HolderAnnotation: nil, v1alpha1.AdoptedAnnotation: nil, v1alpha1.ExportedAnnotation: nil}
-	for key, value := range more {
-		annotations[key] = value
-	}
+	maps.Copy(annotations, more)
 	return patch(ctx, func(ctx context.Context, kind types.PatchType, data []byte) error {
 		_, err := c.Kube.CoreV1().Namespaces().Patch(ctx, name, kind, data, metav1.PatchOptions{})
 		return err
@@ -132,8 +131,7 @@ func unfurnish(ctx context.Context, c tenant.Clients, name string) error {
 
 // strip takes a finalizer, annotations, and all conditions but those of the types to keep, off
 // an object.
-func strip(ctx context.Context, c tenant.Clients, gvr schema.GroupVersionResource, namespace, name, finalizer string, keep func(conditionType string) bool) error {
-	client := c.Dyn.Resource(gvr).Namespace(namespace)
+func strip(ctx context.Context, client dynamic.ResourceInterface, name, finalizer string, keep func(conditionType string) bool) error {
 	u, err := client.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return tenant.IgnoreNotFound(err)
@@ -144,18 +142,19 @@ func strip(ctx context.Context, c tenant.Clients, gvr schema.GroupVersionResourc
 		t, _ := m["type"].(string)
 		return !keep(t)
 	})
+	finalizers := slices.DeleteFunc(slices.Clone(u.GetFinalizers()), func(f string) bool { return f == finalizer })
+	seen := map[string]any{"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion(), "finalizers": finalizers, "annotations": map[string]any{
+		v1alpha1.AnchorAnnotation: nil, v1alpha1.DrainingAnnotation: nil, v1alpha1.SourceClaimsHashAnnotation: nil, v1alpha1.WithdrawnAnnotation: nil,
+	}}
 	err = patch(ctx, func(ctx context.Context, kind types.PatchType, data []byte) error {
-		_, err := client.Patch(ctx, name, kind, data, metav1.PatchOptions{}, "status")
+		_, err := client.Patch(ctx, name, kind, data, metav1.PatchOptions{})
 		return err
-	}, map[string]any{"metadata": map[string]any{"uid": u.GetUID()}, "status": map[string]any{"conditions": left}})
+	}, map[string]any{"metadata": seen})
 	if err != nil {
 		return err
 	}
-	finalizers := slices.DeleteFunc(slices.Clone(u.GetFinalizers()), func(f string) bool { return f == finalizer })
 	return patch(ctx, func(ctx context.Context, kind types.PatchType, data []byte) error {
-		_, err := client.Patch(ctx, name, kind, data, metav1.PatchOptions{})
+		_, err := client.Patch(ctx, name, kind, data, metav1.PatchOptions{}, "status")
 		return err
-	}, map[string]any{"metadata": map[string]any{"uid": u.GetUID(), "finalizers": finalizers, "annotations": map[string]any{
-		v1alpha1.AnchorAnnotation: nil, v1alpha1.DrainingAnnotation: nil, v1alpha1.SourceClaimsHashAnnotation: nil, v1alpha1.WithdrawnAnnotation: nil,
-	}}})
+	}, map[string]any{"metadata": map[string]any{"uid": u.GetUID()}, "status": map[string]any{"conditions": left}})
 }

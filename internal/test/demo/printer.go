@@ -18,7 +18,7 @@ type printer struct {
 	begun time.Time
 }
 
-func (p *printer) title(format string, args ...any) { p.text("\n"+format+"\n", args...) }
+func (p *printer) title(text string) { p.text("\n%s\n", text) }
 
 // step begins a part of the story.
 func (p *printer) step(what string) {
