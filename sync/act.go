@@ -17,9 +17,7 @@ import (
 
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/sync/internal/breaker"
-	"github.com/klutch-go/sdk/sync/internal/contest"
 	"github.com/klutch-go/sdk/sync/internal/fence"
-	"github.com/klutch-go/sdk/sync/internal/fields"
 	"github.com/klutch-go/sdk/sync/internal/legacy"
 	"github.com/klutch-go/sdk/sync/internal/pace"
 	"github.com/klutch-go/sdk/sync/internal/prune"
@@ -115,12 +113,8 @@ func (a *actor) doTarget(ctx context.Context, p *pair, s step, r *record) error 
 	}
 	a.refused.Accepted(p.key, refusal.Deletion)
 	if obj != nil {
-		if p.target != nil && p.state.target.content.edited() && s != stepYield {
-			kept := clip(contest.Keepers(obj, p.keeper, fields.Of(p.target, p.keeper)))
-			r.drift.kept = &kept
-		}
 		r.answers.target = a.target.Slimmed(obj)
-		if s == stepMigrate || s == stepOwn || s == stepEmptyMap || s == stepDelete || s == stepCollect {
+		if s == stepMigrate || s == stepEmptyMap || s == stepDelete || s == stepCollect {
 			return nil
 		}
 		a.refused.Accepted(p.key, refusal.Spec)
@@ -128,9 +122,6 @@ func (a *actor) doTarget(ctx context.Context, p *pair, s step, r *record) error 
 		r.drift.wrote(p, s)
 		p.target = r.answers.target
 		r.drift.accepted, r.drift.listed, r.drift.target = p.acceptance(), p.targets, p.target.GetUID()
-		if s == stepYield {
-			r.drift.accepted = string(stepYield) // of less than all
-		}
 	}
 	return nil
 }
@@ -161,10 +152,6 @@ func (a *actor) writeTarget(ctx context.Context, p *pair, s step, r *record) (*u
 		return a.write.Empty(ctx, t)
 	case stepForce:
 		return a.write.Force(ctx, t)
-	case stepYield:
-		return a.write.Yield(ctx, t)
-	case stepOwn:
-		return a.write.Own(ctx, t)
 	case stepMigrate:
 		if rel := p.state.target.relation; rel == relationPredecessor || rel == relationOrphan {
 			return a.write.Migrate(ctx, t, a.write.Names.Earlier(p.keeper))

@@ -52,7 +52,7 @@ type engine struct {
 }
 
 func newEngine(s *Sync) *engine {
-	e := &engine{sync: s, opts: s.opts, names: names.Of(s.opts.Domain, s.opts.Binding).MarkedBy(s.opts.Finalizer)}
+	e := &engine{sync: s, opts: s.opts, names: names.Of(s.opts.Domain, s.opts.Binding)}
 	e.refused = refusal.NewLedger(func(key cache.ObjectName) { e.queue.Add(key, queue.Resync) })
 	e.reports = newReports(s.opts.Hooks, e.refused, s.notify)
 	e.guard = &fence.Guard{Breaker: s.breaker, Suspect: &s.suspect, Restart: e.restart}
@@ -271,7 +271,6 @@ func (e *engine) targetView() *view.View {
 		obj, err := read(ctx, name)
 		if obj != nil {
 			slim.NoteLost(obj, e.names)
-			slim.NoteCoowners(obj, e.names)
 		}
 		return obj, err
 	}

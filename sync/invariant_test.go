@@ -53,14 +53,13 @@ type model struct {
 	lives      map[string]*life
 	peers      map[string]string // UIDs of targets that an older konnector made, which records no source, and of their sources
 	sight      *sight
-	call       *call            // the one that is carried out, if any
-	heldAt     map[string]int   // step at which a source was told that its deletion is held, by UID
-	behind     map[string]int64 // generation of a source of which it was told that its target is ahead, by UID
-	releasedAt int              // step at which an operator last released what was held
+	call       *call          // the one that is carried out, if any
+	heldAt     map[string]int // step at which a source was told that its deletion is held, by UID
+	releasedAt int            // step at which an operator last released what was held
 }
 
 func newModel(s *sim) *model {
-	m := &model{sim: s, lives: map[string]*life{}, peers: map[string]string{}, sight: newSight(), heldAt: map[string]int{}, behind: map[string]int64{}}
+	m := &model{sim: s, lives: map[string]*life{}, peers: map[string]string{}, sight: newSight(), heldAt: map[string]int{}}
 	for side, c := range s.clusters {
 		m.begin[side] = c.Version() + 4
 		m.now[side] = map[cache.ObjectName]*unstructured.Unstructured{}
@@ -186,7 +185,6 @@ func (m *model) commitSource(c fakecluster.Commit, ours bool) {
 		return
 	}
 	m.noteHeld(c.After)
-	m.noteBehind(c.After)
 	if c.Kind == watch.Added {
 		m.breaks("I9", "a konnector created the source %s", l.name)
 		return
@@ -260,7 +258,7 @@ func (m *model) targetDeleted(name cache.ObjectName, c fakecluster.Commit) {
 	m.deleted++
 	uid := sourceUID(c.Before)
 	if uid == "" {
-		uid = cmp.Or(m.sim.origins[string(c.Before.GetUID())], m.peers[string(c.Before.GetUID())])
+		uid = m.peers[string(c.Before.GetUID())]
 	}
 	l := m.lives[uid]
 	m.destructive(name.String() + " was deleted")
@@ -303,10 +301,10 @@ func (m *model) targetApplied(name cache.ObjectName, uid string, c fakecluster.C
 	if uid != "" && sourceUID(c.Before) != uid {
 		m.made(name, uid, c)
 	}
-	if before := m.madeFrom(c.Before); c.Before != nil && before != uid && uid != "" && m.sim.plan.Conflict != klutchsync.ConflictAdopt && (before != "" || m.peers[string(c.Before.GetUID())] == "" || older(c.Before, m.now[sideSource][m.sim.source(name)])) {
+	if before := sourceUID(c.Before); c.Before != nil && before != uid && uid != "" && m.sim.plan.Conflict != klutchsync.ConflictAdopt && (before != "" || m.peers[string(c.Before.GetUID())] == "" || older(c.Before, m.now[sideSource][m.sim.source(name)])) {
 		m.breaks("I9", "%s, made from %q, was taken over by %s", name, before, uid)
 	}
-	if c.Before != nil && uid != "" && sourceUID(c.Before) == uid && generation(c.After) < generation(c.Before) && !m.insists(uid, generation(c.After)) {
+	if c.Before != nil && uid != "" && sourceUID(c.Before) == uid && generation(c.After) < generation(c.Before) {
 		m.breaks("I6", "%s went from generation %d of its source back to %d", name, generation(c.Before), generation(c.After))
 	}
 	if diff := beyond(c.Before, c.After, true); diff != "" {
@@ -318,14 +316,6 @@ func (m *model) targetApplied(name cache.ObjectName, uid string, c fakecluster.C
 			m.breaks("I16", "%s was given the %s of the source", name, part)
 		}
 	}
-}
-
-// madeFrom is the source of a target, also if others have taken off what says so.
-func (m *model) madeFrom(target *unstructured.Unstructured) string {
-	if target == nil {
-		return ""
-	}
-	return cmp.Or(sourceUID(target), m.sim.origins[string(target.GetUID())])
 }
 
 // deniedParts are those parts of an object that must not be brought to a target.
@@ -494,7 +484,7 @@ func (m *model) finalSource(name cache.ObjectName, source *unstructured.Unstruct
 // reason is what must keep a source from being in step, if anything does.
 func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Reason {
 	size, _, _ := unstructured.NestedString(source.Object, "spec", "size")
-	mine := target != nil && (m.madeFrom(target) == string(source.GetUID()) || m.inherits(target, source))
+	mine := target != nil && (sourceUID(target) == string(source.GetUID()) || m.inherits(target, source))
 	slot := target == nil || sourceUID(target) == "" || origin(target).Name == source.GetName() &&
 		origin(target).Namespace == source.GetNamespace() && origin(target).Cluster == m.sim.identity(sideSource)
 	p := m.sim.plan
@@ -503,7 +493,7 @@ func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Rea
 		return klutchsync.ReasonConflict
 	case target == nil && p.Lost == klutchsync.LostReport && annotation(source, klutchsync.TargetAnnotation) != "":
 		return klutchsync.ReasonLost
-	case mine && generation(target) > source.GetGeneration() && !m.insists(string(source.GetUID()), source.GetGeneration()):
+	case mine && generation(target) > source.GetGeneration():
 		return klutchsync.ReasonStale
 	case size == "huge", p.has("schemas unreadable") && m.sim.narrow[sideTarget] == "color" && has(source, "color"):
 		return klutchsync.ReasonRefused
@@ -511,22 +501,6 @@ func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Rea
 		return klutchsync.ReasonStatus
 	}
 	return ""
-}
-
-// noteBehind notes as of which generation a source was told to be behind its target.
-func (m *model) noteBehind(source *unstructured.Unstructured) {
-	_, text, said := strings.Cut(annotation(source, klutchsync.MessageAnnotation), "what comes after generation ")
-	if at := int64(0); said {
-		if _, err := fmt.Sscan(strings.TrimSuffix(text, " goes up"), &at); err == nil {
-			m.behind[string(source.GetUID())] = at
-		}
-	}
-}
-
-// insists reports whether a generation of a source is a change of what was told to be behind.
-func (m *model) insists(uid string, generation int64) bool {
-	at, told := m.behind[uid]
-	return told && generation > at
 }
 
 // inherits reports whether there is evidence that a target which names no source was

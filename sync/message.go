@@ -36,14 +36,12 @@ func obstacle(s state) Reason {
 		return ReasonStale
 	case s.refused != "":
 		return s.refused
-	case dst.ours() && (s.contested != "" && !dst.content.edited() || dst.content.drifted()) && s.policy.drift == DriftReport:
+	case dst.ours() && (s.contested != "" || dst.content.drifted()) && s.policy.drift == DriftReport:
 		return ReasonDrifted
 	case s.statusRefused != "":
 		return ReasonStatus
 	case dst.ours() && s.fought:
 		return ReasonContested
-	case dst.ours() && s.kept != "":
-		return ReasonKept
 	case s.related != "":
 		return ReasonRelated
 	case src.shared != "":
@@ -58,7 +56,7 @@ func (s state) passes(why Reason) bool { return s.passing && why != "" && why ==
 
 // harmless reports whether an obstacle leaves the spec free to travel.
 func harmless(why Reason) bool {
-	return why == "" || why == ReasonRelated || why == ReasonStatus || why == ReasonContested || why == ReasonKept || why == ReasonShared
+	return why == "" || why == ReasonRelated || why == ReasonStatus || why == ReasonContested || why == ReasonShared
 }
 
 // told reports whether users know what stands in the way. Who changed a target is
@@ -110,8 +108,7 @@ func explain(s state, why Reason) string {
 	case ReasonVanished:
 		text = fmt.Sprintf("%s has vanished from the target cluster, with what it held; %s", s.target.name, s.comesBack())
 	case ReasonStale:
-		text = fmt.Sprintf("%s was made from a later generation of this object, as after a restore from a backup; nothing is rolled back. "+
-			"To have there what this object says, change it: what comes after "+staleAt+" goes up", s.target.name, s.source.at)
+		text = fmt.Sprintf("%s was made from a later generation of this object, which may have been restored from a backup; nothing is rolled back", s.target.name)
 	case ReasonRefused:
 		text = s.asked("refuses") + s.answer
 	case ReasonUnavailable:
@@ -124,8 +121,6 @@ func explain(s state, why Reason) string {
 		text = fmt.Sprintf("%s was changed in the target cluster%s", s.target.name, cmp.Or(s.contested, s.rivals))
 	case ReasonContested:
 		text = fmt.Sprintf("%s is changed in the target cluster%s each time that it is put right, which is done ever more slowly; what changes here goes up at once", s.target.name, s.rivals)
-	case ReasonKept:
-		text = fmt.Sprintf("%s keeps what was removed here by "+keptAt+"%s", s.target.name, s.source.at, s.kept)
 	case ReasonTerminating:
 		text = fmt.Sprintf("this object is being deleted, and waits for %s to be gone from the target cluster%s", s.target.name, s.target.finalizers)
 	case ReasonShared:
@@ -141,31 +136,6 @@ func explain(s state, why Reason) string {
 		text = s.target.name + " was made from an object that has gone without letting it go"
 	}
 	return clip(string(why) + ": " + text)
-}
-
-// Parts of messages by which a later look at the source knows what they were about.
-const (
-	staleAt = "generation %d"
-	keptAt  = "generation %d, since it is applied"
-)
-
-// resumes reports whether the source was changed after its message said that the target was
-// made from a later generation: that is what its user wants now.
-func (s sourceState) resumes() bool {
-	_, text, _ := strings.Cut(s.message, "what comes after ")
-	var at int64
-	_, err := fmt.Sscanf(text, staleAt, &at)
-	return err == nil && strings.HasPrefix(s.message, string(ReasonStale)+": ") && at < s.at
-}
-
-// keptBefore is what the message on the source says of fields that others keep; empty if that
-// was of another generation.
-func keptBefore(s sourceState) string {
-	_, who, said := strings.Cut(s.message, fmt.Sprintf(" by "+keptAt, s.at))
-	if !said || !strings.HasPrefix(s.message, string(ReasonKept)+": ") {
-		return ""
-	}
-	return who
 }
 
 // OtherCluster stands in the message of ReasonConflict where Options.FormerSource could help.

@@ -22,7 +22,6 @@ type modelSource struct {
 	deleting, finalizer bool
 	status, mark        uint8
 	message             uint8 // index in modelReasons
-	told                uint8 // generation that it is about, if that is behind the target
 	shared              bool  // another Sync has put its finalizer on it before ours
 }
 
@@ -36,7 +35,6 @@ type modelTarget struct {
 	former            bool  // it records a source cluster that was lost
 	legacy            uint8 // UID of the source that a legacy konnector made it from
 	contended         bool  // a legacy konnector has written its fields since
-	coowned           bool  // who made it owns what we apply too
 	drift             uint8 // 1: others changed it, 2: and changed it back
 	deleting, blocked bool
 	status            uint8
@@ -89,8 +87,6 @@ type modelWorld struct {
 	konnectors [2]modelKonnector
 	sources    uint8 // UIDs of sources given so far
 	unreadable bool  // the target's cluster does not answer
-	before     uint8 // generation to which the source was restored
-	insists    bool  // the user has changed the source since it was told that it is behind the target
 	leaving    bool  // the target's kind is being taken away
 	restored   bool  // a cluster was restored from a backup
 	released   bool  // users have released held deletions
@@ -120,7 +116,6 @@ var modelReasons = []Reason{"", ReasonConflict, ReasonLost, ReasonStale, ReasonD
 
 // Indexes in modelReasons. The second time that it stands there the breaker holds what would come back.
 const (
-	modelStale        = 3
 	modelHeld         = 6
 	modelVanished     = 9
 	modelVanishedHeld = 10
@@ -142,14 +137,6 @@ var modelTexts = func() (texts []string) {
 	return texts
 }()
 
-// text is the message as it stands on the source.
-func (s modelSource) text() string {
-	if s.message == modelStale {
-		return explain(state{source: sourceState{at: int64(s.told)}, target: targetState{name: "t"}}, ReasonStale)
-	}
-	return modelTexts[s.message]
-}
-
 func uidBit(uid uint8) uint8 { return 1 << uid }
 
 // observe is what engine.observe makes of what a konnector sees.
@@ -158,7 +145,7 @@ func (r *modelRun) observe(k *modelKonnector) state {
 	s := state{policy: r.policy, mapped: true, confirmed: k.confirmed, suspect: k.suspect, paused: k.paused && k.wrote == src.wish(), fought: k.again}
 	s.source = sourceState{
 		freshness: k.sourceAt, exists: src.uid != 0, deleting: src.deleting, finalizer: src.finalizer,
-		proven: src.uid != 0 && k.proven == src.uid, message: src.text(), at: int64(src.gen),
+		proven: src.uid != 0 && k.proven == src.uid, message: modelTexts[src.message],
 	}
 	if src.shared {
 		s.source.shared = "example.org/first"
@@ -248,8 +235,6 @@ func (r *modelRun) relation(k *modelKonnector) targetRelation {
 		return relationLegacy
 	case (inherits || made) && dst.contended:
 		return relationContended
-	case made && dst.coowned && dst.managed == src.uid:
-		return relationCoowned
 	case inherits || made:
 		return relationOurs
 	case dst.other:
@@ -275,10 +260,8 @@ func (r *modelRun) content(k *modelKonnector) content {
 		k.accepted = dst.uid
 	}
 	switch {
-	case dst.gen > src.gen && !(sourceState{message: src.text(), at: int64(src.gen)}).resumes():
+	case dst.gen > src.gen:
 		return contentAhead
-	case dst.gen > src.gen && k.sourceAt != live:
-		return contentRewritten
 	case !settled && k.applied != 0 && dst.gen != k.applied && k.sourceAt != live:
 		return contentRewritten
 	case settled && owned:
@@ -339,8 +322,7 @@ func (r *modelRun) step(w *modelWorld, i int) step {
 
 // delays reports whether a change of the source that was never sent is not sent now.
 func (r *modelRun) delays(k *modelKonnector, s state) bool {
-	why := obstacle(s)
-	free := (harmless(why) || why == ReasonDrifted) && s.target.freshness != unknown && s.source.freshness != unknown
+	free := harmless(obstacle(s)) && r.policy.drift == DriftCorrect && s.target.freshness != unknown && s.source.freshness != unknown
 	return free && s.source.finalizer && s.target.ours() && s.target.termination == alive && s.target.content.edited() && k.wrote != k.source.wish()
 }
 
@@ -410,7 +392,7 @@ func (r *modelRun) writeSource(w *modelWorld, i int, do step, s state) {
 		src.message = 0
 		for n, why := range modelReasons {
 			if why == obstacle(s) && (why != ReasonVanished || modelTexts[n] == explain(s, why)) {
-				src.message, src.told = uint8(n), k.source.gen //nolint:gosec // a few
+				src.message = uint8(n) //nolint:gosec // a few
 			}
 		}
 	case do == stepMark && same:
@@ -472,17 +454,10 @@ func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before mo
 		w.born++
 		*dst = modelTarget{uid: w.born}
 		r.apply(k, dst)
-	case stepApply, stepForce, stepYield:
-		insists := w.before != 0 && src.gen > w.before
-		r.check(!dst.made(src.uid) || dst.gen <= src.gen || insists, "I6: the target goes back to an earlier generation")
-		r.check(do != stepYield || r.policy.drift == DriftReport, "%s against the policy", do)
-		drift := dst.drift
-		r.check(do != stepForce || dst.drift != 1 || foreign || r.policy.drift == DriftCorrect, "I9: what others changed is taken against the policy")
-		if r.apply(k, dst); do == stepYield {
-			dst.drift = drift
-		}
-	case stepOwn:
-		dst.coowned = false
+	case stepApply, stepForce:
+		r.check(!dst.made(src.uid) || dst.gen <= src.gen, "I6: the target goes back to an earlier generation")
+		r.check(do == stepApply || dst.drift != 1 || foreign || r.policy.drift == DriftCorrect, "I9: what others changed is taken against the policy")
+		r.apply(k, dst)
 	case stepMigrate:
 		dst.managed, dst.contended = src.uid, false
 		if dst.from == 0 {
@@ -536,13 +511,12 @@ func userMoves() []modelMove {
 		{"the user creates the source", func(w *modelWorld) bool {
 			ok := w.source.uid == 0
 			w.sources++
-			w.source, w.insists, w.before = modelSource{uid: w.sources, gen: 2}, false, 0
+			w.source = modelSource{uid: w.sources, gen: 1}
 			return ok
 		}, 0},
 		{"the user edits the source", func(w *modelWorld) bool {
-			ok := w.source.uid != 0 && w.source.gen < 3
-			w.source.gen++
-			w.insists = w.insists || w.source.message == modelStale
+			ok := w.source.uid != 0 && w.source.gen < 2
+			w.source.gen = 2
 			return ok
 		}, 0},
 		{"the user deletes the source", func(w *modelWorld) bool {
@@ -594,13 +568,7 @@ func otherMoves() []modelMove {
 		{"someone creates an object of the target's name", func(w *modelWorld) bool {
 			ok := w.target.uid == 0
 			w.born++
-			w.target = modelTarget{uid: w.born, coowned: true}
-			return ok
-		}, 1},
-		{"another hand makes the target again", func(w *modelWorld) bool {
-			ok := w.target.from != 0 && w.target.managed == w.target.from && !w.target.deleting
-			w.born++
-			w.target = modelTarget{uid: w.born, from: w.target.from, gen: w.target.gen, other: w.target.other, former: w.target.former, coowned: true}
+			w.target = modelTarget{uid: w.born}
 			return ok
 		}, 1},
 		{"another source's target takes the name", func(w *modelWorld) bool {
@@ -618,7 +586,7 @@ func otherMoves() []modelMove {
 		{"the source is restored to before the deletion that met its finalizer", func(w *modelWorld) bool {
 			k := &w.konnectors[0]
 			ok := w.source.uid == 0 && w.sources == 1 && (k.coming|k.witnessed)&uidBit(1) != 0
-			w.source = modelSource{uid: 1, gen: 2, finalizer: true}
+			w.source = modelSource{uid: 1, gen: 1, finalizer: true}
 			w.tombs &^= uidBit(1)
 			w.restore()
 			return ok
@@ -703,8 +671,8 @@ func otherMoves() []modelMove {
 			return ok
 		}, 1},
 		{"the source is restored to an earlier generation", func(w *modelWorld) bool {
-			ok := w.source.gen == 3
-			w.source.gen, w.source.message, w.source.told, w.insists, w.before = 1, 0, 0, false, 1
+			ok := w.source.gen == 2
+			w.source.gen = 1
 			w.restore()
 			return ok
 		}, 1},
@@ -724,7 +692,7 @@ func otherMoves() []modelMove {
 		}, 1},
 		{"the source is restored to before its finalizer was removed", func(w *modelWorld) bool {
 			ok := w.source.uid == 0 && w.letGo&uidBit(1) != 0
-			w.source = modelSource{uid: 1, gen: 2, finalizer: true}
+			w.source = modelSource{uid: 1, gen: 1, finalizer: true}
 			w.letGo, w.tombs = 0, w.tombs&^uidBit(1)
 			w.restore()
 			return ok
@@ -736,8 +704,8 @@ func otherMoves() []modelMove {
 			return ok
 		}, 1},
 		{"the target is restored to an earlier generation", func(w *modelWorld) bool {
-			ok := w.target.gen == 3
-			w.target.gen = 2
+			ok := w.target.gen == 2
+			w.target.gen = 1
 			w.restore()
 			return ok
 		}, 1},
@@ -865,7 +833,7 @@ func (r *modelRun) next(w modelWorld, visit func(m modelEvent, next modelWorld))
 		if next = w; w.faults > 0 && w.letGo&uidBit(1) != 0 {
 			next.faults--
 			next.start(i, false)
-			next.konnectors[i].source = modelSource{uid: 1, gen: 2, finalizer: true}
+			next.konnectors[i].source = modelSource{uid: 1, gen: 1, finalizer: true}
 			visit(modelEvent{who: i, does: "starts anew, with a list from before the source was let go"}, next)
 		}
 	}
@@ -1052,7 +1020,7 @@ func (r *modelRun) stands(w modelWorld) string {
 	switch {
 	case r.broken != "":
 		broken = r.broken
-	case dst.gen != src.gen && dst.gen <= src.gen:
+	case dst.gen != src.gen && dst.gen <= src.gen && (dst.drift != 1 || r.policy.drift == DriftCorrect):
 		broken = "I1: what the user changed after the deletion does not go up"
 	case src.status != dst.sent() && !src.shared:
 		broken = "I1: the status does not come down after the deletion"
@@ -1118,8 +1086,6 @@ func (r *modelRun) wrong(w modelWorld) string {
 		return ""
 	case modelReasons[src.message] != why && !src.shared:
 		return fmt.Sprintf("I1: the message is %q, the obstacle %q", modelReasons[src.message], why)
-	case why == ReasonStale && w.insists:
-		return "I1: what the user changed after a restore does not go up"
 	case why == ReasonConflict && (dst.made(src.uid) || dst.uid == 0), why == ReasonLost && dst.uid != 0,
 		why == ReasonDrifted && dst.drift != 1, why == ReasonStale && dst.gen <= src.gen:
 		return "I1: the message is wrong: " + string(why)
@@ -1129,9 +1095,7 @@ func (r *modelRun) wrong(w modelWorld) string {
 		return ""
 	case !src.finalizer:
 		return "I3: no finalizer"
-	case dst.coowned && dst.managed == src.uid && harmless(why):
-		return "I1: what users remove would stay"
-	case !dst.made(src.uid) || dst.gen != src.gen || dst.managed != src.uid || dst.contended && r.policy.drift == DriftCorrect:
+	case !dst.made(src.uid) || dst.gen != src.gen && harmless(why) || dst.managed != src.uid || dst.contended && r.policy.drift == DriftCorrect:
 		return "I1: the target is not what it should be"
 	case dst.drift != 0 && harmless(why):
 		return "I1: the target stays changed"

@@ -24,7 +24,6 @@ import (
 	"github.com/klutch-go/sdk/sync/internal/pace"
 	"github.com/klutch-go/sdk/sync/internal/prune"
 	"github.com/klutch-go/sdk/sync/internal/refusal"
-	"github.com/klutch-go/sdk/sync/internal/slim"
 	"github.com/klutch-go/sdk/sync/internal/tombstone"
 	"github.com/klutch-go/sdk/sync/internal/travel"
 	"github.com/klutch-go/sdk/sync/internal/view"
@@ -151,7 +150,6 @@ func (o *observer) observeSource(p *pair, r *record) {
 	s.finalizer = slices.Contains(p.source.GetFinalizers(), o.opts.Finalizer)
 	s.mark = annotations[o.names.Target]
 	s.message = annotations[o.names.Message]
-	s.at = p.source.GetGeneration()
 	s.shared = o.firstOther(p.source)
 	p.related = o.problem(p.key)
 	if s.freshness == live {
@@ -192,8 +190,6 @@ func (o *observer) relation(p *pair) targetRelation {
 		return relationLegacy
 	case made && o.hasLegacy() && legacy.Writer(p.target) != "":
 		return relationContended
-	case made && slim.Coowned(p.target, p.keeper):
-		return relationCoowned
 	case made:
 		return relationOurs
 	case p.isMade && !p.from.sameName(p.made):
@@ -286,10 +282,6 @@ func (o *observer) observeTarget(p *pair, r *record) {
 	if t.freshness == live && (t.content.edited() || t.content.drifted()) {
 		r.drift.contest.Rivals = contest.Rivals(p.target, p.keeper, p.want.object)
 	}
-	p.kept = keptBefore(p.state.source)
-	if r.drift.kept != nil {
-		p.kept = *r.drift.kept
-	}
 	p.give = r.status.withOthers(travel.Status(p.source, o.sourceFields.Prune(p.target), p.made.Generation), p.source)
 	p.status = t.ours() && p.state.source.shared == "" && !r.status.acknowledged(p)
 }
@@ -312,10 +304,8 @@ func (o *observer) compare(p *pair, r *record) content {
 		unverified = judged == contentUnverified
 	}
 	switch {
-	case from.Generation > p.state.source.at && !p.state.source.resumes():
+	case from.Generation > p.source.GetGeneration():
 		return contentAhead
-	case from.Generation > p.state.source.at && p.state.source.freshness != live:
-		return contentRewritten
 	case !settled && p.isMade && r.drift.applied != "" && from.Hash != r.drift.applied && p.state.source.freshness != live:
 		return contentRewritten
 	case settled && owned:

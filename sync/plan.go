@@ -23,8 +23,6 @@ const (
 	stepApply           step = "apply"            // apply the target, yielding to others
 	stepEmptyMap        step = "empty"            // take away the last parts of maps that should be empty
 	stepForce           step = "force"            // apply this version of the target, taking fields from others
-	stepYield           step = "yield"            // apply this version of the target, but for what others have changed
-	stepOwn             step = "own"              // take away from others what they own of the target together with us
 	stepMigrate         step = "migrate"          // make what a legacy konnector or a predecessor applied to the target ours
 	stepDelete          step = "delete"           // delete this version of the target
 	stepCollect         step = "collect"          // delete this version of an orphan
@@ -102,12 +100,6 @@ func decide(s state) step {
 	// A legacy konnector wrote our target: take ownership so that removals propagate.
 	case dst.relation == relationContended && s.policy.drift == DriftCorrect && s.corrects(why):
 		return stepMigrate
-	// Another hand made the target again, or had made it before: what users remove would stay.
-	case dst.relation == relationCoowned && s.corrects(why):
-		return stepOwn
-	// By policy what others have changed stays, and all else travels.
-	case dst.content.edited() && s.contested != "" && s.policy.drift == DriftReport && !s.paused && (s.refused == "" || s.due):
-		return stepYield
 	// The target should be something else than was last applied, or may be what it should be again.
 	case dst.content == contentEmptyMap && s.sends(why):
 		return stepEmptyMap
@@ -132,7 +124,7 @@ func decide(s state) step {
 // decideDeletion is what should happen to the target of a source that is being deleted.
 func decideDeletion(s state) step {
 	dst := s.target
-	changed := dst.ours() && dst.relation != relationLegacy && dst.content.edited() && !s.paused
+	changed := (dst.relation == relationOurs || dst.relation == relationContended) && dst.content.edited() && !s.paused
 	switch {
 	// What users changed before the deletion or since may decide how it goes, or whether.
 	case changed && s.contested == "" && dst.content == contentEmptyMap:
@@ -141,8 +133,6 @@ func decideDeletion(s state) step {
 		return stepApply
 	case changed && s.policy.drift == DriftCorrect:
 		return stepForce
-	case changed:
-		return stepYield
 	case s.waits() && dst.ours() && s.status:
 		return stepStatus
 	case s.waits():

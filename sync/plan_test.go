@@ -134,13 +134,7 @@ func TestPlan(t *testing.T) {
 		"drift undone by others":           {settledState(contents(contentUnverified), driftReport, func(s *state) { s.source.message = "TargetDrifted: x" }, liveTarget), stepApply},
 		"drift gone":                       {settledState(driftReport, func(s *state) { s.source.message = "TargetDrifted: x" }), stepSetMessage},
 		"change contested":                 {settledState(changed, contested), stepForce},
-		"change contested, by policy left": {settledState(changed, contested, driftReport), stepYield},
-		"change contested, refused":        {settledState(changed, contested, driftReport, refused, messageSet), stepWait},
-		"change contested again and again": {settledState(changed, contested, driftReport, liveTarget, messageSet, paused), stepWait},
-		"owned with others":                {settledState(itsRelation(relationCoowned)), stepOwn},
-		"owned with others, reported":      {settledState(itsRelation(relationCoowned), driftReport), stepOwn},
-		"owned with others, just now":      {settledState(itsRelation(relationCoowned), paused), stepWait},
-		"removed, and kept by others":      {settledState(func(s *state) { s.kept = " by them (.spec.size)" }), stepSetMessage},
+		"change contested, by policy left": {settledState(changed, contested, driftReport, liveTarget), stepSetMessage},
 
 		"target lost":                            {settledState(absentTarget), stepCreate},
 		"target not recorded":                    {settledState(lostReport), stepMark},
@@ -203,7 +197,7 @@ func TestPlan(t *testing.T) {
 		"deleted, changed while it is held": {settledState(deleting, changed, held, messageSet), stepApply},
 		"deleted, the change was refused":   {settledState(deleting, contents(contentRefused), refused, due, messageSet), stepDelete},
 		"deleted, the change was contested": {settledState(deleting, changed, contested, liveTarget), stepForce},
-		"deleted, contested, reported":      {settledState(deleting, changed, contested, driftReport, liveTarget, messageSet), stepYield},
+		"deleted, contested, reported":      {settledState(deleting, changed, contested, driftReport, liveTarget, messageSet), stepDelete},
 		"deleted, status changed":           {settledState(deleting, statusDiffers, terminates), stepStatus},
 		"deleted, deletion refused, status": {settledState(deleting, refused, messageSet, statusDiffers), stepStatus},
 
@@ -303,9 +297,6 @@ var invariants = map[string]func(s state, do step) bool{
 	"I9: what others hold is taken by policy only": func(s state, do step) bool {
 		return do != stepForce || !s.target.ours() || s.policy.drift == DriftCorrect && !s.paused
 	},
-	"I9: others are yielded to, and owned with, by policy only": func(s state, do step) bool {
-		return (do != stepYield || s.policy.drift == DriftReport) && (do != stepOwn || s.target.relation == relationCoowned)
-	},
 	"I11: what is unknown justifies nothing": func(s state, do step) bool {
 		return s.source.freshness != unknown && (s.target.freshness != unknown || !s.mapped) || do == stepWait || do == stepRest
 	},
@@ -344,7 +335,7 @@ var invariants = map[string]func(s state, do step) bool{
 
 // applies reports whether a step applies the target.
 func applies(do step) bool {
-	return do == stepCreate || do == stepApply || do == stepForce || do == stepEmptyMap || do == stepYield
+	return do == stepCreate || do == stepApply || do == stepForce || do == stepEmptyMap
 }
 
 func FuzzPlan(f *testing.F) {
@@ -376,8 +367,8 @@ func anyState(r *rand.Rand) state {
 		mapped: r.IntN(8) > 0, due: flip(), passing: flip(), offered: flip(),
 		refused:   Reason(one("", "", string(ReasonRefused), string(ReasonForbidden), string(ReasonUnavailable), string(ReasonMissing), string(ReasonVanished))),
 		confirmed: flip(), suspect: flip(), held: one("", "", "too many"), paused: flip(), fought: flip(), rivals: one("", " by them"), status: flip(), statusDelayed: flip(),
-		contested: one("", "", " by them"), statusRefused: one("", "", "bad"), related: one("", "", "taken"), kept: one("", "", " by them"),
-		source: sourceState{freshness(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x"), int64(r.IntN(3)), one("", "", "", "example.org/first")},
+		contested: one("", "", " by them"), statusRefused: one("", "", "bad"), related: one("", "", "taken"),
+		source: sourceState{freshness(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x"), one("", "", "", "example.org/first")},
 		target: targetState{
 			freshness: freshness(r.IntN(3)), relation: targetRelation(r.IntN(int(relationOtherCluster) + 1)), content: content(r.IntN(int(contentInSync) + 1)),
 			termination: termination(r.IntN(int(stuck) + 1)), grace: grace(r.IntN(int(graceWaived) + 1)), managed: flip(), uid: "u1", name: "widgets svc/a",
@@ -393,7 +384,7 @@ func anyState(r *rand.Rand) state {
 func TestExplain(t *testing.T) {
 	s := settledState(contested, refused, stuckCopy)
 	for _, why := range []Reason{
-		ReasonConflict, ReasonRefused, ReasonForbidden, ReasonUnavailable, ReasonMissing, ReasonDrifted, ReasonLost, ReasonVanished, ReasonTerminating, ReasonHeld, ReasonStatus, ReasonStale, ReasonRelated, ReasonOrphaned, ReasonKept,
+		ReasonConflict, ReasonRefused, ReasonForbidden, ReasonUnavailable, ReasonMissing, ReasonDrifted, ReasonLost, ReasonVanished, ReasonTerminating, ReasonHeld, ReasonStatus, ReasonStale, ReasonRelated, ReasonOrphaned,
 	} {
 		text := explain(s, why)
 		if !strings.HasPrefix(text, string(why)+": ") || len(text) < len(why)+10 {

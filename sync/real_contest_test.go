@@ -193,26 +193,6 @@ var contests = map[string]func(c *fight){
 			}
 		}
 	},
-	"a contested item of a list is left, and the others are not, where drift is reported": func(c *fight) {
-		defer c.run(Options{Drift: DriftReport})()
-		c.create(c.source, c.sourceNS, c.widget("a", `{"size":"small","ports":[{"name":"x","port":1},{"name":"y","port":2},{"name":"z","port":3}]}`, ``))
-		c.until("target exists", func() bool { return c.targetOf("a") != nil })
-		c.merge(c.target, c.targetNS, "a", `{"spec":{"ports":[{"name":"x","port":7},{"name":"y","port":2},{"name":"z","port":3}]}}`)
-		c.until("drift reported", func() bool { return strings.HasPrefix(c.message("a"), string(ReasonDrifted)) })
-		began := time.Now()
-		c.merge(c.source, c.sourceNS, "a", `{"spec":{"size":"large","ports":[{"name":"x","port":1},{"name":"y","port":4}]}}`)
-		c.until("the other items went up", func() bool {
-			return text(c, field(c.targetOf("a"), "spec")) == `{"ports":[{"name":"x","port":7},{"name":"y","port":4}],"size":"large"}`
-		})
-		if took := time.Since(began); took > 3*time.Second {
-			c.Errorf("they took %v", took)
-		}
-		c.count()
-		time.Sleep(3 * time.Second)
-		if c.few(2); !strings.Contains(c.message("a"), "spec.ports") {
-			c.Errorf("message: %q", c.message("a"))
-		}
-	},
 	"who contests a field is told where drift is reported": func(c *fight) {
 		defer c.run(Options{Drift: DriftReport})()
 		c.create(c.source, c.sourceNS, c.widget("a", `{"size":"small"}`, ``))

@@ -6,11 +6,8 @@ package sync
 
 import (
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/klutch-go/sdk/internal/test/cluster"
 )
@@ -57,68 +54,6 @@ func TestRealRestore(t *testing.T) {
 	}
 	if !s.suspect.Load() {
 		t.Error("nobody suspects a backup")
-	}
-}
-
-// What users change after their cluster was restored goes up within seconds, although the target
-// was made from later generations; until then nothing is rolled back, and the message says how.
-func TestRealRestoreThenEdit(t *testing.T) {
-	t.Parallel()
-	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
-	source, target := admin(t, app.Config()), admin(t, control.Config())
-	install(t, source)
-	install(t, target)
-	w := &world{TB: t, source: source, target: target, sourceNS: "default", targetNS: "default"}
-	w.from, w.to = w.cluster(app), w.cluster(control)
-	opts := Options{Mapper: Identity()}
-	_, stop := w.sync(opts)
-	names := []string{"edited", "edited-later", "left"}
-	for _, name := range names {
-		w.create(source, "default", w.widget(name, `{"size":"small","color":"red"}`, ``))
-		w.until("target exists", func() bool { return w.targetOf(name) != nil })
-	}
-	backup := filepath.Join(t.TempDir(), "backup")
-	if err := app.Backup(t.Context(), backup); err != nil {
-		t.Fatal(err)
-	}
-	for _, size := range []string{"medium", "large", "medium", "large"} {
-		for _, name := range names {
-			w.merge(source, "default", name, `{"spec":{"size":"`+size+`"}}`)
-		}
-	}
-	for _, name := range names {
-		w.until("the edits went up", func() bool { o, _ := OriginOf(w.targetOf(name)); return o.Generation == 5 })
-	}
-	if err := app.Restore(t.Context(), backup); err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		w.until("the message says what to do", func() bool {
-			m := w.message(name)
-			return strings.HasPrefix(m, string(ReasonStale)) && strings.Contains(m, "nothing is rolled back") && strings.Contains(m, "change it")
-		})
-	}
-	began := time.Now()
-	w.merge(source, "default", "edited", `{"spec":{"color":"blue"}}`)
-	want := map[string]any{"size": "small", "color": "blue"}
-	w.until("the edit went up", func() bool { return cmp.Equal(want, w.targetOf("edited").Object["spec"]) })
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("the edit took %v", took)
-	} else {
-		t.Logf("the edit took %v", took.Round(time.Millisecond))
-	}
-	stop() // what was told counts after a restart too
-	w.merge(source, "default", "edited-later", `{"spec":{"color":"blue"}}`)
-	_, stop = w.sync(opts)
-	defer stop()
-	w.until("the edit went up", func() bool { return cmp.Equal(want, w.targetOf("edited-later").Object["spec"]) })
-	for _, name := range names[:2] {
-		w.until("nothing is left to say", func() bool { return w.message(name) == "" })
-		w.merge(source, "default", name, `{"spec":{"color":"green"}}`)
-		w.until("so does the next one", func() bool { return field(w.targetOf(name), "spec", "color") == "green" })
-	}
-	if got := w.targetOf("left"); field(got, "spec", "size") != "large" || !strings.HasPrefix(w.message("left"), string(ReasonStale)) {
-		t.Errorf("what no one edited: %v, message %q", got.Object["spec"], w.message("left"))
 	}
 }
 

@@ -110,7 +110,6 @@ type drift struct {
 	target   types.UID // of that target
 	source   types.UID // of that target's source
 	judged   string    // what was known of a changed target when it was last read live
-	kept     *string   // which fields that the source no longer has others keep; nil if that was not seen
 	contest  contest.Contest
 	losses   int       // in a row
 	next     time.Time // before which what vanished does not come back

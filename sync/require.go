@@ -23,7 +23,7 @@ func require(want step, s state) evidence {
 	case stepCreate:
 		return sourceProven | where(dst.relation == relationVanished, targetLive|clustersConfirmed|kindOffered)
 	// What is taken over is seen as it is: fields of others are not cached.
-	case stepMigrate, stepForce, stepApply, stepEmptyMap, stepYield:
+	case stepMigrate, stepForce, stepApply, stepEmptyMap:
 		return where(dst.exists() && !dst.ours(), sourceProven|targetLive) |
 			where(want == stepForce && s.contested == "", targetLive) | // whose it is, is told
 			where(want == stepMigrate, targetLive|where(dst.relation == relationContended, sourceLive)) |
@@ -50,7 +50,7 @@ func (s state) requireToLeave(why Reason) evidence {
 	case dst.relation == relationOrphan && dst.grace == graceElapsed && (!src.exists || why == ReasonConflict):
 		return sourceLive | targetLive | clustersConfirmed
 	// Fields of a legacy konnector are not cached, so that its targets seem foreign.
-	case why == ReasonConflict, why == ReasonLost && src.shared != "":
+	case why == ReasonConflict:
 		return targetLive
 	// Others may have changed the target back.
 	case why == ReasonDrifted && dst.content == contentChanged && s.contested == "":

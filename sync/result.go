@@ -35,7 +35,6 @@ const (
 	ReasonUnavailable Reason = "TargetUnavailable" // an API server, or a webhook of it, fails or does not answer
 	ReasonDrifted     Reason = "TargetDrifted"     // someone else changed the target, by policy left so
 	ReasonContested   Reason = "TargetContested"   // others keep changing the target, which is put right ever more slowly
-	ReasonKept        Reason = "FieldKept"         // what was removed from the source stays on the target, since others apply it
 	ReasonShared      Reason = "SourceShared"      // another Sync writes the status and the messages of the source
 	ReasonLost        Reason = "TargetLost"        // the target vanished, by policy not created anew
 	ReasonVanished    Reason = "TargetVanished"    // the target vanished, and is not made anew yet

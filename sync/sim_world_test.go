@@ -64,10 +64,8 @@ type sim struct {
 	calm       bool
 	late       bool // what is carried out was sent by a process that no longer waits
 	told       map[cache.ObjectName]klutchsync.Reason
-	insisting  []cache.ObjectName // targets of which a manager puts a field back each time
-	stripping  []cache.ObjectName // targets that lose our annotation each time
-	stale      bool               // an incarnation begins with an old list
-	strike     func(*call) bool   // called with each write; true if it ends the konnector
+	stale      bool             // an incarnation begins with an old list
+	strike     func(*call) bool // called with each write; true if it ends the konnector
 	trace      []string
 
 	mu    gosync.Mutex
@@ -375,9 +373,6 @@ func (s *sim) progress() []choice {
 			s.ghosts = slices.Delete(s.ghosts, i, i+1)
 			s.arrive(g)
 		}})
-	}
-	if !s.calm && len(s.insisting)+len(s.stripping) > 0 {
-		out = append(out, choice{2, s.meddles})
 	}
 	if !s.calm && s.plan.has("old konnector beside new") {
 		out = append(out, choice{2, s.oldPass})

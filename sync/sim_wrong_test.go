@@ -47,8 +47,6 @@ var whatGoesWrong = []struct{ perturbation, kinds string }{
 	{"a field of the status unknown on the source", "status field unknown on the source"},
 	{"schemas that cannot be read", "schemas unreadable"},
 	{"DELETE and our finalizer's patch both succeed", "deleted as its finalizer comes"},
-	{"a manager or admission policy that undoes or strips at each write", "a manager insists, a policy strips, our annotation stripped, our annotations stripped"},
-	{"a target restored by POST under another field manager", "target made again"},
 	{"a kind that is taken away", "kind taken away, kind offered again"},
 }
 
@@ -77,7 +75,7 @@ func TestEveryPerturbation(t *testing.T) {
 		}
 		t.Logf("%s: %s", wrong.perturbation, strings.Join(counts, ", "))
 	}
-	for _, g := range slices.Concat(perturbations(), schemaChanges(), losses(), meddling()) {
+	for _, g := range slices.Concat(perturbations(), schemaChanges(), losses()) {
 		if !listed[g.kind] {
 			t.Errorf("%q is not in the list", g.kind)
 		}

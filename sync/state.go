@@ -25,7 +25,6 @@ type state struct {
 	status        bool   // the status of the source is not what it should be
 	statusDelayed bool   // it will be, but the latest statuses came so fast that the next one waits
 	statusRefused string // why the source's API server does not take the status, if it does not
-	kept          string // which fields that the source no longer has others apply to the target
 	related       string // why a related object cannot travel
 	muted         bool   // users were told so much lately that new messages wait
 	confirmed     bool   // the clusters were confirmed live to be the known ones, after all that the step builds on
@@ -59,7 +58,6 @@ type sourceState struct {
 	proven    bool   // this incarnation was read live, or got our finalizer, since we run
 	mark      string // UID of its target, as recorded under LostReport
 	message   string // as it stands on it
-	at        int64  // its generation
 	shared    string // the finalizer of another Sync that came first: it writes the status and the messages
 }
 
@@ -92,7 +90,6 @@ const (
 	relationVanished                           // there is none, but there was while we run, or the source says so
 	relationOurs                               // made from this very source
 	relationContended                          // ours, and a legacy konnector has written fields of it since
-	relationCoowned                            // ours, and others own fields of it too that they wrote once
 	relationLegacy                             // made from this source by a legacy konnector, which records no source
 	relationPredecessor                        // an earlier source of the name owns fields of it: adopted by policy, never collected
 	relationOrphan                             // this binding made it from an earlier source of this name, or from one that has gone
@@ -108,7 +105,7 @@ func (t targetState) exists() bool {
 
 // ours reports whether the target was made from this very source.
 func (t targetState) ours() bool {
-	return t.relation == relationOurs || t.relation == relationContended || t.relation == relationCoowned || t.relation == relationLegacy
+	return t.relation == relationOurs || t.relation == relationContended || t.relation == relationLegacy
 }
 
 // adoptable reports whether someone else's object may become the target by policy.
@@ -123,8 +120,8 @@ const (
 	contentStale      content = iota // the source has changed since it was applied
 	contentRefused                   // it has, and the target's API server does not take it: the deletion need not wait for that
 	contentEmptyMap                  // an apply would leave null where an empty map should be: it is emptied first
-	contentRewritten                 // another konnector of this binding, or one before a restore, applied something else, and may know better what the source is
-	contentAhead                     // made from a later generation of the source than we see, which has not changed since that was told
+	contentRewritten                 // another konnector of this binding applied something else, and may know better what the source is
+	contentAhead                     // made from a later generation of the source than we see
 	contentUnverified                // it looks changed by others, and only an apply tells whether it is
 	contentChanged                   // it was changed by others since it was read live, perhaps back to what it should be
 	contentDrifted                   // it was changed by others

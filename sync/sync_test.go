@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	gosync "sync"
@@ -220,35 +219,6 @@ func field(u *unstructured.Unstructured, path ...string) any {
 	return v
 }
 
-// postAgain deletes a target and makes it again as a tool does that restores backups.
-func (w *world) postAgain(name string) {
-	w.Helper()
-	u := w.targetOf(name)
-	w.delete(w.target, w.targetNS, name)
-	for _, key := range []string{"uid", "resourceVersion", "managedFields", "creationTimestamp", "generation"} {
-		unstructured.RemoveNestedField(u.Object, "metadata", key)
-	}
-	if _, err := w.target.Resource(widgets).Namespace(w.targetNS).Create(w.Context(), u, metav1.CreateOptions{FieldManager: "velero-server"}); err != nil {
-		w.Fatal(err)
-	}
-}
-
-// takesBack checks that what the user removes of an object with a size, a color, two ports and
-// a label goes, and that what the provider has added stays.
-func (w *world) takesBack(name string) {
-	w.Helper()
-	w.until("there is nothing to say", func() bool { return w.message(name) == "" })
-	w.merge(w.source, w.sourceNS, name, `{"spec":{"color":null,"ports":[{"name":"x","port":1}]},"metadata":{"labels":{"x":null}}}`)
-	want := map[string]any{"size": "small", "late": "provider", "ports": []any{map[string]any{"name": "x", "port": int64(1)}}}
-	began := time.Now()
-	w.until("what the user removed is gone", func() bool {
-		return cmp.Equal(want, w.targetOf(name).Object["spec"]) && w.targetOf(name).GetLabels()["x"] == ""
-	})
-	if took := time.Since(began); took > 5*time.Second {
-		w.Errorf("it took %v", took)
-	}
-}
-
 // scenarios are what a Sync does, on fake and on real clusters.
 var scenarios = map[string]func(w *world){
 	"a spec goes up and a status comes down": func(w *world) {
@@ -338,128 +308,6 @@ var scenarios = map[string]func(w *world){
 		w.until("what is the provider's stays", func() bool {
 			return cmp.Equal(map[string]any{"late": "provider"}, w.targetOf("a").Object["spec"]) && w.message("a") == ""
 		})
-	},
-	"what the user removes goes from a target that was made again by another hand": func(w *world) {
-		stop := w.run(Options{})
-		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","color":"red","ports":[{"name":"x","port":1},{"name":"y","port":2}]}`, `"labels":{"x":"1"}`))
-		w.until("target exists", func() bool { return w.targetOf("a") != nil })
-		w.merge(w.target, w.targetNS, "a", `{"spec":{"late":"provider"}}`)
-		w.settle()
-		stop()
-		w.postAgain("a")
-		defer w.run(Options{})()
-		w.settle()
-		w.takesBack("a")
-	},
-	"what the user removes goes from an adopted target": func(w *world) {
-		w.create(w.target, w.targetNS, w.widget("a", `{"size":"small","color":"red","late":"provider","ports":[{"name":"x","port":1},{"name":"y","port":2}]}`, `"labels":{"x":"1"}`))
-		defer w.run(Options{Conflict: ConflictAdopt})()
-		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","color":"red","ports":[{"name":"x","port":1},{"name":"y","port":2}]}`, `"labels":{"x":"1"}`))
-		w.until("target is adopted", func() bool { _, ok := OriginOf(w.targetOf("a")); return ok })
-		w.settle()
-		w.takesBack("a")
-	},
-	"what the user removes goes after a bind under another name": func(w *world) {
-		stop := w.run(Options{Binding: "one"})
-		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","color":"red","ports":[{"name":"x","port":1},{"name":"y","port":2}]}`, `"labels":{"x":"1"}`))
-		w.until("target exists", func() bool { return w.targetOf("a") != nil })
-		w.merge(w.target, w.targetNS, "a", `{"spec":{"late":"provider"}}`)
-		w.settle()
-		stop()
-		defer w.run(Options{Binding: "two"})()
-		w.settle()
-		w.takesBack("a")
-	},
-	"what the user removes and another manager applies stays, and that is told": func(w *world) {
-		stop := w.run(Options{})
-		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","color":"red"}`, ``))
-		w.until("target exists", func() bool { return w.targetOf("a") != nil })
-		theirs := w.widget("a", `{"color":"red"}`, ``)
-		if _, err := w.target.Resource(widgets).Namespace(w.targetNS).Apply(w.Context(), "a", theirs, metav1.ApplyOptions{FieldManager: "composer"}); err != nil {
-			w.Fatal(err)
-		}
-		w.settle()
-		w.merge(w.source, w.sourceNS, "a", `{"spec":{"color":null}}`)
-		told := func() bool {
-			m := w.message("a")
-			return strings.HasPrefix(m, string(ReasonKept)) && strings.Contains(m, "composer") && strings.Contains(m, "spec.color")
-		}
-		w.until("the claim says who keeps it", told)
-		if got := field(w.targetOf("a"), "spec", "color"); got != "red" {
-			w.Errorf("color = %v, want theirs", got)
-		}
-		stop()
-		before := w.get(w.source, w.sourceNS, "a").GetResourceVersion()
-		defer w.run(Options{})()
-		w.settle()
-		if got := w.get(w.source, w.sourceNS, "a").GetResourceVersion(); got != before {
-			w.Errorf("a restart takes back %q", w.message("a"))
-		}
-		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
-		w.until("the next change goes up", func() bool { return field(w.targetOf("a"), "spec", "size") == "large" && w.message("a") == "" })
-	},
-	"a contested field that is only reported does not hold back the others": func(w *world) {
-		defer w.run(Options{Drift: DriftReport})()
-		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small","color":"red"}`, ``))
-		w.until("target exists", func() bool { return w.targetOf("a") != nil })
-		w.merge(w.target, w.targetNS, "a", `{"spec":{"size":"large"}}`)
-		w.until("drift reported", func() bool { return strings.HasPrefix(w.message("a"), string(ReasonDrifted)) })
-		w.merge(w.source, w.sourceNS, "a", `{"spec":{"color":"blue"}}`)
-		want := map[string]any{"size": "large", "color": "blue"}
-		w.until("the other fields went up", func() bool { return cmp.Equal(want, w.targetOf("a").Object["spec"]) })
-		w.settle()
-		if m := w.message("a"); !strings.HasPrefix(m, string(ReasonDrifted)) {
-			w.Errorf("message: %q", m)
-		}
-		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"medium","color":null}}`)
-		w.until("what is removed goes", func() bool { return field(w.targetOf("a"), "spec", "color") == nil })
-		w.settle()
-		if got := field(w.targetOf("a"), "spec", "size"); got != "large" || !strings.HasPrefix(w.message("a"), string(ReasonDrifted)) {
-			w.Errorf("size = %v, want theirs; message %q", got, w.message("a"))
-		}
-		w.merge(w.target, w.targetNS, "a", `{"spec":{"size":"medium"}}`)
-		w.until("nothing is reported any more", func() bool { return w.message("a") == "" })
-		w.delete(w.source, w.sourceNS, "a")
-		w.until("both are gone", func() bool { return w.targetOf("a") == nil && w.get(w.source, w.sourceNS, "a") == nil })
-	},
-	"two Syncs of one source report what they lose, each its own": func(w *world) {
-		other := w.targetNS + "-2"
-		w.namespace(w.target, other)
-		table := NewNamespaces(nil)
-		table.Set(w.sourceNS, other)
-		defer w.run(Options{Binding: "one", Lost: LostReport})()
-		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
-		w.until("target of the first", func() bool { return w.targetOf("a") != nil })
-		var mu gosync.Mutex
-		told := map[Reason]string{}
-		defer w.run(Options{Binding: "two", Finalizer: "example.org/second", Mapper: table, Lost: LostReport, Hooks: Hooks{Reported: func(_ context.Context, r Report) {
-			mu.Lock()
-			defer mu.Unlock()
-			told[r.Reason] = r.Message
-		}}})()
-		w.until("target of the second", func() bool { return w.get(w.target, other, "a") != nil })
-		w.settle()
-		before := w.get(w.source, w.sourceNS, "a").GetResourceVersion()
-		w.settle()
-		if got := w.get(w.source, w.sourceNS, "a"); got.GetResourceVersion() != before || got.GetAnnotations()[TargetAnnotation] != string(w.targetOf("a").GetUID()) {
-			w.Errorf("they write for ever: %v", got.GetAnnotations())
-		}
-		w.delete(w.target, other, "a")
-		lost := func() string {
-			mu.Lock()
-			defer mu.Unlock()
-			return told[ReasonLost]
-		}
-		w.until("the loss is told", func() bool { return lost() != "" })
-		if m := w.message("a"); m != "" {
-			w.Errorf("the first says %q", m)
-		}
-		mark := regexp.MustCompile(`annotation (\S+) to`).FindStringSubmatch(lost())
-		if len(mark) < 2 || mark[1] == TargetAnnotation {
-			w.Fatalf("no annotation of its own in %q", lost())
-		}
-		w.merge(w.source, w.sourceNS, "a", `{"metadata":{"annotations":{"`+mark[1]+`":null}}}`)
-		w.until("it is made anew", func() bool { return w.get(w.target, other, "a") != nil })
 	},
 	"drift is corrected": func(w *world) {
 		defer w.run(Options{})()

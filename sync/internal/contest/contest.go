@@ -85,40 +85,26 @@ const maxRivals, maxPaths = 3, 3
 // Rivals names the managers of obj that hold what manager should hold of want, and does not,
 // and what that is: " by composer (.spec.size)". Empty if there are none.
 func Rivals(obj *unstructured.Unstructured, manager string, want map[string]any) string {
-	return named(obj, manager, instead(obj, manager, want), listed)
+	return rivals(obj, manager, want, func(paths []string) string {
+		slices.Sort(paths)
+		return " (" + strings.Join(paths[:min(len(paths), maxPaths)], ", ") + ")"
+	})
 }
 
 // RivalNames is Rivals without the fields, which may quote contents of a Secret's copy: " by composer".
 func RivalNames(obj *unstructured.Unstructured, manager string, want map[string]any) string {
-	return named(obj, manager, instead(obj, manager, want), func([]string) string { return "" })
+	return rivals(obj, manager, want, func([]string) string { return "" })
 }
 
-// Keepers names the managers of obj that own what manager owned before and does not own now,
-// as Rivals does.
-func Keepers(obj *unstructured.Unstructured, manager string, before fields.Set) string {
-	gone := before.Minus(fields.Of(obj, manager))
-	return named(obj, manager, func(theirs fields.Set) []string { return theirs.Common(gone).Paths() }, listed)
-}
-
-func instead(obj *unstructured.Unstructured, manager string, want map[string]any) func(fields.Set) []string {
+func rivals(obj *unstructured.Unstructured, manager string, want map[string]any, hold func(paths []string) string) string {
 	ours := fields.Of(obj, manager)
-	return func(theirs fields.Set) []string { return theirs.Instead(ours, want) }
-}
-
-func listed(paths []string) string {
-	slices.Sort(paths)
-	return " (" + strings.Join(paths[:min(len(paths), maxPaths)], ", ") + ")"
-}
-
-// named names the managers of obj, but for one, with the paths that concern them.
-func named(obj *unstructured.Unstructured, manager string, concern func(fields.Set) []string, listed func(paths []string) string) string {
 	var out []string
 	for e := range fields.Entries(obj) {
 		if e.Subresource != "" || e.Manager == manager {
 			continue
 		}
-		if paths := concern(e.Fields); len(paths) > 0 {
-			out = append(out, cmp.Or(e.Manager, "someone")+listed(paths))
+		if paths := e.Fields.Instead(ours, want); len(paths) > 0 {
+			out = append(out, cmp.Or(e.Manager, "someone")+hold(paths))
 		}
 	}
 	if len(out) == 0 {

@@ -4,7 +4,6 @@ package fields_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -85,39 +84,5 @@ func TestOwn(t *testing.T) {
 				t.Errorf("Own = %t", got)
 			}
 		})
-	}
-}
-
-// A Common field is owned by both, and Minus leaves nothing that is.
-func TestCommon(t *testing.T) {
-	ours := fields.Of(object(t, `{"kind":"X","apiVersion":"v1","metadata":{"managedFields":[{"manager":"us","operation":"Apply","fieldsV1":{"f:spec":{"f:size":{},"f:late":{"f:x":{}},"f:ports":{"k:{\"p\":1}":{".":{},"f:p":{}}}}}}]}}`), "us")
-	theirs := fields.Of(object(t, `{"kind":"X","apiVersion":"v1","metadata":{"managedFields":[{"manager":"us","operation":"Apply","fieldsV1":{"f:spec":{".":{},"f:size":{},"f:late":{},"f:color":{},"f:ports":{".":{},"k:{\"p\":1}":{".":{},"f:p":{}},"k:{\"p\":2}":{".":{},"f:p":{}}}}}}]}}`), "us")
-	if diff := cmp.Diff([]string{".spec.ports", ".spec.size"}, theirs.Common(ours).Paths()); diff != "" {
-		t.Errorf("common (-want +got):\n%s", diff)
-	}
-	left := theirs.Minus(ours)
-	want := fields.Set{"f:spec": map[string]any{
-		".": map[string]any{}, "f:late": map[string]any{}, "f:color": map[string]any{},
-		"f:ports": map[string]any{".": map[string]any{}, `k:{"p":2}`: map[string]any{".": map[string]any{}, "f:p": map[string]any{}}},
-	}}
-	if diff := cmp.Diff(want, left); diff != "" || len(left.Common(ours)) > 0 {
-		t.Errorf("left (-want +got):\n%s", diff)
-	}
-}
-
-// What others have changed is yielded, item by item; what is the same is asked for on.
-func TestYield(t *testing.T) {
-	o := object(t, `{"kind":"X","apiVersion":"v1","spec":{"size":"large","color":"red","args":["x"],"ports":[{"p":1,"to":9,"on":true},{"p":2,"to":2}]},"metadata":{"managedFields":[{"manager":"them","operation":"Apply",
-		"fieldsV1":{"f:spec":{"f:size":{},"f:color":{},"f:args":{},"f:gone":{},"f:ports":{"k:{\"p\":1}":{".":{},"f:p":{},"f:to":{}}}}}}]}}`)
-	want := object(t, `{"kind":"X","apiVersion":"v1","spec":{"size":"small","color":"red","args":["y"],"new":"n","ports":[{"p":1,"to":1,"on":false},{"p":2,"to":3}]}}`).Object
-	delete(want, "kind")
-	delete(want, "apiVersion")
-	wanted := fmt.Sprint(want)
-	got, err := json.Marshal(fields.Of(o, "them").Yield(want, o.Object))
-	if text := `{"spec":{"color":"red","new":"n","ports":[{"on":false,"p":1},{"p":2,"to":3}]}}`; string(got) != text || err != nil {
-		t.Errorf("yields to %s", got)
-	}
-	if now := fmt.Sprint(want); now != wanted {
-		t.Errorf("what is wanted becomes %s", now)
 	}
 }

@@ -51,21 +51,6 @@ func Of(domain, binding string) *Names {
 	}
 }
 
-// MarkedBy has n's Target be of the Sync with a finalizer alone: others may have their own
-// target of the same source.
-func (n *Names) MarkedBy(finalizer string) *Names {
-	const longest = 63 // that API servers take after the slash
-	if finalizer == n.Finalizer() {
-		return n
-	}
-	end := "." + strings.ReplaceAll(finalizer, "/", ".")
-	if len(n.Target)-len(n.Domain)+len(end) > longest {
-		end = "." + travel.Hash(finalizer)
-	}
-	n.Target += end
-	return n
-}
-
 // MaxManager is the longest field manager that API servers take.
 const MaxManager = 128
 
@@ -97,14 +82,6 @@ func (n *Names) Incarnation(uid types.UID) string {
 func (n *Names) Earlier(manager string) func(fields.Entry) bool {
 	return func(e fields.Entry) bool {
 		return e.Subresource == "" && e.Manager != manager && strings.HasPrefix(e.Manager, n.manager+"/")
-	}
-}
-
-// Coowner tells the entries of managers that may own what manager applied and will not say
-// whether they still want it: who updates says so once, and Syncs are ours.
-func (n *Names) Coowner(manager string) func(fields.Entry) bool {
-	return func(e fields.Entry) bool {
-		return e.Subresource == "" && e.Manager != manager && (!e.Applied || strings.HasPrefix(e.Manager, n.Domain))
 	}
 }
 

@@ -79,7 +79,6 @@ func Target(n *names.Names, keep map[string]bool) func(any) any {
 			return obj
 		}
 		NoteLost(u, n)
-		NoteCoowners(u, n)
 		for key := range u.Object {
 			if !keep[key] {
 				delete(u.Object, key)
@@ -116,33 +115,6 @@ func NoteLost(obj *unstructured.Unstructured, n *names.Names) {
 func Lost(obj *unstructured.Unstructured, manager string) bool {
 	losers, _, _ := unstructured.NestedSlice(obj.Object, "metadata", lostClaims)
 	return slices.Contains(losers, any(manager))
-}
-
-const coowners = "klutch.anynines.com/coowners" // in no object but a cached one
-
-// NoteCoowners notes in the metadata of a target, as a view has it, the managers that own
-// what a Sync applied too, and will not say whether they want it: those that wrote it once,
-// as a restore from a backup does, and Syncs of earlier bindings.
-func NoteCoowners(obj *unstructured.Unstructured, n *names.Names) {
-	var all []any
-	for e := range fields.Entries(obj) {
-		if e.Applied && e.Subresource == "" && strings.HasPrefix(e.Manager, n.Domain) {
-			for other := range fields.Entries(obj) {
-				if n.Coowner(e.Manager)(other) && len(other.Fields.Common(e.Fields)) > 0 {
-					all = append(all, other.Manager)
-				}
-			}
-		}
-	}
-	if meta, ok := obj.Object["metadata"].(map[string]any); ok && all != nil {
-		meta[coowners] = all
-	}
-}
-
-// Coowned reports whether others than manager own fields of obj too that manager applied.
-func Coowned(obj *unstructured.Unstructured, manager string) bool {
-	all, _, _ := unstructured.NestedSlice(obj.Object, "metadata", coowners)
-	return fields.Of(obj, manager) != nil && slices.ContainsFunc(all, func(other any) bool { return other != manager })
 }
 
 // Related keeps of the metadata of a related object what tells whose it is, and

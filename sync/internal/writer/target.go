@@ -4,7 +4,6 @@ package writer
 
 import (
 	"context"
-	"maps"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -101,47 +100,6 @@ func trim(patch, object map[string]any) {
 			delete(patch, key)
 		}
 	}
-}
-
-// Yield applies the target, in the version that was seen, but for the fields that others
-// have changed. What says whose it is, is no one else's.
-func (w *Writer) Yield(ctx context.Context, t Target) (*unstructured.Unstructured, error) {
-	full, err := w.target(t).Get(ctx, t.Name.Name, metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	others := func(e fields.Entry) bool { return e.Manager != t.Manager && e.Subresource == "" }
-	left := &unstructured.Unstructured{Object: fields.By(full, others).Yield(t.Want, full.Object)}
-	annotations := left.GetAnnotations()
-	for key, value := range (&unstructured.Unstructured{Object: t.Want}).GetAnnotations() {
-		if w.Names.Own(key) {
-			annotations[key] = value
-		}
-	}
-	left.SetAnnotations(annotations)
-	t.Want = left.Object
-	return w.Force(ctx, t)
-}
-
-// Own takes away from others what they own together with the manager of the target.
-func (w *Writer) Own(ctx context.Context, t Target) (*unstructured.Unstructured, error) {
-	full, err := w.target(t).Get(ctx, t.Name.Name, metav1.GetOptions{})
-	if err != nil {
-		return nil, err
-	}
-	ours, coowner := fields.Of(full, t.Manager), w.Names.Coowner(t.Manager)
-	var all []any
-	for e := range fields.Entries(full) {
-		if coowner(e) {
-			entry := maps.Clone(e.Raw.(map[string]any))
-			entry["fieldsV1"] = map[string]any(e.Fields.Minus(ours))
-			e.Raw = entry
-		}
-		all = append(all, e.Raw)
-	}
-	return w.merge(ctx, w.target(t), t.Name.Name, map[string]any{
-		"uid": string(t.Seen.GetUID()), "resourceVersion": full.GetResourceVersion(), "managedFields": all,
-	})
 }
 
 // Migrate takes over what a legacy konnector, or an earlier source of the name, applied to
