@@ -192,9 +192,7 @@ func (a *actor) classify(p *pair, s step, r *record, err error) error {
 			detail:  clip(" by " + strings.Join(managers, ", ")),
 		}
 		r.drift.contest.Rivals = r.held.detail
-		if p.policy.drift == DriftCorrect {
-			a.refused.Drop(p.key, refusal.Spec) // an API server asks first who owns what
-		}
+		a.refused.Drop(p.key, refusal.Spec) // an API server asks first who owns what
 		return again(err)
 	case passed(err):
 		return err
@@ -204,9 +202,7 @@ func (a *actor) classify(p *pair, s step, r *record, err error) error {
 	switch fates.Of(err).Fate() { //nolint:exhaustive // what came of the others is not known, and looked at
 	case fates.Refused:
 		a.targetFields.Doubt()
-		if r.answers.lookTarget = false; s != stepYield {
-			r.held = nil
-		}
+		r.answers.lookTarget, r.held = false, nil
 	case fates.Waits:
 		r.answers.lookTarget = p.target != nil // it may have gone; where it would be made nothing has
 	}

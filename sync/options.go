@@ -65,7 +65,8 @@ type Options struct {
 	// and messages, and the other one reports by Hooks with ReasonShared.
 	Finalizer string
 
-	// The policies say what to do when another writer changes or deletes an object, and what a deletion takes with it; the zero
+	// The policies say what to do when another writer changes or deletes an object, and what a
+	// deletion takes with it; the zero
 	// value of each is its first constant.
 	Conflict ConflictPolicy
 	Drift    DriftPolicy
