@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/klutch-go/sdk/internal/test/cluster"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // atomicReference is what controller-gen makes of a SecretKeySelector.
@@ -46,7 +48,10 @@ func TestRealRestart(t *testing.T) {
 	})
 	_ = ok && t.Run("a status subresource comes", func(t *testing.T) {
 		both(v1.with(spec(atomicReference)))
-		v.merge(v.target, v.targetNS, "plain", `{"status":{"phase":"Later"}}`, "status")
+		v.until("the status is taken", func() bool { // an API server that takes up a changed CRD may break a request off
+			_, err := v.target.Resource(widgets).Namespace(v.targetNS).Patch(v.Context(), "plain", types.MergePatchType, []byte(`{"status":{"phase":"Later"}}`), metav1.PatchOptions{FieldManager: "someone"}, "status")
+			return err == nil
+		})
 		v.both("plain", "Later", "Later", "status", "phase")
 		v.quiet()
 		v.restart()

@@ -335,7 +335,7 @@ func TestBind(t *testing.T) {
 	w.expect(w.run("status", "things.example.com"), exitOK)
 	w.watches()
 	sick := w.run("doctor")
-	w.expect(sick, exitNotReady, "konnector: Install it")
+	w.expect(sick, exitNotReady, "konnector: Look why it does not run", "To install it: kubectl bind konnector manifests")
 	for _, words := range []string{"you may bind APIs", "it is clean", "it is good for", "it is ready", "all are in step"} {
 		if !strings.Contains(sick.out, words) {
 			t.Errorf("doctor does not say %q:\n%s", words, sick.out)
