@@ -4,6 +4,7 @@ package engine
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -220,8 +221,10 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestKilled lets the process die at each program that it runs and each file that it
-// renames or removes, and another one finish its work.
+var killsEvery = flag.Int("every", 9, "TestKilled kills at every so many-th point; 1 takes minutes")
+
+// TestKilled lets the process die at programs that it runs and files that it renames or
+// removes, and another one finish its work: at all of them with -every 1.
 func TestKilled(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts servers some hundred times")
@@ -233,7 +236,7 @@ func TestKilled(t *testing.T) {
 				dir := folder(t)
 				e := found(t, dir, c.service)
 				points := 0
-				for ; life(t, dir, c, kind, points); points++ {
+				for ; life(t, dir, c, kind, points); points += *killsEvery {
 					if points > 300 {
 						t.Fatal("there is no end of points")
 					}
