@@ -40,10 +40,6 @@ type Options struct {
 	// NamespacePrefix begins the names of tenant namespaces. Default "cluster".
 	NamespacePrefix string
 
-	// BesideKlutch makes tenants also for people who have one at Klutch's own backend in
-	// the same Control Plane Cluster. They are refused otherwise, until that is adopted.
-	BesideKlutch bool
-
 	// Provider logs people in.
 	Provider *auth.Provider
 	// Sealer seals cookies and one-time codes. All replicas need the same keys.

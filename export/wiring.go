@@ -38,7 +38,7 @@ const (
 func (e *Exporter) tenantOptions() *tenant.Options {
 	o := e.opts
 	opts := &tenant.Options{
-		Platform: o.Name, NamespacePrefix: o.NamespacePrefix, BesideKlutch: o.BesideKlutch,
+		Platform: o.Name, NamespacePrefix: o.NamespacePrefix,
 		APIServer: tenant.APIServer(o.APIServer), Backend: e.config,
 		TokenTTL: o.TokenTTL, MaxLoginAge: o.MaxLoginAge, ReviewInterval: o.ReviewInterval,
 		Caps: tenant.Limits(o.Caps), RemovalsAtOnce: o.RemovalsAtOnce,
@@ -168,10 +168,9 @@ func (c *control) controllers() (map[string]*controller.Controller, error) {
 	add("tenant", c.tenants.Tenants.Reconcile, watch{c.caches.Owned, tenant.Key}, watch{c.caches.ClusterBindings, tenant.NamespaceKey},
 		watch{c.caches.Accounts, tenant.NamespaceKey}, watch{c.caches.Bindings, tenant.NamespaceKey}, watch{c.caches.Entries, tenant.NamespaceKey})
 	add("clusterbinding", c.tenants.ClusterBindings.Reconcile, watch{c.caches.ClusterBindings, controller.Self}, watch{c.caches.Owned, tenant.ClusterBindingKey})
-	add("apiserviceexportrequest", c.requests.Reconcile, watch{c.requests.Requests, controller.Self}, watch{c.caches.CRDs, c.requests.AskingFor},
-		watch{c.caches.Owned, c.requests.OpenIn})
+	add("apiserviceexportrequest", c.requests.Reconcile, watch{c.requests.Requests, controller.Self}, watch{c.caches.CRDs, c.requests.AskingFor})
 	add("apiserviceexport", c.exports.Reconcile, watch{c.caches.Exports, controller.Self}, watch{c.caches.CRDs, c.exports.OfCRD}, watch{c.templates, c.exportsOffered},
-		watch{c.requests.Requests, offer.ExportsAskedFor}, watch{c.caches.Owned, c.caches.ExportsOf})
+		watch{c.requests.Requests, offer.ExportsAskedFor})
 	add("apiserviceexporttemplate", c.reconcileTemplates, watch{c.templates, serviceKey}, watch{c.caches.CRDs, c.offering})
 	add("apiservicenamespace", c.tenants.Namespaces.Reconcile, watch{c.caches.Namespaces, controller.Self}, watch{c.caches.Exports, c.caches.NamespacesOfTenant},
 		watch{c.caches.Owned, c.caches.NamespacesKeys}, watch{c.caches.Bindings, c.caches.NamespaceAround}, watch{c.caches.Roles, c.caches.NamespaceAround},

@@ -45,12 +45,6 @@ On a laptop:
 
 Secrets are read from files or the environment, never from flags.
 
-Beside Klutch's own backend, as an administrator (deploy/FROM-KLUTCH.md):
-
-  backend adopt-tenants --issuer https://login.example.com     # says what it would do
-  backend adopt-tenants --issuer https://login.example.com --yes
-  backend release-tenants --yes                                # the way back
-
 Further issuers are documents of an --oidc-issuer-file, each with its own client, which
 the issuer sends back to /callback/NAME at --external-url. All but the first three
 fields may be left out:
@@ -130,7 +124,6 @@ func (f *flags) clusterFlags(fs *flag.FlagSet, getenv func(string) string) {
 	fs.StringVar(&b.Namespace, "namespace", cmp.Or(getenv("POD_NAMESPACE"), "klutch-backend"), "namespace of the backend's own Lease and Secret")
 	fs.StringVar(&b.Options.Name, "pretty-name", "Klutch", "how the backend calls itself to people")
 	fs.StringVar(&b.Options.NamespacePrefix, "namespace-prefix", "cluster", "what the names of tenant namespaces begin with")
-	fs.BoolVar(&b.Options.BesideKlutch, "beside-klutch-tenants", false, "make tenants for people who have one at Klutch's own backend, too: they start anew here; without it they are refused until backend adopt-tenants has taken that over")
 	fs.StringVar(&b.Options.APIServer.URL, "external-address", "", "https URL at which App Clusters reach the API server of this cluster; empty means that of the kubeconfig")
 	fs.StringVar(&b.Options.APIServer.TLSServerName, "external-server-name", "", "name in the API server's certificate, if it is not that of the URL")
 	fs.StringVar(&f.externalCAFile, "external-ca-file", "", "PEM file of the API server's CA for App Clusters; empty means that of the kubeconfig")
@@ -211,9 +204,6 @@ func (f *flags) serverFlags(fs *flag.FlagSet) {
 }
 
 func run(ctx context.Context, args []string, getenv func(string) string, stderr io.Writer) error {
-	if len(args) > 0 && (args[0] == "adopt-tenants" || args[0] == "release-tenants") {
-		return runAdoption(ctx, args, getenv, os.Stdout, stderr)
-	}
 	f, err := parse(args, getenv, stderr)
 	if err != nil {
 		return err

@@ -342,7 +342,11 @@ func (d *difference) rules(path string, before, after apiextensionsv1.Validation
 		return texts
 	}
 	for _, r := range without(rules(after), rules(before)) {
-		d.say(Ruled, path, "rule "+r+" is new")
+		effect := Ruled
+		if strings.Contains(r, "oldSelf") { // about a change, of which no object that exists tells
+			effect = Narrowed
+		}
+		d.say(effect, path, "rule "+r+" is new")
 	}
 	for _, r := range without(rules(before), rules(after)) {
 		d.say(Widened, path, "rule "+r+" is gone")

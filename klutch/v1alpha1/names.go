@@ -141,9 +141,6 @@ const (
 	// SourceClaimsHashAnnotation stands on an APIServiceExport: a hash of the permission
 	// claims that were last taken over from the service.
 	SourceClaimsHashAnnotation = "klutch.anynines.com/source-claims-hash"
-	// AdoptedAnnotation stands on a tenant namespace that Klutch's backend made and that ours
-	// has taken over: its own UID. An admission policy says who may set it.
-	AdoptedAnnotation = "klutch.anynines.com/adopted"
 	// WithdrawnAnnotation stands on an APIServiceExport that may not be used at this
 	// moment: the reason.
 	WithdrawnAnnotation = "klutch.anynines.com/withdrawn"
@@ -182,10 +179,7 @@ const (
 	// of a tenant: BackendTenantRole in a tenant namespace, BackendOfferRole in a service
 	// namespace.
 	BackendRoleBinding = "klutch-backend"
-	// TenantRole is the ClusterRole of a tenant in its tenant namespace. Klutch's backend
-	// has one called klutch-binder, with other rights.
-	TenantRole        = "klutch-tenant"
-	BackendTenantRole = "klutch-backend-tenant"
+	BackendTenantRole  = "klutch-backend-tenant"
 	// BackendOfferRole is the sum of the rights that tenants may get.
 	BackendOfferRole = "klutch-backend-offer"
 )

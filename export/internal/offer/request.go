@@ -52,8 +52,8 @@ func (r *Requests) Reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 	if !ok || request.DeletionTimestamp != nil {
 		return 0, nil
 	}
-	if foreign, err := r.Caches.IsForeign(ctx, key.Namespace); foreign || err != nil || r.Caches.Leaving(key.Namespace) {
-		return 0, err
+	if r.Caches.Leaving(key.Namespace) {
+		return 0, nil
 	}
 	if Answered(request) {
 		return r.prune(ctx, request)
@@ -236,18 +236,6 @@ func (r *Requests) AskingFor(crd metav1.Object) []cache.ObjectName {
 	for _, obj := range r.Requests.GetStore().List() {
 		request, ok := obj.(*v1alpha1.APIServiceExportRequest)
 		if ok && !Answered(request) && asksFor(request, crd.GetName()) {
-			keys = append(keys, cache.MetaObjectToName(request))
-		}
-	}
-	return keys
-}
-
-// OpenIn are the open requests of the tenant namespace that ns is, if it is one.
-func (r *Requests) OpenIn(ns metav1.Object) []cache.ObjectName {
-	var keys []cache.ObjectName
-	for _, obj := range r.Requests.GetStore().List() {
-		request, ok := obj.(*v1alpha1.APIServiceExportRequest)
-		if ok && request.Namespace == ns.GetName() && !Answered(request) {
 			keys = append(keys, cache.MetaObjectToName(request))
 		}
 	}

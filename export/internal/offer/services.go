@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/klutch-go/sdk/auth"
@@ -48,9 +47,6 @@ func (s *Services) named(ctx context.Context, name string) (Service, bool, error
 
 // authorize says whether the holder of a tenant may bind a service, at this moment.
 func (s *Services) authorize(ctx context.Context, holder *tenant.Record, wanted Service) error {
-	if holder.Adopted && slices.Contains(holder.Services, wanted.Name()) {
-		return nil
-	}
 	err := s.Authorizer.Authorize(ctx, &holder.Identity, wanted)
 	if errors.Is(err, ErrForbidden) {
 		return tenant.Refuse(v1alpha1.ReasonNotAuthorized, fmt.Sprintf("%s may not be bound by the holder of this tenant any more", wanted.Name()))

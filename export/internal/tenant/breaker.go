@@ -48,7 +48,7 @@ func (b *breaker) ofTenant(binding *v1alpha1.ClusterBinding) bool {
 	if !ok || !slices.Contains(binding.Finalizers, v1alpha1.TenantFinalizer) {
 		return false
 	}
-	_, ok = HolderOf(ns)
+	_, ok = holderOf(ns)
 	return ok
 }
 

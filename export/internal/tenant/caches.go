@@ -55,18 +55,8 @@ func (c *Caches) HolderIn(ctx context.Context, namespace string) (Holder, bool, 
 	if err != nil {
 		return Holder{}, false, err
 	}
-	h, ok := HolderOf(ns)
+	h, ok := holderOf(ns)
 	return h, ok && ns.GetDeletionTimestamp() == nil, nil
-}
-
-// IsForeign tells whether a namespace is no tenant's of ours, nor ever was: what is in it
-// belongs to another backend, or to nobody.
-func (c *Caches) IsForeign(ctx context.Context, namespace string) (bool, error) {
-	ns, err := c.namespace(ctx, namespace)
-	if fates.Is(err, fates.Absent) {
-		return false, nil
-	}
-	return err == nil && ns.GetLabels()[v1alpha1.TenantLabel] == "", err
 }
 
 // Leaving tells whether a tenant is about to lose its rights, or has lost them.
@@ -137,17 +127,6 @@ func (c *Caches) ServiceNamespaces(tenant string) (names []string) {
 func (c *Caches) namespacesIn(tenant string) (keys []cache.ObjectName) {
 	for _, asked := range inNamespace(c.Namespaces, tenant) {
 		keys = append(keys, cache.MetaObjectToName(asked))
-	}
-	return keys
-}
-
-// ExportsOf are the exports of the tenant namespace that ns is, if it is one.
-func (c *Caches) ExportsOf(ns metav1.Object) (keys []cache.ObjectName) {
-	if len(Key(ns)) == 0 {
-		return nil
-	}
-	for _, export := range inNamespace(c.Exports, ns.GetName()) {
-		keys = append(keys, cache.MetaObjectToName(export))
 	}
 	return keys
 }

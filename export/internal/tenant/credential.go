@@ -12,11 +12,12 @@ import (
 	"os"
 	"time"
 
+	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
+
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/klutch-go/sdk/internal/audit"
@@ -57,9 +58,6 @@ func (c *credentials) try(ctx context.Context, k kubeconfig.Kubeconfig, settle t
 	if err != nil {
 		return nil, 0, err
 	}
-	if isLegacyToken(anchor) {
-		return c.keepLegacy(ctx, k.Namespace)
-	}
 	issuedFor := fingerprint(k, account, anchor)
 	secret, err := c.Kube.CoreV1().Secrets(k.Namespace).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
 	if !fates.Is(err, fates.None, fates.Absent) {
@@ -78,22 +76,6 @@ func (c *credentials) try(ctx context.Context, k kubeconfig.Kubeconfig, settle t
 		return nil, left, nil
 	}
 	return c.issue(ctx, k, secret, anchor, issuedFor)
-}
-
-// isLegacyToken reports whether what stands in the place of the anchor is the token without an
-// end that Klutch's backend made. It dies with the next login.
-func isLegacyToken(anchor *corev1.Secret) bool {
-	return anchor.Type == corev1.SecretTypeServiceAccountToken
-}
-
-// keepLegacy leaves the credential of an adopted tenant as it is until its holder has another
-// one: to revoke the token now would cut the App Cluster off.
-func (c *credentials) keepLegacy(ctx context.Context, namespace string) (data []byte, again time.Duration, err error) {
-	secret, err := c.Kube.CoreV1().Secrets(namespace).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
-	if !fates.Is(err, fates.None, fates.Absent) {
-		return nil, 0, fmt.Errorf("read credential of %s: %w", namespace, err)
-	}
-	return secret.Data[v1alpha1.KubeconfigKey], 0, nil
 }
 
 // age is that of what we have made, by the clock of backends: that of the API server may

@@ -41,7 +41,7 @@ func (g *gates) whyClosed(ctx context.Context, namespace string) error {
 		return fmt.Errorf("gate %s is %w: the platform team opens it with the annotation %s=%s on namespace %s",
 			strings.Join(closed, ", "), ErrGateClosed, name, v1alpha1.GateOpen, namespace)
 	}
-	h, ok := HolderOf(ns)
+	h, ok := holderOf(ns)
 	if g.opts.Gate == nil || !ok {
 		return nil
 	}

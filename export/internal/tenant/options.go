@@ -25,9 +25,6 @@ type Options struct {
 	APIServer APIServer
 	Backend   *rest.Config // of the backend itself
 
-	// BesideKlutch makes tenants for those who have one at Klutch's backend, too.
-	BesideKlutch bool
-
 	TokenTTL       time.Duration
 	MaxLoginAge    time.Duration // zero means for ever
 	ReviewInterval time.Duration

@@ -29,9 +29,6 @@ type Record struct {
 	Cluster  string        `json:"cluster"`
 	// LoggedIn is when the holder last logged in, or bound as a machine.
 	LoggedIn time.Time `json:"loggedIn,omitzero"`
-	// Adopted says that Klutch's backend made the tenant, and that its holder has not logged
-	// in since: what they may bind is not known, and what was bound stays.
-	Adopted bool `json:"adopted,omitempty"`
 	// Services were chosen at logins and allowed then, by name.
 	Services []string `json:"services"`
 	// Redeemed one-time codes and when they may be forgotten.

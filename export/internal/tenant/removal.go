@@ -52,7 +52,7 @@ func (r *removals) remove(ctx context.Context, binding *v1alpha1.ClusterBinding)
 	if err != nil {
 		return 0, fmt.Errorf("read tenant namespace: %w", err)
 	}
-	if _, ok := HolderOf(ns); ok {
+	if _, ok := holderOf(ns); ok {
 		if waits, err := r.drain(ctx, binding, ns); waits != nil || err != nil {
 			return removalPace(binding), errors.Join(err, r.explain(ctx, binding, waits))
 		}
@@ -139,7 +139,7 @@ func (r *removals) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBin
 		return nil, fmt.Errorf("list service namespaces of %s: %w", binding.Namespace, err)
 	}
 	for _, asked := range list.Items {
-		ns, err := r.Kube.CoreV1().Namespaces().Get(ctx, ServiceNamespaceName(asked.Namespace, asked.Name), metav1.GetOptions{})
+		ns, err := r.Kube.CoreV1().Namespaces().Get(ctx, serviceNamespaceName(asked.Namespace, asked.Name), metav1.GetOptions{})
 		if fates.Is(err, fates.Absent) || err == nil && errors.Is(owned(ns, asked.Namespace, serviceAnnotations(&asked)), ErrForeign) {
 			continue
 		}

@@ -242,12 +242,6 @@ func (r *Rights) ensureRoleBinding(ctx context.Context, namespace, name string, 
 			got, err = bindings.Get(ctx, name, metav1.GetOptions{})
 		}
 	}
-	if err == nil && got.RoleRef != role && isKlutchs(got.RoleRef, subject.Namespace) { // which cannot be changed
-		err = bindings.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &got.UID}})
-		if err == nil {
-			got, err = bindings.Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: role, Subjects: []rbacv1.Subject{subject}}, metav1.CreateOptions{})
-		}
-	}
 	switch {
 	case err != nil:
 	case got.RoleRef != role:
@@ -257,12 +251,6 @@ func (r *Rights) ensureRoleBinding(ctx context.Context, namespace, name string, 
 		got, err = bindings.Update(ctx, got, metav1.UpdateOptions{})
 	}
 	return got, ensured(err, "role binding", namespace)
-}
-
-// isKlutchs reports whether a role is one that Klutch's backend, or an earlier version of
-// ours, gives a tenant: its own by name takes the place.
-func isKlutchs(role rbacv1.RoleRef, tenant string) bool {
-	return role == clusterRole(v1alpha1.TenantServiceAccount) || role == clusterRole(v1alpha1.TenantServiceAccount+"-"+tenant)
 }
 
 func (r *Rights) ensureRole(ctx context.Context, namespace string, rules []rbacv1.PolicyRule) error {

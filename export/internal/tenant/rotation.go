@@ -22,10 +22,6 @@ import (
 // ended token for some seconds more, and its holder may read the kept Secret: so the new token
 // is not stored, and the one to be kept is made when those seconds are over.
 func (c *credentials) HandOut(ctx context.Context, namespace string) ([]byte, error) {
-	return c.handOut(ctx, namespace, c.opts.TokenTTL)
-}
-
-func (c *credentials) handOut(ctx context.Context, namespace string, life time.Duration) ([]byte, error) {
 	k, err := c.reachable(ctx)
 	if err != nil {
 		return nil, err
@@ -46,7 +42,7 @@ func (c *credentials) handOut(ctx context.Context, namespace string, life time.D
 	if err := c.noteAnchor(ctx, anchor); err != nil {
 		return nil, err
 	}
-	token, err := c.token(ctx, anchor, life)
+	token, err := c.token(ctx, anchor, c.opts.TokenTTL)
 	if err != nil {
 		return nil, err
 	}
@@ -121,9 +117,6 @@ func (c *credentials) Short(ctx context.Context, namespace string) ([]byte, erro
 	anchor, _, err := c.anchor(ctx, namespace)
 	if err != nil {
 		return nil, err
-	}
-	if isLegacyToken(anchor) {
-		return c.handOut(ctx, namespace, MinTokenTTL)
 	}
 	token, err := c.token(ctx, anchor, MinTokenTTL)
 	if err != nil {

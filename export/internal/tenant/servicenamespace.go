@@ -53,9 +53,6 @@ func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName)
 	if !ok {
 		return 0, nil
 	}
-	if foreign, err := n.caches.IsForeign(ctx, key.Namespace); foreign || err != nil {
-		return 0, errors.Join(err, n.letGo(ctx, asked))
-	}
 	if asked.DeletionTimestamp != nil {
 		return n.remove(ctx, asked)
 	}
@@ -65,7 +62,7 @@ func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName)
 	if !slices.Contains(asked.Finalizers, v1alpha1.ServiceNamespaceFinalizer) {
 		return 0, n.setFinalizers(ctx, NamespaceResource, asked, append(slices.Clone(asked.Finalizers), v1alpha1.ServiceNamespaceFinalizer))
 	}
-	name := ServiceNamespaceName(key.Namespace, key.Name)
+	name := serviceNamespaceName(key.Namespace, key.Name)
 	again, err := n.provide(ctx, name, asked)
 	if condition, ok := blocked(err); ok {
 		return namespaceRetry, n.writeStatus(ctx, asked, condition, asked.Status.Namespace)
@@ -74,16 +71,6 @@ func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName)
 		return 0, err
 	}
 	return again, n.writeStatus(ctx, asked, v1alpha1.True(v1alpha1.ConditionReady), name)
-}
-
-// letGo takes off what an earlier version put on what is not ours, or what stayed of a tenant
-// that was released.
-func (n *serviceNamespaces) letGo(ctx context.Context, asked *v1alpha1.APIServiceNamespace) error {
-	i := slices.Index(asked.Finalizers, v1alpha1.ServiceNamespaceFinalizer)
-	if i < 0 {
-		return nil
-	}
-	return n.setFinalizers(ctx, NamespaceResource, asked, slices.Delete(slices.Clone(asked.Finalizers), i, i+1))
 }
 
 // provide makes a service namespace, its caps and the rights in it.
@@ -189,7 +176,7 @@ func (n *serviceNamespaces) remove(ctx context.Context, asked *v1alpha1.APIServi
 	if i < 0 {
 		return 0, nil
 	}
-	ns, err := n.Kube.CoreV1().Namespaces().Get(ctx, ServiceNamespaceName(asked.Namespace, asked.Name), metav1.GetOptions{})
+	ns, err := n.Kube.CoreV1().Namespaces().Get(ctx, serviceNamespaceName(asked.Namespace, asked.Name), metav1.GetOptions{})
 	if !fates.Is(err, fates.None, fates.Absent) {
 		return 0, fmt.Errorf("read service namespace: %w", err)
 	}

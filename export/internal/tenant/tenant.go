@@ -72,9 +72,9 @@ func (h Holder) Annotations() map[string]string {
 	}
 }
 
-// ServiceNamespaceName returns the name of the service namespace for a namespace
+// serviceNamespaceName returns the name of the service namespace for a namespace
 // of the App Cluster: injective, since no name of a namespace begins with "-".
-func ServiceNamespaceName(tenant, namespace string) string {
+func serviceNamespaceName(tenant, namespace string) string {
 	name := tenant + "-" + namespace
 	if len(name) <= validation.DNS1123LabelMaxLength {
 		return name
@@ -114,7 +114,7 @@ func (t *Tenants) furnish(ctx context.Context, namespace string) error {
 	if err := t.ensureClusterBinding(ctx, namespace); err != nil {
 		return err // among others because the tenant is being removed
 	}
-	return t.Rights.bind(ctx, namespace, namespace, clusterRole(v1alpha1.TenantRole))
+	return t.Rights.bind(ctx, namespace, namespace, clusterRole(v1alpha1.TenantServiceAccount))
 }
 
 // ensureNamespace makes a namespace of a tenant, or checks that it is the one that
@@ -137,17 +137,17 @@ func (t *Tenants) ensureNamespace(ctx context.Context, name, tenant string, anno
 	return owned(got, tenant, annotations)
 }
 
-func owned(ns metav1.Object, tenant string, annotations map[string]string) error {
+func owned(ns *corev1.Namespace, tenant string, annotations map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
-		if ns.GetAnnotations()[key] != annotations[key] {
-			return fmt.Errorf("namespace %s %w: annotation %s", ns.GetName(), ErrForeign, key)
+		if ns.Annotations[key] != annotations[key] {
+			return fmt.Errorf("namespace %s %w: annotation %s", ns.Name, ErrForeign, key)
 		}
 	}
 	switch {
-	case ns.GetLabels()[v1alpha1.TenantLabel] != tenant:
-		return fmt.Errorf("namespace %s %w: label %s", ns.GetName(), ErrForeign, v1alpha1.TenantLabel)
-	case ns.GetDeletionTimestamp() != nil:
-		return fmt.Errorf("namespace %s %w", ns.GetName(), ErrTerminating)
+	case ns.Labels[v1alpha1.TenantLabel] != tenant:
+		return fmt.Errorf("namespace %s %w: label %s", ns.Name, ErrForeign, v1alpha1.TenantLabel)
+	case ns.DeletionTimestamp != nil:
+		return fmt.Errorf("namespace %s %w", ns.Name, ErrTerminating)
 	}
 	return nil
 }
@@ -176,33 +176,6 @@ func (t *Tenants) ensureClusterBinding(ctx context.Context, namespace string) er
 	return ensured(err, "cluster binding", namespace)
 }
 
-// isAdopted reports whether ns is a tenant namespace that Klutch's backend made.
-func isAdopted(ns metav1.Object) bool {
-	return ns.GetUID() != "" && ns.GetAnnotations()[v1alpha1.AdoptedAnnotation] == string(ns.GetUID())
-}
-
-// Adopt marks ns as the tenant namespace of h that Klutch's backend made.
-func (h Holder) Adopt(ns metav1.Object) {
-	annotations, labels := map[string]string{}, map[string]string{}
-	maps.Copy(annotations, ns.GetAnnotations())
-	maps.Copy(labels, ns.GetLabels())
-	annotations[v1alpha1.HolderAnnotation] = h.Annotations()[v1alpha1.HolderAnnotation]
-	annotations[v1alpha1.AdoptedAnnotation] = string(ns.GetUID())
-	maps.Copy(labels, h.labels())
-	labels[v1alpha1.TenantLabel] = ns.GetName()
-	ns.SetAnnotations(annotations)
-	ns.SetLabels(labels)
-}
-
-// AdoptService marks ns as the service namespace for a namespace of h's App Cluster.
-func (h Holder) AdoptService(ns metav1.Object, tenant, namespace string) {
-	labels := map[string]string{}
-	maps.Copy(labels, ns.GetLabels())
-	maps.Copy(labels, h.labels())
-	labels[v1alpha1.TenantLabel], labels[v1alpha1.AppNamespaceLabel] = tenant, namespace
-	ns.SetLabels(labels)
-}
-
 // awaited says what the removal of a tenant waits for.
 func awaited(binding *unstructured.Unstructured) string {
 	b := &v1alpha1.ClusterBinding{}
@@ -213,22 +186,16 @@ func awaited(binding *unstructured.Unstructured) string {
 	return ""
 }
 
-// ownAnnotation is the one of Annotations that tells whose a namespace is.
-func (h Holder) ownAnnotation() map[string]string {
-	return map[string]string{v1alpha1.HolderAnnotation: h.Annotations()[v1alpha1.HolderAnnotation]}
-}
-
-// HolderOf returns the holder of a tenant namespace, if ns is one: its name has to
-// be the one that follows from the holder, unless it was adopted. Only who may write
-// namespaces can make one, and an admission policy says who may adopt.
-func HolderOf(ns metav1.Object) (Holder, bool) {
+// holderOf returns the holder of a tenant namespace, if ns is one: its name has to
+// be the one that follows from the holder. Only who may write namespaces can make one.
+func holderOf(ns metav1.Object) (Holder, bool) {
 	var h Holder
 	if err := json.Unmarshal([]byte(ns.GetAnnotations()[v1alpha1.HolderAnnotation]), &h); err != nil {
 		return Holder{}, false
 	}
 	name := ns.GetName()
 	prefix := name[:max(0, strings.LastIndex(name, "-"))]
-	return h, ns.GetLabels()[v1alpha1.TenantLabel] == name && (h.Namespace(prefix) == name || isAdopted(ns))
+	return h, ns.GetLabels()[v1alpha1.TenantLabel] == name && h.Namespace(prefix) == name
 }
 
 // Tenants makes tenants and gives them their credentials, at any replica.
@@ -264,7 +231,7 @@ func (t *Tenants) capTenants(ctx context.Context, h Holder, more int) error {
 	}
 	all, own := more, more
 	for _, ns := range list.Items {
-		if other, ok := HolderOf(&ns); ok {
+		if other, ok := holderOf(&ns); ok {
 			all++
 			own += One(other.Issuer == h.Issuer && other.Subject == h.Subject)
 		}
@@ -285,24 +252,12 @@ func (t *Tenants) EnsureTenantNamespace(ctx context.Context, h Holder) (string, 
 	name := h.Namespace(t.Opts.NamespacePrefix)
 	_, err := t.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if !fates.Is(err, fates.Absent) {
-		return name, t.ensureNamespace(ctx, name, name, h.ownAnnotation(), h.labels())
-	}
-	annotations := h.Annotations()
-	switch klutchs, err := t.elsewhere(ctx, h); {
-	case err != nil:
-		return "", err
-	case klutchs != nil && isAdopted(klutchs):
-		return klutchs.Name, owned(klutchs, klutchs.Name, h.ownAnnotation())
-	case klutchs != nil && !t.Opts.BesideKlutch:
-		return "", fmt.Errorf("namespace %s %w: it is your tenant at Klutch's backend, and the platform team has that taken over with: backend adopt-tenants --tenant %s",
-			klutchs.Name, ErrForeign, klutchs.Name)
-	case klutchs != nil:
-		annotations = h.ownAnnotation() // Klutch's backend serves nobody whom two namespaces name
+		return name, t.ensureNamespace(ctx, name, name, h.Annotations(), h.labels())
 	}
 	if err := t.capTenants(ctx, h, 1); err != nil {
 		return "", err
 	}
-	if err := t.ensureNamespace(ctx, name, name, annotations, h.labels()); err != nil {
+	if err := t.ensureNamespace(ctx, name, name, h.Annotations(), h.labels()); err != nil {
 		return "", err
 	}
 	if err := t.capTenants(ctx, h, 0); err != nil {
@@ -310,30 +265,6 @@ func (t *Tenants) EnsureTenantNamespace(ctx context.Context, h Holder) (string, 
 	}
 	return name, nil
 }
-
-// elsewhere returns the namespace of h that Klutch's backend made, be it adopted or not; nil
-// if there is none.
-func (t *Tenants) elsewhere(ctx context.Context, h Holder) (*metav1.PartialObjectMetadata, error) {
-	opts := metav1.ListOptions{Limit: namespacesPage}
-	for identity := h.Annotations()[v1alpha1.IdentityAnnotation]; ; {
-		list, err := t.Meta.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).List(ctx, opts)
-		if err != nil {
-			return nil, fmt.Errorf("look for a tenant of Klutch's backend: %w", err)
-		}
-		for i := range list.Items {
-			ns := &list.Items[i]
-			held, ours := HolderOf(ns)
-			if ns.Annotations[v1alpha1.IdentityAnnotation] == identity && (!ours || held == h && isAdopted(ns)) {
-				return ns, nil
-			}
-		}
-		if opts.Continue = list.Continue; opts.Continue == "" {
-			return nil, nil //nolint:nilnil // none is an answer
-		}
-	}
-}
-
-const namespacesPage = 500 // namespaces a request
 
 // undoTenant deletes a tenant namespace in which nothing has been made yet.
 func (t *Tenants) undoTenant(ctx context.Context, name string) error {

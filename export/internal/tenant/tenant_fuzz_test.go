@@ -21,7 +21,7 @@ func FuzzP26Prefix(f *testing.F) {
 		if cluster == other {
 			return
 		}
-		if strings.HasPrefix(ServiceNamespaceName(one, namespace), two) || strings.HasPrefix(two, one) {
+		if strings.HasPrefix(serviceNamespaceName(one, namespace), two) || strings.HasPrefix(two, one) {
 			t.Errorf("%q and %q: %s and %s", cluster, other, one, two)
 		}
 	})

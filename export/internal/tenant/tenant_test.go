@@ -18,7 +18,7 @@ func TestHolderOf(t *testing.T) {
 	h := Holder{"https://issuer", "ada", "c1"}
 	name := h.Namespace("cluster")
 	good := metav1.ObjectMeta{Name: name, Labels: map[string]string{v1alpha1.TenantLabel: name}, Annotations: h.Annotations()}
-	if got, ok := HolderOf(&good); !ok || got != h {
+	if got, ok := holderOf(&good); !ok || got != h {
 		t.Errorf("%+v %t", got, ok)
 	}
 	for what, change := range map[string]func(*metav1.ObjectMeta){
@@ -32,7 +32,7 @@ func TestHolderOf(t *testing.T) {
 	} {
 		bad := good.DeepCopy()
 		change(bad)
-		if _, ok := HolderOf(bad); ok {
+		if _, ok := holderOf(bad); ok {
 			t.Errorf("%s: taken for a tenant", what)
 		}
 	}
@@ -61,8 +61,8 @@ func FuzzP26ServiceNamespaceName(f *testing.F) {
 			t.Skip()
 		}
 		ada, eve := Holder{"i", "ada", "c"}.Namespace("cluster"), Holder{"i", "eve", "c"}.Namespace("cluster")
-		one, two := ServiceNamespaceName(ada, a), ServiceNamespaceName(ada, b)
-		if (a == b) != (one == two) || one == ServiceNamespaceName(eve, b) || one == ada {
+		one, two := serviceNamespaceName(ada, a), serviceNamespaceName(ada, b)
+		if (a == b) != (one == two) || one == serviceNamespaceName(eve, b) || one == ada {
 			t.Errorf("%q and %q: %s and %s", a, b, one, two)
 		}
 		if problems := validation.IsDNS1123Label(one); len(problems) > 0 {
