@@ -91,8 +91,11 @@ func TestP35LostAppCluster(t *testing.T) {
 	}
 	eventually(t, func() error {
 		f, err := w.finding(t, "objects", widgets)
-		if err != nil || f.OK || !strings.Contains(f.Message, "team/a for ") || !strings.Contains(f.Message, "TargetConflict") || !strings.HasSuffix(f.Hint, "kubectl bind recover "+widgets) {
-			return fmt.Errorf("doctor says %+v, %v", f, err)
+		if err != nil {
+			return err
+		}
+		if f.OK || !strings.Contains(f.Message, "team/a for ") || !strings.Contains(f.Message, "TargetConflict") || !strings.HasSuffix(f.Hint, "kubectl bind recover "+widgets) {
+			return fmt.Errorf("doctor says %+v", f)
 		}
 		return nil
 	})

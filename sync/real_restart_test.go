@@ -7,9 +7,10 @@ package sync
 import (
 	"testing"
 
-	"github.com/klutch-go/sdk/internal/test/cluster"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/klutch-go/sdk/internal/test/cluster"
 )
 
 // atomicReference is what controller-gen makes of a SecretKeySelector.

@@ -12,12 +12,11 @@ import (
 	"os"
 	"time"
 
-	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
-
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
 	"k8s.io/client-go/util/retry"
 
 	"github.com/klutch-go/sdk/internal/audit"
