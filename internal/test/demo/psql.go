@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -96,8 +97,31 @@ func (d *show) revoke(ctx context.Context) error {
 	return nil
 }
 
+// restarted waits until the server takes connections again, as applications do that connect
+// anew when a plan restarts their database.
+func (d *show) restarted(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		cmd := exec.CommandContext(ctx, "psql", "-X", "-q", "-c", "SELECT 1", d.uri)
+		cmd.Env = append(os.Environ(), "PGCONNECT_TIMEOUT=10", "LC_ALL=C")
+		out, err := cmd.CombinedOutput()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the server does not come back: %w: %s", err, out)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
 // grown asks the server itself for what its plan changed.
 func (d *show) grown(ctx context.Context) error {
+	if err := d.restarted(ctx); err != nil {
+		return err
+	}
 	if err := d.wantSQL(ctx, "SHOW max_connections", "400"); err != nil {
 		return err
 	}
