@@ -410,8 +410,8 @@ func (o *observer) remember(p *pair, r *record) {
 // rememberSpec adds what the target's API server does not take.
 func (o *observer) rememberSpec(p *pair, r *record) {
 	deleting := p.state.source.deleting
-	if p.state.target.content == contentInSync {
-		o.refused.Accepted(p.key, refusal.Spec) // what was refused then is in force now
+	if c := p.state.target.content; c == contentInSync || c.drifted() && p.policy.drift == DriftReport {
+		o.refused.Accepted(p.key, refusal.Spec) // what was refused then is in force now, or not asked any more
 		r.loss = nil
 	}
 	if p.target != nil && p.state.target.freshness == live {
@@ -512,7 +512,7 @@ func (p *pair) again(s step, r *record) time.Duration {
 		return max(p.statusWait, time.Millisecond)
 	case p.held != "":
 		return heldPause
-	case p.refused != "":
+	case p.refused != "" && !p.due:
 		return max(p.wait, time.Millisecond)
 	case p.statusRefused != "":
 		return r.status.contest.Peace()

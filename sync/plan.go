@@ -98,7 +98,7 @@ func decide(s state) step {
 	case dst.termination != alive:
 		return stepWait
 	// A legacy konnector wrote our target: take ownership so that removals propagate.
-	case dst.relation == relationContended && s.policy.drift == DriftCorrect && s.corrects(why):
+	case dst.relation == relationContended && s.corrects(why):
 		return stepMigrate
 	// The target should be something else than was last applied, or may be what it should be again.
 	case dst.content == contentEmptyMap && s.sends(why):
@@ -179,14 +179,15 @@ func (t targetState) deletable(p policy) bool {
 	return t.ours() && t.termination == alive && p.deletion == DeletionDelete
 }
 
-// sends reports whether the spec may travel now: nothing but a refusal of an earlier
-// one, or of long ago, stands in its way, and it did not travel just now.
-func (s state) sends(why Reason) bool {
-	return s.contested == "" && !s.paused && (harmless(why) || why == s.refused && s.due)
-}
+// sends reports whether the spec may travel now, yielding to others.
+func (s state) sends(why Reason) bool { return s.contested == "" && s.free(why) }
 
-// corrects reports whether what others wrote on the target may be put right now.
-func (s state) corrects(why Reason) bool { return harmless(why) && !s.paused }
+// corrects reports whether what others wrote on the target is put right now.
+func (s state) corrects(why Reason) bool { return s.policy.drift == DriftCorrect && s.free(why) }
+
+// free reports whether nothing stands in the way of a write to the target but a refusal of
+// an earlier one, or of long ago, and whether the target was not written just now.
+func (s state) free(why Reason) bool { return !s.paused && (harmless(why) || why == s.refused && s.due) }
 
 const (
 	waitPause    = 5 * time.Second  // between looks at what is waited for

@@ -170,6 +170,9 @@ func TestPlan(t *testing.T) {
 		"refused, changed":       {settledState(absentTarget, refused, messageSet, due), stepCreate},
 		"change refused, said":   {settledState(changed, refused, messageSet), stepWait},
 		"change refused, due":    {settledState(changed, refused, messageSet, due), stepApply},
+		"drift refused, said":    {settledState(drifted, refused, messageSet), stepWait},
+		"drift refused, due":     {settledState(drifted, refused, messageSet, due, liveTarget), stepForce},
+		"takeover refused, due":  {settledState(contend, refused, messageSet, due, liveSource, liveTarget), stepMigrate},
 		"change refused, status": {settledState(changed, refused, messageSet, statusDiffers), stepStatus},
 		"deletion refused":       {settledState(deleting, refused), stepSetMessage},
 		"deletion refused, said": {settledState(deleting, refused, messageSet), stepWait},
@@ -313,6 +316,12 @@ var invariants = map[string]func(s state, do step) bool{
 	},
 	"I2: after a restore only what is seen live is deleted": func(s state, do step) bool {
 		return do != stepDelete || !s.suspect || s.source.freshness == live
+	},
+	"a refusal that is due is asked again": func(s state, do step) bool {
+		left := s.target.content == contentInSync && s.target.relation != relationContended && s.contested == "" || s.target.content == contentAhead
+		writes := s.mapped && s.misnamed == "" && s.source.exists && s.source.finalizer && !s.source.deleting && s.target.ours() && s.target.termination == alive
+		asked := writes && !left && s.policy.drift == DriftCorrect && s.source.freshness != unknown && s.target.freshness != unknown && !s.paused
+		return !asked || s.refused == "" || !s.due || do != stepWait && do != stepRest
 	},
 	"a confirmation is asked for once": func(s state, do step) bool { return do != stepConfirm || !s.confirmed },
 	"a look finds out something": func(s state, do step) bool {

@@ -214,3 +214,32 @@ func TestRealMessageRefused(t *testing.T) {
 	w.delete(w.source, w.sourceNS, "a")
 	w.until("all is gone", func() bool { return w.targetOf("a") == nil && w.get(w.source, w.sourceNS, "a") == nil })
 }
+
+// What others wrote on a target is put right as soon as the target's API server takes it,
+// and until then the claim says why it is not.
+func TestRealCorrectionRefused(t *testing.T) {
+	t.Parallel()
+	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	w := &refusing{name: "correction", world: &world{TB: t, source: admin(t, app.Config()), target: admin(t, control.Config()), sourceNS: "correction", targetNS: "svc-correction"}}
+	install(t, w.source, w.sourceNS)
+	install(t, w.target, w.targetNS)
+	w.from, _ = requests(t, app.Config())
+	var asked *atomic.Int64
+	w.to, asked = requests(t, control.Config())
+	w.put("correction")
+	w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+	w.until("it is in step", func() bool { return field(w.targetOf("a"), "spec", "size") == "small" })
+	w.policy(w.target, w.targetNS, `object.spec.size != "small"`)
+	time.Sleep(2 * time.Second) // API servers take a while to know their policies
+	w.merge(w.target, w.targetNS, "a", `{"spec":{"size":"large"}}`)
+	w.until("it is told", func() bool { return strings.Contains(w.message("a"), "the policy says no") })
+	before := asked.Load()
+	time.Sleep(15 * time.Second)
+	if n := asked.Load() - before; n > 10 {
+		t.Errorf("%d requests at the target in 15s", n)
+	}
+	w.noPolicy(w.target)
+	w.until("it is put right", func() bool {
+		return field(w.targetOf("a"), "spec", "size") == "small" && w.message("a") == ""
+	})
+}
