@@ -144,8 +144,11 @@ func (a *actor) writeTarget(ctx context.Context, p *pair, s step, r *record) (*u
 	t := writer.Target{Name: p.name, Seen: p.target, Want: p.want.object, Manager: p.keeper}
 	switch s {
 	case stepCreate:
-		defer a.breaker.Forget(p.key) // the next loss is counted for itself
-		return a.write.Create(ctx, t)
+		obj, err := a.write.Create(ctx, t)
+		if err == nil {
+			a.breaker.Forget(p.key) // the next loss is counted for itself
+		}
+		return obj, err
 	case stepApply:
 		return a.write.Apply(ctx, t)
 	case stepEmptyMap:

@@ -4,6 +4,9 @@ package sync
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +14,7 @@ import (
 	"time"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
 // I19: a target that vanished and is not on offer any more costs a request in ten minutes at
@@ -75,6 +79,61 @@ func TestLossesInARow(t *testing.T) {
 				t.Errorf("back after %v, before that after %v", took, before)
 			}
 			before = took
+		}
+	})
+}
+
+// Targets that vanished and are refused when they come back count as one loss each, however
+// often they are asked again.
+func TestRefusedReturnsCountOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		s, stop := w.sync(Options{DeletionLimit: 3})
+		defer stop()
+		w.createMany(2)
+		w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Resource == widgets && r.Verb == "apply" {
+				return apierrors.NewForbidden(widgets.GroupResource(), r.Object.Name, errors.New("exceeded quota"))
+			}
+			return do()
+		})
+		w.delete(w.target, w.targetNS, "w0")
+		w.delete(w.target, w.targetNS, "w1")
+		time.Sleep(2 * time.Hour)
+		if st := s.Status(); st.Held != 0 || !strings.HasPrefix(w.message("w0"), string(ReasonForbidden)) {
+			t.Errorf("%d held, message %q", st.Held, w.message("w0"))
+		}
+	})
+}
+
+// What is held stays so after a restart, until people release it.
+func TestHeldReturnSurvivesRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		stop := w.run(Options{DeletionLimit: 1})
+		w.createMany(3)
+		for i := range 3 {
+			w.delete(w.target, w.targetNS, fmt.Sprint("w", i))
+		}
+		held := func() (out []string) {
+			time.Sleep(time.Hour)
+			for i := range 3 {
+				name := fmt.Sprint("w", i)
+				if strings.Contains(w.message(name), notMadeAnew) && w.targetOf(name) == nil {
+					out = append(out, name)
+				}
+			}
+			return out
+		}
+		before := held()
+		stop()
+		defer w.run(Options{DeletionLimit: 1})()
+		if after := held(); len(before) != 2 || !slices.Equal(before, after) {
+			t.Fatalf("held before the restart %v, and after it %v", before, after)
+		}
+		w.merge(w.source, w.sourceNS, before[0], fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, klutchNames.Release))
+		if after := held(); !slices.Equal(after, before[1:]) {
+			t.Errorf("one of %v was released, and %v are held", before, after)
 		}
 	})
 }

@@ -32,6 +32,8 @@ func obstacle(s state) Reason {
 		return ReasonConflict
 	case !dst.exists() && s.policy.lost == LostReport && src.mark != "":
 		return ReasonLost
+	case s.returns() && s.held != "":
+		return ReasonVanished
 	case dst.ours() && dst.content == contentAhead:
 		return ReasonStale
 	case s.refused != "":
@@ -157,13 +159,16 @@ func (s state) asked(refuses string) string {
 	return "the target cluster " + refuses + " this object: "
 }
 
+// notMadeAnew stands before why the breaker holds the return of a target that has vanished.
+const notMadeAnew = "it is not made anew, since "
+
 // comesBack says when a target that has vanished is made anew.
 func (s state) comesBack() string {
 	switch {
 	case s.held != "":
-		return "it is not made anew, since " + s.held + heldAdvice(s.words())
+		return notMadeAnew + s.held + heldAdvice(s.words())
 	case s.answer != "":
-		return "it is not made anew, since " + s.answer
+		return "it cannot be made anew, since " + s.answer
 	default:
 		return "it is made anew, empty, after a pause that doubles each time"
 	}

@@ -15,7 +15,6 @@ import (
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/sync/internal/breaker"
 	"github.com/klutch-go/sdk/sync/internal/fence"
-	"github.com/klutch-go/sdk/sync/internal/names"
 	"github.com/klutch-go/sdk/sync/internal/refusal"
 )
 
@@ -132,7 +131,7 @@ func (c *reconciler) held(p *pair, r *record) string {
 		c.breaker.Forget(p.key) // what was held was its return
 	}
 	ask := breaker.Request{
-		Source: p.key, Released: p.released(), Before: heldBefore(src.message, p.words()), Objects: c.observer.source.Count,
+		Source: p.key, Released: p.released(), Before: p.heldBefore(), Objects: c.observer.source.Count,
 		Deletes: src.deleting && dst.deletable(p.policy) && r.proofs.confirmed || p.collects() && p.evidence().has(require(stepCollect, p.state)) ||
 			p.returns() && p.due && p.evidence().has(require(stepCreate, p.state)),
 	}
@@ -156,14 +155,19 @@ func (p *pair) released() bool {
 	return released
 }
 
-// heldBefore is why the message on a source says that its deletion is held; empty if it
-// says something else.
-func heldBefore(message string, n *names.Names) string {
-	why, held := strings.CutPrefix(message, string(ReasonHeld)+": ")
+// heldBefore is why the message on a source says that its deletion is held, or that its target
+// is not made anew; empty if it says something else.
+func (p *pair) heldBefore() string {
+	why, _ := strings.CutSuffix(p.state.source.message, heldAdvice(p.words()))
+	if p.returns() {
+		_, why, _ = strings.Cut(why, notMadeAnew)
+		return why
+	}
+	why, held := strings.CutPrefix(why, string(ReasonHeld)+": ")
 	if !held {
 		return ""
 	}
-	return strings.TrimSuffix(why, heldAdvice(n))
+	return why
 }
 
 // settle forgets what need not be remembered.
