@@ -214,7 +214,7 @@ func (a *actor) classify(p *pair, s step, r *record, err error) error {
 		ask = refusal.Deletion
 	}
 	a.refused.Refused(p.key, ask, p.want.hash, p.targets, err)
-	return again(err)
+	return errNoted
 }
 
 // setMessage puts the message on the source, or takes it off. One that is refused stands
@@ -227,7 +227,7 @@ func (a *actor) setMessage(ctx context.Context, p *pair, r *record) (*unstructur
 		a.refused.Accepted(p.key, refusal.Message)
 	case !passed(err) && !outdated(err) && !absent(err):
 		a.refused.Refused(p.key, refusal.Message, "", 0, err)
-		return nil, again(err)
+		return nil, errNoted
 	}
 	return obj, err
 }
@@ -264,7 +264,7 @@ func (a *actor) giveStatus(ctx context.Context, p *pair, r *record) (*unstructur
 	default:
 		a.sourceFields.Doubt()
 		a.refused.Refused(p.key, refusal.Status, travel.Hash(p.give), p.sources, err)
-		return nil, again(err)
+		return nil, errNoted
 	}
 	return obj, err
 }
@@ -284,6 +284,10 @@ func (a *actor) missingStatus(ctx context.Context, p *pair) error {
 
 // errAgain is a step that met a state other than it had seen: look again.
 var errAgain = fates.ErrAgain
+
+// errNoted is a step that was refused, which the ledger knows: what it says is seen at the
+// next look.
+var errNoted = fmt.Errorf("%w: refused", errAgain)
 
 func again(err error) error { return fmt.Errorf("%w: %w", errAgain, err) }
 

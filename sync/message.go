@@ -153,8 +153,8 @@ func conflictText(t targetState) string {
 
 // asked begins the message that the target's API server refuses what it is asked.
 func (s state) asked(refuses string) string {
-	if s.source.deleting && s.target.content != contentRefused {
-		return "this object is being deleted, which the target cluster " + refuses + ": "
+	if s.source.deleting {
+		return "this object is being deleted, and the target cluster " + refuses + " a change of its target: "
 	}
 	return "the target cluster " + refuses + " this object: "
 }

@@ -81,13 +81,13 @@ func decide(s state) step {
 		return stepAddFinalizer
 	// A refused intent is not sent again until it changes, or for a while.
 	// What vanished comes back after a pause, and not with too many others.
-	case !dst.exists() && (s.refused != "" && !s.due || s.held != ""):
+	case !dst.ours() && s.refusing(), !dst.exists() && s.held != "":
 		return stepWait
 	case !dst.exists():
 		return stepCreate
 	// What a legacy konnector made from this source is ours, with all that it applied; by
 	// policy that goes for what an earlier source of the name applied too.
-	case dst.relation == relationLegacy, dst.relation == relationPredecessor, dst.relation == relationOrphan:
+	case dst.relation == relationLegacy && !s.refusing(), dst.relation == relationPredecessor, dst.relation == relationOrphan:
 		return stepMigrate
 	// By policy what has the target's name becomes the target.
 	case !dst.ours():
@@ -171,8 +171,11 @@ func decideOrphan(s state) step {
 // waits reports whether the deletion does: too many at once, until they are released; one
 // that was refused, until it is due; and then for the target, which is going.
 func (s state) waits() bool {
-	return s.held != "" || s.refused != "" && !s.due || s.target.ours() && s.target.termination != alive
+	return s.held != "" || s.refusing() || s.target.ours() && s.target.termination != alive
 }
+
+// refusing reports whether what was refused must not be asked again yet.
+func (s state) refusing() bool { return s.refused != "" && !s.due }
 
 // deletable reports whether the deletion of the source takes the target away.
 func (t targetState) deletable(p policy) bool {
@@ -187,7 +190,9 @@ func (s state) corrects(why Reason) bool { return s.policy.drift == DriftCorrect
 
 // free reports whether nothing stands in the way of a write to the target but a refusal of
 // an earlier one, or of long ago, and whether the target was not written just now.
-func (s state) free(why Reason) bool { return !s.paused && (harmless(why) || why == s.refused && s.due) }
+func (s state) free(why Reason) bool {
+	return !s.paused && (harmless(why) || why == s.refused && s.due)
+}
 
 const (
 	waitPause    = 5 * time.Second  // between looks at what is waited for

@@ -172,6 +172,8 @@ func TestPlan(t *testing.T) {
 		"change refused, due":    {settledState(changed, refused, messageSet, due), stepApply},
 		"drift refused, said":    {settledState(drifted, refused, messageSet), stepWait},
 		"drift refused, due":     {settledState(drifted, refused, messageSet, due, liveTarget), stepForce},
+		"takeover refused":       {settledState(legacyMade, refused, messageSet, liveTarget), stepWait},
+		"adoption refused":       {settledState(foreign, adopt, refused, messageSet, liveTarget), stepWait},
 		"takeover refused, due":  {settledState(contend, refused, messageSet, due, liveSource, liveTarget), stepMigrate},
 		"change refused, status": {settledState(changed, refused, messageSet, statusDiffers), stepStatus},
 		"deletion refused":       {settledState(deleting, refused), stepSetMessage},
@@ -316,6 +318,9 @@ var invariants = map[string]func(s state, do step) bool{
 	},
 	"I2: after a restore only what is seen live is deleted": func(s state, do step) bool {
 		return do != stepDelete || !s.suspect || s.source.freshness == live
+	},
+	"what was refused waits until it is due": func(s state, do step) bool {
+		return !applies(do) && do != stepMigrate || s.source.deleting || s.refused == "" || s.due
 	},
 	"a refusal that is due is asked again": func(s state, do step) bool {
 		left := s.target.content == contentInSync && s.target.relation != relationContended && s.contested == "" || s.target.content == contentAhead

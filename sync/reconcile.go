@@ -46,17 +46,12 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	return pause, err
 }
 
-// paced follows a pass. What could not be read, or written to the source, is asked again
-// ever more rarely, and told if it lasts: a source that must not be written cannot carry
-// the message, Status and Hooks have it.
+// paced follows a pass. What could not be read, or written to the source, and what never is as
+// it was seen, is asked again ever more rarely, and told if it lasts: a source that must not
+// be written cannot carry the message, Status and Hooks have it.
 func (c *reconciler) paced(ctx context.Context, r *record, result *Result, pause time.Duration, err error) (time.Duration, error) {
 	key := result.Source
-	if err == nil {
-		c.refused.Accepted(key, refusal.Access)
-		c.reports.denied(ctx, r, result, "", nil)
-		return pause, nil
-	}
-	if passed(err) || outdated(err) {
+	if err == nil || passed(err) {
 		return pause, err
 	}
 	f := c.refused.Refused(key, refusal.Access, "", 0, err)
@@ -92,6 +87,7 @@ const maxSteps = 8
 // to a write tells its effect, so that the next step need not wait for the event.
 func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record, result *Result) (time.Duration, error) {
 	var err error
+	looksAgain := 1                        // what was another state than it had seemed may be so for long
 	r.proofs.since, r.answers.gone = 0, "" // the clusters are confirmed for each pass
 	for range maxSteps {
 		p, failed := c.observer.observe(ctx, key, r)
@@ -103,6 +99,10 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 		c.reports.report(ctx, p, r)
 		s := plan(p.state)
 		if s == stepRest || s == stepWait {
+			if p.known() {
+				c.refused.Accepted(key, refusal.Access)
+				c.reports.denied(ctx, r, result, "", nil)
+			}
 			c.settle(p, r)
 			if why := obstacle(p.state); why != "" {
 				result.Err = &ObjectError{Reason: why, Message: explain(p.state, why)}
@@ -110,8 +110,11 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 			return p.again(s, r), nil
 		}
 		result.Steps = append(result.Steps, string(s))
-		if err = c.actor.do(ctx, p, s, r); err != nil && !errors.Is(err, errAgain) {
-			return 0, err
+		if err = c.actor.do(ctx, p, s, r); err != nil && !errors.Is(err, errNoted) {
+			if looksAgain == 0 || !errors.Is(err, errAgain) {
+				return 0, err
+			}
+			looksAgain--
 		}
 	}
 	if err == nil {

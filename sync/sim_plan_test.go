@@ -113,6 +113,7 @@ func newPlan(seed uint64) simPlan {
 	}
 	p.reshape(rand.New(rand.NewPCG(seed, 3)))
 	p.lose(rand.New(rand.NewPCG(seed, 5)))
+	p.answer(rand.New(rand.NewPCG(seed, 7)))
 	return p
 }
 
@@ -156,7 +157,7 @@ func parsePlan(t *testing.T, text string) simPlan {
 		t.Fatalf("no plan: %q: %v", text, err)
 	}
 	p := blankPlan(seed, split(parts[1])...)
-	known := slices.Concat(workload(), perturbations(), schemaChanges(), losses())
+	known := slices.Concat(workload(), perturbations(), schemaChanges(), losses(), answers())
 	for _, kind := range p.traits {
 		if !slices.ContainsFunc(traits(), func(t trait) bool { return t.kind == kind }) {
 			t.Fatalf("no history is called %q", kind)

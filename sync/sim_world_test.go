@@ -3,6 +3,7 @@
 package sync_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,7 @@ type sim struct {
 	model      *model
 	faults     []fault        // armed: each meets the next request that it fits
 	windows    []window       // during which requests fail
+	refusal    *refusal       // with which the history ends; nil for none
 	ghosts     []*call        // requests whose senders no longer wait, on their way
 	lagging    map[string]int // until which step watches deliver nothing, by their place
 	hidden     []string       // places at which the next event is never seen
@@ -120,6 +122,7 @@ type fault struct {
 	kind   string
 	effect string // "none", "done" or "late"
 	reads  bool   // it meets reads rather than writes
+	n      int    // of simAnswers
 }
 
 // A window is a time during which requests to one side fail.
@@ -438,7 +441,7 @@ func (s *sim) release(c *call) {
 	if s.strike != nil && c.writes() && s.strike(c) {
 		return
 	}
-	if err := s.closed(c); err != nil {
+	if err := cmp.Or(s.closed(c), s.refusal.refuses(s, c)); err != nil {
 		s.note("%s: %v", c, err)
 		s.answer(c, err)
 		return
@@ -523,7 +526,7 @@ func (s *sim) meets(c *call) (fault, bool) {
 			s.faults = slices.Delete(s.faults, i, i+1)
 			c.view.Next(fakecluster.Past{Empty: true})
 			return fault{}, false
-		case f.kind == "empty" || f.reads == c.writes():
+		case f.kind == "empty" || f.reads == c.writes() || f.kind == "answer" && c.request.Resource != simThings:
 			continue
 		}
 		s.faults = slices.Delete(s.faults, i, i+1)
@@ -534,6 +537,8 @@ func (s *sim) meets(c *call) (fault, bool) {
 
 func (f fault) err(r fakecluster.Request) error {
 	switch f.kind {
+	case "answer":
+		return simAnswers()[f.n%len(simAnswers())].err(r)
 	case "conflict":
 		return apierrors.NewConflict(r.Resource.GroupResource(), r.Object.Name, errors.New("the object has been modified"))
 	case "throttled":
@@ -600,6 +605,11 @@ func (s *sim) drain() bool {
 func (s *sim) converge() *violation {
 	s.note("all faults end")
 	s.heal()
+	if s.refusal != nil {
+		if broken := s.endure(); broken != nil {
+			return broken
+		}
+	}
 	problem, restless := "", 0
 	for round, quiet := 0, 0; round < 50; round++ {
 		writes := s.model.writes

@@ -47,6 +47,7 @@ var whatGoesWrong = []struct{ perturbation, kinds string }{
 	{"a field of the status unknown on the source", "status field unknown on the source"},
 	{"schemas that cannot be read", "schemas unreadable"},
 	{"DELETE and our finalizer's patch both succeed", "deleted as its finalizer comes"},
+	{"any error of the table of fates", "write answered, read answered, refused for an hour"},
 	{"a kind that is taken away", "kind taken away, kind offered again"},
 }
 
@@ -75,7 +76,7 @@ func TestEveryPerturbation(t *testing.T) {
 		}
 		t.Logf("%s: %s", wrong.perturbation, strings.Join(counts, ", "))
 	}
-	for _, g := range slices.Concat(perturbations(), schemaChanges(), losses()) {
+	for _, g := range slices.Concat(perturbations(), schemaChanges(), losses(), answers()) {
 		if !listed[g.kind] {
 			t.Errorf("%q is not in the list", g.kind)
 		}

@@ -33,6 +33,11 @@ type state struct {
 	offered       bool   // the target's cluster was seen just now to take new objects of the resource
 }
 
+// known reports whether both sides could be read.
+func (s state) known() bool {
+	return s.source.freshness != unknown && (s.target.freshness != unknown || !s.mapped || s.misnamed != "")
+}
+
 type policy struct {
 	conflict ConflictPolicy
 	drift    DriftPolicy

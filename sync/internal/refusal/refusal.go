@@ -95,6 +95,8 @@ func (r *Refusal) pause(objects int) time.Duration {
 		doubled--
 	}
 	switch {
+	case r.Kind.Fate() == fates.Again && !r.Lasts(): // others write too, and soon are done
+		return r.Kind.Pause(r.asked + 1)
 	case doubled < 0:
 		return quick
 	case r.asked == 0: // most causes are of one object
