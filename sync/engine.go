@@ -305,6 +305,7 @@ func (e *engine) newRelated(p *queue.Pool) []*relatedResource {
 
 func (e *engine) newRelatedResource(p *queue.Pool, f family) *relatedResource {
 	r := &relatedResource{family: f, mapper: e.opts.Mapper}
+	r.refused = refusal.NewLedger(func(original cache.ObjectName) { r.queue.Add(original, queue.Resync) })
 	itself := func(n cache.ObjectName) (cache.ObjectName, bool) { return n, true }
 	owner, other, referrers := e.sync.from, e.sync.to, e.source
 	if f.From == TargetSide {
@@ -324,6 +325,7 @@ func (e *engine) newRelatedResource(p *queue.Pool, f family) *relatedResource {
 			family: f, index: index, guard: e.guard, write: e.write, reports: e.reports, sources: e.queue, denied: e.denied,
 			heldCopies: heldCopies{resource: string(f.From) + " " + f.Resource.GroupResource().String(), sync: e.sync, count: r.copy.Count},
 		},
+		Refused: r.refused,
 		NewPace: func() related.Pace { return &pace.Copy{Budget: &e.statuses, OnSource: f.From == TargetSide} },
 	})
 	referrers.Index(index, view.NewIndex(r.copier.References, r.referred))
@@ -335,7 +337,7 @@ func (e *engine) newRelatedResource(p *queue.Pool, f family) *relatedResource {
 func (e *engine) relatedView(r *relatedResource, what string, c *Cluster, selector string, original func(cache.ObjectName) (cache.ObjectName, bool)) *view.View {
 	return view.New(view.Config{
 		Name: "related " + what + " " + r.Resource.Resource, List: c.metadataLister(r.Resource, selector, "metadata of "+e.names.Domain+" by "+selector, slim.Related(e.names, related.Managers)), Stores: c.stores,
-		Moved: func(string) { r.remapped(); e.sync.notify() }, Lost: e.lost, Doubt: e.guard.Doubt,
+		Moved: func(string) { r.refused.Recovered(); r.remapped(); e.sync.notify() }, Lost: e.lost, Doubt: e.guard.Doubt,
 		Changed: func(o view.Change) {
 			if k, ok := original(o.Name); ok {
 				r.queue.Add(k, o.Class(queue.Related))

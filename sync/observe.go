@@ -506,14 +506,14 @@ func (p *pair) again(s step, r *record) time.Duration {
 		return p.mute
 	case s != stepWait:
 		return 0
-	case p.state.target.relation == relationOrphan && p.state.target.grace == graceRunning:
-		return max(time.Until(r.proofs.orphan.since.Add(orphanGrace)), time.Millisecond)
 	case p.statusDelayed:
 		return max(p.statusWait, time.Millisecond)
 	case p.held != "":
 		return heldPause
-	case p.refused != "" && !p.due:
+	case p.refusing():
 		return max(p.wait, time.Millisecond)
+	case p.state.target.relation == relationOrphan && p.state.target.grace == graceRunning:
+		return max(time.Until(r.proofs.orphan.since.Add(orphanGrace)), time.Millisecond)
 	case p.statusRefused != "":
 		return r.status.contest.Peace()
 	case p.paused:

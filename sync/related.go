@@ -18,6 +18,7 @@ import (
 	"github.com/klutch-go/sdk/internal/queue"
 	"github.com/klutch-go/sdk/sync/internal/breaker"
 	"github.com/klutch-go/sdk/sync/internal/fence"
+	"github.com/klutch-go/sdk/sync/internal/refusal"
 	"github.com/klutch-go/sdk/sync/internal/related"
 	"github.com/klutch-go/sdk/sync/internal/view"
 	"github.com/klutch-go/sdk/sync/internal/writer"
@@ -28,6 +29,7 @@ import (
 type relatedResource struct {
 	family
 	copier         *related.Copier
+	refused        *refusal.Ledger
 	mapper         Mapper
 	original, copy *view.View
 	queue          *queue.Queue

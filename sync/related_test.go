@@ -4,17 +4,21 @@ package sync
 
 import (
 	"context"
+	"errors"
 	"strings"
 	gosync "sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	field2 "k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 )
@@ -534,4 +538,62 @@ func TestAllNames(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A copy that is refused, for whatever reason, is asked again ever more rarely, told without a
+// word of what the API server said, and made soon after the reason has gone for another one.
+func TestRefusedCopies(t *testing.T) {
+	for _, a := range map[string]struct {
+		err  error
+		told string
+	}{
+		"invalid":     {apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, "creds", field2.ErrorList{field2.Invalid(field2.NewPath("data"), "s3cret", "a webhook says no")}), "refuses"},
+		"forbidden":   {apierrors.NewForbidden(secrets.GroupResource(), "creds", errors.New("no s3cret here")), "does not permit"},
+		"too large":   {apierrors.NewRequestEntityTooLargeError("s3cret"), "refuses"},
+		"webhook":     {apierrors.NewInternalError(errors.New("failed calling webhook: s3cret")), "cannot take"},
+		"unreachable": {errors.New("connection refused, s3cret"), "cannot take"},
+		"conflict":    {apierrors.NewConflict(secrets.GroupResource(), "creds", errors.New("s3cret")), "cannot take"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			defer b.sync(widgets, Related{Resource: secrets, From: TargetSide, References: []string{"status.secret"}})()
+			var requests atomic.Int64
+			b.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+				switch {
+				case r.Resource != secrets, r.Verb == "watch":
+				case r.Verb == "list":
+					requests.Add(-12) // the fake sends no bookmarks, so that there are many, after which both are asked for
+				default:
+					if requests.Add(1); r.Verb == "apply" {
+						return a.err
+					}
+				}
+				return do()
+			})
+			for _, name := range []string{"w0", "w1"} {
+				b.claim(widgets, "Widget", name)
+				b.secret(b.target, b.targetNS, "creds-"+name, "YQ==")
+				b.names(widgets, name, `"creds-`+name+`"`)
+			}
+			time.Sleep(time.Minute)
+			for _, name := range []string{"w0", "w1"} {
+				if m := b.message(name); !strings.HasPrefix(m, string(ReasonRelated)) || !strings.Contains(m, a.told) || strings.Contains(m, "s3cret") {
+					t.Errorf("%v: message %q", a.err, m)
+				}
+			}
+			time.Sleep(2 * time.Hour)
+			requests.Store(0)
+			time.Sleep(time.Hour)
+			if n := requests.Load(); n > 2*3*10 {
+				t.Errorf("%v: %d requests in an hour", a.err, n)
+			}
+			b.fakeSource.Intercept(nil)
+			time.Sleep(11 * time.Minute)
+			for _, name := range []string{"w0", "w1"} {
+				if b.getSecret(b.source, b.sourceNS, "creds-"+name) == nil || b.message(name) != "" {
+					t.Errorf("%v: no copy, or message %q", a.err, b.message(name))
+				}
+			}
+		})
+	}
 }

@@ -123,10 +123,21 @@ var ErrAgain = errors.New("look again")
 // ErrTerminal marks an error that a retry cannot cure.
 var ErrTerminal = errors.New("terminal")
 
+// A silent error has a kind and no text.
+type silent Kind
+
+// Error implements error.
+func (silent) Error() string { return "refused" }
+
+// Silent returns an error of the kind of err that does not say what err says: API servers
+// repeat what they do not like, and it may be the content of a Secret.
+func Silent(err error) error { return silent(Of(err)) }
+
 // Of is the kind of err. A deadline that passed is a missing answer; callers that set one
 // for themselves ask their context first.
 func Of(err error) Kind {
 	var answer apierrors.APIStatus
+	var kind silent
 	switch {
 	case err == nil:
 		return None
@@ -138,6 +149,8 @@ func Of(err error) Kind {
 		return Superseded
 	case errors.Is(err, context.Canceled):
 		return Ended
+	case errors.As(err, &kind):
+		return Kind(kind)
 	case undeclared(err):
 		return Undeclared
 	default:

@@ -36,6 +36,7 @@ const (
 	Status   Ask = "status"   // a status of its source
 	Message  Ask = "message"  // a message on its source
 	Access   Ask = "access"   // a read of it, or any other write to its source
+	Copy     Ask = "copy"     // a write to the copy of a related object
 )
 
 // A Refusal is the answer of an API server that it does not take what it was asked.
@@ -202,7 +203,7 @@ func (l *Ledger) Drop(object cache.ObjectName, ask Ask) {
 func (l *Ledger) Forget(object cache.ObjectName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, ask := range []Ask{Spec, Deletion, Status, Message, Access} {
+	for _, ask := range []Ask{Spec, Deletion, Status, Message, Access, Copy} {
 		l.drop(key{object, ask})
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,6 +13,9 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/sync/internal/refusal"
 )
 
 // A Config is what a Copier needs of the Sync that it belongs to.
@@ -29,6 +31,7 @@ type Config struct {
 	Sources           Sources
 	Names             Names
 	Engine            Engine
+	Refused           *refusal.Ledger // of copies, by their originals
 	NewPace           func() Pace
 }
 
@@ -152,6 +155,4 @@ func live[T any](obj *T, err error) (*T, error) {
 
 // absent reports whether err says that an object is not there, rather than that its
 // resource is not served.
-func absent(err error) bool {
-	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
-}
+func absent(err error) bool { return fates.Is(err, fates.Absent) }

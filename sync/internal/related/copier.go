@@ -36,6 +36,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/sync/internal/refusal"
 )
 
 // A Copier copies the related objects of one resource from one side, whichever selector
@@ -49,6 +50,7 @@ type Copier struct {
 	teller    teller
 	originals Side
 	engine    Engine
+	refused   *refusal.Ledger
 	newPace   func() Pace
 
 	mu      sync.Mutex
@@ -61,7 +63,7 @@ func New(c Config) *Copier {
 	f := &filter{Resource: c.Resource, FromTarget: c.FromTarget, Marks: c.Marks, Bound: c.Bound, Sources: c.Sources, Names: c.Names}
 	o := ownership{Manager: c.Manager, Former: c.Former, FromTarget: c.FromTarget, Marks: c.Marks, Names: c.Names, Sources: c.Sources}
 	return &Copier{
-		filter: f, owners: o, originals: c.Originals, engine: c.Engine, newPace: c.NewPace,
+		filter: f, owners: o, originals: c.Originals, engine: c.Engine, refused: c.Refused, newPace: c.NewPace,
 		records: map[cache.ObjectName]*record{}, left: map[cache.ObjectName]cache.ObjectName{},
 		observer: observer{f, o, c.Originals, c.Copies}, verifier: verifier{f, o, c.Originals, c.Copies},
 		mirror: &mirror{f, o, c.Copies, c.Engine, []byte(rand.Text())}, teller: teller{f, o, c.Engine},
@@ -91,7 +93,7 @@ func (c *Copier) Reconcile(ctx context.Context, key cache.ObjectName) (again tim
 	for range maxSteps {
 		p, ok := c.observer.observe(key, r)
 		if !ok {
-			return c.forget(key, &pair{}, r), nil
+			return c.forget(key, &pair{state: state{seen: true}}, r), nil
 		}
 		p.held = c.stillHeld(p, r)
 		again, done, err := c.step(ctx, p, plan(p.state), r)
@@ -105,7 +107,11 @@ func (c *Copier) Reconcile(ctx context.Context, key cache.ObjectName) (again tim
 // step does one step; done says that the pass is over.
 func (c *Copier) step(ctx context.Context, p *pair, s Step, r *record) (again time.Duration, done bool, err error) {
 	rests := s == StepRest && p.ours && r.contest.Told()
-	if !s.tells() && !rests {
+	if !s.asks() && s != StepWait {
+		c.refused.Drop(p.from.Name, refusal.Copy) // what was refused is not wanted any more
+	}
+	refused := c.refused.Of(p.from.Name, refusal.Copy)
+	if !s.tells() && !rests && refused == nil {
 		c.teller.tell(r, nil, "")
 	}
 	switch wait := max(r.pace.Wait(), r.contest.Pause(p.wish())); {
@@ -121,20 +127,42 @@ func (c *Copier) step(ctx context.Context, p *pair, s Step, r *record) (again ti
 		return waitPause, true, nil
 	case s == StepCopy && wait > 0:
 		return wait, true, nil
+	case s.asks() && refused != nil && !refused.Due(p.wish(), 0):
+		return c.wait(p, r, refused), true, nil
 	}
 	done, err = c.do(ctx, p, s, r)
+	switch {
+	case fates.Is(err, fates.Ended):
+		return 0, true, err
+	case err != nil:
+		return c.deny(p, r, err), true, nil
+	case s.asks():
+		c.refused.Accepted(p.from.Name, refusal.Copy)
+	}
+	if refused != nil && !s.tells() {
+		c.teller.tell(r, nil, "")
+	}
+	if r.problem != "" && !r.stays {
+		return conflictPause, true, nil
+	}
+	return 0, done, nil
+}
+
+// deny notes that an API server does not take what it was asked.
+func (c *Copier) deny(p *pair, r *record, err error) (again time.Duration) {
 	if fates.Is(err, fates.Forbidden, fates.Terminating) {
 		c.engine.Denied(c.filter.sourceNamespace(p.from.Name, p.name))
 	}
-	switch {
-	case s == StepCopy && fates.Is(err, fates.Forbidden, fates.Terminating):
-		c.teller.tell(r, p, c.teller.denied(p.name))
-		return waitPause, true, nil
-	case r.problem != "" && err == nil && !r.stays:
-		return conflictPause, true, nil
-	default:
-		return 0, done, err
+	return c.wait(p, r, c.refused.Refused(p.from.Name, refusal.Copy, p.wish(), 0, fates.Silent(err)))
+}
+
+// wait is for how long what was refused is not asked again, or not told yet.
+func (c *Copier) wait(p *pair, r *record, f *refusal.Refusal) time.Duration {
+	if passes := f.Passes(); passes > 0 {
+		return max(min(f.Wait(), passes), time.Millisecond)
 	}
+	c.teller.tell(r, p, c.teller.denied(p.name, f.Kind))
+	return max(f.Wait(), time.Millisecond)
 }
 
 // Left are the names of objects that are not ours, stand where copies should, and stay as
@@ -179,9 +207,9 @@ func (c *Copier) Records() int {
 }
 
 // forget drops what is remembered of an object that is not there, once it is not the
-// latest of many.
+// latest of many. What was told stays while nothing can be seen.
 func (c *Copier) forget(key cache.ObjectName, p *pair, r *record) (again time.Duration) {
-	if p.travels || p.taken {
+	if p.travels || p.taken || !p.seen && r.problem != "" {
 		return 0
 	}
 	c.teller.tell(r, nil, "")
@@ -189,6 +217,7 @@ func (c *Copier) forget(key cache.ObjectName, p *pair, r *record) (again time.Du
 		return rest
 	}
 	c.engine.Forget(key)
+	c.refused.Forget(key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.records, key)

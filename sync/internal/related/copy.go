@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -115,7 +114,7 @@ func (m *mirror) write(ctx context.Context, p *pair, r *record, original, have *
 		r.pace.Spend(want.Object)
 	}
 	if err != nil {
-		return fmt.Errorf("apply copy %s: %w", p.name, withoutContent(err))
+		return fmt.Errorf("apply copy %s: %w", p.name, err)
 	}
 	if legacyWriter {
 		return m.takeOver(ctx, p, got)
@@ -137,15 +136,6 @@ func (m *mirror) takeOver(ctx context.Context, p *pair, copied *unstructured.Uns
 		"managedFields": legacy.TakeOver(copied, m.owners.Manager, "", legacy.WroteCopy),
 	})
 	m.Engine.Wrote(ctx, "take-over-related", p.name, began, err)
-	return err
-}
-
-// withoutContent keeps of an API server's answer only its kind: the text of a
-// validation error quotes the values that it does not like.
-func withoutContent(err error) error {
-	if fates.Is(err, fates.Invalid, fates.Replaced, fates.Malformed) {
-		return fmt.Errorf("refused: %s", apierrors.ReasonForError(err))
-	}
 	return err
 }
 

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/fates"
 )
 
 // A teller makes known why a related object does not travel.
@@ -25,9 +27,17 @@ func (t teller) excepted(p *pair) string {
 		t.filter.Resource.GroupResource(), p.from.Name, t.filter.sourceNamespace(p.from.Name, p.name))
 }
 
-// denied does not say more, since what an admission webhook says may quote content.
-func (t teller) denied(name cache.ObjectName) string {
-	return fmt.Sprintf("an API server does not permit to copy %s %s from %s", t.filter.Resource.GroupResource(), name, t.owner())
+// denied says why a copy is not what it should be. It does not quote the answer, since what an
+// API server, or an admission webhook, does not like in a Secret it may repeat.
+func (t teller) denied(name cache.ObjectName, kind fates.Kind) string {
+	why := "cannot take"
+	switch {
+	case kind == fates.Forbidden, kind == fates.Terminating:
+		why = "does not permit"
+	case kind.Fate() == fates.Refused:
+		why = "refuses"
+	}
+	return fmt.Sprintf("an API server %s the copy %s %s of %s", why, t.filter.Resource.GroupResource(), name, t.owner())
 }
 
 func (t teller) wrong(name cache.ObjectName, kind string) string {

@@ -41,6 +41,11 @@ func (s Step) tells() bool {
 	return s == StepConflict || s == StepExcepted || s == StepWait || s == StepCopy || s == StepStay || s == StepHold
 }
 
+// asks reports whether a step asks API servers for something.
+func (s Step) asks() bool {
+	return s == StepCopy || s == StepLeave || s == StepDelete || s == StepVerify
+}
+
 // plan is the one step that follows from a state.
 func plan(s state) Step {
 	reason := s.selected && s.travels
