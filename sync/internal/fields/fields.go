@@ -18,10 +18,11 @@ package fields
 
 import (
 	"encoding/json"
+	"fmt"
 	"iter"
 	"maps"
-	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -206,12 +207,12 @@ func (s Set) cover(value any, schema Schema, path []string) bool {
 
 // coverItems is cover for a list whose items are owned one by one.
 func (s Set) coverItems(items []any, schema Schema, at []string) bool {
-	found := 0
+	found, byKey := 0, index{}
 	for path := range s {
 		key, isMap := strings.CutPrefix(path, "k:")
 		switch {
 		case isMap:
-			i := slices.IndexFunc(items, hasKey(key))
+			i := byKey.find(key, items)
 			if i < 0 {
 				continue
 			}
@@ -226,26 +227,77 @@ func (s Set) coverItems(items []any, schema Schema, at []string) bool {
 	return found >= len(items)
 }
 
-// hasKey is about items of which key, in JSON, is a part, as far as they say: the API
-// server fills in defaults of keys.
-func hasKey(key string) func(item any) bool {
+// An index finds the items of a list by their keys, which all have the same fields. It is
+// made at the first search, so that a long list is gone through once.
+type index struct {
+	names []string       // of the fields of a key, in order
+	found map[string]int // the first item with such values
+	has   map[uint64]bool
+}
+
+// find is where the first item is of which key, in JSON, is a part, as far as the item says: the
+// API server fills in defaults of keys. It is -1 if there is none.
+func (x *index) find(key string, items []any) int {
 	var want map[string]any
-	err := json.Unmarshal([]byte(key), &want)
-	return func(item any) bool {
-		m, ok := item.(map[string]any)
-		for k, v := range want {
-			ok = ok && (m[k] == nil || equal(m[k], v))
+	if json.Unmarshal([]byte(key), &want) != nil {
+		return -1
+	}
+	if x.found == nil {
+		x.make(slices.Sorted(maps.Keys(want)), items)
+	}
+	at := len(items)
+	for present := range x.has {
+		if i, ok := x.found[x.text(want, present)]; ok {
+			at = min(at, i)
 		}
-		return ok && err == nil
+	}
+	if at == len(items) {
+		return -1
+	}
+	return at
+}
+
+func (x *index) make(names []string, items []any) {
+	x.names, x.found, x.has = names, make(map[string]int, len(items)), map[uint64]bool{}
+	for i, item := range items {
+		m, isMap := item.(map[string]any)
+		if !isMap {
+			continue
+		}
+		var present uint64
+		for bit, name := range names {
+			if m[name] != nil {
+				present |= 1 << bit
+			}
+		}
+		x.has[present] = true
+		text := x.text(m, present)
+		if _, twice := x.found[text]; !twice {
+			x.found[text] = i
+		}
 	}
 }
 
-// equal compares values of which a has its numbers from an API server, b from encoding/json.
-func equal(a, b any) bool {
-	if n, ok := a.(int64); ok {
-		a = float64(n)
+// text is the fields of a key that are present, as JSON has them whoever has decoded them.
+func (x *index) text(m map[string]any, present uint64) string {
+	var out []byte
+	for bit, name := range x.names {
+		out = append(out, 0)
+		if present&(1<<bit) == 0 {
+			continue
+		}
+		switch v := m[name].(type) {
+		case string:
+			out = append(append(strconv.AppendInt(append(out, '"'), int64(len(v)), 10), ':'), v...)
+		case int64:
+			out = strconv.AppendFloat(out, float64(v), 'g', -1, 64)
+		case float64:
+			out = strconv.AppendFloat(out, v, 'g', -1, 64)
+		default: // keys are scalars
+			out = fmt.Append(out, v)
+		}
 	}
-	return reflect.DeepEqual(a, b)
+	return string(out)
 }
 
 // Present reports whether object has the fields. Items of lists are not looked at.
@@ -261,39 +313,122 @@ func (s Set) Present(object any) bool {
 	return true
 }
 
-// Emptied is the merge patch that takes away what s, and none of others, owns still of
-// the maps that are empty in want. An apply that takes the last part of a map away leaves
-// null in its place, which schemas refuse.
-func (s Set) Emptied(want map[string]any, others Set) map[string]any {
-	patch := map[string]any{}
-	for key, value := range want {
-		w, isMap := value.(map[string]any)
-		ours, _ := s.below("f:" + key)
-		theirs, _ := others.below("f:" + key)
-		sub := ours.nulls(theirs)
-		if len(w) > 0 {
-			sub = ours.Emptied(w, theirs)
-		}
-		if isMap && len(sub) > 0 {
-			patch[key] = sub
+// Emptied are those fields of s, and of none of others, that stand where want has an empty map
+// or list; empty below a field is all of it. They have to be taken away one by one: an apply
+// that takes the last part of a map or of a list away leaves null in its place, which schemas
+// refuse, or nothing.
+func (s Set) Emptied(want any, others Set) Set {
+	taken := Set{}
+	empty := func(path string, value any) {
+		ours, _ := s.below(path)
+		theirs, _ := others.below(path)
+		if sub := ours.Emptied(value, theirs); len(sub) > 0 {
+			taken[path] = map[string]any(sub)
 		}
 	}
-	return patch
+	switch w := want.(type) {
+	case map[string]any:
+		for key, value := range w {
+			empty("f:"+key, value)
+		}
+		if len(w) == 0 {
+			return s.without(others)
+		}
+	case []any:
+		if len(w) == 0 {
+			return s.without(others)
+		}
+		var byKey index
+		for path := range s {
+			key, isMap := strings.CutPrefix(path, "k:")
+			if !isMap {
+				continue
+			}
+			if i := byKey.find(key, w); i >= 0 {
+				empty(path, w[i])
+			}
+		}
+	}
+	return taken
 }
 
-// nulls is the merge patch that takes away the fields that are not among others.
-func (s Set) nulls(others Set) map[string]any {
-	patch := map[string]any{}
+// without are the fields that are not among others.
+func (s Set) without(others Set) Set {
+	out := Set{}
 	for path := range s {
-		key, isField := strings.CutPrefix(path, "f:")
 		ours, _ := s.below(path)
 		theirs, shared := others.below(path)
-		switch sub := ours.nulls(theirs); {
-		case isField && !shared:
-			patch[key] = nil
-		case isField && len(sub) > 0:
-			patch[key] = sub
+		switch sub := ours.without(theirs); {
+		case path == ".":
+		case !shared:
+			out[path] = map[string]any{}
+		case len(sub) > 0:
+			out[path] = map[string]any(sub)
 		}
 	}
-	return patch
+	return out
+}
+
+// Pointers are where in object the fields of s are, by JSON pointers (RFC 6901) below at, in an
+// order in which they can be removed one after another. What object does not have is left out:
+// a schema may have lost it.
+func (s Set) Pointers(object any, at string) (out []string) {
+	point := func(path, name string, value any) {
+		sub, _ := s.below(path)
+		if len(sub) == 0 {
+			out = append(out, at+"/"+name)
+			return
+		}
+		out = append(out, sub.Pointers(value, at+"/"+name)...)
+	}
+	switch o := object.(type) {
+	case map[string]any:
+		for _, path := range slices.Sorted(maps.Keys(s)) {
+			if name, isField := strings.CutPrefix(path, "f:"); isField && o[name] != nil {
+				point(path, escaped.Replace(name), o[name])
+			}
+		}
+	case []any:
+		paths := s.places(o)
+		for i := len(o) - 1; i >= 0; i-- { // the last first, so that the others stay where they are
+			if path, there := paths[i]; there {
+				point(path, strconv.Itoa(i), o[i])
+			}
+		}
+	}
+	return out
+}
+
+// escaped are the parts of a JSON pointer.
+var escaped = strings.NewReplacer("~", "~0", "/", "~1")
+
+// places says which of items are among s.
+func (s Set) places(items []any) map[int]string {
+	var byKey index
+	values := map[string]int{}
+	for i, item := range items {
+		if text, isText := item.(string); isText {
+			values[text] = i
+			continue
+		}
+		values[fmt.Sprint(item)] = i
+	}
+	out := map[int]string{}
+	for path := range s {
+		if key, isMap := strings.CutPrefix(path, "k:"); isMap {
+			if i := byKey.find(key, items); i >= 0 {
+				out[i] = path
+			}
+		}
+		if quoted, isValue := strings.CutPrefix(path, "v:"); isValue {
+			var value any
+			if json.Unmarshal([]byte(quoted), &value) != nil {
+				continue
+			}
+			if i, there := values[fmt.Sprint(value)]; there {
+				out[i] = path
+			}
+		}
+	}
+	return out
 }

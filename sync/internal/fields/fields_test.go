@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/klutch-go/sdk/sync/internal/fields"
@@ -23,25 +22,50 @@ func object(tb testing.TB, text string) *unstructured.Unstructured {
 	return u
 }
 
-// Of maps that are to be empty just what is held, and by nobody else, is taken away.
+// Of maps and lists that are to be empty just what is held, and by nobody else, is taken away,
+// one part after another.
 func TestEmptied(t *testing.T) {
-	want := map[string]any{"spec": map[string]any{"size": "small", "backup": map[string]any{}, "new": map[string]any{}}}
-	held := fields.Set{"f:spec": map[string]any{"f:size": map[string]any{}, "f:backup": map[string]any{
-		".": map[string]any{}, "f:hour": map[string]any{}, "f:to": map[string]any{"f:bucket": map[string]any{}, "f:key": map[string]any{}},
-	}}}
-	others := fields.Set{"f:spec": map[string]any{"f:backup": map[string]any{"f:to": map[string]any{"f:key": map[string]any{}}}}}
-	nothing := map[string]any{"spec": map[string]any{"backup": map[string]any{"hour": nil, "to": map[string]any{"bucket": nil}}}}
-	if diff := cmp.Diff(nothing, held.Emptied(want, others)); diff != "" {
-		t.Errorf("patch (-want +got):\n%s", diff)
-	}
-	alone := map[string]any{"spec": map[string]any{"backup": map[string]any{}}}
-	if patch := (fields.Set{"f:spec": map[string]any{"f:backup": map[string]any{}}}).Emptied(alone, nil); len(patch) > 0 {
-		t.Errorf("a map that was empty before is emptied: %v", patch)
-	}
-	list := fields.Set{"f:spec": map[string]any{"f:backup": map[string]any{"f:to": map[string]any{`k:{"name":"x"}`: map[string]any{"f:key": map[string]any{}}}}}}
-	shared := fields.Set{"f:spec": map[string]any{"f:backup": map[string]any{"f:to": map[string]any{}}}}
-	if patch := list.Emptied(alone, shared); len(patch) > 0 {
-		t.Errorf("items of a shared list are named in a merge patch: %v", patch)
+	for name, test := range map[string]struct {
+		want, ours, others, object string
+		pointers                   []string
+	}{
+		"a map": {
+			want: `{"size":"small","backup":{},"new":{}}`, object: `{"size":"small","backup":{"hour":1,"to":{"bucket":"b","key":"k"}}}`,
+			ours:     `{"f:size":{},"f:backup":{".":{},"f:hour":{},"f:to":{"f:bucket":{},"f:key":{}}}}`,
+			others:   `{"f:backup":{"f:to":{"f:key":{}}}}`,
+			pointers: []string{"/v/backup/hour", "/v/backup/to/bucket"},
+		},
+		"a map that was empty before": {want: `{"backup":{}}`, ours: `{"f:backup":{}}`, object: `{"backup":{}}`},
+		"a map in an item": {
+			want: `{"l":[{"name":"b","labels":{}},{"name":"a","labels":{"x":"1"}}]}`, object: `{"l":[{"name":"a","labels":{"x":"1"}},{"name":"b","labels":{"a/b":"1"}}]}`,
+			ours:     `{"f:l":{"k:{\"name\":\"a\"}":{".":{},"f:name":{},"f:labels":{"f:x":{}}},"k:{\"name\":\"b\"}":{".":{},"f:name":{},"f:labels":{"f:a/b":{}}}}}`,
+			pointers: []string{"/v/l/1/labels/a~1b"},
+		},
+		"a list of items": {
+			want: `{"l":[]}`, object: `{"l":[{"name":"a"},{"name":"b"},{"name":"c"}]}`,
+			ours:     `{"f:l":{"k:{\"name\":\"a\"}":{".":{},"f:name":{}},"k:{\"name\":\"b\"}":{"f:name":{},"f:x":{}},"k:{\"name\":\"c\"}":{".":{},"f:name":{}}}}`,
+			others:   `{"f:l":{"k:{\"name\":\"b\"}":{".":{},"f:name":{}}}}`,
+			pointers: []string{"/v/l/2", "/v/l/0"},
+		},
+		"a set":                         {want: `{"s":[]}`, object: `{"s":["a","b","c"]}`, ours: `{"f:s":{"v:\"a\"":{},"v:\"c\"":{}}}`, others: `{"f:s":{"v:\"b\"":{}}}`, pointers: []string{"/v/s/2", "/v/s/0"}},
+		"a set of numbers":              {want: `{"s":[]}`, object: `{"s":[1,2]}`, ours: `{"f:s":{"v:1":{},"v:2":{}}}`, pointers: []string{"/v/s/1", "/v/s/0"}},
+		"an atomic list":                {want: `{"s":[]}`, object: `{"s":["a"]}`, ours: `{"f:s":{}}`},
+		"what its schema has lost":      {want: `{"m":{}}`, object: `{"m":{}}`, ours: `{"f:m":{"f:a":{}}}`},
+		"a list that others hold whole": {want: `{"l":[]}`, object: `{"l":[{"name":"a"}]}`, ours: `{"f:l":{"k:{\"name\":\"a\"}":{".":{}}}}`, others: `{"f:l":{}}`, pointers: []string{"/v/l/0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			parse := func(text string) (m map[string]any) {
+				if text == "" {
+					return nil
+				}
+				return object(t, `{"apiVersion":"v1","kind":"X","v":`+text+`}`).Object["v"].(map[string]any)
+			}
+			set := func(text string) fields.Set { return fields.Set{"f:v": parse(text)} }
+			emptied := set(test.ours).Emptied(map[string]any{"v": parse(test.want)}, set(test.others))
+			if got := emptied.Pointers(map[string]any{"v": parse(test.object)}, ""); !slices.Equal(got, test.pointers) {
+				t.Errorf("Pointers %q of %v, want %q", got, emptied, test.pointers)
+			}
+		})
 	}
 }
 

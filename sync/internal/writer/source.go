@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -56,6 +57,20 @@ type operation struct {
 	Value any    `json:"value,omitempty"`
 }
 
+// remove takes parts of an object away, of just the incarnation and the version that was seen.
+func (w *Writer) remove(ctx context.Context, client dynamic.ResourceInterface, seen *unstructured.Unstructured, pointers []string, subresource ...string) (*unstructured.Unstructured, error) {
+	patch := []operation{{"replace", "/metadata/uid", string(seen.GetUID())}, {"replace", "/metadata/resourceVersion", seen.GetResourceVersion()}} // else 409
+	for _, pointer := range pointers {
+		patch = append(patch, operation{"remove", pointer, nil})
+	}
+	data, err := json.Marshal(patch)
+	if err != nil {
+		return nil, err
+	}
+	obj, err := client.Patch(ctx, seen.GetName(), types.JSONPatchType, data, metav1.PatchOptions{FieldManager: w.Names.Manager()}, subresource...)
+	return obj, refuted(err)
+}
+
 func (w *Writer) jsonPatch(ctx context.Context, seen *unstructured.Unstructured, patch []operation) (*unstructured.Unstructured, error) {
 	data, err := json.Marshal(patch)
 	if err != nil {
@@ -80,8 +95,8 @@ func (w *Writer) Annotate(ctx context.Context, seen *unstructured.Unstructured, 
 	})
 }
 
-// EmptyStatus takes away what we own of the maps that give empties, in the status of
-// a source. If there is nothing to take, an apply does, and it reports false.
+// EmptyStatus takes away what we own of the maps and lists that give empties, in the status
+// of a source. If there is nothing to take, an apply does, and it reports false.
 func (w *Writer) EmptyStatus(ctx context.Context, seen *unstructured.Unstructured, give map[string]any) (obj *unstructured.Unstructured, taken bool, err error) {
 	if !emptier(map[string]any{"status": give}, seen.Object) {
 		return nil, false, nil
@@ -95,29 +110,55 @@ func (w *Writer) EmptyStatus(ctx context.Context, seen *unstructured.Unstructure
 	}
 	ours := func(e fields.Entry) bool { return e.Manager == w.Names.StatusManager() }
 	others := func(e fields.Entry) bool { return e.Manager != w.Names.StatusManager() }
-	patch := fields.By(full, ours).Emptied(map[string]any{"status": give}, fields.By(full, others))
-	if len(patch) == 0 {
+	pointers := fields.By(full, ours).Emptied(map[string]any{"status": give}, fields.By(full, others)).Pointers(full.Object, "")
+	if len(pointers) == 0 {
 		return nil, false, nil
 	}
-	patch["metadata"] = map[string]any{"resourceVersion": full.GetResourceVersion()}
 	var part []string
 	if !w.Plain() {
 		part = []string{"status"}
 	}
-	obj, err = w.patch(ctx, w.source(seen), seen.GetName(), patch, part...)
+	obj, err = w.remove(ctx, w.source(seen), full, pointers, part...)
 	return obj, err == nil, err
 }
 
-// emptier reports whether want has an empty map where have has one with parts.
-func emptier(want, have map[string]any) bool {
-	for key, value := range want {
-		w, isMap := value.(map[string]any)
-		h, _ := have[key].(map[string]any)
-		if isMap && (len(w) == 0 && len(h) > 0 || emptier(w, h)) {
-			return true
+// emptier reports whether want may have an empty map or list where have has one with parts.
+func emptier(want, have any) bool {
+	switch w := want.(type) {
+	case map[string]any:
+		h, _ := have.(map[string]any)
+		for key, value := range w {
+			if emptier(value, h[key]) {
+				return true
+			}
 		}
+		return len(w) == 0 && len(h) > 0
+	case []any:
+		h, _ := have.([]any)
+		if len(w) == 0 || len(h) == 0 {
+			return len(h) > 0
+		}
+		return slices.ContainsFunc(w, hollow) && !equality.Semantic.DeepEqual(w, h) // which item was which, managed fields tell
+	default:
+		return false
 	}
-	return false
+}
+
+// hollow reports whether an empty map or list is in value.
+func hollow(value any) bool {
+	switch v := value.(type) {
+	case map[string]any:
+		for _, part := range v {
+			if hollow(part) {
+				return true
+			}
+		}
+		return len(v) == 0
+	case []any:
+		return len(v) == 0 || slices.ContainsFunc(v, hollow)
+	default:
+		return false
+	}
 }
 
 // ApplyStatus applies a status to the source, of just the incarnation and the version that

@@ -73,33 +73,21 @@ func (w *Writer) apply(ctx context.Context, t Target, pin pins) (*unstructured.U
 	return w.target(t).Apply(ctx, t.Name.Name, object, metav1.ApplyOptions{FieldManager: t.Manager, Force: pin.force})
 }
 
-// Empty takes away the last parts of maps that are to be empty. If others hold some
-// of them, an apply does.
+// Empty takes away what is left in maps and lists that are to be empty. If others hold all
+// of that, an apply does.
 func (w *Writer) Empty(ctx context.Context, t Target) (*unstructured.Unstructured, error) {
 	full, err := w.target(t).Get(ctx, t.Name.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
 	others := func(e fields.Entry) bool { return e.Manager != t.Manager && e.Subresource == "" }
-	patch := fields.Of(full, t.Manager).Emptied(t.Want, fields.By(full, others))
-	if trim(patch, full.Object); len(patch) == 0 {
+	emptied := fields.Of(full, t.Manager).Emptied(t.Want, fields.By(full, others))
+	pointers := emptied.Pointers(full.Object, "")
+	if len(pointers) == 0 {
 		return w.Apply(ctx, t)
 	}
-	patch["metadata"] = map[string]any{"uid": string(t.Seen.GetUID()), "resourceVersion": full.GetResourceVersion()}
-	return w.patch(ctx, w.target(t), t.Name.Name, patch)
-}
-
-// trim takes out of a patch what object does not have: what a schema lost is held still,
-// and stands in no apply's way.
-func trim(patch, object map[string]any) {
-	for key, value := range patch {
-		item, there := object[key]
-		sub, _ := value.(map[string]any)
-		below, _ := item.(map[string]any)
-		if trim(sub, below); !there || value != nil && len(sub) == 0 {
-			delete(patch, key)
-		}
-	}
+	full.SetUID(t.Seen.GetUID())
+	return w.remove(ctx, w.target(t), full, pointers)
 }
 
 // Migrate takes over what a legacy konnector, or an earlier source of the name, applied to
