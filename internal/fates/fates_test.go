@@ -152,6 +152,15 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// A reason that Kubernetes does not define may hold anything, and is not repeated.
+func TestReason(t *testing.T) {
+	for reason, want := range map[metav1.StatusReason]metav1.StatusReason{metav1.StatusReasonInvalid: metav1.StatusReasonInvalid, "password=x": metav1.StatusReasonUnknown} {
+		if got := Reason(fmt.Errorf("apply: %w", status(422, reason))); got != want {
+			t.Errorf("reason of %q = %q, want %q", reason, got, want)
+		}
+	}
+}
+
 // Each kind has a fate, and pauses grow up to a bound.
 func TestTable(t *testing.T) {
 	for k := range kinds {

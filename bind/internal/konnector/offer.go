@@ -8,12 +8,12 @@ import (
 	"fmt"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -47,7 +47,7 @@ func (s *session) offers(export string) func(context.Context) (why string, err e
 	client := s.Calls.Resource(cluster.APIServiceExports).Namespace(s.place.Namespace)
 	return func(ctx context.Context) (string, error) {
 		u, err := client.Get(ctx, export, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
+		if fates.Is(err, fates.Absent, fates.Unserved) {
 			return "the provider has no APIServiceExport " + export + " for this cluster any more", nil
 		}
 		var e v1alpha1.APIServiceExport

@@ -28,7 +28,6 @@ import (
 	"sync"
 
 	"github.com/go-logr/logr"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -36,6 +35,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+
+	"github.com/klutch-go/sdk/internal/fates"
 )
 
 // A Cluster is one of the two.
@@ -97,7 +98,7 @@ func Vanishing(client metadata.Interface, resource schema.GroupVersionResource) 
 		crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 		crd, err := client.Resource(crds).Get(ctx, resource.GroupResource().String(), metav1.GetOptions{})
 		switch {
-		case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+		case fates.Is(err, fates.Forbidden, fates.Terminating, fates.Absent, fates.Unserved):
 			return false, nil
 		case err != nil:
 			return false, fmt.Errorf("read resource definition: %w", err)
@@ -121,9 +122,9 @@ func Serving(server rest.Interface, resource schema.GroupVersionResource) func(c
 		}
 		data, err := server.Get().AbsPath(at).SetHeader("Accept", runtime.ContentTypeJSON).Do(ctx).Raw()
 		switch {
-		case apierrors.IsForbidden(err):
+		case fates.Is(err, fates.Forbidden, fates.Terminating):
 			return "", nil
-		case err != nil && !apierrors.IsNotFound(err):
+		case err != nil && !fates.Is(err, fates.Absent, fates.Unserved):
 			return "", fmt.Errorf("read resources: %w", err)
 		}
 		return withdrawn(data, resource)

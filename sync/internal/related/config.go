@@ -6,7 +6,6 @@ import (
 	"context"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,6 +13,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/fates"
 )
 
 // A Config is what a Copier needs of the Sync that it belongs to.
@@ -153,5 +154,5 @@ func live[T any](obj *T, err error) (*T, error) {
 // absent reports whether err says that an object is not there, rather than that its
 // resource is not served.
 func absent(err error) bool {
-	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+	return fates.Is(err, fates.Absent)
 }

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -144,7 +143,7 @@ func (m *mirror) takeOver(ctx context.Context, p *pair, copied *unstructured.Uns
 // validation error quotes the values that it does not like.
 func withoutContent(err error) error {
 	if fates.Is(err, fates.Invalid, fates.Replaced, fates.Malformed) {
-		return fmt.Errorf("refused: %s", apierrors.ReasonForError(err))
+		return fmt.Errorf("refused: %s", fates.Reason(err))
 	}
 	return err
 }
