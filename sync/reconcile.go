@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -27,10 +28,37 @@ type reconciler struct {
 	reports  *reports
 	refused  *refusal.Ledger
 	records  records
+	large    atomic.Int32 // passes over large objects that run
+}
+
+// Large objects wait for each other: decoded, one of long lists takes twenty times its bytes
+// on each side. No worker waits with them.
+const (
+	large      = 128 << 10 // bytes at rest
+	mostLarge  = 2         // at once
+	largePause = 100 * time.Millisecond
+)
+
+// enter reports whether the pass over an object may begin; leave ends it.
+func (c *reconciler) enter(key cache.ObjectName) (leave func(), ok bool) {
+	if c.observer.source.Size(key) < large {
+		return func() {}, true
+	}
+	leave = func() { c.large.Add(-1) }
+	if c.large.Add(1) > mostLarge {
+		leave()
+		return nil, false
+	}
+	return leave, true
 }
 
 // reconcile brings one object one or more steps further.
 func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	leave, ok := c.enter(key)
+	if !ok {
+		return largePause, nil
+	}
+	defer leave()
 	began := time.Now()
 	r := c.records.of(key)
 	result := Result{Source: key}

@@ -18,10 +18,11 @@ package fields
 
 import (
 	"encoding/json"
+	"fmt"
 	"iter"
 	"maps"
-	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -206,16 +207,16 @@ func (s Set) cover(value any, schema Schema, path []string) bool {
 
 // coverItems is cover for a list whose items are owned one by one.
 func (s Set) coverItems(items []any, schema Schema, at []string) bool {
-	found := 0
+	found, byKey := 0, index{}
 	for path := range s {
 		key, isMap := strings.CutPrefix(path, "k:")
 		switch {
 		case isMap:
-			i := slices.IndexFunc(items, hasKey(key))
-			if i < 0 {
+			item, ok := byKey.find(key, items)
+			if !ok {
 				continue
 			}
-			if sub, _ := s.below(path); !sub.cover(items[i], schema, at) {
+			if sub, _ := s.below(path); !sub.cover(item, schema, at) {
 				return false
 			}
 			found++
@@ -226,26 +227,77 @@ func (s Set) coverItems(items []any, schema Schema, at []string) bool {
 	return found >= len(items)
 }
 
-// hasKey is about items of which key, in JSON, is a part, as far as they say: the API
+// An index finds the items of a list by their keys, which all have the same fields. It is
+// made at the first search, so that a long list is gone through once.
+type index struct {
+	names []string       // of the fields of a key, in order
+	found map[string]int // the first item with such values
+	has   map[uint64]bool
+}
+
+// find is the first item of which key, in JSON, is a part, as far as the item says: the API
 // server fills in defaults of keys.
-func hasKey(key string) func(item any) bool {
+func (x *index) find(key string, items []any) (item any, ok bool) {
 	var want map[string]any
-	err := json.Unmarshal([]byte(key), &want)
-	return func(item any) bool {
-		m, ok := item.(map[string]any)
-		for k, v := range want {
-			ok = ok && (m[k] == nil || equal(m[k], v))
+	if json.Unmarshal([]byte(key), &want) != nil {
+		return nil, false
+	}
+	if x.found == nil {
+		x.make(slices.Sorted(maps.Keys(want)), items)
+	}
+	at := len(items)
+	for present := range x.has {
+		if i, ok := x.found[x.text(want, present)]; ok {
+			at = min(at, i)
 		}
-		return ok && err == nil
+	}
+	if at == len(items) {
+		return nil, false
+	}
+	return items[at], true
+}
+
+func (x *index) make(names []string, items []any) {
+	x.names, x.found, x.has = names, make(map[string]int, len(items)), map[uint64]bool{}
+	for i, item := range items {
+		m, isMap := item.(map[string]any)
+		if !isMap {
+			continue
+		}
+		var present uint64
+		for bit, name := range names {
+			if m[name] != nil {
+				present |= 1 << bit
+			}
+		}
+		x.has[present] = true
+		text := x.text(m, present)
+		if _, twice := x.found[text]; !twice {
+			x.found[text] = i
+		}
 	}
 }
 
-// equal compares values of which a has its numbers from an API server, b from encoding/json.
-func equal(a, b any) bool {
-	if n, ok := a.(int64); ok {
-		a = float64(n)
+// text is the fields of a key that are present, as JSON has them whoever has decoded them.
+func (x *index) text(m map[string]any, present uint64) string {
+	var out []byte
+	for bit, name := range x.names {
+		out = append(out, 0)
+		if present&(1<<bit) == 0 {
+			continue
+		}
+		switch v := m[name].(type) {
+		case string:
+			out = append(append(strconv.AppendInt(append(out, '"'), int64(len(v)), 10), ':'), v...)
+		case int64:
+			out = strconv.AppendFloat(out, float64(v), 'g', -1, 64)
+		case float64:
+			out = strconv.AppendFloat(out, v, 'g', -1, 64)
+		default: // keys are scalars
+			out = fmt.Append(out, v)
+		}
 	}
-	return reflect.DeepEqual(a, b)
+	return string(out)
 }
 
 // Present reports whether object has the fields. Items of lists are not looked at.

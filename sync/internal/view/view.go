@@ -106,6 +106,18 @@ func (v *View) Get(name cache.ObjectName) (obj metav1.Object, version string, ok
 	return watchstore.Unpacked(a), version, true
 }
 
+// Size is how many bytes an object has at rest; 0 if there is none.
+func (v *View) Size(name cache.ObjectName) int {
+	if p := v.Part(name.Namespace); p != nil {
+		if a, _, _ := p.Get(name); a != nil {
+			if r, ok := a.(*watchstore.Record); ok {
+				return r.Size()
+			}
+		}
+	}
+	return 0
+}
+
 // Slimmed is obj, not nil, as v would have it.
 func (v *View) Slimmed(obj *unstructured.Unstructured) *unstructured.Unstructured {
 	return v.List.Transform(obj).(*unstructured.Unstructured)
