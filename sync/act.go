@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -305,15 +304,8 @@ var manager = regexp.MustCompile(`conflict with "([^"]*)"`)
 // conflicting returns who owns which fields, if err is a conflict of field
 // managers.
 func conflicting(err error) []string {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Details == nil {
-		return nil
-	}
 	var out []string
-	for _, c := range status.Status().Details.Causes {
-		if c.Type != metav1.CauseTypeFieldManagerConflict {
-			continue
-		}
+	for _, c := range fates.Causes(err, metav1.CauseTypeFieldManagerConflict) {
 		who := "someone else"
 		if m := manager.FindStringSubmatch(c.Message); m != nil {
 			who = m[1]

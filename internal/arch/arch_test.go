@@ -142,6 +142,24 @@ func fromModules(imp string) bool {
 	return slices.ContainsFunc(modules, func(m string) bool { return imp == m || strings.HasPrefix(imp, m+"/") })
 }
 
+// TestOneTableOfFates: what an answer of an API server says is read in internal/fates alone.
+func TestOneTableOfFates(t *testing.T) {
+	looked := 0
+	for _, p := range list(t) {
+		half, _, _ := strings.Cut(p.path(), "/")
+		if !slices.Contains([]string{"sync", "bind", "export"}, half) {
+			continue
+		}
+		looked++
+		if slices.Contains(p.Imports, "k8s.io/apimachinery/pkg/api/errors") {
+			t.Errorf("%s looks at API errors itself: internal/fates has the table of what becomes of them", p.path())
+		}
+	}
+	if looked < 30 {
+		t.Errorf("only %d packages were looked at", looked)
+	}
+}
+
 func TestPackagesExplainThemselves(t *testing.T) {
 	for _, p := range list(t) {
 		if p.Doc == "" {

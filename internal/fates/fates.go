@@ -158,6 +158,40 @@ func Of(err error) Kind {
 	}
 }
 
+// Message is what an API server says in its answer err; false if err is none.
+func Message(err error) (said string, is bool) {
+	answer, is := statusOf(err)
+	return answer.Message, is
+}
+
+// Causes are those of a type that an API server names in its answer err.
+func Causes(err error, of metav1.CauseType) (causes []metav1.StatusCause) {
+	if s, _ := statusOf(err); s.Details != nil {
+		for _, c := range s.Details.Causes {
+			if c.Type == of {
+				causes = append(causes, c)
+			}
+		}
+	}
+	return causes
+}
+
+// Resource is the one that an API server's answer err is about; empty if that does not say.
+func Resource(err error) string {
+	if s, _ := statusOf(err); s.Details != nil {
+		return s.Details.Kind
+	}
+	return ""
+}
+
+func statusOf(err error) (s metav1.Status, is bool) {
+	var answer apierrors.APIStatus
+	if is = errors.As(err, &answer); is {
+		s = answer.Status()
+	}
+	return s, is
+}
+
 // ofStatus looks at what can be told from the causes and the text last.
 func ofStatus(s metav1.Status, err error) Kind {
 	has := func(cause metav1.CauseType) bool {

@@ -152,6 +152,18 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// What is silent has the kind of an error, and no text of it.
+func TestSilent(t *testing.T) {
+	for kind, err := range map[Kind]error{
+		None: nil, Invalid: status(422, metav1.StatusReasonInvalid), Forbidden: status(403, metav1.StatusReasonForbidden), Unreachable: errors.New("s3cret"),
+	} {
+		silent := Silent(err)
+		if got := Of(fmt.Errorf("copy: %w", silent)); got != kind || strings.Contains(silent.Error(), "s3cret") {
+			t.Errorf("%v: kind %d, want %d: %v", err, got, kind, silent)
+		}
+	}
+}
+
 // Each kind has a fate, and pauses grow up to a bound.
 func TestTable(t *testing.T) {
 	for k := range kinds {

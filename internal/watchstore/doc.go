@@ -13,7 +13,7 @@
 // the store holds is known to be true. After an error it is not, until the API server was
 // listed or watched again: a cache that cannot be trusted is no evidence that an object has
 // gone. Objects rest as [Record]s, a tenth of the size that maps and slices have; the last
-// 128 that changed or were looked at are decoded too.
+// 128 that changed or were looked at are decoded too, if they are small.
 //
 // It stands on client-go's reflector and not on its informers: these keep whole objects, one
 // store for each watcher, do not tell when a watch fails, and wait up to a minute after a long

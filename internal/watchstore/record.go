@@ -54,8 +54,12 @@ func Unpacked(a metav1.ObjectMetaAccessor) metav1.Object {
 }
 
 // warm is how many objects of a cluster are kept decoded: those that were
-// changed or looked at last.
-const warm = 128
+// changed or looked at last, but for large ones: decoded, an object of long lists takes
+// twenty times its bytes.
+const (
+	warm    = 128
+	maxWarm = 16 << 10 // bytes at rest
+)
 
 // A dictionary is the field names that the records of an API server have in
 // common, and those objects that are decoded.
@@ -102,8 +106,11 @@ func (d *dictionary) id(name string) uint64 {
 	return uint64(len(d.list))
 }
 
-// heat keeps u as the decoded form of c, in place of another one's.
+// heat keeps u as the decoded form of c, in place of another one's, unless it is large.
 func (d *dictionary) heat(c *Record, u *unstructured.Unstructured) {
+	if len(c.body) > maxWarm {
+		return
+	}
 	d.warmMu.Lock()
 	defer d.warmMu.Unlock()
 	if c.hot.Swap(u) != nil {

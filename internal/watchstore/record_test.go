@@ -3,7 +3,9 @@
 package watchstore
 
 import (
+	"fmt"
 	"math"
+	"runtime"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -42,4 +44,33 @@ func TestNoRecord(t *testing.T) {
 	if _, ok := (&dictionary{}).record(&unstructured.Unstructured{Object: map[string]any{"a": uint8(1)}}); ok {
 		t.Error("an object that is not JSON has a record")
 	}
+}
+
+// Large objects do not stay decoded: what was read of a hundred of them is forgotten.
+func TestLargeRecordsRest(t *testing.T) {
+	const objects = 30
+	items := make([]any, 5000)
+	for i := range items {
+		items[i] = map[string]any{"name": fmt.Sprint("item ", i), "port": int64(i)}
+	}
+	names, all, bytes := &dictionary{}, make([]*Record, objects), 0
+	for i := range all {
+		all[i], _ = names.record(&unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": fmt.Sprint(i)}, "spec": items}})
+		bytes += len(all[i].body)
+	}
+	heap := func() int {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	before := heap()
+	for _, r := range all {
+		r.Full()
+	}
+	if more := heap() - before; more > bytes {
+		t.Errorf("after a look at objects of %d bytes the heap has %d bytes more", bytes, more)
+	}
+	runtime.KeepAlive(all)
 }

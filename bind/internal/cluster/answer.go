@@ -9,8 +9,6 @@ import (
 	"fmt"
 	"net"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/internal/text"
@@ -29,9 +27,8 @@ func Explain(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout() {
 		return "no answer in time"
 	}
-	var answer apierrors.APIStatus
-	if errors.As(err, &answer) {
-		return Clip(answer.Status().Message)
+	if said, is := fates.Message(err); is {
+		return Clip(said)
 	}
 	return Clip(innermost(err).Error())
 }

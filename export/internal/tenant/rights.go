@@ -14,7 +14,6 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -161,12 +160,7 @@ func (r *Rights) Enter(ctx context.Context, namespace, role string) error {
 // roleless returns a *RefusalError if err says that the backend has not the roles that
 // belong to it.
 func roleless(err error) error {
-	var answer apierrors.APIStatus
-	if !errors.As(err, &answer) {
-		return err
-	}
-	details := answer.Status().Details
-	if fates.Is(err, fates.Forbidden) || fates.Is(err, fates.Absent) && details != nil && strings.HasPrefix(details.Kind, "clusterrole") {
+	if fates.Is(err, fates.Forbidden) || fates.Is(err, fates.Absent) && strings.HasPrefix(fates.Resource(err), "clusterrole") {
 		return outdatedRoles(err)
 	}
 	return err

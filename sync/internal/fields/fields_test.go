@@ -4,9 +4,11 @@ package fields_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -93,6 +95,7 @@ func TestOwn(t *testing.T) {
 		"map list, field gone":   {`{"f:l":{"k:{\"name\":\"x\"}":{".":{},"f:name":{}}}}`, `{"l":[{"name":"x","p":1}]}`, false},
 		"map list, item gone":    {`{"f:l":{"k:{\"name\":\"x\"}":{".":{},"f:name":{}}}}`, `{"l":[{"name":"x"},{"name":"y"}]}`, false},
 		"map list, numeric key":  {`{"f:l":{"k:{\"port\":80}":{".":{},"f:port":{}}}}`, `{"l":[{"port":80}]}`, true},
+		"map list, two defaults": {`{"f:l":{"k:{\"port\":80,\"protocol\":\"TCP\"}":{".":{},"f:port":{}},"k:{\"port\":80,\"protocol\":\"UDP\"}":{".":{},"f:port":{},"f:protocol":{}}}}`, `{"l":[{"port":80,"protocol":"UDP"},{"port":80}]}`, true},
 		"set":                    {`{"f:l":{"v:\"a\"":{},"v:\"b\"":{}}}`, `{"l":["a","b"]}`, true},
 		"set, item gone":         {`{"f:l":{"v:\"a\"":{}}}`, `{"l":["a","b"]}`, false},
 		"map list, default key":  {`{"f:l":{"k:{\"port\":80,\"protocol\":\"TCP\"}":{".":{},"f:port":{}}}}`, `{"l":[{"port":80}]}`, true},
@@ -108,5 +111,23 @@ func TestOwn(t *testing.T) {
 				t.Errorf("Own = %t", got)
 			}
 		})
+	}
+}
+
+// A list of a megabyte is gone through once, not once for each of its items: that takes half
+// a minute.
+func TestOwnLongList(t *testing.T) {
+	const items = 20_000
+	held, list := map[string]any{}, make([]any, items)
+	for i := range items {
+		held[fmt.Sprintf(`k:{"port":%d,"protocol":"TCP"}`, i)] = map[string]any{".": map[string]any{}, "f:port": map[string]any{}}
+		list[i] = map[string]any{"port": int64(i)}
+	}
+	began := time.Now()
+	if !(fields.Set{"f:v": map[string]any{"f:l": held}}).Own(map[string]any{"v": map[string]any{"l": list}}, nil) {
+		t.Error("not owned")
+	}
+	if took := time.Since(began); took > 2*time.Second {
+		t.Errorf("a look at %d items took %v", items, took)
 	}
 }
