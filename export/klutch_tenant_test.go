@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/klutch-go/sdk/deploy"
 	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -37,6 +38,8 @@ func (k klutchTenant) make(app string) (service string) {
 			roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %s}, %s}`, kind, where, name, ref, subject)
 	}
 	for _, yaml := range []string{
+		`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: klutch-binder}, rules: [
+			{apiGroups: [klutch.anynines.com], resources: [apiserviceexportrequests, apiservicenamespaces], ` + all + `}, {apiGroups: [""], resources: [secrets], verbs: [get, watch, list]}]}`,
 		fmt.Sprintf(`{apiVersion: v1, kind: Namespace, metadata: {name: %s, annotations: {%s: '%s'}}}`, ns, v1alpha1.IdentityAnnotation, k.identity),
 		fmt.Sprintf(`{apiVersion: v1, kind: ServiceAccount, metadata: {name: klutch-binder, namespace: %s}}`, ns),
 		fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: klutch-binder, namespace: %s, annotations: {kubernetes.io/service-account.name: klutch-binder}}, type: kubernetes.io/service-account-token}`, ns),
@@ -77,7 +80,7 @@ func (k klutchTenant) all(service string) map[string]string {
 	note := func(gvr schema.GroupVersionResource, ns string) {
 		list := must(k.w.dyn.Resource(gvr).Namespace(ns).List(k.w.t.Context(), metav1.ListOptions{}))
 		for _, u := range list.Items {
-			if name := u.GetName(); gvr.Resource != "namespaces" || name == service || name == k.namespace {
+			if name := u.GetName(); ns != "" || name == "klutch-binder" || name == service || name == k.namespace {
 				u.SetManagedFields(nil)
 				found[gvr.Resource+" "+ns+"/"+name] = string(must(json.Marshal(u.Object)))
 			}
@@ -87,6 +90,7 @@ func (k klutchTenant) all(service string) map[string]string {
 		return schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
 	}
 	note(resource("", "v1", "namespaces"), "")
+	note(resource("rbac.authorization.k8s.io", "v1", "clusterroles"), "")
 	for _, ns := range []string{k.namespace, service} {
 		for _, gvr := range []schema.GroupVersionResource{
 			tenant.NamespaceResource, tenant.ExportResource, tenant.ClusterBindingResource, tenant.RequestResource, widgets,
@@ -110,7 +114,11 @@ func TestKlutchTenantsStay(t *testing.T) {
 		s, err := w.admin.CoreV1().Secrets(ada.namespace).Get(ctx, "klutch-binder", metav1.GetOptions{})
 		return err == nil && len(s.Data["token"]) > 0, nil
 	})
+	w.apply(deploy.Backend("backend")...)
 	before := ada.all(service)
+	if !strings.Contains(before["clusterroles /klutch-binder"], `"apiGroups":[""],"resources":["secrets"],"verbs":["get","watch","list"]`) {
+		t.Fatal("our manifests change the ClusterRole of Klutch's backend")
+	}
 	old := klutchTenant{w, "cluster-b4c5d", "mallory#c9"}
 	old.make("team-b")
 	old.patch("team-b", `{"metadata":{"finalizers":["`+v1alpha1.ServiceNamespaceFinalizer+`","example.org/theirs"]}}`)
@@ -120,6 +128,7 @@ func TestKlutchTenantsStay(t *testing.T) {
 	grace := w.tenant("grace", "c1", "widgets.example.org")
 	grace.request("first", "widgets.example.org")
 	grace.mirror("team-a")
+	w.rebinds(grace)
 	until(w, "apiservicenamespaces", old.namespace, "team-b", func(o *v1alpha1.APIServiceNamespace) bool {
 		return len(o.Finalizers) == 1 && o.Finalizers[0] == "example.org/theirs" && len(o.Status.Conditions) == 0 && o.Status.Namespace == old.namespace+"-team-b"
 	})
@@ -142,4 +151,30 @@ func TestKlutchTenantsStay(t *testing.T) {
 		t.Errorf("what is not ours was changed (-before +after):\n%s", diff)
 	}
 	w.tenant("ada", "c2", "widgets.example.org") // another cluster of the same person
+}
+
+// rebinds gives a tenant the ClusterRole that earlier versions gave it, and waits for its own.
+func (w *world) rebinds(c *tenantClient) {
+	w.t.Helper()
+	bindings := w.admin.RbacV1().RoleBindings(c.namespace)
+	w.eventually("the old role", func(ctx context.Context) (bool, error) { // the backend is often faster
+		old, err := bindings.Get(ctx, "klutch-binder", metav1.GetOptions{})
+		if err == nil {
+			err = bindings.Delete(ctx, old.Name, metav1.DeleteOptions{})
+		}
+		if err != nil {
+			return false, nil //nolint:nilerr // once more
+		}
+		old.ResourceVersion, old.UID, old.RoleRef.Name = "", "", "klutch-binder"
+		_, err = bindings.Create(ctx, old, metav1.CreateOptions{})
+		return err == nil, ignoreExists(err)
+	})
+	w.eventually("the tenant has its own role", func(ctx context.Context) (bool, error) {
+		now, err := bindings.Get(ctx, "klutch-binder", metav1.GetOptions{})
+		return err == nil && now.RoleRef.Name == v1alpha1.TenantRole, nil
+	})
+	w.eventually("the tenant has its rights", func(ctx context.Context) (bool, error) {
+		_, err := c.dyn.Resource(tenant.ExportResource).Namespace(c.namespace).List(ctx, metav1.ListOptions{})
+		return err == nil, nil
+	})
 }

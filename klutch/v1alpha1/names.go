@@ -179,7 +179,9 @@ const (
 	// of a tenant: BackendTenantRole in a tenant namespace, BackendOfferRole in a service
 	// namespace.
 	BackendRoleBinding = "klutch-backend"
-	BackendTenantRole  = "klutch-backend-tenant"
+	// TenantRole is the ClusterRole of a tenant in its tenant namespace.
+	TenantRole        = "klutch-tenant"
+	BackendTenantRole = "klutch-backend-tenant"
 	// BackendOfferRole is the sum of the rights that tenants may get.
 	BackendOfferRole = "klutch-backend-offer"
 )

@@ -242,6 +242,13 @@ func (r *Rights) ensureRoleBinding(ctx context.Context, namespace, name string, 
 			got, err = bindings.Get(ctx, name, metav1.GetOptions{})
 		}
 	}
+	if err == nil && role.Name == v1alpha1.TenantRole && got.RoleRef == clusterRole(v1alpha1.TenantServiceAccount) {
+		// An earlier version bound the ClusterRole that is Klutch's by name. A reference cannot be changed.
+		err = bindings.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &got.UID}})
+		if err == nil {
+			return r.ensureRoleBinding(ctx, namespace, name, role, subject)
+		}
+	}
 	switch {
 	case err != nil:
 	case got.RoleRef != role:

@@ -114,7 +114,7 @@ func (t *Tenants) furnish(ctx context.Context, namespace string) error {
 	if err := t.ensureClusterBinding(ctx, namespace); err != nil {
 		return err // among others because the tenant is being removed
 	}
-	return t.Rights.bind(ctx, namespace, namespace, clusterRole(v1alpha1.TenantServiceAccount))
+	return t.Rights.bind(ctx, namespace, namespace, clusterRole(v1alpha1.TenantRole))
 }
 
 // ensureNamespace makes a namespace of a tenant, or checks that it is the one that
