@@ -434,7 +434,7 @@ func secondLock(t *testing.T, w *world) {
 	backend := must(kubernetes.NewForConfig(w.config))
 	binding := &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "x"},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: v1alpha1.TenantServiceAccount},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: v1alpha1.TenantRole},
 	}
 	_, bindingErr := backend.RbacV1().RoleBindings("kube-system").Create(t.Context(), binding, metav1.CreateOptions{})
 	_, namespaceErr := backend.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "anything"}}, metav1.CreateOptions{})

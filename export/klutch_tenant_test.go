@@ -10,9 +10,11 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/klutch-go/sdk/deploy"
 	"github.com/klutch-go/sdk/export/internal/tenant"
@@ -151,6 +153,56 @@ func TestKlutchTenantsStay(t *testing.T) {
 		t.Errorf("what is not ours was changed (-before +after):\n%s", diff)
 	}
 	w.tenant("ada", "c2", "widgets.example.org") // another cluster of the same person
+}
+
+// Klutch's konnector lists Secrets in its tenant namespace, and annotates those that it copies:
+// a tenant may where the platform team has said so, and no other; the backend cannot say it.
+func TestKlutchKonnectors(t *testing.T) {
+	w := newStillWorld(t)
+	w.apply(object(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: annotates, labels: {klutch.anynines.com/aggregate-to-backend: "true"}},
+		rules: [{apiGroups: [""], resources: [secrets], verbs: [update, patch]}]}`))
+	w.serve(Options{})
+	ada, grace := w.settle("ada", "c1"), w.settle("grace", "c1")
+	can := func(c *tenantClient) (lists, annotates bool) {
+		t.Helper()
+		_, err := c.kube.CoreV1().Secrets(c.namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil && !apierrors.IsForbidden(err) {
+			t.Fatal(err)
+		}
+		service := c.namespace + "-team-a"
+		w.apply(object(fmt.Sprintf(`{apiVersion: v1, kind: Secret, metadata: {name: creds, namespace: %s}, stringData: {password: x}}`, service)))
+		patch := []byte(`{"metadata":{"annotations":{"klutch.anynines.com/resource-owner":"Provider"}}}`)
+		_, written := c.kube.CoreV1().Secrets(service).Patch(t.Context(), "creds", types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "konnector"})
+		if written != nil && !apierrors.IsForbidden(written) {
+			t.Fatal(written)
+		}
+		return err == nil, written == nil
+	}
+	label := func(value string) {
+		t.Helper()
+		patch := []byte(`{"metadata":{"labels":{"` + v1alpha1.KlutchKonnectorLabel + `":` + value + `}}}`)
+		if _, err := w.admin.CoreV1().Namespaces().Patch(t.Context(), ada.namespace, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, value := range []string{"null", `"true"`, "null"} {
+		label(value)
+		want := value != "null"
+		w.eventually("rights of Klutch's konnector: "+value, func(context.Context) (bool, error) {
+			lists, annotates := can(ada) //nolint:contextcheck // the test has one
+			return lists == want && annotates == want, nil
+		})
+		if lists, annotates := can(grace); lists || annotates {
+			t.Errorf("another tenant lists Secrets: %t, and writes them: %t", lists, annotates)
+		}
+		ada.widget(t)
+	}
+	ns := must(w.admin.CoreV1().Namespaces().Get(t.Context(), ada.namespace, metav1.GetOptions{}))
+	metav1.SetMetaDataLabel(&ns.ObjectMeta, v1alpha1.KlutchKonnectorLabel, "true")
+	_, err := must(kubernetes.NewForConfig(w.config)).CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{})
+	if err == nil || !strings.Contains(err.Error(), "who may use Klutch's konnector") {
+		t.Errorf("the backend says who may use Klutch's konnector: %v", err)
+	}
 }
 
 // rebinds gives a tenant the ClusterRole that earlier versions gave it, and waits for its own.

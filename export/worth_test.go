@@ -385,6 +385,7 @@ func backendGrants(tenant, other string) []deed {
 		grants("that gives all that is on offer to a tenant", own, "klutch-binder", offered, holder),
 		grants("that gives the role of tenant namespaces in a service namespace", own, "klutch-binder", "ClusterRole klutch-tenant", holder),
 		grants("of another name", own, "other", role, holder),
+		grants("that gives a tenant the role of Klutch's konnector", tenant, "klutch-binder", "ClusterRole klutch-tenant-klutch-konnector", holder),
 		grants("that gives the role view", own, "klutch-binder", "ClusterRole view", holder),
 		grants("that gives the role cluster-admin", own, "klutch-backend", "ClusterRole cluster-admin", itself),
 		grants("that lets itself by the one role into the other namespace", own, "klutch-backend", credentials, itself),

@@ -171,7 +171,7 @@ func serviceNamespaceKey(ns metav1.Object) []cache.ObjectName {
 // snapshot returns what the caches show of a tenant.
 func (c *Caches) snapshot(tenant string) (s snapshot) {
 	if ns, ok := stored(c.Owned, tenant); ok {
-		s.namespace = ns.GetUID()
+		s.namespace, s.klutchs = ns.GetUID(), hasKlutchKonnector(ns)
 	}
 	if binding, ok := stored(c.ClusterBindings, tenant+"/"+v1alpha1.ClusterBindingName); ok {
 		s.binding, s.anchor = binding.GetUID(), binding.GetAnnotations()[v1alpha1.AnchorAnnotation]
@@ -203,6 +203,7 @@ func terminating(binding *v1alpha1.ClusterBinding) bool {
 // be missing.
 type snapshot struct {
 	namespace, binding     types.UID
+	klutchs                bool   // hasKlutchKonnector
 	anchor                 string // that the last login made
 	account, rights, entry string // their versions
 }

@@ -128,7 +128,11 @@ func (n *serviceNamespaces) provide(ctx context.Context, name string, asked *v1a
 	if closed != nil { // again
 		used, withdrawn = nil, exports
 	}
-	return again, errors.Join(closed, n.tenants.Rights.ensure(ctx, name, asked.Namespace, Rules(used, withdrawn...)))
+	rules := Rules(used, withdrawn...)
+	if ns, err := n.caches.namespace(ctx, asked.Namespace); err == nil && hasKlutchKonnector(ns) {
+		rules = withAnnotations(rules)
+	}
+	return again, errors.Join(closed, n.tenants.Rights.ensure(ctx, name, asked.Namespace, rules))
 }
 
 func serviceAnnotations(asked metav1.Object) map[string]string {

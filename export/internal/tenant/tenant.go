@@ -114,7 +114,15 @@ func (t *Tenants) furnish(ctx context.Context, namespace string) error {
 	if err := t.ensureClusterBinding(ctx, namespace); err != nil {
 		return err // among others because the tenant is being removed
 	}
-	return t.Rights.bind(ctx, namespace, namespace, clusterRole(v1alpha1.TenantRole))
+	ns, err := t.Kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read tenant namespace: %w", err)
+	}
+	role := v1alpha1.TenantRole
+	if hasKlutchKonnector(ns) {
+		role = v1alpha1.KlutchKonnectorRole
+	}
+	return t.Rights.bind(ctx, namespace, namespace, clusterRole(role))
 }
 
 // ensureNamespace makes a namespace of a tenant, or checks that it is the one that
