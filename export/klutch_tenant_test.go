@@ -189,7 +189,7 @@ func TestKlutchKonnectors(t *testing.T) {
 		label(value)
 		want := value != "null"
 		w.eventually("rights of Klutch's konnector: "+value, func(context.Context) (bool, error) {
-			lists, annotates := can(ada) //nolint:contextcheck // the test has one
+			lists, annotates := can(ada)
 			return lists == want && annotates == want, nil
 		})
 		if lists, annotates := can(grace); lists || annotates {

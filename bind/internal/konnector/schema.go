@@ -143,7 +143,7 @@ func toBinding(o metav1.OwnerReference) bool {
 func madeByUpdate(b *v1alpha1.APIServiceBinding) bool {
 	return slices.ContainsFunc(b.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
 		return e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == "" && e.FieldsV1 != nil &&
-			strings.Contains(string(e.FieldsV1.Raw), `"f:kubeconfigSecretRef"`)
+			strings.Contains(e.FieldsV1.GetRawString(), `"f:kubeconfigSecretRef"`)
 	})
 }
 
