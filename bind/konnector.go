@@ -34,6 +34,10 @@ type Options struct {
 	// SchemaInterval is the least time between two changes of the CRD of one binding;
 	// of what the provider publishes meanwhile the newest counts. 0 means 30 seconds.
 	SchemaInterval time.Duration
+	// CRDOwnerReferences sets on the CRD of every binding the owner reference without which
+	// Klutch's command line tool and konnector refuse it. The CRDs of bindings that were not
+	// applied, as Klutch's tool makes them, have it always.
+	CRDOwnerReferences bool
 	// Sync completes the options of the Sync of a binding, for policies and hooks.
 	// It must not touch what makes the binding: Mapper, TargetScope, TargetMeta
 	// and Related. Calls follow each other. Nil changes nothing.

@@ -1139,6 +1139,11 @@ func TestClusterScope(t *testing.T) {
 	if refs := ours.GetOwnerReferences(); len(refs) != 1 || refs[0].UID != b.UID {
 		t.Errorf("owner references of the CRD are %v, want the binding", refs)
 	}
+	gone := `{"metadata":{"ownerReferences":[{"apiVersion":"klutch.anynines.com/v1alpha1","kind":"APIServiceBinding","name":"` + widgets + `","uid":"gone"}]}}`
+	_, err := dynamic.NewForConfigOrDie(quick(rest.CopyConfig(w.konnector))).Resource(crdsGVR).Patch(t.Context(), widgets, types.MergePatchType, []byte(gone), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+	if err == nil || !strings.Contains(err.Error(), "klutch-konnector-owners") {
+		t.Errorf("a thief has the garbage collector delete the CRD: %v", err)
+	}
 	after := get[unstructured.Unstructured](t, app, crdsGVR, "", crd.GetName())
 	if diff := cmp.Diff(before.Object["spec"], after.Object["spec"]); diff != "" {
 		t.Errorf("the CRD of bindings was changed (-before +after):\n%s", diff)

@@ -8,11 +8,17 @@ import (
 	"encoding/base64"
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -123,4 +129,103 @@ func TestP20KlutchCopies(t *testing.T) {
 	get[unstructured.Unstructured](t, w.app, secretsGVR, "team", "foreign")
 	get[unstructured.Unstructured](t, w.app, secretsGVR, "team", "marked")
 	stop()
+}
+
+// klutchOwns is what Klutch's programs demand of the CRD of a binding.
+func (w *world) klutchOwns(t *testing.T, b *v1alpha1.APIServiceBinding) error {
+	t.Helper()
+	crd, err := find[apiextensionsv1.CustomResourceDefinition](t, w.app, crdsGVR, "", b.Name)
+	if err != nil {
+		return err
+	}
+	want := metav1.OwnerReference{APIVersion: "klutch.anynines.com/v1alpha1", Kind: "APIServiceBinding", Name: b.Name, UID: b.UID, Controller: new(true)}
+	if diff := cmp.Diff([]metav1.OwnerReference{want}, crd.OwnerReferences); diff != "" {
+		return fmt.Errorf("CRD %s is not owned by klutch-bind:\n%s\n%+v", b.Name, diff, get[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, w.bindings, b.Name).Status.Conditions)
+	}
+	return nil
+}
+
+// The CRD of a binding that Klutch's tool made, or of any if the konnector is told so, has the
+// owner reference that Klutch's programs demand. The garbage collector reports it, and leaves
+// the CRD and its objects, also when the binding is gone; a new binding has its own reference.
+func TestCRDOwnerReferences(t *testing.T) {
+	w := newWorld(t)
+	w.app.apply(t, secret(v1alpha1.Namespace, w.secret, w.kubeconfig(t)), object("v1", "Namespace", "", "team", nil))
+	w.offer(t, read(t, "testdata/widgets.yaml")[0])
+	stop := w.run(t, bind.Options{})
+	eventually(t, func() error {
+		_, err := w.app.dyn.Resource(bindingsGVR).List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	made := func() *v1alpha1.APIServiceBinding {
+		t.Helper()
+		u := object(v1alpha1.GroupVersion.String(), "APIServiceBinding", w.bindings, widgets, map[string]any{"spec": map[string]any{
+			"kubeconfigSecretRef": map[string]any{"namespace": v1alpha1.Namespace, "name": w.secret, "key": v1alpha1.KubeconfigKey},
+		}})
+		eventually(t, func() error {
+			_, err := w.app.dyn.Resource(bindingsGVR).Namespace(w.bindings).Create(t.Context(), u, metav1.CreateOptions{FieldManager: "kubectl-bind"})
+			return err
+		})
+		return get[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, w.bindings, widgets)
+	}
+	b := made()
+	w.allow(t, widgets)
+	w.ready(t, widgets)
+	if err := w.klutchOwns(t, b); err != nil {
+		t.Error(err)
+	}
+	crd := get[apiextensionsv1.CustomResourceDefinition](t, w.app, crdsGVR, "", widgets)
+	w.app.apply(t, widget("team", "one", map[string]any{"size": int64(5)}))
+
+	w.unbindAndCollect(t, b)
+	w.stays(t, crd)
+	b = made()
+	eventually(t, func() error { return w.klutchOwns(t, b) })
+	w.unbindAndCollect(t, b)
+	w.stays(t, crd)
+
+	w.bind(t, widgets)
+	w.ready(t, widgets)
+	b = get[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, w.bindings, widgets)
+	if err := w.klutchOwns(t, b); err == nil {
+		t.Error("the CRD of an applied binding has an owner reference without being asked for")
+	}
+	stop()
+	w.run(t, bind.Options{CRDOwnerReferences: true})
+	eventually(t, func() error { return w.klutchOwns(t, b) })
+	w.stays(t, crd)
+}
+
+// unbindAndCollect deletes the binding and waits until the garbage collector has reported the
+// CRD's owner, and collected another object that the binding owns.
+func (w *world) unbindAndCollect(t *testing.T, b *v1alpha1.APIServiceBinding) {
+	t.Helper()
+	eventually(t, func() error {
+		events, err := w.app.kube.CoreV1().Events("").List(t.Context(), metav1.ListOptions{})
+		if err == nil && !slices.ContainsFunc(events.Items, func(e corev1.Event) bool {
+			return e.Reason == "OwnerRefInvalidNamespace" && e.InvolvedObject.Name == b.Name && strings.Contains(e.Message, string(b.UID))
+		}) {
+			err = fmt.Errorf("the garbage collector has not reported the CRD of binding %s", b.UID)
+		}
+		return err
+	})
+	owned := object("v1", "ConfigMap", b.Namespace, "owned-"+string(b.UID), nil)
+	owned.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "klutch.anynines.com/v1alpha1", Kind: "APIServiceBinding", Name: b.Name, UID: b.UID}})
+	w.app.apply(t, owned)
+	if err := w.app.dyn.Resource(bindingsGVR).Namespace(b.Namespace).Delete(t.Context(), b.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		return goneFrom(t, w.app, schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, b.Namespace, owned.GetName())
+	})
+}
+
+// stays fails the test if the CRD, or the widget under it, is not the one that it was.
+func (w *world) stays(t *testing.T, was *apiextensionsv1.CustomResourceDefinition) {
+	t.Helper()
+	now := get[apiextensionsv1.CustomResourceDefinition](t, w.app, crdsGVR, "", was.Name)
+	if now.UID != was.UID || now.DeletionTimestamp != nil {
+		t.Fatalf("the CRD has UID %s, was %s, deleted %v", now.UID, was.UID, now.DeletionTimestamp)
+	}
+	get[unstructured.Unstructured](t, w.app, widgetsGVR, "team", "one")
 }

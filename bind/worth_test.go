@@ -90,7 +90,7 @@ func outcome(t *testing.T, err error) string {
 	case err == nil:
 		return "WORKS"
 	case policyPattern.MatchString(err.Error()):
-		if m := policyPattern.FindStringSubmatch(err.Error()); m[1] == "klutch-konnector" {
+		if m := policyPattern.FindStringSubmatch(err.Error()); strings.HasPrefix(m[1], "klutch-konnector") {
 			return "refused by policy: " + m[2]
 		}
 		return "refused by policy: no bound object is there"
@@ -360,6 +360,7 @@ func (th *thief) attempts(w *world) []attempt {
 		{"have a bound object deleted as if its owner had gone", th.patch(widgetsGVR, "team", "one", gone)},
 		{"have a bound object deleted as if its owner had gone, once it looks like a copy", th.after(widgetsGVR, "team", "one", `{"metadata":{`+marks+`}}`, th.patch(widgetsGVR, "team", "one", gone))},
 		{"have the CRD of the bound API deleted as if its owner had gone", th.patch(crdsGVR, "", widgets, gone)},
+		{"say that another binding owns the CRD of the bound API", th.patch(crdsGVR, "", widgets, strings.ReplaceAll(strings.ReplaceAll(gone, `"v1","kind":"ConfigMap"`, `"klutch.anynines.com/v1alpha1","kind":"APIServiceBinding"`), `"name":"gone"`, `"name":"other"`))},
 		{"have the CRD of the bound API deleted as if its owner had gone, once it looks like one of another scope", th.after(
 			crdsGVR, "", widgets, `{"metadata":{"annotations":{"klutch.anynines.com/binding":"/`+widgets+`/gone"}}}`, th.patch(crdsGVR, "", widgets, gone),
 		)},

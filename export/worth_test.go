@@ -375,7 +375,7 @@ func backendGrants(tenant, other string) []deed {
 	own, itself, holder := tenant+"-team-a", accountYAML("klutch-backend", "backend"), accountYAML(tenant, "klutch-binder")
 	const offered, credentials, role = "ClusterRole klutch-backend-offer", "ClusterRole klutch-backend-tenant", "Role klutch-binder"
 	all := []deed{
-		grants("that gives the tenant namespace to its tenant", tenant, "klutch-binder", "ClusterRole klutch-binder", holder),
+		grants("that gives the tenant namespace to its tenant", tenant, "klutch-binder", "ClusterRole klutch-tenant", holder),
 		grants("that gives the service namespace to its tenant", own, "klutch-binder", role, holder),
 		grants("that lets itself into the tenant namespace", tenant, "klutch-backend", credentials, itself),
 		grants("that lets itself into the service namespace", own, "klutch-backend", offered, itself),
@@ -383,8 +383,9 @@ func backendGrants(tenant, other string) []deed {
 		grants("that gives the service namespace to two tenants", own, "klutch-binder", role, holder, accountYAML(other, "klutch-binder")),
 		grants("that gives the service namespace to everybody", own, "klutch-binder", role, "{apiGroup: rbac.authorization.k8s.io, kind: Group, name: 'system:authenticated'}"),
 		grants("that gives all that is on offer to a tenant", own, "klutch-binder", offered, holder),
-		grants("that gives the role of tenant namespaces in a service namespace", own, "klutch-binder", "ClusterRole klutch-binder", holder),
+		grants("that gives the role of tenant namespaces in a service namespace", own, "klutch-binder", "ClusterRole klutch-tenant", holder),
 		grants("of another name", own, "other", role, holder),
+		grants("that gives a tenant the role of Klutch's konnector", tenant, "klutch-binder", "ClusterRole klutch-tenant-klutch-konnector", holder),
 		grants("that gives the role view", own, "klutch-binder", "ClusterRole view", holder),
 		grants("that gives the role cluster-admin", own, "klutch-backend", "ClusterRole cluster-admin", itself),
 		grants("that lets itself by the one role into the other namespace", own, "klutch-backend", credentials, itself),
@@ -394,7 +395,7 @@ func backendGrants(tenant, other string) []deed {
 	}
 	for _, namespace := range []string{"default", "kube-system", "data-services", "klutch-backend"} {
 		all = append(all, grants("that lets itself into "+namespace, namespace, "klutch-backend", offered, itself),
-			grants("that gives "+namespace+" to a tenant", namespace, "klutch-binder", "ClusterRole klutch-binder", holder))
+			grants("that gives "+namespace+" to a tenant", namespace, "klutch-binder", "ClusterRole klutch-tenant", holder))
 	}
 	roles := rbacv1.SchemeGroupVersion.WithResource("roles")
 	makesRole := func(what, namespace, name, rules string) deed {

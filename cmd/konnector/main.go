@@ -57,6 +57,7 @@ func parse(args []string) (flags, error) {
 	fs.StringVar(&f.konnector.HealthAddress, "health-address", ":8080", "where /livez, /readyz, /healthz and /metrics are served; empty means nowhere")
 	fs.DurationVar(&f.konnector.Options.HeartbeatInterval, "heartbeat-interval", bind.DefaultHeartbeatInterval, "how often backends may expect to hear of this konnector")
 	fs.IntVar(&f.deletionLimit, "deletion-limit", 0, "how many objects of a binding may be deleted within five minutes; more are held until released; 0 means one in twenty, at least ten, and -1 any number")
+	fs.BoolVar(&f.konnector.Options.CRDOwnerReferences, "crd-owner-references", false, "set on all CRDs of bindings the owner reference that Klutch's command line tool and konnector require; CRDs of bindings that Klutch's tool made have it always")
 	fs.IntVar(&f.verbosity, "v", 0, "log level: 0 is what an operator acts on, 4 shows traffic")
 	fs.BoolVar(&f.version, "version", false, "print the version and exit")
 	if err := fs.Parse(args); err != nil {

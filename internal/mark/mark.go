@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package mark records, on an object of our own side, the binding that it was
-// made for. An owner reference cannot do that where the binding is namespaced and
-// the object is not, and it would make the garbage collector delete what a binding
-// leaves behind.
+// made for. An owner reference would make the garbage collector delete what a binding
+// leaves behind, or, where the binding is namespaced and the object is not, report it.
 package mark
 
 import (

@@ -163,6 +163,9 @@ const (
 	SubjectLabel      = "klutch.anynines.com/subject"
 	AppClusterLabel   = "klutch.anynines.com/app-cluster"
 	AppNamespaceLabel = "klutch.anynines.com/app-namespace"
+	// KlutchKonnectorLabel is "true" on the namespace of a tenant that may use Klutch's own
+	// konnector, which needs more rights on Secrets. The platform team sets it, no program.
+	KlutchKonnectorLabel = "klutch.anynines.com/klutch-konnector"
 	// DeviceLoginLabel is "true" on the ConfigMaps of device logins.
 	DeviceLoginLabel = "klutch.anynines.com/device-login"
 )
@@ -179,7 +182,11 @@ const (
 	// of a tenant: BackendTenantRole in a tenant namespace, BackendOfferRole in a service
 	// namespace.
 	BackendRoleBinding = "klutch-backend"
-	BackendTenantRole  = "klutch-backend-tenant"
+	// TenantRole is the ClusterRole of a tenant in its tenant namespace.
+	TenantRole = "klutch-tenant"
+	// KlutchKonnectorRole takes its place where KlutchKonnectorLabel says so.
+	KlutchKonnectorRole = "klutch-tenant-klutch-konnector"
+	BackendTenantRole   = "klutch-backend-tenant"
 	// BackendOfferRole is the sum of the rights that tenants may get.
 	BackendOfferRole = "klutch-backend-offer"
 )

@@ -138,7 +138,8 @@ func (k *Konnector) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *
 	key := cache.MetaObjectToName(b)
 	p := &pass{
 		app: k.app, connections: k.connections, syncs: k.syncs, schemaInterval: k.opts.SchemaInterval,
-		record: k.records.get(key), key: key, binding: b, verdict: v,
+		crdOwnerReferences: k.opts.CRDOwnerReferences,
+		record:             k.records.get(key), key: key, binding: b, verdict: v,
 	}
 	schema := &installation{pass: p}
 	for _, step := range []func(context.Context) (bool, error){

@@ -39,10 +39,11 @@ func (r *bindingRecord) judgeWait(v *verdict, again time.Duration) time.Duration
 // A pass is one look at a binding. Each of its steps is one thing that has to be true
 // before the next can be, and reports whether it is.
 type pass struct {
-	app            *appCluster
-	connections    *connections
-	syncs          *syncs
-	schemaInterval time.Duration // see Options
+	app                *appCluster
+	connections        *connections
+	syncs              *syncs
+	schemaInterval     time.Duration // see Options
+	crdOwnerReferences bool          // see Options
 
 	record   *bindingRecord
 	key      cache.ObjectName

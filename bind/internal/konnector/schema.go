@@ -100,7 +100,7 @@ func (p *installation) putSchema(ctx context.Context) (bool, error) {
 			p.record.schemaChanged = time.Now() // one that is refused counts too
 		}
 	}
-	if owner, ok := mark.Get(p.live); !same || !ok || owner != mark.Of(p.binding) {
+	if owner, ok := mark.Get(p.live); !same || !ok || owner != mark.Of(p.binding) || (p.key.Namespace != "" && p.lacksReference(p.live)) {
 		if p.live, err = p.update(ctx, p.live, p.wanted); err != nil {
 			return p.refused(v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, err)
 		}
@@ -113,20 +113,43 @@ func (p *installation) putSchema(ctx context.Context) (bool, error) {
 }
 
 // own records on the CRD which binding it was made for: for programs of other makes
-// with an owner reference too, where that is possible.
+// with an owner reference too.
 func (p *installation) own(crd *unstructured.Unstructured) {
 	mark.Put(crd, mark.Of(p.binding))
-	if p.key.Namespace == "" {
-		crd.SetOwnerReferences([]metav1.OwnerReference{{
+	if p.lacksReference(crd) {
+		others := slices.DeleteFunc(crd.GetOwnerReferences(), toBinding)
+		crd.SetOwnerReferences(append(others, metav1.OwnerReference{
 			APIVersion: v1alpha1.GroupVersion.String(), Kind: "APIServiceBinding",
 			Name: p.binding.Name, UID: p.binding.UID, Controller: new(true),
-		}})
+		}))
 	}
+}
+
+// lacksReference tells whether the CRD is to have an owner reference and has it not. One to a
+// namespaced binding says to Klutch's programs whose the CRD is, and nothing to the garbage
+// collector. What has another controller keeps that one.
+func (p *installation) lacksReference(crd *unstructured.Unstructured) bool {
+	wanted := p.key.Namespace == "" || p.crdOwnerReferences || madeByUpdate(p.binding)
+	return wanted && !slices.ContainsFunc(crd.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
+		return o.UID == p.binding.UID || !toBinding(o) && o.Controller != nil && *o.Controller
+	})
+}
+
+func toBinding(o metav1.OwnerReference) bool {
+	return o.Kind == "APIServiceBinding" && o.APIVersion == v1alpha1.GroupVersion.String()
+}
+
+// madeByUpdate tells a binding that Klutch's command line tool may have made: ours applies it.
+func madeByUpdate(b *v1alpha1.APIServiceBinding) bool {
+	return slices.ContainsFunc(b.ManagedFields, func(e metav1.ManagedFieldsEntry) bool {
+		return e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == "" && e.FieldsV1 != nil &&
+			strings.Contains(e.FieldsV1.GetRawString(), `"f:kubeconfigSecretRef"`)
+	})
 }
 
 // owns tells whether the CRD was made for this binding, or for one that is gone.
 func (p *installation) owns(ctx context.Context, crd *unstructured.Unstructured) (bool, error) {
-	byReference := func(o metav1.OwnerReference) bool { return o.Kind == "APIServiceBinding" && o.UID == p.binding.UID }
+	byReference := func(o metav1.OwnerReference) bool { return toBinding(o) && o.UID == p.binding.UID }
 	if slices.ContainsFunc(crd.GetOwnerReferences(), byReference) {
 		return true, nil
 	}
@@ -144,13 +167,16 @@ func (p *installation) owns(ctx context.Context, crd *unstructured.Unstructured)
 	return uid != owner.UID, nil
 }
 
-// update replaces the spec of live and nothing else but the mark that records the
-// binding: owner references stay as they were made. It fails if live has changed
-// meanwhile.
+// update replaces the spec of live and nothing else but what records the binding. Owner
+// references to a cluster-scoped one stay as they were made: the garbage collector reads
+// them. It fails if live has changed meanwhile.
 func (p *installation) update(ctx context.Context, live, wanted *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	next := live.DeepCopy()
 	next.Object["spec"] = wanted.Object["spec"]
 	mark.Put(next, mark.Of(p.binding))
+	if p.key.Namespace != "" {
+		p.own(next)
+	}
 	written, err := p.app.Calls.Resource(cluster.CRDs).Update(ctx, next, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 	if err != nil {
 		return nil, err

@@ -14,11 +14,12 @@ import (
 
 // Options are those of a konnector, complete; see the Options of package bind.
 type Options struct {
-	Version           string
-	HeartbeatInterval time.Duration
-	NamespaceGrace    time.Duration
-	SchemaInterval    time.Duration
-	Sync              func(binding string, opts *klutchsync.Options)
+	Version            string
+	HeartbeatInterval  time.Duration
+	NamespaceGrace     time.Duration
+	SchemaInterval     time.Duration
+	CRDOwnerReferences bool
+	Sync               func(binding string, opts *klutchsync.Options)
 }
 
 // shared is what the connections of a konnector have in common.

@@ -52,8 +52,8 @@ func (r *Requests) Reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 	if !ok || request.DeletionTimestamp != nil {
 		return 0, nil
 	}
-	if r.Caches.Leaving(key.Namespace) {
-		return 0, nil
+	if foreign, err := r.Caches.IsForeign(ctx, key.Namespace); foreign || err != nil || r.Caches.Leaving(key.Namespace) {
+		return 0, err
 	}
 	if Answered(request) {
 		return r.prune(ctx, request)

@@ -59,6 +59,16 @@ func (c *Caches) HolderIn(ctx context.Context, namespace string) (Holder, bool, 
 	return h, ok && ns.GetDeletionTimestamp() == nil, nil
 }
 
+// IsForeign tells whether a namespace is no tenant's of ours, nor ever was: what is in it
+// belongs to another backend, or to nobody.
+func (c *Caches) IsForeign(ctx context.Context, namespace string) (bool, error) {
+	ns, err := c.namespace(ctx, namespace)
+	if fates.Is(err, fates.Absent) {
+		return false, nil
+	}
+	return err == nil && ns.GetLabels()[v1alpha1.TenantLabel] == "" && ns.GetAnnotations()[v1alpha1.HolderAnnotation] == "", err
+}
+
 // Leaving tells whether a tenant is about to lose its rights, or has lost them.
 func (c *Caches) Leaving(tenant string) bool {
 	binding, ok := Lookup(c.ClusterBindings, cache.NewObjectName(tenant, v1alpha1.ClusterBindingName))
@@ -161,7 +171,7 @@ func serviceNamespaceKey(ns metav1.Object) []cache.ObjectName {
 // snapshot returns what the caches show of a tenant.
 func (c *Caches) snapshot(tenant string) (s snapshot) {
 	if ns, ok := stored(c.Owned, tenant); ok {
-		s.namespace = ns.GetUID()
+		s.namespace, s.klutchs = ns.GetUID(), hasKlutchKonnector(ns)
 	}
 	if binding, ok := stored(c.ClusterBindings, tenant+"/"+v1alpha1.ClusterBindingName); ok {
 		s.binding, s.anchor = binding.GetUID(), binding.GetAnnotations()[v1alpha1.AnchorAnnotation]
@@ -193,6 +203,7 @@ func terminating(binding *v1alpha1.ClusterBinding) bool {
 // be missing.
 type snapshot struct {
 	namespace, binding     types.UID
+	klutchs                bool   // hasKlutchKonnector
 	anchor                 string // that the last login made
 	account, rights, entry string // their versions
 }

@@ -236,6 +236,16 @@ func (r *Rights) ensureRoleBinding(ctx context.Context, namespace, name string, 
 			got, err = bindings.Get(ctx, name, metav1.GetOptions{})
 		}
 	}
+	if err == nil && got.RoleRef != role && isTenantRole(role) && isTenantRole(got.RoleRef) { // a reference cannot be changed
+		next := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: role, Subjects: []rbacv1.Subject{subject}}
+		_, err = bindings.Create(ctx, next, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if fates.Is(err, fates.Exists) { // it is admitted
+			err = bindings.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &got.UID}})
+		}
+		if err == nil {
+			got, err = bindings.Create(ctx, next, metav1.CreateOptions{})
+		}
+	}
 	switch {
 	case err != nil:
 	case got.RoleRef != role:
@@ -245,6 +255,28 @@ func (r *Rights) ensureRoleBinding(ctx context.Context, namespace, name string, 
 		got, err = bindings.Update(ctx, got, metav1.UpdateOptions{})
 	}
 	return got, ensured(err, "role binding", namespace)
+}
+
+// isTenantRole tells the roles of a tenant in its tenant namespace; the last one is of earlier
+// versions, and Klutch's by name.
+func isTenantRole(role rbacv1.RoleRef) bool {
+	return role.Kind == "ClusterRole" && slices.Contains([]string{v1alpha1.TenantRole, v1alpha1.KlutchKonnectorRole, v1alpha1.TenantServiceAccount}, role.Name)
+}
+
+// hasKlutchKonnector tells whether the platform team lets a tenant use Klutch's konnector.
+func hasKlutchKonnector(tenant metav1.Object) bool {
+	return tenant.GetLabels()[v1alpha1.KlutchKonnectorLabel] == "true"
+}
+
+// withAnnotations lets a tenant write the Secrets that it reads: Klutch's konnector annotates
+// those that it copies.
+func withAnnotations(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+	for i := range rules {
+		if ruleName(rules[i]) == "secrets" && slices.Equal(rules[i].Verbs, readVerbs) {
+			rules[i].Verbs = append(slices.Clone(readVerbs), "update", "patch")
+		}
+	}
+	return rules
 }
 
 func (r *Rights) ensureRole(ctx context.Context, namespace string, rules []rbacv1.PolicyRule) error {

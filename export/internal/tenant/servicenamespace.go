@@ -53,6 +53,9 @@ func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName)
 	if !ok {
 		return 0, nil
 	}
+	if foreign, err := n.caches.IsForeign(ctx, key.Namespace); foreign || err != nil {
+		return 0, errors.Join(err, n.letGo(ctx, asked))
+	}
 	if asked.DeletionTimestamp != nil {
 		return n.remove(ctx, asked)
 	}
@@ -71,6 +74,20 @@ func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName)
 		return 0, err
 	}
 	return again, n.writeStatus(ctx, asked, v1alpha1.True(v1alpha1.ConditionReady), name)
+}
+
+// letGo takes off what earlier versions put on what is not ours.
+func (n *serviceNamespaces) letGo(ctx context.Context, asked *v1alpha1.APIServiceNamespace) error {
+	if i := slices.Index(asked.Finalizers, v1alpha1.ServiceNamespaceFinalizer); i >= 0 {
+		return n.setFinalizers(ctx, NamespaceResource, asked, slices.Delete(slices.Clone(asked.Finalizers), i, i+1))
+	}
+	ours := func(c v1alpha1.Condition) bool { return c.Reason == ReasonNotATenant }
+	if !slices.ContainsFunc(asked.Status.Conditions, ours) {
+		return nil
+	}
+	return status.Write(ctx, n.Dyn.Resource(NamespaceResource).Namespace(asked.Namespace), asked, func(o *v1alpha1.APIServiceNamespace) {
+		o.Status.Conditions = slices.DeleteFunc(o.Status.Conditions, ours)
+	})
 }
 
 // provide makes a service namespace, its caps and the rights in it.
@@ -111,7 +128,11 @@ func (n *serviceNamespaces) provide(ctx context.Context, name string, asked *v1a
 	if closed != nil { // again
 		used, withdrawn = nil, exports
 	}
-	return again, errors.Join(closed, n.tenants.Rights.ensure(ctx, name, asked.Namespace, Rules(used, withdrawn...)))
+	rules := Rules(used, withdrawn...)
+	if ns, err := n.caches.namespace(ctx, asked.Namespace); err == nil && hasKlutchKonnector(ns) {
+		rules = withAnnotations(rules)
+	}
+	return again, errors.Join(closed, n.tenants.Rights.ensure(ctx, name, asked.Namespace, rules))
 }
 
 func serviceAnnotations(asked metav1.Object) map[string]string {

@@ -114,7 +114,15 @@ func (t *Tenants) furnish(ctx context.Context, namespace string) error {
 	if err := t.ensureClusterBinding(ctx, namespace); err != nil {
 		return err // among others because the tenant is being removed
 	}
-	return t.Rights.bind(ctx, namespace, namespace, clusterRole(v1alpha1.TenantServiceAccount))
+	ns, err := t.Kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read tenant namespace: %w", err)
+	}
+	role := v1alpha1.TenantRole
+	if hasKlutchKonnector(ns) {
+		role = v1alpha1.KlutchKonnectorRole
+	}
+	return t.Rights.bind(ctx, namespace, namespace, clusterRole(role))
 }
 
 // ensureNamespace makes a namespace of a tenant, or checks that it is the one that
@@ -254,6 +262,9 @@ func (t *Tenants) EnsureTenantNamespace(ctx context.Context, h Holder) (string, 
 	if !fates.Is(err, fates.Absent) {
 		return name, t.ensureNamespace(ctx, name, name, h.Annotations(), h.labels())
 	}
+	if err := t.checkElsewhere(ctx, h); err != nil {
+		return "", err
+	}
 	if err := t.capTenants(ctx, h, 1); err != nil {
 		return "", err
 	}
@@ -265,6 +276,29 @@ func (t *Tenants) EnsureTenantNamespace(ctx context.Context, h Holder) (string, 
 	}
 	return name, nil
 }
+
+// checkElsewhere returns an error that wraps ErrForeign if Klutch's backend has made a tenant
+// for h: it serves an identity no more that two namespaces carry.
+func (t *Tenants) checkElsewhere(ctx context.Context, h Holder) error {
+	opts := metav1.ListOptions{Limit: namespacesPage}
+	for identity := h.Annotations()[v1alpha1.IdentityAnnotation]; ; {
+		list, err := t.Meta.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).List(ctx, opts)
+		if err != nil {
+			return fmt.Errorf("look for a tenant of Klutch's backend: %w", err)
+		}
+		for i := range list.Items {
+			ns := &list.Items[i]
+			if _, ours := holderOf(ns); !ours && ns.Annotations[v1alpha1.IdentityAnnotation] == identity {
+				return fmt.Errorf("namespace %s %w: Klutch's backend has made it for this App Cluster of yours, and would serve you no more beside a second one; nothing was made", ns.Name, ErrForeign)
+			}
+		}
+		if opts.Continue = list.Continue; opts.Continue == "" {
+			return nil
+		}
+	}
+}
+
+const namespacesPage = 500 // namespaces a request
 
 // undoTenant deletes a tenant namespace in which nothing has been made yet.
 func (t *Tenants) undoTenant(ctx context.Context, name string) error {
