@@ -13,8 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/klutch-go/sdk/internal/test/fakecluster"
 )
 
 // I19: a target that vanished and is not on offer any more costs a request in ten minutes at

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -171,10 +172,13 @@ func (w *world) change(objects dynamic.ResourceInterface, name, part string, to 
 	w.Helper()
 	eventually(w.TB, name+" is changed", func(ctx context.Context) (bool, error) {
 		u, err := objects.Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
+		switch {
+		case apierrors.IsNotFound(err):
 			u = &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.org/v1", "kind": "Box", "metadata": map[string]any{"name": name}, part: to}}
 			_, err = objects.Create(ctx, u, metav1.CreateOptions{FieldManager: "user"})
-			return err == nil, nil
+			return err == nil, err
+		case err != nil:
+			return false, err
 		}
 		u.Object[part] = to
 		if part == "status" {
@@ -182,7 +186,10 @@ func (w *world) change(objects dynamic.ResourceInterface, name, part string, to 
 		} else {
 			_, err = objects.Update(ctx, u, metav1.UpdateOptions{FieldManager: "user"})
 		}
-		return err == nil, nil
+		if apierrors.IsConflict(err) {
+			return false, nil
+		}
+		return err == nil, err
 	})
 }
 

@@ -130,8 +130,13 @@ type silent Kind
 func (silent) Error() string { return "refused" }
 
 // Silent returns an error of the kind of err that does not say what err says: API servers
-// repeat what they do not like, and it may be the content of a Secret.
-func Silent(err error) error { return silent(Of(err)) }
+// repeat what they do not like, and it may be the content of a Secret. Of nil it is nil.
+func Silent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return silent(Of(err))
+}
 
 // Of is the kind of err. A deadline that passed is a missing answer; callers that set one
 // for themselves ask their context first.

@@ -154,8 +154,11 @@ func TestKinds(t *testing.T) {
 
 // What is silent has the kind of an error, and no text of it.
 func TestSilent(t *testing.T) {
+	if Silent(nil) != nil {
+		t.Error("no error has become one")
+	}
 	for kind, err := range map[Kind]error{
-		None: nil, Invalid: status(422, metav1.StatusReasonInvalid), Forbidden: status(403, metav1.StatusReasonForbidden), Unreachable: errors.New("s3cret"),
+		Invalid: status(422, metav1.StatusReasonInvalid), Forbidden: status(403, metav1.StatusReasonForbidden), Unreachable: errors.New("s3cret"),
 	} {
 		silent := Silent(err)
 		if got := Of(fmt.Errorf("copy: %w", silent)); got != kind || strings.Contains(silent.Error(), "s3cret") {

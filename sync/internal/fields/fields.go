@@ -390,9 +390,9 @@ func (s Set) Pointers(object any, at string) (out []string) {
 		}
 	case []any:
 		paths := s.places(o)
-		for i := len(o) - 1; i >= 0; i-- { // the last first, so that the others stay where they are
+		for i, item := range slices.Backward(o) { // so that the others stay where they are
 			if path, there := paths[i]; there {
-				point(path, strconv.Itoa(i), o[i])
+				point(path, strconv.Itoa(i), item)
 			}
 		}
 	}
