@@ -54,7 +54,7 @@ func parse(args []string) (flags, error) {
 	fs.StringVar(&f.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "the App Cluster; empty means the cluster that this runs in")
 	fs.StringVar(&f.konnector.LeaseName, "lease-name", v1alpha1.LeaseName, "the Lease by which one of several replicas works")
 	fs.StringVar(&f.konnector.LeaseNamespace, "lease-namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), v1alpha1.Namespace), "its namespace")
-	fs.StringVar(&f.konnector.HealthAddress, "health-address", ":8080", "where /livez, /readyz, /healthz and /metrics are served; empty means nowhere")
+	fs.StringVar(&f.konnector.HealthAddress, "health-address", "127.0.0.1:8080", "where /livez, /readyz, /healthz and /metrics are served; empty means nowhere")
 	fs.DurationVar(&f.konnector.Options.HeartbeatInterval, "heartbeat-interval", bind.DefaultHeartbeatInterval, "how often backends may expect to hear of this konnector")
 	fs.IntVar(&f.deletionLimit, "deletion-limit", 0, "how many objects of a binding may be deleted within five minutes; more are held until released; 0 means one in twenty, at least ten, and -1 any number")
 	fs.BoolVar(&f.konnector.Options.CRDOwnerReferences, "crd-owner-references", false, "set on all CRDs of bindings the owner reference that Klutch's command line tool and konnector require; CRDs of bindings that Klutch's tool made have it always")

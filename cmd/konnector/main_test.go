@@ -30,7 +30,7 @@ func TestParse(t *testing.T) {
 		args []string
 		want result
 	}{
-		"in a pod": {nil, result{"", "klutch-bind", "elsewhere", "konnector-0", ":8080", 5 * time.Minute}},
+		"in a pod": {nil, result{"", "klutch-bind", "elsewhere", "konnector-0", "127.0.0.1:8080", 5 * time.Minute}},
 		"by hand": {
 			[]string{"--kubeconfig=k", "--lease-name=l", "--lease-namespace=n", "--health-address=", "--heartbeat-interval=1m", "-v=4"},
 			result{"k", "l", "n", "konnector-0", "", time.Minute},

@@ -22,6 +22,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -431,6 +432,9 @@ func TestVerdict(t *testing.T) {
 		{consent, exitConsent, "--accept-claim things.example.com/secrets"},
 		{&bind.RequestError{Reason: "NotAuthorized"}, exitDenied, "operator"},
 		{&bind.RequestError{Reason: "CRDNotFound"}, exitError, ""},
+		{&auth.Error{Code: "access_denied", Description: "The platform team has not allowed you to bind things.example.com"}, exitDenied, "operator"},
+		{&auth.Error{Code: "access_denied", Description: "The issuer with which people sign in here refused: access_denied: The user said no"}, exitDenied, "cancelled"},
+		{&auth.Error{Code: "access_denied", Description: "the person signed out"}, exitDenied, "cancelled"},
 		{fmt.Errorf("kubeconfig: %w", &kubeconfig.FieldError{Field: "users[0].user.exec", Reason: "is not allowed"}), exitError, "kubectl bind URL"},
 		{&net.DNSError{Err: "no such host", Name: "klutch.example.com"}, exitError, "name in the URL"},
 		{clientcmd.NewEmptyConfigError("nothing"), exitError, "--kubeconfig"},

@@ -83,6 +83,7 @@ func verdict(err error) (code int, hint string) {
 		{apierrors.IsUnauthorized(err), exitDenied, "Log in to the cluster that refused, then run the command again. At a platform: kubectl bind URL"},
 		{errors.Is(err, context.DeadlineExceeded), exitNotReady, "Give it more time with --timeout, or look at: kubectl bind status"},
 		{errors.Is(err, bind.ErrNoDevice), exitError, "Run the command without --device on a machine with a browser, or bind with a credential from the platform team: kubectl bind apiservice --help"},
+		{isCancelled(refused), exitDenied, "The login was cancelled, or refused where people sign in; the platform was not asked yet. Run the command again."},
 		{refused != nil && refused.Code == "access_denied", exitDenied, "Ask the operator of the platform whether you may bind this service."},
 		{refused != nil && refused.Code == "invalid_scope", exitError, "Leave --service out to choose from the services on offer."},
 		{refused != nil && refused.Code == "temporarily_unavailable", exitError, "Try again later; if it stays so, tell the operator of the platform."},
@@ -113,6 +114,12 @@ func isAbandoned(err error) bool {
 	}
 	waited := strings.Contains(err.Error(), "wait for the browser") || strings.Contains(err.Error(), "wait for the person")
 	return errors.Is(err, context.DeadlineExceeded) && waited
+}
+
+// isCancelled: the person, or the issuer, ended the login before the platform decided anything.
+func isCancelled(refused *auth.Error) bool {
+	return refused != nil && refused.Code == "access_denied" &&
+		(strings.HasPrefix(refused.Description, "The issuer ") || refused.Description == "the person signed out")
 }
 
 func isUntrusted(err error) bool {

@@ -25,6 +25,8 @@ import (
 const (
 	// grace is for how long an object is out of step before that is told.
 	grace = 3 * time.Second
+	// patience is for how long nothing is told of an object because its reason changes.
+	patience = 10 * time.Second
 	// countEvery is the pace at which the numbers of the condition change.
 	countEvery = 5 * time.Second
 	// longestMessage is that of an Event.
@@ -119,6 +121,9 @@ func (l *Ledger) News(now time.Time) (all []News, again time.Duration) {
 	for name := range l.pending {
 		o := l.objects[name]
 		left := grace - now.Sub(o.changed)
+		if o.reason != "" && o.told == "" {
+			left = min(left, patience-now.Sub(o.since))
+		}
 		switch {
 		case o.reason == "" && o.vanished, left <= 0:
 		default:

@@ -3,6 +3,7 @@
 package behind
 
 import (
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -34,10 +35,14 @@ func TestEventsOfAnObject(t *testing.T) {
 		reports []klutchsync.Report
 		want    []string
 	}{
-		"nothing":               {reports: []klutchsync.Report{report("")}},
-		"it lasts":              {reports: []klutchsync.Report{report(klutchsync.ReasonForbidden)}, want: []string{"Warning TargetForbidden quota"}},
-		"it passes":             {reports: []klutchsync.Report{report(klutchsync.ReasonForbidden), report("")}},
-		"the reason changes":    {reports: []klutchsync.Report{report(klutchsync.ReasonForbidden), report(klutchsync.ReasonConflict)}, want: []string{"Warning TargetConflict quota"}},
+		"nothing":            {reports: []klutchsync.Report{report("")}},
+		"it lasts":           {reports: []klutchsync.Report{report(klutchsync.ReasonForbidden)}, want: []string{"Warning TargetForbidden quota"}},
+		"it passes":          {reports: []klutchsync.Report{report(klutchsync.ReasonForbidden), report("")}},
+		"the reason changes": {reports: []klutchsync.Report{report(klutchsync.ReasonForbidden), report(klutchsync.ReasonConflict)}, want: []string{"Warning TargetConflict quota"}},
+		"the reason changes again and again": {
+			reports: append(slices.Repeat([]klutchsync.Report{report(klutchsync.ReasonForbidden), report(klutchsync.ReasonConflict)}, 6), report("")),
+			want:    []string{"Warning TargetConflict quota", "Normal InStep Nothing keeps this object from being in step any more."},
+		},
 		"a restart is no news":  {reports: []klutchsync.Report{known}},
 		"nor what follows it":   {reports: []klutchsync.Report{known, report(klutchsync.ReasonForbidden)}},
 		"it ends after a start": {reports: []klutchsync.Report{known, report("")}, want: []string{"Normal InStep Nothing keeps this object from being in step any more."}},
