@@ -22,7 +22,6 @@ import (
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
-	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 const (
@@ -144,7 +143,7 @@ func (d *doctor) checkTenant(ctx context.Context, about string, k *kubeconfig.Ku
 	case err == nil && b.DeletionTimestamp != nil:
 		wrong = "the platform removes this cluster's tenant: its ClusterBinding is being deleted"
 	}
-	if d.note("control-plane", about, wrong, k.Server+" answers", "Ask the operators of the platform, or run kubectl bind again."); wrong != "" {
+	if d.note("control-plane", about, wrong, k.Server+" answers", ofControlPlane(k.Server, err, b)); wrong != "" {
 		return
 	}
 	interval := usualHeartbeat
@@ -167,7 +166,7 @@ func (d *doctor) checkBinding(ctx context.Context, b *v1alpha1.APIServiceBinding
 	if !cluster.IsReady(b) {
 		wrong = "it is not ready" + cluster.WaitingFor(b)
 	}
-	d.note("binding", b.Name, wrong, "it is ready", fmt.Sprintf("What its conditions and Events say: kubectl -n %s describe apiservicebinding %s", cmp.Or(b.Namespace, v1alpha1.Namespace), b.Name))
+	d.note("binding", b.Name, wrong, "it is ready", ofBinding(b))
 	if c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionClaimsInSync); c != nil && c.Reason == v1alpha1.ReasonNewClaims {
 		d.note("claims", b.Name, c.Message, "", "Run: kubectl bind claims "+b.Name)
 	}
@@ -188,12 +187,8 @@ const mostNamed = 10
 func (d *doctor) checkObjects(ctx context.Context, binding string, resource schema.GroupVersionResource) {
 	found, err := behind.Look(ctx, d.meta, resource, d.now)
 	var named []string
-	lost := false
-	for i, o := range found.Behind {
-		lost = lost || strings.Contains(o.Message, klutchsync.OtherCluster)
-		if i < mostNamed {
-			named = append(named, fmt.Sprintf("%s/%s for %s: %s: %s", o.Namespace, o.Name, d.age(o.Since), o.Reason, text.Clip(o.Message, longestNamed)))
-		}
+	for _, o := range found.Behind[:min(len(found.Behind), mostNamed)] {
+		named = append(named, fmt.Sprintf("%s/%s for %s: %s: %s", o.Namespace, o.Name, d.age(o.Since), o.Reason, text.Clip(o.Message, longestNamed)))
 	}
 	wrong := strings.Join(named, "; ")
 	if more := len(found.Behind) - mostNamed; more > 0 {
@@ -203,11 +198,7 @@ func (d *doctor) checkObjects(ctx context.Context, binding string, resource sche
 	if found.Cut {
 		well = "those that were looked at are in step; there are more"
 	}
-	hint := "All of them: kubectl bind status " + binding
-	if lost {
-		hint = "If the cluster that was here before is gone for good, run: kubectl bind recover " + binding
-	}
-	d.note("objects", binding, cmp.Or(wrong, cluster.Trouble(err)), well, hint)
+	d.note("objects", binding, cmp.Or(wrong, cluster.Trouble(err)), well, ofObjects(binding, found.Behind))
 }
 
 // longestNamed is that of what keeps one object from being in step.

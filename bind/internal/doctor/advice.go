@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"cmp"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/klutch-go/sdk/bind/internal/behind"
+	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// ofControlPlane is what to do about a Control Plane Cluster that does not do as asked.
+func ofControlPlane(server string, err error, found *v1alpha1.ClusterBinding) string {
+	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
+	_, bad := errors.AsType[*tls.CertificateVerificationError](err)
+	switch {
+	case unknown || bad:
+		return "The CA of the kubeconfig is not that of the server: run kubectl bind again, which writes the right one. If it stays so, do not go on: another server answers at " + server + "."
+	case fates.Is(err, fates.Unauthorized):
+		return "Run kubectl bind again: it writes a new token. If the platform refuses the login, ask its operators."
+	case fates.Is(err, fates.Unreachable, fates.Failing, fates.Overloaded):
+		return "Look whether " + server + " can be reached from here; the konnector needs it too, and goes on by itself when it answers. The operators of the platform know whether it is down."
+	case err == nil && (found == nil || found.DeletionTimestamp != nil):
+		return "Run kubectl bind again to become a tenant anew, or remove what is left here: kubectl bind unbind --help"
+	default:
+		return "Ask the operators of the platform, or run kubectl bind again."
+	}
+}
+
+// ofBinding is what to do about a binding that is not ready, by the first of its reasons for
+// which there is something to do.
+func ofBinding(b *v1alpha1.APIServiceBinding) string {
+	for _, c := range b.Status.Conditions {
+		if c.Status == metav1.ConditionTrue || c.Type == v1alpha1.ConditionReady {
+			continue
+		}
+		switch c.Reason {
+		case v1alpha1.ReasonForeignCustomResourceDefinition:
+			return fmt.Sprintf("This cluster has a CRD %s that the konnector did not make. If nothing uses it: kubectl delete crd %s. Or give the binding up: kubectl bind unbind %s", b.Name, b.Name, b.Name)
+		case v1alpha1.ReasonAPIServiceExportNotFound:
+			return "The platform does not offer this API any more; the objects here are left as they are. Ask its operators, or give the binding up: kubectl bind unbind " + b.Name
+		case v1alpha1.ReasonKubeconfigSecretNotFound, v1alpha1.ReasonKubeconfigSecretInvalid, v1alpha1.ReasonControlPlaneUnauthorized, v1alpha1.ReasonTokenRevoked, v1alpha1.ReasonTenantGone:
+			return "Run kubectl bind again: it writes a new kubeconfig Secret. The objects here wait meanwhile."
+		case v1alpha1.ReasonMissingRights:
+			return "Run kubectl bind again for this API: it writes the rights anew."
+		case v1alpha1.ReasonRefusedClaim, v1alpha1.ReasonNewClaims:
+			return "Run: kubectl bind claims " + b.Name
+		}
+	}
+	return fmt.Sprintf("What its conditions and Events say: kubectl -n %s describe apiservicebinding %s", cmp.Or(b.Namespace, v1alpha1.Namespace), b.Name)
+}
+
+// ofObjects is what to do about objects that are not in step, by the one that is so for longest.
+func ofObjects(binding string, found []behind.Object) string {
+	all := "All of them: kubectl bind status " + binding
+	if len(found) == 0 {
+		return all
+	}
+	for _, o := range found {
+		if strings.Contains(o.Message, klutchsync.OtherCluster) {
+			return "If the cluster that was here before is gone for good, run: kubectl bind recover " + binding
+		}
+	}
+	advice := map[klutchsync.Reason]string{
+		klutchsync.ReasonRefused:     "Change the object to what the message asks for; it is sent again at once.",
+		klutchsync.ReasonForbidden:   "A quota, a policy or a right of the platform is in the way: change the object to what is allowed, or show the message to the platform's operators.",
+		klutchsync.ReasonMissing:     "The platform's operators have to bring back what is missing there; the object is sent again by itself.",
+		klutchsync.ReasonUnavailable: "An API server or a webhook of the platform fails: its operators can look. The object is sent again by itself.",
+		klutchsync.ReasonConflict:    "The name is taken on the platform: choose another name for the object, or have the platform's operators remove the other one.",
+		klutchsync.ReasonTerminating: "Show the finalizers that the message names to the platform's operators.",
+		klutchsync.ReasonRelated:     "Rename or remove the object of this cluster that the message names, if it is not needed.",
+	}[klutchsync.Reason(found[0].Reason)]
+	if advice == "" {
+		return all
+	}
+	return advice + " " + all
+}

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/klutch-go/sdk/bind/internal/behind"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// What is wrong has a next step of its own.
+func TestAdvice(t *testing.T) {
+	going := &v1alpha1.ClusterBinding{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: time.Now()}}}
+	binding := func(reason string) *v1alpha1.APIServiceBinding {
+		b := &v1alpha1.APIServiceBinding{ObjectMeta: metav1.ObjectMeta{Name: "things.example.com"}}
+		b.Status.Conditions = []v1alpha1.Condition{
+			v1alpha1.False(v1alpha1.ConditionReady, v1alpha1.SeverityError, "Whatever", ""), v1alpha1.True(v1alpha1.ConditionSecretValid),
+			v1alpha1.False(v1alpha1.ConditionConnected, v1alpha1.SeverityError, v1alpha1.ReasonPending, ""),
+			v1alpha1.False("Some", v1alpha1.SeverityError, reason, ""),
+		}
+		return b
+	}
+	behindBy := func(reason klutchsync.Reason, message string) string {
+		return ofObjects("things.example.com", []behind.Object{{Reason: string(reason), Message: message}, {Reason: "Other"}})
+	}
+	const server = "https://platform.example.com"
+	for _, c := range []struct{ what, got, want string }{
+		{"wrong CA", ofControlPlane(server, fmt.Errorf("get: %w", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), nil), "The CA of the kubeconfig is not that of the server"},
+		{"token revoked", ofControlPlane(server, apierrors.NewUnauthorized("x"), nil), "writes a new token"},
+		{"no answer", ofControlPlane(server, errors.New("connection refused"), nil), server + " can be reached from here"},
+		{"tenant removed", ofControlPlane(server, nil, nil), "become a tenant anew"},
+		{"tenant going", ofControlPlane(server, nil, going), "become a tenant anew"},
+		{"forbidden", ofControlPlane(server, apierrors.NewForbidden(schema.GroupResource{Resource: "clusterbindings"}, "", nil), nil), "Ask the operators"},
+		{"foreign CRD", ofBinding(binding(v1alpha1.ReasonForeignCustomResourceDefinition)), "kubectl delete crd things.example.com"},
+		{"service withdrawn", ofBinding(binding(v1alpha1.ReasonAPIServiceExportNotFound)), "kubectl bind unbind things.example.com"},
+		{"Secret deleted", ofBinding(binding(v1alpha1.ReasonKubeconfigSecretNotFound)), "writes a new kubeconfig Secret"},
+		{"claim refused", ofBinding(binding(v1alpha1.ReasonRefusedClaim)), "kubectl bind claims things.example.com"},
+		{"rights taken", ofBinding(binding(v1alpha1.ReasonMissingRights)), "writes the rights anew"},
+		{"anything else", ofBinding(binding("Evil")), "kubectl -n klutch-bind describe apiservicebinding things.example.com"},
+		{"quota", behindBy(klutchsync.ReasonForbidden, "x"), "A quota, a policy or a right of the platform"},
+		{"webhook down", behindBy(klutchsync.ReasonUnavailable, "x"), "webhook of the platform fails"},
+		{"namespace gone", behindBy(klutchsync.ReasonMissing, "x"), "bring back what is missing"},
+		{"name taken", behindBy(klutchsync.ReasonConflict, "x"), "choose another name"},
+		{"cluster lost", behindBy(klutchsync.ReasonConflict, "made in "+klutchsync.OtherCluster), "kubectl bind recover things.example.com"},
+		{"stuck finalizer", behindBy(klutchsync.ReasonTerminating, "x"), "finalizers"},
+		{"all of them", behindBy(klutchsync.ReasonRefused, "x"), "kubectl bind status things.example.com"},
+		{"deletion held", behindBy(klutchsync.ReasonHeld, "x"), "All of them"},
+	} {
+		if !strings.Contains(c.got, c.want) {
+			t.Errorf("%s: %q, want %q in it", c.what, c.got, c.want)
+		}
+	}
+}
