@@ -18,8 +18,8 @@ test: kube ## everything, the end-to-end tests on real control planes included
 	$(GO) test -shuffle=on -count=1 -timeout 20m ./sync/... ./... # the longest first
 race: kube ## the same under the race detector
 	$(GO) test -race -shuffle=on -count=1 -timeout 30m ./...
-sim: ## SEEDS histories of the simulator
-	$(GO) test ./sync -run '^TestSim$$' -count=1 -timeout 60m -seeds $(SEEDS)
+sim: kube ## SEEDS histories of the simulator, and the mistakes that it has to notice
+	$(GO) test ./sync -run '^(TestSim|TestMutants)$$' -count=1 -timeout 60m -seeds $(SEEDS) -mutants
 fleeting: kube ## 5 000 sources created and deleted within 50 ms, beside a konnector that is killed
 	$(GO) test ./sync -run '^TestRealFleeting$$' -count=1 -timeout 20m -fleeting 5000
 fuzz: ## what reads strangers' bytes, each fuzz test for FUZZTIME
@@ -30,7 +30,7 @@ fuzz: ## what reads strangers' bytes, each fuzz test for FUZZTIME
 test-crossplane: kube ## examples/crossplane with Crossplane itself, which is built first: minutes, once a machine
 	KLUTCH_TEST_CROSSPLANE=1 $(GO) test ./examples/crossplane -count=1 -timeout 30m -v
 bench: ## speed and size beside the yardstick, same clusters, same run: a table, and bench.csv
-	$(GO) run ./internal/test/bench -parts throughput,latency,writes,noise,silence,settled -csv bench.csv
+	$(GO) run ./internal/test/bench -parts throughput,latency,writes,noise,silence,large,refused,settled -csv bench.csv
 bench-tenants: ## what a thousand tenants cost one backend
 	$(GO) run ./internal/test/bench -parts tenants -idle 90s -csv bench-tenants.csv
 generate: ## deep copies and CRDs
@@ -40,6 +40,6 @@ arrows: ## the files of each package, who uses whom, and the budgets that are mi
 lint:
 	$(LINT) run ./...
 tidy:
-	$(GO) mod tidy -diff && cd internal/test/kube && $(GO) mod tidy -diff
+	for m in . internal/test/kube internal/test/crossplane/function; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
 ci: generate tidy lint test sim fuzz
 	git diff --exit-code

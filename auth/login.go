@@ -5,6 +5,7 @@ package auth
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"net"
@@ -30,6 +31,8 @@ type LoginOptions struct {
 	Issuer string
 	// ClientID is the name of this program at the backend.
 	ClientID string
+	// Scopes are what is asked for (RFC 6749 §3.3); empty leaves that to the backend.
+	Scopes []string
 	// Params are further query parameters of AuthorizeURL.
 	Params url.Values
 	// Prompt shows the person where to go, and the code that the page will show
@@ -57,7 +60,7 @@ func Login(ctx context.Context, opts LoginOptions) (Grant, error) {
 
 	g := newGrant(opts.ClientID)
 	g.RedirectURL = loopback.RedirectURL()
-	client := oauth2.Config{ClientID: opts.ClientID, RedirectURL: g.RedirectURL, Endpoint: oauth2.Endpoint{AuthURL: endpoint}}
+	client := oauth2.Config{ClientID: opts.ClientID, Scopes: opts.Scopes, RedirectURL: g.RedirectURL, Endpoint: oauth2.Endpoint{AuthURL: endpoint}}
 	target := client.AuthCodeURL(g.State, oauth2.S256ChallengeOption(g.Verifier))
 	if opts.Prompt != nil {
 		opts.Prompt(target, DisplayCode(oauth2.S256ChallengeFromVerifier(g.Verifier)))
@@ -188,7 +191,7 @@ type receiver struct {
 // ServeHTTP implements [http.Handler].
 func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if status := r.refuse(req); status != http.StatusOK {
-		writePage(w, status, "This is not the login that is waited for.")
+		writePage(w, status, "This is not the login that is waited for", "Run the command again, and follow the link that it prints.")
 		return
 	}
 	code, err := callbackCode(req.URL.Query(), r.issuer, true)
@@ -197,10 +200,10 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	default: // the first one counts
 	}
 	if err != nil {
-		writePage(w, http.StatusOK, "The login did not succeed; the terminal says why.")
+		writePage(w, http.StatusOK, "The login did not succeed", "Your terminal says why. You may close this tab.")
 		return
 	}
-	writePage(w, http.StatusOK, "The login is complete; the terminal goes on.")
+	writePage(w, http.StatusOK, "The login is complete", "Your terminal goes on. You may close this tab.")
 }
 
 // refuse returns StatusOK for the callback of our own login alone. A wrong Host
@@ -221,17 +224,41 @@ func (r *receiver) refuse(req *http.Request) int {
 }
 
 // writePage writes a page that does nothing and repeats nothing.
-func writePage(w http.ResponseWriter, status int, message string) {
+func writePage(w http.ResponseWriter, status int, title, next string) {
 	header := w.Header()
 	header.Set("Allow", http.MethodGet)
 	header.Set("Cache-Control", "no-store")
-	header.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+	header.Set("Content-Security-Policy", "default-src 'none'; style-src '"+pageStyleHash+"'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 	header.Set("Content-Type", "text/html; charset=utf-8")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
 	_, _ = io.WriteString(w, `<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="color-scheme" content="light dark"><title>Klutch login</title></head>
-<body><main><h1>`+message+`</h1><p>You may close this tab.</p></main></body></html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>`+title+`</title>
+<style>`+pageStyle+`</style>
+</head>
+<body>
+<main><h1>`+title+`</h1><p>`+next+`</p></main>
+</body>
+</html>
 `)
 }
+
+// pageStyle looks as the pages of a backend do.
+const pageStyle = `
+:root { color-scheme: light dark; --text: #16181d; --ground: #f6f7f9; }
+@media (prefers-color-scheme: dark) { :root { --text: #eceef2; --ground: #14161a; } }
+body { margin: 0; background: var(--ground); color: var(--text); font: 1rem/1.5 system-ui, sans-serif; }
+main { max-width: 46rem; margin: 3rem auto; padding: 0 1rem; }
+h1 { margin: 0 0 1.25rem; font-size: 1.75rem; line-height: 1.2; }
+`
+
+var pageStyleHash = func() string {
+	sum := sha256.Sum256([]byte(pageStyle))
+	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+}()

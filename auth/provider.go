@@ -128,6 +128,13 @@ func New(cfg Config) (*Provider, error) {
 // Issuer is the URL of the issuer, as in [Identity].
 func (p *Provider) Issuer() string { return p.cfg.Issuer }
 
+// Probe asks the issuer for its endpoints, whatever is known of them. The error is
+// ErrUnavailable if it does not answer as an issuer of that URL should.
+func (p *Provider) Probe(ctx context.Context) error {
+	_, err := p.endpoints(ctx, 0, free)
+	return err
+}
+
 // Overlaps reports whether tokens for the client with which people sign in at one of
 // two Providers are for machines at the other: both have one issuer.
 func (p *Provider) Overlaps(other *Provider) bool {

@@ -3,11 +3,16 @@
 package bind
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
+	"k8s.io/client-go/rest"
+
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/crd"
 	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -17,6 +22,28 @@ import (
 var ErrPolicy = errors.New("refused")
 
 var namePattern = regexp.MustCompile(`^[a-z0-9A-Z]([-.:a-z0-9A-Z]*[a-z0-9A-Z])?$`)
+
+// Check fails on what Install would fail on for the sake of the App Cluster alone, so that
+// no login is in vain. Services are named "<resource>.<group>".
+func Check(ctx context.Context, config *rest.Config, names []string) error {
+	app, err := cluster.OpenApp(ctx, config)
+	if err != nil {
+		return err
+	}
+	i := &installer{app: app, existing: map[string]*v1alpha1.APIServiceBinding{}}
+	for _, name := range names {
+		if err := errors.Join(CheckService(name), i.lookForBinding(ctx, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// CheckService fails on a name that no service can have. The error is ErrPolicy.
+func CheckService(name string) error {
+	resource, group, _ := strings.Cut(name, ".")
+	return checkService(v1alpha1.GroupResource{Group: group, Resource: resource})
+}
 
 // checkService keeps a backend from being given rights on what was here before it:
 // Kubernetes' own groups and ours.
@@ -83,7 +110,9 @@ type Claim struct {
 	// Standing says how the claim can be accepted, and Why what is not ordinary about
 	// it. A claim that can never be is Rejected, whatever the answer.
 	Standing Standing
-	Why      string
+	// Wide says that the service is cluster-scoped: no namespace has an object of it.
+	Wide bool
+	Why  string
 }
 
 // Metadata are the keys of the labels and annotations that travel with the objects; a

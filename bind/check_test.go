@@ -74,7 +74,7 @@ func TestP21CheckClaim(t *testing.T) {
 }
 
 // P20: the API server of a cluster-scoped API looks for its objects in no namespace, so that
-// a claim of it would be about all of them.
+// a claim of it is about all of them, and takes an answer that names it.
 func TestP20ClusterScopedService(t *testing.T) {
 	service := v1alpha1.GroupResource{Group: "example.org", Resource: "continents"}
 	export := &v1alpha1.APIServiceExport{}
@@ -84,6 +84,11 @@ func TestP20ClusterScopedService(t *testing.T) {
 	if c, err := a.claim(service, claim); err != nil || c.Standing != StandingNever || c.State != v1alpha1.ClaimRejected {
 		t.Errorf("%+v, %v", c, err)
 	}
+	export.Spec.ClusterScopedIsolation = v1alpha1.IsolationPrefixed
+	if c, err := a.claim(service, claim); err != nil || !c.Wide || c.Standing != StandingByName || c.State != "" || !strings.Contains(c.Why, "each namespace") {
+		t.Errorf("with a prefix: %+v, %v", c, err)
+	}
+	export.Spec.ClusterScopedIsolation = v1alpha1.IsolationNamespaced
 	claim.Required = true
 	if _, err := a.claim(service, claim); !errors.Is(err, ErrPolicy) {
 		t.Errorf("required: %v", err)

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/internal/redirect"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -27,6 +28,9 @@ const ClientID = "kubectl-bind"
 // ErrNotBackend says that what answers at a URL is not a Klutch backend.
 var ErrNotBackend = errors.New("not a Klutch backend")
 
+// ErrScheme says that a URL has http in the place of https, or the other way round.
+var ErrScheme = errors.New("the URL has the wrong scheme")
+
 // ClientOptions tune a Client. The zero value is ready to use.
 type ClientOptions struct {
 	// CAData is a bundle of PEM certificates that vouch for the backend, in place
@@ -34,8 +38,8 @@ type ClientOptions struct {
 	CAData []byte
 }
 
-// A Client is the client's end of a backend's HTTP handshake: Discover, Login, and
-// what Login does at the end of it, Redeem. It speaks https except to loopback
+// A Client is the client's end of a backend's HTTP handshake: Discover, Login and
+// what it does at the end, Redeem, and Offer, which binds nothing. It speaks https except to loopback
 // addresses, and no backend can hold or flood it.
 type Client struct {
 	url  *url.URL
@@ -48,6 +52,9 @@ func NewClient(backend string, opts ClientOptions) (*Client, error) {
 	u, err := url.Parse(backend)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http" {
 		return nil, fmt.Errorf("backend %q: not an http or https URL", backend)
+	}
+	if u.Scheme == "http" && !redirect.IsLoopback(u.Hostname()) {
+		return nil, fmt.Errorf("backend %q: must be https, or http to a loopback address; try https://%s: %w", backend, u.Host+u.Path, ErrScheme)
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/export"
@@ -81,7 +88,7 @@ func (c *Client) Discover(ctx context.Context) (*v1alpha1.BindingProvider, error
 	req.Header.Set("Accept", "application/json")
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, withoutQuery(err)
+		return nil, c.schemeError(withoutQuery(err))
 	}
 	defer resp.Body.Close() //nolint:errcheck // read only
 	body, err := io.ReadAll(resp.Body)
@@ -90,12 +97,22 @@ func (c *Client) Discover(ctx context.Context) (*v1alpha1.BindingProvider, error
 	}
 	provider, kind := &v1alpha1.BindingProvider{}, mediaType(resp.Header)
 	switch {
+	case resp.StatusCode == http.StatusBadRequest && c.url.Scheme == "http" && strings.Contains(string(body), "HTTPS"):
+		return nil, fmt.Errorf("%s speaks https; try https://%s: %w", c.url.Host, c.url.Host+c.url.Path, ErrScheme)
 	case resp.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("%s answers %d %s (%s): %w", c.url, resp.StatusCode, http.StatusText(resp.StatusCode), kind, ErrNotBackend)
 	case json.Unmarshal(body, provider) != nil:
 		return nil, fmt.Errorf("%s answers with %s: %w", c.url, kind, ErrNotBackend)
 	}
 	return provider, c.checkProvider(provider)
+}
+
+// schemeError knows a server that answers an https client in http.
+func (c *Client) schemeError(err error) error {
+	if !strings.Contains(err.Error(), "server gave HTTP response to HTTPS client") {
+		return err
+	}
+	return fmt.Errorf("%s speaks http, which counts on this machine alone: %w", c.url.Host, ErrScheme)
 }
 
 func (c *Client) checkProvider(p *v1alpha1.BindingProvider) error {

@@ -4,13 +4,17 @@ package bind
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -82,8 +86,12 @@ func (a *consents) claim(service v1alpha1.GroupResource, c v1alpha1.PermissionCl
 	}
 	policy, why := permission.PolicyOf(c.GroupResource, wide)
 	claim.Standing, claim.Why = Standing(policy), why
-	if a.spec(service).Scope == v1alpha1.ClusterScope {
-		claim.Standing, claim.Why = StandingNever, service.String()+" is cluster-scoped, so that the claim would be about all namespaces"
+	if spec := a.spec(service); spec.Scope == v1alpha1.ClusterScope && claim.Standing != StandingNever {
+		claim.Standing, claim.Why = StandingByName, service.String()+" is cluster-scoped, so that the claim is about each namespace that has a service namespace, whatever is in it"
+		claim.Wide = true
+		if !permission.IsWide(&spec) {
+			claim.Standing, claim.Why = StandingNever, service.String()+" is cluster-scoped here alone, so that no namespace has what the claim is about"
+		}
 	}
 	if claim.Standing == StandingNever && c.Required {
 		return claim, fmt.Errorf("service %s requires %s, which no provider gets, since %s: %w", service, c.String(), claim.Why, ErrPolicy)
@@ -150,4 +158,78 @@ func (a *consents) spec(service v1alpha1.GroupResource) (spec v1alpha1.APIServic
 	}
 	spec.Group, spec.Names.Plural = service.Group, service.Resource
 	return spec
+}
+
+// Claims returns the permission claims of the named bindings, or of all, with the answers that
+// they have. Nothing is written. Where a platform cannot be asked what it claims now, the claims
+// are those that were answered, and the error says why, beside all that could be read.
+func Claims(ctx context.Context, config *rest.Config, names ...string) (all []Claim, err error) {
+	app, bindings, err := openBound(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if !slices.ContainsFunc(bindings, func(b v1alpha1.APIServiceBinding) bool { return b.Name == name }) {
+			return nil, fmt.Errorf("%s: %w", name, ErrNotFound)
+		}
+	}
+	var errs []error
+	for n := range bindings {
+		b := &bindings[n]
+		if len(names) > 0 && !slices.Contains(names, b.Name) {
+			continue
+		}
+		claims, err := claimsOf(ctx, app, b)
+		all, errs = append(all, claims...), append(errs, err)
+	}
+	return all, errors.Join(errs...)
+}
+
+// claimsOf judges the claims of one binding. One that no provider may get is listed, too.
+func claimsOf(ctx context.Context, app *cluster.App, b *v1alpha1.APIServiceBinding) ([]Claim, error) {
+	resource, group, _ := strings.Cut(b.Name, ".")
+	service := v1alpha1.GroupResource{Group: group, Resource: resource}
+	a := &consents{discovery: app.Discovery, existing: map[string]*v1alpha1.APIServiceBinding{b.Name: b}}
+	var claims []v1alpha1.PermissionClaim
+	export, err := exportOf(ctx, app, b)
+	if err != nil {
+		err = fmt.Errorf("what %s claims now is not known: %w", b.Name, err)
+		for _, c := range b.Spec.PermissionClaims {
+			claims = append(claims, c.PermissionClaim)
+		}
+	} else {
+		claims = export.Spec.PermissionClaims
+		a.exports = map[string]*v1alpha1.APIServiceExport{b.Name: export}
+	}
+	var all []Claim
+	for _, c := range claims {
+		claim, wrong := a.claim(service, c)
+		if wrong != nil && !errors.Is(wrong, ErrPolicy) {
+			return all, errors.Join(err, wrong)
+		}
+		all = append(all, claim)
+	}
+	return all, err
+}
+
+// exportOf reads the export of a binding with the credential of its tenant.
+func exportOf(ctx context.Context, app *cluster.App, b *v1alpha1.APIServiceBinding) (*v1alpha1.APIServiceExport, error) {
+	ref := b.Spec.KubeconfigSecretRef
+	u, err := app.Resource(cluster.Secrets).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("secret %s/%s: %w", ref.Namespace, ref.Name, err)
+	}
+	k, err := cluster.ReadSecret(u)
+	if err != nil {
+		return nil, fmt.Errorf("secret %s/%s: %w", ref.Namespace, ref.Name, err)
+	}
+	tenant, err := cluster.TenantClient(k)
+	if err != nil {
+		return nil, err
+	}
+	export, err := cluster.Get[v1alpha1.APIServiceExport](ctx, tenant.Resource(cluster.APIServiceExports).Namespace(k.Namespace), b.Name)
+	if err == nil && export == nil {
+		err = errors.New("the platform publishes it no more")
+	}
+	return export, err
 }

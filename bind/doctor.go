@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
@@ -18,7 +19,7 @@ import (
 
 // A Finding is what one check of [Doctor] has found.
 type Finding struct {
-	Check   string `json:"check"`           // app-cluster, rights, konnector, secret, token, control-plane, heartbeat, binding, claims or objects
+	Check   string `json:"check"`           // app-cluster, rights, konnector, secret, token, control-plane, heartbeat, binding, claims or objects; of Takeover fields, crd and copies too
 	About   string `json:"about,omitempty"` // an address, a Secret, a binding
 	OK      bool   `json:"ok"`
 	Message string `json:"message"`
@@ -32,6 +33,18 @@ type Finding struct {
 func Doctor(ctx context.Context, config *rest.Config, now time.Time) []Finding {
 	var found []Finding
 	for _, f := range doctor.Check(ctx, config, now) {
+		found = append(found, Finding(f))
+	}
+	return found
+}
+
+// Takeover says beforehand what would happen, object by object, if this konnector, of which the
+// manifests are, took the place of Klutch's: its fields, the kubeconfig Secrets, and of each
+// binding the CRD, the rights, the objects and the copies. Nothing is changed. What is not OK
+// stays as it is, or needs a hand.
+func Takeover(ctx context.Context, config *rest.Config, now time.Time, manifests []*unstructured.Unstructured) []Finding {
+	var found []Finding
+	for _, f := range doctor.Takeover(ctx, config, now, manifests) {
 		found = append(found, Finding(f))
 	}
 	return found

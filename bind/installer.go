@@ -36,6 +36,8 @@ type installer struct {
 	secretThere bool
 	byHand      sets.Set[string] // Secrets that are not ours to mark, and so to delete
 	consents    *consents
+	adopted     map[string]int32 // limits that a person has just given, by service
+	polite      bool             // takes no field over from another manager
 }
 
 func newInstaller(config *rest.Config, opts InstallOptions) (*installer, error) {
@@ -53,7 +55,7 @@ func newInstaller(config *rest.Config, opts InstallOptions) (*installer, error) 
 	}
 	return &installer{
 		progress: opts.Progress, opts: opts, config: config, target: target, tenant: client, services: services,
-		existing: map[string]*v1alpha1.APIServiceBinding{},
+		existing: map[string]*v1alpha1.APIServiceBinding{}, adopted: map[string]int32{},
 	}, nil
 }
 
@@ -126,9 +128,19 @@ type InstallOptions struct {
 	// them with the answers of the App Cluster's bindings, which hold with a nil
 	// Answer. With a claim that has none Install ends with a ConsentError.
 	Answer func(context.Context, []Claim) error
+	// MaxAdopted is how many objects that the providers make may become claims in the App
+	// Cluster, for each service; see the field MaxAdoptedObjects of bindings. Nil leaves that
+	// as it is.
+	MaxAdopted *int32
+	// AskAdoption is asked for that number where MaxAdopted is nil, once for each service that
+	// is bound for the first time and whose provider offers adoption. Nil answers none.
+	AskAdoption func(ctx context.Context, service v1alpha1.GroupResource) (limit int32, err error)
 	// Konnector are manifests to apply before the bindings. Nil leaves the
 	// konnector to other means.
 	Konnector []*unstructured.Unstructured
+	// Applied is told each object that was applied to the App Cluster, or in a dry run would
+	// be. A Secret is among them.
+	Applied func(*unstructured.Unstructured)
 	// DryRun, if not empty, changes nothing in either cluster.
 	DryRun DryRun
 	// Progress is told, a line each, what has been done and what is waited for.

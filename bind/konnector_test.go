@@ -28,6 +28,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -1089,7 +1090,8 @@ func (s *story) bindingReturns(t *testing.T) {
 }
 
 // TestClusterScope is an API of cluster-scoped objects, in an App Cluster that has
-// cluster-scoped APIServiceBindings.
+// cluster-scoped APIServiceBindings. What it claims travels in the namespaces that another
+// API of the tenant has a service namespace for.
 func TestClusterScope(t *testing.T) {
 	w := newWorld(t)
 	app, controlPlane := w.app, w.controlPlane
@@ -1103,7 +1105,12 @@ func TestClusterScope(t *testing.T) {
 	before := get[unstructured.Unstructured](t, app, crdsGVR, "", crd.GetName())
 	export := read(t, filepath.Join("testdata", "widgets.yaml"))[0]
 	spec := export.Object["spec"].(map[string]any)
+	namespaced := renamed(export, "gadgets", "Gadget")
+	w.offer(t, namespaced)
 	spec["scope"], spec["informerScope"], spec["clusterScopedIsolation"] = "Cluster", "Cluster", "Prefixed"
+	all := map[string]any{"resource": "secrets", "version": "v1", "selector": map[string]any{"owner": "Provider"}}
+	spec["permissionClaims"] = []any{maps.Clone(all)}
+	all["state"] = "Accepted"
 	w.offer(t, export)
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "tenant"}, Rules: widgetRights[:2]}
 	if _, err := controlPlane.kube.RbacV1().ClusterRoles().Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
@@ -1113,14 +1120,21 @@ func TestClusterScope(t *testing.T) {
 		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "tenant"},
 		"subjects": []any{map[string]any{"kind": "ServiceAccount", "namespace": tenant, "name": v1alpha1.TenantServiceAccount}},
 	}))
-	app.apply(t, secret(v1alpha1.Namespace, w.secret, w.kubeconfig(t)),
-		object(v1alpha1.GroupVersion.String(), "APIServiceBinding", "", widgets, map[string]any{
-			"spec": map[string]any{"kubeconfigSecretRef": map[string]any{"namespace": v1alpha1.Namespace, "name": w.secret, "key": v1alpha1.KubeconfigKey}},
-		}))
+	app.apply(t, secret(v1alpha1.Namespace, w.secret, w.kubeconfig(t)))
 	w.bindings = ""
-	w.allow(t, widgets)
+	for name, claims := range map[string][]any{widgets: {all}, gadgets: {}} {
+		app.apply(t, object(v1alpha1.GroupVersion.String(), "APIServiceBinding", "", name, map[string]any{
+			"spec": map[string]any{
+				"kubeconfigSecretRef": map[string]any{"namespace": v1alpha1.Namespace, "name": w.secret, "key": v1alpha1.KubeconfigKey},
+				"permissionClaims":    claims,
+			},
+		}))
+		w.allow(t, name)
+	}
 	defer w.run(t, bind.Options{})()
 	w.ready(t, widgets)
+	w.ready(t, gadgets)
+	w.condition(t, widgets, v1alpha1.ConditionClaimsInSync, "")
 
 	app.apply(t, widget("", "one", map[string]any{"size": int64(5)}))
 	eventually(t, func() error {
@@ -1134,6 +1148,7 @@ func TestClusterScope(t *testing.T) {
 		}
 		return nil
 	})
+	w.claimsOfClusterScope(t)
 	ours := get[unstructured.Unstructured](t, app, crdsGVR, "", widgets)
 	b := get[v1alpha1.APIServiceBinding](t, app, bindingsGVR, "", widgets)
 	if refs := ours.GetOwnerReferences(); len(refs) != 1 || refs[0].UID != b.UID {
@@ -1158,12 +1173,37 @@ func TestClusterScope(t *testing.T) {
 	}
 }
 
+// claimsOfClusterScope has a Secret come to the namespace of a gadget, and its changes.
+func (w *world) claimsOfClusterScope(t *testing.T) {
+	t.Helper()
+	w.app.apply(t, object("v1", "Namespace", "", "team", nil), object("v1", "Namespace", "", "aside", nil),
+		object("example.org/v1", "Gadget", "team", "one", map[string]any{"spec": map[string]any{"size": int64(1)}}))
+	rules := slices.Clone(widgetRights)
+	rules[0].Resources, rules[1].Resources = []string{"gadgets"}, []string{"gadgets/status"}
+	service := w.serveNamespace(t, "team", rules)
+	for _, password := range []string{"swordfish", "rotated"} {
+		w.controlPlane.apply(t, object("v1", "Secret", service, "plan-creds", map[string]any{"stringData": map[string]any{"password": password}}))
+		eventually(t, func() error {
+			u, err := find[corev1.Secret](t, w.app, secretsGVR, "team", "plan-creds")
+			if err == nil && string(u.Data["password"]) != password {
+				err = fmt.Errorf("the password is %q", u.Data["password"])
+			}
+			return err
+		})
+	}
+	if names := w.app.secretsIn(t, "aside"); len(names) > 0 {
+		t.Errorf("Secrets in a namespace without a service namespace: %v", names)
+	}
+	w.condition(t, widgets, v1alpha1.ConditionClaimsInSync, "")
+}
+
 // holdsClaims fails the test if an object of a cluster-scoped API lets the konnector take
 // the rights of claims in a namespace, after an owner was told that it has namespaces.
 func (w *world) holdsClaims(t *testing.T) {
 	t.Helper()
 	e := get[v1alpha1.APIServiceExport](t, w.controlPlane, exportsGVR, tenant, widgets)
 	all := v1alpha1.AcceptablePermissionClaim{State: v1alpha1.ClaimAccepted, PermissionClaim: v1alpha1.PermissionClaim{GroupResource: v1alpha1.GroupResource{Resource: "secrets"}}}
+	e.Spec.Scope, e.Spec.ClusterScopedIsolation = v1alpha1.NamespacedScope, ""
 	w.app.apply(t, bind.Rights(e.Spec, []v1alpha1.AcceptablePermissionClaim{all})...)
 	th := newThief(t, w.konnector)
 	eventually(t, func() error {

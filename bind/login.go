@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 
 	"golang.org/x/oauth2"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/bind/internal/legacylogin"
@@ -23,9 +25,12 @@ var ErrResponse = errors.New("answer of the backend refused")
 // ErrNoDevice says that a backend knows no login on another device.
 var ErrNoDevice = errors.New("the backend knows no login on another device")
 
+// ErrNoOffer says that a backend tells what it offers on its pages alone.
+var ErrNoOffer = errors.New("the backend does not tell programs what it offers")
+
 // LoginOptions describe a login at a backend.
 type LoginOptions struct {
-	// ClusterID tells the clusters of one person apart, see [ClusterID].
+	// ClusterID tells the clusters of one person apart, see [ClusterID]. Offer does without.
 	ClusterID string
 	// Services are preselected on the page, as "<resource>.<group>".
 	Services []string
@@ -38,6 +43,8 @@ type LoginOptions struct {
 	// there the code that Prompt shows. Open is not called. The error is
 	// ErrNoDevice if the backend does not know that.
 	Device bool
+
+	scopes []string
 }
 
 // Login lets a person log in and choose services with a browser, until ctx ends,
@@ -47,24 +54,58 @@ func (c *Client) Login(ctx context.Context, p *v1alpha1.BindingProvider, opts Lo
 	if grant == nil {
 		return nil, fmt.Errorf("%s: %w", c.url, ErrNotBackend)
 	}
-	if opts.Device {
-		return c.loginDevice(ctx, p, opts)
-	}
-	if grant.TokenURL == "" {
+	if grant.TokenURL == "" && !opts.Device {
 		return c.loginLegacy(ctx, grant, opts)
+	}
+	code, err := c.authorize(ctx, grant, opts)
+	if err != nil {
+		return nil, err
+	}
+	return c.Redeem(ctx, p, code)
+}
+
+// Offer lets a person log in, until ctx ends, and returns who they are and what they may
+// bind. Nothing is made at the backend, and no credential is handed out. The error is
+// ErrNoOffer if the backend does not know that.
+func (c *Client) Offer(ctx context.Context, p *v1alpha1.BindingProvider, opts LoginOptions) (*v1alpha1.OfferResponse, error) {
+	grant := codeGrant(p)
+	if grant == nil || grant.TokenURL == "" || !slices.Contains(grant.ScopesSupported, v1alpha1.ScopeOffer) {
+		return nil, fmt.Errorf("%s: %w", c.url, ErrNoOffer)
+	}
+	opts.scopes = []string{v1alpha1.ScopeOffer}
+	code, err := c.authorize(ctx, grant, opts)
+	if err != nil {
+		return nil, err
+	}
+	body, err := c.redeem(ctx, grant, &code)
+	if err != nil {
+		return nil, err
+	}
+	r := &v1alpha1.OfferResponse{}
+	if err := json.Unmarshal(body, r); err != nil {
+		return nil, fmt.Errorf("%w: %s", ErrResponse, printable(err.Error()))
+	}
+	return r, answersTo(r.TypeMeta, "OfferResponse", r.Authentication, code.State)
+}
+
+// authorize has a person log in and returns the one-time code for it.
+func (c *Client) authorize(ctx context.Context, grant *v1alpha1.OAuth2CodeGrant, opts LoginOptions) (auth.Grant, error) {
+	if opts.Device {
+		return c.authorizeDevice(ctx, grant, opts)
 	}
 	code, err := auth.Login(ctx, auth.LoginOptions{
 		AuthorizeURL: grant.AuthenticatedURL,
 		Issuer:       grant.Issuer,
 		ClientID:     ClientID,
+		Scopes:       opts.scopes,
 		Params:       opts.params(),
 		Prompt:       opts.Prompt,
 		Open:         opts.Open,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("log in at %s: %w", c.url.Host, err)
+		err = fmt.Errorf("log in at %s: %w", c.url.Host, err)
 	}
-	return c.Redeem(ctx, p, code)
+	return code, err
 }
 
 // loginLegacy is the login at a backend without a token endpoint.
@@ -82,7 +123,10 @@ func (c *Client) loginLegacy(ctx context.Context, grant *v1alpha1.OAuth2CodeGran
 
 // params are what a login says of its own beside what OAuth does.
 func (o LoginOptions) params() url.Values {
-	params := url.Values{"c": {o.ClusterID}}
+	params := url.Values{}
+	if o.ClusterID != "" {
+		params.Set("c", o.ClusterID)
+	}
 	if len(o.Services) > 0 {
 		params["service"] = o.Services
 	}
@@ -97,15 +141,24 @@ func (c *Client) Redeem(ctx context.Context, p *v1alpha1.BindingProvider, code a
 	if grant == nil || !c.sameOrigin(grant.TokenURL) {
 		return nil, fmt.Errorf("%s has no token endpoint: %w", c.url, ErrNotBackend)
 	}
+	body, err := c.redeem(ctx, grant, &code)
+	if err != nil {
+		return nil, err
+	}
+	return readResponse(body, code.State)
+}
+
+// redeem is Redeem for whatever answers the login.
+func (c *Client) redeem(ctx context.Context, grant *v1alpha1.OAuth2CodeGrant, code *auth.Grant) ([]byte, error) {
 	code.ClientID = ClientID
 	body, err := code.Redeem(ctx, auth.TokenEndpoint(grant.TokenURL, c.http))
 	if refused, ok := errors.AsType[*auth.Error](err); ok && refused.Code == "invalid_response" {
 		err = fmt.Errorf("%w: %s", ErrResponse, refused.Description)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("log in at %s: %w", c.url.Host, withoutQuery(err))
+		err = fmt.Errorf("log in at %s: %w", c.url.Host, withoutQuery(err))
 	}
-	return readResponse(body, code.State)
+	return body, err
 }
 
 // readResponse takes what answers the login with the given session ID.
@@ -114,38 +167,50 @@ func readResponse(body []byte, session string) (*v1alpha1.BindingResponse, error
 	if err := json.Unmarshal(body, r); err != nil {
 		return nil, fmt.Errorf("%w: %s", ErrResponse, printable(err.Error()))
 	}
-	grant := r.Authentication.OAuth2CodeGrant
-	switch {
-	case r.APIVersion != v1alpha1.GroupVersion.String() || r.Kind != "BindingResponse":
-		return nil, fmt.Errorf("%w: kind %q, apiVersion %q is no BindingResponse", ErrResponse, r.Kind, r.APIVersion)
-	case grant == nil || grant.SessionID != session:
-		return nil, fmt.Errorf("%w: it belongs to another login", ErrResponse)
-	case len(r.Kubeconfig) == 0:
+	if err := answersTo(r.TypeMeta, "BindingResponse", r.Authentication, session); err != nil {
+		return nil, err
+	}
+	if len(r.Kubeconfig) == 0 {
 		return nil, fmt.Errorf("%w: it has no kubeconfig", ErrResponse)
 	}
 	return r, nil
 }
 
-// loginDevice is the login of a machine without a browser (RFC 8628).
-func (c *Client) loginDevice(ctx context.Context, p *v1alpha1.BindingProvider, opts LoginOptions) (*v1alpha1.BindingResponse, error) {
-	grant := codeGrant(p)
+// answersTo tells whether a document is of the kind that answers the login with the given
+// session ID.
+func answersTo(t metav1.TypeMeta, kind string, a v1alpha1.BindingResponseAuthentication, session string) error {
+	switch grant := a.OAuth2CodeGrant; {
+	case t.APIVersion != v1alpha1.GroupVersion.String() || t.Kind != kind:
+		return fmt.Errorf("%w: kind %q, apiVersion %q is no %s", ErrResponse, t.Kind, t.APIVersion, kind)
+	case grant == nil || grant.SessionID != session:
+		return fmt.Errorf("%w: it belongs to another login", ErrResponse)
+	}
+	return nil
+}
+
+// authorizeDevice is the login of a machine without a browser (RFC 8628).
+func (c *Client) authorizeDevice(ctx context.Context, grant *v1alpha1.OAuth2CodeGrant, opts LoginOptions) (auth.Grant, error) {
 	if grant.DeviceURL == "" || grant.TokenURL == "" {
-		return nil, fmt.Errorf("%s: %w", c.url, ErrNoDevice)
+		return auth.Grant{}, fmt.Errorf("%s: %w", c.url, ErrNoDevice)
 	}
 	if !c.sameOrigin(grant.DeviceURL) {
-		return nil, fmt.Errorf("%s sends the login to another place, %q: %w", c.url, grant.DeviceURL, ErrNotBackend)
+		return auth.Grant{}, fmt.Errorf("%s sends the login to another place, %q: %w", c.url, grant.DeviceURL, ErrNotBackend)
+	}
+	params := opts.params()
+	if len(opts.scopes) > 0 {
+		params["scope"] = opts.scopes
 	}
 	code, err := auth.LoginDevice(ctx, auth.DeviceOptions{
 		DeviceURL:  grant.DeviceURL,
 		ClientID:   ClientID,
-		Params:     opts.params(),
+		Params:     params,
 		Prompt:     opts.promptDevice,
 		HTTPClient: c.http,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("log in at %s: %w", c.url.Host, err)
+		err = fmt.Errorf("log in at %s: %w", c.url.Host, err)
 	}
-	return c.Redeem(ctx, p, code)
+	return code, err
 }
 
 // promptDevice leaves the URL with the code in it aside: who types a code has it

@@ -5,7 +5,9 @@
 package bind_test
 
 import (
+	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -111,4 +113,64 @@ func TestP20HostileClaims(t *testing.T) {
 			t.Errorf("%d audit records of %s", n, name)
 		}
 	}
+}
+
+// A cluster-scoped API of the App Cluster can stand for a namespaced one of the Control Plane
+// Cluster: its objects are in one service namespace of the tenant, whose rights are on service
+// namespaces alone. An object of that name elsewhere is none of them.
+func TestP12ClusterScopedForNamespaced(t *testing.T) {
+	w := newWorld(t)
+	export := read(t, filepath.Join("testdata", "widgets.yaml"))[0]
+	w.offer(t, export) // the Control Plane Cluster's API is namespaced
+	spec := export.Object["spec"].(map[string]any)
+	spec["scope"], spec["informerScope"], spec["clusterScopedIsolation"] = "Cluster", "Cluster", "Namespaced"
+	if err := w.controlPlane.dyn.Resource(exportsGVR).Namespace(tenant).Delete(t.Context(), widgets, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	export.SetNamespace(tenant)
+	w.controlPlane.apply(t, export)
+	w.setUp(t)
+	w.bind(t, widgets)
+	w.allow(t, widgets)
+	stop := w.run(t, bind.Options{})
+	w.ready(t, widgets)
+	w.app.apply(t, widget("", "one", map[string]any{"size": int64(5)}))
+	service := w.serveNamespace(t, v1alpha1.Namespace, widgetRights)
+	up := func() error {
+		_, err := find[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, "one")
+		return err
+	}
+	eventually(t, up)
+	elsewhere := widget(tenant, "one", map[string]any{"size": int64(1)})
+	w.controlPlane.apply(t, elsewhere)
+	w.controlPlane.patchStatus(t, widgetsGVR, service, "one", map[string]any{"secret": "s"})
+	status := func(want string) {
+		t.Helper()
+		eventually(t, func() error {
+			one := get[unstructured.Unstructured](t, w.app, widgetsGVR, "", "one")
+			if got, _, _ := unstructured.NestedString(one.Object, "status", "secret"); got != want {
+				return fmt.Errorf("status %q, message %v", got, one.GetAnnotations())
+			}
+			return nil
+		})
+	}
+	status("s")
+	uid := get[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, "one").GetUID()
+	stop()
+
+	// After a restart all goes on with the same object, down to the deletion.
+	w.run(t, bind.Options{})
+	w.controlPlane.patchStatus(t, widgetsGVR, service, "one", map[string]any{"secret": "t"})
+	status("t")
+	if again := get[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, "one").GetUID(); again != uid {
+		t.Error("the object was made anew")
+	}
+	if err := w.app.dyn.Resource(widgetsGVR).Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error { return goneFrom(t, w.app, widgetsGVR, "", "one") })
+	if err := goneFrom(t, w.controlPlane, widgetsGVR, service, "one"); err != nil {
+		t.Error(err)
+	}
+	get[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, tenant, "one")
 }

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -21,7 +22,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/deploy"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 // klutchCopies does what Klutch's konnector does with a Secret of the provider: one update of
@@ -111,7 +114,17 @@ func TestP20KlutchCopies(t *testing.T) {
 	klutchCopies(t, w.app, "team", "rotated", "third")
 	original("same", "fourth")
 	original("rotated", "fourth")
+	w.foreseen(t, service)
 	stop = w.run(t, bind.Options{})
+	w.condition(t, gadgets, v1alpha1.ConditionConnected, v1alpha1.ReasonForeignCustomResourceDefinition)
+	eventually(t, func() error {
+		two := get[unstructured.Unstructured](t, w.controlPlane, widgetsGVR, service, "two")
+		three := get[unstructured.Unstructured](t, w.app, widgetsGVR, "team", "three")
+		if _, taken := klutchsync.OriginOf(two); !taken || three.GetAnnotations()[klutchsync.MessageAnnotation] == "" {
+			return fmt.Errorf("what was foreseen has not come: %v, %v", two.GetAnnotations(), three.GetAnnotations())
+		}
+		return nil
+	})
 	w.password(t, "same", "fourth")
 	w.password(t, "rotated", "fourth")
 	if err := w.controlPlane.dyn.Resource(secretsGVR).Namespace(service).Delete(t.Context(), "same", metav1.DeleteOptions{}); err != nil {
@@ -129,6 +142,88 @@ func TestP20KlutchCopies(t *testing.T) {
 	get[unstructured.Unstructured](t, w.app, secretsGVR, "team", "foreign")
 	get[unstructured.Unstructured](t, w.app, secretsGVR, "team", "marked")
 	stop()
+}
+
+// foreseen has doctor say what this konnector would take over: beside what it knows from before, a
+// claim that Klutch's konnector has brought up, one whose name is taken, a CRD that is no binding's,
+// and Klutch's Deployment. Nothing is changed.
+func (w *world) foreseen(t *testing.T, service string) {
+	t.Helper()
+	for name, bound := range map[string]map[string]string{"two": {v1alpha1.BoundAnnotation: "true"}, "three": nil} {
+		source := widget("team", name, map[string]any{"size": int64(5)})
+		source.SetFinalizers([]string{klutchsync.DefaultFinalizer})
+		w.app.apply(t, source)
+		target := widget(service, name, map[string]any{"size": int64(5)})
+		target.SetAnnotations(bound)
+		if _, err := w.controlPlane.dyn.Resource(widgetsGVR).Namespace(service).Create(t.Context(), target, metav1.CreateOptions{FieldManager: "konnector"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	foreign := renamed(read(t, "testdata/widgets.yaml")[0], "gadgets", "Gadget")
+	w.offer(t, foreign.DeepCopy())
+	spec := foreign.Object["spec"].(map[string]any)
+	delete(spec, "informerScope")
+	w.app.apply(t, object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", gadgets, map[string]any{"spec": spec}))
+	w.bind(t, gadgets)
+	w.allow(t, gadgets)
+	labels := map[string]any{"app": "konnector"}
+	deployment := object("apps/v1", "Deployment", v1alpha1.Namespace, "konnector", map[string]any{"spec": map[string]any{
+		"replicas": int64(0), "selector": map[string]any{"matchLabels": labels},
+		"template": map[string]any{"metadata": map[string]any{"labels": labels}, "spec": map[string]any{
+			"serviceAccountName": "konnector",
+			"containers":         []any{map[string]any{"name": "konnector", "image": "public.ecr.aws/w5n9a2g2/klutch/konnector:v1.5.0"}},
+		}},
+	}})
+	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	if _, err := w.app.dyn.Resource(deployments).Namespace(v1alpha1.Namespace).Create(t.Context(), deployment, metav1.CreateOptions{FieldManager: "klutch"}); err != nil {
+		t.Fatal(err)
+	}
+	before := w.app.versionsOf(t, widgetsGVR, secretsGVR, crdsGVR, deployments)
+	found := bind.Takeover(t.Context(), quick(w.app.Config()), time.Now(), deploy.Konnector("example.org/konnector:v1"))
+	for _, want := range []struct {
+		check, about string
+		ok           bool
+		words        []string
+	}{
+		{"konnector", "klutch-bind/konnector", true, nil},
+		{"fields", "Deployment konnector", false, []string{".image", `"klutch"`}},
+		{"fields", "Namespace klutch-bind", true, []string{"becomes restricted"}},
+		{"secret", "klutch-bind/" + w.secret, true, nil},
+		{"token", "klutch-bind/" + w.secret, true, nil},
+		{"crd", widgets, true, []string{"stays with its objects"}},
+		{"crd", gadgets, false, []string{"ForeignCustomResourceDefinition"}},
+		{"rights", widgets, true, nil},
+		{"objects", widgets, false, []string{"1 left alone", "team/three", "1 stay, this konnector made them: team/one", "1 taken over as they are: team/two"}},
+		{"copies", widgets, false, []string{"2 left alone", "team/foreign, team/marked", "1 left as they are", "team/leftover", "2 taken over as they are: team/rotated, team/same"}},
+	} {
+		at := slices.IndexFunc(found, func(f bind.Finding) bool { return f.Check == want.check && f.About == want.about })
+		if at < 0 || found[at].OK != want.ok || slices.ContainsFunc(want.words, func(word string) bool { return !strings.Contains(found[at].Message, word) }) {
+			t.Errorf("want %+v in\n%+v", want, found)
+		}
+	}
+	if diff := cmp.Diff(before, w.app.versionsOf(t, widgetsGVR, secretsGVR, crdsGVR, deployments)); diff != "" {
+		t.Errorf("doctor has changed something (-before +after):\n%s", diff)
+	}
+}
+
+// versionsOf are the generations of all objects of some resources; of Secrets the versions.
+func (s *side) versionsOf(t *testing.T, resources ...schema.GroupVersionResource) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, r := range resources {
+		list, err := s.dyn.Resource(r).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, u := range list.Items {
+			version := fmt.Sprint(u.GetGeneration())
+			if r == secretsGVR {
+				version = u.GetResourceVersion()
+			}
+			all[r.Resource+" "+u.GetNamespace()+"/"+u.GetName()] = version
+		}
+	}
+	return all
 }
 
 // klutchOwns is what Klutch's programs demand of the CRD of a binding.

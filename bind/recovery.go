@@ -29,7 +29,7 @@ import (
 type Leftover struct {
 	// Cluster is the UID of namespace kube-system of that App Cluster.
 	Cluster types.UID `json:"cluster"`
-	// Namespace and Name are those of the claim.
+	// Namespace and Name identify the claim.
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	// Claimed reports whether a claim of the same namespace and name is here. Without one

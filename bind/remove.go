@@ -48,7 +48,8 @@ type RemoveOptions struct {
 // With the last use of a connection its token goes: the Control Plane Cluster refuses
 // it when Remove returns, and the platform removes the tenant unless something is left
 // of it there. If that cannot be had, all else is removed, and the error is
-// ErrNotRevoked. A Secret that Install has not made stays, and so does its token.
+// ErrNotRevoked. A Secret that neither Install nor Klutch's CLI has made stays, and so
+// does its token.
 func Remove(ctx context.Context, config *rest.Config, name string, opts RemoveOptions) error {
 	app, err := cluster.OpenApp(ctx, config)
 	if err != nil {
@@ -64,7 +65,8 @@ func Remove(ctx context.Context, config *rest.Config, name string, opts RemoveOp
 type remover struct {
 	*cluster.App
 	progress
-	dryRun DryRun
+	dryRun      DryRun
+	propagation metav1.DeletionPropagation // empty: as each kind has it
 }
 
 // remove deletes the Secret last: the konnector needs it for as long as there is a
@@ -98,6 +100,7 @@ func (r *remover) remove(ctx context.Context, name string) error {
 		func() error {
 			return r.delete(ctx, r.Resource(cluster.ClusterRoles), "ClusterRole", permission.RoleName(name))
 		},
+		func() error { return r.deleteAdoption(ctx, name) },
 		func() error { return r.deleteClaims(ctx, name) },
 	} {
 		if err := step(); err != nil {
@@ -136,6 +139,11 @@ func (r *remover) deleteCRD(ctx context.Context, crd *apiextensionsv1.CustomReso
 		return err
 	}
 	return r.delete(ctx, r.Resource(cluster.CRDs), "CRD", crd.Name)
+}
+
+// deleteAdoption has the provider's objects adopted no more.
+func (r *remover) deleteAdoption(ctx context.Context, name string) error {
+	return r.delete(ctx, r.Resource(cluster.ClusterRoles), "ClusterRole", permission.AdoptionName(name))
 }
 
 // deleteClaims deletes what gives the konnector the rights of a binding's claims, once
@@ -201,7 +209,8 @@ func (r *remover) others(ctx context.Context, name string) ([]v1alpha1.APIServic
 
 // installed reports whether Install made a Secret. A copy may say so, too.
 func installed(secret *unstructured.Unstructured) bool {
-	return secret.GetLabels()[madeByLabel] == cluster.FieldManager && !cluster.IsCopy(secret)
+	klutchs := secret.GetNamespace() == v1alpha1.Namespace && secret.GetGenerateName() == "kubeconfig-" // the CLI's
+	return (klutchs || secret.GetLabels()[madeByLabel] == cluster.FieldManager) && !cluster.IsCopy(secret)
 }
 
 // markUnbound has a removal that is interrupted find the Secret when it is repeated.
@@ -287,7 +296,11 @@ func (r *remover) send(ctx context.Context, client dynamic.ResourceInterface, na
 		_, err := client.Get(ctx, name, metav1.GetOptions{})
 		return err
 	}
-	err := client.Delete(ctx, name, metav1.DeleteOptions{DryRun: r.dryRun.param()})
+	opts := metav1.DeleteOptions{DryRun: r.dryRun.param()}
+	if r.propagation != "" {
+		opts.PropagationPolicy = &r.propagation
+	}
+	err := client.Delete(ctx, name, opts)
 	if err != nil || r.dryRun != "" {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -35,18 +36,18 @@ type Credential struct {
 	Backend string
 	// Services are those of the bindings that use it, as "<resource>.<group>".
 	Services []string
+	// Ends is when its token ends; zero if that does not say. A konnector fetches the next one
+	// long before, and cannot with one that has ended.
+	Ends time.Time
 
 	secret     *unstructured.Unstructured
 	kubeconfig *kubeconfig.Kubeconfig
 }
 
-// Credentials returns those of an App Cluster, by name. What a konnector copied is none.
+// Credentials returns the credentials of an App Cluster, by name, without the Secrets that a
+// konnector copied.
 func Credentials(ctx context.Context, config *rest.Config) ([]Credential, error) {
-	app, err := cluster.OpenApp(ctx, config)
-	if err != nil {
-		return nil, err
-	}
-	bindings, err := app.List(ctx)
+	app, bindings, err := openBound(ctx, config)
 	if err != nil {
 		return nil, err
 	}
@@ -70,6 +71,75 @@ func Credentials(ctx context.Context, config *rest.Config) ([]Credential, error)
 	return all, nil
 }
 
+// BoundAt returns the names of the bindings that a login at a backend can bind again: those of
+// its credentials, and those whose Secret is gone or does not say where it came from, if the
+// platform was called platform.
+func BoundAt(ctx context.Context, config *rest.Config, backend, platform string) (names []string, err error) {
+	err = eachSecret(ctx, config, func(b v1alpha1.APIServiceBinding, u *unstructured.Unstructured) {
+		from := ""
+		if u != nil {
+			from = u.GetAnnotations()[v1alpha1.BackendAnnotation]
+		}
+		if sameHost(from, backend) || from == "" && (b.Status.ProviderPrettyName == "" || b.Status.ProviderPrettyName == platform) {
+			names = append(names, b.Name)
+		}
+	})
+	slices.Sort(names)
+	return names, err
+}
+
+// Elsewhere returns those of the named bindings whose Secret leads to another tenant than a
+// kubeconfig from a login does: another person has bound them.
+func Elsewhere(ctx context.Context, config *rest.Config, names []string, data []byte) (others []string, err error) {
+	k, err := kubeconfig.Read(data)
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig of the backend: %w", err)
+	}
+	err = eachSecret(ctx, config, func(b v1alpha1.APIServiceBinding, u *unstructured.Unstructured) {
+		if slices.Contains(names, b.Name) && u != nil && !cluster.LeadsTo(u, k) {
+			others = append(others, b.Name)
+		}
+	})
+	return others, err
+}
+
+// openBound returns an App Cluster and its bindings.
+func openBound(ctx context.Context, config *rest.Config) (*cluster.App, []v1alpha1.APIServiceBinding, error) {
+	app, err := cluster.OpenApp(ctx, config)
+	if err != nil {
+		return nil, nil, err
+	}
+	bindings, err := app.List(ctx)
+	return app, bindings, err
+}
+
+// eachSecret calls do with each binding of an App Cluster and its Secret, or nil where that
+// is gone.
+func eachSecret(ctx context.Context, config *rest.Config, do func(v1alpha1.APIServiceBinding, *unstructured.Unstructured)) error {
+	app, bindings, err := openBound(ctx, config)
+	if err != nil {
+		return err
+	}
+	for _, b := range bindings {
+		u, err := secretOf(ctx, app, b)
+		if err != nil {
+			return err
+		}
+		do(b, u)
+	}
+	return nil
+}
+
+// secretOf returns nil where the Secret of a binding is gone.
+func secretOf(ctx context.Context, app *cluster.App, b v1alpha1.APIServiceBinding) (*unstructured.Unstructured, error) {
+	ref := b.Spec.KubeconfigSecretRef
+	u, err := cluster.Get[unstructured.Unstructured](ctx, app.Resource(cluster.Secrets).Namespace(ref.Namespace), ref.Name)
+	if err != nil {
+		return nil, fmt.Errorf("secret %s/%s: %w", ref.Namespace, ref.Name, err)
+	}
+	return u, nil
+}
+
 // credential returns nil where there is none to be renewed.
 func credential(ctx context.Context, app *cluster.App, name string, services []string) (*Credential, error) {
 	u, err := app.Resource(cluster.Secrets).Namespace(v1alpha1.Namespace).Get(ctx, name, metav1.GetOptions{})
@@ -84,7 +154,9 @@ func credential(ctx context.Context, app *cluster.App, name string, services []s
 		return nil, nil //nolint:nilerr,nilnil // a binding that uses it says what is wrong
 	}
 	slices.Sort(services)
-	return &Credential{Secret: name, Backend: u.GetAnnotations()[v1alpha1.BackendAnnotation], Services: services, secret: u, kubeconfig: k}, nil
+	return &Credential{
+		Secret: name, Backend: u.GetAnnotations()[v1alpha1.BackendAnnotation], Services: services, Ends: cluster.ReadToken(k.Token).Ends(), secret: u, kubeconfig: k,
+	}, nil
 }
 
 // Replace writes a kubeconfig from a new login into the Secret, from where the konnector

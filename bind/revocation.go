@@ -193,7 +193,7 @@ func (d *revocation) revoke(ctx context.Context) error {
 		return nil
 	}
 	if bound.Name == "" {
-		return errors.New("it is bound to nothing that could be deleted")
+		return fmt.Errorf("it is bound to nothing that could be deleted: Klutch's backend makes such tokens, and they end when the platform team deletes the namespace %s", d.place.Namespace)
 	}
 	err := d.tenant.Resource(cluster.Secrets).Namespace(d.place.Namespace).Delete(ctx, bound.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &bound.UID}, DryRun: d.dryRun.param()})

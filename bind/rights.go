@@ -19,3 +19,9 @@ import (
 func Rights(spec v1alpha1.APIServiceExportSpec, claims []v1alpha1.AcceptablePermissionClaim) []*unstructured.Unstructured {
 	return permission.Rights(spec, claims)
 }
+
+// AdoptionRights returns what lets a konnector, beside Rights, make claims for objects of the
+// provider: see MaxAdoptedObjects of the binding.
+func AdoptionRights(resource v1alpha1.GroupResource) *unstructured.Unstructured {
+	return permission.AdoptionRights(resource)
+}

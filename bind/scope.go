@@ -18,6 +18,9 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
+// ErrNoServer says that what answers in the place of the App Cluster is no API server.
+var ErrNoServer = cluster.ErrNoServer
+
 // List returns the bindings of the App Cluster.
 func List(ctx context.Context, config *rest.Config) ([]v1alpha1.APIServiceBinding, error) {
 	app, err := cluster.OpenApp(ctx, config)
@@ -59,16 +62,33 @@ func Watch(ctx context.Context, config *rest.Config, each func(v1alpha1.APIServi
 // of the same person. It is made from the namespace klutch-bind, which is created
 // where it is not there yet.
 func ClusterID(ctx context.Context, config *rest.Config) (string, error) {
+	id, err := KnownClusterID(ctx, config)
+	if err != nil || id != "" {
+		return id, err
+	}
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return "", err
 	}
-	spaces := client.Resource(cluster.NamespacesResource)
-	u, err := spaces.Get(ctx, v1alpha1.Namespace, metav1.GetOptions{})
-	if fates.Is(err, fates.Absent, fates.Unserved) {
-		u, err = spaces.Create(ctx, namespaceManifest(), metav1.CreateOptions{FieldManager: cluster.FieldManager})
-	}
+	u, err := client.Resource(cluster.NamespacesResource).Create(ctx, namespaceManifest(), metav1.CreateOptions{FieldManager: cluster.FieldManager})
 	if err != nil {
+		return "", fmt.Errorf("namespace %s: %w", v1alpha1.Namespace, err)
+	}
+	return cluster.ID(u.GetUID()), nil
+}
+
+// KnownClusterID is ClusterID without a write: empty where the namespace is not there yet, so
+// that no platform can know the App Cluster.
+func KnownClusterID(ctx context.Context, config *rest.Config) (string, error) {
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return "", err
+	}
+	u, err := client.Resource(cluster.NamespacesResource).Get(ctx, v1alpha1.Namespace, metav1.GetOptions{})
+	switch {
+	case fates.Is(err, fates.Absent, fates.Unserved):
+		return "", nil
+	case err != nil:
 		return "", fmt.Errorf("namespace %s: %w", v1alpha1.Namespace, err)
 	}
 	return cluster.ID(u.GetUID()), nil

@@ -17,8 +17,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/restmapper"
 
+	"github.com/klutch-go/sdk/bind/internal/adoption"
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/internal/fates"
@@ -83,16 +83,74 @@ func (i *installer) writeRoles(ctx context.Context) error {
 	for _, service := range i.services {
 		claims := i.consents.needed(service)
 		rights := permission.Rights(i.consents.spec(service), claims)
+		if n := len(rights) - 1; n > 0 && i.consents.exports[service.String()] == nil { // in a dry run
+			i.say("Left out the rights of the claims of %s, which hang on its kind: the platform has not published it for this cluster yet", service)
+			rights = rights[n:]
+		}
 		if err := i.writeRights(ctx, rights, func() error { return i.awaitPolicy(ctx, service.String(), permission.NamespacesOf(claims)) }); err != nil {
 			return err
 		}
-		if len(rights) > 1 {
+		r := &remover{App: i.app, progress: i.progress, dryRun: i.opts.DryRun}
+		if err := i.writeAdoption(ctx, service, r); err != nil {
+			return err
+		}
+		if len(permission.ClaimRules(claims)) > 0 {
 			continue
 		}
-		r := &remover{App: i.app, progress: i.progress, dryRun: i.opts.DryRun}
 		if err := r.deleteClaims(ctx, service.String()); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// writeAdoption gives the konnector the right to make claims, or takes it away.
+func (i *installer) writeAdoption(ctx context.Context, service v1alpha1.GroupResource, r *remover) error {
+	before := i.existing[service.String()]
+	switch {
+	case i.maxAdopted(service.String()) > 0:
+	case before != nil && before.Spec.MaxAdoptedObjects > 0:
+		return r.deleteAdoption(ctx, service.String())
+	default:
+		return nil
+	}
+	if _, err := i.apply(ctx, cluster.ClusterRoles, permission.AdoptionRights(service)); err != nil {
+		return err
+	}
+	i.did("Allowed the provider of %s to have up to %d of its own objects become claims", service, i.maxAdopted(service.String()))
+	return nil
+}
+
+// maxAdopted is what a binding says, unless it is told anew.
+func (i *installer) maxAdopted(binding string) int32 {
+	if i.opts.MaxAdopted != nil {
+		return *i.opts.MaxAdopted
+	}
+	if b := i.existing[binding]; b != nil {
+		return b.Spec.MaxAdoptedObjects
+	}
+	return i.adopted[binding]
+}
+
+// askAdoption has a person asked about adoption by what is bound for the first time, if that is
+// on offer. In a dry run where nothing is published yet it is not known.
+func (i *installer) askAdoption(ctx context.Context) error {
+	for _, service := range i.services {
+		export, name := i.consents.exports[service.String()], service.String()
+		if export == nil {
+			continue
+		}
+		if limit := i.opts.MaxAdopted; limit != nil && *limit > 0 && !adoption.Offered(export) {
+			i.say("The provider of %s does not offer that its own objects become claims: none do until it does", name)
+		}
+		if i.opts.MaxAdopted != nil || i.opts.AskAdoption == nil || i.existing[name] != nil || export.Spec.Adoption != v1alpha1.AdoptionOffer {
+			continue
+		}
+		limit, err := i.opts.AskAdoption(ctx, service)
+		if err != nil {
+			return err
+		}
+		i.adopted[name] = limit
 	}
 	return nil
 }
@@ -101,10 +159,6 @@ func (i *installer) writeRoles(ctx context.Context) error {
 // these are in force.
 func (i *installer) writeRights(ctx context.Context, rights []*unstructured.Unstructured, inForce func() error) error {
 	for n, u := range rights {
-		if kind, ok, _ := unstructured.NestedString(u.Object, "spec", "paramKind", "kind"); ok && kind == "" {
-			i.say("Not checked, since it needs what is not there yet: %s %s", u.GetKind(), u.GetName())
-			continue
-		}
 		if n > 0 && n == len(rights)-1 {
 			if err := inForce(); err != nil {
 				return err
@@ -122,25 +176,35 @@ func (i *installer) writeKonnector(ctx context.Context) error {
 	if len(i.opts.Konnector) == 0 {
 		return nil
 	}
-	groups, err := restmapper.GetAPIGroupResources(i.app.Discovery)
-	if err != nil {
-		return fmt.Errorf("APIs of the App Cluster: %w", err)
-	}
-	mapper := restmapper.NewDiscoveryRESTMapper(groups)
 	for _, u := range i.opts.Konnector {
 		if u.GetKind() == "CustomResourceDefinition" {
 			continue
 		}
-		mapping, err := mapper.RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
+		resource, err := resourceOf(i.app, u)
 		if err != nil {
-			return fmt.Errorf("konnector: %w", err)
+			return err
 		}
-		if _, err := i.apply(ctx, mapping.Resource, withoutAggregated(u)); err != nil {
+		if _, err := i.apply(ctx, resource, withoutAggregated(u)); err != nil {
 			return err
 		}
 	}
 	i.did("Applied the konnector")
 	return nil
+}
+
+// resourceOf asks the App Cluster for the resource of an object's kind.
+func resourceOf(app *cluster.App, u *unstructured.Unstructured) (schema.GroupVersionResource, error) {
+	version := u.GroupVersionKind().GroupVersion()
+	list, err := app.Discovery.ServerResourcesForGroupVersion(version.String())
+	if err != nil {
+		return schema.GroupVersionResource{}, fmt.Errorf("konnector: %s in the App Cluster: %w", version, err)
+	}
+	for _, r := range list.APIResources {
+		if r.Kind == u.GetKind() && !strings.Contains(r.Name, "/") {
+			return version.WithResource(r.Name), nil
+		}
+	}
+	return schema.GroupVersionResource{}, fmt.Errorf("konnector: the App Cluster has no %s of %s", u.GetKind(), version)
 }
 
 // withoutAggregated leaves out the rules of an aggregated ClusterRole: they are
@@ -157,7 +221,7 @@ func (i *installer) writeBinding(ctx context.Context, name string) (*v1alpha1.AP
 	var b *unstructured.Unstructured
 	// The API server may serve a new resource a moment after it is established.
 	err := retry(ctx, func(err error) bool { return fates.Is(err, fates.Absent, fates.Unserved) && i.opts.DryRun == "" }, func() (err error) {
-		b, err = i.apply(ctx, cluster.APIServiceBindings, cluster.Manifest(i.binding(name)))
+		b, err = i.apply(ctx, cluster.APIServiceBindings, withCoreGroup(cluster.Manifest(i.binding(name))))
 		return err
 	})
 	if err != nil {
@@ -165,6 +229,19 @@ func (i *installer) writeBinding(ctx context.Context, name string) (*v1alpha1.AP
 	}
 	i.did("%s APIServiceBinding %s", written(i.existing[name] != nil), name)
 	return cluster.Decode[v1alpha1.APIServiceBinding](b)
+}
+
+// withCoreGroup writes the group of claims on core resources out, as API servers do: without it
+// two managers who apply the same claims would differ from what is stored, and so conflict.
+func withCoreGroup(binding *unstructured.Unstructured) *unstructured.Unstructured {
+	claims, _, _ := unstructured.NestedFieldNoCopy(binding.Object, "spec", "permissionClaims")
+	all, _ := claims.([]any)
+	for _, c := range all {
+		if claim, ok := c.(map[string]any); ok && claim["group"] == nil {
+			claim["group"] = ""
+		}
+	}
+	return binding
 }
 
 func (i *installer) binding(name string) *v1alpha1.APIServiceBinding {
@@ -176,7 +253,8 @@ func (i *installer) binding(name string) *v1alpha1.APIServiceBinding {
 				LocalSecretKeyRef: v1alpha1.LocalSecretKeyRef{Name: i.secret, Key: v1alpha1.KubeconfigKey},
 				Namespace:         v1alpha1.Namespace,
 			},
-			PermissionClaims: i.consents.answers[name],
+			PermissionClaims:  i.consents.answers[name],
+			MaxAdoptedObjects: i.maxAdopted(name),
 		},
 	}
 	if i.app.Namespaced {
@@ -196,6 +274,9 @@ func written(over bool) string {
 // apply takes over what it writes, and nothing else of an object. In a dry run what
 // is not sent, or cannot be checked, counts as written.
 func (i *installer) apply(ctx context.Context, resource schema.GroupVersionResource, u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	if i.opts.Applied != nil {
+		i.opts.Applied(u)
+	}
 	if i.opts.DryRun == DryRunClient {
 		return u, nil
 	}
@@ -203,7 +284,7 @@ func (i *installer) apply(ctx context.Context, resource schema.GroupVersionResou
 	if u.GetNamespace() != "" {
 		r = i.app.Resource(resource).Namespace(u.GetNamespace())
 	}
-	written, err := r.Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: cluster.FieldManager, Force: true, DryRun: i.opts.DryRun.param()})
+	written, err := r.Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: cluster.FieldManager, Force: !i.polite, DryRun: i.opts.DryRun.param()})
 	if i.opts.DryRun == DryRunServer && fates.Is(err, fates.Absent, fates.Unserved) {
 		i.say("Not checked, since it needs what is not there yet: %s %s", u.GetKind(), u.GetName())
 		return u, nil

@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-//go:embed backend/*.yaml konnector/*.yaml
+//go:embed backend/*.yaml konnector/*.yaml adoption/*.yaml
 var files embed.FS
 
 // image stands in the manifests for that of the program.
@@ -33,6 +33,9 @@ func Backend(image string) []*unstructured.Unstructured { return objects("backen
 // Konnector returns what runs the konnector in the App Cluster with the given image,
 // the namespace first.
 func Konnector(image string) []*unstructured.Unstructured { return objects("konnector", image) }
+
+// Adoption returns what lets the backend adopt tenants of Klutch's backend.
+func Adoption() []*unstructured.Unstructured { return objects("adoption", "") }
 
 // objects reads a folder. The files are part of the program, so that one that cannot
 // be read is a mistake of ours: it panics.

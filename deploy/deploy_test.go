@@ -26,7 +26,9 @@ func all() map[string][]*unstructured.Unstructured {
 
 // P15: no wildcard, no way around RBAC, and nobody is made an administrator.
 func TestP15Rules(t *testing.T) {
-	for program, objects := range all() {
+	programs := all()
+	programs["adoption"] = deploy.Adoption()
+	for program, objects := range programs {
 		for _, u := range objects {
 			var role rbacv1.ClusterRole // a Role decodes as well
 			if !strings.HasSuffix(u.GetKind(), "Role") {

@@ -45,7 +45,7 @@ func TestP27Refusals(t *testing.T) {
 		event, says              string
 	}{
 		{"wrong browser", "GET", "/callback?code=" + canary + "&state=" + canary, "", nil, "callback refused", "no valid cookie"},
-		{"forged cookie", "GET", "/services", "", []string{"Cookie", handshake.SessionCookie + "=" + canary}, "cookie refused", handshake.SessionCookie},
+		{"forged cookie", "GET", "/services", "", []string{"Cookie", sessionCookie + "=" + canary}, "cookie refused", handshake.SessionCookie},
 		{"cross-site POST", "POST", "/logout", "x=" + canary, []string{"Origin", "https://evil.example", "Sec-Fetch-Site", "cross-site"}, "form refused", "https://evil.example"},
 		{"wrong verifier", "POST", "/token", form("grant_type", "authorization_code", "code", code), nil, "code refused", "another login"},
 		{"forged code", "POST", "/token", form("grant_type", "authorization_code", "code", canary), nil, "code refused", "not a code"},

@@ -55,6 +55,10 @@ type Service struct {
 	BreakingChanges v1alpha1.BreakingChanges
 	// LostInstances is what bindings do about instances that vanished, by default.
 	LostInstances v1alpha1.LostInstances
+	// Isolation, if Namespaced, has App Clusters see a namespaced API as a cluster-scoped one.
+	Isolation v1alpha1.Isolation
+	// Adoption says whether App Clusters may take up objects that this side makes.
+	Adoption v1alpha1.Adoption
 }
 
 // Name returns "<resource>.<group>": the name of the service everywhere.
@@ -180,6 +184,8 @@ func (t templates) service(ctx context.Context, u *unstructured.Unstructured) (S
 		PermissionClaims: template.Spec.PermissionClaims,
 		BreakingChanges:  cmp.Or(template.Spec.BreakingChanges, v1alpha1.BreakingChanges(u.GetAnnotations()[v1alpha1.BreakingChangesAnnotation])),
 		LostInstances:    template.Spec.LostInstances,
+		Isolation:        template.Spec.ClusterScopedIsolation,
+		Adoption:         template.Spec.Adoption,
 	}
 	found, err := offer.GetCRD(ctx, t.dyn, s.Name())
 	switch {
@@ -212,7 +218,7 @@ func completed(s Service, crd *apiextensionsv1.CustomResourceDefinition, prefer 
 	return s
 }
 
-// catalogAdapter converts the services of a Catalog to those of package offer.
+// catalogAdapter converts the services of a Catalog to services of package offer.
 type catalogAdapter struct{ Catalog }
 
 func (c catalogAdapter) Services(ctx context.Context) ([]offer.Service, error) {

@@ -12,7 +12,7 @@ import (
 // A Census says how many tenants, exports and templates there are.
 type Census struct{ Tenants, Exports, Templates Count }
 
-// A Count tells what is ready from what is not.
+// A Count is how many there are, and how many of them are ready.
 type Count struct{ Ready, NotReady int }
 
 func (c *Count) add(conditions []v1alpha1.Condition) {

@@ -55,6 +55,7 @@ func TestP12P13P14ControlPlane(t *testing.T) {
 		{"P12 two tenants", func() { isolation(w.t, ada, w.tenant("grace", "c1", "widgets.example.org")) }},
 		{"tenants leave finalizers alone", func() { finalizers(w.t, ada) }},
 		{"P34 a tenant writes nothing that the konnector would leave out", func() { leftOut(w.t, ada) }},
+		{"P34 a kind of the platform's own may have fields named as Crossplane's", func() { ownReferences(w.t, ada) }},
 		{"P34 konnectors write what they have to", func() { konnectors(w.t, ada) }},
 		{"P10 what a tenant writes is bounded", func() { boundedWrites(w.t, ada) }},
 		{"P14 a namespace of somebody else is refused", func() { foreignNamespace(w.t, w) }},
@@ -238,6 +239,30 @@ func refusedRequests(t *testing.T, w *world, ada *tenantClient) {
 			t.Errorf("%s: %+v", name, got.Status)
 		}
 	}
+	unfitTemplates(w)
+}
+
+// unfitTemplates waits until templates say that tenants cannot have their APIs, and why; one
+// that is put right says so.
+func unfitTemplates(w *world) {
+	w.t.Helper()
+	says := func(name, reason string, words ...string) {
+		w.t.Helper()
+		until(w, "apiserviceexporttemplates", "default", name, func(o *v1alpha1.APIServiceExportTemplate) bool {
+			c := v1alpha1.FindCondition(o.Status.Conditions, v1alpha1.ConditionReady)
+			return c != nil && c.Reason == reason && (c.Status == metav1.ConditionTrue) == (reason == "") &&
+				!slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(c.Message, word) })
+		})
+	}
+	says("continents", v1alpha1.ReasonClusterScoped, "App Clusters can have namespaced APIs alone", "offer a namespaced one")
+	for _, isolation := range []v1alpha1.Isolation{v1alpha1.IsolationPrefixed, v1alpha1.IsolationNone} {
+		w.apply(changed(templateOf("gizmos"), string(isolation), "spec", "clusterScopedIsolation"))
+		says("gizmos", v1alpha1.ReasonClusterScoped, "read each other's objects", "set it to Namespaced")
+		w.apply(changed(templateOf("gizmos"), string(v1alpha1.IsolationNamespaced), "spec", "clusterScopedIsolation"))
+		says("gizmos", "")
+	}
+	w.apply(templateOf("gizmos"))
+	says("gizmos", "")
 }
 
 // isolation compares what a tenant may do with what it should.
@@ -540,8 +565,12 @@ func breaking(t *testing.T, ada *tenantClient) {
 	ada.export(service, has(`"maximum":5`))
 	ada.w.apply(changed(templateOf("gadgets"), "Report", "spec", "lostInstances"))
 	ada.export(service, func(o *v1alpha1.APIServiceExport) bool { return o.Spec.LostInstances == v1alpha1.LostInstancesReport })
+	ada.w.apply(changed(templateOf("gadgets"), "Offer", "spec", "adoption"))
+	ada.export(service, func(o *v1alpha1.APIServiceExport) bool {
+		return o.Spec.Adoption == v1alpha1.AdoptionOffer && o.Spec.LostInstances == ""
+	})
 	ada.w.apply(templateOf("gadgets"))
-	ada.export(service, func(o *v1alpha1.APIServiceExport) bool { return o.Spec.LostInstances == "" })
+	ada.export(service, func(o *v1alpha1.APIServiceExport) bool { return o.Spec.LostInstances == "" && o.Spec.Adoption == "" })
 	ada.w.apply(changed(crd, version(7), size...)) // wider
 	ada.export(service, has(`"maximum":7`))
 	ada.w.apply(crd)

@@ -138,7 +138,7 @@ func confirm(t *testing.T, c *counter, b *testissuer.Browser, code string) reply
 func sessionOf(t *testing.T, b *testissuer.Browser, base string) string {
 	t.Helper()
 	cookies := b.Cookies(base)
-	if len(cookies) != 1 || cookies[0].Name != handshake.SessionCookie {
+	if len(cookies) != 1 || cookies[0].Name != sessionCookie {
 		t.Fatalf("cookies: %v", cookies)
 	}
 	return cookies[0].String()
@@ -233,11 +233,11 @@ func TestP3DeviceBelongsToWhoConfirmedIt(t *testing.T) {
 	if answer.Status != http.StatusSeeOther || answer.Header.Get("Location") != "/services" {
 		t.Fatalf("the terminal has spoken: %d %s", answer.Status, answer.Body)
 	}
-	page := c.do(http.MethodGet, "/services", "", "Cookie", handshake.SessionCookie+"="+answer.Cookies[0].Value)
+	page := c.do(http.MethodGet, "/services", "", "Cookie", sessionCookie+"="+answer.Cookies[0].Value)
 	if !strings.Contains(page.Body, code) || !strings.Contains(page.Body, " checked") {
 		t.Errorf("services: %d %s", page.Status, page.Body)
 	}
-	out := c.do(http.MethodPost, "/logout", "", "Cookie", handshake.SessionCookie+"="+answer.Cookies[0].Value)
+	out := c.do(http.MethodPost, "/logout", "", "Cookie", sessionCookie+"="+answer.Cookies[0].Value)
 	if _, got := term.poll(); out.Status != http.StatusOK || got != "access_denied" {
 		t.Errorf("after the person signed out: %d %s", out.Status, got)
 	}

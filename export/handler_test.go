@@ -123,6 +123,12 @@ func (c *counter) browser(user, password string) *testissuer.Browser {
 	return testissuer.NewBrowser(testissuer.BrowserOptions{Username: user, Password: password})
 }
 
+// Cookies as they are called on plain http to a loopback address.
+var (
+	sessionCookie = strings.TrimPrefix(handshake.SessionCookie, "__Host-")
+	txnCookie     = strings.TrimPrefix(handshake.TxnCookie, "__Host-")
+)
+
 // signIn logs in as far as the service page.
 func (c *counter) signIn(b *testissuer.Browser, user, password string, change ...string) *testissuer.Page {
 	c.t.Helper()
@@ -237,7 +243,7 @@ func TestP5Cookies(t *testing.T) {
 			t.Errorf("%s: %s", user, page.Body)
 		}
 		cookies := b.Cookies(c.url)
-		if len(cookies) != 1 || cookies[0].Name != handshake.SessionCookie || len(cookies[0].Value) > handshake.MaxCookie {
+		if len(cookies) != 1 || cookies[0].Name != sessionCookie || len(cookies[0].Value) > handshake.MaxCookie {
 			t.Fatalf("%s: cookies %v", user, cookies)
 		}
 		if content := must(base64.RawURLEncoding.DecodeString(cookies[0].Value)); bytes.Contains(content, []byte(`"`+user+`"`)) {
@@ -246,7 +252,7 @@ func TestP5Cookies(t *testing.T) {
 	}
 	resp := c.do(http.MethodGet, strings.TrimPrefix(c.authorizeURL(), c.url), "")
 	got := resp.Cookies[0]
-	if got.Name != handshake.TxnCookie || !got.Secure || !got.HttpOnly || got.SameSite != http.SameSiteLaxMode || got.Path != "/" || got.Domain != "" || got.MaxAge != 600 {
+	if got.Name != txnCookie || got.Secure || !got.HttpOnly || got.SameSite != http.SameSiteLaxMode || got.Path != "/" || got.Domain != "" || got.MaxAge != 600 {
 		t.Errorf("cookie: %+v", got)
 	}
 	other := openCounter(t, func(o *Options) { o.Handshake.Devices = store }) // a replica: it has the same keys
@@ -271,8 +277,18 @@ func TestP5Cookies(t *testing.T) {
 			t.Errorf("%s: a cookie that was copied before the logout: %d", user, got.Status)
 		}
 	}
-	if resp := c.do(http.MethodGet, "/services", "", "Cookie", handshake.SessionCookie+"="+must(c.sealer.Seal(handshake.SessionCookie, []byte(`{}`)))); resp.Status != http.StatusUnauthorized {
+	if resp := c.do(http.MethodGet, "/services", "", "Cookie", sessionCookie+"="+must(c.sealer.Seal(handshake.SessionCookie, []byte(`{}`)))); resp.Status != http.StatusUnauthorized {
 		t.Errorf("a session without a beginning: %d", resp.Status)
+	}
+}
+
+// A browser that takes no secure cookie without TLS, as Safari does not, logs in on localhost,
+// where people try things out.
+func TestP5CookiesOfEachBrowser(t *testing.T) {
+	c := openCounter(t)
+	b := testissuer.NewBrowser(testissuer.BrowserOptions{Username: "ada", Password: "engine", Safari: true})
+	if page := c.signIn(b, "ada", "engine"); !strings.Contains(page.Body, `value="widgets.example.org"`) {
+		t.Errorf("%d %s", page.Status, page.Body)
 	}
 }
 
@@ -403,6 +419,7 @@ func TestIssuerIsDown(t *testing.T) {
 	if resp.Status != http.StatusServiceUnavailable || !strings.Contains(resp.Body, "does not answer") {
 		t.Errorf("page: %d %s", resp.Status, resp.Body)
 	}
+	checkPage(t, "issuer is down", resp.Body)
 	if refresh := resp.Header.Get("Refresh"); !strings.Contains(refresh, "http://127.0.0.1:1/callback?error=temporarily_unavailable&") {
 		t.Errorf("refresh: %s", refresh)
 	}

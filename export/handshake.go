@@ -54,7 +54,7 @@ type Limits struct {
 	// many. Default 600.
 	PerAddress int
 	// PerSubject is how often a minute one identity may bind or sign in, and how often
-	// it may look at what is on offer. Default 60.
+	// it may look at the offer. Default 60.
 	PerSubject int
 }
 

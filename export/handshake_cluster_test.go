@@ -22,6 +22,7 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -53,6 +54,7 @@ func TestP27Handshake(t *testing.T) {
 		{"two replicas serve one login, and redeem one code once", twoReplicas},
 		{"P27 audit", auditLog},
 		{"census", census},
+		{"what is on offer", offerIsTold},
 		{"a login on another device", deviceBinds},
 		{"P12 nobody escapes a review by asking for much", asksForMuch},
 	} {
@@ -75,6 +77,84 @@ func asksForMuch(t *testing.T, w *world) {
 	if err != nil || !slices.Equal(r.Identity.Groups, users["ada"].Groups) {
 		t.Errorf("record: %+v %v", r, err)
 	}
+}
+
+// offerIsTold: a login that asks what is on offer makes nothing, hands out no credential, and
+// leaves those that there are as they were.
+func offerIsTold(t *testing.T, w *world) {
+	t.Helper()
+	before := w.tenant("grace", "one", "widgets.example.org")
+	spaces := func() int {
+		return len(must(w.admin.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})).Items)
+	}
+	n := spaces()
+	ask := func(user, cluster string) auth.Grant {
+		t.Helper()
+		return must(auth.Login(t.Context(), auth.LoginOptions{
+			AuthorizeURL: w.url + "/authorize", Issuer: w.url, ClientID: handshake.ClientID, Params: url.Values{"c": {cluster}}, Scopes: []string{v1alpha1.ScopeOffer},
+			Open: func(target string) error {
+				_, err := testissuer.NewBrowser(testissuer.BrowserOptions{Username: user, Password: users[user].Password}).Visit(t.Context(), target)
+				return err
+			},
+		}))
+	}
+	for _, c := range []struct{ user, cluster, tenant, chosen string }{
+		{"grace", "one", before.namespace, "widgets.example.org"}, {"grace", "two", "", ""}, {"grace", "", "", ""}, {"ada", "one", "", ""},
+	} {
+		g := ask(c.user, c.cluster)
+		answer := w.redeem(g, nil)
+		var got v1alpha1.OfferResponse
+		if err := json.Unmarshal([]byte(answer.Body), &got); err != nil || answer.Status != http.StatusOK || strings.Contains(answer.Body, "kubeconfig") {
+			t.Fatalf("%d %s", answer.Status, answer.Body)
+		}
+		var names []string
+		chosen := ""
+		for _, s := range got.Services {
+			names = append(names, s.Name)
+			if s.Chosen {
+				chosen += s.Name
+			}
+		}
+		if diff := cmp.Diff([]string{"gadgets.example.org", "widgets.example.org"}, slices.Sorted(slices.Values(names))); diff != "" {
+			t.Errorf("services (-want +got):\n%s", diff)
+		}
+		if got.Tenant != c.tenant || chosen != c.chosen || got.Person.Subject != c.user || !slices.Equal(got.Person.Groups, users[c.user].Groups) {
+			t.Errorf("of %s: tenant %q, chosen %q, person %+v", c.user, got.Tenant, chosen, got.Person)
+		}
+		if again := w.redeem(g, nil); again.Status != http.StatusBadRequest || !strings.Contains(again.Body, "has been used") {
+			t.Errorf("the second time: %d %s", again.Status, again.Body)
+		}
+		if stolen := w.redeem(ask(c.user, c.cluster), func(form url.Values) { form.Set("code_verifier", strings.Repeat("x", 43)) }); stolen.Status != http.StatusBadRequest {
+			t.Errorf("another program: %d %s", stolen.Status, stolen.Body)
+		}
+	}
+	var ticked []string
+	b := testissuer.NewBrowser(testissuer.BrowserOptions{Username: "grace", Password: users["grace"].Password, Decide: func(f *testissuer.Form) {
+		if strings.HasSuffix(f.Action, "/bind") {
+			ticked = f.Fields["service"]
+		}
+	}})
+	_, err := auth.Login(t.Context(), auth.LoginOptions{
+		AuthorizeURL: w.url + "/authorize", Issuer: w.url, ClientID: handshake.ClientID, Params: url.Values{"c": {"one"}},
+		Open: func(target string) error { _, err := b.Visit(t.Context(), target); return err },
+	})
+	if diff := cmp.Diff([]string{"widgets.example.org"}, ticked); diff != "" || err != nil {
+		t.Errorf("%v; ticked (-want +got):\n%s", err, diff)
+	}
+	if now := spaces(); now != n {
+		t.Errorf("%d namespaces, %d before", now, n)
+	}
+	if _, err := before.kube.CoreV1().ServiceAccounts(before.namespace).List(t.Context(), metav1.ListOptions{}); apierrors.IsUnauthorized(err) {
+		t.Error("the credential before it is refused")
+	}
+	if got := w.get("/authorize?response_type=code&scope=everything"); got.Status != http.StatusBadRequest {
+		t.Errorf("another scope: %d %s", got.Status, got.Body)
+	}
+}
+
+func (w *world) get(path string) reply {
+	w.t.Helper()
+	return send(w.t, must(http.NewRequestWithContext(w.t.Context(), http.MethodGet, w.url+path, http.NoBody)))
 }
 
 func machineBinds(t *testing.T, w *world) {

@@ -38,11 +38,12 @@ func TestHealthy(t *testing.T) {
 		"no interval": {v1alpha1.ClusterBindingStatus{LastHeartbeatTime: at(0)}, v1alpha1.ReasonHeartbeatIntervalMissing, 0},
 		"now":         {v1alpha1.ClusterBindingStatus{LastHeartbeatTime: at(0), HeartbeatInterval: minute}, "", 121 * time.Second},
 		"one missed":  {v1alpha1.ClusterBindingStatus{LastHeartbeatTime: at(-119 * time.Second), HeartbeatInterval: minute}, "", 2 * time.Second},
-		"two missed":  {v1alpha1.ClusterBindingStatus{LastHeartbeatTime: at(-120 * time.Second), HeartbeatInterval: minute}, v1alpha1.ReasonHeartbeatTimeout, 0},
+		"two missed":  {v1alpha1.ClusterBindingStatus{LastHeartbeatTime: at(-120 * time.Second), HeartbeatInterval: minute}, v1alpha1.ReasonHeartbeatTimeout, 58*time.Minute + time.Second},
+		"token ended": {v1alpha1.ClusterBindingStatus{LastHeartbeatTime: at(-time.Hour), HeartbeatInterval: minute}, v1alpha1.ReasonCredentialEnded, 0},
 		"ahead":       {v1alpha1.ClusterBindingStatus{LastHeartbeatTime: at(10 * time.Second), HeartbeatInterval: minute}, "", 131 * time.Second},
 		"too far":     {v1alpha1.ClusterBindingStatus{LastHeartbeatTime: at(11 * time.Second), HeartbeatInterval: minute}, v1alpha1.ReasonHeartbeatTimeDrift, 2 * time.Second},
 	} {
-		c, again := tenant.Healthy(now, test.status)
+		c, again := tenant.Healthy(now, test.status, time.Hour)
 		if c.Reason != test.reason || again != test.again || (c.Status == metav1.ConditionTrue) != (test.reason == "") {
 			t.Errorf("%s: %+v again %s", name, c, again)
 		}
@@ -138,6 +139,41 @@ func (s *still) health() string {
 		}
 	}
 	return ""
+}
+
+// A konnector that was off until each token that it can have had was over is told apart: to
+// wait for it is in vain. Where the platform lets a tenant use Klutch's, a token lives longer.
+func TestKonnectorWithoutToken(t *testing.T) {
+	for _, c := range []struct {
+		klutchs bool
+		life    time.Duration
+	}{{false, time.Hour}, {true, 24 * time.Hour}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStill(t)
+			if c.klutchs {
+				patch := []byte(`{"metadata":{"labels":{"` + v1alpha1.KlutchKonnectorLabel + `":"true"}}}`)
+				_, err := s.Client().Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Patch(t.Context(), s.tenant, types.MergePatchType, patch, metav1.PatchOptions{})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.run("clusterbinding", Options{})
+			s.put(tenant.ClusterBindingResource, s.tenant, object("{apiVersion: klutch.anynines.com/v1alpha1, kind: ClusterBinding, metadata: {name: cluster, finalizers: ["+v1alpha1.TenantFinalizer+"]}}"))
+			s.beat()
+			time.Sleep(c.life - 2*time.Second)
+			if got := s.health(); got != "False HeartbeatTimeout" {
+				t.Errorf("before the last token ends: %s", got)
+			}
+			time.Sleep(2*time.Second + lastRetry)
+			if got := s.health(); got != "False CredentialEnded" {
+				t.Errorf("after the last token has ended: %s", got)
+			}
+			s.beat() // bound again
+			if got := s.health(); got != "True <nil>" {
+				t.Errorf("after a new bind: %s", got)
+			}
+		})
+	}
 }
 
 // A konnector is missed by the clock, with no event to tell, whatever a gate says.

@@ -41,13 +41,17 @@ func attribute(n *html.Node, name string) string {
 // a label for each box, a submit in each form; and nothing that a browser would run
 // or load from elsewhere.
 func TestPageStructure(t *testing.T) {
-	c := openCounter(t, func(o *Options) { o.Handshake.LegacyCLI = true })
+	c := openCounter(t, func(o *Options) { o.Handshake.LegacyCLI, o.Handshake.Devices = true, &deviceMemory{} })
 	pages := map[string]string{
 		"services": c.signIn(c.browser("ada", "engine"), "ada", "engine", "service", "widgets.example.org").Body,
 		"legacy":   c.legacyPage(c.browser("ada", "engine")),
+		"offer":    c.signIn(c.browser("ada", "engine"), "ada", "engine", "scope", "offer").Body,
 		"logout":   c.do(http.MethodPost, "/logout", "").Body,
 	}
-	for name, path := range map[string]string{"home": "/", "signed out": "/services", "done": "/done", "bad link": "/authorize"} {
+	for name, path := range map[string]string{
+		"home": "/", "signed out": "/services", "done": "/done", "bad link": "/authorize", "no page": "/nothing", "no method": "/bind",
+		"user code": "/device?user_code=AAAAA-BBBBB", "issuer down": "/callback?error=x",
+	} {
 		pages[name] = c.do(http.MethodGet, path, "", "Accept", "text/html").Body
 	}
 	for name, page := range pages {
@@ -55,6 +59,38 @@ func TestPageStructure(t *testing.T) {
 	}
 	if !strings.Contains(pages["legacy"], `class="widgets"`) || !strings.Contains(pages["services"], "checkbox") {
 		t.Error("not the pages that are meant")
+	}
+	if page := pages["user code"]; !strings.Contains(page, "no vowel") || !strings.Contains(page, "BCDFG-HJKLM") {
+		t.Errorf("of ten letters that are no code: %s", page)
+	}
+	if page := pages["offer"]; !strings.Contains(page, "Show it to my terminal") || strings.Contains(page, "checkbox") {
+		t.Errorf("what is on offer: %s", page)
+	}
+}
+
+// Whatever is not served is answered by a page, too, and in JSON to programs.
+func TestNoSuchPage(t *testing.T) {
+	c := openCounter(t)
+	for _, r := range []struct {
+		method, path string
+		status       int
+		allow, says  string
+	}{
+		{http.MethodGet, "/nothing", http.StatusNotFound, "", "There is no such page"},
+		{http.MethodPost, "/nothing", http.StatusNotFound, "", "There is no such page"},
+		{http.MethodGet, "/bind", http.StatusMethodNotAllowed, "POST", "This page cannot be opened by its address"},
+		{http.MethodPut, "/services", http.StatusMethodNotAllowed, "GET, HEAD", "This page cannot be opened by its address"},
+	} {
+		page := c.do(r.method, r.path, "", "Accept", "text/html,*/*")
+		if page.Status != r.status || page.Header.Get("Allow") != r.allow || !strings.Contains(page.Body, "<h1>"+r.says) || !strings.Contains(page.Body, "kubectl bind "+c.url) {
+			t.Errorf("%s %s: %d, Allow %q: %s", r.method, r.path, page.Status, page.Header.Get("Allow"), page.Body)
+		}
+		if answer := c.do(r.method, r.path, "", "Accept", "application/json"); answer.Status != r.status || !strings.HasPrefix(answer.Body, `{"error":"invalid_request"`) {
+			t.Errorf("%s %s in JSON: %d %s", r.method, r.path, answer.Status, answer.Body)
+		}
+	}
+	if answer := c.do(http.MethodGet, "/token", ""); answer.Status != http.StatusMethodNotAllowed || !strings.HasPrefix(answer.Body, `{"error":"invalid_request"`) {
+		t.Errorf("a program: %d %s", answer.Status, answer.Body)
 	}
 }
 
@@ -105,6 +141,11 @@ func checkElement(t *testing.T, page string, n *html.Node, labels, ids map[strin
 		t.Errorf("%s: no language", page)
 	case n.Data == "input" && attribute(n, "type") != "hidden" && !labels[attribute(n, "id")]:
 		t.Errorf("%s: input %s has no label", page, attribute(n, "id"))
+	case n.Data == "button" || attribute(n, "id") == "continue" || attribute(n, "id") == "sign-in":
+		if n.PrevSibling != nil && n.PrevSibling.Type == html.TextNode && strings.TrimSpace(n.PrevSibling.Data) != "" ||
+			n.NextSibling != nil && n.NextSibling.Type == html.TextNode && strings.TrimSpace(n.NextSibling.Data) != "" {
+			t.Errorf("%s: a button inside a sentence", page)
+		}
 	case n.Data == "link" && !strings.HasPrefix(attribute(n, "href"), "/"):
 		t.Errorf("%s: loads %s", page, attribute(n, "href"))
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/klutch-go/sdk/auth"
-	"github.com/klutch-go/sdk/export/internal/handshake"
 	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/test/testissuer"
 )
@@ -74,7 +73,7 @@ func TestP3MixUp(t *testing.T) {
 	for name, path := range map[string]string{"the other's path": "/callback/partner", "nobody's path": "/callback/x"} {
 		begun := c.do(http.MethodGet, strings.TrimPrefix(c.authorizeURL("issuer", ""), c.url), "")
 		state := must(url.Parse(begun.Header.Get("Location"))).Query().Get("state")
-		answer := c.do(http.MethodGet, path+"?code=stolen&state="+state, "", "Cookie", handshake.TxnCookie+"="+begun.Cookies[0].Value)
+		answer := c.do(http.MethodGet, path+"?code=stolen&state="+state, "", "Cookie", txnCookie+"="+begun.Cookies[0].Value)
 		if answer.Status != http.StatusBadRequest || len(answer.Cookies) != 0 {
 			t.Errorf("%s: %d %v", name, answer.Status, answer.Cookies)
 		}
@@ -88,7 +87,7 @@ func TestP3MixUp(t *testing.T) {
 		"the first's path": "/callback?code=stolen&state=" + target.Get("state"),
 		"another iss":      "/callback/partner?code=stolen&state=" + target.Get("state") + "&iss=" + url.QueryEscape(c.issuer.URL()),
 	} {
-		answer := c.do(http.MethodGet, path, "", "Cookie", handshake.TxnCookie+"="+begun.Cookies[0].Value)
+		answer := c.do(http.MethodGet, path, "", "Cookie", txnCookie+"="+begun.Cookies[0].Value)
 		if answer.Status != http.StatusBadRequest && answer.Status != http.StatusForbidden || strings.Contains(answer.Header.Get("Refresh"), "code=") {
 			t.Errorf("%s: %d %v", name, answer.Status, answer.Header)
 		}

@@ -6,8 +6,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,7 +18,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/deploy"
 	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -62,6 +67,11 @@ func (k klutchTenant) make(app string) (service string) {
 		fmt.Sprintf(`{apiVersion: example.org/v1, kind: Widget, metadata: {name: one, namespace: %s}, spec: {size: 3}}`, service),
 	} {
 		w.apply(object(yaml))
+	}
+	made := must(w.admin.CoreV1().Namespaces().Get(w.t.Context(), ns, metav1.GetOptions{}))
+	owner := fmt.Appendf(nil, `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"Namespace","name":%q,"uid":%q,"controller":true}]}}`, ns, made.UID)
+	if _, err := w.admin.RbacV1().ClusterRoles().Patch(w.t.Context(), "klutch-binder-"+ns, types.MergePatchType, owner, metav1.PatchOptions{}); err != nil {
+		w.t.Fatal(err)
 	}
 	k.patch(app, `{"status":{"namespace":"`+service+`"}}`, "status")
 	return service
@@ -136,7 +146,7 @@ func TestKlutchTenantsStay(t *testing.T) {
 	})
 	for range 2 {
 		if _, _, err := w.login("ada", "c1", "widgets.example.org"); err == nil ||
-			!strings.Contains(err.Error(), "cluster-x7k2p") || !strings.Contains(err.Error(), "Klutch") {
+			!strings.Contains(err.Error(), "cluster-x7k2p") || !strings.Contains(err.Error(), "--adopt-klutch-tenants=cluster-x7k2p") {
 			t.Errorf("a bind of a person who has a tenant at Klutch's backend: %v", err)
 		}
 	}
@@ -153,6 +163,144 @@ func TestKlutchTenantsStay(t *testing.T) {
 		t.Errorf("what is not ours was changed (-before +after):\n%s", diff)
 	}
 	w.tenant("ada", "c2", "widgets.example.org") // another cluster of the same person
+}
+
+// A tenant of Klutch's backend becomes ours when its person binds again: the same namespaces,
+// exports and objects, with our rights alone. Only the identity that Klutch recorded gets it.
+func TestKlutchTenantsAreAdopted(t *testing.T) {
+	w := newStillWorld(t)
+	ada := klutchTenant{w, "cluster-x7k2p", "ada#c1"}
+	service := ada.make("team-a")
+	secrets := w.admin.CoreV1().Secrets(ada.namespace)
+	var theirs string
+	w.eventually("Klutch's token", func(ctx context.Context) (bool, error) {
+		s, err := secrets.Get(ctx, "klutch-binder", metav1.GetOptions{})
+		if err == nil {
+			theirs = string(s.Data["token"])
+		}
+		return theirs != "", nil
+	})
+	config := rest.AnonymousClientConfig(w.cluster.Config())
+	config.BearerToken = theirs
+	klutchs := must(kubernetes.NewForConfig(config))
+	if _, err := klutchs.CoreV1().Secrets("kube-system").List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Fatalf("the double has not the rights of Klutch's tenants: %v", err)
+	}
+	instance := must(w.dyn.Resource(widgets).Namespace(service).Get(t.Context(), "one", metav1.GetOptions{}))
+	w.types("## The backend: over", ada.namespace)
+
+	// What an insider may write: a namespace of one's own with that annotation, and a record.
+	forged := `{"identity":{"issuer":"` + w.issuer.URL() + `","subject":"eve"},"cluster":"c1","services":["gizmos.example.org"]}`
+	w.apply(object(fmt.Sprintf(`{apiVersion: v1, kind: Namespace, metadata: {name: inside, annotations: {%s: 'eve#c1'}}}`, v1alpha1.IdentityAnnotation)),
+		object("{apiVersion: v1, kind: Secret, metadata: {name: klutch-tenant, namespace: "+ada.namespace+"}, stringData: {tenant.json: '"+forged+"'}}"),
+		object(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: insider}, rules: [{apiGroups: [""], resources: [namespaces], verbs: [get, update, patch]}]}`),
+		object(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: insider}, roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: insider},
+			subjects: [{kind: ServiceAccount, name: default, namespace: inside}]}`))
+	w.eventually("the insider's account", func(ctx context.Context) (bool, error) {
+		_, err := w.admin.CoreV1().ServiceAccounts("inside").Get(ctx, "default", metav1.GetOptions{})
+		return err == nil, nil
+	})
+	insider := must(kubernetes.NewForConfig(w.account("inside", "default")))
+	w.eventually("an insider may not say whose an adopted tenant is", func(ctx context.Context) (bool, error) {
+		patch := fmt.Appendf(nil, `{"metadata":{"labels":{"klutch.anynines.com/tenant":"inside"},"annotations":{%q:%q}}}`, v1alpha1.AdoptedAnnotation, `{"subject":"eve"}`)
+		_, err := insider.CoreV1().Namespaces().Patch(ctx, "inside", types.MergePatchType, patch, metav1.PatchOptions{DryRun: []string{"All"}})
+		return err != nil && strings.Contains(err.Error(), "verb adopt"), nil
+	})
+
+	t.Run("over", func(t *testing.T) {
+		w.t = t // the backend ends with it
+		w.serve(Options{AdoptKlutchTenants: []string{"all"}})
+		for _, other := range []auth.Identity{{Issuer: w.issuer.URL(), Subject: "eve"}, {Issuer: "https://other.example.org", Subject: "ada"}} {
+			if got, err := w.exporter.tenants.Bind(t.Context(), tenant.Record{Identity: other, Cluster: "c1"}); err == nil {
+				t.Errorf("%s of %s got %s", other.Subject, other.Issuer, got)
+			}
+		}
+		if now := must(w.admin.CoreV1().Namespaces().Get(t.Context(), ada.namespace, metav1.GetOptions{})); now.Labels[v1alpha1.TenantLabel] != "" {
+			t.Fatalf("adopted for another identity: %v", now.Labels)
+		}
+
+		c := w.tenant("ada", "c1", "widgets.example.org")
+		if c.namespace != ada.namespace {
+			t.Fatalf("a second tenant: %s", c.namespace)
+		}
+		w.eventually("Klutch's token is dead", func(ctx context.Context) (bool, error) {
+			_, err := klutchs.CoreV1().Namespaces().Get(ctx, ada.namespace, metav1.GetOptions{})
+			return apierrors.IsUnauthorized(err), nil
+		})
+		if _, err := w.admin.RbacV1().ClusterRoleBindings().Get(t.Context(), "klutch-binder-"+ada.namespace, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			t.Errorf("rights in the whole cluster: %v", err)
+		}
+		record := string(must(secrets.Get(t.Context(), v1alpha1.TenantRecordSecret, metav1.GetOptions{})).Data[tenant.RecordKey])
+		if strings.Contains(record, "gizmos") || strings.Contains(record, `"eve"`) || !strings.Contains(record, "widgets.example.org") {
+			t.Errorf("record: %s", record)
+		}
+		w.eventually("rights of ours in the old service namespace", func(ctx context.Context) (bool, error) {
+			_, err := c.dyn.Resource(widgets).Namespace(service).Get(ctx, "one", metav1.GetOptions{})
+			rights, other := w.admin.RbacV1().RoleBindings(service).Get(ctx, "klutch-binder", metav1.GetOptions{})
+			return err == nil && other == nil && rights.RoleRef.Kind == "Role", nil
+		})
+		c.request("again", "widgets.example.org")
+		if fresh := c.mirror("team-b"); fresh != ada.namespace+"-team-b" {
+			t.Errorf("a claim in a new namespace: %s", fresh)
+		}
+		if must(c.allowed(t.Context(), "kube-system", "list", "", "secrets", "")) {
+			t.Error("the tenant may still list Secrets of the whole cluster")
+		}
+		now := must(w.dyn.Resource(widgets).Namespace(service).Get(t.Context(), "one", metav1.GetOptions{}))
+		if now.GetUID() != instance.GetUID() || now.GetResourceVersion() != instance.GetResourceVersion() {
+			t.Error("the instance was touched")
+		}
+		if again := w.tenant("ada", "c1", "widgets.example.org"); again.namespace != ada.namespace {
+			t.Errorf("the next bind: %s", again.namespace)
+		}
+	})
+	w.t = t
+	w.types("## The backend: back", ada.namespace)
+	for namespace, named := range map[string]string{ada.namespace: v1alpha1.IdentityAnnotation, service: v1alpha1.ServiceNamespaceAnnotation} {
+		ns := must(w.admin.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{}))
+		if len(ns.Annotations[named]) == 0 || ns.Annotations[v1alpha1.AdoptedAnnotation] != "" || len(ns.Labels) != 1 {
+			t.Errorf("namespace %s: labels %v, annotations %v", namespace, ns.Labels, ns.Annotations)
+		}
+	}
+	before := ada.all(service)
+	for name, o := range before {
+		if strings.Contains(o, v1alpha1.ServiceNamespaceFinalizer) || strings.Contains(o, v1alpha1.TenantFinalizer) ||
+			strings.HasPrefix(name, "roles ") || strings.HasPrefix(name, "rolebindings ") || strings.HasPrefix(name, "secrets ") || strings.HasPrefix(name, "resourcequotas ") {
+			t.Errorf("left of ours: %s %s", name, o)
+		}
+	}
+	for _, kept := range []string{"apiserviceexports " + ada.namespace + "/widgets.example.org", "widgets " + service + "/one", "apiservicenamespaces " + ada.namespace + "/team-b"} {
+		if before[kept] == "" {
+			t.Errorf("%s is gone", kept)
+		}
+	}
+	ada.make("team-a") // as Klutch's backend does again
+	if now := must(w.dyn.Resource(widgets).Namespace(service).Get(t.Context(), "one", metav1.GetOptions{})); now.GetUID() != instance.GetUID() {
+		t.Error("the instance was recreated")
+	}
+}
+
+// types runs the commands of a section of FROM-KLUTCH.md with kubectl.
+func (w *world) types(section, namespace string) {
+	w.t.Helper()
+	if _, err := exec.LookPath("kubectl"); err != nil {
+		w.t.Skip("kubectl is not installed: the commands of FROM-KLUTCH.md are not tested")
+	}
+	text := string(must(os.ReadFile("../deploy/FROM-KLUTCH.md")))
+	_, text, found := strings.Cut(text, section+"\n")
+	text, _, _ = strings.Cut(text, "\n## ")
+	blocks := 0
+	for parts := strings.Split(text, "```sh\n"); blocks+1 < len(parts); blocks++ {
+		block, _, _ := strings.Cut(parts[blocks+1], "```")
+		cmd := exec.CommandContext(w.t.Context(), "sh", "-ec", block)
+		cmd.Dir, cmd.Env = "..", append(os.Environ(), "TENANT="+namespace, "KUBECONFIG="+w.cluster.Kubeconfig())
+		if out, err := cmd.CombinedOutput(); err != nil {
+			w.t.Fatalf("%s\n%s%v", block, out, err)
+		}
+	}
+	if !found || blocks == 0 {
+		w.t.Fatalf("no commands in %s", section)
+	}
 }
 
 // Klutch's konnector lists Secrets in its tenant namespace, and annotates those that it copies:
@@ -196,6 +344,14 @@ func TestKlutchKonnectors(t *testing.T) {
 			t.Errorf("another tenant lists Secrets: %t, and writes them: %t", lists, annotates)
 		}
 		ada.widget(t)
+		// What the person is given now lives for a day where that konnector may be used.
+		if err := w.admin.CoreV1().Secrets(ada.namespace).Delete(t.Context(), v1alpha1.TokenAnchorSecret, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		ada = w.tenant("ada", "c1", "widgets.example.org")
+		if left := time.Until(expiry(t, ada.config.BearerToken)); (left > 23*time.Hour) != want {
+			t.Errorf("with the label %s a token lives %s", value, left)
+		}
 	}
 	ns := must(w.admin.CoreV1().Namespaces().Get(t.Context(), ada.namespace, metav1.GetOptions{}))
 	metav1.SetMetaDataLabel(&ns.ObjectMeta, v1alpha1.KlutchKonnectorLabel, "true")

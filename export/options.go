@@ -47,7 +47,7 @@ type Options struct {
 	// Handshake tunes what Handler serves. The zero value works.
 	Handshake Handshake
 
-	// Catalog says what is on offer. Default: the APIServiceExportTemplates.
+	// Catalog has the services on offer. Default: the APIServiceExportTemplates.
 	Catalog Catalog
 	// Authorizer says who may bind what. Default: SubjectAccessReviews for the
 	// names that Users gives.
@@ -81,6 +81,10 @@ type Options struct {
 	Gates []string
 	// Gate, if any, is asked beside them.
 	Gate Gate
+
+	// AdoptKlutchTenants are the namespaces of tenants of Klutch's backend that become ours
+	// when their people bind again; "all" is every one. It needs deploy/adoption.
+	AdoptKlutchTenants []string
 
 	// BreakingChanges of an API are held from App Clusters that have it already,
 	// which is the default, or allowed; a template may say otherwise for its API.
@@ -140,7 +144,7 @@ func parseExternal(raw string) (*url.URL, error) {
 
 // Caps bound what one identity and one tenant can make the Control Plane Cluster
 // hold. Zero means the default, less than zero no cap. A cap that is lowered takes
-// nothing away from those who are beyond it.
+// nothing away from tenants that are beyond it.
 type Caps struct {
 	// Tenants of all identities together. Default 5000.
 	Tenants int

@@ -106,8 +106,8 @@ func TestP11PagesInABrowser(t *testing.T) {
 	asked := strings.ReplaceAll(p.c.authorizeURL("service", "lamps.example.org"), "&state=", "&service=gizmos.example.org&service=continents.example.org&service=unicorns.example.org&state=")
 	p.signIn(asked)
 	p.inspect("services")
-	p.reads("Not allowed", "gizmos.example.org", "Not on offer", "unicorns.example.org", "databases", "Documentation", "versions v1, v1beta1",
-		"Not for App Clusters", "continents.example.org", "Reads configmaps of your namespaces: only those with the labels tier=gold. You may refuse.")
+	p.reads("You may not bind this", "gizmos.example.org", "This is not on offer", "unicorns.example.org", "databases", "Documentation", "versions v1, v1beta1",
+		"This is not for App Clusters", "continents.example.org", "Reads configmaps of your namespaces: only those with the labels tier=gold. You may refuse.")
 	var links, boxes []string
 	p.Eval(`[...document.links].map((a) => a.href)`, &links)
 	p.Eval(`[...document.querySelectorAll(":checked")].map((e) => e.value)`, &boxes)

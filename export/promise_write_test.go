@@ -3,8 +3,10 @@
 package export
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
@@ -102,6 +105,36 @@ func leftOut(t *testing.T, ada *tenantClient) {
 		overlay(u.Object, `{"metadata":{"labels":{"klutch.anynines.com/tenant":"x"}}}`)
 		_, err := ada.dyn.Resource(v1alpha1.Resource(gvr)).Namespace(ada.namespace).Create(t.Context(), u, metav1.CreateOptions{})
 		refused(t, gvr, err, "klutch.anynines.com/tenant")
+	}
+}
+
+// ownReferences: a kind that Crossplane does not serve may have a field with a name of
+// Crossplane's, once its platform team says so.
+func ownReferences(t *testing.T, ada *tenantClient) {
+	t.Helper()
+	bindings := ada.w.dyn.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"})
+	exempt := func(rules string) {
+		t.Helper()
+		patch := `{"spec":{"matchResources":{"excludeResourceRules":` + rules + `}}}`
+		if _, err := bindings.Patch(t.Context(), "klutch-references", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set := func(name string) bool {
+		own := ada.dyn.Resource(widgets).Namespace(ada.namespace + "-team-a")
+		_, err := own.Patch(t.Context(), "w", types.MergePatchType, []byte(`{"spec":{"resourceRef":`+name+`}}`), metav1.PatchOptions{})
+		refused(t, "own reference", cmp.Or(err, errors.New("klutch-references")), "klutch-references")
+		return err == nil
+	}
+	if set(`{"name":"own"}`) {
+		t.Error("a reference was set")
+	}
+	exempt(`[{"apiGroups":["example.org"],"apiVersions":["*"],"resources":["widgets"],"operations":["*"]}]`)
+	ada.w.eventually("the kind is exempt", func(context.Context) (bool, error) { return set(`{"name":"own"}`) && set(`null`), nil })
+	exempt(`null`)
+	ada.w.eventually("the kind is not exempt any more", func(context.Context) (bool, error) { return !set(`{"name":"own"}`) || !set(`null`), nil })
+	if _, err := ada.w.dyn.Resource(widgets).Namespace(ada.namespace+"-team-a").Patch(t.Context(), "w", types.MergePatchType, []byte(`{"spec":{"resourceRef":null}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
 	}
 }
 

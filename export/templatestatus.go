@@ -108,6 +108,9 @@ func (c *control) judgeTemplate(ctx context.Context, catalog templates, u *unstr
 	if s.Scope != v1alpha1.NamespacedScope {
 		return broken(v1alpha1.ReasonClusterScoped, s.Name()+" is cluster-scoped, and App Clusters can have namespaced APIs alone: offer a namespaced one"), nil
 	}
+	if !offer.Serves(s.Isolation) {
+		return broken(v1alpha1.ReasonClusterScoped, s.Name()+offer.UnservedIsolation), nil
+	}
 	wanted := &v1alpha1.APIServiceExport{Spec: v1alpha1.APIServiceExportSpec{PermissionClaims: s.PermissionClaims}}
 	wanted.Spec.Group, wanted.Spec.Names.Plural = s.Resource.Group, s.Resource.Resource
 	_, err = c.requests.Rights.Check(ctx, tenant.Rules([]*v1alpha1.APIServiceExport{wanted}))

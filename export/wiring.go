@@ -43,6 +43,12 @@ func (e *Exporter) tenantOptions() *tenant.Options {
 		TokenTTL: o.TokenTTL, MaxLoginAge: o.MaxLoginAge, ReviewInterval: o.ReviewInterval,
 		Caps: tenant.Limits(o.Caps), RemovalsAtOnce: o.RemovalsAtOnce,
 		Gates: o.Gates, Pauses: tenant.UsualPauses(),
+		Adopt: func(namespace string) bool {
+			return slices.Contains(o.AdoptKlutchTenants, namespace) || slices.Contains(o.AdoptKlutchTenants, "all")
+		},
+	}
+	if o.Provider != nil {
+		opts.AdoptIssuer = o.Provider.Issuer()
 	}
 	if gate := o.Gate; gate != nil {
 		opts.Gate = func(ctx context.Context, namespace string, h tenant.Holder) error {
@@ -169,7 +175,7 @@ func (c *control) controllers() (map[string]*controller.Controller, error) {
 		watch{c.caches.Accounts, tenant.NamespaceKey}, watch{c.caches.Bindings, tenant.NamespaceKey}, watch{c.caches.Entries, tenant.NamespaceKey})
 	add("clusterbinding", c.tenants.ClusterBindings.Reconcile, watch{c.caches.ClusterBindings, controller.Self}, watch{c.caches.Owned, tenant.ClusterBindingKey})
 	add("apiserviceexportrequest", c.requests.Reconcile, watch{c.requests.Requests, controller.Self}, watch{c.caches.CRDs, c.requests.AskingFor})
-	add("apiserviceexport", c.exports.Reconcile, watch{c.caches.Exports, controller.Self}, watch{c.caches.CRDs, c.exports.OfCRD}, watch{c.templates, c.exportsOffered},
+	add("apiserviceexport", c.exports.Reconcile, watch{c.caches.Exports, controller.Self}, watch{c.caches.CRDs, c.exports.OfCRD}, watch{c.templates, c.exportsOffered}, watch{c.caches.Owned, c.caches.ExportsOfAdopted},
 		watch{c.requests.Requests, offer.ExportsAskedFor})
 	add("apiserviceexporttemplate", c.reconcileTemplates, watch{c.templates, serviceKey}, watch{c.caches.CRDs, c.offering})
 	add("apiservicenamespace", c.tenants.Namespaces.Reconcile, watch{c.caches.Namespaces, controller.Self}, watch{c.caches.Exports, c.caches.NamespacesOfTenant},

@@ -165,7 +165,10 @@ spec:
       openAPIV3Schema:
         type: object
         properties:
-          spec: {type: object, x-kubernetes-preserve-unknown-fields: true, properties: {size: {type: integer, default: 1, x-kubernetes-validations: [{rule: "self < 9"}]}}}
+          spec: {type: object, x-kubernetes-preserve-unknown-fields: true, properties: {
+            size: {type: integer, default: 1, x-kubernetes-validations: [{rule: "self < 9"}]},
+            compositionRef: {type: object, x-kubernetes-preserve-unknown-fields: true},
+            crossplane: {type: object, x-kubernetes-preserve-unknown-fields: true, properties: {compositionRef: {type: object, x-kubernetes-preserve-unknown-fields: true}}}}}
           status: {type: object, x-kubernetes-preserve-unknown-fields: true}
 `, plural, singular, scope, strings.ToUpper(singular[:1])+singular[1:]))
 }

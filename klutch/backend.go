@@ -88,6 +88,9 @@ type Backend struct {
 	Metrics http.Handler
 	// Observe, if not nil, is given the Exporter before it runs.
 	Observe func(*export.Exporter)
+	// IssuerSeen, if not nil, is told once a minute of each issuer whether it answers. Its
+	// name is that in Issuers, "login" for that of Login, and "machines" with a number.
+	IssuerSeen func(name string, up bool)
 }
 
 // An Issuer is one more with which people may sign in; see [export.Issuer].
@@ -116,12 +119,16 @@ func (b Backend) Run(ctx context.Context) error {
 		return err
 	}
 	sweep := b.devices(client)
-	exporter, err := b.exporter()
+	watched := &issuers{seen: b.IssuerSeen, now: time.Now}
+	exporter, err := b.exporter(watched)
 	if err != nil {
 		return err
 	}
+	log := logr.FromContextOrDiscard(ctx)
+	log.Info("starting the backend", "version", b.Options.Version, "address", b.ListenAddress, "health", b.HealthAddress, "externalURL", b.Options.ExternalURL,
+		"issuer", b.Login.Issuer, "controlPlane", b.Config.Host, "lease", b.Namespace+"/"+backendLease, "replica", b.Identity)
 	if b.Options.Handshake.LegacyCLI {
-		logr.FromContextOrDiscard(ctx).Info("credentials are sent in URLs, which browsers keep, because the legacy CLI is allowed")
+		log.Info("credentials are sent in URLs, which browsers keep, because the legacy CLI is allowed")
 	}
 	if b.Observe != nil {
 		b.Observe(exporter)
@@ -129,13 +136,14 @@ func (b Backend) Run(ctx context.Context) error {
 	lease := leader.Lease{Namespace: b.Namespace, Name: backendLease, Identity: b.Identity}
 	return group.Run(ctx,
 		func(ctx context.Context) error {
-			return serveAt(ctx, b.HealthAddress, nil, serve.Limits{}, health(b.Metrics))
+			return serveAt(ctx, b.HealthAddress, nil, serve.Limits{}, health(b.Metrics, watched.away))
 		},
 		func(ctx context.Context) error {
 			return serveAt(ctx, b.ListenAddress, tlsConfig, b.connections(), exporter.Handler())
 		},
 		func(ctx context.Context) error { return b.follow(ctx, keys) },
 		sweep,
+		watched.run,
 		func(ctx context.Context) error { return leader.Run(ctx, client, lease, exporter.Run) },
 	)
 }
@@ -144,9 +152,9 @@ func (b Backend) connections() serve.Limits {
 	return serve.Limits{All: cmp.Or(b.Connections, 2000), PerAddress: cmp.Or(b.ConnectionsPerAddress, 100), Free: b.Options.Handshake.TrustedProxies}
 }
 
-func health(metrics http.Handler) http.Handler {
+func health(metrics http.Handler, tell func() string) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /", serve.Health{})
+	mux.Handle("GET /", serve.Health{Tell: tell})
 	if metrics != nil {
 		mux.Handle("GET /metrics", metrics)
 	}
@@ -192,21 +200,26 @@ func (b *Backend) devices(client kubernetes.Interface) func(context.Context) err
 	return store.Run
 }
 
-func (b Backend) exporter() (*export.Exporter, error) {
+func (b Backend) exporter(watched *issuers) (*export.Exporter, error) {
 	provider, err := b.provider(b.Login, "")
 	if err != nil {
 		return nil, fmt.Errorf("login: %w", err)
 	}
 	b.Options.Provider = provider
+	watched.add("login", provider)
 	for _, i := range b.Issuers {
 		provider, err := b.provider(i.Login, i.Name)
 		if err != nil {
 			return nil, fmt.Errorf("login with %s: %w", i.Name, err)
 		}
+		watched.add(i.Name, provider)
 		b.Options.Handshake.Issuers = append(b.Options.Handshake.Issuers, export.Issuer{Name: i.Name, Title: i.Title, Provider: provider, Users: i.Users})
 	}
 	if b.Options.Handshake.Machines, err = b.machines(); err != nil {
 		return nil, err
+	}
+	for n, p := range b.Options.Handshake.Machines {
+		watched.add(fmt.Sprintf("machines-%d", n+1), p)
 	}
 	return export.New(b.Config, b.Options)
 }

@@ -13,7 +13,7 @@ func TestHealthAndMetrics(t *testing.T) {
 	for path, want := range map[string][2]int{"/livez": {200, 200}, "/readyz": {200, 200}, "/healthz": {200, 200}, "/metrics": {404, 418}, "/x": {404, 404}} {
 		for i, metrics := range []http.Handler{nil, metrics} {
 			w := httptest.NewRecorder()
-			health(metrics).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
+			health(metrics, nil).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, path, nil))
 			if w.Code != want[i] {
 				t.Errorf("%s: %d, want %d", path, w.Code, want[i])
 			}

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -59,10 +60,12 @@ func (k Konnector) Run(ctx context.Context) error {
 	if k.Observe != nil {
 		k.Observe(konnector)
 	}
+	logr.FromContextOrDiscard(ctx).Info("starting the konnector", "version", k.Options.Version, "health", k.HealthAddress, "appCluster", k.Config.Host,
+		"bindingsIn", v1alpha1.Namespace, "lease", k.LeaseNamespace+"/"+k.LeaseName, "replica", k.Identity)
 	lease := leader.Lease{Namespace: k.LeaseNamespace, Name: k.LeaseName, Identity: k.Identity}
 	return group.Run(ctx,
 		func(ctx context.Context) error {
-			return serveAt(ctx, k.HealthAddress, nil, serve.Limits{}, health(k.Metrics))
+			return serveAt(ctx, k.HealthAddress, nil, serve.Limits{}, health(k.Metrics, nil))
 		},
 		func(ctx context.Context) error { return leader.Run(ctx, client, lease, konnector.Run) },
 	)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unique"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -81,7 +82,7 @@ func (a *actor) doSource(ctx context.Context, p *pair, s step, r *record) error 
 			r.proofs.source = p.from.uid
 		}
 	case stepMark:
-		obj, err = a.write.Annotate(ctx, p.source, a.write.Names.Target, p.state.target.uid)
+		obj, err = a.write.Annotate(ctx, p.source, a.write.Names.Mark, p.state.target.uid+"/"+string(p.from.uid))
 	case stepRemoveFinalizer:
 		obj, err = a.write.RemoveFinalizer(ctx, p.source)
 	default:
@@ -113,7 +114,7 @@ func (a *actor) doTarget(ctx context.Context, p *pair, s step, r *record) error 
 	a.refused.Accepted(p.key, refusal.Deletion)
 	if obj != nil {
 		r.answers.target = a.target.Slimmed(obj)
-		if s == stepMigrate || s == stepEmptyMap || s == stepDelete || s == stepCollect {
+		if s == stepMigrate || s == stepNote || s == stepEmptyMap || s == stepDelete || s == stepCollect {
 			return nil
 		}
 		a.refused.Accepted(p.key, refusal.Spec)
@@ -131,7 +132,7 @@ func (d *drift) wrote(p *pair, s step) {
 	switch {
 	case s == stepCreate:
 		d.contest.Made(p.wish)
-	case p.state.target.content == contentUnverified && (d.listed != p.targets || d.accepted == ""):
+	case s == stepOwn && !p.state.target.managed, p.state.target.content == contentUnverified && (d.listed != p.targets || d.accepted == ""):
 		d.contest.Renewed(p.wish)
 	default:
 		d.contest.Wrote(p.wish)
@@ -159,6 +160,10 @@ func (a *actor) writeTarget(ctx context.Context, p *pair, s step, r *record) (*u
 			return a.write.Migrate(ctx, t, a.write.Names.Earlier(p.keeper))
 		}
 		return a.write.Migrate(ctx, t, legacy.Wrote)
+	case stepOwn:
+		return a.write.Own(ctx, t)
+	case stepNote:
+		return a.note(ctx, p, t)
 	case stepOrphan:
 		return a.write.Orphan(ctx, t, display(a.write.Resource, p.key))
 	case stepCollect:
@@ -167,6 +172,20 @@ func (a *actor) writeTarget(ctx context.Context, p *pair, s step, r *record) (*u
 	default:
 		return a.remove(ctx, t, r)
 	}
+}
+
+// note records on the target that its source is behind it: read once more, after the target
+// was, which is pinned, so that no other Sync has made the one from a later state of the other
+// in between.
+func (a *actor) note(ctx context.Context, p *pair, t writer.Target) (*unstructured.Unstructured, error) {
+	source, err := a.source.Live(ctx, p.key)
+	if err != nil {
+		return nil, fmt.Errorf("read source: %w", err)
+	}
+	if source == nil || source.GetUID() != p.from.uid || source.GetGeneration() != p.source.GetGeneration() {
+		return nil, errAgain
+	}
+	return a.write.Note(ctx, t, a.write.Names.Behind, behind(p.source.GetGeneration(), p.target.GetAnnotations()[a.write.Names.Source]))
 }
 
 // remove deletes the target. The answer that this very object is no more is as good as a
@@ -319,3 +338,16 @@ func conflicting(err error) []string {
 // absent reports whether err says that an object is not there, rather than that
 // its resource is not served.
 func absent(err error) bool { return fates.Is(err, fates.Absent) }
+
+// wrote notes what was sent as a status, and what became of it.
+func (s *sourceStatus) wrote(p *pair, got map[string]any) {
+	if s.listed == p.sources {
+		s.contest.Wrote(travel.Hash(p.give))
+	} else {
+		s.contest.Renewed(travel.Hash(p.give))
+	}
+	types := strings.Join(travel.ConditionTypes(got), "\n")
+	if s.types = unique.Make(types); len(types) > maxTypes {
+		s.types = unique.Handle[string]{}
+	}
+}

@@ -44,7 +44,7 @@ func TestP34AdmissionKnowsTheDenyList(t *testing.T) {
 	for _, d := range regexp.MustCompile(`[a-z0-9.-]+[.][a-z]+`).FindAllString(strings.ReplaceAll(rule[2], "[.]", "."), -1) {
 		keys = append(keys, d+"/x")
 	}
-	written := []string{BoundAnnotation, SourceAnnotation, OwnerAnnotation, ReferrerAnnotation, OrphanedAnnotation, domain + "cluster-namespace", slim.LastApplied}
+	written := []string{BoundAnnotation, SourceAnnotation, OwnerAnnotation, ReferrerAnnotation, OrphanedAnnotation, BehindAnnotation, AdoptedLabel, domain + "cluster-namespace", slim.LastApplied}
 	for _, key := range append(keys, written...) {
 		if want := travel.Denied(key) && !slices.Contains(written, key); refuses(key) != want {
 			t.Errorf("%s: a Sync leaves it out: %t, the policy refuses it: %t", key, travel.Denied(key), refuses(key))

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
+	"github.com/klutch-go/sdk/sync/internal/travel"
 )
 
 // strips has the target's API server take our annotations off whatever is applied.
@@ -102,15 +103,15 @@ func TestConditionsOfOthers(t *testing.T) {
 	}
 	s := &sourceStatus{}
 	source := &unstructured.Unstructured{Object: map[string]any{"status": status("Ready", "Synced", "Audited")}}
-	if got := conditionTypes(s.withOthers(status("Ready"), source)); len(got) != 1 {
+	if got := travel.ConditionTypes(s.withOthers(status("Ready"), source)); len(got) != 1 {
 		t.Errorf("before the first write: %v", got)
 	}
 	s.wrote(&pair{}, status("Ready", "Synced"))
-	if got := strings.Join(conditionTypes(s.withOthers(status("Ready"), source)), " "); got != "Audited Ready" {
+	if got := strings.Join(travel.ConditionTypes(s.withOthers(status("Ready"), source)), " "); got != "Audited Ready" {
 		t.Errorf("after it: %v", got)
 	}
 	source.Object["status"] = status("Ready")
-	if got := conditionTypes(s.withOthers(status("Ready"), source)); len(got) != 1 {
+	if got := travel.ConditionTypes(s.withOthers(status("Ready"), source)); len(got) != 1 {
 		t.Errorf("when they have gone: %v", got)
 	}
 }

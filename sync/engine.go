@@ -52,7 +52,7 @@ type engine struct {
 }
 
 func newEngine(s *Sync) *engine {
-	e := &engine{sync: s, opts: s.opts, names: names.Of(s.opts.Domain, s.opts.Binding)}
+	e := &engine{sync: s, opts: s.opts, names: names.Of(s.opts.Domain, s.opts.Binding).With(s.opts.Finalizer)}
 	e.refused = refusal.NewLedger(func(key cache.ObjectName) { e.queue.Add(key, queue.Resync) })
 	e.reports = newReports(s.opts.Hooks, e.refused, s.notify)
 	e.guard = &fence.Guard{Breaker: s.breaker, Suspect: &s.suspect, Restart: e.restart}
@@ -62,6 +62,9 @@ func newEngine(s *Sync) *engine {
 	}
 	e.deleted = tombstone.New(e.opts.Finalizer, s.from.reads.Resource(s.resource))
 	e.counts = namespaces.NewCounts(e.write.Sources, e.firstOrLast)
+	if table := e.opts.RelatedMapper; table != nil {
+		e.counts.Everywhere = func(namespace string) bool { _, ok := table.Of(namespace); return ok }
+	}
 	e.source, e.target = e.sourceView(), e.targetView()
 	e.counts.Of(e.source)
 	e.schemas = [2]*prune.Cache{e.schema(e.source, s.from), e.schema(e.target, s.to)}
@@ -78,7 +81,7 @@ func newEngine(s *Sync) *engine {
 	if e.access = e.newAccess(pool); e.access != nil {
 		e.tasks = append(e.tasks, e.access.Run)
 	}
-	e.tasks = append(e.tasks, e.followMapper)
+	e.tasks = append(e.tasks, e.followMapper, e.reports.hourly)
 	return e
 }
 
@@ -189,7 +192,7 @@ func (e *engine) watch(ctx context.Context) {
 	e.source.Add(ctx, metav1.NamespaceAll)
 	e.scope(ctx, e.target)
 	for _, r := range e.related {
-		e.scope(ctx, r.onTarget())
+		e.relatedScope(ctx, r.onTarget())
 		if e.access == nil {
 			r.OnSource().Add(ctx, metav1.NamespaceAll)
 		}
@@ -206,9 +209,18 @@ func (e *engine) scope(ctx context.Context, v *view.View) {
 	e.tasks = append(e.tasks, func(ctx context.Context) { table.watch(ctx, v) })
 }
 
+// relatedScope is scope for related objects.
+func (e *engine) relatedScope(ctx context.Context, v *view.View) {
+	if table := e.opts.RelatedMapper; table != nil {
+		e.tasks = append(e.tasks, func(ctx context.Context) { table.watch(ctx, v) })
+		return
+	}
+	e.scope(ctx, v)
+}
+
 // mapped calls look with each source namespace that is mapped, now and from now on.
 func (e *engine) mapped(look func(namespace string)) (cancel func()) {
-	table, ok := e.opts.Mapper.(*Namespaces)
+	table, ok := e.opts.relatedMapper().(*Namespaces)
 	if !ok {
 		return func() {}
 	}
@@ -225,6 +237,10 @@ func (e *engine) followMapper(ctx context.Context) {
 		defer table.subscribe(func(namespace string) { e.remapped(namespace) })()
 		e.remapped()
 	}
+	if table := e.opts.RelatedMapper; table != nil {
+		defer table.subscribe(func(string) { e.remappedRelated() })()
+		e.remappedRelated()
+	}
 	<-ctx.Done()
 }
 
@@ -236,6 +252,10 @@ func (e *engine) remapped(of ...string) {
 			e.queue.Add(name, queue.Resync)
 		}
 	}
+	e.remappedRelated()
+}
+
+func (e *engine) remappedRelated() {
 	for _, r := range e.related {
 		r.remapped()
 	}
@@ -270,7 +290,7 @@ func (e *engine) targetView() *view.View {
 	v.Live = func(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error) {
 		obj, err := read(ctx, name)
 		if obj != nil {
-			slim.NoteLost(obj, e.names)
+			slim.Note(obj, e.names)
 		}
 		return obj, err
 	}
@@ -304,21 +324,21 @@ func (e *engine) newRelated(p *queue.Pool) []*relatedResource {
 }
 
 func (e *engine) newRelatedResource(p *queue.Pool, f family) *relatedResource {
-	r := &relatedResource{family: f, mapper: e.opts.Mapper}
+	r := &relatedResource{family: f, mapper: e.opts.relatedMapper()}
 	r.refused = refusal.NewLedger(func(original cache.ObjectName) { r.queue.Add(original, queue.Resync) })
 	itself := func(n cache.ObjectName) (cache.ObjectName, bool) { return n, true }
 	owner, other, referrers := e.sync.from, e.sync.to, e.source
 	if f.From == TargetSide {
 		owner, other, referrers = other, owner, e.target
 	}
-	called := relatedNames{mapper: e.opts.Mapper, guard: e.guard, annotation: e.names.Source, fromTarget: f.From == TargetSide}
+	called := relatedNames{mapper: r.mapper, guard: e.guard, annotation: e.names.Source, fromTarget: f.From == TargetSide}
 	r.original = e.relatedView(r, "original", owner, "", itself)
 	r.copy = e.relatedView(r, "copy", other, e.names.Bound+"=true", called.original)
 	index := "references to " + f.Resource.String() + " of " + string(f.From)
 	r.copier = related.New(related.Config{
 		Former:   e.opts.FormerSource,
 		Resource: f.Resource, FromTarget: f.From == TargetSide, Manager: e.names.RelatedManager(related.Managers), Names: called, Sources: e.counts,
-		Marks:     related.Marks{Bound: e.names.Bound, Source: e.names.Source, Owner: e.names.Owner, Referrer: e.names.Referrer, Own: e.names.Own},
+		Marks:     related.Marks{Bound: e.names.Bound, Source: e.names.Source, Owner: e.names.Owner, Referrer: e.names.Referrer, Adopted: e.names.Adopted, Own: e.names.Own},
 		Originals: relatedSide(r.original, owner, f.Resource), Copies: relatedSide(r.copy, other, f.Resource),
 		Bound: relatedBound{index: index, referrers: referrers, sources: e.source},
 		Engine: relatedEngine{
@@ -350,14 +370,19 @@ func (e *engine) relatedView(r *relatedResource, what string, c *Cluster, select
 // its related objects are looked at, and whether they may be. Those of a first list
 // are looked at anyway.
 func (e *engine) firstOrLast(namespace string, initial bool) {
-	if e.access != nil {
-		e.access.Look(namespace)
+	all := []string{namespace}
+	if table := e.opts.RelatedMapper; table != nil {
+		all = table.list(SourceSide)
 	}
-	if initial {
-		return
-	}
-	for _, r := range e.related {
-		r.queue.Add(allOf(namespace), queue.Related)
+	for _, namespace := range all {
+		if e.access != nil {
+			e.access.Look(namespace)
+		}
+		for _, r := range e.related {
+			if !initial {
+				r.queue.Add(allOf(namespace), queue.Related)
+			}
+		}
 	}
 }
 
@@ -376,7 +401,7 @@ func (e *engine) denied(namespace string) {
 	}
 }
 
-// views are those that have to be known: not those that wait for access.
+// views are the views that have to be known. A view that waits for access is none of them.
 func (e *engine) views() []*view.View {
 	views := []*view.View{e.source, e.target}
 	for _, r := range e.related {
@@ -391,7 +416,7 @@ func (e *engine) views() []*view.View {
 
 // status is the state of the Run now.
 func (e *engine) status() Status {
-	st := Status{Synced: true, Held: e.sync.breaker.Held(), HeldCopies: e.sync.copies.Held(), Orphans: int(e.reports.orphans.Load()), Objects: e.source.Count()}
+	st := Status{Synced: true, Held: e.sync.breaker.Held(), HeldCopies: e.sync.copies.Held(), Orphans: e.reports.counted(ReasonOrphaned), Objects: e.source.Count()}
 	for _, v := range e.views() {
 		known, err := v.State()
 		st.Synced = st.Synced && known

@@ -197,3 +197,40 @@ func TestP8RelatedRecords(t *testing.T) {
 		}
 	})
 }
+
+// P8: of the related objects of a namespace that is not mapped, or is no more, nothing is
+// remembered but that they are there.
+func TestP8UnmappedRelated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.namespace(b.target, "elsewhere")
+		s, err := New(b.from, b.to, widgets, Options{Mapper: b.table, Related: []Related{{Resource: secrets, From: TargetSide}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := start(func() error { return s.Run(ctx) })
+		defer func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}()
+		remembered := func() int { return s.engine.related[0].copier.Records() }
+		b.claim(widgets, "Widget", "w")
+		const many = 100
+		for n := range many {
+			b.secret(b.target, "elsewhere", fmt.Sprint("s", n), "MA==")
+			b.secret(b.target, b.targetNS, fmt.Sprint("s", n), "MA==")
+		}
+		time.Sleep(time.Hour)
+		if n := remembered(); n > many+2 || n < many {
+			t.Fatalf("%d records of %d related objects in mapped namespaces", n, many)
+		}
+		b.table.Delete(b.sourceNS)
+		time.Sleep(time.Hour)
+		if n := remembered(); n > 2 {
+			t.Errorf("%d records after the last mapping has gone", n)
+		}
+	})
+}

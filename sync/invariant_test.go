@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -52,6 +53,7 @@ type model struct {
 	now        [2]map[cache.ObjectName]*unstructured.Unstructured
 	lives      map[string]*life
 	peers      map[string]string // UIDs of targets that an older konnector made, which records no source, and of their sources
+	shared     map[string]bool   // fields of targets that are ours and a restorer's, by UID and path
 	sight      *sight
 	call       *call          // the one that is carried out, if any
 	heldAt     map[string]int // step at which a source was told that its deletion is held, by UID
@@ -59,7 +61,7 @@ type model struct {
 }
 
 func newModel(s *sim) *model {
-	m := &model{sim: s, lives: map[string]*life{}, peers: map[string]string{}, sight: newSight(), heldAt: map[string]int{}}
+	m := &model{sim: s, lives: map[string]*life{}, peers: map[string]string{}, shared: map[string]bool{}, sight: newSight(), heldAt: map[string]int{}}
 	for side, c := range s.clusters {
 		m.begin[side] = c.Version() + 4
 		m.now[side] = map[cache.ObjectName]*unstructured.Unstructured{}
@@ -237,9 +239,10 @@ func (m *model) commitTarget(c fakecluster.Commit, ours bool) {
 	uid := sourceUID(c.After)
 	if uid != "" && c.Kind != watch.Deleted {
 		m.sim.origins[string(c.After.GetUID())] = uid
+		m.shares(c.After)
 	}
 	if !ours {
-		if c.Kind == watch.Added && annotation(c.After, klutchsync.BoundAnnotation) == "true" {
+		if c.Kind == watch.Added && annotation(c.After, klutchsync.BoundAnnotation) == "true" && uid == "" {
 			if source := m.now[sideSource][m.sim.source(name)]; source != nil {
 				m.peers[string(c.After.GetUID())] = string(source.GetUID())
 			}
@@ -304,7 +307,7 @@ func (m *model) targetApplied(name cache.ObjectName, uid string, c fakecluster.C
 	if before := sourceUID(c.Before); c.Before != nil && before != uid && uid != "" && m.sim.plan.Conflict != klutchsync.ConflictAdopt && (before != "" || m.peers[string(c.Before.GetUID())] == "" || older(c.Before, m.now[sideSource][m.sim.source(name)])) {
 		m.breaks("I9", "%s, made from %q, was taken over by %s", name, before, uid)
 	}
-	if c.Before != nil && uid != "" && sourceUID(c.Before) == uid && generation(c.After) < generation(c.Before) {
+	if c.Before != nil && uid != "" && sourceUID(c.Before) == uid && generation(c.After) < generation(c.Before) && !editedBehind(c.Before, generation(c.After)) {
 		m.breaks("I6", "%s went from generation %d of its source back to %d", name, generation(c.Before), generation(c.After))
 	}
 	if diff := beyond(c.Before, c.After, true); diff != "" {
@@ -316,6 +319,14 @@ func (m *model) targetApplied(name cache.ObjectName, uid string, c fakecluster.C
 			m.breaks("I16", "%s was given the %s of the source", name, part)
 		}
 	}
+}
+
+// editedBehind reports whether a target says of itself that its source was seen to be behind
+// it, in a generation before the one now.
+func editedBehind(target *unstructured.Unstructured, now int64) bool {
+	text, _, _ := strings.Cut(annotation(target, klutchsync.BehindAnnotation), "/")
+	seen, err := strconv.ParseInt(text, 10, 64)
+	return err == nil && seen < now
 }
 
 // deniedParts are those parts of an object that must not be brought to a target.
@@ -456,14 +467,17 @@ func (m *model) finalSource(name cache.ObjectName, source *unstructured.Unstruct
 	target := m.now[sideTarget][cache.NewObjectName(m.sim.at(sideTarget, name.Namespace), name.Name)]
 	message, _, _ := strings.Cut(annotation(source, klutchsync.MessageAnnotation), ":")
 	drifted := target != nil && differs(source, target, m.sim) != ""
-	// What an older konnector has written, and a webhook has changed, is held by that one with another content than ours.
-	drifted = drifted || m.sim.plan.has("normalising webhook") && heldByOld(target, "f:spec", "f:color")
+	// What an older konnector or a restorer has written, and a webhook has changed, is held by that one with another content than ours.
+	drifted = drifted || m.sim.plan.has("normalising webhook") && (heldByOld(target, "f:spec", "f:color") || heldBy(target, restorer, "f:spec", "f:color"))
 	reportsDrift := message == string(klutchsync.ReasonDrifted) && m.sim.plan.Drift == klutchsync.DriftReport && drifted
 	if want := m.reason(source, target); want != "" && !reportsDrift {
 		if message != string(want) {
 			return fmt.Sprintf("says %q, not %s", message, want)
 		}
-		return ""
+		if want != klutchsync.ReasonFields { // with all else it is in step
+			return ""
+		}
+		message = ""
 	}
 	switch {
 	case reportsDrift:
@@ -493,12 +507,14 @@ func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Rea
 		return klutchsync.ReasonConflict
 	case target == nil && p.Lost == klutchsync.LostReport && annotation(source, klutchsync.TargetAnnotation) != "":
 		return klutchsync.ReasonLost
-	case mine && generation(target) > source.GetGeneration():
+	case mine && generation(target) > source.GetGeneration() && !editedBehind(target, source.GetGeneration()):
 		return klutchsync.ReasonStale
 	case size == "huge", p.has("schemas unreadable") && m.sim.narrow[sideTarget] == "color" && has(source, "color"):
 		return klutchsync.ReasonRefused
 	case p.has("schemas unreadable") && m.sim.narrow[sideSource] == "secret" && reportsSecret(target):
 		return klutchsync.ReasonStatus
+	case m.sim.narrow[sideTarget] == "color" && has(source, "color"):
+		return klutchsync.ReasonFields
 	}
 	return ""
 }
@@ -541,16 +557,19 @@ func differs(source, target *unstructured.Unstructured, s *sim) string {
 		if !wanted && (left || strings.HasPrefix(have, "drift-") || have == "red" || s.plan.Drift == klutchsync.DriftReport && heldByOld(target, "f:spec", "f:"+field)) {
 			continue // what the user no longer asks for, or never did, and a provider has set, is the provider's
 		}
+		if !wanted && s.model.theirs(target, []string{"f:spec", "f:" + field}) {
+			continue
+		}
 		if want != have || wanted != had {
 			return fmt.Sprintf("%s is %q on the target, not %q", field, have, want)
 		}
 	}
-	if want, have := source.GetLabels()["tier"], target.GetLabels()["tier"]; want != have {
+	if want, have := source.GetLabels()["tier"], target.GetLabels()["tier"]; want != have && (want != "" || !s.model.theirs(target, simFields[2])) {
 		return fmt.Sprintf("label is %q on the target, not %q", have, want)
 	}
 	for _, key := range []string{"team", "note"} {
 		want, have := annotation(source, key), annotation(target, key)
-		if want == "" && left {
+		if want == "" && (left || s.model.theirs(target, []string{"f:metadata", "f:annotations", "f:" + key})) {
 			continue
 		}
 		if want != have {
@@ -566,12 +585,20 @@ func differs(source, target *unstructured.Unstructured, s *sim) string {
 // heldByOld reports whether an older konnector holds a field, which stays as long
 // as it is not taken over.
 func heldByOld(o *unstructured.Unstructured, path ...string) bool {
+	return heldBy(o, "konnector", path...)
+}
+
+// simFields are those of things that users set.
+var simFields = [][]string{{"f:spec", "f:size"}, {"f:spec", "f:color"}, {"f:metadata", "f:labels", "f:tier"}, {"f:metadata", "f:annotations", "f:team"}, {"f:metadata", "f:annotations", "f:note"}}
+
+// heldBy reports whether a manager whose name begins with one holds a field.
+func heldBy(o *unstructured.Unstructured, manager string, path ...string) bool {
 	if o == nil {
 		return false
 	}
 	for _, entry := range o.GetManagedFields() {
 		var fields map[string]any
-		if entry.Manager == "konnector" && json.Unmarshal([]byte(entry.FieldsV1.GetRawString()), &fields) == nil {
+		if strings.HasPrefix(entry.Manager, manager) && entry.FieldsV1 != nil && json.Unmarshal([]byte(entry.FieldsV1.GetRawString()), &fields) == nil {
 			if _, ok, _ := unstructured.NestedFieldNoCopy(fields, path...); ok {
 				return true
 			}

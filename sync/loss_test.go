@@ -14,6 +14,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 )
@@ -135,6 +136,40 @@ func TestHeldReturnSurvivesRestart(t *testing.T) {
 		w.merge(w.source, w.sourceNS, before[0], fmt.Sprintf(`{"metadata":{"annotations":{%q:"true"}}}`, klutchNames.Release))
 		if after := held(); !slices.Equal(after, before[1:]) {
 			t.Errorf("one of %v was released, and %v are held", before, after)
+		}
+	})
+}
+
+// Two Syncs of one source that report losses keep a mark each: neither takes the other's target
+// for its own, nor writes over its mark.
+func TestLossesOfTwoSyncs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		two := fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
+		w.namespace(two.Client(), w.targetNS)
+		other := *w
+		var err error
+		if other.to, err = NewClusterForClients(two.Client(), two.Metadata()); err != nil {
+			t.Fatal(err)
+		}
+		defer w.run(Options{Lost: LostReport})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("the first target exists", func() bool { return w.targetOf("a") != nil })
+		defer other.run(Options{Lost: LostReport, Finalizer: "example.org/two"})()
+		w.until("the second target exists", func() bool { return two.Created(widgets) == 1 })
+		w.settle()
+		before := len(w.fakeSource.Writes())
+		time.Sleep(time.Hour)
+		if n := len(w.fakeSource.Writes()) - before; n > 0 {
+			t.Errorf("%d writes to the source in an hour of rest", n)
+		}
+		uid := string(w.targetOf("a").GetUID())
+		if err := w.target.Resource(widgets).Namespace(w.targetNS).Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.until("the loss is told", func() bool { return strings.Contains(w.message("a"), string(ReasonLost)) })
+		if got := w.get(w.source, w.sourceNS, "a").GetAnnotations()[TargetAnnotation]; !strings.HasPrefix(got, uid) {
+			t.Errorf("the mark is %q, not of %s", got, uid)
 		}
 	})
 }

@@ -144,7 +144,7 @@ func (n *Namespaces) Target(source cache.ObjectName) (cache.ObjectName, bool) {
 	return target, ok
 }
 
-// known is Target for those that do not want a namespace of their own.
+// known is Target for callers that do not ask for a namespace.
 func (n *Namespaces) known(source cache.ObjectName) (cache.ObjectName, bool) {
 	target, ok := n.Of(source.Namespace)
 	if !ok {

@@ -14,7 +14,7 @@ import (
 func obstacle(s state) Reason {
 	src, dst := s.source, s.target
 	switch {
-	case !src.exists && dst.relation == relationOrphan && (dst.grace == graceProven || dst.grace == graceWaived && s.held != ""):
+	case !src.exists && dst.relation == relationOrphan && (dst.grace == graceProven || dst.grace == graceWaived && (s.held != "" || !dst.managed)):
 		return ReasonOrphaned
 	case !src.exists:
 		return ""
@@ -34,7 +34,7 @@ func obstacle(s state) Reason {
 		return ReasonLost
 	case s.returns() && s.held != "":
 		return ReasonVanished
-	case dst.ours() && dst.content == contentAhead:
+	case dst.ours() && (dst.content == contentAhead || dst.content == contentBehind):
 		return ReasonStale
 	case s.refused != "":
 		return s.refused
@@ -46,6 +46,8 @@ func obstacle(s state) Reason {
 		return ReasonContested
 	case s.related != "":
 		return ReasonRelated
+	case dst.ours() && s.unknown != "" && !s.unsure:
+		return ReasonFields
 	case src.shared != "":
 		return ReasonShared
 	default:
@@ -58,7 +60,7 @@ func (s state) passes(why Reason) bool { return s.passing && why != "" && why ==
 
 // harmless reports whether an obstacle leaves the spec free to travel.
 func harmless(why Reason) bool {
-	return why == "" || why == ReasonRelated || why == ReasonStatus || why == ReasonContested || why == ReasonShared
+	return why == "" || why == ReasonRelated || why == ReasonStatus || why == ReasonContested || why == ReasonFields || why == ReasonShared
 }
 
 // told reports whether users know what stands in the way. Who changed a target is
@@ -77,8 +79,8 @@ func told(s state, why Reason) bool {
 // solved reports whether nothing stands in the way of the object any more. After a start
 // only the acceptance of target and status shows that.
 func (s state) solved() bool {
-	accepted := s.target.content == contentInSync || s.target.content.drifted()
-	return s.source.deleting || s.target.ours() && accepted && !s.status
+	accepted := s.target.content == contentInSync || s.target.content == contentShared || s.target.content.drifted()
+	return s.source.deleting || s.target.ours() && accepted && !s.status && !s.unsure
 }
 
 // certain reports whether an obstacle has been seen well enough to tell users.
@@ -106,11 +108,11 @@ func explain(s state, why Reason) string {
 	case ReasonConflict:
 		text = conflictText(s.target)
 	case ReasonLost:
-		text = fmt.Sprintf("%s has vanished from the target cluster; remove the annotation %s to create it anew", s.target.name, s.words().Target)
+		text = fmt.Sprintf("%s has vanished from the target cluster; remove the annotation %s to create it anew", s.target.name, s.words().Mark)
 	case ReasonVanished:
 		text = fmt.Sprintf("%s has vanished from the target cluster, with what it held; %s", s.target.name, s.comesBack())
 	case ReasonStale:
-		text = fmt.Sprintf("%s was made from a later generation of this object, which may have been restored from a backup; nothing is rolled back", s.target.name)
+		text = fmt.Sprintf("%s was made from a later generation of this object, which may have been restored from a backup; nothing is rolled back before this object is changed: then it goes up as a whole", s.target.name)
 	case ReasonRefused:
 		text = s.asked("refuses") + s.answer
 	case ReasonUnavailable:
@@ -125,6 +127,8 @@ func explain(s state, why Reason) string {
 		text = fmt.Sprintf("%s is changed in the target cluster%s each time that it is put right, which is done ever more slowly; what changes here goes up at once", s.target.name, s.rivals)
 	case ReasonTerminating:
 		text = fmt.Sprintf("this object is being deleted, and waits for %s to be gone from the target cluster%s", s.target.name, s.target.finalizers)
+	case ReasonFields:
+		text = fmt.Sprintf("the target cluster has no such field of %s, so that it stays without: %s", s.target.name, s.unknown)
 	case ReasonShared:
 		text = fmt.Sprintf("another Sync, with the finalizer %s, writes the status of this object", s.source.shared)
 	case ReasonStatus:

@@ -38,6 +38,8 @@ type modelTarget struct {
 	drift             uint8 // 1: others changed it, 2: and changed it back
 	deleting, blocked bool
 	status            uint8
+	shared            bool  // others hold the fields too
+	behind            uint8 // generation of the source, and one, that was seen to be behind gen; 0 for none
 }
 
 // made reports whether the target was made from the source with a UID, by us or by a
@@ -89,6 +91,7 @@ type modelWorld struct {
 	unreadable bool  // the target's cluster does not answer
 	leaving    bool  // the target's kind is being taken away
 	restored   bool  // a cluster was restored from a backup
+	rolled     bool  // the source is of an earlier generation since, and nobody has edited it
 	released   bool  // users have released held deletions
 	tombs      uint8 // bit for each source that its user has deleted
 	letGo      uint8 // bit for each source whose finalizer a konnector has removed
@@ -164,6 +167,9 @@ func (r *modelRun) observe(k *modelKonnector) state {
 		s.policy.conflict, s.policy.orphans = ConflictAdopt, OrphanReport
 	}
 	s.target = targetState{freshness: k.targetAt, relation: r.relation(k), name: "t", managed: dst.managed == src.uid, finalizers: modelHolder}
+	if s.target.relation == relationOrphan {
+		s.target.managed = dst.managed == dst.from
+	}
 	if s.target.relation != relationOrphan {
 		k.grace, k.graceOf = graceRunning, 0
 	} else if k.graceOf != dst.uid {
@@ -227,7 +233,7 @@ func (r *modelRun) relation(k *modelKonnector) targetRelation {
 		return relationVanished
 	case dst.uid == 0:
 		return relationAbsent
-	case dst.from != 0 && !dst.other && (!dst.former || r.recover && src.uid == 0) && !dst.deleting && dst.from != src.uid && dst.managed == dst.from:
+	case dst.from != 0 && !dst.other && (!dst.former || r.recover && src.uid == 0) && !dst.deleting && dst.from != src.uid && (dst.managed == dst.from || src.uid == 0):
 		return relationOrphan
 	case src.uid == 0:
 		return relationForeign
@@ -260,10 +266,18 @@ func (r *modelRun) content(k *modelKonnector) content {
 		k.accepted = dst.uid
 	}
 	switch {
-	case dst.gen > src.gen:
+	case dst.gen > src.gen && dst.behind == 0:
 		return contentAhead
+	case dst.gen > src.gen && src.gen < dst.behind:
+		return contentBehind
+	case r.policy.drift == DriftReport && dst.from == src.uid && dst.managed != src.uid:
+		return contentShared
+	case dst.gen > src.gen && k.sourceAt != live:
+		return contentRewritten
 	case !settled && k.applied != 0 && dst.gen != k.applied && k.sourceAt != live:
 		return contentRewritten
+	case (settled && owned || !settled && dst.managed == src.uid && !src.deleting) && dst.shared:
+		return contentShared
 	case settled && owned:
 		return contentInSync
 	case settled && r.policy.drift == DriftReport && k.accepted != 0:
@@ -455,9 +469,24 @@ func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before mo
 		*dst = modelTarget{uid: w.born}
 		r.apply(k, dst)
 	case stepApply, stepForce:
-		r.check(!dst.made(src.uid) || dst.gen <= src.gen, "I6: the target goes back to an earlier generation")
+		r.check(!dst.made(src.uid) || dst.gen <= src.gen || !w.rolled && before.konnectors[i].sourceAt == live, "I6: the target goes back to an earlier generation")
 		r.check(do == stepApply || dst.drift != 1 || foreign || r.policy.drift == DriftCorrect, "I9: what others changed is taken against the policy")
 		r.apply(k, dst)
+	case stepOwn:
+		if dst.managed != src.uid {
+			dst.managed, dst.drift = src.uid, 2 // the marks alone: what the fields are an apply tells
+			if before.target.drift == 1 {
+				dst.drift = 1
+			}
+		} else {
+			dst.shared = false
+		}
+	case stepNote:
+		if w.source.uid != src.uid || w.source.gen != src.gen {
+			k.lookSource(w)
+			return
+		}
+		dst.behind = src.gen + 1
 	case stepMigrate:
 		dst.managed, dst.contended = src.uid, false
 		if dst.from == 0 {
@@ -473,6 +502,7 @@ func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before mo
 		dst.deleting = true
 	case stepCollect:
 		r.check(!dst.former, "I2: a target of a lost cluster is collected")
+		r.check(dst.managed == dst.from, "I2: what someone else made is collected")
 		deleted := r.policy.deletion == DeletionDelete && k.witnessed&w.tombs&uidBit(dst.from) != 0
 		r.check(r.policy.collects() || deleted, "an orphan is deleted against the policy")
 		r.check(w.source.uid != dst.from, "I2: a target is collected while its source is there")
@@ -491,6 +521,7 @@ func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before mo
 // apply makes dst what the konnector sees of its source.
 func (r *modelRun) apply(k *modelKonnector, dst *modelTarget) {
 	dst.from, dst.gen, dst.managed, dst.drift, dst.other, dst.former = k.source.uid, k.source.gen, k.source.uid, 0, false, false
+	dst.behind = 0
 	k.accepted, k.applied = dst.uid, dst.gen
 	k.again = k.again || k.wrote == k.source.wish()
 	k.paused, k.wrote = k.again, k.source.wish()
@@ -516,7 +547,8 @@ func userMoves() []modelMove {
 		}, 0},
 		{"the user edits the source", func(w *modelWorld) bool {
 			ok := w.source.uid != 0 && w.source.gen < 2
-			w.source.gen = 2
+			w.source.gen++
+			w.rolled = false
 			return ok
 		}, 0},
 		{"the user deletes the source", func(w *modelWorld) bool {
@@ -571,6 +603,12 @@ func otherMoves() []modelMove {
 			w.target = modelTarget{uid: w.born}
 			return ok
 		}, 1},
+		{"someone makes the target anew from its manifest", func(w *modelWorld) bool {
+			was := w.target
+			w.born++
+			w.target = modelTarget{uid: w.born, from: was.from, gen: was.gen, other: was.other, former: was.former, shared: true}
+			return was.from != 0 && !was.deleting && !was.blocked
+		}, 1},
 		{"another source's target takes the name", func(w *modelWorld) bool {
 			ok := w.target.uid == 0
 			w.born++
@@ -603,7 +641,7 @@ func otherMoves() []modelMove {
 		}, 0},
 		{"someone removes our annotation", func(w *modelWorld) bool {
 			ok := w.target.from != 0 && w.target.managed == w.target.from
-			w.target.from, w.target.gen = 0, 0
+			w.target.from, w.target.gen, w.target.behind = 0, 0, 0
 			return ok
 		}, 1},
 		{"another Sync comes first", func(w *modelWorld) bool {
@@ -672,7 +710,13 @@ func otherMoves() []modelMove {
 		}, 1},
 		{"the source is restored to an earlier generation", func(w *modelWorld) bool {
 			ok := w.source.gen == 2
-			w.source.gen = 1
+			w.source.gen, w.rolled = 1, true
+			w.restore()
+			return ok
+		}, 1},
+		{"the source is restored to a generation of long ago", func(w *modelWorld) bool {
+			ok := w.source.gen == 2
+			w.source.gen, w.rolled = 0, true
 			w.restore()
 			return ok
 		}, 1},
@@ -705,7 +749,7 @@ func otherMoves() []modelMove {
 		}, 1},
 		{"the target is restored to an earlier generation", func(w *modelWorld) bool {
 			ok := w.target.gen == 2
-			w.target.gen = 1
+			w.target.gen, w.target.behind = 1, 0
 			w.restore()
 			return ok
 		}, 1},
@@ -989,21 +1033,23 @@ func (r *modelRun) observes(w modelWorld, i int) bool {
 
 // excessive finds a step that is done more often than it can be needed.
 func excessive(trace []step) string {
-	var statuses, messages int
+	var statuses, messages, owns int
 	for i, do := range trace {
 		switch do {
 		case stepStatus:
 			statuses++
 		case stepSetMessage:
 			messages++
+		case stepOwn: // the marks, and what was applied then
+			owns++
 		default:
 			if slices.Contains(trace[:i], do) {
 				return fmt.Sprintf("I8: %s is done twice", do)
 			}
 		}
 	}
-	if statuses > 2 || messages > 2 {
-		return "I8: too many statuses or messages"
+	if statuses > 2 || messages > 2 || owns > 2 {
+		return "I8: too many statuses, messages or takings"
 	}
 	return ""
 }
@@ -1072,11 +1118,11 @@ func (r *modelRun) wrong(w modelWorld) string {
 	s := r.observe(&k)
 	src, dst, why := w.source, w.target, obstacle(s)
 	switch {
-	case src.uid == 0 && s.target.relation == relationOrphan && s.policy.collects():
+	case src.uid == 0 && s.target.relation == relationOrphan && s.target.managed && s.policy.collects():
 		return "I1: an orphan is not collected"
-	case s.target.relation == relationOrphan && s.target.grace == graceWaived:
+	case s.target.relation == relationOrphan && s.target.managed && s.target.grace == graceWaived:
 		return "I20: the target of a source that was deleted is left"
-	case src.uid == 0 && s.target.relation == relationOrphan && s.target.grace != graceProven:
+	case src.uid == 0 && s.target.relation == relationOrphan && s.target.grace < graceProven:
 		return "I20: an orphan is not told"
 	case src.uid == 0:
 		return ""
@@ -1089,14 +1135,18 @@ func (r *modelRun) wrong(w modelWorld) string {
 	case why == ReasonConflict && (dst.made(src.uid) || dst.uid == 0), why == ReasonLost && dst.uid != 0,
 		why == ReasonDrifted && dst.drift != 1, why == ReasonStale && dst.gen <= src.gen:
 		return "I1: the message is wrong: " + string(why)
-	case why == ReasonConflict && s.target.relation == relationOrphan && r.policy.collects():
+	case why == ReasonConflict && s.target.relation == relationOrphan && s.target.managed && r.policy.collects():
 		return "I1: an orphan keeps the name"
+	case why == ReasonStale && s.target.content == contentAhead:
+		return "I1: nothing records what is behind, so that no edit goes up"
 	case !harmless(why) && why != ReasonDrifted:
 		return ""
 	case !src.finalizer:
 		return "I3: no finalizer"
 	case !dst.made(src.uid) || dst.gen != src.gen && harmless(why) || dst.managed != src.uid || dst.contended && r.policy.drift == DriftCorrect:
 		return "I1: the target is not what it should be"
+	case dst.shared && harmless(why):
+		return "I1: others own what the source should be able to take away"
 	case dst.drift != 0 && harmless(why):
 		return "I1: the target stays changed"
 	case dst.sent() != src.status && !src.shared:

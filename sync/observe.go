@@ -3,6 +3,7 @@
 package sync
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -24,6 +25,7 @@ import (
 	"github.com/klutch-go/sdk/sync/internal/pace"
 	"github.com/klutch-go/sdk/sync/internal/prune"
 	"github.com/klutch-go/sdk/sync/internal/refusal"
+	"github.com/klutch-go/sdk/sync/internal/slim"
 	"github.com/klutch-go/sdk/sync/internal/tombstone"
 	"github.com/klutch-go/sdk/sync/internal/travel"
 	"github.com/klutch-go/sdk/sync/internal/view"
@@ -113,7 +115,9 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 		p.made, p.isMade = originIn(o.names.Source, p.target)
 	}
 	if p.source != nil {
-		p.want = o.opts.newIntent(o.names, o.targetFields.Prune(p.source), p.from.since(p.made, p.source.GetResourceVersion()), p.name)
+		pruned := o.targetFields.Prune(p.source)
+		o.observeLeftOut(p, pruned)
+		p.want = o.opts.newIntent(o.names, pruned, p.from.since(p.made, p.source.GetResourceVersion()), p.name, o.composed)
 		if p.wish = p.want.hash; !o.ungenerated(p) {
 			p.wish += strconv.FormatInt(p.source.GetGeneration(), 10)
 		}
@@ -148,7 +152,9 @@ func (o *observer) observeSource(p *pair, r *record) {
 	s.exists = true
 	s.deleting = p.source.GetDeletionTimestamp() != nil
 	s.finalizer = slices.Contains(p.source.GetFinalizers(), o.opts.Finalizer)
-	s.mark = annotations[o.names.Target]
+	if s.mark = recorded(annotations[o.names.Mark], p.from.uid); isAdopted(o.names, p.source) {
+		s.mark = cmp.Or(s.mark, recorded(annotations[o.names.Target], p.from.uid))
+	}
 	s.message = annotations[o.names.Message]
 	s.shared = o.firstOther(p.source)
 	p.related = o.problem(p.key)
@@ -156,6 +162,27 @@ func (o *observer) observeSource(p *pair, r *record) {
 		r.proofs.source = p.from.uid
 	}
 	s.proven = r.proofs.source == p.from.uid
+}
+
+// observeLeftOut finds out which fields of a source its target cannot have.
+func (o *observer) observeLeftOut(p *pair, pruned *unstructured.Unstructured) {
+	if pruned == p.source {
+		return
+	}
+	p.unknown = strings.Join(prune.LeftOut(travel.Body(p.source.Object, o.composed), travel.Body(pruned.Object, o.composed)), ", ")
+	p.unsure = p.unknown != "" && !o.targetFields.Sure()
+}
+
+// composed reports whether Crossplane keeps the names of what it has composed at a path: it
+// does beside a field of its own. As long as no schema is known it may.
+func (o *observer) composed(path ...string) bool {
+	path = append(slices.Clone(path), "compositionRef")
+	for _, schema := range []*prune.Cache{o.targetFields, o.sourceFields} {
+		if has, known := schema.Has(path); known {
+			return has
+		}
+	}
+	return true
 }
 
 // observeRelation finds out whose the object is that has the target's name.
@@ -167,6 +194,7 @@ func (o *observer) observeRelation(ctx context.Context, p *pair, r *record) {
 	if o.recovers(p) {
 		p.policy.conflict, p.policy.orphans = ConflictAdopt, OrphanReport
 	}
+	o.observeAdoption(p)
 	o.observeOrphan(ctx, p, r)
 	switch {
 	case p.vanished(&r.drift):
@@ -230,7 +258,7 @@ func (o *observer) observeOrphan(ctx context.Context, p *pair, r *record) {
 	}
 	deleted := o.tombstones.Of(p.made.UID)
 	switch {
-	case deleted && o.policy.deletion == DeletionDelete:
+	case deleted && p.policy.deletion == DeletionDelete:
 		p.state.target.grace = graceWaived
 	case r.proofs.orphan.proven:
 		p.state.target.grace = graceProven
@@ -239,12 +267,16 @@ func (o *observer) observeOrphan(ctx context.Context, p *pair, r *record) {
 	}
 }
 
+// isOrphan reports whether the target was made from a source of this name that is not there. What
+// says so and has no fields of a Sync, as an object does that was made from a manifest, is told
+// if there is no source at all, and never collected.
 func (o *observer) isOrphan(p *pair) bool {
 	if p.target == nil || p.target.GetDeletionTimestamp() != nil || o.guard.SourceUID == "" {
 		return false
 	}
 	left := p.made.Cluster == o.guard.SourceUID || p.source == nil && o.recovers(p)
-	return left && p.from.sameName(p.made) && p.made.UID != p.from.uid && fields.Of(p.target, o.names.Incarnation(p.made.UID)) != nil
+	p.state.target.managed = fields.Of(p.target, o.names.Incarnation(p.made.UID)) != nil
+	return left && p.from.sameName(p.made) && p.made.UID != p.from.uid && (p.state.target.managed || p.source == nil && fields.By(p.target, o.names.Applied) == nil)
 }
 
 // recovers reports whether the target is of the cluster in whose place the source cluster
@@ -265,7 +297,9 @@ func (p *pair) prove(r *record) {
 func (o *observer) observeTarget(p *pair, r *record) {
 	t := &p.state.target
 	t.uid = string(p.target.GetUID())
-	t.managed = fields.Of(p.target, p.keeper) != nil
+	if t.relation != relationOrphan {
+		t.managed = fields.Of(p.target, p.keeper) != nil
+	}
 	if uid := p.target.GetUID(); r.drift.target != uid {
 		r.drift.target, r.drift.accepted = uid, "" // another target has accepted nothing yet
 	}
@@ -303,11 +337,21 @@ func (o *observer) compare(p *pair, r *record) content {
 		judged = p.judge(&r.drift, ours)
 		unverified = judged == contentUnverified
 	}
+	annotations := p.target.GetAnnotations()
+	seen, noted := seenBehind(annotations[o.names.Behind], annotations[o.names.Source])
 	switch {
-	case from.Generation > p.source.GetGeneration():
+	case from.Generation > p.source.GetGeneration() && !noted:
 		return contentAhead
+	case from.Generation > p.source.GetGeneration() && p.source.GetGeneration() <= seen:
+		return contentBehind
+	case p.policy.drift == DriftReport && p.isMade && !p.state.target.managed:
+		return contentShared // an apply that yields would meet others' claims to our marks
+	case from.Generation > p.source.GetGeneration() && p.state.source.freshness != live:
+		return contentRewritten
 	case !settled && p.isMade && r.drift.applied != "" && from.Hash != r.drift.applied && p.state.source.freshness != live:
 		return contentRewritten
+	case o.gives(p, r, settled && owned) && slim.Shared(p.target, p.keeper):
+		return contentShared
 	case settled && owned:
 		return contentInSync
 	case judged != contentUnverified:
@@ -466,6 +510,9 @@ func (o *observer) rememberStatus(p *pair, r *record) {
 		}
 		if !f.Due(travel.Hash(p.give), p.sources) {
 			refusedFor = f.Wait()
+			if passes := f.Passes(); passes > 0 {
+				refusedFor = min(refusedFor, passes) // to tell it then
+			}
 		}
 	}
 	if p.statusRefused == "" && r.status.contest.Told() {
@@ -504,6 +551,8 @@ func (p *pair) again(s step, r *record) time.Duration {
 	switch {
 	case p.muted && p.untold():
 		return p.mute
+	case s == stepRest && p.unsure && !p.state.source.deleting:
+		return prune.Pause
 	case s != stepWait:
 		return 0
 	case p.statusDelayed:
@@ -576,4 +625,75 @@ func newer(a, b string) bool {
 // display names an object for people.
 func display(resource schema.GroupVersionResource, name cache.ObjectName) string {
 	return fmt.Sprintf("%s %s", resource.GroupResource(), name)
+}
+
+// gives reports whether what others own of the target as well is to be taken away from them now:
+// when all else is in step, and before an edit, which would leave them what it removes.
+func (o *observer) gives(p *pair, r *record, inStep bool) bool {
+	return inStep || p.made.Hash != p.want.hash && p.state.target.managed && r.held == nil && !p.state.source.deleting
+}
+
+// vanished reports whether there was a target of the source: while we run or, as the message
+// on the source says, before.
+func (p *pair) vanished(d *drift) bool {
+	return p.target == nil && (d.accepted != "" || strings.HasPrefix(p.state.source.message, string(ReasonVanished)+": "))
+}
+
+// observeLoss makes a target that has vanished come back after a pause, and only while the
+// target's cluster takes new ones: a platform that takes a kind away, or the same object again and
+// again, would be fought with empty databases.
+func (o *observer) observeLoss(ctx context.Context, p *pair, r *record, looks bool) error {
+	if r.loss == nil && o.refused.Of(p.key, refusal.Spec) == nil {
+		r.lose(p)
+	}
+	if !looks {
+		return nil
+	}
+	why, err := o.offer(ctx)
+	if p.offered = why == ""; err != nil || p.offered {
+		return err
+	}
+	if r.loss == nil || !time.Now().Before(r.loss.next) {
+		r.lose(p)
+	}
+	r.loss.hash, r.loss.listed, r.loss.why = p.want.hash, p.targets, clip(why)
+	return nil
+}
+
+// lose begins the pause. Each in a row is twice as long.
+func (r *record) lose(p *pair) {
+	r.loss = &loss{hash: p.want.hash, listed: p.targets, next: r.drift.lost(losePause)}
+}
+
+// due reports whether the pause is over: what is wanted has changed, or what is seen.
+func (l *loss) due(p *pair) bool {
+	return l.hash != p.want.hash || l.listed != p.targets || !time.Now().Before(l.next)
+}
+
+// offer asks whether the target's cluster takes new objects, and answers why not.
+func (o *observer) offer(ctx context.Context) (why string, err error) {
+	if why, err = o.serving(ctx); why != "" || err != nil || o.opts.Offered == nil {
+		return why, err
+	}
+	return o.opts.Offered(ctx)
+}
+
+// firstOther is the finalizer of the Sync that came before this one, and writes the status
+// and the messages of the source; empty if this one does.
+func (o *observer) firstOther(source *unstructured.Unstructured) string {
+	if first := slim.FirstFinalizer(source, o.names); first != o.opts.Finalizer {
+		return first
+	}
+	return ""
+}
+
+// isCopy reports whether a source is a target of this Sync, as it may be where source and
+// target are one cluster.
+func (o *observer) isCopy(source *unstructured.Unstructured) bool {
+	from, ok := originIn(o.names.Source, source)
+	if !ok || from.Cluster != o.guard.SourceUID || !o.oneCluster && o.guard.SourceUID != o.guard.TargetUID || renamesNothing(o.opts.Mapper) {
+		return false
+	}
+	name, mapped := targetName(o.opts.Mapper, cache.NewObjectName(from.Namespace, from.Name), false)
+	return mapped && name == cache.MetaObjectToName(source)
 }

@@ -88,6 +88,14 @@ type Options struct {
 	// are taken over. Empty is none.
 	FormerSource types.UID
 
+	// Adopt takes over a target that the target's side made, if a source names it: its
+	// TargetAnnotation has the target's UID, and its AdoptedLabel is "true". NewAdopted
+	// makes such a source, Hooks.Unclaimed says for what. What one side made is not the
+	// other's to end: such a target stays when its source is deleted, as under
+	// DeletionOrphan, and is not made anew when it vanishes, as under LostReport. Without
+	// the label the source is one like any other.
+	Adopt bool
+
 	// DeletionLog keeps over restarts what DeletionLimit has counted.
 	DeletionLog DeletionLog
 
@@ -105,6 +113,11 @@ type Options struct {
 
 	// Related objects travel with the bound ones.
 	Related []Related
+
+	// RelatedMapper, if not nil, is for cluster-scoped sources, which have no namespace: while
+	// there is any, related objects travel in each namespace of this table. References select
+	// none there. It is never asked for a namespace that it does not have.
+	RelatedMapper *Namespaces
 
 	// Hooks are called as things happen.
 	Hooks Hooks
@@ -190,15 +203,6 @@ const (
 	OrphanDelete OrphanPolicy = "Delete" // delete it, as DeletionLimit allows
 )
 
-// A Side is one of the two clusters.
-type Side string
-
-// The two sides.
-const (
-	SourceSide Side = "Source"
-	TargetSide Side = "Target"
-)
-
 // Related selects objects of another resource that travel with the bound ones,
 // from the side that owns them to the same name in the mapped namespace of the
 // other side. An object travels if its name is in Names or is referred to by a
@@ -208,8 +212,8 @@ const (
 //
 // Whatever selects it, a related object travels only while its source side namespace
 // holds a source of the Sync; one that is being deleted counts until it has gone.
-// Copies go with the last source of their namespace. So nothing travels where the
-// sources are cluster-scoped.
+// Copies go with the last source of their namespace. Where the sources are cluster-scoped,
+// nothing travels without RelatedMapper of Options.
 //
 // The owner's side is never written to. A copy carries annotations that identify
 // its original; the content of an object without them is never read, nor is it
@@ -356,6 +360,14 @@ func (r Related) validate(i int) error {
 // travels reports whether related objects of a namespace may travel at all.
 func (o Options) travels(namespace string) bool {
 	return slices.ContainsFunc(o.Related, func(r Related) bool { return related.Allows(r.Namespaces, namespace) })
+}
+
+// relatedMapper maps related objects.
+func (o Options) relatedMapper() Mapper {
+	if o.RelatedMapper != nil {
+		return o.RelatedMapper
+	}
+	return o.Mapper
 }
 
 // kept are the top-level fields of targets that have to be cached.

@@ -5,6 +5,8 @@ package sync
 import (
 	"encoding/json"
 	"slices"
+	"strconv"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -12,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/sync/internal/fields"
+	"github.com/klutch-go/sdk/sync/internal/legacy"
 	"github.com/klutch-go/sdk/sync/internal/names"
 	"github.com/klutch-go/sdk/sync/internal/slim"
 	"github.com/klutch-go/sdk/sync/internal/travel"
@@ -28,8 +31,10 @@ const (
 	// although too many are being deleted at once: see Options.DeletionLimit.
 	ReleaseAnnotation = domain + "release-deletion"
 
-	// TargetAnnotation on a source holds the UID of its target. It is written
-	// only under LostReport. Removing it lets a lost target be created anew.
+	// TargetAnnotation on a source holds the UID of its target, a slash, and its own:
+	// a copy of the source has lost nothing. It is written only under LostReport.
+	// Removing it lets a lost target be created anew. A Sync with another finalizer than the
+	// usual one has one of its own, with a hash of that at its end; the message names it.
 	TargetAnnotation = domain + "target-uid"
 
 	// BoundAnnotation marks synced objects on the target, and copies of related
@@ -50,6 +55,15 @@ const (
 	// OrphanedAnnotation on a former target names its source, which was deleted
 	// under DeletionOrphan.
 	OrphanedAnnotation = domain + "orphaned-from"
+
+	// BehindAnnotation on a target says which generation its source had when it was seen
+	// to be an earlier one than that in SourceAnnotation, as after a restore from a backup:
+	// that generation, a slash, and a hash of SourceAnnotation. Later ones are new edits.
+	BehindAnnotation = domain + "source-behind"
+
+	// AdoptedLabel on a source, beside its TargetAnnotation, says that it was made for a
+	// target that was there first: see Options.Adopt. It is an annotation on the target.
+	AdoptedLabel = domain + "adopted"
 )
 
 // An Origin is what SourceAnnotation says: which source a target or a copy was
@@ -79,6 +93,10 @@ type Origin struct {
 func OriginOf(obj metav1.Object) (o Origin, ok bool) {
 	return originIn(SourceAnnotation, obj)
 }
+
+// TakesOver reports whether a Sync with Klutch's domain takes a target over from Klutch's own
+// konnector, as the one that was made from source.
+func TakesOver(source, target metav1.Object) bool { return legacy.MadeFrom(source, target) }
 
 // originIn is OriginOf where another annotation says so.
 func originIn(annotation string, obj metav1.Object) (o Origin, ok bool) {
@@ -146,7 +164,7 @@ type intent struct {
 
 // newIntent derives from a source what its target should be: everything but
 // status and those metadata that belong to the object as such.
-func (o Options) newIntent(n *names.Names, source *unstructured.Unstructured, from origin, target cache.ObjectName) intent {
+func (o Options) newIntent(n *names.Names, source *unstructured.Unstructured, from origin, target cache.ObjectName, composed func(...string) bool) intent {
 	extra := Meta{}
 	if o.TargetMeta != nil {
 		extra = o.TargetMeta(from.name)
@@ -164,13 +182,44 @@ func (o Options) newIntent(n *names.Names, source *unstructured.Unstructured, fr
 	annotations := travelling(source.GetAnnotations(), notOwn(n, o.Annotations), extra.Annotations)
 	annotations[n.Bound] = "true"
 	annotations[n.Source] = from.since(Origin{}, "").record(0, "")
+	if isAdopted(n, source) {
+		annotations[n.Adopted] = "true"
+	}
 	meta["annotations"] = annotations
 
-	object := travel.Body(source.Object)
+	object := travel.Body(source.Object, composed)
 	object["metadata"] = meta
 	hash := travel.Hash(object)
 	annotations[n.Source] = from.record(source.GetGeneration(), hash)
 	return intent{object: object, hash: hash}
+}
+
+// isAdopted reports whether a source was made for a target that was there first.
+func isAdopted(n *names.Names, source *unstructured.Unstructured) bool {
+	return source.GetLabels()[n.Adopted] == "true" && source.GetAnnotations()[n.Target] != ""
+}
+
+// recorded is the target's UID that a source with a UID has been given to keep; what a copy of
+// another source brought along is none.
+func recorded(mark string, source types.UID) string {
+	target, of, _ := strings.Cut(mark, "/")
+	if of != "" && of != string(source) {
+		return ""
+	}
+	return target
+}
+
+// behind is the value of BehindAnnotation for a source of a generation.
+func behind(generation int64, source string) string {
+	return strconv.FormatInt(generation, 10) + "/" + travel.Hash(source)
+}
+
+// seenBehind is the generation of the source that a BehindAnnotation has, as long as the
+// target is made from what it was made from then.
+func seenBehind(value, source string) (generation int64, seen bool) {
+	text, _, _ := strings.Cut(value, "/")
+	generation, err := strconv.ParseInt(text, 10, 64)
+	return generation, err == nil && value == behind(generation, source)
 }
 
 // travelling is what of some metadata travels, and what is added to it.

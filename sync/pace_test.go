@@ -3,12 +3,20 @@
 package sync
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
+	gosync "sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/sync/internal/pace"
 )
 
@@ -140,6 +148,55 @@ func TestP25StatusFlood(t *testing.T) {
 			if wait := records[i].Delay(given, budget.Pause()); wait > 0 {
 				t.Fatalf("object %d waits for %s after the flood", i, wait)
 			}
+		}
+	})
+}
+
+// What keeps objects from being in step is logged as it changes, and then once an hour with
+// their number.
+func TestLogOnceAnHour(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		var mu gosync.Mutex
+		var lines []string
+		log := funcr.New(func(_, args string) {
+			mu.Lock()
+			defer mu.Unlock()
+			lines = append(lines, args)
+		}, funcr.Options{})
+		table := NewNamespaces(nil)
+		table.Set(w.sourceNS, w.targetNS)
+		s, err := New(w.from, w.to, widgets, Options{Mapper: table})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(logr.NewContext(t.Context(), log))
+		done := start(func() error { return s.Run(ctx) })
+		w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Resource == widgets && r.Verb == "apply" {
+				return apierrors.NewForbidden(widgets.GroupResource(), r.Object.Name, errors.New("exceeded quota"))
+			}
+			return do()
+		})
+		for i := range 3 {
+			w.create(w.source, w.sourceNS, w.widget(fmt.Sprint("w", i), `{"size":"small"}`, ``))
+		}
+		time.Sleep(5*time.Hour + time.Minute)
+		cancel()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		changes, hours := 0, 0
+		for _, line := range lines {
+			if strings.Contains(line, `"msg"="object cannot be synced"`) {
+				changes++
+			}
+			if strings.Contains(line, `"msg"="objects are not in step"`) && strings.HasSuffix(line, `"objects"={"TargetForbidden"=3}`) {
+				hours++
+			}
+		}
+		if changes != 3 || hours != 5 || len(lines) > 40 {
+			t.Errorf("%d changes and %d hours told in %d lines:\n%s", changes, hours, len(lines), strings.Join(lines, "\n"))
 		}
 	})
 }

@@ -13,7 +13,7 @@ const (
 	stepLookSource      step = "look-source"      // read the source from its API server
 	stepLookTarget      step = "look-target"      // read the target from its API server
 	stepProve           step = "prove"            // read both, and who the clusters are, from their API servers
-	stepConfirm         step = "confirm"          // make sure that the clusters are those that we know
+	stepConfirm         step = "confirm"          // make sure that the clusters are the known ones
 	stepSetMessage      step = "set-message"      // put the message on the source, or take it off
 	stepAddFinalizer    step = "add-finalizer"    // put the finalizer on the source
 	stepRemoveFinalizer step = "remove-finalizer" // take the finalizer off the source
@@ -24,6 +24,8 @@ const (
 	stepEmptyMap        step = "empty"            // take away the last parts of maps that should be empty
 	stepForce           step = "force"            // apply this version of the target, taking fields from others
 	stepMigrate         step = "migrate"          // make what a legacy konnector or a predecessor applied to the target ours
+	stepOwn             step = "own"              // take the fields that we applied away from the other writers that own them
+	stepNote            step = "note"             // record on the target which generation of the source is behind it
 	stepDelete          step = "delete"           // delete this version of the target
 	stepCollect         step = "collect"          // delete this version of an orphan
 	stepOrphan          step = "orphan"           // give up all fields of the target
@@ -97,6 +99,9 @@ func decide(s state) step {
 		return stepStatus
 	case dst.termination != alive:
 		return stepWait
+	// A source that was restored from a backup is known by its generation when it is edited again.
+	case dst.content == contentAhead && !s.refusing():
+		return stepNote
 	// A legacy konnector wrote our target: take ownership so that removals propagate.
 	case dst.relation == relationContended && s.corrects(why):
 		return stepMigrate
@@ -110,6 +115,9 @@ func decide(s state) step {
 		return stepMark
 	case s.status:
 		return stepStatus
+	// What the source removes has to go, be it that someone else made the target.
+	case dst.content == contentShared && s.free(why):
+		return stepOwn
 	// Someone else changed what the source owns, and by policy it is put right.
 	case (s.contested != "" || dst.content != contentInSync) && s.corrects(why):
 		return stepForce
@@ -127,6 +135,8 @@ func decideDeletion(s state) step {
 	changed := (dst.relation == relationOurs || dst.relation == relationContended) && dst.content.edited() && !s.paused
 	switch {
 	// What users changed before the deletion or since may decide how it goes, or whether.
+	case dst.ours() && dst.content == contentShared && !dst.managed && !s.refusing() && !s.paused:
+		return stepOwn
 	case changed && s.contested == "" && dst.content == contentEmptyMap:
 		return stepEmptyMap
 	case changed && s.contested == "":
@@ -140,7 +150,7 @@ func decideDeletion(s state) step {
 	case dst.deletable(s.policy):
 		return stepDelete
 	// By policy the target stays, and belongs to no Sync any more.
-	case dst.ours() && dst.managed:
+	case dst.ours():
 		return stepOrphan
 	// The target has gone, never was, is not ours any more, or belongs to someone else.
 	default:

@@ -46,7 +46,7 @@ func collectOrphans(s *state)          { s.policy.orphans = OrphanDelete }
 func sourceGone(s *state)              { s.source, s.confirmed = sourceState{freshness: cached}, true }
 
 func orphaned(g grace) func(*state) {
-	return func(s *state) { itsRelation(relationOrphan)(s); s.target.grace = g }
+	return func(s *state) { itsRelation(relationOrphan)(s); s.target.grace, s.target.managed = g, true }
 }
 func marked(s *state)      { s.source.mark = "u1" }
 func unproven(s *state)    { s.source.proven = false }
@@ -185,7 +185,11 @@ func TestPlan(t *testing.T) {
 
 		"target is ahead, says the cache": {settledState(ahead), stepLookSource},
 		"target is ahead":                 {settledState(ahead, liveSource), stepSetMessage},
-		"target is ahead, said":           {settledState(ahead, liveSource, messageSet), stepRest},
+		"target is ahead, said":           {settledState(ahead, liveSource, messageSet), stepNote},
+		"target is ahead, noted":          {settledState(contents(contentBehind), liveSource, messageSet), stepRest},
+		"target is owned by others too":   {settledState(contents(contentShared)), stepLookTarget},
+		"owned by others too, seen live":  {settledState(contents(contentShared), liveTarget), stepOwn},
+		"owned by others too, paused":     {settledState(contents(contentShared), paused), stepWait},
 
 		"contested again and again":           {settledState(fought), stepSetMessage},
 		"contested, told":                     {settledState(fought, messageSet), stepWait},
@@ -227,7 +231,7 @@ func TestPlan(t *testing.T) {
 		"deleted, name is taken":           {settledState(deleting, foreign, liveTarget), stepRemoveFinalizer},
 		"deleted, to orphan, cached":       {settledState(deleting, orphanTarget), stepLookTarget},
 		"deleted, to orphan":               {settledState(deleting, orphanTarget, liveTarget), stepOrphan},
-		"deleted, orphaned, not held":      {settledState(deleting, orphanTarget, liveTarget, func(s *state) { s.target.managed = false }), stepRemoveFinalizer},
+		"deleted, orphaned, without ours":  {settledState(deleting, orphanTarget, liveTarget, func(s *state) { s.target.managed = false }), stepOrphan},
 		"deleted, orphaned, nobody's":      {settledState(deleting, orphanTarget, liveTarget, foreign), stepRemoveFinalizer},
 		"deleted, to orphan, but going":    {settledState(deleting, orphanTarget, terminates), stepWait},
 		"deleted, clusters not confirmed":  {settledState(deleting, unconfirmed), stepConfirm},

@@ -5,6 +5,7 @@
 package sync
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -213,6 +214,37 @@ func TestRealMessageRefused(t *testing.T) {
 	w.until("the status travels", func() bool { return field(w.get(w.source, w.sourceNS, "a"), "status", "phase") == "Ready" })
 	w.delete(w.source, w.sourceNS, "a")
 	w.until("all is gone", func() bool { return w.targetOf("a") == nil && w.get(w.source, w.sourceNS, "a") == nil })
+}
+
+// Annotations that leave no room for those of a Sync are a refusal like others: told where
+// there is room, asked again ever more rarely, and over with what was asked.
+func TestRealFullAnnotations(t *testing.T) {
+	t.Parallel()
+	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
+	w := &world{TB: t, source: admin(t, app.Config()), target: admin(t, control.Config()), sourceNS: "full", targetNS: "svc-full"}
+	install(t, w.source, w.sourceNS)
+	install(t, w.target, w.targetNS)
+	var asked [2]*atomic.Int64
+	w.from, asked[0] = requests(t, app.Config())
+	w.to, asked[1] = requests(t, control.Config())
+	reports := make(chan Report, 100)
+	defer w.run(Options{Hooks: Hooks{Reported: func(_ context.Context, r Report) { reports <- r }}})()
+	const room = 256 << 10 // all keys and values of an object's annotations: see apimachinery's TotalAnnotationSizeLimitB
+	w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, `"annotations":{"note":"`+strings.Repeat("x", room-100)+`"}`))
+	select {
+	case r := <-reports:
+		if r.Reason != ReasonRefused || r.Told || !strings.Contains(r.Message, "annotations") || len(r.Message) > 2*maxMessage {
+			t.Errorf("reported %+v", r)
+		}
+	case <-time.After(30 * time.Second):
+		t.Fatal("nothing is reported")
+	}
+	time.Sleep(20 * time.Second)
+	if n := asked[0].Load() + asked[1].Load(); n > 20 {
+		t.Errorf("%d requests", n)
+	}
+	w.merge(w.source, w.sourceNS, "a", `{"metadata":{"annotations":{"note":"short"}}}`)
+	w.until("it is in step", func() bool { return w.targetOf("a") != nil && w.message("a") == "" })
 }
 
 // What others wrote on a target is put right as soon as the target's API server takes it,

@@ -6,6 +6,7 @@ package sync
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,7 +26,7 @@ func TestRealRestore(t *testing.T) {
 	w.from, w.to = w.cluster(app), w.cluster(control)
 	s, stop := w.sync(Options{Mapper: Identity(), Orphans: OrphanDelete})
 	defer stop()
-	for _, name := range []string{"a", "b"} {
+	for _, name := range []string{"a", "b", "edited"} {
 		w.create(source, "default", w.widget(name, `{"size":"small"}`, ``))
 		w.until("target exists", func() bool { return w.targetOf(name) != nil })
 	}
@@ -33,6 +34,10 @@ func TestRealRestore(t *testing.T) {
 	if err := app.Backup(t.Context(), backup); err != nil {
 		t.Fatal(err)
 	}
+	for _, edit := range []string{`{"color":"red"}`, `{"late":"l"}`, `{"size":"large"}`} {
+		w.merge(source, "default", "edited", `{"spec":`+edit+`}`)
+	}
+	w.until("edits have gone up", func() bool { o, _ := OriginOf(w.targetOf("edited")); return o.Generation == 4 })
 	w.delete(source, "default", "a")
 	w.create(source, "default", w.widget("c", `{"size":"small"}`, ``))
 	w.until("only b and c are left", func() bool {
@@ -48,6 +53,16 @@ func TestRealRestore(t *testing.T) {
 	w.merge(source, "default", "b", `{"spec":{"size":"large"}}`)
 	w.until("what came after the backup has gone up", func() bool { return field(w.targetOf("b"), "spec", "size") == "large" })
 	w.until("what the backup brought back has a target", func() bool { return w.targetOf("a") != nil })
+	w.until("what is older than its target says so", func() bool { return strings.HasPrefix(w.message("edited"), string(ReasonStale)) })
+	w.settle()
+	if got := field(w.targetOf("edited"), "spec", "size"); got != "large" {
+		t.Errorf("the size was rolled back to %v", got)
+	}
+	w.merge(source, "default", "edited", `{"spec":{"color":"blue"}}`)
+	w.until("what is edited after the restore goes up", func() bool {
+		t := w.targetOf("edited")
+		return field(t, "spec", "color") == "blue" && field(t, "spec", "size") == "small" && w.message("edited") == ""
+	})
 	t.Logf("in step %v after the restore", time.Since(began).Round(100*time.Millisecond))
 	if w.targetOf("c") == nil {
 		t.Error("what was made after the backup has gone with its source")

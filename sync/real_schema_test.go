@@ -233,6 +233,7 @@ var schemaChanges = []struct {
 		v.learn("a", `{"spec":{"extra":"x","size":"small"}}`, "spec", "extra")
 		v.both("a", "small", "small", "spec", "size")
 		v.both("a", "x", nil, "spec", "extra")
+		v.leftBehind("spec.extra")
 		v.quiet()
 		v.restart()
 		v.shape(v.target, v1.with(spec("extra")), v2.with(spec("extra")))
@@ -243,9 +244,21 @@ var schemaChanges = []struct {
 		v.both("a", "x", nil, "spec", "extra")
 		v.merge(v.source, v.sourceNS, "a", `{"spec":{"size":"medium"}}`)
 		v.both("a", "medium", "medium", "spec", "size")
+		v.leftBehind("spec.extra")
 		v.quiet()
 		v.shape(v.target, v1.with(spec("extra")), v2.with(spec("extra")))
 		v.both("a", "x", "x", "spec", "extra")
+		v.leftBehind("")
+	}},
+	{"a field has a name of Crossplane's, which later serves the kind", func(v *evolution) {
+		const own, crossplane = `"resourceRef":{"type":"object","properties":{"name":{"type":"string"}}}`, `"compositionRef":{"type":"object"}`
+		v.shape(v.target, v1.with(spec("extra", own)), v2)
+		v.shape(v.source, v1.with(spec("extra", own)), v2)
+		v.learn("a", `{"spec":{"resourceRef":{"name":"own"}}}`, "spec", "resourceRef")
+		v.both("a", "own", "own", "spec", "resourceRef", "name")
+		v.shape(v.target, v1.with(spec("extra", own, crossplane)), v2)
+		v.both("a", "own", nil, "spec", "resourceRef", "name")
+		v.merge(v.source, v.sourceNS, "a", `{"spec":{"resourceRef":null}}`)
 	}},
 	{"a field with a default comes to the source", func(v *evolution) {
 		v.shape(v.target, v1.with(spec("extra", "tier")), v2)
@@ -282,6 +295,15 @@ var schemaChanges = []struct {
 			v.Errorf("it took %v", took)
 		}
 	}},
+}
+
+// leftBehind waits until the claim says which field its target is without, or that none is.
+func (v *evolution) leftBehind(field string) {
+	v.Helper()
+	v.until("told of the field: "+field, func() bool {
+		m := v.message("a")
+		return m == "" && field == "" || field != "" && strings.HasPrefix(m, string(ReasonFields)+": ") && strings.HasSuffix(m, ": "+field)
+	})
 }
 
 // learn changes an object of the source once its API server knows a field, and for an

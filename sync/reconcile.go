@@ -97,6 +97,9 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 		p.held = c.held(p, r)
 		result.Target = p.name
 		c.reports.report(ctx, p, r)
+		if hook := c.reports.hooks.Unclaimed; hook != nil && c.observer.unclaimed(p) {
+			hook(ctx, p.key, p.name)
+		}
 		s := plan(p.state)
 		if s == stepRest || s == stepWait {
 			if p.known() {
@@ -178,6 +181,7 @@ func (c *reconciler) settle(p *pair, r *record) {
 	if p.source != nil || p.state.source.freshness == unknown || r.proofs.orphan != nil {
 		return
 	}
+	c.reports.count(r, "")
 	c.records.forget(p.key)
 	c.refused.Forget(p.key)
 	c.breaker.Forget(p.key)

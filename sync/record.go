@@ -4,6 +4,8 @@ package sync
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 	"unique"
@@ -15,9 +17,10 @@ import (
 	"github.com/klutch-go/sdk/sync/internal/contest"
 	"github.com/klutch-go/sdk/sync/internal/fence"
 	"github.com/klutch-go/sdk/sync/internal/pace"
+	"github.com/klutch-go/sdk/sync/internal/travel"
 )
 
-// Records are those of all objects.
+// Records are the records of all objects of a Sync.
 type records struct {
 	mu    sync.Mutex
 	byKey map[cache.ObjectName]*record
@@ -126,6 +129,14 @@ func (d *drift) lost(most time.Duration) time.Time {
 	return d.next
 }
 
+// A loss is the pause after which a target that has vanished is made anew.
+type loss struct {
+	hash   string // of what it should be
+	listed int    // as of which list of targets it had vanished
+	why    string // it is not made anew after the pause either; empty if it is
+	next   time.Time
+}
+
 // A sourceStatus is what was written for the users of the source.
 type sourceStatus struct {
 	sent, got string // hashes of the last status sent, and of what became of it
@@ -137,4 +148,25 @@ type sourceStatus struct {
 	contest   contest.Contest
 	types     unique.Handle[string] // of the conditions that came of the last status sent
 	others    []string              // types of conditions that others have added since
+}
+
+// maxTypes bounds what is remembered of the conditions of one status.
+const maxTypes = 1 << 10
+
+// withOthers adds to a status those conditions that others have put on the source since we
+// wrote it, of types that the target does not have: where the API server keeps conditions as
+// one value, ours would take them away.
+func (s *sourceStatus) withOthers(give map[string]any, source *unstructured.Unstructured) map[string]any {
+	if s.types == (unique.Handle[string]{}) {
+		return give
+	}
+	is, _ := source.Object["status"].(map[string]any)
+	ours, theirs := strings.Split(s.types.Value(), "\n"), travel.ConditionTypes(is)
+	s.others = slices.DeleteFunc(s.others, func(kind string) bool { return !slices.Contains(theirs, kind) })
+	for _, kind := range theirs {
+		if !slices.Contains(ours, kind) && !slices.Contains(s.others, kind) {
+			s.others = append(s.others, kind)
+		}
+	}
+	return travel.WithConditions(give, is, s.others)
 }

@@ -5,6 +5,7 @@ package sync
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
@@ -229,6 +231,66 @@ func TestP30NamespaceIsClosed(t *testing.T) {
 		time.Sleep(time.Minute)
 		if got := b.travelled("team"); got != "" {
 			t.Errorf("copies: %q", got)
+		}
+	})
+}
+
+// Cluster-scoped sources are in no namespace: while there is one, related objects travel in
+// all that the table of related objects has, and in none besides.
+func TestRelatedOfClusterScopedSources(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		plans := schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "plans"}
+		for _, c := range []*fakecluster.Cluster{b.fakeSource, b.fakeTarget} {
+			c.Serve(fakecluster.Resource{GroupVersionResource: plans, Kind: "Plan", Cluster: true})
+		}
+		b.open("team", "payroll")
+		b.table.Delete("payroll")
+		var asked []string
+		s, err := New(b.from, b.to, plans, Options{
+			Mapper: Prefix("tenant-"), RelatedMapper: b.table, Related: everywhere,
+			RelatedAccess: func(_ context.Context, namespace string, wanted bool) (bool, error) {
+				asked = append(asked, fmt.Sprintf("%s %t", namespace, wanted))
+				return wanted, nil
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.Run(ctx) }()
+		both := func(when, team, payroll string) {
+			t.Helper()
+			b.settle()
+			if diff := cmp.Diff([]string{team, payroll}, []string{b.travelled("team"), b.travelled("payroll")}); diff != "" {
+				t.Errorf("copies in team and payroll %s (-want +got):\n%s", when, diff)
+			}
+		}
+		both("without a source", "", "")
+		plan := object(t, `{"apiVersion":"example.org/v1","kind":"Plan","metadata":{"name":"a"},"spec":{}}`)
+		if _, err := b.source.Resource(plans).Create(t.Context(), plan, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		both("with a source", "up down", "")
+		if slices.ContainsFunc(asked, func(a string) bool { return strings.HasPrefix(a, "payroll") }) {
+			t.Errorf("access was asked for in a namespace that is not mapped: %v", asked)
+		}
+		b.mergeSecret(b.target, "svc-team", "down", `{"data":{"password":"bmV3"}}`)
+		b.settle()
+		if got := field(b.getSecret(b.source, "team", "down"), "data", "password"); got != "bmV3" {
+			t.Errorf("a changed password did not travel: %v", got)
+		}
+		b.table.Set("payroll", "svc-payroll")
+		both("after the second namespace is mapped", "up down", "up down")
+		if err := b.source.Resource(plans).Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		both("after the last source has gone", "", "")
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
 		}
 	})
 }

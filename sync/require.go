@@ -28,6 +28,12 @@ func require(want step, s state) evidence {
 			where(want == stepForce && s.contested == "", targetLive) | // whose it is, is told
 			where(want == stepMigrate, targetLive|where(dst.relation == relationContended, sourceLive)) |
 			where(dst.content == contentRewritten, sourceLive) // another konnector may know better what the source is
+	// Fields of others are not cached.
+	case stepOwn:
+		return targetLive
+	// The source that we see may be an old one.
+	case stepNote:
+		return sourceLive
 	// A message is not taken back a moment later.
 	case stepSetMessage:
 		return where(why == ReasonConflict || why == ReasonLost || why == ReasonVanished || why == ReasonDrifted, targetLive) | where(why == ReasonStale, sourceLive)
@@ -69,7 +75,7 @@ func where(holds bool, needed evidence) evidence {
 	return 0
 }
 
-// look is the step that finds out what is lacking of what is needed. What was read live
+// look is the step that finds the evidence that is lacking. What was read live
 // holds for one step, so that all of it is read at once. The look at a target that
 // may be deleted, let go or made anew confirms the clusters too.
 func look(needed, lacking evidence) step {

@@ -14,6 +14,15 @@ import (
 	"github.com/klutch-go/sdk/internal/fates"
 )
 
+// A Side is one of the two clusters.
+type Side string
+
+// The two sides.
+const (
+	SourceSide Side = "Source"
+	TargetSide Side = "Target"
+)
+
 // A Result is the outcome of one pass over a source object.
 type Result struct {
 	Source cache.ObjectName
@@ -35,6 +44,7 @@ const (
 	ReasonUnavailable Reason = "TargetUnavailable" // an API server, or a webhook of it, fails or does not answer
 	ReasonDrifted     Reason = "TargetDrifted"     // someone else changed the target, by policy left so
 	ReasonContested   Reason = "TargetContested"   // others keep changing the target, which is put right ever more slowly
+	ReasonFields      Reason = "FieldsUnknown"     // the target's cluster does not know fields of the source, which stay behind
 	ReasonShared      Reason = "SourceShared"      // another Sync writes the status and the messages of the source
 	ReasonLost        Reason = "TargetLost"        // the target vanished, by policy not created anew
 	ReasonVanished    Reason = "TargetVanished"    // the target vanished, and is not made anew yet
@@ -91,6 +101,10 @@ type Hooks struct {
 	// Refused follows each version of a related object that is selected and does not
 	// travel because of what it is.
 	Refused func(ctx context.Context, r Refusal)
+
+	// Unclaimed follows each look at a target without a source that no Sync has ever had:
+	// the target's side made it.
+	Unclaimed func(ctx context.Context, source, target cache.ObjectName)
 
 	// Done follows each pass over an object.
 	Done func(ctx context.Context, r Result)

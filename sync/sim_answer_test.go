@@ -3,73 +3,18 @@
 package sync_test
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 )
 
-// An answer is an error of the table of fates, as an API server or the way to it gives it.
-type answer struct {
-	kind fates.Kind
-	err  func(fakecluster.Request) error
-}
-
-// simAnswers are errors of each kind that a request for one object can meet.
-func simAnswers() []answer {
-	status := func(code int32, reason metav1.StatusReason, message string, causes ...metav1.StatusCause) func(fakecluster.Request) error {
-		return func(r fakecluster.Request) error {
-			return &apierrors.StatusError{ErrStatus: metav1.Status{
-				Status: metav1.StatusFailure, Code: code, Reason: reason, Message: fmt.Sprintf("widgets %q: %s", r.Object.Name, message),
-				Details: &metav1.StatusDetails{Name: r.Object.Name, Group: r.Resource.Group, Kind: r.Resource.Resource, Causes: causes},
-			}}
-		}
-	}
-	return []answer{
-		{fates.Unreachable, func(fakecluster.Request) error { return errors.New("connection refused") }},
-		{fates.Failing, status(http.StatusInternalServerError, metav1.StatusReasonInternalError, "failed calling webhook: connection refused")},
-		{fates.Failing, status(http.StatusInternalServerError, "", "etcdserver: request is too large")},
-		{fates.Failing, status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "the request did not end in time")},
-		{fates.Failing, status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "starting")},
-		{fates.Damaged, status(http.StatusInternalServerError, metav1.StatusReasonStoreReadError, "cannot be decoded")},
-		{fates.Overloaded, status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "slow down")},
-		{fates.Unauthorized, status(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")},
-		{fates.Forbidden, status(http.StatusForbidden, metav1.StatusReasonForbidden, "exceeded quota")},
-		{fates.Terminating, status(http.StatusForbidden, metav1.StatusReasonForbidden, "namespace is being terminated", metav1.StatusCause{Type: corev1.NamespaceTerminatingCause})},
-		{fates.Unserved, func(r fakecluster.Request) error {
-			if r.Subresource != "" { // else the kind has none: TestPlainStatus
-				return apierrors.NewServiceUnavailable("starting")
-			}
-			return status(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource", metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse})(r)
-		}},
-		{fates.Conflict, status(http.StatusConflict, metav1.StatusReasonConflict, "the object has been modified")},
-		{fates.Exists, status(http.StatusConflict, metav1.StatusReasonAlreadyExists, "already exists")},
-		{fates.Invalid, func(r fakecluster.Request) error {
-			return apierrors.NewInvalid(simThings.GroupVersion().WithKind("Widget").GroupKind(), r.Object.Name, field.ErrorList{field.Invalid(field.NewPath("spec"), nil, "a policy says no")})
-		}},
-		{fates.Undeclared, func(fakecluster.Request) error {
-			return errors.New("failed to create typed patch object: .spec.size: field not declared in schema")
-		}},
-		{fates.Malformed, status(http.StatusBadRequest, metav1.StatusReasonBadRequest, "makes no sense")},
-		{fates.TooLarge, status(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, "limit is 3145728")},
-		{fates.NotAllowed, status(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "not allowed")},
-		{fates.NotAcceptable, status(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "no such form")},
-		{fates.Unsupported, status(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "no such form")},
-		{fates.Unreachable, status(http.StatusMovedPermanently, "", "moved")},
-	}
-}
+var simAnswers = fakecluster.Answers()
 
 // answers are what an API server says to a request although it could do as it is asked: to
 // one request, or to all of a kind for an hour. One history in four has some.
@@ -80,7 +25,7 @@ func answers() []generator {
 			s.faults = append(s.faults, fault{kind: "answer", effect: "none", n: o.n, reads: true})
 		}},
 		{"refused for an hour", 3, func(s *sim, o op) {
-			s.refusal = &refusal{answer: simAnswers()[o.n%len(simAnswers())], side: o.n / 100 % 2, reads: o.n/200%3 == 0}
+			s.refusal = &refusal{Answer: simAnswers[o.n%len(simAnswers)], side: o.n / 100 % 2, reads: o.n/200%3 == 0}
 		}},
 	}
 }
@@ -99,7 +44,7 @@ func (p *simPlan) answer(r *rand.Rand) {
 // A refusal is an hour in which an API server answers all requests for single objects, or all
 // writes, with one error.
 type refusal struct {
-	answer
+	fakecluster.Answer
 	side  int
 	reads bool
 	begun bool
@@ -124,7 +69,7 @@ func (r *refusal) refuses(s *sim, c *call) error {
 	if c.side != r.side || !c.writes() && !r.reads {
 		return nil
 	}
-	return r.err(c.request)
+	return r.Err(c.request)
 }
 
 // What a refusal may cost once it has lasted, and when it has to be told.
@@ -142,7 +87,7 @@ const (
 func (s *sim) endure() *violation {
 	r := s.refusal
 	s.drain()
-	s.note("%s: %v for an hour", sideName(r.side), r.err(fakecluster.Request{}))
+	s.note("%s: %v for an hour", sideName(r.side), r.Err(fakecluster.Request{}))
 	r.begun, r.asked = true, map[cache.ObjectName]int{}
 	for _, o := range sorted(s.model.now[sideSource]) {
 		s.merge(sideSource, o, "user", fmt.Sprintf(`{"spec":{"size":"%d"}}`, s.token%4+10))
@@ -166,7 +111,7 @@ func (s *sim) endure() *violation {
 	pass(refusedLate)
 	for _, name := range sorted(s.model.now[sideSource]) {
 		if most := mostRequests*len(s.konnectors) + mostAfter*r.lists; r.asked[name] > most {
-			return s.broke("I19", "%d requests for %s in the last %v of an hour of %v", r.asked[name], name, refusedLate, r.err(fakecluster.Request{}))
+			return s.broke("I19", "%d requests for %s in the last %v of an hour of %v", r.asked[name], name, refusedLate, r.Err(fakecluster.Request{}))
 		}
 	}
 	r.begun = false
@@ -187,7 +132,7 @@ func (s *sim) told18() *violation {
 			problem = "" // what it says cannot be changed
 		}
 		if problem != "" && why == "" {
-			return s.broke("I18", "%s %s, and is not told after %v of %v", name, problem, toldWithin, s.refusal.err(fakecluster.Request{}))
+			return s.broke("I18", "%s %s, and is not told after %v of %v", name, problem, toldWithin, s.refusal.Err(fakecluster.Request{}))
 		}
 	}
 	return nil

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
 	klutchsync "github.com/klutch-go/sdk/sync"
@@ -42,6 +44,53 @@ func (p *simPlan) lose(r *rand.Rand) {
 		at := 1 + r.IntN(len(p.ops))
 		p.ops = slices.Insert(p.ops, at, generate(r, losses()))
 	}
+}
+
+// restores are what people do with copies of objects. They are drawn apart, as losses are.
+func restores() []generator {
+	return []generator{
+		{"target made anew from its manifest", 1, func(s *sim, o op) {
+			t := s.get(sideTarget, o.target())
+			if t == nil || t.GetDeletionTimestamp() != nil || len(t.GetFinalizers()) > 0 || sourceUID(t) == "" {
+				return
+			}
+			things := s.things(sideTarget, t.GetNamespace())
+			_ = things.Delete(s.ctx, t.GetName(), metav1.DeleteOptions{})
+			t.SetUID("")
+			t.SetResourceVersion("")
+			t.SetManagedFields(nil)
+			_, _ = things.Create(s.ctx, t, metav1.CreateOptions{FieldManager: restorer})
+		}},
+	}
+}
+
+const restorer = "velero-server"
+
+// restoreBy puts restores into a plan.
+func (p *simPlan) restoreBy(r *rand.Rand) {
+	if r.IntN(8) > 0 {
+		return
+	}
+	for range 1 + r.IntN(2) {
+		at := 1 + r.IntN(len(p.ops))
+		p.ops = slices.Insert(p.ops, at, generate(r, restores()))
+	}
+}
+
+// shares notes which fields of a target that was made from a manifest are ours too: those go
+// with what the source says.
+func (m *model) shares(t *unstructured.Unstructured) {
+	for _, field := range simFields {
+		if heldBy(t, restorer, field...) && heldBy(t, "klutch.anynines.com/", field...) {
+			m.shared[string(t.GetUID())+strings.Join(field, "/")] = true
+		}
+	}
+}
+
+// theirs reports whether a field is held by the restorer alone, and always was: no one can
+// tell that the source was without it before.
+func (m *model) theirs(t *unstructured.Unstructured, field []string) bool {
+	return heldBy(t, restorer, field...) && !m.shared[string(t.GetUID())+strings.Join(field, "/")]
 }
 
 // left says which target of a source that was deleted as its finalizer came is there, and

@@ -114,6 +114,7 @@ func newPlan(seed uint64) simPlan {
 	p.reshape(rand.New(rand.NewPCG(seed, 3)))
 	p.lose(rand.New(rand.NewPCG(seed, 5)))
 	p.answer(rand.New(rand.NewPCG(seed, 7)))
+	p.restoreBy(rand.New(rand.NewPCG(seed, 9)))
 	return p
 }
 
@@ -157,7 +158,7 @@ func parsePlan(t *testing.T, text string) simPlan {
 		t.Fatalf("no plan: %q: %v", text, err)
 	}
 	p := blankPlan(seed, split(parts[1])...)
-	known := slices.Concat(workload(), perturbations(), schemaChanges(), losses(), answers())
+	known := slices.Concat(workload(), perturbations(), schemaChanges(), losses(), answers(), restores())
 	for _, kind := range p.traits {
 		if !slices.ContainsFunc(traits(), func(t trait) bool { return t.kind == kind }) {
 			t.Fatalf("no history is called %q", kind)

@@ -538,7 +538,7 @@ func (s *sim) meets(c *call) (fault, bool) {
 func (f fault) err(r fakecluster.Request) error {
 	switch f.kind {
 	case "answer":
-		return simAnswers()[f.n%len(simAnswers())].err(r)
+		return simAnswers[f.n%len(simAnswers)].Err(r)
 	case "conflict":
 		return apierrors.NewConflict(r.Resource.GroupResource(), r.Object.Name, errors.New("the object has been modified"))
 	case "throttled":

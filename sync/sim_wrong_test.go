@@ -48,6 +48,7 @@ var whatGoesWrong = []struct{ perturbation, kinds string }{
 	{"schemas that cannot be read", "schemas unreadable"},
 	{"DELETE and our finalizer's patch both succeed", "deleted as its finalizer comes"},
 	{"any error of the table of fates", "write answered, read answered, refused for an hour"},
+	{"a target made anew from its manifest", "target made anew from its manifest"},
 	{"a kind that is taken away", "kind taken away, kind offered again"},
 }
 
@@ -76,7 +77,7 @@ func TestEveryPerturbation(t *testing.T) {
 		}
 		t.Logf("%s: %s", wrong.perturbation, strings.Join(counts, ", "))
 	}
-	for _, g := range slices.Concat(perturbations(), schemaChanges(), losses(), answers()) {
+	for _, g := range slices.Concat(perturbations(), schemaChanges(), losses(), answers(), restores()) {
 		if !listed[g.kind] {
 			t.Errorf("%q is not in the list", g.kind)
 		}

@@ -26,6 +26,8 @@ type state struct {
 	statusDelayed bool   // it will be, but the latest statuses came so fast that the next one waits
 	statusRefused string // why the source's API server does not take the status, if it does not
 	related       string // why a related object cannot travel
+	unknown       string // fields of the source that the target's cluster does not know, and which therefore stay behind
+	unsure        bool   // there are some, but a schema that knows them may be just published
 	muted         bool   // users were told so much lately that new messages wait
 	confirmed     bool   // the clusters were confirmed live to be the known ones, after all that the step builds on
 	suspect       bool   // a cluster may have been restored from a backup
@@ -52,7 +54,12 @@ func (p policy) collects() bool { return p.orphans == OrphanDelete && p.deletion
 // collects reports whether the target goes that its source has left behind: by policy, or
 // because its source was deleted and only the finalizer came too late.
 func (s state) collects() bool {
-	return s.target.grace == graceWaived || s.target.grace == graceProven && s.policy.collects()
+	return s.target.managed && (s.target.grace == graceWaived || s.target.grace == graceProven && s.policy.collects())
+}
+
+// returns reports whether a target that has vanished should be made anew.
+func (s state) returns() bool {
+	return s.target.relation == relationVanished && s.source.exists && !s.source.deleting
 }
 
 type sourceState struct {
@@ -72,7 +79,7 @@ type targetState struct {
 	content     content // of a target that is ours
 	termination termination
 	grace       grace  // of an orphan
-	managed     bool   // some of its fields are ours
+	managed     bool   // some of its fields are ours; of an orphan, those of the source that it says
 	finalizers  string // those that keep it from going, for messages
 	uid         string
 	name        string
@@ -125,11 +132,13 @@ const (
 	contentStale      content = iota // the source has changed since it was applied
 	contentRefused                   // it has, and the target's API server does not take it: the deletion need not wait for that
 	contentEmptyMap                  // an apply would leave null where an empty map should be: it is emptied first
-	contentRewritten                 // another konnector of this binding applied something else, and may know better what the source is
+	contentRewritten                 // something else was applied, or from a later generation: the source may be another by now
 	contentAhead                     // made from a later generation of the source than we see
+	contentBehind                    // the same, and it is recorded which one that is
 	contentUnverified                // it looks changed by others, and only an apply tells whether it is
 	contentChanged                   // it was changed by others since it was read live, perhaps back to what it should be
 	contentDrifted                   // it was changed by others
+	contentShared                    // others own some of what we applied, or our marks: what the source removes would stay
 	contentInSync                    // last applied with what we want now, and unchanged since
 )
 

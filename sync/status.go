@@ -4,8 +4,9 @@ package sync
 
 import (
 	"context"
+	"maps"
 	"sync"
-	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
@@ -54,14 +55,14 @@ type reports struct {
 	hooks   Hooks
 	notify  func()
 	refused *refusal.Ledger
-	orphans atomic.Int64
 
 	mu       sync.Mutex
+	counts   map[Reason]int                         // of what is reported of the objects now
 	problems map[cache.ObjectName]map[string]string // of related objects, by source
 }
 
 func newReports(hooks Hooks, refused *refusal.Ledger, notify func()) *reports {
-	return &reports{hooks: hooks, notify: notify, refused: refused, problems: map[cache.ObjectName]map[string]string{}}
+	return &reports{hooks: hooks, notify: notify, refused: refused, counts: map[Reason]int{}, problems: map[cache.ObjectName]map[string]string{}}
 }
 
 // report tells the embedding program what stands in the way, when it changes.
@@ -70,8 +71,7 @@ func (t *reports) report(ctx context.Context, p *pair, r *record) {
 	if why == r.status.reported || !certain(p.state, why) || why == "" && r.status.denied != "" {
 		return
 	}
-	t.countOrphans(r.status.reported, why)
-	r.status.reported = why
+	t.count(r, why)
 	text := explain(p.state, why)
 	t.hooks.reported(ctx, Report{Source: p.key, Target: p.name, UID: p.from.uid, Reason: why, Message: text, Told: text != "" && text == p.state.source.message})
 	log := logr.FromContextOrDiscard(ctx).WithValues("target", p.name.String())
@@ -82,17 +82,47 @@ func (t *reports) report(ctx context.Context, p *pair, r *record) {
 	log.Info("object cannot be synced", "reason", string(why), "message", text)
 }
 
-// countOrphans follows a change of what is reported of one object.
-func (t *reports) countOrphans(before, now Reason) {
-	switch ReasonOrphaned {
-	case now:
-		t.orphans.Add(1)
-	case before:
-		t.orphans.Add(-1)
-	default:
-		return
+// count follows a change of what is reported of one object.
+func (t *reports) count(r *record, now Reason) {
+	before := r.status.reported
+	r.status.reported = now
+	t.mu.Lock()
+	if t.counts[before]--; t.counts[before] <= 0 {
+		delete(t.counts, before)
 	}
-	t.notify()
+	if now != "" {
+		t.counts[now]++
+	}
+	t.mu.Unlock()
+	if before == ReasonOrphaned || now == ReasonOrphaned {
+		t.notify()
+	}
+}
+
+// counted is the number of objects of which a reason is reported.
+func (t *reports) counted(reason Reason) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.counts[reason]
+}
+
+// hourly logs once an hour how many objects are not in step, and why.
+func (t *reports) hourly(ctx context.Context) {
+	tick := time.NewTicker(time.Hour)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		t.mu.Lock()
+		counts := maps.Clone(t.counts)
+		t.mu.Unlock()
+		if len(counts) > 0 {
+			logr.FromContextOrDiscard(ctx).Info("objects are not in step", "objects", counts)
+		}
+	}
 }
 
 // denied tells what keeps an object from being read, or its source from being written; nil
@@ -105,7 +135,8 @@ func (t *reports) denied(ctx context.Context, r *record, result *Result, uid typ
 	if r.status.denied == text {
 		return
 	}
-	r.status.denied, r.status.reported = text, reason
+	r.status.denied = text
+	t.count(r, reason)
 	log := logr.FromContextOrDiscard(ctx).WithValues("target", result.Target.String())
 	t.hooks.reported(ctx, Report{Source: result.Source, Target: result.Target, UID: uid, Reason: reason, Message: text})
 	log.Info("access to an object has changed", "reason", string(reason), "message", text)

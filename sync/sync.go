@@ -143,7 +143,7 @@ func (s *Sync) Status() Status {
 	return e.status()
 }
 
-// between are the clusters of s, as those who share them know them.
+// between are the clusters of s, as the Syncs that share them know them.
 func (s *Sync) between() (ends [2]*watchstore.Stores) {
 	if s.from != nil { // else no New has made it
 		ends = [2]*watchstore.Stores{s.from.stores, s.to.stores}

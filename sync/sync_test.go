@@ -24,6 +24,8 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
+	"github.com/klutch-go/sdk/sync/internal/fields"
+	"github.com/klutch-go/sdk/sync/internal/names"
 )
 
 var (
@@ -345,7 +347,7 @@ var scenarios = map[string]func(w *world){
 		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
 		w.until("target recorded", func() bool {
 			u := w.targetOf("a")
-			return u != nil && w.get(w.source, w.sourceNS, "a").GetAnnotations()[TargetAnnotation] == string(u.GetUID())
+			return u != nil && strings.HasPrefix(w.get(w.source, w.sourceNS, "a").GetAnnotations()[TargetAnnotation], string(u.GetUID())+"/")
 		})
 		w.delete(w.target, w.targetNS, "a")
 		w.until("loss reported", func() bool { return strings.HasPrefix(w.message("a"), string(ReasonLost)) })
@@ -355,6 +357,52 @@ var scenarios = map[string]func(w *world){
 		}
 		w.merge(w.source, w.sourceNS, "a", `{"metadata":{"annotations":{"`+TargetAnnotation+`":null}}}`)
 		w.until("target is back", func() bool { return w.targetOf("a") != nil && w.message("a") == "" })
+	},
+	"what was copied from a claim has lost nothing": func(w *world) {
+		defer w.run(Options{Lost: LostReport})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("target recorded", func() bool {
+			return w.targetOf("a") != nil && w.get(w.source, w.sourceNS, "a").GetAnnotations()[TargetAnnotation] != ""
+		})
+		manifest := w.get(w.source, w.sourceNS, "a")
+		manifest.SetResourceVersion("")
+		manifest.SetUID("")
+		w.delete(w.source, w.sourceNS, "a")
+		w.until("both are gone", func() bool { return w.targetOf("a") == nil && w.get(w.source, w.sourceNS, "a") == nil })
+		for _, name := range []string{"a", "b"} {
+			manifest.SetName(name)
+			w.create(w.source, w.sourceNS, manifest.DeepCopy())
+		}
+		w.until("both have targets", func() bool { return w.targetOf("a") != nil && w.targetOf("b") != nil })
+		w.until("nothing is said of them", func() bool { return w.message("a") == "" && w.message("b") == "" })
+	},
+	"what users remove goes, be it that someone else made the target": func(w *world) {
+		all := `{"size":"small","color":"red"}`
+		w.create(w.target, w.targetNS, w.widget("adopted", all, `"labels":{"team":"red"}`))
+		for _, name := range []string{"restored", "adopted", "bound"} {
+			w.create(w.source, w.sourceNS, w.widget(name, all, `"labels":{"team":"red"}`))
+		}
+		stop := w.run(Options{Conflict: ConflictAdopt, Binding: "first"})
+		w.until("targets exist", func() bool { return w.targetOf("restored") != nil && w.targetOf("bound") != nil })
+		stop()
+		manifest := w.targetOf("restored")
+		w.delete(w.target, w.targetNS, "restored")
+		manifest.SetUID("")
+		manifest.SetResourceVersion("")
+		manifest.SetManagedFields(nil)
+		w.create(w.target, w.targetNS, manifest)
+		defer w.run(Options{Conflict: ConflictAdopt, Binding: "second"})()
+		for _, name := range []string{"restored", "adopted", "bound"} {
+			w.until(name+" is ours", func() bool {
+				u := w.targetOf(name)
+				return fields.Of(u, names.Of(names.Klutch, "second").Incarnation(w.get(w.source, w.sourceNS, name).GetUID())) != nil
+			})
+			w.merge(w.source, w.sourceNS, name, `{"spec":{"color":null},"metadata":{"labels":null}}`)
+			w.until("what the user removes of "+name+" goes", func() bool {
+				u := w.targetOf(name)
+				return field(u, "spec", "color") == nil && field(u, "spec", "size") == "small" && len(u.GetLabels()) == 0
+			})
+		}
 	},
 	"a source stays until its target is gone": func(w *world) {
 		defer w.run(Options{})()

@@ -142,7 +142,7 @@ func TestIntent(t *testing.T) {
 		},
 	}
 	from := origin{cluster: "c", uid: "u", name: cache.NewObjectName("team", "a")}
-	got := opts.newIntent(klutchNames, source, from, cache.NewObjectName("svc", "a"))
+	got := opts.newIntent(klutchNames, source, from, cache.NewObjectName("svc", "a"), nil)
 	want := map[string]any{
 		"apiVersion": "example.org/v1", "kind": "Widget",
 		"metadata": map[string]any{
@@ -163,12 +163,19 @@ func TestIntent(t *testing.T) {
 	source.SetResourceVersion("10")
 	source.SetGeneration(4)
 	source.Object["status"] = nil
-	if again := opts.newIntent(klutchNames, source, from, cache.NewObjectName("svc", "a")); again.hash != got.hash {
+	if again := opts.newIntent(klutchNames, source, from, cache.NewObjectName("svc", "a"), nil); again.hash != got.hash {
 		t.Error("the hash changes with what does not travel")
 	}
 	source.SetLabels(map[string]string{"keep": "2"})
-	if again := opts.newIntent(klutchNames, source, from, cache.NewObjectName("svc", "a")); again.hash == got.hash {
+	if again := opts.newIntent(klutchNames, source, from, cache.NewObjectName("svc", "a"), nil); again.hash == got.hash {
 		t.Error("the hash does not change with a label")
+	}
+	for path, want := range map[string]string{"": `{"crossplane":{"resourceRefs":[]},"resourceRef":{"name":"x"},"size":"small"}`, "spec": `{"crossplane":{"resourceRefs":[]},"size":"small"}`, "spec.crossplane": `{"crossplane":{},"resourceRef":{"name":"x"},"size":"small"}`} {
+		composed := func(p ...string) bool { return strings.Join(p, ".") == path }
+		got := opts.newIntent(klutchNames, source, from, cache.NewObjectName("svc", "a"), composed).object["spec"]
+		if text, err := json.Marshal(got); err != nil || string(text) != want {
+			t.Errorf("composed at %q: %s, want %s, %v", path, text, want, err)
+		}
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// limitFlags bound what tenants can do. Their defaults are those of package export.
+// limitFlags bound what tenants can do. Their defaults are the defaults of package export.
 func (f *flags) limitFlags(fs *flag.FlagSet) {
 	o := &f.backend.Options
 	fs.Func("max-tenants", "how many tenants there may be; -1 means any number (default 5000)", most(&o.Caps.Tenants))

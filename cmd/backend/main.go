@@ -19,6 +19,7 @@ import (
 	"syscall"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -173,11 +174,26 @@ func (f *flags) handshakeFlags(fs *flag.FlagSet) {
 	fs.IntVar(&f.backend.Connections, "connections", 2000, "how many connections may be open; -1 means any number")
 	fs.IntVar(&h.Limits.PerSubject, "binds-per-subject", 60, "how often a minute one person or machine may sign in or bind; -1 means any number")
 	fs.BoolVar(&h.LegacyCLI, "allow-legacy-cli", false, "let Klutch's own kubectl-bind in, which gets a credential of ten minutes in a URL of a loopback address")
+	fs.Func("adopt-klutch-tenants", "namespaces of tenants of Klutch's backend, separated by commas, that become this backend's when their people bind again, or all; needs deploy/adoption",
+		adopted(&f.backend.Options.AdoptKlutchTenants))
 	fs.Func("trusted-proxy", "address or CIDR of a gateway whose X-Forwarded-For is believed, may be repeated", func(value string) error {
 		prefix, err := proxy(value)
 		h.TrustedProxies = append(h.TrustedProxies, prefix)
 		return err
 	})
+}
+
+// adopted takes a list of namespaces, or "all".
+func adopted(to *[]string) func(string) error {
+	return func(value string) error {
+		for name := range strings.SplitSeq(value, ",") {
+			if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
+				return fmt.Errorf("%q is not the name of a namespace", name)
+			}
+			*to = append(*to, name)
+		}
+		return nil
+	}
 }
 
 func proxy(value string) (netip.Prefix, error) {
@@ -224,7 +240,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stderr 
 func (f *flags) measure() {
 	m, b := metrics.NewBackend(klutch.Version()), &f.backend
 	b.Options.Handshake.Hooks = m.Hooks(b.Options.Handshake.Hooks)
-	b.Metrics, b.Observe = m, func(e *export.Exporter) { m.Watch(e.Census) }
+	b.Metrics, b.Observe, b.IssuerSeen = m, func(e *export.Exporter) { m.Watch(e.Census) }, m.IssuerSeen
 }
 
 // complete checks that required flags are set and reads the files that flags name.

@@ -33,10 +33,16 @@ func apiserviceCommand(p *plugin) *cobra.Command {
 		Short: "Bind the APIs of export requests, without a login",
 		Long: `Bind the APIs that APIServiceExportRequests name, without a login: with a kubeconfig
 of the backend from a file, or from a Secret of this cluster. Only APIs that were
-chosen at a login can be bound so.`,
+chosen at a login can be bound so.
+
+With --dry-run=client it prints what a repository has to hold for that: roles, policies and
+bindings, which refer to the Secret.`,
 		Example: `  # From the requests of a dry run, with the credential of an earlier login
   kubectl bind https://klutch.example.com/export --service backups.anynines.com --dry-run=client -o yaml |
-    kubectl bind apiservice -f - --remote-kubeconfig-name kubeconfig-4x7kq --yes`,
+    kubectl bind apiservice -f - --remote-kubeconfig-name kubeconfig-4x7kq --yes
+
+  # The same for a repository that Flux or Argo CD applies
+  kubectl bind apiservice -f requests.yaml --remote-kubeconfig-name kubeconfig-4x7kq --yes --dry-run=client > bindings.yaml`,
 		Args: noArgs,
 	}
 	a := &apiservice{installation: addKonnector(cmd, newInstallation(p, cmd))}

@@ -24,6 +24,7 @@ type bindURL struct {
 	ca        string
 	noBrowser bool
 	device    bool
+	preselect []string // on the page, beside services
 }
 
 func bindCommand(p *plugin) *cobra.Command {
@@ -66,7 +67,7 @@ permission, 5 a permission claim needs an answer, 6 conflict, 130 interrupted.`,
 			return atMostOne(cmd, args)
 		},
 
-		ValidArgsFunction: cobra.NoFileCompletions,
+		ValidArgsFunction: completeURL(p),
 	}
 	b := &bindURL{installation: addKonnector(cmd, newInstallation(p, cmd))}
 	flags := cmd.Flags()
@@ -91,7 +92,7 @@ func didYouMean(cmd *cobra.Command, word string) string {
 	return ". Did you mean: " + strings.Join(like, ", ") + "?"
 }
 
-// loginFlags are those of a login.
+// loginFlags are the flags of a login.
 func (b *bindURL) loginFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&b.ca, "backend-certificate-authority", "", "File with the certificate authority of the backend, in place of the system's")
@@ -115,6 +116,9 @@ func (b *bindURL) run(ctx context.Context, url string) error {
 	if err := b.prepare(ctx); err != nil {
 		return err
 	}
+	if err := errors.Join(b.claims.inCluster(b.config), bind.Check(ctx, b.config, b.services)); err != nil {
+		return err
+	}
 	b.backend = url
 	requests, kubeconfig, err := b.login(ctx, client)
 	if err != nil {
@@ -129,9 +133,15 @@ func isURL(arg string) bool {
 
 func (b *bindURL) check() error {
 	for _, s := range b.services {
-		if !strings.Contains(s, ".") {
-			return usageError{fmt.Sprintf("--service %s: services are named RESOURCE.GROUP, such as postgresqlinstances.anynines.com", s)}
+		if err := bind.CheckService(s); err != nil {
+			return usageError{fmt.Sprintf("--service %s: %v; services are named RESOURCE.GROUP, such as postgresqlinstances.anynines.com", s, err)}
 		}
+	}
+	if b.dryRun == "server" {
+		return usageError{"--dry-run=server has API servers check, and only a login makes a place to ask for: use --dry-run=client, or kubectl bind apiservice --dry-run=server with a credential"}
+	}
+	if err := b.claims.ofServices(b.services); err != nil {
+		return err
 	}
 	return b.installation.check()
 }
@@ -145,7 +155,11 @@ func (b *bindURL) client(url string) (*bind.Client, error) {
 		}
 		opts.CAData = data
 	}
-	return bind.NewClient(url, opts)
+	client, err := bind.NewClient(url, opts)
+	if err != nil {
+		err = usageError{err.Error()}
+	}
+	return client, err
 }
 
 // dry checks that the backend is one, and prints what would be asked of it.
@@ -178,7 +192,7 @@ func (b *bindURL) authenticate(ctx context.Context, client *bind.Client) (*v1alp
 	if err != nil {
 		return nil, err
 	}
-	cluster, err := bind.ClusterID(ctx, b.config)
+	cluster, err := b.clusterID(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -190,6 +204,20 @@ func (b *bindURL) authenticate(ctx context.Context, client *bind.Client) (*v1alp
 	return response, nil
 }
 
+// clusterID says so when it makes the namespace.
+func (b *bindURL) clusterID(ctx context.Context) (string, error) {
+	id, err := bind.KnownClusterID(ctx, b.config)
+	if err != nil || id != "" {
+		return id, err
+	}
+	if id, err = bind.ClusterID(ctx, b.config); err != nil {
+		return "", err
+	}
+	b.sayf("Created namespace %s, by whose UID the platform knows this cluster", v1alpha1.Namespace)
+	b.changed = append(b.changed, "created namespace "+v1alpha1.Namespace)
+	return id, nil
+}
+
 // login returns the requests that were granted, and the kubeconfig. Bindings that use the
 // same tenant go on with the new credential, since the login has ended the one before.
 func (b *bindURL) login(ctx context.Context, client *bind.Client) ([]v1alpha1.APIServiceExportRequest, []byte, error) {
@@ -198,11 +226,12 @@ func (b *bindURL) login(ctx context.Context, client *bind.Client) ([]v1alpha1.AP
 		return nil, nil, err
 	}
 	renewed, err := bind.Renew(ctx, b.config, b.backend, response.Kubeconfig)
-	if err != nil {
-		return nil, nil, err
-	}
 	for _, secret := range renewed {
 		b.sayf("Replaced the credential in secret %s/%s", v1alpha1.Namespace, secret)
+		b.changed = append(b.changed, fmt.Sprintf("replaced the credential in secret %s/%s", v1alpha1.Namespace, secret))
+	}
+	if err != nil {
+		return nil, nil, err
 	}
 	var all []v1alpha1.APIServiceExportRequest
 	for _, raw := range response.Requests {
@@ -217,7 +246,7 @@ func (b *bindURL) login(ctx context.Context, client *bind.Client) ([]v1alpha1.AP
 }
 
 func (b *bindURL) options(provider *v1alpha1.BindingProvider, cluster string) bind.LoginOptions {
-	opts := bind.LoginOptions{ClusterID: cluster, Services: b.services, Device: b.device}
+	opts := bind.LoginOptions{ClusterID: cluster, Services: slices.Concat(b.services, b.preselect), Device: b.device}
 	if b.device {
 		opts.Prompt = promptDevice(b.plugin, provider.ProviderPrettyName)
 		return opts

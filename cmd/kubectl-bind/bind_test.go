@@ -20,7 +20,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/bind"
@@ -33,9 +32,10 @@ type fakeBackend struct {
 	*httptest.Server
 	recorder
 	kubeconfig []byte
-	grants     []string   // names of services, "<resource>.<group>"
-	denies     string     // an OAuth error instead
-	asked      url.Values // of the last authorize request
+	grants     []string       // names of services, "<resource>.<group>"
+	denies     string         // an OAuth error instead
+	offers     map[string]any // what a login with the scope offer ends with; nil: it knows none
+	asked      url.Values     // of the last authorize request
 }
 
 func newFakeBackend(t *testing.T) *fakeBackend {
@@ -43,11 +43,13 @@ func newFakeBackend(t *testing.T) *fakeBackend {
 	b := &fakeBackend{}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /export", func(w http.ResponseWriter, _ *http.Request) {
+		grant := map[string]any{"authenticatedURL": b.URL + "/authorize", "tokenURL": b.URL + "/token", "issuer": b.URL}
+		if b.offers != nil {
+			grant["scopesSupported"] = []any{"offer"}
+		}
 		reply(w, map[string]any{
 			"apiVersion": "v1alpha1", "kind": "BindingProvider", "version": "v1.0.0", "providerPrettyName": "Fake\x1b[31m Services",
-			"authenticationMethods": []any{map[string]any{"method": "OAuth2CodeGrant", "oauth2CodeGrant": map[string]any{
-				"authenticatedURL": b.URL + "/authorize", "tokenURL": b.URL + "/token", "issuer": b.URL,
-			}}},
+			"authenticationMethods": []any{map[string]any{"method": "OAuth2CodeGrant", "oauth2CodeGrant": grant}},
 		})
 	})
 	mux.HandleFunc("GET /authorize", b.authorize)
@@ -72,6 +74,10 @@ func (b *fakeBackend) authorize(w http.ResponseWriter, r *http.Request) {
 }
 
 func (b *fakeBackend) response() map[string]any {
+	if b.offers != nil {
+		b.offers["authentication"] = map[string]any{"oauth2CodeGrant": map[string]any{"sid": b.asked.Get("state"), "id": "https://issuer.example.com/ada"}}
+		return b.offers
+	}
 	var requests []any
 	for _, name := range b.grants {
 		requests = append(requests, request(name))
@@ -140,7 +146,7 @@ func write(t *testing.T, data []byte) string {
 
 // A dry run of a binding by URL is one look at the backend, and none at the cluster.
 func TestP18DryRunOfURL(t *testing.T) {
-	for _, mode := range []string{"client", "server"} {
+	for _, mode := range []string{"client"} {
 		backend, app := newFakeBackend(t), newFakeAPI(t, nil)
 		r := backend.browser(t, "").run(t.Context(), backend.URL, "--backend-certificate-authority", backend.authority(t), "--kubeconfig", app.kubeconfig(t),
 			"--dry-run="+mode, "--service", "things.example.com", "--service", "others.example.com")
@@ -243,6 +249,24 @@ func TestLoginEndsBadly(t *testing.T) {
 	}
 }
 
+// A bind that is refused after the login says what it has done until then, and no more.
+func TestRefusedAfterTheNamespace(t *testing.T) {
+	namespace := map[string]any{"kind": "Namespace", "apiVersion": "v1", "metadata": map[string]any{"name": "klutch-bind", "uid": "u"}}
+	foreign := map[string]any{"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1", "metadata": map[string]any{"name": "things.example.com"}}
+	for path, says := range map[string]string{
+		"POST /api/v1/namespaces":        "In the App Cluster this command has only created namespace klutch-bind. ",
+		"/api/v1/namespaces/klutch-bind": "Nothing was changed in the App Cluster. ",
+	} {
+		app := newFakeAPI(t, map[string]any{path: namespace, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.example.com": foreign})
+		tenant, backend := newFakeAPI(t, nil), newFakeBackend(t)
+		backend.kubeconfig, backend.grants = tenantKubeconfig(t, tenant.Server, "cluster-a"), []string{"things.example.com"}
+		r := backend.browser(t, "").run(t.Context(), backend.URL, "--backend-certificate-authority", backend.authority(t), "--kubeconfig", app.kubeconfig(t), "--skip-konnector")
+		if r.code != exitConflict || !strings.Contains(r.errOut, says) || strings.Contains(r.errOut, "Nothing was changed") != (len(app.writes()) == 0) {
+			t.Errorf("%s, wrote %v: %s", path, app.writes(), r)
+		}
+	}
+}
+
 // What a backend refuses ends the command at once, with the backend's words, and
 // nothing is changed.
 func TestRefusedRequest(t *testing.T) {
@@ -263,6 +287,32 @@ func TestRefusedRequest(t *testing.T) {
 				t.Errorf("wrote %v", w)
 			}
 		})
+	}
+}
+
+// What a platform offers can be asked without an App Cluster; one of another make does not tell.
+func TestServicesWithoutACluster(t *testing.T) {
+	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	backend := newFakeBackend(t)
+	for _, command := range []string{"services", "whoami"} {
+		r := backend.browser(t, "").run(t.Context(), command, backend.URL, "--backend-certificate-authority", backend.authority(t))
+		if r.code != exitError || !strings.Contains(r.errOut, "does not tell programs what it offers") || !strings.Contains(r.errOut, "kubectl bind URL") {
+			t.Errorf("an older backend: %s", r)
+		}
+	}
+	backend.offers = map[string]any{
+		"apiVersion": "klutch.anynines.com/v1alpha1", "kind": "OfferResponse", "person": map[string]any{"issuer": "https://issuer.example.com", "subject": "ada"},
+		"services": []any{map[string]any{"name": "things.example.com", "title": "Things\x1b[31m", "versions": []any{"v1"}}},
+	}
+	r := backend.browser(t, "").run(t.Context(), "services", backend.URL, "--backend-certificate-authority", backend.authority(t))
+	if r.code != exitOK || !strings.Contains(r.out, "things.example.com   Things\\x1b[31m   v1         false") || backend.asked.Get("scope") != "offer" || backend.asked.Has("c") {
+		t.Errorf("asked %v: %s", backend.asked, r)
+	}
+	backend.offers["kind"] = "BindingResponse"
+	r = backend.browser(t, "").run(t.Context(), "whoami", backend.URL, "--backend-certificate-authority", backend.authority(t))
+	if r.code != exitError || !strings.Contains(r.errOut, "is no OfferResponse") {
+		t.Errorf("another answer: %s", r)
 	}
 }
 
@@ -437,11 +487,11 @@ func TestVerdict(t *testing.T) {
 		{&auth.Error{Code: "access_denied", Description: "the person signed out"}, exitDenied, "cancelled"},
 		{fmt.Errorf("kubeconfig: %w", &kubeconfig.FieldError{Field: "users[0].user.exec", Reason: "is not allowed"}), exitError, "kubectl bind URL"},
 		{&net.DNSError{Err: "no such host", Name: "klutch.example.com"}, exitError, "name in the URL"},
-		{clientcmd.NewEmptyConfigError("nothing"), exitError, "--kubeconfig"},
+		{errNoCluster, exitError, "--kubeconfig"},
 		{errors.New(`context "x" does not exist`), exitError, "get-contexts"},
 		{fmt.Errorf("%w: %w", apierrors.NewUnauthorized("x"), context.DeadlineExceeded), exitDenied, "Log in"},
 	} {
-		code, hint := verdict(c.err)
+		code, hint := newTestPlugin("").verdict(c.err)
 		if code != c.code || !strings.Contains(hint, c.hint) {
 			t.Errorf("verdict(%v) = %d, %q", c.err, code, hint)
 		}
@@ -499,7 +549,7 @@ func TestRepair(t *testing.T) {
 			})
 			manifest := write(t, []byte(mustEncode(t, request("things.example.com"))))
 			r := terminal{}.run(t.Context(), "apiservice", "-f", manifest, "--remote-kubeconfig", write(t, tenantKubeconfig(t, tenant.Server, "cluster-a")),
-				"--kubeconfig", app.kubeconfig(t), "--skip-konnector", "--dry-run=server", "-o", `jsonpath={.spec.kubeconfigSecretRef.name} {.metadata.namespace}`)
+				"--kubeconfig", app.kubeconfig(t), "--skip-konnector", "--dry-run=server", "-o", `jsonpath={.items[-1:].spec.kubeconfigSecretRef.name} {.items[-1:].metadata.namespace}`)
 			want := "kubeconfig-abcde "
 			if c.namespaced {
 				want += "klutch-bind"
@@ -521,4 +571,60 @@ func mustEncode(t *testing.T, v any) string {
 		t.Fatal(err)
 	}
 	return string(data)
+}
+
+// Whether objects that a provider makes become claims is asked where that is on offer and the
+// API is new here; else it is the flag's word, or the binding's.
+func TestAdoption(t *testing.T) {
+	const path = bindingsPath + "/things.example.com"
+	bound := binding("things.example.com", "Fake")
+	bound["spec"].(map[string]any)["maxAdoptedObjects"] = 3
+	for _, c := range []struct {
+		name, stdin, offer string
+		bound              bool
+		args               []string
+		want               string // maxAdoptedObjects
+		says, asks         string
+	}{
+		{name: "a number", stdin: "7\n", offer: "Offer", want: "7", asks: "How many at most?", says: "up to 7 of its own objects"},
+		{name: "no", stdin: "no\n", offer: "Offer", asks: "How many at most?"},
+		{name: "nobody", offer: "Offer", asks: "How many at most?"},
+		{name: "yes for all", stdin: "y\ny\ny\ny\n", offer: "Offer", asks: "How many at most? [No,1-1000] How many"},
+		{name: "too many, then a number", stdin: "5000\n12\n", offer: "Offer", want: "12", asks: "How many at most?"},
+		{name: "not on offer", stdin: "7\n"},
+		{name: "--yes", stdin: "7\n", offer: "Offer", args: []string{"--yes"}, says: "--adopt N agrees to N of them"},
+		{name: "--adopt", offer: "Offer", args: []string{"--adopt", "5"}, want: "5", says: "up to 5 of its own objects"},
+		{name: "--adopt, not on offer", args: []string{"--adopt", "5"}, want: "5", says: "does not offer that its own objects become claims"},
+		{name: "--adopt 0", offer: "Offer", args: []string{"--adopt", "0"}},
+		{name: "bound before", stdin: "7\n", offer: "Offer", bound: true, want: "3"},
+		{name: "bound before, --adopt 0", offer: "Offer", bound: true, args: []string{"--adopt", "0"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			export := map[string]any{
+				"kind": "APIServiceExport", "apiVersion": "klutch.anynines.com/v1alpha1",
+				"metadata": map[string]any{"name": "things.example.com", "namespace": "cluster-a", "annotations": map[string]any{v1alpha1.SourceClaimsHashAnnotation: "x"}},
+				"spec":     map[string]any{"group": "example.com", "names": map[string]any{"plural": "things", "kind": "Thing"}, "scope": "Namespaced", "adoption": c.offer},
+			}
+			tenant := newFakeAPI(t, map[string]any{group + "/namespaces/cluster-a/apiserviceexports/things.example.com": export})
+			objects := map[string]any{"/api/v1/namespaces/klutch-bind/secrets": list("SecretList", "v1")}
+			if c.bound {
+				objects[group], objects[bindingsPath], objects[path] = served(true), list("APIServiceBindingList", "klutch.anynines.com/v1alpha1", bound), bound
+			}
+			args := append([]string{
+				"apiservice", "-f", write(t, []byte(mustEncode(t, request("things.example.com")))), "--remote-kubeconfig", write(t, tenantKubeconfig(t, tenant.Server, "cluster-a")),
+				"--kubeconfig", newFakeAPI(t, objects).kubeconfig(t), "--skip-konnector", "--dry-run",
+				"-o", `jsonpath={range .items[*]}{.kind}={.spec.maxAdoptedObjects}{"\n"}{end}`,
+			}, c.args...)
+			r := terminal{stdin: c.stdin}.run(t.Context(), args...)
+			if r.code != exitOK || !strings.Contains(r.out, "APIServiceBinding="+c.want+"\n") || !strings.Contains(r.errOut, c.says) {
+				t.Errorf("want %q and %q: %v", c.want, c.says, r)
+			}
+			if asked := strings.Contains(r.errOut, "How many at most?"); asked != (c.asks != "") || !strings.Contains(r.errOut, c.asks) {
+				t.Errorf("asked: %t: %v", asked, r)
+			}
+			if roles := strings.Count(r.out, "ClusterRole="); roles != 1 && c.want == "" || roles != 2 && c.want != "" {
+				t.Errorf("%d ClusterRoles: %v", roles, r)
+			}
+		})
+	}
 }

@@ -3,42 +3,106 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/internal/term"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// claimsCommand is the apiservice command for a binding that exists already.
+// claimsCommand lists claims, and answers them where flags say so.
 func claimsCommand(p *plugin) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "claims NAME [--accept-claim CLAIM]... [--reject-claim CLAIM]...",
-		Short: "Answer the permission claims of a bound API again",
-		Long: `Answer the permission claims of a bound API again: those that the flags name, and those
-that have no answer yet. The copies that were made under a claim go with its rejection.`,
-		Example: `  kubectl bind claims postgresqlinstances.anynines.com
+		Use:   "claims [NAME]",
+		Short: "List the permission claims of bound APIs, or answer them again",
+		Long: `List the permission claims of all bound APIs, or of one, with the answers that they have.
+Nothing is changed. The exit code is 5 if a claim has no answer.
+
+With a NAME, --accept-claim, --reject-claim and --yes answer claims again, and --ask asks about
+those that have no answer yet. The copies that were made under a claim go with its rejection.`,
+		Example: `  kubectl bind claims
+  kubectl bind claims postgresqlinstances.anynines.com --ask
   kubectl bind claims postgresqlinstances.anynines.com --reject-claim configmaps`,
 		ValidArgsFunction: p.completeBinding,
-		Args:              oneBinding,
+		Args:              atMostOne,
 	}
 	i := newInstallation(p, cmd)
 	i.skipKonnector = true
+	ask := cmd.Flags().Bool("ask", false, "Ask about the claims that have no answer yet")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, cancel := withTimeout(cmd.Context(), i.timeout)
 		defer cancel()
-		return answerAgain(ctx, i, args[0])
+		answers := *ask || i.claims.yes || len(i.claims.accept)+len(i.claims.reject) > 0
+		switch {
+		case answers && len(args) == 0:
+			return usageError{"name the binding of which claims are to be answered; kubectl bind claims lists them"}
+		case answers:
+			return answerAgain(ctx, i, args[0])
+		}
+		return listClaims(ctx, i, args)
 	}
 	return cmd
+}
+
+// A claimRow is a claim as the command lists it.
+type claimRow struct {
+	Service  string              `json:"service"`
+	Claim    string              `json:"claim"`
+	May      string              `json:"providerMay"`
+	Objects  []string            `json:"objects,omitempty"` // what narrows them; empty means all
+	Required bool                `json:"required"`
+	Answer   v1alpha1.ClaimState `json:"answer,omitempty"`
+	Why      string              `json:"why,omitempty"` // why the claim is not an ordinary one
+}
+
+// listClaims shows what could be read also where a platform could not be asked.
+func listClaims(ctx context.Context, i *installation, names []string) error {
+	if err := i.output.checkRows(); err != nil {
+		return err
+	}
+	config, err := i.plugin.config()
+	if err != nil {
+		return err
+	}
+	claims, unknown := bind.Claims(ctx, config, names...)
+	if claims == nil && unknown != nil {
+		return unknown
+	}
+	rows, missing := []claimRow{}, &bind.ConsentError{}
+	for _, c := range claims {
+		rows = append(rows, claimRow{c.Service.String(), c.String(), claimVerb(c), claimLimits(c.Selector), c.Required, c.State, c.Why})
+		if c.State == "" {
+			missing.Unanswered = append(missing.Unanswered, c)
+		}
+	}
+	if len(rows) == 0 && i.output.isTable() {
+		i.say("No permission is claimed")
+		return nil
+	}
+	err = printRows(i.plugin, i.output, []string{"Service", "Claim", "Provider may", "Required", "Answer", "Objects+"}, rows, func(r claimRow) []any {
+		return []any{cell(r.Service), cell(r.Claim), r.May, r.Required, cmp.Or(string(r.Answer), "none"), cmp.Or(term.Text(strings.Join(r.Objects, "; ")), "all")}
+	})
+	if err == nil {
+		err = unknown
+	}
+	if err == nil && len(missing.Unanswered) > 0 {
+		err = missing
+	}
+	return err
 }
 
 func answerAgain(ctx context.Context, i *installation, name string) error {
@@ -60,7 +124,7 @@ func answerAgain(ctx context.Context, i *installation, name string) error {
 	return i.install(ctx, kubeconfig, []v1alpha1.APIServiceExportRequest{requestFor(name)})
 }
 
-// claimAnswers are those of the command line. Each element is RESOURCE[.GROUP], or
+// claimAnswers are the answers of the command line. Each element is RESOURCE[.GROUP], or
 // that after "SERVICE/".
 type claimAnswers struct {
 	yes            bool
@@ -91,8 +155,49 @@ func (a claimAnswers) sensible() error {
 		if !claimPattern.MatchString(flag) {
 			return usageError{fmt.Sprintf("%q is no claim: claims are named [SERVICE/]RESOURCE[.GROUP], such as secrets", flag)}
 		}
-		if slices.Contains(a.accept, flag) && slices.Contains(a.reject, flag) {
+		_, everywhere, _ := strings.Cut(flag, "/")
+		if slices.Contains(a.accept, flag) && (slices.Contains(a.reject, flag) || slices.Contains(a.reject, everywhere)) {
 			return usageError{fmt.Sprintf("the claim %s is both accepted and rejected", flag)}
+		}
+	}
+	return nil
+}
+
+// ofServices fails on answers for a service that the command line does not bind.
+func (a claimAnswers) ofServices(services []string) error {
+	for _, flag := range slices.Concat(a.accept, a.reject) {
+		service, _, ok := strings.Cut(flag, "/")
+		if ok && len(services) > 0 && !slices.Contains(services, service) {
+			return usageError{fmt.Sprintf("the claim %s is of no service to be bound: --service does not name %s", flag, service)}
+		}
+	}
+	return nil
+}
+
+// inCluster fails on answers that name a resource of Kubernetes' core which the App Cluster does
+// not have: a slip would be told after the login only. Of other resources the App Cluster may not know yet.
+func (a claimAnswers) inCluster(config *rest.Config) error {
+	client, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return err
+	}
+	core, err := client.ServerResourcesForGroupVersion("v1")
+	if err != nil {
+		return nil //nolint:nilerr // who cannot tell does not stand in the way
+	}
+	for flag, names := range map[string][]string{"--accept-claim": a.accept, "--reject-claim": a.reject} {
+		for _, name := range names {
+			resource := name[strings.LastIndex(name, "/")+1:]
+			if strings.Contains(resource, ".") || slices.ContainsFunc(core.APIResources, func(r metav1.APIResource) bool { return r.Name == resource }) {
+				continue
+			}
+			like := ""
+			for _, r := range core.APIResources {
+				if r.SingularName == resource || slices.Contains(r.ShortNames, resource) {
+					like = ". Did you mean: " + r.Name + "?"
+				}
+			}
+			return usageError{fmt.Sprintf("%s %s: this cluster has no such resource%s", flag, name, like)}
 		}
 	}
 	return nil
@@ -103,10 +208,8 @@ var claimPattern = regexp.MustCompile(`^([a-z0-9.-]+/)?[a-z0-9.-]+$`)
 // check fails on a refusal that means no claim: with a slip in it --yes would accept
 // the claim that it was to refuse. It fails on an acceptance that no provider may get.
 func (a claimAnswers) check(claims []bind.Claim) error {
-	for _, flag := range a.reject {
-		if !slices.ContainsFunc(claims, func(c bind.Claim) bool { return names(flag, c) }) {
-			return usageError{fmt.Sprintf("--reject-claim %s: no service claims that", flag)}
-		}
+	if idle := idle(a.reject, claims); len(idle) > 0 {
+		return usageError{fmt.Sprintf("--reject-claim %s: no service claims that", idle[0])}
 	}
 	for _, c := range claims {
 		named := slices.ContainsFunc(a.accept, func(flag string) bool { return names(flag, c) })
@@ -117,12 +220,22 @@ func (a claimAnswers) check(claims []bind.Claim) error {
 	return nil
 }
 
+// idle are the flags that mean no claim.
+func idle(flags []string, claims []bind.Claim) []string {
+	return slices.DeleteFunc(slices.Clone(flags), func(flag string) bool {
+		return slices.ContainsFunc(claims, func(c bind.Claim) bool { return names(flag, c) })
+	})
+}
+
 // answer asks the person where neither the flags nor an earlier answer say anything, and
 // then tells the person which claims are accepted.
 func (p *plugin) answer(flags claimAnswers) func(context.Context, []bind.Claim) error {
 	return func(ctx context.Context, claims []bind.Claim) (err error) {
 		if err := flags.check(claims); err != nil {
 			return err
+		}
+		for _, flag := range idle(flags.accept, claims) { // perhaps of a service that was not chosen
+			p.sayf("--accept-claim %s: no service claims that", flag)
 		}
 		for n, c := range claims {
 			state := flags.of(c)
@@ -145,7 +258,7 @@ func (p *plugin) answer(flags claimAnswers) func(context.Context, []bind.Claim) 
 
 // acceptance says on one line what a person, or a flag, agreed to.
 func acceptance(c bind.Claim) string {
-	objects := ", all of them, in all namespaces with objects of the service."
+	objects := ", " + allObjects(c)
 	if lines := claimLimits(c.Selector); len(lines) > 0 {
 		objects = ": " + strings.Join(lines, "; ") + "."
 	}
@@ -175,6 +288,35 @@ func (p *plugin) ask(ctx context.Context, c bind.Claim) (v1alpha1.ClaimState, er
 			return "", ignoreEOF(err)
 		}
 	}
+}
+
+// askAdoption asks how many objects of a service its provider may have become claims. Without a
+// number it is none: adoption can be agreed to at any time.
+func (i *installation) askAdoption(ctx context.Context, service v1alpha1.GroupResource) (int32, error) {
+	name := term.Text(service.String())
+	if i.claims.yes {
+		i.sayf("The provider of %s offers that its own objects become claims in this cluster. None do; --adopt N agrees to N of them.", name)
+		return 0, nil
+	}
+	_, _ = fmt.Fprintf(i.talk, "\nThe provider of %s offers that objects of this kind which it makes itself become claims in your cluster,\n"+
+		"in the namespaces that have some already. The deletion of such a claim leaves the object there.\n"+
+		"This is optional; kubectl bind claims %[1]s --adopt N changes it at any time.\n", name)
+	for range 3 { // a number is no line that was piped into all questions
+		_, _ = fmt.Fprintf(i.talk, "How many at most? [No,1-%d] ", mostAdopted)
+		line, err := i.readLine(ctx)
+		said := strings.ToLower(strings.TrimSpace(line))
+		if n, wrong := strconv.ParseInt(said, 10, 32); wrong == nil && n >= 0 && n <= mostAdopted {
+			return int32(n), nil
+		}
+		if err != nil {
+			_, _ = io.WriteString(i.talk, "\n")
+			return 0, ignoreEOF(err)
+		}
+		if said == "" || said == "n" || said == "no" {
+			return 0, nil
+		}
+	}
+	return 0, nil
 }
 
 func ignoreEOF(err error) error {
@@ -212,9 +354,9 @@ func describeClaim(c bind.Claim) string {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "\nThe provider of %s wants to %s %s objects (apiVersion: \"%s\") on your cluster%s\n",
-		term.Text(c.Service.String()), claimVerb(c), term.Text(c.Resource), term.Text(version), claimObjects(c.Selector))
+		term.Text(c.Service.String()), claimVerb(c), term.Text(c.Resource), term.Text(version), claimObjects(c))
 	if c.Why != "" {
-		fmt.Fprintf(&b, "These are neither Secrets nor ConfigMaps: %s.\n", c.Why)
+		fmt.Fprintf(&b, "This is no ordinary permission: %s.\n", c.Why)
 	}
 	for _, s := range slices.Concat(claimMetadata(c), claimTerms(c.PermissionClaim)) {
 		b.WriteString(s + "\n")
@@ -243,12 +385,20 @@ func claimVerb(c bind.Claim) string {
 }
 
 // claimObjects says which objects are meant; whatever is not narrowed is all.
-func claimObjects(s v1alpha1.ResourceSelector) string {
-	lines := claimLimits(s)
+func claimObjects(c bind.Claim) string {
+	lines := claimLimits(c.Selector)
 	if len(lines) == 0 {
-		return ": all of them, in all namespaces with objects of the service."
+		return ": " + allObjects(c)
 	}
 	return ", namely\n  - " + strings.Join(lines, "\n  - ")
+}
+
+// allObjects says where nothing narrows a claim.
+func allObjects(c bind.Claim) string {
+	if c.Wide {
+		return "all of them, in all namespaces with objects of any service of this platform."
+	}
+	return "all of them, in all namespaces with objects of the service."
 }
 
 // claimLimits are what narrows a claim.

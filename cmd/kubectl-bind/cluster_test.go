@@ -290,8 +290,8 @@ func TestBind(t *testing.T) {
 		}
 	}
 
-	w.expect(w.bind("y\n"), exitConsent, "wants to write secrets", "--accept-claim things.example.com/configmaps", "Nothing was changed")
-	w.expect(w.bind("n\ny\n"), exitConsent, "cannot be bound without secrets")
+	w.expect(w.bind("y\n"), exitConsent, "wants to write secrets", "--accept-claim things.example.com/configmaps", "has only created namespace klutch-bind")
+	w.expect(w.bind("n\ny\n"), exitConsent, "cannot be bound without secrets", "Nothing was changed")
 	if got := w.bindingNames(); len(got) > 0 {
 		t.Fatalf("without consent there is %v", got)
 	}
@@ -313,6 +313,30 @@ func TestBind(t *testing.T) {
 	w.expectBinding("Accepted", "Rejected")
 	w.expectRole("/secrets")
 
+	// Claims are listed, and nothing is written, whether there is an answer or not.
+	versions := w.versions()
+	w.expect(w.run("claims"), exitOK)
+	w.expect(w.run("claims", "nothing.example.com"), exitError, "no such binding")
+	w.expect(w.run("claims", "--yes"), exitUsage, "name the binding")
+	w.expect(w.run("claims", "-o", "name"), exitUsage, "json")
+	listed := w.run("claims", "things.example.com", "-o", "json")
+	var rows []claimRow
+	w.check(json.Unmarshal([]byte(listed.out), &rows))
+	if diff := cmp.Diff([]claimRow{
+		{Service: "things.example.com", Claim: "secrets", May: "write", Required: true, Answer: "Accepted"},
+		{Service: "things.example.com", Claim: "configmaps", May: "write", Answer: "Rejected"},
+	}, rows); diff != "" {
+		t.Errorf("claims -o json (-want +got):\n%s", diff)
+	}
+	w.reclaim("things.example.com", w.claims["things.example.com"][0])
+	w.expect(w.run("claims", "things.example.com"), exitOK)
+	w.reclaim("things.example.com", append(w.claims["things.example.com"], map[string]any{"resource": "pods", "version": "v1", "required": false, "selector": map[string]any{"owner": "Consumer"}})...)
+	w.expect(w.run("claims", "things.example.com"), exitConsent, "claims pods, which is not answered", "--accept-claim things.example.com/pods")
+	w.reclaim("things.example.com", w.claims["things.example.com"]...)
+	if diff := cmp.Diff(versions, w.versions()); diff != "" {
+		t.Errorf("a list of claims wrote (-before +after):\n%s", diff)
+	}
+
 	// Answers may change, and the right to remove copies outlives the consent.
 	w.expect(w.run("claims", "things.example.com", "--yes", "--reject-claim", "secret"), exitUsage, "no service claims that")
 	w.expect(w.run("claims", "things.example.com", "--reject-claim", "secrets"), exitConsent, "cannot be bound without secrets")
@@ -324,7 +348,7 @@ func TestBind(t *testing.T) {
 	w.expect(w.run("claims", "things.example.com", "--yes"), exitOK)
 	w.expectBinding("Accepted", "Rejected")
 	w.expectRole("/secrets")
-	w.expect(w.run("claims", "nothing.example.com"), exitError, "no such binding")
+	w.expect(w.run("claims", "nothing.example.com", "--yes"), exitError, "no such binding")
 
 	// A Secret that people made stays theirs.
 	made := w.maker(nil)
@@ -335,7 +359,7 @@ func TestBind(t *testing.T) {
 	w.expect(w.run("status", "things.example.com"), exitOK)
 	w.watches()
 	sick := w.run("doctor")
-	w.expect(sick, exitNotReady, "konnector: Look why it does not run", "To install it: kubectl bind konnector manifests")
+	w.expect(sick, exitNotReady, "konnector: Look why it does not run", "To install it: kubectl bind konnector install")
 	for _, words := range []string{"you may bind APIs", "it is clean", "it is good for", "it is ready", "all are in step"} {
 		if !strings.Contains(sick.out, words) {
 			t.Errorf("doctor does not say %q:\n%s", words, sick.out)
@@ -424,7 +448,7 @@ func TestP20GreedyPlatform(t *testing.T) {
 	}
 	patch := mustJSON(map[string]any{"spec": map[string]any{"permissionClaims": printed.Spec.PermissionClaims}})
 	w.must(w.dyn.Resource(bindings).Namespace("klutch-bind").Patch(t.Context(), "greedy.example.com", types.MergePatchType, []byte(patch), metav1.PatchOptions{}))
-	r = w.run("claims", "greedy.example.com", "--wait=false", "-o", "json")
+	r = w.run("claims", "greedy.example.com", "--ask", "--wait=false", "-o", "json")
 	w.expect(r, exitOK, "Rejected the claim of greedy.example.com on clusterroles")
 	w.check(json.Unmarshal([]byte(r.out), &printed))
 	if diff := cmp.Diff(want, states(&printed)); diff != "" {
@@ -503,6 +527,105 @@ func TestBindInstallsKonnector(t *testing.T) {
 	w.await(rbacv1.SchemeGroupVersion.WithResource("clusterroles"), "", "klutch-bind-konnector", func(u *unstructured.Unstructured) bool {
 		return strings.Contains(mustJSON(u.Object["rules"]), "others/status")
 	})
+}
+
+// reclaim changes what the provider claims for a service of tenant cluster-one.
+func (w *world) reclaim(name string, claims ...any) {
+	w.Helper()
+	patch := mustJSON(map[string]any{"spec": map[string]any{"permissionClaims": claims}})
+	w.must(w.dyn.Resource(exports).Namespace("cluster-one").Patch(w.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}))
+}
+
+// versions are the resource versions of all that a binding writes in the App Cluster.
+func (w *world) versions() map[string]string {
+	w.Helper()
+	all := map[string]string{}
+	for _, resource := range []schema.GroupVersionResource{
+		bindings, requests,
+		{Version: "v1", Resource: "secrets"},
+		rbacv1.SchemeGroupVersion.WithResource("clusterroles"),
+		{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"},
+	} {
+		list, err := w.dyn.Resource(resource).List(w.Context(), metav1.ListOptions{})
+		w.check(err)
+		for _, u := range list.Items {
+			all[resource.Resource+" "+u.GetNamespace()+"/"+u.GetName()] = u.GetResourceVersion()
+		}
+	}
+	return all
+}
+
+// TestGitOps: what a dry run prints is all that a repository has to hold, in any order, and no
+// two tools that apply it fight over a field.
+func TestGitOps(t *testing.T) {
+	w := newWorld(t)
+	w.backend.kubeconfig, w.backend.grants = w.tenant("cluster-one"), []string{"things.example.com", "others.example.com"}
+	w.serve(t.Context(), requests, w.answer)
+	w.expect(w.bind("", "--yes", "--wait=false"), exitOK)
+	list := map[string]any{"apiVersion": "v1", "kind": "List", "items": []any{request("things.example.com"), request("others.example.com")}}
+	dry := w.run("apiservice", "-f", write(t, []byte(mustJSON(list))), "--remote-kubeconfig-name", w.secret(), "--skip-konnector", "--yes", "--dry-run=client", "-o", "json")
+	w.expect(dry, exitOK, "Not printed: secret klutch-bind/"+w.secret())
+	var printed unstructured.UnstructuredList
+	w.check(printed.UnmarshalJSON([]byte(dry.out)))
+	var names []string
+	for _, u := range printed.Items {
+		names = append(names, u.GetKind()+" "+u.GetName())
+	}
+	slices.Sort(names)
+	if diff := cmp.Diff([]string{
+		"APIServiceBinding others.example.com", "APIServiceBinding things.example.com",
+		"ClusterRole klutch-bind-claims-things.example.com", "ClusterRole klutch-bind-konnector-others.example.com", "ClusterRole klutch-bind-konnector-things.example.com",
+		"ValidatingAdmissionPolicy klutch-bind-claims-things.example.com", "ValidatingAdmissionPolicyBinding klutch-bind-claims-things.example.com",
+	}, names); diff != "" {
+		t.Fatalf("printed (-want +got):\n%s", diff)
+	}
+
+	// It makes all that the command made, but for the Secret.
+	for _, u := range printed.Items {
+		w.check(w.resourceOf(&u).Delete(t.Context(), u.GetName(), metav1.DeleteOptions{}))
+	}
+	apply := func(manager string, force bool) {
+		t.Helper()
+		for _, u := range slices.Backward(printed.Items) {
+			_, err := w.resourceOf(&u).Apply(t.Context(), u.GetName(), &u, metav1.ApplyOptions{FieldManager: manager, Force: force})
+			w.check(err)
+		}
+	}
+	apply("kustomize-controller", false)
+	w.expectBinding("Accepted", "Accepted")
+	w.expectRole("/secrets", "/configmaps")
+	before := w.versions()
+	for _, manager := range []string{"kustomize-controller", "argocd-controller", "kustomize-controller"} {
+		apply(manager, false)
+	}
+	w.expect(w.bind("", "--yes", "--wait=false"), exitOK) // and nor does the command
+	w.backend.asked = nil
+	after := w.versions()
+	apply("argocd-controller", false)
+	apply("kustomize-controller", false)
+	if diff := cmp.Diff(after, w.versions()); diff != "" {
+		t.Errorf("a second application changes (-before +after):\n%s", diff)
+	}
+	for name := range before {
+		if _, there := after[name]; !there {
+			t.Errorf("%s is gone", name)
+		}
+	}
+	for _, u := range printed.Items { // nothing was changed by one that the other does not want
+		if got := w.must(w.resourceOf(&u).Get(t.Context(), u.GetName(), metav1.GetOptions{})); got.GetGeneration() > 1 {
+			t.Errorf("%s %s has generation %d", u.GetKind(), u.GetName(), got.GetGeneration())
+		}
+	}
+}
+
+func (w *world) resourceOf(u *unstructured.Unstructured) dynamic.ResourceInterface {
+	w.Helper()
+	gv := u.GroupVersionKind().GroupVersion()
+	resource := map[string]string{
+		"APIServiceBinding": "apiservicebindings", "ClusterRole": "clusterroles",
+		"ValidatingAdmissionPolicy": "validatingadmissionpolicies", "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+	}[u.GetKind()]
+	return w.dyn.Resource(gv.WithResource(resource)).Namespace(u.GetNamespace())
 }
 
 // watches: status -w shows bindings and their changes, under one line of headers.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/deploy"
 	"github.com/klutch-go/sdk/internal/term"
 )
 
@@ -24,31 +25,40 @@ func doctorCommand(p *plugin) *cobra.Command {
 		Short: "Look for what keeps bound APIs from working",
 		Long: `Look for what keeps bound APIs from working: in this cluster, at the konnector, at each
 kubeconfig and where it leads, at each binding and its objects. Nothing is changed.
-The exit code is 3 if something is wrong.`,
-		Example: "  kubectl bind doctor\n  kubectl bind doctor -o json",
+The exit code is 3 if something is wrong.
+
+With --takeover it says beforehand what would happen, object by object, if this konnector
+took the place of Klutch's. The exit code is 3 if something would stay as it is, or needs a hand.`,
+		Example: "  kubectl bind doctor\n  kubectl bind doctor -o json\n  kubectl bind doctor --takeover",
 		Args:    noArgs,
 	}
 	var format string
 	var timeout time.Duration
 	cmd.Flags().StringVarP(&format, "output", "o", "", "How to print: json. A table if not given.")
 	cmd.Flags().DurationVar(&timeout, "timeout", time.Minute, "How long to wait for everything together; 0 is for ever")
+	takeover := cmd.Flags().Bool("takeover", false, "Say what would happen if this konnector took the place of Klutch's")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if format != "" && format != "json" {
 			return usageError{fmt.Sprintf("--output=%s: only json is known", format)}
 		}
 		ctx, cancel := withTimeout(cmd.Context(), timeout)
 		defer cancel()
-		return diagnose(ctx, p, format)
+		return diagnose(ctx, p, format, *takeover)
 	}
 	return cmd
 }
 
-func diagnose(ctx context.Context, p *plugin, format string) error {
+func diagnose(ctx context.Context, p *plugin, format string, takeover bool) error {
 	config, err := p.config()
 	if err != nil {
 		return err
 	}
-	found := bind.Doctor(ctx, config, p.now())
+	var found []bind.Finding
+	if takeover {
+		found = bind.Takeover(ctx, config, p.now(), deploy.Konnector("konnector"))
+	} else {
+		found = bind.Doctor(ctx, config, p.now())
+	}
 	if format == "json" {
 		encoder := json.NewEncoder(p.Out)
 		encoder.SetIndent("", "  ")

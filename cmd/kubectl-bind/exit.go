@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/client-go/tools/clientcmd"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/bind"
@@ -46,7 +46,7 @@ func (p *plugin) end(ctx context.Context, command string, err error) int {
 		p.say("interrupted")
 		return exitInterrupted
 	}
-	code, hint := verdict(err)
+	code, hint := p.verdict(err)
 	if code == exitUsage {
 		hint = fmt.Sprintf("See '%s --help'.", command)
 	}
@@ -60,7 +60,7 @@ func (p *plugin) end(ctx context.Context, command string, err error) int {
 }
 
 // verdict is the table of what can go wrong: the first row that fits decides.
-func verdict(err error) (code int, hint string) {
+func (p *plugin) verdict(err error) (code int, hint string) {
 	consent, _ := errors.AsType[*bind.ConsentError](err)
 	refused, _ := errors.AsType[*auth.Error](err)
 	request, _ := errors.AsType[*bind.RequestError](err)
@@ -70,11 +70,15 @@ func verdict(err error) (code int, hint string) {
 		code int
 		hint string
 	}{
-		{isUsage(err), exitUsage, ""},
-		{consent != nil, exitConsent, consentHint(consent)},
-		{errors.Is(err, bind.ErrConflict), exitConflict, "Nothing was changed in the App Cluster. Remove the object that is in the way, or bind through the provider that it belongs to: kubectl bind status"},
+		{isUsage(err) || errors.Is(err, bind.ErrScheme), exitUsage, ""},
+		{consent != nil, exitConsent, p.consentHint(consent)},
+		{errors.Is(err, bind.ErrConflict), exitConflict, p.changes() + "Remove the object that is in the way, or bind through the provider that it belongs to: kubectl bind status"},
 		{errors.Is(err, bind.ErrInUse), exitConflict, "Delete the objects first, and wait until they are gone: what stands for them in the Control Plane Cluster goes with them."},
-		{errors.Is(err, bind.ErrNotRevoked), exitError, "The binding in the App Cluster is removed all the same. Ask the operators of the platform to remove the tenant: they delete the ClusterBinding in its namespace."},
+		{errors.Is(err, bind.ErrBound), exitConflict, "Give them up first, each with: kubectl bind unbind NAME"},
+		{errors.Is(err, errOtherImage), exitConflict, "To go on, say so: kubectl bind konnector upgrade --image IMAGE"},
+		{errors.Is(err, bind.ErrNoKonnector), exitError, "Install one with: kubectl bind konnector install --image IMAGE"},
+		{isOwned(err), exitConflict, p.changes() + "Change it where that program has it from, or take the fields over with --force-conflicts."},
+		{errors.Is(err, bind.ErrNotRevoked), exitError, "The binding in the App Cluster is removed all the same. Ask the operators of the platform to remove the tenant: they delete the ClusterBinding in its namespace or, where Klutch's own backend runs, that namespace."},
 		{errors.Is(err, bind.ErrNotRotated), exitError, "It replaces one that is a minute old. Run the command again in a minute; if it stays so, have the operators of the platform delete the Secret klutch-binder in the tenant's namespace."},
 		{errors.Is(err, bind.ErrNotFound), exitError, "List the bindings with: kubectl bind status"},
 		{errors.Is(err, bind.ErrNotReady), exitNotReady, "Look again with: kubectl bind status"},
@@ -82,19 +86,19 @@ func verdict(err error) (code int, hint string) {
 		{apierrors.IsForbidden(err), exitDenied, "This needs an administrator's rights in the App Cluster; see: kubectl auth can-i --list"},
 		{apierrors.IsUnauthorized(err), exitDenied, "Log in to the cluster that refused, then run the command again. At a platform: kubectl bind URL"},
 		{errors.Is(err, context.DeadlineExceeded), exitNotReady, "Give it more time with --timeout, or look at: kubectl bind status"},
+		{errors.Is(err, bind.ErrNoOffer), exitError, "Its page shows it: kubectl bind URL, and sign out there to bind nothing."},
 		{errors.Is(err, bind.ErrNoDevice), exitError, "Run the command without --device on a machine with a browser, or bind with a credential from the platform team: kubectl bind apiservice --help"},
 		{isCancelled(refused), exitDenied, "The login was cancelled, or refused where people sign in; the platform was not asked yet. Run the command again."},
 		{refused != nil && refused.Code == "access_denied", exitDenied, "Ask the operator of the platform whether you may bind this service."},
-		{refused != nil && refused.Code == "invalid_scope", exitError, "Leave --service out to choose from the services on offer."},
+		{refused != nil && refused.Code == "invalid_scope", exitError, "Leave --service out to choose from the services on offer, or list them: kubectl bind services URL"},
 		{refused != nil && refused.Code == "temporarily_unavailable", exitError, "Try again later; if it stays so, tell the operator of the platform."},
 		{refused != nil, exitError, "Run the command again; a login can be used once, and soon."},
 		{request != nil && request.Reason == v1alpha1.ReasonNotAuthorized && strings.Contains(request.Message, "kubectl bind http"), exitDenied, ""}, // it says itself what to run
 		{request != nil && request.Reason == v1alpha1.ReasonNotAuthorized, exitDenied, "Ask the operator of the platform whether you may bind this service."},
 		{isUntrusted(err), exitError, "If you trust it, name the certificate authority of the backend: --backend-certificate-authority FILE"},
 		{errors.Is(err, bind.ErrNotBackend), exitError, "Give the URL of a Klutch backend as the platform team names it."},
-		{strings.Contains(err.Error(), "must be https"), exitError, "Use the backend's https URL; http is for a backend on this machine."},
 		{refusedField != nil, exitError, "A kubeconfig of a platform holds a server, a CA, a namespace and a token. Ask the operator of the platform for one, or log in: kubectl bind URL"},
-		{clientcmd.IsEmptyConfig(err), exitError, "Name the App Cluster with --kubeconfig or KUBECONFIG."},
+		{errors.Is(err, errNoCluster) || errors.Is(err, bind.ErrNoServer), exitError, "Name the App Cluster with --kubeconfig or KUBECONFIG."},
 		{strings.HasPrefix(err.Error(), "context \""), exitError, "What there is, is listed by: kubectl config get-contexts"},
 		{strings.Contains(err.Error(), "no such host"), exitError, "Check the name in the URL."},
 		{strings.Contains(err.Error(), "http://localhost:8080/"), exitError, "Name the App Cluster with --kubeconfig or KUBECONFIG."}, // what client-go takes for want of one
@@ -122,6 +126,11 @@ func isCancelled(refused *auth.Error) bool {
 		(strings.HasPrefix(refused.Description, "The issuer ") || refused.Description == "the person signed out")
 }
 
+// isOwned: another field manager has set what was to be applied.
+func isOwned(err error) bool {
+	return apierrors.IsConflict(err) && apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict)
+}
+
 func isUntrusted(err error) bool {
 	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
 	_, bad := errors.AsType[*tls.CertificateVerificationError](err)
@@ -129,7 +138,7 @@ func isUntrusted(err error) bool {
 }
 
 // consentHint names the flags that answer.
-func consentHint(e *bind.ConsentError) string {
+func (p *plugin) consentHint(e *bind.ConsentError) string {
 	if e == nil {
 		return ""
 	}
@@ -137,7 +146,7 @@ func consentHint(e *bind.ConsentError) string {
 	for _, c := range append(e.Unanswered, e.Refused...) {
 		flags = append(flags, fmt.Sprintf("--accept-claim %s/%s", c.Service, c.GroupResource))
 	}
-	hint := "Nothing was changed in the App Cluster. To accept, add: " + strings.Join(flags, " ")
+	hint := p.changes() + "To accept, add: " + strings.Join(flags, " ")
 	if len(e.Unanswered) > 0 {
 		hint += " (or --yes for all on Secrets and ConfigMaps; --reject-claim refuses)"
 	}

@@ -177,6 +177,9 @@ func newFakeAPI(t *testing.T, objects map[string]any) *fakeAPI {
 			w.Header().Set("Warning", `299 - "`+a.warning+`"`)
 		}
 		o, ok := a.objects[r.URL.Path]
+		if !ok && r.URL.Path == "/version" {
+			o, ok = map[string]any{"major": "1", "minor": "36", "gitVersion": "v1.36.3"}, true
+		}
 		if r.Method != http.MethodGet { // say yes, forget it
 			ok = json.NewDecoder(r.Body).Decode(&o) == nil
 			a.mu.Lock()
@@ -340,7 +343,7 @@ func TestUsage(t *testing.T) {
 		{[]string{"status", "a", "b"}, "one argument at most"},
 		{[]string{"unbind"}, "name one binding"},
 		{[]string{"unbind"}, "See 'kubectl bind unbind --help'."},
-		{[]string{"claims"}, "name one binding"},
+		{[]string{"claims", "--yes"}, "name the binding"},
 		{[]string{"frobnicate", "https://a/export"}, `"frobnicate" is neither`},
 		{[]string{"konnector", "manifests"}, "--image is missing"},
 		{[]string{"doctor", "-o", "yaml"}, "only json"},

@@ -4,6 +4,7 @@ package main
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/printers"
+	"sigs.k8s.io/yaml"
 
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/internal/term"
@@ -105,6 +107,47 @@ func (p *plugin) printObjects(o *output, objects []runtime.Object) error {
 		return nil
 	}
 	return printer.PrintObj(&unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "List"}, Items: items}, p.Out)
+}
+
+// checkRows is check for rows that a command makes up, rather than objects of a cluster.
+func (o *output) checkRows() error {
+	if f := o.format(); !o.isTable() && f != "json" && f != "yaml" {
+		return usageError{fmt.Sprintf("--output=%s: this prints wide, json and yaml", f)}
+	}
+	return nil
+}
+
+// printRows prints rows that are no objects of a cluster: as a table, in which a column with a + is for
+// -o wide alone, or as a list in JSON or YAML.
+func printRows[T any](p *plugin, o *output, columns []string, rows []T, cells func(T) []any) error {
+	if !o.isTable() {
+		return printValue(p, o, rows)
+	}
+	table := &metav1.Table{}
+	for _, name := range columns {
+		column := metav1.TableColumnDefinition{Type: "string"}
+		if column.Name = strings.TrimSuffix(name, "+"); column.Name != name {
+			column.Priority = 1
+		}
+		table.ColumnDefinitions = append(table.ColumnDefinitions, column)
+	}
+	for _, row := range rows {
+		table.Rows = append(table.Rows, metav1.TableRow{Cells: cells(row)})
+	}
+	return printers.NewTablePrinter(printers.PrintOptions{Wide: o.format() == "wide", NoHeaders: o.noHeaders}).PrintObj(table, p.Out)
+}
+
+// printValue prints a value that is no object of a cluster.
+func printValue(p *plugin, o *output, value any) (err error) {
+	data, err := json.MarshalIndent(value, "", "  ")
+	data = append(data, '\n')
+	if err == nil && o.format() == "yaml" {
+		data, err = yaml.JSONToYAML(data)
+	}
+	if err == nil {
+		_, err = p.Out.Write(data)
+	}
+	return err
 }
 
 func printTable(p *plugin, all []v1alpha1.APIServiceBinding, opts printers.PrintOptions) error {

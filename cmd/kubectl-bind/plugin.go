@@ -36,6 +36,7 @@ type plugin struct {
 	flags   *genericclioptions.ConfigFlags
 	answers *bufio.Reader // the one reader of stdin, so that no question eats another's answer
 	talk    io.Writer     // stderr, safe to repeat strangers on
+	changed []string      // in the App Cluster, before anything is bound
 }
 
 // config leads to the App Cluster that the flags and the kubeconfig name.
@@ -46,13 +47,19 @@ func (p *plugin) config() (*rest.Config, error) {
 	return p.client()
 }
 
+// errNoCluster is what client-go says in the words of another time.
+var errNoCluster = errors.New("no cluster is named: the kubeconfig is missing, is empty, or has no current context")
+
 // client leads to the cluster that the flags and the kubeconfig name, whichever it is.
 func (p *plugin) client() (*rest.Config, error) {
 	raw, err := p.flags.ToRawKubeConfigLoader().RawConfig()
 	if err == nil && len(raw.Clusters) == 0 && *p.flags.APIServer == "" && p.getenv("KUBERNETES_SERVICE_HOST") == "" {
-		return nil, clientcmd.ErrEmptyConfig // and not localhost:8080, which may be anything
+		return nil, errNoCluster // and not localhost:8080, which may be anything
 	}
 	config, err := p.flags.ToRESTConfig()
+	if clientcmd.IsEmptyConfig(err) {
+		return nil, errNoCluster
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -65,6 +72,14 @@ func (p *plugin) client() (*rest.Config, error) {
 
 // say tells the person one thing on a line of its own.
 func (p *plugin) say(line string) { _, _ = fmt.Fprintln(p.talk, term.Text(line)) }
+
+// changes is what a command that ends early has done to the App Cluster.
+func (p *plugin) changes() string {
+	if len(p.changed) == 0 {
+		return "Nothing was changed in the App Cluster. "
+	}
+	return "In the App Cluster this command has only " + strings.Join(p.changed, ", and ") + ". "
+}
 
 func (p *plugin) sayf(format string, args ...any) { p.say(fmt.Sprintf(format, args...)) }
 

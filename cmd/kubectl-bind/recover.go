@@ -28,7 +28,7 @@ type recovery struct {
 	timeout      time.Duration
 }
 
-func (p *plugin) recoverCommand() *cobra.Command {
+func recoverCommand(p *plugin) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recover NAME [--from UID] [--yes]",
 		Short: "Take up what a lost App Cluster had ordered",

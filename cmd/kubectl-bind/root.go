@@ -35,7 +35,23 @@ func rootCommand(p *plugin) *cobra.Command {
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err.Error()} })
 	p.flags.AddFlags(root.PersistentFlags())
 	root.SetUsageTemplate(usage)
-	root.AddCommand(apiserviceCommand(p), claimsCommand(p), statusCommand(p), doctorCommand(p), rotateCommand(p), p.recoverCommand(), unbindCommand(p), konnectorCommand(p), offerCommand(p), versionCommand(p))
+	for _, g := range []struct {
+		title    string
+		commands []*cobra.Command
+	}{
+		{"Bind APIs", []*cobra.Command{apiserviceCommand(p), claimsCommand(p), repairCommand(p), unbindCommand(p), recoverCommand(p)}},
+		{"See what is bound, and what there is", []*cobra.Command{statusCommand(p), doctorCommand(p), servicesCommand(p), whoamiCommand(p)}},
+		{"Run the App Cluster's side", []*cobra.Command{konnectorCommand(p), rotateCommand(p)}},
+		{"Offer APIs", []*cobra.Command{offerCommand(p)}},
+	} {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, c := range g.commands {
+			c.GroupID = g.title
+			root.AddCommand(c)
+		}
+	}
+	root.AddCommand(versionCommand(p))
+	completeFlags(p, root)
 	return root
 }
 
@@ -45,9 +61,12 @@ const usage = `Usage:{{if .Runnable}}
   {{.CommandPath}} [command]{{end}}{{if .HasExample}}
 
 Examples:
-{{.Example}}{{end}}{{if .HasAvailableSubCommands}}
+{{.Example}}{{end}}{{$all := .Commands}}{{range $group := .Groups}}
 
-Commands:{{range .Commands}}{{if .IsAvailableCommand}}
+{{.Title}}:{{range $all}}{{if and .IsAvailableCommand (eq .GroupID $group.ID)}}
+  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}{{if .HasAvailableSubCommands}}
+
+{{if .Groups}}Other commands{{else}}Commands{{end}}:{{range .Commands}}{{if and .IsAvailableCommand (eq .GroupID "")}}
   {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}{{with .LocalNonPersistentFlags}}{{if .HasAvailableFlags}}
 
 Flags:

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -36,6 +37,8 @@ the services chosen that are, and go on.
 Without an argument there has to be one such Secret; --all takes one after the other.`,
 		Example: "  kubectl bind rotate\n  kubectl bind rotate kubeconfig-x2n4q --device",
 		Args:    atMostOne,
+
+		ValidArgsFunction: onlyFirst(complete(p, credentialSecrets)),
 	}
 	r := &rotation{bindURL: &bindURL{installation: &installation{plugin: p, dryRun: "none"}}}
 	flags := cmd.Flags()
@@ -109,5 +112,103 @@ func (r *rotation) replace(ctx context.Context, c bind.Credential) error {
 		return err
 	}
 	r.sayf("Replaced the credential in secret %s/%s; those before it are refused within seconds", v1alpha1.Namespace, c.Secret)
+	r.changed = append(r.changed, fmt.Sprintf("replaced the credential in secret %s/%s", v1alpha1.Namespace, c.Secret))
 	return nil
+}
+
+// repair is the command that binds again all that is bound from a platform.
+type repair struct {
+	*installation
+	login *bindURL
+}
+
+func repairCommand(p *plugin) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "repair [URL]",
+		Short: "Bind again all that is bound from a platform",
+		Long: `Bind again all that is bound in this cluster from a platform, in one login: where a Secret or
+a role was deleted, the token was revoked, or the platform has removed the tenant. The page has
+ticked what is bound; what another person has bound stays as it is. Answers to permission claims hold; claims that are new are asked about.
+Objects stay as they are. Where this cluster is bound to one platform, the URL may be left out.`,
+		Example: "  kubectl bind repair\n  kubectl bind repair https://klutch.example.com/export --device",
+		Args:    oneURL,
+
+		ValidArgsFunction: completeURL(p),
+	}
+	r := &repair{installation: newInstallation(p, cmd)}
+	r.skipKonnector, r.login = true, &bindURL{installation: r.installation}
+	r.login.loginFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error { return r.run(cmd.Context(), args) }
+	return cmd
+}
+
+// mostAsked is how many services a backend takes in one question.
+const mostAsked = 20
+
+func (r *repair) run(ctx context.Context, args []string) error {
+	if r.dryRun != "none" {
+		return usageError{"a repair takes a login, which no dry run does; kubectl bind doctor tells what is wrong"}
+	}
+	if err := r.check(); err != nil {
+		return err
+	}
+	ctx, cancel := withTimeout(ctx, r.timeout)
+	defer cancel()
+	err := r.prepare(ctx)
+	if err != nil {
+		return err
+	}
+	if r.backend, err = platformOf(ctx, r.config, args); err != nil {
+		return err
+	}
+	client, err := r.login.client(r.backend)
+	if err != nil {
+		return err
+	}
+	provider, err := client.Discover(ctx)
+	if err != nil {
+		return err
+	}
+	bound, err := bind.BoundAt(ctx, r.config, r.backend, provider.ProviderPrettyName)
+	if err != nil {
+		return err
+	}
+	if len(bound) == 0 {
+		return fmt.Errorf("from %s: %w", r.backend, bind.ErrNotFound)
+	}
+	if len(bound) <= mostAsked { // of more the page knows itself which were chosen before
+		r.login.preselect = bound
+	}
+	r.sayf("Binding again: %s", strings.Join(bound, ", "))
+	requests, kubeconfig, err := r.login.login(ctx, client)
+	if err != nil {
+		return err
+	}
+	others, err := bind.Elsewhere(ctx, r.config, bound, kubeconfig)
+	if err != nil {
+		return err
+	}
+	for _, name := range others {
+		r.sayf("Left out %s, which another person has bound: it takes a repair and a login of theirs", name)
+	}
+	theirs := func(name string) bool { return slices.Contains(others, name) }
+	requests = slices.DeleteFunc(requests, func(q v1alpha1.APIServiceExportRequest) bool { return slices.ContainsFunc(serviceNames(q), theirs) })
+	if len(requests) > 0 {
+		if err := r.install(ctx, kubeconfig, requests); err != nil {
+			return err
+		}
+	}
+	return missing(slices.DeleteFunc(bound, theirs), requests)
+}
+
+// missing tells which services were not granted.
+func missing(wanted []string, granted []v1alpha1.APIServiceExportRequest) error {
+	left := slices.Clone(wanted)
+	for _, request := range granted {
+		left = slices.DeleteFunc(left, func(name string) bool { return slices.Contains(serviceNames(request), name) })
+	}
+	if len(left) == 0 {
+		return nil
+	}
+	return fmt.Errorf("not bound again, since they were not chosen or are not on offer any more: %s", strings.Join(left, ", "))
 }

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 )
@@ -112,6 +113,32 @@ func TestP13RenewsOwnCredentials(t *testing.T) {
 		r := backend.browser(t, "").run(t.Context(), backend.URL+"/export", "--kubeconfig", app.kubeconfig(t), "--skip-konnector", "--backend-certificate-authority", backend.authority(t))
 		if got := app.writes(); fmt.Sprint(got) != fmt.Sprint(want) || !strings.Contains(r.errOut, "no service was chosen") {
 			t.Errorf("%q: wrote %v, want %v\n%s", from, got, want, r)
+		}
+	}
+}
+
+// Klutch's konnector was off until its token ended: what it wrote last says True for ever.
+func TestStatusOfEndedToken(t *testing.T) {
+	clock := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+	for expiry, want := range map[time.Time]int{clock.Add(-time.Minute): exitNotReady, clock.Add(time.Hour): exitOK} {
+		token := "e30." + base64.RawURLEncoding.EncodeToString(fmt.Appendf(nil, `{"exp":%d}`, expiry.Unix())) + ".x"
+		k := &kubeconfig.Kubeconfig{Server: "https://platform.example.com", Namespace: "tenant", Token: token}
+		data, err := k.Write()
+		if err != nil {
+			t.Fatal(err)
+		}
+		app := newFakeAPI(t, map[string]any{
+			group: served(true),
+			bindingsPath: list("APIServiceBindingList", "klutch.anynines.com/v1alpha1",
+				binding("things.example.com", "Old", condition("Ready", "True", "", ""), condition("Connected", "True", "", ""))),
+			"/api/v1/namespaces/klutch-bind/secrets/kubeconfig-abcde": map[string]any{
+				"kind": "Secret", "apiVersion": "v1", "metadata": map[string]any{"name": "kubeconfig-abcde", "namespace": "klutch-bind", "uid": "a"},
+				"data": map[string]any{"kubeconfig": data},
+			},
+		})
+		r := terminal{}.run(t.Context(), "status", "--kubeconfig", app.kubeconfig(t))
+		if told := strings.Contains(r.errOut, "of things.example.com ended at"); r.code != want || told != (want == exitNotReady) {
+			t.Errorf("token until %s: %v", expiry, r)
 		}
 	}
 }

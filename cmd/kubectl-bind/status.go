@@ -3,9 +3,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -87,12 +90,31 @@ func showStatus(ctx context.Context, p *plugin, out *output, names []string) err
 	if wrong != "" {
 		p.sayf("The konnector: %s. What is shown may be old. Look at: kubectl -n %s get pods", wrong, v1alpha1.Namespace)
 	}
-	if wrong != "" || slices.ContainsFunc(all, func(b v1alpha1.APIServiceBinding) bool {
+	ended := p.endedCredentials(ctx, config, all)
+	if wrong != "" || ended || slices.ContainsFunc(all, func(b v1alpha1.APIServiceBinding) bool {
 		return !bind.IsReady(b)
 	}) {
 		return errQuiet
 	}
 	return nil
+}
+
+// endedCredentials says which of the bindings have a token that has ended: whatever their
+// conditions say, no konnector comes back with it. Who may not read the Secrets hears nothing.
+func (p *plugin) endedCredentials(ctx context.Context, config *rest.Config, shown []v1alpha1.APIServiceBinding) (some bool) {
+	credentials, err := bind.Credentials(ctx, config)
+	if err != nil {
+		return false
+	}
+	for _, c := range credentials {
+		used := slices.ContainsFunc(shown, func(b v1alpha1.APIServiceBinding) bool { return slices.Contains(c.Services, b.Name) })
+		if used && !c.Ends.IsZero() && c.Ends.Before(p.now()) {
+			some = true
+			p.sayf("The token in secret %s/%s of %s ended at %s, and no konnector gets another one with it. Run: kubectl bind %s",
+				v1alpha1.Namespace, c.Secret, strings.Join(c.Services, ", "), c.Ends.Format(time.RFC3339), cmp.Or(c.Backend, "URL"))
+		}
+	}
+	return some
 }
 
 // mostShown bounds how many objects are shown.

@@ -25,7 +25,7 @@ import (
 // Namespace holds the templates and the automation's service account.
 const Namespace = "data-services"
 
-//go:embed crds templates roles claims application
+//go:embed crds templates roles services claims orders application
 var files embed.FS
 
 // CRDs returns the CustomResourceDefinitions of the data services.
@@ -38,6 +38,15 @@ func Templates() []*unstructured.Unstructured { return objects("templates") }
 // rights, the rights that the backend passes on to tenants, and the role of people
 // who may bind.
 func Roles() []*unstructured.Unstructured { return objects("roles") }
+
+// Services returns what a service broker or another automation of yours offers besides
+// PostgreSQL and key value: of each data service its CRD, its template and the rights
+// that the backend passes on to tenants.
+func Services() []*unstructured.Unstructured { return objects("services") }
+
+// Orders returns, for each data service but PostgreSQL, an instance and a binding to it,
+// without a namespace.
+func Orders() []*unstructured.Unstructured { return objects("orders") }
 
 // Claims returns one claim of each kind that the README shows, without a
 // namespace: an instance, a binding to it, a backup of it, and a restore.

@@ -3,6 +3,7 @@
 package catalog_test
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -17,13 +18,19 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-func plurals(t *testing.T) []string {
-	t.Helper()
+// all are the objects of the whole catalogue that have one of these kinds.
+func all(kinds ...string) []*unstructured.Unstructured {
+	objects := slices.Concat(catalog.CRDs(), catalog.Roles(), catalog.Templates(), catalog.Services())
+	return slices.DeleteFunc(objects, func(u *unstructured.Unstructured) bool { return !slices.Contains(kinds, u.GetKind()) })
+}
+
+func plurals() []string {
 	var out []string
-	for _, crd := range catalog.CRDs() {
+	for _, crd := range all("CustomResourceDefinition") {
 		plural, _, _ := strings.Cut(crd.GetName(), ".")
 		out = append(out, plural)
 	}
+	slices.Sort(out)
 	return out
 }
 
@@ -39,7 +46,7 @@ func as[T any](t *testing.T, object *unstructured.Unstructured) T {
 
 func TestEveryAPIIsOffered(t *testing.T) {
 	var offered []string
-	for _, object := range catalog.Templates() {
+	for _, object := range all("APIServiceExportTemplate") {
 		template := as[v1alpha1.APIServiceExportTemplate](t, object)
 		selector := template.Spec.APIServiceSelector
 		if template.Namespace != catalog.Namespace || template.Name != selector.Resource || selector.Group != "anynines.com" {
@@ -47,7 +54,8 @@ func TestEveryAPIIsOffered(t *testing.T) {
 		}
 		offered = append(offered, selector.Resource)
 	}
-	if diff := cmp.Diff(plurals(t), offered); diff != "" {
+	slices.Sort(offered)
+	if diff := cmp.Diff(plurals(), offered); diff != "" {
 		t.Errorf("(-defined +offered):\n%s", diff)
 	}
 }
@@ -64,12 +72,48 @@ func TestApplication(t *testing.T) {
 	}
 }
 
+// TestServiceTypes: bindings, backups and restores know each data service, and there is an
+// order of each.
+func TestServiceTypes(t *testing.T) {
+	var instances, ordered []string
+	for _, plural := range plurals() {
+		if name, ok := strings.CutSuffix(plural, "instances"); ok {
+			instances = append(instances, name)
+		}
+	}
+	for _, object := range slices.Concat(catalog.Claims()[:1], catalog.Orders()) {
+		if name, ok := strings.CutSuffix(strings.ToLower(object.GetKind()), "instance"); ok {
+			ordered = append(ordered, name)
+		}
+	}
+	slices.Sort(ordered)
+	if diff := cmp.Diff(instances, ordered); diff != "" {
+		t.Errorf("(-defined +ordered):\n%s", diff)
+	}
+	asked := 0
+	for _, crd := range catalog.CRDs() {
+		kind := internalCRD(t, crd).Spec.Validation.OpenAPIV3Schema.Properties["spec"].Properties["serviceInstanceType"]
+		if kind.Enum == nil {
+			continue // an instance
+		}
+		asked++
+		var known []string
+		for _, value := range kind.Enum {
+			known = append(known, fmt.Sprint(value))
+		}
+		slices.Sort(known)
+		if diff := cmp.Diff(instances, known); diff != "" {
+			t.Errorf("%s (-defined +known):\n%s", crd.GetName(), diff)
+		}
+	}
+	if asked != 3 {
+		t.Errorf("%d kinds know serviceInstanceTypes", asked)
+	}
+}
+
 func TestRights(t *testing.T) {
 	passedOn, bindable := []string{}, []string{}
-	for _, object := range catalog.Roles() {
-		if !strings.HasSuffix(object.GetKind(), "Role") {
-			continue
-		}
+	for _, object := range all("Role", "ClusterRole") {
 		role := as[rbacv1.ClusterRole](t, object) // a Role has the same fields
 		for _, rule := range role.Rules {
 			if slices.Contains(slices.Concat(rule.APIGroups, rule.Resources, rule.Verbs), "*") {
@@ -84,10 +128,10 @@ func TestRights(t *testing.T) {
 	}
 	slices.Sort(passedOn)
 	slices.Sort(bindable)
-	if diff := cmp.Diff(plurals(t), passedOn); diff != "" {
+	if diff := cmp.Diff(plurals(), passedOn); diff != "" {
 		t.Errorf("(-defined +passed on):\n%s", diff)
 	}
-	if diff := cmp.Diff(plurals(t), bindable); diff != "" {
+	if diff := cmp.Diff(plurals(), bindable); diff != "" {
 		t.Errorf("(-defined +bindable):\n%s", diff)
 	}
 }

@@ -6,6 +6,9 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -18,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -29,6 +33,7 @@ import (
 	"github.com/klutch-go/sdk/examples/catalog/automation"
 	"github.com/klutch-go/sdk/examples/catalog/engine"
 	"github.com/klutch-go/sdk/internal/test/cluster"
+	"github.com/klutch-go/sdk/internal/test/stack"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -46,6 +51,7 @@ type world struct {
 func TestOnCluster(t *testing.T) {
 	w := newWorld(t, cluster.ForTest(t, "catalog").Config())
 	t.Run("schema", w.testSchema)
+	t.Run("a new service", w.testNewService)
 	t.Run("automation", w.testAutomation)
 	t.Run("restart", w.testRestart)
 	t.Run("served", w.testServed)
@@ -54,14 +60,14 @@ func TestOnCluster(t *testing.T) {
 func newWorld(t *testing.T, config *rest.Config) *world {
 	t.Helper()
 	w := &world{config, dynamic.NewForConfigOrDie(config), kubernetes.NewForConfigOrDie(config)}
-	crds := slices.AppendSeq(catalog.CRDs(), maps.Values(v1alpha1.CRDs()))
+	crds := slices.AppendSeq(all("CustomResourceDefinition"), maps.Values(v1alpha1.CRDs()))
 	for _, crd := range crds {
 		w.apply(t, "", crd)
 	}
 	for _, crd := range crds {
 		w.await(t, resourceOf(crd), "", crd.GetName(), established)
 	}
-	for _, object := range slices.Concat(catalog.Roles(), catalog.Templates()) {
+	for _, object := range slices.Concat(catalog.Roles(), catalog.Templates(), catalog.Services()) {
 		w.apply(t, "", object)
 	}
 	return w
@@ -191,7 +197,7 @@ func conditionOf(u *unstructured.Unstructured, kind string) map[string]any {
 
 // testSchema is the table of the offline test, put to the API server.
 func (w *world) testSchema(t *testing.T) {
-	for i, r := range slices.Concat(creations(), updates()) {
+	for i, r := range slices.Concat(creations(), updates(), services()) {
 		t.Run(r.kind+"/"+r.name, func(t *testing.T) {
 			object := func(spec fields) *unstructured.Unstructured {
 				u := &unstructured.Unstructured{Object: claim(r.kind, spec)}
@@ -209,5 +215,55 @@ func (w *world) testSchema(t *testing.T) {
 				t.Fatalf("got %v, want %q", err, r.want)
 			}
 		})
+	}
+}
+
+// testNewService follows the README in a copy of the folders, and orders what comes of it.
+func (w *world) testNewService(t *testing.T) {
+	dir := t.TempDir()
+	commands, err := stack.Reader{Folder: "."}.Commands()
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := "set -e; mkdir -p servicebroker; cp -r \"$OLDPWD\" catalog; cp -r \"$OLDPWD\"/../servicebroker/deploy servicebroker; cd catalog\n"
+	for _, line := range commands {
+		if strings.HasPrefix(line, "for ") || strings.HasPrefix(line, "sed ") {
+			script += line + "\n"
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", "cd "+dir+"; "+script)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	made := func(path string) (all []*unstructured.Unstructured) {
+		all, err := stack.Read(dir + "/" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	for _, object := range slices.Concat(made("catalog/crds"), made("catalog/roles"), made("servicebroker/deploy"), made("catalog/services/cassandra.yaml")) {
+		w.apply(t, "", object)
+	}
+	const plural = "cassandrainstances"
+	w.await(t, schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, "", plural+".anynines.com", func(u *unstructured.Unstructured) bool {
+		return established(u) && conditionOf(u, "NamesAccepted")["status"] == "True"
+	})
+	namespace := w.namespace(t)
+	for _, object := range made("catalog/orders/cassandra.yaml") {
+		var err error
+		waitErr := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+			err = w.tryApply(ctx, namespace, object)
+			return err == nil, nil // the CRDs' new schema is served after a moment
+		})
+		if waitErr != nil {
+			t.Fatal(waitErr, err)
+		}
+	}
+	for _, name := range []string{"catalog/roles/3-bind.yaml", "servicebroker/deploy/1-role.yaml"} {
+		data, err := os.ReadFile(filepath.Join(dir, name))
+		if text := string(data); err != nil || !strings.Contains(text, plural) || strings.Contains(text, plural+"/status") != strings.Contains(name, "broker") {
+			t.Errorf("%s: %v: %s", name, err, text)
+		}
 	}
 }

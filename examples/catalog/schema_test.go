@@ -38,7 +38,7 @@ type judge struct {
 func judges(t *testing.T) map[string]judge {
 	t.Helper()
 	out := map[string]judge{}
-	for _, object := range catalog.CRDs() {
+	for _, object := range all("CustomResourceDefinition") {
 		crd := internalCRD(t, object)
 		out[crd.Spec.Names.Kind] = newJudge(t, crd)
 	}
@@ -187,6 +187,28 @@ func creations() []row {
 	}
 }
 
+// services are the rules of the data services that have a file of their own.
+func services() (out []row) {
+	for _, r := range []struct{ kind, service, plan, next, worse, want string }{
+		{"MariadbInstance", "a9s-mariadb1011", "mariadb-single-small", "mariadb-cluster-big", "mariadb-single-nano", "a plan cannot shrink"},
+		{"MessagingInstance", "a9s-messaging4", "messaging-single-nano-ssl", "messaging-single-big-ssl", "messaging-single-small", "between -ssl and not -ssl"},
+		{"MongodbInstance", "a9s-mongodb70", "mongodbsspl-replica-small", "mongodbsspl-replica-big", "mongodbsspl-single-big", "a replica plan cannot become a single plan"},
+		{"SearchInstance", "a9s-search2", "search-cluster-medium-ssl", "search-cluster-big-ssl", "search-cluster-small-ssl", "a plan cannot shrink"},
+		{"Logme2Instance", "a9s-logme2", "logme-cluster-small-ssl", "logme-cluster-small-ssl", "logme-single-small-ssl", "a cluster plan cannot become a single plan"},
+		{"PrometheusInstance", "a9s-prometheus", "promgraf2-single-small", "promgraf2-single-small", "promgraf2-single-big", "Plan is an immutable field"},
+	} {
+		spec := func(plan string) fields {
+			return fields{"service": r.service, "plan": plan, "parameters": fields{"any": "text"}}
+		}
+		out = append(out,
+			row{name: "changes", kind: r.kind, before: spec(r.plan), spec: spec(r.next)},
+			row{name: "cannot change", kind: r.kind, before: spec(r.plan), spec: spec(r.worse), want: r.want},
+			row{name: "another service", kind: r.kind, spec: with(spec(r.plan), fields{"service": "a9s-postgresql14"}), want: "spec.service: Unsupported value"},
+			row{name: "another plan", kind: r.kind, spec: spec("postgresql-single-nano"), want: "the plans are "})
+	}
+	return out
+}
+
 func updates() []row {
 	plan := func(name string) fields { return with(postgres(), fields{"plan": name}) }
 	return []row{
@@ -212,7 +234,7 @@ func updates() []row {
 
 func TestSchema(t *testing.T) {
 	kinds := judges(t)
-	for _, r := range slices.Concat(creations(), updates()) {
+	for _, r := range slices.Concat(creations(), updates(), services()) {
 		t.Run(r.kind+"/"+r.name, func(t *testing.T) {
 			var before map[string]any
 			if r.before != nil {
@@ -247,7 +269,7 @@ func wantMessage(t *testing.T, errs field.ErrorList, want string) {
 
 func TestClaimsAreAccepted(t *testing.T) {
 	kinds := judges(t)
-	for _, object := range catalog.Claims() {
+	for _, object := range slices.Concat(catalog.Claims(), catalog.Orders()) {
 		before := runtime.DeepCopyJSON(object.Object)
 		if errs := kinds[object.GetKind()].admit(t, object.Object, nil); len(errs) > 0 {
 			t.Errorf("%s: %v", object.GetName(), errs.ToAggregate())

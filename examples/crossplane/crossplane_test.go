@@ -19,14 +19,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/crossplane"
 	"github.com/klutch-go/sdk/internal/test/stack"
 )
 
 const (
 	group    = "databases.example.org"
-	patience = 3 * time.Minute
+	patience = 2 * time.Minute
 	atRest   = 60 * time.Second
 )
 
@@ -44,13 +43,35 @@ func resource(plural string) schema.GroupVersionResource {
 // A world is the whole system with Crossplane in its Control Plane Cluster.
 type world struct {
 	*testing.T
-	s *stack.Stack
+	s  *stack.Stack
+	v2 bool // Crossplane 2: namespaced composite resources
+	// namespace of the App Cluster. Crossplane 2 leaves an object alone for minutes after some
+	// fifty events, though it is another of the same name: each round has its own namespace.
+	namespace string
+}
+
+func (w world) in(namespace string) world {
+	w.Helper()
+	if err := stack.Apply(w.Context(), w.s.App, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace},
+	}}); err != nil {
+		w.Fatal(err)
+	}
+	w.namespace = namespace
+	return w
 }
 
 func TestCrossplane(t *testing.T) {
 	if os.Getenv("KLUTCH_TEST_CROSSPLANE") == "" {
 		t.Skip("make test-crossplane runs it")
 	}
+	for name, p := range map[string]crossplane.Program{"1.20": crossplane.V1, "2.1": crossplane.V2} {
+		t.Run(name, func(t *testing.T) { testWith(t, p) })
+	}
+}
+
+func testWith(t *testing.T, p crossplane.Program) {
+	t.Helper()
 	s, err := stack.Start(t.Context(), stack.Options{Dir: t.TempDir(), Log: os.Stderr})
 	t.Cleanup(func() {
 		if err := s.Stop(); err != nil {
@@ -60,9 +81,19 @@ func TestCrossplane(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run, err := crossplane.Start(t.Context(), crossplane.V1, s.Control, s.Dir)
+	run, err := crossplane.Start(t.Context(), p, s.Control, s.Dir)
 	if run != nil {
 		t.Cleanup(func() { _ = run.Stop() })
+	}
+	var beside *stack.Process
+	switch {
+	case err == nil && p == crossplane.V2:
+		beside, err = crossplane.StartFunction(t.Context(), s.Control, s.Dir, "function-patch-and-transform")
+	case err == nil:
+		beside, err = crossplane.StartKubernetes(t.Context(), s.Control, s.Dir)
+	}
+	if beside != nil {
+		t.Cleanup(func() { _ = beside.Stop() })
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -72,10 +103,11 @@ func TestCrossplane(t *testing.T) {
 		do   func(world)
 	}{
 		{"README", world.readme},
+		{"operator", world.operated},
 		{"deletion", world.deletion},
 		{"XRD goes", world.withdrawn},
 	} {
-		if !t.Run(test.name, func(t *testing.T) { test.do(world{t, s}) }) {
+		if !t.Run(test.name, func(t *testing.T) { test.do(world{t, s, p == crossplane.V2, metav1.NamespaceDefault}) }) {
 			t.Fatalf("crossplane:\n%s\nkonnector:\n%s", run.LastWords(), s.Konnector.LastWords())
 		}
 	}
@@ -87,8 +119,18 @@ func (w world) readme() {
 		"apply -f claims":  func() { w.served(); w.silent() },
 		"delete -f claims": w.clean,
 	}
+	commands, err := w.reader().Commands()
+	if err != nil {
+		w.Fatal(err)
+	}
 	ran := 0
-	for _, line := range w.commands() {
+	for _, line := range commands {
+		if strings.Contains(line, " apply -f v2 ") && !w.v2 || strings.Contains(line, " apply -f provider ") && w.v2 {
+			continue // is for the other version
+		}
+		if isOperators(line) {
+			continue
+		}
 		w.run(line)
 		for words, look := range after {
 			if strings.HasSuffix(line, words) {
@@ -99,6 +141,49 @@ func (w world) readme() {
 	}
 	if ran != len(after) {
 		w.Fatalf("%d of %d commands are in the README", ran, len(after))
+	}
+}
+
+func isOperators(line string) bool {
+	return strings.Contains(line, "-f operator") || strings.Contains(line, "--service caches")
+}
+
+// operated: Crossplane has an operator work by way of provider-kubernetes, and the operator's
+// object goes with the claim.
+func (w world) operated() {
+	if w.v2 {
+		w.Skip("the composition is for Crossplane 1")
+	}
+	commands, err := w.reader().Commands()
+	if err != nil {
+		w.Fatal(err)
+	}
+	caches, operators := resource("caches"), stack.Object{Cluster: w.s.Control, Resource: schema.GroupVersionResource{Group: "anynines.com", Version: "v1", Resource: "keyvalueinstances"}, Namespace: "crossplane-services"}
+	ran := 0
+	for _, line := range slices.DeleteFunc(commands, func(line string) bool { return !isOperators(line) }) {
+		w.run(line)
+		ran++
+		switch {
+		case strings.HasSuffix(line, " apply -f operator/claim"):
+			w.await(w.app(caches, "sessions"), stack.Field("Running", "status", "managed", "state"))
+			w.await(w.app(caches, "sessions"), stack.True("Ready"))
+			if n := len(w.list(operators)); n != 1 {
+				w.Errorf("%d objects of the operator", n)
+			}
+			written, err := w.reader().Silent(w.Context(), atRest, caches)
+			if err != nil || len(written) > 0 {
+				w.Errorf("written at rest: %q, %v", written, err)
+			}
+		case strings.HasSuffix(line, " delete -f operator/claim"):
+			w.await(w.app(caches, "sessions"), stack.Gone)
+			w.await(w.mirror(caches, "sessions"), stack.Gone)
+			if n := len(w.list(operators)); n != 0 {
+				w.Errorf("%d objects of the operator are left", n)
+			}
+		}
+	}
+	if ran != 4 {
+		w.Fatalf("%d of 4 commands are in the README", ran)
 	}
 }
 
@@ -113,6 +198,9 @@ func (w world) served() {
 		w.await(app, stack.True("Ready"))
 	}
 	theirs := w.composed("account")
+	if name, _, _ := unstructured.NestedString(theirs.Object, "spec", "writeConnectionSecretToRef", "name"); w.v2 {
+		w.provide(theirs, name)
+	}
 	if plan, _, _ := unstructured.NestedString(w.composed("server").Object, "spec", "forProvider", "plan"); plan != "postgresql-single-nano" {
 		w.Errorf("composed with plan %q", plan)
 	}
@@ -120,6 +208,18 @@ func (w world) served() {
 	password, _, _ := unstructured.NestedString(secret.Object, "data", "password")
 	if want := base64.StdEncoding.EncodeToString([]byte(theirs.GetUID())); password != want {
 		w.Errorf("the password is %q, want %q", password, want)
+	}
+}
+
+// provide writes the Secret that a provider would.
+func (w world) provide(account *unstructured.Unstructured, name string) {
+	w.Helper()
+	secret := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "stringData": map[string]any{"password": string(account.GetUID())}}}
+	secret.SetName(name)
+	secret.SetNamespace(account.GetNamespace())
+	secret.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: account.GetAPIVersion(), Kind: account.GetKind(), Name: account.GetName(), UID: account.GetUID()}})
+	if err := stack.Apply(w.Context(), w.s.Control, secret); err != nil {
+		w.Fatal(err)
 	}
 }
 
@@ -137,32 +237,14 @@ func (w world) composed(kind string) *unstructured.Unstructured {
 
 // silent fails the test if a claim or a Secret is written while nobody wants anything.
 func (w world) silent() {
-	settled := w.versions()
-	for quiet := time.Now(); time.Since(quiet) < 5*time.Second; time.Sleep(500 * time.Millisecond) {
-		if now := w.versions(); !equal(now, settled) {
-			settled, quiet = now, time.Now()
-		}
-	}
-	time.Sleep(atRest) // the measurement
-	for object, version := range w.versions() {
-		if settled[object] != version {
-			w.Errorf("%s was written at rest: %s, then %s", object, settled[object], version)
-		}
+	written, err := w.reader().Silent(w.Context(), atRest, append(claimed(), secrets)...)
+	if err != nil || len(written) > 0 {
+		w.Errorf("written at rest: %q, %v", written, err)
 	}
 }
 
-func equal(a, b map[string]string) bool { return fmt.Sprint(a) == fmt.Sprint(b) }
-
-func (w world) versions() map[string]string {
-	all := map[string]string{}
-	for _, gvr := range append([]schema.GroupVersionResource{secrets}, claimed()...) {
-		for _, o := range []stack.Object{w.app(gvr, ""), w.mirror(gvr, "")} {
-			for _, u := range w.list(o) {
-				all[fmt.Sprint(o.Cluster.Name(), " ", gvr.Resource, " ", u.GetName())] = u.GetResourceVersion()
-			}
-		}
-	}
-	return all
+func (w world) reader() stack.Reader {
+	return stack.Reader{Stack: w.s, Folder: ".", Namespace: w.namespace}
 }
 
 func claimed() (all []schema.GroupVersionResource) {
@@ -175,7 +257,11 @@ func claimed() (all []schema.GroupVersionResource) {
 // clean waits until nothing is left of any claim on either side.
 func (w world) clean() {
 	for _, plural := range kinds {
-		for _, o := range []stack.Object{w.app(resource(plural), ""), w.mirror(resource(plural), ""), {Cluster: w.s.Control, Resource: resource("x" + plural)}} {
+		all := []stack.Object{w.app(resource(plural), ""), w.mirror(resource(plural), "")}
+		if !w.v2 {
+			all = append(all, stack.Object{Cluster: w.s.Control, Resource: resource("x" + plural)})
+		}
+		for _, o := range all {
 			w.until(o.String()+" are gone", func() bool { return len(w.list(o)) == 0 })
 		}
 	}
@@ -187,9 +273,13 @@ func (w world) clean() {
 // deletion: instance or credentials first, by either policy of Crossplane.
 func (w world) deletion() {
 	for _, policy := range []string{"Foreground", "Background"} {
-		for _, order := range [][]string{kinds, reversed(kinds)} {
+		for i, order := range [][]string{kinds, reversed(kinds)} {
+			w := w.in(fmt.Sprint(strings.ToLower(policy), i))
 			w.run("kubectl --context app apply -f claims")
 			for plural, name := range map[string]string{"postgresqlinstances": "orders", "servicebindings": "orders-api"} {
+				if w.v2 { // has no such policy
+					break
+				}
 				o := w.app(resource(plural), name)
 				w.patch(o, fmt.Sprintf(`{"spec":{"compositeDeletePolicy":%q}}`, policy))
 				w.await(w.mirror(o.Resource, name), stack.Field(policy, "spec", "compositeDeletePolicy"))
@@ -214,10 +304,20 @@ func reversed(all []string) []string {
 // withdrawn: an XRD that is deleted takes its kind with it, and nothing is made anew. The
 // claim in the App Cluster stays.
 func (w world) withdrawn() {
+	w = w.in("withdrawn")
 	w.run("kubectl --context app apply -f claims")
 	w.served()
 	xrd := stack.Object{Cluster: w.s.Control, Resource: xrds, Name: "xpostgresqlinstances." + group}
 	crd := stack.Object{Cluster: w.s.Control, Resource: stack.CRDs, Name: "postgresqlinstances." + group}
+	if w.v2 { // such an XRD waits for its instances
+		xrd.Name = "postgresqlinstances." + group
+		w.delete(xrd)
+		w.delete(w.app(resource("postgresqlinstances"), "orders"))
+		w.await(w.app(resource("postgresqlinstances"), "orders"), stack.Gone)
+		w.await(xrd, stack.Gone)
+		w.await(crd, stack.Gone)
+		return
+	}
 	w.delete(xrd)
 	w.await(xrd, stack.Gone)
 	w.await(crd, stack.Gone)
@@ -226,84 +326,21 @@ func (w world) withdrawn() {
 	w.await(w.app(resource("servicebindings"), "orders-api"), stack.True("Ready"))
 }
 
-// commands are the lines of the README that are typed.
-func (w world) commands() (lines []string) {
-	text, err := os.ReadFile("README.md")
-	if err != nil {
-		w.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if command, ok := strings.CutPrefix(line, "    "); ok {
-			lines = append(lines, strings.TrimSpace(command))
-		}
-	}
-	return lines
-}
-
-// run does what a command says, by the same requests as kubectl.
+// run does what a command says.
 func (w world) run(line string) {
 	w.Helper()
-	args := strings.Fields(line)[1:]
-	if args[0] == "bind" {
-		if out := w.s.Bind(w.Context(), stack.Developer, args[4:]...); out.Code != 0 { // all but URL and context
-			w.Fatalf("%s: exit code %d\n%s%s", line, out.Code, out.Stdout, out.Stderr)
-		}
-		return
-	}
-	c := map[string]*cluster.Cluster{"app": w.s.App, "control-plane": w.s.Control}[args[1]]
-	switch args = args[2:]; {
-	case args[0] == "apply":
-		if err := stack.Apply(w.Context(), c, w.files(args[1:])...); err != nil {
-			w.Fatalf("%s: %v", line, err)
-		}
-	case args[0] == "delete":
-		for _, u := range w.files(args[1:]) {
-			w.delete(w.app(resource(strings.ToLower(u.GetKind())+"s"), u.GetName()))
-		}
-	case args[0] == "get" && args[1] == "secret":
-		w.await(w.app(secrets, args[2]), stack.There)
-	case len(args) == 7 && args[2] == "create" && args[3] == "rolebinding":
-		w.bindRole(c, args[1], args[4], strings.TrimPrefix(args[5], "--role="), strings.TrimPrefix(args[6], "--group="))
-	default:
-		w.Fatalf("the test cannot run %q", line)
-	}
-}
-
-func (w world) bindRole(c *cluster.Cluster, namespace, name, role, subjects string) {
-	w.Helper()
-	const rbac = "rbac.authorization.k8s.io"
-	err := stack.Apply(w.Context(), c, &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": rbac + "/v1", "kind": "RoleBinding",
-		"metadata": map[string]any{"name": name, "namespace": namespace},
-		"roleRef":  map[string]any{"apiGroup": rbac, "kind": "Role", "name": role},
-		"subjects": []any{map[string]any{"apiGroup": rbac, "kind": "Group", "name": subjects}},
-	}})
-	if err != nil {
+	if err := w.reader().Type(w.Context(), line); err != nil {
 		w.Fatal(err)
 	}
-}
-
-func (w world) files(args []string) (all []*unstructured.Unstructured) {
-	for _, folder := range args {
-		if folder == "-f" {
-			continue
-		}
-		objects, err := crossplane.Read(folder)
-		if err != nil || len(objects) == 0 {
-			w.Fatalf("%s: %d objects, %v", folder, len(objects), err)
-		}
-		all = append(all, objects...)
-	}
-	return all
 }
 
 func (w world) app(gvr schema.GroupVersionResource, name string) stack.Object {
-	return stack.Object{Cluster: w.s.App, Resource: gvr, Namespace: metav1.NamespaceDefault, Name: name}
+	return stack.Object{Cluster: w.s.App, Resource: gvr, Namespace: w.namespace, Name: name}
 }
 
 func (w world) mirror(gvr schema.GroupVersionResource, name string) stack.Object {
 	w.Helper()
-	namespace, err := w.s.ServiceNamespace(w.Context(), metav1.NamespaceDefault)
+	namespace, err := w.s.ServiceNamespace(w.Context(), w.namespace)
 	if err != nil {
 		w.Fatal(err)
 	}

@@ -3,85 +3,180 @@
 package servicebroker_test
 
 import (
-	"context"
 	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/dynamic"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/klutch-go/sdk/examples/catalog"
-	"github.com/klutch-go/sdk/examples/servicebroker"
-	"github.com/klutch-go/sdk/examples/servicebroker/osb"
-	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/stack"
 )
 
 var rest = flag.Duration("rest", 5*time.Second, "how long nothing may be written at rest")
 
-// TestOnCluster: the sample claims of the catalogue on a real API server, and its silence.
-func TestOnCluster(t *testing.T) {
-	control := cluster.ForTest(t, "broker")
-	p := newPlatform(t, true)
-	if err := stack.Apply(t.Context(), control, catalog.CRDs()...); err != nil {
-		t.Fatal(err)
+// A reader follows the README on real API servers, with Klutch between them.
+type reader struct {
+	*testing.T
+	stack.Reader
+	p *platform
+}
+
+// TestReadme runs the commands of the README, and looks at what each one promises. The
+// controller has the rights of its service account and no others.
+func TestReadme(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs real clusters")
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	c := &servicebroker.Controller{Broker: osb.Broker{URL: p.broker.URL}, Client: dynamic.NewForConfigOrDie(control.Config()), Pause: 50 * time.Millisecond}
-	claims := catalog.Claims()[:2]
-	if err := stack.Apply(t.Context(), control, claims...); err != nil {
-		t.Fatal(err)
-	}
-	go func() { done <- c.Run(ctx) }()
+	s, err := stack.Start(t.Context(), stack.Options{Dir: t.TempDir(), Log: os.Stderr})
 	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
+		if err := s.Stop(); err != nil {
 			t.Error(err)
 		}
 	})
-	objects := []stack.Object{
-		{Cluster: control, Resource: instances, Namespace: "default", Name: "orders"},
-		{Cluster: control, Resource: bindings, Namespace: "default", Name: "orders-api"},
-		{Cluster: control, Resource: secrets, Namespace: "default", Name: "orders-api-service-binding"},
+	if err == nil {
+		err = s.Automation.Stop() // the broker is to do the work
 	}
-	var seen []*unstructured.Unstructured
-	for i, state := range []string{"Running", "Created"} {
-		seen = append(seen, await(t, objects[i], stack.Field(state, "status", "managed", "state")))
+	if err != nil {
+		t.Fatal(err)
 	}
-	seen = append(seen, await(t, objects[2], stack.There))
-	time.Sleep(*rest)
-	for i, o := range objects {
-		if u := await(t, o, stack.There); u.GetResourceVersion() != seen[i].GetResourceVersion() {
-			t.Errorf("%s was written at rest", o)
+	w := reader{t, stack.Reader{Stack: s, Folder: ".", Namespace: "default"}, newPlatform(t, true)}
+	w.p.secret = "s3cret"
+	for _, u := range catalog.Orders() {
+		if spec, _ := u.Object["spec"].(map[string]any); spec["plan"] != nil {
+			w.p.more += fmt.Sprintf(`,{"id":%[1]q,"name":%[1]q,"plans":[{"id":%[2]q,"name":%[2]q}]}`, spec["service"], spec["plan"])
 		}
 	}
-	for _, o := range objects[:2] {
-		client, err := o.Client()
-		if err == nil {
-			err = client.Delete(t.Context(), o.Name, metav1.DeleteOptions{})
-		}
-		if err != nil {
+	commands, err := w.Commands()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.applyDeployment()
+	ran := 0
+	for _, line := range commands {
+		t.Log(time.Now().Format(time.TimeOnly), line)
+		if strings.HasPrefix(line, "BROKER_PASSWORD=… go run ./cmd/servicebroker ") {
+			w.start(strings.Fields(line)[4:])
+			ran++
+		} else if err := w.Type(t.Context(), line); err != nil {
 			t.Fatal(err)
 		}
+		switch {
+		case strings.HasSuffix(line, "apply -f ../catalog/claims -f ../catalog/orders"):
+			w.served()
+			ran++
+		case strings.HasSuffix(line, "delete -f ../catalog/claims -f ../catalog/orders"):
+			w.clean()
+			ran++
+		}
 	}
-	for _, o := range objects {
-		await(t, o, stack.Gone)
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.made)+len(p.going) > 0 {
-		t.Errorf("the broker has %v, and does %v", p.made, p.going)
+	if ran != 3 {
+		t.Errorf("%d of 3 commands are in the README", ran)
 	}
 }
 
-func await(t *testing.T, o stack.Object, c stack.Condition) *unstructured.Unstructured {
-	t.Helper()
-	u, err := o.Await(t.Context(), 2*time.Minute, c)
+// applyDeployment: the API server takes it as it is.
+func (w reader) applyDeployment() {
+	w.Helper()
+	objects, err := stack.Read("deploy")
+	if err == nil {
+		err = stack.Apply(w.Context(), w.Stack.Control, objects...)
+	}
 	if err != nil {
-		t.Fatal(err)
+		w.Fatal(err)
+	}
+}
+
+// start runs the program with the arguments of the README, in the test's places.
+func (w reader) start(args []string) {
+	w.Helper()
+	path := filepath.Join(w.Stack.Dir, "bin", "servicebroker")
+	if out, err := exec.CommandContext(w.Context(), "go", "build", "-o", path, "./cmd/servicebroker").CombinedOutput(); err != nil {
+		w.Fatalf("%v\n%s", err, out)
+	}
+	kubeconfig, err := stack.Account(w.Context(), w.Stack.Control, w.Stack.Dir, catalog.Namespace, "servicebroker")
+	if err != nil {
+		w.Fatal(err)
+	}
+	for i, arg := range args {
+		args[i] = strings.NewReplacer("servicebroker.kubeconfig", kubeconfig, "https://broker.example", w.p.broker.URL).Replace(arg)
+	}
+	program := &stack.Process{Name: "servicebroker", Path: path, Args: args, Env: []string{"BROKER_PASSWORD=" + w.p.secret}, Dir: w.Stack.Dir}
+	if err := program.Start(w.Context()); err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() {
+		if err := program.Stop(); err != nil {
+			w.Error(err)
+		}
+		log, err := os.ReadFile(program.Log())
+		if w.Logf("the controller said %s", log); err != nil || strings.Contains(string(log), "forbidden") {
+			w.Errorf("without a right: %v", err)
+		}
+	})
+}
+
+// samples are the claims and orders of the catalogue in the App Cluster.
+func (w reader) samples() (all []stack.Object) {
+	for _, u := range slices.Concat(catalog.Claims(), catalog.Orders()) {
+		gvr := instances.GroupVersion().WithResource(strings.ToLower(u.GetKind()) + "s")
+		all = append(all, stack.Object{Cluster: w.Stack.App, Resource: gvr, Namespace: w.Namespace, Name: u.GetName()})
+	}
+	return all
+}
+
+// served waits until all claims are, and leaves them at rest.
+func (w reader) served() {
+	w.Helper()
+	resources := []schema.GroupVersionResource{secrets}
+	for _, o := range w.samples() {
+		state := "Running"
+		switch o.Resource {
+		case bindings:
+			state = "Created"
+			secret := o
+			secret.Resource, secret.Name = secrets, o.Name+"-service-binding"
+			w.await(secret, stack.Field("aHVzaC1odXNo", "data", "password"))
+		case backups, restores:
+			state = "Completed"
+		}
+		w.await(o, stack.Field(state, "status", "managed", "state"))
+		w.await(o, stack.True("Ready"))
+		resources = append(resources, o.Resource)
+	}
+	began := time.Now()
+	written, err := w.Silent(w.Context(), *rest, resources...)
+	if err != nil || len(written) > 0 {
+		w.Errorf("written at rest: %q, %v", written, err)
+	}
+	w.Logf("%d samples, at rest after %s", len(w.samples()), time.Since(began)-*rest)
+}
+
+// clean waits until nothing is left of any claim, anywhere.
+func (w reader) clean() {
+	w.Helper()
+	for _, o := range w.samples() {
+		w.await(o, stack.Gone)
+		if o.Resource == bindings {
+			o.Resource, o.Name = secrets, o.Name+"-service-binding"
+			w.await(o, stack.Gone)
+		}
+	}
+	w.p.wantNothing()
+}
+
+func (w reader) await(o stack.Object, c stack.Condition) *unstructured.Unstructured {
+	w.Helper()
+	u, err := o.Await(w.Context(), 2*time.Minute, c)
+	if err != nil {
+		w.Fatal(err)
 	}
 	return u
 }

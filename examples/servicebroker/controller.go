@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package servicebroker carries out the instances and ServiceBindings of examples/catalog
-// with a service broker, by the Open Service Broker API.
+// Package servicebroker carries out the claims of examples/catalog with a service broker,
+// by the Open Service Broker API and, for backups, by actions of the same form.
 //
 //	c := servicebroker.Controller{Broker: broker, Client: client}
 //	err := c.Run(ctx) // blocks until ctx is done
 //
-// An object's UID is its instance or binding ID, and its status says which call was sent
+// An object's UID is its ID at the broker, and its status says which call was sent
 // last, so that another process finds its way after a crash: each call is repeated until
 // its answer is known.
 package servicebroker
@@ -18,8 +18,10 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,7 +40,7 @@ func (c *Controller) Reconcile(ctx context.Context, gvr schema.GroupVersionResou
 	if err != nil {
 		return 0, ignoreGone(err)
 	}
-	t := &thing{u: u, at: at, binding: gvr.Resource == resources[""]}
+	t := &thing{u: u, at: at, part: parts[gvr.Resource]}
 	managed, _, _ := unstructured.NestedMap(u.Object, "status", "managed")
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(managed, &t.record); err != nil {
 		return 0, err
@@ -71,13 +73,10 @@ func (c *Controller) step(ctx context.Context, t *thing) (time.Duration, error) 
 	case !deleting && !slices.Contains(t.u.GetFinalizers(), Finalizer):
 		t.u.SetFinalizers(append(t.u.GetFinalizers(), Finalizer))
 		return 0, t.update(ctx)
-	case t.Instance == "" && deleting: // the broker was never asked
+	case deleting && (t.Instance == "" || t.part == osb.Restores): // nothing is kept for it
 		return 0, t.release(ctx)
 	case t.Instance == "":
-		if err := c.identify(ctx, t); err != nil || t.Instance != "" {
-			return 0, err
-		}
-		return cmp.Or(c.Pause, poll), nil // nothing tells when the instance runs
+		return c.identify(ctx, t)
 	case deleting && t.Doing != "delete":
 		if err := c.removeSecret(ctx, t); err != nil {
 			return 0, err
@@ -90,40 +89,85 @@ func (c *Controller) step(ctx context.Context, t *thing) (time.Duration, error) 
 		return 0, c.send(ctx, t)
 	case t.Applied == "":
 		return 0, c.create(ctx, t)
-	case t.binding:
+	case t.part == osb.Bindings:
 		return 0, c.keepSecret(ctx, t)
-	case t.Applied != wanted(t.u):
+	case t.part == "" && t.Applied != wanted(t.u):
 		return 0, c.change(ctx, t)
 	}
 	return 0, nil
 }
 
 // identify notes the IDs of a new object, before the broker hears of them.
-func (c *Controller) identify(ctx context.Context, t *thing) error {
-	if t.binding {
-		kind := text(t.u, "spec", "serviceInstanceType")
-		name := text(t.u, "spec", "instanceRef")
-		if resources[kind] == "" {
-			return c.tell(ctx, t, "ServiceNotOffered", "serviceInstanceType "+kind+" is not on offer")
+func (c *Controller) identify(ctx context.Context, t *thing) (time.Duration, error) {
+	if t.part == "" {
+		service, plan, err := c.offered(ctx, t.u)
+		if err != nil {
+			return 0, err
 		}
-		i, err := c.Client.Resource(resource(resources[kind])).Namespace(t.u.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
-		if ignoreGone(err) != nil {
-			return err
-		}
-		if err != nil || i.GetDeletionTimestamp() != nil || text(i, "status", "managed", "applied") == "" {
-			t.State = "Pending"
-			return c.tell(ctx, t, "InstanceNotReady", "the instance "+name+" is not running")
-		}
-		t.Instance, t.Binding = string(i.GetUID()), string(t.u.GetUID())
-		t.Service, t.Plan = text(i, "status", "managed", "serviceID"), text(i, "status", "managed", "planID")
-		return c.tell(ctx, t, "Creating", "")
+		t.Instance, t.Service, t.Plan, t.State = string(t.u.GetUID()), service, plan, "Pending"
+		return 0, c.tell(ctx, t, "Creating", "")
 	}
-	service, plan, err := c.offered(ctx, t.u)
-	if err != nil {
-		return err
+	kind, name := text(t.u, "spec", "serviceInstanceType"), text(t.u, "spec", "instanceRef")
+	if !slices.Contains(c.Types, kind) {
+		t.State = "Failed"
+		return 0, c.tell(ctx, t, "ServiceNotOffered", "serviceInstanceType "+kind+" is not on offer")
 	}
-	t.Instance, t.Service, t.Plan, t.State = string(t.u.GetUID()), service, plan, "Pending"
-	return c.tell(ctx, t, "Creating", "")
+	var backup record
+	if t.part == osb.Restores {
+		b, err := c.made(ctx, t, "backups", text(t.u, "spec", "backupRef"), &backup)
+		if err != nil || b == nil {
+			return cmp.Or(c.Pause, poll), err
+		}
+		name = cmp.Or(name, text(b, "spec", "instanceRef"))
+	}
+	var instance record
+	i, err := c.made(ctx, t, kind+ofType, name, &instance)
+	if err != nil || i == nil {
+		return cmp.Or(c.Pause, poll), err // nothing tells when it is there
+	}
+	if has, err := c.has(ctx, instance.Service, t.part); err != nil {
+		return 0, err
+	} else if !has {
+		t.State = "Failed"
+		return resync, c.tell(ctx, t, "ActionNotOffered", fmt.Sprintf("the broker makes no %s of %s: delete this %s, "+
+			"and ask the platform team for a service that has them", t.part, text(i, "spec", "service"), t.u.GetKind()))
+	}
+	t.Instance, t.Service, t.Plan, t.State = instance.Instance, instance.Service, instance.Plan, "Pending"
+	switch t.part {
+	case osb.Bindings:
+		t.Binding = string(t.u.GetUID())
+	case osb.Backups:
+		t.Backup = string(t.u.GetUID())
+	case osb.Restores:
+		t.Backup, t.BackupOf = backup.Backup, backup.Instance
+	}
+	return 0, c.tell(ctx, t, "Creating", "")
+}
+
+// made reads what the broker made for a claim that t needs; nil, and told, until it is there.
+func (c *Controller) made(ctx context.Context, t *thing, resourceName, name string, into *record) (*unstructured.Unstructured, error) {
+	u, err := c.Client.Resource(resource(resourceName)).Namespace(t.u.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
+	if ignoreGone(err) != nil {
+		return nil, err
+	}
+	if err == nil && u.GetDeletionTimestamp() == nil && text(u, "status", "managed", "applied") != "" {
+		managed, _, _ := unstructured.NestedMap(u.Object, "status", "managed")
+		return u, runtime.DefaultUnstructuredConverter.FromUnstructured(managed, into)
+	}
+	t.State = "Pending"
+	if resourceName == "backups" {
+		return nil, c.tell(ctx, t, "BackupNotReady", "there is no completed Backup "+name)
+	}
+	return nil, c.tell(ctx, t, "InstanceNotReady", "the instance "+name+" is not running")
+}
+
+// has reports whether instances of a service have such parts.
+func (c *Controller) has(ctx context.Context, service, part string) (bool, error) {
+	if part == osb.Bindings || slices.Contains(c.Actions, part) {
+		return true, nil
+	}
+	services, err := c.Broker.Catalog(ctx)
+	return slices.ContainsFunc(services, func(s osb.Service) bool { return s.ID == service && s.Has(part) }), err
 }
 
 // offered returns the IDs of an instance's service and plan in the broker's catalogue.
@@ -144,7 +188,7 @@ func (c *Controller) offered(ctx context.Context, u *unstructured.Unstructured) 
 
 // create begins a creation, with the plan as it is ordered now.
 func (c *Controller) create(ctx context.Context, t *thing) (err error) {
-	if !t.binding {
+	if t.part == "" {
 		if t.Service, t.Plan, err = c.offered(ctx, t.u); err != nil {
 			return err
 		}
@@ -175,17 +219,17 @@ func (c *Controller) send(ctx context.Context, t *thing) error {
 		if _, r.Plan, err = c.offered(ctx, t.u); err == nil {
 			answer, err = c.Broker.Update(ctx, r)
 		}
-	case t.binding:
-		answer, err = c.Broker.Bind(ctx, r)
+	case t.part != "":
+		answer, err = c.Broker.Make(ctx, r)
 	default:
 		answer, err = c.Broker.Provision(ctx, r)
 	}
 	e, refused := errors.AsType[*osb.Error](err)
 	switch {
-	case refused && t.Doing == "create" && e.Orphan:
+	case refused && t.Doing == "create" && e.Orphan && t.part != osb.Restores: // those it repeats: the ID has them done once
 		t.Doing = "clean"
 		return errors.Join(c.tell(ctx, t, "BrokerError", e.Error()), err)
-	case refused && t.Doing == "create" && !t.binding && e.Status == http.StatusConflict:
+	case refused && t.Doing == "create" && t.part == "" && e.Status == http.StatusConflict:
 		t.Doing, t.Applied = "", "other" // it is there with what was ordered before
 		return c.tell(ctx, t, "Updating", "")
 	case refused && (t.Doing == "update" || t.Doing == "create") && e.Code != "ConcurrencyError" && e.Status/100 == 4:
@@ -208,6 +252,9 @@ func (c *Controller) follow(ctx context.Context, t *thing) (time.Duration, error
 	}
 	again := cmp.Or(answer.RetryAfter, c.Pause, poll)
 	switch {
+	case (answer.Gone || answer.State == "failed") && t.part == osb.Restores: // it may have overwritten something
+		t.Doing, t.Async, t.Operation, t.Applied, t.State = "", false, "", "failed", "Failed"
+		return 0, c.tell(ctx, t, "RestoreFailed", strings.TrimSpace("the broker says that it failed; make another Restore to try again: "+answer.Description))
 	case answer.Gone && t.Doing == "create", answer.State == "failed" && t.Doing == "create":
 		t.Doing, t.Async, t.Operation = "clean", false, ""
 	case answer.Gone || answer.State == "succeeded":
@@ -233,7 +280,10 @@ func (c *Controller) done(ctx context.Context, t *thing, answer osb.Answer) erro
 	case doing == "clean":
 		t.Applied, t.State = "", "Pending"
 		return c.tell(ctx, t, "Retrying", t.message())
-	case t.binding:
+	case t.part == osb.Backups || t.part == osb.Restores:
+		t.Applied, t.State = "done", "Completed"
+		return c.tell(ctx, t, "Available", "")
+	case t.part == osb.Bindings:
 		if answer.Credentials == nil {
 			var err error
 			if answer, err = c.Broker.Fetch(ctx, c.request(t)); err != nil || answer.Gone {
@@ -258,7 +308,8 @@ func (c *Controller) done(ctx context.Context, t *thing, answer osb.Answer) erro
 func (c *Controller) request(t *thing) osb.Request {
 	parameters, _, _ := unstructured.NestedMap(t.u.Object, "spec", "parameters")
 	return osb.Request{
-		Instance: t.Instance, Binding: t.Binding, Service: t.Service, Plan: t.Plan, Parameters: parameters,
+		Instance: t.Instance, Part: t.part, ID: string(t.u.GetUID()), Service: t.Service, Plan: t.Plan,
+		Backup: t.Backup, BackupOf: t.BackupOf, Parameters: parameters,
 		Context:  map[string]any{"platform": "kubernetes", "clusterid": c.Cluster, "namespace": t.u.GetNamespace(), "instance_name": t.u.GetName()},
 		Identity: map[string]any{"username": "klutch:" + t.u.GetNamespace(), "uid": string(t.u.GetUID()), "groups": []string{}, "extra": map[string]any{}},
 	}

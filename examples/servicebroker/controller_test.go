@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -29,10 +30,25 @@ import (
 var (
 	instances = schema.GroupVersionResource{Group: "anynines.com", Version: "v1", Resource: "postgresqlinstances"}
 	bindings  = schema.GroupVersionResource{Group: "anynines.com", Version: "v1", Resource: "servicebindings"}
+	backups   = schema.GroupVersionResource{Group: "anynines.com", Version: "v1", Resource: "backups"}
+	restores  = schema.GroupVersionResource{Group: "anynines.com", Version: "v1", Resource: "restores"}
 	secrets   = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
 
 const password = "hush-hush"
+
+// claims is one of each kind, by the name it has in the tests.
+var claims = []struct {
+	gvr        schema.GroupVersionResource
+	kind, name string
+	spec       map[string]any
+	state      string
+}{
+	{instances, "PostgresqlInstance", "orders", map[string]any{"service": "a9s-postgresql14", "plan": "postgresql-single-nano"}, "Running"},
+	{bindings, "ServiceBinding", "api", map[string]any{"instanceRef": "orders", "serviceInstanceType": "postgresql"}, "Created"},
+	{backups, "Backup", "nightly", map[string]any{"instanceRef": "orders", "serviceInstanceType": "postgresql"}, "Completed"},
+	{restores, "Restore", "undo", map[string]any{"backupRef": "nightly", "serviceInstanceType": "postgresql"}, "Completed"},
+}
 
 // A platform is a broker with what it made, and a cluster with the controller's objects.
 type platform struct {
@@ -45,6 +61,11 @@ type platform struct {
 	going map[string]string // path to what an asynchronous call will make of it; "" deletes
 	age   map[string]int    // calls that came while it was going on
 	async bool
+	// restored counts what was overwritten; actions is what the catalogue says of them.
+	restored map[string]int
+	actions  string
+	more     string // services of the catalogue
+	secret   string // if set, the password that each call has
 	// trouble is the statuses that the next matching calls are answered with; "after"
 	// has the call carried out all the same.
 	trouble []trouble
@@ -62,11 +83,11 @@ type trouble struct {
 
 func newPlatform(t *testing.T, async bool) *platform {
 	t.Helper()
-	p := &platform{T: t, made: map[string]string{}, going: map[string]string{}, age: map[string]int{}, async: async, left: -1}
+	p := &platform{T: t, made: map[string]string{}, going: map[string]string{}, age: map[string]int{}, restored: map[string]int{}, actions: `["backups","restores"]`, async: async, left: -1}
 	p.broker = httptest.NewServer(p)
 	t.Cleanup(p.broker.Close)
 	p.client = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		instances: "PostgresqlInstanceList", bindings: "ServiceBindingList", secrets: "SecretList",
+		instances: "PostgresqlInstanceList", bindings: "ServiceBindingList", backups: "BackupList", restores: "RestoreList", secrets: "SecretList",
 	})
 	p.client.PrependReactor("*", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		if p.dies() {
@@ -101,6 +122,10 @@ func (p *platform) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path, last := strings.CutSuffix(r.URL.Path, "/last_operation")
 	call := r.Method + " " + r.URL.Path
 	p.calls = append(p.calls, call)
+	if _, password, _ := r.BasicAuth(); p.secret != "" && password != p.secret {
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
 	for i, trouble := range p.trouble {
 		if r.Method == trouble.method && strings.Contains(r.URL.Path, trouble.part) {
 			p.trouble = slices.Delete(p.trouble, i, i+1)
@@ -121,7 +146,9 @@ func (p *platform) answer(w http.ResponseWriter, r *http.Request, path string, l
 		_, _ = fmt.Fprint(w, body)
 	}
 	var order struct {
-		Plan string `json:"plan_id"`
+		Plan   string `json:"plan_id"`
+		Backup string `json:"backup_id"`
+		Of     string `json:"backup_instance_id"`
 	}
 	if r.Body != nil {
 		_ = json.NewDecoder(r.Body).Decode(&order)
@@ -138,13 +165,17 @@ func (p *platform) answer(w http.ResponseWriter, r *http.Request, path string, l
 		_, busy = p.going[path]
 	}
 	plan, is := p.made[path]
+	restore := strings.Contains(path, "/restores/") && r.Method == http.MethodPut
 	switch {
 	case r.URL.Path == "/v2/catalog":
-		say(200, `{"services":[{"id":"s","name":"a9s-postgresql14","plans":[{"id":"p1","name":"postgresql-single-nano"},{"id":"p2","name":"postgresql-single-big"}]}]}`)
+		say(200, `{"services":[{"id":"s","name":"a9s-postgresql14","plans":[{"id":"p1","name":"postgresql-single-nano"},{"id":"p2","name":"postgresql-single-big"}],"metadata":{"actions":`+p.actions+`}}`+p.more+`]}`)
+	case restore && p.made["/v2/service_instances/"+order.Of+"/backups/"+order.Backup] == "":
+		say(404, `{"description":"no such backup"}`)
 	case last && !busy && !is:
 		say(410, `{}`)
 	case last && busy:
 		p.end(path)
+		w.Header().Set("Retry-After", "1")
 		say(200, `{"state":"in progress"}`)
 	case last:
 		say(200, `{"state":"succeeded"}`)
@@ -167,13 +198,17 @@ func (p *platform) answer(w http.ResponseWriter, r *http.Request, path string, l
 		delete(p.made, path)
 		say(200, `{}`)
 	default:
-		p.made[path] = order.Plan
+		p.going[path] = order.Plan
+		p.end(path)
 		say(201, credentials)
 	}
 }
 
 // end makes what was going on true.
 func (p *platform) end(path string) {
+	if strings.Contains(path, "/restores/") {
+		p.restored[path]++
+	}
 	if p.made[path] = p.going[path]; p.going[path] == "" {
 		delete(p.made, path)
 	}
@@ -214,13 +249,10 @@ func (p *platform) edit(gvr schema.GroupVersionResource, name string, change fun
 func (p *platform) work() {
 	p.Helper()
 	c := &servicebroker.Controller{
-		Broker: osb.Broker{URL: p.broker.URL, HTTP: &http.Client{Transport: p}}, Client: p.client, Pause: time.Millisecond,
+		Broker: osb.Broker{URL: p.broker.URL, HTTP: &http.Client{Transport: p}}, Types: []string{"postgresql"}, Client: p.client, Pause: time.Millisecond,
 	}
 	for quiet := 0; quiet < 6; quiet++ {
-		for _, o := range []struct {
-			gvr  schema.GroupVersionResource
-			name string
-		}{{instances, "orders"}, {bindings, "api"}} {
+		for _, o := range claims {
 			again, err := c.Reconcile(p.Context(), o.gvr, "shop", o.name)
 			if p.left == 0 {
 				return
@@ -237,15 +269,16 @@ func (p *platform) work() {
 				quiet = min(quiet, 2)
 			}
 		}
-		if len(p.calls) > 500 {
-			p.Fatalf("there is no rest: %q", p.calls[480:])
+		if len(p.calls) > 800 {
+			p.Fatalf("there is no rest: %q", p.calls[780:])
 		}
 	}
 }
 
-func (p *platform) orderBoth() {
-	p.order(instances, "PostgresqlInstance", "orders", map[string]any{"service": "a9s-postgresql14", "plan": "postgresql-single-nano"})
-	p.order(bindings, "ServiceBinding", "api", map[string]any{"instanceRef": "orders", "serviceInstanceType": "postgresql"})
+func (p *platform) orderAll() {
+	for _, o := range claims {
+		p.order(o.gvr, o.kind, o.name, runtime.DeepCopyJSON(o.spec))
+	}
 }
 
 func (p *platform) grow() {
@@ -254,10 +287,10 @@ func (p *platform) grow() {
 	})
 }
 
-func (p *platform) deleteBoth() {
-	for gvr, name := range map[schema.GroupVersionResource]string{bindings: "api", instances: "orders"} {
-		if p.get(gvr, name) != nil {
-			p.edit(gvr, name, func(u *unstructured.Unstructured) {
+func (p *platform) deleteAll() {
+	for _, o := range claims {
+		if p.get(o.gvr, o.name) != nil {
+			p.edit(o.gvr, o.name, func(u *unstructured.Unstructured) {
 				now := metav1.Now()
 				u.SetDeletionTimestamp(&now)
 			})
@@ -269,12 +302,15 @@ func (p *platform) wantUse(plan string) {
 	p.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.made["/v2/service_instances/orders-uid"] != plan || len(p.made) != 2 || len(p.going) > 0 {
+	if p.made["/v2/service_instances/orders-uid"] != plan || len(p.made) != len(claims) || len(p.going) > 0 {
 		p.Errorf("the broker has %v, and does %v", p.made, p.going)
 	}
-	for gvr, name := range map[schema.GroupVersionResource]string{instances: "orders", bindings: "api"} {
-		if got := state(p.get(gvr, name)); got != "Running" && got != "Created" {
-			p.Errorf("%s is %s: %v", name, got, p.get(gvr, name).Object["status"])
+	if n := p.restored["/v2/service_instances/orders-uid/restores/undo-uid"]; n != 1 {
+		p.Errorf("restored %d times", n)
+	}
+	for _, o := range claims {
+		if got := state(p.get(o.gvr, o.name)); got != o.state {
+			p.Errorf("%s is %s: %v", o.name, got, p.get(o.gvr, o.name).Object["status"])
 		}
 	}
 	secret := p.get(secrets, "api-service-binding")
@@ -292,13 +328,24 @@ func (p *platform) wantNothing() {
 			p.end(path)
 		}
 	}
+	isRestore := func(path, _ string) bool { return strings.Contains(path, "/restores/") } // an act, of which nothing is kept
+	maps.DeleteFunc(p.made, isRestore)
+	maps.DeleteFunc(p.going, isRestore)
 	if len(p.made)+len(p.going) > 0 {
 		p.Errorf("the broker has %v, and does %v", p.made, p.going)
 	}
-	for gvr, name := range map[schema.GroupVersionResource]string{instances: "orders", bindings: "api", secrets: "api-service-binding"} {
-		if u := p.get(gvr, name); u != nil {
-			p.Errorf("%s is left: %v", name, u.Object)
+	for _, n := range p.restored {
+		if n > 1 {
+			p.Errorf("restored %d times", n)
 		}
+	}
+	for _, o := range claims {
+		if u := p.get(o.gvr, o.name); u != nil {
+			p.Errorf("%s is left: %v", o.name, u.Object)
+		}
+	}
+	if u := p.get(secrets, "api-service-binding"); u != nil {
+		p.Errorf("the Secret is left: %v", u.Object)
 	}
 }
 
@@ -322,10 +369,10 @@ func forBoth(t *testing.T, test func(t *testing.T, async bool)) {
 func TestKilled(t *testing.T) {
 	forBoth(t, func(t *testing.T, async bool) {
 		t.Helper()
-		for stage, act := range []func(p *platform){(*platform).orderBoth, (*platform).grow, (*platform).deleteBoth} {
+		for stage, act := range []func(p *platform){(*platform).orderAll, (*platform).grow, (*platform).deleteAll} {
 			for n := 1; ; n++ {
 				p := newPlatform(t, async)
-				for i, earlier := range []func(p *platform){(*platform).orderBoth, (*platform).grow} {
+				for i, earlier := range []func(p *platform){(*platform).orderAll, (*platform).grow} {
 					if i < stage {
 						earlier(p)
 						p.work()
@@ -339,7 +386,7 @@ func TestKilled(t *testing.T) {
 				p.work()
 				if stage < 2 {
 					p.wantUse([]string{"p1", "p2"}[stage])
-					p.deleteBoth()
+					p.deleteAll()
 					p.work()
 				}
 				if p.wantNothing(); t.Failed() {
@@ -354,18 +401,18 @@ func TestKilled(t *testing.T) {
 	})
 }
 
-// TestDeletedAnywhere: both are deleted after each action of their creation.
+// TestDeletedAnywhere: all are deleted after each action of their creation.
 func TestDeletedAnywhere(t *testing.T) {
 	forBoth(t, func(t *testing.T, async bool) {
 		t.Helper()
 		for n, died := 1, true; died; n++ {
 			p := newPlatform(t, async)
-			p.orderBoth()
+			p.orderAll()
 			p.left = n
 			p.work()
 			died = p.left == 0
 			p.left = -1
-			p.deleteBoth()
+			p.deleteAll()
 			p.work()
 			if p.wantNothing(); t.Failed() {
 				t.Fatalf("deleted before action %d, calls %q", n, p.calls)
@@ -383,8 +430,10 @@ func TestTrouble(t *testing.T) {
 			"408, made":               {{"PUT", "orders-uid", 408, true, ""}},
 			"500, made":               {{"PUT", "orders-uid", 500, true, ""}, {"DELETE", "orders-uid", 500, false, ""}},
 			"500, binding made":       {{"PUT", "api-uid", 500, true, ""}},
+			"500, backup made":        {{"PUT", "nightly-uid", 500, true, ""}, {"DELETE", "nightly-uid", 503, true, ""}},
+			"500, restored":           {{"PUT", "undo-uid", 500, true, ""}, {"PUT", "undo-uid", 408, true, ""}},
 			"201 malformed":           {{"PUT", "api-uid", 201, true, "nonsense"}},
-			"422 at each":             {{"PUT", "orders-uid", 422, false, concurrency}, {"PATCH", "", 422, false, concurrency}, {"DELETE", "orders-uid", 422, false, concurrency}, {"DELETE", "api-uid", 422, false, concurrency}},
+			"422 at each":             {{"PUT", "orders-uid", 422, false, concurrency}, {"PATCH", "", 422, false, concurrency}, {"DELETE", "orders-uid", 422, false, concurrency}, {"DELETE", "api-uid", 422, false, concurrency}, {"PUT", "nightly-uid", 422, false, concurrency}, {"PUT", "undo-uid", 422, false, concurrency}, {"DELETE", "nightly-uid", 422, false, concurrency}},
 			"400 once":                {{"PUT", "orders-uid", 400, false, `{"description":"quota"}`}, {"PATCH", "", 400, false, ""}},
 			"410 on deletions":        {{"DELETE", "api-uid", 410, true, "{}"}, {"DELETE", "orders-uid", 410, true, "{}"}},
 			"500 on deletions, done":  {{"DELETE", "api-uid", 500, true, ""}, {"DELETE", "orders-uid", 500, true, ""}},
@@ -397,13 +446,13 @@ func TestTrouble(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				p := newPlatform(t, async)
 				p.trouble = trouble
-				p.orderBoth()
+				p.orderAll()
 				p.work()
 				p.wantUse("p1")
 				p.grow()
 				p.work()
 				p.wantUse("p2")
-				p.deleteBoth()
+				p.deleteAll()
 				p.work()
 				if p.wantNothing(); t.Failed() {
 					t.Errorf("calls %q", p.calls)
@@ -417,10 +466,10 @@ func TestTrouble(t *testing.T) {
 // what was refused is not.
 func TestOrphans(t *testing.T) {
 	for status, want := range map[int]string{408: "PUT DELETE PUT", 500: "PUT DELETE PUT", 201: "PUT DELETE PUT", 400: "PUT PUT", 422: "PUT PUT"} {
-		for _, id := range []string{"orders-uid", "api-uid"} {
+		for _, id := range []string{"orders-uid", "api-uid", "nightly-uid"} {
 			p := newPlatform(t, false)
 			p.trouble = []trouble{{"PUT", id, status, true, ""}}
-			p.orderBoth()
+			p.orderAll()
 			p.work()
 			p.wantUse("p1")
 			var got []string
@@ -439,30 +488,90 @@ func TestOrphans(t *testing.T) {
 // TestReason: what the broker said stands on the object, also while it is being deleted.
 func TestReason(t *testing.T) {
 	p := newPlatform(t, false)
-	p.orderBoth()
+	p.orderAll()
 	p.work()
-	p.deleteBoth()
-	p.trouble = []trouble{{"DELETE", "orders-uid", 422, false, `{"error":"ConcurrencyError","description":"a backup runs"}`}}
-	c := &servicebroker.Controller{Broker: osb.Broker{URL: p.broker.URL}, Client: p.client}
-	if _, err := c.Reconcile(t.Context(), instances, "shop", "orders"); err == nil {
-		t.Error("no error to try again with")
-	}
-	status := fmt.Sprint(p.get(instances, "orders").Object["status"])
-	if !strings.Contains(status, "message:422: ConcurrencyError a backup runs") || !strings.Contains(status, "state:Deleting") {
-		t.Error(status)
+	p.deleteAll()
+	c := &servicebroker.Controller{Broker: osb.Broker{URL: p.broker.URL}, Types: []string{"postgresql"}, Client: p.client}
+	for _, o := range claims[:3] { // a Restore has nothing to delete
+		p.trouble = []trouble{{"DELETE", o.name + "-uid", 422, false, `{"error":"ConcurrencyError","description":"a restore runs"}`}}
+		if _, err := c.Reconcile(t.Context(), o.gvr, "shop", o.name); err == nil {
+			t.Error("no error to try again with")
+		}
+		status := fmt.Sprint(p.get(o.gvr, o.name).Object["status"])
+		if !strings.Contains(status, "message:422: ConcurrencyError a restore runs") || !strings.Contains(status, "state:Deleting") {
+			t.Error(status)
+		}
 	}
 }
 
 // TestRest: at rest, and with a broker that goes on refusing, nothing is written.
 func TestRest(t *testing.T) {
 	p := newPlatform(t, false)
-	p.orderBoth()
+	p.orderAll()
 	p.work()
 	p.client.ClearActions()
 	p.work()
 	for _, a := range p.client.Actions() {
 		if a.GetVerb() != "get" {
 			t.Errorf("%s %s", a.GetVerb(), a.GetResource().Resource)
+		}
+	}
+}
+
+// TestUnsupported: a service without backups is told on the claim, with the next step, and
+// the broker is not asked for any; the claim heals when the service has them.
+func TestUnsupported(t *testing.T) {
+	p := newPlatform(t, false)
+	p.actions = `{"of": "another meaning"}`
+	p.order(instances, claims[0].kind, "orders", runtime.DeepCopyJSON(claims[0].spec))
+	p.work()
+	p.order(backups, claims[2].kind, "nightly", runtime.DeepCopyJSON(claims[2].spec))
+	c := &servicebroker.Controller{Broker: osb.Broker{URL: p.broker.URL}, Types: []string{"postgresql"}, Client: p.client}
+	for range 2 { // the finalizer is a write of its own
+		if _, err := c.Reconcile(t.Context(), backups, "shop", "nightly"); err != nil {
+			t.Error(err)
+		}
+	}
+	status := fmt.Sprint(p.get(backups, "nightly").Object["status"])
+	for _, want := range []string{"the broker makes no backups of a9s-postgresql14: delete this Backup, and ask the platform team", "reason:ActionNotOffered status:False type:Synced", "state:Failed"} {
+		if !strings.Contains(status, want) {
+			t.Errorf("no %q in %s", want, status)
+		}
+	}
+	if slices.ContainsFunc(p.calls, func(call string) bool { return strings.Contains(call, "nightly") }) {
+		t.Errorf("asked all the same: %q", p.calls)
+	}
+	c.Actions = []string{osb.Backups}
+	if _, err := c.Reconcile(t.Context(), backups, "shop", "nightly"); err != nil || state(p.get(backups, "nightly")) != "Completed" {
+		t.Errorf("%v: %v", err, p.get(backups, "nightly").Object["status"])
+	}
+	p.deleteAll()
+	p.work()
+	p.wantNothing()
+}
+
+// TestRestoreFails: a restore that failed is not tried again by itself, since it overwrites.
+func TestRestoreFails(t *testing.T) {
+	for _, answer := range []trouble{
+		{"GET", "undo-uid", 200, false, `{"state":"failed","description":"checksum"}`}, {"GET", "undo-uid", 410, false, ""},
+	} {
+		p := newPlatform(t, true)
+		p.trouble = []trouble{answer}
+		p.orderAll()
+		p.work()
+		p.work()
+		status := fmt.Sprint(p.get(restores, "undo").Object["status"])
+		if !strings.Contains(status, "state:Failed") || !strings.Contains(status, "make another Restore to try again") || strings.Contains(status, "checksum") != (answer.status == 200) {
+			t.Error(status)
+		}
+		puts := 0
+		for _, call := range p.calls {
+			if strings.HasPrefix(call, "PUT") && strings.HasSuffix(call, "undo-uid") {
+				puts++
+			}
+		}
+		if puts != 1 {
+			t.Errorf("asked %d times", puts)
 		}
 	}
 }

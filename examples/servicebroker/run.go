@@ -4,12 +4,17 @@ package servicebroker
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -25,6 +30,20 @@ type key struct {
 	cache.ObjectName
 }
 
+// Served returns the serviceInstanceTypes of which there are CRDs.
+func Served(api discovery.ServerResourcesInterface) (types []string, err error) {
+	list, err := api.ServerResourcesForGroupVersion(group.String())
+	if err != nil {
+		return nil, fmt.Errorf("what is served of %s: %w; apply the catalog's crds and services first", group, err)
+	}
+	for _, r := range list.APIResources {
+		if name, ok := strings.CutSuffix(r.Name, ofType); ok {
+			types = append(types, name)
+		}
+	}
+	return types, nil
+}
+
 // Run carries out claims until ctx is done. The CRDs must be there.
 func (c *Controller) Run(ctx context.Context) error {
 	// A broker that is down is asked again after pauses that grow to five minutes.
@@ -33,7 +52,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer wg.Wait()
 	defer queue.ShutDown()
 	factory := dynamicinformer.NewDynamicSharedInformerFactory(c.Client, resync)
-	for _, name := range resources {
+	names := slices.Collect(maps.Keys(parts))
+	for _, name := range c.Types {
+		names = append(names, name+ofType)
+	}
+	for _, name := range names {
 		gvr := resource(name)
 		add := func(obj any) {
 			if o, ok := obj.(metav1.Object); ok {

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/klutch-go/sdk/examples/servicebroker/osb"
 )
 
 var secrets = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
@@ -76,7 +78,7 @@ func (c *Controller) keepSecret(ctx context.Context, t *thing) error {
 
 // removeSecret deletes the binding's own Secret before the broker is asked to unbind.
 func (c *Controller) removeSecret(ctx context.Context, t *thing) error {
-	if !t.binding {
+	if t.part != osb.Bindings {
 		return nil
 	}
 	secret, err := c.secrets(t).Get(ctx, secretName(t.u), metav1.GetOptions{})

@@ -28,24 +28,34 @@ const poll = 5 * time.Second // between looks at an operation, if the broker doe
 type Controller struct {
 	Broker osb.Broker
 	Client dynamic.Interface
+	// Types are the serviceInstanceTypes that it carries out, as Served returns them.
+	Types []string
 	// Cluster names this control plane to the broker.
 	Cluster string
+	// Actions are those that each service has, also where the catalogue does not say so:
+	// osb.Backups, osb.Restores.
+	Actions []string
 	// Pause between looks at an operation; zero means 5 s or what the broker says.
 	Pause time.Duration
 }
 
-// resources by serviceInstanceType; "" is that of bindings.
-var resources = map[string]string{"": "servicebindings", "postgresql": "postgresqlinstances", "keyvalue": "keyvalueinstances"}
+// group is that of all claims; instances of the serviceInstanceType X are Xinstances there.
+var group = schema.GroupVersion{Group: "anynines.com", Version: "v1"}
 
-func resource(name string) schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "anynines.com", Version: "v1", Resource: name}
-}
+const ofType = "instances"
+
+// parts are what of an instance the other claims are.
+var parts = map[string]string{"servicebindings": osb.Bindings, "backups": osb.Backups, "restores": osb.Restores}
+
+func resource(name string) schema.GroupVersionResource { return group.WithResource(name) }
 
 // A record is what the status keeps from one call to the next.
 type record struct {
 	State     string `json:"state"`
 	Instance  string `json:"serviceInstanceID,omitempty"`
 	Binding   string `json:"serviceBindingID,omitempty"`
+	Backup    string `json:"backupID,omitempty"`
+	BackupOf  string `json:"backupInstanceID,omitempty"`
 	Service   string `json:"serviceID,omitempty"`
 	Plan      string `json:"planID,omitempty"`
 	Doing     string `json:"doing,omitempty"` // create, update, clean or delete: sent, not done
@@ -61,12 +71,12 @@ type named struct {
 	Namespace string `json:"namespace"`
 }
 
-// A thing is an instance or a binding that is being worked on.
+// A thing is an instance or a part of one that is being worked on.
 type thing struct {
-	u  *unstructured.Unstructured
-	at dynamic.ResourceInterface
+	u    *unstructured.Unstructured
+	at   dynamic.ResourceInterface
+	part string // of the API; empty for an instance
 	record
-	binding bool
 }
 
 // release lets the object go.
@@ -90,11 +100,11 @@ func (c *Controller) tell(ctx context.Context, t *thing, reason, message string)
 		return err
 	}
 	fits := metav1.ConditionTrue
-	if reason == "BrokerError" || reason == "ServiceNotOffered" {
+	if reason == "BrokerError" || t.State == "Failed" {
 		fits = metav1.ConditionFalse
 	}
 	ready := metav1.ConditionFalse
-	if t.State == "Running" || t.State == "Created" {
+	if slices.Contains([]string{"Running", "Created", "Completed"}, t.State) {
 		ready = metav1.ConditionTrue
 	}
 	status := map[string]any{"managed": content, "conditions": []any{

@@ -17,6 +17,7 @@ type Backend struct {
 
 	logins   *prometheus.CounterVec
 	requests *prometheus.HistogramVec
+	issuers  *prometheus.GaugeVec
 }
 
 // NewBackend returns the metrics of a backend of that version.
@@ -29,8 +30,11 @@ func NewBackend(version string) *Backend {
 			Name: "klutch_http_request_duration_seconds", Help: "How long requests of the handshake took, by route and status.",
 			Buckets: prometheus.ExponentialBuckets(0.005, 2.5, 9),
 		}, []string{"route", "code"}),
+		issuers: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "klutch_issuer_up", Help: "Whether the issuer answered at the last look, by its name in the configuration.",
+		}, []string{"issuer"}),
 	}
-	b.page = newPage(version, b.logins, b.requests)
+	b.page = newPage(version, b.logins, b.requests, b.issuers)
 	for _, result := range []export.LoginResult{export.LoginSucceeded, export.LoginRefused, export.LoginUnavailable, export.LoginLimited} {
 		b.logins.WithLabelValues(string(result)) // so that a rate sees the first one
 	}
@@ -53,6 +57,15 @@ func (b *Backend) Hooks(next export.Hooks) export.Hooks {
 			}
 		},
 	}
+}
+
+// IssuerSeen takes whether an issuer answers.
+func (b *Backend) IssuerSeen(name string, up bool) {
+	value := 0.0
+	if up {
+		value = 1
+	}
+	b.issuers.WithLabelValues(name).Set(value)
 }
 
 // Watch reads census at each scrape. Census

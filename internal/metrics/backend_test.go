@@ -23,6 +23,9 @@ func TestBackend(t *testing.T) {
 	hooks.Login(export.LoginLimited)
 	hooks.Request("/bind", 303, time.Second)
 	b.Hooks(export.Hooks{}).Request("/token", 200, time.Millisecond)
+	b.IssuerSeen("login", true)
+	b.IssuerSeen("partners", true)
+	b.IssuerSeen("partners", false)
 	leads := false
 	b.Watch(func() (export.Census, bool) {
 		return export.Census{Tenants: export.Count{Ready: 3, NotReady: 1}, Exports: export.Count{Ready: 5}, Templates: export.Count{Ready: 2, NotReady: 1}}, leads
@@ -32,7 +35,9 @@ func TestBackend(t *testing.T) {
 	const requests = `klutch_http_request_duration_seconds_count{code="200",route="/token"} 1
 klutch_http_request_duration_seconds_count{code="303",route="/bind"} 1
 `
-	const logins = `klutch_logins_total{result="limited"} 1
+	const logins = `klutch_issuer_up{issuer="login"} 1
+klutch_issuer_up{issuer="partners"} 0
+klutch_logins_total{result="limited"} 1
 klutch_logins_total{result="refused"} 0
 klutch_logins_total{result="success"} 2
 klutch_logins_total{result="unavailable"} 0

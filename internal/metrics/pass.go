@@ -21,7 +21,7 @@ var actionOf = map[string]int{
 	"set-message": 1, "add-finalizer": 1, "mark": 1,
 	"status":           2,
 	"remove-finalizer": 3, "orphan": 3,
-	"apply": 4, "empty": 4, "force": 4, "migrate": 4,
+	"apply": 4, "empty": 4, "force": 4, "migrate": 4, "own": 4, "note": 4,
 	"delete": 5, "collect": 5,
 	"create": 6,
 }

@@ -14,14 +14,17 @@ type Health struct {
 	Ready func() error
 	// Live says why the program should be restarted; nil is alive.
 	Live func() error
+	// Tell has lines for people about what is wrong and does not count for Ready; nil has
+	// none. /readyz and /healthz add them.
+	Tell func() string
 }
 
-// ServeHTTP answers 200 "ok" or 503 with the reason.
+// ServeHTTP answers 200 "ok" and what there is to tell, or 503 with the reason.
 func (h Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	check := h.Ready
+	check, tell := h.Ready, h.Tell
 	switch r.URL.Path {
 	case "/livez":
-		check = h.Live
+		check, tell = h.Live, nil
 	case "/readyz", "/healthz":
 	default:
 		http.NotFound(w, r)
@@ -34,4 +37,7 @@ func (h Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	_, _ = fmt.Fprintln(w, "ok")
+	if tell != nil {
+		_, _ = fmt.Fprint(w, tell())
+	}
 }

@@ -12,12 +12,12 @@ import (
 	"encoding/json"
 	"fmt"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/typed"
 )
 
@@ -41,13 +41,13 @@ func Write[T any, P typed.Object[T]](ctx context.Context, client dynamic.Resourc
 			return err
 		}
 		_, err = client.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-		if apierrors.IsConflict(err) {
+		if fates.Is(err, fates.Conflict) {
 			seen, err = read[T, P](ctx, client, seen.GetName())
 		} else if err == nil {
 			return nil
 		}
 		switch {
-		case apierrors.IsNotFound(err):
+		case fates.Is(err, fates.Absent, fates.Unserved):
 			return nil
 		case err != nil:
 			return fmt.Errorf("status of %s: %w", name, err)

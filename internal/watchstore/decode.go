@@ -5,6 +5,7 @@ package watchstore
 import (
 	"encoding/binary"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -53,7 +54,7 @@ func (n negotiated) SupportedMediaTypes() []runtime.SerializerInfo {
 	for i, info := range infos {
 		if info.MediaType == runtime.ContentTypeJSON && info.StreamSerializer != nil {
 			stream := *info.StreamSerializer
-			stream.Serializer, stream.Framer = events{stream.Serializer, n.decoded}, framer{stream.Framer}
+			stream.Serializer, stream.Framer = events{stream.Serializer, n.decoded}, framer{stream.Framer, n.decoded}
 			infos[i].Serializer, infos[i].StreamSerializer = objects{info.Serializer, n.decoded}, &stream
 		}
 	}
@@ -61,14 +62,21 @@ func (n negotiated) SupportedMediaTypes() []runtime.SerializerInfo {
 }
 
 // A framer cuts a stream into JSON objects.
-type framer struct{ runtime.Framer }
+type framer struct {
+	runtime.Framer
+	*decoded
+}
 
 // NewFrameReader implements runtime.Framer.
-func (framer) NewFrameReader(r io.ReadCloser) io.ReadCloser { return &frames{ReadCloser: r} }
+func (f framer) NewFrameReader(r io.ReadCloser) io.ReadCloser {
+	return &frames{ReadCloser: r, decoded: f.decoded}
+}
 
-// Frames is a stream of JSON objects, one for each Read.
+// Frames is a stream of JSON objects, one for each Read. Large ones are left for the decoder of
+// events, so that client-go keeps no buffer of the size of the largest for each watch.
 type frames struct {
 	io.ReadCloser
+	*decoded
 	data            []byte // read, and not returned yet
 	seen            int    // of these
 	depth           int
@@ -132,6 +140,10 @@ func (f *frames) next() []byte {
 			if f.depth--; f.depth <= 0 {
 				frame := f.data[:i+1]
 				f.data, f.seen, f.depth = f.data[i+1:], 0, 0
+				if len(frame) > maxWarm {
+					f.data = slices.Clone(f.data)
+					return f.leave(frame)
+				}
 				return frame
 			}
 		}
@@ -148,6 +160,9 @@ type events struct {
 
 // Decode implements runtime.Decoder.
 func (e events) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if frame, ok := e.take(data).([]byte); ok {
+		data = frame
+	}
 	if event, ok := into.(*metav1.WatchEvent); ok {
 		frame := map[string]any{}
 		_ = utiljson.Unmarshal(data, &frame)
@@ -181,7 +196,7 @@ type objects struct {
 
 // Decode implements runtime.Decoder.
 func (o objects) Decode(data []byte, defaults *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
-	if object := o.take(data); object != nil {
+	if object, _ := o.take(data).(map[string]any); object != nil {
 		u := &unstructured.Unstructured{Object: object}
 		kind := u.GroupVersionKind()
 		return u, &kind, nil
@@ -189,25 +204,24 @@ func (o objects) Decode(data []byte, defaults *schema.GroupVersionKind, into run
 	return o.Serializer.Decode(data, defaults, into)
 }
 
-// Decoded is objects on the way from the decoder that reads an event to the one that is
-// given its object next. Between them client-go carries bytes alone.
+// Decoded is frames on the way to the decoder of events, and objects on the way from that to
+// the one that is given them next. Between them client-go carries bytes alone.
 type decoded struct {
 	last    atomic.Uint64
 	objects sync.Map
 }
 
-// leave returns bytes that stand for an object. No JSON begins with a zero.
-func (d *decoded) leave(object map[string]any) []byte {
+// leave returns bytes that stand for a frame or an object. No JSON begins with a zero.
+func (d *decoded) leave(object any) []byte {
 	id := d.last.Add(1)
 	d.objects.Store(id, object)
 	return binary.BigEndian.AppendUint64([]byte{0}, id)
 }
 
-func (d *decoded) take(data []byte) map[string]any {
+func (d *decoded) take(data []byte) any {
 	if len(data) != 9 || data[0] != 0 {
 		return nil
 	}
 	object, _ := d.objects.LoadAndDelete(binary.BigEndian.Uint64(data[1:]))
-	m, _ := object.(map[string]any)
-	return m
+	return object
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -111,6 +112,47 @@ func TestWatchSeesTheSame(t *testing.T) {
 		}
 	}
 }
+
+// An open watch keeps no buffer of the size of the largest event that it has seen.
+func TestLargeEventsPass(t *testing.T) {
+	const size = 4 << 20
+	text := strings.ReplaceAll(event(1), "All is well.", strings.Repeat("x", size))
+	later, end := io.Pipe()
+	answer := roundTripper(func() *http.Response {
+		return &http.Response{StatusCode: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(io.MultiReader(strings.NewReader(text), later))}
+	})
+	c, err := NewDynamic(&rest.Config{Host: "http://127.0.0.1:1", Transport: answer, QPS: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, err := c.Resource(widgets).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := <-w.ResultChan(); e.Type != watch.Modified {
+		t.Fatalf("%v", e)
+	}
+	heap := func() int {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int(m.HeapAlloc)
+	}
+	busy := heap()
+	w.Stop()
+	_ = end.Close()
+	for range w.ResultChan() {
+	}
+	if kept := busy - heap(); kept > size/2 {
+		t.Errorf("%d bytes are kept of an event of %d", kept, size)
+	}
+	runtime.KeepAlive(text)
+}
+
+type roundTripper func() *http.Response
+
+func (f roundTripper) RoundTrip(*http.Request) (*http.Response, error) { return f(), nil }
 
 // BenchmarkWatch reads a stream of events through a whole client.
 func BenchmarkWatch(b *testing.B) {

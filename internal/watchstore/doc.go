@@ -13,7 +13,8 @@
 // the store holds is known to be true. After an error it is not, until the API server was
 // listed or watched again: a cache that cannot be trusted is no evidence that an object has
 // gone. Objects rest as [Record]s, a tenth of the size that maps and slices have; the last
-// 128 that changed or were looked at are decoded too, if they are small.
+// 128 that changed or were looked at are decoded too, if they are small. Those of more than
+// 16 KB rest compressed, at a third of that: a look takes 1 ms more for each 150 KB.
 //
 // It stands on client-go's reflector and not on its informers: these keep whole objects, one
 // store for each watcher, do not tell when a watch fails, and wait up to a minute after a long

@@ -3,9 +3,13 @@
 package watchstore
 
 import (
+	"bytes"
+	"compress/flate"
 	"encoding/binary"
 	"hash/fnv"
+	"io"
 	"math"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -39,6 +43,9 @@ func (c *Record) Full() *unstructured.Unstructured {
 		return u
 	}
 	d := decoder{text: c.body, names: c.names.snapshot()}
+	if c.large() {
+		d.text = unpacked(c.body)
+	}
 	object, _ := d.value().(map[string]any)
 	u := &unstructured.Unstructured{Object: object}
 	c.names.heat(c, u)
@@ -54,12 +61,52 @@ func Unpacked(a metav1.ObjectMetaAccessor) metav1.Object {
 }
 
 // warm is how many objects of a cluster are kept decoded: those that were
-// changed or looked at last, but for large ones: decoded, an object of long lists takes
-// twenty times its bytes.
+// changed or looked at last, but for large ones, which rest compressed: decoded, an object of
+// long lists takes twenty times its bytes.
 const (
 	warm    = 128
 	maxWarm = 16 << 10 // bytes at rest
 )
+
+// large reports whether c is compressed.
+func (c *Record) large() bool { return c.body[0] == tagPacked }
+
+// encoders and packers are used again, since each takes more than a small object.
+var (
+	encoders = sync.Pool{New: func() any { return new(encoder) }}
+	packers  = sync.Pool{New: func() any {
+		w, err := flate.NewWriter(nil, flate.BestSpeed)
+		if err != nil {
+			panic(err) // the level is one of the package's
+		}
+		return w
+	}}
+	unpackers = sync.Pool{New: func() any { return flate.NewReader(nil) }}
+)
+
+// packed is the body of a large object, compressed.
+func packed(data []byte) string {
+	out := bytes.NewBuffer(binary.AppendUvarint([]byte{tagPacked}, uint64(len(data))))
+	w := packers.Get().(*flate.Writer)
+	defer packers.Put(w)
+	w.Reset(out)
+	_, _ = w.Write(data) // a buffer takes all
+	_ = w.Close()
+	return out.String()
+}
+
+// unpacked is what was compressed.
+func unpacked(body string) string {
+	d := decoder{text: body[1:]}
+	size := int(d.number()) //nolint:gosec // of a body that was in memory
+	r := unpackers.Get().(io.ReadCloser)
+	defer unpackers.Put(r)
+	_ = r.(flate.Resetter).Reset(strings.NewReader(d.text), nil)
+	var out strings.Builder
+	out.Grow(size)
+	_, _ = io.CopyN(&out, r, int64(size)) // as it was written
+	return out.String()
+}
 
 // A dictionary is the field names that the records of an API server have in
 // common, and those objects that are decoded.
@@ -108,7 +155,7 @@ func (d *dictionary) id(name string) uint64 {
 
 // heat keeps u as the decoded form of c, in place of another one's, unless it is large.
 func (d *dictionary) heat(c *Record, u *unstructured.Unstructured) {
-	if len(c.body) > maxWarm {
+	if c.large() {
 		return
 	}
 	d.warmMu.Lock()
@@ -125,15 +172,21 @@ func (d *dictionary) heat(c *Record, u *unstructured.Unstructured) {
 
 // record returns the record of u, false if it has none.
 func (d *dictionary) record(u *unstructured.Unstructured) (*Record, bool) {
-	e := encoder{names: d, ok: true}
+	e := encoders.Get().(*encoder)
+	defer encoders.Put(e)
+	e.names, e.data, e.ok = d, e.data[:0], true
 	e.value(u.Object)
 	if !e.ok {
 		return nil, false
 	}
+	body := string(e.data)
+	if len(e.data) > maxWarm {
+		body = packed(e.data)
+	}
 	status, _ := u.Object["status"].(map[string]any)
 	return &Record{
 		name: cache.MetaObjectToName(u), uid: u.GetUID(), version: u.GetResourceVersion(),
-		Digest: Digest(status), body: string(e.data), names: d,
+		Digest: Digest(status), body: body, names: d,
 	}, true
 }
 
@@ -166,6 +219,7 @@ const (
 	tagString
 	tagMap
 	tagList
+	tagPacked // of a whole body
 )
 
 // An encoder writes JSON values.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,6 +16,7 @@ import (
 func FuzzRecord(f *testing.F) {
 	f.Add("a", "b", int64(-1), 1.5, true)
 	f.Add("", "ü", int64(math.MinInt64), math.Inf(1), false)
+	f.Add("long", strings.Repeat("x", maxWarm), int64(1), 0.0, true)
 	known := &dictionary{}
 	f.Fuzz(func(t *testing.T, k, s string, n int64, x float64, b bool) {
 		if x != x {
@@ -43,6 +45,20 @@ func FuzzRecord(f *testing.F) {
 func TestNoRecord(t *testing.T) {
 	if _, ok := (&dictionary{}).record(&unstructured.Unstructured{Object: map[string]any{"a": uint8(1)}}); ok {
 		t.Error("an object that is not JSON has a record")
+	}
+}
+
+// BenchmarkLargeRecord writes and reads an object of a long list.
+func BenchmarkLargeRecord(b *testing.B) {
+	items := make([]any, 5000)
+	for i := range items {
+		items[i] = map[string]any{"name": fmt.Sprint("item ", i), "value": fmt.Sprintf("%028d", i*7919)}
+	}
+	names, u := &dictionary{}, &unstructured.Unstructured{Object: map[string]any{"spec": items}}
+	b.ReportAllocs()
+	for b.Loop() {
+		r, _ := names.record(u)
+		r.Full()
 	}
 }
 

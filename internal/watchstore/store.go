@@ -12,15 +12,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
@@ -32,18 +27,6 @@ type key struct {
 	resource  schema.GroupVersionResource
 	namespace string // empty for all
 	form      string // of what is kept of an object
-}
-
-// Stores are the watches of one API server, each shared by all who want the same. The zero
-// value is ready to use; its fields must not be changed once a store has been acquired.
-type Stores struct {
-	Budget *kubeconfig.Budget // of what may be kept; nil without bounds
-	Jitter Jitter             // of the pauses between retries; nil means a random one
-
-	dictionary dictionary
-
-	mu  sync.Mutex
-	all map[key]*Store
 }
 
 // A Source is how to list and watch the objects of a resource.
@@ -77,12 +60,12 @@ type Store struct {
 	version string                                         // of the latest event or bookmark
 	lists   int                                            // how often all objects were listed
 	schema  string                                         // as of which schema they are to be listed
-	current *guarded
-	expired bool  // they are to be listed anew
-	away    bool  // the API server may have been restored from a backup since they were listed or watched
-	synced  bool  // the objects have been listed completely
-	err     error // why the objects may have changed unseen
-	ended   bool  // no calls begin any more
+	current watch.Interface                                // nil before the first
+	expired bool                                           // they are to be listed anew
+	away    bool                                           // the API server may have been restored from a backup since they were listed or watched
+	synced  bool                                           // the objects have been listed completely
+	err     error                                          // why the objects may have changed unseen
+	ended   bool                                           // no calls begin any more
 }
 
 // A Follower is told what a Store sees.
@@ -99,51 +82,6 @@ type Follower interface {
 	// Shrank precedes the changes of a list that lacks so much of what was there
 	// that it may be of a cluster that was restored from a backup.
 	Shrank()
-}
-
-// Acquire returns the Store of a source and a namespace, empty for all, which runs until
-// everyone has released it.
-func (s *Stores) Acquire(ctx context.Context, from Source, namespace string) *Store {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	k := key{from.Resource, namespace, from.Form}
-	f := s.all[k]
-	if f == nil {
-		f = &Store{
-			key: k, source: from, dictionary: &s.dictionary, share: s.Budget.Share(k.resource.Resource), jitter: s.Jitter, done: make(chan struct{}),
-			follower: map[Follower]struct{}{}, objects: map[cache.ObjectName]metav1.ObjectMetaAccessor{},
-		}
-		if s.all == nil {
-			s.all = map[key]*Store{}
-		}
-		s.all[k] = f
-		ctx, f.stop = context.WithCancel(context.WithoutCancel(ctx))
-		go f.run(ctx)
-	}
-	f.users++
-	return f
-}
-
-// All are the stores that are acquired.
-func (s *Stores) All() []*Store {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Collect(maps.Values(s.all))
-}
-
-// Release ends a Store if it has no other user, and waits until it has ended.
-func (s *Stores) Release(f *Store) {
-	s.mu.Lock()
-	f.users--
-	last := f.users == 0
-	if last {
-		delete(s.all, f.key)
-	}
-	s.mu.Unlock()
-	if last {
-		f.stop()
-		<-f.done
-	}
 }
 
 // Follow tells w of everything from now on. What has been seen already is told
@@ -167,7 +105,7 @@ func (s *Store) Unfollow(w Follower) {
 	delete(s.follower, w)
 }
 
-// Names are those of all objects, in order.
+// Names returns the names of all objects, in order.
 func (s *Store) Names() []cache.ObjectName {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -225,22 +163,6 @@ func (s *Store) Err() error {
 	return s.err
 }
 
-func (s *Store) run(ctx context.Context) {
-	defer close(s.done)
-	// The reflector logs each attempt; Status tells the same once.
-	quiet := logr.Discard()
-	r := cache.NewReflectorWithOptions(s.listWatch(), s.source.Example, s, cache.ReflectorOptions{
-		Name: s.key.resource.String(), Logger: &quiet,
-		Backoff: &wait.Backoff{Duration: s.jitter.of(First, s.key, 0), Cap: Last, Factor: 2, Steps: 6},
-	})
-	r.RunWithContext(logr.NewContext(ctx, quiet))
-	s.mu.Lock()
-	s.ended = true
-	s.mu.Unlock()
-	s.calls.Wait() // a reflector does not wait for its lists
-	s.share.Close()
-}
-
 // begin counts a call; false if there may be none any more.
 func (s *Store) begin() bool {
 	s.mu.Lock()
@@ -251,91 +173,9 @@ func (s *Store) begin() bool {
 	return !s.ended
 }
 
-// listWatch notes whether the API server lets f read: after an error what has
-// been seen is not known to be true any more. It retries by itself what a
-// reflector would give ever more time.
-func (s *Store) listWatch() cache.ListerWatcher {
-	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return persist(ctx, s, func() (runtime.Object, error) {
-				return s.share.List(ctx, o, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-					return s.source.List(ctx, s.key.namespace, o)
-				})
-			})
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			if s.stale() && o.SendInitialEvents == nil {
-				return nil, errEnded
-			}
-			w, err := persist(ctx, s, func() (watch.Interface, error) {
-				if err := s.share.Begin(o); err != nil {
-					return nil, err
-				}
-				if err := s.abreast(ctx, o.ResourceVersion); err != nil {
-					return nil, err
-				}
-				return s.source.Watch(ctx, s.key.namespace, o)
-			})
-			if err != nil {
-				return nil, err
-			}
-			if o.SendInitialEvents == nil {
-				s.note(nil)
-			}
-			return s.guard(ctx, w, dueAt(o))
-		},
-	}, s.source.Client)
-}
-
 // errEnded is what a reflector hears after its end. Of other errors it would make
 // something: log them, and sleep for as long as a clock of the whole process says.
 var errEnded error = apierrors.NewResourceExpired("the store has ended")
-
-// persist tries until it gets an answer that a reflector has to see.
-func persist[T any](ctx context.Context, s *Store, try func() (T, error)) (out T, err error) {
-	if !s.begin() {
-		return out, errEnded
-	}
-	defer s.calls.Done()
-	wait := func(pause time.Duration, attempt int) time.Duration { return s.jitter.of(pause, s.key, attempt) }
-	out, err = Retry(ctx, wait, s.note, try)
-	if err != nil && ctx.Err() != nil {
-		err = errEnded
-	}
-	return out, err
-}
-
-// abreast makes sure that an API server that was away has come as far as version.
-// One that was restored from a backup would feed no watch from there for long.
-func (s *Store) abreast(ctx context.Context, version string) error {
-	s.mu.RLock()
-	away := s.away
-	s.mu.RUnlock()
-	if !away {
-		return nil
-	}
-	list, err := s.source.List(ctx, s.key.namespace, metav1.ListOptions{Limit: 1})
-	if err != nil {
-		return err
-	}
-	if l, err := meta.ListAccessor(list); err == nil && behind(l.GetResourceVersion(), version) {
-		s.note(errBehind)
-		return errBehind
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.away = false
-	return nil
-}
-
-// behind reports whether the version have is older than want, as far as they can be compared.
-func behind(have, want string) bool {
-	order, err := resourceversion.CompareResourceVersion(have, want)
-	return err == nil && order < 0
-}
-
-// errBehind makes a reflector list anew.
-var errBehind error = apierrors.NewResourceExpired("the API server is behind what was seen of it")
 
 // note records that the store can be trusted, or why it cannot.
 func (s *Store) note(err error) {
@@ -405,151 +245,6 @@ func (s *Store) cut() {
 	s.away = true
 }
 
-// Transformer implements cache.TransformingStore, so that a list never is in
-// memory as a whole.
-func (s *Store) Transformer() cache.TransformFunc {
-	return func(obj any) (any, error) { return s.keep(obj), nil }
-}
-
-// keep turns an object into what is kept of it.
-func (s *Store) keep(obj any) any {
-	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = gone.Obj
-	}
-	if _, ok := obj.(*Record); ok {
-		return obj
-	}
-	obj = s.source.Transform(obj)
-	if u, ok := obj.(*unstructured.Unstructured); ok {
-		if c, ok := s.dictionary.record(u); ok {
-			return c
-		}
-	}
-	return obj
-}
-
-// Add implements cache.ReflectorStore.
-func (s *Store) Add(obj any) error { return s.Update(obj) }
-
-// Update implements cache.ReflectorStore.
-func (s *Store) Update(obj any) error {
-	after, err := s.take(obj)
-	if err != nil {
-		return err
-	}
-	s.delivery.Lock()
-	defer s.delivery.Unlock()
-	s.put(after)
-	return nil
-}
-
-func (s *Store) take(obj any) (metav1.ObjectMetaAccessor, error) {
-	kept := s.keep(obj)
-	c, isRecord := kept.(*Record)
-	if u, ok := obj.(*unstructured.Unstructured); ok && isRecord {
-		s.dictionary.heat(c, u) // it is about to be looked at
-	}
-	return accessor(kept)
-}
-
-func accessor(obj any) (metav1.ObjectMetaAccessor, error) {
-	if a, ok := obj.(metav1.ObjectMetaAccessor); ok {
-		return a, nil
-	}
-	o, err := meta.Accessor(obj)
-	return whole{o}, err
-}
-
-// whole is an object that has no compact form.
-type whole struct{ metav1.Object }
-
-// GetObjectMeta implements metav1.ObjectMetaAccessor.
-func (w whole) GetObjectMeta() metav1.Object { return w.Object }
-
-// put stores an object and tells the followers. It needs delivery.
-func (s *Store) put(after metav1.ObjectMetaAccessor) {
-	o := after.GetObjectMeta()
-	name := cache.MetaObjectToName(o)
-	s.mu.Lock()
-	before := s.objects[name]
-	s.objects[name] = after
-	s.version = o.GetResourceVersion()
-	initial := !s.synced
-	s.mu.Unlock()
-	for w := range s.follower {
-		w.Changed(name, before, after, initial)
-	}
-}
-
-// Delete implements cache.ReflectorStore.
-func (s *Store) Delete(obj any) error {
-	o, err := meta.Accessor(obj)
-	if err != nil {
-		return err
-	}
-	name := cache.MetaObjectToName(o)
-	s.delivery.Lock()
-	defer s.delivery.Unlock()
-	for w := range s.follower {
-		w.Ended(o)
-	}
-	s.mu.Lock()
-	before, ok := s.objects[name]
-	delete(s.objects, name)
-	s.version = o.GetResourceVersion()
-	s.mu.Unlock()
-	if !ok {
-		return nil
-	}
-	for w := range s.follower {
-		w.Changed(name, before, nil, false)
-	}
-	return nil
-}
-
-// Replace implements cache.ReflectorStore.
-func (s *Store) Replace(list []any, version string) error {
-	kept := make(map[cache.ObjectName]metav1.ObjectMetaAccessor, len(list))
-	for _, obj := range list {
-		a, err := accessor(s.keep(obj))
-		if err != nil {
-			return err
-		}
-		kept[cache.MetaObjectToName(a.GetObjectMeta())] = a
-	}
-	s.exchange(kept, version)
-	s.tell(true)
-	return nil
-}
-
-// exchange makes the store hold what has been listed, all at once. An object of the
-// same version may be another one: API servers list anew when a schema changes,
-// which fills in and drops fields.
-func (s *Store) exchange(listed map[cache.ObjectName]metav1.ObjectMetaAccessor, version string) {
-	s.delivery.Lock()
-	defer s.delivery.Unlock()
-	s.mu.Lock()
-	past, initial := s.objects, !s.synced
-	s.objects, s.version, s.synced, s.err, s.away = listed, version, true, nil, false
-	s.lists++
-	s.mu.Unlock()
-	shrank := lacks(past, listed)*shrinkShare > len(past)
-	for w := range s.follower {
-		if shrank {
-			w.Shrank()
-		}
-		for _, name := range inOrder(past) {
-			if listed[name] == nil {
-				w.Changed(name, past[name], nil, false)
-			}
-		}
-		for _, name := range inOrder(listed) {
-			before, after := past[name], listed[name]
-			w.Changed(name, before, after, initial || before != nil && before.GetObjectMeta().GetResourceVersion() == after.GetObjectMeta().GetResourceVersion())
-		}
-	}
-}
-
 // ByName is an order in which objects are gone through, so that the same things happen in
 // the same order.
 func ByName(a, b cache.ObjectName) int {
@@ -559,26 +254,3 @@ func ByName(a, b cache.ObjectName) int {
 func inOrder[T any](objects map[cache.ObjectName]T) []cache.ObjectName {
 	return slices.SortedFunc(maps.Keys(objects), ByName)
 }
-
-// shrinkShare is the share of objects that a list may lack: one in so many.
-const shrinkShare = 10
-
-// lacks is how many objects of past are not listed.
-func lacks(past, listed map[cache.ObjectName]metav1.ObjectMetaAccessor) (n int) {
-	for name := range past {
-		if listed[name] == nil {
-			n++
-		}
-	}
-	return n
-}
-
-// UpdateResourceVersion implements cache.ResourceVersionUpdater.
-func (s *Store) UpdateResourceVersion(version string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.version = version
-}
-
-// Resync implements cache.ReflectorStore.
-func (s *Store) Resync() error { return nil }

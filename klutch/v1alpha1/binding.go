@@ -20,6 +20,10 @@ const (
 	// ConditionDeletionsInSync says whether deletions are carried out. It is ours
 	// alone, and there once some were held because there were too many at once.
 	ConditionDeletionsInSync = "DeletionsInSync"
+	// ConditionObjectsAdopted says whether the objects that the provider has made are claims
+	// here, where that was agreed to. It is ours alone, does not decide about Ready, and
+	// is there once some are not.
+	ConditionObjectsAdopted = "ObjectsAdopted"
 	// ConditionObjectsSynced says whether all objects are in step; if not, how many are not,
 	// by reason. It is ours alone, and does not decide about Ready: see [Summarize].
 	ConditionObjectsSynced = "ObjectsSynced"
@@ -62,6 +66,9 @@ const (
 	ReasonSchemaChangeWaits                    = "SchemaChangeWaits"
 	ReasonServiceNamespaceRefused              = "ServiceNamespaceRefused"
 	ReasonUninvitedNamespace                   = "UninvitedNamespace"
+	ReasonAdoptionNotAgreed                    = "AdoptionNotAgreed"
+	ReasonAdoptionLimit                        = "AdoptionLimit"
+	ReasonAdoptionRefused                      = "AdoptionRefused"
 	ReasonObjectsNotSynced                     = "ObjectsNotSynced"
 )
 
@@ -95,6 +102,11 @@ type APIServiceBindingSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	PermissionClaims []AcceptablePermissionClaim `json:"permissionClaims,omitempty"`
+	// maxAdoptedObjects is how many objects that the provider makes may become claims in
+	// this cluster, in namespaces that have claims already. 0, the default, is none.
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=1000
+	MaxAdoptedObjects int32 `json:"maxAdoptedObjects,omitempty"`
 	// lostInstances says what happens to an object whose counterpart vanished from the
 	// Control Plane Cluster: Recreate or Report. Default is what the provider advises.
 	LostInstances LostInstances `json:"lostInstances,omitempty"`

@@ -27,6 +27,7 @@ const (
 	ReasonHeartbeatIntervalMissing = "HeartbeatIntervalMissing"
 	ReasonHeartbeatTimeout         = "HeartbeatTimeout"
 	ReasonHeartbeatTimeDrift       = "HeartbeatTimeDrift"
+	ReasonCredentialEnded          = "CredentialEnded" // so that the konnector cannot come back; ours alone
 	ReasonProviderSecretNotFound   = "ProviderSecretNotFound"
 	ReasonProviderSecretInvalid    = "ProviderSecretInvalid"
 	ReasonParseError               = "ParseError"

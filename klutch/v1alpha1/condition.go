@@ -115,13 +115,13 @@ func IsTrue(conditions []Condition, conditionType string) bool {
 // Summarize sets Ready from all other conditions: the worst of them decide, in
 // the order False with Error, with Warning, with Info, True, Unknown. If those that
 // decide are not True, Ready takes reason and message of the first by type.
-// Without other conditions Ready is left alone. ObjectsSynced is about single objects: it
+// Without other conditions Ready is left alone, and ObjectsAdopted counts for nothing. ObjectsSynced is about single objects: it
 // gives a Ready that is True its reason and message, and decides nothing.
 func Summarize(conditions []Condition, observedGeneration int64) []Condition {
 	var worst *Condition
 	var held Condition
 	for i, c := range conditions {
-		if c.Type == ConditionReady || c.Type == ConditionObjectsSynced {
+		if c.Type == ConditionReady || c.Type == ConditionObjectsSynced || c.Type == ConditionObjectsAdopted {
 			continue
 		}
 		if holdsBack(c) {

@@ -63,6 +63,9 @@ type APIServiceExportSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	PermissionClaims []PermissionClaim `json:"permissionClaims,omitempty"`
+	// adoption is the provider's word on objects that it makes itself: Offer has them
+	// become claims in the App Cluster, if that agrees.
+	Adoption Adoption `json:"adoption,omitempty"`
 	// lostInstances is the provider's advice to bindings that do not say themselves.
 	LostInstances LostInstances `json:"lostInstances,omitempty"`
 }

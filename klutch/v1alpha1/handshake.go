@@ -49,6 +49,56 @@ type OAuth2CodeGrant struct {
 	DeviceURL string `json:"deviceURL,omitempty"`
 	// issuer is the value of the iss parameter of the redirect (RFC 9207).
 	Issuer string `json:"issuer,omitempty"`
+	// scopesSupported are the values of the scope parameter that the backend knows beside
+	// its absence, which asks to bind (RFC 8414 §2): ScopeOffer.
+	ScopesSupported []string `json:"scopesSupported,omitempty"`
+}
+
+// ScopeOffer is the scope of a login that asks what is on offer for a person, and who the
+// person is. It makes no tenant and hands out no credential; an OfferResponse answers it.
+const ScopeOffer = "offer"
+
+// OfferResponse is what a login with ScopeOffer ends with.
+type OfferResponse struct {
+	metav1.TypeMeta `json:",inline"`
+
+	// authentication repeats the login that this answers.
+	Authentication BindingResponseAuthentication `json:"authentication,omitempty"`
+	// person who has logged in.
+	Person Person `json:"person"`
+	// tenant namespace of the person's App Cluster that asks; empty if there is none.
+	Tenant string `json:"tenant,omitempty"`
+	// services that the person may bind.
+	Services []OfferedService `json:"services"`
+}
+
+// Person is whom an issuer vouches for.
+type Person struct {
+	// issuer and subject tell persons apart.
+	Issuer  string `json:"issuer"`
+	Subject string `json:"subject"`
+	// name, email and groups are as the issuer says.
+	Name   string   `json:"name,omitempty"`
+	Email  string   `json:"email,omitempty"`
+	Groups []string `json:"groups,omitempty"`
+}
+
+// OfferedService is an API that a person may bind.
+type OfferedService struct {
+	// name is "<resource>.<group>".
+	Name string `json:"name"`
+	// title, description, documentationURL and categories are for people.
+	Title            string   `json:"title,omitempty"`
+	Description      string   `json:"description,omitempty"`
+	DocumentationURL string   `json:"documentationURL,omitempty"`
+	Categories       []string `json:"categories,omitempty"`
+	// kind and versions of the API.
+	Kind     string   `json:"kind,omitempty"`
+	Versions []string `json:"versions,omitempty"`
+	// permissionClaims are what the service wants to do in the App Cluster.
+	PermissionClaims []PermissionClaim `json:"permissionClaims,omitempty"`
+	// chosen at a login before, for the App Cluster that asks.
+	Chosen bool `json:"chosen,omitempty"`
 }
 
 // BindingResponse is what a login ends with: the credential of the tenant and the

@@ -118,6 +118,9 @@ const (
 	// HolderAnnotation stands on a tenant namespace: its holder (issuer, subject,
 	// cluster) in JSON.
 	HolderAnnotation = "klutch.anynines.com/holder"
+	// AdoptedAnnotation takes its place on the namespace of a tenant that was adopted from
+	// Klutch's backend. The shipped policy lets only who has the verb adopt write it.
+	AdoptedAnnotation = "klutch.anynines.com/adopted-tenant"
 	// ExportedAnnotation stands on a service namespace: the names of all APIs that its
 	// tenant ever had rights to there, separated by commas.
 	ExportedAnnotation = "klutch.anynines.com/exported"

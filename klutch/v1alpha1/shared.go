@@ -71,6 +71,14 @@ const (
 	LostInstancesReport   LostInstances = "Report"
 )
 
+// Adoption is a provider's word on objects of an API that the provider's side makes.
+//
+// +kubebuilder:validation:Enum=Offer
+type Adoption string
+
+// AdoptionOffer has them become claims in App Clusters that agree to it.
+const AdoptionOffer Adoption = "Offer"
+
 // Isolation says how cluster-scoped objects of different tenants are kept apart.
 //
 // +kubebuilder:validation:Enum=Prefixed;Namespaced;None

@@ -64,6 +64,15 @@ type APIServiceExportTemplateSpec struct {
 	// change is taken back or allowed. Empty is Hold, unless a program that embeds
 	// the backend says otherwise.
 	BreakingChanges BreakingChanges `json:"breakingChanges,omitempty"`
+	// adoption says what becomes of objects of the API that are made here, in a service
+	// namespace: Offer has them become claims in App Clusters that agree to that. Empty
+	// leaves them alone.
+	Adoption Adoption `json:"adoption,omitempty"`
+	// clusterScopedIsolation Namespaced has App Clusters see this namespaced API as a
+	// cluster-scoped one: all its objects of a tenant are in one service namespace. It holds
+	// for new bindings, without permission claims. Empty leaves the API as it is; no other
+	// value is served.
+	ClusterScopedIsolation Isolation `json:"clusterScopedIsolation,omitempty"`
 	// lostInstances is what bindings do about objects that vanished here, unless they
 	// say otherwise. Report is the safe one for what holds data; default is Recreate.
 	LostInstances LostInstances `json:"lostInstances,omitempty"`

@@ -7,7 +7,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
+	"strings"
 
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
@@ -74,3 +77,23 @@ const MaxMessage = 1024
 
 // Clip returns at most the first MaxMessage bytes of a message.
 func Clip(message string) string { return text.Clip(message, MaxMessage) }
+
+// mostNamed bounds how many things a condition names.
+const mostNamed = 3
+
+// Reasons returns the names of a map, each with its reason, shortened for a condition.
+func Reasons(why map[string]string) (all []string) {
+	for _, name := range slices.Sorted(maps.Keys(why)) {
+		all = append(all, fmt.Sprintf("%s (%s)", name, text.Clip(why[name], MaxMessage/2/mostNamed)))
+	}
+	return all
+}
+
+// Some names a few of many.
+func Some(all []string) string {
+	parts := slices.Clone(all[:min(len(all), mostNamed)])
+	if more := len(all) - mostNamed; more > 0 {
+		parts = append(parts, fmt.Sprintf("and %d more", more))
+	}
+	return strings.Join(parts, ", ")
+}

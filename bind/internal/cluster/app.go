@@ -3,8 +3,11 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,7 +41,10 @@ func OpenApp(ctx context.Context, config *rest.Config) (*App, error) {
 	}
 	list, err := a.Discovery.ServerResourcesForGroupVersion(v1alpha1.GroupVersion.String())
 	if fates.Is(err, fates.Absent, fates.Unserved) {
-		return a, ctx.Err()
+		return a, checkServer(a.Discovery, config.Host)
+	}
+	if _, unanswered := errors.AsType[*url.Error](err); !unanswered && fates.Is(err, fates.Unreachable) {
+		return nil, cmp.Or(checkServer(a.Discovery, config.Host), err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("look for %s in the App Cluster: %w", APIServiceBindings.GroupResource(), err)
@@ -49,6 +55,19 @@ func OpenApp(ctx context.Context, config *rest.Config) (*App, error) {
 		}
 	}
 	return a, ctx.Err()
+}
+
+// ErrNoServer says that what answers is no API server.
+var ErrNoServer = errors.New("is no Kubernetes API server")
+
+// checkServer tells an API server from whatever else answers that it knows nothing, such as the
+// health port of a program.
+func checkServer(d discovery.DiscoveryInterface, host string) error {
+	version, err := d.ServerVersion()
+	if fates.Is(err, fates.Forbidden, fates.Unauthorized) || err == nil && version.GitVersion != "" {
+		return nil
+	}
+	return fmt.Errorf("what answers at %s %w", host, errors.Join(ErrNoServer, err))
 }
 
 // Bindings is where APIServiceBindings are.

@@ -43,8 +43,8 @@ func checkExport(binding string, spec *v1alpha1.APIServiceExportSpec) error {
 		return errors.New("it names no kind")
 	case spec.Scope != v1alpha1.NamespacedScope && spec.Scope != v1alpha1.ClusterScope:
 		return fmt.Errorf("scope %q is neither Namespaced nor Cluster", spec.Scope)
-	case spec.Scope == v1alpha1.ClusterScope && spec.ClusterScopedIsolation != v1alpha1.IsolationPrefixed:
-		return fmt.Errorf("clusterScopedIsolation %q is not supported, only Prefixed is", spec.ClusterScopedIsolation)
+	case spec.Scope == v1alpha1.ClusterScope && spec.ClusterScopedIsolation != v1alpha1.IsolationPrefixed && spec.ClusterScopedIsolation != v1alpha1.IsolationNamespaced:
+		return fmt.Errorf("clusterScopedIsolation %q is not supported, only Prefixed and Namespaced are", spec.ClusterScopedIsolation)
 	}
 	if err := CheckGroup(spec.Group); err != nil {
 		return err

@@ -115,7 +115,7 @@ func takenNames(served []*metav1.APIResourceList, own schema.GroupResource, had 
 	return taken
 }
 
-// ofKubernetes tells the groups of Kubernetes itself from those of custom resources.
+// ofKubernetes reports whether a group is one of Kubernetes itself.
 func ofKubernetes(group string) bool {
 	return !strings.Contains(group, ".") || strings.HasSuffix(group, ".k8s.io")
 }

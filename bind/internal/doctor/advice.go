@@ -52,7 +52,7 @@ func ofBinding(b *v1alpha1.APIServiceBinding) string {
 			return "Run kubectl bind again: it writes a new kubeconfig Secret. The objects here wait meanwhile."
 		case v1alpha1.ReasonMissingRights:
 			return "Run kubectl bind again for this API: it writes the rights anew."
-		case v1alpha1.ReasonRefusedClaim, v1alpha1.ReasonNewClaims:
+		case v1alpha1.ReasonRefusedClaim, v1alpha1.ReasonUnsupportedClaim, v1alpha1.ReasonNewClaims:
 			return "Run: kubectl bind claims " + b.Name
 		}
 	}
@@ -78,6 +78,17 @@ func ofObjects(binding string, found []behind.Object) string {
 		klutchsync.ReasonConflict:    "The name is taken on the platform: choose another name for the object, or have the platform's operators remove the other one.",
 		klutchsync.ReasonTerminating: "Show the finalizers that the message names to the platform's operators.",
 		klutchsync.ReasonRelated:     "Rename or remove the object of this cluster that the message names, if it is not needed.",
+		klutchsync.ReasonFields:      "The platform's version of this API lacks the fields that the message names: remove them, or ask its operators for a newer version.",
+		klutchsync.ReasonStale:       "This cluster was restored from a backup: look at the object as a whole, then change it; it goes up as it stands.",
+		klutchsync.ReasonVanished:    "What it held is gone with it: ask the platform's operators for a backup before you use what is made anew.",
+		klutchsync.ReasonLost:        "What it held is gone with it: ask the platform's operators. To have it made anew, empty, do as the message says.",
+		klutchsync.ReasonHeld:        "If the deletions are meant, release them as the message says; if not, make the objects that are gone anew.",
+		klutchsync.ReasonDenied:      "Rights are missing: run kubectl bind again for this API, which writes them anew, or show the message to the operators of the cluster that it names.",
+		klutchsync.ReasonStatus:      "A policy, a webhook or the schema of this cluster is in the way of the status that the message names.",
+		klutchsync.ReasonMapper:      "Show the message to the platform's operators: their namespaces contradict each other.",
+		klutchsync.ReasonDrifted:     "The platform's operators have changed it, and the binding leaves it so: agree on the fields that the message names.",
+		klutchsync.ReasonContested:   "Agree with the one that the message names who sets these fields.",
+		klutchsync.ReasonShared:      "Another konnector has bound the same objects and writes their status: stop one of both.",
 	}[klutchsync.Reason(found[0].Reason)]
 	if advice == "" {
 		return all

@@ -7,6 +7,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -56,10 +58,32 @@ func TestAdvice(t *testing.T) {
 		{"cluster lost", behindBy(klutchsync.ReasonConflict, "made in "+klutchsync.OtherCluster), "kubectl bind recover things.example.com"},
 		{"stuck finalizer", behindBy(klutchsync.ReasonTerminating, "x"), "finalizers"},
 		{"all of them", behindBy(klutchsync.ReasonRefused, "x"), "kubectl bind status things.example.com"},
-		{"deletion held", behindBy(klutchsync.ReasonHeld, "x"), "All of them"},
+		{"deletion held", behindBy(klutchsync.ReasonHeld, "x"), "release them"},
 	} {
 		if !strings.Contains(c.got, c.want) {
 			t.Errorf("%s: %q, want %q in it", c.what, c.got, c.want)
 		}
+	}
+}
+
+// Each reason for which an object is not in step has an advice of its own, but for that of
+// objects that are not there.
+func TestAdviceForEachReason(t *testing.T) {
+	data, err := os.ReadFile("../../../sync/result.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reasons := regexp.MustCompile(`Reason = "(\w+)"`).FindAllSubmatch(data, -1)
+	if len(reasons) < 15 {
+		t.Fatalf("%d reasons are found", len(reasons))
+	}
+	seen := map[string]string{}
+	for _, m := range reasons {
+		reason := string(m[1])
+		advice := ofObjects("things", []behind.Object{{Reason: reason}})
+		if other := seen[advice]; other != "" || strings.HasPrefix(advice, "All of them") && reason != string(klutchsync.ReasonOrphaned) {
+			t.Errorf("%s has no advice of its own: %q, %s", reason, advice, other)
+		}
+		seen[advice] = reason
 	}
 }

@@ -31,9 +31,24 @@ const (
 
 // Check does what Doctor of package bind says.
 func Check(ctx context.Context, config *rest.Config, now time.Time) []Finding {
-	d := &doctor{now: now}
+	d, all, ok := open(ctx, config, now)
+	if !ok {
+		return d.found
+	}
+	d.checkRights(ctx)
+	d.checkKonnector(ctx)
+	d.checkLocks(ctx)
+	d.checkSecrets(ctx, all)
+	for _, b := range all {
+		d.checkBinding(ctx, &b)
+	}
+	return d.found
+}
+
+// open looks for the App Cluster and its bindings.
+func open(ctx context.Context, config *rest.Config, now time.Time) (d *doctor, all []v1alpha1.APIServiceBinding, ok bool) {
+	d = &doctor{now: now}
 	var err error
-	var all []v1alpha1.APIServiceBinding
 	if d.app, err = cluster.OpenApp(ctx, config); err == nil {
 		all, err = d.app.List(ctx)
 	}
@@ -44,12 +59,12 @@ func Check(ctx context.Context, config *rest.Config, now time.Time) []Finding {
 	if fates.Is(err, fates.Forbidden, fates.Terminating) {
 		hint = "An administrator of this cluster can look, or give you the rights."
 	}
-	if d.note("app-cluster", config.Host, cluster.Trouble(err), "it answers", hint); err != nil {
-		return d.found
-	}
-	d.checkRights(ctx)
-	d.checkKonnector(ctx)
-	d.checkLocks(ctx)
+	d.note("app-cluster", config.Host, cluster.Trouble(err), "it answers", hint)
+	return d, all, err == nil
+}
+
+// checkSecrets looks at each kubeconfig that bindings use.
+func (d *doctor) checkSecrets(ctx context.Context, all []v1alpha1.APIServiceBinding) {
 	seen := map[string]bool{}
 	for _, b := range all {
 		ref := b.Spec.KubeconfigSecretRef
@@ -58,10 +73,6 @@ func Check(ctx context.Context, config *rest.Config, now time.Time) []Finding {
 			d.checkSecret(ctx, about, ref.Namespace, ref.Name)
 		}
 	}
-	for _, b := range all {
-		d.checkBinding(ctx, &b)
-	}
-	return d.found
 }
 
 func (d *doctor) age(t time.Time) time.Duration { return d.now.Sub(t).Round(time.Second) }
@@ -92,7 +103,7 @@ func (d *doctor) checkRights(ctx context.Context) {
 // checkKonnector looks at its Lease: who holds it works.
 func (d *doctor) checkKonnector(ctx context.Context) {
 	holder, wrong := Konnector(ctx, d.app, d.now)
-	d.note("konnector", holder, wrong, "it works", "Look why it does not run: kubectl -n "+v1alpha1.Namespace+" get pods. To install it: kubectl bind konnector manifests --help")
+	d.note("konnector", holder, wrong, "it works", "Look why it does not run: kubectl -n "+v1alpha1.Namespace+" get pods. To install it: kubectl bind konnector install --help")
 }
 
 // checkSecret looks at a kubeconfig, and with it at the Control Plane Cluster.
@@ -183,7 +194,7 @@ func (d *doctor) checkBinding(ctx context.Context, b *v1alpha1.APIServiceBinding
 // mostNamed bounds how many objects one finding names.
 const mostNamed = 10
 
-// checkObjects names what is not in step, the oldest first.
+// checkObjects names the objects that are not in step, the oldest first.
 func (d *doctor) checkObjects(ctx context.Context, binding string, resource schema.GroupVersionResource) {
 	found, err := behind.Look(ctx, d.meta, resource, d.now)
 	var named []string

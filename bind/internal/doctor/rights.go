@@ -35,7 +35,7 @@ func (d *doctor) checkLocks(ctx context.Context) {
 	}
 	if lacks := d.lacks(ctx, konnectorPolicy); lacks != "" {
 		d.note("rights", "konnector", lacks+", so that it may write more than copies and CRDs of bindings", "",
-			"Install it as it is shipped now: kubectl bind konnector manifests --help")
+			"Install it as it is shipped now: kubectl bind konnector upgrade --help")
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
@@ -45,7 +46,7 @@ func (p *pass) checkRights(ctx context.Context) (bool, error) {
 }
 
 // keepsRights looks now and then whether the rights on the bound kind are still there,
-// before they are used. What runs goes on: API servers refuse what is not permitted.
+// before they are used. What runs goes on: API servers refuse requests without a right.
 func (p *pass) keepsRights(ctx context.Context, kept []v1alpha1.AcceptablePermissionClaim) (bool, error) {
 	if left := keptEvery - time.Since(p.record.reviewed); left > 0 && len(p.record.lacks) == 0 {
 		p.again = left
@@ -103,7 +104,7 @@ func (p *pass) relatedWait(unreadable map[string]string) {
 	if len(unreadable) == 0 {
 		return
 	}
-	message := "Related objects wait for rights in " + some(reasons(unreadable)) + ". All else is kept in step. " + p.verdict.found[v1alpha1.ConditionClaimsInSync].Message
+	message := "Related objects wait for rights in " + cluster.Some(cluster.Reasons(unreadable)) + ". All else is kept in step. " + p.verdict.found[v1alpha1.ConditionClaimsInSync].Message
 	p.verdict.set(warned(v1alpha1.ConditionClaimsInSync, v1alpha1.ReasonMissingRights, strings.TrimSpace(message)))
 }
 

@@ -21,11 +21,11 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// connections are those of a konnector.
+// connections are the connections of a konnector, by Secret.
 type connections struct {
 	*shared
 
-	wg sync.WaitGroup // of those that run
+	wg sync.WaitGroup // of the connections that run
 
 	mu       sync.Mutex
 	uses     map[cache.ObjectName]cache.ObjectName // the Secret of each binding

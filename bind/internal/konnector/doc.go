@@ -18,5 +18,5 @@
 // own bindings, and no more than two of the workers.
 //
 // No part has a pointer to the Konnector: each is given the few things that it uses, so that
-// a file can be read without those that use it.
+// a file can be read without the files that use it.
 package konnector

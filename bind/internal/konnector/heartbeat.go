@@ -114,7 +114,7 @@ func (h *heartbeat) probe(ctx context.Context) (time.Duration, error) {
 }
 
 // unauthorized follows each answer that the credential is not valid. A look says so at
-// once, whoever was asked.
+// once, whichever request was refused.
 func (h *heartbeat) unauthorized() {
 	if h.snapshot().away.Type == "" && h.alarms.TryAccept() {
 		h.lookNow()

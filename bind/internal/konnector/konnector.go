@@ -155,6 +155,7 @@ func (k *Konnector) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *
 		}
 	}
 	k.objects(ctx, p)
+	k.adopt(ctx, p)
 	return p.again, nil
 }
 
@@ -174,11 +175,8 @@ func (k *Konnector) objects(ctx context.Context, p *pass) {
 	}
 	c, later := l.Condition(p.binding.Name, now)
 	p.verdict.set(c)
-	for _, d := range []time.Duration{again, later} {
-		if d > 0 && (p.again == 0 || d < p.again) {
-			p.again = d
-		}
-	}
+	p.lookAgain(again)
+	p.lookAgain(later)
 }
 
 // write writes the status if it is not what it was, and tells of what has changed.

@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -35,11 +36,11 @@ func (p *pass) tellCopies(ctx context.Context, state klutchsync.Status, selected
 	c := p.verdict.found[v1alpha1.ConditionClaimsInSync]
 	if left := p.record.legacy.names; len(left) > 0 {
 		c.Message += " Copies that Klutch's konnector made are left, of which the platform has no original: " +
-			some(left) + ". Delete them if nothing needs them."
+			cluster.Some(left) + ". Delete them if nothing needs them."
 		c.Reason = firstReason(c.Reason)
 	}
 	if len(state.Taken) > 0 {
-		text := "Related objects do not arrive, since other objects have their names: " + some(state.Taken) +
+		text := "Related objects do not arrive, since other objects have their names: " + cluster.Some(state.Taken) +
 			". Delete or rename those. " + c.Message
 		c = warned(v1alpha1.ConditionClaimsInSync, firstReason(c.Reason), text)
 	}
@@ -97,7 +98,7 @@ func (p *pass) findLegacyCopies(ctx context.Context, state klutchsync.Status, se
 
 // lookAgain has the next pass come no later than that.
 func (p *pass) lookAgain(wait time.Duration) {
-	if p.again == 0 || wait < p.again {
+	if wait > 0 && (p.again == 0 || wait < p.again) {
 		p.again = wait
 	}
 }

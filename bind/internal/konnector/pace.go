@@ -3,9 +3,14 @@
 package konnector
 
 import (
+	"context"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/klutch-go/sdk/internal/audit"
+	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 // A pace bounds how often something is done because a platform changes its mind.
@@ -28,3 +33,27 @@ const retryEvery = 10 * time.Second
 // rightsEvery is the pace of looks at missing rights: a person waits while API servers
 // aggregate roles.
 const rightsEvery = 2 * time.Second
+
+// mostRecorded bounds how many refusals of what a provider does have an audit record
+// of their own.
+const mostRecorded = 100
+
+// refusalRecords are the audit records of what a platform asked for and is refused.
+type refusalRecords struct{ count atomic.Int64 }
+
+// next reports whether one more refusal has an audit record of its own. One last record
+// stands for all refusals after these.
+func (r *refusalRecords) next(ctx context.Context) bool {
+	n := r.count.Add(1)
+	if n == mostRecorded+1 {
+		audit.Record(ctx, "more refusals, without a record for each")
+	}
+	return n <= mostRecorded
+}
+
+// related leaves an audit record of a related object that does not travel.
+func (r *refusalRecords) related(ctx context.Context, refused klutchsync.Refusal) {
+	if r.next(ctx) {
+		audit.Record(ctx, "related object refused", "resource", refused.Resource.GroupResource().String(), "object", refused.Object.String(), "reason", refused.Why)
+	}
+}

@@ -3,10 +3,15 @@
 package konnector
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
+
+	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 // I13: the bindings of a platform that answers slowly leave workers to those of others, also
@@ -40,3 +45,16 @@ func TestI13PassesOfOneConnection(t *testing.T) {
 }
 
 func newTestConnection() *connection { return &connection{passes: make(chan struct{}, mostPasses)} }
+
+// P30: however much a provider asks for that it is refused, the log stays readable.
+func TestP30RefusalRecords(t *testing.T) {
+	var left []string
+	ctx := logr.NewContext(t.Context(), funcr.New(func(_, args string) { left = append(left, args) }, funcr.Options{}))
+	var records refusalRecords
+	for range 1000 {
+		records.related(ctx, klutchsync.Refusal{Why: "not agreed to"})
+	}
+	if len(left) != mostRecorded+1 || !strings.Contains(left[mostRecorded], "more refusals") {
+		t.Errorf("%d audit records", len(left))
+	}
+}

@@ -94,7 +94,7 @@ type bindingRecord struct {
 	pace          pace      // of passes
 }
 
-// records are those of all bindings.
+// records are the records of all bindings.
 type records struct {
 	mu sync.Mutex
 	of map[cache.ObjectName]*bindingRecord
@@ -126,14 +126,14 @@ func (all *records) forget(binding cache.ObjectName) {
 var order = [...]string{
 	v1alpha1.ConditionSecretValid, v1alpha1.ConditionConnected, v1alpha1.ConditionLoginCurrent, v1alpha1.ConditionOffered, v1alpha1.ConditionProviderInSync, v1alpha1.ConditionSchemaInSync,
 	v1alpha1.ConditionInformersSynced, v1alpha1.ConditionHeartbeating, v1alpha1.ConditionClaimsInSync, v1alpha1.ConditionNamespacesReady,
-	v1alpha1.ConditionDeletionsInSync, v1alpha1.ConditionObjectsSynced,
+	v1alpha1.ConditionDeletionsInSync, v1alpha1.ConditionObjectsSynced, v1alpha1.ConditionObjectsAdopted,
 }
 
 // optional conditions are not there where there is nothing to say.
 func optional(conditionType string) bool {
 	switch conditionType {
 	case v1alpha1.ConditionLoginCurrent, v1alpha1.ConditionOffered, v1alpha1.ConditionProviderInSync, v1alpha1.ConditionClaimsInSync,
-		v1alpha1.ConditionNamespacesReady, v1alpha1.ConditionDeletionsInSync, v1alpha1.ConditionObjectsSynced:
+		v1alpha1.ConditionNamespacesReady, v1alpha1.ConditionDeletionsInSync, v1alpha1.ConditionObjectsSynced, v1alpha1.ConditionObjectsAdopted:
 		return true
 	}
 	return false
@@ -153,7 +153,7 @@ func (v *verdict) set(c v1alpha1.Condition) { v.found[c.Type] = c }
 // blocker returns the first condition that is known not to be True.
 func (v *verdict) blocker() string {
 	for _, t := range order {
-		if c, ok := v.found[t]; ok && c.Status != metav1.ConditionTrue && !isPending(c) && t != v1alpha1.ConditionObjectsSynced {
+		if c, ok := v.found[t]; ok && c.Status != metav1.ConditionTrue && !isPending(c) && t != v1alpha1.ConditionObjectsSynced && t != v1alpha1.ConditionObjectsAdopted {
 			return t
 		}
 	}

@@ -28,99 +28,99 @@ import (
 
 // An installation is the part of a pass that is about the CRD of the bound API.
 type installation struct {
-	*pass
+	pass   *pass
 	wanted *unstructured.Unstructured // the CRD of the export
 	live   *unstructured.Unstructured // the CRD that is there; nil if there is none
 }
 
 // readSchema finds out whether the export can be installed: it is what was agreed to,
 // and no CRD is in its way.
-func (p *installation) readSchema(ctx context.Context) (bool, error) {
+func (i *installation) readSchema(ctx context.Context) (bool, error) {
 	var err error
-	if p.wanted, err = crd.NewCRD(p.binding.Name, &p.export.Spec); err != nil {
-		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportInvalid, "The provider's APIServiceExport is refused: "+cluster.Explain(err)+"."))
+	if i.wanted, err = crd.NewCRD(i.pass.binding.Name, &i.pass.export.Spec); err != nil {
+		return i.pass.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportInvalid, "The provider's APIServiceExport is refused: "+cluster.Explain(err)+"."))
 	}
-	crd.DropDefaults(p.wanted, permission.HandedOver(p.binding.Spec.PermissionClaims))
-	p.own(p.wanted)
-	if p.live, err = cluster.Get[unstructured.Unstructured](ctx, p.app.Calls.Resource(cluster.CRDs), p.wanted.GetName()); err != nil {
-		return false, fmt.Errorf("read CRD %s: %w", p.wanted.GetName(), err)
+	crd.DropDefaults(i.wanted, permission.HandedOver(i.pass.binding.Spec.PermissionClaims))
+	i.own(i.wanted)
+	if i.live, err = cluster.Get[unstructured.Unstructured](ctx, i.pass.app.Calls.Resource(cluster.CRDs), i.wanted.GetName()); err != nil {
+		return false, fmt.Errorf("read CRD %s: %w", i.wanted.GetName(), err)
 	}
-	if p.live == nil {
+	if i.live == nil {
 		return true, nil
 	}
-	ours, err := p.owns(ctx, p.live)
+	ours, err := i.owns(ctx, i.live)
 	switch {
 	case err != nil:
 		return false, err
 	case !ours:
-		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonForeignCustomResourceDefinition,
-			fmt.Sprintf("The CRD %s is there already and was not made for this binding. It is left as it is; delete it, or the binding.", p.live.GetName())))
-	case p.live.GetDeletionTimestamp() != nil:
-		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonCustomResourceDefinitionTerminating,
-			fmt.Sprintf("The CRD %s is being deleted with all its objects. They are held: nothing is deleted in the Control Plane Cluster. Once it is gone it is made anew.", p.live.GetName())))
+		return i.pass.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonForeignCustomResourceDefinition,
+			fmt.Sprintf("The CRD %s is there already and was not made for this binding. It is left as it is; delete it, or the binding.", i.live.GetName())))
+	case i.live.GetDeletionTimestamp() != nil:
+		return i.pass.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonCustomResourceDefinitionTerminating,
+			fmt.Sprintf("The CRD %s is being deleted with all its objects. They are held: nothing is deleted in the Control Plane Cluster. Once it is gone it is made anew.", i.live.GetName())))
 	}
 	return true, nil
 }
 
 // installSchema makes the CRD say what the export says. A refused change leaves the
 // objects in step under the schema that is there.
-func (p *installation) installSchema(ctx context.Context) (bool, error) {
-	dropped, err := p.app.servedNames.DropNames(p.app.discovery(), p.live, p.wanted)
+func (i *installation) installSchema(ctx context.Context) (bool, error) {
+	dropped, err := i.pass.app.servedNames.DropNames(i.pass.app.discovery(), i.live, i.wanted)
 	if err != nil {
 		return false, err
 	}
-	ok, err := p.putSchema(ctx)
-	if c := p.verdict.found[v1alpha1.ConditionSchemaInSync]; ok && c.Status == metav1.ConditionTrue && len(dropped) > 0 {
+	ok, err := i.putSchema(ctx)
+	if c := i.pass.verdict.found[v1alpha1.ConditionSchemaInSync]; ok && c.Status == metav1.ConditionTrue && len(dropped) > 0 {
 		c.Message = "Left out of the CRD, since they stand for something else in this cluster: " + strings.Join(dropped, ", ") + "."
-		p.verdict.set(c)
+		i.pass.verdict.set(c)
 	}
 	return ok, err
 }
 
 // putSchema makes the CRD, or changes the one that is there.
-func (p *installation) putSchema(ctx context.Context) (bool, error) {
-	if p.live == nil {
-		made, err := p.app.Calls.Resource(cluster.CRDs).Create(ctx, p.wanted, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+func (i *installation) putSchema(ctx context.Context) (bool, error) {
+	if i.live == nil {
+		made, err := i.pass.app.Calls.Resource(cluster.CRDs).Create(ctx, i.wanted, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 		if err != nil {
-			return p.refused(v1alpha1.ReasonCustomResourceDefinitionCreateFailed, err)
+			return i.refused(v1alpha1.ReasonCustomResourceDefinitionCreateFailed, err)
 		}
 		logr.FromContextOrDiscard(ctx).Info("CRD created")
-		return p.established(made)
+		return i.established(made)
 	}
-	same, err := crd.SameSpec(p.live, p.wanted)
+	same, err := crd.SameSpec(i.live, i.wanted)
 	if err != nil {
 		return false, err
 	}
 	var stays v1alpha1.Condition
 	if !same {
-		if stays, err = p.adoptSchema(ctx, p.live, p.wanted); err != nil {
+		if stays, err = i.adoptSchema(ctx, i.live, i.wanted); err != nil {
 			return false, err
 		}
 		if same = stays.Type != ""; !same {
-			p.record.schemaChanged = time.Now() // one that is refused counts too
+			i.pass.record.schemaChanged = time.Now() // one that is refused counts too
 		}
 	}
-	if owner, ok := mark.Get(p.live); !same || !ok || owner != mark.Of(p.binding) || (p.key.Namespace != "" && p.lacksReference(p.live)) {
-		if p.live, err = p.update(ctx, p.live, p.wanted); err != nil {
-			return p.refused(v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, err)
+	if owner, ok := mark.Get(i.live); !same || !ok || owner != mark.Of(i.pass.binding) || (i.pass.key.Namespace != "" && i.lacksReference(i.live)) {
+		if i.live, err = i.update(ctx, i.live, i.wanted); err != nil {
+			return i.refused(v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, err)
 		}
 	}
-	ok, err := p.established(p.live)
+	ok, err := i.established(i.live)
 	if ok && stays.Type != "" {
-		p.verdict.set(stays)
+		i.pass.verdict.set(stays)
 	}
 	return ok, err
 }
 
 // own records on the CRD which binding it was made for: for programs of other makes
 // with an owner reference too.
-func (p *installation) own(crd *unstructured.Unstructured) {
-	mark.Put(crd, mark.Of(p.binding))
-	if p.lacksReference(crd) {
+func (i *installation) own(crd *unstructured.Unstructured) {
+	mark.Put(crd, mark.Of(i.pass.binding))
+	if i.lacksReference(crd) {
 		others := slices.DeleteFunc(crd.GetOwnerReferences(), toBinding)
 		crd.SetOwnerReferences(append(others, metav1.OwnerReference{
 			APIVersion: v1alpha1.GroupVersion.String(), Kind: "APIServiceBinding",
-			Name: p.binding.Name, UID: p.binding.UID, Controller: new(true),
+			Name: i.pass.binding.Name, UID: i.pass.binding.UID, Controller: new(true),
 		}))
 	}
 }
@@ -128,10 +128,10 @@ func (p *installation) own(crd *unstructured.Unstructured) {
 // lacksReference tells whether the CRD is to have an owner reference and has it not. One to a
 // namespaced binding says to Klutch's programs whose the CRD is, and nothing to the garbage
 // collector. What has another controller keeps that one.
-func (p *installation) lacksReference(crd *unstructured.Unstructured) bool {
-	wanted := p.key.Namespace == "" || p.crdOwnerReferences || madeByUpdate(p.binding)
+func (i *installation) lacksReference(crd *unstructured.Unstructured) bool {
+	wanted := i.pass.key.Namespace == "" || i.pass.crdOwnerReferences || madeByUpdate(i.pass.binding)
 	return wanted && !slices.ContainsFunc(crd.GetOwnerReferences(), func(o metav1.OwnerReference) bool {
-		return o.UID == p.binding.UID || !toBinding(o) && o.Controller != nil && *o.Controller
+		return o.UID == i.pass.binding.UID || !toBinding(o) && o.Controller != nil && *o.Controller
 	})
 }
 
@@ -148,19 +148,19 @@ func madeByUpdate(b *v1alpha1.APIServiceBinding) bool {
 }
 
 // owns tells whether the CRD was made for this binding, or for one that is gone.
-func (p *installation) owns(ctx context.Context, crd *unstructured.Unstructured) (bool, error) {
-	byReference := func(o metav1.OwnerReference) bool { return toBinding(o) && o.UID == p.binding.UID }
+func (i *installation) owns(ctx context.Context, crd *unstructured.Unstructured) (bool, error) {
+	byReference := func(o metav1.OwnerReference) bool { return toBinding(o) && o.UID == i.pass.binding.UID }
 	if slices.ContainsFunc(crd.GetOwnerReferences(), byReference) {
 		return true, nil
 	}
 	owner, ok := mark.Get(crd)
-	if !ok || owner == mark.Of(p.binding) {
+	if !ok || owner == mark.Of(i.pass.binding) {
 		return ok, nil
 	}
-	if (owner.Namespace == "") != (p.key.Namespace == "") {
+	if (owner.Namespace == "") != (i.pass.key.Namespace == "") {
 		return true, nil // of a time when bindings had the other scope
 	}
-	uid, err := cluster.UIDOf(ctx, p.app.Calls, cluster.APIServiceBindings, owner.ObjectName)
+	uid, err := cluster.UIDOf(ctx, i.pass.app.Calls, cluster.APIServiceBindings, owner.ObjectName)
 	if err != nil && !fates.Is(err, fates.Absent, fates.Unserved) {
 		return false, fmt.Errorf("look for the binding of CRD %s: %w", crd.GetName(), err)
 	}
@@ -170,14 +170,14 @@ func (p *installation) owns(ctx context.Context, crd *unstructured.Unstructured)
 // update replaces the spec of live and nothing else but what records the binding. Owner
 // references to a cluster-scoped one stay as they were made: the garbage collector reads
 // them. It fails if live has changed meanwhile.
-func (p *installation) update(ctx context.Context, live, wanted *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (i *installation) update(ctx context.Context, live, wanted *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	next := live.DeepCopy()
 	next.Object["spec"] = wanted.Object["spec"]
-	mark.Put(next, mark.Of(p.binding))
-	if p.key.Namespace != "" {
-		p.own(next)
+	mark.Put(next, mark.Of(i.pass.binding))
+	if i.pass.key.Namespace != "" {
+		i.own(next)
 	}
-	written, err := p.app.Calls.Resource(cluster.CRDs).Update(ctx, next, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
+	written, err := i.pass.app.Calls.Resource(cluster.CRDs).Update(ctx, next, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 	if err != nil {
 		return nil, err
 	}
@@ -189,38 +189,38 @@ func (p *installation) update(ctx context.Context, live, wanted *unstructured.Un
 
 // refused says what the App Cluster's API server has against the CRD. What it says
 // may be cured by another export, or by other rights.
-func (p *installation) refused(reason string, err error) (bool, error) {
+func (i *installation) refused(reason string, err error) (bool, error) {
 	if !fates.Is(err, fates.Invalid, fates.Replaced, fates.Forbidden, fates.Terminating, fates.Malformed) {
 		return false, err
 	}
-	p.again = time.Minute
-	message := fmt.Sprintf("The CRD %s is refused: %s", p.binding.Name, cluster.Explain(err))
-	p.verdict.set(failed(v1alpha1.ConditionConnected, reason, message))
-	p.verdict.set(failed(v1alpha1.ConditionSchemaInSync, reason, message))
+	i.pass.again = time.Minute
+	message := fmt.Sprintf("The CRD %s is refused: %s", i.pass.binding.Name, cluster.Explain(err))
+	i.pass.verdict.set(failed(v1alpha1.ConditionConnected, reason, message))
+	i.pass.verdict.set(failed(v1alpha1.ConditionSchemaInSync, reason, message))
 	return false, nil
 }
 
 // established waits until objects can be served.
-func (p *installation) established(u *unstructured.Unstructured) (bool, error) {
+func (i *installation) established(u *unstructured.Unstructured) (bool, error) {
 	crd, err := cluster.Decode[apiextensionsv1.CustomResourceDefinition](u)
 	if err != nil {
 		return false, err
 	}
 	if c := apihelpers.FindCRDCondition(crd, apiextensionsv1.NamesAccepted); c != nil && c.Status == apiextensionsv1.ConditionFalse {
-		p.verdict.set(failed(v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonCustomResourceDefinitionNamesRefused, fmt.Sprintf("The CRD %s is not served: %s", crd.Name, c.Message)))
+		i.pass.verdict.set(failed(v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonCustomResourceDefinitionNamesRefused, fmt.Sprintf("The CRD %s is not served: %s", crd.Name, c.Message)))
 		return false, nil
 	}
 	if !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) {
-		p.verdict.set(pending(v1alpha1.ConditionSchemaInSync, "The App Cluster is about to serve the API."))
+		i.pass.verdict.set(pending(v1alpha1.ConditionSchemaInSync, "The App Cluster is about to serve the API."))
 		return false, nil
 	}
-	p.verdict.set(v1alpha1.True(v1alpha1.ConditionSchemaInSync))
+	i.pass.verdict.set(v1alpha1.True(v1alpha1.ConditionSchemaInSync))
 	return true, nil
 }
 
 // adoptSchema decides whether the provider's schema may replace the one that is there. If
 // not, the condition says why, and the objects stay in step under the present one.
-func (p *installation) adoptSchema(ctx context.Context, live, wanted *unstructured.Unstructured) (why v1alpha1.Condition, err error) {
+func (i *installation) adoptSchema(ctx context.Context, live, wanted *unstructured.Unstructured) (why v1alpha1.Condition, err error) {
 	here, err := crd.SpecOf(live)
 	if err != nil {
 		return why, err
@@ -234,23 +234,23 @@ func (p *installation) adoptSchema(ctx context.Context, live, wanted *unstructur
 		return why, err
 	}
 	changes := crdcompat.Only(crdcompat.Compare(here, theirs), crdcompat.Change.NeedsConsent)
-	objects := p.app.Calls.Resource(schema.GroupVersionResource{Group: here.Group, Version: here.Versions[0].Name, Resource: here.Names.Plural})
+	objects := i.pass.app.Calls.Resource(schema.GroupVersionResource{Group: here.Group, Version: here.Versions[0].Name, Resource: here.Names.Plural})
 	changes = crdcompat.KeptRules(ctx, changes, theirs, objects)
-	wait := p.untilNextSchema(time.Now())
+	wait := i.untilNextSchema(time.Now())
 	switch {
-	case len(changes) > 0 && p.binding.Annotations[v1alpha1.AcceptSchemaAnnotation] != hash:
-		why = warned(v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonSchemaChangeHeld, heldSchema(p.key, hash, changes))
+	case len(changes) > 0 && i.pass.binding.Annotations[v1alpha1.AcceptSchemaAnnotation] != hash:
+		why = warned(v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonSchemaChangeHeld, heldSchema(i.pass.key, hash, changes))
 	case wait > 0:
-		p.again = wait
+		i.pass.again = wait
 		why = v1alpha1.False(v1alpha1.ConditionSchemaInSync, v1alpha1.SeverityInfo, v1alpha1.ReasonSchemaChangeWaits,
-			fmt.Sprintf("The provider's newest schema waits: the CRD is changed every %s at most. Objects are synced under the schema that is here.", p.schemaInterval))
+			fmt.Sprintf("The provider's newest schema waits: the CRD is changed every %s at most. Objects are synced under the schema that is here.", i.pass.schemaInterval))
 	default:
 		return why, nil
 	}
 	wanted.Object["spec"] = live.Object["spec"]
-	under := *p.export
+	under := *i.pass.export
 	under.Spec.APIServiceExportCRDSpec = *here
-	p.export = &under
+	i.pass.export = &under
 	return why, nil
 }
 
@@ -264,9 +264,9 @@ func heldSchema(binding cache.ObjectName, hash string, changes []crdcompat.Chang
 }
 
 // untilNextSchema is how long the CRD of a binding has to stay as it is.
-func (p *installation) untilNextSchema(now time.Time) time.Duration {
-	if p.record.schemaChanged.IsZero() {
+func (i *installation) untilNextSchema(now time.Time) time.Duration {
+	if i.pass.record.schemaChanged.IsZero() {
 		return 0
 	}
-	return p.schemaInterval - now.Sub(p.record.schemaChanged)
+	return i.pass.schemaInterval - now.Sub(i.pass.record.schemaChanged)
 }

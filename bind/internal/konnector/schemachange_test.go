@@ -38,7 +38,7 @@ func TestP21SchemaChangesArePaced(t *testing.T) {
 		pass := func() (*installation, error) {
 			w.verdict = newVerdict()
 			p := &installation{pass: w.pass()}
-			p.export = w.export.DeepCopy()
+			p.pass.export = w.export.DeepCopy()
 			if ok, err := p.readSchema(t.Context()); !ok || err != nil {
 				return p, err
 			}
@@ -65,8 +65,8 @@ func TestP21SchemaChangesArePaced(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if c := p.verdict.found[v1alpha1.ConditionSchemaInSync]; c.Reason == v1alpha1.ReasonSchemaChangeWaits && (p.again <= 0 || p.again > 30*time.Second) {
-				t.Fatalf("%+v, and looked at again in %s", c, p.again)
+			if c := p.pass.verdict.found[v1alpha1.ConditionSchemaInSync]; c.Reason == v1alpha1.ReasonSchemaChangeWaits && (p.pass.again <= 0 || p.pass.again > 30*time.Second) {
+				t.Fatalf("%+v, and looked at again in %s", c, p.pass.again)
 			}
 			time.Sleep(200 * time.Millisecond)
 		}
@@ -77,11 +77,11 @@ func TestP21SchemaChangesArePaced(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(p.again)
+		time.Sleep(p.pass.again)
 		if p, err = pass(); err != nil {
 			t.Fatal(err)
 		}
-		if c := p.verdict.found[v1alpha1.ConditionSchemaInSync]; c.Status != metav1.ConditionTrue || writes()-began != 3 {
+		if c := p.pass.verdict.found[v1alpha1.ConditionSchemaInSync]; c.Status != metav1.ConditionTrue || writes()-began != 3 {
 			t.Errorf("after the burst %d changes, and %+v", writes()-began, c)
 		}
 	})

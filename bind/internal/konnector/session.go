@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/servicenamespace"
 	"github.com/klutch-go/sdk/internal/controller"
 	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
@@ -38,7 +39,7 @@ type session struct {
 	heartbeat  *heartbeat
 	tenant     cache.SharedIndexInformer // ClusterBindings: whether the platform removes the tenant
 	exports    *exports
-	namespaces *serviceNamespaces
+	namespaces *servicenamespace.Keeper
 	records    refusalRecords
 
 	stop context.CancelFunc
@@ -59,7 +60,7 @@ func newSession(shared *shared, secret *kubeconfigSecret, k *kubeconfig.Kubeconf
 	}
 	s.heartbeat = newHeartbeat(shared, secret, s.place, token, s.Calls)
 	if err := s.controllers(); err != nil { // as the konnector ends
-		for _, c := range []*controller.Controller{s.heartbeat.queue, s.exports.queue, s.namespaces.queue} {
+		for _, c := range []*controller.Controller{s.heartbeat.queue, s.exports.queue, s.namespaces.Queue} {
 			c.ShutDown()
 		}
 		s.detach()
@@ -97,8 +98,11 @@ func (s *session) controllers() error {
 	}); err != nil {
 		return err
 	}
-	s.namespaces = newServiceNamespaces(s.heartbeat, namespaces.Informer(cache.Indexers{}), &s.records)
-	if err := errors.Join(s.exports.informer.SetWatchErrorHandlerWithContext(s.interrupted), s.namespaces.asked.SetWatchErrorHandlerWithContext(s.interrupted)); err != nil {
+	s.namespaces = servicenamespace.New(servicenamespace.Config{
+		Calls: s.Calls, Tenant: s.place.Namespace, Asked: namespaces.Informer(cache.Indexers{}), App: s.app.namespaces, Grace: s.opts.NamespaceGrace,
+		Touch: func() { s.touch(s.heartbeat.secret.name) }, Gone: s.app.namespaceGone, Holding: s.heartbeat.holding, Recordable: s.records.next,
+	})
+	if err := errors.Join(s.exports.informer.SetWatchErrorHandlerWithContext(s.interrupted), s.namespaces.Asked.SetWatchErrorHandlerWithContext(s.interrupted)); err != nil {
 		return err
 	}
 	for _, w := range []struct {
@@ -109,8 +113,8 @@ func (s *session) controllers() error {
 		{s.exports.queue, s.exports.informer, controller.Self},
 		{s.exports.queue, s.app.bindings, s.exports.of},
 		{s.exports.queue, s.app.crds, s.exports.of},
-		{s.namespaces.queue, s.namespaces.asked, nameOnly},
-		{s.namespaces.queue, s.app.namespaces, nameOnly},
+		{s.namespaces.Queue, s.namespaces.Asked, nameOnly},
+		{s.namespaces.Queue, s.app.namespaces, nameOnly},
 	} {
 		if err := s.watch(w.c, w.inf, w.keys); err != nil {
 			return err
@@ -152,7 +156,7 @@ func (s *session) start(ctx context.Context) {
 	go func() {
 		defer close(s.done)
 		defer s.detach()
-		err := group.Run(ctx, group.Informer(s.exports.informer), group.Informer(s.namespaces.asked), group.Informer(s.tenant), s.listed, s.heartbeat.queue.Run, s.exports.queue.Run, s.namespaces.queue.Run)
+		err := group.Run(ctx, group.Informer(s.exports.informer), group.Informer(s.namespaces.Asked), group.Informer(s.tenant), s.listed, s.heartbeat.queue.Run, s.exports.queue.Run, s.namespaces.Queue.Run)
 		if err != nil {
 			log.Error(err, "session ended")
 		}
@@ -162,7 +166,7 @@ func (s *session) start(ctx context.Context) {
 // listed tells the bindings once it is known which exports and service namespaces there
 // are.
 func (s *session) listed(ctx context.Context) error {
-	if cache.WaitFor(ctx, "", s.exports.informer.HasSyncedChecker(), s.namespaces.asked.HasSyncedChecker()) {
+	if cache.WaitFor(ctx, "", s.exports.informer.HasSyncedChecker(), s.namespaces.Asked.HasSyncedChecker()) {
 		s.touch(s.heartbeat.secret.name)
 	}
 	<-ctx.Done()

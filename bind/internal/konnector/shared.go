@@ -12,7 +12,7 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// Options are those of a konnector, complete; see the Options of package bind.
+// Options are the options of a konnector, complete; see the Options of package bind.
 type Options struct {
 	Version            string
 	HeartbeatInterval  time.Duration

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/bind/internal/adoption"
 	"github.com/klutch-go/sdk/bind/internal/behind"
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/crd"
@@ -30,12 +31,13 @@ type recipe struct {
 	grant   *permission.Grant     // nil where related objects may be read in all namespaces
 	former  types.UID             // of the App Cluster whose objects are taken up; empty if none
 	lost    klutchsync.LostPolicy // empty is Recreate
+	terms   adoption.Terms
 }
 
 // fingerprint changes when the Sync has to be made anew.
 func (r recipe) fingerprint(s *session, version schema.GroupVersionResource) (string, error) {
 	spec := r.export.Spec
-	data, err := json.Marshal([]any{version, spec.Scope, spec.InformerScope, r.related, r.grant != nil, r.former, r.lost, s.heartbeat.snapshot().tenant})
+	data, err := json.Marshal([]any{version, spec.Scope, spec.InformerScope, spec.ClusterScopedIsolation, r.related, r.grant != nil, r.former, r.lost, r.terms.Agreed(), s.heartbeat.snapshot().tenant})
 	return fmt.Sprintf("%p %s", s, data), err
 }
 
@@ -57,6 +59,7 @@ type made struct {
 	version     string // of the API
 	kind        schema.GroupVersionKind
 	ledger      *behind.Ledger // nil before the first
+	provided    *adoption.Tracker
 }
 
 func newSyncs(source *klutchsync.Cluster, opts Options, changed func(name string)) *syncs {
@@ -75,11 +78,15 @@ func (all *syncs) put(binding cache.ObjectName, last *made, s *session, r recipe
 	all.embedder(binding.Name, &opts)
 	ledger := behind.NewLedger(func() { all.changed(binding.String()) })
 	opts.Hooks.Reported = both(ledger.Report, opts.Hooks.Reported)
+	provided := adoption.New(func() { all.changed(binding.String()) })
+	if r.export.Spec.Scope == v1alpha1.NamespacedScope {
+		opts.Hooks.Unclaimed = provided.Found
+	}
 	sync, err := klutchsync.New(all.source, s.target, version, opts)
 	if err != nil {
 		return err
 	}
-	*last = made{fingerprint, version.Version, version.GroupVersion().WithKind(r.export.Spec.Names.Kind), ledger}
+	*last = made{fingerprint, version.Version, version.GroupVersion().WithKind(r.export.Spec.Names.Kind), ledger, provided}
 	all.Put(binding.String(), sync)
 	return nil
 }
@@ -111,9 +118,9 @@ func (all *syncs) embedder(binding string, opts *klutchsync.Options) {
 	all.embed(binding, opts)
 }
 
-// options are those of the Sync of an export of this session.
+// options returns the options of the Sync of an export of this session.
 func (s *session) options(r recipe) klutchsync.Options {
-	opts := klutchsync.Options{Mapper: s.namespaces.mapper, Related: slices.Clone(r.related), FormerSource: r.former, Lost: r.lost, Hooks: klutchsync.Hooks{Refused: s.records.related}}
+	opts := klutchsync.Options{Mapper: s.namespaces.Mapper, Related: slices.Clone(r.related), FormerSource: r.former, Lost: r.lost, Adopt: r.terms.Agreed(), Hooks: klutchsync.Hooks{Refused: s.records.related}}
 	for i := range opts.Related {
 		opts.Related[i].Except = permission.ClosedPatterns()
 	}
@@ -124,9 +131,14 @@ func (s *session) options(r recipe) klutchsync.Options {
 	if r.grant != nil {
 		opts.RelatedAccess = r.grant.Access
 	}
-	if r.export.Spec.Scope == v1alpha1.ClusterScope {
+	switch {
+	case r.export.Spec.Scope != v1alpha1.ClusterScope:
+	case r.export.Spec.ClusterScopedIsolation == v1alpha1.IsolationNamespaced:
+		opts.Mapper, opts.TargetScope = s.namespaces.Wide, klutchsync.ScopeMapped
+	default:
 		opts.Mapper = klutchsync.Prefix(s.place.Namespace + "-")
 		meta := tenantMeta(s.place.Namespace, s.heartbeat.snapshot().tenant)
+		opts.RelatedMapper = s.namespaces.Mapper
 		opts.TargetMeta = func(cache.ObjectName) klutchsync.Meta { return meta }
 	}
 	return opts
@@ -185,4 +197,51 @@ func heldCopiesMessage(b *v1alpha1.APIServiceBinding, held int) string {
 
 func releaseCommand(b *v1alpha1.APIServiceBinding) string {
 	return fmt.Sprintf("kubectl -n %s annotate --overwrite apiservicebinding %s %s=\"$(date)\"", cmp.Or(b.Namespace, v1alpha1.Namespace), b.Name, klutchsync.ReleaseAnnotation)
+}
+
+// deletions says how many deletions are held because too many came at once, and
+// lets them go when the owner of the binding says so.
+func (p *pass) deletions(ctx context.Context, state klutchsync.Status) (err error) {
+	if p.record.releases(p.binding.Annotations[klutchsync.ReleaseAnnotation]) {
+		p.syncs.Release(p.key.String())
+		state.Held, state.HeldCopies = 0, 0
+		err = p.syncs.deletions.of(p.key, p.session.heartbeat.secret).Save(ctx, "")
+	}
+	p.mention(deletionsInSync(p.binding, state))
+	return err
+}
+
+// sync has the objects kept in step, and says whether they are.
+func (p *pass) sync(ctx context.Context) (bool, error) {
+	name := p.key.String()
+	selected, err := p.settleClaims(ctx)
+	if err != nil {
+		return false, err
+	}
+	if p.export.Spec.ClusterScopedIsolation == v1alpha1.IsolationPrefixed && p.session.heartbeat.snapshot().tenant == "" {
+		p.again = retryEvery
+		p.verdict.set(pending(v1alpha1.ConditionInformersSynced, "Waits to read the tenant namespace."))
+		return false, nil
+	}
+	r := recipe{export: p.export, related: selected, grant: p.grant, former: types.UID(p.binding.Annotations[v1alpha1.RecoverAnnotation]), terms: p.terms()}
+	if cmp.Or(p.binding.Spec.LostInstances, p.export.Spec.LostInstances) == v1alpha1.LostInstancesReport {
+		r.lost = klutchsync.LostReport
+	}
+	if err = p.syncs.put(p.key, &p.record.sync, p.session, r); err != nil { //nolint:contextcheck // a Sync has the context of its Set
+		return p.block(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInvalidClaim, cluster.Explain(err)+"."))
+	}
+	state, ok := p.syncs.State(name)
+	if ok && state.Err != nil {
+		p.again = rightsEvery
+	}
+	p.verdict.set(informersSynced(state, p.verdict.providerFails()))
+	if err := p.tellCopies(ctx, state, selected); err != nil {
+		return false, err
+	}
+	if p.record.lacks != "" {
+		p.verdict.set(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, p.record.lacks))
+	}
+	p.relatedWait(state.Unreadable)
+	p.mention(p.session.namespaces.Ready())
+	return true, p.deletions(ctx, state)
 }

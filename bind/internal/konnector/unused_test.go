@@ -24,7 +24,7 @@ func TestP30CopiesInUnusedNamespacesAreRemoved(t *testing.T) {
 		for _, name := range []string{"left", "kept"} {
 			w.namespace(w.app, name)
 			w.namespace(w.controlPlane, "service-"+name)
-			w.session.namespaces.mapper.Set(name, "service-"+name)
+			w.session.namespaces.Mapper.Set(name, "service-"+name)
 			w.order(name)
 			w.put(w.controlPlane, "service-"+name, "creds", "Opaque", "provider")
 		}
@@ -45,7 +45,7 @@ func TestP30CopiesInUnusedNamespacesAreRemoved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.session.namespaces.mapper.Delete("left")
+		w.session.namespaces.Mapper.Delete("left")
 		blind := true
 		w.app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
 			if blind && r.Resource.Resource == "widgets" && r.Verb == "list" {
@@ -84,7 +84,7 @@ func TestP30CopiesInUnusedServiceNamespacesAreRemoved(t *testing.T) {
 			w.namespace(w.app, name)
 			w.namespace(w.controlPlane, "service-"+name)
 			w.ask(name, "service-"+name)
-			w.session.namespaces.mapper.Set(name, "service-"+name)
+			w.session.namespaces.Mapper.Set(name, "service-"+name)
 			w.order(name)
 			w.put(w.app, name, "creds", "Opaque", "user")
 		}
@@ -106,7 +106,7 @@ func TestP30CopiesInUnusedServiceNamespacesAreRemoved(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			w.session.namespaces.mapper.Delete(name)
+			w.session.namespaces.Mapper.Delete(name)
 		}
 		if err := w.controlPlane.Client().Resource(w.widgetsResource()).Namespace("service-left").Delete(t.Context(), "order", metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)

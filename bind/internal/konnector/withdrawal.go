@@ -28,7 +28,7 @@ import (
 
 // A withdrawal ends what permission claims gave whose consent was taken back.
 type withdrawal struct {
-	*pass
+	pass     *pass
 	selected []klutchsync.Related // by the accepted claims
 	judge    permission.Judge
 }
@@ -38,71 +38,71 @@ type withdrawal struct {
 // each set of consents. What could not be removed is returned as a sentence.
 //
 // Where another claim still selects a resource, its Sync removes the surplus copies.
-func (p *withdrawal) run(ctx context.Context) (string, error) {
-	here, there, answers := p.withoutConsent(klutchsync.TargetSide), p.withoutConsent(klutchsync.SourceSide), p.answers()
-	id := fmt.Sprint(p.selected, answers) // nothing that the provider can change
-	if p.record.consent.id == id {
+func (w *withdrawal) run(ctx context.Context) (string, error) {
+	here, there, answers := w.withoutConsent(klutchsync.TargetSide), w.withoutConsent(klutchsync.SourceSide), w.answers()
+	id := fmt.Sprint(w.selected, answers) // nothing that the provider can change
+	if w.pass.record.consent.id == id {
 		return "", nil
 	}
-	services, known := p.session.namespaces.services()
+	services, known := w.pass.session.namespaces.Services()
 	if !known {
-		p.again = time.Second
+		w.pass.again = time.Second
 		return "", nil
 	}
-	taken, err := p.taken(ctx)
+	taken, err := w.pass.taken(ctx)
 	if err != nil {
 		return "", err
 	}
-	p.syncs.hold(p.key, &p.record.sync)
-	p.record.legacy = legacyCopies{}
-	denied, err := p.removeAll(ctx, p.copiesHere(taken), here)
+	w.pass.syncs.hold(w.pass.key, &w.pass.record.sync)
+	w.pass.record.legacy = legacyCopies{}
+	denied, err := w.removeAll(ctx, w.pass.copiesHere(taken), here)
 	if err != nil {
 		return "", err
 	}
-	deniedThere, err := p.removeAll(ctx, permission.Copies{Meta: p.session.Meta, Binding: p.binding.Name, Owner: v1alpha1.OwnerConsumer, Namespaces: services}, there)
+	deniedThere, err := w.removeAll(ctx, permission.Copies{Meta: w.pass.session.Meta, Binding: w.pass.binding.Name, Owner: v1alpha1.OwnerConsumer, Namespaces: services}, there)
 	if err != nil {
 		return "", err
 	}
 	if denied = append(denied, deniedThere...); len(denied) > 0 {
-		p.again = retryEvery
+		w.pass.again = retryEvery
 		return fmt.Sprintf("Consent was revoked, but the konnector may not delete the copies of %s that it made: give it back the right, or delete those with the label %s.",
 			strings.Join(denied, ", "), v1alpha1.BoundAnnotation), nil
 	}
-	if len(p.selected) > 0 {
-		if taken, err = p.removeUnused(ctx, taken, services); err != nil {
+	if len(w.selected) > 0 {
+		if taken, err = w.removeUnused(ctx, taken, services); err != nil {
 			return "", err
 		}
 	}
-	if err := p.giveBack(ctx, taken); err != nil {
+	if err := w.giveBack(ctx, taken); err != nil {
 		return "", err
 	}
-	if len(answers) > 0 || p.record.consent.id != "" {
+	if len(answers) > 0 || w.pass.record.consent.id != "" {
 		audit.Record(ctx, "claims answered", "answers", answers)
 	}
-	p.record.consent = consent{id, p.selected}
+	w.pass.record.consent = consent{id, w.selected}
 	return "", nil
 }
 
 // removeUnused removes the copies that no object needs. Of the namespaces in which the
 // rights of claims were taken it returns those without an object or a claim.
-func (p *withdrawal) removeUnused(ctx context.Context, taken, services []string) (unused []string, err error) {
+func (w *withdrawal) removeUnused(ctx context.Context, taken, services []string) (unused []string, err error) {
 	namespaces := permission.UnusedNamespaces{
-		Binding: p.binding.Name, API: crd.SyncVersion(&p.export.Spec, ""), Grant: p.grant, InApp: p.session.namespaces.inApp,
-		App:          permission.Cluster{Clients: p.app.Clients},
-		ControlPlane: permission.Cluster{Clients: p.session.Clients},
+		Binding: w.pass.binding.Name, API: crd.SyncVersion(&w.pass.export.Spec, ""), Grant: w.pass.grant, InApp: w.pass.session.namespaces.InApp,
+		App:          permission.Cluster{Clients: w.pass.app.Clients},
+		ControlPlane: permission.Cluster{Clients: w.pass.session.Clients},
 	}
 	if unused, err = namespaces.Among(ctx, taken); err != nil {
 		return nil, err
 	}
-	return unused, namespaces.RemoveCopies(ctx, p.selected, unused, services)
+	return unused, namespaces.RemoveCopies(ctx, w.selected, unused, services)
 }
 
 // removeAll removes the copies of resources, and returns the resources whose copies the
 // konnector may not delete.
-func (p *withdrawal) removeAll(ctx context.Context, from permission.Copies, resources []schema.GroupVersionResource) (denied []string, err error) {
+func (w *withdrawal) removeAll(ctx context.Context, from permission.Copies, resources []schema.GroupVersionResource) (denied []string, err error) {
 	removed := 0
 	for _, resource := range resources {
-		from.Legacy = from.Owner == v1alpha1.OwnerProvider && !p.claimedElsewhere(resource)
+		from.Legacy = from.Owner == v1alpha1.OwnerProvider && !w.claimedElsewhere(resource)
 		n, err := from.Remove(ctx, resource)
 		removed += n
 		switch {
@@ -125,10 +125,10 @@ func (p *pass) copiesHere(taken []string) permission.Copies {
 
 // claimedElsewhere reports whether another binding has consent for a resource: copies of a
 // legacy konnector, which name no binding, may then be that one's.
-func (p *withdrawal) claimedElsewhere(resource schema.GroupVersionResource) bool {
-	return slices.ContainsFunc(p.app.bindings.GetStore().List(), func(obj any) bool {
+func (w *withdrawal) claimedElsewhere(resource schema.GroupVersionResource) bool {
+	return slices.ContainsFunc(w.pass.app.bindings.GetStore().List(), func(obj any) bool {
 		o, ok := obj.(*unstructured.Unstructured)
-		if !ok || cache.MetaObjectToName(o) == p.key {
+		if !ok || cache.MetaObjectToName(o) == w.pass.key {
 			return false
 		}
 		b, err := cluster.Decode[v1alpha1.APIServiceBinding](o)
@@ -156,9 +156,9 @@ func (p *pass) taken(ctx context.Context) (namespaces []string, err error) {
 }
 
 // giveBack gives back the rights of claims in the namespaces where they were taken.
-func (p *withdrawal) giveBack(ctx context.Context, namespaces []string) error {
+func (w *withdrawal) giveBack(ctx context.Context, namespaces []string) error {
 	for _, namespace := range namespaces {
-		if err := permission.GiveBack(ctx, p.app.Calls, p.binding.Name, namespace); err != nil {
+		if err := permission.GiveBack(ctx, w.pass.app.Calls, w.pass.binding.Name, namespace); err != nil {
 			return fmt.Errorf("give back the rights of claims in namespace %s: %w", namespace, err)
 		}
 	}
@@ -167,11 +167,11 @@ func (p *withdrawal) giveBack(ctx context.Context, namespaces []string) error {
 
 // answers are those of the binding, such as "Accepted secrets"; and "Refused nodes"
 // where the answer does not count.
-func (p *withdrawal) answers() []string {
+func (w *withdrawal) answers() []string {
 	all := []string{}
-	for _, c := range p.binding.Spec.PermissionClaims {
+	for _, c := range w.pass.binding.Spec.PermissionClaims {
 		state := string(c.State)
-		if c.State == v1alpha1.ClaimAccepted && p.judge.Refuses(c.PermissionClaim) != "" {
+		if c.State == v1alpha1.ClaimAccepted && w.judge.Refuses(c.PermissionClaim) != "" {
 			state = "Refused"
 		}
 		all = append(all, state+" "+c.String())
@@ -184,23 +184,23 @@ func (p *withdrawal) answers() []string {
 // claimed while this process ran, or that nearly all claims are about. Of the App
 // Cluster's, which are there: only those, since without a claim there are no rights to
 // look.
-func (p *withdrawal) withoutConsent(from klutchsync.Side) []schema.GroupVersionResource {
+func (w *withdrawal) withoutConsent(from klutchsync.Side) []schema.GroupVersionResource {
 	found, here := map[schema.GroupVersionResource]bool{}, from == klutchsync.TargetSide
 	if here {
 		found[corev1.SchemeGroupVersion.WithResource("secrets")] = true
 		found[corev1.SchemeGroupVersion.WithResource("configmaps")] = true
 	}
-	for _, c := range p.claims() {
+	for _, c := range w.claims() {
 		if here || c.Selector.Owner == v1alpha1.OwnerConsumer {
 			found[schema.GroupVersionResource{Group: c.Group, Version: c.Version, Resource: c.Resource}] = true
 		}
 	}
-	for _, r := range p.record.consent.selected {
+	for _, r := range w.pass.record.consent.selected {
 		if here || r.From == from {
 			found[r.Resource] = true
 		}
 	}
-	for _, r := range p.selected {
+	for _, r := range w.selected {
 		if r.From == from {
 			delete(found, r.Resource)
 		}
@@ -212,9 +212,9 @@ func (p *withdrawal) withoutConsent(from klutchsync.Side) []schema.GroupVersionR
 const mostClaims = 20
 
 // claims are those of the binding and of the export, agreed to or not.
-func (p *withdrawal) claims() []v1alpha1.PermissionClaim {
-	all := slices.Clone(p.export.Spec.PermissionClaims[:min(len(p.export.Spec.PermissionClaims), mostClaims)])
-	for _, c := range p.binding.Spec.PermissionClaims {
+func (w *withdrawal) claims() []v1alpha1.PermissionClaim {
+	all := slices.Clone(w.pass.export.Spec.PermissionClaims[:min(len(w.pass.export.Spec.PermissionClaims), mostClaims)])
+	for _, c := range w.pass.binding.Spec.PermissionClaims {
 		all = append(all, c.PermissionClaim)
 	}
 	return all

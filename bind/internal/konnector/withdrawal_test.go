@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/servicenamespace"
 	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
@@ -85,8 +86,11 @@ func newClaimWorld(t *testing.T) *claimWorld {
 	w.session = &session{
 		shared: &w.konnector.shared, heartbeat: &heartbeat{secret: w.credential()}, target: target, Clients: cluster.Clients{Calls: w.controlPlane.Client(), Meta: w.controlPlane.Metadata()}, place: kubeconfig.Kubeconfig{Namespace: "tenant"},
 	}
-	w.session.namespaces = &serviceNamespaces{app: w.konnector.app, asked: cluster.Objects(w.controlPlane.Client(), cluster.APIServiceNamespaces, "tenant").Informer(cache.Indexers{}), mapper: klutchsync.NewNamespaces(nil), unrequested: newUnrequested(0, nil, nil)}
-	w.session.namespaces.mapper.Set("team", "service")
+	w.session.namespaces = &servicenamespace.Keeper{
+		Config: servicenamespace.Config{App: w.konnector.app.namespaces, Asked: cluster.Objects(w.controlPlane.Client(), cluster.APIServiceNamespaces, "tenant").Informer(cache.Indexers{})},
+		Mapper: klutchsync.NewNamespaces(nil),
+	}
+	w.session.namespaces.Mapper.Set("team", "service")
 	w.namespace(w.app, "team")
 	w.namespace(w.controlPlane, "service")
 	w.namespace(w.controlPlane, "tenant")
@@ -139,7 +143,7 @@ func (w *claimWorld) run() (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = group.Run(ctx, w.konnector.syncs.Run, group.Informer(w.session.namespaces.asked), group.Informer(w.konnector.app.namespaces))
+		_ = group.Run(ctx, w.konnector.syncs.Run, group.Informer(w.session.namespaces.Asked), group.Informer(w.konnector.app.namespaces))
 	}()
 	synctest.Wait()
 	return func() { cancel(); <-done }

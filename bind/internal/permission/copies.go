@@ -20,7 +20,7 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// Copies are those of an owner's objects that the Sync of a binding made, in one cluster.
+// Copies are the copies of an owner's objects that the Sync of a binding made, in one cluster.
 type Copies struct {
 	Meta       metadata.Interface
 	Binding    string

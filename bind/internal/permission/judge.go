@@ -14,15 +14,14 @@ import (
 
 // A Judge decides which claims of one bound API are carried out.
 type Judge struct {
-	group string // of the bound API
-	scope v1alpha1.Scope
-	wide  map[v1alpha1.GroupResource]bool // cluster-scoped resources of the App Cluster
+	spec *v1alpha1.APIServiceExportSpec  // of the bound API
+	wide map[v1alpha1.GroupResource]bool // cluster-scoped resources of the App Cluster
 }
 
 // NewJudge asks an API server for the scope of what the claims of a binding to an
 // export are about.
 func NewJudge(d func() discovery.DiscoveryInterface, export *v1alpha1.APIServiceExportSpec, claims []v1alpha1.AcceptablePermissionClaim) (Judge, error) {
-	a := Judge{group: export.Group, scope: export.Scope, wide: map[v1alpha1.GroupResource]bool{}}
+	a := Judge{spec: export, wide: map[v1alpha1.GroupResource]bool{}}
 	for _, c := range claims {
 		if !needsScope(c) {
 			continue
@@ -57,11 +56,11 @@ func (a Judge) Select(claims []v1alpha1.AcceptablePermissionClaim) (selected []k
 			problems = append(problems, "The claim on "+c.String()+" was accepted and is refused all the same, since "+why+": no provider gets it. kubectl bind claims rejects it.")
 			continue
 		}
-		if why := unsupported(c.PermissionClaim, a.scope); why != "" {
+		if why := unsupported(c.PermissionClaim, a.spec); why != "" {
 			problems = append(problems, "The claim on "+c.String()+" is not kept: "+why+".")
 			continue
 		}
-		selected = append(selected, relatedTo(a.group, c.PermissionClaim)...)
+		selected = append(selected, relatedTo(a.spec.Group, c.PermissionClaim)...)
 	}
 	return selected, problems, refused
 }
@@ -76,12 +75,12 @@ func (a Judge) Refuses(c v1alpha1.PermissionClaim) string {
 
 // Keeps tells whether a claim is carried out.
 func (a Judge) Keeps(c v1alpha1.AcceptablePermissionClaim) bool {
-	return c.State == v1alpha1.ClaimAccepted && a.Refuses(c.PermissionClaim) == "" && unsupported(c.PermissionClaim, a.scope) == ""
+	return c.State == v1alpha1.ClaimAccepted && a.Refuses(c.PermissionClaim) == "" && unsupported(c.PermissionClaim, a.spec) == ""
 }
 
 // unsupported says what about a claim would select other objects than those that the
 // App Cluster's owner agreed to; empty if nothing does.
-func unsupported(c v1alpha1.PermissionClaim, scope v1alpha1.Scope) string {
+func unsupported(c v1alpha1.PermissionClaim, spec *v1alpha1.APIServiceExportSpec) string {
 	s := c.Selector
 	named := len(s.Names) > 0 && !slices.Contains(s.Names, AnyName)
 	switch {
@@ -93,10 +92,18 @@ func unsupported(c v1alpha1.PermissionClaim, scope v1alpha1.Scope) string {
 		return "selector.names and selector.references together are not supported"
 	case c.AutoAdopt, c.AutoDonate:
 		return "autoAdopt and autoDonate are not supported"
-	case scope == v1alpha1.ClusterScope:
-		return "claims of a cluster-scoped API are not supported"
+	case IsWide(spec) && len(s.References) > 0:
+		return "selector.references name objects of the same namespace, and the API is cluster-scoped"
+	case spec.Scope == v1alpha1.ClusterScope && !IsWide(spec):
+		return "claims of a cluster-scoped API are supported with clusterScopedIsolation Prefixed alone"
 	}
 	return ""
+}
+
+// IsWide tells whether the claims of an API are about each namespace that has a service
+// namespace: its objects are cluster-scoped on both sides.
+func IsWide(spec *v1alpha1.APIServiceExportSpec) bool {
+	return spec.Scope == v1alpha1.ClusterScope && spec.ClusterScopedIsolation == v1alpha1.IsolationPrefixed
 }
 
 // Unanswered returns the claims of an export that its binding has no answer to: they

@@ -17,7 +17,7 @@ type Namespaces struct {
 	others bool // all namespaces but those of Kubernetes and of Klutch
 }
 
-// NamespacesOf are those of the accepted claims.
+// NamespacesOf returns the namespaces of the accepted claims.
 func NamespacesOf(claims []v1alpha1.AcceptablePermissionClaim) (r Namespaces) {
 	for _, c := range claims {
 		if c.State != v1alpha1.ClaimAccepted {
@@ -41,6 +41,9 @@ var closedNames = []string{v1alpha1.Namespace, "klutch-backend"}
 
 // ClosedPatterns are the closed namespaces as a Sync takes them.
 func ClosedPatterns() []string { return append([]string{closedPrefix + "*"}, closedNames...) }
+
+// IsClosed reports whether a namespace is closed to what a provider makes.
+func IsClosed(namespace string) bool { return isClosed(namespace) }
 
 func isClosed(namespace string) bool {
 	return strings.HasPrefix(namespace, closedPrefix) || slices.Contains(closedNames, namespace)

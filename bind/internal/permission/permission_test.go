@@ -38,7 +38,7 @@ func TestRelated(t *testing.T) {
 	type C = v1alpha1.AcceptablePermissionClaim
 	for name, tc := range map[string]struct {
 		change   func(*C)
-		scope    v1alpha1.Scope
+		spec     v1alpha1.APIServiceExportSpec
 		want     []klutchsync.Related
 		problems []string
 	}{
@@ -85,15 +85,19 @@ func TestRelated(t *testing.T) {
 		"of nodes": {change: func(c *C) { c.Resource = "nodes" }, problems: []string{
 			"The claim on nodes was accepted and is refused all the same, since it is cluster-scoped: no provider gets it. kubectl bind claims rejects it.",
 		}},
-		"adopted":        {change: func(c *C) { c.AutoAdopt = true }, problems: []string{"The claim on secrets is not kept: autoAdopt and autoDonate are not supported."}},
-		"cluster-scoped": {scope: v1alpha1.ClusterScope, problems: []string{"The claim on secrets is not kept: claims of a cluster-scoped API are not supported."}},
+		"adopted": {change: func(c *C) { c.AutoAdopt = true }, problems: []string{"The claim on secrets is not kept: autoAdopt and autoDonate are not supported."}},
+		"cluster-scoped here alone": {spec: clusterScoped(v1alpha1.IsolationNamespaced), problems: []string{
+			"The claim on secrets is not kept: claims of a cluster-scoped API are supported with clusterScopedIsolation Prefixed alone.",
+		}},
+		"cluster-scoped": {spec: clusterScoped(v1alpha1.IsolationPrefixed), want: []klutchsync.Related{{Resource: secrets, From: klutchsync.TargetSide, Names: []string{"*"}}}},
+		"cluster-scoped, by reference": {
+			change: func(c *C) { c.Selector.References = []v1alpha1.Reference{{Path: "status.secret"}} }, spec: clusterScoped(v1alpha1.IsolationPrefixed),
+			problems: []string{"The claim on secrets is not kept: selector.references name objects of the same namespace, and the API is cluster-scoped."},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			scope := tc.scope
-			if scope == "" {
-				scope = v1alpha1.NamespacedScope
-			}
-			got, problems, _ := Judge{group: "example.org", scope: scope}.Select([]C{claim(tc.change)})
+			tc.spec.Group = "example.org"
+			got, problems, _ := Judge{spec: &tc.spec}.Select([]C{claim(tc.change)})
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("related (-want +got):\n%s", diff)
 			}
@@ -102,6 +106,11 @@ func TestRelated(t *testing.T) {
 			}
 		})
 	}
+}
+
+func clusterScoped(isolation v1alpha1.Isolation) (spec v1alpha1.APIServiceExportSpec) {
+	spec.Scope, spec.ClusterScopedIsolation = v1alpha1.ClusterScope, isolation
+	return spec
 }
 
 func TestP32Rights(t *testing.T) {
@@ -305,11 +314,11 @@ func TestP20ProviderNamesSecrets(t *testing.T) {
 		}}
 	}
 	for _, path := range []string{"status.secret", ".status.secret", "$.status.secret"} {
-		if why := unsupported(claim(path).PermissionClaim, v1alpha1.NamespacedScope); why == "" {
+		if why := unsupported(claim(path).PermissionClaim, &v1alpha1.APIServiceExportSpec{}); why == "" {
 			t.Errorf("a claim by %s is kept", path)
 		}
 	}
-	if why := unsupported(claim("spec.auth.secret").PermissionClaim, v1alpha1.NamespacedScope); why != "" {
+	if why := unsupported(claim("spec.auth.secret").PermissionClaim, &v1alpha1.APIServiceExportSpec{}); why != "" {
 		t.Errorf("a claim by spec is not kept: %s", why)
 	}
 	spec := v1alpha1.APIServiceExportSpec{APIServiceExportCRDSpec: v1alpha1.APIServiceExportCRDSpec{

@@ -34,6 +34,13 @@ func Rights(spec v1alpha1.APIServiceExportSpec, claims []v1alpha1.AcceptablePerm
 	return append(all, clusterRole(RoleName(binding), map[string]string{v1alpha1.AggregateToKonnectorLabel: "true"}, rules))
 }
 
+// AdoptionRights are what AdoptionRights of package bind returns.
+func AdoptionRights(resource v1alpha1.GroupResource) *unstructured.Unstructured {
+	return clusterRole(AdoptionName(resource.String()), map[string]string{v1alpha1.AggregateToKonnectorLabel: "true"}, []rbacv1.PolicyRule{
+		{APIGroups: []string{resource.Group}, Resources: []string{resource.Resource}, Verbs: []string{"create"}},
+	})
+}
+
 func clusterRole(name string, labels map[string]string, rules []rbacv1.PolicyRule) *unstructured.Unstructured {
 	return cluster.Manifest(&rbacv1.ClusterRole{
 		TypeMeta:   metav1.TypeMeta{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole"},

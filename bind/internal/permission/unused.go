@@ -38,7 +38,7 @@ type Cluster struct {
 	used map[string]bool // whether a namespace has an object of the API
 }
 
-// Among returns those of the App Cluster's namespaces that have no object or no claim.
+// Among returns the namespaces of the App Cluster that have no object or no claim.
 func (u *UnusedNamespaces) Among(ctx context.Context, namespaces []string) (unused []string, err error) {
 	for _, namespace := range namespaces {
 		used, err := u.isUsed(ctx, namespace)

@@ -21,5 +21,15 @@
 // values (identifiers, passwords) are stored in the
 // object for which they are made, so that a restart finds it again.
 //
+// A finalizer of yours on a …-state plays a slow data service: the claim's deletion waits.
+//
+// status.managed is the truth about a claim; its state is Running (of instances; plan is the
+// plan that runs), Created (of bindings; secret names the credentials), Completed (of backups
+// and restores, once), Pending (waits for another claim), Failed (refused as it stands; the
+// conditions say why; heals when the cause goes) or Deleting. The condition Ready says that
+// it can be used, Synced that the spec as it stands was accepted.
+//
+// The servers outlive the automation, and cmd/automation -data DIR -stop ends them.
+//
 // One process at a time should run; a second one does no harm but no good either.
 package automation

@@ -17,6 +17,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 )
@@ -36,13 +37,23 @@ type Broker struct {
 	Limit time.Duration
 }
 
-// A Request is about an instance or, with a Binding, about a binding of it.
+// Parts of an instance, as they stand in paths. The specification has Bindings alone; a
+// service with the others says so in its metadata, {"actions": ["backups", "restores"]}.
+// They are asked for, followed and deleted by the same calls as Bindings.
+const (
+	Bindings = "service_bindings"
+	Backups  = "backups"
+	Restores = "restores"
+)
+
+// A Request is about an instance or, with a Part, about the one of that ID.
 type Request struct {
-	Instance, Binding string
-	Service, Plan     string // IDs of the catalogue
-	Parameters        map[string]any
-	Context           map[string]any // "platform" and what the platform tells of itself
-	PreviousPlan      string         // of an update
+	Instance, Part, ID string
+	Service, Plan      string // IDs of the catalogue
+	Backup, BackupOf   string // of Restores: what is restored, and the instance that it is of
+	Parameters         map[string]any
+	Context            map[string]any // "platform" and what the platform tells of itself
+	PreviousPlan       string         // of an update
 	// Identity of the person or program that asks, for X-Broker-API-Originating-Identity.
 	Identity map[string]any
 }
@@ -92,6 +103,16 @@ type Service struct {
 		ID   string `json:"id"`
 		Name string `json:"name"`
 	} `json:"plans"`
+	Metadata struct {
+		Actions json.RawMessage `json:"actions"`
+	} `json:"metadata"`
+}
+
+// Has reports whether the service says that its instances have such parts.
+func (s Service) Has(part string) bool {
+	var actions []string
+	_ = json.Unmarshal(s.Metadata.Actions, &actions) // other metadata of that name is no promise
+	return slices.Contains(actions, part)
 }
 
 // Catalog asks what the broker offers.
@@ -117,8 +138,8 @@ func (b Broker) Update(ctx context.Context, r Request) (Answer, error) {
 	return b.change(ctx, http.MethodPatch, r.path()+"?accepts_incomplete=true", r, body)
 }
 
-// Bind makes a binding, or finds the one that was made by the same request.
-func (b Broker) Bind(ctx context.Context, r Request) (Answer, error) {
+// Make makes a part of an instance, or finds the one that was made by the same request.
+func (b Broker) Make(ctx context.Context, r Request) (Answer, error) {
 	return b.change(ctx, http.MethodPut, r.path()+"?accepts_incomplete=true", r, r.body())
 }
 
@@ -127,7 +148,7 @@ func (b Broker) Fetch(ctx context.Context, r Request) (Answer, error) {
 	return b.change(ctx, http.MethodGet, r.path()+"?"+r.query(""), r, nil)
 }
 
-// Delete deprovisions an instance, or unbinds a binding.
+// Delete deprovisions an instance, or deletes a part of it.
 func (b Broker) Delete(ctx context.Context, r Request) (Answer, error) {
 	return b.change(ctx, http.MethodDelete, r.path()+"?accepts_incomplete=true&"+r.query(""), r, nil)
 }
@@ -139,8 +160,8 @@ func (b Broker) LastOperation(ctx context.Context, r Request, operation string) 
 
 func (r Request) path() string {
 	path := "/v2/service_instances/" + url.PathEscape(r.Instance)
-	if r.Binding != "" {
-		path += "/service_bindings/" + url.PathEscape(r.Binding)
+	if r.Part != "" {
+		path += "/" + r.Part + "/" + url.PathEscape(r.ID)
 	}
 	return path
 }
@@ -161,7 +182,10 @@ func (r Request) body() map[string]any {
 	if len(r.Context) > 0 {
 		body["context"] = r.Context
 	}
-	if r.Binding == "" { // required of provision, and ignored elsewhere
+	if r.Part == Restores {
+		body["backup_id"], body["backup_instance_id"] = r.Backup, r.BackupOf
+	}
+	if r.Part == "" { // required of provision, and ignored elsewhere
 		body["organization_guid"], body["space_guid"] = fmt.Sprint(r.Context["clusterid"]), fmt.Sprint(r.Context["namespace"])
 	}
 	return body

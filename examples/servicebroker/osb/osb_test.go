@@ -66,7 +66,7 @@ func TestRequest(t *testing.T) {
 	}))
 	defer server.Close()
 	broker := osb.Broker{URL: server.URL, Username: "u", Password: "p"}
-	_, err := broker.Delete(t.Context(), osb.Request{Instance: "a/b", Binding: "c", Service: "s", Plan: "p", Identity: map[string]any{"username": "dana"}})
+	_, err := broker.Delete(t.Context(), osb.Request{Instance: "a/b", Part: osb.Bindings, ID: "c", Service: "s", Plan: "p", Identity: map[string]any{"username": "dana"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,17 +7,19 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/internal/redirect"
 )
 
 // Cookies, and how large they may be.
 const (
-	TxnCookie     = "__Host-klutch-txn"     // a login at the issuer, in flight
-	SessionCookie = "__Host-klutch-session" // a person who has signed in
-	doneCookie    = "__Host-klutch-done"    // the answer for the CLI
-	MaxCookie     = 3900                    // bytes; browsers take 4096 with name and attributes
+	TxnCookie     = hostPrefix + "klutch-txn"     // a login at the issuer, in flight
+	SessionCookie = hostPrefix + "klutch-session" // a person who has signed in
+	doneCookie    = hostPrefix + "klutch-done"    // the answer for the CLI
+	MaxCookie     = 3900                          // bytes; browsers take 4096 with name and attributes
 )
 
 // cookies seal what travels with a browser.
@@ -42,27 +44,43 @@ func (h *cookies) set(w http.ResponseWriter, name string, value any, life time.D
 	if len(sealed) > MaxCookie {
 		return fmt.Errorf("%s %w", name, errTooLarge)
 	}
-	http.SetCookie(w, cookie(name, sealed, life))
+	http.SetCookie(w, h.cookie(name, sealed, life))
 	return nil
 }
 
-func clearCookie(w http.ResponseWriter, name string) {
-	http.SetCookie(w, cookie(name, "", -time.Second))
+func (h *cookies) clear(w http.ResponseWriter, name string) {
+	http.SetCookie(w, h.cookie(name, "", -time.Second))
 }
 
-// cookie is secure also on plain http: browsers treat a loopback address as safe.
-func cookie(name, value string, life time.Duration) *http.Cookie {
+func (h *cookies) cookie(name, value string, life time.Duration) *http.Cookie {
 	return &http.Cookie{
-		Name: name, Value: value, Path: "/", MaxAge: int(life.Seconds()),
-		Secure: true, HttpOnly: true, SameSite: http.SameSiteLaxMode,
+		Name: h.name(name), Value: value, Path: "/", MaxAge: int(life.Seconds()),
+		Secure: !h.plain(), HttpOnly: true, SameSite: http.SameSiteLaxMode,
 	}
+}
+
+// hostPrefix has browsers take a cookie over TLS only, and give it to no other host.
+const hostPrefix = "__Host-"
+
+// name is what a browser knows a cookie by.
+func (h *cookies) name(name string) string {
+	if h.plain() {
+		return strings.TrimPrefix(name, hostPrefix)
+	}
+	return name
+}
+
+// plain tells whether browsers come without TLS, which is to loopback addresses alone: not
+// each of them takes a secure cookie there.
+func (h *cookies) plain() bool {
+	return h.opts.External.Scheme == "http" && redirect.IsLoopback(h.opts.External.Hostname())
 }
 
 // errNoCookie says that a browser brought no such cookie, or none that counts.
 var errNoCookie = errors.New("no valid cookie")
 
 func (h *cookies) open(r *http.Request, name string, into any) error {
-	c, err := r.Cookie(name)
+	c, err := r.Cookie(h.name(name))
 	if err != nil {
 		return errNoCookie
 	}

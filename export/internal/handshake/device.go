@@ -11,6 +11,7 @@ import (
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/internal/audit"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 // The login of a program on another machine.
@@ -33,7 +34,7 @@ type devicePages struct {
 	logins    *logins
 }
 
-// DeviceRoutes are those of logins on another device (RFC 8628): the program posts
+// DeviceRoutes are the routes of logins on another device (RFC 8628): the program posts
 // to /device and polls /token, the person visits /device.
 func (h *Server) DeviceRoutes() []route {
 	if h.Opts.Devices == nil {
@@ -78,7 +79,7 @@ func (h *devicePages) newDevice(r *http.Request) (any, error) {
 
 // parseDevice reads the request of a program on a machine without a browser.
 func parseDevice(form url.Values) (login, string) {
-	l := login{State: form.Get("state"), Challenge: form.Get("code_challenge"), Cluster: form.Get("c"), Services: form["service"]}
+	l := login{State: form.Get("state"), Challenge: form.Get("code_challenge"), Cluster: form.Get("c"), Services: form["service"], Offer: form.Get("scope") == v1alpha1.ScopeOffer}
 	return l, l.wrong(form)
 }
 
@@ -140,7 +141,7 @@ func (h *devicePages) claim(w http.ResponseWriter, r *http.Request, s *session) 
 		h.wait(w, r, s)
 	case errors.Is(err, auth.ErrUserCode), errors.Is(err, auth.ErrDeviceTaken):
 		audit.Record(r.Context(), "device refused", append(s.who(), "reason", err.Error())...)
-		clearCookie(w, SessionCookie)
+		h.cookies.clear(w, SessionCookie)
 		h.pages.fail(w, r, problem{
 			Status: http.StatusNotFound, Title: "No terminal waits for this code",
 			What: "The code " + s.Login.UserCode + " is not one that a terminal shows now, or another person has used it.",

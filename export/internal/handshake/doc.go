@@ -18,8 +18,9 @@
 // as they like. So a login in flight, a session and a one-time code are sealed into the
 // cookie or the code itself. Only what has to be known everywhere is stored: which codes
 // were redeemed (in the record of the tenant), and in the DeviceStore which sessions have
-// ended, what terminals wait for, and groups that do not fit a cookie. A store of sessions
-// would be simpler to reason about, and would be the first thing that a flood fills.
+// ended, which codes told the offer, what terminals wait for, and groups that do not
+// fit a cookie. A store of sessions would be simpler to reason about, and would be the first
+// thing that a flood fills.
 //
 // What a person may bind is computed for the page. Before the page only what the link asks
 // for by name is checked, to refuse at once what cannot be had; at the bind only what was

@@ -13,6 +13,7 @@ import (
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/export/internal/tenant"
+	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/redirect"
 )
 
@@ -80,6 +81,18 @@ func (h *endings) sendCode(w http.ResponseWriter, r *http.Request, s *session, g
 	h.finish(w, r, s, url.Values{"code": {code}}, problem{})
 }
 
+// tellOffer mints the one-time code for the offer: no tenant, and no credential.
+func (h *endings) tellOffer(w http.ResponseWriter, r *http.Request, s *session) {
+	if err := h.sessions.keepGroups(r.Context(), s); err != nil {
+		h.pages.internal(w, r, err)
+		return
+	}
+	person := s.Identity
+	person.Groups = nil
+	audit.Record(r.Context(), "offer told", s.who()...)
+	h.sendCode(w, r, s, grant{Person: &person, Session: s.ID})
+}
+
 // An outcome is what a login ended with, for the CLI and for the person.
 type outcome struct {
 	Back    string  `json:"back,omitempty"` // empty where the CLI comes and asks
@@ -104,7 +117,7 @@ func (h *endings) finish(w http.ResponseWriter, r *http.Request, s *session, ans
 		h.pages.internal(w, r, err)
 		return
 	}
-	clearCookie(w, SessionCookie)
+	h.cookies.clear(w, SessionCookie)
 	http.Redirect(w, r, "/done", http.StatusSeeOther)
 }
 

@@ -50,12 +50,13 @@ type legacy struct {
 	opts     *Options
 	pages    *renderer
 	sessions *sessions
+	cookies  *cookies
 	limits   *limits
 	binder   *binder
 	endings  *endings
 }
 
-// legacyRoutes are those that Klutch's own CLI needs besides. The link binds, since
+// legacyRoutes are the further routes that Klutch's own CLI needs. The link binds, since
 // that CLI knows no form; it belongs to a session that only its own login can begin.
 func (h *Server) legacyRoutes() []route {
 	if !h.Opts.LegacyCLI {
@@ -94,7 +95,7 @@ func (h *legacy) bind(w http.ResponseWriter, r *http.Request) {
 	if !h.endings.lastStep(w, r, s) {
 		return
 	}
-	clearCookie(w, SessionCookie)
+	h.cookies.clear(w, SessionCookie)
 	http.Redirect(w, r, s.Login.Redirect+"?"+url.Values{"response": {payload}}.Encode(), http.StatusFound)
 }
 
@@ -127,7 +128,7 @@ func LegacyPayload(response *v1alpha1.BindingResponse) (string, error) {
 	return base64.StdEncoding.EncodeToString([]byte(asciiJSON(string(data)))), nil
 }
 
-// asciiJSON escapes what is not ASCII, and ? ~ and DEL; > is escaped already. None
+// asciiJSON escapes characters beyond ASCII, and ? ~ and DEL; > is escaped already. None
 // of them stands outside of strings.
 func asciiJSON(text string) string {
 	var b strings.Builder

@@ -27,7 +27,7 @@ type limits struct {
 	addresses *limit.Limiter // of requests
 	networks  *limit.Limiter // of requests
 	subjects  *limit.Limiter // of identities that sign in or bind
-	views     *limit.Limiter // of identities that look at what is on offer
+	views     *limit.Limiter // of identities that look at the offer
 	polls     *limit.Limiter // of programs that wait for a person
 }
 
@@ -73,7 +73,7 @@ func (h *limits) subject(w http.ResponseWriter, r *http.Request, id *auth.Identi
 	return wait > 0
 }
 
-// view lets an identity look at what is on offer only so often: each look asks the
+// view lets an identity look at the offer only so often: each look asks the
 // API server about each service. It answers 429, and reports whether it did.
 func (h *limits) view(w http.ResponseWriter, r *http.Request, id *auth.Identity) bool {
 	wait := h.views.Take(who(id))

@@ -12,6 +12,7 @@ import (
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/redirect"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 // txnLife is how long a login may take at the issuer.
@@ -42,7 +43,11 @@ func (h *logins) parse(query url.Values) (login, string) {
 	case h.opts.Devices != nil && query.Has("user_code"):
 		return parseUserCode(query)
 	case !isLegacy(query):
-		return parseLogin(query)
+		l, wrong := parseLogin(query)
+		if l.Offer && h.opts.Devices == nil {
+			wrong = "This backend does not tell what it offers without a bind."
+		}
+		return l, wrong
 	case h.opts.LegacyCLI:
 		return parseLegacy(query)
 	default:
@@ -56,7 +61,7 @@ func (h *logins) parse(query url.Values) (login, string) {
 func parseLogin(query url.Values) (login, string) {
 	l := login{
 		Redirect: query.Get("redirect_uri"), State: query.Get("state"), Challenge: query.Get("code_challenge"),
-		Cluster: query.Get("c"), Services: query["service"],
+		Cluster: query.Get("c"), Services: query["service"], Offer: query.Get("scope") == v1alpha1.ScopeOffer,
 	}
 	_, err := redirect.Loopback(l.Redirect, false)
 	switch {
@@ -130,7 +135,7 @@ func (h *logins) callback(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	clearCookie(w, TxnCookie)
+	h.cookies.clear(w, TxnCookie)
 	if err != nil {
 		h.refuse(w, r, t.Login, err)
 		return
@@ -197,7 +202,7 @@ func (h *logins) logout(w http.ResponseWriter, r *http.Request) {
 		back = s.Login.back(h.opts.External.String(), signedOut())
 	}
 	for _, name := range []string{SessionCookie, TxnCookie, doneCookie} {
-		clearCookie(w, name)
+		h.cookies.clear(w, name)
 	}
 	h.pages.page(w, r, http.StatusOK, "logout.html", back)
 }

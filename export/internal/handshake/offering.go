@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -95,7 +96,7 @@ func (h *binder) judge(ctx context.Context, s *session, service offer.Service, o
 	return nil, nil //nolint:nilnil // it can be had
 }
 
-// names are those of the services that the person may bind.
+// names are the names of the services that the person may bind.
 func (o *offering) names() []string {
 	var names []string
 	for _, s := range o.Allowed {
@@ -114,16 +115,16 @@ func (o *offering) problem() problem {
 	p := problem{Offer: few(o.names()), Next: "Choose from what is on offer, or ask the platform team."}
 	switch {
 	case len(o.Refused) > 0:
-		p.Status, p.Title, p.Items = http.StatusForbidden, "Not allowed", o.Refused
+		p.Status, p.Title, p.Items = http.StatusForbidden, "You may not bind this", o.Refused
 		p.What = "The platform team has not allowed you to bind"
 	case len(o.Unknown) > 0:
-		p.Status, p.Title, p.Items = http.StatusNotFound, "Not on offer", o.Unknown
+		p.Status, p.Title, p.Items = http.StatusNotFound, "This is not on offer", o.Unknown
 		p.What = "This platform does not offer"
 	case len(o.Unfit) > 0:
-		p.Status, p.Title, p.Items = http.StatusConflict, "Not for App Clusters", o.Unfit
+		p.Status, p.Title, p.Items = http.StatusConflict, "This is not for App Clusters", o.Unfit
 		p.What, p.Next = "App Clusters can have namespaced APIs alone, and cluster-scoped is", offer.AdviceUnfit
 	default:
-		p.Status, p.Title, p.Items = http.StatusConflict, "Not available", o.Absent
+		p.Status, p.Title, p.Items = http.StatusConflict, "This is not available now", o.Absent
 		p.What = "On offer, but not there at the moment"
 	}
 	p.Items = few(p.Items)
@@ -192,6 +193,47 @@ func (h *binder) obtain(ctx context.Context, s *session, chosen []string) (names
 		audit.Record(ctx, "bound", append(who, "tenant", namespace)...)
 	}
 	return namespace, err
+}
+
+// tenantOf returns the tenant namespace of a person's App Cluster and the services that were
+// chosen for it, if there is one. Who only looks does without where it cannot be read.
+func (h *binder) tenantOf(ctx context.Context, id *auth.Identity, cluster string) (namespace string, chosen []string) {
+	if cluster == "" {
+		return "", nil
+	}
+	namespace, record, err := h.opts.Tenants.Of(ctx, tenant.Holder{Issuer: id.Issuer, Subject: id.Subject, Cluster: cluster})
+	if err != nil {
+		logr.FromContextOrDiscard(ctx).V(1).Info("what was bound before is not shown", "reason", err.Error())
+		return "", nil
+	}
+	return namespace, record.Services
+}
+
+// told is the answer to a CLI that asks for the offer.
+func (h *binder) told(ctx context.Context, s *session) (*v1alpha1.OfferResponse, error) {
+	o, err := h.offer(ctx, s, nil)
+	if err != nil {
+		return nil, err
+	}
+	id := s.Identity
+	response := &v1alpha1.OfferResponse{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "OfferResponse"},
+		Authentication: v1alpha1.BindingResponseAuthentication{
+			OAuth2CodeGrant: &v1alpha1.BindingResponseOAuth2CodeGrant{SessionID: s.Login.State, ID: s.account()},
+		},
+		Person:   v1alpha1.Person{Issuer: id.Issuer, Subject: id.Subject, Name: id.Name, Email: id.Email, Groups: id.Groups},
+		Services: []v1alpha1.OfferedService{},
+	}
+	namespace, chosen := h.tenantOf(ctx, &id, s.Login.Cluster)
+	response.Tenant = namespace
+	for _, service := range o.Allowed {
+		response.Services = append(response.Services, v1alpha1.OfferedService{
+			Name: service.Name(), Title: service.Title, Description: service.Description, DocumentationURL: option{Service: service}.Documentation(),
+			Categories: service.Categories, Kind: service.Kind, Versions: service.Versions, PermissionClaims: service.PermissionClaims,
+			Chosen: slices.Contains(chosen, service.Name()),
+		})
+	}
+	return response, nil
 }
 
 // response is what the CLI gets beside the tenant's credential: the requests to make.

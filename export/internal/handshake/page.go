@@ -17,7 +17,7 @@ import (
 // choice is what the page shows on which a person chooses services.
 type choice struct {
 	Person, Account, Issuer, Cluster, Code string
-	Legacy                                 bool
+	Legacy, Offer                          bool
 	Services                               []option
 	Problems                               []problem // about what was asked for
 }
@@ -25,6 +25,7 @@ type choice struct {
 type option struct {
 	offer.Service
 	Checked bool
+	Chosen  bool   // at a login before, for this App Cluster
 	Link    string // for Klutch's own CLI
 }
 
@@ -72,17 +73,23 @@ func (h *chooser) choose(w http.ResponseWriter, r *http.Request, s *session, cod
 	}
 	c := choice{
 		Person: s.person(), Account: s.Identity.Email, Issuer: s.Identity.Issuer,
-		Cluster: s.Login.Cluster, Code: s.Login.code(), Legacy: s.Login.Legacy, Problems: problems,
+		Cluster: s.Login.Cluster, Code: s.Login.code(), Legacy: s.Login.Legacy, Offer: s.Login.Offer, Problems: problems,
 	}
 	if len(problems) == 0 {
 		c.Problems = o.problems()
 	}
+	_, chosen := h.binder.tenantOf(r.Context(), &s.Identity, s.Login.Cluster)
 	for _, service := range o.Allowed {
-		c.Services = append(c.Services, option{service, slices.Contains(s.Login.Services, service.Name()), legacyLink(s, service)})
+		before := slices.Contains(chosen, service.Name())
+		checked := slices.Contains(s.Login.Services, service.Name()) || before && len(s.Login.Services) == 0
+		c.Services = append(c.Services, option{service, checked, before, legacyLink(s, service)})
 	}
 	name := "services.html"
-	if s.Login.Legacy {
+	switch {
+	case s.Login.Legacy:
 		name = "resources.html"
+	case s.Login.Offer:
+		name = "offer.html"
 	}
 	h.pages.page(w, r, code, name, c)
 }
@@ -108,6 +115,10 @@ func (h *chooser) bindServices(w http.ResponseWriter, r *http.Request, s *sessio
 	slices.Sort(chosen)
 	chosen = slices.Compact(chosen)
 	if h.limits.subject(w, r, &s.Identity) {
+		return
+	}
+	if s.Login.Offer {
+		h.endings.tellOffer(w, r, s)
 		return
 	}
 	if len(chosen) == 0 {

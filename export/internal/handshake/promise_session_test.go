@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -105,6 +106,28 @@ func TestP3CopyOfACookie(t *testing.T) {
 }
 
 // newTestServer is a server that needs no cluster and no issuer.
+// TestP5CookiesAreSecure: but for plain http to this machine, cookies travel over TLS alone
+// and belong to one host.
+func TestP5CookiesAreSecure(t *testing.T) {
+	for external, secure := range map[string]bool{
+		"https://bind.example.com": true, "https://localhost:8443": true, "https://127.0.0.1": true, "http://192.168.1.5": true,
+		"http://localhost.example.com": true, "http://127.0.0.1.example.com": true, "http://0.0.0.0:8080": true,
+		"http://localhost:8080": false, "http://127.0.0.1:8080": false, "http://[::1]:8080": false,
+	} {
+		u, err := url.Parse(external)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := newTestServer(func(o *Options) { o.External = u })
+		for _, name := range []string{TxnCookie, SessionCookie, doneCookie} {
+			c := h.cookies.cookie(name, "v", time.Minute)
+			if c.Secure != secure || strings.HasPrefix(c.Name, "__Host-") != secure || !c.HttpOnly || c.Path != "/" || c.Domain != "" {
+				t.Errorf("%s: %+v", external, c)
+			}
+		}
+	}
+}
+
 func newTestServer(tune func(*Options)) *Server {
 	sealer, err := auth.NewSealer(bytes.Repeat([]byte("k"), 32))
 	if err != nil {

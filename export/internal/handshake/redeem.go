@@ -22,6 +22,7 @@ type redeemer struct {
 	opts      *Options
 	visitors  *visitors
 	pages     *renderer
+	sessions  *sessions
 	binder    *binder
 	terminals *terminals
 }
@@ -37,7 +38,7 @@ func (h *redeemer) token(w http.ResponseWriter, r *http.Request) {
 	writeJSON(w, http.StatusOK, response)
 }
 
-func (h *redeemer) redeem(r *http.Request) (*v1alpha1.BindingResponse, error) {
+func (h *redeemer) redeem(r *http.Request) (any, error) {
 	if err := r.ParseForm(); err != nil {
 		return nil, &OAuthError{Code: "invalid_request", Description: "the form cannot be read"}
 	}
@@ -53,7 +54,7 @@ func (h *redeemer) redeem(r *http.Request) (*v1alpha1.BindingResponse, error) {
 }
 
 func (h *redeemer) refuseCode(r *http.Request, g *grant, why string) {
-	if g.Tenant == "" { // it was not sealed here, or too long ago
+	if g.Tenant == "" && g.Person == nil { // it was not sealed here, or too long ago
 		h.visitors.refused(r, "code refused", "identity", g.Identity, "tenant", g.Tenant, "reason", why)
 		return
 	}
@@ -61,7 +62,7 @@ func (h *redeemer) refuseCode(r *http.Request, g *grant, why string) {
 }
 
 // redeemForm also returns what the code stands for, as far as that is known.
-func (h *redeemer) redeemForm(ctx context.Context, form url.Values) (*v1alpha1.BindingResponse, *grant, error) {
+func (h *redeemer) redeemForm(ctx context.Context, form url.Values) (any, *grant, error) {
 	g := &grant{}
 	code, err := h.codeOf(ctx, form)
 	if err == nil {
@@ -70,8 +71,30 @@ func (h *redeemer) redeemForm(ctx context.Context, form url.Values) (*v1alpha1.B
 	if err != nil {
 		return nil, g, err
 	}
+	if g.Person != nil {
+		response, err := h.tell(ctx, g)
+		return response, g, err
+	}
 	response, err := h.trade(ctx, g)
 	return response, g, err
+}
+
+// tell uses a code up that stands for an offer. No tenant remembers it, so that the
+// store does that all replicas share.
+func (h *redeemer) tell(ctx context.Context, g *grant) (*v1alpha1.OfferResponse, error) {
+	s := &session{ID: g.Session, Login: g.Login, Identity: *g.Person}
+	if err := h.sessions.recallGroups(ctx, s); err != nil {
+		return nil, err
+	}
+	response, err := h.binder.told(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	err = h.opts.Devices.Create(ctx, s.key(offerTold), []byte("-"), g.Expiry.Add(codeLife))
+	if errors.Is(err, auth.ErrDeviceTaken) {
+		return nil, invalidGrant(tenant.ErrRedeemed.Error())
+	}
+	return response, err
 }
 
 // trade uses a code up for a response. It looks first whether the code is still good: one

@@ -44,6 +44,7 @@ type problem struct {
 	Items       []string // what it is about
 	Offer       []string // what there is instead
 	Refresh     string   // where the browser goes from here; empty is nowhere
+	Code        string   // for programs; empty means server_error
 }
 
 // fail shows a problem, as a page or in JSON.
@@ -52,7 +53,7 @@ func (h *renderer) fail(w http.ResponseWriter, r *http.Request, p problem) {
 		w.Header().Set("Refresh", "3; url="+p.Refresh)
 	}
 	if accept := r.Header.Get("Accept"); isAPI(r) || strings.Contains(accept, "application/json") && !strings.Contains(accept, "text/html") {
-		writeJSON(w, p.Status, OAuthError{Code: "server_error", Description: strings.TrimSpace(p.Title + ". " + p.What), Next: p.Next})
+		writeJSON(w, p.Status, OAuthError{Code: cmp.Or(p.Code, "server_error"), Description: strings.TrimSpace(p.Title + ". " + p.What), Next: p.Next})
 		return
 	}
 	h.page(w, r, p.Status, "problem.html", p)
@@ -87,8 +88,8 @@ func (h *renderer) stylesheet(w http.ResponseWriter, _ *http.Request) {
 func (h *renderer) crossOrigin(w http.ResponseWriter, r *http.Request) {
 	h.visitors.refused(r, "form refused", "path", pathOf(r), "origin", originOf(r), "reason", "sent by another site")
 	h.fail(w, r, problem{
-		Status: http.StatusForbidden, Title: "Refused",
-		What: "Another site tried to send this form.", Next: "Start again from your terminal.",
+		Status: http.StatusForbidden, Title: "This form came from another site",
+		What: "It was not sent from a page of this platform, and nothing was done.", Next: "Start again from your terminal.",
 	})
 }
 
@@ -96,11 +97,42 @@ func (h *renderer) crossOrigin(w http.ResponseWriter, r *http.Request) {
 func (h *renderer) internal(w http.ResponseWriter, r *http.Request, err error) {
 	logr.FromContextOrDiscard(r.Context()).Error(err, "handshake", "path", r.URL.Path)
 	h.fail(w, r, problem{
-		Status: http.StatusServiceUnavailable, Title: "This did not work",
+		Status: http.StatusServiceUnavailable, Title: "The platform cannot do this now",
 		What: "The control plane could not do what is needed. The reason is in the log of the backend.",
 		Next: "Try again in a minute. If it stays like this, tell the platform team.",
 	})
 }
+
+// instead answers what no route of mux serves, which has words for programmers only.
+func (h *renderer) instead(mux *http.ServeMux) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler, pattern := mux.Handler(r)
+		if pattern != "" {
+			mux.ServeHTTP(w, r)
+			return
+		}
+		answer := &headOnly{header: http.Header{}}
+		handler.ServeHTTP(answer, r)
+		p := problem{Code: "invalid_request", Status: answer.code, Title: "There is no such page", Next: "Run kubectl bind " + h.opts.External.String() + " and use the link that it prints."}
+		if allow := answer.header.Get("Allow"); allow != "" {
+			w.Header().Set("Allow", allow)
+			p.Title, p.What = "This page cannot be opened by its address", "It is one step of a login, and your browser comes by it from the page before."
+		}
+		h.fail(w, r, p)
+	})
+}
+
+// headOnly takes an answer without its body.
+type headOnly struct {
+	header http.Header
+	code   int
+}
+
+func (a *headOnly) Header() http.Header { return a.header }
+
+func (a *headOnly) Write(data []byte) (int, error) { return len(data), nil }
+
+func (a *headOnly) WriteHeader(code int) { a.code = code }
 
 func writeJSON(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")

@@ -58,10 +58,10 @@ func newServer(opts *Options) *Server {
 	return &Server{
 		opts, v, p, l, c, ss, b, t, e, in,
 		&chooser{opts, p, ss, l, b, e},
-		&redeemer{opts, v, p, b, t},
+		&redeemer{opts, v, p, ss, b, t},
 		&devicePages{opts, p, c, ss, l, t, in},
 		&machines{opts, v, p, l, b},
-		&legacy{opts, p, ss, l, b, e},
+		&legacy{opts, p, ss, c, l, b, e},
 	}
 }
 
@@ -73,10 +73,10 @@ func (h *Server) handler() http.Handler {
 	}
 	protect := http.NewCrossOriginProtection()
 	protect.SetDenyHandler(http.HandlerFunc(h.pages.crossOrigin))
-	return h.visitors.identify(h.visitors.observe(h.guard(h.limits.byAddress(protect.Handler(mux)))))
+	return h.visitors.identify(h.visitors.observe(h.guard(h.limits.byAddress(protect.Handler(h.pages.instead(mux))))))
 }
 
-// Routes are those of all backends, beside legacyRoutes and DeviceRoutes.
+// Routes are the routes of all backends, beside legacyRoutes and DeviceRoutes.
 func (h *Server) Routes() []route {
 	return []route{
 		{"GET /{$}", false, h.pages.home},
@@ -119,6 +119,9 @@ func (h *Server) health(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write
 // discovery says how to log in. It needs neither the issuer nor the API server.
 func (h *Server) discovery(w http.ResponseWriter, _ *http.Request) {
 	grant := &v1alpha1.OAuth2CodeGrant{AuthenticatedURL: h.Opts.url("/authorize"), TokenURL: h.Opts.url("/token"), Issuer: h.Opts.External.String()}
+	if h.Opts.Devices != nil { // what uses a code up that no tenant remembers
+		grant.ScopesSupported = []string{v1alpha1.ScopeOffer}
+	}
 	if h.Opts.Devices != nil {
 		grant.DeviceURL = h.Opts.url(devicePage)
 	}

@@ -32,6 +32,7 @@ type login struct {
 	Challenge string   `json:"challenge"`
 	Cluster   string   `json:"cluster"`
 	Services  []string `json:"services,omitempty"`
+	Offer     bool     `json:"offer,omitempty"`    // only the offer is asked for, v1alpha1.ScopeOffer
 	Legacy    bool     `json:"legacy,omitempty"`   // it is Klutch's own CLI that waits
 	UserCode  string   `json:"userCode,omitempty"` // of a program without a browser, which listens nowhere
 }
@@ -80,7 +81,9 @@ func (l login) wrong(params url.Values) string {
 		return "It is not from kubectl-bind."
 	case params.Get("code_challenge_method") != "S256" || !challengePattern.MatchString(l.Challenge):
 		return "It has no code challenge with method S256."
-	case !statePattern.MatchString(l.State) || !clusterPattern.MatchString(l.Cluster):
+	case params.Get("scope") != "" && !l.Offer:
+		return "Its scope is none that this backend knows."
+	case !statePattern.MatchString(l.State) || !clusterPattern.MatchString(l.Cluster) && (l.Cluster != "" || !l.Offer):
 		return "The state or the name of the cluster is missing or malformed."
 	case len(l.Services) > offer.MaxAsked || slices.ContainsFunc(l.Services, func(s string) bool { return !servicePattern.MatchString(s) }):
 		return "A service is not written as RESOURCE.GROUP, or there are too many."
@@ -123,6 +126,10 @@ type grant struct {
 	Services []string `json:"services"`
 	Login    login    `json:"login"`
 	Identity string   `json:"identity"` // "<issuer>/<subject>", for people
+	// Person to whom the offer is told, without groups: those are kept with the session. Nil
+	// for a code that stands for a tenant's credential.
+	Person  *auth.Identity `json:"person,omitempty"`
+	Session string         `json:"session,omitempty"`
 	// Expiry is that of the code.
 	Expiry time.Time `json:"expiry"`
 }

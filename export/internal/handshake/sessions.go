@@ -22,6 +22,7 @@ import (
 const (
 	sessionEnded  = "session ended"
 	sessionGroups = "session groups"
+	offerTold     = "offer told"
 )
 
 // key is where something of a session is kept.
@@ -71,7 +72,12 @@ func (h *sessions) recall(ctx context.Context, s *session) error {
 	if !s.GroupsKept {
 		return nil
 	}
-	sealed, err := store.Get(ctx, s.key(sessionGroups))
+	return h.recallGroups(ctx, s)
+}
+
+// recallGroups puts the groups into a session that were kept elsewhere.
+func (h *sessions) recallGroups(ctx context.Context, s *session) error {
+	sealed, err := h.opts.Devices.Get(ctx, s.key(sessionGroups))
 	if errors.Is(err, auth.ErrDevicePending) {
 		return errNoCookie
 	}

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package offer is what is on offer, and what of it each tenant has. A [Service] is an API
+// Package offer has the services that a platform offers, and the exports of each tenant. A [Service] is an API
 // that the catalogue offers. [Requests] answers an APIServiceExportRequest with exports,
 // if the service was chosen at a login and its holder may still bind it; [Exports] keeps
 // each APIServiceExport what its CRD and its service say, holds changes that would break
-// App Clusters, and withdraws what is not on offer any more.
+// App Clusters, and withdraws exports that are not on offer any more.
 //
 // The right to a service is asked for again and again, though it changes seldom and has
 // no events: answers are kept from one review to the next, or until the template changes

@@ -39,7 +39,7 @@ type Exports struct {
 }
 
 // Reconcile lets changes of a CRD and of its template flow into exports, and
-// withdraws those that are not on offer to their tenant any more. When one of them is
+// withdraws the exports that are not on offer to their tenant any more. When one of them is
 // gone the export stays and says so: an absence is no wish to delete what App
 // Clusters made of it.
 func (e *Exports) Reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
@@ -87,6 +87,9 @@ func (e *Exports) refresh(ctx context.Context, export *v1alpha1.APIServiceExport
 		if export.Spec.LostInstances != service.LostInstances {
 			r.change("policy for lost instances changed", map[string]any{"lostInstances": orNull(service.LostInstances)})
 		}
+		if export.Spec.Adoption != service.Adoption {
+			r.change("word on adoption changed", map[string]any{"adoption": orNull(service.Adoption)})
+		}
 		claims, err := e.reviseClaims(ctx, export, *service, r)
 		if err != nil {
 			return condition, err
@@ -117,19 +120,22 @@ func (e *Exports) reviseSchema(ctx context.Context, export *v1alpha1.APIServiceE
 		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCRDInvalid, err.Error()), nil
 	case err != nil:
 		return v1alpha1.Condition{}, err
-	case now.spec.Scope != export.Spec.Scope:
-		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCRDInvalid, fmt.Sprintf("the scope of CustomResourceDefinition %s was %s and is %s", export.Name, export.Spec.Scope, now.spec.Scope)), nil
+	}
+	spec := isolated(now.spec, export.Spec.ClusterScopedIsolation)
+	switch {
+	case spec.Scope != export.Spec.Scope:
+		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCRDInvalid, fmt.Sprintf("the scope of CustomResourceDefinition %s was %s and is %s", export.Name, export.Spec.Scope, spec.Scope)), nil
 	case export.Annotations[v1alpha1.SourceSpecHashAnnotation] == now.hash:
 		return v1alpha1.True(v1alpha1.ConditionProviderInSync), nil
 	}
-	breaking := crdcompat.Only(crdcompat.Compare(&export.Spec.APIServiceExportCRDSpec, now.spec), crdcompat.Change.Breaking)
+	breaking := crdcompat.Only(crdcompat.Compare(&export.Spec.APIServiceExportCRDSpec, spec), crdcompat.Change.Breaking)
 	if len(breaking) > 0 && e.holds(service) {
 		breaking = crdcompat.KeptRules(ctx, breaking, now.spec, e.instances(export, now.spec)...)
 	}
 	if len(breaking) > 0 && e.holds(service) {
 		return outdated(v1alpha1.SeverityWarning, v1alpha1.ReasonBreakingChangeHeld, heldMessage(breaking, service)), nil
 	}
-	r.schema(now.spec, now.hash)
+	r.schema(spec, now.hash)
 	return v1alpha1.True(v1alpha1.ConditionProviderInSync), nil
 }
 

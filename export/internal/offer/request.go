@@ -186,6 +186,9 @@ func (r *Requests) newExport(ctx context.Context, namespace string, s Service) (
 	if s.Scope == v1alpha1.ClusterScope {
 		return nil, tenant.Refuse(ReasonClusterScoped, s.Name()+" is cluster-scoped, and App Clusters can have namespaced APIs alone: what one tenant has could not be kept from the others. "+AdviceUnfit)
 	}
+	if !Serves(s.Isolation) {
+		return nil, tenant.Refuse(ReasonClusterScoped, s.Name()+UnservedIsolation)
+	}
 	crd, err := r.Schemas.get(ctx, s.Name())
 	switch {
 	case fates.Is(err, fates.Absent):
@@ -199,16 +202,19 @@ func (r *Requests) newExport(ctx context.Context, namespace string, s Service) (
 	if err != nil {
 		return nil, err
 	}
+	spec := isolated(crd.spec, s.Isolation)
 	return &v1alpha1.APIServiceExport{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "APIServiceExport"},
 		ObjectMeta: metav1.ObjectMeta{Name: s.Name(), Namespace: namespace, Annotations: map[string]string{
 			v1alpha1.SourceSpecHashAnnotation: crd.hash, v1alpha1.SourceClaimsHashAnnotation: claims,
 		}},
 		Spec: v1alpha1.APIServiceExportSpec{
-			APIServiceExportCRDSpec: *crd.spec,
-			InformerScope:           v1alpha1.NamespacedScope,
+			APIServiceExportCRDSpec: *spec,
+			InformerScope:           spec.Scope, // of a cluster-scoped API no other is valid
+			ClusterScopedIsolation:  s.Isolation,
 			PermissionClaims:        s.PermissionClaims,
 			LostInstances:           s.LostInstances,
+			Adoption:                s.Adoption,
 		},
 	}, nil
 }

@@ -30,6 +30,8 @@ type Service struct {
 	PermissionClaims   []v1alpha1.PermissionClaim
 	BreakingChanges    v1alpha1.BreakingChanges
 	LostInstances      v1alpha1.LostInstances
+	Isolation          v1alpha1.Isolation
+	Adoption           v1alpha1.Adoption
 }
 
 // Name returns "<resource>.<group>": the name of the service everywhere.

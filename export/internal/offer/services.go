@@ -31,7 +31,7 @@ type Authorizer interface {
 	Authorize(ctx context.Context, id *auth.Identity, s Service) error
 }
 
-// Services are what is on offer, and who may bind it.
+// Services are the services on offer, and who may bind each.
 type Services struct {
 	Catalog    Catalog
 	Authorizer Authorizer

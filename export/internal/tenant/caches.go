@@ -60,7 +60,7 @@ func (c *Caches) HolderIn(ctx context.Context, namespace string) (Holder, bool, 
 }
 
 // IsForeign tells whether a namespace is no tenant's of ours, nor ever was: what is in it
-// belongs to another backend, or to nobody.
+// belongs to another backend, or to none.
 func (c *Caches) IsForeign(ctx context.Context, namespace string) (bool, error) {
 	ns, err := c.namespace(ctx, namespace)
 	if fates.Is(err, fates.Absent) {
@@ -124,7 +124,7 @@ func (c *Caches) NamespacesOfTenant(o metav1.Object) []cache.ObjectName {
 	return c.namespacesIn(o.GetNamespace())
 }
 
-// ServiceNamespaces are the names of those that a tenant has.
+// ServiceNamespaces returns the names of a tenant's service namespaces.
 func (c *Caches) ServiceNamespaces(tenant string) (names []string) {
 	for _, asked := range inNamespace(c.Namespaces, tenant) {
 		if asked.Status.Namespace != "" {
@@ -148,6 +148,16 @@ func (c *Caches) NamespacesKeys(ns metav1.Object) []cache.ObjectName {
 		return serviceNamespaceKey(ns)
 	}
 	return c.namespacesIn(ns.GetName())
+}
+
+// ExportsOfAdopted are the exports of an adopted tenant, which are older than it is ours.
+func (c *Caches) ExportsOfAdopted(ns metav1.Object) (keys []cache.ObjectName) {
+	if ns.GetAnnotations()[v1alpha1.AdoptedAnnotation] != "" {
+		for _, export := range inNamespace(c.Exports, ns.GetName()) {
+			keys = append(keys, cache.NewObjectName(export.Namespace, export.Name))
+		}
+	}
+	return keys
 }
 
 // NamespaceAround is the APIServiceNamespace for which the namespace of o was made.

@@ -45,7 +45,7 @@ func (q *quotas) countable(resource string) time.Duration {
 func (q *quotas) capTenant(ctx context.Context, tenant string) (again time.Duration, err error) {
 	caps := map[string]int{RequestResource.GroupResource().String(): MaxRequests}
 	if n := q.opts.Caps.Namespaces; n >= 0 {
-		caps[NamespaceResource.GroupResource().String()] = 2*n + 1 // those that wait beyond the cap say so
+		caps[NamespaceResource.GroupResource().String()] = 2*n + 1 // a namespace that waits beyond the cap says so
 	}
 	return q.Ensure(ctx, tenant, caps)
 }

@@ -98,7 +98,7 @@ func Renewal(secret metav1.Object) time.Time {
 
 // issue gets a token and writes it into secret.
 func (c *credentials) issue(ctx context.Context, k kubeconfig.Kubeconfig, secret, anchor *corev1.Secret, issuedFor string) (data []byte, again time.Duration, err error) {
-	token, err := c.token(ctx, anchor, c.opts.TokenTTL)
+	token, err := c.lasting(ctx, anchor)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -119,6 +119,31 @@ func (c *credentials) issue(ctx context.Context, k kubeconfig.Kubeconfig, secret
 	}
 	audit.Record(ctx, event, "tenant", k.Namespace, "expires", token.ExpirationTimestamp.UTC().Format(time.RFC3339))
 	return data, again, nil
+}
+
+// klutchKonnectorTTL is how long a token of Klutch's konnector lives: off for longer, it never
+// comes back by itself, since it brings no new one with a dead one.
+const klutchKonnectorTTL = 24 * time.Hour
+
+// lasting is a token that a tenant keeps.
+func (c *credentials) lasting(ctx context.Context, anchor *corev1.Secret) (*authenticationv1.TokenRequestStatus, error) {
+	ns, err := c.Kube.CoreV1().Namespaces().Get(ctx, anchor.Namespace, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read tenant namespace: %w", err)
+	}
+	return c.token(ctx, anchor, c.opts.tokenLife(ns))
+}
+
+// tokenLife is for how long the tokens of a tenant are issued.
+func (o *Options) tokenLife(tenant metav1.Object) time.Duration {
+	life := o.TokenTTL
+	if hasKlutchKonnector(tenant) {
+		life = max(life, klutchKonnectorTTL)
+		if age := o.MaxLoginAge; age > 0 {
+			life = min(life, age)
+		}
+	}
+	return life
 }
 
 func (c *credentials) token(ctx context.Context, anchor *corev1.Secret, life time.Duration) (*authenticationv1.TokenRequestStatus, error) {

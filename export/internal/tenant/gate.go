@@ -48,7 +48,7 @@ func (g *gates) whyClosed(ctx context.Context, namespace string) error {
 	return g.opts.Gate(ctx, namespace, h)
 }
 
-// closed are the gates of the backend, and those that stand on a tenant
+// closed are the gates of the backend, and the gates that stand on a tenant
 // namespace, that are not open there.
 func (g *gates) closed(annotations map[string]string) []string {
 	wanted := slices.Clone(g.opts.Gates)

@@ -46,7 +46,12 @@ func (h *heartbeats) Reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if !slices.Contains(binding.Finalizers, v1alpha1.TenantFinalizer) {
 		return 0, h.setFinalizers(ctx, ClusterBindingResource, binding, append(slices.Clone(binding.Finalizers), v1alpha1.TenantFinalizer))
 	}
-	_, again := Healthy(time.Now(), binding.Status)
+	ns, err := h.caches.namespace(ctx, key.Namespace)
+	if err != nil {
+		return 0, err
+	}
+	life := h.opts.tokenLife(ns)
+	_, again := Healthy(time.Now(), binding.Status, life)
 	login, err := h.logins.Current(ctx, key.Namespace)
 	if err != nil {
 		return 0, err
@@ -57,13 +62,13 @@ func (h *heartbeats) Reconcile(ctx context.Context, key cache.ObjectName) (time.
 	admitted, err := admission(h.gates.whyClosed(ctx, key.Namespace))
 	switch {
 	case err != nil: // a gate that cannot tell does not keep us from telling who is alive
-		return 0, errors.Join(err, writeClusterBinding(ctx, h.Dyn, binding, login...))
+		return 0, errors.Join(err, writeClusterBinding(ctx, h.Dyn, binding, life, login...))
 	case admitted.Status != metav1.ConditionTrue:
 		again = sooner(again, gateRetry)
 	case h.opts.Gate != nil:
 		again = sooner(again, h.opts.ReviewInterval)
 	}
-	return again, writeClusterBinding(ctx, h.Dyn, binding, append(login, admitted)...)
+	return again, writeClusterBinding(ctx, h.Dyn, binding, life, append(login, admitted)...)
 }
 
 // sooner returns the shorter of two times to wait, where zero means for ever.
@@ -74,10 +79,10 @@ func sooner(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// writeClusterBinding writes conditions beside that of the last heartbeat.
-func writeClusterBinding(ctx context.Context, dyn dynamic.Interface, binding *v1alpha1.ClusterBinding, conditions ...v1alpha1.Condition) error {
+// writeClusterBinding writes conditions beside that of the last heartbeat; see Healthy for life.
+func writeClusterBinding(ctx context.Context, dyn dynamic.Interface, binding *v1alpha1.ClusterBinding, life time.Duration, conditions ...v1alpha1.Condition) error {
 	return status.Write(ctx, dyn.Resource(ClusterBindingResource).Namespace(binding.Namespace), binding, func(o *v1alpha1.ClusterBinding) {
-		health, _ := Healthy(time.Now(), o.Status)
+		health, _ := Healthy(time.Now(), o.Status, life)
 		for _, condition := range slices.Concat(conditions, []v1alpha1.Condition{health}) {
 			condition.ObservedGeneration = o.Generation
 			o.Status.Conditions = v1alpha1.SetCondition(o.Status.Conditions, condition)
@@ -87,8 +92,9 @@ func writeClusterBinding(ctx context.Context, dyn dynamic.Interface, binding *v1
 }
 
 // Healthy judges a heartbeat, and says after which time the judgement changes if
-// none follows.
-func Healthy(now time.Time, s v1alpha1.ClusterBindingStatus) (c v1alpha1.Condition, again time.Duration) {
+// none follows. A token lives for life, or for ever if that is zero: a konnector that was off
+// for so long holds none that could fetch the next one.
+func Healthy(now time.Time, s v1alpha1.ClusterBindingStatus, life time.Duration) (c v1alpha1.Condition, again time.Duration) {
 	not := func(severity v1alpha1.Severity, reason, message string) v1alpha1.Condition {
 		return v1alpha1.False(v1alpha1.ConditionHealthy, severity, reason, message)
 	}
@@ -105,6 +111,14 @@ func Healthy(now time.Time, s v1alpha1.ClusterBindingStatus) (c v1alpha1.Conditi
 	if left := last.Add(2 * interval).Sub(now); left > 0 {
 		return v1alpha1.True(v1alpha1.ConditionHealthy), left + time.Second
 	}
-	return not(v1alpha1.SeverityError, v1alpha1.ReasonHeartbeatTimeout,
-		fmt.Sprintf("no heartbeat of the konnector since %s, though it reports every %s", last.UTC().Format(time.RFC3339), interval)), 0
+	message := fmt.Sprintf("no heartbeat of the konnector since %s, though it reports every %s", last.UTC().Format(time.RFC3339), interval)
+	left := last.Add(life).Sub(now)
+	if life > 0 && left <= 0 {
+		return not(v1alpha1.SeverityError, v1alpha1.ReasonCredentialEnded,
+			message+fmt.Sprintf("; each credential that it can have had then ended after %s, so it does not come back by itself: the tenant's person runs kubectl bind again", life)), 0
+	}
+	if life > 0 {
+		left += time.Second
+	}
+	return not(v1alpha1.SeverityError, v1alpha1.ReasonHeartbeatTimeout, message), max(left, 0)
 }

@@ -33,6 +33,9 @@ type Options struct {
 	Gates          []string
 	Gate           func(ctx context.Context, namespace string, h Holder) error // may be nil
 
+	Adopt       func(namespace string) bool // whether it may be adopted from Klutch's backend
+	AdoptIssuer string                      // whose identities may
+
 	Pauses Pauses
 }
 
@@ -64,7 +67,7 @@ type Pauses struct {
 	Quota time.Duration
 }
 
-// UsualPauses are those of a backend; tests have shorter ones.
+// UsualPauses are the pauses of a backend; tests have shorter ones.
 func UsualPauses() Pauses {
 	return Pauses{Settle: 15 * time.Second, Rotation: time.Minute, Bind: 10 * time.Minute, Quota: 2 * time.Minute}
 }

@@ -90,7 +90,7 @@ func (r *removals) explain(ctx context.Context, binding *v1alpha1.ClusterBinding
 	if waits.Reason == v1alpha1.ReasonRemovalHeld {
 		severity = v1alpha1.SeverityWarning
 	}
-	return writeClusterBinding(ctx, r.Dyn, binding, v1alpha1.False(v1alpha1.ConditionRemoved, severity, waits.Reason, waits.Message))
+	return writeClusterBinding(ctx, r.Dyn, binding, 0, v1alpha1.False(v1alpha1.ConditionRemoved, severity, waits.Reason, waits.Message))
 }
 
 // drain does the next steps of a removal, and returns what it waits for until ns is
@@ -132,7 +132,7 @@ func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, 
 // the API server: that a cache knows of nothing is no evidence.
 func (r *removals) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBinding) (*RefusalError, error) {
 	if binding.Spec.DeletionPolicy != "" {
-		return nil, nil //nolint:nilnil // the policy says what becomes of what is left
+		return nil, nil //nolint:nilnil // the policy decides about the objects that are left
 	}
 	list, err := r.Meta.Resource(NamespaceResource).Namespace(binding.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {

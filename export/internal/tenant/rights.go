@@ -97,8 +97,8 @@ func (m *rightError) Error() string {
 		strings.Join(m.rule.Verbs, ", "), ruleName(m.rule), v1alpha1.AggregateToBackendLabel)
 }
 
-// Check returns a *rightError if rules are more than what is on offer to tenants,
-// without which the API server refuses to let the backend pass them on, and those that are on offer.
+// Check returns a *rightError if rules are more than the rights on offer to tenants,
+// without which the API server refuses to let the backend pass them on, and the rights that are on offer.
 func (r *Rights) Check(ctx context.Context, rules []rbacv1.PolicyRule) (held []rbacv1.PolicyRule, err error) {
 	offer, err := r.Kube.RbacV1().ClusterRoles().Get(ctx, v1alpha1.BackendOfferRole, metav1.GetOptions{})
 	if err != nil {
@@ -222,8 +222,10 @@ func (r *Rights) ensure(ctx context.Context, namespace, tenant string, rules []r
 
 // bind gives the account of a tenant a role in a namespace.
 func (r *Rights) bind(ctx context.Context, namespace, tenant string, role rbacv1.RoleRef) error {
-	_, err := r.ensureRoleBinding(ctx, namespace, v1alpha1.TenantServiceAccount, role, identity.ServiceAccount(tenant, v1alpha1.TenantServiceAccount))
-	return err
+	return retry.OnError(manyWriters, conflicting, func() error { // a login and the controllers replace it at once
+		_, err := r.ensureRoleBinding(ctx, namespace, v1alpha1.TenantServiceAccount, role, identity.ServiceAccount(tenant, v1alpha1.TenantServiceAccount))
+		return err
+	})
 }
 
 // ensureRoleBinding gives a role in a namespace to subject alone.
@@ -236,11 +238,11 @@ func (r *Rights) ensureRoleBinding(ctx context.Context, namespace, name string, 
 			got, err = bindings.Get(ctx, name, metav1.GetOptions{})
 		}
 	}
-	if err == nil && got.RoleRef != role && isTenantRole(role) && isTenantRole(got.RoleRef) { // a reference cannot be changed
+	if err == nil && got.RoleRef != role && (isTenantRole(role) && isTenantRole(got.RoleRef) || got.RoleRef == clusterRole(klutchRole(subject.Namespace))) { // a reference cannot be changed
 		next := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: role, Subjects: []rbacv1.Subject{subject}}
 		_, err = bindings.Create(ctx, next, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if fates.Is(err, fates.Exists) { // it is admitted
-			err = bindings.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &got.UID}})
+			err = IgnoreNotFound(bindings.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &got.UID}}))
 		}
 		if err == nil {
 			got, err = bindings.Create(ctx, next, metav1.CreateOptions{})
@@ -298,7 +300,7 @@ func escalation(err error) bool {
 	return fates.Is(err, fates.Forbidden) && strings.Contains(err.Error(), "attempting to grant RBAC permissions not currently held")
 }
 
-// InForce parts the exports that may be used from those that may not.
+// InForce parts the exports that may be used from the others.
 func InForce(exports []*v1alpha1.APIServiceExport) (used, withdrawn []*v1alpha1.APIServiceExport) {
 	for _, export := range exports {
 		if metav1.HasAnnotation(export.ObjectMeta, v1alpha1.WithdrawnAnnotation) {

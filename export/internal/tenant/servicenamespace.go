@@ -76,7 +76,7 @@ func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName)
 	return again, n.writeStatus(ctx, asked, v1alpha1.True(v1alpha1.ConditionReady), name)
 }
 
-// letGo takes off what earlier versions put on what is not ours.
+// letGo removes the marks that earlier versions put on foreign namespaces.
 func (n *serviceNamespaces) letGo(ctx context.Context, asked *v1alpha1.APIServiceNamespace) error {
 	if i := slices.Index(asked.Finalizers, v1alpha1.ServiceNamespaceFinalizer); i >= 0 {
 		return n.setFinalizers(ctx, NamespaceResource, asked, slices.Delete(slices.Clone(asked.Finalizers), i, i+1))
@@ -111,6 +111,11 @@ func (n *serviceNamespaces) provide(ctx context.Context, name string, asked *v1a
 	}
 	labels := h.labels()
 	labels[v1alpha1.AppNamespaceLabel] = asked.Name
+	if ns, err := n.caches.namespace(ctx, asked.Namespace); err == nil && ns.GetAnnotations()[v1alpha1.AdoptedAnnotation] != "" {
+		if err := n.tenants.adoptService(ctx, name, asked.Namespace, serviceAnnotations(asked), labels); err != nil {
+			return 0, err
+		}
+	}
 	if err := n.tenants.ensureNamespace(ctx, name, asked.Namespace, serviceAnnotations(asked), labels); err != nil {
 		return 0, err
 	}

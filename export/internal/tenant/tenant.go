@@ -3,6 +3,7 @@
 package tenant
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base32"
@@ -20,7 +21,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/wait"
 
+	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -63,7 +66,7 @@ func (h Holder) labels() map[string]string {
 	return labels
 }
 
-// Annotations are those of the tenant namespace of h.
+// Annotations are the annotations of the tenant namespace of h.
 func (h Holder) Annotations() map[string]string {
 	data, _ := json.Marshal(h) // three strings
 	return map[string]string{
@@ -105,7 +108,12 @@ func (t *Tenants) Bind(ctx context.Context, r Record) (namespace string, err err
 	if err := t.furnish(ctx, namespace); err != nil {
 		return "", err
 	}
-	_, _, err = t.Credentials.Current(ctx, namespace, t.Opts.Pauses.Settle)
+	if _, _, err = t.Credentials.Current(ctx, namespace, t.Opts.Pauses.Settle); err != nil {
+		return "", err
+	}
+	if namespace != h.Namespace(t.Opts.NamespacePrefix) {
+		err = t.narrow(ctx, namespace)
+	}
 	return namespace, err
 }
 
@@ -198,10 +206,13 @@ func awaited(binding *unstructured.Unstructured) string {
 // be the one that follows from the holder. Only who may write namespaces can make one.
 func holderOf(ns metav1.Object) (Holder, bool) {
 	var h Holder
-	if err := json.Unmarshal([]byte(ns.GetAnnotations()[v1alpha1.HolderAnnotation]), &h); err != nil {
+	name, said := ns.GetName(), ns.GetAnnotations()[v1alpha1.AdoptedAnnotation]
+	if err := json.Unmarshal([]byte(cmp.Or(said, ns.GetAnnotations()[v1alpha1.HolderAnnotation])), &h); err != nil {
 		return Holder{}, false
 	}
-	name := ns.GetName()
+	if said != "" { // the name is Klutch's
+		return h, ns.GetLabels()[v1alpha1.TenantLabel] == name
+	}
 	prefix := name[:max(0, strings.LastIndex(name, "-"))]
 	return h, ns.GetLabels()[v1alpha1.TenantLabel] == name && h.Namespace(prefix) == name
 }
@@ -219,6 +230,21 @@ type Tenants struct {
 // New returns Tenants. It does no I/O.
 func New(c Clients, opts *Options) *Tenants {
 	return &Tenants{c, opts, &Rights{Clients: c}, &records{c}, &credentials{Clients: c, opts: opts}}
+}
+
+// Of returns the namespace and the record of a holder's tenant; both are empty if there is none.
+func (t *Tenants) Of(ctx context.Context, h Holder) (namespace string, r Record, err error) {
+	namespace = h.Namespace(t.Opts.NamespacePrefix)
+	found, _, err := t.Records.Read(ctx, namespace)
+	switch {
+	case errors.Is(err, errNoRecord):
+		return "", Record{}, nil
+	case err != nil:
+		return "", Record{}, err
+	case found.Identity.Issuer != h.Issuer || found.Identity.Subject != h.Subject || found.Cluster != h.Cluster:
+		return "", Record{}, nil
+	}
+	return namespace, *found, nil
 }
 
 // ErrCapped says that there are as many as there may be.
@@ -262,8 +288,11 @@ func (t *Tenants) EnsureTenantNamespace(ctx context.Context, h Holder) (string, 
 	if !fates.Is(err, fates.Absent) {
 		return name, t.ensureNamespace(ctx, name, name, h.Annotations(), h.labels())
 	}
-	if err := t.checkElsewhere(ctx, h); err != nil {
-		return "", err
+	if theirs, err := t.atKlutch(ctx, h); theirs != nil || err != nil {
+		if err != nil {
+			return "", err
+		}
+		return t.adopt(ctx, h, theirs.Name)
 	}
 	if err := t.capTenants(ctx, h, 1); err != nil {
 		return "", err
@@ -277,25 +306,175 @@ func (t *Tenants) EnsureTenantNamespace(ctx context.Context, h Holder) (string, 
 	return name, nil
 }
 
-// checkElsewhere returns an error that wraps ErrForeign if Klutch's backend has made a tenant
-// for h: it serves an identity no more that two namespaces carry.
-func (t *Tenants) checkElsewhere(ctx context.Context, h Holder) error {
+// atKlutch returns the namespace that Klutch's backend has made for h, or nil. It serves an
+// identity no more that two namespaces carry, so there must not be a second one.
+func (t *Tenants) atKlutch(ctx context.Context, h Holder) (found *metav1.PartialObjectMetadata, err error) {
 	opts := metav1.ListOptions{Limit: namespacesPage}
 	for identity := h.Annotations()[v1alpha1.IdentityAnnotation]; ; {
 		list, err := t.Meta.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).List(ctx, opts)
 		if err != nil {
-			return fmt.Errorf("look for a tenant of Klutch's backend: %w", err)
+			return nil, fmt.Errorf("look for a tenant of Klutch's backend: %w", err)
 		}
 		for i := range list.Items {
 			ns := &list.Items[i]
-			if _, ours := holderOf(ns); !ours && ns.Annotations[v1alpha1.IdentityAnnotation] == identity {
-				return fmt.Errorf("namespace %s %w: Klutch's backend has made it for this App Cluster of yours, and would serve you no more beside a second one; nothing was made", ns.Name, ErrForeign)
+			holder, ours := holderOf(ns)
+			if ns.Annotations[v1alpha1.IdentityAnnotation] != identity || ours && (holder != h || ns.Annotations[v1alpha1.AdoptedAnnotation] == "") {
+				continue
 			}
+			if found != nil {
+				return nil, fmt.Errorf("namespace %s %w: namespace %s has the same annotation %s; nothing was made", found.Name, ErrForeign, ns.Name, v1alpha1.IdentityAnnotation)
+			}
+			found = ns
 		}
 		if opts.Continue = list.Continue; opts.Continue == "" {
-			return nil
+			return found, nil
 		}
 	}
+}
+
+// adopt makes h's tenant at Klutch's backend one of ours. Each step can be done again; the
+// annotation, which only a program or person with the verb adopt may write, comes last.
+func (t *Tenants) adopt(ctx context.Context, h Holder, name string) (string, error) {
+	ns, err := t.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("read namespace %s: %w", name, err)
+	}
+	if holder, ours := holderOf(ns); ours && holder == h && ns.DeletionTimestamp == nil {
+		return name, nil
+	}
+	if err := t.adoptable(ctx, h, ns); err != nil {
+		return "", fmt.Errorf("namespace %s %w: Klutch's backend has made it for this App Cluster of yours; %w; nothing was made", name, ErrForeign, err)
+	}
+	if err := t.capTenants(ctx, h, 1); err != nil {
+		return "", err
+	}
+	if ns, err = t.label(ctx, ns, name, h.labels()); err != nil {
+		return "", err
+	}
+	// The API server's admission knows the label some milliseconds later.
+	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, settling, true, func(ctx context.Context) (bool, error) {
+		err = t.Rights.Enter(ctx, name, v1alpha1.BackendTenantRole)
+		return err == nil, nil
+	})
+	if err != nil {
+		return "", fmt.Errorf("adopt tenant %s: %w", name, err)
+	}
+	if err := t.inherit(ctx, name); err != nil {
+		return "", err
+	}
+	data, _ := json.Marshal(h) // three strings
+	metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.AdoptedAnnotation, string(data))
+	if _, err := t.Kube.CoreV1().Namespaces().Update(ctx, ns, metav1.UpdateOptions{}); err != nil {
+		return "", fmt.Errorf("adopt tenant %s: %w", name, err)
+	}
+	audit.Record(ctx, "tenant of Klutch's backend adopted", "tenant", name)
+	return name, nil
+}
+
+// adoptable says why a namespace is not to be adopted for h. Klutch's identities name no
+// issuer, and the name of a cluster is the client's word: it must not shift the border between
+// the two. The ClusterRole shows that Klutch's backend has made the namespace.
+func (t *Tenants) adoptable(ctx context.Context, h Holder, ns *corev1.Namespace) error {
+	switch {
+	case !t.Opts.Adopt(ns.Name):
+		return fmt.Errorf("the platform team lets this backend adopt it with --adopt-klutch-tenants=%s", ns.Name)
+	case h.Issuer != t.Opts.AdoptIssuer:
+		return fmt.Errorf("only identities of the issuer %s can have it adopted", t.Opts.AdoptIssuer)
+	case strings.Contains(h.Cluster, "#"):
+		return errors.New("the name of the App Cluster contains a #")
+	case ns.DeletionTimestamp != nil:
+		return errors.New("it is being deleted")
+	}
+	role, err := t.Kube.RbacV1().ClusterRoles().Get(ctx, klutchRole(ns.Name), metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read what Klutch's backend has granted to it (the platform team runs kubectl apply -k deploy/adoption): %w", err)
+	}
+	if !slices.ContainsFunc(role.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "Namespace" && o.UID == ns.UID }) {
+		return fmt.Errorf("ClusterRole %s does not belong to the namespace", role.Name)
+	}
+	binding, err := t.Dyn.Resource(ClusterBindingResource).Namespace(ns.Name).Get(ctx, v1alpha1.ClusterBindingName, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read its ClusterBinding: %w", err)
+	}
+	secret, _, _ := unstructured.NestedString(binding.Object, "spec", "kubeconfigSecretRef", "name")
+	if secret != v1alpha1.KubeconfigSecretName || binding.GetDeletionTimestamp() != nil {
+		return fmt.Errorf("its ClusterBinding is being deleted, or names the Secret %q, not %q", secret, v1alpha1.KubeconfigSecretName)
+	}
+	return nil
+}
+
+// inherit begins the record of an adopted tenant with the exports that it has, whatever a
+// Secret of that name says: tenants of Klutch's backend may write Secrets everywhere.
+func (t *Tenants) inherit(ctx context.Context, name string) error {
+	exports, err := t.Meta.Resource(ExportResource).Namespace(name).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list exports of %s: %w", name, err)
+	}
+	r := Record{}
+	for _, export := range exports.Items {
+		r.Services = append(r.Services, export.Name)
+	}
+	_, secret, err := t.Records.Read(ctx, name)
+	if errors.Is(err, errNoRecord) {
+		secret, err = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantRecordSecret, Namespace: name}}, nil
+	}
+	if err == nil {
+		err = t.Records.write(ctx, &r, secret)
+	}
+	if err != nil {
+		return err
+	}
+	binding, err := t.Meta.Resource(ClusterBindingResource).Namespace(name).Get(ctx, v1alpha1.ClusterBindingName, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read cluster binding of %s: %w", name, err)
+	}
+	if slices.Contains(binding.Finalizers, v1alpha1.TenantFinalizer) {
+		return nil
+	}
+	return t.setFinalizers(ctx, ClusterBindingResource, binding, append(binding.Finalizers, v1alpha1.TenantFinalizer))
+}
+
+// label says whose namespace it is that Klutch's backend has made.
+func (t *Tenants) label(ctx context.Context, ns *corev1.Namespace, tenant string, labels map[string]string) (*corev1.Namespace, error) {
+	if ns.Labels[v1alpha1.TenantLabel] == tenant {
+		return ns, nil
+	}
+	for key, value := range labels {
+		metav1.SetMetaDataLabel(&ns.ObjectMeta, key, value)
+	}
+	metav1.SetMetaDataLabel(&ns.ObjectMeta, v1alpha1.TenantLabel, tenant)
+	ns, err := t.Kube.CoreV1().Namespaces().Update(ctx, ns, metav1.UpdateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("adopt namespace: %w", err)
+	}
+	return ns, nil
+}
+
+// adoptService labels the service namespace that Klutch's backend has made for an adopted
+// tenant, and has given it rights in.
+func (t *Tenants) adoptService(ctx context.Context, name, tenant string, annotations, labels map[string]string) error {
+	ns, err := t.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	if err != nil || ns.Labels[v1alpha1.TenantLabel] != "" || ns.Annotations[v1alpha1.ServiceNamespaceAnnotation] != annotations[v1alpha1.ServiceNamespaceAnnotation] {
+		return IgnoreNotFound(err)
+	}
+	rights, err := t.Kube.RbacV1().RoleBindings(name).Get(ctx, v1alpha1.TenantServiceAccount, metav1.GetOptions{})
+	if err != nil || rights.RoleRef != clusterRole(klutchRole(tenant)) {
+		return IgnoreNotFound(err)
+	}
+	_, err = t.label(ctx, ns, tenant, labels)
+	return err
+}
+
+// klutchRole is the ClusterRole, and ClusterRoleBinding, of a tenant of Klutch's backend.
+func klutchRole(tenant string) string { return v1alpha1.TenantServiceAccount + "-" + tenant }
+
+// narrow takes from an adopted tenant what Klutch's backend gave it in the whole cluster.
+func (t *Tenants) narrow(ctx context.Context, tenant string) error {
+	err := t.Kube.RbacV1().ClusterRoleBindings().Delete(ctx, klutchRole(tenant), metav1.DeleteOptions{})
+	if IgnoreNotFound(err) != nil {
+		return fmt.Errorf("take from tenant %s its rights in the whole cluster: %w", tenant, err)
+	}
+	return nil
 }
 
 const namespacesPage = 500 // namespaces a request

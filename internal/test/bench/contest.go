@@ -32,8 +32,21 @@ func parts() []part {
 		{name: "writes", measure: writes, once: true},
 		{name: "noise", measure: noise, once: true},
 		{name: "silence", alone: silence, last: true},
+		{name: "large", measure: large, last: true},
+		{name: "refused", alone: beside(refused), last: true},
 		{name: "settled", measure: settled, last: true},
 		{name: "tenants", alone: tenants, last: true},
+	}
+}
+
+// beside is a part that needs a konnector, and the clusters beside it.
+func beside(measure func(context.Context, contest, *bench) ([]figure, error)) func(context.Context, *bench) ([]figure, error) {
+	return func(ctx context.Context, b *bench) (figures []figure, err error) {
+		if err := b.Konnector.Start(ctx); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, b.Konnector.Stop()) }()
+		return measure(ctx, contest{options: b.options, driver: b.driver, who: klutch, process: b.Konnector}, b)
 	}
 }
 

@@ -16,6 +16,9 @@
 //   - noise: how long one takes while another tenant writes as fast as it can
 //   - silence: how long one takes while another control plane, with ten kinds bound from
 //     it, accepts connections and answers nothing
+//   - large: how much memory objects with long lists take, by their bytes
+//   - refused: what many objects cost that the control plane refuses, and how long one of
+//     another binding takes beside them
 //   - settled: with many objects at rest, how long a restart takes, what it and
 //     idleness write, and how much memory an object needs
 //   - tenants: with many tenants of one backend, how much memory and how many watches

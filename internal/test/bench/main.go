@@ -18,7 +18,7 @@ import (
 type options struct {
 	parts                                          []string
 	objects, namespaces, singles, settled, writers int
-	rounds, crowdSize, exports                     int
+	rounds, crowdSize, exports, larges, refusals   int
 	idle                                           time.Duration
 	csv                                            string
 
@@ -55,6 +55,8 @@ func parse(args []string, usage io.Writer) (o options, err error) {
 	fs.IntVar(&o.namespaces, "namespaces", 20, "namespaces of the App Cluster over which objects are spread")
 	fs.IntVar(&o.singles, "singles", 200, "objects sent one at a time, for latency")
 	fs.IntVar(&o.settled, "settled", 10_000, "objects at rest")
+	fs.IntVar(&o.larges, "larges", 100, "objects with long lists")
+	fs.IntVar(&o.refusals, "refusals", 10_000, "objects that are refused")
 	fs.DurationVar(&o.idle, "idle", 250*time.Second, "how long to leave them at rest; above two minutes the live heap is known, above four what it has given back")
 	fs.IntVar(&o.rounds, "rounds", 2, "turns of each contestant")
 	fs.IntVar(&o.writers, "writers", 32, "parallel writers of the load")
@@ -82,7 +84,7 @@ func (o options) validate(rest []string) error {
 	}
 	for name, n := range map[string]int{
 		"objects": o.objects, "namespaces": o.namespaces, "singles": o.singles, "settled": o.settled, "rounds": o.rounds, "writers": o.writers,
-		"tenants": o.crowdSize, "exports": o.exports,
+		"tenants": o.crowdSize, "exports": o.exports, "larges": o.larges, "refusals": o.refusals,
 	} {
 		if n < 1 {
 			return fmt.Errorf("-%s is %d, want at least 1", name, n)

@@ -15,7 +15,7 @@ func TestParse(t *testing.T) {
 		args  []string
 		parts []string // nil: refused
 	}{
-		"everything":    {nil, []string{"throughput", "latency", "writes", "noise", "silence", "settled", "tenants"}},
+		"everything":    {nil, []string{"throughput", "latency", "writes", "noise", "silence", "large", "refused", "settled", "tenants"}},
 		"a part":        {[]string{"-parts=noise", "-singles=10"}, []string{"noise"}},
 		"unknown part":  {[]string{"-parts=noise,peace"}, nil},
 		"no part":       {[]string{"-parts="}, nil},

@@ -52,13 +52,16 @@ var writeVerbs = []string{"POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLL
 
 // writeRequests sums up the requests in an API server's metrics that write objects of
 // our group.
-func writeRequests(metrics io.Reader) (int, error) {
+func writeRequests(metrics io.Reader) (int, error) { return countRequests(metrics, writeVerbs) }
+
+// countRequests sums up those with some verbs.
+func countRequests(metrics io.Reader, verbs []string) (int, error) {
 	total := 0.0
 	lines := bufio.NewScanner(metrics)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
 		labels, ok := strings.CutPrefix(lines.Text(), "apiserver_request_total{")
-		if !ok || label(labels, "group") != group || !slices.Contains(writeVerbs, label(labels, "verb")) {
+		if !ok || label(labels, "group") != group || !slices.Contains(verbs, label(labels, "verb")) {
 			continue
 		}
 		n, err := strconv.ParseFloat(labels[strings.LastIndexByte(labels, ' ')+1:], 64)

@@ -22,7 +22,10 @@ import (
 	"runtime"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/klutch-go/sdk/internal/test/cluster"
@@ -41,6 +44,12 @@ type Program struct {
 
 // V1 has claims, and compositions that need no function.
 var V1 = Program{"github.com/crossplane/crossplane", "v1.20.0", "h1:Wr3+/CilaMbRQ7u4e+m4XBmoARahBpENIYClGzIXpS8=", "./cmd/crossplane"}
+
+// V2 has namespaced composite resources in place of claims, and composes by functions.
+var V2 = Program{"github.com/crossplane/crossplane/v2", "v2.1.0", "h1:7RFel1CeIWQytwtHz1st7lZiycYXUIcS0LkaetCJa4Q=", "./cmd/crossplane"}
+
+// Kubernetes is a provider that drives objects of any kind, such as those of an operator.
+var Kubernetes = Program{"github.com/crossplane-contrib/provider-kubernetes", "v1.2.0", "h1:EBqBykO5YbP0A/DJQsd1Rl+L/0tjfKpwf8C7zEsBwsg=", "./cmd/provider"}
 
 // sources downloads the module once a machine and returns where it is.
 func (p Program) sources(ctx context.Context) (string, error) {
@@ -98,13 +107,13 @@ func Start(ctx context.Context, p Program, c *cluster.Cluster, dir string) (*sta
 	if err := stack.Apply(ctx, c, append(crds, namespace)...); err != nil {
 		return nil, err
 	}
-	certificates, err := writeCertificates(c, dir)
+	tls, err := writeCertificates(c, dir)
 	if err != nil {
 		return nil, err
 	}
 	run := &stack.Process{Name: "crossplane", Path: bin, Dir: dir, Args: []string{
 		"core", "start", "--package-runtime=External", "--enable-webhooks=false", "--namespace=" + Namespace,
-		"--tls-client-certs-dir=" + certificates, "--tls-server-certs-dir=" + certificates, "--cache-dir=" + dir,
+		"--tls-client-certs-dir=" + tls, "--tls-server-certs-dir=" + tls, "--cache-dir=" + dir,
 	}, Env: []string{"KUBECONFIG=" + c.Kubeconfig()}}
 	for _, port := range []string{"health-probe", "metrics", "webhook"} {
 		address, err := cluster.FreeAddress(ctx)
@@ -119,9 +128,90 @@ func Start(ctx context.Context, p Program, c *cluster.Cluster, dir string) (*sta
 	return run, run.Start(ctx)
 }
 
+// StartFunction runs the program of folder function, beside the Crossplane that was started with
+// the same dir, and makes it known under a name as the package manager would.
+func StartFunction(ctx context.Context, c *cluster.Cluster, dir, name string) (*stack.Process, error) {
+	_, file, _, _ := runtime.Caller(0)
+	bin := filepath.Join(dir, "bin", "function")
+	cmd := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-o", bin, ".")
+	cmd.Dir, cmd.Env = filepath.Join(filepath.Dir(file), "function"), append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build the function: %w\n%s", err, out)
+	}
+	address, err := cluster.FreeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	run := &stack.Process{Name: "function", Path: bin, Dir: dir, Args: []string{"-listen", address, "-certificates", filepath.Join(dir, certificates)}}
+	if err := run.Start(ctx); err != nil {
+		return nil, err
+	}
+	revision := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "pkg.crossplane.io/v1", "kind": "FunctionRevision",
+		"metadata": map[string]any{"name": name, "labels": map[string]any{"pkg.crossplane.io/package": name}},
+		"spec":     map[string]any{"desiredState": "Active", "image": "example.org/" + name + ":v0", "revision": int64(1), "packagePullPolicy": "Never"},
+	}}
+	if err := stack.Apply(ctx, c, revision); err != nil {
+		return run, err
+	}
+	client, err := stack.Object{Cluster: c, Resource: schema.GroupVersionResource{Group: "pkg.crossplane.io", Version: "v1", Resource: "functionrevisions"}}.Client()
+	if err != nil {
+		return run, err
+	}
+	status := fmt.Appendf(nil, `{"status":{"endpoint":%q,"capabilities":["composition"]}}`, address)
+	_, err = client.Patch(ctx, name, types.MergePatchType, status, metav1.PatchOptions{}, "status")
+	return run, err
+}
+
+// StartKubernetes runs provider-kubernetes with the administrator's rights, beside the Crossplane
+// that was started with the same dir, with a ProviderConfig "default" for the same cluster.
+func StartKubernetes(ctx context.Context, c *cluster.Cluster, dir string) (*stack.Process, error) {
+	bin, sources, err := Kubernetes.Build(ctx)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := Read(filepath.Join(sources, "package", "crds"))
+	if err != nil {
+		return nil, err
+	}
+	for _, crd := range objects { // the package manager would have its versions converted by the provider
+		unstructured.RemoveNestedField(crd.Object, "spec", "conversion")
+	}
+	kubeconfig, err := os.ReadFile(c.Kubeconfig())
+	if err != nil {
+		return nil, err
+	}
+	const name = "kubernetes"
+	objects = append(objects, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": name, "namespace": Namespace},
+		"stringData": map[string]any{"kubeconfig": string(kubeconfig)},
+	}}, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "kubernetes.crossplane.io/v1alpha1", "kind": "ProviderConfig", "metadata": map[string]any{"name": "default"},
+		"spec": map[string]any{"credentials": map[string]any{
+			"source": "Secret", "secretRef": map[string]any{"name": name, "namespace": Namespace, "key": "kubeconfig"},
+		}},
+	}})
+	if err := stack.Apply(ctx, c, objects...); err != nil {
+		return nil, err
+	}
+	health, err := cluster.FreeAddress(ctx)
+	if err != nil {
+		return nil, err
+	}
+	run := &stack.Process{
+		Name: "provider-kubernetes", Path: bin, Dir: dir, Ready: "http://" + health + "/readyz",
+		Args: []string{"--health-probe-bind-addr=" + health, "--enable-watches"},
+		Env:  []string{"KUBECONFIG=" + c.Kubeconfig(), "TLS_SERVER_CERTS_DIR=" + filepath.Join(dir, certificates)},
+	}
+	return run, run.Start(ctx)
+}
+
+// certificates is the folder, in that of the logs, of the certificate of all programs.
+const certificates = "crossplane-tls"
+
 // writeCertificates gives Crossplane the certificate with which it would meet functions.
 func writeCertificates(c *cluster.Cluster, dir string) (string, error) {
-	to, from := filepath.Join(dir, "crossplane-tls"), filepath.Dir(c.Kubeconfig())
+	to, from := filepath.Join(dir, certificates), filepath.Dir(c.Kubeconfig())
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return "", err
 	}

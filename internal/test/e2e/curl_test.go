@@ -40,6 +40,7 @@ func boundWithCurl(w world) {
 	if err := cmd.Run(); err != nil {
 		w.Fatalf("%v\n%s", err, &said)
 	}
+	w.handOver(out.Bytes())
 	config, err := kubeconfig.Read(out.Bytes())
 	w.must(err)
 	client, err := dynamic.NewForConfig(config.RESTConfig())

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -17,7 +18,6 @@ import (
 	"sigs.k8s.io/e2e-framework/pkg/features"
 	"sigs.k8s.io/yaml"
 
-	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/stack"
 )
 
@@ -33,18 +33,12 @@ func TestOperatorExample(t *testing.T) {
 	f := features.New("an operator's CRD is offered as it is").
 		Assess("the commands of the README", step(ns, func(w world) {
 			w.apply(w.s.Control, read(w.T, folder+"crds")...)
-			readme, err := os.ReadFile(folder + "README.md")
-			if err != nil {
-				w.Fatal(err)
-			}
-			ran := 0
-			for line := range strings.Lines(string(readme)) {
-				if command, ok := strings.CutPrefix(line, "    kubectl "); ok && w.typed(folder, strings.Fields(command)) {
-					ran++
-				}
-			}
-			if ran != 4 {
-				w.Errorf("%d commands were run, want two offers, a bind and an apply", ran)
+			offers := w.readme(folder, "kubectl bind offer ", func(line string) {
+				words := strings.Fields(line)[1:]
+				w.apply(w.s.Control, w.offered(words[:slices.Index(words, "|")])...)
+			})
+			if n := offers + w.readme(folder, "kubectl bind https://", nil) + w.readme(folder, "kubectl --context app apply", nil); n != 4 {
+				w.Errorf("%d commands were run, want two offers, a bind and an apply", n)
 			}
 		})).
 		Assess("status and Secrets of the operators arrive", step(ns, func(w world) {
@@ -63,6 +57,10 @@ func TestOperatorExample(t *testing.T) {
 					w.Errorf("a Secret that no object names came too")
 				}
 			}
+			if n := w.readme(folder, "kubectl --context app get", nil); n != 1 {
+				w.Errorf("%d commands were run, want a get", n)
+			}
+			w.silent(certificates, clusters, secrets)
 		})).
 		Assess("what is deleted is gone on both sides", step(ns, func(w world) {
 			for gvr, made := range map[schema.GroupVersionResource][2]string{certificates: {"shop", "shop-tls"}, clusters: {"orders", "orders-app"}} {
@@ -74,31 +72,6 @@ func TestOperatorExample(t *testing.T) {
 		})).
 		Feature()
 	testenv.Test(t, f)
-}
-
-// typed runs a command of a README by its words after kubectl, and tells whether it knew it.
-func (w world) typed(folder string, words []string) bool {
-	w.Helper()
-	switch {
-	case words[0] == "bind" && words[1] == "offer":
-		piped := len(words)
-		for i, word := range words {
-			if word == "|" {
-				piped = i
-			}
-		}
-		w.apply(w.s.Control, w.offered(words[:piped])...)
-	case words[0] == "bind":
-		w.said(w.s.Bind(w.ctx, stack.Developer, words[4:]...), exitOK)
-	case words[2] == "apply":
-		for _, u := range read(w.T, folder+words[4]) {
-			u.SetNamespace(w.namespace)
-			w.apply(map[string]*cluster.Cluster{"app": w.s.App, "control-plane": w.s.Control}[words[1]], u)
-		}
-	default:
-		return false
-	}
-	return true
 }
 
 // offered is what kubectl bind offer prints.
@@ -137,13 +110,9 @@ func (w world) status(o stack.Object, status map[string]any) {
 
 func read(t *testing.T, folder string) (all []*unstructured.Unstructured) {
 	t.Helper()
-	files, _ := filepath.Glob(folder + "/*.yaml")
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		all = append(all, decode(t, data)...)
+	all, err := stack.Read(folder)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return all
 }

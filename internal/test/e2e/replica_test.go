@@ -357,8 +357,8 @@ func (w world) killedMeanwhile(f *front) {
 	}
 }
 
-// handOver gives the konnector a credential, as kubectl bind does: the logins of this test
-// have ended the one that it had.
+// handOver gives the konnector a credential, as kubectl bind does: a login has ended the
+// one that it had.
 func (w world) handOver(kubeconfig []byte) {
 	w.Helper()
 	name, _, _ := unstructured.NestedString(w.get(w.binding(services[0])).Object, "spec", "kubeconfigSecretRef", "name")

@@ -46,7 +46,11 @@ func (plain) New(kind schema.GroupVersionKind) (runtime.Object, error) {
 
 func fieldManager(r Resource, subresource string) *managedfields.FieldManager {
 	kind := r.GroupVersion().WithKind(r.Kind)
-	m, err := managedfields.NewDefaultCRDFieldManager(managedfields.NewDeducedTypeConverter(), plain{}, plain{}, plain{}, kind, kind.GroupVersion(), subresource, nil)
+	types := r.Types
+	if types == nil {
+		types = managedfields.NewDeducedTypeConverter()
+	}
+	m, err := managedfields.NewDefaultCRDFieldManager(types, plain{}, plain{}, plain{}, kind, kind.GroupVersion(), subresource, nil)
 	if err != nil {
 		panic(err) // no argument of ours can be wrong
 	}

@@ -141,20 +141,25 @@ func (s *Stack) install(ctx context.Context) error {
 	}
 	return together(
 		func() error {
-			return Apply(ctx, s.Control, slices.Concat(types, deploy.Backend("backend"), catalog.CRDs(), catalog.Roles(), catalog.Templates(), permit(developers))...)
+			all := slices.Concat(types, deploy.Backend("backend"), catalog.CRDs(), catalog.Roles(), catalog.Templates())
+			return Apply(ctx, s.Control, append(all, permit(developers))...)
 		},
 		func() error { return Apply(ctx, s.App, deploy.Konnector("konnector")...) },
 	)
 }
 
 // permit lets a group of people bind the data services.
-func permit(group string) []*unstructured.Unstructured {
-	return []*unstructured.Unstructured{{Object: map[string]any{
+func permit(group string) *unstructured.Unstructured {
+	return roleBinding(catalog.Namespace, group, "bind-data-services", "oidc:"+group)
+}
+
+func roleBinding(namespace, name, role, group string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": rbacv1.SchemeGroupVersion.String(), "kind": "RoleBinding",
-		"metadata": map[string]any{"name": group, "namespace": catalog.Namespace},
-		"roleRef":  map[string]any{"apiGroup": rbacv1.GroupName, "kind": "Role", "name": "bind-data-services"},
-		"subjects": []any{map[string]any{"apiGroup": rbacv1.GroupName, "kind": "Group", "name": "oidc:" + group}},
-	}}}
+		"metadata": map[string]any{"name": name, "namespace": namespace},
+		"roleRef":  map[string]any{"apiGroup": rbacv1.GroupName, "kind": "Role", "name": role},
+		"subjects": []any{map[string]any{"apiGroup": rbacv1.GroupName, "kind": "Group", "name": group}},
+	}}
 }
 
 func (s *Stack) startPrograms(ctx context.Context) error {

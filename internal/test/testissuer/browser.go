@@ -31,6 +31,7 @@ type BrowserOptions struct {
 	Check              []string          // values of the boxes that they check, beside those that are
 	Decide             func(form *Form)  // what else they do to a form before they submit it; may be nil
 	Transport          http.RoundTripper // nil means http.DefaultTransport
+	Safari             bool              // the browser takes a Secure cookie over TLS alone
 	Patient            bool              // they wait before a refresh as long as the page says
 }
 
@@ -75,7 +76,7 @@ func NewBrowser(opts BrowserOptions) *Browser {
 	if opts.Transport == nil {
 		opts.Transport = http.DefaultTransport
 	}
-	return &Browser{opts: opts, jar: trustworthy{jar}}
+	return &Browser{opts: opts, jar: trustworthy{jar, opts.Safari}}
 }
 
 // URLs are all the URLs that the browser has asked for, in order, with those of
@@ -343,7 +344,11 @@ func withQuery(target string, query url.Values) string {
 
 // trustworthy keeps cookies as browsers do and net/http does not: Secure ones go
 // to loopback addresses also without TLS, and the prefix __Host- is enforced.
-type trustworthy struct{ http.CookieJar }
+type trustworthy struct {
+	http.CookieJar
+
+	safari bool
+}
 
 // Cookies implements [http.CookieJar].
 func (t trustworthy) Cookies(u *url.URL) []*http.Cookie {
@@ -352,6 +357,9 @@ func (t trustworthy) Cookies(u *url.URL) []*http.Cookie {
 
 // SetCookies implements [http.CookieJar].
 func (t trustworthy) SetCookies(u *url.URL, cookies []*http.Cookie) {
+	if t.safari && u.Scheme != "https" {
+		cookies = slices.DeleteFunc(cookies, func(c *http.Cookie) bool { return c.Secure })
+	}
 	u = asTrustworthy(u)
 	t.CookieJar.SetCookies(u, slices.DeleteFunc(cookies, func(c *http.Cookie) bool {
 		bound := c.Secure && c.Domain == "" && c.Path == "/"

@@ -157,7 +157,7 @@ func (f *Fence) Now() uint64 {
 	return f.clock
 }
 
-// Confirm makes sure that the clusters are those that were known at first, by a look that
+// Confirm makes sure that the clusters are the ones that were known at first, by a look that
 // began after since, or after the store had seen version; empty for none. Otherwise the
 // error is a *ReplacedError. Vanishing says that all sources are being deleted as a whole.
 func (f *Fence) Confirm(ctx context.Context, since uint64, version string) (vanishing bool, err error) {

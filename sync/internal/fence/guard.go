@@ -36,7 +36,7 @@ var ErrRestart = errors.New("a cluster is not what it was")
 // DoubtCause is why deletions are held that Doubt makes wait.
 const DoubtCause = "a cluster may have been restored from a backup"
 
-// Confirm makes sure that the clusters are those that are known, and notes if the source's
+// Confirm makes sure that the clusters are the known ones, and notes if the source's
 // resource is on its way out: see Fence.Confirm.
 func (g *Guard) Confirm(ctx context.Context, since uint64, version string) error {
 	vanishing, err := g.Fence.Confirm(ctx, since, version)

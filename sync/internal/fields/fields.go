@@ -24,6 +24,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -154,6 +155,34 @@ func (s Set) Own(object map[string]any, schema Schema) bool {
 	return s != nil
 }
 
+// Alone is metadata.managedFields of obj with the values that are ours taken off the entries
+// that shared is true of.
+func Alone(obj *unstructured.Unstructured, ours Set, shared func(Entry) bool) (out []any) {
+	for e := range Entries(obj) {
+		raw, _ := e.Raw.(map[string]any)
+		if raw == nil || !shared(e) || !ours.Overlaps(e.Fields) {
+			out = append(out, e.Raw)
+			continue
+		}
+		if left := e.Fields.less(ours); !left.bare() {
+			raw = maps.Clone(raw)
+			raw["fieldsV1"] = map[string]any(left)
+			out = append(out, raw)
+		}
+	}
+	return out
+}
+
+// AppliedBy is an entry of metadata.managedFields of obj that says that manager applied some fields
+// just now.
+func AppliedBy(obj *unstructured.Unstructured, manager string, applied Set) map[string]any {
+	return map[string]any{
+		"manager": manager, "operation": string(metav1.ManagedFieldsOperationApply),
+		"apiVersion": obj.GetAPIVersion(), "fieldsType": "FieldsV1", "fieldsV1": map[string]any(applied),
+		"time": metav1.Now().UTC().Format(time.RFC3339),
+	}
+}
+
 // Instead are the paths of those parts of object that s has and ours has not.
 func (s Set) Instead(ours Set, object map[string]any) (paths []string) {
 	for key, value := range object {
@@ -238,6 +267,9 @@ type index struct {
 // find is where the first item is of which key, in JSON, is a part, as far as the item says: the
 // API server fills in defaults of keys. It is -1 if there is none.
 func (x *index) find(key string, items []any) int {
+	if i, ok := x.found[key]; ok && len(x.has) == 1 { // as it stands there: no other item can match
+		return i
+	}
 	var want map[string]any
 	if json.Unmarshal([]byte(key), &want) != nil {
 		return -1
@@ -278,17 +310,18 @@ func (x *index) make(names []string, items []any) {
 	}
 }
 
-// text is the fields of a key that are present, as JSON has them whoever has decoded them.
+// text is the fields of a key that are present, as JSON has them with any decoder: of simple
+// keys, as nearly all are, just as the API server writes them.
 func (x *index) text(m map[string]any, present uint64) string {
-	var out []byte
+	out := make([]byte, 0, 64)
 	for bit, name := range x.names {
-		out = append(out, 0)
 		if present&(1<<bit) == 0 {
 			continue
 		}
+		out = append(strconv.AppendQuote(append(out, ','), name), ':')
 		switch v := m[name].(type) {
 		case string:
-			out = append(append(strconv.AppendInt(append(out, '"'), int64(len(v)), 10), ':'), v...)
+			out = strconv.AppendQuote(out, v)
 		case int64:
 			out = strconv.AppendFloat(out, float64(v), 'g', -1, 64)
 		case float64:
@@ -297,7 +330,11 @@ func (x *index) text(m map[string]any, present uint64) string {
 			out = fmt.Append(out, v)
 		}
 	}
-	return string(out)
+	if len(out) == 0 {
+		return "{}"
+	}
+	out[0] = '{'
+	return string(append(out, '}'))
 }
 
 // Present reports whether object has the fields. Items of lists are not looked at.
@@ -350,6 +387,42 @@ func (s Set) Emptied(want any, others Set) Set {
 		}
 	}
 	return taken
+}
+
+// Overlaps reports whether there is a value that both s and other own.
+func (s Set) Overlaps(other Set) bool {
+	for path := range s {
+		ours, _ := s.below(path)
+		theirs, shared := other.below(path)
+		switch {
+		case !shared || path == "." || (len(ours) == 0) != (len(theirs) == 0):
+		case len(ours) == 0 || ours.Overlaps(theirs):
+			return true
+		}
+	}
+	return false
+}
+
+// less are the values of s that are not among others, and the maps that they are in.
+func (s Set) less(others Set) Set {
+	out := Set{}
+	for path, value := range s {
+		ours, _ := s.below(path)
+		theirs, shared := others.below(path)
+		switch below := ours.less(theirs); {
+		case !shared || path == "." || (len(ours) == 0) != (len(theirs) == 0):
+			out[path] = value
+		case !below.bare():
+			out[path] = map[string]any(below)
+		}
+	}
+	return out
+}
+
+// bare reports whether s has no value, but at most a map that it would be in.
+func (s Set) bare() bool {
+	_, self := s["."]
+	return len(s) == 0 || len(s) == 1 && self
 }
 
 // without are the fields that are not among others.

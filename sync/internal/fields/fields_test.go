@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/klutch-go/sdk/sync/internal/fields"
@@ -129,5 +130,38 @@ func TestOwnLongList(t *testing.T) {
 	}
 	if took := time.Since(began); took > 2*time.Second {
 		t.Errorf("a look at %d items took %v", items, took)
+	}
+}
+
+// What is ours is taken off the entries of others, which keep the rest as it is.
+func TestAlone(t *testing.T) {
+	const ours = `{"f:metadata":{"f:labels":{"f:team":{}}},"f:spec":{".":{},"f:size":{},"f:ports":{"k:{\"name\":\"http\"}":{".":{},"f:name":{},"f:port":{}}},"f:tags":{"v:\"a\"":{}}}}`
+	for name, test := range map[string]struct{ theirs, left string }{
+		"nothing shared": {`{"f:spec":{"f:late":{},"f:deep":{".":{},"f:x":{}}}}`, `{"f:spec":{"f:late":{},"f:deep":{".":{},"f:x":{}}}}`},
+		"some shared": {
+			`{"f:metadata":{"f:labels":{".":{},"f:team":{},"f:theirs":{}}},"f:spec":{".":{},"f:size":{},"f:late":{},"f:deep":{".":{},"f:x":{}},"f:ports":{".":{},"k:{\"name\":\"http\"}":{".":{},"f:name":{},"f:port":{},"f:extra":{}}},"f:tags":{"v:\"a\"":{},"v:\"b\"":{}}}}`,
+			`{"f:metadata":{"f:labels":{".":{},"f:theirs":{}}},"f:spec":{".":{},"f:late":{},"f:deep":{".":{},"f:x":{}},"f:ports":{".":{},"k:{\"name\":\"http\"}":{".":{},"f:extra":{}}},"f:tags":{"v:\"b\"":{}}}}`,
+		},
+		"all shared":             {ours, ``},
+		"a map as a whole":       {`{"f:metadata":{"f:labels":{}},"f:spec":{"f:size":{}}}`, `{"f:metadata":{"f:labels":{}}}`},
+		"of a status, all of it": {`{"f:spec":{"f:size":{}},"f:status":{"f:phase":{}}}`, `{"f:status":{"f:phase":{}}}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			set := func(text string) (s fields.Set) {
+				if err := json.Unmarshal([]byte(text), &s); err != nil {
+					t.Fatal(err)
+				}
+				return s
+			}
+			entry := map[string]any{"manager": "theirs", "operation": "Update", "fieldsV1": map[string]any(set(test.theirs))}
+			obj := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"managedFields": []any{entry}}}}
+			var want []any
+			if test.left != "" {
+				want = []any{map[string]any{"manager": "theirs", "operation": "Update", "fieldsV1": map[string]any(set(test.left))}}
+			}
+			if diff := cmp.Diff(want, fields.Alone(obj, set(ours), func(fields.Entry) bool { return true })); diff != "" {
+				t.Errorf("entries (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

@@ -61,9 +61,9 @@ func Writer(target *unstructured.Unstructured) string {
 // MadeFrom reports whether target looks as a legacy konnector leaves one that it made
 // from source: the mark is on the one, the finalizer on the other, and the target is not
 // the older one, as it would be if the source had been made again under its old name.
-func MadeFrom(source, target *unstructured.Unstructured) bool {
+func MadeFrom(source, target metav1.Object) bool {
 	ending := target.GetDeletionTimestamp() != nil && source.GetDeletionTimestamp() == nil
-	older := target.GetCreationTimestamp().Add(clocksSkew).Before(source.GetCreationTimestamp().Time)
+	older := target.GetCreationTimestamp().Time.Add(clocksSkew).Before(source.GetCreationTimestamp().Time)
 	return target.GetAnnotations()[bound] == "true" && slices.Contains(source.GetFinalizers(), finalizer) && !ending && !older
 }
 
@@ -74,9 +74,5 @@ func TakeOver(target *unstructured.Unstructured, manager, unclaimed string, othe
 	taken := func(e fields.Entry) bool { return e.Subresource == "" && (e.Manager == manager || others(e)) }
 	all := fields.By(target, others).Union(fields.Of(target, manager)).Applied()
 	unstructured.RemoveNestedField(all, "f:metadata", "f:annotations", "f:"+unclaimed)
-	return append([]any{map[string]any{
-		"manager": manager, "operation": string(metav1.ManagedFieldsOperationApply),
-		"apiVersion": target.GetAPIVersion(), "fieldsType": "FieldsV1", "fieldsV1": map[string]any(all),
-		"time": metav1.Now().UTC().Format(time.RFC3339),
-	}}, fields.Except(target, taken)...)
+	return append([]any{fields.AppliedBy(target, manager, all)}, fields.Except(target, taken)...)
 }

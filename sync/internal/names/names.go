@@ -19,18 +19,21 @@ import (
 	"github.com/klutch-go/sdk/sync/internal/travel"
 )
 
-// Names are those of one Sync. Create them with Of.
+// Names are the marks and field managers of one Sync. Create them with Of.
 type Names struct {
 	Domain string // with a slash at the end
 
 	Message  string // annotation of a source: why it is not in step
 	Release  string // annotation of a source: its deletion may pass
 	Target   string // annotation of a source: the UID of its target
+	Mark     string // annotation of a source: the same, of a Sync with a finalizer of its own; else Target
 	Bound    string // annotation of targets and copies, and label of copies
 	Source   string // annotation of targets and copies: what they were made from
 	Owner    string // annotation of a copy: the side of its original
 	Referrer string // annotation of a copy: the object that refers to its original
 	Orphaned string // annotation of a former target: what it was made from
+	Behind   string // annotation of a target: which generation of its source was seen behind it
+	Adopted  string // label of a source, annotation of its target: the target's side made it first
 
 	manager string // without an incarnation
 }
@@ -45,10 +48,18 @@ func (n *Names) Finalizer() string { return n.Domain + "syncer" }
 func Of(domain, binding string) *Names {
 	d := domain + "/"
 	return &Names{
-		Domain: d, Message: d + "sync-message", Release: d + "release-deletion", Target: d + "target-uid", Bound: d + "bound",
-		Source: d + "source", Owner: d + "resource-owner", Referrer: d + "referenced-by", Orphaned: d + "orphaned-from",
+		Domain: d, Message: d + "sync-message", Release: d + "release-deletion", Target: d + "target-uid", Mark: d + "target-uid", Bound: d + "bound",
+		Source: d + "source", Owner: d + "resource-owner", Referrer: d + "referenced-by", Orphaned: d + "orphaned-from", Behind: d + "source-behind", Adopted: d + "adopted",
 		manager: manager(d, binding),
 	}
+}
+
+// With returns the names of a Sync with a finalizer: two Syncs of one source have a mark each.
+func (n *Names) With(finalizer string) *Names {
+	if finalizer != n.Finalizer() {
+		n.Mark += "-" + travel.Hash(finalizer)[:8]
+	}
+	return n
 }
 
 // MaxManager is the longest field manager that API servers take.
@@ -64,7 +75,7 @@ func manager(domain, binding string) string {
 	return domain + binding
 }
 
-// Manager is the field manager of what is written on a source, but for its status.
+// Manager is the field manager of writes to a source, except to its status.
 func (n *Names) Manager() string { return n.manager }
 
 // StatusManager is the field manager of statuses.
@@ -78,10 +89,30 @@ func (n *Names) Incarnation(uid types.UID) string {
 	return n.manager + "/" + string(uid[max(0, len(uid)-shortUID):])
 }
 
-// Earlier tells the entries of other incarnations than that of a manager.
+// Earlier selects the entries of incarnations other than the one of manager.
 func (n *Names) Earlier(manager string) func(fields.Entry) bool {
 	return func(e fields.Entry) bool {
 		return e.Subresource == "" && e.Manager != manager && strings.HasPrefix(e.Manager, n.manager+"/")
+	}
+}
+
+// Applied selects the entries of applies by Syncs.
+func (n *Names) Applied(e fields.Entry) bool {
+	return e.Applied && e.Subresource == "" && strings.HasPrefix(e.Manager, n.Domain)
+}
+
+// Marks are the annotations by which a Sync knows its targets.
+func (n *Names) Marks() fields.Set {
+	leaf := map[string]any{}
+	return fields.Set{"f:metadata": map[string]any{"f:annotations": map[string]any{"f:" + n.Source: leaf, "f:" + n.Bound: leaf}}}
+}
+
+// Left selects the entries that lose the fields that manager has applied: entries of writers
+// that created or updated the object, and of other Syncs. The entries of other appliers stay: they
+// own their fields on purpose, and would apply them again.
+func (n *Names) Left(manager string) func(fields.Entry) bool {
+	return func(e fields.Entry) bool {
+		return e.Subresource == "" && e.Manager != manager && (!e.Applied || n.Applied(e))
 	}
 }
 

@@ -122,7 +122,7 @@ func (a *Access) Run(ctx context.Context) {
 // Close ends what NewAccess began.
 func (a *Access) Close() { a.queue.Close() }
 
-// views are those of related objects on the source.
+// views are the views of related objects on the source.
 func (a *Access) views() []*view.View {
 	views := make([]*view.View, 0, len(a.Resources))
 	for _, r := range a.Resources {

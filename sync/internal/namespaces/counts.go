@@ -23,6 +23,10 @@ type Counts struct {
 	source      *view.View
 	firstOrLast func(namespace string, initial bool)
 
+	// Everywhere, if not nil, is for cluster-scoped sources, and tells the namespaces in which
+	// each of them counts. Set it before Follow.
+	Everywhere func(namespace string) bool
+
 	mu     sync.RWMutex
 	counts map[string]int
 }
@@ -42,6 +46,9 @@ func (c *Counts) Of(source *view.View) { c.source = source }
 func (c *Counts) In(namespace string) bool {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
+	if c.Everywhere != nil {
+		return c.counts[metav1.NamespaceAll] > 0 && c.Everywhere(namespace)
+	}
 	return c.counts[namespace] > 0
 }
 
@@ -70,7 +77,11 @@ func (c *Counts) count(namespace string, came bool) bool {
 
 // Deserted confirms live that there is no source in namespace.
 func (c *Counts) Deserted(ctx context.Context, namespace string) (bool, error) {
-	list, err := c.objects.Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	in := namespace
+	if c.Everywhere != nil {
+		in = metav1.NamespaceAll
+	}
+	list, err := c.objects.Namespace(in).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
 		return false, fmt.Errorf("look for sources in namespace %s: %w", namespace, err)
 	}

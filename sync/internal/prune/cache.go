@@ -47,7 +47,8 @@ type Cache struct {
 	mu       sync.Mutex
 	version  string // of the document; empty as long as there is none
 	document *Document
-	partial  bool // something was left out since the document was read
+	partial  time.Time // when something was first left out by this document; zero if nothing was
+	looked   time.Time // when the server was last asked for another document
 }
 
 // NewCache returns a Cache that has read nothing and prunes nothing. Without a server that
@@ -77,8 +78,12 @@ func (c *Cache) Load(ctx context.Context) {
 	}
 }
 
-// partialPause lies between looks at a schema that leaves something out.
-const partialPause = 10 * time.Second
+// Pause lies between looks at a schema that leaves something out.
+const Pause = 10 * time.Second
+
+// sure is how long after the first field was left out a look shows that the schema which
+// knows it is not just being published.
+const sure = 5 * time.Second
 
 // Run follows the schema until ctx is done. That it has changed shows when watches end, and
 // a moment later in the document.
@@ -108,10 +113,10 @@ func (c *Cache) Run(ctx context.Context) {
 func (c *Cache) soon() <-chan time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.partial {
+	if c.partial.IsZero() {
 		return nil
 	}
-	return time.After(partialPause)
+	return time.After(Pause)
 }
 
 func (c *Cache) look(ctx context.Context) {
@@ -126,16 +131,25 @@ func (c *Cache) look(ctx context.Context) {
 	}
 }
 
-// tries is how often the index of documents is read: one of a document that has changed
-// since leads to a redirect, which is not followed.
-const tries = 3
+// tries is how often the index of documents is read, and tryPause how long after the first
+// time, doubled each time: one of a document that has changed since leads to a redirect,
+// which is not followed, and documents change several times while CRDs are installed.
+const (
+	tries    = 4
+	tryPause = 200 * time.Millisecond
+)
 
 // read reads the schema if it is another one than before. A document that is not there,
 // because nothing is served, or not yet, leaves what is known as it is.
 func (c *Cache) read(ctx context.Context) (changed bool, err error) {
-	for range tries {
-		if changed, err = c.tryRead(ctx); err == nil {
+	for i := range tries {
+		if changed, err = c.tryRead(ctx); err == nil || i == tries-1 {
 			break
+		}
+		select {
+		case <-ctx.Done():
+			return false, ctx.Err()
+		case <-time.After(tryPause << i):
 		}
 	}
 	return changed, err
@@ -148,6 +162,7 @@ func (c *Cache) tryRead(ctx context.Context) (changed bool, err error) {
 	}
 	latest := documents[pathOf(c.resource.GroupVersion())]
 	if latest == nil || latest.ServerRelativeURL() == c.version {
+		c.same()
 		return false, nil
 	}
 	data, err := latest.SchemaWithContext(ctx, runtime.ContentTypeJSON)
@@ -164,8 +179,23 @@ func (c *Cache) tryRead(ctx context.Context) (changed bool, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	before := c.document
-	c.version, c.document, c.partial = latest.ServerRelativeURL(), d, false
+	c.version, c.document, c.partial, c.looked = latest.ServerRelativeURL(), d, time.Time{}, time.Time{}
 	return !d.Same(before), nil // other kinds may have changed
+}
+
+// same notes that the server has no other document.
+func (c *Cache) same() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.looked = time.Now()
+}
+
+// Sure reports whether the server still leaves out what it did: that no newer schema is
+// about to be published, which knows it.
+func (c *Cache) Sure() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return !c.partial.IsZero() && c.looked.Sub(c.partial) >= sure
 }
 
 // Prune returns u, which is not changed, without the fields that are not known.
@@ -180,6 +210,12 @@ func (c *Cache) Prune(u *unstructured.Unstructured) *unstructured.Unstructured {
 
 // Atomic implements fields.Schema.
 func (c *Cache) Atomic(path []string) bool { return c.latest().Atomic(path) }
+
+// Has reports whether objects of the resource have a field, and whether that is known.
+func (c *Cache) Has(path []string) (has, known bool) {
+	d := c.latest()
+	return d.at(path) != nil, d.of() != nil
+}
 
 // Plain reports whether the resource has no status subresource, as far as that is known.
 func (c *Cache) Plain() (plain, known bool) {
@@ -197,8 +233,8 @@ func (c *Cache) latest() *Document {
 func (c *Cache) dropped() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.partial {
-		c.partial = true
+	if c.partial.IsZero() {
+		c.partial = time.Now()
 		c.Doubt()
 	}
 }

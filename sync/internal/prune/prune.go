@@ -4,6 +4,7 @@ package prune
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -145,10 +146,17 @@ func (d *Document) Prune(object map[string]any) (map[string]any, bool) {
 
 // Atomic implements fields.Schema.
 func (d *Document) Atomic(path []string) bool {
+	n := d.at(path)
+	return n != nil && n.MapType == "atomic"
+}
+
+// at is the schema at a path, in which an empty name is that of the items of a list; nil if
+// there is none.
+func (d *Document) at(path []string) *node {
 	n := d.of()
 	for _, name := range path {
 		if n = d.resolve(n); n == nil {
-			return false
+			return nil
 		}
 		if name == "" {
 			n = n.Items
@@ -156,8 +164,7 @@ func (d *Document) Atomic(path []string) bool {
 			n, _ = n.field(name)
 		}
 	}
-	n = d.resolve(n)
-	return n != nil && n.MapType == "atomic"
+	return d.resolve(n)
 }
 
 func (d *Document) value(value any, n *node) (any, bool) {
@@ -228,4 +235,33 @@ func (d *Document) resolve(n *node) *node {
 		n = d.schemas[strings.TrimPrefix(n.Ref, "#/components/schemas/")]
 	}
 	return n
+}
+
+// LeftOut names, in order, the fields of an object that pruned lacks, at most some of them.
+func LeftOut(object, pruned map[string]any) []string { return leftOut(nil, "", object, pruned) }
+
+// maxLeftOut is how many fields are named.
+const maxLeftOut = 5
+
+func leftOut(out []string, path string, before, after any) []string {
+	switch b := before.(type) {
+	case map[string]any:
+		a, _ := after.(map[string]any)
+		for _, name := range slices.Sorted(maps.Keys(b)) {
+			below := strings.TrimPrefix(path+"."+name, ".")
+			if len(out) == maxLeftOut {
+				return out
+			} else if value, kept := a[name]; kept {
+				out = leftOut(out, below, b[name], value)
+			} else {
+				out = append(out, below)
+			}
+		}
+	case []any:
+		a, _ := after.([]any)
+		for i := range min(len(a), len(b)) {
+			out = leftOut(out, fmt.Sprintf("%s[%d]", path, i), b[i], a[i])
+		}
+	}
+	return out
 }

@@ -41,6 +41,7 @@ const Managers = "/related"
 // Marks are the annotations of a copy; that of Bound is a label too.
 type Marks struct {
 	Bound, Source, Owner, Referrer string
+	Adopted                        string                // label of a source that the target's side wrote
 	Own                            func(key string) bool // it is one that a Sync writes
 }
 

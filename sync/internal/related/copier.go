@@ -55,7 +55,7 @@ type Copier struct {
 
 	mu      sync.Mutex
 	records map[cache.ObjectName]*record
-	left    map[cache.ObjectName]cache.ObjectName // what is not ours where copies should be, by original
+	left    map[cache.ObjectName]cache.ObjectName // the foreign object that has the name of a copy, by original
 }
 
 // New returns a Copier that selects nothing yet.
@@ -82,7 +82,7 @@ func (c *Copier) MadeBy(o metav1.Object) (ours, others bool) { return c.owners.m
 const (
 	maxSteps      = 8
 	waitPause     = 5 * time.Second  // between looks at what is waited for
-	conflictPause = 30 * time.Second // between looks at what is not ours, and not watched
+	conflictPause = 30 * time.Second // between looks at foreign objects, which are not watched
 )
 
 // Reconcile brings the copy of the original called key a step further, and says when to

@@ -33,7 +33,7 @@ type mirror struct {
 	key    []byte // of the HMAC: never leaves the process
 }
 
-// leave takes this Sync off those that made a copy.
+// leave takes this Sync off the list of Syncs that made a copy.
 func (m *mirror) leave(ctx context.Context, p *pair) error {
 	live, err := m.Copies.metadata(ctx, p.name)
 	if err != nil || live == nil || live.GetUID() != p.copy.GetUID() {
@@ -150,7 +150,7 @@ func (m *mirror) intent(p *pair, original *unstructured.Unstructured) *unstructu
 	}
 	labels := travel.Metadata(original.GetLabels(), m.filter.keepsKeys(func(s Selector) []string { return s.KeepLabels }))
 	labels[m.filter.Marks.Bound] = "true"
-	object := travel.Body(original.Object)
+	object := travel.Body(original.Object, nil)
 	object["metadata"] = map[string]any{
 		"name": p.name.Name, "namespace": p.name.Namespace, "labels": labels, "annotations": annotations,
 	}
@@ -191,7 +191,7 @@ func (m *mirror) surplus(want, have *unstructured.Unstructured) bool {
 
 func (m *mirror) digest(u *unstructured.Unstructured) []byte {
 	mac := hmac.New(sha256.New, m.key)
-	_ = json.NewEncoder(mac).Encode(travel.Body(u.Object)) // JSON values can be encoded, and a hash takes all
+	_ = json.NewEncoder(mac).Encode(travel.Body(u.Object, nil)) // JSON values can be encoded, and a hash takes all
 	return mac.Sum(nil)
 }
 

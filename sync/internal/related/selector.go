@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// A Selector selects originals. Its fields are those of a Related of package sync.
+// A Selector selects originals. Its fields are the ones of a Related of package sync.
 type Selector struct {
 	Names, Namespaces, Except []string
 	Labels                    labels.Selector
@@ -53,13 +53,18 @@ func (f *filter) references(obj metav1.Object) []string {
 	}
 	var out []string
 	for _, s := range f.Selectors {
-		out = append(out, s.references(u)...)
+		out = append(out, f.referencesBy(s, u)...)
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
 }
 
-func (s Selector) references(u *unstructured.Unstructured) []string {
+// referencesBy are those that a selector finds. The target's side wrote an adopted source,
+// which names nothing of the source's side until a person takes the label off.
+func (f *filter) referencesBy(s Selector, u *unstructured.Unstructured) []string {
+	if !f.FromTarget && u.GetLabels()[f.Marks.Adopted] != "" {
+		return nil
+	}
 	var out []string
 	for _, path := range s.References {
 		if name, _, _ := unstructured.NestedString(u.Object, path...); name != "" {
@@ -119,7 +124,7 @@ func (f *filter) selectedBy(objects []metav1.Object, original metav1.Object, cop
 		}
 		var referrers []cache.ObjectName
 		for _, obj := range objects {
-			if u, ok := obj.(*unstructured.Unstructured); ok && slices.Contains(s.references(u), name.String()) && f.bound(u) {
+			if u, ok := obj.(*unstructured.Unstructured); ok && slices.Contains(f.referencesBy(s, u), name.String()) && f.bound(u) {
 				referrers = append(referrers, cache.MetaObjectToName(u))
 			}
 		}

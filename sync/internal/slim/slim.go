@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package slim says what of an object stays in a cache: what the engine looks at, and no
-// more. Ten thousand objects are watched on both sides, so that the memory of a konnector
-// is what this package leaves of them.
+// Package slim drops the parts of a cached object that the engine never reads. Ten thousand
+// objects are watched on both sides: the parts that stay make up the memory of a konnector.
 package slim
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/klutch-go/sdk/sync/internal/names"
 )
 
-// Source drops from a source what the engine never looks at.
+// Source drops the parts of a source that the engine never reads.
 func Source(n *names.Names) func(any) any {
 	return func(obj any) any {
 		if u, ok := obj.(*unstructured.Unstructured); ok {
@@ -78,7 +77,7 @@ func Target(n *names.Names, keep map[string]bool) func(any) any {
 		if !ok {
 			return obj
 		}
-		NoteLost(u, n)
+		Note(u, n)
 		for key := range u.Object {
 			if !keep[key] {
 				delete(u.Object, key)
@@ -94,31 +93,65 @@ func Target(n *names.Names, keep map[string]bool) func(any) any {
 	}
 }
 
-const lostClaims = "klutch.anynines.com/lost" // in no object but a cached one
+// In no object but a cached one.
+const (
+	lostClaims   = "klutch.anynines.com/lost"
+	sharedClaims = "klutch.anynines.com/shared"
+)
 
-// NoteLost notes in the metadata of a target, as a view has it, the managers that
-// own what is not there. A write while the schema does not know a field loses it, and
-// not the claim to it.
-func NoteLost(obj *unstructured.Unstructured, n *names.Names) {
-	var losers []any
+// Note records two facts in the metadata of a cached target: which of our managers own a field
+// that is not in the object, and which share a field with a writer that did not apply it. A write
+// while the schema lacks a field loses the field, but not its owner's entry.
+func Note(obj *unstructured.Unstructured, n *names.Names) {
+	var losers, sharers []any
 	for e := range fields.Entries(obj) {
-		if strings.HasPrefix(e.Manager, n.Domain) && !e.Fields.Present(obj.Object) {
+		if !strings.HasPrefix(e.Manager, n.Domain) {
+			continue
+		}
+		if !e.Fields.Present(obj.Object) {
 			losers = append(losers, e.Manager)
 		}
+		if n.Applied(e) && shares(obj, n, e) {
+			sharers = append(sharers, e.Manager)
+		}
 	}
-	if meta, ok := obj.Object["metadata"].(map[string]any); ok && losers != nil {
+	meta, _ := obj.Object["metadata"].(map[string]any)
+	if losers != nil {
 		meta[lostClaims] = losers
 	}
+	if sharers != nil {
+		meta[sharedClaims] = sharers
+	}
 }
 
-// Lost reports whether what manager owns of obj is not all there.
+// shares reports whether other writers, by an update rather than an apply, own fields of ours.
+func shares(obj *unstructured.Unstructured, n *names.Names, ours fields.Entry) bool {
+	left := n.Left(ours.Manager)
+	for e := range fields.Entries(obj) {
+		if left(e) && !legacy.Wrote(e) && ours.Fields.Overlaps(e.Fields) {
+			return true
+		}
+	}
+	return false
+}
+
+// Lost reports whether obj lacks a field that manager owns.
 func Lost(obj *unstructured.Unstructured, manager string) bool {
-	losers, _, _ := unstructured.NestedSlice(obj.Object, "metadata", lostClaims)
-	return slices.Contains(losers, any(manager))
+	return noted(obj, lostClaims, manager)
 }
 
-// Related keeps of the metadata of a related object what tells whose it is, and
-// its labels. The field managers of copies end in managers.
+// Shared reports whether other writers own, by an update, a field of obj that manager owns.
+func Shared(obj *unstructured.Unstructured, manager string) bool {
+	return noted(obj, sharedClaims, manager)
+}
+
+func noted(obj *unstructured.Unstructured, claims, manager string) bool {
+	managers, _, _ := unstructured.NestedSlice(obj.Object, "metadata", claims)
+	return slices.Contains(managers, any(manager))
+}
+
+// Related keeps the labels of a related object, and the metadata that name its
+// owner. The field managers of copies end in managers.
 func Related(n *names.Names, managers string) func(any) any {
 	return func(obj any) any {
 		if o, ok := obj.(*metav1.PartialObjectMetadata); ok {

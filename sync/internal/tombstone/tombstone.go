@@ -30,7 +30,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Tombstones are those of the sources of one Sync. Create them with New.
+// Tombstones are the tombstones of the sources of one Sync. Create them with New.
 type Tombstones struct {
 	finalizer string
 	sources   dynamic.NamespaceableResourceInterface

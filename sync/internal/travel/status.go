@@ -4,6 +4,7 @@ package travel
 
 import (
 	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
@@ -78,4 +79,40 @@ func number(v any) (int64, bool) {
 		return int64(n), true
 	}
 	return 0, false
+}
+
+// ConditionTypes returns the types of the conditions of a status, sorted.
+func ConditionTypes(status map[string]any) (types []string) {
+	conditions, _ := status["conditions"].([]any)
+	for _, c := range conditions {
+		types = append(types, conditionType(c))
+	}
+	slices.Sort(types)
+	return types
+}
+
+func conditionType(condition any) string {
+	m, _ := condition.(map[string]any)
+	kind, _ := m["type"].(string)
+	return kind
+}
+
+// WithConditions returns the status give with those conditions of the status is that have one of
+// types, and no type of give's.
+func WithConditions(give, is map[string]any, types []string) map[string]any {
+	have := ConditionTypes(give)
+	conditions, _ := is["conditions"].([]any)
+	others := slices.DeleteFunc(slices.Clone(conditions), func(c any) bool {
+		return !slices.Contains(types, conditionType(c)) || slices.Contains(have, conditionType(c))
+	})
+	if len(others) == 0 {
+		return give
+	}
+	out := maps.Clone(give)
+	if out == nil {
+		out = map[string]any{}
+	}
+	mine, _ := give["conditions"].([]any)
+	out["conditions"] = slices.Concat(mine, others)
+	return out
 }

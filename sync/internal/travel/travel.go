@@ -5,9 +5,9 @@
 // All of an object travels but its status and those metadata that belong to the object as
 // such: a list of what may travel would have to know each kind. What never does is a list
 // of names, since there is no mark by which a tool's own fields are known: the labels and
-// annotations by which tools track their objects, and the fields in which Crossplane keeps
-// the names of what it has composed. An admission policy of the control plane has the same
-// list (TestP34AdmissionKnowsTheDenyList compares them).
+// annotations by which tools track their objects, and, of the kinds that Crossplane serves, the
+// fields in which it keeps the names of what it has composed. Admission policies of the control
+// plane have the same list (TestP34AdmissionKnowsTheDenyList compares them).
 package travel
 
 import (
@@ -19,34 +19,38 @@ import (
 	"strings"
 )
 
-// Body is all of an object but metadata and status, less what never travels.
-func Body(object map[string]any) map[string]any {
+// Body is all of an object but metadata and status, less what never travels. Composed reports
+// whether Crossplane keeps the names of what it has composed in the map at a path; nil is
+// where it may.
+func Body(object map[string]any, composed func(path ...string) bool) map[string]any {
 	out := maps.Clone(object)
 	delete(out, "metadata")
 	delete(out, "status")
-	if spec, ok := out["spec"].(map[string]any); ok {
-		out["spec"] = withoutReferences(spec)
+	for _, path := range [][]string{{"spec"}, {"spec", "crossplane"}} {
+		if composed == nil || composed(path...) {
+			withoutReferences(out, path)
+		}
 	}
 	return out
 }
 
-// withoutReferences drops the fields in which Crossplane keeps the names of what
-// it has composed: in the other cluster they would point at nothing or at
+// withoutReferences drops the names of what Crossplane has composed from the map at path, and
+// changes no map of the object itself: in the other cluster they would point at nothing or at
 // something else.
-func withoutReferences(spec map[string]any) map[string]any {
-	out := maps.Clone(spec)
+func withoutReferences(out map[string]any, path []string) {
+	for _, name := range path {
+		below, ok := out[name].(map[string]any)
+		if !ok {
+			return
+		}
+		below = maps.Clone(below)
+		out[name], out = below, below
+	}
 	delete(out, "resourceRef")
 	delete(out, "resourceRefs")
-	if crossplane, ok := out["crossplane"].(map[string]any); ok {
-		crossplane = maps.Clone(crossplane)
-		delete(crossplane, "resourceRef")
-		delete(crossplane, "resourceRefs")
-		out["crossplane"] = crossplane
-	}
-	return out
 }
 
-// Metadata is what of some labels or annotations travels, of those that allowed is true of;
+// Metadata returns the labels or annotations that travel: the ones for which allowed is true;
 // nil allows all.
 func Metadata(have map[string]string, allowed func(key string) bool) map[string]any {
 	out := map[string]any{}

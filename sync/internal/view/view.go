@@ -280,7 +280,7 @@ func (v *View) Close() {
 	}
 }
 
-// Namespaces are those that are watched.
+// Namespaces are the watched namespaces.
 func (v *View) Namespaces() map[string]bool {
 	v.mu.RLock()
 	defer v.mu.RUnlock()

@@ -99,6 +99,28 @@ func (w *Writer) Migrate(ctx context.Context, t Target, others func(fields.Entry
 	})
 }
 
+// Own takes our marks, and the fields applied to the target, away from writers that did not mean to
+// own it too, so that it goes when an apply leaves it out. The target must have been seen live.
+func (w *Writer) Own(ctx context.Context, t Target) (*unstructured.Unstructured, error) {
+	ours := fields.Of(t.Seen, t.Manager)
+	entries := fields.Alone(t.Seen, ours.Union(w.Names.Marks()), w.Names.Left(t.Manager))
+	if ours == nil {
+		entries = append(entries, fields.AppliedBy(t.Seen, t.Manager, w.Names.Marks()))
+	}
+	return w.merge(ctx, w.target(t), t.Name.Name, map[string]any{
+		"uid": string(t.Seen.GetUID()), "resourceVersion": t.Seen.GetResourceVersion(),
+		"managedFields": entries,
+	})
+}
+
+// Note annotates the target, in the version that was seen.
+func (w *Writer) Note(ctx context.Context, t Target, key, value string) (*unstructured.Unstructured, error) {
+	return w.merge(ctx, w.target(t), t.Name.Name, map[string]any{
+		"uid": string(t.Seen.GetUID()), "resourceVersion": t.Seen.GetResourceVersion(),
+		"annotations": map[string]any{key: value},
+	})
+}
+
 // Orphan takes our identity and our claim to fields off the target, and leaves
 // the fields: an empty apply would remove them. Source names for people what it was made
 // from.
@@ -113,7 +135,7 @@ func (w *Writer) Orphan(ctx context.Context, t Target, source string) (*unstruct
 	}
 	return w.merge(ctx, w.target(t), t.Name.Name, map[string]any{
 		"uid": string(t.Seen.GetUID()), "resourceVersion": full.GetResourceVersion(),
-		"annotations": map[string]any{w.Names.Bound: nil, w.Names.Source: nil, w.Names.Orphaned: source}, "managedFields": others,
+		"annotations": map[string]any{w.Names.Bound: nil, w.Names.Source: nil, w.Names.Adopted: nil, w.Names.Orphaned: source}, "managedFields": others,
 	})
 }
 

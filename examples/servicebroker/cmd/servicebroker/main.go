@@ -11,9 +11,11 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/go-logr/logr"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -26,12 +28,14 @@ func main() {
 	broker := flag.String("broker", "", "URL of the broker, without /v2")
 	username := flag.String("username", "", "name of this platform at the broker; its password is in the environment, BROKER_PASSWORD")
 	cluster := flag.String("cluster", "klutch", "name of this control plane, told to the broker")
+	actions := flag.String("actions", "", "what each service of the broker has, though its catalogue does not say so: backups,restores")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	log := logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil))
 	err := run(logr.NewContext(ctx, log), *kubeconfig, &servicebroker.Controller{
 		Broker:  osb.Broker{URL: *broker, Username: *username, Password: os.Getenv("BROKER_PASSWORD")},
 		Cluster: *cluster,
+		Actions: strings.FieldsFunc(*actions, func(r rune) bool { return r == ',' }),
 	})
 	cancel()
 	if err != nil {
@@ -45,6 +49,14 @@ func run(ctx context.Context, kubeconfig string, c *servicebroker.Controller) er
 	if err != nil {
 		return err
 	}
+	api, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return err
+	}
+	if c.Types, err = servicebroker.Served(api); err != nil {
+		return err
+	}
+	logr.FromContextOrDiscard(ctx).Info("carries out", "instances", c.Types)
 	if c.Client, err = dynamic.NewForConfig(config); err != nil {
 		return err
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package sync
+package travel
 
 import (
 	"encoding/json"
@@ -14,10 +14,10 @@ import (
 	"github.com/klutch-go/sdk/sync/internal/fields"
 )
 
-// Differences says, a line for each field in the order of their names, what becomes of a
-// target that a Sync made when source takes it up: what source sets to something else, and
-// what a Sync has set and source does not. Metadata and status are not compared.
-func Differences(source, target *unstructured.Unstructured) []string {
+// Differences lists, a line for each field in the order of their names, what changes of a target
+// when source takes it up: the fields that source sets to something else, and the fields that a
+// manager of domain has set and source does not. Metadata and status are not compared.
+func Differences(source, target *unstructured.Unstructured, domain string) []string {
 	var d differences
 	for key, want := range body(source) {
 		d.compare(key, want, target.Object[key])

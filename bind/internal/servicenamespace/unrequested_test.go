@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package konnector
+package servicenamespace
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -13,9 +14,8 @@ import (
 	"github.com/go-logr/logr/funcr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/controller"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
-	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 // P30: however many namespaces a provider names, nothing is mapped, each is told of
@@ -24,12 +24,13 @@ func TestP30ManyUnrequestedNamespaces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var records []string
 		ctx := logr.NewContext(t.Context(), funcr.New(func(_, args string) { records = append(records, args) }, funcr.Options{}))
-		n := &serviceNamespaces{
-			grace: time.Minute, mapper: klutchsync.NewNamespaces(nil), refused: map[string]string{},
-		}
-		n.unrequested = newUnrequested(n.grace, &refusalRecords{}, func() { n.queue.Add(tellKey) })
-		n.queue = cluster.NewController("namespaces", n.reconcile, 1)
-		defer n.queue.ShutDown()
+		room := 100
+		n := New(Config{
+			Grace:      time.Minute,
+			Holding:    func(f controller.Func) controller.Func { return f },
+			Recordable: func(context.Context) bool { room--; return room >= 0 },
+		})
+		defer n.Queue.ShutDown()
 		look := func(want time.Duration) {
 			t.Helper()
 			for i := range 1000 {
@@ -38,28 +39,28 @@ func TestP30ManyUnrequestedNamespaces(t *testing.T) {
 				if again, err := n.unmapped(ctx, asked); err != nil || again != want {
 					t.Fatalf("again in %s: %v, want %s", again, err, want)
 				}
-				if service, mapped := n.mapper.Of(asked.Name); mapped {
+				if service, mapped := n.Mapper.Of(asked.Name); mapped {
 					t.Fatalf("%s is mapped to %s", asked.Name, service)
 				}
 			}
 		}
 		look(time.Minute)
-		if len(records) > 0 || n.ready().Status != metav1.ConditionTrue {
+		if len(records) > 0 || n.Ready().Status != metav1.ConditionTrue {
 			t.Errorf("told before a Sync could meet an object: %q", records)
 		}
 		time.Sleep(time.Minute)
 		look(0)
 		look(0)
-		if len(records) != mostRecorded+1 || !strings.Contains(records[mostRecorded], "more refusals") {
+		if len(records) != 100 {
 			t.Errorf("%d audit records", len(records))
 		}
-		if c := n.ready(); c.Reason != v1alpha1.ReasonUninvitedNamespace || !strings.Contains(c.Message, "and 997 more") {
+		if c := n.Ready(); c.Reason != v1alpha1.ReasonUninvitedNamespace || !strings.Contains(c.Message, "and 997 more") {
 			t.Errorf("%+v", c)
 		}
 		for i := range 1000 {
-			n.unrequested.requested(fmt.Sprint("space-", i))
+			n.requested(fmt.Sprint("space-", i))
 		}
-		if c := n.ready(); c.Status != metav1.ConditionTrue || len(n.unrequested.seen) > 0 {
+		if c := n.Ready(); c.Status != metav1.ConditionTrue || len(n.unrequested.seen) > 0 {
 			t.Errorf("%+v", c)
 		}
 	})

@@ -1,0 +1,325 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/permission"
+	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/legacycopy"
+	"github.com/klutch-go/sdk/internal/mark"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// Takeover says what would happen, object by object, if this konnector took the place of
+// Klutch's. Manifests are those of this one. Nothing is changed: they are applied as a dry run.
+func Takeover(ctx context.Context, config *rest.Config, now time.Time, manifests []*unstructured.Unstructured) []Finding {
+	d, all, ok := open(ctx, config, now)
+	if !ok {
+		return d.found
+	}
+	d.foreseeKonnector(ctx)
+	for _, u := range manifests {
+		d.foreseeFields(ctx, u)
+	}
+	d.checkSecrets(ctx, all)
+	for n := range all {
+		d.foreseeBinding(ctx, &all[n])
+	}
+	return d.found
+}
+
+// foreseeKonnector tells which konnector runs. Klutch's may do everything everywhere.
+func (d *doctor) foreseeKonnector(ctx context.Context) {
+	const about = v1alpha1.Namespace + "/konnector"
+	deployment, err := cluster.Get[appsv1.Deployment](ctx, d.app.Resource(appsv1.SchemeGroupVersion.WithResource("deployments")).Namespace(v1alpha1.Namespace), "konnector")
+	if err != nil || deployment == nil {
+		d.note("konnector", about, cluster.Trouble(err), "none is installed", "")
+		return
+	}
+	role, err := cluster.Get[rbacv1.ClusterRole](ctx, d.app.Resource(cluster.ClusterRoles), konnectorRole)
+	klutchs := role != nil && slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, rbacv1.ResourceAll) })
+	replicas := int32(1)
+	if deployment.Spec.Replicas != nil {
+		replicas = *deployment.Spec.Replicas
+	}
+	wrong := cluster.Trouble(err)
+	if klutchs && replicas > 0 {
+		wrong = "Klutch's konnector runs, and may do everything in this cluster: two konnectors would write the same objects"
+	}
+	d.note("konnector", about, wrong, "its Deployment would be this konnector's",
+		"Stop it first: kubectl -n "+v1alpha1.Namespace+" scale deployment konnector --replicas=0")
+}
+
+// foreseeFields tells which fields of a manifest other field managers have set, so that an apply
+// without force refuses it.
+func (d *doctor) foreseeFields(ctx context.Context, u *unstructured.Unstructured) {
+	mappings := map[string]schema.GroupVersionResource{}
+	lists, _ := d.app.Discovery.ServerResourcesForGroupVersion(u.GetAPIVersion())
+	if lists == nil {
+		return
+	}
+	gv := u.GroupVersionKind().GroupVersion()
+	for _, r := range lists.APIResources {
+		if !strings.Contains(r.Name, "/") {
+			mappings[r.Kind] = gv.WithResource(r.Name)
+		}
+	}
+	resource, known := mappings[u.GetKind()]
+	if !known {
+		return
+	}
+	about := u.GetKind() + " " + u.GetName()
+	_, err := d.app.Resource(resource).Namespace(u.GetNamespace()).Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: "kubectl", DryRun: []string{metav1.DryRunAll}})
+	if fates.Is(err, fates.Contested) {
+		var fields []string
+		for _, c := range fates.Causes(err, metav1.CauseTypeFieldManagerConflict) {
+			fields = append(fields, c.Field+" ("+c.Message+")")
+		}
+		d.note("fields", about, "an apply without force is refused: "+some(fields), "",
+			"Take them over: kubectl bind konnector manifests --image IMAGE | kubectl apply --server-side --force-conflicts -f -")
+		return
+	}
+	if level := u.GetLabels()[enforceLabel]; err == nil && u.GetKind() == "Namespace" && level != "" {
+		d.note("fields", about, "", "its label "+enforceLabel+" becomes "+level+", which refuses the pods of Klutch's konnector: on the way back, remove it", "")
+	}
+}
+
+const enforceLabel = "pod-security.kubernetes.io/enforce"
+
+// A forecast is what would become of the objects of one binding.
+type forecast struct {
+	*doctor
+	binding  *v1alpha1.APIServiceBinding
+	theirs   metadata.Interface // the Control Plane Cluster, as the tenant
+	services map[string]string  // service namespaces, by namespace of this cluster
+	tenant   string             // the tenant namespace
+	wide     bool               // the API is cluster-scoped
+}
+
+func (d *doctor) foreseeBinding(ctx context.Context, b *v1alpha1.APIServiceBinding) {
+	crd, err := cluster.Get[unstructured.Unstructured](ctx, d.app.Resource(cluster.CRDs), b.Name)
+	wrong, well := cluster.Trouble(err), "there is none yet; this konnector makes it"
+	if crd != nil {
+		owner, marked := mark.Get(crd)
+		referred := slices.ContainsFunc(crd.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.Kind == "APIServiceBinding" && o.UID == b.UID })
+		well = "it is this binding's, and stays with its objects"
+		if !referred && (!marked || owner.UID != b.UID) {
+			wrong = "it has no owner reference to the binding, and no mark of this konnector: it would be left as it is, and the binding says ForeignCustomResourceDefinition"
+		}
+	}
+	d.note("crd", b.Name, wrong, well, "If it is this platform's, give it the owner reference: kind APIServiceBinding, name "+b.Name+", uid "+string(b.UID)+", controller true.")
+	role, err := cluster.Get[metav1.PartialObjectMetadata](ctx, d.app.Resource(cluster.ClusterRoles), permission.RoleName(b.Name))
+	if wrong = cluster.Trouble(err); err == nil && role == nil {
+		wrong = "this konnector has no rights on " + b.Name + ": its objects would wait"
+	}
+	d.note("rights", b.Name, wrong, "this konnector has its ClusterRole", "Run kubectl bind again for this API: it writes the rights.")
+	f := &forecast{doctor: d, binding: b}
+	if crd == nil || !f.reach(ctx) {
+		return // of which other findings speak
+	}
+	scope, _, _ := unstructured.NestedString(crd.Object, "spec", "scope")
+	f.wide = scope == string(v1alpha1.ClusterScope)
+	f.objects(ctx)
+	f.copies(ctx)
+}
+
+// reach opens the Control Plane Cluster, and reads where objects are there.
+func (f *forecast) reach(ctx context.Context) bool {
+	ref := f.binding.Spec.KubeconfigSecretRef
+	u, err := cluster.Get[unstructured.Unstructured](ctx, f.app.Resource(cluster.Secrets).Namespace(ref.Namespace), ref.Name)
+	if err != nil || u == nil {
+		return false
+	}
+	k, err := cluster.ReadSecret(u)
+	if err != nil {
+		return false
+	}
+	config := k.RESTConfig()
+	config.UserAgent, config.Timeout = cluster.FieldManager, cluster.CallTimeout
+	if f.theirs, err = metadata.NewForConfig(config); err != nil {
+		return false
+	}
+	client, err := cluster.TenantClient(k)
+	if err != nil {
+		return false
+	}
+	list, err := client.Resource(cluster.APIServiceNamespaces).Namespace(k.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		f.note("objects", f.binding.Name, cluster.Trouble(err), "", "")
+		return false
+	}
+	f.services, f.tenant = map[string]string{}, k.Namespace
+	for _, o := range list.Items {
+		if service, _, _ := unstructured.NestedString(o.Object, "status", "namespace"); service != "" {
+			f.services[o.GetName()] = service
+		}
+	}
+	return true
+}
+
+// A tally has names of objects by what becomes of them.
+type tally map[string][]string
+
+func (t tally) add(fate, namespace, name string) { t[fate] = append(t[fate], namespace+"/"+name) }
+
+// tell notes what becomes of objects; of those in stay a person should know beforehand.
+func (f *forecast) tell(check string, t tally, hint string, stay ...string) {
+	var wrong, well []string
+	for _, fate := range slices.Sorted(maps.Keys(t)) {
+		slices.Sort(t[fate])
+		line := fmt.Sprintf("%d %s: %s", len(t[fate]), fate, some(t[fate]))
+		if well = append(well, line); slices.Contains(stay, fate) {
+			wrong = append(wrong, line)
+		}
+	}
+	if len(wrong) > 0 {
+		wrong = well // all of it
+	}
+	if len(well) == 0 {
+		well = []string{"there are none"}
+	}
+	f.note(check, f.binding.Name, strings.Join(wrong, "; "), strings.Join(well, "; "), hint)
+}
+
+// some names as many as one finding may.
+func some(names []string) string {
+	text := strings.Join(names[:min(len(names), mostNamed)], ", ")
+	if more := len(names) - mostNamed; more > 0 {
+		text += fmt.Sprintf(", and %d more", more)
+	}
+	return text
+}
+
+// What becomes of objects and copies.
+const (
+	fateOurs   = "stay, this konnector made them"
+	fateTaken  = "taken over as they are"
+	fateMade   = "made"
+	fateOthers = "left alone, since nothing says that Klutch's konnector made what has their name"
+	fateAlone  = "left as they are, since the platform has no original"
+)
+
+// objects compares those here with what stands for them in the Control Plane Cluster.
+func (f *forecast) objects(ctx context.Context) {
+	crd, err := cluster.ReadCRD(ctx, f.app, f.binding.Name)
+	resource, served := cluster.ServedResource(crd)
+	if err != nil || !served {
+		return
+	}
+	found, places, prefix := tally{}, f.services, ""
+	if f.wide {
+		places, prefix = map[string]string{metav1.NamespaceAll: metav1.NamespaceAll}, f.tenant+"-"
+	}
+	for namespace, service := range places {
+		here, there, ok := f.both(ctx, "objects", resource, namespace, service)
+		if !ok {
+			return
+		}
+		for name, source := range here {
+			target, origin := there[prefix+name], klutchsync.Origin{}
+			if target != nil {
+				origin, _ = klutchsync.OriginOf(target)
+			}
+			switch {
+			case target == nil:
+				found.add(fateMade, namespace, name)
+			case origin.UID == source.GetUID():
+				found.add(fateOurs, namespace, name)
+			case origin.UID == "" && klutchsync.TakesOver(source, target):
+				found.add(fateTaken, namespace, name)
+			default:
+				found.add(fateOthers, namespace, name)
+			}
+		}
+	}
+	f.tell("objects", found, "Each of these says so itself, in the annotation "+klutchsync.MessageAnnotation+", and its object in the Control Plane Cluster stays.", fateOthers)
+}
+
+// copies compares the originals of accepted claims with what has their names here.
+func (f *forecast) copies(ctx context.Context) {
+	spec := &v1alpha1.APIServiceExportSpec{}
+	if f.wide {
+		spec.Scope, spec.ClusterScopedIsolation = v1alpha1.ClusterScope, v1alpha1.IsolationPrefixed
+	}
+	_, spec.Group, _ = strings.Cut(f.binding.Name, ".")
+	judge, err := permission.NewJudge(func() discovery.DiscoveryInterface { return f.app.Discovery }, spec, f.binding.Spec.PermissionClaims)
+	if err != nil {
+		f.note("copies", f.binding.Name, cluster.Trouble(err), "", "")
+		return
+	}
+	selected, problems, _ := judge.Select(f.binding.Spec.PermissionClaims)
+	if len(problems) > 0 {
+		f.note("claims", f.binding.Name, strings.Join(problems, " "), "", "")
+	}
+	for _, r := range selected {
+		if r.From != klutchsync.TargetSide {
+			continue
+		}
+		found := tally{}
+		for namespace, service := range f.services {
+			here, there, ok := f.both(ctx, "copies", r.Resource, namespace, service)
+			if !ok {
+				return
+			}
+			for name, copied := range here {
+				klutchs, original := legacycopy.Is(copied, string(v1alpha1.OwnerProvider)), there[name] != nil && chosen(r, namespace, name)
+				switch {
+				case klutchs && original:
+					found.add(fateTaken, namespace, name)
+				case klutchs:
+					found.add(fateAlone, namespace, name)
+				case cluster.CopyMarksOf(copied).IsOf(v1alpha1.OwnerProvider):
+					found.add(fateOurs, namespace, name)
+				case original:
+					found.add(fateOthers, namespace, name)
+				}
+			}
+		}
+		f.tell("copies", found, "ClaimsInSync of the binding says so, too. Delete or rename what has the name of a Secret that should arrive.", fateOthers, fateAlone)
+	}
+}
+
+// chosen tells whether a claim is about what has this name; what it refers to stands in objects.
+func chosen(r klutchsync.Related, namespace, name string) bool {
+	has := func(list []string, value string) bool {
+		return slices.Contains(list, permission.AnyName) || slices.Contains(list, value)
+	}
+	return name != rootCA && (len(r.Names) == 0 && len(r.References) == 0 || has(r.Names, name)) && (len(r.Namespaces) == 0 || has(r.Namespaces, namespace))
+}
+
+// rootCA is the ConfigMap that every cluster keeps in each of its namespaces.
+const rootCA = "kube-root-ca.crt"
+
+// both lists the metadata of a resource in a namespace here and in its service namespace.
+func (f *forecast) both(ctx context.Context, check string, resource schema.GroupVersionResource, namespace, service string) (here, there map[string]*metav1.PartialObjectMetadata, ok bool) {
+	lists := [2]map[string]*metav1.PartialObjectMetadata{{}, {}}
+	for n, from := range []metadata.ResourceInterface{f.meta.Resource(resource).Namespace(namespace), f.theirs.Resource(resource).Namespace(service)} {
+		list, err := from.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			f.note(check, f.binding.Name, fmt.Sprintf("%s of namespace %s: %s", resource.Resource, []string{namespace, service}[n], cluster.Trouble(err)), "", "")
+			return nil, nil, false
+		}
+		for i := range list.Items {
+			lists[n][list.Items[i].Name] = &list.Items[i]
+		}
+	}
+	return lists[0], lists[1], true
+}

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package servicenamespace gives each namespace of the App Cluster that has a bound object a
+// service namespace of the tenant, and gives it up when the namespace is gone.
+//
+// A [Keeper] asks for a service namespace with an APIServiceNamespace as soon as a Sync meets
+// an object in a namespace, and tells the Syncs by [Keeper.Mapper] which one it got. Nothing that
+// the provider says alone maps a namespace; [Keeper.Ready] names the namespaces that the provider
+// refuses, and the ones that it has without having been asked.
+package servicenamespace
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/audit"
+	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// A Config is what a Keeper works with.
+type Config struct {
+	Calls  dynamic.Interface         // of the Control Plane Cluster
+	Tenant string                    // the tenant namespace
+	Asked  cache.SharedIndexInformer // the APIServiceNamespaces of it
+	App    cache.SharedIndexInformer // the namespaces of the App Cluster
+	Grace  time.Duration             // see NamespaceGrace of bind's KonnectorOptions
+	Touch  func()                    // asks for a look at the bindings
+
+	// Gone asks the App Cluster's API server whether a namespace is gone.
+	Gone func(ctx context.Context, namespace string) (bool, error)
+	// Holding makes a function that works only while the tenant is this App Cluster's.
+	Holding func(controller.Func) controller.Func
+	// Recordable reports whether one more refusal has an audit record of its own.
+	Recordable func(context.Context) bool
+}
+
+// A Keeper keeps each namespace of the App Cluster that has a bound object together with a
+// service namespace of the tenant.
+type Keeper struct {
+	Config
+
+	Queue  *controller.Controller
+	Mapper *klutchsync.Namespaces
+	Wide   *klutchsync.Namespaces // maps cluster-scoped objects, which have none, to the one of wideNamespace
+
+	unrequested unrequested
+
+	mu    sync.Mutex
+	wants map[string]time.Time // namespaces that objects wait for; not before when they are asked for
+	gone  map[string]time.Time // namespaces of the App Cluster, since when
+	// withObjects are the namespaces in which Syncs have met objects, with the
+	// APIServiceNamespace that each is mapped by; empty for none.
+	withObjects map[string]types.UID
+	// refused are the namespaces that get no service namespace, with the reasons.
+	refused map[string]string
+	told    time.Time // when the bindings last heard of these
+}
+
+// wideNamespace is the namespace whose service namespace has the objects of cluster-scoped
+// APIs that are namespaced in the Control Plane Cluster. It is there in every App Cluster, and
+// no place for users.
+const wideNamespace = v1alpha1.Namespace
+
+// New does no I/O.
+func New(c Config) *Keeper {
+	n := &Keeper{Config: c, wants: map[string]time.Time{}, gone: map[string]time.Time{}, refused: map[string]string{}, withObjects: map[string]types.UID{}}
+	n.Mapper = klutchsync.NewNamespaces(n.want)
+	n.Wide = klutchsync.NewNamespaces(func(string) { n.want(wideNamespace) })
+	n.Queue = cluster.NewController("namespaces", c.Holding(n.reconcile), 4)
+	return n
+}
+
+// want is called by Syncs that meet an object in a namespace without a service namespace,
+// perhaps once only.
+func (n *Keeper) want(namespace string) {
+	n.mu.Lock()
+	if _, ok := n.wants[namespace]; !ok {
+		n.wants[namespace] = time.Time{}
+	}
+	if _, ok := n.withObjects[namespace]; !ok {
+		n.withObjects[namespace] = ""
+	}
+	n.mu.Unlock()
+	n.Queue.Add(cache.NewObjectName("", namespace))
+}
+
+// reconcile keeps one namespace of the App Cluster and its service
+// namespace together.
+func (n *Keeper) reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+	if key == tellKey {
+		return n.tellBindings(), nil
+	}
+	asked, err := cluster.Cached[v1alpha1.APIServiceNamespace](n.Asked, cache.NewObjectName(n.Tenant, key.Name))
+	if err != nil {
+		return 0, err
+	}
+	if asked == nil {
+		n.refuse(key.Name, "")
+		n.requested(key.Name)
+		n.Mapper.Delete(key.Name)
+		if key.Name == wideNamespace {
+			n.Wide.Delete("")
+		}
+		n.goneFor(key.Name, false)
+		return n.askFor(ctx, key.Name)
+	}
+	if !n.hasObjects(key.Name) {
+		return n.unmapped(ctx, asked)
+	}
+	n.requested(key.Name)
+	n.refuse(key.Name, cmp.Or(n.mapTo(asked), refusedFor(asked)))
+	return n.giveUp(ctx, asked)
+}
+
+// unmapped leaves a namespace alone in which no object was met.
+func (n *Keeper) unmapped(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (time.Duration, error) {
+	if requestedHere(asked) {
+		return n.giveUp(ctx, asked)
+	}
+	return n.noteUnrequested(ctx, asked.Name), nil
+}
+
+// noteUnrequested remembers a namespace, and returns when to look at it again.
+func (n *Keeper) noteUnrequested(ctx context.Context, namespace string) time.Duration {
+	left, fresh := n.unrequested.note(namespace, n.Grace)
+	if fresh {
+		n.Queue.Add(tellKey)
+		if n.Recordable(ctx) {
+			audit.Record(ctx, "namespace not asked for, left alone", "namespace", namespace)
+		}
+	}
+	return left
+}
+
+// requested forgets a namespace that was noted, and tells the bindings if they were told of it.
+func (n *Keeper) requested(namespace string) {
+	if n.unrequested.forget(namespace) {
+		n.Queue.Add(tellKey)
+	}
+}
+
+// hasObjects reports whether a Sync has met an object in a namespace. That, and nothing
+// that the provider says, is why a namespace is mapped.
+func (n *Keeper) hasObjects(namespace string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, ok := n.withObjects[namespace]
+	return ok
+}
+
+// mapTo has the objects of a namespace be kept in step with those of its service
+// namespace, and returns why not. An APIServiceNamespace keeps the service namespace
+// that it first said: objects would be made anew in another.
+func (n *Keeper) mapTo(asked *v1alpha1.APIServiceNamespace) (why string) {
+	service := asked.Status.Namespace
+	if service == "" {
+		return ""
+	}
+	before, mapped := n.Mapper.Of(asked.Name)
+	if mapped && before != service && n.mappedBy(asked.Name) == asked.UID {
+		return fmt.Sprintf("its service namespace is %s, and the provider says now that it is %s; a new APIServiceNamespace could say so", before, service)
+	}
+	if !n.Mapper.Set(asked.Name, service) {
+		return fmt.Sprintf("its service namespace %s is that of another namespace already", service)
+	}
+	if asked.Name == wideNamespace {
+		n.Wide.Set("", service)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.wants, asked.Name)
+	n.withObjects[asked.Name] = asked.UID
+	return ""
+}
+
+func (n *Keeper) mappedBy(namespace string) types.UID {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.withObjects[namespace]
+}
+
+// refusedFor is what the backend says against a service namespace; empty if nothing.
+func refusedFor(asked *v1alpha1.APIServiceNamespace) string {
+	c := v1alpha1.FindCondition(asked.Status.Conditions, v1alpha1.ConditionReady)
+	if c == nil || c.Status != metav1.ConditionFalse || c.Severity == v1alpha1.SeverityInfo {
+		return ""
+	}
+	return cmp.Or(c.Message, c.Reason, "the provider does not say why")
+}
+
+// refuse notes why a namespace gets no service namespace, and tells the bindings if
+// that is new.
+func (n *Keeper) refuse(namespace, why string) {
+	n.mu.Lock()
+	before := n.refused[namespace]
+	if why == "" {
+		delete(n.refused, namespace)
+	} else {
+		n.refused[namespace] = why
+	}
+	n.mu.Unlock()
+	if before != why {
+		n.Queue.Add(tellKey)
+	}
+}
+
+// tellKey is the key by which the bindings are told of namespaces.
+var tellKey = cache.NewObjectName("", "")
+
+// tellEvery is the least time between two tellings.
+const tellEvery = 10 * time.Second
+
+// tellBindings has the bindings report news of namespaces, at a pace that the provider
+// cannot raise.
+func (n *Keeper) tellBindings() (again time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if left := tellEvery - time.Since(n.told); left > 0 {
+		return left
+	}
+	n.told = time.Now()
+	n.Touch()
+	return 0
+}
+
+// Ready says which namespaces get no service namespace, and which the
+// provider has one for that this App Cluster did not ask for.
+func (n *Keeper) Ready() v1alpha1.Condition {
+	refused, unrequested := n.refusals(), n.unrequested.names()
+	reason, said := "", []string{}
+	if len(unrequested) > 0 {
+		reason = v1alpha1.ReasonUninvitedNamespace
+		said = append(said, "The provider has service namespaces that this cluster did not ask for and has no objects in: "+cluster.Some(unrequested)+
+			". They are not used: nothing travels to or from these namespaces.")
+	}
+	if len(refused) > 0 {
+		reason = v1alpha1.ReasonServiceNamespaceRefused
+		said = append(said, "The provider has no service namespace for objects in "+cluster.Some(refused)+". Objects in other namespaces are kept in step.")
+	}
+	if reason == "" {
+		return v1alpha1.True(v1alpha1.ConditionNamespacesReady)
+	}
+	slices.Reverse(said) // what keeps objects from being in step comes first
+	return v1alpha1.False(v1alpha1.ConditionNamespacesReady, v1alpha1.SeverityWarning, reason, strings.Join(said, " "))
+}
+
+// refusals are the namespaces that are refused, each with its reason.
+func (n *Keeper) refusals() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return cluster.Reasons(n.refused)
+}
+
+// askEvery is the time after which a service namespace is asked for again.
+const askEvery = 10 * time.Second
+
+// askFor creates the APIServiceNamespace of a namespace for as long as objects wait for that.
+// The watch may show neither the namespace nor what was created yet.
+func (n *Keeper) askFor(ctx context.Context, namespace string) (again time.Duration, err error) {
+	n.mu.Lock()
+	next, wanted := n.wants[namespace]
+	if !wanted {
+		delete(n.withObjects, namespace)
+	}
+	n.mu.Unlock()
+	if !wanted || !n.InApp(namespace) {
+		return 0, nil
+	}
+	if left := time.Until(next); left > 0 {
+		return left, nil
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
+	u.SetAPIVersion(v1alpha1.GroupVersion.String())
+	u.SetKind("APIServiceNamespace")
+	u.SetName(namespace)
+	_, err = n.Calls.Resource(cluster.APIServiceNamespaces).Namespace(n.Tenant).Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+	if err != nil && !fates.Is(err, fates.Exists) {
+		return 0, fmt.Errorf("ask for a service namespace for %s: %w", namespace, err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.wants[namespace] = time.Now().Add(askEvery)
+	return askEvery, nil
+}
+
+// InApp tells whether the cache knows the namespace.
+func (n *Keeper) InApp(namespace string) bool {
+	_, ok, err := n.App.GetStore().GetByKey(namespace)
+	return ok && err == nil
+}
+
+// giveUp deletes the APIServiceNamespace of a namespace that is gone. Our backend then deletes
+// the service namespace once no object of an exported API is left in it; another make of backend
+// may delete all of it. So the App Cluster's API server has to say twice, a grace period apart,
+// that the namespace is gone; the cache is not believed.
+func (n *Keeper) giveUp(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (time.Duration, error) {
+	if n.InApp(asked.Name) || asked.DeletionTimestamp != nil {
+		n.goneFor(asked.Name, false)
+		return 0, nil
+	}
+	gone, err := n.Gone(ctx, asked.Name)
+	if err != nil {
+		return 0, err
+	}
+	since := n.goneFor(asked.Name, gone)
+	if !gone {
+		return 0, nil
+	}
+	if left := n.Grace - since; left > 0 {
+		return left, nil
+	}
+	uid := asked.UID
+	err = n.Calls.Resource(cluster.APIServiceNamespaces).Namespace(n.Tenant).Delete(ctx, asked.Name,
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if err != nil && !fates.Is(err, fates.Absent, fates.Unserved, fates.Conflict, fates.Contested) {
+		return 0, fmt.Errorf("give up the service namespace of %s: %w", asked.Name, err)
+	}
+	logr.FromContextOrDiscard(ctx).Info("namespace is gone, service namespace given up")
+	return 0, nil
+}
+
+// goneFor notes whether the namespace is gone, and returns for how long it has been.
+func (n *Keeper) goneFor(namespace string, gone bool) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !gone {
+		delete(n.gone, namespace)
+		return 0
+	}
+	first, ok := n.gone[namespace]
+	if !ok {
+		first = time.Now()
+		n.gone[namespace] = first
+	}
+	return time.Since(first)
+}
+
+// Services are the service namespaces of the tenant that this App Cluster has asked
+// for, once they and the App Cluster's namespaces are known.
+func (n *Keeper) Services() (names []string, known bool) {
+	for _, o := range n.Asked.GetStore().List() {
+		u, _ := o.(*unstructured.Unstructured)
+		if !n.hasObjects(u.GetName()) && !requestedHere(u) {
+			continue
+		}
+		if name, ok, _ := unstructured.NestedString(u.Object, "status", "namespace"); ok && name != "" {
+			names = append(names, name)
+		}
+	}
+	return names, n.Asked.HasSynced() && n.App.HasSynced()
+}

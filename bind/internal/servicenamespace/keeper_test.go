@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package servicenamespace
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/test/fakecluster"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// TestNamespaceAskedFor: a namespace in which a Sync has met an object once gets its service
+// namespace, however late the watches show the namespace and what was asked for, and whatever
+// else has the namespace looked at in between.
+func TestNamespaceAskedFor(t *testing.T) {
+	for _, order := range [][]event{{objectMet, namespaceSeen, askedSeen, readySeen}, {namespaceSeen, objectMet, askedSeen, readySeen}} {
+		for looks := range 1 << (2 * len(order)) { // two bits an event: how often the namespace is looked at after it
+			t.Run(fmt.Sprint(order, looks), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					w := newAskingWorld(t)
+					for at, e := range order {
+						w.happens(e)
+						w.looks(looks >> (2 * at) & 3)
+						if at == 1 {
+							w.looks(1) // now or later: each event leads to one
+						}
+					}
+					w.looks(1)
+					if service, ok := w.Mapper.Of("team"); !ok || service != "service" {
+						t.Errorf("the service namespace is %q, %t", service, ok)
+					}
+					if w.created != 1 {
+						t.Errorf("asked %d times", w.created)
+					}
+				})
+			})
+		}
+	}
+}
+
+// An event of a namespace leads to a look at it.
+type event int
+
+const (
+	objectMet     event = iota // by a Sync
+	namespaceSeen              // in the App Cluster
+	askedSeen                  // the APIServiceNamespace
+	readySeen                  // and the service namespace in it
+)
+
+// An askingWorld is a namespace "team" that is to get a service namespace.
+type askingWorld struct {
+	*testing.T
+	*Keeper
+	created int
+}
+
+func newAskingWorld(t *testing.T) *askingWorld {
+	t.Helper()
+	resource := fakecluster.Resource{GroupVersionResource: cluster.APIServiceNamespaces, Kind: "APIServiceNamespace"}
+	app, platform := fakecluster.New(), fakecluster.New(resource)
+	n := New(Config{
+		App: cluster.Metas(app.Metadata(), cluster.NamespacesResource).Informer(cache.Indexers{}), Calls: platform.Client(), Tenant: "tenant",
+		Asked: cluster.Objects(platform.Client(), cluster.APIServiceNamespaces, "tenant").Informer(cache.Indexers{}), Grace: time.Minute,
+		Holding: func(f controller.Func) controller.Func { return f },
+	})
+	t.Cleanup(n.Queue.ShutDown)
+	w := &askingWorld{T: t, Keeper: n}
+	tenant := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
+	tenant.SetName("tenant")
+	if _, err := platform.Client().Resource(cluster.NamespacesResource).Create(t.Context(), tenant, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	platform.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+		if r.Verb == "create" {
+			w.created++
+		}
+		return do()
+	})
+	return w
+}
+
+func (w *askingWorld) happens(e event) {
+	w.Helper()
+	var err error
+	switch e {
+	case objectMet:
+		w.want("team")
+	case namespaceSeen:
+		err = w.App.GetStore().Add(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "team"}})
+	case askedSeen, readySeen:
+		var u *unstructured.Unstructured
+		if u, err = w.Calls.Resource(cluster.APIServiceNamespaces).Namespace("tenant").Get(w.Context(), "team", metav1.GetOptions{}); err == nil {
+			if e == readySeen {
+				u.Object["status"] = map[string]any{"namespace": "service"}
+			}
+			err = w.Asked.GetStore().Add(u)
+		}
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *askingWorld) looks(times int) {
+	w.Helper()
+	for range times {
+		if _, err := w.reconcile(w.Context(), cache.NewObjectName("", "team")); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+func TestRefusedFor(t *testing.T) {
+	ready := func(c v1alpha1.Condition) []v1alpha1.Condition { return []v1alpha1.Condition{c} }
+	for name, tc := range map[string]struct {
+		conditions []v1alpha1.Condition
+		want       string
+	}{
+		"nothing said, as by peers": {nil, ""},
+		"ready":                     {ready(v1alpha1.True(v1alpha1.ConditionReady)), ""},
+		"not yet":                   {ready(v1alpha1.False(v1alpha1.ConditionReady, v1alpha1.SeverityInfo, "Pending", "Waits.")), ""},
+		"refused":                   {ready(v1alpha1.False(v1alpha1.ConditionReady, v1alpha1.SeverityError, "NameTaken", "it belongs to another tenant")), "it belongs to another tenant"},
+		"refused with few words":    {ready(v1alpha1.False(v1alpha1.ConditionReady, v1alpha1.SeverityError, "NameTaken", "")), "NameTaken"},
+	} {
+		asked := &v1alpha1.APIServiceNamespace{Status: v1alpha1.APIServiceNamespaceStatus{Conditions: tc.conditions}}
+		if got := refusedFor(asked); got != tc.want {
+			t.Errorf("%s: %q, want %q", name, got, tc.want)
+		}
+	}
+}
+
+// TestP25NamespacesReady: however much a provider has to say, the condition stays small.
+func TestP25NamespacesReady(t *testing.T) {
+	n := &Keeper{refused: map[string]string{}, unrequested: unrequested{seen: map[string]sighting{}}}
+	if c := n.Ready(); c.Status != "True" {
+		t.Errorf("%+v", c)
+	}
+	for _, name := range []string{"d", "b", "a", "e", "c"} {
+		n.refused[name] = strings.Repeat("no ", 1000)
+	}
+	c := n.Ready()
+	if c.Status != "False" || c.Severity != v1alpha1.SeverityWarning || c.Reason != v1alpha1.ReasonServiceNamespaceRefused {
+		t.Errorf("%+v", c)
+	}
+	if len(c.Message) > cluster.MaxMessage || !strings.Contains(c.Message, "in a (no no") || !strings.Contains(c.Message, "and 2 more") {
+		t.Errorf("message of %d bytes: %s", len(c.Message), c.Message)
+	}
+	for i := range 1000 {
+		n.unrequested.seen["u"+strconv.Itoa(i)] = sighting{told: i%2 == 0}
+	}
+	if c = n.Ready(); c.Reason != v1alpha1.ReasonServiceNamespaceRefused || len(c.Message) > cluster.MaxMessage || !strings.Contains(c.Message, "u0, u10, u100, and 497 more") {
+		t.Errorf("message of %d bytes, for %s: %s", len(c.Message), c.Reason, c.Message)
+	}
+	clear(n.refused)
+	if c = n.Ready(); c.Reason != v1alpha1.ReasonUninvitedNamespace || c.Severity != v1alpha1.SeverityWarning || !strings.Contains(c.Message, "and 497 more") {
+		t.Errorf("message for %s: %s", c.Reason, c.Message)
+	}
+}

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+
+//go:build unix
+
+package bind_test
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// A plantedFault is something that goes wrong with a binding of widgets that works.
+type plantedFault struct {
+	name        string
+	plant, heal func(t *testing.T, w *world, service, x string)
+	check       string // of doctor
+	says, next  string // in the message and the hint of its finding
+	condition   string // of the binding
+	reason      string
+	event       string // on a widget, which it keeps from being in step
+}
+
+// objectFault is one that keeps a widget from being in step. Finding is what doctor says, and
+// what to do.
+func objectFault(name, reason string, finding [2]string, plant, heal func(t *testing.T, w *world, service, x string)) plantedFault {
+	return plantedFault{
+		name: name, plant: plant, heal: heal, check: "objects", says: finding[0], next: finding[1],
+		condition: v1alpha1.ConditionObjectsSynced, reason: v1alpha1.ReasonObjectsNotSynced, event: "Warning " + reason,
+	}
+}
+
+// secretFault is f by a change of the kubeconfig Secret: plant changes a good kubeconfig, or
+// returns nothing for no Secret.
+func secretFault(f plantedFault, plant func(w *world, good string) string) plantedFault {
+	write := func(t *testing.T, w *world, data []byte) {
+		t.Helper()
+		w.app.apply(t, secret(v1alpha1.Namespace, w.secret, data))
+	}
+	f.plant = func(t *testing.T, w *world, _, _ string) {
+		t.Helper()
+		if bad := plant(w, string(w.kubeconfig(t))); bad != "" {
+			write(t, w, []byte(bad))
+		} else {
+			w.app.delete(t, secretsGVR, v1alpha1.Namespace, w.secret)
+		}
+	}
+	f.heal = func(t *testing.T, w *world, _, _ string) {
+		t.Helper()
+		write(t, w, w.kubeconfig(t))
+	}
+	return f
+}
+
+func create(t *testing.T, w *world, x string) {
+	t.Helper()
+	w.app.apply(t, widget("team", x, map[string]any{"size": int64(1)}))
+}
+
+func (s *side) delete(t *testing.T, gvr schema.GroupVersionResource, namespace, name string) {
+	t.Helper()
+	if err := s.dyn.Resource(gvr).Namespace(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func plantedFaults() []plantedFault {
+	quota := map[string]any{"count/" + widgets: "1"}
+	noWidget := map[string]any{"expression": "object.metadata.name != 'policy'", "message": "no such widget here"}
+	matches := map[string]any{"apiGroups": []any{"example.org"}, "apiVersions": []any{"v1"}, "operations": []any{"CREATE"}, "resources": []any{"widgets"}}
+	return []plantedFault{
+		objectFault("quota", "TargetForbidden", [2]string{"exceeded quota", "quota, a policy or a right of the platform"}, func(t *testing.T, w *world, service, x string) {
+			t.Helper()
+			w.controlPlane.apply(t, object("v1", "ResourceQuota", service, "few", map[string]any{"spec": map[string]any{"hard": quota}}))
+			w.controlPlane.patchStatus(t, quotasGVR, service, "few", map[string]any{"hard": quota, "used": quota})
+			create(t, w, x)
+		}, func(t *testing.T, w *world, service, _ string) {
+			t.Helper()
+			w.controlPlane.delete(t, quotasGVR, service, "few")
+		}),
+		objectFault("policy", "TargetRefused", [2]string{"no such widget here", "Change the object to what the message asks for"}, func(t *testing.T, w *world, service, x string) {
+			t.Helper()
+			w.controlPlane.apply(t,
+				object("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "", "no-x", map[string]any{"spec": map[string]any{
+					"matchConstraints": map[string]any{"resourceRules": []any{matches}}, "validations": []any{noWidget},
+				}}),
+				object("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "", "no-x", map[string]any{"spec": map[string]any{"policyName": "no-x", "validationActions": []any{"Deny"}}}))
+			eventually(t, func() error {
+				_, err := w.controlPlane.dyn.Resource(widgetsGVR).Namespace(service).Create(t.Context(), widget(service, x, map[string]any{"size": int64(1)}), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+				if err == nil {
+					return errors.New("the policy is not in force")
+				}
+				return nil
+			})
+			create(t, w, x)
+		}, func(t *testing.T, w *world, _, _ string) {
+			t.Helper()
+			w.controlPlane.delete(t, policyBindingsGVR, "", "no-x")
+		}),
+		objectFault("webhook down", "TargetUnavailable", [2]string{"webhook", "its operators can look"}, func(t *testing.T, w *world, service, x string) {
+			t.Helper()
+			w.controlPlane.apply(t, object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "down", map[string]any{"webhooks": []any{map[string]any{
+				"name": "down.example.org", "clientConfig": map[string]any{"url": "https://127.0.0.1:1/"}, "rules": []any{matches},
+				"sideEffects": "None", "admissionReviewVersions": []any{"v1"}, "timeoutSeconds": int64(1),
+			}}}))
+			time.Sleep(2 * time.Second) // API servers take a while to know their webhooks
+			create(t, w, x)
+		}, func(t *testing.T, w *world, _, _ string) {
+			t.Helper()
+			w.controlPlane.delete(t, webhooksGVR, "", "down")
+		}),
+		objectFault("foreign object of the name", "TargetConflict", [2]string{"belongs to someone else", "choose another name"}, func(t *testing.T, w *world, service, x string) {
+			t.Helper()
+			w.controlPlane.apply(t, widget(service, x, map[string]any{"size": int64(7)}))
+			create(t, w, x)
+		}, func(t *testing.T, w *world, service, x string) {
+			t.Helper()
+			w.controlPlane.delete(t, widgetsGVR, service, x)
+		}),
+		objectFault("stuck finalizer", "TargetTerminating", [2]string{"example.org/hold", "finalizers that the message names"}, func(t *testing.T, w *world, service, x string) {
+			t.Helper()
+			create(t, w, x)
+			w.travelled(t, service, x)
+			w.controlPlane.patch(t, widgetsGVR, cache.NewObjectName(service, x), map[string]any{"metadata": map[string]any{"finalizers": []any{"example.org/hold"}}})
+			w.app.delete(t, widgetsGVR, "team", x)
+		}, func(t *testing.T, w *world, service, x string) {
+			t.Helper()
+			w.controlPlane.patch(t, widgetsGVR, cache.NewObjectName(service, x), map[string]any{"metadata": map[string]any{"finalizers": nil}})
+		}),
+		{
+			name: "rights of the kind taken away", check: "binding", says: "widgets", next: "Run kubectl bind again for this API",
+			condition: v1alpha1.ConditionInformersSynced, reason: v1alpha1.ReasonMissingRights,
+			plant: func(t *testing.T, w *world, _, _ string) {
+				t.Helper()
+				w.app.delete(t, rolesGVR, "", "klutch-bind-konnector-"+widgets)
+			},
+			heal: func(t *testing.T, w *world, _, _ string) {
+				t.Helper()
+				w.allow(t, widgets)
+			},
+		},
+		secretFault(plantedFault{name: "Secret deleted", check: "secret", says: "it is not there", next: "Run kubectl bind again", condition: v1alpha1.ConditionSecretValid, reason: v1alpha1.ReasonKubeconfigSecretNotFound},
+			func(*world, string) string { return "" }),
+		secretFault(plantedFault{name: "Secret that is no kubeconfig", check: "secret", says: "", next: "Run kubectl bind again", condition: v1alpha1.ConditionSecretValid, reason: v1alpha1.ReasonKubeconfigSecretInvalid},
+			func(*world, string) string { return "kind: Config" }),
+		secretFault(plantedFault{name: "wrong CA", check: "control-plane", says: "certificate", next: "The CA of the kubeconfig is not that of the server", condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonControlPlaneUnreachable},
+			func(w *world, good string) string {
+				return strings.ReplaceAll(good, encodedCA(w.controlPlane.Config().CAData), encodedCA(w.app.Config().CAData))
+			}),
+		secretFault(plantedFault{name: "wrong address", check: "control-plane", says: "", next: "https://127.0.0.1:1 can be reached from here", condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonControlPlaneUnreachable},
+			func(w *world, good string) string {
+				return strings.ReplaceAll(good, w.controlPlane.URL(), "https://127.0.0.1:1")
+			}),
+		{
+			name: "claim refused", check: "binding", says: "", next: "kubectl bind claims " + widgets,
+			condition: v1alpha1.ConditionClaimsInSync, reason: v1alpha1.ReasonUnsupportedClaim,
+			plant: func(t *testing.T, w *world, _, _ string) {
+				t.Helper()
+				claim := map[string]any{"resource": "secrets", "version": "v1", "required": true, "selector": map[string]any{"owner": "Provider", "references": []any{map[string]any{"path": "status.secret"}}}}
+				answered := maps.Clone(claim)
+				answered["state"] = string(v1alpha1.ClaimRejected)
+				w.app.patch(t, bindingsGVR, cache.NewObjectName(w.bindings, widgets), map[string]any{"spec": map[string]any{"permissionClaims": []any{answered}}})
+				w.controlPlane.patch(t, exportsGVR, cache.NewObjectName(tenant, widgets), map[string]any{"spec": map[string]any{"permissionClaims": []any{claim}}})
+			},
+			heal: func(t *testing.T, w *world, _, _ string) {
+				t.Helper()
+				w.controlPlane.patch(t, exportsGVR, cache.NewObjectName(tenant, widgets), map[string]any{"spec": map[string]any{"permissionClaims": nil}})
+				w.app.patch(t, bindingsGVR, cache.NewObjectName(w.bindings, widgets), map[string]any{"spec": map[string]any{"permissionClaims": nil}})
+			},
+		},
+		{
+			name: "service withdrawn", check: "binding", says: "", next: "The platform does not offer this API any more",
+			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonAPIServiceExportNotFound,
+			plant: func(t *testing.T, w *world, _, _ string) {
+				t.Helper()
+				w.controlPlane.delete(t, exportsGVR, tenant, widgets)
+			},
+			heal: func(t *testing.T, w *world, _, _ string) {
+				t.Helper()
+				w.offer(t, read(t, filepath.Join("testdata", "widgets.yaml"))[0])
+			},
+		},
+		{
+			name: "unanswered claim", check: "claims", says: "secrets", next: "kubectl bind claims " + widgets,
+			condition: v1alpha1.ConditionClaimsInSync, reason: v1alpha1.ReasonNewClaims,
+			plant: func(t *testing.T, w *world, _, _ string) {
+				t.Helper()
+				claim := map[string]any{"resource": "secrets", "version": "v1", "selector": map[string]any{"owner": "Provider", "references": []any{map[string]any{"path": "status.secret"}}}}
+				w.controlPlane.patch(t, exportsGVR, cache.NewObjectName(tenant, widgets), map[string]any{"spec": map[string]any{"permissionClaims": []any{claim}}})
+			},
+			heal: func(t *testing.T, w *world, _, _ string) {
+				t.Helper()
+				w.controlPlane.patch(t, exportsGVR, cache.NewObjectName(tenant, widgets), map[string]any{"spec": map[string]any{"permissionClaims": nil}})
+			},
+		},
+	}
+}
+
+// Each planted fault is found by doctor within 15 seconds and told by the binding within a
+// minute, with the next step; when it is gone both say so. Others are planted
+// elsewhere: a role taken away, a token revoked and a tenant removed by TestConnectionTold, a
+// control plane that hangs by TestControlPlaneHangs, a konnector that is killed or stopped by
+// TestKonnectorLease, a foreign CRD by TestKonnector.
+func TestPlantedFaults(t *testing.T) {
+	w, service, _ := newBehind(t)
+	for _, f := range plantedFaults() {
+		ok := t.Run(f.name, func(t *testing.T) {
+			x := strings.ReplaceAll(f.name, " ", "-")
+			f.plant(t, w, service, x)
+			began := time.Now()
+			eventually(t, func() error { return w.doctorSays(t, f) })
+			if took := time.Since(began); took > 15*time.Second {
+				t.Errorf("doctor finds it after %s", took)
+			}
+			eventually(t, func() error {
+				b := get[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, w.bindings, widgets)
+				if c := v1alpha1.FindCondition(b.Status.Conditions, f.condition); c == nil || c.Reason != f.reason {
+					return fmt.Errorf("%s is %+v, want reason %s", f.condition, c, f.reason)
+				}
+				return nil
+			})
+			if took := time.Since(began); took > time.Minute {
+				t.Errorf("the binding tells it after %s", took)
+			}
+			if f.event != "" {
+				w.hears(t, x, f.event)
+			}
+			f.heal(t, w, service, x)
+			w.condition(t, widgets, f.condition, "")
+			w.ready(t, widgets)
+			if f.event != "" {
+				_ = w.app.dyn.Resource(widgetsGVR).Namespace("team").Delete(t.Context(), x, metav1.DeleteOptions{})
+				eventually(t, func() error {
+					_, err := w.app.dyn.Resource(widgetsGVR).Namespace("team").Get(t.Context(), x, metav1.GetOptions{})
+					if err == nil {
+						return errors.New("the widget is still there")
+					}
+					return nil
+				})
+			}
+			eventually(t, func() error {
+				if finding, err := w.finding(t, f.check, ""); err == nil && !finding.OK {
+					return fmt.Errorf("%+v", finding)
+				}
+				return nil
+			})
+		})
+		if !ok {
+			return
+		}
+	}
+}
+
+// doctorSays is an error as long as doctor does not say what it should of a fault.
+func (w *world) doctorSays(t *testing.T, f plantedFault) error {
+	t.Helper()
+	finding, err := w.finding(t, f.check, "")
+	if err == nil && (finding.OK || !strings.Contains(finding.Message, f.says) || !strings.Contains(finding.Hint, f.next)) {
+		err = fmt.Errorf("%+v", finding)
+	}
+	return err
+}
+
+func encodedCA(data []byte) string { return base64.StdEncoding.EncodeToString(data) }

@@ -1,0 +1,381 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package deploy_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"math/big"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/klutch-go/sdk/deploy"
+	"github.com/klutch-go/sdk/internal/test/cluster"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// elsewhere are commands that need more than a cluster, and which test runs them.
+var elsewhere = map[string]string{
+	"kubectl bind recover": "cmd/kubectl-bind, TestP35RecoverAsks",
+}
+
+// TestCommandsTwice runs each command in a block of README.md and of the pages here on a real
+// API server, twice: the second time succeeds as well, and writes nothing.
+func TestCommandsTwice(t *testing.T) {
+	if testing.Short() {
+		t.Skip("needs a real cluster")
+	}
+	if _, err := exec.LookPath("kubectl"); err != nil {
+		t.Skip("needs kubectl")
+	}
+	c := cluster.ForTest(t, "commands")
+	s := &shell{T: t, dir: workshop(t), cluster: c, dyn: dynamic.NewForConfigOrDie(c.Config())}
+	n := 0
+	for _, page := range append([]string{"../README.md"}, must(filepath.Glob("*.md"))...) {
+		if page == "FROM-KLUTCH.md" {
+			continue // see overAndBack; export, TestKlutchTenantsAreAdopted runs its other sections
+		}
+		for _, command := range commandsOf(t, page) {
+			if where, ok := s.leftTo(command); ok {
+				t.Logf("%s: %s runs %s", page, where, command)
+				continue
+			}
+			n++
+			s.twice(page, command)
+		}
+	}
+	if n < 8 {
+		t.Errorf("%d commands", n)
+	}
+	s.overAndBack()
+	for _, u := range deploy.Konnector("example.com/konnector:v1") { // and another tool has no quarrel with them
+		s.applyAs("kustomize-controller", u)
+	}
+}
+
+var (
+	fence    = regexp.MustCompile("(?s)```sh\n(.*?)```")
+	indented = regexp.MustCompile(`(?m)^    (kubectl .*)$`)
+	settings = regexp.MustCompile("(?s)```yaml\n( *# kustomization.yaml\n.*?)```")
+)
+
+// commandsOf are the commands of a page for kubectl, in its order.
+func commandsOf(t *testing.T, page string) (commands []string) {
+	t.Helper()
+	text := string(must(os.ReadFile(page)))
+	for _, b := range fence.FindAllStringSubmatch(text, -1) {
+		text = strings.Replace(text, b[0], "\n    "+strings.ReplaceAll(strings.ReplaceAll(b[1], "\n   ", "\n"), "\n", "\n    "), 1)
+	}
+	for _, m := range indented.FindAllStringSubmatch(regexp.MustCompile(`(?m)^ +kubectl`).ReplaceAllString(text, "    kubectl"), -1) {
+		commands = append(commands, m[1])
+	}
+	return commands
+}
+
+// A shell runs commands in a folder that is as the pages want it.
+type shell struct {
+	*testing.T
+	dir     string
+	cluster *cluster.Cluster
+	dyn     dynamic.Interface
+}
+
+// workshop makes the folder: a checkout, the settings, certificates, and kubectl-bind.
+func workshop(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	check(t, os.Symlink(must(filepath.Abs("..")), filepath.Join(dir, "sdk")))
+	block := settings.FindStringSubmatch(string(must(os.ReadFile("README.md"))))
+	if block == nil {
+		t.Fatal("README.md has no kustomization.yaml")
+	}
+	cert, key := certificate()
+	for name, text := range map[string]string{
+		"kustomization.yaml": strings.ReplaceAll(block[1], "\n   ", "\n"), "client-secret": "s3cr3t", "tls.crt": cert, "tls.key": key,
+	} {
+		check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "bin", "kubectl-bind"), "github.com/klutch-go/sdk/cmd/kubectl-bind").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return dir
+}
+
+func certificate() (cert, key string) {
+	private := must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour), DNSNames: []string{"bind.example.com"}}
+	der := must(x509.CreateCertificate(rand.Reader, template, template, private.Public(), private))
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: must(x509.MarshalPKCS8PrivateKey(private))}))
+}
+
+func (s *shell) leftTo(command string) (string, bool) {
+	for prefix, where := range elsewhere {
+		if strings.HasPrefix(command, prefix) {
+			return where, true
+		}
+	}
+	return "", false
+}
+
+// twice runs a command, lets the controllers of the cluster do their part, and runs it again.
+func (s *shell) twice(page, command string) {
+	s.Helper()
+	if strings.Contains(command, "TENANT") {
+		s.tenant()
+	}
+	command = strings.NewReplacer("TENANT", "cluster-abc", "IMAGE", "example.com/konnector:v1").Replace(command)
+	s.run(page, command)
+	before := s.settled()
+	s.run(page, command)
+	if diff := cmp.Diff(before, s.settled()); diff != "" {
+		s.Errorf("%s: the second %q changes (-before +after):\n%s", page, command, diff)
+	}
+}
+
+func (s *shell) run(page, command string) {
+	s.Helper()
+	if out, err := s.output(command); err != nil {
+		s.Fatalf("%s: %q: %v\n%s", page, command, err, out)
+	}
+}
+
+func (s *shell) output(command string) (string, error) {
+	cmd := exec.CommandContext(s.Context(), "bash", "-e", "-o", "pipefail", "-c", command)
+	cmd.Dir = s.dir
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.cluster.Kubeconfig(), "PATH="+filepath.Join(s.dir, "bin")+":"+os.Getenv("PATH"), "HOME="+s.dir)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// tenant makes one, if there is none.
+func (s *shell) tenant() {
+	s.Helper()
+	bindings := s.dyn.Resource(v1alpha1.Resource("clusterbindings")).Namespace("cluster-abc")
+	if _, err := bindings.Get(s.Context(), "cluster", metav1.GetOptions{}); err == nil {
+		return
+	}
+	s.apply(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "", map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "cluster-abc"}})
+	for _, crd := range v1alpha1.CRDs() {
+		s.apply(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, "", crd.Object)
+	}
+	s.settled()
+	s.apply(v1alpha1.Resource("clusterbindings"), "cluster-abc", map[string]any{
+		"apiVersion": "klutch.anynines.com/v1alpha1", "kind": "ClusterBinding", "metadata": map[string]any{"name": "cluster", "namespace": "cluster-abc"},
+		"spec": map[string]any{"providerPrettyName": "p", "kubeconfigSecretRef": map[string]any{"name": "kubeconfig", "key": "kubeconfig"}},
+	})
+}
+
+// klutchKonnector is what Klutch's CLI installs.
+const klutchKonnector = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: klutch-bind}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: klutch-bind-konnector}
+rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: konnector, namespace: klutch-bind, labels: {app: konnector}}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: konnector}}
+  template:
+    metadata: {labels: {app: konnector}}
+    spec:
+      serviceAccountName: konnector
+      containers:
+      - name: konnector
+        image: public.ecr.aws/w5n9a2g2/klutch/konnector:v1.5.0
+        env:
+        - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
+        - {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
+        readinessProbe: {httpGet: {path: /healthz, port: 8080}}
+`
+
+// overAndBack runs the commands of FROM-KLUTCH.md about the konnector: back, over and back
+// again. Klutch's CLI has a field manager of its own, so that over takes force.
+func (s *shell) overAndBack() {
+	s.Helper()
+	const page = "FROM-KLUTCH.md"
+	check(s.T, os.WriteFile(filepath.Join(s.dir, "klutch-konnector.yaml"), []byte(klutchKonnector), 0o600))
+	_, section, _ := strings.Cut(string(must(os.ReadFile(page))), "## The konnector\n")
+	over, back, _ := strings.Cut(section, "To go back")
+	commands := func(text string) (all []string) {
+		for _, m := range indented.FindAllStringSubmatch(text, -1) {
+			all = append(all, strings.ReplaceAll(m[1], "IMAGE", "example.com/konnector:v1"))
+		}
+		if len(all) < 2 {
+			s.Fatalf("%s: commands %q", page, all)
+		}
+		return all
+	}
+	for range 2 {
+		for _, command := range commands(back) {
+			if strings.Contains(command, "klutch-konnector.yaml") {
+				command += " --field-manager klutch"
+			}
+			s.run(page, command)
+		}
+		s.klutchs(true)
+		refused := strings.Replace(commands(over)[1], "--force-conflicts", "--dry-run=server", 1)
+		if out, err := s.output(refused); err == nil || !strings.Contains(out, "with \"klutch\"") {
+			s.Errorf("without force: %v\n%s", err, out)
+		}
+		for _, command := range commands(over) {
+			s.run(page, command)
+		}
+		s.klutchs(false)
+	}
+}
+
+// klutchs waits until the konnector is Klutch's, and works, or is ours.
+func (s *shell) klutchs(want bool) {
+	s.Helper()
+	image, deployments := "example.com/konnector", s.dyn.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).Namespace("klutch-bind")
+	if want {
+		image = "public.ecr.aws/w5n9a2g2/klutch/konnector"
+	}
+	d := must(deployments.Get(s.Context(), "konnector", metav1.GetOptions{}))
+	containers, _, _ := unstructured.NestedSlice(d.Object, "spec", "template", "spec", "containers")
+	replicas, _, _ := unstructured.NestedInt64(d.Object, "spec", "replicas")
+	if text := fmt.Sprint(containers); len(containers) != 1 || strings.Contains(text, "klutch/konnector") != want || replicas != 2 {
+		s.Errorf("want %s, %d replicas of %v", image, replicas, text)
+	}
+	role := must(s.dyn.Resource(rbacv1.SchemeGroupVersion.WithResource("clusterroles")).Get(s.Context(), "klutch-bind-konnector", metav1.GetOptions{}))
+	if rules := fmt.Sprint(role.Object["rules"]); strings.Contains(rules, "resources:[*]") != want {
+		s.Errorf("Klutch's rules: %t, want %t: %s", !want, want, rules)
+	}
+	config := s.cluster.Config()
+	config.Impersonate.UserName = "system:serviceaccount:klutch-bind:konnector"
+	secrets := dynamic.NewForConfigOrDie(config).Resource(schema.GroupVersionResource{Version: "v1", Resource: "secrets"}).Namespace("default")
+	copied := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{
+		"name": "copy", "annotations": map[string]any{"klutch.anynines.com/resource-owner": "Provider"},
+	}}}
+	pods := s.dyn.Resource(schema.GroupVersionResource{Version: "v1", Resource: "pods"}).Namespace("klutch-bind")
+	why := ""
+	err := wait.PollUntilContextTimeout(s.Context(), 100*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+		_, err := secrets.Create(ctx, copied, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		list, listed := pods.List(ctx, metav1.ListOptions{LabelSelector: "app=konnector"})
+		theirs := 0
+		for i := 0; listed == nil && i < len(list.Items); i++ {
+			if strings.Contains(fmt.Sprint(list.Items[i].Object["spec"]), "klutch/konnector") {
+				theirs++
+			}
+		}
+		why = fmt.Sprintf("it copies a Secret: %v; %d pods of Klutch's (%v)", err, theirs, listed)
+		return (err == nil) == want && (theirs > 0) == want, nil
+	})
+	if err != nil {
+		s.Fatalf("want Klutch's konnector: %t: %s", want, why)
+	}
+}
+
+// applyAs takes nothing over from other managers.
+func (s *shell) applyAs(manager string, u *unstructured.Unstructured) {
+	s.Helper()
+	version := u.GroupVersionKind().GroupVersion()
+	list, err := discovery.NewDiscoveryClientForConfigOrDie(s.cluster.Config()).ServerResourcesForGroupVersion(version.String())
+	check(s.T, err)
+	at := slices.IndexFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Kind == u.GetKind() && !strings.Contains(r.Name, "/") })
+	_, err = s.dyn.Resource(version.WithResource(list.APIResources[at].Name)).Namespace(u.GetNamespace()).Apply(s.Context(), u.GetName(), u, metav1.ApplyOptions{FieldManager: manager})
+	if err != nil {
+		s.Errorf("%s %s: %v", u.GetKind(), u.GetName(), err)
+	}
+}
+
+func (s *shell) apply(resource schema.GroupVersionResource, namespace string, o map[string]any) {
+	s.Helper()
+	u := &unstructured.Unstructured{Object: o}
+	_, err := s.dyn.Resource(resource).Namespace(namespace).Apply(s.Context(), u.GetName(), u, metav1.ApplyOptions{FieldManager: "test", Force: true})
+	check(s.T, err)
+}
+
+// settled waits until nothing changes any more, and returns a version of each object.
+func (s *shell) settled() map[string]string {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(s.Context(), time.Minute)
+	defer cancel()
+	tick := time.NewTicker(300 * time.Millisecond)
+	defer tick.Stop()
+	for last, same := s.versions(), 0; ; {
+		select {
+		case <-ctx.Done():
+			s.Fatal("the cluster does not come to rest")
+		case <-tick.C:
+		}
+		now := s.versions()
+		if maps.Equal(last, now) {
+			same++
+		} else {
+			same = 0
+		}
+		if last = now; same == 3 {
+			return now
+		}
+	}
+}
+
+// versions tell writes of objects, whatever controllers write into their status.
+func (s *shell) versions() map[string]string {
+	s.Helper()
+	all := map[string]string{}
+	for group, resources := range map[string][]string{
+		"": {"namespaces", "secrets", "configmaps", "serviceaccounts", "services"}, "apps": {"deployments"}, "policy": {"poddisruptionbudgets"},
+		"rbac.authorization.k8s.io": {"clusterroles", "clusterrolebindings", "roles", "rolebindings"}, "apiextensions.k8s.io": {"customresourcedefinitions"},
+		"admissionregistration.k8s.io": {"validatingadmissionpolicies", "validatingadmissionpolicybindings"}, "networking.k8s.io": {"networkpolicies"},
+	} {
+		for _, resource := range resources {
+			list, err := s.dyn.Resource(schema.GroupVersionResource{Group: group, Version: "v1", Resource: resource}).List(s.Context(), metav1.ListOptions{})
+			check(s.T, err)
+			for i := range list.Items {
+				u := &list.Items[i]
+				version := u.GetResourceVersion()
+				if u.GetGeneration() > 0 { // it has a status of its own version
+					version = fmt.Sprint("generation ", u.GetGeneration(), u.GetLabels(), u.GetAnnotations())
+				}
+				all[resource+" "+u.GetNamespace()+"/"+u.GetName()] = version
+			}
+		}
+	}
+	return all
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func check(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// large is how much memory a byte of an object takes, of objects with long lists whose items are
+// owned one by one.
+func large(ctx context.Context, c contest) ([]figure, error) {
+	b := c.batch("large", gadgets)
+	b.size = c.larges
+	if err := b.warm(ctx); err != nil {
+		return nil, err
+	}
+	wait(ctx, 2*time.Second)
+	empty := memoryOf(c.process)
+	const length = 8_000 // of each list; with the account of who owns it an object on the control plane is near etcd's limit
+	items := make([]string, length)
+	for i := range items {
+		items[i] = fmt.Sprintf(`{"name":"item-%04d","value":"%028d"}`, i, i)
+	}
+	tail := `"spec":{"size":"small","items":[` + strings.Join(items, ",") + `]}}`
+	big := phase{"creates", func(b batch, ctx context.Context, i int) error {
+		return b.app.create(ctx, path(b.resource, b.namespace(i)), fmt.Appendf(nil,
+			`{"apiVersion":"%s/%s","kind":"%s","metadata":{"name":"%s"},%s`, group, version, kindFor(b.resource), b.object(i), tail))
+	}, inControl, exists}
+	for i := range b.size { // one at a time: API servers take seconds for many at once
+		for _, p := range []phase{big, stating} {
+			if _, err := b.one(ctx, p, i); err != nil {
+				return nil, err
+			}
+		}
+	}
+	peak := memoryOf(c.process).minus(empty)
+	wait(ctx, c.idle)
+	rest := memoryOf(c.process).minus(empty)
+	bytes := float64(len(tail)) * float64(b.size) / 1024
+	return []figure{
+		{"an object, MB", float64(len(tail)) / (1 << 20), goal{}},
+		{"after the first sync, resident bytes/byte", peak.resident / bytes, goal{}},
+		{"at rest, resident bytes/byte", rest.resident / bytes, atMost(5)},
+		{"at rest, live heap bytes/byte", rest.live / bytes, goal{}},
+	}, nil
+}

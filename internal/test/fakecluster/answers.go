@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fakecluster
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/klutch-go/sdk/internal/fates"
+)
+
+// An Answer is an error of the table of fates, as an API server or the way to it gives it.
+type Answer struct {
+	Kind fates.Kind
+	Err  func(Request) error
+}
+
+// Answers are errors of each kind that a request for one object can meet.
+func Answers() []Answer {
+	status := func(code int32, reason metav1.StatusReason, message string, causes ...metav1.StatusCause) func(Request) error {
+		return func(r Request) error {
+			return &apierrors.StatusError{ErrStatus: metav1.Status{
+				Status: metav1.StatusFailure, Code: code, Reason: reason, Message: fmt.Sprintf("widgets %q: %s", r.Object.Name, message),
+				Details: &metav1.StatusDetails{Name: r.Object.Name, Group: r.Resource.Group, Kind: r.Resource.Resource, Causes: causes},
+			}}
+		}
+	}
+	return []Answer{
+		{fates.Unreachable, func(Request) error { return errors.New("connection refused") }},
+		{fates.Failing, status(http.StatusInternalServerError, metav1.StatusReasonInternalError, "failed calling webhook: connection refused")},
+		{fates.Failing, status(http.StatusInternalServerError, "", "etcdserver: request is too large")},
+		{fates.Failing, status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "the request did not end in time")},
+		{fates.Failing, status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "starting")},
+		{fates.Damaged, status(http.StatusInternalServerError, metav1.StatusReasonStoreReadError, "cannot be decoded")},
+		{fates.Overloaded, status(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, "slow down")},
+		{fates.Unauthorized, status(http.StatusUnauthorized, metav1.StatusReasonUnauthorized, "Unauthorized")},
+		{fates.Forbidden, status(http.StatusForbidden, metav1.StatusReasonForbidden, "exceeded quota")},
+		{fates.Terminating, status(http.StatusForbidden, metav1.StatusReasonForbidden, "namespace is being terminated", metav1.StatusCause{Type: corev1.NamespaceTerminatingCause})},
+		{fates.Unserved, func(r Request) error {
+			if r.Subresource != "" { // else the kind has none: TestPlainStatus
+				return apierrors.NewServiceUnavailable("starting")
+			}
+			return status(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource", metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse})(r)
+		}},
+		{fates.Conflict, status(http.StatusConflict, metav1.StatusReasonConflict, "the object has been modified")},
+		{fates.Exists, status(http.StatusConflict, metav1.StatusReasonAlreadyExists, "already exists")},
+		{fates.Invalid, func(r Request) error {
+			return apierrors.NewInvalid(r.Resource.GroupVersion().WithKind("Widget").GroupKind(), r.Object.Name, field.ErrorList{field.Invalid(field.NewPath("spec"), nil, "a policy says no")})
+		}},
+		{fates.Undeclared, func(Request) error {
+			return errors.New("failed to create typed patch object: .spec.size: field not declared in schema")
+		}},
+		{fates.Malformed, status(http.StatusBadRequest, metav1.StatusReasonBadRequest, "makes no sense")},
+		{fates.TooLarge, status(http.StatusRequestEntityTooLarge, metav1.StatusReasonRequestEntityTooLarge, "limit is 3145728")},
+		{fates.NotAllowed, status(http.StatusMethodNotAllowed, metav1.StatusReasonMethodNotAllowed, "not allowed")},
+		{fates.NotAcceptable, status(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "no such form")},
+		{fates.Unsupported, status(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "no such form")},
+		{fates.Unreachable, status(http.StatusMovedPermanently, "", "moved")},
+	}
+}
