@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -48,6 +49,7 @@ type engine struct {
 	reports  *reports
 	refused  *refusal.Ledger
 	tasks    []func(context.Context) // to run beside the queue
+	watching atomic.Bool             // the views know what to watch
 	cancel   context.CancelCauseFunc // ends run; nil before
 }
 
@@ -126,12 +128,14 @@ func (e *engine) newAccess(p *queue.Pool) *namespaces.Access {
 // run works until ctx is done.
 func (e *engine) run(ctx context.Context) error {
 	defer e.close()
+	// Schemas are read before objects are listed: an object that was listed under an older
+	// schema lacks fields, and is listed anew when another schema is read.
+	for _, schema := range e.schemas {
+		schema.Load(ctx)
+	}
 	e.watch(ctx)
 	if e.identify(ctx) != nil {
 		return nil // ctx is done
-	}
-	for _, schema := range e.schemas {
-		schema.Load(ctx)
 	}
 	ctx, e.cancel = context.WithCancelCause(ctx)
 	var wg sync.WaitGroup
@@ -197,6 +201,7 @@ func (e *engine) watch(ctx context.Context) {
 			r.OnSource().Add(ctx, metav1.NamespaceAll)
 		}
 	}
+	e.watching.Store(true)
 }
 
 // scope watches the namespaces of the target that it should, now and from now on.
@@ -416,7 +421,7 @@ func (e *engine) views() []*view.View {
 
 // status is the state of the Run now.
 func (e *engine) status() Status {
-	st := Status{Synced: true, Held: e.sync.breaker.Held(), HeldCopies: e.sync.copies.Held(), Orphans: e.reports.counted(ReasonOrphaned), Objects: e.source.Count()}
+	st := Status{Synced: e.watching.Load(), Held: e.sync.breaker.Held(), HeldCopies: e.sync.copies.Held(), Orphans: e.reports.counted(ReasonOrphaned), Objects: e.source.Count()}
 	for _, v := range e.views() {
 		known, err := v.State()
 		st.Synced = st.Synced && known

@@ -66,13 +66,18 @@ func (c *Cache) Doubt() {
 	}
 }
 
-// Load reads the schema before anything is written. What cannot be read is not waited
-// for, but looked for again soon.
+// patience is how long Load waits for a server.
+const patience = 5 * time.Second
+
+// Load reads the schema before objects are listed or written. What cannot be read soon is
+// not waited for, but looked for again.
 func (c *Cache) Load(ctx context.Context) {
 	if c.server == nil {
 		return
 	}
-	if _, err := c.read(ctx); err != nil && ctx.Err() == nil {
+	limited, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if _, err := c.read(limited); err != nil && ctx.Err() == nil {
 		logr.FromContextOrDiscard(ctx).Info("schema cannot be read, so that fields which only one side knows keep objects back", "reason", err.Error())
 		c.Doubt()
 	}
