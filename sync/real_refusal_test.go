@@ -73,9 +73,20 @@ func (w *refusing) policy(d dynamic.Interface, namespace, rule string) {
 	w.Helper()
 	w.install(d, admission("validatingadmissionpolicies"), "", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicy","metadata":{"name":%q},"spec":{
 		"matchConstraints":{"resourceRules":[{"apiGroups":["example.org"],"apiVersions":["v1"],"operations":["CREATE","UPDATE"],"resources":["widgets"]}]},
-		"validations":[{"expression":%q,"message":"the policy says no"}]}}`, w.name, rule))
+		"validations":[{"expression":%q,"message":"the policy says no"},{"expression":"object.metadata.name != 'probe'"}]}}`, w.name, rule))
 	w.install(d, admission("validatingadmissionpolicybindings"), "", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingAdmissionPolicyBinding","metadata":{"name":%q},"spec":{
 		"policyName":%q,"validationActions":["Deny"],"matchResources":{"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":%q}}}}}`, w.name, w.name, namespace))
+	w.refuses(d, namespace)
+}
+
+// refuses waits until an API server, which takes a while to know its policies and webhooks,
+// refuses a widget called probe.
+func (w *refusing) refuses(d dynamic.Interface, namespace string) {
+	w.Helper()
+	w.until("the probe is refused", func() bool {
+		_, err := d.Resource(widgets).Namespace(namespace).Create(w.Context(), w.widget("probe", `{"size":"small"}`, ``), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err != nil
+	})
 }
 
 func (w *refusing) noPolicy(d dynamic.Interface) {
@@ -116,6 +127,7 @@ var rejections = map[string]rejection{
 			w.install(w.target, admission("validatingwebhookconfigurations"), "", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":%q},"webhooks":[{
 				"name":"down.example.org","clientConfig":{"url":"https://127.0.0.1:1/"},"rules":[{"apiGroups":["example.org"],"apiVersions":["v1"],"operations":["CREATE","UPDATE"],"resources":["widgets"]}],
 				"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":%q}},"sideEffects":"None","admissionReviewVersions":["v1"],"timeoutSeconds":1}]}`, w.name, w.targetNS))
+			w.refuses(w.target, w.targetNS)
 		},
 		end:  func(w *refusing) { w.remove(w.target, admission("validatingwebhookconfigurations"), "") },
 		told: []string{"webhook"},
@@ -152,7 +164,6 @@ func TestRealRefusals(t *testing.T) {
 		w.to, asked[1] = requests(t, control.Config())
 		w.namespace(source, w.sourceNS)
 		c.begin(w)
-		time.Sleep(2 * time.Second) // API servers take a while to know their policies
 		set := w.put(id)
 		for i := range objects {
 			w.create(source, w.sourceNS, w.widget(fmt.Sprint("w", i), `{"size":"small"}`, ``))
@@ -200,7 +211,6 @@ func TestRealMessageRefused(t *testing.T) {
 	w.to, _ = requests(t, control.Config())
 	w.policy(w.source, w.sourceNS, fmt.Sprintf(`!has(object.metadata.annotations) || !(%q in object.metadata.annotations)`, MessageAnnotation))
 	w.policy(w.target, w.targetNS, `object.spec.size != "large"`)
-	time.Sleep(2 * time.Second) // API servers take a while to know their policies
 	w.put("mute")
 	w.create(w.source, w.sourceNS, w.widget("a", `{"size":"large"}`, ``))
 	before := asked.Load()
@@ -262,7 +272,6 @@ func TestRealCorrectionRefused(t *testing.T) {
 	w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
 	w.until("it is in step", func() bool { return field(w.targetOf("a"), "spec", "size") == "small" })
 	w.policy(w.target, w.targetNS, `object.spec.size != "small"`)
-	time.Sleep(2 * time.Second) // API servers take a while to know their policies
 	w.merge(w.target, w.targetNS, "a", `{"spec":{"size":"large"}}`)
 	w.until("it is told", func() bool { return strings.Contains(w.message("a"), "the policy says no") })
 	before := asked.Load()
