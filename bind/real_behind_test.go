@@ -89,8 +89,13 @@ func (w *world) hears(t *testing.T, name string, want ...string) {
 // finding is what doctor says, as one line.
 func (w *world) finding(t *testing.T, check, about string) (bind.Finding, error) {
 	t.Helper()
+	return w.findingAt(t, time.Now(), check, about)
+}
+
+func (w *world) findingAt(t *testing.T, now time.Time, check, about string) (bind.Finding, error) {
+	t.Helper()
 	var checks []string
-	for _, f := range bind.Doctor(t.Context(), quick(w.app.Config()), time.Now()) {
+	for _, f := range bind.Doctor(t.Context(), quick(w.app.Config()), now) {
 		if f.Check == check && (about == "" || strings.HasSuffix(f.About, about)) {
 			return f, nil
 		}
