@@ -284,6 +284,21 @@ func plantedFaults() []plantedFault {
 			},
 		},
 		{
+			name: "accepted claim that no provider gets", check: "claims", says: "is refused all the same", next: "kubectl bind claims " + widgets,
+			condition: v1alpha1.ConditionClaimsInSync, reason: v1alpha1.ReasonRefusedClaim,
+			plant: func(t *testing.T, w *world, _, _ string) {
+				t.Helper()
+				w.app.patch(t, bindingsGVR, cache.NewObjectName(w.bindings, widgets), map[string]any{"spec": map[string]any{"permissionClaims": []any{map[string]any{
+					"group": "rbac.authorization.k8s.io", "resource": "roles", "version": "v1", "state": string(v1alpha1.ClaimAccepted),
+					"selector": map[string]any{"owner": "Provider", "references": []any{map[string]any{"path": "status.role"}}},
+				}}}})
+			},
+			heal: func(t *testing.T, w *world, _, _ string) {
+				t.Helper()
+				w.app.patch(t, bindingsGVR, cache.NewObjectName(w.bindings, widgets), map[string]any{"spec": map[string]any{"permissionClaims": nil}})
+			},
+		},
+		{
 			name: "service withdrawn", check: "binding", says: "", next: "The platform does not offer this API any more",
 			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonAPIServiceExportNotFound,
 			plant: func(t *testing.T, w *world, _, _ string) {

@@ -56,6 +56,21 @@ func ofBinding(b *v1alpha1.APIServiceBinding) string {
 			return "Run: kubectl bind claims " + b.Name
 		}
 	}
+	return described(b)
+}
+
+// ofClaims is what to do about permission claims that are not kept, or not answered.
+func ofClaims(b *v1alpha1.APIServiceBinding, reason string) string {
+	switch reason {
+	case v1alpha1.ReasonRefusedClaim, v1alpha1.ReasonUnsupportedClaim, v1alpha1.ReasonNewClaims:
+		return "Run: kubectl bind claims " + b.Name
+	case v1alpha1.ReasonMissingRights:
+		return "Run kubectl bind again for this API: it writes the rights anew."
+	}
+	return described(b)
+}
+
+func described(b *v1alpha1.APIServiceBinding) string {
 	return fmt.Sprintf("What its conditions and Events say: kubectl -n %s describe apiservicebinding %s", cmp.Or(b.Namespace, v1alpha1.Namespace), b.Name)
 }
 

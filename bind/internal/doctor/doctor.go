@@ -183,8 +183,8 @@ func (d *doctor) checkBinding(ctx context.Context, b *v1alpha1.APIServiceBinding
 		wrong = "it is not ready" + cluster.WaitingFor(b)
 	}
 	d.note("binding", b.Name, wrong, "it is ready", ofBinding(b))
-	if c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionClaimsInSync); c != nil && c.Reason == v1alpha1.ReasonNewClaims {
-		d.note("claims", b.Name, c.Message, "", "Run: kubectl bind claims "+b.Name)
+	if c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionClaimsInSync); c != nil && c.Reason != "" {
+		d.note("claims", b.Name, c.Message, "", ofClaims(b, c.Reason))
 	}
 	d.checkKind(ctx, b)
 	d.checkGrants(ctx, b)
