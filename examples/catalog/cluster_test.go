@@ -55,6 +55,52 @@ func TestOnCluster(t *testing.T) {
 	t.Run("automation", w.testAutomation)
 	t.Run("restart", w.testRestart)
 	t.Run("served", w.testServed)
+	t.Run("policy", w.testPolicy)
+}
+
+// testPolicy: a thief of the automation's token makes no token of another account with it,
+// and neither makes nor deletes what no claim controls.
+func (w *world) testPolicy(t *testing.T) {
+	thief := kubernetes.NewForConfigOrDie(w.automationConfig(t)).CoreV1()
+	namespace := w.namespace(t)
+	secret := func(kind corev1.SecretType) *corev1.Secret {
+		return &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Name: "stolen", Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}}, Type: kind,
+		}
+	}
+	owned := secret(corev1.SecretTypeServiceAccountToken)
+	owned.OwnerReferences = []metav1.OwnerReference{{APIVersion: "anynines.com/v1", Kind: "ServiceBinding", Name: "b", UID: "u", Controller: new(true)}}
+	foreign, err := w.core.CoreV1().Secrets(namespace).Create(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+	for why, try := range map[string]func(context.Context) error{
+		"may write only in service namespaces": func(ctx context.Context) error {
+			_, err := thief.Secrets(metav1.NamespaceSystem).Create(ctx, secret(corev1.SecretTypeServiceAccountToken), dry)
+			return err
+		},
+		"may write only what a claim controls": func(ctx context.Context) error {
+			_, err := thief.Secrets(namespace).Create(ctx, secret(corev1.SecretTypeOpaque), dry)
+			return err
+		},
+		"may make no Secret but an Opaque one": func(ctx context.Context) error {
+			_, err := thief.Secrets(namespace).Create(ctx, owned, dry)
+			return err
+		},
+		"may change and delete only what a claim controlled": func(ctx context.Context) error {
+			return thief.Secrets(namespace).Delete(ctx, foreign.Name, metav1.DeleteOptions{DryRun: dry.DryRun})
+		},
+	} {
+		var last error
+		err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+			last = try(ctx)
+			return last != nil && strings.Contains(last.Error(), why), nil
+		})
+		if err != nil {
+			t.Errorf("%s: %v", why, last)
+		}
+	}
 }
 
 func newWorld(t *testing.T, config *rest.Config) *world {
@@ -104,11 +150,11 @@ func (w *world) automate(t *testing.T, engines map[string]engine.Engine) (stop f
 	return stop
 }
 
-// Namespace makes one for this test alone.
+// Namespace makes a service namespace for this test alone.
 func (w *world) namespace(t *testing.T) string {
 	t.Helper()
 	ns, err := w.core.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "service-"},
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "service-", Labels: map[string]string{v1alpha1.TenantLabel: "tenant"}},
 	}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
