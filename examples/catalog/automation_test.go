@@ -5,6 +5,8 @@ package catalog_test
 import (
 	"fmt"
 	"net/url"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -121,6 +123,7 @@ func (w *world) testAutomation(t *testing.T) {
 		"a restore before its backup":    (*shop).testRestoreFirst,
 		"a restore into another service": (*shop).testRestoreElsewhere,
 		"key value":                      (*shop).testKeyvalue,
+		"orders":                         (*shop).testOrders,
 		"a service that is not offered":  (*shop).testNotOffered,
 		"a name that is taken":           (*shop).testNameTaken,
 		"deletion waits":                 (*shop).testDeletionWaits,
@@ -298,6 +301,27 @@ func (s *shop) testKeyvalue() {
 	s.order(automation.Completed, named("Restore", "undo", a9s("restore", fields{"backupRef": "b", "serviceInstanceType": "keyvalue"})))
 	if got := s.configMap("orders-state").Data["contents"]; got != "carts" {
 		s.t.Errorf("contents after restore: %q", got)
+	}
+}
+
+// testOrders orders what is in orders of each data service that the automation carries out.
+func (s *shop) testOrders() {
+	for _, order := range catalog.Orders() {
+		service, instance := strings.CutSuffix(strings.ToLower(order.GetKind()), "instance")
+		if !instance {
+			service, _, _ = unstructured.NestedString(order.Object, "spec", "serviceInstanceType")
+		}
+		switch {
+		case !slices.Contains(automation.Offered(), service):
+		case instance:
+			s.t.Log(order.GetKind(), "is ordered")
+			s.order(automation.Running, order)
+		default:
+			s.order(automation.Created, order)
+			if s.secret(order.GetName() + "-service-binding").Data["uri"] == nil {
+				s.t.Errorf("%s has no uri", order.GetName())
+			}
+		}
 	}
 }
 

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/klutch-go/sdk/examples/catalog"
+	"github.com/klutch-go/sdk/examples/catalog/automation"
+	"github.com/klutch-go/sdk/internal/test/stack"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -56,7 +58,7 @@ func TestEveryAPIIsOffered(t *testing.T) {
 	}
 	slices.Sort(offered)
 	if diff := cmp.Diff(plurals(), offered); diff != "" {
-		t.Errorf("(-defined +offered):\n%s", diff)
+		t.Errorf("templates of crds and services (-defined +offered):\n%s", diff)
 	}
 }
 
@@ -75,7 +77,7 @@ func TestApplication(t *testing.T) {
 // TestServiceTypes: bindings, backups and restores know each data service, and there is an
 // order of each.
 func TestServiceTypes(t *testing.T) {
-	var instances, ordered []string
+	var instances, ordered, names []string
 	for _, plural := range plurals() {
 		if name, ok := strings.CutSuffix(plural, "instances"); ok {
 			instances = append(instances, name)
@@ -85,10 +87,15 @@ func TestServiceTypes(t *testing.T) {
 		if name, ok := strings.CutSuffix(strings.ToLower(object.GetKind()), "instance"); ok {
 			ordered = append(ordered, name)
 		}
+		if name := object.GetKind() + " " + object.GetName(); slices.Contains(names, name) {
+			t.Errorf("orders: two are called %s", name)
+		} else {
+			names = append(names, name)
+		}
 	}
 	slices.Sort(ordered)
 	if diff := cmp.Diff(instances, ordered); diff != "" {
-		t.Errorf("(-defined +ordered):\n%s", diff)
+		t.Errorf("claims/1-postgresql.yaml and orders (-defined +ordered):\n%s", diff)
 	}
 	asked := 0
 	for _, crd := range catalog.CRDs() {
@@ -103,7 +110,7 @@ func TestServiceTypes(t *testing.T) {
 		}
 		slices.Sort(known)
 		if diff := cmp.Diff(instances, known); diff != "" {
-			t.Errorf("%s (-defined +known):\n%s", crd.GetName(), diff)
+			t.Errorf("crds, serviceInstanceType of %s (-defined +known):\n%s", crd.GetName(), diff)
 		}
 	}
 	if asked != 3 {
@@ -129,10 +136,52 @@ func TestRights(t *testing.T) {
 	slices.Sort(passedOn)
 	slices.Sort(bindable)
 	if diff := cmp.Diff(plurals(), passedOn); diff != "" {
-		t.Errorf("(-defined +passed on):\n%s", diff)
+		t.Errorf("roles klutch-offer-… (-defined +passed on):\n%s", diff)
 	}
 	if diff := cmp.Diff(plurals(), bindable); diff != "" {
-		t.Errorf("(-defined +bindable):\n%s", diff)
+		t.Errorf("roles/3-bind.yaml (-defined +bindable):\n%s", diff)
+	}
+}
+
+// TestServedRights: whoever carries out instances may read them and report on them, and on no others.
+func TestServedRights(t *testing.T) {
+	broker, err := stack.Read("../servicebroker/deploy/1-role.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var every []string
+	for _, plural := range plurals() {
+		if service, ok := strings.CutSuffix(plural, "instances"); ok {
+			every = append(every, service)
+		}
+	}
+	for _, c := range []struct {
+		file   string
+		roles  []*unstructured.Unstructured
+		carry  string
+		served []string
+	}{
+		{"roles/1-automation.yaml", catalog.Roles(), "products of automation/kind.go", automation.Offered()},
+		{"../servicebroker/deploy/1-role.yaml", broker, "crds and services", every},
+	} {
+		var want, got []string
+		for _, service := range c.served {
+			want = append(want, service+"instances", service+"instances/status")
+		}
+		for _, object := range c.roles {
+			if object.GetKind() != "ClusterRole" || object.GetLabels() != nil {
+				continue
+			}
+			for _, rule := range as[rbacv1.ClusterRole](t, object).Rules {
+				got = append(got, rule.Resources...)
+			}
+		}
+		got = slices.DeleteFunc(got, func(r string) bool { return !strings.HasSuffix(strings.TrimSuffix(r, "/status"), "instances") })
+		slices.Sort(want)
+		slices.Sort(got)
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("(-%s +%s):\n%s", c.carry, c.file, diff)
+		}
 	}
 }
 

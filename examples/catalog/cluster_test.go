@@ -4,7 +4,10 @@ package catalog_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -264,6 +267,28 @@ func (w *world) testSchema(t *testing.T) {
 	}
 }
 
+// overlay is the path of a file that tells go to read a copy of the folders in their place.
+func overlay(t *testing.T, dir string) string {
+	t.Helper()
+	here, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace := map[string]string{}
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() {
+			replace[here+strings.TrimPrefix(path, dir)] = path
+		}
+		return err
+	})
+	text, jsonErr := json.Marshal(map[string]any{"Replace": replace})
+	path := filepath.Join(dir, "overlay.json")
+	if err := errors.Join(err, jsonErr, os.WriteFile(path, text, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
 // testNewService follows the README in a copy of the folders, and orders what comes of it.
 func (w *world) testNewService(t *testing.T) {
 	dir := t.TempDir()
@@ -280,6 +305,21 @@ func (w *world) testNewService(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), "sh", "-c", "cd "+dir+"; "+script)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
+	}
+	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", overlay(t, dir), "-o", dir+"/tests", ".") //nolint:gosec // paths of our own
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	for _, line := range commands {
+		flags, ok := strings.CutPrefix(line, "go test . -")
+		if !ok {
+			continue
+		}
+		cmd := exec.CommandContext(t.Context(), dir+"/tests", append(strings.Fields("-test."+flags), "-test.v")...) //nolint:gosec // words of our README
+		cmd.Dir = dir + "/catalog"
+		if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(flags, "/orders") && !strings.Contains(string(out), "CassandraInstance") {
+			t.Errorf("%s: %v\n%s", line, err, out)
+		}
 	}
 	made := func(path string) (all []*unstructured.Unstructured) {
 		all, err := stack.Read(dir + "/" + path)

@@ -50,12 +50,17 @@ type work struct {
 	remove func(*world, context.Context, claim) (gone bool, err error)
 }
 
-var works = map[string]work{
-	"PostgresqlInstance": {(*world).instance, (*world).removeInstance},
-	"KeyvalueInstance":   {(*world).instance, (*world).removeInstance},
-	"ServiceBinding":     {(*world).binding, (*world).removeBinding},
-	"Backup":             {(*world).backup, (*world).removeBackup},
-	"Restore":            {(*world).restore, nil},
+// workOf returns the work of a kind by its name.
+func workOf(name string) work {
+	switch name {
+	case "ServiceBinding":
+		return work{(*world).binding, (*world).removeBinding}
+	case "Backup":
+		return work{(*world).backup, (*world).removeBackup}
+	case "Restore":
+		return work{(*world).restore, nil}
+	}
+	return work{(*world).instance, (*world).removeInstance}
 }
 
 func newAutomation(config *rest.Config, engines map[string]engine.Engine) (*automation, error) {
@@ -153,7 +158,7 @@ func (a *automation) reconcile(ctx context.Context, k key) error {
 			return err
 		}
 	}
-	m, err := works[c.name].carryOut(a.world, ctx, c)
+	m, err := workOf(c.name).carryOut(a.world, ctx, c)
 	return a.world.report(ctx, c, m, err)
 }
 
@@ -163,7 +168,7 @@ func (a *automation) release(ctx context.Context, c claim) error {
 	if !slices.Contains(c.GetFinalizers(), Finalizer) {
 		return nil
 	}
-	gone, err := works[c.name].remove(a.world, ctx, c)
+	gone, err := workOf(c.name).remove(a.world, ctx, c)
 	if h, told := errors.AsType[*hold](err); told {
 		return a.world.report(ctx, c, managed{"state": string(Deleting)}, h)
 	}

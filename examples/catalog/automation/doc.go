@@ -11,10 +11,10 @@
 // Each claim has one object of the same name and a suffix, in the same namespace,
 // which belongs to it:
 //
-//	PostgresqlInstance, KeyvalueInstance   ConfigMap …-state             the data service and its contents
-//	ServiceBinding                         Secret    …-service-binding   username, password, database, host, port, uri
-//	Backup                                 ConfigMap …-snapshot          the contents as they were
-//	Restore                                                              writes the contents of a …-state
+//	PostgresqlInstance, …   ConfigMap …-state             the data service and its contents
+//	ServiceBinding          Secret    …-service-binding   username, password, database, host, port, uri
+//	Backup                  ConfigMap …-snapshot          the contents as they were
+//	Restore                                               writes the contents of a …-state
 //
 // Package engine runs the servers of instances. Where it has none for a data service, the
 // key "contents" of a …-state is the data: write there what you want backed up. Random

@@ -3,6 +3,9 @@
 package automation
 
 import (
+	"slices"
+	"strings"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -27,13 +30,15 @@ type kind struct {
 type managed map[string]any
 
 func kinds() []kind {
-	return []kind{
-		{"PostgresqlInstance", "postgresqlinstances", "-state"},
-		{"KeyvalueInstance", "keyvalueinstances", "-state"},
+	out := []kind{
 		{"ServiceBinding", "servicebindings", "-service-binding"},
 		{"Backup", "backups", "-snapshot"},
 		{"Restore", "restores", ""},
 	}
+	for _, p := range products {
+		out = append(out, kind{p.kind, strings.ToLower(p.kind) + "s", "-state"})
+	}
+	return out
 }
 
 // kindOf returns the kind of that name or with that resource.
@@ -56,24 +61,34 @@ func (k kind) gvk() schema.GroupVersionKind {
 
 // A product is what a serviceInstanceType stands for.
 type product struct {
-	kind     string // of the instance
-	scheme   string // of connection URIs, as are port and database
-	port     string
-	database string
+	serviceInstanceType string
+	kind                string // of the instance
+	scheme              string // of connection URIs, as are port and database
+	port                string
+	database            string
 }
 
-// onOffer are the serviceInstanceTypes on offer.
-func onOffer() []string { return []string{"postgresql", "keyvalue"} }
+// products are all that is on offer; the rights to them are in roles/1-automation.yaml.
+var products = []product{
+	{"postgresql", "PostgresqlInstance", "postgresql", "5432", "main"},
+	{"keyvalue", "KeyvalueInstance", "rediss", "6379", "0"},
+}
+
+// Offered are the serviceInstanceTypes that the automation carries out.
+func Offered() (out []string) {
+	for _, p := range products {
+		out = append(out, p.serviceInstanceType)
+	}
+	return out
+}
 
 // productOf returns the product of a serviceInstanceType; false when it is not on offer here.
 func productOf(serviceInstanceType string) (product, bool) {
-	switch serviceInstanceType {
-	case "postgresql":
-		return product{"PostgresqlInstance", "postgresql", "5432", "main"}, true
-	case "keyvalue":
-		return product{"KeyvalueInstance", "rediss", "6379", "0"}, true
+	i := slices.IndexFunc(products, func(p product) bool { return p.serviceInstanceType == serviceInstanceType })
+	if i < 0 {
+		return product{}, false
 	}
-	return product{}, false
+	return products[i], true
 }
 
 // A claim is an object that a developer ordered.

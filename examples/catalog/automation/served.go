@@ -31,9 +31,9 @@ func (w *world) newID(c claim, serviceInstanceType string) string {
 
 // typeOf returns the serviceInstanceType of a claim of any kind.
 func typeOf(c claim) string {
-	for _, name := range onOffer() {
-		if offer, _ := productOf(name); offer.kind == c.name {
-			return name
+	for _, p := range products {
+		if p.kind == c.name {
+			return p.serviceInstanceType
 		}
 	}
 	return c.text("spec", "serviceInstanceType")

@@ -47,9 +47,9 @@ func run(ctx context.Context, kubeconfig, data string, stop bool) error {
 		if engines, err = engine.Find(data); err != nil {
 			return err
 		}
-		for _, service := range []string{"postgresql", "keyvalue"} {
+		for _, service := range automation.Offered() {
 			if engines[service] == nil {
-				logr.FromContextOrDiscard(ctx).Info("not installed: its instances are pages of text in ConfigMaps", "service", service)
+				logr.FromContextOrDiscard(ctx).Info("no server found: its instances are pages of text in ConfigMaps", "service", service)
 			}
 		}
 	}
