@@ -29,7 +29,7 @@ type login struct {
 	preselect []string // on the page, beside services
 }
 
-// flags are the flags of a login.
+// flags adds the flags of a login.
 func (l *login) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&l.ca, "backend-certificate-authority", "", "File with the certificate authority of the backend, in place of the system's")
