@@ -4,6 +4,8 @@ LINT := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GEN := $(GO) run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 FUZZTIME ?= 10s
 SEEDS ?= 20000
+# All packages, those with the longest tests first, so that none of these runs alone at the end.
+PACKAGES := ./sync ./bind ./internal/test/e2e ./export ./examples/... ./...
 .PHONY: build demo kube quick test test-crossplane race sim fleeting fuzz bench bench-tenants generate lint tidy arrows ci
 
 build: ## backend, konnector and kubectl-bind, into bin; minutes the first time, since it compiles client-go
@@ -15,9 +17,9 @@ kube: ## the servers of Kubernetes, once a machine: it says how long
 quick: ## what needs no API server, in about a minute
 	$(GO) test -short -vet=off ./...
 test: kube ## everything, the end-to-end tests on real control planes included
-	$(GO) test -shuffle=on -count=1 -timeout 20m ./sync/... ./... # the longest first
+	$(GO) test -shuffle=on -count=1 -timeout 20m $(PACKAGES)
 race: kube ## the same under the race detector
-	$(GO) test -race -shuffle=on -count=1 -timeout 30m ./...
+	$(GO) test -race -shuffle=on -count=1 -timeout 30m $(PACKAGES)
 sim: kube ## SEEDS histories of the simulator, and the mistakes that it has to notice
 	$(GO) test ./sync -run '^(TestSim|TestMutants)$$' -count=1 -timeout 60m -seeds $(SEEDS) -mutants
 fleeting: kube ## 5 000 sources created and deleted within 50 ms, beside a konnector that is killed
@@ -37,7 +39,7 @@ generate: ## deep copies and CRDs
 	$(GEN) object crd paths=./klutch/v1alpha1 output:crd:dir=klutch/v1alpha1/crds
 arrows: ## the files of each package, who uses whom, and the budgets that are missed
 	@$(GO) run ./internal/test/arrows ./...
-lint:
+lint: arrows
 	$(LINT) run ./...
 tidy:
 	for m in . internal/test/kube internal/test/crossplane/function; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done

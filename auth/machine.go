@@ -92,7 +92,7 @@ func (p *Provider) bearer(ctx context.Context, raw string) (*oidc.IDToken, error
 	case issuer != p.cfg.Issuer:
 		return nil, fmt.Errorf("%w: its issuer is not trusted here", ErrToken)
 	}
-	e, err := p.endpoints(ctx, forever, p.budget.spend)
+	e, err := p.issuer.endpoints(ctx, forever, p.budget.spend)
 	if err != nil {
 		return nil, err
 	}
@@ -270,7 +270,7 @@ func MachineTokens(ctx context.Context, opts MachineOptions) (oauth2.TokenSource
 		return nil, err
 	}
 	if opts.TokenURL == "" {
-		e, err := p.endpoints(ctx, forever, free)
+		e, err := p.issuer.endpoints(ctx, forever, free)
 		if err != nil {
 			return nil, err
 		}

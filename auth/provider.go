@@ -9,11 +9,9 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
-	"math"
 	"net/http"
 	"net/url"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
@@ -61,27 +59,7 @@ type Provider struct {
 	cfg    Config
 	client *http.Client
 	budget *budget // of what bearers of tokens make us ask
-
-	mu     sync.Mutex
-	known  *endpoints // nil until the issuer has answered once
-	flight *flight    // nil while the issuer is not being asked
-}
-
-// A flight is one request to the issuer, shared by all callers that wait for its answer.
-type flight struct {
-	done  chan struct{} // closed when the rest is there
-	found *endpoints
-	err   error
-}
-
-// endpoints is what an issuer says about itself.
-type endpoints struct {
-	asked    time.Time
-	oauth    oauth2.Config
-	keys     oidc.KeySet // for tokens that the issuer gave us itself
-	bearer   oidc.KeySet // for tokens from strangers, within the budget
-	keysURL  string
-	sendsIss bool // RFC 9207: every callback has an iss parameter
+	issuer *discovery
 }
 
 // An Attempt is one login in flight. It is as secret as the login: keep it where
@@ -122,7 +100,8 @@ func New(cfg Config) (*Provider, error) {
 	}
 	client := Bounded(cfg.HTTPClient)
 	client.Transport = issuerTransport{client.Transport}
-	return &Provider{cfg: cfg, client: client, budget: &budget{now: cfg.Now}}, nil
+	b := &budget{now: cfg.Now}
+	return &Provider{cfg: cfg, client: client, budget: b, issuer: &discovery{cfg: cfg, client: client, budget: b}}, nil
 }
 
 // Issuer is the URL of the issuer, as in [Identity].
@@ -131,7 +110,7 @@ func (p *Provider) Issuer() string { return p.cfg.Issuer }
 // Probe asks the issuer for its endpoints, whatever is known of them. The error is
 // ErrUnavailable if it does not answer as an issuer of that URL should.
 func (p *Provider) Probe(ctx context.Context) error {
-	_, err := p.endpoints(ctx, 0, free)
+	_, err := p.issuer.endpoints(ctx, 0, free)
 	return err
 }
 
@@ -146,7 +125,7 @@ func (p *Provider) Overlaps(other *Provider) bool {
 // kept for Finish. An issuer that has not answered for ten seconds is asked first,
 // so that no person is sent to one that is down: the error is ErrUnavailable then.
 func (p *Provider) Begin(ctx context.Context) (a Attempt, loginURL string, err error) {
-	e, err := p.endpoints(ctx, 10*time.Second, free)
+	e, err := p.issuer.endpoints(ctx, 10*time.Second, free)
 	if err != nil {
 		return Attempt{}, "", err
 	}
@@ -161,7 +140,7 @@ func (p *Provider) Finish(ctx context.Context, a Attempt, callback url.Values) (
 	if err := checkState(callback, a.State); err != nil {
 		return nil, err
 	}
-	e, err := p.endpoints(ctx, forever, free)
+	e, err := p.issuer.endpoints(ctx, forever, free)
 	if err != nil {
 		return nil, err
 	}
@@ -221,121 +200,6 @@ func exchangeError(err error) error {
 
 func (p *Provider) context(ctx context.Context) context.Context {
 	return oidc.ClientContext(ctx, p.client)
-}
-
-// forever is an age that no answer has.
-const forever time.Duration = math.MaxInt64
-
-// free is the price of a request that no budget pays for.
-func free() error { return nil }
-
-// endpoints returns what the issuer said about itself at most maxAge ago. If need be
-// the first caller pays, and all that come until the issuer has answered share that.
-func (p *Provider) endpoints(ctx context.Context, maxAge time.Duration, pay func() error) (*endpoints, error) {
-	known, asked, err := p.ask(ctx, maxAge, pay)
-	if known != nil {
-		return known, nil
-	}
-	if err == nil {
-		select {
-		case <-asked.done:
-			known, err = asked.found, asked.err
-		case <-ctx.Done():
-			err = context.Cause(ctx)
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: discover: %w", ErrUnavailable, brief{err})
-	}
-	return known, nil
-}
-
-// ask returns the endpoints if they are known and not too old, or the request that is
-// under way. The request outlives its first caller, until the issuer answers or the
-// client's timeout: a caller that leaves must not make the others wait for one more answer.
-func (p *Provider) ask(ctx context.Context, maxAge time.Duration, pay func() error) (*endpoints, *flight, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.known != nil && p.cfg.Now().Sub(p.known.asked) < maxAge {
-		return p.known, nil, nil
-	}
-	if p.flight == nil {
-		if err := pay(); err != nil {
-			return nil, nil, err
-		}
-		p.flight = &flight{done: make(chan struct{})}
-		go p.fly(context.WithoutCancel(ctx), p.flight, p.known)
-	}
-	return nil, p.flight, nil
-}
-
-// fly asks the issuer.
-func (p *Provider) fly(ctx context.Context, f *flight, known *endpoints) {
-	defer close(f.done)
-	f.found, f.err = p.discover(p.context(ctx), known)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.flight = nil
-	if f.err == nil {
-		p.known = f.found
-	}
-}
-
-// discover asks the issuer. Keys that are known stay known while their URL does.
-func (p *Provider) discover(ctx context.Context, known *endpoints) (*endpoints, error) {
-	issuer, err := oidc.NewProvider(ctx, p.cfg.Issuer)
-	if err != nil {
-		return nil, err
-	}
-	var doc struct {
-		KeysURL     string   `json:"jwks_uri"`
-		AuthMethods []string `json:"token_endpoint_auth_methods_supported"`
-		SendsIss    bool     `json:"authorization_response_iss_parameter_supported"`
-	}
-	if err := issuer.Claims(&doc); err != nil {
-		return nil, err
-	}
-	e := &endpoints{
-		asked:    p.cfg.Now(),
-		oauth:    p.oauth(issuer.Endpoint(), doc.AuthMethods),
-		keysURL:  doc.KeysURL,
-		sendsIss: doc.SendsIss,
-	}
-	if known != nil && known.keysURL == e.keysURL {
-		e.keys, e.bearer = known.keys, known.bearer
-	} else {
-		// They keep their context for later requests, so the request's must not end them.
-		ctx := context.WithoutCancel(ctx)
-		e.keys = oidc.NewRemoteKeySet(ctx, e.keysURL)
-		e.bearer = oidc.NewRemoteKeySet(oidc.ClientContext(ctx, p.budget.limit(p.client)), e.keysURL)
-	}
-	if _, err := parseSecure(e.oauth.Endpoint.AuthURL); err != nil {
-		return nil, fmt.Errorf("authorization endpoint: %w", err)
-	}
-	return e, nil
-}
-
-func (p *Provider) oauth(endpoint oauth2.Endpoint, methods []string) oauth2.Config {
-	endpoint.AuthStyle = p.authStyle(methods)
-	return oauth2.Config{
-		ClientID:     p.cfg.ClientID,
-		ClientSecret: p.cfg.ClientSecret,
-		Endpoint:     endpoint,
-		RedirectURL:  p.cfg.RedirectURL,
-		Scopes:       p.cfg.Scopes,
-	}
-}
-
-// authStyle picks one way to authenticate us. Left to itself oauth2 tries both,
-// and a code that is sent twice looks stolen.
-func (p *Provider) authStyle(methods []string) oauth2.AuthStyle {
-	if p.cfg.ClientSecret == "" {
-		return oauth2.AuthStyleInParams
-	}
-	if len(methods) == 0 || slices.Contains(methods, "client_secret_basic") {
-		return oauth2.AuthStyleInHeader // the default of OpenID Connect
-	}
-	return oauth2.AuthStyleInParams
 }
 
 // issuerTransport tells an issuer that is down from one that says no.

@@ -61,7 +61,7 @@ func (p *Provider) Verify(ctx context.Context, raw, nonce string) (*Identity, er
 
 // direct checks signature, issuer and expiry of what the issuer has sent to us.
 func (p *Provider) direct(ctx context.Context, raw string) (*oidc.IDToken, error) {
-	e, err := p.endpoints(ctx, forever, free)
+	e, err := p.issuer.endpoints(ctx, forever, free)
 	if err != nil {
 		return nil, err
 	}

@@ -216,7 +216,7 @@ func (o *observer) relation(p *pair) targetRelation {
 	switch {
 	case !made && o.inherits(p):
 		return relationLegacy
-	case made && o.hasLegacy() && legacy.Writer(p.target) != "":
+	case made && o.opts.hasLegacy() && legacy.Writer(p.target) != "":
 		return relationContended
 	case made:
 		return relationOurs
@@ -235,13 +235,8 @@ func (o *observer) relation(p *pair) targetRelation {
 // konnector. It takes a live read to see, since what that owns is not cached.
 func (o *observer) inherits(p *pair) bool {
 	a := p.target.GetAnnotations()
-	return o.hasLegacy() && a[o.names.Source] == "" && a[o.names.Orphaned] == "" &&
+	return o.opts.hasLegacy() && a[o.names.Source] == "" && a[o.names.Orphaned] == "" &&
 		legacy.MadeFrom(p.source, p.target) && fields.By(p.target, legacy.Wrote) != nil
-}
-
-// hasLegacy reports whether this Sync goes on where a legacy konnector may have begun.
-func (o *observer) hasLegacy() bool {
-	return o.opts.Finalizer == DefaultFinalizer && o.opts.Domain == names.Klutch
 }
 
 // observeOrphan finds out whether this binding made the target from a source of

@@ -362,6 +362,11 @@ func (o Options) travels(namespace string) bool {
 	return slices.ContainsFunc(o.Related, func(r Related) bool { return related.Allows(r.Namespaces, namespace) })
 }
 
+// hasLegacy reports whether this Sync goes on where a legacy konnector may have begun.
+func (o Options) hasLegacy() bool {
+	return o.Finalizer == DefaultFinalizer && o.Domain == names.Klutch
+}
+
 // relatedMapper maps related objects.
 func (o Options) relatedMapper() Mapper {
 	if o.RelatedMapper != nil {

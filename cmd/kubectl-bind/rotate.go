@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -19,9 +20,12 @@ import (
 
 // rotation is the command that replaces credentials through new logins.
 type rotation struct {
-	*bindURL
+	*plugin
+	login   *login
+	config  *rest.Config
 	all     bool
 	backend string
+	timeout time.Duration
 }
 
 func rotateCommand(p *plugin) *cobra.Command {
@@ -40,12 +44,12 @@ Without an argument there has to be one such Secret; --all takes one after the o
 
 		ValidArgsFunction: onlyFirst(complete(p, credentialSecrets)),
 	}
-	r := &rotation{bindURL: &bindURL{installation: &installation{plugin: p, dryRun: "none"}}}
+	r := &rotation{plugin: p, login: &login{plugin: p}}
 	flags := cmd.Flags()
 	flags.BoolVar(&r.all, "all", false, "Replace the credentials of this cluster at all platforms")
 	flags.StringVar(&r.backend, "backend", "", "URL of the backend, where the Secret does not say it")
 	flags.DurationVar(&r.timeout, "timeout", 10*time.Minute, "How long to wait for everything together; 0 is for ever")
-	r.loginFlags(cmd)
+	r.login.flags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return r.run(cmd.Context(), args) }
 	return cmd
 }
@@ -99,12 +103,12 @@ func (r *rotation) replace(ctx context.Context, c bind.Credential) error {
 	if url == "" {
 		return usageError{"it does not say at which backend it was bound: name that with --backend"}
 	}
-	client, err := r.client(url)
+	client, err := r.login.client(url)
 	if err != nil {
 		return err
 	}
-	r.services = c.Services
-	response, err := r.authenticate(ctx, client)
+	r.login.services = c.Services
+	response, err := r.login.authenticate(ctx, r.config, client)
 	if err != nil {
 		return err
 	}
@@ -119,7 +123,7 @@ func (r *rotation) replace(ctx context.Context, c bind.Credential) error {
 // repair is the command that binds again all that is bound from a platform.
 type repair struct {
 	*installation
-	login *bindURL
+	login *login
 }
 
 func repairCommand(p *plugin) *cobra.Command {
@@ -136,8 +140,8 @@ Objects stay as they are. Where this cluster is bound to one platform, the URL m
 		ValidArgsFunction: completeURL(p),
 	}
 	r := &repair{installation: newInstallation(p, cmd)}
-	r.skipKonnector, r.login = true, &bindURL{installation: r.installation}
-	r.login.loginFlags(cmd)
+	r.skipKonnector, r.login = true, &login{plugin: p}
+	r.login.flags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error { return r.run(cmd.Context(), args) }
 	return cmd
 }
@@ -180,7 +184,7 @@ func (r *repair) run(ctx context.Context, args []string) error {
 		r.login.preselect = bound
 	}
 	r.sayf("Binding again: %s", strings.Join(bound, ", "))
-	requests, kubeconfig, err := r.login.login(ctx, client)
+	requests, kubeconfig, err := r.login.requests(ctx, r.config, client, r.backend)
 	if err != nil {
 		return err
 	}

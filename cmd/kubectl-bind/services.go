@@ -19,15 +19,15 @@ import (
 
 // A visit is a login at a platform that binds nothing.
 type visit struct {
-	login   *bindURL
+	login   *login
 	output  *output
 	timeout time.Duration
 }
 
 func newVisit(p *plugin, cmd *cobra.Command) *visit {
-	v := &visit{login: &bindURL{installation: &installation{plugin: p, dryRun: "none"}}, output: newOutput(cmd)}
+	v := &visit{login: &login{plugin: p}, output: newOutput(cmd)}
 	cmd.Flags().DurationVar(&v.timeout, "timeout", 10*time.Minute, "How long to wait for everything together; 0 is for ever")
-	v.login.loginFlags(cmd)
+	v.login.flags(cmd)
 	cmd.Args, cmd.ValidArgsFunction = oneURL, completeURL(p)
 	return v
 }

@@ -20,10 +20,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 )
 
-const (
-	workers = 4
-	resync  = 10 * time.Minute // for Secrets that were lost and plans that came on offer
-)
+const workers = 4
 
 type key struct {
 	gvr schema.GroupVersionResource

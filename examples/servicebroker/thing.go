@@ -22,7 +22,10 @@ import (
 // Finalizer stands on an object for as long as the broker may know it.
 const Finalizer = "servicebroker.anynines.com/made"
 
-const poll = 5 * time.Second // between looks at an operation, if the broker does not say
+const (
+	poll   = 5 * time.Second  // between looks at an operation, if the broker does not say
+	resync = 10 * time.Minute // for Secrets that were lost and plans that came on offer
+)
 
 // A Controller carries out the claims of all namespaces.
 type Controller struct {

@@ -51,7 +51,7 @@ func findPostgres() string {
 }
 
 type postgresServer struct {
-	*postgres
+	engine            *postgres
 	id, port, version string
 }
 
@@ -68,7 +68,7 @@ func (p *postgres) Run(ctx context.Context, o Order) (Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &postgresServer{postgres: p, id: o.ID, port: port}
+	s := &postgresServer{engine: p, id: o.ID, port: port}
 	if err := p.started(o.ID, s.start(ctx, o)); err != nil {
 		return nil, err
 	}
@@ -112,15 +112,15 @@ func (s *postgresServer) start(ctx context.Context, o Order) error {
 		return nil
 	}
 	config += fmt.Sprintf("port = %s\nunix_socket_directories = %s\nlisten_addresses = '127.0.0.1'\nklutch.settings = '%s'\n",
-		s.port, literal(s.path(s.id, "s")), want)
-	if err := s.write(config, s.id, "data", "postgresql.conf"); err != nil {
+		s.port, literal(s.engine.path(s.id, "s")), want)
+	if err := s.engine.write(config, s.id, "data", "postgresql.conf"); err != nil {
 		return err
 	}
-	if err := s.halt(ctx, s.id); err != nil {
+	if err := s.engine.halt(ctx, s.id); err != nil {
 		return err
 	}
-	_, err = s.run(ctx, program{path: s.program("pg_ctl"), args: []string{
-		"start", "-s", "-w", "-t", "50", "-D", s.path(s.id, "data"), "-l", s.path(s.id, "log"),
+	_, err = s.engine.run(ctx, program{path: s.engine.program("pg_ctl"), args: []string{
+		"start", "-s", "-w", "-t", "50", "-D", s.engine.path(s.id, "data"), "-l", s.engine.path(s.id, "log"),
 	}})
 	return err
 }
@@ -154,7 +154,7 @@ func settings(o Order) string {
 
 // prepare makes the database and its owner, and keeps other databases to the superuser.
 func (s *postgresServer) prepare(ctx context.Context) error {
-	if s.has(s.id, "prepared") {
+	if s.engine.has(s.id, "prepared") {
 		return nil
 	}
 	if _, err := s.query(ctx, "postgres", fmt.Sprintf(`DO $$ BEGIN
@@ -174,7 +174,7 @@ func (s *postgresServer) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.write("", s.id, "prepared")
+	return s.engine.write("", s.id, "prepared")
 }
 
 // Endpoint is that of Server.
@@ -184,7 +184,7 @@ func (s *postgresServer) Endpoint() Endpoint {
 
 // Grant is that of Server. The server gets the verifier of the password alone.
 func (s *postgresServer) Grant(ctx context.Context, user, password string) error {
-	defer s.lock(s.id)()
+	defer s.engine.lock(s.id)()
 	verifier, err := scram(user, password)
 	if err != nil {
 		return err
@@ -205,7 +205,7 @@ func (s *postgresServer) Grant(ctx context.Context, user, password string) error
 
 // Revoke is that of Server.
 func (s *postgresServer) Revoke(ctx context.Context, user string) error {
-	defer s.lock(s.id)()
+	defer s.engine.lock(s.id)()
 	found, err := s.query(ctx, "postgres", "SELECT count(*) FROM pg_roles WHERE rolname = "+literal(user))
 	if err != nil || found == "0" {
 		return err
@@ -222,13 +222,13 @@ func (s *postgresServer) Dump(ctx context.Context, backup string) (int64, error)
 	if err := checkID(backup); err != nil {
 		return 0, err
 	}
-	defer s.lock(s.id)()
-	_, err := s.run(ctx, program{path: s.program("pg_dump"), limit: long, args: append(s.connect(owner),
-		"-d", database, "--no-owner", "--no-privileges", "--lock-wait-timeout=30s", "-f", s.path(backups, backup+".new"))})
+	defer s.engine.lock(s.id)()
+	_, err := s.engine.run(ctx, program{path: s.engine.program("pg_dump"), limit: long, args: append(s.connect(owner),
+		"-d", database, "--no-owner", "--no-privileges", "--lock-wait-timeout=30s", "-f", s.engine.path(backups, backup+".new"))})
 	if err != nil {
 		return 0, err
 	}
-	return s.keep(backup)
+	return s.engine.keep(backup)
 }
 
 // Load is that of Server. One transaction empties the database, fills it and notes the
@@ -237,7 +237,7 @@ func (s *postgresServer) Load(ctx context.Context, backup, restore string) error
 	if err := checkID(backup, restore); err != nil {
 		return err
 	}
-	defer s.lock(s.id)()
+	defer s.engine.lock(s.id)()
 	comment, err := s.query(ctx, database, "SELECT shobj_description(oid, 'pg_database') FROM pg_database WHERE datname = current_database()")
 	if err != nil {
 		return err
@@ -251,11 +251,11 @@ func (s *postgresServer) Load(ctx context.Context, backup, restore string) error
 		return err
 	}
 	// As the owner, so that nothing in a dump gets the rights of the superuser.
-	_, err = s.run(ctx, program{path: s.program("psql"), limit: long, args: append(s.connect(owner), "-d", database,
+	_, err = s.engine.run(ctx, program{path: s.engine.program("psql"), limit: long, args: append(s.connect(owner), "-d", database,
 		"-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=terse", "--single-transaction",
 		"-c", "SET lock_timeout = '30s'; DROP OWNED BY "+owner,
 		"-c", "CREATE SCHEMA IF NOT EXISTS public",
-		"-f", s.path(backups, backup),
+		"-f", s.engine.path(backups, backup),
 		"-c", "COMMENT ON DATABASE "+database+" IS "+literal(strings.Join(done, " ")))})
 	return err
 }
@@ -302,13 +302,13 @@ func (p *postgres) halt(ctx context.Context, id string) error {
 func (p *postgres) program(name string) string { return filepath.Join(p.bin, name) }
 
 func (s *postgresServer) connect(role string) []string {
-	return []string{"-h", s.path(s.id, "s"), "-p", s.port, "-U", role, "-w"}
+	return []string{"-h", s.engine.path(s.id, "s"), "-p", s.port, "-U", role, "-w"}
 }
 
 // query runs SQL as the superuser, through the socket; it is not in the list of processes.
 func (s *postgresServer) query(ctx context.Context, db, sql string) (string, error) {
-	return s.run(ctx, program{
-		path: s.program("psql"), stdin: sql + ";\n", env: []string{"PGCONNECT_TIMEOUT=10", "PGOPTIONS=-c statement_timeout=50s"},
+	return s.engine.run(ctx, program{
+		path: s.engine.program("psql"), stdin: sql + ";\n", env: []string{"PGCONNECT_TIMEOUT=10", "PGOPTIONS=-c statement_timeout=50s"},
 		args: append(s.connect("postgres"), "-d", db, "-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-v", "VERBOSITY=terse"),
 	})
 }

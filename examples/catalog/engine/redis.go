@@ -33,7 +33,7 @@ func findRedis() (server, cli string) {
 }
 
 type redisServer struct {
-	*redis
+	engine            *redis
 	id, port, version string
 }
 
@@ -50,7 +50,7 @@ func (r *redis) Run(ctx context.Context, o Order) (Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &redisServer{redis: r, id: o.ID, port: port}
+	s := &redisServer{engine: r, id: o.ID, port: port}
 	if err := r.started(o.ID, s.start(ctx)); err != nil {
 		return nil, err
 	}
@@ -109,11 +109,11 @@ func (s *redisServer) start(ctx context.Context) error {
 		return nil
 	}
 	config := fmt.Sprintf("bind 127.0.0.1\nport %s\ndaemonize yes\ndir %q\npidfile %q\nlogfile %q\naclfile %q\nappendonly yes\nappendfsync everysec\nsave \"\"\n",
-		s.port, s.path(s.id, "data"), s.path(s.id, "pid"), s.path(s.id, "log"), s.path(s.id, "users.acl"))
-	if err := s.write(config, s.id, "server.conf"); err != nil {
+		s.port, s.engine.path(s.id, "data"), s.engine.path(s.id, "pid"), s.engine.path(s.id, "log"), s.engine.path(s.id, "users.acl"))
+	if err := s.engine.write(config, s.id, "server.conf"); err != nil {
 		return err
 	}
-	if _, err := s.run(ctx, program{path: s.server, args: []string{s.path(s.id, "server.conf")}}); err != nil {
+	if _, err := s.engine.run(ctx, program{path: s.engine.server, args: []string{s.engine.path(s.id, "server.conf")}}); err != nil {
 		return err
 	}
 	return s.answers(ctx)
@@ -154,13 +154,13 @@ func (s *redisServer) Grant(ctx context.Context, user, password string) error {
 	if !plain.MatchString(user) || user == "admin" || user == "default" || len(password) < 16 {
 		return fmt.Errorf("%q cannot be a user, or its password is shorter than 16 characters", user)
 	}
-	defer s.lock(s.id)()
+	defer s.engine.lock(s.id)()
 	list, err := s.command(ctx, "ACL LIST")
 	if err != nil {
 		return err
 	}
 	for line := range strings.Lines(list) {
-		if strings.Contains(line, "user "+user+" on ") && strings.Contains(line, digest(password)) && strings.Contains(s.read(s.id, "users.acl"), digest(password)) {
+		if strings.Contains(line, "user "+user+" on ") && strings.Contains(line, digest(password)) && strings.Contains(s.engine.read(s.id, "users.acl"), digest(password)) {
 			return nil
 		}
 	}
@@ -174,7 +174,7 @@ func (s *redisServer) Revoke(ctx context.Context, user string) error {
 	if !plain.MatchString(user) || user == "admin" || user == "default" {
 		return fmt.Errorf("%q cannot be a user", user)
 	}
-	defer s.lock(s.id)()
+	defer s.engine.lock(s.id)()
 	_, err := s.command(ctx, "ACL DELUSER "+user, "ACL SAVE")
 	return err
 }
@@ -184,13 +184,13 @@ func (s *redisServer) Dump(ctx context.Context, backup string) (int64, error) {
 	if err := checkID(backup); err != nil {
 		return 0, err
 	}
-	defer s.lock(s.id)()
+	defer s.engine.lock(s.id)()
 	p := s.client()
-	p.args, p.limit = append(p.args, "--rdb", s.path(backups, backup+".new")), long
-	if _, err := s.run(ctx, p); err != nil {
+	p.args, p.limit = append(p.args, "--rdb", s.engine.path(backups, backup+".new")), long
+	if _, err := s.engine.run(ctx, p); err != nil {
 		return 0, err
 	}
-	return s.keep(backup)
+	return s.engine.keep(backup)
 }
 
 // Load is that of Server. The new folder names its restore, and the link turns to it at
@@ -199,8 +199,8 @@ func (s *redisServer) Load(ctx context.Context, backup, restore string) error {
 	if err := checkID(backup, restore); err != nil {
 		return err
 	}
-	defer s.lock(s.id)()
-	done := strings.Fields(s.read(s.id, "data", "restores"))
+	defer s.engine.lock(s.id)()
+	done := strings.Fields(s.engine.read(s.id, "data", "restores"))
 	if slices.Contains(done, restore) {
 		if err := s.start(ctx); err != nil { // the process may have died after the rename
 			return err
@@ -208,25 +208,25 @@ func (s *redisServer) Load(ctx context.Context, backup, restore string) error {
 		return s.sweep()
 	}
 	folder := "data-" + restore
-	if err := errors.Join(s.remove(s.id, folder), s.folder(s.id, folder), s.folder(s.id, folder, "appendonlydir")); err != nil {
+	if err := errors.Join(s.engine.remove(s.id, folder), s.engine.folder(s.id, folder), s.engine.folder(s.id, folder, "appendonlydir")); err != nil {
 		return err
 	}
 	// The append-only file of a new server may begin with a dump.
-	rdb, err := os.ReadFile(s.path(backups, backup))
+	rdb, err := os.ReadFile(s.engine.path(backups, backup))
 	if err != nil {
 		return err
 	}
 	err = errors.Join(
-		s.write(string(rdb), s.id, folder, "appendonlydir", "appendonly.aof.1.base.rdb"),
-		s.write("file appendonly.aof.1.base.rdb seq 1 type b\n", s.id, folder, "appendonlydir", "appendonly.aof.manifest"),
-		s.write(strings.Join(append(done[max(0, len(done)-31):], restore), "\n"), s.id, folder, "restores"))
+		s.engine.write(string(rdb), s.id, folder, "appendonlydir", "appendonly.aof.1.base.rdb"),
+		s.engine.write("file appendonly.aof.1.base.rdb seq 1 type b\n", s.id, folder, "appendonlydir", "appendonly.aof.manifest"),
+		s.engine.write(strings.Join(append(done[max(0, len(done)-31):], restore), "\n"), s.id, folder, "restores"))
 	if err != nil {
 		return err
 	}
-	if err := s.halt(ctx, s.id); err != nil {
+	if err := s.engine.halt(ctx, s.id); err != nil {
 		return err
 	}
-	if err := s.point(s.id, folder); err != nil {
+	if err := s.engine.point(s.id, folder); err != nil {
 		return err
 	}
 	if err := s.start(ctx); err != nil {
@@ -237,14 +237,14 @@ func (s *redisServer) Load(ctx context.Context, backup, restore string) error {
 
 // sweep removes the folders that the link does not lead to any more.
 func (s *redisServer) sweep() error {
-	current, err := os.Readlink(s.path(s.id, "data"))
+	current, err := os.Readlink(s.engine.path(s.id, "data"))
 	if err != nil {
 		return err
 	}
-	entries, err := os.ReadDir(s.path(s.id))
+	entries, err := os.ReadDir(s.engine.path(s.id))
 	for _, e := range entries {
 		if e.IsDir() && strings.HasPrefix(e.Name(), "data-") && e.Name() != current {
-			err = errors.Join(err, s.remove(s.id, e.Name()))
+			err = errors.Join(err, s.engine.remove(s.id, e.Name()))
 		}
 	}
 	return err
@@ -273,7 +273,7 @@ func (r *redis) Stop(ctx context.Context) error {
 
 // halt stops the server of an instance if it runs: it answers as its own admin.
 func (r *redis) halt(ctx context.Context, id string) error {
-	s := &redisServer{redis: r, id: id, port: r.read(id, "port")}
+	s := &redisServer{engine: r, id: id, port: r.read(id, "port")}
 	if s.port == "" {
 		return nil
 	}
@@ -303,7 +303,7 @@ func stopped(err error) bool {
 func (s *redisServer) command(ctx context.Context, lines ...string) (string, error) {
 	p := s.client()
 	p.stdin, p.strict = strings.Join(lines, "\n")+"\n", true
-	out, err := s.run(ctx, p)
+	out, err := s.engine.run(ctx, p)
 	if err != nil {
 		return "", err
 	}
@@ -318,7 +318,7 @@ func (s *redisServer) command(ctx context.Context, lines ...string) (string, err
 var failures = regexp.MustCompile(`^(ERR|NOAUTH|NOPERM|WRONGPASS|LOADING|MISCONF|OOM|MASTERDOWN|READONLY)$`)
 
 func (s *redisServer) client() program {
-	return program{path: s.cli, args: []string{"-h", "127.0.0.1", "-p", s.port, "--user", "admin", "--no-auth-warning"}, env: []string{"REDISCLI_AUTH=" + s.read(s.id, "admin")}}
+	return program{path: s.engine.cli, args: []string{"-h", "127.0.0.1", "-p", s.port, "--user", "admin", "--no-auth-warning"}, env: []string{"REDISCLI_AUTH=" + s.engine.read(s.id, "admin")}}
 }
 
 func digest(text string) string {

@@ -8,53 +8,22 @@ import (
 	"fmt"
 	"os"
 	"runtime"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/klutch-go/sdk/internal/test/stack"
 )
 
-// A part is one thing that is measured, of one contestant at a time.
-type part struct {
-	name    string
-	measure func(context.Context, contest) ([]figure, error)
-	once    bool // in the first round only
-	last    bool // after all others, and of klutch alone
-	// alone, in place of measure, needs no konnector.
-	alone func(context.Context, *bench) ([]figure, error)
-}
+// options are how large everything is, by the flags.
+type options struct {
+	parts                                          []string
+	objects, namespaces, singles, settled, writers int
+	rounds, crowdSize, exports, larges, refusals   int
+	idle                                           time.Duration
+	csv                                            string
 
-func parts() []part {
-	return []part{
-		{name: "throughput", measure: throughput},
-		{name: "latency", measure: latency},
-		{name: "writes", measure: writes, once: true},
-		{name: "noise", measure: noise, once: true},
-		{name: "silence", alone: silence, last: true},
-		{name: "large", measure: large, last: true},
-		{name: "refused", alone: beside(refused), last: true},
-		{name: "settled", measure: settled, last: true},
-		{name: "tenants", alone: tenants, last: true},
-	}
-}
-
-// beside is a part that needs a konnector, and the clusters beside it.
-func beside(measure func(context.Context, contest, *bench) ([]figure, error)) func(context.Context, *bench) ([]figure, error) {
-	return func(ctx context.Context, b *bench) (figures []figure, err error) {
-		if err := b.Konnector.Start(ctx); err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, b.Konnector.Stop()) }()
-		return measure(ctx, contest{options: b.options, driver: b.driver, who: klutch, process: b.Konnector}, b)
-	}
-}
-
-func partNames() (names []string) {
-	for _, p := range parts() {
-		names = append(names, p.name)
-	}
-	return names
+	idealApp, idealControl string // kubeconfigs of a yardstick
+	idealQPS               float64
 }
 
 // A contest is the turn of one contestant in one round. No other one runs then.
@@ -82,26 +51,6 @@ type bench struct {
 	driver *driver
 	report report
 	begin  time.Time
-}
-
-func (o options) measure(ctx context.Context) (err error) {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	b := &bench{options: o, begin: time.Now()}
-	b.Stack, err = stack.Start(ctx, stack.Options{Step: b.say, Log: os.Stderr, Backend: []string{"--max-objects-per-namespace=-1"}})
-	if b.Stack != nil {
-		defer func() { _ = b.Stop(); _ = os.RemoveAll(b.Dir) }()
-	}
-	if err != nil {
-		return err
-	}
-	if err := b.prepare(ctx); err != nil {
-		return err
-	}
-	err = b.contests(ctx)
-	b.report.condition("took", "%s", time.Since(b.begin).Round(time.Second))
-	b.report.condition("load average at the end", "%s", loadAverage())
-	return errors.Join(err, b.write())
 }
 
 func (b *bench) say(what string) {
@@ -158,78 +107,6 @@ func loadAverage() string {
 		return "unknown"
 	}
 	return strings.Join(strings.Fields(string(data))[:3], " ")
-}
-
-// A turn is what one contestant is measured in at a time.
-type turn struct {
-	part  part
-	who   string
-	round int
-}
-
-// turns are short, and those to compare follow each other, in turned order each other
-// round: what else the machine does and how full the API servers get is then much the
-// same for all.
-func (o options) turns() (turns []turn) {
-	for round := range o.rounds {
-		for _, p := range parts() {
-			if p.once && round > 0 || !slices.Contains(o.parts, p.name) || p.last {
-				continue
-			}
-			both := []turn{{p, klutch, round}, {p, ideal, round}}
-			if round%2 == 1 {
-				slices.Reverse(both)
-			}
-			turns = append(turns, both...)
-		}
-	}
-	for _, p := range parts() {
-		switch {
-		case !slices.Contains(o.parts, p.name):
-		case p.name == "throughput":
-			turns = append(turns, turn{p, limited, 0})
-		case p.last:
-			turns = append(turns, turn{p, klutch, 0})
-		}
-	}
-	return turns
-}
-
-func (b *bench) contests(ctx context.Context) error {
-	for _, t := range b.turns() {
-		b.say(fmt.Sprintf("Round %d: %s of %s.", t.round+1, t.part.name, t.who))
-		if err := b.take(ctx, t); err != nil {
-			return fmt.Errorf("%s of %s: %w", t.part.name, t.who, err)
-		}
-	}
-	return nil
-}
-
-// take has one contestant measured while no other one runs.
-func (b *bench) take(ctx context.Context, t turn) (err error) {
-	if t.part.alone != nil {
-		figures, err := t.part.alone(ctx, b)
-		b.report.add(t.part.name, t.who, figures)
-		return err
-	}
-	process, err := b.contestant(t.who)
-	if err != nil {
-		return err
-	}
-	if err := process.Start(ctx); err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, process.Stop()) }()
-	c := contest{options: b.options, driver: b.driver, who: t.who, round: t.round, process: process}
-	if t.who == limited {
-		c.objects = min(c.objects, 50)
-	}
-	figures, err := t.part.measure(ctx, c)
-	b.report.add(t.part.name, t.who, figures)
-	if err != nil {
-		return fmt.Errorf("%w\n%s", err, process.LastWords())
-	}
-	return nil
 }
 
 // contestant is one as a process that does not run yet.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
 	"github.com/klutch-go/sdk/internal/test/stack"
@@ -26,6 +27,14 @@ const (
 	gadgets = "gadgets" // has a binding of its own
 	gizmos  = "gizmos"  // is not bound
 )
+
+// bound are the resources that have bindings.
+func bound() (all []schema.GroupVersionResource) {
+	for _, resource := range []string{widgets, gadgets} {
+		all = append(all, schema.GroupVersionResource{Group: group, Version: version, Resource: resource})
+	}
+	return all
+}
 
 // kindFor is the kind of a resource.
 func kindFor(resource string) string {
@@ -53,15 +62,15 @@ func manifests(text string) (objects []*unstructured.Unstructured, err error) {
 // bindAll offers the APIs and binds them, as a platform team and a developer would.
 func bindAll(ctx context.Context, s *stack.Stack) error {
 	var args []string
-	for _, resource := range []string{widgets, gadgets} {
-		objects, err := offered(resource)
+	for _, r := range bound() {
+		objects, err := offered(r.Resource)
 		if err != nil {
 			return err
 		}
 		if err := stack.Apply(ctx, s.Control, objects...); err != nil {
 			return err
 		}
-		args = append(args, "--service", resource+"."+group)
+		args = append(args, "--service", r.GroupResource().String())
 	}
 	if out := s.Bind(ctx, stack.Developer, args...); out.Code != 0 {
 		return fmt.Errorf("kubectl bind ended with exit code %d:\n%s", out.Code, out.Stderr)

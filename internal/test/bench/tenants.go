@@ -26,6 +26,7 @@ import (
 	"github.com/klutch-go/sdk/examples/catalog"
 	"github.com/klutch-go/sdk/export"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/internal/test/bench/gate"
 	"github.com/klutch-go/sdk/internal/test/stack"
 	"github.com/klutch-go/sdk/internal/test/testissuer"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -41,7 +42,7 @@ const newcomers = 50 // that come when all tenants are there
 // rights, without the issuer and without HTTP.
 type crowd struct {
 	*bench
-	gate    *gate
+	gate    *gate.Gate
 	control *api
 	backend *stack.Process
 	door    http.Handler
@@ -167,14 +168,14 @@ func (c *crowd) ask() error {
 // restartThroughGate has the backend start anew, with nothing changed but the gate and
 // the machines, who would be nobody to it.
 func (c *crowd) restartThroughGate(ctx context.Context, path string) (err error) {
-	if c.gate, err = newGate(ctx, c.Control.Config()); err != nil {
+	if c.gate, err = gate.New(ctx, c.Control.Config()); err != nil {
 		return err
 	}
-	through, err := c.gate.kubeconfig(path, c.Dir)
+	through, err := c.gate.Kubeconfig(path, c.Dir)
 	if err != nil {
 		return err
 	}
-	ca, err := caFile(c.Control.Config(), c.Dir)
+	ca, err := gate.CAFile(c.Control.Config(), c.Dir)
 	if err != nil {
 		return err
 	}
@@ -190,7 +191,7 @@ func (c *crowd) restartThroughGate(ctx context.Context, path string) (err error)
 		return err
 	}
 	wait(ctx, 20*time.Second) // for the lease of the one before
-	return c.gate.quiet(ctx, 2*time.Second)
+	return c.gate.Quiet(ctx, 2*time.Second)
 }
 
 // bind is a whole bind of an account's one cluster, and how long it took.
@@ -227,12 +228,12 @@ func (c *crowd) keep(body []byte) error {
 	return nil
 }
 
-// all does the same n times, a few at once, and returns how long each took.
-func (c *crowd) all(n, atOnce int, do func(i int) (time.Duration, error)) ([]float64, error) {
+// atOnce does the same n times, a few at once, and returns how long each took.
+func atOnce(n, parallel int, do func(i int) (time.Duration, error)) ([]float64, error) {
 	took, errs := make([]float64, n), make([]error, n)
 	var next atomic.Int64
 	var wg sync.WaitGroup
-	for range atOnce {
+	for range parallel {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
 				d, err := do(i)
@@ -246,29 +247,29 @@ func (c *crowd) all(n, atOnce int, do func(i int) (time.Duration, error)) ([]flo
 
 // fill makes all tenants and their exports, and tells what they cost.
 func (c *crowd) fill(ctx context.Context) ([]figure, error) {
-	const atOnce = 8
+	const parallel = 8
 	empty, begin := memoryOf(c.backend), time.Now()
-	if _, err := c.all(c.crowdSize, atOnce, func(i int) (time.Duration, error) { return c.bind(ctx, i) }); err != nil {
+	if _, err := atOnce(c.crowdSize, parallel, func(i int) (time.Duration, error) { return c.bind(ctx, i) }); err != nil {
 		return nil, err
 	}
 	bound := time.Since(begin)
 	names := slices.Sorted(maps.Keys(c.tenants))
-	if _, err := c.all(len(names), atOnce, func(i int) (time.Duration, error) { return 0, c.request(ctx, names[i]) }); err != nil {
+	if _, err := atOnce(len(names), parallel, func(i int) (time.Duration, error) { return 0, c.request(ctx, names[i]) }); err != nil {
 		return nil, err
 	}
 	if err := c.awaitExports(ctx, len(names)*len(c.offer())); err != nil {
 		return nil, err
 	}
 	served := time.Since(begin)
-	if err := c.gate.quiet(ctx, 3*time.Second); err != nil {
+	if err := c.gate.Quiet(ctx, 3*time.Second); err != nil {
 		return nil, err
 	}
-	_, watches := c.gate.seen()
+	_, watches := c.gate.Seen()
 	full := memoryOf(c.backend)
 	return []figure{
 		{"tenants", float64(len(c.tenants)), exactly(float64(c.crowdSize))},
 		{"exports", float64(len(names) * c.exports), goal{}},
-		{fmt.Sprintf("until all are bound, %d at a time, s", atOnce), bound.Seconds(), goal{}},
+		{fmt.Sprintf("until all are bound, %d at a time, s", parallel), bound.Seconds(), goal{}},
 		{"until all have their exports, s", served.Seconds(), goal{}},
 		{"backend without tenants, resident MB", empty.resident / 1024, goal{}},
 		{"backend with all of them made, resident MB", full.resident / 1024, goal{}},
@@ -296,6 +297,9 @@ func ours(resource, namespace string) string {
 	return p + "/" + resource
 }
 
+// boundBefore is how many exports bindAll has brought about.
+const boundBefore = 2
+
 // awaitExports waits until there are so many more than bindAll has made, then takes
 // away the requests, which go by themselves later.
 func (c *crowd) awaitExports(ctx context.Context, n int) error {
@@ -304,7 +308,7 @@ func (c *crowd) awaitExports(ctx context.Context, n int) error {
 		if err != nil {
 			return err
 		}
-		if int(got) >= n+c.before() {
+		if int(got) >= n+boundBefore {
 			break
 		}
 		if wait(ctx, time.Second); ctx.Err() != nil {
@@ -319,17 +323,14 @@ func (c *crowd) awaitExports(ctx context.Context, n int) error {
 	return nil
 }
 
-// before is how many exports bindAll has brought about.
-func (c *crowd) before() int { return 2 }
-
 // binds measures those that come when all tenants are there.
 func (c *crowd) binds(ctx context.Context) ([]figure, error) {
 	next := func(i int) (time.Duration, error) { return c.bind(ctx, c.crowdSize+i) }
-	first, err := c.all(newcomers, 1, next)
+	first, err := atOnce(newcomers, 1, next)
 	if err != nil {
 		return nil, err
 	}
-	again, err := c.all(newcomers, 1, next)
+	again, err := atOnce(newcomers, 1, next)
 	const limit = 500
 	return []figure{
 		{"first bind of a cluster, median ms", percentile(first, 50), atMost(limit)},
@@ -343,7 +344,7 @@ func (c *crowd) binds(ctx context.Context) ([]figure, error) {
 func (c *crowd) oneIdentity(ctx context.Context) ([]figure, error) {
 	const n = 50
 	before := len(c.tenants)
-	took, err := c.all(n, n, func(int) (time.Duration, error) { return c.bind(ctx, c.crowdSize+newcomers) })
+	took, err := atOnce(n, n, func(int) (time.Duration, error) { return c.bind(ctx, c.crowdSize+newcomers) })
 	return []figure{
 		{fmt.Sprintf("tenants of %d binds of one cluster at once", n), float64(len(c.tenants) - before), exactly(1)},
 		{"the slowest of them, ms", percentile(took, 100), goal{}},
@@ -352,10 +353,10 @@ func (c *crowd) oneIdentity(ctx context.Context) ([]figure, error) {
 
 // restartBackend tells what a start costs with all tenants there.
 func (c *crowd) restartBackend(ctx context.Context) ([]figure, error) {
-	if err := c.gate.quiet(ctx, 3*time.Second); err != nil {
+	if err := c.gate.Quiet(ctx, 3*time.Second); err != nil {
 		return nil, err
 	}
-	before, _ := c.gate.seen()
+	before, _ := c.gate.Seen()
 	if err := c.backend.Stop(); err != nil {
 		return nil, err
 	}
@@ -364,15 +365,15 @@ func (c *crowd) restartBackend(ctx context.Context) ([]figure, error) {
 		return nil, err
 	}
 	wait(ctx, 2*time.Second)
-	if err := c.gate.quiet(ctx, 3*time.Second); err != nil {
+	if err := c.gate.Quiet(ctx, 3*time.Second); err != nil {
 		return nil, err
 	}
 	const still = 3
 	took := time.Since(begin).Seconds() - still
-	after, watches := c.gate.seen()
+	after, watches := c.gate.Seen()
 	return []figure{
 		{"restart until all are looked at, s", took, goal{}},
-		{"requests of a restart, a tenant", float64(total(after)-total(before)) / float64(len(c.tenants)), goal{}},
+		{"requests of a restart, a tenant", float64(gate.Total(after)-gate.Total(before)) / float64(len(c.tenants)), goal{}},
 		{"writes of a restart", float64(after["write"] - before["write"]), exactly(0)},
 		{"watches after it", float64(watches), goal{}},
 	}, nil
@@ -380,16 +381,16 @@ func (c *crowd) restartBackend(ctx context.Context) ([]figure, error) {
 
 // rest measures the backend while nobody does anything.
 func (c *crowd) rest(ctx context.Context) ([]figure, error) {
-	before, _ := c.gate.seen()
+	before, _ := c.gate.Seen()
 	if wait(ctx, c.idle); ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	after, _ := c.gate.seen()
+	after, _ := c.gate.Seen()
 	memory := memoryOf(c.backend)
 	figures := []figure{
 		{"at rest, resident MB", memory.resident / 1024, goal{}},
 		{"at rest, live heap MB", memory.live / 1024, goal{}},
-		{fmt.Sprintf("requests a minute in %s of idleness", c.idle), float64(total(after)-total(before)) / c.idle.Minutes(), goal{}},
+		{fmt.Sprintf("requests a minute in %s of idleness", c.idle), float64(gate.Total(after)-gate.Total(before)) / c.idle.Minutes(), goal{}},
 	}
 	for _, kind := range slices.Sorted(maps.Keys(after)) {
 		figures = append(figures, figure{"of them: " + kind, float64(after[kind]-before[kind]) / c.idle.Minutes(), goal{}})

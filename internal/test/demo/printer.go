@@ -10,6 +10,12 @@ import (
 	"time"
 )
 
+// The places of the story.
+const (
+	appCluster   = "App Cluster"
+	controlPlane = "Control Plane Cluster"
+)
+
 // A printer tells the story. Its lines carry the time since it began.
 type printer struct {
 	out io.Writer

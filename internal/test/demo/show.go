@@ -26,11 +26,6 @@ const (
 	second    = "archive"
 	disk      = "orders-state" // in the Control Plane Cluster
 	hold      = "example.org/hold"
-
-	appCluster   = "App Cluster"
-	controlPlane = "Control Plane Cluster"
-
-	patience = 30 * time.Second
 )
 
 var (
@@ -55,8 +50,9 @@ type show struct {
 	p *printer
 	// mirror is the service namespace: the mirror of namespace.
 	mirror string
-	served bool   // there is PostgreSQL
-	uri    string // of the database, from the App Cluster's Secret
+	served bool // there is PostgreSQL
+	// database is there after credentials, if it is served.
+	database database
 }
 
 func (d *show) all(ctx context.Context) error {
@@ -144,7 +140,8 @@ func (d *show) credentials(ctx context.Context) error {
 		return nil
 	}
 	d.p.line(appCluster, "URI=$(kubectl -n %s get secret %s -o go-template='{{.data.uri | base64decode}}')", namespace, name)
-	d.uri, err = uriOf(secret)
+	d.database.p = d.p
+	d.database.uri, err = uriOf(secret)
 	return err
 }
 
@@ -167,6 +164,30 @@ func (d *show) backup(ctx context.Context) error {
 	}
 	_, err := d.see(ctx, d.control(configMaps, disk), `the page says "orders 1 to 3" again`, stack.Field("orders 1 to 3", "data", "contents"))
 	return err
+}
+
+// rows writes rows, loses them and gets them back from a backup.
+func (d *show) rows(ctx context.Context) error {
+	const ask = "SELECT * FROM orders ORDER BY id"
+	if _, err := d.database.run(ctx, "CREATE TABLE orders (id int PRIMARY KEY, item text); INSERT INTO orders VALUES (1, 'tea'), (2, 'milk'), (3, 'biscuits')"); err != nil {
+		return err
+	}
+	if err := d.database.want(ctx, ask, "(3 rows)"); err != nil {
+		return err
+	}
+	if err := d.backedUp(ctx); err != nil {
+		return err
+	}
+	if _, err := d.database.run(ctx, "DELETE FROM orders"); err != nil {
+		return err
+	}
+	if err := d.database.want(ctx, ask, "(0 rows)"); err != nil {
+		return err
+	}
+	if err := d.restored(ctx); err != nil {
+		return err
+	}
+	return d.database.want(ctx, ask, "(3 rows)")
 }
 
 func (d *show) backedUp(ctx context.Context) error {
@@ -212,12 +233,47 @@ func (d *show) grow(ctx context.Context) error {
 	return d.grown(ctx)
 }
 
+// grown asks the server itself for what its plan changed.
+func (d *show) grown(ctx context.Context) error {
+	if err := d.database.awaitStart(ctx); err != nil {
+		return err
+	}
+	if err := d.database.want(ctx, "SHOW max_connections", "400"); err != nil {
+		return err
+	}
+	return d.database.want(ctx, "SHOW shared_buffers", "128MB")
+}
+
 func (d *show) shrink(ctx context.Context) error {
 	err := d.patchSpec(ctx, `{"plan":"postgresql-single-nano"}`)
 	if err == nil {
 		return fmt.Errorf("the App Cluster took a smaller plan")
 	}
 	d.p.line(appCluster, "%s", err)
+	return nil
+}
+
+// revoke deletes the binding: its password stops working.
+func (d *show) revoke(ctx context.Context) error {
+	const name = "orders-api"
+	c, err := d.app(bindings, namespace, name).Client()
+	if err != nil {
+		return err
+	}
+	if err := c.Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	d.p.line(appCluster, "kubectl delete servicebinding %s", name)
+	if _, err := d.see(ctx, d.app(bindings, namespace, name), name+" is gone", stack.Gone); err != nil {
+		return err
+	}
+	if _, err := d.see(ctx, d.app(secrets, namespace, name+"-service-binding"), "its Secret is gone, too", stack.Gone); err != nil || !d.served {
+		return err
+	}
+	out, err := d.database.run(ctx, "SELECT 1")
+	if err == nil || !strings.Contains(out, "authentication failed") {
+		return fmt.Errorf("the old password was not refused: %w", err)
+	}
 	return nil
 }
 

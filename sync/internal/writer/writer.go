@@ -54,15 +54,11 @@ func (w *Writer) LearnPlain() { w.plain.Store(true) }
 
 // merge patches the metadata of an object; the API server refuses another uid.
 func (w *Writer) merge(ctx context.Context, client dynamic.ResourceInterface, name string, metadata map[string]any) (*unstructured.Unstructured, error) {
-	return w.patch(ctx, client, name, map[string]any{"metadata": metadata})
-}
-
-func (w *Writer) patch(ctx context.Context, client dynamic.ResourceInterface, name string, patch map[string]any, subresource ...string) (*unstructured.Unstructured, error) {
-	data, err := json.Marshal(patch)
+	data, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return nil, err
 	}
-	obj, err := client.Patch(ctx, name, types.MergePatchType, data, metav1.PatchOptions{FieldManager: w.Names.Manager()}, subresource...)
+	obj, err := client.Patch(ctx, name, types.MergePatchType, data, metav1.PatchOptions{FieldManager: w.Names.Manager()})
 	return obj, refuted(err)
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+package gate
 
 import (
 	"context"
@@ -54,7 +54,7 @@ func TestGate(t *testing.T) {
 	}))
 	defer server.Close()
 	ctx, cancel := context.WithCancel(t.Context())
-	g, err := newGate(ctx, &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
+	g, err := New(ctx, &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestGate(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-watching
-	requests, watches := g.seen()
+	requests, watches := g.Seen()
 	if diff := cmp.Diff(map[string]int{"read": 1, "watch": 1}, requests); diff != "" || watches != 1 {
 		t.Errorf("%d watches, requests (-want +got):\n%s", watches, diff)
 	}
@@ -77,7 +77,7 @@ func TestGate(t *testing.T) {
 }
 
 // through returns a client with the kubeconfig that the gate makes of another one.
-func through(t *testing.T, g *gate) kubernetes.Interface {
+func through(t *testing.T, g *Gate) kubernetes.Interface {
 	t.Helper()
 	dir := t.TempDir()
 	config := clientcmdapi.NewConfig()
@@ -88,7 +88,7 @@ func through(t *testing.T, g *gate) kubernetes.Interface {
 	if err := clientcmd.WriteToFile(*config, dir+"/config"); err != nil {
 		t.Fatal(err)
 	}
-	path, err := g.kubeconfig(dir+"/config", dir)
+	path, err := g.Kubeconfig(dir+"/config", dir)
 	if err != nil {
 		t.Fatal(err)
 	}

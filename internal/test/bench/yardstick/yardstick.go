@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package yardstick is the contestant "ideal" of the benchmark: it does the least work that moves a spec up,
+// a status down and a deletion through. It is not safe in any way.
+package yardstick
 
 import (
 	"context"
@@ -34,16 +36,23 @@ type yardstick struct {
 	statuses    map[types.UID]string
 }
 
-// ideal is the yardstick as a process of its own.
-func (o options) ideal(ctx context.Context) error {
+// Options are where a yardstick works.
+type Options struct {
+	App, ControlPlane string  // kubeconfigs
+	QPS               float64 // rate limit of each client; negative means none
+	Resources         []schema.GroupVersionResource
+}
+
+// Run is the yardstick, until ctx is done.
+func Run(ctx context.Context, o Options) error {
 	var clients []dynamic.Interface
-	for _, path := range []string{o.idealApp, o.idealControl} {
+	for _, path := range []string{o.App, o.ControlPlane} {
 		config, err := clientcmd.BuildConfigFromFlags("", path)
 		if err != nil {
 			return err
 		}
-		if config.QPS = float32(o.idealQPS); o.idealQPS > 0 {
-			config.Burst = 2 * int(o.idealQPS)
+		if config.QPS = float32(o.QPS); o.QPS > 0 {
+			config.Burst = 2 * int(o.QPS)
 		}
 		c, err := dynamic.NewForConfig(config)
 		if err != nil {
@@ -51,26 +60,25 @@ func (o options) ideal(ctx context.Context) error {
 		}
 		clients = append(clients, c)
 	}
-	return runIdeal(ctx, clients[0], clients[1])
+	return run(ctx, clients[0], clients[1], o.Resources)
 }
 
 const (
-	idealManager = "ideal"
-	idealPrefix  = "ideal-" // before the namespace of the App Cluster
-	idealWorkers = 32
+	manager = "ideal"
+	prefix  = "ideal-" // before the namespace of the App Cluster
+	workers = 32
 )
 
-func runIdeal(ctx context.Context, app, control dynamic.Interface) error {
+func run(ctx context.Context, app, control dynamic.Interface, resources []schema.GroupVersionResource) error {
 	k := &yardstick{
 		app: app, control: control, errs: make(chan error, 1),
 		namespaces: map[string]bool{}, generations: map[types.UID]int64{}, statuses: map[types.UID]string{},
 	}
 	jobs := make(chan func() error, 100_000)
-	for range idealWorkers {
+	for range workers {
 		go k.work(ctx, jobs)
 	}
-	for _, resource := range []string{widgets, gadgets} {
-		r := schema.GroupVersionResource{Group: group, Version: version, Resource: resource}
+	for _, r := range resources {
 		err := follow(ctx, app.Resource(r), func(u *unstructured.Unstructured) {
 			jobs <- func() error { return k.up(ctx, r, u) }
 		})
@@ -117,7 +125,10 @@ func follow(ctx context.Context, c dynamic.ResourceInterface, f func(u *unstruct
 		for version := list.GetResourceVersion(); ctx.Err() == nil; {
 			w, err := c.Watch(ctx, metav1.ListOptions{ResourceVersion: version})
 			if err != nil {
-				wait(ctx, 50*time.Millisecond)
+				select {
+				case <-ctx.Done():
+				case <-time.After(50 * time.Millisecond):
+				}
 				continue
 			}
 			for e := range w.ResultChan() {
@@ -134,7 +145,7 @@ func follow(ctx context.Context, c dynamic.ResourceInterface, f func(u *unstruct
 }
 
 func (k *yardstick) up(ctx context.Context, r schema.GroupVersionResource, u *unstructured.Unstructured) error {
-	namespace, name := idealPrefix+u.GetNamespace(), u.GetName()
+	namespace, name := prefix+u.GetNamespace(), u.GetName()
 	if u.GetDeletionTimestamp() != nil {
 		if err := k.control.Resource(r).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 			return fmt.Errorf("delete: %w", err)
@@ -156,7 +167,7 @@ func (k *yardstick) up(ctx context.Context, r schema.GroupVersionResource, u *un
 }
 
 func (k *yardstick) down(ctx context.Context, r schema.GroupVersionResource, u *unstructured.Unstructured) error {
-	namespace, ours := strings.CutPrefix(u.GetNamespace(), idealPrefix)
+	namespace, ours := strings.CutPrefix(u.GetNamespace(), prefix)
 	status, ok := u.Object["status"]
 	if !ours || !ok || u.GetDeletionTimestamp() != nil || !k.swapStatus(u.GetUID(), status) {
 		return nil
@@ -171,7 +182,7 @@ func (k *yardstick) setFinalizers(ctx context.Context, r schema.GroupVersionReso
 		return err
 	}
 	_, err = k.app.Resource(r).Namespace(u.GetNamespace()).
-		Patch(ctx, u.GetName(), types.MergePatchType, data, metav1.PatchOptions{FieldManager: idealManager})
+		Patch(ctx, u.GetName(), types.MergePatchType, data, metav1.PatchOptions{FieldManager: manager})
 	return err
 }
 
@@ -183,7 +194,7 @@ func apply(ctx context.Context, to dynamic.ResourceInterface, u *unstructured.Un
 	if err != nil {
 		return err
 	}
-	_, err = to.Patch(ctx, u.GetName(), types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: idealManager, Force: new(true)}, sub...)
+	_, err = to.Patch(ctx, u.GetName(), types.ApplyPatchType, data, metav1.PatchOptions{FieldManager: manager, Force: new(true)}, sub...)
 	return err
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package main
+// Package gate counts what a program asks of an API server.
+package gate
 
 import (
 	"context"
@@ -23,9 +24,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// A gate stands before an API server and counts what one program asks for. Credentials
+// A Gate stands before an API server and counts what one program asks for. Credentials
 // go through as they are.
-type gate struct {
+type Gate struct {
 	server *httptest.Server
 
 	mu       sync.Mutex
@@ -34,8 +35,8 @@ type gate struct {
 	last     time.Time
 }
 
-// newGate returns one that is open until ctx is done.
-func newGate(ctx context.Context, config *rest.Config) (*gate, error) {
+// New returns a Gate that is open until ctx is done.
+func New(ctx context.Context, config *rest.Config) (*Gate, error) {
 	transport, err := rest.TransportFor(rest.AnonymousClientConfig(config))
 	if err != nil {
 		return nil, err
@@ -50,7 +51,7 @@ func newGate(ctx context.Context, config *rest.Config) (*gate, error) {
 		FlushInterval: -1, // a watch tells at once
 		ErrorHandler:  func(w http.ResponseWriter, _ *http.Request, _ error) { w.WriteHeader(http.StatusBadGateway) },
 	}
-	g := &gate{requests: map[string]int{}}
+	g := &Gate{requests: map[string]int{}}
 	g.server = httptest.NewUnstartedServer(g.counting(proxy))
 	g.server.EnableHTTP2 = true
 	g.server.Config.BaseContext = func(net.Listener) context.Context { return ctx }
@@ -60,7 +61,7 @@ func newGate(ctx context.Context, config *rest.Config) (*gate, error) {
 	return g, nil
 }
 
-func (g *gate) counting(next http.Handler) http.Handler {
+func (g *Gate) counting(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		watch := r.URL.Query().Has("watch")
 		g.note(kindOf(r), watch, 1)
@@ -69,7 +70,7 @@ func (g *gate) counting(next http.Handler) http.Handler {
 	})
 }
 
-func (g *gate) note(kind string, watch bool, change int) {
+func (g *Gate) note(kind string, watch bool, change int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.last = time.Now()
@@ -98,38 +99,41 @@ func kindOf(r *http.Request) string {
 	return "read"
 }
 
-// seen is how many requests there were, by kind, and how many watches there are.
-func (g *gate) seen() (requests map[string]int, watches int) {
+// Seen is how many requests there were, by kind, and how many watches there are.
+func (g *Gate) Seen() (requests map[string]int, watches int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return maps.Clone(g.requests), g.watches
 }
 
-// quiet waits until nothing has been asked for, but for leases, for that long.
-func (g *gate) quiet(ctx context.Context, still time.Duration) error {
+// Quiet waits until nothing has been asked for, but for leases, for that long.
+func (g *Gate) Quiet(ctx context.Context, still time.Duration) error {
 	for before := -1; ; {
-		requests, _ := g.seen()
+		requests, _ := g.Seen()
 		delete(requests, "lease")
-		now := total(requests)
+		now := Total(requests)
 		if now == before {
 			return nil
 		}
 		before = now
-		if wait(ctx, still); ctx.Err() != nil {
+		select {
+		case <-ctx.Done():
 			return context.Cause(ctx)
+		case <-time.After(still):
 		}
 	}
 }
 
-func total(requests map[string]int) (n int) {
+// Total is how many requests there were of all kinds.
+func Total(requests map[string]int) (n int) {
 	for _, count := range requests {
 		n += count
 	}
 	return n
 }
 
-// kubeconfig writes a copy of a kubeconfig that leads through the gate.
-func (g *gate) kubeconfig(path, dir string) (string, error) {
+// Kubeconfig writes a copy of a kubeconfig that leads through the gate.
+func (g *Gate) Kubeconfig(path, dir string) (string, error) {
 	config, err := clientcmd.LoadFromFile(path)
 	if err != nil {
 		return "", err
@@ -142,8 +146,8 @@ func (g *gate) kubeconfig(path, dir string) (string, error) {
 	return through, clientcmd.WriteToFile(*config, through)
 }
 
-// caFile writes the certificates that a config trusts.
-func caFile(config *rest.Config, dir string) (string, error) {
+// CAFile writes the certificates that a config trusts.
+func CAFile(config *rest.Config, dir string) (string, error) {
 	data := config.CAData
 	if len(data) == 0 {
 		var err error
