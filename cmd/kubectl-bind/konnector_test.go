@@ -5,15 +5,19 @@
 package main
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
@@ -36,11 +40,34 @@ func (w *world) kubelet(pod *unstructured.Unstructured) {
 	_, _ = w.dyn.Resource(podsGVR).Namespace(pod.GetNamespace()).Patch(w.Context(), pod.GetName(), types.MergePatchType, []byte(mustJSON(map[string]any{"status": status})), metav1.PatchOptions{}, "status")
 }
 
+// furnished waits until the controller manager has given each namespace its default ServiceAccount.
+func (w *world) furnished() {
+	w.Helper()
+	err := wait.PollUntilContextTimeout(w.Context(), 100*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+		namespaces, err := w.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return false, err
+		}
+		for _, n := range namespaces.Items {
+			if _, err := w.kube.CoreV1().ServiceAccounts(n.Name).Get(ctx, "default", metav1.GetOptions{}); apierrors.IsNotFound(err) {
+				return false, nil
+			} else if err != nil {
+				return false, err
+			}
+		}
+		return len(namespaces.Items) > 3, nil
+	})
+	if err != nil {
+		w.Fatalf("default ServiceAccounts: %v", err)
+	}
+}
+
 // TestKonnector is the life of a konnector's installation on a real API server.
 func TestKonnector(t *testing.T) {
 	c := cluster.ForTest(t, "konnector")
 	w := &world{T: t, cluster: c, dyn: dynamic.NewForConfigOrDie(c.Config()), kube: kubernetes.NewForConfigOrDie(c.Config())}
 	w.serve(t.Context(), podsGVR, w.kubelet)
+	w.furnished()
 	clean := w.inventory()
 	const one, two, bad = "example.com/konnector:v1", "example.com/konnector:v2", "example.com/konnector:bad"
 

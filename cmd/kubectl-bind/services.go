@@ -82,7 +82,7 @@ func (v *visit) run(ctx context.Context, args []string, show func(*v1alpha1.Offe
 	}
 	ctx, cancel := withTimeout(ctx, v.timeout)
 	defer cancel()
-	config, err := v.login.plugin.config()
+	config, err := v.login.config()
 	if err != nil && (len(args) == 0 || !errors.Is(err, errNoCluster)) {
 		return err
 	}
