@@ -444,7 +444,7 @@ func (c *connection) follow(ctx context.Context, gvr schema.GroupVersionResource
 			live[i] = u
 		}
 	}
-	owner := ""
+	var owner string
 	switch noted := [2]string{ownerOf(live[0]), ownerOf(live[1])}; {
 	case live[0] == nil && live[1] == nil:
 		return nil

@@ -319,7 +319,7 @@ func bindOurs(t *testing.T, s *stack.Stack, control, app *side) (tenant string) 
 		done <- at.Bind(t.Context(), stack.Developer, "--service", "widgets."+ours, "--service", "gears."+ours, "--adopt", "5", "--timeout", "3m")
 	}()
 	eventually(t, func(context.Context) error {
-		for name := range control.tenants(t) {
+		for name := range control.tenants(t) { //nolint:contextcheck // it takes that of the test
 			if !before[name] {
 				tenant = name
 				return nil
