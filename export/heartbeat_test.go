@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -146,10 +147,24 @@ func (s *still) health() string {
 func TestKonnectorWithoutToken(t *testing.T) {
 	for _, c := range []struct {
 		klutchs bool
+		until   time.Duration // when the last token ends that lives longer than others
 		life    time.Duration
-	}{{false, time.Hour}, {true, 24 * time.Hour}} {
+	}{
+		{false, 0, time.Hour},
+		{true, 0, 24 * time.Hour},
+		{false, 5 * time.Hour, 5 * time.Hour}, // the label was removed: a token from before is still good
+		{false, 90 * time.Hour, 24 * time.Hour},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newStill(t)
+			if c.until > 0 {
+				secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.KubeconfigSecretName, Annotations: map[string]string{
+					v1alpha1.LongTokensEndAnnotation: time.Now().Add(c.until).UTC().Format(time.RFC3339),
+				}}}
+				if _, err := s.kube.CoreV1().Secrets(s.tenant).Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}
 			if c.klutchs {
 				patch := []byte(`{"metadata":{"labels":{"` + v1alpha1.KlutchKonnectorLabel + `":"true"}}}`)
 				_, err := s.Client().Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Patch(t.Context(), s.tenant, types.MergePatchType, patch, metav1.PatchOptions{})

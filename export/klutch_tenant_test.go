@@ -333,9 +333,11 @@ func TestKlutchKonnectors(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	labelled := false
 	for _, value := range []string{"null", `"true"`, "null"} {
 		label(value)
 		want := value != "null"
+		labelled = labelled || want // what was issued then is good after it
 		w.eventually("rights of Klutch's konnector: "+value, func(context.Context) (bool, error) {
 			lists, annotates := can(ada)
 			return lists == want && annotates == want, nil
@@ -352,6 +354,10 @@ func TestKlutchKonnectors(t *testing.T) {
 		if left := time.Until(expiry(t, ada.config.BearerToken)); (left > 23*time.Hour) != want {
 			t.Errorf("with the label %s a token lives %s", value, left)
 		}
+		w.eventually("the end of long tokens is noted if there were any: "+value, func(ctx context.Context) (bool, error) {
+			held, err := w.admin.CoreV1().Secrets(ada.namespace).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
+			return err == nil && (held.Annotations[v1alpha1.LongTokensEndAnnotation] != "") == labelled, nil
+		})
 	}
 	ns := must(w.admin.CoreV1().Namespaces().Get(t.Context(), ada.namespace, metav1.GetOptions{}))
 	metav1.SetMetaDataLabel(&ns.ObjectMeta, v1alpha1.KlutchKonnectorLabel, "true")

@@ -127,6 +127,9 @@ const (
 	// RenewAfterAnnotation stands on a kubeconfig Secret: when its token is to be
 	// renewed, in RFC 3339.
 	RenewAfterAnnotation = "klutch.anynines.com/renew-after"
+	// LongTokensEndAnnotation on that Secret is when the last token ends that was issued for
+	// Klutch's own konnector, for longer than others; see KlutchKonnectorLabel.
+	LongTokensEndAnnotation = "klutch.anynines.com/long-tokens-end"
 	// IssuedForAnnotation stands on a kubeconfig Secret: a hash of what it was made from,
 	// beside the token.
 	IssuedForAnnotation = "klutch.anynines.com/issued-for"

@@ -114,6 +114,9 @@ func (c *credentials) issue(ctx context.Context, k kubeconfig.Kubeconfig, secret
 	secret.Data = map[string][]byte{v1alpha1.KubeconfigKey: data}
 	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, v1alpha1.IssuedForAnnotation, issuedFor)
 	metav1.SetMetaDataAnnotation(&secret.ObjectMeta, v1alpha1.RenewAfterAnnotation, time.Now().Add(again).UTC().Format(time.RFC3339))
+	if end := token.ExpirationTimestamp.Time; time.Until(end) > c.opts.TokenTTL+time.Minute {
+		metav1.SetMetaDataAnnotation(&secret.ObjectMeta, v1alpha1.LongTokensEndAnnotation, end.UTC().Format(time.RFC3339))
+	}
 	if err := c.put(ctx, secret); err != nil {
 		return nil, 0, fmt.Errorf("write credential of %s: %w", k.Namespace, err)
 	}

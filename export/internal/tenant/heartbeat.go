@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -50,7 +51,10 @@ func (h *heartbeats) Reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if err != nil {
 		return 0, err
 	}
-	life := h.opts.tokenLife(ns)
+	life, err := h.life(ctx, ns, binding)
+	if err != nil {
+		return 0, err
+	}
 	_, again := Healthy(time.Now(), binding.Status, life)
 	login, err := h.logins.Current(ctx, key.Namespace)
 	if err != nil {
@@ -69,6 +73,27 @@ func (h *heartbeats) Reconcile(ctx context.Context, key cache.ObjectName) (time.
 		again = sooner(again, h.opts.ReviewInterval)
 	}
 	return again, writeClusterBinding(ctx, h.Dyn, binding, life, append(login, admitted)...)
+}
+
+// life is for how long a token can live that the konnector had when it was heard last: longer
+// than those of today if the platform team let the tenant use Klutch's konnector until then.
+func (h *heartbeats) life(ctx context.Context, ns metav1.Object, binding *v1alpha1.ClusterBinding) (time.Duration, error) {
+	life := h.opts.tokenLife(ns)
+	if health, _ := Healthy(time.Now(), binding.Status, life); health.Reason != v1alpha1.ReasonCredentialEnded {
+		return life, nil
+	}
+	secret, err := h.Kube.CoreV1().Secrets(ns.GetName()).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
+	if fates.Is(err, fates.Absent) {
+		return life, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read credential of %s: %w", ns.GetName(), err)
+	}
+	end, err := time.Parse(time.RFC3339, secret.Annotations[v1alpha1.LongTokensEndAnnotation])
+	if err != nil { // there was none
+		return life, nil //nolint:nilerr // as it says
+	}
+	return max(life, min(end.Sub(binding.Status.LastHeartbeatTime.Time), klutchKonnectorTTL)), nil
 }
 
 // sooner returns the shorter of two times to wait, where zero means for ever.
