@@ -252,8 +252,15 @@ func TestP21HostileSchema(t *testing.T) {
 	})
 	w.condition(t, widgets, v1alpha1.ConditionSchemaInSync, "", "configmap, po, deploy, crd, sb, secret, all, pods")
 	w.ready(t, widgets)
+	eventually(t, func() error {
+		accepted, _, _ := unstructured.NestedMap(get[unstructured.Unstructured](t, w.app, crdsGVR, "", widgets).Object, "status", "acceptedNames")
+		if diff := cmp.Diff([]any{"widget", []any{"wd"}}, []any{accepted["singular"], accepted["shortNames"]}); diff != "" {
+			return errors.New(diff)
+		}
+		return nil
+	})
 	names, _, _ := unstructured.NestedMap(get[unstructured.Unstructured](t, w.app, crdsGVR, "", widgets).Object, "spec", "names")
-	if diff := cmp.Diff([]any{"widgets", []any{"wd"}, []any{"things"}}, []any{names["singular"], names["shortNames"], names["categories"]}); diff != "" {
+	if diff := cmp.Diff([]any{"widget", []any{"wd"}, []any{"things"}}, []any{names["singular"], names["shortNames"], names["categories"]}); diff != "" {
 		t.Errorf("singular, short names and categories (-want +got):\n%s", diff)
 	}
 }

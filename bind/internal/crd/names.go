@@ -69,18 +69,20 @@ func (s *ServedNames) DropNames(d discovery.ServerResourcesInterface, live, want
 	return dropped, nil
 }
 
-// dropSingular puts the plural in the place of a singular name that is taken: without one
-// the API server would make it of the kind.
+// dropSingular puts another in the place of a singular name that is taken: the one that the
+// API server has accepted before, or else the plural. Without one the API server would make
+// it of the kind, and for a CRD that has another one it takes the plural for a name in use.
 func dropSingular(served []*metav1.APIResourceList, live, wanted *unstructured.Unstructured) ([]string, error) {
 	singular, had := singularOf(wanted), ""
 	if live != nil {
-		had = singularOf(live)
+		accepted, _, _ := unstructured.NestedString(live.Object, "status", "acceptedNames", "singular")
+		had = cmp.Or(accepted, singularOf(live))
 	}
 	own := schema.ParseGroupResource(wanted.GetName())
-	if singular == own.Resource || !takenNames(served, own, []string{had})[singular] {
+	if singular == own.Resource || singular == had || !takenNames(served, own, nil)[singular] {
 		return nil, nil
 	}
-	return []string{singular}, unstructured.SetNestedField(wanted.Object, own.Resource, "spec", "names", "singular")
+	return []string{singular}, unstructured.SetNestedField(wanted.Object, cmp.Or(had, own.Resource), "spec", "names", "singular")
 }
 
 func singularOf(crd *unstructured.Unstructured) string {
