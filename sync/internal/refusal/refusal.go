@@ -5,8 +5,8 @@
 // Whatever is refused is asked again, since rights, quotas, webhooks and schemas change
 // without an event. It has to cost less and less: the pause of an object doubles from seconds
 // to ten minutes, and never is much longer than the refusal has lasted, so that what is over
-// soon is found out soon. Many objects with one cause share a budget of one request a second:
-// an object waits for a second for each object that was refused for the same kind of reason,
+// soon is found out soon. Many objects with one cause share a budget of one request in two
+// seconds: an object waits for two for each object that was refused for the same kind of reason,
 // the first time only if they are more than a few: most causes are of one object.
 // The first of them that is accepted shows that the cause is gone, and wakes two others, each of
 // which wakes two more. What is asked has no part in that: as soon as it changes it is due.
@@ -57,8 +57,8 @@ const (
 	quick   = 200 * time.Millisecond // before the second ask for what may pass by itself
 	slow    = 5 * time.Second        // before the next ones, doubled each time
 	longest = 10 * time.Minute
-	share   = time.Second // of each object that was refused for the same kind of reason
-	few     = 100         // objects of which each is asked once more soon
+	share   = 2 * time.Second // of each object that was refused for the same kind of reason
+	few     = 20              // objects of which each is asked once more soon
 )
 
 // longestDetail keeps the words of others from filling our memory, in bytes.
