@@ -3,12 +3,14 @@
 package sync
 
 import (
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/watchstore"
 )
@@ -60,4 +62,36 @@ func TestTwoOfOneBinding(t *testing.T) {
 			t.Errorf("%d writes for one label, which is %q", n, w.targetOf("a").GetLabels()["tier"])
 		}
 	})
+}
+
+// Names of cluster-scoped objects begin with their tenant: that of tenant svc for team-a is that
+// of tenant svc-team for a. What a legacy konnector made for one tenant is not taken over by
+// another that has an object of such a name.
+func TestLegacyTargetOfAnotherTenant(t *testing.T) {
+	const tenant = "klutch.anynines.com/cluster-namespace"
+	for made, taken := range map[string]bool{"svc": true, "svc-team": false, "": true} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newFake(t)
+			w.targetNS = w.sourceNS
+			w.namespace(w.target, w.targetNS)
+			meta := func(cache.ObjectName) Meta { return Meta{Annotations: map[string]string{tenant: "svc"}} }
+			w.create(w.source, w.sourceNS, w.widget("team-a", `{"size":"small"}`, `"finalizers":["klutch.anynines.com/syncer"]`))
+			annotations := `"klutch.anynines.com/bound":"true"`
+			if made != "" {
+				annotations += `,"` + tenant + `":"` + made + `"`
+			}
+			theirs := w.widget("svc-team-a", `{"size":"large"}`, `"annotations":{`+annotations+`}`)
+			if _, err := w.target.Resource(widgets).Namespace(w.targetNS).Create(t.Context(), theirs, metav1.CreateOptions{FieldManager: "konnector"}); err != nil {
+				t.Fatal(err)
+			}
+			defer w.run(Options{Mapper: Prefix("svc-"), TargetMeta: meta})()
+			w.until("it is decided", func() bool {
+				return field(w.get(w.target, w.targetNS, "svc-team-a"), "spec", "size") == "small" || strings.HasPrefix(w.message("team-a"), string(ReasonConflict))
+			})
+			w.settle()
+			if got := field(w.get(w.target, w.targetNS, "svc-team-a"), "spec", "size") == "small"; got != taken {
+				t.Errorf("made for %q: taken over %t", made, got)
+			}
+		})
+	}
 }

@@ -232,9 +232,18 @@ func (o *observer) relation(p *pair) targetRelation {
 }
 
 // inherits reports whether the target was made from this very source by a legacy
-// konnector. It takes a live read to see, since what that owns is not cached.
+// konnector. It takes a live read to see, since what that owns is not cached. A target that
+// says of itself what TargetMeta does not is another Sync's: with names that begin with a
+// tenant, that of tenant a for b-x is that of tenant a-b for x.
 func (o *observer) inherits(p *pair) bool {
 	a := p.target.GetAnnotations()
+	if o.opts.TargetMeta != nil {
+		for key, value := range o.opts.TargetMeta(p.key).Annotations {
+			if said, ok := a[key]; ok && said != value {
+				return false
+			}
+		}
+	}
 	return o.opts.hasLegacy() && a[o.names.Source] == "" && a[o.names.Orphaned] == "" &&
 		legacy.MadeFrom(p.source, p.target) && fields.By(p.target, legacy.Wrote) != nil
 }

@@ -120,7 +120,7 @@ func (all *syncs) embedder(binding string, opts *klutchsync.Options) {
 
 // options returns the options of the Sync of an export of this session.
 func (s *session) options(r recipe) klutchsync.Options {
-	opts := klutchsync.Options{Mapper: s.namespaces.Mapper, Related: slices.Clone(r.related), FormerSource: r.former, Lost: r.lost, Adopt: r.terms.Agreed(), Hooks: klutchsync.Hooks{Refused: s.records.related}}
+	opts := klutchsync.Options{Mapper: s.namespaces.Mapper, Related: slices.Clone(r.related), FormerSource: r.former, Lost: r.lost, Adopt: r.terms.Agreed() && r.export.Spec.Scope == v1alpha1.NamespacedScope, Hooks: klutchsync.Hooks{Refused: s.records.related}}
 	for i := range opts.Related {
 		opts.Related[i].Except = permission.ClosedPatterns()
 	}
