@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -298,7 +299,13 @@ func testRatchet(t *testing.T, dyn dynamic.Interface) {
 		return patch(ctx, `{"konnectorVersion":"`+long+`","conditions":[`+condition("Odd", long)+`]}`) == nil
 	})
 	install(v1alpha1.CRDs()[name])
-	until("bounds in force", func(ctx context.Context) bool { return patch(ctx, `{"konnectorVersion":"`+long+`x"}`) != nil })
+	// Each try is longer than the one before it: a value that an API server stored under
+	// the former schema may stay under the new one, and would never be refused.
+	longer := long
+	until("bounds in force", func(ctx context.Context) bool {
+		longer += "x"
+		return apierrors.IsInvalid(patch(ctx, `{"konnectorVersion":"`+longer+`"}`))
+	})
 	if err := patch(t.Context(), `{"heartbeatInterval":"5m0s","conditions":[`+condition("Odd", long)+`,`+condition("Healthy", "")+`]}`); err != nil {
 		t.Errorf("a change beside what is too long: %v", err)
 	}
