@@ -19,8 +19,8 @@ import (
 
 // A Finding is what one check of [Doctor] has found.
 type Finding struct {
-	Check   string `json:"check"`           // app-cluster, rights, konnector, secret, token, control-plane, heartbeat, binding, claims or objects; of Takeover fields, crd and copies too
-	About   string `json:"about,omitempty"` // an address, a Secret, a binding
+	Check   string `json:"check"`           // app-cluster, template, rights, konnector, secret, token, control-plane, heartbeat, binding, claims or objects; of Takeover fields, crd and copies too
+	About   string `json:"about,omitempty"` // an address, a Secret, a binding, a template
 	OK      bool   `json:"ok"`
 	Message string `json:"message"`
 	Hint    string `json:"hint,omitempty"` // what to do about it
@@ -28,8 +28,9 @@ type Finding struct {
 
 // Doctor checks what bindings need, and changes nothing: the App Cluster, the right to
 // bind more, the konnector, each kubeconfig Secret and where it leads, each binding and
-// its objects. What makes no sense because of what was found before is left out. Now is
-// the time that ages are measured by.
+// its objects. In a Control Plane Cluster it checks each template that the person may list.
+// What makes no sense because of what was found before, or where nothing is bound and
+// templates are, is left out. Now is the time that ages are measured by.
 func Doctor(ctx context.Context, config *rest.Config, now time.Time) []Finding {
 	var found []Finding
 	for _, f := range doctor.Check(ctx, config, now) {

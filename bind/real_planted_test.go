@@ -348,7 +348,7 @@ func plantedFaults() []plantedFault {
 
 // Each planted fault is found by doctor within 15 seconds and told by the binding within a
 // minute, with the next step; when it is gone both say so. A template whose kind is not there
-// is a fault that no App Cluster sees: TestTemplateReady of package export plants it.
+// is a fault that no App Cluster sees: TestTemplateWithoutKind of the end-to-end tests plants it.
 func TestPlantedFaults(t *testing.T) {
 	const busy = 2 // times as long takes a machine that runs other tests beside this
 	w, service, _ := newBehind(t)

@@ -24,12 +24,13 @@ func doctorCommand(p *plugin) *cobra.Command {
 		Use:   "doctor",
 		Short: "Look for what keeps bound APIs from working",
 		Long: `Look for what keeps bound APIs from working: in this cluster, at the konnector, at each
-kubeconfig and where it leads, at each binding and its objects. Nothing is changed.
+kubeconfig and where it leads, at each binding and its objects. Asked about a Control Plane
+Cluster, it looks at each template that is offered there. Nothing is changed.
 The exit code is 3 if something is wrong.
 
 With --takeover it says beforehand what would happen, object by object, if this konnector
 took the place of Klutch's. The exit code is 3 if something would stay as it is, or needs a hand.`,
-		Example: "  kubectl bind doctor\n  kubectl bind doctor -o json\n  kubectl bind doctor --takeover",
+		Example: "  kubectl bind doctor\n  kubectl bind doctor -o json\n  kubectl bind doctor --context control-plane\n  kubectl bind doctor --takeover",
 		Args:    noArgs,
 	}
 	var format string

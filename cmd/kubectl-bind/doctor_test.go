@@ -76,6 +76,16 @@ func (w *ward) secret(data []byte) {
 	}
 }
 
+// template offers an API x; made says when it was made.
+func template(name, made string, conditions ...any) map[string]any {
+	return map[string]any{
+		"kind": "APIServiceExportTemplate", "apiVersion": "klutch.anynines.com/v1alpha1",
+		"metadata": map[string]any{"namespace": "services", "name": name, "creationTimestamp": made},
+		"spec":     map[string]any{"apiServiceSelector": map[string]any{"group": "example.org", "resource": "x"}},
+		"status":   map[string]any{"conditions": conditions},
+	}
+}
+
 func TestDoctor(t *testing.T) {
 	for name, harm := range map[string]func(*ward){
 		"well": func(*ward) {},
@@ -99,6 +109,13 @@ func TestDoctor(t *testing.T) {
 			w.tenant.objects[group+"/namespaces/cluster-a/clusterbindings/cluster"].(map[string]any)["status"].(map[string]any)["lastHeartbeatTime"] = "2026-07-01T13:00:00Z"
 			asked := condition("ClaimsInSync", "True", "NewClaims", "The provider makes claims that were not answered: configmaps.")
 			w.app.objects[bindingsPath] = list("APIServiceBindingList", "klutch.anynines.com/v1alpha1", binding(sick, "Data Services", condition("Ready", "True", "", ""), condition("Connected", "True", "", ""), asked))
+		},
+		"platform": func(w *ward) { // a Control Plane Cluster, in which nothing is bound
+			w.app.objects[bindingsPath] = list("APIServiceBindingList", "klutch.anynines.com/v1alpha1")
+			w.app.objects[group+"/apiserviceexporttemplates"] = list("APIServiceExportTemplateList", "klutch.anynines.com/v1alpha1",
+				template("sound", "2026-07-01T09:00:00Z", condition("Ready", "True", "", "")),
+				template("kindless", "2026-07-01T09:00:00Z", condition("Ready", "False", "SchemaMissing", "there is no CustomResourceDefinition x.example.org")),
+				template("unseen", "2026-07-01T11:58:00Z"), template("new", "2026-07-01T11:59:55Z"))
 		},
 		"forbidden": func(w *ward) { w.app.objects[bindingsPath] = failure(403, "Forbidden", "you cannot list bindings") },
 		"away":      func(w *ward) { w.app.Close() },

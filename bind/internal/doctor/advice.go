@@ -70,6 +70,24 @@ func ofClaims(b *v1alpha1.APIServiceBinding, reason string) string {
 	return described(b)
 }
 
+// ofTemplate is what to do about a template whose API tenants cannot have.
+func ofTemplate(t *v1alpha1.APIServiceExportTemplate, reason string) string {
+	api := t.Spec.APIServiceSelector.String()
+	remove := fmt.Sprintf("kubectl -n %s delete apiserviceexporttemplate %s", t.Namespace, t.Name)
+	switch reason {
+	case v1alpha1.ReasonSchemaMissing:
+		return fmt.Sprintf("Look for its CRD: kubectl get crd %s. If the service is gone: %s", api, remove)
+	case v1alpha1.ReasonNotEstablished:
+		return "What keeps it: kubectl describe crd " + api
+	case v1alpha1.ReasonMissingRights:
+		return "Give the backend the rule of the message. What a template needs, with its rules: kubectl bind offer " + api
+	case v1alpha1.ReasonShadowed:
+		return "Keep one of the two. To give this one up: " + remove
+	default:
+		return fmt.Sprintf("Change the template: kubectl -n %s edit apiserviceexporttemplate %s", t.Namespace, t.Name)
+	}
+}
+
 func described(b *v1alpha1.APIServiceBinding) string {
 	return fmt.Sprintf("What its conditions and Events say: kubectl -n %s describe apiservicebinding %s", cmp.Or(b.Namespace, v1alpha1.Namespace), b.Name)
 }

@@ -37,6 +37,8 @@ func TestAdvice(t *testing.T) {
 	behindBy := func(reason klutchsync.Reason, message string) string {
 		return ofObjects("things.example.com", []behind.Object{{Reason: string(reason), Message: message}, {Reason: "Other"}})
 	}
+	template := &v1alpha1.APIServiceExportTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "services", Name: "t"}}
+	template.Spec.APIServiceSelector.Group, template.Spec.APIServiceSelector.Resource = "example.com", "things"
 	const server = "https://platform.example.com"
 	for _, c := range []struct{ what, got, want string }{
 		{"wrong CA", ofControlPlane(server, fmt.Errorf("get: %w", &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}), nil), "The CA of the kubeconfig is not that of the server"},
@@ -57,6 +59,11 @@ func TestAdvice(t *testing.T) {
 		{"name taken", behindBy(klutchsync.ReasonConflict, "x"), "choose another name"},
 		{"cluster lost", behindBy(klutchsync.ReasonConflict, "made in "+klutchsync.OtherCluster), "kubectl bind recover things.example.com"},
 		{"stuck finalizer", behindBy(klutchsync.ReasonTerminating, "x"), "finalizers"},
+		{"template without kind", ofTemplate(template, v1alpha1.ReasonSchemaMissing), "kubectl get crd things.example.com. If the service is gone: kubectl -n services delete apiserviceexporttemplate t"},
+		{"kind that does not work", ofTemplate(template, v1alpha1.ReasonNotEstablished), "kubectl describe crd things.example.com"},
+		{"backend without rights", ofTemplate(template, v1alpha1.ReasonMissingRights), "kubectl bind offer things.example.com"},
+		{"template in the shadow", ofTemplate(template, v1alpha1.ReasonShadowed), "kubectl -n services delete apiserviceexporttemplate t"},
+		{"unfit template", ofTemplate(template, v1alpha1.ReasonClusterScoped), "kubectl -n services edit apiserviceexporttemplate t"},
 		{"all of them", behindBy(klutchsync.ReasonRefused, "x"), "kubectl bind status things.example.com"},
 		{"deletion held", behindBy(klutchsync.ReasonHeld, "x"), "release them"},
 	} {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctor checks what the bindings of an App Cluster need, and changes nothing.
+// Package doctor checks what the bindings of an App Cluster need, and whether the templates
+// of a Control Plane Cluster work, and changes nothing.
 //
 // Each check is a method that notes one finding, good or bad, with what to do about it; a
 // check that makes no sense because of an earlier finding is left out, so that the first

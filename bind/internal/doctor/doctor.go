@@ -35,6 +35,9 @@ func Check(ctx context.Context, config *rest.Config, now time.Time) []Finding {
 	if !ok {
 		return d.found
 	}
+	if offers := d.checkTemplates(ctx); offers && len(all) == 0 {
+		return d.found // a Control Plane Cluster needs no konnector
+	}
 	d.checkRights(ctx)
 	d.checkKonnector(ctx)
 	d.checkLocks(ctx)

@@ -3,10 +3,16 @@
 package e2e
 
 import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
 	"github.com/klutch-go/sdk/internal/test/stack"
@@ -55,4 +61,43 @@ func TestOfferWithdrawn(t *testing.T) {
 		})).
 		Feature()
 	testenv.Test(t, f)
+}
+
+// TestTemplateWithoutKind: doctor, looking at the Control Plane Cluster, finds a template whose
+// kind is not there, and says what to do; with the kind all is well.
+func TestTemplateWithoutKind(t *testing.T) {
+	const soon = time.Minute // 15 seconds where nothing else runs
+	f := features.New("an offer without a kind").
+		Assess("doctor finds it", step("kindless", func(w world) {
+			w.apply(w.s.Control, offer("baubles")...)
+			w.diagnosed(soon, "SchemaMissing", "kubectl get crd baubles.example.org")
+		})).
+		Assess("the kind comes: all is well", step("kindless", func(w world) {
+			w.apply(w.s.Control, curiosity("baubles"))
+			w.diagnosed(patience, "true", "tenants can have it")
+		})).
+		Feature()
+	testenv.Test(t, f)
+}
+
+// diagnosed waits until doctor, asked about the Control Plane Cluster, has words in what it says
+// of the template baubles, and nothing to say of what only App Clusters need.
+func (w world) diagnosed(within time.Duration, words ...string) {
+	w.Helper()
+	var out []byte
+	err := wait.PollUntilContextTimeout(w.ctx, time.Second, within, true, func(ctx context.Context) (bool, error) {
+		cmd := exec.CommandContext(ctx, filepath.Join(w.s.Dir, "bin", "kubectl-bind"), "doctor", "--kubeconfig", w.s.Control.Kubeconfig())
+		out, _ = cmd.CombinedOutput() // it ends with 3 as long as anything is wrong
+		var said []string
+		for line := range strings.Lines(string(out)) {
+			if strings.Contains(line, "data-services/baubles") {
+				said = append(said, line)
+			}
+		}
+		all := strings.Join(said, "")
+		return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(all, word) }), nil
+	})
+	if err != nil || strings.Contains(string(out), "konnector") {
+		w.Errorf("%v, want %q of baubles, and no word of a konnector:\n%s", err, words, out)
+	}
 }
