@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -96,6 +97,32 @@ func TestIssuerAway(t *testing.T) {
 	address, _ = serveIssuer(t, i)
 	look("back", time.Minute, true, `"away":"1h2m0s"`)
 	look("still there", time.Minute, true, "")
+}
+
+// silence is a network in which no request is answered.
+type silence struct{}
+
+func (silence) RoundTrip(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	return nil, r.Context().Err()
+}
+
+// An issuer that takes requests and does not answer is away after ten seconds.
+func TestIssuerHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, err := auth.New(auth.Config{Issuer: "https://login.example.com", ClientID: "klutch", HTTPClient: &http.Client{Transport: silence{}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log, began := &records{}, time.Now()
+		watched := &issuers{now: time.Now}
+		watched.add("login", p)
+		watched.look(log.context(t.Context()))
+		if took := time.Since(began); took != issuerPatience || !strings.Contains(watched.away(), "https://login.example.com) is away since") {
+			t.Errorf("after %s: %q", took, watched.away())
+		}
+		time.Sleep(time.Minute) // the request outlives the look, until the client's timeout
+	})
 }
 
 // Both programs begin with one line that says what they are and where.
