@@ -3,6 +3,7 @@
 package export
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -37,7 +38,7 @@ func TestAnswer(t *testing.T) {
 }
 
 // Answered requests are deleted ten minutes after their answer, however long that
-// took; those that wait are kept.
+// took, and after a minute where the tenant has many; those that wait are kept.
 func TestAnsweredRequestsArePruned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newStill(t)
@@ -64,6 +65,20 @@ func TestAnsweredRequestsArePruned(t *testing.T) {
 			if there("late") {
 				t.Errorf("%s: not deleted", phase)
 			}
+		}
+		answer := map[string]any{"phase": string(v1alpha1.RequestSucceeded), "conditions": []any{map[string]any{"type": "ExportsReady", "status": "True", "lastTransitionTime": time.Now().UTC().Format(time.RFC3339)}}}
+		name := func(i int) string { return fmt.Sprintf("many-%d", i) }
+		for i := range tenant.MaxRequests / 2 {
+			s.put(tenant.RequestResource, s.tenant, changed(requestOf(name(i), "widgets.example.org"), answer, "status"))
+		}
+		time.Sleep(offer.CrowdedRetain - time.Second)
+		if !there(name(0)) {
+			t.Error("one of many is deleted before its time")
+		}
+		time.Sleep(offer.CrowdedRetain)
+		left, err := requests.List(t.Context(), metav1.ListOptions{})
+		if err != nil || len(left.Items) >= tenant.MaxRequests/2 {
+			t.Errorf("%d of many are left, %v", len(left.Items), err)
 		}
 	})
 }

@@ -27,7 +27,11 @@ const (
 	requestGrace  = time.Minute      // for what may still come: a CRD, a right
 	requestRetry  = 5 * time.Second  // where no event tells
 	RequestRetain = 10 * time.Minute // of an answered request
+	CrowdedRetain = time.Minute      // of one where there are crowd or more
 )
+
+// crowd is how many requests of a tenant bring its cap near.
+const crowd = tenant.MaxRequests / 2
 
 // ReasonClusterScoped is why a cluster-scoped API is not exported.
 const ReasonClusterScoped = v1alpha1.ReasonClusterScoped
@@ -110,10 +114,15 @@ func answeredAt(o *v1alpha1.APIServiceExportRequest) time.Time {
 	return o.CreationTimestamp.Time
 }
 
-// prune deletes an answered request, once its tenant has had time to read the answer.
+// prune deletes an answered request, once its tenant has had time to read the answer: less
+// where the tenant has so many that it could soon make no more.
 func (r *Requests) prune(ctx context.Context, request *v1alpha1.APIServiceExportRequest) (time.Duration, error) {
-	if left := RequestRetain - time.Since(answeredAt(request)); left > 0 {
-		return left, nil
+	retain := RequestRetain
+	if keys, err := r.Requests.GetIndexer().IndexKeys(cache.NamespaceIndex, request.Namespace); err == nil && len(keys) >= crowd {
+		retain = CrowdedRetain
+	}
+	if left := retain - time.Since(answeredAt(request)); left > 0 {
+		return min(left, CrowdedRetain), nil
 	}
 	err := r.Dyn.Resource(tenant.RequestResource).Namespace(request.Namespace).Delete(ctx, request.Name,
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &request.UID}})
