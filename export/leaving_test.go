@@ -6,9 +6,13 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/klutch-go/sdk/export/internal/tenant"
@@ -114,5 +118,72 @@ func blindTo(path string) func(*Exporter) {
 			})
 		})
 		e.watches.Dyn = must(dynamic.NewForConfig(config))
+	}
+}
+
+// A pass over a tenant that began before its removal gives nothing back of what the removal
+// takes: the removal waits for it, and revokes once.
+func TestRemovalWaitsForPass(t *testing.T) {
+	const (
+		slow     = 12 * time.Second // is an API server, so that the pass outlasts the grace of the removal
+		patience = 2 * time.Second  // with an event that does not come where one waits for the other
+	)
+	w := newStillWorld(t)
+	var armed atomic.Bool
+	looks, deleted, made := newEvent(), newEvent(), newEvent()
+	w.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			_, secret, is := strings.Cut(r.URL.Path, "/secrets")
+			switch anchor := secret == "/"+v1alpha1.TokenAnchorSecret; {
+			case !is || !armed.Load():
+			case r.Method == http.MethodGet && anchor: // a pass
+				looks.happen()
+				deleted.await(slow)
+			case r.Method == http.MethodPost && secret == "": // which makes it anew
+				defer made.happen()
+			case r.Method == http.MethodDelete && anchor: // the removal
+				defer deleted.happen()
+			case r.Method == http.MethodDelete:
+				made.await(patience)
+			}
+			return next.RoundTrip(r)
+		})
+	})
+	w.serve(Options{})
+	ada := w.tenant("ada", "c1", "widgets.example.org")
+	ada.policy(t, v1alpha1.DeletionPolicyDelete)
+	armed.Store(true)
+	touch := []byte(`{"metadata":{"annotations":{"example.org/touched":"yes"}}}`)
+	if _, err := w.admin.CoreV1().ServiceAccounts(ada.namespace).Patch(t.Context(), v1alpha1.TenantServiceAccount, types.MergePatchType, touch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if !looks.await(time.Minute) {
+		t.Fatal("no pass over the tenant")
+	}
+	ada.remove(t, "")
+	w.awaitRecord("tenant removed")
+	ada.isGone(ada.namespace)
+	if n := strings.Count(w.log.String(), "credential revoked"); n != 1 {
+		t.Errorf("revoked %d times, want once:\n%s", n, strings.Join(w.audited(), "\n"))
+	}
+}
+
+// An event happens once.
+type event struct {
+	once sync.Once
+	done chan struct{}
+}
+
+func newEvent() *event { return &event{done: make(chan struct{})} }
+
+func (e *event) happen() { e.once.Do(func() { close(e.done) }) }
+
+// await reports whether it happened within that time.
+func (e *event) await(within time.Duration) bool {
+	select {
+	case <-e.done:
+		return true
+	case <-time.After(within):
+		return false
 	}
 }

@@ -33,6 +33,7 @@ type removals struct {
 	rights   *Rights
 	contents *contents
 	breaker  *breaker
+	turns    *turns
 	looks    sync.Map // of times: the last look at what is left of a tenant that goes, by UID of its ClusterBinding
 }
 
@@ -169,6 +170,7 @@ func (r *removals) revoke(ctx context.Context, ns *corev1.Namespace) error {
 	if ns.DeletionTimestamp != nil {
 		return nil
 	}
+	defer r.turns.take(ns.Name)()
 	if err := r.rights.Enter(ctx, ns.Name, v1alpha1.BackendTenantRole); err != nil {
 		return err
 	}
