@@ -111,8 +111,11 @@ func eventually(t *testing.T, check func(context.Context) error) {
 	const patience = 3 * time.Minute
 	var last error
 	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		last = check(ctx)
-		return last == nil, nil
+		err := check(ctx)
+		if ctx.Err() == nil { // else it says no more than that
+			last = err
+		}
+		return err == nil, nil
 	})
 	if err != nil {
 		t.Fatalf("not within %s: %v", patience, last)
@@ -255,7 +258,8 @@ func TestPairings(t *testing.T) {
 		app: backend.bind(t, "cluster-aaaaa", "ada#c1"), other: backend.bind(t, "cluster-bbbbb", "grace#c2"),
 	}
 	run(t, backend.pass)
-	double := run(t, (&klutchKonnector{other}).pass)
+	klutchs := &klutchKonnector{other}
+	double := run(t, klutchs.pass)
 
 	for _, at := range []struct {
 		app    *side
@@ -276,6 +280,7 @@ func TestPairings(t *testing.T) {
 		}
 		if at.app == other {
 			t.Run("doctor --takeover", func(t *testing.T) { pairings[0].foreseen(t, s) })
+			t.Run("over and back", func(t *testing.T) { overAndBack(t, s, pairings[0], klutchs.pass) })
 		}
 	}
 }

@@ -68,11 +68,20 @@ func MadeFrom(source, target metav1.Object) bool {
 }
 
 // TakeOver is what metadata.managedFields of target has to be for all that others own to
-// be as if manager had applied it: its next apply takes away what it leaves out. Manager is
-// not given the annotation called unclaimed, by the absence of which its apply is due.
-func TakeOver(target *unstructured.Unstructured, manager, unclaimed string, others func(fields.Entry) bool) []any {
+// be as if manager had applied it: its next apply takes away what it leaves out. Unclaimed
+// are the paths of fields that no manager owns then: an annotation by the absence of which
+// the apply is due, or what stays on target though the apply leaves it out.
+func TakeOver(target *unstructured.Unstructured, manager string, others func(fields.Entry) bool, unclaimed ...[]string) []any {
 	taken := func(e fields.Entry) bool { return e.Subresource == "" && (e.Manager == manager || others(e)) }
 	all := fields.By(target, others).Union(fields.Of(target, manager)).Applied()
-	unstructured.RemoveNestedField(all, "f:metadata", "f:annotations", "f:"+unclaimed)
+	for _, path := range unclaimed {
+		unstructured.RemoveNestedField(all, path...)
+	}
 	return append([]any{fields.AppliedBy(target, manager, all)}, fields.Except(target, taken)...)
 }
+
+// Annotation is the path of an annotation's field.
+func Annotation(key string) []string { return []string{"f:metadata", "f:annotations", "f:" + key} }
+
+// Label is the path of a label's field.
+func Label(key string) []string { return []string{"f:metadata", "f:labels", "f:" + key} }

@@ -60,7 +60,7 @@ func TestTakeOver(t *testing.T) {
 	if got := legacy.Writer(target); got != "konnector" {
 		t.Errorf("Writer = %q", got)
 	}
-	target.Object["metadata"].(map[string]any)["managedFields"] = legacy.TakeOver(target, "us", "source", legacy.Wrote)
+	target.Object["metadata"].(map[string]any)["managedFields"] = legacy.TakeOver(target, "us", legacy.Wrote, legacy.Annotation("source"))
 	none := map[string]any{}
 	want := fields.Set{
 		"f:metadata": map[string]any{"f:annotations": none},

@@ -92,7 +92,7 @@ func (m *mirror) write(ctx context.Context, p *pair, r *record, original, have *
 	legacyWriter := m.filter.Marks.Owner == legacycopy.OwnerAnnotation && have != nil && fields.By(have, legacy.WroteCopy) != nil
 	if have != nil && m.same(want, have) {
 		if legacyWriter {
-			return m.takeOver(ctx, p, have)
+			return m.takeOver(ctx, p, want, have)
 		}
 		r.original, r.copy = original.GetResourceVersion(), have.GetResourceVersion()
 		return nil
@@ -117,7 +117,7 @@ func (m *mirror) write(ctx context.Context, p *pair, r *record, original, have *
 		return fmt.Errorf("apply copy %s: %w", p.name, err)
 	}
 	if legacyWriter {
-		return m.takeOver(ctx, p, got)
+		return m.takeOver(ctx, p, want, got)
 	}
 	r.original, r.copy = original.GetResourceVersion(), got.GetResourceVersion()
 	if have != nil {
@@ -128,12 +128,19 @@ func (m *mirror) write(ctx context.Context, p *pair, r *record, original, have *
 }
 
 // takeOver makes ours what a legacy konnector owns of a copy, which bears our marks by now.
-// Its event brings us back, and the next apply takes away what we leave out.
-func (m *mirror) takeOver(ctx context.Context, p *pair, copied *unstructured.Unstructured) error {
+// Its event brings us back, and the next apply takes away what we leave out, but for labels:
+// people may select by them, and they have been there all along.
+func (m *mirror) takeOver(ctx context.Context, p *pair, want, copied *unstructured.Unstructured) error {
+	var stay [][]string
+	for key := range copied.GetLabels() {
+		if _, wanted := want.GetLabels()[key]; !wanted {
+			stay = append(stay, legacy.Label(key))
+		}
+	}
 	began := time.Now()
 	err := m.Engine.Merge(ctx, m.Copies.Objects.Namespace(p.name.Namespace), p.name.Name, map[string]any{
 		"uid": string(copied.GetUID()), "resourceVersion": copied.GetResourceVersion(),
-		"managedFields": legacy.TakeOver(copied, m.owners.Manager, "", legacy.WroteCopy),
+		"managedFields": legacy.TakeOver(copied, m.owners.Manager, legacy.WroteCopy, stay...),
 	})
 	m.Engine.Wrote(ctx, "take-over-related", p.name, began, err)
 	return err

@@ -95,7 +95,7 @@ func (w *Writer) Empty(ctx context.Context, t Target) (*unstructured.Unstructure
 func (w *Writer) Migrate(ctx context.Context, t Target, others func(fields.Entry) bool) (*unstructured.Unstructured, error) {
 	return w.merge(ctx, w.target(t), t.Name.Name, map[string]any{
 		"uid": string(t.Seen.GetUID()), "resourceVersion": t.Seen.GetResourceVersion(),
-		"managedFields": legacy.TakeOver(t.Seen, t.Manager, w.Names.Source, others),
+		"managedFields": legacy.TakeOver(t.Seen, t.Manager, others, legacy.Annotation(w.Names.Source)),
 	})
 }
 
