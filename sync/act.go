@@ -6,13 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
-	"slices"
 	"strings"
 	"time"
 	"unique"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/klutch-go/sdk/internal/fates"
@@ -203,7 +200,7 @@ func (a *actor) remove(ctx context.Context, t writer.Target, r *record) (*unstru
 
 // classify turns an error of a target's API server into what follows from it.
 func (a *actor) classify(p *pair, s step, r *record, err error) error {
-	managers := conflicting(err)
+	managers := fates.Holders(err)
 	switch {
 	case len(managers) > 0 && p.target != nil:
 		r.answers.lookTarget = false
@@ -317,23 +314,6 @@ func outdated(err error) bool {
 
 // passed reports whether err only says that the Run has ended.
 func passed(err error) bool { return fates.Is(err, fates.Ended) }
-
-var manager = regexp.MustCompile(`conflict with "([^"]*)"`)
-
-// conflicting returns who owns which fields, if err is a conflict of field
-// managers.
-func conflicting(err error) []string {
-	var out []string
-	for _, c := range fates.Causes(err, metav1.CauseTypeFieldManagerConflict) {
-		who := "someone else"
-		if m := manager.FindStringSubmatch(c.Message); m != nil {
-			who = m[1]
-		}
-		out = append(out, fmt.Sprintf("%s (%s)", who, c.Field))
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
 
 // absent reports whether err says that an object is not there, rather than that
 // its resource is not served.
