@@ -310,7 +310,7 @@ func (i *installer) awaitPolicy(ctx context.Context, binding string, r permissio
 	bindings := i.app.Resource(cluster.RoleBindings).Namespace(nowhere[0])
 	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
 		_, err := bindings.Create(ctx, probe, metav1.CreateOptions{FieldManager: cluster.FieldManager, DryRun: []string{metav1.DryRunAll}})
-		return err != nil && strings.Contains(err.Error(), fmt.Sprintf("ValidatingAdmissionPolicy '%s'", permission.ClaimsName(binding))), nil
+		return fates.DeniedBy(err, permission.ClaimsName(binding)), nil
 	})
 	if err != nil {
 		return fmt.Errorf("the ValidatingAdmissionPolicy %s is not in force: %w", permission.ClaimsName(binding), err)

@@ -6,13 +6,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
-	"slices"
 	"strings"
 	"time"
 	"unique"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/klutch-go/sdk/internal/fates"
@@ -93,7 +90,7 @@ func (a *actor) doSource(ctx context.Context, p *pair, s step, r *record) error 
 	case err == nil:
 		r.answers.source, r.answers.listed = a.source.Slimmed(obj), p.sources
 	case absent(err) && s != stepStatus:
-		err = nil // the source has gone meanwhile; its event brings us back
+		err = again(err) // the source has gone meanwhile, or is there all the same: a webhook may say so too
 		r.answers.source, r.answers.lookSource = nil, true
 	default:
 		r.answers.lookSource = true
@@ -193,7 +190,7 @@ func (a *actor) note(ctx context.Context, p *pair, t writer.Target) (*unstructur
 func (a *actor) remove(ctx context.Context, t writer.Target, r *record) (*unstructured.Unstructured, error) {
 	o, err := a.write.Delete(ctx, t)
 	if absent(err) {
-		return nil, nil //nolint:nilnil // where it went has to be looked at
+		err = again(err) // where it went has to be looked at: it may be there all the same
 	}
 	if err == nil && o.Gone == t.Seen.GetUID() {
 		r.answers.gone = t.Seen.GetUID()
@@ -203,7 +200,7 @@ func (a *actor) remove(ctx context.Context, t writer.Target, r *record) (*unstru
 
 // classify turns an error of a target's API server into what follows from it.
 func (a *actor) classify(p *pair, s step, r *record, err error) error {
-	managers := conflicting(err)
+	managers := fates.Holders(err)
 	switch {
 	case len(managers) > 0 && p.target != nil:
 		r.answers.lookTarget = false
@@ -218,6 +215,9 @@ func (a *actor) classify(p *pair, s step, r *record, err error) error {
 	case passed(err):
 		return err
 	case outdated(err):
+		if absent(err) {
+			a.refused.Drop(p.key, refusal.Deletion) // what was refused is not wanted any more
+		}
 		return again(err) // not the object, or not the version, that we saw
 	}
 	switch fates.Of(err).Fate() { //nolint:exhaustive // what came of the others is not known, and looked at
@@ -317,23 +317,6 @@ func outdated(err error) bool {
 
 // passed reports whether err only says that the Run has ended.
 func passed(err error) bool { return fates.Is(err, fates.Ended) }
-
-var manager = regexp.MustCompile(`conflict with "([^"]*)"`)
-
-// conflicting returns who owns which fields, if err is a conflict of field
-// managers.
-func conflicting(err error) []string {
-	var out []string
-	for _, c := range fates.Causes(err, metav1.CauseTypeFieldManagerConflict) {
-		who := "someone else"
-		if m := manager.FindStringSubmatch(c.Message); m != nil {
-			who = m[1]
-		}
-		out = append(out, fmt.Sprintf("%s (%s)", who, c.Field))
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
 
 // absent reports whether err says that an object is not there, rather than that
 // its resource is not served.

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/test/cluster"
 )
 
@@ -113,7 +114,7 @@ func TestServerFacts(t *testing.T) {
 		"pins no version, something is": {"a", "two", `"resourceVersion":"1"`, `{}`, apierrors.IsConflict},
 		"other incarnation, same spec": {
 			"a", "two", `"annotations":{"src":"2"}`, `{"size":"small"}`,
-			func(err error) bool { return len(conflicting(err)) == 1 },
+			func(err error) bool { return len(fates.Holders(err)) == 1 },
 		},
 		"other uid":         {"a", "one", otherUID, `{"size":"small"}`, apierrors.IsInvalid},
 		"uid where nothing": {"b", "one", otherUID, `{"size":"small"}`, apierrors.IsConflict},

@@ -10,11 +10,9 @@ import (
 	"fmt"
 	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/internal/term"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -77,14 +75,14 @@ func (p *plugin) verdict(err error) (code int, hint string) {
 		{errors.Is(err, bind.ErrBound), exitConflict, "Give them up first, each with: kubectl bind unbind NAME"},
 		{errors.Is(err, errOtherImage), exitConflict, "To go on, say so: kubectl bind konnector upgrade --image IMAGE"},
 		{errors.Is(err, bind.ErrNoKonnector), exitError, "Install one with: kubectl bind konnector install --image IMAGE"},
-		{isOwned(err), exitConflict, p.changes() + "Change it where that program has it from, or take the fields over with --force-conflicts."},
+		{fates.Is(err, fates.Contested), exitConflict, p.changes() + "Change it where that program has it from, or take the fields over with --force-conflicts."},
 		{errors.Is(err, bind.ErrNotRevoked), exitError, "The binding in the App Cluster is removed all the same. Ask the operators of the platform to remove the tenant: they delete the ClusterBinding in its namespace or, where Klutch's own backend runs, that namespace."},
 		{errors.Is(err, bind.ErrNotRotated), exitError, "It replaces one that is a minute old. Run the command again in a minute; if it stays so, have the operators of the platform delete the Secret klutch-binder in the tenant's namespace."},
 		{errors.Is(err, bind.ErrNotFound), exitError, "List the bindings with: kubectl bind status"},
 		{errors.Is(err, bind.ErrNotReady), exitNotReady, "Look again with: kubectl bind status"},
 		{isAbandoned(err), exitNotReady, "The login was not finished in time. Run the command again; --timeout gives more time."},
-		{apierrors.IsForbidden(err), exitDenied, "This needs an administrator's rights in the App Cluster; see: kubectl auth can-i --list"},
-		{apierrors.IsUnauthorized(err), exitDenied, "Log in to the cluster that refused, then run the command again. At a platform: kubectl bind URL"},
+		{fates.Is(err, fates.Forbidden), exitDenied, "This needs an administrator's rights in the App Cluster; see: kubectl auth can-i --list"},
+		{fates.Is(err, fates.Unauthorized), exitDenied, "Log in to the cluster that refused, then run the command again. At a platform: kubectl bind URL"},
 		{errors.Is(err, context.DeadlineExceeded), exitNotReady, "Give it more time with --timeout, or look at: kubectl bind status"},
 		{errors.Is(err, bind.ErrNoOffer), exitError, "Its page shows it: kubectl bind URL, and sign out there to bind nothing."},
 		{errors.Is(err, bind.ErrNoDevice), exitError, "Run the command without --device on a machine with a browser, or bind with a credential from the platform team: kubectl bind apiservice --help"},
@@ -124,11 +122,6 @@ func isAbandoned(err error) bool {
 func isCancelled(refused *auth.Error) bool {
 	return refused != nil && refused.Code == "access_denied" &&
 		(strings.HasPrefix(refused.Description, "The issuer ") || refused.Description == "the person signed out")
-}
-
-// isOwned: another field manager has set what was to be applied.
-func isOwned(err error) bool {
-	return apierrors.IsConflict(err) && apierrors.HasStatusCause(err, metav1.CauseTypeFieldManagerConflict)
 }
 
 func isUntrusted(err error) bool {

@@ -23,7 +23,9 @@ package fates
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -76,7 +78,7 @@ const (
 	NotAllowed                // the resource does not know the verb
 	NotAcceptable             // the answer has no form that was asked for
 	Unsupported               // the request has no form that is understood
-	kinds
+	Kinds                     // how many there are
 )
 
 // Longest pauses. What an API server has not answered is tried again soon, since users
@@ -93,7 +95,7 @@ type row struct {
 }
 
 func (k Kind) row() row {
-	return [kinds]row{
+	return [Kinds]row{
 		None: {Done, 0}, Ended: {Done, soon},
 		Superseded: {Again, soon}, Exists: {Again, slow}, Conflict: {Again, slow}, Replaced: {Again, slow}, Expired: {Again, slow}, Ahead: {Again, soon},
 		Unreachable: {Later, soon}, Failing: {Later, soon}, Damaged: {Later, slow}, Overloaded: {Later, slow}, Unauthorized: {Later, slow}, Unserved: {Later, slow},
@@ -169,16 +171,41 @@ func Message(err error) (said string, is bool) {
 	return answer.Message, is
 }
 
-// Causes are those of a type that an API server names in its answer err.
-func Causes(err error, of metav1.CauseType) (causes []metav1.StatusCause) {
-	if s, _ := statusOf(err); s.Details != nil {
-		for _, c := range s.Details.Causes {
-			if c.Type == of {
-				causes = append(causes, c)
-			}
-		}
+var manager = regexp.MustCompile(`conflict with "([^"]*)"`)
+
+// Holders returns which field managers hold which fields, if err is an API server's answer
+// that others hold what was to be applied. The text of a cause alone has the manager.
+func Holders(err error) (holders []string) {
+	s, _ := statusOf(err)
+	if s.Details == nil {
+		return nil
 	}
-	return causes
+	for _, c := range s.Details.Causes {
+		if c.Type != metav1.CauseTypeFieldManagerConflict {
+			continue
+		}
+		who := "someone else"
+		if m := manager.FindStringSubmatch(c.Message); m != nil {
+			who = m[1]
+		}
+		holders = append(holders, fmt.Sprintf("%s (%s)", who, c.Field))
+	}
+	slices.Sort(holders)
+	return slices.Compact(holders)
+}
+
+// Escalates reports whether err is an API server's answer that we may not pass on rights
+// that we have not. No reason and no cause of it says so, only the text.
+func Escalates(err error) bool {
+	return Is(err, Forbidden) && strings.Contains(err.Error(), "attempting to grant RBAC permissions not currently held")
+}
+
+// DeniedBy reports whether err is an API server's answer that its ValidatingAdmissionPolicy
+// of a name does not admit the request. The policy chooses the reason of the answer, so that
+// the text alone names it.
+func DeniedBy(err error, policy string) bool {
+	said, is := Message(err)
+	return is && strings.Contains(said, fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding", policy))
 }
 
 // Resource is the one that an API server's answer err is about; empty if that does not say.

@@ -167,9 +167,32 @@ func TestSilent(t *testing.T) {
 	}
 }
 
+// What only the texts of API servers say; that they say it: TestRealTexts.
+func TestTexts(t *testing.T) {
+	denied := &apierrors.StatusError{ErrStatus: metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid}}
+	denied.ErrStatus.Message = `rolebindings "a" is forbidden: ValidatingAdmissionPolicy 'mine' with binding 'b' denied request: no`
+	if !DeniedBy(fmt.Errorf("create: %w", denied), "mine") || DeniedBy(denied, "min") || DeniedBy(denied, "mine'") || DeniedBy(nil, "mine") {
+		t.Error("who denied a request is not known")
+	}
+	granting := apierrors.NewForbidden(schema.GroupResource{Resource: "roles"}, "a", errors.New("user \"b\" is attempting to grant RBAC permissions not currently held"))
+	if !Escalates(fmt.Errorf("create: %w", granting)) || Escalates(status(403, metav1.StatusReasonForbidden)) || Escalates(errors.New(granting.Error())) {
+		t.Error("an escalation is not known, or another error is one")
+	}
+	held := &apierrors.StatusError{ErrStatus: metav1.Status{Code: 409, Reason: metav1.StatusReasonConflict, Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{
+		{Type: metav1.CauseTypeFieldManagerConflict, Message: `conflict with "b" using v1`, Field: ".spec.x"},
+		{Type: metav1.CauseTypeFieldManagerConflict, Message: `conflict with "a"`, Field: ".spec.x"},
+		{Type: metav1.CauseTypeFieldManagerConflict, Message: `conflict with "a"`, Field: ".spec.x"},
+		{Type: metav1.CauseTypeFieldManagerConflict, Message: "conflict", Field: ".spec.y"},
+		{Type: metav1.CauseTypeFieldValueInvalid, Message: `conflict with "c"`, Field: ".spec.z"},
+	}}}}
+	if got, want := strings.Join(Holders(fmt.Errorf("apply: %w", held)), ", "), "a (.spec.x), b (.spec.x), someone else (.spec.y)"; got != want {
+		t.Errorf("holders %s, want %s", got, want)
+	}
+}
+
 // Each kind has a fate, and pauses grow up to a bound.
 func TestTable(t *testing.T) {
-	for k := range kinds {
+	for k := range Kinds {
 		r := k.row()
 		if (r.longest == 0) != (k == None) {
 			t.Errorf("kind %d has no row", k)

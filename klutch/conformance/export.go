@@ -10,7 +10,6 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -151,7 +151,7 @@ func (c checker) refusedRequest(service string) {
 	if got.Status.Phase != v1alpha1.RequestFailed || got.Status.TerminalMessage == "" {
 		c.violated("a request for %s ends with phase %s, terminalMessage %q", service, got.Status.Phase, got.Status.TerminalMessage)
 	}
-	if _, err := read[v1alpha1.APIServiceExport](c.Context(), t, "apiserviceexports", service); !apierrors.IsNotFound(err) {
+	if _, err := read[v1alpha1.APIServiceExport](c.Context(), t, "apiserviceexports", service); !fates.Is(err, fates.Absent) {
 		c.violated("there is an export %s: %v", service, err)
 	}
 }
@@ -169,14 +169,14 @@ func checkRequestSchema(c checker) {
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "APIServiceExportRequest",
 		"metadata": map[string]any{"generateName": "conformance-"}, "spec": map[string]any{"resources": []any{}},
 	}}
-	if _, err := t.ours("apiserviceexportrequests").Create(c.Context(), empty, metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+	if _, err := t.ours("apiserviceexportrequests").Create(c.Context(), empty, metav1.CreateOptions{}); !fates.Is(err, fates.Invalid) {
 		c.violated("a request for nothing is taken: %v", err)
 	}
 	made, err := t.ask(c.Context(), c.Service)
 	c.must("request", err)
 	change := []byte(`{"spec":{"resources":[{"group":"conformance.example","resource":"nothing"}]}}`)
 	_, err = t.ours("apiserviceexportrequests").Patch(c.Context(), made.GetName(), types.MergePatchType, change, metav1.PatchOptions{})
-	if !apierrors.IsInvalid(err) && !apierrors.IsForbidden(err) {
+	if !fates.Is(err, fates.Invalid, fates.Forbidden) {
 		c.violated("what a request asks for can be changed: %v", err)
 	}
 }

@@ -3,9 +3,9 @@
 package conformance
 
 import (
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -50,7 +50,7 @@ func checkCalls(c checker) {
 	one, two, mirrors := both(c)
 	refused := func(what string, err error) {
 		c.Helper()
-		if !apierrors.IsForbidden(err) {
+		if !fates.Is(err, fates.Forbidden) {
 			c.violated("%s of another tenant: %v, not forbidden", what, err)
 		}
 	}

@@ -6,11 +6,11 @@ import (
 	"context"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -42,7 +42,7 @@ func checkRevocation(c checker) {
 	defer cancel()
 	if !c.eventually(ctx, func(ctx context.Context) bool {
 		_, err = t.kube.CoreV1().Namespaces().Get(ctx, t.namespace, metav1.GetOptions{})
-		return apierrors.IsUnauthorized(err)
+		return fates.Is(err, fates.Unauthorized)
 	}) {
 		c.violated("the token is good %s after its tenant was removed: %v", min(revocation, c.Patience), err)
 	}

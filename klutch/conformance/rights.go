@@ -6,12 +6,12 @@ import (
 	"context"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -106,7 +106,7 @@ func checkObjects(c checker) {
 	object.SetName("conformance")
 	object.SetNamespace(mirror)
 	_, err = objects.Create(c.Context(), object, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
+	if !fates.Is(err, fates.None, fates.Exists) {
 		c.violated("create one of %s: %v", c.Service, err)
 	}
 	if err := objects.Delete(c.Context(), object.GetName(), metav1.DeleteOptions{}); err != nil {

@@ -12,13 +12,13 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -150,7 +150,7 @@ func (s *suite) mirrored(ctx context.Context, t *tenant, name string) (string, e
 		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "APIServiceNamespace", "metadata": map[string]any{"name": name},
 	}}
 	s.later(func() { _ = t.ours(resource).Delete(context.WithoutCancel(ctx), name, metav1.DeleteOptions{}) })
-	if _, err := t.ours(resource).Create(ctx, asked, metav1.CreateOptions{FieldManager: "conformance"}); err != nil && !apierrors.IsAlreadyExists(err) {
+	if _, err := t.ours(resource).Create(ctx, asked, metav1.CreateOptions{FieldManager: "conformance"}); !fates.Is(err, fates.None, fates.Exists) {
 		return "", fmt.Errorf("ask for a service namespace: %w", err)
 	}
 	got := ""

@@ -89,11 +89,7 @@ func (d *doctor) foreseeFields(ctx context.Context, u *unstructured.Unstructured
 	about := u.GetKind() + " " + u.GetName()
 	_, err := d.app.Resource(resource).Namespace(u.GetNamespace()).Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: "kubectl", DryRun: []string{metav1.DryRunAll}})
 	if fates.Is(err, fates.Contested) {
-		var fields []string
-		for _, c := range fates.Causes(err, metav1.CauseTypeFieldManagerConflict) {
-			fields = append(fields, c.Field+" ("+c.Message+")")
-		}
-		d.note("fields", about, "an apply without force is refused: "+some(fields), "",
+		d.note("fields", about, "an apply without force is refused, since others hold fields: "+some(fates.Holders(err)), "",
 			"Take them over: kubectl bind konnector manifests --image IMAGE | kubectl apply --server-side --force-conflicts -f -")
 		return
 	}

@@ -203,7 +203,7 @@ func clusterRole(name string) rbacv1.RoleRef {
 // others: what the backend may not pass on any more does not keep what is less.
 func (r *Rights) ensure(ctx context.Context, namespace, tenant string, rules []rbacv1.PolicyRule) error {
 	err := r.ensureRole(ctx, namespace, rules)
-	if escalation(err) {
+	if fates.Escalates(err) {
 		held, missing := r.Check(ctx, rules)
 		if _, ok := errors.AsType[*rightError](missing); ok {
 			return errors.Join(missing, r.ensureRole(ctx, namespace, held))
@@ -211,7 +211,7 @@ func (r *Rights) ensure(ctx context.Context, namespace, tenant string, rules []r
 		if missing != nil {
 			return missing
 		}
-		err = retry.OnError(newRights, escalation, func() error { return r.ensureRole(ctx, namespace, rules) })
+		err = retry.OnError(newRights, fates.Escalates, func() error { return r.ensureRole(ctx, namespace, rules) })
 	}
 	if err != nil {
 		return err
@@ -292,12 +292,6 @@ func (r *Rights) ensureRole(ctx context.Context, namespace string, rules []rbacv
 		_, err = roles.Update(ctx, got, metav1.UpdateOptions{})
 	}
 	return ensured(err, "role", namespace)
-}
-
-// escalation reports whether the API server refused to let us pass on rights that
-// we have not.
-func escalation(err error) bool {
-	return fates.Is(err, fates.Forbidden) && strings.Contains(err.Error(), "attempting to grant RBAC permissions not currently held")
 }
 
 // InForce parts the exports that may be used from the others.
