@@ -186,7 +186,7 @@ func (w *world) foreseen(t *testing.T, service string) {
 		words        []string
 	}{
 		{"konnector", "klutch-bind/konnector", true, nil},
-		{"fields", "Deployment konnector", false, []string{".image", `"klutch"`}},
+		{"fields", "Deployment konnector", false, []string{".image", "klutch (.spec"}},
 		{"fields", "Namespace klutch-bind", true, []string{"becomes restricted"}},
 		{"secret", "klutch-bind/" + w.secret, true, nil},
 		{"token", "klutch-bind/" + w.secret, true, nil},
