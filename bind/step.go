@@ -308,7 +308,7 @@ func (i *installer) awaitPolicy(ctx context.Context, binding string, r permissio
 	}
 	probe := cluster.Manifest(permission.RoleBinding(binding, nowhere[0], rbacv1.Subject{Kind: rbacv1.ServiceAccountKind, Namespace: v1alpha1.Namespace, Name: konnectorAccount}))
 	bindings := i.app.Resource(cluster.RoleBindings).Namespace(nowhere[0])
-	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		_, err := bindings.Create(ctx, probe, metav1.CreateOptions{FieldManager: cluster.FieldManager, DryRun: []string{metav1.DryRunAll}})
 		return fates.DeniedBy(err, permission.ClaimsName(binding)), nil
 	})

@@ -201,11 +201,12 @@ func Escalates(err error) bool {
 }
 
 // DeniedBy reports whether err is an API server's answer that its ValidatingAdmissionPolicy
-// of a name does not admit the request. The policy chooses the reason of the answer, so that
-// the text alone names it.
+// of a name does not admit the request, be it that the kind of its parameters is not known
+// yet, and it fails closed. The policy chooses the reason of the answer, so that the text
+// alone names it.
 func DeniedBy(err error, policy string) bool {
 	said, is := Message(err)
-	return is && strings.Contains(said, fmt.Sprintf("ValidatingAdmissionPolicy '%s' with binding", policy))
+	return is && strings.Contains(said, fmt.Sprintf("ValidatingAdmissionPolicy '%s' ", policy))
 }
 
 // Resource is the one that an API server's answer err is about; empty if that does not say.

@@ -174,6 +174,10 @@ func TestTexts(t *testing.T) {
 	if !DeniedBy(fmt.Errorf("create: %w", denied), "mine") || DeniedBy(denied, "min") || DeniedBy(denied, "mine'") || DeniedBy(nil, "mine") {
 		t.Error("who denied a request is not known")
 	}
+	denied.ErrStatus.Message = `rolebindings "a" is forbidden: ValidatingAdmissionPolicy 'mine' denied request: failed to configure policy: failed to find resource referenced by paramKind`
+	if !DeniedBy(denied, "mine") {
+		t.Error("a policy without the kind of its parameters fails closed, which is not known")
+	}
 	granting := apierrors.NewForbidden(schema.GroupResource{Resource: "roles"}, "a", errors.New("user \"b\" is attempting to grant RBAC permissions not currently held"))
 	if !Escalates(fmt.Errorf("create: %w", granting)) || Escalates(status(403, metav1.StatusReasonForbidden)) || Escalates(errors.New(granting.Error())) {
 		t.Error("an escalation is not known, or another error is one")
