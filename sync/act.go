@@ -90,7 +90,7 @@ func (a *actor) doSource(ctx context.Context, p *pair, s step, r *record) error 
 	case err == nil:
 		r.answers.source, r.answers.listed = a.source.Slimmed(obj), p.sources
 	case absent(err) && s != stepStatus:
-		err = again(err) // the source has gone meanwhile, or is there all the same: a webhook may say so too
+		err = nil // the source has gone meanwhile; its event brings us back
 		r.answers.source, r.answers.lookSource = nil, true
 	default:
 		r.answers.lookSource = true
@@ -190,7 +190,7 @@ func (a *actor) note(ctx context.Context, p *pair, t writer.Target) (*unstructur
 func (a *actor) remove(ctx context.Context, t writer.Target, r *record) (*unstructured.Unstructured, error) {
 	o, err := a.write.Delete(ctx, t)
 	if absent(err) {
-		err = again(err) // where it went has to be looked at: it may be there all the same
+		return nil, nil //nolint:nilnil // where it went has to be looked at
 	}
 	if err == nil && o.Gone == t.Seen.GetUID() {
 		r.answers.gone = t.Seen.GetUID()
@@ -215,9 +215,6 @@ func (a *actor) classify(p *pair, s step, r *record, err error) error {
 	case passed(err):
 		return err
 	case outdated(err):
-		if absent(err) {
-			a.refused.Drop(p.key, refusal.Deletion) // what was refused is not wanted any more
-		}
 		return again(err) // not the object, or not the version, that we saw
 	}
 	switch fates.Of(err).Fate() { //nolint:exhaustive // what came of the others is not known, and looked at

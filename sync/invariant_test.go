@@ -636,8 +636,17 @@ func (m *model) finalCopies() string {
 	copies := m.secrets(sideSource)
 	originals := m.secrets(sideTarget)
 	for _, name := range sorted(originals) {
-		if problem := m.finalCopy(originals[name], copies); problem != "" {
-			return fmt.Sprintf("secret %s %s", name, problem)
+		source := m.now[sideSource][cache.NewObjectName(strings.TrimPrefix(name.Namespace, "svc-"), strings.TrimPrefix(name.Name, "creds-"))]
+		referred := ""
+		if source != nil && !heldByOld(source, "f:status", "f:secret") {
+			referred, _, _ = unstructured.NestedString(source.Object, "status", "secret")
+		}
+		c := copies[cache.NewObjectName(strings.TrimPrefix(name.Namespace, "svc-"), name.Name)]
+		switch {
+		case referred == name.Name && m.inStep(source, m.now[sideTarget][cache.NewObjectName(name.Namespace, source.GetName())]) && c == nil:
+			return fmt.Sprintf("secret %s has no copy", name)
+		case c != nil && (!m.kept(c) || referred == name.Name) && !gocmp.Equal(c.Object["data"], originals[name].Object["data"]):
+			return fmt.Sprintf("the copy of secret %s is old", name)
 		}
 	}
 	for _, name := range sorted(copies) {
@@ -647,28 +656,6 @@ func (m *model) finalCopies() string {
 		if !m.hasSource(name.Namespace) {
 			return fmt.Sprintf("secret %s is where no source is", name)
 		}
-	}
-	return ""
-}
-
-// ofSecret is the source to which a credential belongs.
-func (s *sim) ofSecret(original *unstructured.Unstructured) cache.ObjectName {
-	return s.source(cache.NewObjectName(original.GetNamespace(), strings.TrimPrefix(original.GetName(), "creds-")))
-}
-
-// finalCopy says what is wrong with the copy of a credential.
-func (m *model) finalCopy(original *unstructured.Unstructured, copies map[cache.ObjectName]*unstructured.Unstructured) string {
-	source := m.now[sideSource][m.sim.ofSecret(original)]
-	referred := ""
-	if source != nil && !heldByOld(source, "f:status", "f:secret") {
-		referred, _, _ = unstructured.NestedString(source.Object, "status", "secret")
-	}
-	c := copies[m.sim.source(cache.MetaObjectToName(original))]
-	switch {
-	case referred == original.GetName() && m.inStep(source, m.now[sideTarget][cache.NewObjectName(original.GetNamespace(), source.GetName())]) && c == nil:
-		return "has no copy"
-	case c != nil && (!m.kept(c) || referred == original.GetName()) && !gocmp.Equal(c.Object["data"], original.Object["data"]):
-		return "has an old copy"
 	}
 	return ""
 }

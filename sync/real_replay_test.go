@@ -91,7 +91,7 @@ func (p simPlan) wrongs() (kinds []string, ok bool) {
 	ok = !slices.ContainsFunc(p.traits, func(kind string) bool { return !slices.Contains(replayableTraits, kind) })
 	kinds = slices.Clone(p.traits)
 	for _, o := range p.ops {
-		ok = ok && (replayable[o.kind] != nil || lasts(o.kind))
+		ok = ok && replayable[o.kind] != nil
 		if !usual(o.kind) {
 			kinds = append(kinds, o.kind)
 		}
@@ -99,11 +99,8 @@ func (p simPlan) wrongs() (kinds []string, ok bool) {
 	return kinds, ok
 }
 
-// lasts are the refusals that last for an hour, which the simulator's clock alone can wait for.
-func lasts(kind string) bool { return slices.Contains(stretches("an hour"), kind) }
-
 func usual(kind string) bool {
-	return lasts(kind) || slices.ContainsFunc(workload(), func(g generator) bool { return g.kind == kind })
+	return slices.ContainsFunc(workload(), func(g generator) bool { return g.kind == kind })
 }
 
 // Plans of the simulator on two real API servers, through lines that fail, with the
@@ -211,9 +208,7 @@ func (r *rerun) run() *violation {
 	for _, o := range r.plan.ops {
 		r.pause()
 		r.tell("%s", o)
-		if do := replayable[o.kind]; do != nil {
-			do(r, o)
-		}
+		replayable[o.kind](r, o)
 	}
 	r.heal()
 	if r.converge() {

@@ -158,7 +158,7 @@ func parsePlan(t *testing.T, text string) simPlan {
 		t.Fatalf("no plan: %q: %v", text, err)
 	}
 	p := blankPlan(seed, split(parts[1])...)
-	known := slices.Concat(workload(), perturbations(), schemaChanges(), losses(), answers(), hours(), restores())
+	known := slices.Concat(workload(), perturbations(), schemaChanges(), losses(), answers(), restores())
 	for _, kind := range p.traits {
 		if !slices.ContainsFunc(traits(), func(t trait) bool { return t.kind == kind }) {
 			t.Fatalf("no history is called %q", kind)

@@ -114,7 +114,7 @@ func (c *call) String() string {
 }
 
 func (c *call) writes() bool {
-	return !reads(c.request.Verb)
+	return !slices.Contains([]string{"get", "list", "watch"}, c.request.Verb)
 }
 
 // A fault is what becomes of a request.
@@ -127,10 +127,9 @@ type fault struct {
 
 // A window is a time during which requests to one side fail.
 type window struct {
-	kind    string // "forbidden": lists and watches; "expired", "outage": all; "refused": as the refusal says
-	side    int
-	until   int // step
-	refusal *refusal
+	kind  string // "forbidden": lists and watches; "expired", "outage": all
+	side  int
+	until int // step
 }
 
 // simResource is what a target serves.
@@ -442,7 +441,7 @@ func (s *sim) release(c *call) {
 	if s.strike != nil && c.writes() && s.strike(c) {
 		return
 	}
-	if err := cmp.Or(s.closed(c), s.refusal.lasts(s, c)); err != nil {
+	if err := cmp.Or(s.closed(c), s.refusal.refuses(s, c)); err != nil {
 		s.note("%s: %v", c, err)
 		s.answer(c, err)
 		return
@@ -511,8 +510,6 @@ func (s *sim) closed(c *call) error {
 			return apierrors.NewUnauthorized("Unauthorized")
 		case w.kind == "outage":
 			return errors.New("connection refused")
-		case w.kind == "refused" && w.refusal.meets(c) != nil:
-			return w.refusal.meets(c)
 		}
 	}
 	return nil
@@ -529,7 +526,7 @@ func (s *sim) meets(c *call) (fault, bool) {
 			s.faults = slices.Delete(s.faults, i, i+1)
 			c.view.Next(fakecluster.Past{Empty: true})
 			return fault{}, false
-		case f.kind == "empty" || f.reads == c.writes():
+		case f.kind == "empty" || f.reads == c.writes() || f.kind == "answer" && c.request.Resource != simThings:
 			continue
 		}
 		s.faults = slices.Delete(s.faults, i, i+1)
@@ -694,7 +691,6 @@ func (s *sim) heal() {
 	}
 	s.ghosts = slices.DeleteFunc(s.ghosts, func(c *call) bool { return s.rng.IntN(2) == 0 })
 	s.serveAgain("")
-	s.letGo()
 	s.clusters[sideTarget].Leave(simThings, false)
 	for side, c := range s.clusters {
 		for _, ns := range []string{"a", "b"} {

@@ -78,7 +78,7 @@ const (
 	NotAllowed                // the resource does not know the verb
 	NotAcceptable             // the answer has no form that was asked for
 	Unsupported               // the request has no form that is understood
-	Kinds                     // how many there are
+	kinds
 )
 
 // Longest pauses. What an API server has not answered is tried again soon, since users
@@ -95,7 +95,7 @@ type row struct {
 }
 
 func (k Kind) row() row {
-	return [Kinds]row{
+	return [kinds]row{
 		None: {Done, 0}, Ended: {Done, soon},
 		Superseded: {Again, soon}, Exists: {Again, slow}, Conflict: {Again, slow}, Replaced: {Again, slow}, Expired: {Again, slow}, Ahead: {Again, soon},
 		Unreachable: {Later, soon}, Failing: {Later, soon}, Damaged: {Later, slow}, Overloaded: {Later, slow}, Unauthorized: {Later, slow}, Unserved: {Later, slow},

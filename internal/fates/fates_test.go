@@ -196,7 +196,7 @@ func TestTexts(t *testing.T) {
 
 // Each kind has a fate, and pauses grow up to a bound.
 func TestTable(t *testing.T) {
-	for k := range Kinds {
+	for k := range kinds {
 		r := k.row()
 		if (r.longest == 0) != (k == None) {
 			t.Errorf("kind %d has no row", k)

@@ -79,25 +79,9 @@ func persist[T any](ctx context.Context, s *Store, try func() (T, error)) (out T
 	wait := func(pause time.Duration, attempt int) time.Duration { return s.jitter.of(pause, s.key, attempt) }
 	out, err = Retry(ctx, wait, s.note, try)
 	if err != nil && ctx.Err() != nil {
-		return out, errEnded
-	}
-	if s.strays(err) {
-		s.note(err)
+		err = errEnded
 	}
 	return out, err
-}
-
-// strays counts errors by which an API server tells a reflector to ask for something else, and
-// reports whether there were more in a row than a reflector has ways to ask: it watches on, asks
-// for a watch that begins with all objects, for a list as of a version, and for any.
-func (s *Store) strays(err error) bool {
-	const ways = 4
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.astray++; err == nil {
-		s.astray = 0
-	}
-	return s.astray > ways
 }
 
 // abreast makes sure that an API server that was away has come as far as version.

@@ -65,7 +65,6 @@ type Store struct {
 	away    bool                                           // the API server may have been restored from a backup since they were listed or watched
 	synced  bool                                           // the objects have been listed completely
 	err     error                                          // why the objects may have changed unseen
-	astray  int                                            // how often in a row the reflector was told to ask for something else
 	ended   bool                                           // no calls begin any more
 }
 
