@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	goruntime "runtime"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"testing"
@@ -121,6 +122,10 @@ func (s *attackedKonnector) travels(t *testing.T) time.Duration {
 	return time.Since(begun)
 }
 
+// memoryLimit is that of a konnector in a Pod, whose GOMEMLIMIT is the limit of its manifest, less
+// what an idle one needs.
+const memoryLimit = 400 << 20
+
 // heap follows how much the heap grows until most is called, which returns it. What tests
 // before have left there does not count.
 func heap(t *testing.T) (most func() uint64) {
@@ -130,6 +135,8 @@ func heap(t *testing.T) (most func() uint64) {
 	var before goruntime.MemStats
 	goruntime.GC()
 	goruntime.ReadMemStats(&before)
+	limit := debug.SetMemoryLimit(int64(before.Sys-before.HeapSys+before.HeapInuse) + memoryLimit)
+	t.Cleanup(func() { debug.SetMemoryLimit(limit) })
 	go func() {
 		all := before.HeapInuse
 		for tick := time.NewTicker(50 * time.Millisecond); ; {
