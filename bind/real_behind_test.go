@@ -18,12 +18,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/internal/test/testplatform"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 // newBehind is a world with a binding of widgets whose service namespace takes one of them.
@@ -176,6 +178,50 @@ func TestBehindLost(t *testing.T) {
 		}
 		return err
 	})
+}
+
+// A manager of the Control Plane Cluster that puts a field back each time is named in the
+// message and in the Event.
+func TestBehindContested(t *testing.T) {
+	w, service, _ := newBehind(t)
+	targets := w.controlPlane.dyn.Resource(widgetsGVR).Namespace(service)
+	events, err := targets.Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer events.Stop()
+	insist := func() {
+		_, _ = targets.Patch(t.Context(), "one", types.MergePatchType, []byte(`{"spec":{"size":7}}`), metav1.PatchOptions{FieldManager: "composer"}) // or at the next event
+	}
+	go func() {
+		for e := range events.ResultChan() {
+			if u, ok := e.Object.(*unstructured.Unstructured); ok && fmt.Sprint(u.Object["spec"]) != "map[size:7]" {
+				insist()
+			}
+		}
+	}()
+	insist()
+	began := time.Now()
+	eventually(t, func() error {
+		list, err := w.app.kube.CoreV1().Events("team").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=one,reason=TargetContested"})
+		if err != nil {
+			return err
+		}
+		if len(list.Items) == 0 {
+			return errors.New("no Event yet")
+		}
+		claim, err := w.app.dyn.Resource(widgetsGVR).Namespace("team").Get(t.Context(), "one", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, said := range []string{list.Items[0].Message, claim.GetAnnotations()[klutchsync.MessageAnnotation]} {
+			if !strings.Contains(said, "composer") || !strings.Contains(said, "spec.size") {
+				return errors.New(said)
+			}
+		}
+		return nil
+	})
+	t.Logf("told after %v", time.Since(began).Round(time.Second))
 }
 
 // What becomes of a connection is told at once: a token that was revoked, a tenant that the

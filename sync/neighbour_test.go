@@ -40,6 +40,9 @@ func TestI13Neighbours(t *testing.T) {
 		"reads that hang, ten kinds": func(ctx context.Context, h *town) {
 			h.hangs(ctx, 10, func(r fakecluster.Request) bool { return !isWrite(r) })
 		},
+		"watches that hang, ten kinds": func(ctx context.Context, h *town) {
+			h.hangs(ctx, 10, func(r fakecluster.Request) bool { return r.Verb == "watch" })
+		},
 		"every other request hangs, ten kinds": func(ctx context.Context, h *town) {
 			var n atomic.Int64
 			h.hangs(ctx, 10, func(fakecluster.Request) bool { return n.Add(1)%2 == 0 })

@@ -205,6 +205,35 @@ var contests = map[string]func(c *fight){
 			return strings.HasPrefix(c.message("a"), string(ReasonDrifted)) && strings.Contains(c.message("a"), "composer") && strings.Contains(c.message("a"), "spec.size")
 		})
 	},
+	"an owner deletes each target while its kind is served": func(c *fight) {
+		defer c.run(Options{})()
+		c.create(c.source, c.sourceNS, c.widget("a", `{"size":"small"}`, ``))
+		c.until("target exists", func() bool { return c.targetOf("a") != nil })
+		var mu gosync.Mutex
+		gone := map[types.UID]bool{}
+		stop := c.insist(c.target, c.targetNS, widgets, func(u *unstructured.Unstructured) string {
+			mu.Lock()
+			defer mu.Unlock()
+			gone[u.GetUID()] = true
+			_ = c.target.Resource(widgets).Namespace(c.targetNS).Delete(c.Context(), u.GetName(), metav1.DeleteOptions{})
+			return ""
+		})
+		c.delete(c.target, c.targetNS, "a")
+		c.until("the claim says that it is made anew, empty", func() bool {
+			return strings.HasPrefix(c.message("a"), string(ReasonVanished)) && strings.Contains(c.message("a"), "anew, empty")
+		})
+		c.count()
+		time.Sleep(20 * time.Second)
+		c.few(16)
+		stop()
+		mu.Lock()
+		if n := len(gone); n < 2 || n > 6 {
+			c.Errorf("%d targets were made for the owner to delete", n)
+		}
+		mu.Unlock()
+		c.delete(c.source, c.sourceNS, "a")
+		c.until("both are gone", func() bool { return c.targetOf("a") == nil && c.get(c.source, c.sourceNS, "a") == nil })
+	},
 	"an annotation of ours that is removed each time": func(c *fight) {
 		defer c.run(Options{})()
 		c.insist(c.target, c.targetNS, widgets, func(u *unstructured.Unstructured) string {

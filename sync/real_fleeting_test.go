@@ -15,6 +15,10 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/klutch-go/sdk/internal/test/cluster"
@@ -24,7 +28,8 @@ var fleeting = flag.Int("fleeting", 200, "number of sources that TestRealFleetin
 
 // I20: a source that is deleted a moment after its creation leaves nothing behind, also
 // where the API server's DELETE and the patch that adds the finalizer both succeed, and
-// where the konnector is killed in between.
+// where the konnector is killed in between, and where a broker hands out Secrets for the
+// targets and loses some of these.
 func TestRealFleeting(t *testing.T) {
 	t.Parallel()
 	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
@@ -50,10 +55,11 @@ func TestRealFleeting(t *testing.T) {
 				defer close(lived)
 				w.live(test.sources, test.lives)
 			}()
-			w.killed(lived, test.sources, test.kills)
+			defer w.broker()()
+			s := w.killed(lived, test.kills)
 			left := ""
 			for range 600 {
-				if left = w.leaves(); left == "" {
+				if left = w.leaves(s); left == "" {
 					return
 				}
 				time.Sleep(100 * time.Millisecond)
@@ -85,43 +91,86 @@ func (w *world) live(n int, lives func(i int) time.Duration) {
 	wg.Wait()
 }
 
-// killed runs a konnector until w is done, which is killed so many times while sources
-// come and go. What it had sent may arrive, and what it knew is lost.
-func (w *world) killed(lived <-chan struct{}, sources, kills int) {
+// broker hands out a Secret for each target and takes it back with it. One target in
+// twenty it loses.
+func (w *world) broker() (stop func()) {
 	w.Helper()
-	opts := Options{DeletionLimit: -1, Workers: 32, Related: []Related{{Resource: secrets, From: SourceSide, References: []string{"spec.late"}}}}
-	stop := w.run(opts)
+	ctx, cancel := context.WithCancel(w.Context())
+	targets, credentials := w.target.Resource(widgets).Namespace(w.targetNS), w.target.Resource(secrets).Namespace(w.targetNS)
+	events, err := targets.Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		w.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for e := range events.ResultChan() {
+			u, ok := e.Object.(*unstructured.Unstructured)
+			switch {
+			case !ok:
+			case e.Type == watch.Deleted:
+				_ = credentials.Delete(ctx, brokered+u.GetName(), metav1.DeleteOptions{})
+			case e.Type == watch.Added && rand.N(20) == 0:
+				_ = targets.Delete(ctx, u.GetName(), metav1.DeleteOptions{})
+			case e.Type == watch.Added:
+				name := brokered + u.GetName()
+				secret := object(w.TB, `{"apiVersion":"v1","kind":"Secret","type":"Opaque","metadata":{"name":"`+name+`"},"data":{"password":"cGFzcw=="}}`)
+				_, _ = credentials.Create(ctx, secret, metav1.CreateOptions{})
+				_, _ = targets.Patch(ctx, u.GetName(), types.MergePatchType, []byte(`{"status":{"secret":"`+name+`"}}`), metav1.PatchOptions{}, "status")
+			}
+		}
+	}()
+	return func() { cancel(); events.Stop(); <-done }
+}
+
+// brokered begins the names of the broker's Secrets.
+const brokered = "for-"
+
+// killed runs a konnector until the sources have lived, which is killed so many times
+// meanwhile: what it had sent may arrive, and what it knew is lost. It returns the last.
+func (w *world) killed(lived <-chan struct{}, kills int) *Sync {
+	w.Helper()
+	opts := Options{DeletionLimit: -1, Workers: 32, Related: []Related{
+		{Resource: secrets, From: SourceSide, References: []string{"spec.late"}},
+		{Resource: secrets, From: TargetSide, References: []string{"status.secret"}},
+	}}
+	s, stop := w.sync(opts)
 	for range kills {
 		select {
 		case <-lived:
 		case <-time.After(300*time.Millisecond + rand.N(700*time.Millisecond)):
 		}
 		stop()
-		stop = w.run(opts)
+		s, stop = w.sync(opts)
 	}
 	w.Cleanup(stop)
 	<-lived
+	return s
 }
 
-// leaves says what is left of sources that have gone.
-func (w *world) leaves() string {
+// leaves says what is left of sources that have gone, or is said of them.
+func (w *world) leaves(s *Sync) string {
 	w.Helper()
-	n := w.counted(w.target, w.targetNS)
+	n := w.counted(w.target, widgets, w.targetNS)
 	copied := w.getSecret(w.target, w.targetNS, "creds") != nil
 	switch {
-	case w.counted(w.source, w.sourceNS) > 0:
+	case w.counted(w.source, widgets, w.sourceNS) > 0:
 		return "sources"
 	case n > 0:
 		return fmt.Sprintf("%d targets", n)
 	case copied:
 		return "the copy of a Secret"
+	case w.counted(w.source, secrets, w.sourceNS) != 1: // what sources refer to
+		return "copies of credentials"
+	case s.Status().Orphans > 0:
+		return "what is said of orphans"
 	}
 	return ""
 }
 
-func (w *world) counted(d dynamic.Interface, namespace string) int {
+func (w *world) counted(d dynamic.Interface, resource schema.GroupVersionResource, namespace string) int {
 	w.Helper()
-	list, err := d.Resource(widgets).Namespace(namespace).List(context.WithoutCancel(w.Context()), metav1.ListOptions{})
+	list, err := d.Resource(resource).Namespace(namespace).List(context.WithoutCancel(w.Context()), metav1.ListOptions{})
 	if err != nil {
 		w.Fatal(err)
 	}

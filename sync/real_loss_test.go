@@ -69,7 +69,7 @@ func TestRealKindTakenAway(t *testing.T) {
 	for i := range 3 {
 		w.create(source, "default", w.widget(fmt.Sprintf("w%d", i), `{"size":"small"}`, ``))
 	}
-	w.until("the provider has taken up all", func() bool { return w.counted(target, "default") == 3 })
+	w.until("the provider has taken up all", func() bool { return w.counted(target, widgets, "default") == 3 })
 	time.Sleep(time.Second)
 	began := time.Now()
 	if err := target.Resource(crds).Delete(t.Context(), "widgets.example.org", metav1.DeleteOptions{}); err != nil {

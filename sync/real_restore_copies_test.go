@@ -19,7 +19,7 @@ import (
 // person releases go.
 func TestRealRestoreBeforeSecrets(t *testing.T) {
 	t.Parallel()
-	const n = 15
+	const n = 30
 	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
 	source, target := admin(t, app.Config()), admin(t, control.Config())
 	install(t, source)

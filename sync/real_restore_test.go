@@ -24,9 +24,9 @@ func TestRealRestore(t *testing.T) {
 	install(t, target)
 	w := &world{TB: t, source: source, target: target, sourceNS: "default", targetNS: "default"}
 	w.from, w.to = w.cluster(app), w.cluster(control)
-	s, stop := w.sync(Options{Mapper: Identity(), Orphans: OrphanDelete})
-	defer stop()
-	for _, name := range []string{"a", "b", "edited"} {
+	opts := Options{Mapper: Identity(), Orphans: OrphanDelete}
+	s, stop := w.sync(opts)
+	for _, name := range []string{"a", "b", "edited", "edited-later"} {
 		w.create(source, "default", w.widget(name, `{"size":"small"}`, ``))
 		w.until("target exists", func() bool { return w.targetOf(name) != nil })
 	}
@@ -35,9 +35,13 @@ func TestRealRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, edit := range []string{`{"color":"red"}`, `{"late":"l"}`, `{"size":"large"}`} {
-		w.merge(source, "default", "edited", `{"spec":`+edit+`}`)
+		for _, name := range []string{"edited", "edited-later"} {
+			w.merge(source, "default", name, `{"spec":`+edit+`}`)
+		}
 	}
-	w.until("edits have gone up", func() bool { o, _ := OriginOf(w.targetOf("edited")); return o.Generation == 4 })
+	for _, name := range []string{"edited", "edited-later"} {
+		w.until("edits have gone up", func() bool { o, _ := OriginOf(w.targetOf(name)); return o.Generation == 4 })
+	}
 	w.delete(source, "default", "a")
 	w.create(source, "default", w.widget("c", `{"size":"small"}`, ``))
 	w.until("only b and c are left", func() bool {
@@ -53,16 +57,29 @@ func TestRealRestore(t *testing.T) {
 	w.merge(source, "default", "b", `{"spec":{"size":"large"}}`)
 	w.until("what came after the backup has gone up", func() bool { return field(w.targetOf("b"), "spec", "size") == "large" })
 	w.until("what the backup brought back has a target", func() bool { return w.targetOf("a") != nil })
-	w.until("what is older than its target says so", func() bool { return strings.HasPrefix(w.message("edited"), string(ReasonStale)) })
+	for _, name := range []string{"edited", "edited-later"} {
+		w.until("what is older than its target says so, and how an edit is done", func() bool {
+			m := w.message(name)
+			return strings.HasPrefix(m, string(ReasonStale)) && strings.Contains(m, "nothing is rolled back before this object is changed")
+		})
+	}
 	w.settle()
 	if got := field(w.targetOf("edited"), "spec", "size"); got != "large" {
 		t.Errorf("the size was rolled back to %v", got)
 	}
-	w.merge(source, "default", "edited", `{"spec":{"color":"blue"}}`)
-	w.until("what is edited after the restore goes up", func() bool {
-		t := w.targetOf("edited")
-		return field(t, "spec", "color") == "blue" && field(t, "spec", "size") == "small" && w.message("edited") == ""
-	})
+	goesUp := func(name string) {
+		t.Helper()
+		began := time.Now()
+		w.merge(source, "default", name, `{"spec":{"color":"blue"}}`)
+		w.until("what is edited after the restore goes up", func() bool {
+			t := w.targetOf(name)
+			return field(t, "spec", "color") == "blue" && field(t, "spec", "size") == "small" && w.message(name) == ""
+		})
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("the edit of %s took %v", name, took)
+		}
+	}
+	goesUp("edited")
 	t.Logf("in step %v after the restore", time.Since(began).Round(100*time.Millisecond))
 	if w.targetOf("c") == nil {
 		t.Error("what was made after the backup has gone with its source")
@@ -70,6 +87,12 @@ func TestRealRestore(t *testing.T) {
 	if !s.suspect.Load() {
 		t.Error("nobody suspects a backup")
 	}
+	stop()
+	w.merge(source, "default", "edited-later", `{"spec":{"color":"green"}}`) // while no konnector runs
+	_, stop = w.sync(opts)
+	defer stop()
+	w.until("what was edited meanwhile goes up after the start", func() bool { return field(w.targetOf("edited-later"), "spec", "color") == "green" })
+	goesUp("edited-later")
 }
 
 func (w *world) cluster(c *cluster.Cluster) *Cluster {

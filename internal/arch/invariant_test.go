@@ -17,6 +17,7 @@ var (
 	invariantRow  = regexp.MustCompile(`(?m)^\| (I\d+) \| .* \| (.*) \|$`)
 	quoted        = regexp.MustCompile("`([^`]+)`")
 	testFunction  = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
+	playedBy      = regexp.MustCompile(`\bTest[A-Z]\w+`)
 	invariantTest = regexp.MustCompile(`^(?:Test|Fuzz)(I\d+)[A-Z]`)
 	invariantCite = regexp.MustCompile(`(?:"|// )(I\d+)\b`)
 )
@@ -59,6 +60,22 @@ func TestEveryInvariantIsTested(t *testing.T) {
 	for number := range cited {
 		if rows[number] == nil {
 			t.Errorf("tests cite %s, which is no invariant", number)
+		}
+	}
+}
+
+// TestEveryLossIsPlayed: each section of deploy/LOST.md names the tests that play it.
+func TestEveryLossIsPlayed(t *testing.T) {
+	tests, _ := testsOfTheTree(t)
+	for i, section := range strings.Split(read(t, "deploy/LOST.md"), "\n## ") {
+		played := playedBy.FindAllString(section, -1)
+		if title, _, _ := strings.Cut(section, "\n"); i > 0 && len(played) == 0 {
+			t.Errorf("no test plays %q", title)
+		}
+		for _, name := range played {
+			if !tests[name] {
+				t.Errorf("deploy/LOST.md names %s, which is no test", name)
+			}
 		}
 	}
 }
