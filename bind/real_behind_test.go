@@ -190,12 +190,16 @@ func TestBehindContested(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer events.Stop()
+	plan := func(u *unstructured.Unstructured) string {
+		p, _, _ := unstructured.NestedString(u.Object, "spec", "plan")
+		return p
+	}
 	insist := func() {
-		_, _ = targets.Patch(t.Context(), "one", types.MergePatchType, []byte(`{"spec":{"size":7}}`), metav1.PatchOptions{FieldManager: "composer"}) // or at the next event
+		_, _ = targets.Patch(t.Context(), "one", types.MergePatchType, []byte(`{"spec":{"plan":"big"}}`), metav1.PatchOptions{FieldManager: "composer"}) // or at the next event
 	}
 	go func() {
 		for e := range events.ResultChan() {
-			if u, ok := e.Object.(*unstructured.Unstructured); ok && fmt.Sprint(u.Object["spec"]) != "map[size:7]" {
+			if u, ok := e.Object.(*unstructured.Unstructured); ok && plan(u) != "big" {
 				insist()
 			}
 		}
@@ -215,7 +219,7 @@ func TestBehindContested(t *testing.T) {
 			return err
 		}
 		for _, said := range []string{list.Items[0].Message, claim.GetAnnotations()[klutchsync.MessageAnnotation]} {
-			if !strings.Contains(said, "composer") || !strings.Contains(said, "spec.size") {
+			if !strings.Contains(said, "composer") || !strings.Contains(said, "spec.plan") {
 				return errors.New(said)
 			}
 		}
