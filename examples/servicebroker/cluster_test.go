@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -62,6 +64,10 @@ func TestReadme(t *testing.T) {
 	ran := 0
 	for _, line := range commands {
 		t.Log(time.Now().Format(time.TimeOnly), line)
+		deletes := strings.HasSuffix(line, "delete -f ../catalog/claims -f ../catalog/orders")
+		if deletes {
+			w.p.refuse("DELETE", "/service_bindings/")
+		}
 		if strings.HasPrefix(line, "BROKER_PASSWORD=… go run ./cmd/servicebroker ") {
 			w.start(strings.Fields(line)[4:])
 			ran++
@@ -71,8 +77,10 @@ func TestReadme(t *testing.T) {
 		switch {
 		case strings.HasSuffix(line, "apply -f ../catalog/claims -f ../catalog/orders"):
 			w.served()
+			w.madeAnew()
 			ran++
-		case strings.HasSuffix(line, "delete -f ../catalog/claims -f ../catalog/orders"):
+		case deletes:
+			w.refused()
 			w.clean()
 			ran++
 		}
@@ -157,6 +165,59 @@ func (w reader) served() {
 		w.Errorf("written at rest: %q, %v", written, err)
 	}
 	w.Logf("%d samples, at rest after %s", len(w.samples()), time.Since(began)-*rest)
+}
+
+// madeAnew has the instance of the binding deleted and ordered again: the credentials of the
+// one that is gone go, and the binding says what it waits for.
+func (w reader) madeAnew() {
+	w.Helper()
+	i := slices.IndexFunc(catalog.Claims(), func(u *unstructured.Unstructured) bool { return u.GetKind() == "PostgresqlInstance" })
+	claim := catalog.Claims()[i]
+	instance := stack.Object{Cluster: w.Stack.App, Resource: instances, Namespace: w.Namespace, Name: claim.GetName()}
+	binding, secret := instance, instance
+	binding.Resource, binding.Name = bindings, "orders-api"
+	secret.Resource, secret.Name = secrets, "orders-api-service-binding"
+	before := w.await(secret, stack.There)
+	client, err := instance.Client()
+	if err == nil {
+		err = client.Delete(w.Context(), instance.Name, metav1.DeleteOptions{})
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.await(instance, stack.Gone)
+	w.await(binding, says("the instance orders is not running"))
+	w.await(secret, stack.Gone)
+	claim.SetNamespace(w.Namespace)
+	if err := stack.Apply(w.Context(), w.Stack.App, claim); err != nil {
+		w.Fatal(err)
+	}
+	w.await(instance, stack.True("Ready"))
+	w.await(binding, stack.True("Ready"))
+	w.await(secret, func(u *unstructured.Unstructured) bool {
+		return u != nil && !equality.Semantic.DeepEqual(u.Object["data"], before.Object["data"])
+	})
+}
+
+// says holds for a claim that is not ready, with this message of its condition Synced.
+func says(message string) stack.Condition {
+	return func(u *unstructured.Unstructured) bool {
+		return u != nil && !stack.True("Ready")(u) && strings.Contains(fmt.Sprint(u.Object["status"]), "message:"+message)
+	}
+}
+
+// refused: the broker does not unbind, and its reason stands on the claim that is being
+// deleted, and why the instance waits on that one; then the broker does.
+func (w reader) refused() {
+	w.Helper()
+	for name, message := range map[string]string{
+		"servicebindings/orders-api": "422: ConcurrencyError a backup runs", "postgresqlinstances/orders": "waits until the credentials of the ServiceBinding orders-api are deleted at the broker",
+	} {
+		resource, name, _ := strings.Cut(name, "/")
+		claim := stack.Object{Cluster: w.Stack.App, Resource: instances.GroupVersion().WithResource(resource), Namespace: w.Namespace, Name: name}
+		w.await(claim, func(u *unstructured.Unstructured) bool { return says(message)(u) && u.GetDeletionTimestamp() != nil })
+	}
+	w.p.refuse("DELETE", "")
 }
 
 // clean waits until nothing is left of any claim, anywhere.

@@ -69,6 +69,11 @@ func (c *Controller) Reconcile(ctx context.Context, gvr schema.GroupVersionResou
 // step makes one call, and notes what came of it.
 func (c *Controller) step(ctx context.Context, t *thing) (time.Duration, error) {
 	deleting := t.u.GetDeletionTimestamp() != nil
+	if t.part == osb.Bindings && t.Instance != "" && t.Doing != "clean" && !deleting {
+		if lost, err := c.lost(ctx, t); lost || err != nil {
+			return 0, err
+		}
+	}
 	switch {
 	case !deleting && !slices.Contains(t.u.GetFinalizers(), Finalizer):
 		t.u.SetFinalizers(append(t.u.GetFinalizers(), Finalizer))
@@ -78,11 +83,7 @@ func (c *Controller) step(ctx context.Context, t *thing) (time.Duration, error) 
 	case t.Instance == "":
 		return c.identify(ctx, t)
 	case deleting && t.Doing != "delete":
-		if err := c.removeSecret(ctx, t); err != nil {
-			return 0, err
-		}
-		t.Doing, t.Async, t.Operation, t.State = "delete", false, "", "Deleting"
-		return 0, c.tell(ctx, t, "Deleting", "")
+		return 0, c.remove(ctx, t)
 	case t.Doing != "" && t.Async:
 		return c.follow(ctx, t)
 	case t.Doing != "":
@@ -95,6 +96,47 @@ func (c *Controller) step(ctx context.Context, t *thing) (time.Duration, error) 
 		return 0, c.change(ctx, t)
 	}
 	return 0, nil
+}
+
+// lost takes back the credentials for an instance that is gone or going, or that another of
+// its name has replaced: the broker deletes the binding, which begins anew after that.
+func (c *Controller) lost(ctx context.Context, t *thing) (bool, error) {
+	name := text(t.u, "spec", "instanceRef")
+	u, err := c.Client.Resource(resource(text(t.u, "spec", "serviceInstanceType")+ofType)).Namespace(t.u.GetNamespace()).Get(ctx, name, metav1.GetOptions{})
+	if ignoreGone(err) != nil {
+		return false, err
+	}
+	reason, message := "InstanceNotReady", "the instance "+name+" is gone, and its credentials go"
+	switch {
+	case err != nil:
+	case u.GetDeletionTimestamp() != nil:
+		message = "the instance " + name + " is being deleted, and its credentials go"
+	case string(u.GetUID()) != t.Instance:
+		reason, message = "InstanceReplaced", "the instance "+name+" is another one than the credentials were made for; new ones are made for it"
+	default:
+		return false, nil
+	}
+	t.Doing, t.Async, t.Operation, t.State, t.Applied, t.Secret = "clean", false, "", "Pending", "", nil
+	return true, c.tell(ctx, t, reason, message)
+}
+
+// remove begins a deletion. That of an instance waits for its bindings, which the
+// specification wants deleted first.
+func (c *Controller) remove(ctx context.Context, t *thing) error {
+	t.State = "Deleting"
+	if t.part == "" {
+		all, err := c.Client.Resource(resource("servicebindings")).Namespace(t.u.GetNamespace()).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for _, b := range all.Items {
+			if slices.Contains(b.GetFinalizers(), Finalizer) && text(&b, "status", "managed", "serviceInstanceID") == t.Instance {
+				return c.tell(ctx, t, "Deleting", "waits until the credentials of the ServiceBinding "+b.GetName()+" are deleted at the broker")
+			}
+		}
+	}
+	t.Doing, t.Async, t.Operation = "delete", false, ""
+	return c.tell(ctx, t, "Deleting", "")
 }
 
 // identify notes the IDs of a new object, before the broker hears of them.
@@ -116,14 +158,14 @@ func (c *Controller) identify(ctx context.Context, t *thing) (time.Duration, err
 	if t.part == osb.Restores {
 		b, err := c.made(ctx, t, "backups", text(t.u, "spec", "backupRef"), &backup)
 		if err != nil || b == nil {
-			return cmp.Or(c.Pause, poll), err
+			return 0, err
 		}
 		name = cmp.Or(name, text(b, "spec", "instanceRef"))
 	}
 	var instance record
 	i, err := c.made(ctx, t, kind+ofType, name, &instance)
 	if err != nil || i == nil {
-		return cmp.Or(c.Pause, poll), err // nothing tells when it is there
+		return 0, err
 	}
 	if has, err := c.has(ctx, instance.Service, t.part); err != nil {
 		return 0, err
@@ -213,7 +255,9 @@ func (c *Controller) send(ctx context.Context, t *thing) error {
 	r := c.request(t)
 	switch {
 	case t.Doing == "delete" || t.Doing == "clean":
-		answer, err = c.Broker.Delete(ctx, r)
+		if err = c.removeSecret(ctx, t); err == nil {
+			answer, err = c.Broker.Delete(ctx, r)
+		}
 	case t.Doing == "update":
 		r.PreviousPlan = t.Plan
 		if _, r.Plan, err = c.offered(ctx, t.u); err == nil {
@@ -278,7 +322,9 @@ func (c *Controller) done(ctx context.Context, t *thing, answer osb.Answer) erro
 	case doing == "delete":
 		return t.release(ctx)
 	case doing == "clean":
-		t.Applied, t.State = "", "Pending"
+		if t.Applied, t.State = "", "Pending"; t.part != "" { // the instance may be another one by now
+			t.record = record{State: t.State}
+		}
 		return c.tell(ctx, t, "Retrying", t.message())
 	case t.part == osb.Backups || t.part == osb.Restores:
 		t.Applied, t.State = "done", "Completed"

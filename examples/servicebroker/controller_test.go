@@ -3,6 +3,7 @@
 package servicebroker_test
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -70,6 +71,7 @@ type platform struct {
 	// has the call carried out all the same.
 	trouble []trouble
 	calls   []string
+	refused [2]string
 
 	left int // actions until the process dies; negative: never
 }
@@ -79,6 +81,14 @@ type trouble struct {
 	status       int
 	after        bool
 	body         string
+}
+
+// refuse has the broker answer 422 to calls of this method with the text in their path; none
+// when it is empty.
+func (p *platform) refuse(method, part string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refused = [2]string{method, part}
 }
 
 func newPlatform(t *testing.T, async bool) *platform {
@@ -137,6 +147,11 @@ func (p *platform) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
+	if p.refused[1] != "" && r.Method == p.refused[0] && strings.Contains(path, p.refused[1]) {
+		w.WriteHeader(http.StatusUnprocessableEntity)
+		_, _ = fmt.Fprint(w, `{"error":"ConcurrencyError","description":"a backup runs"}`)
+		return
+	}
 	p.answer(w, r, path, last)
 }
 
@@ -153,9 +168,9 @@ func (p *platform) answer(w http.ResponseWriter, r *http.Request, path string, l
 	if r.Body != nil {
 		_ = json.NewDecoder(r.Body).Decode(&order)
 	}
-	credentials := `{"credentials":{"password":"` + password + `","port":5432}}`
-	if !strings.Contains(path, "service_bindings") {
-		credentials = `{}`
+	credentials := `{}`
+	if instance, _, ok := strings.Cut(strings.TrimPrefix(path, "/v2/service_instances/"), "/service_bindings/"); ok {
+		credentials = `{"credentials":{"password":"` + password + `","port":5432,"instance":"` + instance + `"}}`
 	}
 	next, busy := p.going[path]
 	if busy && !last { // an operation ends by itself, some time
@@ -163,6 +178,13 @@ func (p *platform) answer(w http.ResponseWriter, r *http.Request, path string, l
 			p.end(path)
 		}
 		_, busy = p.going[path]
+	}
+	if r.Method == http.MethodDelete { // a platform must delete an instance's bindings first
+		for bound := range p.made {
+			if next, going := p.going[bound]; strings.HasPrefix(bound, path+"/service_bindings/") && (!going || next != "") {
+				p.Errorf("%s is to be deleted before %s", path, bound)
+			}
+		}
 	}
 	plan, is := p.made[path]
 	restore := strings.Contains(path, "/restores/") && r.Method == http.MethodPut
@@ -314,7 +336,7 @@ func (p *platform) wantUse(plan string) {
 		}
 	}
 	secret := p.get(secrets, "api-service-binding")
-	if secret == nil || fmt.Sprint(secret.Object["data"]) != "map[password:aHVzaC1odXNo port:NTQzMg==]" {
+	if secret == nil || fmt.Sprint(secret.Object["data"]) != "map[instance:b3JkZXJzLXVpZA== password:aHVzaC1odXNo port:NTQzMg==]" {
 		p.Errorf("the Secret is %v", secret)
 	}
 }
@@ -364,41 +386,142 @@ func forBoth(t *testing.T, test func(t *testing.T, async bool)) {
 	}
 }
 
-// TestKilled lets the process die before each call and each request, in turn; the state
-// after one is that before the next.
-func TestKilled(t *testing.T) {
+// A stage is what people do to claims at rest, what the broker answers meanwhile, and what
+// must be there when all is done.
+type stage struct {
+	name    string
+	earlier []func(p *platform)
+	act     func(p *platform)
+	trouble []trouble
+	want    func(p *platform)
+}
+
+func plan(name string) func(p *platform) { return func(p *platform) { p.wantUse(name) } }
+
+// kill lets the process die before each call and each request of a stage, in turn; the state
+// after one is that before the next. All is deleted in the end, and nothing is left.
+func (s stage) kill(t *testing.T) {
+	t.Helper()
 	forBoth(t, func(t *testing.T, async bool) {
 		t.Helper()
-		for stage, act := range []func(p *platform){(*platform).orderAll, (*platform).grow, (*platform).deleteAll} {
-			for n := 1; ; n++ {
-				p := newPlatform(t, async)
-				for i, earlier := range []func(p *platform){(*platform).orderAll, (*platform).grow} {
-					if i < stage {
-						earlier(p)
-						p.work()
-					}
-				}
+		for n := 1; ; n++ {
+			p := newPlatform(t, async)
+			for _, act := range s.earlier {
 				act(p)
-				p.left = n
 				p.work()
-				died := p.left == 0
-				p.left = -1
-				p.work()
-				if stage < 2 {
-					p.wantUse([]string{"p1", "p2"}[stage])
-					p.deleteAll()
-					p.work()
-				}
-				if p.wantNothing(); t.Failed() {
-					t.Fatalf("stage %d, killed before action %d, calls %q", stage, n, p.calls)
-				}
-				if !died {
-					t.Logf("stage %d: %d points", stage, n-1)
-					break
-				}
+			}
+			s.act(p)
+			p.trouble = slices.Clone(s.trouble)
+			p.left = n
+			p.work()
+			died := p.left == 0
+			p.left = -1
+			p.work()
+			s.want(p)
+			p.deleteAll()
+			p.work()
+			if p.wantNothing(); t.Failed() {
+				t.Fatalf("%s, killed before action %d, calls %q", s.name, n, p.calls)
+			}
+			if !died {
+				t.Logf("%s: %d points", s.name, n-1)
+				break
 			}
 		}
 	})
+}
+
+func TestKilled(t *testing.T) {
+	made := []func(p *platform){(*platform).orderAll}
+	for _, s := range []stage{
+		{"ordered", nil, (*platform).orderAll, nil, plan("p1")},
+		{"changed", made, (*platform).grow, nil, plan("p2")},
+		{"deleted", append(made, (*platform).grow), (*platform).deleteAll, nil, (*platform).wantNothing},
+	} {
+		t.Run(s.name, s.kill)
+	}
+}
+
+// TestInstanceMadeAnew: credentials for an instance that is gone, or is another one of its
+// name, are deleted at the broker and in their Secret, and made anew for the one that is there.
+func TestInstanceMadeAnew(t *testing.T) {
+	made := []func(p *platform){(*platform).orderAll}
+	for _, s := range []stage{
+		{"gone", made, (*platform).deleteInstance, nil, (*platform).wantUnbound},
+		{"ordered again", append(made, (*platform).deleteInstance), (*platform).orderAgain, nil, (*platform).wantRebound},
+		{"another at once", made, (*platform).replaceInstance, nil, (*platform).wantRebound},
+	} {
+		t.Run(s.name, s.kill)
+	}
+}
+
+func (p *platform) deleteInstance() {
+	p.edit(instances, "orders", func(u *unstructured.Unstructured) {
+		now := metav1.Now()
+		u.SetDeletionTimestamp(&now)
+	})
+}
+
+// orderAgain orders an instance of the same name. The tracker does not mind that the UID changes.
+func (p *platform) orderAgain() {
+	p.order(instances, "PostgresqlInstance", "orders", runtime.DeepCopyJSON(claims[0].spec))
+	p.edit(instances, "orders", func(u *unstructured.Unstructured) { u.SetUID("again-uid") })
+}
+
+// replaceInstance is what is seen of an instance that was lost and made anew between two looks.
+func (p *platform) replaceInstance() {
+	p.edit(instances, "orders", func(u *unstructured.Unstructured) {
+		u.SetUID("again-uid")
+		u.SetFinalizers(nil)
+		delete(u.Object, "status")
+	})
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.made, "/v2/service_instances/orders-uid") // as it was lost
+}
+
+// wantUnbound: the binding waits for an instance, and nothing is left of its credentials.
+func (p *platform) wantUnbound() {
+	p.Helper()
+	status := fmt.Sprint(p.get(bindings, "api").Object["status"])
+	if !strings.Contains(status, "message:the instance orders is not running") || !strings.Contains(status, "reason:InstanceNotReady status:False type:Ready") {
+		p.Error(status)
+	}
+	p.wantBoundTo("")
+}
+
+func (p *platform) wantRebound() {
+	p.Helper()
+	if got := state(p.get(bindings, "api")); got != "Created" {
+		p.Errorf("the binding is %s: %v", got, p.get(bindings, "api").Object["status"])
+	}
+	p.wantBoundTo("again-uid")
+}
+
+// wantBoundTo: the broker and the Secret have credentials for this instance and for no other.
+func (p *platform) wantBoundTo(instance string) {
+	p.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var bound []string
+	for path := range p.made {
+		if of, id, ok := strings.Cut(path, "/service_bindings/"); ok {
+			bound = append(bound, path[strings.LastIndex(of, "/")+1:len(of)]+"/"+id)
+		}
+	}
+	data := ""
+	if secret := p.get(secrets, "api-service-binding"); secret != nil {
+		of, _, _ := unstructured.NestedString(secret.Object, "data", "instance")
+		text, _ := base64.StdEncoding.DecodeString(of)
+		data = string(text) + "/api-uid"
+	}
+	var want []string
+	if instance != "" {
+		want = []string{instance + "/api-uid"}
+	}
+	if !slices.Equal(bound, want) || data != strings.Join(want, "") {
+		p.Errorf("the broker has credentials %q, and the Secret those of %q; want %q", bound, data, want)
+	}
 }
 
 // TestDeletedAnywhere: all are deleted after each action of their creation.
@@ -492,14 +615,24 @@ func TestReason(t *testing.T) {
 	p.work()
 	p.deleteAll()
 	c := &servicebroker.Controller{Broker: osb.Broker{URL: p.broker.URL}, Types: []string{"postgresql"}, Client: p.client}
-	for _, o := range claims[:3] { // a Restore has nothing to delete
-		p.trouble = []trouble{{"DELETE", o.name + "-uid", 422, false, `{"error":"ConcurrencyError","description":"a restore runs"}`}}
-		if _, err := c.Reconcile(t.Context(), o.gvr, "shop", o.name); err == nil {
+	reconcile := func(i int) (string, error) {
+		_, err := c.Reconcile(t.Context(), claims[i].gvr, "shop", claims[i].name)
+		return fmt.Sprint(p.get(claims[i].gvr, claims[i].name).Object["status"]), err
+	}
+	if status, err := reconcile(0); err != nil || !strings.Contains(status, "message:waits until the credentials of the ServiceBinding api are deleted at the broker") {
+		t.Errorf("%v: %s", err, status)
+	}
+	for _, i := range []int{1, 2, 0} { // a Restore has nothing to delete
+		p.trouble = []trouble{{"DELETE", claims[i].name + "-uid", 422, false, `{"error":"ConcurrencyError","description":"a restore runs"}`}}
+		status, err := reconcile(i)
+		if err == nil {
 			t.Error("no error to try again with")
 		}
-		status := fmt.Sprint(p.get(o.gvr, o.name).Object["status"])
 		if !strings.Contains(status, "message:422: ConcurrencyError a restore runs") || !strings.Contains(status, "state:Deleting") {
 			t.Error(status)
+		}
+		if _, err := reconcile(i); err != nil {
+			t.Error(err)
 		}
 	}
 }

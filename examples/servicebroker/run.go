@@ -12,7 +12,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic/dynamicinformer"
@@ -54,13 +55,19 @@ func (c *Controller) Run(ctx context.Context) error {
 		names = append(names, name+ofType)
 	}
 	for _, name := range names {
-		gvr := resource(name)
 		add := func(obj any) {
-			if o, ok := obj.(metav1.Object); ok {
-				queue.Add(key{gvr, cache.MetaObjectToName(o)})
+			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = gone.Obj
+			}
+			if u, ok := obj.(*unstructured.Unstructured); ok {
+				for _, k := range touched(factory, name, u) {
+					queue.Add(k)
+				}
 			}
 		}
-		_, err := factory.ForResource(gvr).Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: func(_, obj any) { add(obj) }})
+		_, err := factory.ForResource(resource(name)).Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: add, UpdateFunc: func(_, obj any) { add(obj) }, DeleteFunc: add,
+		})
 		if err != nil {
 			return err
 		}
@@ -75,6 +82,28 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	<-ctx.Done()
 	return nil
+}
+
+// touched returns what is looked at when a claim changes: the claim, the instance that it
+// names, which waits for its bindings, and the claims that name it.
+func touched(factory dynamicinformer.DynamicSharedInformerFactory, resourceName string, u *unstructured.Unstructured) []key {
+	at := func(resourceName, name string) key {
+		return key{resource(resourceName), cache.NewObjectName(u.GetNamespace(), name)}
+	}
+	out := []key{at(resourceName, u.GetName())}
+	if resourceName == "servicebindings" {
+		out = append(out, at(text(u, "spec", "serviceInstanceType")+ofType, text(u, "spec", "instanceRef")))
+	}
+	for part := range parts {
+		claims, _ := factory.ForResource(resource(part)).Lister().ByNamespace(u.GetNamespace()).List(labels.Everything()) // no error: it reads memory
+		for _, obj := range claims {
+			claim, ok := obj.(*unstructured.Unstructured)
+			if ok && slices.Contains([]string{text(claim, "spec", "instanceRef"), text(claim, "spec", "backupRef")}, u.GetName()) {
+				out = append(out, at(part, claim.GetName()))
+			}
+		}
+	}
+	return out
 }
 
 func (c *Controller) next(ctx context.Context, queue workqueue.TypedRateLimitingInterface[key]) bool {
