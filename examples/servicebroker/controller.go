@@ -84,7 +84,7 @@ func (c *Controller) step(ctx context.Context, t *thing) (time.Duration, error) 
 		return c.identify(ctx, t)
 	case deleting && t.Doing != "delete":
 		return 0, c.remove(ctx, t)
-	case t.Doing != "" && t.Async:
+	case t.Doing != "" && t.Until != "":
 		return c.follow(ctx, t)
 	case t.Doing != "":
 		return 0, c.send(ctx, t)
@@ -116,7 +116,7 @@ func (c *Controller) lost(ctx context.Context, t *thing) (bool, error) {
 	default:
 		return false, nil
 	}
-	t.Doing, t.Async, t.Operation, t.State, t.Applied, t.Secret = "clean", false, "", "Pending", "", nil
+	t.Doing, t.Until, t.Operation, t.State, t.Applied, t.Secret = "clean", "", "", "Pending", "", nil
 	return true, c.tell(ctx, t, reason, message)
 }
 
@@ -135,7 +135,7 @@ func (c *Controller) remove(ctx context.Context, t *thing) error {
 			}
 		}
 	}
-	t.Doing, t.Async, t.Operation = "delete", false, ""
+	t.Doing, t.Until, t.Operation = "delete", "", ""
 	return c.tell(ctx, t, "Deleting", "")
 }
 
@@ -282,31 +282,55 @@ func (c *Controller) send(ctx context.Context, t *thing) error {
 	case err != nil:
 		return err
 	case !answer.Done:
-		t.Async, t.Operation = true, answer.Operation
+		if t.Until, err = c.until(ctx, t); err != nil {
+			return err // the call is made again, and answered again
+		}
+		t.Operation = answer.Operation
 		return c.tell(ctx, t, "InProgress", answer.Description)
 	}
 	return c.done(ctx, t, answer)
 }
 
+// until returns when an operation that begins now counts as failed.
+func (c *Controller) until(ctx context.Context, t *thing) (string, error) {
+	seconds := int(polling / time.Second)
+	services, err := c.Broker.Catalog(ctx)
+	for _, s := range services {
+		for _, p := range s.Plans {
+			if s.ID == t.Service && p.ID == t.Plan && p.MaximumPollingDuration > 0 {
+				seconds = min(seconds, p.MaximumPollingDuration)
+			}
+		}
+	}
+	return time.Now().Add(time.Duration(seconds) * time.Second).UTC().Format(time.RFC3339), err
+}
+
 // follow asks how an operation goes on.
 func (c *Controller) follow(ctx context.Context, t *thing) (time.Duration, error) {
 	answer, err := c.Broker.LastOperation(ctx, c.request(t), t.Operation)
-	if err != nil {
+	if answer.Gone && t.Doing != "delete" && t.Doing != "clean" {
+		err = &osb.Error{Status: http.StatusGone, Description: "the broker does not know what it is doing"}
+	}
+	ended := err == nil && (answer.Gone || answer.State == "succeeded" || answer.State == "failed")
+	if until, bad := time.Parse(time.RFC3339, t.Until); !ended && (bad != nil || time.Now().After(until)) {
+		answer, err = osb.Answer{State: "failed", Description: "it took longer than its plan allows"}, nil
+	}
+	if err != nil { // which says nothing of the operation
 		return 0, err
 	}
 	again := cmp.Or(answer.RetryAfter, c.Pause, poll)
 	switch {
-	case (answer.Gone || answer.State == "failed") && t.part == osb.Restores: // it may have overwritten something
-		t.Doing, t.Async, t.Operation, t.Applied, t.State = "", false, "", "failed", "Failed"
+	case answer.State == "failed" && t.part == osb.Restores: // it may have overwritten something
+		t.Doing, t.Until, t.Operation, t.Applied, t.State = "", "", "", "failed", "Failed"
 		return 0, c.tell(ctx, t, "RestoreFailed", strings.TrimSpace("the broker says that it failed; make another Restore to try again: "+answer.Description))
-	case answer.Gone && t.Doing == "create", answer.State == "failed" && t.Doing == "create":
-		t.Doing, t.Async, t.Operation = "clean", false, ""
+	case answer.State == "failed" && t.Doing == "create":
+		t.Doing, t.Until, t.Operation = "clean", "", ""
 	case answer.Gone || answer.State == "succeeded":
 		return 0, c.done(ctx, t, answer)
 	case answer.State == "failed" && t.Doing == "update":
-		t.Doing, t.Async, t.Operation = "", false, ""
+		t.Doing, t.Until, t.Operation = "", "", ""
 	case answer.State == "failed": // a deletion is asked for again
-		t.Async, t.Operation = false, ""
+		t.Until, t.Operation = "", ""
 	default:
 		return again, c.tell(ctx, t, "InProgress", answer.Description)
 	}
@@ -317,7 +341,7 @@ func (c *Controller) follow(ctx context.Context, t *thing) (time.Duration, error
 // done notes the end of what was being done.
 func (c *Controller) done(ctx context.Context, t *thing, answer osb.Answer) error {
 	doing := t.Doing
-	t.Doing, t.Async, t.Operation = "", false, ""
+	t.Doing, t.Until, t.Operation = "", "", ""
 	switch {
 	case doing == "delete":
 		return t.release(ctx)
@@ -333,7 +357,7 @@ func (c *Controller) done(ctx context.Context, t *thing, answer osb.Answer) erro
 		if answer.Credentials == nil {
 			var err error
 			if answer, err = c.Broker.Fetch(ctx, c.request(t)); err != nil || answer.Gone {
-				t.Doing, t.Async = "create", false // asked again; it is there
+				t.Doing, t.Until = "create", "" // asked again; it is there
 				return err
 			}
 		}

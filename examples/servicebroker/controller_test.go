@@ -67,8 +67,8 @@ type platform struct {
 	actions  string
 	more     string // services of the catalogue
 	secret   string // if set, the password that each call has
-	// trouble is the statuses that the next matching calls are answered with; "after"
-	// has the call carried out all the same.
+	// trouble is the statuses that the next matching calls are answered with, 0 for no answer;
+	// "after" has the call carried out all the same.
 	trouble []trouble
 	calls   []string
 	refused [2]string
@@ -142,6 +142,9 @@ func (p *platform) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			if trouble.after {
 				p.answer(httptest.NewRecorder(), r, path, last)
 			}
+			if trouble.status == 0 {
+				panic(http.ErrAbortHandler) // the connection ends without an answer
+			}
 			w.WriteHeader(trouble.status)
 			_, _ = fmt.Fprint(w, trouble.body)
 			return
@@ -190,7 +193,7 @@ func (p *platform) answer(w http.ResponseWriter, r *http.Request, path string, l
 	restore := strings.Contains(path, "/restores/") && r.Method == http.MethodPut
 	switch {
 	case r.URL.Path == "/v2/catalog":
-		say(200, `{"services":[{"id":"s","name":"a9s-postgresql14","plans":[{"id":"p1","name":"postgresql-single-nano"},{"id":"p2","name":"postgresql-single-big"}],"metadata":{"actions":`+p.actions+`}}`+p.more+`]}`)
+		say(200, `{"services":[{"id":"s","name":"a9s-postgresql14","plans":[{"id":"p1","name":"postgresql-single-nano","maximum_polling_duration":3600},{"id":"p2","name":"postgresql-single-big"}],"metadata":{"actions":`+p.actions+`}}`+p.more+`]}`)
 	case restore && p.made["/v2/service_instances/"+order.Of+"/backups/"+order.Backup] == "":
 		say(404, `{"description":"no such backup"}`)
 	case last && !busy && !is:
@@ -437,6 +440,8 @@ func TestKilled(t *testing.T) {
 		{"ordered", nil, (*platform).orderAll, nil, plan("p1")},
 		{"changed", made, (*platform).grow, nil, plan("p2")},
 		{"deleted", append(made, (*platform).grow), (*platform).deleteAll, nil, (*platform).wantNothing},
+		{"ordered in silence", nil, (*platform).orderAll, silence, plan("p1")},
+		{"deleted in silence", made, (*platform).deleteAll, silence, (*platform).wantNothing},
 	} {
 		t.Run(s.name, s.kill)
 	}
@@ -544,6 +549,12 @@ func TestDeletedAnywhere(t *testing.T) {
 	})
 }
 
+// silence is a broker that carries out all, and never answers the first time.
+var silence = []trouble{
+	{"PUT", "orders-uid", 0, true, ""}, {"PUT", "api-uid", 0, true, ""}, {"PUT", "nightly-uid", 0, true, ""}, {"PUT", "undo-uid", 0, true, ""}, {"PATCH", "orders-uid", 0, true, ""},
+	{"DELETE", "api-uid", 0, true, ""}, {"DELETE", "nightly-uid", 0, true, ""}, {"DELETE", "orders-uid", 0, true, ""},
+}
+
 // TestTrouble has the broker fail on purpose: nothing is leaked, and all heals.
 func TestTrouble(t *testing.T) {
 	concurrency := `{"error":"ConcurrencyError","description":"busy"}`
@@ -556,6 +567,7 @@ func TestTrouble(t *testing.T) {
 			"500, backup made":        {{"PUT", "nightly-uid", 500, true, ""}, {"DELETE", "nightly-uid", 503, true, ""}},
 			"500, restored":           {{"PUT", "undo-uid", 500, true, ""}, {"PUT", "undo-uid", 408, true, ""}},
 			"201 malformed":           {{"PUT", "api-uid", 201, true, "nonsense"}},
+			"silence, all done":       silence,
 			"422 at each":             {{"PUT", "orders-uid", 422, false, concurrency}, {"PATCH", "", 422, false, concurrency}, {"DELETE", "orders-uid", 422, false, concurrency}, {"DELETE", "api-uid", 422, false, concurrency}, {"PUT", "nightly-uid", 422, false, concurrency}, {"PUT", "undo-uid", 422, false, concurrency}, {"DELETE", "nightly-uid", 422, false, concurrency}},
 			"400 once":                {{"PUT", "orders-uid", 400, false, `{"description":"quota"}`}, {"PATCH", "", 400, false, ""}},
 			"410 on deletions":        {{"DELETE", "api-uid", 410, true, "{}"}, {"DELETE", "orders-uid", 410, true, "{}"}},
@@ -588,7 +600,7 @@ func TestTrouble(t *testing.T) {
 // TestOrphans: what may have been made is deleted before it is asked for again, and
 // what was refused is not.
 func TestOrphans(t *testing.T) {
-	for status, want := range map[int]string{408: "PUT DELETE PUT", 500: "PUT DELETE PUT", 201: "PUT DELETE PUT", 400: "PUT PUT", 422: "PUT PUT"} {
+	for status, want := range map[int]string{0: "PUT DELETE PUT", 408: "PUT PUT", 500: "PUT DELETE PUT", 201: "PUT DELETE PUT", 400: "PUT PUT", 422: "PUT PUT"} {
 		for _, id := range []string{"orders-uid", "api-uid", "nightly-uid"} {
 			p := newPlatform(t, false)
 			p.trouble = []trouble{{"PUT", id, status, true, ""}}
@@ -683,28 +695,68 @@ func TestUnsupported(t *testing.T) {
 	p.wantNothing()
 }
 
+// TestPolling: an operation that goes on for longer than its plan allows has failed, and what
+// may have been made is deleted; what does not say how it goes is no end of it.
+func TestPolling(t *testing.T) {
+	const path = "/v2/service_instances/orders-uid"
+	p := newPlatform(t, true)
+	p.order(instances, claims[0].kind, "orders", runtime.DeepCopyJSON(claims[0].spec))
+	c := &servicebroker.Controller{Broker: osb.Broker{URL: p.broker.URL}, Types: []string{"postgresql"}, Client: p.client, Pause: time.Millisecond}
+	if _, err := c.Reconcile(t.Context(), instances, "shop", "orders"); err != nil { // the finalizer is a write of its own
+		t.Error(err)
+	}
+	for _, status := range []int{400, 404, 410, 500} {
+		p.trouble = []trouble{{"GET", "last_operation", status, false, `{}`}}
+		if _, err := c.Reconcile(t.Context(), instances, "shop", "orders"); err == nil {
+			t.Error("no error to try again with")
+		}
+		if said := fmt.Sprint(p.get(instances, "orders").Object["status"]); !strings.Contains(said, fmt.Sprintf("message:%d: ", status)) {
+			t.Error(said)
+		}
+	}
+	if n := len(p.called("DELETE " + path)); n > 0 {
+		t.Errorf("deleted %d times before its end", n)
+	}
+	until, _, _ := unstructured.NestedString(p.get(instances, "orders").Object, "status", "managed", "until")
+	end, err := time.Parse(time.RFC3339, until)
+	if left := time.Until(end); err != nil || left < 50*time.Minute || left > time.Hour {
+		t.Errorf("the plan allows an hour, of which %s are left: %v", left, err)
+	}
+	p.edit(instances, "orders", func(u *unstructured.Unstructured) { // an hour passes
+		_ = unstructured.SetNestedField(u.Object, time.Now().Add(-time.Second).Format(time.RFC3339), "status", "managed", "until")
+	})
+	p.trouble = []trouble{{"GET", "last_operation", 200, false, `{"state":"in progress"}`}}
+	if _, err := c.Reconcile(t.Context(), instances, "shop", "orders"); err == nil || !strings.Contains(err.Error(), "longer than its plan allows") {
+		t.Error(err)
+	}
+	p.work()
+	if puts, deletes := p.called("PUT "+path), p.called("DELETE "+path); len(puts) != 2 || len(deletes) == 0 || state(p.get(instances, "orders")) != "Running" {
+		t.Errorf("%d PUT, %d DELETE: %v", len(puts), len(deletes), p.get(instances, "orders").Object["status"])
+	}
+	p.deleteAll()
+	p.work()
+	p.wantNothing()
+}
+
+// called returns the calls that were so.
+func (p *platform) called(call string) []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(p.calls), func(c string) bool { return c != call })
+}
+
 // TestRestoreFails: a restore that failed is not tried again by itself, since it overwrites.
 func TestRestoreFails(t *testing.T) {
-	for _, answer := range []trouble{
-		{"GET", "undo-uid", 200, false, `{"state":"failed","description":"checksum"}`}, {"GET", "undo-uid", 410, false, ""},
-	} {
-		p := newPlatform(t, true)
-		p.trouble = []trouble{answer}
-		p.orderAll()
-		p.work()
-		p.work()
-		status := fmt.Sprint(p.get(restores, "undo").Object["status"])
-		if !strings.Contains(status, "state:Failed") || !strings.Contains(status, "make another Restore to try again") || strings.Contains(status, "checksum") != (answer.status == 200) {
-			t.Error(status)
-		}
-		puts := 0
-		for _, call := range p.calls {
-			if strings.HasPrefix(call, "PUT") && strings.HasSuffix(call, "undo-uid") {
-				puts++
-			}
-		}
-		if puts != 1 {
-			t.Errorf("asked %d times", puts)
-		}
+	p := newPlatform(t, true)
+	p.trouble = []trouble{{"GET", "undo-uid", 200, false, `{"state":"failed","description":"checksum"}`}}
+	p.orderAll()
+	p.work()
+	p.work()
+	status := fmt.Sprint(p.get(restores, "undo").Object["status"])
+	if !strings.Contains(status, "state:Failed") || !strings.Contains(status, "make another Restore to try again: checksum") {
+		t.Error(status)
+	}
+	if puts := p.called("PUT /v2/service_instances/orders-uid/restores/undo-uid"); len(puts) != 1 {
+		t.Errorf("asked %d times", len(puts))
 	}
 }

@@ -23,8 +23,9 @@ import (
 const Finalizer = "servicebroker.anynines.com/made"
 
 const (
-	poll   = 5 * time.Second  // between looks at an operation, if the broker does not say
-	resync = 10 * time.Minute // for Secrets that were lost and plans that came on offer
+	poll    = 5 * time.Second    // between looks at an operation, if the broker does not say
+	polling = 7 * 24 * time.Hour // until an operation counts as failed, if the plan does not say less
+	resync  = 10 * time.Minute   // for Secrets that were lost and plans that came on offer
 )
 
 // A Controller carries out the claims of all namespaces.
@@ -63,7 +64,7 @@ type record struct {
 	Plan      string `json:"planID,omitempty"`
 	Doing     string `json:"doing,omitempty"` // create, update, clean or delete: sent, not done
 	Operation string `json:"operation,omitempty"`
-	Async     bool   `json:"async,omitempty"` // the broker said 202
+	Until     string `json:"until,omitempty"` // the broker said 202; the operation counts as failed then
 	Wanted    string `json:"wanted,omitempty"`
 	Applied   string `json:"applied,omitempty"`
 	Secret    *named `json:"secret,omitempty"`

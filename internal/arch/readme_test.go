@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"sigs.k8s.io/yaml"
 
@@ -59,6 +60,19 @@ func TestReadmeTellsTheTruth(t *testing.T) {
 	for _, language := range []string{"yaml", "sh", "go"} {
 		if seen[language] == 0 {
 			t.Errorf("no %s in the README", language)
+		}
+	}
+}
+
+// TestExamplesFitAScreen: the README of an example for platform teams is one screen.
+func TestExamplesFitAScreen(t *testing.T) {
+	for _, name := range []string{"operator", "servicebroker"} {
+		rows := 0
+		for line := range strings.Lines(read(t, "examples/"+name+"/README.md")) {
+			rows += max(1, (utf8.RuneCountInString(strings.TrimRight(line, "\n"))+119)/120)
+		}
+		if rows > 45 {
+			t.Errorf("examples/%s/README.md has %d rows of 120 columns, want 45", name, rows)
 		}
 	}
 }

@@ -102,6 +102,8 @@ type Service struct {
 	Plans []struct {
 		ID   string `json:"id"`
 		Name string `json:"name"`
+		// MaximumPollingDuration is in seconds; zero means as long as the platform likes.
+		MaximumPollingDuration int `json:"maximum_polling_duration"`
 	} `json:"plans"`
 	Metadata struct {
 		Actions json.RawMessage `json:"actions"`
@@ -268,7 +270,7 @@ func (b Broker) ask(ctx context.Context, x exchange) (int, time.Duration, error)
 func read(response *http.Response, text []byte, failed error, out any) (int, time.Duration, error) {
 	status := response.StatusCode
 	after, _ := time.ParseDuration(response.Header.Get("Retry-After") + "s")
-	e := &Error{Status: status, RetryAfter: after, Orphan: status != http.StatusOK && status/100 == 2 || status == http.StatusRequestTimeout || status/100 == 5}
+	e := &Error{Status: status, RetryAfter: after, Orphan: status != http.StatusOK && status/100 == 2 || status/100 == 5}
 	switch {
 	case failed != nil || len(text) > answerLimit:
 		e.Description = fmt.Sprintf("the answer ends early or is longer than %d bytes", answerLimit)
