@@ -85,12 +85,15 @@ func (a *actor) doSource(ctx context.Context, p *pair, s step, r *record) error 
 	default:
 		obj, err = a.giveStatus(ctx, p, r)
 	}
+	if err == nil && s.owns() {
+		a.refused.Accepted(p.key, refusal.Own)
+	}
 	a.hooks.wrote(ctx, Write{Side: SourceSide, Step: string(s), Object: p.key, Took: time.Since(began), Err: err})
 	switch {
 	case err == nil:
 		r.answers.source, r.answers.listed = a.source.Slimmed(obj), p.sources
 	case absent(err) && s != stepStatus:
-		err = nil // the source has gone meanwhile; its event brings us back
+		err = again(err) // the source has gone meanwhile, or is there all the same: a webhook may say so too
 		r.answers.source, r.answers.lookSource = nil, true
 	default:
 		r.answers.lookSource = true
@@ -189,9 +192,6 @@ func (a *actor) note(ctx context.Context, p *pair, t writer.Target) (*unstructur
 // live look: no other cluster had it.
 func (a *actor) remove(ctx context.Context, t writer.Target, r *record) (*unstructured.Unstructured, error) {
 	o, err := a.write.Delete(ctx, t)
-	if absent(err) {
-		return nil, nil //nolint:nilnil // where it went has to be looked at
-	}
 	if err == nil && o.Gone == t.Seen.GetUID() {
 		r.answers.gone = t.Seen.GetUID()
 	}
@@ -240,7 +240,7 @@ func (a *actor) setMessage(ctx context.Context, p *pair, r *record) (*unstructur
 	switch {
 	case err == nil:
 		a.refused.Accepted(p.key, refusal.Message)
-	case !passed(err) && !outdated(err) && !absent(err):
+	case !passed(err) && !outdated(err):
 		a.refused.Refused(p.key, refusal.Message, "", 0, err)
 		return nil, errNoted
 	}

@@ -131,6 +131,88 @@ func TestTargetResourceGone(t *testing.T) {
 	})
 }
 
+// answersAbsent has requests of Syncs to one side answered that there is no such object, while
+// absent is true; asked counts these.
+func (w *world) answersAbsent(side Side, verb string) (asked *atomic.Int64, absent *atomic.Bool) {
+	w.Helper()
+	asked, absent = &atomic.Int64{}, &atomic.Bool{}
+	of, to := w.fakeSource, &w.from
+	if side == TargetSide {
+		of, to = w.fakeTarget, &w.to
+	}
+	view := of.View(func(_ context.Context, r fakecluster.Request, do func() error) error {
+		if !absent.Load() || r.Resource != widgets || r.Verb != verb {
+			return do()
+		}
+		asked.Add(1)
+		return apierrors.NewNotFound(widgets.GroupResource(), r.Object.Name)
+	})
+	var err error
+	if *to, err = NewClusterForClients(view.Client(), view.Metadata()); err != nil {
+		w.Fatal(err)
+	}
+	return asked, absent
+}
+
+// What an API server, or a webhook of it, calls absent and is there all the same is asked ever
+// more rarely, and told; when it is answered all goes on.
+func TestI19AnsweredAbsent(t *testing.T) {
+	for name, test := range map[string]struct {
+		side   Side
+		verb   string
+		reason Reason
+	}{
+		"patch of the source":    {SourceSide, "patch", ReasonUnavailable},
+		"deletion of the target": {TargetSide, "delete", ReasonMissing},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				var told atomic.Value
+				asked, absent := w.answersAbsent(test.side, test.verb)
+				defer w.run(Options{Hooks: Hooks{Reported: func(_ context.Context, r Report) { told.Store(r.Reason) }}})()
+				w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+				w.until("target exists", func() bool { return w.targetOf("a") != nil })
+				w.settle()
+				absent.Store(true)
+				w.delete(w.source, w.sourceNS, "a")
+				time.Sleep(time.Minute)
+				if told.Load() != test.reason {
+					t.Errorf("told %v after a minute, want %s", told.Load(), test.reason)
+				}
+				time.Sleep(time.Hour)
+				if n := asked.Load(); n > 15 {
+					t.Errorf("%d requests in an hour", n)
+				}
+				absent.Store(false)
+				time.Sleep(10 * time.Minute)
+				w.until("gone on both sides", func() bool { return w.get(w.source, w.sourceNS, "a") == nil && w.targetOf("a") == nil })
+			})
+		})
+	}
+}
+
+// A message that an API server calls absent is in the way of nothing.
+func TestMessageAnsweredAbsent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		asked, absent := w.answersAbsent(SourceSide, "patch")
+		defer w.run(Options{})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		absent.Store(true)
+		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"huge"}}`)
+		time.Sleep(time.Hour)
+		if n := asked.Load(); n > 15 {
+			t.Errorf("%d messages in an hour", n)
+		}
+		w.merge(w.target, w.targetNS, "a", `{"status":{"phase":"Ready"}}`, "status")
+		w.until("status", func() bool { return field(w.get(w.source, w.sourceNS, "a"), "status", "phase") == "Ready" })
+		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
+		w.until("spec", func() bool { return field(w.targetOf("a"), "spec", "size") == "large" })
+	})
+}
+
 // lifecycle takes an object through all that can happen to it, with whatever
 // faults have been arranged, and tells which writes of the engine took effect.
 func lifecycle(w *world) {

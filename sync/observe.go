@@ -474,6 +474,9 @@ func (o *observer) rememberSpec(p *pair, r *record) {
 	if f := o.refused.Of(p.key, refusal.Spec); f != nil {
 		p.refuse(f, f.Due(p.want.hash, p.targets))
 	}
+	if p.target == nil && p.state.target.freshness != unknown {
+		o.refused.Drop(p.key, refusal.Deletion) // there is nothing to delete any more
+	}
 	if deleting {
 		p.rememberDeletion(o.refused.Of(p.key, refusal.Deletion))
 	}

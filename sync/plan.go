@@ -31,6 +31,11 @@ const (
 	stepOrphan          step = "orphan"           // give up all fields of the target
 )
 
+// owns reports whether a step writes to the source what only we read.
+func (s step) owns() bool {
+	return s == stepAddFinalizer || s == stepRemoveFinalizer || s == stepMark
+}
+
 // plan is the specification of a Sync: the one step that follows from a state. It is
 // what should happen, or the look at what must be known first.
 func plan(s state) step {
@@ -167,8 +172,8 @@ func decideOrphan(s state) step {
 	case dst.relation != relationOrphan:
 		return stepRest
 	// What is seen once may be the shadow of something else. Too many deletions at once
-	// wait until they are released.
-	case dst.grace == graceRunning, dst.grace >= graceProven && s.held != "":
+	// wait until they are released, and a refused one until it is due.
+	case dst.grace == graceRunning, dst.grace >= graceProven && (s.held != "" || s.refusing()):
 		return stepWait
 	case s.collects():
 		return stepCollect

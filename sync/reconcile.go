@@ -5,6 +5,7 @@ package sync
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/klutch-go/sdk/sync/internal/breaker"
 	"github.com/klutch-go/sdk/sync/internal/fence"
 	"github.com/klutch-go/sdk/sync/internal/refusal"
+	"github.com/klutch-go/sdk/sync/internal/travel"
 )
 
 // A reconciler makes the passes over objects: observe, ask the breaker, plan, act.
@@ -54,13 +56,27 @@ func (c *reconciler) paced(ctx context.Context, r *record, result *Result, pause
 	if err == nil || passed(err) {
 		return pause, err
 	}
-	f := c.refused.Refused(key, refusal.Access, "", 0, err)
+	ask := refusal.Access
+	if slices.ContainsFunc(result.Steps, func(s string) bool { return step(s).owns() }) {
+		ask = refusal.Own
+	}
+	f := c.refused.Refused(key, ask, c.wish(key), 0, err)
 	if passes := f.Passes(); passes > 0 {
 		return min(f.Wait(), passes), nil
 	}
 	c.reports.denied(ctx, r, result, c.uid(key), f)
 	result.Err = &ObjectError{reasonOfAccess(f.Kind), err.Error()}
 	return f.Wait(), nil
+}
+
+// wish identifies what people wrote of a source, as far as it is known: when that changes, so
+// may what an API server says to us.
+func (c *reconciler) wish(key cache.ObjectName) string {
+	obj, _, _ := c.observer.source.Get(key)
+	if obj == nil {
+		return ""
+	}
+	return travel.Hash([]any{obj.GetUID(), obj.GetGeneration(), obj.GetLabels(), obj.GetDeletionTimestamp() != nil})
 }
 
 // uid is that of a source, if it is known.
@@ -87,6 +103,10 @@ const maxSteps = 8
 // to a write tells its effect, so that the next step need not wait for the event.
 func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record, result *Result) (time.Duration, error) {
 	var err error
+	var missing struct { // the step that an API server answered with an absence
+		step
+		err error
+	}
 	looksAgain := 1                        // what was another state than it had seemed may be so for long
 	r.proofs.since, r.answers.gone = 0, "" // the clusters are confirmed for each pass
 	for range maxSteps {
@@ -104,6 +124,7 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 		if s == stepRest || s == stepWait {
 			if p.known() {
 				c.refused.Accepted(key, refusal.Access)
+				c.refused.Drop(key, refusal.Own) // what was refused is not wanted any more
 				c.reports.denied(ctx, r, result, "", nil)
 			}
 			c.settle(p, r)
@@ -112,12 +133,21 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 			}
 			return p.again(s, r), nil
 		}
+		if f := c.refused.Of(key, refusal.Own); s.owns() && f != nil && !f.Due(c.wish(key), 0) {
+			return f.Wait(), nil
+		}
+		if s == missing.step {
+			return 0, missing.err // what it is about was read since, and is there
+		}
 		result.Steps = append(result.Steps, string(s))
 		if err = c.actor.do(ctx, p, s, r); err != nil && !errors.Is(err, errNoted) {
 			if looksAgain == 0 || !errors.Is(err, errAgain) {
 				return 0, err
 			}
 			looksAgain--
+		}
+		if absent(err) {
+			missing.step, missing.err = s, err
 		}
 	}
 	if err == nil {

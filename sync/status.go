@@ -146,7 +146,7 @@ func (t *reports) denied(ctx context.Context, r *record, result *Result, uid typ
 // denial is one of what API servers do not permit; nil if there is nothing.
 func (t *reports) denial() error {
 	isDenied := func(f *refusal.Refusal) bool { return reasonOfAccess(f.Kind) == ReasonDenied }
-	if f := t.refused.First(refusal.Access, isDenied); f != nil {
+	if f := t.refused.First(isDenied); f != nil {
 		return &ObjectError{ReasonDenied, f.Detail}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	gosync "sync"
@@ -21,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
@@ -32,6 +34,11 @@ var (
 	widgets = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
 	secrets = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
+
+func TestMain(m *testing.M) {
+	utilruntime.ErrorHandlers = nil // client-go's waits until a time of another bubble
+	os.Exit(m.Run())
+}
 
 // A world is two clusters, fake or real, and a namespace of the source that is
 // synced to one of the target.

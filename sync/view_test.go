@@ -5,6 +5,7 @@ package sync
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"strconv"
@@ -15,6 +16,9 @@ import (
 	"time"
 	"weak"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/internal/watchstore"
 )
@@ -125,6 +129,65 @@ func TestBehind(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Lists and watches that an API server answers with errors which a reflector has other ways
+// to ask for are asked ever more rarely, and told; when they are answered all goes on.
+func TestReadsRefusedForLong(t *testing.T) {
+	expired := fakecluster.Answer{Kind: fates.Expired, Err: func(fakecluster.Request) error { return apierrors.NewResourceExpired("too old") }}
+	for _, answer := range append(fakecluster.Answers(), expired) {
+		for _, verb := range []string{"list", "watch", ""} {
+			if !slices.Contains([]fates.Kind{fates.Malformed, fates.NotAllowed, fates.NotAcceptable, fates.Invalid, fates.Expired}, answer.Kind) {
+				continue
+			}
+			t.Run(fmt.Sprintf("%v %s", answer.Err(fakecluster.Request{}), verb), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { refusedReads(t, answer, verb) })
+			})
+		}
+	}
+}
+
+// refusedReads answers reads of the target with an error for an hour; an empty verb stands for
+// both.
+func refusedReads(t *testing.T, answer fakecluster.Answer, verb string) {
+	w := newFake(t)
+	var refusing atomic.Bool
+	var asked atomic.Int64
+	view := w.fakeTarget.View(func(_ context.Context, r fakecluster.Request, do func() error) error {
+		if refusing.Load() && r.Resource == widgets && (r.Verb == "list" || r.Verb == "watch") {
+			asked.Add(1)
+			if verb == "" || r.Verb == verb {
+				return answer.Err(r)
+			}
+		}
+		return do()
+	})
+	w.to, _ = NewClusterForClients(view.Client(), view.Metadata())
+	s, stop := w.sync(Options{})
+	defer stop()
+	w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+	w.until("target exists", func() bool { return w.targetOf("a") != nil })
+	w.settle()
+	refusing.Store(true)
+	s.engine.target.Relist("another schema")
+	for _, watch := range view.Watches() {
+		watch.Stop()
+	}
+	time.Sleep(time.Hour)
+	w.until("told", func() bool {
+		var unread *ReadError
+		return errors.As(s.Status().Err, &unread) && unread.View == "target"
+	})
+	if n := asked.Load(); n > 300 {
+		t.Errorf("%d lists and watches in an hour", n)
+	}
+	refusing.Store(false)
+	w.create(w.source, w.sourceNS, w.widget("b", `{"size":"small"}`, ``))
+	began := time.Now()
+	w.until("in step", func() bool { return w.targetOf("b") != nil && s.Status().Err == nil })
+	if took := time.Since(began); took > time.Minute {
+		t.Errorf("in step after %s", took)
 	}
 }
 

@@ -126,7 +126,7 @@ func (i intake) Replace(list []any, version string) error {
 		kept[cache.MetaObjectToName(a.GetObjectMeta())] = a
 	}
 	i.exchange(kept, version)
-	i.store.tell(true)
+	i.store.tell(i.store.Known())
 	return nil
 }
 
@@ -138,7 +138,10 @@ func (i intake) exchange(listed map[cache.ObjectName]metav1.ObjectMetaAccessor, 
 	defer i.store.delivery.Unlock()
 	i.store.mu.Lock()
 	past, initial := i.store.objects, !i.store.synced
-	i.store.objects, i.store.version, i.store.synced, i.store.err, i.store.away = listed, version, true, nil, false
+	i.store.objects, i.store.version, i.store.synced, i.store.away = listed, version, true, false
+	if i.store.astray <= ways { // else no watch follows the list
+		i.store.err = nil
+	}
 	i.store.lists++
 	i.store.mu.Unlock()
 	shrank := lacks(past, listed)*shrinkShare > len(past)

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/fates"
 )
 
 // run lists and watches until ctx ends.
@@ -62,9 +64,7 @@ func (s *Store) listWatch() cache.ListerWatcher {
 			if err != nil {
 				return nil, err
 			}
-			if o.SendInitialEvents == nil {
-				s.note(nil)
-			}
+			s.found(o.SendInitialEvents == nil)
 			return s.guard(ctx, w, dueAt(o))
 		},
 	}, s.source.Client)
@@ -78,10 +78,45 @@ func persist[T any](ctx context.Context, s *Store, try func() (T, error)) (out T
 	defer s.calls.Done()
 	wait := func(pause time.Duration, attempt int) time.Duration { return s.jitter.of(pause, s.key, attempt) }
 	out, err = Retry(ctx, wait, s.note, try)
+	if err != nil && ctx.Err() == nil {
+		s.stray(ctx, err)
+	}
 	if err != nil && ctx.Err() != nil {
 		err = errEnded
 	}
 	return out, err
+}
+
+// ways is how many ways a reflector has to ask: it watches on, asks for a watch that begins
+// with all objects, for a list as of a version, and for any.
+const ways = 4
+
+// stray counts answers by which an API server tells a reflector to ask for something else.
+// After more in a row than there are ways to ask they are errors as any other, each with a
+// longer pause than the one before.
+func (s *Store) stray(ctx context.Context, err error) {
+	s.mu.Lock()
+	s.astray++
+	n := s.astray - ways
+	s.mu.Unlock()
+	if n <= 0 {
+		return
+	}
+	s.note(err)
+	select {
+	case <-ctx.Done():
+	case <-time.After(s.jitter.of(fates.Of(err).Pause(n), s.key, n)):
+	}
+}
+
+// found follows the begin of a watch; on says that it goes on from what is stored.
+func (s *Store) found(on bool) {
+	s.mu.Lock()
+	s.astray = 0
+	s.mu.Unlock()
+	if on {
+		s.note(nil)
+	}
 }
 
 // abreast makes sure that an API server that was away has come as far as version.

@@ -36,7 +36,8 @@ const (
 	Deletion Ask = "deletion" // the deletion of its target, or that it is let go
 	Status   Ask = "status"   // a status of its source
 	Message  Ask = "message"  // a message on its source
-	Access   Ask = "access"   // a read of it, or any other write to its source
+	Access   Ask = "access"   // a read of it
+	Own      Ask = "own"      // any other write to its source: the finalizer, a mark
 	Copy     Ask = "copy"     // a write to the copy of a related object
 )
 
@@ -205,7 +206,7 @@ func (l *Ledger) Drop(object cache.ObjectName, ask Ask) {
 func (l *Ledger) Forget(object cache.ObjectName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, ask := range []Ask{Spec, Deletion, Status, Message, Access, Copy} {
+	for _, ask := range []Ask{Spec, Deletion, Status, Message, Access, Own, Copy} {
 		l.drop(key{object, ask})
 	}
 }
@@ -237,13 +238,13 @@ func (l *Ledger) Count(ask Ask) (n int) {
 	return n
 }
 
-// First is one refusal of those of an ask that match, always the same of the same ones;
-// nil if there is none.
-func (l *Ledger) First(ask Ask, match func(*Refusal) bool) (first *Refusal) {
+// First is one refusal of access that matches, always the same of the same ones; nil if there
+// is none.
+func (l *Ledger) First(match func(*Refusal) bool) (first *Refusal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k, r := range l.refusals {
-		if k.ask == ask && match(r) && (first == nil || r.Detail < first.Detail) {
+		if (k.ask == Access || k.ask == Own) && match(r) && (first == nil || r.Detail < first.Detail) {
 			first = r
 		}
 	}

@@ -126,7 +126,7 @@ func TestRecovered(t *testing.T) {
 		if woken[named(1)] || !woken[named(2)] || !woken[named(3)] || !l.Of(named(2), Spec).Due("wish", 1) {
 			t.Errorf("woken: %v", woken)
 		}
-		if first := l.First(Access, func(*Refusal) bool { return true }); first == nil || first.Kind != l.Of(named(3), Access).Kind {
+		if first := l.First(func(*Refusal) bool { return true }); first == nil || first.Kind != l.Of(named(3), Access).Kind {
 			t.Errorf("the first refusal of access is %v", first)
 		}
 		if l.Forget(named(3)); l.Count(Access) != 0 {
