@@ -453,13 +453,19 @@ var secretsClaim = map[string]any{
 // the tenant namespace.
 func (w *world) offer(t *testing.T, export *unstructured.Unstructured) {
 	t.Helper()
+	w.controlPlane.serve(t, export)
+	export.SetNamespace(tenant)
+	w.controlPlane.apply(t, export)
+}
+
+// serve makes the CRD that an export is of.
+func (s *side) serve(t *testing.T, export *unstructured.Unstructured) {
+	t.Helper()
 	spec := runtime.DeepCopyJSON(export.Object["spec"].(map[string]any))
 	delete(spec, "informerScope")
 	delete(spec, "clusterScopedIsolation")
 	delete(spec, "permissionClaims")
-	w.controlPlane.apply(t, object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", export.GetName(), map[string]any{"spec": spec}))
-	export.SetNamespace(tenant)
-	w.controlPlane.apply(t, export)
+	s.apply(t, object("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", export.GetName(), map[string]any{"spec": spec}))
 }
 
 // A story is one binding's life. Each chapter builds on those before it.

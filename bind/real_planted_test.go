@@ -5,12 +5,15 @@
 package bind_test
 
 import (
+	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/export"
 	"github.com/klutch-go/sdk/internal/test/testplatform"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -34,6 +38,8 @@ type plantedFault struct {
 	reason      string
 	skew        time.Duration // of the clock here
 	event       string        // on a widget, which it keeps from being in step
+	told        string        // by kubectl bind status
+	works       bool          // the API works all the same: status ends with 0, not with 3
 }
 
 // objectFault is one that keeps a widget from being in step. Finding is what doctor says, and
@@ -41,7 +47,7 @@ type plantedFault struct {
 func objectFault(name, reason string, finding [2]string, plant, heal func(t *testing.T, w *world, service, x string)) plantedFault {
 	return plantedFault{
 		name: name, plant: plant, heal: heal, check: "objects", says: finding[0], next: finding[1],
-		condition: v1alpha1.ConditionObjectsSynced, reason: v1alpha1.ReasonObjectsNotSynced, event: "Warning " + reason,
+		condition: v1alpha1.ConditionObjectsSynced, reason: v1alpha1.ReasonObjectsNotSynced, event: "Warning " + reason, told: "1 not in step: 1 " + reason,
 	}
 }
 
@@ -77,7 +83,7 @@ func leaseFault(name, says, holder string, ago time.Duration) plantedFault {
 			}}))
 		}
 	}
-	return plantedFault{name: name, check: "konnector", says: says, next: "get pods", plant: write(holder, ago), heal: write("replica-2", -time.Hour)}
+	return plantedFault{name: name, check: "konnector", says: says, told: says, next: "get pods", plant: write(holder, ago), heal: write("replica-2", -time.Hour)}
 }
 
 // absent waits until the control plane does not have an object any more.
@@ -185,8 +191,8 @@ func plantedFaults() []plantedFault {
 			w.serveNamespace(t, "team", widgetRights)
 		}),
 		{
-			name: "foreign CRD", check: "binding", says: "", next: "kubectl delete crd " + widgets,
-			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonForeignCustomResourceDefinition,
+			name: "foreign CRD", check: "binding", says: "is there already and was not made for this binding", next: "kubectl delete crd " + widgets,
+			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonForeignCustomResourceDefinition, told: "ForeignCustomResourceDefinition",
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
 				w.app.patch(t, crdsGVR, cache.NewObjectName("", widgets), map[string]any{"metadata": map[string]any{
@@ -204,16 +210,16 @@ func plantedFaults() []plantedFault {
 		leaseFault("konnector killed", "it has not renewed its Lease", "replica-1", time.Minute),
 		leaseFault("konnector stopped", "it was stopped", "", time.Second),
 		{
-			name: "clock behind the konnector's", check: "heartbeat", says: "ahead of the clock here", next: "at the clocks", skew: -time.Hour,
+			name: "clock behind the konnector's", check: "heartbeat", says: "ahead of the clock here", next: "at the clocks", skew: -time.Hour, works: true,
 			plant: func(*testing.T, *world, string, string) {}, heal: func(*testing.T, *world, string, string) {},
 		},
 		{
-			name: "clock ahead of the konnector's", check: "heartbeat", says: "old", next: "at the clocks", skew: time.Hour,
+			name: "clock ahead of the konnector's", check: "heartbeat", says: "old", next: "at the clocks", skew: time.Hour, works: true,
 			plant: func(*testing.T, *world, string, string) {}, heal: func(*testing.T, *world, string, string) {},
 		},
 		{
 			name: "control plane that hangs", check: "control-plane", says: "no answer in time", next: "can be reached from here",
-			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonControlPlaneUnreachable,
+			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonControlPlaneUnreachable, told: "ControlPlaneUnreachable",
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
 				p := testplatform.Start(t, w.controlPlane.Config())
@@ -231,7 +237,7 @@ func plantedFaults() []plantedFault {
 		},
 		{
 			name: "token revoked", check: "control-plane", says: "does not accept the token", next: "Run kubectl bind again",
-			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonTokenRevoked,
+			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonTokenRevoked, told: "TokenRevoked",
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
 				w.controlPlane.delete(t, accountsGVR, tenant, v1alpha1.TenantServiceAccount)
@@ -244,7 +250,7 @@ func plantedFaults() []plantedFault {
 		},
 		{
 			name: "rights of the kind taken away", check: "binding", says: "widgets", next: "Run kubectl bind again for this API",
-			condition: v1alpha1.ConditionInformersSynced, reason: v1alpha1.ReasonMissingRights,
+			condition: v1alpha1.ConditionInformersSynced, reason: v1alpha1.ReasonMissingRights, told: "MissingRights",
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
 				w.app.delete(t, rolesGVR, "", "klutch-bind-konnector-"+widgets)
@@ -254,21 +260,21 @@ func plantedFaults() []plantedFault {
 				w.allow(t, widgets)
 			},
 		},
-		secretFault(plantedFault{name: "Secret deleted", check: "secret", says: "it is not there", next: "Run kubectl bind again", condition: v1alpha1.ConditionSecretValid, reason: v1alpha1.ReasonKubeconfigSecretNotFound},
+		secretFault(plantedFault{name: "Secret deleted", check: "secret", says: "it is not there", next: "Run kubectl bind again", condition: v1alpha1.ConditionSecretValid, reason: v1alpha1.ReasonKubeconfigSecretNotFound, told: "KubeconfigSecretNotFound"},
 			func(*world, string) string { return "" }),
-		secretFault(plantedFault{name: "Secret that is no kubeconfig", check: "secret", says: "", next: "Run kubectl bind again", condition: v1alpha1.ConditionSecretValid, reason: v1alpha1.ReasonKubeconfigSecretInvalid},
+		secretFault(plantedFault{name: "Secret that is no kubeconfig", check: "secret", says: "contexts has not exactly one entry", next: "Run kubectl bind again", condition: v1alpha1.ConditionSecretValid, reason: v1alpha1.ReasonKubeconfigSecretInvalid, told: "KubeconfigSecretInvalid"},
 			func(*world, string) string { return "kind: Config" }),
-		secretFault(plantedFault{name: "wrong CA", check: "control-plane", says: "certificate", next: "The CA of the kubeconfig is not that of the server", condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonControlPlaneUnreachable},
+		secretFault(plantedFault{name: "wrong CA", check: "control-plane", says: "certificate", next: "The CA of the kubeconfig is not that of the server", condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonControlPlaneUnreachable, told: "ControlPlaneUnreachable"},
 			func(w *world, good string) string {
 				return strings.ReplaceAll(good, encodedCA(w.controlPlane.Config().CAData), encodedCA(w.app.Config().CAData))
 			}),
-		secretFault(plantedFault{name: "wrong address", check: "control-plane", says: "", next: "https://127.0.0.1:1 can be reached from here", condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonControlPlaneUnreachable},
+		secretFault(plantedFault{name: "wrong address", check: "control-plane", says: "connection refused", next: "https://127.0.0.1:1 can be reached from here", condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonControlPlaneUnreachable, told: "ControlPlaneUnreachable"},
 			func(w *world, good string) string {
 				return strings.ReplaceAll(good, w.controlPlane.URL(), "https://127.0.0.1:1")
 			}),
 		{
-			name: "claim refused", check: "binding", says: "", next: "kubectl bind claims " + widgets,
-			condition: v1alpha1.ConditionClaimsInSync, reason: v1alpha1.ReasonUnsupportedClaim,
+			name: "claim refused", check: "binding", says: "The claim on secrets is required and was rejected", next: "kubectl bind claims " + widgets,
+			condition: v1alpha1.ConditionClaimsInSync, reason: v1alpha1.ReasonUnsupportedClaim, told: "UnsupportedClaim",
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
 				claim := map[string]any{"resource": "secrets", "version": "v1", "required": true, "selector": map[string]any{"owner": "Provider", "references": []any{map[string]any{"path": "status.secret"}}}}
@@ -285,7 +291,7 @@ func plantedFaults() []plantedFault {
 		},
 		{
 			name: "accepted claim that no provider gets", check: "claims", says: "is refused all the same", next: "kubectl bind claims " + widgets,
-			condition: v1alpha1.ConditionClaimsInSync, reason: v1alpha1.ReasonRefusedClaim,
+			condition: v1alpha1.ConditionClaimsInSync, reason: v1alpha1.ReasonRefusedClaim, told: "RefusedClaim",
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
 				w.app.patch(t, bindingsGVR, cache.NewObjectName(w.bindings, widgets), map[string]any{"spec": map[string]any{"permissionClaims": []any{map[string]any{
@@ -299,8 +305,8 @@ func plantedFaults() []plantedFault {
 			},
 		},
 		{
-			name: "service withdrawn", check: "binding", says: "", next: "The platform does not offer this API any more",
-			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonAPIServiceExportNotFound,
+			name: "service withdrawn", check: "binding", says: "The provider has no APIServiceExport " + widgets, next: "The platform does not offer this API any more",
+			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonAPIServiceExportNotFound, told: "APIServiceExportNotFound",
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
 				w.controlPlane.delete(t, exportsGVR, tenant, widgets)
@@ -312,7 +318,7 @@ func plantedFaults() []plantedFault {
 		},
 		{
 			name: "tenant removed", check: "control-plane", says: "the platform has removed this cluster's tenant", next: "Run kubectl bind again",
-			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonTenantGone,
+			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonTenantGone, told: "TenantGone",
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
 				w.controlPlane.patch(t, clustersGVR, cache.NewObjectName(tenant, "cluster"), map[string]any{"metadata": map[string]any{"finalizers": []any{"example.org/hold"}}})
@@ -332,7 +338,7 @@ func plantedFaults() []plantedFault {
 		},
 		{
 			name: "unanswered claim", check: "claims", says: "secrets", next: "kubectl bind claims " + widgets,
-			condition: v1alpha1.ConditionClaimsInSync, reason: v1alpha1.ReasonNewClaims,
+			condition: v1alpha1.ConditionClaimsInSync, reason: v1alpha1.ReasonNewClaims, told: "NewClaims", works: true,
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
 				claim := map[string]any{"resource": "secrets", "version": "v1", "selector": map[string]any{"owner": "Provider", "references": []any{map[string]any{"path": "status.secret"}}}}
@@ -347,19 +353,19 @@ func plantedFaults() []plantedFault {
 }
 
 // Each planted fault is found by doctor within 15 seconds and told by the binding within a
-// minute, with the next step; when it is gone both say so. A template whose kind is not there
-// is a fault that no App Cluster sees: TestTemplateWithoutKind of the end-to-end tests plants it.
+// minute, and by kubectl bind status, with the next step; when it is gone all say so.
 func TestPlantedFaults(t *testing.T) {
-	const busy = 2 // times as long takes a machine that runs other tests beside this
 	w, service, _ := newBehind(t)
+	status := w.app.command(t, "status")
 	for _, f := range plantedFaults() {
 		ok := t.Run(f.name, func(t *testing.T) {
 			x := strings.ReplaceAll(f.name, " ", "-")
 			f.plant(t, w, service, x)
 			began := time.Now()
 			eventually(t, func() error { return w.doctorSays(t, f) })
-			if took := time.Since(began); took > busy*15*time.Second {
-				t.Errorf("doctor finds it after %s", took)
+			found := time.Since(began)
+			if found > 15*time.Second {
+				t.Errorf("doctor finds it after %s", found)
 			}
 			eventually(t, func() error {
 				b := get[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, w.bindings, widgets)
@@ -368,9 +374,12 @@ func TestPlantedFaults(t *testing.T) {
 				}
 				return nil
 			})
-			if took := time.Since(began); took > busy*time.Minute {
-				t.Errorf("the binding tells it after %s", took)
+			eventually(t, func() error { return f.status(status) })
+			told := time.Since(began)
+			if told > time.Minute {
+				t.Errorf("status and the binding tell it after %s", told)
 			}
+			t.Logf("doctor after %s, status after %s", found, told)
 			if f.event != "" {
 				w.hears(t, x, f.event)
 			}
@@ -393,13 +402,14 @@ func TestPlantedFaults(t *testing.T) {
 				if finding, err := w.finding(t, f.check, ""); err == nil && !finding.OK {
 					return fmt.Errorf("%+v", finding)
 				}
-				return nil
+				return status(0, "True")
 			})
 		})
 		if !ok {
 			return
 		}
 	}
+	t.Run("template without kind", templateWithoutKind)
 }
 
 // doctorSays is an error as long as doctor does not say what it should of a fault.
@@ -410,6 +420,66 @@ func (w *world) doctorSays(t *testing.T, f plantedFault) error {
 		err = fmt.Errorf("%+v", finding)
 	}
 	return err
+}
+
+// status is an error as long as kubectl bind status does not say what it should of a fault, how to
+// go on, and by its exit code whether the API works.
+func (f plantedFault) status(status func(code int, words ...string) error) error {
+	if f.works {
+		return status(0, f.told)
+	}
+	return status(3, f.told, "What to do about it: kubectl bind doctor")
+}
+
+// command returns kubectl bind COMMAND as a program of its own: it is an error as long as that
+// does not end with a code, or does not say the words.
+func (s *side) command(t *testing.T, command string) func(code int, words ...string) error {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "kubectl-bind")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/klutch-go/sdk/cmd/kubectl-bind").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return func(code int, words ...string) error {
+		cmd := exec.CommandContext(t.Context(), program, command, "--kubeconfig", s.Kubeconfig())
+		out, err := cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != code || slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(string(out), word) }) {
+			return fmt.Errorf("%s: %v, want %d and %q:\n%s", command, err, code, words, out)
+		}
+		return nil
+	}
+}
+
+// A template whose kind is not there is found by doctor, asked about the Control Plane Cluster, and
+// so is what else keeps it from being offered.
+func templateWithoutKind(t *testing.T) {
+	platform := newSide(t, "platform")
+	platform.apply(t, slices.Collect(maps.Values(v1alpha1.CRDs()))...)
+	backend, err := export.New(platform.Config(), export.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- backend.Run(ctx) }()
+	defer func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}()
+	doctor := platform.command(t, "doctor")
+	platform.apply(t, object("klutch.anynines.com/v1alpha1", "APIServiceExportTemplate", "default", "widgets", map[string]any{
+		"spec": map[string]any{"apiServiceSelector": map[string]any{"group": "example.org", "resource": "widgets"}},
+	}))
+	began := time.Now()
+	eventually(t, func() error {
+		return doctor(3, "SchemaMissing: there is no CustomResourceDefinition "+widgets, "template default/widgets: Look for its CRD: kubectl get crd "+widgets)
+	})
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("doctor finds it after %s", took)
+	}
+	platform.serve(t, read(t, filepath.Join("testdata", "widgets.yaml"))[0])
+	eventually(t, func() error { return doctor(3, "MissingRights", "kubectl apply -k deploy/backend") }) // the next fault of this platform
 }
 
 func encodedCA(data []byte) string { return base64.StdEncoding.EncodeToString(data) }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/klutch-go/sdk/internal/kubeconfig"
+	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 const sick = "postgresqlinstances.anynines.com"
@@ -58,6 +59,38 @@ func (w *ward) instance(deleted string) {
 		map[string]any{"kind": "PostgresqlInstance", "apiVersion": "anynines.com/v1", "metadata": meta})
 }
 
+// crowd is a dozen objects that are over quota, each a minute longer than the one before; the
+// binding counts them.
+func (w *ward) crowd() {
+	var all []any
+	for n := range 12 {
+		all = append(all, map[string]any{"kind": "PostgresqlInstance", "apiVersion": "anynines.com/v1", "metadata": map[string]any{
+			"name": fmt.Sprintf("db-%d", n), "namespace": "shop", "finalizers": []any{"klutch.anynines.com/syncer"}, "creationTimestamp": "2026-07-01T09:00:00Z",
+			"annotations": map[string]any{klutchsync.MessageAnnotation: "TargetForbidden: exceeded quota"},
+			"managedFields": []any{map[string]any{
+				"manager": "klutch", "operation": "Apply", "apiVersion": "anynines.com/v1", "time": fmt.Sprintf("2026-07-01T11:%02d:00Z", 58-n), "fieldsType": "FieldsV1",
+				"fieldsV1": map[string]any{"f:metadata": map[string]any{"f:annotations": map[string]any{"f:" + klutchsync.MessageAnnotation: map[string]any{}}}},
+			}},
+		}})
+	}
+	w.app.objects["/apis/anynines.com/v1/postgresqlinstances"] = list("PostgresqlInstanceList", "anynines.com/v1", all...)
+	behind := condition("ObjectsSynced", "False", "ObjectsNotSynced", "12 not in step: 12 TargetForbidden. kubectl bind status "+sick+" lists them.")
+	ready := condition("Ready", "True", "ObjectsNotSynced", behind["message"].(string))
+	w.app.objects[bindingsPath] = list("APIServiceBindingList", "klutch.anynines.com/v1alpha1", binding(sick, "Data Services", ready, condition("Connected", "True", "", ""), behind))
+}
+
+// Of many objects that are not in step those are named that have been so for longest, by
+// doctor and by status of their binding.
+func TestManyNotInStep(t *testing.T) {
+	w := newWard(t)
+	w.crowd()
+	config := w.app.kubeconfig(t)
+	for file, args := range map[string][]string{"doctor-many.txt": {"doctor"}, "status-many.txt": {"status", sick}, "status-counted.txt": {"status"}} {
+		r := terminal{}.run(t.Context(), append(args, "--kubeconfig", config)...).replaced(w.app.URL, "https://app.example.com", w.tenant.URL, "https://tenant.example.com")
+		golden(t, file, r.String())
+	}
+}
+
 // token puts a kubeconfig into the Secret, with a token that ends then.
 func (w *ward) token(expiry time.Time) {
 	w.Helper()
@@ -76,8 +109,8 @@ func (w *ward) secret(data []byte) {
 	}
 }
 
-// template offers an API x; made says when it was made.
-func template(name, made string, conditions ...any) map[string]any {
+// offered is a template of an API x; made says when it was made.
+func offered(name, made string, conditions ...any) map[string]any {
 	return map[string]any{
 		"kind": "APIServiceExportTemplate", "apiVersion": "klutch.anynines.com/v1alpha1",
 		"metadata": map[string]any{"namespace": "services", "name": name, "creationTimestamp": made},
@@ -113,9 +146,9 @@ func TestDoctor(t *testing.T) {
 		"platform": func(w *ward) { // a Control Plane Cluster, in which nothing is bound
 			w.app.objects[bindingsPath] = list("APIServiceBindingList", "klutch.anynines.com/v1alpha1")
 			w.app.objects[group+"/apiserviceexporttemplates"] = list("APIServiceExportTemplateList", "klutch.anynines.com/v1alpha1",
-				template("sound", "2026-07-01T09:00:00Z", condition("Ready", "True", "", "")),
-				template("kindless", "2026-07-01T09:00:00Z", condition("Ready", "False", "SchemaMissing", "there is no CustomResourceDefinition x.example.org")),
-				template("unseen", "2026-07-01T11:58:00Z"), template("new", "2026-07-01T11:59:55Z"))
+				offered("sound", "2026-07-01T09:00:00Z", condition("Ready", "True", "", "")),
+				offered("kindless", "2026-07-01T09:00:00Z", condition("Ready", "False", "SchemaMissing", "there is no CustomResourceDefinition x.example.org")),
+				offered("unseen", "2026-07-01T11:58:00Z"), offered("new", "2026-07-01T11:59:55Z"))
 		},
 		"forbidden": func(w *ward) { w.app.objects[bindingsPath] = failure(403, "Forbidden", "you cannot list bindings") },
 		"away":      func(w *ward) { w.app.Close() },

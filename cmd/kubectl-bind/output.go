@@ -200,9 +200,13 @@ func readiness(b v1alpha1.APIServiceBinding) (ready, message string) {
 	if c.Status == metav1.ConditionTrue && v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionConnected) == nil {
 		return "Unknown", "a konnector has read the kubeconfig Secret and is not connected yet"
 	}
-	message = c.Reason
-	if c.Message != "" && c.Message != c.Reason {
-		message = strings.TrimPrefix(message+": "+c.Message, ": ")
+	said := c
+	if asked := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionClaimsInSync); c.Message == "" && asked != nil && asked.Message != "" {
+		said = asked // claims that are not answered yet
+	}
+	message = said.Reason
+	if said.Message != "" && said.Message != said.Reason {
+		message = strings.TrimPrefix(message+": "+said.Message, ": ")
 	}
 	return string(c.Status), message
 }

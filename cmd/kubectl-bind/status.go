@@ -23,7 +23,7 @@ func statusCommand(p *plugin) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "status [NAME]",
 		Short:   "Show the APIs that are bound, and whether they work",
-		Long:    "Show the APIs that are bound, and whether they work. The exit code is 3 if one of them is not ready.",
+		Long:    "Show the APIs that are bound, and whether they work. The exit code is 3 if one of them is not ready,\nor has objects that are not in step. With a NAME it lists these.",
 		Example: "  kubectl bind status\n  kubectl bind status postgresqlinstances.anynines.com -o yaml\n  kubectl bind status --watch",
 		Args:    atMostOne,
 
@@ -91,13 +91,15 @@ func showStatus(ctx context.Context, p *plugin, out *output, names []string) err
 		p.sayf("The konnector: %s. What is shown may be old. Look at: kubectl -n %s get pods", wrong, v1alpha1.Namespace)
 	}
 	ended := p.endedCredentials(ctx, config, all)
-	if wrong != "" || ended || slices.ContainsFunc(all, func(b v1alpha1.APIServiceBinding) bool {
-		return !bind.IsReady(b)
-	}) {
+	if wrong != "" || ended || slices.ContainsFunc(all, ails) {
+		p.say("What to do about it: kubectl bind doctor")
 		return errQuiet
 	}
 	return nil
 }
+
+// ails reports whether a binding is not ready, or keeps some of its objects out of step.
+func ails(b v1alpha1.APIServiceBinding) bool { return !bind.IsReady(b) || bind.OutOfStep(b) > 0 }
 
 // endedCredentials says which of the bindings have a token that has ended: whatever their
 // conditions say, no konnector comes back with it. Who may not read the Secrets hears nothing.
