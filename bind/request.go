@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -93,17 +94,26 @@ func services(requests []v1alpha1.APIServiceExportRequest) ([]v1alpha1.GroupReso
 	return all, nil
 }
 
-// A RequestError is the backend's refusal of an APIServiceExportRequest.
+// A RequestError is the backend's refusal of an APIServiceExportRequest, or says what keeps
+// the backend from an answer.
 type RequestError struct {
 	Request         string
 	Reason, Message string // as the backend says; the reason is that of the condition ExportsReady
+	Waits           bool   // for an answer, until ctx ended: the error is ErrNotReady too
 }
 
 // Error implements error.
 func (e *RequestError) Error() string {
+	if e.Waits {
+		return strings.TrimSuffix(fmt.Sprintf("the backend has not answered request %s: %s", e.Request, e.Message), ": ")
+	}
 	return fmt.Sprintf("the backend refuses request %s: %s", e.Request, e.Message)
 }
 
+// Is implements what errors.Is asks for.
+func (e *RequestError) Is(target error) bool { return e.Waits && target == ErrNotReady }
+
+// refusal is what a request says of itself that is not granted.
 func refusal(r *v1alpha1.APIServiceExportRequest) *RequestError {
 	e := &RequestError{Request: r.Name, Message: r.Status.TerminalMessage}
 	if c := v1alpha1.FindCondition(r.Status.Conditions, v1alpha1.ConditionExportsReady); c != nil {
@@ -193,7 +203,7 @@ func (q *requester) createRequest(ctx context.Context, r v1alpha1.APIServiceExpo
 }
 
 func (q *requester) awaitRequest(ctx context.Context, name string) error {
-	say, why := q.changes(), ""
+	say, last := q.changes(), &RequestError{Request: name}
 	err := until(ctx, q.there(cluster.APIServiceExportRequests), name, func(r *v1alpha1.APIServiceExportRequest) (bool, error) {
 		switch {
 		case r == nil:
@@ -203,12 +213,13 @@ func (q *requester) awaitRequest(ctx context.Context, name string) error {
 		case r.Status.Phase == v1alpha1.RequestSucceeded:
 			return true, nil
 		}
-		why = cluster.Because(r.Status.Conditions)
-		say("Waiting for the backend to answer request " + name + why)
+		last = refusal(r)
+		say("Waiting for the backend to answer request " + name + cluster.Because(r.Status.Conditions))
 		return false, nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("the backend has not answered request %s%s: %w", name, why, ErrNotReady)
+		last.Waits = true
+		return last
 	}
 	return err
 }

@@ -290,6 +290,20 @@ func TestRefusedRequest(t *testing.T) {
 	}
 }
 
+// What a backend says while it cannot answer is said when the time is up, and what to do.
+func TestUnansweredRequest(t *testing.T) {
+	asked := request("things.example.com")
+	asked["status"] = map[string]any{"phase": "Pending", "conditions": []any{condition("ExportsReady", "False", "MissingRights", "the backend lacks a rule: {apiGroups: [example.com]}")}}
+	app := newFakeAPI(t, map[string]any{"/api/v1/namespaces/klutch-bind/secrets": list("SecretList", "v1")})
+	tenant := newFakeAPI(t, map[string]any{group + "/namespaces/cluster-a/apiserviceexportrequests/things.example.com": asked})
+	r := terminal{stdin: mustEncode(t, request("things.example.com"))}.run(t.Context(), "apiservice", "-f", "-", "--yes", "--skip-konnector",
+		"--remote-kubeconfig", write(t, tenantKubeconfig(t, tenant.Server, "cluster-a")), "--kubeconfig", app.kubeconfig(t), "--timeout", "2s")
+	golden(t, "unanswered.txt", r.String())
+	if w := app.writes(); len(w) > 0 {
+		t.Errorf("wrote %v", w)
+	}
+}
+
 // What a platform offers can be asked without an App Cluster; one of another make does not tell.
 func TestServicesWithoutACluster(t *testing.T) {
 	t.Setenv("KUBECONFIG", filepath.Join(t.TempDir(), "none"))
@@ -482,6 +496,8 @@ func TestVerdict(t *testing.T) {
 		{consent, exitConsent, "--accept-claim things.example.com/secrets"},
 		{&bind.RequestError{Reason: "NotAuthorized"}, exitDenied, "operator"},
 		{&bind.RequestError{Reason: "CRDNotFound"}, exitError, ""},
+		{&bind.RequestError{Reason: "MissingRights"}, exitNotReady, "Show this to the platform's operators"},
+		{fmt.Errorf("bind: %w", &bind.RequestError{Waits: true}), exitNotReady, "Nothing is bound yet"},
 		{&auth.Error{Code: "access_denied", Description: "The platform team has not allowed you to bind things.example.com"}, exitDenied, "operator"},
 		{&auth.Error{Code: "access_denied", Description: "The issuer with which people sign in here refused: access_denied: The user said no"}, exitDenied, "cancelled"},
 		{&auth.Error{Code: "access_denied", Description: "the person signed out"}, exitDenied, "cancelled"},

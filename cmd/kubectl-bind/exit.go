@@ -79,6 +79,7 @@ func (p *plugin) verdict(err error) (code int, hint string) {
 		{errors.Is(err, bind.ErrNotRevoked), exitError, "The binding in the App Cluster is removed all the same. Ask the operators of the platform to remove the tenant: they delete the ClusterBinding in its namespace or, where Klutch's own backend runs, that namespace."},
 		{errors.Is(err, bind.ErrNotRotated), exitError, "It replaces one that is a minute old. Run the command again in a minute; if it stays so, have the operators of the platform delete the Secret klutch-binder in the tenant's namespace."},
 		{errors.Is(err, bind.ErrNotFound), exitError, "List the bindings with: kubectl bind status"},
+		{request != nil && (request.Waits || request.Reason == v1alpha1.ReasonMissingRights), exitNotReady, "Nothing is bound yet. Show this to the platform's operators, and run the command again when it is mended."},
 		{errors.Is(err, bind.ErrNotReady), exitNotReady, "Look again with: kubectl bind status"},
 		{isAbandoned(err), exitNotReady, "The login was not finished in time. Run the command again; --timeout gives more time."},
 		{fates.Is(err, fates.Forbidden), exitDenied, "This needs an administrator's rights in the App Cluster; see: kubectl auth can-i --list"},
