@@ -265,6 +265,35 @@ func TestDeviceAsksForWhatCannotBeHad(t *testing.T) {
 	}
 }
 
+// P17: a login at the issuer that is cancelled, or refused there, leaves the terminal waiting
+// that shows the code, since more people than its owner may know that. The page says so, and
+// offers to sign in again.
+func TestP17DeviceIsCancelled(t *testing.T) {
+	c, store := openDeviceCounter(t)
+	term := newTerminal(t, c.do, []string{"widgets.example.org"})
+	code, b := term.device.UserCode, c.browser("ada", "engine")
+	c.issuer.Misbehave(testissuer.Faults{AuthorizeError: "access_denied"})
+	page := must(b.Get(t.Context(), c.url+"/authorize?user_code="+code))
+	checkPage(t, "cancelled", page.Body)
+	again := "/authorize?user_code=" + code
+	if page.Status != http.StatusForbidden || !strings.Contains(page.Body, "The terminal that shows the code "+code+" still waits") || !strings.Contains(page.Body, `href="`+again+`">Sign in again`) {
+		t.Errorf("cancelled: %d %s", page.Status, page.Body)
+	}
+	if _, got := term.poll(); got != "authorization_pending" {
+		t.Errorf("poll: %s", got)
+	}
+	if kept, creates, _ := store.used(); kept+creates != 0 {
+		t.Errorf("a stranger wrote %d values in %d writes", kept, creates)
+	}
+	c.issuer.Misbehave(testissuer.Faults{})
+	deviceSignIn(t, b, c.url, code, [2]string{"ada", "engine"})
+	confirm(t, c, b, code)
+	term.poll()
+	if answer := confirm(t, c, b, code); answer.Header.Get("Location") != "/services" {
+		t.Errorf("signed in again: %d %s", answer.Status, answer.Body)
+	}
+}
+
 // P6, P7: without a login there are only the pages that ask for one, and no GET and
 // no other site changes anything.
 func TestP6P7DeviceRoutes(t *testing.T) {

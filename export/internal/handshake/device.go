@@ -104,10 +104,13 @@ func (h *devicePages) show(w http.ResponseWriter, r *http.Request) {
 	view := deviceView{Code: auth.NormalizeUserCode(typed)}
 	view.Wrong = typed != "" && view.Code == ""
 	if view.Code != "" {
-		view.SignIn = "/authorize?" + url.Values{"user_code": {view.Code}}.Encode()
+		view.SignIn = signInFor(view.Code)
 	}
 	h.pages.page(w, r, http.StatusOK, "device.html", view)
 }
+
+// signInFor is where a person signs in for the terminal that shows a user code.
+func signInFor(code string) string { return "/authorize?" + url.Values{"user_code": {code}}.Encode() }
 
 func (h *devicePages) showSession(w http.ResponseWriter, r *http.Request, s *session) {
 	if s.Claimed.IsZero() {

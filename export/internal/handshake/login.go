@@ -95,7 +95,7 @@ func (h *logins) authorize(w http.ResponseWriter, r *http.Request) {
 }
 
 // refuse ends a login that failed: it shows why, and sends the browser on so that
-// the CLI learns it too.
+// the CLI learns it too. One on another device can be tried again.
 func (h *logins) refuse(w http.ResponseWriter, r *http.Request, l login, err error) {
 	p := problem{Status: http.StatusForbidden, Title: "The login failed", Next: "Go back to your terminal and try again."}
 	answer := &auth.Error{Code: "access_denied"}
@@ -115,7 +115,11 @@ func (h *logins) refuse(w http.ResponseWriter, r *http.Request, l login, err err
 	h.opts.Hooks.login(result)
 	h.visitors.refused(r, "login refused", "cluster", l.Cluster, "result", string(result), "reason", err.Error())
 	answer.Description = p.What
-	if l.Redirect != "" && !l.Legacy { // that CLI understands no refusal
+	switch {
+	case l.UserCode != "": // known to more people than the one who waits: none of them ends its login without signing in
+		p.Next = "The terminal that shows the code " + l.UserCode + " still waits. Sign in for it, or stop it there."
+		p.Again = signInFor(l.UserCode)
+	case l.Redirect != "" && !l.Legacy: // that CLI understands no refusal
 		p.Refresh = l.back(h.opts.External.String(), refusalValues(answer))
 	}
 	h.pages.fail(w, r, p)

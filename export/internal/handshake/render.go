@@ -44,6 +44,7 @@ type problem struct {
 	Items       []string // what it is about
 	Offer       []string // what there is instead
 	Refresh     string   // where the browser goes from here; empty is nowhere
+	Again       string   // where to sign in again; empty is nowhere
 	Code        string   // for programs; empty means server_error
 }
 
