@@ -21,6 +21,7 @@ const ReasonKonnectorDeploymentFailed = "KonnectorDeploymentFailed"
 // +kubebuilder:resource:categories=kube-bindings;klutch
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type AppClusterBinding struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -49,6 +49,7 @@ const (
 // +kubebuilder:printcolumn:name="Konnector Version",type=string,JSONPath=`.status.konnectorVersion`
 // +kubebuilder:printcolumn:name="Last Heartbeat",type=date,JSONPath=`.status.lastHeartbeatTime`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ClusterBinding struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -55,6 +55,48 @@ func TestSchemeKnowsEveryKind(t *testing.T) {
 	}
 }
 
+// What kubectl get and kubectl explain say: of each kind that has conditions whether an object is
+// ready, why not, and its age; of each field what it is for.
+func TestKindsTell(t *testing.T) {
+	for name, crd := range v1alpha1.CRDs() {
+		versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+		version := versions[0].(map[string]any)
+		paths := map[string]string{}
+		columns, _, _ := unstructured.NestedSlice(version, "additionalPrinterColumns")
+		for _, c := range columns {
+			c := c.(map[string]any)
+			paths[c["jsonPath"].(string)] = c["name"].(string)
+		}
+		const ready = `.status.conditions[?(@.type=="Ready")]`
+		if paths[ready+".status"] != "Ready" || paths[ready+".reason"] != "Reason" && paths[ready+".message"] != "Message" || paths[".metadata.creationTimestamp"] != "Age" {
+			t.Errorf("%s has the columns %v", name, paths)
+		}
+		root := version["schema"].(map[string]any)["openAPIV3Schema"].(map[string]any)
+		if conditions, found, _ := unstructured.NestedMap(root, "properties", "status", "properties", "conditions"); !found {
+			t.Errorf("%s has no conditions: %v", name, conditions)
+		}
+		described(t, name, root)
+	}
+}
+
+// described wants a description of each field, however deep.
+func described(t *testing.T, path string, s map[string]any) {
+	t.Helper()
+	properties, _, _ := unstructured.NestedMap(s, "properties")
+	for name, field := range properties {
+		field := field.(map[string]any)
+		if words, _ := field["description"].(string); words == "" && name != "metadata" {
+			t.Errorf("%s.%s has no description", path, name)
+		}
+		described(t, path+"."+name, field)
+	}
+	for _, key := range []string{"items", "additionalProperties"} {
+		if below, ok := s[key].(map[string]any); ok {
+			described(t, path+"[]", below)
+		}
+	}
+}
+
 // TestP10SchemasAreBounded: of the kinds that tenants write, and of their statuses, no
 // list, map or string is without a bound, but the schema that an export carries whole.
 func TestP10SchemasAreBounded(t *testing.T) {

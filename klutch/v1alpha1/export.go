@@ -33,6 +33,7 @@ const ReasonAPIServiceBindingNotFound = "APIServiceBindingNotFound"
 // +kubebuilder:validation:XValidation:rule="self.metadata.name == self.spec.names.plural + '.' + self.spec.group",message="the name must be <spec.names.plural>.<spec.group>"
 // +kubebuilder:printcolumn:name="Established",type=string,JSONPath=`.status.conditions[?(@.type=="Established")].status`,priority=5
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Reason",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type APIServiceExport struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -93,20 +94,26 @@ type APIServiceExportCRDSpec struct {
 
 // CRDNames are the names of a custom resource, as in apiextensions/v1.
 type CRDNames struct {
+	// plural is the name in URLs, such as widgets.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Plural string `json:"plural"`
+	// singular is the name of one object; empty means the kind in small letters.
 	// +kubebuilder:validation:MaxLength=253
 	Singular string `json:"singular,omitempty"`
+	// shortNames are what people may type in place of the plural.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
 	ShortNames []string `json:"shortNames,omitempty"`
+	// kind, such as Widget.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Kind string `json:"kind"`
+	// listKind is the kind of lists; empty means the kind with List behind it.
 	// +kubebuilder:validation:MaxLength=253
 	ListKind string `json:"listKind,omitempty"`
+	// categories are groups of resources that kubectl get takes, such as all.
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=253
@@ -168,29 +175,38 @@ type CRDStatusSubresource struct{}
 
 // CRDScaleSubresource says where the fields of scale are, as in apiextensions/v1.
 type CRDScaleSubresource struct {
+	// specReplicasPath leads to the number of replicas that is asked for, as .spec.replicas.
 	// +required
 	// +kubebuilder:validation:MaxLength=4096
 	SpecReplicasPath string `json:"specReplicasPath"`
+	// statusReplicasPath leads to the number of replicas that there are.
 	// +required
 	// +kubebuilder:validation:MaxLength=4096
 	StatusReplicasPath string `json:"statusReplicasPath"`
+	// labelSelectorPath leads to a label selector of the replicas, in a string.
 	// +kubebuilder:validation:MaxLength=4096
 	LabelSelectorPath *string `json:"labelSelectorPath,omitempty"`
 }
 
 // CRDColumn is a column of kubectl get, as in apiextensions/v1.
 type CRDColumn struct {
+	// name is the head of the column.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
+	// type of the values: integer, number, string, boolean or date.
 	// +required
 	// +kubebuilder:validation:MaxLength=63
 	Type string `json:"type"`
+	// format of the values, as in OpenAPI: int32, date-time.
 	// +kubebuilder:validation:MaxLength=63
 	Format string `json:"format,omitempty"`
+	// description of the column.
 	// +kubebuilder:validation:MaxLength=32768
 	Description string `json:"description,omitempty"`
-	Priority    int32  `json:"priority,omitempty"`
+	// priority above 0 leaves the column to kubectl get -o wide.
+	Priority int32 `json:"priority,omitempty"`
+	// jsonPath leads to the value, as .spec.size.
 	// +required
 	// +kubebuilder:validation:MaxLength=4096
 	JSONPath string `json:"jsonPath"`
