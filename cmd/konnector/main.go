@@ -10,6 +10,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -26,9 +27,27 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
+const usage = `Konnector keeps the objects of bound APIs in step between this App Cluster and the
+Control Plane Clusters that offer them: it carries the specs of claims there, and
+brings status and credentials back. In the cluster, where kubectl bind konnector
+install puts it, it needs no flag:
+
+  konnector
+
+On a laptop, where port 8080 may be taken:
+
+  konnector --kubeconfig ~/.kube/config --health-address 127.0.0.1:8082
+
+What it keeps in step is said by the APIServiceBindings of namespace klutch-bind,
+which kubectl bind makes, and a kubeconfig Secret there leads to each platform. Of
+several replicas one works, which holds the Lease. Whether all is well is said by
+kubectl bind status and doctor, and by /metrics of --health-address.
+
+`
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:])
+	err := run(ctx, os.Args[1:], os.Stderr)
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, "konnector:", err)
@@ -48,9 +67,14 @@ type flags struct {
 	konnector     klutch.Konnector
 }
 
-func parse(args []string) (flags, error) {
+func parse(args []string, stderr io.Writer) (flags, error) {
 	f := flags{konnector: klutch.Konnector{Identity: os.Getenv("POD_NAME")}}
 	fs := flag.NewFlagSet("konnector", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	fs.Usage = func() {
+		_, _ = io.WriteString(stderr, usage)
+		fs.PrintDefaults()
+	}
 	fs.StringVar(&f.kubeconfig, "kubeconfig", os.Getenv("KUBECONFIG"), "the App Cluster; empty means the cluster that this runs in")
 	fs.StringVar(&f.konnector.LeaseName, "lease-name", v1alpha1.LeaseName, "the Lease by which one of several replicas works")
 	fs.StringVar(&f.konnector.LeaseNamespace, "lease-namespace", cmp.Or(os.Getenv("POD_NAMESPACE"), v1alpha1.Namespace), "its namespace")
@@ -69,8 +93,8 @@ func parse(args []string) (flags, error) {
 	return f, nil
 }
 
-func run(ctx context.Context, args []string) error {
-	f, err := parse(args)
+func run(ctx context.Context, args []string, stderr io.Writer) error {
+	f, err := parse(args, stderr)
 	if err != nil {
 		return err
 	}
@@ -79,7 +103,7 @@ func run(ctx context.Context, args []string) error {
 		return nil
 	}
 	level := slog.Level(-min(f.verbosity, maxVerbosity))
-	log := logr.FromSlogHandler(slog.NewJSONHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
+	log := logr.FromSlogHandler(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: level}))
 	if f.konnector.Config, err = config(f.kubeconfig); err != nil {
 		return err
 	}

@@ -3,6 +3,10 @@
 package main
 
 import (
+	"bytes"
+	"errors"
+	"flag"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -37,7 +41,7 @@ func TestParse(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			f, err := parse(tc.args)
+			f, err := parse(tc.args, io.Discard)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -52,15 +56,30 @@ func TestParse(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for arg, want := range map[string]string{"--help": "help requested", "--deletion-limit=many": "deletion-limit", "run": `unknown argument "run"`} {
-		if _, err := parse([]string{arg}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := parse([]string{arg}, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", arg, err)
+		}
+	}
+}
+
+// The help says what the program does, and names each flag.
+func TestHelp(t *testing.T) {
+	t.Setenv("KUBECONFIG", "")
+	t.Setenv("POD_NAMESPACE", "")
+	var stderr bytes.Buffer
+	if err := run(t.Context(), []string{"--help"}, &stderr); !errors.Is(err, flag.ErrHelp) {
+		t.Fatal(err)
+	}
+	for _, words := range []string{"keeps the objects of bound APIs in step", "kubectl bind konnector", "--kubeconfig ~/.kube/config", "-deletion-limit", "-version"} {
+		if !strings.Contains(stderr.String(), words) {
+			t.Errorf("no %q in\n%s", words, &stderr)
 		}
 	}
 }
 
 // The metrics of a Sync stand where Prometheus looks for them.
 func TestMeasure(t *testing.T) {
-	f, err := parse([]string{"--deletion-limit=7"})
+	f, err := parse([]string{"--deletion-limit=7"}, io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +112,7 @@ func TestRunRefuses(t *testing.T) {
 		"empty kubeconfig": {"--kubeconfig=" + empty},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := run(t.Context(), args); err == nil {
+			if err := run(t.Context(), args, io.Discard); err == nil {
 				t.Error("it has run")
 			}
 		})

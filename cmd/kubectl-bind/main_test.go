@@ -362,6 +362,9 @@ func TestHelp(t *testing.T) {
 	r := terminal{}.run(t.Context(), "--help")
 	home, _ := os.UserHomeDir()
 	golden(t, "help.txt", r.replaced(home, "~").String())
+	for _, command := range []string{"claims", "konnector", "status"} {
+		golden(t, "help-"+command+".txt", terminal{}.run(t.Context(), command, "--help").replaced(home, "~").String())
+	}
 	if r := (terminal{}).run(t.Context(), "version"); r.code != exitOK || !regexp.MustCompile(`^kubectl-bind v\d+\.\d+\.\d+`).MatchString(r.out) {
 		t.Errorf("version: %v", r)
 	}

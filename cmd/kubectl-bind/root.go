@@ -5,8 +5,13 @@ package main
 import (
 	"bufio"
 	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"text/template"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	"github.com/klutch-go/sdk/internal/term"
@@ -34,7 +39,7 @@ func rootCommand(p *plugin) *cobra.Command {
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl bind"}
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err.Error()} })
 	p.flags.AddFlags(root.PersistentFlags())
-	root.SetUsageTemplate(usage)
+	root.SetUsageFunc(printUsage)
 	for _, g := range []struct {
 		title    string
 		commands []*cobra.Command
@@ -55,6 +60,42 @@ func rootCommand(p *plugin) *cobra.Command {
 	return root
 }
 
+// printUsage is cobra's way to print the usage of a command, with its flags by what they are about.
+func printUsage(cmd *cobra.Command) error {
+	usage, err := template.New("").Funcs(template.FuncMap{
+		"rpad":   func(s string, width int) string { return fmt.Sprintf("%-*s", width, s) },
+		"groups": flagGroups,
+	}).Parse(usage)
+	if err != nil {
+		return err
+	}
+	return usage.Execute(cmd.OutOrStderr(), cmd)
+}
+
+// A flagGroup is some of the flags of a command, ready to be printed.
+type flagGroup struct{ Title, Flags string }
+
+// flagGroups are the flags of a command that not every kubectl command has.
+func flagGroups(cmd *cobra.Command) (groups []flagGroup) {
+	all := [][]string{ // the title, and the names; the first has the others
+		{"Flags"},
+		{"The login", "service", "device", "no-browser", "backend", "backend-certificate-authority"},
+		{"Answers", "yes", "accept-claim", "reject-claim", "ask", "adopt"},
+		{"The konnector", "image", "konnector-image", "skip-konnector"},
+		{"Output", "output", "no-headers", "show-managed-fields", "template", "allow-missing-template-keys"},
+	}
+	sets := make([]pflag.FlagSet, len(all))
+	cmd.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		sets[max(0, slices.IndexFunc(all, func(g []string) bool { return slices.Contains(g[1:], f.Name) }))].AddFlag(f)
+	})
+	for i := range sets {
+		if sets[i].HasAvailableFlags() {
+			groups = append(groups, flagGroup{all[i][0], strings.TrimRight(sets[i].FlagUsages(), "\n")})
+		}
+	}
+	return groups
+}
+
 // usage is cobra's, with one line in place of all the flags that every kubectl command has.
 const usage = `Usage:{{if .Runnable}}
   {{.UseLine}}{{end}}{{if .HasAvailableSubCommands}}
@@ -67,10 +108,10 @@ Examples:
   {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}{{if .HasAvailableSubCommands}}
 
 {{if .Groups}}Other commands{{else}}Commands{{end}}:{{range .Commands}}{{if and .IsAvailableCommand (eq .GroupID "")}}
-  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}{{with .LocalNonPersistentFlags}}{{if .HasAvailableFlags}}
+  {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}{{range groups .}}
 
-Flags:
-{{.FlagUsages | trimTrailingWhitespaces}}{{end}}{{end}}
+{{.Title}}:
+{{.Flags}}{{end}}
 
 The flags of kubectl, such as --context, --kubeconfig, --as and --request-timeout, work as well: kubectl options
 `

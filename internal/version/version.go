@@ -29,6 +29,10 @@ func Commit() string {
 	if !ok {
 		return ""
 	}
+	return commitOf(info)
+}
+
+func commitOf(info *debug.BuildInfo) string {
 	for _, s := range info.Settings {
 		if s.Key == "vcs.revision" {
 			return s.Value
@@ -39,10 +43,19 @@ func Commit() string {
 
 // Text is the version for people, with the commit of a build from a working copy.
 func Text() string {
-	if commit := Commit(); commit != "" && Get() == none {
-		return none + " (commit " + commit[:min(len(commit), 12)] + ")"
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return none
 	}
-	return Get()
+	return textOf(info)
+}
+
+func textOf(info *debug.BuildInfo) string {
+	version, commit := of(info), commitOf(info)
+	if commit == "" || version != none {
+		return version
+	}
+	return none + " (commit " + commit[:min(len(commit), 12)] + ")"
 }
 
 func of(info *debug.BuildInfo) string {
