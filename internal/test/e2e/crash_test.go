@@ -3,12 +3,16 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/e2e-framework/pkg/features"
 
 	"github.com/klutch-go/sdk/internal/test/stack"
@@ -27,6 +31,8 @@ func TestKonnectorCrash(t *testing.T) {
 					w.must(w.s.Konnector.Kill())
 				}
 			}
+			w.missed("doctor")
+			w.missed("status")
 			w.must(w.s.Konnector.Start(w.ctx))
 			for i := range n {
 				w.awaitState(instances, fmt.Sprintf("db-%d", i), "Running")
@@ -64,6 +70,19 @@ func TestKonnectorCrash(t *testing.T) {
 		})).
 		Feature()
 	testenv.Test(t, f)
+}
+
+// missed waits until a command says that the konnector does not work, and how to go on.
+func (w world) missed(command string) {
+	w.Helper()
+	var out stack.Output
+	err := wait.PollUntilContextTimeout(w.ctx, time.Second, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		out = w.s.Kubectl(ctx, nil, command)
+		return out.Code == exitTimeout && strings.Contains(out.Stdout+out.Stderr, "it has not renewed its Lease for") && strings.Contains(out.Stderr, "get pods"), nil
+	})
+	if err != nil {
+		w.Errorf("%s ends with %d, %v:\n%s%s", command, out.Code, err, out.Stdout, out.Stderr)
+	}
 }
 
 // release waits until so many deletions are held, and says that they are meant.
