@@ -4,11 +4,13 @@ package sync
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
@@ -69,6 +71,59 @@ func TestContests(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The content of a copy that others change back each time is written ever more rarely over an
+// hour, and new content goes at once.
+func TestContestedCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		b.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			err := do()
+			if r.Resource == secrets && r.Verb == "apply" && field(b.copied(r.Object.Name), "data", "password") != "bmV3" {
+				b.mergeSecret(b.source, b.sourceNS, r.Object.Name, `{"data":{"password":"dGhlaXJz"}}`) //nolint:contextcheck // the world has one
+			}
+			return err
+		})
+		defer b.sync(widgets, Related{Resource: secrets, From: TargetSide, References: []string{"status.secret"}})()
+		b.secret(b.target, b.targetNS, "creds", "b3Vycw==")
+		b.claim(widgets, "Widget", "a")
+		b.names(widgets, "a", `"creds"`)
+		before := b.writes()
+		time.Sleep(time.Hour)
+		if n := b.writes() - before; n < 2 || n > 60 {
+			t.Errorf("%d writes in an hour, with those of the other", n)
+		}
+		if !strings.HasPrefix(b.message("a"), string(ReasonRelated)) {
+			t.Errorf("message is %q", b.message("a"))
+		}
+		b.mergeSecret(b.target, b.targetNS, "creds", `{"data":{"password":"bmV3"}}`)
+		b.settle()
+		if got := field(b.copied("creds"), "data", "password"); got != "bmV3" {
+			t.Errorf("the new content has not come: %v", got)
+		}
+	})
+}
+
+// Where source and target are one cluster, targets have no targets.
+func TestOneCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		w.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if strings.HasPrefix(r.Object.Name, "copy-copy-copy-") { // else there would be no end
+				return apierrors.NewForbidden(widgets.GroupResource(), r.Object.Name, errors.New("exceeded quota"))
+			}
+			return do()
+		})
+		w.to = w.from
+		stop := w.run(Options{Mapper: Prefix("copy-")})
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		time.Sleep(time.Minute)
+		stop()
+		if objects, _ := w.fakeSource.Objects(widgets); len(objects) != 2 {
+			t.Errorf("%d objects", len(objects))
+		}
+	})
 }
 
 // A Secret that a source refers to goes up also when the source is being deleted.

@@ -65,6 +65,11 @@ func TestMutants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	for _, m := range mutants {
+		if len(m.Caught) == 0 && !m.Model && m.Real == "" {
+			t.Errorf("mutant %s: nothing is to notice it", m.Name)
+		}
+	}
 	if !*everyMutant {
 		mutants = slices.DeleteFunc(mutants, func(m mutant) bool { return !m.Model && m.Real == "" && m.In == "" })
 		for i, m := range mutants {
