@@ -6,7 +6,7 @@ FUZZTIME ?= 10s
 SEEDS ?= 20000
 # All packages, those with the longest tests first, so that none of these runs alone at the end.
 PACKAGES := ./sync ./bind ./internal/test/e2e ./export ./examples/... ./...
-.PHONY: build demo kube quick test test-crossplane race sim fleeting fuzz bench bench-tenants generate lint tidy arrows ci
+.PHONY: build demo kube quick test rest test-crossplane race sim fleeting fuzz bench bench-tenants generate lint tidy arrows ci
 
 build: ## backend, konnector and kubectl-bind, into bin; minutes the first time, since it compiles client-go
 	$(GO) build -o bin/ ./cmd/...
@@ -31,6 +31,8 @@ fuzz: ## what reads strangers' bytes, each fuzz test for FUZZTIME
 	    $$run || $$run; done; done # a fuzzer may miss its own deadline; what it found is in testdata by then, and fails again
 test-crossplane: kube ## examples/crossplane with Crossplane itself, which is built first: minutes, once a machine
 	KLUTCH_TEST_CROSSPLANE=1 $(GO) test ./examples/crossplane -count=1 -timeout 30m -v
+rest: kube ## claims at rest beside each automation: nothing is written for 60 s, on either side
+	$(GO) test ./internal/test/e2e ./examples/servicebroker -run '^(TestCatalogExample|TestOperatorExample|TestReadme)$$' -count=1 -timeout 20m -rest 60s
 bench: ## speed and size beside the yardstick, same clusters, same run: a table, and bench.csv
 	$(GO) run ./internal/test/bench -parts throughput,latency,writes,noise,silence,large,refused,settled -csv bench.csv
 bench-tenants: ## what a thousand tenants cost one backend
@@ -43,5 +45,5 @@ lint: arrows
 	$(LINT) run ./...
 tidy:
 	for m in . internal/test/kube internal/test/crossplane/function; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
-ci: generate tidy lint test sim fuzz
+ci: generate tidy lint test rest sim fuzz
 	git diff --exit-code

@@ -4,11 +4,14 @@ package stack
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -133,7 +136,7 @@ func plural(u *unstructured.Unstructured) schema.GroupVersionResource {
 }
 
 // Silent waits until the objects of these resources, in the namespace and in its mirror, have
-// not been written for 5 s, and returns those that are written in the time after that.
+// not been written for 5 s, and returns those that are written, made or deleted in the time after that.
 func (r Reader) Silent(ctx context.Context, window time.Duration, resources ...schema.GroupVersionResource) (written []string, err error) {
 	began := time.Now()
 	settled, err := r.versions(ctx, resources)
@@ -152,12 +155,19 @@ func (r Reader) Silent(ctx context.Context, window time.Duration, resources ...s
 	}
 	<-time.After(window) // the measurement
 	now, err := r.versions(ctx, resources)
-	for object, version := range now {
-		if settled[object] != version {
-			written = append(written, fmt.Sprintf("%s: %s, then %s", object, settled[object], version))
+	return changed(settled, now), err
+}
+
+// changed tells of the objects whose versions differ; one that is not there has none.
+func changed(before, after map[string]string) (all []string) {
+	objects := maps.Clone(before)
+	maps.Copy(objects, after)
+	for _, object := range slices.Sorted(maps.Keys(objects)) {
+		if before[object] != after[object] {
+			all = append(all, fmt.Sprintf("%s: %s, then %s", object, cmp.Or(before[object], "none"), cmp.Or(after[object], "none")))
 		}
 	}
-	return written, err
+	return all
 }
 
 func (r Reader) versions(ctx context.Context, resources []schema.GroupVersionResource) (map[string]string, error) {
