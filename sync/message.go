@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/sync/internal/names"
 )
 
@@ -114,13 +115,13 @@ func explain(s state, why Reason) string {
 	case ReasonStale:
 		text = fmt.Sprintf("%s was made from a later generation of this object, which may have been restored from a backup; nothing is rolled back before this object is changed: then it goes up as a whole", s.target.name)
 	case ReasonRefused:
-		text = s.asked("refuses") + s.answer
+		text = s.asked(fates.Refuses)
 	case ReasonUnavailable:
-		text = s.asked("cannot take") + s.answer
+		text = s.asked(fates.CannotTake)
 	case ReasonMissing:
-		text = s.asked("lacks what it needs for") + s.answer
+		text = s.asked(fates.Lacks)
 	case ReasonForbidden:
-		text = s.asked("does not permit") + s.answer
+		text = s.asked(fates.DoesNotPermit)
 	case ReasonDrifted:
 		text = fmt.Sprintf("%s was changed in the target cluster%s", s.target.name, cmp.Or(s.contested, s.rivals))
 	case ReasonContested:
@@ -155,12 +156,12 @@ func conflictText(t targetState) string {
 	return fmt.Sprintf("%s exists in the target cluster and belongs to someone else; it is left untouched", t.name)
 }
 
-// asked begins the message that the target's API server refuses what it is asked.
-func (s state) asked(refuses string) string {
+// asked is the message that the target's API server does not do what it is asked.
+func (s state) asked(said fates.Word) string {
 	if s.source.deleting {
-		return "this object is being deleted, and the target cluster " + refuses + " a change of its target: "
+		return fmt.Sprintf("this object is being deleted, and the target cluster %s a change of its target: %s", said, s.answer)
 	}
-	return "the target cluster " + refuses + " this object: "
+	return fmt.Sprintf("the target cluster %s this object: %s", said, s.answer)
 }
 
 // notMadeAnew stands before why the breaker holds the return of a target that has vanished.

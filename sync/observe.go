@@ -484,7 +484,7 @@ func (o *observer) rememberSpec(p *pair, r *record) {
 
 // refuse adds a refusal, and when it is asked again or told.
 func (p *pair) refuse(f *refusal.Refusal, due bool) {
-	p.refused, p.answer, p.due = reasonOf(f.Kind), f.Detail, due
+	p.refused, p.answer, p.due = reasons[f.Kind.Word()], f.Detail, due
 	p.passing, p.wait = !f.Lasts(), f.Wait()
 	if p.passing {
 		p.wait = min(p.wait, f.Passes())
@@ -531,18 +531,9 @@ func (o *observer) rememberStatus(p *pair, r *record) {
 	}
 }
 
-// reasonOf is what a refusal is called that was told to people.
-func reasonOf(kind fates.Kind) Reason {
-	switch {
-	case kind == fates.Forbidden:
-		return ReasonForbidden
-	case kind.Fate() == fates.Refused:
-		return ReasonRefused
-	case kind == fates.Absent, kind == fates.Unserved, kind == fates.Terminating:
-		return ReasonMissing
-	default:
-		return ReasonUnavailable
-	}
+// reasons are what a refusal by the target's API server is called.
+var reasons = map[fates.Word]Reason{
+	fates.CannotTake: ReasonUnavailable, fates.Lacks: ReasonMissing, fates.Refuses: ReasonRefused, fates.DoesNotPermit: ReasonForbidden,
 }
 
 // untold reports whether the message on the source is out of date.

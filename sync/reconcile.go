@@ -89,7 +89,7 @@ func (c *reconciler) uid(key cache.ObjectName) types.UID {
 
 // reasonOfAccess is what a refusal of access is called.
 func reasonOfAccess(kind fates.Kind) Reason {
-	if kind.Fate() == fates.Refused || kind == fates.Terminating {
+	if kind.Fate() == fates.Refused {
 		return ReasonDenied
 	}
 	return ReasonUnavailable

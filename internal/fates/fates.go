@@ -47,6 +47,22 @@ const (
 	Waits               // an event tells when it can succeed
 )
 
+// A Word is what people are told of a request that met an error and was not done soon.
+type Word int
+
+// Words. What an API server refuses and does not permit is told at once, all else once it lasts.
+const (
+	CannotTake    Word = iota // the API server, or the way to it, does not work
+	Lacks                     // what the request needs is not there, or going
+	Refuses                   // what is asked for is wrong
+	DoesNotPermit             // a right is missing, or admission says no
+)
+
+// String says it in a sentence of an API server and what it was asked for.
+func (w Word) String() string {
+	return [...]string{CannotTake: "cannot take", Lacks: "lacks what it needs for", Refuses: "refuses", DoesNotPermit: "does not permit"}[w]
+}
+
 // A Kind is what an error says.
 type Kind int
 
@@ -78,7 +94,7 @@ const (
 	NotAllowed                // the resource does not know the verb
 	NotAcceptable             // the answer has no form that was asked for
 	Unsupported               // the request has no form that is understood
-	kinds
+	Kinds                     // their number
 )
 
 // Longest pauses. What an API server has not answered is tried again soon, since users
@@ -91,22 +107,46 @@ const (
 // A row of the table.
 type row struct {
 	fate    Fate
+	word    Word
 	longest time.Duration // of the pauses, where it is tried again
 }
 
 func (k Kind) row() row {
-	return [kinds]row{
-		None: {Done, 0}, Ended: {Done, soon},
-		Superseded: {Again, soon}, Exists: {Again, slow}, Conflict: {Again, slow}, Replaced: {Again, slow}, Expired: {Again, slow}, Ahead: {Again, soon},
-		Unreachable: {Later, soon}, Failing: {Later, soon}, Damaged: {Later, slow}, Overloaded: {Later, slow}, Unauthorized: {Later, slow}, Unserved: {Later, slow},
-		Terminal: {Refused, slow}, Forbidden: {Refused, slow}, Contested: {Refused, slow}, Invalid: {Refused, slow}, Undeclared: {Refused, slow},
-		Malformed: {Refused, slow}, TooLarge: {Refused, slow}, NotAllowed: {Refused, slow}, NotAcceptable: {Refused, slow}, Unsupported: {Refused, slow},
-		Terminating: {Waits, slow}, Absent: {Waits, slow},
+	return [Kinds]row{
+		None:          {Done, CannotTake, 0},
+		Ended:         {Done, CannotTake, soon},
+		Superseded:    {Again, CannotTake, soon},
+		Exists:        {Again, CannotTake, slow},
+		Conflict:      {Again, CannotTake, slow},
+		Replaced:      {Again, CannotTake, slow},
+		Expired:       {Again, CannotTake, slow},
+		Ahead:         {Again, CannotTake, soon},
+		Unreachable:   {Later, CannotTake, soon},
+		Failing:       {Later, CannotTake, soon},
+		Damaged:       {Later, CannotTake, slow},
+		Overloaded:    {Later, CannotTake, slow},
+		Unauthorized:  {Later, CannotTake, slow},
+		Unserved:      {Later, Lacks, slow},
+		Terminal:      {Refused, Refuses, slow},
+		Forbidden:     {Refused, DoesNotPermit, slow},
+		Contested:     {Refused, Refuses, slow},
+		Invalid:       {Refused, Refuses, slow},
+		Undeclared:    {Refused, Refuses, slow},
+		Malformed:     {Refused, Refuses, slow},
+		TooLarge:      {Refused, Refuses, slow},
+		NotAllowed:    {Refused, Refuses, slow},
+		NotAcceptable: {Refused, Refuses, slow},
+		Unsupported:   {Refused, Refuses, slow},
+		Terminating:   {Waits, Lacks, slow},
+		Absent:        {Waits, Lacks, slow},
 	}[k]
 }
 
 // Fate is what becomes of a request that met an error of kind k.
 func (k Kind) Fate() Fate { return k.row().fate }
+
+// Word is what people are told of it.
+func (k Kind) Word() Word { return k.row().word }
 
 // Pause is how long to wait after so many failures of kind k in a row, from 1.
 func (k Kind) Pause(failures int) time.Duration {
@@ -158,7 +198,7 @@ func Of(err error) Kind {
 		return Ended
 	case errors.As(err, &kind):
 		return Kind(kind)
-	case undeclared(err):
+	case undeclared(err.Error()):
 		return Undeclared
 	default:
 		return Unreachable
@@ -232,6 +272,8 @@ func ofStatus(s metav1.Status, err error) Kind {
 	}
 	k := ofReason(s.Reason, s.Code)
 	switch {
+	case denied(s.Message):
+		return ofDenial(k)
 	case has(metav1.CauseTypeResourceVersionTooLarge):
 		return Ahead
 	case k == Forbidden && has(corev1.NamespaceTerminatingCause):
@@ -242,15 +284,44 @@ func ofStatus(s metav1.Status, err error) Kind {
 		return Contested
 	case k == Invalid && strings.Contains(err.Error(), "metadata.uid"):
 		return Replaced
-	case k == Failing && undeclared(err):
-		return Undeclared
+	case k == Failing:
+		return ofFailure(err.Error())
 	}
 	return k
 }
 
-// undeclared reports whether err says that an apply has a field that the API server does
-// not know. It calls that an internal error.
-func undeclared(err error) bool { return strings.Contains(err.Error(), "field not declared in schema") }
+// denied reports whether an API server's answer is the word of an admission webhook or policy.
+func denied(said string) bool {
+	return strings.HasPrefix(said, `admission webhook "`) || strings.Contains(said, ": ValidatingAdmissionPolicy '") && strings.Contains(said, " denied request: ")
+}
+
+// ofDenial is the kind of a denial, whose author has chosen its code: it may say that the
+// request has to wait, or what is wrong with it, and knows nothing of credentials, of what is
+// there and of versions.
+func ofDenial(k Kind) Kind {
+	if k == Failing || k == Overloaded || k.Fate() == Refused {
+		return k
+	}
+	return Forbidden
+}
+
+// ofFailure is the kind of what an API server calls an error of its own and is one of the
+// request: all that its typed patches and its store do not take.
+func ofFailure(said string) Kind {
+	switch {
+	case undeclared(said):
+		return Undeclared
+	case strings.Contains(said, "failed to create typed patch object"):
+		return Invalid
+	case strings.Contains(said, "etcdserver: request is too large"), strings.Contains(said, "trying to send message larger than max"):
+		return TooLarge
+	}
+	return Failing
+}
+
+// undeclared reports whether an API server says that an apply has a field that it does not
+// know.
+func undeclared(said string) bool { return strings.Contains(said, "field not declared in schema") }
 
 func ofReason(reason metav1.StatusReason, code int32) Kind {
 	switch reason {
@@ -285,11 +356,12 @@ func ofReason(reason metav1.StatusReason, code int32) Kind {
 	case metav1.StatusReasonInternalError, metav1.StatusReasonServiceUnavailable, metav1.StatusReasonTimeout, metav1.StatusReasonServerTimeout:
 		return Failing
 	default:
-		return ofCode(code)
+		return OfCode(int(code))
 	}
 }
 
-func ofCode(code int32) Kind {
+// OfCode is the kind of a refusal of which nothing is known but its HTTP status code.
+func OfCode(code int) Kind {
 	switch code {
 	case http.StatusBadRequest:
 		return Malformed

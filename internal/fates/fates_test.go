@@ -33,6 +33,10 @@ func status(code int32, reason metav1.StatusReason, causes ...metav1.CauseType) 
 	return &apierrors.StatusError{ErrStatus: s}
 }
 
+func said(code int32, reason metav1.StatusReason, message string) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Reason: reason, Message: message}}
+}
+
 // Every reason that apimachinery defines has a kind of its own, whatever the code says.
 func TestReasons(t *testing.T) {
 	want := map[metav1.StatusReason]Kind{
@@ -140,6 +144,13 @@ func TestKinds(t *testing.T) {
 		"another object":      {uid, Replaced},
 		"version ahead":       {status(504, metav1.StatusReasonTimeout, metav1.CauseTypeResourceVersionTooLarge), Ahead},
 		"no such field":       {apierrors.NewInternalError(errors.New(".spec.x: field not declared in schema")), Undeclared},
+		"of another type":     {apierrors.NewInternalError(errors.New("failed to create typed patch object (shop/a): .spec.size: expected string, got 3")), Invalid},
+		"too large for etcd":  {said(500, "", "etcdserver: request is too large"), TooLarge},
+		"too large for gRPC":  {said(500, "", "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2097692 vs. 2097152)"), TooLarge},
+		"webhook, 404":        {said(404, metav1.StatusReasonNotFound, `admission webhook "a.b" denied the request: NotFound`), Forbidden},
+		"webhook, 429":        {said(429, metav1.StatusReasonTooManyRequests, `admission webhook "a.b" denied the request: later`), Overloaded},
+		"webhook, UID":        {said(422, metav1.StatusReasonInvalid, `admission webhook "a.b" denied the request: metadata.uid`), Invalid},
+		"policy, 401":         {said(401, metav1.StatusReasonUnauthorized, `widgets "a" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`), Forbidden},
 		"look again":          {fmt.Errorf("status: %w", ErrAgain), Superseded},
 		"again, for a reason": {fmt.Errorf("%w: %w", ErrAgain, status(422, metav1.StatusReasonInvalid)), Invalid},
 		"terminal":            {fmt.Errorf("bad: %w", ErrTerminal), Terminal},
@@ -196,13 +207,16 @@ func TestTexts(t *testing.T) {
 
 // Each kind has a fate, and pauses grow up to a bound.
 func TestTable(t *testing.T) {
-	for k := range kinds {
+	for k := range Kinds {
 		r := k.row()
 		if (r.longest == 0) != (k == None) {
 			t.Errorf("kind %d has no row", k)
 		}
 		if r.longest > 0 && (k.Pause(1) != first || k.Pause(1000) != r.longest || k.Pause(3) != 4*first) {
 			t.Errorf("kind %d has pauses %v, %v, %v", k, k.Pause(1), k.Pause(3), k.Pause(1000))
+		}
+		if refused := k.Word() == Refuses || k.Word() == DoesNotPermit; refused != (r.fate == Refused) {
+			t.Errorf("of kind %d, which has fate %d, people are told that an API server %s it", k, r.fate, k.Word())
 		}
 		if r.fate == Later && r.longest > time.Minute {
 			t.Errorf("kind %d is tried again after %v only", k, r.longest)

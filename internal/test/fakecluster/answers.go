@@ -34,7 +34,7 @@ func Answers() []Answer {
 	return []Answer{
 		{fates.Unreachable, func(Request) error { return errors.New("connection refused") }},
 		{fates.Failing, status(http.StatusInternalServerError, metav1.StatusReasonInternalError, "failed calling webhook: connection refused")},
-		{fates.Failing, status(http.StatusInternalServerError, "", "etcdserver: request is too large")},
+		{fates.TooLarge, status(http.StatusInternalServerError, "", "etcdserver: request is too large")},
 		{fates.Failing, status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "the request did not end in time")},
 		{fates.Failing, status(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, "starting")},
 		{fates.Damaged, status(http.StatusInternalServerError, metav1.StatusReasonStoreReadError, "cannot be decoded")},

@@ -30,14 +30,7 @@ func (t teller) excepted(p *pair) string {
 // denied says why a copy is not what it should be. It does not quote the answer, since what an
 // API server, or an admission webhook, does not like in a Secret it may repeat.
 func (t teller) denied(name cache.ObjectName, kind fates.Kind) string {
-	why := "cannot take"
-	switch {
-	case kind == fates.Forbidden, kind == fates.Terminating:
-		why = "does not permit"
-	case kind.Fate() == fates.Refused:
-		why = "refuses"
-	}
-	return fmt.Sprintf("an API server %s the copy %s %s of %s", why, t.filter.Resource.GroupResource(), name, t.owner())
+	return fmt.Sprintf("an API server %s the copy %s %s of %s", kind.Word(), t.filter.Resource.GroupResource(), name, t.owner())
 }
 
 func (t teller) wrong(name cache.ObjectName, kind string) string {
