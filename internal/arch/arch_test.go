@@ -148,7 +148,7 @@ func fromModules(imp string) bool {
 
 // TestOneTableOfFates: what an answer of an API server says is read in internal/fates alone.
 func TestOneTableOfFates(t *testing.T) {
-	looked, unread := 0, maps.Clone(notOfAPIServers)
+	looked, unread, uncoded := 0, maps.Clone(notOfAPIServers), maps.Clone(codesOfOthers)
 	for _, p := range list(t) {
 		half, _, _ := strings.Cut(p.path(), "/")
 		if !slices.Contains([]string{"sync", "bind", "export", "klutch", "auth", "cmd"}, half) {
@@ -169,11 +169,34 @@ func TestOneTableOfFates(t *testing.T) {
 			} else if texts != nil {
 				delete(unread, file)
 			}
+			if codes := readsCodes(string(source)); codes != nil && codesOfOthers[file] == "" {
+				t.Errorf("%s looks at the code of an answer: %q; internal/fates has the table of what becomes of it", file, codes)
+			} else if codes != nil {
+				delete(uncoded, file)
+			}
 		}
 	}
-	if looked < 35 || len(unread) > 0 {
-		t.Errorf("%d packages were looked at; no text of an error is read in %v", looked, unread)
+	if looked < 35 || len(unread) > 0 || len(uncoded) > 0 {
+		t.Errorf("%d packages were looked at; no text of an error is read in %v, and no code in %v", looked, unread, uncoded)
 	}
+}
+
+// codesOfOthers has the files that look at codes and reasons which are none of an API server.
+var codesOfOthers = map[string]string{
+	"bind/client.go":                "the handshake of a backend",
+	"auth/grant.go":                 "the token endpoint of a backend",
+	"auth/provider.go":              "an issuer",
+	"klutch/conformance/browser.go": "the pages of a backend",
+}
+
+var (
+	codeOfAnswer = regexp.MustCompile(`StatusReason\w*|APIStatus|ErrStatus|\w+\.StatusCode\b`)
+	askedFates   = regexp.MustCompile(`fates\.OfCode\(\w+\.StatusCode\)`)
+)
+
+// readsCodes returns where a source looks at the code or the reason of an answer itself.
+func readsCodes(source string) []string {
+	return codeOfAnswer.FindAllString(askedFates.ReplaceAllString(source, ""), -1)
 }
 
 // notOfAPIServers has the files that read texts of errors that are no answer of an API server.
@@ -200,6 +223,17 @@ func TestReadsErrors(t *testing.T) {
 	}
 	if got := readsErrors(`log.Info("refused", "reason", err.Error())`); got != nil {
 		t.Errorf("%q reads nothing", got)
+	}
+	for _, source := range []string{
+		`if resp.StatusCode == http.StatusUnauthorized {`, `if resp.StatusCode >= 500 {`, `switch resp.StatusCode {`, `var status apierrors.APIStatus`,
+		`s.Reason == metav1.StatusReasonForbidden`, `err.ErrStatus.Code`,
+	} {
+		if readsCodes(source) == nil {
+			t.Errorf("%s is not seen", source)
+		}
+	}
+	if got := readsCodes(`if fates.OfCode(resp.StatusCode) == fates.Unauthorized { w.WriteHeader(http.StatusNotFound) }`); got != nil {
+		t.Errorf("%q decides nothing by a code", got)
 	}
 }
 

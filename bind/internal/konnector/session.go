@@ -17,6 +17,7 @@ import (
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/servicenamespace"
 	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -187,7 +188,7 @@ type sentry struct {
 // RoundTrip implements [http.RoundTripper].
 func (s *sentry) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer, err := s.next.RoundTrip(r)
-	if err == nil && answer.StatusCode == http.StatusUnauthorized {
+	if err == nil && fates.OfCode(answer.StatusCode) == fates.Unauthorized {
 		s.unauthorized()
 	}
 	return answer, err
