@@ -5,14 +5,20 @@
 package sync
 
 import (
+	"bytes"
 	"context"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -199,31 +205,70 @@ func TestRealRefusals(t *testing.T) {
 	})
 }
 
-// A message that the source's cluster refuses stops neither spec nor status nor deletion.
+// A message that the source's cluster refuses, or that would not fit, stops neither spec nor
+// status nor deletion.
 func TestRealMessageRefused(t *testing.T) {
 	t.Parallel()
 	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
-	w := &refusing{name: "message", world: &world{TB: t, source: admin(t, app.Config()), target: admin(t, control.Config()), sourceNS: "mute", targetNS: "svc-mute"}}
-	install(t, w.source, w.sourceNS)
-	install(t, w.target, w.targetNS)
-	var asked *atomic.Int64
-	w.from, asked = requests(t, app.Config())
-	w.to, _ = requests(t, control.Config())
-	w.policy(w.source, w.sourceNS, fmt.Sprintf(`!has(object.metadata.annotations) || !(%q in object.metadata.annotations)`, MessageAnnotation))
-	w.policy(w.target, w.targetNS, `object.spec.size != "large"`)
-	w.put("mute")
-	w.create(w.source, w.sourceNS, w.widget("a", `{"size":"large"}`, ``))
-	before := asked.Load()
-	time.Sleep(15 * time.Second)
-	if n := asked.Load() - before; n > 10 {
-		t.Errorf("%d requests at the source in 15s", n)
-	}
-	w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"small"}}`)
-	w.until("the mended spec travels", func() bool { return field(w.targetOf("a"), "spec", "size") == "small" })
-	w.provide()
-	w.until("the status travels", func() bool { return field(w.get(w.source, w.sourceNS, "a"), "status", "phase") == "Ready" })
-	w.delete(w.source, w.sourceNS, "a")
-	w.until("all is gone", func() bool { return w.targetOf("a") == nil && w.get(w.source, w.sourceNS, "a") == nil })
+	source, target := admin(t, app.Config()), admin(t, control.Config())
+	each(t, map[string]func(w *refusing){
+		"mute": func(w *refusing) {
+			w.policy(source, w.sourceNS, fmt.Sprintf(`!has(object.metadata.annotations) || !(%q in object.metadata.annotations)`, MessageAnnotation))
+			w.policy(target, w.targetNS, `object.spec.size != "large"`)
+		},
+		"long": func(w *refusing) { w.webhook(target, w.targetNS, strings.Repeat("no ", 100<<10)) },
+	}, func(t *testing.T, name string, refuse func(w *refusing)) {
+		t.Helper()
+		w := &refusing{name: name, world: &world{TB: t, source: source, target: target, sourceNS: name, targetNS: "svc-" + name}}
+		install(t, w.source, w.sourceNS)
+		install(t, w.target, w.targetNS)
+		var asked *atomic.Int64
+		w.from, asked = requests(t, app.Config())
+		w.to, _ = requests(t, control.Config())
+		refuse(w)
+		w.put(name)
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"large"}`, ``))
+		before := asked.Load()
+		time.Sleep(15 * time.Second)
+		if n := asked.Load() - before; n > 10 {
+			t.Errorf("%d requests at the source in 15s", n)
+		}
+		if m := w.message("a"); len(m) > 2*maxMessage || name == "long" && !strings.Contains(m, "denied the request: no no") {
+			t.Errorf("a message of %d bytes: %.200s", len(m), m)
+		}
+		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"small"}}`)
+		w.until("the mended spec travels", func() bool { return field(w.targetOf("a"), "spec", "size") == "small" })
+		w.provide()
+		w.until("the status travels", func() bool { return field(w.get(w.source, w.sourceNS, "a"), "status", "phase") == "Ready" })
+		w.delete(w.source, w.sourceNS, "a")
+		w.until("all is gone", func() bool { return w.targetOf("a") == nil && w.get(w.source, w.sourceNS, "a") == nil })
+	})
+}
+
+// webhook has large widgets of a namespace refused, with a message, by a webhook of the test.
+func (w *refusing) webhook(d dynamic.Interface, namespace, message string) {
+	w.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		review := admissionv1.AdmissionReview{}
+		if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+			http.Error(rw, err.Error(), http.StatusBadRequest)
+			return
+		}
+		allowed := !bytes.Contains(review.Request.Object.Raw, []byte(`"size":"large"`))
+		review.Response, review.Request = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: allowed, Result: &metav1.Status{Message: message}}, nil
+		rw.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(rw).Encode(review)
+	}))
+	w.Cleanup(server.Close)
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	w.install(d, admission("validatingwebhookconfigurations"), "", fmt.Sprintf(`{"apiVersion":"admissionregistration.k8s.io/v1","kind":"ValidatingWebhookConfiguration","metadata":{"name":%q},"webhooks":[{
+		"name":"long.example.org","clientConfig":{"url":%q,"caBundle":%q},"rules":[{"apiGroups":["example.org"],"apiVersions":["v1"],"operations":["CREATE","UPDATE"],"resources":["widgets"]}],
+		"namespaceSelector":{"matchLabels":{"kubernetes.io/metadata.name":%q}},"sideEffects":"None","admissionReviewVersions":["v1"]}]}`,
+		w.name, server.URL, base64.StdEncoding.EncodeToString(ca), namespace))
+	w.until("the webhook refuses", func() bool {
+		_, err := d.Resource(widgets).Namespace(namespace).Create(w.Context(), w.widget("probe", `{"size":"large"}`, ``), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err != nil
+	})
 }
 
 // Annotations that leave no room for those of a Sync are a refusal like others: told where
