@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-//go:embed backend/*.yaml konnector/*.yaml adoption/*.yaml
+//go:embed backend/*.yaml konnector/*.yaml adoption/*.yaml prefixed/*.yaml
 var files embed.FS
 
 // image stands in the manifests for that of the program.
@@ -37,6 +37,17 @@ func Konnector(image string) []*unstructured.Unstructured { return objects("konn
 // Adoption returns what lets the backend adopt tenants of Klutch's backend.
 func Adoption() []*unstructured.Unstructured { return objects("adoption", "") }
 
+// Prefixed returns what lets the backend offer cluster-scoped APIs of these names,
+// "<resource>.<group>": what all need, and what each needs.
+func Prefixed(apis ...string) (all []*unstructured.Unstructured) {
+	all = read("prefixed/prefixed.yaml", strings.NewReplacer())
+	for _, api := range apis {
+		plural, group, _ := strings.Cut(api, ".")
+		all = append(all, read("prefixed/kind.yaml", strings.NewReplacer("PLURAL", plural, "GROUP", group))...)
+	}
+	return all
+}
+
 // objects reads a folder. The files are part of the program, so that one that cannot
 // be read is a mistake of ours: it panics.
 func objects(folder, program string) (all []*unstructured.Unstructured) {
@@ -45,21 +56,27 @@ func objects(folder, program string) (all []*unstructured.Unstructured) {
 		panic(err)
 	}
 	for _, name := range names {
-		data, err := files.ReadFile(name)
-		if err != nil {
-			panic(err)
-		}
-		for doc := range strings.SplitSeq(string(data), "\n---\n") {
-			u := &unstructured.Unstructured{}
-			if err := yaml.Unmarshal([]byte(strings.ReplaceAll(doc, "image: "+image, "image: "+program)), &u.Object); err != nil {
-				panic(fmt.Errorf("%s: %w", name, err))
-			}
-			if u.GetKind() != "Kustomization" && len(u.Object) > 0 {
-				all = append(all, u)
-			}
-		}
+		all = append(all, read(name, strings.NewReplacer("image: "+image, "image: "+program))...)
 	}
 	slices.SortStableFunc(all, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
+	return all
+}
+
+// read reads a file, with the words replaced that stand for others.
+func read(name string, words *strings.Replacer) (all []*unstructured.Unstructured) {
+	data, err := files.ReadFile(name)
+	if err != nil {
+		panic(err)
+	}
+	for doc := range strings.SplitSeq(string(data), "\n---\n") {
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(words.Replace(doc)), &u.Object); err != nil {
+			panic(fmt.Errorf("%s: %w", name, err))
+		}
+		if u.GetKind() != "Kustomization" && len(u.Object) > 0 {
+			all = append(all, u)
+		}
+	}
 	return all
 }
 

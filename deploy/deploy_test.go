@@ -27,7 +27,7 @@ func all() map[string][]*unstructured.Unstructured {
 // P15: no wildcard, no way around RBAC, and nobody is made an administrator.
 func TestP15Rules(t *testing.T) {
 	programs := all()
-	programs["adoption"] = deploy.Adoption()
+	programs["adoption"], programs["prefixed"] = deploy.Adoption(), deploy.Prefixed("continents.example.org")
 	for program, objects := range programs {
 		for _, u := range objects {
 			var role rbacv1.ClusterRole // a Role decodes as well

@@ -199,7 +199,11 @@ func (t templates) service(ctx context.Context, u *unstructured.Unstructured) (S
 	if err != nil {
 		return Service{}, err
 	}
-	return completed(s, crd, preferred(u)), nil
+	s = completed(s, crd, preferred(u))
+	if s.TemplateGroup != v1alpha1.GroupVersion.Group && s.Scope == v1alpha1.ClusterScope {
+		s.Isolation = v1alpha1.IsolationPrefixed // templates of foreign groups have no other
+	}
+	return s, nil
 }
 
 // completed is s with what its CRD says.

@@ -249,7 +249,7 @@ func TestDeviceAsksForWhatCannotBeHad(t *testing.T) {
 	for service, want := range map[string]struct{ code, says string }{
 		"gizmos.example.org":     {"access_denied", "not allowed you to bind gizmos.example.org"},
 		"nothing.example.org":    {"invalid_scope", "does not offer nothing.example.org"},
-		"continents.example.org": {"invalid_scope", "cluster-scoped is continents.example.org"},
+		"continents.example.org": {"invalid_scope", "App Clusters cannot have continents.example.org"},
 	} {
 		term := newTerminal(t, c.do, []string{service})
 		b := c.browser("ada", "engine")

@@ -362,8 +362,12 @@ func TestP11InertPages(t *testing.T) {
 			t.Errorf("%s is not in the page:\n%s", want, page.Body)
 		}
 	}
-	if strings.Contains(page.Body, "gizmos") || strings.Contains(page.Body, "ghosts") {
+	if strings.Contains(page.Body, "gizmos") || strings.Contains(page.Body, `value="ghosts`) || strings.Contains(page.Body, `value="continents`) {
 		t.Error("the page shows what cannot be bound")
+	}
+	// What a person may bind and cannot have is told, with the reason.
+	if !strings.Contains(page.Body, "ghosts.example.org is not there at the moment") || !strings.Contains(page.Body, "continents.example.org is not fit for App Clusters") {
+		t.Errorf("the page says nothing of what is withheld: %s", page.Body)
 	}
 }
 
@@ -373,7 +377,7 @@ func TestServicesThatCannotBeHad(t *testing.T) {
 		"gizmos.example.org":     {"access_denied", "The platform team has not allowed you to bind gizmos.example.org; on offer: widgets.example.org"},
 		"nothing.example.org":    {"invalid_scope", "This platform does not offer nothing.example.org; on offer: widgets.example.org"},
 		"ghosts.example.org":     {"invalid_scope", "On offer, but not there at the moment ghosts.example.org; on offer: widgets.example.org"},
-		"continents.example.org": {"invalid_scope", "App Clusters can have namespaced APIs alone, and cluster-scoped is continents.example.org; on offer: widgets.example.org"},
+		"continents.example.org": {"invalid_scope", "As it is offered here, App Clusters cannot have continents.example.org; on offer: widgets.example.org"},
 	} {
 		back := make(chan url.Values, 1)
 		loopback := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { back <- r.URL.Query() }))

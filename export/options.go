@@ -86,6 +86,11 @@ type Options struct {
 	// when their people bind again; "all" is every one. It needs deploy/adoption.
 	AdoptKlutchTenants []string
 
+	// PrefixedAPIs are the cluster-scoped APIs, "<resource>.<group>", that are offered where
+	// their template says clusterScopedIsolation: Prefixed. Tenants of such an API read each
+	// other's objects of it. It needs deploy/prefixed.
+	PrefixedAPIs []string
+
 	// BreakingChanges of an API are held from App Clusters that have it already,
 	// which is the default, or allowed; a template may say otherwise for its API.
 	BreakingChanges v1alpha1.BreakingChanges

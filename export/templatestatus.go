@@ -105,19 +105,20 @@ func (c *control) judgeTemplate(ctx context.Context, catalog templates, u *unstr
 	if !apihelpers.IsCRDConditionTrue(crd, apiextensionsv1.Established) || crd.DeletionTimestamp != nil {
 		return broken(v1alpha1.ReasonNotEstablished, "the CustomResourceDefinition "+s.Name()+" does not work: kubectl describe crd "+s.Name()), nil
 	}
-	if s.Scope != v1alpha1.NamespacedScope {
-		return broken(v1alpha1.ReasonClusterScoped, s.Name()+" is cluster-scoped, and App Clusters can have namespaced APIs alone: offer a namespaced one"), nil
-	}
-	if !offer.Serves(s.Isolation) {
-		return broken(v1alpha1.ReasonClusterScoped, s.Name()+offer.UnservedIsolation), nil
+	if unfit := c.services.Prefixed.Unfit(offer.Service(s)); unfit != "" {
+		return broken(v1alpha1.ReasonClusterScoped, unfit), nil
 	}
 	wanted := &v1alpha1.APIServiceExport{Spec: v1alpha1.APIServiceExportSpec{PermissionClaims: s.PermissionClaims}}
-	wanted.Spec.Group, wanted.Spec.Names.Plural = s.Resource.Group, s.Resource.Resource
-	_, err = c.requests.Rights.Check(ctx, tenant.Rules([]*v1alpha1.APIServiceExport{wanted}))
+	wanted.Spec.Group, wanted.Spec.Names.Plural, wanted.Spec.Scope = s.Resource.Group, s.Resource.Resource, s.Scope
+	err = c.requests.Rights.CheckExports(ctx, []*v1alpha1.APIServiceExport{wanted})
 	if refused := tenant.AsRefusal(err); refused != nil {
 		return broken(refused.Reason, refused.Message), nil //nolint:nilerr // the condition says it
 	}
-	return v1alpha1.True(v1alpha1.ConditionReady), err
+	ready := v1alpha1.True(v1alpha1.ConditionReady)
+	if offer.Service(s).Shared() {
+		ready.Message = "tenants of " + s.Name() + " can read each other's objects"
+	}
+	return ready, err
 }
 
 // noteTemplate says on a template whether tenants can have its API. One of a foreign group

@@ -43,6 +43,7 @@ func (e *Exporter) tenantOptions() *tenant.Options {
 		TokenTTL: o.TokenTTL, MaxLoginAge: o.MaxLoginAge, ReviewInterval: o.ReviewInterval,
 		Caps: tenant.Limits(o.Caps), RemovalsAtOnce: o.RemovalsAtOnce,
 		Gates: o.Gates, Pauses: tenant.UsualPauses(),
+		Prefixed: func(api string) bool { return slices.Contains(o.PrefixedAPIs, api) },
 		Adopt: func(namespace string) bool {
 			return slices.Contains(o.AdoptKlutchTenants, namespace) || slices.Contains(o.AdoptKlutchTenants, "all")
 		},
@@ -64,7 +65,7 @@ func (e *Exporter) handshake() handshake.Options {
 	limits := h.Limits.withDefaults()
 	s := handshake.Options{
 		Name: o.Name, Version: o.Version, External: e.external,
-		Catalog: catalogAdapter{o.Catalog}, Authorizer: authorizerAdapter{o.Authorizer}, Tenants: e.tenants,
+		Catalog: catalogAdapter{o.Catalog}, Authorizer: authorizerAdapter{o.Authorizer}, Prefixed: o.PrefixedAPIs, Tenants: e.tenants,
 		Provider: o.Provider, Sealer: h.Sealer, Machines: h.Machines, MachineScopes: h.MachineScopes,
 		Devices: h.Devices, LegacyCLI: h.LegacyCLI, PerAddress: limits.PerAddress, PerSubject: limits.PerSubject,
 		TrustedProxies: h.TrustedProxies, Hooks: h.Hooks.forHandshake(),
@@ -101,7 +102,7 @@ func newControl(e *Exporter) (*control, error) {
 	asked, err := typed.Informer(c.watches.Dyn, tenant.RequestResource, transformRequest)
 	c.templates = c.informTemplates(templateResource)
 	schemas := &offer.Schemas{Dyn: e.clients.Dyn}
-	c.services = &offer.Services{Catalog: catalogAdapter{e.opts.Catalog}, Authorizer: authorizerAdapter{e.opts.Authorizer}}
+	c.services = &offer.Services{Catalog: catalogAdapter{e.opts.Catalog}, Authorizer: authorizerAdapter{e.opts.Authorizer}, Prefixed: e.opts.PrefixedAPIs}
 	c.tenants = tenant.NewControllers(e.tenants, c.caches, schemas.ResourceOf)
 	c.requests = &offer.Requests{
 		Clients: e.clients, External: e.external.String(), Requests: asked, Services: c.services, Schemas: schemas,
@@ -178,6 +179,7 @@ func (c *control) controllers() (map[string]*controller.Controller, error) {
 	add("apiserviceexport", c.exports.Reconcile, watch{c.caches.Exports, controller.Self}, watch{c.caches.CRDs, c.exports.OfCRD}, watch{c.templates, c.exportsOffered}, watch{c.caches.Owned, c.caches.ExportsOfAdopted},
 		watch{c.requests.Requests, offer.ExportsAskedFor})
 	add("apiserviceexporttemplate", c.reconcileTemplates, watch{c.templates, serviceKey}, watch{c.caches.CRDs, c.offering})
+	add("prefixed", c.tenants.Prefixed.Reconcile, watch{c.caches.Owned, tenant.Key}, watch{c.caches.Exports, tenant.NamespaceKey})
 	add("apiservicenamespace", c.tenants.Namespaces.Reconcile, watch{c.caches.Namespaces, controller.Self}, watch{c.caches.Exports, c.caches.NamespacesOfTenant},
 		watch{c.caches.Owned, c.caches.NamespacesKeys}, watch{c.caches.Bindings, c.caches.NamespaceAround}, watch{c.caches.Roles, c.caches.NamespaceAround},
 		watch{c.caches.Entries, c.caches.NamespaceAround})

@@ -176,6 +176,8 @@ func (f *flags) handshakeFlags(fs *flag.FlagSet) {
 	fs.BoolVar(&h.LegacyCLI, "allow-legacy-cli", false, "let Klutch's own kubectl-bind in, which gets a credential of ten minutes in a URL of a loopback address")
 	fs.Func("adopt-klutch-tenants", "namespaces of tenants of Klutch's backend, separated by commas, that become this backend's when their people bind again, or all; needs deploy/adoption",
 		adopted(&f.backend.Options.AdoptKlutchTenants))
+	fs.Func("prefixed-apis", "cluster-scoped APIs (PLURAL.GROUP), separated by commas, that are offered where their template says clusterScopedIsolation: Prefixed; tenants read each other's objects of them; needs deploy/prefixed",
+		prefixed(&f.backend.Options.PrefixedAPIs))
 	fs.Func("trusted-proxy", "address or CIDR of a gateway whose X-Forwarded-For is believed, may be repeated", func(value string) error {
 		prefix, err := proxy(value)
 		h.TrustedProxies = append(h.TrustedProxies, prefix)
@@ -189,6 +191,19 @@ func adopted(to *[]string) func(string) error {
 		for name := range strings.SplitSeq(value, ",") {
 			if problems := validation.IsDNS1123Label(name); len(problems) > 0 {
 				return fmt.Errorf("%q is not the name of a namespace", name)
+			}
+			*to = append(*to, name)
+		}
+		return nil
+	}
+}
+
+// prefixed takes a list of APIs.
+func prefixed(to *[]string) func(string) error {
+	return func(value string) error {
+		for name := range strings.SplitSeq(value, ",") {
+			if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 || !strings.Contains(name, ".") {
+				return fmt.Errorf("%q is not the name of an API, such as continents.example.org", name)
 			}
 			*to = append(*to, name)
 		}

@@ -49,6 +49,7 @@ func TestExitCodes(t *testing.T) {
 		"short key":       {append([]string{"--session-key-file", file(t, "x")}, required...), 1, "sealing key 1: has 1 bytes"},
 		"cluster is down": {required, 1, "session keys"},
 		"proxy":           {[]string{"--trusted-proxy", "gateway"}, 2, "trusted-proxy"},
+		"no API":          {[]string{"--prefixed-apis", "continents"}, 2, `"continents" is not the name of an API`},
 		"no tenants":      {[]string{"--max-tenants", "0"}, 2, "must be a number of at least 1, or -1 for any number"},
 		"no number":       {[]string{"--removals-at-once", "few"}, 2, "must be a number of at least 1"},
 		"gate":            {append([]string{"--gate", "a b", "--session-key-file", file(t, strings.Repeat("x", 32))}, required...), 1, `gate "a b"`},

@@ -147,8 +147,13 @@ func (v *visit) printServices(told *v1alpha1.OfferResponse, bound []string) erro
 	for _, s := range told.Services {
 		rows = append(rows, serviceRow{s, slices.Contains(bound, s.Name)})
 	}
+	for _, withheld := range told.Withheld {
+		v.login.sayf("%s. You may bind it: ask the operators of the platform to put that right.", cell(withheld))
+	}
 	if len(rows) == 0 && v.output.isTable() {
-		v.login.say("Nothing is on offer for you. Ask the operators of the platform for the right to bind a service.")
+		if len(told.Withheld) == 0 {
+			v.login.say("Nothing is on offer for you. Ask the operators of the platform for the right to bind a service.")
+		}
 		return nil
 	}
 	return printRows(v.login.plugin, v.output, []string{"Service", "Title", "Versions", "Bound", "Claims", "Description+", "Documentation+"}, rows, func(r serviceRow) []any {

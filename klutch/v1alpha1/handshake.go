@@ -70,6 +70,9 @@ type OfferResponse struct {
 	Tenant string `json:"tenant,omitempty"`
 	// services that the person may bind.
 	Services []OfferedService `json:"services"`
+	// withheld are services that the person may bind and that cannot be had as they are
+	// offered, each with the reason.
+	Withheld []string `json:"withheld,omitempty"`
 }
 
 // Person is whom an issuer vouches for.

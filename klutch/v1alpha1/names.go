@@ -122,7 +122,8 @@ const (
 	// Klutch's backend. The shipped policy lets only who has the verb adopt write it.
 	AdoptedAnnotation = "klutch.anynines.com/adopted-tenant"
 	// ExportedAnnotation stands on a service namespace: the names of all APIs that its
-	// tenant ever had rights to there, separated by commas.
+	// tenant ever had rights to there, separated by commas. On a tenant namespace they are
+	// those of cluster-scoped APIs.
 	ExportedAnnotation = "klutch.anynines.com/exported"
 	// RenewAfterAnnotation stands on a kubeconfig Secret: when its token is to be
 	// renewed, in RFC 3339.
@@ -195,6 +196,11 @@ const (
 	BackendTenantRole   = "klutch-backend-tenant"
 	// BackendOfferRole is the sum of the rights that tenants may get.
 	BackendOfferRole = "klutch-backend-offer"
+	// PrefixedReadRole and PrefixedWriteRole begin the names of the two ClusterRoles of a
+	// cluster-scoped API that is switched on, which end with its name. Each ClusterRoleBinding
+	// of a tenant is named after its role and the tenant, with a colon between them.
+	PrefixedReadRole  = "klutch-prefixed:read:"
+	PrefixedWriteRole = "klutch-prefixed:write:"
 )
 
 // Resource returns resource of this group and version, e.g. "apiservicebindings".

@@ -70,8 +70,10 @@ type APIServiceExportTemplateSpec struct {
 	Adoption Adoption `json:"adoption,omitempty"`
 	// clusterScopedIsolation Namespaced has App Clusters see this namespaced API as a
 	// cluster-scoped one: all its objects of a tenant are in one service namespace. It holds
-	// for new bindings, without permission claims. Empty leaves the API as it is; no other
-	// value is served.
+	// for new bindings, without permission claims. Prefixed offers a cluster-scoped API, where
+	// the platform team has switched it on by its name: objects are named after their tenant,
+	// which writes no others, but reads those of all tenants of the API. Empty leaves a
+	// namespaced API as it is; None is not served.
 	ClusterScopedIsolation Isolation `json:"clusterScopedIsolation,omitempty"`
 	// lostInstances is what bindings do about objects that vanished here, unless they
 	// say otherwise. Report is the safe one for what holds data; default is Recreate.

@@ -31,7 +31,9 @@ type offering struct {
 	Unknown []string // asked for, but not on offer
 	Refused []string // asked for, but not for this person
 	Absent  []string // asked for, but its API is not there at the moment
-	Unfit   []string // asked for, but cluster-scoped
+	Unfit   []string // asked for, but App Clusters cannot have it as it is offered
+
+	Withheld []string // what the person may bind, and cannot have, each with the reason
 }
 
 // offer says of all services whether the person may bind them, and of those that were
@@ -65,8 +67,14 @@ func (h *binder) sort(ctx context.Context, s *session, asked []string, counts fu
 		if err != nil {
 			return nil, err
 		}
-		if known[service.Name()] = why; why == nil {
+		known[service.Name()] = why
+		switch why {
+		case nil:
 			o.Allowed = append(o.Allowed, service)
+		case &o.Unfit:
+			o.Withheld = append(o.Withheld, service.Name()+" is not fit for App Clusters as it is offered")
+		case &o.Absent:
+			o.Withheld = append(o.Withheld, service.Name()+" is not there at the moment")
 		}
 	}
 	for _, name := range asked {
@@ -90,7 +98,7 @@ func (h *binder) judge(ctx context.Context, s *session, service offer.Service, o
 		return nil, err
 	case !service.Available():
 		return &o.Absent, nil
-	case service.Scope == v1alpha1.ClusterScope:
+	case h.opts.Prefixed.Unfit(service) != "":
 		return &o.Unfit, nil
 	}
 	return nil, nil //nolint:nilnil // it can be had
@@ -122,7 +130,7 @@ func (o *offering) problem() problem {
 		p.What = "This platform does not offer"
 	case len(o.Unfit) > 0:
 		p.Status, p.Title, p.Items = http.StatusConflict, "This is not for App Clusters", o.Unfit
-		p.What, p.Next = "App Clusters can have namespaced APIs alone, and cluster-scoped is", offer.AdviceUnfit
+		p.What, p.Next = "As it is offered here, App Clusters cannot have", offer.AdviceUnfit
 	default:
 		p.Status, p.Title, p.Items = http.StatusConflict, "This is not available now", o.Absent
 		p.What = "On offer, but not there at the moment"
@@ -225,7 +233,7 @@ func (h *binder) told(ctx context.Context, s *session) (*v1alpha1.OfferResponse,
 		Services: []v1alpha1.OfferedService{},
 	}
 	namespace, chosen := h.tenantOf(ctx, &id, s.Login.Cluster)
-	response.Tenant = namespace
+	response.Tenant, response.Withheld = namespace, o.Withheld
 	for _, service := range o.Allowed {
 		response.Services = append(response.Services, v1alpha1.OfferedService{
 			Name: service.Name(), Title: service.Title, Description: service.Description, DocumentationURL: option{Service: service}.Documentation(),

@@ -24,6 +24,7 @@ type Options struct {
 	Name, Version string
 	External      *url.URL // where browsers and kubectl-bind reach the handshake
 	Catalog       offer.Catalog
+	Prefixed      offer.Prefixed
 	Authorizer    offer.Authorizer
 	Tenants       *tenant.Tenants
 	Provider      *auth.Provider

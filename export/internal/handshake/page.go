@@ -19,6 +19,7 @@ type choice struct {
 	Person, Account, Issuer, Cluster, Code string
 	Legacy, Offer                          bool
 	Services                               []option
+	Withheld                               []string
 	Problems                               []problem // about what was asked for
 }
 
@@ -73,7 +74,7 @@ func (h *chooser) choose(w http.ResponseWriter, r *http.Request, s *session, cod
 	}
 	c := choice{
 		Person: s.person(), Account: s.Identity.Email, Issuer: s.Identity.Issuer,
-		Cluster: s.Login.Cluster, Code: s.Login.code(), Legacy: s.Login.Legacy, Offer: s.Login.Offer, Problems: problems,
+		Cluster: s.Login.Cluster, Code: s.Login.code(), Legacy: s.Login.Legacy, Offer: s.Login.Offer, Problems: problems, Withheld: o.Withheld,
 	}
 	if len(problems) == 0 {
 		c.Problems = o.problems()

@@ -33,9 +33,6 @@ const (
 // crowd is how many requests of a tenant bring its cap near.
 const crowd = tenant.MaxRequests / 2
 
-// ReasonClusterScoped is why a cluster-scoped API is not exported.
-const ReasonClusterScoped = v1alpha1.ReasonClusterScoped
-
 // Requests answer APIServiceExportRequests.
 type Requests struct {
 	tenant.Clients
@@ -140,7 +137,7 @@ func (r *Requests) grant(ctx context.Context, request *v1alpha1.APIServiceExport
 	if err != nil {
 		return err
 	}
-	if _, err := r.Rights.Check(ctx, tenant.Rules(exports)); err != nil {
+	if err := r.Rights.CheckExports(ctx, exports); err != nil {
 		return err
 	}
 	for _, export := range exports {
@@ -192,11 +189,8 @@ func (r *Requests) checkService(ctx context.Context, holder *tenant.Record, s Se
 
 // newExport returns the export of a service, which it does not store yet.
 func (r *Requests) newExport(ctx context.Context, namespace string, s Service) (*v1alpha1.APIServiceExport, error) {
-	if s.Scope == v1alpha1.ClusterScope {
-		return nil, tenant.Refuse(ReasonClusterScoped, s.Name()+" is cluster-scoped, and App Clusters can have namespaced APIs alone: what one tenant has could not be kept from the others. "+AdviceUnfit)
-	}
-	if !Serves(s.Isolation) {
-		return nil, tenant.Refuse(ReasonClusterScoped, s.Name()+UnservedIsolation)
+	if unfit := r.Services.Prefixed.Unfit(s); unfit != "" {
+		return nil, tenant.Refuse(ReasonClusterScoped, unfit+". "+AdviceUnfit)
 	}
 	crd, err := r.Schemas.get(ctx, s.Name())
 	switch {

@@ -48,7 +48,3 @@ func Find(services []Service, name string) (Service, bool) {
 	}
 	return services[i], true
 }
-
-// AdviceUnfit is what to do about an API that is cluster-scoped. RBAC cannot limit
-// list and watch to the names of one tenant.
-const AdviceUnfit = "Ask the platform team to offer a namespaced API in its place."

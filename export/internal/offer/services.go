@@ -35,6 +35,7 @@ type Authorizer interface {
 type Services struct {
 	Catalog    Catalog
 	Authorizer Authorizer
+	Prefixed   Prefixed
 	Offers     expiring.Cache[[]Service] // one, which many exports are held against
 }
 

@@ -30,6 +30,9 @@ func (e *Exports) offered(ctx context.Context, export *v1alpha1.APIServiceExport
 	if !ok {
 		return withdraw(v1alpha1.ReasonNotOffered, export.Name+" is not on offer any more"), nil, nil
 	}
+	if unfit := e.Services.Prefixed.Unfit(found); unfit != "" && tenant.IsPrefixed(export) {
+		return withdraw(ReasonClusterScoped, unfit), &found, nil
+	}
 	err = e.stillMay(ctx, export.Namespace, found)
 	if refused, ok := errors.AsType[*tenant.RefusalError](err); ok {
 		return withdraw(refused.Reason, refused.Message), &found, nil
@@ -69,7 +72,7 @@ func (e *Exports) reviseClaims(ctx context.Context, export *v1alpha1.APIServiceE
 	}
 	wanted := export.DeepCopy()
 	wanted.Spec.PermissionClaims = service.PermissionClaims
-	_, err = e.Rights.Check(ctx, tenant.Rules([]*v1alpha1.APIServiceExport{wanted}))
+	err = e.Rights.CheckExports(ctx, []*v1alpha1.APIServiceExport{wanted})
 	switch refused := tenant.AsRefusal(err); {
 	case refused != nil:
 		inSync = outdated(v1alpha1.SeverityWarning, refused.Reason, "the claims of the service changed and are not taken over: "+refused.Message)

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -60,7 +61,12 @@ func (c Clients) Patch(ctx context.Context, gvr schema.GroupVersionResource, see
 
 // deleteNamespace deletes exactly the namespace that was read.
 func (c Clients) deleteNamespace(ctx context.Context, ns *corev1.Namespace) error {
-	err := c.Kube.CoreV1().Namespaces().Delete(ctx, ns.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &ns.UID}})
+	return c.deleteNamespaceWith(ctx, ns, metav1.DeleteOptions{})
+}
+
+func (c Clients) deleteNamespaceWith(ctx context.Context, ns *corev1.Namespace, opts metav1.DeleteOptions) error {
+	opts.Preconditions = &metav1.Preconditions{UID: &ns.UID}
+	err := c.Kube.CoreV1().Namespaces().Delete(ctx, ns.Name, opts)
 	if err := IgnoreNotFound(err); err != nil {
 		return fmt.Errorf("delete namespace %s: %w", ns.Name, err)
 	}
@@ -78,21 +84,25 @@ func IgnoreNotFound(err error) error {
 // deleteAll deletes all objects of a resource in a namespace, and returns how many
 // there were.
 func (c Clients) deleteAll(ctx context.Context, gvr schema.GroupVersionResource, namespace string) (int, error) {
-	objects := c.Meta.Resource(gvr).Namespace(namespace)
-	list, err := objects.List(ctx, metav1.ListOptions{})
+	list, err := c.Meta.Resource(gvr).Namespace(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return 0, fmt.Errorf("list %s in %s: %w", gvr.Resource, namespace, err)
 	}
-	for _, o := range list.Items {
+	return len(list.Items), c.deleteEach(ctx, gvr, list.Items)
+}
+
+// deleteEach deletes exactly the objects that were read.
+func (c Clients) deleteEach(ctx context.Context, gvr schema.GroupVersionResource, objects []metav1.PartialObjectMetadata) error {
+	for _, o := range objects {
 		if o.DeletionTimestamp != nil {
 			continue
 		}
-		err := objects.Delete(ctx, o.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}})
+		err := c.Meta.Resource(gvr).Namespace(o.Namespace).Delete(ctx, o.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &o.UID}})
 		if IgnoreNotFound(err) != nil {
-			return 0, fmt.Errorf("delete %s %s/%s: %w", gvr.Resource, namespace, o.Name, err)
+			return fmt.Errorf("delete %s %s: %w", gvr.Resource, cache.MetaObjectToName(&o), err)
 		}
 	}
-	return len(list.Items), nil
+	return nil
 }
 
 // put creates or updates a Secret.

@@ -32,7 +32,7 @@ type resourceOf func(ctx context.Context, crd string) (schema.GroupVersionResour
 // exported to its tenant.
 func (c *contents) checkEmpty(ctx context.Context, ns *corev1.Namespace) error {
 	for _, name := range exported(ns) {
-		count, err := c.count(ctx, name, ns.Name)
+		count, err := c.count(ctx, name, ns)
 		switch {
 		case fates.Is(err, fates.Forbidden):
 			return Refuse(ReasonObjectsRemain, fmt.Sprintf("the backend may not see whether %s are left in %s", name, ns.Name))
@@ -45,9 +45,9 @@ func (c *contents) checkEmpty(ctx context.Context, ns *corev1.Namespace) error {
 	return nil
 }
 
-// count returns how many objects of a CRD are in a namespace, one of them at most.
-// Without the CRD there is none.
-func (c *contents) count(ctx context.Context, crd, namespace string) (int, error) {
+// count returns how many objects of a CRD are in a service namespace, one of them at most, or
+// how many cluster-scoped ones a tenant has. Without the CRD there is none.
+func (c *contents) count(ctx context.Context, crd string, ns *corev1.Namespace) (int, error) {
 	gvr, err := c.resourceOf(ctx, crd)
 	if fates.Is(err, fates.Absent) {
 		return 0, nil
@@ -55,9 +55,13 @@ func (c *contents) count(ctx context.Context, crd, namespace string) (int, error
 	if err != nil {
 		return 0, err
 	}
-	list, err := c.Meta.Resource(gvr).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	if isTenant(ns) {
+		own, err := c.prefixedObjects(ctx, gvr, ns.Name)
+		return len(own), err
+	}
+	list, err := c.Meta.Resource(gvr).Namespace(ns.Name).List(ctx, metav1.ListOptions{Limit: 1})
 	if err != nil {
-		return 0, fmt.Errorf("list %s in %s: %w", crd, namespace, err)
+		return 0, fmt.Errorf("list %s in %s: %w", crd, ns.Name, err)
 	}
 	return len(list.Items), nil
 }
@@ -68,6 +72,10 @@ func (c *contents) deleteInstances(ctx context.Context, ns *corev1.Namespace) er
 	if err := c.rights.take(ctx, ns.Name); err != nil {
 		return err
 	}
+	return c.deleteExported(ctx, ns)
+}
+
+func (c *contents) deleteExported(ctx context.Context, ns *corev1.Namespace) error {
 	for _, name := range exported(ns) {
 		gvr, err := c.resourceOf(ctx, name)
 		if fates.Is(err, fates.Absent) {
@@ -75,7 +83,7 @@ func (c *contents) deleteInstances(ctx context.Context, ns *corev1.Namespace) er
 		}
 		n := 0
 		if err == nil {
-			n, err = c.deleteAll(ctx, gvr, ns.Name)
+			n, err = c.deleteFrom(ctx, gvr, ns)
 		}
 		if err != nil {
 			return err
@@ -85,6 +93,18 @@ func (c *contents) deleteInstances(ctx context.Context, ns *corev1.Namespace) er
 		}
 	}
 	return nil
+}
+
+// deleteFrom deletes what a tenant has of a resource: in a service namespace, or in the cluster.
+func (c *contents) deleteFrom(ctx context.Context, gvr schema.GroupVersionResource, ns *corev1.Namespace) (int, error) {
+	if !isTenant(ns) {
+		return c.deleteAll(ctx, gvr, ns.Name)
+	}
+	own, err := c.prefixedObjects(ctx, gvr, ns.Name)
+	if err != nil {
+		return 0, err
+	}
+	return len(own), c.deleteEach(ctx, gvr, own)
 }
 
 func exported(ns *corev1.Namespace) []string {

@@ -153,6 +153,7 @@ type Controllers struct {
 	Tenants         *reconciler
 	ClusterBindings *heartbeats
 	Namespaces      *serviceNamespaces
+	Prefixed        *prefixed
 	Authorizations  *Authorizations
 	Logins          *Logins
 }
@@ -172,6 +173,7 @@ func NewControllers(t *Tenants, seen *Caches, resourceOf resourceOf) *Controller
 			Clients: t.Clients, opts: t.Opts, caches: seen, gates: gates, logins: logins,
 			removals: &removals{Clients: t.Clients, rights: t.Rights, contents: contents, breaker: breaker, turns: turns},
 		},
+		Prefixed:   &prefixed{t.Clients, t.Opts, t.Rights, seen, gates, turns},
 		Namespaces: &serviceNamespaces{t.Clients, t.Opts, t, seen, gates, quotas, contents, breaker},
 	}
 }

@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/fates"
@@ -100,7 +101,7 @@ func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, 
 	if waits := r.breaker.whyHeld(binding); waits != nil {
 		return waits, nil
 	}
-	if waits, err := r.unlessEmpty(ctx, binding); waits != nil || err != nil {
+	if waits, err := r.unlessEmpty(ctx, binding, ns); waits != nil || err != nil {
 		return waits, err
 	}
 	if !terminating(binding) { // the tenant reconcile must not give back what is taken now
@@ -109,6 +110,9 @@ func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, 
 	}
 	if err := r.revoke(ctx, ns); err != nil {
 		return nil, err
+	}
+	if waits, err := r.contents.drainPrefixed(ctx, ns, binding.Spec.DeletionPolicy); waits != nil || err != nil {
+		return waits, err
 	}
 	for _, gvr := range []schema.GroupVersionResource{ExportResource, NamespaceResource} {
 		left, err := r.deleteAll(ctx, gvr, ns.Name)
@@ -122,7 +126,7 @@ func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, 
 	if ns.DeletionTimestamp != nil {
 		return nil, nil //nolint:nilnil // nothing is waited for
 	}
-	if err := r.deleteNamespace(ctx, ns); err != nil {
+	if err := r.deleteNamespaceWith(ctx, ns, ending(ns, binding.Spec.DeletionPolicy)); err != nil {
 		return nil, err
 	}
 	audit.Record(ctx, "tenant removed", "tenant", ns.Name, "policy", binding.Spec.DeletionPolicy)
@@ -131,9 +135,12 @@ func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, 
 
 // unlessEmpty returns what is left of a tenant for which there is no policy. It asks
 // the API server: that a cache knows of nothing is no evidence.
-func (r *removals) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBinding) (*RefusalError, error) {
+func (r *removals) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBinding, tenant *corev1.Namespace) (*RefusalError, error) {
 	if binding.Spec.DeletionPolicy != "" {
 		return nil, nil //nolint:nilnil // the policy decides about the objects that are left
+	}
+	if left, err := remaining(r.contents.checkEmpty(ctx, tenant)); left != nil || err != nil {
+		return left, err
 	}
 	list, err := r.Meta.Resource(NamespaceResource).Namespace(binding.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -153,15 +160,21 @@ func (r *removals) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBin
 		if err == nil {
 			err = r.contents.checkEmpty(ctx, ns)
 		}
-		if left, ok := errors.AsType[*RefusalError](err); ok {
-			left.Message += ": the removal waits until the App Cluster has deleted them; spec.deletionPolicy of this object says to delete (Delete) or to keep (Orphan) them"
-			return left, nil
-		}
-		if err != nil {
-			return nil, err
+		if left, err := remaining(err); left != nil || err != nil {
+			return left, err
 		}
 	}
 	return nil, nil //nolint:nilnil // nothing is left
+}
+
+// remaining parts what is left of a tenant, which is to be told, from another error.
+func remaining(err error) (*RefusalError, error) {
+	left, ok := errors.AsType[*RefusalError](err)
+	if !ok {
+		return nil, err
+	}
+	left.Message += ": the removal waits until the App Cluster has deleted them; spec.deletionPolicy of this object says to delete (Delete) or to keep (Orphan) them"
+	return left, nil
 }
 
 // revoke takes the credential of a tenant and its rights in its tenant namespace, all
@@ -185,5 +198,56 @@ func (r *removals) revoke(ctx context.Context, ns *corev1.Namespace) error {
 	if revoked {
 		audit.Record(ctx, "credential revoked", "tenant", tenant)
 	}
-	return r.rights.take(ctx, tenant)
+	return errors.Join(r.rights.take(ctx, tenant), r.rights.takeClusterWide(ctx, ns))
+}
+
+// A breaker holds the removals of tenants when too many come at once.
+type breaker struct {
+	opts   *Options
+	caches *Caches
+}
+
+// whyHeld returns why the removal of a tenant has to wait, or nil. A removal with a policy waits
+// for removalGrace, so that many that come together are seen as many; while more than
+// RemovalsAtOnce are under way, each waits until its ClusterBinding has the release annotation.
+func (b *breaker) whyHeld(binding *v1alpha1.ClusterBinding) *RefusalError {
+	most := b.opts.RemovalsAtOnce
+	if most < 0 || !breaks(binding) {
+		return nil
+	}
+	if time.Since(binding.DeletionTimestamp.Time) < removalGrace {
+		return Refuse(v1alpha1.ReasonRemovalPending, "the removal begins in a few seconds")
+	}
+	n := 0
+	for _, obj := range b.caches.ClusterBindings.GetStore().List() {
+		other, ok := obj.(*v1alpha1.ClusterBinding)
+		n += One(ok && other.DeletionTimestamp != nil && breaks(other) && b.ofTenant(other))
+	}
+	if n <= most {
+		return nil
+	}
+	return Refuse(v1alpha1.ReasonRemovalHeld, fmt.Sprintf(
+		"%d tenants are being removed at once, more than %d: if it is meant, annotate this object with %s=true", n, most, v1alpha1.ReleaseAnnotation))
+}
+
+// ofTenant tells whether the removal of a ClusterBinding is that of a tenant, and not over.
+func (b *breaker) ofTenant(binding *v1alpha1.ClusterBinding) bool {
+	ns, ok := stored(b.caches.Owned, binding.Namespace)
+	if !ok || !slices.Contains(binding.Finalizers, v1alpha1.TenantFinalizer) {
+		return false
+	}
+	_, ok = holderOf(ns)
+	return ok
+}
+
+// breaks tells whether the removal of a tenant takes something from it that was not
+// released.
+func breaks(binding *v1alpha1.ClusterBinding) bool {
+	return binding.Spec.DeletionPolicy != "" && !metav1.HasAnnotation(binding.ObjectMeta, v1alpha1.ReleaseAnnotation)
+}
+
+// removing returns the ClusterBinding of a tenant that is being removed at this moment.
+func (b *breaker) removing(tenant string) (*v1alpha1.ClusterBinding, bool) {
+	binding, ok := Lookup(b.caches.ClusterBindings, cache.NewObjectName(tenant, v1alpha1.ClusterBindingName))
+	return binding, ok && terminating(binding) && b.whyHeld(binding) == nil
 }

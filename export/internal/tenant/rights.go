@@ -65,7 +65,9 @@ func Rules(exports []*v1alpha1.APIServiceExport, withdrawn ...*v1alpha1.APIServi
 		if i >= len(exports) {
 			most = DrainVerbs
 		}
-		grant(v1alpha1.GroupResource{Group: export.Spec.Group, Resource: export.Spec.Names.Plural}, writeVerbs, most)
+		if !IsPrefixed(export) { // else a ClusterRoleBinding does
+			grant(v1alpha1.GroupResource{Group: export.Spec.Group, Resource: export.Spec.Names.Plural}, writeVerbs, most)
+		}
 		for _, claim := range export.Spec.PermissionClaims {
 			grant(claim.GroupResource, claimVerbs(claim), most)
 		}

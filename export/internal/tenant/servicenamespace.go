@@ -123,7 +123,7 @@ func (n *serviceNamespaces) provide(ctx context.Context, name string, asked *v1a
 		return 0, err
 	}
 	exports := inNamespace(n.caches.Exports, asked.Namespace)
-	if err := n.noteExports(ctx, name, exports); err != nil {
+	if err := n.noteExports(ctx, name, slices.DeleteFunc(slices.Clone(exports), IsPrefixed)); err != nil {
 		return 0, err
 	}
 	if again, err = n.quotas.capObjects(ctx, name, Rules(exports)); err != nil {
@@ -172,10 +172,10 @@ func (n *serviceNamespaces) writeStatus(ctx context.Context, seen *v1alpha1.APIS
 	})
 }
 
-// noteExports remembers on a service namespace what its tenant could ever make in
-// it, so that nothing is overlooked when the namespace is to go.
-func (n *serviceNamespaces) noteExports(ctx context.Context, name string, exports []*v1alpha1.APIServiceExport) error {
-	ns, err := n.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+// noteExports remembers on a namespace what its tenant could ever make in it, or in the
+// whole cluster, so that nothing is overlooked when the namespace is to go.
+func (c Clients) noteExports(ctx context.Context, name string, exports []*v1alpha1.APIServiceExport) error {
+	ns, err := c.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("read namespace %s: %w", name, err)
 	}
@@ -189,7 +189,7 @@ func (n *serviceNamespaces) noteExports(ctx context.Context, name string, export
 		return nil
 	}
 	metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.ExportedAnnotation, strings.Join(all, ","))
-	if _, err := n.Kube.CoreV1().Namespaces().Update(ctx, ns, metav1.UpdateOptions{}); err != nil {
+	if _, err := c.Kube.CoreV1().Namespaces().Update(ctx, ns, metav1.UpdateOptions{}); err != nil {
 		return fmt.Errorf("annotate namespace %s: %w", name, err)
 	}
 	return nil
