@@ -60,13 +60,17 @@ func (c *reconciler) paced(ctx context.Context, r *record, result *Result, pause
 	if slices.ContainsFunc(result.Steps, func(s string) bool { return step(s).owns() }) {
 		ask = refusal.Own
 	}
-	f := c.refused.Refused(key, ask, c.wish(key), 0, err)
+	return c.tell(ctx, r, result, c.refused.Refused(key, ask, c.wish(key), 0, err)), nil
+}
+
+// tell says that what was refused lasts, if it does, and answers when to look again.
+func (c *reconciler) tell(ctx context.Context, r *record, result *Result, f *refusal.Refusal) time.Duration {
 	if passes := f.Passes(); passes > 0 {
-		return min(f.Wait(), passes), nil
+		return min(f.Wait(), passes)
 	}
-	c.reports.denied(ctx, r, result, c.uid(key), f)
-	result.Err = &ObjectError{reasonOfAccess(f.Kind), err.Error()}
-	return f.Wait(), nil
+	c.reports.denied(ctx, r, result, c.uid(result.Source), f)
+	result.Err = &ObjectError{reasonOfAccess(f.Kind), f.Detail}
+	return f.Wait()
 }
 
 // wish identifies what people wrote of a source, as far as it is known: when that changes, so
@@ -134,7 +138,7 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 			return p.again(s, r), nil
 		}
 		if f := c.refused.Of(key, refusal.Own); s.owns() && f != nil && !f.Due(c.wish(key), 0) {
-			return f.Wait(), nil
+			return c.tell(ctx, r, result, f), nil
 		}
 		if s == missing.step {
 			return 0, missing.err // what it is about was read since, and is there
