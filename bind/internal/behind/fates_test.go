@@ -4,80 +4,207 @@ package behind
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 var widgets = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
 
-// Whatever an API server answers for as long as it does: within 15 seconds a claim that is not
-// in step for it has an Event, and its binding counts it.
-func TestEachFateIsTold(t *testing.T) {
-	const told = 15 * time.Second
-	asks := map[string]struct {
-		target bool // it is the target's API server that refuses
-		meets  func(fakecluster.Request) bool
-	}{
-		"the target":          {true, func(r fakecluster.Request) bool { return r.Verb == "apply" }},
-		"reads of the target": {true, func(r fakecluster.Request) bool { return r.Verb == "apply" || r.Verb == "get" }},
-		"the status":          {false, func(r fakecluster.Request) bool { return r.Subresource == "status" }},
-		"the finalizer":       {false, func(r fakecluster.Request) bool { return r.Verb == "patch" && r.Subresource == "" }},
+// An ask is one of the requests that a Sync makes of an API server which refuses it.
+type ask struct {
+	target        bool // it is the target's API server that refuses
+	meets         func(fakecluster.Request) bool
+	before, after func(w *world) // what is done before it begins to refuse, and after that
+	reason        func(fates.Kind) klutchsync.Reason
+}
+
+// ofTarget is the reason of the Event if the target's API server refuses a write.
+func ofTarget(kind fates.Kind) klutchsync.Reason {
+	switch kind { //nolint:exhaustive // all others
+	case fates.Unreachable, fates.Failing, fates.Damaged, fates.Overloaded, fates.Unauthorized, fates.Exists, fates.Conflict, fates.Replaced, fates.Expired, fates.Ahead:
+		return klutchsync.ReasonUnavailable
+	case fates.Unserved, fates.Terminating, fates.Absent:
+		return klutchsync.ReasonMissing
+	case fates.Forbidden:
+		return klutchsync.ReasonForbidden
+	default:
+		return klutchsync.ReasonRefused
 	}
-	for _, answer := range fakecluster.Answers() {
+}
+
+// ofAccess is the reason of the Event if the source must not be written.
+func ofAccess(kind fates.Kind) klutchsync.Reason {
+	switch ofTarget(kind) { //nolint:exhaustive // the others do not work
+	case klutchsync.ReasonForbidden, klutchsync.ReasonRefused:
+		return klutchsync.ReasonDenied
+	default:
+		return klutchsync.ReasonUnavailable
+	}
+}
+
+// ofReads is the reason of the Event if the target can be neither read nor written.
+func ofReads(kind fates.Kind) klutchsync.Reason {
+	if kind == fates.Unserved {
+		return klutchsync.ReasonUnavailable
+	}
+	return ofTarget(kind)
+}
+
+// ofStatus is the reason of the Event if the source does not take its status. That another state
+// than was seen is there is no word on the status.
+func ofStatus(kind fates.Kind) klutchsync.Reason {
+	if kind.Fate() == fates.Again {
+		return klutchsync.ReasonUnavailable
+	}
+	return klutchsync.ReasonStatus
+}
+
+var asks = map[string]ask{
+	"the target": {
+		target: true, meets: func(r fakecluster.Request) bool { return r.Verb == "apply" },
+		after: func(w *world) { w.create("orders") }, reason: ofTarget,
+	},
+	"reads of the target": {
+		target: true, meets: func(r fakecluster.Request) bool { return r.Verb == "apply" || r.Verb == "get" },
+		after: func(w *world) { w.create("orders") }, reason: ofReads,
+	},
+	"a change of the target": {
+		target: true, meets: func(r fakecluster.Request) bool { return r.Verb == "apply" },
+		before: func(w *world) { w.create("orders") }, after: func(w *world) { w.patch(w.source, `{"spec":{"size":"large"}}`) }, reason: ofTarget,
+	},
+	"the deletion": {
+		target: true, meets: func(r fakecluster.Request) bool { return r.Verb == "delete" },
+		before: func(w *world) { w.create("orders") }, after: func(w *world) { w.delete("orders") }, reason: ofTarget,
+	},
+	"the status": {
+		meets:  func(r fakecluster.Request) bool { return r.Subresource == "status" },
+		before: func(w *world) { w.create("orders") }, after: func(w *world) { w.patch(w.target, `{"status":{"phase":"Ready"}}`, "status") },
+		reason: ofStatus,
+	},
+	"the finalizer": {
+		meets: func(r fakecluster.Request) bool { return r.Verb == "patch" && r.Subresource == "" },
+		after: func(w *world) { w.create("orders") }, reason: ofAccess,
+	},
+}
+
+// ownAnswers are answers of the table of fates beside fakecluster.Answers, which the simulator
+// gives: they say something of what is there, and while it is not so they are wrong for good.
+func ownAnswers() []fakecluster.Answer {
+	status := func(err *apierrors.StatusError, causes ...metav1.StatusCause) func(fakecluster.Request) error {
+		err.ErrStatus.Details = &metav1.StatusDetails{Causes: causes}
+		return func(fakecluster.Request) error { return err }
+	}
+	absent := apierrors.NewNotFound(widgets.GroupResource(), "orders")
+	return []fakecluster.Answer{
+		{Kind: fates.Absent, Err: func(r fakecluster.Request) error {
+			if r.Subresource != "" {
+				return apierrors.NewServiceUnavailable("starting") // else the kind has none: TestPlainStatus
+			}
+			return absent
+		}},
+		{Kind: fates.Replaced, Err: status(apierrors.NewInvalid(schema.GroupKind{Kind: "Widget"}, "orders", field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), "1", "field is immutable")}))},
+		{Kind: fates.Expired, Err: status(apierrors.NewResourceExpired("too old"))},
+		{Kind: fates.Ahead, Err: status(apierrors.NewTimeoutError("too large resource version", 1), metav1.StatusCause{Type: metav1.CauseTypeResourceVersionTooLarge})},
+	}
+}
+
+// notAnswered has the kinds that no API server answers such requests with, and why.
+var notAnswered = map[fates.Kind]string{
+	fates.None:       "no error",
+	fates.Ended:      "the end of the Sync",
+	fates.Superseded: "the engine's own",
+	fates.Terminal:   "the engine's own",
+	fates.Contested:  "others who hold fields are named: TestContested of package sync, TestRealContests",
+}
+
+// Whatever an API server answers for as long as it does: within 15 seconds a claim that is not
+// in step for it has an Event with the reason, and its binding counts it.
+func TestEachFateIsTold(t *testing.T) {
+	met := maps.Clone(notAnswered)
+	for _, answer := range append(fakecluster.Answers(), ownAnswers()...) {
+		met[answer.Kind] = "answered"
 		for name, ask := range asks {
 			err := answer.Err(fakecluster.Request{Resource: widgets})
 			t.Run(name+"/"+strings.ReplaceAll(err.Error(), "/", " "), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					source, target := fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"}), fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
-					refuse := func(ctx context.Context, r fakecluster.Request, do func() error) error {
-						if r.Resource == widgets && ask.meets(r) {
-							return answer.Err(r)
-						}
-						return do()
-					}
-					l := NewLedger(func() {})
-					end := run(t, source, target, l)
-					defer end()
-					create(t, source, "before")
-					time.Sleep(5 * time.Second)
-					if ask.target {
-						target.Intercept(refuse)
-					} else {
-						source.Intercept(refuse)
-					}
-					create(t, source, "orders")
-					if name == "the status" {
-						time.Sleep(time.Second)
-						patch := []byte(`{"status":{"phase":"Ready"}}`)
-						if _, err := target.Client().Resource(widgets).Namespace("default").Patch(t.Context(), "orders", types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
-							t.Fatal(err)
-						}
-					}
-					var events []string
-					for began := time.Now(); time.Since(began) < told; time.Sleep(time.Second) {
-						news, _ := l.News(time.Now())
-						for _, n := range news {
-							events = append(events, n.Object.Name+" "+n.Type)
-						}
-					}
-					counted, _ := l.Condition("widgets.example.org", time.Now())
-					if !slices.Contains(events, "orders Warning") || counted.Status == metav1.ConditionTrue {
-						t.Errorf("Events %q, %s: %s", events, counted.Status, counted.Message)
-					}
-				})
+				synctest.Test(t, func(t *testing.T) { tells(t, ask, answer) })
 			})
 		}
+	}
+	for k := range fates.Kinds {
+		if met[k] == "" {
+			t.Errorf("kind %d is not answered, and there is no reason given", k)
+		}
+	}
+}
+
+func tells(t *testing.T, ask ask, answer fakecluster.Answer) {
+	t.Helper()
+	const told = 15 * time.Second
+	kind := fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"}
+	w := &world{T: t, source: fakecluster.New(kind), target: fakecluster.New(kind)}
+	l := NewLedger(func() {})
+	defer run(t, w.source, w.target, l)()
+	w.create("before")
+	if ask.before != nil {
+		ask.before(w)
+	}
+	time.Sleep(5 * time.Second)
+	refusing := w.source
+	if ask.target {
+		refusing = w.target
+	}
+	refusing.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+		if r.Resource == widgets && ask.meets(r) {
+			return answer.Err(r)
+		}
+		return do()
+	})
+	ask.after(w)
+	var events []string
+	for began := time.Now(); time.Since(began) < told; time.Sleep(time.Second) {
+		news, _ := l.News(time.Now())
+		for _, n := range news {
+			events = append(events, strings.Join([]string{n.Object.Name, n.Type, n.Reason}, " "))
+		}
+	}
+	counted, _ := l.Condition("widgets.example.org", time.Now())
+	if want := "orders Warning " + string(ask.reason(answer.Kind)); !slices.Contains(events, want) || counted.Status == metav1.ConditionTrue {
+		t.Errorf("Events %q, want %q; %s: %s", events, want, counted.Status, counted.Message)
+	}
+}
+
+// A world is two clusters with widgets.
+type world struct {
+	*testing.T
+	source, target *fakecluster.Cluster
+}
+
+func (w *world) patch(c *fakecluster.Cluster, patch string, subresource ...string) {
+	w.Helper()
+	if _, err := c.Client().Resource(widgets).Namespace("default").Patch(w.Context(), "orders", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresource...); err != nil {
+		w.Fatal(err)
+	}
+}
+
+func (w *world) delete(name string) {
+	w.Helper()
+	if err := w.source.Client().Resource(widgets).Namespace("default").Delete(w.Context(), name, metav1.DeleteOptions{}); err != nil {
+		w.Fatal(err)
 	}
 }
 
@@ -107,11 +234,11 @@ func run(t *testing.T, source, target *fakecluster.Cluster, l *Ledger) (end func
 	}
 }
 
-func create(t *testing.T, c *fakecluster.Cluster, name string) {
-	t.Helper()
+func (w *world) create(name string) {
+	w.Helper()
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.org/v1", "kind": "Widget", "spec": map[string]any{"size": "small"}}}
 	u.SetName(name)
-	if _, err := c.Client().Resource(widgets).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
+	if _, err := w.source.Client().Resource(widgets).Namespace("default").Create(w.Context(), u, metav1.CreateOptions{}); err != nil {
+		w.Fatal(err)
 	}
 }

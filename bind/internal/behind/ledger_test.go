@@ -3,8 +3,11 @@
 package behind
 
 import (
+	"os"
+	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -73,6 +76,31 @@ func TestEventsOfAnObject(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// Each reason of package sync makes an Event of its name and is counted, but the one of objects
+// that are not there.
+func TestEachReasonIsTold(t *testing.T) {
+	source, err := os.ReadFile("../../../sync/result.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reasons := regexp.MustCompile(`(?m)^\tReason\w+ +Reason = "(\w+)"`).FindAllSubmatch(source, -1)
+	if len(reasons) < 19 {
+		t.Fatalf("found %d reasons", len(reasons))
+	}
+	for _, match := range reasons {
+		reason := klutchsync.Reason(match[1])
+		l := NewLedger(func() {})
+		l.note(report(reason), noon)
+		news, _ := l.News(noon.Add(grace))
+		c, _ := l.Condition("widgets", noon.Add(grace))
+		told := len(news) == 1 && news[0].Type == "Warning" && news[0].Reason == string(reason) && news[0].Message == "quota"
+		counted := strings.HasPrefix(c.Message, "1 not in step: 1 "+string(reason)+".")
+		if want := reason != klutchsync.ReasonOrphaned; told != want || counted != want {
+			t.Errorf("%s: %+v, %+v", reason, news, c)
+		}
 	}
 }
 
