@@ -166,10 +166,10 @@ func (w *world) acceptSchema(t *testing.T, name string) string {
 	return said
 }
 
-// P21: a provider's schema that drops a field, keeps what was dropped, or moves stored
-// objects to a version without their fields is held, and objects stay in step, until the App
-// Cluster's owner takes that very schema over. Names that stand for something else in
-// the cluster stay with that.
+// P21: of a provider's schema that drops a field, keeps what was dropped, or moves stored
+// objects to a version without their fields, that is held, and objects stay in step, until the
+// App Cluster's owner takes that very schema over. What is harmless beside it arrives. Names
+// that stand for something else in the cluster stay with that.
 func TestP21HostileSchema(t *testing.T) {
 	w := newWorld(t)
 	w.app.apply(t, secret(v1alpha1.Namespace, w.secret, w.kubeconfig(t)), object("v1", "Namespace", "", "team", nil))
@@ -194,18 +194,30 @@ func TestP21HostileSchema(t *testing.T) {
 		change(spec, spec["versions"].([]any)[0].(map[string]any))
 		w.controlPlane.patch(t, exportsGVR, cache.NewObjectName(tenant, widgets), map[string]any{"spec": map[string]any{"versions": spec["versions"], "names": spec["names"]}})
 	}
-	plan := append(slices.Clone(specOfWidgets), "properties", "plan")
+	plan, port := append(slices.Clone(specOfWidgets), "properties", "plan"), append(slices.Clone(specOfWidgets), "properties", "port")
+	versions := func() (names []string) {
+		for _, v := range get[v1alpha1.APIServiceExport](t, w.app, crdsGVR, "", widgets).Spec.Versions {
+			names = append(names, fmt.Sprintf("%s %t", v.Name, v.Storage))
+		}
+		return names
+	}
 	size := int64(6)
 	for _, c := range []struct {
 		name, says string
+		versions   []string // and whether each is stored
 		change     func(spec, v1 map[string]any)
 	}{
-		{"a field is dropped", "v1 spec.plan: is gone", func(_, v1 map[string]any) { unstructured.RemoveNestedField(v1, plan...) }},
-		{"what nobody names is kept", "v1 spec: x-kubernetes-preserve-unknown-fields was false and is true", func(_, v1 map[string]any) {
+		{"a field is dropped", "v1 spec.plan: is gone", []string{"v1 true"}, func(_, v1 map[string]any) { unstructured.RemoveNestedField(v1, plan...) }},
+		{"it is spelled as no API server reads it", "v1 spec.plan: is gone", []string{"v1 true"}, func(_, v1 map[string]any) {
+			properties, _, _ := unstructured.NestedMap(v1, append(slices.Clone(specOfWidgets), "properties")...)
+			put(t, v1, runtime.DeepCopyJSONValue(properties), append(slices.Clone(specOfWidgets), "Properties")...)
+			unstructured.RemoveNestedField(v1, plan...)
+		}},
+		{"what nobody names is kept", "v1 spec: x-kubernetes-preserve-unknown-fields was false and is true", []string{"v1 true"}, func(_, v1 map[string]any) {
 			put(t, v1, true, append(slices.Clone(specOfWidgets), "x-kubernetes-preserve-unknown-fields")...)
 		}},
-		{"the version that is synced goes", "version v1 is gone", func(spec, v1 map[string]any) { v1["name"] = "v2" }},
-		{"objects are stored in a version without the field", "stored as v2 spec.plan: is gone", func(spec, v1 map[string]any) {
+		{"the version that is synced goes", "version v1 is gone", []string{"v2 false", "v1 true"}, func(spec, v1 map[string]any) { v1["name"] = "v2" }},
+		{"objects are stored in a version without the field", "stored as v2 spec.plan: is gone", []string{"v1 true", "v2 false"}, func(spec, v1 map[string]any) {
 			v2 := second(runtime.DeepCopyJSON(v1))
 			unstructured.RemoveNestedField(v2, plan...)
 			v1["storage"], spec["versions"] = false, []any{v1, v2}
@@ -216,22 +228,54 @@ func TestP21HostileSchema(t *testing.T) {
 		w.readyBut(t, widgets, v1alpha1.ReasonSchemaChangeHeld)
 		w.travels(t, service, "one", "size", size)
 		size++
-		if diff := cmp.Diff(agreed.Object["spec"], get[unstructured.Unstructured](t, w.app, crdsGVR, "", widgets).Object["spec"]); diff != "" {
-			t.Errorf("%s: the CRD has changed (-before +after):\n%s", c.name, diff)
+		if diff := cmp.Diff(c.versions, versions()); diff != "" {
+			t.Errorf("%s: versions (-want +got):\n%s", c.name, diff)
+		}
+		for i := range c.versions {
+			if v := versionOf(t, w, i); v["name"] != "v1" {
+				continue
+			} else if diff := cmp.Diff(agreed.Object["spec"].(map[string]any)["versions"].([]any)[0], any(v)); diff != "" {
+				t.Errorf("%s: v1 has changed (-before +after):\n%s", c.name, diff)
+			}
 		}
 	}
+	publish(func(_, _ map[string]any) {})
+	w.condition(t, widgets, v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonSchemaChangeHeld, "version v2 is gone")
+	w.acceptSchema(t, widgets)
+	w.ready(t, widgets)
 
 	rules := append(slices.Clone(specOfWidgets), "x-kubernetes-validations")
 	publish(func(_, v1 map[string]any) { put(t, v1, []any{map[string]any{"rule": "self.size >= 5"}}, rules...) })
 	eventually(t, func() error {
-		if _, there, _ := unstructured.NestedSlice(versionOf(t, w, 0), rules...); !there {
-			return errors.New("a rule that all objects keep was not taken over")
+		if now, _, _ := unstructured.NestedSlice(versionOf(t, w, 0), rules...); !cmp.Equal(now, []any{map[string]any{"rule": "self.size >= 5"}}) {
+			return fmt.Errorf("a rule that all objects keep was not taken over: %v", now)
 		}
 		return nil
 	})
 	w.ready(t, widgets)
-	publish(func(_, v1 map[string]any) { put(t, v1, []any{map[string]any{"rule": "self.size < 5"}}, rules...) })
-	w.condition(t, widgets, v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonSchemaChangeHeld, "rule self.size < 5 is new")
+	extra := append(slices.Clone(specOfWidgets), "properties", "extra")
+	publish(func(_, v1 map[string]any) { // a field added beside a breaking rule, and a field dropped
+		put(t, v1, []any{map[string]any{"rule": "self.size < 5"}}, rules...)
+		put(t, v1, map[string]any{"type": "string"}, extra...)
+		unstructured.RemoveNestedField(v1, port...)
+	})
+	w.condition(t, widgets, v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonSchemaChangeHeld, "rule self.size < 5 is new", "v1 spec.port: is gone")
+	w.readyBut(t, widgets, v1alpha1.ReasonSchemaChangeHeld)
+	w.travels(t, service, "one", "size", size)
+	if _, there, _ := unstructured.NestedMap(versionOf(t, w, 0), extra...); !there {
+		t.Error("a harmless field waits with the rule beside it")
+	}
+	if _, there, _ := unstructured.NestedMap(versionOf(t, w, 0), port...); !there {
+		t.Error("a field was dropped beside one that came")
+	}
+	kept, _, _ := unstructured.NestedSlice(versionOf(t, w, 0), rules...)
+	if diff := cmp.Diff([]any{map[string]any{"rule": "self.size >= 5"}}, kept); diff != "" {
+		t.Errorf("rules (-want +got):\n%s", diff)
+	}
+	publish(func(_, v1 map[string]any) {})
+	w.condition(t, widgets, v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonSchemaChangeHeld, "v1 spec.extra: is gone")
+	w.acceptSchema(t, widgets)
+	w.ready(t, widgets)
 
 	publish(func(_, v1 map[string]any) { unstructured.RemoveNestedField(v1, plan...) })
 	w.condition(t, widgets, v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonSchemaChangeHeld, "v1 spec.plan: is gone.")
@@ -242,7 +286,7 @@ func TestP21HostileSchema(t *testing.T) {
 	}
 	publish(func(_, v1 map[string]any) { // the consent was to another schema
 		unstructured.RemoveNestedField(v1, plan...)
-		unstructured.RemoveNestedField(v1, append(slices.Clone(specOfWidgets), "properties", "port")...)
+		unstructured.RemoveNestedField(v1, port...)
 	})
 	w.condition(t, widgets, v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonSchemaChangeHeld, "v1 spec.port: is gone.")
 	publish(func(spec, v1 map[string]any) {
@@ -296,12 +340,11 @@ func second(v1 map[string]any) map[string]any {
 	return v2
 }
 
-// travels sets a field in whatever version is served, until it is there on the other
-// side.
+// travels sets a field in whatever version the control plane serves, until it is there.
 func (w *world) travels(t *testing.T, service, name, field string, value any) {
 	t.Helper()
 	gvr := widgetsGVR
-	if crd := get[unstructured.Unstructured](t, w.app, crdsGVR, "", widgets); strings.Contains(fmt.Sprint(crd.Object["spec"]), "name:v2") {
+	if crd := get[unstructured.Unstructured](t, w.controlPlane, crdsGVR, "", widgets); strings.Contains(fmt.Sprint(crd.Object["spec"]), "name:v2") {
 		gvr.Version = "v2"
 	}
 	patch, err := json.Marshal(map[string]any{"spec": map[string]any{field: value}})

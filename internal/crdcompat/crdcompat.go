@@ -7,7 +7,6 @@ package crdcompat
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"reflect"
@@ -15,6 +14,7 @@ import (
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -84,40 +84,90 @@ func List(changes []Change) string {
 // Compare returns what changed between two snapshots of an API, in order. What it
 // cannot judge it takes to be narrower.
 func Compare(before, after *v1alpha1.APIServiceExportCRDSpec) []Change {
+	var changes []Change
+	for _, f := range findings(before, after) {
+		changes = append(changes, f.Change)
+	}
+	return changes
+}
+
+// A finding is a change, and what has to be put back so that it is none.
+type finding struct {
+	Change
+
+	undo []put
+}
+
+func findings(before, after *v1alpha1.APIServiceExportCRDSpec) []finding {
 	d := &difference{}
 	if before.Names.Kind != after.Names.Kind {
-		d.add(Removed, "", "kind", before.Names.Kind, after.Names.Kind)
+		d.add(Removed, place{}, "kind", before.Names.Kind, after.Names.Kind, "names")
 	}
 	if before.Scope != after.Scope {
-		d.add(Removed, "", "scope", before.Scope, after.Scope)
+		d.add(Removed, place{}, "scope", before.Scope, after.Scope, "scope")
 	}
 	for _, old := range before.Versions {
 		i := slices.IndexFunc(after.Versions, func(v v1alpha1.APIServiceExportVersion) bool { return v.Name == old.Name })
 		if i < 0 {
-			d.say(Removed, "", "version "+old.Name+" is gone")
+			d.gone(old, after.Versions)
 			continue
 		}
 		d.version(old, after.Versions[i])
 	}
 	for _, v := range after.Versions {
 		if !slices.ContainsFunc(before.Versions, func(o v1alpha1.APIServiceExportVersion) bool { return o.Name == v.Name }) {
-			d.say(Added, "", "version "+v.Name+" is new")
+			d.say(Added, place{}, "version "+v.Name+" is new")
 		}
 	}
 	d.storage(before.Versions, after.Versions)
-	return d.changes
+	return d.found
 }
 
-// A difference collects changes.
-type difference struct{ changes []Change }
-
-func (d *difference) say(e Effect, path, what string) {
-	d.changes = append(d.changes, Change{e, path, what})
+// A place is where two snapshots are compared.
+type place struct {
+	text string   // for people: "v1 spec.size"
+	keys []string // in the JSON of a snapshot, where versions are found by their names
 }
 
-func (d *difference) add(e Effect, path, what string, before, after any) {
-	d.say(e, path, fmt.Sprintf("%s was %s and is %s", what, show(before), show(after)))
+func (p place) at(keys ...string) []string { return slices.Concat(p.keys, keys) }
+
+func (p place) property(name string) place {
+	return place{join(p.text, name), p.at("properties", name)}
 }
+
+func (p place) values() place { return place{join(p.text, "*"), p.at("additionalProperties")} }
+
+func (p place) items() place { return place{p.text + "[]", p.at("items")} }
+
+func ofVersion(name string) place { return place{name, []string{"versions", name}} }
+
+// A difference collects what changed.
+type difference struct{ found []finding }
+
+// say notes a change, which is undone by what was at the keys below a place, or else at the
+// place itself.
+func (d *difference) say(e Effect, p place, what string, keys ...string) {
+	d.found = append(d.found, finding{Change{e, p.text, what}, []put{{keys: p.at(keys...)}}})
+}
+
+func (d *difference) add(e Effect, p place, what string, before, after any, keys ...string) {
+	d.say(e, p, fmt.Sprintf("%s was %s and is %s", what, show(before), show(after)), keys...)
+}
+
+// undoneBy replaces what the last change is undone by.
+func (d *difference) undoneBy(undo ...put) { d.found[len(d.found)-1].undo = undo }
+
+// gone: objects stay stored in a version that is put back.
+func (d *difference) gone(old v1alpha1.APIServiceExportVersion, after []v1alpha1.APIServiceExportVersion) {
+	d.say(Removed, place{}, "version "+old.Name+" is gone")
+	undo := []put{{keys: ofVersion(old.Name).keys}}
+	if i := slices.IndexFunc(after, stored); old.Storage && i >= 0 {
+		undo = append(undo, put{keys: ofVersion(after[i].Name).at("storage")})
+	}
+	d.undoneBy(undo...)
+}
+
+func stored(v v1alpha1.APIServiceExportVersion) bool { return v.Storage }
 
 // show writes a value for people, and an absent one as "none".
 func show(v any) string {
@@ -134,77 +184,83 @@ func show(v any) string {
 // storage looks at what becomes of stored objects: API servers read them by the schema
 // of the version that they are stored in, and drop what that does not name.
 func (d *difference) storage(before, after []v1alpha1.APIServiceExportVersion) {
-	stored := func(v v1alpha1.APIServiceExportVersion) bool { return v.Storage }
 	old, now := slices.IndexFunc(before, stored), slices.IndexFunc(after, stored)
 	if old < 0 || now < 0 || before[old].Name == after[now].Name {
 		return
 	}
 	s := &difference{}
-	s.schemas("stored as "+after[now].Name+" ", before[old], after[now])
-	d.changes = append(d.changes, Only(s.changes, Change.NeedsConsent)...)
+	s.schemas(place{text: "stored as " + after[now].Name + " "}, before[old], after[now])
+	for _, f := range s.found {
+		if f.NeedsConsent() {
+			f.undo = []put{{keys: ofVersion(before[old].Name).at("storage")}, {keys: ofVersion(after[now].Name).at("storage")}}
+			d.found = append(d.found, f)
+		}
+	}
 }
 
 func (d *difference) version(before, after v1alpha1.APIServiceExportVersion) {
+	p := ofVersion(before.Name)
 	if before.Served && !after.Served {
-		d.say(Removed, "", "version "+before.Name+" is not served any more")
+		d.say(Removed, place{keys: p.keys}, "version "+before.Name+" is not served any more", "served")
 	}
-	d.subresources(before.Name, before.Subresources, after.Subresources)
-	d.schemas(before.Name+" ", before, after)
+	d.subresources(p, before.Subresources, after.Subresources)
+	d.schemas(place{p.text + " ", p.at("schema", "openAPIV3Schema")}, before, after)
 }
 
-func (d *difference) schemas(path string, before, after v1alpha1.APIServiceExportVersion) {
+func (d *difference) schemas(p place, before, after v1alpha1.APIServiceExportVersion) {
 	old, errOld := decodeSchema(before.Schema)
 	now, errNow := decodeSchema(after.Schema)
 	if errOld != nil || errNow != nil {
-		d.say(Narrowed, strings.TrimSpace(path), "the schema cannot be read")
+		d.say(Narrowed, place{strings.TrimSpace(p.text), p.keys}, "the schema cannot be read")
 		return
 	}
-	d.schema(path, old, now)
+	d.schema(p, old, now)
 }
 
+// decodeSchema reads a schema as API servers do: a field of another case is none.
 func decodeSchema(s v1alpha1.APIServiceExportSchema) (*apiextensionsv1.JSONSchemaProps, error) {
 	props := &apiextensionsv1.JSONSchemaProps{}
 	return props, json.Unmarshal(s.OpenAPIV3Schema.Raw, props)
 }
 
-func (d *difference) subresources(version string, before, after v1alpha1.CRDSubresources) {
+func (d *difference) subresources(p place, before, after v1alpha1.CRDSubresources) {
 	presence := func(name string, was, is bool) {
 		switch {
 		case was && !is:
-			d.say(Removed, version, "subresource "+name+" is gone")
+			d.say(Removed, p, "subresource "+name+" is gone", "subresources", name)
 		case !was && is:
-			d.say(Added, version, "subresource "+name+" is new")
+			d.say(Added, p, "subresource "+name+" is new")
 		}
 	}
 	presence("status", before.Status != nil, after.Status != nil)
 	presence("scale", before.Scale != nil, after.Scale != nil)
 	if before.Scale != nil && after.Scale != nil && !reflect.DeepEqual(before.Scale, after.Scale) {
-		d.say(Narrowed, version, "subresource scale has other paths")
+		d.say(Narrowed, p, "subresource scale has other paths", "subresources", "scale")
 	}
 }
 
 // schema compares what two schemas accept, field by field.
-func (d *difference) schema(path string, before, after *apiextensionsv1.JSONSchemaProps) {
+func (d *difference) schema(p place, before, after *apiextensionsv1.JSONSchemaProps) {
 	if before.Type != after.Type {
-		d.types(path, before, after)
+		d.types(p, before, after)
 	}
-	d.limits(path, before, after)
-	d.flags(path, before, after)
-	d.enum(path, before.Enum, after.Enum)
-	d.rules(path, before.XValidations, after.XValidations)
-	d.properties(path, before, after)
-	d.required(path, before, after)
-	d.additional(path, before, after)
-	d.items(path, before.Items, after.Items)
-	d.rest(path, before, after)
+	d.limits(p, before, after)
+	d.flags(p, before, after)
+	d.enum(p, before.Enum, after.Enum)
+	d.rules(p, before.XValidations, after.XValidations)
+	d.properties(p, before, after)
+	d.required(p, before, after)
+	d.additional(p, before, after)
+	d.items(p, before.Items, after.Items)
+	d.rest(p, before, after)
 }
 
-func (d *difference) types(path string, before, after *apiextensionsv1.JSONSchemaProps) {
+func (d *difference) types(p place, before, after *apiextensionsv1.JSONSchemaProps) {
 	e := Narrowed
 	if after.Type == "" || before.Type == "integer" && after.Type == "number" {
 		e = Widened
 	}
-	d.add(e, path, "type", before.Type, after.Type)
+	d.add(e, p, "type", before.Type, after.Type)
 }
 
 // A boundary is a number that values must not go beyond.
@@ -237,7 +293,7 @@ func number(n *int64) *float64 {
 	return new(float64(*n))
 }
 
-func (d *difference) limits(path string, before, after *apiextensionsv1.JSONSchemaProps) {
+func (d *difference) limits(p place, before, after *apiextensionsv1.JSONSchemaProps) {
 	for _, l := range []boundary{
 		{"minimum", before.Minimum, after.Minimum, false},
 		{"maximum", before.Maximum, after.Maximum, true},
@@ -250,14 +306,14 @@ func (d *difference) limits(path string, before, after *apiextensionsv1.JSONSche
 	} {
 		switch w := l.wider(); {
 		case w < 0:
-			d.add(Narrowed, path, l.name, l.was, l.is)
+			d.add(Narrowed, p, l.name, l.was, l.is, l.name)
 		case w > 0:
-			d.add(Widened, path, l.name, l.was, l.is)
+			d.add(Widened, p, l.name, l.was, l.is)
 		}
 	}
-	d.constraint(path, "pattern", before.Pattern, after.Pattern)
-	d.constraint(path, "format", before.Format, after.Format)
-	d.constraint(path, "multipleOf", value(before.MultipleOf), value(after.MultipleOf))
+	d.constraint(p, "pattern", before.Pattern, after.Pattern)
+	d.constraint(p, "format", before.Format, after.Format)
+	d.constraint(p, "multipleOf", value(before.MultipleOf), value(after.MultipleOf))
 }
 
 func value(f *float64) string {
@@ -268,17 +324,17 @@ func value(f *float64) string {
 }
 
 // constraint compares what only its absence makes wider.
-func (d *difference) constraint(path, what, before, after string) {
+func (d *difference) constraint(p place, what, before, after string) {
 	switch {
 	case before == after:
 	case after == "":
-		d.add(Widened, path, what, before, after)
+		d.add(Widened, p, what, before, after)
 	default:
-		d.add(Narrowed, path, what, before, after)
+		d.add(Narrowed, p, what, before, after)
 	}
 }
 
-func (d *difference) flags(path string, before, after *apiextensionsv1.JSONSchemaProps) {
+func (d *difference) flags(p place, before, after *apiextensionsv1.JSONSchemaProps) {
 	isTrue := func(b *bool) bool { return b != nil && *b }
 	for _, f := range []struct {
 		name       string
@@ -296,28 +352,29 @@ func (d *difference) flags(path string, before, after *apiextensionsv1.JSONSchem
 		switch {
 		case f.is == f.was:
 		case f.is:
-			d.say(f.gain, path, f.name+" was false and is true")
+			d.say(f.gain, p, f.name+" was false and is true", f.name)
 		default:
-			d.say(f.loss, path, f.name+" was true and is false")
+			d.say(f.loss, p, f.name+" was true and is false", f.name)
 		}
 	}
 }
 
-func (d *difference) enum(path string, before, after []apiextensionsv1.JSON) {
+func (d *difference) enum(p place, before, after []apiextensionsv1.JSON) {
 	was, is := texts(before), texts(after)
 	switch {
 	case len(was) == 0 && len(is) > 0:
-		d.say(Narrowed, path, "only certain values are valid: "+strings.Join(is, ", "))
+		d.say(Narrowed, p, "only certain values are valid: "+strings.Join(is, ", "), "enum")
 		return
 	case len(was) > 0 && len(is) == 0:
-		d.say(Widened, path, "all values are valid")
+		d.say(Widened, p, "all values are valid")
 		return
 	}
 	if gone := without(was, is); len(gone) > 0 {
-		d.say(Removed, path, "value "+strings.Join(gone, ", ")+" is not valid any more")
+		d.say(Removed, p, "value "+strings.Join(gone, ", ")+" is not valid any more")
+		d.undoneBy(put{p.at("enum"), union})
 	}
 	if fresh := without(is, was); len(fresh) > 0 {
-		d.say(Widened, path, "value "+strings.Join(fresh, ", ")+" is new")
+		d.say(Widened, p, "value "+strings.Join(fresh, ", ")+" is new")
 	}
 }
 
@@ -329,27 +386,37 @@ func texts(values []apiextensionsv1.JSON) []string {
 	return all
 }
 
-// without returns those of all that are not in others.
-func without(all, others []string) []string {
-	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return slices.Contains(others, s) })
+func ruleTexts(all apiextensionsv1.ValidationRules) (texts []string) {
+	for _, r := range all {
+		text := r.Rule
+		if r.OptionalOldSelf != nil && *r.OptionalOldSelf {
+			text += " (optionalOldSelf)"
+		}
+		texts = append(texts, text)
+	}
+	return texts
 }
 
-func (d *difference) rules(path string, before, after apiextensionsv1.ValidationRules) {
-	rules := func(all apiextensionsv1.ValidationRules) (texts []string) {
-		for _, r := range all {
-			texts = append(texts, r.Rule)
-		}
-		return texts
+// without returns those of all that are not in others.
+func without(all, others []string) []string {
+	known := make(map[string]bool, len(others))
+	for _, s := range others {
+		known[s] = true
 	}
-	for _, r := range without(rules(after), rules(before)) {
+	return slices.DeleteFunc(slices.Clone(all), func(s string) bool { return known[s] })
+}
+
+func (d *difference) rules(p place, before, after apiextensionsv1.ValidationRules) {
+	was, is := ruleTexts(before), ruleTexts(after)
+	for _, r := range without(is, was) {
 		effect := Ruled
 		if strings.Contains(r, "oldSelf") { // about a change, of which no object that exists tells
 			effect = Narrowed
 		}
-		d.say(effect, path, "rule "+r+" is new")
+		d.say(effect, p, "rule "+r+" is new", "x-kubernetes-validations")
 	}
-	for _, r := range without(rules(before), rules(after)) {
-		d.say(Widened, path, "rule "+r+" is gone")
+	for _, r := range without(was, is) {
+		d.say(Widened, p, "rule "+r+" is gone")
 	}
 }
 
@@ -358,17 +425,17 @@ func open(s *apiextensionsv1.JSONSchemaProps) bool {
 	return s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields || s.AdditionalProperties != nil
 }
 
-func (d *difference) properties(path string, before, after *apiextensionsv1.JSONSchemaProps) {
+func (d *difference) properties(p place, before, after *apiextensionsv1.JSONSchemaProps) {
 	for _, name := range slices.Sorted(maps.Keys(before.Properties)) {
 		old := before.Properties[name]
 		now, ok := after.Properties[name]
 		switch {
 		case ok:
-			d.schema(join(path, name), &old, &now)
+			d.schema(p.property(name), &old, &now)
 		case open(after):
-			d.say(Widened, join(path, name), "is not described any more")
+			d.say(Widened, p.property(name), "is not described any more")
 		default:
-			d.say(Removed, join(path, name), "is gone")
+			d.say(Removed, p.property(name), "is gone")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(after.Properties)) {
@@ -376,9 +443,9 @@ func (d *difference) properties(path string, before, after *apiextensionsv1.JSON
 			continue
 		}
 		if open(before) {
-			d.say(Narrowed, join(path, name), "could be anything before")
+			d.say(Narrowed, p.property(name), "could be anything before")
 		} else {
-			d.say(Added, join(path, name), "is new")
+			d.say(Added, p.property(name), "is new")
 		}
 	}
 }
@@ -391,13 +458,18 @@ func join(path, name string) string {
 }
 
 // required: a field with a default is never missing.
-func (d *difference) required(path string, before, after *apiextensionsv1.JSONSchemaProps) {
+func (d *difference) required(p place, before, after *apiextensionsv1.JSONSchemaProps) {
 	was, is := demanded(before), demanded(after)
 	for _, name := range without(is, was) {
-		d.say(Narrowed, join(path, name), "is required")
+		d.say(Narrowed, p.property(name), "is required")
+		if slices.Contains(before.Required, name) {
+			d.undoneBy(put{keys: p.property(name).at("default")})
+		} else {
+			d.undoneBy(put{p.at("required"), common})
+		}
 	}
 	for _, name := range without(was, is) {
-		d.say(Widened, join(path, name), "is not required any more")
+		d.say(Widened, p.property(name), "is not required any more")
 	}
 }
 
@@ -405,51 +477,52 @@ func demanded(s *apiextensionsv1.JSONSchemaProps) []string {
 	return slices.DeleteFunc(slices.Sorted(slices.Values(s.Required)), func(name string) bool { return s.Properties[name].Default != nil })
 }
 
-func (d *difference) additional(path string, before, after *apiextensionsv1.JSONSchemaProps) {
+func (d *difference) additional(p place, before, after *apiextensionsv1.JSONSchemaProps) {
 	was, is := before.AdditionalProperties, after.AdditionalProperties
 	switch {
 	case was == nil && is == nil:
 	case is == nil:
-		d.say(Removed, join(path, "*"), "is gone")
+		d.say(Removed, p.values(), "is gone")
 	case was == nil && len(before.Properties) == 0 && before.XPreserveUnknownFields == nil:
-		d.say(Added, join(path, "*"), "is new")
+		d.say(Added, p.values(), "is new")
 	case was != nil && was.Schema != nil && is.Schema != nil:
-		d.schema(join(path, "*"), was.Schema, is.Schema)
+		d.schema(p.values(), was.Schema, is.Schema)
 	case !reflect.DeepEqual(was, is):
-		d.say(Narrowed, join(path, "*"), "is described otherwise")
+		d.say(Narrowed, p.values(), "is described otherwise")
 	}
 }
 
-func (d *difference) items(path string, before, after *apiextensionsv1.JSONSchemaPropsOrArray) {
+func (d *difference) items(p place, before, after *apiextensionsv1.JSONSchemaPropsOrArray) {
 	switch {
 	case before == nil && after == nil:
 	case before == nil:
-		d.say(Narrowed, path+"[]", "is described")
+		d.say(Narrowed, p.items(), "is described")
 	case after == nil:
-		d.say(Widened, path+"[]", "is not described any more")
+		d.say(Widened, p.items(), "is not described any more")
 	case before.Schema != nil && after.Schema != nil:
-		d.schema(path+"[]", before.Schema, after.Schema)
+		d.schema(p.items(), before.Schema, after.Schema)
 	case !reflect.DeepEqual(before, after):
-		d.say(Narrowed, path+"[]", "is described otherwise")
+		d.say(Narrowed, p.items(), "is described otherwise")
 	}
 }
 
 // rest compares what changes of cannot be judged: they are taken to be narrower.
-func (d *difference) rest(path string, before, after *apiextensionsv1.JSONSchemaProps) {
+func (d *difference) rest(p place, before, after *apiextensionsv1.JSONSchemaProps) {
 	for _, f := range []struct {
 		name    string
 		was, is any
+		keys    []string
 	}{
-		{"allOf", before.AllOf, after.AllOf},
-		{"anyOf", before.AnyOf, after.AnyOf},
-		{"oneOf", before.OneOf, after.OneOf},
-		{"not", before.Not, after.Not},
-		{"x-kubernetes-list-type", listType(before), listType(after)},
-		{"x-kubernetes-list-map-keys", before.XListMapKeys, after.XListMapKeys},
-		{"x-kubernetes-map-type", mapType(before), mapType(after)},
+		{"allOf", before.AllOf, after.AllOf, []string{"allOf"}},
+		{"anyOf", before.AnyOf, after.AnyOf, []string{"anyOf"}},
+		{"oneOf", before.OneOf, after.OneOf, []string{"oneOf"}},
+		{"not", before.Not, after.Not, []string{"not"}},
+		{"x-kubernetes-list-type", listType(before), listType(after), nil},
+		{"x-kubernetes-list-map-keys", before.XListMapKeys, after.XListMapKeys, nil},
+		{"x-kubernetes-map-type", mapType(before), mapType(after), []string{"x-kubernetes-map-type"}},
 	} {
 		if !reflect.DeepEqual(f.was, f.is) {
-			d.say(Narrowed, path, f.name+" changed")
+			d.say(Narrowed, p, f.name+" changed", f.keys...)
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
@@ -87,18 +88,17 @@ func (i *installation) putSchema(ctx context.Context) (bool, error) {
 		logr.FromContextOrDiscard(ctx).Info("CRD created")
 		return i.established(made)
 	}
+	all := i.wanted.DeepCopy()
+	held, waits, err := i.adoptSchema(ctx)
+	if err != nil {
+		return false, err
+	}
 	same, err := crd.SameSpec(i.live, i.wanted)
 	if err != nil {
 		return false, err
 	}
-	var stays v1alpha1.Condition
 	if !same {
-		if stays, err = i.adoptSchema(ctx, i.live, i.wanted); err != nil {
-			return false, err
-		}
-		if same = stays.Type != ""; !same {
-			i.pass.record.schemaChanged = time.Now() // one that is refused counts too
-		}
+		i.pass.record.schemaChanged = time.Now() // one that is refused counts too
 	}
 	if owner, ok := mark.Get(i.live); !same || !ok || owner != mark.Of(i.pass.binding) || (i.pass.key.Namespace != "" && i.lacksReference(i.live)) {
 		if i.live, err = i.update(ctx, i.live, i.wanted); err != nil {
@@ -106,10 +106,15 @@ func (i *installation) putSchema(ctx context.Context) (bool, error) {
 		}
 	}
 	ok, err := i.established(i.live)
-	if ok && stays.Type != "" {
-		i.pass.verdict.set(stays)
+	if !ok || err != nil {
+		return ok, err
 	}
-	return ok, err
+	if waits {
+		i.pass.verdict.set(v1alpha1.False(v1alpha1.ConditionSchemaInSync, v1alpha1.SeverityInfo, v1alpha1.ReasonSchemaChangeWaits,
+			fmt.Sprintf("The provider's newest schema waits: the CRD is changed every %s at most. Objects are synced under the schema that is here.", i.pass.schemaInterval)))
+		return true, nil
+	}
+	return true, i.tellHeld(all, held)
 }
 
 // own records on the CRD which binding it was made for: for programs of other makes
@@ -218,49 +223,85 @@ func (i *installation) established(u *unstructured.Unstructured) (bool, error) {
 	return true, nil
 }
 
-// adoptSchema decides whether the provider's schema may replace the one that is there. If
-// not, the condition says why, and the objects stay in step under the present one.
-func (i *installation) adoptSchema(ctx context.Context, live, wanted *unstructured.Unstructured) (why v1alpha1.Condition, err error) {
-	here, err := crd.SpecOf(live)
+// adoptSchema makes wanted, and the export that objects are synced under, what of the
+// provider's schema replaces the one that is there. Held is what of it needs the consent of
+// the binding's owner. While the CRD has to stay as it is, all of it waits.
+func (i *installation) adoptSchema(ctx context.Context) (held []crdcompat.Change, waits bool, err error) {
+	if same, err := crd.SameSpec(i.live, i.wanted); same || err != nil {
+		return nil, false, err
+	}
+	here, err := crd.SpecOf(i.live)
 	if err != nil {
-		return why, err
+		return nil, false, err
 	}
-	theirs, err := crd.SpecOf(wanted)
+	held, err = i.holdSchema(ctx, here)
 	if err != nil {
-		return why, err
+		return nil, false, err
 	}
-	hash, err := crd.ChangeHash(live, wanted)
-	if err != nil {
-		return why, err
+	same, err := crd.SameSpec(i.live, i.wanted)
+	if wait := i.untilNextSchema(time.Now()); !same && err == nil && wait > 0 {
+		i.pass.again, waits = wait, true
+		i.wanted.Object["spec"] = i.live.Object["spec"]
+		i.pass.export = under(i.pass.export, here)
 	}
-	changes := crdcompat.Only(crdcompat.Compare(here, theirs), crdcompat.Change.NeedsConsent)
-	objects := i.pass.app.Calls.Resource(schema.GroupVersionResource{Group: here.Group, Version: here.Versions[0].Name, Resource: here.Names.Plural})
-	changes = crdcompat.KeptRules(ctx, changes, theirs, objects)
-	wait := i.untilNextSchema(time.Now())
-	switch {
-	case len(changes) > 0 && i.pass.binding.Annotations[v1alpha1.AcceptSchemaAnnotation] != hash:
-		why = warned(v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonSchemaChangeHeld, heldSchema(i.pass.key, hash, changes))
-	case wait > 0:
-		i.pass.again = wait
-		why = v1alpha1.False(v1alpha1.ConditionSchemaInSync, v1alpha1.SeverityInfo, v1alpha1.ReasonSchemaChangeWaits,
-			fmt.Sprintf("The provider's newest schema waits: the CRD is changed every %s at most. Objects are synced under the schema that is here.", i.pass.schemaInterval))
-	default:
-		return why, nil
-	}
-	wanted.Object["spec"] = live.Object["spec"]
-	under := *i.pass.export
-	under.Spec.APIServiceExportCRDSpec = *here
-	i.pass.export = &under
-	return why, nil
+	return held, waits, err
 }
 
-func heldSchema(binding cache.ObjectName, hash string, changes []crdcompat.Change) string {
+// holdSchema leaves out of wanted what would change what is valid or kept here, unless the
+// binding's owner has agreed to that very change.
+func (i *installation) holdSchema(ctx context.Context, here *v1alpha1.APIServiceExportCRDSpec) ([]crdcompat.Change, error) {
+	hash, err := crd.ChangeHash(i.live, i.wanted)
+	if err != nil || i.pass.binding.Annotations[v1alpha1.AcceptSchemaAnnotation] == hash {
+		return nil, err
+	}
+	theirs, err := crd.SpecOf(i.wanted)
+	if err != nil {
+		return nil, err
+	}
+	objects := i.pass.app.Calls.Resource(schema.GroupVersionResource{Group: here.Group, Version: here.Versions[0].Name, Resource: here.Names.Plural})
+	next, held := crdcompat.Hold(ctx, here, theirs, crdcompat.Change.NeedsConsent, objects)
+	if len(held) == 0 {
+		return nil, nil
+	}
+	i.pass.export = under(i.pass.export, next)
+	merged, err := crd.NewCRD(i.pass.binding.Name, &i.pass.export.Spec)
+	if err != nil { // it is too large
+		merged = i.live
+		i.pass.export = under(i.pass.export, here)
+	}
+	i.wanted.Object["spec"] = runtime.DeepCopyJSONValue(merged.Object["spec"])
+	crd.DropDefaults(i.wanted, permission.HandedOver(i.pass.binding.Spec.PermissionClaims)) // the old ones, too
+	return held, nil
+}
+
+// under is an export with another schema.
+func under(export *v1alpha1.APIServiceExport, spec *v1alpha1.APIServiceExportCRDSpec) *v1alpha1.APIServiceExport {
+	other := *export
+	other.Spec.APIServiceExportCRDSpec = *spec
+	return &other
+}
+
+// tellHeld says what of all that the provider wants is not taken over, and how to consent to
+// it: to the change of the CRD that is there now.
+func (i *installation) tellHeld(all *unstructured.Unstructured, held []crdcompat.Change) error {
+	if len(held) == 0 {
+		return nil
+	}
+	hash, err := crd.ChangeHash(i.live, all)
+	if err != nil {
+		return err
+	}
+	i.pass.verdict.set(warned(v1alpha1.ConditionSchemaInSync, v1alpha1.ReasonSchemaChangeHeld, heldSchema(i.pass.key, hash, held)))
+	return nil
+}
+
+func heldSchema(binding cache.ObjectName, hash string, held []crdcompat.Change) string {
 	namespace := ""
 	if binding.Namespace != "" {
 		namespace = " -n " + binding.Namespace
 	}
-	return fmt.Sprintf("The provider's new schema is not taken over; objects are synced under the one that is here. To take it over: kubectl annotate apiservicebinding%s %s --overwrite %s=%s. It would change what is valid or kept here: %s.",
-		namespace, binding.Name, v1alpha1.AcceptSchemaAnnotation, hash, crdcompat.List(changes))
+	return fmt.Sprintf("A part of the provider's new schema is not taken over; objects are synced under the schema that is here. To take it over: kubectl annotate apiservicebinding%s %s --overwrite %s=%s. It would change what is valid or kept here: %s.",
+		namespace, binding.Name, v1alpha1.AcceptSchemaAnnotation, hash, crdcompat.List(held))
 }
 
 // untilNextSchema is how long the CRD of a binding has to stay as it is.

@@ -128,12 +128,19 @@ func (e *Exports) reviseSchema(ctx context.Context, export *v1alpha1.APIServiceE
 	case export.Annotations[v1alpha1.SourceSpecHashAnnotation] == now.hash:
 		return v1alpha1.True(v1alpha1.ConditionProviderInSync), nil
 	}
-	breaking := crdcompat.Only(crdcompat.Compare(&export.Spec.APIServiceExportCRDSpec, spec), crdcompat.Change.Breaking)
-	if len(breaking) > 0 && e.holds(service) {
-		breaking = crdcompat.KeptRules(ctx, breaking, now.spec, e.instances(export, now.spec)...)
-	}
-	if len(breaking) > 0 && e.holds(service) {
-		return outdated(v1alpha1.SeverityWarning, v1alpha1.ReasonBreakingChangeHeld, heldMessage(breaking, service)), nil
+	if e.holds(service) {
+		here := &export.Spec.APIServiceExportCRDSpec
+		next, held := crdcompat.Hold(ctx, here, spec, crdcompat.Change.Breaking, e.instances(export, now.spec)...)
+		if len(held) > 0 {
+			if !crdcompat.Same(here, next) {
+				hash, err := crdcompat.Hash(next)
+				if err != nil {
+					return v1alpha1.Condition{}, err
+				}
+				r.schema(next, hash)
+			}
+			return outdated(v1alpha1.SeverityWarning, v1alpha1.ReasonBreakingChangeHeld, heldMessage(held, service)), nil
+		}
 	}
 	r.schema(spec, now.hash)
 	return v1alpha1.True(v1alpha1.ConditionProviderInSync), nil
@@ -146,7 +153,7 @@ func heldMessage(breaking []crdcompat.Change, s *Service) string {
 		advice = fmt.Sprintf("run: kubectl -n %s annotate apiserviceexporttemplates.%s %s %s=Allow",
 			s.Template.Namespace, s.TemplateGroup, s.Template.Name, v1alpha1.BreakingChangesAnnotation)
 	}
-	return "the schema of App Clusters is kept, since the new one would break it (" + crdcompat.List(breaking) + "): take the change back, or " + advice
+	return "of the new schema App Clusters do not get what would break theirs (" + crdcompat.List(breaking) + "): take the change back, or " + advice
 }
 
 // instances are the objects of an export, of each service namespace of its tenant.

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package crdcompat
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// Hold says what of after is to be taken over where before is in use: all that needs no
+// consent. Held is what of after waits. Objects judge what is new about rules, if that is
+// all that waits.
+func Hold(ctx context.Context, before, after *v1alpha1.APIServiceExportCRDSpec, waits func(Change) bool, objects ...Lister) (now *v1alpha1.APIServiceExportCRDSpec, held []Change) {
+	if len(KeptRules(ctx, Only(Compare(before, after), waits), after, objects...)) == 0 {
+		return after, nil
+	}
+	now = Merge(before, after, waits)
+	return now, Only(Compare(now, after), waits)
+}
+
+// maxRounds is how often Merge looks at what it has put back: that a field is kept that
+// no schema names hides that the schema of another one is gone.
+const maxRounds = 8
+
+// Merge returns after with what before has in each place of which a change breaks, and
+// before where that does not do: Compare finds no such change from before to the result,
+// so that it is a schema that the author of after could have published by itself.
+func Merge(before, after *v1alpha1.APIServiceExportCRDSpec, breaks func(Change) bool) *v1alpha1.APIServiceExportCRDSpec {
+	merged, err := undo(before, after, breaks)
+	if err != nil {
+		return before
+	}
+	if merged == after {
+		return after
+	}
+	// What a second look takes over was held for a reason: two steps are no way around it.
+	if again, err := undo(merged, after, breaks); err != nil || !Same(again, merged) || !valid(merged) {
+		return before
+	}
+	return merged
+}
+
+// Same tells whether two snapshots say the same.
+func Same(a, b *v1alpha1.APIServiceExportCRDSpec) bool {
+	x, errX := decode(a)
+	y, errY := decode(b)
+	return errX == nil && errY == nil && reflect.DeepEqual(x, y)
+}
+
+func undo(before, after *v1alpha1.APIServiceExportCRDSpec, breaks func(Change) bool) (*v1alpha1.APIServiceExportCRDSpec, error) {
+	was, err := decode(before)
+	if err != nil {
+		return nil, err
+	}
+	is, err := decode(after)
+	if err != nil {
+		return nil, err
+	}
+	merged := after
+	for range maxRounds {
+		found := slices.DeleteFunc(findings(before, merged), func(f finding) bool { return !breaks(f.Change) })
+		if len(found) == 0 {
+			return merged, nil
+		}
+		done := map[string]bool{}
+		for _, f := range found {
+			for _, p := range f.undo {
+				if key := strings.Join(p.keys, "\x00"); !done[key] {
+					done[key], is = true, p.back(was, is, p.keys)
+				}
+			}
+		}
+		if merged, err = encode(is); err != nil {
+			return nil, err
+		}
+	}
+	return nil, fmt.Errorf("a change breaks what is there after %d rounds", maxRounds)
+}
+
+// decode keeps numbers as they are written.
+func decode(spec *v1alpha1.APIServiceExportCRDSpec) (tree any, err error) {
+	data, err := json.Marshal(spec)
+	if err != nil {
+		return nil, err
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	return tree, d.Decode(&tree)
+}
+
+func encode(tree any) (*v1alpha1.APIServiceExportCRDSpec, error) {
+	data, err := json.Marshal(tree)
+	if err != nil {
+		return nil, err
+	}
+	spec := &v1alpha1.APIServiceExportCRDSpec{}
+	return spec, json.Unmarshal(data, spec)
+}
+
+// valid tells whether API servers take the schemas, of which parts have two authors.
+func valid(spec *v1alpha1.APIServiceExportCRDSpec) bool {
+	judges, err := newJudges(spec)
+	if err != nil {
+		return false
+	}
+	for _, j := range judges {
+		errs := structural.ValidateStructural(field.NewPath("schema"), j.schema)
+		more, err := defaulting.ValidateDefaults(context.Background(), field.NewPath("schema"), j.schema, true, true)
+		if err != nil || len(errs)+len(more) > 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// A put says what of a snapshot is put back.
+type put struct {
+	keys  []string
+	lists func(was, is []any) []any // what becomes of two lists; nil if the old one comes back
+}
+
+// back returns is with what was there below some keys, or without what was not there.
+func (p put) back(was, is any, keys []string) any {
+	if len(keys) == 0 {
+		old, _ := was.([]any)
+		now, _ := is.([]any)
+		if p.lists != nil && len(old) > 0 && len(now) > 0 {
+			return p.lists(old, now)
+		}
+		return runtime.DeepCopyJSONValue(was)
+	}
+	return with(is, keys[0], p.back(child(was, keys[0]), child(is, keys[0]), keys[1:]))
+}
+
+// child is what is at a key of a map, or the version of that name; nil if there is none.
+func child(in any, key string) any {
+	switch in := in.(type) {
+	case map[string]any:
+		return in[key]
+	case []any:
+		if i := slices.IndexFunc(in, named(key)); i >= 0 {
+			return in[i]
+		}
+	}
+	return nil
+}
+
+// with puts a value where child finds it; nil removes what is there.
+func with(in any, key string, value any) any {
+	switch in := in.(type) {
+	case map[string]any:
+		if value == nil {
+			delete(in, key)
+		} else {
+			in[key] = value
+		}
+		return in
+	case []any:
+		i := slices.IndexFunc(in, named(key))
+		switch {
+		case i >= 0 && value != nil:
+			in[i] = value
+		case value != nil:
+			return append(in, value)
+		}
+		return in
+	case nil:
+		if value != nil {
+			return map[string]any{key: value}
+		}
+	}
+	return in
+}
+
+func named(name string) func(any) bool {
+	return func(v any) bool {
+		m, _ := v.(map[string]any)
+		return m["name"] == name
+	}
+}
+
+// union is all that is in either list.
+func union(was, is []any) []any {
+	known := identities(is)
+	for _, v := range was {
+		if !known[identity(v)] {
+			is = append(is, v)
+		}
+	}
+	return is
+}
+
+// common is what of a list was there before.
+func common(was, is []any) []any {
+	known := identities(was)
+	return slices.DeleteFunc(is, func(v any) bool { return !known[identity(v)] })
+}
+
+func identities(all []any) map[string]bool {
+	known := make(map[string]bool, len(all))
+	for _, v := range all {
+		known[identity(v)] = true
+	}
+	return known
+}
+
+func identity(v any) string {
+	data, _ := json.Marshal(v) // what was read from JSON
+	return string(data)
+}
