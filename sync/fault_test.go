@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	gosync "sync"
 	"sync/atomic"
@@ -211,6 +212,72 @@ func TestMessageAnsweredAbsent(t *testing.T) {
 		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
 		w.until("spec", func() bool { return field(w.targetOf("a"), "spec", "size") == "large" })
 	})
+}
+
+// A source says that its target cannot be looked at, also while it is being deleted: its
+// namespace has no place in the target cluster any more, or the kind has gone from there. When
+// it can, all goes on, and the message goes.
+func TestBlindIsTold(t *testing.T) {
+	table := NewNamespaces(nil)
+	for name, test := range map[string]struct {
+		tells      []string
+		begin, end func(w *world)
+	}{
+		"namespace not mapped": {
+			[]string{"alive", "deleted", "new"},
+			func(w *world) { table.Delete(w.sourceNS) },
+			func(w *world) { table.Set(w.sourceNS, w.targetNS) },
+		},
+		"kind gone": { // what is in step as far as it was seen is told with its next event
+			[]string{"deleted", "new"},
+			func(w *world) { w.fakeTarget.Withdraw(widgets) },
+			func(w *world) {
+				w.fakeTarget.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				table.Set(w.sourceNS, w.targetNS)
+				var told gosync.Map
+				hooks := Hooks{Reported: func(_ context.Context, r Report) { told.Store(r.Source.Name, r.Reason) }}
+				defer w.run(Options{Mapper: table, Hooks: hooks})()
+				for _, name := range []string{"alive", "deleted"} {
+					w.create(w.source, w.sourceNS, w.widget(name, `{"size":"small"}`, ``))
+					w.until("target exists", func() bool { return w.targetOf(name) != nil })
+				}
+				w.settle()
+				test.begin(w)
+				w.create(w.source, w.sourceNS, w.widget("new", `{"size":"small"}`, ``))
+				w.create(w.source, w.sourceNS, w.widget("never", `{"size":"small"}`, ``))
+				w.delete(w.source, w.sourceNS, "deleted")
+				w.delete(w.source, w.sourceNS, "never") // without a finalizer it can go
+				time.Sleep(5 * time.Second)
+				if message := w.message("alive"); message != "" {
+					t.Errorf("told at once: %q", message)
+				}
+				time.Sleep(10 * time.Second)
+				for _, name := range test.tells {
+					begun := slices.Contains(w.get(w.source, w.sourceNS, name).GetFinalizers(), DefaultFinalizer)
+					if reason, _ := told.Load(name); reason != ReasonMissing || begun && !strings.HasPrefix(w.message(name), string(ReasonMissing)) {
+						t.Errorf("%s: reported %v, message %q", name, reason, w.message(name))
+					}
+				}
+				if w.get(w.source, w.sourceNS, "never") != nil {
+					t.Error("a source without a finalizer stays")
+				}
+				writes := len(w.fakeSource.Writes())
+				time.Sleep(time.Hour)
+				if n := len(w.fakeSource.Writes()) - writes; n > 1 {
+					t.Errorf("%d writes in an hour in which nothing changes", n)
+				}
+				test.end(w)
+				w.until("in step", func() bool { return w.targetOf("new") != nil && w.message("alive") == "" && w.message("new") == "" })
+				w.until("gone", func() bool { return w.get(w.source, w.sourceNS, "deleted") == nil })
+			})
+		})
+	}
 }
 
 // lifecycle takes an object through all that can happen to it, with whatever

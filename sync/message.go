@@ -21,6 +21,8 @@ func obstacle(s state) Reason {
 		return ""
 	case s.misnamed != "":
 		return ReasonMapper
+	case s.blind():
+		return s.refused
 	case src.deleting && dst.content == contentRefused:
 		return s.refused
 	case src.deleting && dst.ours() && dst.termination == stuck:
@@ -92,7 +94,7 @@ func certain(s state, why Reason) bool {
 	case !s.source.exists:
 		return s.target.freshness != unknown || !s.mapped
 	case why == "":
-		return s.solved()
+		return s.solved() && !s.blind()
 	default:
 		return s.evidence().has(require(stepSetMessage, s))
 	}
@@ -154,6 +156,14 @@ func conflictText(t targetState) string {
 			"If that cluster is gone for good, the owner of the binding can recover it", t.name)
 	}
 	return fmt.Sprintf("%s exists in the target cluster and belongs to someone else; it is left untouched", t.name)
+}
+
+// cannotBeRead is why a target cannot be looked at, in words that stay the same while it lasts.
+func cannotBeRead(err error) string {
+	if kind := fates.Of(err); kind.Fate() == fates.Later && kind != fates.Unserved || kind == fates.None {
+		return "it cannot be read now"
+	}
+	return err.Error()
 }
 
 // asked is the message that the target's API server does not do what it is asked.

@@ -115,13 +115,16 @@ type modelRun struct {
 	broken           string              // what went wrong in the step that was done last
 }
 
-var modelReasons = []Reason{"", ReasonConflict, ReasonLost, ReasonStale, ReasonDrifted, ReasonTerminating, ReasonHeld, ReasonOrphaned, ReasonContested, ReasonVanished, ReasonVanished}
+var modelReasons = []Reason{"", ReasonConflict, ReasonLost, ReasonStale, ReasonDrifted, ReasonTerminating, ReasonHeld, ReasonOrphaned, ReasonContested, ReasonVanished, ReasonVanished, ReasonMissing, ReasonMissing}
 
-// Indexes in modelReasons. The second time that it stands there the breaker holds what would come back.
+// Indexes in modelReasons. The second time that it stands there the breaker holds what would come
+// back, or the source is being deleted.
 const (
-	modelHeld         = 6
-	modelVanished     = 9
-	modelVanishedHeld = 10
+	modelHeld            = 6
+	modelVanished        = 9
+	modelVanishedHeld    = 10
+	modelMissing         = 11
+	modelMissingDeletion = 12
 )
 
 const (
@@ -134,6 +137,9 @@ var modelTexts = func() (texts []string) {
 	for n, why := range modelReasons {
 		if s.held = modelCause; n == modelVanished {
 			s.held = ""
+		}
+		if n >= modelMissing {
+			s.answer, s.source.deleting = modelCause, n == modelMissingDeletion
 		}
 		texts = append(texts, explain(s, why))
 	}
@@ -161,6 +167,7 @@ func (r *modelRun) observe(k *modelKonnector) state {
 	}
 	s.target.freshness = k.targetAt
 	if k.targetAt == unknown {
+		s.refused, s.answer = ReasonMissing, modelCause // it has been so for long
 		return s
 	}
 	if r.recover && dst.former {
@@ -306,9 +313,12 @@ func (r *modelRun) step(w *modelWorld, i int) step {
 	s := r.observe(k)
 	do := plan(s)
 	if k.sourceAt == unknown || k.targetAt == unknown {
-		r.check(do == stepRest || do == stepWait, "I11: %s although a side cannot be read", do)
+		tells := do == stepSetMessage && k.sourceAt != unknown
+		r.check(do == stepRest || do == stepWait || tells, "I11: %s although a side cannot be read", do)
 	}
 	if do == stepRest || do == stepWait {
+		blind := k.sourceAt != unknown && k.targetAt == unknown && k.source.uid != 0 && !k.source.shared && (!k.source.deleting || k.source.finalizer)
+		r.check(!blind || modelReasons[k.source.message] == ReasonMissing, "I18: the target cannot be looked at, and nothing says so")
 		r.check(!r.delays(k, s), "I1: what the user changed waits")
 		k.endPass()
 		return do
@@ -405,7 +415,7 @@ func (r *modelRun) writeSource(w *modelWorld, i int, do step, s state) {
 	case do == stepSetMessage && same:
 		src.message = 0
 		for n, why := range modelReasons {
-			if why == obstacle(s) && (why != ReasonVanished || modelTexts[n] == explain(s, why)) {
+			if why == obstacle(s) && (why != ReasonVanished && why != ReasonMissing || modelTexts[n] == explain(s, why)) {
 				src.message = uint8(n) //nolint:gosec // a few
 			}
 		}

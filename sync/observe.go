@@ -87,7 +87,11 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 		o.observeSource(p, r)
 	}
 	p.name, p.mapped = targetName(o.opts.Mapper, key, p.source != nil)
-	if p.mapped = p.mapped && (p.source == nil || !o.isCopy(p.source)); !p.mapped || p.state.source.freshness == unknown {
+	copied := p.source != nil && o.isCopy(p.source)
+	if p.mapped = p.mapped && !copied; !p.mapped || p.state.source.freshness == unknown {
+		if !copied {
+			p.observeBlind(r, o.refused, ReasonMissing, "it has no place there for "+display(o.resource, key))
+		}
 		return p, nil
 	}
 	if p.misnamed = contradiction(o.opts.Mapper, key, p.name); p.misnamed != "" {
@@ -104,6 +108,12 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 	if p.target, p.state.target.freshness, err = o.look(ctx, o.target, p.name, &r.answers.target, &r.answers.lookTarget); err != nil {
 		return nil, fmt.Errorf("read target %s: %w", p.name, err)
 	}
+	if p.state.target.freshness == unknown {
+		why, said := p.unread(o.target, o.resource)
+		p.observeBlind(r, o.refused, why, said)
+		return p, nil
+	}
+	r.blind = time.Time{}
 	if f := p.state.target.freshness; r.answers.gone != "" && f != unknown && (p.target == nil || p.target.GetUID() == r.answers.gone) {
 		p.target, p.state.target.freshness = nil, live
 	}
@@ -139,6 +149,37 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 	o.remember(p, r)
 	p.prove(r)
 	return p, nil
+}
+
+// unread is why the target cannot be read. That its cluster does not answer is told for the
+// Sync as a whole, and on the sources that surely wait for it.
+func (p *pair) unread(target *view.View, resource schema.GroupVersionResource) (why Reason, said string) {
+	p.state.target.name = display(resource, p.name)
+	err := target.Err(p.name.Namespace)
+	why = reasons[fates.Of(err).Word()]
+	if why == ReasonUnavailable && p.state.source.finalizer && !p.state.source.deleting {
+		return "", ""
+	}
+	if fates.Is(err, fates.Absent, fates.Unserved) {
+		err = &ReadError{target.Name, resource, err}
+	}
+	return why, cannotBeRead(err)
+}
+
+// observeBlind follows that the target cannot be looked at, which is told if it lasts.
+func (p *pair) observeBlind(r *record, refused *refusal.Ledger, why Reason, said string) {
+	if p.source == nil || p.state.source.freshness == unknown || why == "" {
+		return
+	}
+	if r.blind.IsZero() {
+		r.blind = time.Now()
+	}
+	p.refused, p.answer = why, clip(said)
+	p.wait = waitPause
+	if left := time.Until(r.blind.Add(blindPause)); left > 0 {
+		p.passing, p.wait = true, left
+	}
+	p.rememberMessages(r, refused)
 }
 
 func (o *observer) observeSource(p *pair, r *record) {
@@ -444,15 +485,20 @@ func (o *observer) remember(p *pair, r *record) {
 	o.rememberStatus(p, r)
 	p.paused = r.drift.contest.Pause(p.wish) > 0
 	p.fought, p.rivals = r.drift.contest.Told(), r.drift.contest.Rivals
-	p.mute = r.status.messages.Wait(pace.Burst, messagePause)
-	if f := o.refused.Of(p.key, refusal.Message); f != nil {
-		p.mute = max(p.mute, f.Wait())
-	}
-	p.muted = p.mute > 0
+	p.rememberMessages(r, o.refused)
 	p.confirmed = r.proofs.confirmed
 	if c := r.held; c != nil && p.target != nil && c.hash == p.want.hash && c.version == p.target.GetResourceVersion() {
 		p.contested = c.detail
 	}
+}
+
+// rememberMessages adds when the next message may be set.
+func (p *pair) rememberMessages(r *record, refused *refusal.Ledger) {
+	p.mute = r.status.messages.Wait(pace.Burst, messagePause)
+	if f := refused.Of(p.key, refusal.Message); f != nil {
+		p.mute = max(p.mute, f.Wait())
+	}
+	p.muted = p.mute > 0
 }
 
 // rememberSpec adds what the target's API server does not take.
@@ -549,6 +595,8 @@ func (p *pair) again(s step, r *record) time.Duration {
 	switch {
 	case p.muted && p.untold():
 		return p.mute
+	case p.blind() && p.passing:
+		return p.wait
 	case s == stepRest && p.unsure && !p.state.source.deleting:
 		return prune.Pause
 	case s != stepWait:

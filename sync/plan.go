@@ -61,9 +61,15 @@ func decide(s state) step {
 	case !src.exists:
 		return decideOrphan(s)
 	// A source without our finalizer that is being deleted was never ours, or is not any more.
-	case src.deleting && !src.finalizer || !s.mapped:
+	case src.deleting && !src.finalizer:
 		return stepRest
-	case dst.freshness == unknown && s.misnamed == "":
+	// Users learn that their target cannot be looked at. Nothing else follows from that. What no
+	// mapper has ever named is not ours to write to: it is reported.
+	case s.blind() && why != "" && (s.mapped || src.finalizer) && !told(s, why):
+		return stepSetMessage
+	case !s.mapped:
+		return stepRest
+	case s.blind():
 		return stepWait
 	// The target of a source that was deleted makes room for the next one of the name.
 	case dst.relation == relationOrphan && dst.grace == graceWaived && s.held == "":
@@ -211,6 +217,7 @@ func (s state) free(why Reason) bool {
 
 const (
 	waitPause    = 5 * time.Second  // between looks at what is waited for
+	blindPause   = 10 * time.Second // after which users learn that a target cannot be looked at
 	slowPause    = 10 * time.Second // from which on a deletion is called slow
 	heldPause    = time.Minute      // between looks at a held deletion
 	losePause    = time.Hour        // at most, before a target that vanished is made anew

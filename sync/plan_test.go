@@ -65,6 +65,12 @@ func offeredLive(s *state) { s.target.freshness, s.confirmed, s.offered = live, 
 func misnamed(s *state) {
 	s.misnamed, s.target = "the mapper gives this object's target no name", targetState{}
 }
+func unmapped(s *state) {
+	s.mapped, s.target, s.refused, s.answer = false, targetState{}, ReasonMissing, "it has no place there for widgets team/a"
+}
+func unread(s *state) {
+	s.target, s.refused, s.answer = targetState{}, ReasonMissing, "target: widgets is not served in version v1"
+}
 func due(s *state)           { s.due = true }
 func unconfirmed(s *state)   { s.confirmed = false }
 func suspect(s *state)       { s.suspect = true }
@@ -109,6 +115,19 @@ func TestPlan(t *testing.T) {
 		"target orphaned, name taken":               {settledState(orphaned(graceElapsed), collectOrphans, liveTarget, messageSet), stepProve},
 		"no name yet":                               {settledState(fresh, func(s *state) { s.mapped = false }), stepRest},
 		"no name any more, deleting":                {settledState(deleting, func(s *state) { s.mapped = false }), stepRest},
+		"no name for long":                          {settledState(unmapped), stepSetMessage},
+		"no name yet for long":                      {settledState(fresh, unmapped), stepRest},
+		"no name for long, said":                    {settledState(unmapped, messageSet), stepRest},
+		"no name for long, deleting":                {settledState(deleting, unmapped), stepSetMessage},
+		"no name for long, deleting, said":          {settledState(deleting, unmapped, messageSet), stepRest},
+		"no name for long, deleted, never ours":     {settledState(fresh, deleting, unmapped), stepRest},
+		"kind gone":                                 {settledState(unread), stepSetMessage},
+		"kind gone, told soon":                      {settledState(unread, func(s *state) { s.passing = true }), stepWait},
+		"kind gone, said":                           {settledState(unread, messageSet), stepWait},
+		"kind gone, deleting":                       {settledState(unread, deleting), stepSetMessage},
+		"kind gone, deleting, said":                 {settledState(unread, deleting, messageSet), stepWait},
+		"kind gone, target lost, by policy":         {settledState(unread, lostReport, marked, messageSet), stepWait},
+		"kind gone, deletion held":                  {settledState(unread, deleting, held, messageSet), stepWait},
 
 		"new source":               {settledState(fresh), stepAddFinalizer},
 		"held, no target":          {settledState(absentTarget), stepCreate},
@@ -307,7 +326,8 @@ var invariants = map[string]func(s state, do step) bool{
 		return do != stepForce || !s.target.ours() || s.policy.drift == DriftCorrect && !s.paused
 	},
 	"I11: what is unknown justifies nothing": func(s state, do step) bool {
-		return s.source.freshness != unknown && (s.target.freshness != unknown || !s.mapped) || do == stepWait || do == stepRest
+		tells := do == stepSetMessage && s.source.freshness != unknown
+		return s.source.freshness != unknown && (s.target.freshness != unknown || !s.mapped) || do == stepWait || do == stepRest || tells
 	},
 	"I2: nothing is taken away in clusters that are not confirmed": func(s state, do step) bool {
 		return do != stepDelete && do != stepOrphan && do != stepRemoveFinalizer && do != stepCollect || s.confirmed
@@ -391,6 +411,9 @@ func anyState(r *rand.Rand) state {
 			freshness: freshness(r.IntN(3)), relation: targetRelation(r.IntN(int(relationOtherCluster) + 1)), content: content(r.IntN(int(contentInSync) + 1)),
 			termination: termination(r.IntN(int(stuck) + 1)), grace: grace(r.IntN(int(graceWaived) + 1)), managed: flip(), uid: "u1", name: "widgets svc/a",
 		},
+	}
+	if s.blind() && s.refused == ReasonVanished {
+		s.refused = "" // that it has vanished is seen
 	}
 	if flip() {
 		s.source.message = explain(s, obstacle(s))

@@ -54,6 +54,7 @@ type record struct {
 	loss    *loss       // nil unless the target has vanished
 	drift   drift
 	status  sourceStatus
+	blind   time.Time // since when the target cannot be looked at; zero if it can
 }
 
 // answers are what API servers said to our writes, as long as the caches have not seen it.

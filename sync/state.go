@@ -37,7 +37,13 @@ type state struct {
 
 // known reports whether both sides could be read.
 func (s state) known() bool {
-	return s.source.freshness != unknown && (s.target.freshness != unknown || !s.mapped || s.misnamed != "")
+	return s.source.freshness != unknown && (!s.blind() || !s.mapped)
+}
+
+// blind reports whether the target cannot be looked at: it has no name yet, or its cluster
+// cannot be read.
+func (s state) blind() bool {
+	return !s.mapped || s.target.freshness == unknown && s.misnamed == ""
 }
 
 type policy struct {

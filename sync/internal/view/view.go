@@ -187,6 +187,14 @@ func (v *View) By(index, value string) []metav1.Object {
 	return out
 }
 
+// Err is why a namespace cannot be read; nil if it can, or was not read yet.
+func (v *View) Err(namespace string) error {
+	if p := v.Part(namespace); p != nil {
+		return p.Err()
+	}
+	return nil
+}
+
 // State reports whether every part is known, and why not.
 func (v *View) State() (bool, error) {
 	known := true
