@@ -19,11 +19,13 @@ import (
 
 // A Finding is what one check of [Doctor] has found.
 type Finding struct {
-	Check   string `json:"check"`           // app-cluster, template, rights, konnector, secret, token, control-plane, heartbeat, binding, claims or objects; of Takeover fields, crd and copies too
+	Check   string `json:"check"`           // app-cluster, template, rights, konnector, secret, token, control-plane, heartbeat, binding, claims or objects; of Takeover fields, crd, copies and tenant too
 	About   string `json:"about,omitempty"` // an address, a Secret, a binding, a template
 	OK      bool   `json:"ok"`
 	Message string `json:"message"`
 	Hint    string `json:"hint,omitempty"` // what to do about it
+
+	Objects []string `json:"objects,omitempty"` // of Takeover, each with what becomes of it
 }
 
 // Doctor checks what bindings need, and changes nothing: the App Cluster, the right to
@@ -41,7 +43,8 @@ func Doctor(ctx context.Context, config *rest.Config, now time.Time) []Finding {
 
 // Takeover says beforehand what would happen, object by object, if this konnector, of which the
 // manifests are, took the place of Klutch's: its fields, the kubeconfig Secrets, and of each
-// binding the CRD, the rights, the objects and the copies. Nothing is changed. What is not OK
+// binding the CRD, the rights, the objects and the copies. In a Control Plane Cluster it says what
+// would become of each tenant of Klutch's backend if this platform's adopted it. Nothing is changed. What is not OK
 // stays as it is, or needs a hand.
 func Takeover(ctx context.Context, config *rest.Config, now time.Time, manifests []*unstructured.Unstructured) []Finding {
 	var found []Finding

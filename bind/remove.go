@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/doctor"
 	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -237,6 +238,10 @@ func (r *remover) disconnect(ctx context.Context, name string, secret *unstructu
 	case !installed(secret):
 		r.say("Left secret %s/%s and its token: kubectl bind has not made it", secret.GetNamespace(), secret.GetName())
 		return nil
+	}
+	if klutchs, err := doctor.KlutchKonnector(ctx, r.App); klutchs && err == nil {
+		r.say("Warning: Klutch's konnector runs here, and makes secret %s/%s again within seconds for as long as its token is good: run %s, and delete that Secret if it comes back",
+			secret.GetNamespace(), secret.GetName(), doctor.StopIt)
 	}
 	revoked := r.leave(ctx, name, secret)
 	if ctx.Err() != nil {

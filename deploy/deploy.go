@@ -20,7 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 )
 
-//go:embed backend/*.yaml konnector/*.yaml adoption/*.yaml prefixed/*.yaml
+//go:embed backend/*.yaml konnector/*.yaml adoption/*.yaml prefixed/*.yaml klutch-konnectors/*.yaml
 var files embed.FS
 
 // image stands in the manifests for that of the program.
@@ -47,6 +47,9 @@ func Prefixed(apis ...string) (all []*unstructured.Unstructured) {
 	}
 	return all
 }
+
+// KlutchKonnectors returns what lets the backend have every tenant use Klutch's konnector.
+func KlutchKonnectors() []*unstructured.Unstructured { return objects("klutch-konnectors", "") }
 
 // objects reads a folder. The files are part of the program, so that one that cannot
 // be read is a mistake of ours: it panics.

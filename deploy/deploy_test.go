@@ -28,6 +28,7 @@ func all() map[string][]*unstructured.Unstructured {
 func TestP15Rules(t *testing.T) {
 	programs := all()
 	programs["adoption"], programs["prefixed"] = deploy.Adoption(), deploy.Prefixed("continents.example.org")
+	programs["klutch-konnectors"] = deploy.KlutchKonnectors()
 	for program, objects := range programs {
 		for _, u := range objects {
 			var role rbacv1.ClusterRole // a Role decodes as well

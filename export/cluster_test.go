@@ -474,6 +474,18 @@ func secondLock(t *testing.T, w *world) {
 	}
 }
 
+// beat has every tenant report that never has: of one that is silent there is news for a while.
+func (w *world) beat() {
+	w.t.Helper()
+	all := w.dyn.Resource(tenant.ClusterBindingResource)
+	patch := fmt.Appendf(nil, `{"status":{"heartbeatInterval":"1h","lastHeartbeatTime":%q}}`, time.Now().UTC().Format(time.RFC3339))
+	for _, b := range must(all.List(w.t.Context(), metav1.ListOptions{})).Items {
+		if last, _, _ := unstructured.NestedString(b.Object, "status", "lastHeartbeatTime"); last == "" {
+			must(all.Namespace(b.GetNamespace()).Patch(w.t.Context(), b.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}, "status"))
+		}
+	}
+}
+
 func heartbeat(t *testing.T, ada *tenantClient) {
 	t.Helper()
 	await := func(want string) {
@@ -660,6 +672,7 @@ func (w *world) issued(ctx context.Context) (bool, error) {
 func quietRestart(t *testing.T, w *world) {
 	t.Helper()
 	w.eventually("credentials", w.issued)
+	w.beat()
 	before := w.settled()
 	config := w.config
 	writes := &writeCounter{}

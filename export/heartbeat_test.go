@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -35,7 +36,7 @@ func TestHealthy(t *testing.T) {
 		reason string
 		again  time.Duration
 	}{
-		"never":       {v1alpha1.ClusterBindingStatus{}, v1alpha1.ReasonFirstHeartbeatPending, 0},
+		"never":       {v1alpha1.ClusterBindingStatus{}, v1alpha1.ReasonFirstHeartbeatPending, 45 * time.Second},
 		"no interval": {v1alpha1.ClusterBindingStatus{LastHeartbeatTime: at(0)}, v1alpha1.ReasonHeartbeatIntervalMissing, 0},
 		"now":         {v1alpha1.ClusterBindingStatus{LastHeartbeatTime: at(0), HeartbeatInterval: minute}, "", 121 * time.Second},
 		"one missed":  {v1alpha1.ClusterBindingStatus{LastHeartbeatTime: at(-119 * time.Second), HeartbeatInterval: minute}, "", 2 * time.Second},
@@ -44,7 +45,7 @@ func TestHealthy(t *testing.T) {
 		"ahead":       {v1alpha1.ClusterBindingStatus{LastHeartbeatTime: at(10 * time.Second), HeartbeatInterval: minute}, "", 131 * time.Second},
 		"too far":     {v1alpha1.ClusterBindingStatus{LastHeartbeatTime: at(11 * time.Second), HeartbeatInterval: minute}, v1alpha1.ReasonHeartbeatTimeDrift, 2 * time.Second},
 	} {
-		c, again := tenant.Healthy(now, test.status, time.Hour)
+		c, again := tenant.Healthy(now, &v1alpha1.ClusterBinding{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: *at(-time.Second)}, Status: test.status}, tenant.Terms{Life: time.Hour})
 		if c.Reason != test.reason || again != test.again || (c.Status == metav1.ConditionTrue) != (test.reason == "") {
 			t.Errorf("%s: %+v again %s", name, c, again)
 		}
@@ -128,6 +129,12 @@ func (s *still) beat() {
 // health is what is said of the konnector once everything has come to rest.
 func (s *still) health() string {
 	s.Helper()
+	c := s.healthy()
+	return fmt.Sprintf("%v %v", c["status"], c["reason"])
+}
+
+func (s *still) healthy() map[string]any {
+	s.Helper()
 	synctest.Wait()
 	u, err := s.Client().Resource(tenant.ClusterBindingResource).Namespace(s.tenant).Get(s.Context(), "cluster", metav1.GetOptions{})
 	if err != nil {
@@ -136,10 +143,10 @@ func (s *still) health() string {
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	for _, c := range conditions {
 		if m, ok := c.(map[string]any); ok && m["type"] == v1alpha1.ConditionHealthy {
-			return fmt.Sprintf("%v %v", m["status"], m["reason"])
+			return m
 		}
 	}
-	return ""
+	return nil
 }
 
 // A konnector that was off until each token that it can have had was over is told apart: to
@@ -186,6 +193,36 @@ func TestKonnectorWithoutToken(t *testing.T) {
 			s.beat() // bound again
 			if got := s.health(); got != "True <nil>" {
 				t.Errorf("after a new bind: %s", got)
+			}
+		})
+	}
+}
+
+// Klutch's konnector that may not list Secrets is silent from the bind on: what it lacks, and what
+// helps, is told within a minute, but where the tenant may use it already.
+func TestSilentKonnectorIsTold(t *testing.T) {
+	for _, klutchs := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStill(t)
+			s.run("clusterbinding", Options{KlutchKonnectors: klutchs})
+			binding := object("{apiVersion: klutch.anynines.com/v1alpha1, kind: ClusterBinding, metadata: {name: cluster, finalizers: [" + v1alpha1.TenantFinalizer + "]}}")
+			binding.SetCreationTimestamp(metav1.Now())
+			s.put(tenant.ClusterBindingResource, s.tenant, binding)
+			for _, step := range []struct {
+				after time.Duration
+				want  v1alpha1.Severity
+			}{{0, v1alpha1.SeverityInfo}, {time.Minute, v1alpha1.SeverityWarning}} {
+				time.Sleep(step.after)
+				c := s.healthy()
+				health := fmt.Sprint(c["reason"], c["severity"], c["message"])
+				told := strings.Contains(health, "kubectl label namespace "+s.tenant+" "+v1alpha1.KlutchKonnectorLabel+"=true")
+				if !strings.Contains(health, "FirstHeartbeatPending"+string(step.want)) || told != (step.after > 0 && !klutchs) {
+					t.Errorf("after %s, where Klutch's konnector may be used: %t: %s", step.after, klutchs, health)
+				}
+			}
+			s.beat()
+			if health := s.health(); !strings.HasPrefix(health, "True") {
+				t.Error(health)
 			}
 		})
 	}

@@ -367,6 +367,28 @@ func TestKlutchKonnectors(t *testing.T) {
 	}
 }
 
+// The platform team may let every tenant use Klutch's konnector; the flag alone does not.
+func TestKlutchKonnectorsOfAll(t *testing.T) {
+	w := newStillWorld(t)
+	w.apply(deploy.KlutchKonnectors()...)
+	w.serve(Options{KlutchKonnectors: true})
+	ada := w.tenant("ada", "c1", "widgets.example.org")
+	w.eventually("rights of Klutch's konnector", func(ctx context.Context) (bool, error) {
+		_, err := ada.kube.CoreV1().Secrets(ada.namespace).List(ctx, metav1.ListOptions{})
+		return err == nil, nil
+	})
+	if left := time.Until(expiry(t, ada.config.BearerToken)); left < 23*time.Hour {
+		t.Errorf("a token lives %s", left)
+	}
+	if err := w.admin.RbacV1().ClusterRoleBindings().Delete(t.Context(), deploy.KlutchKonnectors()[1].GetName(), metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.eventually("the flag alone gives no rights", func(context.Context) (bool, error) {
+		_, _, err := w.login("grace", "c1", "widgets.example.org")
+		return err != nil && strings.Contains(w.log.String(), "has to run kubectl apply -k deploy/klutch-konnectors"), nil
+	})
+}
+
 // rebinds gives a tenant the ClusterRole that earlier versions gave it, and waits for its own.
 func (w *world) rebinds(c *tenantClient) {
 	w.t.Helper()

@@ -91,6 +91,10 @@ type Options struct {
 	// other's objects of it. It needs deploy/prefixed.
 	PrefixedAPIs []string
 
+	// KlutchKonnectors lets every tenant use Klutch's konnector, as the label
+	// klutch.anynines.com/klutch-konnector does it for one. It needs deploy/klutch-konnectors.
+	KlutchKonnectors bool
+
 	// BreakingChanges of an API are held from App Clusters that have it already,
 	// which is the default, or allowed; a template may say otherwise for its API.
 	BreakingChanges v1alpha1.BreakingChanges

@@ -24,6 +24,7 @@ func TestP13P27Removal(t *testing.T) {
 	w.serve(Options{RemovalsAtOnce: 1})
 	patient, doomed, orphaned, bystander := w.settle("ada", "c1"), w.settle("ada", "c2"), w.settle("ada", "c3"), w.settle("grace", "c1")
 	robbed := w.settle("grace", "c2")
+	w.beat()
 	before := w.versionsOf(bystander.namespace)
 	for _, step := range []struct {
 		name string

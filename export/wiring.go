@@ -42,7 +42,7 @@ func (e *Exporter) tenantOptions() *tenant.Options {
 		APIServer: tenant.APIServer(o.APIServer), Backend: e.config,
 		TokenTTL: o.TokenTTL, MaxLoginAge: o.MaxLoginAge, ReviewInterval: o.ReviewInterval,
 		Caps: tenant.Limits(o.Caps), RemovalsAtOnce: o.RemovalsAtOnce,
-		Gates: o.Gates, Pauses: tenant.UsualPauses(),
+		Gates: o.Gates, Pauses: tenant.UsualPauses(), KlutchKonnectors: o.KlutchKonnectors,
 		Prefixed: func(api string) bool { return slices.Contains(o.PrefixedAPIs, api) },
 		Adopt: func(namespace string) bool {
 			return slices.Contains(o.AdoptKlutchTenants, namespace) || slices.Contains(o.AdoptKlutchTenants, "all")
@@ -177,7 +177,7 @@ func (c *control) controllers() (map[string]*controller.Controller, error) {
 	add("clusterbinding", c.tenants.ClusterBindings.Reconcile, watch{c.caches.ClusterBindings, controller.Self}, watch{c.caches.Owned, tenant.ClusterBindingKey})
 	add("apiserviceexportrequest", c.requests.Reconcile, watch{c.requests.Requests, controller.Self}, watch{c.caches.CRDs, c.requests.AskingFor})
 	add("apiserviceexport", c.exports.Reconcile, watch{c.caches.Exports, controller.Self}, watch{c.caches.CRDs, c.exports.OfCRD}, watch{c.templates, c.exportsOffered}, watch{c.caches.Owned, c.caches.ExportsOfAdopted},
-		watch{c.requests.Requests, offer.ExportsAskedFor})
+		watch{c.caches.ClusterBindings, c.caches.ExportsOfSilent}, watch{c.requests.Requests, offer.ExportsAskedFor})
 	add("apiserviceexporttemplate", c.reconcileTemplates, watch{c.templates, serviceKey}, watch{c.caches.CRDs, c.offering})
 	add("prefixed", c.tenants.Prefixed.Reconcile, watch{c.caches.Owned, tenant.Key}, watch{c.caches.Exports, tenant.NamespaceKey})
 	add("apiservicenamespace", c.tenants.Namespaces.Reconcile, watch{c.caches.Namespaces, controller.Self}, watch{c.caches.Exports, c.caches.NamespacesOfTenant},

@@ -178,6 +178,14 @@ func (f *flags) handshakeFlags(fs *flag.FlagSet) {
 		adopted(&f.backend.Options.AdoptKlutchTenants))
 	fs.Func("prefixed-apis", "cluster-scoped APIs (PLURAL.GROUP), separated by commas, that are offered where their template says clusterScopedIsolation: Prefixed; tenants read each other's objects of them; needs deploy/prefixed",
 		prefixed(&f.backend.Options.PrefixedAPIs))
+	fs.Func("klutch-konnectors", "whose konnector may be Klutch's, which lists Secrets in its tenant namespace: named is that of each tenant namespace with the label klutch.anynines.com/klutch-konnector=true, all is every one and needs deploy/klutch-konnectors (default named)",
+		func(value string) error {
+			if value != "named" && value != "all" {
+				return errors.New("must be named or all")
+			}
+			f.backend.Options.KlutchKonnectors = value == "all"
+			return nil
+		})
 	fs.Func("trusted-proxy", "address or CIDR of a gateway whose X-Forwarded-For is believed, may be repeated", func(value string) error {
 		prefix, err := proxy(value)
 		h.TrustedProxies = append(h.TrustedProxies, prefix)

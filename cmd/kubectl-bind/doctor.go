@@ -29,7 +29,9 @@ Cluster, it looks at each template that is offered there. Nothing is changed.
 The exit code is 3 if something is wrong.
 
 With --takeover it says beforehand what would happen, object by object, if this konnector
-took the place of Klutch's. The exit code is 3 if something would stay as it is, or needs a hand.`,
+took the place of Klutch's; asked about a Control Plane Cluster, what would become of each tenant
+of Klutch's backend if this platform's adopted it. With -o json each object is named. The exit
+code is 3 if something would stay as it is, or needs a hand.`,
 		Example: "  kubectl bind doctor\n  kubectl bind doctor -o json\n  kubectl bind doctor --context control-plane\n  kubectl bind doctor --takeover",
 		Args:    noArgs,
 	}

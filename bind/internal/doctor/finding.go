@@ -18,6 +18,8 @@ type Finding struct {
 	OK      bool   `json:"ok"`
 	Message string `json:"message"`
 	Hint    string `json:"hint,omitempty"`
+
+	Objects []string `json:"objects,omitempty"`
 }
 
 // A doctor collects findings.

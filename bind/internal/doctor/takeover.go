@@ -32,7 +32,7 @@ import (
 // Klutch's. Manifests are those of this one. Nothing is changed: they are applied as a dry run.
 func Takeover(ctx context.Context, config *rest.Config, now time.Time, manifests []*unstructured.Unstructured) []Finding {
 	d, all, ok := open(ctx, config, now)
-	if !ok {
+	if !ok || d.foreseeTenants(ctx) && len(all) == 0 {
 		return d.found
 	}
 	d.foreseeKonnector(ctx)
@@ -49,23 +49,26 @@ func Takeover(ctx context.Context, config *rest.Config, now time.Time, manifests
 // foreseeKonnector tells which konnector runs. Klutch's may do everything everywhere.
 func (d *doctor) foreseeKonnector(ctx context.Context) {
 	const about = v1alpha1.Namespace + "/konnector"
-	deployment, err := cluster.Get[appsv1.Deployment](ctx, d.app.Resource(appsv1.SchemeGroupVersion.WithResource("deployments")).Namespace(v1alpha1.Namespace), "konnector")
-	if err != nil || deployment == nil {
-		d.note("konnector", about, cluster.Trouble(err), "none is installed", "")
-		return
-	}
-	role, err := cluster.Get[rbacv1.ClusterRole](ctx, d.app.Resource(cluster.ClusterRoles), konnectorRole)
-	klutchs := role != nil && slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, rbacv1.ResourceAll) })
-	replicas := int32(1)
-	if deployment.Spec.Replicas != nil {
-		replicas = *deployment.Spec.Replicas
-	}
+	runs, err := KlutchKonnector(ctx, d.app)
 	wrong := cluster.Trouble(err)
-	if klutchs && replicas > 0 {
+	if runs {
 		wrong = "Klutch's konnector runs, and may do everything in this cluster: two konnectors would write the same objects"
 	}
-	d.note("konnector", about, wrong, "its Deployment would be this konnector's",
-		"Stop it first: kubectl -n "+v1alpha1.Namespace+" scale deployment konnector --replicas=0")
+	d.note("konnector", about, wrong, "its Deployment, if there is one, would be this konnector's", "Stop it first: "+StopIt)
+}
+
+// StopIt stops the konnector of a cluster, whichever it is.
+const StopIt = "kubectl -n " + v1alpha1.Namespace + " scale deployment konnector --replicas=0"
+
+// KlutchKonnector reports whether Klutch's konnector runs in a cluster: its ClusterRole has
+// every right, and its Deployment is to have pods.
+func KlutchKonnector(ctx context.Context, app *cluster.App) (bool, error) {
+	deployment, err := cluster.Get[appsv1.Deployment](ctx, app.Resource(appsv1.SchemeGroupVersion.WithResource("deployments")).Namespace(v1alpha1.Namespace), "konnector")
+	if err != nil || deployment == nil || deployment.Spec.Replicas != nil && *deployment.Spec.Replicas == 0 {
+		return false, err
+	}
+	role, err := cluster.Get[rbacv1.ClusterRole](ctx, app.Resource(cluster.ClusterRoles), konnectorRole)
+	return role != nil && slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, rbacv1.ResourceAll) }), err
 }
 
 // foreseeFields tells which fields of a manifest other field managers have set, so that an apply
@@ -178,9 +181,12 @@ func (t tally) add(fate, namespace, name string) { t[fate] = append(t[fate], nam
 
 // tell notes what becomes of objects; of those in stay a person should know beforehand.
 func (f *forecast) tell(check string, t tally, hint string, stay ...string) {
-	var wrong, well []string
+	var wrong, well, objects []string
 	for _, fate := range slices.Sorted(maps.Keys(t)) {
 		slices.Sort(t[fate])
+		for _, name := range t[fate] {
+			objects = append(objects, name+": "+fate)
+		}
 		line := fmt.Sprintf("%d %s: %s", len(t[fate]), fate, some(t[fate]))
 		if well = append(well, line); slices.Contains(stay, fate) {
 			wrong = append(wrong, line)
@@ -193,6 +199,7 @@ func (f *forecast) tell(check string, t tally, hint string, stay ...string) {
 		well = []string{"there are none"}
 	}
 	f.note(check, f.binding.Name, strings.Join(wrong, "; "), strings.Join(well, "; "), hint)
+	f.found[len(f.found)-1].Objects = objects
 }
 
 // some names as many as one finding may.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -65,8 +66,12 @@ func (e *Exports) Reconcile(ctx context.Context, key cache.ObjectName) (time.Dur
 	if err != nil {
 		return 0, err
 	}
+	silence := e.Caches.Silence(key.Namespace)
 	err = status.Write(ctx, e.Dyn.Resource(tenant.ExportResource).Namespace(key.Namespace), export, func(o *v1alpha1.APIServiceExport) {
-		for _, condition := range append(login, offered, inSync) {
+		o.Status.Conditions = slices.DeleteFunc(o.Status.Conditions, func(c v1alpha1.Condition) bool {
+			return len(silence) == 0 && c.Type == v1alpha1.ConditionConnected && c.Reason == v1alpha1.ReasonFirstHeartbeatPending
+		})
+		for _, condition := range slices.Concat(login, silence, []v1alpha1.Condition{offered, inSync}) {
 			condition.ObservedGeneration = o.Generation
 			o.Status.Conditions = v1alpha1.SetCondition(o.Status.Conditions, condition)
 		}

@@ -160,6 +160,33 @@ func (c *Caches) ExportsOfAdopted(ns metav1.Object) (keys []cache.ObjectName) {
 	return keys
 }
 
+// ExportsOfSilent are the exports of a tenant that do not say yet that its konnector should have
+// reported and has not, or say so still.
+func (c *Caches) ExportsOfSilent(binding metav1.Object) (keys []cache.ObjectName) {
+	silent := len(c.Silence(binding.GetNamespace())) > 0
+	for _, export := range inNamespace(c.Exports, binding.GetNamespace()) {
+		said := v1alpha1.FindCondition(export.Status.Conditions, v1alpha1.ConditionConnected)
+		if silent != (said != nil && said.Reason == v1alpha1.ReasonFirstHeartbeatPending) {
+			keys = append(keys, cache.NewObjectName(export.Namespace, export.Name))
+		}
+	}
+	return keys
+}
+
+// Silence says of the exports of a tenant, in the place of its konnector, that this has never
+// reported; it is empty where that is not so, or it is too early to tell.
+func (c *Caches) Silence(tenant string) []v1alpha1.Condition {
+	binding, ok := Lookup(c.ClusterBindings, cache.NewObjectName(tenant, v1alpha1.ClusterBindingName))
+	if !ok {
+		return nil
+	}
+	health := v1alpha1.FindCondition(binding.Status.Conditions, v1alpha1.ConditionHealthy)
+	if health == nil || health.Reason != v1alpha1.ReasonFirstHeartbeatPending || health.Severity != v1alpha1.SeverityWarning {
+		return nil
+	}
+	return []v1alpha1.Condition{v1alpha1.False(v1alpha1.ConditionConnected, health.Severity, health.Reason, health.Message)}
+}
+
 // NamespaceAround is the APIServiceNamespace for which the namespace of o was made.
 func (c *Caches) NamespaceAround(o metav1.Object) []cache.ObjectName {
 	ns, ok := stored(c.Owned, o.GetNamespace())
@@ -181,7 +208,7 @@ func serviceNamespaceKey(ns metav1.Object) []cache.ObjectName {
 // snapshot returns what the caches show of a tenant.
 func (c *Caches) snapshot(tenant string) (s snapshot) {
 	if ns, ok := stored(c.Owned, tenant); ok {
-		s.namespace, s.klutchs = ns.GetUID(), hasKlutchKonnector(ns)
+		s.namespace, s.klutchs = ns.GetUID(), ns.GetLabels()[v1alpha1.KlutchKonnectorLabel]
 	}
 	if binding, ok := stored(c.ClusterBindings, tenant+"/"+v1alpha1.ClusterBindingName); ok {
 		s.binding, s.anchor = binding.GetUID(), binding.GetAnnotations()[v1alpha1.AnchorAnnotation]
@@ -213,7 +240,7 @@ func terminating(binding *v1alpha1.ClusterBinding) bool {
 // be missing.
 type snapshot struct {
 	namespace, binding     types.UID
-	klutchs                bool   // hasKlutchKonnector
+	klutchs                string // the value of its label
 	anchor                 string // that the last login made
 	account, rights, entry string // their versions
 }

@@ -140,7 +140,7 @@ func (c *credentials) lasting(ctx context.Context, anchor *corev1.Secret) (*auth
 // tokenLife is for how long the tokens of a tenant are issued.
 func (o *Options) tokenLife(tenant metav1.Object) time.Duration {
 	life := o.TokenTTL
-	if hasKlutchKonnector(tenant) {
+	if o.klutchKonnector(tenant) {
 		life = max(life, klutchKonnectorTTL)
 		if age := o.MaxLoginAge; age > 0 {
 			life = min(life, age)

@@ -51,11 +51,11 @@ func (h *heartbeats) Reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if err != nil {
 		return 0, err
 	}
-	life, err := h.life(ctx, ns, binding)
-	if err != nil {
+	terms := h.opts.terms(ns)
+	if terms.Life, err = h.life(ctx, ns, binding); err != nil {
 		return 0, err
 	}
-	_, again := Healthy(time.Now(), binding.Status, life)
+	_, again := Healthy(time.Now(), binding, terms)
 	login, err := h.logins.Current(ctx, key.Namespace)
 	if err != nil {
 		return 0, err
@@ -66,20 +66,21 @@ func (h *heartbeats) Reconcile(ctx context.Context, key cache.ObjectName) (time.
 	admitted, err := admission(h.gates.whyClosed(ctx, key.Namespace))
 	switch {
 	case err != nil: // a gate that cannot tell does not keep us from telling who is alive
-		return 0, errors.Join(err, writeClusterBinding(ctx, h.Dyn, binding, life, login...))
+		return 0, errors.Join(err, writeClusterBinding(ctx, h.Dyn, binding, terms, login...))
 	case admitted.Status != metav1.ConditionTrue:
 		again = sooner(again, gateRetry)
 	case h.opts.Gate != nil:
 		again = sooner(again, h.opts.ReviewInterval)
 	}
-	return again, writeClusterBinding(ctx, h.Dyn, binding, life, append(login, admitted)...)
+	return again, writeClusterBinding(ctx, h.Dyn, binding, terms, append(login, admitted)...)
 }
 
 // life is for how long a token can live that the konnector had when it was heard last: longer
 // than those of today if the platform team let the tenant use Klutch's konnector until then.
 func (h *heartbeats) life(ctx context.Context, ns metav1.Object, binding *v1alpha1.ClusterBinding) (time.Duration, error) {
-	life := h.opts.tokenLife(ns)
-	if health, _ := Healthy(time.Now(), binding.Status, life); health.Reason != v1alpha1.ReasonCredentialEnded {
+	terms := h.opts.terms(ns)
+	life := terms.Life
+	if health, _ := Healthy(time.Now(), binding, terms); health.Reason != v1alpha1.ReasonCredentialEnded {
 		return life, nil
 	}
 	secret, err := h.Kube.CoreV1().Secrets(ns.GetName()).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
@@ -104,10 +105,10 @@ func sooner(a, b time.Duration) time.Duration {
 	return min(a, b)
 }
 
-// writeClusterBinding writes conditions beside that of the last heartbeat; see Healthy for life.
-func writeClusterBinding(ctx context.Context, dyn dynamic.Interface, binding *v1alpha1.ClusterBinding, life time.Duration, conditions ...v1alpha1.Condition) error {
+// writeClusterBinding writes conditions beside that of the last heartbeat.
+func writeClusterBinding(ctx context.Context, dyn dynamic.Interface, binding *v1alpha1.ClusterBinding, terms Terms, conditions ...v1alpha1.Condition) error {
 	return status.Write(ctx, dyn.Resource(ClusterBindingResource).Namespace(binding.Namespace), binding, func(o *v1alpha1.ClusterBinding) {
-		health, _ := Healthy(time.Now(), o.Status, life)
+		health, _ := Healthy(time.Now(), o, terms)
 		for _, condition := range slices.Concat(conditions, []v1alpha1.Condition{health}) {
 			condition.ObservedGeneration = o.Generation
 			o.Status.Conditions = v1alpha1.SetCondition(o.Status.Conditions, condition)
@@ -116,16 +117,33 @@ func writeClusterBinding(ctx context.Context, dyn dynamic.Interface, binding *v1
 	})
 }
 
+// Terms are those on which the konnector of a tenant works.
+type Terms struct {
+	Life    time.Duration // of its tokens; zero is for ever
+	Klutchs bool          // it may be Klutch's
+}
+
+func (o *Options) terms(tenant metav1.Object) Terms {
+	return Terms{o.tokenLife(tenant), o.klutchKonnector(tenant)}
+}
+
+// firstHeartbeat is how long after a bind a konnector should have reported.
+const firstHeartbeat = 45 * time.Second
+
 // Healthy judges a heartbeat, and says after which time the judgement changes if
-// none follows. A token lives for life, or for ever if that is zero: a konnector that was off
-// for so long holds none that could fetch the next one.
-func Healthy(now time.Time, s v1alpha1.ClusterBindingStatus, life time.Duration) (c v1alpha1.Condition, again time.Duration) {
+// none follows. A konnector that was off for as long as its tokens live holds none that could
+// fetch the next one.
+func Healthy(now time.Time, b *v1alpha1.ClusterBinding, terms Terms) (c v1alpha1.Condition, again time.Duration) {
+	s, life := b.Status, terms.Life
 	not := func(severity v1alpha1.Severity, reason, message string) v1alpha1.Condition {
 		return v1alpha1.False(v1alpha1.ConditionHealthy, severity, reason, message)
 	}
 	switch {
 	case s.LastHeartbeatTime.IsZero():
-		return not(v1alpha1.SeverityInfo, v1alpha1.ReasonFirstHeartbeatPending, "waiting for the first heartbeat of the konnector"), 0
+		if left := b.CreationTimestamp.Add(firstHeartbeat).Sub(now); left > 0 {
+			return not(v1alpha1.SeverityInfo, v1alpha1.ReasonFirstHeartbeatPending, "waiting for the first heartbeat of the konnector"), left + time.Second
+		}
+		return not(v1alpha1.SeverityWarning, v1alpha1.ReasonFirstHeartbeatPending, "no konnector has reported since the bind: none runs in the App Cluster, or it does not reach this API server"+terms.lacking(b)), 0
 	case s.HeartbeatInterval == nil || s.HeartbeatInterval.Duration <= 0:
 		return not(v1alpha1.SeverityInfo, v1alpha1.ReasonHeartbeatIntervalMissing, "the konnector does not say how often it reports"), 0
 	}
@@ -137,6 +155,9 @@ func Healthy(now time.Time, s v1alpha1.ClusterBindingStatus, life time.Duration)
 		return v1alpha1.True(v1alpha1.ConditionHealthy), left + time.Second
 	}
 	message := fmt.Sprintf("no heartbeat of the konnector since %s, though it reports every %s", last.UTC().Format(time.RFC3339), interval)
+	if s.ClusterUID == "" { // Klutch's does not say in which cluster it is
+		message += terms.lacking(b)
+	}
 	left := last.Add(life).Sub(now)
 	if life > 0 && left <= 0 {
 		return not(v1alpha1.SeverityError, v1alpha1.ReasonCredentialEnded,
@@ -146,4 +167,13 @@ func Healthy(now time.Time, s v1alpha1.ClusterBindingStatus, life time.Duration)
 		left += time.Second
 	}
 	return not(v1alpha1.SeverityError, v1alpha1.ReasonHeartbeatTimeout, message), max(left, 0)
+}
+
+// lacking says what Klutch's konnector waits for, which never says it itself.
+func (t Terms) lacking(b *v1alpha1.ClusterBinding) string {
+	if t.Klutchs {
+		return ""
+	}
+	return fmt.Sprintf(", or it is Klutch's, which waits until it may list Secrets in the tenant namespace: kubectl label namespace %s %s=true lets it, --klutch-konnectors=all lets those of all tenants, "+
+		"and kubectl bind konnector upgrade puts ours in its place", b.Namespace, v1alpha1.KlutchKonnectorLabel)
 }

@@ -33,6 +33,8 @@ type Options struct {
 	Gates          []string
 	Gate           func(ctx context.Context, namespace string, h Holder) error // may be nil
 
+	KlutchKonnectors bool // of all tenants may be Klutch's, else of those with the label
+
 	Prefixed    func(api string) bool       // whether the cluster-scoped API is switched on
 	Adopt       func(namespace string) bool // whether it may be adopted from Klutch's backend
 	AdoptIssuer string                      // whose identities may

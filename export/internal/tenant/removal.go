@@ -92,7 +92,7 @@ func (r *removals) explain(ctx context.Context, binding *v1alpha1.ClusterBinding
 	if waits.Reason == v1alpha1.ReasonRemovalHeld {
 		severity = v1alpha1.SeverityWarning
 	}
-	return writeClusterBinding(ctx, r.Dyn, binding, 0, v1alpha1.False(v1alpha1.ConditionRemoved, severity, waits.Reason, waits.Message))
+	return writeClusterBinding(ctx, r.Dyn, binding, Terms{Klutchs: true}, v1alpha1.False(v1alpha1.ConditionRemoved, severity, waits.Reason, waits.Message))
 }
 
 // drain does the next steps of a removal, and returns what it waits for until ns is

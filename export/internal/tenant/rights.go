@@ -267,9 +267,9 @@ func isTenantRole(role rbacv1.RoleRef) bool {
 	return role.Kind == "ClusterRole" && slices.Contains([]string{v1alpha1.TenantRole, v1alpha1.KlutchKonnectorRole, v1alpha1.TenantServiceAccount}, role.Name)
 }
 
-// hasKlutchKonnector tells whether the platform team lets a tenant use Klutch's konnector.
-func hasKlutchKonnector(tenant metav1.Object) bool {
-	return tenant.GetLabels()[v1alpha1.KlutchKonnectorLabel] == "true"
+// klutchKonnector tells whether the platform team lets a tenant use Klutch's konnector.
+func (o *Options) klutchKonnector(tenant metav1.Object) bool {
+	return o.KlutchKonnectors || tenant.GetLabels()[v1alpha1.KlutchKonnectorLabel] == "true"
 }
 
 // withAnnotations lets a tenant write the Secrets that it reads: Klutch's konnector annotates

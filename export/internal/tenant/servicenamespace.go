@@ -134,7 +134,7 @@ func (n *serviceNamespaces) provide(ctx context.Context, name string, asked *v1a
 		used, withdrawn = nil, exports
 	}
 	rules := Rules(used, withdrawn...)
-	if ns, err := n.caches.namespace(ctx, asked.Namespace); err == nil && hasKlutchKonnector(ns) {
+	if ns, err := n.caches.namespace(ctx, asked.Namespace); err == nil && n.opts.klutchKonnector(ns) {
 		rules = withAnnotations(rules)
 	}
 	return again, errors.Join(closed, n.tenants.Rights.ensure(ctx, name, asked.Namespace, rules))

@@ -127,10 +127,14 @@ func (t *Tenants) furnish(ctx context.Context, namespace string) error {
 		return fmt.Errorf("read tenant namespace: %w", err)
 	}
 	role := v1alpha1.TenantRole
-	if hasKlutchKonnector(ns) {
+	if t.Opts.klutchKonnector(ns) {
 		role = v1alpha1.KlutchKonnectorRole
 	}
-	return t.Rights.bind(ctx, namespace, namespace, clusterRole(role))
+	err = t.Rights.bind(ctx, namespace, namespace, clusterRole(role))
+	if t.Opts.KlutchKonnectors && fates.DeniedBy(err, "klutch-backend") {
+		return RefuseForNow(v1alpha1.ReasonMissingRights, fmt.Sprintf("the platform operator has to run kubectl apply -k deploy/klutch-konnectors for --klutch-konnectors=all (%s)", err))
+	}
+	return err
 }
 
 // ensureNamespace makes a namespace of a tenant, or checks that it is the one that
