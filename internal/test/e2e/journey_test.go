@@ -15,6 +15,7 @@ import (
 	"github.com/klutch-go/sdk/examples/catalog"
 	"github.com/klutch-go/sdk/internal/test/stack"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 // step makes a step of a feature from a function of a world.
@@ -50,7 +51,7 @@ func TestJourney(t *testing.T) {
 		Assess("the plan grows", step(ns, planGrows)).
 		Assess("the plan does not shrink: the App Cluster says so itself", step(ns, planDoesNotShrink)).
 		Assess("drift is corrected, what others own is left", step(ns, driftCorrected)).
-		Assess("a lost instance is made again", step(ns, lostInstance)).
+		Assess("a lost instance is told, and made again where the binding says so", step(ns, lostInstance)).
 		Assess("credentials go with their binding", step(ns, credentialsGo)).
 		Assess("the claim waits until the instance is really gone", step(ns, deletionWaits)).
 		Feature()
@@ -167,17 +168,25 @@ func driftCorrected(w world) {
 	}
 }
 
-// lostInstance: the App Cluster says what should exist.
+// lostInstance: the template says that a lost instance is told, and the App Cluster's
+// binding may say that it is made again, empty.
 func lostInstance(w world) {
+	claim, mirror := w.app(instances, "lost"), w.mirror(instances, "lost")
+	binding := stack.Object{Cluster: w.s.App, Resource: v1alpha1.Resource("apiservicebindings"), Namespace: v1alpha1.Namespace, Name: services[0]}
 	w.apply(w.s.App, instance(w.namespace, "lost", "postgresql-single-nano"))
 	w.awaitState(instances, "lost", "Running")
-	before := w.get(w.mirror(instances, "lost")).GetUID()
-	w.remove(w.mirror(instances, "lost"))
-	w.await(w.mirror(instances, "lost"), func(u *unstructured.Unstructured) bool { return u != nil && u.GetUID() != before })
+	before := w.get(mirror).GetUID()
+	w.remove(mirror)
+	w.await(claim, mentions(string(klutchsync.ReasonLost)))
+	w.await(mirror, stack.Gone)
+	w.must(w.patch(binding, `{"spec":{"lostInstances":"Recreate"}}`))
+	w.await(mirror, func(u *unstructured.Unstructured) bool { return u != nil && u.GetUID() != before })
 	w.awaitState(instances, "lost", "Running")
-	w.remove(w.app(instances, "lost"))
-	w.await(w.app(instances, "lost"), stack.Gone)
-	w.await(w.mirror(instances, "lost"), stack.Gone)
+	w.await(claim, stack.True("Ready"))
+	w.must(w.patch(binding, `{"spec":{"lostInstances":null}}`))
+	w.remove(claim)
+	w.await(claim, stack.Gone)
+	w.await(mirror, stack.Gone)
 }
 
 func credentialsGo(w world) {
