@@ -66,7 +66,7 @@ func TestReadmeTellsTheTruth(t *testing.T) {
 
 // TestExamplesFitAScreen: the README of an example for platform teams is one screen.
 func TestExamplesFitAScreen(t *testing.T) {
-	for _, name := range []string{"operator", "servicebroker"} {
+	for _, name := range []string{"catalog", "crossplane", "operator", "servicebroker"} {
 		rows := 0
 		for line := range strings.Lines(read(t, "examples/"+name+"/README.md")) {
 			rows += max(1, (utf8.RuneCountInString(strings.TrimRight(line, "\n"))+119)/120)
