@@ -21,7 +21,7 @@ func obstacle(s state) Reason {
 		return ""
 	case s.misnamed != "":
 		return ReasonMapper
-	case s.blind():
+	case blind(s):
 		return s.refused
 	case src.deleting && dst.content == contentRefused:
 		return s.refused
@@ -94,7 +94,7 @@ func certain(s state, why Reason) bool {
 	case !s.source.exists:
 		return s.target.freshness != unknown || !s.mapped
 	case why == "":
-		return s.solved() && !s.blind()
+		return s.solved() && !blind(s)
 	default:
 		return s.evidence().has(require(stepSetMessage, s))
 	}

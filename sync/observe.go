@@ -90,7 +90,7 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 	copied := p.source != nil && o.isCopy(p.source)
 	if p.mapped = p.mapped && !copied; !p.mapped || p.state.source.freshness == unknown {
 		if !copied {
-			p.observeBlind(r, o.refused, ReasonMissing, "it has no place there for "+display(o.resource, key))
+			observeBlind(p, r, o.refused, ReasonMissing, "it has no place there for "+display(o.resource, key))
 		}
 		return p, nil
 	}
@@ -109,8 +109,9 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 		return nil, fmt.Errorf("read target %s: %w", p.name, err)
 	}
 	if p.state.target.freshness == unknown {
-		why, said := p.unread(o.target, o.resource)
-		p.observeBlind(r, o.refused, why, said)
+		p.state.target.name = display(o.resource, p.name)
+		why, said := unreadable(p, o.target.Name, o.resource, o.target.Err(p.name.Namespace))
+		observeBlind(p, r, o.refused, why, said)
 		return p, nil
 	}
 	r.blind = time.Time{}
@@ -151,23 +152,21 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 	return p, nil
 }
 
-// unread is why the target cannot be read. That its cluster does not answer is told for the
-// Sync as a whole, and on the sources that surely wait for it.
-func (p *pair) unread(target *view.View, resource schema.GroupVersionResource) (why Reason, said string) {
-	p.state.target.name = display(resource, p.name)
-	err := target.Err(p.name.Namespace)
+// unreadable is why err keeps the target from being looked at. That its cluster does not answer is
+// told for the Sync as a whole, and on the sources that surely wait for it.
+func unreadable(p *pair, target string, resource schema.GroupVersionResource, err error) (why Reason, said string) {
 	why = reasons[fates.Of(err).Word()]
 	if why == ReasonUnavailable && p.state.source.finalizer && !p.state.source.deleting {
 		return "", ""
 	}
 	if fates.Is(err, fates.Absent, fates.Unserved) {
-		err = &ReadError{target.Name, resource, err}
+		err = &ReadError{target, resource, err}
 	}
 	return why, cannotBeRead(err)
 }
 
 // observeBlind follows that the target cannot be looked at, which is told if it lasts.
-func (p *pair) observeBlind(r *record, refused *refusal.Ledger, why Reason, said string) {
+func observeBlind(p *pair, r *record, refused *refusal.Ledger, why Reason, said string) {
 	if p.source == nil || p.state.source.freshness == unknown || why == "" {
 		return
 	}
@@ -179,7 +178,8 @@ func (p *pair) observeBlind(r *record, refused *refusal.Ledger, why Reason, said
 	if left := time.Until(r.blind.Add(blindPause)); left > 0 {
 		p.passing, p.wait = true, left
 	}
-	p.rememberMessages(r, refused)
+	p.mute = r.status.mute(refused.Of(p.key, refusal.Message))
+	p.muted = p.mute > 0
 }
 
 func (o *observer) observeSource(p *pair, r *record) {
@@ -485,20 +485,12 @@ func (o *observer) remember(p *pair, r *record) {
 	o.rememberStatus(p, r)
 	p.paused = r.drift.contest.Pause(p.wish) > 0
 	p.fought, p.rivals = r.drift.contest.Told(), r.drift.contest.Rivals
-	p.rememberMessages(r, o.refused)
+	p.mute = r.status.mute(o.refused.Of(p.key, refusal.Message))
+	p.muted = p.mute > 0
 	p.confirmed = r.proofs.confirmed
 	if c := r.held; c != nil && p.target != nil && c.hash == p.want.hash && c.version == p.target.GetResourceVersion() {
 		p.contested = c.detail
 	}
-}
-
-// rememberMessages adds when the next message may be set.
-func (p *pair) rememberMessages(r *record, refused *refusal.Ledger) {
-	p.mute = r.status.messages.Wait(pace.Burst, messagePause)
-	if f := refused.Of(p.key, refusal.Message); f != nil {
-		p.mute = max(p.mute, f.Wait())
-	}
-	p.muted = p.mute > 0
 }
 
 // rememberSpec adds what the target's API server does not take.
@@ -595,7 +587,7 @@ func (p *pair) again(s step, r *record) time.Duration {
 	switch {
 	case p.muted && p.untold():
 		return p.mute
-	case p.blind() && p.passing:
+	case blind(p.state) && p.passing:
 		return p.wait
 	case s == stepRest && p.unsure && !p.state.source.deleting:
 		return prune.Pause

@@ -65,11 +65,11 @@ func decide(s state) step {
 		return stepRest
 	// Users learn that their target cannot be looked at. Nothing else follows from that. What no
 	// mapper has ever named is not ours to write to: it is reported.
-	case s.blind() && why != "" && (s.mapped || src.finalizer) && !told(s, why):
+	case blind(s) && why != "" && (s.mapped || src.finalizer) && !told(s, why):
 		return stepSetMessage
 	case !s.mapped:
 		return stepRest
-	case s.blind():
+	case blind(s):
 		return stepWait
 	// The target of a source that was deleted makes room for the next one of the name.
 	case dst.relation == relationOrphan && dst.grace == graceWaived && s.held == "":

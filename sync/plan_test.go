@@ -412,7 +412,7 @@ func anyState(r *rand.Rand) state {
 			termination: termination(r.IntN(int(stuck) + 1)), grace: grace(r.IntN(int(graceWaived) + 1)), managed: flip(), uid: "u1", name: "widgets svc/a",
 		},
 	}
-	if s.blind() && s.refused == ReasonVanished {
+	if blind(s) && s.refused == ReasonVanished {
 		s.refused = "" // that it has vanished is seen
 	}
 	if flip() {

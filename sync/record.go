@@ -17,6 +17,7 @@ import (
 	"github.com/klutch-go/sdk/sync/internal/contest"
 	"github.com/klutch-go/sdk/sync/internal/fence"
 	"github.com/klutch-go/sdk/sync/internal/pace"
+	"github.com/klutch-go/sdk/sync/internal/refusal"
 	"github.com/klutch-go/sdk/sync/internal/travel"
 )
 
@@ -149,6 +150,15 @@ type sourceStatus struct {
 	contest   contest.Contest
 	types     unique.Handle[string] // of the conditions that came of the last status sent
 	others    []string              // types of conditions that others have added since
+}
+
+// mute is how long the next message has to wait, where the last one was refused or not.
+func (s *sourceStatus) mute(refused *refusal.Refusal) time.Duration {
+	wait := s.messages.Wait(pace.Burst, messagePause)
+	if refused != nil {
+		wait = max(wait, refused.Wait())
+	}
+	return wait
 }
 
 // maxTypes bounds what is remembered of the conditions of one status.

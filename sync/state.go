@@ -37,12 +37,12 @@ type state struct {
 
 // known reports whether both sides could be read.
 func (s state) known() bool {
-	return s.source.freshness != unknown && (!s.blind() || !s.mapped)
+	return s.source.freshness != unknown && (!blind(s) || !s.mapped)
 }
 
 // blind reports whether the target cannot be looked at: it has no name yet, or its cluster
 // cannot be read.
-func (s state) blind() bool {
+func blind(s state) bool {
 	return !s.mapped || s.target.freshness == unknown && s.misnamed == ""
 }
 
