@@ -384,7 +384,7 @@ func TestKlutchKonnectorsOfAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.eventually("the flag alone gives no rights", func(context.Context) (bool, error) {
-		_, _, err := w.login("grace", "c1", "widgets.example.org")
+		_, _, err := w.login("grace", "c1", "widgets.example.org") //nolint:contextcheck // that of the test
 		return err != nil && strings.Contains(w.log.String(), "has to run kubectl apply -k deploy/klutch-konnectors"), nil
 	})
 }

@@ -254,7 +254,7 @@ func TestPrefixedEnds(t *testing.T) {
 	})
 	bound(patient, 1)
 	w.eventually("what is withdrawn cannot be made", func(context.Context) (bool, error) {
-		return apierrors.IsForbidden(makeContinent(t, patient.dyn, patient.continent(patient.namespace+"-x", patient.namespace))), nil
+		return apierrors.IsForbidden(makeContinent(t, patient.dyn, patient.continent(patient.namespace+"-x", patient.namespace))), nil //nolint:contextcheck // that of the test
 	})
 	if err := patient.dyn.Resource(continents).Delete(t.Context(), patient.namespace+"-mu", metav1.DeleteOptions{}); err != nil {
 		t.Errorf("what is withdrawn can be deleted: %v", err)

@@ -80,7 +80,7 @@ func TestContestedCopies(t *testing.T) {
 		b := newBench(t)
 		b.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
 			err := do()
-			if r.Resource == secrets && r.Verb == "apply" && field(b.copied(r.Object.Name), "data", "password") != "bmV3" {
+			if r.Resource == secrets && r.Verb == "apply" && field(b.copied(r.Object.Name), "data", "password") != "bmV3" { //nolint:contextcheck // the world has one
 				b.mergeSecret(b.source, b.sourceNS, r.Object.Name, `{"data":{"password":"dGhlaXJz"}}`) //nolint:contextcheck // the world has one
 			}
 			return err

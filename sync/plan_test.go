@@ -65,9 +65,11 @@ func offeredLive(s *state) { s.target.freshness, s.confirmed, s.offered = live, 
 func misnamed(s *state) {
 	s.misnamed, s.target = "the mapper gives this object's target no name", targetState{}
 }
+
 func unmapped(s *state) {
 	s.mapped, s.target, s.refused, s.answer = false, targetState{}, ReasonMissing, "it has no place there for widgets team/a"
 }
+
 func unread(s *state) {
 	s.target, s.refused, s.answer = targetState{}, ReasonMissing, "target: widgets is not served in version v1"
 }

@@ -151,6 +151,7 @@ func TestReadsRefusedForLong(t *testing.T) {
 // refusedReads answers reads of the target with an error for an hour; an empty verb stands for
 // both.
 func refusedReads(t *testing.T, answer fakecluster.Answer, verb string) {
+	t.Helper()
 	w := newFake(t)
 	var refusing atomic.Bool
 	var asked atomic.Int64

@@ -551,8 +551,14 @@ func TestDeletedAnywhere(t *testing.T) {
 
 // silence is a broker that carries out all, and never answers the first time.
 var silence = []trouble{
-	{"PUT", "orders-uid", 0, true, ""}, {"PUT", "api-uid", 0, true, ""}, {"PUT", "nightly-uid", 0, true, ""}, {"PUT", "undo-uid", 0, true, ""}, {"PATCH", "orders-uid", 0, true, ""},
-	{"DELETE", "api-uid", 0, true, ""}, {"DELETE", "nightly-uid", 0, true, ""}, {"DELETE", "orders-uid", 0, true, ""},
+	{"PUT", "orders-uid", 0, true, ""},
+	{"PUT", "api-uid", 0, true, ""},
+	{"PUT", "nightly-uid", 0, true, ""},
+	{"PUT", "undo-uid", 0, true, ""},
+	{"PATCH", "orders-uid", 0, true, ""},
+	{"DELETE", "api-uid", 0, true, ""},
+	{"DELETE", "nightly-uid", 0, true, ""},
+	{"DELETE", "orders-uid", 0, true, ""},
 }
 
 // TestTrouble has the broker fail on purpose: nothing is leaked, and all heals.

@@ -101,10 +101,10 @@ type finding struct {
 func findings(before, after *v1alpha1.APIServiceExportCRDSpec) []finding {
 	d := &difference{}
 	if before.Names.Kind != after.Names.Kind {
-		d.add(Removed, place{}, "kind", before.Names.Kind, after.Names.Kind, "names")
+		d.say(Removed, place{}, changed("kind", before.Names.Kind, after.Names.Kind), "names")
 	}
 	if before.Scope != after.Scope {
-		d.add(Removed, place{}, "scope", before.Scope, after.Scope, "scope")
+		d.say(Removed, place{}, changed("scope", before.Scope, after.Scope), "scope")
 	}
 	for _, old := range before.Versions {
 		i := slices.IndexFunc(after.Versions, func(v v1alpha1.APIServiceExportVersion) bool { return v.Name == old.Name })
@@ -150,8 +150,9 @@ func (d *difference) say(e Effect, p place, what string, keys ...string) {
 	d.found = append(d.found, finding{Change{e, p.text, what}, []put{{keys: p.at(keys...)}}})
 }
 
-func (d *difference) add(e Effect, p place, what string, before, after any, keys ...string) {
-	d.say(e, p, fmt.Sprintf("%s was %s and is %s", what, show(before), show(after)), keys...)
+// changed is how people read that something was one thing and is another.
+func changed(what string, before, after any) string {
+	return fmt.Sprintf("%s was %s and is %s", what, show(before), show(after))
 }
 
 // undoneBy replaces what the last change is undone by.
@@ -260,7 +261,7 @@ func (d *difference) types(p place, before, after *apiextensionsv1.JSONSchemaPro
 	if after.Type == "" || before.Type == "integer" && after.Type == "number" {
 		e = Widened
 	}
-	d.add(e, p, "type", before.Type, after.Type)
+	d.say(e, p, changed("type", before.Type, after.Type))
 }
 
 // A boundary is a number that values must not go beyond.
@@ -306,9 +307,9 @@ func (d *difference) limits(p place, before, after *apiextensionsv1.JSONSchemaPr
 	} {
 		switch w := l.wider(); {
 		case w < 0:
-			d.add(Narrowed, p, l.name, l.was, l.is, l.name)
+			d.say(Narrowed, p, changed(l.name, l.was, l.is), l.name)
 		case w > 0:
-			d.add(Widened, p, l.name, l.was, l.is)
+			d.say(Widened, p, changed(l.name, l.was, l.is))
 		}
 	}
 	d.constraint(p, "pattern", before.Pattern, after.Pattern)
@@ -328,9 +329,9 @@ func (d *difference) constraint(p place, what, before, after string) {
 	switch {
 	case before == after:
 	case after == "":
-		d.add(Widened, p, what, before, after)
+		d.say(Widened, p, changed(what, before, after))
 	default:
-		d.add(Narrowed, p, what, before, after)
+		d.say(Narrowed, p, changed(what, before, after))
 	}
 }
 

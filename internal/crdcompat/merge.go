@@ -25,7 +25,7 @@ func Hold(ctx context.Context, before, after *v1alpha1.APIServiceExportCRDSpec, 
 	if len(KeptRules(ctx, Only(Compare(before, after), waits), after, objects...)) == 0 {
 		return after, nil
 	}
-	now = Merge(before, after, waits)
+	now = Merge(ctx, before, after, waits)
 	return now, Only(Compare(now, after), waits)
 }
 
@@ -36,7 +36,7 @@ const maxRounds = 8
 // Merge returns after with what before has in each place of which a change breaks, and
 // before where that does not do: Compare finds no such change from before to the result,
 // so that it is a schema that the author of after could have published by itself.
-func Merge(before, after *v1alpha1.APIServiceExportCRDSpec, breaks func(Change) bool) *v1alpha1.APIServiceExportCRDSpec {
+func Merge(ctx context.Context, before, after *v1alpha1.APIServiceExportCRDSpec, breaks func(Change) bool) *v1alpha1.APIServiceExportCRDSpec {
 	merged, err := undo(before, after, breaks)
 	if err != nil {
 		return before
@@ -45,7 +45,7 @@ func Merge(before, after *v1alpha1.APIServiceExportCRDSpec, breaks func(Change) 
 		return after
 	}
 	// What a second look takes over was held for a reason: two steps are no way around it.
-	if again, err := undo(merged, after, breaks); err != nil || !Same(again, merged) || !valid(merged) {
+	if again, err := undo(merged, after, breaks); err != nil || !Same(again, merged) || !valid(ctx, merged) {
 		return before
 	}
 	return merged
@@ -109,14 +109,14 @@ func encode(tree any) (*v1alpha1.APIServiceExportCRDSpec, error) {
 }
 
 // valid tells whether API servers take the schemas, of which parts have two authors.
-func valid(spec *v1alpha1.APIServiceExportCRDSpec) bool {
+func valid(ctx context.Context, spec *v1alpha1.APIServiceExportCRDSpec) bool {
 	judges, err := newJudges(spec)
 	if err != nil {
 		return false
 	}
 	for _, j := range judges {
 		errs := structural.ValidateStructural(field.NewPath("schema"), j.schema)
-		more, err := defaulting.ValidateDefaults(context.Background(), field.NewPath("schema"), j.schema, true, true)
+		more, err := defaulting.ValidateDefaults(ctx, field.NewPath("schema"), j.schema, true, true)
 		if err != nil || len(errs)+len(more) > 0 {
 			return false
 		}

@@ -44,7 +44,7 @@ func TestMergeSchemas(t *testing.T) {
 		"fields that are named as keywords":      {object + "{enum: {type: string}, required: {type: string}}", object + "{new: {type: string}}", object + "{enum: {type: string}, required: {type: string}, new: {type: string}}"},
 	} {
 		before, after, want := apiOf(test.before), apiOf(test.after), apiOf(test.want)
-		got := Merge(before, after, Change.NeedsConsent)
+		got := Merge(t.Context(), before, after, Change.NeedsConsent)
 		if diff := cmp.Diff(schemaIn(t, want), schemaIn(t, got)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
@@ -64,14 +64,14 @@ func schemaIn(t *testing.T, spec *v1alpha1.APIServiceExportCRDSpec) (schema any)
 func checkMerge(t *testing.T, before, after *v1alpha1.APIServiceExportCRDSpec) {
 	t.Helper()
 	for name, breaks := range map[string]func(Change) bool{"breaking": Change.Breaking, "needs consent": Change.NeedsConsent} {
-		got := Merge(before, after, breaks)
+		got := Merge(t.Context(), before, after, breaks)
 		if changes := Only(Compare(before, got), breaks); len(changes) > 0 && got != before {
 			t.Errorf("%s: the merge breaks what is there: %v", name, changes)
 		}
 		if none := len(Only(Compare(before, after), breaks)) == 0; none != (got == after) && before != after {
 			t.Errorf("%s: all is taken over: %t, want %t", name, got == after, none)
 		}
-		if again := Merge(got, after, breaks); !Same(again, got) && json.Valid(after.Versions[0].Schema.OpenAPIV3Schema.Raw) && json.Valid(before.Versions[0].Schema.OpenAPIV3Schema.Raw) {
+		if again := Merge(t.Context(), got, after, breaks); !Same(again, got) && json.Valid(after.Versions[0].Schema.OpenAPIV3Schema.Raw) && json.Valid(before.Versions[0].Schema.OpenAPIV3Schema.Raw) {
 			a, _ := json.Marshal(got)
 			b, _ := json.Marshal(again)
 			t.Errorf("%s: a second merge takes over more:\n%s\n%s", name, a, b)
@@ -107,7 +107,7 @@ func TestMergeVersions(t *testing.T) {
 		"status goes":                {api(status), api(version("v1", some, true), version("v2", some, false)), api(status, version("v2", some, false))},
 		"kind and scope":             {api(version("v1", some, true)), other, api(version("v1", some, true), version("v2", some, false))},
 	} {
-		if diff := cmp.Diff(tree(t, test.want), tree(t, Merge(test.before, test.after, Change.Breaking))); diff != "" {
+		if diff := cmp.Diff(tree(t, test.want), tree(t, Merge(t.Context(), test.before, test.after, Change.Breaking))); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
 		checkMerge(t, test.before, test.after)

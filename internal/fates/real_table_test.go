@@ -49,6 +49,7 @@ func TestRealTable(t *testing.T) {
 }
 
 func (w *walk) answers(t *testing.T) {
+	t.Helper()
 	met := maps.Clone(notOfRealServers)
 	for _, r := range w.rows() {
 		err := r.ask()
@@ -66,6 +67,7 @@ func (w *walk) answers(t *testing.T) {
 }
 
 func (w *walk) webhooks(t *testing.T) {
+	t.Helper()
 	stays := map[metav1.StatusReason]Kind{
 		metav1.StatusReasonInvalid: Invalid, metav1.StatusReasonBadRequest: Malformed, metav1.StatusReasonMethodNotAllowed: NotAllowed,
 		metav1.StatusReasonNotAcceptable: NotAcceptable, metav1.StatusReasonRequestEntityTooLarge: TooLarge, metav1.StatusReasonUnsupportedMediaType: Unsupported,
@@ -101,6 +103,7 @@ func (w *walk) webhooks(t *testing.T) {
 }
 
 func (w *walk) policies(t *testing.T) {
+	t.Helper()
 	for reason, want := range map[metav1.StatusReason]Kind{
 		metav1.StatusReasonForbidden: Forbidden, metav1.StatusReasonInvalid: Invalid, metav1.StatusReasonRequestEntityTooLarge: TooLarge,
 	} {

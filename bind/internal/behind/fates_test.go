@@ -35,7 +35,7 @@ type ask struct {
 
 // ofTarget is the reason of the Event if the target's API server refuses a write.
 func ofTarget(kind fates.Kind) klutchsync.Reason {
-	switch kind { //nolint:exhaustive // all others
+	switch kind {
 	case fates.Unreachable, fates.Failing, fates.Damaged, fates.Overloaded, fates.Unauthorized, fates.Exists, fates.Conflict, fates.Replaced, fates.Expired, fates.Ahead:
 		return klutchsync.ReasonUnavailable
 	case fates.Unserved, fates.Terminating, fates.Absent:
@@ -49,7 +49,7 @@ func ofTarget(kind fates.Kind) klutchsync.Reason {
 
 // ofAccess is the reason of the Event if the source must not be written.
 func ofAccess(kind fates.Kind) klutchsync.Reason {
-	switch ofTarget(kind) { //nolint:exhaustive // the others do not work
+	switch ofTarget(kind) {
 	case klutchsync.ReasonForbidden, klutchsync.ReasonRefused:
 		return klutchsync.ReasonDenied
 	default:

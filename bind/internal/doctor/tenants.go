@@ -82,7 +82,7 @@ func inheritance(ctx context.Context, app *cluster.App, tenant string) (objects 
 	}
 	offered := func(name string) bool {
 		return slices.ContainsFunc(templates, func(t v1alpha1.APIServiceExportTemplate) bool {
-			return t.Spec.APIServiceSelector.GroupResource.String() == name
+			return t.Spec.APIServiceSelector.String() == name
 		})
 	}
 	exports := eachOf(ctx, app.Resource(cluster.APIServiceExports).Namespace(tenant), func(e *v1alpha1.APIServiceExport) string {
