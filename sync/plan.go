@@ -63,9 +63,9 @@ func decide(s state) step {
 	// A source without our finalizer that is being deleted was never ours, or is not any more.
 	case src.deleting && !src.finalizer:
 		return stepRest
-	// Users learn that their target cannot be looked at. Nothing else follows from that. What no
-	// mapper has ever named is not ours to write to: it is reported.
-	case blind(s) && why != "" && (s.mapped || src.finalizer) && !told(s, why):
+	// Users learn that their target cannot be looked at. Nothing else follows from that. Without
+	// a name it is only reported: the source may be another Sync's, with the same finalizer.
+	case s.mapped && blind(s) && why != "" && !told(s, why):
 		return stepSetMessage
 	case !s.mapped:
 		return stepRest

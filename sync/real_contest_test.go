@@ -218,7 +218,6 @@ var contests = map[string]func(c *fight){
 			_ = c.target.Resource(widgets).Namespace(c.targetNS).Delete(c.Context(), u.GetName(), metav1.DeleteOptions{})
 			return ""
 		})
-		c.delete(c.target, c.targetNS, "a")
 		c.until("the claim says that it is made anew, empty", func() bool {
 			return strings.HasPrefix(c.message("a"), string(ReasonVanished)) && strings.Contains(c.message("a"), "anew, empty")
 		})
