@@ -224,12 +224,14 @@ func TestBlindIsTold(t *testing.T) {
 		begin, end func(w *world)
 	}{
 		"namespace not mapped": {
-			[]string{"alive", "deleted", "new"}, false,
+			[]string{"alive", "deleted", "new"},
+			false,
 			func(w *world) { table.Delete(w.sourceNS) },
 			func(w *world) { table.Set(w.sourceNS, w.targetNS) },
 		},
 		"kind gone": { // what is in step as far as it was seen is told with its next event
-			[]string{"deleted", "new"}, true,
+			[]string{"deleted", "new"},
+			true,
 			func(w *world) { w.fakeTarget.Withdraw(widgets) },
 			func(w *world) {
 				w.fakeTarget.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
