@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/klutch-go/sdk/internal/test/bench/yardstick"
 	"github.com/klutch-go/sdk/internal/test/stack"
 )
 
@@ -22,8 +23,8 @@ type options struct {
 	idle                                           time.Duration
 	csv                                            string
 
-	idealApp, idealControl string // kubeconfigs of a yardstick
-	idealQPS               float64
+	be     string // this program is this contestant
+	beside yardstick.Options
 }
 
 // A contest is the turn of one contestant in one round. No other one runs then.
@@ -114,11 +115,9 @@ func (b *bench) contestant(who string) (*stack.Process, error) {
 	if who == klutch {
 		return b.Konnector, nil
 	}
-	qps := map[string]string{ideal: "-1", limited: "5"}[who]
+	be := map[string][]string{engine: {"-be", engine}, ideal: {"-be", ideal}, limited: {"-be", ideal, "-qps", "5"}}[who]
 	self, err := os.Executable()
-	return &stack.Process{Name: who, Path: self, Dir: b.Dir, Args: []string{
-		"-ideal-app", b.App.Kubeconfig(), "-ideal-control-plane", b.Control.Kubeconfig(), "-ideal-qps", qps,
-	}}, err
+	return &stack.Process{Name: who, Path: self, Dir: b.Dir, Args: append(be, "-app", b.App.Kubeconfig(), "-control-plane", b.Control.Kubeconfig())}, err
 }
 
 // write shows the table, and keeps the figures where asked to.

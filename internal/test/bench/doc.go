@@ -10,8 +10,10 @@
 // # Parts
 //
 //   - throughput: how many creations, statuses, updates and deletions a second go
-//     through, with all objects in one namespace and spread over many
+//     through, with all objects in one namespace and spread over many,
+//     and the CPU time of the contestant for one object's life
 //   - latency: how long one takes when nothing else happens
+//   - namespaces: how long the first objects take of namespaces that are new to everybody
 //   - writes: how many writes each costs, as the API servers count them
 //   - noise: how long one takes while another tenant writes as fast as it can
 //   - silence: how long one takes while another control plane, with ten kinds bound from
@@ -29,6 +31,9 @@
 // # Contestants
 //
 //   - klutch is the konnector, as a process with the shipped rights.
+//   - sync is package sync alone, as a process with the rights of an administrator: without
+//     a backend, tenants, bindings and the admission policies that come with them. What
+//     klutch needs beyond it, those cost.
 //   - ideal does the least work that moves a spec up, a status down and a deletion
 //     through. It is not safe in any way, so it is the practical ceiling.
 //   - limited is ideal behind client-go's default rate limit of 5 requests a

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"sync"
@@ -73,6 +74,7 @@ type batch struct {
 	name       string
 	size       int
 	namespaces int
+	among      string // begins the names of the namespaces; empty: those that all parts share
 	in         string // the only namespace, if not empty
 }
 
@@ -82,7 +84,7 @@ func (b batch) namespace(i int) string {
 	if b.in != "" {
 		return b.in
 	}
-	return fmt.Sprintf("bench-%d", i%b.namespaces)
+	return fmt.Sprintf("%s-%d", cmp.Or(b.among, "bench"), i%b.namespaces)
 }
 
 func (b batch) path(i int) string { return path(b.resource, b.namespace(i), b.object(i)) }

@@ -25,7 +25,7 @@ func latency(ctx context.Context, c contest) ([]figure, error) {
 	}{{"new object up", creating}, {"spec change up", updating}, {"status down", stating}} {
 		times := took[d.phase.name]
 		figures = append(figures,
-			figure{d.name + ", p50 ms", percentile(times, 50), ofIdeal("≤", 1.5)},
+			figure{d.name + ", p50 ms", percentile(times, 50), ofIdeal("≤", 1.2).alone(1.15)},
 			figure{d.name + ", p99 ms", percentile(times, 99), ofIdeal("≤", 3)})
 	}
 	return figures, b.clear(ctx)

@@ -33,10 +33,18 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if o.idealApp != "" {
-		return yardstick.Run(ctx, yardstick.Options{App: o.idealApp, ControlPlane: o.idealControl, QPS: o.idealQPS, Resources: bound()})
+	if o.be != "" {
+		return o.contestant(ctx)
 	}
 	return o.measure(ctx)
+}
+
+// contestant is a contestant that this program starts of itself, until ctx is done.
+func (o options) contestant(ctx context.Context) error {
+	if o.be == engine {
+		return yardstick.RunSync(ctx, o.beside)
+	}
+	return yardstick.Run(ctx, o.beside)
 }
 
 func parse(args []string, usage io.Writer) (o options, err error) {
@@ -55,19 +63,23 @@ func parse(args []string, usage io.Writer) (o options, err error) {
 	fs.IntVar(&o.crowdSize, "tenants", 1000, "tenants of one backend")
 	fs.IntVar(&o.exports, "exports", 5, "exports of each, at most 5")
 	fs.StringVar(&o.csv, "csv", "", "also write everything measured to this file")
-	fs.StringVar(&o.idealApp, "ideal-app", "", "be a yardstick between the clusters of this kubeconfig and -ideal-control-plane's, as bench starts one")
-	fs.StringVar(&o.idealControl, "ideal-control-plane", "", "see -ideal-app")
-	fs.Float64Var(&o.idealQPS, "ideal-qps", -1, "rate limit of the yardstick; negative means none")
+	fs.StringVar(&o.be, "be", "", "be a contestant, ideal or sync, between the clusters of -app and -control-plane, as bench starts one")
+	fs.StringVar(&o.beside.App, "app", "", "kubeconfig, see -be")
+	fs.StringVar(&o.beside.ControlPlane, "control-plane", "", "kubeconfig, see -be")
+	fs.Float64Var(&o.beside.QPS, "qps", -1, "rate limit of -be ideal; negative means none")
 	if err := fs.Parse(args); err != nil {
 		return o, err
 	}
-	o.parts = strings.Split(*parts, ",")
+	o.parts, o.beside.Resources = strings.Split(*parts, ","), bound()
 	return o, o.validate(fs.Args())
 }
 
 func (o options) validate(rest []string) error {
 	if len(rest) > 0 {
 		return fmt.Errorf("unknown argument %q", rest[0])
+	}
+	if !slices.Contains([]string{"", ideal, engine}, o.be) {
+		return fmt.Errorf("unknown contestant %q, there are %s and %s", o.be, ideal, engine)
 	}
 	for _, p := range o.parts {
 		if !slices.Contains(partNames(), p) {
@@ -90,6 +102,7 @@ type part struct {
 	name    string
 	measure func(context.Context, contest) ([]figure, error)
 	once    bool // in the first round only
+	engine  bool // of package sync alone, too
 	last    bool // after all others, and of klutch alone
 	// alone, in place of measure, needs no konnector.
 	alone func(context.Context, *bench) ([]figure, error)
@@ -97,8 +110,9 @@ type part struct {
 
 func parts() []part {
 	return []part{
-		{name: "throughput", measure: throughput},
-		{name: "latency", measure: latency},
+		{name: "throughput", measure: throughput, engine: true},
+		{name: "latency", measure: latency, engine: true},
+		{name: "namespaces", measure: newNamespaces},
 		{name: "writes", measure: writes, once: true},
 		{name: "noise", measure: noise, once: true},
 		{name: "silence", alone: silence, last: true},
@@ -163,11 +177,14 @@ func (o options) turns() (turns []turn) {
 			if p.once && round > 0 || !slices.Contains(o.parts, p.name) || p.last {
 				continue
 			}
-			both := []turn{{p, klutch, round}, {p, ideal, round}}
-			if round%2 == 1 {
-				slices.Reverse(both)
+			all := []turn{{p, klutch, round}, {p, ideal, round}}
+			if p.engine {
+				all = slices.Insert(all, 1, turn{p, engine, round})
 			}
-			turns = append(turns, both...)
+			if round%2 == 1 {
+				slices.Reverse(all)
+			}
+			turns = append(turns, all...)
 		}
 	}
 	for _, p := range parts() {

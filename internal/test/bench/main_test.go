@@ -15,11 +15,12 @@ func TestParse(t *testing.T) {
 		args  []string
 		parts []string // nil: refused
 	}{
-		"everything":    {nil, []string{"throughput", "latency", "writes", "noise", "silence", "large", "refused", "settled", "tenants"}},
+		"everything":    {nil, []string{"throughput", "latency", "namespaces", "writes", "noise", "silence", "large", "refused", "settled", "tenants"}},
 		"a part":        {[]string{"-parts=noise", "-singles=10"}, []string{"noise"}},
 		"unknown part":  {[]string{"-parts=noise,peace"}, nil},
 		"no part":       {[]string{"-parts="}, nil},
 		"no objects":    {[]string{"-objects=0"}, nil},
+		"no contestant": {[]string{"-be=klutch"}, nil},
 		"unknown flag":  {[]string{"-nonsense"}, nil},
 		"stray word":    {[]string{"noise"}, nil},
 		"several parts": {[]string{"-parts", "latency,writes"}, []string{"latency", "writes"}},
@@ -56,10 +57,10 @@ func TestTurns(t *testing.T) {
 		rounds int
 		want   []string
 	}{
-		"one part, one round": {[]string{"latency"}, 1, []string{"latency klutch 0", "latency ideal 0"}},
-		"in turned order":     {[]string{"latency"}, 2, []string{"latency klutch 0", "latency ideal 0", "latency ideal 1", "latency klutch 1"}},
+		"one part, one round": {[]string{"latency"}, 1, []string{"latency klutch 0", "latency sync 0", "latency ideal 0"}},
+		"in turned order":     {[]string{"latency"}, 2, []string{"latency klutch 0", "latency sync 0", "latency ideal 0", "latency ideal 1", "latency sync 1", "latency klutch 1"}},
 		"once and last":       {[]string{"settled", "writes"}, 2, []string{"writes klutch 0", "writes ideal 0", "settled klutch 0"}},
-		"limited":             {[]string{"throughput"}, 1, []string{"throughput klutch 0", "throughput ideal 0", "throughput limited 0"}},
+		"limited":             {[]string{"throughput"}, 1, []string{"throughput klutch 0", "throughput sync 0", "throughput ideal 0", "throughput limited 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string

@@ -15,6 +15,7 @@ import (
 // The contestants.
 const (
 	klutch  = "klutch"
+	engine  = "sync"
 	ideal   = "ideal"
 	limited = "limited"
 )
@@ -28,14 +29,29 @@ type figure struct {
 
 // A goal is what klutch is to reach. The zero value is none.
 type goal struct {
-	sign  string
-	limit float64
-	times bool // the limit is a multiple of ideal
+	sign   string
+	limit  float64
+	times  bool    // the limit is a multiple of ideal
+	engine float64 // what the engine alone is to reach, as a multiple of ideal; 0: nothing
 }
 
-func ofIdeal(sign string, times float64) goal { return goal{sign, times, true} }
-func atMost(limit float64) goal               { return goal{"≤", limit, false} }
-func exactly(limit float64) goal              { return goal{"=", limit, false} }
+func ofIdeal(sign string, times float64) goal { return goal{sign: sign, limit: times, times: true} }
+func atMost(limit float64) goal               { return goal{sign: "≤", limit: limit} }
+func exactly(limit float64) goal              { return goal{sign: "=", limit: limit} }
+
+// alone is g with a goal for the engine alone.
+func (g goal) alone(times float64) goal {
+	g.engine = times
+	return g
+}
+
+// ofEngine is the goal of the engine alone.
+func (g goal) ofEngine() goal {
+	if g.engine == 0 {
+		return goal{}
+	}
+	return ofIdeal(g.sign, g.engine)
+}
 
 func (g goal) String() string {
 	switch {
@@ -108,15 +124,23 @@ func (r *report) table(out io.Writer) error {
 	for _, row := range r.rows {
 		if row.part != part {
 			part = row.part
-			_, _ = fmt.Fprintf(w, "\n%s\n", strings.Join([]string{strings.ToUpper(part), klutch, ideal, "klutch ÷ ideal", "goal", "reached", limited}, "\t"))
+			_, _ = fmt.Fprintf(w, "\n%s\n", strings.Join([]string{
+				strings.ToUpper(part), klutch, engine, ideal, limited,
+				"klutch ÷ ideal", "goal", "reached", "sync ÷ ideal", "goal", "reached",
+			}, "\t"))
 		}
-		ours, ideals := median(row.values[klutch]), median(row.values[ideal])
-		_, _ = fmt.Fprintln(w, strings.Join([]string{
-			row.name, number(ours), number(ideals), number(ours / ideals),
-			row.goal.String(), row.goal.reached(ours, ideals), number(median(row.values[limited])),
-		}, "\t"))
+		_, _ = fmt.Fprintln(w, strings.Join(row.cells(), "\t"))
 	}
 	return w.Flush()
+}
+
+func (r *row) cells() []string {
+	ours, alone, ideals := median(r.values[klutch]), median(r.values[engine]), median(r.values[ideal])
+	return []string{
+		r.name, number(ours), number(alone), number(ideals), number(median(r.values[limited])),
+		number(ours / ideals), r.goal.String(), r.goal.reached(ours, ideals),
+		number(alone / ideals), r.goal.ofEngine().String(), r.goal.ofEngine().reached(alone, ideals),
+	}
 }
 
 // number is short and keeps three digits that matter.
@@ -139,7 +163,7 @@ func (r *report) csv(out io.Writer) error {
 		lines = append(lines, []string{"conditions", c[0], "", "", "", c[1]})
 	}
 	for _, row := range r.rows {
-		for _, contestant := range []string{klutch, ideal, limited} {
+		for _, contestant := range []string{klutch, engine, ideal, limited} {
 			for round, v := range row.values[contestant] {
 				lines = append(lines, []string{row.part, row.name, row.goal.String(), contestant, strconv.Itoa(round + 1), strconv.FormatFloat(v, 'g', 6, 64)})
 			}

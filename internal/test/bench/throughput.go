@@ -16,16 +16,45 @@ func throughput(ctx context.Context, c contest) (figures []figure, err error) {
 		if err := b.warm(ctx); err != nil {
 			return figures, err
 		}
-		for _, p := range []phase{creating, stating, updating, deleting} {
-			took, err := b.all(ctx, p)
+		before := cpuOf(c.process)
+		for _, p := range []struct {
+			phase
+			goal goal
+		}{
+			{creating, ofIdeal("≥", 0.85).alone(0.95)}, {stating, ofIdeal("≥", 0.8).alone(0.9)},
+			{updating, ofIdeal("≥", 0.85).alone(0.95)}, {deleting, ofIdeal("≥", 0.95).alone(0.95)},
+		} {
+			took, err := b.all(ctx, p.phase)
 			if err != nil {
 				return figures, err
 			}
 			name := fmt.Sprintf("%s/s, %s", p.name, plural(namespaces, "namespace"))
-			figures = append(figures, figure{name, float64(b.size) / took.Seconds(), ofIdeal("≥", 0.8)})
+			figures = append(figures, figure{name, float64(b.size) / took.Seconds(), p.goal})
 		}
+		used := cpuOf(c.process) - before
+		name := fmt.Sprintf("CPU ms/object, %s", plural(namespaces, "namespace"))
+		figures = append(figures, figure{name, milliseconds(used) / float64(b.size), ofIdeal("≤", 1.4).alone(1.3)})
 	}
 	return figures, nil
+}
+
+// newNamespaces is how long the first objects of namespaces take that are new to everybody.
+func newNamespaces(ctx context.Context, c contest) ([]figure, error) {
+	b := c.batch("first", widgets)
+	b.among, b.size = b.name, b.namespaces
+	var names []string
+	for i := range b.namespaces {
+		names = append(names, b.namespace(i))
+	}
+	if err := c.makeNamespaces(ctx, names...); err != nil {
+		return nil, err
+	}
+	took, err := b.all(ctx, creating)
+	if err != nil {
+		return nil, err
+	}
+	name := fmt.Sprintf("first objects of %s, s", plural(b.namespaces, "new namespace"))
+	return []figure{{name, took.Seconds(), atMost(0.5)}}, b.clear(ctx)
 }
 
 // spreads are the numbers of namespaces to measure.

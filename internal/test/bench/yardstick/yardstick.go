@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package yardstick is the contestant "ideal" of the benchmark: it does the least work that moves a spec up,
-// a status down and a deletion through. It is not safe in any way.
+// Package yardstick has what the benchmark measures the konnector beside. Run is "ideal": it does the least
+// work that moves a spec up, a status down and a deletion through, and is not safe in any way. RunSync is "sync":
+// the engine without all that the konnector and the backend add to it.
 package yardstick
 
 import (

@@ -2,7 +2,10 @@
 
 package main
 
-import "testing"
+import (
+	"testing"
+	"time"
+)
 
 func TestMemory(t *testing.T) {
 	const status = "Name:\tkonnector\nVmPeak:\t 1278792 kB\nVmRSS:\t   59156 kB\nRssAnon:\t   22000 kB\n"
@@ -20,6 +23,24 @@ gc 2 @120.1s 0%: 0.04+9.1+0.003 ms clock, 0.09+0/9.0/0+0.006 ms cpu, 55->56->41 
 	} {
 		if tc.got != tc.want {
 			t.Errorf("%s: %v, want %v", name, tc.got, tc.want)
+		}
+	}
+}
+
+func TestCPUTime(t *testing.T) {
+	const tail = " S 1 2 3 4 5 6 7 8 9 10 150 25 0 0 20 0"
+	for name, tc := range map[string]struct {
+		stat string
+		want time.Duration
+	}{
+		"user and system":  {"42 (konnector)" + tail, 1750 * time.Millisecond},
+		"a name of blanks": {"42 (a (b) c)" + tail, 1750 * time.Millisecond},
+		"unknown":          {"", 0},
+		"cut off":          {"42 (konnector) S 1", 0},
+		"not numbers":      {"42 (konnector) S 1 2 3 4 5 6 7 8 9 10 a b", 0},
+	} {
+		if got := cpuTime([]byte(tc.stat)); got != tc.want {
+			t.Errorf("%s: %s, want %s", name, got, tc.want)
 		}
 	}
 }

@@ -3,10 +3,12 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"regexp"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/klutch-go/sdk/internal/test/stack"
@@ -32,6 +34,33 @@ func memoryOf(p *stack.Process) memory {
 func (m memory) minus(o memory) memory { return memory{m.resident - o.resident, m.live - o.live} }
 
 func (m memory) over(n int) memory { return memory{m.resident / float64(n), m.live / float64(n)} }
+
+// cpuOf is the time that a process has spent on all cores so far; 0 where there is no telling.
+func cpuOf(p *stack.Process) time.Duration {
+	stat, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID())) // empty where there is none
+	return cpuTime(stat)
+}
+
+// tick is the unit of /proc's times: USER_HZ, which is 100 wherever Go runs on Linux.
+const tick = 10 * time.Millisecond
+
+// cpuTime is utime and stime, the 14th and 15th field (proc_pid_stat(5)). The second field,
+// the program's name, may have blanks and brackets in it.
+func cpuTime(stat []byte) time.Duration {
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 13 {
+		return 0
+	}
+	var ticks int64
+	for _, field := range fields[11:13] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * tick
+}
 
 var (
 	resident   = regexp.MustCompile(`(?m)^VmRSS:\s*(\d+) kB$`)
