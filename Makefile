@@ -34,7 +34,7 @@ test-crossplane: kube ## examples/crossplane with Crossplane itself, which is bu
 rest: kube ## claims at rest beside each automation: nothing is written for 60 s, on either side
 	$(GO) test ./internal/test/e2e ./examples/servicebroker -run '^(TestCatalogExample|TestOperatorExample|TestReadme)$$' -count=1 -timeout 20m -rest 60s
 bench: ## speed and size beside the yardstick, same clusters, same run: a table, and bench.csv
-	$(GO) run ./internal/test/bench -parts throughput,latency,writes,noise,silence,large,refused,settled -csv bench.csv
+	$(GO) run ./internal/test/bench -parts throughput,latency,namespaces,writes,noise,silence,large,refused,settled -csv bench.csv
 bench-tenants: ## what a thousand tenants cost one backend
 	$(GO) run ./internal/test/bench -parts tenants -idle 90s -csv bench-tenants.csv
 generate: ## deep copies and CRDs

@@ -129,7 +129,7 @@
 //   - to confirm: to read cluster identities again before a destructive step.
 //   - breaker: it holds a mass deletion until a person releases it.
 //   - invariant: what holds of the engine at every instant (I1 to I20, DESIGN.md).
-//   - promise: what SECURITY.md says to users (P1 to P35).
+//   - promise: what SECURITY.md says to users (P1 to P36).
 //   - consent: a person's named agreement, to a claim, a schema change or an adoption.
 //   - audit record: the line that a grant, refusal or end of a right leaves.
 //   - held, refused: waiting for a release; answered no, with a message.
