@@ -3,19 +3,26 @@
 package tenant
 
 import (
+	"context"
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 const clusterInfo = `{apiVersion: v1, kind: Config, clusters: [{name: "", cluster: {server: "https://public.example.com:6443", certificate-authority-data: Y2E=}}]}`
@@ -54,4 +61,86 @@ func TestReachable(t *testing.T) {
 			t.Errorf("%s: %v (-want +got):\n%s", name, err, diff)
 		}
 	}
+}
+
+// TestNext: after a credential was handed out, the kept Secret leads no konnector back to a
+// token that died with it. One of Klutch's backend dies also at a bind by Klutch's CLI.
+func TestNext(t *testing.T) {
+	kept := func(of string) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.KubeconfigSecretName, Namespace: "t", ResourceVersion: "1"}, Data: map[string][]byte{v1alpha1.KubeconfigKey: []byte(of)}}
+	}
+	anchor := func(kind corev1.SecretType, age time.Duration) *corev1.Secret {
+		return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TokenAnchorSecret, Namespace: "t", UID: "before", ResourceVersion: "1", Annotations: map[string]string{
+			v1alpha1.MadeAtAnnotation: time.Now().Add(-age).UTC().Format(time.RFC3339Nano),
+		}}, Type: kind}
+	}
+	handOut, short := (*credentials).HandOut, (*credentials).Short
+	for name, test := range map[string]struct {
+		hand     func(*credentials, context.Context, string) ([]byte, error)
+		anchor   *corev1.Secret
+		issued   bool // the kept one, by us for that anchor
+		ends     bool // that anchor's tokens
+		empties  bool // the kept Secret
+		returned string
+	}{
+		"ours, by ours":                 {hand: handOut, anchor: anchor(corev1.SecretTypeOpaque, time.Hour), issued: true, ends: true, empties: true, returned: "bound to after"},
+		"ours, by ours, a moment later": {hand: handOut, anchor: anchor(corev1.SecretTypeOpaque, time.Second), issued: true, returned: "kept"},
+		"ours, by Klutch's":             {hand: short, anchor: anchor(corev1.SecretTypeOpaque, time.Hour), issued: true, returned: "bound to before"},
+		"Klutch's, by ours":             {hand: handOut, anchor: anchor(corev1.SecretTypeServiceAccountToken, time.Hour), issued: true, ends: true, empties: true, returned: "bound to after"},
+		"Klutch's, by Klutch's":         {hand: short, anchor: anchor(corev1.SecretTypeServiceAccountToken, time.Hour), issued: true, ends: true, empties: true, returned: "bound to after"},
+		"a crash before":                {hand: short, anchor: anchor(corev1.SecretTypeOpaque, time.Second), empties: true, returned: "bound to before"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			binding := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.GroupVersion.String(), "kind": "ClusterBinding", "metadata": map[string]any{"name": v1alpha1.ClusterBindingName, "namespace": "t"}}}
+			client := fake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "t"}}, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantServiceAccount, Namespace: "t", UID: "account"}}, test.anchor, kept("kept"))
+			client.PrependReactor("create", "serviceaccounts", issueBound)
+			client.PrependReactor("create", "secrets", func(a clienttesting.Action) (bool, runtime.Object, error) {
+				a.(clienttesting.CreateAction).GetObject().(*corev1.Secret).UID = "after"
+				return false, nil, nil
+			})
+			c := &credentials{
+				Clients: Clients{Kube: client, Dyn: dynamicfake.NewSimpleDynamicClient(runtime.NewScheme(), binding)},
+				opts:    &Options{APIServer: APIServer{URL: "https://cp.example.com"}, Backend: &rest.Config{}, TokenTTL: time.Hour, Pauses: UsualPauses()},
+			}
+			if test.issued {
+				account, _ := c.account(t.Context(), "t")
+				secret := kept("kept")
+				secret.Annotations = map[string]string{
+					v1alpha1.IssuedForAnnotation:  fingerprint(kubeconfig.Kubeconfig{Server: "https://cp.example.com"}, account, test.anchor),
+					v1alpha1.RenewAfterAnnotation: time.Now().Add(time.Hour).UTC().Format(time.RFC3339),
+				}
+				if err := c.put(t.Context(), secret); err != nil {
+					t.Fatal(err)
+				}
+			}
+			got, err := test.hand(c, t.Context(), "t")
+			if err != nil || !strings.Contains(string(got), test.returned) {
+				t.Fatalf("handed out: %v\n%s", err, got)
+			}
+			now, _, err := c.anchor(t.Context(), "t")
+			if err != nil || (now.UID == "after") != test.ends {
+				t.Errorf("the anchor is %s: %v", now.UID, err)
+			}
+			secret, err := client.CoreV1().Secrets("t").Get(t.Context(), v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
+			if err != nil || (len(secret.Data) == 0) != test.empties {
+				t.Errorf("kept: %q, %v", secret.Data, err)
+			}
+			noted, err := c.Dyn.Resource(ClusterBindingResource).Namespace("t").Get(t.Context(), v1alpha1.ClusterBindingName, metav1.GetOptions{})
+			if err != nil || (noted.GetAnnotations()[v1alpha1.AnchorAnnotation] == string(now.UID)) != test.empties {
+				t.Errorf("noted: %v, %v", noted.GetAnnotations(), err)
+			}
+		})
+	}
+}
+
+// issueBound answers a request for a token with the UID of what it is bound to.
+func issueBound(a clienttesting.Action) (bool, runtime.Object, error) {
+	request, ok := a.(clienttesting.CreateAction).GetObject().(*authenticationv1.TokenRequest)
+	if !ok {
+		return false, nil, nil
+	}
+	request.Status = authenticationv1.TokenRequestStatus{
+		Token: "bound to " + string(request.Spec.BoundObjectRef.UID), ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Hour)),
+	}
+	return true, request, nil
 }

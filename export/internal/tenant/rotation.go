@@ -14,6 +14,7 @@ import (
 
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -22,32 +23,61 @@ import (
 // ended token for some seconds more, and its holder may read the kept Secret: so the new token
 // is not stored, and the one to be kept is made when those seconds are over.
 func (c *credentials) HandOut(ctx context.Context, namespace string) ([]byte, error) {
-	k, err := c.reachable(ctx)
+	n, err := c.next(ctx, namespace, c.rotateAnchor)
+	if n.kept != nil || err != nil {
+		return n.kept, err
+	}
+	token, err := c.lasting(ctx, n.anchor)
 	if err != nil {
 		return nil, err
 	}
+	n.Token = token.Token
+	return n.Write()
+}
+
+// Short is a kubeconfig whose token dies soon, since browsers keep the URLs that they were sent
+// to. Of the tokens before it, it ends those of Klutch's alone, which never end by themselves.
+// The konnector replaces it by the tenant's own.
+func (c *credentials) Short(ctx context.Context, namespace string) ([]byte, error) {
+	n, err := c.next(ctx, namespace, c.ownAnchor)
+	if err != nil {
+		return nil, err
+	}
+	token, err := c.token(ctx, n.anchor, MinTokenTTL)
+	if err != nil {
+		return nil, err
+	}
+	n.Token = token.Token
+	return n.Write()
+}
+
+// A successor is the next kubeconfig of a tenant, without its token.
+type successor struct {
+	*kubeconfig.Kubeconfig
+
+	anchor *corev1.Secret // that its token is to be bound to
+	kept   []byte         // the one that the tenant can read, if that is as good
+}
+
+// next is the kubeconfig after those that choose ends with the anchor before. No konnector
+// takes one of them from the kept Secret, which the replica that keeps it makes anew.
+func (c *credentials) next(ctx context.Context, namespace string, choose func(context.Context, string) (*corev1.Secret, error)) (n successor, err error) {
+	if n.Kubeconfig, err = c.reachable(ctx); err != nil {
+		return n, err
+	}
+	n.Namespace = namespace
 	account, err := c.account(ctx, namespace)
 	if err != nil {
-		return nil, err
+		return n, err
 	}
-	anchor, err := c.rotateAnchor(ctx, namespace)
-	if err != nil {
-		return nil, err
+	if n.anchor, err = choose(ctx, namespace); err != nil {
+		return n, err
 	}
-	k.Namespace = namespace
-	kept, err := c.keptFor(ctx, namespace, fingerprint(*k, account, anchor))
-	if kept != nil || err != nil {
-		return kept, err
+	n.kept, err = c.keptFor(ctx, namespace, fingerprint(*n.Kubeconfig, account, n.anchor))
+	if n.kept == nil && err == nil {
+		err = c.noteAnchor(ctx, n.anchor)
 	}
-	if err := c.noteAnchor(ctx, anchor); err != nil {
-		return nil, err
-	}
-	token, err := c.lasting(ctx, anchor)
-	if err != nil {
-		return nil, err
-	}
-	k.Token = token.Token
-	return k.Write()
+	return n, err
 }
 
 // rotateAnchor replaces the Secret that tokens are bound to, unless it is new.
@@ -64,6 +94,15 @@ func (c *credentials) rotateAnchor(ctx context.Context, namespace string) (*core
 		audit.Record(ctx, "credential replaced", "tenant", namespace)
 	}
 	anchor, _, err = c.anchor(ctx, namespace)
+	return anchor, err
+}
+
+// ownAnchor is the Secret that tokens are bound to, in the place of Klutch's.
+func (c *credentials) ownAnchor(ctx context.Context, namespace string) (*corev1.Secret, error) {
+	anchor, _, err := c.anchor(ctx, namespace)
+	if err == nil && anchor.Type == corev1.SecretTypeServiceAccountToken {
+		return c.rotateAnchor(ctx, namespace)
+	}
 	return anchor, err
 }
 
@@ -105,26 +144,4 @@ func (c *credentials) keptFor(ctx context.Context, namespace, issuedFor string) 
 		return nil, fmt.Errorf("read credential of %s: %w", namespace, err)
 	}
 	return kept, nil
-}
-
-// Short is a kubeconfig whose token dies soon, since browsers keep the
-// URLs that they were sent to. The konnector replaces it by the tenant's own.
-func (c *credentials) Short(ctx context.Context, namespace string) ([]byte, error) {
-	k, err := c.reachable(ctx)
-	if err != nil {
-		return nil, err
-	}
-	anchor, _, err := c.anchor(ctx, namespace)
-	if err == nil && anchor.Type == corev1.SecretTypeServiceAccountToken { // Klutch's, which never ends
-		anchor, err = c.rotateAnchor(ctx, namespace)
-	}
-	if err != nil {
-		return nil, err
-	}
-	token, err := c.token(ctx, anchor, MinTokenTTL)
-	if err != nil {
-		return nil, err
-	}
-	k.Namespace, k.Token = namespace, token.Token
-	return k.Write()
 }
