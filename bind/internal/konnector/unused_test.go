@@ -124,3 +124,39 @@ func TestP30CopiesInUnusedServiceNamespacesAreRemoved(t *testing.T) {
 		}
 	})
 }
+
+// P30: what a cluster-scoped API claims stays where another API has a namespace mapped when the
+// konnector starts again, and goes from the others.
+func TestP30CopiesOfClusterScopedAPIs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := wideClaimWorld(t)
+		w.namespace(w.app, "left")
+		w.namespace(w.controlPlane, "service-left")
+		w.session.namespaces.Mapper.Set("left", "service-left")
+		for _, service := range []string{"service", "service-left"} {
+			w.put(w.controlPlane, service, "creds", "Opaque", "provider")
+		}
+		defer w.run()()
+		w.answer(v1alpha1.ClaimAccepted)
+		time.Sleep(time.Minute)
+		has := func(want map[string]map[string]string) {
+			t.Helper()
+			got := map[string]map[string]string{}
+			for namespace := range want {
+				got[namespace] = w.there(w.app, namespace)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("Secrets (-want +got):\n%s", diff)
+			}
+		}
+		copied := map[string]string{"creds": "provider"}
+		has(map[string]map[string]string{"team": copied, "left": copied})
+
+		w.hold() // the konnector ends here
+		w.session.namespaces.Mapper.Delete("left")
+		w.restart()
+		w.look()
+		time.Sleep(time.Minute)
+		has(map[string]map[string]string{"team": copied, "left": {}})
+	})
+}

@@ -91,6 +91,12 @@ func (w *withdrawal) removeUnused(ctx context.Context, taken, services []string)
 		App:          permission.Cluster{Clients: w.pass.app.Clients},
 		ControlPlane: permission.Cluster{Clients: w.pass.session.Clients},
 	}
+	if permission.IsWide(&w.pass.export.Spec) {
+		namespaces.Mapped = func(namespace string) bool {
+			_, mapped := w.pass.session.namespaces.Mapper.Of(namespace)
+			return mapped
+		}
+	}
 	if unused, err = namespaces.Among(ctx, taken); err != nil {
 		return nil, err
 	}

@@ -65,7 +65,24 @@ func (w *claimWorld) credential() *kubeconfigSecret {
 
 func newClaimWorld(t *testing.T) *claimWorld {
 	t.Helper()
-	widgets := fakecluster.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}, Kind: "Widget"}
+	w := claimWorldOf(t, false)
+	w.order("team")
+	return w
+}
+
+// wideClaimWorld is one whose bound objects are cluster-scoped on both sides.
+func wideClaimWorld(t *testing.T) *claimWorld {
+	t.Helper()
+	w := claimWorldOf(t, true)
+	w.export.Spec.Scope, w.export.Spec.ClusterScopedIsolation = v1alpha1.ClusterScope, v1alpha1.IsolationPrefixed
+	w.session.heartbeat.seen.tenant = "uid"
+	w.order("")
+	return w
+}
+
+func claimWorldOf(t *testing.T, wide bool) *claimWorld {
+	t.Helper()
+	widgets := fakecluster.Resource{GroupVersionResource: schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}, Kind: "Widget", Cluster: wide}
 	asked := fakecluster.Resource{GroupVersionResource: cluster.APIServiceNamespaces, Kind: "APIServiceNamespace"}
 	w := &claimWorld{T: t, app: fakecluster.New(widgets), controlPlane: fakecluster.New(widgets, asked), owner: v1alpha1.OwnerProvider}
 	source, err := klutchsync.NewClusterForClients(w.app.Client(), w.app.Metadata())
@@ -94,7 +111,6 @@ func newClaimWorld(t *testing.T) *claimWorld {
 	w.namespace(w.app, "team")
 	w.namespace(w.controlPlane, "service")
 	w.namespace(w.controlPlane, "tenant")
-	w.order("team")
 	w.ask("team", "service")
 	w.binding = &v1alpha1.APIServiceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "klutch-bind", Name: "widgets.example.org"}}
 	w.export = &v1alpha1.APIServiceExport{Spec: v1alpha1.APIServiceExportSpec{APIServiceExportCRDSpec: v1alpha1.APIServiceExportCRDSpec{

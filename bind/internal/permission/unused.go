@@ -29,6 +29,10 @@ type UnusedNamespaces struct {
 	Grant             *Grant                      // of the rights of the claims
 	InApp             func(namespace string) bool // tells which namespaces the App Cluster has
 	App, ControlPlane Cluster
+
+	// Mapped tells which namespaces have a service namespace, where the objects are
+	// cluster-scoped, so that each of these namespaces has them all; nil where they are in one.
+	Mapped func(namespace string) bool
 }
 
 // A Cluster is one of the two, and what its API server has answered.
@@ -88,10 +92,18 @@ func (from Copies) removeUnused(ctx context.Context, selected []klutchsync.Relat
 
 // isUsed tells whether a namespace of the App Cluster has an object and a claim.
 func (u *UnusedNamespaces) isUsed(ctx context.Context, namespace string) (bool, error) {
-	if !u.Grant.Covers(namespace) {
+	if !u.Grant.Covers(namespace) || u.Mapped != nil && !u.Mapped(namespace) {
 		return false, nil
 	}
-	return u.App.hasObjects(ctx, u.API, namespace)
+	return u.App.hasObjects(ctx, u.API, u.scope(namespace))
+}
+
+// scope is where the objects are that a namespace has.
+func (u *UnusedNamespaces) scope(namespace string) string {
+	if u.Mapped != nil {
+		return metav1.NamespaceAll
+	}
+	return namespace
 }
 
 // isNeededThere tells whether a copy in a service namespace is of a namespace that has a
@@ -107,7 +119,7 @@ func (u *UnusedNamespaces) isNeededThere(ctx context.Context, o *metav1.PartialO
 	if used || err != nil || !u.Grant.Covers(from.Namespace) {
 		return used, err
 	}
-	return u.ControlPlane.hasObjects(ctx, u.API, o.Namespace)
+	return u.ControlPlane.hasObjects(ctx, u.API, u.scope(o.Namespace))
 }
 
 // hasObjects asks the API server whether a namespace has an object of an API, once for

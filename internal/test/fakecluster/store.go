@@ -79,7 +79,7 @@ func (c *Cluster) handle(ctx context.Context, r Request, do func(*served) error)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		s := c.served[r.Resource]
-		if s == nil {
+		if s == nil || s.Cluster && r.Object.Namespace != "" {
 			return notServed(r)
 		}
 		before := c.version
