@@ -32,7 +32,7 @@ func TestP10Caps(t *testing.T) {
 		return
 	}
 	w.t = t
-	w.tune = func(e *Exporter) { e.tenants.Opts.Pauses.Quota = 40 * time.Second } // kube-controller-manager looks every 30
+	w.tune = func(e *Exporter) { e.tenants.Opts.Pauses.NewKind = 40 * time.Second } // kube-controller-manager looks every 30
 	w.serve(Options{Caps: Caps{Tenants: 4, PerIdentity: 2, Namespaces: 2, Objects: 3}})
 	for _, step := range []struct {
 		name string
@@ -205,7 +205,7 @@ func quotasOfOthers(t *testing.T, w *world) {
 	t.Helper()
 	e := must(New(w.config, Options{}))
 	pauses := &e.tenants.Opts.Pauses
-	pauses.Quota = time.Hour
+	pauses.NewKind = time.Hour
 	c := w.control(e)
 	w.apply(object("{apiVersion: v1, kind: Namespace, metadata: {name: x, labels: {" + v1alpha1.TenantLabel + ": x, " + v1alpha1.AppNamespaceLabel + ": other}}}"))
 	hard := func() map[string]string {
@@ -231,7 +231,7 @@ func quotasOfOthers(t *testing.T, w *world) {
 	if got := hard(); err != nil || again <= 0 || again > time.Hour || len(got) != 1 || got["count/secrets"] != "7" {
 		t.Errorf("%v again in %s: %v", got, again, err)
 	}
-	pauses.Quota = 0
+	pauses.NewKind = 0
 	again, err = ensure()
 	if got := hard(); err != nil || again != 0 || len(got) != 2 || got["count/widgets.example.org"] != "5" {
 		t.Errorf("%v again in %s: %v", got, again, err)

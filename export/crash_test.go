@@ -342,7 +342,7 @@ func (w *world) work(victims ...*victim) (c *cuts, stop func()) {
 		}
 	}
 	e := must(New(c.wrap(w.config), Options{RemovalsAtOnce: -1}))
-	e.tenants.Opts.Pauses.Quota = time.Hour // quotas are for core resources alone
+	e.tenants.Opts.Pauses.NewKind = time.Hour // quotas are for core resources alone
 	log := funcr.New(w.log.add, funcr.Options{})
 	if len(c.at) > 0 {
 		log = logr.Discard() // of so many crashes

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -278,6 +279,44 @@ func TestKlutchTenantsAreAdopted(t *testing.T) {
 	if now := must(w.dyn.Resource(widgets).Namespace(service).Get(t.Context(), "one", metav1.GetOptions{})); now.GetUID() != instance.GetUID() {
 		t.Error("the instance was recreated")
 	}
+}
+
+// A tenant of Klutch's backend with a cluster-scoped API that is switched on has its rights to that
+// at each instant of the adoption, by the old token until that ends, and by the new one.
+func TestKlutchPrefixedGoesOn(t *testing.T) {
+	w := newStillWorld(t)
+	w.switchOn()
+	ada := klutchTenant{w, "cluster-x7k2p", "ada#c1"}
+	ada.make("team-a")
+	w.apply(deploy.Adoption()...)
+	w.apply(object(fmt.Sprintf(`{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceExport, metadata: {name: continents.example.org, namespace: %s},
+		spec: {group: example.org, scope: Cluster, informerScope: Cluster, clusterScopedIsolation: Prefixed, names: {kind: Continent, plural: continents, singular: continent, listKind: ContinentList},
+		versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}}`, ada.namespace)))
+	w.serve(Options{AdoptKlutchTenants: []string{"all"}, PrefixedAPIs: []string{"continents.example.org"}})
+	has := must(w.admin.RbacV1().ClusterRoleBindings().Watch(t.Context(), metav1.ListOptions{}))
+	defer has.Stop()
+	c := w.tenant("ada", "c1", "continents.example.org")
+	if c.namespace != ada.namespace {
+		t.Fatalf("a second tenant: %s", c.namespace)
+	}
+	var order []string
+	for event := range has.ResultChan() {
+		b, ok := event.Object.(*rbacv1.ClusterRoleBinding)
+		if ok && strings.HasSuffix(b.Name, ada.namespace) && event.Type != "MODIFIED" {
+			order = append(order, string(event.Type)+" "+strings.TrimSuffix(strings.TrimSuffix(b.Name, ada.namespace), ":"))
+		}
+		if len(order) == 4 {
+			break
+		}
+	}
+	want := []string{"ADDED klutch-binder-", "ADDED klutch-prefixed:read:continents.example.org", "ADDED klutch-prefixed:write:continents.example.org", "DELETED klutch-binder-"}
+	if diff := cmp.Diff(want, order); diff != "" {
+		t.Errorf("rights in the whole cluster, in their order (-want +got):\n%s", diff)
+	}
+	w.eventually("the tenant writes", func(context.Context) (bool, error) {
+		err := makeContinent(t, c.dyn, c.continent(c.namespace+"-mu", c.namespace))
+		return err == nil, ignoreForbidden(err)
+	})
 }
 
 // types runs the commands of a section of FROM-KLUTCH.md with kubectl.

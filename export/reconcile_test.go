@@ -48,7 +48,7 @@ func TestHalfMade(t *testing.T) {
 		t.Errorf("more was made for it: %v", err)
 	}
 	w.tune = func(e *Exporter) {
-		e.tenants.Opts.Pauses = tenant.Pauses{Bind: time.Millisecond, Quota: time.Hour, Settle: time.Second, Rotation: time.Minute}
+		e.tenants.Opts.Pauses = tenant.Pauses{Bind: time.Millisecond, NewKind: time.Hour, Settle: time.Second, Rotation: time.Minute}
 	}
 	asks := &writeCounter{reads: true}
 	w.config = asks.wrap(w.config)

@@ -95,7 +95,9 @@ var users = map[string]testissuer.User{
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := newStillWorld(t)
-	w.tune = func(e *Exporter) { e.tenants.Opts.Pauses.Quota, e.tenants.Opts.Pauses.Rotation = time.Hour, time.Hour } // no quota and no rotation is due in the midst of a step
+	w.tune = func(e *Exporter) { // no quota and no rotation is due in the midst of a step
+		e.tenants.Opts.Pauses.NewKind, e.tenants.Opts.Pauses.Rotation = time.Hour, time.Hour
+	}
 	w.serve(Options{ReviewInterval: 2 * time.Second})
 	return w
 }

@@ -78,22 +78,59 @@ func TestP33Worth(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := thief{t, theft.config, must(kubernetes.NewForConfig(theft.config)), must(dynamic.NewForConfig(theft.config))}
-			got := h.rights(places) + "\n" + h.does(theft.deeds)
-			golden := filepath.Join("testdata", "worth-"+name+".txt")
-			if os.Getenv("UPDATE_GOLDEN") != "" {
-				if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(golden)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
-				t.Errorf("%s (-want +got):\n%s", golden, diff)
-			}
+			h.worth(name, places, theft.deeds)
 			h.reviews([]place{places[0], places[2], places[5], places[6], places[7]}, must(discovery.NewDiscoveryClientForConfig(w.cluster.Config())))
 		})
+	}
+}
+
+// TestP33Prefixed: what the credential of a tenant is worth besides that has bound a
+// cluster-scoped API which is switched on.
+func TestP33Prefixed(t *testing.T) {
+	w := newStillWorld(t)
+	w.switchOn()
+	w.serve(Options{PrefixedAPIs: []string{"continents.example.org"}})
+	ada, grace := w.settleContinent("ada", "c1"), w.settleContinent("grace", "c1")
+	w.apply(object(ada.continent("gondwana", "nobody")))
+	h := thief{t, ada.config, ada.kube, ada.dyn}
+	h.worth("tenant-prefixed", []place{{"default", "the whole cluster"}, {grace.namespace, "the tenant namespace of grace"}}, []deed{
+		deletes("its own object", continents, "", ada.namespace+"-mu"),
+		deletes("an object of another tenant", continents, "", grace.namespace+"-mu"),
+		deletes("an object of the platform", continents, "", "gondwana"),
+		makesIn("an object of its own", continents, "", ada.continent(ada.namespace+"-x", ada.namespace)),
+		makesIn("an object with the name of another tenant", continents, "", ada.continent(grace.namespace+"-x", ada.namespace)),
+		makesIn("an object that says that it is another tenant's", continents, "", ada.continent(ada.namespace+"-x", grace.namespace)),
+		patches("write its own object", continents, "", ada.namespace+"-mu", `{"spec":{"size":2}}`),
+		patches("write an object of another tenant", continents, "", grace.namespace+"-mu", `{"spec":{"size":2}}`),
+		patches("write an object of the platform", continents, "", "gondwana", `{"spec":{"size":2}}`),
+		readsContinent("an object of another tenant", grace.namespace+"-mu"),
+		readsContinent("an object of the platform", "gondwana"),
+	})
+}
+
+func readsContinent(what, name string) deed {
+	return deed{"read " + what, func(ctx context.Context, h thief) error {
+		_, err := h.dyn.Resource(continents).Get(ctx, name, metav1.GetOptions{})
+		return err
+	}}
+}
+
+// worth compares what a credential is good for with the list of that name.
+func (h thief) worth(name string, places []place, deeds []deed) {
+	h.t.Helper()
+	got := h.rights(places) + "\n" + h.does(deeds)
+	golden := filepath.Join("testdata", "worth-"+name+".txt")
+	if os.Getenv("UPDATE_GOLDEN") != "" {
+		if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {
+			h.t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(golden)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	if diff := cmp.Diff(strings.Split(string(want), "\n"), strings.Split(got, "\n")); diff != "" {
+		h.t.Errorf("%s (-want +got):\n%s", golden, diff)
 	}
 }
 

@@ -32,13 +32,13 @@ type quotas struct {
 	caches *Caches
 }
 
-// countable returns how long it takes until objects of a resource are counted.
-func (q *quotas) countable(resource string) time.Duration {
+// unknown returns for how long kube-controller-manager may not know a resource.
+func (q *quotas) unknown(resource string) time.Duration {
 	crd, ok := stored(q.caches.CRDs, resource)
 	if !ok {
 		return 0 // not a custom resource
 	}
-	return max(0, time.Until(crd.GetCreationTimestamp().Add(q.opts.Pauses.Quota)))
+	return max(0, time.Until(crd.GetCreationTimestamp().Add(q.opts.Pauses.NewKind)))
 }
 
 // capTenant puts a quota on a tenant namespace, for what a tenant can make there.
@@ -66,7 +66,7 @@ func (q *quotas) capObjects(ctx context.Context, namespace string, rules []rbacv
 func (q *quotas) Ensure(ctx context.Context, namespace string, caps map[string]int) (again time.Duration, err error) {
 	hard := corev1.ResourceList{}
 	for name, n := range caps {
-		left := q.countable(name)
+		left := q.unknown(name)
 		if again = max(again, left); left == 0 {
 			hard[corev1.ResourceName("count/"+name)] = *resource.NewQuantity(int64(n), resource.DecimalSI)
 		}

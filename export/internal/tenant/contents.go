@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,6 +24,7 @@ type contents struct {
 
 	rights     *Rights
 	resourceOf resourceOf
+	unknown    func(crd string) time.Duration // to the garbage collector, for so long
 }
 
 // resourceOf finds the resource of a CRD in a version that is served.

@@ -64,13 +64,13 @@ type Pauses struct {
 	Rotation time.Duration
 	// Bind is how long a bind may take from the tenant namespace to the record.
 	Bind time.Duration
-	// Quota is how old a CRD has to be before a quota may name it: the API server
-	// refuses all objects of a kind that is not counted yet, and
-	// kube-controller-manager looks for new kinds twice a minute.
-	Quota time.Duration
+	// NewKind is how old a CRD has to be for kube-controller-manager to know it, which looks for
+	// new kinds twice a minute. Before, the API server refuses all objects of a kind that a
+	// quota names, and the garbage collector takes what a namespace that goes should leave.
+	NewKind time.Duration
 }
 
 // UsualPauses are the pauses of a backend; tests have shorter ones.
 func UsualPauses() Pauses {
-	return Pauses{Settle: 15 * time.Second, Rotation: time.Minute, Bind: 10 * time.Minute, Quota: 2 * time.Minute}
+	return Pauses{Settle: 15 * time.Second, Rotation: time.Minute, Bind: 10 * time.Minute, NewKind: 2 * time.Minute}
 }

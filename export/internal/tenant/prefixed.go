@@ -13,6 +13,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
@@ -114,6 +115,34 @@ func (p *prefixed) give(ctx context.Context, ns metav1.Object, exports []*v1alph
 	return errors.Join(err, p.rights.takeRoles(ctx, ns.GetName(), gone))
 }
 
+// retain gives an adopted tenant the rights to its cluster-scoped APIs that are switched on, so
+// that its konnector writes without a pause.
+func (t *Tenants) retain(ctx context.Context, tenant string) error {
+	ns, err := t.Kube.CoreV1().Namespaces().Get(ctx, tenant, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read tenant namespace: %w", err)
+	}
+	list, err := t.Dyn.Resource(ExportResource).Namespace(tenant).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list exports of %s: %w", tenant, err)
+	}
+	for _, u := range list.Items {
+		export := &v1alpha1.APIServiceExport{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, export); err != nil {
+			return fmt.Errorf("read export %s/%s: %w", tenant, u.GetName(), err)
+		}
+		if !IsPrefixed(export) || !t.Opts.Prefixed(export.Name) || t.Rights.CheckExports(ctx, []*v1alpha1.APIServiceExport{export}) != nil {
+			continue // the export says what is missing
+		}
+		for _, role := range []string{v1alpha1.PrefixedReadRole, v1alpha1.PrefixedWriteRole} {
+			if err := t.Rights.widen(ctx, role+export.Name, ns); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // wanted are the roles that a tenant should have, of which it has some. Of what is withdrawn,
 // and behind a gate that closed again, it can delete what there is.
 func (p *prefixed) wanted(exports []*v1alpha1.APIServiceExport, has []string, open bool) (roles []string) {
@@ -204,8 +233,11 @@ func (c Clients) prefixedObjects(ctx context.Context, gvr schema.GroupVersionRes
 // drainPrefixed deletes the cluster-scoped objects of a tenant that goes, or keeps them, as its
 // policy says; it returns what is left and has to go. The tenant has no rights any more.
 func (c *contents) drainPrefixed(ctx context.Context, ns *corev1.Namespace, policy v1alpha1.DeletionPolicy) (*RefusalError, error) {
-	if len(exported(ns)) == 0 || policy == v1alpha1.DeletionPolicyOrphan {
+	if len(exported(ns)) == 0 {
 		return nil, nil //nolint:nilnil // nothing is waited for
+	}
+	if policy == v1alpha1.DeletionPolicyOrphan {
+		return c.orphanable(ns), nil
 	}
 	if policy == v1alpha1.DeletionPolicyDelete {
 		if err := c.deleteExported(ctx, ns); err != nil {
@@ -217,6 +249,17 @@ func (c *contents) drainPrefixed(ctx context.Context, ns *corev1.Namespace, poli
 		return left, nil
 	}
 	return nil, err
+}
+
+// orphanable returns what a tenant namespace waits for that is to leave its cluster-scoped
+// objects: of a kind that it does not know yet, the garbage collector leaves none.
+func (c *contents) orphanable(ns *corev1.Namespace) *RefusalError {
+	for _, name := range exported(ns) {
+		if left := c.unknown(name); left > 0 {
+			return Refuse(v1alpha1.ReasonDraining, fmt.Sprintf("the garbage collector may not know the new %s for %s, and would delete the objects", name, left.Round(time.Second)))
+		}
+	}
+	return nil
 }
 
 // ending has Kubernetes leave the cluster-scoped objects of a tenant where they are if its policy

@@ -164,7 +164,7 @@ func NewControllers(t *Tenants, seen *Caches, resourceOf resourceOf) *Controller
 	logins := &Logins{opts: t.Opts, authorizations: known}
 	gates := &gates{t.Opts, seen}
 	quotas := &quotas{t.Clients, t.Opts, seen}
-	contents := &contents{t.Clients, t.Rights, resourceOf}
+	contents := &contents{t.Clients, t.Rights, resourceOf, quotas.unknown}
 	breaker, turns := &breaker{t.Opts, seen}, new(turns)
 	return &Controllers{
 		Authorizations: known, Logins: logins,

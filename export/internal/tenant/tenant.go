@@ -472,10 +472,19 @@ func (t *Tenants) adoptService(ctx context.Context, name, tenant string, annotat
 // klutchRole is the ClusterRole, and ClusterRoleBinding, of a tenant of Klutch's backend.
 func klutchRole(tenant string) string { return v1alpha1.TenantServiceAccount + "-" + tenant }
 
-// narrow takes from an adopted tenant what Klutch's backend gave it in the whole cluster.
+// narrow takes from an adopted tenant what Klutch's backend gave it in the whole cluster, once it
+// has our rights to the cluster-scoped APIs that it goes on with.
 func (t *Tenants) narrow(ctx context.Context, tenant string) error {
-	err := t.Kube.RbacV1().ClusterRoleBindings().Delete(ctx, klutchRole(tenant), metav1.DeleteOptions{})
-	if IgnoreNotFound(err) != nil {
+	wide := func(opts metav1.DeleteOptions) error {
+		return t.Kube.RbacV1().ClusterRoleBindings().Delete(ctx, klutchRole(tenant), opts)
+	}
+	if fates.Is(wide(metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}), fates.Absent) {
+		return nil
+	}
+	if err := t.retain(ctx, tenant); err != nil {
+		return err
+	}
+	if err := IgnoreNotFound(wide(metav1.DeleteOptions{})); err != nil {
 		return fmt.Errorf("take from tenant %s its rights in the whole cluster: %w", tenant, err)
 	}
 	return nil
