@@ -11,7 +11,7 @@ PACKAGES := ./sync ./bind ./internal/test/e2e ./export ./examples/... ./...
 build: ## backend, konnector and kubectl-bind, into bin; minutes the first time, since it compiles client-go
 	$(GO) build -o bin/ ./cmd/...
 demo: ## two real control planes, the whole journey, then yours to play with
-	@$(GO) run ./internal/test/demo $(if $(ONCE),-once)
+	@$(GO) build -o bin/demo ./internal/test/demo && exec bin/demo $(if $(ONCE),-once)
 kube: ## the servers of Kubernetes, once a machine: it says how long
 	@$(GO) run ./internal/test/demo -build
 quick: ## what needs no API server, in about a minute

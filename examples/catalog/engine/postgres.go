@@ -119,7 +119,8 @@ func (s *postgresServer) start(ctx context.Context, o Order) error {
 	if err := s.engine.halt(ctx, s.id); err != nil {
 		return err
 	}
-	_, err = s.engine.run(ctx, program{path: s.engine.program("pg_ctl"), args: []string{
+	// To its end: a server whose start is broken off comes up when Stop has looked for it.
+	_, err = s.engine.run(context.WithoutCancel(ctx), program{path: s.engine.program("pg_ctl"), args: []string{
 		"start", "-s", "-w", "-t", "50", "-D", s.engine.path(s.id, "data"), "-l", s.engine.path(s.id, "log"),
 	}})
 	return err

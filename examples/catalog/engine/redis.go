@@ -113,6 +113,7 @@ func (s *redisServer) start(ctx context.Context) error {
 	if err := s.engine.write(config, s.id, "server.conf"); err != nil {
 		return err
 	}
+	ctx = context.WithoutCancel(ctx) // to its end: a server whose start is broken off comes up when Stop has looked for it
 	if _, err := s.engine.run(ctx, program{path: s.engine.server, args: []string{s.engine.path(s.id, "server.conf")}}); err != nil {
 		return err
 	}

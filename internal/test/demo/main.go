@@ -30,7 +30,7 @@ func main() {
 	once := flag.Bool("once", false, "end after the show")
 	build := flag.Bool("build", false, "only compile Kubernetes' servers")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := start(ctx, *build, *once)
 	stop()
 	if err != nil {
@@ -44,10 +44,17 @@ func start(ctx context.Context, build, once bool) error {
 		_, err := cluster.Build(ctx, os.Stderr)
 		return err
 	}
-	return run(ctx, os.Stdout, once)
+	return demo{os.Stdout, once, engine.Find}.run(ctx)
 }
 
-func run(ctx context.Context, out io.Writer, once bool) (err error) {
+// A demo is one run of the show.
+type demo struct {
+	out  io.Writer
+	once bool
+	find func(dir string) (map[string]engine.Engine, error) // of data services
+}
+
+func (d demo) run(ctx context.Context) (err error) {
 	dir, err := os.MkdirTemp("", "klutch-demo-")
 	if err != nil {
 		return err
@@ -57,20 +64,20 @@ func run(ctx context.Context, out io.Writer, once bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(data)) }()
-	engines, err := engine.Find(data)
+	engines, err := d.find(data)
 	if err != nil {
 		return err
 	}
 	_, noPsql := exec.LookPath("psql")
 	served := engines["postgresql"] != nil && noPsql == nil
-	p := &printer{out: out}
+	p := &printer{out: d.out}
 	if served {
 		p.title("Klutch: a PostgreSQL database for an App Cluster, from a Control Plane Cluster. No containers, all real.")
 	} else {
 		p.title("Klutch: a page of text for an App Cluster, from a Control Plane Cluster. No containers.\n" +
 			"PostgreSQL is not installed, so that instances are pages of text in ConfigMaps; for databases: apt-get install postgresql")
 	}
-	options := stack.Options{Dir: dir, Step: p.step, Log: out}
+	options := stack.Options{Dir: dir, Step: p.step, Log: d.out}
 	if served {
 		options.Data = data
 	}
@@ -83,7 +90,7 @@ func run(ctx context.Context, out io.Writer, once bool) (err error) {
 	}
 	p.line("App Cluster", "%s", s.App.URL())
 	p.line("Control Plane Cluster", "%s", s.Control.URL())
-	if err := (&show{s: s, p: p, served: served}).all(ctx); err != nil || once {
+	if err := (&show{s: s, p: p, served: served}).all(ctx); err != nil || d.once {
 		return err
 	}
 	return stay(ctx, p, s)

@@ -3,6 +3,7 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -26,6 +27,8 @@ type Process struct {
 	Dir  string   // for the log
 	// Ready is polled until it answers 200. Empty: the process is ready at once.
 	Ready string
+	// Orphaned is what it gets, on Linux, when this process dies; zero means SIGKILL.
+	Orphaned syscall.Signal
 
 	cmd  *exec.Cmd
 	done chan struct{}
@@ -43,7 +46,7 @@ func (p *Process) Start(ctx context.Context) error {
 	defer func() { _ = log.Close() }()
 	p.cmd = exec.CommandContext(context.WithoutCancel(ctx), p.Path, p.Args...)
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Env = log, log, append(os.Environ(), p.Env...)
-	p.cmd.SysProcAttr = attributes()
+	p.cmd.SysProcAttr = attributes(cmp.Or(p.Orphaned, syscall.SIGKILL))
 	started := make(chan error, 1)
 	p.done = make(chan struct{})
 	go p.own(started)
@@ -123,8 +126,9 @@ func (p *Process) Running() bool {
 // ExitCode is that of a process that has ended, or -1 if a signal ended it.
 func (p *Process) ExitCode() int { return p.cmd.ProcessState.ExitCode() }
 
-// Stop asks the process to end, as Kubernetes does, and returns when it has.
-func (p *Process) Stop() error { return p.end(syscall.SIGTERM, 20*time.Second) }
+// Stop asks the process to end, as Kubernetes does, and returns when it has. The automation
+// ends its servers before that, which may take 20 s each.
+func (p *Process) Stop() error { return p.end(syscall.SIGTERM, time.Minute) }
 
 // Kill ends the process as a crash would.
 func (p *Process) Kill() error { return p.end(syscall.SIGKILL, 20*time.Second) }

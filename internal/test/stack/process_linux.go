@@ -4,8 +4,8 @@ package stack
 
 import "syscall"
 
-// attributes let a process die with its parent, and not of an interrupt at the
+// attributes let a process get a signal when its parent dies, and not die of an interrupt at the
 // terminal, which is for the parent to handle.
-func attributes() *syscall.SysProcAttr {
-	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+func attributes(orphaned syscall.Signal) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: orphaned}
 }

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"syscall"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +21,6 @@ import (
 
 	"github.com/klutch-go/sdk/deploy"
 	"github.com/klutch-go/sdk/examples/catalog"
-	"github.com/klutch-go/sdk/examples/catalog/engine"
 	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/testissuer"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -70,7 +70,6 @@ type Stack struct {
 	issuerAddr   string
 	clientSecret string
 	stopIssuer   func()
-	stopServers  func() error // of data services: they outlive the automation
 }
 
 // Start brings everything up. The Stack that it returns must be stopped also when
@@ -86,10 +85,7 @@ func Start(ctx context.Context, opts Options) (*Stack, error) {
 		}
 		opts.Dir = dir
 	}
-	s := &Stack{Dir: opts.Dir, opts: opts, stopIssuer: func() {}, stopServers: func() error { return nil }}
-	if opts.Data != "" {
-		s.stopServers = func() error { return engine.Stop(context.WithoutCancel(ctx), opts.Data) }
-	}
+	s := &Stack{Dir: opts.Dir, opts: opts, stopIssuer: func() {}}
 	for _, part := range []struct {
 		what string
 		do   func(context.Context) error
@@ -205,7 +201,8 @@ func (s *Stack) startPrograms(ctx context.Context) error {
 			p.Args = append(p.Args, "-v", "10")
 		}
 	}
-	s.Automation = s.process("automation", "", "-kubeconfig", automation, "-data", s.opts.Data)
+	s.Automation = s.process("automation", "", "-kubeconfig", automation, "-data", s.opts.Data, "-stop-after")
+	s.Automation.Orphaned = syscall.SIGTERM // to stop its servers
 	return together(
 		func() error { return s.Backend.Start(ctx) },
 		func() error { return s.Konnector.Start(ctx) },
@@ -262,7 +259,6 @@ func (s *Stack) Stop() error {
 			errs = append(errs, p.Stop())
 		}
 	}
-	errs = append(errs, s.stopServers())
 	s.stopIssuer()
 	for _, c := range []*cluster.Cluster{s.App, s.Control} {
 		if c != nil {

@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"log/slog"
 	"os"
@@ -26,10 +27,17 @@ func main() {
 	kubeconfig := flag.String("kubeconfig", "", "path of a kubeconfig for the Control Plane Cluster")
 	data := flag.String("data", "", "folder for the data of PostgreSQL and Valkey or Redis; without it, an instance is a page of text in a ConfigMap")
 	stop := flag.Bool("stop", false, "end the servers whose data is in -data, and exit")
+	stopAfter := flag.Bool("stop-after", false, "end the servers when this program ends")
 	flag.Parse()
 	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	log := logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil))
-	err := run(logr.NewContext(ctx, log), *kubeconfig, *data, *stop)
+	var err error
+	if !*stop {
+		err = run(logr.NewContext(ctx, log), *kubeconfig, *data)
+	}
+	if *stop || *stopAfter && *data != "" {
+		err = errors.Join(err, engine.Stop(context.WithoutCancel(ctx), *data))
+	}
 	cancel()
 	if err != nil {
 		log.Error(err, "automation ends")
@@ -37,10 +45,7 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, kubeconfig, data string, stop bool) error {
-	if stop {
-		return engine.Stop(ctx, data)
-	}
+func run(ctx context.Context, kubeconfig, data string) error {
 	var engines map[string]engine.Engine
 	if data != "" {
 		var err error
