@@ -207,6 +207,60 @@ func TestLoginsAreEqual(t *testing.T) {
 	}
 }
 
+// TestNoLoginIsLeft: the shared role is no way to log in, also when a user gave it a password.
+func TestNoLoginIsLeft(t *testing.T) {
+	e := found(t, folder(t), "postgresql")
+	c, s := clients[0], run(t, e, 50)
+	check(t, s.Grant(t.Context(), "dana", password))
+	c.want(t, s, "ALTER ROLE "+owner+" PASSWORD 'a way to come back'", "")
+	check(t, s.Revoke(t.Context(), "dana"))
+	if got := c.as(s.Endpoint(), owner, "a way to come back", "SELECT 1"); !strings.Contains(got, "pg_hba.conf rejects") {
+		t.Errorf("after the revocation: %q", got)
+	}
+}
+
+// TestDeepFolder: the path of a socket has no room for that of the data.
+func TestDeepFolder(t *testing.T) {
+	top := folder(t)
+	check(t, os.Chmod(top, 0o711)) //nolint:gosec // the servers' user enters it
+	dir := filepath.Join(top, strings.Repeat("deep", 30))
+	e := found(t, dir, "postgresql")
+	s := run(t, e, 50)
+	check(t, s.Grant(t.Context(), "dana", password))
+	clients[0].want(t, s, "SELECT 1", "1")
+	p, _ := e.(*postgres)
+	sockets := p.sockets(id)
+	if _, err := os.Stat(sockets); err != nil {
+		t.Error(err)
+	}
+	check(t, e.Stop(t.Context()))
+	if _, err := os.Stat(sockets); !os.IsNotExist(err) {
+		t.Errorf("%s is left: %v", sockets, err)
+	}
+	run(t, e, 50)
+	check(t, e.Remove(t.Context(), id))
+	if _, err := os.Stat(sockets); !os.IsNotExist(err) {
+		t.Errorf("%s is left: %v", sockets, err)
+	}
+	check(t, os.Symlink(top, sockets))
+	defer func() { check(t, os.Remove(sockets)) }()
+	if _, err := e.Run(t.Context(), Order{ID: id}); err == nil || !strings.Contains(err.Error(), sockets) {
+		t.Errorf("a link of another's: %v", err)
+	}
+}
+
+// TestClosedFolder: the error says what the servers' user may not enter.
+func TestClosedFolder(t *testing.T) {
+	if !serverUser().other {
+		t.Skip("the servers' user is this one")
+	}
+	top := folder(t)
+	e := found(t, filepath.Join(top, "a", "b"), "postgresql")
+	if _, err := e.Run(t.Context(), Order{ID: id}); err == nil || !strings.Contains(err.Error(), "the servers' user may not enter "+top) {
+		t.Error(err)
+	}
+}
+
 func TestNames(t *testing.T) {
 	for _, bad := range []string{"", "..", "a/b", "backups", "-x", strings.Repeat("a", 64)} {
 		if checkID(bad) == nil {

@@ -9,9 +9,10 @@ import (
 	"crypto/pbkdf2"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -81,7 +82,7 @@ func (p *postgres) Run(ctx context.Context, o Order) (Server, error) {
 
 // initialize makes the data folder of an instance, whole or not at all.
 func (p *postgres) initialize(ctx context.Context, id string) error {
-	if err := errors.Join(p.folder(id), p.folder(id, "s")); err != nil || p.has(id, "data") {
+	if err := errors.Join(p.folder(id), p.openSockets(id)); err != nil || p.has(id, "data") {
 		return err
 	}
 	if err := p.remove(id, "data.new"); err != nil {
@@ -93,27 +94,48 @@ func (p *postgres) initialize(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	// The socket is in a folder that only the servers' user enters.
-	access := "local all all trust\nhost " + database + " all 127.0.0.1/32 scram-sha-256\n"
-	if err := p.write(access, id, "data.new", "pg_hba.conf"); err != nil {
+	return p.rename(p.path(id, "data.new"), p.path(id, "data"))
+}
+
+// access is for this package by the socket, in a folder that only the servers' user enters, and for
+// users by TCP. A user may give the shared role a password, which is to be none.
+const access = "local all all trust\nhost all " + owner + " 127.0.0.1/32 reject\nhost " + database + " all 127.0.0.1/32 scram-sha-256\n"
+
+// sockets is the folder of an instance's socket, whose path may have some hundred bytes: where the
+// data lies deeper, it is another one, in /tmp.
+func (p *postgres) sockets(id string) string {
+	const room = 103 // bytes on BSD and macOS; Linux has 107
+	dir := p.path(id, "s")
+	if len(dir)+len("/.s.PGSQL.65535") > room {
+		dir = filepath.Join("/tmp", "klutch-"+digest(dir)[:24])
+	}
+	return dir
+}
+
+// openSockets makes the folder, unless it is there and no other user's.
+func (p *postgres) openSockets(id string) error {
+	dir := p.sockets(id)
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return p.rename(p.path(id, "data.new"), p.path(id, "data"))
+	if info, err := os.Lstat(dir); err != nil || !info.IsDir() || info.Mode().Perm() != 0o700 || !p.user.owns(info) {
+		return errors.Join(fmt.Errorf("%s is not a folder of the servers' user alone", dir), err)
+	}
+	return p.user.own(dir)
 }
 
 // start sees to it that the server runs with the settings of the order. The running
 // server itself says which settings it read: klutch.settings is their digest.
 func (s *postgresServer) start(ctx context.Context, o Order) error {
 	config := settings(o)
-	digest := sha256.Sum256([]byte(config))
-	want := hex.EncodeToString(digest[:])
+	want := digest(config + access)
 	has, err := s.query(ctx, "postgres", "SELECT current_setting('klutch.settings', true)")
 	if err == nil && has == want {
 		return nil
 	}
 	config += fmt.Sprintf("port = %s\nunix_socket_directories = %s\nlisten_addresses = '127.0.0.1'\nklutch.settings = '%s'\n",
-		s.port, literal(s.engine.path(s.id, "s")), want)
-	if err := s.engine.write(config, s.id, "data", "postgresql.conf"); err != nil {
+		s.port, literal(s.engine.sockets(s.id)), want)
+	if err := errors.Join(s.engine.write(access, s.id, "data", "pg_hba.conf"), s.engine.write(config, s.id, "data", "postgresql.conf")); err != nil {
 		return err
 	}
 	if err := s.engine.halt(ctx, s.id); err != nil {
@@ -267,7 +289,7 @@ func (p *postgres) Remove(ctx context.Context, id string) error {
 		return err
 	}
 	defer p.lock(id)()
-	if err := p.halt(ctx, id); err != nil {
+	if err := p.end(ctx, id); err != nil {
 		return err
 	}
 	return p.remove(id)
@@ -277,9 +299,18 @@ func (p *postgres) Remove(ctx context.Context, id string) error {
 func (p *postgres) Stop(ctx context.Context) error {
 	ids, err := p.instances()
 	for _, id := range ids {
-		err = errors.Join(err, p.halt(ctx, id))
+		err = errors.Join(err, p.end(ctx, id))
 	}
 	return err
+}
+
+// end stops the server of an instance, and removes the folder of its socket, until it is run again.
+func (p *postgres) end(ctx context.Context, id string) error {
+	if err := p.halt(ctx, id); err != nil {
+		return err
+	}
+	reached("before removal of the socket's folder")
+	return os.RemoveAll(p.sockets(id))
 }
 
 // halt stops the server of an instance if it runs.
@@ -303,7 +334,7 @@ func (p *postgres) halt(ctx context.Context, id string) error {
 func (p *postgres) program(name string) string { return filepath.Join(p.bin, name) }
 
 func (s *postgresServer) connect(role string) []string {
-	return []string{"-h", s.engine.path(s.id, "s"), "-p", s.port, "-U", role, "-w"}
+	return []string{"-h", s.engine.sockets(s.id), "-p", s.port, "-U", role, "-w"}
 }
 
 // query runs SQL as the superuser, through the socket; it is not in the list of processes.

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -54,6 +55,9 @@ func (d *disk) run(ctx context.Context, p program) (string, error) {
 	err := cmd.Run()
 	if errors.Is(err, exec.ErrWaitDelay) {
 		err = nil
+	}
+	if errors.Is(err, fs.ErrPermission) {
+		err = fmt.Errorf("the servers' user may not enter %s, or a folder above it: %w", d.dir, err)
 	}
 	if err != nil || p.strict && complained.Len() > 0 {
 		return "", fmt.Errorf("%s: %w", name, errors.Join(context.Cause(ctx), err, complained.error()))

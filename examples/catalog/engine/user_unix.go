@@ -42,6 +42,12 @@ func (u user) own(path string) error {
 	return os.Chown(path, u.uid, u.gid)
 }
 
+// owns tells whether a file is the user's, or this process's, which gives it away.
+func (u user) owns(info os.FileInfo) bool {
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	return ok && (int(stat.Uid) == os.Geteuid() || u.other && int(stat.Uid) == u.uid)
+}
+
 func (u user) credential() *syscall.Credential {
 	if !u.other {
 		return nil

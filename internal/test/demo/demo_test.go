@@ -19,11 +19,10 @@ import (
 	"github.com/klutch-go/sdk/examples/catalog/engine"
 )
 
-// folder is the temporary directory of this test's demo, which PostgreSQL's user may enter, and
-// in whose paths a socket has room.
+// folder is the temporary directory of this test's demo, which PostgreSQL's user may enter.
 func folder(t *testing.T) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "demo-") //nolint:usetesting // t.TempDir is too long for a socket
+	dir, err := os.MkdirTemp("", "demo-") //nolint:usetesting // t.TempDir is for this user alone
 	if err == nil {
 		err = os.Chmod(dir, 0o755) //nolint:gosec // as the system's own
 	}
@@ -122,7 +121,7 @@ func TestShowWithout(t *testing.T) {
 		"orders 1 to 3", "garbage", `the page says "orders 1 to 3" again`, "That was the whole journey.")
 	claim := regexp.MustCompile(`(?i)psql|\bdatabase\b|\brows?\b`)
 	for line := range strings.Lines(story) {
-		if claim.MatchString(line) {
+		if claim.MatchString(line) && !strings.Contains(line, "its keys: ") { // of the Secret, as for a database
 			t.Errorf("it claims to be a database: %s", line)
 		}
 	}
