@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -543,12 +544,15 @@ func TestAllNames(t *testing.T) {
 // A copy that is refused, for whatever reason, is asked again ever more rarely, told without a
 // word of what the API server said, and made soon after the reason has gone for another one.
 func TestRefusedCopies(t *testing.T) {
+	going := apierrors.NewForbidden(secrets.GroupResource(), "creds", errors.New("because namespace s3cret is being terminated"))
+	going.ErrStatus.Details.Causes = append(going.ErrStatus.Details.Causes, metav1.StatusCause{Type: corev1.NamespaceTerminatingCause, Field: "metadata.namespace"})
 	for _, a := range map[string]struct {
 		err  error
 		told string
 	}{
 		"invalid":     {apierrors.NewInvalid(schema.GroupKind{Kind: "Secret"}, "creds", field2.ErrorList{field2.Invalid(field2.NewPath("data"), "s3cret", "a webhook says no")}), "refuses"},
 		"forbidden":   {apierrors.NewForbidden(secrets.GroupResource(), "creds", errors.New("no s3cret here")), "does not permit"},
+		"going":       {going, "lacks what it needs for"},
 		"too large":   {apierrors.NewRequestEntityTooLargeError("s3cret"), "refuses"},
 		"webhook":     {apierrors.NewInternalError(errors.New("failed calling webhook: s3cret")), "cannot take"},
 		"unreachable": {errors.New("connection refused, s3cret"), "cannot take"},

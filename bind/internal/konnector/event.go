@@ -56,12 +56,12 @@ func (k *Konnector) tellReferrers(ctx context.Context, p *pass, lost cache.Objec
 	}
 }
 
-// refersTo reports whether an object is about the instance of that kind and name, in the
-// words of Klutch's data services.
+// refersTo reports whether an object has the credentials of the instance of that kind and name, in
+// the words of Klutch's data services. A Backup, which refers to it too, is all that is left of it.
 func refersTo(u *unstructured.Unstructured, kind, name string) bool {
 	ref, _, _ := unstructured.NestedString(u.Object, "spec", "instanceRef")
 	service, _, _ := unstructured.NestedString(u.Object, "spec", "serviceInstanceType")
-	return ref == name && strings.HasPrefix(strings.ToLower(kind), strings.ToLower(service))
+	return u.GetKind() == "ServiceBinding" && ref == name && strings.EqualFold(kind, service+"Instance")
 }
 
 func secretOf(b *v1alpha1.APIServiceBinding) cache.ObjectName {
