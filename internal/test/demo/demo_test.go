@@ -146,8 +146,12 @@ func TestBrokenOff(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
 	select {
 	case <-story.seen:
+	case err := <-ended:
+		t.Fatalf("the demo ends before an instance runs: %v\n%s", err, &story.said)
 	case <-time.After(5 * time.Minute):
 		t.Error("no instance runs")
 	}
@@ -156,7 +160,7 @@ func TestBrokenOff(t *testing.T) {
 		t.Errorf("no server runs: %q", processes(dir))
 	}
 	_ = cmd.Process.Kill()
-	_ = cmd.Wait()
+	<-ended
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for tick := time.NewTicker(100 * time.Millisecond); len(processes(dir)) > 0; {
@@ -170,15 +174,15 @@ func TestBrokenOff(t *testing.T) {
 
 // A watched is a story in which a text is waited for.
 type watched struct {
-	bytes.Buffer
+	said bytes.Buffer
 	text string
 	seen chan struct{}
 	done bool
 }
 
 func (w *watched) Write(p []byte) (int, error) {
-	n, err := w.Buffer.Write(p)
-	if !w.done && strings.Contains(w.String(), w.text) {
+	n, err := w.said.Write(p)
+	if !w.done && strings.Contains(w.said.String(), w.text) {
 		w.done = true
 		close(w.seen)
 	}
