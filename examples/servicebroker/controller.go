@@ -255,7 +255,10 @@ func (c *Controller) send(ctx context.Context, t *thing) error {
 	r := c.request(t)
 	switch {
 	case t.Doing == "delete" || t.Doing == "clean":
-		if err = c.removeSecret(ctx, t); err == nil {
+		if t.part == osb.Bindings { // no application is to use what is about to go
+			err = c.removeSecret(ctx, t, secretName(t.u))
+		}
+		if err == nil {
 			answer, err = c.Broker.Delete(ctx, r)
 		}
 	case t.Doing == "update":

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"maps"
 	"net/http"
@@ -369,8 +370,10 @@ func (p *platform) wantNothing() {
 			p.Errorf("%s is left: %v", o.name, u.Object)
 		}
 	}
-	if u := p.get(secrets, "api-service-binding"); u != nil {
-		p.Errorf("the Secret is left: %v", u.Object)
+	for _, name := range []string{"api-service-binding", "another"} {
+		if u := p.get(secrets, name); u != nil {
+			p.Errorf("the Secret is left: %v", u.Object)
+		}
 	}
 }
 
@@ -401,13 +404,13 @@ type stage struct {
 
 func plan(name string) func(p *platform) { return func(p *platform) { p.wantUse(name) } }
 
-// kill lets the process die before each call and each request of a stage, in turn; the state
-// after one is that before the next. All is deleted in the end, and nothing is left.
-func (s stage) kill(t *testing.T) {
+// kill lets the process die before each call and each request of a stage, in turn, or before every
+// so many-th; the state after one is that before the next. All is deleted in the end, and nothing is left.
+func (s stage) kill(t *testing.T, every int) {
 	t.Helper()
 	forBoth(t, func(t *testing.T, async bool) {
 		t.Helper()
-		for n := 1; ; n++ {
+		for n := 1; ; n += every {
 			p := newPlatform(t, async)
 			for _, act := range s.earlier {
 				act(p)
@@ -442,9 +445,61 @@ func TestKilled(t *testing.T) {
 		{"deleted", append(made, (*platform).grow), (*platform).deleteAll, nil, (*platform).wantNothing},
 		{"ordered in silence", nil, (*platform).orderAll, silence, plan("p1")},
 		{"deleted in silence", made, (*platform).deleteAll, silence, (*platform).wantNothing},
+		{"a Secret that is lost", made, (*platform).loseSecret, nil, plan("p1")},
+		{"a Secret of another name", made, (*platform).renameSecret, nil, (*platform).wantRenamed},
+		{"a name that is taken", nil, (*platform).takeName, nil, (*platform).wantTaken},
 	} {
-		t.Run(s.name, s.kill)
+		t.Run(s.name, func(t *testing.T) { s.kill(t, 1) })
 	}
+}
+
+func (p *platform) loseSecret() {
+	if err := p.client.Tracker().Delete(secrets, "shop", "api-service-binding"); err != nil {
+		p.Fatal(err)
+	}
+}
+
+func (p *platform) renameSecret() {
+	p.edit(bindings, "api", func(u *unstructured.Unstructured) {
+		_ = unstructured.SetNestedField(u.Object, "another", "spec", "writeConnectionSecretToRef", "name")
+	})
+}
+
+// wantRenamed: the credentials stand where the claim wants them, and nowhere else.
+func (p *platform) wantRenamed() {
+	p.Helper()
+	if p.get(secrets, "another") == nil || p.get(secrets, "api-service-binding") != nil {
+		p.Errorf("the Secret is %v, and the one before %v", p.get(secrets, "another"), p.get(secrets, "api-service-binding"))
+	}
+	if name, _, _ := unstructured.NestedString(p.get(bindings, "api").Object, "status", "managed", "secret", "name"); name != "another" {
+		p.Errorf("the status names %q", name)
+	}
+}
+
+// takeName has a Secret of somebody else stand where the credentials should.
+func (p *platform) takeName() {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "data": map[string]any{"theirs": "YQ=="}}}
+	u.SetName("api-service-binding")
+	u.SetNamespace("shop")
+	if err := p.client.Tracker().Create(secrets, u, "shop"); err != nil {
+		p.Fatal(err)
+	}
+	p.orderAll()
+}
+
+// wantTaken: the Secret is left as it is, and the claim heals once it has gone.
+func (p *platform) wantTaken() {
+	p.Helper()
+	status := fmt.Sprint(p.get(bindings, "api").Object["status"])
+	if !strings.Contains(status, "message:the name api-service-binding is taken by another Secret") || !strings.Contains(status, "reason:NameTaken status:False type:Ready") {
+		p.Error(status)
+	}
+	if theirs := p.get(secrets, "api-service-binding"); theirs == nil || fmt.Sprint(theirs.Object["data"]) != "map[theirs:YQ==]" {
+		p.Errorf("another's Secret is %v", theirs)
+	}
+	p.loseSecret()
+	p.work()
+	p.wantUse("p1")
 }
 
 // TestInstanceMadeAnew: credentials for an instance that is gone, or is another one of its
@@ -456,7 +511,7 @@ func TestInstanceMadeAnew(t *testing.T) {
 		{"ordered again", append(made, (*platform).deleteInstance), (*platform).orderAgain, nil, (*platform).wantRebound},
 		{"another at once", made, (*platform).replaceInstance, nil, (*platform).wantRebound},
 	} {
-		t.Run(s.name, s.kill)
+		t.Run(s.name, func(t *testing.T) { s.kill(t, 1) })
 	}
 }
 
@@ -561,32 +616,36 @@ var silence = []trouble{
 	{"DELETE", "orders-uid", 0, true, ""},
 }
 
+const concurrency = `{"error":"ConcurrencyError","description":"busy"}`
+
+// troubles are what the broker does wrong, by name.
+var troubles = map[string][]trouble{
+	"408, made":               {{"PUT", "orders-uid", 408, true, ""}},
+	"500, made":               {{"PUT", "orders-uid", 500, true, ""}, {"DELETE", "orders-uid", 500, false, ""}},
+	"500, binding made":       {{"PUT", "api-uid", 500, true, ""}},
+	"500, backup made":        {{"PUT", "nightly-uid", 500, true, ""}, {"DELETE", "nightly-uid", 503, true, ""}},
+	"500, restored":           {{"PUT", "undo-uid", 500, true, ""}, {"PUT", "undo-uid", 408, true, ""}},
+	"201 malformed":           {{"PUT", "api-uid", 201, true, "nonsense"}},
+	"silence, all done":       silence,
+	"422 at each":             {{"PUT", "orders-uid", 422, false, concurrency}, {"PATCH", "", 422, false, concurrency}, {"DELETE", "orders-uid", 422, false, concurrency}, {"DELETE", "api-uid", 422, false, concurrency}, {"PUT", "nightly-uid", 422, false, concurrency}, {"PUT", "undo-uid", 422, false, concurrency}, {"DELETE", "nightly-uid", 422, false, concurrency}},
+	"400 once":                {{"PUT", "orders-uid", 400, false, `{"description":"quota"}`}, {"PATCH", "", 400, false, ""}},
+	"410 on deletions":        {{"DELETE", "api-uid", 410, true, "{}"}, {"DELETE", "orders-uid", 410, true, "{}"}},
+	"500 on deletions, done":  {{"DELETE", "api-uid", 500, true, ""}, {"DELETE", "orders-uid", 500, true, ""}},
+	"500 on an update, done":  {{"PATCH", "", 500, true, ""}},
+	"the catalogue is away":   {{"GET", "catalog", 503, false, ""}, {"GET", "catalog", 503, false, ""}},
+	"operations fail":         {{"GET", "last_operation", 200, false, `{"state":"failed","description":"no disk"}`}},
+	"last_operation is 500":   {{"GET", "last_operation", 500, false, ""}, {"GET", "last_operation", 404, false, ""}},
+	"a binding's fetch fails": {{"GET", "service_bindings/api-uid", 500, false, ""}},
+}
+
 // TestTrouble has the broker fail on purpose: nothing is leaked, and all heals.
 func TestTrouble(t *testing.T) {
-	concurrency := `{"error":"ConcurrencyError","description":"busy"}`
 	forBoth(t, func(t *testing.T, async bool) {
 		t.Helper()
-		for name, trouble := range map[string][]trouble{
-			"408, made":               {{"PUT", "orders-uid", 408, true, ""}},
-			"500, made":               {{"PUT", "orders-uid", 500, true, ""}, {"DELETE", "orders-uid", 500, false, ""}},
-			"500, binding made":       {{"PUT", "api-uid", 500, true, ""}},
-			"500, backup made":        {{"PUT", "nightly-uid", 500, true, ""}, {"DELETE", "nightly-uid", 503, true, ""}},
-			"500, restored":           {{"PUT", "undo-uid", 500, true, ""}, {"PUT", "undo-uid", 408, true, ""}},
-			"201 malformed":           {{"PUT", "api-uid", 201, true, "nonsense"}},
-			"silence, all done":       silence,
-			"422 at each":             {{"PUT", "orders-uid", 422, false, concurrency}, {"PATCH", "", 422, false, concurrency}, {"DELETE", "orders-uid", 422, false, concurrency}, {"DELETE", "api-uid", 422, false, concurrency}, {"PUT", "nightly-uid", 422, false, concurrency}, {"PUT", "undo-uid", 422, false, concurrency}, {"DELETE", "nightly-uid", 422, false, concurrency}},
-			"400 once":                {{"PUT", "orders-uid", 400, false, `{"description":"quota"}`}, {"PATCH", "", 400, false, ""}},
-			"410 on deletions":        {{"DELETE", "api-uid", 410, true, "{}"}, {"DELETE", "orders-uid", 410, true, "{}"}},
-			"500 on deletions, done":  {{"DELETE", "api-uid", 500, true, ""}, {"DELETE", "orders-uid", 500, true, ""}},
-			"500 on an update, done":  {{"PATCH", "", 500, true, ""}},
-			"the catalogue is away":   {{"GET", "catalog", 503, false, ""}, {"GET", "catalog", 503, false, ""}},
-			"operations fail":         {{"GET", "last_operation", 200, false, `{"state":"failed","description":"no disk"}`}},
-			"last_operation is 500":   {{"GET", "last_operation", 500, false, ""}, {"GET", "last_operation", 404, false, ""}},
-			"a binding's fetch fails": {{"GET", "service_bindings/api-uid", 500, false, ""}},
-		} {
+		for name, trouble := range troubles {
 			t.Run(name, func(t *testing.T) {
 				p := newPlatform(t, async)
-				p.trouble = trouble
+				p.trouble = slices.Clone(trouble)
 				p.orderAll()
 				p.work()
 				p.wantUse("p1")
@@ -601,6 +660,25 @@ func TestTrouble(t *testing.T) {
 			})
 		}
 	})
+}
+
+var killsEvery = flag.Int("every", 7, "TestKilledInTrouble kills before every so many-th action; 1 takes minutes")
+
+// TestKilledInTrouble: the broker fails on purpose, and the process dies meanwhile.
+func TestKilledInTrouble(t *testing.T) {
+	if testing.Short() {
+		t.Skip("goes through some thousand lives")
+	}
+	made := []func(p *platform){(*platform).orderAll}
+	for name, trouble := range troubles {
+		for _, s := range []stage{
+			{"ordered", nil, (*platform).orderAll, trouble, plan("p1")},
+			{"changed", made, (*platform).grow, trouble, plan("p2")},
+			{"deleted", made, (*platform).deleteAll, trouble, (*platform).wantNothing},
+		} {
+			t.Run(name+"/"+s.name, func(t *testing.T) { s.kill(t, *killsEvery) })
+		}
+	}
 }
 
 // TestOrphans: what may have been made is deleted before it is asked for again, and

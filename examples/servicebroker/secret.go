@@ -13,8 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-
-	"github.com/klutch-go/sdk/examples/servicebroker/osb"
 )
 
 var secrets = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
@@ -53,11 +51,14 @@ func (c *Controller) issue(ctx context.Context, t *thing, credentials map[string
 		var old *unstructured.Unstructured
 		if old, err = c.secrets(t).Get(ctx, secret.GetName(), metav1.GetOptions{}); err == nil && !metav1.IsControlledBy(old, t.u) {
 			t.Doing, t.State = "create", "Failed"
-			return c.tell(ctx, t, "ServiceNotOffered", "the name "+secret.GetName()+" is taken by another Secret")
+			return c.tell(ctx, t, "NameTaken", "the name "+secret.GetName()+" is taken by another Secret")
 		} else if err == nil {
 			secret.SetResourceVersion(old.GetResourceVersion())
 			_, err = c.secrets(t).Update(ctx, secret, metav1.UpdateOptions{FieldManager: "servicebroker"})
 		}
+	}
+	if err == nil && t.Secret != nil && t.Secret.Name != secret.GetName() { // the claim has named another one
+		err = c.removeSecret(ctx, t, t.Secret.Name)
 	}
 	if err != nil {
 		return err
@@ -76,12 +77,9 @@ func (c *Controller) keepSecret(ctx context.Context, t *thing) error {
 	return err
 }
 
-// removeSecret deletes the binding's own Secret before the broker is asked to unbind.
-func (c *Controller) removeSecret(ctx context.Context, t *thing) error {
-	if t.part != osb.Bindings {
-		return nil
-	}
-	secret, err := c.secrets(t).Get(ctx, secretName(t.u), metav1.GetOptions{})
+// removeSecret deletes a Secret of that name if it is the binding's own.
+func (c *Controller) removeSecret(ctx context.Context, t *thing, name string) error {
+	secret, err := c.secrets(t).Get(ctx, name, metav1.GetOptions{})
 	if err != nil || !metav1.IsControlledBy(secret, t.u) {
 		return ignoreGone(err)
 	}
