@@ -40,6 +40,7 @@ func TestOperatorExample(t *testing.T) {
 			if n := offers + w.readme(folder, "kubectl bind https://", nil) + w.readme(folder, "kubectl --context app apply", nil); n != 4 {
 				w.Errorf("%d commands were run, want two offers, a bind and an apply", n)
 			}
+			w.noOther(folder, "kubectl bind offer ", "kubectl bind https://", "kubectl --context app apply", "kubectl --context app get")
 		})).
 		Assess("status and Secrets of the operators arrive", step(ns, func(w world) {
 			for gvr, made := range map[schema.GroupVersionResource][2]string{certificates: {"shop", "shop-tls"}, clusters: {"orders", "orders-app"}} {

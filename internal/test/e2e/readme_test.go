@@ -34,6 +34,7 @@ func TestCatalogExample(t *testing.T) {
 			if n := w.readme(folder, "kubectl ", nil); n != 5 {
 				w.Errorf("%d commands were run, want two offers, a bind, an apply and a get", n)
 			}
+			w.noOther(folder, "go run ./cmd/automation ", "kubectl ", "for ", "sed ", "go test . -") // the last three are for TestOnCluster of the folder
 			w.awaitState(gvr("restores"), "orders-undo-migration", "Completed")
 			w.await(w.app(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, "orders-api"), stack.There)
 			w.silent(instances, bindings, gvr("backups"), gvr("restores"), secrets)
@@ -72,6 +73,20 @@ func (w world) readme(folder, prefix string, do func(line string)) (ran int) {
 		w.Fatal(err)
 	}
 	return ran
+}
+
+// noOther fails the test if a command of a README begins in none of these ways: nothing would run it.
+func (w world) noOther(folder string, beginnings ...string) {
+	w.Helper()
+	lines, err := w.reader(folder).Commands()
+	for _, line := range lines {
+		if !slices.ContainsFunc(beginnings, func(begin string) bool { return strings.HasPrefix(line, begin) }) {
+			w.Errorf("no test runs %q", line)
+		}
+	}
+	if err != nil {
+		w.Error(err)
+	}
 }
 
 // silent fails the test if an object of the world's namespace is written on either side
