@@ -78,7 +78,8 @@
 //     evidence that the step needs; to do it.
 //   - step: one turn of observe, plan, require, act, with at most one write. Pass: up to
 //     eight steps for one object.
-//   - evidence: how well something is known: unknown, cached or live.
+//   - freshness: how an object was read: unknown, cached or live. Evidence: what a step
+//     builds on: source or target live, source proven, clusters confirmed, kind offered.
 //   - relation: what a target is to a source: absent, ours, legacy, predecessor (of an
 //     earlier target cluster or incarnation), foreign, of another source.
 //   - content: whether a target holds what its source intends: in sync, stale, drifted.
@@ -87,9 +88,11 @@
 //     changed a field of ours; a target is gone while its source lives.
 //   - to adopt: to take over a foreign target by consent, as to take ownership of fields is
 //     for those that a legacy konnector wrote.
-//   - to orphan: to leave a target to its cluster without identity and finalizer. An orphan
-//     is a target whose source is gone; to collect it is to delete it once its grace period
-//     has elapsed.
+//   - to orphan: to leave a target to its cluster without identity and finalizer; no Sync
+//     knows it afterwards.
+//   - orphan: a target that still says whose it is, and whose source is gone; to collect it
+//     is to delete it once its grace period has elapsed, or at once if the watch showed the
+//     end of its source.
 //   - to add, to remove the finalizer: the mark on a source that a target may exist.
 //   - message: the annotation on a source that says what keeps it from being in step.
 //   - store, watch: the cache of a resource, and the stream of events that feeds it.

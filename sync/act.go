@@ -166,11 +166,13 @@ func (a *actor) writeTarget(ctx context.Context, p *pair, s step, r *record) (*u
 		return a.note(ctx, p, t)
 	case stepOrphan:
 		return a.write.Orphan(ctx, t, display(a.write.Resource, p.key))
+	case stepDelete:
+		return a.remove(ctx, t, r)
 	case stepCollect:
 		defer a.breaker.Forget(p.key) // a new source of the name is counted for itself
 		return a.remove(ctx, t, r)
 	default:
-		return a.remove(ctx, t, r)
+		return nil, fmt.Errorf("step %q does not write a target", s)
 	}
 }
 

@@ -148,7 +148,7 @@ var modelTexts = func() (texts []string) {
 
 func uidBit(uid uint8) uint8 { return 1 << uid }
 
-// observe is what engine.observe makes of what a konnector sees.
+// observe is what observer.observe makes of what a konnector sees.
 func (r *modelRun) observe(k *modelKonnector) state {
 	src, dst := k.source, k.target
 	s := state{policy: r.policy, mapped: true, confirmed: k.confirmed, suspect: k.suspect, paused: k.paused && k.wrote == src.wish(), fought: k.again}
@@ -229,7 +229,7 @@ func (k *modelKonnector) waive(p policy) {
 	}
 }
 
-// relation is what engine.observeRelation finds.
+// relation is what observer.observeRelation finds.
 func (r *modelRun) relation(k *modelKonnector) targetRelation {
 	src, dst := k.source, k.target
 	inherits := src.uid != 0 && dst.uid != 0 && dst.from == 0 && dst.legacy == src.uid && src.finalizer && (!dst.deleting || src.deleting) &&

@@ -378,7 +378,7 @@ func (o *observer) compare(p *pair, r *record) content {
 	owned, unverified := o.owned(p, r, settled)
 	ours := fields.Of(p.target, p.keeper)
 	judged := contentUnverified
-	if settled && !owned && !unverified && o.policy.drift == DriftReport {
+	if settled && !owned && !unverified && p.policy.drift == DriftReport {
 		judged = p.judge(&r.drift, ours)
 		unverified = judged == contentUnverified
 	}

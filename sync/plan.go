@@ -28,7 +28,7 @@ const (
 	stepNote            step = "note"             // record on the target which generation of the source is behind it
 	stepDelete          step = "delete"           // delete this version of the target
 	stepCollect         step = "collect"          // delete this version of an orphan
-	stepOrphan          step = "orphan"           // give up all fields of the target
+	stepOrphan          step = "orphan"           // give up all fields of the target, its identity too: no orphan that is collected
 )
 
 // owns reports whether a step writes to the source what only we read.

@@ -3,12 +3,14 @@
 package arch
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 
 	"sigs.k8s.io/yaml"
@@ -118,6 +120,74 @@ func checkExample(t *testing.T, text string) {
 			t.Errorf("examples/mirror does not call %q", name)
 		}
 	}
+}
+
+// word is a name of the code, with its type in front if there is one.
+var word = regexp.MustCompile(`^(?:(\w+)\.)?(\w+)$`)
+
+// TestWaysNameThingsThatExist: each file, package and name that the ways through the tree
+// (DESIGN.md) and the steps of a new policy (CONTRIBUTING.md) give to a reader is there.
+func TestWaysNameThingsThatExist(t *testing.T) {
+	code := sourcesOfTheTree(t)
+	for doc, between := range map[string][2]string{
+		"DESIGN.md": {"## Ways through the tree", "\n## "}, "CONTRIBUTING.md": {"How to add a policy", "\n\nCommits"},
+	} {
+		_, text, _ := strings.Cut(read(t, doc), between[0])
+		text, _, found := strings.Cut(text, between[1])
+		if !found {
+			t.Fatalf("%s has no part %q", doc, between[0])
+		}
+		for _, name := range quoted.FindAllStringSubmatch(text, -1) {
+			if !code.has(name[1]) {
+				t.Errorf("%s: there is no %s", doc, name[1])
+			}
+		}
+	}
+}
+
+// A tree is the Go code: the paths of its files, and the words in them.
+type tree struct {
+	paths []string
+	words map[string]bool
+}
+
+func sourcesOfTheTree(t *testing.T) (code tree) {
+	t.Helper()
+	root := filepath.Join("..", "..")
+	code.words = map[string]bool{}
+	err := filepath.WalkDir(root, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Ext(path) != ".go" || strings.Contains(path, "internal/arch/") {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		for w := range bytes.FieldsFuncSeq(data, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+			code.words[string(w)] = true
+		}
+		path, _ = filepath.Rel(root, path)
+		code.paths = append(code.paths, "/"+filepath.ToSlash(path))
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code
+}
+
+// has reports whether there is such a file or folder, by the end of its path, or such a name in the code.
+// What is neither, such as a command or a field with its value, is not looked for.
+func (code tree) has(name string) bool {
+	if strings.ContainsAny(name, " :") {
+		return true
+	}
+	if m := word.FindStringSubmatch(name); m != nil && m[2] != "go" {
+		return code.words[m[2]] && (m[1] == "" || code.words[m[1]])
+	}
+	if _, err := os.Stat(filepath.Join("..", "..", name)); err == nil {
+		return true
+	}
+	return slices.ContainsFunc(code.paths, func(path string) bool {
+		return strings.HasSuffix(path, "/"+name) || strings.Contains(path, "/"+name+"/")
+	})
 }
 
 // TestMapNamesEveryPackage: each package of the tree is on the map of DESIGN.md, by its

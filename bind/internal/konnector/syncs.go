@@ -212,6 +212,15 @@ func (p *pass) deletions(ctx context.Context, state klutchsync.Status) (err erro
 }
 
 // sync has the objects kept in step, and says whether they are.
+// lostPolicy is the policy of a Sync. A value that this konnector does not know, which a newer one
+// or another side's API server may have, makes nothing anew: a new instance is an empty one.
+func lostPolicy(lost v1alpha1.LostInstances) klutchsync.LostPolicy {
+	if lost == "" || lost == v1alpha1.LostInstancesRecreate {
+		return klutchsync.LostRecreate
+	}
+	return klutchsync.LostReport
+}
+
 func (p *pass) sync(ctx context.Context) (bool, error) {
 	name := p.key.String()
 	selected, err := p.settleClaims(ctx)
@@ -223,9 +232,9 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 		p.verdict.set(pending(v1alpha1.ConditionInformersSynced, "Waits to read the tenant namespace."))
 		return false, nil
 	}
-	r := recipe{export: p.export, related: selected, grant: p.grant, former: types.UID(p.binding.Annotations[v1alpha1.RecoverAnnotation]), terms: p.terms()}
-	if cmp.Or(p.binding.Spec.LostInstances, p.export.Spec.LostInstances) == v1alpha1.LostInstancesReport {
-		r.lost = klutchsync.LostReport
+	r := recipe{
+		export: p.export, related: selected, grant: p.grant, former: types.UID(p.binding.Annotations[v1alpha1.RecoverAnnotation]), terms: p.terms(),
+		lost: lostPolicy(cmp.Or(p.binding.Spec.LostInstances, p.export.Spec.LostInstances)),
 	}
 	if err = p.syncs.put(p.key, &p.record.sync, p.session, r); err != nil { //nolint:contextcheck // a Sync has the context of its Set
 		return p.block(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonInvalidClaim, cluster.Explain(err)+"."))

@@ -32,3 +32,14 @@ func TestDeletionsInSync(t *testing.T) {
 		})
 	}
 }
+
+// TestLostPolicy: what is not known makes nothing anew, which would be empty.
+func TestLostPolicy(t *testing.T) {
+	for lost, want := range map[v1alpha1.LostInstances]klutchsync.LostPolicy{
+		"": klutchsync.LostRecreate, "Recreate": klutchsync.LostRecreate, "Report": klutchsync.LostReport, "Restore": klutchsync.LostReport,
+	} {
+		if got := lostPolicy(lost); got != want {
+			t.Errorf("%q: %s, want %s", lost, got, want)
+		}
+	}
+}
