@@ -45,14 +45,31 @@ kubectl bind status and doctor, and by /metrics of --health-address.
 
 `
 
+// Exit codes, as those of kubectl bind.
+const (
+	exitError = 1
+	exitUsage = 2
+)
+
+// errUsage says that the command line is wrong.
+var errUsage = errors.New("see konnector --help")
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stderr)
+	code := exit(run(ctx, os.Args[1:], os.Stderr), os.Stderr)
 	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, "konnector:", err)
-		os.Exit(1)
+	os.Exit(code)
+}
+
+func exit(err error, stderr io.Writer) int {
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return 0
 	}
+	_, _ = fmt.Fprintln(stderr, "konnector:", err)
+	if errors.Is(err, errUsage) {
+		return exitUsage
+	}
+	return exitError
 }
 
 // maxVerbosity is the level above which client-go logs requests and answers, tokens
@@ -84,11 +101,13 @@ func parse(args []string, stderr io.Writer) (flags, error) {
 	fs.BoolVar(&f.konnector.Options.CRDOwnerReferences, "crd-owner-references", false, "set on all CRDs of bindings the owner reference that Klutch's command line tool and konnector require; CRDs of bindings that Klutch's tool made have it always")
 	fs.IntVar(&f.verbosity, "v", 0, "log level: 0 is what an operator acts on, 4 shows traffic")
 	fs.BoolVar(&f.version, "version", false, "print the version and exit")
-	if err := fs.Parse(args); err != nil {
+	switch err := fs.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
 		return f, err
-	}
-	if fs.NArg() > 0 {
-		return f, fmt.Errorf("unknown argument %q: see konnector --help", fs.Arg(0))
+	case err != nil:
+		return f, fmt.Errorf("%w: %w", err, errUsage)
+	case fs.NArg() > 0:
+		return f, fmt.Errorf("unknown argument %q: %w", fs.Arg(0), errUsage)
 	}
 	return f, nil
 }

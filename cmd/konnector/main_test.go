@@ -54,14 +54,6 @@ func TestParse(t *testing.T) {
 	}
 }
 
-func TestParseRefuses(t *testing.T) {
-	for arg, want := range map[string]string{"--help": "help requested", "--deletion-limit=many": "deletion-limit", "run": `unknown argument "run"`} {
-		if _, err := parse([]string{arg}, io.Discard); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v", arg, err)
-		}
-	}
-}
-
 // The help says what the program does, and names each flag.
 func TestHelp(t *testing.T) {
 	t.Setenv("KUBECONFIG", "")
@@ -99,22 +91,29 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-func TestRunRefuses(t *testing.T) {
+// Exit codes are those of the backend.
+func TestExitCodes(t *testing.T) {
 	t.Setenv("KUBERNETES_SERVICE_HOST", "")
 	empty := filepath.Join(t.TempDir(), "kubeconfig")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, args := range map[string][]string{
-		"unknown flag":     {"--nonsense"},
-		"no cluster":       {"--kubeconfig="},
-		"missing file":     {"--kubeconfig=" + empty + "-not"},
-		"empty kubeconfig": {"--kubeconfig=" + empty},
+	for name, c := range map[string]struct {
+		arg  string
+		code int
+		says string
+	}{
+		"help":             {"--help", 0, "keeps the objects of bound APIs in step"},
+		"unknown flag":     {"--nonsense", 2, "flag provided but not defined: -nonsense: see konnector --help"},
+		"no number":        {"--deletion-limit=many", 2, "deletion-limit"},
+		"argument":         {"run", 2, `unknown argument "run": see konnector --help`},
+		"no cluster":       {"--kubeconfig=", 1, "unable to load in-cluster configuration"},
+		"missing file":     {"--kubeconfig=" + empty + "-not", 1, "no such file"},
+		"empty kubeconfig": {"--kubeconfig=" + empty, 1, "invalid configuration"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if err := run(t.Context(), args, io.Discard); err == nil {
-				t.Error("it has run")
-			}
-		})
+		var stderr bytes.Buffer
+		if code := exit(run(t.Context(), []string{c.arg}, &stderr), &stderr); code != c.code || !strings.Contains(stderr.String(), c.says) {
+			t.Errorf("%s: exit %d, want %d and %q\n%s", name, code, c.code, c.says, &stderr)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/klutch-go/sdk/auth"
@@ -79,7 +80,8 @@ func (p *plugin) verdict(err error) (code int, hint string) {
 		{errors.Is(err, bind.ErrNotRevoked), exitError, "The binding in the App Cluster is removed all the same. Ask the operators of the platform to remove the tenant: they delete the ClusterBinding in its namespace or, where Klutch's own backend runs, that namespace."},
 		{errors.Is(err, bind.ErrNotRotated), exitError, "It replaces one that is a minute old. Run the command again in a minute; if it stays so, have the operators of the platform delete the Secret klutch-binder in the tenant's namespace."},
 		{errors.Is(err, bind.ErrNotFound), exitError, "List the bindings with: kubectl bind status"},
-		{request != nil && (request.Waits || request.Reason == v1alpha1.ReasonMissingRights), exitNotReady, "Nothing is bound yet. Show this to the platform's operators, and run the command again when it is mended."},
+		{request != nil && (request.Waits || isUnable(request.Reason)), exitNotReady, "Nothing is bound yet. Show this to the platform's operators, for whom kubectl bind doctor says what to do there, and run the command again when it is mended."},
+		{request != nil && request.Reason == v1alpha1.ReasonNotOffered, exitError, "What is on offer to you is listed by: kubectl bind services URL"},
 		{errors.Is(err, bind.ErrNotReady), exitNotReady, "Look again with: kubectl bind status"},
 		{isAbandoned(err), exitNotReady, "The login was not finished in time. Run the command again; --timeout gives more time."},
 		{fates.Is(err, fates.Forbidden), exitDenied, "This needs an administrator's rights in the App Cluster; see: kubectl auth can-i --list"},
@@ -108,6 +110,11 @@ func (p *plugin) verdict(err error) (code int, hint string) {
 		}
 	}
 	return exitError, ""
+}
+
+// isUnable: the platform offers a service that it cannot hand out as it is.
+func isUnable(reason string) bool {
+	return slices.Contains([]string{v1alpha1.ReasonMissingRights, v1alpha1.ReasonCRDNotFound, v1alpha1.ReasonCRDInvalid}, reason)
 }
 
 // isAbandoned: no browser or person came back in time.
