@@ -21,6 +21,7 @@ import (
 	"github.com/klutch-go/sdk/export"
 	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/leader"
+	"github.com/klutch-go/sdk/internal/metrics"
 	"github.com/klutch-go/sdk/internal/redirect"
 	"github.com/klutch-go/sdk/internal/serve"
 )
@@ -83,8 +84,8 @@ type Backend struct {
 	// HealthAddress is where /livez, /readyz and /healthz are served, such as
 	// ":8081". Empty means nowhere.
 	HealthAddress string
-	// Metrics, if any, are served at /metrics of HealthAddress. What they count
-	// comes from Options.Handshake.Hooks and Observe.
+	// Metrics, if any, are served at /metrics of HealthAddress: see Measured. What other
+	// ones count comes from Options.Handshake.Hooks, Observe and IssuerSeen.
 	Metrics http.Handler
 	// Observe, if not nil, is given the Exporter before it runs.
 	Observe func(*export.Exporter)
@@ -166,6 +167,26 @@ func (b Backend) withDefaults() Backend {
 	b.Identity = cmp.Or(b.Identity, rand.Text())
 	b.ListenAddress = cmp.Or(b.ListenAddress, "127.0.0.1:8080")
 	b.Options.Version = cmp.Or(b.Options.Version, Version())
+	return b
+}
+
+// Measured is b with metrics for Prometheus, served at /metrics of HealthAddress, which
+// deploy/README.md lists. The hooks that b has go on to be called.
+func (b Backend) Measured() Backend {
+	m, observe, seen := metrics.NewBackend(cmp.Or(b.Options.Version, Version())), b.Observe, b.IssuerSeen
+	b.Metrics, b.Options.Handshake.Hooks = m, m.Hooks(b.Options.Handshake.Hooks)
+	b.Observe = func(e *export.Exporter) {
+		m.Watch(e.Census)
+		if observe != nil {
+			observe(e)
+		}
+	}
+	b.IssuerSeen = func(name string, up bool) {
+		m.IssuerSeen(name, up)
+		if seen != nil {
+			seen(name, up)
+		}
+	}
 	return b
 }
 

@@ -4,6 +4,9 @@ package klutch
 
 import (
 	"context"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -97,5 +100,33 @@ func TestBackendEnds(t *testing.T) {
 	b.ListenAddress = "256.0.0.1:0"
 	if err := b.Run(t.Context()); err == nil {
 		t.Error("runs without a place to listen at")
+	}
+}
+
+// The metrics of a backend inside another program stand where Prometheus looks for them, and
+// the hooks of that program go on to be called.
+func TestBackendMeasured(t *testing.T) {
+	var heard []string
+	b := Backend{
+		Observe:    func(*export.Exporter) { heard = append(heard, "exporter") },
+		IssuerSeen: func(name string, _ bool) { heard = append(heard, name) },
+		Options: export.Options{Version: "v7", Handshake: export.Handshake{Hooks: export.Hooks{
+			Login:   func(export.LoginResult) { heard = append(heard, "login") },
+			Request: func(route string, _ int, _ time.Duration) { heard = append(heard, route) },
+		}}},
+	}.Measured()
+	b.Observe(&export.Exporter{})
+	b.IssuerSeen("partners", false)
+	b.Options.Handshake.Hooks.Login(export.LoginRefused)
+	b.Options.Handshake.Hooks.Request("/token", http.StatusOK, time.Millisecond)
+	if diff := cmp.Diff([]string{"exporter", "partners", "login", "/token"}, heard); diff != "" {
+		t.Errorf("heard (-want +got):\n%s", diff)
+	}
+	page := httptest.NewRecorder()
+	health(b.Metrics, nil).ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+	for _, counted := range []string{`klutch_build_info{version="v7"} 1`, `klutch_issuer_up{issuer="partners"} 0`, `klutch_logins_total{result="refused"} 1`, `klutch_http_request_duration_seconds_count{code="200",route="/token"} 1`} {
+		if !strings.Contains(page.Body.String(), counted) {
+			t.Errorf("no %s in\n%s", counted, page.Body)
+		}
 	}
 }

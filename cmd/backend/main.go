@@ -24,8 +24,6 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/klutch-go/sdk/auth"
-	"github.com/klutch-go/sdk/export"
-	"github.com/klutch-go/sdk/internal/metrics"
 	"github.com/klutch-go/sdk/klutch"
 )
 
@@ -254,16 +252,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, stderr 
 	if err := f.complete(getenv); err != nil {
 		return err
 	}
-	f.measure()
 	log := logr.FromSlogHandler(slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: slog.Level(-min(f.verbosity, maxVerbosity))}))
-	return f.backend.Run(logr.NewContext(ctx, log))
-}
-
-// measure plugs Prometheus in.
-func (f *flags) measure() {
-	m, b := metrics.NewBackend(klutch.Version()), &f.backend
-	b.Options.Handshake.Hooks = m.Hooks(b.Options.Handshake.Hooks)
-	b.Metrics, b.Observe, b.IssuerSeen = m, func(e *export.Exporter) { m.Watch(e.Census) }, m.IssuerSeen
+	return f.backend.Measured().Run(logr.NewContext(ctx, log))
 }
 
 // complete checks that required flags are set and reads the files that flags name.
