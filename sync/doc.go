@@ -53,6 +53,15 @@
 // source that may not be written cannot carry a message: what rights do not
 // allow is tried again every 5 s and stands in [Status].
 //
+// # What has to be there
+//
+// A Sync makes neither kinds nor namespaces. While a side does not serve the resource,
+// [Sync.Run] goes on, and Err of [Status] is a [ReadError] that says so, whether there is a
+// logger or not; if it is the target's side, each source says so too after ten seconds
+// (ReasonMissing). Sources whose namespace is missing on the target, or going there, or has
+// no place in [Namespaces], say the same. All of them go on by themselves when what was
+// missing is there.
+//
 // # How it writes, and why
 //
 //   - A creation is an apply that pins a resourceVersion which no object has, so
