@@ -479,7 +479,9 @@ func templateWithoutKind(t *testing.T) {
 		t.Errorf("doctor finds it after %s", took)
 	}
 	platform.serve(t, read(t, filepath.Join("testdata", "widgets.yaml"))[0])
-	eventually(t, func() error { return doctor(3, "MissingRights", "kubectl apply -k deploy/backend") }) // the next fault of this platform
+	eventually(t, func() error { // the next fault of this platform
+		return doctor(3, "MissingRights", "kubectl apply -k deploy/backend", "template default/widgets: Run the command of the message")
+	})
 }
 
 func encodedCA(data []byte) string { return base64.StdEncoding.EncodeToString(data) }

@@ -71,17 +71,19 @@ func ofClaims(b *v1alpha1.APIServiceBinding, reason string) string {
 }
 
 // ofTemplate is what to do about a template whose API tenants cannot have.
-func ofTemplate(t *v1alpha1.APIServiceExportTemplate, reason string) string {
+func ofTemplate(t *v1alpha1.APIServiceExportTemplate, reason, message string) string {
 	api := t.Spec.APIServiceSelector.String()
 	remove := fmt.Sprintf("kubectl -n %s delete apiserviceexporttemplate %s", t.Namespace, t.Name)
-	switch reason {
-	case v1alpha1.ReasonSchemaMissing:
+	switch {
+	case reason == v1alpha1.ReasonMissingRights && strings.Contains(message, "kubectl apply -k"): // of the backend's own, which are shipped
+		return "Run the command of the message in a checkout of the backend's version. The template is looked at again within seconds."
+	case reason == v1alpha1.ReasonSchemaMissing:
 		return fmt.Sprintf("Look for its CRD: kubectl get crd %s. If the service is gone: %s", api, remove)
-	case v1alpha1.ReasonNotEstablished:
+	case reason == v1alpha1.ReasonNotEstablished:
 		return "What keeps it: kubectl describe crd " + api
-	case v1alpha1.ReasonMissingRights:
+	case reason == v1alpha1.ReasonMissingRights:
 		return "Give the backend the rule of the message. What a template needs, with its rules: kubectl bind offer " + api
-	case v1alpha1.ReasonShadowed:
+	case reason == v1alpha1.ReasonShadowed:
 		return "Keep one of the two. To give this one up: " + remove
 	default:
 		return fmt.Sprintf("Change the template: kubectl -n %s edit apiserviceexporttemplate %s", t.Namespace, t.Name)

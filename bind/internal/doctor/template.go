@@ -43,7 +43,7 @@ func (d *doctor) checkTemplate(t *v1alpha1.APIServiceExportTemplate) {
 	case ready != nil && ready.Status == metav1.ConditionTrue:
 		d.note("template", about, "", "tenants can have it", "")
 	case ready != nil:
-		d.note("template", about, ready.Reason+": "+ready.Message, "", ofTemplate(t, ready.Reason))
+		d.note("template", about, ready.Reason+": "+ready.Message, "", ofTemplate(t, ready.Reason, ready.Message))
 	case age > judgedIn:
 		d.note("template", about, fmt.Sprintf("no backend has looked at it for %s", age), "",
 			"Look whether the backend runs: kubectl get deployments --all-namespaces -l app=klutch-backend")
