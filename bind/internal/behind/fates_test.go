@@ -3,6 +3,7 @@
 package behind
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -23,11 +24,16 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-var widgets = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
+var (
+	widgets = schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
+	secrets = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+)
 
 // An ask is one of the requests that a Sync makes of an API server which refuses it.
 type ask struct {
-	target        bool // it is the target's API server that refuses
+	target        bool                        // it is the target's API server that refuses
+	watches       bool                        // and ends its watches
+	of            schema.GroupVersionResource // widgets if empty
 	meets         func(fakecluster.Request) bool
 	before, after func(w *world) // what is done before it begins to refuse, and after that
 	reason        func(fates.Kind) klutchsync.Reason
@@ -57,7 +63,8 @@ func ofAccess(kind fates.Kind) klutchsync.Reason {
 	}
 }
 
-// ofReads is the reason of the Event if the target can be neither read nor written.
+// ofReads is the reason of the Event if the target can be neither read nor written: what is
+// read is not said to be missing.
 func ofReads(kind fates.Kind) klutchsync.Reason {
 	if kind == fates.Unserved {
 		return klutchsync.ReasonUnavailable
@@ -90,6 +97,32 @@ var asks = map[string]ask{
 	"the deletion": {
 		target: true, meets: func(r fakecluster.Request) bool { return r.Verb == "delete" },
 		before: func(w *world) { w.create("orders") }, after: func(w *world) { w.delete("orders") }, reason: ofTarget,
+	},
+	"all of the target, a new claim": {
+		target: true, watches: true, meets: func(fakecluster.Request) bool { return true },
+		after: func(w *world) { w.create("orders") }, reason: ofReads,
+	},
+	"all of the target, a change": {
+		target: true, watches: true, meets: func(fakecluster.Request) bool { return true },
+		before: func(w *world) { w.create("orders") }, after: func(w *world) { w.patch(w.source, `{"spec":{"size":"large"}}`) }, reason: ofReads,
+	},
+	"all of the target, a deletion": {
+		target: true, watches: true, meets: func(fakecluster.Request) bool { return true },
+		before: func(w *world) { w.create("orders") }, after: func(w *world) { w.delete("orders") },
+		reason: func(kind fates.Kind) klutchsync.Reason {
+			if kind == fates.Absent {
+				return "" // so its target has gone, and the claim goes
+			}
+			return ofReads(kind)
+		},
+	},
+	"a copy": {
+		of: secrets, meets: func(r fakecluster.Request) bool { return r.Verb == "apply" || r.Verb == "patch" },
+		before: func(w *world) { w.create("orders") }, after: func(w *world) {
+			w.make(w.target, secrets, "Secret", "creds")
+			w.patch(w.target, `{"status":{"secret":"creds"}}`, "status")
+		},
+		reason: func(fates.Kind) klutchsync.Reason { return klutchsync.ReasonRelated },
 	},
 	"the status": {
 		meets:  func(r fakecluster.Request) bool { return r.Subresource == "status" },
@@ -132,6 +165,10 @@ var notAnswered = map[fates.Kind]string{
 	fates.Contested:  "others who hold fields are named: TestContested of package sync, TestRealContests",
 }
 
+// ofLists are the kinds with which an API server answers no list, or says that it is to be asked
+// for in another way.
+var ofLists = []fates.Kind{fates.Terminating, fates.Expired, fates.Ahead, fates.Invalid, fates.Replaced, fates.Malformed, fates.NotAllowed, fates.NotAcceptable}
+
 // Whatever an API server answers for as long as it does: within 15 seconds a claim that is not
 // in step for it has an Event with the reason, and its binding counts it.
 func TestEachFateIsTold(t *testing.T) {
@@ -139,6 +176,9 @@ func TestEachFateIsTold(t *testing.T) {
 	for _, answer := range append(fakecluster.Answers(), ownAnswers()...) {
 		met[answer.Kind] = "answered"
 		for name, ask := range asks {
+			if ask.watches && slices.Contains(ofLists, answer.Kind) {
+				continue
+			}
 			err := answer.Err(fakecluster.Request{Resource: widgets})
 			t.Run(name+"/"+strings.ReplaceAll(err.Error(), "/", " "), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) { tells(t, ask, answer) })
@@ -155,25 +195,31 @@ func TestEachFateIsTold(t *testing.T) {
 func tells(t *testing.T, ask ask, answer fakecluster.Answer) {
 	t.Helper()
 	const told = 15 * time.Second
-	kind := fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"}
-	w := &world{T: t, source: fakecluster.New(kind), target: fakecluster.New(kind)}
+	kinds := []fakecluster.Resource{{GroupVersionResource: widgets, Kind: "Widget"}, {GroupVersionResource: secrets, Kind: "Secret", Plain: true}}
+	w := &world{T: t, source: fakecluster.New(kinds...), target: fakecluster.New(kinds...)}
 	l := NewLedger(func() {})
-	defer run(t, w.source, w.target, l)()
+	view := w.target.View(nil)
+	defer run(t, w.source, view, l)()
 	w.create("before")
 	if ask.before != nil {
 		ask.before(w)
 	}
 	time.Sleep(5 * time.Second)
-	refusing := w.source
+	refusing, resource := w.source, cmp.Or(ask.of, widgets)
 	if ask.target {
 		refusing = w.target
 	}
 	refusing.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
-		if r.Resource == widgets && ask.meets(r) {
+		if r.Resource == resource && ask.meets(r) {
 			return answer.Err(r)
 		}
 		return do()
 	})
+	if ask.watches {
+		for _, watch := range view.Watches() {
+			watch.Expire()
+		}
+	}
 	ask.after(w)
 	var events []string
 	for began := time.Now(); time.Since(began) < told; time.Sleep(time.Second) {
@@ -182,8 +228,12 @@ func tells(t *testing.T, ask ask, answer fakecluster.Answer) {
 			events = append(events, strings.Join([]string{n.Object.Name, n.Type, n.Reason}, " "))
 		}
 	}
+	reason := ask.reason(answer.Kind)
+	if _, err := w.source.Client().Resource(widgets).Namespace("default").Get(t.Context(), "orders", metav1.GetOptions{}); reason == "" && apierrors.IsNotFound(err) {
+		return
+	}
 	counted, _ := l.Condition("widgets.example.org", time.Now())
-	if want := "orders Warning " + string(ask.reason(answer.Kind)); !slices.Contains(events, want) || counted.Status == metav1.ConditionTrue {
+	if want := "orders Warning " + string(reason); !slices.Contains(events, want) || counted.Status == metav1.ConditionTrue {
 		t.Errorf("Events %q, want %q; %s: %s", events, want, counted.Status, counted.Message)
 	}
 }
@@ -209,7 +259,7 @@ func (w *world) delete(name string) {
 }
 
 // run syncs widgets until the returned function is called.
-func run(t *testing.T, source, target *fakecluster.Cluster, l *Ledger) (end func()) {
+func run(t *testing.T, source *fakecluster.Cluster, target *fakecluster.View, l *Ledger) (end func()) {
 	t.Helper()
 	from, err := klutchsync.NewClusterForClients(source.Client(), source.Metadata())
 	if err != nil {
@@ -219,7 +269,10 @@ func run(t *testing.T, source, target *fakecluster.Cluster, l *Ledger) (end func
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := klutchsync.New(from, to, widgets, klutchsync.Options{Mapper: klutchsync.Identity(), Hooks: klutchsync.Hooks{Reported: l.Report}})
+	s, err := klutchsync.New(from, to, widgets, klutchsync.Options{
+		Mapper: klutchsync.Identity(), Hooks: klutchsync.Hooks{Reported: l.Report},
+		Related: []klutchsync.Related{{Resource: secrets, From: klutchsync.TargetSide, References: []string{"status.secret"}}},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,9 +289,15 @@ func run(t *testing.T, source, target *fakecluster.Cluster, l *Ledger) (end func
 
 func (w *world) create(name string) {
 	w.Helper()
-	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.org/v1", "kind": "Widget", "spec": map[string]any{"size": "small"}}}
+	w.make(w.source, widgets, "Widget", name)
+}
+
+func (w *world) make(c *fakecluster.Cluster, resource schema.GroupVersionResource, kind, name string) {
+	w.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"size": "small"}}}
+	u.SetGroupVersionKind(resource.GroupVersion().WithKind(kind))
 	u.SetName(name)
-	if _, err := w.source.Client().Resource(widgets).Namespace("default").Create(w.Context(), u, metav1.CreateOptions{}); err != nil {
+	if _, err := c.Client().Resource(resource).Namespace("default").Create(w.Context(), u, metav1.CreateOptions{}); err != nil {
 		w.Fatal(err)
 	}
 }
