@@ -41,17 +41,18 @@ var elsewhere = map[string]string{
 }
 
 // TestCommandsTwice runs each command in a block of README.md and of the pages here on a real
-// API server, twice: the second time succeeds as well, and writes nothing.
+// API server, twice: the second time succeeds as well, and writes nothing, which kubectl diff
+// sees as well.
 func TestCommandsTwice(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a real cluster")
 	}
-	if _, err := exec.LookPath("kubectl"); err != nil {
-		t.Skip("needs kubectl")
+	if _, err := exec.LookPath("diff"); err != nil {
+		t.Skip("needs diff")
 	}
 	c := cluster.ForTest(t, "commands")
 	s := &shell{T: t, dir: workshop(t), cluster: c, dyn: dynamic.NewForConfigOrDie(c.Config())}
-	n := 0
+	n, compared := 0, 0
 	for _, page := range append([]string{"../README.md"}, must(filepath.Glob("*.md"))...) {
 		if page == "FROM-KLUTCH.md" {
 			continue // see overAndBack; export, TestKlutchTenantsAreAdopted runs its other sections
@@ -63,10 +64,13 @@ func TestCommandsTwice(t *testing.T) {
 			}
 			n++
 			s.twice(page, command)
+			if s.same(page, command) {
+				compared++
+			}
 		}
 	}
-	if n < 8 {
-		t.Errorf("%d commands", n)
+	if n < 8 || compared < 6 {
+		t.Errorf("%d commands, %d of them compared", n, compared)
 	}
 	s.overAndBack()
 	for _, u := range deploy.Konnector("example.com/konnector:v1") { // and another tool has no quarrel with them
@@ -101,7 +105,7 @@ type shell struct {
 	dyn     dynamic.Interface
 }
 
-// workshop makes the folder: a checkout, the settings, certificates, and kubectl-bind.
+// workshop makes the folder: a checkout, the settings, certificates, kubectl and kubectl-bind.
 func workshop(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -116,7 +120,10 @@ func workshop(t *testing.T) string {
 	} {
 		check(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
 	}
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(dir, "bin", "kubectl-bind"), "github.com/klutch-go/sdk/cmd/kubectl-bind").CombinedOutput()
+	bin := filepath.Join(dir, "bin")
+	check(t, os.Mkdir(bin, 0o700))
+	check(t, cluster.Kubectl(t.Context(), bin))
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", filepath.Join(bin, "kubectl-bind"), "github.com/klutch-go/sdk/cmd/kubectl-bind").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -153,6 +160,20 @@ func (s *shell) twice(page, command string) {
 	if diff := cmp.Diff(before, s.settled()); diff != "" {
 		s.Errorf("%s: the second %q changes (-before +after):\n%s", page, command, diff)
 	}
+}
+
+// same reports whether a command applies something, and fails the test if kubectl diff finds that
+// to apply it again would change anything.
+func (s *shell) same(page, command string) bool {
+	s.Helper()
+	diff := strings.Replace(command, "kubectl apply", "kubectl diff", 1)
+	if diff == command {
+		return false
+	}
+	if out, err := s.output(strings.Replace(diff, "IMAGE", "example.com/konnector:v1", 1)); err != nil || out != "" {
+		s.Errorf("%s: %q after it: %v\n%s", page, diff, err, out)
+	}
+	return true
 }
 
 func (s *shell) run(page, command string) {

@@ -24,6 +24,7 @@ import (
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/deploy"
 	"github.com/klutch-go/sdk/export/internal/tenant"
+	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -322,8 +323,9 @@ func TestKlutchPrefixedGoesOn(t *testing.T) {
 // types runs the commands of a section of FROM-KLUTCH.md with kubectl.
 func (w *world) types(section, namespace string) {
 	w.t.Helper()
-	if _, err := exec.LookPath("kubectl"); err != nil {
-		w.t.Skip("kubectl is not installed: the commands of FROM-KLUTCH.md are not tested")
+	bin := w.t.TempDir()
+	if err := cluster.Kubectl(w.t.Context(), bin); err != nil {
+		w.t.Fatal(err)
 	}
 	text := string(must(os.ReadFile("../deploy/FROM-KLUTCH.md")))
 	_, text, found := strings.Cut(text, section+"\n")
@@ -332,7 +334,7 @@ func (w *world) types(section, namespace string) {
 	for parts := strings.Split(text, "```sh\n"); blocks+1 < len(parts); blocks++ {
 		block, _, _ := strings.Cut(parts[blocks+1], "```")
 		cmd := exec.CommandContext(w.t.Context(), "sh", "-ec", block)
-		cmd.Dir, cmd.Env = "..", append(os.Environ(), "TENANT="+namespace, "KUBECONFIG="+w.cluster.Kubeconfig())
+		cmd.Dir, cmd.Env = "..", append(os.Environ(), "TENANT="+namespace, "KUBECONFIG="+w.cluster.Kubeconfig(), "PATH="+bin+":"+os.Getenv("PATH"))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			w.t.Fatalf("%s\n%s%v", block, out, err)
 		}

@@ -25,7 +25,7 @@ import (
 const (
 	module    = "github.com/klutch-go/sdk"
 	sourceDir = "internal/test/kube"
-	packages  = 2500 // that the program is made of, those of Go included
+	packages  = 2700 // that the program is made of, those of Go included
 )
 
 // Build returns the path of the Kubernetes program and compiles it first if that has not been done on this machine. Of
@@ -41,6 +41,15 @@ func Build(ctx context.Context, log io.Writer) (bin string, err error) {
 		return "", fmt.Errorf("a place for the Kubernetes program: %w", err)
 	}
 	return build(ctx, sources, filepath.Join(cache, "klutch"), orDiscard(log))
+}
+
+// Kubectl puts a program kubectl, of the version of the clusters, into a folder.
+func Kubectl(ctx context.Context, dir string) error {
+	bin, err := Build(ctx, nil)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "kubectl"), []byte("#!/bin/sh\nexec '"+bin+"' kubectl \"$@\"\n"), 0o700) //nolint:gosec // it is a program
 }
 
 func build(ctx context.Context, sources, cache string, log io.Writer) (string, error) {

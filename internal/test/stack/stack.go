@@ -117,7 +117,7 @@ func (s *Stack) startCluster(ctx context.Context, env, name string) (*cluster.Cl
 	return cluster.From(ctx, env, cluster.Options{Name: name, Dir: filepath.Join(s.Dir, name), Log: s.opts.Log})
 }
 
-// build compiles the programs into Dir/bin.
+// build compiles the programs into Dir/bin, kubectl among them.
 func (s *Stack) build(ctx context.Context) error {
 	bin := filepath.Join(s.Dir, "bin") + string(filepath.Separator)
 	args := []string{"build", "-o", bin}
@@ -127,7 +127,7 @@ func (s *Stack) build(ctx context.Context) error {
 	if out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("build the programs: %w\n%s", err, out)
 	}
-	return nil
+	return cluster.Kubectl(ctx, bin)
 }
 
 func (s *Stack) install(ctx context.Context) error {
