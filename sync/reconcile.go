@@ -129,7 +129,7 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 			if p.known() {
 				c.refused.Accepted(key, refusal.Access)
 				c.refused.Drop(key, refusal.Own) // what was refused is not wanted any more
-				c.reports.denied(ctx, r, result, "", nil)
+				c.reports.admitted(ctx, p, r)
 			}
 			c.settle(p, r)
 			if why := obstacle(p.state); why != "" {

@@ -125,21 +125,28 @@ func (t *reports) hourly(ctx context.Context) {
 	}
 }
 
-// denied tells what keeps an object from being read, or its source from being written; nil
-// if nothing does any more.
+// denied tells what keeps an object from being read, or its source from being written.
 func (t *reports) denied(ctx context.Context, r *record, result *Result, uid types.UID, f *refusal.Refusal) {
-	reason, text := Reason(""), ""
-	if f != nil {
-		reason, text = reasonOfAccess(f.Kind), f.Detail
-	}
-	if r.status.denied == text {
+	if r.status.denied == f.Detail {
 		return
 	}
-	r.status.denied = text
+	reason := reasonOfAccess(f.Kind)
+	r.status.denied = f.Detail
 	t.count(r, reason)
 	log := logr.FromContextOrDiscard(ctx).WithValues("target", result.Target.String())
-	t.hooks.reported(ctx, Report{Source: result.Source, Target: result.Target, UID: uid, Reason: reason, Message: text})
-	log.Info("access to an object has changed", "reason", string(reason), "message", text)
+	t.hooks.reported(ctx, Report{Source: result.Source, Target: result.Target, UID: uid, Reason: reason, Message: f.Detail})
+	log.Info("access to an object is denied", "reason", string(reason), "message", f.Detail)
+	t.notify()
+}
+
+// admitted follows that an object can be read, and its source be written: it tells what else
+// stands in the way, or that nothing does.
+func (t *reports) admitted(ctx context.Context, p *pair, r *record) {
+	if r.status.denied == "" {
+		return
+	}
+	r.status.denied = ""
+	t.report(ctx, p, r)
 	t.notify()
 }
 

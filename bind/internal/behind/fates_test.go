@@ -3,7 +3,7 @@
 package behind
 
 import (
-	"cmp"
+	stdcmp "cmp"
 	"context"
 	"maps"
 	"slices"
@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -192,20 +193,59 @@ func TestEachFateIsTold(t *testing.T) {
 	}
 }
 
+const told = 15 * time.Second
+
+// within are the Events that come within a time.
+func (l *Ledger) within(d time.Duration) (events []string) {
+	for began := time.Now(); time.Since(began) < d; time.Sleep(time.Second) {
+		news, _ := l.News(time.Now())
+		for _, n := range news {
+			events = append(events, strings.Join([]string{n.Object.Name, n.Type, n.Reason}, " "))
+		}
+	}
+	return events
+}
+
+// What is found when an API server permits something again is told, too, and counted: a target
+// that has vanished with its namespace, and the rights there, in the meantime.
+func TestWhatADenialHid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, l := newWorld(t), NewLedger(func() {})
+		view := w.target.View(nil)
+		defer run(t, w.source, view, l, klutchsync.LostReport)()
+		w.create("orders")
+		time.Sleep(5 * time.Second)
+		denied := true
+		w.target.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if denied && r.Resource == widgets && r.Verb == "get" {
+				return apierrors.NewForbidden(widgets.GroupResource(), "orders", nil)
+			}
+			return do()
+		})
+		if err := w.target.Client().Resource(widgets).Namespace("default").Delete(t.Context(), "orders", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		events := l.within(told)
+		denied = false
+		events = append(events, l.within(time.Minute)...) // it is asked again
+		counted, _ := l.Condition("widgets.example.org", time.Now())
+		if diff := cmp.Diff([]string{"orders Warning AccessDenied", "orders Warning TargetLost"}, events); diff != "" || !strings.HasPrefix(counted.Message, "1 not in step: 1 TargetLost.") {
+			t.Errorf("Events (-want +got):\n%s\ncounted: %s", diff, counted.Message)
+		}
+	})
+}
+
 func tells(t *testing.T, ask ask, answer fakecluster.Answer) {
 	t.Helper()
-	const told = 15 * time.Second
-	kinds := []fakecluster.Resource{{GroupVersionResource: widgets, Kind: "Widget"}, {GroupVersionResource: secrets, Kind: "Secret", Plain: true}}
-	w := &world{T: t, source: fakecluster.New(kinds...), target: fakecluster.New(kinds...)}
-	l := NewLedger(func() {})
+	w, l := newWorld(t), NewLedger(func() {})
 	view := w.target.View(nil)
-	defer run(t, w.source, view, l)()
+	defer run(t, w.source, view, l, klutchsync.LostRecreate)()
 	w.create("before")
 	if ask.before != nil {
 		ask.before(w)
 	}
 	time.Sleep(5 * time.Second)
-	refusing, resource := w.source, cmp.Or(ask.of, widgets)
+	refusing, resource := w.source, stdcmp.Or(ask.of, widgets)
 	if ask.target {
 		refusing = w.target
 	}
@@ -221,13 +261,7 @@ func tells(t *testing.T, ask ask, answer fakecluster.Answer) {
 		}
 	}
 	ask.after(w)
-	var events []string
-	for began := time.Now(); time.Since(began) < told; time.Sleep(time.Second) {
-		news, _ := l.News(time.Now())
-		for _, n := range news {
-			events = append(events, strings.Join([]string{n.Object.Name, n.Type, n.Reason}, " "))
-		}
-	}
+	events := l.within(told)
 	reason := ask.reason(answer.Kind)
 	if _, err := w.source.Client().Resource(widgets).Namespace("default").Get(t.Context(), "orders", metav1.GetOptions{}); reason == "" && apierrors.IsNotFound(err) {
 		return
@@ -242,6 +276,12 @@ func tells(t *testing.T, ask ask, answer fakecluster.Answer) {
 type world struct {
 	*testing.T
 	source, target *fakecluster.Cluster
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	kinds := []fakecluster.Resource{{GroupVersionResource: widgets, Kind: "Widget"}, {GroupVersionResource: secrets, Kind: "Secret", Plain: true}}
+	return &world{T: t, source: fakecluster.New(kinds...), target: fakecluster.New(kinds...)}
 }
 
 func (w *world) patch(c *fakecluster.Cluster, patch string, subresource ...string) {
@@ -259,7 +299,7 @@ func (w *world) delete(name string) {
 }
 
 // run syncs widgets until the returned function is called.
-func run(t *testing.T, source *fakecluster.Cluster, target *fakecluster.View, l *Ledger) (end func()) {
+func run(t *testing.T, source *fakecluster.Cluster, target *fakecluster.View, l *Ledger, lost klutchsync.LostPolicy) (end func()) {
 	t.Helper()
 	from, err := klutchsync.NewClusterForClients(source.Client(), source.Metadata())
 	if err != nil {
@@ -270,7 +310,7 @@ func run(t *testing.T, source *fakecluster.Cluster, target *fakecluster.View, l 
 		t.Fatal(err)
 	}
 	s, err := klutchsync.New(from, to, widgets, klutchsync.Options{
-		Mapper: klutchsync.Identity(), Hooks: klutchsync.Hooks{Reported: l.Report},
+		Mapper: klutchsync.Identity(), Lost: lost, Hooks: klutchsync.Hooks{Reported: l.Report},
 		Related: []klutchsync.Related{{Resource: secrets, From: klutchsync.TargetSide, References: []string{"status.secret"}}},
 	})
 	if err != nil {
