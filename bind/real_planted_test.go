@@ -236,7 +236,7 @@ func plantedFaults() []plantedFault {
 			},
 		},
 		{
-			name: "token revoked", check: "control-plane", says: "does not accept the token", next: "Run kubectl bind again",
+			name: "token revoked", check: "control-plane", says: "does not accept the token", next: "Run kubectl bind repair",
 			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonTokenRevoked, told: "TokenRevoked",
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
@@ -249,7 +249,7 @@ func plantedFaults() []plantedFault {
 			},
 		},
 		{
-			name: "rights of the kind taken away", check: "binding", says: "widgets", next: "Run kubectl bind again for this API",
+			name: "rights of the kind taken away", check: "binding", says: "widgets", next: "Run kubectl bind repair",
 			condition: v1alpha1.ConditionInformersSynced, reason: v1alpha1.ReasonMissingRights, told: "MissingRights",
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
@@ -260,9 +260,9 @@ func plantedFaults() []plantedFault {
 				w.allow(t, widgets)
 			},
 		},
-		secretFault(plantedFault{name: "Secret deleted", check: "secret", says: "it is not there", next: "Run kubectl bind again", condition: v1alpha1.ConditionSecretValid, reason: v1alpha1.ReasonKubeconfigSecretNotFound, told: "KubeconfigSecretNotFound"},
+		secretFault(plantedFault{name: "Secret deleted", check: "secret", says: "it is not there", next: "Run kubectl bind repair", condition: v1alpha1.ConditionSecretValid, reason: v1alpha1.ReasonKubeconfigSecretNotFound, told: "KubeconfigSecretNotFound"},
 			func(*world, string) string { return "" }),
-		secretFault(plantedFault{name: "Secret that is no kubeconfig", check: "secret", says: "contexts has not exactly one entry", next: "Run kubectl bind again", condition: v1alpha1.ConditionSecretValid, reason: v1alpha1.ReasonKubeconfigSecretInvalid, told: "KubeconfigSecretInvalid"},
+		secretFault(plantedFault{name: "Secret that is no kubeconfig", check: "secret", says: "contexts has not exactly one entry", next: "Run kubectl bind repair", condition: v1alpha1.ConditionSecretValid, reason: v1alpha1.ReasonKubeconfigSecretInvalid, told: "KubeconfigSecretInvalid"},
 			func(*world, string) string { return "kind: Config" }),
 		secretFault(plantedFault{name: "wrong CA", check: "control-plane", says: "certificate", next: "The CA of the kubeconfig is not that of the server", condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonControlPlaneUnreachable, told: "ControlPlaneUnreachable"},
 			func(w *world, good string) string {
@@ -317,7 +317,7 @@ func plantedFaults() []plantedFault {
 			},
 		},
 		{
-			name: "tenant removed", check: "control-plane", says: "the platform has removed this cluster's tenant", next: "Run kubectl bind again",
+			name: "tenant removed", check: "control-plane", says: "the platform has removed this cluster's tenant", next: "Run kubectl bind repair",
 			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonTenantGone, told: "TenantGone",
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()

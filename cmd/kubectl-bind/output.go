@@ -175,13 +175,19 @@ func printTable(p *plugin, all []v1alpha1.APIServiceBinding, opts printers.Print
 
 func cell(s string) string { return cmp.Or(term.Text(s), "<none>") }
 
-// clip leaves a message room on a screen; -o wide and yaml have all of it.
+// clip leaves a message room on a screen, and of what has none the whole sentences: half a command
+// is none. With -o wide and yaml all of it is there.
 func clip(s string, wide bool) string {
 	const room = 100
-	if r := []rune(s); !wide && len(r) > room {
-		return string(r[:room]) + "…"
+	r := []rune(s)
+	if wide || len(r) <= room {
+		return s
 	}
-	return s
+	s = string(r[:room])
+	if end := strings.LastIndex(s, ". "); end > 0 {
+		return s[:end+1] + " …"
+	}
+	return s + "…"
 }
 
 func age(p *plugin, t time.Time) string {

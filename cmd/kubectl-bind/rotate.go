@@ -90,6 +90,8 @@ func (r *rotation) chosen(ctx context.Context, args []string) ([]bind.Credential
 		all = slices.DeleteFunc(all, func(c bind.Credential) bool { return c.Secret != name })
 	}
 	switch {
+	case len(names) == 0:
+		return nil, errors.New("there is no credential to replace: no binding has its kubeconfig Secret. To get one, run kubectl bind repair URL")
 	case len(all) == 0:
 		return nil, fmt.Errorf("no such credential in this cluster, there are %q: %w", names, bind.ErrNotFound)
 	case len(all) > 1 && !r.all:

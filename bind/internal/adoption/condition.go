@@ -49,12 +49,15 @@ func (t *Tracker) Condition(binding string, terms Terms, now time.Time) (c v1alp
 
 func (t *Tracker) message(binding, reason string, all []string, terms Terms) string {
 	slices.Sort(all)
-	number := fmt.Sprint(len(all))
+	number := fmt.Sprint(len(all), " objects")
+	if len(all) == 1 {
+		number = "1 object"
+	}
 	if t.more {
 		number = "at least " + number
 	}
 	some := strings.Join(all[:min(len(all), mostNamed)], ", ")
-	said := fmt.Sprintf("The provider has made %s objects in service namespaces that are not claims here: %s. ", number, some)
+	said := fmt.Sprintf("The provider has made %s in service namespaces without a claim here: %s. ", number, some)
 	switch {
 	case reason == v1alpha1.ReasonAdoptionLimit:
 		return said + fmt.Sprintf("At most %d may be, twenty at once and then one in five seconds. To allow more, run: kubectl bind claims %s --adopt N", terms.Limit, binding)

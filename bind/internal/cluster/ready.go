@@ -36,13 +36,13 @@ func WaitingFor(b *v1alpha1.APIServiceBinding) string {
 	return Because(b.Status.Conditions)
 }
 
-// Because says what the conditions say that do not hold: in full, but for those that
-// merely wait for others.
+// Because says what the conditions say that do not hold, but for those on which Ready does not
+// depend: in full, or that they merely wait for others.
 func Because(conditions []v1alpha1.Condition) string {
 	var parts, pending []string
 	for _, c := range conditions {
 		switch {
-		case c.Type == v1alpha1.ConditionReady || c.Status == metav1.ConditionTrue:
+		case c.Status == metav1.ConditionTrue, c.Type == v1alpha1.ConditionReady, c.Type == v1alpha1.ConditionObjectsSynced, c.Type == v1alpha1.ConditionObjectsAdopted:
 		case c.Reason == v1alpha1.ReasonPending:
 			pending = append(pending, c.Type)
 		default:

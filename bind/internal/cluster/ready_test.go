@@ -25,6 +25,9 @@ func TestIsReady(t *testing.T) {
 		{"two reasons", []v1alpha1.Condition{
 			v1alpha1.False("Ready", "Error", "A", "a"), v1alpha1.False("Connected", "Error", "A", "a"), v1alpha1.True("SecretValid"), v1alpha1.Unknown("Synced", "", ""),
 		}, false, ": Connected is False: A: a; Synced is Unknown"},
+		{"what is no reason", []v1alpha1.Condition{
+			v1alpha1.False("Connected", "Error", "A", "a"), v1alpha1.False("ObjectsSynced", "Info", "B", "b"), v1alpha1.False("ObjectsAdopted", "Info", "C", "c"),
+		}, false, ": Connected is False: A: a"},
 		{"one waits for another", []v1alpha1.Condition{
 			v1alpha1.False("Connected", "Error", "A", "a"), v1alpha1.False("InformersSynced", "Info", "Pending", "x"), v1alpha1.False("SchemaInSync", "Info", "Pending", "x"),
 		}, false, ": Connected is False: A: a; InformersSynced, SchemaInSync pending"},

@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,15 +25,15 @@ func ofControlPlane(server string, err error, found *v1alpha1.ClusterBinding) st
 	_, bad := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {
 	case unknown || bad:
-		return "The CA of the kubeconfig is not that of the server: run kubectl bind again, which writes the right one. If it stays so, do not go on: another server answers at " + server + "."
+		return "The CA of the kubeconfig is not that of the server: run kubectl bind repair, which writes the right one. If it stays so, do not go on: another server answers at " + server + "."
 	case fates.Is(err, fates.Unauthorized):
-		return "Run kubectl bind again: it writes a new token. If the platform refuses the login, ask its operators."
+		return "Run kubectl bind repair: it writes a new token. If the platform refuses the login, ask its operators."
 	case fates.Is(err, fates.Unreachable, fates.Failing, fates.Overloaded):
 		return "Look whether " + server + " can be reached from here; the konnector needs it too, and goes on by itself when it answers. The operators of the platform know whether it is down."
 	case err == nil && (found == nil || found.DeletionTimestamp != nil):
-		return "Run kubectl bind again to become a tenant anew, or remove what is left here: kubectl bind unbind --help"
+		return "Run kubectl bind repair to become a tenant anew, or remove what is left here: kubectl bind unbind --help"
 	default:
-		return "Ask the operators of the platform, or run kubectl bind again."
+		return "Ask the operators of the platform, or run kubectl bind repair."
 	}
 }
 
@@ -49,9 +50,11 @@ func ofBinding(b *v1alpha1.APIServiceBinding) string {
 		case v1alpha1.ReasonAPIServiceExportNotFound:
 			return "The platform does not offer this API any more; the objects here are left as they are. Ask its operators, or give the binding up: kubectl bind unbind " + b.Name
 		case v1alpha1.ReasonKubeconfigSecretNotFound, v1alpha1.ReasonKubeconfigSecretInvalid, v1alpha1.ReasonControlPlaneUnauthorized, v1alpha1.ReasonTokenRevoked, v1alpha1.ReasonTenantGone:
-			return "Run kubectl bind again: it writes a new kubeconfig Secret. The objects here wait meanwhile."
+			return "Run kubectl bind repair: it writes a new kubeconfig Secret. The objects here wait meanwhile."
+		case v1alpha1.ReasonControlPlaneUnreachable:
+			return "It goes on by itself when the Control Plane Cluster answers as it should: see the check control-plane."
 		case v1alpha1.ReasonMissingRights:
-			return "Run kubectl bind again for this API: it writes the rights anew."
+			return "Run kubectl bind repair: it writes the rights anew."
 		case v1alpha1.ReasonRefusedClaim, v1alpha1.ReasonUnsupportedClaim, v1alpha1.ReasonNewClaims:
 			return "Run: kubectl bind claims " + b.Name
 		}
@@ -65,7 +68,7 @@ func ofClaims(b *v1alpha1.APIServiceBinding, reason string) string {
 	case v1alpha1.ReasonRefusedClaim, v1alpha1.ReasonUnsupportedClaim, v1alpha1.ReasonNewClaims:
 		return "Run: kubectl bind claims " + b.Name
 	case v1alpha1.ReasonMissingRights:
-		return "Run kubectl bind again for this API: it writes the rights anew."
+		return "Run kubectl bind repair: it writes the rights anew."
 	}
 	return described(b)
 }
@@ -94,39 +97,52 @@ func described(b *v1alpha1.APIServiceBinding) string {
 	return fmt.Sprintf("What its conditions and Events say: kubectl -n %s describe apiservicebinding %s", cmp.Or(b.Namespace, v1alpha1.Namespace), b.Name)
 }
 
-// ofObjects is what to do about objects that are not in step, by the one that is so for longest.
+// ofObjects is what to do about objects that are not in step: for each of their reasons, that of
+// the object which is so for longest first.
 func ofObjects(binding string, found []behind.Object) string {
-	all := "All of them: kubectl bind status " + binding
-	if len(found) == 0 {
-		return all
-	}
+	var lines []string
 	for _, o := range found {
 		if strings.Contains(o.Message, klutchsync.OtherCluster) {
 			return "If the cluster that was here before is gone for good, run: kubectl bind recover " + binding
 		}
+		if line := ofReason[klutchsync.Reason(o.Reason)]; line != "" {
+			lines = append(lines, o.Reason+": "+line)
+		}
 	}
-	advice := map[klutchsync.Reason]string{
-		klutchsync.ReasonRefused:     "Change the object to what the message asks for; it is sent again at once.",
-		klutchsync.ReasonForbidden:   "A quota, a policy or a right of the platform is in the way: change the object to what is allowed, or show the message to the platform's operators.",
-		klutchsync.ReasonMissing:     "The platform's operators have to bring back what is missing there; the object is sent again by itself.",
-		klutchsync.ReasonUnavailable: "An API server or a webhook of the platform fails: its operators can look. The object is sent again by itself.",
-		klutchsync.ReasonConflict:    "The name is taken on the platform: choose another name for the object, or have the platform's operators remove the other one.",
-		klutchsync.ReasonTerminating: "Show the finalizers that the message names to the platform's operators.",
-		klutchsync.ReasonRelated:     "Rename or remove the object of this cluster that the message names, if it is not needed.",
-		klutchsync.ReasonFields:      "The platform's version of this API lacks the fields that the message names: remove them, or ask its operators for a newer version.",
-		klutchsync.ReasonStale:       "This cluster was restored from a backup: look at the object as a whole, then change it; it goes up as it stands.",
-		klutchsync.ReasonVanished:    "What it held is gone with it: ask the platform's operators for a backup before you use what is made anew.",
-		klutchsync.ReasonLost:        "What it held is gone with it: ask the platform's operators. To have it made anew, empty, do as the message says.",
-		klutchsync.ReasonHeld:        "If the deletions are meant, release them as the message says; if not, make the objects that are gone anew.",
-		klutchsync.ReasonDenied:      "Rights are missing: run kubectl bind again for this API, which writes them anew, or show the message to the operators of the cluster that it names.",
-		klutchsync.ReasonStatus:      "A policy, a webhook or the schema of this cluster is in the way of the status that the message names.",
-		klutchsync.ReasonMapper:      "Show the message to the platform's operators: their namespaces contradict each other.",
-		klutchsync.ReasonDrifted:     "The platform's operators have changed it, and the binding leaves it so: agree on the fields that the message names.",
-		klutchsync.ReasonContested:   "Agree with the one that the message names who sets these fields.",
-		klutchsync.ReasonShared:      "Another konnector has bound the same objects and writes their status: stop one of both.",
-	}[klutchsync.Reason(found[0].Reason)]
-	if advice == "" {
-		return all
+	if lines = unique(lines); len(lines) == 1 {
+		_, lines[0], _ = strings.Cut(lines[0], ": ")
 	}
-	return advice + " " + all
+	return strings.Join(append(lines, "All of them: kubectl bind status "+binding), " ")
+}
+
+// unique are the texts, each where it comes first.
+func unique(texts []string) (once []string) {
+	for _, text := range texts {
+		if !slices.Contains(once, text) {
+			once = append(once, text)
+		}
+	}
+	return once
+}
+
+// ofReason is what to do about an object that is not in step for a reason.
+var ofReason = map[klutchsync.Reason]string{
+	klutchsync.ReasonRefused:     "Change the object to what the message asks for; it is sent again at once.",
+	klutchsync.ReasonForbidden:   "A quota, a policy or a right of the platform is in the way: change the object to what is allowed, or show the message to the platform's operators.",
+	klutchsync.ReasonMissing:     "The platform's operators have to bring back what is missing there; the object is sent again by itself.",
+	klutchsync.ReasonUnavailable: "An API server or a webhook of the platform fails: its operators can look. The object is sent again by itself.",
+	klutchsync.ReasonConflict:    "The name is taken on the platform: choose another name for the object, or have the platform's operators remove the other one.",
+	klutchsync.ReasonTerminating: "Show the finalizers that the message names to the platform's operators.",
+	klutchsync.ReasonRelated:     "Rename or remove the object of this cluster that the message names, if it is not needed.",
+	klutchsync.ReasonFields:      "The platform's version of this API lacks the fields that the message names: remove them, or ask its operators for a newer version.",
+	klutchsync.ReasonStale:       "This cluster was restored from a backup: look at the object as a whole, then change it; it goes up as it stands.",
+	klutchsync.ReasonVanished:    "What it held is gone with it: ask the platform's operators for a backup before you use what is made anew.",
+	klutchsync.ReasonLost:        "What it held is gone with it: ask the platform's operators. To have it made anew, empty, do as the message says.",
+	klutchsync.ReasonHeld:        "If the deletions are meant, release them as the message says; if not, make the objects that are gone anew.",
+	klutchsync.ReasonDenied:      "Rights are missing: run kubectl bind repair, which writes them anew, or show the message to the operators of the cluster that it names.",
+	klutchsync.ReasonStatus:      "A policy, a webhook or the schema of this cluster is in the way of the status that the message names.",
+	klutchsync.ReasonMapper:      "Show the message to the platform's operators: their namespaces contradict each other.",
+	klutchsync.ReasonDrifted:     "The platform's operators have changed it, and the binding leaves it so: agree on the fields that the message names.",
+	klutchsync.ReasonContested:   "Agree with the one that the message names who sets these fields.",
+	klutchsync.ReasonShared:      "Another konnector has bound the same objects and writes their status: stop one of both.",
 }

@@ -51,6 +51,7 @@ func TestAdvice(t *testing.T) {
 		{"service withdrawn", ofBinding(binding(v1alpha1.ReasonAPIServiceExportNotFound)), "kubectl bind unbind things.example.com"},
 		{"Secret deleted", ofBinding(binding(v1alpha1.ReasonKubeconfigSecretNotFound)), "writes a new kubeconfig Secret"},
 		{"claim refused", ofBinding(binding(v1alpha1.ReasonRefusedClaim)), "kubectl bind claims things.example.com"},
+		{"unreachable", ofBinding(binding(v1alpha1.ReasonControlPlaneUnreachable)), "see the check control-plane"},
 		{"rights taken", ofBinding(binding(v1alpha1.ReasonMissingRights)), "writes the rights anew"},
 		{"anything else", ofBinding(binding("Evil")), "kubectl -n klutch-bind describe apiservicebinding things.example.com"},
 		{"quota", behindBy(klutchsync.ReasonForbidden, "x"), "A quota, a policy or a right of the platform"},
@@ -65,6 +66,8 @@ func TestAdvice(t *testing.T) {
 		{"backend with old roles", ofTemplate(template, v1alpha1.ReasonMissingRights, "the platform operator has to run kubectl apply -k deploy/backend (x)"), "Run the command of the message"},
 		{"template in the shadow", ofTemplate(template, v1alpha1.ReasonShadowed, "x"), "kubectl -n services delete apiserviceexporttemplate t"},
 		{"unfit template", ofTemplate(template, v1alpha1.ReasonClusterScoped, "x"), "kubectl -n services edit apiserviceexporttemplate t"},
+		{"many reasons", ofObjects("things.example.com", []behind.Object{{Reason: "TargetConflict"}, {Reason: "TargetForbidden"}, {Reason: "TargetConflict"}}), "TargetConflict: " + ofReason[klutchsync.ReasonConflict] + " TargetForbidden: " + ofReason[klutchsync.ReasonForbidden] + " All of them"},
+		{"one reason", behindBy(klutchsync.ReasonConflict, "x"), "The name is taken"},
 		{"all of them", behindBy(klutchsync.ReasonRefused, "x"), "kubectl bind status things.example.com"},
 		{"deletion held", behindBy(klutchsync.ReasonHeld, "x"), "release them"},
 	} {

@@ -112,16 +112,16 @@ func (d *doctor) checkKonnector(ctx context.Context) {
 // checkSecret looks at a kubeconfig, and with it at the Control Plane Cluster.
 func (d *doctor) checkSecret(ctx context.Context, about, namespace, name string) {
 	u, err := cluster.Get[unstructured.Unstructured](ctx, d.app.Resource(cluster.Secrets).Namespace(namespace), name)
-	wrong, k := cluster.Trouble(err), &kubeconfig.Kubeconfig{}
+	wrong, k, hint := cluster.Trouble(err), &kubeconfig.Kubeconfig{}, "Run kubectl bind repair: it writes a good one."
 	switch {
 	case err == nil && u == nil:
-		wrong = "it is not there"
+		wrong, hint = "it is not there", "Run kubectl bind repair URL, with the URL of the platform: it writes a good one."
 	case err == nil:
 		if k, err = cluster.ReadSecret(u); err != nil {
 			wrong = cluster.Explain(err)
 		}
 	}
-	if d.note("secret", about, wrong, "it is clean", "Run kubectl bind again: it writes a good one."); wrong != "" {
+	if d.note("secret", about, wrong, "it is clean", hint); wrong != "" {
 		return
 	}
 	d.checkToken(about, k.Token)
@@ -138,7 +138,7 @@ func (d *doctor) checkToken(about, raw string) {
 	if left < tokenSoon {
 		wrong = fmt.Sprintf("it ends in %s", left)
 	}
-	d.note("token", about, wrong, fmt.Sprintf("it is good for %s", left), "The konnector should have the next one by now: look at the other checks. Or run kubectl bind again.")
+	d.note("token", about, wrong, fmt.Sprintf("it is good for %s", left), "The konnector should have the next one by now: look at the other checks. Or run kubectl bind repair.")
 }
 
 // patience is how long a Control Plane Cluster may take to answer: a person waits.

@@ -64,7 +64,7 @@ func (d *doctor) lacks(ctx context.Context, policy string) string {
 
 // checkGrants looks whether a binding gives the konnector more than it needs.
 func (d *doctor) checkGrants(ctx context.Context, b *v1alpha1.APIServiceBinding) {
-	const hint = "Run kubectl bind again for this API: it writes the rights anew."
+	const hint = "Run kubectl bind repair: it writes the rights anew."
 	role, err := cluster.Get[rbacv1.ClusterRole](ctx, d.app.Resource(cluster.ClusterRoles), permission.RoleName(b.Name))
 	if err == nil && role != nil {
 		if wide := beyond(b.Name, role.Rules); len(wide) > 0 {
@@ -101,7 +101,7 @@ func (d *doctor) checkKind(ctx context.Context, b *v1alpha1.APIServiceBinding) {
 		}
 	}
 	if len(missing) > 0 {
-		d.note("rights", b.Name, "the konnector may not "+strings.Join(missing, ", "), "", "Run kubectl bind again for this API: it writes the rights anew.")
+		d.note("rights", b.Name, "the konnector may not "+strings.Join(missing, ", "), "", "Run kubectl bind repair: it writes the rights anew.")
 	}
 }
 

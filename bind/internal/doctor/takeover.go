@@ -129,7 +129,7 @@ func (d *doctor) foreseeBinding(ctx context.Context, b *v1alpha1.APIServiceBindi
 	if wrong = cluster.Trouble(err); err == nil && role == nil {
 		wrong = "this konnector has no rights on " + b.Name + ": its objects would wait"
 	}
-	d.note("rights", b.Name, wrong, "this konnector has its ClusterRole", "Run kubectl bind again for this API: it writes the rights.")
+	d.note("rights", b.Name, wrong, "this konnector has its ClusterRole", "Run kubectl bind repair: it writes the rights.")
 	f := &forecast{doctor: d, binding: b}
 	if crd == nil || !f.reach(ctx) {
 		return // of which other findings speak

@@ -11,7 +11,7 @@ import (
 )
 
 // repair is the advice where a credential does not work.
-const repair = "Rerun kubectl bind for repair."
+const repair = "Run kubectl bind repair."
 
 // pending is a condition of which nothing is known yet.
 func pending(conditionType, message string) v1alpha1.Condition {

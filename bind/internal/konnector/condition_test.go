@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -156,7 +157,7 @@ func TestAway(t *testing.T) {
 		"not found":     {func() error { return apierrors.NewNotFound(cluster.APIServiceBindings.GroupResource(), "a") }, "", ""},
 		"forbidden":     {func() error { return apierrors.NewForbidden(cluster.APIServiceBindings.GroupResource(), "a", nil) }, "", ""},
 		"conflict":      {func() error { return apierrors.NewConflict(cluster.APIServiceBindings.GroupResource(), "a", nil) }, "", ""},
-		"unauthorized":  {func() error { return apierrors.NewUnauthorized("no") }, v1alpha1.ReasonTokenRevoked, "Rerun kubectl bind"},
+		"unauthorized":  {func() error { return apierrors.NewUnauthorized("no") }, v1alpha1.ReasonTokenRevoked, "Run kubectl bind repair"},
 		"reset":         {func() error { return op(syscall.ECONNRESET) }, v1alpha1.ReasonControlPlaneUnreachable, "read: connection reset by peer."},
 		"no such host":  {func() error { return op(&net.DNSError{Err: "no such host", Name: "api", Server: "10.0.0.53:53"}) }, v1alpha1.ReasonControlPlaneUnreachable, "look up api: no such host."},
 		"timeout":       {func() error { return context.DeadlineExceeded }, v1alpha1.ReasonControlPlaneUnreachable, "no answer in time."},
@@ -190,5 +191,23 @@ func TestValidVersion(t *testing.T) {
 		if got := validVersion(v).Status; got != want {
 			t.Errorf("%q: %s, want %s", v, got, want)
 		}
+	}
+}
+
+// A binding has an Event when it becomes Ready, and none when a Ready that stays has something
+// to say: that would be told as if its objects had come in step.
+func TestReadyIsToldOnce(t *testing.T) {
+	recorder := record.NewFakeRecorder(9)
+	k, b := &Konnector{events: recorder}, &v1alpha1.APIServiceBinding{ObjectMeta: metav1.ObjectMeta{Name: "widgets.example.org"}}
+	behind := v1alpha1.True(v1alpha1.ConditionReady)
+	behind.Reason = v1alpha1.ReasonObjectsNotSynced
+	waits := v1alpha1.False(v1alpha1.ConditionReady, v1alpha1.SeverityInfo, v1alpha1.ReasonPending, "")
+	ready := v1alpha1.True(v1alpha1.ConditionReady)
+	story := []v1alpha1.Condition{waits, ready, behind, ready, waits, behind}
+	for n, c := range story[1:] {
+		k.tell(b, story[n:n+1], []v1alpha1.Condition{c})
+	}
+	if told := len(recorder.Events); told != 2 {
+		t.Errorf("told %d times, want 2", told)
 	}
 }

@@ -196,8 +196,8 @@ func (k *Konnector) write(ctx context.Context, b *v1alpha1.APIServiceBinding, v 
 func (k *Konnector) tell(b *v1alpha1.APIServiceBinding, before, after []v1alpha1.Condition) {
 	for _, c := range after {
 		was := v1alpha1.FindCondition(before, c.Type)
-		if was != nil && was.Status == c.Status && was.Reason == c.Reason {
-			continue
+		if was != nil && was.Status == c.Status && (was.Reason == c.Reason || c.Status == metav1.ConditionTrue) {
+			continue // that Ready has something to say is no news of Ready
 		}
 		switch {
 		case c.Type == v1alpha1.ConditionReady && c.Status == metav1.ConditionTrue:
