@@ -44,6 +44,9 @@ func ofBinding(b *v1alpha1.APIServiceBinding) string {
 		if c.Status == metav1.ConditionTrue || c.Type == v1alpha1.ConditionReady {
 			continue
 		}
+		if c.Type == v1alpha1.ConditionProviderInSync || c.Type == v1alpha1.ConditionOffered {
+			return "Show the message to the platform's operators, for whom kubectl bind doctor says what to do there."
+		}
 		switch c.Reason {
 		case v1alpha1.ReasonForeignCustomResourceDefinition:
 			return fmt.Sprintf("This cluster has a CRD %s that the konnector did not make. If nothing uses it: kubectl delete crd %s. Or give the binding up: kubectl bind unbind %s", b.Name, b.Name, b.Name)

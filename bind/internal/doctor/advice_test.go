@@ -25,12 +25,12 @@ import (
 // What is wrong has a next step of its own.
 func TestAdvice(t *testing.T) {
 	going := &v1alpha1.ClusterBinding{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: time.Now()}}}
-	binding := func(reason string) *v1alpha1.APIServiceBinding {
+	binding := func(reason string, conditionType ...string) *v1alpha1.APIServiceBinding {
 		b := &v1alpha1.APIServiceBinding{ObjectMeta: metav1.ObjectMeta{Name: "things.example.com"}}
 		b.Status.Conditions = []v1alpha1.Condition{
 			v1alpha1.False(v1alpha1.ConditionReady, v1alpha1.SeverityError, "Whatever", ""), v1alpha1.True(v1alpha1.ConditionSecretValid),
 			v1alpha1.False(v1alpha1.ConditionConnected, v1alpha1.SeverityError, v1alpha1.ReasonPending, ""),
-			v1alpha1.False("Some", v1alpha1.SeverityError, reason, ""),
+			v1alpha1.False(append(conditionType, "Some")[0], v1alpha1.SeverityError, reason, ""),
 		}
 		return b
 	}
@@ -51,6 +51,7 @@ func TestAdvice(t *testing.T) {
 		{"service withdrawn", ofBinding(binding(v1alpha1.ReasonAPIServiceExportNotFound)), "kubectl bind unbind things.example.com"},
 		{"Secret deleted", ofBinding(binding(v1alpha1.ReasonKubeconfigSecretNotFound)), "writes a new kubeconfig Secret"},
 		{"claim refused", ofBinding(binding(v1alpha1.ReasonRefusedClaim)), "kubectl bind claims things.example.com"},
+		{"backend without rights, at the tenant", ofBinding(binding(v1alpha1.ReasonMissingRights, v1alpha1.ConditionProviderInSync)), "Show the message to the platform's operators"},
 		{"unreachable", ofBinding(binding(v1alpha1.ReasonControlPlaneUnreachable)), "see the check control-plane"},
 		{"rights taken", ofBinding(binding(v1alpha1.ReasonMissingRights)), "writes the rights anew"},
 		{"anything else", ofBinding(binding("Evil")), "kubectl -n klutch-bind describe apiservicebinding things.example.com"},
