@@ -238,9 +238,11 @@ func (a *actor) classify(p *pair, s step, r *record, err error) error {
 // in the way of nothing.
 func (a *actor) setMessage(ctx context.Context, p *pair, r *record) (*unstructured.Unstructured, error) {
 	r.status.messages.Count(1, messagePause)
-	obj, err := a.write.Annotate(ctx, p.source, a.write.Names.Message, explain(p.state, obstacle(p.state)))
+	text := explain(p.state, obstacle(p.state))
+	obj, err := a.write.Annotate(ctx, p.source, a.write.Names.Message, text)
 	switch {
 	case err == nil:
+		r.status.said.Wrote(travel.Hash(text))
 		a.refused.Accepted(p.key, refusal.Message)
 	case !passed(err) && !outdated(err):
 		a.refused.Refused(p.key, refusal.Message, "", 0, err)

@@ -5,7 +5,9 @@ package sync
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
+	"github.com/klutch-go/sdk/sync/internal/pace"
 	"github.com/klutch-go/sdk/sync/internal/travel"
 )
 
@@ -71,6 +74,88 @@ func TestContests(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A field that a policy of the target's cluster removes is sent once to each target after each
+// list, in turns: nothing on a target tells that from what someone else has removed.
+func TestRemovedFieldsOverARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		w.fakeTarget.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Mutate: func(o *unstructured.Unstructured) {
+			unstructured.RemoveNestedField(o.Object, "spec", "color")
+		}})
+		var sent, lists atomic.Int32
+		w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			switch r.Verb {
+			case "apply":
+				sent.Add(1)
+			case "list":
+				lists.Add(1)
+			}
+			return do()
+		})
+		const objects = 200
+		stop := w.run(Options{})
+		for i := range objects {
+			w.create(w.source, w.sourceNS, w.widget(fmt.Sprint("w", i), `{"size":"small","color":"red"}`, ``))
+		}
+		time.Sleep(time.Hour)
+		stop()
+		sent.Store(0)
+		lists.Store(0)
+		defer w.run(Options{})()
+		time.Sleep(time.Second)
+		if n := sent.Load(); n < pace.TurnsAtOnce || n > pace.TurnsAtOnce+int32(time.Second/pace.OneTurn) {
+			t.Errorf("%d targets written in the first second", n)
+		}
+		time.Sleep(objects * pace.OneTurn)
+		if n := sent.Load(); n != objects {
+			t.Errorf("%d targets written, of %d", n, objects)
+		}
+		time.Sleep(time.Hour)
+		if n, most := sent.Load(), objects*lists.Load(); n > most {
+			t.Errorf("%d targets written in an hour, of %d at most", n, most)
+		}
+	})
+}
+
+// A message that others take off each time is set ever more rarely over an hour, and another
+// one at once.
+func TestContestedMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		var taken atomic.Int32
+		var other atomic.Bool
+		w.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			err := do()
+			if r.Resource == widgets && r.Verb == "patch" && strings.Contains(w.message(r.Object.Name), "over quota") { //nolint:contextcheck // the world has one
+				taken.Add(1)
+				w.merge(w.source, w.sourceNS, r.Object.Name, `{"metadata":{"annotations":{"`+MessageAnnotation+`":null}}}`) //nolint:contextcheck // the world has one
+			}
+			return err
+		})
+		w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			switch {
+			case r.Verb != "apply":
+				return do()
+			case other.Load():
+				return apierrors.NewForbidden(widgets.GroupResource(), r.Object.Name, errors.New("not today"))
+			}
+			return apierrors.NewForbidden(widgets.GroupResource(), r.Object.Name, errors.New("over quota"))
+		})
+		defer w.run(Options{})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		time.Sleep(time.Hour)
+		if n := taken.Load(); n < 3 || n > 25 {
+			t.Errorf("the message was set %d times in an hour", n)
+		}
+		other.Store(true)
+		w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"large"}}`)
+		time.Sleep(time.Second)
+		if text := w.message("a"); !strings.Contains(text, "not today") {
+			t.Errorf("message is %q", text)
+		}
+	})
 }
 
 // The content of a copy that others change back each time is written ever more rarely over an

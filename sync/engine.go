@@ -36,6 +36,7 @@ type engine struct {
 	opts     Options
 	names    *names.Names
 	statuses pace.Budget
+	turns    pace.Turns
 	queue    *queue.Queue
 	source   *view.View
 	target   *view.View
@@ -92,7 +93,7 @@ func newReconciler(e *engine) *reconciler {
 		breaker: e.sync.breaker, reports: e.reports, refused: e.refused,
 		observer: observer{
 			opts: e.opts, names: e.names, resource: e.sync.resource, guard: e.guard, tombstones: e.deleted, source: e.source, target: e.target,
-			sourceFields: e.schemas[0], targetFields: e.schemas[1], statuses: &e.statuses, plainStatus: e.write.Plain, refused: e.refused, problem: e.reports.problem,
+			sourceFields: e.schemas[0], targetFields: e.schemas[1], statuses: &e.statuses, turns: &e.turns, plainStatus: e.write.Plain, refused: e.refused, problem: e.reports.problem,
 			oneCluster: e.sync.from.stores == e.sync.to.stores || e.sync.from.identity != e.sync.to.identity,
 			serving:    fence.Serving(e.sync.to.raw, e.sync.resource),
 			policy:     policy{conflict: e.opts.Conflict, drift: e.opts.Drift, lost: e.opts.Lost, deletion: e.opts.Deletion, orphans: e.opts.Orphans},

@@ -66,6 +66,7 @@ type observer struct {
 	sourceFields *prune.Cache
 	targetFields *prune.Cache
 	statuses     *pace.Budget
+	turns        *pace.Turns // of targets that only an apply can tell of, after a list
 	refused      *refusal.Ledger
 	plainStatus  func() bool
 	oneCluster   bool                                          // source and target may be one, whatever their identities say
@@ -90,7 +91,7 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 	copied := p.source != nil && o.isCopy(p.source)
 	if p.mapped = p.mapped && !copied; !p.mapped || p.state.source.freshness == unknown {
 		if !copied {
-			observeBlind(p, r, o.refused, ReasonMissing, "it has no place there for "+display(o.resource, key))
+			observeBlind(p, r, ReasonMissing, "it has no place there for "+display(o.resource, key))
 		}
 		return p, nil
 	}
@@ -111,7 +112,7 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 	if p.state.target.freshness == unknown {
 		p.state.target.name = display(o.resource, p.name)
 		why, said := unreadable(p, o.target.Name, o.resource, o.target.Err(p.name.Namespace))
-		observeBlind(p, r, o.refused, why, said)
+		observeBlind(p, r, why, said)
 		return p, nil
 	}
 	r.blind = time.Time{}
@@ -166,7 +167,7 @@ func unreadable(p *pair, target string, resource schema.GroupVersionResource, er
 }
 
 // observeBlind follows that the target cannot be looked at, which is told if it lasts.
-func observeBlind(p *pair, r *record, refused *refusal.Ledger, why Reason, said string) {
+func observeBlind(p *pair, r *record, why Reason, said string) {
 	if p.source == nil || p.state.source.freshness == unknown || why == "" {
 		return
 	}
@@ -178,8 +179,6 @@ func observeBlind(p *pair, r *record, refused *refusal.Ledger, why Reason, said 
 	if left := time.Until(r.blind.Add(blindPause)); left > 0 {
 		p.passing, p.wait = true, left
 	}
-	p.mute = r.status.mute(refused.Of(p.key, refusal.Message))
-	p.muted = p.mute > 0
 }
 
 func (o *observer) observeSource(p *pair, r *record) {
@@ -483,10 +482,12 @@ func (a *answers) watchOver() {
 func (o *observer) remember(p *pair, r *record) {
 	o.rememberSpec(p, r)
 	o.rememberStatus(p, r)
+	if p.state.target.content == contentUnverified && r.drift.turn != p.targets {
+		r.drift.contest.Await(p.wish, o.turns.Take())
+		r.drift.turn = p.targets
+	}
 	p.paused = r.drift.contest.Pause(p.wish) > 0
 	p.fought, p.rivals = r.drift.contest.Told(), r.drift.contest.Rivals
-	p.mute = r.status.mute(o.refused.Of(p.key, refusal.Message))
-	p.muted = p.mute > 0
 	p.confirmed = r.proofs.confirmed
 	if c := r.held; c != nil && p.target != nil && c.hash == p.want.hash && c.version == p.target.GetResourceVersion() {
 		p.contested = c.detail
@@ -572,6 +573,12 @@ func (o *observer) rememberStatus(p *pair, r *record) {
 // reasons are what a refusal by the target's API server is called.
 var reasons = map[fates.Word]Reason{
 	fates.CannotTake: ReasonUnavailable, fates.Lacks: ReasonMissing, fates.Refuses: ReasonRefused, fates.DoesNotPermit: ReasonForbidden,
+}
+
+// hush finds out how long the message that follows from all else has to wait.
+func (p *pair) hush(r *record, refused *refusal.Refusal) {
+	p.mute = r.status.mute(explain(p.state, obstacle(p.state)), refused)
+	p.muted = p.mute > 0
 }
 
 // untold reports whether the message on the source is out of date.

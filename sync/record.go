@@ -112,6 +112,7 @@ type drift struct {
 	applied  string    // hash of what the target was last seen to be made from, when it was what we wanted
 	accepted string    // what we owned of the target when an apply was last accepted or found to be in force
 	listed   int       // as of which list of targets that was
+	turn     int       // as of which list of targets it had its turn to be applied, be it changed or not
 	target   types.UID // of that target
 	source   types.UID // of that target's source
 	judged   string    // what was known of a changed target when it was last read live
@@ -145,6 +146,7 @@ type sourceStatus struct {
 	listed    int    // as of which list of sources that was
 	pace      pace.Status
 	messages  pace.Pace
+	said      contest.Contest // about the message
 	reported  Reason
 	denied    string // what was told of access to the object
 	contest   contest.Contest
@@ -152,9 +154,9 @@ type sourceStatus struct {
 	others    []string              // types of conditions that others have added since
 }
 
-// mute is how long the next message has to wait, where the last one was refused or not.
-func (s *sourceStatus) mute(refused *refusal.Refusal) time.Duration {
-	wait := s.messages.Wait(pace.Burst, messagePause)
+// mute is how long a message has to wait, where the last one was refused or not.
+func (s *sourceStatus) mute(text string, refused *refusal.Refusal) time.Duration {
+	wait := max(s.messages.Wait(pace.Burst, messagePause), s.said.Pause(travel.Hash(text)))
 	if refused != nil {
 		wait = max(wait, refused.Wait())
 	}

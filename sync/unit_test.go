@@ -190,6 +190,7 @@ func TestStatusTranslation(t *testing.T) {
 		"ahead":          {`{"status":{"observedGeneration":8}}`, `{}`, `{"observedGeneration":4}`},
 		"behind":         {`{"status":{"observedGeneration":6}}`, `{}`, `{}`},
 		"behind, known":  {`{"status":{"observedGeneration":6}}`, `{"status":{"observedGeneration":3}}`, `{"observedGeneration":3}`},
+		"unmarked":       {`{"status":{"observedGeneration":7}}`, `{"status":{"observedGeneration":3}}`, `{"observedGeneration":3}`},
 		"conditions": {
 			`{"status":{"conditions":[{"type":"A","observedGeneration":7},{"type":"B","observedGeneration":6},{"type":"C","observedGeneration":1}]}}`,
 			`{"status":{"conditions":[{"type":"B","observedGeneration":2}]}}`,
@@ -203,7 +204,7 @@ func TestStatusTranslation(t *testing.T) {
 			target, source := parse(test.target), parse(test.source)
 			target.SetGeneration(7)
 			target.SetAnnotations(map[string]string{SourceAnnotation: `{"uid":"u","generation":4}`})
-			data, err := json.Marshal(travel.Status(source, target, 4))
+			data, err := json.Marshal(travel.Status(source, target, map[bool]int64{true: 0, false: 4}[name == "unmarked"]))
 			if err != nil {
 				t.Fatal(err)
 			}

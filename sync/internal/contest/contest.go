@@ -6,7 +6,7 @@
 // the API server lets them. The engine does not have to win: it waits longer each time, and
 // says who the other is. The pause belongs to what was written, not to the object: a wish that
 // was not written before goes at once, so that what users change is never behind a fight over
-// what they did not. Targets, statuses and copies of related objects are paced alike.
+// what they did not. Targets, statuses, messages and copies of related objects are paced alike.
 package contest
 
 import (
@@ -54,6 +54,16 @@ func (c *Contest) Wrote(wish string) {
 	}
 	if c.wish = wish; c.again > 0 {
 		c.next = time.Now().Add(min(firstPause<<(c.again-1), lastPause))
+	}
+}
+
+// Await has wish wait for its turn, be it that others have changed nothing.
+func (c *Contest) Await(wish string, turn time.Duration) {
+	if c.over() {
+		*c = Contest{}
+	}
+	if turn > c.Pause(wish) {
+		c.wish, c.next = wish, time.Now().Add(turn)
 	}
 }
 

@@ -147,6 +147,27 @@ func (b *Budget) spend(size int) {
 	}
 }
 
+// Turns space out what a Sync has to ask of many objects at once: a few in a row, then one in
+// each pause. Each object takes one turn. They are safe for concurrent use.
+type Turns struct {
+	mu   sync.Mutex
+	last time.Time // the turn of the latest object
+}
+
+// OneTurn is what lies between two Turns, and TurnsAtOnce how many need not wait.
+const (
+	OneTurn     = 20 * time.Millisecond
+	TurnsAtOnce = 50
+)
+
+// Take is how long the object that asks waits for its turn.
+func (t *Turns) Take() time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last = latest(t.last, time.Now().Add(-TurnsAtOnce*OneTurn)).Add(OneTurn)
+	return max(0, time.Until(t.last))
+}
+
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {
 		return a

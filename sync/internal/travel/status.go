@@ -10,7 +10,7 @@ import (
 )
 
 // Status is what the status of a source should be, nil if its target has none. Stands is
-// the generation of the source that the target was made from.
+// the generation of the source that the target was made from; 0 if others took off what says so.
 func Status(source, target *unstructured.Unstructured, stands int64) map[string]any {
 	status, ok := target.Object["status"].(map[string]any)
 	if !ok || len(status) == 0 {
@@ -31,7 +31,8 @@ type translator struct{ observed, stands int64 }
 
 // translate returns a copy of object with its observedGeneration translated. A
 // provider that has not yet observed the latest target has observed an older
-// source, but it is not known which: what was published before still holds.
+// source, but it is not known which: what was published before still holds. It does too where the
+// target does not say which one it stands for.
 func (t translator) translate(object, published map[string]any) map[string]any {
 	seen, ok := number(object["observedGeneration"])
 	if !ok {
@@ -42,7 +43,7 @@ func (t translator) translate(object, published map[string]any) map[string]any {
 	switch {
 	case seen >= t.observed && t.stands > 0:
 		out["observedGeneration"] = t.stands
-	case ok && before < t.stands:
+	case ok && (before < t.stands || t.stands == 0):
 		out["observedGeneration"] = before
 	default:
 		delete(out, "observedGeneration")
