@@ -4,9 +4,11 @@ package tenant
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -75,5 +77,21 @@ func TestP13BreakerCountsTenants(t *testing.T) {
 	remove(Holder{Issuer: "i", Subject: "ada", Cluster: "5"}, func(*metav1.PartialObjectMetadata, *v1alpha1.ClusterBinding) {})
 	if held := b.whyHeld(own); held == nil || held.Reason != v1alpha1.ReasonRemovalHeld {
 		t.Errorf("two tenants are removed: %+v", held)
+	}
+}
+
+// TestOrphanWaits: a removal that leaves cluster-scoped objects waits while the garbage
+// collector may not know their kind, of which it would leave none.
+func TestOrphanWaits(t *testing.T) {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "t", Labels: map[string]string{v1alpha1.TenantLabel: "t"}, Annotations: map[string]string{v1alpha1.ExportedAnnotation: "old.example.org,new.example.org"}}}
+	young := time.Minute
+	c := &contents{unknown: func(crd string) time.Duration { return map[string]time.Duration{"new.example.org": young}[crd] }}
+	waits, err := c.drainPrefixed(t.Context(), ns, v1alpha1.DeletionPolicyOrphan)
+	if err != nil || waits == nil || waits.Reason != v1alpha1.ReasonDraining || !strings.Contains(waits.Message, "new.example.org for 1m0s") {
+		t.Errorf("with a new kind: %v, %v", waits, err)
+	}
+	young = 0
+	if waits, err := c.drainPrefixed(t.Context(), ns, v1alpha1.DeletionPolicyOrphan); err != nil || waits != nil {
+		t.Errorf("once it is known: %v, %v", waits, err)
 	}
 }
