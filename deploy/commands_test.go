@@ -55,7 +55,7 @@ func TestCommandsTwice(t *testing.T) {
 	n, compared := 0, 0
 	for _, page := range append([]string{"../README.md"}, must(filepath.Glob("*.md"))...) {
 		if page == "FROM-KLUTCH.md" {
-			continue // see overAndBack; export, TestKlutchTenantsAreAdopted runs its other sections
+			continue // see overAndBack; TestEstate runs all of it
 		}
 		for _, command := range commandsOf(t, page) {
 			if where, ok := s.leftTo(command); ok {
@@ -209,47 +209,18 @@ func (s *shell) tenant() {
 	})
 }
 
-// klutchKonnector is what Klutch's CLI installs.
-const klutchKonnector = `
-apiVersion: v1
-kind: Namespace
-metadata: {name: klutch-bind}
----
-apiVersion: rbac.authorization.k8s.io/v1
-kind: ClusterRole
-metadata: {name: klutch-bind-konnector}
-rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]
----
-apiVersion: apps/v1
-kind: Deployment
-metadata: {name: konnector, namespace: klutch-bind, labels: {app: konnector}}
-spec:
-  replicas: 2
-  selector: {matchLabels: {app: konnector}}
-  template:
-    metadata: {labels: {app: konnector}}
-    spec:
-      serviceAccountName: konnector
-      containers:
-      - name: konnector
-        image: public.ecr.aws/w5n9a2g2/klutch/konnector:v1.5.0
-        env:
-        - {name: POD_NAME, valueFrom: {fieldRef: {fieldPath: metadata.name}}}
-        - {name: POD_NAMESPACE, valueFrom: {fieldRef: {fieldPath: metadata.namespace}}}
-        readinessProbe: {httpGet: {path: /healthz, port: 8080}}
-`
-
 // overAndBack runs the commands of FROM-KLUTCH.md about the konnector: back, over and back
 // again. Klutch's CLI has a field manager of its own, so that over takes force.
 func (s *shell) overAndBack() {
 	s.Helper()
 	const page = "FROM-KLUTCH.md"
-	check(s.T, os.WriteFile(filepath.Join(s.dir, "klutch-konnector.yaml"), []byte(klutchKonnector), 0o600))
-	_, section, _ := strings.Cut(string(must(os.ReadFile(page))), "## The konnector\n")
-	over, back, _ := strings.Cut(section, "To go back")
-	commands := func(text string) (all []string) {
-		for _, m := range indented.FindAllStringSubmatch(text, -1) {
-			all = append(all, strings.ReplaceAll(m[1], "IMAGE", "example.com/konnector:v1"))
+	check(s.T, os.WriteFile(filepath.Join(s.dir, "klutch-konnector.yaml"), must(os.ReadFile("testdata/klutch-konnector.yaml")), 0o600))
+	text := string(must(os.ReadFile(page)))
+	commands := func(section string) (all []string) {
+		_, rest, _ := strings.Cut(text, "## The konnector: "+section+"\n")
+		rest, _, _ = strings.Cut(rest, "\n## ")
+		for _, block := range fence.FindAllStringSubmatch(rest, -1) {
+			all = append(all, strings.Split(strings.TrimSpace(strings.ReplaceAll(block[1], "IMAGE", "example.com/konnector:v1")), "\n")...)
 		}
 		if len(all) < 2 {
 			s.Fatalf("%s: commands %q", page, all)
@@ -257,18 +228,15 @@ func (s *shell) overAndBack() {
 		return all
 	}
 	for range 2 {
-		for _, command := range commands(back) {
-			if strings.Contains(command, "klutch-konnector.yaml") {
-				command += " --field-manager klutch"
-			}
+		for _, command := range commands("back") {
 			s.run(page, command)
 		}
 		s.klutchs(true)
-		refused := strings.Replace(commands(over)[1], "--force-conflicts", "--dry-run=server", 1)
+		refused := strings.Replace(commands("over")[1], "--force-conflicts", "--dry-run=server", 1)
 		if out, err := s.output(refused); err == nil || !strings.Contains(out, "with \"klutch\"") {
 			s.Errorf("without force: %v\n%s", err, out)
 		}
-		for _, command := range commands(over) {
+		for _, command := range commands("over") {
 			s.run(page, command)
 		}
 		s.klutchs(false)

@@ -4,16 +4,29 @@ package pairings
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
@@ -26,16 +39,156 @@ import (
 type klutchBackend struct {
 	*side
 
-	offers  map[string][]any // permission claims by the name of the CRD
-	tenants []string
+	offers map[string][]any // permission claims by the name of the CRD
+	url    string
+
+	mu       sync.Mutex
+	sessions map[string]url.Values // what a login asked for, by its session; "sub" is who signed in
+	tenants  []string
 }
 
-// bind makes what Klutch's backend makes when a person binds, and returns the kubeconfig.
-func (b *klutchBackend) bind(t *testing.T, tenant, identity string) []byte {
+func newKlutchBackend(t *testing.T, control *side, offers map[string][]any) *klutchBackend {
 	t.Helper()
-	b.must(t, b.ensure(t.Context(), object("v1", "Namespace", "", tenant, nil), func(u *unstructured.Unstructured) {
-		u.SetAnnotations(map[string]string{v1alpha1.IdentityAnnotation: identity})
-	}))
+	b := &klutchBackend{side: control, offers: offers, sessions: map[string]url.Values{}}
+	mux := http.NewServeMux()
+	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
+		"GET /export": b.export, "GET /authorize": b.authorize, "POST /callback": b.callback, "GET /resources": b.resources, "GET /bind": b.bind,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			if err := serve(w, r); err != nil {
+				http.Error(w, "internal error: "+err.Error(), http.StatusInternalServerError)
+			}
+		})
+	}
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	b.url = server.URL
+	return b
+}
+
+func (b *klutchBackend) export(w http.ResponseWriter, _ *http.Request) error {
+	w.Header().Set("Content-Type", "application/json")
+	return json.NewEncoder(w).Encode(map[string]any{
+		"apiVersion": "v1alpha1", "kind": "BindingProvider", "providerPrettyName": "example-backend", "version": "v0.0.0",
+		"authenticationMethods": []any{map[string]any{"method": "OAuth2CodeGrant", "oauth2CodeGrant": map[string]any{"authenticatedURL": b.url + "/authorize"}}},
+	})
+}
+
+// authorize begins a session. Its form stands for that of the issuer.
+func (b *klutchBackend) authorize(w http.ResponseWriter, r *http.Request) error {
+	asked := r.URL.Query()
+	if asked.Get("u") == "" {
+		asked.Set("u", "http://localhost:"+asked.Get("p")+"/callback")
+	}
+	b.mu.Lock()
+	b.sessions[asked.Get("s")] = asked
+	b.mu.Unlock()
+	w.Header().Set("Content-Type", "text/html")
+	_, err := fmt.Fprintf(w, `<form method="post" action="/callback"><input name="s" value=%q><input name="username"><input name="password"></form>`, asked.Get("s"))
+	return err
+}
+
+func (b *klutchBackend) callback(w http.ResponseWriter, r *http.Request) error {
+	session := r.FormValue("s")
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.sessions[session] == nil {
+		return errors.New("no session")
+	}
+	b.sessions[session].Set("sub", r.FormValue("username"))
+	http.Redirect(w, r, "/resources?s="+session, http.StatusFound)
+	return nil
+}
+
+// resources needs no session to be seen. The class of a link is the plural.
+func (b *klutchBackend) resources(w http.ResponseWriter, r *http.Request) error {
+	w.Header().Set("Content-Type", "text/html")
+	for _, name := range slices.Sorted(maps.Keys(b.offers)) {
+		plural, group, _ := strings.Cut(name, ".")
+		query := url.Values{"s": {r.FormValue("s")}, "resource": {plural}, "group": {group}}
+		if _, err := fmt.Fprintf(w, "<a class=%q href=%q>Bind</a>\n", plural, "/bind?"+html.EscapeString(query.Encode())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (b *klutchBackend) session(r *http.Request) url.Values {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return maps.Clone(b.sessions[r.FormValue("s")])
+}
+
+func (b *klutchBackend) bind(w http.ResponseWriter, r *http.Request) error {
+	asked := b.session(r)
+	kubeconfig, err := b.obtain(r.Context(), asked.Get("sub")+"#"+asked.Get("c"))
+	if err != nil {
+		return err
+	}
+	name := r.FormValue("resource") + "." + r.FormValue("group")
+	claims, offered := b.offers[name]
+	if !offered {
+		return fmt.Errorf("%s is not on offer", name)
+	}
+	request := map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "APIServiceExportRequest", "metadata": map[string]any{"name": name}, "status": map[string]any{},
+		"spec": map[string]any{"resources": []any{map[string]any{"group": r.FormValue("group"), "resource": r.FormValue("resource"), "permissionClaims": claims}}},
+	}
+	answer, err := json.Marshal(map[string]any{
+		"apiVersion": v1alpha1.GroupVersion.String(), "kind": "BindingResponse", "kubeconfig": kubeconfig, "requests": []any{request},
+		"authentication": map[string]any{"oauth2CodeGrant": map[string]any{"sid": asked.Get("s"), "id": "issuer/" + asked.Get("sub")}},
+	})
+	if err == nil {
+		http.Redirect(w, r, asked.Get("u")+"?response="+url.QueryEscape(base64.URLEncoding.EncodeToString(answer)), http.StatusFound)
+	}
+	return err
+}
+
+// serves tells whether a tenant is this backend's.
+func (b *klutchBackend) serves(tenant string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Contains(b.tenants, tenant)
+}
+
+// tenant finds the namespace of an identity, or makes one.
+func (b *klutchBackend) tenant(ctx context.Context, identity string) (string, error) {
+	list, err := b.kube.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", err
+	}
+	var found []string
+	for _, ns := range list.Items {
+		if ns.Annotations[v1alpha1.IdentityAnnotation] == identity {
+			found = append(found, ns.Name)
+		}
+	}
+	switch len(found) {
+	case 0:
+		made, err := b.kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
+			GenerateName: "cluster-", Annotations: map[string]string{v1alpha1.IdentityAnnotation: identity},
+		}}, metav1.CreateOptions{FieldManager: "example-backend"})
+		if err != nil {
+			return "", err
+		}
+		return made.Name, nil
+	case 1:
+		return found[0], nil
+	}
+	return "", fmt.Errorf("multiple namespaces for identity %s: %v", identity, found)
+}
+
+// obtain makes what Klutch's backend makes when a person binds, and returns the kubeconfig.
+func (b *klutchBackend) obtain(ctx context.Context, identity string) (kubeconfig []byte, err error) {
+	tenant, err := b.tenant(ctx, identity)
+	if err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	if !slices.Contains(b.tenants, tenant) {
+		b.tenants = append(b.tenants, tenant)
+	}
+	b.mu.Unlock()
 	anchor := object("v1", "Secret", tenant, "klutch-binder", map[string]any{"type": string(corev1.SecretTypeServiceAccountToken)})
 	anchor.SetAnnotations(map[string]string{corev1.ServiceAccountNameKey: "klutch-binder"})
 	for _, u := range []*unstructured.Unstructured{
@@ -44,22 +197,37 @@ func (b *klutchBackend) bind(t *testing.T, tenant, identity string) []byte {
 		}}),
 		object("v1", "ServiceAccount", tenant, "klutch-binder", nil), anchor,
 	} {
-		b.must(t, b.ensure(t.Context(), u, nil))
+		if err := b.ensure(ctx, u, nil); err != nil {
+			return nil, err
+		}
 	}
-	var data []byte
-	eventually(t, func(ctx context.Context) error {
-		token, err := b.kube.CoreV1().Secrets(tenant).Get(ctx, "klutch-binder", metav1.GetOptions{})
-		if err == nil && len(token.Data["token"]) == 0 {
-			err = errors.New("the ServiceAccount has no token yet")
-		}
-		if err == nil {
-			data, err = kubeconfigOf(b.Cluster, tenant, token)
-		}
-		return err
+	var token *corev1.Secret
+	err = wait.PollUntilContextTimeout(ctx, 500*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+		token, err = b.kube.CoreV1().Secrets(tenant).Get(ctx, "klutch-binder", metav1.GetOptions{})
+		return err == nil && len(token.Data["token"]) > 0, err
 	})
-	b.must(t, b.ensure(t.Context(), object("v1", "Secret", tenant, "kubeconfig", map[string]any{"data": map[string]any{"kubeconfig": base64Of(data)}}), nil))
-	b.tenants = append(b.tenants, tenant)
-	return data
+	if err != nil {
+		return nil, fmt.Errorf("the ServiceAccount has no token: %w", err)
+	}
+	if kubeconfig, err = kubeconfigOf(b.Cluster, tenant, token); err != nil {
+		return nil, err
+	}
+	data := map[string]any{"kubeconfig": base64Of(kubeconfig)}
+	err = b.ensure(ctx, object("v1", "Secret", tenant, "kubeconfig", nil), func(u *unstructured.Unstructured) { u.Object["data"] = data })
+	return kubeconfig, errors.Join(err, b.lets(ctx, tenant))
+}
+
+// lets waits until the tenant has its rights, which the controllers of Klutch's give it at an
+// event, and the double at its next pass.
+func (b *klutchBackend) lets(ctx context.Context, tenant string) error {
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User:               "system:serviceaccount:" + tenant + ":klutch-binder",
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: tenant, Verb: "create", Group: requestsGVR.Group, Resource: requestsGVR.Resource},
+	}}
+	return wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		answer, err := b.kube.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
+		return err == nil && answer.Status.Allowed, err
+	})
 }
 
 func kubeconfigOf(c *cluster.Cluster, tenant string, token *corev1.Secret) ([]byte, error) {
@@ -81,7 +249,10 @@ func (b *klutchBackend) pass(ctx context.Context) error {
 		rule(v1alpha1.GroupVersion.Group, look, "clusterbindings", "apiserviceexports"),
 		rule(v1alpha1.GroupVersion.Group, status, "clusterbindings/status", "apiserviceexports/status"),
 	}}), nil)}
-	for _, tenant := range b.tenants {
+	b.mu.Lock()
+	tenants := slices.Clone(b.tenants)
+	b.mu.Unlock()
+	for _, tenant := range tenants {
 		errs = append(errs, b.serve(ctx, tenant))
 	}
 	return errors.Join(errs...)
@@ -162,7 +333,8 @@ func (b *klutchBackend) requests(ctx context.Context, tenant string) error {
 				return err
 			}
 		}
-		done := `{"status":{"phase":"Succeeded","conditions":[{"type":"Ready","status":"True","lastTransitionTime":"2026-06-01T00:00:00Z"},{"type":"ExportsReady","status":"True","lastTransitionTime":"2026-06-01T00:00:00Z"}]}}`
+		done := strings.ReplaceAll(`{"status":{"phase":"Succeeded","conditions":[{"type":"Ready","status":"True","lastTransitionTime":NOW},{"type":"ExportsReady","status":"True","lastTransitionTime":NOW}]}}`,
+			"NOW", strconv.Quote(time.Now().UTC().Format(time.RFC3339)))
 		if _, err := b.dyn.Resource(requestsGVR).Namespace(tenant).Patch(ctx, r.GetName(), types.MergePatchType, []byte(done), metav1.PatchOptions{}, "status"); err != nil {
 			return err
 		}

@@ -234,7 +234,7 @@ func (c *connection) sync(ctx context.Context, b, export *unstructured.Unstructu
 	}
 	claims, _, _ := unstructured.NestedSlice(b.Object, "spec", "permissionClaims")
 	for _, claim := range claims {
-		if m, _ := claim.(map[string]any); m["state"] == "Accepted" && !s.wide {
+		if m, _ := claim.(map[string]any); m["state"] == "Accepted" {
 			errs = append(errs, c.claimed(ctx, m))
 		}
 	}

@@ -5,12 +5,11 @@ package pairings
 import (
 	"context"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -19,12 +18,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/deploy"
 	"github.com/klutch-go/sdk/examples/catalog"
 	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/stack"
@@ -32,9 +34,10 @@ import (
 )
 
 const (
-	team  = "team"              // namespace in all App Clusters
 	ours  = "ours.example.org"  // group of the APIs that our backend offers
 	their = "their.example.org" // group of those that the double of Klutch's offers
+	// byKlutch begins groups whose APIs Klutch's CLI binds; our CLI binds the others.
+	byKlutch = "klutch-cli."
 )
 
 var (
@@ -87,7 +90,11 @@ func (s *side) apply(t *testing.T, objects ...*unstructured.Unstructured) {
 // of is the client for an object of a kind with a regular plural.
 func (s *side) of(u *unstructured.Unstructured) dynamic.ResourceInterface {
 	gvk := u.GroupVersionKind()
-	return s.dyn.Resource(gvk.GroupVersion().WithResource(strings.ToLower(gvk.Kind) + "s")).Namespace(u.GetNamespace())
+	plural, y := strings.CutSuffix(strings.ToLower(gvk.Kind), "y")
+	if plural += "s"; y {
+		plural = strings.TrimSuffix(plural, "s") + "ies"
+	}
+	return s.dyn.Resource(gvk.GroupVersion().WithResource(plural)).Namespace(u.GetNamespace())
 }
 
 func object(apiVersion, kind, namespace, name string, rest map[string]any) *unstructured.Unstructured {
@@ -188,48 +195,136 @@ func claims() []any {
 	}
 }
 
-// offers is what the platform team applies for our backend: the cluster-scoped API is a
-// namespaced one here, of which App Clusters see a cluster-scoped one.
-func offers() []*unstructured.Unstructured {
-	every := []any{"get", "list", "watch", "create", "update", "patch", "delete"}
-	passOn := object("rbac.authorization.k8s.io/v1", "ClusterRole", "", "offer-ours", map[string]any{"rules": []any{
-		rule(ours, every, "widgets", "gears"), rule("", every, "secrets", "configmaps"),
-	}})
-	passOn.SetLabels(map[string]string{v1alpha1.AggregateToBackendLabel: "true"})
-	template := func(plural string, spec map[string]any) *unstructured.Unstructured {
-		spec["apiServiceSelector"] = map[string]any{"group": ours, "resource": plural}
-		return object(v1alpha1.GroupVersion.String(), "APIServiceExportTemplate", catalog.Namespace, plural+"-ours", map[string]any{"spec": spec})
-	}
-	mayBind := rule(v1alpha1.GroupVersion.Group, []any{"bind"}, "apiserviceexporttemplates")
-	return []*unstructured.Unstructured{
-		crd(ours, "Widget", "Namespaced"), crd(ours, "Gear", "Namespaced"), passOn,
-		object("rbac.authorization.k8s.io/v1", "Role", catalog.Namespace, "bind-ours", map[string]any{"rules": []any{mayBind}}),
-		object("rbac.authorization.k8s.io/v1", "RoleBinding", catalog.Namespace, "bind-ours", map[string]any{
-			"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "bind-ours"},
-			"subjects": []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "oidc:developers"}},
-		}),
-		template("widgets", map[string]any{"permissionClaims": claims(), "adoption": "Offer"}),
-		template("gears", map[string]any{"clusterScopedIsolation": "Namespaced"}),
+// gearClaims are those of a cluster-scoped API at Klutch's backend.
+func gearClaims() []any {
+	selector := map[string]any{"owner": "Provider", "names": []any{"gear-creds"}, "namespaces": []any{"*"}}
+	return []any{
+		map[string]any{"resource": "secrets", "version": "v1", "selector": selector},
+		map[string]any{"resource": "configmaps", "version": "v1", "selector": selector},
 	}
 }
 
-// A pairing is one backend with one konnector.
+// offers is what the platform team applies for our backend. Of its cluster-scoped APIs one is
+// a namespaced one here, and one is switched on by its name.
+func offers(group string) []*unstructured.Unstructured {
+	all := slices.Concat([]*unstructured.Unstructured{crd(group, "Widget", "Namespaced"), crd(group, "Gear", "Namespaced"), crd(group, "Comet", "Cluster")},
+		offersOf(group), deploy.Prefixed("comets."+group))
+	return append(all, template(group, "gears", map[string]any{"clusterScopedIsolation": "Namespaced"}), template(group, "comets", map[string]any{"clusterScopedIsolation": "Prefixed"}))
+}
+
+// offersOf is that without the CRDs and the cluster-scoped APIs.
+func offersOf(group string) []*unstructured.Unstructured {
+	every := []any{"get", "list", "watch", "create", "update", "patch", "delete"}
+	passOn := object("rbac.authorization.k8s.io/v1", "ClusterRole", "", group, map[string]any{"rules": []any{
+		rule(group, every, "widgets", "gears"), rule("", every, "secrets", "configmaps"),
+	}})
+	passOn.SetLabels(map[string]string{v1alpha1.AggregateToBackendLabel: "true"})
+	mayBind := rule(v1alpha1.GroupVersion.Group, []any{"bind"}, "apiserviceexporttemplates")
+	return []*unstructured.Unstructured{
+		passOn,
+		object("rbac.authorization.k8s.io/v1", "Role", catalog.Namespace, group, map[string]any{"rules": []any{mayBind}}),
+		object("rbac.authorization.k8s.io/v1", "RoleBinding", catalog.Namespace, group, map[string]any{
+			"roleRef": map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": group},
+			"subjects": []any{
+				map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "oidc:developers"},
+				map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "oidc:guests"},
+			},
+		}),
+		template(group, "widgets", map[string]any{"permissionClaims": claims(), "adoption": "Offer"}),
+	}
+}
+
+func template(group, plural string, spec map[string]any) *unstructured.Unstructured {
+	spec["apiServiceSelector"] = map[string]any{"group": group, "resource": plural}
+	return object(v1alpha1.GroupVersion.String(), "APIServiceExportTemplate", catalog.Namespace, plural+"."+group, map[string]any{"spec": spec})
+}
+
+// A pairing is one backend with one konnector, bound by one CLI.
 type pairing struct {
 	name      string
 	app       *side
 	control   *side
 	group     string
+	team      string   // its namespace in the App Cluster
+	person    string   // who binds
 	konnector *program // the double, or nil
-	tenant    func() string
+	tenant    string
+}
+
+// An installation is both backends in a Control Plane Cluster, and what binds there.
+type installation struct {
+	*stack.Stack
+
+	control *side
+	klutchs *klutchBackend
+	backend *program // Klutch's
 }
 
 // TestPairings plays the five end-to-end tests of Klutch for each pairing; the doubles with each
 // other show that they do what the five demand. What FROM-KLUTCH.md says of the pairings is this.
 func TestPairings(t *testing.T) {
+	in := install(t)
+	other := newSide(t, cluster.ForTest(t, "app-of-klutch"))
+	other.apply(t, object("v1", "Namespace", "", v1alpha1.Namespace, nil), v1alpha1.CRDs()["apiservicebindings.klutch.anynines.com"]) // Klutch's konnector installs it
+	double := run(t, (&klutchKonnector{other}).pass)
+	for _, app := range []*side{newSide(t, in.App), other} {
+		for _, group := range []string{their, ours, byKlutch + their, byKlutch + ours} {
+			p := pairing{name: "Klutch's backend", app: app, control: in.control, group: group, team: strings.ReplaceAll(group, ".", "-")}
+			if p.person = "ada"; strings.HasSuffix(group, ours) { // a person has a tenant at one backend
+				p.name, p.person = "our backend", stack.Developer
+			}
+			if p.name += ", our konnector"; app == other {
+				p.name, p.konnector = strings.Replace(p.name, "our konnector", "Klutch's konnector", 1), double
+			}
+			if strings.HasPrefix(group, byKlutch) {
+				p.name += ", Klutch's CLI"
+				p.person = map[string]string{"ada": "grace", stack.Developer: stack.Guest}[p.person]
+			}
+			app.apply(t, object("v1", "Namespace", "", p.team, nil))
+			if p.tenant = in.bound(t, app, func() { in.bind(t, &p) }); t.Failed() {
+				t.FailNow() // what follows would wait in vain
+			}
+			t.Run(p.name, p.five)
+			if group == ours && app != other {
+				t.Run("second bind", func(t *testing.T) { in.secondBind(t, &p) })
+			}
+		}
+	}
+}
+
+// secondBind has Klutch's CLI bind again what ours has bound, and Klutch's konnector carry a
+// change of the schema over: over CRDs that our konnector made only with its flag.
+func (in *installation) secondBind(t *testing.T, p *pairing) {
+	cli, name := in.klutchCLI(p), "widgets."+p.group
+	if err := cli.bind(t.Context(), name); err == nil || !strings.Contains(err.Error(), "is not owned by klutch-bind") {
+		t.Errorf("without --crd-owner-references: %v", err)
+	}
+	p.app.must(t, in.Konnector.Stop())
+	in.Konnector.Args = append(in.Konnector.Args, "--crd-owner-references")
+	p.app.must(t, in.Konnector.Start(t.Context()))
+	eventually(t, func(ctx context.Context) error { return cli.bind(ctx, name) })
+
+	p.app.must(t, in.Konnector.Stop())
+	in.control.label(t, p.tenant)
+	double := run(t, (&klutchKonnector{p.app}).pass)
+	color := []byte(`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/color","value":{"type":"string"}}]`)
+	_, err := in.control.dyn.Resource(crdsGVR).Patch(t.Context(), name, types.JSONPatchType, color, metav1.PatchOptions{})
+	in.control.must(t, err)
+	place{p.app, crdsGVR, "", name}.shows(t, "color")
+	double.stop()
+	p.app.must(t, in.Konnector.Start(t.Context()))
+	p.life(t, p.place(p.app, "widgets", p.team, "after"), p.place(p.control, "widgets", p.tenant+"-"+p.team, "after"))
+}
+
+// install starts both backends, with all that they offer.
+func install(t *testing.T) *installation {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("needs real clusters")
 	}
-	s, err := stack.Start(t.Context(), stack.Options{Log: os.Stderr, Dir: t.TempDir()})
+	s, err := stack.Start(t.Context(), stack.Options{Log: os.Stderr, Dir: t.TempDir(), Backend: []string{
+		"--allow-legacy-cli", fmt.Sprintf("--prefixed-apis=comets.%[1]s,comets.%[2]s%[1]s,gears.%[3]s,gears.%[2]s%[3]s", ours, byKlutch, their),
+	}})
 	t.Cleanup(func() {
 		if s != nil {
 			if err := s.Stop(); err != nil {
@@ -240,112 +335,168 @@ func TestPairings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	control, app, other := newSide(t, s.Control), newSide(t, s.App), newSide(t, cluster.ForTest(t, "app-of-klutch"))
+	control := newSide(t, s.Control)
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("konnector:\n%s\nbackend:\n%s", s.Konnector.LastWords(), s.Backend.LastWords())
 		}
 	})
-	for _, a := range []*side{app, other} {
-		a.apply(t, object("v1", "Namespace", "", team, nil), object("v1", "Namespace", "", v1alpha1.Namespace, nil))
+	offered := map[string][]any{}
+	for _, begin := range []string{"", byKlutch} {
+		control.apply(t, offers(begin+ours)...)
+		control.apply(t, crd(begin+their, "Widget", "Namespaced"), crd(begin+their, "Gear", "Cluster"))
+		offered["widgets."+begin+their], offered["gears."+begin+their] = claims(), gearClaims()
 	}
-	other.apply(t, v1alpha1.CRDs()["apiservicebindings.klutch.anynines.com"]) // Klutch's konnector installs it
-	control.apply(t, offers()...)
-	control.apply(t, crd(their, "Widget", "Namespaced"), crd(their, "Gear", "Cluster"))
-
-	backend := &klutchBackend{side: control, offers: map[string][]any{"widgets." + their: claims(), "gears." + their: {}}}
-	kubeconfigs := map[*side][]byte{
-		app: backend.bind(t, "cluster-aaaaa", "ada#c1"), other: backend.bind(t, "cluster-bbbbb", "grace#c2"),
-	}
-	run(t, backend.pass)
-	klutchs := &klutchKonnector{other}
-	double := run(t, klutchs.pass)
-
-	for _, at := range []struct {
-		app    *side
-		tenant string
-	}{{app, "cluster-aaaaa"}, {other, "cluster-bbbbb"}} {
-		bindTheirs(t, s, at.app, kubeconfigs[at.app])
-		tenant := bindOurs(t, s, control, at.app)
-		pairings := []pairing{
-			{name: "Klutch's backend", app: at.app, control: control, group: their, tenant: func() string { return at.tenant }},
-			{name: "our backend", app: at.app, control: control, group: ours, tenant: func() string { return tenant }},
-		}
-		for i := range pairings {
-			p := &pairings[i]
-			if p.name += ", our konnector"; at.app == other {
-				p.name, p.konnector = strings.Replace(p.name, "our konnector", "Klutch's konnector", 1), double
-			}
-			t.Run(p.name, p.five)
-		}
-		if at.app == other {
-			t.Run("doctor --takeover", func(t *testing.T) { pairings[0].foreseen(t, s) })
-			t.Run("over and back", func(t *testing.T) { overAndBack(t, s, pairings[0], klutchs.pass) })
-		}
-	}
+	in := &installation{s, control, newKlutchBackend(t, control, offered), nil}
+	in.backend = run(t, in.klutchs.pass)
+	return in
 }
 
-// bindTheirs binds with our CLI at the double of Klutch's backend.
-func bindTheirs(t *testing.T, s *stack.Stack, app *side, kubeconfig []byte) {
+// bound runs a bind, and returns the tenant that it has made. Our backend's lets Klutch's
+// konnector in when that has said what it lacks.
+func (in *installation) bound(t *testing.T, app *side, bind func()) (tenant string) {
 	t.Helper()
-	dir := t.TempDir()
-	files := map[string][]byte{"kubeconfig": kubeconfig}
-	for _, plural := range []string{"widgets", "gears"} {
-		request := object(v1alpha1.GroupVersion.String(), "APIServiceExportRequest", "", plural+"."+their, map[string]any{
-			"spec": map[string]any{"resources": []any{map[string]any{"group": their, "resource": plural}}},
-		})
-		data, err := json.Marshal(request)
-		app.must(t, err)
-		files[plural] = data
-	}
-	for name, data := range files {
-		app.must(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
-	}
-	at := *s
-	at.App = app.Cluster
-	for _, plural := range []string{"widgets", "gears"} {
-		out := at.Kubectl(t.Context(), nil, "apiservice", "-f", filepath.Join(dir, plural), "--remote-kubeconfig", filepath.Join(dir, "kubeconfig"),
-			"--yes", "--adopt", "5", "--skip-konnector", "--timeout", "3m")
-		if out.Code != 0 {
-			t.Fatalf("kubectl bind apiservice %s: exit code %d\n%s%s", plural, out.Code, out.Stdout, out.Stderr)
-		}
-	}
-}
-
-// bindOurs binds with our CLI at our backend. It labels the tenant for Klutch's konnector, without
-// which that never begins, and returns the tenant's namespace.
-func bindOurs(t *testing.T, s *stack.Stack, control, app *side) (tenant string) {
-	t.Helper()
-	before := control.tenants(t)
-	at := *s
-	at.App = app.Cluster
-	done := make(chan stack.Output, 1)
+	before := in.control.tenants(t)
+	done := make(chan struct{})
 	go func() {
-		done <- at.Bind(t.Context(), stack.Developer, "--service", "widgets."+ours, "--service", "gears."+ours, "--adopt", "5", "--timeout", "3m")
+		defer close(done)
+		bind()
 	}()
 	eventually(t, func(context.Context) error {
-		for name := range control.tenants(t) { //nolint:contextcheck // it takes that of the test
+		for name := range in.control.tenants(t) { //nolint:contextcheck // it takes that of the test
 			if !before[name] {
 				tenant = name
 				return nil
 			}
 		}
-		select {
-		case out := <-done:
-			t.Fatalf("kubectl bind: exit code %d\n%s%s", out.Code, out.Stdout, out.Stderr)
-		default:
-		}
 		return errors.New("there is no new tenant")
 	})
-	if app.Cluster != s.App {
-		patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, v1alpha1.KlutchKonnectorLabel)
-		_, err := control.dyn.Resource(namespacesGVR).Patch(t.Context(), tenant, types.MergePatchType, patch, metav1.PatchOptions{})
-		control.must(t, err)
+	if app.Cluster != in.App {
+		if klutchs := in.klutchs.serves(tenant); !klutchs {
+			in.control.lacking(t, tenant)
+		}
+		in.control.label(t, tenant)
 	}
-	if out := <-done; out.Code != 0 {
-		t.Fatalf("kubectl bind: exit code %d\n%s%s", out.Code, out.Stdout, out.Stderr)
-	}
+	<-done
 	return tenant
+}
+
+// lacking waits until our backend says what Klutch's konnector lacks, which is in vain for
+// longer than a minute: that konnector says nothing.
+func (s *side) lacking(t *testing.T, tenant string) {
+	t.Helper()
+	began, help := time.Now(), "kubectl label namespace "+tenant+" "+v1alpha1.KlutchKonnectorLabel+"=true"
+	for _, resource := range []schema.GroupVersionResource{clustersGVR, exportsGVR} {
+		eventually(t, func(ctx context.Context) error {
+			list, err := s.dyn.Resource(resource).Namespace(tenant).List(ctx, metav1.ListOptions{})
+			for i := 0; err == nil && i < len(list.Items); i++ {
+				if said := fmt.Sprint(list.Items[i].Object["status"]); strings.Contains(said, help) {
+					return nil
+				}
+			}
+			return fmt.Errorf("%s of %s do not say %q: %w", resource.Resource, tenant, help, err)
+		})
+	}
+	if took := time.Since(began); took > 90*time.Second {
+		t.Errorf("what Klutch's konnector lacks was told after %s", took)
+	}
+}
+
+// label has a tenant use Klutch's konnector.
+func (s *side) label(t *testing.T, tenant string) {
+	t.Helper()
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"true"}}}`, v1alpha1.KlutchKonnectorLabel)
+	_, err := s.dyn.Resource(namespacesGVR).Patch(t.Context(), tenant, types.MergePatchType, patch, metav1.PatchOptions{})
+	s.must(t, err)
+}
+
+// bind binds the APIs of a pairing, as its person and its CLI do it.
+func (in *installation) bind(t *testing.T, p *pairing) {
+	t.Helper()
+	if strings.HasPrefix(p.group, byKlutch) {
+		in.bindByKlutchs(t, p, in.klutchCLI(p))
+		return
+	}
+	at, args := *in.Stack, []string{"--adopt", "5", "--timeout", "4m"}
+	at.App = p.app.Cluster
+	if cli := in.klutchCLI(p); cli.backend == in.klutchs.url { // it gives one at a time
+		succeeds(t, in.bindAt(t, p, cli.backend, "widgets."+p.group, args...))
+		claim := "gears." + p.group + "/"
+		succeeds(t, in.bindAt(t, p, cli.backend, "gears."+p.group, append(args, "--accept-claim", claim+"secrets", "--accept-claim", claim+"configmaps")...))
+		return
+	}
+	out := in.bindAt(t, p, in.BackendURL, "widgets."+p.group, append(args, "--service", "gears."+p.group, "--service", "comets."+p.group)...)
+	succeeds(t, out)
+	if words := "If that is Klutch's konnector, it waits until it may list Secrets"; p.konnector != nil && !strings.Contains(out.Stderr, words) {
+		t.Errorf("it took Ready for more than the Secret: no %q in\n%s", words, out.Stderr)
+	}
+}
+
+// visitor is the person of a pairing at a browser.
+func (in *installation) visitor(p *pairing) visitor { return visitor{in.Browser(p.person), p.person} }
+
+// klutchCLI is Klutch's CLI at the backend that offers the group of the pairing.
+func (in *installation) klutchCLI(p *pairing) *klutchCLI {
+	if strings.HasSuffix(p.group, their) {
+		return &klutchCLI{p.app, in.klutchs.url, in.visitor(p)}
+	}
+	return &klutchCLI{p.app, in.BackendURL, in.visitor(p)}
+}
+
+// bindByKlutchs binds with Klutch's CLI, which gives our konnector no rights: it says which.
+func (in *installation) bindByKlutchs(t *testing.T, p *pairing, cli *klutchCLI) {
+	t.Helper()
+	at := *in.Stack
+	at.App = p.app.Cluster
+	plurals := []string{"widgets", "gears", "comets"}
+	if cli.backend == in.klutchs.url {
+		plurals = plurals[:2]
+	}
+	for _, plural := range plurals {
+		name := plural + "." + p.group
+		if err := cli.bind(t.Context(), name); err != nil {
+			t.Fatalf("Klutch's kubectl bind %s: %v", name, err)
+		}
+		if p.konnector != nil {
+			continue
+		}
+		eventually(t, func(ctx context.Context) error {
+			b, err := p.app.dyn.Resource(bindingsGVR).Namespace(v1alpha1.Namespace).Get(ctx, name, metav1.GetOptions{})
+			if said := fmt.Sprint(b); err == nil && !strings.Contains(said, "Create the ClusterRole klutch-bind-konnector-"+name) {
+				err = errors.New(said)
+			}
+			return err
+		})
+		p.grant(t, name)
+		if plural == "widgets" {
+			succeeds(t, at.Kubectl(t.Context(), nil, "claims", name, "--adopt", "5", "--yes"))
+		}
+	}
+}
+
+// grant makes the ClusterRole that the binding asks for, and what belongs to it.
+func (p *pairing) grant(t *testing.T, name string) {
+	t.Helper()
+	u, err := p.app.dyn.Resource(bindingsGVR).Namespace(v1alpha1.Namespace).Get(t.Context(), name, metav1.GetOptions{})
+	p.app.must(t, err)
+	b := &v1alpha1.APIServiceBinding{}
+	p.app.must(t, runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, b))
+	e := &v1alpha1.APIServiceExport{}
+	eventually(t, func(ctx context.Context) error {
+		list, err := p.control.dyn.Resource(exportsGVR).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name})
+		if err != nil || len(list.Items) == 0 {
+			return fmt.Errorf("no export %s: %w", name, err)
+		}
+		return runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[0].Object, e)
+	})
+	p.app.apply(t, bind.Rights(e.Spec, b.Spec.PermissionClaims)...)
+}
+
+func succeeds(t *testing.T, out stack.Output) {
+	t.Helper()
+	if out.Code != 0 {
+		t.Errorf("exit code %d\n%s%s", out.Code, out.Stdout, out.Stderr)
+	}
 }
 
 // tenants are the namespaces with a ClusterBinding.
@@ -362,11 +513,11 @@ func (s *side) tenants(t *testing.T) map[string]bool {
 
 // five are the five end-to-end tests of Klutch.
 func (p pairing) five(t *testing.T) {
-	anchor := p.place(p.app, "widgets", team, "anchor")
+	anchor := p.place(p.app, "widgets", p.team, "anchor")
 	anchor.create(t, map[string]any{"spec": map[string]any{"size": "small"}})
 	service := ""
 	eventually(t, func(ctx context.Context) error {
-		u, err := p.control.dyn.Resource(requestedGVR).Namespace(p.tenant()).Get(ctx, team, metav1.GetOptions{})
+		u, err := p.control.dyn.Resource(requestedGVR).Namespace(p.tenant).Get(ctx, p.team, metav1.GetOptions{})
 		if err == nil {
 			if service = text(u, "status", "namespace"); service == "" {
 				err = errors.New("there is no service namespace")
@@ -377,32 +528,38 @@ func (p pairing) five(t *testing.T) {
 	p.place(p.control, "widgets", service, "anchor").has(t, "small", "spec", "size")
 
 	t.Run("namespaced", func(t *testing.T) {
-		p.life(t, p.place(p.app, "widgets", team, "one"), p.place(p.control, "widgets", service, "one"))
+		p.life(t, p.place(p.app, "widgets", p.team, "one"), p.place(p.control, "widgets", service, "one"))
 	})
 	t.Run("cluster-scoped", func(t *testing.T) {
 		here := p.place(p.app, "gears", "", "one")
 		switch {
-		case p.group == their:
-			p.life(t, here, p.place(p.control, "gears", "", p.tenant()+"-one"))
+		case strings.HasSuffix(p.group, their):
+			p.life(t, here, p.place(p.control, "gears", "", p.tenant+"-one"))
+			p.place(p.app, "gears", "", "two").create(t, map[string]any{"spec": map[string]any{"size": "small"}})
+			for _, gvr := range []schema.GroupVersionResource{secretsGVR, configMapsGVR} { // only the second is not the widgets' too
+				p.follows(t, p.claimed(p.control, gvr, service, "gear-creds"), p.claimed(p.app, gvr, p.team, "gear-creds"))
+			}
 		case p.konnector == nil:
-			p.life(t, here, p.place(p.control, "gears", p.tenant()+"-"+v1alpha1.Namespace, "one"))
+			p.life(t, here, p.place(p.control, "gears", p.tenant+"-"+v1alpha1.Namespace, "one"))
+			p.life(t, p.place(p.app, "comets", "", "one"), p.place(p.control, "comets", "", p.tenant+"-one"))
 		default: // what FROM-KLUTCH.md says does not work
 			eventually(t, func(context.Context) error {
-				if err := p.konnector.said(); err == nil || !strings.Contains(err.Error(), "gears."+ours) {
+				if err := p.konnector.said(); err == nil || !strings.Contains(err.Error(), "gears."+p.group) {
 					return fmt.Errorf("Klutch's konnector says: %w", err)
 				}
 				return nil
 			})
+			p.life(t, p.place(p.app, "comets", "", "one"), p.place(p.control, "comets", "", p.tenant+"-one"))
 		}
 	})
 	t.Run("provider-owned", func(t *testing.T) {
-		p.follows(t, p.claimed(p.control, secretsGVR, service, "creds"), p.claimed(p.app, secretsGVR, team, "creds"))
+		p.follows(t, p.claimed(p.control, secretsGVR, service, "creds"), p.claimed(p.app, secretsGVR, p.team, "creds"))
 	})
 	t.Run("consumer-owned", func(t *testing.T) {
-		p.follows(t, p.claimed(p.app, configMapsGVR, team, "settings"), p.claimed(p.control, configMapsGVR, service, "settings"))
+		p.follows(t, p.claimed(p.app, configMapsGVR, p.team, "settings"), p.claimed(p.control, configMapsGVR, service, "settings"))
 	})
 	t.Run("adoption", func(t *testing.T) {
-		made, claim := p.place(p.control, "widgets", service, "made"), p.place(p.app, "widgets", team, "made")
+		made, claim := p.place(p.control, "widgets", service, "made"), p.place(p.app, "widgets", p.team, "made")
 		made.create(t, map[string]any{"spec": map[string]any{"size": "large"}})
 		claim.has(t, "large", "spec", "size")
 		claim.has(t, "true", "metadata", "annotations", v1alpha1.BoundAnnotation)
@@ -469,7 +626,7 @@ func (o place) String() string { return fmt.Sprintf("%s %s/%s", o.gvr.Resource, 
 
 func (o place) create(t *testing.T, fields map[string]any) {
 	t.Helper()
-	kind := map[string]string{"widgets": "Widget", "gears": "Gear", "secrets": "Secret", "configmaps": "ConfigMap"}[o.gvr.Resource]
+	kind := map[string]string{"widgets": "Widget", "gears": "Gear", "comets": "Comet", "secrets": "Secret", "configmaps": "ConfigMap"}[o.gvr.Resource]
 	u := object(o.gvr.GroupVersion().String(), kind, o.namespace, o.name, fields)
 	eventually(t, func(ctx context.Context) error {
 		_, err := o.client().Create(ctx, u, metav1.CreateOptions{FieldManager: "kubectl-create"})
@@ -501,6 +658,21 @@ func (o place) has(t *testing.T, want string, path ...string) {
 		}
 		if got := text(u, path...); got != want {
 			return fmt.Errorf("%s: %s is %q, want %q", o, strings.Join(path, "."), got, want)
+		}
+		return nil
+	})
+}
+
+// shows waits until a word is in the spec of the object.
+func (o place) shows(t *testing.T, word string) {
+	t.Helper()
+	eventually(t, func(ctx context.Context) error {
+		u, err := o.client().Get(ctx, o.name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if spec := fmt.Sprint(u.Object["spec"]); !strings.Contains(spec, word) {
+			return fmt.Errorf("%s: no %q in %s", o, word, spec)
 		}
 		return nil
 	})

@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pairings
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/klutch-go/sdk/deploy"
+	"github.com/klutch-go/sdk/internal/test/stack"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// rotation is how long twenty rotated Secrets may take to the App Cluster.
+const rotation = 20 * time.Second
+
+// An estate is a Klutch installation: two tenants of one App Cluster with 20 claims and a Secret
+// for each, in 4 namespaces, and an object of a cluster-scoped kind.
+type estate struct {
+	*installation
+
+	app       *side
+	pairings  []*pairing // one a tenant
+	konnector *program   // Klutch's
+
+	claims, objects   []place
+	originals, copies []place // Secrets
+	gear, gearObject  place
+}
+
+// TestEstate takes a whole installation from Klutch's programs to ours and back, twice, by the
+// commands of FROM-KLUTCH.md. In each state what changes arrives on the other side within
+// seconds. Nothing is made anew, and in the end nothing of ours is left that has no owner.
+func TestEstate(t *testing.T) {
+	e := newEstate(t)
+	e.works(t, "begin")
+	before := e.inventory(t)
+	for n := range 2 {
+		was := e.identities(t)
+		e.over(t, n)
+		e.unchanged(t, was)
+		e.works(t, fmt.Sprint("over-", n))
+		was = e.identities(t)
+		e.back(t)
+		e.unchanged(t, was)
+		e.works(t, fmt.Sprint("back-", n))
+	}
+	if diff := cmp.Diff(before, e.inventory(t)); diff != "" {
+		t.Errorf("left of ours, or lost of Klutch's (-before +after):\n%s", diff)
+	}
+	e.end(t)
+}
+
+func newEstate(t *testing.T) *estate {
+	t.Helper()
+	in := install(t)
+	e := &estate{installation: in, app: newSide(t, in.App)}
+	for _, p := range []*stack.Process{in.Konnector, in.Backend} {
+		e.app.must(t, p.Stop())
+	}
+	e.control.apply(t, offersOf(their)...)
+	e.control.apply(t, offersOf(byKlutch+their)...)
+	for _, group := range []string{their, byKlutch + their} {
+		e.control.apply(t, template(group, "gears", map[string]any{"clusterScopedIsolation": "Prefixed", "permissionClaims": gearClaims()}))
+	}
+	e.app.apply(t, object("v1", "Namespace", "", v1alpha1.Namespace, nil), v1alpha1.CRDs()["apiservicebindings.klutch.anynines.com"])
+	for _, u := range deploy.Konnector("konnector") {
+		if kind := u.GetKind(); kind != "Namespace" && kind != "ServiceAccount" {
+			e.app.must(t, e.app.of(u).Delete(t.Context(), u.GetName(), metav1.DeleteOptions{}))
+		}
+	}
+	for _, u := range deploy.Prefixed("comets."+ours, "comets."+byKlutch+ours) { // no tenant here has those
+		e.control.must(t, e.control.of(u).Delete(t.Context(), u.GetName(), metav1.DeleteOptions{}))
+	}
+	e.types(t, e.app, "kubectl apply --server-side --force-conflicts --field-manager klutch -f klutch-konnector.yaml", "")
+	e.konnector = run(t, (&klutchKonnector{e.app}).pass)
+	for group, person := range map[string]string{their: stack.Developer, byKlutch + their: stack.Guest} {
+		p := &pairing{app: e.app, control: e.control, group: group, person: person, konnector: e.konnector}
+		p.tenant = in.bound(t, e.app, func() { in.bindByKlutchs(t, p, in.klutchCLI(p)) })
+		e.pairings = append(e.pairings, p)
+	}
+	for i := range 20 {
+		p := e.pairings[i%2]
+		e.add(t, p, fmt.Sprint("shop-", i%4), fmt.Sprint("db-", i), labelled)
+	}
+	first := e.pairings[0]
+	e.gear, e.gearObject = first.place(e.app, "gears", "", "kept"), first.place(e.control, "gears", "", first.tenant+"-kept")
+	e.gear.create(t, labelled(map[string]any{"spec": map[string]any{"size": "small"}}))
+	e.gearObject.has(t, "small", "spec", "size")
+	return e
+}
+
+func labelled(rest map[string]any) map[string]any {
+	rest["metadata"] = map[string]any{"labels": map[string]any{"tier": "db", "example.org/tier": "db"}}
+	return rest
+}
+
+// add makes a claim, and the provider's Secret for it, with labels or without: those of a Secret
+// Klutch's konnector copies, and ours does not, as this claim names none.
+func (e *estate) add(t *testing.T, p *pairing, app, name string, dressed func(map[string]any) map[string]any) {
+	t.Helper()
+	e.app.apply(t, object("v1", "Namespace", "", app, nil))
+	service := p.tenant + "-" + app
+	claim, there := p.place(e.app, "widgets", app, name), p.place(e.control, "widgets", service, name)
+	claim.create(t, labelled(map[string]any{"spec": map[string]any{"size": "small"}}))
+	there.has(t, "small", "spec", "size")
+	original := p.claimed(e.control, secretsGVR, service, name+"-creds")
+	original.create(t, dressed(map[string]any{"data": map[string]any{"password": ""}}))
+	e.claims, e.objects = append(e.claims, claim), append(e.objects, there)
+	e.originals, e.copies = append(e.originals, original), append(e.copies, p.claimed(e.app, secretsGVR, app, name+"-creds"))
+}
+
+// over has our programs take the place of Klutch's. The people bind again, each time by the
+// other CLI, and a claim in a new namespace goes up.
+func (e *estate) over(t *testing.T, n int) {
+	t.Helper()
+	e.konnector.stop()
+	e.backend.stop()
+	e.page(t, e.control, "## The backend: over", nil) // $APIS are switched on since install
+	e.Backend.Args = append(e.Backend.Args, "--adopt-klutch-tenants=all")
+	e.app.must(t, e.Backend.Start(t.Context()))
+	if n == 0 {
+		e.page(t, e.app, "## Beforehand", nil)
+		e.page(t, e.control, "## Beforehand", nil)
+		e.foreseen(t)
+	}
+	e.page(t, e.app, "## The konnector: over", nil)
+	e.app.must(t, e.Konnector.Start(t.Context()))
+	for i, p := range e.pairings {
+		p.konnector = nil
+		names := []string{"widgets." + p.group, "gears." + p.group}
+		if i == n%2 {
+			succeeds(t, e.bindAt(t, p, e.BackendURL, names[0], "--service", names[1], "--adopt", "5", "--timeout", "3m"))
+			continue
+		}
+		for _, name := range names {
+			if err := (&klutchCLI{e.app, e.BackendURL, e.visitor(p)}).bind(t.Context(), name); err != nil {
+				t.Fatalf("Klutch's kubectl bind %s: %v", name, err)
+			}
+			p.grant(t, name)
+		}
+	}
+	e.add(t, e.pairings[n%2], fmt.Sprint("late-", n), fmt.Sprint("late-", n), func(rest map[string]any) map[string]any { return rest })
+}
+
+// back has Klutch's programs take the place of ours.
+func (e *estate) back(t *testing.T) {
+	t.Helper()
+	e.app.must(t, e.Konnector.Stop())
+	e.app.must(t, e.Backend.Stop())
+	e.Backend.Args = e.Backend.Args[:len(e.Backend.Args)-1]
+	e.page(t, e.control, "## The backend: back", e.pairings) // and takes deploy/adoption away
+	e.page(t, e.app, "## The konnector: back", nil)
+	e.backend = run(t, e.klutchs.pass)
+	for _, p := range e.pairings {
+		if err := (&klutchCLI{e.app, e.klutchs.url, e.visitor(p)}).bind(t.Context(), "widgets."+p.group); err != nil {
+			t.Fatalf("Klutch's kubectl bind: %v", err)
+		}
+	}
+	e.konnector = run(t, (&klutchKonnector{e.app}).pass)
+	for _, p := range e.pairings {
+		p.konnector = e.konnector
+	}
+}
+
+// page types the commands of a section of FROM-KLUTCH.md; those with $TENANT for each tenant.
+func (e *estate) page(t *testing.T, at *side, section string, tenants []*pairing) {
+	t.Helper()
+	text, err := os.ReadFile("../../../deploy/FROM-KLUTCH.md")
+	at.must(t, err)
+	_, rest, found := strings.Cut(string(text), section+"\n")
+	rest, _, _ = strings.Cut(rest, "\n## ")
+	parts := strings.Split(rest, "```sh\n")
+	if !found || len(parts) < 2 {
+		t.Fatalf("no commands in %s", section)
+	}
+	for _, part := range parts[1:] {
+		block, _, _ := strings.Cut(part, "```")
+		if strings.Contains(block, "doctor --takeover") {
+			block = strings.TrimSpace(block) + " || test $? -eq 3"
+		}
+		if !strings.Contains(block, "$TENANT") {
+			e.types(t, at, block, "")
+			continue
+		}
+		for _, p := range tenants {
+			e.types(t, at, block, p.tenant)
+		}
+	}
+}
+
+// types runs commands in the checkout.
+func (e *estate) types(t *testing.T, at *side, commands, tenant string) {
+	t.Helper()
+	if _, err := exec.LookPath("kubectl"); err != nil {
+		t.Skip("needs kubectl")
+	}
+	manifests, err := filepath.Abs("../../../deploy/testdata/klutch-konnector.yaml")
+	at.must(t, err)
+	commands = strings.NewReplacer("IMAGE", "example.com/konnector:v1", "klutch-konnector.yaml", manifests).Replace(commands)
+	cmd := exec.CommandContext(t.Context(), "bash", "-e", "-o", "pipefail", "-c", commands)
+	cmd.Dir = "../../.."
+	cmd.Env = append(os.Environ(), "TENANT="+tenant, fmt.Sprintf("APIS=gears.%[1]s gears.%[2]s%[1]s", their, byKlutch), "KUBECONFIG="+at.Kubeconfig(), "PATH="+filepath.Join(e.Dir, "bin")+":"+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s\n%v\n%s", commands, err, out)
+	}
+}
+
+// works changes every object on the side that says how it is, and waits for it on the other one.
+func (e *estate) works(t *testing.T, state string) {
+	t.Helper()
+	claims, objects := append(slices.Clone(e.claims), e.gear), append(slices.Clone(e.objects), e.gearObject)
+	for i, claim := range claims {
+		claim.patch(t, fmt.Sprintf(`{"spec":{"size":%q}}`, state))
+		objects[i].patch(t, fmt.Sprintf(`{"status":{"state":%q}}`, state), "status")
+	}
+	for _, original := range e.originals {
+		original.patch(t, fmt.Sprintf(`{"data":{"password":%q}}`, base64Of([]byte(state))))
+	}
+	began := time.Now()
+	for _, copied := range e.copies {
+		copied.has(t, base64Of([]byte(state)), "data", "password")
+	}
+	if took := time.Since(began); took > rotation {
+		t.Errorf("%s: %d rotated Secrets arrived only after %s", state, len(e.copies), took)
+	} else {
+		t.Logf("%s: %d rotated Secrets arrived within %s", state, len(e.copies), took.Round(100*time.Millisecond))
+	}
+	for i, claim := range claims {
+		claim.has(t, state, "status", "state")
+		objects[i].has(t, state, "spec", "size")
+	}
+}
+
+// identities are what stays of objects, with whichever programs: what the people and the
+// provider wrote, labels included, the status, and which object it is.
+func (e *estate) identities(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, o := range slices.Concat(e.claims, e.copies, e.objects, e.originals, []place{e.gear, e.gearObject}, e.frame()) {
+		u, err := o.client().Get(t.Context(), o.name, metav1.GetOptions{})
+		o.must(t, err)
+		labels := u.GetLabels()
+		maps.DeleteFunc(labels, func(key, _ string) bool {
+			return strings.HasPrefix(key, "klutch.anynines.com/") || key == "pod-security.kubernetes.io/enforce"
+		})
+		state := ""
+		if o.gvr.Group != v1alpha1.GroupVersion.Group {
+			state = fmt.Sprint(u.GetFinalizers(), text(u, "status", "state"), text(u, "data", "password"))
+		}
+		all[o.Name()+" "+o.String()] = fmt.Sprint(u.GetUID(), labels, state)
+	}
+	return all
+}
+
+// frame is what the programs make around the claims.
+func (e *estate) frame() (all []place) {
+	for _, p := range e.pairings {
+		all = append(all, place{e.control, namespacesGVR, "", p.tenant}, place{e.control, clustersGVR, p.tenant, "cluster"})
+		for _, plural := range []string{"widgets", "gears"} {
+			name := plural + "." + p.group
+			all = append(all, place{e.control, exportsGVR, p.tenant, name}, place{e.app, bindingsGVR, v1alpha1.Namespace, name}, place{e.app, crdsGVR, "", name})
+		}
+	}
+	for _, o := range e.objects {
+		tenant, app, _ := e.split(o.namespace)
+		all = append(all, place{e.control, namespacesGVR, "", o.namespace}, place{e.control, requestedGVR, tenant, app})
+	}
+	return all
+}
+
+// split tells whose a service namespace is, and for which namespace of the App Cluster.
+func (e *estate) split(service string) (tenant, app string, ok bool) {
+	for _, p := range e.pairings {
+		if app, ok = strings.CutPrefix(service, p.tenant+"-"); ok {
+			return p.tenant, app, true
+		}
+	}
+	return "", "", false
+}
+
+func (e *estate) unchanged(t *testing.T, was map[string]string) {
+	t.Helper()
+	now := e.identities(t)
+	maps.DeleteFunc(now, func(key, _ string) bool { _, old := was[key]; return !old }) // made since
+	if diff := cmp.Diff(was, now); diff != "" {
+		t.Fatalf("something was made anew, or lost or won a label, a status or a finalizer (-before +after):\n%s", diff)
+	}
+}
+
+// inventory is what gives rights, or keeps objects from going, on both sides.
+func (e *estate) inventory(t *testing.T) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	rbac, admission := "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
+	for _, at := range []*side{e.app, e.control} {
+		for _, gvr := range []schema.GroupVersionResource{
+			namespacesGVR, secretsGVR, {Version: "v1", Resource: "serviceaccounts"}, {Version: "v1", Resource: "resourcequotas"},
+			{Group: rbac, Version: "v1", Resource: "roles"}, {Group: rbac, Version: "v1", Resource: "rolebindings"},
+			{Group: rbac, Version: "v1", Resource: "clusterroles"}, {Group: rbac, Version: "v1", Resource: "clusterrolebindings"},
+			{Group: admission, Version: "v1", Resource: "validatingadmissionpolicies"}, {Group: admission, Version: "v1", Resource: "validatingadmissionpolicybindings"},
+			bindingsGVR, crdsGVR, clustersGVR, requestedGVR, exportsGVR,
+		} {
+			list, err := at.dyn.Resource(gvr).List(t.Context(), metav1.ListOptions{})
+			if !apierrors.IsNotFound(err) {
+				at.must(t, err)
+			} else {
+				continue
+			}
+			for _, u := range list.Items {
+				labels := u.GetLabels()
+				delete(labels, "app.kubernetes.io/managed-by") // of kubeconfig Secrets that our CLI renewed
+				if expected(&u) {
+					all[at.Name()+" "+gvr.Resource+" "+u.GetNamespace()+"/"+u.GetName()] = fmt.Sprint(u.GetFinalizers(), labels)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// expected tells what has to be there before and after: all but the namespaces that came
+// meanwhile, and what kubectl bind wrote for each API, which stays until kubectl bind unbind.
+func expected(u *unstructured.Unstructured) bool {
+	name := u.GetNamespace() + "/" + u.GetName()
+	ofAPI := strings.HasPrefix(u.GetName(), "klutch-bind-") && strings.HasSuffix(u.GetName(), their)
+	return !strings.Contains(name, "late-") && !ofAPI
+}
+
+// end deletes all claims, unbinds with our CLI, and has the platform end the tenants, as that
+// asks for: nothing hangs, and no right is left.
+func (e *estate) end(t *testing.T) {
+	t.Helper()
+	claims, objects := append(e.claims, e.gear), append(e.objects, e.gearObject)
+	for _, o := range slices.Concat(claims, e.originals) {
+		o.delete(t)
+	}
+	for _, o := range slices.Concat(claims, objects, e.originals, e.copies) {
+		o.gone(t)
+	}
+	e.konnector.stop() // its Deployment is as it was
+	for _, p := range e.pairings {
+		p.unbound(t, e.Stack)
+	}
+	e.backend.stop()
+	for _, p := range e.pairings {
+		tenant := place{e.control, namespacesGVR, "", p.tenant}
+		tenant.delete(t)
+		tenant.gone(t)
+	}
+}
+
+// unbound gives up both APIs with our CLI, after which no right of theirs is left in the App
+// Cluster.
+func (p *pairing) unbound(t *testing.T, s *stack.Stack) {
+	t.Helper()
+	rights := func() (left []string) {
+		for _, resource := range []string{"clusterroles", "clusterrolebindings", "rolebindings"} {
+			list, err := p.app.dyn.Resource(schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: resource}).List(t.Context(), metav1.ListOptions{})
+			p.app.must(t, err)
+			for _, u := range list.Items {
+				if strings.HasSuffix(u.GetName(), "s."+p.group) {
+					left = append(left, resource+" "+u.GetNamespace()+"/"+u.GetName())
+				}
+			}
+		}
+		return left
+	}
+	if len(rights()) == 0 {
+		t.Error("there were no rights")
+	}
+	// What Klutch's token is bound to only the platform can delete, which the last command says.
+	for _, c := range []struct {
+		plural string
+		code   int
+		says   string
+	}{{"widgets", 0, ""}, {"gears", 1, "end when the platform team deletes the namespace " + p.tenant}} {
+		out := s.Kubectl(t.Context(), nil, "unbind", c.plural+"."+p.group)
+		if out.Code != c.code || !strings.Contains(out.Stderr, c.says) || strings.Contains(out.Stderr, "Klutch's konnector runs here") != (c.code != 0) {
+			t.Errorf("kubectl bind unbind %s: exit code %d, want %d\n%s%s", c.plural, out.Code, c.code, out.Stdout, out.Stderr)
+		}
+	}
+	if left := rights(); len(left) > 0 {
+		t.Errorf("left in the App Cluster:\n%s", strings.Join(left, "\n"))
+	}
+}
+
+// bindAt runs our CLI for the one service at a backend, where the person clicks on its link if
+// the backend answers through the browser.
+func (in *installation) bindAt(t *testing.T, p *pairing, backend, service string, args ...string) stack.Output {
+	t.Helper()
+	at, v := *in.Stack, in.visitor(p)
+	at.App = p.app.Cluster
+	if backend == at.BackendURL {
+		return at.Bind(t.Context(), v.name, append([]string{"--service", service}, args...)...)
+	}
+	said := make(chan error, 1)
+	out := at.Kubectl(t.Context(), stack.OnURL(func(url string) { said <- v.click(context.WithoutCancel(t.Context()), url, service) }),
+		append([]string{backend, "--skip-konnector", "--no-browser", "--yes"}, args...)...)
+	select {
+	case err := <-said:
+		p.app.must(t, err)
+	default:
+	}
+	return out
+}
