@@ -228,14 +228,26 @@ func TestBehindContested(t *testing.T) {
 	t.Logf("told after %v", time.Since(began).Round(time.Second))
 }
 
-// What becomes of a connection is told at once: a token that was revoked, a tenant that the
-// platform removes, and a control plane that takes requests and answers none.
+// What becomes of a connection is told at once, and counted: a token that was revoked, a tenant
+// that the platform removes.
 func TestConnectionTold(t *testing.T) {
 	w, _, _ := newBehind(t)
+	up := func(want bool) { // klutch_control_plane_up
+		t.Helper()
+		eventually(t, func() error {
+			all, ok := w.census()
+			if !ok || len(all) != 1 || all[0].Up != want {
+				return fmt.Errorf("want up %t: %t %+v", want, ok, all)
+			}
+			return nil
+		})
+	}
+	up(true)
 	within := func(most time.Duration, reason string, words ...string) {
 		t.Helper()
 		began := time.Now()
 		w.condition(t, widgets, v1alpha1.ConditionConnected, reason, words...)
+		up(false)
 		if took := time.Since(began); took > most {
 			t.Errorf("%s told after %s", reason, took)
 		}
@@ -264,6 +276,7 @@ func TestConnectionTold(t *testing.T) {
 	w.controlPlane.apply(t, object("v1", "ServiceAccount", tenant, v1alpha1.TenantServiceAccount, nil))
 	w.app.apply(t, secret(v1alpha1.Namespace, w.secret, w.kubeconfig(t)))
 	w.ready(t, widgets)
+	up(true)
 
 	w.controlPlane.patch(t, clustersGVR, cache.NewObjectName(tenant, "cluster"), map[string]any{"metadata": map[string]any{"finalizers": []any{"example.org/hold"}}})
 	if err := w.controlPlane.dyn.Resource(clustersGVR).Namespace(tenant).Delete(t.Context(), "cluster", metav1.DeleteOptions{}); err != nil {

@@ -519,10 +519,30 @@ func missingRights(t *testing.T, w *world) {
 		!strings.Contains(c.Message, "cogs.example.org") || !strings.Contains(c.Message, v1alpha1.AggregateToBackendLabel) {
 		t.Errorf("status: %+v", request.Status)
 	}
+	w.template("cogs", v1alpha1.ReasonMissingRights, "cogs.example.org", v1alpha1.AggregateToBackendLabel)
 	w.apply(rightsOf("cogs"))
 	if got := grace.answered("cogs"); got.Status.Phase != v1alpha1.RequestSucceeded {
 		t.Errorf("status: %+v", got.Status)
 	}
+	w.template("cogs", "")
+
+	// A kind whose names another one has is not established.
+	taken := changed(crdOf("pawls", v1alpha1.NamespacedScope), "Cog", "spec", "names", "kind")
+	w.apply(changed(taken, "PawlList", "spec", "names", "listKind"), templateOf("pawls"), rightsOf("pawls"))
+	w.template("pawls", v1alpha1.ReasonNotEstablished, "kubectl describe crd pawls.example.org")
+	w.apply(crdOf("pawls", v1alpha1.NamespacedScope))
+	w.template("pawls", "")
+}
+
+// template waits until Ready of a template has a reason, and the words in its message; without
+// a reason it is True.
+func (w *world) template(name, reason string, words ...string) {
+	w.t.Helper()
+	until(w, "apiserviceexporttemplates", "default", name, func(o *v1alpha1.APIServiceExportTemplate) bool {
+		c := v1alpha1.FindCondition(o.Status.Conditions, v1alpha1.ConditionReady)
+		return c != nil && c.Reason == reason && (c.Status == metav1.ConditionTrue) == (reason == "") &&
+			!slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(c.Message, word) })
+	})
 }
 
 func schemaChanges(t *testing.T, ada *tenantClient) {

@@ -23,7 +23,7 @@ func main() {
 	kubeconfig := flag.String("kubeconfig", os.Getenv("KUBECONFIG"), "the App Cluster")
 	flag.Parse()
 	if err := run(*kubeconfig); err != nil {
-		fmt.Fprintln(os.Stderr, err)
+		fmt.Fprintln(os.Stderr, "embed:", err)
 		os.Exit(1)
 	}
 }
