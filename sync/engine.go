@@ -37,6 +37,7 @@ type engine struct {
 	names    *names.Names
 	statuses pace.Budget
 	turns    pace.Turns
+	refusals refusal.Budget
 	queue    *queue.Queue
 	source   *view.View
 	target   *view.View
@@ -56,7 +57,7 @@ type engine struct {
 
 func newEngine(s *Sync) *engine {
 	e := &engine{sync: s, opts: s.opts, names: names.Of(s.opts.Domain, s.opts.Binding).With(s.opts.Finalizer)}
-	e.refused = refusal.NewLedger(func(key cache.ObjectName) { e.queue.Add(key, queue.Resync) })
+	e.refused = refusal.NewLedger(&e.refusals, func(key cache.ObjectName) { e.queue.Add(key, queue.Resync) })
 	e.reports = newReports(s.opts.Hooks, e.refused, s.notify)
 	e.guard = &fence.Guard{Breaker: s.breaker, Suspect: &s.suspect, Restart: e.restart}
 	e.write = &writer.Writer{
@@ -331,7 +332,7 @@ func (e *engine) newRelated(p *queue.Pool) []*relatedResource {
 
 func (e *engine) newRelatedResource(p *queue.Pool, f family) *relatedResource {
 	r := &relatedResource{family: f, mapper: e.opts.relatedMapper()}
-	r.refused = refusal.NewLedger(func(original cache.ObjectName) { r.queue.Add(original, queue.Resync) })
+	r.refused = refusal.NewLedger(&e.refusals, func(original cache.ObjectName) { r.queue.Add(original, queue.Resync) })
 	itself := func(n cache.ObjectName) (cache.ObjectName, bool) { return n, true }
 	owner, other, referrers := e.sync.from, e.sync.to, e.source
 	if f.From == TargetSide {

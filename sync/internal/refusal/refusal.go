@@ -5,9 +5,10 @@
 // Whatever is refused is asked again, since rights, quotas, webhooks and schemas change
 // without an event. It has to cost less and less: the pause of an object doubles from seconds
 // to ten minutes, and never is much longer than the refusal has lasted, so that what is over
-// soon is found out soon. Many objects with one cause share a budget of one request in two
-// seconds: an object waits for two for each object that was refused for the same kind of reason,
-// the first time only if they are more than a few: most causes are of one object.
+// soon is found out soon. All Ledgers of a Sync share a budget of one request in two seconds: an
+// object waits for two for each object that was refused for the same kind of reason, times the
+// kinds of reasons, in all Ledgers, that more than a few objects are refused for; the first time
+// only if its own is one of these: most causes are of one object.
 // The first of them that is accepted shows that the cause is gone, and wakes two others, each of
 // which wakes two more. What is asked has no part in that: as soon as it changes it is due.
 //
@@ -19,6 +20,7 @@ package refusal
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/tools/cache"
@@ -58,7 +60,7 @@ const (
 	quick   = 200 * time.Millisecond // before the second ask for what may pass by itself
 	slow    = 5 * time.Second        // before the next ones, doubled each time
 	longest = 10 * time.Minute
-	share   = 2 * time.Second // of each object that was refused for the same kind of reason
+	share   = 2 * time.Second // between two asks of a Sync
 	few     = 20              // objects of which each is asked once more soon
 )
 
@@ -93,7 +95,7 @@ func (r *Refusal) Wait() time.Duration { return time.Until(r.next) }
 // Of reports whether it was wish that was refused.
 func (r *Refusal) Of(wish string) bool { return r.wish == wish }
 
-func (r *Refusal) pause(objects int) time.Duration {
+func (r *Refusal) pause(objects int, share time.Duration) time.Duration {
 	doubled := r.asked
 	if r.Kind.Fate() != fates.Refused {
 		doubled--
@@ -109,9 +111,16 @@ func (r *Refusal) pause(objects int) time.Duration {
 	return max(min(slow<<min(doubled, 10), longest), time.Duration(objects)*share)
 }
 
+// A Budget is what all Ledgers of a Sync may ask in all. The zero value is ready to use.
+type Budget struct{ crowds atomic.Int64 } // lines with more than a few members
+
+// share is the time between two asks of one line.
+func (b *Budget) share() time.Duration { return share * time.Duration(max(b.crowds.Load(), 1)) }
+
 // A Ledger is what is refused of all objects of a Sync. Create it with NewLedger.
 type Ledger struct {
-	wake func(cache.ObjectName) // an object is due before its time
+	budget *Budget
+	wake   func(cache.ObjectName) // an object is due before its time
 
 	mu       sync.Mutex
 	refusals map[key]*Refusal
@@ -149,9 +158,10 @@ type key struct {
 	ask    Ask
 }
 
-// NewLedger returns an empty Ledger. Wake is called when an object is due before its time.
-func NewLedger(wake func(cache.ObjectName)) *Ledger {
-	return &Ledger{wake: wake, refusals: map[key]*Refusal{}, kinds: map[fates.Kind]*line{}}
+// NewLedger returns an empty Ledger, which shares a budget. Wake is called when an object is due
+// before its time.
+func NewLedger(budget *Budget, wake func(cache.ObjectName)) *Ledger {
+	return &Ledger{budget: budget, wake: wake, refusals: map[key]*Refusal{}, kinds: map[fates.Kind]*line{}}
 }
 
 // Of is what was refused of an object; nil if nothing was. It does not change.
@@ -176,7 +186,11 @@ func (l *Ledger) Refused(object cache.ObjectName, ask Ask, wish string, listed i
 		l.kinds[r.Kind] = &line{members: map[key]*Refusal{}}
 	}
 	l.kinds[r.Kind].join(k, r)
-	r.next = time.Now().Add(r.pause(len(l.kinds[r.Kind].members)))
+	objects := len(l.kinds[r.Kind].members)
+	if objects == few+1 {
+		l.budget.crowds.Add(1)
+	}
+	r.next = time.Now().Add(r.pause(objects, l.budget.share()))
 	return r
 }
 
@@ -258,7 +272,11 @@ func (l *Ledger) drop(k key) *Refusal {
 		return nil
 	}
 	delete(l.refusals, k)
-	if delete(l.kinds[r.Kind].members, k); len(l.kinds[r.Kind].members) == 0 {
+	delete(l.kinds[r.Kind].members, k)
+	switch len(l.kinds[r.Kind].members) {
+	case few:
+		l.budget.crowds.Add(-1)
+	case 0:
 		delete(l.kinds, r.Kind)
 	}
 	return r

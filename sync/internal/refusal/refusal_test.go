@@ -26,7 +26,7 @@ func named(n int) cache.ObjectName { return cache.NewObjectName("team", fmt.Spri
 // what is asked changes.
 func TestOneObject(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLedger(func(cache.ObjectName) { t.Error("the object that is asked is woken") })
+		l := NewLedger(&Budget{}, func(cache.ObjectName) { t.Error("the object that is asked is woken") })
 		var pauses []time.Duration
 		for range 10 {
 			r := l.Refused(named(1), Spec, "wish", 1, quota)
@@ -55,7 +55,7 @@ func TestOneObject(t *testing.T) {
 // What may pass by itself is asked again sooner, and told when it has not passed.
 func TestPassing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := NewLedger(func(cache.ObjectName) {})
+		l := NewLedger(&Budget{}, func(cache.ObjectName) {})
 		asked := 0
 		for began := time.Now(); ; asked++ {
 			r := l.Refused(named(1), Spec, "wish", 1, webhook)
@@ -72,53 +72,80 @@ func TestPassing(t *testing.T) {
 	})
 }
 
-// I19: many objects share a request in two seconds; when the cause goes all are accepted within moments.
+// I19: many objects, whatever the reasons and in however many Ledgers, share a request in two
+// seconds; when a cause goes all are accepted within moments.
 func TestI19Refusals(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const objects = 3_000
-		var woken []cache.ObjectName
-		l := NewLedger(func(o cache.ObjectName) { woken = append(woken, o) })
-		for n := range objects {
-			l.Refused(named(n), Spec, "wish", 1, quota)
-		}
-		requests := func(during time.Duration) (n int) {
-			for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(10 * time.Second) {
-				for i := range objects {
-					if l.Of(named(i), Spec).Due("wish", 1) {
-						n++
-						l.Refused(named(i), Spec, "wish", 1, quota)
-					}
+	tooLarge, invalid := apierrors.NewRequestEntityTooLargeError("much"), apierrors.NewBadRequest("no")
+	for name, test := range map[string]struct {
+		reasons []error
+		ledgers int
+	}{
+		"one cause":    {[]error{quota}, 1},
+		"four causes":  {[]error{quota, webhook, tooLarge, invalid}, 1},
+		"four Ledgers": {[]error{quota}, 4},
+		"both":         {[]error{quota, tooLarge, invalid}, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { playRefusals(t, test.reasons, test.ledgers) })
+		})
+	}
+}
+
+func playRefusals(t *testing.T, reasons []error, ledgers int) {
+	t.Helper()
+	const objects = 3_000
+	var woken []cache.ObjectName
+	all, budget := make([]*Ledger, ledgers), &Budget{}
+	for i := range all {
+		all[i] = NewLedger(budget, func(o cache.ObjectName) { woken = append(woken, o) })
+	}
+	of := func(n int) *Ledger { return all[n%ledgers] }
+	ask := func(n int) { of(n).Refused(named(n), Spec, "wish", 1, reasons[n/ledgers%len(reasons)]) }
+	for n := range objects {
+		ask(n)
+	}
+	requests := func(during time.Duration) (n int) {
+		for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(10 * time.Second) {
+			for i := range objects {
+				if of(i).Of(named(i), Spec).Due("wish", 1) {
+					n++
+					ask(i)
 				}
 			}
-			return n
 		}
-		if n := requests(5 * time.Hour); n > 5*1800+few {
-			t.Errorf("%d requests in 5 hours", n)
+		return n
+	}
+	requests(10 * time.Minute)
+	if n := requests(2 * time.Hour); n > 2*1800+few*len(reasons)*ledgers {
+		t.Errorf("%d requests in 2 hours", n)
+	}
+	if r := of(0).Refused(named(objects), Spec, "wish", 1, errors.New("no answer")); r.Wait() > time.Second {
+		t.Errorf("a refusal of another kind waits %v", r.Wait())
+	}
+	for n := range objects { // of which some are due by themselves
+		if n < ledgers*len(reasons) || of(n).Of(named(n), Spec).Due("wish", 1) {
+			woken = append(woken, named(n))
 		}
-		if r := l.Refused(named(objects), Spec, "wish", 1, webhook); r.Wait() > time.Second {
-			t.Errorf("a refusal of another kind waits %v", r.Wait())
-		}
-		for n := range objects { // of which some are due by themselves
-			if r := l.Of(named(n), Spec); r.Due("wish", 1) {
-				woken = append(woken, named(n))
-			}
-		}
-		l.Accepted(named(0), Spec)
-		for len(woken) > 0 {
-			l.Accepted(woken[0], Spec)
-			woken = woken[1:]
-		}
-		if n := l.Count(Spec); n != 1 {
-			t.Errorf("%d are refused still", n)
-		}
-	})
+	}
+	for len(woken) > 0 {
+		l := of(slices.IndexFunc(all, func(l *Ledger) bool { return l.Of(woken[0], Spec) != nil }))
+		l.Accepted(woken[0], Spec)
+		woken = woken[1:]
+	}
+	left := 0
+	for _, l := range all {
+		left += l.Count(Spec)
+	}
+	if left != 1 || budget.crowds.Load() != 0 {
+		t.Errorf("%d are refused still, %d crowds", left, budget.crowds.Load())
+	}
 }
 
 // An API server that is back is asked at once for what it could not answer.
 func TestRecovered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		woken := map[cache.ObjectName]bool{}
-		l := NewLedger(func(o cache.ObjectName) { woken[o] = true })
+		l := NewLedger(&Budget{}, func(o cache.ObjectName) { woken[o] = true })
 		l.Refused(named(1), Spec, "wish", 1, quota)
 		l.Refused(named(2), Spec, "wish", 1, errors.New("connection refused"))
 		l.Refused(named(3), Access, "", 1, webhook)
