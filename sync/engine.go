@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/queue"
 	"github.com/klutch-go/sdk/internal/watchstore"
 	"github.com/klutch-go/sdk/sync/internal/fence"
@@ -254,12 +255,17 @@ func (e *engine) followMapper(ctx context.Context) {
 // remapped queues the source objects of some namespaces, or of all if none is given, and all
 // related objects.
 func (e *engine) remapped(of ...string) {
+	e.requeue(of...)
+	e.remappedRelated()
+}
+
+// requeue queues the source objects of some namespaces, or of all if none is given.
+func (e *engine) requeue(of ...string) {
 	for _, name := range e.source.Keys() {
 		if len(of) == 0 || slices.Contains(of, name.Namespace) {
 			e.queue.Add(name, queue.Resync)
 		}
 	}
-	e.remappedRelated()
 }
 
 func (e *engine) remappedRelated() {
@@ -305,6 +311,12 @@ func (e *engine) targetView() *view.View {
 		if key, ok := e.opts.Mapper.Source(c.Name); ok {
 			e.queue.Add(key, c.OfTarget())
 		}
+	}
+	v.Lost = func() {
+		if _, err := v.State(); fates.Of(err).Word() != fates.CannotTake {
+			e.requeue() // users learn that their targets cannot be looked at; an outage is told for the Sync
+		}
+		e.sync.notify()
 	}
 	return v
 }

@@ -218,6 +218,7 @@ func TestMessageAnsweredAbsent(t *testing.T) {
 // it can, all goes on, and the message goes.
 func TestBlindIsTold(t *testing.T) {
 	table := NewNamespaces(nil)
+	var show func()
 	for name, test := range map[string]struct {
 		tells      []string
 		says       bool // on the source too
@@ -229,13 +230,17 @@ func TestBlindIsTold(t *testing.T) {
 			func(w *world) { table.Delete(w.sourceNS) },
 			func(w *world) { table.Set(w.sourceNS, w.targetNS) },
 		},
-		"kind gone": { // what is in step as far as it was seen is told with its next event
-			[]string{"deleted", "new"},
-			true,
+		"kind gone": {
+			[]string{"alive", "deleted", "new"}, true,
 			func(w *world) { w.fakeTarget.Withdraw(widgets) },
 			func(w *world) {
 				w.fakeTarget.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
 			},
+		},
+		"version not served": { // without an event for any object
+			[]string{"alive", "deleted", "new"}, true,
+			func(w *world) { show = w.fakeTarget.Hide(widgets) },
+			func(*world) { show() },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

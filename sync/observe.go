@@ -175,7 +175,6 @@ func observeBlind(p *pair, r *record, why Reason, said string) {
 		r.blind = time.Now()
 	}
 	p.refused, p.answer = why, clip(said)
-	p.wait = waitPause
 	if left := time.Until(r.blind.Add(blindPause)); left > 0 {
 		p.passing, p.wait = true, left
 	}
@@ -600,6 +599,8 @@ func (p *pair) again(s step, r *record) time.Duration {
 		return prune.Pause
 	case s != stepWait:
 		return 0
+	case blind(p.state):
+		return livePause // what is read anew brings us back; the reason may change until then
 	case p.statusDelayed:
 		return max(p.statusWait, time.Millisecond)
 	case p.held != "":

@@ -442,6 +442,10 @@ func TestExplain(t *testing.T) {
 // The pause between looks depends on what is waited for.
 func TestAgain(t *testing.T) {
 	p := &pair{}
+	if got := p.again(stepWait, &record{}); got != livePause {
+		t.Errorf("without a sight of the target: %v", got)
+	}
+	p.mapped, p.state.target.freshness = true, cached
 	if got := p.again(stepRest, &record{}); got != 0 {
 		t.Errorf("rest: %v", got)
 	}

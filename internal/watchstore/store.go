@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 )
 
@@ -76,7 +77,7 @@ type Follower interface {
 	// Ended precedes the change of an object that the watch has shown to be deleted, with
 	// the state in which it was. A list that lacks an object shows no such thing.
 	Ended(last metav1.Object)
-	// Turned follows the store becoming known or unknown.
+	// Turned follows the store becoming known, or unknown, or unknown for a reason of another kind.
 	Turned(known bool)
 	// Renewed follows the begin of a watch.
 	Renewed()
@@ -185,7 +186,7 @@ func (s *Store) note(err error) {
 	s.err = err
 	synced := s.synced
 	s.mu.Unlock()
-	if (before == nil) != (err == nil) {
+	if (before == nil) != (err == nil) || fates.Of(before).Word() != fates.Of(err).Word() {
 		s.tell(synced && err == nil)
 	}
 }

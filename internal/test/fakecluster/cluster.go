@@ -92,6 +92,22 @@ func (c *Cluster) Withdraw(gvr schema.GroupVersionResource) {
 	}
 }
 
+// Hide ends serving gvr, without a word on its objects, until show is called.
+func (c *Cluster) Hide(gvr schema.GroupVersionResource) (show func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := c.served[gvr]
+	delete(c.served, gvr)
+	for _, w := range s.watchers {
+		w.Stop()
+	}
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.served[gvr] = s
+	}
+}
+
 // Collide ends an object as a DELETE does that was decided before the finalizers came: with
 // them, and without deletionTimestamp. It reports whether there is an object to end so.
 func (c *Cluster) Collide(gvr schema.GroupVersionResource, name cache.ObjectName) bool {

@@ -33,7 +33,7 @@ type Config struct {
 	Changed func(Change)
 	Ended   func(last metav1.Object) // called before Changed where the watch has shown a deletion, and not a list; may be nil
 	Moved   func(namespace string)   // called when a namespace, or all, became known
-	Lost    func()                   // called when a namespace, or all, became unknown
+	Lost    func()                   // called when a namespace, or all, became unknown, or so for another kind of reason
 	Watched func()                   // called when a watch begins; may be nil
 	Doubt   func()                   // called when the cluster may have been restored from a backup
 }
