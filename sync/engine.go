@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
@@ -67,6 +68,7 @@ func newEngine(s *Sync) *engine {
 	}
 	e.deleted = tombstone.New(e.opts.Finalizer, s.from.reads.Resource(s.resource))
 	e.counts = namespaces.NewCounts(e.write.Sources, e.firstOrLast)
+	e.counts.Space = s.from.reader(corev1.SchemeGroupVersion.WithResource("namespaces"))
 	if table := e.opts.RelatedMapper; table != nil {
 		e.counts.Everywhere = func(namespace string) bool { _, ok := table.Of(namespace); return ok }
 	}
@@ -359,7 +361,7 @@ func (e *engine) newRelatedResource(p *queue.Pool, f family) *relatedResource {
 		Resource: f.Resource, FromTarget: f.From == TargetSide, Manager: e.names.RelatedManager(related.Managers), Names: called, Sources: e.counts,
 		Marks:     related.Marks{Bound: e.names.Bound, Source: e.names.Source, Owner: e.names.Owner, Referrer: e.names.Referrer, Adopted: e.names.Adopted, Own: e.names.Own},
 		Originals: relatedSide(r.original, owner, f.Resource), Copies: relatedSide(r.copy, other, f.Resource),
-		Bound: relatedBound{index: index, referrers: referrers, sources: e.source},
+		Bound: relatedBound{index: index, referrers: referrers, sources: e.source, finalizer: e.opts.Finalizer},
 		Engine: relatedEngine{
 			family: f, index: index, guard: e.guard, write: e.write, reports: e.reports, sources: e.queue, denied: e.denied,
 			heldCopies: heldCopies{resource: string(f.From) + " " + f.Resource.GroupResource().String(), sync: e.sync, count: r.copy.Count},
@@ -368,6 +370,9 @@ func (e *engine) newRelatedResource(p *queue.Pool, f family) *relatedResource {
 		NewPace: func() related.Pace { return &pace.Copy{Budget: &e.statuses, OnSource: f.From == TargetSide} },
 	})
 	referrers.Index(index, view.NewIndex(r.copier.References, r.referred))
+	if f.From == SourceSide {
+		e.source.Index(leaving, view.NewIndex(leavingWith(e.opts.Finalizer), func(string) {})) // a copy that is read still is looked at again by itself
+	}
 	r.queue = p.Queue(r.reconcile, queue.Options{Name: "related", Limit: max(e.opts.Workers/4, 1)})
 	return r
 }

@@ -165,6 +165,7 @@ func relatedSide(v *view.View, c *Cluster, resource schema.GroupVersionResource)
 type relatedBound struct {
 	index              string // of the referrers, by the name of what they refer to
 	referrers, sources *view.View
+	finalizer          string
 }
 
 func (b relatedBound) Known() bool {
@@ -175,6 +176,26 @@ func (b relatedBound) Known() bool {
 
 func (b relatedBound) Referrers(original cache.ObjectName) []metav1.Object {
 	return b.referrers.By(b.index, original.String())
+}
+
+func (b relatedBound) Leaving(original cache.ObjectName, all bool) bool {
+	if all {
+		return b.sources.Has(leaving, original.Namespace) || b.sources.Has(leaving, metav1.NamespaceAll)
+	}
+	return slices.ContainsFunc(b.Referrers(original), func(o metav1.Object) bool { return leavingWith(b.finalizer)(o) != nil })
+}
+
+// leaving is the index, by namespace, of the sources that are being deleted and whose targets
+// have not gone.
+const leaving = "leaving"
+
+func leavingWith(finalizer string) func(metav1.Object) []string {
+	return func(source metav1.Object) []string {
+		if source.GetDeletionTimestamp() == nil || !slices.Contains(source.GetFinalizers(), finalizer) {
+			return nil
+		}
+		return []string{source.GetNamespace()}
+	}
 }
 
 func (b relatedBound) Live(ctx context.Context, referrer cache.ObjectName) (*unstructured.Unstructured, error) {

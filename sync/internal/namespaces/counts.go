@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/sync/internal/view"
 )
 
@@ -26,6 +27,9 @@ type Counts struct {
 	// Everywhere, if not nil, is for cluster-scoped sources, and tells the namespaces in which
 	// each of them counts. Set it before Follow.
 	Everywhere func(namespace string) bool
+
+	// Space reads a namespace of the sources live; nil if there is none.
+	Space func(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error)
 
 	mu     sync.RWMutex
 	counts map[string]int
@@ -86,6 +90,22 @@ func (c *Counts) Deserted(ctx context.Context, namespace string) (bool, error) {
 		return false, fmt.Errorf("look for sources in namespace %s: %w", namespace, err)
 	}
 	return len(list.Items) == 0, nil
+}
+
+// Ending confirms live that namespace is being deleted, and the sources in it. Where namespaces
+// may not be read it is not known to be, and sources that have none stay.
+func (c *Counts) Ending(ctx context.Context, namespace string) (bool, error) {
+	if c.Everywhere != nil || namespace == "" {
+		return false, nil
+	}
+	obj, err := c.Space(ctx, cache.NewObjectName("", namespace))
+	switch {
+	case fates.Is(err, fates.Forbidden, fates.Unserved):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("read namespace %s: %w", namespace, err)
+	}
+	return obj != nil && obj.GetDeletionTimestamp() != nil, nil
 }
 
 // Get is the source called name, as the view has it.

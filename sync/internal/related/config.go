@@ -58,6 +58,9 @@ type Side struct {
 type Bound interface {
 	// Known reports whether those of both sides are.
 	Known() bool
+	// Leaving reports whether a target of the namespace of an original has not gone yet, though
+	// its source is being deleted: one that refers to it, or any of them if all is set.
+	Leaving(original cache.ObjectName, all bool) bool
 	// Referrers are those that refer to an original, and Live reads one.
 	Referrers(original cache.ObjectName) []metav1.Object
 	Live(ctx context.Context, referrer cache.ObjectName) (*unstructured.Unstructured, error)
@@ -65,9 +68,11 @@ type Bound interface {
 
 // Sources is the synced objects of the source side.
 type Sources interface {
-	// In reports whether there is one in a namespace, and Deserted, live, that there is none.
+	// In reports whether there is one in a namespace; Deserted, live, that there is none, and
+	// Ending, live, that the namespace is being deleted under them.
 	In(namespace string) bool
 	Deserted(ctx context.Context, namespace string) (bool, error)
+	Ending(ctx context.Context, namespace string) (bool, error)
 	Get(name cache.ObjectName) (obj metav1.Object, known bool)
 	Live(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error)
 }

@@ -12,6 +12,7 @@ type state struct {
 	ours     bool // and is a copy of the original
 	theirs   bool // only other Syncs want the copy
 	claimed  bool // it is of a cluster that has been replaced, and the claim that it was for is there
+	read     bool // a target reads it still, though its source is being deleted
 	held     bool // too many copies have lost their originals, so that this one waits
 	verified bool // that the original, or what refers to it, has gone was confirmed live
 	shared   bool // and that another Sync wants the copy too
@@ -68,6 +69,9 @@ func plan(s state) Step {
 		return StepRest
 	// What a replaced cluster handed out stays for as long as it is asked for.
 	case s.claimed:
+		return StepWait
+	// What the users' namespace has lost, the targets need until they have gone.
+	case s.read:
 		return StepWait
 	// Many that lose their originals at once may be those of a cluster that was restored.
 	case s.held:

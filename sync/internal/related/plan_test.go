@@ -23,6 +23,7 @@ func TestPlan(t *testing.T) {
 		"original gone":                {state{seen: true, selected: true, taken: true, ours: true, verified: true}, StepDelete},
 		"reference gone, says cache":   {state{seen: true, travels: true, taken: true, ours: true}, StepVerify},
 		"reference gone":               {state{seen: true, travels: true, taken: true, ours: true, verified: true}, StepDelete},
+		"original gone, target reads":  {state{seen: true, taken: true, ours: true, read: true, verified: true}, StepWait},
 		"another cluster, claimed":     {state{seen: true, taken: true, ours: true, claimed: true}, StepWait},
 		"another cluster, copied anew": {state{seen: true, selected: true, travels: true, taken: true, ours: true, claimed: true}, StepCopy},
 		"original gone, not our copy":  {state{seen: true, selected: true, taken: true, verified: true}, StepRest},

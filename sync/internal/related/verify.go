@@ -23,6 +23,9 @@ func (v verifier) verify(ctx context.Context, p *pair) (verified, shared bool, e
 	if v.owners.ofPredecessor(p, p.copy) {
 		return v.unclaimed(ctx, p)
 	}
+	if ending, err := v.ending(ctx, p); err != nil || ending {
+		return false, false, err
+	}
 	live, err := v.Originals.metadata(ctx, p.from.Name)
 	from, _ := v.filter.Names.Origin(p.copy)
 	if err != nil || live == nil || live.GetUID() != from.UID || !v.filter.mayTravel(live, p.name) {
@@ -41,6 +44,15 @@ func (v verifier) verify(ctx context.Context, p *pair) (verified, shared bool, e
 	}
 	unreferred, err := v.unreferred(ctx, p, live)
 	return unreferred, others, err
+}
+
+// ending confirms live that the namespace of the originals is being deleted, and its sources with
+// it: these come after the originals, in whatever order the cluster chooses.
+func (v verifier) ending(ctx context.Context, p *pair) (bool, error) {
+	if v.filter.FromTarget || !v.filter.Sources.In(p.from.Name.Namespace) {
+		return false, nil
+	}
+	return v.filter.Sources.Ending(ctx, p.from.Name.Namespace)
 }
 
 // madeBy is that of the owners, of the copy as it is live.

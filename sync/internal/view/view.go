@@ -187,6 +187,12 @@ func (v *View) By(index, value string) []metav1.Object {
 	return out
 }
 
+// Has reports whether there is an object with an indexed value.
+func (v *View) Has(index, value string) bool {
+	i := v.indexes[index]
+	return i != nil && len(i.find(value)) > 0
+}
+
 // Err is why a namespace cannot be read; nil if it can, or was not read yet.
 func (v *View) Err(namespace string) error {
 	if p := v.Part(namespace); p != nil {
