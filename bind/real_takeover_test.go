@@ -171,7 +171,7 @@ func (w *world) foreseen(t *testing.T, service string) {
 		"replicas": int64(0), "selector": map[string]any{"matchLabels": labels},
 		"template": map[string]any{"metadata": map[string]any{"labels": labels}, "spec": map[string]any{
 			"serviceAccountName": "konnector",
-			"containers":         []any{map[string]any{"name": "konnector", "image": "public.ecr.aws/w5n9a2g2/klutch/konnector:v1.5.0"}},
+			"containers":         []any{map[string]any{"name": "konnector", "image": "example.com/klutch/konnector:v1.5.0"}},
 		}},
 	}})
 	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}

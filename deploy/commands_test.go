@@ -248,7 +248,7 @@ func (s *shell) klutchs(want bool) {
 	s.Helper()
 	image, deployments := "example.com/konnector", s.dyn.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).Namespace("klutch-bind")
 	if want {
-		image = "public.ecr.aws/w5n9a2g2/klutch/konnector"
+		image = "example.com/klutch/konnector"
 	}
 	d := must(deployments.Get(s.Context(), "konnector", metav1.GetOptions{}))
 	containers, _, _ := unstructured.NestedSlice(d.Object, "spec", "template", "spec", "containers")
