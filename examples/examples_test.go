@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// The programs that show package sync, run against real clusters.
+// The programs that show package sync, and a konnector of one's own, run against real clusters.
 package examples_test
 
 import (
@@ -139,7 +139,7 @@ func flags(app, control side, resource string) []string {
 func TestPrograms(t *testing.T) {
 	ada, bob, control := cluster.ForTest(t, "ada"), cluster.ForTest(t, "bob"), cluster.ForTest(t, "control")
 	programs := t.TempDir()
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", programs, "./mirror", "./tenants", "./adopt", "./observe")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", programs, "./mirror", "./tenants", "./adopt", "./observe", "./embed")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -188,10 +188,10 @@ func TestPrograms(t *testing.T) {
 		}
 		stop()
 	})
-	for _, name := range []string{"mirror", "tenants", "adopt", "observe"} {
-		out, err := exec.CommandContext(t.Context(), filepath.Join(programs, name)).CombinedOutput()
+	for name, args := range map[string][]string{"mirror": nil, "tenants": nil, "adopt": nil, "observe": nil, "embed": {"-kubeconfig=/nowhere"}} {
+		out, err := exec.CommandContext(t.Context(), filepath.Join(programs, name), args...).CombinedOutput()
 		if err == nil || !strings.HasPrefix(string(out), name+": ") {
-			t.Errorf("%s without arguments: %v\n%s", name, err, out)
+			t.Errorf("%s without a cluster: %v\n%s", name, err, out)
 		}
 	}
 }

@@ -230,7 +230,12 @@ func (w *world) bindAs(person terminal, args ...string) result {
 
 func (w *world) run(args ...string) result {
 	w.Helper()
-	return terminal{}.run(w.Context(), append(args, "--kubeconfig", w.cluster.Kubeconfig())...)
+	return w.runAs(terminal{}, args...)
+}
+
+func (w *world) runAs(person terminal, args ...string) result {
+	w.Helper()
+	return person.run(w.Context(), append(args, "--kubeconfig", w.cluster.Kubeconfig())...)
 }
 
 func (w *world) expect(r result, code int, words ...string) {
@@ -332,10 +337,23 @@ func TestBind(t *testing.T) {
 	w.expect(w.run("claims", "things.example.com"), exitOK)
 	w.reclaim("things.example.com", append(w.claims["things.example.com"], map[string]any{"resource": "pods", "version": "v1", "required": false, "selector": map[string]any{"owner": "Consumer"}})...)
 	w.expect(w.run("claims", "things.example.com"), exitConsent, "claims pods, which is not answered", "--accept-claim things.example.com/pods")
-	w.reclaim("things.example.com", w.claims["things.example.com"]...)
 	if diff := cmp.Diff(versions, w.versions()); diff != "" {
 		t.Errorf("a list of claims wrote (-before +after):\n%s", diff)
 	}
+
+	// --ask asks about the claim without an answer alone, and takes no answer for none.
+	w.expect(w.run("claims", "--ask"), exitUsage, "name the binding")
+	w.expect(w.run("claims", "things.example.com", "--ask"), exitConsent, "wants to read pods", "type pods. [No,pods]", "claims pods, which is not answered")
+	w.expectBinding("Accepted", "Rejected")
+	asked := w.runAs(terminal{stdin: "no\n"}, "claims", "things.example.com", "--ask")
+	w.expect(asked, exitOK, "wants to read pods", "Updated APIServiceBinding things.example.com")
+	if strings.Contains(asked.errOut, "wants to write") {
+		t.Errorf("what is answered is asked again:\n%s", asked)
+	}
+	w.expectBinding("Accepted", "Rejected", "Rejected")
+	w.reclaim("things.example.com", w.claims["things.example.com"]...)
+	w.expect(w.run("claims", "things.example.com", "--ask"), exitOK)
+	w.expectBinding("Accepted", "Rejected")
 
 	// Answers may change, and the right to remove copies outlives the consent.
 	w.expect(w.run("claims", "things.example.com", "--yes", "--reject-claim", "secret"), exitUsage, "no service claims that")
@@ -721,15 +739,19 @@ func (w *world) maker(now any) any {
 }
 
 // expectBinding: its answers, and the Secret that it names.
-func (w *world) expectBinding(secrets, configmaps string) {
+func (w *world) expectBinding(secrets, configmaps string, pods ...string) {
 	w.Helper()
+	want := map[string]any{"secrets": secrets, "configmaps": configmaps}
+	for _, answer := range pods {
+		want["pods"] = answer
+	}
 	u := w.must(w.dyn.Resource(bindings).Namespace("klutch-bind").Get(w.Context(), "things.example.com", metav1.GetOptions{}))
 	claims, _, _ := unstructured.NestedSlice(u.Object, "spec", "permissionClaims")
 	got := map[string]any{}
 	for _, c := range claims {
 		got[c.(map[string]any)["resource"].(string)] = c.(map[string]any)["state"]
 	}
-	if diff := cmp.Diff(map[string]any{"secrets": secrets, "configmaps": configmaps}, got); diff != "" {
+	if diff := cmp.Diff(want, got); diff != "" {
 		w.Errorf("answers (-want +got):\n%s", diff)
 	}
 	ref, _, _ := unstructured.NestedStringMap(u.Object, "spec", "kubeconfigSecretRef")
