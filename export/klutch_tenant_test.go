@@ -315,7 +315,7 @@ func TestKlutchPrefixedGoesOn(t *testing.T) {
 		t.Errorf("rights in the whole cluster, in their order (-want +got):\n%s", diff)
 	}
 	w.eventually("the tenant writes", func(context.Context) (bool, error) {
-		err := makeContinent(t, c.dyn, c.continent(c.namespace+"-mu", c.namespace))
+		err := makeContinent(t, c.dyn, c.continent(c.namespace+"-mu", c.namespace)) //nolint:contextcheck // the world has one
 		return err == nil, ignoreForbidden(err)
 	})
 }

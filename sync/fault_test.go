@@ -231,14 +231,16 @@ func TestBlindIsTold(t *testing.T) {
 			func(w *world) { table.Set(w.sourceNS, w.targetNS) },
 		},
 		"kind gone": {
-			[]string{"alive", "deleted", "new"}, true,
+			[]string{"alive", "deleted", "new"},
+			true,
 			func(w *world) { w.fakeTarget.Withdraw(widgets) },
 			func(w *world) {
 				w.fakeTarget.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
 			},
 		},
 		"version not served": { // without an event for any object
-			[]string{"alive", "deleted", "new"}, true,
+			[]string{"alive", "deleted", "new"},
+			true,
 			func(w *world) { show = w.fakeTarget.Hide(widgets) },
 			func(*world) { show() },
 		},

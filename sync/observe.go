@@ -574,12 +574,6 @@ var reasons = map[fates.Word]Reason{
 	fates.CannotTake: ReasonUnavailable, fates.Lacks: ReasonMissing, fates.Refuses: ReasonRefused, fates.DoesNotPermit: ReasonForbidden,
 }
 
-// hush finds out how long the message that follows from all else has to wait.
-func (p *pair) hush(r *record, refused *refusal.Refusal) {
-	p.mute = r.status.mute(explain(p.state, obstacle(p.state)), refused)
-	p.muted = p.mute > 0
-}
-
 // untold reports whether the message on the source is out of date.
 func (p *pair) untold() bool {
 	p.muted = false

@@ -129,7 +129,7 @@ func TestRealSecretsOutliveTargets(t *testing.T) {
 		w.until("the targets are deprovisioned", func() bool { return w.deprovision(3*time.Second) == 0 })
 		eventually(t, "the namespace is empty", func(ctx context.Context) (bool, error) {
 			_, err := namespaces.Get(ctx, w.sourceNS, metav1.GetOptions{})
-			return apierrors.IsNotFound(err) == test.namespace && w.counted(source, widgets, w.sourceNS) == 0, nil
+			return apierrors.IsNotFound(err) == test.namespace && w.counted(source, widgets, w.sourceNS) == 0, nil //nolint:contextcheck // the world has one
 		})
 		w.until("the copies have gone", func() bool { return w.counted(target, secrets, w.targetNS) == 0 })
 		if n := asked.Load() - before; n > 10*claims {

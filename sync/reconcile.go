@@ -119,7 +119,7 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 			return 0, failed
 		}
 		p.held = c.held(p, r)
-		p.hush(r, c.refused.Of(key, refusal.Message))
+		r.hush(p, c.refused.Of(key, refusal.Message))
 		result.Target = p.name
 		c.reports.report(ctx, p, r)
 		if hook := c.reports.hooks.Unclaimed; hook != nil && c.observer.unclaimed(p) {

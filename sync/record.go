@@ -183,3 +183,9 @@ func (s *sourceStatus) withOthers(give map[string]any, source *unstructured.Unst
 	}
 	return travel.WithConditions(give, is, s.others)
 }
+
+// hush finds out how long the message that follows from all else has to wait.
+func (r *record) hush(p *pair, refused *refusal.Refusal) {
+	p.mute = r.status.mute(explain(p.state, obstacle(p.state)), refused)
+	p.muted = p.mute > 0
+}

@@ -113,14 +113,14 @@ func (s *sim) contend(r rival) {
 	for _, name := range sorted(s.model.now[sideSource]) {
 		for side, wrote := range s.model.wrote {
 			if n := wrote[name]; n > mostRivalled[side]*len(s.konnectors) {
-				s.broke("I19", "%d writes to the %s of %s in an hour in which %s", n, sideName(side), name, r.name)
+				s.model.breaks("I19", "%d writes to the %s of %s in an hour in which %s", n, sideName(side), name, r.name)
 			}
 		}
 		s.mu.Lock()
 		why := s.told[name]
 		s.mu.Unlock()
 		if s.model.undone[name] > 3 && why == "" {
-			s.broke("I18", "%s is not told that %s, for the %dth time", name, r.name, s.model.undone[name])
+			s.model.breaks("I18", "%s is not told that %s, for the %dth time", name, r.name, s.model.undone[name])
 		}
 	}
 	s.rivalries = nil

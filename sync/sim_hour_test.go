@@ -23,7 +23,7 @@ func hours() (all []generator) {
 	for _, scope := range scopes {
 		all = append(all, generator{scope.name + " refused for an hour", 3, func(s *sim, o op) {
 			s.refusal = refusing(scope, o.n)
-			s.endure()
+			_ = s.endure() // it is in the model
 		}})
 	}
 	for _, r := range rivals {
@@ -127,7 +127,7 @@ func (s *sim) conditioned() {
 	s.pass(time.Minute)
 	for _, name := range before {
 		if has := conditions(s.get(sideSource, name)); has != "Audited Ready" {
-			s.broke("I9", "another controller's condition was on %s, which has %s", name, has)
+			s.model.breaks("I9", "another controller's condition was on %s, which has %s", name, has)
 		}
 		s.merge(sideSource, name, "auditor", `{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`, "status") // a restart would forget whose it is
 	}
@@ -165,7 +165,7 @@ func (s *sim) heldDeletion(o op) {
 	s.pass(time.Minute)
 	if t := s.get(sideTarget, target); t == nil || t.GetDeletionTimestamp() == nil {
 		if t == nil || !s.model.isHeld(s.get(sideSource, name)) {
-			s.broke("I3", "%s is being deleted, and its target is not", name)
+			s.model.breaks("I3", "%s is being deleted, and its target is not", name)
 		}
 		return
 	}
@@ -174,14 +174,14 @@ func (s *sim) heldDeletion(o op) {
 	s.pass(time.Minute)
 	source, t := s.get(sideSource, name), s.get(sideTarget, target)
 	if source == nil || t == nil {
-		s.broke("I3", "%s was let go while its target was held", name)
+		s.model.breaks("I3", "%s was let go while its target was held", name)
 		return
 	}
 	if size, _, _ := unstructured.NestedString(t.Object, "spec", "size"); size != "77" {
-		s.broke("I1", "size is %q on %s, which is held, not 77", size, target)
+		s.model.breaks("I1", "size is %q on %s, which is held, not 77", size, target)
 	}
 	if diff := statusDiffers(source, t, s.narrow[sideSource]); diff != "" {
-		s.broke("I1", "%s, whose target is held: %s", name, diff)
+		s.model.breaks("I1", "%s, whose target is held: %s", name, diff)
 	}
 	s.setFinalizers(sideTarget, t, nil)
 }
@@ -210,11 +210,11 @@ func (s *sim) setUpAgain() {
 		t, source := s.model.now[sideTarget][name], s.get(sideSource, s.source(name))
 		switch {
 		case t == nil || t.GetUID() != before[name].GetUID():
-			s.broke("I2", "%s was deleted as the source cluster was set up again", name)
+			s.model.breaks("I2", "%s was deleted as the source cluster was set up again", name)
 		case i == 0 && sourceUID(t) != string(source.GetUID()):
-			s.broke("I1", "%s is not taken up by the source of its name", name)
+			s.model.breaks("I1", "%s is not taken up by the source of its name", name)
 		case i > 0 && s.told[s.source(name)] != klutchsync.ReasonOrphaned:
-			s.broke("I18", "%s has no source any more, and is not told", name)
+			s.model.breaks("I18", "%s has no source any more, and is not told", name)
 		}
 	}
 }

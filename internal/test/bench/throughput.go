@@ -21,8 +21,10 @@ func throughput(ctx context.Context, c contest) (figures []figure, err error) {
 			phase
 			goal goal
 		}{
-			{creating, ofIdeal("≥", 0.85).alone(0.95)}, {stating, ofIdeal("≥", 0.8).alone(0.9)},
-			{updating, ofIdeal("≥", 0.85).alone(0.95)}, {deleting, ofIdeal("≥", 0.95).alone(0.95)},
+			{creating, ofIdeal("≥", 0.85).alone(0.95)},
+			{stating, ofIdeal("≥", 0.8).alone(0.9)},
+			{updating, ofIdeal("≥", 0.85).alone(0.95)},
+			{deleting, ofIdeal("≥", 0.95).alone(0.95)},
 		} {
 			took, err := b.all(ctx, p.phase)
 			if err != nil {

@@ -116,7 +116,7 @@ func TestShowWithout(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs real clusters")
 	}
-	story := told(t, func(string) (map[string]engine.Engine, error) { return nil, nil })
+	story := told(t, func(string) (map[string]engine.Engine, error) { return map[string]engine.Engine{}, nil })
 	inOrder(t, story, "PostgreSQL is not installed, so that instances are pages of text in ConfigMaps; for databases: apt-get install postgresql",
 		"orders 1 to 3", "garbage", `the page says "orders 1 to 3" again`, "That was the whole journey.")
 	claim := regexp.MustCompile(`(?i)psql|\bdatabase\b|\brows?\b`)
@@ -160,7 +160,9 @@ func TestBrokenOff(t *testing.T) {
 		t.Errorf("no server runs: %q", processes(dir))
 	}
 	_ = cmd.Process.Kill()
-	<-ended
+	if err := <-ended; err == nil {
+		t.Error("the demo ended by itself")
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for tick := time.NewTicker(100 * time.Millisecond); len(processes(dir)) > 0; {

@@ -206,7 +206,7 @@ func (c *Cluster) document(of string) (body []byte, moved string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	paths := map[string]any{}
-	for at, d := range c.documents() {
+	for at, d := range published(c.all()) {
 		data := encoded(map[string]any{"paths": d.paths, "components": map[string]any{"schemas": d.schemas}})
 		hash := fnv.New64a()
 		_, _ = hash.Write(data)
@@ -225,10 +225,10 @@ func (c *Cluster) document(of string) (body []byte, moved string) {
 // A document is what is published of an API version.
 type document struct{ paths, schemas map[string]any }
 
-// documents are those of all kinds that have a schema, by group and version.
-func (c *Cluster) documents() map[string]document {
+// published are the documents of all kinds that have a schema, by group and version.
+func published(all []*served) map[string]document {
 	out := map[string]document{}
-	for _, s := range c.all() {
+	for _, s := range all {
 		if s.Schema == nil {
 			continue
 		}

@@ -309,10 +309,15 @@ func (e *estate) inventory(t *testing.T) map[string]string {
 	rbac, admission := "rbac.authorization.k8s.io", "admissionregistration.k8s.io"
 	for _, at := range []*side{e.app, e.control} {
 		for _, gvr := range []schema.GroupVersionResource{
-			namespacesGVR, secretsGVR, {Version: "v1", Resource: "serviceaccounts"}, {Version: "v1", Resource: "resourcequotas"},
-			{Group: rbac, Version: "v1", Resource: "roles"}, {Group: rbac, Version: "v1", Resource: "rolebindings"},
-			{Group: rbac, Version: "v1", Resource: "clusterroles"}, {Group: rbac, Version: "v1", Resource: "clusterrolebindings"},
-			{Group: admission, Version: "v1", Resource: "validatingadmissionpolicies"}, {Group: admission, Version: "v1", Resource: "validatingadmissionpolicybindings"},
+			namespacesGVR, secretsGVR,
+			{Version: "v1", Resource: "serviceaccounts"},
+			{Version: "v1", Resource: "resourcequotas"},
+			{Group: rbac, Version: "v1", Resource: "roles"},
+			{Group: rbac, Version: "v1", Resource: "rolebindings"},
+			{Group: rbac, Version: "v1", Resource: "clusterroles"},
+			{Group: rbac, Version: "v1", Resource: "clusterrolebindings"},
+			{Group: admission, Version: "v1", Resource: "validatingadmissionpolicies"},
+			{Group: admission, Version: "v1", Resource: "validatingadmissionpolicybindings"},
 			bindingsGVR, crdsGVR, clustersGVR, requestedGVR, exportsGVR,
 		} {
 			list, err := at.dyn.Resource(gvr).List(t.Context(), metav1.ListOptions{})
@@ -345,7 +350,7 @@ func expected(u *unstructured.Unstructured) bool {
 // asks for: nothing hangs, and no right is left.
 func (e *estate) end(t *testing.T) {
 	t.Helper()
-	claims, objects := append(e.claims, e.gear), append(e.objects, e.gearObject)
+	claims, objects := slices.Concat(e.claims, []place{e.gear}), slices.Concat(e.objects, []place{e.gearObject})
 	for _, o := range slices.Concat(claims, e.originals) {
 		o.delete(t)
 	}

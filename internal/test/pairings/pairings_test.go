@@ -295,6 +295,7 @@ func TestPairings(t *testing.T) {
 // secondBind has Klutch's CLI bind again what ours has bound, and Klutch's konnector carry a
 // change of the schema over: over CRDs that our konnector made only with its flag.
 func (in *installation) secondBind(t *testing.T, p *pairing) {
+	t.Helper()
 	cli, name := in.klutchCLI(p), "widgets."+p.group
 	if err := cli.bind(t.Context(), name); err == nil || !strings.Contains(err.Error(), "is not owned by klutch-bind") {
 		t.Errorf("without --crd-owner-references: %v", err)

@@ -58,7 +58,7 @@ func (o *observer) observeCopy(p *pair, copied metav1.Object) {
 	p.claimed = o.owners.ofPredecessor(p, copied) && o.owners.isClaimed(p)
 	mine, _ := o.owners.madeBy(copied)
 	p.theirs = !mine
-	if !o.filter.FromTarget && !(p.selected && p.travels) {
+	if !o.filter.FromTarget && (!p.selected || !p.travels) {
 		p.read = o.filter.Bound.Leaving(p.from.Name, copied.GetAnnotations()[o.filter.Marks.Referrer] == "")
 	}
 }

@@ -38,7 +38,7 @@ func RunSync(ctx context.Context, o Options) error {
 		if err != nil {
 			return err
 		}
-		set.Put(r.Resource, s)
+		set.Put(r.Resource, s) //nolint:contextcheck // a Sync has the context of its Set
 	}
 	return set.Run(ctx)
 }
