@@ -290,6 +290,7 @@ func TestCrashAtEachWrite(t *testing.T) {
 		v1alpha1.DeletionPolicyDelete: eachWay(revokeWrites, emptyWrites, endWrites), v1alpha1.DeletionPolicyOrphan: eachWay(keepWrites, endWrites),
 	}
 	admit(false, make([]cut, max(0, 1+len(removals[v1alpha1.DeletionPolicyDelete])+len(removals[v1alpha1.DeletionPolicyOrphan])-len(all)))...)
+	w.beat() // a backend writes when it has heard no konnector for a while
 	if !t.Run("of what a tenant asks for", func(t *testing.T) { w.t = t; w.crashWhenAsked(all) }) {
 		return
 	}
