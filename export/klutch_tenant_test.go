@@ -16,8 +16,11 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -221,6 +224,11 @@ func TestKlutchTenantsAreAdopted(t *testing.T) {
 			t.Fatalf("adopted for another identity: %v", now.Labels)
 		}
 
+		exports := must(w.dyn.Resource(tenant.ExportResource).Namespace(ada.namespace).Watch(t.Context(), metav1.ListOptions{}))
+		must(w.exporter.tenants.EnsureTenantNamespace(t.Context(), &tenant.Record{
+			Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: "ada", Groups: users["ada"].Groups}, Cluster: "c1",
+		})) // the bind goes on later
+		goesOn(t, exports)
 		c := w.tenant("ada", "c1", "widgets.example.org")
 		if c.namespace != ada.namespace {
 			t.Fatalf("a second tenant: %s", c.namespace)
@@ -318,6 +326,26 @@ func TestKlutchPrefixedGoesOn(t *testing.T) {
 		err := makeContinent(t, c.dyn, c.continent(c.namespace+"-mu", c.namespace)) //nolint:contextcheck // the world has one
 		return err == nil, ignoreForbidden(err)
 	})
+}
+
+// goesOn fails the test if an export is withdrawn before our backend says that it offers it.
+func goesOn(t *testing.T, exports apiwatch.Interface) {
+	t.Helper()
+	defer exports.Stop()
+	for event := range exports.ResultChan() {
+		var export v1alpha1.APIServiceExport
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(event.Object.(*unstructured.Unstructured).Object, &export); err != nil {
+			t.Fatal(err)
+		}
+		c := v1alpha1.FindCondition(export.Status.Conditions, v1alpha1.ConditionOffered)
+		if c == nil { // our backend has not looked at it
+			continue
+		}
+		if c.Status != metav1.ConditionTrue {
+			t.Errorf("export %s was withdrawn: %s: %s", export.Name, c.Reason, c.Message)
+		}
+		return
+	}
 }
 
 // types runs the commands of a section of FROM-KLUTCH.md with kubectl.

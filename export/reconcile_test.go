@@ -27,7 +27,7 @@ func TestHalfMade(t *testing.T) {
 	w := newStillWorld(t)
 	e := must(New(w.config, Options{}))
 	made := func(user string) string {
-		return must(e.tenants.EnsureTenantNamespace(t.Context(), tenant.Holder{Issuer: w.issuer.URL(), Subject: user, Cluster: "c1"}))
+		return must(e.tenants.EnsureTenantNamespace(t.Context(), &tenant.Record{Identity: auth.Identity{Issuer: w.issuer.URL(), Subject: user}, Cluster: "c1"}))
 	}
 	empty, asked, recorded := made("empty"), made("asked"), made("recorded")
 	w.apply(object("{apiVersion: klutch.anynines.com/v1alpha1, kind: APIServiceNamespace, metadata: {name: team-a, namespace: " + asked + "}}"))

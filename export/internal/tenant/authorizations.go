@@ -86,7 +86,7 @@ func (a *Authorizations) Record(ctx context.Context, namespace string) (*Record,
 	if errors.Is(err, errNoRecord) {
 		return nil, not
 	}
-	if err == nil && h != (Holder{r.Identity.Issuer, r.Identity.Subject, r.Cluster}) {
+	if err == nil && h != r.holder() {
 		return nil, not
 	}
 	return r, err

@@ -88,8 +88,8 @@ func serviceNamespaceName(tenant, namespace string) string {
 
 // Bind makes or finds the tenant of r's holder and adds r's services to it.
 func (t *Tenants) Bind(ctx context.Context, r Record) (namespace string, err error) {
-	h := Holder{r.Identity.Issuer, r.Identity.Subject, r.Cluster}
-	namespace, err = t.EnsureTenantNamespace(ctx, h)
+	r.LoggedIn = time.Now().UTC().Truncate(time.Second)
+	namespace, err = t.EnsureTenantNamespace(ctx, &r)
 	if err != nil {
 		return "", err
 	}
@@ -98,7 +98,7 @@ func (t *Tenants) Bind(ctx context.Context, r Record) (namespace string, err err
 	}
 	err = t.Records.Update(ctx, namespace, func(old *Record) error {
 		r.Services = slices.Compact(slices.Sorted(slices.Values(slices.Concat(old.Services, r.Services))))
-		r.Redeemed, r.LoggedIn = old.Redeemed, time.Now().UTC().Truncate(time.Second)
+		r.Redeemed = old.Redeemed
 		*old = r
 		return nil
 	})
@@ -111,7 +111,7 @@ func (t *Tenants) Bind(ctx context.Context, r Record) (namespace string, err err
 	if _, _, err = t.Credentials.Current(ctx, namespace, t.Opts.Pauses.Settle); err != nil {
 		return "", err
 	}
-	if namespace != h.Namespace(t.Opts.NamespacePrefix) {
+	if namespace != r.holder().Namespace(t.Opts.NamespacePrefix) {
 		err = t.narrow(ctx, namespace)
 	}
 	return namespace, err
@@ -283,10 +283,11 @@ func (t *Tenants) capTenants(ctx context.Context, h Holder, more int) error {
 	return nil
 }
 
-// EnsureTenantNamespace makes the namespace of a tenant unless that is one too many.
+// EnsureTenantNamespace makes the namespace of r's holder unless that is one too many.
 // It counts before and after: of many that come at once none stays beyond a cap,
 // though some may be refused that would have fitted.
-func (t *Tenants) EnsureTenantNamespace(ctx context.Context, h Holder) (string, error) {
+func (t *Tenants) EnsureTenantNamespace(ctx context.Context, r *Record) (string, error) {
+	h := r.holder()
 	name := h.Namespace(t.Opts.NamespacePrefix)
 	_, err := t.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if !fates.Is(err, fates.Absent) {
@@ -296,7 +297,7 @@ func (t *Tenants) EnsureTenantNamespace(ctx context.Context, h Holder) (string, 
 		if err != nil {
 			return "", err
 		}
-		return t.adopt(ctx, h, theirs.Name)
+		return t.adopt(ctx, r, theirs.Name)
 	}
 	if err := t.capTenants(ctx, h, 1); err != nil {
 		return "", err
@@ -336,9 +337,10 @@ func (t *Tenants) atKlutch(ctx context.Context, h Holder) (found *metav1.Partial
 	}
 }
 
-// adopt makes h's tenant at Klutch's backend one of ours. Each step can be done again; the
+// adopt makes the tenant of r's holder at Klutch's backend one of ours. Each step can be done again; the
 // annotation, which only a program or person with the verb adopt may write, comes last.
-func (t *Tenants) adopt(ctx context.Context, h Holder, name string) (string, error) {
+func (t *Tenants) adopt(ctx context.Context, r *Record, name string) (string, error) {
+	h := r.holder()
 	ns, err := t.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return "", fmt.Errorf("read namespace %s: %w", name, err)
@@ -363,7 +365,7 @@ func (t *Tenants) adopt(ctx context.Context, h Holder, name string) (string, err
 	if err != nil {
 		return "", fmt.Errorf("adopt tenant %s: %w", name, err)
 	}
-	if err := t.inherit(ctx, name); err != nil {
+	if err := t.inherit(ctx, name, *r); err != nil {
 		return "", err
 	}
 	data, _ := json.Marshal(h) // three strings
@@ -407,14 +409,14 @@ func (t *Tenants) adoptable(ctx context.Context, h Holder, ns *corev1.Namespace)
 	return nil
 }
 
-// inherit begins the record of an adopted tenant with the exports that it has, whatever a
-// Secret of that name says: tenants of Klutch's backend may write Secrets everywhere.
-func (t *Tenants) inherit(ctx context.Context, name string) error {
+// inherit begins the record of an adopted tenant with its holder and the exports that it has,
+// whatever a Secret of that name says: tenants of Klutch's backend may write Secrets everywhere.
+func (t *Tenants) inherit(ctx context.Context, name string, r Record) error {
 	exports, err := t.Meta.Resource(ExportResource).Namespace(name).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("list exports of %s: %w", name, err)
 	}
-	r := Record{}
+	r.Services = nil
 	for _, export := range exports.Items {
 		r.Services = append(r.Services, export.Name)
 	}
