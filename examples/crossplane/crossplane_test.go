@@ -108,7 +108,10 @@ func testWith(t *testing.T, p crossplane.Program) {
 		{"XRD goes", world.withdrawn},
 	} {
 		if !t.Run(test.name, func(t *testing.T) { test.do(world{t, s, p == crossplane.V2, metav1.NamespaceDefault}) }) {
-			t.Fatalf("crossplane:\n%s\nkonnector:\n%s", run.LastWords(), s.Konnector.LastWords())
+			for _, p := range []*stack.Process{run, beside, s.Konnector, s.Automation} {
+				t.Logf("%s:\n%s", p.Name, p.LastWords())
+			}
+			t.FailNow()
 		}
 	}
 }
@@ -158,7 +161,8 @@ func (w world) operated() {
 	if err != nil {
 		w.Fatal(err)
 	}
-	caches, operators := resource("caches"), stack.Object{Cluster: w.s.Control, Resource: schema.GroupVersionResource{Group: "anynines.com", Version: "v1", Resource: "keyvalueinstances"}, Namespace: "crossplane-services"}
+	caches := resource("caches")
+	operators := w.mirror(schema.GroupVersionResource{Group: "anynines.com", Version: "v1", Resource: "keyvalueinstances"}, "")
 	ran := 0
 	for _, line := range slices.DeleteFunc(commands, func(line string) bool { return !isOperators(line) }) {
 		w.run(line)
