@@ -127,17 +127,41 @@ func TestShowWithout(t *testing.T) {
 	}
 }
 
-// TestBrokenOff: the servers of data services end also when the demo is killed.
+// TestBrokenOff: the servers of data services end with the demo, whatever ends it.
 func TestBrokenOff(t *testing.T) {
 	engines(t)
 	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
 		t.Skip("processes are told of the death of their parent on Linux alone")
 	}
-	dir := folder(t)
 	program := filepath.Join(t.TempDir(), "demo")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
+		t.Run(signal.String(), func(t *testing.T) {
+			dir := folder(t)
+			end := begun(t, program, dir)
+			isServer := func(process string) bool { return strings.Contains(process, "postgres -D") }
+			if !slices.ContainsFunc(processes(dir), isServer) {
+				t.Errorf("no server runs: %q", processes(dir))
+			}
+			end(signal)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			for tick := time.NewTicker(100 * time.Millisecond); len(processes(dir)) > 0; {
+				select {
+				case <-tick.C:
+				case <-ctx.Done():
+					t.Fatalf("left behind: %q", processes(dir))
+				}
+			}
+		})
+	}
+}
+
+// begun runs a demo until an instance does. The function that it returns ends it by a signal.
+func begun(t *testing.T, program, dir string) (end func(os.Signal)) {
+	t.Helper()
 	cmd := exec.CommandContext(t.Context(), program, "-once")
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	story := &watched{text: "orders says Running", seen: make(chan struct{})}
@@ -155,21 +179,12 @@ func TestBrokenOff(t *testing.T) {
 	case <-time.After(5 * time.Minute):
 		t.Error("no instance runs")
 	}
-	isServer := func(process string) bool { return strings.Contains(process, "postgres -D") }
-	if !slices.ContainsFunc(processes(dir), isServer) {
-		t.Errorf("no server runs: %q", processes(dir))
-	}
-	_ = cmd.Process.Kill()
-	if err := <-ended; err == nil {
-		t.Error("the demo ended by itself")
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for tick := time.NewTicker(100 * time.Millisecond); len(processes(dir)) > 0; {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			t.Fatalf("left behind: %q", processes(dir))
+	return func(signal os.Signal) {
+		if err := cmd.Process.Signal(signal); err != nil {
+			t.Error(err)
+		}
+		if err := <-ended; err == nil {
+			t.Error("the demo ended by itself")
 		}
 	}
 }
