@@ -573,34 +573,20 @@ func schemaChanges(t *testing.T, ada *tenantClient) {
 func breaking(t *testing.T, ada *tenantClient) {
 	t.Helper()
 	const service = "gadgets.example.org"
-	size := []string{"spec", "versions"}
-	version := func(maximum int64) []any {
-		versions, _, _ := unstructured.NestedSlice(crdOf("gadgets", v1alpha1.NamespacedScope).Object, size...)
-		first, _ := versions[0].(map[string]any)
-		if err := unstructured.SetNestedField(first, maximum, "schema", "openAPIV3Schema", "properties", "spec", "properties", "size", "maximum"); err != nil {
-			t.Fatal(err)
-		}
-		return versions
-	}
-	has := func(text string) func(*v1alpha1.APIServiceExport) bool {
-		return func(o *v1alpha1.APIServiceExport) bool {
-			return inSync(o) && strings.Contains(string(o.Spec.Versions[0].Schema.OpenAPIV3Schema.Raw), text)
-		}
-	}
 	crd := crdOf("gadgets", v1alpha1.NamespacedScope)
-	narrower := version(5)
+	narrower := sized("gadgets", 5)
 	first, _ := narrower[0].(map[string]any)
 	if err := unstructured.SetNestedField(first, map[string]any{"type": "string"}, "schema", "openAPIV3Schema", "properties", "extra"); err != nil {
 		t.Fatal(err)
 	}
-	ada.w.apply(changed(crd, narrower, size...))
+	ada.w.apply(changed(crd, narrower, "spec", "versions"))
 	held := ada.export(service, says(v1alpha1.ConditionProviderInSync, v1alpha1.ReasonBreakingChangeHeld, "v1 spec.size: maximum was none and is 5", "breakingChanges"))
 	if now := string(held.Spec.Versions[0].Schema.OpenAPIV3Schema.Raw); strings.Contains(now, "maximum") || !strings.Contains(now, `"extra"`) {
 		t.Errorf("a breaking change was taken over, or a harmless one beside it was not: %s", now)
 	}
 	ada.w.settled() // nothing is written while a part is held
 	ada.w.apply(changed(templateOf("gadgets"), "Allow", "spec", "breakingChanges"))
-	ada.export(service, has(`"maximum":5`))
+	ada.export(service, inSyncWith(`"maximum":5`))
 	ada.w.apply(changed(templateOf("gadgets"), "Report", "spec", "lostInstances"))
 	ada.export(service, func(o *v1alpha1.APIServiceExport) bool { return o.Spec.LostInstances == v1alpha1.LostInstancesReport })
 	ada.w.apply(changed(templateOf("gadgets"), "Offer", "spec", "adoption"))
@@ -609,13 +595,29 @@ func breaking(t *testing.T, ada *tenantClient) {
 	})
 	ada.w.apply(templateOf("gadgets"))
 	ada.export(service, func(o *v1alpha1.APIServiceExport) bool { return o.Spec.LostInstances == "" && o.Spec.Adoption == "" })
-	ada.w.apply(changed(crd, version(7), size...)) // wider, and without the field that came
+	ada.w.apply(changed(crd, sized("gadgets", 7), "spec", "versions")) // wider, and without the field that came
 	ada.export(service, says(v1alpha1.ConditionProviderInSync, v1alpha1.ReasonBreakingChangeHeld, "v1 extra: is gone"))
 	ada.w.apply(changed(templateOf("gadgets"), "Allow", "spec", "breakingChanges"))
-	ada.export(service, has(`"maximum":7`))
+	ada.export(service, inSyncWith(`"maximum":7`))
 	ada.w.apply(templateOf("gadgets"))
 	ada.w.apply(crd)
-	ada.export(service, func(o *v1alpha1.APIServiceExport) bool { return !has(`"maximum"`)(o) && inSync(o) })
+	ada.export(service, func(o *v1alpha1.APIServiceExport) bool { return !inSyncWith(`"maximum"`)(o) && inSync(o) })
+}
+
+// sized are the versions of an API whose spec.size has a maximum.
+func sized(plural string, maximum int64) []any {
+	versions, _, _ := unstructured.NestedSlice(crdOf(plural, v1alpha1.NamespacedScope).Object, "spec", "versions")
+	first, _ := versions[0].(map[string]any)
+	size, _, _ := unstructured.NestedMap(first, "schema", "openAPIV3Schema", "properties", "spec", "properties", "size")
+	size["maximum"] = maximum
+	_ = unstructured.SetNestedMap(first, size, "schema", "openAPIV3Schema", "properties", "spec", "properties", "size") // it is there
+	return versions
+}
+
+func inSyncWith(text string) func(*v1alpha1.APIServiceExport) bool {
+	return func(o *v1alpha1.APIServiceExport) bool {
+		return inSync(o) && strings.Contains(string(o.Spec.Versions[0].Schema.OpenAPIV3Schema.Raw), text)
+	}
 }
 
 func inSync(o *v1alpha1.APIServiceExport) bool {

@@ -4,6 +4,8 @@ package export
 
 import (
 	"context"
+	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -11,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
@@ -287,6 +290,28 @@ func shadowed(t *testing.T, ada *tenantClient) {
 	ada.export(service, inSync)
 }
 
+// annotates is the command that takes a breaking change over, for a template without a field for it.
+var annotates = regexp.MustCompile(`run: kubectl -n (\S+) annotate apiserviceexporttemplates\.(\S+) (\S+) ([^=\s]+)=(\S+)`)
+
+// adviceWorks does what is told of a change that is held.
+func adviceWorks(t *testing.T, tenant *tenantClient, plural string) {
+	t.Helper()
+	service := plural + ".example.org"
+	tenant.w.apply(changed(crdOf(plural, v1alpha1.NamespacedScope), sized(plural, 5), "spec", "versions"))
+	held := tenant.export(service, says(v1alpha1.ConditionProviderInSync, v1alpha1.ReasonBreakingChangeHeld))
+	message := v1alpha1.FindCondition(held.Status.Conditions, v1alpha1.ConditionProviderInSync).Message
+	words := annotates.FindStringSubmatch(message)
+	if words == nil {
+		t.Fatalf("no command in %q", message)
+	}
+	gvr := schema.GroupVersionResource{Group: words[2], Version: "v1alpha1", Resource: "apiserviceexporttemplates"}
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, words[4], words[5])
+	if _, err := tenant.w.dyn.Resource(gvr).Namespace(words[1]).Patch(t.Context(), words[3], types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	tenant.export(service, inSyncWith(`"maximum":5`))
+}
+
 // otherTemplates: what installations of Klutch have goes on to be on offer.
 func otherTemplates(t *testing.T, w *world) {
 	t.Helper()
@@ -321,6 +346,7 @@ func otherTemplates(t *testing.T, w *world) {
 		if got := grace.request("of-"+test.plural, service); got.Status.Phase != v1alpha1.RequestSucceeded {
 			t.Errorf("%s: %+v", service, got.Status)
 		}
+		adviceWorks(t, grace, test.plural)
 		gvr := template.GroupVersionKind().GroupVersion().WithResource("apiserviceexporttemplates")
 		if err := w.dyn.Resource(gvr).Namespace("default").Delete(t.Context(), test.plural, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
