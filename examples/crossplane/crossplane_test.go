@@ -21,6 +21,8 @@ import (
 
 	"github.com/klutch-go/sdk/internal/test/crossplane"
 	"github.com/klutch-go/sdk/internal/test/stack"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 const (
@@ -105,7 +107,7 @@ func testWith(t *testing.T, p crossplane.Program) {
 		{"README", world.readme},
 		{"operator", world.operated},
 		{"deletion", world.deletion},
-		{"XRD goes", world.withdrawn},
+		{"XRD goes and is applied again", world.withdrawn},
 	} {
 		if !t.Run(test.name, func(t *testing.T) { test.do(world{t, s, p == crossplane.V2, metav1.NamespaceDefault}) }) {
 			for _, p := range []*stack.Process{run, beside, s.Konnector, s.Automation} {
@@ -306,11 +308,10 @@ func reversed(all []string) []string {
 }
 
 // withdrawn: an XRD that is deleted takes its kind with it, and nothing is made anew. The
-// claim in the App Cluster stays.
+// claim in the App Cluster stays, also when the XRD is applied again.
 func (w world) withdrawn() {
 	w = w.in("withdrawn")
-	w.run("kubectl --context app apply -f claims")
-	w.served()
+	w.ordered()
 	xrd := stack.Object{Cluster: w.s.Control, Resource: xrds, Name: "xpostgresqlinstances." + group}
 	crd := stack.Object{Cluster: w.s.Control, Resource: stack.CRDs, Name: "postgresqlinstances." + group}
 	if w.v2 { // such an XRD waits for its instances
@@ -320,6 +321,8 @@ func (w world) withdrawn() {
 		w.await(w.app(resource("postgresqlinstances"), "orders"), stack.Gone)
 		w.await(xrd, stack.Gone)
 		w.await(crd, stack.Gone)
+		w.appliedAgain("v2")
+		w.in("again").ordered()
 		return
 	}
 	w.delete(xrd)
@@ -328,6 +331,40 @@ func (w world) withdrawn() {
 	w.until("what was composed is gone", func() bool { return len(w.list(stack.Object{Cluster: w.s.Control, Resource: managed})) == 3 })
 	w.await(w.app(resource("postgresqlinstances"), "orders"), stack.There)
 	w.await(w.app(resource("servicebindings"), "orders-api"), stack.True("Ready"))
+	w.appliedAgain("xrds")
+	w.lost()
+}
+
+// appliedAgain has the XRDs of a folder served once more.
+func (w world) appliedAgain(folder string) {
+	w.Helper()
+	w.run("kubectl --context control-plane apply -f " + folder)
+	w.await(stack.Object{Cluster: w.s.Control, Resource: stack.CRDs, Name: "postgresqlinstances." + group}, stack.True("Established"))
+}
+
+func (w world) ordered() {
+	w.Helper()
+	w.run("kubectl --context app apply -f claims")
+	w.served()
+}
+
+// lost: an instance that went with its XRD is not silently an empty one. The claim says so until
+// the owner of the App Cluster wants another.
+func (w world) lost() {
+	w.Helper()
+	orders := w.app(resource("postgresqlinstances"), "orders")
+	w.await(orders, func(u *unstructured.Unstructured) bool {
+		return u != nil && strings.HasPrefix(u.GetAnnotations()[klutchsync.MessageAnnotation], string(klutchsync.ReasonLost))
+	})
+	if made := w.list(w.mirror(orders.Resource, "")); len(made) > 0 {
+		w.Errorf("made anew: %s", made[0].GetName())
+	}
+	w.patch(stack.Object{Cluster: w.s.App, Resource: v1alpha1.Resource("apiservicebindings"), Namespace: v1alpha1.Namespace, Name: orders.Resource.GroupResource().String()},
+		`{"spec":{"lostInstances":"Recreate"}}`)
+	w.await(w.mirror(orders.Resource, "orders"), stack.True("Ready"))
+	w.await(orders, func(u *unstructured.Unstructured) bool {
+		return u != nil && u.GetAnnotations()[klutchsync.MessageAnnotation] == ""
+	})
 }
 
 // run does what a command says.
