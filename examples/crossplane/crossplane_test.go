@@ -130,10 +130,7 @@ func (w world) readme() {
 	}
 	ran := 0
 	for _, line := range commands {
-		if strings.Contains(line, " apply -f v2 ") && !w.v2 || strings.Contains(line, " apply -f provider ") && w.v2 {
-			continue // is for the other version
-		}
-		if isOperators(line) {
+		if isOperators(line) || w.isOthers(line) {
 			continue
 		}
 		w.run(line)
@@ -153,12 +150,16 @@ func isOperators(line string) bool {
 	return strings.Contains(line, "-f operator") || strings.Contains(line, "--service caches")
 }
 
-// operated: Crossplane has an operator work by way of provider-kubernetes, and the operator's
-// object goes with the claim.
-func (w world) operated() {
+// isOthers says whether a command is for the other version of Crossplane.
+func (w world) isOthers(line string) bool {
 	if w.v2 {
-		w.Skip("the composition is for Crossplane 1")
+		return strings.Contains(line, " -f provider ") || strings.Contains(line, " -f operator/v1 ")
 	}
+	return strings.Contains(line, " -f v2 ") || strings.Contains(line, " -f operator/v2 ")
+}
+
+// operated: Crossplane has an operator work, and the operator's object goes with the claim.
+func (w world) operated() {
 	commands, err := w.reader().Commands()
 	if err != nil {
 		w.Fatal(err)
@@ -166,7 +167,7 @@ func (w world) operated() {
 	caches := resource("caches")
 	operators := w.mirror(schema.GroupVersionResource{Group: "anynines.com", Version: "v1", Resource: "keyvalueinstances"}, "")
 	ran := 0
-	for _, line := range slices.DeleteFunc(commands, func(line string) bool { return !isOperators(line) }) {
+	for _, line := range slices.DeleteFunc(commands, func(line string) bool { return !isOperators(line) || w.isOthers(line) }) {
 		w.run(line)
 		ran++
 		switch {
@@ -183,9 +184,7 @@ func (w world) operated() {
 		case strings.HasSuffix(line, " delete -f operator/claim"):
 			w.await(w.app(caches, "sessions"), stack.Gone)
 			w.await(w.mirror(caches, "sessions"), stack.Gone)
-			if n := len(w.list(operators)); n != 0 {
-				w.Errorf("%d objects of the operator are left", n)
-			}
+			w.until("the operator's object is gone", func() bool { return len(w.list(operators)) == 0 })
 		}
 	}
 	if ran != 4 {
