@@ -19,6 +19,7 @@ import (
 
 	"github.com/klutch-go/sdk/examples/catalog"
 	"github.com/klutch-go/sdk/examples/catalog/automation"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 // A shop is a service namespace with an automation at work.
@@ -126,6 +127,7 @@ func (w *world) testAutomation(t *testing.T) {
 		"orders":                         (*shop).testOrders,
 		"a service that is not offered":  (*shop).testNotOffered,
 		"a name that is taken":           (*shop).testNameTaken,
+		"a write that is refused":        (*shop).testRefusedWrite,
 		"deletion waits":                 (*shop).testDeletionWaits,
 		"a namespace goes":               (*shop).testNamespaceGoes,
 	} {
@@ -344,6 +346,25 @@ func (s *shop) testNameTaken() {
 	if got := s.secret("api-service-binding"); string(got.Data["mine"]) != "yes" || len(got.Data) != 1 {
 		s.t.Errorf("a foreign Secret was touched: %d keys", len(got.Data))
 	}
+}
+
+// testRefusedWrite: what keeps the automation from its work stands on the claim, until it does not.
+func (s *shop) testRefusedWrite() {
+	label := func(value string) {
+		patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%s}}}`, v1alpha1.TenantLabel, value)
+		if _, err := s.core.CoreV1().Namespaces().Patch(s.t.Context(), s.namespace, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	label("null") // it is no service namespace any more
+	refused := s.order(automation.Failed, named("PostgresqlInstance", "orders", postgres()))
+	for _, kind := range []string{automation.Synced, automation.Ready} {
+		if c := conditionOf(refused, kind); c["reason"] != automation.Refused || !strings.Contains(fmt.Sprint(c["message"]), "may write only in service namespaces") {
+			s.t.Errorf("%s: %v", kind, c)
+		}
+	}
+	label(`"tenant"`)
+	s.awaitState(automation.Running, "PostgresqlInstance", "orders")
 }
 
 func (s *shop) testDeletionWaits() {

@@ -33,11 +33,12 @@ const (
 	TooManyConnections = "TooManyConnections"
 	NameTaken          = "NameTaken"
 	EngineFailed       = "EngineFailed" // tried again
+	Refused            = "Refused"      // by the API server, for a quota or a policy; tried again
 )
 
 // A hold is why a claim is not carried out: as an error it is not to be retried,
 // since the claim is looked at again when anything it depends on changes. That of an
-// engine is retried: nothing tells when its cause goes.
+// engine or of the API server is retried: nothing tells when its cause goes.
 type hold struct {
 	state           State // Pending or Failed
 	reason, message string

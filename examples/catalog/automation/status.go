@@ -76,14 +76,19 @@ func (c claim) condition(kind string) map[string]any {
 }
 
 // Report writes the status of c if it is not what c has. Why is the error of
-// carrying c out: a hold is reported, anything else is returned, and an engine's both.
+// carrying c out: a hold is reported, anything else is returned, and a refusal by an engine or
+// by the API server both.
 func (w *world) report(ctx context.Context, c claim, m managed, why error) (err error) {
+	if apierrors.IsForbidden(why) || apierrors.IsInvalid(why) {
+		why = refuse(Refused, "%v", why)
+		m, _, _ = unstructured.NestedMap(c.Object, "status", "managed") // it runs on as it did
+	}
 	h, held := errors.AsType[*hold](why)
 	if why != nil && !held {
 		return why
 	}
 	status := statusOf(c, m, h, time.Now())
-	if held && h.reason == EngineFailed {
+	if held && (h.reason == EngineFailed || h.reason == Refused) {
 		defer func() { err = cmp.Or(err, error(h)) }()
 	}
 	if equality.Semantic.DeepEqual(status, c.Object["status"]) {
