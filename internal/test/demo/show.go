@@ -218,6 +218,11 @@ func (d *show) write(ctx context.Context, contents string) error {
 }
 
 func (d *show) grow(ctx context.Context) error {
+	if d.served {
+		if err := d.database.want(ctx, "SHOW shared_buffers", "16MB"); err != nil {
+			return err
+		}
+	}
 	const plan = "postgresql-single-big"
 	if err := d.patchSpec(ctx, fmt.Sprintf(`{"plan":%q,"parameters":{"maxConnections":400}}`, plan)); err != nil {
 		return err
