@@ -3,6 +3,8 @@
 package sync_test
 
 import (
+	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -18,10 +20,40 @@ import (
 
 // A ledger is what one incarnation of a konnector has asked to have deleted.
 type ledger struct {
-	asked map[string]time.Time // first, by UID of the source
-	freed map[string]bool      // UIDs of sources whose deletion an operator has let pass
-	knows [2]int               // when it was last told who a cluster is, by the clock of the sight; 0 for never
-	moved [2]int               // when one that it knew became another one; 0 for never
+	asked  map[string]time.Time // first, by UID of the source
+	copies map[string]time.Time // that claims which stay had, by UID
+	freed  map[string]bool      // UIDs of sources whose deletion an operator has let pass
+	knows  [2]int               // when it was last told who a cluster is, by the clock of the sight; 0 for never
+	moved  [2]int               // when one that it knew became another one; 0 for never
+}
+
+// A deletionLog is what a konnector keeps over restarts. The last save may be lost with the
+// machine that it was on.
+type deletionLog struct {
+	text, before string
+	at           time.Time // of the last save
+}
+
+// keepsLog has an incarnation of k begin with what the one before has kept.
+func (s *sim) keepsLog(k *konnector) klutchsync.DeletionLog {
+	return klutchsync.DeletionLog{Text: k.log.text, Save: func(_ context.Context, text string) error {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		k.log = deletionLog{text, k.log.text, time.Now()}
+		return nil
+	}}
+}
+
+// losesSave takes the last save from k, perhaps, and what was asked after it from its ledger.
+func (s *sim) losesSave(k *konnector) {
+	if !s.plan.has("deletion log") || s.rng.IntN(4) > 0 {
+		return
+	}
+	s.note("k%d loses its last save", k.id)
+	k.log.text = k.log.before
+	since := func(_ string, when time.Time) bool { return !when.Before(k.log.at) }
+	maps.DeleteFunc(k.asked, since)
+	maps.DeleteFunc(k.copies, since)
 }
 
 // breakerWindow and plausible are those of klutchsync.Options.DeletionLimit.
@@ -43,12 +75,7 @@ func (m *model) asks(c *call, target *unstructured.Unstructured) {
 	if book.asked == nil {
 		book.asked = map[string]time.Time{}
 	}
-	recent := 0
-	for _, when := range book.asked {
-		if time.Since(when) < breakerWindow {
-			recent++
-		}
-	}
+	recent := m.sim.recent(book.asked)
 	book.asked[uid] = time.Now()
 	if recent >= m.sim.plausible() {
 		m.breaks("I15", "%s is to be deleted, the %dth within %v", target.GetName(), recent+1, breakerWindow)
@@ -56,6 +83,37 @@ func (m *model) asks(c *call, target *unstructured.Unstructured) {
 	if l := m.lives[uid]; l != nil && m.sim.strict() && m.isHeld(m.now[sideSource][l.name]) {
 		m.breaks("I15", "%s is to be deleted although its source says that it is held", target.GetName())
 	}
+}
+
+// recent is how many of these there were within the window, which a log keeps by spans of ten
+// seconds.
+func (s *sim) recent(all map[string]time.Time) (n int) {
+	window := breakerWindow
+	if s.plan.has("deletion log") {
+		window -= 10 * time.Second
+	}
+	for _, when := range all {
+		if time.Since(when) < window {
+			n++
+		}
+	}
+	return n
+}
+
+// copyDeleted checks the deletion of a copy: those of claims that stay are counted as targets are.
+func (m *model) copyDeleted(copied *unstructured.Unstructured) {
+	claim := m.now[sideSource][cache.NewObjectName(copied.GetNamespace(), annotation(copied, klutchsync.ReferrerAnnotation))]
+	if claim == nil || claim.GetDeletionTimestamp() != nil || m.call == nil {
+		return
+	}
+	book := &m.call.konnector.ledger
+	if book.copies == nil {
+		book.copies = map[string]time.Time{}
+	}
+	if n := m.sim.recent(book.copies); n >= m.sim.plausible() {
+		m.breaks("I15", "copy %s of %s, which stays, was deleted, the %dth within %v", copied.GetName(), claim.GetName(), n+1, breakerWindow)
+	}
+	book.copies[string(copied.GetUID())] = time.Now()
 }
 
 func (m *model) isHeld(source *unstructured.Unstructured) bool {
@@ -96,7 +154,7 @@ func (m *model) dying() map[string]bool {
 
 // operatorReleases is what an operator does who has looked at what is held.
 func (s *sim) operatorReleases() {
-	if !s.plan.has("few deletions", "another cluster", "orphans deleted") {
+	if !s.plan.has("few deletions", "another cluster", "orphans deleted", "an owner deletes", "deletion log") && s.plan.hour.kind != "an owner deletes for an hour" {
 		s.operatorReleasesCopies() // no deletion is to be held
 		return
 	}
@@ -104,7 +162,7 @@ func (s *sim) operatorReleases() {
 	s.model.releasedAt = s.step + 1
 	for _, k := range slices.Clone(s.konnectors) {
 		if k.alive() {
-			k.asked, k.moved, k.freed = nil, [2]int{}, s.model.dying()
+			k.asked, k.copies, k.moved, k.freed = nil, nil, [2]int{}, s.model.dying()
 			k.sync.Release()
 		}
 	}
@@ -116,6 +174,7 @@ func (s *sim) operatorReleasesCopies() {
 	for _, k := range s.konnectors {
 		if k.alive() && k.sync.Status().HeldCopies > 0 {
 			s.note("the operator releases copies")
+			k.copies = nil
 			k.sync.Release()
 		}
 	}

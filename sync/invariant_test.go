@@ -29,14 +29,15 @@ func (v *violation) Error() string { return v.invariant + ": " + v.text }
 // A life is what the source's API server knows of one incarnation of an object.
 type life struct {
 	name      cache.ObjectName
-	tombstone bool      // its deletion was asked for
-	collided  bool      // it was deleted as its finalizer came
-	forced    bool      // it may have gone without our release: its target is an orphan
-	late      bool      // a request that somebody else had sent before made a target: an orphan too
-	gone      time.Time // when it vanished; zero if it has not
-	freed     int       // when its target went, by a konnector, by the clock of the sight; 0 if it has not
-	cluster   int       // how many clusters there were before its own
-	reported  int       // number of the last status that it was given
+	tombstone bool            // its deletion was asked for
+	collided  bool            // it was deleted as its finalizer came
+	forced    bool            // it may have gone without our release: its target is an orphan
+	late      bool            // a request that somebody else had sent before made a target: an orphan too
+	gone      time.Time       // when it vanished; zero if it has not
+	freed     int             // when its target went, by a konnector, by the clock of the sight; 0 if it has not
+	cluster   int             // how many clusters there were before its own
+	reported  int             // number of the last status that it was given
+	versions  map[string]bool // that it has had
 }
 
 // A model sees each commit, of whomever, in order, and knows what must be true.
@@ -52,8 +53,10 @@ type model struct {
 	begin      [2]int64
 	now        [2]map[cache.ObjectName]*unstructured.Unstructured
 	lives      map[string]*life
-	peers      map[string]string // UIDs of targets that an older konnector made, which records no source, and of their sources
-	shared     map[string]bool   // fields of targets that are ours and a restorer's, by UID and path
+	peers      map[string]string           // UIDs of targets that an older konnector made, which records no source, and of their sources
+	shared     map[string]bool             // fields of targets that are ours and a restorer's, by UID and path
+	wrote      [2]map[cache.ObjectName]int // of late, by konnectors, by side and source
+	undone     map[cache.ObjectName]int    // of late, by rivals
 	sight      *sight
 	call       *call          // the one that is carried out, if any
 	heldAt     map[string]int // step at which a source was told that its deletion is held, by UID
@@ -61,7 +64,7 @@ type model struct {
 }
 
 func newModel(s *sim) *model {
-	m := &model{sim: s, lives: map[string]*life{}, peers: map[string]string{}, shared: map[string]bool{}, sight: newSight(), heldAt: map[string]int{}}
+	m := &model{sim: s, lives: map[string]*life{}, peers: map[string]string{}, shared: map[string]bool{}, wrote: [2]map[cache.ObjectName]int{{}, {}}, undone: map[cache.ObjectName]int{}, sight: newSight(), heldAt: map[string]int{}}
 	for side, c := range s.clusters {
 		m.begin[side] = c.Version() + 4
 		m.now[side] = map[cache.ObjectName]*unstructured.Unstructured{}
@@ -109,7 +112,7 @@ func (m *model) reload(side int) {
 func (m *model) life(o *unstructured.Unstructured) *life {
 	l := m.lives[string(o.GetUID())]
 	if l == nil {
-		l = &life{name: cache.MetaObjectToName(o), cluster: m.clusters}
+		l = &life{name: cache.MetaObjectToName(o), cluster: m.clusters, versions: map[string]bool{}}
 		m.lives[string(o.GetUID())] = l
 	}
 	return l
@@ -146,7 +149,16 @@ func (m *model) commit(side int, c fakecluster.Commit) {
 		m.last = fmt.Sprintf("%s: %s %s %s/%s %s", c.Request.View, sideName(side), c.Request.Verb, c.Resource.Resource, c.Request.Subresource, c.Request.Object)
 		m.public(side, c)
 	}
+	if ours && c.Resource == simThings {
+		name := cache.MetaObjectToName(c.After)
+		if side == sideTarget {
+			name = m.sim.source(name)
+		}
+		m.wrote[side][name]++
+	}
 	switch {
+	case side == sideTarget && ofSecond(c.After):
+		return // finalSecond looks at what there is
 	case c.Resource == simThings && side == sideSource:
 		m.commitSource(c, ours)
 	case c.Resource == simThings:
@@ -170,6 +182,7 @@ func holds(o *unstructured.Unstructured) bool {
 
 func (m *model) commitSource(c fakecluster.Commit, ours bool) {
 	l := m.life(c.After)
+	l.versions[c.After.GetResourceVersion()] = true
 	if c.After.GetDeletionTimestamp() != nil || c.Kind == watch.Deleted {
 		l.tombstone = true
 	}
@@ -217,7 +230,7 @@ func (m *model) statusGiven(l *life, c fakecluster.Commit) {
 	if !ok {
 		return
 	}
-	if from := cmp.Or(m.sim.origins[uid], m.peers[uid]); from != string(c.After.GetUID()) {
+	if from := cmp.Or(m.sim.origins[uid], m.peers[uid]); from != string(c.After.GetUID()) && !m.alike(from, l, c.Before.GetResourceVersion()) {
 		m.breaks("I5", "%s %s was given the status of %s, which was made from %s", l.name, c.After.GetUID(), uid, from)
 	}
 	observed, _, _ := unstructured.NestedInt64(c.After.Object, "status", "observedGeneration")
@@ -228,6 +241,13 @@ func (m *model) statusGiven(l *life, c fakecluster.Commit) {
 		m.breaks("I7", "%s was given status %d after %d", l.name, n, l.reported)
 	}
 	l.reported = n
+}
+
+// alike reports whether a source in another cluster had the same name and version as l has: API
+// servers tell nothing else apart when a status is written.
+func (m *model) alike(uid string, l *life, version string) bool {
+	other := m.lives[uid]
+	return other != nil && other.cluster != l.cluster && other.name == l.name && other.versions[version]
 }
 
 // ordered reports whether statuses have to arrive in order: with two konnectors,
@@ -261,7 +281,7 @@ func (m *model) targetDeleted(name cache.ObjectName, c fakecluster.Commit) {
 	m.deleted++
 	uid := sourceUID(c.Before)
 	if uid == "" {
-		uid = m.peers[string(c.Before.GetUID())]
+		uid = cmp.Or(m.sim.origins[string(c.Before.GetUID())], m.peers[string(c.Before.GetUID())])
 	}
 	l := m.lives[uid]
 	m.destructive(name.String() + " was deleted")
@@ -304,7 +324,8 @@ func (m *model) targetApplied(name cache.ObjectName, uid string, c fakecluster.C
 	if uid != "" && sourceUID(c.Before) != uid {
 		m.made(name, uid, c)
 	}
-	if before := sourceUID(c.Before); c.Before != nil && before != uid && uid != "" && m.sim.plan.Conflict != klutchsync.ConflictAdopt && (before != "" || m.peers[string(c.Before.GetUID())] == "" || older(c.Before, m.now[sideSource][m.sim.source(name)])) {
+	recovered := m.sim.former != "" && origin(c.Before).Cluster == m.sim.former
+	if before := m.madeFrom(c.Before); c.Before != nil && before != uid && !recovered && uid != "" && m.sim.plan.Conflict != klutchsync.ConflictAdopt && (before != "" || m.peers[string(c.Before.GetUID())] == "" || older(c.Before, m.now[sideSource][m.sim.source(name)])) {
 		m.breaks("I9", "%s, made from %q, was taken over by %s", name, before, uid)
 	}
 	if c.Before != nil && uid != "" && sourceUID(c.Before) == uid && generation(c.After) < generation(c.Before) && !editedBehind(c.Before, generation(c.After)) {
@@ -319,6 +340,18 @@ func (m *model) targetApplied(name cache.ObjectName, uid string, c fakecluster.C
 			m.breaks("I16", "%s was given the %s of the source", name, part)
 		}
 	}
+}
+
+// madeFrom is the source of a target, also if others have taken off what says so: what we hold of
+// its fields shows it, too.
+func (m *model) madeFrom(target *unstructured.Unstructured) string {
+	if target == nil {
+		return ""
+	}
+	if heldBy(target, "klutch.anynines.com/", "f:spec") || heldBy(target, "klutch.anynines.com/", "f:metadata") {
+		return cmp.Or(sourceUID(target), m.sim.origins[string(target.GetUID())])
+	}
+	return sourceUID(target)
 }
 
 // editedBehind reports whether a target says of itself that its source was seen to be behind
@@ -409,6 +442,9 @@ func (m *model) commitCopy(c fakecluster.Commit) {
 	if c.Kind != watch.Deleted && owner != "" && owner != "canary/"+sourceUID(c.After) {
 		m.breaks("I5", "secret %s has the content of %s, and says that it is from %s", name, owner, sourceUID(c.After))
 	}
+	if c.Kind == watch.Deleted {
+		m.copyDeleted(c.Before)
+	}
 	if c.Before != nil && sourceUID(c.Before) == "" {
 		m.breaks("I9", "secret %s, which is someone else's, was changed", name)
 	}
@@ -441,6 +477,9 @@ func (m *model) final() string {
 		}
 	}
 	if problem := m.left(); problem != "" {
+		return problem
+	}
+	if problem := m.finalSecond(); problem != "" {
 		return problem
 	}
 	return m.finalCopies()
@@ -498,7 +537,7 @@ func (m *model) finalSource(name cache.ObjectName, source *unstructured.Unstruct
 // reason is what must keep a source from being in step, if anything does.
 func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Reason {
 	size, _, _ := unstructured.NestedString(source.Object, "spec", "size")
-	mine := target != nil && (sourceUID(target) == string(source.GetUID()) || m.inherits(target, source))
+	mine := target != nil && (m.madeFrom(target) == string(source.GetUID()) || m.inherits(target, source))
 	slot := target == nil || sourceUID(target) == "" || origin(target).Name == source.GetName() &&
 		origin(target).Namespace == source.GetNamespace() && origin(target).Cluster == m.sim.identity(sideSource)
 	p := m.sim.plan
@@ -636,17 +675,8 @@ func (m *model) finalCopies() string {
 	copies := m.secrets(sideSource)
 	originals := m.secrets(sideTarget)
 	for _, name := range sorted(originals) {
-		source := m.now[sideSource][cache.NewObjectName(strings.TrimPrefix(name.Namespace, "svc-"), strings.TrimPrefix(name.Name, "creds-"))]
-		referred := ""
-		if source != nil && !heldByOld(source, "f:status", "f:secret") {
-			referred, _, _ = unstructured.NestedString(source.Object, "status", "secret")
-		}
-		c := copies[cache.NewObjectName(strings.TrimPrefix(name.Namespace, "svc-"), name.Name)]
-		switch {
-		case referred == name.Name && m.inStep(source, m.now[sideTarget][cache.NewObjectName(name.Namespace, source.GetName())]) && c == nil:
-			return fmt.Sprintf("secret %s has no copy", name)
-		case c != nil && (!m.kept(c) || referred == name.Name) && !gocmp.Equal(c.Object["data"], originals[name].Object["data"]):
-			return fmt.Sprintf("the copy of secret %s is old", name)
+		if problem := m.finalCopy(originals[name], copies); problem != "" {
+			return fmt.Sprintf("secret %s %s", name, problem)
 		}
 	}
 	for _, name := range sorted(copies) {
@@ -656,6 +686,28 @@ func (m *model) finalCopies() string {
 		if !m.hasSource(name.Namespace) {
 			return fmt.Sprintf("secret %s is where no source is", name)
 		}
+	}
+	return ""
+}
+
+// ofSecret is the source to which a credential belongs.
+func (s *sim) ofSecret(original *unstructured.Unstructured) cache.ObjectName {
+	return s.source(cache.NewObjectName(original.GetNamespace(), strings.TrimPrefix(original.GetName(), "creds-")))
+}
+
+// finalCopy says what is wrong with the copy of a credential.
+func (m *model) finalCopy(original *unstructured.Unstructured, copies map[cache.ObjectName]*unstructured.Unstructured) string {
+	source := m.now[sideSource][m.sim.ofSecret(original)]
+	referred := ""
+	if source != nil && !heldByOld(source, "f:status", "f:secret") {
+		referred, _, _ = unstructured.NestedString(source.Object, "status", "secret")
+	}
+	c := copies[m.sim.source(cache.MetaObjectToName(original))]
+	switch {
+	case referred == original.GetName() && m.inStep(source, m.now[sideTarget][cache.NewObjectName(original.GetNamespace(), source.GetName())]) && c == nil:
+		return "has no copy"
+	case c != nil && (!m.kept(c) || referred == original.GetName()) && !gocmp.Equal(c.Object["data"], original.Object["data"]):
+		return "has an old copy"
 	}
 	return ""
 }

@@ -473,7 +473,7 @@ func (r *rerun) force(o op) {
 // inGap deletes an object and makes it anew while nobody looks.
 func (r *rerun) inGap(o op) {
 	side := 1 - o.n%2 // as the simulator has it
-	gap := window{"outage", side, 1 << 30}
+	gap := window{"outage", side, 1 << 30, nil}
 	r.mu.Lock()
 	r.windows = append(r.windows, gap)
 	r.mu.Unlock()

@@ -22,7 +22,8 @@ type simPlan struct {
 	traits     []string // names of those that it has
 	konnectors int
 	klutchsync.Options
-	ops []op
+	ops  []op
+	hour op // of errors, with which the history ends; of no kind for none
 }
 
 // An op is one thing that happens.
@@ -78,6 +79,7 @@ func traits() []trait {
 		{"old konnector beside new", 12, func(*simPlan) {}},
 		{"few deletions", 10, func(p *simPlan) { p.DeletionLimit = 1 }},
 		{"schemas unreadable", 0, func(*simPlan) {}}, // drawn by reshape
+		{"deletion log", 0, func(*simPlan) {}},       // drawn by refuse
 	}
 }
 
@@ -115,6 +117,8 @@ func newPlan(seed uint64) simPlan {
 	p.lose(rand.New(rand.NewPCG(seed, 5)))
 	p.answer(rand.New(rand.NewPCG(seed, 7)))
 	p.restoreBy(rand.New(rand.NewPCG(seed, 9)))
+	p.refuse(rand.New(rand.NewPCG(seed, 11)))
+	p.meddle(rand.New(rand.NewPCG(seed, 13)))
 	return p
 }
 
@@ -136,8 +140,8 @@ func (p simPlan) has(kinds ...string) bool {
 	})
 }
 
-// String is p as parsePlan reads it: its seed, traits and ops. An op that was
-// taken out is a dash, so that all others happen when they did.
+// String is p as parsePlan reads it: its seed, traits and ops, and its last hour if it has
+// one. An op that was taken out is a dash, so that all others happen when they did.
 func (p simPlan) String() string {
 	var ops []string
 	for _, o := range p.ops {
@@ -147,18 +151,22 @@ func (p simPlan) String() string {
 			ops = append(ops, o.String())
 		}
 	}
-	return fmt.Sprintf("%d: %s: %s", p.seed, strings.Join(p.traits, ", "), strings.Join(ops, ", "))
+	out := fmt.Sprintf("%d: %s: %s", p.seed, strings.Join(p.traits, ", "), strings.Join(ops, ", "))
+	if p.hour.act == nil {
+		return out
+	}
+	return out + ": " + p.hour.String()
 }
 
 func parsePlan(t *testing.T, text string) simPlan {
 	t.Helper()
-	parts := strings.SplitN(text, ":", 3)
+	parts := strings.SplitN(text, ":", 4)
 	seed, err := strconv.ParseUint(parts[0], 10, 64)
 	if err != nil || len(parts) < 3 {
 		t.Fatalf("no plan: %q: %v", text, err)
 	}
 	p := blankPlan(seed, split(parts[1])...)
-	known := slices.Concat(workload(), perturbations(), schemaChanges(), losses(), answers(), restores())
+	known := slices.Concat(workload(), perturbations(), schemaChanges(), losses(), answers(), spells(), restores(), meddling())
 	for _, kind := range p.traits {
 		if !slices.ContainsFunc(traits(), func(t trait) bool { return t.kind == kind }) {
 			t.Fatalf("no history is called %q", kind)
@@ -166,6 +174,9 @@ func parsePlan(t *testing.T, text string) simPlan {
 	}
 	for _, item := range split(parts[2]) {
 		p.ops = append(p.ops, parseOp(t, item, known))
+	}
+	if len(parts) > 3 {
+		p.hour = parseOp(t, parts[3], hours())
 	}
 	return p
 }

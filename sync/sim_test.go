@@ -48,6 +48,12 @@ func simulate(t *testing.T, p simPlan) (broken *violation, trace []string) {
 // shrink takes out of a failing plan what is not needed to break the invariant.
 func shrink(t *testing.T, p simPlan, broken *violation) simPlan {
 	t.Helper()
+	q := p
+	if q.hour = (op{}); p.hour.act != nil {
+		if b, _ := simulate(t, q); b != nil && b.invariant == broken.invariant {
+			p = q
+		}
+	}
 	for i := len(p.ops) - 1; i >= 0; i-- {
 		q := p
 		q.ops = slices.Clone(p.ops)

@@ -51,11 +51,15 @@ type sim struct {
 	clusters   [2]*fakecluster.Cluster
 	users      [2]dynamic.Interface
 	namespaces *klutchsync.Namespaces
+	second     *klutchsync.Namespaces // those of a second Sync; nil for none
+	former     types.UID              // of the source cluster that was lost; empty if none was
 	konnectors []*konnector
 	model      *model
-	faults     []fault        // armed: each meets the next request that it fits
-	windows    []window       // during which requests fail
-	refusal    *refusal       // with which the history ends; nil for none
+	faults     []fault  // armed: each meets the next request that it fits
+	windows    []window // during which requests fail
+	refusal    *refusal // with which the history ends; nil for none
+	rivalries  []rivalry
+	silence    [2]bool        // of the sides, until all faults end
 	ghosts     []*call        // requests whose senders no longer wait, on their way
 	lagging    map[string]int // until which step watches deliver nothing, by their place
 	hidden     []string       // places at which the next event is never seen
@@ -77,10 +81,12 @@ type sim struct {
 
 // A konnector is a process that runs a Sync; its incarnations follow each other.
 type konnector struct {
-	id   int
-	born int
-	sync *klutchsync.Sync
+	id     int
+	born   int
+	second bool // it runs the second Sync
+	sync   *klutchsync.Sync
 	ledger
+	log    deletionLog
 	until  int // step at which it learns that it has lost its lease; 0 for never
 	views  [2]*fakecluster.View
 	past   [2]int64 // version that the first lists show, 0 for the present
@@ -100,6 +106,7 @@ type call struct {
 	do        func() error
 	answer    chan error
 	arrived   int // step
+	sent      time.Time
 	seq       int
 	unseen    string // side that its sender cannot have seen
 }
@@ -114,7 +121,7 @@ func (c *call) String() string {
 }
 
 func (c *call) writes() bool {
-	return !slices.Contains([]string{"get", "list", "watch"}, c.request.Verb)
+	return !reads(c.request.Verb)
 }
 
 // A fault is what becomes of a request.
@@ -127,9 +134,10 @@ type fault struct {
 
 // A window is a time during which requests to one side fail.
 type window struct {
-	kind  string // "forbidden": lists and watches; "expired", "outage": all
-	side  int
-	until int // step
+	kind    string // "forbidden": lists and watches; "expired", "outage": all; "refused": as the refusal says
+	side    int
+	until   int // step
+	refusal *refusal
 }
 
 // simResource is what a target serves.
@@ -205,7 +213,7 @@ func (s *sim) identity(side int) types.UID {
 
 // source is the source of a target, by their names.
 func (s *sim) source(target cache.ObjectName) cache.ObjectName {
-	return cache.NewObjectName(strings.TrimPrefix(target.Namespace, "svc-"), target.Name)
+	return cache.NewObjectName(strings.TrimPrefix(strings.TrimPrefix(target.Namespace, "svc-"), secondSpaces), target.Name)
 }
 
 func (s *sim) makeNamespace(side int, name string) {
@@ -222,7 +230,11 @@ func (s *sim) note(format string, args ...any) {
 // start runs the next incarnation of k.
 func (s *sim) start(k *konnector) {
 	k.born++
-	k.ledger = ledger{}
+	if s.plan.has("deletion log") {
+		k.ledger = ledger{asked: k.asked, copies: k.copies}
+	} else {
+		k.ledger = ledger{}
+	}
 	k.listed = map[string]bool{}
 	var ctx context.Context
 	ctx, k.cancel = context.WithCancel(s.ctx)
@@ -239,12 +251,18 @@ func (s *sim) start(k *konnector) {
 		}
 	}
 	options := s.plan.Options
-	options.Mapper = s.namespaces
+	options.Mapper, options.FormerSource = s.namespaces, s.former
 	options.Hooks.Reported = func(_ context.Context, r klutchsync.Report) { s.reported(r.Source, r.Reason) }
 	options.Hooks.Done = func(_ context.Context, r klutchsync.Result) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.model.sight.passed(k, r.Source)
+	}
+	if s.plan.has("deletion log") {
+		options.DeletionLog = s.keepsLog(k)
+	}
+	if k.second {
+		options = s.secondOptions(options)
 	}
 	y, err := klutchsync.New(ends[0], ends[1], simThings, options)
 	if err != nil {
@@ -279,7 +297,7 @@ func (s *sim) arrives(c *call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.seq++
-	c.seq, c.arrived = s.seq, s.step
+	c.seq, c.arrived, c.sent = s.seq, s.step, time.Now()
 	s.calls = append(s.calls, c)
 	r := c.request
 	if r.Resource != simThings || !c.writes() {
@@ -363,10 +381,12 @@ func (s *sim) pick(choices []choice) {
 func (s *sim) progress() []choice {
 	var out []choice
 	for _, c := range s.waiting() {
-		out = append(out, choice{6, func() { s.release(c) }})
+		if !s.silent(c.side) || time.Since(c.sent) >= clientTimeout {
+			out = append(out, choice{6, func() { s.release(c) }})
+		}
 	}
 	for _, w := range s.watches() {
-		if w.Waiting() > 0 && (s.calm || s.lagging[w.place] < s.step) {
+		if w.Waiting() > 0 && !s.silent(w.side) && (s.calm || s.lagging[w.place] < s.step) {
 			out = append(out, choice{6, func() { s.deliver(w) }})
 		}
 	}
@@ -377,6 +397,7 @@ func (s *sim) progress() []choice {
 			s.arrive(g)
 		}})
 	}
+	out = append(out, s.rivalled()...)
 	if !s.calm && s.plan.has("old konnector beside new") {
 		out = append(out, choice{2, s.oldPass})
 	}
@@ -441,7 +462,7 @@ func (s *sim) release(c *call) {
 	if s.strike != nil && c.writes() && s.strike(c) {
 		return
 	}
-	if err := cmp.Or(s.closed(c), s.refusal.refuses(s, c)); err != nil {
+	if err := cmp.Or(s.closed(c), s.refusal.lasts(s, c)); err != nil {
 		s.note("%s: %v", c, err)
 		s.answer(c, err)
 		return
@@ -510,15 +531,26 @@ func (s *sim) closed(c *call) error {
 			return apierrors.NewUnauthorized("Unauthorized")
 		case w.kind == "outage":
 			return errors.New("connection refused")
+		case w.kind == "refused" && w.refusal.meets(c) != nil:
+			return w.refusal.meets(c)
 		}
 	}
 	return nil
 }
 
+// clientTimeout is how long a client waits for an answer.
+const clientTimeout = 30 * time.Second
+
+// silent reports whether a side answers nothing now.
+func (s *sim) silent(side int) bool { return s.silence[side] && !s.calm }
+
 // meets returns the fault that c meets, if any.
 func (s *sim) meets(c *call) (fault, bool) {
 	if s.calm {
 		return fault{}, false
+	}
+	if s.silent(c.side) {
+		return fault{kind: "timeout", effect: []string{"none", "done", "late"}[s.rng.IntN(3)]}, true
 	}
 	for i, f := range s.faults {
 		switch {
@@ -569,6 +601,7 @@ func (s *sim) crash(k *konnector) {
 		}
 	}
 	k.end()
+	s.losesSave(k)
 }
 
 func (k *konnector) end() {
@@ -600,8 +633,8 @@ func (s *sim) drain() bool {
 	return false
 }
 
-// converge ends all faults and waits until the world is as it should be, and
-// then that it stays so: for a while, and over a restart.
+// converge ends all faults and waits until the world is as it should be. Then an API server
+// answers with an error for an hour, after which it has to be so again.
 func (s *sim) converge() *violation {
 	s.note("all faults end")
 	s.heal()
@@ -610,6 +643,18 @@ func (s *sim) converge() *violation {
 			return broken
 		}
 	}
+	if broken := s.converges(); broken != nil || s.plan.hour.act == nil {
+		return broken
+	}
+	if s.plan.hour.do(s); s.model.broken != nil {
+		return s.model.broken
+	}
+	return s.converges()
+}
+
+// converges waits until the world is as it should be, and then that it stays so: for a while,
+// and over a restart.
+func (s *sim) converges() *violation {
 	problem, restless := "", 0
 	for round, quiet := 0, 0; round < 50; round++ {
 		writes := s.model.writes
@@ -683,7 +728,7 @@ func (s *sim) rest() *violation {
 // heal ends what stands in the way.
 func (s *sim) heal() {
 	s.settled() // for the end of what the last op ended, watches above all
-	s.calm = true
+	s.calm, s.rivalries = true, nil
 	for _, k := range s.konnectors {
 		if k.until > 0 {
 			s.crash(k)
@@ -691,6 +736,9 @@ func (s *sim) heal() {
 	}
 	s.ghosts = slices.DeleteFunc(s.ghosts, func(c *call) bool { return s.rng.IntN(2) == 0 })
 	s.serveAgain("")
+	if s.plan.contests() {
+		s.letGo()
+	}
 	s.clusters[sideTarget].Leave(simThings, false)
 	for side, c := range s.clusters {
 		for _, ns := range []string{"a", "b"} {

@@ -47,9 +47,26 @@ var whatGoesWrong = []struct{ perturbation, kinds string }{
 	{"a field of the status unknown on the source", "status field unknown on the source"},
 	{"schemas that cannot be read", "schemas unreadable"},
 	{"DELETE and our finalizer's patch both succeed", "deleted as its finalizer comes"},
-	{"any error of the table of fates", "write answered, read answered, refused for an hour"},
+	{"any error of the table of fates", "write answered, read answered, refused for an hour, " + strings.Join(stretches("a while"), ", ")},
+	{"any error of the table of fates, for long", strings.Join(stretches("an hour"), ", ")},
+	{"a manager or admission policy that undoes or strips at each write", "a manager insists, a policy strips, our annotation stripped, our annotations stripped, a manager insists for an hour, a policy strips for an hour"},
+	{"an owner who deletes each target anew", "an owner deletes, an owner deletes for an hour"},
+	{"a side that falls silent", "a side falls silent"},
+	{"a log of deletions that survives restarts, without the last save", "deletion log"},
+	{"two Syncs of one source", "a second Sync"},
+	{"another controller's condition on the source", "another's condition"},
+	{"a deletion that waits for the provider", "a deletion that is held"},
+	{"the source cluster lost and set up again", "source cluster set up again"},
 	{"a target made anew from its manifest", "target made anew from its manifest"},
 	{"a kind that is taken away", "kind taken away, kind offered again"},
+}
+
+// stretches are the names of all refusals of a length.
+func stretches(length string) (names []string) {
+	for _, scope := range scopes {
+		names = append(names, scope.name+" refused for "+length)
+	}
+	return names
 }
 
 // Everything that can go wrong does, in one history of a thousand at least.
@@ -61,7 +78,7 @@ func TestEveryPerturbation(t *testing.T) {
 		for _, kind := range p.traits {
 			count[kind]++
 		}
-		for _, o := range p.ops {
+		for _, o := range append(p.ops, p.hour) {
 			count[o.kind]++
 		}
 	}
@@ -77,7 +94,7 @@ func TestEveryPerturbation(t *testing.T) {
 		}
 		t.Logf("%s: %s", wrong.perturbation, strings.Join(counts, ", "))
 	}
-	for _, g := range slices.Concat(perturbations(), schemaChanges(), losses(), answers(), restores()) {
+	for _, g := range slices.Concat(perturbations(), schemaChanges(), losses(), answers(), spells(), hours(), restores(), meddling()) {
 		if !listed[g.kind] {
 			t.Errorf("%q is not in the list", g.kind)
 		}
@@ -180,7 +197,7 @@ func (s *sim) expireOne(o op) {
 }
 
 func (s *sim) window(o op, kind string) {
-	s.windows = append(s.windows, window{kind, o.n % 2, s.step + 5 + o.n%40})
+	s.windows = append(s.windows, window{kind, o.n % 2, s.step + 5 + o.n%40, nil})
 }
 
 func doTimeTravel(s *sim, o op) {

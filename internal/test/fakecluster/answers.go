@@ -21,7 +21,8 @@ type Answer struct {
 	Err  func(Request) error
 }
 
-// Answers are errors of each kind that a request for one object can meet.
+// Answers are errors of each kind that a request can meet. A few are others where an API server
+// that gave them would lie, and a client can only believe it.
 func Answers() []Answer {
 	status := func(code int32, reason metav1.StatusReason, message string, causes ...metav1.StatusCause) func(Request) error {
 		return func(r Request) error {
@@ -43,7 +44,7 @@ func Answers() []Answer {
 		{fates.Forbidden, status(http.StatusForbidden, metav1.StatusReasonForbidden, "exceeded quota")},
 		{fates.Terminating, status(http.StatusForbidden, metav1.StatusReasonForbidden, "namespace is being terminated", metav1.StatusCause{Type: corev1.NamespaceTerminatingCause})},
 		{fates.Unserved, func(r Request) error {
-			if r.Subresource != "" { // else the kind has none: TestPlainStatus
+			if r.Subresource != "" || r.Resource.Resource == "namespaces" { // else the kind has none, as in TestPlainStatus, and the cluster no identity
 				return apierrors.NewServiceUnavailable("starting")
 			}
 			return status(http.StatusNotFound, metav1.StatusReasonNotFound, "the server could not find the requested resource", metav1.StatusCause{Type: metav1.CauseTypeUnexpectedServerResponse})(r)
@@ -62,5 +63,19 @@ func Answers() []Answer {
 		{fates.NotAcceptable, status(http.StatusNotAcceptable, metav1.StatusReasonNotAcceptable, "no such form")},
 		{fates.Unsupported, status(http.StatusUnsupportedMediaType, metav1.StatusReasonUnsupportedMediaType, "no such form")},
 		{fates.Unreachable, status(http.StatusMovedPermanently, "", "moved")},
+		{fates.Absent, func(r Request) error { // a webhook says so too
+			if r.Verb == "get" || r.Subresource != "" { // else there is no such object, or the kind has none
+				return apierrors.NewServiceUnavailable("starting")
+			}
+			return status(http.StatusNotFound, metav1.StatusReasonNotFound, "not found")(r)
+		}},
+		{fates.Contested, status(http.StatusConflict, metav1.StatusReasonConflict, "Apply failed with 1 conflict", metav1.StatusCause{
+			Type: metav1.CauseTypeFieldManagerConflict, Message: `conflict with "other"`, Field: ".spec.size",
+		})},
+		{fates.Replaced, func(r Request) error {
+			return apierrors.NewInvalid(r.Resource.GroupVersion().WithKind("Widget").GroupKind(), r.Object.Name, field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), nil, "field is immutable")})
+		}},
+		{fates.Expired, status(http.StatusGone, metav1.StatusReasonExpired, "too old resource version")},
+		{fates.Ahead, status(http.StatusGatewayTimeout, metav1.StatusReasonTimeout, "Too large resource version", metav1.StatusCause{Type: metav1.CauseTypeResourceVersionTooLarge})},
 	}
 }

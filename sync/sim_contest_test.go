@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync_test
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// A rival undoes what a konnector has written to a target, whenever it sees that.
+type rival struct {
+	name  string
+	sees  func(target *unstructured.Unstructured) bool
+	undo  func(*sim, cache.ObjectName)
+	rests time.Duration // at most, until a konnector tries again
+}
+
+const composer = "composer" // that changes targets
+
+var rivals = []rival{
+	{"a manager insists", func(t *unstructured.Unstructured) bool {
+		size, ok, _ := unstructured.NestedString(t.Object, "spec", "size")
+		return ok && size != "drift-composer"
+	}, func(s *sim, name cache.ObjectName) {
+		s.merge(sideTarget, name, composer, `{"spec":{"size":"drift-composer"}}`)
+	}, 0},
+	{"a policy strips", func(t *unstructured.Unstructured) bool {
+		return annotation(t, klutchsync.SourceAnnotation) != ""
+	}, strip(`"` + klutchsync.SourceAnnotation + `":null`), 0},
+	{"an owner deletes", func(t *unstructured.Unstructured) bool {
+		return t.GetDeletionTimestamp() == nil
+	}, func(s *sim, name cache.ObjectName) {
+		_ = s.things(sideTarget, name.Namespace).Delete(s.ctx, name.Name, metav1.DeleteOptions{})
+	}, time.Hour},
+}
+
+func strip(annotations string) func(*sim, cache.ObjectName) {
+	return func(s *sim, target cache.ObjectName) {
+		s.merge(sideTarget, target, composer, `{"metadata":{"annotations":{`+annotations+`}}}`)
+	}
+}
+
+// meddling is what others do to what a konnector writes. One history in eight has some: they
+// are drawn apart, so that the others stay what they were.
+func meddling() []generator {
+	all := strip(`"` + klutchsync.SourceAnnotation + `":null,"` + klutchsync.BoundAnnotation + `":null,"team":null`)
+	out := []generator{
+		{"our annotation stripped", 2, func(s *sim, o op) { rivals[1].undo(s, o.target()) }},
+		{"our annotations stripped", 1, func(s *sim, o op) { all(s, o.target()) }},
+	}
+	for _, r := range rivals {
+		out = append(out, generator{r.name, 2, func(s *sim, o op) { s.rivalries = append(s.rivalries, rivalry{r, o.target()}) }})
+	}
+	return out
+}
+
+// meddle puts meddling into a plan.
+func (p *simPlan) meddle(r *rand.Rand) {
+	if r.IntN(8) > 0 {
+		return
+	}
+	for range 1 + r.IntN(3) {
+		at := 1 + r.IntN(len(p.ops))
+		p.ops = slices.Insert(p.ops, at, generate(r, meddling()))
+	}
+}
+
+// A rivalry is a rival's about one target.
+type rivalry struct {
+	rival
+	target cache.ObjectName
+}
+
+// rivalled are those that see something to undo.
+func (s *sim) rivalled() (out []choice) {
+	for _, r := range s.rivalries {
+		if t := s.get(sideTarget, r.target); t != nil && r.sees(t) {
+			out = append(out, choice{4, func() {
+				s.note("%s: %s", r.name, r.target)
+				s.model.undone[s.source(r.target)]++
+				r.undo(s, r.target)
+			}})
+		}
+	}
+	return out
+}
+
+// mostRivalled are the writes to a source, and to its target, that a rivalry may cost each konnector
+// in an hour: pauses double from one second to five minutes, and to an hour before what vanished
+// is made anew. Each write to a target may be told and taken back, and change the status.
+var mostRivalled = [2]int{60, 30}
+
+// contend has a rival undo for an hour what is written to each target, while users and
+// providers change what they have. I19: it is written again ever more rarely. I18: it is told.
+func (s *sim) contend(r rival) {
+	s.note("%s, for an hour", r.name)
+	s.model.wrote = [2]map[cache.ObjectName]int{{}, {}}
+	clear(s.model.undone)
+	for _, name := range sorted(s.model.now[sideSource]) {
+		s.rivalries = append(s.rivalries, rivalry{r, op{name: name}.target()})
+		doStatus(s, op{name: name, n: len(s.plan.Related)})
+	}
+	for range 12 {
+		s.pass(time.Hour / 12)
+	}
+	for _, name := range sorted(s.model.now[sideSource]) {
+		for side, wrote := range s.model.wrote {
+			if n := wrote[name]; n > mostRivalled[side]*len(s.konnectors) {
+				s.model.breaks("I19", "%d writes to the %s of %s in an hour in which %s", n, sideName(side), name, r.name)
+			}
+		}
+		s.mu.Lock()
+		why := s.told[name]
+		s.mu.Unlock()
+		if s.model.undone[name] > 3 && why == "" {
+			s.model.breaks("I18", "%s is not told that %s, for the %dth time", name, r.name, s.model.undone[name])
+		}
+	}
+	s.rivalries = nil
+	s.pass(r.rests)
+}
+
+// pass lets time pass, and everything happen that does meanwhile.
+func (s *sim) pass(d time.Duration) {
+	const rounds = 12
+	for range rounds {
+		s.drain()
+		time.Sleep(d / rounds)
+	}
+	s.drain()
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// hours are how histories end once all is well, with one: an API server refuses all of a scope,
+// a rival undoes what is written, or something happens that is rare and must go well. What each
+// promises it checks itself; then all has to be well again.
+func hours() (all []generator) {
+	for _, scope := range scopes {
+		all = append(all, generator{scope.name + " refused for an hour", 3, func(s *sim, o op) {
+			s.refusal = refusing(scope, o.n)
+			_ = s.endure() // it is in the model
+		}})
+	}
+	for _, r := range rivals {
+		all = append(all, generator{r.name + " for an hour", 2, func(s *sim, _ op) { s.contend(r) }})
+	}
+	return append(all,
+		generator{"a second Sync", 3, func(s *sim, _ op) { s.joined() }},
+		generator{"another's condition", 1, func(s *sim, _ op) { s.conditioned() }},
+		generator{"a deletion that is held", 3, func(s *sim, o op) { s.heldDeletion(o) }},
+		generator{"source cluster set up again", 2, func(s *sim, _ op) { s.setUpAgain() }},
+	)
+}
+
+// secondSpaces are the namespaces of a second Sync's targets.
+const secondSpaces = "two-"
+
+// joined has a second Sync of the same sources begin, with a finalizer of its own, whose targets
+// are elsewhere: it is the second on each source, so that the first one goes on to write statuses
+// and messages. That both are at rest is checked as it is of one.
+func (s *sim) joined() {
+	s.second = klutchsync.NewNamespaces(nil)
+	for _, ns := range []string{"a", "b"} {
+		s.makeNamespace(sideTarget, secondSpaces+ns)
+		s.second.Set(ns, secondSpaces+ns)
+	}
+	k := &konnector{id: len(s.konnectors), second: true}
+	s.konnectors = append(s.konnectors, k)
+	s.start(k)
+	s.pass(time.Minute)
+	objects, _ := s.clusters[sideTarget].Objects(simThings)
+	for _, t := range objects {
+		if ofSecond(t) { // I5 says that its status must not come
+			s.merge(sideTarget, cache.MetaObjectToName(t), "provider", fmt.Sprintf(`{"status":{"phase":"%s.000001"}}`, t.GetUID()), "status")
+		}
+	}
+	s.edits()
+	s.pass(time.Minute)
+	for _, name := range sorted(s.model.now[sideSource]) {
+		_ = s.things(sideSource, name.Namespace).Delete(s.ctx, name.Name, metav1.DeleteOptions{})
+		break
+	}
+}
+
+// secondOptions are those of a second Sync.
+func (s *sim) secondOptions(o klutchsync.Options) klutchsync.Options {
+	o.Binding, o.Finalizer, o.Mapper, o.Related = "sim-2", "klutch.anynines.com/second", s.second, nil
+	o.Hooks = klutchsync.Hooks{}
+	return o
+}
+
+// ofSecond reports whether an object of the target's side is a second Sync's.
+func ofSecond(o *unstructured.Unstructured) bool {
+	return strings.HasPrefix(o.GetNamespace(), secondSpaces)
+}
+
+// finalSecond says what is wrong with the targets of a second Sync.
+func (m *model) finalSecond() string {
+	if m.sim.second == nil {
+		return ""
+	}
+	targets := map[cache.ObjectName]*unstructured.Unstructured{}
+	objects, _ := m.sim.clusters[sideTarget].Objects(simThings)
+	for _, t := range objects {
+		if !ofSecond(t) {
+			continue
+		}
+		targets[m.sim.source(cache.MetaObjectToName(t))] = t
+		if !m.exists(sourceUID(t)) && m.sim.plan.Deletion == klutchsync.DeletionDelete {
+			return fmt.Sprintf("I3: %s of the second Sync is an orphan", t.GetName())
+		}
+	}
+	for _, name := range sorted(m.now[sideSource]) {
+		want, _, _ := unstructured.NestedString(m.now[sideSource][name].Object, "spec", "size")
+		if t := targets[name]; want != "huge" && t == nil {
+			return fmt.Sprintf("%s has no target of the second Sync", name)
+		} else if want != "huge" {
+			if have, _, _ := unstructured.NestedString(t.Object, "spec", "size"); have != want {
+				return fmt.Sprintf("%s: size is %q on the target of the second Sync, not %q", name, have, want)
+			}
+		}
+	}
+	return ""
+}
+
+// edits has users and providers change all that they have.
+func (s *sim) edits() {
+	for _, name := range sorted(s.model.now[sideSource]) {
+		s.merge(sideSource, name, "user", fmt.Sprintf(`{"spec":{"size":"%d"}}`, s.token%4+10))
+		doStatus(s, op{name: name, n: len(s.plan.Related)})
+	}
+}
+
+// conditioned has a controller of the source's side add a condition of its own to each status.
+func (s *sim) conditioned() {
+	own := `{"type":"Audited","status":"True"}`
+	s.edits() // of which konnectors know that they wrote the statuses
+	s.pass(time.Minute)
+	var before []cache.ObjectName
+	for _, name := range sorted(s.model.now[sideSource]) {
+		if conditions(s.get(sideSource, name)) == "Ready" && len(s.konnectors) == 1 {
+			before = append(before, name)
+			s.merge(sideSource, name, "auditor", `{"status":{"conditions":[{"type":"Ready","status":"True"},`+own+`]}}`, "status")
+		}
+	}
+	s.pass(time.Minute)
+	s.edits()
+	s.pass(time.Minute)
+	for _, name := range before {
+		if has := conditions(s.get(sideSource, name)); has != "Audited Ready" {
+			s.model.breaks("I9", "another controller's condition was on %s, which has %s", name, has)
+		}
+		s.merge(sideSource, name, "auditor", `{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`, "status") // a restart would forget whose it is
+	}
+}
+
+// conditions are the types of conditions that an object has.
+func conditions(o *unstructured.Unstructured) string {
+	if o == nil {
+		return ""
+	}
+	all, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
+	var types []string
+	for _, c := range all {
+		m, _ := c.(map[string]any)
+		types = append(types, fmt.Sprint(m["type"]))
+	}
+	slices.Sort(types)
+	return strings.Join(types, " ")
+}
+
+// heldDeletion has a target that is being deleted wait for a finalizer, while its user and its
+// provider change it: both must reach the other side.
+func (s *sim) heldDeletion(o op) {
+	all := sorted(s.model.now[sideSource])
+	if len(all) == 0 || s.plan.Deletion != klutchsync.DeletionDelete || s.plan.Drift == klutchsync.DriftReport {
+		return
+	}
+	name := all[o.n%len(all)]
+	target := op{name: name}.target()
+	if source, t := s.get(sideSource, name), s.get(sideTarget, target); t == nil || s.model.reason(source, t) != "" || sourceUID(t) != string(source.GetUID()) {
+		return
+	}
+	s.hold(sideTarget, target)
+	_ = s.things(sideSource, name.Namespace).Delete(s.ctx, name.Name, metav1.DeleteOptions{})
+	s.pass(time.Minute)
+	if t := s.get(sideTarget, target); t == nil || t.GetDeletionTimestamp() == nil {
+		if t == nil || !s.model.isHeld(s.get(sideSource, name)) {
+			s.model.breaks("I3", "%s is being deleted, and its target is not", name)
+		}
+		return
+	}
+	s.merge(sideSource, name, "user", `{"spec":{"size":"77"}}`)
+	doStatus(s, op{name: name})
+	s.pass(time.Minute)
+	source, t := s.get(sideSource, name), s.get(sideTarget, target)
+	if source == nil || t == nil {
+		s.model.breaks("I3", "%s was let go while its target was held", name)
+		return
+	}
+	if size, _, _ := unstructured.NestedString(t.Object, "spec", "size"); size != "77" {
+		s.model.breaks("I1", "size is %q on %s, which is held, not 77", size, target)
+	}
+	if diff := statusDiffers(source, t, s.narrow[sideSource]); diff != "" {
+		s.model.breaks("I1", "%s, whose target is held: %s", name, diff)
+	}
+	s.setFinalizers(sideTarget, t, nil)
+}
+
+// setUpAgain loses the source cluster: it is set up again, with one source of a name that was
+// there before, and the platform's word that the former one is gone. Its target is taken up, and
+// the others are told as orphans. Not one is deleted.
+func (s *sim) setUpAgain() {
+	before := maps.Clone(s.model.now[sideTarget])
+	if len(s.konnectors) > 1 || len(before) == 0 || s.plan.Deletion == klutchsync.DeletionOrphan {
+		return
+	}
+	for _, t := range before {
+		if sourceUID(t) == "" || t.GetDeletionTimestamp() != nil || origin(t).Cluster != s.identity(sideSource) || len(t.GetFinalizers()) > 0 {
+			return
+		}
+	}
+	names := sorted(before)
+	s.former = s.identity(sideSource)
+	s.crash(s.konnectors[0])
+	doReplace(s, op{n: 2})
+	doCreate(s, op{name: s.source(names[0])})
+	s.start(s.konnectors[0])
+	s.pass(time.Hour)
+	for i, name := range names {
+		t, source := s.model.now[sideTarget][name], s.get(sideSource, s.source(name))
+		switch {
+		case t == nil || t.GetUID() != before[name].GetUID():
+			s.model.breaks("I2", "%s was deleted as the source cluster was set up again", name)
+		case i == 0 && sourceUID(t) != string(source.GetUID()):
+			s.model.breaks("I1", "%s is not taken up by the source of its name", name)
+		case i > 0 && s.told[s.source(name)] != klutchsync.ReasonOrphaned:
+			s.model.breaks("I18", "%s has no source any more, and is not told", name)
+		}
+	}
+}
