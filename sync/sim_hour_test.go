@@ -53,12 +53,6 @@ func (s *sim) joined() {
 	s.konnectors = append(s.konnectors, k)
 	s.start(k)
 	s.pass(time.Minute)
-	objects, _ := s.clusters[sideTarget].Objects(simThings)
-	for _, t := range objects {
-		if ofSecond(t) { // I5 says that its status must not come
-			s.merge(sideTarget, cache.MetaObjectToName(t), "provider", fmt.Sprintf(`{"status":{"phase":"%s.000001"}}`, t.GetUID()), "status")
-		}
-	}
 	s.edits()
 	s.pass(time.Minute)
 	for _, name := range sorted(s.model.now[sideSource]) {
