@@ -10,73 +10,33 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	apiruntime "k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/structured-merge-diff/v6/typed"
-
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 )
 
-// keyedItems is a schema in which the items of spec.items are owned one by one, by their names.
-const keyedItems = `types:
-- name: widget
-  map:
-    fields:
+// keyedItems has the items of spec.items be owned one by one, by their names.
+const keyedItems = `
     - name: spec
-      type: {namedType: spec}
-    elementType: {namedType: __untyped_deduced_}
-- name: spec
-  map:
-    fields:
-    - name: items
       type:
-        list:
+        map:
+          fields:
+          - name: items
+            type:
+              list:
+                elementType: {namedType: __untyped_deduced_}
+                elementRelationship: associative
+                keys: [name]
           elementType: {namedType: __untyped_deduced_}
-          elementRelationship: associative
-          keys: [name]
-    elementType: {namedType: __untyped_deduced_}
-- name: __untyped_atomic_
-  scalar: untyped
-  list:
-    elementType: {namedType: __untyped_atomic_}
-    elementRelationship: atomic
-  map:
-    elementType: {namedType: __untyped_atomic_}
-    elementRelationship: atomic
-- name: __untyped_deduced_
-  scalar: untyped
-  list:
-    elementType: {namedType: __untyped_atomic_}
-    elementRelationship: atomic
-  map:
-    elementType: {namedType: __untyped_deduced_}
-    elementRelationship: separable
 `
-
-// A converter is a managedfields.TypeConverter of one type.
-type converter struct{ typed.ParseableType }
-
-func (c converter) ObjectToTyped(o apiruntime.Object, opts ...typed.ValidationOptions) (*typed.TypedValue, error) {
-	return c.FromUnstructured(o.(*unstructured.Unstructured).Object, opts...)
-}
-
-func (converter) TypedToObject(v *typed.TypedValue) (apiruntime.Object, error) {
-	object, ok := v.AsValue().Unstructured().(map[string]any)
-	if !ok {
-		return nil, fmt.Errorf("no object: %v", v)
-	}
-	return &unstructured.Unstructured{Object: object}, nil
-}
 
 // newLarge is newFake with lists that are owned item by item.
 func newLarge(tb testing.TB) *world {
 	tb.Helper()
-	parser, err := typed.NewParser(keyedItems)
+	types, err := fakecluster.Types(keyedItems)
 	if err != nil {
 		tb.Fatal(err)
 	}
 	w := newFake(tb)
-	resource := fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Types: converter{parser.Type("widget")}}
+	resource := fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Types: types}
 	for _, c := range []*fakecluster.Cluster{w.fakeSource, w.fakeTarget} {
 		c.Withdraw(widgets)
 		c.Serve(resource)

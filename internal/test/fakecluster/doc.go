@@ -7,7 +7,8 @@
 // resourceVersions and generations; optimistic locking and preconditions;
 // finalizers and deletionTimestamps; the status subresource; watches that replay
 // their history; server-side apply with the field manager of real API servers.
-// A Schema says which fields there are; it knows no types: every list is atomic.
+// A Schema says which fields there are; it knows no types: every list but that
+// of the finalizers is atomic, unless Types says otherwise.
 // Times are those of package time, so that it works in a bubble of
 // testing/synctest.
 //

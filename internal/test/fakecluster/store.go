@@ -31,7 +31,7 @@ type Resource struct {
 	Check   func(*unstructured.Unstructured) error // refuses invalid objects; nil accepts all
 	Mutate  func(*unstructured.Unstructured)       // changes what is stored, as admission webhooks do; nil changes nothing
 	Schema  Schema                                 // what fields there are; nil for any
-	Types   managedfields.TypeConverter            // tells which lists are owned item by item; nil takes each as a whole
+	Types   managedfields.TypeConverter            // tells which lists are owned item by item; nil takes each but the finalizers as a whole
 }
 
 // A Request is what a client asked for.

@@ -48,7 +48,10 @@ func fieldManager(r Resource, subresource string) *managedfields.FieldManager {
 	kind := r.GroupVersion().WithKind(r.Kind)
 	types := r.Types
 	if types == nil {
-		types = managedfields.NewDeducedTypeConverter()
+		var err error
+		if types, err = plainTypes(); err != nil {
+			panic(err) // it is a constant
+		}
 	}
 	m, err := managedfields.NewDefaultCRDFieldManager(types, plain{}, plain{}, plain{}, kind, kind.GroupVersion(), subresource, nil)
 	if err != nil {
