@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/internal/watchstore"
 )
 
@@ -61,6 +62,29 @@ func TestTwoOfOneBinding(t *testing.T) {
 		if n := len(w.fakeTarget.Writes()) - before; n != 1 || w.targetOf("a").GetLabels()["tier"] != "gold" {
 			t.Errorf("%d writes for one label, which is %q", n, w.targetOf("a").GetLabels()["tier"])
 		}
+	})
+}
+
+// The finalizer that an older konnector has put on a source keeps its place: the status stays that
+// of the Sync which goes on from there, also when there is a second one.
+func TestSecondSyncAfterALegacyFinalizer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, `"finalizers":["klutch.anynines.com/syncer"]`))
+		defer w.run(Options{})()
+		w.until("the first target exists", func() bool { return w.targetOf("a") != nil })
+		two := fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
+		w.namespace(two.Client(), w.targetNS)
+		other := *w
+		var err error
+		if other.to, err = NewClusterForClients(two.Client(), two.Metadata()); err != nil {
+			t.Fatal(err)
+		}
+		defer other.run(Options{Finalizer: "example.org/two"})()
+		w.until("the second target exists", func() bool { return two.Created(widgets) == 1 })
+		w.settle()
+		w.merge(w.target, w.targetNS, "a", `{"status":{"phase":"Ready"}}`, "status")
+		w.until("the status has come", func() bool { return field(w.get(w.source, w.sourceNS, "a"), "status", "phase") == "Ready" })
 	})
 }
 

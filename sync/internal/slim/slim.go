@@ -36,20 +36,28 @@ func Source(n *names.Names) func(any) any {
 const syncFinalizers = "klutch.anynines.com/finalizers" // in no object but a cached one
 
 // NoteFinalizers notes in the metadata of a source, as a view has it, the finalizers that
-// Syncs have put on it, in their order. Where that is the usual one alone it is left out.
+// Syncs have put on it, in their order, and the usual one, which may be from before there was a
+// Sync. Where that is the only one it is left out.
 func NoteFinalizers(source *unstructured.Unstructured, n *names.Names) {
 	var held []any
 	for _, finalizer := range source.GetFinalizers() {
-		for e := range fields.Entries(source) {
-			if strings.HasPrefix(e.Manager, n.Domain) && e.Subresource == "" && e.Fields.HasItem(finalizer, "metadata", "finalizers") {
-				held = append(held, finalizer)
-				break
-			}
+		if finalizer == n.Finalizer() || bySync(source, finalizer, n) {
+			held = append(held, finalizer)
 		}
 	}
 	if meta, ok := source.Object["metadata"].(map[string]any); ok && len(held) > 0 && (len(held) > 1 || held[0] != n.Finalizer()) {
 		meta[syncFinalizers] = held
 	}
+}
+
+// bySync reports whether a Sync has put a finalizer on a source.
+func bySync(source *unstructured.Unstructured, finalizer string, n *names.Names) bool {
+	for e := range fields.Entries(source) {
+		if strings.HasPrefix(e.Manager, n.Domain) && e.Subresource == "" && e.Fields.HasItem(finalizer, "metadata", "finalizers") {
+			return true
+		}
+	}
+	return false
 }
 
 // FirstFinalizer is the first one that a Sync has put on a source; empty if none has.
