@@ -190,6 +190,24 @@ func TestContestedCopies(t *testing.T) {
 	})
 }
 
+// A credential that came with a target stays while a policy takes our annotations off that.
+func TestCopiesOfAStrippedTarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBench(t)
+		defer b.sync(widgets, Related{Resource: secrets, From: TargetSide, References: []string{"status.secret"}})()
+		b.secret(b.target, b.targetNS, "creds", "b3Vycw==")
+		b.claim(widgets, "Widget", "a")
+		b.names(widgets, "a", `"creds"`)
+		before := b.writes()
+		b.strips(SourceAnnotation)
+		b.merge(b.source, b.sourceNS, "a", `{"spec":{"size":"large"}}`)
+		time.Sleep(time.Hour)
+		if n := b.writes() - before; n > 0 || b.copied("creds") == nil {
+			t.Errorf("%d writes to the copy, which is now %v", n, b.copied("creds"))
+		}
+	})
+}
+
 // Where source and target are one cluster, targets have no targets.
 func TestOneCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

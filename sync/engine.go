@@ -361,7 +361,7 @@ func (e *engine) newRelatedResource(p *queue.Pool, f family) *relatedResource {
 		Resource: f.Resource, FromTarget: f.From == TargetSide, Manager: e.names.RelatedManager(related.Managers), Names: called, Sources: e.counts,
 		Marks:     related.Marks{Bound: e.names.Bound, Source: e.names.Source, Owner: e.names.Owner, Referrer: e.names.Referrer, Adopted: e.names.Adopted, Own: e.names.Own},
 		Originals: relatedSide(r.original, owner, f.Resource), Copies: relatedSide(r.copy, other, f.Resource),
-		Bound: relatedBound{index: index, referrers: referrers, sources: e.source, finalizer: e.opts.Finalizer},
+		Bound: relatedBound{index: index, referrers: referrers, sources: e.source, names: e.names, finalizer: e.opts.Finalizer},
 		Engine: relatedEngine{
 			family: f, index: index, guard: e.guard, write: e.write, reports: e.reports, sources: e.queue, denied: e.denied,
 			heldCopies: heldCopies{resource: string(f.From) + " " + f.Resource.GroupResource().String(), sync: e.sync, count: r.copy.Count},

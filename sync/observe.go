@@ -251,7 +251,7 @@ func (o *observer) observeRelation(ctx context.Context, p *pair, r *record) {
 
 // relation is that of a target to its source, both of which exist.
 func (o *observer) relation(p *pair) targetRelation {
-	made := p.from.made(p.made) || !p.isMade && fields.Of(p.target, p.keeper) != nil // others may take off our annotations
+	made := madeFrom(o.names, p.made, p.target, p.from.uid)
 	switch {
 	case !made && o.inherits(p):
 		return relationLegacy

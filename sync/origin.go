@@ -146,6 +146,12 @@ func (o Origin) version() string {
 // under the name of that.
 func (o origin) made(target Origin) bool { return o.uid != "" && target.UID == o.uid }
 
+// madeFrom reports whether a target that says made of itself was made from the source of a UID.
+// Others may take our annotations off: then the field manager of that incarnation tells.
+func madeFrom(n *names.Names, made Origin, target *unstructured.Unstructured, source types.UID) bool {
+	return made.UID == source || made.UID == "" && fields.Of(target, n.Incarnation(source)) != nil
+}
+
 // sameName reports whether a target was made from a source of this name, in whatever
 // incarnation and cluster.
 func (o origin) sameName(target Origin) bool {

@@ -18,6 +18,7 @@ import (
 	"github.com/klutch-go/sdk/internal/queue"
 	"github.com/klutch-go/sdk/sync/internal/breaker"
 	"github.com/klutch-go/sdk/sync/internal/fence"
+	"github.com/klutch-go/sdk/sync/internal/names"
 	"github.com/klutch-go/sdk/sync/internal/refusal"
 	"github.com/klutch-go/sdk/sync/internal/related"
 	"github.com/klutch-go/sdk/sync/internal/view"
@@ -165,6 +166,7 @@ func relatedSide(v *view.View, c *Cluster, resource schema.GroupVersionResource)
 type relatedBound struct {
 	index              string // of the referrers, by the name of what they refer to
 	referrers, sources *view.View
+	names              *names.Names
 	finalizer          string
 }
 
@@ -183,6 +185,11 @@ func (b relatedBound) Leaving(original cache.ObjectName, all bool) bool {
 		return b.sources.Has(leaving, original.Namespace) || b.sources.Has(leaving, metav1.NamespaceAll)
 	}
 	return slices.ContainsFunc(b.Referrers(original), func(o metav1.Object) bool { return leavingWith(b.finalizer)(o) != nil })
+}
+
+func (b relatedBound) MadeFrom(target *unstructured.Unstructured, source types.UID) bool {
+	made, _ := originIn(b.names.Source, target)
+	return madeFrom(b.names, made, target, source)
 }
 
 // leaving is the index, by namespace, of the sources that are being deleted and whose targets

@@ -64,6 +64,8 @@ type Bound interface {
 	// Referrers are those that refer to an original, and Live reads one.
 	Referrers(original cache.ObjectName) []metav1.Object
 	Live(ctx context.Context, referrer cache.ObjectName) (*unstructured.Unstructured, error)
+	// MadeFrom reports whether a target was made from the source with a UID.
+	MadeFrom(target *unstructured.Unstructured, source types.UID) bool
 }
 
 // Sources is the synced objects of the source side.

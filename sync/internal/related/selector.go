@@ -175,8 +175,7 @@ func (f *filter) bound(u *unstructured.Unstructured) bool {
 		return false
 	}
 	source, known := f.Sources.Get(key)
-	from, _ := f.Names.Origin(u)
-	return known && source != nil && source.GetUID() != "" && source.GetUID() == from.UID
+	return known && source != nil && source.GetUID() != "" && f.Bound.MadeFrom(u, source.GetUID())
 }
 
 // keeps tells the keys that patterns of some of the selectors stand for.
