@@ -140,6 +140,33 @@ func TestHeldReturnSurvivesRestart(t *testing.T) {
 	})
 }
 
+// A loss that the source says already, as after a restart or where another konnector was faster, is
+// reported all the same.
+func TestLossIsReportedAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		stop := w.run(Options{Lost: LostReport})
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("made", func() bool { return w.targetOf("a") != nil })
+		w.settle()
+		if err := w.target.Resource(widgets).Namespace(w.targetNS).Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.until("told", func() bool { return strings.HasPrefix(w.message("a"), string(ReasonLost)) })
+		stop()
+		reports := make(chan Report, 10)
+		stop = w.run(Options{Lost: LostReport, Hooks: Hooks{Reported: func(_ context.Context, r Report) { reports <- r }}})
+		time.Sleep(time.Minute)
+		stop()
+		if close(reports); len(reports) != 1 {
+			t.Fatalf("%d reports", len(reports))
+		}
+		if r := <-reports; r.Reason != ReasonLost || !r.Told {
+			t.Errorf("reported %s, told before: %t", r.Reason, r.Told)
+		}
+	})
+}
+
 // Two Syncs of one source that report losses keep a mark each: neither takes the other's target
 // for its own, nor writes over its mark.
 func TestLossesOfTwoSyncs(t *testing.T) {

@@ -58,6 +58,9 @@ func (s state) requireToLeave(why Reason) evidence {
 	// Fields of a legacy konnector are not cached, so that its targets seem foreign.
 	case why == ReasonConflict:
 		return targetLive
+	// That a target is gone is reported also where the source says so already.
+	case why == ReasonLost || why == ReasonVanished:
+		return targetLive
 	// Others may have changed the target back.
 	case why == ReasonDrifted && dst.content == contentChanged && s.contested == "":
 		return targetLive
