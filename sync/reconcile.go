@@ -91,9 +91,10 @@ func (c *reconciler) uid(key cache.ObjectName) types.UID {
 	return ""
 }
 
-// reasonOfAccess is what a refusal of access is called.
+// reasonOfAccess is what a refusal of access is called. That others hold fields, where none are
+// seen to, is no matter of rights.
 func reasonOfAccess(kind fates.Kind) Reason {
-	if kind.Fate() == fates.Refused {
+	if kind.Fate() == fates.Refused && kind != fates.Contested {
 		return ReasonDenied
 	}
 	return ReasonUnavailable

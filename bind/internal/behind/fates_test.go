@@ -18,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
@@ -43,7 +42,7 @@ type ask struct {
 // ofTarget is the reason of the Event if the target's API server refuses a write.
 func ofTarget(kind fates.Kind) klutchsync.Reason {
 	switch kind {
-	case fates.Unreachable, fates.Failing, fates.Damaged, fates.Overloaded, fates.Unauthorized, fates.Exists, fates.Conflict, fates.Replaced, fates.Expired, fates.Ahead:
+	case fates.Unreachable, fates.Failing, fates.Damaged, fates.Overloaded, fates.Unauthorized, fates.Exists, fates.Conflict, fates.Replaced, fates.Expired, fates.Ahead, fates.Contested:
 		return klutchsync.ReasonUnavailable
 	case fates.Unserved, fates.Terminating, fates.Absent:
 		return klutchsync.ReasonMissing
@@ -76,7 +75,7 @@ func ofReads(kind fates.Kind) klutchsync.Reason {
 // ofStatus is the reason of the Event if the source does not take its status. That another state
 // than was seen is there is no word on the status.
 func ofStatus(kind fates.Kind) klutchsync.Reason {
-	if kind.Fate() == fates.Again {
+	if kind.Fate() == fates.Again || kind == fates.Contested {
 		return klutchsync.ReasonUnavailable
 	}
 	return klutchsync.ReasonStatus
@@ -136,25 +135,17 @@ var asks = map[string]ask{
 	},
 }
 
-// ownAnswers are answers of the table of fates beside fakecluster.Answers, which the simulator
-// gives: they say something of what is there, and while it is not so they are wrong for good.
-func ownAnswers() []fakecluster.Answer {
-	status := func(err *apierrors.StatusError, causes ...metav1.StatusCause) func(fakecluster.Request) error {
-		err.ErrStatus.Details = &metav1.StatusDetails{Causes: causes}
-		return func(fakecluster.Request) error { return err }
+// answers are those of the simulator, and that an object is absent whatever is asked of it: there
+// reads are spared, since what they are told is believed.
+func answers() []fakecluster.Answer {
+	absent := func(r fakecluster.Request) error {
+		if r.Subresource != "" {
+			return apierrors.NewServiceUnavailable("starting") // else the kind has none: TestPlainStatus
+		}
+		return apierrors.NewNotFound(widgets.GroupResource(), "orders")
 	}
-	absent := apierrors.NewNotFound(widgets.GroupResource(), "orders")
-	return []fakecluster.Answer{
-		{Kind: fates.Absent, Err: func(r fakecluster.Request) error {
-			if r.Subresource != "" {
-				return apierrors.NewServiceUnavailable("starting") // else the kind has none: TestPlainStatus
-			}
-			return absent
-		}},
-		{Kind: fates.Replaced, Err: status(apierrors.NewInvalid(schema.GroupKind{Kind: "Widget"}, "orders", field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), "1", "field is immutable")}))},
-		{Kind: fates.Expired, Err: status(apierrors.NewResourceExpired("too old"))},
-		{Kind: fates.Ahead, Err: status(apierrors.NewTimeoutError("too large resource version", 1), metav1.StatusCause{Type: metav1.CauseTypeResourceVersionTooLarge})},
-	}
+	all := slices.DeleteFunc(fakecluster.Answers(), func(a fakecluster.Answer) bool { return a.Kind == fates.Absent })
+	return append(all, fakecluster.Answer{Kind: fates.Absent, Err: absent})
 }
 
 // notAnswered has the kinds that no API server answers such requests with, and why.
@@ -163,7 +154,6 @@ var notAnswered = map[fates.Kind]string{
 	fates.Ended:      "the end of the Sync",
 	fates.Superseded: "the engine's own",
 	fates.Terminal:   "the engine's own",
-	fates.Contested:  "others who hold fields are named: TestContested of package sync, TestRealContests",
 }
 
 // ofLists are the kinds with which an API server answers no list, or says that it is to be asked
@@ -174,7 +164,7 @@ var ofLists = []fates.Kind{fates.Terminating, fates.Expired, fates.Ahead, fates.
 // in step for it has an Event with the reason, and its binding counts it.
 func TestEachFateIsTold(t *testing.T) {
 	met := maps.Clone(notAnswered)
-	for _, answer := range append(fakecluster.Answers(), ownAnswers()...) {
+	for _, answer := range answers() {
 		met[answer.Kind] = "answered"
 		for name, ask := range asks {
 			if ask.watches && slices.Contains(ofLists, answer.Kind) {
