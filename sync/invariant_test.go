@@ -348,8 +348,10 @@ func (m *model) madeFrom(target *unstructured.Unstructured) string {
 	if target == nil {
 		return ""
 	}
-	if heldBy(target, "klutch.anynines.com/", "f:spec") || heldBy(target, "klutch.anynines.com/", "f:metadata") {
-		return cmp.Or(sourceUID(target), m.sim.origins[string(target.GetUID())])
+	from := m.sim.origins[string(target.GetUID())]
+	keeper := "klutch.anynines.com/sim/" + from[max(0, len(from)-12):]
+	if sourceUID(target) == "" && from != "" && (heldBy(target, keeper, "f:spec") || heldBy(target, keeper, "f:metadata")) {
+		return from
 	}
 	return sourceUID(target)
 }
@@ -504,7 +506,7 @@ func (m *model) finalSource(name cache.ObjectName, source *unstructured.Unstruct
 		return "is still being deleted"
 	}
 	target := m.now[sideTarget][cache.NewObjectName(m.sim.at(sideTarget, name.Namespace), name.Name)]
-	message, _, _ := strings.Cut(annotation(source, klutchsync.MessageAnnotation), ":")
+	message := m.says(name, source)
 	drifted := target != nil && differs(source, target, m.sim) != ""
 	// What an older konnector or a restorer has written, and a webhook has changed, is held by that one with another content than ours.
 	drifted = drifted || m.sim.plan.has("normalising webhook") && (heldByOld(target, "f:spec", "f:color") || heldBy(target, restorer, "f:spec", "f:color"))
@@ -522,7 +524,7 @@ func (m *model) finalSource(name cache.ObjectName, source *unstructured.Unstruct
 	case reportsDrift:
 		return ""
 	case message != "":
-		return fmt.Sprintf("says %q without need", annotation(source, klutchsync.MessageAnnotation))
+		return fmt.Sprintf("says %q without need (%s)", message, annotation(source, klutchsync.MessageAnnotation))
 	case target == nil:
 		return "has no target"
 	case !holds(source):
@@ -531,7 +533,22 @@ func (m *model) finalSource(name cache.ObjectName, source *unstructured.Unstruct
 	if diff := differs(source, target, m.sim); diff != "" {
 		return diff
 	}
+	if secondWrites(source) {
+		return ""
+	}
 	return statusDiffers(source, target, m.sim.narrow[sideSource])
+}
+
+// says is the reason that a source says, or that is reported of it where a second Sync writes its
+// messages: that it does is a reason by itself.
+func (m *model) says(name cache.ObjectName, source *unstructured.Unstructured) string {
+	if secondWrites(source) {
+		m.sim.mu.Lock()
+		defer m.sim.mu.Unlock()
+		return strings.TrimSuffix(string(m.sim.told[name]), string(klutchsync.ReasonShared))
+	}
+	message, _, _ := strings.Cut(annotation(source, klutchsync.MessageAnnotation), ":")
+	return message
 }
 
 // reason is what must keep a source from being in step, if anything does.

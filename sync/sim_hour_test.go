@@ -37,8 +37,11 @@ func hours() (all []generator) {
 	)
 }
 
-// secondSpaces are the namespaces of a second Sync's targets.
-const secondSpaces = "two-"
+// A second Sync has its targets in namespaces of these names, and a finalizer of its own.
+const (
+	secondSpaces    = "two-"
+	secondFinalizer = "klutch.anynines.com/second"
+)
 
 // joined has a second Sync of the same sources begin, with a finalizer of its own, whose targets
 // are elsewhere: it is the second on each source, so that the first one goes on to write statuses
@@ -63,9 +66,15 @@ func (s *sim) joined() {
 
 // secondOptions are those of a second Sync.
 func (s *sim) secondOptions(o klutchsync.Options) klutchsync.Options {
-	o.Binding, o.Finalizer, o.Mapper, o.Related = "sim-2", "klutch.anynines.com/second", s.second, nil
+	o.Binding, o.Finalizer, o.Mapper, o.Related = "sim-2", secondFinalizer, s.second, nil
 	o.Hooks = klutchsync.Hooks{}
 	return o
+}
+
+// secondWrites reports whether the second Sync is the first on a source.
+func secondWrites(source *unstructured.Unstructured) bool {
+	own := slices.DeleteFunc(slices.Clone(source.GetFinalizers()), func(f string) bool { return !strings.HasPrefix(f, "klutch.anynines.com/") })
+	return len(own) > 0 && own[0] == secondFinalizer
 }
 
 // ofSecond reports whether an object of the target's side is a second Sync's.
