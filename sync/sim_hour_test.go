@@ -5,6 +5,7 @@ package sync_test
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -34,7 +35,39 @@ func hours() (all []generator) {
 		generator{"another's condition", 1, func(s *sim, _ op) { s.conditioned() }},
 		generator{"a deletion that is held", 3, func(s *sim, o op) { s.heldDeletion(o) }},
 		generator{"source cluster set up again", 2, func(s *sim, _ op) { s.setUpAgain() }},
+		generator{"deletions over restarts", 0, func(s *sim, _ op) { s.deletedOverRestarts() }}, // drawn by recount
 	)
+}
+
+// recount has one history in sixteen end with deletions over restarts. It is drawn apart, so that
+// the others stay what they were.
+func (p *simPlan) recount(r *rand.Rand) {
+	if r.IntN(16) > 0 {
+		return
+	}
+	all := hours()
+	g := all[len(all)-1]
+	p.hour = op{kind: g.kind, name: p.hour.name, act: g.act}
+}
+
+// deletedOverRestarts has konnectors that let one deletion pass, and keep their number, begin
+// anew after each that users ask for. I15 counts over that.
+func (s *sim) deletedOverRestarts() {
+	s.plan.traits = append(slices.Clone(s.plan.traits), "deletion log")
+	s.plan.DeletionLimit = 1
+	again := func() {
+		for _, k := range s.konnectors {
+			s.crash(k)
+			s.start(k)
+		}
+		s.pass(20 * time.Second)
+	}
+	again()
+	for _, name := range sorted(s.model.now[sideSource]) {
+		_ = s.things(sideSource, name.Namespace).Delete(s.ctx, name.Name, metav1.DeleteOptions{})
+		s.pass(20 * time.Second)
+		again()
+	}
 }
 
 // A second Sync has its targets in namespaces of these names, and a finalizer of its own.

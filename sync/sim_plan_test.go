@@ -119,6 +119,7 @@ func newPlan(seed uint64) simPlan {
 	p.restoreBy(rand.New(rand.NewPCG(seed, 9)))
 	p.refuse(rand.New(rand.NewPCG(seed, 11)))
 	p.meddle(rand.New(rand.NewPCG(seed, 13)))
+	p.recount(rand.New(rand.NewPCG(seed, 15)))
 	return p
 }
 

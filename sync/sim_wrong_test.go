@@ -53,6 +53,7 @@ var whatGoesWrong = []struct{ perturbation, kinds string }{
 	{"an owner who deletes each target anew", "an owner deletes, an owner deletes for an hour"},
 	{"a side that falls silent", "a side falls silent"},
 	{"a log of deletions that survives restarts, without the last save", "deletion log"},
+	{"a process restarted after each few deletions", "deletions over restarts"},
 	{"two Syncs of one source", "a second Sync"},
 	{"another controller's condition on the source", "another's condition"},
 	{"a deletion that waits for the provider", "a deletion that is held"},
