@@ -106,6 +106,9 @@ func (m *model) copyDeleted(copied *unstructured.Unstructured) {
 	if claim == nil || claim.GetDeletionTimestamp() != nil || m.call == nil {
 		return
 	}
+	if m.sim.calm && m.refers(claim, copied.GetName()) {
+		m.breaks("I2", "copy %s was deleted although the target of %s refers to its original", copied.GetName(), claim.GetName())
+	}
 	book := &m.call.konnector.ledger
 	if book.copies == nil {
 		book.copies = map[string]time.Time{}
@@ -114,6 +117,17 @@ func (m *model) copyDeleted(copied *unstructured.Unstructured) {
 		m.breaks("I15", "copy %s of %s, which stays, was deleted, the %dth within %v", copied.GetName(), claim.GetName(), n+1, breakerWindow)
 	}
 	book.copies[string(copied.GetUID())] = time.Now()
+}
+
+// refers reports whether the target of a source refers to a secret that is there.
+func (m *model) refers(source *unstructured.Unstructured, secret string) bool {
+	name := op{name: cache.MetaObjectToName(source)}.target()
+	target := m.now[sideTarget][name]
+	if target == nil || m.madeFrom(target) != string(source.GetUID()) {
+		return false
+	}
+	referred, _, _ := unstructured.NestedString(target.Object, "status", "secret")
+	return referred == secret && m.secrets(sideTarget)[cache.NewObjectName(name.Namespace, secret)] != nil
 }
 
 func (m *model) isHeld(source *unstructured.Unstructured) bool {
