@@ -59,6 +59,7 @@ func contested(s *state)   { s.contested = " by them (.spec.size)" }
 func refused(s *state)     { s.refused, s.answer = ReasonRefused, "spec.size: Unsupported value" }
 func fought(s *state)      { s.fought = true }
 func rivals(s *state)      { s.rivals = " by them (.spec.size)" }
+func unreported(s *state)  { s.unreported = true }
 func shared(s *state)      { s.source.shared = "example.org/first" }
 func lost(s *state)        { s.refused = ReasonVanished }
 func offeredLive(s *state) { s.target.freshness, s.confirmed, s.offered = live, true, true }
@@ -164,6 +165,7 @@ func TestPlan(t *testing.T) {
 		"target seems lost, by policy reported":  {settledState(absentTarget, lostReport, marked), stepLookTarget},
 		"drift, as it seems, by policy reported": {settledState(drifted, driftReport), stepLookTarget},
 		"target lost, reported":                  {settledState(absentTarget, lostReport, marked, messageSet), stepRest},
+		"target lost, told, not reported":        {settledState(absentTarget, lostReport, marked, messageSet, unreported), stepLookTarget},
 		"target never was, by policy no say":     {settledState(absentTarget, lostReport), stepCreate},
 
 		"rewritten by our like":                             {settledState(rewritten), stepLookSource},
@@ -268,6 +270,7 @@ func TestPlan(t *testing.T) {
 		"target lost, perhaps not offered": {settledState(absentTarget, vanished, liveTarget, func(s *state) { s.confirmed = true }), stepLookTarget},
 		"target lost, confirmed":           {settledState(absentTarget, vanished, offeredLive), stepCreate},
 		"target lost, told, paused":        {settledState(absentTarget, vanished, lost, messageSet), stepWait},
+		"target lost, told by another":     {settledState(absentTarget, vanished, lost, messageSet, unreported), stepLookTarget},
 		"target lost, not told":            {settledState(absentTarget, vanished, offeredLive, lost), stepSetMessage},
 		"target lost, pause over":          {settledState(absentTarget, vanished, lost, messageSet, due), stepLookTarget},
 		"target lost, pause over, offered": {settledState(absentTarget, vanished, lost, messageSet, due, offeredLive), stepCreate},

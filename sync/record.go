@@ -184,8 +184,10 @@ func (s *sourceStatus) withOthers(give map[string]any, source *unstructured.Unst
 	return travel.WithConditions(give, is, s.others)
 }
 
-// hush finds out how long the message that follows from all else has to wait.
+// hush finds out how long the message that follows from all else has to wait, and whether
+// what it says was reported.
 func (r *record) hush(p *pair, refused *refusal.Refusal) {
-	p.mute = r.status.mute(explain(p.state, obstacle(p.state)), refused)
-	p.muted = p.mute > 0
+	why := obstacle(p.state)
+	p.mute = r.status.mute(explain(p.state, why), refused)
+	p.muted, p.unreported = p.mute > 0, r.status.reported != why
 }

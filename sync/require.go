@@ -59,7 +59,7 @@ func (s state) requireToLeave(why Reason) evidence {
 	case why == ReasonConflict:
 		return targetLive
 	// That a target is gone is reported also where the source says so already.
-	case why == ReasonLost || why == ReasonVanished:
+	case s.unreported && (why == ReasonLost || why == ReasonVanished):
 		return targetLive
 	// Others may have changed the target back.
 	case why == ReasonDrifted && dst.content == contentChanged && s.contested == "":

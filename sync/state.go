@@ -29,6 +29,7 @@ type state struct {
 	unknown       string // fields of the source that the target's cluster does not know, and which therefore stay behind
 	unsure        bool   // there are some, but a schema that knows them may be just published
 	muted         bool   // users were told so much lately that new messages wait
+	unreported    bool   // something else was reported last than what stands in the way
 	confirmed     bool   // the clusters were confirmed live to be the known ones, after all that the step builds on
 	suspect       bool   // a cluster may have been restored from a backup
 	held          string // why the breaker holds the deletion, or the target that would come back, if it does
