@@ -225,7 +225,10 @@ func TestBehindContested(t *testing.T) {
 		}
 		return nil
 	})
-	t.Logf("told after %v", time.Since(began).Round(time.Second))
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("told after %s", took)
+	}
+	w.condition(t, widgets, v1alpha1.ConditionObjectsSynced, v1alpha1.ReasonObjectsNotSynced, "1 not in step: 1 TargetContested")
 }
 
 // What becomes of a connection is told at once, and counted: a token that was revoked, a tenant
@@ -252,11 +255,15 @@ func TestConnectionTold(t *testing.T) {
 			t.Errorf("%s told after %s", reason, took)
 		}
 	}
+	taken := time.Now()
 	rights := get[rbacv1.ClusterRole](t, w.app, rolesGVR, "", "klutch-bind-konnector-"+widgets)
 	if err := w.app.dyn.Resource(rolesGVR).Delete(t.Context(), rights.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	w.condition(t, widgets, v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, widgets)
+	if took := time.Since(taken); took > 45*time.Second { // it is asked twice a minute
+		t.Errorf("rights that were taken are told after %s", took)
+	}
 	w.allow(t, widgets)
 	w.ready(t, widgets)
 

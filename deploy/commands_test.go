@@ -80,7 +80,7 @@ func TestCommandsTwice(t *testing.T) {
 
 var (
 	fence    = regexp.MustCompile("(?s)```sh\n(.*?)```")
-	indented = regexp.MustCompile(`(?m)^    (kubectl .*)$`)
+	indented = regexp.MustCompile(`(?m)^    ((?:kubectl|sed) .*)$`)
 	settings = regexp.MustCompile("(?s)```yaml\n( *# kustomization.yaml\n.*?)```")
 )
 
@@ -91,7 +91,7 @@ func commandsOf(t *testing.T, page string) (commands []string) {
 	for _, b := range fence.FindAllStringSubmatch(text, -1) {
 		text = strings.Replace(text, b[0], "\n    "+strings.ReplaceAll(strings.ReplaceAll(b[1], "\n   ", "\n"), "\n", "\n    "), 1)
 	}
-	for _, m := range indented.FindAllStringSubmatch(regexp.MustCompile(`(?m)^ +kubectl`).ReplaceAllString(text, "    kubectl"), -1) {
+	for _, m := range indented.FindAllStringSubmatch(regexp.MustCompile(`(?m)^ +(kubectl|sed) `).ReplaceAllString(text, "    $1 "), -1) {
 		commands = append(commands, m[1])
 	}
 	return commands

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -255,6 +256,11 @@ func unfitTemplates(w *world) {
 		})
 	}
 	says("continents", v1alpha1.ReasonClusterScoped, "App Clusters can have namespaced APIs alone", "offer a namespaced one")
+	w.eventually("the template is logged and counted", func(context.Context) (bool, error) {
+		census, ok := w.exporter.Census()
+		logged := regexp.MustCompile(`"template does not work".*continents.*` + v1alpha1.ReasonClusterScoped).MatchString(w.log.String())
+		return logged && ok && census.Templates.NotReady > 0, nil
+	})
 	for _, isolation := range []v1alpha1.Isolation{v1alpha1.IsolationPrefixed, v1alpha1.IsolationNone} {
 		w.apply(changed(templateOf("gizmos"), string(isolation), "spec", "clusterScopedIsolation"))
 		says("gizmos", v1alpha1.ReasonClusterScoped, "read each other's objects", "set it to Namespaced")

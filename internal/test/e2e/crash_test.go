@@ -31,8 +31,8 @@ func TestKonnectorCrash(t *testing.T) {
 					w.must(w.s.Konnector.Kill())
 				}
 			}
-			w.missed("doctor")
-			w.missed("status")
+			w.missed("doctor", "it has not renewed its Lease for")
+			w.missed("status", "it has not renewed its Lease for")
 			w.must(w.s.Konnector.Start(w.ctx))
 			for i := range n {
 				w.awaitState(instances, fmt.Sprintf("db-%d", i), "Running")
@@ -41,6 +41,8 @@ func TestKonnectorCrash(t *testing.T) {
 		Assess("a restart changes nothing", step(ns, func(w world) {
 			before := w.versions()
 			w.must(w.s.Konnector.Stop())
+			w.missed("doctor", "was stopped")
+			w.missed("status", "was stopped")
 			w.must(w.s.Konnector.Start(w.ctx))
 			w.apply(w.s.App, instance(ns, "later", "postgresql-single-nano"))
 			w.awaitState(instances, "later", "Running")
@@ -72,13 +74,13 @@ func TestKonnectorCrash(t *testing.T) {
 	testenv.Test(t, f)
 }
 
-// missed waits until a command says that the konnector does not work, and how to go on.
-func (w world) missed(command string) {
+// missed waits until a command says that the konnector does not work, why, and how to go on.
+func (w world) missed(command, why string) {
 	w.Helper()
 	var out stack.Output
 	err := wait.PollUntilContextTimeout(w.ctx, time.Second, 30*time.Second, true, func(ctx context.Context) (bool, error) {
 		out = w.s.Kubectl(ctx, nil, command)
-		return out.Code == exitTimeout && strings.Contains(out.Stdout+out.Stderr, "it has not renewed its Lease for") && strings.Contains(out.Stderr, "get pods"), nil
+		return out.Code == exitTimeout && strings.Contains(out.Stdout+out.Stderr, why) && strings.Contains(out.Stderr, "get pods"), nil
 	})
 	if err != nil {
 		w.Errorf("%s ends with %d, %v:\n%s%s", command, out.Code, err, out.Stdout, out.Stderr)
