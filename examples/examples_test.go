@@ -5,9 +5,14 @@ package examples_test
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -22,6 +27,7 @@ import (
 
 	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/stack"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 // Each program has a resource of its own.
@@ -188,10 +194,50 @@ func TestPrograms(t *testing.T) {
 		}
 		stop()
 	})
+	t.Run("embed", func(t *testing.T) { embeds(t, programs, ada) })
 	for name, args := range map[string][]string{"mirror": nil, "tenants": nil, "adopt": nil, "observe": nil, "embed": {"-kubeconfig=/nowhere"}} {
 		out, err := exec.CommandContext(t.Context(), filepath.Join(programs, name), args...).CombinedOutput()
 		if err == nil || !strings.HasPrefix(string(out), name+": ") {
 			t.Errorf("%s without a cluster: %v\n%s", name, err, out)
 		}
+	}
+}
+
+// embeds: the program of 40 lines is a konnector that leads, is healthy and has metrics.
+func embeds(t *testing.T, programs string, app *cluster.Cluster) {
+	t.Helper()
+	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
+	namespace.SetName(v1alpha1.Namespace)
+	if err := stack.Apply(t.Context(), app, append(slices.Collect(maps.Values(v1alpha1.CRDs())), namespace)...); err != nil {
+		t.Fatal(err)
+	}
+	address, err := cluster.FreeAddress(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, stop := start(t, programs, "embed", "-kubeconfig", app.Kubeconfig(), "-health", address)
+	defer stop()
+	get := func(path string) string {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return err.Error()
+		}
+		text, _ := io.ReadAll(answer.Body)
+		return answer.Status + string(text) + fmt.Sprint(answer.Body.Close())
+	}
+	lease := stack.Object{Cluster: app, Resource: schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, Namespace: v1alpha1.Namespace, Name: v1alpha1.LeaseName}
+	if _, err := lease.Await(t.Context(), time.Minute, stack.There); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+	side{t, app, nil}.until("healthy, with metrics", func() bool {
+		return strings.HasPrefix(get("/healthz"), "200") && strings.Contains(get("/metrics"), "klutch_")
+	})
+	main, err := os.ReadFile("embed/main.go")
+	if n := strings.Count(string(main), "\n"); err != nil || n > 40 {
+		t.Errorf("%d lines, %v", n, err)
 	}
 }

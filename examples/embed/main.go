@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Embed is a konnector inside a program of one's own, with metrics and a log.
-//
-//	go run ./examples/embed -kubeconfig app.kubeconfig
+// Embed is a konnector inside a program of one's own, with metrics: go run ./examples/embed -kubeconfig app.kubeconfig
 package main
 
 import (
@@ -21,20 +19,21 @@ import (
 
 func main() {
 	kubeconfig := flag.String("kubeconfig", os.Getenv("KUBECONFIG"), "the App Cluster")
+	health := flag.String("health", "localhost:8080", "where it answers health probes, and serves metrics")
 	flag.Parse()
-	if err := run(*kubeconfig); err != nil {
+	if err := run(*kubeconfig, *health); err != nil {
 		fmt.Fprintln(os.Stderr, "embed:", err)
 		os.Exit(1)
 	}
 }
 
-func run(kubeconfig string) error {
+func run(kubeconfig, health string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
 		return err
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx := logr.NewContext(context.Background(), logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil)))
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
 	defer stop()
-	ctx = logr.NewContext(ctx, logr.FromSlogHandler(slog.NewTextHandler(os.Stderr, nil)))
-	return klutch.Konnector{Config: config, HealthAddress: "localhost:8080"}.Measured().Run(ctx)
+	return klutch.Konnector{Config: config, HealthAddress: health}.Measured().Run(ctx)
 }
