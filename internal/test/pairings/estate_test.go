@@ -206,9 +206,6 @@ func (e *estate) page(t *testing.T, at *side, section string, tenants []*pairing
 // types runs commands in the checkout.
 func (e *estate) types(t *testing.T, at *side, commands, tenant string) {
 	t.Helper()
-	if _, err := exec.LookPath("kubectl"); err != nil {
-		t.Skip("needs kubectl")
-	}
 	manifests, err := filepath.Abs("../../../deploy/testdata/klutch-konnector.yaml")
 	at.must(t, err)
 	commands = strings.NewReplacer("IMAGE", "example.com/konnector:v1", "klutch-konnector.yaml", manifests).Replace(commands)
@@ -330,7 +327,7 @@ func (e *estate) inventory(t *testing.T) map[string]string {
 				labels := u.GetLabels()
 				delete(labels, "app.kubernetes.io/managed-by") // of kubeconfig Secrets that our CLI renewed
 				if expected(&u) {
-					all[at.Name()+" "+gvr.Resource+" "+u.GetNamespace()+"/"+u.GetName()] = fmt.Sprint(u.GetFinalizers(), labels)
+					all[at.Name()+" "+gvr.Resource+" "+u.GetNamespace()+"/"+u.GetName()] = fmt.Sprint(u.GetFinalizers(), labels, u.Object["rules"], u.Object["roleRef"], u.Object["subjects"])
 				}
 			}
 		}
