@@ -47,8 +47,9 @@ func (i *installer) chooseSecret(ctx context.Context) error {
 
 // secrets returns the names of the Secrets in the namespace, and whether they may be used: one
 // leads to the same server and namespace, under the same CA or by the word of the same
-// backend, and either Install made it or a binding uses it already, as those by hand and of
-// Klutch's own CLI. Another Secret there may be of any origin.
+// backend, or one of that backend's has no kubeconfig any more that can be read; and either Install
+// made it or a binding uses it already, as those by hand and of Klutch's own CLI. Another Secret
+// there may be of any origin.
 func (i *installer) secrets(ctx context.Context) (map[string]bool, error) {
 	list, err := i.app.Resource(cluster.Secrets).Namespace(v1alpha1.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -66,7 +67,13 @@ func (i *installer) secrets(ctx context.Context) (map[string]bool, error) {
 			return b.Spec.KubeconfigSecretRef.Name == u.GetName() && b.Spec.KubeconfigSecretRef.Namespace == u.GetNamespace()
 		})
 		strange := ofAnother(u, i.opts.Backend) && !sameCA(u, i.target)
-		secrets[u.GetName()] = (used || installed(u)) && cluster.LeadsTo(u, i.target) && !strange
+		leads := cluster.LeadsTo(u, i.target) && !strange
+		if !leads && sameHost(cluster.Backend(u), i.opts.Backend) {
+			if leads, err = spoilt(ctx, u, i.target); err != nil {
+				return nil, err
+			}
+		}
+		secrets[u.GetName()] = (used || installed(u)) && leads
 		if !installed(u) {
 			i.byHand.Insert(u.GetName())
 		}

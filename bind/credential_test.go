@@ -90,8 +90,13 @@ func TestP31Secrets(t *testing.T) {
 		labels      map[string]string
 		annotations map[string]string
 		manager     string
+		broken      bool
 		usable      bool
 	}{
+		{name: "broken-and-used", unmade: true, annotations: map[string]string{v1alpha1.BackendAnnotation: "https://b.example/export"}, broken: true, usable: true},
+		{name: "broken-and-used-elsewhere", annotations: map[string]string{v1alpha1.BackendAnnotation: "https://c.example"}, broken: true},
+		{name: "broken-and-used-of-unknown-origin", broken: true},
+		{name: "broken-and-used-copy", annotations: map[string]string{v1alpha1.BackendAnnotation: "https://b.example", klutchsync.OwnerAnnotation: "Provider"}, broken: true},
 		{name: "made", usable: true},
 		{name: "by-hand-and-used", unmade: true, usable: true},
 		{name: "by-hand", unmade: true},
@@ -107,6 +112,9 @@ func TestP31Secrets(t *testing.T) {
 			ObjectMeta: metav1.ObjectMeta{Name: tc.name, Labels: tc.labels, Annotations: tc.annotations},
 			Data:       map[string][]byte{v1alpha1.KubeconfigKey: data},
 		}
+		if tc.broken {
+			secret.Data[v1alpha1.KubeconfigKey] = []byte("kind: Config")
+		}
 		if !tc.unmade {
 			metav1.SetMetaDataLabel(&secret.ObjectMeta, madeByLabel, cluster.FieldManager)
 		}
@@ -118,7 +126,7 @@ func TestP31Secrets(t *testing.T) {
 			create(cluster.APIServiceBindings, b, "")
 		}
 	}
-	i := &installer{target: target, app: &cluster.App{Interface: app.Client(), Served: true, Namespaced: true}}
+	i := &installer{target: target, opts: InstallOptions{Backend: "https://b.example"}, app: &cluster.App{Interface: app.Client(), Served: true, Namespaced: true}}
 	got, err := i.secrets(t.Context())
 	if diff := cmp.Diff(want, got); err != nil || diff != "" {
 		t.Errorf("secrets that may be chosen: %v (-want +got):\n%s", err, diff)

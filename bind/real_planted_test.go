@@ -260,9 +260,9 @@ func plantedFaults() []plantedFault {
 				w.allow(t, widgets)
 			},
 		},
-		secretFault(plantedFault{name: "Secret deleted", check: "secret", says: "it is not there", next: "Run kubectl bind repair", condition: v1alpha1.ConditionSecretValid, reason: v1alpha1.ReasonKubeconfigSecretNotFound, told: "KubeconfigSecretNotFound"},
+		secretFault(plantedFault{name: "Secret deleted", check: "secret", says: "it is not there", next: "Run kubectl bind repair URL", condition: v1alpha1.ConditionSecretValid, reason: v1alpha1.ReasonKubeconfigSecretNotFound, told: "KubeconfigSecretNotFound"},
 			func(*world, string) string { return "" }),
-		secretFault(plantedFault{name: "Secret that is no kubeconfig", check: "secret", says: "contexts has not exactly one entry", next: "Run kubectl bind repair", condition: v1alpha1.ConditionSecretValid, reason: v1alpha1.ReasonKubeconfigSecretInvalid, told: "KubeconfigSecretInvalid"},
+		secretFault(plantedFault{name: "Secret that is no kubeconfig", check: "secret", says: "contexts has not exactly one entry", next: "Delete that Secret, then run kubectl bind repair URL", condition: v1alpha1.ConditionSecretValid, reason: v1alpha1.ReasonKubeconfigSecretInvalid, told: "KubeconfigSecretInvalid"},
 			func(*world, string) string { return "kind: Config" }),
 		secretFault(plantedFault{name: "wrong CA", check: "control-plane", says: "certificate", next: "The CA of the kubeconfig is not that of the server", condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonControlPlaneUnreachable, told: "ControlPlaneUnreachable"},
 			func(w *world, good string) string {

@@ -71,6 +71,18 @@ func Credentials(ctx context.Context, config *rest.Config) ([]Credential, error)
 	return all, nil
 }
 
+// Platforms returns the URLs of the backends at which an App Cluster was bound, sorted: those that
+// the Secrets of its bindings name, also one whose kubeconfig cannot be read.
+func Platforms(ctx context.Context, config *rest.Config) (urls []string, err error) {
+	err = eachSecret(ctx, config, func(_ v1alpha1.APIServiceBinding, u *unstructured.Unstructured) {
+		if u != nil && cluster.Backend(u) != "" {
+			urls = append(urls, cluster.Backend(u))
+		}
+	})
+	slices.Sort(urls)
+	return slices.Compact(urls), err
+}
+
 // BoundAt returns the names of the bindings that a login at a backend can bind again: those of
 // its credentials, and those whose Secret is gone or does not say where it came from, if the
 // platform was called platform.
@@ -78,7 +90,7 @@ func BoundAt(ctx context.Context, config *rest.Config, backend, platform string)
 	err = eachSecret(ctx, config, func(b v1alpha1.APIServiceBinding, u *unstructured.Unstructured) {
 		from := ""
 		if u != nil {
-			from = u.GetAnnotations()[v1alpha1.BackendAnnotation]
+			from = cluster.Backend(u)
 		}
 		if sameHost(from, backend) || from == "" && (b.Status.ProviderPrettyName == "" || b.Status.ProviderPrettyName == platform) {
 			names = append(names, b.Name)
@@ -88,19 +100,48 @@ func BoundAt(ctx context.Context, config *rest.Config, backend, platform string)
 	return names, err
 }
 
-// Elsewhere returns those of the named bindings whose Secret leads to another tenant than a
-// kubeconfig from a login does: another person has bound them.
+// Elsewhere returns those of the bindings named by BoundAt whose Secret leads to another tenant
+// than a kubeconfig from a login does: another person has bound them.
 func Elsewhere(ctx context.Context, config *rest.Config, names []string, data []byte) (others []string, err error) {
 	k, err := kubeconfig.Read(data)
 	if err != nil {
 		return nil, fmt.Errorf("kubeconfig of the backend: %w", err)
 	}
+	var errs []error
 	err = eachSecret(ctx, config, func(b v1alpha1.APIServiceBinding, u *unstructured.Unstructured) {
-		if slices.Contains(names, b.Name) && u != nil && !cluster.LeadsTo(u, k) {
+		if u == nil || !slices.Contains(names, b.Name) || cluster.LeadsTo(u, k) {
+			return
+		}
+		if ours, err := spoilt(ctx, u, k); err != nil {
+			errs = append(errs, err)
+		} else if !ours {
 			others = append(others, b.Name)
 		}
 	})
-	return others, err
+	return others, errors.Join(append(errs, err)...)
+}
+
+// spoilt tells whether a Secret from a login has no kubeconfig any more that can be read, and is of
+// the tenant that k leads to. Where that is not on record the one who logs in is believed, as where
+// the Secret is gone.
+func spoilt(ctx context.Context, u *unstructured.Unstructured, k *kubeconfig.Kubeconfig) (bool, error) {
+	if _, err := cluster.ReadSecret(u); err == nil || cluster.Backend(u) == "" {
+		return false, nil
+	}
+	of := types.UID(u.GetAnnotations()[v1alpha1.TenantUIDAnnotation])
+	if of == "" {
+		return true, nil
+	}
+	client, err := cluster.TenantClient(k)
+	if err != nil {
+		return false, err
+	}
+	var tenant types.UID
+	err = retry(ctx, untilKnown, func() (err error) {
+		tenant, err = cluster.TenantUID(ctx, client, k.Namespace)
+		return err
+	})
+	return tenant == of, err
 }
 
 // openBound returns an App Cluster and its bindings.

@@ -178,7 +178,13 @@ func (q *requester) makeRequest(ctx context.Context, r v1alpha1.APIServiceExport
 	return q.awaitRequest(ctx, name)
 }
 
-// createRequest tries for a while, because the rights of a new tenant may lag.
+// untilKnown has a call retried while API servers may not know the rights of a new tenant, or the
+// token of a new login.
+func untilKnown(err error) bool {
+	return fates.Is(err, fates.Forbidden, fates.Terminating, fates.Unauthorized)
+}
+
+// createRequest tries for a while.
 func (q *requester) createRequest(ctx context.Context, r v1alpha1.APIServiceExportRequest) (name string, err error) {
 	r.ObjectMeta = metav1.ObjectMeta{Name: r.Name, GenerateName: r.GenerateName}
 	if r.Name == "" && r.GenerateName == "" {
@@ -191,7 +197,7 @@ func (q *requester) createRequest(ctx context.Context, r v1alpha1.APIServiceExpo
 		}
 		return err
 	}
-	err = retry(ctx, func(err error) bool { return fates.Is(err, fates.Forbidden, fates.Terminating, fates.Unauthorized) }, func() error {
+	err = retry(ctx, untilKnown, func() error {
 		err := create()
 		if fates.Is(err, fates.Exists) && r.Name != "" {
 			r.GenerateName, r.Name = r.Name+"-", ""

@@ -74,7 +74,7 @@ func completeURL(p *plugin) completion {
 		if !strings.HasPrefix(typed, "h") {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return complete(p, platforms)(cmd, args, typed)
+		return complete(p, bind.Platforms)(cmd, args, typed)
 	})
 }
 
@@ -92,17 +92,6 @@ func boundClaims(ctx context.Context, config *rest.Config) (names []string, err 
 		}
 	}
 	return names, err
-}
-
-// platforms are the URLs of the backends that this cluster was bound at.
-func platforms(ctx context.Context, config *rest.Config) (urls []string, err error) {
-	all, err := bind.Credentials(ctx, config)
-	for _, c := range all {
-		if c.Backend != "" {
-			urls = append(urls, c.Backend)
-		}
-	}
-	return urls, err
 }
 
 func credentialSecrets(ctx context.Context, config *rest.Config) (names []string, err error) {
@@ -124,7 +113,7 @@ func completeFlags(p *plugin, cmd *cobra.Command) {
 		"cluster": completeConfig(p, func(c clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.Clusters)) }),
 		"user":    completeConfig(p, func(c clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.AuthInfos)) }),
 		"service": complete(p, boundNames), "accept-claim": complete(p, boundClaims), "reject-claim": complete(p, boundClaims),
-		"backend": complete(p, platforms), "dry-run": fixed("none", "client", "server"),
+		"backend": complete(p, bind.Platforms), "dry-run": fixed("none", "client", "server"),
 	} {
 		if flag := cmd.Flag(name); flag != nil && flag.Value.Type() != "bool" {
 			_ = cmd.RegisterFlagCompletionFunc(name, of) // a second time for the flags of the root

@@ -121,12 +121,11 @@ func platformOf(ctx context.Context, config *rest.Config, args []string) (string
 	if len(args) > 0 {
 		return args[0], nil
 	}
-	urls, err := platforms(ctx, config)
+	urls, err := bind.Platforms(ctx, config)
 	if err != nil {
 		return "", err
 	}
-	slices.Sort(urls)
-	switch urls = slices.Compact(urls); len(urls) {
+	switch len(urls) {
 	case 0:
 		return "", usageError{"name the URL of a platform: this cluster knows none"}
 	case 1:

@@ -33,6 +33,29 @@ func ReadSecret(u *unstructured.Unstructured) (*kubeconfig.Kubeconfig, error) {
 	return kubeconfig.Read(data)
 }
 
+// Backend is the URL at which a login got the kubeconfig of a Secret, whether that can be read or
+// not; empty where it does not say so, and for a copy, which says what its platform wants.
+func Backend(u *unstructured.Unstructured) string {
+	if IsCopy(u) {
+		return ""
+	}
+	return u.GetAnnotations()[v1alpha1.BackendAnnotation]
+}
+
+// Repair is what a person does about a Secret without a kubeconfig that can be read, or about one
+// that is not there, which is nil.
+func Repair(u *unstructured.Unstructured) string {
+	const run = "kubectl bind repair URL, with the URL of the platform"
+	switch {
+	case u == nil:
+		return "Run " + run
+	case Backend(u) == "": // for all that is known another person wrote it
+		return "Delete that Secret, then run " + run
+	default:
+		return "Run kubectl bind repair"
+	}
+}
+
 // LeadsTo tells whether a Secret leads to the server and namespace of k.
 func LeadsTo(u *unstructured.Unstructured, k *kubeconfig.Kubeconfig) bool {
 	other, err := ReadSecret(u)

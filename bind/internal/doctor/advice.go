@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/klutch-go/sdk/bind/internal/behind"
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
@@ -52,7 +53,11 @@ func ofBinding(b *v1alpha1.APIServiceBinding) string {
 			return fmt.Sprintf("This cluster has a CRD %s that the konnector did not make. If nothing uses it: kubectl delete crd %s. Or give the binding up: kubectl bind unbind %s", b.Name, b.Name, b.Name)
 		case v1alpha1.ReasonAPIServiceExportNotFound:
 			return "The platform does not offer this API any more; the objects here are left as they are. Ask its operators, or give the binding up: kubectl bind unbind " + b.Name
-		case v1alpha1.ReasonKubeconfigSecretNotFound, v1alpha1.ReasonKubeconfigSecretInvalid, v1alpha1.ReasonControlPlaneUnauthorized, v1alpha1.ReasonTokenRevoked, v1alpha1.ReasonTenantGone:
+		case v1alpha1.ReasonKubeconfigSecretNotFound:
+			return cluster.Repair(nil) + ": it writes a new kubeconfig Secret. The objects here wait meanwhile."
+		case v1alpha1.ReasonKubeconfigSecretInvalid:
+			return "What to do depends on the Secret: see the check secret. The objects here wait meanwhile."
+		case v1alpha1.ReasonControlPlaneUnauthorized, v1alpha1.ReasonTokenRevoked, v1alpha1.ReasonTenantGone:
 			return "Run kubectl bind repair: it writes a new kubeconfig Secret. The objects here wait meanwhile."
 		case v1alpha1.ReasonControlPlaneUnreachable:
 			return "It goes on by itself when the Control Plane Cluster answers as it should: see the check control-plane."

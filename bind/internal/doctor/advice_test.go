@@ -15,9 +15,11 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/klutch-go/sdk/bind/internal/behind"
+	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -34,6 +36,11 @@ func TestAdvice(t *testing.T) {
 		}
 		return b
 	}
+	secretWith := func(annotations map[string]string) *unstructured.Unstructured {
+		u := &unstructured.Unstructured{Object: map[string]any{}}
+		u.SetAnnotations(annotations)
+		return u
+	}
 	behindBy := func(reason klutchsync.Reason, message string) string {
 		return ofObjects("things.example.com", []behind.Object{{Reason: string(reason), Message: message}, {Reason: "Other"}})
 	}
@@ -49,7 +56,11 @@ func TestAdvice(t *testing.T) {
 		{"forbidden", ofControlPlane(server, apierrors.NewForbidden(schema.GroupResource{Resource: "clusterbindings"}, "", nil), nil), "Ask the operators"},
 		{"foreign CRD", ofBinding(binding(v1alpha1.ReasonForeignCustomResourceDefinition)), "kubectl delete crd things.example.com"},
 		{"service withdrawn", ofBinding(binding(v1alpha1.ReasonAPIServiceExportNotFound)), "kubectl bind unbind things.example.com"},
-		{"Secret deleted", ofBinding(binding(v1alpha1.ReasonKubeconfigSecretNotFound)), "writes a new kubeconfig Secret"},
+		{"Secret deleted", ofBinding(binding(v1alpha1.ReasonKubeconfigSecretNotFound)), "Run kubectl bind repair URL, with the URL of the platform"},
+		{"Secret that is no kubeconfig", ofBinding(binding(v1alpha1.ReasonKubeconfigSecretInvalid)), "see the check secret"},
+		{"Secret from a platform", cluster.Repair(secretWith(map[string]string{v1alpha1.BackendAnnotation: "https://p"})), "Run kubectl bind repair"},
+		{"Secret by hand", cluster.Repair(secretWith(nil)), "Delete that Secret, then run kubectl bind repair URL"},
+		{"copied Secret", cluster.Repair(secretWith(map[string]string{v1alpha1.BackendAnnotation: "https://p", v1alpha1.BoundAnnotation: "true"})), "Delete that Secret"},
 		{"claim refused", ofBinding(binding(v1alpha1.ReasonRefusedClaim)), "kubectl bind claims things.example.com"},
 		{"backend without rights, at the tenant", ofBinding(binding(v1alpha1.ReasonMissingRights, v1alpha1.ConditionProviderInSync)), "Show the message to the platform's operators"},
 		{"unreachable", ofBinding(binding(v1alpha1.ReasonControlPlaneUnreachable)), "see the check control-plane"},

@@ -112,10 +112,10 @@ func (d *doctor) checkKonnector(ctx context.Context) {
 // checkSecret looks at a kubeconfig, and with it at the Control Plane Cluster.
 func (d *doctor) checkSecret(ctx context.Context, about, namespace, name string) {
 	u, err := cluster.Get[unstructured.Unstructured](ctx, d.app.Resource(cluster.Secrets).Namespace(namespace), name)
-	wrong, k, hint := cluster.Trouble(err), &kubeconfig.Kubeconfig{}, "Run kubectl bind repair: it writes a good one."
+	wrong, k, hint := cluster.Trouble(err), &kubeconfig.Kubeconfig{}, cluster.Repair(u)+": it writes a good one."
 	switch {
 	case err == nil && u == nil:
-		wrong, hint = "it is not there", "Run kubectl bind repair URL, with the URL of the platform: it writes a good one."
+		wrong = "it is not there"
 	case err == nil:
 		if k, err = cluster.ReadSecret(u); err != nil {
 			wrong = cluster.Explain(err)

@@ -183,7 +183,7 @@ func (c *connection) open(ctx context.Context, k *kubeconfig.Kubeconfig) error {
 	c.end()
 	s, err := newSession(c.shared, &c.secret, k)
 	if err != nil {
-		c.set(invalidSecret(c.secret.name, err))
+		c.set(c.secret.invalid(err))
 		return nil // the condition says it, and a retry cannot cure it
 	}
 	s.start(ctx)

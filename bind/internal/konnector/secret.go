@@ -43,11 +43,11 @@ func (s *kubeconfigSecret) read() (*kubeconfig.Kubeconfig, v1alpha1.Condition) {
 	u := s.stored()
 	if u == nil {
 		return nil, failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretNotFound,
-			fmt.Sprintf("Secret %s is not there. %s", s.name, repair))
+			fmt.Sprintf("Secret %s is not there. %s.", s.name, cluster.Repair(nil)))
 	}
 	k, err := cluster.ReadSecret(u)
 	if err != nil {
-		return nil, invalidSecret(s.name, err)
+		return nil, s.invalid(err)
 	}
 	return k, v1alpha1.True(v1alpha1.ConditionSecretValid)
 }
@@ -127,9 +127,10 @@ func samePlace(a, b *kubeconfig.Kubeconfig) bool {
 	return a.Server == b.Server && a.Namespace == b.Namespace && a.TLSServerName == b.TLSServerName && bytes.Equal(a.CAData, b.CAData)
 }
 
-func invalidSecret(name cache.ObjectName, err error) v1alpha1.Condition {
+// invalid says why the kubeconfig is refused.
+func (s *kubeconfigSecret) invalid(err error) v1alpha1.Condition {
 	return failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretInvalid,
-		fmt.Sprintf("The kubeconfig in Secret %s is refused: %v. %s", name, err, repair))
+		fmt.Sprintf("The kubeconfig in Secret %s is refused: %v. %s.", s.name, err, cluster.Repair(s.stored())))
 }
 
 // deletionLogs keep what the Syncs of the bindings have deleted of late, in annotations of

@@ -126,35 +126,72 @@ func elsewhere(w world) {
 	}
 }
 
+// bound are a binding and its Secret.
+func (w world) bound(name string) (binding, secret stack.Object) {
+	w.Helper()
+	binding = stack.Object{Cluster: w.s.App, Resource: v1alpha1.Resource("apiservicebindings"), Namespace: v1alpha1.Namespace, Name: name}
+	ref, _, _ := unstructured.NestedString(w.get(binding).Object, "spec", "kubeconfigSecretRef", "name")
+	return binding, stack.Object{Cluster: w.s.App, Resource: secrets, Namespace: v1alpha1.Namespace, Name: ref}
+}
+
+// spoil makes the Secret of a binding one that cannot be read.
+func (w world) spoil(name string) {
+	w.Helper()
+	_, secret := w.bound(name)
+	w.must(w.patch(secret, `{"data":{"kubeconfig":"bm8ga3ViZWNvbmZpZw=="}}`))
+}
+
+// repairs waits for what has gone wrong with a binding, and runs what doctor says.
+func (w world) repairs(binding stack.Object, wrong stack.Condition) {
+	w.Helper()
+	w.await(binding, wrong)
+	w.said(w.s.Kubectl(w.ctx, nil, "doctor"), 3, "Run kubectl bind repair:")
+	w.said(w.visit(stack.Developer, "repair"), exitOK, "Binding again: "+strings.Join(slices.Sorted(slices.Values(services)), ", "))
+	w.awaitServices()
+}
+
+// awaitServices waits until all that is bound before the first test is ready.
+func (w world) awaitServices() {
+	w.Helper()
+	for _, name := range services {
+		binding, _ := w.bound(name)
+		w.await(binding, stack.True("Ready"))
+	}
+}
+
 func repaired(w world) {
-	binding := stack.Object{Cluster: w.s.App, Resource: v1alpha1.Resource("apiservicebindings"), Namespace: v1alpha1.Namespace, Name: services[2]}
-	ref, _ := w.get(binding).Object["spec"].(map[string]any)["kubeconfigSecretRef"].(map[string]any)["name"].(string)
-	secret := stack.Object{Cluster: w.s.App, Resource: secrets, Namespace: v1alpha1.Namespace, Name: ref}
+	binding, secret := w.bound(services[2])
 	role := stack.Object{Cluster: w.s.App, Resource: clusterRoles, Name: "klutch-bind-konnector-" + services[2]}
 	w.remove(role)
 	w.remove(secret)
 	w.await(binding, func(u *unstructured.Unstructured) bool { return !stack.True("Ready")(u) })
 	w.said(w.s.Kubectl(w.ctx, nil, "repair"), 2, "name the URL")
+	w.said(w.s.Kubectl(w.ctx, nil, "doctor"), 3, "Run kubectl bind repair URL")
 	out := w.visit(stack.Developer, "repair", w.s.BackendURL)
 	w.said(out, exitOK, append(services, "Binding again: ")...)
 	w.get(role)
 	w.get(secret)
-	for _, name := range services {
-		one := binding
-		one.Name = name
-		w.await(one, stack.True("Ready"))
-	}
+	w.awaitServices()
 	w.said(w.visit(stack.Developer, "repair"), exitOK) // and with nothing to repair
+
+	// A Secret that cannot be read says still whose it is.
+	w.spoil(services[2])
+	w.repairs(binding, condition("SecretValid", v1alpha1.ReasonKubeconfigSecretInvalid))
+	tenant, err := w.s.Tenant(w.ctx)
+	w.must(err)
+	w.remove(stack.Object{Cluster: w.s.Control, Resource: serviceAccounts, Namespace: tenant, Name: v1alpha1.TenantServiceAccount})
+	w.repairs(binding, condition("Connected", v1alpha1.ReasonTokenRevoked))
 
 	// What another person has bound stays theirs.
 	w.apply(w.s.Control, forGuests(w, append(offer("trinkets"), trinketCRD()))...)
 	w.said(w.s.Bind(w.ctx, stack.Guest, "--service", keepsakes), exitOK)
 	before := w.guest()
+	w.spoil(keepsakes) // but for its annotations
 	w.said(w.visit(stack.Developer, "repair"), exitOK, "Left out "+keepsakes+", which another person has bound")
+	w.said(w.visit(stack.Guest, "repair"), exitOK, "Left out "+services[0], "Updated APIServiceBinding "+keepsakes)
 	if after := w.guest(); after.Namespace != before.Namespace {
 		w.Errorf("tenant %s, was %s", after.Namespace, before.Namespace)
 	}
-	w.said(w.visit(stack.Guest, "repair"), exitOK, "Left out "+services[0], "Updated APIServiceBinding "+keepsakes)
 	w.said(w.s.Kubectl(w.ctx, nil, "unbind", keepsakes), exitOK)
 	w.await(stack.Object{Cluster: w.s.Control, Resource: stack.Namespaces, Name: before.Namespace}, stack.Gone)
 }
