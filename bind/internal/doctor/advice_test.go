@@ -89,6 +89,31 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
+// The table of deploy/README.md names the commands that doctor does.
+func TestAdviceIsThatOfTheGuide(t *testing.T) {
+	data, err := os.ReadFile("../../../deploy/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands, advised := regexp.MustCompile(`kubectl bind \w+`), 0
+	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)`.*?, `(\\w+)` \\|.*\\| (.*) \\|$").FindAllStringSubmatch(string(data), -1) {
+		b := &v1alpha1.APIServiceBinding{}
+		b.Status.Conditions = []v1alpha1.Condition{v1alpha1.False(row[1], v1alpha1.SeverityError, row[2], "")}
+		advice := ofBinding(b)
+		if row[1] == v1alpha1.ConditionClaimsInSync {
+			advice = ofClaims(b, row[2])
+		}
+		for _, command := range commands.FindAllString(advice, -1) {
+			if advised++; !strings.Contains(row[3], command) {
+				t.Errorf("%s, %s: the table says %q, doctor %q", row[1], row[2], row[3], advice)
+			}
+		}
+	}
+	if advised < 4 {
+		t.Errorf("%d commands are looked at", advised)
+	}
+}
+
 // Each reason for which an object is not in step has an advice of its own, but for that of
 // objects that are not there.
 func TestAdviceForEachReason(t *testing.T) {

@@ -48,7 +48,7 @@ func away(server string, err error) (c v1alpha1.Condition, is bool) {
 // tenantGone is Connected where the platform has removed the tenant.
 func tenantGone(server string) v1alpha1.Condition {
 	return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonTenantGone, "The platform at "+server+
-		" has removed this cluster's tenant, or is about to. Ask its operators why. kubectl bind makes a new one; kubectl bind unbind ends the use of it here.")
+		" has removed this cluster's tenant, or is about to. Ask its operators why. kubectl bind repair makes a new one; kubectl bind unbind ends the use of it here.")
 }
 
 // unlisted is Connected where a resource of the tenant cannot be listed.
