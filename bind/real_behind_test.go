@@ -178,6 +178,75 @@ func TestBehindLost(t *testing.T) {
 		}
 		return err
 	})
+	w.lostWithBindings(t)
+}
+
+// lostWithBindings loses an instance to which a ServiceBinding of another bound API refers.
+func (w *world) lostWithBindings(t *testing.T) {
+	t.Helper()
+	instances, bindings := widgetsGVR.GroupVersion().WithResource("widgetinstances"), widgetsGVR.GroupVersion().WithResource("servicebindings")
+	service := w.serveNamespace(t, "team", append(slices.Clone(widgetRights), rbacv1.PolicyRule{
+		APIGroups: []string{"example.org"}, Resources: []string{"widgetinstances", "widgetinstances/status", "servicebindings", "servicebindings/status"}, Verbs: []string{"*"},
+	}))
+	for _, kind := range []string{"WidgetInstance", "ServiceBinding"} {
+		export := kin(t, kind)
+		w.offer(t, export)
+		w.bind(t, export.GetName())
+		w.allow(t, export.GetName())
+		w.ready(t, export.GetName())
+	}
+	of := func(instance string) map[string]any {
+		return map[string]any{"spec": map[string]any{"instanceRef": instance, "serviceInstanceType": "widget"}}
+	}
+	w.app.apply(t, object("example.org/v1", "WidgetInstance", "team", "orders", map[string]any{"spec": map[string]any{}}),
+		object("example.org/v1", "ServiceBinding", "team", "its-access", of("orders")), object("example.org/v1", "ServiceBinding", "team", "another", of("invoices")))
+	there := func() error {
+		_, err := find[unstructured.Unstructured](t, w.controlPlane, instances, service, "orders")
+		_, err2 := find[unstructured.Unstructured](t, w.controlPlane, bindings, service, "its-access")
+		return errors.Join(err, err2)
+	}
+	eventually(t, there)
+	w.controlPlane.delete(t, instances, service, "orders")
+	want := map[string]string{"WidgetInstance orders": "vanished, with what it held", "ServiceBinding its-access": "What stood for WidgetInstance orders"}
+	eventually(t, func() error {
+		events, err := w.app.kube.CoreV1().Events("team").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=TargetRecreated"})
+		if err != nil {
+			return err
+		}
+		missing := maps.Clone(want)
+		for _, e := range events.Items {
+			about := e.InvolvedObject.Kind + " " + e.InvolvedObject.Name
+			if about == "ServiceBinding another" {
+				t.Fatalf("it is told what another instance has lost: %s", e.Message)
+			}
+			if strings.Contains(e.Message, want[about]) {
+				delete(missing, about)
+			}
+		}
+		if len(missing) > 0 {
+			return fmt.Errorf("no Event of %v", missing)
+		}
+		return nil
+	})
+	eventually(t, there)
+}
+
+// kin is the export of another kind like widgets, in the words of Klutch's data services.
+func kin(t *testing.T, kind string) *unstructured.Unstructured {
+	t.Helper()
+	u := read(t, filepath.Join("testdata", "widgets.yaml"))[0]
+	word := strings.ToLower(kind)
+	u.SetName(word + "s.example.org")
+	spec := u.Object["spec"].(map[string]any)
+	spec["names"] = map[string]any{"kind": kind, "listKind": kind + "List", "plural": word + "s", "singular": word}
+	text := map[string]any{"type": "string"}
+	version := spec["versions"].([]any)[0].(map[string]any)
+	for _, field := range []string{"instanceRef", "serviceInstanceType"} {
+		if err := unstructured.SetNestedMap(version, text, "schema", "openAPIV3Schema", "properties", "spec", "properties", field); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return u
 }
 
 // A manager of the Control Plane Cluster that puts a field back each time is named in the
