@@ -35,8 +35,6 @@ type Record struct {
 	Redeemed map[string]time.Time `json:"redeemed,omitempty"`
 }
 
-func (r *Record) holder() Holder { return Holder{r.Identity.Issuer, r.Identity.Subject, r.Cluster} }
-
 // errNoRecord says that a namespace is not a tenant's.
 var errNoRecord = errors.New("is not a tenant of this backend")
 

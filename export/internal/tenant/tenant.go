@@ -57,6 +57,8 @@ func Digest(fields ...string) string {
 	return nameEncoding.EncodeToString(sum.Sum(nil)[:10])
 }
 
+func (r *Record) holder() Holder { return Holder{r.Identity.Issuer, r.Identity.Subject, r.Cluster} }
+
 // labels are what operators select namespaces of h by.
 func (h Holder) labels() map[string]string {
 	labels := map[string]string{v1alpha1.SubjectLabel: Digest(h.Issuer, h.Subject)}
