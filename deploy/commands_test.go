@@ -54,10 +54,14 @@ func TestCommandsTwice(t *testing.T) {
 	s := &shell{T: t, dir: workshop(t), cluster: c, dyn: dynamic.NewForConfigOrDie(c.Config())}
 	n, compared := 0, 0
 	for _, page := range append([]string{"../README.md"}, must(filepath.Glob("*.md"))...) {
-		if page == "FROM-KLUTCH.md" {
-			continue // see overAndBack; TestEstate runs all of it
+		commands := commandsOf(t, page)
+		if page == "FROM-KLUTCH.md" { // see overAndBack for the rest; TestEstate runs all of it
+			commands = nil
+			for _, command := range applied.FindAllString(string(must(os.ReadFile(page))), -1) {
+				commands = append(commands, strings.Replace(command, "deploy/", "sdk/deploy/", 1))
+			}
 		}
-		for _, command := range commandsOf(t, page) {
+		for _, command := range commands {
 			if where, ok := s.leftTo(command); ok {
 				t.Logf("%s: %s runs %s", page, where, command)
 				continue
@@ -81,6 +85,7 @@ func TestCommandsTwice(t *testing.T) {
 var (
 	fence    = regexp.MustCompile("(?s)```sh\n(.*?)```")
 	indented = regexp.MustCompile(`(?m)^    ((?:kubectl|sed) .*)$`)
+	applied  = regexp.MustCompile(`(?m)kubectl apply -k deploy/\S+$`)
 	settings = regexp.MustCompile("(?s)```yaml\n( *# kustomization.yaml\n.*?)```")
 )
 

@@ -133,6 +133,9 @@ func (p *platform) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path, last := strings.CutSuffix(r.URL.Path, "/last_operation")
 	call := r.Method + " " + r.URL.Path
 	p.calls = append(p.calls, call)
+	if who := identityOf(r); !strings.HasPrefix(who, "klutch:shop") && r.URL.Path != "/v2/catalog" {
+		p.Errorf("%s for %q", call, who)
+	}
 	if _, password, _ := r.BasicAuth(); p.secret != "" && password != p.secret {
 		w.WriteHeader(http.StatusUnauthorized)
 		return
@@ -157,6 +160,17 @@ func (p *platform) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	p.answer(w, r, path, last)
+}
+
+// identityOf is the name in the header by which a broker knows who a call is for.
+func identityOf(r *http.Request) string {
+	platform, encoded, _ := strings.Cut(r.Header.Get("X-Broker-API-Originating-Identity"), " ")
+	text, _ := base64.StdEncoding.DecodeString(encoded)
+	var identity struct{ Username string }
+	if err := json.Unmarshal(text, &identity); err != nil || platform != "kubernetes" {
+		return ""
+	}
+	return identity.Username
 }
 
 func (p *platform) answer(w http.ResponseWriter, r *http.Request, path string, last bool) {
