@@ -167,6 +167,35 @@ func TestLossIsReportedAgain(t *testing.T) {
 	})
 }
 
+// A loss that was reported and is made anew by another word of the owner is told as one: what
+// refers to the target has the credentials of the old one.
+func TestReportedLossIsMadeAnew(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		stop := w.run(Options{Lost: LostReport})
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("made", func() bool { return w.targetOf("a") != nil })
+		w.settle()
+		if err := w.target.Resource(widgets).Namespace(w.targetNS).Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		w.until("told", func() bool { return strings.HasPrefix(w.message("a"), string(ReasonLost)) })
+		stop()
+		reports := make(chan Report, 10)
+		stop = w.run(Options{Lost: LostRecreate, Hooks: Hooks{Reported: func(_ context.Context, r Report) { reports <- r }}})
+		w.until("made anew", func() bool { return w.targetOf("a") != nil })
+		stop()
+		close(reports)
+		var reasons []Reason
+		for r := range reports {
+			reasons = append(reasons, r.Reason)
+		}
+		if !slices.Contains(reasons, ReasonVanished) {
+			t.Errorf("reported %q", reasons)
+		}
+	})
+}
+
 // Two Syncs of one source that report losses keep a mark each: neither takes the other's target
 // for its own, nor writes over its mark.
 func TestLossesOfTwoSyncs(t *testing.T) {

@@ -236,7 +236,7 @@ func (r *modelRun) relation(k *modelKonnector) targetRelation {
 		(k.targetAt == live || dst.managed == src.uid)
 	made := src.uid != 0 && !dst.other && (dst.from == src.uid || dst.from == 0 && dst.managed == src.uid)
 	switch {
-	case dst.uid == 0 && (k.accepted != 0 || src.message >= modelVanished):
+	case dst.uid == 0 && (k.accepted != 0 || src.message >= modelVanished || r.policy.lost == LostRecreate && src.mark != 0):
 		return relationVanished
 	case dst.uid == 0:
 		return relationAbsent

@@ -674,9 +674,10 @@ func (o *observer) gives(p *pair, r *record, inStep bool) bool {
 }
 
 // vanished reports whether there was a target of the source: while we run or, as the message
-// on the source says, before.
+// on the source says, before; or, as its mark does, under LostReport.
 func (p *pair) vanished(d *drift) bool {
-	return p.target == nil && (d.accepted != "" || strings.HasPrefix(p.state.source.message, string(ReasonVanished)+": "))
+	return p.target == nil && (d.accepted != "" || strings.HasPrefix(p.state.source.message, string(ReasonVanished)+": ") ||
+		p.policy.lost == LostRecreate && p.state.source.mark != "")
 }
 
 // observeLoss makes a target that has vanished come back after a pause, and only while the
