@@ -57,7 +57,9 @@ func ofBinding(b *v1alpha1.APIServiceBinding) string {
 			return cluster.Repair(nil) + ": it writes a new kubeconfig Secret. The objects here wait meanwhile."
 		case v1alpha1.ReasonKubeconfigSecretInvalid:
 			return "What to do depends on the Secret: see the check secret. The objects here wait meanwhile."
-		case v1alpha1.ReasonControlPlaneUnauthorized, v1alpha1.ReasonTokenRevoked, v1alpha1.ReasonTenantGone:
+		case v1alpha1.ReasonTenantGone:
+			return "Ask the platform's operators why, and what has become of the instances, of which the objects here say how they were last. Run kubectl bind repair: it asks for a new tenant."
+		case v1alpha1.ReasonControlPlaneUnauthorized, v1alpha1.ReasonTokenRevoked:
 			return "Run kubectl bind repair: it writes a new kubeconfig Secret. The objects here wait meanwhile."
 		case v1alpha1.ReasonControlPlaneUnreachable:
 			return "It goes on by itself when the Control Plane Cluster answers as it should: see the check control-plane."
