@@ -212,4 +212,10 @@ func TestLostInstances(t *testing.T) {
 	}
 	w.app.patch(t, bindingsGVR, cache.NewObjectName(w.bindings, widgets), map[string]any{"spec": map[string]any{"lostInstances": v1alpha1.LostInstancesRecreate}})
 	eventually(t, there)
+	eventually(t, func() error { // it is told as the new one that it is
+		if told := w.told(t, "a"); told["Warning TargetRecreated"] == 0 {
+			return fmt.Errorf("told %v", told)
+		}
+		return nil
+	})
 }
