@@ -71,8 +71,8 @@ func Credentials(ctx context.Context, config *rest.Config) ([]Credential, error)
 	return all, nil
 }
 
-// Platforms returns the URLs of the backends at which an App Cluster was bound, sorted: those that
-// the Secrets of its bindings name, also one whose kubeconfig cannot be read.
+// Platforms returns the URLs of the backends at which an App Cluster was bound, sorted, as
+// the Secrets of its bindings name them, also one whose kubeconfig cannot be read.
 func Platforms(ctx context.Context, config *rest.Config) (urls []string, err error) {
 	err = eachSecret(ctx, config, func(_ v1alpha1.APIServiceBinding, u *unstructured.Unstructured) {
 		if u != nil && cluster.Backend(u) != "" {

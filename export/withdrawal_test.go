@@ -293,7 +293,7 @@ func shadowed(t *testing.T, ada *tenantClient) {
 // annotates is the command that takes a breaking change over, for a template without a field for it.
 var annotates = regexp.MustCompile(`run: kubectl -n (\S+) annotate apiserviceexporttemplates\.(\S+) (\S+) ([^=\s]+)=(\S+)`)
 
-// adviceWorks does what is told of a change that is held.
+// adviceWorks runs the command that a held change is told with.
 func adviceWorks(t *testing.T, tenant *tenantClient, plural string) {
 	t.Helper()
 	service := plural + ".example.org"

@@ -32,7 +32,7 @@ type life struct {
 	tombstone bool            // its deletion was asked for
 	collided  bool            // it was deleted as its finalizer came
 	forced    bool            // it may have gone without our release: its target is an orphan
-	late      bool            // a request that somebody else had sent before made a target: an orphan too
+	late      bool            // a request that another client had sent before made a target: an orphan too
 	gone      time.Time       // when it vanished; zero if it has not
 	freed     int             // when its target went, by a konnector, by the clock of the sight; 0 if it has not
 	cluster   int             // how many clusters there were before its own
@@ -712,7 +712,7 @@ func (s *sim) ofSecret(original *unstructured.Unstructured) cache.ObjectName {
 	return s.source(cache.NewObjectName(original.GetNamespace(), strings.TrimPrefix(original.GetName(), "creds-")))
 }
 
-// finalCopy says what is wrong with the copy of a credential.
+// finalCopy returns the fault of the copy of a credential, if it has one.
 func (m *model) finalCopy(original *unstructured.Unstructured, copies map[cache.ObjectName]*unstructured.Unstructured) string {
 	source := m.now[sideSource][m.sim.ofSecret(original)]
 	referred := ""

@@ -140,22 +140,29 @@ func TestHeldReturnSurvivesRestart(t *testing.T) {
 	})
 }
 
+// lostUnderReport is a world with a source a whose target has vanished, which a Sync has told that
+// has ended since.
+func lostUnderReport(t *testing.T) *world {
+	t.Helper()
+	w := newFake(t)
+	defer w.run(Options{Lost: LostReport})()
+	w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+	w.until("made", func() bool { return w.targetOf("a") != nil })
+	w.settle()
+	if err := w.target.Resource(widgets).Namespace(w.targetNS).Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	w.until("told", func() bool { return strings.HasPrefix(w.message("a"), string(ReasonLost)) })
+	return w
+}
+
 // A loss that the source says already, as after a restart or where another konnector was faster, is
 // reported all the same.
 func TestLossIsReportedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFake(t)
-		stop := w.run(Options{Lost: LostReport})
-		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
-		w.until("made", func() bool { return w.targetOf("a") != nil })
-		w.settle()
-		if err := w.target.Resource(widgets).Namespace(w.targetNS).Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		w.until("told", func() bool { return strings.HasPrefix(w.message("a"), string(ReasonLost)) })
-		stop()
+		w := lostUnderReport(t)
 		reports := make(chan Report, 10)
-		stop = w.run(Options{Lost: LostReport, Hooks: Hooks{Reported: func(_ context.Context, r Report) { reports <- r }}})
+		stop := w.run(Options{Lost: LostReport, Hooks: Hooks{Reported: func(_ context.Context, r Report) { reports <- r }}})
 		time.Sleep(time.Minute)
 		stop()
 		if close(reports); len(reports) != 1 {
@@ -171,18 +178,9 @@ func TestLossIsReportedAgain(t *testing.T) {
 // refers to the target has the credentials of the old one.
 func TestReportedLossIsMadeAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newFake(t)
-		stop := w.run(Options{Lost: LostReport})
-		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
-		w.until("made", func() bool { return w.targetOf("a") != nil })
-		w.settle()
-		if err := w.target.Resource(widgets).Namespace(w.targetNS).Delete(t.Context(), "a", metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		w.until("told", func() bool { return strings.HasPrefix(w.message("a"), string(ReasonLost)) })
-		stop()
+		w := lostUnderReport(t)
 		reports := make(chan Report, 10)
-		stop = w.run(Options{Lost: LostRecreate, Hooks: Hooks{Reported: func(_ context.Context, r Report) { reports <- r }}})
+		stop := w.run(Options{Lost: LostRecreate, Hooks: Hooks{Reported: func(_ context.Context, r Report) { reports <- r }}})
 		w.until("made anew", func() bool { return w.targetOf("a") != nil })
 		stop()
 		close(reports)

@@ -26,7 +26,7 @@ type scope struct {
 	holds func(fakecluster.Request) bool
 }
 
-// scopes are what is answered so at once: there is one for each verb.
+// scopes are the requests that are answered so at once: one scope for each verb.
 var scopes = []scope{
 	{"objects", func(r fakecluster.Request) bool { return r.Resource == simThings && !looks(r.Verb) }},
 	{"writes", func(r fakecluster.Request) bool { return r.Resource == simThings && !reads(r.Verb) }},

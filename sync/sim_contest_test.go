@@ -78,7 +78,7 @@ type rivalry struct {
 	target cache.ObjectName
 }
 
-// rivalled are those that see something to undo.
+// rivalled are the choices of the rivals that see something to undo.
 func (s *sim) rivalled() (out []choice) {
 	for _, r := range s.rivalries {
 		if t := s.get(sideTarget, r.target); t != nil && r.sees(t) {
@@ -97,7 +97,7 @@ func (s *sim) rivalled() (out []choice) {
 // is made anew. Each write to a target may be told and taken back, and change the status.
 var mostRivalled = [2]int{60, 30}
 
-// contend has a rival undo for an hour what is written to each target, while users and
+// contend has a rival undo each write to a target for an hour, while users and
 // providers change what they have. I19: it is written again ever more rarely. I18: it is told.
 func (s *sim) contend(r rival) {
 	s.note("%s, for an hour", r.name)

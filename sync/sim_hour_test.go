@@ -18,8 +18,8 @@ import (
 )
 
 // hours are how histories end once all is well, with one: an API server refuses all of a scope,
-// a rival undoes what is written, or something happens that is rare and must go well. What each
-// promises it checks itself; then all has to be well again.
+// a rival undoes each write, or a rare event has to go well. Each checks its own promise; then all
+// has to be well again.
 func hours() (all []generator) {
 	for _, scope := range scopes {
 		all = append(all, generator{scope.name + " refused for an hour", 3, func(s *sim, o op) {
@@ -115,7 +115,7 @@ func ofSecond(o *unstructured.Unstructured) bool {
 	return strings.HasPrefix(o.GetNamespace(), secondSpaces)
 }
 
-// finalSecond says what is wrong with the targets of a second Sync.
+// finalSecond returns the faults of the targets of a second Sync.
 func (m *model) finalSecond() string {
 	if m.sim.second == nil {
 		return ""

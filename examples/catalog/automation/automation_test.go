@@ -3,12 +3,16 @@
 package automation
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/klutch-go/sdk/examples/catalog/engine"
 )
@@ -126,5 +130,53 @@ func TestCredentialsAreRandom(t *testing.T) {
 		if a[key] == b[key] {
 			t.Errorf("%s is always %s", key, a[key])
 		}
+	}
+}
+
+// A notebook is an engine that notes the orders it is given.
+type notebook struct {
+	engine.Engine
+
+	orders []engine.Order
+}
+
+func (e *notebook) Run(_ context.Context, o engine.Order) (engine.Server, error) {
+	e.orders = append(e.orders, o)
+	return nil, nil //nolint:nilnil // it is not used
+}
+
+// TestStaleOrders: a claim that has read the state of an instance before it changed does not order
+// the server as it was, nor one that is being removed.
+func TestStaleOrders(t *testing.T) {
+	state := func(plan string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Name: "orders-state", Namespace: "shop", OwnerReferences: []metav1.OwnerReference{{UID: "u", Controller: new(true)}}},
+			Data:       map[string]string{planKey: plan, parametersKey: "{}"},
+		}
+	}
+	going, others := state("postgresql-single-big"), state("postgresql-single-big")
+	going.DeletionTimestamp = &metav1.Time{Time: time.Now()}
+	others.OwnerReferences[0].UID = "v"
+	for name, c := range map[string]struct {
+		now  *corev1.ConfigMap
+		want []int // connections of each order
+	}{
+		"changed": {state("postgresql-single-big"), []int{500}},
+		"going":   {going, nil},
+		"another": {others, nil},
+		"gone":    {&corev1.ConfigMap{}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := &notebook{}
+			w := &world{core: fake.NewClientset(c.now).CoreV1(), engines: map[string]engine.Engine{"postgresql": e}}
+			_, err := w.serverOf(t.Context(), "postgresql", state("postgresql-single-nano"))
+			var got []int
+			for _, o := range e.orders {
+				got = append(got, o.Connections)
+			}
+			if h, held := errors.AsType[*hold](err); !cmp.Equal(got, c.want) || held != (c.want == nil) || held && h.reason != InstanceNotReady {
+				t.Errorf("ordered %v, want %v; %v", got, c.want, err)
+			}
+		})
 	}
 }

@@ -31,5 +31,5 @@
 //
 // The servers outlive the automation, and cmd/automation -data DIR -stop ends them.
 //
-// One process at a time should run; a second one does no harm but no good either.
+// One process at a time should run: a second one may order a server as its state was a moment ago.
 package automation

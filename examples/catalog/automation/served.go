@@ -8,9 +8,11 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
 
@@ -40,11 +42,20 @@ func typeOf(c claim) string {
 }
 
 // serverOf returns the running server of an instance as its state orders it; nil where
-// no engine runs this data service.
+// no engine runs this data service. The works of several claims come here at once, each with the
+// state that it has read before: an older one must not undo a newer one, or run what was removed.
 func (w *world) serverOf(ctx context.Context, serviceInstanceType string, state *corev1.ConfigMap) (engine.Server, error) {
 	e, instance := w.engines[serviceInstanceType], metav1.GetControllerOf(state)
 	if e == nil || instance == nil {
 		return nil, nil //nolint:nilnil // no server is an answer
+	}
+	defer w.orders.Lock(string(instance.UID))()
+	state, err := w.core.ConfigMaps(state.Namespace).Get(ctx, state.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) || err == nil && (state.DeletionTimestamp != nil || !controls(instance, state)) {
+		return nil, wait(InstanceNotReady, "the instance is being removed")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the state of an instance: %w", err)
 	}
 	var parameters map[string]any
 	if err := json.Unmarshal([]byte(state.Data[parametersKey]), &parameters); err != nil {
@@ -59,6 +70,12 @@ func (w *world) serverOf(ctx context.Context, serviceInstanceType string, state 
 		ID: string(instance.UID), Connections: allowed, MemoryMegaBytes: memory[size(plan)], Parameters: parameters,
 	})
 	return server, troubled(err)
+}
+
+// controls reports whether state is still that of an instance, not of another one of its name.
+func controls(instance *metav1.OwnerReference, state *corev1.ConfigMap) bool {
+	owner := metav1.GetControllerOf(state)
+	return owner != nil && owner.UID == instance.UID
 }
 
 // userOf is the login of a binding, found again without its Secret.
@@ -79,6 +96,7 @@ func troubled(err error) error {
 // The works of claims that are being deleted: first what an engine has, then the object.
 
 func (w *world) removeInstance(ctx context.Context, c claim) (bool, error) {
+	defer w.orders.Lock(string(c.GetUID()))()
 	if e := w.engines[typeOf(c)]; e != nil {
 		if err := e.Remove(ctx, string(c.GetUID())); err != nil {
 			return false, troubled(err)

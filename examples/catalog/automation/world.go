@@ -32,6 +32,8 @@ type world struct {
 	claims map[string]cache.SharedIndexInformer // by resource
 	// engines run data services in earnest, by serviceInstanceType.
 	engines map[string]engine.Engine
+	// orders of one instance's server are given one after the other, by its UID.
+	orders engine.Locks
 }
 
 // Claim returns a copy of the claim as the cache has it.

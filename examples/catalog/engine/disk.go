@@ -19,7 +19,7 @@ import (
 type disk struct {
 	dir   string
 	user  user // of the servers
-	locks sync.Map
+	locks Locks
 }
 
 func newDisk(dir string) (*disk, error) {
@@ -50,8 +50,14 @@ func checkID(ids ...string) error {
 }
 
 // lock makes the work on one instance wait for other work on it.
-func (d *disk) lock(id string) (unlock func()) {
-	m, _ := d.locks.LoadOrStore(id, &sync.Mutex{})
+func (d *disk) lock(id string) (unlock func()) { return d.locks.Lock(id) }
+
+// Locks make work on one thing wait for other work on it, by its name. The zero value is ready.
+type Locks struct{ byName sync.Map }
+
+// Lock waits until nothing else has the lock of name.
+func (l *Locks) Lock(name string) (unlock func()) {
+	m, _ := l.byName.LoadOrStore(name, &sync.Mutex{})
 	mu, _ := m.(*sync.Mutex)
 	mu.Lock()
 	return mu.Unlock

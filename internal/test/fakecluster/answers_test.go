@@ -12,7 +12,7 @@ import (
 	"github.com/klutch-go/sdk/internal/fates"
 )
 
-// Each kind of the table of fates is among the answers, but for those that no API server and
+// Each kind of the table of fates is among the answers, but for the kinds that no API server and
 // no way to it gives; and each answer is of the kind that it says.
 func TestEachFateIsAnAnswer(t *testing.T) {
 	request := Request{Verb: "apply", Resource: schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}, Object: cache.NewObjectName("a", "x")}
