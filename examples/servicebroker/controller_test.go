@@ -94,9 +94,16 @@ func (p *platform) refuse(method, part string) {
 
 func newPlatform(t *testing.T, async bool) *platform {
 	t.Helper()
-	p := &platform{T: t, made: map[string]string{}, going: map[string]string{}, age: map[string]int{}, restored: map[string]int{}, actions: `["backups","restores"]`, async: async, left: -1}
+	p := newCluster(t)
+	p.async = async
 	p.broker = httptest.NewServer(p)
 	t.Cleanup(p.broker.Close)
+	return p
+}
+
+// newCluster is a platform without a broker.
+func newCluster(t *testing.T) *platform {
+	p := &platform{T: t, made: map[string]string{}, going: map[string]string{}, age: map[string]int{}, restored: map[string]int{}, actions: `["backups","restores"]`, left: -1}
 	p.client = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		instances: "PostgresqlInstanceList", bindings: "ServiceBindingList", backups: "BackupList", restores: "RestoreList", secrets: "SecretList",
 	})

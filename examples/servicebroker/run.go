@@ -44,11 +44,10 @@ func Served(api discovery.ServerResourcesInterface) (types []string, err error) 
 
 // Run carries out claims until ctx is done. The CRDs must be there.
 func (c *Controller) Run(ctx context.Context) error {
-	// A broker that is down is asked again after pauses that grow to five minutes.
-	queue := workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[key](time.Second, 5*time.Minute))
+	w := newWork(c)
 	var wg sync.WaitGroup
 	defer wg.Wait()
-	defer queue.ShutDown()
+	defer w.queue.ShutDown()
 	factory := dynamicinformer.NewDynamicSharedInformerFactory(c.Client, resync)
 	names := slices.Collect(maps.Keys(parts))
 	for _, name := range c.Types {
@@ -61,13 +60,18 @@ func (c *Controller) Run(ctx context.Context) error {
 			}
 			if u, ok := obj.(*unstructured.Unstructured); ok {
 				for _, k := range touched(factory, name, u) {
-					queue.Add(k)
+					w.queue.Add(k)
 				}
 			}
 		}
-		_, err := factory.ForResource(resource(name)).Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: add, UpdateFunc: func(_, obj any) { add(obj) }, DeleteFunc: add,
-		})
+		update := func(old, obj any) {
+			was, _ := old.(*unstructured.Unstructured)
+			if is, ok := obj.(*unstructured.Unstructured); ok && was.GetGeneration() != is.GetGeneration() {
+				w.orderedAnew(key{resource(name), cache.MetaObjectToName(is)})
+			}
+			add(obj)
+		}
+		_, err := factory.ForResource(resource(name)).Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: add, UpdateFunc: update, DeleteFunc: add})
 		if err != nil {
 			return err
 		}
@@ -76,7 +80,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer factory.Shutdown()
 	for range workers {
 		wg.Go(func() {
-			for c.next(ctx, queue) {
+			for w.next(ctx) {
 			}
 		})
 	}
@@ -106,23 +110,75 @@ func touched(factory dynamicinformer.DynamicSharedInformerFactory, resourceName 
 	return out
 }
 
-func (c *Controller) next(ctx context.Context, queue workqueue.TypedRateLimitingInterface[key]) bool {
-	k, quit := queue.Get()
+// A work is the claims that have to be looked at, and when those that failed may be.
+type work struct {
+	c       *Controller
+	queue   workqueue.TypedDelayingInterface[key]
+	limiter workqueue.TypedRateLimiter[key]
+	mu      sync.Mutex
+	pauses  map[key]time.Time
+}
+
+// newWork: a broker that fails is asked again after pauses that grow to five minutes, or as
+// late as it wishes.
+func newWork(c *Controller) *work {
+	return &work{
+		c: c, pauses: map[key]time.Time{},
+		queue:   workqueue.NewTypedDelayingQueue[key](),
+		limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[key](time.Second, 5*time.Minute),
+	}
+}
+
+// next looks at one claim. An event does not end the pause of one that failed: the reason that
+// is written on a claim is an event too.
+func (w *work) next(ctx context.Context) bool {
+	k, quit := w.queue.Get()
 	if quit {
 		return false
 	}
-	defer queue.Done(k)
-	again, err := c.Reconcile(ctx, k.gvr, k.Namespace, k.Name)
+	defer w.queue.Done(k)
+	if pause := w.pause(k); pause > 0 {
+		w.queue.AddAfter(k, pause)
+		return true
+	}
+	again, err := w.c.Reconcile(ctx, k.gvr, k.Namespace, k.Name)
 	switch {
-	case err != nil && ctx.Err() == nil:
+	case ctx.Err() != nil:
+	case err != nil:
+		again = max(again, w.limiter.When(k))
 		// The broker's words are bounded, and have no credentials: those are in answers that succeed.
-		logr.FromContextOrDiscard(ctx).Info("tries again", "resource", k.gvr.Resource, "object", k.String(), "cause", err.Error())
-		queue.AddRateLimited(k)
-	case again > 0:
-		queue.Forget(k)
-		queue.AddAfter(k, again)
+		logr.FromContextOrDiscard(ctx).Info("tries again", "resource", k.gvr.Resource, "object", k.String(), "in", again.String(), "cause", err.Error())
+		w.rest(k, again)
 	default:
-		queue.Forget(k)
+		w.limiter.Forget(k)
+	}
+	if again > 0 {
+		w.queue.AddAfter(k, again)
 	}
 	return true
+}
+
+// pause is how long k is not looked at yet.
+func (w *work) pause(k key) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	pause := time.Until(w.pauses[k])
+	if pause <= 0 {
+		delete(w.pauses, k)
+	}
+	return pause
+}
+
+func (w *work) rest(k key, pause time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pauses[k] = time.Now().Add(pause)
+}
+
+// orderedAnew: what the owner has changed, or deletes, is looked at without a pause.
+func (w *work) orderedAnew(k key) {
+	w.limiter.Forget(k)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.pauses, k)
 }

@@ -24,9 +24,11 @@ import (
 
 const (
 	version = "2.17"
-	// answerLimit bounds an answer, timeLimit how long a broker may take for it.
+	// answerLimit bounds an answer, timeLimit how long a broker may take for it, waitLimit the
+	// pause that it may ask for.
 	answerLimit = 1 << 20
 	timeLimit   = time.Minute
+	waitLimit   = 10 * time.Minute
 )
 
 // A Broker is one that is asked.
@@ -270,6 +272,7 @@ func (b Broker) ask(ctx context.Context, x exchange) (int, time.Duration, error)
 func read(response *http.Response, text []byte, failed error, out any) (int, time.Duration, error) {
 	status := response.StatusCode
 	after, _ := time.ParseDuration(response.Header.Get("Retry-After") + "s")
+	after = min(max(after, 0), waitLimit)
 	e := &Error{Status: status, RetryAfter: after, Orphan: status != http.StatusOK && status/100 == 2 || status/100 == 5}
 	switch {
 	case failed != nil || len(text) > answerLimit:

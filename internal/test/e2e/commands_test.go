@@ -146,7 +146,7 @@ func (w world) repairs(binding stack.Object, wrong stack.Condition) {
 	w.Helper()
 	w.await(binding, wrong)
 	w.said(w.s.Kubectl(w.ctx, nil, "doctor"), 3, "Run kubectl bind repair:")
-	w.said(w.visit(stack.Developer, "repair"), exitOK, "Binding again: "+strings.Join(slices.Sorted(slices.Values(services)), ", "))
+	w.said(w.visit(stack.Developer, "repair"), exitOK, append(services, "Binding again: ")...)
 	w.awaitServices()
 }
 
