@@ -50,7 +50,7 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	w := reader{t, stack.Reader{Stack: s, Folder: ".", Namespace: "default"}, newPlatform(t, true)}
-	w.p.secret = "s3cret"
+	w.p.secret, w.p.namespaces = "s3cret", "cluster-"
 	for _, u := range catalog.Orders() {
 		if spec, _ := u.Object["spec"].(map[string]any); spec["plan"] != nil {
 			w.p.more += fmt.Sprintf(`,{"id":%[1]q,"name":%[1]q,"plans":[{"id":%[2]q,"name":%[2]q}]}`, spec["service"], spec["plan"])

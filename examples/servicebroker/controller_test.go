@@ -68,6 +68,8 @@ type platform struct {
 	actions  string
 	more     string // services of the catalogue
 	secret   string // if set, the password that each call has
+	// namespaces is how those begin that calls are made for.
+	namespaces string
 	// trouble is the statuses that the next matching calls are answered with, 0 for no answer;
 	// "after" has the call carried out all the same.
 	trouble []trouble
@@ -103,7 +105,7 @@ func newPlatform(t *testing.T, async bool) *platform {
 
 // newCluster is a platform without a broker.
 func newCluster(t *testing.T) *platform {
-	p := &platform{T: t, made: map[string]string{}, going: map[string]string{}, age: map[string]int{}, restored: map[string]int{}, actions: `["backups","restores"]`, left: -1}
+	p := &platform{T: t, made: map[string]string{}, going: map[string]string{}, age: map[string]int{}, restored: map[string]int{}, actions: `["backups","restores"]`, namespaces: "shop", left: -1}
 	p.client = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		instances: "PostgresqlInstanceList", bindings: "ServiceBindingList", backups: "BackupList", restores: "RestoreList", secrets: "SecretList",
 	})
@@ -140,7 +142,7 @@ func (p *platform) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	path, last := strings.CutSuffix(r.URL.Path, "/last_operation")
 	call := r.Method + " " + r.URL.Path
 	p.calls = append(p.calls, call)
-	if who := identityOf(r); !strings.HasPrefix(who, "klutch:shop") && r.URL.Path != "/v2/catalog" {
+	if who := identityOf(r); !strings.HasPrefix(who, "klutch:"+p.namespaces) && r.URL.Path != "/v2/catalog" {
 		p.Errorf("%s for %q", call, who)
 	}
 	if _, password, _ := r.BasicAuth(); p.secret != "" && password != p.secret {
