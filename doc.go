@@ -3,7 +3,7 @@
 // Package sdk is the map of Klutch: application developers order data services
 // from their own cluster, platform teams run them in another one.
 //
-// In an App Cluster people apply proxy claims, such as an Instance, a
+// In an App Cluster people apply proxy claims, such as a PostgresqlInstance, a
 // ServiceBinding, a Backup or a Restore. The konnector carries their specs to the
 // Control Plane Cluster, where operators, Crossplane or service brokers do the
 // work, and brings status and credentials back. An API is bound once, with
@@ -28,6 +28,8 @@
 //
 // The programs in cmd are flags, signals and one call each. examples holds one
 // idea each, the data services of the demo among them.
+//
+// Where something happens is in DESIGN.md, under "Ways through the tree".
 //
 // # Words
 //
@@ -73,6 +75,8 @@
 //
 //   - source, target: the side whose user decides what should exist, and the other one;
 //     also the two objects.
+//   - instance: the object on the control plane that a claim asks for; in the engine, its
+//     target.
 //   - mapper: the rule from the name of a source to that of its target.
 //   - to observe, plan, require, act: to read both sides; to name a step; to list the
 //     evidence that the step needs; to do it.
@@ -92,7 +96,8 @@
 //     knows it afterwards.
 //   - orphan: a target that still says whose it is, and whose source is gone; to collect it
 //     is to delete it once its grace period has elapsed, or at once if the watch showed the
-//     end of its source.
+//     end of its source (its tombstone: gone with our finalizer on and without a
+//     deletionTimestamp).
 //   - to add, to remove the finalizer: the mark on a source that a target may exist.
 //   - message: the annotation on a source that says what keeps it from being in step.
 //   - store, watch: the cache of a resource, and the stream of events that feeds it.
@@ -122,6 +127,9 @@
 //   - tenant reconcile: one pass over a tenant.
 //   - withdrawal: the end of a right to make and change objects; they stay.
 //   - removal: the end of a tenant, by deletion policy: wait, Delete or Orphan.
+//   - credential: a kubeconfig with the token of a tenant. Token anchor: the Secret that a
+//     token is bound to and dies with. Kept Secret: where the backend stores the credential
+//     that it renews, and the konnector fetches it.
 //   - revocation: the end of a token before its time; rotation: its replacement.
 //
 // Safety:

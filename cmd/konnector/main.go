@@ -126,12 +126,12 @@ func run(ctx context.Context, args []string, stderr io.Writer) error {
 	if f.konnector.Config, err = config(f.kubeconfig); err != nil {
 		return err
 	}
-	f.measure()
+	f.configure()
 	return f.konnector.Run(logr.NewContext(ctx, log))
 }
 
-// measure plugs Prometheus in.
-func (f *flags) measure() {
+// configure hands each Sync its deletion limit, and plugs Prometheus in.
+func (f *flags) configure() {
 	f.konnector.Options.Sync = func(_ string, o *klutchsync.Options) { o.DeletionLimit = f.deletionLimit }
 	f.konnector = f.konnector.Measured()
 }

@@ -75,7 +75,7 @@ func TestMeasure(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.measure()
+	f.configure()
 	k, opts := f.konnector, klutchsync.Options{}
 	k.Options.Sync("widgets.example.org", &opts)
 	opts.Hooks.Done(t.Context(), klutchsync.Result{})

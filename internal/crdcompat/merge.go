@@ -19,14 +19,14 @@ import (
 )
 
 // Hold says what of after is to be taken over where before is in use: all that needs no
-// consent. Held is what of after waits. Objects judge what is new about rules, if that is
-// all that waits.
-func Hold(ctx context.Context, before, after *v1alpha1.APIServiceExportCRDSpec, waits func(Change) bool, objects ...Lister) (now *v1alpha1.APIServiceExportCRDSpec, held []Change) {
-	if len(KeptRules(ctx, Only(Compare(before, after), waits), after, objects...)) == 0 {
+// consent. Held is what of after needs it. Objects judge what is new about rules, if nothing
+// else needs consent.
+func Hold(ctx context.Context, before, after *v1alpha1.APIServiceExportCRDSpec, needsConsent func(Change) bool, objects ...Lister) (now *v1alpha1.APIServiceExportCRDSpec, held []Change) {
+	if len(KeptRules(ctx, Only(Compare(before, after), needsConsent), after, objects...)) == 0 {
 		return after, nil
 	}
-	now = Merge(ctx, before, after, waits)
-	return now, Only(Compare(now, after), waits)
+	now = Merge(ctx, before, after, needsConsent)
+	return now, Only(Compare(now, after), needsConsent)
 }
 
 // maxRounds is how often Merge looks at what it has put back: that a field is kept that

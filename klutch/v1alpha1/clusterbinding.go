@@ -85,7 +85,8 @@ type ClusterBindingSpec struct {
 	ServiceProviderSpec *runtime.RawExtension `json:"serviceProviderSpec,omitempty"`
 }
 
-// DeletionPolicy says what becomes of a tenant's objects when the tenant is removed.
+// DeletionPolicy says what becomes of a tenant's objects when the tenant is removed; that of one
+// deleted claim is sync.DeletionPolicy.
 //
 // +kubebuilder:validation:Enum=Delete;Orphan
 type DeletionPolicy string

@@ -63,8 +63,8 @@ func (i *installation) readSchema(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// installSchema makes the CRD say what the export says. A refused change leaves the
-// objects in step under the schema that is there.
+// installSchema makes the CRD say what the export says. While a change is refused, objects are
+// synced under the schema that is there.
 func (i *installation) installSchema(ctx context.Context) (bool, error) {
 	dropped, err := i.pass.app.servedNames.DropNames(i.pass.app.discovery(), i.live, i.wanted)
 	if err != nil {
@@ -89,7 +89,7 @@ func (i *installation) putSchema(ctx context.Context) (bool, error) {
 		return i.established(made)
 	}
 	all := i.wanted.DeepCopy()
-	held, waits, err := i.adoptSchema(ctx)
+	held, paced, err := i.adoptSchema(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -101,15 +101,17 @@ func (i *installation) putSchema(ctx context.Context) (bool, error) {
 		i.pass.record.schemaChanged = time.Now() // one that is refused counts too
 	}
 	if owner, ok := mark.Get(i.live); !same || !ok || owner != mark.Of(i.pass.binding) || (i.pass.key.Namespace != "" && i.lacksReference(i.live)) {
-		if i.live, err = i.update(ctx, i.live, i.wanted); err != nil {
-			return i.refused(v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, err)
+		next, err := i.update(ctx, i.live, i.wanted)
+		if err != nil {
+			return i.stay(err)
 		}
+		i.live = next
 	}
 	ok, err := i.established(i.live)
 	if !ok || err != nil {
 		return ok, err
 	}
-	if waits {
+	if paced {
 		i.pass.verdict.set(v1alpha1.False(v1alpha1.ConditionSchemaInSync, v1alpha1.SeverityInfo, v1alpha1.ReasonSchemaChangeWaits,
 			fmt.Sprintf("The provider's newest schema waits: the CRD is changed every %s at most. Objects are synced under the schema that is here.", i.pass.schemaInterval)))
 		return true, nil
@@ -205,6 +207,21 @@ func (i *installation) refused(reason string, err error) (bool, error) {
 	return false, nil
 }
 
+// stay leaves the CRD as it is, whose change was refused.
+func (i *installation) stay(refusal error) (bool, error) {
+	here, err := crd.SpecOf(i.live)
+	if err != nil {
+		return false, err
+	}
+	ok, err := i.established(i.live)
+	if err != nil {
+		return false, err
+	}
+	i.pass.export = under(i.pass.export, here)
+	_, err = i.refused(v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, refusal)
+	return ok, err
+}
+
 // established waits until objects can be served.
 func (i *installation) established(u *unstructured.Unstructured) (bool, error) {
 	crd, err := cluster.Decode[apiextensionsv1.CustomResourceDefinition](u)
@@ -223,10 +240,11 @@ func (i *installation) established(u *unstructured.Unstructured) (bool, error) {
 	return true, nil
 }
 
-// adoptSchema makes wanted, and the export that objects are synced under, what of the
-// provider's schema replaces the one that is there. Held is what of it needs the consent of
-// the binding's owner. While the CRD has to stay as it is, all of it waits.
-func (i *installation) adoptSchema(ctx context.Context) (held []crdcompat.Change, waits bool, err error) {
+// adoptSchema decides what of the provider's schema replaces the one that is here, and puts
+// that into i.wanted and into the export that objects are synced under. It returns what is
+// held, since the binding's owner has to consent to it, and whether all of it waits until the
+// CRD may be changed again.
+func (i *installation) adoptSchema(ctx context.Context) (held []crdcompat.Change, paced bool, err error) {
 	if same, err := crd.SameSpec(i.live, i.wanted); same || err != nil {
 		return nil, false, err
 	}
@@ -240,11 +258,11 @@ func (i *installation) adoptSchema(ctx context.Context) (held []crdcompat.Change
 	}
 	same, err := crd.SameSpec(i.live, i.wanted)
 	if wait := i.untilNextSchema(time.Now()); !same && err == nil && wait > 0 {
-		i.pass.again, waits = wait, true
+		i.pass.again, paced = wait, true
 		i.wanted.Object["spec"] = i.live.Object["spec"]
 		i.pass.export = under(i.pass.export, here)
 	}
-	return held, waits, err
+	return held, paced, err
 }
 
 // holdSchema leaves out of wanted what would change what is valid or kept here, unless the

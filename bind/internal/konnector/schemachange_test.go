@@ -3,14 +3,16 @@
 package konnector
 
 import (
+	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/fake"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
@@ -22,29 +24,7 @@ import (
 // 30 s, and in the end to its newest.
 func TestP21SchemaChangesArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newClaimWorld(t)
-		w.app.Serve(fakecluster.Resource{GroupVersionResource: cluster.CRDs, Kind: "CustomResourceDefinition"})
-		w.konnector.app.kube = fake.NewClientset()
-		w.konnector.opts.SchemaInterval = 30 * time.Second
-		w.binding.UID = "u"
-		crds := w.app.Client().Resource(cluster.CRDs)
-		publish := func(fields int) {
-			properties := ""
-			for n := range fields {
-				properties += fmt.Sprintf(`,"f%d":{"type":"string"}`, n)
-			}
-			w.export.Spec.Versions[0].Schema.OpenAPIV3Schema = runtime.RawExtension{Raw: []byte(`{"type":"object","properties":{"a":{"type":"string"}` + properties + `}}`)}
-		}
-		pass := func() (*installation, error) {
-			w.verdict = newVerdict()
-			p := &installation{pass: w.pass()}
-			p.pass.export = w.export.DeepCopy()
-			if ok, err := p.readSchema(t.Context()); !ok || err != nil {
-				return p, err
-			}
-			_, err := p.installSchema(t.Context())
-			return p, err
-		}
+		w := newSchemaWorld(t)
 		writes := func() (n int) {
 			for _, r := range w.app.Writes() {
 				if r.Resource == cluster.CRDs && r.Subresource == "" {
@@ -53,15 +33,15 @@ func TestP21SchemaChangesArePaced(t *testing.T) {
 			}
 			return n
 		}
-		publish(0)
-		if _, err := pass(); err != nil {
+		w.publish(0)
+		if _, err := w.install(); err != nil {
 			t.Fatal(err)
 		}
-		w.establish(crds)
+		w.establish()
 		began := writes()
 		for n := range 60 * 5 { // a minute
-			publish(n + 1)
-			p, err := pass()
+			w.publish(n + 1)
+			p, err := w.install()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -73,12 +53,12 @@ func TestP21SchemaChangesArePaced(t *testing.T) {
 		if got := writes() - began; got != 2 {
 			t.Errorf("the CRD was changed %d times in a minute, want 2", got)
 		}
-		p, err := pass()
+		p, err := w.install()
 		if err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(p.pass.again)
-		if p, err = pass(); err != nil {
+		if p, err = w.install(); err != nil {
 			t.Fatal(err)
 		}
 		if c := p.pass.verdict.found[v1alpha1.ConditionSchemaInSync]; c.Status != metav1.ConditionTrue || writes()-began != 3 {
@@ -87,9 +67,81 @@ func TestP21SchemaChangesArePaced(t *testing.T) {
 	})
 }
 
+// TestSchemaChangeRefused: a CRD whose change the App Cluster's API server refuses stays, and so
+// do the objects under it, also those of a konnector that has just begun; it is told, and tried
+// again.
+func TestSchemaChangeRefused(t *testing.T) {
+	for _, reason := range []metav1.StatusReason{metav1.StatusReasonForbidden, metav1.StatusReasonInvalid} {
+		t.Run(string(reason), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newSchemaWorld(t)
+				w.publish(0)
+				if _, err := w.install(); err != nil {
+					t.Fatal(err)
+				}
+				w.establish()
+				w.app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Resource == cluster.CRDs && r.Verb == "update" {
+						return &apierrors.StatusError{ErrStatus: metav1.Status{Code: 422, Reason: reason, Message: "a policy says no"}}
+					}
+					return do()
+				})
+				w.publish(1)
+				p, err := w.install()
+				if err != nil || !w.installed {
+					t.Fatalf("%t, %v", w.installed, err)
+				}
+				if properties := string(p.pass.export.Spec.Versions[0].Schema.OpenAPIV3Schema.Raw); strings.Contains(properties, "f0") {
+					t.Errorf("objects are synced under %s", properties)
+				}
+				c := p.pass.verdict.found[v1alpha1.ConditionSchemaInSync]
+				if c.Reason != v1alpha1.ReasonCustomResourceDefinitionUpdateFailed || !strings.Contains(c.Message, "a policy says no") || p.pass.again != time.Minute {
+					t.Errorf("%+v, and again in %s", c, p.pass.again)
+				}
+			})
+		})
+	}
+}
+
+// A schemaWorld is one in which the provider publishes schemas with more and more fields.
+type schemaWorld struct {
+	*claimWorld
+	installed bool
+}
+
+func newSchemaWorld(t *testing.T) *schemaWorld {
+	w := &schemaWorld{claimWorld: newClaimWorld(t)}
+	w.app.Serve(fakecluster.Resource{GroupVersionResource: cluster.CRDs, Kind: "CustomResourceDefinition"})
+	w.konnector.app.kube = fake.NewClientset()
+	w.konnector.opts.SchemaInterval = 30 * time.Second
+	w.binding.UID = "u"
+	return w
+}
+
+func (w *schemaWorld) publish(fields int) {
+	properties := ""
+	for n := range fields {
+		properties += fmt.Sprintf(`,"f%d":{"type":"string"}`, n)
+	}
+	w.export.Spec.Versions[0].Schema.OpenAPIV3Schema = runtime.RawExtension{Raw: []byte(`{"type":"object","properties":{"a":{"type":"string"}` + properties + `}}`)}
+}
+
+// install makes the CRD say what is published, as far as it may.
+func (w *schemaWorld) install() (*installation, error) {
+	w.verdict = newVerdict()
+	p := &installation{pass: w.pass()}
+	p.pass.export = w.export.DeepCopy()
+	ok, err := p.readSchema(w.Context())
+	if ok && err == nil {
+		w.installed, err = p.installSchema(w.Context())
+	}
+	return p, err
+}
+
 // establish does what an API server does with a new CRD.
-func (w *claimWorld) establish(crds dynamic.ResourceInterface) {
+func (w *schemaWorld) establish() {
 	w.Helper()
+	crds := w.app.Client().Resource(cluster.CRDs)
 	u, err := crds.Get(w.Context(), w.binding.Name, metav1.GetOptions{})
 	if err != nil {
 		w.Fatal(err)

@@ -211,7 +211,6 @@ func (p *pass) deletions(ctx context.Context, state klutchsync.Status) (err erro
 	return err
 }
 
-// sync has the objects kept in step, and says whether they are.
 // lostPolicy is the policy of a Sync. A value that this konnector does not know, which a newer one
 // or another side's API server may have, makes nothing anew: a new instance is an empty one.
 func lostPolicy(lost v1alpha1.LostInstances) klutchsync.LostPolicy {
@@ -221,6 +220,7 @@ func lostPolicy(lost v1alpha1.LostInstances) klutchsync.LostPolicy {
 	return klutchsync.LostReport
 }
 
+// sync has the objects kept in step, and says whether they are.
 func (p *pass) sync(ctx context.Context) (bool, error) {
 	name := p.key.String()
 	selected, err := p.settleClaims(ctx)

@@ -39,7 +39,7 @@ type Config struct {
 	Tenant string                    // the tenant namespace
 	Asked  cache.SharedIndexInformer // the APIServiceNamespaces of it
 	App    cache.SharedIndexInformer // the namespaces of the App Cluster
-	Grace  time.Duration             // see NamespaceGrace of bind's KonnectorOptions
+	Grace  time.Duration             // see NamespaceGrace of bind.Options
 	Touch  func()                    // asks for a look at the bindings
 
 	// Gone asks the App Cluster's API server whether a namespace is gone.

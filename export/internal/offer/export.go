@@ -114,8 +114,8 @@ func outdated(severity v1alpha1.Severity, reason, message string) v1alpha1.Condi
 	return v1alpha1.False(v1alpha1.ConditionProviderInSync, severity, reason, message)
 }
 
-// reviseSchema takes over the CRD's part of the spec, unless that would break what
-// App Clusters rely on.
+// reviseSchema takes over into the spec what of the CRD does not break what App Clusters rely
+// on, and all of it where the template allows that.
 func (e *Exports) reviseSchema(ctx context.Context, export *v1alpha1.APIServiceExport, service *Service, r *revision) (v1alpha1.Condition, error) {
 	now, err := e.Schemas.get(ctx, export.Name)
 	switch {

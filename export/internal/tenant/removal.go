@@ -39,9 +39,9 @@ type removals struct {
 }
 
 // remove takes a tenant away whose ClusterBinding is deleted: first its
-// credential and rights, then its exports, its service namespaces with what is in
-// them, and last the tenant namespace. Without a policy it waits until the App
-// Cluster has deleted all its objects.
+// credential and rights, then its exports, its service namespaces as the
+// deletion policy says (Delete: with all that is in them; Orphan: they stay), and last the
+// tenant namespace. Without a policy it waits until the App Cluster has deleted all its objects.
 func (r *removals) remove(ctx context.Context, binding *v1alpha1.ClusterBinding) (time.Duration, error) {
 	i := slices.Index(binding.Finalizers, v1alpha1.TenantFinalizer)
 	if i < 0 {

@@ -6,7 +6,7 @@
 // An endpoint is a name, and another cluster may answer under it: one that was rebuilt, a
 // kubeconfig that was exchanged, an etcd that was restored from a backup. All that is seen
 // there is true and means nothing for what was synced before. So a [Fence] reads who both
-// clusters are after the tombstone that a deletion relies on was seen, and once more before
+// clusters are after the deletionTimestamp that a deletion relies on was seen, and once more before
 // the finalizer goes. A cluster is the UID of one of its namespaces, by default kube-system;
 // with it the fence looks whether the definition of the source's resource is being deleted,
 // which API servers mark before they mark its objects.
