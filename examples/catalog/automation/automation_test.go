@@ -26,32 +26,36 @@ func newClaim(kindName string, spec map[string]any) claim {
 	return claim{k, u}
 }
 
-func TestRefuseInstance(t *testing.T) {
+// TestPlans: the name of a plan says how many servers it has, and what it allows.
+func TestPlans(t *testing.T) {
 	for name, c := range map[string]struct {
-		service, plan string
-		connections   int64
-		want          string
+		plan             string
+		wanted, replicas int64
+		want             string
 	}{
-		"fits":                       {"a9s-postgresql14", "postgresql-single-nano", 50, ""},
-		"nothing asked":              {"a9s-postgresql14", "postgresql-single-nano", 0, ""},
-		"too many":                   {"a9s-postgresql14", "postgresql-single-nano", 51, TooManyConnections},
-		"suffixes do not count":      {"a9s-postgresql17", "postgresql-replica-big-ssl-bionic", 500, ""},
-		"suffixes do not help":       {"a9s-postgresql17", "postgresql-replica-big-ssl-bionic", 501, TooManyConnections},
-		"plan of another service":    {"a9s-postgresql14", "keyvalue-single-nano-ssl", 0, PlanMismatch},
-		"service of another plan":    {"a9s-keyvalue8", "postgresql-single-nano", 0, PlanMismatch},
-		"plan of the wrong mariadb":  {"a9s-mariadb106", "mongodbsspl-single-nano", 0, PlanMismatch},
-		"plan of the right keyvalue": {"a9s-keyvalue8", "keyvalue-replica-big-ssl", 0, ""},
+		"fits":                       {"postgresql-single-nano", 50, 1, ""},
+		"nothing asked":              {"postgresql-single-nano", 0, 1, ""},
+		"too many":                   {"postgresql-single-nano", 51, 1, TooManyConnections},
+		"suffixes do not count":      {"postgresql-replica-big-ssl-bionic", 500, 3, ""},
+		"suffixes do not help":       {"postgresql-replica-big-ssl-bionic", 501, 3, TooManyConnections},
+		"a cluster":                  {"mariadb-cluster-small", 100, 3, ""},
+		"two words before the shape": {"prometheus2-grafana10-single-small", 100, 1, ""},
+		"no size":                    {"postgresql-single", 0, 1, PlanMismatch},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := refuseInstance(newClaim("PostgresqlInstance", map[string]any{
-				"service": c.service, "plan": c.plan, "parameters": map[string]any{"maxConnections": c.connections},
-			}))
+			err := Refuse(newClaim("PostgresqlInstance", map[string]any{
+				"plan": c.plan, "parameters": map[string]any{"maxConnections": c.wanted},
+			}).Unstructured)
 			got := ""
 			if h, ok := errors.AsType[*hold](err); ok {
 				got = h.reason
 			}
 			if got != c.want {
 				t.Errorf("got %v, want %q", err, c.want)
+			}
+			m := running(&corev1.ConfigMap{Data: map[string]string{planKey: c.plan}})
+			if m["readyReplicas"] != c.replicas {
+				t.Errorf("%v replicas, want %d", m["readyReplicas"], c.replicas)
 			}
 		})
 	}

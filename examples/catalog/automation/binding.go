@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -68,7 +69,7 @@ func (w *world) withoutInstance(ctx context.Context, c claim, reason error) erro
 }
 
 func (w *world) issue(ctx context.Context, c claim, state *corev1.ConfigMap, server engine.Server) (*corev1.Secret, error) {
-	offer, _ := productOf(typeOf(c))
+	offer := products[slices.IndexFunc(products, func(p product) bool { return p.serviceInstanceType == typeOf(c) })]
 	at := engine.Endpoint{
 		Scheme: offer.scheme, Port: offer.port, Database: offer.database,
 		Host: fmt.Sprintf("%s-master.%s.svc", c.text("spec", "instanceRef"), c.GetNamespace()),
@@ -114,22 +115,22 @@ func credentials(at engine.Endpoint, user string) map[string]string {
 // stateOf reads the state of the instance that c names, from the API server: an
 // instance that a cache does not know yet may exist. A missing instance is a hold.
 func (w *world) stateOf(ctx context.Context, c claim, name string) (*corev1.ConfigMap, error) {
-	offer, ok := productOf(c.text("spec", "serviceInstanceType"))
+	offer, ok := kindOf(typeOf(c) + "instances")
 	if !ok {
-		return nil, refuse(ServiceNotOffered, "serviceInstanceType %s is not on offer", c.text("spec", "serviceInstanceType"))
+		return nil, refuse(ServiceNotOffered, "serviceInstanceType %s is not on offer", typeOf(c))
 	}
-	instance, found, err := w.sibling(ctx, c, offer.kind, name)
+	instance, found, err := w.sibling(ctx, c, offer.name, name)
 	switch {
 	case err != nil:
 		return nil, err
 	case !found:
-		return nil, refuse(InstanceNotFound, "there is no %s %s in this namespace", offer.kind, name)
+		return nil, refuse(InstanceNotFound, "there is no %s %s in this namespace", offer.name, name)
 	}
 	state, found, err := find(ctx, w.configMaps(instance), instance)
 	_, taken := errors.AsType[*hold](err)
 	switch {
 	case taken || err == nil && !found:
-		return nil, wait(InstanceNotReady, "%s %s is not running yet", offer.kind, name)
+		return nil, wait(InstanceNotReady, "%s %s is not running yet", offer.name, name)
 	case err != nil:
 		return nil, err
 	}

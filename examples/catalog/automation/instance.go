@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,7 +36,7 @@ func (w *world) instance(ctx context.Context, c claim) (managed, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := refuseInstance(c); err != nil {
+	if err := Refuse(c.Unstructured); err != nil {
 		if !found {
 			return nil, err
 		}
@@ -108,43 +109,49 @@ func ordered(c claim) map[string]string {
 	}
 }
 
+// A size is what a word in the name of a plan stands for, such as big in postgresql-replica-big-ssl.
+type size struct{ connections, memoryMegaBytes int }
+
+var sizes = map[string]size{"nano": {50, 16}, "small": {100, 32}, "medium": {200, 64}, "big": {500, 128}}
+
+// sizeOf returns the size of a plan; false when its name has none.
+func sizeOf(plan string) (size, bool) {
+	for word := range strings.SplitSeq(plan, "-") {
+		if s, ok := sizes[word]; ok {
+			return s, true
+		}
+	}
+	return size{}, false
+}
+
+// replicasOf returns how many servers a plan has.
+func replicasOf(plan string) int64 {
+	if strings.Contains(plan, "-replica-") || strings.Contains(plan, "-cluster-") {
+		return 3
+	}
+	return 1
+}
+
 // Running describes an instance by its state: as it runs, not as it was ordered.
 func running(state *corev1.ConfigMap) managed {
-	replicas := int64(1)
-	if strings.Contains(state.Data[planKey], "-replica-") {
-		replicas = 3
-	}
 	return managed{
-		"state": string(Running), "clusterStatus": string(Running), "readyReplicas": replicas,
+		"state": string(Running), "clusterStatus": string(Running), "readyReplicas": replicasOf(state.Data[planKey]),
 		"createdAt":         state.CreationTimestamp.UTC().Format(time.RFC3339),
 		"serviceInstanceID": state.Data[idKey],
 		"service":           state.Data[serviceKey], "plan": state.Data[planKey],
 	}
 }
 
-// refuseInstance returns the mistakes of an instance that a schema does not see.
-func refuseInstance(c claim) error {
-	service, plan := c.text("spec", "service"), c.text("spec", "plan")
-	family, rest, _ := strings.Cut(plan, "-")
-	if !strings.HasPrefix(strings.TrimPrefix(service, "a9s-"), family) {
-		return refuse(PlanMismatch, "plan %s is not one of service %s", plan, service)
+// Refuse returns the mistakes of an instance that its schema does not see.
+func Refuse(instance *unstructured.Unstructured) error {
+	plan := claim{Unstructured: instance}.text("spec", "plan")
+	allowed, ok := sizeOf(plan)
+	if !ok {
+		return refuse(PlanMismatch, "plan %s has no size: one of %s", plan, strings.Join(slices.Sorted(maps.Keys(sizes)), ", "))
 	}
-	wanted, _, _ := unstructured.NestedInt64(c.Object, "spec", "parameters", "maxConnections")
-	if limit := connections(rest); wanted > limit {
-		return refuse(TooManyConnections, "maxConnections is %d, but plan %s allows %d", wanted, plan, limit)
+	wanted, _, _ := unstructured.NestedInt64(instance.Object, "spec", "parameters", "maxConnections")
+	if wanted > int64(allowed.connections) {
+		return refuse(TooManyConnections, "maxConnections is %d, but plan %s allows %d", wanted, plan, allowed.connections)
 	}
 	return nil
-}
-
-// Connections returns how many connections a plan without its family allows, such
-// as single-nano or replica-big-ssl.
-func connections(plan string) int64 {
-	return map[string]int64{"nano": 50, "small": 100, "medium": 200, "big": 500}[size(plan)]
-}
-
-// size of a plan without its family.
-func size(plan string) string {
-	_, plan, _ = strings.Cut(plan, "-")
-	size, _, _ := strings.Cut(plan, "-")
-	return size
 }

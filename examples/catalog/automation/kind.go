@@ -3,7 +3,6 @@
 package automation
 
 import (
-	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -36,7 +35,8 @@ func kinds() []kind {
 		{"Restore", "restores", ""},
 	}
 	for _, p := range products {
-		out = append(out, kind{p.kind, strings.ToLower(p.kind) + "s", "-state"})
+		name := InstanceKind(p.serviceInstanceType)
+		out = append(out, kind{name, strings.ToLower(name) + "s", "-state"})
 	}
 	return out
 }
@@ -62,7 +62,6 @@ func (k kind) gvk() schema.GroupVersionKind {
 // A product is what a serviceInstanceType stands for.
 type product struct {
 	serviceInstanceType string
-	kind                string // of the instance
 	scheme              string // of connection URIs, as are port and database
 	port                string
 	database            string
@@ -70,8 +69,13 @@ type product struct {
 
 // products are all that is on offer; the rights to them are in roles/1-automation.yaml.
 var products = []product{
-	{"postgresql", "PostgresqlInstance", "postgresql", "5432", "main"},
-	{"keyvalue", "KeyvalueInstance", "rediss", "6379", "0"},
+	{"postgresql", "postgresql", "5432", "main"},
+	{"keyvalue", "rediss", "6379", "0"},
+}
+
+// InstanceKind returns the kind of the instances of a serviceInstanceType, such as KeyvalueInstance of keyvalue.
+func InstanceKind(serviceInstanceType string) string {
+	return strings.ToUpper(serviceInstanceType[:1]) + serviceInstanceType[1:] + "Instance"
 }
 
 // Offered are the serviceInstanceTypes that the automation carries out.
@@ -80,15 +84,6 @@ func Offered() (out []string) {
 		out = append(out, p.serviceInstanceType)
 	}
 	return out
-}
-
-// productOf returns the product of a serviceInstanceType; false when it is not on offer here.
-func productOf(serviceInstanceType string) (product, bool) {
-	i := slices.IndexFunc(products, func(p product) bool { return p.serviceInstanceType == serviceInstanceType })
-	if i < 0 {
-		return product{}, false
-	}
-	return products[i], true
 }
 
 // A claim is an object that a developer ordered.

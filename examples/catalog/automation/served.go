@@ -19,9 +19,6 @@ import (
 	"github.com/klutch-go/sdk/examples/catalog/engine"
 )
 
-// memory of a plan, in megabytes.
-var memory = map[string]int{"nano": 16, "small": 32, "medium": 64, "big": 128}
-
 // newID identifies a new instance or backup. What an engine keeps on disk has the UID of
 // its claim, so that it is found also when the object made for the claim is gone.
 func (w *world) newID(c claim, serviceInstanceType string) string {
@@ -33,10 +30,8 @@ func (w *world) newID(c claim, serviceInstanceType string) string {
 
 // typeOf returns the serviceInstanceType of a claim of any kind.
 func typeOf(c claim) string {
-	for _, p := range products {
-		if p.kind == c.name {
-			return p.serviceInstanceType
-		}
+	if service, ok := strings.CutSuffix(c.name, "Instance"); ok {
+		return strings.ToLower(service)
 	}
 	return c.text("spec", "serviceInstanceType")
 }
@@ -61,13 +56,13 @@ func (w *world) serverOf(ctx context.Context, serviceInstanceType string, state 
 	if err := json.Unmarshal([]byte(state.Data[parametersKey]), &parameters); err != nil {
 		return nil, err
 	}
-	_, plan, _ := strings.Cut(state.Data[planKey], "-")
-	allowed := int(connections(plan))
+	plan, _ := sizeOf(state.Data[planKey])
+	allowed := plan.connections
 	if wanted, ok := parameters["maxConnections"].(float64); ok && int(wanted) < allowed {
 		allowed = int(wanted)
 	}
 	server, err := e.Run(ctx, engine.Order{
-		ID: string(instance.UID), Connections: allowed, MemoryMegaBytes: memory[size(plan)], Parameters: parameters,
+		ID: string(instance.UID), Connections: allowed, MemoryMegaBytes: plan.memoryMegaBytes, Parameters: parameters,
 	})
 	return server, troubled(err)
 }

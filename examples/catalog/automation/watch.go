@@ -42,8 +42,7 @@ func referencesOf(obj any) ([]string, error) {
 	if ref := c.text("spec", "backupRef"); ref != "" {
 		out = append(out, indexKey("backups", c.GetNamespace(), ref))
 	}
-	offer, _ := productOf(c.text("spec", "serviceInstanceType"))
-	k, ok := kindOf(offer.kind)
+	k, ok := kindOf(c.text("spec", "serviceInstanceType") + "instances")
 	if ref := c.text("spec", "instanceRef"); ok && ref != "" {
 		out = append(out, indexKey(k.resource, c.GetNamespace(), ref))
 	}
