@@ -309,7 +309,7 @@ func (s *shop) testKeyvalue() {
 // testOrders orders what is in orders of each data service that the automation carries out.
 func (s *shop) testOrders() {
 	for _, order := range catalog.Orders() {
-		service, instance := strings.CutSuffix(strings.ToLower(order.GetKind()), "instance")
+		service, instance := instanceType(order.GetKind())
 		if !instance {
 			service, _, _ = unstructured.NestedString(order.Object, "spec", "serviceInstanceType")
 		}

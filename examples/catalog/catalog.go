@@ -79,7 +79,11 @@ func decode(name string, data []byte) []*unstructured.Unstructured {
 	var out []*unstructured.Unstructured
 	for document := range bytes.SplitSeq(data, []byte("\n---\n")) {
 		object := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal(document, &object.Object); err != nil {
+		text, err := yaml.YAMLToJSON(document)
+		if err == nil {
+			err = object.UnmarshalJSON(text) // with whole numbers, as an API server reads them
+		}
+		if err != nil {
 			panic(fmt.Sprintf("%s: %v", name, err))
 		}
 		out = append(out, object)

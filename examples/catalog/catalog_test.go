@@ -36,6 +36,21 @@ func plurals() []string {
 	return out
 }
 
+// instanceTypes are the data services of the catalogue.
+func instanceTypes() (out []string) {
+	for _, plural := range plurals() {
+		if name, ok := strings.CutSuffix(plural, "instances"); ok {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// instanceType is the data service of a kind; false of bindings, backups and restores.
+func instanceType(kind string) (string, bool) {
+	return strings.CutSuffix(strings.ToLower(kind), "instance")
+}
+
 // As decodes strictly: a field that the type does not know is an error.
 func as[T any](t *testing.T, object *unstructured.Unstructured) T {
 	t.Helper()
@@ -80,14 +95,10 @@ func TestApplication(t *testing.T) {
 // TestServiceTypes: bindings, backups and restores know each data service, and there is an
 // order of each.
 func TestServiceTypes(t *testing.T) {
-	var instances, ordered, names []string
-	for _, plural := range plurals() {
-		if name, ok := strings.CutSuffix(plural, "instances"); ok {
-			instances = append(instances, name)
-		}
-	}
+	instances := instanceTypes()
+	var ordered, names []string
 	for _, object := range slices.Concat(catalog.Claims()[:1], catalog.Orders()) {
-		if name, ok := strings.CutSuffix(strings.ToLower(object.GetKind()), "instance"); ok {
+		if name, ok := instanceType(object.GetKind()); ok {
 			ordered = append(ordered, name)
 		}
 		if name := object.GetKind() + " " + object.GetName(); slices.Contains(names, name) {
@@ -118,6 +129,27 @@ func TestServiceTypes(t *testing.T) {
 	}
 	if asked != 3 {
 		t.Errorf("%d kinds know serviceInstanceTypes", asked)
+	}
+}
+
+// TestNames: the kinds are those of the automation, and no two APIs have a name in common, which would
+// keep one of them from being served.
+func TestNames(t *testing.T) {
+	taken := map[string]string{}
+	for _, object := range all("CustomResourceDefinition") {
+		names := internalCRD(t, object).Spec.Names
+		if want := names.Plural + ".anynines.com"; object.GetName() != want {
+			t.Errorf("%s is called %s", want, object.GetName())
+		}
+		if service, ok := strings.CutSuffix(names.Plural, "instances"); ok && names.Kind != automation.InstanceKind(service) {
+			t.Errorf("%s: the kind is %s, want %s", object.GetName(), names.Kind, automation.InstanceKind(service))
+		}
+		for _, name := range append(names.ShortNames, names.Plural, names.Singular, names.Kind, names.ListKind) {
+			if other, ok := taken[name]; ok {
+				t.Errorf("%s and %s have the name %s", other, object.GetName(), name)
+			}
+			taken[name] = object.GetName()
+		}
 	}
 }
 
@@ -152,12 +184,6 @@ func TestServedRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var every []string
-	for _, plural := range plurals() {
-		if service, ok := strings.CutSuffix(plural, "instances"); ok {
-			every = append(every, service)
-		}
-	}
 	for _, c := range []struct {
 		file   string
 		roles  []*unstructured.Unstructured
@@ -165,7 +191,7 @@ func TestServedRights(t *testing.T) {
 		served []string
 	}{
 		{"roles/1-automation.yaml", catalog.Roles(), "products of automation/kind.go", automation.Offered()},
-		{"../servicebroker/deploy/1-role.yaml", broker, "crds and services", every},
+		{"../servicebroker/deploy/1-role.yaml", broker, "crds and services", instanceTypes()},
 	} {
 		var want, got []string
 		for _, service := range c.served {

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -35,6 +36,7 @@ import (
 	"github.com/klutch-go/sdk/examples/catalog"
 	"github.com/klutch-go/sdk/examples/catalog/automation"
 	"github.com/klutch-go/sdk/examples/catalog/engine"
+	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/stack"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -289,6 +291,19 @@ func overlay(t *testing.T, dir string) string {
 	return path
 }
 
+// exported is what an App Cluster sees of a CRD.
+func exported(t *testing.T, crd *unstructured.Unstructured) *v1alpha1.APIServiceExportCRDSpec {
+	t.Helper()
+	var out struct {
+		Spec v1alpha1.APIServiceExportCRDSpec
+	}
+	text, err := crd.MarshalJSON()
+	if err := errors.Join(err, json.Unmarshal(text, &out)); err != nil {
+		t.Fatal(err)
+	}
+	return &out.Spec
+}
+
 // testNewService follows the README in a copy of the folders, and orders what comes of it.
 func (w *world) testNewService(t *testing.T) {
 	dir := t.TempDir()
@@ -330,6 +345,19 @@ func (w *world) testNewService(t *testing.T) {
 	}
 	for _, object := range slices.Concat(made("catalog/crds"), made("catalog/roles"), made("servicebroker/deploy"), made("catalog/services/cassandra.yaml")) {
 		w.apply(t, "", object)
+	}
+	var learned []string // by App Clusters that bound them before
+	for i, crd := range made("catalog/crds") {
+		for _, change := range crdcompat.Compare(exported(t, catalog.CRDs()[i]), exported(t, crd)) {
+			learned = append(learned, fmt.Sprintf("%s: %s %s", crd.GetName(), change.Effect, change))
+		}
+	}
+	var want []string
+	for _, crd := range []string{"backups", "restores", "servicebindings"} {
+		want = append(want, crd+`.anynines.com: widened v1 spec.serviceInstanceType: value "cassandra" is new`)
+	}
+	if diff := cmp.Diff(want, learned); diff != "" {
+		t.Errorf("changes of the APIs that are there (-want +got):\n%s", diff)
 	}
 	const plural = "cassandrainstances"
 	w.await(t, schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}, "", plural+".anynines.com", func(u *unstructured.Unstructured) bool {

@@ -4,6 +4,7 @@ package catalog_test
 
 import (
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/klutch-go/sdk/examples/catalog"
+	"github.com/klutch-go/sdk/examples/catalog/automation"
 )
 
 // The API server's own limits on the cost of CEL rules, per call and per object.
@@ -84,21 +86,22 @@ func newJudge(t *testing.T, crd *apiextensions.CustomResourceDefinition) judge {
 	return judge{structural, validator, cel.NewValidator(structural, true, celCallLimit)}
 }
 
-// Admit defaults and prunes object as a request would and returns its
-// mistakes. Before is nil for a creation.
+// Admit defaults and prunes object as a request would and returns its mistakes, among them
+// the fields that kubectl refuses and a program loses. Before is nil for a creation.
 func (j judge) admit(t *testing.T, object, before map[string]any) field.ErrorList {
 	t.Helper()
-	for _, o := range []map[string]any{object, before} {
-		if o != nil {
-			pruning.Prune(o, j.structural, true)
-			defaulting.Default(o, j.structural)
-		}
+	var errs field.ErrorList
+	for _, path := range pruning.PruneWithOptions(object, j.structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}) {
+		errs = append(errs, field.Forbidden(field.NewPath(path), "the schema does not know it"))
 	}
+	defaulting.Default(object, j.structural)
 	var old any
-	errs := validation.ValidateCustomResource(nil, object, j.schema)
-	if before != nil {
+	if before == nil {
+		errs = append(errs, validation.ValidateCustomResource(nil, object, j.schema)...)
+	} else {
+		defaulting.Default(before, j.structural)
 		old = before
-		errs = validation.ValidateCustomResourceUpdate(nil, object, old, j.schema)
+		errs = append(errs, validation.ValidateCustomResourceUpdate(nil, object, old, j.schema)...)
 	}
 	rules, _ := j.rules.Validate(t.Context(), nil, j.structural, object, old, celObjectBudget)
 	return append(errs, rules...)
@@ -187,24 +190,16 @@ func creations() []row {
 	}
 }
 
-// services are the rules of the data services that have a file of their own.
+// services are the orders, which are accepted, and refused with the service or the plan of another data service.
 func services() (out []row) {
-	for _, r := range []struct{ kind, service, plan, next, worse, want string }{
-		{"MariadbInstance", "a9s-mariadb1011", "mariadb-single-small", "mariadb-cluster-big", "mariadb-single-nano", "a plan cannot shrink"},
-		{"MessagingInstance", "a9s-messaging4", "messaging-single-nano-ssl", "messaging-single-big-ssl", "messaging-single-small", "between -ssl and not -ssl"},
-		{"MongodbInstance", "a9s-mongodb70", "mongodbsspl-replica-small", "mongodbsspl-replica-big", "mongodbsspl-single-big", "a replica plan cannot become a single plan"},
-		{"SearchInstance", "a9s-search2", "search-cluster-medium-ssl", "search-cluster-big-ssl", "search-cluster-small-ssl", "a plan cannot shrink"},
-		{"Logme2Instance", "a9s-logme2", "logme-cluster-small-ssl", "logme-cluster-small-ssl", "logme-single-small-ssl", "a cluster plan cannot become a single plan"},
-		{"PrometheusInstance", "a9s-prometheus", "promgraf2-single-small", "promgraf2-single-small", "promgraf2-single-big", "Plan is an immutable field"},
-	} {
-		spec := func(plan string) fields {
-			return fields{"service": r.service, "plan": plan, "parameters": fields{"any": "text"}}
+	for _, order := range catalog.Orders() {
+		if kind := order.GetKind(); strings.HasSuffix(kind, "Instance") {
+			spec := order.Object["spec"].(fields)
+			out = append(out,
+				row{name: "as ordered", kind: kind, spec: spec},
+				row{name: "another service", kind: kind, spec: with(spec, fields{"service": "a9s-postgresql14"}), want: "spec.service: Unsupported value"},
+				row{name: "another plan", kind: kind, spec: with(spec, fields{"plan": "postgresql-single-nano"}), want: "spec.plan: "})
 		}
-		out = append(out,
-			row{name: "changes", kind: r.kind, before: spec(r.plan), spec: spec(r.next)},
-			row{name: "cannot change", kind: r.kind, before: spec(r.plan), spec: spec(r.worse), want: r.want},
-			row{name: "another service", kind: r.kind, spec: with(spec(r.plan), fields{"service": "a9s-postgresql14"}), want: "spec.service: Unsupported value"},
-			row{name: "another plan", kind: r.kind, spec: spec("postgresql-single-nano"), want: "the plans are "})
 	}
 	return out
 }
@@ -223,8 +218,6 @@ func updates() []row {
 		{name: "another service", kind: "PostgresqlInstance", before: postgres(), spec: with(postgres(), fields{"service": "a9s-postgresql13"}), want: "Service is an immutable field"},
 		{name: "another composition", kind: "PostgresqlInstance", before: with(postgres(), fields{"service": "a9s-postgresql13"}), spec: with(postgres(), fields{"service": "a9s-postgresql13", "compositionRef": composition("a9s-postgresql")}), want: "Composition is an immutable field"},
 		{name: "other parameters", kind: "PostgresqlInstance", before: postgres(), spec: with(postgres(), fields{"parameters": fields{"maxConnections": int64(10)}})},
-		{name: "keyvalue shrinks", kind: "KeyvalueInstance", before: keyvalue("keyvalue-replica-medium-ssl"), spec: keyvalue("keyvalue-replica-small-ssl"), want: "a plan cannot shrink"},
-		{name: "keyvalue becomes single", kind: "KeyvalueInstance", before: keyvalue("keyvalue-replica-small-ssl"), spec: keyvalue("keyvalue-single-big-ssl"), want: "cannot become a single plan"},
 		{name: "binding to another instance", kind: "ServiceBinding", before: instanceOf("postgresql"), spec: with(instanceOf("postgresql"), fields{"instanceRef": "other"}), want: "InstanceRef is an immutable field"},
 		{name: "backup of another instance", kind: "Backup", before: instanceOf("postgresql"), spec: with(instanceOf("postgresql"), fields{"instanceRef": "other"}), want: "InstanceRef is an immutable field"},
 		{name: "restore of another backup", kind: "Restore", before: restore(), spec: with(restore(), fields{"backupRef": "other"}), want: "BackupRef is an immutable field"},
@@ -270,13 +263,70 @@ func wantMessage(t *testing.T, errs field.ErrorList, want string) {
 func TestClaimsAreAccepted(t *testing.T) {
 	kinds := judges(t)
 	for _, object := range slices.Concat(catalog.Claims(), catalog.Orders()) {
-		before := runtime.DeepCopyJSON(object.Object)
-		if errs := kinds[object.GetKind()].admit(t, object.Object, nil); len(errs) > 0 {
+		j, known := kinds[object.GetKind()]
+		if !known {
+			t.Errorf("%s: no CRD is of kind %s", object.GetName(), object.GetKind())
+			continue
+		}
+		if errs := j.admit(t, object.Object, nil); len(errs) > 0 {
 			t.Errorf("%s: %v", object.GetName(), errs.ToAggregate())
 		}
-		for name := range before["spec"].(map[string]any) {
-			if _, kept := object.Object["spec"].(map[string]any)[name]; !kept {
-				t.Errorf("%s: the schema does not know spec.%s", object.GetName(), name)
+		if service, ok := instanceType(object.GetKind()); ok && slices.Contains(automation.Offered(), service) {
+			if err := automation.Refuse(object); err != nil {
+				t.Errorf("%s: the automation refuses it: %v", object.GetName(), err)
+			}
+		}
+	}
+}
+
+var (
+	planName  = regexp.MustCompile(`^(.+)-(single|replica|cluster)-(nano|small|medium|big)(-ssl)?$`)
+	planSizes = []string{"nano", "small", "medium", "big"}
+)
+
+// plansOf are the plans of the order's family that j admits.
+func (j judge) plansOf(t *testing.T, order *unstructured.Unstructured) (out []string) {
+	t.Helper()
+	spec := order.Object["spec"].(fields)
+	for _, shape := range []string{"single", "replica", "cluster"} {
+		for _, size := range planSizes {
+			for _, ssl := range []string{"", "-ssl"} {
+				plan := planName.ReplaceAllString(spec["plan"].(string), "$1-"+shape+"-"+size+ssl)
+				errs := j.admit(t, claim(order.GetKind(), with(spec, fields{"plan": plan})), nil)
+				if planName.MatchString(plan) && len(errs) == 0 {
+					out = append(out, plan)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// grows reports whether to has at least the size and the servers of from, and ssl as from has it.
+func grows(from, to string) bool {
+	a, b := planName.FindStringSubmatch(from), planName.FindStringSubmatch(to)
+	return slices.Index(planSizes, a[3]) <= slices.Index(planSizes, b[3]) && (a[2] == "single" || b[2] != "single") && a[4] == b[4]
+}
+
+// TestPlansGrow: the plan of an instance becomes a larger one and no other, or is immutable.
+func TestPlansGrow(t *testing.T) {
+	kinds := judges(t)
+	for _, order := range slices.Concat(catalog.Claims(), catalog.Orders()) {
+		if _, instance := instanceType(order.GetKind()); !instance {
+			continue
+		}
+		j := kinds[order.GetKind()]
+		of := func(plan string) fields {
+			return claim(order.GetKind(), with(order.Object["spec"].(fields), fields{"plan": plan}))
+		}
+		plans := j.plansOf(t, order)
+		for _, from := range plans {
+			for _, to := range plans {
+				err := j.admit(t, of(to), of(from)).ToAggregate()
+				immutable := err != nil && strings.Contains(err.Error(), "Plan is an immutable field")
+				if accepted := err == nil; accepted != grows(from, to) && !immutable {
+					t.Errorf("%s, from %s to %s: accepted %v, %v", order.GetKind(), from, to, accepted, err)
+				}
 			}
 		}
 	}
