@@ -94,16 +94,17 @@ func Objects(ctx context.Context, config *rest.Config, binding string, now time.
 	return objects, !found.Cut, nil
 }
 
-// KonnectorTrouble says what is wrong with the konnector of a cluster, by its Lease: that it was
-// stopped, or has died. Empty if nothing is, or nothing is known of it.
+// KonnectorTrouble says what is wrong with the konnector of a cluster: by its Lease that it was
+// stopped, or has died, by a platform that this has not heard it since the bind. Empty if nothing
+// is, or nothing is known of it.
 func KonnectorTrouble(ctx context.Context, config *rest.Config, now time.Time) string {
 	app, err := cluster.OpenApp(ctx, config)
 	if err != nil {
 		return ""
 	}
 	holder, wrong := doctor.Konnector(ctx, app, now)
-	if wrong == doctor.None || holder == "" && wrong != doctor.Stopped {
-		return ""
+	if holder != "" && wrong != "" || wrong == doctor.Stopped {
+		return wrong
 	}
-	return wrong
+	return doctor.Unheard(ctx, app)
 }

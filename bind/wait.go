@@ -52,8 +52,8 @@ func retry(ctx context.Context, again func(error) bool, fn func() error) error {
 // ErrNotReady says that something did not happen before ctx ended.
 var ErrNotReady = errors.New("not ready")
 
-// WaitReady waits until the named bindings are Ready, or ctx ends, and returns them
-// as they are then. With the deadline of ctx the error is ErrNotReady and says what
+// WaitReady waits until the named bindings are Ready and their platforms have heard the konnector,
+// or ctx ends, and returns them as they are then. With the deadline of ctx the error is ErrNotReady and says what
 // the conditions say. Progress is told, a line each, what is waited for.
 func WaitReady(ctx context.Context, config *rest.Config, names []string, progress func(string)) ([]v1alpha1.APIServiceBinding, error) {
 	app, err := cluster.OpenApp(ctx, config)
@@ -63,7 +63,7 @@ func WaitReady(ctx context.Context, config *rest.Config, names []string, progres
 	var all []v1alpha1.APIServiceBinding
 	var notReady []error
 	for _, name := range names {
-		b, err := waitReady(ctx, app.Bindings(), name, progress)
+		b, err := waitReady(ctx, app, name, progress)
 		if err != nil && !errors.Is(err, ErrNotReady) {
 			return nil, err
 		}
@@ -77,21 +77,27 @@ func WaitReady(ctx context.Context, config *rest.Config, names []string, progres
 // Ready is that of the present spec, and more than the kubeconfig Secret has been looked at.
 func IsReady(b v1alpha1.APIServiceBinding) bool { return cluster.IsReady(&b) }
 
-func waitReady(ctx context.Context, r dynamic.ResourceInterface, name string, p progress) (*v1alpha1.APIServiceBinding, error) {
-	last, say := &v1alpha1.APIServiceBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}, p.changes()
-	err := until(ctx, r, name, func(b *v1alpha1.APIServiceBinding) (bool, error) {
+// waitReady believes conditions that may be older than the bind only with the word of the platform
+// that it hears the konnector.
+func waitReady(ctx context.Context, app *cluster.App, name string, p progress) (*v1alpha1.APIServiceBinding, error) {
+	last, say, why := &v1alpha1.APIServiceBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}, p.changes(), ""
+	err := until(ctx, app.Bindings(), name, func(b *v1alpha1.APIServiceBinding) (bool, error) {
 		if b == nil {
 			return false, fmt.Errorf("APIServiceBinding %s is gone", name)
 		}
-		last = b
+		last, why = b, ""
 		if !cluster.IsReady(b) {
-			say("Waiting for " + name + cluster.WaitingFor(b))
-			return false, nil
+			why = cluster.WaitingFor(b)
+		} else if awaited := cluster.Unheard(ctx, app, b.Spec.KubeconfigSecretRef); awaited != "" {
+			why = ": the platform says: " + awaited
+		} else {
+			return true, nil
 		}
-		return true, nil
+		say("Waiting for " + name + why)
+		return false, nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return last, fmt.Errorf("%s is %w%s", name, ErrNotReady, cluster.WaitingFor(last))
+		return last, fmt.Errorf("%s is %w%s", name, ErrNotReady, why)
 	}
 	return last, err
 }

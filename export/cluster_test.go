@@ -484,7 +484,7 @@ func secondLock(t *testing.T, w *world) {
 func (w *world) beat() {
 	w.t.Helper()
 	all := w.dyn.Resource(tenant.ClusterBindingResource)
-	patch := fmt.Appendf(nil, `{"status":{"heartbeatInterval":"1h","lastHeartbeatTime":%q}}`, time.Now().UTC().Format(time.RFC3339))
+	patch := fmt.Appendf(nil, `{"status":{"heartbeatInterval":"1h","lastHeartbeatTime":%q,"clusterUID":"app"}}`, time.Now().UTC().Format(time.RFC3339))
 	for _, b := range must(all.List(w.t.Context(), metav1.ListOptions{})).Items {
 		if last, _, _ := unstructured.NestedString(b.Object, "status", "lastHeartbeatTime"); last == "" {
 			must(all.Namespace(b.GetNamespace()).Patch(w.t.Context(), b.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}, "status"))
@@ -501,7 +501,7 @@ func heartbeat(t *testing.T, ada *tenantClient) {
 		})
 	}
 	beat := func(interval string) {
-		patch := fmt.Appendf(nil, `{"status":{"heartbeatInterval":%q,"lastHeartbeatTime":%q}}`, interval, time.Now().UTC().Format(time.RFC3339))
+		patch := fmt.Appendf(nil, `{"status":{"heartbeatInterval":%q,"lastHeartbeatTime":%q,"clusterUID":"app"}}`, interval, time.Now().UTC().Format(time.RFC3339))
 		_, err := ada.dyn.Resource(tenant.ClusterBindingResource).Namespace(ada.namespace).Patch(t.Context(), "cluster", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 		if err != nil {
 			t.Fatal(err)

@@ -45,6 +45,7 @@ func TestHealthy(t *testing.T) {
 		"ahead":       {v1alpha1.ClusterBindingStatus{LastHeartbeatTime: at(10 * time.Second), HeartbeatInterval: minute}, "", 131 * time.Second},
 		"too far":     {v1alpha1.ClusterBindingStatus{LastHeartbeatTime: at(11 * time.Second), HeartbeatInterval: minute}, v1alpha1.ReasonHeartbeatTimeDrift, 2 * time.Second},
 	} {
+		test.status.ClusterUID = "that of ours"
 		c, again := tenant.Healthy(now, &v1alpha1.ClusterBinding{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: *at(-time.Second)}, Status: test.status}, tenant.Terms{Life: time.Hour})
 		if c.Reason != test.reason || again != test.again || (c.Status == metav1.ConditionTrue) != (test.reason == "") {
 			t.Errorf("%s: %+v again %s", name, c, again)
@@ -117,10 +118,24 @@ func (s *still) run(name string, opts Options) {
 	})
 }
 
-func (s *still) beat() {
+// beat is a heartbeat of our konnector.
+func (s *still) beat() { s.Helper(); s.beatBy(`"app"`) }
+
+// beatBy is that of a konnector which says that its cluster is this one; Klutch's says null.
+func (s *still) beatBy(clusterUID string) {
 	s.Helper()
-	patch := fmt.Appendf(nil, `{"status":{"heartbeatInterval":"1m0s","lastHeartbeatTime":%q}}`, time.Now().UTC().Format(time.RFC3339))
+	patch := fmt.Appendf(nil, `{"status":{"heartbeatInterval":"1m0s","lastHeartbeatTime":%q,"clusterUID":%s}}`, time.Now().UTC().Format(time.RFC3339), clusterUID)
 	_, err := s.Client().Resource(tenant.ClusterBindingResource).Namespace(s.tenant).Patch(s.Context(), "cluster", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// label says whether the tenant may use Klutch's konnector.
+func (s *still) label(value string) {
+	s.Helper()
+	patch := fmt.Appendf(nil, `{"metadata":{"labels":{%q:%q}}}`, v1alpha1.KlutchKonnectorLabel, value)
+	_, err := s.Client().Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Patch(s.Context(), s.tenant, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -173,11 +188,7 @@ func TestKonnectorWithoutToken(t *testing.T) {
 				}
 			}
 			if c.klutchs {
-				patch := []byte(`{"metadata":{"labels":{"` + v1alpha1.KlutchKonnectorLabel + `":"true"}}}`)
-				_, err := s.Client().Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Patch(t.Context(), s.tenant, types.MergePatchType, patch, metav1.PatchOptions{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				s.label("true")
 			}
 			s.run("clusterbinding", Options{})
 			s.put(tenant.ClusterBindingResource, s.tenant, object("{apiVersion: klutch.anynines.com/v1alpha1, kind: ClusterBinding, metadata: {name: cluster, finalizers: ["+v1alpha1.TenantFinalizer+"]}}"))
@@ -224,6 +235,42 @@ func TestSilentKonnectorIsTold(t *testing.T) {
 			if health := s.health(); !strings.HasPrefix(health, "True") {
 				t.Error(health)
 			}
+		})
+	}
+}
+
+// The heartbeat that Klutch's konnector has left to an adopted tenant is none of a konnector that
+// works there: it is said 45 s after the login, until ours reports, or the label lets Klutch's in.
+func TestAdoptedTenantIsSilent(t *testing.T) {
+	for name, next := range map[string]func(*still){
+		"ours reports":         func(s *still) { s.beat() },
+		"Klutch's may be used": func(s *still) { s.label("true") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStill(t)
+				record := fmt.Appendf(nil, `{"loggedIn":%q}`, time.Now().UTC().Format(time.RFC3339))
+				secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantRecordSecret}, Data: map[string][]byte{tenant.RecordKey: record}}
+				if _, err := s.kube.CoreV1().Secrets(s.tenant).Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+				s.run("clusterbinding", Options{})
+				s.put(tenant.ClusterBindingResource, s.tenant, object("{apiVersion: klutch.anynines.com/v1alpha1, kind: ClusterBinding, metadata: {name: cluster, finalizers: ["+v1alpha1.TenantFinalizer+"]}}"))
+				s.beatBy("null")
+				if c := s.healthy(); c["reason"] != v1alpha1.ReasonFirstHeartbeatPending || c["severity"] != string(v1alpha1.SeverityInfo) {
+					t.Errorf("at the login: %v", c)
+				}
+				time.Sleep(47 * time.Second)
+				c := s.healthy()
+				help := "kubectl label namespace " + s.tenant + " " + v1alpha1.KlutchKonnectorLabel + "=true"
+				if c["severity"] != string(v1alpha1.SeverityWarning) || !strings.Contains(fmt.Sprint(c["message"]), "is of Klutch's konnector") || !strings.Contains(fmt.Sprint(c["message"]), help) {
+					t.Errorf("45 s after the login: %v", c)
+				}
+				next(s)
+				if health := s.health(); health != "True <nil>" {
+					t.Error(health)
+				}
+			})
 		})
 	}
 }

@@ -69,7 +69,7 @@ func TestHalfMade(t *testing.T) {
 	last := time.Now()
 	beat := func() {
 		last = last.Add(time.Second)
-		patch := fmt.Appendf(nil, `{"status":{"heartbeatInterval":"1h0m0s","lastHeartbeatTime":%q}}`, last.UTC().Format(time.RFC3339))
+		patch := fmt.Appendf(nil, `{"status":{"heartbeatInterval":"1h0m0s","lastHeartbeatTime":%q,"clusterUID":"app"}}`, last.UTC().Format(time.RFC3339))
 		_, err := w.dyn.Resource(tenant.ClusterBindingResource).Namespace(recorded).Patch(t.Context(), "cluster", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 		if err != nil {
 			t.Fatal(err)

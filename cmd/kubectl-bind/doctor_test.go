@@ -3,12 +3,18 @@
 package main
 
 import (
+	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -119,6 +125,40 @@ func offered(name, made string, conditions ...any) map[string]any {
 	}
 }
 
+// unheard is a tenant that was adopted under Klutch's konnector, whose conditions and heartbeat
+// have stayed.
+func (w *ward) unheard() {
+	status := w.tenant.objects[group+"/namespaces/cluster-a/clusterbindings/cluster"].(map[string]any)["status"].(map[string]any)
+	c := condition("Healthy", "False", "FirstHeartbeatPending", "the last heartbeat is of Klutch's konnector")
+	c["severity"] = "Warning"
+	status["conditions"] = []any{c}
+}
+
+// Conditions that another konnector has left are not believed before the platform hears one.
+func TestUnheard(t *testing.T) {
+	w := newWard(t)
+	w.app.objects[bindingsPath+"/"+sick] = binding(sick, "Data Services", condition("Ready", "True", "", ""), condition("Connected", "True", "", ""))
+	config, err := clientcmd.BuildConfigFromFlags("", w.app.kubeconfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait := func(seconds time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), seconds*time.Second)
+		defer cancel()
+		_, err := bind.WaitReady(ctx, config, []string{sick}, nil)
+		return err
+	}
+	heard := wait(60)
+	w.unheard()
+	if unheard := wait(3); heard != nil || !errors.Is(unheard, bind.ErrNotReady) || !strings.Contains(unheard.Error(), "the last heartbeat is of Klutch's konnector") {
+		t.Errorf("heard: %v, unheard: %v", heard, unheard)
+	}
+	r := terminal{}.run(t.Context(), "status", "--kubeconfig", w.app.kubeconfig(t))
+	if r.code != exitNotReady || !strings.Contains(r.String(), "the platform of "+sick+" says: the last heartbeat is of Klutch's konnector") {
+		t.Errorf("status: %s", r)
+	}
+}
+
 func TestDoctor(t *testing.T) {
 	for name, harm := range map[string]func(*ward){
 		"well": func(*ward) {},
@@ -150,6 +190,7 @@ func TestDoctor(t *testing.T) {
 				offered("kindless", "2026-07-01T09:00:00Z", condition("Ready", "False", "SchemaMissing", "there is no CustomResourceDefinition x.example.org")),
 				offered("unseen", "2026-07-01T11:58:00Z"), offered("new", "2026-07-01T11:59:55Z"))
 		},
+		"unheard":   (*ward).unheard,
 		"forbidden": func(w *ward) { w.app.objects[bindingsPath] = failure(403, "Forbidden", "you cannot list bindings") },
 		"away":      func(w *ward) { w.app.Close() },
 	} {

@@ -3,9 +3,14 @@
 package cluster
 
 import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 // TenantClient returns a client of the tenant that k leads to.
@@ -13,6 +18,42 @@ func TenantClient(k *kubeconfig.Kubeconfig) (dynamic.Interface, error) {
 	config := k.RESTConfig()
 	config.UserAgent, config.Timeout = FieldManager, CallTimeout
 	return dynamic.NewForConfig(config)
+}
+
+// patience is how long a platform may take to say whether it hears the konnector: a person waits.
+const patience = 5 * time.Second
+
+// Unheard is what a platform says of the tenant that a kubeconfig Secret leads to while it has
+// heard no konnector since the bind; empty if it has, or cannot be asked.
+func Unheard(ctx context.Context, app *App, secret v1alpha1.ClusterSecretKeyRef) string {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	u, err := Get[unstructured.Unstructured](ctx, app.Resource(Secrets).Namespace(secret.Namespace), secret.Name)
+	if err != nil || u == nil {
+		return ""
+	}
+	k, err := ReadSecret(u)
+	if err != nil {
+		return ""
+	}
+	client, err := TenantClient(k)
+	if err != nil {
+		return ""
+	}
+	b, err := Get[v1alpha1.ClusterBinding](ctx, client.Resource(ClusterBindings).Namespace(k.Namespace), v1alpha1.ClusterBindingName)
+	if err != nil || b == nil {
+		return ""
+	}
+	return AwaitedBy(b)
+}
+
+// AwaitedBy is what a platform says while it waits for the first heartbeat of a konnector.
+func AwaitedBy(b *v1alpha1.ClusterBinding) string {
+	c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionHealthy)
+	if c == nil || c.Reason != v1alpha1.ReasonFirstHeartbeatPending {
+		return ""
+	}
+	return Clip(c.Message)
 }
 
 // FieldManager of everything that Install writes.

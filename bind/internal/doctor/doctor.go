@@ -169,9 +169,11 @@ func (d *doctor) checkTenant(ctx context.Context, about string, k *kubeconfig.Ku
 	if every := b.Status.HeartbeatInterval; every != nil {
 		interval = every.Duration
 	}
-	switch last := b.Status.LastHeartbeatTime; {
+	switch last, awaited := b.Status.LastHeartbeatTime, cluster.AwaitedBy(b); {
 	case last == nil:
 		wrong = "there has been none yet"
+	case awaited != "":
+		wrong = awaited
 	case d.age(last.Time) > 2*interval:
 		wrong = fmt.Sprintf("the last one is %s old", d.age(last.Time))
 	case d.age(last.Time) < -interval:

@@ -53,3 +53,23 @@ const (
 	None    = "none works here"
 	Stopped = "it was stopped: no replica holds its Lease"
 )
+
+// Unheard is what a platform says that has heard no konnector since the bind.
+func Unheard(ctx context.Context, app *cluster.App) string {
+	all, err := app.List(ctx)
+	if err != nil {
+		return ""
+	}
+	asked := map[v1alpha1.ClusterSecretKeyRef]bool{}
+	for _, b := range all {
+		ref := b.Spec.KubeconfigSecretRef
+		if asked[ref] || !cluster.IsReady(&b) { // the second says so itself
+			continue
+		}
+		asked[ref] = true
+		if said := cluster.Unheard(ctx, app, ref); said != "" {
+			return fmt.Sprintf("the platform of %s says: %s", b.Name, said)
+		}
+	}
+	return ""
+}

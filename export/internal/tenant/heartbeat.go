@@ -51,8 +51,8 @@ func (h *heartbeats) Reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if err != nil {
 		return 0, err
 	}
-	terms := h.opts.terms(ns)
-	if terms.Life, err = h.life(ctx, ns, binding); err != nil {
+	terms, err := h.terms(ctx, ns, binding)
+	if err != nil {
 		return 0, err
 	}
 	_, again := Healthy(time.Now(), binding, terms)
@@ -73,6 +73,22 @@ func (h *heartbeats) Reconcile(ctx context.Context, key cache.ObjectName) (time.
 		again = sooner(again, h.opts.ReviewInterval)
 	}
 	return again, writeClusterBinding(ctx, h.Dyn, binding, terms, append(login, admitted)...)
+}
+
+// terms are those of a tenant now.
+func (h *heartbeats) terms(ctx context.Context, ns metav1.Object, binding *v1alpha1.ClusterBinding) (terms Terms, err error) {
+	terms = h.opts.terms(ns)
+	if !binding.Status.LastHeartbeatTime.IsZero() && terms.unheard(binding) {
+		r, _, err := h.logins.authorizations.records.Read(ctx, ns.GetName())
+		if err != nil && !errors.Is(err, errNoRecord) {
+			return Terms{}, err
+		}
+		if err == nil {
+			terms.Since = r.LoggedIn
+		}
+	}
+	terms.Life, err = h.life(ctx, ns, binding)
+	return terms, err
 }
 
 // life is for how long a token can live that the konnector had when it was heard last: longer
@@ -121,10 +137,17 @@ func writeClusterBinding(ctx context.Context, dyn dynamic.Interface, binding *v1
 type Terms struct {
 	Life    time.Duration // of its tokens; zero is for ever
 	Klutchs bool          // it may be Klutch's
+	Since   time.Time     // the last login, where an adopted tenant waits for its first heartbeat
 }
 
 func (o *Options) terms(tenant metav1.Object) Terms {
-	return Terms{o.tokenLife(tenant), o.klutchKonnector(tenant)}
+	return Terms{Life: o.tokenLife(tenant), Klutchs: o.klutchKonnector(tenant)}
+}
+
+// unheard tells that no konnector has reported that works here: Klutch's does not say in which
+// cluster it is, and is deaf where it may not list Secrets.
+func (t Terms) unheard(b *v1alpha1.ClusterBinding) bool {
+	return b.Status.LastHeartbeatTime.IsZero() || b.Status.ClusterUID == "" && !t.Klutchs
 }
 
 // firstHeartbeat is how long after a bind a konnector should have reported.
@@ -139,11 +162,8 @@ func Healthy(now time.Time, b *v1alpha1.ClusterBinding, terms Terms) (c v1alpha1
 		return v1alpha1.False(v1alpha1.ConditionHealthy, severity, reason, message)
 	}
 	switch {
-	case s.LastHeartbeatTime.IsZero():
-		if left := b.CreationTimestamp.Add(firstHeartbeat).Sub(now); left > 0 {
-			return not(v1alpha1.SeverityInfo, v1alpha1.ReasonFirstHeartbeatPending, "waiting for the first heartbeat of the konnector"), left + time.Second
-		}
-		return not(v1alpha1.SeverityWarning, v1alpha1.ReasonFirstHeartbeatPending, "no konnector has reported since the bind: none runs in the App Cluster, or it does not reach this API server"+terms.lacking(b)), 0
+	case terms.unheard(b):
+		return terms.awaiting(now, b)
 	case s.HeartbeatInterval == nil || s.HeartbeatInterval.Duration <= 0:
 		return not(v1alpha1.SeverityInfo, v1alpha1.ReasonHeartbeatIntervalMissing, "the konnector does not say how often it reports"), 0
 	}
@@ -155,9 +175,6 @@ func Healthy(now time.Time, b *v1alpha1.ClusterBinding, terms Terms) (c v1alpha1
 		return v1alpha1.True(v1alpha1.ConditionHealthy), left + time.Second
 	}
 	message := fmt.Sprintf("no heartbeat of the konnector since %s, though it reports every %s", last.UTC().Format(time.RFC3339), interval)
-	if s.ClusterUID == "" { // Klutch's does not say in which cluster it is
-		message += terms.lacking(b)
-	}
 	left := last.Add(life).Sub(now)
 	if life > 0 && left <= 0 {
 		return not(v1alpha1.SeverityError, v1alpha1.ReasonCredentialEnded,
@@ -166,14 +183,36 @@ func Healthy(now time.Time, b *v1alpha1.ClusterBinding, terms Terms) (c v1alpha1
 	if life > 0 {
 		left += time.Second
 	}
-	return not(v1alpha1.SeverityError, v1alpha1.ReasonHeartbeatTimeout, message), max(left, 0)
+	return not(v1alpha1.SeverityError, v1alpha1.ReasonHeartbeatTimeout, message+": it is off, or does not reach this API server"+terms.orKlutchs(b)), max(left, 0)
 }
 
-// lacking says what Klutch's konnector waits for, which never says it itself.
-func (t Terms) lacking(b *v1alpha1.ClusterBinding) string {
+// awaiting is Healthy before the first heartbeat of a konnector that works here.
+func (t Terms) awaiting(now time.Time, b *v1alpha1.ClusterBinding) (c v1alpha1.Condition, again time.Duration) {
+	since, last := b.CreationTimestamp.Time, b.Status.LastHeartbeatTime
+	if t.Since.After(since) {
+		since = t.Since
+	}
+	severity, message := v1alpha1.SeverityInfo, "waiting for the first heartbeat of the konnector"
+	if again = since.Add(firstHeartbeat).Sub(now); again > 0 {
+		return v1alpha1.False(v1alpha1.ConditionHealthy, severity, v1alpha1.ReasonFirstHeartbeatPending, message), again + time.Second
+	}
+	severity, message = v1alpha1.SeverityWarning, "no konnector has reported since the bind: none runs in the App Cluster, or it does not reach this API server"+t.orKlutchs(b)
+	if !last.IsZero() {
+		message = "the last heartbeat, of " + last.UTC().Format(time.RFC3339) + ", is of Klutch's konnector, " + lacking(b)
+	}
+	return v1alpha1.False(v1alpha1.ConditionHealthy, severity, v1alpha1.ReasonFirstHeartbeatPending, message), 0
+}
+
+// orKlutchs says of a konnector that is silent that it may be Klutch's, where that may not be used.
+func (t Terms) orKlutchs(b *v1alpha1.ClusterBinding) string {
 	if t.Klutchs {
 		return ""
 	}
-	return fmt.Sprintf(", or it is Klutch's, which waits until it may list Secrets in the tenant namespace: kubectl label namespace %s %s=true lets it, --klutch-konnectors=all lets those of all tenants, "+
+	return ", or it is Klutch's, " + lacking(b)
+}
+
+// lacking says what Klutch's konnector waits for, which never says it itself.
+func lacking(b *v1alpha1.ClusterBinding) string {
+	return fmt.Sprintf("which waits until it may list Secrets in the tenant namespace: kubectl label namespace %s %s=true lets it, --klutch-konnectors=all lets those of all tenants, "+
 		"and kubectl bind konnector upgrade puts ours in its place", b.Namespace, v1alpha1.KlutchKonnectorLabel)
 }
