@@ -371,6 +371,38 @@ func TestP11InertPages(t *testing.T) {
 	}
 }
 
+// A person who is asked to bind an API that is switched on reads that its tenants see each other's
+// objects; one who can bind nothing reads whether the right or the service is missing.
+func TestPagesSayWhatIsShared(t *testing.T) {
+	continents := sold("continents", "developers")
+	continents.Scope, continents.Isolation = v1alpha1.ClusterScope, v1alpha1.IsolationPrefixed
+	const (
+		shared  = "All who bind this service can read each other's Continents objects: put nothing in them that others may not see."
+		broken  = "Nothing that you may bind can be bound now."
+		refused = "There is nothing on offer for you. Ask the platform team for the right to bind a service"
+	)
+	for name, test := range map[string]struct {
+		services shop
+		on       []string
+		says     string
+	}{
+		"switched on":  {shop{continents, sold("widgets", "developers")}, []string{"continents.example.org"}, shared},
+		"namespaced":   {shop{sold("widgets", "developers")}, nil, ""},
+		"not for them": {shop{sold("gizmos", "operators")}, nil, refused},
+		"switched off": {shop{continents}, nil, broken},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := openCounter(t, func(o *Options) { o.Catalog, o.Authorizer, o.PrefixedAPIs = test.services, test.services, test.on })
+			page := c.signIn(c.browser("ada", "engine"), "ada", "engine")
+			for _, words := range []string{shared, broken, refused} {
+				if n := strings.Count(page.Body, words); n > 1 || (n == 1) != (words == test.says) {
+					t.Errorf("%q %d times in the page:\n%s", words, n, page.Body)
+				}
+			}
+		})
+	}
+}
+
 func TestServicesThatCannotBeHad(t *testing.T) {
 	c := openCounter(t)
 	for asked, want := range map[string]struct{ code, says string }{
