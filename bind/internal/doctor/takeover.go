@@ -179,27 +179,26 @@ type tally map[string][]string
 
 func (t tally) add(fate, namespace, name string) { t[fate] = append(t[fate], namespace+"/"+name) }
 
-// tell notes what becomes of objects; of those in stay a person should know beforehand.
-func (f *forecast) tell(check string, t tally, hint string, stay ...string) {
-	var wrong, well, objects []string
+// tell notes what becomes of objects of a resource; of those in stay a person should know beforehand.
+func (f *forecast) tell(check, resource string, t tally, hint string, stay ...string) {
+	var lines, objects []string
+	ok := true
 	for _, fate := range slices.Sorted(maps.Keys(t)) {
 		slices.Sort(t[fate])
 		for _, name := range t[fate] {
-			objects = append(objects, name+": "+fate)
+			objects = append(objects, resource+" "+name+": "+fate)
 		}
-		line := fmt.Sprintf("%d %s: %s", len(t[fate]), fate, some(t[fate]))
-		if well = append(well, line); slices.Contains(stay, fate) {
-			wrong = append(wrong, line)
-		}
+		lines = append(lines, fmt.Sprintf("%d %s: %s", len(t[fate]), fate, some(t[fate])))
+		ok = ok && !slices.Contains(stay, fate)
 	}
-	if len(wrong) > 0 {
-		wrong = well // all of it
+	if len(lines) == 0 {
+		lines = []string{"there are none"}
 	}
-	if len(well) == 0 {
-		well = []string{"there are none"}
+	message := resource + ": " + strings.Join(lines, "; ")
+	f.found = append(f.found, Finding{Check: check, About: f.binding.Name, OK: ok, Message: message, Objects: objects})
+	if !ok {
+		f.found[len(f.found)-1].Hint = hint
 	}
-	f.note(check, f.binding.Name, strings.Join(wrong, "; "), strings.Join(well, "; "), hint)
-	f.found[len(f.found)-1].Objects = objects
 }
 
 // some names as many as one finding may.
@@ -217,7 +216,7 @@ const (
 	fateTaken  = "taken over as they are"
 	fateMade   = "made"
 	fateOthers = "left alone, since nothing says that Klutch's konnector made what has their name"
-	fateAlone  = "left as they are, since the platform has no original"
+	fateAlone  = "left as they are, since they have no original that the claim selects"
 )
 
 // objects compares those here with what stands for them in the Control Plane Cluster.
@@ -253,10 +252,10 @@ func (f *forecast) objects(ctx context.Context) {
 			}
 		}
 	}
-	f.tell("objects", found, "Each of these says so itself, in the annotation "+klutchsync.MessageAnnotation+", and its object in the Control Plane Cluster stays.", fateOthers)
+	f.tell("objects", resource.Resource, found, "Each of these says so itself, in the annotation "+klutchsync.MessageAnnotation+", and its object in the Control Plane Cluster stays.", fateOthers)
 }
 
-// copies compares the originals of accepted claims with what has their names here.
+// copies compares the originals of accepted claims with what has their names on the other side.
 func (f *forecast) copies(ctx context.Context) {
 	spec := &v1alpha1.APIServiceExportSpec{}
 	if f.wide {
@@ -273,31 +272,39 @@ func (f *forecast) copies(ctx context.Context) {
 		f.note("claims", f.binding.Name, strings.Join(problems, " "), "", "")
 	}
 	for _, r := range selected {
-		if r.From != klutchsync.TargetSide {
-			continue
-		}
 		found := tally{}
 		for namespace, service := range f.services {
 			here, there, ok := f.both(ctx, "copies", r.Resource, namespace, service)
 			if !ok {
 				return
 			}
-			for name, copied := range here {
-				klutchs, original := legacycopy.Is(copied, string(v1alpha1.OwnerProvider)), there[name] != nil && chosen(r, namespace, name)
-				switch {
-				case klutchs && original:
-					found.add(fateTaken, namespace, name)
-				case klutchs:
-					found.add(fateAlone, namespace, name)
-				case cluster.CopyMarksOf(copied).IsOf(v1alpha1.OwnerProvider):
-					found.add(fateOurs, namespace, name)
-				case original:
-					found.add(fateOthers, namespace, name)
+			owner, originals, copies := v1alpha1.OwnerProvider, there, here
+			if r.From == klutchsync.SourceSide {
+				owner, originals, copies = v1alpha1.OwnerConsumer, here, there
+			}
+			for name, copied := range copies {
+				if fate := fateOf(copied, owner, originals[name] != nil && chosen(r, namespace, name)); fate != "" {
+					found.add(fate, namespace, name)
 				}
 			}
 		}
-		f.tell("copies", found, "ClaimsInSync of the binding says so, too. Delete or rename what has the name of a Secret that should arrive.", fateOthers, fateAlone)
+		f.tell("copies", r.Resource.Resource, found, "ClaimsInSync of the binding says so, too. Delete or rename what has the name of an object that should arrive.", fateOthers, fateAlone)
 	}
+}
+
+// fateOf is what becomes of an object where copies lie; empty if it has nothing to do with a claim.
+func fateOf(copied *metav1.PartialObjectMetadata, owner v1alpha1.Owner, original bool) string {
+	switch klutchs := legacycopy.Is(copied, string(owner)); {
+	case klutchs && original:
+		return fateTaken
+	case klutchs:
+		return fateAlone
+	case cluster.CopyMarksOf(copied).IsOf(owner):
+		return fateOurs
+	case original:
+		return fateOthers
+	}
+	return ""
 }
 
 // chosen tells whether a claim is about what has this name; what it refers to stands in objects.

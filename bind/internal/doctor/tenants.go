@@ -3,6 +3,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -44,9 +45,13 @@ func (d *doctor) foreseeTenants(ctx context.Context) bool {
 		if others := holders[identity]; len(others) > 1 {
 			wrong = "several namespaces have its identity, so neither backend serves it: " + strings.Join(others, ", ")
 		}
-		objects := inheritance(ctx, d.app, ns.Name)
-		d.note("tenant", ns.Name, wrong, fmt.Sprintf("adopted with --adopt-klutch-tenants=%s when %s binds again; %d objects follow", ns.Name, identity, len(objects)),
-			"As it is, this platform's backend leaves it alone.")
+		objects, withdrawn := inheritance(ctx, d.app, ns.Name)
+		hint := "As it is, this platform's backend leaves it alone."
+		if wrong == "" && len(withdrawn) > 0 {
+			wrong, hint = "adopted, it would lose "+some(withdrawn)+": their objects stay, and nothing of them is kept in step",
+				"Offer them first, cluster-scoped ones by --prefixed-apis and deploy/prefixed, or have the tenant give them up."
+		}
+		d.note("tenant", ns.Name, wrong, fmt.Sprintf("adopted with --adopt-klutch-tenants=%s when %s binds again; %d objects follow", ns.Name, identity, len(objects)), hint)
 		d.found[len(d.found)-1].Objects = objects
 	}
 	return found
@@ -74,22 +79,18 @@ func unadoptable(ctx context.Context, app *cluster.App, ns *corev1.Namespace) st
 	return ""
 }
 
-// inheritance is what a tenant has, and what becomes of it.
-func inheritance(ctx context.Context, app *cluster.App, tenant string) (objects []string) {
+// inheritance is what a tenant has, and what becomes of it; withdrawn are its exports that would end.
+func inheritance(ctx context.Context, app *cluster.App, tenant string) (objects, withdrawn []string) {
 	templates, err := cluster.Listed[v1alpha1.APIServiceExportTemplate](ctx, app.Resource(v1alpha1.Resource("apiserviceexporttemplates")))
 	if err != nil && !fates.Is(err, fates.Absent, fates.Unserved) {
-		return []string{"templates: " + cluster.Explain(err)}
-	}
-	offered := func(name string) bool {
-		return slices.ContainsFunc(templates, func(t v1alpha1.APIServiceExportTemplate) bool {
-			return t.Spec.APIServiceSelector.String() == name
-		})
+		return []string{"templates: " + cluster.Explain(err)}, nil
 	}
 	exports := eachOf(ctx, app.Resource(cluster.APIServiceExports).Namespace(tenant), func(e *v1alpha1.APIServiceExport) string {
-		if !offered(e.Name) {
-			return "APIServiceExport " + e.Name + ": withdrawn, since no template offers it; its objects stay"
+		fate, goesOn := exportFate(ctx, app, e, templates)
+		if !goesOn {
+			withdrawn = append(withdrawn, e.Name)
 		}
-		return "APIServiceExport " + e.Name + ": stays"
+		return "APIServiceExport " + e.Name + ": " + fate
 	})
 	spaces := eachOf(ctx, app.Resource(cluster.APIServiceNamespaces).Namespace(tenant), func(n *v1alpha1.APIServiceNamespace) string {
 		return "Namespace " + n.Status.Namespace + ": stays with what is in it; its RoleBinding klutch-binder becomes ours"
@@ -97,7 +98,45 @@ func inheritance(ctx context.Context, app *cluster.App, tenant string) (objects 
 	return slices.Concat(exports, spaces, []string{
 		"Secret " + tenant + "/" + v1alpha1.TokenAnchorSecret + ": replaced; Klutch's token, which never ends, is refused from then on",
 		"ClusterRoleBinding " + v1alpha1.TenantServiceAccount + "-" + tenant + ": deleted, with the rights in the whole cluster",
+	}), withdrawn
+}
+
+// exportFate is what becomes of an export of an adopted tenant, and whether it goes on.
+func exportFate(ctx context.Context, app *cluster.App, e *v1alpha1.APIServiceExport, templates []v1alpha1.APIServiceExportTemplate) (fate string, goesOn bool) {
+	n := slices.IndexFunc(templates, func(t v1alpha1.APIServiceExportTemplate) bool {
+		return t.Spec.APIServiceSelector.String() == e.Name
 	})
+	switch {
+	case n < 0:
+		return "withdrawn, since no template offers it; its objects stay", false
+	case e.Spec.Scope != v1alpha1.ClusterScope:
+		return "stays", true
+	}
+	ready := v1alpha1.FindCondition(templates[n].Status.Conditions, v1alpha1.ConditionReady)
+	why := switchedOff(ctx, app, &templates[n])
+	switch {
+	case ready != nil && ready.Reason == v1alpha1.ReasonClusterScoped:
+		why = cmp.Or(why, "the backend's --prefixed-apis do not name it")
+	case ready != nil && ready.Status == metav1.ConditionTrue && why == "":
+		return "stays", true
+	}
+	if why != "" {
+		return "withdrawn, since it is cluster-scoped and not switched on (" + why + "); its objects stay where they are, and nothing of them is kept in step", false
+	}
+	return "stays where --prefixed-apis of the backend name it", true
+}
+
+// switchedOff says what a cluster-scoped API lacks in this cluster to be served.
+func switchedOff(ctx context.Context, app *cluster.App, t *v1alpha1.APIServiceExportTemplate) string {
+	if t.Spec.ClusterScopedIsolation != v1alpha1.IsolationPrefixed {
+		return "its template does not say clusterScopedIsolation: Prefixed"
+	}
+	name := v1alpha1.PrefixedReadRole + t.Spec.APIServiceSelector.String()
+	role, err := cluster.Get[metav1.PartialObjectMetadata](ctx, app.Resource(cluster.ClusterRoles), name)
+	if err == nil && role == nil {
+		return "there is no ClusterRole " + name
+	}
+	return cluster.Trouble(err)
 }
 
 // eachOf has a line on each object of a list, or on why there is none.
