@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -415,13 +416,18 @@ func TestKlutchKonnectors(t *testing.T) {
 			t.Errorf("another tenant lists Secrets: %t, and writes them: %t", lists, annotates)
 		}
 		ada.widget(t)
-		// What the person is given now lives for a day where that konnector may be used.
+		// What the person is given now lives for a day where that konnector may be used. It copies the
+		// kept Secret whatever is in it, so that this must never be empty.
+		kept := w.keeps(ada.namespace)
 		if err := w.admin.CoreV1().Secrets(ada.namespace).Delete(t.Context(), v1alpha1.TokenAnchorSecret, metav1.DeleteOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		ada = w.tenant("ada", "c1", "widgets.example.org")
 		if left := time.Until(expiry(t, ada.config.BearerToken)); (left > 23*time.Hour) != want {
 			t.Errorf("with the label %s a token lives %s", value, left)
+		}
+		if empty := kept(); empty == want {
+			t.Errorf("with the label %s the kept Secret was empty: %t", value, empty)
 		}
 		w.eventually("the end of long tokens is noted if there were any: "+value, func(ctx context.Context) (bool, error) {
 			held, err := w.admin.CoreV1().Secrets(ada.namespace).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
@@ -433,6 +439,30 @@ func TestKlutchKonnectors(t *testing.T) {
 	_, err := must(kubernetes.NewForConfig(w.config)).CoreV1().Namespaces().Update(t.Context(), ns, metav1.UpdateOptions{})
 	if err == nil || !strings.Contains(err.Error(), "who may use Klutch's konnector") {
 		t.Errorf("the backend says who may use Klutch's konnector: %v", err)
+	}
+}
+
+// keeps watches the Secret that a konnector takes its next credential from. What it returns waits
+// for that one, and tells whether the Secret was empty before.
+func (w *world) keeps(namespace string) func() (empty bool) {
+	w.t.Helper()
+	w.eventually("the kept credential", func(context.Context) (bool, error) { return w.kubeconfigOf(namespace) != "", nil }) //nolint:contextcheck // it takes that of the test
+	was := w.kubeconfigOf(namespace)
+	watch := must(w.admin.CoreV1().Secrets(namespace).Watch(w.t.Context(), metav1.ListOptions{FieldSelector: "metadata.name=" + v1alpha1.KubeconfigSecretName}))
+	return func() (empty bool) {
+		defer watch.Stop()
+		for event := range watch.ResultChan() {
+			secret, _ := event.Object.(*corev1.Secret)
+			switch data := string(secret.Data[v1alpha1.KubeconfigKey]); {
+			case event.Type == apiwatch.Deleted:
+			case data == "":
+				empty = true
+			case data != was:
+				return empty
+			}
+		}
+		w.t.Fatal("the watch ended before there was a new credential")
+		return false
 	}
 }
 

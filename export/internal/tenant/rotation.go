@@ -119,7 +119,8 @@ func (c *credentials) noteAnchor(ctx context.Context, anchor *corev1.Secret) err
 
 // keptFor returns the kubeconfig that is kept for a tenant if it is made for what
 // issuedFor stands for. Any other is emptied: its token is dead, and a konnector with a
-// newer one must not take it over.
+// newer one must not take it over. Klutch's would take over an empty one, too: where it may be
+// used, the Secret is deleted, and made anew at once.
 func (c *credentials) keptFor(ctx context.Context, namespace, issuedFor string) (kept []byte, err error) {
 	err = retry.OnError(manyWriters, conflicting, func() error {
 		kept = nil
@@ -134,6 +135,13 @@ func (c *credentials) keptFor(ctx context.Context, namespace, issuedFor string) 
 			return nil
 		case len(secret.Data) == 0:
 			return nil
+		}
+		ns, err := c.Kube.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if c.opts.klutchKonnector(ns) {
+			return IgnoreNotFound(c.Kube.CoreV1().Secrets(namespace).Delete(ctx, secret.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &secret.UID}}))
 		}
 		secret.Data = nil
 		delete(secret.Annotations, v1alpha1.IssuedForAnnotation)
