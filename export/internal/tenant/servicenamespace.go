@@ -111,7 +111,8 @@ func (n *serviceNamespaces) provide(ctx context.Context, name string, asked *v1a
 	}
 	labels := h.labels()
 	labels[v1alpha1.AppNamespaceLabel] = asked.Name
-	if ns, err := n.caches.namespace(ctx, asked.Namespace); err == nil && ns.GetAnnotations()[v1alpha1.AdoptedAnnotation] != "" {
+	ns, err := n.caches.namespace(ctx, asked.Namespace)
+	if err == nil && (ns.GetAnnotations()[v1alpha1.AdoptedAnnotation] != "" || n.opts.Adopt(asked.Namespace)) { // a backend of Klutch's beside this one serves ours too
 		if err := n.tenants.adoptService(ctx, name, asked.Namespace, serviceAnnotations(asked), labels); err != nil {
 			return 0, err
 		}
