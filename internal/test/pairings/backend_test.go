@@ -41,15 +41,17 @@ type klutchBackend struct {
 
 	offers map[string][]any // permission claims by the name of the CRD
 	url    string
+	asked  map[string]string // the APIServiceNamespaces that the controllers have seen: their service namespaces
 
 	mu       sync.Mutex
+	all      bool                  // it serves each ClusterBinding that there is, as Klutch's does
 	sessions map[string]url.Values // what a login asked for, by its session; "sub" is who signed in
 	tenants  []string
 }
 
 func newKlutchBackend(t *testing.T, control *side, offers map[string][]any) *klutchBackend {
 	t.Helper()
-	b := &klutchBackend{side: control, offers: offers, sessions: map[string]url.Values{}}
+	b := &klutchBackend{side: control, offers: offers, asked: map[string]string{}, sessions: map[string]url.Values{}}
 	mux := http.NewServeMux()
 	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
 		"GET /export": b.export, "GET /authorize": b.authorize, "POST /callback": b.callback, "GET /resources": b.resources, "GET /bind": b.bind,
@@ -249,13 +251,37 @@ func (b *klutchBackend) pass(ctx context.Context) error {
 		rule(v1alpha1.GroupVersion.Group, look, "clusterbindings", "apiserviceexports"),
 		rule(v1alpha1.GroupVersion.Group, status, "clusterbindings/status", "apiserviceexports/status"),
 	}}), nil)}
-	b.mu.Lock()
-	tenants := slices.Clone(b.tenants)
-	b.mu.Unlock()
+	tenants, err := b.served(ctx)
+	errs = append(errs, err)
 	for _, tenant := range tenants {
 		errs = append(errs, b.serve(ctx, tenant))
 	}
 	return errors.Join(errs...)
+}
+
+// served are the tenants that the controllers look after: in tests with our backend beside it those
+// alone that it has made, but where both are to meet.
+func (b *klutchBackend) served(ctx context.Context) ([]string, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.all {
+		return slices.Clone(b.tenants), nil
+	}
+	list, err := b.dyn.Resource(clustersGVR).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	var all []string
+	for _, binding := range list.Items {
+		all = append(all, binding.GetNamespace())
+	}
+	return all, nil
+}
+
+func (b *klutchBackend) serveAll() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all = true
 }
 
 func (b *klutchBackend) serve(ctx context.Context, tenant string) error {
@@ -356,34 +382,52 @@ func exportOf(crd *unstructured.Unstructured, tenant string, claims []any) *unst
 	return export
 }
 
-// namespaces makes the service namespaces that a tenant asks for.
+// namespaces makes the service namespaces that a tenant asks for, and deletes those that it does
+// not ask for any more, if it has seen them asked for: by the name that they would get.
 func (b *klutchBackend) namespaces(ctx context.Context, tenant string) error {
 	list, err := b.dyn.Resource(requestedGVR).Namespace(tenant).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
+	var errs []error
+	gone := maps.Clone(b.asked)
+	maps.DeleteFunc(gone, func(key, _ string) bool { return !strings.HasPrefix(key, tenant+"/") })
 	for _, asked := range list.Items {
-		service := text(&asked, "status", "namespace")
-		if service == "" {
-			service = tenant + "-" + asked.GetName()
-		}
-		ns := object("v1", "Namespace", "", service, nil)
-		ns.SetAnnotations(map[string]string{v1alpha1.ServiceNamespaceAnnotation: tenant + "/" + asked.GetName()})
-		if err := errors.Join(b.ensure(ctx, ns, nil), b.ensure(ctx, granted("RoleBinding", service, tenant, "klutch-binder-"+tenant), nil)); err != nil {
-			return err
-		}
-		if text(&asked, "status", "namespace") != "" {
-			continue
-		}
-		patch, err := json.Marshal(map[string]any{"status": map[string]any{"namespace": service}})
-		if err != nil {
-			return err
-		}
-		if _, err := b.dyn.Resource(requestedGVR).Namespace(tenant).Patch(ctx, asked.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}, "status"); err != nil {
-			return err
-		}
+		key := tenant + "/" + asked.GetName()
+		delete(gone, key)
+		b.asked[key] = tenant + "-" + asked.GetName()
+		errs = append(errs, b.namespace(ctx, tenant, &asked))
 	}
-	return nil
+	for key, service := range gone {
+		err := b.kube.CoreV1().Namespaces().Delete(ctx, service, metav1.DeleteOptions{})
+		if err = ignore(apierrors.IsNotFound, err); err == nil {
+			delete(b.asked, key)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// namespace makes a service namespace, also one that was deleted, and gives the tenant its rights there.
+func (b *klutchBackend) namespace(ctx context.Context, tenant string, asked *unstructured.Unstructured) error {
+	service := text(asked, "status", "namespace")
+	if service == "" {
+		service = tenant + "-" + asked.GetName()
+	}
+	ns := object("v1", "Namespace", "", service, nil)
+	ns.SetAnnotations(map[string]string{v1alpha1.ServiceNamespaceAnnotation: tenant + "/" + asked.GetName()})
+	if err := errors.Join(b.ensure(ctx, ns, nil), b.ensure(ctx, granted("RoleBinding", service, tenant, "klutch-binder-"+tenant), nil)); err != nil {
+		return err
+	}
+	if text(asked, "status", "namespace") != "" {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"status": map[string]any{"namespace": service}})
+	if err != nil {
+		return err
+	}
+	_, err = b.dyn.Resource(requestedGVR).Namespace(tenant).Patch(ctx, asked.GetName(), types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
 }
 
 // ensure creates an object, or has change change the one that is there.

@@ -15,21 +15,25 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/klutch-go/sdk/deploy"
 	"github.com/klutch-go/sdk/internal/test/stack"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-// rotation is how long twenty rotated Secrets may take to the App Cluster.
-const rotation = 20 * time.Second
+// within is how long twenty changes of one sort may take to the other side.
+const within = 20 * time.Second
 
 // An estate is a Klutch installation: two tenants of one App Cluster with 20 claims and a Secret
-// for each, in 4 namespaces, and an object of a cluster-scoped kind.
+// for each, in 4 namespaces with a ConfigMap of the person's, and an object of a cluster-scoped kind.
 type estate struct {
 	*installation
 
@@ -39,14 +43,18 @@ type estate struct {
 
 	claims, objects   []place
 	originals, copies []place // Secrets
+	settings, carried []place // ConfigMaps of the App Cluster, and their copies
 	gear, gearObject  place
+
+	moves  int            // of the backend: odd is over, even is back
+	tokens map[string]int // all that were seen: after how many moves
 }
 
 // TestEstate takes a whole installation from Klutch's programs to ours and back, twice, by the
 // commands of FROM-KLUTCH.md. In each state what changes arrives on the other side within
 // seconds. Nothing is made anew, and in the end nothing of ours is left that has no owner.
 func TestEstate(t *testing.T) {
-	e := newEstate(t)
+	e := newEstate(t, 20)
 	e.works(t, "begin")
 	before := e.inventory(t)
 	for n := range 2 {
@@ -63,19 +71,20 @@ func TestEstate(t *testing.T) {
 		t.Errorf("left of ours, or lost of Klutch's (-before +after):\n%s", diff)
 	}
 	e.end(t)
+	e.ended(t, func(int) bool { return true })
 }
 
-func newEstate(t *testing.T) *estate {
+func newEstate(t *testing.T, claims int) *estate {
 	t.Helper()
 	in := install(t)
-	e := &estate{installation: in, app: newSide(t, in.App)}
+	e := &estate{installation: in, app: newSide(t, in.App), tokens: map[string]int{}}
 	for _, p := range []*stack.Process{in.Konnector, in.Backend} {
 		e.app.must(t, p.Stop())
 	}
 	e.control.apply(t, offersOf(their)...)
 	e.control.apply(t, offersOf(byKlutch+their)...)
 	for _, group := range []string{their, byKlutch + their} {
-		e.control.apply(t, template(group, "gears", map[string]any{"clusterScopedIsolation": "Prefixed", "permissionClaims": gearClaims()}))
+		e.control.apply(t, template(group, "gears", map[string]any{"clusterScopedIsolation": "Prefixed", "permissionClaims": gearClaims()}), template(group, "wheels", map[string]any{}))
 	}
 	e.app.apply(t, object("v1", "Namespace", "", v1alpha1.Namespace, nil), v1alpha1.CRDs()["apiservicebindings.klutch.anynines.com"])
 	for _, u := range deploy.Konnector("konnector") {
@@ -86,14 +95,15 @@ func newEstate(t *testing.T) *estate {
 	for _, u := range deploy.Prefixed("comets."+ours, "comets."+byKlutch+ours) { // no tenant here has those
 		e.control.must(t, e.control.of(u).Delete(t.Context(), u.GetName(), metav1.DeleteOptions{}))
 	}
+	e.app.must(t, e.app.kube.CoordinationV1().Leases(v1alpha1.Namespace).Delete(t.Context(), v1alpha1.LeaseName, metav1.DeleteOptions{})) // of ours, which has been here
 	e.types(t, e.app, "kubectl apply --server-side --force-conflicts --field-manager klutch -f klutch-konnector.yaml", "")
-	e.konnector = run(t, (&klutchKonnector{e.app}).pass)
+	e.konnector = run(t, newKlutchKonnector(e.app).pass)
 	for group, person := range map[string]string{their: stack.Developer, byKlutch + their: stack.Guest} {
 		p := &pairing{app: e.app, control: e.control, group: group, person: person, konnector: e.konnector}
 		p.tenant = in.bound(t, e.app, func() { in.bindByKlutchs(t, p, in.klutchCLI(p)) })
 		e.pairings = append(e.pairings, p)
 	}
-	for i := range 20 {
+	for i := range claims {
 		p := e.pairings[i%2]
 		e.add(t, p, fmt.Sprint("shop-", i%4), fmt.Sprint("db-", i), labelled)
 	}
@@ -113,8 +123,13 @@ func labelled(rest map[string]any) map[string]any {
 // Klutch's konnector copies, and ours does not, as this claim names none.
 func (e *estate) add(t *testing.T, p *pairing, app, name string, dressed func(map[string]any) map[string]any) {
 	t.Helper()
-	e.app.apply(t, object("v1", "Namespace", "", app, nil))
 	service := p.tenant + "-" + app
+	if !slices.ContainsFunc(e.settings, func(o place) bool { return o.namespace == app }) {
+		e.app.apply(t, object("v1", "Namespace", "", app, nil))
+		mine := p.claimed(e.app, configMapsGVR, app, "settings")
+		mine.create(t, dressed(map[string]any{"data": map[string]any{"password": ""}}))
+		e.settings, e.carried = append(e.settings, mine), append(e.carried, p.claimed(e.control, configMapsGVR, service, "settings"))
+	}
 	claim, there := p.place(e.app, "widgets", app, name), p.place(e.control, "widgets", service, name)
 	claim.create(t, labelled(map[string]any{"spec": map[string]any{"size": "small"}}))
 	there.has(t, "small", "spec", "size")
@@ -129,30 +144,20 @@ func (e *estate) add(t *testing.T, p *pairing, app, name string, dressed func(ma
 func (e *estate) over(t *testing.T, n int) {
 	t.Helper()
 	e.konnector.stop()
-	e.backend.stop()
-	e.page(t, e.control, "## The backend: over", nil) // $APIS are switched on since install
-	e.Backend.Args = append(e.Backend.Args, "--adopt-klutch-tenants=all")
-	e.app.must(t, e.Backend.Start(t.Context()))
+	if n == 0 {
+		e.backend.stop()
+		e.foreseenThere(t, false)
+	}
+	e.backendOver(t)
 	if n == 0 {
 		e.page(t, e.app, "## Beforehand", nil)
 		e.page(t, e.control, "## Beforehand", nil)
 		e.foreseen(t)
+		e.foreseenThere(t, true)
 	}
-	e.page(t, e.app, "## The konnector: over", nil)
-	e.app.must(t, e.Konnector.Start(t.Context()))
+	e.konnectorOver(t)
 	for i, p := range e.pairings {
-		p.konnector = nil
-		names := []string{"widgets." + p.group, "gears." + p.group}
-		if i == n%2 {
-			succeeds(t, e.bindAt(t, p, e.BackendURL, names[0], "--service", names[1], "--adopt", "5", "--timeout", "3m"))
-			continue
-		}
-		for _, name := range names {
-			if err := (&klutchCLI{e.app, e.BackendURL, e.visitor(p)}).bind(t.Context(), name); err != nil {
-				t.Fatalf("Klutch's kubectl bind %s: %v", name, err)
-			}
-			p.grant(t, name)
-		}
+		e.bindsAgain(t, p, e.BackendURL, i == n%2)
 	}
 	e.add(t, e.pairings[n%2], fmt.Sprint("late-", n), fmt.Sprint("late-", n), func(rest map[string]any) map[string]any { return rest })
 }
@@ -161,19 +166,72 @@ func (e *estate) over(t *testing.T, n int) {
 func (e *estate) back(t *testing.T) {
 	t.Helper()
 	e.app.must(t, e.Konnector.Stop())
-	e.app.must(t, e.Backend.Stop())
-	e.Backend.Args = e.Backend.Args[:len(e.Backend.Args)-1]
-	e.page(t, e.control, "## The backend: back", e.pairings) // and takes deploy/adoption away
-	e.page(t, e.app, "## The konnector: back", nil)
-	e.backend = run(t, e.klutchs.pass)
+	e.backendBack(t)
 	for _, p := range e.pairings {
 		if err := (&klutchCLI{e.app, e.klutchs.url, e.visitor(p)}).bind(t.Context(), "widgets."+p.group); err != nil {
 			t.Fatalf("Klutch's kubectl bind: %v", err)
 		}
 	}
-	e.konnector = run(t, (&klutchKonnector{e.app}).pass)
+	e.konnectorBack(t)
+}
+
+func (e *estate) backendOver(t *testing.T) {
+	t.Helper()
+	e.backend.stop()
+	e.page(t, e.control, "## The backend: over", nil) // --prefixed-apis name $APIS since install
+	e.Backend.Args = append(e.Backend.Args, "--adopt-klutch-tenants=all")
+	e.app.must(t, e.Backend.Start(t.Context()))
+	e.moves++
+}
+
+func (e *estate) backendBack(t *testing.T) {
+	t.Helper()
+	e.app.must(t, e.Backend.Stop())
+	e.Backend.Args = e.Backend.Args[:len(e.Backend.Args)-1]
+	e.page(t, e.control, "## The backend: back", e.pairings) // and takes deploy/adoption away
+	e.backend = run(t, e.klutchs.pass)
+	e.moves++
+}
+
+func (e *estate) konnectorOver(t *testing.T) {
+	t.Helper()
+	e.konnector.stop()
+	e.page(t, e.app, "## The konnector: over", nil)
+	e.app.must(t, e.Konnector.Start(t.Context()))
+	for _, p := range e.pairings {
+		p.konnector = nil
+	}
+}
+
+func (e *estate) konnectorBack(t *testing.T) {
+	t.Helper()
+	e.page(t, e.app, "## The konnector: back", nil)
+	e.konnector = run(t, newKlutchKonnector(e.app).pass)
 	for _, p := range e.pairings {
 		p.konnector = e.konnector
+	}
+}
+
+// bindsAgain has the person of a tenant bind its APIs once more: by our CLI, which gives our konnector
+// its rights, or by Klutch's, after which they are granted.
+func (e *estate) bindsAgain(t *testing.T, p *pairing, backend string, byOurs bool) {
+	t.Helper()
+	names := []string{"widgets." + p.group, "gears." + p.group}
+	switch {
+	case byOurs && backend == e.BackendURL:
+		succeeds(t, e.bindAt(t, p, backend, names[0], "--service", names[1], "--adopt", "5", "--timeout", "3m"))
+	case byOurs: // Klutch's gives one at a time
+		succeeds(t, e.bindAt(t, p, backend, names[0], "--adopt", "5", "--timeout", "3m"))
+		succeeds(t, e.bindAt(t, p, backend, names[1], "--accept-claim", names[1]+"/secrets", "--accept-claim", names[1]+"/configmaps", "--timeout", "3m"))
+	default:
+		for _, name := range names {
+			if err := (&klutchCLI{e.app, backend, e.visitor(p)}).bind(t.Context(), name); err != nil {
+				t.Fatalf("Klutch's kubectl bind %s: %v", name, err)
+			}
+			if p.konnector == nil {
+				p.grant(t, name)
+			}
+		}
 	}
 }
 
@@ -218,28 +276,91 @@ func (e *estate) types(t *testing.T, at *side, commands, tenant string) {
 }
 
 // works changes every object on the side that says how it is, and waits for it on the other one.
+// Each token of another state is refused, but for Klutch's in a state of Klutch's, whose backend
+// makes the same one again for the same account.
 func (e *estate) works(t *testing.T, state string) {
 	t.Helper()
 	claims, objects := append(slices.Clone(e.claims), e.gear), append(slices.Clone(e.objects), e.gearObject)
+	data := func(text string) string { return fmt.Sprintf(`{"data":{"password":%q}}`, text) }
+	encoded := base64Of([]byte(state))
+	began := time.Now()
 	for i, claim := range claims {
 		claim.patch(t, fmt.Sprintf(`{"spec":{"size":%q}}`, state))
 		objects[i].patch(t, fmt.Sprintf(`{"status":{"state":%q}}`, state), "status")
 	}
 	for _, original := range e.originals {
-		original.patch(t, fmt.Sprintf(`{"data":{"password":%q}}`, base64Of([]byte(state))))
+		original.patch(t, data(encoded))
 	}
-	began := time.Now()
-	for _, copied := range e.copies {
-		copied.has(t, base64Of([]byte(state)), "data", "password")
+	for _, mine := range e.settings {
+		mine.patch(t, data(state))
 	}
-	if took := time.Since(began); took > rotation {
-		t.Errorf("%s: %d rotated Secrets arrived only after %s", state, len(e.copies), took)
-	} else {
-		t.Logf("%s: %d rotated Secrets arrived within %s", state, len(e.copies), took.Round(100*time.Millisecond))
+	for _, arriving := range []struct {
+		what   string
+		places []place
+		value  string
+		path   []string
+	}{
+		{"rotated Secrets", e.copies, encoded, []string{"data", "password"}},
+		{"specs", objects, state, []string{"spec", "size"}},
+		{"statuses", claims, state, []string{"status", "state"}},
+		{"ConfigMaps of the App Cluster", e.carried, state, []string{"data", "password"}},
+	} {
+		for _, o := range arriving.places {
+			o.has(t, arriving.value, arriving.path...)
+		}
+		if took := time.Since(began); took > within {
+			t.Errorf("%s: %d %s arrived only after %s", state, len(arriving.places), arriving.what, took)
+		} else {
+			t.Logf("%s: %d %s arrived within %s", state, len(arriving.places), arriving.what, took.Round(100*time.Millisecond))
+		}
 	}
-	for i, claim := range claims {
-		claim.has(t, state, "status", "state")
-		objects[i].has(t, state, "spec", "size")
+	e.ended(t, func(made int) bool { return made != e.moves && (made%2 != 0 || e.moves%2 != 0) })
+	for _, token := range e.credentials(t) {
+		if _, known := e.tokens[token]; !known {
+			e.tokens[token] = e.moves
+		}
+	}
+}
+
+// credentials are the tokens in the Secrets of both sides.
+func (e *estate) credentials(t *testing.T) (all []string) {
+	t.Helper()
+	for _, at := range []*side{e.app, e.control} {
+		list, err := at.kube.CoreV1().Secrets("").List(t.Context(), metav1.ListOptions{})
+		at.must(t, err)
+		for _, secret := range list.Items {
+			if token := string(secret.Data["token"]); token != "" {
+				all = append(all, token)
+			}
+			if config, err := clientcmd.RESTConfigFromKubeConfig(secret.Data["kubeconfig"]); err == nil {
+				all = append(all, config.BearerToken)
+			}
+		}
+	}
+	if len(all) < len(e.pairings) {
+		t.Fatalf("%d tokens for %d tenants", len(all), len(e.pairings))
+	}
+	return all
+}
+
+// ended waits until each token that was seen after such a number of moves is refused.
+func (e *estate) ended(t *testing.T, such func(moves int) bool) {
+	t.Helper()
+	for token, made := range e.tokens {
+		if !such(made) {
+			continue
+		}
+		config := rest.AnonymousClientConfig(e.control.Config())
+		config.BearerToken = token
+		client, err := kubernetes.NewForConfig(config)
+		e.control.must(t, err)
+		eventually(t, func(ctx context.Context) error {
+			_, err := client.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+			if !apierrors.IsUnauthorized(err) {
+				return fmt.Errorf("a token from after %d moves is still good after %d: %w", made, e.moves, err)
+			}
+			return nil
+		})
 	}
 }
 
@@ -248,7 +369,7 @@ func (e *estate) works(t *testing.T, state string) {
 func (e *estate) identities(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, o := range slices.Concat(e.claims, e.copies, e.objects, e.originals, []place{e.gear, e.gearObject}, e.frame()) {
+	for _, o := range slices.Concat(e.claims, e.copies, e.objects, e.originals, e.settings, e.carried, []place{e.gear, e.gearObject}, e.frame()) {
 		u, err := o.client().Get(t.Context(), o.name, metav1.GetOptions{})
 		o.must(t, err)
 		labels := u.GetLabels()
@@ -325,22 +446,35 @@ func (e *estate) inventory(t *testing.T) map[string]string {
 			}
 			for _, u := range list.Items {
 				labels := u.GetLabels()
-				delete(labels, "app.kubernetes.io/managed-by") // of kubeconfig Secrets that our CLI renewed
-				if expected(&u) {
-					all[at.Name()+" "+gvr.Resource+" "+u.GetNamespace()+"/"+u.GetName()] = fmt.Sprint(u.GetFinalizers(), labels, u.Object["rules"], u.Object["roleRef"], u.Object["subjects"])
+				maps.DeleteFunc(labels, func(key, _ string) bool {
+					return key == "app.kubernetes.io/managed-by" || // of kubeconfig Secrets that our CLI renewed
+						strings.HasSuffix(key, "tier") // of Secrets, which identities compare
+				})
+				if stays(&u) {
+					continue
 				}
+				key := at.Name() + " " + gvr.Resource + " " + u.GetNamespace() + "/" + u.GetName()
+				value := fmt.Sprint(u.GetFinalizers(), labels, u.Object["rules"], u.Object["roleRef"], u.Object["subjects"])
+				all[key] = value
 			}
 		}
+	}
+	return likened(all)
+}
+
+// likened drops what came with the namespaces late-N if it is as what was before with shop-N.
+func likened(all map[string]string) map[string]string {
+	for n := range 2 {
+		late := fmt.Sprint("late-", n)
+		like := strings.NewReplacer(late+"-creds", fmt.Sprintf("db-%d-creds", n), late, fmt.Sprint("shop-", n)).Replace
+		maps.DeleteFunc(all, func(key, value string) bool { return strings.Contains(key, late) && all[like(key)] == like(value) })
 	}
 	return all
 }
 
-// expected tells what has to be there before and after: all but the namespaces that came
-// meanwhile, and what kubectl bind wrote for each API, which stays until kubectl bind unbind.
-func expected(u *unstructured.Unstructured) bool {
-	name := u.GetNamespace() + "/" + u.GetName()
-	ofAPI := strings.HasPrefix(u.GetName(), "klutch-bind-") && strings.HasSuffix(u.GetName(), their)
-	return !strings.Contains(name, "late-") && !ofAPI
+// stays tells of what kubectl bind wrote for each API, which is there until kubectl bind unbind.
+func stays(u *unstructured.Unstructured) bool {
+	return strings.HasPrefix(u.GetName(), "klutch-bind-") && strings.HasSuffix(u.GetName(), their)
 }
 
 // end deletes all claims, unbinds with our CLI, and has the platform end the tenants, as that
@@ -348,10 +482,10 @@ func expected(u *unstructured.Unstructured) bool {
 func (e *estate) end(t *testing.T) {
 	t.Helper()
 	claims, objects := slices.Concat(e.claims, []place{e.gear}), slices.Concat(e.objects, []place{e.gearObject})
-	for _, o := range slices.Concat(claims, e.originals) {
+	for _, o := range slices.Concat(claims, e.originals, e.settings) {
 		o.delete(t)
 	}
-	for _, o := range slices.Concat(claims, objects, e.originals, e.copies) {
+	for _, o := range slices.Concat(claims, objects, e.originals, e.copies, e.carried) {
 		o.gone(t)
 	}
 	e.konnector.stop() // its Deployment is as it was

@@ -12,9 +12,11 @@ import (
 	"strings"
 	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -32,7 +34,15 @@ const (
 
 // A klutchKonnector does in an App Cluster what Klutch's konnector does there: as an
 // administrator here, and with the tenant's credential at the control plane.
-type klutchKonnector struct{ *side }
+type klutchKonnector struct {
+	*side
+
+	kubeconfigs map[string][]byte // in use, by the Secret that they came from
+}
+
+func newKlutchKonnector(app *side) *klutchKonnector {
+	return &klutchKonnector{app, map[string][]byte{}}
+}
 
 // A connection is what it has of one kubeconfig.
 type connection struct {
@@ -59,15 +69,7 @@ func (k *klutchKonnector) pass(ctx context.Context) error {
 }
 
 func (k *klutchKonnector) serve(ctx context.Context, b *unstructured.Unstructured) error {
-	secret, err := k.dyn.Resource(secretsGVR).Namespace(text(b, "spec", "kubeconfigSecretRef", "namespace")).Get(ctx, text(b, "spec", "kubeconfigSecretRef", "name"), metav1.GetOptions{})
-	if err != nil {
-		return err
-	}
-	kubeconfig, err := base64.StdEncoding.DecodeString(text(secret, "data", "kubeconfig"))
-	if err != nil {
-		return err
-	}
-	client, err := clientcmd.NewClientConfigFromBytes(kubeconfig)
+	secret, client, err := k.kubeconfig(ctx, text(b, "spec", "kubeconfigSecretRef", "namespace"), text(b, "spec", "kubeconfigSecretRef", "name"))
 	if err != nil {
 		return err
 	}
@@ -101,7 +103,29 @@ func (k *klutchKonnector) serve(ctx context.Context, b *unstructured.Unstructure
 	if err := k.install(ctx, b, export); err != nil {
 		return err
 	}
+	if err := c.reports(ctx, export); err != nil {
+		return err
+	}
 	return c.sync(ctx, b, export)
+}
+
+// kubeconfig reads a Secret. While it works with what was in one, it makes a deleted one again.
+func (k *klutchKonnector) kubeconfig(ctx context.Context, namespace, name string) (*unstructured.Unstructured, clientcmd.ClientConfig, error) {
+	secret, err := k.dyn.Resource(secretsGVR).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	key := namespace + "/" + name
+	switch inUse := k.kubeconfigs[key]; {
+	case apierrors.IsNotFound(err) && inUse != nil:
+		secret = object("v1", "Secret", namespace, name, map[string]any{"data": map[string]any{"kubeconfig": base64Of(inUse)}})
+		secret, err = k.dyn.Resource(secretsGVR).Namespace(namespace).Create(ctx, secret, metav1.CreateOptions{FieldManager: konnectorManager})
+	case err == nil:
+		inUse, err = base64.StdEncoding.DecodeString(text(secret, "data", "kubeconfig"))
+		k.kubeconfigs[key] = inUse
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := clientcmd.NewClientConfigFromBytes(k.kubeconfigs[key])
+	return secret, client, err
 }
 
 // conditions sets conditions of a binding to True, and Ready with them.
@@ -210,6 +234,44 @@ func (k *klutchKonnector) install(ctx context.Context, b, export *unstructured.U
 		return err
 	}
 	return k.conditions(ctx, b, "Connected", "SecretValid")
+}
+
+// reports writes on an export what the CRD here says, and what Klutch's konnector says beside it:
+// never Ready, as nothing sets what ConsumerInSync goes by.
+func (c *connection) reports(ctx context.Context, export *unstructured.Unstructured) error {
+	u, err := c.dyn.Resource(crdsGVR).Get(ctx, export.GetName(), metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	crd, e := &apiextensionsv1.CustomResourceDefinition{}, &v1alpha1.APIServiceExport{}
+	convert := runtime.DefaultUnstructuredConverter.FromUnstructured
+	if err := errors.Join(convert(u.Object, crd), convert(export.Object, e)); err != nil {
+		return err
+	}
+	was := slices.Clone(e.Status.Conditions)
+	for i := range was { // of which it knows nothing
+		was[i].ObservedGeneration = 0
+	}
+	now := v1alpha1.SetCondition(slices.Clone(was), v1alpha1.True(v1alpha1.ConditionConnected))
+	now = v1alpha1.SetCondition(now, v1alpha1.False("ConsumerInSync", v1alpha1.SeverityInfo, "Unknown", ""))
+	for _, of := range crd.Status.Conditions {
+		copied := v1alpha1.Condition{Type: string(of.Type), Status: metav1.ConditionStatus(of.Status), Reason: of.Reason, Message: of.Message}
+		if of.Status != apiextensionsv1.ConditionTrue {
+			copied.Severity = v1alpha1.SeverityError
+		}
+		now = v1alpha1.SetCondition(now, copied)
+	}
+	if now = v1alpha1.Summarize(now, 0); same(was, now) {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": e.UID, "resourceVersion": e.ResourceVersion}, "status": map[string]any{
+		"conditions": now, "acceptedNames": crd.Status.AcceptedNames, "storedVersions": crd.Status.StoredVersions,
+	}})
+	if err != nil {
+		return err
+	}
+	_, err = c.provider.Resource(exportsGVR).Namespace(c.tenant).Patch(ctx, e.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	return ignore(apierrors.IsConflict, err)
 }
 
 // sync has one binding's objects go up and down.

@@ -216,7 +216,7 @@ func offers(group string) []*unstructured.Unstructured {
 func offersOf(group string) []*unstructured.Unstructured {
 	every := []any{"get", "list", "watch", "create", "update", "patch", "delete"}
 	passOn := object("rbac.authorization.k8s.io/v1", "ClusterRole", "", group, map[string]any{"rules": []any{
-		rule(group, every, "widgets", "gears"), rule("", every, "secrets", "configmaps"),
+		rule(group, every, "widgets", "gears", "wheels"), rule("", every, "secrets", "configmaps"),
 	}})
 	passOn.SetLabels(map[string]string{v1alpha1.AggregateToBackendLabel: "true"})
 	mayBind := rule(v1alpha1.GroupVersion.Group, []any{"bind"}, "apiserviceexporttemplates")
@@ -266,7 +266,7 @@ func TestPairings(t *testing.T) {
 	in := install(t)
 	other := newSide(t, cluster.ForTest(t, "app-of-klutch"))
 	other.apply(t, object("v1", "Namespace", "", v1alpha1.Namespace, nil), v1alpha1.CRDs()["apiservicebindings.klutch.anynines.com"]) // Klutch's konnector installs it
-	double := run(t, (&klutchKonnector{other}).pass)
+	double := run(t, newKlutchKonnector(other).pass)
 	for _, app := range []*side{newSide(t, in.App), other} {
 		for _, group := range []string{their, ours, byKlutch + their, byKlutch + ours} {
 			p := pairing{name: "Klutch's backend", app: app, control: in.control, group: group, team: strings.ReplaceAll(group, ".", "-")}
@@ -285,6 +285,9 @@ func TestPairings(t *testing.T) {
 				t.FailNow() // what follows would wait in vain
 			}
 			t.Run(p.name, p.five)
+			if !strings.HasPrefix(group, byKlutch) { // which tool has bound it does not matter
+				t.Run(p.name+", in trouble", p.troubles)
+			}
 			if group == ours && app != other {
 				t.Run("second bind", func(t *testing.T) { in.secondBind(t, &p) })
 			}
@@ -307,7 +310,7 @@ func (in *installation) secondBind(t *testing.T, p *pairing) {
 
 	p.app.must(t, in.Konnector.Stop())
 	in.control.label(t, p.tenant)
-	double := run(t, (&klutchKonnector{p.app}).pass)
+	double := run(t, newKlutchKonnector(p.app).pass)
 	color := []byte(`[{"op":"add","path":"/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/color","value":{"type":"string"}}]`)
 	_, err := in.control.dyn.Resource(crdsGVR).Patch(t.Context(), name, types.JSONPatchType, color, metav1.PatchOptions{})
 	in.control.must(t, err)
@@ -345,8 +348,8 @@ func install(t *testing.T) *installation {
 	offered := map[string][]any{}
 	for _, begin := range []string{"", byKlutch} {
 		control.apply(t, offers(begin+ours)...)
-		control.apply(t, crd(begin+their, "Widget", "Namespaced"), crd(begin+their, "Gear", "Cluster"))
-		offered["widgets."+begin+their], offered["gears."+begin+their] = claims(), gearClaims()
+		control.apply(t, crd(begin+their, "Widget", "Namespaced"), crd(begin+their, "Gear", "Cluster"), crd(begin+their, "Wheel", "Namespaced"))
+		offered["widgets."+begin+their], offered["gears."+begin+their], offered["wheels."+begin+their] = claims(), gearClaims(), []any{}
 	}
 	in := &installation{s, control, newKlutchBackend(t, control, offered), nil}
 	in.backend = run(t, in.klutchs.pass)
@@ -571,6 +574,69 @@ func (p pairing) five(t *testing.T) {
 	})
 }
 
+// troubles are what happens to what the programs share, beside the five: each goes on by itself.
+func (p pairing) troubles(t *testing.T) {
+	team := p.team + "-2"
+	p.app.apply(t, object("v1", "Namespace", "", team, nil))
+	service := p.tenant + "-" + team
+	here, there := p.place(p.app, "widgets", team, "one"), p.place(p.control, "widgets", service, "one")
+	here.create(t, map[string]any{"spec": map[string]any{"size": "small"}})
+	there.has(t, "small", "spec", "size")
+
+	t.Run("a deleted service namespace", func(t *testing.T) {
+		was := there.uid(t)
+		namespace := place{p.control, namespacesGVR, "", service}
+		first := namespace.uid(t)
+		namespace.delete(t)
+		namespace.isAnew(t, first)
+		there.isAnew(t, was)
+		there.patch(t, `{"status":{"state":"running"}}`, "status")
+		here.has(t, "running", "status", "state")
+	})
+	t.Run("a deleted kubeconfig Secret", func(t *testing.T) { // which our konnector would only tell
+		if p.konnector == nil {
+			return
+		}
+		b, err := p.app.dyn.Resource(bindingsGVR).Namespace(v1alpha1.Namespace).Get(t.Context(), "widgets."+p.group, metav1.GetOptions{})
+		p.app.must(t, err)
+		secret := place{p.app, secretsGVR, v1alpha1.Namespace, text(b, "spec", "kubeconfigSecretRef", "name")}
+		was := secret.uid(t)
+		secret.delete(t)
+		secret.isAnew(t, was)
+		here.patch(t, `{"spec":{"size":"large"}}`)
+		there.has(t, "large", "spec", "size")
+	})
+	t.Run("what the export says", func(t *testing.T) {
+		export := place{p.control, exportsGVR, p.tenant, "widgets." + p.group}
+		eventually(t, func(ctx context.Context) error {
+			u, err := export.client().Get(ctx, export.name, metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			e := &v1alpha1.APIServiceExport{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, e); err != nil {
+				return err
+			}
+			for _, want := range []string{v1alpha1.ConditionConnected, "Established"} {
+				if !v1alpha1.IsTrue(e.Status.Conditions, want) {
+					return fmt.Errorf("%s is not True: %+v", want, e.Status.Conditions)
+				}
+			}
+			if len(e.Status.StoredVersions) != 1 || e.Status.AcceptedNames.Plural != "widgets" {
+				return fmt.Errorf("%+v", e.Status)
+			}
+			return nil
+		})
+	})
+	t.Run("a deleted namespace of the App Cluster", func(t *testing.T) {
+		here.delete(t)
+		here.gone(t)
+		place{p.app, namespacesGVR, "", team}.delete(t)
+		place{p.control, requestedGVR, p.tenant, team}.gone(t)
+		place{p.control, namespacesGVR, "", service}.gone(t)
+	})
+}
+
 // life is the life of a claim here, and of what stands for it there.
 func (p pairing) life(t *testing.T, here, there place) {
 	t.Helper()
@@ -627,7 +693,7 @@ func (o place) String() string { return fmt.Sprintf("%s %s/%s", o.gvr.Resource, 
 
 func (o place) create(t *testing.T, fields map[string]any) {
 	t.Helper()
-	kind := map[string]string{"widgets": "Widget", "gears": "Gear", "comets": "Comet", "secrets": "Secret", "configmaps": "ConfigMap"}[o.gvr.Resource]
+	kind := map[string]string{"widgets": "Widget", "gears": "Gear", "comets": "Comet", "wheels": "Wheel", "secrets": "Secret", "configmaps": "ConfigMap"}[o.gvr.Resource]
 	u := object(o.gvr.GroupVersion().String(), kind, o.namespace, o.name, fields)
 	eventually(t, func(ctx context.Context) error {
 		_, err := o.client().Create(ctx, u, metav1.CreateOptions{FieldManager: "kubectl-create"})
@@ -676,6 +742,25 @@ func (o place) shows(t *testing.T, word string) {
 			return fmt.Errorf("%s: no %q in %s", o, word, spec)
 		}
 		return nil
+	})
+}
+
+func (o place) uid(t *testing.T) types.UID {
+	t.Helper()
+	u, err := o.client().Get(t.Context(), o.name, metav1.GetOptions{})
+	o.must(t, err)
+	return u.GetUID()
+}
+
+// isAnew waits until the object is another one than it was.
+func (o place) isAnew(t *testing.T, was types.UID) {
+	t.Helper()
+	eventually(t, func(ctx context.Context) error {
+		u, err := o.client().Get(ctx, o.name, metav1.GetOptions{})
+		if err == nil && (u.GetUID() == was || u.GetDeletionTimestamp() != nil) {
+			err = fmt.Errorf("%s is still that of before", o)
+		}
+		return err
 	})
 }
 

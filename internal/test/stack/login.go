@@ -42,6 +42,7 @@ func (s *Stack) newIssuer(ctx context.Context) error {
 		URL: "http://" + s.issuerAddr,
 		Users: map[string]testissuer.User{
 			Developer: {Password: Password, Name: "Dana Developer", Email: "dana@example.org", Groups: []string{developers}},
+			Colleague: {Password: Password, Name: "Cleo Colleague", Email: "cleo@example.org", Groups: []string{developers}},
 			Guest:     {Password: Password, Name: "Gus Guest", Email: "gus@example.org", Groups: []string{"guests"}},
 		},
 		Clients: map[string]testissuer.Client{clientID: {Secret: s.clientSecret}},

@@ -30,6 +30,7 @@ import (
 const (
 	Developer = "dana"
 	Guest     = "gus"
+	Colleague = "cleo" // may do what the developer may
 	Password  = "demo"
 
 	developers = "developers"

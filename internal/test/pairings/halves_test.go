@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package pairings
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/klutch-go/sdk/internal/test/stack"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// TestHalves moves the two halves of an installation one after the other, over and back, and in
+// both orders: what changes arrives in each state, and nothing is made anew. An API that is bound
+// meanwhile stays bound on the way back.
+func TestHalves(t *testing.T) {
+	e := newEstate(t, 4)
+	first, second := e.pairings[0], e.pairings[1]
+	e.works(t, "begin")
+	was := e.identities(t)
+	in := func(state string) {
+		t.Helper()
+		e.unchanged(t, was)
+		e.works(t, state)
+		was = e.identities(t)
+	}
+
+	e.backendOver(t)
+	e.deaf(t, first) // under Klutch's konnector
+	e.control.label(t, second.tenant)
+	e.bindsAgain(t, second, e.BackendURL, false)
+	e.bindsAgain(t, first, e.BackendURL, true)
+	in("backend over, before the konnector")
+
+	e.Konnector.Args = append(e.Konnector.Args, "--crd-owner-references")
+	e.konnectorOver(t)
+	e.bindsAgain(t, first, e.BackendURL, true)
+	e.bindsAgain(t, second, e.BackendURL, false)
+	succeeds(t, e.bindAt(t, first, e.BackendURL, "wheels."+first.group, "--timeout", "3m"))
+	e.claim(t, first, "wheels", "shop-0", "wheel")
+	in("konnector over, after the backend")
+
+	e.app.must(t, e.Konnector.Stop())
+	e.konnectorBack(t) // our backend has them labelled still
+	in("konnector back, before the backend")
+
+	e.konnector.stop()
+	e.backendBack(t)
+	e.bindsAgain(t, first, e.klutchs.url, false)
+	e.bindsAgain(t, second, e.klutchs.url, false)
+	if err := (&klutchCLI{e.app, e.klutchs.url, e.visitor(first)}).bind(t.Context(), "wheels."+first.group); err != nil {
+		t.Fatalf("Klutch's kubectl bind of an API that was bound meanwhile: %v", err)
+	}
+	e.konnector = run(t, newKlutchKonnector(e.app).pass)
+	in("backend back, after the konnector")
+
+	e.konnectorOver(t)
+	e.bindsAgain(t, first, e.klutchs.url, true)
+	e.bindsAgain(t, second, e.klutchs.url, false)
+	in("konnector over, before the backend")
+
+	e.backendOver(t)
+	e.bindsAgain(t, first, e.BackendURL, true)
+	e.bindsAgain(t, second, e.BackendURL, false)
+	in("backend over, after the konnector")
+
+	e.backendBack(t)
+	e.bindsAgain(t, first, e.klutchs.url, true)
+	e.bindsAgain(t, second, e.klutchs.url, false)
+	in("backend back, before the konnector")
+
+	e.app.must(t, e.Konnector.Stop())
+	e.konnectorBack(t)
+	in("konnector back, after the backend")
+}
+
+// claim makes a claim of any kind in a namespace that has a service namespace.
+func (e *estate) claim(t *testing.T, p *pairing, plural, app, name string) {
+	t.Helper()
+	here, there := p.place(e.app, plural, app, name), p.place(e.control, plural, p.tenant+"-"+app, name)
+	here.create(t, map[string]any{"spec": map[string]any{"size": "small"}})
+	there.has(t, "small", "spec", "size")
+	e.claims, e.objects = append(e.claims, here), append(e.objects, there)
+}
+
+// deaf has a person bind at our backend while Klutch's konnector stays, before the label lets that
+// in: its conditions stay as they are, and are not believed.
+func (e *estate) deaf(t *testing.T, p *pairing) {
+	t.Helper()
+	name := "widgets." + p.group
+	out := e.bindAt(t, p, e.BackendURL, name, "--timeout", "75s")
+	if words := "is of Klutch's konnector, which waits until it may list Secrets"; out.Code != 3 || !strings.Contains(out.Stderr, words) {
+		t.Errorf("exit code %d, want 3, and %q\n%s%s", out.Code, words, out.Stdout, out.Stderr)
+	}
+	e.control.lacking(t, p.tenant)
+	if out := e.Kubectl(t.Context(), nil, "status"); out.Code != 3 || !strings.Contains(out.Stderr, "says: the last heartbeat, of ") {
+		t.Errorf("status: exit code %d\n%s%s", out.Code, out.Stdout, out.Stderr)
+	}
+	e.control.label(t, p.tenant)
+}
+
+// TestBeside has Klutch's backend run beside ours, as it does while people move: it serves all
+// tenants of the Control Plane Cluster. The page says what that does to those of ours.
+func TestBeside(t *testing.T) {
+	e := newEstate(t, 2)
+	first, second := e.pairings[0], e.pairings[1]
+	e.klutchs.serveAll()
+	e.backend.stop()
+	e.backendOver(t)
+	e.backend = run(t, e.klutchs.pass)
+	e.konnectorOver(t)
+	e.bindsAgain(t, first, e.BackendURL, true) // adopted; the other one stays
+	e.bindsAgain(t, second, e.klutchs.url, false)
+	other := &pairing{app: e.app, control: e.control, group: ours, person: stack.Colleague}
+	e.app.apply(t, object("v1", "Namespace", "", "beside", nil))
+	other.tenant = e.bound(t, e.app, func() {
+		succeeds(t, e.bindAt(t, other, e.BackendURL, "widgets."+ours, "--adopt", "5", "--timeout", "3m"))
+	})
+	life := func(name string) {
+		t.Helper()
+		other.life(t, other.place(e.app, "widgets", "beside", name), other.place(e.control, "widgets", other.tenant+"-beside", name))
+	}
+	life("one")
+	e.works(t, "beside")
+
+	// Klutch's backend may be the first to make a service namespace.
+	e.app.must(t, e.Backend.Stop())
+	e.app.apply(t, object("v1", "Namespace", "", "beside-2", nil))
+	here, there := other.place(e.app, "widgets", "beside-2", "kept"), other.place(e.control, "widgets", other.tenant+"-beside-2", "kept")
+	here.create(t, map[string]any{"spec": map[string]any{"size": "small"}})
+	service := place{e.control, namespacesGVR, "", there.namespace}
+	service.isAnew(t, "")
+	e.app.must(t, e.Backend.Start(t.Context()))
+	service.has(t, other.tenant, "metadata", "labels", v1alpha1.TenantLabel)
+	there.has(t, "small", "spec", "size")
+
+	bindings := schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}
+	wide := func(p *pairing) place { return place{e.control, bindings, "", "klutch-binder-" + p.tenant} }
+	for _, p := range []*pairing{first, second, other} { // those of ours too
+		eventually(t, func(ctx context.Context) error {
+			_, err := wide(p).client().Get(ctx, wide(p).name, metav1.GetOptions{})
+			return err
+		})
+	}
+	e.backend.stop()
+	e.page(t, e.control, "## Both backends at once", nil)
+	for _, p := range []*pairing{first, other} {
+		wide(p).gone(t)
+	}
+	if _, err := wide(second).client().Get(t.Context(), wide(second).name, metav1.GetOptions{}); err != nil {
+		t.Errorf("what Klutch's own tenant has: %v", err)
+	}
+	life("two")
+}
