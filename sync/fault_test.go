@@ -238,6 +238,23 @@ func TestBlindIsTold(t *testing.T) {
 				w.fakeTarget.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
 			},
 		},
+		"kind gone, as a deletion finds out": {
+			[]string{"alive", "deleted", "new"},
+			true,
+			func(w *world) {
+				var once gosync.Once
+				w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Verb == "delete" && r.Resource == widgets {
+						once.Do(func() { w.fakeTarget.Withdraw(widgets) })
+					}
+					return do()
+				})
+			},
+			func(w *world) {
+				w.fakeTarget.Intercept(nil)
+				w.fakeTarget.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
+			},
+		},
 		"version not served": { // without an event for any object
 			[]string{"alive", "deleted", "new"},
 			true,
@@ -258,9 +275,10 @@ func TestBlindIsTold(t *testing.T) {
 				}
 				w.settle()
 				test.begin(w)
+				w.delete(w.source, w.sourceNS, "deleted")
+				time.Sleep(time.Second)
 				w.create(w.source, w.sourceNS, w.widget("new", `{"size":"small"}`, ``))
 				w.create(w.source, w.sourceNS, w.widget("never", `{"size":"small"}`, ``))
-				w.delete(w.source, w.sourceNS, "deleted")
 				w.delete(w.source, w.sourceNS, "never") // without a finalizer it can go
 				time.Sleep(5 * time.Second)
 				if message := w.message("alive"); message != "" {

@@ -106,12 +106,15 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 	}
 	looks := r.answers.lookTarget
 	p.targets = o.target.Listed(p.name.Namespace)
-	if p.target, p.state.target.freshness, err = o.look(ctx, o.target, p.name, &r.answers.target, &r.answers.lookTarget); err != nil {
+	if p.target, p.state.target.freshness, err = o.look(ctx, o.target, p.name, &r.answers.target, &r.answers.lookTarget); err != nil && !fates.Is(err, fates.Unserved) {
 		return nil, fmt.Errorf("read target %s: %w", p.name, err)
 	}
 	if p.state.target.freshness == unknown {
 		p.state.target.name = display(o.resource, p.name)
-		why, said := unreadable(p, o.target.Name, o.resource, o.target.Err(p.name.Namespace))
+		if err == nil {
+			err = o.target.Err(p.name.Namespace)
+		}
+		why, said := unreadable(p, o.target.Name, o.resource, err)
 		observeBlind(p, r, why, said)
 		return p, nil
 	}
@@ -616,8 +619,11 @@ func (p *pair) again(s step, r *record) time.Duration {
 
 // look returns the latest that is known of an object: from its API server if an
 // outcome is uncertain, else the newer of the watch's and the last answer to a
-// write of ours.
+// write of ours. Nothing is known of what is not watched, and it is not asked for.
 func (o *observer) look(ctx context.Context, v *view.View, name cache.ObjectName, answer **unstructured.Unstructured, uncertain *bool) (*unstructured.Unstructured, freshness, error) {
+	if _, _, watched := v.Get(name); !watched {
+		return nil, unknown, nil
+	}
 	if *uncertain {
 		obj, err := v.Live(ctx, name)
 		if err != nil {
