@@ -142,15 +142,15 @@ func TestUnheard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wait := func(seconds time.Duration) error {
-		ctx, cancel := context.WithTimeout(t.Context(), seconds*time.Second)
+	wait := func(patience time.Duration) error {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
 		_, err := bind.WaitReady(ctx, config, []string{sick}, nil)
 		return err
 	}
-	heard := wait(60)
+	heard := wait(time.Minute)
 	w.unheard()
-	if unheard := wait(3); heard != nil || !errors.Is(unheard, bind.ErrNotReady) || !strings.Contains(unheard.Error(), "the last heartbeat is of Klutch's konnector") {
+	if unheard := wait(3 * time.Second); heard != nil || !errors.Is(unheard, bind.ErrNotReady) || !strings.Contains(unheard.Error(), "the last heartbeat is of Klutch's konnector") {
 		t.Errorf("heard: %v, unheard: %v", heard, unheard)
 	}
 	r := terminal{}.run(t.Context(), "status", "--kubeconfig", w.app.kubeconfig(t))
