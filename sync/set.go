@@ -141,6 +141,13 @@ func (s *Set) Release(name string) {
 	}
 }
 
+// Retry is that of the Sync called name, if the set has it.
+func (s *Set) Retry(name string) {
+	if m := s.member(name); m != nil {
+		m.sync.Retry()
+	}
+}
+
 // State is the state of the Sync called name; false if the set has none.
 func (s *Set) State(name string) (Status, bool) {
 	m := s.member(name)

@@ -7,12 +7,15 @@ import (
 	"errors"
 	"strings"
 	gosync "sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/test/fakecluster"
 )
 
 // Syncs of a Set come and go, and one that fails does not disturb the others.
@@ -99,6 +102,57 @@ func TestSetWithoutSync(t *testing.T) {
 			if st, ok := set.State(name); !ok || !errors.As(st.Err, &bad) {
 				t.Errorf("state of %s = %+v, %t", name, st, ok)
 			}
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What the source's API server did not permit for long is asked again at once when the owner of
+// the Set says so, as when rights have come back.
+func TestRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		var denied atomic.Bool
+		view := w.fakeSource.View(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if denied.Load() && r.Resource == widgets && isWrite(r) {
+				return forbidden(r)
+			}
+			return do()
+		})
+		from, err := NewClusterForClients(view.Client(), view.Metadata())
+		if err != nil {
+			t.Fatal(err)
+		}
+		table := NewNamespaces(nil)
+		table.Set(w.sourceNS, w.targetNS)
+		s, err := New(from, w.to, widgets, Options{Mapper: table})
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := NewSet(SetOptions{})
+		set.Put("widgets", s)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := start(func() error { return set.Run(ctx) })
+		w.create(w.source, w.sourceNS, w.widget("status", `{"size":"small"}`, ``))
+		w.create(w.source, w.sourceNS, w.widget("gone", `{"size":"small"}`, ``))
+		w.until("targets exist", func() bool { return w.targetOf("status") != nil && w.targetOf("gone") != nil })
+		denied.Store(true)
+		w.create(w.source, w.sourceNS, w.widget("new", `{"size":"small"}`, ``))
+		w.merge(w.target, w.targetNS, "status", `{"status":{"phase":"Ready"}}`, "status")
+		w.delete(w.source, w.sourceNS, "gone")
+		time.Sleep(2 * time.Minute)
+		if st, _ := set.State("widgets"); w.targetOf("new") != nil || st.Err == nil {
+			t.Fatalf("nothing is denied: %+v", st)
+		}
+		denied.Store(false)
+		set.Retry("widgets")
+		set.Retry("unheard of")
+		w.settle()
+		if w.targetOf("new") == nil || field(w.get(w.source, w.sourceNS, "status"), "status", "phase") != "Ready" || w.get(w.source, w.sourceNS, "gone") != nil {
+			t.Errorf("not in step a moment after the rights came back:\n%s\n%s", dump(w.source, w.sourceNS), dump(w.target, w.targetNS))
 		}
 		cancel()
 		if err := <-done; err != nil {

@@ -112,6 +112,17 @@ func (s *Sync) Release() {
 	s.notify()
 }
 
+// Retry asks the source's cluster at once for all that it did not permit, as when rights have
+// come back, of which no watch tells. What else was refused keeps its pause.
+func (s *Sync) Retry() {
+	s.mu.Lock()
+	e := s.engine
+	s.mu.Unlock()
+	if e != nil {
+		e.refused.Permitted()
+	}
+}
+
 func (s *Sync) begin() (*engine, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -240,6 +240,32 @@ func (l *Ledger) Recovered() {
 	}
 }
 
+// Permitted has all that the source's API server did not permit be due: rights have come back.
+func (l *Ledger) Permitted() {
+	l.mu.Lock()
+	var due []cache.ObjectName
+	for k, r := range l.refusals {
+		if r.Kind == fates.Forbidden && k.ask.ofSource() {
+			l.hurry(k)
+			due = append(due, k.object)
+		}
+	}
+	l.mu.Unlock()
+	for _, object := range due {
+		l.wake(object)
+	}
+}
+
+// ofSource reports whether the source's API server may be the one that refused.
+func (a Ask) ofSource() bool { return a == Status || a == Message || a == Access || a == Own }
+
+// hurry ends the pause of what was refused.
+func (l *Ledger) hurry(k key) {
+	now := *l.refusals[k]
+	now.next = time.Time{}
+	l.refusals[k], l.kinds[now.Kind].members[k] = &now, &now
+}
+
 // Count is how many objects are refused.
 func (l *Ledger) Count(ask Ask) (n int) {
 	l.mu.Lock()
@@ -289,9 +315,7 @@ func (l *Ledger) due(kind fates.Kind, most int) (objects []cache.ObjectName) {
 		return nil
 	}
 	for _, k := range all.first(most) {
-		now := *l.refusals[k]
-		now.next = time.Time{}
-		l.refusals[k], all.members[k] = &now, &now
+		l.hurry(k)
 		objects = append(objects, k.object)
 	}
 	return objects
