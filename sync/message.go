@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/sync/internal/names"
 )
 
@@ -102,49 +103,49 @@ func certain(s state, why Reason) bool {
 
 // explain is the message for the user of a source object.
 func explain(s state, why Reason) string {
-	var text string
+	var said string
 	switch why {
 	case "":
 		return ""
 	case ReasonMapper:
-		text = s.misnamed
+		said = s.misnamed
 	case ReasonConflict:
-		text = conflictText(s.target)
+		said = conflictText(s.target)
 	case ReasonLost:
-		text = fmt.Sprintf("%s has vanished from the target cluster; remove the annotation %s to create it anew", s.target.name, s.words().Mark)
+		said = fmt.Sprintf("%s has vanished from the target cluster; remove the annotation %s to create it anew", s.target.name, s.words().Mark)
 	case ReasonVanished:
-		text = fmt.Sprintf("%s has vanished from the target cluster, with what it held; %s", s.target.name, s.comesBack())
+		said = fmt.Sprintf("%s has vanished from the target cluster, with what it held; %s", s.target.name, s.comesBack())
 	case ReasonStale:
-		text = fmt.Sprintf("%s was made from a later generation of this object, which may have been restored from a backup; nothing is rolled back before this object is changed: then it goes up as a whole", s.target.name)
+		said = fmt.Sprintf("%s was made from a later generation of this object, which may have been restored from a backup; nothing is rolled back before this object is changed: then it goes up as a whole", s.target.name)
 	case ReasonRefused:
-		text = s.asked(fates.Refuses)
+		said = s.asked(fates.Refuses)
 	case ReasonUnavailable:
-		text = s.asked(fates.CannotTake)
+		said = s.asked(fates.CannotTake)
 	case ReasonMissing:
-		text = s.asked(fates.Lacks)
+		said = s.asked(fates.Lacks)
 	case ReasonForbidden:
-		text = s.asked(fates.DoesNotPermit)
+		said = s.asked(fates.DoesNotPermit)
 	case ReasonDrifted:
-		text = fmt.Sprintf("%s was changed in the target cluster%s", s.target.name, cmp.Or(s.contested, s.rivals))
+		said = fmt.Sprintf("%s was changed in the target cluster%s", s.target.name, cmp.Or(s.contested, s.rivals))
 	case ReasonContested:
-		text = fmt.Sprintf("%s is changed in the target cluster%s each time that it is put right, which is done ever more slowly; what changes here goes up at once", s.target.name, s.rivals)
+		said = fmt.Sprintf("%s is changed in the target cluster%s each time that it is put right, which is done ever more slowly; what changes here goes up at once", s.target.name, s.rivals)
 	case ReasonTerminating:
-		text = fmt.Sprintf("this object is being deleted, and waits for %s to be gone from the target cluster%s", s.target.name, s.target.finalizers)
+		said = fmt.Sprintf("this object is being deleted, and waits for %s to be gone from the target cluster%s", s.target.name, s.target.finalizers)
 	case ReasonFields:
-		text = fmt.Sprintf("the target cluster has no such field of %s, so that it stays without: %s", s.target.name, s.unknown)
+		said = fmt.Sprintf("the target cluster has no such field of %s, so that it stays without: %s", s.target.name, s.unknown)
 	case ReasonShared:
-		text = fmt.Sprintf("another Sync, with the finalizer %s, writes the status of this object", s.source.shared)
+		said = fmt.Sprintf("another Sync, with the finalizer %s, writes the status of this object", s.source.shared)
 	case ReasonStatus:
-		text = "this cluster refuses the status of " + s.target.name + ": " + s.statusRefused
+		said = "this cluster refuses the status of " + s.target.name + ": " + s.statusRefused
 	case ReasonHeld:
-		text = s.held + heldAdvice(s.words())
+		said = s.held + heldAdvice(s.words())
 	case ReasonRelated:
-		text = s.related
+		said = s.related
 	case ReasonDenied: // follows from what was tried, not from a state
 	case ReasonOrphaned:
-		text = s.target.name + " was made from an object that has gone without letting it go"
+		said = s.target.name + " was made from an object that has gone without letting it go"
 	}
-	return clip(string(why) + ": " + text)
+	return clip(string(why) + ": " + said)
 }
 
 // OtherCluster stands in the message of ReasonConflict where Options.FormerSource could help.
@@ -192,12 +193,7 @@ func (s state) comesBack() string {
 // maxMessage keeps what other clusters say from filling our objects, and our memory.
 const maxMessage = 1 << 10
 
-func clip(text string) string {
-	if len(text) <= maxMessage {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxMessage], "") + "…"
-}
+func clip(said string) string { return text.Clip(said, maxMessage) }
 
 // heldAdvice ends the message of a held deletion.
 func heldAdvice(n *names.Names) string {

@@ -333,7 +333,7 @@ var contests = map[string]func(c *fight){
 			if len(conditions) == 0 {
 				return ""
 			}
-			return `{"status":{"conditions":` + text(c, append(conditions, own)) + `}}`
+			return `{"status":{"conditions":` + jsonOf(c, append(conditions, own)) + `}}`
 		}, "status")
 		c.create(c.source, c.sourceNS, c.widget("a", `{"size":"small"}`, ``))
 		c.until("target exists", func() bool { return c.targetOf("a") != nil })
@@ -387,7 +387,7 @@ func (m prefixWithin) Target(source cache.ObjectName) (cache.ObjectName, bool) {
 	return target, ok && source.Namespace == m.namespace
 }
 
-func text(c *fight, v any) string {
+func jsonOf(c *fight, v any) string {
 	data, err := json.Marshal(v)
 	if err != nil {
 		c.Error(err)

@@ -5,11 +5,13 @@ package text
 
 import "strings"
 
-// Clip returns at most the first most bytes of s, whole characters only, and says with an
-// ellipsis where something is missing.
+// Clip returns s if it has at most so many bytes, and else its beginning and its end in as many,
+// whole characters only, with an ellipsis where something is missing: what others say names at
+// its end what matters most, such as the numbers of a quota.
 func Clip(s string, most int) string {
 	if len(s) <= most {
 		return s
 	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
+	tail := most / 3
+	return strings.ToValidUTF8(s[:most-tail], "") + "…" + strings.ToValidUTF8(s[len(s)-tail:], "")
 }
