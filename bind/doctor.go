@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -69,11 +70,21 @@ type Object struct {
 }
 
 // Objects are those of a binding that are not in step, the oldest first, as is written on
-// the objects. The first 10 000 of the binding are looked at; all is false if there are more.
-func Objects(ctx context.Context, config *rest.Config, binding string, now time.Time) (objects []Object, all bool, err error) {
+// the objects. The first 10 000 of the binding are looked at; whole is false if there are more.
+func Objects(ctx context.Context, config *rest.Config, binding string, now time.Time) (objects []Object, whole bool, err error) {
 	app, err := cluster.OpenApp(ctx, config)
 	if err != nil {
 		return nil, false, err
+	}
+	all, err := app.List(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	b := v1alpha1.APIServiceBinding{ObjectMeta: metav1.ObjectMeta{Name: binding}}
+	for _, one := range all {
+		if one.Name == binding {
+			b = one
+		}
 	}
 	crd, err := cluster.ReadCRD(ctx, app, binding)
 	resource, served := cluster.ServedResource(crd)
@@ -84,7 +95,7 @@ func Objects(ctx context.Context, config *rest.Config, binding string, now time.
 	if err != nil {
 		return nil, false, err
 	}
-	found, err := behind.Look(ctx, client, resource, now)
+	found, err := behind.Look(ctx, behind.Cluster{Objects: client, Events: app}, &b, resource, now)
 	if err != nil {
 		return nil, false, fmt.Errorf("look at the objects of %s: %w", binding, err)
 	}
@@ -92,6 +103,39 @@ func Objects(ctx context.Context, config *rest.Config, binding string, now time.
 		objects = append(objects, Object(o))
 	}
 	return objects, !found.Cut, nil
+}
+
+// A BoundObject is an object of a bound API.
+type BoundObject struct {
+	Binding         string
+	Namespace, Name string
+}
+
+// Named are the objects of all bound APIs that have a name, as far as they may be listed: at most
+// a hundred of each API.
+func Named(ctx context.Context, config *rest.Config, name string) (found []BoundObject, err error) {
+	app, bindings, err := openBound(ctx, config)
+	if err != nil {
+		return nil, err
+	}
+	client, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range bindings {
+		crd, err := cluster.ReadCRD(ctx, app, b.Name)
+		resource, served := cluster.ServedResource(crd)
+		if err != nil || !served {
+			continue
+		}
+		list, err := client.Resource(resource).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + name, Limit: 100})
+		for i := 0; err == nil && i < len(list.Items); i++ {
+			if list.Items[i].Name == name {
+				found = append(found, BoundObject{b.Name, list.Items[i].Namespace, name})
+			}
+		}
+	}
+	return found, nil
 }
 
 // KonnectorTrouble says what is wrong with the konnector of a cluster: by its Lease that it was
@@ -103,7 +147,7 @@ func KonnectorTrouble(ctx context.Context, config *rest.Config, now time.Time) s
 		return ""
 	}
 	holder, wrong := doctor.Konnector(ctx, app, now)
-	if holder != "" && wrong != "" || wrong == doctor.Stopped {
+	if doctor.Silent(holder, wrong) {
 		return wrong
 	}
 	return doctor.Unheard(ctx, app)

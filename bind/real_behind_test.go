@@ -16,10 +16,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind"
@@ -300,6 +303,55 @@ func TestBehindContested(t *testing.T) {
 	w.condition(t, widgets, v1alpha1.ConditionObjectsSynced, v1alpha1.ReasonObjectsNotSynced, "1 not in step: 1 TargetContested")
 }
 
+// A role that was taken away is told on each object that waits for it, be it on nothing that the
+// konnector has ever written to, and by status and doctor; when it is back all goes on in seconds.
+func TestRightsTakenAway(t *testing.T) {
+	w, service, _ := newBehind(t)
+	konnector, err := kubernetes.NewForConfig(quick(rest.CopyConfig(w.konnector)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.app.delete(t, rolesGVR, "", "klutch-bind-konnector-"+widgets)
+	eventually(t, func() error {
+		review, err := konnector.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "patch", Group: "example.org", Resource: "widgets"},
+		}}, metav1.CreateOptions{})
+		if err == nil && review.Status.Allowed {
+			err = errors.New("the konnector may patch widgets still")
+		}
+		return err
+	})
+	began := time.Now()
+	w.app.apply(t, widget("team", "two", map[string]any{"size": int64(1)}))
+	w.controlPlane.patchStatus(t, widgetsGVR, service, "one", map[string]any{"secret": "creds"})
+	w.hears(t, "two", "Warning AccessDenied")
+	w.hears(t, "one", "Warning AccessDenied")
+	if took := time.Since(began); took > 15*time.Second {
+		t.Errorf("told after %s", took)
+	}
+	w.condition(t, widgets, v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, "kubectl bind")
+	objects, all, err := bind.Objects(t.Context(), quick(w.app.Config()), widgets, time.Now())
+	if err != nil || !all || len(objects) != 2 || objects[0].Reason != "AccessDenied" || objects[1].Reason != "AccessDenied" || !strings.Contains(objects[0].Message, "kubectl bind repair") {
+		t.Errorf("%+v, all %t, %v", objects, all, err)
+	}
+	f, err := w.finding(t, "objects", widgets)
+	if err != nil || f.OK || !strings.Contains(f.Message, "team/one for ") || !strings.Contains(f.Message, "team/two for ") || !strings.Contains(f.Hint, "run kubectl bind repair") {
+		t.Errorf("%+v, %v", f, err)
+	}
+	w.allow(t, widgets)
+	began = time.Now()
+	w.travelled(t, service, "two")
+	w.hears(t, "two", "Warning AccessDenied", "Normal InStep")
+	w.hears(t, "one", "Warning AccessDenied", "Normal InStep")
+	w.condition(t, widgets, v1alpha1.ConditionObjectsSynced, "")
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("it goes on after %s", took)
+	}
+	if objects, _, err := bind.Objects(t.Context(), quick(w.app.Config()), widgets, time.Now()); err != nil || len(objects) > 0 {
+		t.Errorf("%+v, %v", objects, err)
+	}
+}
+
 // What becomes of a connection is told at once, and counted: a token that was revoked, a tenant
 // that the platform removes.
 func TestConnectionTold(t *testing.T) {
@@ -369,6 +421,7 @@ func TestConnectionTold(t *testing.T) {
 		t.Fatal(err)
 	}
 	within(25*time.Second, v1alpha1.ReasonTenantGone, "removed this cluster's tenant")
+	w.hears(t, "one", "Warning TenantGone")
 }
 
 // A control plane that takes requests and answers none is found within half a minute,

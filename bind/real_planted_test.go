@@ -83,7 +83,7 @@ func leaseFault(name, says, holder string, ago time.Duration) plantedFault {
 			}}))
 		}
 	}
-	return plantedFault{name: name, check: "konnector", says: says, told: says, next: "get pods", plant: write(holder, ago), heal: write("replica-2", -time.Hour)}
+	return plantedFault{name: name, check: "konnector", says: says, told: "KonnectorSilent: The konnector: " + says, next: "get pods", plant: write(holder, ago), heal: write("replica-2", -time.Hour)}
 }
 
 // absent waits until the control plane does not have an object any more.
@@ -441,8 +441,9 @@ func (s *side) command(t *testing.T, command string) func(code int, words ...str
 	}
 	return func(code int, words ...string) error {
 		cmd := exec.CommandContext(t.Context(), program, command, "--kubeconfig", s.Kubeconfig())
-		out, _ := cmd.CombinedOutput() // with exit codes that are no mistakes
-		if cmd.ProcessState.ExitCode() != code || slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(string(out), word) }) {
+		said, _ := cmd.CombinedOutput()                                              // with exit codes that are no mistakes
+		out := strings.ReplaceAll(string(said), " --kubeconfig="+s.Kubeconfig(), "") // which commands in hints have again
+		if cmd.ProcessState.ExitCode() != code || slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(out, word) }) {
 			return fmt.Errorf("%s: %s, want %d and %q:\n%s", command, cmd.ProcessState, code, words, out)
 		}
 		return nil

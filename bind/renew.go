@@ -128,6 +128,11 @@ func spoilt(ctx context.Context, u *unstructured.Unstructured, k *kubeconfig.Kub
 	if _, err := cluster.ReadSecret(u); err == nil || cluster.Backend(u) == "" {
 		return false, nil
 	}
+	return ofTenant(ctx, u, k)
+}
+
+// ofTenant tells whether a Secret is of the tenant that k leads to; true where it does not say.
+func ofTenant(ctx context.Context, u *unstructured.Unstructured, k *kubeconfig.Kubeconfig) (bool, error) {
 	of := types.UID(u.GetAnnotations()[v1alpha1.TenantUIDAnnotation])
 	if of == "" {
 		return true, nil
@@ -256,6 +261,9 @@ func Renew(ctx context.Context, config *rest.Config, backend string, data []byte
 	for _, c := range all {
 		if !cluster.LeadsTo(c.secret, k) || ofAnother(c.secret, backend) || c.Backend == "" && !sameCA(c.secret, k) {
 			continue
+		}
+		if same, err := ofTenant(ctx, c.secret, k); err == nil && !same {
+			continue // the tenant was made anew: an install writes token and tenant at once, and is the consent
 		}
 		if err := c.Replace(ctx, config, data); err != nil && !errors.Is(err, ErrNotRotated) {
 			return secrets, err

@@ -376,6 +376,9 @@ func (th *thief) attempts(w *world) []attempt {
 			"metadata":       map[string]any{"namespace": "team", "name": "e", "annotations": map[string]any{v1alpha1.ResourceAnnotation: "deployments.apps"}},
 			"involvedObject": map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "team", "name": "p"}, "reason": "Failed", "message": "run this",
 		}))},
+		{"tell people of another kind what it likes", th.create(eventsGVR, event("cogs.example.org", "example.org/v1", "Cog", "run this"))},
+		{"tell people of another kind that it lacks rights on it", th.create(eventsGVR, event("cogs.example.org", "example.org/v1", "Cog", noRights))},
+		{"tell people of a kind of Kubernetes that it lacks rights on it", th.create(eventsGVR, event("deployments.apps", "apps/v1", "Deployment", noRights))},
 		{"tell people of a bound object", th.create(eventsGVR, object("v1", "Event", "team", "e", map[string]any{
 			"metadata":       map[string]any{"namespace": "team", "name": "e", "annotations": map[string]any{v1alpha1.ResourceAnnotation: widgets}},
 			"involvedObject": map[string]any{"apiVersion": "example.org/v1", "kind": "Widget", "namespace": "team", "name": "one"}, "reason": "Failed", "message": "said",
@@ -391,6 +394,17 @@ func (th *thief) attempts(w *world) []attempt {
 		{"mark another CRD as one of a binding", th.patch(crdsGVR, "", "cogs.example.org", `{"metadata":{"annotations":{"klutch.anynines.com/binding":"a/b/c"}}}`)},
 		{"change the CRD of bindings", th.patch(crdsGVR, "", "apiservicebindings.klutch.anynines.com", `{"metadata":{"annotations":{"a":"b"}}}`)},
 		{"delete the CRD of the bound API", th.delete(crdsGVR, "", widgets)},
+	})
+}
+
+// noRights is what the policy lets the konnector say of kinds on which it has no rights.
+const noRights = "The konnector lacks rights on objects of this kind. Run kubectl bind repair: it writes them anew."
+
+// event says that an object of a kind is denied.
+func event(resource, version, kind, message string) *unstructured.Unstructured {
+	return object("v1", "Event", "team", "e", map[string]any{
+		"metadata":       map[string]any{"namespace": "team", "name": "e", "annotations": map[string]any{v1alpha1.ResourceAnnotation: resource}},
+		"involvedObject": map[string]any{"apiVersion": version, "kind": kind, "namespace": "team", "name": "p"}, "reason": "AccessDenied", "message": message,
 	})
 }
 

@@ -57,6 +57,7 @@ type Ledger struct {
 	mu      sync.Mutex
 	objects map[cache.ObjectName]*object
 	pending map[cache.ObjectName]struct{} // those with news
+	more    []News                        // that are no matter of the Sync
 	counted time.Time                     // when the numbers were last given out
 	numbers string
 }
@@ -84,6 +85,14 @@ func (l *Ledger) Report(_ context.Context, r klutchsync.Report) {
 	if l.note(r, time.Now()) {
 		l.wake()
 	}
+}
+
+// Tell has Events be made that are no matter of the Sync, at the pace of all.
+func (l *Ledger) Tell(all []News) {
+	l.mu.Lock()
+	l.more = append(l.more, all...)
+	l.mu.Unlock()
+	l.wake()
 }
 
 // note reports whether there are news where there were none.
@@ -142,6 +151,12 @@ func (l *Ledger) News(now time.Time) (all []News, again time.Duration) {
 		if o.told = o.reason; o.reason == "" {
 			delete(l.objects, name)
 		}
+	}
+	for len(l.more) > 0 {
+		if !l.pace.TryAccept() {
+			return all, sooner(again, time.Second)
+		}
+		all, l.more = append(all, l.more[0]), l.more[1:]
 	}
 	return all, again
 }

@@ -143,3 +143,22 @@ func TestManyObjects(t *testing.T) {
 		t.Errorf("%d wait for their Event", left)
 	}
 }
+
+// What is no matter of a Sync is told at the pace of all, and nothing of it is lost.
+func TestTell(t *testing.T) {
+	woken := 0
+	l := NewLedger(func() { woken++ })
+	const many = 250
+	all := make([]News, many)
+	for i := range all {
+		all[i] = News{Object: cache.NewObjectName("shop", strconv.Itoa(i)), Type: "Warning", Reason: "TenantGone"}
+	}
+	l.Tell(all)
+	told, again := l.News(noon)
+	if woken != 1 || len(told) == 0 || len(told) > 110 || again <= 0 || len(told)+len(l.more) != many {
+		t.Errorf("woken %d times, %d Events at once, %d left, again in %s", woken, len(told), len(l.more), again)
+	}
+	if diff := cmp.Diff(all[:len(told)], told); diff != "" {
+		t.Error(diff)
+	}
+}

@@ -9,8 +9,13 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -45,17 +50,25 @@ type Objects struct {
 	Cut    bool // there are more than one look is about
 }
 
-// Look reads what is written on the objects of a resource, metadata only and page by page.
-func Look(ctx context.Context, client metadata.Interface, resource schema.GroupVersionResource, now time.Time) (Objects, error) {
+// A Cluster is what people may read of one.
+type Cluster struct {
+	Objects metadata.Interface
+	Events  dynamic.Interface
+}
+
+// Look reads what is written on the objects of a resource, metadata only and page by page, and
+// what Events say of those that the konnector may not write to.
+func Look(ctx context.Context, c Cluster, b *v1alpha1.APIServiceBinding, resource schema.GroupVersionResource, now time.Time) (Objects, error) {
 	var found Objects
+	denied := denialsOf(ctx, c.Events, b)
 	opts := metav1.ListOptions{Limit: page}
 	for range mostPages {
-		list, err := client.Resource(resource).List(ctx, opts)
+		list, err := c.Objects.Resource(resource).List(ctx, opts)
 		if err != nil {
 			return found, err
 		}
 		for i := range list.Items {
-			if o, ok := judge(&list.Items[i], now); ok {
+			if o, ok := judge(&list.Items[i], denied, now); ok {
 				found.Behind = append(found.Behind, o)
 			}
 		}
@@ -70,21 +83,78 @@ func Look(ctx context.Context, client metadata.Interface, resource schema.GroupV
 	return found, nil
 }
 
-// judge says why an object is not in step, if that can be seen on it.
-func judge(m *metav1.PartialObjectMetadata, now time.Time) (Object, bool) {
+// denials are what the konnector could say of objects in Events alone, since it may not write to
+// them.
+type denials struct {
+	all string // of whatever it has not taken up; empty if nothing
+	of  map[types.UID]denial
+}
+
+type denial struct {
+	message string
+	since   time.Time
+}
+
+// denialsOf are those of a binding that counts any, as far as the person may read Events.
+func denialsOf(ctx context.Context, events dynamic.Interface, b *v1alpha1.APIServiceBinding) denials {
+	d := denials{of: map[types.UID]denial{}}
+	if c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionInformersSynced); c != nil && c.Reason == v1alpha1.ReasonMissingRights {
+		d.all = NoRights
+	}
+	c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionObjectsSynced)
+	if d.all == "" && (c == nil || !strings.Contains(c.Message, string(klutchsync.ReasonDenied))) {
+		return d
+	}
+	for _, reason := range []string{string(klutchsync.ReasonDenied), ReasonInStep} {
+		list, err := events.Resource(corev1.SchemeGroupVersion.WithResource("events")).List(ctx, metav1.ListOptions{FieldSelector: "reason=" + reason, Limit: page * mostPages})
+		for i := 0; err == nil && i < len(list.Items); i++ {
+			d.hear(&list.Items[i], b.Name)
+		}
+	}
+	return d
+}
+
+// hear follows one Event: a denial, or the later word that it is over.
+func (d denials) hear(u *unstructured.Unstructured, resource string) {
+	var e corev1.Event
+	if u.GetAnnotations()[v1alpha1.ResourceAnnotation] != resource || runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &e) != nil {
+		return
+	}
+	uid, at := e.InvolvedObject.UID, e.LastTimestamp.Time
+	switch before, known := d.of[uid]; {
+	case known && before.since.After(at):
+	case e.Reason == ReasonInStep:
+		delete(d.of, uid)
+	default:
+		d.of[uid] = denial{e.Message, at}
+	}
+}
+
+// judge says why an object is not in step, if that can be seen on it, or was said of it.
+func judge(m *metav1.PartialObjectMetadata, denied denials, now time.Time) (Object, bool) {
 	o := Object{Namespace: m.Namespace, Name: m.Name, Message: m.Annotations[klutchsync.MessageAnnotation]}
+	said, unwritten := denied.of[m.UID]
 	switch deleted := m.DeletionTimestamp; {
 	case o.Message != "":
 		o.Since = written(m)
 		o.Reason, o.Message, _ = strings.Cut(o.Message, ": ")
+	case unwritten:
+		o.Since, o.Reason, o.Message = said.since, string(klutchsync.ReasonDenied), said.message
 	case deleted != nil && now.Sub(deleted.Time) > overdue:
 		o.Since, o.Reason = deleted.Time, ReasonDeleting
 		o.Message = "it waits for its finalizers: " + strings.Join(m.Finalizers, ", ")
 	case deleted == nil && !slices.Contains(m.Finalizers, v1alpha1.SyncerFinalizer) && now.Sub(m.CreationTimestamp.Time) > overdue && !copied(m):
 		o.Since, o.Reason, o.Message = m.CreationTimestamp.Time, ReasonNotTakenUp, "the konnector has not taken it up: it does not run, or the provider has no namespace for it"
+		if denied.all != "" {
+			o.Reason, o.Message = string(klutchsync.ReasonDenied), denied.all
+		}
 	}
 	return o, o.Reason != ""
 }
+
+// NoRights is said of objects of a kind on which the konnector lacks rights. The admission policy
+// of the konnector lets this text pass, since there it may not be known what it has bound.
+const NoRights = "The konnector lacks rights on objects of this kind. Run kubectl bind repair: it writes them anew."
 
 // copied objects are of another cluster, which says how they are.
 func copied(m *metav1.PartialObjectMetadata) bool {

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
@@ -34,27 +36,63 @@ func TestJudge(t *testing.T) {
 		m.DeletionTimestamp = &then
 		return m
 	}
+	known := func(m *metav1.PartialObjectMetadata) *metav1.PartialObjectMetadata {
+		m.UID = "denied"
+		return m
+	}
+	none := denials{}
+	denied := denials{all: NoRights, of: map[types.UID]denial{"denied": {"patch source: forbidden", noon.Add(-20 * time.Second)}}}
 	copied := object(time.Hour)
 	copied.Annotations = map[string]string{klutchsync.SourceAnnotation: `{"uid":"u","name":"n"}`}
 	for name, c := range map[string]struct {
 		m    *metav1.PartialObjectMetadata
+		d    denials
 		want string
 	}{
-		"in step":            {object(time.Hour, taken...), ""},
-		"new":                {object(20 * time.Second), ""},
-		"not taken up":       {object(50 * time.Second), "NotTakenUp 50s the konnector has not taken it up: it does not run, or the provider has no namespace for it"},
-		"a copy":             {copied, ""},
-		"it says why":        {message(object(time.Hour, taken...), "TargetForbidden: the target: no"), "TargetForbidden 40s the target: no"},
-		"going":              {deleted(20 * time.Second), ""},
-		"going for long":     {deleted(40 * time.Second), "DeletionWaits 40s it waits for its finalizers: klutch.anynines.com/syncer"},
-		"going, and why not": {message(deleted(time.Minute), "DeletionsHeld: many"), "DeletionsHeld 40s many"},
+		"in step":              {object(time.Hour, taken...), none, ""},
+		"new":                  {object(20 * time.Second), none, ""},
+		"not taken up":         {object(50 * time.Second), none, "NotTakenUp 50s the konnector has not taken it up: it does not run, or the provider has no namespace for it"},
+		"a copy":               {copied, none, ""},
+		"it says why":          {message(object(time.Hour, taken...), "TargetForbidden: the target: no"), none, "TargetForbidden 40s the target: no"},
+		"going":                {deleted(20 * time.Second), none, ""},
+		"going for long":       {deleted(40 * time.Second), none, "DeletionWaits 40s it waits for its finalizers: klutch.anynines.com/syncer"},
+		"going, and why not":   {message(deleted(time.Minute), "DeletionsHeld: many"), none, "DeletionsHeld 40s many"},
+		"an Event says why":    {known(object(time.Hour, taken...)), denied, "AccessDenied 20s patch source: forbidden"},
+		"and of one that goes": {known(deleted(time.Minute)), denied, "AccessDenied 20s patch source: forbidden"},
+		"never taken up":       {object(50 * time.Second), denied, "AccessDenied 50s " + NoRights},
+		"of another object":    {object(time.Hour, taken...), denied, ""},
 	} {
 		got := ""
-		if o, ok := judge(c.m, noon); ok {
+		if o, ok := judge(c.m, c.d, noon); ok {
 			got = fmt.Sprintf("%s %s %s", o.Reason, noon.Sub(o.Since), o.Message)
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", name, diff)
 		}
+	}
+}
+
+// Of two Events of an object the later one counts, whichever is read first, and those of other
+// APIs do not.
+func TestDenials(t *testing.T) {
+	event := func(uid, reason, resource string, ago time.Duration) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{
+			"metadata":       map[string]any{"annotations": map[string]any{v1alpha1.ResourceAnnotation: resource}},
+			"involvedObject": map[string]any{"uid": uid}, "reason": reason, "message": "no", "lastTimestamp": noon.Add(-ago).UTC().Format(time.RFC3339),
+		}}
+	}
+	d := denials{of: map[types.UID]denial{}}
+	for _, e := range []*unstructured.Unstructured{
+		event("denied", "AccessDenied", "widgets.example.org", time.Minute),
+		event("over", "AccessDenied", "widgets.example.org", time.Hour),
+		event("again", "AccessDenied", "widgets.example.org", time.Second),
+		event("other", "AccessDenied", "cogs.example.org", time.Second),
+		event("over", ReasonInStep, "widgets.example.org", time.Minute),
+		event("again", ReasonInStep, "widgets.example.org", time.Minute),
+	} {
+		d.hear(e, "widgets.example.org")
+	}
+	if _, again := d.of["again"]; len(d.of) != 2 || !again || !d.of["denied"].since.Equal(noon.Add(-time.Minute)) {
+		t.Errorf("%+v", d.of)
 	}
 }

@@ -41,6 +41,9 @@ func ofControlPlane(server string, err error, found *v1alpha1.ClusterBinding) st
 // ofBinding is what to do about a binding that is not ready, by the first of its reasons for
 // which there is something to do.
 func ofBinding(b *v1alpha1.APIServiceBinding) string {
+	if isGone(b) {
+		return "Ask the platform's operators why, and what has become of the instances, of which the objects here say how they were last. Run kubectl bind repair: it asks for a new tenant."
+	}
 	for _, c := range b.Status.Conditions {
 		if c.Status == metav1.ConditionTrue || c.Type == v1alpha1.ConditionReady {
 			continue
@@ -57,8 +60,6 @@ func ofBinding(b *v1alpha1.APIServiceBinding) string {
 			return cluster.Repair(nil) + ": it writes a new kubeconfig Secret. The objects here wait meanwhile."
 		case v1alpha1.ReasonKubeconfigSecretInvalid:
 			return "What to do depends on the Secret: see the check secret. The objects here wait meanwhile."
-		case v1alpha1.ReasonTenantGone:
-			return "Ask the platform's operators why, and what has become of the instances, of which the objects here say how they were last. Run kubectl bind repair: it asks for a new tenant."
 		case v1alpha1.ReasonControlPlaneUnauthorized, v1alpha1.ReasonTokenRevoked:
 			return "Run kubectl bind repair: it writes a new kubeconfig Secret. The objects here wait meanwhile."
 		case v1alpha1.ReasonControlPlaneUnreachable:
@@ -70,6 +71,13 @@ func ofBinding(b *v1alpha1.APIServiceBinding) string {
 		}
 	}
 	return described(b)
+}
+
+// isGone reports whether the platform has removed the tenant: whatever else is wrong is so because
+// of that.
+func isGone(b *v1alpha1.APIServiceBinding) bool {
+	c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionConnected)
+	return c != nil && c.Reason == v1alpha1.ReasonTenantGone
 }
 
 // ofClaims is what to do about permission claims that are not kept, or not answered.
@@ -109,11 +117,15 @@ func described(b *v1alpha1.APIServiceBinding) string {
 
 // ofObjects is what to do about objects that are not in step: for each of their reasons, that of
 // the object which is so for longest first.
-func ofObjects(binding string, found []behind.Object) string {
+func ofObjects(b *v1alpha1.APIServiceBinding, found []behind.Object) string {
+	all := "All of them: kubectl bind status " + b.Name
+	if isGone(b) {
+		return "The tenant is gone, and with it perhaps what these stand for: see the check binding. " + all
+	}
 	var lines []string
 	for _, o := range found {
 		if strings.Contains(o.Message, klutchsync.OtherCluster) {
-			return "If the cluster that was here before is gone for good, run: kubectl bind recover " + binding
+			return "If the cluster that was here before is gone for good, run: kubectl bind recover " + b.Name
 		}
 		if line := ofReason[klutchsync.Reason(o.Reason)]; line != "" {
 			lines = append(lines, o.Reason+": "+line)
@@ -122,7 +134,7 @@ func ofObjects(binding string, found []behind.Object) string {
 	if lines = unique(lines); len(lines) == 1 {
 		_, lines[0], _ = strings.Cut(lines[0], ": ")
 	}
-	return strings.Join(append(lines, "All of them: kubectl bind status "+binding), " ")
+	return strings.Join(append(lines, all), " ")
 }
 
 // unique are the texts, each where it comes first.

@@ -24,6 +24,11 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
+// named is a binding of which nothing is known but its name.
+func named(name string) *v1alpha1.APIServiceBinding {
+	return &v1alpha1.APIServiceBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}
+}
+
 // What is wrong has a next step of its own.
 func TestAdvice(t *testing.T) {
 	going := &v1alpha1.ClusterBinding{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: &metav1.Time{Time: time.Now()}}}
@@ -36,13 +41,15 @@ func TestAdvice(t *testing.T) {
 		}
 		return b
 	}
+	gone := binding(v1alpha1.ReasonTenantGone, v1alpha1.ConditionConnected)
+	gone.Status.Conditions[2] = v1alpha1.False(v1alpha1.ConditionProviderInSync, v1alpha1.SeverityError, "Evil", "")
 	secretWith := func(annotations map[string]string) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{Object: map[string]any{}}
 		u.SetAnnotations(annotations)
 		return u
 	}
 	behindBy := func(reason klutchsync.Reason, message string) string {
-		return ofObjects("things.example.com", []behind.Object{{Reason: string(reason), Message: message}, {Reason: "Other"}})
+		return ofObjects(named("things.example.com"), []behind.Object{{Reason: string(reason), Message: message}, {Reason: "Other"}})
 	}
 	template := &v1alpha1.APIServiceExportTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "services", Name: "t"}}
 	template.Spec.APIServiceSelector.Group, template.Spec.APIServiceSelector.Resource = "example.com", "things"
@@ -65,6 +72,8 @@ func TestAdvice(t *testing.T) {
 		{"backend without rights, at the tenant", ofBinding(binding(v1alpha1.ReasonMissingRights, v1alpha1.ConditionProviderInSync)), "Show the message to the platform's operators"},
 		{"unreachable", ofBinding(binding(v1alpha1.ReasonControlPlaneUnreachable)), "see the check control-plane"},
 		{"rights taken", ofBinding(binding(v1alpha1.ReasonMissingRights)), "writes the rights anew"},
+		{"tenant gone, and what follows", ofObjects(gone, []behind.Object{{Reason: "RelatedConflict"}}), "The tenant is gone, and with it perhaps what these stand for: see the check binding. All of them: kubectl bind status things.example.com"},
+		{"tenant gone, after all else", ofBinding(gone), "it asks for a new tenant"},
 		{"anything else", ofBinding(binding("Evil")), "kubectl -n klutch-bind describe apiservicebinding things.example.com"},
 		{"quota", behindBy(klutchsync.ReasonForbidden, "x"), "A quota, a policy or a right of the platform"},
 		{"webhook down", behindBy(klutchsync.ReasonUnavailable, "x"), "webhook of the platform fails"},
@@ -78,7 +87,7 @@ func TestAdvice(t *testing.T) {
 		{"backend with old roles", ofTemplate(template, v1alpha1.ReasonMissingRights, "the platform operator has to run kubectl apply -k deploy/backend (x)"), "Run the command of the message"},
 		{"template in the shadow", ofTemplate(template, v1alpha1.ReasonShadowed, "x"), "kubectl -n services delete apiserviceexporttemplate t"},
 		{"unfit template", ofTemplate(template, v1alpha1.ReasonClusterScoped, "x"), "kubectl -n services edit apiserviceexporttemplate t"},
-		{"many reasons", ofObjects("things.example.com", []behind.Object{{Reason: "TargetConflict"}, {Reason: "TargetForbidden"}, {Reason: "TargetConflict"}}), "TargetConflict: " + ofReason[klutchsync.ReasonConflict] + " TargetForbidden: " + ofReason[klutchsync.ReasonForbidden] + " All of them"},
+		{"many reasons", ofObjects(named("things.example.com"), []behind.Object{{Reason: "TargetConflict"}, {Reason: "TargetForbidden"}, {Reason: "TargetConflict"}}), "TargetConflict: " + ofReason[klutchsync.ReasonConflict] + " TargetForbidden: " + ofReason[klutchsync.ReasonForbidden] + " All of them"},
 		{"one reason", behindBy(klutchsync.ReasonConflict, "x"), "The name is taken"},
 		{"all of them", behindBy(klutchsync.ReasonRefused, "x"), "kubectl bind status things.example.com"},
 		{"deletion held", behindBy(klutchsync.ReasonHeld, "x"), "release them"},
@@ -128,10 +137,25 @@ func TestAdviceForEachReason(t *testing.T) {
 	seen := map[string]string{}
 	for _, m := range reasons {
 		reason := string(m[1])
-		advice := ofObjects("things", []behind.Object{{Reason: reason}})
+		advice := ofObjects(named("things"), []behind.Object{{Reason: reason}})
 		if other := seen[advice]; other != "" || strings.HasPrefix(advice, "All of them") && reason != string(klutchsync.ReasonOrphaned) {
 			t.Errorf("%s has no advice of its own: %q, %s", reason, advice, other)
 		}
 		seen[advice] = reason
+	}
+}
+
+// A repair of what does not say from which platform it is takes the URL.
+func TestRepairOfTheNameless(t *testing.T) {
+	d := &doctor{nameless: map[string]bool{"klutch-bind/kubeconfig": true}}
+	const hint = "Run kubectl bind repair: it writes a new token. Or kubectl bind repair URL."
+	for about, want := range map[string]string{
+		"klutch-bind/kubeconfig": "Run kubectl bind repair URL: it writes a new token. Or kubectl bind repair URL.",
+		"klutch-bind/other":      hint,
+	} {
+		d.note("token", about, "it ends", "", hint)
+		if got := d.found[len(d.found)-1].Hint; got != want {
+			t.Errorf("%s: %q, want %q", about, got, want)
+		}
 	}
 }

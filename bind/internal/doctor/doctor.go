@@ -50,7 +50,7 @@ func Check(ctx context.Context, config *rest.Config, now time.Time) []Finding {
 
 // open looks for the App Cluster and its bindings.
 func open(ctx context.Context, config *rest.Config, now time.Time) (d *doctor, all []v1alpha1.APIServiceBinding, ok bool) {
-	d = &doctor{now: now}
+	d = &doctor{now: now, nameless: map[string]bool{}}
 	var err error
 	if d.app, err = cluster.OpenApp(ctx, config); err == nil {
 		all, err = d.app.List(ctx)
@@ -71,10 +71,12 @@ func (d *doctor) checkSecrets(ctx context.Context, all []v1alpha1.APIServiceBind
 	seen := map[string]bool{}
 	for _, b := range all {
 		ref := b.Spec.KubeconfigSecretRef
-		if about := ref.Namespace + "/" + ref.Name; !seen[about] {
+		about := ref.Namespace + "/" + ref.Name
+		if !seen[about] {
 			seen[about] = true
 			d.checkSecret(ctx, about, ref.Namespace, ref.Name)
 		}
+		d.nameless[b.Name] = d.nameless[about]
 	}
 }
 
@@ -106,12 +108,14 @@ func (d *doctor) checkRights(ctx context.Context) {
 // checkKonnector looks at its Lease: who holds it works.
 func (d *doctor) checkKonnector(ctx context.Context) {
 	holder, wrong := Konnector(ctx, d.app, d.now)
+	d.silent = Silent(holder, wrong)
 	d.note("konnector", holder, wrong, "it works", "Look why it does not run: kubectl -n "+v1alpha1.Namespace+" get pods. To install it: kubectl bind konnector install --help")
 }
 
 // checkSecret looks at a kubeconfig, and with it at the Control Plane Cluster.
 func (d *doctor) checkSecret(ctx context.Context, about, namespace, name string) {
 	u, err := cluster.Get[unstructured.Unstructured](ctx, d.app.Resource(cluster.Secrets).Namespace(namespace), name)
+	d.nameless[about] = u == nil || cluster.Backend(u) == ""
 	wrong, k, hint := cluster.Trouble(err), &kubeconfig.Kubeconfig{}, cluster.Repair(u)+": it writes a good one."
 	switch {
 	case err == nil && u == nil:
@@ -165,21 +169,29 @@ func (d *doctor) checkTenant(ctx context.Context, about string, k *kubeconfig.Ku
 	if d.note("control-plane", about, wrong, k.Server+" answers", ofControlPlane(k.Server, err, b)); wrong != "" {
 		return
 	}
+	d.note("heartbeat", about, late(b, d), "it is on time", "The konnector does not write it: look at the other checks, and at the clocks.")
+}
+
+// late says what is wrong with the last heartbeat; empty if nothing. Of a konnector that is silent
+// none is on time.
+func late(b *v1alpha1.ClusterBinding, d *doctor) string {
 	interval := usualHeartbeat
 	if every := b.Status.HeartbeatInterval; every != nil {
 		interval = every.Duration
 	}
 	switch last, awaited := b.Status.LastHeartbeatTime, cluster.AwaitedBy(b); {
 	case last == nil:
-		wrong = "there has been none yet"
+		return "there has been none yet"
 	case awaited != "":
-		wrong = awaited
+		return awaited
+	case d.silent:
+		return fmt.Sprintf("the last one is %s old, and no konnector writes the next", d.age(last.Time))
 	case d.age(last.Time) > 2*interval:
-		wrong = fmt.Sprintf("the last one is %s old", d.age(last.Time))
+		return fmt.Sprintf("the last one is %s old", d.age(last.Time))
 	case d.age(last.Time) < -interval:
-		wrong = fmt.Sprintf("the last one is %s ahead of the clock here", -d.age(last.Time))
+		return fmt.Sprintf("the last one is %s ahead of the clock here", -d.age(last.Time))
 	}
-	d.note("heartbeat", about, wrong, "it is on time", "The konnector does not write it: look at the other checks, and at the clocks.")
+	return ""
 }
 
 func (d *doctor) checkBinding(ctx context.Context, b *v1alpha1.APIServiceBinding) {
@@ -187,7 +199,11 @@ func (d *doctor) checkBinding(ctx context.Context, b *v1alpha1.APIServiceBinding
 	if !cluster.IsReady(b) {
 		wrong = "it is not ready" + cluster.WaitingFor(b)
 	}
-	d.note("binding", b.Name, wrong, "it is ready", ofBinding(b))
+	well := "it is ready"
+	if d.silent {
+		well = "it was ready when the konnector said so last"
+	}
+	d.note("binding", b.Name, wrong, well, ofBinding(b))
 	if c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionClaimsInSync); c != nil && c.Reason != "" {
 		d.note("claims", b.Name, c.Message, "", ofClaims(b, c.Reason))
 	}
@@ -198,15 +214,15 @@ func (d *doctor) checkBinding(ctx context.Context, b *v1alpha1.APIServiceBinding
 	if err != nil || !served {
 		return // of which the binding speaks
 	}
-	d.checkObjects(ctx, b.Name, resource)
+	d.checkObjects(ctx, b, resource)
 }
 
 // mostNamed bounds how many objects one finding names.
 const mostNamed = 10
 
 // checkObjects names the objects that are not in step, the oldest first.
-func (d *doctor) checkObjects(ctx context.Context, binding string, resource schema.GroupVersionResource) {
-	found, err := behind.Look(ctx, d.meta, resource, d.now)
+func (d *doctor) checkObjects(ctx context.Context, b *v1alpha1.APIServiceBinding, resource schema.GroupVersionResource) {
+	found, err := behind.Look(ctx, behind.Cluster{Objects: d.meta, Events: d.app}, b, resource, d.now)
 	var named []string
 	for _, o := range found.Behind[:min(len(found.Behind), mostNamed)] {
 		named = append(named, fmt.Sprintf("%s/%s for %s: %s: %s", o.Namespace, o.Name, d.age(o.Since), o.Reason, text.Clip(o.Message, longestNamed)))
@@ -219,7 +235,7 @@ func (d *doctor) checkObjects(ctx context.Context, binding string, resource sche
 	if found.Cut {
 		well = "those that were looked at are in step; there are more"
 	}
-	d.note("objects", binding, cmp.Or(wrong, cluster.Trouble(err)), well, ofObjects(binding, found.Behind))
+	d.note("objects", b.Name, cmp.Or(wrong, cluster.Trouble(err)), well, ofObjects(b, found.Behind))
 }
 
 // longestNamed is that of what keeps one object from being in step.

@@ -4,6 +4,7 @@ package doctor
 
 import (
 	"cmp"
+	"regexp"
 	"time"
 
 	"k8s.io/client-go/metadata"
@@ -24,9 +25,13 @@ type Finding struct {
 
 // A doctor collects findings.
 type doctor struct {
-	app   *cluster.App
-	meta  metadata.Interface
-	now   time.Time
+	app    *cluster.App
+	meta   metadata.Interface
+	now    time.Time
+	silent bool // the konnector has stopped, or died
+
+	nameless map[string]bool // Secrets that do not say from which platform they are, and their bindings
+
 	found []Finding
 }
 
@@ -36,5 +41,11 @@ func (d *doctor) note(check, about, wrong, well, hint string) {
 	if !f.OK {
 		f.Hint = hint
 	}
+	if d.nameless[about] {
+		f.Hint = repairs.ReplaceAllString(f.Hint, "kubectl bind repair URL")
+	}
 	d.found = append(d.found, f)
 }
+
+// repairs are the commands in hints that take the URL of a platform where nothing names it.
+var repairs = regexp.MustCompile(`kubectl bind repair( URL)?\b`)

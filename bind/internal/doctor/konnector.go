@@ -48,6 +48,12 @@ func Konnector(ctx context.Context, app *cluster.App, now time.Time) (holder, wr
 	return holder, fmt.Sprintf("it does not work: it has not renewed its Lease for %s", age.Round(time.Second))
 }
 
+// Silent reports whether that means that a konnector which once worked does not any more. One that
+// has no Lease may be part of another program.
+func Silent(holder, wrong string) bool {
+	return wrong == Stopped || holder != "" && wrong != ""
+}
+
 // What is wrong where no konnector works.
 const (
 	None    = "none works here"

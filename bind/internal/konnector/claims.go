@@ -20,49 +20,69 @@ import (
 func (p *pass) checkRights(ctx context.Context) (bool, error) {
 	state, running := p.syncs.State(p.key.String())
 	running = running && state.Err == nil
-	kept, err := p.keptClaims()
-	if err != nil {
+	var err error
+	if p.kept, err = p.keptClaims(); err != nil {
 		return false, err
 	}
-	if err := p.findGrant(ctx, kept, running); err != nil {
+	if err := p.findGrant(ctx, running); err != nil {
 		return false, err
 	}
 	if running {
-		return p.keepsRights(ctx, kept)
+		p.keepsRights(ctx)
+		return true, nil
 	}
 	needed := permission.BoundRules(v1alpha1.GroupResource{Group: p.export.Spec.Group, Resource: p.export.Spec.Names.Plural})
 	if p.grant != nil {
 		needed = append(needed, permission.PassingRules(p.binding.Name)...)
 	} else {
-		kept = nil
+		p.kept = nil
 	}
 	missing, err := permission.MissingRights(ctx, p.app.Calls, needed)
-	if err != nil || len(missing) == 0 {
-		return err == nil, err
+	if err != nil {
+		return false, err
 	}
-	p.again = rightsEvery
-	p.verdict.set(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, permission.MissingMessage(p.binding.Name, missing, permission.ClaimRules(kept))))
+	if p.lack(missing); len(missing) == 0 {
+		return true, nil
+	}
+	p.verdict.set(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, p.record.lacks))
 	return false, nil
+}
+
+// lack takes note of the rights that are missing. Once none is, what was refused for want of
+// them is asked again at once.
+func (p *pass) lack(missing []string) {
+	before := p.record.lacks
+	p.record.reviewed, p.record.lacks = time.Now(), ""
+	switch {
+	case len(missing) > 0:
+		p.again, p.record.lacks = rightsEvery, permission.MissingMessage(p.binding.Name, missing, permission.ClaimRules(p.kept))
+	case before != "":
+		p.syncs.Retry(p.key.String())
+	}
 }
 
 // keepsRights looks now and then whether the rights on the bound kind are still there,
 // before they are used. What runs goes on: API servers refuse requests without a right.
-func (p *pass) keepsRights(ctx context.Context, kept []v1alpha1.AcceptablePermissionClaim) (bool, error) {
-	if left := keptEvery - time.Since(p.record.reviewed); left > 0 && len(p.record.lacks) == 0 {
+func (p *pass) keepsRights(ctx context.Context) {
+	left := keptEvery - time.Since(p.record.reviewed)
+	if left > 0 && p.record.lacks == "" {
 		p.again = left
-		return true, nil
+		return
 	}
+	p.again = keptEvery
+	p.review(ctx)
+}
+
+// review looks whether the rights on the bound kind are still there. An answer that fails is no
+// loss of rights: it is asked again.
+func (p *pass) review(ctx context.Context) {
 	rules := permission.BoundRules(v1alpha1.GroupResource{Group: p.export.Spec.Group, Resource: p.export.Spec.Names.Plural})
 	missing, err := permission.Lacking(ctx, p.app.Calls, rules)
-	if err != nil { // an answer that fails is no loss of rights: what runs goes on
+	if err != nil {
 		p.again = retryEvery
-		return true, nil //nolint:nilerr // it is asked again
+		return
 	}
-	p.record.reviewed, p.record.lacks = time.Now(), ""
-	if p.again = keptEvery; len(missing) > 0 {
-		p.again, p.record.lacks = rightsEvery, permission.MissingMessage(p.binding.Name, missing, permission.ClaimRules(kept))
-	}
-	return true, nil
+	p.lack(missing)
 }
 
 // keptEvery is the pace of looks at rights that were there.
@@ -71,8 +91,8 @@ const keptEvery = 20 * time.Second
 // findGrant finds out whether the konnector has the rights of the claims in all
 // namespaces, as a program that is an administrator has, and as bindings gave them
 // once. A konnector without them has none to lose, so that it asks once.
-func (p *pass) findGrant(ctx context.Context, kept []v1alpha1.AcceptablePermissionClaim, running bool) error {
-	p.grant = permission.NewGrant(p.app.Calls, p.binding.Name, kept)
+func (p *pass) findGrant(ctx context.Context, running bool) error {
+	p.grant = permission.NewGrant(p.app.Calls, p.binding.Name, p.kept)
 	if p.grant == nil || running && !p.record.everywhere {
 		return nil
 	}

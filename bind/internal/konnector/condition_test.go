@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/record"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -209,5 +210,31 @@ func TestReadyIsToldOnce(t *testing.T) {
 	}
 	if told := len(recorder.Events); told != 2 {
 		t.Errorf("told %d times, want 2", told)
+	}
+}
+
+// That a tenant is gone stays so while its control plane is not reached, or takes no token; not when
+// it answers, and not of another one.
+func TestGoneStays(t *testing.T) {
+	const server = "https://platform.example.com"
+	gone := tenantGone(server)
+	unreachable := failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "no answer")
+	revoked := failed(v1alpha1.ConditionConnected, v1alpha1.ReasonTokenRevoked, "not accepted")
+	held := failed(v1alpha1.ConditionConnected, v1alpha1.ReasonTenantHeldByAnotherCluster, "held")
+	up := v1alpha1.True(v1alpha1.ConditionConnected)
+	for name, c := range map[string]struct{ before, now, want v1alpha1.Condition }{
+		"unreachable":         {gone, unreachable, gone},
+		"revoked":             {gone, revoked, gone},
+		"back":                {gone, up, up},
+		"another's":           {gone, held, held},
+		"not yet known":       {gone, pending(v1alpha1.ConditionConnected, "Connecting."), pending(v1alpha1.ConditionConnected, "Connecting.")},
+		"never gone":          {up, unreachable, unreachable},
+		"gone from elsewhere": {tenantGone("https://other.example.com"), unreachable, unreachable},
+	} {
+		p := &pass{binding: &v1alpha1.APIServiceBinding{}, session: &session{place: kubeconfig.Kubeconfig{Server: server}}}
+		p.binding.Status.Conditions = []v1alpha1.Condition{c.before}
+		if got := p.unlessGone(c.now); got != c.want {
+			t.Errorf("%s: %+v", name, got)
+		}
 	}
 }

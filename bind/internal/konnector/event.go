@@ -4,6 +4,8 @@ package konnector
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +17,7 @@ import (
 	"github.com/klutch-go/sdk/bind/internal/behind"
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 // tellObject makes an Event of an object of a bound API. The admission policy of the
@@ -23,6 +26,61 @@ func (k *Konnector) tellObject(resource string, kind schema.GroupVersionKind, n 
 	version, word := kind.ToAPIVersionAndKind()
 	about := &corev1.ObjectReference{APIVersion: version, Kind: word, Namespace: n.Object.Namespace, Name: n.Object.Name, UID: n.UID}
 	k.events.AnnotatedEventf(about, map[string]string{v1alpha1.ResourceAnnotation: resource}, n.Type, n.Reason, "%s", n.Message)
+}
+
+const (
+	eventPage  = 500
+	eventPages = 20
+)
+
+// tellGone has each object of a binding be told that the tenant is gone, once: what its status
+// says is of the past.
+func (k *Konnector) tellGone(ctx context.Context, b *v1alpha1.APIServiceBinding) error {
+	crd, err := cluster.ReadCRD(ctx, k.app.Calls, b.Name)
+	resource, served := cluster.ServedResource(crd)
+	if err != nil || !served {
+		return err
+	}
+	var all []behind.News
+	opts := metav1.ListOptions{Limit: eventPage}
+	for range eventPages {
+		list, err := k.app.Meta.Resource(resource).List(ctx, opts)
+		if err != nil {
+			return fmt.Errorf("objects of %s: %w", b.Name, err)
+		}
+		for i := range list.Items {
+			if o := &list.Items[i]; slices.Contains(o.Finalizers, v1alpha1.SyncerFinalizer) {
+				all = append(all, behind.News{Object: cache.MetaObjectToName(o), UID: o.UID, Type: corev1.EventTypeWarning, Reason: v1alpha1.ReasonTenantGone, Message: ofThePast})
+			}
+		}
+		if opts.Continue = list.Continue; opts.Continue == "" {
+			break
+		}
+	}
+	key := cache.MetaObjectToName(b)
+	made := &k.records.get(key).sync
+	if made.ledger == nil {
+		made.ledger = behind.NewLedger(func() { k.changed(key.String()) })
+		made.kind = resource.GroupVersion().WithKind(crd.Spec.Names.Kind)
+	}
+	made.ledger.Tell(all)
+	return nil
+}
+
+const ofThePast = "The platform has removed this cluster's tenant, and what stood for this object may be gone with it: its status says how it was last. The binding tells what to do."
+
+// withoutRights is the news of an object where the konnector lacks rights on its kind: of which
+// the admission policy lets only one Event pass.
+func withoutRights(n behind.News) behind.News {
+	if n.Type == corev1.EventTypeWarning {
+		n.Reason, n.Message = string(klutchsync.ReasonDenied), behind.NoRights
+	}
+	return n
+}
+
+// ofRights reports whether want of rights on the kind may be why n is told.
+func ofRights(n behind.News) bool {
+	return n.Reason == string(klutchsync.ReasonDenied) || n.Reason == string(klutchsync.ReasonStatus)
 }
 
 // mostReferrers bounds how many objects of one API are looked at for references.

@@ -221,7 +221,7 @@ func (h *heartbeat) away(err error) v1alpha1.Condition {
 	c, is := away(h.place.Server, err)
 	ends := cluster.ReadToken(h.token.Get()).Ends()
 	switch {
-	case !is && fates.Is(err, fates.Absent), is && c.Reason == v1alpha1.ReasonTokenRevoked && h.leaving.Load():
+	case fates.Is(err, fates.Absent), fates.Is(err, fates.Unauthorized, fates.Forbidden) && h.leaving.Load():
 		return tenantGone(h.place.Server)
 	case is && c.Reason == v1alpha1.ReasonTokenRevoked && !ends.IsZero() && time.Now().After(ends):
 		return failed(c.Type, v1alpha1.ReasonControlPlaneUnauthorized, "The token for the Control Plane Cluster "+h.place.Server+" has ended, and the konnector could not fetch the next one in time. "+repair)

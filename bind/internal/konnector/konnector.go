@@ -5,6 +5,7 @@ package konnector
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -167,7 +168,13 @@ func (k *Konnector) objects(ctx context.Context, p *pass) {
 	}
 	now := time.Now()
 	news, again := l.News(now)
+	if p.record.lacks == "" && p.export != nil && slices.ContainsFunc(news, ofRights) {
+		p.review(ctx)
+	}
 	for _, n := range news {
+		if p.record.lacks != "" {
+			n = withoutRights(n)
+		}
 		k.tellObject(p.binding.Name, p.record.sync.kind, n)
 		if n.Recreated {
 			k.tellReferrers(ctx, p, n.Object)
@@ -186,10 +193,20 @@ func (k *Konnector) write(ctx context.Context, b *v1alpha1.APIServiceBinding, v 
 	v.apply(&after.Status, b.Generation)
 	client := k.app.Calls.Resource(cluster.APIServiceBindings).Namespace(b.Namespace)
 	err := objectstatus.Write(ctx, client, b, func(o *v1alpha1.APIServiceBinding) { v.apply(&o.Status, o.Generation) })
-	if err == nil {
-		k.tell(b, before, after.Status.Conditions)
+	if err != nil {
+		return err
 	}
-	return err
+	k.tell(b, before, after.Status.Conditions)
+	if isGone(after.Status.Conditions) && !isGone(before) {
+		return k.tellGone(ctx, b)
+	}
+	return nil
+}
+
+// isGone reports whether conditions say that the platform has removed the tenant.
+func isGone(conditions []v1alpha1.Condition) bool {
+	c := v1alpha1.FindCondition(conditions, v1alpha1.ConditionConnected)
+	return c != nil && c.Reason == v1alpha1.ReasonTenantGone
 }
 
 // tell makes Events of conditions that have turned.

@@ -51,9 +51,10 @@ type pass struct {
 	verdict  *verdict
 	session  *session
 	export   *v1alpha1.APIServiceExport
-	grant    *permission.Grant // nil if the konnector has the rights of the claims everywhere, or needs none
-	again    time.Duration     // until the next look at what no watch shows
-	disabled bool              // the objects must not be synced
+	kept     []v1alpha1.AcceptablePermissionClaim // that are carried out, as far as rights are needed for them
+	grant    *permission.Grant                    // nil if the konnector has the rights of the claims everywhere, or needs none
+	again    time.Duration                        // until the next look at what no watch shows
+	disabled bool                                 // the objects must not be synced
 }
 
 // block records why the pass ends here and holds the objects: none is changed or
