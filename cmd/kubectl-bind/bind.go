@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -78,6 +79,9 @@ permission, 5 a permission claim needs an answer, 6 conflict, 130 interrupted.`,
 
 // didYouMean names the commands that are spelled much like word.
 func didYouMean(cmd *cobra.Command, word string) string {
+	if isHost(word) {
+		return "; did you mean https://" + word + "?"
+	}
 	cmd.SuggestionsMinimumDistance = 2
 	like := cmd.SuggestionsFor(word)
 	if len(like) == 0 {
@@ -112,6 +116,11 @@ func (b *bindURL) run(ctx context.Context, url string) error {
 	}
 	return b.install(ctx, kubeconfig, requests)
 }
+
+// isHost tells whether a word looks like a URL without its scheme.
+func isHost(word string) bool { return host.MatchString(word) }
+
+var host = regexp.MustCompile(`^(localhost|[\w-]+(\.[\w-]+)+)(:\d+)?(/\S*)?$`)
 
 func isURL(arg string) bool {
 	return strings.HasPrefix(arg, "https://") || strings.HasPrefix(arg, "http://")

@@ -62,6 +62,9 @@ func diagnose(ctx context.Context, p *plugin, format string, takeover bool) erro
 	} else {
 		found = bind.Doctor(ctx, config, p.now())
 	}
+	for i := range found {
+		found[i].Hint = pasteable(p, found[i].Hint)
+	}
 	if format == "json" {
 		encoder := json.NewEncoder(p.Out)
 		encoder.SetIndent("", "  ")

@@ -16,6 +16,7 @@ import (
 
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
@@ -41,15 +42,12 @@ func newWard(t *testing.T) *ward {
 		"POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews": map[string]any{
 			"kind": "SelfSubjectAccessReview", "apiVersion": "authorization.k8s.io/v1", "status": map[string]any{"allowed": true},
 		},
-		"/apis/coordination.k8s.io/v1/namespaces/klutch-bind/leases/klutch-bind": map[string]any{
-			"kind": "Lease", "apiVersion": "coordination.k8s.io/v1",
-			"spec": map[string]any{"holderIdentity": "konnector-0", "renewTime": "2026-07-01T11:59:58.000000Z"},
-		},
 		"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/" + sick: map[string]any{
 			"kind": "CustomResourceDefinition", "apiVersion": "apiextensions.k8s.io/v1", "metadata": map[string]any{"name": sick},
 			"spec": map[string]any{"group": "anynines.com", "names": map[string]any{"plural": "postgresqlinstances"}, "versions": []any{map[string]any{"name": "v1", "served": true}}},
 		},
 	}
+	w.lease("2026-07-01T11:59:58.000000Z")
 	w.instance("")
 	w.token(time.Date(2026, 7, 1, 12, 40, 0, 0, time.UTC))
 	return w
@@ -112,6 +110,62 @@ func (w *ward) token(expiry time.Time) {
 func (w *ward) secret(data []byte) {
 	w.app.objects["/api/v1/namespaces/klutch-bind/secrets/kubeconfig-abcde"] = map[string]any{
 		"kind": "Secret", "apiVersion": "v1", "data": map[string]any{"kubeconfig": base64.StdEncoding.EncodeToString(data)},
+	}
+}
+
+// lease is when the konnector renewed its Lease last.
+func (w *ward) lease(renewed string) {
+	w.app.objects["/apis/coordination.k8s.io/v1/namespaces/klutch-bind/leases/klutch-bind"] = map[string]any{
+		"kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "spec": map[string]any{"holderIdentity": "konnector-0", "renewTime": renewed},
+	}
+}
+
+// Of a binding whose konnector has died nothing is known, whatever it said last.
+func TestSilentKonnector(t *testing.T) {
+	w := newWard(t)
+	w.lease("2026-07-01T11:59:00.000000Z")
+	config := w.app.kubeconfig(t)
+	for file, args := range map[string][]string{"status-dead.txt": {"status"}, "status-dead-json.txt": {"status", sick, "-o", "jsonpath={.status.conditions[?(@.type==\"Ready\")]}"}} {
+		golden(t, file, terminal{}.run(t.Context(), append(args, "--kubeconfig", config)...).String())
+	}
+}
+
+// Who asks for the status of an object hears of which binding it is.
+func TestStatusOfObject(t *testing.T) {
+	w := newWard(t)
+	for name, want := range map[string]string{
+		"orders": "shop/orders is an object of " + sick + ". Look at: kubectl bind status " + sick + ", and at: kubectl -n shop describe " + sick + " orders",
+		"absent": "absent: no such binding",
+	} {
+		r := terminal{}.run(t.Context(), "status", name, "--kubeconfig", w.app.kubeconfig(t))
+		if r.code != exitError || !strings.Contains(r.errOut, want) || !strings.Contains(r.errOut, "no such binding") || name == "absent" && strings.Contains(r.errOut, "is an object") {
+			t.Errorf("%s: %s", name, r)
+		}
+	}
+}
+
+// A login at a platform that has made the tenant anew leaves the Secret to the install, which writes
+// token and tenant at once: with the token alone the konnector would say ControlPlaneReplaced.
+func TestRenewOfATenantMadeAnew(t *testing.T) {
+	for known, renewed := range map[string]bool{"before": false, "now": true, "": true} {
+		w := newWard(t)
+		const secret = "/api/v1/namespaces/klutch-bind/secrets/kubeconfig-abcde"
+		w.tenant.objects["/api/v1/namespaces/cluster-a"] = map[string]any{"kind": "Namespace", "apiVersion": "v1", "metadata": map[string]any{"name": "cluster-a", "uid": "now"}}
+		held := w.app.objects[secret].(map[string]any)
+		held["metadata"] = map[string]any{"name": "kubeconfig-abcde", "annotations": map[string]any{v1alpha1.TenantUIDAnnotation: known}}
+		w.app.objects["PATCH "+secret] = held
+		data, err := base64.StdEncoding.DecodeString(held["data"].(map[string]any)["kubeconfig"].(string))
+		if err != nil {
+			t.Fatal(err)
+		}
+		config, err := clientcmd.BuildConfigFromFlags("", w.app.kubeconfig(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		secrets, err := bind.Renew(t.Context(), config, "", data)
+		if err != nil || (len(secrets) > 0) != renewed || (len(w.app.writes()) > 0) != renewed {
+			t.Errorf("of tenant %q: renewed %v, wrote %v, %v", known, secrets, w.app.writes(), err)
+		}
 	}
 }
 
@@ -183,6 +237,7 @@ func TestDoctor(t *testing.T) {
 			asked := condition("ClaimsInSync", "True", "NewClaims", "The provider makes claims that were not answered: configmaps.")
 			w.app.objects[bindingsPath] = list("APIServiceBindingList", "klutch.anynines.com/v1alpha1", binding(sick, "Data Services", condition("Ready", "True", "", ""), condition("Connected", "True", "", ""), asked))
 		},
+		"dead": func(w *ward) { w.lease("2026-07-01T11:59:00.000000Z") },
 		"platform": func(w *ward) { // a Control Plane Cluster, in which nothing is bound
 			w.app.objects[bindingsPath] = list("APIServiceBindingList", "klutch.anynines.com/v1alpha1")
 			w.app.objects[group+"/apiserviceexporttemplates"] = list("APIServiceExportTemplateList", "klutch.anynines.com/v1alpha1",

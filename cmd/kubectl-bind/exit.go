@@ -15,7 +15,6 @@ import (
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
-	"github.com/klutch-go/sdk/internal/term"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -50,10 +49,10 @@ func (p *plugin) end(ctx context.Context, command string, err error) int {
 		hint = fmt.Sprintf("See '%s --help'.", command)
 	}
 	for line := range strings.Lines(err.Error()) {
-		_, _ = fmt.Fprintln(p.talk, "error: "+term.Text(strings.TrimSuffix(line, "\n")))
+		p.say("error: " + strings.TrimSuffix(line, "\n"))
 	}
 	if hint != "" {
-		_, _ = fmt.Fprintln(p.talk, hint)
+		p.say(hint)
 	}
 	return code
 }

@@ -23,7 +23,6 @@ import (
 type login struct {
 	*plugin
 	services  []string // all that is asked for; the page decides if there are none
-	ca        string
 	noBrowser bool
 	device    bool
 	preselect []string // on the page, beside services

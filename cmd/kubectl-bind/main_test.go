@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/genericiooptions"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -53,6 +54,7 @@ type terminal struct {
 	stdin string
 	env   map[string]string
 	start func(program string, args ...string) error
+	whole bool   // commands in hints are shown with their flags
 	until string // the words after which the person gives up; empty: they wait
 }
 
@@ -82,8 +84,15 @@ func (m terminal) run(ctx context.Context, args ...string) result { //nolint:con
 		ctx, s.ErrOut = deadline{ctx, passed}, hearing{&errOut, m.until, sync.OnceFunc(func() { close(passed) })}
 	}
 	code := run(ctx, s, args)
-	return result{code, out.String(), errOut.String()}
+	if m.whole {
+		return result{code, out.String(), errOut.String()}
+	}
+	short := func(said string) string { return pasted.ReplaceAllString(said, "$1") }
+	return result{code, short(out.String()), short(errOut.String())}
 }
+
+// pasted are the flags that commands in hints have from the command line: see TestPasteable.
+var pasted = regexp.MustCompile(`(kubectl(?: bind)?)(?: --(?:kubeconfig|backend-certificate-authority|context)=\S+)+`)
 
 // A deadline passes when it is told to, and not by the clock.
 type deadline struct {
@@ -418,4 +427,50 @@ var (
 
 func newTestPlugin(stdin string) *plugin {
 	return &plugin{system: system{now: time.Now}, answers: bufio.NewReader(strings.NewReader(stdin)), talk: io.Discard}
+}
+
+// Commands in what is said lead where this command line led, whatever it was that said so.
+func TestPasteable(t *testing.T) {
+	p := &plugin{flags: genericclioptions.NewConfigFlags(true), ca: "its ca.pem"}
+	*p.flags.KubeConfig, *p.flags.Context = "app.yaml", "o'app"
+	const kubeconfig, flags, ca = " --kubeconfig=app.yaml", ` --kubeconfig=app.yaml --context='o'\''app'`, ` --backend-certificate-authority='its ca.pem'`
+	for text, want := range map[string]string{
+		"Run kubectl bind repair: it writes":                "Run kubectl bind" + flags + ca + " repair: it writes",
+		"Run: kubectl bind https://klutch.example.com":      "Run: kubectl bind" + flags + ca + " https://klutch.example.com",
+		"kubectl bind URL, and sign out":                    "kubectl bind" + flags + ca + " URL, and sign out",
+		"Look: kubectl -n klutch-bind get pods. Or so":      "Look: kubectl" + flags + " -n klutch-bind get pods. Or so",
+		"kubectl delete crd a.b, kubectl bind unbind a.b":   "kubectl" + flags + " delete crd a.b, kubectl bind" + flags + " unbind a.b",
+		"What there is: kubectl config get-contexts":        "What there is: kubectl" + kubeconfig + " config get-contexts",
+		"operators, for whom kubectl bind doctor says":      "operators, for whom kubectl bind doctor says",
+		"See 'kubectl bind status --help'.":                 "See 'kubectl bind status --help'.",
+		"kubectl bind has not made it; run it again":        "kubectl bind has not made it; run it again",
+		"kubectl -n tenant patch clusterbinding (theirs)":   "kubectl -n tenant patch clusterbinding (theirs)",
+		"the backend: kubectl apply -k deploy/backend":      "the backend: kubectl apply -k deploy/backend",
+		"kubectl bind" + flags + " status is as it was put": "kubectl bind" + flags + " status is as it was put",
+	} {
+		if got := pasteable(p, text); got != want {
+			t.Errorf("%s\n got %s\nwant %s", text, got, want)
+		}
+	}
+	for _, c := range rootCommand(p).Commands() {
+		if text := "kubectl bind " + c.Name(); c.Name() != "version" && pasteable(p, text) == text {
+			t.Errorf("%s does not lead anywhere", text)
+		}
+	}
+}
+
+// What a command says to do next is a command that leads to the same cluster.
+func TestHintsCanBePasted(t *testing.T) {
+	app := newFakeAPI(t, nil).kubeconfig(t)
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"status", "--context", "nowhere"}, "kubectl --kubeconfig=" + app + " config get-contexts"},
+		{[]string{"unbind"}, "kubectl bind --kubeconfig=" + app + " status lists them"},
+	} {
+		if got := (terminal{whole: true}).run(t.Context(), append(c.args, "--kubeconfig", app)...); !strings.Contains(got.errOut, c.want) {
+			t.Errorf("%v: %s", c.args, got)
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"time"
 
@@ -37,6 +38,7 @@ type plugin struct {
 	answers *bufio.Reader // the one reader of stdin, so that no question eats another's answer
 	talk    io.Writer     // stderr, safe to repeat strangers on
 	changed []string      // in the App Cluster, before anything is bound
+	ca      string        // file with the certificate authority of the backend; empty for the system's
 }
 
 // config leads to the App Cluster that the flags and the kubeconfig name.
@@ -70,8 +72,65 @@ func (p *plugin) client() (*rest.Config, error) {
 	return config, nil
 }
 
-// say tells the person one thing on a line of its own.
-func (p *plugin) say(line string) { _, _ = fmt.Fprintln(p.talk, term.Text(line)) }
+// say tells the person one thing on a line of its own, with commands that can be pasted.
+func (p *plugin) say(line string) { _, _ = fmt.Fprintln(p.talk, pasteable(p, term.Text(line))) }
+
+// commands are those that hints name, as far as they lead to a cluster or a platform: those of
+// the first group log in, and that of the second reads the kubeconfig alone.
+var commands = regexp.MustCompile(`kubectl(?: bind (?:(repair|services|whoami|rotate|URL|https?://\S)|(?:apiservice|claims|konnector|unbind|recover|status|doctor|offer)\b)` +
+	`| (config) | (?:-n \S+ )?(?:auth|get|describe|delete|edit|annotate) )`)
+
+// pasteable has the commands in a text lead to where this command line led: the flags for that
+// stand again right after "kubectl", or "kubectl bind". What the operators of a platform are to
+// run leads elsewhere, and help nowhere.
+func pasteable(p *plugin, text string) string {
+	var b strings.Builder
+	done := 0
+	for _, at := range commands.FindAllStringSubmatchIndex(text, -1) {
+		end := at[0] + len("kubectl")
+		switch rest := text[end:]; {
+		case strings.HasSuffix(text[:at[0]], "for whom "), strings.HasSuffix(text[:at[0]], "See '"):
+			continue
+		case strings.HasPrefix(rest, " bind "):
+			end += len(" bind")
+		}
+		b.WriteString(text[done:end] + given(p, at[2] >= 0, at[4] >= 0))
+		done = end
+	}
+	return b.String() + text[done:]
+}
+
+// given are the flags of this command line that say where it leads, for another one that logs
+// in or not, or only reads the kubeconfig.
+func given(p *plugin, login, kubeconfig bool) (flags string) {
+	for _, f := range []struct {
+		name, value string
+		goes        bool
+	}{
+		{"kubeconfig", *p.flags.KubeConfig, true},
+		{"context", *p.flags.Context, !kubeconfig},
+		{"cluster", *p.flags.ClusterName, !kubeconfig},
+		{"user", *p.flags.AuthInfoName, !kubeconfig},
+		{"server", *p.flags.APIServer, !kubeconfig},
+		{"as", *p.flags.Impersonate, !kubeconfig},
+		{"backend-certificate-authority", p.ca, login},
+	} {
+		if f.goes && f.value != "" {
+			flags += " --" + f.name + "=" + shellWord(f.value)
+		}
+	}
+	return flags
+}
+
+// shellWord is a word as a shell takes it.
+func shellWord(word string) string {
+	if plain.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+var plain = regexp.MustCompile(`^[\w@%+:,./-]+$`)
 
 // changes is what a command that ends early has done to the App Cluster.
 func (p *plugin) changes() string {

@@ -35,7 +35,7 @@ func newVisit(p *plugin, cmd *cobra.Command) *visit {
 // oneURL lets the URL be left out.
 func oneURL(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 && !isURL(args[0]) {
-		return usageError{fmt.Sprintf("%q is not the URL of a backend", args[0])}
+		return usageError{fmt.Sprintf("%q is not the URL of a backend%s", args[0], didYouMean(&cobra.Command{}, args[0]))}
 	}
 	return atMostOne(cmd, args)
 }

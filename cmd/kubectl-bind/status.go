@@ -54,7 +54,9 @@ func watchStatus(ctx context.Context, p *plugin, out *output, names []string) er
 		if len(names) > 0 && !slices.Contains(names, b.Name) {
 			return
 		}
-		if err := p.printBindings(out, []v1alpha1.APIServiceBinding{b}); err != nil {
+		all := []v1alpha1.APIServiceBinding{b}
+		doubt(all, bind.KonnectorTrouble(ctx, config, p.now()), p.now())
+		if err := p.printBindings(out, all); err != nil {
 			stop(err)
 		}
 		out.noHeaders = true
@@ -78,15 +80,16 @@ func showStatus(ctx context.Context, p *plugin, out *output, names []string) err
 		p.say("Nothing is bound in this cluster yet. Bind an API with: kubectl bind URL")
 		return nil
 	}
+	wrong := bind.KonnectorTrouble(ctx, config, p.now())
+	doubt(all, wrong, p.now())
 	if err := p.printBindings(out, all); err != nil {
 		return err
 	}
 	if len(names) == 1 && out.isTable() {
-		if err := p.showObjects(ctx, config, names[0]); err != nil {
+		if err := p.showObjects(ctx, config, all[0]); err != nil {
 			return err
 		}
 	}
-	wrong := bind.KonnectorTrouble(ctx, config, p.now())
 	if wrong != "" {
 		p.sayf("The konnector: %s. What is shown may be old. Look at: kubectl -n %s get pods", wrong, v1alpha1.Namespace)
 	}
@@ -96,6 +99,22 @@ func showStatus(ctx context.Context, p *plugin, out *output, names []string) err
 		return errQuiet
 	}
 	return nil
+}
+
+// reasonSilent is why nothing is known of a binding whose konnector is silent.
+const reasonSilent = "KonnectorSilent"
+
+// doubt has no binding be ready, or not, where the konnector that would say so is silent.
+func doubt(all []v1alpha1.APIServiceBinding, wrong string, now time.Time) {
+	if wrong == "" {
+		return
+	}
+	for i := range all {
+		if ready := v1alpha1.FindCondition(all[i].Status.Conditions, v1alpha1.ConditionReady); ready != nil {
+			ready.Message = fmt.Sprintf("The konnector: %s. What it said last is %s.", wrong, ready.Status)
+			ready.Status, ready.Severity, ready.Reason, ready.LastTransitionTime = metav1.ConditionUnknown, v1alpha1.SeverityWarning, reasonSilent, metav1.NewTime(now)
+		}
+	}
 }
 
 // ails reports whether a binding is not ready, or keeps some of its objects out of step.
@@ -123,11 +142,14 @@ func (p *plugin) endedCredentials(ctx context.Context, config *rest.Config, show
 const mostShown = 10
 
 // showObjects prints which objects of a binding are not in step, the oldest first.
-func (p *plugin) showObjects(ctx context.Context, config *rest.Config, name string) error {
-	objects, whole, err := bind.Objects(ctx, config, name, p.now())
+func (p *plugin) showObjects(ctx context.Context, config *rest.Config, b v1alpha1.APIServiceBinding) error {
+	objects, whole, err := bind.Objects(ctx, config, b.Name, p.now())
 	if err != nil {
 		p.sayf("The objects cannot be looked at: %v", err)
 		return nil // of the binding all was shown
+	}
+	if counted := bind.OutOfStep(b); whole && counted > len(objects) {
+		p.sayf("The konnector counts %d, and %d of them do not say why themselves. Look at: kubectl -n %s describe apiservicebinding %s", counted, counted-len(objects), v1alpha1.Namespace, b.Name)
 	}
 	if len(objects) == 0 {
 		return nil
@@ -157,8 +179,20 @@ func (p *plugin) bindings(ctx context.Context, config *rest.Config, names ...str
 	for _, name := range names {
 		all = slices.DeleteFunc(all, func(b v1alpha1.APIServiceBinding) bool { return b.Name != name })
 		if err == nil && len(all) == 0 {
+			pointTo(ctx, p, config, name)
 			err = fmt.Errorf("%s: %w", name, bind.ErrNotFound)
 		}
 	}
 	return all, err
+}
+
+// pointTo says of which bindings there are objects of a name that no binding has.
+func pointTo(ctx context.Context, p *plugin, config *rest.Config, name string) {
+	found, err := bind.Named(ctx, config, name)
+	if err != nil {
+		return // it is enough that there is no such binding
+	}
+	for _, o := range found {
+		p.sayf("%s/%s is an object of %s. Look at: kubectl bind status %s, and at: kubectl -n %s describe %s %s", o.Namespace, o.Name, o.Binding, o.Binding, o.Namespace, o.Binding, o.Name)
+	}
 }

@@ -145,7 +145,7 @@ func (w world) spoil(name string) {
 func (w world) repairs(binding stack.Object, wrong stack.Condition) {
 	w.Helper()
 	w.await(binding, wrong)
-	w.said(w.s.Kubectl(w.ctx, nil, "doctor"), 3, "Run kubectl bind repair:")
+	w.said(w.s.Kubectl(w.ctx, nil, "doctor"), 3, "Run kubectl bind --kubeconfig="+w.s.App.Kubeconfig()+" repair:")
 	w.said(w.visit(stack.Developer, "repair"), exitOK, append(services, "Binding again: ")...)
 	w.awaitServices()
 }
@@ -166,7 +166,7 @@ func repaired(w world) {
 	w.remove(secret)
 	w.await(binding, func(u *unstructured.Unstructured) bool { return !stack.True("Ready")(u) })
 	w.said(w.s.Kubectl(w.ctx, nil, "repair"), 2, "name the URL")
-	w.said(w.s.Kubectl(w.ctx, nil, "doctor"), 3, "Run kubectl bind repair URL")
+	w.said(w.s.Kubectl(w.ctx, nil, "doctor"), 3, "Run kubectl bind --kubeconfig="+w.s.App.Kubeconfig()+" repair URL")
 	out := w.visit(stack.Developer, "repair", w.s.BackendURL)
 	w.said(out, exitOK, append(services, "Binding again: ")...)
 	w.get(role)

@@ -70,7 +70,7 @@ func TestTemplateWithoutKind(t *testing.T) {
 	f := features.New("an offer without a kind").
 		Assess("doctor finds it", step("kindless", func(w world) {
 			w.apply(w.s.Control, offer("baubles")...)
-			w.diagnosed(soon, "SchemaMissing", "kubectl get crd baubles.example.org")
+			w.diagnosed(soon, "SchemaMissing", " get crd baubles.example.org")
 		})).
 		Assess("the kind comes: all is well", step("kindless", func(w world) {
 			w.apply(w.s.Control, curiosity("baubles"))
