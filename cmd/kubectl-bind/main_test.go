@@ -473,4 +473,12 @@ func TestHintsCanBePasted(t *testing.T) {
 			t.Errorf("%v: %s", c.args, got)
 		}
 	}
+	for want, args := range map[string][]string{ // flags may stand before a command
+		"Nothing is bound in this cluster yet": {"--kubeconfig=" + app, "status"},
+		"open /nonexistent/ca.pem":             {"--kubeconfig=" + app, "--backend-certificate-authority=/nonexistent/ca.pem", "services", "https://klutch.example.org"},
+	} {
+		if got := (terminal{}).run(t.Context(), args...); !strings.Contains(got.errOut, want) {
+			t.Errorf("%v: %s", args, got)
+		}
+	}
 }
