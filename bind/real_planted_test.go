@@ -83,7 +83,7 @@ func leaseFault(name, says, holder string, ago time.Duration) plantedFault {
 			}}))
 		}
 	}
-	return plantedFault{name: name, check: "konnector", says: says, told: "KonnectorSilent: The konnector: " + says, next: "get pods", plant: write(holder, ago), heal: write("replica-2", -time.Hour)}
+	return plantedFault{name: name, check: "konnector", says: says, told: "KonnectorSilent", next: "get pods", plant: write(holder, ago), heal: write("replica-2", -time.Hour)}
 }
 
 // absent waits until the control plane does not have an object any more.
