@@ -146,9 +146,25 @@ func KonnectorTrouble(ctx context.Context, config *rest.Config, now time.Time) s
 	if err != nil {
 		return ""
 	}
-	holder, wrong := doctor.Konnector(ctx, app, now)
-	if doctor.Silent(holder, wrong) {
+	if wrong := silence(ctx, app, now); wrong != "" {
 		return wrong
 	}
 	return doctor.Unheard(ctx, app)
+}
+
+// KonnectorSilence is KonnectorTrouble as far as the Lease goes: what bindings say is of the past.
+func KonnectorSilence(ctx context.Context, config *rest.Config, now time.Time) string {
+	app, err := cluster.OpenApp(ctx, config)
+	if err != nil {
+		return ""
+	}
+	return silence(ctx, app, now)
+}
+
+func silence(ctx context.Context, app *cluster.App, now time.Time) string {
+	holder, wrong := doctor.Konnector(ctx, app, now)
+	if !doctor.Silent(holder, wrong) {
+		return ""
+	}
+	return wrong
 }

@@ -55,7 +55,7 @@ func watchStatus(ctx context.Context, p *plugin, out *output, names []string) er
 			return
 		}
 		all := []v1alpha1.APIServiceBinding{b}
-		doubt(all, bind.KonnectorTrouble(ctx, config, p.now()), p.now())
+		doubt(all, bind.KonnectorSilence(ctx, config, p.now()), p.now())
 		if err := p.printBindings(out, all); err != nil {
 			stop(err)
 		}
@@ -80,8 +80,11 @@ func showStatus(ctx context.Context, p *plugin, out *output, names []string) err
 		p.say("Nothing is bound in this cluster yet. Bind an API with: kubectl bind URL")
 		return nil
 	}
-	wrong := bind.KonnectorTrouble(ctx, config, p.now())
+	wrong := bind.KonnectorSilence(ctx, config, p.now())
 	doubt(all, wrong, p.now())
+	if wrong == "" {
+		wrong = bind.KonnectorTrouble(ctx, config, p.now())
+	}
 	if err := p.printBindings(out, all); err != nil {
 		return err
 	}
