@@ -70,7 +70,7 @@ type Object struct {
 }
 
 // Objects are those of a binding that are not in step, the oldest first, as is written on
-// the objects. The first 10 000 of the binding are looked at; whole is false if there are more.
+// the objects, or said in Events of those that the konnector may not write to. The first 10 000 of the binding are looked at; whole is false if there are more.
 func Objects(ctx context.Context, config *rest.Config, binding string, now time.Time) (objects []Object, whole bool, err error) {
 	app, err := cluster.OpenApp(ctx, config)
 	if err != nil {
