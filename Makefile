@@ -5,7 +5,7 @@ GEN := $(GO) run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 FUZZTIME ?= 10s
 SEEDS ?= 20000
 # All packages, those with the longest tests first, so that none of these runs alone at the end.
-PACKAGES := ./sync ./bind ./internal/test/e2e ./export ./examples/... ./...
+PACKAGES := ./sync ./bind ./internal/test/pairings ./internal/test/e2e ./export ./examples/... ./...
 .PHONY: build demo kube quick test rest test-crossplane race sim fleeting fuzz bench bench-tenants generate lint tidy arrows ci
 
 build: ## backend, konnector and kubectl-bind, into bin; minutes the first time, since it compiles client-go

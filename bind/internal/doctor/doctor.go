@@ -80,8 +80,6 @@ func (d *doctor) checkSecrets(ctx context.Context, all []v1alpha1.APIServiceBind
 	}
 }
 
-func (d *doctor) age(t time.Time) time.Duration { return d.now.Sub(t).Round(time.Second) }
-
 // checkRights asks whether the person may bind.
 func (d *doctor) checkRights(ctx context.Context) {
 	var missing []string
@@ -216,9 +214,6 @@ func (d *doctor) checkBinding(ctx context.Context, b *v1alpha1.APIServiceBinding
 	}
 	d.checkObjects(ctx, b, resource)
 }
-
-// mostNamed bounds how many objects one finding names.
-const mostNamed = 10
 
 // checkObjects names the objects that are not in step, the oldest first.
 func (d *doctor) checkObjects(ctx context.Context, b *v1alpha1.APIServiceBinding, resource schema.GroupVersionResource) {

@@ -4,7 +4,9 @@ package doctor
 
 import (
 	"cmp"
+	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"k8s.io/client-go/metadata"
@@ -49,3 +51,17 @@ func (d *doctor) note(check, about, wrong, well, hint string) {
 
 // repairs are the commands in hints that take the URL of a platform where nothing names it.
 var repairs = regexp.MustCompile(`kubectl bind repair( URL)?\b`)
+
+func (d *doctor) age(t time.Time) time.Duration { return d.now.Sub(t).Round(time.Second) }
+
+// mostNamed bounds how many objects one finding names.
+const mostNamed = 10
+
+// some names as many as one finding may.
+func some(names []string) string {
+	text := strings.Join(names[:min(len(names), mostNamed)], ", ")
+	if more := len(names) - mostNamed; more > 0 {
+		text += fmt.Sprintf(", and %d more", more)
+	}
+	return text
+}

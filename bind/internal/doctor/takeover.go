@@ -201,15 +201,6 @@ func (f *forecast) tell(check, resource string, t tally, hint string, stay ...st
 	}
 }
 
-// some names as many as one finding may.
-func some(names []string) string {
-	text := strings.Join(names[:min(len(names), mostNamed)], ", ")
-	if more := len(names) - mostNamed; more > 0 {
-		text += fmt.Sprintf(", and %d more", more)
-	}
-	return text
-}
-
 // What becomes of objects and copies.
 const (
 	fateOurs   = "stay, this konnector made them"

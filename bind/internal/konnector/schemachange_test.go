@@ -110,6 +110,7 @@ type schemaWorld struct {
 }
 
 func newSchemaWorld(t *testing.T) *schemaWorld {
+	t.Helper()
 	w := &schemaWorld{claimWorld: newClaimWorld(t)}
 	w.app.Serve(fakecluster.Resource{GroupVersionResource: cluster.CRDs, Kind: "CustomResourceDefinition"})
 	w.konnector.app.kube = fake.NewClientset()
