@@ -105,6 +105,7 @@ func newPlatform(t *testing.T, async bool) *platform {
 
 // newCluster is a platform without a broker.
 func newCluster(t *testing.T) *platform {
+	t.Helper()
 	p := &platform{T: t, made: map[string]string{}, going: map[string]string{}, age: map[string]int{}, restored: map[string]int{}, actions: `["backups","restores"]`, namespaces: "shop", left: -1}
 	p.client = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		instances: "PostgresqlInstanceList", bindings: "ServiceBindingList", backups: "BackupList", restores: "RestoreList", secrets: "SecretList",
