@@ -46,9 +46,9 @@ func TestBeforeTheBrowser(t *testing.T) {
 		"none for services":           {[]string{"services"}, exitError, "--kubeconfig or KUBECONFIG"},
 		"none for the konnector":      {[]string{"konnector", "install", "--image", "a"}, exitError, "--kubeconfig or KUBECONFIG"},
 		"no context is chosen":        {[]string{"status", "--kubeconfig", headless}, exitError, "--kubeconfig or KUBECONFIG"},
-		"a URL without its scheme":    {[]string{"klutch.example.org"}, exitUsage, `"klutch.example.org" is neither a command nor the URL of a backend; did you mean https://klutch.example.org?`},
+		"a URL without its scheme":    {[]string{"klutch.example.org"}, exitUsage, `"klutch.example.org" is neither a command nor the URL of a backend; did you mean https://klutch.example.org, or kubectl bind URL --service klutch.example.org?`},
 		"and with a port and a path":  {[]string{"localhost:8443/export"}, exitUsage, "did you mean https://localhost:8443/export?"},
-		"and of services":             {[]string{"services", "klutch.example.org"}, exitUsage, "did you mean https://klutch.example.org?"},
+		"and of services":             {[]string{"services", "klutch.example.org"}, exitUsage, "did you mean https://klutch.example.org, or kubectl bind URL --service klutch.example.org?"},
 		"a context that is not there": {[]string{"status", "--kubeconfig", headless, "--context", "two"}, exitError, "kubectl config get-contexts"},
 	} {
 		r := terminal{}.run(t.Context(), c.args...)

@@ -77,10 +77,13 @@ permission, 5 a permission claim needs an answer, 6 conflict, 130 interrupted.`,
 	return cmd
 }
 
-// didYouMean names the commands that are spelled much like word.
+// didYouMean names what a word may be short for, or the commands that are spelled much like it.
 func didYouMean(cmd *cobra.Command, word string) string {
-	if isHost(word) {
+	switch {
+	case isHost(word) && strings.ContainsAny(word, ":/") || word == "localhost":
 		return "; did you mean https://" + word + "?"
+	case isHost(word): // services have such names, too
+		return "; did you mean https://" + word + ", or kubectl bind URL --service " + word + "?"
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	like := cmd.SuggestionsFor(word)

@@ -93,6 +93,14 @@ func TestManyNotInStep(t *testing.T) {
 		r := terminal{}.run(t.Context(), append(args, "--kubeconfig", config)...).replaced(w.app.URL, "https://app.example.com", w.tenant.URL, "https://tenant.example.com")
 		golden(t, file, r.String())
 	}
+	const path = "/apis/anynines.com/v1/postgresqlinstances"
+	all := w.app.objects[path].(map[string]any)["items"].([]any)
+	for left, want := range map[int]string{11: "counts 12, and 1 of them does not say why itself.", 10: "counts 12, and 2 of them do not say why themselves."} {
+		w.app.objects[path] = list("PostgresqlInstanceList", "anynines.com/v1", all[:left]...)
+		if r := (terminal{}).run(t.Context(), "status", sick, "--kubeconfig", config); !strings.Contains(r.errOut, want) {
+			t.Errorf("%d of 12: %s", left, r)
+		}
+	}
 }
 
 // token puts a kubeconfig into the Secret, with a token that ends then.
@@ -133,8 +141,10 @@ func TestSilentKonnector(t *testing.T) {
 // Who asks for the status of an object hears of which binding it is.
 func TestStatusOfObject(t *testing.T) {
 	w := newWard(t)
+	w.app.objects["/apis/anynines.com/v1/postgresqlinstances"] = list("PostgresqlInstanceList", "anynines.com/v1", instanceOf("shop", "orders", 1, nil), instanceOf("", "gear", 1, nil))
 	for name, want := range map[string]string{
 		"orders": "shop/orders is an object of " + sick + ". Look at: kubectl bind status " + sick + ", and at: kubectl -n shop describe " + sick + " orders",
+		"gear":   "gear is an object of " + sick + ". Look at: kubectl bind status " + sick + ", and at: kubectl describe " + sick + " gear",
 		"absent": "absent: no such binding",
 	} {
 		r := terminal{}.run(t.Context(), "status", name, "--kubeconfig", w.app.kubeconfig(t))

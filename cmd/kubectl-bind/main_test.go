@@ -429,28 +429,33 @@ func newTestPlugin(stdin string) *plugin {
 	return &plugin{system: system{now: time.Now}, answers: bufio.NewReader(strings.NewReader(stdin)), talk: io.Discard}
 }
 
-// Commands in what is said lead where this command line led, whatever it was that said so.
+// Commands in what is said lead where this command line led, in hints, errors and findings alike.
 func TestPasteable(t *testing.T) {
 	p := &plugin{flags: genericclioptions.NewConfigFlags(true), ca: "its ca.pem"}
 	*p.flags.KubeConfig, *p.flags.Context = "app.yaml", "o'app"
 	const kubeconfig, flags, ca = " --kubeconfig=app.yaml", ` --kubeconfig=app.yaml --context='o'\''app'`, ` --backend-certificate-authority='its ca.pem'`
 	for text, want := range map[string]string{
-		"Run kubectl bind repair: it writes":                "Run kubectl bind" + flags + ca + " repair: it writes",
-		"Run: kubectl bind https://klutch.example.com":      "Run: kubectl bind" + flags + ca + " https://klutch.example.com",
-		"kubectl bind URL, and sign out":                    "kubectl bind" + flags + ca + " URL, and sign out",
-		"Look: kubectl -n klutch-bind get pods. Or so":      "Look: kubectl" + flags + " -n klutch-bind get pods. Or so",
-		"kubectl delete crd a.b, kubectl bind unbind a.b":   "kubectl" + flags + " delete crd a.b, kubectl bind" + flags + " unbind a.b",
-		"What there is: kubectl config get-contexts":        "What there is: kubectl" + kubeconfig + " config get-contexts",
-		"operators, for whom kubectl bind doctor says":      "operators, for whom kubectl bind doctor says",
-		"See 'kubectl bind status --help'.":                 "See 'kubectl bind status --help'.",
-		"kubectl bind has not made it; run it again":        "kubectl bind has not made it; run it again",
-		"kubectl -n tenant patch clusterbinding (theirs)":   "kubectl -n tenant patch clusterbinding (theirs)",
-		"the backend: kubectl apply -k deploy/backend":      "the backend: kubectl apply -k deploy/backend",
-		"kubectl bind" + flags + " status is as it was put": "kubectl bind" + flags + " status is as it was put",
+		"Run kubectl bind repair: it writes":                  "Run kubectl bind" + flags + ca + " repair: it writes",
+		"Run: kubectl bind https://klutch.example.com":        "Run: kubectl bind" + flags + ca + " https://klutch.example.com",
+		"kubectl bind URL, and sign out":                      "kubectl bind" + flags + ca + " URL, and sign out",
+		"Look: kubectl -n klutch-bind get pods. Or so":        "Look: kubectl" + flags + " -n klutch-bind get pods. Or so",
+		"kubectl delete crd a.b, kubectl bind unbind a.b":     "kubectl" + flags + " delete crd a.b, kubectl bind" + flags + " unbind a.b",
+		"What there is: kubectl config get-contexts":          "What there is: kubectl" + kubeconfig + " config get-contexts",
+		"operators, for whom kubectl bind doctor says":        "operators, for whom kubectl bind doctor says",
+		"See 'kubectl bind status --help'.":                   "See 'kubectl bind status --help'.",
+		"kubectl bind has not made it; run it again":          "kubectl bind has not made it; run it again",
+		"kubectl -n tenant patch clusterbinding (theirs)":     "kubectl -n tenant patch clusterbinding (theirs)",
+		"the backend: kubectl apply -k deploy/backend":        "the backend: kubectl apply -k deploy/backend",
+		"kubectl bind" + flags + " status is as it was put":   "kubectl bind" + flags + " status is as it was put",
+		"See kubectl bind status. It says: run kubectl get a": "See kubectl bind" + flags + " status. It says: run kubectl get a",
 	} {
 		if got := pasteable(p, text); got != want {
 			t.Errorf("%s\n got %s\nwant %s", text, got, want)
 		}
+	}
+	*p.flags.Impersonate, *p.flags.ImpersonateUID, *p.flags.ImpersonateGroup, *p.flags.ImpersonateUserExtra = "me", "7", []string{"a", "b c"}, []string{"k=v"}
+	if got, want := pasteable(p, "kubectl get a"), "kubectl"+flags+" --as=me --as-uid=7 --as-group=a --as-group='b c' --as-user-extra='k=v' get a"; got != want {
+		t.Errorf("got %s\nwant %s", got, want)
 	}
 	for _, c := range rootCommand(p).Commands() {
 		if text := "kubectl bind " + c.Name(); c.Name() != "version" && pasteable(p, text) == text {

@@ -82,11 +82,12 @@ var commands = regexp.MustCompile(`kubectl(?: bind (?:(repair|services|whoami|ro
 
 // pasteable has the commands in a text lead to where this command line led: the flags for that
 // stand again right after "kubectl", or "kubectl bind". What the operators of a platform are to
-// run leads elsewhere, and help nowhere.
+// run leads elsewhere, and help nowhere; the words of a platform, after "says: ", are its own.
 func pasteable(p *plugin, text string) string {
 	var b strings.Builder
 	done := 0
-	for _, at := range commands.FindAllStringSubmatchIndex(text, -1) {
+	ours, _, _ := strings.Cut(text, "says: ")
+	for _, at := range commands.FindAllStringSubmatchIndex(ours, -1) {
 		end := at[0] + len("kubectl")
 		switch rest := text[end:]; {
 		case strings.HasSuffix(text[:at[0]], "for whom "), strings.HasSuffix(text[:at[0]], "See '"):
@@ -104,19 +105,25 @@ func pasteable(p *plugin, text string) string {
 // in or not, or only reads the kubeconfig.
 func given(p *plugin, login, kubeconfig bool) (flags string) {
 	for _, f := range []struct {
-		name, value string
-		goes        bool
+		name   string
+		goes   bool
+		values []string
 	}{
-		{"kubeconfig", *p.flags.KubeConfig, true},
-		{"context", *p.flags.Context, !kubeconfig},
-		{"cluster", *p.flags.ClusterName, !kubeconfig},
-		{"user", *p.flags.AuthInfoName, !kubeconfig},
-		{"server", *p.flags.APIServer, !kubeconfig},
-		{"as", *p.flags.Impersonate, !kubeconfig},
-		{"backend-certificate-authority", p.ca, login},
+		{"kubeconfig", true, []string{*p.flags.KubeConfig}},
+		{"context", !kubeconfig, []string{*p.flags.Context}},
+		{"cluster", !kubeconfig, []string{*p.flags.ClusterName}},
+		{"user", !kubeconfig, []string{*p.flags.AuthInfoName}},
+		{"server", !kubeconfig, []string{*p.flags.APIServer}},
+		{"as", !kubeconfig, []string{*p.flags.Impersonate}},
+		{"as-uid", !kubeconfig, []string{*p.flags.ImpersonateUID}},
+		{"as-group", !kubeconfig, *p.flags.ImpersonateGroup},
+		{"as-user-extra", !kubeconfig, *p.flags.ImpersonateUserExtra},
+		{"backend-certificate-authority", login, []string{p.ca}},
 	} {
-		if f.goes && f.value != "" {
-			flags += " --" + f.name + "=" + shellWord(f.value)
+		for _, value := range f.values {
+			if f.goes && value != "" {
+				flags += " --" + f.name + "=" + shellWord(value)
+			}
 		}
 	}
 	return flags

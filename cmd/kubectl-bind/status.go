@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -94,7 +95,8 @@ func showStatus(ctx context.Context, p *plugin, out *output, names []string) err
 		}
 	}
 	if wrong != "" {
-		p.sayf("The konnector: %s. What is shown may be old. Look at: kubectl -n %s get pods", wrong, v1alpha1.Namespace)
+		p.sayf("What is shown may be old. Look at: kubectl -n %s get pods", v1alpha1.Namespace)
+		p.sayf("The konnector: %s", wrong)
 	}
 	ended := p.endedCredentials(ctx, config, all)
 	if wrong != "" || ended || slices.ContainsFunc(all, ails) {
@@ -152,7 +154,11 @@ func (p *plugin) showObjects(ctx context.Context, config *rest.Config, b v1alpha
 		return nil // of the binding all was shown
 	}
 	if counted := bind.OutOfStep(b); whole && counted > len(objects) {
-		p.sayf("The konnector counts %d, and %d of them do not say why themselves. Look at: kubectl -n %s describe apiservicebinding %s", counted, counted-len(objects), v1alpha1.Namespace, b.Name)
+		silent := "1 of them does not say why itself"
+		if n := counted - len(objects); n > 1 {
+			silent = fmt.Sprintf("%d of them do not say why themselves", n)
+		}
+		p.sayf("The konnector counts %d, and %s. Look at: kubectl -n %s describe apiservicebinding %s", counted, silent, v1alpha1.Namespace, b.Name)
 	}
 	if len(objects) == 0 {
 		return nil
@@ -161,7 +167,7 @@ func (p *plugin) showObjects(ctx context.Context, config *rest.Config, b v1alpha
 		{Name: "Not in step", Type: "string"}, {Name: "For", Type: "string"}, {Name: "Reason", Type: "string"}, {Name: "Message", Type: "string"},
 	}}
 	for _, o := range objects[:min(len(objects), mostShown)] {
-		table.Rows = append(table.Rows, metav1.TableRow{Cells: []any{cell(o.Namespace + "/" + o.Name), age(p, o.Since), cell(o.Reason), cell(o.Message)}})
+		table.Rows = append(table.Rows, metav1.TableRow{Cells: []any{cell(cache.NewObjectName(o.Namespace, o.Name).String()), age(p, o.Since), cell(o.Reason), cell(o.Message)}})
 	}
 	_, _ = fmt.Fprintln(p.Out)
 	if err := printers.NewTablePrinter(printers.PrintOptions{}).PrintObj(table, p.Out); err != nil {
@@ -196,6 +202,10 @@ func pointTo(ctx context.Context, p *plugin, config *rest.Config, name string) {
 		return // it is enough that there is no such binding
 	}
 	for _, o := range found {
-		p.sayf("%s/%s is an object of %s. Look at: kubectl bind status %s, and at: kubectl -n %s describe %s %s", o.Namespace, o.Name, o.Binding, o.Binding, o.Namespace, o.Binding, o.Name)
+		in := ""
+		if o.Namespace != "" {
+			in = "-n " + o.Namespace + " "
+		}
+		p.sayf("%s is an object of %s. Look at: kubectl bind status %s, and at: kubectl %sdescribe %s %s", cache.NewObjectName(o.Namespace, o.Name), o.Binding, o.Binding, in, o.Binding, o.Name)
 	}
 }

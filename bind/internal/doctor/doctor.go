@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/behind"
 	"github.com/klutch-go/sdk/bind/internal/cluster"
@@ -220,7 +221,7 @@ func (d *doctor) checkObjects(ctx context.Context, b *v1alpha1.APIServiceBinding
 	found, err := behind.Look(ctx, behind.Cluster{Objects: d.meta, Events: d.app}, b, resource, d.now)
 	var named []string
 	for _, o := range found.Behind[:min(len(found.Behind), mostNamed)] {
-		named = append(named, fmt.Sprintf("%s/%s for %s: %s: %s", o.Namespace, o.Name, d.age(o.Since), o.Reason, text.Clip(o.Message, longestNamed)))
+		named = append(named, fmt.Sprintf("%s for %s: %s: %s", cache.NewObjectName(o.Namespace, o.Name), d.age(o.Since), o.Reason, text.Clip(o.Message, longestNamed)))
 	}
 	wrong := strings.Join(named, "; ")
 	if more := len(found.Behind) - mostNamed; more > 0 {
