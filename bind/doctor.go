@@ -142,14 +142,14 @@ func Named(ctx context.Context, config *rest.Config, name string) (found []Bound
 // stopped, or has died, by a platform that this has not heard it since the bind. Empty if nothing
 // is, or nothing is known of it.
 func KonnectorTrouble(ctx context.Context, config *rest.Config, now time.Time) string {
-	app, err := cluster.OpenApp(ctx, config)
+	if wrong := KonnectorSilence(ctx, config, now); wrong != "" {
+		return wrong
+	}
+	all, err := List(ctx, config)
 	if err != nil {
 		return ""
 	}
-	if wrong := silence(ctx, app, now); wrong != "" {
-		return wrong
-	}
-	return doctor.Unheard(ctx, app)
+	return KonnectorUnheard(ctx, config, all)
 }
 
 // KonnectorSilence is KonnectorTrouble as far as the Lease goes: what bindings say is of the past.
@@ -158,13 +158,18 @@ func KonnectorSilence(ctx context.Context, config *rest.Config, now time.Time) s
 	if err != nil {
 		return ""
 	}
-	return silence(ctx, app, now)
-}
-
-func silence(ctx context.Context, app *cluster.App, now time.Time) string {
 	holder, wrong := doctor.Konnector(ctx, app, now)
 	if !doctor.Silent(holder, wrong) {
 		return ""
 	}
 	return wrong
+}
+
+// KonnectorUnheard is KonnectorTrouble as far as the platforms of some bindings go.
+func KonnectorUnheard(ctx context.Context, config *rest.Config, of []v1alpha1.APIServiceBinding) string {
+	app, err := cluster.OpenApp(ctx, config)
+	if err != nil {
+		return ""
+	}
+	return doctor.Unheard(ctx, app, of)
 }

@@ -7,11 +7,15 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/klutch-go/sdk/bind"
@@ -138,6 +142,30 @@ func TestSilentKonnector(t *testing.T) {
 	}
 }
 
+// A watch of bindings prints them again when their konnector dies and when it is back, and only then.
+func TestWatchOfSilentKonnector(t *testing.T) {
+	w, shown := newWard(t), &strings.Builder{}
+	p := &plugin{system: system{now: func() time.Time { return time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC) }}, talk: io.Discard}
+	p.Out = shown
+	config, err := clientcmd.BuildConfigFromFlags("", w.app.kubeconfig(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	watch := &statusWatch{plugin: p, config: config, out: newOutput(&cobra.Command{})}
+	for _, step := range []struct{ renewed, want string }{
+		{"2026-07-01T11:59:58.000000Z", ""},
+		{"2026-07-01T11:59:00.000000Z", "Unknown"},
+		{"2026-07-01T11:58:00.000000Z", ""},
+		{"2026-07-01T11:59:58.000000Z", "True"},
+	} {
+		shown.Reset()
+		w.lease(step.renewed)
+		if err := watch.listen(t.Context()); err != nil || !strings.Contains(shown.String(), step.want) || (shown.Len() > 0) != (step.want != "") {
+			t.Errorf("%+v: %v\n%s", step, err, shown)
+		}
+	}
+}
+
 // Who asks for the status of an object hears of which binding it is.
 func TestStatusOfObject(t *testing.T) {
 	w := newWard(t)
@@ -220,6 +248,41 @@ func TestUnheard(t *testing.T) {
 	r := terminal{}.run(t.Context(), "status", "--kubeconfig", w.app.kubeconfig(t))
 	if r.code != exitNotReady || !strings.Contains(r.String(), "the platform of "+sick+" says: the last heartbeat is of Klutch's konnector") {
 		t.Errorf("status: %s", r)
+	}
+}
+
+// All platforms of the bindings that are shown are asked at once, and no others.
+func TestUnheardBesideOneThatHangs(t *testing.T) {
+	w, asked := newWard(t), make(chan struct{})
+	w.unheard()
+	answer := w.tenant.Config.Handler
+	w.tenant.Config.Handler = http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		close(asked)
+		answer.ServeHTTP(rw, r)
+	})
+	together := false
+	hangs := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-asked:
+			together = true
+		case <-r.Context().Done():
+		}
+	}))
+	defer hangs.Close()
+	const secrets, other = "/api/v1/namespaces/klutch-bind/secrets/kubeconfig-", "backups.anynines.com"
+	w.app.objects[secrets+"other"] = map[string]any{"kind": "Secret", "apiVersion": "v1", "data": map[string]any{
+		"kubeconfig": base64.StdEncoding.EncodeToString(tenantKubeconfig(t, hangs, "cluster-b")),
+	}}
+	first := binding(other, "Other", condition("Ready", "True", "", ""), condition("Connected", "True", "", ""))
+	first["spec"].(map[string]any)["kubeconfigSecretRef"].(map[string]any)["name"] = "kubeconfig-other"
+	w.app.objects[bindingsPath] = list("APIServiceBindingList", "klutch.anynines.com/v1alpha1", first,
+		binding(sick, "Data Services", condition("Ready", "True", "", ""), condition("Connected", "True", "", "")))
+	config := w.app.kubeconfig(t)
+	if r := (terminal{}).run(t.Context(), "status", "--kubeconfig", config); !together || !strings.Contains(r.errOut, "the platform of "+sick+" says: ") {
+		t.Errorf("together: %v, %s", together, r)
+	}
+	if r := (terminal{}).run(t.Context(), "status", other, "--kubeconfig", config); r.code != exitOK || len(w.tenant.requests) != 1 {
+		t.Errorf("of the other: asked %v, %s", w.tenant.requests, r)
 	}
 }
 

@@ -8,10 +8,12 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/cli-runtime/pkg/printers"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -51,21 +53,64 @@ func watchStatus(ctx context.Context, p *plugin, out *output, names []string) er
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	w := &statusWatch{plugin: p, config: config, out: out, names: names, silence: bind.KonnectorSilence(ctx, config, p.now())}
+	go func() {
+		stop(wait.PollUntilContextCancel(ctx, listenEvery, false, func(ctx context.Context) (bool, error) { return false, w.listen(ctx) }))
+	}()
 	err = bind.Watch(ctx, config, func(b v1alpha1.APIServiceBinding) {
 		if len(names) > 0 && !slices.Contains(names, b.Name) {
 			return
 		}
-		all := []v1alpha1.APIServiceBinding{b}
-		doubt(all, bind.KonnectorSilence(ctx, config, p.now()), p.now())
-		if err := p.printBindings(out, all); err != nil {
+		if err := w.show(b); err != nil {
 			stop(err)
 		}
-		out.noHeaders = true
 	})
 	if err == nil {
 		err = context.Cause(ctx)
 	}
 	return err
+}
+
+// listenEvery is how often the konnector is looked at while bindings are watched: of one that has
+// died no event comes.
+const listenEvery = 15 * time.Second
+
+// A statusWatch prints bindings as they change, and as their konnector falls silent or is back.
+type statusWatch struct {
+	*plugin
+	config *rest.Config
+	names  []string
+
+	mu      sync.Mutex // guards what follows
+	out     *output
+	silence string // of the konnector, when it was looked at last
+}
+
+// show prints bindings with what is known of their konnector.
+func (w *statusWatch) show(all ...v1alpha1.APIServiceBinding) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	doubt(all, w.silence, w.now())
+	err := w.printBindings(w.out, all)
+	w.out.noHeaders = true
+	return err
+}
+
+// listen looks at the konnector, and prints the bindings again if it has fallen silent or is back.
+func (w *statusWatch) listen(ctx context.Context) error {
+	silence := bind.KonnectorSilence(ctx, w.config, w.now())
+	w.mu.Lock()
+	changed := (silence == "") != (w.silence == "")
+	w.silence = silence
+	w.mu.Unlock()
+	if !changed {
+		return nil
+	}
+	all, err := w.bindings(ctx, w.config, w.names...)
+	if err != nil || len(all) == 0 {
+		return nil //nolint:nilerr // the watch tells what becomes of them
+	}
+	return w.show(all...)
 }
 
 func showStatus(ctx context.Context, p *plugin, out *output, names []string) error {
@@ -84,7 +129,7 @@ func showStatus(ctx context.Context, p *plugin, out *output, names []string) err
 	wrong := bind.KonnectorSilence(ctx, config, p.now())
 	doubt(all, wrong, p.now())
 	if wrong == "" {
-		wrong = bind.KonnectorTrouble(ctx, config, p.now())
+		wrong = bind.KonnectorUnheard(ctx, config, all)
 	}
 	if err := p.printBindings(out, all); err != nil {
 		return err

@@ -38,6 +38,19 @@ func ofControlPlane(server string, err error, found *v1alpha1.ClusterBinding) st
 	}
 }
 
+// ofHeartbeat is what to do about a heartbeat that does not come, or that another konnector than
+// the platform waits for has left.
+func ofHeartbeat(unheard bool, wrong string) string {
+	switch {
+	case unheard && strings.Contains(wrong, "kubectl "):
+		return "" // it says itself what to run
+	case unheard:
+		return "Another konnector wrote the heartbeats so far. If that is Klutch's, this one takes its place with: kubectl bind konnector upgrade. If this one was just installed, look again in a minute."
+	default:
+		return "The konnector does not write it: look at the other checks, and at the clocks."
+	}
+}
+
 // ofBinding is what to do about a binding that is not ready, by the first of its reasons for
 // which there is something to do.
 func ofBinding(b *v1alpha1.APIServiceBinding) string {

@@ -51,7 +51,7 @@ func Check(ctx context.Context, config *rest.Config, now time.Time) []Finding {
 
 // open looks for the App Cluster and its bindings.
 func open(ctx context.Context, config *rest.Config, now time.Time) (d *doctor, all []v1alpha1.APIServiceBinding, ok bool) {
-	d = &doctor{now: now, nameless: map[string]bool{}}
+	d = &doctor{now: now, nameless: map[string]bool{}, unheard: map[string]bool{}}
 	var err error
 	if d.app, err = cluster.OpenApp(ctx, config); err == nil {
 		all, err = d.app.List(ctx)
@@ -77,7 +77,7 @@ func (d *doctor) checkSecrets(ctx context.Context, all []v1alpha1.APIServiceBind
 			seen[about] = true
 			d.checkSecret(ctx, about, ref.Namespace, ref.Name)
 		}
-		d.nameless[b.Name] = d.nameless[about]
+		d.nameless[b.Name], d.unheard[b.Name] = d.nameless[about], d.unheard[about]
 	}
 }
 
@@ -168,7 +168,9 @@ func (d *doctor) checkTenant(ctx context.Context, about string, k *kubeconfig.Ku
 	if d.note("control-plane", about, wrong, k.Server+" answers", ofControlPlane(k.Server, err, b)); wrong != "" {
 		return
 	}
-	d.note("heartbeat", about, late(b, d), "it is on time", "The konnector does not write it: look at the other checks, and at the clocks.")
+	d.unheard[about] = b.Status.LastHeartbeatTime != nil && cluster.AwaitedBy(b) != ""
+	wrong = late(b, d)
+	d.note("heartbeat", about, wrong, "it is on time", ofHeartbeat(d.unheard[about], wrong))
 }
 
 // late says what is wrong with the last heartbeat; empty if nothing. Of a konnector that is silent
@@ -194,15 +196,16 @@ func late(b *v1alpha1.ClusterBinding, d *doctor) string {
 }
 
 func (d *doctor) checkBinding(ctx context.Context, b *v1alpha1.APIServiceBinding) {
-	wrong := ""
-	if !cluster.IsReady(b) {
+	wrong, well, hint := "", "it is ready", ofBinding(b)
+	switch {
+	case !cluster.IsReady(b):
 		wrong = "it is not ready" + cluster.WaitingFor(b)
-	}
-	well := "it is ready"
-	if d.silent {
+	case d.unheard[b.Name]:
+		wrong, hint = "it was ready when another konnector said so", "See the check heartbeat."
+	case d.silent:
 		well = "it was ready when the konnector said so last"
 	}
-	d.note("binding", b.Name, wrong, well, ofBinding(b))
+	d.note("binding", b.Name, wrong, well, hint)
 	if c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionClaimsInSync); c != nil && c.Reason != "" {
 		d.note("claims", b.Name, c.Message, "", ofClaims(b, c.Reason))
 	}

@@ -33,6 +33,7 @@ type doctor struct {
 	silent bool // the konnector has stopped, or died
 
 	nameless map[string]bool // Secrets that do not say from which platform they are, and their bindings
+	unheard  map[string]bool // Secrets whose platform has heard another konnector only, and their bindings
 
 	found []Finding
 }

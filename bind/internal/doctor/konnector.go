@@ -3,8 +3,10 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -60,22 +62,29 @@ const (
 	Stopped = "it was stopped: no replica holds its Lease"
 )
 
-// Unheard is what a platform says that has heard no konnector since the bind.
-func Unheard(ctx context.Context, app *cluster.App) string {
-	all, err := app.List(ctx)
-	if err != nil {
-		return ""
-	}
+// hearing is how long the platforms may take in all to say whether they hear the konnector: a person waits.
+const hearing = 5 * time.Second
+
+// Unheard is what the platform of one of the bindings says that has heard no konnector since the
+// bind. All are asked at once, so that one which hangs keeps none of the others from being heard.
+func Unheard(ctx context.Context, app *cluster.App, of []v1alpha1.APIServiceBinding) string {
+	ctx, cancel := context.WithTimeout(ctx, hearing)
+	defer cancel()
+	said := make([]string, len(of))
 	asked := map[v1alpha1.ClusterSecretKeyRef]bool{}
-	for _, b := range all {
+	var answers sync.WaitGroup
+	for i, b := range of {
 		ref := b.Spec.KubeconfigSecretRef
 		if asked[ref] || !cluster.IsReady(&b) { // the second says so itself
 			continue
 		}
 		asked[ref] = true
-		if said := cluster.Unheard(ctx, app, ref); said != "" {
-			return fmt.Sprintf("the platform of %s says: %s", b.Name, said)
-		}
+		answers.Go(func() {
+			if words := cluster.Unheard(ctx, app, ref); words != "" {
+				said[i] = fmt.Sprintf("the platform of %s says: %s", b.Name, words)
+			}
+		})
 	}
-	return ""
+	answers.Wait()
+	return cmp.Or(said...)
 }
