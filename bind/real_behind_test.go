@@ -121,7 +121,7 @@ func TestBehindQuota(t *testing.T) {
 	w.hears(t, "two", "Warning TargetForbidden")
 	w.hears(t, "three", "Warning TargetForbidden")
 	w.condition(t, widgets, v1alpha1.ConditionObjectsSynced, v1alpha1.ReasonObjectsNotSynced, "2 not in step: 2 TargetForbidden", "kubectl bind status "+widgets)
-	if took := time.Since(began); took > 15*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("told after %s", took)
 	}
 	b := get[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, w.bindings, widgets)
@@ -344,7 +344,7 @@ func TestRightsTakenAway(t *testing.T) {
 	w.hears(t, "two", "Warning AccessDenied", "Normal InStep")
 	w.hears(t, "one", "Warning AccessDenied", "Normal InStep")
 	w.condition(t, widgets, v1alpha1.ConditionObjectsSynced, "")
-	if took := time.Since(began); took > 20*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("it goes on after %s", took)
 	}
 	if objects, _, err := bind.Objects(t.Context(), quick(w.app.Config()), widgets, time.Now()); err != nil || len(objects) > 0 {

@@ -77,9 +77,14 @@ func WaitReady(ctx context.Context, config *rest.Config, names []string, progres
 // Ready is that of the present spec, and more than the kubeconfig Secret has been looked at.
 func IsReady(b v1alpha1.APIServiceBinding) bool { return cluster.IsReady(&b) }
 
-// waitReady believes conditions that may be older than the bind only with the word of the platform
-// that it hears the konnector.
+// mostUnanswered is how often in a row a platform is asked whether it hears the konnector, which
+// may reach it where this command does not.
+const mostUnanswered = 3
+
+// waitReady believes conditions that may be older than the bind with the word of the platform
+// that it hears the konnector, or where the platform does not answer.
 func waitReady(ctx context.Context, app *cluster.App, name string, p progress) (*v1alpha1.APIServiceBinding, error) {
+	unanswered := 0
 	last, say, why := &v1alpha1.APIServiceBinding{ObjectMeta: metav1.ObjectMeta{Name: name}}, p.changes(), ""
 	err := until(ctx, app.Bindings(), name, func(b *v1alpha1.APIServiceBinding) (bool, error) {
 		if b == nil {
@@ -88,8 +93,10 @@ func waitReady(ctx context.Context, app *cluster.App, name string, p progress) (
 		last, why = b, ""
 		if !cluster.IsReady(b) {
 			why = cluster.WaitingFor(b)
-		} else if awaited := cluster.Unheard(ctx, app, b.Spec.KubeconfigSecretRef); awaited != "" {
-			why = ": the platform says: " + awaited
+		} else if awaited, err := cluster.Unheard(ctx, app, b.Spec.KubeconfigSecretRef); awaited != "" {
+			why, unanswered = ": the platform says: "+awaited, 0
+		} else if unanswered++; ctx.Err() != nil || cluster.IsNoAnswer(err) && unanswered < mostUnanswered {
+			why = ": the platform does not say whether it hears the konnector: " + cluster.Explain(err)
 		} else {
 			return true, nil
 		}

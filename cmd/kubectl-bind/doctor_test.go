@@ -242,7 +242,7 @@ func TestUnheard(t *testing.T) {
 	}
 	heard := wait(time.Minute)
 	w.unheard()
-	if unheard := wait(3 * time.Second); heard != nil || !errors.Is(unheard, bind.ErrNotReady) || !strings.Contains(unheard.Error(), "the last heartbeat is of Klutch's konnector") {
+	if unheard := wait(10 * time.Second); heard != nil || !errors.Is(unheard, bind.ErrNotReady) || !strings.Contains(unheard.Error(), "the last heartbeat is of Klutch's konnector") {
 		t.Errorf("heard: %v, unheard: %v", heard, unheard)
 	}
 	r := terminal{}.run(t.Context(), "status", "--kubeconfig", w.app.kubeconfig(t))

@@ -5,8 +5,8 @@ package text
 
 import "strings"
 
-// Clip returns s if it has at most so many bytes, and else its beginning and its end in as many,
-// whole characters only, with an ellipsis where something is missing: what others say names at
+// Clip returns s if it has at most so many bytes, and else its beginning and its end, together as
+// many, whole characters only, and an ellipsis where something is missing: what others say names at
 // its end what matters most, such as the numbers of a quota.
 func Clip(s string, most int) string {
 	if len(s) <= most {

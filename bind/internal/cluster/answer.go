@@ -75,7 +75,7 @@ func IsNoAnswer(err error) bool {
 // MaxMessage keeps what others can fill from filling our objects.
 const MaxMessage = 1024
 
-// Clip returns at most the first MaxMessage bytes of a message.
+// Clip shortens a message to MaxMessage bytes of its beginning and end.
 func Clip(message string) string { return text.Clip(message, MaxMessage) }
 
 // mostNamed bounds how many things a condition names.

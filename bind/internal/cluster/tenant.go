@@ -24,27 +24,27 @@ func TenantClient(k *kubeconfig.Kubeconfig) (dynamic.Interface, error) {
 const patience = 5 * time.Second
 
 // Unheard is what a platform says of the tenant that a kubeconfig Secret leads to while it has
-// heard no konnector since the bind; empty if it has, or cannot be asked.
-func Unheard(ctx context.Context, app *App, secret v1alpha1.ClusterSecretKeyRef) string {
+// heard no konnector since the bind; empty if it has.
+func Unheard(ctx context.Context, app *App, secret v1alpha1.ClusterSecretKeyRef) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	u, err := Get[unstructured.Unstructured](ctx, app.Resource(Secrets).Namespace(secret.Namespace), secret.Name)
 	if err != nil || u == nil {
-		return ""
+		return "", err
 	}
 	k, err := ReadSecret(u)
 	if err != nil {
-		return ""
+		return "", err
 	}
 	client, err := TenantClient(k)
 	if err != nil {
-		return ""
+		return "", err
 	}
 	b, err := Get[v1alpha1.ClusterBinding](ctx, client.Resource(ClusterBindings).Namespace(k.Namespace), v1alpha1.ClusterBindingName)
 	if err != nil || b == nil {
-		return ""
+		return "", err
 	}
-	return AwaitedBy(b)
+	return AwaitedBy(b), nil
 }
 
 // AwaitedBy is what a platform says while it waits for the first heartbeat of a konnector.

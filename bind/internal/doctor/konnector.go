@@ -80,7 +80,7 @@ func Unheard(ctx context.Context, app *cluster.App, of []v1alpha1.APIServiceBind
 		}
 		asked[ref] = true
 		answers.Go(func() {
-			if words := cluster.Unheard(ctx, app, ref); words != "" {
+			if words, err := cluster.Unheard(ctx, app, ref); err == nil && words != "" {
 				said[i] = fmt.Sprintf("the platform of %s says: %s", b.Name, words)
 			}
 		})

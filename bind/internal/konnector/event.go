@@ -72,7 +72,7 @@ const ofThePast = "The platform has removed this cluster's tenant, and what stoo
 // withoutRights is the news of an object where the konnector lacks rights on its kind: of which
 // the admission policy lets only one Event pass.
 func withoutRights(n behind.News) behind.News {
-	if n.Type == corev1.EventTypeWarning {
+	if n.Type == corev1.EventTypeWarning && n.Reason != v1alpha1.ReasonTenantGone {
 		n.Reason, n.Message = string(klutchsync.ReasonDenied), behind.NoRights
 	}
 	return n

@@ -197,9 +197,24 @@ func (k *Konnector) write(ctx context.Context, b *v1alpha1.APIServiceBinding, v 
 		return err
 	}
 	k.tell(b, before, after.Status.Conditions)
-	if isGone(after.Status.Conditions) && !isGone(before) {
-		return k.tellGone(ctx, b)
+	return k.followGone(ctx, b, isGone(before), isGone(after.Status.Conditions))
+}
+
+// tellGoneEvery is how often the objects of a binding are told at most that the tenant is gone:
+// a platform may have it come and go.
+const tellGoneEvery = time.Hour
+
+// followGone has the objects be told once when a tenant has gone, again where that failed.
+func (k *Konnector) followGone(ctx context.Context, b *v1alpha1.APIServiceBinding, before, now bool) error {
+	r := k.records.get(cache.MetaObjectToName(b))
+	r.goneUntold = now && (r.goneUntold || !before && time.Since(r.toldGone) >= tellGoneEvery)
+	if !r.goneUntold {
+		return nil
 	}
+	if err := k.tellGone(ctx, b); err != nil {
+		return err
+	}
+	r.goneUntold, r.toldGone = false, time.Now()
 	return nil
 }
 

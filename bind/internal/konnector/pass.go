@@ -90,9 +90,18 @@ type bindingRecord struct {
 	everywhere    bool      // the konnector has the rights of its claims in all namespaces
 	consent       consent   // that has been carried out
 	schemaChanged time.Time // when its CRD was last changed
+	schemaRefused refusedSchema
 	waitsSince    time.Time // when it began to wait for an answer; zero if it does not
+	goneUntold    bool      // the objects were not told yet that the tenant is gone
+	toldGone      time.Time // when they last were
 	released      *string   // of held deletions: the last word of its owner; nil before the first pass
 	pace          pace      // of passes
+}
+
+// A refusedSchema is the change of a CRD that an API server did not take, and what it said.
+type refusedSchema struct {
+	change string // its hash
+	err    error
 }
 
 // records are the records of all bindings.

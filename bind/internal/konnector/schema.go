@@ -103,7 +103,7 @@ func (i *installation) putSchema(ctx context.Context) (bool, error) {
 	if owner, ok := mark.Get(i.live); !same || !ok || owner != mark.Of(i.pass.binding) || (i.pass.key.Namespace != "" && i.lacksReference(i.live)) {
 		next, err := i.update(ctx, i.live, i.wanted)
 		if err != nil {
-			return i.stay(err)
+			return i.stay(all, err)
 		}
 		i.live = next
 	}
@@ -112,6 +112,13 @@ func (i *installation) putSchema(ctx context.Context) (bool, error) {
 		return ok, err
 	}
 	if paced {
+		change, err := crd.ChangeHash(i.live, all)
+		if err != nil {
+			return false, err
+		}
+		if refused := i.pass.record.schemaRefused; refused.change == change {
+			return i.stay(all, refused.err)
+		}
 		i.pass.verdict.set(v1alpha1.False(v1alpha1.ConditionSchemaInSync, v1alpha1.SeverityInfo, v1alpha1.ReasonSchemaChangeWaits,
 			fmt.Sprintf("The provider's newest schema waits: the CRD is changed every %s at most. Objects are synced under the schema that is here.", i.pass.schemaInterval)))
 		return true, nil
@@ -207,8 +214,14 @@ func (i *installation) refused(reason string, err error) (bool, error) {
 	return false, nil
 }
 
-// stay leaves the CRD as it is, whose change was refused.
-func (i *installation) stay(refusal error) (bool, error) {
+// stay leaves the CRD as it is, whose change to all that the provider wants was refused. That is
+// told until it is not, also while it is not asked for.
+func (i *installation) stay(all *unstructured.Unstructured, refusal error) (bool, error) {
+	change, err := crd.ChangeHash(i.live, all)
+	if err != nil {
+		return false, err
+	}
+	i.pass.record.schemaRefused = refusedSchema{change, refusal}
 	here, err := crd.SpecOf(i.live)
 	if err != nil {
 		return false, err

@@ -141,7 +141,7 @@ func (c *credentials) keptFor(ctx context.Context, namespace, issuedFor string) 
 			return err
 		}
 		if c.opts.klutchKonnector(ns) {
-			return IgnoreNotFound(c.Kube.CoreV1().Secrets(namespace).Delete(ctx, secret.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &secret.UID}}))
+			return IgnoreNotFound(c.Kube.CoreV1().Secrets(namespace).Delete(ctx, secret.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &secret.UID, ResourceVersion: &secret.ResourceVersion}}))
 		}
 		secret.Data = nil
 		delete(secret.Annotations, v1alpha1.IssuedForAnnotation)
