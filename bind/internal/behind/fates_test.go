@@ -63,15 +63,6 @@ func ofAccess(kind fates.Kind) klutchsync.Reason {
 	}
 }
 
-// ofReads is the reason of the Event if the target can be neither read nor written: what is
-// read is not said to be missing.
-func ofReads(kind fates.Kind) klutchsync.Reason {
-	if kind == fates.Unserved {
-		return klutchsync.ReasonUnavailable
-	}
-	return ofTarget(kind)
-}
-
 // ofStatus is the reason of the Event if the source does not take its status. That another state
 // than was seen is there is no word on the status.
 func ofStatus(kind fates.Kind) klutchsync.Reason {
@@ -88,7 +79,7 @@ var asks = map[string]ask{
 	},
 	"reads of the target": {
 		target: true, meets: func(r fakecluster.Request) bool { return r.Verb == "apply" || r.Verb == "get" },
-		after: func(w *world) { w.create("orders") }, reason: ofReads,
+		after: func(w *world) { w.create("orders") }, reason: ofTarget,
 	},
 	"a change of the target": {
 		target: true, meets: func(r fakecluster.Request) bool { return r.Verb == "apply" },
@@ -100,11 +91,11 @@ var asks = map[string]ask{
 	},
 	"all of the target, a new claim": {
 		target: true, watches: true, meets: func(fakecluster.Request) bool { return true },
-		after: func(w *world) { w.create("orders") }, reason: ofReads,
+		after: func(w *world) { w.create("orders") }, reason: ofTarget,
 	},
 	"all of the target, a change": {
 		target: true, watches: true, meets: func(fakecluster.Request) bool { return true },
-		before: func(w *world) { w.create("orders") }, after: func(w *world) { w.patch(w.source, `{"spec":{"size":"large"}}`) }, reason: ofReads,
+		before: func(w *world) { w.create("orders") }, after: func(w *world) { w.patch(w.source, `{"spec":{"size":"large"}}`) }, reason: ofTarget,
 	},
 	"all of the target, a deletion": {
 		target: true, watches: true, meets: func(fakecluster.Request) bool { return true },
@@ -113,7 +104,7 @@ var asks = map[string]ask{
 			if kind == fates.Absent {
 				return "" // so its target has gone, and the claim goes
 			}
-			return ofReads(kind)
+			return ofTarget(kind)
 		},
 	},
 	"a copy": {
