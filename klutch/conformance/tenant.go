@@ -129,7 +129,7 @@ func checkSameTenant(c checker) {
 func checkHeartbeat(c checker) {
 	t := c.tenant(c.one)
 	beat, err := json.Marshal(map[string]any{"status": map[string]any{
-		"lastHeartbeatTime": time.Now().UTC().Format(time.RFC3339), "heartbeatInterval": "5m0s", "konnectorVersion": "v1.0.0",
+		"lastHeartbeatTime": time.Now().UTC().Format(time.RFC3339), "heartbeatInterval": "5m0s", "konnectorVersion": "v1.0.0", "clusterUID": "conformance-1",
 	}})
 	c.must("encode", err)
 	_, err = t.ours("clusterbindings").Patch(c.Context(), v1alpha1.ClusterBindingName, types.MergePatchType, beat, metav1.PatchOptions{}, "status")
