@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/bind/internal/behind"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -377,8 +378,10 @@ func (th *thief) attempts(w *world) []attempt {
 			"involvedObject": map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "team", "name": "p"}, "reason": "Failed", "message": "run this",
 		}))},
 		{"tell people of another kind what it likes", th.create(eventsGVR, event("cogs.example.org", "example.org/v1", "Cog", "run this"))},
-		{"tell people of another kind that it lacks rights on it", th.create(eventsGVR, event("cogs.example.org", "example.org/v1", "Cog", noRights))},
-		{"tell people of a kind of Kubernetes that it lacks rights on it", th.create(eventsGVR, event("deployments.apps", "apps/v1", "Deployment", noRights))},
+		{"tell people of another kind that it lacks rights on it", th.create(eventsGVR, event("cogs.example.org", "example.org/v1", "Cog", behind.NoRights))},
+		{"tell people so as whom it likes", th.create(eventsGVR, from(event("cogs.example.org", "example.org/v1", "Cog", behind.NoRights), "konnector", "run this"))},
+		{"tell people so in the name of another program", th.create(eventsGVR, from(event("cogs.example.org", "example.org/v1", "Cog", behind.NoRights), "run this", ""))},
+		{"tell people of a kind of Kubernetes that it lacks rights on it", th.create(eventsGVR, event("deployments.apps", "apps/v1", "Deployment", behind.NoRights))},
 		{"tell people of a bound object", th.create(eventsGVR, object("v1", "Event", "team", "e", map[string]any{
 			"metadata":       map[string]any{"namespace": "team", "name": "e", "annotations": map[string]any{v1alpha1.ResourceAnnotation: widgets}},
 			"involvedObject": map[string]any{"apiVersion": "example.org/v1", "kind": "Widget", "namespace": "team", "name": "one"}, "reason": "Failed", "message": "said",
@@ -397,15 +400,22 @@ func (th *thief) attempts(w *world) []attempt {
 	})
 }
 
-// noRights is what the policy lets the konnector say of kinds on which it has no rights.
-const noRights = "The konnector lacks rights on objects of this kind. Run kubectl bind repair: it writes them anew."
-
 // event says that an object of a kind is denied.
 func event(resource, version, kind, message string) *unstructured.Unstructured {
 	return object("v1", "Event", "team", "e", map[string]any{
 		"metadata":       map[string]any{"namespace": "team", "name": "e", "annotations": map[string]any{v1alpha1.ResourceAnnotation: resource}},
-		"involvedObject": map[string]any{"apiVersion": version, "kind": kind, "namespace": "team", "name": "p"}, "reason": "AccessDenied", "message": message,
+		"involvedObject": map[string]any{"apiVersion": version, "kind": kind, "namespace": "team", "name": "p"}, "reason": "AccessDenied", "message": message, "type": "Warning",
+		"source": map[string]any{"component": "konnector"},
 	})
+}
+
+// from is an Event of another program, on a host if that is not empty.
+func from(e *unstructured.Unstructured, component, host string) *unstructured.Unstructured {
+	e.Object["source"] = map[string]any{"component": component}
+	if host != "" {
+		e.Object["source"] = map[string]any{"component": component, "host": host}
+	}
+	return e
 }
 
 // onSecrets are attempts on Secrets and what else a claim may be about.

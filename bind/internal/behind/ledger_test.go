@@ -144,7 +144,7 @@ func TestManyObjects(t *testing.T) {
 	}
 }
 
-// What is no matter of a Sync is told at the pace of all, and nothing of it is lost.
+// Events that no Sync reports are made at the pace of all, and none is lost.
 func TestTell(t *testing.T) {
 	woken := 0
 	l := NewLedger(func() { woken++ })

@@ -87,7 +87,14 @@ func Look(ctx context.Context, c Cluster, b *v1alpha1.APIServiceBinding, resourc
 // them.
 type denials struct {
 	all string // of whatever it has not taken up; empty if nothing
-	of  map[types.UID]denial
+	of  map[subject]denial
+}
+
+// A subject is an object that Events are about. Who may make Events in one namespace says nothing
+// of objects in another.
+type subject struct {
+	namespace string
+	uid       types.UID
 }
 
 type denial struct {
@@ -97,7 +104,7 @@ type denial struct {
 
 // denialsOf are those of a binding that counts any, as far as the person may read Events.
 func denialsOf(ctx context.Context, events dynamic.Interface, b *v1alpha1.APIServiceBinding) denials {
-	d := denials{of: map[types.UID]denial{}}
+	d := denials{of: map[subject]denial{}}
 	if c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionInformersSynced); c != nil && c.Reason == v1alpha1.ReasonMissingRights {
 		d.all = NoRights
 	}
@@ -117,23 +124,23 @@ func denialsOf(ctx context.Context, events dynamic.Interface, b *v1alpha1.APISer
 // hear follows one Event: a denial, or the later word that it is over.
 func (d denials) hear(u *unstructured.Unstructured, resource string) {
 	var e corev1.Event
-	if u.GetAnnotations()[v1alpha1.ResourceAnnotation] != resource || runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &e) != nil {
+	if u.GetAnnotations()[v1alpha1.ResourceAnnotation] != resource || runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &e) != nil || e.Source.Component != EventSource {
 		return
 	}
-	uid, at := e.InvolvedObject.UID, e.LastTimestamp.Time
-	switch before, known := d.of[uid]; {
+	about, at := subject{e.InvolvedObject.Namespace, e.InvolvedObject.UID}, e.LastTimestamp.Time
+	switch before, known := d.of[about]; {
 	case known && before.since.After(at):
 	case e.Reason == ReasonInStep:
-		delete(d.of, uid)
+		delete(d.of, about)
 	default:
-		d.of[uid] = denial{e.Message, at}
+		d.of[about] = denial{e.Message, at}
 	}
 }
 
 // judge says why an object is not in step, if that can be seen on it, or was said of it.
 func judge(m *metav1.PartialObjectMetadata, denied denials, now time.Time) (Object, bool) {
 	o := Object{Namespace: m.Namespace, Name: m.Name, Message: m.Annotations[klutchsync.MessageAnnotation]}
-	said, unwritten := denied.of[m.UID]
+	said, unwritten := denied.of[subject{m.Namespace, m.UID}]
 	switch deleted := m.DeletionTimestamp; {
 	case o.Message != "":
 		o.Since = written(m)
@@ -151,6 +158,9 @@ func judge(m *metav1.PartialObjectMetadata, denied denials, now time.Time) (Obje
 	}
 	return o, o.Reason != ""
 }
+
+// EventSource is the component of the konnector's Events.
+const EventSource = "konnector"
 
 // NoRights is said of objects of a kind on which the konnector lacks rights. The admission policy
 // of the konnector lets this text pass, since there it may not be known what it has bound.

@@ -10,7 +10,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
@@ -41,7 +40,7 @@ func TestJudge(t *testing.T) {
 		return m
 	}
 	none := denials{}
-	denied := denials{all: NoRights, of: map[types.UID]denial{"denied": {"patch source: forbidden", noon.Add(-20 * time.Second)}}}
+	denied := denials{all: NoRights, of: map[subject]denial{{"", "denied"}: {"patch source: forbidden", noon.Add(-20 * time.Second)}}}
 	copied := object(time.Hour)
 	copied.Annotations = map[string]string{klutchsync.SourceAnnotation: `{"uid":"u","name":"n"}`}
 	for name, c := range map[string]struct {
@@ -72,16 +71,19 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Of two Events of an object the later one counts, whichever is read first, and those of other
-// APIs do not.
+// Of two Events of an object the later one counts; those of other APIs, other programs and other
+// namespaces than the object's do not.
 func TestDenials(t *testing.T) {
 	event := func(uid, reason, resource string, ago time.Duration) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{
 			"metadata":       map[string]any{"annotations": map[string]any{v1alpha1.ResourceAnnotation: resource}},
-			"involvedObject": map[string]any{"uid": uid}, "reason": reason, "message": "no", "lastTimestamp": noon.Add(-ago).UTC().Format(time.RFC3339),
+			"involvedObject": map[string]any{"uid": uid, "namespace": "team"}, "source": map[string]any{"component": EventSource}, "reason": reason, "message": "no", "lastTimestamp": noon.Add(-ago).UTC().Format(time.RFC3339),
 		}}
 	}
-	d := denials{of: map[types.UID]denial{}}
+	d := denials{of: map[subject]denial{}}
+	forged, elsewhere := event("forged", "AccessDenied", "widgets.example.org", 0), event("denied", ReasonInStep, "widgets.example.org", 0)
+	forged.Object["source"] = map[string]any{"component": "mallory"}
+	elsewhere.Object["involvedObject"] = map[string]any{"uid": "denied", "namespace": "mallory"}
 	for _, e := range []*unstructured.Unstructured{
 		event("denied", "AccessDenied", "widgets.example.org", time.Minute),
 		event("over", "AccessDenied", "widgets.example.org", time.Hour),
@@ -89,10 +91,11 @@ func TestDenials(t *testing.T) {
 		event("other", "AccessDenied", "cogs.example.org", time.Second),
 		event("over", ReasonInStep, "widgets.example.org", time.Minute),
 		event("again", ReasonInStep, "widgets.example.org", time.Minute),
+		forged, elsewhere,
 	} {
 		d.hear(e, "widgets.example.org")
 	}
-	if _, again := d.of["again"]; len(d.of) != 2 || !again || !d.of["denied"].since.Equal(noon.Add(-time.Minute)) {
+	if _, again := d.of[subject{"team", "again"}]; len(d.of) != 2 || !again || !d.of[subject{"team", "denied"}].since.Equal(noon.Add(-time.Minute)) {
 		t.Errorf("%+v", d.of)
 	}
 }

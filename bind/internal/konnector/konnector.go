@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/klutch-go/sdk/bind/internal/behind"
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/controller"
 	"github.com/klutch-go/sdk/internal/fates"
@@ -78,7 +79,7 @@ func (k *Konnector) Run(ctx context.Context) error {
 	if err := v1alpha1.AddToScheme(scheme); err != nil {
 		return err
 	}
-	k.events = broadcaster.NewRecorder(scheme, corev1.EventSource{Component: "konnector"})
+	k.events = broadcaster.NewRecorder(scheme, corev1.EventSource{Component: behind.EventSource})
 	defer k.connections.wg.Wait()
 	return group.Run(ctx, group.Informer(k.app.bindings), group.Informer(k.app.crds), group.Informer(k.app.namespaces), k.syncs.Run, k.bindings.Run)
 }
