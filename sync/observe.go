@@ -619,7 +619,7 @@ func (p *pair) again(s step, r *record) time.Duration {
 
 // look returns the latest that is known of an object: from its API server if an
 // outcome is uncertain, else the newer of the watch's and the last answer to a
-// write of ours. Nothing is known of what is not served, and it is not asked for.
+// write of ours. A kind that is not served is unknown, and its API server is not asked.
 func (o *observer) look(ctx context.Context, v *view.View, name cache.ObjectName, answer **unstructured.Unstructured, uncertain *bool) (*unstructured.Unstructured, freshness, error) {
 	if fates.Is(v.Err(name.Namespace), fates.Unserved) {
 		return nil, unknown, nil

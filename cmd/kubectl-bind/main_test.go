@@ -429,7 +429,7 @@ func newTestPlugin(stdin string) *plugin {
 	return &plugin{system: system{now: time.Now}, answers: bufio.NewReader(strings.NewReader(stdin)), talk: io.Discard}
 }
 
-// Commands in what is said lead where this command line led, in hints, errors and findings alike.
+// Commands in hints, errors and findings lead where this command line led.
 func TestPasteable(t *testing.T) {
 	p := &plugin{flags: genericclioptions.NewConfigFlags(true), ca: "its ca.pem"}
 	*p.flags.KubeConfig, *p.flags.Context = "app.yaml", "o'app"

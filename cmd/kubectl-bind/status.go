@@ -86,7 +86,7 @@ type statusWatch struct {
 	silence string // of the konnector, when it was looked at last
 }
 
-// show prints bindings with what is known of their konnector.
+// show prints bindings, and READY Unknown where their konnector is silent.
 func (w *statusWatch) show(all ...v1alpha1.APIServiceBinding) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -140,7 +140,7 @@ func showStatus(ctx context.Context, p *plugin, out *output, names []string) err
 		}
 	}
 	if wrong != "" {
-		p.sayf("What is shown may be old. Look at: kubectl -n %s get pods", v1alpha1.Namespace)
+		p.sayf("This may be old. Look at: kubectl -n %s get pods", v1alpha1.Namespace)
 		p.sayf("The konnector: %s", wrong)
 	}
 	ended := p.endedCredentials(ctx, config, all)

@@ -110,7 +110,7 @@ func touched(factory dynamicinformer.DynamicSharedInformerFactory, resourceName 
 	return out
 }
 
-// A work is the claims that have to be looked at, and when those that failed may be.
+// A work is the queue of claims, and the pauses of those whose call failed.
 type work struct {
 	c       *Controller
 	queue   workqueue.TypedDelayingInterface[key]

@@ -135,7 +135,7 @@ func (w *schemaWorld) publish(fields int) {
 	w.export.Spec.Versions[0].Schema.OpenAPIV3Schema = runtime.RawExtension{Raw: []byte(`{"type":"object","properties":{"a":{"type":"string"}` + properties + `}}`)}
 }
 
-// install makes the CRD say what is published, as far as it may.
+// install puts the published schema into the CRD, as far as it may.
 func (w *schemaWorld) install() (*installation, error) {
 	w.verdict = newVerdict()
 	p := &installation{pass: w.pass()}
