@@ -197,12 +197,12 @@ func (t Terms) awaiting(now time.Time, b *v1alpha1.ClusterBinding) (c v1alpha1.C
 		return v1alpha1.False(v1alpha1.ConditionHealthy, severity, v1alpha1.ReasonFirstHeartbeatPending, message), again + time.Second
 	}
 	severity, message = v1alpha1.SeverityWarning, "no konnector has reported since the bind: none runs in the App Cluster, or it does not reach this API server"+t.orKlutchs(b)
-	switch of := last.UTC().Format(time.RFC3339); {
+	switch {
 	case last.IsZero():
 	case t.Since.IsZero(): // it was bound here, and by us
-		message = "the konnector of the last heartbeat, of " + of + ", does not say in which cluster it is: the platform has taken that away, or it is Klutch's; ours says it again when it reports"
+		message = "the konnector of the last heartbeat, of " + last.UTC().Format(time.RFC3339) + ", does not say in which cluster it is: the platform has taken that away, or it is Klutch's; ours says it again when it reports"
 	default:
-		message = "the last heartbeat, of " + of + ", is of Klutch's konnector, " + lacking(b)
+		message = "the last heartbeat, of " + last.UTC().Format(time.RFC3339) + ", is of Klutch's konnector, " + lacking(b)
 	}
 	return v1alpha1.False(v1alpha1.ConditionHealthy, severity, v1alpha1.ReasonFirstHeartbeatPending, message), 0
 }
