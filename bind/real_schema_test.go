@@ -208,10 +208,10 @@ func TestP21HostileSchema(t *testing.T) {
 		change     func(spec, v1 map[string]any)
 	}{
 		{"a field is dropped", "v1 spec.plan: is gone", []string{"v1 true"}, func(_, v1 map[string]any) { unstructured.RemoveNestedField(v1, plan...) }},
-		{"it is spelled as no API server reads it", "v1 spec.plan: is gone", []string{"v1 true"}, func(_, v1 map[string]any) {
+		{"it is spelled as no API server reads it", "v1 spec.port: is gone", []string{"v1 true"}, func(_, v1 map[string]any) {
 			properties, _, _ := unstructured.NestedMap(v1, append(slices.Clone(specOfWidgets), "properties")...)
 			put(t, v1, runtime.DeepCopyJSONValue(properties), append(slices.Clone(specOfWidgets), "Properties")...)
-			unstructured.RemoveNestedField(v1, plan...)
+			unstructured.RemoveNestedField(v1, port...)
 		}},
 		{"what nobody names is kept", "v1 spec: x-kubernetes-preserve-unknown-fields was false and is true", []string{"v1 true"}, func(_, v1 map[string]any) {
 			put(t, v1, true, append(slices.Clone(specOfWidgets), "x-kubernetes-preserve-unknown-fields")...)

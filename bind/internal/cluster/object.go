@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/klutch-go/sdk/internal/fates"
@@ -46,14 +47,14 @@ func Listed[T any](ctx context.Context, r dynamic.ResourceInterface) ([]T, error
 	return all, nil
 }
 
-// Decode returns an object as a T.
+// Decode returns an object as a T, read as API servers read it: a field of another case is none.
 func Decode[T any](u *unstructured.Unstructured) (*T, error) {
 	o := new(T)
 	data, err := json.Marshal(u.Object)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s: %w", u.GetName(), err)
 	}
-	if err := json.Unmarshal(data, o); err != nil {
+	if err := utiljson.Unmarshal(data, o); err != nil {
 		return nil, fmt.Errorf("decode %s: %w", u.GetName(), err)
 	}
 	return o, nil

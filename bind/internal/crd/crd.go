@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -74,7 +75,7 @@ func SpecOf(crd *unstructured.Unstructured) (*v1alpha1.APIServiceExportCRDSpec, 
 		return nil, fmt.Errorf("encode CRD %s: %w", crd.GetName(), err)
 	}
 	spec := &v1alpha1.APIServiceExportCRDSpec{}
-	if err := json.Unmarshal(data, spec); err != nil {
+	if err := utiljson.Unmarshal(data, spec); err != nil {
 		return nil, fmt.Errorf("decode CRD %s: %w", crd.GetName(), err)
 	}
 	return spec, nil

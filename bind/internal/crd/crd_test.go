@@ -163,6 +163,7 @@ func TestSameSpec(t *testing.T) {
 		"default said":    {[]string{"names", "singular"}, "widget", true},
 		"conversion said": {[]string{"conversion"}, map[string]any{"strategy": "None"}, true},
 		"preserve said":   {[]string{"preserveUnknownFields"}, false, true},
+		"another case":    {[]string{"Conversion"}, map[string]any{"strategy": "Webhook"}, true},
 		"webhook":         {[]string{"conversion"}, map[string]any{"strategy": "Webhook"}, false},
 		"short names":     {[]string{"names", "shortNames"}, []any{"w"}, false},
 		"scope":           {[]string{"scope"}, "Cluster", false},
