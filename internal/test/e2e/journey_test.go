@@ -48,6 +48,7 @@ func TestJourney(t *testing.T) {
 		Assess("metadata of the developer travels, and can be taken back", step(ns, metadataTravels)).
 		Assess("credentials arrive, and nobody else's", step(ns, credentialsArrive)).
 		Assess("a backup and a restore", step(ns, backupAndRestore)).
+		Assess("a lost restore does not overwrite again", step(ns, lostRestore)).
 		Assess("the plan grows", step(ns, planGrows)).
 		Assess("the plan does not shrink: the App Cluster says so itself", step(ns, planDoesNotShrink)).
 		Assess("drift is corrected, what others own is left", step(ns, driftCorrected)).
@@ -126,6 +127,17 @@ func backupAndRestore(w world) {
 	w.awaitState(backups, "orders-before-migration", "Completed")
 	w.apply(w.s.App, w.sample("Restore"))
 	w.awaitState(restores, "orders-undo-migration", "Completed")
+}
+
+// lostRestore: a Restore that is lost in the Control Plane Cluster is told, and what was written
+// since it was carried out stays.
+func lostRestore(w world) {
+	state := w.mirror(configMaps, "orders-state")
+	w.must(w.patch(state, `{"data":{"contents":"written since"}}`))
+	w.remove(w.mirror(restores, "orders-undo-migration"))
+	w.await(w.app(restores, "orders-undo-migration"), mentions(string(klutchsync.ReasonLost)))
+	w.await(w.mirror(restores, "orders-undo-migration"), stack.Gone)
+	w.await(state, stack.Field("written since", "data", "contents"))
 }
 
 func planGrows(w world) {

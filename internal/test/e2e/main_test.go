@@ -97,6 +97,7 @@ var (
 	backups         = resource("backups")
 	restores        = resource("restores")
 	serviceAccounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceaccounts"}
+	configMaps      = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	secrets         = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
 
