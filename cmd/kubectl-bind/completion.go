@@ -113,7 +113,7 @@ func completeFlags(p *plugin, cmd *cobra.Command) {
 		"cluster": completeConfig(p, func(c clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.Clusters)) }),
 		"user":    completeConfig(p, func(c clientcmdapi.Config) []string { return slices.Sorted(maps.Keys(c.AuthInfos)) }),
 		"service": complete(p, boundNames), "accept-claim": complete(p, boundClaims), "reject-claim": complete(p, boundClaims),
-		"backend": complete(p, bind.Platforms), "dry-run": fixed("none", "client", "server"),
+		"backend": complete(p, bind.Platforms), "dry-run": fixed("none", "client", "server"), "lost-instances": fixed(lostPolicies...),
 	} {
 		if flag := cmd.Flag(name); flag != nil && flag.Value.Type() != "bool" {
 			_ = cmd.RegisterFlagCompletionFunc(name, of) // a second time for the flags of the root

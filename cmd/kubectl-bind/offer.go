@@ -25,6 +25,10 @@ import (
 
 const maxNamed = 12 // fields in a note
 
+// lostPolicies are the values of --lost-instances. An object made anew is empty, or does again what it
+// did once, so that the first is the default.
+var lostPolicies = []string{string(v1alpha1.LostInstancesReport), string(v1alpha1.LostInstancesRecreate)}
+
 // An offering is what a platform team applies to offer an API.
 type offering struct {
 	api       *v1alpha1.APIServiceExportCRDSpec
@@ -32,6 +36,7 @@ type offering struct {
 	groups    []string          // of people who may bind
 	secrets   []string          // paths by which objects name the Secrets that their operator makes
 	labels    map[string]string // of such Secrets, where no field names them
+	lost      string            // what becomes of an object that vanished from the Control Plane Cluster
 }
 
 func offerCommand(p *plugin) *cobra.Command {
@@ -49,10 +54,14 @@ before it is offered is said beside it.`,
 	cmd.Flags().StringArrayVar(&o.groups, "group", nil, "Group that may bind the API, as the backend names it: oidc:developers. Can be repeated")
 	cmd.Flags().StringArrayVar(&o.secrets, "secret", nil, "Path of the field that names a Secret which the App Cluster gets a copy of: status.credentials.name. Can be repeated")
 	cmd.Flags().StringToStringVar(&o.labels, "secret-label", nil, "Label of the Secrets to copy, where no field names them: cnpg.io/userType=app")
+	cmd.Flags().StringVar(&o.lost, "lost-instances", lostPolicies[0], "What becomes of an object that is lost in the Control Plane Cluster: Report, or Recreate what has no contents and does nothing twice")
 	out := newOutput(cmd).orYAML()
 	cmd.Args = func(_ *cobra.Command, args []string) error {
-		if len(args) != 1 {
+		switch {
+		case len(args) != 1:
 			return usageError{"name one CRD; kubectl get crds lists them"}
+		case !slices.Contains(lostPolicies, o.lost):
+			return usageError{"--lost-instances is " + strings.Join(lostPolicies, " or ")}
 		}
 		return out.check()
 	}
@@ -134,6 +143,7 @@ func (o *offering) template() *v1alpha1.APIServiceExportTemplate {
 	t.Spec.APIServiceSelector = v1alpha1.APIServiceSelector{
 		GroupResource: v1alpha1.GroupResource{Group: o.api.Group, Resource: o.api.Names.Plural}, Version: o.stored().Name,
 	}
+	t.Spec.LostInstances = v1alpha1.LostInstances(o.lost)
 	if len(o.secrets) > 0 {
 		claim := secretsClaim()
 		for _, path := range o.secrets {

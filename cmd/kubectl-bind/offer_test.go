@@ -4,40 +4,31 @@ package main
 
 import (
 	"os"
-	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
-
-	"github.com/klutch-go/sdk/internal/crdcompat"
 )
 
 // The offers of the CRDs of examples/operator, and what is said about these CRDs.
 func TestOffer(t *testing.T) {
-	for name, o := range map[string]*offering{
-		"certificates": {namespace: "services", groups: []string{"oidc:developers"}, secrets: []string{"spec.secretName"}},
-		"clusters":     {namespace: "default", secrets: []string{"status.credentials.name"}, labels: map[string]string{"cnpg.io/userType": "app"}},
-	} {
+	objects := map[string]any{}
+	for _, name := range []string{"certificates", "clusters"} {
 		data, err := os.ReadFile("../../examples/operator/crds/" + name + ".yaml")
 		if err != nil {
 			t.Fatal(err)
 		}
-		crd := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal(data, &crd.Object); err != nil {
+		var crd map[string]any
+		if err := yaml.Unmarshal(data, &crd); err != nil {
 			t.Fatal(err)
 		}
-		if o.api, err = crdcompat.Snapshot(crd); err != nil {
-			t.Fatal(err)
-		}
-		said := strings.Join(o.notes(), "\n") + "\n---\n"
-		for _, object := range o.objects() {
-			text, err := yaml.Marshal(object)
-			if err != nil {
-				t.Fatal(err)
-			}
-			said += string(text) + "---\n"
-		}
-		golden(t, "offer-"+name+".txt", said)
+		objects["/apis/apiextensions.k8s.io/v1/customresourcedefinitions/"+crd["metadata"].(map[string]any)["name"].(string)] = crd
+	}
+	api := newFakeAPI(t, objects).kubeconfig(t)
+	for name, args := range map[string][]string{
+		"offer-certificates": {"certificates.cert-manager.io", "-n", "services", "--group", "oidc:developers", "--secret", "spec.secretName", "--lost-instances", "Recreate"},
+		"offer-clusters":     {"clusters.postgresql.cnpg.io", "--secret", "status.credentials.name", "--secret-label", "cnpg.io/userType=app"},
+		"offer-forget":       {"clusters.postgresql.cnpg.io", "--lost-instances", "Forget"},
+	} {
+		golden(t, name+".txt", (terminal{}).run(t.Context(), append([]string{"offer", "--kubeconfig", api}, args...)...).String())
 	}
 }
