@@ -11,10 +11,12 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,6 +41,8 @@ type plantedFault struct {
 	skew        time.Duration // of the clock here
 	event       string        // on a widget, which it keeps from being in step
 	told        string        // by kubectl bind status
+	does        string        // the next step, in the message of the condition
+	waits       string        // the reason of the Event on a widget made or edited meanwhile, as no Sync runs
 	works       bool          // the API works all the same: status ends with 0, not with 3
 }
 
@@ -47,7 +51,7 @@ type plantedFault struct {
 func objectFault(name, reason string, finding [2]string, plant, heal func(t *testing.T, w *world, service, x string)) plantedFault {
 	return plantedFault{
 		name: name, plant: plant, heal: heal, check: "objects", says: finding[0], next: finding[1],
-		condition: v1alpha1.ConditionObjectsSynced, reason: v1alpha1.ReasonObjectsNotSynced, event: "Warning " + reason, told: "1 not in step: 1 " + reason,
+		condition: v1alpha1.ConditionObjectsSynced, reason: v1alpha1.ReasonObjectsNotSynced, event: "Warning " + reason, told: "1 not in step: 1 " + reason, does: "kubectl bind status " + widgets + " lists them",
 	}
 }
 
@@ -192,7 +196,7 @@ func plantedFaults() []plantedFault {
 		}),
 		{
 			name: "foreign CRD", check: "binding", says: "is there already and was not made for this binding", next: "kubectl delete crd " + widgets,
-			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonForeignCustomResourceDefinition, told: "ForeignCustomResourceDefinition",
+			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonForeignCustomResourceDefinition, told: "ForeignCustomResourceDefinition", does: "kubectl delete crd " + widgets, waits: v1alpha1.ReasonForeignCustomResourceDefinition,
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
 				w.app.patch(t, crdsGVR, cache.NewObjectName("", widgets), map[string]any{"metadata": map[string]any{
@@ -219,7 +223,7 @@ func plantedFaults() []plantedFault {
 		},
 		{
 			name: "control plane that hangs", check: "control-plane", says: "no answer in time", next: "can be reached from here",
-			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonControlPlaneUnreachable, told: "ControlPlaneUnreachable",
+			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonControlPlaneUnreachable, told: "ControlPlaneUnreachable", does: "Retrying",
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
 				p := testplatform.Start(t, w.controlPlane.Config())
@@ -237,7 +241,7 @@ func plantedFaults() []plantedFault {
 		},
 		{
 			name: "token revoked", check: "control-plane", says: "does not accept the token", next: "Run kubectl bind repair",
-			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonTokenRevoked, told: "TokenRevoked",
+			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonTokenRevoked, told: "TokenRevoked", does: "Run kubectl bind repair",
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
 				w.controlPlane.delete(t, accountsGVR, tenant, v1alpha1.TenantServiceAccount)
@@ -249,8 +253,8 @@ func plantedFaults() []plantedFault {
 			},
 		},
 		{
-			name: "rights of the kind taken away", check: "binding", says: "widgets", next: "Run kubectl bind repair",
-			condition: v1alpha1.ConditionInformersSynced, reason: v1alpha1.ReasonMissingRights, told: "MissingRights",
+			name: "rights of the kind taken away", check: "binding", says: "MissingRights", next: "Run kubectl bind repair",
+			condition: v1alpha1.ConditionInformersSynced, reason: v1alpha1.ReasonMissingRights, told: "MissingRights", does: "kubectl bind repair",
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
 				w.app.delete(t, rolesGVR, "", "klutch-bind-konnector-"+widgets)
@@ -260,21 +264,21 @@ func plantedFaults() []plantedFault {
 				w.allow(t, widgets)
 			},
 		},
-		secretFault(plantedFault{name: "Secret deleted", check: "secret", says: "it is not there", next: "Run kubectl bind repair URL", condition: v1alpha1.ConditionSecretValid, reason: v1alpha1.ReasonKubeconfigSecretNotFound, told: "KubeconfigSecretNotFound"},
+		secretFault(plantedFault{name: "Secret deleted", check: "secret", says: "it is not there", next: "Run kubectl bind repair URL", condition: v1alpha1.ConditionSecretValid, reason: v1alpha1.ReasonKubeconfigSecretNotFound, told: "KubeconfigSecretNotFound", does: "kubectl bind repair", waits: v1alpha1.ReasonKubeconfigSecretNotFound},
 			func(*world, string) string { return "" }),
-		secretFault(plantedFault{name: "Secret that is no kubeconfig", check: "secret", says: "contexts has not exactly one entry", next: "Delete that Secret, then run kubectl bind repair URL", condition: v1alpha1.ConditionSecretValid, reason: v1alpha1.ReasonKubeconfigSecretInvalid, told: "KubeconfigSecretInvalid"},
+		secretFault(plantedFault{name: "Secret that is no kubeconfig", check: "secret", says: "contexts has not exactly one entry", next: "Delete that Secret, then run kubectl bind repair URL", condition: v1alpha1.ConditionSecretValid, reason: v1alpha1.ReasonKubeconfigSecretInvalid, told: "KubeconfigSecretInvalid", does: "kubectl bind repair", waits: v1alpha1.ReasonKubeconfigSecretInvalid},
 			func(*world, string) string { return "kind: Config" }),
-		secretFault(plantedFault{name: "wrong CA", check: "control-plane", says: "certificate", next: "The CA of the kubeconfig is not that of the server", condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonControlPlaneUnreachable, told: "ControlPlaneUnreachable"},
+		secretFault(plantedFault{name: "wrong CA", check: "control-plane", says: "certificate", next: "The CA of the kubeconfig is not that of the server", condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonControlPlaneUnreachable, told: "ControlPlaneUnreachable", does: "Retrying"},
 			func(w *world, good string) string {
 				return strings.ReplaceAll(good, encodedCA(w.controlPlane.Config().CAData), encodedCA(w.app.Config().CAData))
 			}),
-		secretFault(plantedFault{name: "wrong address", check: "control-plane", says: "connection refused", next: "https://127.0.0.1:1 can be reached from here", condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonControlPlaneUnreachable, told: "ControlPlaneUnreachable"},
+		secretFault(plantedFault{name: "wrong address", check: "control-plane", says: "connection refused", next: "https://127.0.0.1:1 can be reached from here", condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonControlPlaneUnreachable, told: "ControlPlaneUnreachable", does: "Retrying"},
 			func(w *world, good string) string {
 				return strings.ReplaceAll(good, w.controlPlane.URL(), "https://127.0.0.1:1")
 			}),
 		{
 			name: "claim refused", check: "binding", says: "The claim on secrets is required and was rejected", next: "kubectl bind claims " + widgets,
-			condition: v1alpha1.ConditionClaimsInSync, reason: v1alpha1.ReasonUnsupportedClaim, told: "UnsupportedClaim",
+			condition: v1alpha1.ConditionClaimsInSync, reason: v1alpha1.ReasonUnsupportedClaim, told: "UnsupportedClaim", does: "kubectl bind claims",
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
 				claim := map[string]any{"resource": "secrets", "version": "v1", "required": true, "selector": map[string]any{"owner": "Provider", "references": []any{map[string]any{"path": "status.secret"}}}}
@@ -291,7 +295,7 @@ func plantedFaults() []plantedFault {
 		},
 		{
 			name: "accepted claim that no provider gets", check: "claims", says: "is refused all the same", next: "kubectl bind claims " + widgets,
-			condition: v1alpha1.ConditionClaimsInSync, reason: v1alpha1.ReasonRefusedClaim, told: "RefusedClaim",
+			condition: v1alpha1.ConditionClaimsInSync, reason: v1alpha1.ReasonRefusedClaim, told: "RefusedClaim", does: "kubectl bind claims",
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
 				w.app.patch(t, bindingsGVR, cache.NewObjectName(w.bindings, widgets), map[string]any{"spec": map[string]any{"permissionClaims": []any{map[string]any{
@@ -306,7 +310,7 @@ func plantedFaults() []plantedFault {
 		},
 		{
 			name: "service withdrawn", check: "binding", says: "The provider has no APIServiceExport " + widgets, next: "The platform does not offer this API any more",
-			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonAPIServiceExportNotFound, told: "APIServiceExportNotFound",
+			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonAPIServiceExportNotFound, told: "APIServiceExportNotFound", does: "kubectl bind unbind " + widgets, waits: v1alpha1.ReasonAPIServiceExportNotFound,
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
 				w.controlPlane.delete(t, exportsGVR, tenant, widgets)
@@ -318,7 +322,7 @@ func plantedFaults() []plantedFault {
 		},
 		{
 			name: "tenant removed", check: "control-plane", says: "the platform has removed this cluster's tenant", next: "Run kubectl bind repair",
-			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonTenantGone, told: "TenantGone",
+			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonTenantGone, told: "TenantGone", does: "kubectl bind repair",
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
 				w.controlPlane.patch(t, clustersGVR, cache.NewObjectName(tenant, "cluster"), map[string]any{"metadata": map[string]any{"finalizers": []any{"example.org/hold"}}})
@@ -338,7 +342,7 @@ func plantedFaults() []plantedFault {
 		},
 		{
 			name: "unanswered claim", check: "claims", says: "secrets", next: "kubectl bind claims " + widgets,
-			condition: v1alpha1.ConditionClaimsInSync, reason: v1alpha1.ReasonNewClaims, told: "NewClaims", works: true,
+			condition: v1alpha1.ConditionClaimsInSync, reason: v1alpha1.ReasonNewClaims, told: "NewClaims", does: "kubectl bind claims", works: true,
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
 				claim := map[string]any{"resource": "secrets", "version": "v1", "selector": map[string]any{"owner": "Provider", "references": []any{map[string]any{"path": "status.secret"}}}}
@@ -359,7 +363,11 @@ func TestPlantedFaults(t *testing.T) {
 	status := w.app.command(t, "status")
 	for _, f := range plantedFaults() {
 		ok := t.Run(f.name, func(t *testing.T) {
-			x := strings.ReplaceAll(f.name, " ", "-")
+			x := strings.ToLower(strings.ReplaceAll(f.name, " ", "-"))
+			if f.waits != "" {
+				create(t, w, "old")
+				w.travelled(t, service, "old")
+			}
 			f.plant(t, w, service, x)
 			began := time.Now()
 			eventually(t, func() error { return w.doctorSays(t, f) })
@@ -369,8 +377,8 @@ func TestPlantedFaults(t *testing.T) {
 			}
 			eventually(t, func() error {
 				b := get[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, w.bindings, widgets)
-				if c := v1alpha1.FindCondition(b.Status.Conditions, f.condition); f.condition != "" && (c == nil || c.Reason != f.reason) {
-					return fmt.Errorf("%s is %+v, want reason %s", f.condition, c, f.reason)
+				if c := v1alpha1.FindCondition(b.Status.Conditions, f.condition); f.condition != "" && (c == nil || c.Reason != f.reason || !strings.Contains(c.Message, f.does)) {
+					return fmt.Errorf("%s is %+v, want reason %s and %q", f.condition, c, f.reason, f.does)
 				}
 				return nil
 			})
@@ -382,16 +390,20 @@ func TestPlantedFaults(t *testing.T) {
 			t.Logf("doctor after %s, status after %s", found, told)
 			if f.event != "" {
 				w.hears(t, x, f.event)
+				w.inTime(t, x, f.event, began)
+			}
+			if f.waits != "" {
+				w.waits(t, x, "Warning "+f.waits)
 			}
 			f.heal(t, w, service, x)
 			if f.condition != "" {
 				w.condition(t, widgets, f.condition, "")
 			}
 			w.ready(t, widgets)
-			if f.event != "" {
-				_ = w.app.dyn.Resource(widgetsGVR).Namespace("team").Delete(t.Context(), x, metav1.DeleteOptions{})
+			for _, name := range []string{x, "old"} {
+				_ = w.app.dyn.Resource(widgetsGVR).Namespace("team").Delete(t.Context(), name, metav1.DeleteOptions{}) // most faults have none
 				eventually(t, func() error {
-					_, err := w.app.dyn.Resource(widgetsGVR).Namespace("team").Get(t.Context(), x, metav1.GetOptions{})
+					_, err := w.app.dyn.Resource(widgetsGVR).Namespace("team").Get(t.Context(), name, metav1.GetOptions{})
 					if err == nil {
 						return errors.New("the widget is still there")
 					}
@@ -410,6 +422,35 @@ func TestPlantedFaults(t *testing.T) {
 		}
 	}
 	t.Run("template without kind", templateWithoutKind)
+}
+
+// waits makes a widget and edits the one that is there while no Sync runs: both are told, and kubectl
+// bind status lists them.
+func (w *world) waits(t *testing.T, name, event string) {
+	t.Helper()
+	began := time.Now()
+	create(t, w, name)
+	w.app.patch(t, widgetsGVR, cache.NewObjectName("team", "old"), map[string]any{"spec": map[string]any{"size": int64(2)}})
+	list := w.app.command(t, "status", widgets)
+	for _, waiting := range []string{name, "old"} {
+		w.hears(t, waiting, event)
+		w.inTime(t, waiting, event, began)
+		eventually(t, func() error { return list(3, waiting, strings.TrimPrefix(event, "Warning ")) })
+	}
+}
+
+// inTime looks that a widget had its Event within 15 seconds.
+func (w *world) inTime(t *testing.T, name, event string, began time.Time) {
+	t.Helper()
+	events, err := w.app.kube.CoreV1().Events("team").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=" + name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range events.Items {
+		if took := e.FirstTimestamp.Sub(began); e.Type+" "+e.Reason == event && took > 15*time.Second {
+			t.Errorf("%s: %s after %s", name, event, took)
+		}
+	}
 }
 
 // doctorSays is an error as long as doctor does not say what it should of a fault.
@@ -431,20 +472,33 @@ func (f plantedFault) status(status func(code int, words ...string) error) error
 	return status(3, f.told, "What to do about it: kubectl bind doctor")
 }
 
-// command returns kubectl bind COMMAND as a program of its own: it is an error as long as that
-// does not end with a code, or does not say the words.
-func (s *side) command(t *testing.T, command string) func(code int, words ...string) error {
+// plugin is the program of kubectl bind, built once for all tests.
+var plugin = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "kubectl-bind")
+	if err != nil {
+		return "", err
+	}
+	program := filepath.Join(dir, "kubectl-bind")
+	if out, err := exec.Command("go", "build", "-o", program, "github.com/klutch-go/sdk/cmd/kubectl-bind").CombinedOutput(); err != nil {
+		return "", fmt.Errorf("%w\n%s", err, out)
+	}
+	return program, nil
+})
+
+// command returns kubectl bind ARGS as a program of its own: it is an error as long as that does not
+// end with a code, or does not say the words.
+func (s *side) command(t *testing.T, args ...string) func(code int, words ...string) error {
 	t.Helper()
-	program := filepath.Join(t.TempDir(), "kubectl-bind")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "github.com/klutch-go/sdk/cmd/kubectl-bind").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
+	program, err := plugin()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return func(code int, words ...string) error {
-		cmd := exec.CommandContext(t.Context(), program, command, "--kubeconfig", s.Kubeconfig())
+		cmd := exec.CommandContext(t.Context(), program, append(args, "--kubeconfig", s.Kubeconfig())...)
 		said, _ := cmd.CombinedOutput()                                              // with exit codes that are no mistakes
 		out := strings.ReplaceAll(string(said), " --kubeconfig="+s.Kubeconfig(), "") // which commands in hints have again
 		if cmd.ProcessState.ExitCode() != code || slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(out, word) }) {
-			return fmt.Errorf("%s: %s, want %d and %q:\n%s", command, cmd.ProcessState, code, words, out)
+			return fmt.Errorf("%s: %s, want %d and %q:\n%s", args, cmd.ProcessState, code, words, out)
 		}
 		return nil
 	}
@@ -478,6 +532,10 @@ func templateWithoutKind(t *testing.T) {
 	})
 	if took := time.Since(began); took > 15*time.Second {
 		t.Errorf("doctor finds it after %s", took)
+	}
+	template := get[v1alpha1.APIServiceExportTemplate](t, platform, v1alpha1.Resource("apiserviceexporttemplates"), "default", "widgets")
+	if c := v1alpha1.FindCondition(template.Status.Conditions, v1alpha1.ConditionReady); c == nil || c.Reason != v1alpha1.ReasonSchemaMissing || !strings.Contains(c.Message, widgets) {
+		t.Errorf("%+v", c)
 	}
 	platform.serve(t, read(t, filepath.Join("testdata", "widgets.yaml"))[0])
 	eventually(t, func() error { // the next fault of this platform

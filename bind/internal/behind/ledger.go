@@ -70,6 +70,7 @@ type object struct {
 	changed  time.Time // this one
 	told     klutchsync.Reason
 	vanished bool // at some time since it was last in step
+	stopped  bool // for want of a Sync
 }
 
 // NewLedger returns an empty Ledger.
@@ -99,6 +100,11 @@ func (l *Ledger) Tell(all []News) {
 func (l *Ledger) note(r klutchsync.Report, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.change(r, now)
+}
+
+// change is note for callers that hold the lock.
+func (l *Ledger) change(r klutchsync.Report, now time.Time) bool {
 	o := l.objects[r.Source]
 	switch {
 	case r.UID == "" && r.Reason == "", r.Reason == klutchsync.ReasonOrphaned: // it is not there
@@ -114,6 +120,7 @@ func (l *Ledger) note(r klutchsync.Report, now time.Time) bool {
 	if o.reason == "" {
 		o.since = now
 	}
+	o.stopped = false
 	o.uid, o.reason, o.message, o.changed = r.UID, r.Reason, text.Clip(r.Message, longestMessage), now
 	o.vanished = o.vanished || r.Reason == klutchsync.ReasonVanished
 	if r.Told {
@@ -121,6 +128,43 @@ func (l *Ledger) note(r klutchsync.Report, now time.Time) bool {
 	}
 	l.pending[r.Source] = struct{}{}
 	return len(l.pending) == 1
+}
+
+// Stopped takes note of what a look at all objects has shown while no Sync runs: those that have a
+// reason wait for one. Where the look was cut, what it has not shown stays as it was.
+func (l *Ledger) Stopped(all []klutchsync.Report, cut bool, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seen := map[cache.ObjectName]bool{}
+	for _, r := range all {
+		seen[r.Source] = true
+		if o := l.objects[r.Source]; r.Reason != "" && (o == nil || o.uid != r.UID || o.reason != r.Reason) {
+			l.change(r, now)
+			l.objects[r.Source].stopped = true
+		}
+	}
+	for name := range l.objects {
+		if !cut && !seen[name] {
+			delete(l.objects, name)
+			delete(l.pending, name)
+		}
+	}
+}
+
+// Follow takes over from the Ledger before, which may be nil, what waited for a Sync: nothing is in
+// its way now, unless the new Sync says what.
+func (l *Ledger) Follow(before *Ledger, now time.Time) {
+	if before == nil {
+		return
+	}
+	before.mu.Lock()
+	defer before.mu.Unlock()
+	for name, o := range before.objects {
+		if o.stopped && o.told != "" {
+			l.objects[name] = &object{uid: o.uid, told: o.told, changed: now}
+			l.pending[name] = struct{}{}
+		}
+	}
 }
 
 // News are the Events to be made now, and when to ask again; 0 for when there are more.

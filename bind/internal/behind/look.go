@@ -84,7 +84,7 @@ func Look(ctx context.Context, c Cluster, b *v1alpha1.APIServiceBinding, resourc
 }
 
 // denials are what the konnector could say of objects in Events alone, since it may not write to
-// them.
+// them, or since no Sync of theirs runs.
 type denials struct {
 	all string // of whatever it has not taken up; empty if nothing
 	of  map[subject]denial
@@ -98,8 +98,8 @@ type subject struct {
 }
 
 type denial struct {
-	message string
-	since   time.Time
+	reason, message string
+	since           time.Time
 }
 
 // denialsOf are those of a binding that counts any, as far as the person may read Events.
@@ -108,11 +108,16 @@ func denialsOf(ctx context.Context, events dynamic.Interface, b *v1alpha1.APISer
 	if c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionInformersSynced); c != nil && c.Reason == v1alpha1.ReasonMissingRights {
 		d.all = NoRights
 	}
+	reasons := []string{string(klutchsync.ReasonDenied)}
+	if ready := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Severity == v1alpha1.SeverityError {
+		reasons = append(reasons, ready.Reason)
+	}
 	c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionObjectsSynced)
-	if d.all == "" && (c == nil || !strings.Contains(c.Message, string(klutchsync.ReasonDenied))) {
+	counted := func(reason string) bool { return c != nil && strings.Contains(c.Message, reason) }
+	if d.all == "" && !slices.ContainsFunc(reasons, counted) {
 		return d
 	}
-	for _, reason := range []string{string(klutchsync.ReasonDenied), ReasonInStep} {
+	for _, reason := range append(reasons, ReasonInStep) {
 		list, err := events.Resource(corev1.SchemeGroupVersion.WithResource("events")).List(ctx, metav1.ListOptions{FieldSelector: "reason=" + reason, Limit: page * mostPages})
 		for i := 0; err == nil && i < len(list.Items); i++ {
 			d.hear(&list.Items[i], b.Name)
@@ -121,7 +126,7 @@ func denialsOf(ctx context.Context, events dynamic.Interface, b *v1alpha1.APISer
 	return d
 }
 
-// hear follows one Event: a denial, or the later word that it is over.
+// hear follows one Event: what is in the way, or the later word that it is over.
 func (d denials) hear(u *unstructured.Unstructured, resource string) {
 	var e corev1.Event
 	if u.GetAnnotations()[v1alpha1.ResourceAnnotation] != resource || runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &e) != nil || e.Source.Component != EventSource {
@@ -133,7 +138,7 @@ func (d denials) hear(u *unstructured.Unstructured, resource string) {
 	case e.Reason == ReasonInStep:
 		delete(d.of, about)
 	default:
-		d.of[about] = denial{e.Message, at}
+		d.of[about] = denial{e.Reason, e.Message, at}
 	}
 }
 
@@ -146,7 +151,7 @@ func judge(m *metav1.PartialObjectMetadata, denied denials, now time.Time) (Obje
 		o.Since = written(m)
 		o.Reason, o.Message, _ = strings.Cut(o.Message, ": ")
 	case unwritten:
-		o.Since, o.Reason, o.Message = said.since, string(klutchsync.ReasonDenied), said.message
+		o.Since, o.Reason, o.Message = said.since, said.reason, said.message
 	case deleted != nil && now.Sub(deleted.Time) > overdue:
 		o.Since, o.Reason = deleted.Time, ReasonDeleting
 		o.Message = "it waits for its finalizers: " + strings.Join(m.Finalizers, ", ")

@@ -40,7 +40,7 @@ func TestJudge(t *testing.T) {
 		return m
 	}
 	none := denials{}
-	denied := denials{all: NoRights, of: map[subject]denial{{"", "denied"}: {"patch source: forbidden", noon.Add(-20 * time.Second)}}}
+	denied := denials{all: NoRights, of: map[subject]denial{{"", "denied"}: {"AccessDenied", "patch source: forbidden", noon.Add(-20 * time.Second)}}}
 	copied := object(time.Hour)
 	copied.Annotations = map[string]string{klutchsync.SourceAnnotation: `{"uid":"u","name":"n"}`}
 	for name, c := range map[string]struct {

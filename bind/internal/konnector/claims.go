@@ -86,7 +86,7 @@ func (p *pass) review(ctx context.Context) {
 }
 
 // keptEvery is the pace of looks at rights that were there.
-const keptEvery = 20 * time.Second
+const keptEvery = 10 * time.Second
 
 // findGrant finds out whether the konnector has the rights of the claims in all
 // namespaces, as a program that is an administrator has, and as bindings gave them

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -33,38 +35,126 @@ const (
 	eventPages = 20
 )
 
-// tellGone has each object of a binding be told that the tenant is gone, once: what its status
-// says is of the past.
-func (k *Konnector) tellGone(ctx context.Context, b *v1alpha1.APIServiceBinding) error {
-	crd, err := cluster.ReadCRD(ctx, k.app.Calls, b.Name)
+// An inventory is a look at the objects of a binding, metadata only.
+type inventory struct {
+	kind    schema.GroupVersionKind
+	objects []metav1.PartialObjectMetadata
+	pages   int // that the look took
+	cut     bool
+}
+
+// inventory lists the objects of a binding; their kind is empty where it is not served.
+func (k *Konnector) inventory(ctx context.Context, binding string) (inventory, error) {
+	crd, err := cluster.ReadCRD(ctx, k.app.Calls, binding)
 	resource, served := cluster.ServedResource(crd)
 	if err != nil || !served {
-		return err
+		return inventory{}, err
 	}
-	var all []behind.News
+	all := inventory{kind: resource.GroupVersion().WithKind(crd.Spec.Names.Kind)}
 	opts := metav1.ListOptions{Limit: eventPage}
 	for range eventPages {
 		list, err := k.app.Meta.Resource(resource).List(ctx, opts)
 		if err != nil {
-			return fmt.Errorf("objects of %s: %w", b.Name, err)
+			return inventory{}, fmt.Errorf("objects of %s: %w", binding, err)
 		}
-		for i := range list.Items {
-			if o := &list.Items[i]; slices.Contains(o.Finalizers, v1alpha1.SyncerFinalizer) {
-				all = append(all, behind.News{Object: cache.MetaObjectToName(o), UID: o.UID, Type: corev1.EventTypeWarning, Reason: v1alpha1.ReasonTenantGone, Message: ofThePast})
-			}
-		}
+		all.objects, all.pages = append(all.objects, list.Items...), all.pages+1
 		if opts.Continue = list.Continue; opts.Continue == "" {
 			break
 		}
 	}
-	key := cache.MetaObjectToName(b)
-	made := &k.records.get(key).sync
-	if made.ledger == nil {
-		made.ledger = behind.NewLedger(func() { k.changed(key.String()) })
-		made.kind = resource.GroupVersion().WithKind(crd.Spec.Names.Kind)
+	all.cut = opts.Continue != ""
+	return all, nil
+}
+
+// tellGone has each object of a binding be told that the tenant is gone, once: what its status
+// says is of the past.
+func (k *Konnector) tellGone(ctx context.Context, b *v1alpha1.APIServiceBinding) error {
+	found, err := k.inventory(ctx, b.Name)
+	if err != nil || found.kind.Empty() {
+		return err
 	}
-	made.ledger.Tell(all)
+	var all []behind.News
+	for i := range found.objects {
+		if o := &found.objects[i]; slices.Contains(o.Finalizers, v1alpha1.SyncerFinalizer) {
+			all = append(all, behind.News{Object: cache.MetaObjectToName(o), UID: o.UID, Type: corev1.EventTypeWarning, Reason: v1alpha1.ReasonTenantGone, Message: ofThePast})
+		}
+	}
+	k.ledger(cache.MetaObjectToName(b), found.kind).Tell(all)
 	return nil
+}
+
+// ledger is that of a binding, also where none of its Syncs ever ran.
+func (k *Konnector) ledger(binding cache.ObjectName, kind schema.GroupVersionKind) *behind.Ledger {
+	made := &k.records.get(binding).sync
+	if made.ledger == nil {
+		made.ledger, made.kind = behind.NewLedger(func() { k.changed(binding.String()) }), kind
+	}
+	return made.ledger
+}
+
+// A stop is what keeps the Sync of a binding from running.
+type stop struct {
+	since time.Time // zero while the Sync runs
+	next  time.Time // the next look at the objects
+}
+
+// tellStopped has the objects be told of what keeps their Sync from running that have changed
+// since it does: there is no Sync that would. What fails is looked at again.
+func (k *Konnector) tellStopped(ctx context.Context, p *pass) {
+	c, is := p.verdict.stopper()
+	if !is {
+		return
+	}
+	s, now := &p.record.stop, time.Now()
+	if before := v1alpha1.FindCondition(p.binding.Status.Conditions, c.Type); s.since.IsZero() {
+		s.since = now.Truncate(time.Second) // as API servers keep time
+		if before != nil && before.Status == metav1.ConditionFalse && !isPending(*before) {
+			s.since = before.LastTransitionTime.Time // before a restart
+		}
+	}
+	if left := s.next.Sub(now); left > 0 {
+		p.lookAgain(left)
+		return
+	}
+	found, err := k.inventory(ctx, p.binding.Name)
+	every := retryEvery * time.Duration(max(found.pages, 1))
+	s.next = now.Add(every)
+	p.lookAgain(every)
+	if err != nil || found.kind.Empty() {
+		logr.FromContextOrDiscard(ctx).V(4).Info("objects of a binding without a Sync cannot be listed", "reason", cluster.Explain(err))
+		return
+	}
+	k.ledger(p.key, found.kind).Stopped(found.reports(c, p.binding.Name, s.since), found.cut, now)
+}
+
+// reports say of the objects that have changed since then that c keeps them from being in step.
+func (f inventory) reports(c v1alpha1.Condition, binding string, since time.Time) []klutchsync.Report {
+	all := make([]klutchsync.Report, 0, len(f.objects))
+	for i := range f.objects {
+		r := klutchsync.Report{Source: cache.MetaObjectToName(&f.objects[i]), UID: f.objects[i].UID}
+		if changedSince(&f.objects[i], since) {
+			r.Reason, r.Message = klutchsync.Reason(c.Reason), "It waits for the APIServiceBinding "+binding+": "+c.Message
+		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// changedSince reports whether a source was created, edited or deleted since then. A deletion waits
+// whenever it was: the finalizer says so.
+func changedSince(o *metav1.PartialObjectMetadata, since time.Time) bool {
+	_, copied := klutchsync.OriginOf(o)
+	taken := slices.Contains(o.Finalizers, v1alpha1.SyncerFinalizer)
+	edited := func(e metav1.ManagedFieldsEntry) bool {
+		return e.Subresource == "" && e.Time != nil && !e.Time.Time.Before(since) && e.FieldsV1 != nil && strings.Contains(e.FieldsV1.GetRawString(), `"f:spec"`)
+	}
+	switch {
+	case copied:
+		return false
+	case !taken:
+		return o.DeletionTimestamp == nil && !o.CreationTimestamp.Time.Before(since)
+	}
+	return o.DeletionTimestamp != nil || slices.ContainsFunc(o.ManagedFields, edited)
 }
 
 const ofThePast = "The platform has removed this cluster's tenant, and what stood for this object may be gone with it: its status says how it was last. The binding tells what to do."

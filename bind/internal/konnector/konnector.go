@@ -163,6 +163,11 @@ func (k *Konnector) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *
 
 // objects says how many objects are not in step, and makes their Events.
 func (k *Konnector) objects(ctx context.Context, p *pass) {
+	if p.record.sync.fingerprint != "" {
+		p.record.stop = stop{}
+	} else {
+		k.tellStopped(ctx, p)
+	}
 	l := p.record.sync.ledger
 	if l == nil {
 		return

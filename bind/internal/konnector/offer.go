@@ -130,7 +130,7 @@ func (p *pass) findExport(context.Context) (bool, error) {
 	}
 	if export == nil && now.away.Type == "" {
 		return p.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonAPIServiceExportNotFound,
-			fmt.Sprintf("The provider has no APIServiceExport %s for this cluster. What was synced stays as it is. %s", p.binding.Name, repair)))
+			fmt.Sprintf("The provider has no APIServiceExport %[1]s for this cluster. What was synced stays as it is. If the platform offers it still, run kubectl bind repair; kubectl bind unbind %[1]s gives the binding up.", p.binding.Name)))
 	}
 	p.verdict.set(connected)
 	p.export = export

@@ -84,6 +84,7 @@ func (r *bindingRecord) releases(word string) bool {
 // binding follow each other, so that only the map of records needs the lock.
 type bindingRecord struct {
 	sync          made
+	stop          stop
 	legacy        legacyCopies
 	reviewed      time.Time // when its rights were last looked at while it ran
 	lacks         string    // what it lacks of them, in words
@@ -168,6 +169,16 @@ func (v *verdict) blocker() string {
 		}
 	}
 	return ""
+}
+
+// stopper returns the first condition that keeps a Sync from running, where none runs.
+func (v *verdict) stopper() (v1alpha1.Condition, bool) {
+	for _, t := range order {
+		if c := v.found[t]; c.Status == metav1.ConditionFalse && c.Severity == v1alpha1.SeverityError && !optional(t) {
+			return c, true
+		}
+	}
+	return v1alpha1.Condition{}, false
 }
 
 // waits reports whether a condition waits for an answer.

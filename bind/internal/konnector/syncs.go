@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -77,6 +78,7 @@ func (all *syncs) put(binding cache.ObjectName, last *made, s *session, r recipe
 	opts.DeletionLog = all.deletions.of(binding, s.heartbeat.secret)
 	all.embedder(binding.Name, &opts)
 	ledger := behind.NewLedger(func() { all.changed(binding.String()) })
+	ledger.Follow(last.ledger, time.Now())
 	opts.Hooks.Reported = both(ledger.Report, opts.Hooks.Reported)
 	provided := adoption.New(func() { all.changed(binding.String()) })
 	if r.export.Spec.Scope == v1alpha1.NamespacedScope {

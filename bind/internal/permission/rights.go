@@ -147,6 +147,6 @@ func MissingMessage(binding string, missing []string, claimed []rbacv1.PolicyRul
 		}
 		and = fmt.Sprintf(", and for its claims the ClusterRole %s with %s, without that label, and the ValidatingAdmissionPolicy of that name", ClaimsName(binding), strings.Join(rights, "; "))
 	}
-	return fmt.Sprintf("In this cluster the konnector may not %s. Create the ClusterRole %s with these rights and the label %s: \"true\"%s; kubectl bind does so, run by a person who has them.",
+	return fmt.Sprintf("In this cluster the konnector may not %s. Create the ClusterRole %s with these rights and the label %s: \"true\"%s; kubectl bind repair does so, run by a person who has them.",
 		strings.Join(missing, "; "), RoleName(binding), v1alpha1.AggregateToKonnectorLabel, and)
 }
