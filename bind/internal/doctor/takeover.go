@@ -22,7 +22,6 @@ import (
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/internal/fates"
-	"github.com/klutch-go/sdk/internal/legacycopy"
 	"github.com/klutch-go/sdk/internal/mark"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
@@ -179,36 +178,27 @@ type tally map[string][]string
 
 func (t tally) add(fate, namespace, name string) { t[fate] = append(t[fate], namespace+"/"+name) }
 
-// tell notes what becomes of objects of a resource; of those in stay a person should know beforehand.
-func (f *forecast) tell(check, resource string, t tally, hint string, stay ...string) {
-	var lines, objects []string
-	ok := true
+// tell notes what becomes of objects of a resource; of the fates with a hint a person should know beforehand.
+func (f *forecast) tell(check, resource string, t tally, hints map[string]string) {
+	var lines, objects, advice []string
 	for _, fate := range slices.Sorted(maps.Keys(t)) {
 		slices.Sort(t[fate])
 		for _, name := range t[fate] {
 			objects = append(objects, resource+" "+name+": "+fate)
 		}
 		lines = append(lines, fmt.Sprintf("%d %s: %s", len(t[fate]), fate, some(t[fate])))
-		ok = ok && !slices.Contains(stay, fate)
+		if hint := hints[fate]; hint != "" {
+			advice = append(advice, hint)
+		}
 	}
 	if len(lines) == 0 {
 		lines = []string{"there are none"}
 	}
 	message := resource + ": " + strings.Join(lines, "; ")
-	f.found = append(f.found, Finding{Check: check, About: f.binding.Name, OK: ok, Message: message, Objects: objects})
-	if !ok {
-		f.found[len(f.found)-1].Hint = hint
-	}
+	f.found = append(f.found, Finding{
+		Check: check, About: f.binding.Name, OK: len(advice) == 0, Message: message, Hint: strings.Join(unique(advice), " "), Objects: objects,
+	})
 }
-
-// What becomes of objects and copies.
-const (
-	fateOurs   = "stay, this konnector made them"
-	fateTaken  = "taken over as they are"
-	fateMade   = "made"
-	fateOthers = "left alone, since nothing says that Klutch's konnector made what has their name"
-	fateAlone  = "left as they are, since they have no original that the claim selects"
-)
 
 // objects compares those here with what stands for them in the Control Plane Cluster.
 func (f *forecast) objects(ctx context.Context) {
@@ -221,29 +211,39 @@ func (f *forecast) objects(ctx context.Context) {
 	if f.wide {
 		places, prefix = map[string]string{metav1.NamespaceAll: metav1.NamespaceAll}, f.tenant+"-"
 	}
+	var adopted, unclaimed []string
 	for namespace, service := range places {
 		here, there, ok := f.both(ctx, "objects", resource, namespace, service)
 		if !ok {
 			return
 		}
 		for name, source := range here {
-			target, origin := there[prefix+name], klutchsync.Origin{}
-			if target != nil {
-				origin, _ = klutchsync.OriginOf(target)
+			fate := fateOfClaim(source, there[prefix+name], f.binding.Spec.MaxAdoptedObjects > 0)
+			found.add(fate, namespace, name)
+			if fate == fateAdopted {
+				adopted = append(adopted, strings.Join([]string{f.binding.Name, namespace, name, string(there[prefix+name].UID)}, "/"))
 			}
-			switch {
-			case target == nil:
-				found.add(fateMade, namespace, name)
-			case origin.UID == source.GetUID():
-				found.add(fateOurs, namespace, name)
-			case origin.UID == "" && klutchsync.TakesOver(source, target):
-				found.add(fateTaken, namespace, name)
-			default:
-				found.add(fateOthers, namespace, name)
+		}
+		for name, target := range there {
+			name, is := strings.CutPrefix(name, prefix)
+			if fate := fateOfObject(target); is && here[name] == nil && fate != "" {
+				found.add(fate, namespace, name)
+				unclaimed = append(unclaimed, strings.Join([]string{f.binding.Name, service, target.Name}, "/"))
 			}
 		}
 	}
-	f.tell("objects", resource.Resource, found, "Each of these says so itself, in the annotation "+klutchsync.MessageAnnotation+", and its object in the Control Plane Cluster stays.", fateOthers)
+	slices.Sort(adopted)
+	slices.Sort(unclaimed)
+	const byHand = " by the commands of deploy/FROM-KLUTCH.md, with "
+	keep := "On a way back, have the platform delete these objects, or keep them" + byHand + fmt.Sprintf("UNCLAIMED=%q.", strings.Join(unclaimed, " "))
+	f.tell("objects", resource.Resource, found, map[string]string{
+		fateOthers:   "Each of these says so itself, in the annotation " + klutchsync.MessageAnnotation + ", and its object in the Control Plane Cluster stays.",
+		fateAdopted:  "Have this konnector take up the objects" + byHand + fmt.Sprintf("ADOPTED=%q.", strings.Join(adopted, " ")),
+		fateDeleted:  keep,
+		fateReturned: keep,
+		fateHeld:     "If the deletions are meant, release them as the messages say. What is to stay has to be gone from here before a way back: take the finalizer " + klutchsync.DefaultFinalizer + " off, while no konnector runs.",
+		fateAnew:     "Ask the platform's operators what has become of them, before Klutch's konnector comes back.",
+	})
 }
 
 // copies compares the originals of accepted claims with what has their names on the other side.
@@ -274,28 +274,14 @@ func (f *forecast) copies(ctx context.Context) {
 				owner, originals, copies = v1alpha1.OwnerConsumer, here, there
 			}
 			for name, copied := range copies {
-				if fate := fateOf(copied, owner, originals[name] != nil && chosen(r, namespace, name)); fate != "" {
+				if fate := fateOfCopy(copied, owner, originals[name] != nil && chosen(r, namespace, name)); fate != "" {
 					found.add(fate, namespace, name)
 				}
 			}
 		}
-		f.tell("copies", r.Resource.Resource, found, "ClaimsInSync of the binding says so, too. Delete or rename what has the name of an object that should arrive.", fateOthers, fateAlone)
+		const hint = "ClaimsInSync of the binding says so, too. Delete or rename what has the name of an object that should arrive."
+		f.tell("copies", r.Resource.Resource, found, map[string]string{fateOthers: hint, fateAlone: hint})
 	}
-}
-
-// fateOf is what becomes of an object where copies lie; empty if it has nothing to do with a claim.
-func fateOf(copied *metav1.PartialObjectMetadata, owner v1alpha1.Owner, original bool) string {
-	switch klutchs := legacycopy.Is(copied, string(owner)); {
-	case klutchs && original:
-		return fateTaken
-	case klutchs:
-		return fateAlone
-	case cluster.CopyMarksOf(copied).IsOf(owner):
-		return fateOurs
-	case original:
-		return fateOthers
-	}
-	return ""
 }
 
 // chosen tells whether a claim is about what has this name; what it refers to stands in objects.

@@ -48,6 +48,8 @@ type estate struct {
 
 	moves  int            // of the backend: odd is over, even is back
 	tokens map[string]int // all that were seen: after how many moves
+
+	claimsOf []string // ADOPTED and UNCLAIMED of FROM-KLUTCH.md
 }
 
 // TestEstate takes a whole installation from Klutch's programs to ours and back, twice, by the
@@ -270,6 +272,7 @@ func (e *estate) types(t *testing.T, at *side, commands, tenant string) {
 	cmd := exec.CommandContext(t.Context(), "bash", "-e", "-o", "pipefail", "-c", commands)
 	cmd.Dir = "../../.."
 	cmd.Env = append(os.Environ(), "TENANT="+tenant, fmt.Sprintf("APIS=gears.%[1]s gears.%[2]s%[1]s", their, byKlutch), "KUBECONFIG="+at.Kubeconfig(), "PATH="+filepath.Join(e.Dir, "bin")+":"+os.Getenv("PATH"))
+	cmd.Env = append(cmd.Env, e.claimsOf...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s\n%v\n%s", commands, err, out)
 	}

@@ -4,6 +4,7 @@ package pairings
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -20,6 +21,7 @@ import (
 func TestHalves(t *testing.T) {
 	e := newEstate(t, 4)
 	first, second := e.pairings[0], e.pairings[1]
+	adoptedHere, adopted := e.adoptedByKlutch(t, first)
 	e.works(t, "begin")
 	was := e.identities(t)
 	in := func(state string) {
@@ -40,12 +42,17 @@ func TestHalves(t *testing.T) {
 	e.konnectorOver(t)
 	e.bindsAgain(t, first, e.BackendURL, true)
 	e.bindsAgain(t, second, e.BackendURL, false)
+	adoptedHere.patch(t, `{"spec":{"size":"edited"}}`)
+	adopted.has(t, "edited", "spec", "size")
+	adopted.patch(t, `{"status":{"state":"followed"}}`, "status")
+	adoptedHere.has(t, "followed", "status", "state")
 	succeeds(t, e.bindAt(t, first, e.BackendURL, "wheels."+first.group, "--timeout", "3m"))
 	e.claim(t, first, "wheels", "shop-0", "wheel")
 	in("konnector over, after the backend")
 
-	e.app.must(t, e.Konnector.Stop())
-	e.konnectorBack(t) // our backend has them labelled still
+	forgotten := e.forgotten(t, first) // stops our konnector
+	e.konnectorBack(t)                 // our backend has them labelled still
+	forgotten(t)
 	in("konnector back, before the backend")
 
 	e.konnector.stop()
@@ -85,6 +92,42 @@ func (e *estate) claim(t *testing.T, p *pairing, plural, app, name string) {
 	here.create(t, map[string]any{"spec": map[string]any{"size": "small"}})
 	there.has(t, "small", "spec", "size")
 	e.claims, e.objects = append(e.claims, here), append(e.objects, there)
+}
+
+// adoptedByKlutch has Klutch's konnector make a claim for an object of the provider, which nobody
+// edits, and doctor tell what marks it needs.
+func (e *estate) adoptedByKlutch(t *testing.T, p *pairing) (here, there place) {
+	t.Helper()
+	here, there = p.place(e.app, "widgets", "shop-0", "adopted"), p.place(e.control, "widgets", p.tenant+"-shop-0", "adopted")
+	there.create(t, map[string]any{"spec": map[string]any{"size": "small"}})
+	here.has(t, "small", "spec", "size")
+	e.claimsOf = append(e.claimsOf, fmt.Sprintf("ADOPTED=widgets.%s/shop-0/adopted/%s", p.group, there.uid(t)))
+	e.takeover(t, e.app, "widgets."+p.group)("objects", false, "shop-0/adopted: left alone, since Klutch's konnector made the claim")
+	return here, there
+}
+
+// forgotten takes a claim away without its object, as who takes a finalizer off does. Klutch's
+// konnector would delete the object. By the page it makes a claim of it.
+func (e *estate) forgotten(t *testing.T, p *pairing) (comesBack func(*testing.T)) {
+	t.Helper()
+	here, there := p.place(e.app, "widgets", "shop-0", "forgotten"), p.place(e.control, "widgets", p.tenant+"-shop-0", "forgotten")
+	here.create(t, map[string]any{"spec": map[string]any{"size": "small"}})
+	there.has(t, "small", "spec", "size")
+	e.app.must(t, e.Konnector.Stop())
+	uid := there.uid(t)
+	here.delete(t)
+	here.patch(t, `{"metadata":{"finalizers":null}}`)
+	here.gone(t)
+	e.claimsOf = append(e.claimsOf, fmt.Sprintf("UNCLAIMED=widgets.%s/%s/%s", p.group, there.namespace, there.name))
+	e.takeover(t, e.app, "widgets."+p.group)("objects", false, "shop-0/forgotten: have no claim, so that Klutch's konnector deletes them")
+	e.page(t, e.control, "## The konnector: before it goes back", nil)
+	return func(t *testing.T) {
+		t.Helper()
+		here.has(t, "small", "spec", "size")
+		if there.uid(t) != uid {
+			t.Errorf("%s was made anew", there)
+		}
+	}
 }
 
 // deaf has a person bind at our backend while Klutch's konnector stays, before the label lets that

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package doctor
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/legacycopy"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
+)
+
+// What becomes of objects and copies where this konnector takes the place of Klutch's.
+const (
+	fateOurs    = "stay, this konnector made them"
+	fateTaken   = "taken over as they are"
+	fateMade    = "made"
+	fateOthers  = "left alone, since nothing says that Klutch's konnector made what has their name"
+	fateAdopted = "left alone, since Klutch's konnector made the claim for an object of the provider, on which nothing says so"
+	fateAlone   = "left as they are, since they have no original that the claim selects"
+)
+
+// What becomes of objects where Klutch's konnector takes the place of this one.
+const (
+	fateDeleted  = "have no claim, so that Klutch's konnector deletes them"
+	fateReturned = "stayed when their claim was deleted, so that Klutch's konnector makes a claim of them"
+	fateHeld     = "deleted here, and held by this konnector, so that Klutch's deletes them in the Control Plane Cluster at once"
+	fateAnew     = "lost, so that Klutch's konnector makes them anew, and empty"
+)
+
+// fateOfClaim is what becomes of a claim and its object; adopts says that the binding takes up
+// objects of the provider.
+func fateOfClaim(source, target *metav1.PartialObjectMetadata, adopts bool) string {
+	says := func(why klutchsync.Reason) bool {
+		return strings.HasPrefix(source.GetAnnotations()[klutchsync.MessageAnnotation], string(why)+": ")
+	}
+	origin := klutchsync.Origin{}
+	if target != nil {
+		origin, _ = klutchsync.OriginOf(target)
+	}
+	switch {
+	case target == nil && says(klutchsync.ReasonLost):
+		return fateAnew
+	case target == nil:
+		return fateMade
+	case source.DeletionTimestamp != nil && says(klutchsync.ReasonHeld):
+		return fateHeld
+	case origin.UID == source.UID:
+		return fateOurs
+	case origin.UID != "":
+		return fateOthers
+	case klutchsync.TakesOver(source, target), adopts && isMarked(source, target):
+		return fateTaken
+	case slices.ContainsFunc(source.ManagedFields, madeByKlutch):
+		return fateAdopted
+	}
+	return fateOthers
+}
+
+// isMarked reports whether a claim names the object that it was made for.
+func isMarked(source, target *metav1.PartialObjectMetadata) bool {
+	return source.Labels[klutchsync.AdoptedLabel] == "true" && source.Annotations[klutchsync.TargetAnnotation] == string(target.UID)
+}
+
+// madeByKlutch reports whether an entry of managed fields is that by which Klutch's konnector made
+// an object: of users' claims it writes the finalizer and an annotation.
+func madeByKlutch(e metav1.ManagedFieldsEntry) bool {
+	return legacycopy.Wrote(e.Manager, string(e.Operation), e.Subresource) && e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.Raw, []byte(`"f:spec":`))
+}
+
+// fateOfObject is what becomes of an object in the Control Plane Cluster that has no claim; empty
+// if Klutch's konnector would have a claim of it anyway, or it is going.
+func fateOfObject(target *metav1.PartialObjectMetadata) string {
+	switch {
+	case target.DeletionTimestamp != nil:
+		return ""
+	case target.Annotations[v1alpha1.BoundAnnotation] == "true":
+		return fateDeleted
+	case target.Annotations[klutchsync.OrphanedAnnotation] != "":
+		return fateReturned
+	}
+	return ""
+}
+
+// fateOfCopy is what becomes of an object where copies lie; empty if it has nothing to do with a claim.
+func fateOfCopy(copied *metav1.PartialObjectMetadata, owner v1alpha1.Owner, original bool) string {
+	switch klutchs := legacycopy.Is(copied, string(owner)); {
+	case klutchs && original:
+		return fateTaken
+	case klutchs:
+		return fateAlone
+	case cluster.CopyMarksOf(copied).IsOf(owner):
+		return fateOurs
+	case original:
+		return fateOthers
+	}
+	return ""
+}
