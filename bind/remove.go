@@ -49,8 +49,8 @@ type RemoveOptions struct {
 // With the last use of a connection its token goes: the Control Plane Cluster refuses
 // it when Remove returns, and the platform removes the tenant unless something is left
 // of it there. If that cannot be had, all else is removed, and the error is
-// ErrNotRevoked. A Secret that neither Install nor Klutch's CLI has made stays, and so
-// does its token.
+// ErrNotRevoked. A Secret that neither Install nor Klutch's CLI has made stays, with its
+// token, and the error is ErrNotRevoked too: so it is with one that Klutch's konnector made again.
 func Remove(ctx context.Context, config *rest.Config, name string, opts RemoveOptions) error {
 	app, err := cluster.OpenApp(ctx, config)
 	if err != nil {
@@ -230,14 +230,14 @@ func (r *remover) markUnbound(ctx context.Context, name string, secret *unstruct
 }
 
 // disconnect deletes the Secret after its token is revoked, or cannot be. What Install
-// has not made is left.
+// has not made is left, and its token is good from then on.
 func (r *remover) disconnect(ctx context.Context, name string, secret *unstructured.Unstructured) error {
 	switch {
 	case secret == nil:
 		return nil
 	case !installed(secret):
-		r.say("Left secret %s/%s and its token: kubectl bind has not made it", secret.GetNamespace(), secret.GetName())
-		return nil
+		r.say("Left secret %s/%s and its token: neither kubectl bind nor Klutch's CLI has made it", secret.GetNamespace(), secret.GetName())
+		return fmt.Errorf("the token in secret %s/%s, which stays, is %w", secret.GetNamespace(), secret.GetName(), ErrNotRevoked)
 	}
 	if klutchs, err := doctor.KlutchKonnector(ctx, r.App); klutchs && err == nil {
 		r.say("Warning: Klutch's konnector runs here, and makes secret %s/%s again within seconds for as long as its token is good: run %s, and delete that Secret if it comes back",

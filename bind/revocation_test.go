@@ -60,8 +60,11 @@ var departures = map[string]departure{
 	}, words: "Kept the token: APIServiceBinding others.", good: true, tenant: true},
 	"made by hand": {before: func(p *party) {
 		p.app.patch(p.T, secretsGVR, p.secretName(), map[string]any{"metadata": map[string]any{"labels": map[string]any{"app.kubernetes.io/managed-by": nil}}})
-	}, words: "Left secret klutch-bind/cluster-made-by-hand and its token", good: true, tenant: true, secret: true},
-	"made by the CLI of Klutch": {before: (*party).madeByKlutch, words: "Gave up tenant/Revoked the token"},
+	}, ends: bind.ErrNotRevoked, words: "Left secret klutch-bind/cluster-made-by-hand and its token/which stays", good: true, tenant: true, secret: true},
+	"made again by the konnector of Klutch": {
+		before: func(p *party) { p.madeByKlutch("") }, ends: bind.ErrNotRevoked, words: "and its token/which stays", good: true, tenant: true, secret: true,
+	},
+	"made by the CLI of Klutch": {before: func(p *party) { p.madeByKlutch("kubeconfig-") }, words: "Gave up tenant/Revoked the token"},
 	"bound at the backend of Klutch": {
 		before: (*party).atKlutch, ends: bind.ErrNotRevoked, good: true, tenant: true,
 		words: "The platform keeps tenant/deletes the namespace cluster-bound-at-the-backend-of-klutch",
@@ -320,11 +323,12 @@ func (p *party) write(name string, data []byte) {
 	p.app.apply(p.T, u)
 }
 
-// madeByKlutch has the Secret look as Klutch's CLI makes it.
-func (p *party) madeByKlutch() {
+// madeByKlutch has the Secret look as Klutch's CLI makes it, which has the API server complete a
+// name, or as Klutch's konnector makes a deleted one again, which has the whole one.
+func (p *party) madeByKlutch(generateName string) {
 	p.Helper()
 	u := secret(v1alpha1.Namespace, p.tenant, p.data())
-	u.SetGenerateName("kubeconfig-")
+	u.SetGenerateName(generateName)
 	secrets := p.app.dyn.Resource(secretsGVR).Namespace(v1alpha1.Namespace)
 	if err := secrets.Delete(p.Context(), p.tenant, metav1.DeleteOptions{}); err != nil {
 		p.Fatal(err)
@@ -360,7 +364,7 @@ func (p *party) atKlutch() {
 		p.Fatal(err)
 	}
 	p.write(p.tenant, data)
-	p.madeByKlutch()
+	p.madeByKlutch("kubeconfig-")
 }
 
 func (p *party) heldBy(uid string) {
