@@ -324,3 +324,25 @@ func (w *world) stays(t *testing.T, was *apiextensionsv1.CustomResourceDefinitio
 	}
 	get[unstructured.Unstructured](t, w.app, widgetsGVR, "team", "one")
 }
+
+// The CRD of bindings that Klutch's konnector left gets the fields that it lacks at the next bind,
+// which writes one of them.
+func TestInstallOverKlutchsCRD(t *testing.T) {
+	w := newWorld(t)
+	name := "apiservicebindings.klutch.anynines.com"
+	crd := v1alpha1.CRDs()[name].DeepCopy()
+	version := crd.Object["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any)
+	unstructured.RemoveNestedField(version, "schema", "openAPIV3Schema", "properties", "spec", "properties", "maxAdoptedObjects")
+	if _, err := w.app.dyn.Resource(crdsGVR).Create(t.Context(), crd, metav1.CreateOptions{FieldManager: "konnector"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, func() error {
+		_, err := w.app.dyn.Resource(bindingsGVR).List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	w.offer(t, read(t, "testdata/widgets.yaml")[0])
+	w.install(t, w.kubeconfig(t), func(opts *bind.InstallOptions) { opts.MaxAdopted = new(int32(5)) })
+	if b := get[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, w.bindings, widgets); b.Spec.MaxAdoptedObjects != 5 {
+		t.Errorf("the binding lost what was said: %+v", b.Spec)
+	}
+}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/klutch-go/sdk/bind/internal/adoption"
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/crd"
 	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -56,26 +57,53 @@ func (i *installer) writeNamespace(ctx context.Context) error {
 	return nil
 }
 
-// writeCRD leaves a CRD that is there alone, whatever its scope.
+// writeCRD leaves a CRD that is there alone, unless it lacks fields of ours in the same scope, as
+// Klutch's does: what a bind writes there would be refused or lost.
 func (i *installer) writeCRD(ctx context.Context) error {
+	shipped := v1alpha1.CRDs()[cluster.APIServiceBindings.GroupResource().String()]
 	if i.app.Served {
-		return nil
+		live, err := cluster.Get[unstructured.Unstructured](ctx, i.app.Resource(cluster.CRDs), shipped.GetName())
+		if fates.Is(err, fates.Forbidden) || err == nil && (live == nil || len(crd.Lacks(live, shipped)) == 0) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
 	}
-	crd := v1alpha1.CRDs()[cluster.APIServiceBindings.GroupResource().String()]
-	if _, err := i.apply(ctx, cluster.CRDs, crd); err != nil {
+	if _, err := i.apply(ctx, cluster.CRDs, shipped); err != nil {
 		return err
 	}
-	i.did("Installed CRD %s", crd.GetName())
+	i.did("Installed CRD %s", shipped.GetName())
 	if i.opts.DryRun != "" {
 		return nil
 	}
-	err := until(ctx, i.app.Resource(cluster.CRDs), crd.GetName(), func(live *apiextensionsv1.CustomResourceDefinition) (bool, error) {
+	if i.app.Served {
+		return i.awaitFields(ctx)
+	}
+	err := until(ctx, i.app.Resource(cluster.CRDs), shipped.GetName(), func(live *apiextensionsv1.CustomResourceDefinition) (bool, error) {
 		return live != nil && apihelpers.IsCRDConditionTrue(live, apiextensionsv1.Established), nil
 	})
 	if err != nil {
-		return fmt.Errorf("CRD %s is not established: %w", crd.GetName(), err)
+		return fmt.Errorf("CRD %s is not established: %w", shipped.GetName(), err)
 	}
 	return nil
+}
+
+// awaitFields returns when the API server takes bindings with a field that their CRD has just got,
+// or when it refuses them for ten seconds: then the bind itself says why.
+func (i *installer) awaitFields(ctx context.Context) error {
+	probe := i.binding("probe." + v1alpha1.GroupVersion.Group)
+	probe.Spec.MaxAdoptedObjects = 1
+	u := cluster.Manifest(probe)
+	_ = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+		taken, err := i.app.Bindings().Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: cluster.FieldManager, DryRun: []string{metav1.DryRunAll}})
+		if err != nil {
+			return false, nil //nolint:nilerr // it is asked again
+		}
+		_, has, _ := unstructured.NestedInt64(taken.Object, "spec", "maxAdoptedObjects")
+		return has, nil
+	})
+	return ctx.Err()
 }
 
 // writeRoles also takes away what claims that are not agreed to any more gave.

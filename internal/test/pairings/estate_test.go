@@ -88,7 +88,7 @@ func newEstate(t *testing.T, claims int) *estate {
 	for _, group := range []string{their, byKlutch + their} {
 		e.control.apply(t, template(group, "gears", map[string]any{"clusterScopedIsolation": "Prefixed", "permissionClaims": gearClaims()}), template(group, "wheels", map[string]any{}))
 	}
-	e.app.apply(t, object("v1", "Namespace", "", v1alpha1.Namespace, nil), v1alpha1.CRDs()["apiservicebindings.klutch.anynines.com"])
+	e.app.apply(t, object("v1", "Namespace", "", v1alpha1.Namespace, nil), klutchsCRD())
 	for _, u := range deploy.Konnector("konnector") {
 		if kind := u.GetKind(); kind != "Namespace" && kind != "ServiceAccount" {
 			e.app.must(t, e.app.of(u).Delete(t.Context(), u.GetName(), metav1.DeleteOptions{}))

@@ -38,10 +38,42 @@ type klutchKonnector struct {
 	*side
 
 	kubeconfigs map[string][]byte // in use, by the Secret that they came from
+	started     bool
 }
 
 func newKlutchKonnector(app *side) *klutchKonnector {
-	return &klutchKonnector{app, map[string][]byte{}}
+	return &klutchKonnector{side: app, kubeconfigs: map[string][]byte{}}
+}
+
+// klutchsCRD is that of bindings which Klutch's konnector has embedded: without what is ours alone.
+func klutchsCRD() *unstructured.Unstructured {
+	u := v1alpha1.CRDs()["apiservicebindings.klutch.anynines.com"].DeepCopy()
+	versions, _, _ := unstructured.NestedSlice(u.Object, "spec", "versions")
+	fields := versions[0].(map[string]any)["schema"].(map[string]any)["openAPIV3Schema"].(map[string]any)["properties"].(map[string]any)["spec"].(map[string]any)["properties"].(map[string]any)
+	for _, path := range [][]string{
+		{"maxAdoptedObjects"}, {"lostInstances"}, {"permissionClaims", "items", "properties", "selector", "properties", "references"},
+	} {
+		unstructured.RemoveNestedField(fields, path...)
+	}
+	if err := unstructured.SetNestedSlice(u.Object, versions, "spec", "versions"); err != nil {
+		panic(err)
+	}
+	return u
+}
+
+// start puts the embedded CRD over whatever is there.
+func (k *klutchKonnector) start(ctx context.Context) error {
+	if k.started {
+		return nil
+	}
+	u := klutchsCRD()
+	live, err := k.dyn.Resource(crdsGVR).Get(ctx, u.GetName(), metav1.GetOptions{})
+	if err == nil {
+		live.Object["spec"] = u.Object["spec"]
+		_, err = k.dyn.Resource(crdsGVR).Update(ctx, live, metav1.UpdateOptions{FieldManager: konnectorManager})
+	}
+	k.started = err == nil
+	return err
 }
 
 // A connection is what it has of one kubeconfig.
@@ -57,6 +89,9 @@ type connection struct {
 
 // pass does once what its controllers do at each event.
 func (k *klutchKonnector) pass(ctx context.Context) error {
+	if err := k.start(ctx); err != nil {
+		return err
+	}
 	bindings, err := k.dyn.Resource(bindingsGVR).Namespace(v1alpha1.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err

@@ -265,7 +265,7 @@ type installation struct {
 func TestPairings(t *testing.T) {
 	in := install(t)
 	other := newSide(t, cluster.ForTest(t, "app-of-klutch"))
-	other.apply(t, object("v1", "Namespace", "", v1alpha1.Namespace, nil), v1alpha1.CRDs()["apiservicebindings.klutch.anynines.com"]) // Klutch's konnector installs it
+	other.apply(t, object("v1", "Namespace", "", v1alpha1.Namespace, nil), klutchsCRD())
 	double := run(t, newKlutchKonnector(other).pass)
 	for _, app := range []*side{newSide(t, in.App), other} {
 		for _, group := range []string{their, ours, byKlutch + their, byKlutch + ours} {
