@@ -8,11 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/go-logr/logr"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,6 +19,7 @@ import (
 
 	"github.com/klutch-go/sdk/export/internal/offer"
 	"github.com/klutch-go/sdk/internal/crdcompat"
+	"github.com/klutch-go/sdk/internal/exporttemplate"
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -75,15 +74,7 @@ type Catalog interface {
 	Services(ctx context.Context) ([]Service, error)
 }
 
-var templateResource = v1alpha1.Resource("apiserviceexporttemplates")
-
-// templateGroups are the groups in which installations of Klutch have their
-// templates. In the foreign ones the selector has another name.
-var templateGroups = []schema.GroupVersionResource{
-	templateResource,
-	{Group: "example-backend.klutch.anynines.com", Version: "v1alpha1", Resource: templateResource.Resource},
-	{Group: "bind.anynines.com", Version: "v1alpha1", Resource: templateResource.Resource},
-}
+var templateResource = exporttemplate.Resource
 
 // templates is the catalogue of the APIServiceExportTemplates of all namespaces,
 // joined with the CRDs that they name. It reads live: pages and requests are rare,
@@ -92,11 +83,13 @@ type templates struct{ dyn dynamic.Interface }
 
 // Services returns what the templates offer.
 func (t templates) Services(ctx context.Context) ([]Service, error) {
-	all, err := t.list(ctx)
+	all, err := exporttemplate.List(ctx, t.dyn, templateResource)
 	if err != nil {
 		return nil, err
 	}
-	all = slices.CompactFunc(all, func(a, b unstructured.Unstructured) bool { return selected(&a) == selected(&b) })
+	all = slices.CompactFunc(all, func(a, b unstructured.Unstructured) bool {
+		return exporttemplate.Selected(&a) == exporttemplate.Selected(&b)
+	})
 	services := make([]Service, 0, len(all))
 	for i := range all {
 		s, err := t.service(ctx, &all[i])
@@ -116,51 +109,9 @@ func (t templates) Services(ctx context.Context) ([]Service, error) {
 // are not ours.
 var errUnreadable = errors.New("cannot be read")
 
-// list returns the templates of all groups by API, of each the one that offers it
-// first. That is the oldest, of whatever group: rights to bind an API go by its
-// template, so a user who may make templates in one namespace must not take an API, and
-// the rights of all its tenants, over from a template that was there. A name would be
-// chosen for that purpose; a time and a UID cannot be.
-func (t templates) list(ctx context.Context) ([]unstructured.Unstructured, error) {
-	var all []unstructured.Unstructured
-	for _, gvr := range templateGroups {
-		list, err := t.dyn.Resource(gvr).List(ctx, metav1.ListOptions{})
-		if fates.Is(err, fates.Absent, fates.Unserved) && gvr != templateResource {
-			continue // a foreign group need not exist
-		}
-		if err != nil {
-			return nil, fmt.Errorf("list templates of %s: %w", gvr.Group, err)
-		}
-		all = append(all, list.Items...)
-	}
-	slices.SortFunc(all, func(a, b unstructured.Unstructured) int {
-		return cmp.Or(strings.Compare(selected(&a).String(), selected(&b).String()),
-			a.GetCreationTimestamp().Compare(b.GetCreationTimestamp().Time), strings.Compare(string(a.GetUID()), string(b.GetUID())))
-	})
-	return all, nil
-}
-
-// selector returns the field of a template that names the API.
-func selector(u *unstructured.Unstructured) map[string]any {
-	for _, name := range []string{"apiServiceSelector", "APIServiceSelector"} {
-		if fields, ok, _ := unstructured.NestedMap(u.Object, "spec", name); ok {
-			return fields
-		}
-	}
-	return nil
-}
-
-// selected returns the API that a template offers.
-func selected(u *unstructured.Unstructured) schema.GroupResource {
-	fields := selector(u)
-	group, _, _ := unstructured.NestedString(fields, "group")
-	resource, _, _ := unstructured.NestedString(fields, "resource")
-	return schema.GroupResource{Group: group, Resource: resource}
-}
-
 // preferred returns the version that a template prefers, if any.
 func preferred(u *unstructured.Unstructured) string {
-	fields := selector(u)
+	fields := exporttemplate.Selector(u)
 	if version, ok, _ := unstructured.NestedString(fields, "version"); ok {
 		return version
 	}
@@ -176,7 +127,7 @@ func (t templates) service(ctx context.Context, u *unstructured.Unstructured) (S
 	s := Service{
 		Template:         cache.MetaObjectToName(u),
 		TemplateGroup:    u.GroupVersionKind().Group,
-		Resource:         selected(u),
+		Resource:         exporttemplate.Selected(u),
 		Title:            template.Spec.Title,
 		Description:      template.Spec.Description,
 		DocumentationURL: template.Spec.DocumentationURL,
@@ -200,7 +151,7 @@ func (t templates) service(ctx context.Context, u *unstructured.Unstructured) (S
 		return Service{}, err
 	}
 	s = completed(s, crd, preferred(u))
-	if s.TemplateGroup != v1alpha1.GroupVersion.Group && s.Scope == v1alpha1.ClusterScope {
+	if exporttemplate.IsForeign(u) && s.Scope == v1alpha1.ClusterScope {
 		s.Isolation = v1alpha1.IsolationPrefixed // templates of foreign groups have no other
 	}
 	return s, nil

@@ -20,6 +20,7 @@ import (
 	"github.com/klutch-go/sdk/export/internal/offer"
 	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/crdcompat"
+	"github.com/klutch-go/sdk/internal/exporttemplate"
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -31,13 +32,13 @@ func serviceKey(template metav1.Object) []cache.ObjectName {
 	if !ok {
 		return nil
 	}
-	return []cache.ObjectName{cache.NewObjectName("", selected(u).String())}
+	return []cache.ObjectName{cache.NewObjectName("", exporttemplate.Selected(u).String())}
 }
 
 // offering is the API of a CRD, if one of our templates offers it.
 func (c *control) offering(crd metav1.Object) []cache.ObjectName {
 	for _, obj := range c.templates.GetStore().List() {
-		if u, ok := obj.(*unstructured.Unstructured); ok && selected(u).String() == crd.GetName() {
+		if u, ok := obj.(*unstructured.Unstructured); ok && exporttemplate.Selected(u).String() == crd.GetName() {
 			return serviceKey(u)
 		}
 	}
@@ -56,11 +57,11 @@ func (c *control) reconcileTemplates(ctx context.Context, service cache.ObjectNa
 	if !ok {
 		return 0, nil // which does not go by templates
 	}
-	all, err := catalog.list(ctx)
+	all, err := exporttemplate.List(ctx, catalog.dyn, templateResource)
 	if err != nil {
 		return 0, err
 	}
-	all = slices.DeleteFunc(all, func(u unstructured.Unstructured) bool { return selected(&u).String() != service.Name })
+	all = slices.DeleteFunc(all, func(u unstructured.Unstructured) bool { return exporttemplate.Selected(&u).String() != service.Name })
 	if len(all) == 0 {
 		return 0, nil
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/klutch-go/sdk/export/internal/offer"
 	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/controller"
+	"github.com/klutch-go/sdk/internal/exporttemplate"
 	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/typed"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -207,13 +208,13 @@ func (c *control) run(ctx context.Context) error {
 // followForeignTemplates lets changes of templates of other groups reach exports and
 // our templates, once there are such.
 func (c *control) followForeignTemplates(ctx context.Context, exports, ours *controller.Controller) {
-	found := make(chan schema.GroupVersionResource, len(templateGroups))
+	found := make(chan schema.GroupVersionResource, len(exporttemplate.Resources()))
 	_, err := c.caches.CRDs.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(obj any) {
 		crd, ok := obj.(metav1.Object)
-		i := slices.IndexFunc(templateGroups[1:], func(r schema.GroupVersionResource) bool { return ok && r.GroupResource().String() == crd.GetName() })
+		i := slices.IndexFunc(exporttemplate.Resources()[1:], func(r schema.GroupVersionResource) bool { return ok && r.GroupResource().String() == crd.GetName() })
 		if i >= 0 {
 			select {
-			case found <- templateGroups[i+1]:
+			case found <- exporttemplate.Resources()[i+1]:
 			case <-ctx.Done():
 			}
 		}

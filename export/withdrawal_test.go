@@ -20,6 +20,7 @@ import (
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/export/internal/offer"
 	"github.com/klutch-go/sdk/export/internal/tenant"
+	"github.com/klutch-go/sdk/internal/exporttemplate"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -39,7 +40,7 @@ func TestSelected(t *testing.T) {
 		"says nothing": {"{}", "", ""},
 	} {
 		u := object("{spec: " + test.spec + "}")
-		if got := selected(u).String(); got != test.want || preferred(u) != test.version {
+		if got := exporttemplate.Selected(u).String(); got != test.want || preferred(u) != test.version {
 			t.Errorf("%s: %s in %q", name, got, preferred(u))
 		}
 	}

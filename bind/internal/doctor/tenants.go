@@ -15,7 +15,6 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
-	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -81,8 +80,8 @@ func unadoptable(ctx context.Context, app *cluster.App, ns *corev1.Namespace) st
 
 // inheritance is what a tenant has, and what becomes of it; withdrawn are its exports that would end.
 func inheritance(ctx context.Context, app *cluster.App, tenant string) (objects, withdrawn []string) {
-	templates, err := cluster.Listed[v1alpha1.APIServiceExportTemplate](ctx, app.Resource(v1alpha1.Resource("apiserviceexporttemplates")))
-	if err != nil && !fates.Is(err, fates.Absent, fates.Unserved) {
+	templates, err := templatesIn(ctx, app)
+	if err != nil {
 		return []string{"templates: " + cluster.Explain(err)}, nil
 	}
 	exports := eachOf(ctx, app.Resource(cluster.APIServiceExports).Namespace(tenant), func(e *v1alpha1.APIServiceExport) string {
@@ -102,8 +101,8 @@ func inheritance(ctx context.Context, app *cluster.App, tenant string) (objects,
 }
 
 // exportFate is what becomes of an export of an adopted tenant, and whether it goes on.
-func exportFate(ctx context.Context, app *cluster.App, e *v1alpha1.APIServiceExport, templates []v1alpha1.APIServiceExportTemplate) (fate string, goesOn bool) {
-	n := slices.IndexFunc(templates, func(t v1alpha1.APIServiceExportTemplate) bool {
+func exportFate(ctx context.Context, app *cluster.App, e *v1alpha1.APIServiceExport, templates []template) (fate string, goesOn bool) {
+	n := slices.IndexFunc(templates, func(t template) bool {
 		return t.Spec.APIServiceSelector.String() == e.Name
 	})
 	switch {
@@ -113,7 +112,7 @@ func exportFate(ctx context.Context, app *cluster.App, e *v1alpha1.APIServiceExp
 		return "stays", true
 	}
 	ready := v1alpha1.FindCondition(templates[n].Status.Conditions, v1alpha1.ConditionReady)
-	why := switchedOff(ctx, app, &templates[n])
+	why := switchedOff(ctx, app, &templates[n].APIServiceExportTemplate)
 	switch {
 	case ready != nil && ready.Reason == v1alpha1.ReasonClusterScoped:
 		why = cmp.Or(why, "the backend's --prefixed-apis do not name it")
