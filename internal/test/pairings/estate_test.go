@@ -84,10 +84,8 @@ func newEstate(t *testing.T, claims int) *estate {
 		e.app.must(t, p.Stop())
 	}
 	e.control.apply(t, offersOf(their)...)
-	e.control.apply(t, offersOf(byKlutch+their)...)
-	for _, group := range []string{their, byKlutch + their} {
-		e.control.apply(t, template(group, "gears", map[string]any{"clusterScopedIsolation": "Prefixed", "permissionClaims": gearClaims()}), template(group, "wheels", map[string]any{}))
-	}
+	e.control.apply(t, template(their, "gears", map[string]any{"clusterScopedIsolation": "Prefixed", "permissionClaims": gearClaims()}), template(their, "wheels", map[string]any{}))
+	e.control.apply(t, klutchsOffers(byKlutch+their)...)
 	e.app.apply(t, object("v1", "Namespace", "", v1alpha1.Namespace, nil), klutchsCRD())
 	for _, u := range deploy.Konnector("konnector") {
 		if kind := u.GetKind(); kind != "Namespace" && kind != "ServiceAccount" {

@@ -234,6 +234,34 @@ func offersOf(group string) []*unstructured.Unstructured {
 	}
 }
 
+// klutchGroup has the templates that Klutch's backend reads.
+const klutchGroup = "example-backend.klutch.anynines.com"
+
+// klutchsOffers is offersOf with cluster-scoped gears, by templates of Klutch's.
+func klutchsOffers(group string) []*unstructured.Unstructured {
+	kind := crd(klutchGroup, "APIServiceExportTemplate", "Namespaced")
+	versions, _, _ := unstructured.NestedSlice(kind.Object, "spec", "versions")
+	versions[0].(map[string]any)["name"] = "v1alpha1"
+	versions[0].(map[string]any)["schema"] = map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}
+	kind.Object["spec"].(map[string]any)["versions"] = versions
+	all := []*unstructured.Unstructured{kind}
+	for _, u := range offersOf(group) {
+		switch u.GetKind() {
+		case "APIServiceExportTemplate":
+			continue
+		case "Role":
+			u.Object["rules"] = []any{rule(klutchGroup, []any{"bind"}, "apiserviceexporttemplates")}
+		}
+		all = append(all, u)
+	}
+	for plural, claims := range map[string][]any{"widgets": claims(), "gears": gearClaims()} {
+		all = append(all, object(klutchGroup+"/v1alpha1", "APIServiceExportTemplate", catalog.Namespace, plural+"."+group, map[string]any{"spec": map[string]any{
+			"APIServiceSelector": map[string]any{"group": group, "resource": plural}, "permissionClaims": claims,
+		}}))
+	}
+	return all
+}
+
 func template(group, plural string, spec map[string]any) *unstructured.Unstructured {
 	spec["apiServiceSelector"] = map[string]any{"group": group, "resource": plural}
 	return object(v1alpha1.GroupVersion.String(), "APIServiceExportTemplate", catalog.Namespace, plural+"."+group, map[string]any{"spec": spec})
