@@ -56,6 +56,7 @@ type estate struct {
 // commands of FROM-KLUTCH.md. In each state what changes arrives on the other side within
 // seconds. Nothing is made anew, and in the end nothing of ours is left that has no owner.
 func TestEstate(t *testing.T) {
+	t.Parallel()
 	e := newEstate(t, 20)
 	e.works(t, "begin")
 	before := e.inventory(t)

@@ -19,6 +19,7 @@ import (
 // both orders: what changes arrives in each state, and nothing is made anew. An API that is bound
 // meanwhile stays bound on the way back.
 func TestHalves(t *testing.T) {
+	t.Parallel()
 	e := newEstate(t, 4)
 	first, second := e.pairings[0], e.pairings[1]
 	adoptedHere, adopted := e.adoptedByKlutch(t, first)
@@ -149,6 +150,7 @@ func (e *estate) deaf(t *testing.T, p *pairing) {
 // TestBeside has Klutch's backend run beside ours, as it does while people move: it serves all
 // tenants of the Control Plane Cluster. The page says what that does to those of ours.
 func TestBeside(t *testing.T) {
+	t.Parallel()
 	e := newEstate(t, 2)
 	first, second := e.pairings[0], e.pairings[1]
 	e.klutchs.serveAll()
