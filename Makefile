@@ -16,8 +16,8 @@ kube: ## the servers of Kubernetes, once a machine: it says how long
 	@$(GO) run ./internal/test/demo -build
 quick: ## what needs no API server, in about a minute
 	$(GO) test -short -vet=off ./...
-test: kube ## everything, the end-to-end tests on real control planes included
-	$(GO) test -shuffle=on -count=1 -timeout 45m $(PACKAGES)
+test: kube ## everything, the end-to-end tests on real control planes included; lint vets
+	$(GO) test -vet=off -ldflags=-w -shuffle=on -count=1 -timeout 45m $(PACKAGES)
 race: kube ## the same under the race detector
 	$(GO) test -race -shuffle=on -count=1 -timeout 30m $(PACKAGES)
 sim: kube ## SEEDS histories of the simulator, and the mistakes that it has to notice

@@ -39,6 +39,7 @@ func run(ctx context.Context, bin, dir string, args []string) (*process, error) 
 	}
 	p.cmd = exec.CommandContext(context.WithoutCancel(ctx), bin, args...)
 	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, log, log
+	p.cmd.Env = append(os.Environ(), "GOGC=200")            // a seventh less work at the start, for some memory
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt from the terminal is for us
 	if _, err := p.cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", p.name, err)

@@ -121,7 +121,7 @@ func (s *Stack) startCluster(ctx context.Context, env, name string) (*cluster.Cl
 // build compiles the programs into Dir/bin, kubectl among them.
 func (s *Stack) build(ctx context.Context) error {
 	bin := filepath.Join(s.Dir, "bin") + string(filepath.Separator)
-	args := []string{"build", "-o", bin}
+	args := []string{"build", "-ldflags=-s -w", "-o", bin}
 	for _, p := range []string{"cmd/backend", "cmd/konnector", "cmd/kubectl-bind", "examples/catalog/cmd/automation"} {
 		args = append(args, "github.com/klutch-go/sdk/"+p)
 	}
