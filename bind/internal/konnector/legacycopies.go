@@ -22,20 +22,22 @@ const (
 
 // legacyCopies are the copies of a legacy konnector that nothing has taken over.
 type legacyCopies struct {
-	next  time.Time // look
-	names []string
-	none  int // looks that found none
+	next     time.Time // look
+	names    []string
+	services int // namespaces that the last look was about
+	none     int // looks that found none
 }
 
 // tellCopies says which objects stand where copies should, and stay as they are, and which
-// copies of a legacy konnector have no original any more, so that nothing takes them over.
+// copies of a legacy konnector, on either side, have no original any more, so that nothing takes
+// them over.
 func (p *pass) tellCopies(ctx context.Context, state klutchsync.Status, selected []klutchsync.Related) error {
 	if err := p.findLegacyCopies(ctx, state, selected); err != nil {
 		return err
 	}
 	c := p.verdict.found[v1alpha1.ConditionClaimsInSync]
 	if left := p.record.legacy.names; len(left) > 0 {
-		c.Message += " Copies that Klutch's konnector made are left, of which the platform has no original: " +
+		c.Message += " Copies that Klutch's konnector made are left, which have no original on the other side: " +
 			cluster.Some(left) + ". Delete them if nothing needs them."
 		c.Reason = firstReason(c.Reason)
 	}
@@ -57,11 +59,16 @@ func firstReason(reason string) string {
 	return reason
 }
 
-// findLegacyCopies looks a few times after a start, and goes on for as long as it finds some.
+// findLegacyCopies looks a few times after a start and after a namespace is mapped, and goes on
+// for as long as it finds some.
 func (p *pass) findLegacyCopies(ctx context.Context, state klutchsync.Status, selected []klutchsync.Related) error {
 	l := &p.record.legacy
-	if !state.Synced || l.none >= legacyLooks {
+	services, known := p.session.namespaces.Services()
+	if !state.Synced || !known || l.none >= legacyLooks && l.services == len(services) {
 		return nil
+	}
+	if l.services != len(services) {
+		l.services, l.none, l.next = len(services), 0, time.Time{}
 	}
 	if l.next.IsZero() {
 		l.next = time.Now().Add(legacyFirst) // by then the others have been taken over
@@ -75,13 +82,21 @@ func (p *pass) findLegacyCopies(ctx context.Context, state klutchsync.Status, se
 		return err
 	}
 	var names []string
-	seen := map[schema.GroupVersionResource]bool{}
+	type copies struct {
+		of   schema.GroupVersionResource
+		from klutchsync.Side
+	}
+	seen := map[copies]bool{}
 	for _, r := range selected {
-		if r.From != klutchsync.TargetSide || seen[r.Resource] {
+		if seen[copies{r.Resource, r.From}] {
 			continue
 		}
-		seen[r.Resource] = true
-		found, err := p.copiesHere(taken).OfLegacy(ctx, r.Resource)
+		seen[copies{r.Resource, r.From}] = true
+		side := p.copiesHere(taken)
+		if r.From == klutchsync.SourceSide {
+			side = p.copiesThere(services)
+		}
+		found, err := side.OfLegacy(ctx, r.Resource)
 		if err != nil {
 			return err
 		}

@@ -59,7 +59,7 @@ func (w *withdrawal) run(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	deniedThere, err := w.removeAll(ctx, permission.Copies{Meta: w.pass.session.Meta, Binding: w.pass.binding.Name, Owner: v1alpha1.OwnerConsumer, Namespaces: services}, there)
+	deniedThere, err := w.removeAll(ctx, w.pass.copiesThere(services), there)
 	if err != nil {
 		return "", err
 	}
@@ -108,7 +108,7 @@ func (w *withdrawal) removeUnused(ctx context.Context, taken, services []string)
 func (w *withdrawal) removeAll(ctx context.Context, from permission.Copies, resources []schema.GroupVersionResource) (denied []string, err error) {
 	removed := 0
 	for _, resource := range resources {
-		from.Legacy = from.Owner == v1alpha1.OwnerProvider && !w.claimedElsewhere(resource)
+		from.Legacy = !w.claimedElsewhere(resource)
 		n, err := from.Remove(ctx, resource)
 		removed += n
 		switch {
@@ -127,6 +127,11 @@ func (w *withdrawal) removeAll(ctx context.Context, from permission.Copies, reso
 // copiesHere are those in the App Cluster of what the provider has.
 func (p *pass) copiesHere(taken []string) permission.Copies {
 	return permission.Copies{Meta: p.app.Meta, Binding: p.binding.Name, Owner: v1alpha1.OwnerProvider, Namespaces: append(slices.Clone(taken), metav1.NamespaceAll)}
+}
+
+// copiesThere are those in the Control Plane Cluster of what the App Cluster has.
+func (p *pass) copiesThere(services []string) permission.Copies {
+	return permission.Copies{Meta: p.session.Meta, Binding: p.binding.Name, Owner: v1alpha1.OwnerConsumer, Namespaces: services}
 }
 
 // claimedElsewhere reports whether another binding has consent for a resource: copies of a

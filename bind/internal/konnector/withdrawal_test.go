@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -333,6 +334,59 @@ func TestP20Consent(t *testing.T) {
 					}
 					if diff := cmp.Diff(want, w.there(to.Cluster, to.namespace)); diff != "" {
 						t.Fatalf("consent %t, object %t: Secrets on the other side (-want +got):\n%s", agreed, ordered, diff)
+					}
+				}
+			})
+		})
+	}
+}
+
+// putLegacy leaves a Secret as Klutch's konnector leaves its copies.
+func (w *claimWorld) putLegacy(c *fakecluster.Cluster, namespace, name string) {
+	w.Helper()
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "data": map[string]any{"of": "klutch"}}}
+	u.SetName(name)
+	u.SetAnnotations(map[string]string{"klutch.anynines.com/resource-owner": string(w.owner)})
+	if _, err := w.secrets(c, namespace).Create(w.Context(), u, metav1.CreateOptions{FieldManager: "konnector"}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// What Klutch's konnector copied in either direction and what has no original any more is told, also in a namespace
+// that was mapped long after the start, and goes with the consent.
+func TestP20CopiesOfKlutch(t *testing.T) {
+	for _, owner := range []v1alpha1.Owner{v1alpha1.OwnerProvider, v1alpha1.OwnerConsumer} {
+		t.Run(string(owner), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newClaimWorld(t)
+				w.owner = owner
+				to, late := spot{w.app, "team"}, spot{w.app, "late"}
+				if owner == v1alpha1.OwnerConsumer {
+					to, late = spot{w.controlPlane, "service"}, spot{w.controlPlane, "service-late"}
+				}
+				defer w.run()()
+				w.answer(v1alpha1.ClaimAccepted)
+				for range 10 { // until the konnector looks no more
+					time.Sleep(time.Minute)
+					w.look()
+				}
+				w.namespace(w.app, "late")
+				w.namespace(w.controlPlane, "service-late")
+				w.putLegacy(late.Cluster, late.namespace, "left")
+				w.session.namespaces.Mapper.Set("late", "service-late")
+				w.ask("late", "service-late")
+				for range 2 {
+					time.Sleep(time.Minute)
+					w.look()
+				}
+				if c := w.verdict.found[v1alpha1.ConditionClaimsInSync]; !strings.Contains(c.Message, "secrets "+late.namespace+"/left") {
+					t.Errorf("ClaimsInSync is %+v", c)
+				}
+				w.putLegacy(to.Cluster, to.namespace, "more")
+				w.answer(v1alpha1.ClaimRejected)
+				for _, at := range []spot{to, late} {
+					if left := w.there(at.Cluster, at.namespace); len(left) > 0 {
+						t.Errorf("copies remain in %s: %v", at.namespace, left)
 					}
 				}
 			})
