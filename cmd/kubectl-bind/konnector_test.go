@@ -6,6 +6,9 @@ package main
 
 import (
 	"context"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -114,7 +117,9 @@ func TestKonnector(t *testing.T) {
 	if after := w.deployment(); after.GetGeneration() != before.GetGeneration() {
 		t.Error("a conflict changed the Deployment")
 	}
-	w.expect(w.run("konnector", "upgrade", "--image", two, "--force-conflicts"), exitOK)
+	for _, command := range advisedUpgrades(t) {
+		w.expect(w.run(strings.Fields(strings.Replace(command, "IMAGE", two, 1))...), exitOK)
+	}
 
 	// While an API is bound the konnector stays.
 	w.must(w.dyn.Resource(crds).Create(t.Context(), v1alpha1.CRDs()["apiservicebindings.klutch.anynines.com"], metav1.CreateOptions{}))
@@ -156,4 +161,33 @@ func (w *world) image() string {
 	w.Helper()
 	containers, _, _ := unstructured.NestedSlice(w.deployment().Object, "spec", "template", "spec", "containers")
 	return containers[0].(map[string]any)["image"].(string)
+}
+
+// advisedUpgrades are the commands, less the name of the program, by which messages have this
+// konnector take the place of Klutch's, whose Deployment has another field manager.
+func advisedUpgrades(t *testing.T) (commands []string) {
+	t.Helper()
+	words := regexp.MustCompile("kubectl bind (konnector upgrade[-A-Z a-z]*?)(?: puts |\\. )")
+	for _, file := range []string{"bind/internal/cluster/ready.go", "bind/internal/doctor/advice.go", "export/internal/tenant/heartbeat.go"} {
+		source, err := os.ReadFile(filepath.Join("..", "..", file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := words.FindSubmatch(source)
+		if found == nil {
+			t.Fatalf("%s advises no upgrade", file)
+		}
+		commands = append(commands, string(found[1]))
+	}
+	return commands
+}
+
+// Each has all that such a takeover needs.
+func TestAdvisedUpgrades(t *testing.T) {
+	for _, command := range advisedUpgrades(t) {
+		r := (terminal{}).run(t.Context(), append(strings.Fields(command), "--kubeconfig", "/nonexistent")...)
+		if r.code != exitError || !strings.Contains(command, "--force-conflicts") {
+			t.Errorf("kubectl bind %s: %v", command, r)
+		}
+	}
 }

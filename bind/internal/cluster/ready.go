@@ -23,7 +23,7 @@ func IsReady(b *v1alpha1.APIServiceBinding) bool {
 // notConnected says what a konnector lacks that has written Ready and never Connected.
 const notConnected = ": a konnector has read the kubeconfig Secret and is not connected yet. " +
 	"If that is Klutch's konnector, it waits until it may list Secrets in its tenant namespace: the platform team labels that namespace " + v1alpha1.KlutchKonnectorLabel + "=true, " +
-	"or kubectl bind konnector upgrade puts this konnector in its place"
+	"or kubectl bind konnector upgrade --image IMAGE --force-conflicts puts this konnector in its place"
 
 // WaitingFor says why a binding is not ready; it begins with a colon, or is empty.
 func WaitingFor(b *v1alpha1.APIServiceBinding) string {

@@ -45,7 +45,7 @@ func ofHeartbeat(unheard bool, wrong string) string {
 	case unheard && strings.Contains(wrong, "kubectl "):
 		return "" // it says itself what to run
 	case unheard:
-		return "Another konnector wrote the heartbeats so far. If that is Klutch's, this one takes its place with: kubectl bind konnector upgrade. If this one was just installed, look again in a minute."
+		return "Another konnector wrote the heartbeats so far. If that is Klutch's, this one takes its place with: kubectl bind konnector upgrade --image IMAGE --force-conflicts. If this one was just installed, look again in a minute."
 	default:
 		return "The konnector does not write it: look at the other checks, and at the clocks."
 	}

@@ -218,5 +218,5 @@ func (t Terms) orKlutchs(b *v1alpha1.ClusterBinding) string {
 // lacking says what Klutch's konnector waits for, which never says it itself.
 func lacking(b *v1alpha1.ClusterBinding) string {
 	return fmt.Sprintf("which waits until it may list Secrets in the tenant namespace: kubectl label namespace %s %s=true lets it, --klutch-konnectors=all lets those of all tenants, "+
-		"and kubectl bind konnector upgrade puts ours in its place", b.Namespace, v1alpha1.KlutchKonnectorLabel)
+		"and kubectl bind konnector upgrade --image IMAGE --force-conflicts puts ours in its place", b.Namespace, v1alpha1.KlutchKonnectorLabel)
 }
