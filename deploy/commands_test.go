@@ -225,7 +225,12 @@ func (s *shell) overAndBack() {
 		_, rest, _ := strings.Cut(text, "## The konnector: "+section+"\n")
 		rest, _, _ = strings.Cut(rest, "\n## ")
 		for _, block := range fence.FindAllStringSubmatch(rest, -1) {
-			all = append(all, strings.Split(strings.TrimSpace(strings.ReplaceAll(block[1], "IMAGE", "example.com/konnector:v1")), "\n")...)
+			text := strings.TrimSpace(strings.ReplaceAll(block[1], "IMAGE", "example.com/konnector:v1"))
+			if strings.HasPrefix(text, "for ") { // a loop is one command
+				all = append(all, text)
+				continue
+			}
+			all = append(all, strings.Split(text, "\n")...)
 		}
 		if len(all) < 2 {
 			s.Fatalf("%s: commands %q", page, all)

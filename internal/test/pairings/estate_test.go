@@ -103,6 +103,7 @@ func newEstate(t *testing.T, claims int) *estate {
 		p := &pairing{app: e.app, control: e.control, group: group, person: person, konnector: e.konnector}
 		p.tenant = in.bound(t, e.app, func() { in.bindByKlutchs(t, p, in.klutchCLI(p)) })
 		e.pairings = append(e.pairings, p)
+		place{e.control, clustersGVR, p.tenant, "cluster"}.patch(t, `{"metadata":{"finalizers":["example.org/of-others"]}}`)
 	}
 	for i := range claims {
 		p := e.pairings[i%2]
@@ -271,7 +272,8 @@ func (e *estate) types(t *testing.T, at *side, commands, tenant string) {
 	cmd := exec.CommandContext(t.Context(), "bash", "-e", "-o", "pipefail", "-c", commands)
 	cmd.Dir = "../../.."
 	cmd.Env = append(os.Environ(), "TENANT="+tenant, fmt.Sprintf("APIS=gears.%[1]s gears.%[2]s%[1]s", their, byKlutch), "KUBECONFIG="+at.Kubeconfig(), "PATH="+filepath.Join(e.Dir, "bin")+":"+os.Getenv("PATH"))
-	cmd.Env = append(cmd.Env, e.claimsOf...)
+	offered := fmt.Sprintf("widgets.%[1]s gears.%[1]s", byKlutch+their)
+	cmd.Env = append(append(cmd.Env, "OFFERED="+offered, "PEOPLE=oidc:guests"), e.claimsOf...)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s\n%v\n%s", commands, err, out)
 	}
@@ -496,6 +498,7 @@ func (e *estate) end(t *testing.T) {
 	}
 	e.backend.stop()
 	for _, p := range e.pairings {
+		place{e.control, clustersGVR, p.tenant, "cluster"}.patch(t, `{"metadata":{"finalizers":null}}`)
 		tenant := place{e.control, namespacesGVR, "", p.tenant}
 		tenant.delete(t)
 		tenant.gone(t)

@@ -237,7 +237,7 @@ func offersOf(group string) []*unstructured.Unstructured {
 // klutchGroup has the templates that Klutch's backend reads.
 const klutchGroup = "example-backend.klutch.anynines.com"
 
-// klutchsOffers is offersOf with cluster-scoped gears, by templates of Klutch's.
+// klutchsOffers are templates of Klutch's, as its backend needs them and no more.
 func klutchsOffers(group string) []*unstructured.Unstructured {
 	kind := crd(klutchGroup, "APIServiceExportTemplate", "Namespaced")
 	versions, _, _ := unstructured.NestedSlice(kind.Object, "spec", "versions")
@@ -245,15 +245,6 @@ func klutchsOffers(group string) []*unstructured.Unstructured {
 	versions[0].(map[string]any)["schema"] = map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true}}
 	kind.Object["spec"].(map[string]any)["versions"] = versions
 	all := []*unstructured.Unstructured{kind}
-	for _, u := range offersOf(group) {
-		switch u.GetKind() {
-		case "APIServiceExportTemplate":
-			continue
-		case "Role":
-			u.Object["rules"] = []any{rule(klutchGroup, []any{"bind"}, "apiserviceexporttemplates")}
-		}
-		all = append(all, u)
-	}
 	for plural, claims := range map[string][]any{"widgets": claims(), "gears": gearClaims()} {
 		all = append(all, object(klutchGroup+"/v1alpha1", "APIServiceExportTemplate", catalog.Namespace, plural+"."+group, map[string]any{"spec": map[string]any{
 			"APIServiceSelector": map[string]any{"group": group, "resource": plural}, "permissionClaims": claims,

@@ -49,7 +49,11 @@ func (e *estate) foreseenThere(t *testing.T, switchedOn bool) {
 		said := e.takeover(t, e.control, p.tenant)
 		said("tenant", switchedOn, "APIServiceExport widgets."+p.group+": stays\n")
 		if switchedOn {
-			said("tenant", true, "APIServiceExport gears."+p.group+": stays\n")
+			stays := ": stays\n"
+			if strings.HasPrefix(p.group, byKlutch) { // of templates of Klutch's no backend says so
+				stays = ": stays where --prefixed-apis of the backend name it\n"
+			}
+			said("tenant", true, "APIServiceExport gears."+p.group+stays)
 		} else {
 			said("tenant", false, "APIServiceExport gears."+p.group+": withdrawn, since it is cluster-scoped and not switched on")
 			said("tenant", false, "it would lose gears."+p.group)
