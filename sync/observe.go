@@ -114,7 +114,7 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 		if err == nil {
 			err = o.target.Err(p.name.Namespace)
 		}
-		why, said := unreadable(p, o.target.Name, o.resource, err)
+		why, said := unreadable(p, &r.drift, o.target.Name, o.resource, err)
 		observeBlind(p, r, why, said)
 		return p, nil
 	}
@@ -157,10 +157,11 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 }
 
 // unreadable is why err keeps the target from being looked at. That its cluster does not answer is
-// told for the Sync as a whole, and on the sources that surely wait for it.
-func unreadable(p *pair, target string, resource schema.GroupVersionResource, err error) (why Reason, said string) {
+// told for the Sync as a whole, and on the sources that surely wait for it: what was in step when
+// it could last be read, and was not changed since, does not.
+func unreadable(p *pair, d *drift, target string, resource schema.GroupVersionResource, err error) (why Reason, said string) {
 	why = reasons[fates.Of(err).Word()]
-	if why == ReasonUnavailable && p.state.source.finalizer && !p.state.source.deleting {
+	if why == ReasonUnavailable && p.source != nil && !p.state.source.deleting && d.settled == p.source.GetGeneration() {
 		return "", ""
 	}
 	if fates.Is(err, fates.Absent, fates.Unserved) {
@@ -194,6 +195,11 @@ func (o *observer) observeSource(p *pair, r *record) {
 	s.exists = true
 	s.deleting = p.source.GetDeletionTimestamp() != nil
 	s.finalizer = slices.Contains(p.source.GetFinalizers(), o.opts.Finalizer)
+	if !s.finalizer {
+		r.drift.settled = never
+	} else if r.drift.settled == 0 {
+		r.drift.settled = p.source.GetGeneration() // as of a start, for all that is known
+	}
 	if s.mark = recorded(annotations[o.names.Mark], p.from.uid); isAdopted(o.names, p.source) {
 		s.mark = cmp.Or(s.mark, recorded(annotations[o.names.Target], p.from.uid))
 	}
@@ -374,7 +380,7 @@ func (o *observer) compare(p *pair, r *record) content {
 	from := p.made
 	settled := from.Hash == p.want.hash && (from.Generation == p.source.GetGeneration() || o.ungenerated(p))
 	if settled {
-		r.drift.applied = from.Hash
+		r.drift.applied, r.drift.settled = from.Hash, p.source.GetGeneration()
 	}
 	owned, unverified := o.owned(p, r, settled)
 	ours := fields.Of(p.target, p.keeper)

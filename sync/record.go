@@ -113,6 +113,7 @@ type drift struct {
 	accepted string    // what we owned of the target when an apply was last accepted or found to be in force
 	listed   int       // as of which list of targets that was
 	turn     int       // as of which list of targets it had its turn to be applied, be it changed or not
+	settled  int64     // the generation of the source that was last seen in step, or by a start; never if none was
 	target   types.UID // of that target
 	source   types.UID // of that target's source
 	judged   string    // what was known of a changed target when it was last read live
@@ -120,6 +121,9 @@ type drift struct {
 	losses   int       // in a row
 	next     time.Time // before which what vanished does not come back
 }
+
+// never is the generation of a source that has none in the target's cluster yet.
+const never = -1
 
 // lost notes that the target has vanished. Each time in a row it comes back later, up to
 // most. It returns when that is.

@@ -33,6 +33,7 @@ var (
 type ask struct {
 	target        bool                        // it is the target's API server that refuses
 	watches       bool                        // and ends its watches
+	late          time.Duration               // after that, what is done
 	of            schema.GroupVersionResource // widgets if empty
 	meets         func(fakecluster.Request) bool
 	before, after func(w *world) // what is done before it begins to refuse, and after that
@@ -107,6 +108,14 @@ var asks = map[string]ask{
 			return ofTarget(kind)
 		},
 	},
+	"all of the target, a new claim in the midst of it": {
+		target: true, watches: true, late: 30 * time.Second, meets: func(fakecluster.Request) bool { return true },
+		after: func(w *world) { w.create("orders") }, reason: ofTarget,
+	},
+	"all of the target, a change in the midst of it": {
+		target: true, watches: true, late: 30 * time.Second, meets: func(fakecluster.Request) bool { return true },
+		before: func(w *world) { w.create("orders") }, after: func(w *world) { w.patch(w.source, `{"spec":{"size":"large"}}`) }, reason: ofTarget,
+	},
 	"a copy": {
 		of: secrets, meets: func(r fakecluster.Request) bool { return r.Verb == "apply" || r.Verb == "patch" },
 		before: func(w *world) { w.create("orders") }, after: func(w *world) {
@@ -158,7 +167,7 @@ func TestEachFateIsTold(t *testing.T) {
 	for _, answer := range answers() {
 		met[answer.Kind] = "answered"
 		for name, ask := range asks {
-			if ask.watches && slices.Contains(ofLists, answer.Kind) {
+			if ask.watches && slices.Contains(ofLists, answer.Kind) || ask.late > 0 && answer.Kind == fates.Contested {
 				continue
 			}
 			err := answer.Err(fakecluster.Request{Resource: widgets})
@@ -241,8 +250,12 @@ func tells(t *testing.T, ask ask, answer fakecluster.Answer) {
 			watch.Expire()
 		}
 	}
+	events := l.within(ask.late)
+	if len(events) > 0 && answer.Kind.Word() == fates.CannotTake {
+		t.Errorf("nothing was changed yet: %q", events)
+	}
 	ask.after(w)
-	events := l.within(told)
+	events = append(events, l.within(told)...)
 	reason := ask.reason(answer.Kind)
 	if _, err := w.source.Client().Resource(widgets).Namespace("default").Get(t.Context(), "orders", metav1.GetOptions{}); reason == "" && apierrors.IsNotFound(err) {
 		return
