@@ -183,7 +183,7 @@ func plantedFaults() []plantedFault {
 			t.Helper()
 			w.controlPlane.patch(t, widgetsGVR, cache.NewObjectName(service, x), map[string]any{"metadata": map[string]any{"finalizers": nil}})
 		}),
-		objectFault("namespace of the targets gone", "TargetForbidden", [2]string{`in the namespace "` + tenant + `-team"`, "show the message to the platform's operators"}, func(t *testing.T, w *world, service, x string) { // the tenant's rights go with it
+		objectFault("namespace of the targets gone", "TargetForbidden", [2]string{`in the namespace "` + tenant + `-team"`, "may be gone on the platform"}, func(t *testing.T, w *world, service, x string) { // the tenant's rights go with it
 			t.Helper()
 			w.app.delete(t, widgetsGVR, "team", "one") // or it is told that what it held is gone
 			w.absent(t, widgetsGVR, service, "one")

@@ -97,6 +97,9 @@ func TestManyNotInStep(t *testing.T) {
 		r := terminal{}.run(t.Context(), append(args, "--kubeconfig", config)...).replaced(w.app.URL, "https://app.example.com", w.tenant.URL, "https://tenant.example.com")
 		golden(t, file, r.String())
 	}
+	if r := (terminal{}).run(t.Context(), "status", sick, "-o", "wide", "--kubeconfig", config); strings.Count(r.out, "TargetForbidden   exceeded quota") != 12 || strings.Contains(r.errOut, "more") {
+		t.Errorf("-o wide shows not all: %s", r)
+	}
 	const path = "/apis/anynines.com/v1/postgresqlinstances"
 	all := w.app.objects[path].(map[string]any)["items"].([]any)
 	for left, want := range map[int]string{11: "counts 12, and 1 of them does not say why itself.", 10: "counts 12, and 2 of them do not say why themselves."} {

@@ -135,7 +135,7 @@ func showStatus(ctx context.Context, p *plugin, out *output, names []string) err
 		return err
 	}
 	if len(names) == 1 && out.isTable() {
-		if err := p.showObjects(ctx, config, all[0]); err != nil {
+		if err := p.showObjects(ctx, config, all[0], out.format() == "wide"); err != nil {
 			return err
 		}
 	}
@@ -188,11 +188,11 @@ func (p *plugin) endedCredentials(ctx context.Context, config *rest.Config, show
 	return some
 }
 
-// mostShown bounds how many objects are shown.
+// mostShown bounds how many objects are shown, but with -o wide.
 const mostShown = 10
 
 // showObjects prints which objects of a binding are not in step, the oldest first.
-func (p *plugin) showObjects(ctx context.Context, config *rest.Config, b v1alpha1.APIServiceBinding) error {
+func (p *plugin) showObjects(ctx context.Context, config *rest.Config, b v1alpha1.APIServiceBinding, all bool) error {
 	objects, whole, err := bind.Objects(ctx, config, b.Name, p.now())
 	if err != nil {
 		p.sayf("The objects cannot be looked at: %v", err)
@@ -211,15 +211,19 @@ func (p *plugin) showObjects(ctx context.Context, config *rest.Config, b v1alpha
 	table := &metav1.Table{ColumnDefinitions: []metav1.TableColumnDefinition{
 		{Name: "Not in step", Type: "string"}, {Name: "For", Type: "string"}, {Name: "Reason", Type: "string"}, {Name: "Message", Type: "string"},
 	}}
-	for _, o := range objects[:min(len(objects), mostShown)] {
+	more := len(objects) - mostShown
+	if all {
+		more = 0
+	}
+	for _, o := range objects[:len(objects)-max(more, 0)] {
 		table.Rows = append(table.Rows, metav1.TableRow{Cells: []any{cell(cache.NewObjectName(o.Namespace, o.Name).String()), age(p, o.Since), cell(o.Reason), cell(o.Message)}})
 	}
 	_, _ = fmt.Fprintln(p.Out)
 	if err := printers.NewTablePrinter(printers.PrintOptions{}).PrintObj(table, p.Out); err != nil {
 		return err
 	}
-	if more := len(objects) - mostShown; more > 0 {
-		p.sayf("and %d more", more)
+	if more > 0 {
+		p.sayf("and %d more; -o wide shows all", more)
 	}
 	if !whole {
 		p.say("The binding has too many objects to look at all of them.")

@@ -131,7 +131,7 @@ func described(b *v1alpha1.APIServiceBinding) string {
 // ofObjects is what to do about objects that are not in step: for each of their reasons, that of
 // the object which is so for longest first.
 func ofObjects(b *v1alpha1.APIServiceBinding, found []behind.Object) string {
-	all := "All of them: kubectl bind status " + b.Name
+	all := "All of them: kubectl bind status " + b.Name + " -o wide"
 	if isGone(b) {
 		return "The tenant is gone, and with it perhaps what these stand for: see the check binding. " + all
 	}
@@ -140,7 +140,9 @@ func ofObjects(b *v1alpha1.APIServiceBinding, found []behind.Object) string {
 		if strings.Contains(o.Message, klutchsync.OtherCluster) {
 			return "If the cluster that was here before is gone for good, run: kubectl bind recover " + b.Name
 		}
-		if line := ofReason[klutchsync.Reason(o.Reason)]; line != "" {
+		if klutchsync.Reason(o.Reason) == klutchsync.ReasonForbidden && strings.Contains(o.Message, `in the namespace "`) {
+			lines = append(lines, o.Reason+": "+ofNamespace)
+		} else if line := ofReason[klutchsync.Reason(o.Reason)]; line != "" {
 			lines = append(lines, o.Reason+": "+line)
 		}
 	}
@@ -159,6 +161,10 @@ func unique(texts []string) (once []string) {
 	}
 	return once
 }
+
+// ofNamespace is what to do where the platform's API server misses a right in a namespace: it does
+// not tell a namespace that is gone from one without rights.
+const ofNamespace = "The namespace that the message names, or the rights in it, may be gone on the platform: show the message to its operators."
 
 // ofReason is what to do about an object that is not in step for a reason.
 var ofReason = map[klutchsync.Reason]string{

@@ -75,6 +75,7 @@ func TestAdvice(t *testing.T) {
 		{"tenant gone, and what follows", ofObjects(gone, []behind.Object{{Reason: "RelatedConflict"}}), "The tenant is gone, and with it perhaps what these stand for: see the check binding. All of them: kubectl bind status things.example.com"},
 		{"tenant gone, after all else", ofBinding(gone), "it asks for a new tenant"},
 		{"anything else", ofBinding(binding("Evil")), "kubectl -n klutch-bind describe apiservicebinding things.example.com"},
+		{"service namespace gone", behindBy(klutchsync.ReasonForbidden, `cannot patch resource "widgets" in API group "example.org" in the namespace "tenant-team"`), "or the rights in it, may be gone on the platform"},
 		{"quota", behindBy(klutchsync.ReasonForbidden, "x"), "A quota, a policy or a right of the platform"},
 		{"webhook down", behindBy(klutchsync.ReasonUnavailable, "x"), "webhook of the platform fails"},
 		{"namespace gone", behindBy(klutchsync.ReasonMissing, "x"), "bring back what is missing"},

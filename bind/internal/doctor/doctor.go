@@ -8,9 +8,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
@@ -51,7 +53,7 @@ func Check(ctx context.Context, config *rest.Config, now time.Time) []Finding {
 
 // open looks for the App Cluster and its bindings.
 func open(ctx context.Context, config *rest.Config, now time.Time) (d *doctor, all []v1alpha1.APIServiceBinding, ok bool) {
-	d = &doctor{now: now, nameless: map[string]bool{}, unheard: map[string]bool{}}
+	d = newDoctor(now)
 	var err error
 	if d.app, err = cluster.OpenApp(ctx, config); err == nil {
 		all, err = d.app.List(ctx)
@@ -67,17 +69,30 @@ func open(ctx context.Context, config *rest.Config, now time.Time) (d *doctor, a
 	return d, all, err == nil
 }
 
-// checkSecrets looks at each kubeconfig that bindings use.
+// checkSecrets looks at each kubeconfig that bindings use. All are looked at at once, so that
+// platforms that hang keep a person waiting no longer than one does.
 func (d *doctor) checkSecrets(ctx context.Context, all []v1alpha1.APIServiceBinding) {
-	seen := map[string]bool{}
+	looks := map[v1alpha1.ClusterSecretKeyRef]*doctor{}
+	var order []*doctor
+	var answers sync.WaitGroup
 	for _, b := range all {
 		ref := b.Spec.KubeconfigSecretRef
-		about := ref.Namespace + "/" + ref.Name
-		if !seen[about] {
-			seen[about] = true
-			d.checkSecret(ctx, about, ref.Namespace, ref.Name)
+		if looks[ref] != nil {
+			continue
 		}
-		d.nameless[b.Name], d.unheard[b.Name] = d.nameless[about], d.unheard[about]
+		look := newDoctor(d.now)
+		look.app, look.silent = d.app, d.silent
+		looks[ref], order = look, append(order, look)
+		answers.Go(func() { look.checkSecret(ctx, ref.Namespace+"/"+ref.Name, ref.Namespace, ref.Name) })
+	}
+	answers.Wait()
+	for _, look := range order {
+		d.found = append(d.found, look.found...)
+	}
+	for _, b := range all {
+		ref := b.Spec.KubeconfigSecretRef
+		look, about := looks[ref], ref.Namespace+"/"+ref.Name
+		d.nameless[b.Name], d.unheard[b.Name], d.unreached[b.Name] = look.nameless[about], look.unheard[about], look.unreached[about]
 	}
 }
 
@@ -165,6 +180,7 @@ func (d *doctor) checkTenant(ctx context.Context, about string, k *kubeconfig.Ku
 	case err == nil && b.DeletionTimestamp != nil:
 		wrong = "the platform removes this cluster's tenant: its ClusterBinding is being deleted"
 	}
+	d.unreached[about] = wrong != ""
 	if d.note("control-plane", about, wrong, k.Server+" answers", ofControlPlane(k.Server, err, b)); wrong != "" {
 		return
 	}
@@ -231,10 +247,20 @@ func (d *doctor) checkObjects(ctx context.Context, b *v1alpha1.APIServiceBinding
 		wrong += fmt.Sprintf("; and %d more", more)
 	}
 	well := "all are in step"
-	if found.Cut {
+	if d.silent || d.unheard[b.Name] || d.unreached[b.Name] || stopped(b) {
+		well = "none says that it is not in step; whether all are in step is not known now"
+	} else if found.Cut {
 		well = "those that were looked at are in step; there are more"
 	}
 	d.note("objects", b.Name, cmp.Or(wrong, cluster.Trouble(err)), well, ofObjects(b, found.Behind))
+}
+
+// stopped reports whether a binding says that its objects are not looked at.
+func stopped(b *v1alpha1.APIServiceBinding) bool {
+	return slices.ContainsFunc(b.Status.Conditions, func(c v1alpha1.Condition) bool {
+		decides := []string{v1alpha1.ConditionSecretValid, v1alpha1.ConditionConnected, v1alpha1.ConditionInformersSynced}
+		return c.Status != metav1.ConditionTrue && slices.Contains(decides, c.Type)
+	})
 }
 
 // longestNamed is that of what keeps one object from being in step.

@@ -32,10 +32,15 @@ type doctor struct {
 	now    time.Time
 	silent bool // the konnector has stopped, or died
 
-	nameless map[string]bool // Secrets that do not say from which platform they are, and their bindings
-	unheard  map[string]bool // Secrets whose platform has heard another konnector only, and their bindings
+	nameless  map[string]bool // Secrets that do not say from which platform they are, and their bindings
+	unheard   map[string]bool // Secrets whose platform has heard another konnector only, and their bindings
+	unreached map[string]bool // Secrets whose platform does not answer as it should, and their bindings
 
 	found []Finding
+}
+
+func newDoctor(now time.Time) *doctor {
+	return &doctor{now: now, nameless: map[string]bool{}, unheard: map[string]bool{}, unreached: map[string]bool{}}
 }
 
 // note adds a finding: a fault with its remedy, or for "" that all is well.
