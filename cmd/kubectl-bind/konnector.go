@@ -34,7 +34,13 @@ func (i *installation) konnectorManifests(ctx context.Context) ([]*unstructured.
 }
 
 func konnectorCommand(p *plugin) *cobra.Command {
-	cmd := &cobra.Command{Use: "konnector", Short: "Install, upgrade or remove the program that keeps bound objects in step", Args: noArgs}
+	cmd := &cobra.Command{Use: "konnector", Short: "Install, upgrade or remove the program that keeps bound objects in step"}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return usageError{fmt.Sprintf("unknown command %q%s", args[0], didYouMean(cmd, args[0]))}
+		}
+		return nil
+	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	cmd.AddCommand(konnectorInstallCommand(p, false), konnectorInstallCommand(p, true), konnectorUninstallCommand(p), manifestsCommand(p))
 	return cmd

@@ -144,7 +144,7 @@ func promptDevice(p *plugin, name string) func(url, code string) {
 		p.sayf("To log in at %s, visit in a browser on any device:", name)
 		_, _ = fmt.Fprintf(p.talk, "\n  %s\n\n", url)
 		p.sayf("Enter the code %s there.", code)
-		p.say("Waiting for you to finish there ...")
+		p.say("Waiting for you to finish there ... If you cancel there, press Ctrl-C here.")
 	}
 }
 
