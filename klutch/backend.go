@@ -24,6 +24,7 @@ import (
 	"github.com/klutch-go/sdk/internal/metrics"
 	"github.com/klutch-go/sdk/internal/redirect"
 	"github.com/klutch-go/sdk/internal/serve"
+	"github.com/klutch-go/sdk/internal/version"
 )
 
 const (
@@ -126,8 +127,9 @@ func (b Backend) Run(ctx context.Context) error {
 		return err
 	}
 	log := logr.FromContextOrDiscard(ctx)
-	log.Info("starting the backend", "version", b.Options.Version, "address", b.ListenAddress, "health", b.HealthAddress, "externalURL", b.Options.ExternalURL,
-		"issuer", b.Login.Issuer, "controlPlane", b.Config.Host, "lease", b.Namespace+"/"+backendLease, "replica", b.Identity)
+	further, machines := b.issuers()
+	log.Info("starting the backend", "version", b.Options.Version, "commit", version.Commit(), "address", b.ListenAddress, "health", b.HealthAddress, "externalURL", b.Options.ExternalURL,
+		"issuer", b.Login.Issuer, "furtherIssuers", further, "machineIssuers", machines, "controlPlane", b.Config.Host, "lease", b.Namespace+"/"+backendLease, "replica", b.Identity)
 	if b.Options.Handshake.LegacyCLI {
 		log.Info("credentials are sent in URLs, which browsers keep, because the legacy CLI is allowed")
 	}
@@ -243,6 +245,17 @@ func (b Backend) exporter(watched *issuers) (*export.Exporter, error) {
 		watched.add(fmt.Sprintf("machines-%d", n+1), p)
 	}
 	return export.New(b.Config, b.Options)
+}
+
+// issuers are the addresses of the further issuers of people, and of those of machines.
+func (b Backend) issuers() (further, machines []string) {
+	for _, i := range b.Issuers {
+		further = append(further, i.Login.Issuer)
+	}
+	for _, m := range b.Machines {
+		machines = append(machines, cmp.Or(m.Issuer, b.Login.Issuer))
+	}
+	return further, machines
 }
 
 func (b Backend) provider(login auth.Config, name string) (p *auth.Provider, err error) {

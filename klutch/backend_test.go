@@ -124,7 +124,7 @@ func TestBackendMeasured(t *testing.T) {
 	}
 	page := httptest.NewRecorder()
 	health(b.Metrics, nil).ServeHTTP(page, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
-	for _, counted := range []string{`klutch_build_info{version="v7"} 1`, `klutch_issuer_up{issuer="partners"} 0`, `klutch_logins_total{result="refused"} 1`, `klutch_http_request_duration_seconds_count{code="200",route="/token"} 1`} {
+	for _, counted := range []string{`klutch_build_info{commit="",version="v7"} 1`, `klutch_issuer_up{issuer="partners"} 0`, `klutch_logins_total{result="refused"} 1`, `klutch_http_request_duration_seconds_count{code="200",route="/token"} 1`} {
 		if !strings.Contains(page.Body.String(), counted) {
 			t.Errorf("no %s in\n%s", counted, page.Body)
 		}

@@ -133,6 +133,8 @@ func TestStartLines(t *testing.T) {
 	backend := Backend{
 		Config: config, Login: auth.Config{Issuer: "http://127.0.0.1:1", ClientID: "klutch"}, SessionKeys: [][]byte{make([]byte, sessionKeySize)},
 		Options: export.Options{ExternalURL: "https://bind.example.com", Version: "v1.2.3"}, ListenAddress: "127.0.0.1:0",
+		Issuers:  []Issuer{{Name: "partners", Login: auth.Config{Issuer: "http://127.0.0.1:2", ClientID: "klutch"}}},
+		Machines: []auth.Config{{Issuer: "http://127.0.0.1:3", ClientID: "klutch", Audiences: []string{"machines"}}},
 	}
 	konnector := Konnector{Config: config, LeaseNamespace: "n", LeaseName: "l"}
 	konnector.Options.Version = "v1.2.3"
@@ -140,8 +142,8 @@ func TestStartLines(t *testing.T) {
 		run  func(context.Context) error
 		says []string
 	}{
-		"backend":   {backend.Run, []string{"v1.2.3", "127.0.0.1:0", "http://127.0.0.1:1", "https://bind.example.com", "https://127.0.0.1:1"}},
-		"konnector": {konnector.Run, []string{"v1.2.3", "https://127.0.0.1:1", "klutch-bind", "n/l"}},
+		"backend":   {backend.Run, []string{"v1.2.3", "commit", "127.0.0.1:0", "http://127.0.0.1:1", "http://127.0.0.1:2", "http://127.0.0.1:3", "https://bind.example.com", "https://127.0.0.1:1"}},
+		"konnector": {konnector.Run, []string{"v1.2.3", "commit", "https://127.0.0.1:1", "klutch-bind", "n/l"}},
 	} {
 		if err := c.run(ctx); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -18,6 +18,7 @@ import (
 	"github.com/klutch-go/sdk/internal/leader"
 	"github.com/klutch-go/sdk/internal/metrics"
 	"github.com/klutch-go/sdk/internal/serve"
+	"github.com/klutch-go/sdk/internal/version"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -60,7 +61,7 @@ func (k Konnector) Run(ctx context.Context) error {
 	if k.Observe != nil {
 		k.Observe(konnector)
 	}
-	logr.FromContextOrDiscard(ctx).Info("starting the konnector", "version", k.Options.Version, "health", k.HealthAddress, "appCluster", k.Config.Host,
+	logr.FromContextOrDiscard(ctx).Info("starting the konnector", "version", k.Options.Version, "commit", version.Commit(), "health", k.HealthAddress, "appCluster", k.Config.Host,
 		"bindingsIn", v1alpha1.Namespace, "lease", k.LeaseNamespace+"/"+k.LeaseName, "replica", k.Identity)
 	lease := leader.Lease{Namespace: k.LeaseNamespace, Name: k.LeaseName, Identity: k.Identity}
 	return group.Run(ctx,

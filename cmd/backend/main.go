@@ -24,6 +24,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/klutch-go/sdk/auth"
+	"github.com/klutch-go/sdk/internal/version"
 	"github.com/klutch-go/sdk/klutch"
 )
 
@@ -246,7 +247,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stderr 
 		return err
 	}
 	if f.version {
-		fmt.Println(klutch.Version())
+		fmt.Println(version.Text())
 		return nil
 	}
 	if err := f.complete(getenv); err != nil {

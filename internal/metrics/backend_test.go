@@ -30,7 +30,7 @@ func TestBackend(t *testing.T) {
 	b.Watch(func() (export.Census, bool) {
 		return export.Census{Tenants: export.Count{Ready: 3, NotReady: 1}, Exports: export.Count{Ready: 5}, Templates: export.Count{Ready: 2, NotReady: 1}}, leads
 	})
-	const counted = `klutch_build_info{version="v1.2.3"} 1
+	const counted = `klutch_build_info{commit="",version="v1.2.3"} 1
 `
 	const requests = `klutch_http_request_duration_seconds_count{code="200",route="/token"} 1
 klutch_http_request_duration_seconds_count{code="303",route="/bind"} 1

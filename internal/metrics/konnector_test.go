@@ -51,7 +51,7 @@ func lines(text string, prefixes ...string) string {
 
 const leader = `klutch_bindings{ready="false"} 1
 klutch_bindings{ready="true"} 2
-klutch_build_info{version="v1.2.3"} 1
+klutch_build_info{commit="",version="v1.2.3"} 1
 klutch_control_plane_up{resource="gadgets.example.org"} 0
 klutch_control_plane_up{resource="widgets.example.org"} 1
 klutch_heartbeat_age_seconds{resource="widgets.example.org"} 40

@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	build "github.com/klutch-go/sdk/internal/version"
 )
 
 // A page answers in the format that Prometheus reads: what a program has to tell of
@@ -27,7 +29,7 @@ type page struct {
 
 func newPage(version string, own ...prometheus.Collector) page {
 	info := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "klutch_build_info", Help: "Always 1; the version is a label.", ConstLabels: prometheus.Labels{"version": version},
+		Name: "klutch_build_info", Help: "Always 1; the version and the commit are labels.", ConstLabels: prometheus.Labels{"version": version, "commit": build.Commit()},
 	})
 	info.Set(1)
 	r := prometheus.NewRegistry()
