@@ -92,7 +92,9 @@ func (c *Controller) step(ctx context.Context, t *thing) (time.Duration, error) 
 		return 0, c.create(ctx, t)
 	case t.part == osb.Bindings:
 		return 0, c.keepSecret(ctx, t)
-	case t.part == "" && t.Applied != wanted(t.u):
+	case t.part == "" && t.Applied == wanted(t.u): // also after an order that was refused and taken back
+		return 0, c.tell(ctx, t, "Available", "")
+	case t.part == "" && t.Refused != wanted(t.u):
 		return 0, c.change(ctx, t)
 	}
 	return 0, nil
@@ -146,7 +148,7 @@ func (c *Controller) identify(ctx context.Context, t *thing) (time.Duration, err
 		if err != nil {
 			return 0, err
 		}
-		t.Instance, t.Service, t.Plan, t.State = string(t.u.GetUID()), service, plan, "Pending"
+		t.Instance, t.Service, t.Plan, t.State = string(t.u.GetUID()), service.ID, plan, "Pending"
 		return 0, c.tell(ctx, t, "Creating", "")
 	}
 	kind, name := text(t.u, "spec", "serviceInstanceType"), text(t.u, "spec", "instanceRef")
@@ -167,12 +169,12 @@ func (c *Controller) identify(ctx context.Context, t *thing) (time.Duration, err
 	if err != nil || i == nil {
 		return 0, err
 	}
-	if has, err := c.has(ctx, instance.Service, t.part); err != nil {
+	if has, err := c.has(ctx, instance, t.part); err != nil {
 		return 0, err
 	} else if !has {
 		t.State = "Failed"
 		return resync, c.tell(ctx, t, "ActionNotOffered", fmt.Sprintf("the broker makes no %s of %s: delete this %s, "+
-			"and ask the platform team for a service that has them", t.part, text(i, "spec", "service"), t.u.GetKind()))
+			"and ask the platform team for a service that has them", strings.TrimPrefix(t.part, "service_"), text(i, "spec", "service"), t.u.GetKind()))
 	}
 	t.Instance, t.Service, t.Plan, t.State = instance.Instance, instance.Service, instance.Plan, "Pending"
 	switch t.part {
@@ -203,37 +205,39 @@ func (c *Controller) made(ctx context.Context, t *thing, resourceName, name stri
 	return nil, c.tell(ctx, t, "InstanceNotReady", "the instance "+name+" is not running")
 }
 
-// has reports whether instances of a service have such parts.
-func (c *Controller) has(ctx context.Context, service, part string) (bool, error) {
-	if part == osb.Bindings || slices.Contains(c.Actions, part) {
+// has reports whether an instance has such parts.
+func (c *Controller) has(ctx context.Context, instance record, part string) (bool, error) {
+	if slices.Contains(c.Actions, part) {
 		return true, nil
 	}
 	services, err := c.Broker.Catalog(ctx)
-	return slices.ContainsFunc(services, func(s osb.Service) bool { return s.ID == service && s.Has(part) }), err
+	return slices.ContainsFunc(services, func(s osb.Service) bool { return s.ID == instance.Service && s.Has(instance.Plan, part) }), err
 }
 
-// offered returns the IDs of an instance's service and plan in the broker's catalogue.
-func (c *Controller) offered(ctx context.Context, u *unstructured.Unstructured) (service, plan string, err error) {
+// offered returns an instance's service and the ID of its plan in the broker's catalogue.
+func (c *Controller) offered(ctx context.Context, u *unstructured.Unstructured) (service osb.Service, plan string, err error) {
 	services, err := c.Broker.Catalog(ctx)
 	if err != nil {
-		return "", "", err
+		return service, "", err
 	}
 	for _, s := range services {
 		for _, p := range s.Plans {
 			if s.Name == text(u, "spec", "service") && p.Name == text(u, "spec", "plan") {
-				return s.ID, p.ID, nil
+				return s, p.ID, nil
 			}
 		}
 	}
-	return "", "", &osb.Error{Description: "the broker does not offer this service with this plan"}
+	return service, "", &osb.Error{Description: "the broker does not offer this service with this plan"}
 }
 
 // create begins a creation, with the plan as it is ordered now.
 func (c *Controller) create(ctx context.Context, t *thing) (err error) {
 	if t.part == "" {
-		if t.Service, t.Plan, err = c.offered(ctx, t.u); err != nil {
+		var service osb.Service
+		if service, t.Plan, err = c.offered(ctx, t.u); err != nil {
 			return err
 		}
+		t.Service = service.ID
 	}
 	t.Doing, t.State, t.Wanted = "create", "Pending", wanted(t.u)
 	return c.tell(ctx, t, "Creating", t.message())
@@ -241,10 +245,14 @@ func (c *Controller) create(ctx context.Context, t *thing) (err error) {
 
 // change begins an update. The plan is noted with the answer: until then the old one is true.
 func (c *Controller) change(ctx context.Context, t *thing) error {
-	if _, _, err := c.offered(ctx, t.u); err != nil {
+	service, plan, err := c.offered(ctx, t.u)
+	if err != nil {
 		return err
 	}
-	t.Doing, t.Wanted = "update", wanted(t.u)
+	if plan != t.Plan && !service.Updateable(t.Plan) {
+		return c.tell(ctx, t, "PlanNotUpdateable", "the broker changes no plans of this service: go back to the plan before, or order another instance")
+	}
+	t.Doing, t.Wanted, t.Refused = "update", wanted(t.u), ""
 	return c.tell(ctx, t, "Updating", "")
 }
 
@@ -279,6 +287,9 @@ func (c *Controller) send(ctx context.Context, t *thing) error {
 	case refused && t.Doing == "create" && t.part == "" && e.Status == http.StatusConflict:
 		t.Doing, t.Applied = "", "other" // it is there with what was ordered before
 		return c.tell(ctx, t, "Updating", "")
+	case refused && t.Doing == "update" && (e.Final || e.Unusable):
+		t.Doing = ""
+		return c.failed(ctx, t, wanted(t.u), e)
 	case refused && (t.Doing == "update" || t.Doing == "create") && e.Code != "ConcurrencyError" && e.Status/100 == 4:
 		t.Doing = "" // it is as it was, and the order may be mended
 		return errors.Join(c.tell(ctx, t, "BrokerError", e.Error()), err)
@@ -332,6 +343,7 @@ func (c *Controller) follow(ctx context.Context, t *thing) (time.Duration, error
 		return 0, c.done(ctx, t, answer)
 	case answer.State == "failed" && t.Doing == "update":
 		t.Doing, t.Until, t.Operation = "", "", ""
+		return 0, c.failed(ctx, t, t.Wanted, &osb.Error{Description: "the broker says that it failed: " + answer.Description, Failure: answer.Failure})
 	case answer.State == "failed": // a deletion is asked for again
 		t.Until, t.Operation = "", ""
 	default:
@@ -339,6 +351,19 @@ func (c *Controller) follow(ctx context.Context, t *thing) (time.Duration, error
 	}
 	failed := &osb.Error{Description: "the broker says that it failed: " + answer.Description}
 	return 0, errors.Join(c.tell(ctx, t, "BrokerError", failed.Error()), failed)
+}
+
+// failed notes what the broker says beside that an update failed: an order that will fail again
+// waits until it is changed, and an instance that cannot be used is not ready until one succeeds.
+func (c *Controller) failed(ctx context.Context, t *thing, order string, e *osb.Error) error {
+	if e.Unusable {
+		t.State, t.Applied = "Failed", "other"
+	}
+	if e.Final {
+		t.Refused = order
+		return c.tell(ctx, t, "BrokerError", e.Error())
+	}
+	return errors.Join(c.tell(ctx, t, "BrokerError", e.Error()), e)
 }
 
 // done notes the end of what was being done.
@@ -350,28 +375,21 @@ func (c *Controller) done(ctx context.Context, t *thing, answer osb.Answer) erro
 		return t.release(ctx)
 	case doing == "clean":
 		if t.Applied, t.State = "", "Pending"; t.part != "" { // the instance may be another one by now
-			t.record = record{State: t.State}
+			t.record = record{State: t.State, Anew: t.Anew}
 		}
 		return c.tell(ctx, t, "Retrying", t.message())
 	case t.part == osb.Backups || t.part == osb.Restores:
 		t.Applied, t.State = "done", "Completed"
 		return c.tell(ctx, t, "Available", "")
 	case t.part == osb.Bindings:
-		if answer.Credentials == nil {
-			var err error
-			if answer, err = c.Broker.Fetch(ctx, c.request(t)); err != nil || answer.Gone {
-				t.Doing, t.Until = "create", "" // asked again; it is there
-				return err
-			}
-		}
-		return c.issue(ctx, t, answer.Credentials)
+		return c.bound(ctx, t, answer)
 	case doing == "update":
 		service, plan, err := c.offered(ctx, t.u)
 		if err != nil {
 			return err
 		}
 		if t.Wanted == wanted(t.u) {
-			t.Service, t.Plan = service, plan
+			t.Service, t.Plan = service.ID, plan
 		}
 	}
 	t.Applied, t.State = t.Wanted, "Running"

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -67,6 +68,12 @@ type platform struct {
 	restored map[string]int
 	actions  string
 	more     string // services of the catalogue
+	plans    string // what the catalogue says of the service and its plans beside their names
+	once     bool   // credentials are said once, in the first answer that could have them
+	mute     bool   // they are never said
+	said     map[string]bool
+	expires  string // when credentials end
+	patched  []string
 	secret   string // if set, the password that each call has
 	// namespaces is how those begin that calls are made for.
 	namespaces string
@@ -106,7 +113,7 @@ func newPlatform(t *testing.T, async bool) *platform {
 // newCluster is a platform without a broker.
 func newCluster(t *testing.T) *platform {
 	t.Helper()
-	p := &platform{T: t, made: map[string]string{}, going: map[string]string{}, age: map[string]int{}, restored: map[string]int{}, actions: `["backups","restores"]`, namespaces: "shop", left: -1}
+	p := &platform{T: t, made: map[string]string{}, going: map[string]string{}, age: map[string]int{}, restored: map[string]int{}, said: map[string]bool{}, plans: `"plan_updateable":true`, actions: `["backups","restores"]`, namespaces: "shop", left: -1}
 	p.client = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		instances: "PostgresqlInstanceList", bindings: "ServiceBindingList", backups: "BackupList", restores: "RestoreList", secrets: "SecretList",
 	})
@@ -194,11 +201,19 @@ func (p *platform) answer(w http.ResponseWriter, r *http.Request, path string, l
 		Of     string `json:"backup_instance_id"`
 	}
 	if r.Body != nil {
-		_ = json.NewDecoder(r.Body).Decode(&order)
+		text, _ := io.ReadAll(r.Body)
+		_ = json.Unmarshal(text, &order)
+		if r.Method == http.MethodPatch {
+			p.patched = append(p.patched, string(text))
+		}
 	}
-	credentials := `{}`
-	if instance, _, ok := strings.Cut(strings.TrimPrefix(path, "/v2/service_instances/"), "/service_bindings/"); ok {
-		credentials = `{"credentials":{"password":"` + password + `","port":5432,"instance":"` + instance + `"}}`
+	credentials := func() string {
+		instance, _, ok := strings.Cut(strings.TrimPrefix(path, "/v2/service_instances/"), "/service_bindings/")
+		if !ok || p.mute || p.once && p.said[path] {
+			return `{}`
+		}
+		p.said[path] = true
+		return `{"credentials":{"password":"` + password + `","port":5432,"instance":"` + instance + `"},"metadata":{"expires_at":"` + p.expires + `"}}`
 	}
 	next, busy := p.going[path]
 	if busy && !last { // an operation ends by itself, some time
@@ -218,7 +233,7 @@ func (p *platform) answer(w http.ResponseWriter, r *http.Request, path string, l
 	restore := strings.Contains(path, "/restores/") && r.Method == http.MethodPut
 	switch {
 	case r.URL.Path == "/v2/catalog":
-		say(200, `{"services":[{"id":"s","name":"a9s-postgresql14","plans":[{"id":"p1","name":"postgresql-single-nano","maximum_polling_duration":3600},{"id":"p2","name":"postgresql-single-big"}],"metadata":{"actions":`+p.actions+`}}`+p.more+`]}`)
+		say(200, `{"services":[{"id":"s","name":"a9s-postgresql14","plans":[{"id":"p1","name":"postgresql-single-nano","maximum_polling_duration":3600},{"id":"p2","name":"postgresql-single-big"}],`+p.plans+`,"metadata":{"actions":`+p.actions+`}}`+p.more+`]}`)
 	case restore && p.made["/v2/service_instances/"+order.Of+"/backups/"+order.Backup] == "":
 		say(404, `{"description":"no such backup"}`)
 	case last && !busy && !is:
@@ -233,10 +248,10 @@ func (p *platform) answer(w http.ResponseWriter, r *http.Request, path string, l
 		say(422, `{"error":"ConcurrencyError","description":"busy"}`)
 	case busy:
 		say(202, `{}`)
-	case r.Method == http.MethodGet && is:
-		say(200, credentials)
-	case r.Method == http.MethodPut && is && plan == order.Plan:
-		say(200, credentials)
+	case r.Method == http.MethodGet && is && p.once && p.said[path]:
+		say(404, `{}`)
+	case (r.Method == http.MethodGet || r.Method == http.MethodPut && plan == order.Plan) && is:
+		say(200, credentials())
 	case r.Method == http.MethodPut && is:
 		say(409, `{}`)
 	case r.Method == http.MethodDelete && !is, r.Method == http.MethodGet:
@@ -245,12 +260,13 @@ func (p *platform) answer(w http.ResponseWriter, r *http.Request, path string, l
 		p.going[path] = order.Plan
 		say(202, `{"operation":"o"}`)
 	case r.Method == http.MethodDelete:
-		delete(p.made, path)
+		p.going[path] = ""
+		p.end(path)
 		say(200, `{}`)
 	default:
 		p.going[path] = order.Plan
 		p.end(path)
-		say(201, credentials)
+		say(201, credentials())
 	}
 }
 
@@ -261,6 +277,7 @@ func (p *platform) end(path string) {
 	}
 	if p.made[path] = p.going[path]; p.going[path] == "" {
 		delete(p.made, path)
+		delete(p.said, path)
 	}
 	delete(p.going, path)
 	delete(p.age, path)
@@ -470,6 +487,8 @@ func TestKilled(t *testing.T) {
 		{"ordered in silence", nil, (*platform).orderAll, silence, plan("p1")},
 		{"deleted in silence", made, (*platform).deleteAll, silence, (*platform).wantNothing},
 		{"a Secret that is lost", made, (*platform).loseSecret, nil, plan("p1")},
+		{"ordered, credentials said once", nil, (*platform).orderOnce, nil, plan("p1")},
+		{"a Secret that is lost, credentials said once", []func(p *platform){(*platform).orderOnce}, (*platform).loseSecret, nil, plan("p1")},
 		{"a Secret of another name", made, (*platform).renameSecret, nil, (*platform).wantRenamed},
 		{"a name that is taken", nil, (*platform).takeName, nil, (*platform).wantTaken},
 	} {
@@ -481,6 +500,11 @@ func (p *platform) loseSecret() {
 	if err := p.client.Tracker().Delete(secrets, "shop", "api-service-binding"); err != nil {
 		p.Fatal(err)
 	}
+}
+
+func (p *platform) orderOnce() {
+	p.once = true
+	p.orderAll()
 }
 
 func (p *platform) renameSecret() {
@@ -734,7 +758,7 @@ func TestReason(t *testing.T) {
 	p.orderAll()
 	p.work()
 	p.deleteAll()
-	c := &servicebroker.Controller{Broker: osb.Broker{URL: p.broker.URL}, Types: []string{"postgresql"}, Client: p.client}
+	c := p.controller()
 	reconcile := func(i int) (string, error) {
 		_, err := c.Reconcile(t.Context(), claims[i].gvr, "shop", claims[i].name)
 		return fmt.Sprint(p.get(claims[i].gvr, claims[i].name).Object["status"]), err
@@ -779,7 +803,7 @@ func TestUnsupported(t *testing.T) {
 	p.order(instances, claims[0].kind, "orders", runtime.DeepCopyJSON(claims[0].spec))
 	p.work()
 	p.order(backups, claims[2].kind, "nightly", runtime.DeepCopyJSON(claims[2].spec))
-	c := &servicebroker.Controller{Broker: osb.Broker{URL: p.broker.URL}, Types: []string{"postgresql"}, Client: p.client}
+	c := p.controller()
 	for range 2 { // the finalizer is a write of its own
 		if _, err := c.Reconcile(t.Context(), backups, "shop", "nightly"); err != nil {
 			t.Error(err)
@@ -809,7 +833,7 @@ func TestPolling(t *testing.T) {
 	const path = "/v2/service_instances/orders-uid"
 	p := newPlatform(t, true)
 	p.order(instances, claims[0].kind, "orders", runtime.DeepCopyJSON(claims[0].spec))
-	c := &servicebroker.Controller{Broker: osb.Broker{URL: p.broker.URL}, Types: []string{"postgresql"}, Client: p.client, Pause: time.Millisecond}
+	c := p.controller()
 	if _, err := c.Reconcile(t.Context(), instances, "shop", "orders"); err != nil { // the finalizer is a write of its own
 		t.Error(err)
 	}
@@ -866,5 +890,191 @@ func TestRestoreFails(t *testing.T) {
 	}
 	if puts := p.called("PUT /v2/service_instances/orders-uid/restores/undo-uid"); len(puts) != 1 {
 		t.Errorf("asked %d times", len(puts))
+	}
+}
+
+// controller is one that looks at a claim when it is told to.
+func (p *platform) controller() *servicebroker.Controller {
+	return &servicebroker.Controller{Broker: osb.Broker{URL: p.broker.URL}, Types: []string{"postgresql"}, Client: p.client, Pause: time.Millisecond}
+}
+
+// wantSaid: the status of a claim says all of this.
+func (p *platform) wantSaid(gvr schema.GroupVersionResource, name string, words ...string) {
+	p.Helper()
+	status := fmt.Sprint(p.get(gvr, name).Object["status"])
+	for _, want := range words {
+		if !strings.Contains(status, want) {
+			p.Errorf("%s: no %q in %s", name, want, status)
+		}
+	}
+}
+
+// TestNoCredentials: a broker that gives no credentials at all is asked for others once, and then
+// rarely; there is no Secret, and the claim is not ready.
+func TestNoCredentials(t *testing.T) {
+	p := newPlatform(t, false)
+	p.mute = true
+	p.order(instances, claims[0].kind, "orders", runtime.DeepCopyJSON(claims[0].spec))
+	p.work()
+	p.order(bindings, claims[1].kind, "api", runtime.DeepCopyJSON(claims[1].spec))
+	var again time.Duration
+	var err error
+	for i := 0; i < 9 && err == nil; i++ { // a look is some steps
+		again, err = p.controller().Reconcile(t.Context(), bindings, "shop", "api")
+	}
+	if err == nil || again < time.Minute {
+		t.Errorf("again in %s, %v", again, err)
+	}
+	p.wantSaid(bindings, "api", "the broker gives no credentials: ask the platform team", "status:False type:Ready", "state:Failed")
+	if secret := p.get(secrets, "api-service-binding"); secret != nil {
+		t.Errorf("the Secret is %v", secret)
+	}
+	if puts := p.called("PUT /v2/service_instances/orders-uid/service_bindings/api-uid"); len(puts) != 2 {
+		t.Errorf("bound %d times", len(puts))
+	}
+	p.mute = false
+	p.work()
+	p.wantSaid(bindings, "api", "state:Created")
+	p.deleteAll()
+	p.work()
+	p.wantNothing()
+}
+
+// TestExpires: the claim says when its credentials end.
+func TestExpires(t *testing.T) {
+	forBoth(t, func(t *testing.T, async bool) {
+		t.Helper()
+		p := newPlatform(t, async)
+		p.expires = "2030-01-01T00:00:00Z"
+		p.orderAll()
+		p.work()
+		p.wantUse("p1")
+		p.wantSaid(bindings, "api", "message:the credentials end at 2030-01-01T00:00:00Z")
+	})
+}
+
+// TestNotBindable: no credentials are asked for where the catalogue says that there are none.
+func TestNotBindable(t *testing.T) {
+	for name, says := range map[string]string{
+		"the service": `"bindable":false`,
+		"the plan":    `"bindable":true,"plans":[{"id":"p1","name":"postgresql-single-nano","bindable":false}]`,
+	} {
+		p := newPlatform(t, false)
+		p.plans = says
+		p.order(instances, claims[0].kind, "orders", runtime.DeepCopyJSON(claims[0].spec))
+		p.work()
+		p.order(bindings, claims[1].kind, "api", runtime.DeepCopyJSON(claims[1].spec))
+		for look := range 2 { // the finalizer is a write of its own
+			if again, err := p.controller().Reconcile(t.Context(), bindings, "shop", "api"); err != nil || look == 1 && again == 0 {
+				t.Errorf("%s: again in %s, %v", name, again, err)
+			}
+		}
+		p.wantSaid(bindings, "api", "the broker makes no bindings of a9s-postgresql14: delete this ServiceBinding", "reason:ActionNotOffered", "status:False type:Ready")
+		if slices.ContainsFunc(p.calls, func(call string) bool { return strings.Contains(call, "api-uid") }) {
+			t.Errorf("%s: asked all the same: %q", name, p.calls)
+		}
+	}
+}
+
+// TestPlanNotUpdateable: the plan stays where the catalogue does not say that it can change, and the
+// claim says so until it is taken back; parameters change all the same.
+func TestPlanNotUpdateable(t *testing.T) {
+	for name, says := range map[string]string{
+		"nothing is said": `"bindable":true`,
+		"the service":     `"plan_updateable":false`,
+		"the plan":        `"plan_updateable":true,"plans":[{"id":"p1","name":"postgresql-single-nano","plan_updateable":false},{"id":"p2","name":"postgresql-single-big"}]`,
+	} {
+		p := newPlatform(t, false)
+		p.plans = says
+		p.orderAll()
+		p.work()
+		p.grow()
+		p.work()
+		p.wantUse("p1")
+		p.wantSaid(instances, "orders", "message:the broker changes no plans of this service", "reason:PlanNotUpdateable status:False type:Synced", "status:True type:Ready")
+		p.edit(instances, "orders", func(u *unstructured.Unstructured) {
+			u.Object["spec"] = map[string]any{"service": "a9s-postgresql14", "plan": "postgresql-single-nano", "parameters": map[string]any{"size": int64(2)}}
+		})
+		p.work()
+		p.wantSaid(instances, "orders", "reason:Available status:True type:Synced")
+		if len(p.patched) != 1 || !strings.Contains(p.patched[0], `"parameters":{"size":2}`) {
+			t.Errorf("%s: patched %q", name, p.patched)
+		}
+	}
+}
+
+// TestNoParameters: that an order has none any more is said to the broker, which keeps those before
+// if it is not.
+func TestNoParameters(t *testing.T) {
+	p := newPlatform(t, false)
+	p.orderAll()
+	p.work()
+	for _, parameters := range []any{map[string]any{"size": int64(2)}, nil} {
+		p.edit(instances, "orders", func(u *unstructured.Unstructured) {
+			if spec := u.Object["spec"].(map[string]any); parameters == nil {
+				delete(spec, "parameters")
+			} else {
+				spec["parameters"] = parameters
+			}
+		})
+		p.work()
+	}
+	if len(p.patched) != 2 || !strings.Contains(p.patched[1], `"parameters":{}`) {
+		t.Errorf("patched %q", p.patched)
+	}
+}
+
+// TestFailedUpdate: an update that the broker says fails again is not asked for again until the order
+// changes, and an instance that it says cannot be used is not ready until an update succeeds.
+func TestFailedUpdate(t *testing.T) {
+	for _, c := range []struct {
+		name, says string
+		async      bool
+		again      bool // the order is sent again as it is
+		ready      string
+	}{
+		{"nothing", `{"description":"no disk"}`, false, true, "True"},
+		{"final", `{"description":"no disk","update_repeatable":false}`, false, false, "True"},
+		{"unusable", `{"description":"no disk","instance_usable":false}`, false, true, "False"},
+		{"both", `{"description":"no disk","update_repeatable":false,"instance_usable":false}`, false, false, "False"},
+		{"neither", `{"description":"no disk","update_repeatable":true,"instance_usable":true}`, false, true, "True"},
+		{"final, later", `{"state":"failed","description":"no disk","update_repeatable":false}`, true, false, "True"},
+		{"both, later", `{"state":"failed","description":"no disk","update_repeatable":false,"instance_usable":false}`, true, false, "False"},
+		{"nothing, later", `{"state":"failed","description":"no disk"}`, true, true, "True"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			p := newPlatform(t, c.async)
+			p.orderAll()
+			p.work()
+			p.trouble = []trouble{{"PATCH", "orders-uid", 422, false, c.says}}
+			if c.async {
+				p.trouble = []trouble{{"GET", "orders-uid/last_operation", 200, false, c.says}}
+			}
+			p.grow()
+			_, err := p.controller().Reconcile(t.Context(), instances, "shop", "orders")
+			if (err != nil) != c.again {
+				t.Errorf("the error to try again with is %v", err)
+			}
+			p.wantSaid(instances, "orders", "no disk", "reason:BrokerError status:False type:Synced", "reason:BrokerError status:"+c.ready+" type:Ready")
+			if c.async {
+				p.mu.Lock()
+				delete(p.going, "/v2/service_instances/orders-uid") // it failed
+				p.mu.Unlock()
+			}
+			before := len(p.patched)
+			p.work()
+			if more := len(p.patched) - before; (more > 0) != c.again {
+				t.Errorf("asked %d times more", more)
+			}
+			p.edit(instances, "orders", func(u *unstructured.Unstructured) {
+				_ = unstructured.SetNestedField(u.Object, claims[0].spec["plan"], "spec", "plan")
+			})
+			p.work()
+			p.wantUse("p1")
+			p.wantSaid(instances, "orders", "reason:Available status:True type:Synced", "reason:Available status:True type:Ready")
+			if c.ready == "False" && len(p.patched) == before {
+				t.Error("taken for usable without an update that succeeded")
+			}
+		})
 	}
 }

@@ -7,12 +7,17 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/klutch-go/sdk/examples/servicebroker/osb"
 )
 
 var secrets = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
@@ -25,10 +30,38 @@ func secretName(u *unstructured.Unstructured) string {
 	return cmp.Or(text(u, "spec", "writeConnectionSecretToRef", "name"), u.GetName()+"-service-binding")
 }
 
+// bound writes the credentials into the Secret. What the broker says neither with the binding nor
+// when it is asked for them, it does not say any more: the binding is deleted there and made anew,
+// at once the first time, and after pauses where it goes on.
+func (c *Controller) bound(ctx context.Context, t *thing, answer osb.Answer) (err error) {
+	if len(answer.Credentials) == 0 {
+		answer, err = c.Broker.Fetch(ctx, c.request(t))
+	}
+	e, refused := errors.AsType[*osb.Error](err)
+	switch {
+	case err == nil && len(answer.Credentials) > 0:
+		return c.issue(ctx, t, answer)
+	case err != nil && (!refused || !unretrievable(e)):
+		t.Doing = "create" // asked again; it is there
+		return err
+	case t.Anew:
+		t.Doing, t.State = "clean", "Failed"
+		return &osb.Error{Description: "the broker gives no credentials: ask the platform team", RetryAfter: resync}
+	}
+	t.Doing, t.State, t.Anew = "clean", "Pending", true
+	return c.tell(ctx, t, "CredentialsLost", "the broker does not say the credentials again: they are deleted there, and new ones are made")
+}
+
+// unretrievable tells whether the broker does not give the credentials of a binding, now or later.
+func unretrievable(e *osb.Error) bool {
+	passing := []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests}
+	return e.Status/100 == 4 && e.Code != "ConcurrencyError" && !slices.Contains(passing, e.Status)
+}
+
 // issue writes the credentials into the Secret that the binding names.
-func (c *Controller) issue(ctx context.Context, t *thing, credentials map[string]any) error {
+func (c *Controller) issue(ctx context.Context, t *thing, answer osb.Answer) error {
 	data := map[string]any{}
-	for key, value := range credentials {
+	for key, value := range answer.Credentials {
 		content, isText := value.(string)
 		if !isText {
 			encoded, err := json.Marshal(value)
@@ -63,8 +96,12 @@ func (c *Controller) issue(ctx context.Context, t *thing, credentials map[string
 	if err != nil {
 		return err
 	}
-	t.Applied, t.State, t.Secret = "bound", "Created", &named{secret.GetName(), secret.GetNamespace()}
-	return c.tell(ctx, t, "Available", "")
+	t.Applied, t.State, t.Secret, t.Anew = "bound", "Created", &named{secret.GetName(), secret.GetNamespace()}, false
+	message := ""
+	if answer.Expires != "" {
+		message = "the credentials end at " + answer.Expires + ", as the broker says, and are not renewed: change to another ServiceBinding before that"
+	}
+	return c.tell(ctx, t, "Available", message)
 }
 
 // keepSecret asks for the credentials again when the Secret is lost.

@@ -67,6 +67,8 @@ type record struct {
 	Until     string `json:"until,omitempty"` // the broker said 202; the operation counts as failed then
 	Wanted    string `json:"wanted,omitempty"`
 	Applied   string `json:"applied,omitempty"`
+	Refused   string `json:"refused,omitempty"` // an order that fails again, as the broker says
+	Anew      bool   `json:"anew,omitempty"`    // bound again, since the broker did not say the credentials
 	Secret    *named `json:"secret,omitempty"`
 }
 
@@ -104,7 +106,7 @@ func (c *Controller) tell(ctx context.Context, t *thing, reason, message string)
 		return err
 	}
 	fits := metav1.ConditionTrue
-	if reason == "BrokerError" || t.State == "Failed" {
+	if reason == "BrokerError" || reason == "PlanNotUpdateable" || t.State == "Failed" {
 		fits = metav1.ConditionFalse
 	}
 	ready := metav1.ConditionFalse

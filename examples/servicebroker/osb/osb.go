@@ -9,6 +9,7 @@ package osb
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -68,7 +69,15 @@ type Answer struct {
 	State       string // of LastOperation: "in progress", "succeeded" or "failed"
 	Description string
 	Credentials map[string]any
+	Expires     string // of a binding: when its credentials end, in the broker's words
 	RetryAfter  time.Duration
+	Failure     // of LastOperation
+}
+
+// A Failure is what a broker says beside that an update failed.
+type Failure struct {
+	Final    bool // the same update will fail again
+	Unusable bool // the instance cannot be used any more
 }
 
 // An Error is an answer that is not a success.
@@ -80,6 +89,7 @@ type Error struct {
 	// platform must delete it.
 	Orphan     bool
 	RetryAfter time.Duration
+	Failure    // of Update
 }
 
 // Error says the status, what it means and the broker's own words.
@@ -99,21 +109,52 @@ func (e *Error) Error() string {
 
 // A Service is one of a broker's catalogue.
 type Service struct {
-	ID    string `json:"id"`
-	Name  string `json:"name"`
-	Plans []struct {
-		ID   string `json:"id"`
-		Name string `json:"name"`
-		// MaximumPollingDuration is in seconds; zero means as long as the platform likes.
-		MaximumPollingDuration int `json:"maximum_polling_duration"`
-	} `json:"plans"`
+	ID       string `json:"id"`
+	Name     string `json:"name"`
+	Plans    []Plan `json:"plans"`
 	Metadata struct {
 		Actions json.RawMessage `json:"actions"`
 	} `json:"metadata"`
+	Abilities
 }
 
-// Has reports whether the service says that its instances have such parts.
-func (s Service) Has(part string) bool {
+// A Plan is one of a Service.
+type Plan struct {
+	ID   string `json:"id"`
+	Name string `json:"name"`
+	// MaximumPollingDuration is in seconds; zero means as long as the platform likes.
+	MaximumPollingDuration int `json:"maximum_polling_duration"`
+	Abilities
+}
+
+// Abilities are said of a service; a plan may say otherwise of itself.
+type Abilities struct {
+	Bindable       *bool `json:"bindable"`        // nil of a service: true, although the specification wants it said
+	PlanUpdateable *bool `json:"plan_updateable"` // nil of a service: false
+}
+
+// of returns the abilities of a plan.
+func (s Service) of(plan string) Abilities {
+	of := s.Abilities
+	if i := slices.IndexFunc(s.Plans, func(p Plan) bool { return p.ID == plan }); i >= 0 {
+		of.Bindable = cmp.Or(s.Plans[i].Bindable, of.Bindable)
+		of.PlanUpdateable = cmp.Or(s.Plans[i].PlanUpdateable, of.PlanUpdateable)
+	}
+	return of
+}
+
+// Updateable reports whether instances of a plan may get another one.
+func (s Service) Updateable(plan string) bool {
+	updateable := s.of(plan).PlanUpdateable
+	return updateable != nil && *updateable
+}
+
+// Has reports whether the service says that its instances of a plan have such parts.
+func (s Service) Has(plan, part string) bool {
+	if part == Bindings {
+		bindable := s.of(plan).Bindable
+		return bindable == nil || *bindable
+	}
 	var actions []string
 	_ = json.Unmarshal(s.Metadata.Actions, &actions) // other metadata of that name is no promise
 	return slices.Contains(actions, part)
@@ -133,9 +174,13 @@ func (b Broker) Provision(ctx context.Context, r Request) (Answer, error) {
 	return b.change(ctx, http.MethodPut, r.path()+"?accepts_incomplete=true", r, r.body())
 }
 
-// Update changes plan or parameters.
+// Update changes plan or parameters. A broker keeps parameters of which an update says nothing, so
+// that one without any says that there are none.
 func (b Broker) Update(ctx context.Context, r Request) (Answer, error) {
 	body := r.body()
+	if len(r.Parameters) == 0 {
+		body["parameters"] = map[string]any{}
+	}
 	if r.PreviousPlan != "" {
 		body["previous_values"] = map[string]any{"plan_id": r.PreviousPlan}
 	}
@@ -202,6 +247,10 @@ func (b Broker) change(ctx context.Context, method, path string, r Request, body
 		State       string         `json:"state"`
 		Description string         `json:"description"`
 		Credentials map[string]any `json:"credentials"`
+		Metadata    struct {
+			Expires string `json:"expires_at"`
+		} `json:"metadata"`
+		failure
 	}
 	status, after, err := b.ask(ctx, exchange{method, path, r.Identity, body, &said})
 	if e, ok := errors.AsType[*Error](err); ok && e.Status == http.StatusGone && (method == http.MethodDelete || method == http.MethodGet) {
@@ -214,8 +263,19 @@ func (b Broker) change(ctx context.Context, method, path string, r Request, body
 	}
 	return Answer{
 		Done: status != http.StatusAccepted, Operation: said.Operation, State: said.State,
-		Description: short(said.Description), Credentials: said.Credentials, RetryAfter: after,
+		Description: short(said.Description), Credentials: said.Credentials, Expires: short(said.Metadata.Expires),
+		RetryAfter: after, Failure: said.read(),
 	}, nil
+}
+
+// failure is a Failure as brokers write it: what they leave out is not so.
+type failure struct {
+	Repeatable *bool `json:"update_repeatable"`
+	Usable     *bool `json:"instance_usable"`
+}
+
+func (f failure) read() Failure {
+	return Failure{Final: f.Repeatable != nil && !*f.Repeatable, Unusable: f.Usable != nil && !*f.Usable}
 }
 
 // An exchange is a request to a broker, and where its answer goes.
@@ -282,9 +342,10 @@ func read(response *http.Response, text []byte, failed error, out any) (int, tim
 		var said struct {
 			Error       string `json:"error"`
 			Description string `json:"description"`
+			failure
 		}
 		_ = json.Unmarshal(text, &said) // an answer without words has a status
-		e.Code, e.Description = short(said.Error), short(said.Description)
+		e.Code, e.Description, e.Failure = short(said.Error), short(said.Description), said.read()
 		return status, after, e
 	}
 	var object map[string]any

@@ -22,6 +22,8 @@ const (
 	gone    = "gone"
 	refused = "refused"           // or a failure, after which nothing was made
 	orphan  = "perhaps an orphan" // orphan mitigation is to be done
+	final   = "refused for good"  // the same update fails again
+	damaged = "refused, damaged"  // and the instance cannot be used
 )
 
 // TestTables is the specification's tables of answers, request by request, with the column
@@ -84,12 +86,16 @@ func TestTables(t *testing.T) {
 		{"update", 422, code("AsyncRequired"), refused, "422: AsyncRequired words"},
 		{"update", 422, code("ConcurrencyError"), refused, "422: ConcurrencyError words"},
 		{"update", 422, code("MaintenanceInfoConflict"), refused, "422: MaintenanceInfoConflict words"},
+		{"update", 422, `{"description":"words","update_repeatable":false,"instance_usable":true}`, final, "422: words"},
+		{"update", 400, `{"description":"words","instance_usable":false}`, damaged, "400: words"},
+		{"update", 422, `{"description":"words","update_repeatable":true,"instance_usable":true}`, refused, "422: words"},
 		{"update", 500, ``, refused, "500: Internal Server Error"},
 		{"update", 0, ``, refused, "the broker does not answer"},
 
 		{"bind", 200, `{"credentials":{}}`, done, ""},
 		{"bind", 201, `{"credentials":{}}`, done, ""},
 		{"bind", 201, broken, orphan, "201: the answer is not what the specification says"},
+		{"bind", 201, `{"credentials":{},"metadata":{"expires_at":"2030-01-01T00:00:00Z"}}`, "done until 2030-01-01T00:00:00Z", ""},
 		{"bind", 202, `{}`, goesOn, ""},
 		{"bind", 400, code(""), refused, "400: words"},
 		{"bind", 408, ``, refused, "408: Request Timeout"},
@@ -107,6 +113,8 @@ func TestTables(t *testing.T) {
 		{"last operation", 200, `{"state":"in progress"}`, "in progress", ""},
 		{"last operation", 200, `{"state":"succeeded"}`, "succeeded", ""},
 		{"last operation", 200, `{"state":"failed"}`, "failed", ""}, // of a provision, mitigated by the controller: TestTrouble
+		{"last operation", 200, `{"state":"failed","update_repeatable":false}`, "failed, " + final, ""},
+		{"last operation", 200, `{"state":"failed","instance_usable":false}`, "failed, " + damaged, ""},
 		{"last operation", 400, code(""), refused, "400: words"},
 		{"last operation", 404, `{}`, refused, "404: Not Found"},
 		{"last operation", 410, `{}`, gone, ""},
@@ -155,12 +163,22 @@ func meaning(answer osb.Answer, err error) string {
 	switch {
 	case told && e.Orphan:
 		return orphan
+	case told && e.Unusable:
+		return damaged
+	case told && e.Final:
+		return final
 	case err != nil:
 		return refused
 	case answer.Gone:
 		return gone
+	case answer.Unusable:
+		return answer.State + ", " + damaged
+	case answer.Final:
+		return answer.State + ", " + final
 	case answer.State != "":
 		return answer.State
+	case answer.Expires != "":
+		return done + " until " + answer.Expires
 	case answer.Done:
 		return done
 	}
