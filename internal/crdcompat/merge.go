@@ -11,22 +11,80 @@ import (
 	"slices"
 	"strings"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	structural "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 // Hold says what of after is to be taken over where before is in use: all that needs no
-// consent. Held is what of after needs it. Objects judge what is new about rules, if nothing
-// else needs consent.
+// consent, and what is new about rules if all objects keep the rules of the result. Held is
+// what of after needs consent.
 func Hold(ctx context.Context, before, after *v1alpha1.APIServiceExportCRDSpec, needsConsent func(Change) bool, objects ...Lister) (now *v1alpha1.APIServiceExportCRDSpec, held []Change) {
-	if len(KeptRules(ctx, Only(Compare(before, after), needsConsent), after, objects...)) == 0 {
+	now = Merge(ctx, before, after, func(c Change) bool { return c.Effect != Ruled && needsConsent(c) })
+	kept := len(KeptRules(ctx, Only(Compare(before, now), needsConsent), now, objects...)) == 0
+	switch {
+	case kept && now == after:
 		return after, nil
+	case now == before || !kept || !rulesFit(now, after):
+		now = Merge(ctx, before, after, needsConsent)
 	}
-	now = Merge(ctx, before, after, needsConsent)
 	return now, Only(Compare(now, after), needsConsent)
+}
+
+// rulesFit tells whether the rules of merged, which are those of after, are about what they were
+// written for: an API server knows the types that they need, and what they cost.
+func rulesFit(merged, after *v1alpha1.APIServiceExportCRDSpec) bool {
+	for _, v := range merged.Versions {
+		i := slices.IndexFunc(after.Versions, func(a v1alpha1.APIServiceExportVersion) bool { return a.Name == v.Name })
+		if i < 0 {
+			continue // it is whole
+		}
+		now, errNow := decodeSchema(v.Schema)
+		is, errIs := decodeSchema(after.Versions[i].Schema)
+		if errNow != nil || errIs != nil || !fit(now, is) {
+			return false
+		}
+	}
+	return true
+}
+
+// fit is rulesFit of one schema. What a list or map repeats costs as often as it may be there.
+func fit(now, after *apiextensionsv1.JSONSchemaProps) bool {
+	if len(now.XValidations) > 0 || now.Items != nil || now.AdditionalProperties != nil {
+		roomier := now.DeepCopy()
+		trim(roomier, after)
+		return equality.Semantic.DeepEqual(roomier, after)
+	}
+	for name, field := range now.Properties {
+		if is, ok := after.Properties[name]; ok && !fit(&field, &is) {
+			return false
+		}
+	}
+	return true
+}
+
+// trim takes from now what it has beside after that no rule of after meets: fields and values, and
+// what it does not require.
+func trim(now, after *apiextensionsv1.JSONSchemaProps) {
+	now.Required = after.Required
+	if len(now.Enum) > 0 && len(after.Enum) > 0 {
+		now.Enum = after.Enum
+	}
+	for name, field := range now.Properties {
+		if is, ok := after.Properties[name]; ok {
+			trim(&field, &is)
+			now.Properties[name] = field
+		} else {
+			delete(now.Properties, name)
+		}
+	}
+	if now.Items != nil && now.Items.Schema != nil && after.Items != nil && after.Items.Schema != nil {
+		trim(now.Items.Schema, after.Items.Schema)
+	}
 }
 
 // maxRounds is how often Merge looks at what it has put back: that a field is kept that

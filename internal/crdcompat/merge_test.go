@@ -5,7 +5,9 @@ package crdcompat
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -79,6 +81,39 @@ func checkMerge(t *testing.T, before, after *v1alpha1.APIServiceExportCRDSpec) {
 	}
 }
 
+// A rule that no object meets yet waits with the limit that says how often it is evaluated.
+func TestHoldOfALongList(t *testing.T) {
+	before := apiOf("type: object, properties: {a: {type: array, items: {type: string}}}")
+	after := apiOf("type: object, properties: {b: {type: string}, a: {type: array, maxItems: 3, items: {type: string, x-kubernetes-validations: [{rule: self != 'z'}]}}}")
+	got, held := Hold(t.Context(), before, after, Change.NeedsConsent, store{})
+	if want := "v1 spec.a: maxItems was none and is 3; v1 spec.a[]: rule self != 'z' is new"; List(held) != want {
+		t.Errorf("held %v, want %s", held, want)
+	}
+	if diff := cmp.Diff(schemaIn(t, apiOf("type: object, properties: {b: {type: string}, a: {type: array, items: {type: string}}}")), schemaIn(t, got)); diff != "" {
+		t.Errorf("taken over (-want +got):\n%s", diff)
+	}
+}
+
+// checkHold holds what is promised of the two that decide together, whatever they are given: what
+// needs consent is rules that all objects keep, or does not arrive, and a second look brings no more.
+func checkHold(t *testing.T, before, after *v1alpha1.APIServiceExportCRDSpec, objects store) {
+	t.Helper()
+	for name, breaks := range map[string]func(Change) bool{"breaking": Change.Breaking, "needs consent": Change.NeedsConsent} {
+		got, held := Hold(t.Context(), before, after, breaks, objects)
+		if arrived := Only(Compare(before, got), breaks); len(KeptRules(t.Context(), arrived, got, objects)) > 0 {
+			t.Errorf("%s: arrived without consent: %v", name, arrived)
+		}
+		if got != after && len(held) == 0 && !Same(got, after) && len(Only(Compare(before, after), breaks)) > 0 {
+			t.Errorf("%s: something waits, and is not told", name)
+		}
+		if again, _ := Hold(t.Context(), got, after, breaks, objects); !Same(again, got) {
+			a, _ := json.Marshal(got)
+			b, _ := json.Marshal(again)
+			t.Errorf("%s: a second look takes over more:\n%s\n%s", name, a, b)
+		}
+	}
+}
+
 func TestMergeVersions(t *testing.T) {
 	const some = "type: object, properties: {a: {type: string}}"
 	version := func(name, schema string, storage bool) v1alpha1.APIServiceExportVersion {
@@ -123,21 +158,29 @@ func tree(t *testing.T, spec *v1alpha1.APIServiceExportCRDSpec) any {
 	return v
 }
 
-// Rules go on where all objects keep them, and wait with the rest that waits.
+// Rules go on where all objects keep them and they fit what is there, whatever else waits.
 func TestHold(t *testing.T) {
-	const rule = ", x-kubernetes-validations: [{rule: \"self.a in ['x', 'y']\"}]"
+	rule := func(text string) string { return `, x-kubernetes-validations: [{rule: "` + text + `"}]` }
+	const among = "self.a in ['x', 'y']"
 	before := apiOf("type: object, properties: {a: {type: string}}")
 	for name, test := range map[string]struct {
 		after, a, held string
 		merged         bool
 	}{
-		"kept by all":                 {"type: object, properties: {a: {type: string}, b: {type: string}}" + rule, "x", "", false},
-		"broken by one":               {"type: object, properties: {a: {type: string}, b: {type: string}}" + rule, "z", "v1 spec: rule self.a in ['x', 'y'] is new", true},
-		"kept, and a field is gone":   {"type: object, properties: {b: {type: string}}" + strings.ReplaceAll(rule, "self.a in ['x', 'y']", "self.b != 'z'"), "x", "v1 spec: rule self.b != 'z' is new; v1 spec.a: is gone", true},
+		"kept by all":                 {"type: object, properties: {a: {type: string}, b: {type: string}}" + rule(among), "x", "", false},
+		"broken by one":               {"type: object, properties: {a: {type: string}, b: {type: string}}" + rule(among), "z", "v1 spec: rule self.a in ['x', 'y'] is new", true},
+		"broken, and a field is gone": {"type: object, properties: {b: {type: string}}" + rule("self.b != 'z'"), "x", "v1 spec: rule self.b != 'z' is new; v1 spec.a: is gone", true},
+		"kept, and a field is gone":   {"type: object, properties: {b: {type: string, maxLength: 9}}" + rule("!has(self.b) || self.b != 'z'"), "x", "v1 spec.a: is gone", true},
+		"it may cost more":            {"type: object, properties: {a: {type: string, enum: [z]}, b: {type: string}}" + rule(among), "x", "v1 spec: rule self.a in ['x', 'y'] is new; v1 spec.a: only certain values are valid: \"z\"", true},
+		"it fits another type":        {"type: object, properties: {a: {type: integer}, b: {type: string}}" + rule("!has(self.a) || self.a > 3"), "", "v1 spec: rule !has(self.a) || self.a > 3 is new; v1 spec.a: type was string and is integer", true},
 		"nothing that anyone notices": {"type: object, properties: {a: {type: string, description: new}}", "x", "", false},
 	} {
 		after := apiOf(test.after)
-		got, held := Hold(t.Context(), before, after, Change.NeedsConsent, store{specs: []map[string]any{{"a": test.a}}})
+		objects := store{specs: []map[string]any{{}}}
+		if test.a != "" {
+			objects.specs[0]["a"] = test.a
+		}
+		got, held := Hold(t.Context(), before, after, Change.NeedsConsent, objects)
 		if List(held) != test.held || (got != after) != test.merged {
 			t.Errorf("%s: held %v, merged %t", name, held, got != after)
 		}
@@ -170,10 +213,57 @@ func TestMergeOfAny(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // a test that can be repeated
 		before, after := schemaOnly(anySchema(r, 3)), schemaOnly(anySchema(r, 3))
 		checkMerge(t, before, after)
+		checkHold(t, before, after, store{specs: []map[string]any{{}}})
 		if t.Failed() {
 			t.Fatalf("seed %d: from %s to %s", seed, before.Versions[0].Schema.OpenAPIV3Schema.Raw, after.Versions[0].Schema.OpenAPIV3Schema.Raw)
 		}
 	}
+}
+
+// The promises of Hold, for schemas that lose fields, gain others, and get other rules.
+func TestHoldOfAny(t *testing.T) {
+	more := 0 // rules arrived where something else waits
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a test that can be repeated
+		before := schemaOnly(anySchema(r, 3))
+		tree := schemaIn(t, before)
+		revise(r, tree)
+		text, err := json.Marshal(tree)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, objects := schemaOnly(string(text)), store{specs: []map[string]any{{}}}
+		checkHold(t, before, after, objects)
+		if t.Failed() {
+			t.Fatalf("seed %d: from %s to %s", seed, before.Versions[0].Schema.OpenAPIV3Schema.Raw, text)
+		}
+		got, _ := Hold(t.Context(), before, after, Change.NeedsConsent, objects)
+		if got != after && !Same(got, Merge(t.Context(), before, after, Change.NeedsConsent)) {
+			more++
+		}
+	}
+	if more < 3 {
+		t.Errorf("rules arrived %d times where something else waits", more)
+	}
+}
+
+// revise changes the objects of a schema.
+func revise(r *rand.Rand, schema any) {
+	at, _ := schema.(map[string]any)
+	fields, ok := at["properties"].(map[string]any)
+	if !ok {
+		return
+	}
+	if r.IntN(2) == 0 {
+		at["x-kubernetes-validations"] = []any{map[string]any{"rule": []string{"self == self", "true", "self == oldSelf", "self != self"}[r.IntN(4)]}}
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if revise(r, fields[name]); r.IntN(3) == 0 {
+			delete(fields, name)
+			at["required"] = []any{}
+		}
+	}
+	fields["new"] = map[string]any{"type": "string"}
 }
 
 func anySchema(r *rand.Rand, depth int) string {
@@ -188,7 +278,7 @@ func anySchema(r *rand.Rand, depth int) string {
 		}
 	}
 	maybe(`"nullable":true`)
-	maybe(`"x-kubernetes-validations":[{"rule":"` + []string{"self == self", "true", "self == oldSelf"}[r.IntN(3)] + `"}]`)
+	maybe(`"x-kubernetes-validations":[{"rule":"` + []string{"self == self", "true", "self == oldSelf", "self != self"}[r.IntN(4)] + `"}]`)
 	maybe(`"description":"x"`)
 	maybe(`"anyOf":[{"minimum":` + strconv.Itoa(r.IntN(2)) + `}]`)
 	switch {
