@@ -41,12 +41,14 @@ const (
 
 // News is an Event to be made of an object.
 type News struct {
-	Object    cache.ObjectName
-	UID       types.UID
-	Type      string // Normal or Warning
-	Reason    string
-	Message   string
-	Recreated bool // what stood for the object was lost, and made anew
+	Object  cache.ObjectName
+	UID     types.UID
+	Type    string // Normal or Warning
+	Reason  string // empty: there is no Event of the object itself
+	Message string
+	// Lost is why what refers to the object is told that what stood for it was lost: ReasonRecreated
+	// or the reason that it is not made anew; empty if it was not.
+	Lost string
 }
 
 // A Ledger has the objects of one Sync that are not in step. Create it with NewLedger.
@@ -94,6 +96,13 @@ func (l *Ledger) Tell(all []News) {
 	l.more = append(l.more, all...)
 	l.mu.Unlock()
 	l.wake()
+}
+
+// Again puts back what could not be told now.
+func (l *Ledger) Again(n News) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.more = append(l.more, n)
 }
 
 // note reports whether there are news where there were none.
@@ -210,13 +219,16 @@ func (o *object) news(name cache.ObjectName) News {
 	n := News{Object: name, UID: o.uid, Type: corev1.EventTypeNormal}
 	switch {
 	case o.reason == "" && o.vanished:
-		n.Type, n.Reason, n.Recreated = corev1.EventTypeWarning, ReasonRecreated, true
+		n.Type, n.Reason, n.Lost = corev1.EventTypeWarning, ReasonRecreated, ReasonRecreated
 		n.Message = "What stood for this object in the Control Plane Cluster had vanished, with what it held, and was made anew, empty."
 	case o.reason == "" && o.told != "":
 		n.Reason, n.Message = ReasonInStep, "Nothing keeps this object from being in step any more."
 	case o.reason != "" && o.reason != o.told:
 		n.Type, n.Reason = corev1.EventTypeWarning, string(o.reason)
 		n.Message = strings.TrimPrefix(o.message, string(o.reason)+": ")
+		if o.reason == klutchsync.ReasonLost {
+			n.Lost = n.Reason
+		}
 	}
 	return n
 }

@@ -51,8 +51,10 @@ func TestEventsOfAnObject(t *testing.T) {
 		"it ends after a start": {reports: []klutchsync.Report{known, report("")}, want: []string{"Normal InStep Nothing keeps this object from being in step any more."}},
 		"the object goes":       {reports: []klutchsync.Report{known, gone}},
 		"lost and made anew": {reports: []klutchsync.Report{report(klutchsync.ReasonVanished), report("")}, want: []string{
-			"Warning TargetRecreated What stood for this object in the Control Plane Cluster had vanished, with what it held, and was made anew, empty.",
+			"Warning TargetRecreated What stood for this object in the Control Plane Cluster had vanished, with what it held, and was made anew, empty. TargetRecreated",
 		}},
+		"lost":                  {reports: []klutchsync.Report{report(klutchsync.ReasonLost)}, want: []string{"Warning TargetLost quota TargetLost"}},
+		"lost before a restart": {reports: []klutchsync.Report{{Source: known.Source, UID: known.UID, Reason: klutchsync.ReasonLost, Told: true}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, now := NewLedger(func() {}), noon
@@ -60,7 +62,7 @@ func TestEventsOfAnObject(t *testing.T) {
 			look := func() {
 				news, _ := l.News(now)
 				for _, n := range news {
-					got = append(got, n.Type+" "+n.Reason+" "+n.Message)
+					got = append(got, strings.TrimSpace(n.Type+" "+n.Reason+" "+n.Message+" "+n.Lost))
 				}
 			}
 			for _, r := range c.reports {

@@ -173,35 +173,44 @@ func ofRights(n behind.News) bool {
 	return n.Reason == string(klutchsync.ReasonDenied) || n.Reason == string(klutchsync.ReasonStatus)
 }
 
-// mostReferrers bounds how many objects of one API are looked at for references.
-const mostReferrers = 100
+// referrerPage is how many objects of one API are read at once to look for references.
+const referrerPage = 100
 
 // tellReferrers tells the objects of other bound APIs that refer to one whose counterpart
 // was lost, as a ServiceBinding does: what they hold is of the one that is gone.
-func (k *Konnector) tellReferrers(ctx context.Context, p *pass, lost cache.ObjectName) {
+func (k *Konnector) tellReferrers(ctx context.Context, p *pass, lost behind.News) error {
+	kind := p.record.sync.kind.Kind
+	message := "What stood for " + kind + " " + lost.Object.Name + " in the Control Plane Cluster has vanished, and is not made anew: the credentials of it are worth nothing. Its Events say what to do; make this object anew after that."
+	if lost.Lost == behind.ReasonRecreated {
+		message = "What stood for " + kind + " " + lost.Object.Name + " in the Control Plane Cluster had vanished and was made anew, empty: " +
+			"credentials of the one before are worth nothing there. Make this object anew."
+	}
 	for _, other := range k.app.lookup(indexSecret, secretOf(p.binding).String()) {
 		if other.Name == p.binding.Name {
 			continue
 		}
 		crd, err := cluster.ReadCRD(ctx, k.app.Calls, other.Name)
 		resource, served := cluster.ServedResource(crd)
-		if err != nil || !served {
-			continue
-		}
-		list, err := k.app.Calls.Resource(resource).Namespace(lost.Namespace).List(ctx, metav1.ListOptions{Limit: mostReferrers})
-		if err != nil {
-			continue
-		}
-		for i := range list.Items {
-			if u := &list.Items[i]; refersTo(u, p.record.sync.kind.Kind, lost.Name) {
-				k.tellObject(other.Name, u.GroupVersionKind(), behind.News{
-					Object: cache.MetaObjectToName(u), UID: u.GetUID(), Type: corev1.EventTypeWarning, Reason: behind.ReasonRecreated,
-					Message: "What stood for " + p.record.sync.kind.Kind + " " + lost.Name + " in the Control Plane Cluster had vanished and was made anew, empty: " +
-						"credentials of the one before are worth nothing there. Make this object anew.",
-				})
+		opts := metav1.ListOptions{Limit: referrerPage}
+		for more := err == nil && served; more; more = err == nil && opts.Continue != "" {
+			var list *unstructured.UnstructuredList
+			if list, err = k.app.Calls.Resource(resource).Namespace(lost.Object.Namespace).List(ctx, opts); err != nil {
+				break
+			}
+			opts.Continue = list.GetContinue()
+			for i := range list.Items {
+				if u := &list.Items[i]; refersTo(u, kind, lost.Object.Name) {
+					k.tellObject(other.Name, u.GroupVersionKind(), behind.News{
+						Object: cache.MetaObjectToName(u), UID: u.GetUID(), Type: corev1.EventTypeWarning, Reason: lost.Lost, Message: message,
+					})
+				}
 			}
 		}
+		if err != nil {
+			return fmt.Errorf("%s that refer to %s: %w", other.Name, lost.Object, err)
+		}
 	}
+	return nil
 }
 
 // refersTo reports whether an object has the credentials of the instance of that kind and name, in

@@ -3,6 +3,9 @@
 package konnector
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,9 +13,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/record"
 
+	"github.com/klutch-go/sdk/bind/internal/behind"
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -64,7 +73,9 @@ func TestStoppedIsTold(t *testing.T) {
 			p := w.pass()
 			w.verdict.set(failed(v1alpha1.ConditionSecretValid, v1alpha1.ReasonKubeconfigSecretNotFound, "The Secret is gone."))
 			for range 20 {
-				w.konnector.objects(t.Context(), p)
+				if err := w.konnector.objects(t.Context(), p); err != nil {
+					t.Fatal(err)
+				}
 				time.Sleep(time.Second)
 			}
 			for len(events.Events) > 0 {
@@ -157,4 +168,95 @@ func (w *claimWorld) finalize(name string) {
 	if _, err := w.widgets("team").Patch(w.Context(), name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		w.Fatal(err)
 	}
+}
+
+// What refers to an object that was lost is told that the object is not made anew, or that it was,
+// on whatever page it is; what could not be read is read again, and nothing else is told twice.
+func TestReferrersAreTold(t *testing.T) {
+	for reason, says := range map[klutchsync.Reason]string{
+		klutchsync.ReasonLost:     "TargetLost What stood for PostgresqlInstance orders in the Control Plane Cluster has vanished, and is not made anew",
+		klutchsync.ReasonVanished: "TargetRecreated What stood for PostgresqlInstance orders in the Control Plane Cluster had vanished and was made anew",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			client, second := referrers(150)
+			events := record.NewFakeRecorder(1000)
+			k := &Konnector{shared: shared{app: &appCluster{Clients: cluster.Clients{Calls: client}}}, events: events}
+			k.app.bindings = cache.NewSharedIndexInformer(&cache.ListWatch{}, &unstructured.Unstructured{}, 0, cache.Indexers{indexSecret: bySecret})
+			p := &pass{binding: &v1alpha1.APIServiceBinding{}, record: &bindingRecord{}, verdict: newVerdict()}
+			p.binding.Name, p.binding.Namespace, p.binding.Spec.KubeconfigSecretRef.Namespace, p.binding.Spec.KubeconfigSecretRef.Name = "instances", "klutch-bind", "klutch-bind", "kubeconfig"
+			for _, name := range []string{"instances", "servicebindings.example.org"} {
+				b := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"kubeconfigSecretRef": map[string]any{"namespace": "klutch-bind", "name": "kubeconfig"}}}}
+				b.SetName(name)
+				b.SetNamespace("klutch-bind")
+				if err := k.app.bindings.GetStore().Add(b); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p.record.sync.fingerprint, p.record.sync.kind.Kind = "runs", "PostgresqlInstance"
+			l := behind.NewLedger(func() {})
+			p.record.sync.ledger = l
+			orders := klutchsync.Report{Source: cache.NewObjectName("shop", "orders"), UID: "one", Reason: reason, Message: "It is gone."}
+			l.Report(t.Context(), orders)
+			if reason == klutchsync.ReasonVanished {
+				orders.Reason, orders.Message = "", ""
+				l.Report(t.Context(), orders)
+			}
+			time.Sleep(time.Minute)
+			told := func() (own, theirs int) {
+				for len(events.Events) > 0 {
+					if e := <-events.Events; strings.Contains(e, says) {
+						theirs++
+					} else {
+						own++
+					}
+				}
+				return own, theirs
+			}
+			*second = true
+			err := k.objects(t.Context(), p)
+			if own, theirs := told(); err == nil || own != 1 || theirs != 1 {
+				t.Errorf("%s: %v, told %d and %d", reason, err, own, theirs)
+			}
+			*second = false
+			err = k.objects(t.Context(), p)
+			if own, theirs := told(); err != nil || own != 0 || theirs != 2 {
+				t.Errorf("%s, again: %v, told %d and %d", reason, err, own, theirs)
+			}
+			if err = k.objects(t.Context(), p); err != nil || len(events.Events) > 0 {
+				t.Errorf("%s, and again: %v", reason, err)
+			}
+		})
+	}
+}
+
+// referrers is a cluster with so many ServiceBindings, of which those with the numbers 5 and 120 refer
+// to orders. While away is true, it does not answer for any page but the first.
+func referrers(n int) (client *fake.FakeDynamicClient, away *bool) {
+	kinds := map[schema.GroupVersionResource]string{{Group: "example.org", Version: "v1", Resource: "servicebindings"}: "ServiceBindingList"}
+	client, away = fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds), new(bool)
+	client.PrependReactor("get", "customresourcedefinitions", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{
+			"group": "example.org", "names": map[string]any{"plural": "servicebindings", "kind": "ServiceBinding"}, "versions": []any{map[string]any{"name": "v1", "served": true}},
+		}}}, nil
+	})
+	client.PrependReactor("list", "servicebindings", func(a clienttesting.Action) (bool, runtime.Object, error) {
+		opts, list, from := a.(clienttesting.ListActionImpl).ListOptions, &unstructured.UnstructuredList{Object: map[string]any{"metadata": map[string]any{}}}, 0
+		if _, _ = fmt.Sscan(opts.Continue, &from); from > 0 && *away {
+			return true, nil, errors.New("away")
+		}
+		for i := from; i < n; i++ {
+			if int64(i-from) == opts.Limit {
+				list.SetContinue(fmt.Sprint(i))
+				break
+			}
+			u := unstructured.Unstructured{Object: map[string]any{"kind": "ServiceBinding", "spec": map[string]any{"instanceRef": "other", "serviceInstanceType": "postgresql"}}}
+			if i == 5 || i == 120 {
+				_ = unstructured.SetNestedField(u.Object, "orders", "spec", "instanceRef")
+			}
+			u.SetName(fmt.Sprint("b", i))
+			list.Items = append(list.Items, u)
+		}
+		return true, list, nil
+	})
+	return client, away
 }

@@ -152,17 +152,16 @@ func (k *Konnector) pass(ctx context.Context, b *v1alpha1.APIServiceBinding, v *
 			k.syncs.hold(p.key, &p.record.sync)
 		}
 		if err != nil || !ok {
-			k.objects(ctx, p)
-			return p.again, err
+			return p.again, errors.Join(err, k.objects(ctx, p))
 		}
 	}
-	k.objects(ctx, p)
+	err := k.objects(ctx, p)
 	k.adopt(ctx, p)
-	return p.again, nil
+	return p.again, err
 }
 
 // objects says how many objects are not in step, and makes their Events.
-func (k *Konnector) objects(ctx context.Context, p *pass) {
+func (k *Konnector) objects(ctx context.Context, p *pass) (err error) {
 	if p.record.sync.fingerprint != "" {
 		p.record.stop = stop{}
 	} else {
@@ -170,7 +169,7 @@ func (k *Konnector) objects(ctx context.Context, p *pass) {
 	}
 	l := p.record.sync.ledger
 	if l == nil {
-		return
+		return nil
 	}
 	now := time.Now()
 	news, again := l.News(now)
@@ -181,15 +180,22 @@ func (k *Konnector) objects(ctx context.Context, p *pass) {
 		if p.record.lacks != "" {
 			n = withoutRights(n)
 		}
-		k.tellObject(p.binding.Name, p.record.sync.kind, n)
-		if n.Recreated {
-			k.tellReferrers(ctx, p, n.Object)
+		if n.Reason != "" {
+			k.tellObject(p.binding.Name, p.record.sync.kind, n)
+		}
+		if n.Lost == "" {
+			continue
+		}
+		if failed := k.tellReferrers(ctx, p, n); failed != nil {
+			err = errors.Join(err, failed)
+			l.Again(behind.News{Object: n.Object, Lost: n.Lost})
 		}
 	}
 	c, later := l.Condition(p.binding.Name, now)
 	p.verdict.set(c)
 	p.lookAgain(again)
 	p.lookAgain(later)
+	return err
 }
 
 // write writes the status if it is not what it was, and tells of what has changed.
