@@ -133,7 +133,7 @@ func (s *shop) client(secret string) func(command string) string {
 	return func(command string) string {
 		ctx, cancel := context.WithTimeout(s.t.Context(), time.Minute)
 		defer cancel()
-		cmd := exec.CommandContext(ctx, "psql", "-X", "-A", "-t", "-q", string(data["uri"]))
+		cmd := exec.CommandContext(ctx, engine.Psql(), "-X", "-A", "-t", "-q", string(data["uri"]))
 		if strings.HasPrefix(string(data["uri"]), "redis") {
 			cli := "redis-cli"
 			if _, err := exec.LookPath(cli); err != nil {

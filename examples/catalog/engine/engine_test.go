@@ -21,6 +21,17 @@ const (
 	password = `it's-a "password" \ with $signs`
 )
 
+// TestPsql: psql is found where the servers are, also with none on the PATH.
+func TestPsql(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	if findPostgres() == "" {
+		t.Skip("PostgreSQL is not installed")
+	}
+	if out, err := exec.Command(Psql(), "--version").CombinedOutput(); err != nil || !strings.HasPrefix(string(out), "psql ") {
+		t.Errorf("%s: %v, %s", Psql(), err, out)
+	}
+}
+
 // A client is what an application does with each data service.
 type client struct {
 	service           string

@@ -33,6 +33,15 @@ func Find(dir string) (map[string]Engine, error) {
 	return out, nil
 }
 
+// Psql is the program that people use a PostgreSQL with; empty where Find finds none.
+func Psql() string {
+	bin := findPostgres()
+	if bin == "" {
+		return ""
+	}
+	return find([]string{bin}, "psql")
+}
+
 // Stop ends all servers whose data is under dir.
 func Stop(ctx context.Context, dir string) error {
 	engines, err := Find(dir)

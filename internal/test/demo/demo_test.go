@@ -33,7 +33,7 @@ func folder(t *testing.T) string {
 	return dir
 }
 
-// engines skips the test where there is no PostgreSQL or no psql.
+// engines skips the test where there is no PostgreSQL.
 func engines(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -43,7 +43,7 @@ func engines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := exec.LookPath("psql"); err != nil || found["postgresql"] == nil {
+	if found["postgresql"] == nil {
 		t.Skip("PostgreSQL is not installed")
 	}
 }

@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"syscall"
@@ -68,8 +67,7 @@ func (d demo) run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	_, noPsql := exec.LookPath("psql")
-	served := engines["postgresql"] != nil && noPsql == nil
+	served := engines["postgresql"] != nil
 	p := &printer{out: d.out}
 	if served {
 		p.title("Klutch: a PostgreSQL database for an App Cluster, from a Control Plane Cluster. No containers, all real.")

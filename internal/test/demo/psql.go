@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/klutch-go/sdk/examples/catalog/engine"
 )
 
 // patience is how long anything may take.
@@ -38,7 +40,7 @@ func (d *database) run(ctx context.Context, statement string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	d.p.line(appCluster, `psql "$URI" -c "%s"`, statement)
-	cmd := exec.CommandContext(ctx, "psql", "-X", "-c", statement)
+	cmd := exec.CommandContext(ctx, engine.Psql(), "-X", "-c", statement)
 	cmd.Env = append(os.Environ(), "PGSSLMODE=prefer", "PGCONNECT_TIMEOUT=10", "LC_ALL=C")
 	cmd.Args = append(cmd.Args, d.uri)
 	out, err := cmd.CombinedOutput()
@@ -61,7 +63,7 @@ func (d *database) awaitStart(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
-		cmd := exec.CommandContext(ctx, "psql", "-X", "-q", "-c", "SELECT 1", d.uri)
+		cmd := exec.CommandContext(ctx, engine.Psql(), "-X", "-q", "-c", "SELECT 1", d.uri)
 		cmd.Env = append(os.Environ(), "PGCONNECT_TIMEOUT=10", "LC_ALL=C")
 		out, err := cmd.CombinedOutput()
 		if err == nil {
