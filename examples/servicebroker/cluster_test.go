@@ -143,7 +143,7 @@ func (w reader) samples() (all []stack.Object) {
 // served waits until all claims are, and leaves them at rest.
 func (w reader) served() {
 	w.Helper()
-	resources := []schema.GroupVersionResource{secrets}
+	resources := []schema.GroupVersionResource{secrets, {Version: "v1", Resource: "configmaps"}}
 	for _, o := range w.samples() {
 		state := "Running"
 		switch o.Resource {

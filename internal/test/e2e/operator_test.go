@@ -32,15 +32,14 @@ func TestOperatorExample(t *testing.T) {
 	clusters := schema.GroupVersionResource{Group: "postgresql.cnpg.io", Version: "v1", Resource: "clusters"}
 	f := features.New("an operator's CRD is offered as it is").
 		Assess("the commands of the README", step(ns, func(w world) {
-			w.apply(w.s.Control, read(w.T, folder+"crds")...)
-			offers := w.readme(folder, "kubectl bind offer ", func(line string) {
+			offers := w.readme(folder, "kubectl --context control-plane apply", nil) + w.readme(folder, "kubectl bind offer ", func(line string) {
 				words := strings.Fields(line)[1:]
 				w.apply(w.s.Control, w.offered(words[:slices.Index(words, "|")])...)
 			})
-			if n := offers + w.readme(folder, "kubectl bind https://", nil) + w.readme(folder, "kubectl --context app apply", nil); n != 4 {
-				w.Errorf("%d commands were run, want two offers, a bind and an apply", n)
+			if n := offers + w.readme(folder, "kubectl bind https://", nil) + w.readme(folder, "kubectl --context app apply", nil); n != 5 {
+				w.Errorf("%d commands were run, want CRDs, two offers, a bind and an apply", n)
 			}
-			w.noOther(folder, "kubectl bind offer ", "kubectl bind https://", "kubectl --context app apply", "kubectl --context app get")
+			w.noOther(folder, "kubectl --context control-plane apply", "kubectl bind offer ", "kubectl bind https://", "kubectl --context app apply", "kubectl --context app get")
 		})).
 		Assess("status and Secrets of the operators arrive", step(ns, func(w world) {
 			for gvr, made := range map[schema.GroupVersionResource][2]string{certificates: {"shop", "shop-tls"}, clusters: {"orders", "orders-app"}} {
@@ -61,7 +60,7 @@ func TestOperatorExample(t *testing.T) {
 			if n := w.readme(folder, "kubectl --context app get", nil); n != 1 {
 				w.Errorf("%d commands were run, want a get", n)
 			}
-			w.silent(certificates, clusters, secrets)
+			w.silent(certificates, clusters, secrets, configMaps)
 		})).
 		Assess("what is deleted is gone on both sides", step(ns, func(w world) {
 			for gvr, made := range map[schema.GroupVersionResource][2]string{certificates: {"shop", "shop-tls"}, clusters: {"orders", "orders-app"}} {
@@ -107,15 +106,6 @@ func (w world) status(o stack.Object, status map[string]any) {
 	if err != nil {
 		w.Fatal(err)
 	}
-}
-
-func read(t *testing.T, folder string) (all []*unstructured.Unstructured) {
-	t.Helper()
-	all, err := stack.Read(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return all
 }
 
 func decode(t *testing.T, data []byte) (all []*unstructured.Unstructured) {

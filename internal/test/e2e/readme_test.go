@@ -37,7 +37,7 @@ func TestCatalogExample(t *testing.T) {
 			w.noOther(folder, "go run ./cmd/automation ", "kubectl ", "for ", "sed ", "go test . -") // the last three are for TestOnCluster of the folder
 			w.awaitState(gvr("restores"), "orders-undo-migration", "Completed")
 			w.await(w.app(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, "orders-api"), stack.There)
-			w.silent(instances, bindings, gvr("backups"), gvr("restores"), secrets)
+			w.silent(instances, bindings, gvr("backups"), gvr("restores"), secrets, configMaps)
 			for _, u := range catalog.Claims() {
 				w.remove(w.app(gvr(strings.ToLower(u.GetKind())+"s"), u.GetName()))
 			}
