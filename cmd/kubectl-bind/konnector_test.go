@@ -167,7 +167,7 @@ func (w *world) image() string {
 // konnector take the place of Klutch's, whose Deployment has another field manager.
 func advisedUpgrades(t *testing.T) (commands []string) {
 	t.Helper()
-	words := regexp.MustCompile("kubectl bind (konnector upgrade[-A-Z a-z]*?)(?: puts |\\. )")
+	words := regexp.MustCompile(`kubectl bind (konnector upgrade[-A-Z a-z]*?)(?: puts |\. )`)
 	for _, file := range []string{"bind/internal/cluster/ready.go", "bind/internal/doctor/advice.go", "export/internal/tenant/heartbeat.go"} {
 		source, err := os.ReadFile(filepath.Join("..", "..", file))
 		if err != nil {

@@ -3,7 +3,6 @@
 package doctor
 
 import (
-	"bytes"
 	"slices"
 	"strings"
 
@@ -70,7 +69,7 @@ func isMarked(source, target *metav1.PartialObjectMetadata) bool {
 // madeByKlutch reports whether an entry of managed fields is that by which Klutch's konnector made
 // an object: of users' claims it writes the finalizer and an annotation.
 func madeByKlutch(e metav1.ManagedFieldsEntry) bool {
-	return legacycopy.Wrote(e.Manager, string(e.Operation), e.Subresource) && e.FieldsV1 != nil && bytes.Contains(e.FieldsV1.Raw, []byte(`"f:spec":`))
+	return legacycopy.Wrote(e.Manager, string(e.Operation), e.Subresource) && e.FieldsV1 != nil && strings.Contains(e.FieldsV1.GetRawString(), `"f:spec":`)
 }
 
 // fateOfObject is what becomes of an object in the Control Plane Cluster that has no claim; empty

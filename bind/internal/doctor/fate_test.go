@@ -32,7 +32,7 @@ func TestFates(t *testing.T) {
 		return o
 	}
 	wrote := func(o *metav1.PartialObjectMetadata, manager, fields string) *metav1.PartialObjectMetadata {
-		o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: &metav1.FieldsV1{Raw: []byte(fields)}}}
+		o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(fields)}}
 		return o
 	}
 	marked := meta(klutchsync.TargetAnnotation, "target")
