@@ -91,7 +91,7 @@ func TestRealSilence(t *testing.T) {
 			w.changeSilent(size)
 			took := w.p99(name + size)
 			t.Logf("usual p99 %v, beside silence (%s) %v", usual, name, took)
-			if took > max(2*usual, 500*time.Millisecond) {
+			if took > max(2*usual, 2*time.Second) { // who waits for a silent cluster waits for many seconds, a busy machine for one
 				t.Errorf("p99 beside a cluster that answers %s: %v, usual %v", name, took, usual)
 			}
 		}
