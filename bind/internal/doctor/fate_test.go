@@ -63,3 +63,11 @@ func TestFates(t *testing.T) {
 		}
 	}
 }
+
+// A platform chooses the names and UIDs that people paste into a shell.
+func TestListed(t *testing.T) {
+	got := listed("ADOPTED", []string{"widgets.example.org/team/b/1-2", "widgets.example.org/team/a/$(id)", "widgets.example.org/team/a/`id`", `widgets.example.org/team/a/";id"`, "widgets.example.org/team/a 3"})
+	if want := `ADOPTED="widgets.example.org/team/b/1-2".`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

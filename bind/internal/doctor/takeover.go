@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -200,6 +201,17 @@ func (f *forecast) tell(check, resource string, t tally, hints map[string]string
 	})
 }
 
+// inert is what a shell takes as it is: a platform chooses names and UIDs.
+var inert = regexp.MustCompile(`^[A-Za-z0-9./-]+$`)
+
+// listed sets a variable of the commands in deploy/FROM-KLUTCH.md. What a shell could take for a
+// command of its own is left out: no API server gives such a name.
+func listed(variable string, objects []string) string {
+	objects = slices.DeleteFunc(objects, func(o string) bool { return !inert.MatchString(o) })
+	slices.Sort(objects)
+	return variable + `="` + strings.Join(objects, " ") + `".`
+}
+
 // objects compares those here with what stands for them in the Control Plane Cluster.
 func (f *forecast) objects(ctx context.Context) {
 	crd, err := cluster.ReadCRD(ctx, f.app, f.binding.Name)
@@ -232,13 +244,11 @@ func (f *forecast) objects(ctx context.Context) {
 			}
 		}
 	}
-	slices.Sort(adopted)
-	slices.Sort(unclaimed)
 	const byHand = " by the commands of deploy/FROM-KLUTCH.md, with "
-	keep := "On a way back, have the platform delete these objects, or keep them" + byHand + fmt.Sprintf("UNCLAIMED=%q.", strings.Join(unclaimed, " "))
+	keep := "On a way back, have the platform delete these objects, or keep them" + byHand + listed("UNCLAIMED", unclaimed)
 	f.tell("objects", resource.Resource, found, map[string]string{
 		fateOthers:   "Each of these says so itself, in the annotation " + klutchsync.MessageAnnotation + ", and its object in the Control Plane Cluster stays.",
-		fateAdopted:  "Have this konnector take up the objects" + byHand + fmt.Sprintf("ADOPTED=%q.", strings.Join(adopted, " ")),
+		fateAdopted:  "Have this konnector take up the objects" + byHand + listed("ADOPTED", adopted),
 		fateDeleted:  keep,
 		fateReturned: keep,
 		fateHeld:     "If the deletions are meant, release them as the messages say. What is to stay has to be gone from here before a way back: take the finalizer " + klutchsync.DefaultFinalizer + " off, while no konnector runs.",
