@@ -365,8 +365,8 @@ func TestPlantedFaults(t *testing.T) {
 		ok := t.Run(f.name, func(t *testing.T) {
 			x := strings.ToLower(strings.ReplaceAll(f.name, " ", "-"))
 			if f.waits != "" {
-				create(t, w, "old")
-				w.travelled(t, service, "old")
+				create(t, w, x+"-old") // a name of its own: Events of those before it last
+				w.travelled(t, service, x+"-old")
 			}
 			f.plant(t, w, service, x)
 			began := time.Now()
@@ -400,7 +400,7 @@ func TestPlantedFaults(t *testing.T) {
 				w.condition(t, widgets, f.condition, "")
 			}
 			w.ready(t, widgets)
-			for _, name := range []string{x, "old"} {
+			for _, name := range []string{x, x + "-old"} {
 				_ = w.app.dyn.Resource(widgetsGVR).Namespace("team").Delete(t.Context(), name, metav1.DeleteOptions{}) // most faults have none
 				eventually(t, func() error {
 					_, err := w.app.dyn.Resource(widgetsGVR).Namespace("team").Get(t.Context(), name, metav1.GetOptions{})
@@ -430,9 +430,9 @@ func (w *world) waits(t *testing.T, name, event string) {
 	t.Helper()
 	began := time.Now()
 	create(t, w, name)
-	w.app.patch(t, widgetsGVR, cache.NewObjectName("team", "old"), map[string]any{"spec": map[string]any{"size": int64(2)}})
+	w.app.patch(t, widgetsGVR, cache.NewObjectName("team", name+"-old"), map[string]any{"spec": map[string]any{"size": int64(2)}})
 	list := w.app.command(t, "status", widgets)
-	for _, waiting := range []string{name, "old"} {
+	for _, waiting := range []string{name, name + "-old"} {
 		w.hears(t, waiting, event)
 		w.inTime(t, waiting, event, began)
 		eventually(t, func() error { return list(3, waiting, strings.TrimPrefix(event, "Warning ")) })
