@@ -120,9 +120,12 @@ func (k *Konnector) tellStopped(ctx context.Context, p *pass) {
 	every := retryEvery * time.Duration(max(found.pages, 1))
 	s.next = now.Add(every)
 	p.lookAgain(every)
-	if err != nil || found.kind.Empty() {
+	if err != nil {
 		logr.FromContextOrDiscard(ctx).V(4).Info("objects of a binding without a Sync cannot be listed", "reason", cluster.Explain(err))
 		return
+	}
+	if found.kind.Empty() {
+		return // there are none
 	}
 	k.ledger(p.key, found.kind).Stopped(found.reports(c, p.binding.Name, s.since), found.cut, now)
 }

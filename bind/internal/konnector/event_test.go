@@ -62,9 +62,6 @@ func TestStoppedIsTold(t *testing.T) {
 		crd := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": crds.Kind, "metadata": map[string]any{"name": w.binding.Name}, "spec": map[string]any{
 			"group": "example.org", "names": map[string]any{"plural": "widgets", "kind": "Widget"}, "versions": []any{map[string]any{"name": "v1", "served": true}},
 		}}}
-		if _, err := w.app.Client().Resource(cluster.CRDs).Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
 		time.Sleep(time.Minute)
 		events := record.NewFakeRecorder(100)
 		w.konnector.events = events
@@ -82,6 +79,12 @@ func TestStoppedIsTold(t *testing.T) {
 				said = append(said, <-events.Events)
 			}
 			return said
+		}
+		if got := objects(); got != nil {
+			t.Fatalf("there is no CRD: %q", got)
+		}
+		if _, err := w.app.Client().Resource(cluster.CRDs).Create(t.Context(), crd, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
 		}
 		if got := objects(); got != nil {
 			t.Fatalf("nothing has changed: %q", got)
