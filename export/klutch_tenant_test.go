@@ -363,7 +363,7 @@ func (w *world) types(section, namespace string) {
 	for parts := strings.Split(text, "```sh\n"); blocks+1 < len(parts); blocks++ {
 		block, _, _ := strings.Cut(parts[blocks+1], "```")
 		cmd := exec.CommandContext(w.t.Context(), "sh", "-ec", block)
-		cmd.Dir, cmd.Env = "..", append(os.Environ(), "TENANT="+namespace, "KUBECONFIG="+w.cluster.Kubeconfig(), "PATH="+bin+":"+os.Getenv("PATH"))
+		cmd.Dir, cmd.Env = "..", append(os.Environ(), "TENANT="+namespace, "OFFERED="+widgets.GroupResource().String(), "PEOPLE=oidc:guests", "KUBECONFIG="+w.cluster.Kubeconfig(), "PATH="+bin+":"+os.Getenv("PATH"))
 		if out, err := cmd.CombinedOutput(); err != nil {
 			w.t.Fatalf("%s\n%s%v", block, out, err)
 		}

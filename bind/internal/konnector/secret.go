@@ -67,7 +67,7 @@ func (s *kubeconfigSecret) recordTenant(ctx context.Context, tenant types.UID) e
 		return nil
 	}
 	err := s.patch(ctx, map[string]any{"metadata": map[string]any{
-		"uid": held.GetUID(), "annotations": map[string]string{v1alpha1.TenantUIDAnnotation: string(tenant)},
+		"uid": held.GetUID(), "resourceVersion": held.GetResourceVersion(), "annotations": map[string]string{v1alpha1.TenantUIDAnnotation: string(tenant)},
 	}})
 	if err != nil {
 		return fmt.Errorf("record the tenant on Secret %s of the App Cluster: %w", s.name, err)
