@@ -23,6 +23,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/export"
@@ -401,7 +402,9 @@ func TestPlantedFaults(t *testing.T) {
 			}
 			w.ready(t, widgets)
 			for _, name := range []string{x, x + "-old"} {
-				_ = w.app.dyn.Resource(widgetsGVR).Namespace("team").Delete(t.Context(), name, metav1.DeleteOptions{}) // most faults have none
+				mine := w.app.dyn.Resource(widgetsGVR).Namespace("team") // most faults have none; all of them are more than the breaker lets pass
+				_, _ = mine.Patch(t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"annotations":{"klutch.anynines.com/release-deletion":"true"}}}`), metav1.PatchOptions{})
+				_ = mine.Delete(t.Context(), name, metav1.DeleteOptions{})
 				eventually(t, func() error {
 					_, err := w.app.dyn.Resource(widgetsGVR).Namespace("team").Get(t.Context(), name, metav1.GetOptions{})
 					if err == nil {

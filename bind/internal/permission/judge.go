@@ -47,7 +47,7 @@ func (a Judge) Select(claims []v1alpha1.AcceptablePermissionClaim) (selected []k
 	for _, c := range claims {
 		if c.State != v1alpha1.ClaimAccepted {
 			if c.Required {
-				problems = append(problems, "The claim on "+c.String()+" is required and was rejected.")
+				problems = append(problems, "The claim on "+c.String()+" is required and was rejected. kubectl bind claims answers it anew.")
 			}
 			continue
 		}

@@ -55,7 +55,7 @@ func TestRelated(t *testing.T) {
 		},
 		"rejected":           {change: func(c *C) { c.State = v1alpha1.ClaimRejected }},
 		"not answered":       {change: func(c *C) { c.State = "" }},
-		"required, rejected": {change: func(c *C) { c.State, c.Required = v1alpha1.ClaimRejected, true }, problems: []string{"The claim on secrets is required and was rejected."}},
+		"required, rejected": {change: func(c *C) { c.State, c.Required = v1alpha1.ClaimRejected, true }, problems: []string{"The claim on secrets is required and was rejected. kubectl bind claims answers it anew."}},
 		"of consumer":        {change: func(c *C) { c.Selector.Owner = v1alpha1.OwnerConsumer }, want: []klutchsync.Related{{Resource: secrets, From: klutchsync.SourceSide, Names: []string{"*"}}}},
 		"labels": {
 			change: func(c *C) { c.Selector.LabelSelectors = []map[string]string{{"a": "b", "c": "d"}, {"e": "f"}} },
