@@ -134,7 +134,7 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 				c.reports.admitted(ctx, p, r)
 			}
 			c.settle(p, r)
-			if why := obstacle(p.state); why != "" && !(blind(p.state) && p.passing) {
+			if why := obstacle(p.state); why != "" && (!blind(p.state) || !p.passing) {
 				result.Err = &ObjectError{Reason: why, Message: explain(p.state, why)}
 			}
 			return p.again(s, r), nil

@@ -260,7 +260,7 @@ func (c *Controller) change(ctx context.Context, t *thing) error {
 func (c *Controller) send(ctx context.Context, t *thing) error {
 	var answer osb.Answer
 	var err error
-	r := c.request(t)
+	r := t.request(c.Cluster)
 	switch {
 	case t.Doing == "delete" || t.Doing == "clean":
 		if t.part == osb.Bindings { // no application is to use what is about to go
@@ -321,7 +321,7 @@ func (c *Controller) until(ctx context.Context, t *thing) (string, error) {
 
 // follow asks how an operation goes on.
 func (c *Controller) follow(ctx context.Context, t *thing) (time.Duration, error) {
-	answer, err := c.Broker.LastOperation(ctx, c.request(t), t.Operation)
+	answer, err := c.Broker.LastOperation(ctx, t.request(c.Cluster), t.Operation)
 	if answer.Gone && t.Doing != "delete" && t.Doing != "clean" {
 		err = &osb.Error{Status: http.StatusGone, Description: "the broker does not know what it is doing"}
 	}
@@ -394,16 +394,6 @@ func (c *Controller) done(ctx context.Context, t *thing, answer osb.Answer) erro
 	}
 	t.Applied, t.State = t.Wanted, "Running"
 	return c.tell(ctx, t, "Available", "")
-}
-
-func (c *Controller) request(t *thing) osb.Request {
-	parameters, _, _ := unstructured.NestedMap(t.u.Object, "spec", "parameters")
-	return osb.Request{
-		Instance: t.Instance, Part: t.part, ID: string(t.u.GetUID()), Service: t.Service, Plan: t.Plan,
-		Backup: t.Backup, BackupOf: t.BackupOf, Parameters: parameters,
-		Context:  map[string]any{"platform": "kubernetes", "clusterid": c.Cluster, "namespace": t.u.GetNamespace(), "instance_name": t.u.GetName()},
-		Identity: map[string]any{"username": "klutch:" + t.u.GetNamespace(), "uid": string(t.u.GetUID()), "groups": []string{}, "extra": map[string]any{}},
-	}
 }
 
 // wanted is the digest of what an instance's owner can change.

@@ -35,7 +35,7 @@ func secretName(u *unstructured.Unstructured) string {
 // at once the first time, and after pauses where it goes on.
 func (c *Controller) bound(ctx context.Context, t *thing, answer osb.Answer) (err error) {
 	if len(answer.Credentials) == 0 {
-		answer, err = c.Broker.Fetch(ctx, c.request(t))
+		answer, err = c.Broker.Fetch(ctx, t.request(c.Cluster))
 	}
 	e, refused := errors.AsType[*osb.Error](err)
 	switch {

@@ -165,3 +165,14 @@ func ignoreGone(err error) error {
 	}
 	return err
 }
+
+// request is what the broker is asked for a thing of a cluster.
+func (t *thing) request(cluster string) osb.Request {
+	parameters, _, _ := unstructured.NestedMap(t.u.Object, "spec", "parameters")
+	return osb.Request{
+		Instance: t.Instance, Part: t.part, ID: string(t.u.GetUID()), Service: t.Service, Plan: t.Plan,
+		Backup: t.Backup, BackupOf: t.BackupOf, Parameters: parameters,
+		Context:  map[string]any{"platform": "kubernetes", "clusterid": cluster, "namespace": t.u.GetNamespace(), "instance_name": t.u.GetName()},
+		Identity: map[string]any{"username": "klutch:" + t.u.GetNamespace(), "uid": string(t.u.GetUID()), "groups": []string{}, "extra": map[string]any{}},
+	}
+}

@@ -119,7 +119,7 @@ func (p *pass) findExport(context.Context) (bool, error) {
 	}
 	if !p.session.exports.informer.HasSynced() || !p.session.namespaces.Asked.HasSynced() || !now.admitted {
 		if connected.Status == metav1.ConditionTrue {
-			connected = p.unlessGone(p.notListed(now))
+			connected = p.unlessGone(notListed(now))
 		}
 		p.verdict.set(connected)
 		return false, nil
@@ -137,7 +137,7 @@ func (p *pass) findExport(context.Context) (bool, error) {
 	return export != nil, nil
 }
 
-func (p *pass) notListed(now snapshot) v1alpha1.Condition {
+func notListed(now snapshot) v1alpha1.Condition {
 	if now.unreadable.Type != "" {
 		return now.unreadable
 	}
