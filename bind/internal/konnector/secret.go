@@ -20,6 +20,7 @@ import (
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/audit"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
@@ -69,7 +70,7 @@ func (s *kubeconfigSecret) recordTenant(ctx context.Context, tenant types.UID) e
 	err := s.patch(ctx, map[string]any{"metadata": map[string]any{
 		"uid": held.GetUID(), "resourceVersion": held.GetResourceVersion(), "annotations": map[string]string{v1alpha1.TenantUIDAnnotation: string(tenant)},
 	}})
-	if err != nil {
+	if err != nil && !fates.Is(err, fates.Conflict) { // who was faster may have recorded it; else the next heartbeat does so
 		return fmt.Errorf("record the tenant on Secret %s of the App Cluster: %w", s.name, err)
 	}
 	return nil
