@@ -14,10 +14,10 @@ import (
 
 // Config returns a copy of config for the clients of informers that others make. Reads that
 // meet no API server, or one that is not ready, are sent again until there is an answer or
-// their context ends; everything else is as it was.
+// their context ends, and their watches are [Abreast]; everything else is as it was.
 func Config(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
-	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return transport{rt} })
+	config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return Abreast(transport{rt}) })
 	return config
 }
 

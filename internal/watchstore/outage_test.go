@@ -30,7 +30,7 @@ func (a *answers) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Body: http.NoBody}, nil
 }
 
-func through(a *answers) http.RoundTripper {
+func through(a http.RoundTripper) http.RoundTripper {
 	config := Config(&rest.Config{Host: "https://127.0.0.1:1"})
 	return config.WrapTransport(a)
 }

@@ -149,4 +149,4 @@ func behind(have, want string) bool {
 }
 
 // errBehind makes a reflector list anew.
-var errBehind error = apierrors.NewResourceExpired("the API server is behind what was seen of it")
+var errBehind = apierrors.NewResourceExpired("the API server is behind what was seen of it")

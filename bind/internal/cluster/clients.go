@@ -8,6 +8,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
+
+	"github.com/klutch-go/sdk/internal/watchstore"
 )
 
 // Clients reach one cluster over connections that Close ends.
@@ -28,20 +30,21 @@ func Unlimited(config *rest.Config) *rest.Config {
 
 // NewClients does no I/O.
 func NewClients(config *rest.Config) (c Clients, err error) {
-	watches, err := rest.HTTPClientFor(config)
+	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return c, err
 	}
-	calls := *watches
+	calls, watches := *client, *client
 	calls.Timeout = CallTimeout
+	watches.Transport = watchstore.Abreast(client.Transport)
 	c.HTTP = &calls
 	if c.Calls, err = dynamic.NewForConfigAndClient(config, c.HTTP); err != nil {
 		return c, err
 	}
-	if c.Watches, err = dynamic.NewForConfigAndClient(config, watches); err != nil {
+	if c.Watches, err = dynamic.NewForConfigAndClient(config, &watches); err != nil {
 		return c, err
 	}
-	c.Meta, err = metadata.NewForConfigAndClient(metadata.ConfigFor(config), watches)
+	c.Meta, err = metadata.NewForConfigAndClient(metadata.ConfigFor(config), &watches)
 	return c, err
 }
 
