@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"strings"
 	"time"
-	"unique"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -330,8 +329,5 @@ func (s *sourceStatus) wrote(p *pair, got map[string]any) {
 	} else {
 		s.contest.Renewed(travel.Hash(p.give))
 	}
-	types := strings.Join(travel.ConditionTypes(got), "\n")
-	if s.types = unique.Make(types); len(types) > maxTypes {
-		s.types = unique.Handle[string]{}
-	}
+	s.gave(got)
 }

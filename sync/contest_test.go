@@ -250,6 +250,43 @@ func TestRelatedWhileDeleting(t *testing.T) {
 	})
 }
 
+// A condition that another controller added is still its own after a restart, which writes nothing,
+// and stays when the status changes then.
+func TestConditionsOfOthersOverRestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		_, stop := w.sync(Options{})
+		w.createMany(1)
+		const ready, audited = `{"type":"Ready","status":"True"}`, `{"type":"Audited","status":"True"}`
+		w.merge(w.target, w.targetNS, "w0", `{"status":{"conditions":[`+ready+`]}}`, "status")
+		w.settle()
+		w.merge(w.source, w.sourceNS, "w0", `{"status":{"conditions":[`+ready+`,`+audited+`]}}`, "status")
+		w.settle()
+		stop()
+		before := len(w.fakeSource.Writes())
+		_, stop = w.sync(Options{})
+		defer stop()
+		w.settle()
+		is := func(want string) {
+			t.Helper()
+			status, _ := w.get(w.source, w.sourceNS, "w0").Object["status"].(map[string]any)
+			if got := strings.Join(travel.ConditionTypes(status), " "); got != want {
+				t.Errorf("conditions are %q, not %q", got, want)
+			}
+		}
+		is("Audited Ready")
+		if n := len(w.fakeSource.Writes()) - before; n > 0 {
+			t.Errorf("a restart makes %d writes", n)
+		}
+		w.merge(w.target, w.targetNS, "w0", `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`, "status")
+		w.settle()
+		is("Audited Ready")
+		w.merge(w.source, w.sourceNS, "w0", `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`, "status")
+		w.settle()
+		is("Ready")
+	})
+}
+
 // Types of conditions that others add are kept, and those that the target had are not.
 func TestConditionsOfOthers(t *testing.T) {
 	status := func(types ...string) map[string]any {
@@ -261,7 +298,10 @@ func TestConditionsOfOthers(t *testing.T) {
 	}
 	s := &sourceStatus{}
 	source := &unstructured.Unstructured{Object: map[string]any{"status": status("Ready", "Synced", "Audited")}}
-	if got := travel.ConditionTypes(s.withOthers(status("Ready"), source)); len(got) != 1 {
+	if got := s.withOthers(nil, source); got != nil {
+		t.Errorf("before the first status: %v", got)
+	}
+	if got := travel.ConditionTypes(s.withOthers(status("Stored"), source)); len(got) != 1 {
 		t.Errorf("before the first write: %v", got)
 	}
 	s.wrote(&pair{}, status("Ready", "Synced"))

@@ -105,8 +105,10 @@
 //   - A target whose annotations others have taken off is known by the engine's field
 //     manager, which has the end of the source's UID.
 //   - Of the conditions of a source those stay that other controllers have added since
-//     the last status; a restart forgets which. Where the schema makes conditions a map by
-//     type, all stay anyway.
+//     the last status. A start takes for theirs what stands beside a status that is as it
+//     should be; where that changed meanwhile it forgets which they are, and a condition that
+//     a target dropped meanwhile stays. Where the schema makes conditions a map by type, all
+//     stay anyway.
 //   - Under Drift: Report only content counts: a change that was undone is no
 //     longer reported.
 //   - A [Mapper] is checked object by object (the source of the target must be the

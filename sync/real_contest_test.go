@@ -321,7 +321,7 @@ var contests = map[string]func(c *fight){
 		})
 	},
 	"a condition of another controller on the source": func(c *fight) {
-		defer c.run(Options{})()
+		stop := c.run(Options{})
 		own := map[string]any{"type": "Audited", "status": "True"}
 		c.insist(c.source, c.sourceNS, widgets, func(u *unstructured.Unstructured) string {
 			conditions, _ := field(u, "status", "conditions").([]any)
@@ -354,6 +354,13 @@ var contests = map[string]func(c *fight){
 		is("[[status:True type:Ready] [status:True type:Audited]]")
 		time.Sleep(2 * time.Second)
 		c.few(4)
+		stop()
+		c.count()
+		defer c.run(Options{})()
+		time.Sleep(2 * time.Second) // in which a restart writes nothing
+		c.few(0)
+		c.merge(c.target, c.targetNS, "a", `{"status":{"conditions":[{"type":"Ready","status":"False"}]}}`, "status")
+		is("[[status:False type:Ready] [status:True type:Audited]]")
 	},
 	"the same cluster on both sides": func(c *fight) {
 		for _, side := range []*Cluster{c.from, c.cluster(c.app)} { // the same Cluster, and another one of the same API server

@@ -172,12 +172,17 @@ const maxTypes = 1 << 10
 
 // withOthers adds to a status those conditions that others have put on the source since we
 // wrote it, of types that the target does not have: where the API server keeps conditions as
-// one value, ours would take them away.
+// one value, ours would take them away. After a start they are those beside a status that is as
+// it should be.
 func (s *sourceStatus) withOthers(give map[string]any, source *unstructured.Unstructured) map[string]any {
-	if s.types == (unique.Handle[string]{}) {
+	is, _ := source.Object["status"].(map[string]any)
+	none := unique.Handle[string]{}
+	if s.types == none && len(give) > 0 && travel.Hash(travel.OfTypes(is, give)) == travel.Hash(give) {
+		s.gave(give)
+	}
+	if s.types == none {
 		return give
 	}
-	is, _ := source.Object["status"].(map[string]any)
 	ours, theirs := strings.Split(s.types.Value(), "\n"), travel.ConditionTypes(is)
 	s.others = slices.DeleteFunc(s.others, func(kind string) bool { return !slices.Contains(theirs, kind) })
 	for _, kind := range theirs {
@@ -186,6 +191,14 @@ func (s *sourceStatus) withOthers(give map[string]any, source *unstructured.Unst
 		}
 	}
 	return travel.WithConditions(give, is, s.others)
+}
+
+// gave notes the types of the conditions of a status that we have given.
+func (s *sourceStatus) gave(status map[string]any) {
+	types := strings.Join(travel.ConditionTypes(status), "\n")
+	if s.types = unique.Make(types); len(types) > maxTypes {
+		s.types = unique.Handle[string]{}
+	}
 }
 
 // hush finds out how long the message that follows from all else has to wait, and whether

@@ -167,11 +167,16 @@ func (s *sim) conditioned() {
 	s.pass(time.Minute)
 	s.edits()
 	s.pass(time.Minute)
+	for _, k := range s.konnectors {
+		s.crash(k)
+		s.start(k) // which finds conditions that it does not know
+	}
+	s.pass(time.Minute)
 	for _, name := range before {
 		if has := conditions(s.get(sideSource, name)); has != "Audited Ready" {
 			s.model.breaks("I9", "another controller's condition was on %s, which has %s", name, has)
 		}
-		s.merge(sideSource, name, "auditor", `{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`, "status") // a restart would forget whose it is
+		s.merge(sideSource, name, "auditor", `{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`, "status") // a restart while the status changes would forget whose it is
 	}
 }
 

@@ -117,3 +117,18 @@ func WithConditions(give, is map[string]any, types []string) map[string]any {
 	out["conditions"] = slices.Concat(mine, others)
 	return out
 }
+
+// OfTypes returns the status is without those conditions of which give has no type.
+func OfTypes(is, give map[string]any) map[string]any {
+	have := ConditionTypes(give)
+	conditions, _ := is["conditions"].([]any)
+	kept := slices.DeleteFunc(slices.Clone(conditions), func(c any) bool { return !slices.Contains(have, conditionType(c)) })
+	if len(kept) == len(conditions) {
+		return is
+	}
+	out := maps.Clone(is)
+	if out["conditions"] = kept; len(have) == 0 {
+		delete(out, "conditions")
+	}
+	return out
+}
