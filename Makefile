@@ -22,8 +22,9 @@ race: kube ## the same under the race detector
 	$(GO) test -race -shuffle=on -count=1 -timeout 30m $(PACKAGES)
 sim: kube ## SEEDS histories of the simulator, and the mistakes that it has to notice
 	$(GO) test ./sync -run '^(TestSim|TestMutants)$$' -count=1 -timeout 60m -seeds $(SEEDS) -mutants
-fleeting: kube ## 5 000 sources created and deleted within 50 ms, beside a konnector that is killed
+fleeting: kube ## 5 000 claims created and deleted within 50 ms, beside a konnector that is killed: the engine alone, then the programs
 	$(GO) test ./sync -run '^TestRealFleeting$$' -count=1 -timeout 20m -fleeting 5000
+	$(GO) test ./internal/test/e2e -run '^TestFleetingClaims$$' -count=1 -timeout 20m -v -fleeting 5000
 fuzz: ## what reads strangers' bytes, each fuzz test for FUZZTIME
 	@set -e; for p in $$(grep -rl --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u); do \
 	  for f in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9]*\)(.*/\1/p' $$p/*_test.go); do \
@@ -45,5 +46,5 @@ lint: arrows
 	$(LINT) run ./...
 tidy:
 	for m in . internal/test/kube internal/test/crossplane/function; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
-ci: generate tidy lint test rest sim fuzz
+ci: generate tidy lint test rest sim fleeting fuzz
 	git diff --exit-code

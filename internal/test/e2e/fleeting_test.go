@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/e2e-framework/pkg/features"
+
+	"github.com/klutch-go/sdk/internal/test/cluster"
+	"github.com/klutch-go/sdk/internal/test/stack"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+var fleeting = flag.Int("fleeting", 100, "how many claims TestFleetingClaims creates and deletes")
+
+// Instances and ServiceBindings are deleted within 50 ms of their creation, beside a claim
+// that is written all the time and a konnector that is killed again and again: nothing of
+// them is left on either side.
+func TestFleetingClaims(t *testing.T) {
+	const ns = "fleeting"
+	f := features.New("claims that live for a moment").
+		Assess("nothing is left of them", step(ns, func(w world) {
+			w.apply(w.s.App, instance(ns, "base", "postgresql-single-nano"))
+			w.awaitState(instances, "base", "Running")
+			w.restarted(append(slices.Clone(w.s.Konnector.Args), "--deletion-limit=-1"))
+			args := w.s.Konnector.Args
+			defer w.restarted(args[:len(args)-1])
+			quiet := w.noise("base")
+			lived := make(chan struct{})
+			go func() {
+				defer close(lived)
+				w.live(*fleeting)
+			}()
+			kills := w.kills(lived)
+			quiet()
+			left := ""
+			err := wait.PollUntilContextTimeout(w.ctx, time.Second, patience, true, func(context.Context) (bool, error) {
+				left = w.leftOver()
+				return left == "", nil
+			})
+			if err != nil {
+				w.Errorf("after %d claims and %d kills there are still: %s", *fleeting, kills, left)
+			}
+			for _, name := range services[:2] {
+				w.await(stack.Object{Cluster: w.s.App, Resource: v1alpha1.Resource("apiservicebindings"), Namespace: v1alpha1.Namespace, Name: name},
+					isTrue(v1alpha1.ConditionReady, v1alpha1.ConditionDeletionsInSync, v1alpha1.ConditionObjectsSynced))
+			}
+			w.Logf("%d claims, %d kills", *fleeting, kills)
+		})).Feature()
+	testenv.Test(t, f)
+}
+
+// restarted stops the konnector and starts it with these arguments.
+func (w world) restarted(args []string) {
+	w.Helper()
+	w.must(w.s.Konnector.Stop())
+	w.s.Konnector.Args = args
+	w.must(w.s.Konnector.Start(w.ctx))
+}
+
+// noise writes to an instance until quiet.
+func (w world) noise(name string) (quiet func()) {
+	w.Helper()
+	c, err := w.app(instances, name).Client()
+	if err != nil {
+		w.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.ctx)
+	var wg sync.WaitGroup
+	for writer := range 4 {
+		wg.Go(func() {
+			for i := 0; ctx.Err() == nil; i++ {
+				patch := fmt.Sprintf(`{"metadata":{"labels":{"writer-%d":"%d"}}}`, writer, i)
+				_, _ = c.Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+			}
+		})
+	}
+	return func() { cancel(); wg.Wait() }
+}
+
+// live creates claims, 16 at once, every other one a ServiceBinding, and deletes each after a moment.
+func (w world) live(n int) {
+	instance, err := w.app(instances, "").Client()
+	binding, err2 := w.app(bindings, "").Client()
+	if err != nil || err2 != nil {
+		w.Error(err, err2)
+		return
+	}
+	var wg sync.WaitGroup
+	begun := make(chan struct{}, 16)
+	for i := range n {
+		begun <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-begun }()
+			c, u := instance, w.fleetingClaim(i)
+			if u.GetKind() == "ServiceBinding" {
+				c = binding
+			}
+			if _, err := c.Create(w.ctx, u, metav1.CreateOptions{}); err != nil {
+				w.Error(err)
+			}
+			time.Sleep(rand.N(50 * time.Millisecond))
+			if err := c.Delete(w.ctx, u.GetName(), metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				w.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func (w world) fleetingClaim(i int) *unstructured.Unstructured {
+	if i%2 == 0 {
+		return instance(w.namespace, fmt.Sprint("db-", i), "postgresql-single-nano")
+	}
+	return object("anynines.com/v1", "ServiceBinding", w.namespace, fmt.Sprint("access-", i), map[string]any{
+		"spec": map[string]any{"instanceRef": "base", "serviceInstanceType": "postgresql"},
+	})
+}
+
+// kills kills the konnector and starts it again until the claims have lived, at least twice.
+func (w world) kills(lived <-chan struct{}) (kills int) {
+	w.Helper()
+	for ; ; kills++ {
+		select {
+		case <-lived:
+			if kills >= 2 {
+				return kills
+			}
+		case <-time.After(500*time.Millisecond + rand.N(2*time.Second)):
+		}
+		w.must(w.s.Konnector.Kill())
+		w.must(w.s.Konnector.Start(w.ctx))
+	}
+}
+
+// leftOver names what is there of claims that have lived.
+func (w world) leftOver() string {
+	w.Helper()
+	service := w.mirror(instances, "base").Namespace
+	var left []string
+	for _, side := range []struct {
+		cluster   *cluster.Cluster
+		namespace string
+	}{{w.s.App, w.namespace}, {w.s.Control, service}} {
+		for _, gvr := range []schema.GroupVersionResource{instances, bindings, secrets} {
+			c, err := stack.Object{Cluster: side.cluster, Resource: gvr, Namespace: side.namespace}.Client()
+			if err != nil {
+				return err.Error()
+			}
+			list, err := c.List(w.ctx, metav1.ListOptions{})
+			if err != nil {
+				return err.Error()
+			}
+			for _, u := range list.Items {
+				if u.GetName() != "base" {
+					left = append(left, gvr.Resource+" "+side.namespace+"/"+u.GetName())
+				}
+			}
+		}
+	}
+	if len(left) > 10 {
+		left = append(left[:10], fmt.Sprintf("and %d more", len(left)-10))
+	}
+	return strings.Join(left, ", ")
+}
+
+// isTrue holds when these conditions of an object are True, or not there.
+func isTrue(types ...string) stack.Condition {
+	return func(u *unstructured.Unstructured) bool {
+		all, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+		return !slices.ContainsFunc(all, func(c any) bool {
+			m, _ := c.(map[string]any)
+			return slices.Contains(types, fmt.Sprint(m["type"])) && m["status"] != string(metav1.ConditionTrue)
+		})
+	}
+}
