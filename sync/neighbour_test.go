@@ -33,8 +33,11 @@ func TestI13Neighbours(t *testing.T) {
 		"a noisy namespace": func(ctx context.Context, h *town) { h.noise(ctx, widgets, loud) },
 		"a noisy binding":   func(ctx context.Context, h *town) { h.noise(ctx, gadgets, loud) },
 		"a dead cluster":    func(ctx context.Context, h *town) { h.hangs(ctx, 1, isWrite) },
-		"a cluster that hangs, ten kinds": func(ctx context.Context, h *town) {
-			h.hangs(ctx, 10, func(fakecluster.Request) bool { return true })
+		"a cluster that hangs, one kind": func(ctx context.Context, h *town) {
+			h.hangs(ctx, 1, func(fakecluster.Request) bool { return true })
+		},
+		"a cluster that hangs, 40 kinds": func(ctx context.Context, h *town) {
+			h.hangs(ctx, 40, func(fakecluster.Request) bool { return true })
 		},
 		"writes that hang, ten kinds": func(ctx context.Context, h *town) { h.hangs(ctx, 10, isWrite) },
 		"reads that hang, ten kinds": func(ctx context.Context, h *town) {

@@ -7,6 +7,7 @@ package sync
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	gosync "sync"
@@ -85,20 +86,29 @@ func TestRealSilence(t *testing.T) {
 	w.create(w.source, "default", w.widget("a", `{"color":"0"}`, ``))
 	w.until("the healthy one is in step", func() bool { return w.targetOf("a") != nil })
 	usual := w.p99("usual")
+	sizes, n := []string{"medium", "large", "small"}, 0
+	change := func() (size string) {
+		size = sizes[n%len(sizes)]
+		n++
+		w.changeSilent(size)
+		return size
+	}
 	for name, after := range map[string]int{"nothing": 0, "in the middle": 300} {
 		line.Hush(after)
-		for _, size := range []string{"medium", "large"} { // the second meets calls that wait for an answer
-			w.changeSilent(size)
-			took := w.p99(name + size)
+		last := ""
+		for range 2 { // the second change meets calls that wait for an answer
+			took, most := time.Duration(math.MaxInt64), max(2*usual, 250*time.Millisecond)
+			for turn := 0; turn < 3 && took > most; turn++ { // a busy machine is slow now and then, one that waits for a silent cluster each time
+				last = change()
+				took = min(took, w.p99(fmt.Sprint(name, n)))
+			}
 			t.Logf("usual p99 %v, beside silence (%s) %v", usual, name, took)
-			if took > max(2*usual, 2*time.Second) { // who waits for a silent cluster waits for many seconds, a busy machine for one
+			if took > most {
 				t.Errorf("p99 beside a cluster that answers %s: %v, usual %v", name, took, usual)
 			}
 		}
 		line.Speak()
-		w.untilInStep("large")
-		w.changeSilent("small")
-		w.untilInStep("small")
+		w.untilInStep(last)
 	}
 }
 
