@@ -229,7 +229,7 @@ func (a *actor) classify(p *pair, s step, r *record, err error) error {
 	if s == stepDelete || s == stepOrphan {
 		ask = refusal.Deletion
 	}
-	a.refused.Refused(p.key, ask, p.want.hash, p.targets, err)
+	a.refused.Refused(p.key, ask, p.want.hash, p.schemas[1], err)
 	return errNoted
 }
 
@@ -281,7 +281,7 @@ func (a *actor) giveStatus(ctx context.Context, p *pair, r *record) (*unstructur
 		return nil, again(err) // another incarnation, or none any more
 	default:
 		a.sourceFields.Doubt()
-		a.refused.Refused(p.key, refusal.Status, travel.Hash(p.give), p.sources, err)
+		a.refused.Refused(p.key, refusal.Status, travel.Hash(p.give), p.schemas[0], err)
 		return nil, errNoted
 	}
 	return obj, err

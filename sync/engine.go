@@ -326,7 +326,7 @@ func (e *engine) targetView() *view.View {
 func (e *engine) newView(name string, c *Cluster, l watchstore.Source) *view.View {
 	return view.New(view.Config{
 		Name: name, List: l, Stores: c.stores, Live: c.reader(e.sync.resource),
-		Moved: func(string) { e.refused.Recovered(); e.remapped(); e.sync.notify() }, Lost: e.sync.notify, Doubt: e.guard.Doubt,
+		Back: e.refused.Recovered, Moved: func(string) { e.remapped(); e.sync.notify() }, Lost: e.sync.notify, Doubt: e.guard.Doubt,
 	})
 }
 
@@ -381,7 +381,7 @@ func (e *engine) newRelatedResource(p *queue.Pool, f family) *relatedResource {
 func (e *engine) relatedView(r *relatedResource, what string, c *Cluster, selector string, original func(cache.ObjectName) (cache.ObjectName, bool)) *view.View {
 	return view.New(view.Config{
 		Name: "related " + what + " " + r.Resource.Resource, List: c.metadataLister(r.Resource, selector, "metadata of "+e.names.Domain+" by "+selector, slim.Related(e.names, related.Managers)), Stores: c.stores,
-		Moved: func(string) { r.refused.Recovered(); r.remapped(); e.sync.notify() }, Lost: e.lost, Doubt: e.guard.Doubt,
+		Back: r.refused.Recovered, Moved: func(string) { r.remapped(); e.sync.notify() }, Lost: e.lost, Doubt: e.guard.Doubt,
 		Changed: func(o view.Change) {
 			if k, ok := original(o.Name); ok {
 				r.queue.Add(k, o.Class(queue.Related))

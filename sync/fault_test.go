@@ -192,6 +192,49 @@ func TestI19AnsweredAbsent(t *testing.T) {
 	}
 }
 
+// I19: lists that show no other schema make nothing due that was refused: many objects cost no
+// more where an API server or a proxy ends watches every five minutes. Another schema does.
+func TestI19RelistsAskNothing(t *testing.T) {
+	for name, refuse := range map[string]func(fakecluster.Request) error{
+		"quota": forbidden,
+		"webhook": func(fakecluster.Request) error {
+			return apierrors.NewInternalError(errors.New("failed calling webhook"))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const objects = 100
+				w := newFake(t)
+				var asked atomic.Int64
+				view := w.fakeTarget.View(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if !isWrite(r) || r.Resource != widgets {
+						return do()
+					}
+					asked.Add(1)
+					return refuse(r)
+				})
+				w.to, _ = NewClusterForClients(view.Client(), view.Metadata())
+				for i := range objects {
+					w.create(w.source, w.sourceNS, w.widget(fmt.Sprint("w", i), `{"size":"small"}`, ``))
+				}
+				s, stop := w.sync(Options{})
+				defer stop()
+				time.Sleep(time.Hour)
+				asked.Store(0)
+				before := s.engine.target.Listed(w.targetNS)
+				for i := range 12 {
+					s.engine.target.Relist(fmt.Sprint("list ", i))
+					time.Sleep(5 * time.Minute)
+				}
+				lists := s.engine.target.Listed(w.targetNS) - before // of which some follow a silence of the fake, which sends no bookmarks
+				if n := int(asked.Load()); lists < 12 || n > 6*objects+20*lists {
+					t.Errorf("%d requests in an hour of %d lists", n, lists)
+				}
+			})
+		})
+	}
+}
+
 // A message that an API server calls absent is in the way of nothing.
 func TestMessageAnsweredAbsent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -50,7 +50,8 @@ type pair struct {
 	wait       time.Duration // until a refused intent is asked again, or told
 	statusWait time.Duration // until the status may be given
 
-	sources, targets int // how often they were listed: answers of before are of another schema
+	sources, targets int    // how often they were listed: answers of before are of another schema
+	schemas          [2]int // how often those of sources and targets have changed: what was refused before may be taken now
 }
 
 // An observer reads both sides of an object, and says in which state they are.
@@ -77,6 +78,7 @@ type observer struct {
 // observe reads both sides.
 func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record) (*pair, error) {
 	p := &pair{key: key, state: state{policy: o.policy, names: o.names, suspect: o.guard.Suspect.Load()}}
+	p.schemas = [2]int{o.sourceFields.Changes(), o.targetFields.Changes()}
 	p.sources = o.source.Listed(key.Namespace)
 	r.answers.lookSource = r.answers.lookSource || over(r.answers.source) && r.answers.listed != p.sources // the list may be of a backup that brings it back
 	var err error
@@ -519,7 +521,7 @@ func (o *observer) rememberSpec(p *pair, r *record) {
 		}
 	}
 	if f := o.refused.Of(p.key, refusal.Spec); f != nil {
-		p.refuse(f, f.Due(p.want.hash, p.targets))
+		p.refuse(f, f.Due(p.want.hash, p.schemas[1]))
 	}
 	if p.target == nil && p.state.target.freshness != unknown {
 		o.refused.Drop(p.key, refusal.Deletion) // there is nothing to delete any more
@@ -562,7 +564,7 @@ func (o *observer) rememberStatus(p *pair, r *record) {
 		if f.Lasts() {
 			p.statusRefused = f.Detail
 		}
-		if !f.Due(travel.Hash(p.give), p.sources) {
+		if !f.Due(travel.Hash(p.give), p.schemas[0]) {
 			refusedFor = f.Wait()
 			if passes := f.Passes(); passes > 0 {
 				refusedFor = min(refusedFor, passes) // to tell it then

@@ -46,6 +46,7 @@ type Cache struct {
 
 	mu       sync.Mutex
 	version  string // of the document; empty as long as there is none
+	changes  int    // how often the schema of the resource has changed
 	document *Document
 	partial  time.Time // when something was first left out by this document; zero if nothing was
 	looked   time.Time // when the server was last asked for another document
@@ -185,7 +186,10 @@ func (c *Cache) tryRead(ctx context.Context) (changed bool, err error) {
 	defer c.mu.Unlock()
 	before := c.document
 	c.version, c.document, c.partial, c.looked = latest.ServerRelativeURL(), d, time.Time{}, time.Time{}
-	return !d.Same(before), nil // other kinds may have changed
+	if changed = !d.Same(before); changed { // else other kinds have
+		c.changes++
+	}
+	return changed, nil
 }
 
 // same notes that the server has no other document.
@@ -226,6 +230,13 @@ func (c *Cache) Has(path []string) (has, known bool) {
 func (c *Cache) Plain() (plain, known bool) {
 	d := c.latest()
 	return d.isPlain(), d.of() != nil
+}
+
+// Changes is how often the schema has changed, as far as that is known.
+func (c *Cache) Changes() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.changes
 }
 
 func (c *Cache) latest() *Document {

@@ -81,11 +81,16 @@ func TestChangeBeforeTheFirstObject(t *testing.T) {
 	changed := make(chan string, 10)
 	c := p.cache(t, func(version string) { changed <- version })
 	c.Load(t.Context())
+	c.Load(t.Context())
+	before := c.Changes()
 	go c.Run(t.Context())
 	p.fields.Add(1)
 	c.Doubt()
 	select {
 	case <-changed:
+		if n := c.Changes(); before != 1 || n != 2 {
+			t.Errorf("changes %d, and %d after one", before, n)
+		}
 	case <-time.After(10 * time.Second):
 		t.Error("the change was not told")
 	}

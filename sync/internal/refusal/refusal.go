@@ -50,7 +50,7 @@ type Refusal struct {
 	Since  time.Time // the first of these answers in a row, to the same wish
 
 	wish   string // hash of what was asked
-	listed int    // as of which list of the side that refused
+	schema int    // how often that of the side that refused had changed
 	asked  int    // in a row
 	next   time.Time
 }
@@ -83,10 +83,10 @@ func (r *Refusal) Passes() time.Duration {
 	return max(time.Until(r.Since.Add(passing)), time.Millisecond)
 }
 
-// Due reports whether wish may be asked: it is another one than was refused, the objects
-// were listed anew since, or the pause is over.
-func (r *Refusal) Due(wish string, listed int) bool {
-	return r.wish != wish || r.listed != listed || r.Wait() <= 0
+// Due reports whether wish may be asked: it is another one than was refused, the schema of
+// the side that refused has changed since, or the pause is over.
+func (r *Refusal) Due(wish string, schema int) bool {
+	return r.wish != wish || r.schema != schema || r.Wait() <= 0
 }
 
 // Wait is how long the pause lasts.
@@ -171,12 +171,12 @@ func (l *Ledger) Of(object cache.ObjectName, ask Ask) *Refusal {
 	return l.refusals[key{object, ask}]
 }
 
-// Refused notes that err was the answer to wish, and returns the refusal.
-func (l *Ledger) Refused(object cache.ObjectName, ask Ask, wish string, listed int, err error) *Refusal {
+// Refused notes that err was the answer to wish, under which schema, and returns the refusal.
+func (l *Ledger) Refused(object cache.ObjectName, ask Ask, wish string, schema int, err error) *Refusal {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := key{object, ask}
-	r := &Refusal{Kind: fates.Of(err), Detail: text.Clip(err.Error(), longestDetail), Since: time.Now(), wish: wish, listed: listed}
+	r := &Refusal{Kind: fates.Of(err), Detail: text.Clip(err.Error(), longestDetail), Since: time.Now(), wish: wish, schema: schema}
 	if before := l.refusals[k]; before != nil && before.wish == wish {
 		r.Since, r.asked = before.Since, before.asked+1
 	}
@@ -225,13 +225,14 @@ func (l *Ledger) Forget(object cache.ObjectName) {
 	}
 }
 
-// Recovered has all that failed because of an API server, and not of the object, be due.
+// Recovered has what failed because of an API server, and not of the object, be due: the first
+// few of each kind, each of which wakes two others when it is accepted.
 func (l *Ledger) Recovered() {
 	l.mu.Lock()
 	var due []cache.ObjectName
-	for kind, all := range l.kinds {
+	for kind := range l.kinds {
 		if kind.Fate() == fates.Later {
-			due = append(due, l.due(kind, len(all.members))...)
+			due = append(due, l.due(kind, few)...)
 		}
 	}
 	l.mu.Unlock()

@@ -159,5 +159,15 @@ func TestRecovered(t *testing.T) {
 		if l.Forget(named(3)); l.Count(Access) != 0 {
 			t.Error("it is not forgotten")
 		}
+		for n := range 10 * few {
+			l.Refused(named(n), Status, "wish", 1, webhook)
+		}
+		clear(woken)
+		if l.Recovered(); len(woken) != few || !woken[named(0)] || woken[named(few)] {
+			t.Errorf("of a crowd %d are woken, want the first %d", len(woken), few)
+		}
+		if l.Accepted(named(0), Status); len(woken) != few+2 {
+			t.Errorf("the first that is accepted wakes %d, want 2", len(woken)-few)
+		}
 	})
 }

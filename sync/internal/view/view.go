@@ -32,7 +32,8 @@ type Config struct {
 	Live    func(context.Context, cache.ObjectName) (*unstructured.Unstructured, error)
 	Changed func(Change)
 	Ended   func(last metav1.Object) // called before Changed where the watch has shown a deletion, and not a list; may be nil
-	Moved   func(namespace string)   // called when a namespace, or all, became known
+	Back    func()                   // called before Moved where it was unknown before
+	Moved   func(namespace string)   // called when a namespace, or all, was listed, or is watched again
 	Lost    func()                   // called when a namespace, or all, became unknown, or so for another kind of reason
 	Watched func()                   // called when a watch begins; may be nil
 	Doubt   func()                   // called when the cluster may have been restored from a backup
@@ -90,6 +91,7 @@ type Part struct {
 	view      *View
 	log       logr.Logger
 	Confirmed atomic.Int64 // as of which list the clusters were
+	known     atomic.Bool
 }
 
 // Get returns the object called name, and the version of the view if there is
@@ -242,11 +244,15 @@ func (p *Part) Ended(last metav1.Object) {
 
 // Turned implements watchstore.Follower.
 func (p *Part) Turned(known bool) {
-	if known {
-		p.view.Moved(p.Namespace())
+	before := p.known.Swap(known)
+	if !known {
+		p.view.Lost()
 		return
 	}
-	p.view.Lost()
+	if !before {
+		p.view.Back()
+	}
+	p.view.Moved(p.Namespace())
 }
 
 // Shrank implements watchstore.Follower.
