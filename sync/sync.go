@@ -112,15 +112,20 @@ func (s *Sync) Release() {
 	s.notify()
 }
 
-// Retry asks the source's cluster at once for all that it did not permit, as when rights have
-// come back, of which no watch tells. What else was refused keeps its pause.
+// Retry asks the source's cluster at once for all that it did not permit, and both for what could
+// not be read, as when rights have come back, of which no watch tells. What else was refused keeps
+// its pause.
 func (s *Sync) Retry() {
 	s.mu.Lock()
 	e := s.engine
 	s.mu.Unlock()
-	if e != nil {
-		e.refused.Permitted()
+	if e == nil {
+		return
 	}
+	for _, v := range e.views() {
+		v.Wake()
+	}
+	e.refused.Permitted()
 }
 
 func (s *Sync) begin() (*engine, error) {

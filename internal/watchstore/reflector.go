@@ -15,8 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
-
-	"github.com/klutch-go/sdk/internal/fates"
 )
 
 // run lists and watches until ctx ends.
@@ -26,7 +24,7 @@ func (s *Store) run(ctx context.Context) {
 	quiet := logr.Discard()
 	r := cache.NewReflectorWithOptions(s.listWatch(), s.source.Example, intake{s}, cache.ReflectorOptions{
 		Name: s.key.resource.String(), Logger: &quiet,
-		Backoff: &wait.Backoff{Duration: s.jitter.of(First, s.key, 0), Cap: Last, Factor: 2, Steps: 6},
+		Backoff: &wait.Backoff{Duration: s.pauses.Jitter.of(First, s.key, 0), Cap: Last, Factor: 2, Steps: 6},
 	})
 	r.RunWithContext(logr.NewContext(ctx, quiet))
 	s.mu.Lock()
@@ -76,8 +74,7 @@ func persist[T any](ctx context.Context, s *Store, try func() (T, error)) (out T
 		return out, errEnded
 	}
 	defer s.calls.Done()
-	wait := func(pause time.Duration, attempt int) time.Duration { return s.jitter.of(pause, s.key, attempt) }
-	out, err = Retry(ctx, wait, s.note, try)
+	out, err = Retry(ctx, &s.pauses, s.note, try)
 	if err != nil && ctx.Err() == nil {
 		s.stray(ctx, err)
 	}
@@ -102,10 +99,12 @@ func (s *Store) stray(ctx context.Context, err error) {
 	if n <= 0 {
 		return
 	}
+	woken := s.pauses.woken()
 	s.note(err)
 	select {
 	case <-ctx.Done():
-	case <-time.After(s.jitter.of(fates.Of(err).Pause(n), s.key, n)):
+	case <-woken:
+	case <-time.After(s.pauses.Jitter.of(pauseAfter(err, n), s.key, n)):
 	}
 }
 

@@ -5,16 +5,25 @@ package watchstore
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/klutch-go/sdk/internal/fates"
 )
 
-// Pauses between retries: they come soon, since users wait for the end of an outage.
+// Pauses between retries: they come soon, since users wait for the end of an outage. What an API
+// server refuses has more time, as package fates says; but nothing tells of each right that is
+// given back and each kind that is served again, so that it is asked once a minute.
 const (
-	First = 100 * time.Millisecond
-	Last  = 2500 * time.Millisecond
+	First   = 100 * time.Millisecond
+	Last    = 2500 * time.Millisecond
+	Longest = 40 * time.Second
 )
+
+// pauseAfter is how long to wait after so many errors in a row, from 1.
+func pauseAfter(err error, attempt int) time.Duration {
+	return min(fates.Of(err).Pause(attempt+1), Longest)
+}
 
 // A Jitter spreads in time what fails everywhere at once: it is given a pause, what is tried
 // again, and how often it was tried.
@@ -32,24 +41,51 @@ func Random(pause time.Duration) time.Duration {
 	return pause/2 + rand.N(pause) //nolint:gosec // jitter is no secret
 }
 
+// Pauses are those of Retry. The zero value spreads them in time, and nothing ends them.
+type Pauses struct {
+	Jitter Jitter
+	What   any // is tried again, for Jitter
+
+	mu  sync.Mutex
+	end chan struct{} // closed to end a pause; nil before there was one
+}
+
+// Wake ends the pause there may be: what was refused may be permitted now.
+func (p *Pauses) Wake() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.end != nil {
+		close(p.end)
+		p.end = nil
+	}
+}
+
+func (p *Pauses) woken() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.end == nil {
+		p.end = make(chan struct{})
+	}
+	return p.end
+}
+
 // Retry lists or watches for a reflector until there is an answer that it has to see, or ctx
 // is done: a reflector itself would wait ever longer, up to a minute, and so notice the end
-// of an outage as late. Failed is called with each error in between. Wait may be nil.
-func Retry[T any](ctx context.Context, wait func(pause time.Duration, attempt int) time.Duration, failed func(error), try func() (T, error)) (T, error) {
-	for pause, attempt := First, 1; ; pause, attempt = min(2*pause, Last), attempt+1 {
+// of an outage as late. Failed is called with each error in between.
+func Retry[T any](ctx context.Context, p *Pauses, failed func(error), try func() (T, error)) (T, error) {
+	for attempt := 1; ; attempt++ {
+		woken := p.woken()
 		out, err := try()
 		if err == nil || ctx.Err() != nil || isAnswer(err) {
 			return out, err
 		}
 		failed(err)
-		next := Random(pause)
-		if wait != nil {
-			next = wait(pause, attempt)
-		}
 		select {
 		case <-ctx.Done():
 			return out, ctx.Err()
-		case <-time.After(next):
+		case <-woken:
+			attempt = 0
+		case <-time.After(p.Jitter.of(pauseAfter(err, attempt), p.What, attempt)):
 		}
 	}
 }

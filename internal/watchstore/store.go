@@ -47,7 +47,7 @@ type Store struct {
 	source     Source
 	dictionary *dictionary
 	share      *kubeconfig.Share // of what may be kept; nil without bounds
-	jitter     Jitter
+	pauses     Pauses
 	users      int // under Stores.mu
 	stop       context.CancelFunc
 	done       chan struct{}
@@ -200,6 +200,9 @@ func (s *Store) each(call func(Follower)) {
 		call(w)
 	}
 }
+
+// Wake has what was refused be asked again at once, as when rights have come back.
+func (s *Store) Wake() { s.pauses.Wake() }
 
 // Relist lists all objects anew, once for each schema: another one fills in and drops
 // fields of objects that have not been written.

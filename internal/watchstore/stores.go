@@ -35,7 +35,7 @@ func (s *Stores) Acquire(ctx context.Context, from Source, namespace string) *St
 	f := s.all[k]
 	if f == nil {
 		f = &Store{
-			key: k, source: from, dictionary: &s.dictionary, share: s.Budget.Share(k.resource.Resource), jitter: s.Jitter, done: make(chan struct{}),
+			key: k, source: from, dictionary: &s.dictionary, share: s.Budget.Share(k.resource.Resource), pauses: Pauses{Jitter: s.Jitter, What: k}, done: make(chan struct{}),
 			follower: map[Follower]struct{}{}, objects: map[cache.ObjectName]metav1.ObjectMetaAccessor{},
 		}
 		if s.all == nil {

@@ -93,7 +93,7 @@ func (r reader) Informer(indexers cache.Indexers) cache.SharedIndexInformer {
 // persist tries until it gets an answer that an informer has to see.
 func persist[T any](ctx context.Context, tell func(context.Context, error), try func() (T, error)) (T, error) {
 	said := ""
-	out, err := watchstore.Retry(ctx, nil, func(err error) {
+	out, err := watchstore.Retry(ctx, &watchstore.Pauses{}, func(err error) {
 		if why := Explain(err); why != said {
 			said = why
 			tell(ctx, err)

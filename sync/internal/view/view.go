@@ -268,6 +268,13 @@ func (p *Part) Renewed() {
 	}
 }
 
+// Wake has what may not be read be asked for again at once.
+func (v *View) Wake() {
+	for _, p := range v.Parts() {
+		p.Wake()
+	}
+}
+
 // Relist lists all objects anew, once for each schema.
 func (v *View) Relist(schema string) {
 	for _, p := range v.Parts() {
