@@ -17,7 +17,6 @@ import (
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/klutch-go/sdk/auth"
 	"github.com/klutch-go/sdk/export/internal/handshake"
@@ -30,10 +29,8 @@ import (
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
-const (
-	firstRetry = 50 * time.Millisecond
-	lastRetry  = 15 * time.Second // so that an outage is over soon after it is over
-)
+// lastRetry is how long after an outage the last of many tenants is looked at again.
+const lastRetry = 15 * time.Second
 
 // tenantOptions are what Options say of tenants.
 func (e *Exporter) tenantOptions() *tenant.Options {
@@ -163,10 +160,7 @@ func (c *control) controllers() (map[string]*controller.Controller, error) {
 	all := map[string]*controller.Controller{}
 	var errs []error
 	add := func(name string, fn controller.Func, watches ...watch) {
-		ctrl := controller.New(name, fn, controller.Options{
-			Workers: 4,
-			Limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](firstRetry, lastRetry),
-		})
+		ctrl := controller.New(name, fn, controller.Options{Workers: 4, Patience: lastRetry})
 		for _, f := range watches {
 			_, err := ctrl.Watch(f.from, f.keys)
 			errs = append(errs, err)

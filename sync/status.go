@@ -6,12 +6,12 @@ import (
 	"context"
 	"maps"
 	"sync"
-	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/internal/hourly"
 	"github.com/klutch-go/sdk/sync/internal/refusal"
 )
 
@@ -108,21 +108,11 @@ func (t *reports) counted(reason Reason) int {
 
 // hourly logs once an hour how many objects are not in step, and why.
 func (t *reports) hourly(ctx context.Context) {
-	tick := time.NewTicker(time.Hour)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	hourly.Log(ctx, "objects are not in step", func() map[Reason]int {
 		t.mu.Lock()
-		counts := maps.Clone(t.counts)
-		t.mu.Unlock()
-		if len(counts) > 0 {
-			logr.FromContextOrDiscard(ctx).Info("objects are not in step", "objects", counts)
-		}
-	}
+		defer t.mu.Unlock()
+		return maps.Clone(t.counts)
+	})
 }
 
 // denied tells what keeps an object from being read, or its source from being written.

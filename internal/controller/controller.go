@@ -9,15 +9,14 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"slices"
+	"maps"
+	"math/rand/v2"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/queue"
@@ -30,8 +29,8 @@ type Func = func(ctx context.Context, key cache.ObjectName) (again time.Duration
 
 // Options tune a Controller. The zero value is ready to use.
 type Options struct {
-	Workers int                                          // concurrent calls of the Func; 0 means 1
-	Limiter workqueue.TypedRateLimiter[cache.ObjectName] // pause after so many failures; nil means that of package fates
+	Workers  int           // concurrent calls of the Func; 0 means 1
+	Patience time.Duration // see queue.Options
 }
 
 // A Controller calls a Func for every key added to it.
@@ -39,65 +38,79 @@ type Controller struct {
 	name  string
 	queue *queue.Queue
 
-	mu     sync.Mutex
-	synced []cache.DoneChecker
+	mu      sync.Mutex
+	running bool
+	synced  []cache.DoneChecker // what Run waits for
 }
 
 // New returns a Controller that must be started with Run.
 func New(name string, fn Func, opts Options) *Controller {
 	workers := max(opts.Workers, 1)
-	o := queue.Options{Name: name, PerNamespace: workers}
-	if l := opts.Limiter; l != nil {
-		fn = forgetting(fn, l)
-		o.Pause = func(key cache.ObjectName, _ error, _ int) time.Duration { return l.When(key) }
-	}
-	return &Controller{name: name, queue: queue.NewPool(workers, nil).Queue(fn, o)}
+	return &Controller{name: name, queue: queue.NewPool(workers, spread).Queue(fn, queue.Options{Name: name, PerNamespace: workers, Patience: opts.Patience})}
 }
 
-// forgetting has l count failures in a row.
-func forgetting(fn Func, l workqueue.TypedRateLimiter[cache.ObjectName]) Func {
-	return func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
-		again, err := fn(ctx, key)
-		if err == nil || errors.Is(err, ErrTerminal) {
-			l.Forget(key)
-		}
-		return again, err
+// spread has what failed at once not be tried again at once.
+func spread(pause time.Duration, _ cache.ObjectName, failures int) time.Duration {
+	if failures == 0 || pause < time.Second {
+		return pause
 	}
+	return pause - rand.N(pause/2) //nolint:gosec // jitter is no secret
 }
 
 // Add queues key. Adding a key that already waits is a no-op.
 func (c *Controller) Add(key cache.ObjectName) { c.queue.Add(key, queue.User) }
 
 // Watch queues keys(obj) for every object inf reports as added, changed or
-// deleted. Run waits for the informers that were watched before to sync; Watch may
+// deleted. What failed before counts no more, unless only a status has changed: controllers
+// themselves write those. Run waits for the informers that were watched before to sync; Watch may
 // also be called while it runs. The returned function detaches the handler and
 // waits until it has ended.
 func (c *Controller) Watch(inf cache.SharedIndexInformer, keys func(metav1.Object) []cache.ObjectName) (stop func(), err error) {
-	enqueue := func(obj any) {
+	enqueue := func(obj any, add func(cache.ObjectName, queue.Priority)) {
 		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = gone.Obj
 		}
 		if o, ok := obj.(metav1.Object); ok {
 			for _, key := range keys(o) {
-				c.Add(key)
+				add(key, queue.User)
 			}
 		}
 	}
 	reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: enqueue,
+		AddFunc: func(obj any) { enqueue(obj, c.queue.Changed) },
 		UpdateFunc: func(before, after any) {
-			enqueue(before) // a mapping may have moved, so both ends need a look
-			enqueue(after)
+			add := c.queue.Add
+			if altered(before, after) {
+				add = c.queue.Changed
+			}
+			enqueue(before, add) // a mapping may have moved, so both ends need a look
+			enqueue(after, add)
 		},
-		DeleteFunc: enqueue,
+		DeleteFunc: func(obj any) { enqueue(obj, c.queue.Changed) },
 	})
 	if err != nil {
 		return nil, fmt.Errorf("watch for controller %s: %w", c.name, err)
 	}
 	c.mu.Lock()
-	c.synced = append(c.synced, reg.HasSyncedChecker())
-	c.mu.Unlock()
+	defer c.mu.Unlock()
+	if !c.running {
+		c.synced = append(c.synced, reg.HasSyncedChecker())
+	}
 	return func() { _ = cache.ShutDownEventHandler(inf, reg) }, nil
+}
+
+// altered reports whether more of an object has changed than its status. Kinds without a
+// generation have none, or none of their own.
+func altered(before, after any) bool {
+	was, ok := before.(metav1.Object)
+	is, also := after.(metav1.Object)
+	switch {
+	case !ok || !also || was.GetUID() != is.GetUID():
+		return true
+	case was.GetGeneration() == 0 && is.GetGeneration() == 0:
+		return was.GetResourceVersion() != is.GetResourceVersion()
+	}
+	return was.GetGeneration() != is.GetGeneration() || !maps.Equal(was.GetAnnotations(), is.GetAnnotations()) || !maps.Equal(was.GetLabels(), is.GetLabels())
 }
 
 // Self is the keys argument of Watch for the controller's own objects.
@@ -109,11 +122,12 @@ func (c *Controller) ShutDown() { c.queue.Close() }
 // Run works the queue until ctx is done and every call in flight has returned; it
 // then returns nil, also if the informers never synced. It can be called once.
 //
-// A call that fails is repeated with growing delays. Conflicts are repeated
-// without a word, unless there are many in a row; ErrTerminal is not repeated.
+// A call that fails is repeated with growing delays, as package fates has them. Conflicts are
+// repeated without a word, unless there are many in a row; ErrTerminal is not repeated.
 func (c *Controller) Run(ctx context.Context) error {
 	c.mu.Lock()
-	synced := slices.Clone(c.synced)
+	synced := c.synced
+	c.running, c.synced = true, nil
 	c.mu.Unlock()
 	if !cache.WaitFor(ctx, "", synced...) {
 		c.ShutDown()

@@ -98,10 +98,11 @@ const (
 )
 
 // Longest pauses. What an API server has not answered is tried again soon, since users
-// wait for the end of an outage; what it does not like has time.
+// wait for the end of an outage; what it refuses, and what waits for an event, has time.
 const (
 	soon = 2500 * time.Millisecond
 	slow = 30 * time.Second
+	rare = 10 * time.Minute
 )
 
 // A row of the table.
@@ -127,18 +128,18 @@ func (k Kind) row() row {
 		Overloaded:    {Later, CannotTake, slow},
 		Unauthorized:  {Later, CannotTake, slow},
 		Unserved:      {Later, Lacks, slow},
-		Terminal:      {Refused, Refuses, slow},
-		Forbidden:     {Refused, DoesNotPermit, slow},
-		Contested:     {Refused, Refuses, slow},
-		Invalid:       {Refused, Refuses, slow},
-		Undeclared:    {Refused, Refuses, slow},
-		Malformed:     {Refused, Refuses, slow},
-		TooLarge:      {Refused, Refuses, slow},
-		NotAllowed:    {Refused, Refuses, slow},
-		NotAcceptable: {Refused, Refuses, slow},
-		Unsupported:   {Refused, Refuses, slow},
-		Terminating:   {Waits, Lacks, slow},
-		Absent:        {Waits, Lacks, slow},
+		Terminal:      {Refused, Refuses, rare},
+		Forbidden:     {Refused, DoesNotPermit, rare},
+		Contested:     {Refused, Refuses, rare},
+		Invalid:       {Refused, Refuses, rare},
+		Undeclared:    {Refused, Refuses, rare},
+		Malformed:     {Refused, Refuses, rare},
+		TooLarge:      {Refused, Refuses, rare},
+		NotAllowed:    {Refused, Refuses, rare},
+		NotAcceptable: {Refused, Refuses, rare},
+		Unsupported:   {Refused, Refuses, rare},
+		Terminating:   {Waits, Lacks, rare},
+		Absent:        {Waits, Lacks, rare},
 	}[k]
 }
 
@@ -148,15 +149,28 @@ func (k Kind) Fate() Fate { return k.row().fate }
 // Word is what people are told of it.
 func (k Kind) Word() Word { return k.row().word }
 
-// Pause is how long to wait after so many failures of kind k in a row, from 1.
+// Pause is how long to wait after so many failures of kind k in a row, from 1. It is never much
+// longer than the failures have lasted, so that what is over soon is found out soon.
 func (k Kind) Pause(failures int) time.Duration {
-	return min(first<<min(failures-1, 10), k.row().longest)
+	return Pause(failures, k.Longest())
+}
+
+// Longest is the longest of these pauses.
+func (k Kind) Longest() time.Duration { return k.row().longest }
+
+// Pause is one of pauses that double up to a longest one.
+func Pause(failures int, longest time.Duration) time.Duration {
+	return min(first<<min(failures-1, 14), longest)
 }
 
 const first = 50 * time.Millisecond
 
 // Is reports whether err is of one of the kinds.
 func Is(err error, kinds ...Kind) bool { return slices.Contains(kinds, Of(err)) }
+
+// IsRefused reports whether what err was the answer to gets the same answer until a schema, a
+// right or its content changes: people have to be told.
+func IsRefused(err error) bool { return Of(err).Fate() == Refused }
 
 // ErrAgain marks an error that says: the state was not the one that was seen, look again.
 // Where it wraps what an API server said, the kind is that of the answer.

@@ -17,6 +17,13 @@
 // sixteenth time before it, so that nothing starves. One namespace has no more than three
 // quarters of the workers: the next queue finds one free.
 //
+// What fails is called again after a pause, which grows as package fates says: at most to seconds
+// where an API server gives no answer, and to ten minutes where it refuses or something is missing.
+// An event ends a pause ([Queue.Add]), and a change of what is asked for begins anew with short ones
+// ([Queue.Changed]). The first key that succeeds shows that what was in the way of others is gone: it
+// has two of them called, each of which has two more. The log has a line for each kind of failure
+// that a key meets and one when that is over, and once an hour how many keys fail.
+//
 // Client-go's workqueue takes an order of one's own (Touch, Push, Len, Pop). But it does not
 // tell the order when a key is done, so that bounds for namespaces and queues need a second
 // lock and a second map; Add has no priority; a delayed Add cannot be taken back; and
@@ -36,6 +43,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/hourly"
 )
 
 // A Priority says how soon a key is to be worked on.
@@ -151,9 +159,9 @@ type Options struct {
 	Limit        int    // calls at once; 0 means as many as there are workers
 	PerNamespace int    // of these with keys of one namespace; 0 means three quarters of the workers
 
-	// Pause is how long to wait after so many failures of key in a row; nil means
-	// for as long as package fates says.
-	Pause func(key cache.ObjectName, err error, failures int) time.Duration
+	// Patience is how long the pauses after failures may grow in any case: where many keys fail
+	// because of an outage. Package fates may say more.
+	Patience time.Duration
 }
 
 // A Queue is the keys that one function is called with. Create it with Pool.Queue.
@@ -182,9 +190,18 @@ type line struct {
 type item struct {
 	waiting, busy bool
 	priority      Priority
-	failures      int
-	timer         *time.Timer
+	failing
+	timer *time.Timer
 }
+
+// A failing is the failures of a key in a row.
+type failing struct {
+	failures int
+	kind     fates.Kind // of the last one
+	told     uint64     // has a bit for each kind that the log has
+}
+
+func (f failing) has(kind fates.Kind) bool { return f.told>>kind&1 == 1 }
 
 // Queue returns an empty queue of calls to fn.
 func (p *Pool) Queue(fn Func, o Options) *Queue {
@@ -193,9 +210,6 @@ func (p *Pool) Queue(fn Func, o Options) *Queue {
 	}
 	if o.PerNamespace == 0 {
 		o.PerNamespace = max(1, p.workers*3/4)
-	}
-	if o.Pause == nil {
-		o.Pause = func(_ cache.ObjectName, err error, failures int) time.Duration { return fates.Of(err).Pause(failures) }
 	}
 	return &Queue{pool: p, fn: fn, opts: o, idle: sync.NewCond(&p.mu), lines: map[string]*line{}, items: map[cache.ObjectName]*item{}}
 }
@@ -208,8 +222,21 @@ func (q *Queue) Run(ctx context.Context) {
 	for q.ctx = named; q.pool.hire(); {
 	}
 	q.pool.mu.Unlock()
-	<-ctx.Done()
+	hourly.Log(named, "objects are not reconciled", q.failed)
 	q.Close()
+}
+
+// failed is how many keys fail that the log has told of, by what API servers say to them.
+func (q *Queue) failed() map[string]int {
+	q.pool.mu.Lock()
+	defer q.pool.mu.Unlock()
+	counts := map[string]int{}
+	for _, i := range q.items {
+		if i.told != 0 {
+			counts[i.kind.Word().String()]++
+		}
+	}
+	return counts
 }
 
 // Close drops all keys, and returns when every call has.
@@ -230,6 +257,17 @@ func (q *Queue) Close() {
 func (q *Queue) Add(key cache.ObjectName, p Priority) {
 	q.pool.mu.Lock()
 	defer q.pool.mu.Unlock()
+	q.put(key, p)
+}
+
+// Changed is Add of a key of which something else is asked for than before: what failed does not
+// count any more.
+func (q *Queue) Changed(key cache.ObjectName, p Priority) {
+	q.pool.mu.Lock()
+	defer q.pool.mu.Unlock()
+	if i := q.items[key]; i != nil {
+		i.failing = failing{}
+	}
 	q.put(key, p)
 }
 
@@ -312,23 +350,31 @@ func (l *line) empty(t tier) bool {
 func (q *Queue) work(ctx context.Context, key cache.ObjectName) {
 	log := logr.FromContextOrDiscard(ctx).WithValues("object", key.String())
 	again, err := q.call(logr.NewContext(ctx, log), key)
-	kind := fates.Of(err)
 	ended := err != nil && ctx.Err() != nil // which is no failure
-	failures, pause := q.finish(key, again, err, ended || kind == fates.Terminal)
+	kind := fates.Of(err)
+	before, now, pause := q.finish(key, again, err, ended || kind == fates.Terminal)
 	switch {
-	case err == nil || ended:
+	case ended:
 	case kind == fates.Terminal:
 		log.Error(err, "reconcile failed, not retrying")
-	case failures > maxQuiet || !quiet(err, kind):
-		log.Error(err, "reconcile failed, retrying", "failures", failures, "pause", pause.String())
-	default:
-		log.V(4).Info("reconcile met another state than it had seen, retrying", "reason", err.Error())
+	case now.has(kind) && !before.has(kind):
+		log.Error(err, "reconcile failed, retrying", "failures", now.failures, "pause", pause.String())
+	case err != nil:
+		log.V(4).Info("reconcile failed again, or met another state than it had seen, retrying", "reason", err.Error())
+	case before.told != 0:
+		log.Info("reconciled again", "failures", before.failures)
 	}
 }
 
-// quiet reports whether err says only that another writer was faster.
-func quiet(err error, kind fates.Kind) bool {
-	return kind.Fate() == fates.Again || kind == fates.Contested || errors.Is(err, fates.ErrAgain)
+// fails counts one more failure. Of the first few that say only that another writer was faster,
+// there is nothing to tell.
+func (f *failing) fails(err error) {
+	f.failures++
+	f.kind = fates.Of(err)
+	quiet := f.kind.Fate() == fates.Again || f.kind == fates.Contested || errors.Is(err, fates.ErrAgain)
+	if !quiet || f.failures > maxQuiet {
+		f.told |= 1 << f.kind
+	}
 }
 
 // maxQuiet is the number of conflicts in a row that are nothing to tell anyone.
@@ -345,19 +391,21 @@ func (q *Queue) call(ctx context.Context, key cache.ObjectName) (again time.Dura
 
 // finish follows a call for key, and decides when there is to be another. What was to
 // happen later is decided anew each time.
-func (q *Queue) finish(key cache.ObjectName, again time.Duration, err error, final bool) (failures int, pause time.Duration) {
+func (q *Queue) finish(key cache.ObjectName, again time.Duration, err error, final bool) (before, now failing, pause time.Duration) {
 	q.pool.mu.Lock()
 	defer q.pool.mu.Unlock()
 	i, l, p := q.items[key], q.lines[key.Namespace], Status
 	i.stop()
-	i.failures++
+	before = i.failing
 	switch {
 	case final:
-		again, i.failures = 0, 0
+		again, i.failing = 0, failing{}
 	case err == nil:
-		i.failures = 0
+		i.failing = failing{}
+		q.wake(before.kind, 2)
 	default:
-		again, p = q.opts.Pause(key, err, i.failures), User
+		i.fails(err)
+		again, p = max(i.kind.Pause(i.failures), fates.Pause(i.failures, q.opts.Patience)), User
 	}
 	if again > 0 && !q.ended {
 		again = q.pool.delay(again, key, i.failures)
@@ -366,6 +414,7 @@ func (q *Queue) finish(key cache.ObjectName, again time.Duration, err error, fin
 	i.busy = false
 	l.busy--
 	q.busy--
+	now = i.failing
 	switch {
 	case q.ended:
 		q.idle.Broadcast()
@@ -377,7 +426,21 @@ func (q *Queue) finish(key cache.ObjectName, again time.Duration, err error, fin
 	if l.busy == 0 && l.empty(live) && l.empty(bulk) {
 		delete(q.lines, key.Namespace)
 	}
-	return i.failures, again
+	return before, now, again
+}
+
+// wake ends the pauses of a few keys that failed as one did that has succeeded, if such pauses are long.
+func (q *Queue) wake(kind fates.Kind, most int) {
+	if kind.Fate() != fates.Refused && kind.Fate() != fates.Waits {
+		return
+	}
+	for key, i := range q.items {
+		if most > 0 && i.kind == kind && i.timer != nil {
+			i.stop()
+			q.put(key, User)
+			most--
+		}
+	}
 }
 
 // later queues key after a while.

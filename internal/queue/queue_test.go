@@ -202,7 +202,7 @@ func TestQueueRetries(t *testing.T) {
 		least  int
 	}{
 		"outage":  {errors.New("connection refused"), 10 * time.Minute, 600, 150},
-		"refusal": {apierrors.NewForbidden(schema.GroupResource{Resource: "widgets"}, "x", errors.New("no")), 10 * time.Minute, 60, 20},
+		"refusal": {apierrors.NewForbidden(schema.GroupResource{Resource: "widgets"}, "x", errors.New("no")), 10 * time.Minute, 20, 12},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

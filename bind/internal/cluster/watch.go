@@ -14,20 +14,10 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 
-	"github.com/klutch-go/sdk/internal/controller"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/internal/watchstore"
 )
-
-// NewController returns a controller that retries soon.
-func NewController(name string, fn controller.Func, workers int) *controller.Controller {
-	return controller.New(name, fn, controller.Options{
-		Workers: workers,
-		Limiter: workqueue.NewTypedItemExponentialFailureRateLimiter[cache.ObjectName](watchstore.First, watchstore.Last),
-	})
-}
 
 // A reader reads a resource for an informer.
 type reader struct {

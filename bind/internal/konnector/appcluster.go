@@ -14,7 +14,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -124,16 +123,26 @@ func (a *appCluster) binding(name cache.ObjectName) (*v1alpha1.APIServiceBinding
 // waits for what it takes.
 func (a *appCluster) prepare(ctx context.Context) error {
 	said := ""
-	return wait.PollUntilContextCancel(ctx, time.Second/2, true, func(ctx context.Context) (bool, error) {
+	for failures := 0; ; {
 		ready, err := a.served(ctx)
-		if err != nil && ctx.Err() == nil {
-			if now := cluster.Explain(err); now != said {
+		if ready && err == nil {
+			return nil
+		}
+		pause := time.Second / 2
+		if failures++; err == nil {
+			failures = 0
+		} else {
+			pause = max(pause, fates.Of(err).Pause(failures))
+		}
+		if now := cluster.Trouble(err); now != said && ctx.Err() == nil {
+			if said = now; err != nil {
 				logr.FromContextOrDiscard(ctx).Error(err, "the App Cluster is not ready for APIServiceBindings, retrying")
-				said = now
 			}
 		}
-		return ready, nil
-	})
+		if err := cluster.Pause(ctx, pause); err != nil {
+			return err
+		}
+	}
 }
 
 // served installs our CRD if there is none. One of another scope or another make is

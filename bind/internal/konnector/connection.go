@@ -125,7 +125,7 @@ func newConnection(s *shared, name cache.ObjectName) *connection {
 // run follows the Secret until ctx is done, and ends the session then.
 func (c *connection) run(ctx context.Context) error {
 	ctx = logr.NewContext(ctx, c.log.WithValues("secret", c.secret.name.String()))
-	ctl := cluster.NewController("kubeconfig", c.reconcile, 1)
+	ctl := controller.New("kubeconfig", c.reconcile, controller.Options{})
 	if _, err := ctl.Watch(c.secret.informer, controller.Self); err != nil {
 		return err
 	}

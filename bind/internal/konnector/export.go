@@ -36,7 +36,7 @@ func newExports(h *heartbeat, informer cache.SharedIndexInformer) *exports {
 		shared: h.shared, informer: informer, said: newPace(), tenant: h.place.Namespace, secret: h.secret.name,
 		client: h.calls.Resource(cluster.APIServiceExports).Namespace(h.place.Namespace),
 	}
-	e.queue = cluster.NewController("export-status", h.holding(e.reconcile), 1)
+	e.queue = controller.New("export-status", h.holding(e.reconcile), controller.Options{})
 	return e
 }
 
@@ -135,17 +135,8 @@ func fromCRD(c apiextensionsv1.CustomResourceDefinitionCondition) v1alpha1.Condi
 	return out
 }
 
-// changed asks for a look at the bindings of an export.
-func (e *exports) changed(obj any) {
-	if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = gone.Obj
-	}
-	if o, ok := obj.(metav1.Object); ok {
-		for _, binding := range e.bindingsOf(o.GetName()) {
-			e.bindings.Add(binding)
-		}
-	}
-}
+// bindingsWith are the bindings that an export is about.
+func (e *exports) bindingsWith(o metav1.Object) []cache.ObjectName { return e.bindingsOf(o.GetName()) }
 
 // bindingsOf returns the bindings of the given name that use this connection.
 func (e *exports) bindingsOf(name string) []cache.ObjectName {

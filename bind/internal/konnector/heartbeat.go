@@ -51,13 +51,14 @@ type heartbeat struct {
 	token  *kubeconfig.Token
 	calls  dynamic.Interface // of the Control Plane Cluster
 
-	queue   *controller.Controller
-	beaten  atomic.Pointer[time.Time] // when the last one was taken
-	awaited atomic.Bool               // the backend is about to make a credential
-	leaving atomic.Bool               // the platform removes the tenant
-	wanted  atomic.Bool               // a whole look, before its time
-	alarms  pace                      // of looks because of a credential that was refused
-	due     time.Time                 // the next heartbeat; of beat alone
+	queue    *controller.Controller
+	beaten   atomic.Pointer[time.Time] // when the last one was taken
+	awaited  atomic.Bool               // the backend is about to make a credential
+	leaving  atomic.Bool               // the platform removes the tenant
+	wanted   atomic.Bool               // a whole look, before its time
+	alarms   pace                      // of looks because of a credential that was refused
+	due      time.Time                 // the next heartbeat; of beat alone
+	failures int                       // of beats in a row; of beat alone
 
 	mu   sync.Mutex
 	seen snapshot
@@ -66,7 +67,7 @@ type heartbeat struct {
 func newHeartbeat(s *shared, secret *kubeconfigSecret, place kubeconfig.Kubeconfig, token *kubeconfig.Token, calls dynamic.Interface) *heartbeat {
 	h := &heartbeat{shared: s, secret: secret, place: place, token: token, calls: calls, alarms: flowcontrol.NewTokenBucketPassiveRateLimiter(1, 2)}
 	h.seen.beating = pending(v1alpha1.ConditionHeartbeating, "Connecting to the Control Plane Cluster.")
-	h.queue = cluster.NewController("heartbeat", h.beat, 1)
+	h.queue = controller.New("heartbeat", h.beat, controller.Options{})
 	return h
 }
 
@@ -82,13 +83,21 @@ func (h *heartbeat) beat(ctx context.Context, _ cache.ObjectName) (time.Duration
 	}
 	h.look(ctx, f, err)
 	if err != nil {
-		return lookAgain, nil //nolint:nilerr // conditions say it, once; the next look is not far
+		return h.afterFailure(err), nil // conditions say it, once
 	}
+	h.failures = 0
 	if h.awaited.Load() || h.snapshot().refused.Type != "" { // what ends a refusal, people wait for
 		return lookAgain, nil
 	}
 	h.due = time.Now().Add(h.opts.HeartbeatInterval / 2)
 	return min(probeEvery, h.opts.HeartbeatInterval/2), nil
+}
+
+// afterFailure is when to look again. A control plane that does not permit the heartbeat, or has no
+// such tenant, is asked ever more rarely, up to the pace of heartbeats.
+func (h *heartbeat) afterFailure(err error) time.Duration {
+	h.failures++
+	return max(lookAgain, min(fates.Of(err).Pause(h.failures), h.opts.HeartbeatInterval/2))
 }
 
 // isWell reports whether nothing was wrong at the last look.
@@ -104,7 +113,7 @@ func (h *heartbeat) probe(ctx context.Context) (time.Duration, error) {
 	b, err := h.clusterBinding(limited)
 	if err != nil {
 		h.look(ctx, found{}, err)
-		return lookAgain, nil
+		return h.afterFailure(err), nil
 	}
 	if h.heldElsewhere(b) {
 		h.wanted.Store(true)

@@ -50,7 +50,7 @@ func New(config *rest.Config, opts Options) (*Konnector, error) {
 	}
 	k := &Konnector{shared: shared{app: app, opts: opts}, records: records{of: map[cache.ObjectName]*bindingRecord{}}}
 	k.connections = newConnections(&k.shared)
-	k.bindings = cluster.NewController("binding", k.paced, passWorkers)
+	k.bindings = controller.New("binding", k.paced, controller.Options{Workers: passWorkers})
 	k.syncs = newSyncs(source, opts, k.changed)
 	return k, k.watch()
 }

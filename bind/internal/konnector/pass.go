@@ -103,6 +103,15 @@ type bindingRecord struct {
 type refusedSchema struct {
 	change string // its hash
 	err    error
+	times  int // in a row
+}
+
+// count notes that a change was refused, once more or for the first time.
+func (r *refusedSchema) count(change string, err error) {
+	if r.change != change {
+		r.times = 0
+	}
+	r.change, r.err, r.times = change, err, r.times+1
 }
 
 // records are the records of all bindings.

@@ -82,14 +82,21 @@ func (i *installation) installSchema(ctx context.Context) (bool, error) {
 func (i *installation) putSchema(ctx context.Context) (bool, error) {
 	if i.live == nil {
 		made, err := i.pass.app.Calls.Resource(cluster.CRDs).Create(ctx, i.wanted, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
+		if refuses(err) {
+			i.refused(v1alpha1.ReasonCustomResourceDefinitionCreateFailed, err)
+		}
 		if err != nil {
-			return i.refused(v1alpha1.ReasonCustomResourceDefinitionCreateFailed, err)
+			return false, fmt.Errorf("create CRD %s: %w", i.wanted.GetName(), err)
 		}
 		logr.FromContextOrDiscard(ctx).Info("CRD created")
 		return i.established(made)
 	}
 	all := i.wanted.DeepCopy()
-	held, paced, err := i.adoptSchema(ctx)
+	change, err := crd.ChangeHash(i.live, all)
+	if err != nil {
+		return false, err
+	}
+	held, paced, err := i.adoptSchema(ctx, change)
 	if err != nil {
 		return false, err
 	}
@@ -97,13 +104,18 @@ func (i *installation) putSchema(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if !same {
-		i.pass.record.schemaChanged = time.Now() // one that is refused counts too
-	}
 	if owner, ok := mark.Get(i.live); !same || !ok || owner != mark.Of(i.pass.binding) || (i.pass.key.Namespace != "" && i.lacksReference(i.live)) {
 		next, err := i.update(ctx, i.live, i.wanted)
+		if err != nil && !refuses(err) {
+			return false, err
+		}
+		if !same {
+			i.pass.record.schemaChanged = time.Now() // one that is refused counts too
+		}
 		if err != nil {
-			return i.stay(all, err)
+			i.pass.record.schemaRefused.count(change, err)
+			i.pass.again = i.untilNextSchema(time.Now(), change)
+			return i.stay()
 		}
 		i.live = next
 	}
@@ -112,12 +124,8 @@ func (i *installation) putSchema(ctx context.Context) (bool, error) {
 		return ok, err
 	}
 	if paced {
-		change, err := crd.ChangeHash(i.live, all)
-		if err != nil {
-			return false, err
-		}
-		if refused := i.pass.record.schemaRefused; refused.change == change {
-			return i.stay(all, refused.err)
+		if i.pass.record.schemaRefused.change == change {
+			return i.stay()
 		}
 		i.pass.verdict.set(v1alpha1.False(v1alpha1.ConditionSchemaInSync, v1alpha1.SeverityInfo, v1alpha1.ReasonSchemaChangeWaits,
 			fmt.Sprintf("The provider's newest schema waits: the CRD is changed every %s at most. Objects are synced under the schema that is here.", i.pass.schemaInterval)))
@@ -201,27 +209,20 @@ func (i *installation) update(ctx context.Context, live, wanted *unstructured.Un
 	return written, nil
 }
 
-// refused says what the App Cluster's API server has against the CRD. What it says
-// may be cured by another export, or by other rights.
-func (i *installation) refused(reason string, err error) (bool, error) {
-	if !fates.Is(err, fates.Invalid, fates.Replaced, fates.Forbidden, fates.Terminating, fates.Malformed) {
-		return false, err
-	}
-	i.pass.again = time.Minute
+// refuses reports whether err says that the App Cluster's API server does not take a CRD. What it
+// says may be cured by another export, or by other rights.
+func refuses(err error) bool { return fates.IsRefused(err) || fates.Is(err, fates.Replaced) }
+
+// refused says what the App Cluster's API server has against the CRD.
+func (i *installation) refused(reason string, err error) {
 	message := fmt.Sprintf("The CRD %s is refused: %s", i.pass.binding.Name, cluster.Explain(err))
 	i.pass.verdict.set(failed(v1alpha1.ConditionConnected, reason, message))
 	i.pass.verdict.set(failed(v1alpha1.ConditionSchemaInSync, reason, message))
-	return false, nil
 }
 
 // stay leaves the CRD as it is, whose change to all that the provider wants was refused. That is
 // told until it is not, also while it is not asked for.
-func (i *installation) stay(all *unstructured.Unstructured, refusal error) (bool, error) {
-	change, err := crd.ChangeHash(i.live, all)
-	if err != nil {
-		return false, err
-	}
-	i.pass.record.schemaRefused = refusedSchema{change, refusal}
+func (i *installation) stay() (bool, error) {
 	here, err := crd.SpecOf(i.live)
 	if err != nil {
 		return false, err
@@ -231,8 +232,8 @@ func (i *installation) stay(all *unstructured.Unstructured, refusal error) (bool
 		return false, err
 	}
 	i.pass.export = under(i.pass.export, here)
-	_, err = i.refused(v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, refusal)
-	return ok, err
+	i.refused(v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, i.pass.record.schemaRefused.err)
+	return ok, nil
 }
 
 // established waits until objects can be served.
@@ -255,9 +256,9 @@ func (i *installation) established(u *unstructured.Unstructured) (bool, error) {
 
 // adoptSchema decides what of the provider's schema replaces the one that is here, and puts
 // that into i.wanted and into the export that objects are synced under. It returns what is
-// held, since the binding's owner has to consent to it, and whether all of it waits until the
-// CRD may be changed again.
-func (i *installation) adoptSchema(ctx context.Context) (held []crdcompat.Change, paced bool, err error) {
+// held, since the binding's owner has to consent to it, and whether all of it, which is the change,
+// waits until the CRD may be changed again.
+func (i *installation) adoptSchema(ctx context.Context, change string) (held []crdcompat.Change, paced bool, err error) {
 	if same, err := crd.SameSpec(i.live, i.wanted); same || err != nil {
 		return nil, false, err
 	}
@@ -265,12 +266,12 @@ func (i *installation) adoptSchema(ctx context.Context) (held []crdcompat.Change
 	if err != nil {
 		return nil, false, err
 	}
-	held, err = i.holdSchema(ctx, here)
+	held, err = i.holdSchema(ctx, here, change)
 	if err != nil {
 		return nil, false, err
 	}
 	same, err := crd.SameSpec(i.live, i.wanted)
-	if wait := i.untilNextSchema(time.Now()); !same && err == nil && wait > 0 {
+	if wait := i.untilNextSchema(time.Now(), change); !same && err == nil && wait > 0 {
 		i.pass.again, paced = wait, true
 		i.wanted.Object["spec"] = i.live.Object["spec"]
 		i.pass.export = under(i.pass.export, here)
@@ -280,10 +281,9 @@ func (i *installation) adoptSchema(ctx context.Context) (held []crdcompat.Change
 
 // holdSchema leaves out of wanted what would change what is valid or kept here, unless the
 // binding's owner has agreed to that very change.
-func (i *installation) holdSchema(ctx context.Context, here *v1alpha1.APIServiceExportCRDSpec) ([]crdcompat.Change, error) {
-	hash, err := crd.ChangeHash(i.live, i.wanted)
-	if err != nil || i.pass.binding.Annotations[v1alpha1.AcceptSchemaAnnotation] == hash {
-		return nil, err
+func (i *installation) holdSchema(ctx context.Context, here *v1alpha1.APIServiceExportCRDSpec, change string) ([]crdcompat.Change, error) {
+	if i.pass.binding.Annotations[v1alpha1.AcceptSchemaAnnotation] == change {
+		return nil, nil
 	}
 	theirs, err := crd.SpecOf(i.wanted)
 	if err != nil {
@@ -335,10 +335,15 @@ func heldSchema(binding cache.ObjectName, hash string, held []crdcompat.Change) 
 		namespace, binding.Name, v1alpha1.AcceptSchemaAnnotation, hash, crdcompat.List(held))
 }
 
-// untilNextSchema is how long the CRD of a binding has to stay as it is.
-func (i *installation) untilNextSchema(now time.Time) time.Duration {
+// untilNextSchema is how long the CRD of a binding has to stay as it is before a change: the longer,
+// the more often that very change was refused.
+func (i *installation) untilNextSchema(now time.Time, change string) time.Duration {
 	if i.pass.record.schemaChanged.IsZero() {
 		return 0
 	}
-	return i.pass.schemaInterval - now.Sub(i.pass.record.schemaChanged)
+	every := i.pass.schemaInterval
+	if refused := &i.pass.record.schemaRefused; refused.change == change {
+		every = max(every, min(every<<min(refused.times-1, 10), fates.Of(refused.err).Longest()))
+	}
+	return every - now.Sub(i.pass.record.schemaChanged)
 }

@@ -6,16 +6,18 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -71,8 +73,8 @@ func TestP21SchemaChangesArePaced(t *testing.T) {
 // do the objects under it, also those of a konnector that has just begun; it is told, and tried
 // again.
 func TestSchemaChangeRefused(t *testing.T) {
-	for _, reason := range []metav1.StatusReason{metav1.StatusReasonForbidden, metav1.StatusReasonInvalid} {
-		t.Run(string(reason), func(t *testing.T) {
+	for _, answer := range refusals() {
+		t.Run(strings.ReplaceAll(answer.Error(), "/", " "), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newSchemaWorld(t)
 				w.publish(0)
@@ -80,12 +82,7 @@ func TestSchemaChangeRefused(t *testing.T) {
 					t.Fatal(err)
 				}
 				w.establish()
-				w.app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
-					if r.Resource == cluster.CRDs && r.Verb == "update" {
-						return &apierrors.StatusError{ErrStatus: metav1.Status{Code: 422, Reason: reason, Message: "a policy says no"}}
-					}
-					return do()
-				})
+				asked := w.refuse("update", answer)
 				w.publish(1)
 				for range 2 { // the second follows from what the first tells
 					p, err := w.install()
@@ -96,12 +93,26 @@ func TestSchemaChangeRefused(t *testing.T) {
 						t.Errorf("objects are synced under %s", properties)
 					}
 					c := p.pass.verdict.found[v1alpha1.ConditionSchemaInSync]
-					if c.Reason != v1alpha1.ReasonCustomResourceDefinitionUpdateFailed || !strings.Contains(c.Message, "a policy says no") || p.pass.again != time.Minute {
+					if c.Reason != v1alpha1.ReasonCustomResourceDefinitionUpdateFailed || !strings.Contains(c.Message, cluster.Explain(answer)) || p.pass.again != 30*time.Second {
 						t.Errorf("%+v, and again in %s", c, p.pass.again)
 					}
 				}
+				for began := time.Now(); time.Since(began) < 3*time.Hour; {
+					p, err := w.install()
+					if err != nil {
+						t.Fatal(err)
+					}
+					time.Sleep(p.pass.again)
+				}
+				if n := asked.Load(); n < 18 || n > 24 { // doubled from 30 s to ten minutes
+					t.Errorf("asked %d times in three hours", n)
+				}
+				w.publish(2)
+				if _, err := w.install(); err != nil || asked.Load() > 25 {
+					t.Errorf("another schema: %v", err)
+				}
 				w.app.Intercept(nil)
-				time.Sleep(time.Minute)
+				time.Sleep(30 * time.Second)
 				p, err := w.install()
 				if c := p.pass.verdict.found[v1alpha1.ConditionSchemaInSync]; err != nil || c.Status != metav1.ConditionTrue {
 					t.Errorf("once it is taken: %+v, %v", c, err)
@@ -109,6 +120,46 @@ func TestSchemaChangeRefused(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestSchemaRefused: a CRD that the App Cluster's API server does not take, for whatever reason, is
+// told, and is an error that package queue paces.
+func TestSchemaRefused(t *testing.T) {
+	for _, answer := range refusals() {
+		t.Run(strings.ReplaceAll(answer.Error(), "/", " "), func(t *testing.T) {
+			w := newSchemaWorld(t)
+			w.publish(0)
+			w.refuse("create", answer)
+			p, err := w.install()
+			c := p.pass.verdict.found[v1alpha1.ConditionSchemaInSync]
+			if fates.Of(err) != fates.Of(answer) || w.installed || c.Reason != v1alpha1.ReasonCustomResourceDefinitionCreateFailed || !strings.Contains(c.Message, cluster.Explain(answer)) {
+				t.Errorf("%+v, %v", c, err)
+			}
+		})
+	}
+}
+
+// refusals are all answers that an API server will repeat.
+func refusals() (all []error) {
+	for _, a := range fakecluster.Answers() {
+		if err := a.Err(fakecluster.Request{Verb: "update", Resource: cluster.CRDs, Object: cache.NewObjectName("", "widgets.example.org")}); fates.IsRefused(err) {
+			all = append(all, err)
+		}
+	}
+	return all
+}
+
+// refuse has the API server answer a verb on CRDs so, and returns how often it did.
+func (w *schemaWorld) refuse(verb string, answer error) *atomic.Int64 {
+	var asked atomic.Int64
+	w.app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+		if r.Resource == cluster.CRDs && r.Verb == verb && r.Subresource == "" {
+			asked.Add(1)
+			return answer
+		}
+		return do()
+	})
+	return &asked
 }
 
 // A schemaWorld is one in which the provider publishes schemas with more and more fields.

@@ -111,6 +111,7 @@ func (s *session) controllers() error {
 		inf  cache.SharedIndexInformer
 		keys func(metav1.Object) []cache.ObjectName
 	}{
+		{s.bindings, s.exports.informer, s.exports.bindingsWith},
 		{s.exports.queue, s.exports.informer, controller.Self},
 		{s.exports.queue, s.app.bindings, s.exports.of},
 		{s.exports.queue, s.app.crds, s.exports.of},
@@ -121,10 +122,7 @@ func (s *session) controllers() error {
 			return err
 		}
 	}
-	_, err := s.exports.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: s.exports.changed, UpdateFunc: func(_, obj any) { s.exports.changed(obj) }, DeleteFunc: s.exports.changed,
-	})
-	return err
+	return nil
 }
 
 // watch feeds c from inf for as long as the session lives.

@@ -112,7 +112,7 @@ func (w *withdrawal) removeAll(ctx context.Context, from permission.Copies, reso
 		n, err := from.Remove(ctx, resource)
 		removed += n
 		switch {
-		case fates.Is(err, fates.Forbidden, fates.Terminating):
+		case fates.IsRefused(err):
 			denied = append(denied, resource.GroupResource().String())
 		case err != nil:
 			return nil, err

@@ -80,7 +80,7 @@ func (from Copies) removeUnused(ctx context.Context, selected []klutchsync.Relat
 		seen[r.Resource] = true
 		n, err := from.Remove(ctx, r.Resource)
 		removed += n
-		if err != nil && !fates.Is(err, fates.Forbidden, fates.Terminating) {
+		if err != nil && !fates.IsRefused(err) {
 			return err
 		}
 	}
