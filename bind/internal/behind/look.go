@@ -86,8 +86,9 @@ func Look(ctx context.Context, c Cluster, b *v1alpha1.APIServiceBinding, resourc
 // denials are what the konnector could say of objects in Events alone, since it may not write to
 // them, or since no Sync of theirs runs.
 type denials struct {
-	all string // of whatever it has not taken up; empty if nothing
-	of  map[subject]denial
+	all        string // of whatever it has not taken up; empty if nothing
+	namespaces string // what the provider has against some namespaces
+	of         map[subject]denial
 }
 
 // A subject is an object that Events are about. Who may make Events in one namespace says nothing
@@ -107,6 +108,9 @@ func denialsOf(ctx context.Context, events dynamic.Interface, b *v1alpha1.APISer
 	d := denials{of: map[subject]denial{}}
 	if c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionInformersSynced); c != nil && c.Reason == v1alpha1.ReasonMissingRights {
 		d.all = NoRights
+	}
+	if c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionNamespacesReady); c != nil && c.Reason == v1alpha1.ReasonServiceNamespaceRefused {
+		d.namespaces = ". " + c.Message
 	}
 	reasons := []string{string(klutchsync.ReasonDenied)}
 	if ready := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Severity == v1alpha1.SeverityError {
@@ -156,7 +160,7 @@ func judge(m *metav1.PartialObjectMetadata, denied denials, now time.Time) (Obje
 		o.Since, o.Reason = deleted.Time, ReasonDeleting
 		o.Message = "it waits for its finalizers: " + strings.Join(m.Finalizers, ", ")
 	case deleted == nil && !slices.Contains(m.Finalizers, v1alpha1.SyncerFinalizer) && now.Sub(m.CreationTimestamp.Time) > overdue && !copied(m):
-		o.Since, o.Reason, o.Message = m.CreationTimestamp.Time, ReasonNotTakenUp, "the konnector has not taken it up: it does not run, or the provider has no namespace for it"
+		o.Since, o.Reason, o.Message = m.CreationTimestamp.Time, ReasonNotTakenUp, "the konnector has not taken it up: it does not run, or the provider has no namespace for it"+denied.namespaces
 		if denied.all != "" {
 			o.Reason, o.Message = string(klutchsync.ReasonDenied), denied.all
 		}

@@ -51,6 +51,7 @@ func TestJudge(t *testing.T) {
 		"in step":              {object(time.Hour, taken...), none, ""},
 		"new":                  {object(20 * time.Second), none, ""},
 		"not taken up":         {object(50 * time.Second), none, "NotTakenUp 50s the konnector has not taken it up: it does not run, or the provider has no namespace for it"},
+		"no namespace":         {object(50 * time.Second), denials{namespaces: ". No: quota"}, "NotTakenUp 50s the konnector has not taken it up: it does not run, or the provider has no namespace for it. No: quota"},
 		"a copy":               {copied, none, ""},
 		"it says why":          {message(object(time.Hour, taken...), "TargetForbidden: the target: no"), none, "TargetForbidden 40s the target: no"},
 		"going":                {deleted(20 * time.Second), none, ""},

@@ -3,6 +3,7 @@
 package konnector
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -167,6 +168,14 @@ const ofThePast = "The platform has removed this cluster's tenant, and what stoo
 func withoutRights(n behind.News) behind.News {
 	if n.Type == corev1.EventTypeWarning && n.Reason != v1alpha1.ReasonTenantGone {
 		n.Reason, n.Message = string(klutchsync.ReasonDenied), behind.NoRights
+	}
+	return n
+}
+
+// withNamespace is the news of an object, with the reason if its namespace has no service namespace.
+func withNamespace(s *session, n behind.News) behind.News {
+	if n.Reason == string(klutchsync.ReasonMissing) && s != nil {
+		n.Message = cmp.Or(s.namespaces.Why(n.Object.Namespace), n.Message)
 	}
 	return n
 }

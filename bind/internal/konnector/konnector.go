@@ -177,6 +177,7 @@ func (k *Konnector) objects(ctx context.Context, p *pass) (err error) {
 		p.review(ctx)
 	}
 	for _, n := range news {
+		n = withNamespace(p.session, n)
 		if p.record.lacks != "" {
 			n = withoutRights(n)
 		}

@@ -103,6 +103,9 @@ func (s *session) controllers() error {
 		Calls: s.Calls, Tenant: s.place.Namespace, Asked: namespaces.Informer(cache.Indexers{}), App: s.app.namespaces, Grace: s.opts.NamespaceGrace,
 		Touch: func() { s.touch(s.heartbeat.secret.name) }, Gone: s.app.namespaceGone, Holding: s.heartbeat.holding, Recordable: s.records.next,
 	})
+	if _, err := s.namespaces.Asked.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: s.namespaces.Freed}); err != nil {
+		return err
+	}
 	if err := errors.Join(s.exports.informer.SetWatchErrorHandlerWithContext(s.interrupted), s.namespaces.Asked.SetWatchErrorHandlerWithContext(s.interrupted)); err != nil {
 		return err
 	}

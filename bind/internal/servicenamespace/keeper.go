@@ -111,7 +111,6 @@ func (n *Keeper) reconcile(ctx context.Context, key cache.ObjectName) (time.Dura
 		return 0, err
 	}
 	if asked == nil {
-		n.refuse(key.Name, "")
 		n.requested(key.Name)
 		n.Mapper.Delete(key.Name)
 		if key.Name == wideNamespace {
@@ -271,7 +270,8 @@ func (n *Keeper) refusals() []string {
 const askEvery = 10 * time.Second
 
 // askFor creates the APIServiceNamespace of a namespace for as long as objects wait for that.
-// The watch may show neither the namespace nor what was created yet.
+// The watch may show neither the namespace nor what was created yet. Why it cannot be created, as
+// where a quota of the platform is used up, is told until it is.
 func (n *Keeper) askFor(ctx context.Context, namespace string) (again time.Duration, err error) {
 	n.mu.Lock()
 	next, wanted := n.wants[namespace]
@@ -280,6 +280,7 @@ func (n *Keeper) askFor(ctx context.Context, namespace string) (again time.Durat
 	}
 	n.mu.Unlock()
 	if !wanted || !n.InApp(namespace) {
+		n.refuse(namespace, "")
 		return 0, nil
 	}
 	if left := time.Until(next); left > 0 {
@@ -291,12 +292,40 @@ func (n *Keeper) askFor(ctx context.Context, namespace string) (again time.Durat
 	u.SetName(namespace)
 	_, err = n.Calls.Resource(cluster.APIServiceNamespaces).Namespace(n.Tenant).Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 	if err != nil && !fates.Is(err, fates.Exists) {
+		if fates.Of(err).Word() != fates.CannotTake { // else the connection is what people hear of
+			n.refuse(namespace, cluster.Explain(err))
+		}
 		return 0, fmt.Errorf("ask for a service namespace for %s: %w", namespace, err)
 	}
+	n.refuse(namespace, "")
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.wants[namespace] = time.Now().Add(askEvery)
 	return askEvery, nil
+}
+
+// Freed follows that the tenant has one APIServiceNamespace less, which may be what a quota lacked:
+// a namespace that is refused asks again, and the others after it if it gets what it asks for.
+func (n *Keeper) Freed(any) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for namespace := range n.refused {
+		if _, wanted := n.wants[namespace]; wanted {
+			n.Queue.Add(cache.NewObjectName("", namespace))
+			return
+		}
+	}
+}
+
+// Why is why objects in a namespace have no service namespace; empty if they have one, or are to
+// get one.
+func (n *Keeper) Why(namespace string) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if why := n.refused[cmp.Or(namespace, wideNamespace)]; why != "" {
+		return "The provider has no service namespace for it: " + why
+	}
+	return ""
 }
 
 // InApp tells whether the cache knows the namespace.
