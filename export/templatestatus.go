@@ -21,7 +21,6 @@ import (
 	"github.com/klutch-go/sdk/export/internal/tenant"
 	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/internal/exporttemplate"
-	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -144,11 +143,7 @@ func (c *control) noteTemplate(ctx context.Context, u *unstructured.Unstructured
 	err := status.Write(ctx, c.clients.Dyn.Resource(templateResource).Namespace(template.Namespace), template, func(o *v1alpha1.APIServiceExportTemplate) {
 		o.Status.Conditions = v1alpha1.SetCondition(o.Status.Conditions, ready)
 	})
-	switch {
-	case fates.Is(err, fates.Forbidden): // a role from before templates had a status
-		log.Info("the status of a template cannot be written", "reason", err.Error())
-		return nil
-	case err != nil:
+	if err != nil { // as with a role from before templates had a status
 		return fmt.Errorf("template %s: %w", cache.MetaObjectToName(u), err)
 	}
 	if ready.Status != metav1.ConditionTrue {

@@ -21,6 +21,7 @@ import (
 	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/status"
+	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -58,9 +59,9 @@ func (e *Exports) Reconcile(ctx context.Context, key cache.ObjectName) (time.Dur
 	if err := e.noteOffered(ctx, export, offered); err != nil {
 		return 0, err
 	}
-	inSync, err := e.refresh(ctx, export, service)
-	if err != nil {
-		return 0, err
+	inSync, refused := e.refresh(ctx, export, service)
+	if refused != nil && inSync.Type == "" {
+		return 0, refused
 	}
 	login, err := e.Logins.Current(ctx, key.Namespace)
 	if err != nil {
@@ -77,16 +78,17 @@ func (e *Exports) Reconcile(ctx context.Context, key cache.ObjectName) (time.Dur
 		}
 		o.Status.Conditions = v1alpha1.Summarize(o.Status.Conditions, o.Generation)
 	})
-	return cmp.Or(e.Authorizations.Due(key.Namespace), wait.Jitter(e.Review, tenant.ReviewSpread)), err
+	return cmp.Or(e.Authorizations.Due(key.Namespace), wait.Jitter(e.Review, tenant.ReviewSpread)), errors.Join(refused, err)
 }
 
 // refresh makes an export what its CRD and its service say, and tells whether it is.
-// An export whose service is not on offer keeps its claims.
+// An export whose service is not on offer keeps its claims. A change that an API server refuses
+// is an error and a condition.
 func (e *Exports) refresh(ctx context.Context, export *v1alpha1.APIServiceExport, service *Service) (v1alpha1.Condition, error) {
 	r := &revision{}
 	condition, err := e.reviseSchema(ctx, export, service, r)
 	if err != nil {
-		return condition, err
+		return v1alpha1.Condition{}, err
 	}
 	if service != nil {
 		if export.Spec.LostInstances != service.LostInstances {
@@ -97,18 +99,27 @@ func (e *Exports) refresh(ctx context.Context, export *v1alpha1.APIServiceExport
 		}
 		claims, err := e.reviseClaims(ctx, export, *service, r)
 		if err != nil {
-			return condition, err
+			return v1alpha1.Condition{}, err
 		}
 		if condition.Status == metav1.ConditionTrue {
 			condition = claims
 		}
 	}
-	err = e.revise(ctx, export, r)
-	if fates.Is(err, fates.Invalid, fates.Replaced) {
-		return outdated(v1alpha1.SeverityError, v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, err.Error()), nil
+	switch err = e.revise(ctx, export, r); {
+	case fates.IsRefused(err), fates.Is(err, fates.Replaced):
+		severity := v1alpha1.SeverityError
+		if fates.Of(err).Word() == fates.DoesNotPermit { // rights may be about to come
+			severity = v1alpha1.SeverityWarning
+		}
+		condition = outdated(severity, v1alpha1.ReasonCustomResourceDefinitionUpdateFailed, text.Clip(err.Error(), longestReason))
+	case err != nil:
+		condition = v1alpha1.Condition{}
 	}
 	return condition, err
 }
+
+// longestReason keeps what API servers say from filling conditions, in bytes.
+const longestReason = 1024
 
 func outdated(severity v1alpha1.Severity, reason, message string) v1alpha1.Condition {
 	return v1alpha1.False(v1alpha1.ConditionProviderInSync, severity, reason, message)

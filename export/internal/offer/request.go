@@ -19,6 +19,7 @@ import (
 	"github.com/klutch-go/sdk/internal/crdcompat"
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/status"
+	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -231,6 +232,10 @@ func (r *Requests) publish(ctx context.Context, export *v1alpha1.APIServiceExpor
 	if fates.Is(err, fates.Exists) {
 		r.Authorizations.Forget(export.Namespace) // it may be on offer to its tenant again
 		return nil
+	}
+	if fates.IsRefused(err) {
+		return tenant.RefuseForNow(v1alpha1.ReasonAPIServiceExportInvalid, fmt.Sprintf("the platform's API server %s the APIServiceExport %s: %s",
+			fates.Of(err).Word(), export.Name, text.Clip(err.Error(), longestReason)))
 	}
 	if err != nil {
 		return fmt.Errorf("create export %s: %w", export.Name, err)

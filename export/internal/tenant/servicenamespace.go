@@ -18,6 +18,7 @@ import (
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/status"
+	"github.com/klutch-go/sdk/internal/text"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -31,7 +32,11 @@ const (
 	reasonNameInvalid = "NameInvalid"
 	reasonNameTaken   = "NameTaken"
 	reasonTerminating = "Terminating"
+	reasonRefused     = "Refused" // by an API server
 )
+
+// longestReason keeps what API servers say from filling conditions, in bytes.
+const longestReason = 1024
 
 // serviceNamespaces mirror namespaces of App Clusters.
 type serviceNamespaces struct {
@@ -69,6 +74,10 @@ func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName)
 	again, err := n.provide(ctx, name, asked)
 	if condition, ok := blocked(err); ok {
 		return namespaceRetry, n.writeStatus(ctx, asked, condition, asked.Status.Namespace)
+	}
+	if fates.IsRefused(err) {
+		said := fmt.Sprintf("the platform's API server %s it: %s", fates.Of(err).Word(), text.Clip(err.Error(), longestReason))
+		return 0, errors.Join(err, n.writeStatus(ctx, asked, v1alpha1.False(v1alpha1.ConditionReady, v1alpha1.SeverityError, reasonRefused, said), asked.Status.Namespace))
 	}
 	if err != nil {
 		return 0, err
