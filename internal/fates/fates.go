@@ -284,6 +284,9 @@ func ofStatus(s metav1.Status, err error) Kind {
 	has := func(cause metav1.CauseType) bool {
 		return s.Details != nil && slices.ContainsFunc(s.Details.Causes, func(c metav1.StatusCause) bool { return c.Type == cause })
 	}
+	of := func(field string) bool {
+		return s.Details != nil && slices.ContainsFunc(s.Details.Causes, func(c metav1.StatusCause) bool { return c.Field == field })
+	}
 	k := ofReason(s.Reason, s.Code)
 	switch {
 	case denied(s.Message):
@@ -296,7 +299,7 @@ func ofStatus(s metav1.Status, err error) Kind {
 		return Unserved
 	case k == Conflict && has(metav1.CauseTypeFieldManagerConflict):
 		return Contested
-	case k == Invalid && strings.Contains(err.Error(), "metadata.uid"):
+	case k == Invalid && of("metadata.uid"):
 		return Replaced
 	case k == Failing:
 		return ofFailure(err.Error())

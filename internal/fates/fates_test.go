@@ -23,6 +23,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 func status(code int32, reason metav1.StatusReason, causes ...metav1.CauseType) error {
@@ -126,8 +127,9 @@ func TestCodes(t *testing.T) {
 }
 
 func TestKinds(t *testing.T) {
-	uid := apierrors.NewInvalid(schema.GroupKind{Kind: "Widget"}, "a", nil)
-	uid.ErrStatus.Message = "Widget a is invalid: metadata.uid: Invalid value: field is immutable"
+	invalid := func(value any, path ...string) error {
+		return apierrors.NewInvalid(schema.GroupKind{Kind: "Widget"}, "a", field.ErrorList{field.Invalid(field.NewPath(path[0], path[1:]...), value, "field is immutable")})
+	}
 	for name, c := range map[string]struct {
 		err  error
 		want Kind
@@ -141,7 +143,8 @@ func TestKinds(t *testing.T) {
 		"no resource":         {status(404, metav1.StatusReasonNotFound, metav1.CauseTypeUnexpectedServerResponse), Unserved},
 		"namespace goes":      {status(403, metav1.StatusReasonForbidden, corev1.NamespaceTerminatingCause), Terminating},
 		"field conflict":      {status(409, metav1.StatusReasonConflict, metav1.CauseTypeFieldManagerConflict), Contested},
-		"another object":      {uid, Replaced},
+		"another object":      {invalid("x", "metadata", "uid"), Replaced},
+		"UID as a value":      {invalid("metadata.uid", "spec", "fieldPath"), Invalid},
 		"version ahead":       {status(504, metav1.StatusReasonTimeout, metav1.CauseTypeResourceVersionTooLarge), Ahead},
 		"no such field":       {apierrors.NewInternalError(errors.New(".spec.x: field not declared in schema")), Undeclared},
 		"of another type":     {apierrors.NewInternalError(errors.New("failed to create typed patch object (shop/a): .spec.size: expected string, got 3")), Invalid},

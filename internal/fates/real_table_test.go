@@ -325,6 +325,7 @@ func (w *walk) rows() []answer {
 		{"a request too large", TooLarge, send("POST", custom, plain, widget("b", `{"text":"`+strings.Repeat(large, 4)+`"}`))},
 		{"too large for the store", TooLarge, send("PATCH", custom+"/b?fieldManager=one", apply, widget("b", `{"text":"`+large+large[:len(large)*3/4]+`"}`))},
 		{"too large for the way to the store", TooLarge, send("PATCH", custom+"/b?fieldManager=one", apply, widget("b", `{"text":"`+large+large+`"}`))},
+		{"a value that names the UID", Invalid, send("PATCH", configMaps+"/a?fieldManager=one", apply, configMap("a", "metadata.uid!", ""))},
 		{"annotations too large", Invalid, send("PATCH", configMaps+"/a?fieldManager=one", apply, configMap("a", "", large))},
 		{"too many requests", Overloaded, func() error {
 			return w.denied("b", metav1.Status{Code: 429, Reason: metav1.StatusReasonTooManyRequests})
