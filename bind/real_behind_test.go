@@ -91,6 +91,17 @@ func (w *world) hears(t *testing.T, name string, want ...string) {
 	})
 }
 
+// mentions waits for an Event of a widget, among others.
+func (w *world) mentions(t *testing.T, name, event string) {
+	t.Helper()
+	eventually(t, func() error {
+		if told := w.told(t, name); told[event] == 0 {
+			return fmt.Errorf("told %v", told)
+		}
+		return nil
+	})
+}
+
 // finding is what doctor says, as one line.
 func (w *world) finding(t *testing.T, check, about string) (bind.Finding, error) {
 	t.Helper()
@@ -153,10 +164,10 @@ func TestBehindQuota(t *testing.T) {
 	w.condition(t, widgets, v1alpha1.ConditionReady, "")
 }
 
-// A deletion that waits is found, and an instance that was lost and made anew is told on
-// the claim and on what refers to it.
+// A deletion that waits is found, and so is one of the instance alone. An instance that was lost
+// and made anew is told on the claim and on what refers to it, also if no konnector ran meanwhile.
 func TestBehindLost(t *testing.T) {
-	w, service, _ := newBehind(t)
+	w, service, stop := newBehind(t)
 	hold := map[string]any{"metadata": map[string]any{"finalizers": []any{"example.org/hold"}}}
 	w.controlPlane.patch(t, widgetsGVR, cache.NewObjectName(service, "one"), hold)
 	if err := w.app.dyn.Resource(widgetsGVR).Namespace("team").Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
@@ -164,16 +175,33 @@ func TestBehindLost(t *testing.T) {
 	}
 	w.app.apply(t, widget("team", "two", map[string]any{"size": int64(1)}))
 	w.travelled(t, service, "two")
-	if err := w.controlPlane.dyn.Resource(widgetsGVR).Namespace(service).Delete(t.Context(), "two", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
+	w.controlPlane.patch(t, widgetsGVR, cache.NewObjectName(service, "two"), hold)
+	began := time.Now()
+	w.controlPlane.delete(t, widgetsGVR, service, "two")
+	w.mentions(t, "two", "Warning TargetTerminating")
+	w.condition(t, widgets, v1alpha1.ConditionObjectsSynced, v1alpha1.ReasonObjectsNotSynced, "2 TargetTerminating")
+	if took := time.Since(began); took > time.Minute {
+		t.Errorf("told after %s", took)
 	}
-	eventually(t, func() error {
-		if told := slices.Sorted(maps.Keys(w.told(t, "two"))); !slices.Contains(told, "Warning TargetRecreated") {
-			return fmt.Errorf("told %v", told)
-		}
-		return nil
-	})
+	w.controlPlane.patch(t, widgetsGVR, cache.NewObjectName(service, "two"), map[string]any{"metadata": map[string]any{"finalizers": nil}})
+	w.mentions(t, "two", "Warning TargetRecreated")
 	w.travelled(t, service, "two")
+
+	w.app.apply(t, widget("team", "three", map[string]any{"size": int64(1)}))
+	w.travelled(t, service, "three")
+	w.controlPlane.patchStatus(t, widgetsGVR, service, "three", map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}})
+	eventually(t, func() error {
+		u, err := w.app.dyn.Resource(widgetsGVR).Namespace("team").Get(t.Context(), "three", metav1.GetOptions{})
+		if err == nil && u.Object["status"] == nil {
+			err = errors.New("no status")
+		}
+		return err
+	})
+	stop()
+	w.controlPlane.delete(t, widgetsGVR, service, "three")
+	w.run(t, bind.Options{})
+	w.mentions(t, "three", "Warning TargetRecreated")
+	w.travelled(t, service, "three")
 	eventually(t, func() error {
 		f, err := w.finding(t, "objects", widgets)
 		if err == nil && !strings.Contains(f.Message, "team/one for ") {

@@ -138,7 +138,8 @@
 //
 // A target that vanishes while its source lives is made anew, empty, after a pause that
 // doubles from a second to an hour, as long as the target's cluster takes new objects of
-// the resource: see [Options] (Lost, Offered, DeletionLimit).
+// the resource: see [Options] (Lost, Offered, DeletionLimit). If no Sync ran meanwhile, the status
+// that the source was given tells that there was one.
 //
 // The package has the name of one in the standard library; import it as
 // klutchsync.

@@ -285,7 +285,7 @@ func (e *engine) sourceView() *view.View {
 	v.Live = func(ctx context.Context, name cache.ObjectName) (*unstructured.Unstructured, error) {
 		obj, err := read(ctx, name)
 		if obj != nil {
-			slim.NoteFinalizers(obj, e.names)
+			slim.NoteSource(obj, e.names)
 		}
 		return obj, err
 	}

@@ -227,3 +227,114 @@ func TestLossesOfTwoSyncs(t *testing.T) {
 		}
 	})
 }
+
+// A target that is being deleted and does not go, though its source stays, is told with what holds
+// it. Its status comes, edits wait, and reach the target that is made anew.
+func TestTargetIsHeld(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		defer w.run(Options{})()
+		w.createMany(1)
+		w.settle()
+		w.merge(w.target, w.targetNS, "w0", `{"metadata":{"finalizers":["example.org/hold"]}}`)
+		w.delete(w.target, w.targetNS, "w0")
+		w.merge(w.source, w.sourceNS, "w0", `{"spec":{"size":"large"}}`)
+		time.Sleep(time.Minute)
+		if got := w.message("w0"); !strings.HasPrefix(got, string(ReasonTerminating)) || !strings.Contains(got, "example.org/hold") || strings.Contains(got, "this object is being deleted") {
+			t.Errorf("message %q", got)
+		}
+		w.merge(w.target, w.targetNS, "w0", `{"status":{"phase":"Leaving"}}`, "status")
+		w.until("its status comes", func() bool { return field(w.get(w.source, w.sourceNS, "w0"), "status", "phase") == "Leaving" })
+		w.merge(w.target, w.targetNS, "w0", `{"metadata":{"finalizers":null}}`)
+		w.until("made anew", func() bool { return field(w.targetOf("w0"), "spec", "size") == "large" && w.message("w0") == "" })
+	})
+}
+
+// What was lost while no Sync ran is told before it is made anew, and past no breaker, where the
+// status of the source says that there was a target: given by this Sync or by the konnector before
+// it, since the source was made and not let go. A copy and a source that is bound anew have lost nothing.
+func TestLossOverARestart(t *testing.T) {
+	for name, test := range map[string]struct {
+		plain bool
+		meant func(w *world, name string) // what happens to a source meanwhile
+		told  bool
+	}{
+		"lost":                           {told: true},
+		"lost, plain status":             {told: true, plain: true},
+		"status of the konnector before": {told: true, meant: func(w *world, name string) { w.statusBy("konnector", name) }},
+		"bound anew": {meant: func(w *world, name string) {
+			w.merge(w.source, w.sourceNS, name, `{"metadata":{"finalizers":null}}`)
+		}},
+		"copied":        {meant: (*world).copySource},
+		"copied, plain": {meant: (*world).copySource, plain: true},
+		"another status": {meant: func(w *world, name string) {
+			w.copySource(name)
+			w.statusBy("someone", name)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				sub := []string{"status"}
+				if test.plain {
+					sub = nil
+					for _, c := range []*fakecluster.Cluster{w.fakeSource, w.fakeTarget} {
+						c.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Plain: true})
+					}
+				}
+				stop := w.run(Options{})
+				w.createMany(3)
+				for i := range 3 {
+					w.merge(w.target, w.targetNS, fmt.Sprint("w", i), `{"status":{"phase":"Ready"}}`, sub...)
+				}
+				w.until("in step", func() bool { return field(w.get(w.source, w.sourceNS, "w2"), "status", "phase") == "Ready" })
+				w.settle()
+				stop()
+				for i := range 3 {
+					w.delete(w.target, w.targetNS, fmt.Sprint("w", i))
+					if time.Sleep(time.Minute); test.meant != nil {
+						test.meant(w, fmt.Sprint("w", i))
+					}
+				}
+				var told atomic.Int32
+				defer w.run(Options{DeletionLimit: 1, Hooks: Hooks{Reported: func(_ context.Context, r Report) {
+					if r.Reason == ReasonVanished {
+						told.Add(1)
+					}
+				}}})()
+				time.Sleep(10 * time.Minute)
+				want, made := int32(0), 3
+				if test.told {
+					want, made = 3, 1
+				}
+				if there := w.count(w.fakeTarget, w.targetNS); told.Load() < want || want == 0 && told.Load() > 0 || there != made {
+					t.Errorf("%d losses were told, %d targets are there: want %d and %d", told.Load(), there, want, made)
+				}
+			})
+		})
+	}
+}
+
+// statusBy has manager alone give a source its status.
+func (w *world) statusBy(manager, name string) {
+	w.Helper()
+	u := w.get(w.source, w.sourceNS, name)
+	for _, status := range []any{map[string]any{}, map[string]any{"phase": "Old"}} {
+		u.Object["status"] = status
+		var err error
+		if u, err = w.source.Resource(widgets).Namespace(w.sourceNS).Update(w.Context(), u, metav1.UpdateOptions{FieldManager: manager}, "status"); err != nil {
+			w.Fatal(err)
+		}
+	}
+}
+
+// copySource puts in place of a source what a program reads of it and creates.
+func (w *world) copySource(name string) {
+	w.Helper()
+	u := w.get(w.source, w.sourceNS, name)
+	w.merge(w.source, w.sourceNS, name, `{"metadata":{"finalizers":null}}`)
+	w.delete(w.source, w.sourceNS, name)
+	u.SetUID("")
+	u.SetResourceVersion("")
+	w.create(w.source, w.sourceNS, u)
+}

@@ -26,7 +26,7 @@ func obstacle(s state) Reason {
 		return s.refused
 	case src.deleting && dst.content == contentRefused:
 		return s.refused
-	case src.deleting && dst.ours() && dst.termination == stuck:
+	case dst.ours() && dst.termination == stuck:
 		return ReasonTerminating
 	case src.deleting && src.finalizer && s.held != "":
 		return ReasonHeld
@@ -131,6 +131,9 @@ func explain(s state, why Reason) string {
 		said = fmt.Sprintf("%s is changed in the target cluster%s each time that it is put right, which is done ever more slowly; what changes here goes up at once", s.target.name, s.rivals)
 	case ReasonTerminating:
 		said = fmt.Sprintf("this object is being deleted, and waits for %s to be gone from the target cluster%s", s.target.name, s.target.finalizers)
+		if !s.source.deleting {
+			said = fmt.Sprintf("%s is being deleted in the target cluster, though this object is not%s; what changes here waits until it has gone: the operators there can remove what holds it", s.target.name, s.target.finalizers)
+		}
 	case ReasonFields:
 		said = fmt.Sprintf("the target cluster has no such field of %s, so that it stays without: %s", s.target.name, s.unknown)
 	case ReasonShared:

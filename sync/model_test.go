@@ -78,6 +78,7 @@ type modelKonnector struct {
 	coming, witnessed  uint8 // bit for each source whose deletion the watch will show, or has shown, with the finalizer on it and no deletionTimestamp
 	offered            bool  // the target's cluster was seen just now to take new targets
 	lost               bool  // the pause before a target that vanished comes back has begun
+	never              bool  // the source was without the finalizer since it was last in step
 }
 
 // A modelWorld is all that the model knows.
@@ -115,11 +116,12 @@ type modelRun struct {
 	broken           string              // what went wrong in the step that was done last
 }
 
-var modelReasons = []Reason{"", ReasonConflict, ReasonLost, ReasonStale, ReasonDrifted, ReasonTerminating, ReasonHeld, ReasonOrphaned, ReasonContested, ReasonVanished, ReasonVanished, ReasonMissing, ReasonMissing}
+var modelReasons = []Reason{"", ReasonConflict, ReasonLost, ReasonStale, ReasonDrifted, ReasonTerminating, ReasonHeld, ReasonOrphaned, ReasonContested, ReasonVanished, ReasonVanished, ReasonMissing, ReasonMissing, ReasonTerminating}
 
 // Indexes in modelReasons. The second time that it stands there the breaker holds what would come
 // back, or the source is being deleted.
 const (
+	modelTerminating     = 5
 	modelHeld            = 6
 	modelVanished        = 9
 	modelVanishedHeld    = 10
@@ -139,7 +141,7 @@ var modelTexts = func() (texts []string) {
 			s.held = ""
 		}
 		if n >= modelMissing {
-			s.answer, s.source.deleting = modelCause, n == modelMissingDeletion
+			s.answer, s.source.deleting = modelCause, n >= modelMissingDeletion
 		}
 		texts = append(texts, explain(s, why))
 	}
@@ -160,8 +162,9 @@ func (r *modelRun) observe(k *modelKonnector) state {
 		s.source.shared = "example.org/first"
 	}
 	if src.uid != 0 && k.of != src.uid {
-		k.of, k.accepted, k.applied, k.judged, k.paused, k.wrote, k.again = src.uid, 0, 0, 0, false, 0, false
+		k.of, k.accepted, k.applied, k.judged, k.paused, k.wrote, k.again, k.never = src.uid, 0, 0, 0, false, 0, false, false
 	}
+	k.never = k.never || src.uid != 0 && !src.finalizer
 	if src.mark != 0 {
 		s.source.mark = string('0' + rune(src.mark))
 	}
@@ -195,7 +198,7 @@ func (r *modelRun) observe(k *modelKonnector) state {
 			s.target.content = r.content(k)
 		}
 		if dst.deleting {
-			s.target.termination = terminating
+			s.target.termination = stuck
 		}
 		s.status = s.target.ours() && !src.shared && src.status != dst.sent()
 	}
@@ -236,7 +239,7 @@ func (r *modelRun) relation(k *modelKonnector) targetRelation {
 		(k.targetAt == live || dst.managed == src.uid)
 	made := src.uid != 0 && !dst.other && (dst.from == src.uid || dst.from == 0 && dst.managed == src.uid)
 	switch {
-	case dst.uid == 0 && (k.accepted != 0 || src.message >= modelVanished || r.policy.lost == LostRecreate && src.mark != 0):
+	case dst.uid == 0 && (k.accepted != 0 || src.status != 0 && !k.never || src.message == modelVanished || src.message == modelVanishedHeld || r.policy.lost == LostRecreate && src.mark != 0):
 		return relationVanished
 	case dst.uid == 0:
 		return relationAbsent
@@ -267,7 +270,7 @@ func (r *modelRun) content(k *modelKonnector) content {
 	settled := dst.from == src.uid && dst.gen == src.gen
 	owned := dst.drift == 0 && dst.managed == src.uid
 	if settled {
-		k.applied = dst.gen
+		k.applied, k.never = dst.gen, false
 	}
 	if settled && owned {
 		k.accepted = dst.uid
@@ -357,7 +360,7 @@ func (s modelSource) wish() uint8 { return s.uid<<4 | s.gen }
 func (k *modelKonnector) endPass() {
 	k.confirmed, k.offered, k.sourceAt, k.targetAt = false, false, min(k.sourceAt, cached), min(k.targetAt, cached)
 	if k.source.uid == 0 && k.graceOf == 0 {
-		k.proven, k.accepted, k.applied, k.judged, k.contested, k.paused, k.wrote, k.again = 0, 0, 0, 0, false, false, 0, false
+		k.proven, k.accepted, k.applied, k.judged, k.contested, k.paused, k.wrote, k.again, k.never = 0, 0, 0, 0, false, false, 0, false, false
 	}
 }
 
@@ -415,7 +418,7 @@ func (r *modelRun) writeSource(w *modelWorld, i int, do step, s state) {
 	case do == stepSetMessage && same:
 		src.message = 0
 		for n, why := range modelReasons {
-			if why == obstacle(s) && (why != ReasonVanished && why != ReasonMissing || modelTexts[n] == explain(s, why)) {
+			if why == obstacle(s) && (why != ReasonVanished && why != ReasonMissing && why != ReasonTerminating || modelTexts[n] == explain(s, why)) {
 				src.message = uint8(n) //nolint:gosec // a few
 			}
 		}
@@ -1064,11 +1067,11 @@ func excessive(trace []step) string {
 	return ""
 }
 
-// stands has a provider keep the target of a source that is being deleted, and reports
-// what is not in step then.
+// stands has a provider keep a target that is being deleted, or whose source is, and reports
+// what is not in step then, or not told.
 func (r *modelRun) stands(w modelWorld) string {
 	src, dst := &w.source, &w.target
-	if !src.deleting || !src.finalizer || !dst.blocked || !dst.made(src.uid) || dst.legacy == src.uid || r.policy.deletion != DeletionDelete {
+	if !src.finalizer || !dst.blocked || !dst.made(src.uid) || dst.legacy == src.uid || !src.deleting && !dst.deleting || src.deleting && r.policy.deletion != DeletionDelete {
 		return ""
 	}
 	_, trace := r.play(&w, true)
@@ -1076,6 +1079,10 @@ func (r *modelRun) stands(w modelWorld) string {
 	switch {
 	case r.broken != "":
 		broken = r.broken
+	case !src.deleting && (src.message == modelTerminating || src.shared):
+		return ""
+	case !src.deleting:
+		broken = "I18: the target is going, and nothing says so"
 	case dst.gen != src.gen && dst.gen <= src.gen && (dst.drift != 1 || r.policy.drift == DriftCorrect):
 		broken = "I1: what the user changed after the deletion does not go up"
 	case src.status != dst.sent() && !src.shared:

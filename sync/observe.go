@@ -688,9 +688,10 @@ func (o *observer) gives(p *pair, r *record, inStep bool) bool {
 }
 
 // vanished reports whether there was a target of the source: while we run or, as the message
-// on the source says, before; or, as its mark does, under LostReport.
+// on the source says, before; or, as its mark does, under LostReport. So does the status of a source
+// that was not let go since, as it is where the finalizer was taken off.
 func (p *pair) vanished(d *drift) bool {
-	return p.target == nil && (d.accepted != "" || strings.HasPrefix(p.state.source.message, string(ReasonVanished)+": ") ||
+	return p.target == nil && (d.accepted != "" || p.source != nil && d.settled != never && slim.Served(p.source) || strings.HasPrefix(p.state.source.message, string(ReasonVanished)+": ") ||
 		p.policy.lost == LostRecreate && p.state.source.mark != "")
 }
 

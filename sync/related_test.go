@@ -209,13 +209,17 @@ func TestCopyOfFormerCluster(t *testing.T) {
 		b.claim(widgets, "Widget", "a")
 		b.names(widgets, "a", `"creds"`)
 		exchange()
+		if got := b.message("a"); !strings.Contains(got, notMadeAnew) || b.targetOf("a") != nil {
+			t.Errorf("in another cluster the claim says %q", got)
+		}
+		b.merge(b.source, b.sourceNS, "a", `{"metadata":{"annotations":{"`+ReleaseAnnotation+`":"true"}}}`)
 		b.secret(b.target, b.targetNS, "creds", "bmV3")
+		b.until("the target is made in the other cluster", func() bool { return b.targetOf("a") != nil })
 		b.names(widgets, "a", `"creds"`)
 		if got := field(b.copied("creds"), "data", "password"); got != "bmV3" || b.message("a") != "" {
 			t.Errorf("copy of the new cluster's = %v, and the claim says %q", got, b.message("a"))
 		}
 		exchange()
-		b.merge(b.source, b.sourceNS, "a", `{"metadata":{"annotations":{"`+ReleaseAnnotation+`":"true"}}}`)
 		b.delete(b.source, b.sourceNS, "a")
 		time.Sleep(time.Minute)
 		if b.get(b.source, b.sourceNS, "a") != nil || b.copied("creds") != nil {

@@ -67,6 +67,14 @@ func Entries(obj *unstructured.Unstructured) iter.Seq[Entry] {
 	}
 }
 
+// Before reports whether the entry is from before the time of obj, as one is that a copy brings along.
+func (e Entry) Before(obj *unstructured.Unstructured) bool {
+	m, _ := e.Raw.(map[string]any)
+	at, _ := m["time"].(string)
+	made, _, _ := unstructured.NestedString(obj.Object, "metadata", "creationTimestamp")
+	return at < made // both are in UTC
+}
+
 // Except are the entries of obj as they stand there, without those that leave is true of.
 func Except(obj *unstructured.Unstructured, leave func(Entry) bool) (kept []any) {
 	for e := range Entries(obj) {

@@ -42,6 +42,9 @@ func Wrote(e fields.Entry) bool {
 	return (e.Manager == createdBy || e.Manager == updatedBy) && e.Subresource == ""
 }
 
+// WroteStatus reports whether an entry that has a status is a legacy konnector's.
+func WroteStatus(e fields.Entry) bool { return e.Manager == createdBy || e.Manager == updatedBy }
+
 // WroteCopy reports whether an entry of a copy is a legacy konnector's.
 func WroteCopy(e fields.Entry) bool {
 	return !e.Applied && e.Manager == legacycopy.Manager && e.Subresource == ""

@@ -22,7 +22,7 @@ import (
 func Source(n *names.Names) func(any) any {
 	return func(obj any) any {
 		if u, ok := obj.(*unstructured.Unstructured); ok {
-			NoteFinalizers(u, n)
+			NoteSource(u, n)
 			u.SetManagedFields(nil)
 			if a := u.GetAnnotations(); a[LastApplied] != "" {
 				delete(a, LastApplied)
@@ -33,21 +33,39 @@ func Source(n *names.Names) func(any) any {
 	}
 }
 
-const syncFinalizers = "klutch.anynines.com/finalizers" // in no object but a cached one
+// In no object but a cached one.
+const (
+	syncFinalizers = "klutch.anynines.com/finalizers"
+	servedStatus   = "klutch.anynines.com/served"
+)
 
-// NoteFinalizers notes in the metadata of a source, as a view has it, the finalizers that
+// NoteSource notes in the metadata of a source, as a view has it, the finalizers that
 // Syncs have put on it, in their order, and the usual one, which may be from before there was a
-// Sync. Where that is the only one it is left out.
-func NoteFinalizers(source *unstructured.Unstructured, n *names.Names) {
+// Sync. Where that is the only one it is left out. It notes too whether the source was [Served].
+func NoteSource(source *unstructured.Unstructured, n *names.Names) {
 	var held []any
 	for _, finalizer := range source.GetFinalizers() {
 		if finalizer == n.Finalizer() || bySync(source, finalizer, n) {
 			held = append(held, finalizer)
 		}
 	}
-	if meta, ok := source.Object["metadata"].(map[string]any); ok && len(held) > 0 && (len(held) > 1 || held[0] != n.Finalizer()) {
+	meta, ok := source.Object["metadata"].(map[string]any)
+	if ok && len(held) > 0 && (len(held) > 1 || held[0] != n.Finalizer()) {
 		meta[syncFinalizers] = held
 	}
+	for e := range fields.Entries(source) {
+		_, status := e.Fields["f:status"]
+		if status && (e.Manager == n.StatusManager() || n.Domain == names.Klutch+"/" && legacy.WroteStatus(e)) && !e.Before(source) && ok {
+			meta[servedStatus] = true
+		}
+	}
+}
+
+// Served reports whether a source has a status that the Sync, or the legacy konnector before it,
+// gave it: there was a target of it. What a copy brings along is older than the copy.
+func Served(source *unstructured.Unstructured) bool {
+	served, _, _ := unstructured.NestedBool(source.Object, "metadata", servedStatus)
+	return served
 }
 
 // bySync reports whether a Sync has put a finalizer on a source.
