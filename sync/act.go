@@ -121,6 +121,9 @@ func (a *actor) doTarget(ctx context.Context, p *pair, s step, r *record) error 
 		r.drift.wrote(p, s)
 		p.target = r.answers.target
 		r.drift.accepted, r.drift.listed, r.drift.target = p.acceptance(), p.targets, p.target.GetUID()
+		if s == stepOwn && !p.state.target.managed {
+			r.drift.accepted = "" // the marks alone: an apply follows
+		}
 	}
 	return nil
 }
@@ -131,7 +134,7 @@ func (d *drift) wrote(p *pair, s step) {
 	switch {
 	case s == stepCreate:
 		d.contest.Made(p.wish)
-	case s == stepOwn && !p.state.target.managed, p.state.target.content == contentUnverified && (d.listed != p.targets || d.accepted == ""):
+	case p.state.target.content == contentUnverified && (d.listed != p.targets || d.accepted == ""):
 		d.contest.Renewed(p.wish)
 	default:
 		d.contest.Wrote(p.wish)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
@@ -72,6 +73,38 @@ func TestContests(t *testing.T) {
 					t.Errorf("in step and gone after %v", took)
 				}
 			})
+		})
+	}
+}
+
+// A rival that takes the account of who owns what off a target, each time that it is written, is
+// answered ever more rarely, and told within a minute, also where what others change is left so.
+func TestContestedOwnership(t *testing.T) {
+	for _, drift := range []DriftPolicy{DriftCorrect, DriftReport} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newFake(t)
+			taken := 0
+			w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+				err := do()
+				if err != nil || r.Verb != "apply" && r.Verb != "patch" || taken == 1000 {
+					return err
+				}
+				taken++
+				u := w.targetOf(r.Object.Name) //nolint:contextcheck // the world has one
+				u.SetManagedFields([]metav1.ManagedFieldsEntry{{}})
+				_, err = w.target.Resource(widgets).Namespace(w.targetNS).Update(w.Context(), u, metav1.UpdateOptions{FieldManager: "restorer"}) //nolint:contextcheck // the world has one
+				return err
+			})
+			defer w.run(Options{Drift: drift})()
+			w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+			time.Sleep(time.Minute)
+			if got := w.message("a"); !strings.HasPrefix(got, string(ReasonContested)) {
+				t.Errorf("%s: message %q", drift, got)
+			}
+			time.Sleep(time.Hour)
+			if taken > 30 {
+				t.Errorf("%s: %d writes in an hour", drift, taken)
+			}
 		})
 	}
 }
