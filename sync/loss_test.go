@@ -85,6 +85,39 @@ func TestLossesInARow(t *testing.T) {
 	})
 }
 
+// I19: an edit of the source does not end the pause before what an owner deletes each time is made
+// anew; it goes up with that.
+func TestEditsDoNotEndThePause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		_, stop := w.sync(Options{DeletionLimit: -1})
+		defer stop()
+		w.createMany(1)
+		made := 0
+		w.fakeTarget.Intercept(func(ctx context.Context, r fakecluster.Request, do func() error) error {
+			err := do()
+			if r.Verb == "apply" && err == nil {
+				made++
+				_ = w.target.Resource(widgets).Namespace(w.targetNS).Delete(ctx, r.Object.Name, metav1.DeleteOptions{})
+			}
+			return err
+		})
+		w.delete(w.target, w.targetNS, "w0")
+		for i := range 60 {
+			w.merge(w.source, w.sourceNS, "w0", fmt.Sprintf(`{"spec":{"color":"c%d"}}`, i))
+			time.Sleep(10 * time.Second)
+		}
+		if made > 10 {
+			t.Errorf("made anew %d times in ten minutes", made)
+		}
+		w.fakeTarget.Intercept(nil)
+		time.Sleep(20 * time.Minute)
+		if got := field(w.targetOf("w0"), "spec", "color"); got != "c59" {
+			t.Errorf("color is %v", got)
+		}
+	})
+}
+
 // Targets that vanished and are refused when they come back count as one loss each, however
 // often they are asked again.
 func TestRefusedReturnsCountOnce(t *testing.T) {

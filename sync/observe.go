@@ -712,18 +712,19 @@ func (o *observer) observeLoss(ctx context.Context, p *pair, r *record, looks bo
 	if r.loss == nil || !time.Now().Before(r.loss.next) {
 		r.lose(p)
 	}
-	r.loss.hash, r.loss.listed, r.loss.why = p.want.hash, p.targets, clip(why)
+	r.loss.listed, r.loss.why = p.targets, clip(why)
 	return nil
 }
 
 // lose begins the pause. Each in a row is twice as long.
 func (r *record) lose(p *pair) {
-	r.loss = &loss{hash: p.want.hash, listed: p.targets, next: r.drift.lost(losePause)}
+	r.loss = &loss{listed: p.targets, next: r.drift.lost(losePause)}
 }
 
-// due reports whether the pause is over: what is wanted has changed, or what is seen.
+// due reports whether the pause is over: a change of the source does not end it, and a list does
+// where the kind was not on offer before it.
 func (l *loss) due(p *pair) bool {
-	return l.hash != p.want.hash || l.listed != p.targets || !time.Now().Before(l.next)
+	return l.why != "" && l.listed != p.targets || !time.Now().Before(l.next)
 }
 
 // offer asks whether the target's cluster takes new objects, and answers why not.

@@ -138,7 +138,6 @@ func (d *drift) lost(most time.Duration) time.Time {
 
 // A loss is the pause after which a target that has vanished is made anew.
 type loss struct {
-	hash   string // of what it should be
 	listed int    // as of which list of targets it had vanished
 	why    string // it is not made anew after the pause either; empty if it is
 	next   time.Time

@@ -97,6 +97,9 @@ func (s *sim) rivalled() (out []choice) {
 // is made anew. Each write to a target may be told and taken back, and change the status.
 var mostRivalled = [2]int{60, 30}
 
+// mostReturns are the targets that an owner who deletes each costs a konnector in an hour.
+const mostReturns = 13
+
 // contend has a rival undo each write to a target for an hour, while users and
 // providers change what they have. I19: it is written again ever more rarely. I18: it is told.
 func (s *sim) contend(r rival) {
@@ -108,6 +111,9 @@ func (s *sim) contend(r rival) {
 		doStatus(s, op{name: name, n: len(s.plan.Related)})
 	}
 	for range 12 {
+		if r.rests > 0 {
+			s.edits() // which end no pause
+		}
 		s.pass(time.Hour / 12)
 	}
 	for _, name := range sorted(s.model.now[sideSource]) {
@@ -115,6 +121,9 @@ func (s *sim) contend(r rival) {
 			if n := wrote[name]; n > mostRivalled[side]*len(s.konnectors) {
 				s.model.breaks("I19", "%d writes to the %s of %s in an hour in which %s", n, sideName(side), name, r.name)
 			}
+		}
+		if n := s.model.undone[name]; r.rests > 0 && n > mostReturns*len(s.konnectors) {
+			s.model.breaks("I19", "%s was made %d times in an hour in which %s", name, n, r.name)
 		}
 		s.mu.Lock()
 		why := s.told[name]
