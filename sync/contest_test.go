@@ -241,25 +241,51 @@ func TestCopiesOfAStrippedTarget(t *testing.T) {
 	})
 }
 
-// Where source and target are one cluster, targets have no targets.
+// Where source and target are one cluster, targets have no targets: those of other Syncs neither,
+// nor those whose annotations a policy takes off. A target that goes is let go by all.
 func TestOneCluster(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newFake(t)
-		w.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
-			if strings.HasPrefix(r.Object.Name, "copy-copy-copy-") { // else there would be no end
-				return apierrors.NewForbidden(widgets.GroupResource(), r.Object.Name, errors.New("exceeded quota"))
-			}
-			return do()
+	two := []Options{{Mapper: Prefix("a-")}, {Mapper: Prefix("b-"), Binding: "two", Finalizer: "example.org/two"}}
+	far := Options{Mapper: Prefix("b-"), Domain: "example.org", Finalizer: "example.org/two"}
+	for name, tt := range map[string]struct {
+		syncs []Options
+		strip bool
+	}{
+		"one Sync":                        {two[:1], false},
+		"two Syncs":                       {two, false},
+		"two domains":                     {[]Options{two[0], far}, false},
+		"a policy that strips":            {two[:1], true},
+		"a policy that strips, two Syncs": {two, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				w.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if len(r.Object.Name) > 10 { // else there would be no end
+						return apierrors.NewForbidden(widgets.GroupResource(), r.Object.Name, errors.New("exceeded quota"))
+					}
+					err := do()
+					if tt.strip && r.Verb == "apply" && err == nil && r.Subresource == "" {
+						w.merge(w.source, w.sourceNS, r.Object.Name, fmt.Sprintf(`{"metadata":{"annotations":{%q:null,%q:null}}}`, SourceAnnotation, BoundAnnotation))
+					}
+					return err
+				})
+				w.to = w.from
+				for _, opts := range tt.syncs {
+					defer w.run(opts)()
+				}
+				w.create(w.source, w.sourceNS, w.widget("x", `{"size":"small"}`, ``))
+				time.Sleep(time.Minute)
+				if objects, _ := w.fakeSource.Objects(widgets); len(objects) != 1+len(tt.syncs) {
+					t.Errorf("%d objects", len(objects))
+				}
+				w.delete(w.source, w.sourceNS, "x")
+				time.Sleep(time.Minute)
+				if objects, _ := w.fakeSource.Objects(widgets); len(objects) != 0 {
+					t.Errorf("%d objects are left", len(objects))
+				}
+			})
 		})
-		w.to = w.from
-		stop := w.run(Options{Mapper: Prefix("copy-")})
-		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
-		time.Sleep(time.Minute)
-		stop()
-		if objects, _ := w.fakeSource.Objects(widgets); len(objects) != 2 {
-			t.Errorf("%d objects", len(objects))
-		}
-	})
+	}
 }
 
 // A Secret that a source refers to goes up also when the source is being deleted.

@@ -744,13 +744,20 @@ func (o *observer) firstOther(source *unstructured.Unstructured) string {
 	return ""
 }
 
-// isCopy reports whether a source is a target of this Sync, as it may be where source and
-// target are one cluster.
+// isCopy reports whether a source was made from another one, by any Sync, as it may be where source
+// and target are one cluster: copies of copies would have no end. One that has our finalizer is let
+// go as any source.
 func (o *observer) isCopy(source *unstructured.Unstructured) bool {
-	from, ok := originIn(o.names.Source, source)
-	if !ok || from.Cluster != o.guard.SourceUID || !o.oneCluster && o.guard.SourceUID != o.guard.TargetUID || renamesNothing(o.opts.Mapper) {
+	if !o.oneCluster && o.guard.SourceUID != o.guard.TargetUID || renamesNothing(o.opts.Mapper) || slices.Contains(source.GetFinalizers(), o.opts.Finalizer) {
 		return false
 	}
-	name, mapped := targetName(o.opts.Mapper, cache.NewObjectName(from.Namespace, from.Name), false)
-	return mapped && name == cache.MetaObjectToName(source)
+	said := false
+	for key := range source.GetAnnotations() {
+		if from, ok := originIn(key, source); ok && names.IsSource(key) {
+			if said = true; from.Cluster == o.guard.SourceUID {
+				return true
+			}
+		}
+	}
+	return !said && slim.Applied(source)
 }

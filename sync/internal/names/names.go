@@ -41,6 +41,11 @@ type Names struct {
 // Klutch is the domain that Syncs have if they are given none.
 const Klutch = "klutch.anynines.com"
 
+const source, status = "source", "/status"
+
+// IsSource reports whether an annotation is Source, of any domain.
+func IsSource(annotation string) bool { return strings.HasSuffix(annotation, "/"+source) }
+
 // Finalizer is the one of Syncs of the domain that are given none.
 func (n *Names) Finalizer() string { return n.Domain + "syncer" }
 
@@ -49,7 +54,7 @@ func Of(domain, binding string) *Names {
 	d := domain + "/"
 	return &Names{
 		Domain: d, Message: d + "sync-message", Release: d + "release-deletion", Target: d + "target-uid", Mark: d + "target-uid", Bound: d + "bound",
-		Source: d + "source", Owner: d + "resource-owner", Referrer: d + "referenced-by", Orphaned: d + "orphaned-from", Behind: d + "source-behind", Adopted: d + "adopted",
+		Source: d + source, Owner: d + "resource-owner", Referrer: d + "referenced-by", Orphaned: d + "orphaned-from", Behind: d + "source-behind", Adopted: d + "adopted",
 		manager: manager(d, binding),
 	}
 }
@@ -79,7 +84,7 @@ func manager(domain, binding string) string {
 func (n *Names) Manager() string { return n.manager }
 
 // StatusManager is the field manager of statuses.
-func (n *Names) StatusManager() string { return n.manager + "/status" }
+func (n *Names) StatusManager() string { return n.manager + status }
 
 // RelatedManager is the field manager of copies; end is that of all such.
 func (n *Names) RelatedManager(end string) string { return n.manager + end }
@@ -96,9 +101,9 @@ func (n *Names) Earlier(manager string) func(fields.Entry) bool {
 	}
 }
 
-// Applied selects the entries of applies by Syncs.
+// Applied selects the entries of applies by Syncs to targets.
 func (n *Names) Applied(e fields.Entry) bool {
-	return e.Applied && e.Subresource == "" && strings.HasPrefix(e.Manager, n.Domain)
+	return e.Applied && e.Subresource == "" && strings.HasPrefix(e.Manager, n.Domain) && !strings.HasSuffix(e.Manager, status)
 }
 
 // Marks are the annotations by which a Sync knows its targets.

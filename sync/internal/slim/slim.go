@@ -37,11 +37,13 @@ func Source(n *names.Names) func(any) any {
 const (
 	syncFinalizers = "klutch.anynines.com/finalizers"
 	servedStatus   = "klutch.anynines.com/served"
+	syncApplied    = "klutch.anynines.com/applied"
 )
 
 // NoteSource notes in the metadata of a source, as a view has it, the finalizers that
 // Syncs have put on it, in their order, and the usual one, which may be from before there was a
-// Sync. Where that is the only one it is left out. It notes too whether the source was [Served].
+// Sync. Where that is the only one it is left out. It notes too whether the source was [Served], and
+// whether a Sync has [Applied] it.
 func NoteSource(source *unstructured.Unstructured, n *names.Names) {
 	var held []any
 	for _, finalizer := range source.GetFinalizers() {
@@ -59,6 +61,9 @@ func NoteSource(source *unstructured.Unstructured, n *names.Names) {
 			meta[servedStatus] = true
 		}
 	}
+	if ok && fields.By(source, n.Applied) != nil {
+		meta[syncApplied] = true
+	}
 }
 
 // Served reports whether a source has a status that the Sync, or the legacy konnector before it,
@@ -66,6 +71,12 @@ func NoteSource(source *unstructured.Unstructured, n *names.Names) {
 func Served(source *unstructured.Unstructured) bool {
 	served, _, _ := unstructured.NestedBool(source.Object, "metadata", servedStatus)
 	return served
+}
+
+// Applied reports whether a Sync has applied a source, as the target of another one.
+func Applied(source *unstructured.Unstructured) bool {
+	applied, _, _ := unstructured.NestedBool(source.Object, "metadata", syncApplied)
+	return applied
 }
 
 // bySync reports whether a Sync has put a finalizer on a source.
