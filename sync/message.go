@@ -116,7 +116,8 @@ func explain(s state, why Reason) string {
 	case ReasonVanished:
 		said = fmt.Sprintf("%s has vanished from the target cluster, with what it held; %s", s.target.name, s.comesBack())
 	case ReasonStale:
-		said = fmt.Sprintf("%s was made from a later generation of this object, which may have been restored from a backup; nothing is rolled back before this object is changed: then it goes up as a whole", s.target.name)
+		said = fmt.Sprintf("%s was made from a later generation of this object, which may have been restored from a backup; nothing is rolled back by itself. "+
+			"The next edit goes up, and with it all of this object; to send it as it stands, also what was edited since the restore, annotate it with %s=%s", s.target.name, s.words().Send, s.source.older)
 	case ReasonRefused:
 		said = s.asked(fates.Refuses)
 	case ReasonUnavailable:

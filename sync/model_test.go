@@ -23,6 +23,7 @@ type modelSource struct {
 	status, mark        uint8
 	message             uint8 // index in modelReasons
 	shared              bool  // another Sync has put its finalizer on it before ours
+	send                bool  // its user says that it is sent, though the target is of a later generation
 }
 
 // A modelTarget is what has the target's name; the zero value is nothing.
@@ -276,9 +277,9 @@ func (r *modelRun) content(k *modelKonnector) content {
 		k.accepted = dst.uid
 	}
 	switch {
-	case dst.gen > src.gen && dst.behind == 0:
+	case dst.gen > src.gen && dst.behind == 0 && !src.send:
 		return contentAhead
-	case dst.gen > src.gen && src.gen < dst.behind:
+	case dst.gen > src.gen && src.gen < dst.behind && !src.send:
 		return contentBehind
 	case r.policy.drift == DriftReport && dst.from == src.uid && dst.managed != src.uid:
 		return contentShared
@@ -561,7 +562,12 @@ func userMoves() []modelMove {
 		{"the user edits the source", func(w *modelWorld) bool {
 			ok := w.source.uid != 0 && w.source.gen < 2
 			w.source.gen++
-			w.rolled = false
+			w.rolled, w.source.send = false, false
+			return ok
+		}, 0},
+		{"the user has the source sent as it stands", func(w *modelWorld) bool {
+			ok := w.source.uid != 0 && w.rolled
+			w.rolled, w.source.send = false, true
 			return ok
 		}, 0},
 		{"the user deletes the source", func(w *modelWorld) bool {
@@ -723,13 +729,13 @@ func otherMoves() []modelMove {
 		}, 1},
 		{"the source is restored to an earlier generation", func(w *modelWorld) bool {
 			ok := w.source.gen == 2
-			w.source.gen, w.rolled = 1, true
+			w.source.gen, w.source.send, w.rolled = 1, false, true
 			w.restore()
 			return ok
 		}, 1},
 		{"the source is restored to a generation of long ago", func(w *modelWorld) bool {
 			ok := w.source.gen == 2
-			w.source.gen, w.rolled = 0, true
+			w.source.gen, w.source.send, w.rolled = 0, false, true
 			w.restore()
 			return ok
 		}, 1},

@@ -393,6 +393,12 @@ func (o *observer) compare(p *pair, r *record) content {
 	}
 	annotations := p.target.GetAnnotations()
 	seen, noted := seenBehind(annotations[o.names.Behind], annotations[o.names.Source])
+	if from.Generation > p.source.GetGeneration() {
+		p.state.source.older = strconv.FormatInt(p.source.GetGeneration(), 10)
+		if p.source.GetAnnotations()[o.names.Send] == p.state.source.older {
+			seen, noted = never, true
+		}
+	}
 	switch {
 	case from.Generation > p.source.GetGeneration() && !noted:
 		return contentAhead

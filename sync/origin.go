@@ -31,6 +31,10 @@ const (
 	// although too many are being deleted at once: see Options.DeletionLimit.
 	ReleaseAnnotation = domain + "release-deletion"
 
+	// SendAnnotation on a source that is older than its target, as after a restore from a
+	// backup, with its generation, has it sent as it stands: no edit is needed.
+	SendAnnotation = domain + "send-generation"
+
 	// TargetAnnotation on a source holds the UID of its target, a slash, and its own:
 	// a copy of the source has lost nothing. It is written only under LostReport.
 	// Removing it lets a lost target be created anew. A Sync with another finalizer than the

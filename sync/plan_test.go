@@ -414,7 +414,7 @@ func anyState(r *rand.Rand) state {
 		refused:   Reason(one("", "", string(ReasonRefused), string(ReasonForbidden), string(ReasonUnavailable), string(ReasonMissing), string(ReasonVanished))),
 		confirmed: flip(), suspect: flip(), held: one("", "", "too many"), paused: flip(), fought: flip(), rivals: one("", " by them"), status: flip(), statusDelayed: flip(),
 		contested: one("", "", " by them"), statusRefused: one("", "", "bad"), related: one("", "", "taken"),
-		source: sourceState{freshness(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x"), one("", "", "", "example.org/first")},
+		source: sourceState{freshness(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x"), "1", one("", "", "", "example.org/first")},
 		target: targetState{
 			freshness: freshness(r.IntN(3)), relation: targetRelation(r.IntN(int(relationOtherCluster) + 1)), content: content(r.IntN(int(contentInSync) + 1)),
 			termination: termination(r.IntN(int(stuck) + 1)), grace: grace(r.IntN(int(graceWaived) + 1)), managed: flip(), uid: "u1", name: "widgets svc/a",

@@ -60,7 +60,7 @@ func TestRealRestore(t *testing.T) {
 	for _, name := range []string{"edited", "edited-later"} {
 		w.until("what is older than its target says so, and how an edit is done", func() bool {
 			m := w.message(name)
-			return strings.HasPrefix(m, string(ReasonStale)) && strings.Contains(m, "nothing is rolled back before this object is changed")
+			return strings.HasPrefix(m, string(ReasonStale)) && strings.Contains(m, "nothing is rolled back by itself")
 		})
 	}
 	w.settle()

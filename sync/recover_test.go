@@ -3,6 +3,7 @@
 package sync
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -71,6 +72,52 @@ func TestLostSourceCluster(t *testing.T) {
 		}
 		if diff := cmp.Diff(third, w.targetOf("theirs")); diff != "" {
 			t.Errorf("a third cluster's (-before +after):\n%s", diff)
+		}
+	})
+}
+
+// An edit between a restore of the source and the first look cannot be told from what the backup
+// brought. The message says how it is sent, without another edit, and only the generation that it
+// names is.
+func TestSentAsItStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		_, stop := w.sync(Options{})
+		w.createMany(1)
+		w.settle()
+		backup := w.fakeSource.Version()
+		edit := func(color string) { w.merge(w.source, w.sourceNS, "w0", `{"spec":{"color":"`+color+`"}}`) }
+		for _, color := range []string{"red", "green", "blue"} {
+			edit(color)
+			w.settle()
+		}
+		stop()
+		w.fakeSource.Restore(backup)
+		edit("new")
+		_, stop = w.sync(Options{})
+		defer stop()
+		time.Sleep(time.Hour)
+		is := func(want string) {
+			t.Helper()
+			if got := field(w.targetOf("w0"), "spec", "color"); got != want {
+				t.Errorf("color is %v, not %s; message %q", got, want, w.message("w0"))
+			}
+		}
+		is("blue")
+		const says = "annotate it with " + SendAnnotation + "=2"
+		if got := w.message("w0"); !strings.HasPrefix(got, string(ReasonStale)) || !strings.HasSuffix(got, says) {
+			t.Fatalf("message %q", got)
+		}
+		send := func(generation string) {
+			w.merge(w.source, w.sourceNS, "w0", fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, SendAnnotation, generation))
+			w.settle()
+		}
+		send("1")
+		is("blue")
+		send("2")
+		is("new")
+		if got := w.message("w0"); got != "" || w.targetOf("w0").GetAnnotations()[SendAnnotation] != "" {
+			t.Errorf("message %q, annotations of the target %v", got, w.targetOf("w0").GetAnnotations())
 		}
 	})
 }

@@ -77,6 +77,7 @@ type sourceState struct {
 	proven    bool   // this incarnation was read live, or got our finalizer, since we run
 	mark      string // UID of its target, as recorded under LostReport
 	message   string // as it stands on it
+	older     string // its generation, if the target was made from a later one
 	shared    string // the finalizer of another Sync that came first: it writes the status and the messages
 }
 

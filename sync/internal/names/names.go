@@ -25,6 +25,7 @@ type Names struct {
 
 	Message  string // annotation of a source: why it is not in step
 	Release  string // annotation of a source: its deletion may pass
+	Send     string // annotation of a source: its generation, to be sent though the target is of a later one
 	Target   string // annotation of a source: the UID of its target
 	Mark     string // annotation of a source: the same, of a Sync with a finalizer of its own; else Target
 	Bound    string // annotation of targets and copies, and label of copies
@@ -53,7 +54,7 @@ func (n *Names) Finalizer() string { return n.Domain + "syncer" }
 func Of(domain, binding string) *Names {
 	d := domain + "/"
 	return &Names{
-		Domain: d, Message: d + "sync-message", Release: d + "release-deletion", Target: d + "target-uid", Mark: d + "target-uid", Bound: d + "bound",
+		Domain: d, Message: d + "sync-message", Release: d + "release-deletion", Send: d + "send-generation", Target: d + "target-uid", Mark: d + "target-uid", Bound: d + "bound",
 		Source: d + source, Owner: d + "resource-owner", Referrer: d + "referenced-by", Orphaned: d + "orphaned-from", Behind: d + "source-behind", Adopted: d + "adopted",
 		manager: manager(d, binding),
 	}
