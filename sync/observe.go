@@ -323,14 +323,29 @@ func (o *observer) observeOrphan(ctx context.Context, p *pair, r *record) {
 
 // isOrphan reports whether the target was made from a source of this name that is not there. What
 // says so and has no fields of a Sync, as an object does that was made from a manifest, is told
-// if there is no source at all, and never collected.
+// if there is no source at all, and never collected. That goes, too, for a target of which others
+// took off what says so, unless the watch has shown the end of the source that its field manager is of.
 func (o *observer) isOrphan(p *pair) bool {
 	if p.target == nil || p.target.GetDeletionTimestamp() != nil || o.guard.SourceUID == "" {
 		return false
 	}
+	if p.source == nil && !p.isMade {
+		p.made = o.maker(p)
+	}
 	left := p.made.Cluster == o.guard.SourceUID || p.source == nil && o.recovers(p)
-	p.state.target.managed = fields.Of(p.target, o.names.Incarnation(p.made.UID)) != nil
-	return left && p.from.sameName(p.made) && p.made.UID != p.from.uid && (p.state.target.managed || p.source == nil && fields.By(p.target, o.names.Applied) == nil)
+	managed := fields.Of(p.target, o.names.Incarnation(p.made.UID)) != nil
+	p.state.target.managed = managed && (p.isMade || o.tombstones.Of(p.made.UID))
+	return left && p.from.sameName(p.made) && p.made.UID != p.from.uid && (managed || p.source == nil && fields.By(p.target, o.names.Applied) == nil)
+}
+
+// maker is the origin of a target whose annotations others have taken off, if a Sync of this
+// binding owns fields of it.
+func (o *observer) maker(p *pair) Origin {
+	end := o.names.Maker(p.target)
+	if end == "" {
+		return Origin{}
+	}
+	return Origin{UID: o.tombstones.Ending(end), Cluster: o.guard.SourceUID, Namespace: p.key.Namespace, Name: p.key.Name}
 }
 
 // recovers reports whether the target is of the cluster in whose place the source cluster

@@ -5,6 +5,7 @@ package sync
 import (
 	"context"
 	"fmt"
+	"slices"
 	gosync "sync"
 	"testing"
 	"testing/synctest"
@@ -14,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/internal/watchstore"
@@ -216,4 +218,50 @@ func TestOrphanOfAnotherBinding(t *testing.T) {
 			t.Error("a binding judged what another one had made")
 		}
 	})
+}
+
+// I20: a target whose annotations a policy takes off is known by its field manager when its source
+// is gone. It goes at once if the watch has shown the end of that source, which was deleted as its
+// finalizer came; else it is told, and never collected.
+func TestStrippedOrphans(t *testing.T) {
+	for name, fleeting := range map[string]bool{"deleted as the finalizer came": true, "taken away by force": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					err := do()
+					if r.Verb != "apply" || err != nil {
+						return err
+					}
+					if u := w.targetOf(r.Object.Name); u != nil && u.GetAnnotations()[SourceAnnotation] != "" {
+						w.merge(w.target, w.targetNS, r.Object.Name, fmt.Sprintf(`{"metadata":{"annotations":{%q:null,%q:null}}}`, SourceAnnotation, BoundAnnotation))
+						if fleeting {
+							w.fakeSource.Collide(widgets, cache.NewObjectName(w.sourceNS, r.Object.Name))
+						}
+					}
+					return err
+				})
+				var mu gosync.Mutex
+				var reasons []Reason
+				s, stop := w.sync(Options{Orphans: OrphanDelete, Hooks: Hooks{Reported: func(_ context.Context, r Report) {
+					mu.Lock()
+					defer mu.Unlock()
+					reasons = append(reasons, r.Reason)
+				}}})
+				defer stop()
+				w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+				w.settle()
+				if !fleeting {
+					w.vanish("a")
+				}
+				time.Sleep(time.Hour)
+				mu.Lock()
+				defer mu.Unlock()
+				left, told := w.targetOf("a") != nil, slices.Contains(reasons, ReasonOrphaned)
+				if w.get(w.source, w.sourceNS, "a") != nil || left == fleeting || told == fleeting || (s.Status().Orphans > 0) == fleeting {
+					t.Errorf("the target is left: %t, %d orphans, told %q", left, s.Status().Orphans, reasons)
+				}
+			})
+		})
+	}
 }

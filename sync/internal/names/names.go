@@ -13,6 +13,7 @@ package names
 import (
 	"strings"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/klutch-go/sdk/sync/internal/fields"
@@ -93,6 +94,17 @@ func (n *Names) RelatedManager(end string) string { return n.manager + end }
 // Incarnation is the field manager of the target of the source with a UID.
 func (n *Names) Incarnation(uid types.UID) string {
 	return n.manager + "/" + string(uid[max(0, len(uid)-shortUID):])
+}
+
+// Maker is the end of the UID of the source whose incarnation owns fields of a target; empty if
+// none does.
+func (n *Names) Maker(target *unstructured.Unstructured) string {
+	for e := range fields.Entries(target) {
+		if end, ok := strings.CutPrefix(e.Manager, n.manager+"/"); ok && n.Applied(e) {
+			return end
+		}
+	}
+	return ""
 }
 
 // Earlier selects the entries of incarnations other than the one of manager.

@@ -19,6 +19,7 @@ package tombstone
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -71,6 +72,18 @@ func (t *Tombstones) Of(uid types.UID) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.known[uid]
+}
+
+// Ending is the UID with an end of a source that was seen to end so, or else the end itself.
+func (t *Tombstones) Ending(end string) types.UID {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, uid := range t.order {
+		if strings.HasSuffix(string(uid), end) {
+			return uid
+		}
+	}
+	return types.UID(end)
 }
 
 // Find watches again what happened to a source since it had a version. What cannot be seen
