@@ -41,7 +41,7 @@ type actor struct {
 
 // do does one step of plan: at most one write. What it learns goes to r.
 func (a *actor) do(ctx context.Context, p *pair, s step, r *record) error {
-	if s == stepDelete || s == stepCollect || s == stepSetMessage && p.held != "" {
+	if s == stepDelete || s == stepCollect || s == stepCreate && p.returns() || s == stepSetMessage && p.held != "" {
 		if err := a.journal.Write(ctx); err != nil {
 			return fmt.Errorf("keep the number of deletions: %w", err)
 		}

@@ -118,6 +118,68 @@ func TestEditsDoNotEndThePause(t *testing.T) {
 	})
 }
 
+// What comes back is counted over restarts, as deletions are: be it that many targets are lost, or
+// that an owner deletes the same one each time.
+func TestReturnsAreCountedOverRestarts(t *testing.T) {
+	const limit = 5
+	over := func(t *testing.T, lose func(w *world, restart func())) {
+		t.Helper()
+		synctest.Test(t, func(t *testing.T) {
+			w := newFake(t)
+			log := ""
+			begin := func() func() {
+				_, stop := w.sync(Options{DeletionLimit: limit, DeletionLog: DeletionLog{Text: log, Save: func(_ context.Context, text string) error {
+					log = text
+					return nil
+				}}})
+				return stop
+			}
+			stop := begin()
+			defer func() { stop() }()
+			lose(w, func() {
+				stop()
+				stop = begin()
+			})
+		})
+	}
+	over(t, func(w *world, restart func()) {
+		w.createMany(15)
+		w.settle()
+		for i := range 15 {
+			w.delete(w.target, w.targetNS, fmt.Sprint("w", i))
+			if i%3 == 2 {
+				time.Sleep(10 * time.Second)
+				restart()
+				w.settle()
+			}
+		}
+		time.Sleep(time.Hour)
+		if n := w.count(w.fakeTarget, w.targetNS); n != limit {
+			t.Errorf("%d of 15 targets came back", n)
+		}
+	})
+	over(t, func(w *world, restart func()) {
+		w.createMany(1)
+		made := 0
+		w.fakeTarget.Intercept(func(ctx context.Context, r fakecluster.Request, do func() error) error {
+			err := do()
+			if r.Verb == "apply" && err == nil {
+				made++
+				_ = w.target.Resource(widgets).Namespace(w.targetNS).Delete(ctx, r.Object.Name, metav1.DeleteOptions{})
+			}
+			return err
+		})
+		w.delete(w.target, w.targetNS, "w0")
+		for range 60 {
+			time.Sleep(time.Minute)
+			restart()
+		}
+		if made != limit {
+			t.Errorf("made anew %d times in an hour", made)
+		}
+	})
+}
+
 // Targets that vanished and are refused when they come back count as one loss each, however
 // often they are asked again.
 func TestRefusedReturnsCountOnce(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A Journal keeps over restarts what breakers count. It is written before each deletion,
-// and one write is for all deletions that wait for it: many at once cost as little as one.
+// A Journal keeps over restarts what breakers count. It is written before each deletion
+// and each return, and one write is for all that wait for it: many at once cost as little as one.
 type Journal struct {
 	save  func(ctx context.Context, text string) error
 	of    []*Breaker
