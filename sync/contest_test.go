@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/sync/internal/pace"
@@ -306,6 +307,36 @@ func TestRelatedWhileDeleting(t *testing.T) {
 		b.until("all is gone", func() bool {
 			return b.targetOf("a") == nil && b.get(b.source, b.sourceNS, "a") == nil && b.getSecret(b.target, b.targetNS, "key") == nil
 		})
+	})
+}
+
+// Who changes a status back each time is named.
+func TestStatusRivalsAreNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		w.fakeSource.Intercept(func(ctx context.Context, r fakecluster.Request, do func() error) error {
+			err := do()
+			if r.Verb == "apply" && r.Subresource == "status" && err == nil {
+				_, err := w.source.Resource(widgets).Namespace(w.sourceNS).Patch(ctx, r.Object.Name, types.MergePatchType, []byte(`{"status":{"phase":"Mine"}}`), metav1.PatchOptions{FieldManager: "auditor"}, "status")
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			return err
+		})
+		_, stop := w.sync(Options{})
+		defer stop()
+		w.createMany(1)
+		w.merge(w.target, w.targetNS, "w0", `{"status":{"phase":"Ready","node":"n1"}}`, "status")
+		time.Sleep(10 * time.Minute)
+		if got := w.message("w0"); !strings.HasPrefix(got, string(ReasonStatus)) || !strings.HasSuffix(got, "changed back by auditor (.status.phase)") {
+			t.Errorf("message %q", got)
+		}
+		before := len(w.fakeSource.Writes())
+		time.Sleep(time.Hour)
+		if n := len(w.fakeSource.Writes()) - before; n > 60 {
+			t.Errorf("%d writes in an hour, with those of the other", n)
+		}
 	})
 }
 

@@ -593,12 +593,27 @@ func (o *observer) rememberStatus(p *pair, r *record) {
 		}
 	}
 	if p.statusRefused == "" && r.status.contest.Told() {
-		p.statusRefused = "others change it back each time that it is written"
+		p.statusRefused = "each time that it is written it is changed back" + cmp.Or(o.statusRivals(p, r), " by others")
 	}
 	if p.status {
 		p.statusWait = max(0, refusedFor, r.status.pace.Delay(p.give, o.statuses.Pause()), r.status.contest.Pause(travel.Hash(p.give)))
 		p.status, p.statusDelayed = p.statusWait == 0, p.statusWait > 0
 	}
+}
+
+// statusRivals names who changes the status back, once the source was read live: whose its fields
+// are is not cached.
+func (o *observer) statusRivals(p *pair, r *record) string {
+	switch c := &r.status.contest; {
+	case c.Rivals != "" || !p.status:
+	case p.state.source.freshness != live:
+		r.answers.lookSource = true
+	case o.plainStatus():
+		c.Rivals = contest.StatusRivals(p.source, o.names.StatusManager(), "", p.give)
+	default:
+		c.Rivals = contest.StatusRivals(p.source, o.names.StatusManager(), "status", p.give)
+	}
+	return r.status.contest.Rivals
 }
 
 // reasons are what a refusal by the target's API server is called.

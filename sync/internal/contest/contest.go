@@ -95,22 +95,29 @@ const maxRivals, maxPaths = 3, 3
 // Rivals names the managers of obj that hold what manager should hold of want, and does not,
 // and what that is: " by composer (.spec.size)". Empty if there are none.
 func Rivals(obj *unstructured.Unstructured, manager string, want map[string]any) string {
-	return rivals(obj, manager, want, func(paths []string) string {
-		slices.Sort(paths)
-		return " (" + strings.Join(paths[:min(len(paths), maxPaths)], ", ") + ")"
-	})
+	return rivals(obj, manager, "", want, withPaths)
+}
+
+// StatusRivals is Rivals of what manager applies to a subresource, "" for none.
+func StatusRivals(obj *unstructured.Unstructured, manager, subresource string, status map[string]any) string {
+	return rivals(obj, manager, subresource, map[string]any{"status": status}, withPaths)
+}
+
+func withPaths(paths []string) string {
+	slices.Sort(paths)
+	return " (" + strings.Join(paths[:min(len(paths), maxPaths)], ", ") + ")"
 }
 
 // RivalNames is Rivals without the fields, which may quote contents of a Secret's copy: " by composer".
 func RivalNames(obj *unstructured.Unstructured, manager string, want map[string]any) string {
-	return rivals(obj, manager, want, func([]string) string { return "" })
+	return rivals(obj, manager, "", want, func([]string) string { return "" })
 }
 
-func rivals(obj *unstructured.Unstructured, manager string, want map[string]any, hold func(paths []string) string) string {
-	ours := fields.Of(obj, manager)
+func rivals(obj *unstructured.Unstructured, manager, subresource string, want map[string]any, hold func(paths []string) string) string {
+	ours := fields.By(obj, func(e fields.Entry) bool { return e.Manager == manager && e.Applied && e.Subresource == subresource })
 	var out []string
 	for e := range fields.Entries(obj) {
-		if e.Subresource != "" || e.Manager == manager {
+		if e.Subresource != subresource || e.Manager == manager {
 			continue
 		}
 		if paths := e.Fields.Instead(ours, want); len(paths) > 0 {
