@@ -246,7 +246,7 @@ func (a *actor) setMessage(ctx context.Context, p *pair, r *record) (*unstructur
 	case err == nil:
 		r.status.said.Wrote(travel.Hash(text))
 		a.refused.Accepted(p.key, refusal.Message)
-	case !passed(err) && !outdated(err):
+	case !passed(err):
 		a.refused.Refused(p.key, refusal.Message, "", 0, err)
 		return nil, errNoted
 	}
@@ -280,10 +280,10 @@ func (a *actor) giveStatus(ctx context.Context, p *pair, r *record) (*unstructur
 	case fates.Is(err, fates.Absent, fates.Unserved) && !a.write.Plain():
 		return nil, a.missingStatus(ctx, p)
 	case passed(err):
-	case outdated(err), absent(err):
-		return nil, again(err) // another incarnation, or none any more
 	default:
-		a.sourceFields.Doubt()
+		if !outdated(err) && !absent(err) { // else it is another incarnation, or none any more
+			a.sourceFields.Doubt()
+		}
 		a.refused.Refused(p.key, refusal.Status, travel.Hash(p.give), p.schemas[0], err)
 		return nil, errNoted
 	}

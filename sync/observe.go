@@ -626,7 +626,7 @@ func (p *pair) untold() bool {
 	p.muted = false
 	defer func() { p.muted = true }()
 	why := obstacle(p.state)
-	return p.source != nil && !told(p.state, why) && certain(p.state, why)
+	return p.source != nil && !told(p.state, why) && (why != "" || certain(p.state, why)) // what is not certain is looked at then
 }
 
 // again is when to look again without an event; 0 for never.
@@ -644,7 +644,7 @@ func (p *pair) again(s step, r *record) time.Duration {
 		return livePause // what is read anew brings us back; the reason may change until then
 	case p.statusDelayed:
 		return max(p.statusWait, time.Millisecond)
-	case p.held != "":
+	case p.held != "" && !p.passing:
 		return heldPause
 	case p.refusing():
 		return max(p.wait, time.Millisecond)

@@ -135,13 +135,3 @@ func (s *sim) contend(r rival) {
 	s.rivalries = nil
 	s.pass(r.rests)
 }
-
-// pass lets time pass, and everything happen that does meanwhile.
-func (s *sim) pass(d time.Duration) {
-	const rounds = 12
-	for range rounds {
-		s.drain()
-		time.Sleep(d / rounds)
-	}
-	s.drain()
-}

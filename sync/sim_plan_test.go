@@ -80,6 +80,8 @@ func traits() []trait {
 		{"few deletions", 10, func(p *simPlan) { p.DeletionLimit = 1 }},
 		{"schemas unreadable", 0, func(*simPlan) {}}, // drawn by reshape
 		{"deletion log", 0, func(*simPlan) {}},       // drawn by refuse
+		{"schemas readable", 0, func(*simPlan) {}},   // drawn by enable
+		{"no bookmarks", 0, func(*simPlan) {}},       // drawn by unmark
 	}
 }
 
@@ -120,6 +122,7 @@ func newPlan(seed uint64) simPlan {
 	p.refuse(rand.New(rand.NewPCG(seed, 11)))
 	p.meddle(rand.New(rand.NewPCG(seed, 13)))
 	p.recount(rand.New(rand.NewPCG(seed, 15)))
+	p.unmark(rand.New(rand.NewPCG(seed, 17)))
 	return p
 }
 

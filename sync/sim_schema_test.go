@@ -54,7 +54,7 @@ func (p *simPlan) reshape(r *rand.Rand) {
 
 // schemas reports whether there are any.
 func (p simPlan) schemas() bool {
-	kinds := []string{"CRD back with another schema", "kind taken away"}
+	kinds := []string{"schemas readable", "CRD back with another schema", "kind taken away"}
 	for _, g := range schemaChanges() {
 		kinds = append(kinds, g.kind)
 	}

@@ -33,16 +33,15 @@ var (
 )
 
 // simulate runs one history.
-func simulate(t *testing.T, p simPlan) (broken *violation, trace []string) {
+func simulate(t *testing.T, p simPlan) (s *sim, broken *violation) {
 	t.Helper()
 	utilruntime.ErrorHandlers = nil // client-go's waits until a time of another bubble
 	rand.Seed(int64(p.seed))        //nolint:staticcheck // jitter has no other source that could be seeded
 	synctest.Test(t, func(t *testing.T) {
-		s := newSim(t.Context(), p)
+		s = newSim(t.Context(), p)
 		broken = s.run()
-		trace = s.trace
 	})
-	return broken, trace
+	return s, broken
 }
 
 // shrink takes out of a failing plan what is not needed to break the invariant.
@@ -50,7 +49,7 @@ func shrink(t *testing.T, p simPlan, broken *violation) simPlan {
 	t.Helper()
 	q := p
 	if q.hour = (op{}); p.hour.act != nil {
-		if b, _ := simulate(t, q); b != nil && b.invariant == broken.invariant {
+		if _, b := simulate(t, q); b != nil && b.invariant == broken.invariant {
 			p = q
 		}
 	}
@@ -58,7 +57,7 @@ func shrink(t *testing.T, p simPlan, broken *violation) simPlan {
 		q := p
 		q.ops = slices.Clone(p.ops)
 		q.ops[i].skip = true
-		if b, _ := simulate(t, q); b != nil && b.invariant == broken.invariant {
+		if _, b := simulate(t, q); b != nil && b.invariant == broken.invariant {
 			p = q
 		}
 	}
@@ -86,23 +85,32 @@ func TestSim(t *testing.T) {
 	t.Parallel()
 	workers := uint64(min(runtime.NumCPU(), 16))
 	var wg gosync.WaitGroup
+	outs := make([]string, workers)
 	for w := range workers {
 		from, to := 1+seeds*w/workers, 1+seeds*(w+1)/workers
-		wg.Go(func() { simProcess(t, from, to) })
+		wg.Go(func() { outs[w] = simProcess(t, from, to) })
 	}
 	wg.Wait()
+	if seeds < 1000 || t.Failed() {
+		return
+	}
+	all := met{}
+	for _, out := range outs {
+		all.add(out)
+	}
+	all.check(t)
 }
 
-// simProcess simulates a range of histories in a process of its own.
-func simProcess(t *testing.T, from, to uint64, more ...string) {
+// simProcess simulates a range of histories in a process of its own, and returns what that prints.
+func simProcess(t *testing.T, from, to uint64, more ...string) (printed string) {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Error(err)
-		return
+		return ""
 	}
 	args := append([]string{
-		"-test.run=^TestSimRange$", "-test.timeout=30m",
+		"-test.v", "-test.run=^TestSimRange$", "-test.timeout=30m",
 		"-simfrom=" + strconv.FormatUint(from, 10), "-seeds=" + strconv.FormatUint(to, 10),
 	}, more...)
 	cmd := exec.CommandContext(t.Context(), self, args...) //nolint:gosec // this very binary
@@ -112,6 +120,7 @@ func simProcess(t *testing.T, from, to uint64, more ...string) {
 	if err := cmd.Run(); err != nil {
 		t.Errorf("histories from %d to before %d: %v\n%s", from, to, err, lastLines(out.String()))
 	}
+	return out.String()
 }
 
 func lastLines(text string) string {
@@ -127,10 +136,19 @@ func TestSimRange(t *testing.T) {
 	if *simFrom == 0 && !*simCases {
 		t.Skip("runs in processes that TestSim starts")
 	}
+	all := met{}
+	defer func() {
+		if !t.Failed() {
+			t.Log("\n" + all.String())
+		}
+	}()
 	for p := range plans(t) {
-		broken, trace := simulate(t, p)
+		s, broken := simulate(t, p)
+		for k, n := range s.met {
+			all[k] += n
+		}
 		if *simTwice {
-			again(t, p, trace)
+			again(t, p, s.trace)
 		}
 		if broken == nil {
 			continue
@@ -148,8 +166,8 @@ func TestSimRange(t *testing.T) {
 // again simulates a history again, which has to be the same one.
 func again(t *testing.T, p simPlan, trace []string) {
 	t.Helper()
-	_, next := simulate(t, p)
-	if diff := cmp.Diff(trace, next); diff != "" {
+	next, _ := simulate(t, p)
+	if diff := cmp.Diff(trace, next.trace); diff != "" {
 		t.Fatalf("seed %d (-before +after):\n%s", p.seed, diff)
 	}
 }
@@ -195,12 +213,12 @@ func cases(t *testing.T) (out []string) {
 func replay(t *testing.T, p simPlan) {
 	t.Helper()
 	t.Setenv("GODEBUG", "randseednop=0")
-	broken, trace := simulate(t, p)
+	s, broken := simulate(t, p)
 	if broken != nil {
-		t.Errorf("%s\n%s\n%v", p, strings.Join(trace, "\n"), broken)
+		t.Errorf("%s\n%s\n%v", p, strings.Join(s.trace, "\n"), broken)
 		return
 	}
-	t.Logf("%s\n%s", p, strings.Join(trace, "\n"))
+	t.Logf("%s\n%s", p, strings.Join(s.trace, "\n"))
 }
 
 // Histories that once broke an invariant do so no more.

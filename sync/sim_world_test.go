@@ -65,6 +65,9 @@ type sim struct {
 	hidden     []string       // places at which the next event is never seen
 	narrow     [2]string      // a field of things that the schema does not know
 	step       int
+	came       chan struct{} // has one if a request has come
+	marked     time.Time     // when the API servers last sent bookmarks
+	places     map[*fakecluster.Watch]string
 	origins    map[string]string // source UID of each target UID that ever was
 	token      int               // last one that the provider has put into a status
 	calm       bool
@@ -73,6 +76,7 @@ type sim struct {
 	stale      bool             // an incarnation begins with an old list
 	strike     func(*call) bool // called with each write; true if it ends the konnector
 	trace      []string
+	met        met
 
 	mu    gosync.Mutex
 	calls []*call // waiting
@@ -109,15 +113,22 @@ type call struct {
 	sent      time.Time
 	seq       int
 	unseen    string // side that its sender cannot have seen
+	text      string
 }
 
 func (c *call) String() string {
-	r := c.request
-	sub := ""
-	if r.Subresource != "" {
-		sub = "/" + r.Subresource
+	if c.text == "" {
+		c.text = fmt.Sprintf("k%d %s %s %s", c.konnector.id, sideName(c.side), asked(c.request), c.request.Object)
 	}
-	return fmt.Sprintf("k%d %s %s %s%s %s", c.konnector.id, sideName(c.side), r.Verb, r.Resource.Resource, sub, r.Object)
+	return c.text
+}
+
+// asked is what a request asks of which resource.
+func asked(r fakecluster.Request) string {
+	if r.Subresource != "" {
+		return r.Verb + " " + r.Resource.Resource + "/" + r.Subresource
+	}
+	return r.Verb + " " + r.Resource.Resource
 }
 
 func (c *call) writes() bool {
@@ -162,7 +173,7 @@ func simResource(mutate bool) fakecluster.Resource {
 }
 
 func newSim(ctx context.Context, p simPlan) *sim {
-	s := &sim{plan: p, ctx: ctx, rng: rand.New(rand.NewPCG(p.seed, 2)), lagging: map[string]int{}, origins: map[string]string{}, told: map[cache.ObjectName]klutchsync.Reason{}, namespaces: klutchsync.NewNamespaces(nil)}
+	s := &sim{plan: p, ctx: ctx, rng: rand.New(rand.NewPCG(p.seed, 2)), lagging: map[string]int{}, met: met{}, came: make(chan struct{}, 1), places: map[*fakecluster.Watch]string{}, origins: map[string]string{}, told: map[cache.ObjectName]klutchsync.Reason{}, namespaces: klutchsync.NewNamespaces(nil)}
 	s.clusters = [2]*fakecluster.Cluster{fakecluster.Named("src", s.resource(sideSource)), fakecluster.Named("dst", s.resource(sideTarget))}
 	s.model = newModel(s)
 	for side, c := range s.clusters {
@@ -224,7 +235,7 @@ func (s *sim) makeNamespace(side int, name string) {
 }
 
 func (s *sim) note(format string, args ...any) {
-	s.trace = append(s.trace, fmt.Sprintf("%4d  ", s.step)+fmt.Sprintf(format, args...))
+	s.trace = append(s.trace, fmt.Sprintf("%4d  %s  ", s.step, time.Now().UTC().Format("15:04:05.000"))+fmt.Sprintf(format, args...))
 }
 
 // start runs the next incarnation of k.
@@ -299,6 +310,12 @@ func (s *sim) arrives(c *call) {
 	s.seq++
 	c.seq, c.arrived, c.sent = s.seq, s.step, time.Now()
 	s.calls = append(s.calls, c)
+	if !s.refusal.holdsUp(c) {
+		select {
+		case s.came <- struct{}{}:
+		default:
+		}
+	}
 	r := c.request
 	if r.Resource != simThings || !c.writes() {
 		return
@@ -427,8 +444,10 @@ func (s *sim) watches() []simWatch {
 		}
 		for side, v := range k.views {
 			for _, w := range v.Watches() {
-				place := fmt.Sprintf("k%d %s %s %s", k.id, sideName(side), w.Resource().Resource, w.Namespace())
-				out = append(out, simWatch{w, place, side})
+				if s.places[w] == "" {
+					s.places[w] = fmt.Sprintf("k%d %s %s %s", k.id, sideName(side), w.Resource().Resource, w.Namespace())
+				}
+				out = append(out, simWatch{w, s.places[w], side})
 			}
 		}
 	}
@@ -481,7 +500,11 @@ func (s *sim) release(c *call) {
 	case "late":
 		s.ghosts = append(s.ghosts, c)
 	}
-	s.answer(c, f.err(c.request))
+	err := f.err(c.request)
+	if f.kind == "answer" {
+		err = s.answered(c, f.n, f.effect == "done" && c.writes())
+	}
+	s.answer(c, err)
 }
 
 func (s *sim) answer(c *call, err error) {
@@ -531,8 +554,8 @@ func (s *sim) closed(c *call) error {
 			return apierrors.NewUnauthorized("Unauthorized")
 		case w.kind == "outage":
 			return errors.New("connection refused")
-		case w.kind == "refused" && w.refusal.meets(c) != nil:
-			return w.refusal.meets(c)
+		case w.kind == "refused" && w.refusal.meets(c):
+			return s.refuse(c, w.refusal)
 		}
 	}
 	return nil
@@ -569,8 +592,6 @@ func (s *sim) meets(c *call) (fault, bool) {
 
 func (f fault) err(r fakecluster.Request) error {
 	switch f.kind {
-	case "answer":
-		return simAnswers[f.n%len(simAnswers)].Err(r)
 	case "conflict":
 		return apierrors.NewConflict(r.Resource.GroupResource(), r.Object.Name, errors.New("the object has been modified"))
 	case "throttled":
@@ -682,7 +703,7 @@ func (s *sim) converges() *violation {
 		if quiet == 3 {
 			return s.rest()
 		}
-		time.Sleep([]time.Duration{3 * time.Second, 45 * time.Second}[min(round/8, 1)])
+		s.nap([]time.Duration{3 * time.Second, 45 * time.Second}[min(round/8, 1)])
 	}
 	return s.broke("I1", "does not converge: %s", problem)
 }
@@ -694,16 +715,10 @@ func (s *sim) broke(invariant, format string, args ...any) *violation {
 
 // rest checks that a converged world needs no writes.
 func (s *sim) rest() *violation {
-	for range 6 { // what is tried again now and then has been
-		time.Sleep(4 * time.Minute)
-		s.drain()
-	}
+	s.pass(24 * time.Minute) // what is tried again now and then has been
 	s.note("at rest")
 	before := s.model.writes
-	for range 3 {
-		time.Sleep(4 * time.Minute)
-		s.drain()
-	}
+	s.pass(12 * time.Minute)
 	if n := s.model.writes - before; n > 0 {
 		return s.broke("I8", "%d writes while nothing happened, the last: %s", n, s.model.last)
 	}

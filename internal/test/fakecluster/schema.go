@@ -165,6 +165,10 @@ func (d documents) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil
 		})
 	})
+	if refused := apierrors.APIStatus(nil); errors.As(err, &refused) {
+		status := refused.Status()
+		answer.StatusCode, answer.Body, err = int(status.Code), io.NopCloser(bytes.NewReader(encoded(status))), nil
+	}
 	if err != nil {
 		return nil, err
 	}

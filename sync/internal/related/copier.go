@@ -136,7 +136,7 @@ func (c *Copier) step(ctx context.Context, p *pair, s Step, r *record) (again ti
 		return 0, true, err
 	case err != nil:
 		return c.deny(p, r, err), true, nil
-	case s.asks():
+	case s.asks() && s != StepVerify: // which is asked before each deletion
 		c.refused.Accepted(p.from.Name, refusal.Copy)
 	}
 	if refused != nil && !s.tells() {

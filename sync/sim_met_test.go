@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package sync_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/klutch-go/sdk/internal/test/fakecluster"
+)
+
+// A meeting is of what a konnector asked a side for, and the answer that it got, by its number in
+// simAnswers; after says that what was asked for had been done.
+type meeting struct {
+	side   int
+	asks   string
+	answer int
+	after  bool
+}
+
+// met counts meetings.
+type met map[meeting]int
+
+// String is one line for each meeting, which add reads.
+func (m met) String() string {
+	var out strings.Builder
+	for k, n := range m {
+		fmt.Fprintf(&out, "met %d %d %t %d %s\n", k.side, k.answer, k.after, n, k.asks)
+	}
+	return out.String()
+}
+
+// add adds what a process printed.
+func (m met) add(text string) {
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		var k meeting
+		var n int
+		var verb, resource string
+		if _, err := fmt.Sscanf(line, "met %d %d %t %d %s %s", &k.side, &k.answer, &k.after, &n, &verb, &resource); err == nil {
+			k.asks = verb + " " + resource
+			m[k] += n
+		}
+	}
+}
+
+// wanted is all that konnectors ask for, by side.
+var wanted = [2][]string{
+	{
+		"list widgets", "watch widgets", "get widgets", "patch widgets", "apply widgets/status", "get namespaces", "get customresourcedefinitions", "get openapi",
+		"list secrets", "watch secrets", "get secrets", "apply secrets", "delete secrets",
+	},
+	{
+		"list widgets", "watch widgets", "get widgets", "apply widgets", "patch widgets", "delete widgets", "get namespaces", "get openapi",
+		"list secrets", "watch secrets", "get secrets",
+	},
+}
+
+// rarely is what is asked too rarely to meet each error in a thousand histories: maps and lists of
+// a status that have become empty are taken away by a patch.
+const rarely = "patch widgets/status"
+
+// unmet is what does not meet each error in a thousand histories: a copy is written only after it
+// was read, which is refused too; few copies and targets are deleted, and few targets are patched.
+var unmet = []string{"apply secrets", "delete secrets", "target patch widgets", "target delete widgets"}
+
+// check fails for each error of the table that a request of konnectors never met.
+func (m met) check(t *testing.T) {
+	t.Helper()
+	for side, asks := range wanted {
+		for _, asked := range asks {
+			for n, a := range simAnswers {
+				if m[meeting{side: side, asks: asked, answer: n}]+m[meeting{side, asked, n, true}] > 0 || slices.Contains(unmet, asked) || slices.Contains(unmet, sideName(side)+" "+asked) {
+					continue
+				}
+				t.Errorf("%s %s was never answered with %v (%d)", sideName(side), asked, a.Err(fakecluster.Request{}), n)
+			}
+		}
+	}
+	for k := range m {
+		if !slices.Contains(wanted[k.side], k.asks) && k.asks != rarely {
+			t.Errorf("%s %s is not among what konnectors are known to ask for", sideName(k.side), k.asks)
+		}
+	}
+}
