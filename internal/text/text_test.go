@@ -9,7 +9,7 @@ func TestClip(t *testing.T) {
 		text string
 		most int
 		want string
-	}{{"", 0, ""}, {"abc", 3, "abc"}, {"abcd", 3, "ab…d"}, {"aé", 2, "a…"}, {"é", 0, "…"}, {"abéé", 4, "ab…"}, {"quota: used 3 of 3", 12, "quota: u…of 3"}} {
+	}{{"", 0, ""}, {"abc", 3, "abc"}, {"abcd", 3, "…"}, {"abcdefghi", 8, "abcd…i"}, {"aéaéa", 6, "a…a"}, {"é", 0, "…"}, {"éééé", 7, "é…"}, {"quota: used 3 of 3", 15, "quota: u…of 3"}} {
 		if got := Clip(c.text, c.most); got != c.want {
 			t.Errorf("Clip(%q, %d) = %q, want %q", c.text, c.most, got, c.want)
 		}

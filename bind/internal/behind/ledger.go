@@ -71,8 +71,9 @@ type object struct {
 	since    time.Time // the first of these reasons in a row
 	changed  time.Time // this one
 	told     klutchsync.Reason
-	vanished bool // at some time since it was last in step
-	stopped  bool // for want of a Sync
+	said     string // the message of that
+	vanished bool   // at some time since it was last in step
+	stopped  bool   // for want of a Sync
 }
 
 // NewLedger returns an empty Ledger.
@@ -133,7 +134,7 @@ func (l *Ledger) change(r klutchsync.Report, now time.Time) bool {
 	o.uid, o.reason, o.message, o.changed = r.UID, r.Reason, text.Clip(r.Message, longestMessage), now
 	o.vanished = o.vanished || r.Reason == klutchsync.ReasonVanished
 	if r.Told {
-		o.told = r.Reason
+		o.told, o.said = r.Reason, o.message
 	}
 	l.pending[r.Source] = struct{}{}
 	return len(l.pending) == 1
@@ -170,7 +171,7 @@ func (l *Ledger) Follow(before *Ledger, now time.Time) {
 	defer before.mu.Unlock()
 	for name, o := range before.objects {
 		if o.stopped && o.told != "" {
-			l.objects[name] = &object{uid: o.uid, told: o.told, changed: now}
+			l.objects[name] = &object{uid: o.uid, told: o.told, said: o.said, changed: now}
 			l.pending[name] = struct{}{}
 		}
 	}
@@ -201,7 +202,7 @@ func (l *Ledger) News(now time.Time) (all []News, again time.Duration) {
 			all = append(all, n)
 		}
 		delete(l.pending, name)
-		if o.told = o.reason; o.reason == "" {
+		if o.told, o.said = o.reason, o.message; o.reason == "" {
 			delete(l.objects, name)
 		}
 	}
@@ -223,7 +224,7 @@ func (o *object) news(name cache.ObjectName) News {
 		n.Message = "What stood for this object in the Control Plane Cluster had vanished, with what it held, and was made anew, empty."
 	case o.reason == "" && o.told != "":
 		n.Reason, n.Message = ReasonInStep, "Nothing keeps this object from being in step any more."
-	case o.reason != "" && o.reason != o.told:
+	case o.reason != "" && (o.reason != o.told || o.message != o.said):
 		n.Type, n.Reason = corev1.EventTypeWarning, string(o.reason)
 		n.Message = strings.TrimPrefix(o.message, string(o.reason)+": ")
 		if o.reason == klutchsync.ReasonLost {

@@ -33,6 +33,10 @@ func report(reason klutchsync.Reason) klutchsync.Report {
 func TestEventsOfAnObject(t *testing.T) {
 	gone, known := klutchsync.Report{Source: cache.NewObjectName("shop", "orders")}, report(klutchsync.ReasonForbidden)
 	known.Told = true
+	another := report(klutchsync.ReasonForbidden)
+	another.Message = "TargetForbidden: policy"
+	later := another
+	later.Message = "TargetForbidden: webhook"
 	const rest = 10 // seconds
 	for name, c := range map[string]struct {
 		reports []klutchsync.Report
@@ -46,6 +50,8 @@ func TestEventsOfAnObject(t *testing.T) {
 			reports: append(slices.Repeat([]klutchsync.Report{report(klutchsync.ReasonForbidden), report(klutchsync.ReasonConflict)}, 6), report("")),
 			want:    []string{"Warning TargetConflict quota", "Normal InStep Nothing keeps this object from being in step any more."},
 		},
+		"a second cause":        {reports: []klutchsync.Report{known, another}, want: []string{"Warning TargetForbidden policy"}},
+		"only the last cause":   {reports: []klutchsync.Report{known, another, later}, want: []string{"Warning TargetForbidden webhook"}},
 		"a restart is no news":  {reports: []klutchsync.Report{known}},
 		"nor what follows it":   {reports: []klutchsync.Report{known, report(klutchsync.ReasonForbidden)}},
 		"it ends after a start": {reports: []klutchsync.Report{known, report("")}, want: []string{"Normal InStep Nothing keeps this object from being in step any more."}},

@@ -3,12 +3,9 @@
 package cluster
 
 import (
-	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"strings"
 
@@ -17,41 +14,8 @@ import (
 	"github.com/klutch-go/sdk/internal/text"
 )
 
-// Explain words err so that the same trouble always gives the same message: without
-// port numbers of our own, times and URLs.
-func Explain(err error) string {
-	if op, ok := errors.AsType[*net.OpError](err); ok && !op.Timeout() {
-		return explainOp(op)
-	}
-	if _, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
-		return "its certificate is not valid, or not now" // theirs has the time in it
-	}
-	var timeout interface{ Timeout() bool }
-	if errors.Is(err, context.DeadlineExceeded) || errors.As(err, &timeout) && timeout.Timeout() {
-		return "no answer in time"
-	}
-	if said, is := fates.Message(err); is {
-		return Clip(said)
-	}
-	return Clip(innermost(err).Error())
-}
-
-func explainOp(op *net.OpError) string {
-	if dns, ok := errors.AsType[*net.DNSError](op.Err); ok {
-		return fmt.Sprintf("look up %s: %s", dns.Name, dns.Err)
-	}
-	return fmt.Sprintf("%s: %v", op.Op, innermost(op.Err))
-}
-
-func innermost(err error) error {
-	for {
-		inner := errors.Unwrap(err)
-		if inner == nil {
-			return err
-		}
-		err = inner
-	}
-}
+// Explain is the words of package fates for err, shortened for a condition.
+func Explain(err error) string { return Clip(fates.Explain(err)) }
 
 // Trouble is explain for an error that may be nil.
 func Trouble(err error) string {
