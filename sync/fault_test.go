@@ -192,6 +192,53 @@ func TestI19AnsweredAbsent(t *testing.T) {
 	}
 }
 
+// Where a cluster refuses the message, the caller's hook hears of each cause, also of a second one
+// with the reason of the first, and of none that is the first in other words of the network.
+func TestEachCauseIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		var told []string
+		cause, port := "", 1024
+		var mu gosync.Mutex
+		refusing := func(c *fakecluster.Cluster) *Cluster {
+			view := c.View(func(_ context.Context, r fakecluster.Request, do func() error) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if cause == "" || !isWrite(r) || r.Resource != widgets {
+					return do()
+				}
+				port++
+				return apierrors.NewForbidden(r.Resource.GroupResource(), r.Object.Name, fmt.Errorf("%s: read tcp 10.0.0.1:%d->10.0.0.2:443: read: connection reset by peer", cause, port))
+			})
+			out, err := NewClusterForClients(view.Client(), view.Metadata())
+			if err != nil {
+				t.Fatal(err)
+			}
+			return out
+		}
+		w.from, w.to = refusing(w.fakeSource), refusing(w.fakeTarget)
+		defer w.run(Options{Hooks: Hooks{Reported: func(_ context.Context, r Report) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, r.Message)
+		}}})()
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		w.until("target exists", func() bool { return w.targetOf("a") != nil })
+		for _, next := range []string{"quota", "policy"} {
+			mu.Lock()
+			cause = next
+			mu.Unlock()
+			w.merge(w.source, w.sourceNS, "a", `{"spec":{"size":"`+next+`"}}`)
+			time.Sleep(time.Hour)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if len(told) != 2 || !strings.Contains(told[0], "quota: read: ") || !strings.Contains(told[1], "policy: read: ") {
+			t.Errorf("told %q", told)
+		}
+	})
+}
+
 // I19: lists that show no other schema make nothing due that was refused: many objects cost no
 // more where an API server or a proxy ends watches every five minutes. Another schema does.
 func TestI19RelistsAskNothing(t *testing.T) {

@@ -151,7 +151,9 @@ type sourceStatus struct {
 	messages  pace.Pace
 	said      contest.Contest // about the message
 	reported  Reason
-	denied    string // what was told of access to the object
+	words     string    // of that, as long as there is a reason
+	reports   pace.Pace // of words for the same reason
+	denied    string    // what was told of access to the object
 	contest   contest.Contest
 	types     unique.Handle[string] // of the conditions that came of the last status sent
 	others    []string              // types of conditions that others have added since

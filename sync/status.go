@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/hourly"
+	"github.com/klutch-go/sdk/sync/internal/pace"
 	"github.com/klutch-go/sdk/sync/internal/refusal"
 )
 
@@ -65,16 +66,23 @@ func newReports(hooks Hooks, refused *refusal.Ledger, notify func()) *reports {
 	return &reports{hooks: hooks, notify: notify, refused: refused, counts: map[Reason]int{}, problems: map[cache.ObjectName]map[string]string{}}
 }
 
-// report tells the embedding program what stands in the way, when it changes.
+// report tells the embedding program what stands in the way, when it changes. Where the reason is
+// the same, and the words are others, these are paced like messages, and not logged.
 func (t *reports) report(ctx context.Context, p *pair, r *record) {
 	why := obstacle(p.state)
-	if why == r.status.reported || !certain(p.state, why) || why == "" && r.status.denied != "" {
+	before, text := r.status.reported, explain(p.state, why)
+	rewords := why == before && text != r.status.words && r.status.reports.Wait(pace.Burst, messagePause) <= 0
+	if why == before && !rewords || !certain(p.state, why) || why == "" && r.status.denied != "" {
 		return
 	}
 	t.count(r, why)
-	text := explain(p.state, why)
+	r.status.words = text
+	r.status.reports.Count(1, messagePause)
 	t.hooks.reported(ctx, Report{Source: p.key, Target: p.name, UID: p.from.uid, Reason: why, Message: text, Told: text != "" && text == p.state.source.message})
 	log := logr.FromContextOrDiscard(ctx).WithValues("target", p.name.String())
+	if rewords {
+		return
+	}
 	if why == "" {
 		log.Info("nothing keeps the object from being in step any more")
 		return

@@ -176,7 +176,7 @@ func (l *Ledger) Refused(object cache.ObjectName, ask Ask, wish string, schema i
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := key{object, ask}
-	r := &Refusal{Kind: fates.Of(err), Detail: text.Clip(err.Error(), longestDetail), Since: time.Now(), wish: wish, schema: schema}
+	r := &Refusal{Kind: fates.Of(err), Detail: text.Clip(fates.Stable(err), longestDetail), Since: time.Now(), wish: wish, schema: schema}
 	if before := l.refusals[k]; before != nil && before.wish == wish {
 		r.Since, r.asked = before.Since, before.asked+1
 	}
