@@ -266,7 +266,7 @@ func TestOneCluster(t *testing.T) {
 					}
 					err := do()
 					if tt.strip && r.Verb == "apply" && err == nil && r.Subresource == "" {
-						w.merge(w.source, w.sourceNS, r.Object.Name, fmt.Sprintf(`{"metadata":{"annotations":{%q:null,%q:null}}}`, SourceAnnotation, BoundAnnotation))
+						w.merge(w.source, w.sourceNS, r.Object.Name, fmt.Sprintf(`{"metadata":{"annotations":{%q:null,%q:null}}}`, SourceAnnotation, BoundAnnotation)) //nolint:contextcheck // the world has one
 					}
 					return err
 				})

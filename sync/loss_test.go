@@ -410,6 +410,28 @@ func TestLossOverARestart(t *testing.T) {
 	}
 }
 
+// A restart tells nothing of a target that was lost and is refused since: that is told already.
+func TestRefusedReturnOverARestart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		stop := w.run(Options{})
+		w.createMany(1)
+		w.merge(w.target, w.targetNS, "w0", `{"status":{"phase":"Ready"}}`, "status")
+		w.settle()
+		w.merge(w.source, w.sourceNS, "w0", `{"spec":{"size":"huge"}}`)
+		w.settle()
+		w.delete(w.target, w.targetNS, "w0")
+		time.Sleep(time.Hour)
+		stop()
+		before := len(w.fakeSource.Writes())
+		defer w.run(Options{})()
+		time.Sleep(time.Hour)
+		if n := len(w.fakeSource.Writes()) - before; n > 0 || !strings.HasPrefix(w.message("w0"), string(ReasonRefused)) {
+			t.Errorf("%d writes over a restart, and the message is %q", n, w.message("w0"))
+		}
+	})
+}
+
 // statusBy has manager alone give a source its status.
 func (w *world) statusBy(manager, name string) {
 	w.Helper()

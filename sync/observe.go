@@ -135,7 +135,7 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 		pruned := o.targetFields.Prune(p.source)
 		o.observeLeftOut(p, pruned)
 		p.want = o.opts.newIntent(o.names, pruned, p.from.since(p.made, p.source.GetResourceVersion()), p.name, o.composed)
-		if p.wish = p.want.hash; !o.ungenerated(p) {
+		if p.wish = p.want.hash; !ungenerated(p, o.plainStatus()) {
 			p.wish += strconv.FormatInt(p.source.GetGeneration(), 10)
 		}
 	}
@@ -390,12 +390,12 @@ func (o *observer) observeTarget(p *pair, r *record) {
 }
 
 // ungenerated reports whether another generation of the source says nothing of what it asks.
-func (o *observer) ungenerated(p *pair) bool { return p.state.source.deleting || o.plainStatus() }
+func ungenerated(p *pair, plain bool) bool { return p.state.source.deleting || plain }
 
 // compare finds out how a target that is ours differs from what it should be.
 func (o *observer) compare(p *pair, r *record) content {
 	from := p.made
-	settled := from.Hash == p.want.hash && (from.Generation == p.source.GetGeneration() || o.ungenerated(p))
+	settled := from.Hash == p.want.hash && (from.Generation == p.source.GetGeneration() || ungenerated(p, o.plainStatus()))
 	if settled {
 		r.drift.applied, r.drift.settled = from.Hash, p.source.GetGeneration()
 	}
@@ -564,7 +564,7 @@ func (p *pair) refuse(f *refusal.Refusal, due bool) {
 // rememberDeletion adds what was answered to a deletion, which does not wait for a change
 // that was refused.
 func (p *pair) rememberDeletion(f *refusal.Refusal) {
-	if t := &p.state.target; p.refused != "" && !p.due && t.ours() && t.content.needsApply() {
+	if t := &p.state.target; p.refused != "" && !p.due && t.ours() && (t.content.needsApply() || t.content == contentShared) {
 		t.content, p.due = contentRefused, true
 	} else {
 		p.refused, p.answer, p.passing = "", "", false
@@ -593,7 +593,7 @@ func (o *observer) rememberStatus(p *pair, r *record) {
 		}
 	}
 	if p.statusRefused == "" && r.status.contest.Told() {
-		p.statusRefused = "each time that it is written it is changed back" + cmp.Or(o.statusRivals(p, r), " by others")
+		p.statusRefused = "each time that it is written it is changed back" + cmp.Or(statusRivals(p, r, o.plainStatus()), " by others")
 	}
 	if p.status {
 		p.statusWait = max(0, refusedFor, r.status.pace.Delay(p.give, o.statuses.Pause()), r.status.contest.Pause(travel.Hash(p.give)))
@@ -603,15 +603,15 @@ func (o *observer) rememberStatus(p *pair, r *record) {
 
 // statusRivals names who changes the status back, once the source was read live: whose its fields
 // are is not cached.
-func (o *observer) statusRivals(p *pair, r *record) string {
+func statusRivals(p *pair, r *record, plain bool) string {
 	switch c := &r.status.contest; {
 	case c.Rivals != "" || !p.status:
 	case p.state.source.freshness != live:
 		r.answers.lookSource = true
-	case o.plainStatus():
-		c.Rivals = contest.StatusRivals(p.source, o.names.StatusManager(), "", p.give)
+	case plain:
+		c.Rivals = contest.StatusRivals(p.source, p.names.StatusManager(), "", p.give)
 	default:
-		c.Rivals = contest.StatusRivals(p.source, o.names.StatusManager(), "status", p.give)
+		c.Rivals = contest.StatusRivals(p.source, p.names.StatusManager(), "status", p.give)
 	}
 	return r.status.contest.Rivals
 }
@@ -725,9 +725,12 @@ func (o *observer) gives(p *pair, r *record, inStep bool) bool {
 
 // vanished reports whether there was a target of the source: while we run or, as the message
 // on the source says, before; or, as its mark does, under LostReport. So does the status of a source
-// that was not let go since, as it is where the finalizer was taken off.
+// that was not let go since, as it is where the finalizer was taken off, unless the message says
+// already that a target is refused: it is asked for again, and nothing else is told.
 func (p *pair) vanished(d *drift) bool {
-	return p.target == nil && (d.accepted != "" || p.source != nil && d.settled != never && slim.Served(p.source) || strings.HasPrefix(p.state.source.message, string(ReasonVanished)+": ") ||
+	says := func(why Reason) bool { return strings.HasPrefix(p.state.source.message, string(why)+": ") }
+	return p.target == nil && (d.accepted != "" || says(ReasonVanished) ||
+		p.source != nil && d.settled != never && slim.Served(p.source) && !says(ReasonRefused) && !says(ReasonForbidden) ||
 		p.policy.lost == LostRecreate && p.state.source.mark != "")
 }
 

@@ -233,8 +233,8 @@ func TestStrippedOrphans(t *testing.T) {
 					if r.Verb != "apply" || err != nil {
 						return err
 					}
-					if u := w.targetOf(r.Object.Name); u != nil && u.GetAnnotations()[SourceAnnotation] != "" {
-						w.merge(w.target, w.targetNS, r.Object.Name, fmt.Sprintf(`{"metadata":{"annotations":{%q:null,%q:null}}}`, SourceAnnotation, BoundAnnotation))
+					if u := w.targetOf(r.Object.Name); u != nil && u.GetAnnotations()[SourceAnnotation] != "" { //nolint:contextcheck // the world has one
+						w.merge(w.target, w.targetNS, r.Object.Name, fmt.Sprintf(`{"metadata":{"annotations":{%q:null,%q:null}}}`, SourceAnnotation, BoundAnnotation)) //nolint:contextcheck // the world has one
 						if fleeting {
 							w.fakeSource.Collide(widgets, cache.NewObjectName(w.sourceNS, r.Object.Name))
 						}

@@ -177,7 +177,7 @@ func (c cell) hour(name cache.ObjectName) op {
 
 // enable has a plan ask what its last hour refuses.
 func (p *simPlan) enable() {
-	trait := ""
+	var trait string
 	switch {
 	case strings.Contains(p.hour.kind, "copies") && len(p.Related) == 0:
 		trait = "Secrets"
@@ -292,10 +292,10 @@ const (
 	mostRefused = 4                // of the same of an object in these, by each konnector: two kinds of asks, each in ten minutes
 	mostPatches = 16               // and of patches of a target, of which a takeover has two
 	mostBeside  = 24               // looks that these need, of the same
+	mostReads   = 100              // live reads of an object that are refused, one in twelve seconds, or that others need
 	mostFenced  = 300              // looks at who the clusters are, one in ten seconds if they fail, or for each object in 30
 	mostInAll   = 600              // for the whole binding, by each konnector
 	mostAfter   = 4                // of the same after a list, after which all is asked again
-	mostBlind   = 45               // live reads of a target, if an API server says that it does not serve what it lets be watched: two a minute
 	mostSchemas = 410              // reads of a schema that may have changed: one in ten seconds, or one in three if they fail
 )
 
@@ -367,18 +367,19 @@ func (s *sim) costs(r *refusal) {
 		case words[2] == "patch" && r.side == sideTarget:
 			most = mostPatches
 			sums[words[0]] += n[1]
-		case r.Kind == fates.Unserved && r.side == sideTarget && words[2] == "get":
-			most = mostBlind
+		case words[2] == "get":
+			most, beside = mostReads, mostReads
+			sums[words[0]] += n[1]
 		default:
 			sums[words[0]] += n[1]
 		}
 		if n[0] > most+mostAfter*r.lists || n[1]-n[0] > beside+mostAfter*r.lists {
-			s.broke("I19", "%d times %s, %d of them refused, in the last %v of an hour of %v to %s", n[1], asks, n[0], refusedLate, r.Err(fakecluster.Request{}), r.name)
+			s.model.breaks("I19", "%d times %s, %d of them refused, in the last %v of an hour of %v to %s", n[1], asks, n[0], refusedLate, r.Err(fakecluster.Request{}), r.name)
 		}
 	}
 	for k, n := range sums {
 		if n > mostInAll+10*mostAfter*r.lists {
-			s.broke("I19", "%d requests of %s in the last %v of an hour of %v to %s", n, k, refusedLate, r.Err(fakecluster.Request{}), r.name)
+			s.model.breaks("I19", "%d requests of %s in the last %v of an hour of %v to %s", n, k, refusedLate, r.Err(fakecluster.Request{}), r.name)
 		}
 	}
 }
@@ -394,7 +395,7 @@ func (s *sim) spares(r *refusal) {
 	s.busy(op{name: name})
 	s.pass(time.Second)
 	if problem := s.model.finalSource(name, s.model.now[sideSource][name]); problem != "" {
-		s.broke("I13", "%s %s after a second, in an hour of %v to others", name, problem, r.Err(fakecluster.Request{}))
+		s.model.breaks("I13", "%s %s after a second, in an hour of %v to others", name, problem, r.Err(fakecluster.Request{}))
 	}
 }
 
