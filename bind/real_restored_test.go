@@ -5,6 +5,7 @@
 package bind_test
 
 import (
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/klutch-go/sdk/bind"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -118,4 +120,109 @@ func (w *world) says(t *testing.T, name string, words ...string) {
 		}
 		return nil
 	})
+}
+
+// The Control Plane Cluster is restored from before 14 instances and their Secrets were made.
+// Ten are made anew, the others wait until the owner of the binding says that they are meant,
+// as the binding and the claims say; the credentials stay until there are new ones.
+func TestControlPlaneIsRestored(t *testing.T) {
+	const n, limit = 14, 10
+	w := newWorld(t)
+	w.offer(t, read(t, filepath.Join("testdata", "widgets.yaml"))[0])
+	w.app.apply(t, secret(v1alpha1.Namespace, w.secret, w.kubeconfig(t)))
+	w.run(t, bind.Options{})
+	w.bind(t, widgets, secretsClaim)
+	w.allow(t, widgets)
+	w.ready(t, widgets)
+	w.app.apply(t, object("v1", "Namespace", "", "team", nil), widget("team", "one", written("before")))
+	service := w.serveNamespace(t, "team", widgetRights)
+	w.travelled(t, service, "one")
+	backup := filepath.Join(t.TempDir(), "backup")
+	if err := w.controlPlane.Backup(t.Context(), backup); err != nil {
+		t.Fatal(err)
+	}
+	name := func(i int) string { return fmt.Sprint("db-", i) }
+	for i := range n {
+		w.app.apply(t, widget("team", name(i), written("after")))
+	}
+	for i := range n {
+		w.travelled(t, service, name(i))
+		w.provides(t, service, name(i), "first")
+	}
+	passwords := func(password string) (have int) {
+		for i := range n {
+			if s, err := find[unstructured.Unstructured](t, w.app, secretsGVR, "team", name(i)); err == nil && fmt.Sprint(s.Object["data"]) == fmt.Sprint(data(password)) {
+				have++
+			}
+		}
+		return have
+	}
+	all := func(password string) {
+		t.Helper()
+		eventually(t, func() error {
+			if have := passwords(password); have != n {
+				return fmt.Errorf("%d of %d credentials say %q", have, n, password)
+			}
+			return nil
+		})
+	}
+	all("first")
+	for i := range 300 { // so that what comes after the restore has older versions than what was seen
+		w.controlPlane.patch(t, widgetsGVR, cache.NewObjectName(service, "one"), map[string]any{"metadata": map[string]any{"annotations": map[string]any{"n": fmt.Sprint(i)}}})
+	}
+	if err := w.controlPlane.Restore(t.Context(), backup); err != nil {
+		t.Fatal(err)
+	}
+
+	command := fmt.Sprintf("annotate --overwrite apiservicebinding %s %s=", widgets, klutchsync.ReleaseAnnotation)
+	w.condition(t, widgets, v1alpha1.ConditionDeletionsInSync, v1alpha1.ReasonDeletionsHeld, command)
+	targets := func() (have int) {
+		for i := range n {
+			if w.controlPlane.parameter(t, service, name(i)) != "" {
+				have++
+			}
+		}
+		return have
+	}
+	eventually(t, func() error {
+		if have := targets(); have != limit {
+			return fmt.Errorf("%d targets were made anew", have)
+		}
+		return nil
+	})
+	for i := range n {
+		if w.controlPlane.parameter(t, service, name(i)) == "" {
+			w.says(t, name(i), string(klutchsync.ReasonVanished), "it is not made anew", klutchsync.ReleaseAnnotation)
+		}
+	}
+	eventually(t, func() error {
+		f, err := w.finding(t, "objects", widgets)
+		if err == nil && (f.OK || !strings.Contains(f.Message, "team/db-")) {
+			err = fmt.Errorf("doctor says %+v", f)
+		}
+		return err
+	})
+	if have := passwords("first"); have != n || targets() != limit {
+		t.Errorf("%d of %d credentials are left, %d targets made anew", have, n, targets())
+	}
+
+	w.app.patch(t, bindingsGVR, cache.NewObjectName(w.bindings, widgets), map[string]any{"metadata": map[string]any{"annotations": map[string]any{klutchsync.ReleaseAnnotation: "now"}}})
+	for i := range n {
+		w.travelled(t, service, name(i))
+		w.provides(t, service, name(i), "second")
+	}
+	all("second")
+	w.condition(t, widgets, v1alpha1.ConditionDeletionsInSync, "")
+	w.condition(t, widgets, v1alpha1.ConditionObjectsSynced, "")
+}
+
+// provides makes what an automation makes for a widget.
+func (w *world) provides(t *testing.T, service, name, password string) {
+	t.Helper()
+	w.controlPlane.apply(t, object("v1", "Secret", service, name, map[string]any{"data": data(password)}))
+	w.controlPlane.patchStatus(t, widgetsGVR, service, name, map[string]any{"secret": name})
+}
+
+func data(password string) map[string]any {
+	return map[string]any{"password": base64.StdEncoding.EncodeToString([]byte(password))}
 }

@@ -289,8 +289,8 @@ const (
 	toldWithin  = time.Minute
 	refusedFor  = time.Hour
 	refusedLate = 20 * time.Minute // the last ones of the hour
-	mostRefused = 4                // of the same of an object in these, by each konnector: two kinds of asks, each in ten minutes
-	mostPatches = 16               // and of patches of a target, of which a takeover has two
+	mostRefused = 10               // of the same of an object in these, by each konnector: message, finalizer, mark and adoption are patches, each asked in ten minutes
+	mostPatches = 20               // and of patches of a target, of which a takeover has two
 	mostBeside  = 24               // looks that these need, of the same
 	mostReads   = 100              // live reads of an object that are refused, one in twelve seconds, or that others need
 	mostFenced  = 300              // looks at who the clusters are, one in ten seconds if they fail, or for each object in 30
