@@ -36,6 +36,9 @@ func TestI13Neighbours(t *testing.T) {
 		"a cluster that hangs, one kind": func(ctx context.Context, h *town) {
 			h.hangs(ctx, 1, func(fakecluster.Request) bool { return true })
 		},
+		"a cluster that hangs, ten kinds": func(ctx context.Context, h *town) {
+			h.hangs(ctx, 10, func(fakecluster.Request) bool { return true })
+		},
 		"a cluster that hangs, 40 kinds": func(ctx context.Context, h *town) {
 			h.hangs(ctx, 40, func(fakecluster.Request) bool { return true })
 		},
