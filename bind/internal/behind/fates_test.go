@@ -64,14 +64,8 @@ func ofAccess(kind fates.Kind) klutchsync.Reason {
 	}
 }
 
-// ofStatus is the reason of the Event if the source does not take its status. That another state
-// than was seen is there is no word on the status.
-func ofStatus(kind fates.Kind) klutchsync.Reason {
-	if kind.Fate() == fates.Again || kind == fates.Contested {
-		return klutchsync.ReasonUnavailable
-	}
-	return klutchsync.ReasonStatus
-}
+// ofStatus is the reason of the Event if the source does not take its status, whatever its API server says.
+func ofStatus(fates.Kind) klutchsync.Reason { return klutchsync.ReasonStatus }
 
 var asks = map[string]ask{
 	"the target": {
