@@ -466,8 +466,12 @@ func (s *sim) toldOfCopies() *violation {
 	copies, originals := s.model.secrets(sideSource), s.model.secrets(sideTarget)
 	for _, name := range sorted(originals) {
 		s.mu.Lock()
-		why := s.told[s.ofSecret(originals[name])]
+		source := s.ofSecret(originals[name])
+		why := s.told[source]
 		s.mu.Unlock()
+		if s.model.now[sideSource][source] == nil {
+			continue // there is nothing to tell it on
+		}
 		if problem := s.model.finalCopy(originals[name], copies); problem != "" && why == "" && !s.unread() {
 			return s.broke("I18", "secret %s %s, and is not told after %v of %v", name, problem, toldWithin, s.refusal.Err(fakecluster.Request{}))
 		}

@@ -133,12 +133,15 @@ func (m *model) finalSecond() string {
 	}
 	for _, name := range sorted(m.now[sideSource]) {
 		want, _, _ := unstructured.NestedString(m.now[sideSource][name].Object, "spec", "size")
-		if t := targets[name]; want != "huge" && t == nil {
+		t := targets[name]
+		if want == "huge" || m.reason(m.now[sideSource][name], t) == klutchsync.ReasonRefused {
+			continue // the target's API server does not take it
+		}
+		if t == nil {
 			return fmt.Sprintf("%s has no target of the second Sync", name)
-		} else if want != "huge" {
-			if have, _, _ := unstructured.NestedString(t.Object, "spec", "size"); have != want {
-				return fmt.Sprintf("%s: size is %q on the target of the second Sync, not %q", name, have, want)
-			}
+		}
+		if have, _, _ := unstructured.NestedString(t.Object, "spec", "size"); have != want {
+			return fmt.Sprintf("%s: size is %q on the target of the second Sync, not %q", name, have, want)
 		}
 	}
 	return ""
