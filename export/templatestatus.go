@@ -127,7 +127,8 @@ func (c *control) noteTemplate(ctx context.Context, u *unstructured.Unstructured
 	log := logr.FromContextOrDiscard(ctx).WithValues("template", cache.MetaObjectToName(u).String(), "group", u.GroupVersionKind().Group)
 	ready.ObservedGeneration = u.GetGeneration()
 	if u.GroupVersionKind().Group != v1alpha1.GroupVersion.Group {
-		if ready.Status != metav1.ConditionTrue {
+		said := ready.Reason + ": " + ready.Message
+		if before, _ := c.said.Swap(u.GetUID(), said); before != said && ready.Status != metav1.ConditionTrue {
 			log.Info("template does not work", "reason", ready.Reason, "message", ready.Message)
 		}
 		return nil

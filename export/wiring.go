@@ -89,6 +89,7 @@ type control struct {
 	exports  *offer.Exports
 
 	templates cache.SharedIndexInformer // of our group
+	said      sync.Map                  // what the log has of templates of other groups, by UID: they carry no condition of ours
 }
 
 func newControl(e *Exporter) (*control, error) {
