@@ -155,12 +155,17 @@ func (m *model) noteHeld(source *unstructured.Unstructured) {
 	}
 }
 
-// dying are the UIDs of the sources that are being deleted.
+// dying are the UIDs of the sources that are being deleted, or have gone and left a target.
 func (m *model) dying() map[string]bool {
 	out := map[string]bool{}
 	for _, o := range m.now[sideSource] {
 		if o.GetDeletionTimestamp() != nil {
 			out[string(o.GetUID())] = true
+		}
+	}
+	for _, t := range m.now[sideTarget] {
+		if uid := sourceUID(t); uid != "" && !m.exists(uid) {
+			out[uid] = true
 		}
 	}
 	return out
