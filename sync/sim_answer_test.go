@@ -432,7 +432,7 @@ func (s *sim) unread() bool {
 // they ask for something else then. That this is so for an hour is told nowhere yet, as in the
 // history of seed 177.
 func (r *refusal) unheard() bool {
-	return slices.Contains([]fates.Kind{fates.Expired, fates.Ahead, fates.Invalid, fates.Replaced, fates.Malformed, fates.NotAllowed, fates.NotAcceptable}, r.Kind)
+	return slices.Contains(strays, r.Kind)
 }
 
 // told18 checks that each source that is not in step is told as such.
