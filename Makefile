@@ -6,7 +6,7 @@ FUZZTIME ?= 10s
 SEEDS ?= 20000
 # All packages, those with the longest tests first, so that none of these runs alone at the end.
 PACKAGES := ./sync ./bind ./internal/test/pairings ./internal/test/e2e ./export ./examples/... ./...
-.PHONY: build demo kube quick test rest test-crossplane race sim fleeting fuzz bench bench-tenants generate lint tidy arrows ci
+.PHONY: build demo kube quick test rest test-crossplane race sim mutants fleeting fuzz bench bench-tenants generate lint tidy arrows ci
 
 build: ## backend, konnector and kubectl-bind, into bin; minutes the first time, since it compiles client-go
 	$(GO) build -o bin/ ./cmd/...
@@ -20,8 +20,10 @@ test: kube ## everything, the end-to-end tests on real control planes included; 
 	$(GO) test -vet=off -ldflags=-w -shuffle=on -count=1 -timeout 45m $(PACKAGES)
 race: kube ## the same under the race detector
 	$(GO) test -race -shuffle=on -count=1 -timeout 30m $(PACKAGES)
-sim: kube ## SEEDS histories of the simulator, and the mistakes that it has to notice
-	$(GO) test ./sync -run '^(TestSim|TestMutants)$$' -count=1 -timeout 60m -seeds $(SEEDS) -mutants
+sim: kube ## SEEDS histories of the simulator
+	$(GO) test ./sync -run '^TestSim$$' -count=1 -timeout 60m -seeds $(SEEDS)
+mutants: kube ## the mistakes that histories have to notice, beside those that make test plants
+	$(GO) test ./sync -run '^TestMutants$$' -count=1 -timeout 60m -mutants
 fleeting: kube ## 5 000 claims created and deleted within 50 ms, beside a konnector that is killed: the engine alone, then the programs
 	$(GO) test ./sync -run '^TestRealFleeting$$' -count=1 -timeout 20m -fleeting 5000
 	$(GO) test ./internal/test/e2e -run '^TestFleetingClaims$$' -count=1 -timeout 20m -v -fleeting 5000

@@ -290,7 +290,7 @@ const (
 	refusedFor  = time.Hour
 	refusedLate = 20 * time.Minute // the last ones of the hour
 	mostRefused = 20               // of the same of an object in these, by each konnector: message, finalizer, mark and adoption are patches, each asked in ten minutes, and where another state was met twice each time
-	mostPatches = 20               // and of patches of a target, of which a takeover has two
+	mostPatches = 100              // and of patches of a target, of which a takeover has two, each asked again at once where another state was met
 	mostBeside  = 24               // looks that these need, of the same
 	mostReads   = 100              // live reads of an object that are refused, one in twelve seconds, or that others need
 	mostFenced  = 300              // looks at who the clusters are, one in ten seconds if they fail, or for each object in 30
