@@ -191,7 +191,8 @@ type item struct {
 	waiting, busy bool
 	priority      Priority
 	failing
-	timer *time.Timer
+	called failing // as it was when the call began: what the call itself changes is told sooner than it ends
+	timer  *time.Timer
 }
 
 // A failing is the failures of a key in a row.
@@ -327,7 +328,7 @@ func (q *Queue) take(l *line, t tier) (cache.ObjectName, bool) {
 		for p.tier() == t && len(l.waiting[p]) > 0 {
 			key := pop(&l.waiting[p])
 			if i := q.items[key]; i != nil && i.waiting && !i.busy && i.priority == p { // else it moved up
-				i.waiting, i.busy = false, true
+				i.waiting, i.busy, i.called = false, true, i.failing
 				l.busy++
 				q.busy++
 				return key, true
@@ -396,7 +397,7 @@ func (q *Queue) finish(key cache.ObjectName, again time.Duration, err error, fin
 	defer q.pool.mu.Unlock()
 	i, l, p := q.items[key], q.lines[key.Namespace], Status
 	i.stop()
-	before = i.failing
+	before = i.called
 	switch {
 	case final:
 		again, i.failing = 0, failing{}

@@ -220,6 +220,38 @@ func TestQueueRetries(t *testing.T) {
 	}
 }
 
+// The first key that succeeds has two others called, each of which has two more, though the watch
+// shows what a call has made before the call ends.
+func TestSuccessWakesOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const keys = 30
+		var q *Queue
+		enough := false
+		made := map[cache.ObjectName]bool{}
+		q = NewPool(1, nil).Queue(func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
+			if !enough {
+				return 0, apierrors.NewForbidden(schema.GroupResource{Resource: "widgets"}, key.Name, errors.New("exceeded quota"))
+			}
+			if !made[key] {
+				made[key] = true
+				q.Changed(key, User)
+			}
+			return 0, nil
+		}, Options{Limit: 1})
+		running(t, q.pool, q)
+		for i := range keys {
+			q.Add(key(fmt.Sprint("a/", i)), User)
+		}
+		time.Sleep(time.Hour)
+		enough = true
+		q.Add(key("a/7"), User)
+		synctest.Wait()
+		if len(made) < keys {
+			t.Errorf("%d of %d keys were called at once", len(made), keys)
+		}
+	})
+}
+
 // What cannot be cured is not tried again, and nothing is remembered of it.
 func TestQueueGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
