@@ -82,7 +82,7 @@ func (a *actor) doSource(ctx context.Context, p *pair, s step, r *record) error 
 	case stepRemoveFinalizer:
 		obj, err = a.write.RemoveFinalizer(ctx, p.source)
 	default:
-		obj, err = a.giveStatus(ctx, p, r)
+		obj, err = a.giveStatus(ctx, p, r, began)
 	}
 	if err == nil && s.owns() {
 		a.refused.Accepted(p.key, refusal.Own)
@@ -108,7 +108,7 @@ func (a *actor) doTarget(ctx context.Context, p *pair, s step, r *record) error 
 	r.answers.lookTarget = obj == nil && r.answers.gone == ""
 	r.proofs.confirmed = r.proofs.confirmed && r.answers.gone != "" // it was for this one
 	if err != nil {
-		return a.classify(p, s, r, err)
+		return a.classify(p, s, r, began, err)
 	}
 	a.refused.Accepted(p.key, refusal.Deletion)
 	if obj != nil {
@@ -203,7 +203,7 @@ func (a *actor) remove(ctx context.Context, t writer.Target, r *record) (*unstru
 }
 
 // classify turns an error of a target's API server into what follows from it.
-func (a *actor) classify(p *pair, s step, r *record, err error) error {
+func (a *actor) classify(p *pair, s step, r *record, began time.Time, err error) error {
 	managers := fates.Holders(err)
 	switch {
 	case len(managers) > 0 && p.target != nil:
@@ -232,7 +232,7 @@ func (a *actor) classify(p *pair, s step, r *record, err error) error {
 	if s == stepDelete || s == stepOrphan {
 		ask = refusal.Deletion
 	}
-	a.refused.Refused(p.key, ask, p.want.hash, p.schemas[1], err)
+	a.refused.Refused(p.key, ask, p.want.hash, p.schemas[1], began, err)
 	return errNoted
 }
 
@@ -247,7 +247,7 @@ func (a *actor) setMessage(ctx context.Context, p *pair, r *record) (*unstructur
 		r.status.said.Wrote(travel.Hash(text))
 		a.refused.Accepted(p.key, refusal.Message)
 	case !passed(err):
-		a.refused.Refused(p.key, refusal.Message, "", 0, err)
+		a.refused.Refused(p.key, refusal.Message, "", 0, time.Now(), err)
 		return nil, errNoted
 	}
 	return obj, err
@@ -256,7 +256,7 @@ func (a *actor) setMessage(ctx context.Context, p *pair, r *record) (*unstructur
 // giveStatus applies the status to the source, of just the incarnation that the
 // target was made from, and in just the version that we saw: what an earlier
 // request says that arrives only now is out of date.
-func (a *actor) giveStatus(ctx context.Context, p *pair, r *record) (*unstructured.Unstructured, error) {
+func (a *actor) giveStatus(ctx context.Context, p *pair, r *record, began time.Time) (*unstructured.Unstructured, error) {
 	give := p.give
 	if give == nil {
 		give = map[string]any{}
@@ -284,7 +284,7 @@ func (a *actor) giveStatus(ctx context.Context, p *pair, r *record) (*unstructur
 		if !outdated(err) && !absent(err) { // else it is another incarnation, or none any more
 			a.sourceFields.Doubt()
 		}
-		a.refused.Refused(p.key, refusal.Status, travel.Hash(p.give), p.schemas[0], err)
+		a.refused.Refused(p.key, refusal.Status, travel.Hash(p.give), p.schemas[0], began, err)
 		return nil, errNoted
 	}
 	return obj, err

@@ -39,7 +39,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if err != nil {
 		result.Err = err
 	}
-	pause, err = c.paced(ctx, r, &result, pause, err)
+	pause, err = c.paced(ctx, r, &result, began, pause, err)
 	result.Took = time.Since(began)
 	c.reports.hooks.done(ctx, result)
 	if len(result.Steps) > 0 {
@@ -51,7 +51,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 // paced follows a pass. What could not be read, or written to the source, and what never is as
 // it was seen, is asked again ever more rarely, and told if it lasts: a source that must not
 // be written cannot carry the message, Status and Hooks have it.
-func (c *reconciler) paced(ctx context.Context, r *record, result *Result, pause time.Duration, err error) (time.Duration, error) {
+func (c *reconciler) paced(ctx context.Context, r *record, result *Result, began time.Time, pause time.Duration, err error) (time.Duration, error) {
 	key := result.Source
 	if err == nil || passed(err) {
 		return pause, err
@@ -60,7 +60,13 @@ func (c *reconciler) paced(ctx context.Context, r *record, result *Result, pause
 	if slices.ContainsFunc(result.Steps, func(s string) bool { return step(s).owns() }) {
 		ask = refusal.Own
 	}
-	return c.tell(ctx, r, result, c.refused.Refused(key, ask, c.wish(key), 0, err)), nil
+	return c.tell(ctx, r, result, c.refused.Refused(key, ask, c.wish(key), 0, began, err)), nil
+}
+
+// await has it be told, by Hooks alone, that what a pass asks is not answered, until the returned
+// function is called.
+func (c *reconciler) await(ctx context.Context, r *record, result *Result, what string) (answered func()) {
+	return refusal.Await(func() { c.reports.unanswered(ctx, r, result, c.uid(result.Source), what) })
 }
 
 // tell says that what was refused lasts, if it does, and answers when to look again.
@@ -115,7 +121,9 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 	looksAgain := 1                        // what was another state than it had seemed may be so for long
 	r.proofs.since, r.answers.gone = 0, "" // the clusters are confirmed for each pass
 	for range maxSteps {
+		answered := c.await(ctx, r, result, "a read of this object, or of what stands for it")
 		p, failed := c.observer.observe(ctx, key, r)
+		answered()
 		if failed != nil {
 			return 0, failed
 		}
@@ -146,7 +154,10 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 			return 0, missing.err // what it is about was read since, and is there
 		}
 		result.Steps = append(result.Steps, string(s))
-		if err = c.actor.do(ctx, p, s, r); err != nil && !errors.Is(err, errNoted) {
+		answered = c.await(ctx, r, result, "a write to this object, or to what stands for it")
+		err = c.actor.do(ctx, p, s, r)
+		answered()
+		if err != nil && !errors.Is(err, errNoted) {
 			if looksAgain == 0 || !errors.Is(err, errAgain) {
 				return 0, err
 			}

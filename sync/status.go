@@ -4,6 +4,7 @@ package sync
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"sync"
 
@@ -135,6 +136,18 @@ func (t *reports) denied(ctx context.Context, r *record, result *Result, uid typ
 	t.hooks.reported(ctx, Report{Source: result.Source, Target: result.Target, UID: uid, Reason: reason, Message: f.Detail})
 	log.Info("access to an object is denied", "reason", string(reason), "message", f.Detail)
 	t.notify()
+}
+
+// unanswered tells that what is asked for an object is not answered, if nothing else is told of it.
+// What comes of it takes the place of that.
+func (t *reports) unanswered(ctx context.Context, r *record, result *Result, uid types.UID, what string) {
+	if r.status.reported != "" || uid == "" {
+		return
+	}
+	t.count(r, ReasonUnavailable)
+	r.status.words = fmt.Sprintf("%s: no answer has come for %s to %s", ReasonUnavailable, refusal.Slow, what)
+	t.hooks.reported(ctx, Report{Source: result.Source, Target: result.Target, UID: uid, Reason: ReasonUnavailable, Message: r.status.words})
+	logr.FromContextOrDiscard(ctx).Info("an API server does not answer", "target", result.Target.String(), "message", r.status.words)
 }
 
 // admitted follows that an object can be read, and its source be written: it tells what else

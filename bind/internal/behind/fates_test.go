@@ -5,6 +5,7 @@ package behind
 import (
 	stdcmp "cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -174,6 +175,63 @@ func TestEachFateIsTold(t *testing.T) {
 		if met[k] == "" {
 			t.Errorf("kind %d is not answered, and there is no reason given", k)
 		}
+	}
+}
+
+// A request that is answered late, or never, as where a webhook hangs, is told within the same 15
+// seconds, and that it was done all the same, too.
+func TestLateAnswersAreTold(t *testing.T) {
+	for name, ask := range asks {
+		for _, late := range []time.Duration{10 * time.Second, 30 * time.Second} {
+			t.Run(name+"/"+late.String(), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { tellsLate(t, ask, late) })
+			})
+		}
+	}
+}
+
+func tellsLate(t *testing.T, ask ask, late time.Duration) {
+	t.Helper()
+	w, l := newWorld(t), NewLedger(func() {})
+	view := w.target.View(nil)
+	defer run(t, w.source, view, l, klutchsync.LostRecreate)()
+	w.create("before")
+	if ask.before != nil {
+		ask.before(w)
+	}
+	time.Sleep(5 * time.Second)
+	hanging, resource := w.source, stdcmp.Or(ask.of, widgets)
+	if ask.target {
+		hanging = w.target
+	}
+	hanging.Intercept(func(ctx context.Context, r fakecluster.Request, do func() error) error {
+		if r.Resource != resource || !ask.meets(r) {
+			return do()
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(late):
+			return errors.New("context deadline exceeded")
+		}
+	})
+	if ask.watches {
+		for _, watch := range view.Watches() {
+			watch.Expire()
+		}
+	}
+	if events := l.within(ask.late); len(events) > 0 {
+		t.Errorf("nothing was changed yet: %q", events)
+	}
+	ask.after(w)
+	events := l.within(told)
+	if counted, _ := l.Condition("widgets.example.org", time.Now()); len(events) == 0 || counted.Status == metav1.ConditionTrue {
+		t.Errorf("Events %q; %s: %s", events, counted.Status, counted.Message)
+	}
+	hanging.Intercept(nil)
+	events = l.within(5 * time.Minute)
+	if counted, _ := l.Condition("widgets.example.org", time.Now()); counted.Status != metav1.ConditionTrue {
+		t.Errorf("afterwards: Events %q; %s: %s", events, counted.Status, counted.Message)
 	}
 }
 

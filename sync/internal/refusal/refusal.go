@@ -47,7 +47,7 @@ const (
 type Refusal struct {
 	Kind   fates.Kind
 	Detail string    // what it said, of a bounded length
-	Since  time.Time // the first of these answers in a row, to the same wish
+	Since  time.Time // when the first of these answers in a row, to the same wish, was asked for
 
 	wish   string // hash of what was asked
 	schema int    // how often that of the side that refused had changed
@@ -69,6 +69,24 @@ const longestDetail = 1 << 10
 
 // passing is how long what may pass by itself is not told to people.
 const passing = 10 * time.Second
+
+// Slow is how long an answer is waited for before people are told.
+const Slow = 5 * time.Second
+
+// Await calls tell once that is over, unless the returned function is called before. That returns
+// when tell has.
+func Await(tell func()) (answered func()) {
+	told := make(chan struct{})
+	slow := time.AfterFunc(Slow, func() {
+		defer close(told)
+		tell()
+	})
+	return func() {
+		if !slow.Stop() {
+			<-told
+		}
+	}
+}
 
 // Lasts reports whether r should be told to people: it will not pass by itself, or has not.
 func (r *Refusal) Lasts() bool {
@@ -171,12 +189,13 @@ func (l *Ledger) Of(object cache.ObjectName, ask Ask) *Refusal {
 	return l.refusals[key{object, ask}]
 }
 
-// Refused notes that err was the answer to wish, under which schema, and returns the refusal.
-func (l *Ledger) Refused(object cache.ObjectName, ask Ask, wish string, schema int, err error) *Refusal {
+// Refused notes that err was the answer to wish, under which schema, that was asked when it began,
+// and returns the refusal.
+func (l *Ledger) Refused(object cache.ObjectName, ask Ask, wish string, schema int, began time.Time, err error) *Refusal {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := key{object, ask}
-	r := &Refusal{Kind: fates.Of(err), Detail: text.Clip(fates.Stable(err), longestDetail), Since: time.Now(), wish: wish, schema: schema}
+	r := &Refusal{Kind: fates.Of(err), Detail: text.Clip(fates.Stable(err), longestDetail), Since: began, wish: wish, schema: schema}
 	if before := l.refusals[k]; before != nil && before.wish == wish {
 		r.Since, r.asked = before.Since, before.asked+1
 	}

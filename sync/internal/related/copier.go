@@ -130,12 +130,14 @@ func (c *Copier) step(ctx context.Context, p *pair, s Step, r *record) (again ti
 	case s.asks() && refused != nil && !refused.Due(p.wish(), 0):
 		return c.wait(p, r, refused), true, nil
 	}
+	began := time.Now()
+	defer c.teller.await(p)()
 	done, err = c.do(ctx, p, s, r)
 	switch {
 	case fates.Is(err, fates.Ended):
 		return 0, true, err
 	case err != nil:
-		return c.deny(p, r, err), true, nil
+		return c.deny(p, r, began, err), true, nil
 	case s.asks() && s != StepVerify: // which is asked before each deletion
 		c.refused.Accepted(p.from.Name, refusal.Copy)
 	}
@@ -149,11 +151,11 @@ func (c *Copier) step(ctx context.Context, p *pair, s Step, r *record) (again ti
 }
 
 // deny notes that an API server does not take what it was asked.
-func (c *Copier) deny(p *pair, r *record, err error) (again time.Duration) {
+func (c *Copier) deny(p *pair, r *record, began time.Time, err error) (again time.Duration) {
 	if fates.Is(err, fates.Forbidden, fates.Terminating) {
 		c.engine.Denied(c.filter.sourceNamespace(p.from.Name, p.name))
 	}
-	return c.wait(p, r, c.refused.Refused(p.from.Name, refusal.Copy, p.wish(), 0, fates.Silent(err)))
+	return c.wait(p, r, c.refused.Refused(p.from.Name, refusal.Copy, p.wish(), 0, began, fates.Silent(err)))
 }
 
 // wait is for how long what was refused is not asked again, or not told yet.

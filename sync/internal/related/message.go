@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/sync/internal/refusal"
 )
 
 // A teller makes known why a related object does not travel.
@@ -73,6 +74,26 @@ func (t teller) tell(r *record, p *pair, problem string) {
 		t.Engine.Tell(claim, problem, problem)
 	}
 	r.problem, r.claims = problem, claims
+}
+
+// await tells the claims that refer to an original that what is asked for its copy is not answered,
+// until the returned function is called.
+func (t teller) await(p *pair) (answered func()) {
+	late := fmt.Sprintf("no answer has come for %s to what was asked for the copy %s %s of %s", refusal.Slow, t.filter.Resource.GroupResource(), p.name, t.owner())
+	var told []cache.ObjectName
+	claims := t.claims(p)
+	waited := refusal.Await(func() {
+		told = claims
+		for _, claim := range claims {
+			t.Engine.Tell(claim, late, late)
+		}
+	})
+	return func() {
+		waited()
+		for _, claim := range told {
+			t.Engine.Tell(claim, late, "")
+		}
+	}
 }
 
 // lastClaim is the claim that a copy was for to which nothing refers any more.
