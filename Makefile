@@ -22,7 +22,7 @@ race: kube ## the same under the race detector
 	$(GO) test -race -shuffle=on -count=1 -timeout 30m $(PACKAGES)
 sim: kube ## SEEDS histories of the simulator
 	$(GO) test ./sync -run '^TestSim$$' -count=1 -timeout 60m -seeds $(SEEDS)
-mutants: kube ## the mistakes that histories have to notice, beside those that make test plants
+mutants: kube ## every mistake that the tests have to notice, the ones that only histories do included
 	$(GO) test ./sync -run '^TestMutants$$' -count=1 -timeout 60m -mutants
 fleeting: kube ## 5 000 claims created and deleted within 50 ms, beside a konnector that is killed: the engine alone, then the programs
 	$(GO) test ./sync -run '^TestRealFleeting$$' -count=1 -timeout 20m -fleeting 5000
@@ -48,5 +48,5 @@ lint: arrows
 	$(LINT) run ./...
 tidy:
 	for m in . internal/test/kube internal/test/crossplane/function; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
-ci: generate tidy lint test rest sim fleeting fuzz
+ci: generate tidy lint test rest sim mutants fleeting fuzz
 	git diff --exit-code

@@ -240,6 +240,29 @@ func TestAnotherCluster(t *testing.T) {
 	}
 }
 
+// A deletion that was admitted, and not done when another cluster took the target's place, is
+// asked for anew.
+func TestAdmittedInAnotherCluster(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		s, stop := w.sync(Options{})
+		defer stop()
+		w.createMany(1)
+		w.merge(w.target, w.targetNS, "w0", `{"metadata":{"finalizers":["example.org/slow"]}}`)
+		w.delete(w.source, w.sourceNS, "w0")
+		w.until("the target is going", func() bool { return w.targetOf("w0").GetDeletionTimestamp() != nil })
+		w.replaceIdentity(w.fakeTarget)
+		w.fakeTarget.Withdraw(widgets)
+		w.fakeTarget.Serve(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget"})
+		time.Sleep(time.Hour)
+		if st := s.Status(); st.Held != 1 || w.get(w.source, w.sourceNS, "w0") == nil {
+			t.Errorf("the source was let go, status = %+v", st)
+		}
+		s.Release()
+		w.until("released", func() bool { return w.get(w.source, w.sourceNS, "w0") == nil })
+	})
+}
+
 // A copy stays when another cluster answers in the place of that of its original.
 func TestCopyOfAnotherCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

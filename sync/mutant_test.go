@@ -51,7 +51,7 @@ var packageClause = regexp.MustCompile(`(?m)^package \w+$`)
 
 // TestMutants shows that the tests bite: each mistake turns them red, and none of
 // them does not. All are built at once, each behind a switch. Those that only histories of the
-// simulator notice take the flag -mutants, with which "make sim" runs it.
+// simulator notice take the flag -mutants, with which "make mutants" runs it.
 func TestMutants(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the package anew")
