@@ -714,7 +714,7 @@ func (s *story) controlPlaneReplaced(t *testing.T) {
 	}
 	beat := get[v1alpha1.ClusterBinding](t, s.controlPlane, clustersGVR, tenant, "cluster").Status.LastHeartbeatTime
 	s.start()
-	s.condition(t, widgets, v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneReplaced, uid, "another", "kubectl bind again", pinned)
+	s.condition(t, widgets, v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneReplaced, uid, "another", "kubectl bind again", "under lostInstances Report, told as lost", pinned)
 	s.condition(t, widgets, v1alpha1.ConditionHeartbeating, v1alpha1.ReasonControlPlaneReplaced)
 	<-time.After(5 * time.Second) // in which it would have beaten and synced
 	get[unstructured.Unstructured](t, s.app, widgetsGVR, "team", "doomed")

@@ -5,6 +5,7 @@
 package bind_test
 
 import (
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/cache"
@@ -218,4 +220,81 @@ func TestLostInstances(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// A tenant is removed on the platform with all that it had, and the App Cluster is bound again.
+// What its claims have lost is told and not made anew, until the owner of the binding says that it
+// is meant, whether a konnector saw the removal or not. New claims are carried out meanwhile.
+func TestLostWithTenant(t *testing.T) {
+	for name, seen := range map[string]bool{"seen": true, "unseen": false} {
+		t.Run(name, func(t *testing.T) { lostWithTenant(t, seen) })
+	}
+}
+
+func lostWithTenant(t *testing.T, seen bool) {
+	t.Helper()
+	w := newWorld(t)
+	export := read(t, filepath.Join("testdata", "widgets.yaml"))[0]
+	w.offer(t, export)
+	export.Object["spec"].(map[string]any)["lostInstances"] = string(v1alpha1.LostInstancesReport)
+	w.controlPlane.apply(t, export)
+	stop := w.run(t, bind.Options{})
+	eventually(t, func() error { // bindings are served
+		_, err := w.app.dyn.Resource(bindingsGVR).List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	w.install(t, w.kubeconfig(t))
+	w.ready(t, widgets)
+	w.app.apply(t, object("v1", "Namespace", "", "team", nil), widget("team", "a", written("first")))
+	service := w.serveNamespace(t, "team", widgetRights)
+	w.travelled(t, service, "a")
+	eventually(t, func() error { // the target is on record
+		if get[unstructured.Unstructured](t, w.app, widgetsGVR, "team", "a").GetAnnotations()[klutchsync.TargetAnnotation] == "" {
+			return errors.New("the claim does not name its target")
+		}
+		return nil
+	})
+	if !seen {
+		stop()
+	}
+	for _, namespace := range []string{service, tenant} {
+		w.controlPlane.delete(t, namespacesGVR, "", namespace)
+		eventually(t, func() error {
+			if _, err := find[unstructured.Unstructured](t, w.controlPlane, namespacesGVR, "", namespace); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("namespace %s is there: %w", namespace, err)
+			}
+			return nil
+		})
+	}
+	if seen {
+		eventually(t, func() error {
+			b := get[v1alpha1.APIServiceBinding](t, w.app, bindingsGVR, w.bindings, widgets)
+			if c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionReady); c.Status == metav1.ConditionTrue {
+				return errors.New("the binding is ready without a tenant")
+			}
+			return nil
+		})
+	}
+
+	w.controlPlane.apply(t, read(t, filepath.Join("testdata", "tenant.yaml"))...)
+	w.controlPlane.apply(t, export)
+	w.install(t, w.kubeconfig(t))
+	if !seen {
+		w.run(t, bind.Options{})
+	}
+	w.ready(t, widgets)
+	w.serveNamespace(t, "team", widgetRights)
+	w.app.apply(t, widget("team", "b", written("second")))
+	w.travelled(t, service, "b")
+	// What the konnector says from here on, it says of the new tenant.
+	w.app.patch(t, widgetsGVR, cache.NewObjectName("team", "a"), map[string]any{"metadata": map[string]any{"annotations": map[string]any{klutchsync.MessageAnnotation: nil}}})
+	w.says(t, "a", string(klutchsync.ReasonLost))
+	w.condition(t, widgets, v1alpha1.ConditionObjectsSynced, v1alpha1.ReasonObjectsNotSynced, "1 not in step: 1 "+string(klutchsync.ReasonLost))
+	if text := w.controlPlane.parameter(t, service, "a"); text != "" {
+		t.Errorf("made anew in silence, with %q", text)
+	}
+	w.app.patch(t, bindingsGVR, cache.NewObjectName(w.bindings, widgets), map[string]any{"spec": map[string]any{"lostInstances": v1alpha1.LostInstancesRecreate}})
+	w.travelled(t, service, "a")
+	w.mentions(t, "a", "Warning TargetRecreated")
+	w.condition(t, widgets, v1alpha1.ConditionObjectsSynced, "")
 }

@@ -329,7 +329,7 @@ func (h *heartbeat) refusal(f found) v1alpha1.Condition {
 	case bound != "" && f.tenant != "" && bound != f.tenant:
 		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneReplaced, fmt.Sprintf(
 			"%s is not the Control Plane Cluster that Secret %s was bound to: its tenant namespace %s has the UID %s, not %s. Nothing is changed on either side. "+
-				"If it has been replaced for good, run kubectl bind again: claims are then carried out anew there. Or remove the annotation %s of the Secret.",
+				"If it has been replaced for good, run kubectl bind again: claims are then carried out anew there or, under lostInstances Report, told as lost. Or remove the annotation %s of the Secret.",
 			h.place.Server, h.secret.name, h.place.Namespace, f.tenant, bound, v1alpha1.TenantUIDAnnotation))
 	case f.binding != nil && h.heldElsewhere(f.binding):
 		return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonTenantHeldByAnotherCluster, fmt.Sprintf(
