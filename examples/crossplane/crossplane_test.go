@@ -68,7 +68,10 @@ func TestCrossplane(t *testing.T) {
 		t.Skip("make test-crossplane runs it")
 	}
 	for name, p := range map[string]crossplane.Program{"1.20": crossplane.V1, "2.1": crossplane.V2} {
-		t.Run(name, func(t *testing.T) { testWith(t, p) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel() // either waits most of its time
+			testWith(t, p)
+		})
 	}
 }
 
@@ -369,7 +372,7 @@ func (w world) lost() {
 // run does what a command says.
 func (w world) run(line string) {
 	w.Helper()
-	if err := w.reader().Type(w.Context(), line); err != nil {
+	if _, err := w.reader().Type(w.Context(), line); err != nil {
 		w.Fatal(err)
 	}
 }

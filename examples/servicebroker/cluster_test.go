@@ -37,7 +37,7 @@ func TestReadme(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs real clusters")
 	}
-	s, err := stack.Start(t.Context(), stack.Options{Dir: t.TempDir(), Log: os.Stderr})
+	s, err := stack.Start(t.Context(), stack.Options{Dir: t.TempDir(), Log: os.Stderr, Offer: "."})
 	t.Cleanup(func() {
 		if err := s.Stop(); err != nil {
 			t.Error(err)
@@ -56,7 +56,7 @@ func TestReadme(t *testing.T) {
 			w.p.more += fmt.Sprintf(`,{"id":%[1]q,"name":%[1]q,"plans":[{"id":%[2]q,"name":%[2]q}]}`, spec["service"], spec["plan"])
 		}
 	}
-	commands, err := w.Commands()
+	commands, err := w.Others("kubectl --context control-plane ") // typed before the broker came
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,11 +67,19 @@ func TestReadme(t *testing.T) {
 		deletes := strings.HasSuffix(line, "delete -f ../catalog/claims -f ../catalog/orders")
 		if deletes {
 			w.p.refuse("DELETE", "/service_bindings/")
-		}
-		if strings.HasPrefix(line, "BROKER_PASSWORD=… go run ./cmd/servicebroker ") {
+			typed := make(chan error, 1)
+			go func() { // it waits until all is gone
+				_, err := w.Type(t.Context(), line)
+				typed <- err
+			}()
+			w.refused()
+			if err := <-typed; err != nil {
+				t.Fatal(err)
+			}
+		} else if strings.HasPrefix(line, "BROKER_PASSWORD=… go run ./cmd/servicebroker ") {
 			w.start(strings.Fields(line)[4:])
 			ran++
-		} else if err := w.Type(t.Context(), line); err != nil {
+		} else if _, err := w.Type(t.Context(), line); err != nil {
 			t.Fatal(err)
 		}
 		switch {
@@ -80,7 +88,6 @@ func TestReadme(t *testing.T) {
 			w.madeAnew()
 			ran++
 		case deletes:
-			w.refused()
 			w.clean()
 			ran++
 		}
@@ -93,7 +100,7 @@ func TestReadme(t *testing.T) {
 // applyDeployment: the API server takes it as it is.
 func (w reader) applyDeployment() {
 	w.Helper()
-	objects, err := stack.Read("deploy")
+	objects, err := stack.Read("deploy/2-deployment.yaml")
 	if err == nil {
 		err = stack.Apply(w.Context(), w.Stack.Control, objects...)
 	}

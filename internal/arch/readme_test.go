@@ -66,11 +66,15 @@ func TestReadmeTellsTheTruth(t *testing.T) {
 	}
 }
 
-// TestExamplesFitAScreen: the README of an example for platform teams is one screen.
+// TestExamplesFitAScreen: the README of an example for platform teams is one screen, and begins with
+// what the platform's developers get.
 func TestExamplesFitAScreen(t *testing.T) {
 	for _, name := range []string{"catalog", "crossplane", "operator", "servicebroker"} {
-		rows := 0
-		for line := range strings.Lines(read(t, "examples/"+name+"/README.md")) {
+		rows, text := 0, read(t, "examples/"+name+"/README.md")
+		if _, first, _ := strings.Cut(text, "\n\n"); !strings.HasPrefix(first, "Developers ") {
+			t.Errorf("examples/%s/README.md begins with %.40q, and not with what developers get", name, first)
+		}
+		for line := range strings.Lines(text) {
 			rows += max(1, (utf8.RuneCountInString(strings.TrimRight(line, "\n"))+119)/120)
 		}
 		if rows > 45 {

@@ -3,23 +3,20 @@
 package e2e
 
 import (
-	"bytes"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"slices"
+	"flag"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/e2e-framework/pkg/features"
-	"sigs.k8s.io/yaml"
 
 	"github.com/klutch-go/sdk/internal/test/stack"
 )
+
+var atRest = flag.Duration("rest", 5*time.Second, "how long nothing may be written beside an example's claims at rest")
 
 // TestOperatorExample runs the commands of examples/operator/README.md, and plays the
 // operators: the CRDs of others, offered as they are, work in the App Cluster.
@@ -32,14 +29,24 @@ func TestOperatorExample(t *testing.T) {
 	clusters := schema.GroupVersionResource{Group: "postgresql.cnpg.io", Version: "v1", Resource: "clusters"}
 	f := features.New("an operator's CRD is offered as it is").
 		Assess("the commands of the README", step(ns, func(w world) {
-			offers := w.readme(folder, "kubectl --context control-plane apply", nil) + w.readme(folder, "kubectl bind offer ", func(line string) {
-				words := strings.Fields(line)[1:]
-				w.apply(w.s.Control, w.offered(words[:slices.Index(words, "|")])...)
-			})
-			if n := offers + w.readme(folder, "kubectl bind https://", nil) + w.readme(folder, "kubectl --context app apply", nil); n != 5 {
-				w.Errorf("%d commands were run, want CRDs, two offers, a bind and an apply", n)
+			reader := w.reader(folder)
+			commands, err := reader.Commands()
+			w.must(err)
+			typed := 0
+			for _, command := range commands {
+				if strings.HasPrefix(command, "kubectl --context app get ") { // later, when there is something
+					continue
+				}
+				out, err := reader.Type(w.ctx, command)
+				w.must(err)
+				if strings.HasPrefix(command, "kubectl bind offer ") && !strings.Contains(out.Stderr, "note: ") {
+					w.Errorf("%s says nothing about the CRD:\n%s", command, out.Stderr)
+				}
+				typed++
 			}
-			w.noOther(folder, "kubectl --context control-plane apply", "kubectl bind offer ", "kubectl bind https://", "kubectl --context app apply", "kubectl --context app get")
+			if typed != 5 {
+				w.Errorf("%d commands were typed, want CRDs, two offers, a bind and an apply", typed)
+			}
 		})).
 		Assess("status and Secrets of the operators arrive", step(ns, func(w world) {
 			for gvr, made := range map[schema.GroupVersionResource][2]string{certificates: {"shop", "shop-tls"}, clusters: {"orders", "orders-app"}} {
@@ -57,8 +64,9 @@ func TestOperatorExample(t *testing.T) {
 					w.Errorf("a Secret that no object names came too")
 				}
 			}
-			if n := w.readme(folder, "kubectl --context app get", nil); n != 1 {
-				w.Errorf("%d commands were run, want a get", n)
+			typed, err := w.reader(folder).TypeAll(w.ctx, "kubectl --context app get ")
+			if w.must(err); typed != 1 {
+				w.Errorf("%d commands were typed, want a get", typed)
 			}
 			w.silent(certificates, clusters, secrets, configMaps)
 		})).
@@ -74,21 +82,18 @@ func TestOperatorExample(t *testing.T) {
 	testenv.Test(t, f)
 }
 
-// offered is what kubectl bind offer prints.
-func (w world) offered(words []string) []*unstructured.Unstructured {
+func (w world) reader(folder string) stack.Reader {
+	return stack.Reader{Stack: w.s, Folder: folder, Namespace: w.namespace}
+}
+
+// silent fails the test if an object of the world's namespace is written on either side
+// while nobody wants anything.
+func (w world) silent(resources ...schema.GroupVersionResource) {
 	w.Helper()
-	cmd := exec.CommandContext(w.ctx, filepath.Join(w.s.Dir, "bin", "kubectl-bind"), words[1:]...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.s.Control.Kubeconfig())
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if err != nil {
-		w.Fatalf("%v: %v\n%s", words, err, &stderr)
+	written, err := w.reader("").Silent(w.ctx, *atRest, resources...)
+	if err != nil || len(written) > 0 {
+		w.Errorf("written at rest: %q, %v", written, err)
 	}
-	if !strings.Contains(stderr.String(), "note: ") {
-		w.Errorf("%v says nothing about the CRD:\n%s", words, &stderr)
-	}
-	return decode(w.T, out)
 }
 
 // status is written as an operator would.
@@ -106,18 +111,4 @@ func (w world) status(o stack.Object, status map[string]any) {
 	if err != nil {
 		w.Fatal(err)
 	}
-}
-
-func decode(t *testing.T, data []byte) (all []*unstructured.Unstructured) {
-	t.Helper()
-	for document := range bytes.SplitSeq(data, []byte("---\n")) {
-		u := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal(document, &u.Object); err != nil {
-			t.Fatal(err)
-		}
-		if u.Object != nil {
-			all = append(all, u)
-		}
-	}
-	return all
 }

@@ -25,6 +25,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/klutch-go/sdk/internal/test/cluster"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 // Apply applies objects in their order as kubectl apply --server-side does, with
@@ -34,11 +35,10 @@ func Apply(ctx context.Context, c *cluster.Cluster, objects ...*unstructured.Uns
 	if err != nil {
 		return err
 	}
-	disco, err := discovery.NewDiscoveryClientForConfig(c.Config())
+	mapper, err := newMapper(c)
 	if err != nil {
 		return err
 	}
-	mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco))
 	for _, u := range objects {
 		m, err := mapping(ctx, mapper, u)
 		if err != nil {
@@ -57,6 +57,25 @@ func Apply(ctx context.Context, c *cluster.Cluster, objects ...*unstructured.Uns
 		}
 	}
 	return nil
+}
+
+func newMapper(c *cluster.Cluster) (*restmapper.DeferredDiscoveryRESTMapper, error) {
+	disco, err := discovery.NewDiscoveryClientForConfig(c.Config())
+	if err != nil {
+		return nil, err
+	}
+	return restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco)), nil
+}
+
+// awaitKind waits until kubectl finds a kind of ours.
+func awaitKind(ctx context.Context, c *cluster.Cluster, kind string) error {
+	mapper, err := newMapper(c)
+	if err == nil {
+		u := &unstructured.Unstructured{}
+		u.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
+		_, err = mapping(ctx, mapper, u)
+	}
+	return err
 }
 
 // mapping waits until the kind of u is served.

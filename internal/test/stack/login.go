@@ -121,7 +121,11 @@ func (s *Stack) Browser(user string) *testissuer.Browser {
 // Kubectl runs kubectl-bind with the App Cluster's kubeconfig. It calls hear, if not
 // nil, with each line that the command says to people.
 func (s *Stack) Kubectl(ctx context.Context, hear func(line string), args ...string) Output {
-	cmd := exec.CommandContext(ctx, filepath.Join(s.Dir, "bin", "kubectl-bind"), append(args, "--kubeconfig", s.App.Kubeconfig())...)
+	return s.run(exec.CommandContext(ctx, filepath.Join(s.Dir, "bin", "kubectl-bind"), append(args, "--kubeconfig", s.App.Kubeconfig())...), hear)
+}
+
+// run runs a command of a person. It calls hear, if not nil, with each line that the command says to people.
+func (s *Stack) run(cmd *exec.Cmd, hear func(line string)) Output {
 	var stdout, stderr bytes.Buffer
 	pipe, writer := io.Pipe()
 	cmd.Stdout, cmd.Stderr = &stdout, io.MultiWriter(&stderr, writer)

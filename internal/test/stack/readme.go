@@ -10,7 +10,9 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -18,6 +20,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/yaml"
 
 	"github.com/klutch-go/sdk/internal/test/cluster"
@@ -40,69 +44,78 @@ func (r Reader) Commands() (lines []string, err error) {
 	return lines, err
 }
 
-// Type does what a kubectl command says, by the same requests.
-func (r Reader) Type(ctx context.Context, line string) error {
-	words := strings.Fields(line)
-	if words[1] == "bind" { // the stack has a URL and a context of its own
-		if out := r.Stack.Bind(ctx, Developer, words[5:]...); out.Code != 0 {
-			return fmt.Errorf("%s: exit code %d\n%s%s", line, out.Code, out.Stdout, out.Stderr)
+// backend is how READMEs call the backend.
+const backend = "https://klutch.example.org"
+
+// secret is what a command asks for that shows a Secret.
+var secret = regexp.MustCompile(` --context app get secret (\S+)$`)
+
+// Type has a shell do what a command says, in the README's folder: with kubectl and its plugin, the
+// contexts app and control-plane, and a browser in which the developer logs in. A Secret that the
+// command shows is waited for.
+func (r Reader) Type(ctx context.Context, command string) (Output, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*patience)
+	defer cancel()
+	if asked := secret.FindStringSubmatch(command); asked != nil {
+		o := Object{Cluster: r.Stack.App, Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Namespace: r.Namespace, Name: asked[1]}
+		if _, err := o.Await(ctx, patience, There); err != nil {
+			return Output{}, fmt.Errorf("%s: %w", command, err)
 		}
-		return nil
 	}
-	if len(words) < 5 || words[0] != "kubectl" || words[1] != "--context" {
-		return fmt.Errorf("%q is not a command for the context app or control-plane", line)
-	}
-	c := map[string]*cluster.Cluster{"app": r.Stack.App, "control-plane": r.Stack.Control}[words[2]]
-	namespace, words := r.Namespace, words[3:]
-	if words[0] == "-n" {
-		namespace, words = words[1], words[2:]
-	}
-	var err error
-	switch verb, rest := words[0], words[1:]; {
-	case verb == "apply" || verb == "delete":
-		err = r.each(rest, func(u *unstructured.Unstructured) error {
-			if c == r.Stack.App {
-				u.SetNamespace(namespace)
-			}
-			if verb == "apply" {
-				return Apply(ctx, c, u)
-			}
-			client, err := Object{Cluster: c, Resource: plural(u), Namespace: u.GetNamespace()}.Client()
-			if err != nil {
-				return err
-			}
-			return client.Delete(ctx, u.GetName(), metav1.DeleteOptions{})
-		})
-	case verb == "get" && rest[0] == "secret" && len(rest) == 2:
-		_, err = Object{Cluster: c, Resource: schema.GroupVersionResource{Version: "v1", Resource: "secrets"}, Namespace: namespace, Name: rest[1]}.Await(ctx, patience, There)
-	case verb == "create" && rest[0] == "rolebinding" && len(rest) == 4:
-		err = Apply(ctx, c, roleBinding(namespace, rest[1], strings.TrimPrefix(rest[2], "--role="), strings.TrimPrefix(rest[3], "--group=")))
-	default:
-		return fmt.Errorf("nothing is known to do what %q says", line)
-	}
+	kubeconfig, err := r.kubeconfig()
 	if err != nil {
-		return fmt.Errorf("%s: %w", line, err)
+		return Output{}, err
 	}
-	return nil
+	flags := []string{r.Stack.BackendURL, "--backend-certificate-authority", r.Stack.BackendCA, "--skip-konnector", "--no-browser", "--yes"}
+	cmd := exec.CommandContext(ctx, "sh", "-c", strings.Replace(command, backend, strings.Join(flags, " "), 1)) //nolint:gosec // a command of our README
+	cmd.Dir, cmd.WaitDelay = r.Folder, time.Second
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "KUBECACHEDIR="+filepath.Join(r.Stack.Dir, "kubectl-cache"),
+		"PATH="+filepath.Join(r.Stack.Dir, "bin")+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	out := r.Stack.run(cmd, OnURL(func(url string) { _, _ = r.Stack.Browser(Developer).Visit(ctx, url) })) // what goes wrong, the command tells
+	if out.Code != 0 {
+		return out, fmt.Errorf("%s: exit code %d\n%s%s", command, out.Code, out.Stdout, out.Stderr)
+	}
+	return out, nil
 }
 
-// each goes through the objects of the files and folders of -f.
-func (r Reader) each(args []string, do func(*unstructured.Unstructured) error) error {
-	for _, path := range args {
-		if path == "-f" {
-			continue
-		}
-		objects, err := Read(filepath.Join(r.Folder, path))
-		if err != nil {
-			return err
-		}
-		for _, u := range objects {
-			if err := do(u); err != nil {
-				return err
-			}
+// TypeAll types the commands of the README that begin so, in their order, and counts them.
+func (r Reader) TypeAll(ctx context.Context, beginning string) (typed int, err error) {
+	commands, err := r.Commands()
+	for _, command := range commands {
+		if err == nil && strings.HasPrefix(command, beginning) {
+			typed++
+			_, err = r.Type(ctx, command)
 		}
 	}
-	return nil
+	return typed, err
+}
+
+// Others returns the commands that begin in none of these ways.
+func (r Reader) Others(beginnings ...string) ([]string, error) {
+	commands, err := r.Commands()
+	return slices.DeleteFunc(commands, func(command string) bool {
+		return slices.ContainsFunc(beginnings, func(begin string) bool { return strings.HasPrefix(command, begin) })
+	}), err
+}
+
+// kubeconfig is the path of one with the contexts app, in the Reader's namespace, and control-plane.
+func (r Reader) kubeconfig() (path string, err error) {
+	config := clientcmdapi.NewConfig()
+	for name, c := range map[string]*cluster.Cluster{"app": r.Stack.App, "control-plane": r.Stack.Control} {
+		one, err := clientcmd.LoadFromFile(c.Kubeconfig())
+		if err == nil {
+			err = clientcmd.ResolveLocalPaths(one)
+		}
+		if err != nil {
+			return "", err
+		}
+		current := one.Contexts[one.CurrentContext]
+		config.Clusters[name], config.AuthInfos[name] = one.Clusters[current.Cluster], one.AuthInfos[current.AuthInfo]
+		config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	}
+	config.Contexts["app"].Namespace = r.Namespace
+	path = filepath.Join(r.Stack.Dir, "reader-"+r.Namespace+".kubeconfig")
+	return path, clientcmd.WriteToFile(*config, path)
 }
 
 // Read returns the objects of a YAML file, or of those in a folder.
@@ -127,12 +140,6 @@ func Read(path string) (all []*unstructured.Unstructured, err error) {
 		}
 	}
 	return all, nil
-}
-
-// plural guesses a resource, as the samples' kinds have plain plurals.
-func plural(u *unstructured.Unstructured) schema.GroupVersionResource {
-	gvk := u.GroupVersionKind()
-	return gvk.GroupVersion().WithResource(strings.ToLower(gvk.Kind) + "s")
 }
 
 // Silent waits until the objects of these resources, in the namespace and in its mirror, have

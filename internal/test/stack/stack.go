@@ -3,6 +3,7 @@
 package stack
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,11 +11,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"sync"
 	"syscall"
 
-	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -53,6 +54,9 @@ type Options struct {
 	Backend []string // further flags of the backend
 	// Data is a folder for the servers of data services; without it there are none.
 	Data string
+	// Offer is the folder of an example whose README says how to offer the data services; empty
+	// means examples/catalog. Its commands for the control plane are typed.
+	Offer string
 }
 
 // A Stack is the whole system.
@@ -110,7 +114,7 @@ func (s *Stack) startClusters(ctx context.Context) error {
 			s.Control, err = s.startCluster(ctx, cluster.ControlPlaneEnv, "control-plane")
 			return err
 		},
-		func() error { return s.build(ctx) },
+		func() error { return Build(ctx, filepath.Join(s.Dir, "bin")) },
 	)
 }
 
@@ -118,10 +122,9 @@ func (s *Stack) startCluster(ctx context.Context, env, name string) (*cluster.Cl
 	return cluster.From(ctx, env, cluster.Options{Name: name, Dir: filepath.Join(s.Dir, name), Log: s.opts.Log})
 }
 
-// build compiles the programs into Dir/bin, kubectl among them.
-func (s *Stack) build(ctx context.Context) error {
-	bin := filepath.Join(s.Dir, "bin") + string(filepath.Separator)
-	args := []string{"build", "-ldflags=-s -w", "-o", bin}
+// Build compiles the programs into a folder, kubectl among them.
+func Build(ctx context.Context, bin string) error {
+	args := []string{"build", "-ldflags=-s -w", "-o", bin + string(filepath.Separator)}
 	for _, p := range []string{"cmd/backend", "cmd/konnector", "cmd/kubectl-bind", "examples/catalog/cmd/automation"} {
 		args = append(args, "github.com/klutch-go/sdk/"+p)
 	}
@@ -138,25 +141,24 @@ func (s *Stack) install(ctx context.Context) error {
 	}
 	return together(
 		func() error {
-			all := slices.Concat(types, deploy.Backend("backend"), catalog.CRDs(), catalog.Roles(), catalog.Templates())
-			return Apply(ctx, s.Control, append(all, permit(developers))...)
+			if err := Apply(ctx, s.Control, append(types, deploy.Backend("backend")...)...); err != nil {
+				return err
+			}
+			return s.offer(ctx)
 		},
 		func() error { return Apply(ctx, s.App, deploy.Konnector("konnector")...) },
 	)
 }
 
-// permit lets a group of people bind the data services.
-func permit(group string) *unstructured.Unstructured {
-	return roleBinding(catalog.Namespace, group, "bind-data-services", "oidc:"+group)
-}
-
-func roleBinding(namespace, name, role, group string) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": rbacv1.SchemeGroupVersion.String(), "kind": "RoleBinding",
-		"metadata": map[string]any{"name": name, "namespace": namespace},
-		"roleRef":  map[string]any{"apiGroup": rbacv1.GroupName, "kind": "Role", "name": role},
-		"subjects": []any{map[string]any{"apiGroup": rbacv1.GroupName, "kind": "Group", "name": group}},
-	}}
+// offer offers the data services as a README says.
+func (s *Stack) offer(ctx context.Context) error {
+	if err := awaitKind(ctx, s.Control, "APIServiceExportTemplate"); err != nil {
+		return err
+	}
+	_, here, _, _ := runtime.Caller(0)
+	folder := cmp.Or(s.opts.Offer, filepath.Join(filepath.Dir(here), "..", "..", "..", "examples", "catalog"))
+	_, err := Reader{Stack: s, Folder: folder, Namespace: metav1.NamespaceDefault}.TypeAll(ctx, "kubectl --context control-plane ")
+	return err
 }
 
 func (s *Stack) startPrograms(ctx context.Context) error {
