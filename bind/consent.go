@@ -139,16 +139,35 @@ func (a *consents) note(claims []Claim) error {
 }
 
 // needed are the claims that the konnector needs rights for: the accepted ones and, since it
-// has copies to remove, the ones that were accepted until now.
+// has copies to remove, the ones that were accepted until now, or whose copies remain.
 func (a *consents) needed(service v1alpha1.GroupResource) []v1alpha1.AcceptablePermissionClaim {
 	claims := slices.Clone(a.answers[service.String()])
 	for n, c := range claims {
-		if p, _ := permission.PolicyOf(c.GroupResource, false); p != permission.Never && c.State == v1alpha1.ClaimRejected && a.before(service, c.PermissionClaim) == v1alpha1.ClaimAccepted {
-			claims[n].State = v1alpha1.ClaimAccepted
-			a.did("Left the konnector its right on %s, to remove its copies; the next bind takes it away", c.GroupResource)
+		p, _ := permission.PolicyOf(c.GroupResource, false)
+		if p == permission.Never || c.State != v1alpha1.ClaimRejected {
+			continue
 		}
+		switch before := a.before(service, c.PermissionClaim); {
+		case before == v1alpha1.ClaimAccepted:
+			a.did("Left the konnector its right on %s, to remove its copies; the next bind takes it away", c.GroupResource)
+		case before == v1alpha1.ClaimRejected && a.copiesRemain(service):
+			a.did("Gave the konnector a right on %s, to remove the copies that remain; the next bind takes it away once they are gone", c.GroupResource)
+		default:
+			continue
+		}
+		claims[n].State = v1alpha1.ClaimAccepted
 	}
 	return claims
+}
+
+// copiesRemain reports whether the konnector has said that it could not remove copies.
+func (a *consents) copiesRemain(service v1alpha1.GroupResource) bool {
+	b := a.existing[service.String()]
+	if b == nil {
+		return false
+	}
+	c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionClaimsInSync)
+	return c != nil && c.Reason == v1alpha1.ReasonRevokedCopiesRemain
 }
 
 // spec says what a service is. In a dry run the kind may not be known.

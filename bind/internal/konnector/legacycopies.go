@@ -4,12 +4,19 @@ package konnector
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/crd"
+	"github.com/klutch-go/sdk/bind/internal/permission"
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -77,7 +84,7 @@ func (p *pass) findLegacyCopies(ctx context.Context, state klutchsync.Status, se
 		p.lookAgain(wait)
 		return nil
 	}
-	taken, err := p.taken(ctx)
+	taken, _, err := p.taken(ctx)
 	if err != nil {
 		return err
 	}
@@ -116,4 +123,91 @@ func (p *pass) lookAgain(wait time.Duration) {
 	if wait > 0 && (p.again == 0 || wait < p.again) {
 		p.again = wait
 	}
+}
+
+// unsettled reports whether no konnector of ours has carried the answers out yet: it has not said so,
+// or that copies remain.
+func (w *withdrawal) unsettled() bool {
+	said := v1alpha1.FindCondition(w.pass.binding.Status.Conditions, v1alpha1.ConditionClaimsInSync)
+	return said == nil || said.Reason == v1alpha1.ReasonRevokedCopiesRemain
+}
+
+// openToLook takes the rights to look for copies of a legacy konnector where it has served objects
+// and no rights were taken before, and returns where it could: a consent that was given to it was
+// revoked before this konnector came.
+func (w *withdrawal) openToLook(ctx context.Context, taken []string) (opened []string, err error) {
+	grant := permission.NewGrant(w.pass.app.Calls, w.pass.binding.Name, w.refused())
+	if grant == nil || !w.unsettled() || slices.ContainsFunc(w.pass.binding.ManagedFields, answeredByLegacy) {
+		return nil, nil
+	}
+	served, err := w.servedByLegacy(ctx)
+	served = slices.DeleteFunc(served, func(namespace string) bool { return slices.Contains(taken, namespace) || !grant.Covers(namespace) })
+	if err != nil || len(served) == 0 {
+		return nil, err
+	}
+	missing, err := permission.MissingRights(ctx, w.pass.app.Calls, grant.Rules)
+	if err != nil || len(missing) == 0 {
+		return nil, err // it may look everywhere
+	}
+	w.legacy = served
+	for _, namespace := range served {
+		if may, err := grant.Access(ctx, namespace, true); !may || err != nil {
+			return opened, nil //nolint:nilerr // it is told where it cannot look, and tried again
+		}
+		opened = append(opened, namespace)
+	}
+	return opened, nil
+}
+
+// refused are the claims of the binding that were not agreed to, as if they were.
+func (w *withdrawal) refused() (all []v1alpha1.AcceptablePermissionClaim) {
+	for _, c := range w.pass.binding.Spec.PermissionClaims {
+		policy, _ := permission.PolicyOf(c.GroupResource, false)
+		if c.State == v1alpha1.ClaimAccepted || c.Selector.Owner == v1alpha1.OwnerConsumer || policy == permission.Never {
+			continue
+		}
+		c.State = v1alpha1.ClaimAccepted
+		all = append(all, c)
+	}
+	return all
+}
+
+// answeredByLegacy reports whether an entry of managed fields is that by which Klutch's command line
+// tool answered the claims: its konnector has made no copy of what was refused then.
+func answeredByLegacy(e metav1.ManagedFieldsEntry) bool {
+	return e.Manager == "kubectl-bind" && e.Operation == metav1.ManagedFieldsOperationUpdate && e.Subresource == "" &&
+		e.FieldsV1 != nil && strings.Contains(e.FieldsV1.GetRawString(), `"f:permissionClaims"`)
+}
+
+// servedByLegacy are the namespaces with objects that bear the mark of a legacy konnector; where
+// the objects are in none, all that a service namespace was asked for.
+func (w *withdrawal) servedByLegacy(ctx context.Context) (namespaces []string, err error) {
+	objects := w.pass.app.Meta.Resource(crd.SyncVersion(&w.pass.export.Spec, ""))
+	for opts := (metav1.ListOptions{Limit: eventPage}); ; w.pages++ {
+		list, err := objects.List(ctx, opts)
+		if fates.Is(err, fates.Absent, fates.Unserved) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("look for objects of %s: %w", w.pass.binding.Name, err)
+		}
+		for i := range list.Items {
+			if o := &list.Items[i]; o.Annotations[v1alpha1.BoundAnnotation] == "true" && o.Labels[klutchsync.AdoptedLabel] == "" {
+				namespaces = append(namespaces, o.Namespace)
+			}
+		}
+		if opts.Continue = list.Continue; opts.Continue == "" {
+			break
+		}
+	}
+	if slices.Contains(namespaces, metav1.NamespaceAll) {
+		namespaces = nil
+		for _, key := range w.pass.session.namespaces.Asked.GetStore().ListKeys() {
+			if _, name, err := cache.SplitMetaNamespaceKey(key); err == nil && w.pass.session.namespaces.InApp(name) {
+				namespaces = append(namespaces, name)
+			}
+		}
+	}
+	slices.Sort(namespaces)
+	return slices.Compact(namespaces), nil
 }

@@ -31,6 +31,32 @@ type withdrawal struct {
 	pass     *pass
 	selected []klutchsync.Related // by the accepted claims
 	judge    permission.Judge
+	blind    bool     // it is not known where the rights of claims were taken
+	legacy   []string // namespaces where a legacy konnector served objects and no rights were taken
+	pages    int      // of objects that were looked at for its marks
+}
+
+// A remainder is what could not be removed of the copies.
+type remainder struct {
+	denied []string // resources whose copies the konnector may not delete
+	unseen []string // resources, with the namespaces where it may not list them
+}
+
+// words say it; binding is that of copies in the App Cluster.
+func (r remainder) words(binding string) (text string) {
+	if len(r.denied) > 0 {
+		text = fmt.Sprintf("Consent was revoked, but the konnector may not delete the copies of %s that it made: give it back the right, or delete those with the label %s. ",
+			strings.Join(r.denied, ", "), v1alpha1.BoundAnnotation)
+	}
+	switch {
+	case len(r.unseen) == 0:
+	case binding == "":
+		text += "Consent was revoked, but the platform does not let the konnector look for the copies that are left there, which takes the right to list " + cluster.Some(r.unseen) + ". "
+	default:
+		text += fmt.Sprintf("Consent was revoked, but the konnector may not look for the copies that are left. It needs a RoleBinding to the ClusterRole %s with get, list and delete on %s; kubectl bind repair gives it the rights. ",
+			permission.ClaimsName(binding), cluster.Some(r.unseen))
+	}
+	return text
 }
 
 // run removes from both clusters the copies that this binding made of what it has
@@ -49,25 +75,33 @@ func (w *withdrawal) run(ctx context.Context) (string, error) {
 		w.pass.again = time.Second
 		return "", nil
 	}
-	taken, err := w.pass.taken(ctx)
+	taken, known, err := w.pass.taken(ctx)
 	if err != nil {
 		return "", err
 	}
-	w.pass.syncs.hold(w.pass.key, &w.pass.record.sync)
-	w.pass.record.legacy = legacyCopies{}
-	denied, err := w.removeAll(ctx, w.pass.copiesHere(taken), here)
+	w.blind = !known
+	if w.pass.record.withdrawn != id {
+		w.pass.syncs.hold(w.pass.key, &w.pass.record.sync)
+		w.pass.record.legacy = legacyCopies{}
+	}
+	w.pass.record.withdrawn = id
+	opened, err := w.openToLook(ctx, taken)
 	if err != nil {
 		return "", err
 	}
-	deniedThere, err := w.removeAll(ctx, w.pass.copiesThere(services), there)
+	left, err := w.removeAll(ctx, w.pass.copiesHere(slices.Concat(taken, w.legacy)), here)
 	if err != nil {
 		return "", err
 	}
-	if denied = append(denied, deniedThere...); len(denied) > 0 {
-		w.pass.again = retryEvery
-		return fmt.Sprintf("Consent was revoked, but the konnector may not delete the copies of %s that it made: give it back the right, or delete those with the label %s.",
-			strings.Join(denied, ", "), v1alpha1.BoundAnnotation), nil
+	leftThere, err := w.removeAll(ctx, w.pass.copiesThere(services), there)
+	if err != nil {
+		return "", err
 	}
+	if text := strings.TrimSpace(left.words(w.pass.binding.Name) + leftThere.words("")); text != "" {
+		w.pass.lookAgain(retryEvery * time.Duration(max(w.pages, 1)))
+		return text, nil
+	}
+	taken = append(taken, opened...)
 	if len(w.selected) > 0 {
 		if taken, err = w.removeUnused(ctx, taken, services); err != nil {
 			return "", err
@@ -103,25 +137,55 @@ func (w *withdrawal) removeUnused(ctx context.Context, taken, services []string)
 	return unused, namespaces.RemoveCopies(ctx, w.selected, unused, services)
 }
 
-// removeAll removes the copies of resources, and returns the resources whose copies the
-// konnector may not delete.
-func (w *withdrawal) removeAll(ctx context.Context, from permission.Copies, resources []schema.GroupVersionResource) (denied []string, err error) {
+// removeAll removes the copies of resources, and returns what remains.
+func (w *withdrawal) removeAll(ctx context.Context, from permission.Copies, resources []schema.GroupVersionResource) (left remainder, err error) {
 	removed := 0
 	for _, resource := range resources {
 		from.Legacy = !w.claimedElsewhere(resource)
-		n, err := from.Remove(ctx, resource)
+		n, unseen, err := from.Remove(ctx, resource)
 		removed += n
 		switch {
 		case fates.IsRefused(err):
-			denied = append(denied, resource.GroupResource().String())
+			left.denied = append(left.denied, resource.GroupResource().String())
 		case err != nil:
-			return nil, err
+			return left, err
+		}
+		had, named := w.revoked(resource, from.Owner)
+		unseen = slices.DeleteFunc(unseen, func(namespace string) bool {
+			return !had && !(named && slices.Contains(w.legacy, namespace)) || namespace == metav1.NamespaceAll && !w.blind
+		})
+		what, everywhere := resource.GroupResource().String(), func(namespace string) bool { return namespace == metav1.NamespaceAll }
+		if named := slices.DeleteFunc(slices.Clone(unseen), everywhere); len(named) > 0 {
+			what += " in " + strings.Join(named, ", ")
+		}
+		if len(unseen) > 0 {
+			left.unseen = append(left.unseen, what)
 		}
 	}
 	if removed > 0 {
 		audit.Record(ctx, "consent revoked, copies removed", "copies", removed)
 	}
-	return denied, nil
+	return left, nil
+}
+
+// revoked reports whether consent for what an owner has of a resource was revoked: a konnector had it,
+// this process or one that has said that copies remain; or the binding names the resource, and it is not known.
+func (w *withdrawal) revoked(resource schema.GroupVersionResource, owner v1alpha1.Owner) (had, named bool) {
+	consumers := owner == v1alpha1.OwnerConsumer
+	for _, c := range w.pass.binding.Spec.PermissionClaims {
+		if c.Group != resource.Group || c.Resource != resource.Resource || (c.Selector.Owner == v1alpha1.OwnerConsumer) != consumers {
+			continue
+		}
+		if named = true; c.State == v1alpha1.ClaimAccepted {
+			return false, false
+		}
+	}
+	said := v1alpha1.FindCondition(w.pass.binding.Status.Conditions, v1alpha1.ConditionClaimsInSync)
+	had = named && said != nil && said.Reason == v1alpha1.ReasonRevokedCopiesRemain ||
+		slices.ContainsFunc(w.pass.record.consent.selected, func(r klutchsync.Related) bool {
+			return r.Resource == resource && (r.From == klutchsync.SourceSide) == consumers
+		})
+	return had, named
 }
 
 // copiesHere are those in the App Cluster of what the provider has.
@@ -149,21 +213,22 @@ func (w *withdrawal) claimedElsewhere(resource schema.GroupVersionResource) bool
 	})
 }
 
-// taken are the namespaces in which the rights of the binding's claims were taken.
-func (p *pass) taken(ctx context.Context) (namespaces []string, err error) {
+// taken are the namespaces in which the rights of the binding's claims were taken, if the konnector
+// may know.
+func (p *pass) taken(ctx context.Context) (namespaces []string, known bool, err error) {
 	list, err := p.app.Meta.Resource(cluster.RoleBindings).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, permission.ClaimsName(p.binding.Name)).String(),
 	})
 	if cluster.IsHidden(err) {
-		return nil, nil // nor could they be taken
+		return nil, false, nil // nor can they be taken
 	}
 	if err != nil {
-		return nil, fmt.Errorf("look for the rights of claims: %w", err)
+		return nil, false, fmt.Errorf("look for the rights of claims: %w", err)
 	}
 	for i := range list.Items {
 		namespaces = append(namespaces, list.Items[i].Namespace)
 	}
-	return namespaces, nil
+	return namespaces, true, nil
 }
 
 // giveBack gives back the rights of claims in the namespaces where they were taken.

@@ -6,7 +6,9 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,14 +16,18 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/bind/internal/servicenamespace"
 	"github.com/klutch-go/sdk/internal/group"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
@@ -42,6 +48,7 @@ type claimWorld struct {
 	verdict           *verdict
 	log               logr.Logger
 	owner             v1alpha1.Owner // of the claimed Secrets
+	narrow            bool           // the konnector takes its rights on them by namespace
 }
 
 // credential is the Secret of the binding, on which the konnector keeps what it deletes.
@@ -210,8 +217,13 @@ func (w *claimWorld) look() {
 // pass is a look at the binding.
 func (w *claimWorld) pass() *pass {
 	key := cache.MetaObjectToName(w.binding)
+	var grant *permission.Grant
+	if w.narrow {
+		grant = permission.NewGrant(w.app.Client(), w.binding.Name, w.binding.Spec.PermissionClaims)
+	}
 	return &pass{
-		app: w.konnector.app, syncs: w.konnector.syncs, schemaInterval: w.konnector.opts.SchemaInterval,
+		grant: grant,
+		app:   w.konnector.app, syncs: w.konnector.syncs, schemaInterval: w.konnector.opts.SchemaInterval,
 		record: w.konnector.records.get(key), key: key, binding: w.binding, verdict: w.verdict, session: w.session, export: w.export,
 	}
 }
@@ -425,6 +437,219 @@ func TestP20MayNotDelete(t *testing.T) {
 			t.Errorf("ClaimsInSync is %+v", c)
 		}
 		if left := w.there(w.app, "team"); len(left) > 0 {
+			t.Errorf("copies remain: %v", left)
+		}
+	})
+}
+
+// A rulebook is what the API server of the App Cluster lets the konnector do with Secrets and the
+// like: nothing but where a RoleBinding of the claims is, and what their ClusterRole says.
+type rulebook struct {
+	off          bool // it rules nothing
+	role, binder bool // the ClusterRole has the claimed resources, and the konnector may bind it
+
+	mu    sync.Mutex
+	bound map[string]bool // namespaces with a RoleBinding
+}
+
+// rules has a rulebook rule in the App Cluster.
+func (w *claimWorld) rules() *rulebook {
+	rules := &rulebook{bound: map[string]bool{}}
+	answer := func(path ...string) func(*unstructured.Unstructured) {
+		return func(u *unstructured.Unstructured) {
+			namespace, _, _ := unstructured.NestedString(u.Object, "spec", "resourceAttributes", "namespace")
+			var value any = rules.allows(namespace)
+			if path[0] != "allowed" {
+				value = "system:serviceaccount:klutch-bind:konnector"
+			}
+			_ = unstructured.SetNestedField(u.Object, value, append([]string{"status"}, path...)...)
+		}
+	}
+	w.app.Serve(fakecluster.Resource{GroupVersionResource: cluster.RoleBindings, Kind: "RoleBinding", Plain: true})
+	for _, review := range []fakecluster.Resource{
+		{GroupVersionResource: authorizationv1.SchemeGroupVersion.WithResource("selfsubjectaccessreviews"), Kind: "SelfSubjectAccessReview", Mutate: answer("allowed")},
+		{GroupVersionResource: authenticationv1.SchemeGroupVersion.WithResource("selfsubjectreviews"), Kind: "SelfSubjectReview", Mutate: answer("userInfo", "username")},
+	} {
+		review.Cluster, review.Plain = true, true
+		w.app.Serve(review)
+	}
+	w.app.Intercept(func(ctx context.Context, r fakecluster.Request, do func() error) error {
+		if strings.HasPrefix(r.Resource.Resource, "selfsubject") && r.Verb == "create" { // no API server keeps those
+			_ = w.app.Client().Resource(r.Resource).Delete(ctx, r.Object.Name, metav1.DeleteOptions{})
+		}
+		claimed := slices.Contains([]string{"secrets", "configmaps"}, r.Resource.Resource) && r.Object.Namespace != v1alpha1.Namespace && !rules.allows(r.Object.Namespace)
+		if !rules.off && (claimed || r.Resource == cluster.RoleBindings && !rules.binder) {
+			return apierrors.NewForbidden(r.Resource.GroupResource(), r.Object.Name, nil)
+		}
+		err := do()
+		if err == nil && r.Resource == cluster.RoleBindings && (r.Verb == "create" || r.Verb == "delete") {
+			rules.mu.Lock()
+			defer rules.mu.Unlock()
+			rules.bound[r.Object.Namespace] = r.Verb == "create"
+		}
+		return err
+	})
+	return rules
+}
+
+func (r *rulebook) allows(namespace string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.role && r.bound[namespace]
+}
+
+// secretsHere are the names of the Secrets in the App Cluster's namespace, as an administrator sees them.
+func (w *claimWorld) secretsHere() (names []string) {
+	all, _ := w.app.Objects(cluster.Secrets)
+	for _, u := range all {
+		if u.GetNamespace() == "team" {
+			names = append(names, u.GetName())
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// says wants ClaimsInSync to have a reason, and words in its message, and writes it to the binding.
+func (w *claimWorld) says(reason string, words ...string) {
+	w.Helper()
+	w.look()
+	c := w.verdict.found[v1alpha1.ConditionClaimsInSync]
+	if c.Reason != reason || strings.Contains(c.Message, "configmaps") || slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(c.Message, word) }) {
+		w.Errorf("ClaimsInSync is %+v, want reason %q and %q", c, reason, words)
+	}
+	w.verdict.apply(&w.binding.Status, w.binding.Generation)
+}
+
+// TestP20RevokedBeforeThis: what Klutch's konnector copied with a consent that was revoked before
+// this konnector came is looked for where that one has served objects: its absence is believed only
+// where the konnector may look.
+func TestP20RevokedBeforeThis(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newClaimWorld(t)
+		defer w.run()()
+		w.putLegacy(w.app, "team", "left")
+		w.put(w.app, "team", "own", "Opaque", "user")
+		rules := w.rules()
+		w.answer(v1alpha1.ClaimRejected)
+		w.says("") // Klutch's konnector has served nothing
+		w.mark("true")
+		rejected := w.binding.DeepCopy()
+		w.binding.Status.Conditions = nil
+		w.binding.ManagedFields = []metav1.ManagedFieldsEntry{{
+			Manager: "kubectl-bind", Operation: metav1.ManagedFieldsOperationUpdate, FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:permissionClaims":{}}}`),
+		}}
+		w.restart()
+		w.says("") // nor copied anything: its own command has refused the claim
+
+		w.binding = rejected
+		w.binding.Status.Conditions = nil
+		w.restart()
+		const rule = "ClusterRole klutch-bind-claims-widgets.example.org with get, list and delete on secrets in team"
+		w.says(v1alpha1.ReasonRevokedCopiesRemain, rule, "kubectl bind repair")
+		w.restart()
+		w.says(v1alpha1.ReasonRevokedCopiesRemain, rule)
+		rules.binder = true // but the role says nothing of Secrets
+		w.says(v1alpha1.ReasonRevokedCopiesRemain, rule)
+		if diff := cmp.Diff([]string{"left", "own"}, w.secretsHere()); diff != "" {
+			t.Errorf("Secrets (-want +got):\n%s", diff)
+		}
+		rules.role = true
+		w.says("")
+		if diff := cmp.Diff([]string{"own"}, w.secretsHere()); diff != "" {
+			t.Errorf("Secrets (-want +got):\n%s", diff)
+		}
+		if rules.allows("team") {
+			t.Error("the rights are not given back")
+		}
+		rules.role, rules.binder = false, false
+		w.restart()
+		w.says("") // it has been done
+
+		w.binding.Status.Conditions = nil
+		rules.off = true
+		w.putLegacy(w.app, "team", "left")
+		rules.role, rules.binder, rules.off = true, true, false
+		w.restart()
+		w.says("")
+		if left := w.secretsHere(); len(left) != 1 || rules.allows("team") {
+			t.Errorf("Secrets: %v; rights: %t", left, rules.allows("team"))
+		}
+	})
+}
+
+// mark gives the order an annotation as Klutch's konnector does.
+func (w *claimWorld) mark(bound string) {
+	w.Helper()
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.BoundAnnotation, bound)
+	if _, err := w.widgets("team").Patch(w.Context(), "order", types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "konnector"}); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// TestP20RightsGoWithTheConsent: a konnector whose rights are taken together with the consent says
+// that it cannot look for its copies, also after a restart, and removes them when it may.
+func TestP20RightsGoWithTheConsent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newClaimWorld(t)
+		defer w.run()()
+		rules := w.rules()
+		rules.role, rules.binder = true, true
+		w.put(w.controlPlane, "service", "a", "Opaque", "provider")
+		w.narrow = true
+		w.answer(v1alpha1.ClaimAccepted)
+		time.Sleep(time.Minute)
+		w.says("")
+		if diff := cmp.Diff([]string{"a"}, w.secretsHere()); diff != "" {
+			t.Fatalf("Secrets (-want +got):\n%s", diff)
+		}
+		for _, binder := range []bool{true, false} { // or it may not even see where it had rights
+			where := " on secrets in team;"
+			if !binder {
+				where = " on secrets;"
+				w.answer(v1alpha1.ClaimAccepted)
+				time.Sleep(time.Minute)
+				w.says("")
+			}
+			rules.role, rules.binder = false, binder
+			w.answer(v1alpha1.ClaimRejected)
+			w.says(v1alpha1.ReasonRevokedCopiesRemain, where)
+			w.restart()
+			w.says(v1alpha1.ReasonRevokedCopiesRemain, where)
+			if diff := cmp.Diff([]string{"a"}, w.secretsHere()); diff != "" {
+				t.Fatalf("Secrets (-want +got):\n%s", diff)
+			}
+			rules.role, rules.binder = true, true
+			w.says("")
+			if left := w.secretsHere(); len(left) > 0 || rules.allows("team") {
+				t.Errorf("copies remain: %v; rights: %t", left, rules.allows("team"))
+			}
+		}
+	})
+}
+
+// TestP20PlatformHidesCopies: a platform that does not let the konnector list what was copied to it
+// is named for that, until it does.
+func TestP20PlatformHidesCopies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newClaimWorld(t)
+		defer w.run()()
+		w.owner = v1alpha1.OwnerConsumer
+		w.put(w.app, "team", "a", "Opaque", "user")
+		w.answer(v1alpha1.ClaimAccepted)
+		time.Sleep(time.Minute)
+		hidden := true
+		w.controlPlane.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if hidden && r.Resource == cluster.Secrets {
+				return apierrors.NewForbidden(r.Resource.GroupResource(), r.Object.Name, nil)
+			}
+			return do()
+		})
+		w.answer(v1alpha1.ClaimRejected)
+		w.says(v1alpha1.ReasonRevokedCopiesRemain, "the platform does not let the konnector look", "to list secrets in service")
+		hidden = false
+		w.says("")
+		if left := w.there(w.controlPlane, "service"); len(left) > 0 {
 			t.Errorf("copies remain: %v", left)
 		}
 	})

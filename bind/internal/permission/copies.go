@@ -31,15 +31,18 @@ type Copies struct {
 }
 
 // Remove deletes the copies of a resource that this binding made, and gives up
-// those that others want too. Where the konnector may not even list them, it has made
-// none.
-func (from Copies) Remove(ctx context.Context, resource schema.GroupVersionResource) (removed int, err error) {
+// those that others want too. It returns in which namespaces the konnector may not list them.
+func (from Copies) Remove(ctx context.Context, resource schema.GroupVersionResource) (removed int, unseen []string, err error) {
 	for _, namespace := range from.Namespaces {
 		ctx, cancel := context.WithTimeout(ctx, cluster.CallTimeout)
 		defer cancel()
 		found, err := from.in(ctx, resource, namespace)
+		if fates.Is(err, fates.Forbidden) {
+			unseen = append(unseen, namespace)
+			continue
+		}
 		if err != nil {
-			return removed, err
+			return removed, unseen, err
 		}
 		for i := range found {
 			o := &found[i]
@@ -48,7 +51,7 @@ func (from Copies) Remove(ctx context.Context, resource schema.GroupVersionResou
 			if ours && from.stays != nil {
 				stays, err := from.stays(ctx, o)
 				if err != nil {
-					return removed, err
+					return removed, unseen, err
 				}
 				ours = !stays
 			}
@@ -56,15 +59,15 @@ func (from Copies) Remove(ctx context.Context, resource schema.GroupVersionResou
 				continue
 			}
 			if err := removeCopy(ctx, from.Meta.Resource(resource).Namespace(o.Namespace), o, from.Binding, others); err != nil && !fates.Is(err, fates.Absent, fates.Unserved) {
-				return removed, fmt.Errorf("remove the copy %s/%s of %s: %w", o.Namespace, o.Name, resource.GroupResource(), err)
+				return removed, unseen, fmt.Errorf("remove the copy %s/%s of %s: %w", o.Namespace, o.Name, resource.GroupResource(), err)
 			}
 			removed++
 		}
 	}
-	return removed, nil
+	return removed, unseen, nil
 }
 
-// in lists what may be copies in a namespace; nothing where the konnector may not look.
+// in lists what may be copies in a namespace.
 func (from Copies) in(ctx context.Context, resource schema.GroupVersionResource, namespace string) (found []metav1.PartialObjectMetadata, err error) {
 	opts := metav1.ListOptions{Limit: copiesPage}
 	if !from.Legacy {
@@ -72,7 +75,7 @@ func (from Copies) in(ctx context.Context, resource schema.GroupVersionResource,
 	}
 	for {
 		list, err := from.Meta.Resource(resource).Namespace(namespace).List(ctx, opts)
-		if fates.Is(err, fates.Forbidden, fates.Terminating, fates.Absent, fates.Unserved) {
+		if fates.Is(err, fates.Terminating, fates.Absent, fates.Unserved) {
 			return found, nil
 		}
 		if err != nil {
@@ -92,12 +95,12 @@ func (from Copies) in(ctx context.Context, resource schema.GroupVersionResource,
 const copiesPage = 500 // objects a request
 
 // OfLegacy are the names of the copies of a resource that a legacy konnector wrote, and that
-// nothing has taken over.
+// nothing has taken over, where the konnector may list them.
 func (from Copies) OfLegacy(ctx context.Context, resource schema.GroupVersionResource) (names []string, err error) {
 	from.Legacy = true
 	for _, namespace := range from.Namespaces {
 		found, err := from.in(ctx, resource, namespace)
-		if err != nil {
+		if err != nil && !fates.Is(err, fates.Forbidden) {
 			return nil, err
 		}
 		for i := range found {

@@ -78,7 +78,7 @@ func (from Copies) removeUnused(ctx context.Context, selected []klutchsync.Relat
 			continue
 		}
 		seen[r.Resource] = true
-		n, err := from.Remove(ctx, r.Resource)
+		n, _, err := from.Remove(ctx, r.Resource)
 		removed += n
 		if err != nil && !fates.IsRefused(err) {
 			return err
