@@ -49,8 +49,8 @@ type RemoveOptions struct {
 // With the last use of a connection its token goes: the Control Plane Cluster refuses
 // it when Remove returns, and the platform removes the tenant unless something is left
 // of it there. If that cannot be had, all else is removed, and the error is
-// ErrNotRevoked. A Secret that neither Install nor Klutch's CLI has made stays, with its
-// token, and the error is ErrNotRevoked too: so it is with one that Klutch's konnector made again.
+// ErrNotRevoked. A Secret that neither Install nor Klutch's CLI has made stays, and its
+// token goes too: so it is with one that Klutch's konnector made again.
 func Remove(ctx context.Context, config *rest.Config, name string, opts RemoveOptions) error {
 	app, err := cluster.OpenApp(ctx, config)
 	if err != nil {
@@ -194,7 +194,7 @@ func (r *remover) lastUse(ctx context.Context, name string, b *v1alpha1.APIServi
 		names := func(o v1alpha1.APIServiceBinding) bool {
 			return o.Spec.KubeconfigSecretRef.Name == u.GetName() && o.Spec.KubeconfigSecretRef.Namespace == u.GetNamespace()
 		}
-		own := b != nil && names(*b) || b == nil && u.GetAnnotations()[v1alpha1.UnboundAnnotation] == name && installed(u)
+		own := b != nil && names(*b) || b == nil && u.GetAnnotations()[v1alpha1.UnboundAnnotation] == name && !cluster.IsCopy(u)
 		if own && !slices.ContainsFunc(others, names) {
 			return u, nil
 		}
@@ -214,12 +214,17 @@ func installed(secret *unstructured.Unstructured) bool {
 	return (klutchs || secret.GetLabels()[madeByLabel] == cluster.FieldManager) && !cluster.IsCopy(secret)
 }
 
-// markUnbound has a removal that is interrupted find the Secret when it is repeated.
+// markUnbound has a removal that is interrupted find the Secret when it is repeated; without a
+// name it takes the mark off.
 func (r *remover) markUnbound(ctx context.Context, name string, secret *unstructured.Unstructured) error {
-	if secret == nil || r.dryRun != "" || !installed(secret) {
+	if secret == nil || r.dryRun != "" || cluster.IsCopy(secret) {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": secret.GetUID(), "annotations": map[string]string{v1alpha1.UnboundAnnotation: name}}})
+	var mark any
+	if name != "" {
+		mark = name
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": secret.GetUID(), "annotations": map[string]any{v1alpha1.UnboundAnnotation: mark}}})
 	if err == nil {
 		_, err = r.Resource(cluster.Secrets).Namespace(secret.GetNamespace()).Patch(ctx, secret.GetName(), types.MergePatchType, patch, metav1.PatchOptions{FieldManager: cluster.FieldManager})
 	}
@@ -229,14 +234,14 @@ func (r *remover) markUnbound(ctx context.Context, name string, secret *unstruct
 	return nil
 }
 
-// disconnect deletes the Secret after its token is revoked, or cannot be. What Install
-// has not made is left, and its token is good from then on.
+// disconnect deletes the Secret after its token is revoked, or cannot be. One that Install has
+// not made is left, with a token that is refused.
 func (r *remover) disconnect(ctx context.Context, name string, secret *unstructured.Unstructured) error {
 	switch {
 	case secret == nil:
 		return nil
-	case !installed(secret):
-		r.say("Left secret %s/%s and its token: neither kubectl bind nor Klutch's CLI has made it", secret.GetNamespace(), secret.GetName())
+	case cluster.IsCopy(secret):
+		r.say("Left secret %s/%s and its token: it is a copy, which no binding should name", secret.GetNamespace(), secret.GetName())
 		return fmt.Errorf("the token in secret %s/%s, which stays, is %w", secret.GetNamespace(), secret.GetName(), ErrNotRevoked)
 	}
 	if klutchs, err := doctor.KlutchKonnector(ctx, r.App); klutchs && err == nil {
@@ -246,6 +251,13 @@ func (r *remover) disconnect(ctx context.Context, name string, secret *unstructu
 	revoked := r.leave(ctx, name, secret)
 	if ctx.Err() != nil {
 		return fmt.Errorf("unbind %s: %w", name, context.Cause(ctx)) // the Secret is needed once more
+	}
+	if !installed(secret) {
+		r.say("%s secret %s/%s: neither kubectl bind nor Klutch's CLI has made it", r.dryRun.word("Left", "Would leave"), secret.GetNamespace(), secret.GetName())
+		if revoked != nil {
+			return revoked // to be repeated
+		}
+		return r.markUnbound(ctx, "", secret)
 	}
 	if err := r.delete(ctx, r.Resource(cluster.Secrets).Namespace(secret.GetNamespace()), "secret", secret.GetName()); err != nil {
 		return err

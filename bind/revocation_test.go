@@ -60,9 +60,13 @@ var departures = map[string]departure{
 	}, words: "Kept the token: APIServiceBinding others.", good: true, tenant: true},
 	"made by hand": {before: func(p *party) {
 		p.app.patch(p.T, secretsGVR, p.secretName(), map[string]any{"metadata": map[string]any{"labels": map[string]any{"app.kubernetes.io/managed-by": nil}}})
-	}, ends: bind.ErrNotRevoked, words: "Left secret klutch-bind/cluster-made-by-hand and its token/which stays", good: true, tenant: true, secret: true},
+	}, words: "Gave up tenant/Revoked the token/Left secret klutch-bind/cluster-made-by-hand: neither", secret: true},
 	"made again by the konnector of Klutch": {
-		before: func(p *party) { p.madeByKlutch("") }, ends: bind.ErrNotRevoked, words: "and its token/which stays", good: true, tenant: true, secret: true,
+		before: func(p *party) { p.madeByKlutch("") }, words: "Gave up tenant/Revoked the token/Left secret", secret: true,
+	},
+	"made again at the backend of Klutch": {
+		before: func(p *party) { p.atKlutch(); p.madeByKlutch("") }, ends: bind.ErrNotRevoked, good: true, tenant: true, secret: true,
+		words: "The platform keeps tenant/deletes the namespace cluster-made-again-at-the-backend-of-klutch/Left secret",
 	},
 	"made by the CLI of Klutch": {before: func(p *party) { p.madeByKlutch("kubeconfig-") }, words: "Gave up tenant/Revoked the token"},
 	"bound at the backend of Klutch": {
@@ -130,7 +134,14 @@ func TestP13Unbind(t *testing.T) {
 			p.check(d, said, err)
 		})
 	}
-	t.Run("interrupted, and repeated", func(t *testing.T) { w.party(t, "interrupted").interrupted() })
+	t.Run("interrupted, and repeated", func(t *testing.T) {
+		w.party(t, "interrupted").interrupted(departure{words: "Gave up tenant/Revoked the token/Deleted secret"})
+	})
+	t.Run("interrupted with a Secret made by hand, and repeated", func(t *testing.T) {
+		p := w.party(t, "interrupted by hand")
+		p.madeByKlutch("")
+		p.interrupted(departure{words: "Gave up tenant/Revoked the token/Left secret", secret: true})
+	})
 	if errs := heard.errors(); len(errs) > 0 {
 		t.Errorf("the konnector logs errors although all is well:\n%s", strings.Join(errs, ""))
 	}
@@ -212,7 +223,7 @@ func (p *party) unbind(ctx context.Context, opts bind.RemoveOptions) func() ([]s
 }
 
 // interrupted leaves the Secret behind, which the next time is found without its binding.
-func (p *party) interrupted() {
+func (p *party) interrupted(d departure) {
 	p.Helper()
 	ctx, interrupt := context.WithCancel(p.Context())
 	err := bind.Remove(ctx, quick(p.app.Config()), p.binding, bind.RemoveOptions{Progress: func(line string) {
@@ -223,7 +234,7 @@ func (p *party) interrupted() {
 	p.says(departure{ends: context.Canceled}, nil, err)
 	p.alive()
 	said, err := p.unbind(p.Context(), bind.RemoveOptions{})()
-	p.check(departure{words: "Gave up tenant/Revoked the token/Deleted secret"}, said, err)
+	p.check(d, said, err)
 	_, err = p.unbind(p.Context(), bind.RemoveOptions{})()
 	p.says(departure{ends: bind.ErrNotFound}, nil, err)
 }
