@@ -27,7 +27,7 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-var everyMutant = flag.Bool("mutants", false, "also look for the mutants that only histories notice, which takes minutes")
+var plantMutants = flag.Bool("mutants", false, "plant each mutant, which takes minutes")
 
 // A mutant is a mistake put into the engine, to see that it is noticed.
 type mutant struct {
@@ -50,12 +50,9 @@ func mutated(name string) bool { return os.Getenv("SYNC_MUTANT") == name }
 var packageClause = regexp.MustCompile(`(?m)^package \w+$`)
 
 // TestMutants shows that the tests bite: each mistake turns them red, and none of
-// them does not. All are built at once, each behind a switch. Those that only histories of the
-// simulator notice take the flag -mutants, with which "make mutants" runs it.
+// them does not. All are built at once, each behind a switch. It plants them with the flag -mutants,
+// which "make mutants" gives; without, it sees that each has a place.
 func TestMutants(t *testing.T) {
-	if testing.Short() {
-		t.Skip("builds the package anew")
-	}
 	t.Parallel()
 	var mutants []mutant
 	data, err := os.ReadFile("testdata/mutants.json")
@@ -70,15 +67,15 @@ func TestMutants(t *testing.T) {
 			t.Errorf("mutant %s: nothing is to notice it", m.Name)
 		}
 	}
-	if !*everyMutant {
-		mutants = slices.DeleteFunc(mutants, func(m mutant) bool { return !m.Model && m.Real == "" && m.In == "" })
-		for i, m := range mutants {
-			if m.Model || m.Real != "" {
-				mutants[i].Caught = nil
-			}
-		}
+	if sources := plant(t, mutants); *plantMutants {
+		mutantsDie(t, mutants, sources)
 	}
-	binary := buildMutants(t, mutants)
+}
+
+// mutantsDie plants each mutant, and none.
+func mutantsDie(t *testing.T, mutants []mutant, sources map[string]string) {
+	t.Helper()
+	binary := buildMutants(t, sources)
 	servers := realServers(t)
 	t.Run("none", func(t *testing.T) {
 		t.Parallel()
@@ -185,16 +182,10 @@ func finding(out string) (seed uint64, by string) {
 	return 0, ""
 }
 
-// buildMutants builds the tests of this package over the mutated sources.
-func buildMutants(t *testing.T, mutants []mutant) string {
+// plant puts each mistake behind a switch, into the sources of its file.
+func plant(t *testing.T, mutants []mutant) (sources map[string]string) {
 	t.Helper()
-	dir := t.TempDir()
-	overlay := map[string]string{}
-	here, err := filepath.Abs(".")
-	if err != nil {
-		t.Fatal(err)
-	}
-	sources := map[string]string{}
+	sources = map[string]string{}
 	for _, m := range mutants {
 		if sources[m.File] == "" {
 			data, err := os.ReadFile(m.File)
@@ -208,6 +199,18 @@ func buildMutants(t *testing.T, mutants []mutant) string {
 			t.Fatalf("mutant %s: its place is %d times in %s: bring testdata/mutants.json up to date", m.Name, n, m.File)
 		}
 		sources[m.File] = strings.Replace(sources[m.File], m.Old, m.New, 1)
+	}
+	return sources
+}
+
+// buildMutants builds the tests of this package over the mutated sources.
+func buildMutants(t *testing.T, sources map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	overlay := map[string]string{}
+	here, err := filepath.Abs(".")
+	if err != nil {
+		t.Fatal(err)
 	}
 	for name, text := range sources {
 		mutated := filepath.Join(dir, strings.ReplaceAll(filepath.ToSlash(name), "/", "_"))
