@@ -64,15 +64,16 @@ func (m moment) within(t *testing.T, limit time.Duration) {
 }
 
 func TestShare(t *testing.T) {
-	for name, test := range map[string]struct{ took, all, ours, want time.Duration }{
+	seconds := func(n int) time.Duration { return time.Duration(n) * time.Second }
+	for name, test := range map[string]struct{ took, all, ours, want int }{
 		"alone, and waits":         {60, 60, 60, 60},
 		"alone, and works":         {60, 120, 120, 60},
 		"half of the machine":      {120, 240, 120, 60},
 		"beside one that works":    {60, 100, 40, 30},
 		"clocks that differ a bit": {60, 99, 100, 60},
 	} {
-		if have := share(test.took*time.Second, test.all*time.Second, test.ours*time.Second, 2); have != test.want*time.Second {
-			t.Errorf("%s: %s, want %s", name, have, test.want*time.Second)
+		if have := share(seconds(test.took), seconds(test.all), seconds(test.ours), 2); have != seconds(test.want) {
+			t.Errorf("%s: %s, want %s", name, have, seconds(test.want))
 		}
 	}
 	if have, n := worked("cpu  1 2 3 400 500 6 7 8 9 10\ncpu0 1 2\ncpu1 1 2\nintr 1\n"); have != 270*time.Millisecond || n != 2 {
