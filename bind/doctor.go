@@ -165,6 +165,17 @@ func KonnectorSilence(ctx context.Context, config *rest.Config, now time.Time) s
 	return wrong
 }
 
+// KonnectorClock is how far the clock here, which says now, is ahead of that of a konnector that is not
+// silent, or behind it if negative; 0 where they agree by a minute, or nothing is known. A clock that is
+// wrong makes ages wrong, and what is said of tokens.
+func KonnectorClock(ctx context.Context, config *rest.Config, now time.Time) time.Duration {
+	app, err := cluster.OpenApp(ctx, config)
+	if err != nil {
+		return 0
+	}
+	return doctor.Clock(ctx, app, now)
+}
+
 // KonnectorUnheard is KonnectorTrouble as far as the platforms of some bindings go.
 func KonnectorUnheard(ctx context.Context, config *rest.Config, of []v1alpha1.APIServiceBinding) string {
 	app, err := cluster.OpenApp(ctx, config)

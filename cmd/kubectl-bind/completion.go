@@ -83,13 +83,17 @@ func boundNames(ctx context.Context, config *rest.Config) ([]string, error) {
 	return bindingNames(all), err
 }
 
-// boundClaims are the claims that were answered, as flags name them.
+// boundClaims are the claims of bindings, answered or not, as flags name them. Where a platform does
+// not say soon what it claims now, they are those that were answered.
 func boundClaims(ctx context.Context, config *rest.Config) (names []string, err error) {
-	all, err := bind.List(ctx, config)
-	for _, b := range all {
-		for _, c := range b.Spec.PermissionClaims {
-			names = append(names, b.Name+"/"+c.String())
-		}
+	ctx, cancel := context.WithTimeout(ctx, soon)
+	defer cancel()
+	all, err := bind.Claims(ctx, config)
+	for _, c := range all {
+		names = append(names, c.Service.String()+"/"+c.String())
+	}
+	if len(names) > 0 {
+		err = nil
 	}
 	return names, err
 }

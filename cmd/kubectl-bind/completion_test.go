@@ -8,7 +8,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -27,11 +26,13 @@ func TestArguments(t *testing.T) {
 
 // kubectl reads candidates, a line each, and then what a shell may do besides.
 func TestCompletion(t *testing.T) {
-	place := kubeconfig.Kubeconfig{Server: "https://203.0.113.7", Namespace: "cluster-a", Token: "t"}
-	data, err := place.Write()
-	if err != nil {
-		t.Fatal(err)
+	claimed := func(resource string) map[string]any { return map[string]any{"resource": resource, "version": "v1"} }
+	export := map[string]any{
+		"kind": "APIServiceExport", "apiVersion": "klutch.anynines.com/v1alpha1", "metadata": map[string]any{"name": "things.example.com", "namespace": "cluster-a"},
+		"spec": map[string]any{"group": "example.com", "names": map[string]any{"plural": "things", "kind": "Thing"}, "scope": "Namespaced", "permissionClaims": []any{claimed("secrets"), claimed("configmaps")}},
 	}
+	tenant := newFakeAPI(t, map[string]any{group + "/namespaces/cluster-a/apiserviceexports/things.example.com": export})
+	data := tenantKubeconfig(t, tenant.Server, "cluster-a")
 	credential := map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{
 		"name": "kubeconfig-abcde", "namespace": "klutch-bind", "annotations": map[string]any{v1alpha1.BackendAnnotation: "https://klutch.example.com"},
 	}, "data": map[string]any{"kubeconfig": data}}
@@ -48,7 +49,7 @@ func TestCompletion(t *testing.T) {
 		{"a platform", "https://klutch.example.com\n:4\n", []string{"--kubeconfig", app, "ht"}},
 		{"a credential", "kubeconfig-abcde\n:4\n", []string{"rotate", "--kubeconfig", app, ""}},
 		{"a service", "things.example.com\n:4\n", []string{"https://klutch.example.com", "--kubeconfig", app, "--service", ""}},
-		{"a claim", "things.example.com/secrets\n:4\n", []string{"claims", "things.example.com", "--kubeconfig", app, "--accept-claim", ""}},
+		{"a claim, answered or not", "things.example.com/configmaps\nthings.example.com/secrets\n:4\n", []string{"claims", "things.example.com", "--kubeconfig", app, "--accept-claim", ""}},
 		{"a context", "app\n:4\n", []string{"status", "--kubeconfig", app, "--context", ""}},
 		{"a format", "wide\njson\nyaml\n", []string{"status", "-o", ""}},
 		{"one format", "json\n:4\n", []string{"doctor", "-o", ""}},

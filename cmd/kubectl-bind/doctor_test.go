@@ -145,6 +145,29 @@ func TestSilentKonnector(t *testing.T) {
 	}
 }
 
+// A konnector that works and whose clock differs from the one here is told, since ages are wrong then.
+func TestStatusTellsOfClocks(t *testing.T) {
+	for renewed, want := range map[string]string{
+		"11:59:58": "", "12:00:50": "",
+		"13:00:00": "The clock here is 1h0m0s behind the konnector's",
+		"11:00:0":  " ahead of the konnector's",
+	} {
+		w, asked := newWard(t), 0
+		next := w.app.Config.Handler
+		w.app.Config.Handler = http.HandlerFunc(func(answer http.ResponseWriter, r *http.Request) {
+			if strings.HasSuffix(r.URL.Path, "/leases/klutch-bind") { // it is renewed all the time
+				asked++
+				w.lease("2026-07-01T" + (renewed + fmt.Sprint(asked))[:8] + ".000000Z")
+			}
+			next.ServeHTTP(answer, r)
+		})
+		r := terminal{}.run(t.Context(), "status", "--kubeconfig", w.app.kubeconfig(t))
+		if says := strings.Contains(r.errOut, "The clock here"); r.code != exitOK || says != (want != "") || !strings.Contains(r.errOut, want) {
+			t.Errorf("renewed at %s: %s", renewed, r)
+		}
+	}
+}
+
 // A watch of bindings prints them again when their konnector dies and when it is back, and only then.
 func TestWatchOfSilentKonnector(t *testing.T) {
 	w, shown := newWard(t), &strings.Builder{}

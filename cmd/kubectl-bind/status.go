@@ -129,6 +129,7 @@ func showStatus(ctx context.Context, p *plugin, out *output, names []string) err
 	wrong := bind.KonnectorSilence(ctx, config, p.now())
 	doubt(all, wrong, p.now())
 	if wrong == "" {
+		p.sayClock(bind.KonnectorClock(ctx, config, p.now()))
 		wrong = bind.KonnectorUnheard(ctx, config, all)
 	}
 	if err := p.printBindings(out, all); err != nil {
@@ -149,6 +150,17 @@ func showStatus(ctx context.Context, p *plugin, out *output, names []string) err
 		return errQuiet
 	}
 	return nil
+}
+
+// sayClock says that the clock here is ahead of the konnector's, or behind it.
+func (p *plugin) sayClock(ahead time.Duration) {
+	how := "ahead of"
+	if ahead < 0 {
+		how = "behind"
+	}
+	if ahead != 0 {
+		p.sayf("The clock here is %s %s the konnector's, so that ages may be wrong, and what is said of tokens. Set the one that is wrong.", ahead.Abs(), how)
+	}
 }
 
 // reasonSilent is why nothing is known of a binding whose konnector is silent.

@@ -50,6 +50,20 @@ func Konnector(ctx context.Context, app *cluster.App, now time.Time) (holder, wr
 	return holder, fmt.Sprintf("it does not work: it has not renewed its Lease for %s", age.Round(time.Second))
 }
 
+// Clock is how far the clock here is ahead of that of the konnector which holds the Lease, or behind
+// it if negative; 0 where they agree by a minute, or nothing is known. It is for one that works.
+func Clock(ctx context.Context, app *cluster.App, now time.Time) time.Duration {
+	leases := app.Resource(coordinationv1.SchemeGroupVersion.WithResource("leases")).Namespace(v1alpha1.Namespace)
+	lease, err := cluster.Get[coordinationv1.Lease](ctx, leases, v1alpha1.LeaseName)
+	if err != nil || lease == nil || lease.Spec.RenewTime == nil {
+		return 0
+	}
+	if ahead := now.Sub(lease.Spec.RenewTime.Time).Round(time.Second); ahead.Abs() >= time.Minute {
+		return ahead
+	}
+	return 0
+}
+
 // Silent reports whether that means that a konnector which once worked does not any more. One that
 // has no Lease may be part of another program.
 func Silent(holder, wrong string) bool {
