@@ -225,7 +225,7 @@ func plantedFaults() []plantedFault {
 		},
 		{
 			name: "control plane that hangs", check: "control-plane", says: "no answer in time", next: "can be reached from here",
-			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonControlPlaneUnreachable, told: "ControlPlaneUnreachable", does: "Retrying",
+			condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonControlPlaneUnreachable, told: "ControlPlaneUnreachable", does: "kubectl bind doctor",
 			plant: func(t *testing.T, w *world, _, _ string) {
 				t.Helper()
 				p := testplatform.Start(t, w.controlPlane.Config())
@@ -270,11 +270,11 @@ func plantedFaults() []plantedFault {
 			func(*world, string) string { return "" }),
 		secretFault(plantedFault{name: "Secret that is no kubeconfig", check: "secret", says: "contexts has not exactly one entry", next: "Delete that Secret, then run kubectl bind repair URL", condition: v1alpha1.ConditionSecretValid, reason: v1alpha1.ReasonKubeconfigSecretInvalid, told: "KubeconfigSecretInvalid", does: "kubectl bind repair", waits: v1alpha1.ReasonKubeconfigSecretInvalid},
 			func(*world, string) string { return "kind: Config" }),
-		secretFault(plantedFault{name: "wrong CA", check: "control-plane", says: "certificate", next: "The CA of the kubeconfig is not that of the server", condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonControlPlaneUnreachable, told: "ControlPlaneUnreachable", does: "Retrying"},
+		secretFault(plantedFault{name: "wrong CA", check: "control-plane", says: "certificate", next: "The CA of the kubeconfig is not that of the server", condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonControlPlaneUnreachable, told: "ControlPlaneUnreachable", does: "kubectl bind repair"},
 			func(w *world, good string) string {
 				return strings.ReplaceAll(good, encodedCA(w.controlPlane.Config().CAData), encodedCA(w.app.Config().CAData))
 			}),
-		secretFault(plantedFault{name: "wrong address", check: "control-plane", says: "connection refused", next: "https://127.0.0.1:1 can be reached from here", condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonControlPlaneUnreachable, told: "ControlPlaneUnreachable", does: "Retrying"},
+		secretFault(plantedFault{name: "wrong address", check: "control-plane", says: "connection refused", next: "https://127.0.0.1:1 can be reached from here", condition: v1alpha1.ConditionConnected, reason: v1alpha1.ReasonControlPlaneUnreachable, told: "ControlPlaneUnreachable", does: "kubectl bind doctor"},
 			func(w *world, good string) string {
 				return strings.ReplaceAll(good, w.controlPlane.URL(), "https://127.0.0.1:1")
 			}),

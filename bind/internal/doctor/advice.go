@@ -4,9 +4,6 @@ package doctor
 
 import (
 	"cmp"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,10 +19,8 @@ import (
 
 // ofControlPlane is what to do about a Control Plane Cluster that does not do as asked.
 func ofControlPlane(server string, err error, found *v1alpha1.ClusterBinding) string {
-	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
-	_, bad := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {
-	case unknown || bad:
+	case cluster.IsDistrusted(err):
 		return "The CA of the kubeconfig is not that of the server: run kubectl bind repair, which writes the right one. If it stays so, do not go on: another server answers at " + server + "."
 	case fates.Is(err, fates.Unauthorized):
 		return "Run kubectl bind repair: it writes a new token. If the platform refuses the login, ask its operators."

@@ -42,7 +42,11 @@ func away(server string, err error) (c v1alpha1.Condition, is bool) {
 	case !cluster.IsNoAnswer(err):
 		return v1alpha1.Condition{}, false
 	}
-	return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "The Control Plane Cluster "+server+" cannot be reached: "+cluster.Explain(err)+". Retrying."), true
+	next := "It is tried again by itself; kubectl bind doctor says what to look at."
+	if cluster.IsDistrusted(err) {
+		next = "Run kubectl bind repair, which writes the right CA; if it stays so, another server answers there."
+	}
+	return failed(v1alpha1.ConditionConnected, v1alpha1.ReasonControlPlaneUnreachable, "The Control Plane Cluster "+server+" cannot be reached: "+cluster.Explain(err)+". "+next), true
 }
 
 // tenantGone is Connected where the platform has removed the tenant.

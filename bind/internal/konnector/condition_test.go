@@ -4,6 +4,8 @@ package konnector
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -161,7 +163,8 @@ func TestAway(t *testing.T) {
 		"unauthorized":  {func() error { return apierrors.NewUnauthorized("no") }, v1alpha1.ReasonTokenRevoked, "Run kubectl bind repair"},
 		"reset":         {func() error { return op(syscall.ECONNRESET) }, v1alpha1.ReasonControlPlaneUnreachable, "read: connection reset by peer."},
 		"no such host":  {func() error { return op(&net.DNSError{Err: "no such host", Name: "api", Server: "10.0.0.53:53"}) }, v1alpha1.ReasonControlPlaneUnreachable, "look up api: no such host."},
-		"timeout":       {func() error { return context.DeadlineExceeded }, v1alpha1.ReasonControlPlaneUnreachable, "no answer in time."},
+		"timeout":       {func() error { return context.DeadlineExceeded }, v1alpha1.ReasonControlPlaneUnreachable, "no answer in time. It is tried again by itself; kubectl bind doctor says"},
+		"another CA":    {func() error { return &tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}} }, v1alpha1.ReasonControlPlaneUnreachable, "Run kubectl bind repair, which writes the right CA"},
 		"server broken": {func() error { return apierrors.NewInternalError(errors.New("etcd")) }, v1alpha1.ReasonControlPlaneUnreachable, "etcd"},
 		"overloaded":    {func() error { return apierrors.NewTooManyRequests("slow down", 1) }, v1alpha1.ReasonControlPlaneUnreachable, "slow down"},
 	} {
