@@ -37,11 +37,40 @@ import (
 
 // elsewhere are commands that need more than a cluster, and which test runs them.
 var elsewhere = map[string]string{
-	"kubectl bind recover": "cmd/kubectl-bind, TestP35RecoverAsks",
+	"kubectl bind recover": "cmd/kubectl-bind TestP35RecoverAsks",
 }
 
-// TestCommandsTwice runs each command in a block of README.md and of the pages here on a real
-// API server, twice: the second time succeeds as well, and writes nothing, which kubectl diff
+const here = "deploy TestCommandsTwice"
+
+// inline are the commands that sentences name, and which test runs them.
+var inline = map[string]string{
+	"kubectl bind status":                             here,
+	"kubectl bind claims":                             here,
+	"kubectl bind":                                    "cmd/kubectl-bind TestBind",
+	"kubectl bind claims NAME":                        "cmd/kubectl-bind TestBind",
+	"kubectl bind unbind":                             "cmd/kubectl-bind TestBind",
+	"kubectl bind unbind API":                         "cmd/kubectl-bind TestBind",
+	"kubectl bind --konnector-image":                  "cmd/kubectl-bind TestBindInstallsKonnector",
+	"kubectl bind URL --konnector-image IMAGE":        "cmd/kubectl-bind TestBindInstallsKonnector",
+	"kubectl bind konnector install --image IMAGE":    "cmd/kubectl-bind TestKonnector",
+	"kubectl bind apiservice --dry-run=client":        "cmd/kubectl-bind TestGitOps",
+	"kubectl bind claims API --adopt N":               "cmd/kubectl-bind TestAdoption",
+	"kubectl bind services":                           "cmd/kubectl-bind TestServicesWithoutACluster",
+	"kubectl bind repair":                             "cmd/kubectl-bind TestRepair",
+	"kubectl bind rotate":                             "cmd/kubectl-bind TestP13Rotate",
+	"kubectl bind recover":                            "cmd/kubectl-bind TestP35RecoverAsks",
+	"kubectl bind doctor":                             "cmd/kubectl-bind TestDoctor",
+	"kubectl bind status NAME":                        "cmd/kubectl-bind TestManyNotInStep",
+	"kubectl bind offer":                              "cmd/kubectl-bind TestOffer",
+	"kubectl bind offer CRD":                          "cmd/kubectl-bind TestOffer",
+	"kubectl bind doctor --takeover":                  "internal/test/pairings TestEstate",
+	"kubectl bind https://bind.example.com --service": "internal/test/e2e TestJourney",
+	"kubectl":          "", // a program
+	"kubectl describe": "", // kubectl's own
+}
+
+// TestCommandsTwice runs each command of README.md and of the pages here, but for those that other
+// tests run, on a real API server, twice: the second time succeeds as well, and writes nothing, which kubectl diff
 // sees as well.
 func TestCommandsTwice(t *testing.T) {
 	if testing.Short() {
@@ -82,14 +111,44 @@ func TestCommandsTwice(t *testing.T) {
 	}
 }
 
+// TestInlineCommands holds the list of the commands in sentences to the pages: each is run by a test
+// that is there.
+func TestInlineCommands(t *testing.T) {
+	named := map[string]bool{}
+	for _, page := range append([]string{"../README.md"}, must(filepath.Glob("*.md"))...) {
+		for _, m := range sentence.FindAllStringSubmatch(string(must(os.ReadFile(page))), -1) {
+			command, _, _ := strings.Cut(m[1], " postgresqlinstances")
+			named[command] = true
+			if _, ok := inline[command]; !ok {
+				t.Errorf("%s: which test runs %q?", page, m[1])
+			}
+		}
+	}
+	for command, where := range inline {
+		if !named[command] {
+			t.Errorf("no page names %q", command)
+		}
+		dir, test, ok := strings.Cut(where, " ")
+		if !ok {
+			continue
+		}
+		files := must(filepath.Glob(filepath.Join("..", dir, "*_test.go")))
+		if !slices.ContainsFunc(files, func(file string) bool { return strings.Contains(string(must(os.ReadFile(file))), "func "+test+"(") }) {
+			t.Errorf("%s: %s has no %s", command, dir, test)
+		}
+	}
+}
+
 var (
+	sentence = regexp.MustCompile("`((?:kubectl|sed)(?: [^`\n]*)?)`")
 	fence    = regexp.MustCompile("(?s)```sh\n(.*?)```")
 	indented = regexp.MustCompile(`(?m)^    ((?:kubectl|sed) .*)$`)
 	applied  = regexp.MustCompile(`(?m)kubectl apply -k deploy/\S+$`)
 	settings = regexp.MustCompile("(?s)```yaml\n( *# kustomization.yaml\n.*?)```")
 )
 
-// commandsOf are the commands of a page for kubectl, in its order.
+// commandsOf are the commands of a page for kubectl, in its order: those of its blocks, and then those
+// in its sentences that need no more than a cluster.
 func commandsOf(t *testing.T, page string) (commands []string) {
 	t.Helper()
 	text := string(must(os.ReadFile(page)))
@@ -98,6 +157,11 @@ func commandsOf(t *testing.T, page string) (commands []string) {
 	}
 	for _, m := range indented.FindAllStringSubmatch(regexp.MustCompile(`(?m)^ +(kubectl|sed) `).ReplaceAllString(text, "    $1 "), -1) {
 		commands = append(commands, m[1])
+	}
+	for _, m := range sentence.FindAllStringSubmatch(text, -1) {
+		if inline[m[1]] == here && !slices.Contains(commands, m[1]) {
+			commands = append(commands, m[1])
+		}
 	}
 	return commands
 }
