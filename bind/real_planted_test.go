@@ -7,10 +7,12 @@ package bind_test
 import (
 	"context"
 	"encoding/base64"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -115,10 +117,50 @@ func (s *side) delete(t *testing.T, gvr schema.GroupVersionResource, namespace, 
 	}
 }
 
+// webhookFault is a webhook of the platform that does not work: an API server waits for it for some seconds.
+// An empty url is one that takes requests and does not answer.
+func webhookFault(name, says, url string, seconds int64) plantedFault {
+	return objectFault(name, "TargetUnavailable", [2]string{says, "its operators can look"}, func(t *testing.T, w *world, service, x string) {
+		t.Helper()
+		client := map[string]any{"url": url}
+		if url == "" {
+			ends := make(chan struct{})
+			silent := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-ends }))
+			t.Cleanup(func() {
+				close(ends)
+				silent.Close()
+			})
+			client["url"] = silent.URL
+			client["caBundle"] = base64.StdEncoding.EncodeToString(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: silent.Certificate().Raw}))
+		}
+		w.controlPlane.apply(t, object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "down", map[string]any{"webhooks": []any{map[string]any{
+			"name": "down.example.org", "clientConfig": client, "rules": []any{creations()},
+			"sideEffects": "None", "admissionReviewVersions": []any{"v1"}, "timeoutSeconds": seconds,
+		}}}))
+		eventually(t, func() error {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			_, err := w.controlPlane.dyn.Resource(widgetsGVR).Namespace(service).Create(ctx, widget(service, x, map[string]any{"size": int64(1)}), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			if err == nil {
+				return errors.New("the webhook is not in force")
+			}
+			return nil
+		})
+		create(t, w, x)
+	}, func(t *testing.T, w *world, _, _ string) {
+		t.Helper()
+		w.controlPlane.delete(t, webhooksGVR, "", "down")
+	})
+}
+
+// creations are those of widgets, as rules of admission name them.
+func creations() map[string]any {
+	return map[string]any{"apiGroups": []any{"example.org"}, "apiVersions": []any{"v1"}, "operations": []any{"CREATE"}, "resources": []any{"widgets"}}
+}
+
 func plantedFaults() []plantedFault {
 	quota := map[string]any{"count/" + widgets: "1"}
 	noWidget := map[string]any{"expression": "object.metadata.name != 'policy'", "message": "no such widget here"}
-	matches := map[string]any{"apiGroups": []any{"example.org"}, "apiVersions": []any{"v1"}, "operations": []any{"CREATE"}, "resources": []any{"widgets"}}
 	return []plantedFault{
 		objectFault("quota", "TargetForbidden", [2]string{"exceeded quota", "quota, a policy or a right of the platform"}, func(t *testing.T, w *world, service, x string) {
 			t.Helper()
@@ -133,7 +175,7 @@ func plantedFaults() []plantedFault {
 			t.Helper()
 			w.controlPlane.apply(t,
 				object("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", "", "no-x", map[string]any{"spec": map[string]any{
-					"matchConstraints": map[string]any{"resourceRules": []any{matches}}, "validations": []any{noWidget},
+					"matchConstraints": map[string]any{"resourceRules": []any{creations()}}, "validations": []any{noWidget},
 				}}),
 				object("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicyBinding", "", "no-x", map[string]any{"spec": map[string]any{"policyName": "no-x", "validationActions": []any{"Deny"}}}))
 			eventually(t, func() error {
@@ -148,24 +190,8 @@ func plantedFaults() []plantedFault {
 			t.Helper()
 			w.controlPlane.delete(t, policyBindingsGVR, "", "no-x")
 		}),
-		objectFault("webhook down", "TargetUnavailable", [2]string{"webhook", "its operators can look"}, func(t *testing.T, w *world, service, x string) {
-			t.Helper()
-			w.controlPlane.apply(t, object("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "", "down", map[string]any{"webhooks": []any{map[string]any{
-				"name": "down.example.org", "clientConfig": map[string]any{"url": "https://127.0.0.1:1/"}, "rules": []any{matches},
-				"sideEffects": "None", "admissionReviewVersions": []any{"v1"}, "timeoutSeconds": int64(1),
-			}}}))
-			eventually(t, func() error {
-				_, err := w.controlPlane.dyn.Resource(widgetsGVR).Namespace(service).Create(t.Context(), widget(service, x, map[string]any{"size": int64(1)}), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-				if err == nil {
-					return errors.New("the webhook is not in force")
-				}
-				return nil
-			})
-			create(t, w, x)
-		}, func(t *testing.T, w *world, _, _ string) {
-			t.Helper()
-			w.controlPlane.delete(t, webhooksGVR, "", "down")
-		}),
+		webhookFault("webhook down", "webhook", "https://127.0.0.1:1/", 1),
+		webhookFault("webhook that hangs", "no answer has come for 5s", "", 30),
 		objectFault("foreign object of the name", "TargetConflict", [2]string{"belongs to someone else", "choose another name"}, func(t *testing.T, w *world, service, x string) {
 			t.Helper()
 			w.controlPlane.apply(t, widget(service, x, map[string]any{"size": int64(7)}))

@@ -84,7 +84,7 @@ func Look(ctx context.Context, c Cluster, b *v1alpha1.APIServiceBinding, resourc
 }
 
 // denials are what the konnector could say of objects in Events alone, since it may not write to
-// them, or since no Sync of theirs runs.
+// them, waits for an answer, or runs no Sync of theirs.
 type denials struct {
 	all        string // of whatever it has not taken up; empty if nothing
 	namespaces string // what the provider has against some namespaces
@@ -112,7 +112,7 @@ func denialsOf(ctx context.Context, events dynamic.Interface, b *v1alpha1.APISer
 	if c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionNamespacesReady); c != nil && c.Reason == v1alpha1.ReasonServiceNamespaceRefused {
 		d.namespaces = ". " + c.Message
 	}
-	reasons := []string{string(klutchsync.ReasonDenied)}
+	reasons := []string{string(klutchsync.ReasonDenied), string(klutchsync.ReasonUnavailable)} // of a request that is not answered, nothing else is said
 	if ready := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Severity == v1alpha1.SeverityError {
 		reasons = append(reasons, ready.Reason)
 	}
