@@ -78,18 +78,6 @@ func (r Reader) Type(ctx context.Context, command string) (Output, error) {
 	return out, nil
 }
 
-// TypeAll types the commands of the README that begin so, in their order, and counts them.
-func (r Reader) TypeAll(ctx context.Context, beginning string) (typed int, err error) {
-	commands, err := r.Commands()
-	for _, command := range commands {
-		if err == nil && strings.HasPrefix(command, beginning) {
-			typed++
-			_, err = r.Type(ctx, command)
-		}
-	}
-	return typed, err
-}
-
 // Others returns the commands that begin in none of these ways.
 func (r Reader) Others(beginnings ...string) ([]string, error) {
 	commands, err := r.Commands()

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -157,7 +158,16 @@ func (s *Stack) offer(ctx context.Context) error {
 	}
 	_, here, _, _ := runtime.Caller(0)
 	folder := cmp.Or(s.opts.Offer, filepath.Join(filepath.Dir(here), "..", "..", "..", "examples", "catalog"))
-	_, err := Reader{Stack: s, Folder: folder, Namespace: metav1.NamespaceDefault}.TypeAll(ctx, "kubectl --context control-plane ")
+	reader := Reader{Stack: s, Folder: folder, Namespace: metav1.NamespaceDefault}
+	commands, err := reader.Commands()
+	for _, command := range commands {
+		if err == nil && strings.HasPrefix(command, "kubectl --context control-plane ") {
+			var out Output
+			if out, err = reader.Type(ctx, command); strings.Contains(out.Stderr, "already exists") { // from a run before, on clusters that stay
+				err = nil
+			}
+		}
+	}
 	return err
 }
 
