@@ -11,6 +11,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
@@ -141,7 +142,11 @@ func (w *withdrawal) removeUnused(ctx context.Context, taken, services []string)
 func (w *withdrawal) removeAll(ctx context.Context, from permission.Copies, resources []schema.GroupVersionResource) (left remainder, err error) {
 	removed := 0
 	for _, resource := range resources {
-		from.Legacy = !w.claimedElsewhere(resource)
+		others := w.claimedElsewhere(resource)
+		from.Legacy, from.Others = len(others) == 0 || from.Owner == v1alpha1.OwnerProvider, nil
+		if from.Legacy && len(others) > 0 {
+			from.Others = func(ctx context.Context, namespace string) (bool, error) { return w.anyIn(ctx, others, namespace) }
+		}
 		n, unseen, err := from.Remove(ctx, resource)
 		removed += n
 		switch {
@@ -198,19 +203,46 @@ func (p *pass) copiesThere(services []string) permission.Copies {
 	return permission.Copies{Meta: p.session.Meta, Binding: p.binding.Name, Owner: v1alpha1.OwnerConsumer, Namespaces: services}
 }
 
-// claimedElsewhere reports whether another binding has consent for a resource: copies of a
-// legacy konnector, which name no binding, may then be that one's.
-func (w *withdrawal) claimedElsewhere(resource schema.GroupVersionResource) bool {
-	return slices.ContainsFunc(w.pass.app.bindings.GetStore().List(), func(obj any) bool {
+// claimedElsewhere are the other bindings that have consent for a resource: copies of a
+// legacy konnector, which name no binding, may then be theirs.
+func (w *withdrawal) claimedElsewhere(resource schema.GroupVersionResource) (others []string) {
+	for _, obj := range w.pass.app.bindings.GetStore().List() {
 		o, ok := obj.(*unstructured.Unstructured)
 		if !ok || cache.MetaObjectToName(o) == w.pass.key {
-			return false
+			continue
 		}
 		b, err := cluster.Decode[v1alpha1.APIServiceBinding](o)
-		return err != nil || slices.ContainsFunc(b.Spec.PermissionClaims, func(c v1alpha1.AcceptablePermissionClaim) bool {
+		if err != nil || slices.ContainsFunc(b.Spec.PermissionClaims, func(c v1alpha1.AcceptablePermissionClaim) bool {
 			return c.State == v1alpha1.ClaimAccepted && c.Group == resource.Group && c.Resource == resource.Resource
-		})
-	})
+		}) {
+			others = append(others, o.GetName())
+		}
+	}
+	return others
+}
+
+// anyIn reports whether one of these bindings has an object in a namespace of the App Cluster, or a
+// cluster-scoped one; until that is known it has.
+func (w *withdrawal) anyIn(ctx context.Context, bindings []string, namespace string) (bool, error) {
+	for _, binding := range bindings {
+		kind, err := cluster.ReadCRD(ctx, w.pass.app.Calls, binding)
+		if err != nil {
+			return false, err
+		}
+		resource, served := cluster.ServedResource(kind)
+		if !served {
+			continue
+		}
+		where := namespace
+		if kind.Spec.Scope != apiextensionsv1.NamespaceScoped {
+			where = metav1.NamespaceAll
+		}
+		list, err := w.pass.app.Meta.Resource(resource).Namespace(where).List(ctx, metav1.ListOptions{Limit: 1})
+		if err != nil && !fates.Is(err, fates.Absent, fates.Unserved) || err == nil && len(list.Items) > 0 {
+			return true, nil //nolint:nilerr // the konnector may not look yet
+		}
+	}
+	return false, nil
 }
 
 // taken are the namespaces in which the rights of the binding's claims were taken, if the konnector

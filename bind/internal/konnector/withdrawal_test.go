@@ -406,6 +406,57 @@ func TestP20CopiesOfKlutch(t *testing.T) {
 	}
 }
 
+// What Klutch's konnector copied may be another binding's that has consent for the same: it stays where
+// that one has objects, and there alone.
+func TestP20CopiesOfKlutchBesideAnother(t *testing.T) {
+	for _, scope := range []string{"Namespaced", "Cluster"} {
+		t.Run(scope, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newClaimWorld(t)
+				defer w.run()()
+				gadgets := schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "gadgets"}
+				w.app.Serve(fakecluster.Resource{GroupVersionResource: cluster.CRDs, Kind: "CustomResourceDefinition", Cluster: true})
+				w.app.Serve(fakecluster.Resource{GroupVersionResource: gadgets, Kind: "Gadget", Cluster: scope == "Cluster"})
+				w.namespace(w.app, "shared")
+				crd := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": map[string]any{
+					"group": "example.org", "scope": scope, "names": map[string]any{"plural": "gadgets", "kind": "Gadget"},
+					"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true}},
+				}}}
+				crd.SetName("gadgets.example.org")
+				gadget := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.org/v1", "kind": "Gadget"}}
+				gadget.SetName("one")
+				of := w.app.Client().Resource(gadgets).Namespace("shared")
+				if scope == "Cluster" {
+					of = w.app.Client().Resource(gadgets)
+				}
+				_, err := w.app.Client().Resource(cluster.CRDs).Create(t.Context(), crd, metav1.CreateOptions{})
+				if err == nil {
+					_, err = of.Create(t.Context(), gadget, metav1.CreateOptions{})
+				}
+				other := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"permissionClaims": []any{
+					map[string]any{"resource": "secrets", "version": "v1", "state": "Accepted"},
+				}}}}
+				other.SetNamespace("klutch-bind")
+				other.SetName("gadgets.example.org")
+				if err == nil {
+					err = w.konnector.app.bindings.GetStore().Add(other)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.putLegacy(w.app, "team", "left")
+				w.putLegacy(w.app, "shared", "left")
+				w.answer(v1alpha1.ClaimRejected)
+				_, inTeam := w.there(w.app, "team")["left"]
+				_, inShared := w.there(w.app, "shared")["left"]
+				if !inShared || inTeam != (scope == "Cluster") {
+					t.Errorf("copies remain: beside gadgets %t, elsewhere %t", inShared, inTeam)
+				}
+			})
+		})
+	}
+}
+
 // TestP20MayNotDelete: revoked consent is not forgotten while copies remain.
 func TestP20MayNotDelete(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

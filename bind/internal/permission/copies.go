@@ -27,6 +27,7 @@ type Copies struct {
 	Owner      v1alpha1.Owner
 	Namespaces []string
 	Legacy     bool                                                               // those too that a legacy konnector wrote, which name no binding
+	Others     func(ctx context.Context, namespace string) (bool, error)          // whether those there may be another binding's; nil for none
 	stays      func(context.Context, *metav1.PartialObjectMetadata) (bool, error) // of a copy; nil for none
 }
 
@@ -47,7 +48,11 @@ func (from Copies) Remove(ctx context.Context, resource schema.GroupVersionResou
 		for i := range found {
 			o := &found[i]
 			ours, others := copiedBy(from.Binding, from.Owner, o)
-			ours = ours || from.Legacy && legacycopy.Is(o, string(from.Owner))
+			if !ours && from.Legacy && legacycopy.Is(o, string(from.Owner)) {
+				if ours, err = from.isAlone(ctx, o.Namespace); err != nil {
+					return removed, unseen, err
+				}
+			}
 			if ours && from.stays != nil {
 				stays, err := from.stays(ctx, o)
 				if err != nil {
@@ -65,6 +70,15 @@ func (from Copies) Remove(ctx context.Context, resource schema.GroupVersionResou
 		}
 	}
 	return removed, unseen, nil
+}
+
+// isAlone reports whether no other binding may have the copies of a legacy konnector in a namespace.
+func (from Copies) isAlone(ctx context.Context, namespace string) (bool, error) {
+	if from.Others == nil {
+		return true, nil
+	}
+	others, err := from.Others(ctx, namespace)
+	return !others, err
 }
 
 // in lists what may be copies in a namespace.
