@@ -137,9 +137,10 @@ func (p *pass) settleClaims(ctx context.Context) ([]klutchsync.Related, error) {
 		return nil, err
 	}
 	selected, problems, refused := judge.Select(claims)
-	left, err := (&withdrawal{pass: p, selected: selected, judge: judge}).run(ctx)
-	if err != nil {
-		return nil, err
+	w := &withdrawal{pass: p, selected: selected, judge: judge}
+	left, err := w.run(ctx)
+	if err != nil || w.waits {
+		return selected, err
 	}
 	reason := v1alpha1.ReasonUnsupportedClaim
 	if refused {

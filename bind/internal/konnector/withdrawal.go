@@ -32,6 +32,8 @@ type withdrawal struct {
 	pass     *pass
 	selected []klutchsync.Related // by the accepted claims
 	judge    permission.Judge
+	waits    bool     // it could not begin yet
+	unsure   []string // bindings that may have copies of a legacy konnector, which is not known
 	blind    bool     // it is not known where the rights of claims were taken
 	legacy   []string // namespaces where a legacy konnector served objects and no rights were taken
 	pages    int      // of objects that were looked at for its marks
@@ -73,7 +75,7 @@ func (w *withdrawal) run(ctx context.Context) (string, error) {
 	}
 	services, known := w.pass.session.namespaces.Services()
 	if !known {
-		w.pass.again = time.Second
+		w.pass.again, w.waits = time.Second, true
 		return "", nil
 	}
 	taken, known, err := w.pass.taken(ctx)
@@ -98,7 +100,13 @@ func (w *withdrawal) run(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if text := strings.TrimSpace(left.words(w.pass.binding.Name) + leftThere.words("")); text != "" {
+	text := left.words(w.pass.binding.Name) + leftThere.words("")
+	if len(w.unsure) > 0 {
+		slices.Sort(w.unsure)
+		text += "Copies that Klutch's konnector made stay until it is known whether they are those of " + cluster.Some(slices.Compact(w.unsure)) +
+			", whose objects the konnector may not list. kubectl bind repair gives it the right."
+	}
+	if text = strings.TrimSpace(text); text != "" {
 		w.pass.lookAgain(retryEvery * time.Duration(max(w.pages, 1)))
 		return text, nil
 	}
@@ -238,8 +246,15 @@ func (w *withdrawal) anyIn(ctx context.Context, bindings []string, namespace str
 			where = metav1.NamespaceAll
 		}
 		list, err := w.pass.app.Meta.Resource(resource).Namespace(where).List(ctx, metav1.ListOptions{Limit: 1})
-		if err != nil && !fates.Is(err, fates.Absent, fates.Unserved) || err == nil && len(list.Items) > 0 {
-			return true, nil //nolint:nilerr // the konnector may not look yet
+		switch {
+		case fates.Is(err, fates.Absent, fates.Unserved):
+		case fates.Is(err, fates.Forbidden):
+			w.unsure = append(w.unsure, binding)
+			return true, nil
+		case err != nil:
+			return false, fmt.Errorf("look for objects of %s: %w", binding, err)
+		case len(list.Items) > 0:
+			return true, nil
 		}
 	}
 	return false, nil

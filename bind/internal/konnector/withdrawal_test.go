@@ -446,7 +446,17 @@ func TestP20CopiesOfKlutchBesideAnother(t *testing.T) {
 				}
 				w.putLegacy(w.app, "team", "left")
 				w.putLegacy(w.app, "shared", "left")
+				hidden := true
+				w.app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if hidden && r.Resource == gadgets {
+						return apierrors.NewForbidden(r.Resource.GroupResource(), "", nil)
+					}
+					return do()
+				})
 				w.answer(v1alpha1.ClaimRejected)
+				w.says(v1alpha1.ReasonRevokedCopiesRemain, "those of gadgets.example.org")
+				hidden = false
+				w.says("")
 				_, inTeam := w.there(w.app, "team")["left"]
 				_, inShared := w.there(w.app, "shared")["left"]
 				if !inShared || inTeam != (scope == "Cluster") {
@@ -578,11 +588,14 @@ func (w *claimWorld) says(reason string, words ...string) {
 func TestP20RevokedBeforeThis(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newClaimWorld(t)
+		w.answer(v1alpha1.ClaimRejected)
+		if c, said := w.verdict.found[v1alpha1.ConditionClaimsInSync]; said {
+			t.Errorf("nothing is known of the namespaces yet, and ClaimsInSync is %+v", c)
+		}
 		defer w.run()()
 		w.putLegacy(w.app, "team", "left")
 		w.put(w.app, "team", "own", "Opaque", "user")
 		rules := w.rules()
-		w.answer(v1alpha1.ClaimRejected)
 		w.says("") // Klutch's konnector has served nothing
 		w.mark("true")
 		rejected := w.binding.DeepCopy()
