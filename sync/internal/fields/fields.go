@@ -359,9 +359,9 @@ func (s Set) Present(object any) bool {
 }
 
 // Emptied are those fields of s, and of none of others, that stand where want has an empty map
-// or list; empty below a field is all of it. They have to be taken away one by one: an apply
-// that takes the last part of a map or of a list away leaves null in its place, which schemas
-// refuse, or nothing.
+// or list, or beside the empty lists of a map that has nothing else; empty below a field is all of
+// it. They have to be taken away one by one: an apply that takes the last part of a map or of a list
+// away leaves null in its place, which schemas refuse, or nothing, and an empty list is no part.
 func (s Set) Emptied(want any, others Set) Set {
 	taken := Set{}
 	empty := func(path string, value any) {
@@ -376,8 +376,13 @@ func (s Set) Emptied(want any, others Set) Set {
 		for key, value := range w {
 			empty("f:"+key, value)
 		}
-		if len(w) == 0 {
-			return s.without(others)
+		if !partless(w) {
+			break
+		}
+		for path, sub := range s.without(others) {
+			if _, wanted := w[strings.TrimPrefix(path, "f:")]; !wanted {
+				taken[path] = sub
+			}
 		}
 	case []any:
 		if len(w) == 0 {
@@ -395,6 +400,25 @@ func (s Set) Emptied(want any, others Set) Set {
 		}
 	}
 	return taken
+}
+
+// partless reports whether a map has nothing that can be owned: neither value nor empty map.
+func partless(m map[string]any) bool {
+	for _, value := range m {
+		switch v := value.(type) {
+		case map[string]any:
+			if len(v) == 0 || !partless(v) {
+				return false
+			}
+		case []any:
+			if len(v) > 0 {
+				return false
+			}
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 // Overlaps reports whether there is a value that both s and other own.
@@ -465,8 +489,9 @@ func (s Set) Pointers(object any, at string) (out []string) {
 	switch o := object.(type) {
 	case map[string]any:
 		for _, path := range slices.Sorted(maps.Keys(s)) {
-			if name, isField := strings.CutPrefix(path, "f:"); isField && o[name] != nil {
-				point(path, escaped.Replace(name), o[name])
+			name, isField := strings.CutPrefix(path, "f:")
+			if value, there := o[name]; isField && there { // be it null
+				point(path, escaped.Replace(name), value)
 			}
 		}
 	case []any:

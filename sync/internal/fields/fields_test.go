@@ -39,6 +39,12 @@ func TestEmptied(t *testing.T) {
 			pointers: []string{"/v/backup/hour", "/v/backup/to/bucket"},
 		},
 		"a map that was empty before": {want: `{"backup":{}}`, ours: `{"f:backup":{}}`, object: `{"backup":{}}`},
+		"a map with null":             {want: `{"m":{}}`, object: `{"m":{"a":null,"b":1}}`, ours: `{"f:m":{"f:a":{},"f:b":{}}}`, pointers: []string{"/v/m/a", "/v/m/b"}},
+		"empty lists alone": {
+			want: `{"m":{"l":[],"p":{"l":[]}}}`, object: `{"m":{"a":1,"l":["x"],"p":{"b":1,"c":1}}}`,
+			ours: `{"f:m":{"f:a":{},"f:l":{"v:\"x\"":{}},"f:p":{"f:b":{},"f:c":{}}}}`, others: `{"f:m":{"f:p":{"f:c":{}}}}`, pointers: []string{"/v/m/a", "/v/m/l/0", "/v/m/p/b"},
+		},
+		"an empty list and an empty map": {want: `{"m":{"l":[],"p":{}}}`, object: `{"m":{"a":1}}`, ours: `{"f:m":{"f:a":{}}}`},
 		"a map in an item": {
 			want: `{"l":[{"name":"b","labels":{}},{"name":"a","labels":{"x":"1"}}]}`, object: `{"l":[{"name":"a","labels":{"x":"1"}},{"name":"b","labels":{"a/b":"1"}}]}`,
 			ours:     `{"f:l":{"k:{\"name\":\"a\"}":{".":{},"f:name":{},"f:labels":{"f:x":{}}},"k:{\"name\":\"b\"}":{".":{},"f:name":{},"f:labels":{"f:a/b":{}}}}}`,

@@ -122,17 +122,25 @@ func (w *Writer) EmptyStatus(ctx context.Context, seen *unstructured.Unstructure
 	return obj, err == nil, err
 }
 
-// emptier reports whether want may have an empty map or list where have has one with parts.
+// emptier reports whether want may have an empty map or list where have has one with parts, or
+// nothing but empty lists.
 func emptier(want, have any) bool {
 	switch w := want.(type) {
 	case map[string]any:
 		h, _ := have.(map[string]any)
+		bare := true
 		for key, value := range w {
 			if emptier(value, h[key]) {
 				return true
 			}
+			bare = bare && hollow(value)
 		}
-		return len(w) == 0 && len(h) > 0
+		for key := range h {
+			if _, wanted := w[key]; bare && !wanted {
+				return true
+			}
+		}
+		return false
 	case []any:
 		h, _ := have.([]any)
 		if len(w) == 0 || len(h) == 0 {
