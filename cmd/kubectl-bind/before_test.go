@@ -36,6 +36,8 @@ func TestBeforeTheBrowser(t *testing.T) {
 		"of no service":               {[]string{backend.URL, "--service", "things.example.com", "--accept-claim", "thinks.example.com/secrets"}, exitUsage, "--service does not name thinks.example.com"},
 		"a slip in a command":         {[]string{"statu"}, exitUsage, "Did you mean: status?"},
 		"and in one of konnector":     {[]string{"konnector", "upgrad"}, exitUsage, `unknown command "upgrad". Did you mean: upgrade?`},
+		"bind twice":                  {[]string{"bind", backend.URL}, exitUsage, "did you mean kubectl bind URL?"},
+		"a slip in a flag":            {[]string{"status", "--nmaespace", "team"}, exitUsage, "unknown flag: --nmaespace. Did you mean: --namespace?"},
 		"no name of a service":        {[]string{backend.URL, "--service", "Things.example.com"}, exitUsage, "RESOURCE.GROUP"},
 		"a service of Kubernetes":     {[]string{backend.URL, "--service", "clusterroles.rbac.authorization.k8s.io"}, exitUsage, "clusterroles.rbac.authorization.k8s.io"},
 		"a dry run that asks nobody":  {[]string{backend.URL, "--service", "things.example.com", "--dry-run=server"}, exitUsage, "--dry-run=client"},

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/klutch-go/sdk/bind"
@@ -80,17 +81,37 @@ permission, 5 a permission claim needs an answer, 6 conflict, 130 interrupted.`,
 // didYouMean names what a word may be short for, or the commands that are spelled much like it.
 func didYouMean(cmd *cobra.Command, word string) string {
 	switch {
+	case word == "bind": // of which the nearest command is the opposite
+		return "; did you mean kubectl bind URL?"
 	case isHost(word) && strings.ContainsAny(word, ":/") || word == "localhost":
 		return "; did you mean https://" + word + "?"
 	case isHost(word): // services have such names, too
 		return "; did you mean https://" + word + ", or kubectl bind URL --service " + word + "?"
 	}
+	return spelledLike(cmd, word, "")
+}
+
+// spelledLike names the subcommands that are spelled much like a word, each after a prefix.
+func spelledLike(cmd *cobra.Command, word, prefix string) string {
 	cmd.SuggestionsMinimumDistance = 2
 	like := cmd.SuggestionsFor(word)
 	if len(like) == 0 {
 		return ""
 	}
-	return ". Did you mean: " + strings.Join(like, ", ") + "?"
+	return ". Did you mean: " + prefix + strings.Join(like, ", "+prefix) + "?"
+}
+
+// wrongFlag is a usageError, with the flags that are spelled much like one that does not exist.
+func wrongFlag(cmd *cobra.Command, err error) error {
+	unknown, is := errors.AsType[*pflag.NotExistError](err)
+	if !is {
+		return usageError{err.Error()}
+	}
+	flags := &cobra.Command{} // of which cobra compares the names
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		flags.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
+	})
+	return usageError{err.Error() + spelledLike(flags, unknown.GetSpecifiedName(), "--")}
 }
 
 func (b *bindURL) run(ctx context.Context, url string) error {

@@ -37,7 +37,7 @@ func rootCommand(p *plugin) *cobra.Command {
 	root := bindCommand(p)
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl bind"}
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err.Error()} })
+	root.SetFlagErrorFunc(wrongFlag)
 	p.flags.AddFlags(root.PersistentFlags())
 	root.SetUsageFunc(printUsage)
 	for _, g := range []struct {
