@@ -232,7 +232,7 @@ func (a *actor) classify(p *pair, s step, r *record, began time.Time, err error)
 	if s == stepDelete || s == stepOrphan {
 		ask = refusal.Deletion
 	}
-	a.refused.Refused(p.key, ask, p.want.hash, p.schemas[1], began, err)
+	a.refused.Refused(p.key, ask, refusal.Asked{Wish: p.want.hash, Schema: p.schemas[1], Began: began}, err)
 	return errNoted
 }
 
@@ -247,7 +247,7 @@ func (a *actor) setMessage(ctx context.Context, p *pair, r *record) (*unstructur
 		r.status.said.Wrote(travel.Hash(text))
 		a.refused.Accepted(p.key, refusal.Message)
 	case !passed(err):
-		a.refused.Refused(p.key, refusal.Message, "", 0, time.Now(), err)
+		a.refused.Refused(p.key, refusal.Message, refusal.Asked{Began: time.Now()}, err)
 		return nil, errNoted
 	}
 	return obj, err
@@ -284,7 +284,7 @@ func (a *actor) giveStatus(ctx context.Context, p *pair, r *record, began time.T
 		if !outdated(err) && !absent(err) { // else it is another incarnation, or none any more
 			a.sourceFields.Doubt()
 		}
-		a.refused.Refused(p.key, refusal.Status, travel.Hash(p.give), p.schemas[0], began, err)
+		a.refused.Refused(p.key, refusal.Status, refusal.Asked{Wish: travel.Hash(p.give), Schema: p.schemas[0], Began: began}, err)
 		return nil, errNoted
 	}
 	return obj, err

@@ -39,8 +39,8 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	if err != nil {
 		result.Err = err
 	}
-	pause, err = c.paced(ctx, r, &result, began, pause, err)
 	result.Took = time.Since(began)
+	pause, err = c.paced(ctx, r, &result, pause, err)
 	c.reports.hooks.done(ctx, result)
 	if len(result.Steps) > 0 {
 		logr.FromContextOrDiscard(ctx).V(4).Info("synced", "target", result.Target.String(), "steps", result.Steps)
@@ -51,7 +51,7 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 // paced follows a pass. What could not be read, or written to the source, and what never is as
 // it was seen, is asked again ever more rarely, and told if it lasts: a source that must not
 // be written cannot carry the message, Status and Hooks have it.
-func (c *reconciler) paced(ctx context.Context, r *record, result *Result, began time.Time, pause time.Duration, err error) (time.Duration, error) {
+func (c *reconciler) paced(ctx context.Context, r *record, result *Result, pause time.Duration, err error) (time.Duration, error) {
 	key := result.Source
 	if err == nil || passed(err) {
 		return pause, err
@@ -60,7 +60,7 @@ func (c *reconciler) paced(ctx context.Context, r *record, result *Result, began
 	if slices.ContainsFunc(result.Steps, func(s string) bool { return step(s).owns() }) {
 		ask = refusal.Own
 	}
-	return c.tell(ctx, r, result, c.refused.Refused(key, ask, c.wish(key), 0, began, err)), nil
+	return c.tell(ctx, r, result, c.refused.Refused(key, ask, refusal.Asked{Wish: c.wish(key), Began: time.Now().Add(-result.Took)}, err)), nil
 }
 
 // await has it be told, by Hooks alone, that what a pass asks is not answered, until the returned

@@ -96,7 +96,9 @@ func TestFirstUnauthorized(t *testing.T) {
 			go func() { done <- s.heartbeat.queue.Run(ctx) }()
 			defer func() {
 				cancel()
-				<-done
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
 			}()
 			s.heartbeat.lookNow()
 			until(t, func() bool { return s.heartbeat.isWell() })

@@ -189,14 +189,20 @@ func (l *Ledger) Of(object cache.ObjectName, ask Ask) *Refusal {
 	return l.refusals[key{object, ask}]
 }
 
-// Refused notes that err was the answer to wish, under which schema, that was asked when it began,
-// and returns the refusal.
-func (l *Ledger) Refused(object cache.ObjectName, ask Ask, wish string, schema int, began time.Time, err error) *Refusal {
+// Asked is what an API server was asked.
+type Asked struct {
+	Wish   string // hash of it
+	Schema int    // how often that of the side that is asked had changed
+	Began  time.Time
+}
+
+// Refused notes that err was the answer, and returns the refusal.
+func (l *Ledger) Refused(object cache.ObjectName, ask Ask, asked Asked, err error) *Refusal {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := key{object, ask}
-	r := &Refusal{Kind: fates.Of(err), Detail: text.Clip(fates.Stable(err), longestDetail), Since: began, wish: wish, schema: schema}
-	if before := l.refusals[k]; before != nil && before.wish == wish {
+	r := &Refusal{Kind: fates.Of(err), Detail: text.Clip(fates.Stable(err), longestDetail), Since: asked.Began, wish: asked.Wish, schema: asked.Schema}
+	if before := l.refusals[k]; before != nil && before.wish == asked.Wish {
 		r.Since, r.asked = before.Since, before.asked+1
 	}
 	l.drop(k)

@@ -29,7 +29,7 @@ func TestOneObject(t *testing.T) {
 		l := NewLedger(&Budget{}, func(cache.ObjectName) { t.Error("the object that is asked is woken") })
 		var pauses []time.Duration
 		for range 10 {
-			r := l.Refused(named(1), Spec, "wish", 1, time.Now(), quota)
+			r := l.Refused(named(1), Spec, Asked{"wish", 1, time.Now()}, quota)
 			if r.Due("wish", 1) || !r.Due("another", 1) || !r.Due("wish", 2) || !r.Lasts() {
 				t.Fatalf("after %v: due %t, another wish %t, another list %t, told %t", pauses, r.Due("wish", 1), r.Due("another", 1), r.Due("wish", 2), r.Lasts())
 			}
@@ -43,7 +43,7 @@ func TestOneObject(t *testing.T) {
 		if !slices.EqualFunc(pauses, want, func(a time.Duration, b float64) bool { return a.Seconds() == b }) {
 			t.Errorf("pauses %v, want %v in seconds", pauses, want)
 		}
-		if r := l.Refused(named(1), Spec, "mended", 1, time.Now(), quota); r.Wait() != 5*time.Second {
+		if r := l.Refused(named(1), Spec, Asked{"mended", 1, time.Now()}, quota); r.Wait() != 5*time.Second {
 			t.Errorf("another wish waits %v", r.Wait())
 		}
 		if l.Accepted(named(1), Spec); l.Of(named(1), Spec) != nil || len(l.kinds) > 0 {
@@ -58,7 +58,7 @@ func TestPassing(t *testing.T) {
 		l := NewLedger(&Budget{}, func(cache.ObjectName) {})
 		asked := 0
 		for began := time.Now(); ; asked++ {
-			r := l.Refused(named(1), Spec, "wish", 1, time.Now(), webhook)
+			r := l.Refused(named(1), Spec, Asked{"wish", 1, time.Now()}, webhook)
 			if lasts := time.Since(began) >= passing; r.Lasts() != lasts {
 				t.Fatalf("told after %v: %t", time.Since(began), r.Lasts())
 			} else if lasts {
@@ -100,7 +100,9 @@ func playRefusals(t *testing.T, reasons []error, ledgers int) {
 		all[i] = NewLedger(budget, func(o cache.ObjectName) { woken = append(woken, o) })
 	}
 	of := func(n int) *Ledger { return all[n%ledgers] }
-	ask := func(n int) { of(n).Refused(named(n), Spec, "wish", 1, time.Now(), reasons[n/ledgers%len(reasons)]) }
+	ask := func(n int) {
+		of(n).Refused(named(n), Spec, Asked{"wish", 1, time.Now()}, reasons[n/ledgers%len(reasons)])
+	}
 	for n := range objects {
 		ask(n)
 	}
@@ -119,7 +121,7 @@ func playRefusals(t *testing.T, reasons []error, ledgers int) {
 	if n := requests(2 * time.Hour); n > 2*1800+few*len(reasons)*ledgers {
 		t.Errorf("%d requests in 2 hours", n)
 	}
-	if r := of(0).Refused(named(objects), Spec, "wish", 1, time.Now(), errors.New("no answer")); r.Wait() > time.Second {
+	if r := of(0).Refused(named(objects), Spec, Asked{"wish", 1, time.Now()}, errors.New("no answer")); r.Wait() > time.Second {
 		t.Errorf("a refusal of another kind waits %v", r.Wait())
 	}
 	for n := range objects { // of which some are due by themselves
@@ -146,9 +148,9 @@ func TestRecovered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		woken := map[cache.ObjectName]bool{}
 		l := NewLedger(&Budget{}, func(o cache.ObjectName) { woken[o] = true })
-		l.Refused(named(1), Spec, "wish", 1, time.Now(), quota)
-		l.Refused(named(2), Spec, "wish", 1, time.Now(), errors.New("connection refused"))
-		l.Refused(named(3), Access, "", 1, time.Now(), webhook)
+		l.Refused(named(1), Spec, Asked{"wish", 1, time.Now()}, quota)
+		l.Refused(named(2), Spec, Asked{"wish", 1, time.Now()}, errors.New("connection refused"))
+		l.Refused(named(3), Access, Asked{"", 1, time.Now()}, webhook)
 		l.Recovered()
 		if woken[named(1)] || !woken[named(2)] || !woken[named(3)] || !l.Of(named(2), Spec).Due("wish", 1) {
 			t.Errorf("woken: %v", woken)
@@ -160,7 +162,7 @@ func TestRecovered(t *testing.T) {
 			t.Error("it is not forgotten")
 		}
 		for n := range 10 * few {
-			l.Refused(named(n), Status, "wish", 1, time.Now(), webhook)
+			l.Refused(named(n), Status, Asked{"wish", 1, time.Now()}, webhook)
 		}
 		clear(woken)
 		if l.Recovered(); len(woken) != few || !woken[named(0)] || woken[named(few)] {

@@ -155,7 +155,7 @@ func (c *Copier) deny(p *pair, r *record, began time.Time, err error) (again tim
 	if fates.Is(err, fates.Forbidden, fates.Terminating) {
 		c.engine.Denied(c.filter.sourceNamespace(p.from.Name, p.name))
 	}
-	return c.wait(p, r, c.refused.Refused(p.from.Name, refusal.Copy, p.wish(), 0, began, fates.Silent(err)))
+	return c.wait(p, r, c.refused.Refused(p.from.Name, refusal.Copy, refusal.Asked{Wish: p.wish(), Began: began}, fates.Silent(err)))
 }
 
 // wait is for how long what was refused is not asked again, or not told yet.
