@@ -200,6 +200,8 @@ func TestStatusOfObject(t *testing.T) {
 		"orders": "shop/orders is an object of " + sick + ". Look at: kubectl bind status " + sick + ", and at: kubectl -n shop describe " + sick + " orders",
 		"gear":   "gear is an object of " + sick + ". Look at: kubectl bind status " + sick + ", and at: kubectl describe " + sick + " gear",
 		"absent": "absent: no such binding",
+
+		"postgresqlInstance": "Did you mean: " + sick + "?",
 	} {
 		r := terminal{}.run(t.Context(), "status", name, "--kubeconfig", w.app.kubeconfig(t))
 		if r.code != exitError || !strings.Contains(r.errOut, want) || !strings.Contains(r.errOut, "no such binding") || name == "absent" && strings.Contains(r.errOut, "is an object") {

@@ -247,10 +247,16 @@ func (p *plugin) showObjects(ctx context.Context, config *rest.Config, b v1alpha
 func (p *plugin) bindings(ctx context.Context, config *rest.Config, names ...string) ([]v1alpha1.APIServiceBinding, error) {
 	all, err := bind.List(ctx, config)
 	for _, name := range names {
+		bound := bindingNames(all)
 		all = slices.DeleteFunc(all, func(b v1alpha1.APIServiceBinding) bool { return b.Name != name })
 		if err == nil && len(all) == 0 {
 			pointTo(ctx, p, config, name)
 			err = fmt.Errorf("%s: %w", name, bind.ErrNotFound)
+			for _, like := range bound {
+				if len(name) > 2 && strings.HasPrefix(like, strings.ToLower(name)) { // the kind, or what kubectl takes for it
+					p.sayf("Did you mean: %s?", like)
+				}
+			}
 		}
 	}
 	return all, err
