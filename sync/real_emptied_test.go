@@ -362,18 +362,18 @@ func (k *boxKind) same(source, target *unstructured.Unstructured, part string) b
 }
 
 // like reports whether have is what want is. A map or list that was emptied, and then taken
-// away, may stay as an empty one.
+// away, may stay as an empty one; null, which no manager can own in the place of a map, may be missing.
 func like(want, have any) bool {
 	switch w := want.(type) {
 	case map[string]any:
 		h, isMap := have.(map[string]any)
 		for key, value := range h {
-			if _, wanted := w[key]; !wanted && !like(value, map[string]any{}) && !like(value, []any{}) {
+			if _, wanted := w[key]; !wanted && value != nil && !like(value, map[string]any{}) && !like(value, []any{}) {
 				return false
 			}
 		}
 		for key, value := range w {
-			if there, ok := h[key]; !ok || !like(value, there) {
+			if there, ok := h[key]; !ok && value != nil || !like(value, there) {
 				return false
 			}
 		}
