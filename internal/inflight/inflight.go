@@ -83,6 +83,10 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
+// WrappedRoundTripper lets client-go find the transport that cancels requests: it warns of each
+// whose time is up where it finds none.
+func (t *transport) WrappedRoundTripper() http.RoundTripper { return t.next }
+
 // enter waits for a place, and until the API server wants to hear from us.
 func (l *Limit) enter(ctx context.Context) error {
 	place := l.ask(ctx.Value(userKey{}))

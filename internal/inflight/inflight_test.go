@@ -10,6 +10,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/rest"
 )
 
 // A busy API server takes so many requests at once, answers each after a while,
@@ -152,4 +155,17 @@ func TestOneOverloadIsOneCut(t *testing.T) {
 			t.Errorf("limit of %v after one overload, want %v", l.size, first/2)
 		}
 	})
+}
+
+// Client-go finds the transport below the limit: it looks there for what cancels a request.
+func TestTransportIsFound(t *testing.T) {
+	config := &rest.Config{Host: "https://127.0.0.1:1"}
+	New().Wrap(config)
+	rt, err := rest.TransportFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := utilnet.TLSClientConfig(rt); err != nil {
+		t.Error(err)
+	}
 }
