@@ -231,7 +231,7 @@ func (w *withdrawal) claimedElsewhere(resource schema.GroupVersionResource) (oth
 
 // anyIn reports whether one of these bindings has an object in a namespace of the App Cluster, or a
 // cluster-scoped one; until that is known it has.
-func (w *withdrawal) anyIn(ctx context.Context, bindings []string, namespace string) (bool, error) {
+func (w *withdrawal) anyIn(ctx context.Context, bindings []string, namespace string) (unknown bool, err error) {
 	for _, binding := range bindings {
 		kind, err := cluster.ReadCRD(ctx, w.pass.app.Calls, binding)
 		if err != nil {
@@ -249,15 +249,14 @@ func (w *withdrawal) anyIn(ctx context.Context, bindings []string, namespace str
 		switch {
 		case fates.Is(err, fates.Absent, fates.Unserved):
 		case fates.Is(err, fates.Forbidden):
-			w.unsure = append(w.unsure, binding)
-			return true, nil
+			w.unsure, unknown = append(w.unsure, binding), true
 		case err != nil:
 			return false, fmt.Errorf("look for objects of %s: %w", binding, err)
 		case len(list.Items) > 0:
 			return true, nil
 		}
 	}
-	return false, nil
+	return unknown, nil
 }
 
 // taken are the namespaces in which the rights of the binding's claims were taken, if the konnector

@@ -418,43 +418,45 @@ func TestP20CopiesOfKlutchBesideAnother(t *testing.T) {
 				w.app.Serve(fakecluster.Resource{GroupVersionResource: cluster.CRDs, Kind: "CustomResourceDefinition", Cluster: true})
 				w.app.Serve(fakecluster.Resource{GroupVersionResource: gadgets, Kind: "Gadget", Cluster: scope == "Cluster"})
 				w.namespace(w.app, "shared")
-				crd := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": map[string]any{
-					"group": "example.org", "scope": scope, "names": map[string]any{"plural": "gadgets", "kind": "Gadget"},
-					"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true}},
-				}}}
-				crd.SetName("gadgets.example.org")
+				for _, plural := range []string{"gadgets", "gizmos"} {
+					crd := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": map[string]any{
+						"group": "example.org", "scope": scope, "names": map[string]any{"plural": plural, "kind": "Any"},
+						"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true}},
+					}}}
+					crd.SetName(plural + ".example.org")
+					other := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"permissionClaims": []any{
+						map[string]any{"resource": "secrets", "version": "v1", "state": "Accepted"},
+					}}}}
+					other.SetNamespace("klutch-bind")
+					other.SetName(crd.GetName())
+					_, err := w.app.Client().Resource(cluster.CRDs).Create(t.Context(), crd, metav1.CreateOptions{})
+					if err == nil {
+						err = w.konnector.app.bindings.GetStore().Add(other)
+					}
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
 				gadget := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.org/v1", "kind": "Gadget"}}
 				gadget.SetName("one")
 				of := w.app.Client().Resource(gadgets).Namespace("shared")
 				if scope == "Cluster" {
 					of = w.app.Client().Resource(gadgets)
 				}
-				_, err := w.app.Client().Resource(cluster.CRDs).Create(t.Context(), crd, metav1.CreateOptions{})
-				if err == nil {
-					_, err = of.Create(t.Context(), gadget, metav1.CreateOptions{})
-				}
-				other := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"permissionClaims": []any{
-					map[string]any{"resource": "secrets", "version": "v1", "state": "Accepted"},
-				}}}}
-				other.SetNamespace("klutch-bind")
-				other.SetName("gadgets.example.org")
-				if err == nil {
-					err = w.konnector.app.bindings.GetStore().Add(other)
-				}
-				if err != nil {
+				if _, err := of.Create(t.Context(), gadget, metav1.CreateOptions{}); err != nil {
 					t.Fatal(err)
 				}
 				w.putLegacy(w.app, "team", "left")
 				w.putLegacy(w.app, "shared", "left")
 				hidden := true
 				w.app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
-					if hidden && r.Resource == gadgets {
+					if hidden && slices.Contains([]string{"gadgets", "gizmos"}, r.Resource.Resource) {
 						return apierrors.NewForbidden(r.Resource.GroupResource(), "", nil)
 					}
 					return do()
 				})
 				w.answer(v1alpha1.ClaimRejected)
-				w.says(v1alpha1.ReasonRevokedCopiesRemain, "those of gadgets.example.org")
+				w.says(v1alpha1.ReasonRevokedCopiesRemain, "those of gadgets.example.org, gizmos.example.org, whose")
 				hidden = false
 				w.says("")
 				_, inTeam := w.there(w.app, "team")["left"]
