@@ -129,7 +129,7 @@ func showStatus(ctx context.Context, p *plugin, out *output, names []string) err
 	wrong := bind.KonnectorSilence(ctx, config, p.now())
 	doubt(all, wrong, p.now())
 	if wrong == "" {
-		p.sayClock(bind.KonnectorClock(ctx, config, p.now()))
+		sayClock(p, bind.KonnectorClock(ctx, config, p.now()))
 		wrong = bind.KonnectorUnheard(ctx, config, all)
 	}
 	if err := p.printBindings(out, all); err != nil {
@@ -153,7 +153,7 @@ func showStatus(ctx context.Context, p *plugin, out *output, names []string) err
 }
 
 // sayClock says that the clock here is ahead of the konnector's, or behind it.
-func (p *plugin) sayClock(ahead time.Duration) {
+func sayClock(p *plugin, ahead time.Duration) {
 	how := "ahead of"
 	if ahead < 0 {
 		how = "behind"

@@ -165,7 +165,8 @@ func (w *withdrawal) removeAll(ctx context.Context, from permission.Copies, reso
 		}
 		had, named := w.revoked(resource, from.Owner)
 		unseen = slices.DeleteFunc(unseen, func(namespace string) bool {
-			return !had && !(named && slices.Contains(w.legacy, namespace)) || namespace == metav1.NamespaceAll && !w.blind
+			looked := had || named && slices.Contains(w.legacy, namespace)
+			return !looked || namespace == metav1.NamespaceAll && !w.blind
 		})
 		what, everywhere := resource.GroupResource().String(), func(namespace string) bool { return namespace == metav1.NamespaceAll }
 		if named := slices.DeleteFunc(slices.Clone(unseen), everywhere); len(named) > 0 {
