@@ -28,7 +28,7 @@ const (
 	requestGrace  = time.Minute      // for what may still come: a CRD, a right
 	requestRetry  = 5 * time.Second  // where no event tells
 	RequestRetain = 10 * time.Minute // of an answered request
-	CrowdedRetain = time.Minute      // of one where there are crowd or more
+	CrowdedRetain = 15 * time.Second // of one where there are crowd or more
 )
 
 // crowd is how many requests of a tenant bring its cap near.
