@@ -163,16 +163,21 @@ func (s Set) Own(object map[string]any, schema Schema) bool {
 	return s != nil
 }
 
-// Alone is metadata.managedFields of obj with the values that are ours taken off the entries
-// that shared is true of.
-func Alone(obj *unstructured.Unstructured, ours Set, shared func(Entry) bool) (out []any) {
+// Alone is metadata.managedFields of obj with the values that are ours, by any of these sets, taken off
+// the entries that shared is true of.
+func Alone(obj *unstructured.Unstructured, shared func(Entry) bool, ours ...Set) (out []any) {
 	for e := range Entries(obj) {
 		raw, _ := e.Raw.(map[string]any)
-		if raw == nil || !shared(e) || !ours.Overlaps(e.Fields) {
-			out = append(out, e.Raw)
-			continue
+		left, taken := e.Fields, false
+		for _, mine := range ours { // one by one: what is whole in one may have parts in another
+			if raw != nil && shared(e) && mine.Overlaps(left) {
+				left, taken = left.less(mine), true
+			}
 		}
-		if left := e.Fields.less(ours); !left.bare() {
+		switch {
+		case !taken:
+			out = append(out, e.Raw)
+		case !left.bare():
 			raw = maps.Clone(raw)
 			raw["fieldsV1"] = map[string]any(left)
 			out = append(out, raw)

@@ -141,7 +141,8 @@ func TestOwnLongList(t *testing.T) {
 
 // What is ours is taken off the entries of others, which keep the rest as it is.
 func TestAlone(t *testing.T) {
-	const ours = `{"f:metadata":{"f:labels":{"f:team":{}}},"f:spec":{".":{},"f:size":{},"f:ports":{"k:{\"name\":\"http\"}":{".":{},"f:name":{},"f:port":{}}},"f:tags":{"v:\"a\"":{}}}}`
+	const marks = `{"f:metadata":{"f:annotations":{"f:example.org/mark":{}}}}`
+	const ours = `{"f:metadata":{"f:annotations":{},"f:labels":{"f:team":{}}},"f:spec":{".":{},"f:size":{},"f:ports":{"k:{\"name\":\"http\"}":{".":{},"f:name":{},"f:port":{}}},"f:tags":{"v:\"a\"":{}}}}`
 	for name, test := range map[string]struct{ theirs, left string }{
 		"nothing shared": {`{"f:spec":{"f:late":{},"f:deep":{".":{},"f:x":{}}}}`, `{"f:spec":{"f:late":{},"f:deep":{".":{},"f:x":{}}}}`},
 		"some shared": {
@@ -149,6 +150,8 @@ func TestAlone(t *testing.T) {
 			`{"f:metadata":{"f:labels":{".":{},"f:theirs":{}}},"f:spec":{".":{},"f:late":{},"f:deep":{".":{},"f:x":{}},"f:ports":{".":{},"k:{\"name\":\"http\"}":{".":{},"f:extra":{}}},"f:tags":{"v:\"b\"":{}}}}`,
 		},
 		"all shared":             {ours, ``},
+		"an empty map of both":   {`{"f:metadata":{"f:annotations":{}}}`, ``},
+		"a mark in a map":        {`{"f:metadata":{"f:annotations":{"f:example.org/mark":{},"f:theirs":{}}}}`, `{"f:metadata":{"f:annotations":{"f:theirs":{}}}}`},
 		"a map as a whole":       {`{"f:metadata":{"f:labels":{}},"f:spec":{"f:size":{}}}`, `{"f:metadata":{"f:labels":{}}}`},
 		"of a status, all of it": {`{"f:spec":{"f:size":{}},"f:status":{"f:phase":{}}}`, `{"f:status":{"f:phase":{}}}`},
 	} {
@@ -165,7 +168,7 @@ func TestAlone(t *testing.T) {
 			if test.left != "" {
 				want = []any{map[string]any{"manager": "theirs", "operation": "Update", "fieldsV1": map[string]any(set(test.left))}}
 			}
-			if diff := cmp.Diff(want, fields.Alone(obj, set(ours), func(fields.Entry) bool { return true })); diff != "" {
+			if diff := cmp.Diff(want, fields.Alone(obj, func(fields.Entry) bool { return true }, set(ours), set(marks))); diff != "" {
 				t.Errorf("entries (-want +got):\n%s", diff)
 			}
 		})

@@ -103,7 +103,7 @@ func (w *Writer) Migrate(ctx context.Context, t Target, others func(fields.Entry
 // own it too, so that it goes when an apply leaves it out. The target must have been seen live.
 func (w *Writer) Own(ctx context.Context, t Target) (*unstructured.Unstructured, error) {
 	ours := fields.Of(t.Seen, t.Manager)
-	entries := fields.Alone(t.Seen, ours.Union(w.Names.Marks()), w.Names.Left(t.Manager))
+	entries := fields.Alone(t.Seen, w.Names.Left(t.Manager), ours, w.Names.Marks())
 	if ours == nil {
 		entries = append(entries, fields.AppliedBy(t.Seen, t.Manager, w.Names.Marks()))
 	}
