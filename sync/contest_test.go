@@ -84,13 +84,13 @@ func TestContestedOwnership(t *testing.T) {
 	for _, drift := range []DriftPolicy{DriftCorrect, DriftReport} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newFake(t)
-			taken := 0
+			var taken atomic.Int32
 			w.fakeTarget.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
 				err := do()
-				if err != nil || r.Verb != "apply" && r.Verb != "patch" || taken == 1000 {
+				if err != nil || r.Verb != "apply" && r.Verb != "patch" || taken.Load() == 1000 {
 					return err
 				}
-				taken++
+				taken.Add(1)
 				u := w.targetOf(r.Object.Name) //nolint:contextcheck // the world has one
 				u.SetManagedFields([]metav1.ManagedFieldsEntry{{}})
 				_, err = w.target.Resource(widgets).Namespace(w.targetNS).Update(w.Context(), u, metav1.UpdateOptions{FieldManager: "restorer"}) //nolint:contextcheck // the world has one
@@ -103,8 +103,8 @@ func TestContestedOwnership(t *testing.T) {
 				t.Errorf("%s: message %q", drift, got)
 			}
 			time.Sleep(time.Hour)
-			if taken > 30 {
-				t.Errorf("%s: %d writes in an hour", drift, taken)
+			if n := taken.Load(); n > 30 {
+				t.Errorf("%s: %d writes in an hour", drift, n)
 			}
 		})
 	}

@@ -268,12 +268,15 @@ func TestI19RelistsAskNothing(t *testing.T) {
 				defer stop()
 				time.Sleep(time.Hour)
 				asked.Store(0)
-				before := s.engine.target.Listed(w.targetNS)
+				s.mu.Lock()
+				target := s.engine.target
+				s.mu.Unlock()
+				before := target.Listed(w.targetNS)
 				for i := range 12 {
-					s.engine.target.Relist(fmt.Sprint("list ", i))
+					target.Relist(fmt.Sprint("list ", i))
 					time.Sleep(5 * time.Minute)
 				}
-				lists := s.engine.target.Listed(w.targetNS) - before // of which some follow a silence of the fake, which sends no bookmarks
+				lists := target.Listed(w.targetNS) - before // of which some follow a silence of the fake, which sends no bookmarks
 				if n := int(asked.Load()); lists < 12 || n > 6*objects+20*lists {
 					t.Errorf("%d requests in an hour of %d lists", n, lists)
 				}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -448,16 +449,17 @@ func TestP20CopiesOfKlutchBesideAnother(t *testing.T) {
 				}
 				w.putLegacy(w.app, "team", "left")
 				w.putLegacy(w.app, "shared", "left")
-				hidden := true
+				var hidden atomic.Bool
+				hidden.Store(true)
 				w.app.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
-					if hidden && slices.Contains([]string{"gadgets", "gizmos"}, r.Resource.Resource) {
+					if hidden.Load() && slices.Contains([]string{"gadgets", "gizmos"}, r.Resource.Resource) {
 						return apierrors.NewForbidden(r.Resource.GroupResource(), "", nil)
 					}
 					return do()
 				})
 				w.answer(v1alpha1.ClaimRejected)
 				w.says(v1alpha1.ReasonRevokedCopiesRemain, "those of gadgets.example.org, gizmos.example.org, whose")
-				hidden = false
+				hidden.Store(false)
 				w.says("")
 				_, inTeam := w.there(w.app, "team")["left"]
 				_, inShared := w.there(w.app, "shared")["left"]
@@ -508,8 +510,8 @@ func TestP20MayNotDelete(t *testing.T) {
 // A rulebook is what the API server of the App Cluster lets the konnector do with Secrets and the
 // like: nothing but where a RoleBinding of the claims is, and what their ClusterRole says.
 type rulebook struct {
-	off          bool // it rules nothing
-	role, binder bool // the ClusterRole has the claimed resources, and the konnector may bind it
+	off          atomic.Bool // it rules nothing
+	role, binder atomic.Bool // the ClusterRole has the claimed resources, and the konnector may bind it
 
 	mu    sync.Mutex
 	bound map[string]bool // namespaces with a RoleBinding
@@ -541,7 +543,7 @@ func (w *claimWorld) rules() *rulebook {
 			_ = w.app.Client().Resource(r.Resource).Delete(ctx, r.Object.Name, metav1.DeleteOptions{})
 		}
 		claimed := slices.Contains([]string{"secrets", "configmaps"}, r.Resource.Resource) && r.Object.Namespace != v1alpha1.Namespace && !rules.allows(r.Object.Namespace)
-		if !rules.off && (claimed || r.Resource == cluster.RoleBindings && !rules.binder) {
+		if !rules.off.Load() && (claimed || r.Resource == cluster.RoleBindings && !rules.binder.Load()) {
 			return apierrors.NewForbidden(r.Resource.GroupResource(), r.Object.Name, nil)
 		}
 		err := do()
@@ -558,7 +560,7 @@ func (w *claimWorld) rules() *rulebook {
 func (r *rulebook) allows(namespace string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.role && r.bound[namespace]
+	return r.role.Load() && r.bound[namespace]
 }
 
 // secretsHere are the names of the Secrets in the App Cluster's namespace, as an administrator sees them.
@@ -615,12 +617,12 @@ func TestP20RevokedBeforeThis(t *testing.T) {
 		w.says(v1alpha1.ReasonRevokedCopiesRemain, rule, "kubectl bind repair")
 		w.restart()
 		w.says(v1alpha1.ReasonRevokedCopiesRemain, rule)
-		rules.binder = true // but the role says nothing of Secrets
+		rules.binder.Store(true) // but the role says nothing of Secrets
 		w.says(v1alpha1.ReasonRevokedCopiesRemain, rule)
 		if diff := cmp.Diff([]string{"left", "own"}, w.secretsHere()); diff != "" {
 			t.Errorf("Secrets (-want +got):\n%s", diff)
 		}
-		rules.role = true
+		rules.role.Store(true)
 		w.says("")
 		if diff := cmp.Diff([]string{"own"}, w.secretsHere()); diff != "" {
 			t.Errorf("Secrets (-want +got):\n%s", diff)
@@ -628,14 +630,17 @@ func TestP20RevokedBeforeThis(t *testing.T) {
 		if rules.allows("team") {
 			t.Error("the rights are not given back")
 		}
-		rules.role, rules.binder = false, false
+		rules.role.Store(false)
+		rules.binder.Store(false)
 		w.restart()
 		w.says("") // it has been done
 
 		w.binding.Status.Conditions = nil
-		rules.off = true
+		rules.off.Store(true)
 		w.putLegacy(w.app, "team", "left")
-		rules.role, rules.binder, rules.off = true, true, false
+		rules.role.Store(true)
+		rules.binder.Store(true)
+		rules.off.Store(false)
 		w.restart()
 		w.says("")
 		if left := w.secretsHere(); len(left) != 1 || rules.allows("team") {
@@ -660,7 +665,8 @@ func TestP20RightsGoWithTheConsent(t *testing.T) {
 		w := newClaimWorld(t)
 		defer w.run()()
 		rules := w.rules()
-		rules.role, rules.binder = true, true
+		rules.role.Store(true)
+		rules.binder.Store(true)
 		w.put(w.controlPlane, "service", "a", "Opaque", "provider")
 		w.narrow = true
 		w.answer(v1alpha1.ClaimAccepted)
@@ -677,7 +683,8 @@ func TestP20RightsGoWithTheConsent(t *testing.T) {
 				time.Sleep(time.Minute)
 				w.says("")
 			}
-			rules.role, rules.binder = false, binder
+			rules.role.Store(false)
+			rules.binder.Store(binder)
 			w.answer(v1alpha1.ClaimRejected)
 			w.says(v1alpha1.ReasonRevokedCopiesRemain, where)
 			w.restart()
@@ -685,7 +692,8 @@ func TestP20RightsGoWithTheConsent(t *testing.T) {
 			if diff := cmp.Diff([]string{"a"}, w.secretsHere()); diff != "" {
 				t.Fatalf("Secrets (-want +got):\n%s", diff)
 			}
-			rules.role, rules.binder = true, true
+			rules.role.Store(true)
+			rules.binder.Store(true)
 			w.says("")
 			if left := w.secretsHere(); len(left) > 0 || rules.allows("team") {
 				t.Errorf("copies remain: %v; rights: %t", left, rules.allows("team"))
@@ -704,16 +712,17 @@ func TestP20PlatformHidesCopies(t *testing.T) {
 		w.put(w.app, "team", "a", "Opaque", "user")
 		w.answer(v1alpha1.ClaimAccepted)
 		time.Sleep(time.Minute)
-		hidden := true
+		var hidden atomic.Bool
+		hidden.Store(true)
 		w.controlPlane.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
-			if hidden && r.Resource == cluster.Secrets {
+			if hidden.Load() && r.Resource == cluster.Secrets {
 				return apierrors.NewForbidden(r.Resource.GroupResource(), r.Object.Name, nil)
 			}
 			return do()
 		})
 		w.answer(v1alpha1.ClaimRejected)
 		w.says(v1alpha1.ReasonRevokedCopiesRemain, "the platform does not let the konnector look", "to list secrets in service")
-		hidden = false
+		hidden.Store(false)
 		w.says("")
 		if left := w.there(w.controlPlane, "service"); len(left) > 0 {
 			t.Errorf("copies remain: %v", left)
