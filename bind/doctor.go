@@ -167,7 +167,7 @@ func KonnectorSilence(ctx context.Context, config *rest.Config, now time.Time) s
 
 // KonnectorClock is how far the clock here, which says now, is ahead of that of a konnector that is not
 // silent, or behind it if negative; 0 where they agree by a minute, or nothing is known. A clock that is
-// wrong makes ages wrong, and what is said of tokens.
+// wrong makes wrong ages, and wrong words about tokens.
 func KonnectorClock(ctx context.Context, config *rest.Config, now time.Time) time.Duration {
 	app, err := cluster.OpenApp(ctx, config)
 	if err != nil {

@@ -242,7 +242,7 @@ func plantedFaults() []plantedFault {
 		leaseFault("konnector stopped", "it was stopped", "", time.Second),
 		{
 			name: "clock behind the konnector's", check: "heartbeat", says: "ahead of the clock here", next: "at the clocks", skew: -time.Hour, works: true,
-			told:  "behind the konnector's, so that ages may be wrong", // by its Lease, which kubectl bind status compares with its own clock
+			told:  "behind the konnector's, so that ages and words about tokens may be wrong", // by its Lease, which kubectl bind status compares with its own clock
 			plant: leaseFault("", "", "replica-2", -time.Hour).plant, heal: leaseFault("", "", "replica-2", 0).heal,
 		},
 		{

@@ -69,7 +69,7 @@ var inline = map[string]string{
 	"kubectl describe": "", // kubectl's own
 }
 
-// TestCommandsTwice runs each command of README.md and of the pages here, but for those that other
+// TestCommandsTwice runs each command of README.md and of the pages here, but for the ones that other
 // tests run, on a real API server, twice: the second time succeeds as well, and writes nothing, which kubectl diff
 // sees as well.
 func TestCommandsTwice(t *testing.T) {

@@ -84,7 +84,7 @@ func boundNames(ctx context.Context, config *rest.Config) ([]string, error) {
 }
 
 // boundClaims are the claims of bindings, answered or not, as flags name them. Where a platform does
-// not say soon what it claims now, they are those that were answered.
+// not say soon what it claims now, the answered ones are returned.
 func boundClaims(ctx context.Context, config *rest.Config) (names []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, soon)
 	defer cancel()

@@ -159,7 +159,7 @@ func sayClock(p *plugin, ahead time.Duration) {
 		how = "behind"
 	}
 	if ahead != 0 {
-		p.sayf("The clock here is %s %s the konnector's, so that ages may be wrong, and what is said of tokens. Set the one that is wrong.", ahead.Abs(), how)
+		p.sayf("The clock here is %s %s the konnector's, so that ages and words about tokens may be wrong. Set the one that is wrong.", ahead.Abs(), how)
 	}
 }
 

@@ -243,7 +243,7 @@ func (w world) composed(kind string) *unstructured.Unstructured {
 	return nil
 }
 
-// silent fails the test if a claim or a Secret is written while nobody wants anything.
+// silent fails the test if a claim or a Secret is written while no user changes anything.
 func (w world) silent() {
 	written, err := w.reader().Silent(w.Context(), atRest, append(claimed(), secrets)...)
 	if err != nil || len(written) > 0 {

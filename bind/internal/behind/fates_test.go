@@ -190,22 +190,32 @@ func TestLateAnswersAreTold(t *testing.T) {
 	}
 }
 
-func tellsLate(t *testing.T, ask ask, late time.Duration) {
+// begin has a Sync run, does all that comes before what is asked, and returns the cluster that is to be asked.
+func (a ask) begin(t *testing.T) (w *world, l *Ledger, view *fakecluster.View, asked *fakecluster.Cluster, stop func()) {
 	t.Helper()
-	w, l := newWorld(t), NewLedger(func() {})
-	view := w.target.View(nil)
-	defer run(t, w.source, view, l, klutchsync.LostRecreate)()
+	w, l = newWorld(t), NewLedger(func() {})
+	view = w.target.View(nil)
+	stop = run(t, w.source, view, l, klutchsync.LostRecreate)
 	w.create("before")
-	if ask.before != nil {
-		ask.before(w)
+	if a.before != nil {
+		a.before(w)
 	}
 	time.Sleep(5 * time.Second)
-	hanging, resource := w.source, stdcmp.Or(ask.of, widgets)
-	if ask.target {
-		hanging = w.target
+	if a.target {
+		return w, l, view, w.target, stop
 	}
+	return w, l, view, w.source, stop
+}
+
+// resource is the one that is asked for.
+func (a ask) resource() schema.GroupVersionResource { return stdcmp.Or(a.of, widgets) }
+
+func tellsLate(t *testing.T, ask ask, late time.Duration) {
+	t.Helper()
+	w, l, view, hanging, stop := ask.begin(t)
+	defer stop()
 	hanging.Intercept(func(ctx context.Context, r fakecluster.Request, do func() error) error {
-		if r.Resource != resource || !ask.meets(r) {
+		if r.Resource != ask.resource() || !ask.meets(r) {
 			return do()
 		}
 		select {
@@ -279,20 +289,10 @@ func TestWhatADenialHid(t *testing.T) {
 
 func tells(t *testing.T, ask ask, answer fakecluster.Answer) {
 	t.Helper()
-	w, l := newWorld(t), NewLedger(func() {})
-	view := w.target.View(nil)
-	defer run(t, w.source, view, l, klutchsync.LostRecreate)()
-	w.create("before")
-	if ask.before != nil {
-		ask.before(w)
-	}
-	time.Sleep(5 * time.Second)
-	refusing, resource := w.source, stdcmp.Or(ask.of, widgets)
-	if ask.target {
-		refusing = w.target
-	}
+	w, l, view, refusing, stop := ask.begin(t)
+	defer stop()
 	refusing.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
-		if r.Resource == resource && ask.meets(r) {
+		if r.Resource == ask.resource() && ask.meets(r) {
 			return answer.Err(r)
 		}
 		return do()

@@ -114,7 +114,7 @@ func TestFirstUnauthorized(t *testing.T) {
 	}
 }
 
-// until waits for what is about to be true.
+// until waits until a condition is true.
 func until(t *testing.T, is func() bool) {
 	t.Helper()
 	for began := time.Now(); !is(); time.Sleep(5 * time.Millisecond) {

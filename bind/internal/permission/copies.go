@@ -32,7 +32,7 @@ type Copies struct {
 }
 
 // Remove deletes the copies of a resource that this binding made, and gives up
-// those that others want too. It returns in which namespaces the konnector may not list them.
+// the ones that others want too. It returns in which namespaces the konnector may not list them.
 func (from Copies) Remove(ctx context.Context, resource schema.GroupVersionResource) (removed int, unseen []string, err error) {
 	for _, namespace := range from.Namespaces {
 		ctx, cancel := context.WithTimeout(ctx, cluster.CallTimeout)

@@ -34,7 +34,7 @@ func now(t *testing.T) moment {
 }
 
 // worked is how long the machine's processors have worked, and how many these are, by /proc/stat, whose
-// unit is 10 ms. What is idle or waits for a disk does not work.
+// unit is 10 ms. A processor that is idle or waits for a disk does not work.
 func worked(stat string) (all time.Duration, processors int) {
 	var user, nice, system, idle, wait, irq, softirq, steal int64
 	_, _ = fmt.Sscanf(stat, "cpu %d %d %d %d %d %d %d %d", &user, &nice, &system, &idle, &wait, &irq, &softirq, &steal)

@@ -80,7 +80,7 @@ func (w world) reader(folder string) stack.Reader {
 }
 
 // silent fails the test if an object of the world's namespace is written on either side
-// while nobody wants anything.
+// while no user changes anything.
 func (w world) silent(resources ...schema.GroupVersionResource) {
 	w.Helper()
 	written, err := w.reader("").Silent(w.ctx, *atRest, resources...)

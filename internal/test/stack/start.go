@@ -185,7 +185,7 @@ func together(fns ...func() error) error {
 	return errors.Join(errs...)
 }
 
-// freePorts returns n loopback addresses that nobody listens on.
+// freePorts returns n loopback addresses that no process listens on.
 func freePorts(ctx context.Context, n int) (addrs []string, err error) {
 	for len(addrs) < n {
 		address, err := cluster.FreeAddress(ctx)
