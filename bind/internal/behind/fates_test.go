@@ -190,21 +190,17 @@ func TestLateAnswersAreTold(t *testing.T) {
 	}
 }
 
-// begin has a Sync run, does all that comes before what is asked, and returns the cluster that is to be asked.
-func (a ask) begin(t *testing.T) (w *world, l *Ledger, view *fakecluster.View, asked *fakecluster.Cluster, stop func()) {
-	t.Helper()
-	w, l = newWorld(t), NewLedger(func() {})
-	view = w.target.View(nil)
-	stop = run(t, w.source, view, l, klutchsync.LostRecreate)
+// begin does all that comes before the request, and returns the cluster that answers it.
+func (a ask) begin(w *world) *fakecluster.Cluster {
 	w.create("before")
 	if a.before != nil {
 		a.before(w)
 	}
 	time.Sleep(5 * time.Second)
 	if a.target {
-		return w, l, view, w.target, stop
+		return w.target
 	}
-	return w, l, view, w.source, stop
+	return w.source
 }
 
 // resource is the one that is asked for.
@@ -212,8 +208,10 @@ func (a ask) resource() schema.GroupVersionResource { return stdcmp.Or(a.of, wid
 
 func tellsLate(t *testing.T, ask ask, late time.Duration) {
 	t.Helper()
-	w, l, view, hanging, stop := ask.begin(t)
-	defer stop()
+	w, l := newWorld(t), NewLedger(func() {})
+	view := w.target.View(nil)
+	defer run(t, w.source, view, l, klutchsync.LostRecreate)()
+	hanging := ask.begin(w)
 	hanging.Intercept(func(ctx context.Context, r fakecluster.Request, do func() error) error {
 		if r.Resource != ask.resource() || !ask.meets(r) {
 			return do()
@@ -289,8 +287,10 @@ func TestWhatADenialHid(t *testing.T) {
 
 func tells(t *testing.T, ask ask, answer fakecluster.Answer) {
 	t.Helper()
-	w, l, view, refusing, stop := ask.begin(t)
-	defer stop()
+	w, l := newWorld(t), NewLedger(func() {})
+	view := w.target.View(nil)
+	defer run(t, w.source, view, l, klutchsync.LostRecreate)()
+	refusing := ask.begin(w)
 	refusing.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
 		if r.Resource == ask.resource() && ask.meets(r) {
 			return answer.Err(r)
