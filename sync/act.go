@@ -224,7 +224,7 @@ func (a *actor) classify(p *pair, s step, r *record, began time.Time, err error)
 	switch fates.Of(err).Fate() { //nolint:exhaustive // what came of the others is not known, and looked at
 	case fates.Refused:
 		a.targetFields.Doubt()
-		r.answers.lookTarget, r.held = false, nil
+		r.answers.lookTarget = false
 	case fates.Waits:
 		r.answers.lookTarget = p.target != nil // it may have gone; where it would be made nothing has
 	}
