@@ -30,7 +30,7 @@ import (
 )
 
 // within is how long twenty changes of one sort may take to the other side; what users log in with
-// is waited for, and is held to less where our konnector brings it.
+// is waited for, and is held to less.
 const (
 	within        = time.Minute
 	secretsWithin = 15 * time.Second
@@ -293,10 +293,6 @@ func (e *estate) works(t *testing.T, state string) {
 	claims, objects := append(slices.Clone(e.claims), e.gear), append(slices.Clone(e.objects), e.gearObject)
 	data := func(text string) string { return fmt.Sprintf(`{"data":{"password":%q}}`, text) }
 	encoded := base64Of([]byte(state))
-	forSecrets := secretsWithin
-	if e.pairings[0].konnector != nil {
-		forSecrets = within
-	}
 	began := time.Now()
 	for i, claim := range claims {
 		claim.patch(t, fmt.Sprintf(`{"spec":{"size":%q}}`, state))
@@ -315,7 +311,7 @@ func (e *estate) works(t *testing.T, state string) {
 		value  string
 		path   []string
 	}{
-		{"rotated Secrets", e.copies, forSecrets, encoded, []string{"data", "password"}},
+		{"rotated Secrets", e.copies, secretsWithin, encoded, []string{"data", "password"}},
 		{"specs", objects, within, state, []string{"spec", "size"}},
 		{"statuses", claims, within, state, []string{"status", "state"}},
 		{"ConfigMaps of the App Cluster", e.carried, within, state, []string{"data", "password"}},

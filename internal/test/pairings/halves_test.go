@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/klutch-go/sdk/internal/test/stack"
@@ -145,6 +146,46 @@ func (e *estate) deaf(t *testing.T, p *pairing) {
 		t.Errorf("status: exit code %d\n%s%s", out.Code, out.Stdout, out.Stderr)
 	}
 	e.control.label(t, p.tenant)
+}
+
+// TestRevokedOnTheWay has a person reject a claim at the first bind under our konnector: the copies
+// that Klutch's made go, although ours never had a right on them.
+func TestRevokedOnTheWay(t *testing.T) {
+	t.Parallel()
+	e := newEstate(t, 2)
+	first, second := e.pairings[0], e.pairings[1]
+	name := "widgets." + first.group
+	for i, original := range e.originals {
+		original.patch(t, fmt.Sprintf(`{"data":{"password":%q}}`, base64Of([]byte("copied"))))
+		e.copies[i].has(t, base64Of([]byte("copied")), "data", "password")
+	}
+	e.gear.delete(t) // for which Secrets are copied everywhere
+	e.gear.gone(t)
+	e.konnectorOver(t)
+	// Both others claim Secrets, too: the konnector has to know where they have objects.
+	gears := "gears." + first.group
+	succeeds(t, e.bindAt(t, first, e.klutchs.url, gears, "--accept-claim", gears+"/secrets", "--accept-claim", gears+"/configmaps", "--timeout", "3m"))
+	e.bindsAgain(t, second, e.klutchs.url, true)
+	e.copies[0].has(t, base64Of([]byte("copied")), "data", "password") // as nothing was asked yet
+	succeeds(t, e.bindAt(t, first, e.klutchs.url, name, "--reject-claim", name+"/secrets", "--accept-claim", name+"/configmaps", "--timeout", "3m"))
+	e.copies[0].gone(t)
+	eventually(t, func(ctx context.Context) error {
+		u, err := place{e.app, bindingsGVR, v1alpha1.Namespace, name}.client().Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		b := &v1alpha1.APIServiceBinding{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, b); err != nil {
+			return err
+		}
+		if !v1alpha1.IsTrue(b.Status.Conditions, v1alpha1.ConditionClaimsInSync) {
+			return fmt.Errorf("%+v", b.Status.Conditions)
+		}
+		return nil
+	})
+	if _, err := e.copies[1].client().Get(t.Context(), e.copies[1].name, metav1.GetOptions{}); err != nil {
+		t.Errorf("the copy of another tenant, with its consent: %v", err)
+	}
 }
 
 // TestBeside has Klutch's backend run beside ours, as it does while people move: it serves all
