@@ -320,9 +320,11 @@ func (s *shop) testOrders() {
 			s.order(automation.Running, order)
 		default:
 			s.order(automation.Created, order)
-			if s.secret(order.GetName() + "-service-binding").Data["uri"] == nil {
+			credentials := s.secret(order.GetName() + "-service-binding").Data
+			if credentials["uri"] == nil {
 				s.t.Errorf("%s has no uri", order.GetName())
 			}
+			s.t.Logf("%s has credentials for %s", order.GetName(), credentials["host"])
 		}
 	}
 }

@@ -61,6 +61,7 @@ func (w *world) testServed(t *testing.T) {
 			named("Restore", "undo", a9s("restore", fields{"backupRef": "b", "serviceInstanceType": "keyvalue"})),
 		}, "SET orders 42", "GET orders", "FLUSHALL")
 	})
+	t.Run("orders", func(t *testing.T) { w.shop(t).testOrders() })
 	for _, service := range []string{"postgresql", "keyvalue"} {
 		for _, folder := range []string{dir + "/" + service, dir + "/" + service + "/backups"} {
 			if left := w.leftIn(t, folder); len(left) > 0 {

@@ -25,7 +25,7 @@ import (
 
 func main() {
 	kubeconfig := flag.String("kubeconfig", "", "path of a kubeconfig for the Control Plane Cluster")
-	data := flag.String("data", "", "folder for the data of PostgreSQL and Valkey or Redis; without it, an instance is a page of text in a ConfigMap")
+	data := flag.String("data", "", "folder for the data of the servers that engine.Find finds; without it, an instance is a page of text in a ConfigMap")
 	stop := flag.Bool("stop", false, "end the servers whose data is in -data, and exit")
 	stopAfter := flag.Bool("stop-after", false, "end the servers when this program ends")
 	flag.Parse()
