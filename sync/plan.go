@@ -42,7 +42,7 @@ func plan(s state) step {
 	want := decide(s)
 	needed := require(want, s)
 	if lacking := needed &^ s.evidence(); lacking != 0 {
-		return look(needed, lacking)
+		return look(needed, lacking, s.evidence())
 	}
 	return want
 }

@@ -79,11 +79,13 @@ func where(holds bool, needed evidence) evidence {
 }
 
 // look is the step that finds the evidence that is lacking. What was read live
-// holds for one step, so that all of it is read at once. The look at a target that
-// may be deleted, let go or made anew confirms the clusters too.
-func look(needed, lacking evidence) step {
+// holds for one step, so that all of it is read at once: also what was read already, since what
+// is wanted follows from it. The look at a target that may be deleted, let go or made anew
+// confirms the clusters too.
+func look(needed, lacking, known evidence) step {
+	const both = sourceLive | targetLive
 	switch {
-	case needed.has(sourceLive | targetLive):
+	case needed.has(both), lacking&both != 0 && (lacking|known).has(both):
 		return stepProve
 	case lacking.has(sourceProven):
 		return stepLookSource
