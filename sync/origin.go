@@ -3,6 +3,7 @@
 package sync
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -131,10 +132,10 @@ func (o origin) record(generation int64, hash string) string {
 }
 
 // since is o with the version that the target records or, of one that is not made from this
-// source yet, with that of the source.
+// source yet, with that of the source. A cluster that may not be read now stays recorded.
 func (o origin) since(target Origin, source string) origin {
 	if o.version = source; o.made(target) {
-		o.version = target.version()
+		o.version, o.cluster = target.version(), cmp.Or(o.cluster, target.cluster())
 	}
 	return o
 }
@@ -143,6 +144,12 @@ func (o origin) since(target Origin, source string) origin {
 func (o Origin) version() string {
 	const longest = 20 // that API servers give
 	return o.Version[:min(len(o.Version), longest)]
+}
+
+// cluster is Cluster, of which the other cluster may have made anything.
+func (o Origin) cluster() types.UID {
+	const longest = 36 // that API servers give
+	return o.Cluster[:min(len(o.Cluster), longest)]
 }
 
 // made reports whether a target was made from this very source. No other one has

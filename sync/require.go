@@ -85,7 +85,7 @@ func where(holds bool, needed evidence) evidence {
 func look(needed, lacking, known evidence) step {
 	const both = sourceLive | targetLive
 	switch {
-	case needed.has(both), lacking&both != 0 && (lacking|known).has(both):
+	case needed.has(both), lacking&both != 0 && (lacking | known).has(both):
 		return stepProve
 	case lacking.has(sourceProven):
 		return stepLookSource
