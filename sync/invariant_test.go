@@ -576,9 +576,9 @@ func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Rea
 }
 
 // inherits reports whether there is evidence that a target which names no source was
-// made from this one by an older konnector.
+// made from this one by an older konnector: its mark, too, which others may have taken off.
 func (m *model) inherits(target, source *unstructured.Unstructured) bool {
-	return m.peers[string(target.GetUID())] == string(source.GetUID()) && holds(source) &&
+	return m.peers[string(target.GetUID())] == string(source.GetUID()) && holds(source) && annotation(target, klutchsync.BoundAnnotation) == "true" &&
 		annotation(target, klutchsync.OrphanedAnnotation) == "" && !older(target, source)
 }
 
