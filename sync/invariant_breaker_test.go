@@ -22,7 +22,7 @@ import (
 type ledger struct {
 	asked  map[string]time.Time // first, by UID of the source
 	copies map[string]time.Time // that claims which stay had, by UID
-	freed  map[string]bool      // UIDs of sources whose deletion an operator has let pass
+	freed  map[string]bool      // UIDs of sources whose deletion an operator has let pass, and of copies
 	knows  [2]int               // when it was last told who a cluster is, by the clock of the sight; 0 for never
 	moved  [2]int               // when one that it knew became another one; 0 for never
 }
@@ -110,6 +110,9 @@ func (m *model) copyDeleted(copied *unstructured.Unstructured) {
 		m.breaks("I2", "copy %s was deleted although the target of %s refers to its original", copied.GetName(), claim.GetName())
 	}
 	book := &m.call.konnector.ledger
+	if book.freed[string(copied.GetUID())] {
+		return
+	}
 	if book.copies == nil {
 		book.copies = map[string]time.Time{}
 	}
@@ -155,9 +158,16 @@ func (m *model) noteHeld(source *unstructured.Unstructured) {
 	}
 }
 
-// dying are the UIDs of the sources that are being deleted, or have gone and left a target.
+// dying are the UIDs of the sources that are being deleted, or have gone and left a target, and of
+// the copies that no target refers to.
 func (m *model) dying() map[string]bool {
 	out := map[string]bool{}
+	for name, copied := range m.secrets(sideSource) {
+		claim := m.now[sideSource][cache.NewObjectName(name.Namespace, annotation(copied, klutchsync.ReferrerAnnotation))]
+		if claim != nil && !m.refers(claim, name.Name) {
+			out[string(copied.GetUID())] = true
+		}
+	}
 	for _, o := range m.now[sideSource] {
 		if o.GetDeletionTimestamp() != nil {
 			out[string(o.GetUID())] = true

@@ -323,6 +323,7 @@ func (v *evolution) learn(name, patch string, path ...string) {
 // Whatever happens to a schema, nothing is lost or made anew, writing ends, and what
 // did not change is not watched anew.
 func TestRealSchemaChanges(t *testing.T) {
+	cluster.Long(t)
 	t.Parallel()
 	app, control := cluster.ForTest(t, "app"), cluster.ForTest(t, "control")
 	v := &evolution{world: &world{TB: t, source: admin(t, app.Config()), target: admin(t, control.Config()), sourceNS: "team", targetNS: "svc-team"}}
