@@ -4,6 +4,8 @@ LINT := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GEN := $(GO) run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
 FUZZTIME ?= 10s
 SEEDS ?= 20000
+# Tests of a package at the same time: most wait for API servers rather than for a core.
+PARALLEL ?= 4
 # All packages, those with the longest tests first, so that none of these runs alone at the end.
 PACKAGES := ./sync ./bind ./internal/test/pairings ./internal/test/e2e ./export ./examples/... ./...
 .PHONY: build demo kube quick test rest test-crossplane race sim mutants fleeting fuzz bench bench-tenants generate lint tidy arrows ci
@@ -16,8 +18,8 @@ kube: ## the servers of Kubernetes, once a machine: it says how long
 	@$(GO) run ./internal/test/demo -build
 quick: ## what needs no API server, in about a minute
 	$(GO) test -short -vet=off ./...
-test: kube ## everything, the end-to-end tests on real control planes included; lint vets
-	$(GO) test -vet=off -ldflags=-w -shuffle=on -count=1 -timeout 45m $(PACKAGES)
+test: kube ## the end-to-end tests on real control planes included; with LONG=1 those that take minutes each, too; lint vets
+	$(if $(LONG),KLUTCH_TEST_LONG=1 )$(GO) test -vet=off -ldflags=-w -shuffle=on -count=1 -parallel $(PARALLEL) -timeout 45m $(PACKAGES)
 race: kube ## the same under the race detector
 	$(GO) test -race -shuffle=on -count=1 -timeout 30m $(PACKAGES)
 sim: kube ## SEEDS histories of the simulator
@@ -48,5 +50,6 @@ lint: arrows
 	$(LINT) run ./...
 tidy:
 	for m in . internal/test/kube internal/test/crossplane/function; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
+ci: LONG := 1
 ci: generate tidy lint test rest sim mutants fleeting fuzz
 	git diff --exit-code

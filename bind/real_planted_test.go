@@ -29,6 +29,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/export"
+	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/testplatform"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -387,6 +388,7 @@ func plantedFaults() []plantedFault {
 // Each planted fault is found by doctor within 15 seconds and told by the binding within a
 // minute, and by kubectl bind status, with the next step; when it is gone all say so.
 func TestPlantedFaults(t *testing.T) {
+	cluster.Long(t)
 	w, service, _ := newBehind(t)
 	status := w.app.command(t, "status")
 	for _, f := range plantedFaults() {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/klutch-go/sdk/examples/catalog"
+	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/stack"
 )
 
@@ -34,9 +35,7 @@ type reader struct {
 // TestReadme runs the commands of the README, and looks at what each one promises. The
 // controller has the rights of its service account and no others.
 func TestReadme(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs real clusters")
-	}
+	cluster.Long(t)
 	s, err := stack.Start(t.Context(), stack.Options{Dir: t.TempDir(), Log: os.Stderr, Offer: "."})
 	t.Cleanup(func() {
 		if err := s.Stop(); err != nil {

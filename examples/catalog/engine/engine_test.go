@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/klutch-go/sdk/internal/test/cluster"
 )
 
 const (
@@ -291,9 +293,7 @@ var killsEvery = flag.Int("every", 9, "TestKilled kills at every so many-th poin
 // TestKilled lets the process die at programs that it runs and files that it renames or
 // removes, and another one finish its work: at all of them with -every 1.
 func TestKilled(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts servers some hundred times")
-	}
+	cluster.Long(t) // it starts servers some hundred times
 	for _, c := range clients {
 		// A short life begins with nothing each time; a full one goes on with what is there.
 		for _, kind := range []string{"short", "full"} {

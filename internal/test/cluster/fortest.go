@@ -9,6 +9,15 @@ import (
 	"testing"
 )
 
+// Long skips a test that takes minutes unless KLUTCH_TEST_LONG is set, as make ci and
+// make test LONG=1 set it.
+func Long(tb testing.TB) {
+	tb.Helper()
+	if testing.Short() || os.Getenv("KLUTCH_TEST_LONG") == "" {
+		tb.Skip("takes minutes: make test LONG=1 runs it")
+	}
+}
+
 // ForTest starts a cluster that is stopped when the test ends. If the test fails, the logs of the cluster are kept and the
 // test says where. In short mode the test is skipped.
 func ForTest(tb testing.TB, name string) *Cluster {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/klutch-go/sdk/examples/catalog/engine"
+	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/stack"
 )
 
@@ -116,9 +117,7 @@ func TestShow(t *testing.T) {
 // TestShowWithout: without PostgreSQL the demo says what is not real and how to install it, and
 // calls nothing that it shows a database.
 func TestShowWithout(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs real clusters")
-	}
+	cluster.Long(t)
 	story := told(t, func(string) (map[string]engine.Engine, error) { return map[string]engine.Engine{}, nil })
 	inOrder(t, story, "PostgreSQL is not installed, so that instances are pages of text in ConfigMaps; for databases: apt-get install postgresql",
 		"orders 1 to 3", "garbage", `the page says "orders 1 to 3" again`, "That was the whole journey.")
@@ -132,6 +131,7 @@ func TestShowWithout(t *testing.T) {
 
 // TestBrokenOff: the servers of data services end with the demo, whatever ends it.
 func TestBrokenOff(t *testing.T) {
+	cluster.Long(t)
 	engines(t)
 	if _, err := os.Stat("/proc/self/cmdline"); err != nil {
 		t.Skip("processes are told of the death of their parent on Linux alone")

@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/klutch-go/sdk/deploy"
+	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/stack"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -60,6 +61,7 @@ type estate struct {
 // commands of FROM-KLUTCH.md. In each state what changes arrives on the other side within
 // seconds. Nothing is made anew, and in the end nothing of ours is left that has no owner.
 func TestEstate(t *testing.T) {
+	cluster.Long(t)
 	e := newEstate(t, 20)
 	e.works(t, "begin")
 	e.deletes(t, "begin")

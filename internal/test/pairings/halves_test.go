@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/klutch-go/sdk/internal/test/cluster"
 	"github.com/klutch-go/sdk/internal/test/stack"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -20,6 +21,7 @@ import (
 // both orders: what changes arrives in each state, and nothing is made anew. An API that is bound
 // meanwhile stays bound on the way back.
 func TestHalves(t *testing.T) {
+	cluster.Long(t)
 	t.Parallel()
 	e := newEstate(t, 4)
 	first, second := e.pairings[0], e.pairings[1]

@@ -282,6 +282,7 @@ type installation struct {
 // TestPairings plays the five end-to-end tests of Klutch for each pairing; the doubles with each
 // other show that they do what the five demand. What FROM-KLUTCH.md says of the pairings is this.
 func TestPairings(t *testing.T) {
+	cluster.Long(t)
 	in := install(t)
 	other := newSide(t, cluster.ForTest(t, "app-of-klutch"))
 	other.apply(t, object("v1", "Namespace", "", v1alpha1.Namespace, nil), klutchsCRD())
