@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	gosync "sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -226,10 +227,10 @@ func TestSuccessWakesOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const keys = 30
 		var q *Queue
-		enough := false
+		var enough atomic.Bool
 		made := map[cache.ObjectName]bool{}
 		q = NewPool(1, nil).Queue(func(_ context.Context, key cache.ObjectName) (time.Duration, error) {
-			if !enough {
+			if !enough.Load() {
 				return 0, apierrors.NewForbidden(schema.GroupResource{Resource: "widgets"}, key.Name, errors.New("exceeded quota"))
 			}
 			if !made[key] {
@@ -243,7 +244,7 @@ func TestSuccessWakesOthers(t *testing.T) {
 			q.Add(key(fmt.Sprint("a/", i)), User)
 		}
 		time.Sleep(time.Hour)
-		enough = true
+		enough.Store(true)
 		q.Add(key("a/7"), User)
 		synctest.Wait()
 		if len(made) < keys {
