@@ -80,7 +80,8 @@ func newEngine(s *Sync) *engine {
 	if pool == nil {
 		pool = queue.NewPool(e.opts.Workers+e.opts.Workers/4, s.from.timing.delay()) // with room for related objects
 	}
-	e.queue = pool.Queue(newReconciler(e).reconcile, queue.Options{Name: "sync", Limit: e.opts.Workers})
+	r := newReconciler(e)
+	e.queue = pool.Queue(r.reconcile, queue.Options{Name: "sync", Limit: e.opts.Workers, Late: r.late})
 	e.related = e.newRelated(pool)
 	for _, r := range e.related {
 		e.tasks = append(e.tasks, r.run)
@@ -373,7 +374,7 @@ func (e *engine) newRelatedResource(p *queue.Pool, f family) *relatedResource {
 	if f.From == SourceSide {
 		e.source.Index(leaving, view.NewIndex(leavingWith(e.opts.Finalizer), func(string) {})) // a copy that is read still is looked at again by itself
 	}
-	r.queue = p.Queue(r.reconcile, queue.Options{Name: "related", Limit: max(e.opts.Workers/4, 1)})
+	r.queue = p.Queue(r.reconcile, queue.Options{Name: "related", Limit: max(e.opts.Workers/4, 1), Late: r.late})
 	return r
 }
 

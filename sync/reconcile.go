@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/queue"
 	"github.com/klutch-go/sdk/sync/internal/breaker"
 	"github.com/klutch-go/sdk/sync/internal/fence"
 	"github.com/klutch-go/sdk/sync/internal/refusal"
@@ -67,6 +69,25 @@ func (c *reconciler) paced(ctx context.Context, r *record, result *Result, pause
 // function is called.
 func (c *reconciler) await(ctx context.Context, r *record, result *Result, what string) (answered func()) {
 	return refusal.Await(func() { c.reports.unanswered(ctx, r, result, c.uid(result.Source), what) })
+}
+
+// late tells, by Hooks alone, of an object that waits for its turn behind others that are not
+// answered. One that nothing has happened to is told only if it surely is not in step.
+func (c *reconciler) late(ctx context.Context, key cache.ObjectName, p queue.Priority) {
+	obj, _, _ := c.observer.source.Get(key)
+	source, ok := obj.(*unstructured.Unstructured)
+	if !ok || c.observer.isCopy(source) {
+		return
+	}
+	r := c.records.of(key)
+	deleting, taken := source.GetDeletionTimestamp() != nil, slices.Contains(source.GetFinalizers(), c.observer.opts.Finalizer)
+	same := r.drift.settled == 0 || r.drift.settled == source.GetGeneration()
+	if deleting && !taken || p >= queue.Initial && !deleting && taken && same {
+		return
+	}
+	result := Result{Source: key}
+	result.Target, _ = targetName(c.observer.opts.Mapper, key, false)
+	c.reports.unanswered(ctx, r, &result, source.GetUID(), "requests for other objects, behind which this one waits")
 }
 
 // tell says that what was refused lasts, if it does, and answers when to look again.

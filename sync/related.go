@@ -137,6 +137,13 @@ func (r *relatedResource) reconcile(ctx context.Context, key cache.ObjectName) (
 	return r.copier.Reconcile(ctx, key)
 }
 
+// late follows a key that waits behind others that are not answered.
+func (r *relatedResource) late(_ context.Context, key cache.ObjectName, _ queue.Priority) {
+	if key.Name != "" {
+		r.copier.Late(key)
+	}
+}
+
 // newSelector completes what validate has found to be good.
 func newSelector(spec Related) related.Selector {
 	s := related.Selector{

@@ -24,6 +24,9 @@
 // has two of them called, each of which has two more. The log has a line for each kind of failure
 // that a key meets and one when that is over, and once an hour how many keys fail.
 //
+// A key that waits for seconds while calls hang is told of without a worker ([Options].Late): it may
+// be minutes before one is free.
+//
 // Client-go's workqueue takes an order of one's own (Touch, Push, Len, Pop). But it does not
 // tell the order when a key is done, so that bounds for namespaces and queues need a second
 // lock and a second map; Add has no priority; a delayed Add cannot be taken back; and
@@ -36,6 +39,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -76,6 +80,12 @@ func (p Priority) tier() tier {
 	return live
 }
 
+// Slow is how long an answer, or a turn, is waited for before people are told.
+const Slow = 5 * time.Second
+
+// lookEvery is the pace of looks at what waits.
+const lookEvery = time.Second
+
 // A Func works on a key. It is called again after the time that it returns, unless that
 // is 0, and after an error.
 type Func = func(context.Context, cache.ObjectName) (again time.Duration, err error)
@@ -93,11 +103,14 @@ type Pool struct {
 	busy  int // workers that work
 	turns [tiers]rotation[*Queue]
 	taken int // how many keys were handed out
+
+	calls  map[*item]struct{} // keys that are worked on
+	tended bool               // there is a look at what waits to come
 }
 
 // NewPool returns a Pool of so many workers, without queues. Delay may be nil.
 func NewPool(workers int, delay Delay) *Pool {
-	p := &Pool{workers: workers, delay: delay}
+	p := &Pool{workers: workers, delay: delay, calls: map[*item]struct{}{}}
 	if delay == nil {
 		p.delay = func(pause time.Duration, _ cache.ObjectName, _ int) time.Duration { return pause }
 	}
@@ -110,11 +123,16 @@ func (p *Pool) hire() (hired bool) {
 		return false
 	}
 	q, key, ok := p.next()
-	if ok {
-		p.busy++
-		go p.work(q, key)
+	if !ok {
+		return false
 	}
-	return ok
+	p.busy++
+	go p.work(q, key)
+	if !p.tended {
+		p.tended = true
+		time.AfterFunc(Slow, p.tend)
+	}
+	return true
 }
 
 // work works on key, and then on whatever is next, until nothing is.
@@ -162,6 +180,11 @@ type Options struct {
 	// Patience is how long the pauses after failures may grow in any case: where many keys fail
 	// because of an outage. Package fates may say more.
 	Patience time.Duration
+
+	// Late, if not nil, is called with a key that waits for Slow while a call of the Pool takes as
+	// long, once for each turn and priority. Its calls do not overlap, nor with those of the Func
+	// with the same key. It needs no worker, and must not block.
+	Late func(context.Context, cache.ObjectName, Priority)
 }
 
 // A Queue is the keys that one function is called with. Create it with Pool.Queue.
@@ -176,8 +199,10 @@ type Queue struct {
 	busy  int
 	ended bool
 	turns [tiers]rotation[*line]
-	lines map[string]*line // by namespace
-	items map[cache.ObjectName]*item
+
+	telling bool             // calls Late
+	lines   map[string]*line // by namespace
+	items   map[cache.ObjectName]*item
 }
 
 // A line is the keys of one namespace that wait.
@@ -190,6 +215,8 @@ type line struct {
 type item struct {
 	waiting, busy bool
 	priority      Priority
+	since         time.Time // when the call, or else the wait, began
+	late          bool      // Late was called for this wait
 	failing
 	called failing // as it was when the call began: what the call itself changes is told sooner than it ends
 	timer  *time.Timer
@@ -248,7 +275,7 @@ func (q *Queue) Close() {
 	for _, i := range q.items {
 		i.stop()
 	}
-	for q.busy > 0 {
+	for q.busy > 0 || q.telling {
 		q.idle.Wait()
 	}
 	q.pool.hire() // so that the pool forgets it
@@ -281,7 +308,10 @@ func (q *Queue) put(key cache.ObjectName, p Priority) {
 		i = &item{}
 		q.items[key] = i
 	}
-	i.waiting, i.priority = true, p
+	if !i.waiting && !i.busy {
+		i.since = time.Now()
+	}
+	i.waiting, i.priority, i.late = true, p, false
 	if !i.busy { // else finish does it
 		q.enqueue(key, p)
 	}
@@ -328,7 +358,8 @@ func (q *Queue) take(l *line, t tier) (cache.ObjectName, bool) {
 		for p.tier() == t && len(l.waiting[p]) > 0 {
 			key := pop(&l.waiting[p])
 			if i := q.items[key]; i != nil && i.waiting && !i.busy && i.priority == p { // else it moved up
-				i.waiting, i.busy, i.called = false, true, i.failing
+				i.waiting, i.busy, i.since, i.called = false, true, time.Now(), i.failing
+				q.pool.calls[i] = struct{}{}
 				l.busy++
 				q.busy++
 				return key, true
@@ -350,7 +381,7 @@ func (l *line) empty(t tier) bool {
 // work calls the function for key, and tells of its failures.
 func (q *Queue) work(ctx context.Context, key cache.ObjectName) {
 	log := logr.FromContextOrDiscard(ctx).WithValues("object", key.String())
-	again, err := q.call(logr.NewContext(ctx, log), key)
+	again, err := call(logr.NewContext(ctx, log), key, q.fn)
 	ended := err != nil && ctx.Err() != nil // which is no failure
 	kind := fates.Of(err)
 	before, now, pause := q.finish(key, again, err, ended || kind == fates.Terminal)
@@ -381,13 +412,14 @@ func (f *failing) fails(err error) {
 // maxQuiet is the number of conflicts in a row that are nothing to tell anyone.
 const maxQuiet = 5
 
-func (q *Queue) call(ctx context.Context, key cache.ObjectName) (again time.Duration, err error) {
+// call calls fn, and turns a panic into an error.
+func call(ctx context.Context, key cache.ObjectName, fn Func) (again time.Duration, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v", r)
 		}
 	}()
-	return q.fn(ctx, key)
+	return fn(ctx, key)
 }
 
 // finish follows a call for key, and decides when there is to be another. What was to
@@ -412,7 +444,8 @@ func (q *Queue) finish(key cache.ObjectName, again time.Duration, err error, fin
 		again = q.pool.delay(again, key, i.failures)
 		q.later(i, key, again, p)
 	}
-	i.busy = false
+	i.busy, i.since = false, time.Now()
+	delete(q.pool.calls, i)
 	l.busy--
 	q.busy--
 	now = i.failing
@@ -463,6 +496,75 @@ func (i *item) stop() {
 		i.timer.Stop()
 		i.timer = nil
 	}
+}
+
+// tend has the queues tell of the keys that wait while calls hang. It comes again for as long as
+// there are calls.
+func (p *Pool) tend() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.tended = p.busy > 0; !p.tended {
+		return
+	}
+	if p.hangs() {
+		for t := range tiers {
+			for _, q := range slices.Clone(p.turns[t].list) {
+				q.tell()
+			}
+		}
+	}
+	time.AfterFunc(lookEvery, p.tend)
+}
+
+// hangs reports whether a call takes long. It needs mu.
+func (p *Pool) hangs() bool {
+	for i := range p.calls {
+		if time.Since(i.since) >= Slow {
+			return true
+		}
+	}
+	return false
+}
+
+// tell calls Late with the keys that have waited for long. It needs mu, and gives it back during
+// each of these calls.
+func (q *Queue) tell() {
+	if q.opts.Late == nil || q.ctx == nil {
+		return
+	}
+	var late []cache.ObjectName
+	for key, i := range q.items {
+		if i.isLate() {
+			late = append(late, key)
+		}
+	}
+	q.telling = true
+	for _, key := range late {
+		i := q.items[key]
+		if i == nil || !i.isLate() || q.ended {
+			continue
+		}
+		p := i.priority
+		i.busy, i.late = true, true // no worker takes it meanwhile
+		q.pool.mu.Unlock()
+		_, err := call(q.ctx, key, func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
+			q.opts.Late(ctx, key, p)
+			return 0, nil
+		})
+		if err != nil {
+			logr.FromContextOrDiscard(q.ctx).Error(err, "late key is not told", "object", key.String())
+		}
+		q.pool.mu.Lock()
+		i.busy = false
+		q.enqueue(key, i.priority) // its turn may have come
+	}
+	q.telling = false
+	q.idle.Broadcast()
+}
+
+// isLate reports whether a key has waited for long, and nothing has been told of that.
+func (i *item) isLate() bool {
+	return i.waiting && !i.busy && !i.late && time.Since(i.since) >= Slow
 }
 
 // A rotation is who is next, each of them once.

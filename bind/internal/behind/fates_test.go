@@ -6,9 +6,11 @@ import (
 	stdcmp "cmp"
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -243,6 +245,98 @@ func tellsLate(t *testing.T, ask ask, late time.Duration) {
 	}
 }
 
+// hangs are requests that an API server does not answer, each made for every one of many claims.
+var hangs = map[string]struct {
+	ask
+	claims        int
+	before, after func(w *world, name string)
+	restarts      bool
+}{
+	"new claims":                    {ask: asks["the target"], claims: 50, after: (*world).create},
+	"so many that Events are paced": {ask: asks["the target"], claims: 500, after: (*world).create},
+	"changes": {
+		ask: asks["a change of the target"], claims: 50, before: (*world).create,
+		after: func(w *world, name string) { w.patchOf(w.source, name, `{"spec":{"size":"large"}}`) },
+	},
+	"new claims, and the konnector starts": {ask: asks["the target"], claims: 50, after: (*world).create, restarts: true},
+	"statuses": {
+		ask: asks["the status"], claims: 50, before: (*world).create,
+		after: func(w *world, name string) { w.patchOf(w.target, name, `{"status":{"phase":"Ready"}}`, "status") },
+	},
+	"copies": {
+		ask: asks["a copy"], claims: 50, before: (*world).create,
+		after: func(w *world, name string) {
+			w.make(w.target, secrets, "Secret", name)
+			w.patchOf(w.target, name, `{"status":{"secret":"`+name+`"}}`, "status")
+		},
+	},
+}
+
+// Where all workers wait for answers, the claims that wait for a worker are told and counted
+// within the same 15 seconds, by no request. Of those that are in step nothing is told.
+func TestWhatWaitsBehindLateAnswersIsTold(t *testing.T) {
+	for name, hang := range hangs {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, l := newWorld(t), NewLedger(func() {})
+				end := run(t, w.source, w.target.View(nil), l, klutchsync.LostRecreate)
+				defer func() { end() }()
+				for i := range 50 {
+					w.create(fmt.Sprintf("in-step-%d", i))
+				}
+				names := make([]string, hang.claims)
+				for i := range names {
+					if names[i] = fmt.Sprintf("orders-%04d", i); hang.before != nil {
+						hang.before(w, names[i])
+					}
+				}
+				hanging := hang.begin(w)
+				time.Sleep(time.Minute)
+				asked := atomic.Int64{}
+				hanging.Intercept(func(ctx context.Context, r fakecluster.Request, do func() error) error {
+					if r.Resource != hang.resource() || !hang.meets(r) {
+						return do()
+					}
+					asked.Add(1)
+					select {
+					case <-ctx.Done():
+						return ctx.Err()
+					case <-time.After(20 * time.Second):
+						return errors.New("context deadline exceeded")
+					}
+				})
+				for _, name := range names {
+					hang.after(w, name)
+				}
+				if hang.restarts {
+					end()
+					l = NewLedger(func() {})
+					end = run(t, w.source, w.target.View(nil), l, klutchsync.LostRecreate)
+				}
+				events := l.within(told)
+				if i := slices.IndexFunc(events, func(e string) bool { return !strings.HasPrefix(e, "orders-") }); i >= 0 {
+					t.Errorf("it is in step: %s", events[i])
+				}
+				counted, _ := l.Condition("widgets.example.org", time.Now())
+				if want := fmt.Sprintf("%d not in step: ", hang.claims); !strings.HasPrefix(counted.Message, want) {
+					t.Errorf("%s: %s, want %s", counted.Status, counted.Message, want)
+				}
+				if most := 100 + 10*int(told/time.Second); len(events) != min(hang.claims, most) && hang.claims < most || len(events) > most {
+					t.Errorf("%d Events, of %d claims: %q", len(events), hang.claims, events)
+				}
+				if asked.Load() > 40 {
+					t.Errorf("%d requests hang", asked.Load())
+				}
+				hanging.Intercept(nil)
+				events = l.within(5 * time.Minute)
+				if counted, _ := l.Condition("widgets.example.org", time.Now()); counted.Status != metav1.ConditionTrue {
+					t.Errorf("afterwards: Events %q; %s: %s", events, counted.Status, counted.Message)
+				}
+			})
+		})
+	}
+}
+
 const told = 15 * time.Second
 
 // within are the Events that come within a time.
@@ -332,7 +426,12 @@ func newWorld(t *testing.T) *world {
 
 func (w *world) patch(c *fakecluster.Cluster, patch string, subresource ...string) {
 	w.Helper()
-	if _, err := c.Client().Resource(widgets).Namespace("default").Patch(w.Context(), "orders", types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresource...); err != nil {
+	w.patchOf(c, "orders", patch, subresource...)
+}
+
+func (w *world) patchOf(c *fakecluster.Cluster, name, patch string, subresource ...string) {
+	w.Helper()
+	if _, err := c.Client().Resource(widgets).Namespace("default").Patch(w.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, subresource...); err != nil {
 		w.Fatal(err)
 	}
 }

@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/queue"
 	"github.com/klutch-go/sdk/internal/text"
 )
 
@@ -71,7 +72,7 @@ const longestDetail = 1 << 10
 const passing = 10 * time.Second
 
 // Slow is how long an answer is waited for before people are told.
-const Slow = 5 * time.Second
+const Slow = queue.Slow
 
 // Await calls tell once that is over, unless the returned function is called before. That returns
 // when tell has.

@@ -90,6 +90,10 @@ const (
 func (c *Copier) Reconcile(ctx context.Context, key cache.ObjectName) (again time.Duration, err error) {
 	r := c.record(key)
 	defer c.note(key, r)
+	if late := r.late; late != nil {
+		r.late = nil
+		defer late()
+	}
 	for range maxSteps {
 		p, ok := c.observer.observe(key, r)
 		if !ok {
@@ -102,6 +106,15 @@ func (c *Copier) Reconcile(ctx context.Context, key cache.ObjectName) (again tim
 		}
 	}
 	return time.Second, nil
+}
+
+// Late tells the claims that refer to the original called key that its copy waits behind others that
+// are not answered. Its calls do not overlap with those of Reconcile.
+func (c *Copier) Late(key cache.ObjectName) {
+	r := c.record(key)
+	if p, ok := c.observer.observe(key, r); ok && r.late == nil && r.problem == "" && plan(p.state).asks() {
+		r.late = c.teller.late(p, c.teller.claims(p), "requests for other copies, behind which waits")
+	}
 }
 
 // step does one step; done says that the pass is over.

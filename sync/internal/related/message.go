@@ -79,18 +79,23 @@ func (t teller) tell(r *record, p *pair, problem string) {
 // await tells the claims that refer to an original that what is asked for its copy is not answered,
 // until the returned function is called.
 func (t teller) await(p *pair) (answered func()) {
-	late := fmt.Sprintf("no answer has come for %s to what was asked for the copy %s %s of %s", refusal.Slow, t.filter.Resource.GroupResource(), p.name, t.owner())
-	var told []cache.ObjectName
-	claims := t.claims(p)
-	waited := refusal.Await(func() {
-		told = claims
-		for _, claim := range claims {
-			t.Engine.Tell(claim, late, late)
-		}
-	})
+	claims, takeBack := t.claims(p), func() {}
+	waited := refusal.Await(func() { takeBack = t.late(p, claims, "what was asked for") })
 	return func() {
 		waited()
-		for _, claim := range told {
+		takeBack()
+	}
+}
+
+// late tells claims that no answer has come to what the copy waits for, until the returned function
+// is called.
+func (t teller) late(p *pair, claims []cache.ObjectName, what string) (takeBack func()) {
+	late := fmt.Sprintf("no answer has come for %s to %s the copy %s %s of %s", refusal.Slow, what, t.filter.Resource.GroupResource(), p.name, t.owner())
+	for _, claim := range claims {
+		t.Engine.Tell(claim, late, late)
+	}
+	return func() {
+		for _, claim := range claims {
 			t.Engine.Tell(claim, late, "")
 		}
 	}

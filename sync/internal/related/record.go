@@ -20,6 +20,7 @@ type record struct {
 	held           bool            // its deletion waits for a release
 	problem        string
 	claims         []cache.ObjectName // that know of the problem
+	late           func()             // takes back what was told of a turn that comes late; nil if nothing was
 }
 
 // A pair is one original, its copy, and the state that they are in.
