@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/discovery"
@@ -138,36 +139,43 @@ func (a *consents) note(claims []Claim) error {
 	return nil
 }
 
-// needed are the claims that the konnector needs rights for: the accepted ones and, since it
-// has copies to remove, the ones that were accepted until now, or whose copies remain.
-func (a *consents) needed(service v1alpha1.GroupResource) []v1alpha1.AcceptablePermissionClaim {
-	claims := slices.Clone(a.answers[service.String()])
-	for n, c := range claims {
-		p, _ := permission.PolicyOf(c.GroupResource, false)
-		if p == permission.Never || c.State != v1alpha1.ClaimRejected {
-			continue
+// needed are the claims that the konnector needs rights for: the accepted ones and, since it has
+// copies to remove, the ones that were accepted until now, or whose copies remain. What rights it
+// has stay until it has looked.
+func (a *consents) needed(service v1alpha1.GroupResource, has []rbacv1.PolicyRule) []v1alpha1.AcceptablePermissionClaim {
+	ended := func(c v1alpha1.AcceptablePermissionClaim) bool { return c.State != v1alpha1.ClaimAccepted }
+	claims, b := slices.DeleteFunc(slices.Clone(a.answers[service.String()]), ended), a.existing[service.String()]
+	if b == nil {
+		return claims
+	}
+	said := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionClaimsInSync)
+	for _, c := range b.Spec.PermissionClaims {
+		policy, _ := permission.PolicyOf(c.GroupResource, false)
+		goesOn := func(now v1alpha1.AcceptablePermissionClaim) bool {
+			return now.GroupResource == c.GroupResource && now.Selector.Owner == c.Selector.Owner
 		}
-		switch before := a.before(service, c.PermissionClaim); {
-		case before == v1alpha1.ClaimAccepted:
-			a.did("Left the konnector its right on %s, to remove its copies; the next bind takes it away", c.GroupResource)
-		case before == v1alpha1.ClaimRejected && a.copiesRemain(service):
+		switch {
+		case policy == permission.Never, slices.ContainsFunc(claims, goesOn):
+			continue
+		case c.State == v1alpha1.ClaimAccepted, !looked(b) && slices.ContainsFunc(has, func(r rbacv1.PolicyRule) bool {
+			return slices.Contains(r.APIGroups, c.Group) && slices.Contains(r.Resources, c.Resource)
+		}):
+			a.did("Left the konnector its right on %s, to remove its copies; the next bind takes it away once it has", c.GroupResource)
+		case said != nil && said.Reason == v1alpha1.ReasonRevokedCopiesRemain:
 			a.did("Gave the konnector a right on %s, to remove the copies that remain; the next bind takes it away once they are gone", c.GroupResource)
 		default:
 			continue
 		}
-		claims[n].State = v1alpha1.ClaimAccepted
+		c.State = v1alpha1.ClaimAccepted
+		claims = append(claims, c)
 	}
 	return claims
 }
 
-// copiesRemain reports whether the konnector has said that it could not remove copies.
-func (a *consents) copiesRemain(service v1alpha1.GroupResource) bool {
-	b := a.existing[service.String()]
-	if b == nil {
-		return false
-	}
-	c := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionClaimsInSync)
-	return c != nil && c.Reason == v1alpha1.ReasonRevokedCopiesRemain
+// looked reports whether a konnector has carried out the answers of a binding.
+func looked(b *v1alpha1.APIServiceBinding) bool {
+	said := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionClaimsInSync)
+	return said != nil && said.ObservedGeneration == b.Generation
 }
 
 // spec says what a service is. In a dry run the kind may not be known.

@@ -109,7 +109,11 @@ func (i *installer) awaitFields(ctx context.Context) error {
 // writeRoles also takes away what claims that are not agreed to any more gave.
 func (i *installer) writeRoles(ctx context.Context) error {
 	for _, service := range i.services {
-		claims := i.consents.needed(service)
+		has, err := i.claimed(ctx, service)
+		if err != nil {
+			return err
+		}
+		claims := i.consents.needed(service, has)
 		rights := permission.Rights(i.consents.spec(service), claims)
 		if n := len(rights) - 1; n > 0 && i.consents.exports[service.String()] == nil { // in a dry run
 			i.say("Left out the rights of the claims of %s, which hang on its kind: the platform has not published it for this cluster yet", service)
@@ -130,6 +134,18 @@ func (i *installer) writeRoles(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// claimed are the rights of claims that the konnector has, where it has not carried out the last answers.
+func (i *installer) claimed(ctx context.Context, service v1alpha1.GroupResource) ([]rbacv1.PolicyRule, error) {
+	if b := i.existing[service.String()]; b == nil || looked(b) {
+		return nil, nil
+	}
+	role, err := cluster.Get[rbacv1.ClusterRole](ctx, i.app.Resource(cluster.ClusterRoles), permission.ClaimsName(service.String()))
+	if err != nil || role == nil {
+		return nil, err
+	}
+	return role.Rules, nil
 }
 
 // writeAdoption gives the konnector the right to make claims, or takes it away.
