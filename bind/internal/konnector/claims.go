@@ -124,23 +124,27 @@ func (p *pass) relatedWait(unreadable map[string]string) {
 	if len(unreadable) == 0 {
 		return
 	}
-	message := "Related objects wait for rights in " + cluster.Some(cluster.Reasons(unreadable)) + ". All else is kept in step. " + p.verdict.found[v1alpha1.ConditionClaimsInSync].Message
-	p.verdict.set(warned(v1alpha1.ConditionClaimsInSync, v1alpha1.ReasonMissingRights, strings.TrimSpace(message)))
+	before, reason := p.verdict.found[v1alpha1.ConditionClaimsInSync], v1alpha1.ReasonMissingRights
+	if copiesRemain(&before) {
+		reason = before.Reason
+	}
+	message := "Related objects wait for rights in " + cluster.Some(cluster.Reasons(unreadable)) + ". All else is kept in step. " + before.Message
+	p.verdict.set(warned(v1alpha1.ConditionClaimsInSync, reason, strings.TrimSpace(message)))
 }
 
 // settleClaims returns what the accepted claims select, and has nothing left of what
-// other claims once selected.
-func (p *pass) settleClaims(ctx context.Context) ([]klutchsync.Related, error) {
+// other claims once selected, unless it is too early to settle that.
+func (p *pass) settleClaims(ctx context.Context) (selected []klutchsync.Related, settled bool, err error) {
 	claims := p.binding.Spec.PermissionClaims
 	judge, err := p.judge()
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	selected, problems, refused := judge.Select(claims)
 	w := &withdrawal{pass: p, selected: selected, judge: judge}
 	left, err := w.run(ctx)
 	if err != nil || w.waits {
-		return selected, err
+		return selected, false, err
 	}
 	reason := v1alpha1.ReasonUnsupportedClaim
 	if refused {
@@ -154,7 +158,7 @@ func (p *pass) settleClaims(ctx context.Context) ([]klutchsync.Related, error) {
 		p.verdict.set(c)
 	}
 	p.mention(c)
-	return selected, nil
+	return selected, true, nil
 }
 
 // claimsInSync sums up problems with claims, of which reason is what they have in

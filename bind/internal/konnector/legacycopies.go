@@ -125,51 +125,30 @@ func (p *pass) lookAgain(wait time.Duration) {
 	}
 }
 
-// unsettled reports whether no konnector of ours has carried the answers out yet: it has not said so,
-// or that copies remain.
-func (w *withdrawal) unsettled() bool {
-	said := v1alpha1.FindCondition(w.pass.binding.Status.Conditions, v1alpha1.ConditionClaimsInSync)
-	return said == nil || said.Reason == v1alpha1.ReasonRevokedCopiesRemain
-}
-
-// openToLook takes the rights to look for copies of a legacy konnector where it has served objects
-// and no rights were taken before, and returns where it could: a consent that was given to it was
-// revoked before this konnector came.
-func (w *withdrawal) openToLook(ctx context.Context, taken []string) (opened []string, err error) {
-	grant := permission.NewGrant(w.pass.app.Calls, w.pass.binding.Name, w.refused())
-	if grant == nil || !w.unsettled() || slices.ContainsFunc(w.pass.binding.ManagedFields, answeredByLegacy) {
-		return nil, nil
+// openToLook takes the rights to look for copies of a legacy konnector of lapsed claims where it has served
+// objects and no rights were taken before, and returns these namespaces, and where it could.
+func (w *withdrawal) openToLook(ctx context.Context, taken []string) (served, opened []string, err error) {
+	consumers := func(c v1alpha1.AcceptablePermissionClaim) bool { return c.Selector.Owner == v1alpha1.OwnerConsumer }
+	grant := permission.NewGrant(w.pass.app.Calls, w.pass.binding.Name, slices.DeleteFunc(slices.Clone(w.lapsed), consumers))
+	if grant == nil || slices.ContainsFunc(w.pass.binding.ManagedFields, answeredByLegacy) {
+		return nil, nil, nil
 	}
-	served, err := w.servedByLegacy(ctx)
+	served, err = w.servedByLegacy(ctx)
 	served = slices.DeleteFunc(served, func(namespace string) bool { return slices.Contains(taken, namespace) || !grant.Covers(namespace) })
 	if err != nil || len(served) == 0 {
-		return nil, err
+		return nil, nil, err
 	}
 	missing, err := permission.MissingRights(ctx, w.pass.app.Calls, grant.Rules)
 	if err != nil || len(missing) == 0 {
-		return nil, err // it may look everywhere
+		return nil, nil, err // it may look everywhere
 	}
-	w.legacy = served
 	for _, namespace := range served {
 		if may, err := grant.Access(ctx, namespace, true); !may || err != nil {
-			return opened, nil //nolint:nilerr // it is told where it cannot look, and tried again
+			return served, opened, nil //nolint:nilerr // it is told where it cannot look, and tried again
 		}
 		opened = append(opened, namespace)
 	}
-	return opened, nil
-}
-
-// refused are the claims of the binding that were not agreed to, as if they were.
-func (w *withdrawal) refused() (all []v1alpha1.AcceptablePermissionClaim) {
-	for _, c := range w.pass.binding.Spec.PermissionClaims {
-		policy, _ := permission.PolicyOf(c.GroupResource, false)
-		if c.State == v1alpha1.ClaimAccepted || c.Selector.Owner == v1alpha1.OwnerConsumer || policy == permission.Never {
-			continue
-		}
-		c.State = v1alpha1.ClaimAccepted
-		all = append(all, c)
-	}
-	return all
+	return served, opened, nil
 }
 
 // answeredByLegacy reports whether an entry of managed fields is that by which Klutch's command line

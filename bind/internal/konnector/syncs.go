@@ -225,7 +225,7 @@ func lostPolicy(lost v1alpha1.LostInstances) klutchsync.LostPolicy {
 // sync has the objects kept in step, and says whether they are.
 func (p *pass) sync(ctx context.Context) (bool, error) {
 	name := p.key.String()
-	selected, err := p.settleClaims(ctx)
+	selected, settled, err := p.settleClaims(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -246,13 +246,15 @@ func (p *pass) sync(ctx context.Context) (bool, error) {
 		p.again = rightsEvery
 	}
 	p.verdict.set(informersSynced(state, p.verdict.providerFails()))
-	if err := p.tellCopies(ctx, state, selected); err != nil {
-		return false, err
+	if settled { // else ClaimsInSync would say that the claims were looked at
+		if err := p.tellCopies(ctx, state, selected); err != nil {
+			return false, err
+		}
+		p.relatedWait(state.Unreadable)
 	}
 	if p.record.lacks != "" {
 		p.verdict.set(failed(v1alpha1.ConditionInformersSynced, v1alpha1.ReasonMissingRights, p.record.lacks))
 	}
-	p.relatedWait(state.Unreadable)
 	p.mention(p.session.namespaces.Ready())
 	return true, p.deletions(ctx, state)
 }

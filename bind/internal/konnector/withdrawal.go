@@ -23,6 +23,7 @@ import (
 	"github.com/klutch-go/sdk/bind/internal/permission"
 	"github.com/klutch-go/sdk/internal/audit"
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/legacycopy"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
@@ -32,11 +33,14 @@ type withdrawal struct {
 	pass     *pass
 	selected []klutchsync.Related // by the accepted claims
 	judge    permission.Judge
-	waits    bool     // it could not begin yet
-	unsure   []string // bindings that may have copies of a legacy konnector, which is not known
-	blind    bool     // it is not known where the rights of claims were taken
-	legacy   []string // namespaces where a legacy konnector served objects and no rights were taken
-	pages    int      // of objects that were looked at for its marks
+	waits    bool // it could not begin yet
+
+	said    *v1alpha1.Condition                  // ClaimsInSync, the last word of a konnector of ours; nil if there is none
+	lapsed  []v1alpha1.AcceptablePermissionClaim // without consent, of which this process does not know whether they had it
+	doubted []string                             // namespaces where there may be copies of these
+	blind   bool                                 // it is not known where the rights of claims were taken
+	unsure  []string                             // bindings that may have copies of a legacy konnector, which is not known
+	pages   int                                  // of objects that were looked at for its marks
 }
 
 // A remainder is what could not be removed of the copies.
@@ -54,9 +58,9 @@ func (r remainder) words(binding string) (text string) {
 	switch {
 	case len(r.unseen) == 0:
 	case binding == "":
-		text += "Consent was revoked, but the platform does not let the konnector look for the copies that are left there, which takes the right to list " + cluster.Some(r.unseen) + ". "
+		text += "There is no consent any more, and the platform does not let the konnector look whether copies are left there, which takes the right to list " + cluster.Some(r.unseen) + ". "
 	default:
-		text += fmt.Sprintf("Consent was revoked, but the konnector may not look for the copies that are left. It needs a RoleBinding to the ClusterRole %s with get, list and delete on %s; kubectl bind repair gives it the rights. ",
+		text += fmt.Sprintf("There is no consent any more, and the konnector may not look whether copies are left. It needs a RoleBinding to the ClusterRole %s with get, list and delete on %s; kubectl bind repair gives it the rights. ",
 			permission.ClaimsName(binding), cluster.Some(r.unseen))
 	}
 	return text
@@ -68,7 +72,7 @@ func (r remainder) words(binding string) (text string) {
 //
 // Where another claim still selects a resource, its Sync removes the surplus copies.
 func (w *withdrawal) run(ctx context.Context) (string, error) {
-	here, there, answers := w.withoutConsent(klutchsync.TargetSide), w.withoutConsent(klutchsync.SourceSide), w.answers()
+	answers := w.answers()
 	id := fmt.Sprint(w.selected, answers) // nothing that the provider can change
 	if w.pass.record.consent.id == id {
 		return "", nil
@@ -82,21 +86,25 @@ func (w *withdrawal) run(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	w.blind = !known
+	w.said, w.blind = v1alpha1.FindCondition(w.pass.binding.Status.Conditions, v1alpha1.ConditionClaimsInSync), !known
+	w.lapsed = w.lapse()
 	if w.pass.record.withdrawn != id {
 		w.pass.syncs.hold(w.pass.key, &w.pass.record.sync)
 		w.pass.record.legacy = legacyCopies{}
 	}
 	w.pass.record.withdrawn = id
-	opened, err := w.openToLook(ctx, taken)
+	served, opened, err := w.openToLook(ctx, taken)
 	if err != nil {
 		return "", err
 	}
-	left, err := w.removeAll(ctx, w.pass.copiesHere(slices.Concat(taken, w.legacy)), here)
+	if w.doubted = served; w.said != nil { // there was one that made copies
+		w.doubted = slices.Concat(taken, served, services)
+	}
+	left, err := w.removeAll(ctx, w.pass.copiesHere(slices.Concat(taken, served)), w.withoutConsent(klutchsync.TargetSide))
 	if err != nil {
 		return "", err
 	}
-	leftThere, err := w.removeAll(ctx, w.pass.copiesThere(services), there)
+	leftThere, err := w.removeAll(ctx, w.pass.copiesThere(services), w.withoutConsent(klutchsync.SourceSide))
 	if err != nil {
 		return "", err
 	}
@@ -151,9 +159,12 @@ func (w *withdrawal) removeAll(ctx context.Context, from permission.Copies, reso
 	removed := 0
 	for _, resource := range resources {
 		others := w.claimedElsewhere(resource)
-		from.Legacy, from.Others = len(others) == 0 || from.Owner == v1alpha1.OwnerProvider, nil
-		if from.Legacy && len(others) > 0 {
-			from.Others = func(ctx context.Context, namespace string) (bool, error) { return w.anyIn(ctx, others, namespace) }
+		from.Legacy = len(others) == 0 || from.Owner == v1alpha1.OwnerProvider
+		from.Stays = func(ctx context.Context, o *metav1.PartialObjectMetadata) (bool, error) {
+			if len(others) == 0 || !legacycopy.Is(o, string(from.Owner)) {
+				return false, nil
+			}
+			return w.anyIn(ctx, others, o.Namespace)
 		}
 		n, unseen, err := from.Remove(ctx, resource)
 		removed += n
@@ -163,13 +174,9 @@ func (w *withdrawal) removeAll(ctx context.Context, from permission.Copies, reso
 		case err != nil:
 			return left, err
 		}
-		had, named := w.revoked(resource, from.Owner)
-		unseen = slices.DeleteFunc(unseen, func(namespace string) bool {
-			looked := had || named && slices.Contains(w.legacy, namespace)
-			return !looked || namespace == metav1.NamespaceAll && !w.blind
-		})
-		what, everywhere := resource.GroupResource().String(), func(namespace string) bool { return namespace == metav1.NamespaceAll }
-		if named := slices.DeleteFunc(slices.Clone(unseen), everywhere); len(named) > 0 {
+		unseen = slices.DeleteFunc(unseen, func(namespace string) bool { return !w.mayHave(resource, from.Owner, namespace) })
+		what := resource.GroupResource().String()
+		if named := slices.DeleteFunc(slices.Clone(unseen), isAll); len(named) > 0 {
 			what += " in " + strings.Join(named, ", ")
 		}
 		if len(unseen) > 0 {
@@ -182,24 +189,54 @@ func (w *withdrawal) removeAll(ctx context.Context, from permission.Copies, reso
 	return left, nil
 }
 
-// revoked reports whether consent for what an owner has of a resource was revoked: a konnector had it,
-// this process or one that has said that copies remain; or the binding names the resource, and it is not known.
-func (w *withdrawal) revoked(resource schema.GroupVersionResource, owner v1alpha1.Owner) (had, named bool) {
-	consumers := owner == v1alpha1.OwnerConsumer
-	for _, c := range w.pass.binding.Spec.PermissionClaims {
-		if c.Group != resource.Group || c.Resource != resource.Resource || (c.Selector.Owner == v1alpha1.OwnerConsumer) != consumers {
-			continue
-		}
-		if named = true; c.State == v1alpha1.ClaimAccepted {
-			return false, false
+func isAll(namespace string) bool { return namespace == metav1.NamespaceAll }
+
+// isDone reports whether the answers were carried out, as far as is known: by this process, or by the konnector
+// of ours whose last word is about them, and not that copies remain.
+func (w *withdrawal) isDone() bool {
+	return w.pass.record.consent.id != "" || w.said != nil && w.said.ObservedGeneration == w.pass.binding.Generation && !copiesRemain(w.said)
+}
+
+// lapse finds the claims without consent that may have had it before this process began, as if they had it.
+// Where no konnector has said anything, the provider's claims that the binding does not name are new ones.
+func (w *withdrawal) lapse() (lapsed []v1alpha1.AcceptablePermissionClaim) {
+	if w.isDone() {
+		return nil
+	}
+	claims := slices.Clone(w.pass.binding.Spec.PermissionClaims)
+	if w.said != nil {
+		for _, c := range permission.Unanswered(w.exported(), claims) {
+			claims = append(claims, v1alpha1.AcceptablePermissionClaim{PermissionClaim: c})
 		}
 	}
-	said := v1alpha1.FindCondition(w.pass.binding.Status.Conditions, v1alpha1.ConditionClaimsInSync)
-	had = named && said != nil && said.Reason == v1alpha1.ReasonRevokedCopiesRemain ||
-		slices.ContainsFunc(w.pass.record.consent.selected, func(r klutchsync.Related) bool {
-			return r.Resource == resource && (r.From == klutchsync.SourceSide) == consumers
-		})
-	return had, named
+	for _, c := range claims {
+		if policy, _ := permission.PolicyOf(c.GroupResource, false); c.State != v1alpha1.ClaimAccepted && policy != permission.Never {
+			c.State = v1alpha1.ClaimAccepted
+			lapsed = append(lapsed, c)
+		}
+	}
+	return lapsed
+}
+
+func copiesRemain(said *v1alpha1.Condition) bool {
+	return said != nil && said.Reason == v1alpha1.ReasonRevokedCopiesRemain
+}
+
+// mayHave reports whether a namespace may have copies of what an owner has of a resource, for which
+// there is no consent any more. Of all namespaces that is said where no single one is known.
+func (w *withdrawal) mayHave(resource schema.GroupVersionResource, owner v1alpha1.Owner, namespace string) bool {
+	consumers := owner == v1alpha1.OwnerConsumer
+	had := slices.ContainsFunc(w.pass.record.consent.selected, func(r klutchsync.Related) bool {
+		return r.Resource == resource && (r.From == klutchsync.SourceSide) == consumers
+	})
+	lapsed := slices.ContainsFunc(w.lapsed, func(c v1alpha1.AcceptablePermissionClaim) bool {
+		return c.Group == resource.Group && c.Resource == resource.Resource && (c.Selector.Owner == v1alpha1.OwnerConsumer) == consumers
+	})
+	sure := had || lapsed && copiesRemain(w.said)
+	if isAll(namespace) {
+		return sure && w.blind
+	}
+	return sure || lapsed && slices.Contains(w.doubted, namespace)
 }
 
 // copiesHere are those in the App Cluster of what the provider has.
@@ -305,11 +342,11 @@ func (w *withdrawal) answers() []string {
 // withoutConsent are the resources of which there may be copies of what the owner from
 // has, but must not be. Of the provider's, which are here: any that is claimed, was
 // claimed while this process ran, or that nearly all claims are about. Of the App
-// Cluster's, which are there: only those, since without a claim there are no rights to
-// look.
+// Cluster's, which are there: these last ones only where the answers have changed while no
+// konnector ran, since without a claim there are hardly rights to look.
 func (w *withdrawal) withoutConsent(from klutchsync.Side) []schema.GroupVersionResource {
 	found, here := map[schema.GroupVersionResource]bool{}, from == klutchsync.TargetSide
-	if here {
+	if here || w.said != nil && !w.isDone() {
 		found[corev1.SchemeGroupVersion.WithResource("secrets")] = true
 		found[corev1.SchemeGroupVersion.WithResource("configmaps")] = true
 	}
@@ -334,9 +371,15 @@ func (w *withdrawal) withoutConsent(from klutchsync.Side) []schema.GroupVersionR
 // mostClaims bounds how many claims that were not answered have us look for copies.
 const mostClaims = 20
 
+// exported are the claims of the export, as far as they count.
+func (w *withdrawal) exported() []v1alpha1.PermissionClaim {
+	all := w.pass.export.Spec.PermissionClaims
+	return all[:min(len(all), mostClaims)]
+}
+
 // claims are those of the binding and of the export, agreed to or not.
 func (w *withdrawal) claims() []v1alpha1.PermissionClaim {
-	all := slices.Clone(w.pass.export.Spec.PermissionClaims[:min(len(w.pass.export.Spec.PermissionClaims), mostClaims)])
+	all := slices.Clone(w.exported())
 	for _, c := range w.pass.binding.Spec.PermissionClaims {
 		all = append(all, c.PermissionClaim)
 	}

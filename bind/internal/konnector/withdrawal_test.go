@@ -164,11 +164,15 @@ func (*claimWorld) widgetsResource() schema.GroupVersionResource {
 
 // run has the world's syncs run until the returned function is called, which waits.
 func (w *claimWorld) run() (stop func()) {
+	return w.start(w.konnector.syncs.Run, group.Informer(w.session.namespaces.Asked), group.Informer(w.konnector.app.namespaces))
+}
+
+func (w *claimWorld) start(parts ...func(context.Context) error) (stop func()) {
 	ctx, cancel := context.WithCancel(w.Context())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = group.Run(ctx, w.konnector.syncs.Run, group.Informer(w.session.namespaces.Asked), group.Informer(w.konnector.app.namespaces))
+		_ = group.Run(ctx, parts...)
 	}()
 	synctest.Wait()
 	return func() { cancel(); <-done }
@@ -197,15 +201,26 @@ func (w *claimWorld) answer(state v1alpha1.ClaimState) {
 	if state != "" {
 		w.binding.Spec.PermissionClaims = []v1alpha1.AcceptablePermissionClaim{{PermissionClaim: claim, State: state}}
 	}
+	w.binding.Generation++
 	w.look()
 }
 
+// drop has the provider claim nothing any more, and the binding say so, and the konnector look.
+func (w *claimWorld) drop() {
+	w.Helper()
+	w.binding.Spec.PermissionClaims, w.export.Spec.PermissionClaims = nil, nil
+	w.binding.Generation++
+	w.look()
+}
+
+// look has the konnector look, and write to the binding what it says.
 func (w *claimWorld) look() {
 	w.Helper()
 	for range 10 {
 		w.verdict = newVerdict()
 		_, err := w.pass().sync(logr.NewContext(w.Context(), w.log))
 		if err == nil {
+			w.verdict.apply(&w.binding.Status, w.binding.Generation)
 			return
 		}
 		if !apierrors.IsConflict(err) {
@@ -323,7 +338,19 @@ func TestP20Consent(t *testing.T) {
 						users[name] = w.put(to.Cluster, to.namespace, name, "Opaque", "user") || users[name]
 					case 8:
 						w.restart()
-						w.look()
+						switch random.IntN(4) {
+						case 0:
+							w.look()
+						case 1:
+							w.answer(v1alpha1.ClaimAccepted)
+							agreed = true
+						case 2:
+							w.answer("")
+							agreed = false
+						case 3:
+							w.drop()
+							agreed = false
+						}
 					case 9:
 						if ordered = !ordered; ordered {
 							w.order("team")
@@ -563,19 +590,19 @@ func (r *rulebook) allows(namespace string) bool {
 	return r.role.Load() && r.bound[namespace]
 }
 
-// secretsHere are the names of the Secrets in the App Cluster's namespace, as an administrator sees them.
+// secretsHere are the Secrets in the App Cluster but the konnector's own, as an administrator sees them.
 func (w *claimWorld) secretsHere() (names []string) {
 	all, _ := w.app.Objects(cluster.Secrets)
 	for _, u := range all {
-		if u.GetNamespace() == "team" {
-			names = append(names, u.GetName())
+		if u.GetNamespace() != v1alpha1.Namespace {
+			names = append(names, u.GetNamespace()+"/"+u.GetName())
 		}
 	}
 	slices.Sort(names)
 	return names
 }
 
-// says wants ClaimsInSync to have a reason, and words in its message, and writes it to the binding.
+// says wants ClaimsInSync to have a reason, and words in its message.
 func (w *claimWorld) says(reason string, words ...string) {
 	w.Helper()
 	w.look()
@@ -583,7 +610,6 @@ func (w *claimWorld) says(reason string, words ...string) {
 	if c.Reason != reason || strings.Contains(c.Message, "configmaps") || slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(c.Message, word) }) {
 		w.Errorf("ClaimsInSync is %+v, want reason %q and %q", c, reason, words)
 	}
-	w.verdict.apply(&w.binding.Status, w.binding.Generation)
 }
 
 // TestP20RevokedBeforeThis: what Klutch's konnector copied with a consent that was revoked before
@@ -601,7 +627,7 @@ func TestP20RevokedBeforeThis(t *testing.T) {
 		w.put(w.app, "team", "own", "Opaque", "user")
 		rules := w.rules()
 		w.says("") // Klutch's konnector has served nothing
-		w.mark("true")
+		w.mark("team")
 		rejected := w.binding.DeepCopy()
 		w.binding.Status.Conditions = nil
 		w.binding.ManagedFields = []metav1.ManagedFieldsEntry{{
@@ -619,12 +645,12 @@ func TestP20RevokedBeforeThis(t *testing.T) {
 		w.says(v1alpha1.ReasonRevokedCopiesRemain, rule)
 		rules.binder.Store(true) // but the role says nothing of Secrets
 		w.says(v1alpha1.ReasonRevokedCopiesRemain, rule)
-		if diff := cmp.Diff([]string{"left", "own"}, w.secretsHere()); diff != "" {
+		if diff := cmp.Diff([]string{"team/left", "team/own"}, w.secretsHere()); diff != "" {
 			t.Errorf("Secrets (-want +got):\n%s", diff)
 		}
 		rules.role.Store(true)
 		w.says("")
-		if diff := cmp.Diff([]string{"own"}, w.secretsHere()); diff != "" {
+		if diff := cmp.Diff([]string{"team/own"}, w.secretsHere()); diff != "" {
 			t.Errorf("Secrets (-want +got):\n%s", diff)
 		}
 		if rules.allows("team") {
@@ -649,11 +675,87 @@ func TestP20RevokedBeforeThis(t *testing.T) {
 	})
 }
 
-// mark gives the order an annotation as Klutch's konnector does.
-func (w *claimWorld) mark(bound string) {
+// TestP20AnsweredWhileAway has a claim end while no konnector of ours runs, and Klutch's go on copying: what
+// ours had found of the answers before says nothing of these, so that it looks for copies of both where
+// objects were served, or says which right that takes.
+func TestP20AnsweredWhileAway(t *testing.T) {
+	for name, answer := range map[string]struct {
+		state v1alpha1.ClaimState
+		done  string // the reason, when nothing is left
+	}{"rejected": {v1alpha1.ClaimRejected, ""}, "removed": {"", v1alpha1.ReasonNewClaims}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newClaimWorld(t)
+				defer w.run()()
+				w.put(w.app, "team", "own", "Opaque", "user")
+				rules := w.rules()
+				rules.role.Store(true)
+				rules.binder.Store(true)
+				w.put(w.controlPlane, "service", "a", "Opaque", "provider")
+				w.narrow = true
+				w.answer(v1alpha1.ClaimAccepted)
+				time.Sleep(time.Minute)
+				w.says("")
+				if diff := cmp.Diff([]string{"team/a", "team/own"}, w.secretsHere()); diff != "" {
+					t.Fatalf("Secrets (-want +got):\n%s", diff)
+				}
+				w.restart() // and Klutch's konnector comes
+				w.namespace(w.app, "late")
+				w.order("late")
+				w.mark("late")
+				rules.off.Store(true)
+				w.putLegacy(w.app, "late", "left")
+				rules.off.Store(false)
+				rules.role.Store(false) // the rights go with the consent
+				w.answer(answer.state)
+				w.says(v1alpha1.ReasonRevokedCopiesRemain, "with get, list and delete on secrets in ", "late", "team")
+				w.restart()
+				w.says(v1alpha1.ReasonRevokedCopiesRemain, "with get, list and delete on secrets in ", "late", "team")
+				rules.role.Store(true)
+				w.says(answer.done)
+				if diff := cmp.Diff([]string{"team/own"}, w.secretsHere()); diff != "" {
+					t.Errorf("Secrets (-want +got):\n%s", diff)
+				}
+				if rules.allows("team") || rules.allows("late") {
+					t.Error("the rights are not given back")
+				}
+				rules.role.Store(false)
+				w.restart()
+				w.says(answer.done) // it has been done
+			})
+		})
+	}
+}
+
+// TestP20LastWord: ClaimsInSync, by which the next konnector knows what was done, says nothing of answers that
+// are not carried out, and that copies remain whatever else there is to say.
+func TestP20LastWord(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newClaimWorld(t)
+		stop := w.start(w.konnector.syncs.Run) // and which namespaces the platform serves is not known
+		w.put(w.controlPlane, "service", "a", "Opaque", "provider")
+		w.put(w.app, "team", "a", "Opaque", "user")
+		w.answer(v1alpha1.ClaimAccepted)
+		time.Sleep(time.Minute)
+		w.look()
+		if c, said := w.verdict.found[v1alpha1.ConditionClaimsInSync]; said {
+			t.Errorf("not carried out, and ClaimsInSync is %+v", c)
+		}
+		stop()
+	})
+	p := &pass{verdict: newVerdict()}
+	p.verdict.set(warned(v1alpha1.ConditionClaimsInSync, v1alpha1.ReasonRevokedCopiesRemain, "Copies remain."))
+	p.relatedWait(map[string]string{"late": "no"})
+	if c := p.verdict.found[v1alpha1.ConditionClaimsInSync]; c.Reason != v1alpha1.ReasonRevokedCopiesRemain || !strings.Contains(c.Message, "wait for rights in late") || !strings.Contains(c.Message, "Copies remain.") {
+		t.Errorf("ClaimsInSync is %+v", c)
+	}
+}
+
+// mark gives the order of a namespace an annotation as Klutch's konnector does.
+func (w *claimWorld) mark(namespace string) {
 	w.Helper()
-	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.BoundAnnotation, bound)
-	if _, err := w.widgets("team").Patch(w.Context(), "order", types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "konnector"}); err != nil {
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:"true"}}}`, v1alpha1.BoundAnnotation)
+	if _, err := w.widgets(namespace).Patch(w.Context(), "order", types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "konnector"}); err != nil {
 		w.Fatal(err)
 	}
 }
@@ -672,7 +774,7 @@ func TestP20RightsGoWithTheConsent(t *testing.T) {
 		w.answer(v1alpha1.ClaimAccepted)
 		time.Sleep(time.Minute)
 		w.says("")
-		if diff := cmp.Diff([]string{"a"}, w.secretsHere()); diff != "" {
+		if diff := cmp.Diff([]string{"team/a"}, w.secretsHere()); diff != "" {
 			t.Fatalf("Secrets (-want +got):\n%s", diff)
 		}
 		for _, binder := range []bool{true, false} { // or it may not even see where it had rights
@@ -689,7 +791,7 @@ func TestP20RightsGoWithTheConsent(t *testing.T) {
 			w.says(v1alpha1.ReasonRevokedCopiesRemain, where)
 			w.restart()
 			w.says(v1alpha1.ReasonRevokedCopiesRemain, where)
-			if diff := cmp.Diff([]string{"a"}, w.secretsHere()); diff != "" {
+			if diff := cmp.Diff([]string{"team/a"}, w.secretsHere()); diff != "" {
 				t.Fatalf("Secrets (-want +got):\n%s", diff)
 			}
 			rules.role.Store(true)

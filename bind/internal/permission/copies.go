@@ -27,8 +27,7 @@ type Copies struct {
 	Owner      v1alpha1.Owner
 	Namespaces []string
 	Legacy     bool                                                               // those too that a legacy konnector wrote, which name no binding
-	Others     func(ctx context.Context, namespace string) (bool, error)          // whether those there may be another binding's; nil for none
-	stays      func(context.Context, *metav1.PartialObjectMetadata) (bool, error) // of a copy; nil for none
+	Stays      func(context.Context, *metav1.PartialObjectMetadata) (bool, error) // of a copy; nil for none
 }
 
 // Remove deletes the copies of a resource that this binding made, and gives up
@@ -48,20 +47,15 @@ func (from Copies) Remove(ctx context.Context, resource schema.GroupVersionResou
 		for i := range found {
 			o := &found[i]
 			ours, others := copiedBy(from.Binding, from.Owner, o)
-			if !ours && from.Legacy && legacycopy.Is(o, string(from.Owner)) {
-				if ours, err = from.isAlone(ctx, o.Namespace); err != nil {
-					return removed, unseen, err
-				}
-			}
-			if ours && from.stays != nil {
-				stays, err := from.stays(ctx, o)
-				if err != nil {
-					return removed, unseen, err
-				}
-				ours = !stays
-			}
-			if !ours {
+			if !ours && (!from.Legacy || !legacycopy.Is(o, string(from.Owner))) {
 				continue
+			}
+			if from.Stays != nil {
+				if stays, err := from.Stays(ctx, o); err != nil {
+					return removed, unseen, err
+				} else if stays {
+					continue
+				}
 			}
 			if err := removeCopy(ctx, from.Meta.Resource(resource).Namespace(o.Namespace), o, from.Binding, others); err != nil && !fates.Is(err, fates.Absent, fates.Unserved) {
 				return removed, unseen, fmt.Errorf("remove the copy %s/%s of %s: %w", o.Namespace, o.Name, resource.GroupResource(), err)
@@ -70,15 +64,6 @@ func (from Copies) Remove(ctx context.Context, resource schema.GroupVersionResou
 		}
 	}
 	return removed, unseen, nil
-}
-
-// isAlone reports whether no other binding may have the copies of a legacy konnector in a namespace.
-func (from Copies) isAlone(ctx context.Context, namespace string) (bool, error) {
-	if from.Others == nil {
-		return true, nil
-	}
-	others, err := from.Others(ctx, namespace)
-	return !others, err
 }
 
 // in lists what may be copies in a namespace.

@@ -62,11 +62,11 @@ func (u *UnusedNamespaces) Among(ctx context.Context, namespaces []string) (unus
 func (u *UnusedNamespaces) RemoveCopies(ctx context.Context, selected []klutchsync.Related, namespaces, services []string) error {
 	here := Copies{
 		Meta: u.App.Meta, Binding: u.Binding, Owner: v1alpha1.OwnerProvider, Namespaces: append(slices.Clone(namespaces), metav1.NamespaceAll),
-		stays: func(ctx context.Context, o *metav1.PartialObjectMetadata) (bool, error) {
+		Stays: func(ctx context.Context, o *metav1.PartialObjectMetadata) (bool, error) {
 			return u.isUsed(ctx, o.Namespace)
 		},
 	}
-	there := Copies{Meta: u.ControlPlane.Meta, Binding: u.Binding, Owner: v1alpha1.OwnerConsumer, Namespaces: services, stays: u.isNeededThere}
+	there := Copies{Meta: u.ControlPlane.Meta, Binding: u.Binding, Owner: v1alpha1.OwnerConsumer, Namespaces: services, Stays: u.isNeededThere}
 	return errors.Join(here.removeUnused(ctx, selected, klutchsync.TargetSide), there.removeUnused(ctx, selected, klutchsync.SourceSide))
 }
 

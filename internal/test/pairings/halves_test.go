@@ -4,6 +4,7 @@ package pairings
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -151,7 +152,8 @@ func (e *estate) deaf(t *testing.T, p *pairing) {
 }
 
 // TestRevokedOnTheWay has a person reject a claim at the first bind under our konnector: the copies
-// that Klutch's made go, although ours never had a right on them.
+// that Klutch's made go, although ours never had a right on them. On a second tour another claim
+// is rejected while Klutch's konnector runs.
 func TestRevokedOnTheWay(t *testing.T) {
 	t.Parallel()
 	e := newEstate(t, 2)
@@ -188,6 +190,21 @@ func TestRevokedOnTheWay(t *testing.T) {
 	if _, err := e.copies[1].client().Get(t.Context(), e.copies[1].name, metav1.GetOptions{}); err != nil {
 		t.Errorf("the copy of another tenant, with its consent: %v", err)
 	}
+
+	e.app.must(t, e.Konnector.Stop())
+	e.konnectorBack(t)
+	e.add(t, second, "late", "late", labelled) // where ours never had a right
+	original, late := e.originals[len(e.originals)-1], e.copies[len(e.copies)-1]
+	original.patch(t, fmt.Sprintf(`{"data":{"password":%q}}`, base64Of([]byte("copied"))))
+	late.has(t, base64Of([]byte("copied")), "data", "password")
+	answered := claims()
+	answered[0].(map[string]any)["state"], answered[1].(map[string]any)["state"] = "Rejected", "Accepted"
+	spec, err := json.Marshal(map[string]any{"spec": map[string]any{"permissionClaims": answered}})
+	e.app.must(t, err)
+	place{e.app, bindingsGVR, v1alpha1.Namespace, "widgets." + second.group}.patch(t, string(spec))
+	e.konnectorOver(t)
+	e.copies[1].gone(t)
+	late.gone(t)
 }
 
 // TestBeside has Klutch's backend run beside ours, as it does while people move: it serves all
