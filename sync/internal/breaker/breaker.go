@@ -92,7 +92,9 @@ func (b *Breaker) Admit(source cache.ObjectName, now time.Time, objects func() i
 		b.held[source] = b.cause
 		return b.cause
 	}
-	b.times = append(b.times, now)
+	if b.limit >= 0 {
+		b.times = append(b.times, now)
+	}
 	b.admitted[source] = true
 	return ""
 }

@@ -3,6 +3,7 @@
 package breaker_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
@@ -81,5 +82,23 @@ func TestBreaker(t *testing.T) {
 		if unlimited.Admit(object(i), now, func() int { return 0 }) != "" {
 			t.Fatal("a breaker without a limit opened")
 		}
+	}
+}
+
+// Without a limit nothing is counted, so that a journal is written for no deletion.
+func TestWithoutALimit(t *testing.T) {
+	saves := 0
+	b := breaker.New(-1)
+	j := breaker.NewJournal("", func(context.Context, string) error { saves++; return nil }, b)
+	for i := range 20 {
+		if why := b.Admit(object(i), time.Now(), func() int { return 20 }); why != "" {
+			t.Fatal(why)
+		}
+		if err := j.Write(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if saves > 1 { // the first says that there is nothing
+		t.Errorf("the journal was written %d times", saves)
 	}
 }
