@@ -105,7 +105,7 @@ func (c *reconciler) tell(ctx context.Context, r *record, result *Result, f *ref
 func (c *reconciler) wish(key cache.ObjectName) string {
 	obj, _, _ := c.observer.source.Get(key)
 	if obj == nil {
-		return ""
+		return refusal.Unknown
 	}
 	return travel.Hash([]any{obj.GetUID(), obj.GetGeneration(), obj.GetLabels(), obj.GetDeletionTimestamp() != nil})
 }

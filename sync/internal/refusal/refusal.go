@@ -105,14 +105,17 @@ func (r *Refusal) Passes() time.Duration {
 // Due reports whether wish may be asked: it is another one than was refused, the schema of
 // the side that refused has changed since, or the pause is over.
 func (r *Refusal) Due(wish string, schema int) bool {
-	return r.wish != wish || r.schema != schema || r.Wait() <= 0
+	return !r.Of(wish) || r.schema != schema || r.Wait() <= 0
 }
 
 // Wait is how long the pause lasts.
 func (r *Refusal) Wait() time.Duration { return time.Until(r.next) }
 
-// Of reports whether it was wish that was refused.
-func (r *Refusal) Of(wish string) bool { return r.wish == wish }
+// Of reports whether it was wish that was refused, or may have been.
+func (r *Refusal) Of(wish string) bool { return r.wish == wish || wish == Unknown }
+
+// Unknown is a wish that is not known just now, as while its object is listed anew.
+const Unknown = "unknown"
 
 func (r *Refusal) pause(objects int, share time.Duration) time.Duration {
 	doubled := r.asked
@@ -192,7 +195,7 @@ func (l *Ledger) Of(object cache.ObjectName, ask Ask) *Refusal {
 
 // Asked is what an API server was asked.
 type Asked struct {
-	Wish   string // hash of it
+	Wish   string // hash of it, or Unknown
 	Schema int    // how often that of the side that is asked had changed
 	Began  time.Time
 }
@@ -203,8 +206,8 @@ func (l *Ledger) Refused(object cache.ObjectName, ask Ask, asked Asked, err erro
 	defer l.mu.Unlock()
 	k := key{object, ask}
 	r := &Refusal{Kind: fates.Of(err), Detail: text.Clip(fates.Stable(err), longestDetail), Since: asked.Began, wish: asked.Wish, schema: asked.Schema}
-	if before := l.refusals[k]; before != nil && before.wish == asked.Wish {
-		r.Since, r.asked = before.Since, before.asked+1
+	if before := l.refusals[k]; before != nil && before.Of(asked.Wish) {
+		r.Since, r.asked, r.wish = before.Since, before.asked+1, before.wish
 	}
 	l.drop(k)
 	l.refusals[k] = r

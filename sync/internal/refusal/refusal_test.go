@@ -43,6 +43,9 @@ func TestOneObject(t *testing.T) {
 		if !slices.EqualFunc(pauses, want, func(a time.Duration, b float64) bool { return a.Seconds() == b }) {
 			t.Errorf("pauses %v, want %v in seconds", pauses, want)
 		}
+		if r := l.Refused(named(1), Spec, Asked{Unknown, 1, time.Now()}, quota); r.Wait() != longest || r.Due(Unknown, 1) || r.Due("wish", 1) || !r.Due("mended", 1) {
+			t.Errorf("what is not known for a moment waits %v, and is due: %t", r.Wait(), r.Due(Unknown, 1))
+		}
 		if r := l.Refused(named(1), Spec, Asked{"mended", 1, time.Now()}, quota); r.Wait() != 5*time.Second {
 			t.Errorf("another wish waits %v", r.Wait())
 		}
