@@ -50,11 +50,17 @@ func NewKonnector(version string) *Konnector {
 
 // Sync has the Sync of a binding counted; see [bind.Options].
 func (k *Konnector) Sync(binding string, opts *klutchsync.Options) {
-	t, next := k.tally(binding), opts.Hooks.Done
-	opts.Hooks.Done = func(ctx context.Context, pass klutchsync.Result) {
-		t.count(pass)
+	t := k.tally(binding)
+	opts.Hooks.Done = before(t.count, opts.Hooks.Done)
+	opts.Hooks.Reported = before(t.blocked.report, opts.Hooks.Reported)
+}
+
+// before is a hook that calls count and then next, which may be nil.
+func before[T any](count func(T), next func(context.Context, T)) func(context.Context, T) {
+	return func(ctx context.Context, v T) {
+		count(v)
 		if next != nil {
-			next(ctx, pass)
+			next(ctx, v)
 		}
 	}
 }
@@ -154,7 +160,7 @@ func (s *sum) add(b bind.Bound, t *tally) {
 	s.objects["orphaned"] += b.Sync.Orphans
 	s.objects["blocked"] += 0
 	if t != nil {
-		s.objects["blocked"] += min(int(t.blocked.size.Load()), b.Sync.Objects) // none, once the Sync has ended
+		s.objects["blocked"] += min(t.blocked.count(), b.Sync.Objects) // none, once the Sync has ended
 	}
 	if !b.Up {
 		s.up = 0

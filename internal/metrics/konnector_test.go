@@ -18,18 +18,23 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/bind"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// done is the hook of a Sync of binding.
-func (k *Konnector) done(binding string, next func(context.Context, klutchsync.Result)) func(context.Context, klutchsync.Result) {
+// hooks are those of a Sync of binding.
+func (k *Konnector) hooks(binding string, next func(context.Context, klutchsync.Result)) klutchsync.Hooks {
 	opts := klutchsync.Options{Hooks: klutchsync.Hooks{Done: next}}
 	k.Sync(binding, &opts)
-	return opts.Hooks.Done
+	return opts.Hooks
 }
 
 func pass(name string, err error, steps ...string) klutchsync.Result {
 	return klutchsync.Result{Source: cache.NewObjectName("team", name), Steps: steps, Err: err, Took: 2 * time.Millisecond}
+}
+
+func report(name string, why klutchsync.Reason) klutchsync.Report {
+	return klutchsync.Report{Source: cache.NewObjectName("team", name), Reason: why}
 }
 
 func stands(why klutchsync.Reason) error {
@@ -59,7 +64,7 @@ klutch_sync_objects{resource="gadgets.example.org",state="blocked"} 0
 klutch_sync_objects{resource="gadgets.example.org",state="held"} 0
 klutch_sync_objects{resource="gadgets.example.org",state="known"} 0
 klutch_sync_objects{resource="gadgets.example.org",state="orphaned"} 0
-klutch_sync_objects{resource="widgets.example.org",state="blocked"} 1
+klutch_sync_objects{resource="widgets.example.org",state="blocked"} 2
 klutch_sync_objects{resource="widgets.example.org",state="held"} 2
 klutch_sync_objects{resource="widgets.example.org",state="known"} 9
 klutch_sync_objects{resource="widgets.example.org",state="orphaned"} 1
@@ -78,17 +83,26 @@ func TestKonnector(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		k := NewKonnector("v1.2.3")
 		heard := 0
-		widgets := k.done("widgets.example.org", func(context.Context, klutchsync.Result) { heard++ })
+		widgets := k.hooks("widgets.example.org", func(context.Context, klutchsync.Result) { heard++ })
 		for _, p := range []klutchsync.Result{
 			pass("one", nil, "confirm", "add-finalizer", "create", "mark"),
 			pass("one", nil, "look-source"), pass("one", nil, "status"), pass("one", errors.New("no answer"), "confirm", "delete"),
 			pass("two", stands(klutchsync.ReasonConflict), "set-message"), pass("three", stands(klutchsync.ReasonRefused), "set-message"), pass("three", nil),
 			pass("four", stands(klutchsync.ReasonHeld), "set-message"), pass("five", stands(klutchsync.ReasonOrphaned), "set-message"),
 		} {
-			widgets(t.Context(), p)
+			widgets.Done(t.Context(), p)
+		}
+		for _, r := range []klutchsync.Report{
+			report("two", klutchsync.ReasonConflict), report("three", klutchsync.ReasonRefused), report("three", ""),
+			report("four", klutchsync.ReasonHeld), report("five", klutchsync.ReasonOrphaned),
+			report("seven", klutchsync.ReasonUnavailable), report("seven", klutchsync.ReasonRefused), // of which there was no pass yet
+		} {
+			widgets.Reported(t.Context(), r)
 		}
 		// Its Sync has ended, and with it its blocked objects.
-		k.done("gadgets.example.org", nil)(t.Context(), pass("six", stands(klutchsync.ReasonRefused)))
+		gadgets := k.hooks("gadgets.example.org", nil)
+		gadgets.Done(t.Context(), pass("six", stands(klutchsync.ReasonRefused)))
+		gadgets.Reported(t.Context(), report("six", klutchsync.ReasonRefused))
 		all, leads := []bind.Bound{
 			{
 				Name: "widgets.example.org", Ready: true, Up: true, TokenEnds: time.Now().Add(time.Hour), Heartbeat: time.Now().Add(-time.Second),
@@ -120,7 +134,9 @@ func TestKonnectorLabels(t *testing.T) {
 	var all []bind.Bound
 	for n := range 3 * maxResources {
 		all = append(all, bind.Bound{Name: fmt.Sprintf("r%d.example.org", n), Up: n != 2*maxResources, Sync: klutchsync.Status{Objects: 2}})
-		k.done(all[n].Name, nil)(t.Context(), pass("a", stands(klutchsync.ReasonConflict)))
+		hooks := k.hooks(all[n].Name, nil)
+		hooks.Done(t.Context(), pass("a", stands(klutchsync.ReasonConflict)))
+		hooks.Reported(t.Context(), report("a", klutchsync.ReasonConflict))
 	}
 	k.Watch(func() ([]bind.Bound, bool) { return all, true })
 	text := scrape(t, k)
@@ -146,7 +162,7 @@ klutch_sync_passes_total{action="none",resource="other",result="blocked"} 200
 // Passes are many, and mostly about nothing.
 func TestKonnectorAllocatesNothing(t *testing.T) {
 	k := NewKonnector("v1.2.3")
-	done := k.done("widgets.example.org", nil)
+	done := k.hooks("widgets.example.org", nil).Done
 	for name, p := range map[string]klutchsync.Result{
 		"nothing to do": pass("one", nil),
 		"created":       pass("two", nil, "add-finalizer", "create"),
@@ -179,5 +195,40 @@ func TestEveryStepHasAnAction(t *testing.T) {
 	}
 	if writes != len(actionOf) {
 		t.Errorf("%d steps write, and %d have an action", writes, len(actionOf))
+	}
+}
+
+// README and the konnector's guide name the annotation, the condition and the metric of objects that
+// are not in step as the code does.
+func TestGuidesNameWhatIsNotInStep(t *testing.T) {
+	k := NewKonnector("")
+	k.hooks("widgets.example.org", nil).Reported(t.Context(), report("one", klutchsync.ReasonRefused))
+	k.Watch(func() ([]bind.Bound, bool) {
+		return []bind.Bound{{Name: "widgets.example.org", Sync: klutchsync.Status{Objects: 1}}}, true
+	})
+	counts := regexp.MustCompile(`(\w+)\{resource="widgets.example.org",(state="\w+")\} 1\n`).FindAllStringSubmatch(scrape(t, k), -1)
+	var series []string
+	for _, s := range counts {
+		if s[2] != `state="known"` {
+			series = append(series, s[1]+"{"+s[2]+"}")
+		}
+	}
+	for page, names := range map[string][]string{
+		"README.md":        append([]string{klutchsync.MessageAnnotation}, series...),
+		"deploy/README.md": append([]string{klutchsync.MessageAnnotation, v1alpha1.ConditionObjectsSynced, v1alpha1.ReasonObjectsNotSynced}, series...),
+	} {
+		text, err := os.ReadFile("../../" + page)
+		if err != nil || len(series) != 1 {
+			t.Fatal(err, series)
+		}
+		for _, name := range names {
+			if !strings.Contains(string(text), "`"+name+"`") {
+				t.Errorf("%s does not name %s", page, name)
+			}
+		}
+		sentence := regexp.MustCompile(`annotation\s+.` + regexp.QuoteMeta(klutchsync.MessageAnnotation) + `.\s+and in an Event`)
+		if !sentence.Match(text) {
+			t.Errorf("%s does not name the Event", page)
+		}
 	}
 }

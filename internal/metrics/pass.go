@@ -5,7 +5,6 @@ package metrics
 import (
 	"errors"
 	"sync"
-	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/cache"
@@ -38,14 +37,14 @@ func action(steps []string) (a int) {
 // is told, or it is tried again.
 var results = [...]string{"ok", "blocked", "retried"}
 
-func result(err error) (n int, why klutchsync.Reason) {
+func result(err error) int {
 	if err == nil {
-		return 0, ""
+		return 0
 	}
-	if stands, ok := errors.AsType[*klutchsync.ObjectError](err); ok {
-		return 1, stands.Reason
+	if _, ok := errors.AsType[*klutchsync.ObjectError](err); ok {
+		return 1
 	}
-	return 2, ""
+	return 2
 }
 
 // A tally counts the passes of one Sync. It is for many goroutines, and makes nothing
@@ -57,41 +56,32 @@ type tally struct {
 }
 
 func (t *tally) count(pass klutchsync.Result) {
-	n, why := result(pass.Err)
-	t.passes[action(pass.Steps)][n].Inc()
+	t.passes[action(pass.Steps)][result(pass.Err)].Inc()
 	t.took.Observe(pass.Took.Seconds())
-	switch {
-	case why != "" && why != klutchsync.ReasonHeld && why != klutchsync.ReasonOrphaned: // which a Sync counts itself
-		t.blocked.add(pass.Source)
-	case n < len(results)-1:
-		t.blocked.remove(pass.Source)
-	}
 }
 
-// blocked are the objects that something keeps from being in step.
+// blocked are the objects that something keeps from being in step, as it is reported: one that waits
+// behind requests that hang has no pass.
 type blocked struct {
-	size atomic.Int64 // spares the lock where nothing is blocked
-
 	mu    sync.Mutex
 	names map[cache.ObjectName]struct{}
 }
 
-func (b *blocked) add(name cache.ObjectName) {
+func (b *blocked) report(r klutchsync.Report) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	delete(b.names, r.Source)
+	if r.Reason == "" || r.Reason == klutchsync.ReasonHeld || r.Reason == klutchsync.ReasonOrphaned { // which a Sync counts itself
+		return
+	}
 	if b.names == nil {
 		b.names = map[cache.ObjectName]struct{}{}
 	}
-	b.names[name] = struct{}{}
-	b.size.Store(int64(len(b.names)))
+	b.names[r.Source] = struct{}{}
 }
 
-func (b *blocked) remove(name cache.ObjectName) {
-	if b.size.Load() == 0 {
-		return // a pass of this object has not added it: those of one object do not overlap
-	}
+func (b *blocked) count() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	delete(b.names, name)
-	b.size.Store(int64(len(b.names)))
+	return len(b.names)
 }
