@@ -157,7 +157,7 @@ func (a *consents) needed(service v1alpha1.GroupResource, has []rbacv1.PolicyRul
 		switch {
 		case policy == permission.Never, slices.ContainsFunc(claims, goesOn):
 			continue
-		case c.State == v1alpha1.ClaimAccepted, !looked(b) && slices.ContainsFunc(has, func(r rbacv1.PolicyRule) bool {
+		case c.State == v1alpha1.ClaimAccepted, lags(b) && slices.ContainsFunc(has, func(r rbacv1.PolicyRule) bool {
 			return slices.Contains(r.APIGroups, c.Group) && slices.Contains(r.Resources, c.Resource)
 		}):
 			a.did("Left the konnector its right on %s, to remove its copies; the next bind takes it away once it has", c.GroupResource)
@@ -172,10 +172,10 @@ func (a *consents) needed(service v1alpha1.GroupResource, has []rbacv1.PolicyRul
 	return claims
 }
 
-// looked reports whether a konnector has carried out the answers of a binding.
-func looked(b *v1alpha1.APIServiceBinding) bool {
+// lags reports whether a konnector that has carried out answers of a binding has yet to carry out the last ones.
+func lags(b *v1alpha1.APIServiceBinding) bool {
 	said := v1alpha1.FindCondition(b.Status.Conditions, v1alpha1.ConditionClaimsInSync)
-	return said != nil && said.ObservedGeneration == b.Generation
+	return said != nil && said.ObservedGeneration != b.Generation
 }
 
 // spec says what a service is. In a dry run the kind may not be known.

@@ -34,6 +34,7 @@ func TestP20RightsToRemoveCopies(t *testing.T) {
 		"revoked":                             {accepted, rejected, done, true, true},
 		"revoked, and done":                   {rejected, rejected, done, true, false},
 		"revoked, copies remain":              {rejected, rejected, remain, false, true},
+		"revoked, no konnector ever":          {rejected, rejected, v1alpha1.Condition{}, true, false},
 		"revoked, no konnector since":         {rejected, rejected, before, true, true},
 		"revoked, no konnector, and no right": {rejected, rejected, before, false, false},
 		"new, other copies remain":            {"", rejected, remain, false, false},

@@ -138,7 +138,7 @@ func (i *installer) writeRoles(ctx context.Context) error {
 
 // claimed are the rights of claims that the konnector has, where it has not carried out the last answers.
 func (i *installer) claimed(ctx context.Context, service v1alpha1.GroupResource) ([]rbacv1.PolicyRule, error) {
-	if b := i.existing[service.String()]; b == nil || looked(b) {
+	if b := i.existing[service.String()]; b == nil || !lags(b) {
 		return nil, nil
 	}
 	role, err := cluster.Get[rbacv1.ClusterRole](ctx, i.app.Resource(cluster.ClusterRoles), permission.ClaimsName(service.String()))
