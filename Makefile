@@ -49,7 +49,7 @@ arrows: ## the files of each package, who uses whom, and the budgets that are mi
 lint: arrows
 	$(LINT) run ./...
 tidy:
-	for m in . internal/test/kube internal/test/crossplane/function; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
+	for m in . internal/test/kube; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
 ci: LONG := 1
 ci: generate tidy lint test rest sim mutants fleeting fuzz
 	git diff --exit-code

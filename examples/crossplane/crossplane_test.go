@@ -93,7 +93,7 @@ func testWith(t *testing.T, p crossplane.Program) {
 	var beside *stack.Process
 	switch {
 	case err == nil && p == crossplane.V2:
-		beside, err = crossplane.StartFunction(t.Context(), s.Control, s.Dir, "function-patch-and-transform")
+		beside, err = crossplane.StartPatchAndTransform(t.Context(), s.Control, s.Dir)
 	case err == nil:
 		beside, err = crossplane.StartKubernetes(t.Context(), s.Control, s.Dir)
 	}

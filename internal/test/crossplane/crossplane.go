@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -51,6 +52,9 @@ var V2 = Program{"github.com/crossplane/crossplane/v2", "v2.1.0", "h1:7RFel1CeIW
 // Kubernetes is a provider that drives objects of any kind, such as those of an operator.
 var Kubernetes = Program{"github.com/crossplane-contrib/provider-kubernetes", "v1.2.0", "h1:EBqBykO5YbP0A/DJQsd1Rl+L/0tjfKpwf8C7zEsBwsg=", "./cmd/provider"}
 
+// PatchAndTransform is the function of the compositions for V2.
+var PatchAndTransform = Program{"github.com/crossplane-contrib/function-patch-and-transform", "v0.5.0", "h1:VwpJ9ulIGA0EI3U6am+JimNU+uKzK1dTXFrRfsZxqvM=", "."}
+
 // sources downloads the module once a machine and returns where it is.
 func (p Program) sources(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", p.Module+"@"+p.Version)
@@ -77,7 +81,8 @@ func (p Program) Build(ctx context.Context) (bin, sources string, err error) {
 	if err != nil {
 		return "", "", err
 	}
-	bin = filepath.Join(cache, "klutch", strings.Join([]string{filepath.Base(p.Package), p.Version, runtime.Version()}, "-"))
+	name := path.Base(path.Join(p.Module, p.Package))
+	bin = filepath.Join(cache, "klutch", strings.Join([]string{name, p.Version, runtime.Version()}, "-"))
 	if _, err := os.Stat(bin); err == nil {
 		return bin, sources, nil
 	}
@@ -128,21 +133,19 @@ func Start(ctx context.Context, p Program, c *cluster.Cluster, dir string) (*sta
 	return run, run.Start(ctx)
 }
 
-// StartFunction runs the program of folder function, beside the Crossplane that was started with
-// the same dir, and makes it known under a name as the package manager would.
-func StartFunction(ctx context.Context, c *cluster.Cluster, dir, name string) (*stack.Process, error) {
-	_, file, _, _ := runtime.Caller(0)
-	bin := filepath.Join(dir, "bin", "function")
-	cmd := exec.CommandContext(ctx, "go", "build", "-mod=readonly", "-o", bin, ".")
-	cmd.Dir, cmd.Env = filepath.Join(filepath.Dir(file), "function"), append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("build the function: %w\n%s", err, out)
+// StartPatchAndTransform runs the function beside the Crossplane that was started with the same
+// dir, and makes it known as the package manager would.
+func StartPatchAndTransform(ctx context.Context, c *cluster.Cluster, dir string) (*stack.Process, error) {
+	bin, _, err := PatchAndTransform.Build(ctx)
+	if err != nil {
+		return nil, err
 	}
 	address, err := cluster.FreeAddress(ctx)
 	if err != nil {
 		return nil, err
 	}
-	run := &stack.Process{Name: "function", Path: bin, Dir: dir, Args: []string{"-listen", address, "-certificates", filepath.Join(dir, certificates)}}
+	const name = "function-patch-and-transform"
+	run := &stack.Process{Name: name, Path: bin, Dir: dir, Args: []string{"--address=" + address, "--tls-certs-dir=" + filepath.Join(dir, certificates)}}
 	if err := run.Start(ctx); err != nil {
 		return nil, err
 	}
