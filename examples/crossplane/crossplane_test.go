@@ -213,9 +213,8 @@ func (w world) served() {
 		w.Errorf("composed with plan %q", plan)
 	}
 	secret := w.await(w.app(secrets, "orders-api-credentials"), stack.There)
-	password, _, _ := unstructured.NestedString(secret.Object, "data", "password")
-	if want := base64.StdEncoding.EncodeToString([]byte(theirs.GetUID())); password != want {
-		w.Errorf("the password is %q, want %q", password, want)
+	if want := base64.StdEncoding.EncodeToString([]byte(theirs.GetUID())); password(secret) != want {
+		w.Errorf("the password is %q, want %q", password(secret), want)
 	}
 }
 
@@ -332,7 +331,7 @@ func (w world) withdrawn() {
 	w.await(crd, stack.Gone)
 	w.until("what was composed is gone", func() bool { return len(w.list(stack.Object{Cluster: w.s.Control, Resource: managed})) == 3 })
 	w.await(w.app(resource("postgresqlinstances"), "orders"), stack.There)
-	w.await(w.app(resource("servicebindings"), "orders-api"), stack.True("Ready"))
+	w.await(w.app(resource("servicebindings"), "orders-api"), func(u *unstructured.Unstructured) bool { return u != nil && !stack.True("Ready")(u) })
 	w.appliedAgain("xrds")
 	w.lost()
 }
@@ -351,9 +350,10 @@ func (w world) ordered() {
 }
 
 // lost: an instance that went with its XRD is not silently an empty one. The claim says so until
-// the owner of the App Cluster wants another.
+// the owner of the App Cluster wants another, which has credentials of its own.
 func (w world) lost() {
 	w.Helper()
+	dead := w.await(w.app(secrets, "orders-api-credentials"), stack.There)
 	orders := w.app(resource("postgresqlinstances"), "orders")
 	w.await(orders, func(u *unstructured.Unstructured) bool {
 		return u != nil && strings.HasPrefix(u.GetAnnotations()[klutchsync.MessageAnnotation], string(klutchsync.ReasonLost))
@@ -367,6 +367,15 @@ func (w world) lost() {
 	w.await(orders, func(u *unstructured.Unstructured) bool {
 		return u != nil && u.GetAnnotations()[klutchsync.MessageAnnotation] == ""
 	})
+	w.await(w.app(resource("servicebindings"), "orders-api"), stack.True("Ready"))
+	w.await(w.app(secrets, "orders-api-credentials"), func(u *unstructured.Unstructured) bool {
+		return u != nil && password(u) != password(dead)
+	})
+}
+
+func password(secret *unstructured.Unstructured) string {
+	value, _, _ := unstructured.NestedString(secret.Object, "data", "password")
+	return value
 }
 
 // run does what a command says.

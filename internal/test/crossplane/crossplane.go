@@ -167,7 +167,8 @@ func StartPatchAndTransform(ctx context.Context, c *cluster.Cluster, dir string)
 }
 
 // StartKubernetes runs provider-kubernetes with the administrator's rights, beside the Crossplane
-// that was started with the same dir, with a ProviderConfig "default" for the same cluster.
+// that was started with the same dir, with a ProviderConfig "default" for the same cluster. Its
+// metrics are on port 8080, which it lets no flag change: one runs at a time on a machine.
 func StartKubernetes(ctx context.Context, c *cluster.Cluster, dir string) (*stack.Process, error) {
 	bin, sources, err := Kubernetes.Build(ctx)
 	if err != nil {
