@@ -116,7 +116,32 @@ func testWith(t *testing.T, p crossplane.Program) {
 			for _, p := range []*stack.Process{run, beside, s.Konnector, s.Automation} {
 				t.Logf("%s:\n%s", p.Name, p.LastWords())
 			}
+			world{T: t, s: s, v2: p == crossplane.V2}.tell()
 			t.FailNow()
+		}
+	}
+}
+
+// tell logs how far each claim has come, on both sides and in Crossplane.
+func (w world) tell() {
+	for _, gvr := range claimed() {
+		all := []stack.Object{{Cluster: w.s.App, Resource: gvr}, {Cluster: w.s.Control, Resource: gvr}}
+		if !w.v2 {
+			all = append(all, stack.Object{Cluster: w.s.Control, Resource: resource("x" + gvr.Resource)})
+		}
+		for _, o := range all {
+			client, err := o.Client()
+			if err != nil {
+				w.Fatal(err)
+			}
+			found, err := client.List(w.Context(), metav1.ListOptions{})
+			if err != nil { // the kind may have gone with its XRD
+				w.Logf("%s in %s: %v", o, o.Cluster.Name(), err)
+				continue
+			}
+			for _, u := range found.Items {
+				w.Logf("%s%s in %s: %v %v %v", o, u.GetName(), o.Cluster.Name(), u.Object["metadata"], u.Object["spec"], u.Object["status"])
+			}
 		}
 	}
 }
