@@ -56,5 +56,8 @@ func Because(conditions []v1alpha1.Condition) string {
 	if len(parts) == 0 {
 		return ""
 	}
+	for i := range len(parts) - 1 {
+		parts[i] = strings.TrimSuffix(parts[i], ".")
+	}
 	return ": " + strings.Join(parts, "; ")
 }

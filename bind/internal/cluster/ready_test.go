@@ -23,7 +23,7 @@ func TestIsReady(t *testing.T) {
 		{"ready by the Secret alone, as Klutch's konnector says", []v1alpha1.Condition{{Type: "Ready", Status: "True"}, v1alpha1.True("SecretValid")}, false, notConnected},
 		{"ready before the change", []v1alpha1.Condition{{Type: "Ready", Status: "True", ObservedGeneration: 1}, v1alpha1.True("Connected")}, false, ""},
 		{"two reasons", []v1alpha1.Condition{
-			v1alpha1.False("Ready", "Error", "A", "a"), v1alpha1.False("Connected", "Error", "A", "a"), v1alpha1.True("SecretValid"), v1alpha1.Unknown("Synced", "", ""),
+			v1alpha1.False("Ready", "Error", "A", "a"), v1alpha1.False("Connected", "Error", "A", "a."), v1alpha1.True("SecretValid"), v1alpha1.Unknown("Synced", "", ""),
 		}, false, ": Connected is False: A: a; Synced is Unknown"},
 		{"what is no reason", []v1alpha1.Condition{
 			v1alpha1.False("Connected", "Error", "A", "a"), v1alpha1.False("ObjectsSynced", "Info", "B", "b"), v1alpha1.False("ObjectsAdopted", "Info", "C", "c"),

@@ -130,18 +130,21 @@ func ofObjects(b *v1alpha1.APIServiceBinding, found []behind.Object) string {
 	if isGone(b) {
 		return "The tenant is gone, and with it perhaps what these stand for: see the check binding. " + all
 	}
-	var lines []string
+	var said, lines []string
 	for _, o := range found {
 		if strings.Contains(o.Message, klutchsync.OtherCluster) {
 			return "If the cluster that was here before is gone for good, run: kubectl bind recover " + b.Name
 		}
-		if klutchsync.Reason(o.Reason) == klutchsync.ReasonForbidden && strings.Contains(o.Message, `in the namespace "`) {
-			lines = append(lines, o.Reason+": "+ofNamespace)
-		} else if line := ofReason[klutchsync.Reason(o.Reason)]; line != "" {
-			lines = append(lines, o.Reason+": "+line)
+		line := ofReason[klutchsync.Reason(o.Reason)]
+		if isOfNamespace(o) {
+			line = ofNamespace
+		}
+		if line != "" && !slices.Contains(said, line) {
+			said = append(said, line)
+			lines = append(lines, o.Reason+": "+filled(line, b.Name, o))
 		}
 	}
-	if lines = unique(lines); len(lines) == 1 {
+	if len(lines) == 1 {
 		_, lines[0], _ = strings.Cut(lines[0], ": ")
 	}
 	return strings.Join(append(lines, all), " ")
@@ -155,6 +158,21 @@ func unique(texts []string) (once []string) {
 		}
 	}
 	return once
+}
+
+// filled is a line of ofReason for an object of a binding.
+func filled(line, binding string, o behind.Object) string {
+	place := ""
+	if o.Namespace != "" {
+		place = "-n " + o.Namespace + " "
+	}
+	return strings.NewReplacer("-n NAMESPACE ", place, "RESOURCE", binding, "NAME", o.Name).Replace(line)
+}
+
+// isOfNamespace reports whether the platform's API server misses a right in a namespace.
+func isOfNamespace(o behind.Object) bool {
+	asked := klutchsync.Reason(o.Reason) == klutchsync.ReasonForbidden || strings.HasPrefix(strings.TrimPrefix(o.Message, o.Reason+": "), "read target ")
+	return asked && strings.Contains(o.Message, `in the namespace "`)
 }
 
 // ofNamespace is what to do where the platform's API server misses a right in a namespace: it does
@@ -173,7 +191,7 @@ var ofReason = map[klutchsync.Reason]string{
 	klutchsync.ReasonFields:      "The platform's version of this API lacks the fields that the message names: remove them, or ask its operators for a newer version.",
 	klutchsync.ReasonStale:       "This cluster was restored from a backup: look at the object as a whole, then change it; it goes up as it stands.",
 	klutchsync.ReasonVanished:    "What it held is gone with it: ask the platform's operators for a backup before you use what is made anew.",
-	klutchsync.ReasonLost:        "What it held is gone with it: ask the platform's operators. To have it made anew, empty, do as the message says.",
+	klutchsync.ReasonLost:        "What it held is gone with it: ask the platform's operators. To have it made anew, empty, run: kubectl -n NAMESPACE annotate RESOURCE NAME " + klutchsync.TargetAnnotation + "-",
 	klutchsync.ReasonHeld:        "If the deletions are meant, release them as the message says; if not, make the objects that are gone anew.",
 	klutchsync.ReasonDenied:      "Rights are missing: run kubectl bind repair, which writes them anew, or show the message to the operators of the cluster that it names.",
 	klutchsync.ReasonStatus:      "A policy, a webhook or the schema of this cluster is in the way of the status that the message names.",

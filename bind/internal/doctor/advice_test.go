@@ -76,6 +76,13 @@ func TestAdvice(t *testing.T) {
 		{"tenant gone, after all else", ofBinding(gone), "it asks for a new tenant"},
 		{"anything else", ofBinding(binding("Evil")), "kubectl -n klutch-bind describe apiservicebinding things.example.com"},
 		{"service namespace gone", behindBy(klutchsync.ReasonForbidden, `cannot patch resource "widgets" in API group "example.org" in the namespace "tenant-team"`), "or the rights in it, may be gone on the platform"},
+		{"service namespace gone, at a look", behindBy(klutchsync.ReasonDenied, `read target t/x: widgets.example.org "x" is forbidden: cannot get resource "widgets" in the namespace "t"`), "or the rights in it, may be gone on the platform"},
+		{"rights here gone", behindBy(klutchsync.ReasonDenied, `widgets.example.org "x" is forbidden: cannot patch resource "widgets" in the namespace "team"`), "run kubectl bind repair"},
+		{
+			"instances lost", ofObjects(named("things.example.com"), []behind.Object{{Namespace: "team", Name: "a", Reason: "TargetLost"}, {Namespace: "team", Name: "b", Reason: "TargetLost"}}),
+			"To have it made anew, empty, run: kubectl -n team annotate things.example.com a klutch.anynines.com/target-uid- All of them: ",
+		},
+		{"instance of a cluster-scoped API lost", ofObjects(named("things.example.com"), []behind.Object{{Name: "a", Reason: "TargetLost"}}), "kubectl annotate things.example.com a "},
 		{"quota", behindBy(klutchsync.ReasonForbidden, "x"), "A quota, a policy or a right of the platform"},
 		{"webhook down", behindBy(klutchsync.ReasonUnavailable, "x"), "webhook of the platform fails"},
 		{"namespace gone", behindBy(klutchsync.ReasonMissing, "x"), "bring back what is missing"},
