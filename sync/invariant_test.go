@@ -273,7 +273,16 @@ func (m *model) commitTarget(c fakecluster.Commit, ours bool) {
 		m.targetDeleted(name, c)
 		return
 	}
+	if source := m.now[sideSource][m.sim.source(name)]; uid == "" && m.sim.plan.Conflict == klutchsync.ConflictAdopt && source != nil && keeps(c.After, string(source.GetUID())) {
+		m.sim.origins[string(c.After.GetUID())] = string(source.GetUID()) // it was taken over, and others had taken off what says so
+	}
 	m.targetApplied(name, uid, c)
+}
+
+// keeps reports whether what we applied to a target for a source is held for it.
+func keeps(target *unstructured.Unstructured, source string) bool {
+	keeper := "klutch.anynines.com/sim/" + source[max(0, len(source)-12):]
+	return heldBy(target, keeper, "f:spec") || heldBy(target, keeper, "f:metadata")
 }
 
 // targetDeleted checks that a target is deleted because its source was.
@@ -348,9 +357,7 @@ func (m *model) madeFrom(target *unstructured.Unstructured) string {
 	if target == nil {
 		return ""
 	}
-	from := m.sim.origins[string(target.GetUID())]
-	keeper := "klutch.anynines.com/sim/" + from[max(0, len(from)-12):]
-	if sourceUID(target) == "" && from != "" && (heldBy(target, keeper, "f:spec") || heldBy(target, keeper, "f:metadata")) {
+	if from := m.sim.origins[string(target.GetUID())]; sourceUID(target) == "" && from != "" && keeps(target, from) {
 		return from
 	}
 	return sourceUID(target)
