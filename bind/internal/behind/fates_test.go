@@ -310,6 +310,7 @@ func TestWhatWaitsBehindLateAnswersIsTold(t *testing.T) {
 				}
 				if hang.restarts {
 					end()
+					asked.Store(0) // the requests of before have ended
 					l = NewLedger(func() {})
 					end = run(t, w.source, w.target.View(nil), l, klutchsync.LostRecreate)
 				}
