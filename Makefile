@@ -51,5 +51,5 @@ lint: arrows
 tidy:
 	for m in . internal/test/kube; do (cd $$m && $(GO) mod tidy -diff) || exit 1; done
 ci: LONG := 1
-ci: generate tidy lint test rest sim mutants fleeting fuzz
+ci: generate tidy lint test rest test-crossplane sim mutants fleeting fuzz
 	git diff --exit-code
