@@ -182,7 +182,7 @@ const ofNamespace = "The namespace that the message names, or the rights in it, 
 // ofReason is what to do about an object that is not in step for a reason.
 var ofReason = map[klutchsync.Reason]string{
 	klutchsync.ReasonRefused:     "Change the object to what the message asks for; it is sent again at once.",
-	klutchsync.ReasonForbidden:   "A quota, a policy or a right of the platform is in the way: change the object to what is allowed, or show the message to the platform's operators.",
+	klutchsync.ReasonForbidden:   "A quota, a policy or a right of the platform is in the way: change the object to what is allowed, or show the message to the platform's operators. It is sent again by itself.",
 	klutchsync.ReasonMissing:     "The platform's operators have to bring back what is missing there; the object is sent again by itself.",
 	klutchsync.ReasonUnavailable: "An API server or a webhook of the platform fails: its operators can look. The object is sent again by itself.",
 	klutchsync.ReasonConflict:    "The name is taken on the platform: choose another name for the object, or have the platform's operators remove the other one.",
