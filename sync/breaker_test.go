@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	gosync "sync"
 	"sync/atomic"
@@ -350,6 +351,51 @@ func TestBackInTime(t *testing.T) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if !s.suspect.Load() || s.engine == e {
+			t.Error("nothing began again")
+		}
+	})
+}
+
+// What was reported of an object is taken back when all begins again, unless it is so still.
+func TestReportedBeforeItBeganAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		var mu gosync.Mutex
+		reported := map[string]Reason{}
+		s, stop := w.sync(Options{Hooks: Hooks{Reported: func(_ context.Context, r Report) {
+			mu.Lock()
+			defer mu.Unlock()
+			reported[r.Source.Name] = r.Reason
+		}}})
+		defer stop()
+		is := func(name string) Reason {
+			mu.Lock()
+			defer mu.Unlock()
+			return reported[name]
+		}
+		denying := func(names ...string) {
+			w.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+				if r.Verb == "patch" && slices.Contains(names, r.Object.Name) {
+					return forbidden(r)
+				}
+				return do()
+			})
+		}
+		denying("w0", "w1")
+		for _, name := range []string{"w0", "w1"} {
+			w.create(w.source, w.sourceNS, w.widget(name, `{"size":"small"}`, ``))
+		}
+		w.until("denied", func() bool { return is("w0") == ReasonDenied && is("w1") == ReasonDenied })
+		denying("w1")
+		s.mu.Lock()
+		e := s.engine
+		s.mu.Unlock()
+		e.guard.Read(fence.Store{View: e.source, Namespace: w.sourceNS}, func() string { return "1000000" })
+		w.create(w.source, w.sourceNS, w.widget("news", `{"size":"small"}`, ``))
+		w.until("found out anew", func() bool { return is("w0") == "" && is("w1") == ReasonDenied })
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.engine == e {
 			t.Error("nothing began again")
 		}
 	})

@@ -41,6 +41,7 @@ type engine struct {
 	turns    pace.Turns
 	refusals refusal.Budget
 	queue    *queue.Queue
+	objects  *reconciler
 	source   *view.View
 	target   *view.View
 	counts   *namespaces.Counts
@@ -80,8 +81,8 @@ func newEngine(s *Sync) *engine {
 	if pool == nil {
 		pool = queue.NewPool(e.opts.Workers+e.opts.Workers/4, s.from.timing.delay()) // with room for related objects
 	}
-	r := newReconciler(e)
-	e.queue = pool.Queue(r.reconcile, queue.Options{Name: "sync", Limit: e.opts.Workers, Late: r.late})
+	e.objects = newReconciler(e)
+	e.queue = pool.Queue(e.objects.reconcile, queue.Options{Name: "sync", Limit: e.opts.Workers, Late: e.objects.late})
 	e.related = e.newRelated(pool)
 	for _, r := range e.related {
 		e.tasks = append(e.tasks, r.run)

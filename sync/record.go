@@ -151,6 +151,7 @@ type sourceStatus struct {
 	messages  pace.Pace
 	said      contest.Contest // about the message
 	reported  Reason
+	uid       types.UID // of the source that it was reported of
 	words     string    // of that, as long as there is a reason
 	reports   pace.Pace // of words for the same reason
 	denied    string    // what was told of access to the object

@@ -76,10 +76,9 @@ func (t *reports) report(ctx context.Context, p *pair, r *record) {
 	if why == before && !rewords || !certain(p.state, why) || why == "" && r.status.denied != "" {
 		return
 	}
-	t.count(r, why)
 	r.status.words = text
 	r.status.reports.Count(1, messagePause)
-	t.hooks.reported(ctx, Report{Source: p.key, Target: p.name, UID: p.from.uid, Reason: why, Message: text, Told: text != "" && text == p.state.source.message})
+	t.tell(ctx, r, Report{Source: p.key, Target: p.name, UID: p.from.uid, Reason: why, Message: text, Told: text != "" && text == p.state.source.message})
 	log := logr.FromContextOrDiscard(ctx).WithValues("target", p.name.String())
 	if rewords {
 		return
@@ -89,6 +88,22 @@ func (t *reports) report(ctx context.Context, p *pair, r *record) {
 		return
 	}
 	log.Info("object cannot be synced", "reason", string(why), "message", text)
+}
+
+// tell reports what stands in the way of one object.
+func (t *reports) tell(ctx context.Context, r *record, report Report) {
+	t.count(r, report.Reason)
+	r.status.uid = report.UID
+	t.hooks.reported(ctx, report)
+}
+
+// takeBack follows the end of a run that begins again: what was reported is found out anew.
+func (t *reports) takeBack(ctx context.Context, all *records) {
+	for key, r := range all.byKey {
+		if r.status.reported != "" {
+			t.tell(ctx, r, Report{Source: key, UID: r.status.uid})
+		}
+	}
 }
 
 // count follows a change of what is reported of one object.
@@ -131,9 +146,8 @@ func (t *reports) denied(ctx context.Context, r *record, result *Result, uid typ
 	}
 	reason := reasonOfAccess(f.Kind)
 	r.status.denied = f.Detail
-	t.count(r, reason)
 	log := logr.FromContextOrDiscard(ctx).WithValues("target", result.Target.String())
-	t.hooks.reported(ctx, Report{Source: result.Source, Target: result.Target, UID: uid, Reason: reason, Message: f.Detail})
+	t.tell(ctx, r, Report{Source: result.Source, Target: result.Target, UID: uid, Reason: reason, Message: f.Detail})
 	log.Info("access to an object is denied", "reason", string(reason), "message", f.Detail)
 	t.notify()
 }
@@ -144,9 +158,8 @@ func (t *reports) unanswered(ctx context.Context, r *record, result *Result, uid
 	if r.status.reported != "" || uid == "" {
 		return
 	}
-	t.count(r, ReasonUnavailable)
 	r.status.words = fmt.Sprintf("%s: no answer has come for %s to %s", ReasonUnavailable, refusal.Slow, what)
-	t.hooks.reported(ctx, Report{Source: result.Source, Target: result.Target, UID: uid, Reason: ReasonUnavailable, Message: r.status.words})
+	t.tell(ctx, r, Report{Source: result.Source, Target: result.Target, UID: uid, Reason: ReasonUnavailable, Message: r.status.words})
 	logr.FromContextOrDiscard(ctx).Info("an API server does not answer", "target", result.Target.String(), "message", r.status.words)
 }
 

@@ -85,7 +85,10 @@ func (s *Sync) once(ctx context.Context) error {
 		return err
 	}
 	defer s.end()
-	return e.run(ctx)
+	if err = e.run(ctx); errors.Is(err, fence.ErrRestart) {
+		e.reports.takeBack(ctx, &e.objects.records)
+	}
+	return err
 }
 
 // Release lets go the deletions that are held: see Options.DeletionLimit. It does
