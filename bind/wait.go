@@ -3,6 +3,7 @@
 package bind
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -90,6 +91,7 @@ func waitReady(ctx context.Context, app *cluster.App, name string, p progress) (
 		if b == nil {
 			return false, fmt.Errorf("APIServiceBinding %s is gone", name)
 		}
+		before := why
 		last, why = b, ""
 		if !cluster.IsReady(b) {
 			why = cluster.WaitingFor(b)
@@ -97,6 +99,9 @@ func waitReady(ctx context.Context, app *cluster.App, name string, p progress) (
 			why, unanswered = ": the platform says: "+awaited, 0
 		} else if unanswered++; ctx.Err() != nil || cluster.IsNoAnswer(err) && unanswered < mostUnanswered {
 			why = ": the platform does not say whether it hears the konnector: " + cluster.Explain(err)
+			if ctx.Err() != nil {
+				why = cmp.Or(before, why) // the last question was cut off
+			}
 		} else {
 			return true, nil
 		}
