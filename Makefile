@@ -37,7 +37,7 @@ fuzz: ## what reads strangers' bytes, each fuzz test for FUZZTIME
 test-crossplane: kube ## examples/crossplane with Crossplane itself, which is built first: minutes, once a machine
 	KLUTCH_TEST_CROSSPLANE=1 $(GO) test ./examples/crossplane -count=1 -timeout 30m -v
 rest: kube ## claims at rest beside each automation: nothing is written for 60 s, on either side
-	$(GO) test ./internal/test/e2e ./examples/catalog ./examples/servicebroker -run '^(TestOperatorExample|TestReadme)$$' -count=1 -timeout 20m -rest 60s
+	KLUTCH_TEST_LONG=1 $(GO) test ./internal/test/e2e ./examples/catalog ./examples/servicebroker -run '^(TestOperatorExample|TestReadme)$$' -count=1 -timeout 20m -rest 60s
 bench: ## speed and size beside the yardstick, same clusters, same run: a table, and bench.csv
 	$(GO) run ./internal/test/bench -parts throughput,latency,namespaces,writes,noise,silence,large,refused,settled -csv bench.csv
 bench-tenants: ## what a thousand tenants cost one backend
