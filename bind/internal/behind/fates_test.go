@@ -273,7 +273,7 @@ var hangs = map[string]struct {
 }
 
 // Where all workers wait for answers, the claims that wait for a worker are told and counted
-// within the same 15 seconds, by no request. Of those that are in step nothing is told.
+// within the same 15 seconds, by no request. Nothing is told of objects that are in step.
 func TestWhatWaitsBehindLateAnswersIsTold(t *testing.T) {
 	for name, hang := range hangs {
 		t.Run(name, func(t *testing.T) {
