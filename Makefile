@@ -2,13 +2,15 @@
 GO ?= go
 LINT := $(GO) run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 GEN := $(GO) run sigs.k8s.io/controller-tools/cmd/controller-gen@v0.23.0
+APIDIFF := $(GO) run golang.org/x/exp/cmd/apidiff@v0.0.0-20261113113407-e3970619a1a4
+BASE ?= HEAD
 FUZZTIME ?= 10s
 SEEDS ?= 20000
 # Tests of a package at the same time: most wait for API servers rather than for a core.
 PARALLEL ?= 4
 # All packages, those with the longest tests first, so that none of these runs alone at the end.
 PACKAGES := ./sync ./bind ./internal/test/pairings ./internal/test/e2e ./export ./examples/... ./...
-.PHONY: build demo kube quick test rest test-crossplane race sim mutants fleeting fuzz bench bench-tenants generate lint tidy arrows ci
+.PHONY: build demo kube quick test rest test-crossplane race sim mutants fleeting fuzz bench bench-tenants generate lint tidy arrows apidiff ci
 
 build: ## backend, konnector and kubectl-bind, into bin; minutes the first time, since it compiles client-go
 	$(GO) build -o bin/ ./cmd/...
@@ -46,6 +48,9 @@ generate: ## deep copies and CRDs
 	$(GEN) object crd paths=./klutch/v1alpha1 output:crd:dir=klutch/v1alpha1/crds
 arrows: ## the files of each package, who uses whom, and the budgets that are missed
 	@$(GO) run ./internal/test/arrows ./...
+apidiff: ## what the public API gained and lost since BASE, a revision of git
+	@set -e; old=$$(mktemp -d); git worktree add -q --detach $$old/tree $(BASE); trap 'git worktree remove --force $$old/tree; rm -r $$old' EXIT; \
+	for p in auth bind export klutch klutch/v1alpha1 sync; do echo "$$p"; (cd $$old/tree && $(APIDIFF) -w $$old/$$(basename $$p) ./$$p); $(APIDIFF) $$old/$$(basename $$p) ./$$p; done
 lint: arrows
 	$(LINT) run ./...
 tidy:
