@@ -132,7 +132,7 @@ func TestAdviceIsThatOfTheGuide(t *testing.T) {
 }
 
 // Each reason for which an object is not in step has an advice of its own, but for that of
-// objects that are not there.
+// objects that are not there, and a row of deploy/README.md with the commands of that advice.
 func TestAdviceForEachReason(t *testing.T) {
 	data, err := os.ReadFile("../../../sync/result.go")
 	if err != nil {
@@ -142,6 +142,20 @@ func TestAdviceForEachReason(t *testing.T) {
 	if len(reasons) < 15 {
 		t.Fatalf("%d reasons are found", len(reasons))
 	}
+	guide, err := os.ReadFile("../../../deploy/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(guide), "\n| Reason |")
+	table, _, _ = strings.Cut(table, "\n\n")
+	rows := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `(\\w+)` \\| .* \\| (.*) \\| .* \\|$").FindAllStringSubmatch(table, -1) {
+		rows[row[1]] = row[2]
+	}
+	if len(rows) != strings.Count(table, "\n| `") || len(rows) != len(reasons)+2 || rows[behind.ReasonDeleting] == "" || rows[behind.ReasonNotTakenUp] == "" {
+		t.Errorf("the table of deploy/README.md has %d reasons, want %d, and %s and %s", len(rows), len(reasons), behind.ReasonDeleting, behind.ReasonNotTakenUp)
+	}
+	commands := regexp.MustCompile(`kubectl bind \w+`)
 	seen := map[string]string{}
 	for _, m := range reasons {
 		reason := string(m[1])
@@ -150,6 +164,15 @@ func TestAdviceForEachReason(t *testing.T) {
 			t.Errorf("%s has no advice of its own: %q, %s", reason, advice, other)
 		}
 		seen[advice] = reason
+		row, ok := rows[reason]
+		if !ok {
+			t.Errorf("the table of deploy/README.md lacks %s", reason)
+		}
+		for _, command := range commands.FindAllString(ofReason[klutchsync.Reason(reason)], -1) {
+			if !strings.Contains(row, command) {
+				t.Errorf("%s: the table says %q, doctor %q", reason, row, ofReason[klutchsync.Reason(reason)])
+			}
+		}
 	}
 }
 
