@@ -87,7 +87,9 @@
 //   - relation: what a target is to a source: absent, ours, legacy, predecessor (of an
 //     earlier target cluster or incarnation), foreign, of another source.
 //   - content: whether a target holds what its source intends: in sync, stale, drifted.
-//   - intent: what the target should say, made from the source.
+//   - intent: what the target should say, made from the source. Wish: the hash of what an API
+//     server is asked for, such as an intent; a pause belongs to a wish, so that another one
+//     goes at once.
 //   - conflict, drift, loss: a foreign object has the target's name; a foreign writer
 //     changed a field of ours; a target is gone while its source lives.
 //   - to adopt: to take over a foreign target by consent, as to take ownership of fields is
@@ -104,7 +106,8 @@
 //   - compact record: what a store keeps of an object; transform makes it.
 //   - queue, item, class: keys that wait for a worker; one of them; its priority.
 //   - in-flight limit: how many requests to one API server may be under way.
-//   - fate: what becomes of an API error: retry, wait, refuse or give up.
+//   - fate: what becomes of a request that met an error: it is done with, looked at again,
+//     repeated later, refused, or waits for an event.
 //   - to retry: to try again after a pause.
 //   - resync: a pass over all objects, without an event.
 //   - schema cache: which fields a side knows. Pruning leaves out the others.

@@ -1,8 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package crdcompat compares two snapshots of an API and says what the later one means
-// for those who use the earlier: the backend holds by it what a platform would break in
-// its App Clusters, and the konnector what a provider would break in its own.
+// for those who use the earlier. Each side takes over what is harmless and holds the rest:
+//
+//	change                                effect              the backend               the konnector
+//	more is there, or valid               Added, Widened      takes it over             takes it over
+//	fields that no schema names are kept  Opened              takes it over             holds it
+//	a new rule                            Ruled               holds it, unless all      holds it, unless all
+//	                                                          objects of the tenant     objects of the App
+//	                                                          keep it                   Cluster keep it
+//	less is valid, or something is gone   Narrowed, Removed   holds it                  holds it
+//
+// The backend holds nothing where the template says breakingChanges: Allow. What the konnector
+// holds waits for the consent of the App Cluster's owner. [Hold] puts back what was there in the
+// place of the change alone, and takes over all else.
 package crdcompat
 
 import (

@@ -282,7 +282,7 @@ func (h *heartbeat) rotate(ctx context.Context, name string) (v1alpha1.Condition
 	if current == nil || h.token.Get() == offered.Token && samePlace(&h.place, offered) {
 		return v1alpha1.True(v1alpha1.ConditionSecretValid), nil
 	}
-	return v1alpha1.True(v1alpha1.ConditionSecretValid), h.secret.adopt(ctx, u)
+	return v1alpha1.True(v1alpha1.ConditionSecretValid), h.secret.replaceKubeconfig(ctx, u)
 }
 
 // write writes when the last heartbeat is half an interval old, and when

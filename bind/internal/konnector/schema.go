@@ -96,7 +96,7 @@ func (i *installation) putSchema(ctx context.Context) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	held, paced, err := i.adoptSchema(ctx, change)
+	held, paced, err := i.chooseSchema(ctx, change)
 	if err != nil {
 		return false, err
 	}
@@ -220,8 +220,8 @@ func (i *installation) refused(reason string, err error) {
 	i.pass.verdict.set(failed(v1alpha1.ConditionSchemaInSync, reason, message))
 }
 
-// stay leaves the CRD as it is, whose change to all that the provider wants was refused. That is
-// told until it is not, also while it is not asked for.
+// stay keeps the CRD, since the App Cluster's API server refused the change to all that the provider
+// wants. The condition says so until the API server takes it, also while it is not asked.
 func (i *installation) stay() (bool, error) {
 	here, err := crd.SpecOf(i.live)
 	if err != nil {
@@ -254,11 +254,10 @@ func (i *installation) established(u *unstructured.Unstructured) (bool, error) {
 	return true, nil
 }
 
-// adoptSchema decides what of the provider's schema replaces the one that is here, and puts
-// that into i.wanted and into the export that objects are synced under. It returns what is
-// held, since the binding's owner has to consent to it, and whether all of it, which is the change,
-// waits until the CRD may be changed again.
-func (i *installation) adoptSchema(ctx context.Context, change string) (held []crdcompat.Change, paced bool, err error) {
+// chooseSchema puts the schema to install into i.wanted, and into the export that objects are synced
+// under. held: what the binding's owner has to consent to. paced: the CRD was changed a moment ago,
+// so that nothing is changed yet.
+func (i *installation) chooseSchema(ctx context.Context, change string) (held []crdcompat.Change, paced bool, err error) {
 	if same, err := crd.SameSpec(i.live, i.wanted); same || err != nil {
 		return nil, false, err
 	}

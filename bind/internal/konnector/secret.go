@@ -76,9 +76,9 @@ func (s *kubeconfigSecret) recordTenant(ctx context.Context, tenant types.UID) e
 	return nil
 }
 
-// adopt copies the offered kubeconfig to the App Cluster's Secret, from where it is
+// replaceKubeconfig copies the offered kubeconfig to the App Cluster's Secret, from where it is
 // taken up like any other change of it.
-func (s *kubeconfigSecret) adopt(ctx context.Context, offered *unstructured.Unstructured) error {
+func (s *kubeconfigSecret) replaceKubeconfig(ctx context.Context, offered *unstructured.Unstructured) error {
 	held := s.stored()
 	if held == nil {
 		return nil // a person has just deleted it, and that is a decision
