@@ -177,18 +177,20 @@ func (f *forecast) reach(ctx context.Context) bool {
 // A tally has names of objects by what becomes of them.
 type tally map[string][]string
 
-func (t tally) add(fate, namespace, name string) { t[fate] = append(t[fate], namespace+"/"+name) }
+func (t tally) add(outcome, namespace, name string) {
+	t[outcome] = append(t[outcome], namespace+"/"+name)
+}
 
 // tell notes what becomes of objects of a resource; of the fates with a hint a person should know beforehand.
 func (f *forecast) tell(check, resource string, t tally, hints map[string]string) {
 	var lines, objects, advice []string
-	for _, fate := range slices.Sorted(maps.Keys(t)) {
-		slices.Sort(t[fate])
-		for _, name := range t[fate] {
-			objects = append(objects, resource+" "+name+": "+fate)
+	for _, outcome := range slices.Sorted(maps.Keys(t)) {
+		slices.Sort(t[outcome])
+		for _, name := range t[outcome] {
+			objects = append(objects, resource+" "+name+": "+outcome)
 		}
-		lines = append(lines, fmt.Sprintf("%d %s: %s", len(t[fate]), fate, some(t[fate])))
-		if hint := hints[fate]; hint != "" {
+		lines = append(lines, fmt.Sprintf("%d %s: %s", len(t[outcome]), outcome, some(t[outcome])))
+		if hint := hints[outcome]; hint != "" {
 			advice = append(advice, hint)
 		}
 	}
@@ -230,16 +232,16 @@ func (f *forecast) objects(ctx context.Context) {
 			return
 		}
 		for name, source := range here {
-			fate := fateOfClaim(source, there[prefix+name], f.binding.Spec.MaxAdoptedObjects > 0)
-			found.add(fate, namespace, name)
-			if fate == fateAdopted {
+			outcome := outcomeOfClaim(source, there[prefix+name], f.binding.Spec.MaxAdoptedObjects > 0)
+			found.add(outcome, namespace, name)
+			if outcome == outcomeAdopted {
 				adopted = append(adopted, strings.Join([]string{f.binding.Name, namespace, name, string(there[prefix+name].UID)}, "/"))
 			}
 		}
 		for name, target := range there {
 			name, is := strings.CutPrefix(name, prefix)
-			if fate := fateOfObject(target); is && here[name] == nil && fate != "" {
-				found.add(fate, namespace, name)
+			if outcome := outcomeOfObject(target); is && here[name] == nil && outcome != "" {
+				found.add(outcome, namespace, name)
 				unclaimed = append(unclaimed, strings.Join([]string{f.binding.Name, service, target.Name}, "/"))
 			}
 		}
@@ -247,12 +249,12 @@ func (f *forecast) objects(ctx context.Context) {
 	const byHand = " by the commands of deploy/FROM-KLUTCH.md, with "
 	keep := "On a way back, have the platform delete these objects, or keep them" + byHand + listed("UNCLAIMED", unclaimed)
 	f.tell("objects", resource.Resource, found, map[string]string{
-		fateOthers:   "Each of these says so itself, in the annotation " + klutchsync.MessageAnnotation + ", and its object in the Control Plane Cluster stays.",
-		fateAdopted:  "Have this konnector take up the objects" + byHand + listed("ADOPTED", adopted),
-		fateDeleted:  keep,
-		fateReturned: keep,
-		fateHeld:     "If the deletions are meant, release them as the messages say. What is to stay has to be gone from here before a way back: take the finalizer " + klutchsync.DefaultFinalizer + " off, while no konnector runs.",
-		fateAnew:     "Ask the platform's operators what has become of them, before Klutch's konnector comes back.",
+		outcomeOthers:   "Each of these says so itself, in the annotation " + klutchsync.MessageAnnotation + ", and its object in the Control Plane Cluster stays.",
+		outcomeAdopted:  "Have this konnector take up the objects" + byHand + listed("ADOPTED", adopted),
+		outcomeDeleted:  keep,
+		outcomeReturned: keep,
+		outcomeHeld:     "If the deletions are meant, release them as the messages say. What is to stay has to be gone from here before a way back: take the finalizer " + klutchsync.DefaultFinalizer + " off, while no konnector runs.",
+		outcomeAnew:     "Ask the platform's operators what has become of them, before Klutch's konnector comes back.",
 	})
 }
 
@@ -284,13 +286,13 @@ func (f *forecast) copies(ctx context.Context) {
 				owner, originals, copies = v1alpha1.OwnerConsumer, here, there
 			}
 			for name, copied := range copies {
-				if fate := fateOfCopy(copied, owner, originals[name] != nil && chosen(r, namespace, name)); fate != "" {
-					found.add(fate, namespace, name)
+				if outcome := outcomeOfCopy(copied, owner, originals[name] != nil && chosen(r, namespace, name)); outcome != "" {
+					found.add(outcome, namespace, name)
 				}
 			}
 		}
 		const hint = "ClaimsInSync of the binding says so, too. Delete or rename what has the name of an object that should arrive."
-		f.tell("copies", r.Resource.Resource, found, map[string]string{fateOthers: hint, fateAlone: hint})
+		f.tell("copies", r.Resource.Resource, found, map[string]string{outcomeOthers: hint, outcomeAlone: hint})
 	}
 }
 

@@ -85,11 +85,11 @@ func inheritance(ctx context.Context, app *cluster.App, tenant string) (objects,
 		return []string{"templates: " + cluster.Explain(err)}, nil
 	}
 	exports := eachOf(ctx, app.Resource(cluster.APIServiceExports).Namespace(tenant), func(e *v1alpha1.APIServiceExport) string {
-		fate, goesOn := exportFate(ctx, app, e, templates)
+		outcome, goesOn := exportOutcome(ctx, app, e, templates)
 		if !goesOn {
 			withdrawn = append(withdrawn, e.Name)
 		}
-		return "APIServiceExport " + e.Name + ": " + fate
+		return "APIServiceExport " + e.Name + ": " + outcome
 	})
 	spaces := eachOf(ctx, app.Resource(cluster.APIServiceNamespaces).Namespace(tenant), func(n *v1alpha1.APIServiceNamespace) string {
 		return "Namespace " + n.Status.Namespace + ": stays with what is in it; its RoleBinding klutch-binder becomes ours"
@@ -100,8 +100,8 @@ func inheritance(ctx context.Context, app *cluster.App, tenant string) (objects,
 	}), withdrawn
 }
 
-// exportFate is what becomes of an export of an adopted tenant, and whether it goes on.
-func exportFate(ctx context.Context, app *cluster.App, e *v1alpha1.APIServiceExport, templates []template) (fate string, goesOn bool) {
+// exportOutcome is what becomes of an export of an adopted tenant, and whether it goes on.
+func exportOutcome(ctx context.Context, app *cluster.App, e *v1alpha1.APIServiceExport, templates []template) (outcome string, goesOn bool) {
 	n := slices.IndexFunc(templates, func(t template) bool {
 		return t.Spec.APIServiceSelector.String() == e.Name
 	})

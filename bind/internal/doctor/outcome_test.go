@@ -14,7 +14,7 @@ import (
 
 // What becomes of a claim and of an object goes by the marks of both konnectors, and by who made
 // the claim: only what Klutch's konnector made is told as adopted by it.
-func TestFates(t *testing.T) {
+func TestOutcomes(t *testing.T) {
 	meta := func(annotations ...string) *metav1.PartialObjectMetadata {
 		o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{UID: "source", Annotations: map[string]string{}, Finalizers: []string{klutchsync.DefaultFinalizer}}}
 		for i := 0; i < len(annotations); i += 2 {
@@ -41,22 +41,22 @@ func TestFates(t *testing.T) {
 	bound, message := v1alpha1.BoundAnnotation, klutchsync.MessageAnnotation
 	origin := klutchsync.SourceAnnotation
 	for name, c := range map[string]struct{ got, want string }{
-		"no object":                       {fateOfClaim(meta(), nil, true), fateMade},
-		"a lost object":                   {fateOfClaim(meta(message, "TargetLost: x has vanished"), nil, true), fateAnew},
-		"our object":                      {fateOfClaim(meta(), target(origin, `{"uid":"source"}`), true), fateOurs},
-		"that of another claim":           {fateOfClaim(wrote(meta(), "konnector", body), target(origin, `{"uid":"other"}`), true), fateOthers},
-		"a held deletion":                 {fateOfClaim(going(meta(message, "DeletionsHeld: so many")), target(origin, `{"uid":"source"}`), true), fateHeld},
-		"a deletion":                      {fateOfClaim(going(meta()), target(origin, `{"uid":"source"}`), true), fateOurs},
-		"that of Klutch's konnector":      {fateOfClaim(meta(), target(bound, "true"), true), fateTaken},
-		"adopted by it":                   {fateOfClaim(wrote(meta(), "konnector", body), target(), true), fateAdopted},
-		"only held by it":                 {fateOfClaim(wrote(meta(), "konnector", finalizer), target(), true), fateOthers},
-		"made by a person":                {fateOfClaim(wrote(meta(), "kubectl", body), target(), true), fateOthers},
-		"adopted, and marked":             {fateOfClaim(wrote(marked.DeepCopy(), "konnector", body), target(), true), fateTaken},
-		"marked, and nothing is taken up": {fateOfClaim(wrote(marked.DeepCopy(), "konnector", body), target(), false), fateAdopted},
-		"an orphan":                       {fateOfObject(target(bound, "true", origin, `{"uid":"other"}`)), fateDeleted},
-		"an orphan that is going":         {fateOfObject(going(target(bound, "true"))), ""},
-		"left behind":                     {fateOfObject(target(klutchsync.OrphanedAnnotation, "{}")), fateReturned},
-		"the provider's":                  {fateOfObject(target()), ""},
+		"no object":                       {outcomeOfClaim(meta(), nil, true), outcomeMade},
+		"a lost object":                   {outcomeOfClaim(meta(message, "TargetLost: x has vanished"), nil, true), outcomeAnew},
+		"our object":                      {outcomeOfClaim(meta(), target(origin, `{"uid":"source"}`), true), outcomeOurs},
+		"that of another claim":           {outcomeOfClaim(wrote(meta(), "konnector", body), target(origin, `{"uid":"other"}`), true), outcomeOthers},
+		"a held deletion":                 {outcomeOfClaim(going(meta(message, "DeletionsHeld: so many")), target(origin, `{"uid":"source"}`), true), outcomeHeld},
+		"a deletion":                      {outcomeOfClaim(going(meta()), target(origin, `{"uid":"source"}`), true), outcomeOurs},
+		"that of Klutch's konnector":      {outcomeOfClaim(meta(), target(bound, "true"), true), outcomeTaken},
+		"adopted by it":                   {outcomeOfClaim(wrote(meta(), "konnector", body), target(), true), outcomeAdopted},
+		"only held by it":                 {outcomeOfClaim(wrote(meta(), "konnector", finalizer), target(), true), outcomeOthers},
+		"made by a person":                {outcomeOfClaim(wrote(meta(), "kubectl", body), target(), true), outcomeOthers},
+		"adopted, and marked":             {outcomeOfClaim(wrote(marked.DeepCopy(), "konnector", body), target(), true), outcomeTaken},
+		"marked, and nothing is taken up": {outcomeOfClaim(wrote(marked.DeepCopy(), "konnector", body), target(), false), outcomeAdopted},
+		"an orphan":                       {outcomeOfObject(target(bound, "true", origin, `{"uid":"other"}`)), outcomeDeleted},
+		"an orphan that is going":         {outcomeOfObject(going(target(bound, "true"))), ""},
+		"left behind":                     {outcomeOfObject(target(klutchsync.OrphanedAnnotation, "{}")), outcomeReturned},
+		"the provider's":                  {outcomeOfObject(target()), ""},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %q, want %q", name, c.got, c.want)

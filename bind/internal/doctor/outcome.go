@@ -16,25 +16,25 @@ import (
 
 // What becomes of objects and copies where this konnector takes the place of Klutch's.
 const (
-	fateOurs    = "stay, this konnector made them"
-	fateTaken   = "taken over as they are"
-	fateMade    = "made"
-	fateOthers  = "left alone, since nothing says that Klutch's konnector made what has their name"
-	fateAdopted = "left alone, since Klutch's konnector made the claim for an object of the provider, on which nothing says so"
-	fateAlone   = "left as they are, since they have no original that the claim selects"
+	outcomeOurs    = "stay, this konnector made them"
+	outcomeTaken   = "taken over as they are"
+	outcomeMade    = "made"
+	outcomeOthers  = "left alone, since nothing says that Klutch's konnector made what has their name"
+	outcomeAdopted = "left alone, since Klutch's konnector made the claim for an object of the provider, on which nothing says so"
+	outcomeAlone   = "left as they are, since they have no original that the claim selects"
 )
 
 // What becomes of objects where Klutch's konnector takes the place of this one.
 const (
-	fateDeleted  = "have no claim, so that Klutch's konnector deletes them"
-	fateReturned = "stayed when their claim was deleted, so that Klutch's konnector makes a claim of them"
-	fateHeld     = "deleted here, and held by this konnector, so that Klutch's deletes them in the Control Plane Cluster at once"
-	fateAnew     = "lost, so that Klutch's konnector makes them anew, and empty"
+	outcomeDeleted  = "have no claim, so that Klutch's konnector deletes them"
+	outcomeReturned = "stayed when their claim was deleted, so that Klutch's konnector makes a claim of them"
+	outcomeHeld     = "deleted here, and held by this konnector, so that Klutch's deletes them in the Control Plane Cluster at once"
+	outcomeAnew     = "lost, so that Klutch's konnector makes them anew, and empty"
 )
 
-// fateOfClaim is what becomes of a claim and its object; adopts says that the binding takes up
+// outcomeOfClaim is what becomes of a claim and its object; adopts says that the binding takes up
 // objects of the provider.
-func fateOfClaim(source, target *metav1.PartialObjectMetadata, adopts bool) string {
+func outcomeOfClaim(source, target *metav1.PartialObjectMetadata, adopts bool) string {
 	says := func(why klutchsync.Reason) bool {
 		return strings.HasPrefix(source.GetAnnotations()[klutchsync.MessageAnnotation], string(why)+": ")
 	}
@@ -44,21 +44,21 @@ func fateOfClaim(source, target *metav1.PartialObjectMetadata, adopts bool) stri
 	}
 	switch {
 	case target == nil && says(klutchsync.ReasonLost):
-		return fateAnew
+		return outcomeAnew
 	case target == nil:
-		return fateMade
+		return outcomeMade
 	case source.DeletionTimestamp != nil && says(klutchsync.ReasonHeld):
-		return fateHeld
+		return outcomeHeld
 	case origin.UID == source.UID:
-		return fateOurs
+		return outcomeOurs
 	case origin.UID != "":
-		return fateOthers
+		return outcomeOthers
 	case klutchsync.TakesOver(source, target), adopts && isMarked(source, target):
-		return fateTaken
+		return outcomeTaken
 	case slices.ContainsFunc(source.ManagedFields, madeByKlutch):
-		return fateAdopted
+		return outcomeAdopted
 	}
-	return fateOthers
+	return outcomeOthers
 }
 
 // isMarked reports whether a claim names the object that it was made for.
@@ -72,31 +72,31 @@ func madeByKlutch(e metav1.ManagedFieldsEntry) bool {
 	return legacycopy.Wrote(e.Manager, string(e.Operation), e.Subresource) && e.FieldsV1 != nil && strings.Contains(e.FieldsV1.GetRawString(), `"f:spec":`)
 }
 
-// fateOfObject is what becomes of an object in the Control Plane Cluster that has no claim; empty
+// outcomeOfObject is what becomes of an object in the Control Plane Cluster that has no claim; empty
 // if Klutch's konnector would have a claim of it anyway, or it is going.
-func fateOfObject(target *metav1.PartialObjectMetadata) string {
+func outcomeOfObject(target *metav1.PartialObjectMetadata) string {
 	switch {
 	case target.DeletionTimestamp != nil:
 		return ""
 	case target.Annotations[v1alpha1.BoundAnnotation] == "true":
-		return fateDeleted
+		return outcomeDeleted
 	case target.Annotations[klutchsync.OrphanedAnnotation] != "":
-		return fateReturned
+		return outcomeReturned
 	}
 	return ""
 }
 
-// fateOfCopy is what becomes of an object where copies lie; empty if it has nothing to do with a claim.
-func fateOfCopy(copied *metav1.PartialObjectMetadata, owner v1alpha1.Owner, original bool) string {
+// outcomeOfCopy is what becomes of an object where copies lie; empty if it has nothing to do with a claim.
+func outcomeOfCopy(copied *metav1.PartialObjectMetadata, owner v1alpha1.Owner, original bool) string {
 	switch klutchs := legacycopy.Is(copied, string(owner)); {
 	case klutchs && original:
-		return fateTaken
+		return outcomeTaken
 	case klutchs:
-		return fateAlone
+		return outcomeAlone
 	case cluster.CopyMarksOf(copied).IsOf(owner):
-		return fateOurs
+		return outcomeOurs
 	case original:
-		return fateOthers
+		return outcomeOthers
 	}
 	return ""
 }
