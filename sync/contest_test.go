@@ -289,6 +289,28 @@ func TestOneCluster(t *testing.T) {
 	}
 }
 
+// Where source and target are one cluster, a target that was released has no target either, until
+// the mark is taken off it.
+func TestOneClusterReleases(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		w.to = w.from
+		defer w.run(Options{Mapper: Prefix("a-"), Deletion: DeletionOrphan})()
+		w.create(w.source, w.sourceNS, w.widget("x", `{"size":"small"}`, ``))
+		w.settle()
+		w.delete(w.source, w.sourceNS, "x")
+		w.settle()
+		if w.get(w.source, w.sourceNS, "a-x") == nil || w.get(w.source, w.sourceNS, "a-a-x") != nil {
+			t.Error("what was released is not there, or has a target")
+		}
+		w.merge(w.source, w.sourceNS, "a-x", `{"metadata":{"annotations":{"`+OrphanedAnnotation+`":null}}}`)
+		w.settle()
+		if w.get(w.source, w.sourceNS, "a-a-x") == nil {
+			t.Error("without the mark it has no target")
+		}
+	})
+}
+
 // A Secret that a source refers to goes up also when the source is being deleted.
 func TestRelatedWhileDeleting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -157,7 +157,7 @@ func (m *model) commit(side int, c fakecluster.Commit) {
 		m.wrote[side][name]++
 	}
 	switch {
-	case side == sideTarget && ofSecond(c.After):
+	case ofSecond(c.After):
 		return // finalSecond looks at what there is
 	case c.Resource == simThings && side == sideSource:
 		m.commitSource(c, ours)

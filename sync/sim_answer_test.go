@@ -185,7 +185,7 @@ func (p *simPlan) enable() {
 		p.Deletion = klutchsync.DeletionDelete
 		p.traits = slices.DeleteFunc(p.traits, func(t string) bool { return t == "targets kept" })
 		return
-	case strings.HasPrefix(p.hour.kind, "schemas ") && !p.schemas():
+	case (strings.HasPrefix(p.hour.kind, "schemas ") || strings.HasPrefix(p.hour.kind, "a kind ")) && !p.schemas():
 		trait = "schemas readable"
 	default:
 		return

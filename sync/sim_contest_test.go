@@ -9,17 +9,21 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// A rival undoes what a konnector has written to a target, whenever it sees that.
+// A rival undoes what a konnector has written to a target, or because of it, whenever it sees that.
 type rival struct {
 	name  string
-	sees  func(target *unstructured.Unstructured) bool
-	undo  func(*sim, cache.ObjectName)
-	rests time.Duration // at most, until a konnector tries again
+	sees  func(written *unstructured.Unstructured) bool
+	undo  func(*sim, cache.ObjectName)                            // of the target
+	rests time.Duration                                           // at most, until a konnector tries again
+	most  int                                                     // in an hour, that it undoes of each konnector's; 0 for what mostRivalled allows
+	found func(*sim, cache.ObjectName) *unstructured.Unstructured // what it looks at; nil for the target
 }
 
 const composer = "composer" // that changes targets
@@ -30,15 +34,51 @@ var rivals = []rival{
 		return ok && size != "drift-composer"
 	}, func(s *sim, name cache.ObjectName) {
 		s.merge(sideTarget, name, composer, `{"spec":{"size":"drift-composer"}}`)
-	}, 0},
+	}, 0, 0, nil},
 	{"a policy strips", func(t *unstructured.Unstructured) bool {
 		return annotation(t, klutchsync.SourceAnnotation) != ""
-	}, strip(`"` + klutchsync.SourceAnnotation + `":null`), 0},
+	}, strip(`"` + klutchsync.SourceAnnotation + `":null`), 0, 0, nil},
 	{"an owner deletes", func(t *unstructured.Unstructured) bool {
 		return t.GetDeletionTimestamp() == nil
 	}, func(s *sim, name cache.ObjectName) {
 		_ = s.things(sideTarget, name.Namespace).Delete(s.ctx, name.Name, metav1.DeleteOptions{})
-	}, time.Hour},
+	}, time.Hour, mostReturns, nil},
+}
+
+// besides are rivals of what a konnector writes into the source's cluster. They come at the end of a history.
+var besides = []rival{
+	{"a message is taken off", func(source *unstructured.Unstructured) bool {
+		return annotation(source, klutchsync.MessageAnnotation) != ""
+	}, func(s *sim, name cache.ObjectName) {
+		s.merge(sideSource, s.source(name), composer, `{"metadata":{"annotations":{"`+klutchsync.MessageAnnotation+`":null}}}`)
+	}, 0, mostBesides, func(s *sim, name cache.ObjectName) *unstructured.Unstructured {
+		return s.get(sideSource, s.source(name))
+	}},
+	{"a status is changed back", func(source *unstructured.Unstructured) bool {
+		_, _, reported := tokenOf(source.Object["status"])
+		return reported
+	}, func(s *sim, name cache.ObjectName) {
+		s.merge(sideSource, s.source(name), composer, `{"status":{"phase":"theirs"}}`, "status")
+	}, 0, mostBesides, func(s *sim, name cache.ObjectName) *unstructured.Unstructured {
+		return s.get(sideSource, s.source(name))
+	}},
+	{"copies are changed back", func(secret *unstructured.Unstructured) bool {
+		n, _, _ := unstructured.NestedString(secret.Object, "data", "n")
+		return n != composer
+	}, func(s *sim, name cache.ObjectName) {
+		_, _ = s.copies(name).Patch(s.ctx, "creds-"+name.Name, types.MergePatchType, []byte(`{"data":{"n":"`+composer+`"}}`), metav1.PatchOptions{FieldManager: composer})
+	}, 0, mostBesides, func(s *sim, name cache.ObjectName) *unstructured.Unstructured {
+		secret, err := s.copies(name).Get(s.ctx, "creds-"+name.Name, metav1.GetOptions{})
+		if err != nil {
+			return nil
+		}
+		return secret
+	}},
+}
+
+// copies are the credentials where those of a target are copied to.
+func (s *sim) copies(target cache.ObjectName) dynamic.ResourceInterface {
+	return s.users[sideSource].Resource(simSecrets).Namespace(s.source(target).Namespace)
 }
 
 func strip(annotations string) func(*sim, cache.ObjectName) {
@@ -81,7 +121,11 @@ type rivalry struct {
 // rivalled are the choices of the rivals that see something to undo.
 func (s *sim) rivalled() (out []choice) {
 	for _, r := range s.rivalries {
-		if t := s.get(sideTarget, r.target); t != nil && r.sees(t) {
+		found := r.found
+		if found == nil {
+			found = func(s *sim, target cache.ObjectName) *unstructured.Unstructured { return s.get(sideTarget, target) }
+		}
+		if o := found(s, r.target); o != nil && r.sees(o) {
 			out = append(out, choice{4, func() {
 				s.note("%s: %s", r.name, r.target)
 				s.model.undone[s.source(r.target)]++
@@ -97,8 +141,12 @@ func (s *sim) rivalled() (out []choice) {
 // is made anew. Each write to a target may be told and taken back, and change the status.
 var mostRivalled = [2]int{60, 30}
 
-// mostReturns are the targets that an owner who deletes each costs a konnector in an hour.
-const mostReturns = 13
+// mostReturns are the targets that an owner who deletes each costs a konnector in an hour, and mostBesides
+// what others change back in the source's cluster.
+const (
+	mostReturns = 13
+	mostBesides = 40
+)
 
 // contend has a rival undo each write to a target for an hour, while users and
 // providers change what they have. I19: it is written again ever more rarely. I18: it is told.
@@ -108,7 +156,10 @@ func (s *sim) contend(r rival) {
 	clear(s.model.undone)
 	for _, name := range sorted(s.model.now[sideSource]) {
 		s.rivalries = append(s.rivalries, rivalry{r, op{name: name}.target()})
-		doStatus(s, op{name: name, n: len(s.plan.Related)})
+		s.busy(op{name: name})
+		if r.name == besides[0].name {
+			s.merge(sideSource, name, "user", `{"spec":{"size":"huge"}}`) // of which there is something to say
+		}
 	}
 	for range 12 {
 		if r.rests > 0 {
@@ -122,13 +173,14 @@ func (s *sim) contend(r rival) {
 				s.model.breaks("I19", "%d writes to the %s of %s in an hour in which %s", n, sideName(side), name, r.name)
 			}
 		}
-		if n := s.model.undone[name]; r.rests > 0 && n > mostReturns*len(s.konnectors) {
-			s.model.breaks("I19", "%s was made %d times in an hour in which %s", name, n, r.name)
+		if n := s.model.undone[name]; r.most > 0 && n > r.most*len(s.konnectors) {
+			s.model.breaks("I19", "what %s needs was written %d times in an hour in which %s", name, n, r.name)
 		}
 		s.mu.Lock()
 		why := s.told[name]
 		s.mu.Unlock()
-		if s.model.undone[name] > 3 && why == "" {
+		unreferred := len(s.plan.Related) > 0 && len(s.plan.Related[0].References) == 0 // which is told of nowhere yet
+		if s.model.undone[name] > 3 && why == "" && !(unreferred && r.name == besides[2].name) {
 			s.model.breaks("I18", "%s is not told that %s, for the %dth time", name, r.name, s.model.undone[name])
 		}
 	}

@@ -30,24 +30,45 @@ func hours() (all []generator) {
 	for _, r := range rivals {
 		all = append(all, generator{r.name + " for an hour", 2, func(s *sim, _ op) { s.contend(r) }})
 	}
-	return append(all,
-		generator{"a second Sync", 3, func(s *sim, _ op) { s.joined() }},
+	all = append(all,
+		generator{"a second Sync", 3, func(s *sim, _ op) { s.joined(false) }},
 		generator{"another's condition", 1, func(s *sim, _ op) { s.conditioned() }},
 		generator{"a deletion that is held", 3, func(s *sim, o op) { s.heldDeletion(o) }},
 		generator{"source cluster set up again", 2, func(s *sim, _ op) { s.setUpAgain() }},
-		generator{"deletions over restarts", 0, func(s *sim, _ op) { s.deletedOverRestarts() }}, // drawn by recount
 	)
+	return append(all, rareHours()...)
 }
 
-// recount has one history in sixteen end with deletions over restarts. It is drawn apart, so that
-// the others stay what they were.
+// rareHours are drawn by recount.
+func rareHours() (all []generator) {
+	all = []generator{
+		{"deletions over restarts", 0, func(s *sim, _ op) { s.deletedOverRestarts() }},
+		{"a second Sync within the source's cluster", 0, func(s *sim, _ op) { s.joined(true) }},
+		{"a kind that is taken away for an hour", 0, func(s *sim, o op) { s.goes(o) }},
+	}
+	for _, r := range besides {
+		all = append(all, generator{r.name + " for an hour", 0, func(s *sim, _ op) { s.contend(r) }})
+	}
+	return all
+}
+
+// recount has one history in sixteen end with deletions over restarts, and one in twenty with
+// another rare hour. They are drawn apart, so that the others stay what they were.
 func (p *simPlan) recount(r *rand.Rand) {
-	if p.seed%4 > 0 || r.IntN(4) > 0 {
+	if p.seed%4 > 0 {
 		return
 	}
-	all := hours()
-	g := all[len(all)-1]
-	p.hour = op{kind: g.kind, name: p.hour.name, act: g.act}
+	all, n := rareHours(), 0
+	if r.IntN(4) > 0 {
+		if r.IntN(4) > 0 {
+			return
+		}
+		n = 1 + r.IntN(len(all)-1)
+	}
+	p.hour = op{kind: all[n].kind, name: p.hour.name, n: r.IntN(1000), act: all[n].act}
+	if n > 0 {
+		p.enable()
+	}
 }
 
 // deletedOverRestarts has konnectors that let one deletion pass, and keep their number, begin
@@ -78,14 +99,15 @@ const (
 
 // joined has a second Sync of the same sources begin, with a finalizer of its own, whose targets
 // are elsewhere: it is the second on each source, so that the first one goes on to write statuses
-// and messages. That both are at rest is checked as it is of one.
-func (s *sim) joined() {
+// and messages. That both are at rest is checked as it is of one. Where its targets are in the one
+// cluster with the sources, its mapper has a place for targets of targets, which are not made.
+func (s *sim) joined(one bool) {
 	s.second = klutchsync.NewNamespaces(nil)
-	for _, ns := range []string{"a", "b"} {
-		s.makeNamespace(sideTarget, secondSpaces+ns)
+	k := &konnector{id: len(s.konnectors), second: true, one: one}
+	for _, ns := range []string{"a", "b", secondSpaces + "a", secondSpaces + "b"} {
+		s.makeNamespace(k.target(), secondSpaces+ns)
 		s.second.Set(ns, secondSpaces+ns)
 	}
-	k := &konnector{id: len(s.konnectors), second: true}
 	s.konnectors = append(s.konnectors, k)
 	s.start(k)
 	s.pass(time.Minute)
@@ -95,6 +117,14 @@ func (s *sim) joined() {
 		_ = s.things(sideSource, name.Namespace).Delete(s.ctx, name.Name, metav1.DeleteOptions{})
 		break
 	}
+}
+
+// target is the side on which the targets of k are.
+func (k *konnector) target() int {
+	if k.one {
+		return sideSource
+	}
+	return sideTarget
 }
 
 // secondOptions are those of a second Sync.
@@ -110,7 +140,7 @@ func secondWrites(source *unstructured.Unstructured) bool {
 	return len(own) > 0 && own[0] == secondFinalizer
 }
 
-// ofSecond reports whether an object of the target's side is a second Sync's.
+// ofSecond reports whether an object is a target of a second Sync.
 func ofSecond(o *unstructured.Unstructured) bool {
 	return strings.HasPrefix(o.GetNamespace(), secondSpaces)
 }
@@ -121,10 +151,13 @@ func (m *model) finalSecond() string {
 		return ""
 	}
 	targets := map[cache.ObjectName]*unstructured.Unstructured{}
-	objects, _ := m.sim.clusters[sideTarget].Objects(simThings)
+	objects, _ := m.sim.clusters[m.sim.konnectors[len(m.sim.konnectors)-1].target()].Objects(simThings)
 	for _, t := range objects {
 		if !ofSecond(t) {
 			continue
+		}
+		if strings.HasPrefix(t.GetNamespace(), secondSpaces+secondSpaces) {
+			return fmt.Sprintf("%s/%s is a target of a target", t.GetNamespace(), t.GetName())
 		}
 		targets[m.sim.source(cache.MetaObjectToName(t))] = t
 		if !m.exists(sourceUID(t)) && m.sim.plan.Deletion == klutchsync.DeletionDelete {

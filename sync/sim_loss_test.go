@@ -3,10 +3,12 @@
 package sync_test
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -24,15 +26,75 @@ func losses() []generator {
 				s.model.life(source).collided = true
 			}
 		}},
-		{"kind taken away", 2, func(s *sim, _ op) {
-			s.clusters[sideTarget].Leave(simThings, true)
-			objects, _ := s.clusters[sideTarget].Objects(simThings)
-			for _, t := range objects {
-				_ = s.things(sideTarget, t.GetNamespace()).Delete(s.ctx, t.GetName(), metav1.DeleteOptions{})
-			}
-		}},
-		{"kind offered again", 1, func(s *sim, _ op) { s.clusters[sideTarget].Leave(simThings, false) }},
+		{"kind taken away", 2, func(s *sim, o op) { s.leave(o.n%2 == 0) }},
+		{"kind offered again", 1, func(s *sim, _ op) { s.offerAgain() }},
 	}
+}
+
+// leave has the target's API server say that it takes no new things, or else the platform that it
+// has withdrawn its offer, and all things go.
+func (s *sim) leave(served bool) {
+	s.clusters[sideTarget].Leave(simThings, served)
+	s.withdrawn.Store(!served)
+	objects, _ := s.clusters[sideTarget].Objects(simThings)
+	for _, t := range objects {
+		_ = s.things(sideTarget, t.GetNamespace()).Delete(s.ctx, t.GetName(), metav1.DeleteOptions{})
+	}
+}
+
+func (s *sim) offerAgain() {
+	s.clusters[sideTarget].Leave(simThings, false)
+	s.withdrawn.Store(false)
+}
+
+// offered is Options.Offered of the konnectors.
+func (s *sim) offered(context.Context) (why string, err error) {
+	if s.withdrawn.Load() {
+		why = "it is not on offer"
+	}
+	return why, nil
+}
+
+// goes has the target's kind be taken away for an hour, in which users edit what they have, perhaps
+// while no konnector runs. What was in step is not made anew, and says so.
+func (s *sim) goes(o op) {
+	s.edits() // of which the sources know that there were targets
+	s.pass(time.Minute)
+	var before []cache.ObjectName
+	for _, name := range sorted(s.model.now[sideSource]) {
+		source := s.model.now[sideSource][name]
+		if _, _, served := tokenOf(source.Object["status"]); served && s.model.finalSource(name, source) == "" {
+			before = append(before, name)
+		}
+	}
+	restart := func(start bool) {
+		for _, k := range s.konnectors {
+			if o.n%2 == 0 && start {
+				s.start(k)
+			} else if o.n%2 == 0 {
+				s.crash(k)
+			}
+		}
+	}
+	restart(false)
+	s.leave(o.n/2%2 == 0 && !s.plan.has("schemas unreadable"))
+	restart(true)
+	for range 6 {
+		s.pass(10 * time.Minute)
+		s.edits()
+	}
+	for _, name := range before {
+		s.mu.Lock()
+		why := s.told[name]
+		s.mu.Unlock()
+		if t := s.get(sideTarget, op{name: name}.target()); t != nil {
+			s.model.breaks("I4", "%s was made anew while its kind was taken away", name)
+		} else if why != klutchsync.ReasonVanished && why != klutchsync.ReasonLost {
+			s.model.breaks("I18", "%s has no target any more, and %q is told", name, why)
+		}
+	}
+	s.offerAgain()
+	s.pass(time.Hour)
 }
 
 // lose puts losses into a plan.

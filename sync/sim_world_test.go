@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	gosync "sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -60,6 +61,7 @@ type sim struct {
 	refusal    *refusal // with which the history ends; nil for none
 	rivalries  []rivalry
 	silence    [2]bool        // of the sides, until all faults end
+	withdrawn  atomic.Bool    // the target's kind is not on offer any more
 	ghosts     []*call        // requests whose senders no longer wait, on their way
 	lagging    map[string]int // until which step watches deliver nothing, by their place
 	hidden     []string       // places at which the next event is never seen
@@ -88,6 +90,7 @@ type konnector struct {
 	id     int
 	born   int
 	second bool // it runs the second Sync
+	one    bool // whose targets are in the source's cluster
 	sync   *klutchsync.Sync
 	ledger
 	log    deletionLog
@@ -251,18 +254,22 @@ func (s *sim) start(k *konnector) {
 	ctx, k.cancel = context.WithCancel(s.ctx)
 	k.done = make(chan error, 1)
 	var ends [2]*klutchsync.Cluster
-	for side, c := range s.clusters {
+	for end, c := range s.clusters {
+		side := end
+		if k.one {
+			side, c = sideSource, s.clusters[sideSource]
+		}
 		var view *fakecluster.View // a request of k's past may still be on its way: it must not see this one
 		view = c.Held(fmt.Sprintf("k%d", k.id), s.gate(k, side, &view))
-		k.views[side] = view
-		ends[side], _ = klutchsync.NewClusterForClients(k.views[side].Client(), k.views[side].Metadata())
-		klutchsync.Ordered(ends[side])
+		k.views[end] = view
+		ends[end], _ = klutchsync.NewClusterForClients(view.Client(), view.Metadata())
+		klutchsync.Ordered(ends[end])
 		if s.plan.schemas() && !s.plan.has("schemas unreadable") {
-			ends[side].ReadSchemas(view.Schemas())
+			ends[end].ReadSchemas(view.Schemas())
 		}
 	}
 	options := s.plan.Options
-	options.Mapper, options.FormerSource = s.namespaces, s.former
+	options.Mapper, options.FormerSource, options.Offered = s.namespaces, s.former, s.offered
 	options.Hooks.Reported = func(_ context.Context, r klutchsync.Report) { s.reported(r.Source, r.Reason) }
 	options.Hooks.Done = func(_ context.Context, r klutchsync.Result) {
 		s.mu.Lock()
@@ -443,6 +450,9 @@ func (s *sim) watches() []simWatch {
 			continue
 		}
 		for side, v := range k.views {
+			if k.one {
+				side = sideSource
+			}
 			for _, w := range v.Watches() {
 				if s.places[w] == "" {
 					s.places[w] = fmt.Sprintf("k%d %s %s %s", k.id, sideName(side), w.Resource().Resource, w.Namespace())
@@ -767,7 +777,7 @@ func (s *sim) heal() {
 	if s.plan.contests() {
 		s.letGo()
 	}
-	s.clusters[sideTarget].Leave(simThings, false)
+	s.offerAgain()
 	for side, c := range s.clusters {
 		for _, ns := range []string{"a", "b"} {
 			s.makeNamespace(side, s.at(side, ns)) // a backup may have been made while there was none

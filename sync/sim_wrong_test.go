@@ -51,17 +51,19 @@ var whatGoesWrong = []struct{ perturbation, kinds string }{
 	{"any error of the table of fates", "write answered, read answered, refused for an hour, " + strings.Join(stretches("a while"), ", ")},
 	{"any error of the table of fates, for long", strings.Join(stretches("an hour"), ", ")},
 	{"a manager or admission policy that undoes or strips at each write", "a manager insists, a policy strips, our annotation stripped, our annotations stripped, a manager insists for an hour, a policy strips for an hour"},
+	{"a controller that changes back a message, a status or a copy at each write", "a message is taken off for an hour, a status is changed back for an hour, copies are changed back for an hour"},
 	{"an owner who deletes each target anew", "an owner deletes, an owner deletes for an hour"},
 	{"a side that falls silent", "a side falls silent"},
 	{"a log of deletions that survives restarts, without the last save", "deletion log"},
 	{"a process restarted after each few deletions", "deletions over restarts"},
 	{"API servers that send no bookmarks", "no bookmarks"},
 	{"two Syncs of one source", "a second Sync"},
+	{"source and target in one cluster", "a second Sync within the source's cluster"},
 	{"another controller's condition on the source", "another's condition"},
 	{"a deletion that waits for the provider", "a deletion that is held"},
 	{"the source cluster lost and set up again", "source cluster set up again"},
 	{"a target made anew from its manifest", "target made anew from its manifest"},
-	{"a kind that is taken away", "kind taken away, kind offered again"},
+	{"a kind that is taken away", "kind taken away, kind offered again, a kind that is taken away for an hour"},
 }
 
 // stretches are the names of all refusals of a length.
