@@ -473,11 +473,12 @@ func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before mo
 		r.check(w.source.uid != src.uid || w.source.finalizer || k.source != w.source, "I3: a target is made without the finalizer")
 		r.check(!src.deleting, "I3: a target is made for a source that is being deleted")
 		k.wrote, k.again = 0, false
-		r.check(s.target.relation != relationVanished || k.cluster == w.cluster, "I4: a second target is made in another cluster")
-		r.check(s.target.relation != relationVanished || !w.leaving, "a target is made anew although its kind is being taken away")
-		r.check(s.target.relation != relationVanished || modelReasons[src.message] == ReasonVanished, "I18: a target is made anew, and nothing says so")
-		r.check(s.target.relation != relationVanished || !k.paused, "a target is made anew without a pause")
-		r.check(s.target.relation != relationVanished || s.held == "", "I15: what is held comes back")
+		lost := s.target.relation == relationVanished || w.source.uid == src.uid && w.source.status != 0 && !k.never // only a target gives a status
+		r.check(!lost || k.cluster == w.cluster, "I4: a second target is made in another cluster")
+		r.check(!lost || !w.leaving, "a target is made anew although its kind is being taken away")
+		r.check(!lost || modelReasons[src.message] == ReasonVanished, "I18: a target is made anew, and nothing says so")
+		r.check(!lost || !k.paused, "a target is made anew without a pause")
+		r.check(!lost || s.held == "", "I15: what is held comes back")
 		r.check(r.policy.lost == LostRecreate || src.mark == 0, "a lost target is made anew against the policy")
 		w.born++
 		*dst = modelTarget{uid: w.born}
@@ -678,6 +679,23 @@ func otherMoves() []modelMove {
 			if w.target.deleting = true; !w.target.blocked {
 				w.target = modelTarget{}
 			}
+			return ok
+		}, 1},
+		{"someone deletes the target while no konnector runs, and one starts", func(w *modelWorld) bool {
+			ok := w.target.uid != 0 && !w.target.blocked
+			w.target = modelTarget{}
+			w.start(0, false)
+			return ok
+		}, 1},
+		{"the breaker has counted so many that it holds what follows", func(w *modelWorld) bool {
+			ok := !w.konnectors[0].held
+			w.konnectors[0].held = true
+			return ok
+		}, 1},
+		{"the konnector starts anew, with the breaker's count of so many", func(w *modelWorld) bool {
+			ok := !w.konnectors[0].held
+			w.start(0, false)
+			w.konnectors[0].held = true
 			return ok
 		}, 1},
 		{"a legacy konnector makes the target", func(w *modelWorld) bool {
@@ -1217,6 +1235,9 @@ func TestModel(t *testing.T) {
 			states += one.explore(1)
 		}
 		if two := (modelRun{t: t, policy: p, sources: sources, targets: 2, adversary: userMoves(), two: true}); i == 0 || *modelLong {
+			for m := range two.adversary {
+				two.adversary[m].cost = 0 // users need no faults
+			}
 			states += two.explore(0)
 		}
 	}
