@@ -457,10 +457,13 @@ func (e *engine) status() Status {
 		st.Unreadable = e.access.Problems()
 	}
 	for _, r := range e.related {
-		for _, name := range r.copier.Left() {
+		taken, untold := r.copier.Absent()
+		st.Untold = append(st.Untold, untold...)
+		for _, name := range taken {
 			st.Taken = append(st.Taken, r.Resource.GroupResource().String()+" "+name.String())
 		}
 	}
 	slices.Sort(st.Taken)
 	return st
 }
+	slices.Sort(st.Untold)

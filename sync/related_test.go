@@ -605,3 +605,42 @@ func TestRefusedCopies(t *testing.T) {
 		})
 	}
 }
+
+// A copy to which no claim refers, since a selector chose it, and which an API server does not take
+// or others change back, is told for the Sync as a whole, until it is as it should be.
+func TestUntoldCopies(t *testing.T) {
+	for rival, want := range map[bool]string{
+		false: "an API server does not permit the copy secrets team/creds of the target cluster's",
+		true:  `secrets team/creds, a copy of the target cluster's, is changed by rival each time that it is put right, which is done ever more slowly`,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			b := newBench(t)
+			s, stop := b.world.sync(Options{Related: []Related{{Resource: secrets, From: TargetSide}}})
+			defer stop()
+			var bad atomic.Bool
+			bad.Store(true)
+			b.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+				if r.Resource != secrets || r.Verb != "apply" || !bad.Load() {
+					return do()
+				}
+				if !rival {
+					return apierrors.NewForbidden(secrets.GroupResource(), "creds", errors.New("no s3cret here"))
+				}
+				err := do()
+				_, _ = b.source.Resource(secrets).Namespace(b.sourceNS).Patch(b.Context(), "creds", types.MergePatchType, []byte(`{"data":{"password":"Yg=="}}`), metav1.PatchOptions{FieldManager: "rival"})
+				return err
+			})
+			b.claim(widgets, "Widget", "w0")
+			b.secret(b.target, b.targetNS, "creds", "YQ==")
+			time.Sleep(time.Minute)
+			if diff := cmp.Diff([]string{want}, s.Status().Untold); diff != "" {
+				t.Errorf("told (-want +got):\n%s", diff)
+			}
+			bad.Store(false)
+			time.Sleep(20 * time.Minute)
+			if said := s.Status().Untold; said != nil || b.copied("creds") == nil {
+				t.Errorf("told %q, or no copy", said)
+			}
+		})
+	}
+}

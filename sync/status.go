@@ -46,6 +46,10 @@ type Status struct {
 	// copies, and stay as they are, such as "secrets team/creds".
 	Taken []string
 
+	// Untold says why copies of related objects are not what they should be, where no
+	// source refers to the original, so that none can say so.
+	Untold []string
+
 	// Orphans is the number of targets that were found to have lost their source:
 	// see Options.Orphans.
 	Orphans int

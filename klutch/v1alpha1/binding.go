@@ -60,6 +60,7 @@ const (
 	ReasonInvalidClaim                         = "InvalidClaim"
 	ReasonNewClaims                            = "NewClaims"
 	ReasonCopiesLeftAlone                      = "CopiesLeftAlone"
+	ReasonCopiesRefused                        = "CopiesRefused"
 	ReasonRevokedCopiesRemain                  = "RevokedCopiesRemain"
 	ReasonRefusedClaim                         = "RefusedClaim"
 	ReasonSchemaChangeHeld                     = "SchemaChangeHeld"

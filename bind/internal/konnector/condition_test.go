@@ -24,6 +24,7 @@ import (
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/kubeconfig"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
+	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
 // short is a condition without its times.
@@ -239,5 +240,32 @@ func TestGoneStays(t *testing.T) {
 		if got := p.unlessGone(c.now); got != c.want {
 			t.Errorf("%s: %+v", name, got)
 		}
+	}
+}
+
+// What keeps copies from being what they should be, and no object can say, is said by ClaimsInSync.
+func TestCopiesInSync(t *testing.T) {
+	ok := v1alpha1.True(v1alpha1.ConditionClaimsInSync)
+	refused := klutchsync.Status{Untold: []string{"an API server does not permit the copy secrets team/creds of the target cluster's"}}
+	both := refused
+	both.Taken = []string{"secrets team/own"}
+	for name, tc := range map[string]struct {
+		before v1alpha1.Condition
+		left   []string
+		state  klutchsync.Status
+		want   string
+	}{
+		"nothing":           {ok, nil, klutchsync.Status{}, "ClaimsInSync=True @0"},
+		"nothing is known":  {v1alpha1.Condition{}, nil, klutchsync.Status{}, "= @0"},
+		"a copy is refused": {ok, nil, refused, "ClaimsInSync=False CopiesRefused@0 Related objects do not arrive as they should: an API server does not permit the copy secrets team/creds of the target cluster's."},
+		"a name is taken too, and one is left": {ok, []string{"secrets team/old"}, both, "ClaimsInSync=False CopiesLeftAlone@0 Related objects do not arrive, since other objects have their names: secrets team/own. Delete or rename those. " +
+			"Related objects do not arrive as they should: an API server does not permit the copy secrets team/creds of the target cluster's. " +
+			" Copies that Klutch's konnector made are left, which have no original on the other side: secrets team/old. Delete them if nothing needs them."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, short([]v1alpha1.Condition{copiesInSync(tc.before, tc.left, tc.state)})[0]); diff != "" {
+				t.Errorf("condition (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

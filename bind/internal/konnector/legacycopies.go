@@ -3,6 +3,7 @@
 package konnector
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -35,35 +36,37 @@ type legacyCopies struct {
 	none     int // looks that found none
 }
 
-// tellCopies says which objects stand where copies should, and stay as they are, and which
-// copies of a legacy konnector, on either side, have no original any more, so that nothing takes
-// them over.
+// tellCopies says which copies of related objects are not what they should be.
 func (p *pass) tellCopies(ctx context.Context, state klutchsync.Status, selected []klutchsync.Related) error {
 	if err := p.findLegacyCopies(ctx, state, selected); err != nil {
 		return err
 	}
-	c := p.verdict.found[v1alpha1.ConditionClaimsInSync]
-	if left := p.record.legacy.names; len(left) > 0 {
-		c.Message += " Copies that Klutch's konnector made are left, which have no original on the other side: " +
-			cluster.Some(left) + ". Delete them if nothing needs them."
-		c.Reason = firstReason(c.Reason)
-	}
-	if len(state.Taken) > 0 {
-		text := "Related objects do not arrive, since other objects have their names: " + cluster.Some(state.Taken) +
-			". Delete or rename those. " + c.Message
-		c = warned(v1alpha1.ConditionClaimsInSync, firstReason(c.Reason), text)
-	}
-	if c.Message = strings.TrimSpace(c.Message); c.Type != "" {
+	if c := copiesInSync(p.verdict.found[v1alpha1.ConditionClaimsInSync], p.record.legacy.names, state); c.Type != "" {
 		p.verdict.set(c)
 	}
 	return nil
 }
 
-func firstReason(reason string) string {
-	if reason == "" {
-		return v1alpha1.ReasonCopiesLeftAlone
+// copiesInSync adds to a condition which objects stand where copies should, and stay as they are,
+// what API servers refuse of copies to which no object refers, and which copies of a legacy
+// konnector, on either side, have no original any more, so that nothing takes them over.
+func copiesInSync(c v1alpha1.Condition, left []string, state klutchsync.Status) v1alpha1.Condition {
+	if len(left) > 0 {
+		c.Message += " Copies that Klutch's konnector made are left, which have no original on the other side: " +
+			cluster.Some(left) + ". Delete them if nothing needs them."
+		c.Reason = cmp.Or(c.Reason, v1alpha1.ReasonCopiesLeftAlone)
 	}
-	return reason
+	if len(state.Untold) > 0 {
+		text := "Related objects do not arrive as they should: " + cluster.Some(state.Untold) + ". " + c.Message
+		c = warned(v1alpha1.ConditionClaimsInSync, cmp.Or(c.Reason, v1alpha1.ReasonCopiesRefused), text)
+	}
+	if len(state.Taken) > 0 {
+		text := "Related objects do not arrive, since other objects have their names: " + cluster.Some(state.Taken) +
+			". Delete or rename those. " + c.Message
+		c = warned(v1alpha1.ConditionClaimsInSync, cmp.Or(c.Reason, v1alpha1.ReasonCopiesLeftAlone), text)
+	}
+	c.Message = strings.TrimSpace(c.Message)
+	return c
 }
 
 // findLegacyCopies looks a few times after a start and after a namespace is mapped, and goes on

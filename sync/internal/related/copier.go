@@ -26,8 +26,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 	"time"
 
@@ -55,7 +53,13 @@ type Copier struct {
 
 	mu      sync.Mutex
 	records map[cache.ObjectName]*record
-	left    map[cache.ObjectName]cache.ObjectName // the foreign object that has the name of a copy, by original
+	absent  map[cache.ObjectName]absence // by original
+}
+
+// An absence is why a copy is not what it should be, where it is for the Sync to tell.
+type absence struct {
+	taken  cache.ObjectName // the foreign object that has its name
+	untold string           // what no claim can say of it
 }
 
 // New returns a Copier that selects nothing yet.
@@ -64,7 +68,7 @@ func New(c Config) *Copier {
 	o := ownership{Manager: c.Manager, Former: c.Former, FromTarget: c.FromTarget, Marks: c.Marks, Names: c.Names, Sources: c.Sources}
 	return &Copier{
 		filter: f, owners: o, originals: c.Originals, engine: c.Engine, refused: c.Refused, newPace: c.NewPace,
-		records: map[cache.ObjectName]*record{}, left: map[cache.ObjectName]cache.ObjectName{},
+		records: map[cache.ObjectName]*record{}, absent: map[cache.ObjectName]absence{},
 		observer: observer{f, o, c.Originals, c.Copies}, verifier: verifier{f, o, c.Originals, c.Copies},
 		mirror: &mirror{f, o, c.Copies, c.Engine, []byte(rand.Text())}, teller: teller{f, o, c.Engine},
 	}
@@ -180,25 +184,40 @@ func (c *Copier) wait(p *pair, r *record, f *refusal.Refusal) time.Duration {
 	return max(f.Wait(), time.Millisecond)
 }
 
-// Left are the names of objects that are not ours, stand where copies should, and stay as
-// they are.
-func (c *Copier) Left() []cache.ObjectName {
+// Absent are the names of objects that are not ours, stand where copies should, and stay as they
+// are; and what is to be told of copies that an API server does not take, or that others change,
+// where no claim refers to the original, since a selector names it.
+func (c *Copier) Absent() (taken []cache.ObjectName, untold []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Collect(maps.Values(c.left))
+	for _, a := range c.absent {
+		if a.untold == "" {
+			taken = append(taken, a.taken)
+		} else {
+			untold = append(untold, a.untold)
+		}
+	}
+	return taken, untold
 }
 
-// note keeps whether the name of a copy is taken, and has the Sync tell when that changes.
+// note keeps why a copy is not what it should be, and has the Sync tell when that changes.
 func (c *Copier) note(key cache.ObjectName, r *record) {
+	var why absence
 	name, _ := c.filter.Names.Copy(key)
-	taken := r.problem != "" && r.problem == c.teller.conflict(name)
+	switch {
+	case r.problem == "":
+	case r.problem == c.teller.conflict(name):
+		why.taken = name
+	case len(r.claims) == 0 && !r.stays && !r.held:
+		why.untold = r.problem
+	}
 	c.mu.Lock()
-	_, before := c.left[key]
-	if delete(c.left, key); taken {
-		c.left[key] = name
+	before := c.absent[key]
+	if delete(c.absent, key); why != (absence{}) {
+		c.absent[key] = why
 	}
 	c.mu.Unlock()
-	if taken != before {
+	if why != before {
 		c.engine.Notify()
 	}
 }
