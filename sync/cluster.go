@@ -121,11 +121,10 @@ func tune(config *rest.Config, timeout time.Duration) *rest.Config {
 }
 
 // uid identifies the cluster; empty if that may not be read. It retries until ctx is
-// done.
-func (c *Cluster) uid(ctx context.Context) (types.UID, error) {
+// done, and calls failed with each error in between.
+func (c *Cluster) uid(ctx context.Context, failed func(error)) (types.UID, error) {
 	log := logr.FromContextOrDiscard(ctx)
-	pause := 100 * time.Millisecond
-	for {
+	for attempt := 1; ; attempt++ {
 		ns, err := c.namespace(ctx)
 		switch {
 		case err == nil:
@@ -135,11 +134,13 @@ func (c *Cluster) uid(ctx context.Context) (types.UID, error) {
 			return "", nil
 		}
 		log.V(1).Info("cluster cannot be reached, retrying", "reason", err.Error())
+		if ctx.Err() == nil {
+			failed(err)
+		}
 		select {
 		case <-ctx.Done():
 			return "", ctx.Err()
-		case <-time.After(pause):
-			pause = min(2*pause, watchstore.Last)
+		case <-time.After(watchstore.PauseAfter(err, attempt)):
 		}
 	}
 }

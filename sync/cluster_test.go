@@ -26,7 +26,7 @@ func TestIdentity(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := tc.of.uid(t.Context())
+		got, err := tc.of.uid(t.Context(), func(error) {})
 		if err != nil || got == "" || got != want.GetUID() {
 			t.Errorf("identity is %q, %v, want that of %s, %s", got, err, tc.namespace, want.GetUID())
 		}
@@ -34,7 +34,7 @@ func TestIdentity(t *testing.T) {
 			t.Errorf("identity is %q, %v at the second look, %q at the first", again, err, got)
 		}
 	}
-	if got, err := c.IdentifiedBy("hidden").uid(t.Context()); err != nil || got != "" {
+	if got, err := c.IdentifiedBy("hidden").uid(t.Context(), func(error) {}); err != nil || got != "" {
 		t.Errorf("identity by what cannot be read is %q, %v", got, err)
 	}
 }

@@ -5,6 +5,7 @@ package sync
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -62,7 +63,7 @@ func newEngine(s *Sync) *engine {
 	e := &engine{sync: s, opts: s.opts, names: names.Of(s.opts.Domain, s.opts.Binding).With(s.opts.Finalizer)}
 	e.refused = refusal.NewLedger(&e.refusals, func(key cache.ObjectName) { e.queue.Add(key, queue.Resync) })
 	e.reports = newReports(s.opts.Hooks, e.refused, s.notify)
-	e.guard = &fence.Guard{Breaker: s.breaker, Suspect: &s.suspect, Restart: e.restart}
+	e.guard = &fence.Guard{Breaker: s.breaker, Suspect: &s.suspect, Restart: e.restart, Notify: s.notify}
 	e.write = &writer.Writer{
 		Resource: s.resource, Sources: s.from.writes.Resource(s.resource), Targets: s.to.writes.Resource(s.resource), Raw: s.to.raw,
 		Names: e.names, Finalizer: e.opts.Finalizer,
@@ -184,9 +185,10 @@ func (e *engine) close() {
 func (e *engine) identify(ctx context.Context) error {
 	from, to := e.sync.from, e.sync.to
 	var err error
-	if e.guard.SourceUID, err = from.uid(ctx); err == nil {
-		e.guard.TargetUID, err = to.uid(ctx)
+	if e.guard.SourceUID, err = from.uid(ctx, e.guard.Note); err == nil {
+		e.guard.TargetUID, err = to.uid(ctx, e.guard.Note)
 	}
+	e.guard.Note(nil)
 	latest := func() string {
 		_, version, _ := e.source.Get(cache.ObjectName{})
 		return version
@@ -450,6 +452,9 @@ func (e *engine) status() Status {
 			st.Err = &ReadError{v.Name, v.List.Resource, err}
 		}
 	}
+	if err := e.guard.Err(); st.Err == nil && err != nil {
+		st.Err = fmt.Errorf("who the clusters are cannot be read: %w", err)
+	}
 	if st.Err == nil {
 		st.Err = e.reports.denial()
 	}
@@ -464,6 +469,6 @@ func (e *engine) status() Status {
 		}
 	}
 	slices.Sort(st.Taken)
+	slices.Sort(st.Untold)
 	return st
 }
-	slices.Sort(st.Untold)

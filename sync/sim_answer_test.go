@@ -229,12 +229,6 @@ func (r *refusal) meets(c *call) bool {
 	return c.side == r.side && r.holds(c.request) && (r.spared.Name == "" || of != r.spared.Name && of != "creds-"+r.spared.Name)
 }
 
-// holdsUp reports whether the answer to c comes some time or other. What may not be listed or
-// watched is asked for every 2.5 seconds, for ever, which is too often to simulate.
-func (r *refusal) holdsUp(c *call) bool {
-	return r != nil && r.begun && looks(c.request.Verb) && r.meets(c)
-}
-
 // answered is the answer of a number to c, which perhaps was done.
 func (s *sim) answered(c *call, n int, done bool) error {
 	n %= len(simAnswers)
@@ -293,6 +287,8 @@ const (
 	mostPatches = 100              // and of patches of a target, of which a takeover has two, each asked again at once where another state was met
 	mostBeside  = 24               // looks that these need, of the same
 	mostReads   = 100              // live reads of an object that are refused, one in twelve seconds, or that others need
+	mostLooks   = 60               // lists and watches of a view, two a minute
+	mostSoon    = 600              // of one that meets no answer, or one of an API server that fails, one in 2.5 seconds
 	mostFenced  = 300              // looks at who the clusters are, one in ten seconds if they fail, or for each object in 30
 	mostInAll   = 600              // for the whole binding, by each konnector
 	mostAfter   = 4                // of the same after a list, after which all is asked again
@@ -354,11 +350,12 @@ func (s *sim) costs(r *refusal) {
 	for _, asks := range slices.Sorted(maps.Keys(r.lately)) {
 		n := r.lately[asks]
 		words := strings.Fields(asks)
-		if looks(words[2]) {
-			continue // too often, and more so than is simulated: see holdsUp
-		}
 		most, beside := mostRefused, mostBeside
 		switch {
+		case looks(words[2]) && r.Kind.Longest() < 10*time.Second:
+			most, beside = mostSoon, mostSoon
+		case looks(words[2]):
+			most, beside = mostLooks, mostLooks
 		case words[3] == "openapi":
 			most, beside = mostSchemas, mostSchemas
 		case words[3] == "namespaces" || words[3] == "customresourcedefinitions":
@@ -416,28 +413,21 @@ func (p simPlan) contests() bool {
 	})
 }
 
-// unread reports whether a side is told as a whole: what cannot be listed or watched says
-// nothing of single objects, and which of them have changed there is not known.
+// unread reports whether each konnector tells that it cannot read a side, or who the clusters are:
+// which objects have changed there is not known.
 func (s *sim) unread() bool {
 	holds := func(of schema.GroupVersionResource) bool {
 		return s.refusal.holds(fakecluster.Request{Verb: "watch", Resource: of})
 	}
-	return (holds(simThings) || holds(simSecrets)) && (s.refusal.unheard() || !slices.ContainsFunc(s.konnectors, func(k *konnector) bool {
-		var unread *klutchsync.ReadError
-		return k.alive() && !errors.As(k.sync.Status().Err, &unread)
-	}))
-}
-
-// unheard reports whether an answer to a list or a watch is one that reflectors make something of:
-// they ask for something else then. That this is so for an hour is told nowhere yet, as in the
-// history of seed 177.
-func (r *refusal) unheard() bool {
-	return slices.Contains(strays, r.Kind)
+	return (holds(simThings) || holds(simSecrets) || s.refusal.name == "identities") && !slices.ContainsFunc(s.konnectors, func(k *konnector) bool {
+		var object *klutchsync.ObjectError
+		return k.alive() && (k.sync.Status().Err == nil || errors.As(k.sync.Status().Err, &object))
+	})
 }
 
 // told18 checks that each source that is not in step is told as such.
 func (s *sim) told18() *violation {
-	if s.model.broken != nil || s.refusal.name == "identities" { // that no one can tell who a cluster is is told nowhere yet, as in the history of seed 855
+	if s.model.broken != nil {
 		return s.model.broken
 	}
 	for _, name := range sorted(s.model.now[sideSource]) {
@@ -448,7 +438,7 @@ func (s *sim) told18() *violation {
 		if s.refusal.side == sideSource && strings.HasPrefix(problem, "says ") {
 			problem = "" // what it says cannot be changed
 		}
-		if s.unread() && (s.refusal.side == sideSource || strings.HasPrefix(problem, "status.")) {
+		if s.unread() && (s.refusal.name == "identities" || s.refusal.side == sideSource || strings.HasPrefix(problem, "status.")) {
 			problem = "" // what has changed there cannot be known
 		}
 		if problem != "" && why == "" {
@@ -468,13 +458,6 @@ func (s *sim) toldOfCopies() *violation {
 		s.mu.Lock()
 		source := s.ofSecret(originals[name])
 		why := s.told[source]
-
-// untold reports whether a konnector tells of the copy of an original to which no source refers.
-func (s *sim) untold(original cache.ObjectName) bool {
-	return slices.ContainsFunc(s.konnectors, func(k *konnector) bool {
-		return k.alive() && slices.ContainsFunc(k.sync.Status().Untold, func(said string) bool { return strings.Contains(said, s.source(original).String()) })
-	})
-}
 		s.mu.Unlock()
 		if s.model.now[sideSource][source] == nil {
 			continue // there is nothing to tell it on
@@ -484,4 +467,11 @@ func (s *sim) untold(original cache.ObjectName) bool {
 		}
 	}
 	return nil
+}
+
+// untold reports whether a konnector tells of the copy of an original to which no source refers.
+func (s *sim) untold(original cache.ObjectName) bool {
+	return slices.ContainsFunc(s.konnectors, func(k *konnector) bool {
+		return k.alive() && slices.ContainsFunc(k.sync.Status().Untold, func(said string) bool { return strings.Contains(said, s.source(original).String()) })
+	})
 }

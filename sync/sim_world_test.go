@@ -317,11 +317,9 @@ func (s *sim) arrives(c *call) {
 	s.seq++
 	c.seq, c.arrived, c.sent = s.seq, s.step, time.Now()
 	s.calls = append(s.calls, c)
-	if !s.refusal.holdsUp(c) {
-		select {
-		case s.came <- struct{}{}:
-		default:
-		}
+	select {
+	case s.came <- struct{}{}:
+	default:
 	}
 	r := c.request
 	if r.Resource != simThings || !c.writes() {

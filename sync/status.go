@@ -23,9 +23,9 @@ type Status struct {
 	// are readable now.
 	Synced bool
 
-	// Err is what keeps a side from being read, a *ReadError; what an API server
-	// does not permit of some object, an *ObjectError; or what ended Run. Nil if
-	// nothing.
+	// Err is what keeps a side from being read, a *ReadError, or who the clusters are;
+	// what an API server does not permit of some object, an *ObjectError; or what ended
+	// Run. Nil if nothing.
 	Err error
 
 	// Unreadable are the namespaces of the source whose related objects wait for

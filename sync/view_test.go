@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"strings"
 	gosync "sync"
 	"sync/atomic"
 	"testing"
@@ -188,6 +189,71 @@ func refusedReads(t *testing.T, answer fakecluster.Answer, verb string) {
 	w.create(w.source, w.sourceNS, w.widget("b", `{"size":"small"}`, ``))
 	began := time.Now()
 	w.until("in step", func() bool { return w.targetOf("b") != nil && s.Status().Err == nil })
+	if took := time.Since(began); took > time.Minute {
+		t.Errorf("in step after %s", took)
+	}
+}
+
+// Where it cannot be found out who the clusters are, be it at a start or after a list, that is asked
+// ever more rarely, and told; when it is answered all goes on. What says that it may not, or cannot,
+// be known is heeded at a start.
+func TestUnidentifiedIsTold(t *testing.T) {
+	heeded := []fates.Kind{fates.Forbidden, fates.Terminating, fates.Absent, fates.Unserved}
+	for _, answer := range fakecluster.Answers() {
+		for _, late := range []bool{false, true} {
+			if slices.Contains(heeded, answer.Kind) {
+				continue
+			}
+			t.Run(fmt.Sprintf("%v %v", answer.Err(fakecluster.Request{}), late), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { unidentified(t, answer, late) })
+			})
+		}
+	}
+}
+
+// unidentified answers the question who the target's cluster is with an error for an hour, at a
+// start or late.
+func unidentified(t *testing.T, answer fakecluster.Answer, late bool) {
+	t.Helper()
+	w := newFake(t)
+	var refusing atomic.Bool
+	var asked atomic.Int64
+	view := w.fakeTarget.View(func(_ context.Context, r fakecluster.Request, do func() error) error {
+		if refusing.Load() && r.Resource.Resource == "namespaces" {
+			asked.Add(1)
+			return answer.Err(r)
+		}
+		return do()
+	})
+	w.to, _ = NewClusterForClients(view.Client(), view.Metadata())
+	refusing.Store(!late)
+	s, stop := w.sync(Options{})
+	defer stop()
+	if late {
+		w.settle()
+		refusing.Store(true)
+		s.engine.source.Relist("another schema")
+	}
+	for i := range 30 {
+		w.create(w.source, w.sourceNS, w.widget(fmt.Sprintf("a%d", i), `{"size":"small"}`, ``))
+		time.Sleep(time.Second)
+	}
+	time.Sleep(time.Minute)
+	if err := s.Status().Err; err == nil || !strings.Contains(err.Error(), "who the clusters are") {
+		t.Errorf("a minute later the status has %v", err)
+	}
+	asked.Store(0)
+	time.Sleep(time.Hour)
+	most := int64(300)
+	if !late && slices.Contains([]fates.Kind{fates.Unreachable, fates.Failing, fates.Ahead}, answer.Kind) {
+		most = 2_000 // they may be over at any moment
+	}
+	if n := asked.Load(); n > most {
+		t.Errorf("asked %d times in an hour", n)
+	}
+	refusing.Store(false)
+	began := time.Now()
+	w.until("in step", func() bool { return w.targetOf("a0") != nil && w.targetOf("a29") != nil && s.Status().Err == nil })
 	if took := time.Since(began); took > time.Minute {
 		t.Errorf("in step after %s", took)
 	}

@@ -104,7 +104,7 @@ func (s *Store) stray(ctx context.Context, err error) {
 	select {
 	case <-ctx.Done():
 	case <-woken:
-	case <-time.After(s.pauses.Jitter.of(pauseAfter(err, n), s.key, n)):
+	case <-time.After(s.pauses.Jitter.of(PauseAfter(err, n), s.key, n)):
 	}
 }
 

@@ -20,8 +20,8 @@ const (
 	Longest = 40 * time.Second
 )
 
-// pauseAfter is how long to wait after so many errors in a row, from 1.
-func pauseAfter(err error, attempt int) time.Duration {
+// PauseAfter is how long to wait after so many errors in a row, from 1.
+func PauseAfter(err error, attempt int) time.Duration {
 	return min(fates.Of(err).Pause(attempt+1), Longest)
 }
 
@@ -85,7 +85,7 @@ func Retry[T any](ctx context.Context, p *Pauses, failed func(error), try func()
 			return out, ctx.Err()
 		case <-woken:
 			attempt = 0
-		case <-time.After(p.Jitter.of(pauseAfter(err, attempt), p.What, attempt)):
+		case <-time.After(p.Jitter.of(PauseAfter(err, attempt), p.What, attempt)):
 		}
 	}
 }

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,6 +26,12 @@ type Guard struct {
 	Breaker *breaker.Breaker
 	Suspect *atomic.Bool    // a cluster may have been restored from a backup
 	Restart func(why error) // wraps ErrRestart
+	Notify  func()          // called when Err begins or ends
+
+	mu     sync.Mutex
+	err    error     // why it is not known who the clusters are; nil if it is
+	failed int       // how often in a row it could not be found out
+	next   time.Time // before which that is not tried again
 
 	// Of the clusters, once they are identified; empty if they may not be.
 	SourceUID, TargetUID types.UID
@@ -56,6 +64,40 @@ func (g *Guard) Confirm(ctx context.Context, since uint64, version string) error
 // that is wrong.
 func (g *Guard) Doubt() { g.Suspect.Store(true) }
 
+// Err is why it is not known who the clusters are, so that nothing of them can be used; nil if it
+// is known.
+func (g *Guard) Err() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.err
+}
+
+// longest is the longest pause between attempts, however many objects wait for one.
+const longest = 20 * time.Second
+
+// Note follows an attempt to find out who the clusters are.
+func (g *Guard) Note(err error) {
+	g.mu.Lock()
+	before := g.err
+	if g.err = err; err == nil {
+		g.failed, g.next = 0, time.Time{}
+	} else {
+		g.failed++
+		g.next = time.Now().Add(min(fates.Of(err).Pause(g.failed), longest))
+	}
+	g.mu.Unlock()
+	if (before == nil) != (err == nil) {
+		g.Notify()
+	}
+}
+
+// pausing reports whether it is too early for another attempt.
+func (g *Guard) pausing() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return time.Now().Before(g.next)
+}
+
 // recognized reports whether the clusters have been confirmed since p was last
 // listed: behind an endpoint that was away another one may answer.
 func (g *Guard) recognized(ctx context.Context, p *view.Part) bool {
@@ -66,9 +108,16 @@ func (g *Guard) recognized(ctx context.Context, p *view.Part) bool {
 	if p.Confirmed.Load() == lists {
 		return true
 	}
-	if err := g.Confirm(ctx, g.Now(), ""); err != nil && !fates.Is(err, fates.Forbidden, fates.Terminating) {
+	if g.pausing() {
 		return false
 	}
+	if err := g.Confirm(ctx, g.Now(), ""); err != nil && !fates.Is(err, fates.Forbidden, fates.Terminating) {
+		if ctx.Err() == nil && !errors.Is(err, fates.ErrAgain) {
+			g.Note(err)
+		}
+		return false
+	}
+	g.Note(nil)
 	p.Confirmed.Store(lists)
 	return true
 }
