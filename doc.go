@@ -94,8 +94,8 @@
 //     changed a field of ours; a target is gone while its source lives.
 //   - to adopt: to take over a foreign target by consent, as to take ownership of fields is
 //     for those that a legacy konnector wrote.
-//   - to orphan: to leave a target to its cluster without identity and finalizer; no Sync
-//     knows it afterwards.
+//   - to let go: to take our annotations and our ownership of fields off a target and leave
+//     it to its cluster, as the deletion policy Orphan has it; no Sync deletes it later.
 //   - orphan: a target that still says whose it is, and whose source is gone; to collect it
 //     is to delete it once its grace period has elapsed, or at once if the watch showed the
 //     end of its source (its tombstone: gone with our finalizer on and without a

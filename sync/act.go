@@ -78,14 +78,14 @@ func (a *actor) doSource(ctx context.Context, p *pair, s step, r *record) error 
 			r.proofs.source = p.from.uid
 		}
 	case stepMark:
-		obj, err = a.write.Annotate(ctx, p.source, a.write.Names.Mark, p.state.target.uid+"/"+string(p.from.uid))
+		obj, err = a.write.Annotate(ctx, p.source, a.write.Names.TargetRecord, p.state.target.uid+"/"+string(p.from.uid))
 	case stepRemoveFinalizer:
 		obj, err = a.write.RemoveFinalizer(ctx, p.source)
 	default:
 		obj, err = a.giveStatus(ctx, p, r, began)
 	}
-	if err == nil && s.owns() {
-		a.refused.Accepted(p.key, refusal.Own)
+	if err == nil && s.writesSourceMarks() {
+		a.refused.Accepted(p.key, refusal.SourceWrite)
 	}
 	a.hooks.wrote(ctx, Write{Side: SourceSide, Step: string(s), Object: p.key, Took: time.Since(began), Err: err})
 	switch {
@@ -117,11 +117,11 @@ func (a *actor) doTarget(ctx context.Context, p *pair, s step, r *record) error 
 			return nil
 		}
 		a.refused.Accepted(p.key, refusal.Spec)
-		r.held, r.loss = nil, nil
+		r.othersFields, r.loss = nil, nil
 		r.drift.wrote(p, s)
 		p.target = r.answers.target
 		r.drift.accepted, r.drift.listed, r.drift.target = p.acceptance(), p.targets, p.target.GetUID()
-		if s == stepOwn && !p.state.target.managed {
+		if s == stepTakeFields && !p.state.target.managed {
 			r.drift.accepted = "" // the marks alone: an apply follows
 		}
 	}
@@ -143,7 +143,7 @@ func (d *drift) wrote(p *pair, s step) {
 
 // writeTarget sends what a step writes to the target.
 func (a *actor) writeTarget(ctx context.Context, p *pair, s step, r *record) (*unstructured.Unstructured, error) {
-	t := writer.Target{Name: p.name, Seen: p.target, Want: p.want.object, Manager: p.keeper}
+	t := writer.Target{Name: p.name, Seen: p.target, Want: p.intent.object, Manager: p.keeper}
 	switch s {
 	case stepCreate:
 		obj, err := a.write.Create(ctx, t)
@@ -162,12 +162,12 @@ func (a *actor) writeTarget(ctx context.Context, p *pair, s step, r *record) (*u
 			return a.write.Migrate(ctx, t, a.write.Names.Earlier(p.keeper))
 		}
 		return a.write.Migrate(ctx, t, legacy.Wrote)
-	case stepOwn:
+	case stepTakeFields:
 		return a.write.Own(ctx, t)
 	case stepNote:
 		return a.note(ctx, p, t)
-	case stepOrphan:
-		return a.write.Orphan(ctx, t, display(a.write.Resource, p.key))
+	case stepLetGo:
+		return a.write.LetGo(ctx, t, display(a.write.Resource, p.key))
 	case stepDelete:
 		return a.remove(ctx, t, r)
 	case stepCollect:
@@ -208,12 +208,12 @@ func (a *actor) classify(p *pair, s step, r *record, began time.Time, err error)
 	switch {
 	case len(managers) > 0 && p.target != nil:
 		r.answers.lookTarget = false
-		r.held = &heldFields{
-			hash:    p.want.hash,
+		r.othersFields = &heldFields{
+			hash:    p.intent.hash,
 			version: p.target.GetResourceVersion(),
 			detail:  clip(" by " + strings.Join(managers, ", ")),
 		}
-		r.drift.contest.Rivals = r.held.detail
+		r.drift.contest.Rivals = r.othersFields.detail
 		a.refused.Drop(p.key, refusal.Spec) // an API server asks first who owns what
 		return again(err)
 	case passed(err):
@@ -229,10 +229,10 @@ func (a *actor) classify(p *pair, s step, r *record, began time.Time, err error)
 		r.answers.lookTarget = p.target != nil // it may have gone; where it would be made nothing has
 	}
 	ask := refusal.Spec
-	if s == stepDelete || s == stepOrphan {
+	if s == stepDelete || s == stepLetGo {
 		ask = refusal.Deletion
 	}
-	a.refused.Refused(p.key, ask, refusal.Asked{Wish: p.want.hash, Schema: p.schemas[1], Began: began}, err)
+	a.refused.Refused(p.key, ask, refusal.Asked{Wish: p.intent.hash, Schema: p.schemas[1], Began: began}, err)
 	return errNoted
 }
 

@@ -66,7 +66,7 @@ func (o *observer) observeAdoption(p *pair) {
 		return
 	}
 	p.policy.lost, p.policy.deletion, p.policy.orphans = LostReport, DeletionOrphan, OrphanReport
-	if o.opts.Adopt && !p.isMade && p.target != nil && string(p.target.GetUID()) == p.state.source.mark {
+	if o.opts.Adopt && !p.isMade && p.target != nil && string(p.target.GetUID()) == p.state.source.targetRecord {
 		p.policy.conflict = ConflictAdopt
 	}
 }

@@ -34,7 +34,7 @@ func obstacle(s state) Reason {
 		return s.refused
 	case dst.exists() && !dst.ours() && (s.policy.conflict == ConflictFail || !dst.adoptable()):
 		return ReasonConflict
-	case !dst.exists() && s.policy.lost == LostReport && src.mark != "":
+	case !dst.exists() && s.policy.lost == LostReport && src.targetRecord != "":
 		return ReasonLost
 	case s.returns() && s.held != "":
 		return ReasonVanished
@@ -42,11 +42,11 @@ func obstacle(s state) Reason {
 		return ReasonStale
 	case s.refused != "":
 		return s.refused
-	case dst.ours() && (s.contested != "" || dst.content.drifted()) && s.policy.drift == DriftReport:
+	case dst.ours() && (s.heldByOthers != "" || dst.content.drifted()) && s.policy.drift == DriftReport:
 		return ReasonDrifted
 	case s.statusRefused != "":
 		return ReasonStatus
-	case dst.ours() && s.fought:
+	case dst.ours() && s.contested:
 		return ReasonContested
 	case s.related != "":
 		return ReasonRelated
@@ -74,7 +74,7 @@ func told(s state, why Reason) bool {
 		return true
 	}
 	if why == ReasonDrifted {
-		s.contested, s.rivals = "", ""
+		s.heldByOthers, s.rivals = "", ""
 		return strings.HasPrefix(s.source.message, explain(s, why))
 	}
 	return explain(s, why) == s.source.message
@@ -112,7 +112,7 @@ func explain(s state, why Reason) string {
 	case ReasonConflict:
 		said = conflictText(s.target)
 	case ReasonLost:
-		said = fmt.Sprintf("%s has vanished from the target cluster; remove the annotation %s to create it anew", s.target.name, s.words().Mark)
+		said = fmt.Sprintf("%s has vanished from the target cluster; remove the annotation %s to create it anew", s.target.name, s.words().TargetRecord)
 	case ReasonVanished:
 		said = fmt.Sprintf("%s has vanished from the target cluster, with what it held; %s", s.target.name, s.comesBack())
 	case ReasonStale:
@@ -127,7 +127,7 @@ func explain(s state, why Reason) string {
 	case ReasonForbidden:
 		said = s.asked(fates.DoesNotPermit)
 	case ReasonDrifted:
-		said = fmt.Sprintf("%s was changed in the target cluster%s", s.target.name, cmp.Or(s.contested, s.rivals))
+		said = fmt.Sprintf("%s was changed in the target cluster%s", s.target.name, cmp.Or(s.heldByOthers, s.rivals))
 	case ReasonContested:
 		said = fmt.Sprintf("%s is changed in the target cluster%s each time that it is put right, which is done ever more slowly; what changes here goes up at once", s.target.name, s.rivals)
 	case ReasonTerminating:

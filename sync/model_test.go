@@ -154,7 +154,7 @@ func uidBit(uid uint8) uint8 { return 1 << uid }
 // observe is what observer.observe makes of what a konnector sees.
 func (r *modelRun) observe(k *modelKonnector) state {
 	src, dst := k.source, k.target
-	s := state{policy: r.policy, mapped: true, confirmed: k.confirmed, suspect: k.suspect, paused: k.paused && k.wrote == src.wish(), fought: k.again}
+	s := state{policy: r.policy, mapped: true, confirmed: k.confirmed, suspect: k.suspect, paused: k.paused && k.wrote == src.wish(), contested: k.again}
 	s.source = sourceState{
 		freshness: k.sourceAt, exists: src.uid != 0, deleting: src.deleting, finalizer: src.finalizer,
 		proven: src.uid != 0 && k.proven == src.uid, message: modelTexts[src.message],
@@ -167,7 +167,7 @@ func (r *modelRun) observe(k *modelKonnector) state {
 	}
 	k.never = k.never || src.uid != 0 && !src.finalizer
 	if src.mark != 0 {
-		s.source.mark = string('0' + rune(src.mark))
+		s.source.targetRecord = string('0' + rune(src.mark))
 	}
 	s.target.freshness = k.targetAt
 	if k.targetAt == unknown {
@@ -210,7 +210,7 @@ func (r *modelRun) observe(k *modelKonnector) state {
 		k.lost = false
 	}
 	if k.contested {
-		s.contested = " by someone"
+		s.heldByOthers = " by someone"
 	}
 	if k.grace == graceElapsed && s.evidence().has(require(stepCollect, s)) {
 		k.grace, s.target.grace = graceProven, graceProven
@@ -251,7 +251,7 @@ func (r *modelRun) relation(k *modelKonnector) targetRelation {
 	case inherits && dst.managed != src.uid:
 		return relationLegacy
 	case (inherits || made) && dst.contended:
-		return relationContended
+		return relationLegacyWrote
 	case inherits || made:
 		return relationOurs
 	case dst.other:
@@ -487,7 +487,7 @@ func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before mo
 		r.check(!dst.made(src.uid) || dst.gen <= src.gen || !w.rolled && before.konnectors[i].sourceAt == live, "I6: the target goes back to an earlier generation")
 		r.check(do == stepApply || dst.drift != 1 || foreign || r.policy.drift == DriftCorrect, "I9: what others changed is taken against the policy")
 		r.apply(k, dst)
-	case stepOwn:
+	case stepTakeFields:
 		if dst.managed != src.uid {
 			dst.managed, dst.drift = src.uid, 2 // the marks alone: what the fields are an apply tells
 			if before.target.drift == 1 {
@@ -507,7 +507,7 @@ func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before mo
 		if dst.from == 0 {
 			dst.legacy = src.uid
 		}
-	case stepOrphan:
+	case stepLetGo:
 		r.check(r.policy.deletion == DeletionOrphan, "a target is orphaned against the policy")
 		*dst = modelTarget{uid: dst.uid, status: dst.status, blocked: dst.blocked}
 	case stepDelete:
@@ -519,7 +519,7 @@ func (r *modelRun) writeTarget(w *modelWorld, i int, do step, s state, before mo
 		r.check(!dst.former, "I2: a target of a lost cluster is collected")
 		r.check(dst.managed == dst.from, "I2: what someone else made is collected")
 		deleted := r.policy.deletion == DeletionDelete && k.witnessed&w.tombs&uidBit(dst.from) != 0
-		r.check(r.policy.collects() || deleted, "an orphan is deleted against the policy")
+		r.check(r.policy.deletesOrphans() || deleted, "an orphan is deleted against the policy")
 		r.check(w.source.uid != dst.from, "I2: a target is collected while its source is there")
 		r.check(s.held == "", "I15: a held deletion is done")
 		dst.deleting = true
@@ -1077,7 +1077,7 @@ func excessive(trace []step) string {
 			statuses++
 		case stepSetMessage:
 			messages++
-		case stepOwn: // the marks, and what was applied then
+		case stepTakeFields: // the marks, and what was applied then
 			owns++
 		default:
 			if slices.Contains(trace[:i], do) {
@@ -1159,7 +1159,7 @@ func (r *modelRun) wrong(w modelWorld) string {
 	s := r.observe(&k)
 	src, dst, why := w.source, w.target, obstacle(s)
 	switch {
-	case src.uid == 0 && s.target.relation == relationOrphan && s.target.managed && s.policy.collects():
+	case src.uid == 0 && s.target.relation == relationOrphan && s.target.managed && s.policy.deletesOrphans():
 		return "I1: an orphan is not collected"
 	case s.target.relation == relationOrphan && s.target.managed && s.target.grace == graceWaived:
 		return "I20: the target of a source that was deleted is left"
@@ -1176,7 +1176,7 @@ func (r *modelRun) wrong(w modelWorld) string {
 	case why == ReasonConflict && (dst.made(src.uid) || dst.uid == 0), why == ReasonLost && dst.uid != 0,
 		why == ReasonDrifted && dst.drift != 1, why == ReasonStale && dst.gen <= src.gen:
 		return "I1: the message is wrong: " + string(why)
-	case why == ReasonConflict && s.target.relation == relationOrphan && s.target.managed && r.policy.collects():
+	case why == ReasonConflict && s.target.relation == relationOrphan && s.target.managed && r.policy.deletesOrphans():
 		return "I1: an orphan keeps the name"
 	case why == ReasonStale && s.target.content == contentAhead:
 		return "I1: nothing records what is behind, so that no edit goes up"

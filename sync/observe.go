@@ -13,10 +13,10 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/watchstore"
 	"github.com/klutch-go/sdk/sync/internal/contest"
 	"github.com/klutch-go/sdk/sync/internal/fence"
 	"github.com/klutch-go/sdk/sync/internal/fields"
@@ -42,8 +42,8 @@ type pair struct {
 	target *unstructured.Unstructured
 	made   Origin // of the target
 	isMade bool   // by a Sync
-	want   intent
-	wish   string         // identifies want, in the generation that says so
+	intent intent
+	wish   string         // identifies the intent, in the generation that says so
 	give   map[string]any // status for the source; nil if none
 	mute   time.Duration  // until the next message may be set
 
@@ -134,8 +134,8 @@ func (o *observer) observe(ctx context.Context, key cache.ObjectName, r *record)
 	if p.source != nil {
 		pruned := o.targetFields.Prune(p.source)
 		o.observeLeftOut(p, pruned)
-		p.want = o.opts.newIntent(o.names, pruned, p.from.since(p.made, p.source.GetResourceVersion()), p.name, o.composed)
-		if p.wish = p.want.hash; !ungenerated(p, o.plainStatus()) {
+		p.intent = o.opts.newIntent(o.names, pruned, p.from.since(p.made, p.source.GetResourceVersion()), p.name, o.composed)
+		if p.wish = p.intent.hash; !ungenerated(p, o.plainStatus()) {
 			p.wish += strconv.FormatInt(p.source.GetGeneration(), 10)
 		}
 	}
@@ -172,7 +172,7 @@ func unreadable(p *pair, d *drift, target string, resource schema.GroupVersionRe
 	return why, cannotBeRead(err)
 }
 
-// observeBlind follows that the target cannot be looked at, which is told if it lasts.
+// observeBlind notes that the target cannot be looked at, which is told if it lasts.
 func observeBlind(p *pair, r *record, why Reason, said string) {
 	if p.source == nil || p.state.source.freshness == unknown || why == "" {
 		return
@@ -198,12 +198,12 @@ func (o *observer) observeSource(p *pair, r *record) {
 	s.deleting = p.source.GetDeletionTimestamp() != nil
 	s.finalizer = slices.Contains(p.source.GetFinalizers(), o.opts.Finalizer)
 	if !s.finalizer {
-		r.drift.settled = never
+		r.drift.settled = notApplied
 	} else if r.drift.settled == 0 {
 		r.drift.settled = p.source.GetGeneration() // as of a start, for all that is known
 	}
-	if s.mark = recorded(annotations[o.names.Mark], p.from.uid); isAdopted(o.names, p.source) {
-		s.mark = cmp.Or(s.mark, recorded(annotations[o.names.Target], p.from.uid))
+	if s.targetRecord = recorded(annotations[o.names.TargetRecord], p.from.uid); isAdopted(o.names, p.source) {
+		s.targetRecord = cmp.Or(s.targetRecord, recorded(annotations[o.names.Target], p.from.uid))
 	}
 	s.message = annotations[o.names.Message]
 	s.shared = o.firstOther(p.source)
@@ -267,7 +267,7 @@ func (o *observer) relation(p *pair) targetRelation {
 	case !made && o.inherits(p):
 		return relationLegacy
 	case made && o.opts.hasLegacy() && legacy.Writer(p.target) != "":
-		return relationContended
+		return relationLegacyWrote
 	case made:
 		return relationOurs
 	case p.isMade && !p.from.sameName(p.made):
@@ -321,10 +321,10 @@ func (o *observer) observeOrphan(ctx context.Context, p *pair, r *record) {
 	}
 }
 
-// isOrphan reports whether the target was made from a source of this name that is not there. What
-// says so and has no fields of a Sync, as an object does that was made from a manifest, is told
-// if there is no source at all, and never collected. That goes, too, for a target of which others
-// took off what says so, unless the watch has shown the end of the source that its field manager is of.
+// isOrphan reports whether the target was made from a source of this name that is not there. One
+// that says so and has no fields of a Sync, as an object has none that was made from a manifest, is
+// told if there is no source at all, and never collected. One that others took our annotations off is
+// collected only if the watch has shown the end of the source that its field manager names.
 func (o *observer) isOrphan(p *pair) bool {
 	if p.target == nil || p.target.GetDeletionTimestamp() != nil || o.guard.SourceUID == "" {
 		return false
@@ -345,7 +345,7 @@ func (o *observer) maker(p *pair) Origin {
 	if end == "" {
 		return Origin{}
 	}
-	return Origin{UID: o.tombstones.Ending(end), Cluster: o.guard.SourceUID, Namespace: p.key.Namespace, Name: p.key.Name}
+	return Origin{UID: o.tombstones.UIDWithSuffix(end), Cluster: o.guard.SourceUID, Namespace: p.key.Namespace, Name: p.key.Name}
 }
 
 // recovers reports whether the target is of the cluster in whose place the source cluster
@@ -383,7 +383,7 @@ func (o *observer) observeTarget(p *pair, r *record) {
 		t.finalizers = waitsFor(p.target)
 	}
 	if t.freshness == live && (t.content.edited() || t.content.drifted()) {
-		r.drift.contest.Rivals = contest.Rivals(p.target, p.keeper, p.want.object)
+		r.drift.contest.Rivals = contest.Rivals(p.target, p.keeper, p.intent.object)
 	}
 	p.give = r.status.withOthers(travel.Status(p.source, o.sourceFields.Prune(p.target), p.made.Generation), p.source)
 	p.status = t.ours() && p.state.source.shared == "" && !r.status.acknowledged(p)
@@ -395,11 +395,11 @@ func ungenerated(p *pair, plain bool) bool { return p.state.source.deleting || p
 // compare finds out how a target that is ours differs from what it should be.
 func (o *observer) compare(p *pair, r *record) content {
 	from := p.made
-	settled := from.Hash == p.want.hash && (from.Generation == p.source.GetGeneration() || ungenerated(p, o.plainStatus()))
+	settled := from.Hash == p.intent.hash && (from.Generation == p.source.GetGeneration() || ungenerated(p, o.plainStatus()))
 	if settled {
 		r.drift.applied, r.drift.settled = from.Hash, p.source.GetGeneration()
 	}
-	owned, unverified := o.owned(p, r, settled)
+	owned, unverified := o.fieldsIntact(p, r, settled)
 	ours := fields.Of(p.target, p.keeper)
 	judged := contentUnverified
 	if settled && !owned && !unverified && p.policy.drift == DriftReport {
@@ -411,7 +411,7 @@ func (o *observer) compare(p *pair, r *record) content {
 	if from.Generation > p.source.GetGeneration() {
 		p.state.source.older = strconv.FormatInt(p.source.GetGeneration(), 10)
 		if p.source.GetAnnotations()[o.names.Send] == p.state.source.older {
-			seen, noted = never, true
+			seen, noted = notApplied, true
 		}
 	}
 	switch {
@@ -425,13 +425,13 @@ func (o *observer) compare(p *pair, r *record) content {
 		return contentRewritten
 	case !settled && p.isMade && r.drift.applied != "" && from.Hash != r.drift.applied && p.state.source.freshness != live:
 		return contentRewritten
-	case o.gives(p, r, settled && owned) && slim.Shared(p.target, p.keeper):
+	case o.takesFieldsNow(p, r, settled && owned) && slim.Shared(p.target, p.keeper):
 		return contentShared
 	case settled && owned:
 		return contentInSync
 	case judged != contentUnverified:
 		return judged
-	case len(ours.Emptied(p.want.object, nil)) > 0:
+	case len(ours.Emptied(p.intent.object, nil)) > 0:
 		return contentEmptyMap
 	case !settled:
 		return contentStale
@@ -442,11 +442,11 @@ func (o *observer) compare(p *pair, r *record) content {
 	}
 }
 
-// owned reports whether others have left our fields of the target alone. What its
+// fieldsIntact reports whether others have left our fields of the target alone. What its
 // schema prunes is never covered by managed fields: that is what was accepted. Unverified
 // says that nothing that we own of it was accepted, or seen to be right, since we run.
-func (o *observer) owned(p *pair, r *record, settled bool) (owned, unverified bool) {
-	owned = p.want.owns(p.target, p.keeper, o.targetFields)
+func (o *observer) fieldsIntact(p *pair, r *record, settled bool) (owned, unverified bool) {
+	owned = p.intent.owns(p.target, p.keeper, o.targetFields)
 	switch {
 	case settled && owned && r.drift.accepted == "":
 		r.drift.accepted = p.acceptance()
@@ -463,7 +463,7 @@ func (o *observer) owned(p *pair, r *record, settled bool) (owned, unverified bo
 func (p *pair) judge(d *drift, ours map[string]any) content {
 	now := travel.Hash([]any{p.target.GetUID(), p.target.GetGeneration(), p.target.GetLabels(), p.target.GetAnnotations(), ours})
 	if p.state.target.freshness == live {
-		if within(p.want.object, p.target.Object) {
+		if within(p.intent.object, p.target.Object) {
 			return contentUnverified
 		}
 		d.judged = now
@@ -477,7 +477,7 @@ func (p *pair) judge(d *drift, ours map[string]any) content {
 // acceptance identifies what we own of a target, for an intent that the
 // target's schema prunes, so that managed fields never cover it.
 func (p *pair) acceptance() string {
-	return p.want.hash + travel.Hash(fields.Of(p.target, p.keeper))
+	return p.intent.hash + travel.Hash(fields.Of(p.target, p.keeper))
 }
 
 func waitsFor(target *unstructured.Unstructured) string {
@@ -518,10 +518,10 @@ func (o *observer) remember(p *pair, r *record) {
 		r.drift.turn = p.targets
 	}
 	p.paused = r.drift.contest.Pause(p.wish) > 0
-	p.fought, p.rivals = r.drift.contest.Told(), r.drift.contest.Rivals
+	p.contested, p.rivals = r.drift.contest.Told(), r.drift.contest.Rivals
 	p.confirmed = r.proofs.confirmed
-	if c := r.held; c != nil && p.target != nil && c.hash == p.want.hash && c.version == p.target.GetResourceVersion() {
-		p.contested = c.detail
+	if c := r.othersFields; c != nil && p.target != nil && c.hash == p.intent.hash && c.version == p.target.GetResourceVersion() {
+		p.heldByOthers = c.detail
 	}
 }
 
@@ -542,7 +542,7 @@ func (o *observer) rememberSpec(p *pair, r *record) {
 		}
 	}
 	if f := o.refused.Of(p.key, refusal.Spec); f != nil {
-		p.refuse(f, f.Due(p.want.hash, p.schemas[1]))
+		p.refuse(f, f.Due(p.intent.hash, p.schemas[1]))
 	}
 	if p.target == nil && p.state.target.freshness != unknown {
 		o.refused.Drop(p.key, refusal.Deletion) // there is nothing to delete any more
@@ -654,7 +654,7 @@ func (p *pair) again(s step, r *record) time.Duration {
 		return r.status.contest.Peace()
 	case p.paused:
 		return max(r.drift.contest.Pause(p.wish), time.Millisecond)
-	case p.fought:
+	case p.contested:
 		return r.drift.contest.Peace()
 	default:
 		return waitPause
@@ -686,8 +686,8 @@ func (o *observer) look(ctx context.Context, v *view.View, name cache.ObjectName
 	known, _ := obj.(*unstructured.Unstructured)
 	// The view has the last word once it has come past the answer, also if what it
 	// shows is older: the API server may have been restored from a backup.
-	if *answer != nil && (ended(*answer, known) || newer((*answer).GetResourceVersion(), version) &&
-		(known == nil || newer((*answer).GetResourceVersion(), known.GetResourceVersion()))) {
+	if *answer != nil && (ended(*answer, known) || watchstore.Newer((*answer).GetResourceVersion(), version) &&
+		(known == nil || watchstore.Newer((*answer).GetResourceVersion(), known.GetResourceVersion()))) {
 		return *answer, cached, nil
 	}
 	*answer = nil
@@ -697,7 +697,7 @@ func (o *observer) look(ctx context.Context, v *view.View, name cache.ObjectName
 // ended reports whether answer is that to the write that ended the object which the
 // view still has: it carries the version before.
 func ended(answer, known *unstructured.Unstructured) bool {
-	return known != nil && known.GetUID() == answer.GetUID() && over(answer) && !newer(known.GetResourceVersion(), answer.GetResourceVersion())
+	return known != nil && known.GetUID() == answer.GetUID() && over(answer) && !watchstore.Newer(known.GetResourceVersion(), answer.GetResourceVersion())
 }
 
 // over reports whether the write that was answered with obj was its last.
@@ -705,33 +705,27 @@ func over(obj *unstructured.Unstructured) bool {
 	return obj != nil && obj.GetDeletionTimestamp() != nil && len(obj.GetFinalizers()) == 0
 }
 
-// newer reports whether resourceVersion a is later than b; false if that cannot
-// be told.
-func newer(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && order > 0
-}
-
 // display names an object for people.
 func display(resource schema.GroupVersionResource, name cache.ObjectName) string {
 	return fmt.Sprintf("%s %s", resource.GroupResource(), name)
 }
 
-// gives reports whether what others own of the target as well is to be taken away from them now:
-// when all else is in step, and before an edit, which would leave them what it removes.
-func (o *observer) gives(p *pair, r *record, inStep bool) bool {
-	return inStep || p.made.Hash != p.want.hash && p.state.target.managed && r.held == nil && !p.state.source.deleting
+// takesFieldsNow reports whether the fields of ours that others own as well are taken away from them
+// now: when all else is in step, and before an edit, since what the edit removes would stay theirs.
+func (o *observer) takesFieldsNow(p *pair, r *record, inStep bool) bool {
+	return inStep || p.made.Hash != p.intent.hash && p.state.target.managed && r.othersFields == nil && !p.state.source.deleting
 }
 
-// vanished reports whether there was a target of the source: while we run or, as the message
-// on the source says, before; or, as its mark does, under LostReport. So does the status of a source
-// that was not let go since, as it is where the finalizer was taken off, unless the message says
-// already that a target is refused: it is asked for again, and nothing else is told.
+// vanished reports whether there is no target, and was one: since this Sync runs or, as the source
+// shows, before. What shows it is the message, the status that came from a target, and under
+// LostRecreate a record of the target from a time of LostReport, under which another row tells it.
+// A status shows nothing once the finalizer was taken off, and while the message says that a target
+// is refused: that is asked for again, and nothing else is told.
 func (p *pair) vanished(d *drift) bool {
 	says := func(why Reason) bool { return strings.HasPrefix(p.state.source.message, string(why)+": ") }
 	return p.target == nil && (d.accepted != "" || says(ReasonVanished) ||
-		p.source != nil && d.settled != never && slim.Served(p.source) && !says(ReasonRefused) && !says(ReasonForbidden) ||
-		p.policy.lost == LostRecreate && p.state.source.mark != "")
+		p.source != nil && d.settled != notApplied && slim.Served(p.source) && !says(ReasonRefused) && !says(ReasonForbidden) ||
+		p.policy.lost == LostRecreate && p.state.source.targetRecord != "")
 }
 
 // observeLoss makes a target that has vanished come back after a pause, and only while the

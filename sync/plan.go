@@ -24,15 +24,15 @@ const (
 	stepEmptyMap        step = "empty"            // take away the last parts of maps that should be empty
 	stepForce           step = "force"            // apply this version of the target, taking fields from others
 	stepMigrate         step = "migrate"          // make what a legacy konnector or a predecessor applied to the target ours
-	stepOwn             step = "own"              // take the fields that we applied away from the other writers that own them
+	stepTakeFields      step = "own"              // take the fields that we applied away from the other writers that own them
 	stepNote            step = "note"             // record on the target which generation of the source is behind it
 	stepDelete          step = "delete"           // delete this version of the target
 	stepCollect         step = "collect"          // delete this version of an orphan
-	stepOrphan          step = "orphan"           // give up all fields of the target, its identity too: no orphan that is collected
+	stepLetGo           step = "orphan"           // give up all fields of the target, its identity too: no orphan that is collected
 )
 
-// owns reports whether a step writes to the source what only we read.
-func (s step) owns() bool {
+// writesSourceMarks reports whether a step writes to the source what only we read.
+func (s step) writesSourceMarks() bool {
 	return s == stepAddFinalizer || s == stepRemoveFinalizer || s == stepMark
 }
 
@@ -114,7 +114,7 @@ func decide(s state) step {
 	case dst.content == contentAhead && !s.refusing():
 		return stepNote
 	// A legacy konnector wrote our target: take ownership so that removals propagate.
-	case dst.relation == relationContended && s.corrects(why):
+	case dst.relation == relationLegacyWrote && s.corrects(why):
 		return stepMigrate
 	// The target should be something else than was last applied, or may be what it should be again.
 	case dst.content == contentEmptyMap && s.sends(why):
@@ -122,17 +122,17 @@ func decide(s state) step {
 	case dst.content.needsApply() && s.sends(why):
 		return stepApply
 	// By policy a lost target is reported, so that it is recorded that there is one.
-	case s.policy.lost == LostReport && src.mark != dst.uid:
+	case s.policy.lost == LostReport && src.targetRecord != dst.uid:
 		return stepMark
 	case s.status:
 		return stepStatus
 	// What the source removes has to go, be it that someone else made the target.
 	case dst.content == contentShared && s.free(why):
-		return stepOwn
+		return stepTakeFields
 	// Someone else changed what the source owns, and by policy it is put right.
-	case (s.contested != "" || dst.content != contentInSync) && s.corrects(why):
+	case (s.heldByOthers != "" || dst.content != contentInSync) && s.corrects(why):
 		return stepForce
-	case s.paused, s.fought, s.statusDelayed, s.refused != "", s.statusRefused != "":
+	case s.paused, s.contested, s.statusDelayed, s.refused != "", s.statusRefused != "":
 		return stepWait
 	// Both sides are in step, or nothing can be done about it.
 	default:
@@ -143,14 +143,14 @@ func decide(s state) step {
 // decideDeletion is what should happen to the target of a source that is being deleted.
 func decideDeletion(s state) step {
 	dst := s.target
-	changed := (dst.relation == relationOurs || dst.relation == relationContended) && dst.content.edited() && !s.paused
+	changed := (dst.relation == relationOurs || dst.relation == relationLegacyWrote) && dst.content.edited() && !s.paused
 	switch {
 	// What users changed before the deletion or since may decide how it goes, or whether.
 	case dst.ours() && dst.content == contentShared && !dst.managed && !s.refusing() && !s.paused:
-		return stepOwn
-	case changed && s.contested == "" && dst.content == contentEmptyMap:
+		return stepTakeFields
+	case changed && s.heldByOthers == "" && dst.content == contentEmptyMap:
 		return stepEmptyMap
-	case changed && s.contested == "":
+	case changed && s.heldByOthers == "":
 		return stepApply
 	case changed && s.policy.drift == DriftCorrect:
 		return stepForce
@@ -162,7 +162,7 @@ func decideDeletion(s state) step {
 		return stepDelete
 	// By policy the target stays, and belongs to no Sync any more.
 	case dst.ours():
-		return stepOrphan
+		return stepLetGo
 	// The target has gone, never was, is not ours any more, or belongs to someone else.
 	default:
 		return stepRemoveFinalizer
@@ -181,7 +181,7 @@ func decideOrphan(s state) step {
 	// wait until they are released, and a refused one until it is due.
 	case dst.grace == graceRunning, dst.grace >= graceProven && (s.held != "" || s.refusing()):
 		return stepWait
-	case s.collects():
+	case s.collectable():
 		return stepCollect
 	// By policy it stays; whether it is an orphan is found out in any case.
 	default:
@@ -204,7 +204,7 @@ func (t targetState) deletable(p policy) bool {
 }
 
 // sends reports whether the spec may travel now, yielding to others.
-func (s state) sends(why Reason) bool { return s.contested == "" && s.free(why) }
+func (s state) sends(why Reason) bool { return s.heldByOthers == "" && s.free(why) }
 
 // corrects reports whether what others wrote on the target is put right now.
 func (s state) corrects(why Reason) bool { return s.policy.drift == DriftCorrect && s.free(why) }

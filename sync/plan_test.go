@@ -48,16 +48,16 @@ func sourceGone(s *state)              { s.source, s.confirmed = sourceState{fre
 func orphaned(g grace) func(*state) {
 	return func(s *state) { itsRelation(relationOrphan)(s); s.target.grace, s.target.managed = g, true }
 }
-func marked(s *state)      { s.source.mark = "u1" }
+func marked(s *state)      { s.source.targetRecord = "u1" }
 func unproven(s *state)    { s.source.proven = false }
 func paused(s *state)      { s.paused = true }
 func stuckCopy(s *state)   { s.related = "secrets svc/a is taken" }
 func lostReport(s *state)  { s.policy.lost = LostReport }
 func driftReport(s *state) { s.policy.drift = DriftReport }
 func messageSet(s *state)  { s.source.message = explain(*s, obstacle(*s)) }
-func contested(s *state)   { s.contested = " by them (.spec.size)" }
+func contested(s *state)   { s.heldByOthers = " by them (.spec.size)" }
 func refused(s *state)     { s.refused, s.answer = ReasonRefused, "spec.size: Unsupported value" }
-func fought(s *state)      { s.fought = true }
+func fought(s *state)      { s.contested = true }
 func rivals(s *state)      { s.rivals = " by them (.spec.size)" }
 func unreported(s *state)  { s.unreported = true }
 func shared(s *state)      { s.source.shared = "example.org/first" }
@@ -86,7 +86,7 @@ var (
 	foreign     = itsRelation(relationForeign)
 	vanished    = itsRelation(relationVanished)
 	legacyMade  = itsRelation(relationLegacy)
-	contend     = itsRelation(relationContended)
+	contend     = itsRelation(relationLegacyWrote)
 	predecessor = itsRelation(relationPredecessor)
 	changed     = contents(contentStale)
 	drifted     = contents(contentDrifted)
@@ -211,7 +211,7 @@ func TestPlan(t *testing.T) {
 		"target is ahead, said":           {settledState(ahead, liveSource, messageSet), stepNote},
 		"target is ahead, noted":          {settledState(contents(contentBehind), liveSource, messageSet), stepRest},
 		"target is owned by others too":   {settledState(contents(contentShared)), stepLookTarget},
-		"owned by others too, seen live":  {settledState(contents(contentShared), liveTarget), stepOwn},
+		"owned by others too, seen live":  {settledState(contents(contentShared), liveTarget), stepTakeFields},
 		"owned by others too, paused":     {settledState(contents(contentShared), paused), stepWait},
 
 		"contested again and again":           {settledState(fought), stepSetMessage},
@@ -256,8 +256,8 @@ func TestPlan(t *testing.T) {
 		"deleted, name is taken by cache":  {settledState(deleting, foreign), stepLookTarget},
 		"deleted, name is taken":           {settledState(deleting, foreign, liveTarget), stepRemoveFinalizer},
 		"deleted, to orphan, cached":       {settledState(deleting, orphanTarget), stepLookTarget},
-		"deleted, to orphan":               {settledState(deleting, orphanTarget, liveTarget), stepOrphan},
-		"deleted, orphaned, without ours":  {settledState(deleting, orphanTarget, liveTarget, func(s *state) { s.target.managed = false }), stepOrphan},
+		"deleted, to orphan":               {settledState(deleting, orphanTarget, liveTarget), stepLetGo},
+		"deleted, orphaned, without ours":  {settledState(deleting, orphanTarget, liveTarget, func(s *state) { s.target.managed = false }), stepLetGo},
 		"deleted, orphaned, nobody's":      {settledState(deleting, orphanTarget, liveTarget, foreign), stepRemoveFinalizer},
 		"deleted, to orphan, but going":    {settledState(deleting, orphanTarget, terminates), stepWait},
 		"deleted, clusters not confirmed":  {settledState(deleting, unconfirmed), stepConfirm},
@@ -328,7 +328,7 @@ var invariants = map[string]func(s state, do step) bool{
 	"I9: what is someone else's stays": func(s state, do step) bool {
 		foreign := s.target.exists() && !s.target.ours()
 		may := s.policy.conflict == ConflictAdopt && s.target.adoptable() && s.target.freshness == live && (do == stepForce || do == stepMigrate)
-		return !foreign || may || !applies(do) && do != stepMigrate && do != stepDelete && do != stepOrphan && (do != stepCollect || s.target.relation == relationOrphan)
+		return !foreign || may || !applies(do) && do != stepMigrate && do != stepDelete && do != stepLetGo && (do != stepCollect || s.target.relation == relationOrphan)
 	},
 	"I9: what others hold is taken by policy only": func(s state, do step) bool {
 		return do != stepForce || !s.target.ours() || s.policy.drift == DriftCorrect && !s.paused
@@ -338,7 +338,7 @@ var invariants = map[string]func(s state, do step) bool{
 		return s.source.freshness != unknown && (s.target.freshness != unknown || !s.mapped) || do == stepWait || do == stepRest || tells
 	},
 	"I2: nothing is taken away in clusters that are not confirmed": func(s state, do step) bool {
-		return do != stepDelete && do != stepOrphan && do != stepRemoveFinalizer && do != stepCollect || s.confirmed
+		return do != stepDelete && do != stepLetGo && do != stepRemoveFinalizer && do != stepCollect || s.confirmed
 	},
 	"I2: what has lost its source is deleted by policy or by evidence, and seen live": func(s state, do step) bool {
 		seen := s.source.freshness == live && s.target.freshness == live
@@ -346,7 +346,7 @@ var invariants = map[string]func(s state, do step) bool{
 		return do != stepCollect || s.target.relation == relationOrphan && seen && (policy || s.target.grace == graceWaived)
 	},
 	"I15: what the breaker holds stays": func(s state, do step) bool {
-		return s.held == "" || do != stepCollect && do != stepDelete && do != stepOrphan && do != stepRemoveFinalizer
+		return s.held == "" || do != stepCollect && do != stepDelete && do != stepLetGo && do != stepRemoveFinalizer
 	},
 	"I2: after a restore only what is seen live is deleted": func(s state, do step) bool {
 		return do != stepDelete || !s.suspect || s.source.freshness == live
@@ -355,7 +355,7 @@ var invariants = map[string]func(s state, do step) bool{
 		return !applies(do) && do != stepMigrate || s.source.deleting || s.refused == "" || s.due
 	},
 	"a refusal that is due is asked again": func(s state, do step) bool {
-		left := s.target.content == contentInSync && s.target.relation != relationContended && s.contested == "" || s.target.content == contentAhead
+		left := s.target.content == contentInSync && s.target.relation != relationLegacyWrote && s.heldByOthers == "" || s.target.content == contentAhead
 		writes := s.mapped && s.misnamed == "" && s.source.exists && s.source.finalizer && !s.source.deleting && s.target.ours() && s.target.termination == alive
 		asked := writes && !left && s.policy.drift == DriftCorrect && s.source.freshness != unknown && s.target.freshness != unknown && !s.paused
 		return !asked || s.refused == "" || !s.due || do != stepWait && do != stepRest
@@ -412,8 +412,8 @@ func anyState(r *rand.Rand) state {
 		},
 		mapped: r.IntN(8) > 0, due: flip(), passing: flip(), offered: flip(),
 		refused:   Reason(one("", "", string(ReasonRefused), string(ReasonForbidden), string(ReasonUnavailable), string(ReasonMissing), string(ReasonVanished))),
-		confirmed: flip(), suspect: flip(), held: one("", "", "too many"), paused: flip(), fought: flip(), rivals: one("", " by them"), status: flip(), statusDelayed: flip(),
-		contested: one("", "", " by them"), statusRefused: one("", "", "bad"), related: one("", "", "taken"),
+		confirmed: flip(), suspect: flip(), held: one("", "", "too many"), paused: flip(), contested: flip(), rivals: one("", " by them"), status: flip(), statusDelayed: flip(),
+		heldByOthers: one("", "", " by them"), statusRefused: one("", "", "bad"), related: one("", "", "taken"),
 		source: sourceState{freshness(r.IntN(3)), r.IntN(8) > 0, flip(), flip(), flip(), one("", "u1", "u2"), one("", "x"), "1", one("", "", "", "example.org/first")},
 		target: targetState{
 			freshness: freshness(r.IntN(3)), relation: targetRelation(r.IntN(int(relationOtherCluster) + 1)), content: content(r.IntN(int(contentInSync) + 1)),

@@ -50,17 +50,16 @@ func (c *reconciler) reconcile(ctx context.Context, key cache.ObjectName) (time.
 	return pause, err
 }
 
-// paced follows a pass. What could not be read, or written to the source, and what never is as
-// it was seen, is asked again ever more rarely, and told if it lasts: a source that must not
-// be written cannot carry the message, Status and Hooks have it.
+// paced says when a pass that failed is made again: ever more rarely. What lasts is told by Status and
+// Hooks, since a source that may not be written cannot carry a message.
 func (c *reconciler) paced(ctx context.Context, r *record, result *Result, pause time.Duration, err error) (time.Duration, error) {
 	key := result.Source
 	if err == nil || passed(err) {
 		return pause, err
 	}
 	ask := refusal.Access
-	if slices.ContainsFunc(result.Steps, func(s string) bool { return step(s).owns() }) {
-		ask = refusal.Own
+	if slices.ContainsFunc(result.Steps, func(s string) bool { return step(s).writesSourceMarks() }) {
+		ask = refusal.SourceWrite
 	}
 	return c.tell(ctx, r, result, c.refused.Refused(key, ask, refusal.Asked{Wish: c.wish(key), Began: time.Now().Add(-result.Took)}, err)), nil
 }
@@ -159,16 +158,16 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 		if s == stepRest || s == stepWait {
 			if p.known() {
 				c.refused.Accepted(key, refusal.Access)
-				c.refused.Drop(key, refusal.Own) // what was refused is not wanted any more
+				c.refused.Drop(key, refusal.SourceWrite) // what was refused is not wanted any more
 				c.reports.admitted(ctx, p, r)
 			}
-			c.settle(p, r)
+			c.forgetIfGone(p, r)
 			if why := obstacle(p.state); why != "" && (!blind(p.state) || !p.passing) {
 				result.Err = &ObjectError{Reason: why, Message: explain(p.state, why)}
 			}
 			return p.again(s, r), nil
 		}
-		if f := c.refused.Of(key, refusal.Own); s.owns() && f != nil && !f.Due(c.wish(key), 0) {
+		if f := c.refused.Of(key, refusal.SourceWrite); s.writesSourceMarks() && f != nil && !f.Due(c.wish(key), 0) {
 			return c.tell(ctx, r, result, f), nil
 		}
 		if s == missing.step {
@@ -197,19 +196,17 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 // held asks the breaker whether a deletion may go on, and answers why not. What has to
 // wait is confirmed anew once it may.
 func (c *reconciler) held(p *pair, r *record) string {
-	src, dst := p.state.source, p.state.target
-	if !p.mapped || p.misnamed != "" || dst.relation != relationOrphan && !p.returns() && (!src.deleting || !src.finalizer) {
+	if !p.mapped || p.misnamed != "" || !p.takesAway() {
 		return ""
 	}
-	if src.deleting && strings.HasPrefix(src.message, string(ReasonVanished)) {
+	if src := p.state.source; src.deleting && strings.HasPrefix(src.message, string(ReasonVanished)) {
 		c.breaker.Forget(p.key) // what was held was its return
 	}
 	ask := breaker.Request{
 		Source: p.key, Released: p.released(), Before: p.heldBefore(), Objects: c.observer.source.Count,
-		Deletes: src.deleting && dst.deletable(p.policy) && r.proofs.confirmed || p.collects() && p.evidence().has(require(stepCollect, p.state)) ||
-			p.returns() && p.due && p.evidence().has(require(stepCreate, p.state)),
+		Deletes: p.takesAwayNow(r.proofs.confirmed),
 	}
-	if p.suspect && dst.grace == graceProven && p.policy.collects() {
+	if p.suspect && p.state.target.grace == graceProven && p.policy.deletesOrphans() {
 		ask.Suspect = fence.DoubtCause
 	}
 	why := c.breaker.Ask(ask)
@@ -218,6 +215,20 @@ func (c *reconciler) held(p *pair, r *record) string {
 		c.reports.notify()
 	}
 	return why
+}
+
+// takesAway reports whether an instance may end by what is asked: its claim is being deleted or has
+// gone, or an empty instance is to come in its place.
+func (p *pair) takesAway() bool {
+	src := p.state.source
+	return src.deleting && src.finalizer || p.state.target.relation == relationOrphan || p.returns()
+}
+
+// takesAwayNow reports whether all that the step needs is known, so that the breaker counts it.
+func (p *pair) takesAwayNow(confirmed bool) bool {
+	known := func(s step) bool { return p.evidence().has(require(s, p.state)) }
+	return p.state.source.deleting && p.state.target.deletable(p.policy) && confirmed ||
+		p.collectable() && known(stepCollect) || p.returns() && p.due && known(stepCreate)
 }
 
 // released reports whether people let the deletion of the source pass.
@@ -244,8 +255,8 @@ func (p *pair) heldBefore() string {
 	return why
 }
 
-// settle forgets what need not be remembered.
-func (c *reconciler) settle(p *pair, r *record) {
+// forgetIfGone forgets an object whose source is gone and has left no orphan.
+func (c *reconciler) forgetIfGone(p *pair, r *record) {
 	if p.source != nil || p.state.source.freshness == unknown || r.proofs.orphan != nil {
 		return
 	}

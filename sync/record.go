@@ -49,13 +49,13 @@ func (r *records) forget(key cache.ObjectName) {
 // A record is what a Sync remembers of one object between passes: nothing that
 // it could not do without, as it has to after a restart.
 type record struct {
-	answers answers
-	proofs  proofs
-	held    *heldFields // nil if all fields are ours to apply
-	loss    *loss       // nil unless the target has vanished
-	drift   drift
-	status  sourceStatus
-	blind   time.Time // since when the target cannot be looked at; zero if it can
+	answers      answers
+	proofs       proofs
+	othersFields *heldFields // nil if all fields are ours to apply
+	loss         *loss       // nil unless the target has vanished
+	drift        drift
+	status       sourceStatus
+	blind        time.Time // since when the target cannot be looked at; zero if it can
 }
 
 // answers are what API servers said to our writes, as long as the caches have not seen it.
@@ -113,7 +113,7 @@ type drift struct {
 	accepted string    // what we owned of the target when an apply was last accepted or found to be in force
 	listed   int       // as of which list of targets that was
 	turn     int       // as of which list of targets it had its turn to be applied, be it changed or not
-	settled  int64     // the generation of the source that was last seen in step, or by a start; never if none was
+	settled  int64     // the generation of the source that was last seen in step, or by a start; notApplied if none was
 	target   types.UID // of that target
 	source   types.UID // of that target's source
 	judged   string    // what was known of a changed target when it was last read live
@@ -122,8 +122,8 @@ type drift struct {
 	next     time.Time // before which what vanished does not come back
 }
 
-// never is the generation of a source that has none in the target's cluster yet.
-const never = -1
+// notApplied stands for the generation in step of a source of which none was applied yet.
+const notApplied = -1
 
 // lost notes that the target has vanished. Each time in a row it comes back later, up to
 // most. It returns when that is.

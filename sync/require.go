@@ -9,7 +9,7 @@ func require(want step, s state) evidence {
 	dst, why := s.target, obstacle(s)
 	switch want {
 	// The source is gone for good, and so is what it says of the target.
-	case stepRemoveFinalizer, stepOrphan:
+	case stepRemoveFinalizer, stepLetGo:
 		return targetLive | clustersConfirmed
 	// The server checks the version of the target. A restore may have undone the deletion of the source.
 	case stepDelete:
@@ -25,11 +25,11 @@ func require(want step, s state) evidence {
 	// What is taken over is seen as it is: fields of others are not cached.
 	case stepMigrate, stepForce, stepApply, stepEmptyMap:
 		return where(dst.exists() && !dst.ours(), sourceProven|targetLive) |
-			where(want == stepForce && s.contested == "", targetLive) | // whose it is, is told
-			where(want == stepMigrate, targetLive|where(dst.relation == relationContended, sourceLive)) |
+			where(want == stepForce && s.heldByOthers == "", targetLive) | // whose it is, is told
+			where(want == stepMigrate, targetLive|where(dst.relation == relationLegacyWrote, sourceLive)) |
 			where(dst.content == contentRewritten, sourceLive) // another konnector may know better what the source is
 	// Fields of others are not cached.
-	case stepOwn:
+	case stepTakeFields:
 		return targetLive
 	// The source that we see may be an old one.
 	case stepNote:
@@ -62,7 +62,7 @@ func (s state) requireToLeave(why Reason) evidence {
 	case s.unreported && (why == ReasonLost || why == ReasonVanished):
 		return targetLive
 	// Others may have changed the target back.
-	case why == ReasonDrifted && dst.content == contentChanged && s.contested == "":
+	case why == ReasonDrifted && dst.content == contentChanged && s.heldByOthers == "":
 		return targetLive
 	// The source that we see may be an old one.
 	case why == ReasonStale:

@@ -14,13 +14,13 @@ type state struct {
 
 	mapped        bool   // the source has a name on the target
 	misnamed      string // how the mapper contradicts itself about that name, if it does
-	refused       Reason // why the target's API server does not take what it is asked now, if it does not
+	refused       Reason // why nothing is written to the target now: its API server refused it, it cannot be read, or it vanished and is not made anew yet; empty if it may
 	answer        string // what it said
 	due           bool   // a refused intent has changed, or has waited for long enough
 	passing       bool   // the refusal may pass by itself yet
-	contested     string // who owns fields of the intent, as an apply without force was told
+	heldByOthers  string // who owns fields of the intent, as an apply without force was told
 	paused        bool   // what the target should be was written so often, and changed by others, that it waits
-	fought        bool   // for so long already that users should know
+	contested     bool   // for so long already that users should know
 	rivals        string // who owned what the last write put right, as far as that is known
 	status        bool   // the status of the source is not what it should be
 	statusDelayed bool   // it will be, but the latest statuses came so fast that the next one waits
@@ -55,13 +55,15 @@ type policy struct {
 	orphans  OrphanPolicy
 }
 
-// collects reports whether orphans are deleted.
-func (p policy) collects() bool { return p.orphans == OrphanDelete && p.deletion == DeletionDelete }
+// deletesOrphans reports whether orphans are deleted.
+func (p policy) deletesOrphans() bool {
+	return p.orphans == OrphanDelete && p.deletion == DeletionDelete
+}
 
-// collects reports whether the target goes that its source has left behind: by policy, or
+// collectable reports whether the target goes that its source has left behind: by policy, or
 // because its source was deleted and only the finalizer came too late.
-func (s state) collects() bool {
-	return s.target.managed && (s.target.grace == graceWaived || s.target.grace == graceProven && s.policy.collects())
+func (s state) collectable() bool {
+	return s.target.managed && (s.target.grace == graceWaived || s.target.grace == graceProven && s.policy.deletesOrphans())
 }
 
 // returns reports whether a target that has vanished should be made anew.
@@ -70,15 +72,15 @@ func (s state) returns() bool {
 }
 
 type sourceState struct {
-	freshness freshness
-	exists    bool
-	deleting  bool
-	finalizer bool   // ours is on it
-	proven    bool   // this incarnation was read live, or got our finalizer, since we run
-	mark      string // UID of its target, as recorded under LostReport
-	message   string // as it stands on it
-	older     string // its generation, if the target was made from a later one
-	shared    string // the finalizer of another Sync that came first: it writes the status and the messages
+	freshness    freshness
+	exists       bool
+	deleting     bool
+	finalizer    bool   // ours is on it
+	proven       bool   // this incarnation was read live, or got our finalizer, since we run
+	targetRecord string // UID of its target, as recorded under LostReport
+	message      string // as it stands on it
+	older        string // its generation, if the target was made from a later one
+	shared       string // the finalizer of another Sync that came first: it writes the status and the messages
 }
 
 type targetState struct {
@@ -109,7 +111,7 @@ const (
 	relationAbsent       targetRelation = iota // there is no object
 	relationVanished                           // there is none, but there was while we run, or the source says so
 	relationOurs                               // made from this very source
-	relationContended                          // ours, and a legacy konnector has written fields of it since
+	relationLegacyWrote                        // ours, and a legacy konnector has written fields of it since
 	relationLegacy                             // made from this source by a legacy konnector, which records no source
 	relationPredecessor                        // an earlier source of the name owns fields of it: adopted by policy, never collected
 	relationOrphan                             // this binding made it from an earlier source of this name, or from one that has gone
@@ -125,7 +127,7 @@ func (t targetState) exists() bool {
 
 // ours reports whether the target was made from this very source.
 func (t targetState) ours() bool {
-	return t.relation == relationOurs || t.relation == relationContended || t.relation == relationLegacy
+	return t.relation == relationOurs || t.relation == relationLegacyWrote || t.relation == relationLegacy
 }
 
 // adoptable reports whether someone else's object may become the target by policy.

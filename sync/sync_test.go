@@ -26,6 +26,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
+	"github.com/klutch-go/sdk/internal/watchstore"
 	"github.com/klutch-go/sdk/sync/internal/fields"
 	"github.com/klutch-go/sdk/sync/internal/names"
 )
@@ -243,7 +244,7 @@ var scenarios = map[string]func(w *world){
 			w.Errorf("labels (-want +got):\n%s", diff)
 		}
 		from, _ := OriginOf(got)
-		if from.Hash == "" || !newer(w.get(w.source, w.sourceNS, "a").GetResourceVersion(), from.Version) && w.get(w.source, w.sourceNS, "a").GetResourceVersion() != from.Version {
+		if from.Hash == "" || !watchstore.Newer(w.get(w.source, w.sourceNS, "a").GetResourceVersion(), from.Version) && w.get(w.source, w.sourceNS, "a").GetResourceVersion() != from.Version {
 			w.Errorf("no hash, or no version, in %+v", from)
 		}
 		from.Hash, from.Cluster, from.Version = "", "", ""

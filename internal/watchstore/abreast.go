@@ -40,7 +40,7 @@ func (t abreast) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	if behind(now, version) {
+	if Newer(version, now) {
 		return answer(req, errBehind)
 	}
 	return t.next.RoundTrip(req)

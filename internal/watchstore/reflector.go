@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
@@ -131,7 +130,7 @@ func (s *Store) abreast(ctx context.Context, version string) error {
 	if err != nil {
 		return err
 	}
-	if l, err := meta.ListAccessor(list); err == nil && behind(l.GetResourceVersion(), version) {
+	if l, err := meta.ListAccessor(list); err == nil && Newer(version, l.GetResourceVersion()) {
 		s.note(errBehind)
 		return errBehind
 	}
@@ -139,12 +138,6 @@ func (s *Store) abreast(ctx context.Context, version string) error {
 	defer s.mu.Unlock()
 	s.away = false
 	return nil
-}
-
-// behind reports whether the version have is older than want, as far as they can be compared.
-func behind(have, want string) bool {
-	order, err := resourceversion.CompareResourceVersion(have, want)
-	return err == nil && order < 0
 }
 
 // errBehind makes a reflector list anew.

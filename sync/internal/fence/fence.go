@@ -32,11 +32,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/watchstore"
 )
 
 // A Cluster is one of the two.
@@ -65,8 +65,8 @@ type Fence struct {
 	latest    func() string
 
 	mu      sync.Mutex
-	clock   uint64 // counts what may have to be before something else
-	began   uint64 // the last look
+	clock   uint64 // rises with each look that begins and each call of Now
+	began   uint64 // its reading when the last look began
 	found   finding
 	err     error
 	running chan struct{} // closed when the look that runs has ended
@@ -127,12 +127,12 @@ func Serving(server rest.Interface, resource schema.GroupVersionResource) func(c
 		case err != nil && !fates.Is(err, fates.Absent, fates.Unserved):
 			return "", fmt.Errorf("read resources: %w", err)
 		}
-		return withdrawn(data, resource)
+		return notServed(data, resource)
 	}
 }
 
-// withdrawn says why the resource takes no new objects, by what discovery says of its group.
-func withdrawn(data []byte, resource schema.GroupVersionResource) (why string, err error) {
+// notServed says why the resource takes no new objects, by what discovery says of its group.
+func notServed(data []byte, resource schema.GroupVersionResource) (why string, err error) {
 	var list metav1.APIResourceList
 	if err := json.Unmarshal(data, &list); len(data) > 0 && err != nil {
 		return "", fmt.Errorf("read resources: %w", err)
@@ -149,7 +149,7 @@ func withdrawn(data []byte, resource schema.GroupVersionResource) (why string, e
 	return fmt.Sprintf("the target cluster does not serve %s any more", resource.GroupResource()), nil
 }
 
-// Now is a point in time that a look can be later than.
+// Now reads the counter: a look with a higher reading began later.
 func (f *Fence) Now() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -199,7 +199,7 @@ func (f *Fence) after(ctx context.Context, since uint64, version string) (findin
 
 // covers reports whether the look began when the store had seen version.
 func (f finding) covers(version string) bool {
-	return version != "" && (f.seen == version || newer(f.seen, version))
+	return version != "" && (f.seen == version || watchstore.Newer(f.seen, version))
 }
 
 func (f *Fence) begin(ctx context.Context) {
@@ -241,15 +241,9 @@ func (f *Fence) Read(store any, get func() (version string)) (behind bool) {
 	if version == "" {
 		return false
 	}
-	if newer(f.stores[store], version) {
+	if watchstore.Newer(f.stores[store], version) {
 		return true
 	}
 	f.stores[store] = version
 	return false
-}
-
-// newer reports whether resourceVersion a is later than b; false if that cannot be told.
-func newer(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && order > 0
 }

@@ -24,18 +24,18 @@ import (
 type Names struct {
 	Domain string // with a slash at the end
 
-	Message  string // annotation of a source: why it is not in step
-	Release  string // annotation of a source: its deletion may pass
-	Send     string // annotation of a source: its generation, to be sent though the target is of a later one
-	Target   string // annotation of a source: the UID of its target
-	Mark     string // annotation of a source: the same, of a Sync with a finalizer of its own; else Target
-	Bound    string // annotation of targets and copies, and label of copies
-	Source   string // annotation of targets and copies: what they were made from
-	Owner    string // annotation of a copy: the side of its original
-	Referrer string // annotation of a copy: the object that refers to its original
-	Orphaned string // annotation of a former target: what it was made from
-	Behind   string // annotation of a target: which generation of its source was seen behind it
-	Adopted  string // label of a source, annotation of its target: the target's side made it first
+	Message      string // annotation of a source: why it is not in step
+	Release      string // annotation of a source: its deletion may pass
+	Send         string // annotation of a source: its generation, to be sent though the target is of a later one
+	Target       string // annotation of a source: the UID of its target
+	TargetRecord string // annotation of a source: the same, of a Sync with a finalizer of its own; else Target
+	Bound        string // annotation of targets and copies, and label of copies
+	Source       string // annotation of targets and copies: what they were made from
+	Owner        string // annotation of a copy: the side of its original
+	Referrer     string // annotation of a copy: the object that refers to its original
+	Orphaned     string // annotation of a former target: what it was made from
+	Behind       string // annotation of a target: which generation of its source was seen behind it
+	Adopted      string // label of a source, annotation of its target: the target's side made it first
 
 	manager string // without an incarnation
 }
@@ -55,7 +55,7 @@ func (n *Names) Finalizer() string { return n.Domain + "syncer" }
 func Of(domain, binding string) *Names {
 	d := domain + "/"
 	return &Names{
-		Domain: d, Message: d + "sync-message", Release: d + "release-deletion", Send: d + "send-generation", Target: d + "target-uid", Mark: d + "target-uid", Bound: d + "bound",
+		Domain: d, Message: d + "sync-message", Release: d + "release-deletion", Send: d + "send-generation", Target: d + "target-uid", TargetRecord: d + "target-uid", Bound: d + "bound",
 		Source: d + source, Owner: d + "resource-owner", Referrer: d + "referenced-by", Orphaned: d + "orphaned-from", Behind: d + "source-behind", Adopted: d + "adopted",
 		manager: manager(d, binding),
 	}
@@ -64,7 +64,7 @@ func Of(domain, binding string) *Names {
 // With returns the names of a Sync with a finalizer: two Syncs of one source have a mark each.
 func (n *Names) With(finalizer string) *Names {
 	if finalizer != n.Finalizer() {
-		n.Mark += "-" + travel.Hash(finalizer)[:8]
+		n.TargetRecord += "-" + travel.Hash(finalizer)[:8]
 	}
 	return n
 }
@@ -119,8 +119,8 @@ func (n *Names) Applied(e fields.Entry) bool {
 	return e.Applied && e.Subresource == "" && strings.HasPrefix(e.Manager, n.Domain) && !strings.HasSuffix(e.Manager, status)
 }
 
-// Marks are the annotations by which a Sync knows its targets.
-func (n *Names) Marks() fields.Set {
+// OriginMarks are the annotations by which a Sync knows its targets.
+func (n *Names) OriginMarks() fields.Set {
 	leaf := map[string]any{}
 	return fields.Set{"f:metadata": map[string]any{"f:annotations": map[string]any{"f:" + n.Source: leaf, "f:" + n.Bound: leaf}}}
 }

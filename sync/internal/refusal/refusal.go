@@ -2,15 +2,14 @@
 
 // Package refusal remembers what API servers did not take, and says when to ask again.
 //
-// Whatever is refused is asked again, since rights, quotas, webhooks and schemas change
-// without an event. It has to cost less and less: the pause of an object doubles from seconds
-// to ten minutes, and never is much longer than the refusal has lasted, so that what is over
-// soon is found out soon. All Ledgers of a Sync share a budget of one request in two seconds: an
-// object waits for two for each object that was refused for the same kind of reason, times the
-// kinds of reasons, in all Ledgers, that more than a few objects are refused for; the first time
-// only if its own is one of these: most causes are of one object.
-// The first of them that is accepted shows that the cause is gone, and wakes two others, each of
-// which wakes two more. What is asked has no part in that: as soon as it changes it is due.
+// What is refused is asked again, since rights, quotas, webhooks and schemas change without an
+// event, and has to cost less and less. An object waits for 5 s (0.2 s where it may pass by itself), then twice as long each time, ten
+// minutes at most, so that what is over soon is found out soon. All Ledgers of a Sync share a budget
+// of one request in two seconds: the objects that are refused for one kind of reason form a line, in
+// which each waits for two seconds for each object in it, times the number of lines, in all Ledgers,
+// of more than 20. In a shorter line the first wait is 5 s, since most causes are of one object.
+// An object that is accepted shows that the cause is gone, and wakes two others of its line, each of
+// which wakes two more. As soon as another thing is asked of an object, it is due at once.
 //
 // Client-go's rate limiters count failures by key alone. They know neither what was asked
 // nor why it was refused, so that they can neither begin anew with what the user has mended
@@ -35,13 +34,13 @@ type Ask string
 
 // Asks of an object.
 const (
-	Spec     Ask = "spec"     // a write to its target
-	Deletion Ask = "deletion" // the deletion of its target, or that it is let go
-	Status   Ask = "status"   // a status of its source
-	Message  Ask = "message"  // a message on its source
-	Access   Ask = "access"   // a read of it
-	Own      Ask = "own"      // any other write to its source: the finalizer, a mark
-	Copy     Ask = "copy"     // a write to the copy of a related object
+	Spec        Ask = "spec"     // a write to its target
+	Deletion    Ask = "deletion" // the deletion of its target, or that it is let go
+	Status      Ask = "status"   // a status of its source
+	Message     Ask = "message"  // a message on its source
+	Access      Ask = "access"   // a read of it
+	SourceWrite Ask = "own"      // any other write to its source: the finalizer, a mark
+	Copy        Ask = "copy"     // a write to the copy of a related object
 )
 
 // A Refusal is the answer of an API server that it does not take what it was asked.
@@ -249,7 +248,7 @@ func (l *Ledger) Drop(object cache.ObjectName, ask Ask) {
 func (l *Ledger) Forget(object cache.ObjectName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, ask := range []Ask{Spec, Deletion, Status, Message, Access, Own, Copy} {
+	for _, ask := range []Ask{Spec, Deletion, Status, Message, Access, SourceWrite, Copy} {
 		l.drop(key{object, ask})
 	}
 }
@@ -287,7 +286,7 @@ func (l *Ledger) Permitted() {
 }
 
 // ofSource reports whether the source's API server may be the one that refused.
-func (a Ask) ofSource() bool { return a == Status || a == Message || a == Access || a == Own }
+func (a Ask) ofSource() bool { return a == Status || a == Message || a == Access || a == SourceWrite }
 
 // hurry ends the pause of what was refused.
 func (l *Ledger) hurry(k key) {
@@ -314,7 +313,7 @@ func (l *Ledger) First(match func(*Refusal) bool) (first *Refusal) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for k, r := range l.refusals {
-		if (k.ask == Access || k.ask == Own) && match(r) && (first == nil || r.Detail < first.Detail) {
+		if (k.ask == Access || k.ask == SourceWrite) && match(r) && (first == nil || r.Detail < first.Detail) {
 			first = r
 		}
 	}

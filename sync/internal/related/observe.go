@@ -4,8 +4,9 @@ package related
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/internal/watchstore"
 )
 
 // An observer looks at an original and its copy.
@@ -34,7 +35,7 @@ func (o *observer) observe(key cache.ObjectName, r *record) (*pair, bool) {
 		version = copied.GetResourceVersion()
 	}
 	unchanged := p.original != nil && r.original == p.original.GetResourceVersion()
-	current := (p.taken || newer(r.copy, version)) && !newer(version, r.copy)
+	current := (p.taken || watchstore.Newer(r.copy, version)) && !watchstore.Newer(version, r.copy)
 	p.settled = !r.stays && unchanged && current
 	p.stays = r.stays && unchanged && !p.taken
 	p.verified, p.shared = r.verified, r.shared
@@ -61,10 +62,4 @@ func (o *observer) observeCopy(p *pair, copied metav1.Object) {
 	if !o.filter.FromTarget && (!p.selected || !p.travels) {
 		p.read = o.filter.Bound.Leaving(p.from.Name, copied.GetAnnotations()[o.filter.Marks.Referrer] == "")
 	}
-}
-
-// newer reports whether resourceVersion a is later than b; false if that cannot be told.
-func newer(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && order > 0
 }

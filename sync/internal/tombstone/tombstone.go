@@ -74,16 +74,16 @@ func (t *Tombstones) Of(uid types.UID) bool {
 	return t.known[uid]
 }
 
-// Ending is the UID with an end of a source that was seen to end so, or else the end itself.
-func (t *Tombstones) Ending(end string) types.UID {
+// UIDWithSuffix is the UID with this suffix of a source that was seen to end so, or else the suffix itself.
+func (t *Tombstones) UIDWithSuffix(suffix string) types.UID {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, uid := range t.order {
-		if strings.HasSuffix(string(uid), end) {
+		if strings.HasSuffix(string(uid), suffix) {
 			return uid
 		}
 	}
-	return types.UID(end)
+	return types.UID(suffix)
 }
 
 // Find watches again what happened to a source since it had a version. What cannot be seen

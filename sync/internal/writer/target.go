@@ -103,9 +103,9 @@ func (w *Writer) Migrate(ctx context.Context, t Target, others func(fields.Entry
 // own it too, so that it goes when an apply leaves it out. The target must have been seen live.
 func (w *Writer) Own(ctx context.Context, t Target) (*unstructured.Unstructured, error) {
 	ours := fields.Of(t.Seen, t.Manager)
-	entries := fields.Alone(t.Seen, w.Names.Left(t.Manager), ours, w.Names.Marks())
+	entries := fields.Alone(t.Seen, w.Names.Left(t.Manager), ours, w.Names.OriginMarks())
 	if ours == nil {
-		entries = append(entries, fields.AppliedBy(t.Seen, t.Manager, w.Names.Marks()))
+		entries = append(entries, fields.AppliedBy(t.Seen, t.Manager, w.Names.OriginMarks()))
 	}
 	return w.merge(ctx, w.target(t), t.Name.Name, map[string]any{
 		"uid": string(t.Seen.GetUID()), "resourceVersion": t.Seen.GetResourceVersion(),
@@ -121,10 +121,10 @@ func (w *Writer) Note(ctx context.Context, t Target, key, value string) (*unstru
 	})
 }
 
-// Orphan takes our identity and our claim to fields off the target, and leaves
+// LetGo takes our identity and our claim to fields off the target, and leaves
 // the fields: an empty apply would remove them. Source names for people what it was made
 // from.
-func (w *Writer) Orphan(ctx context.Context, t Target, source string) (*unstructured.Unstructured, error) {
+func (w *Writer) LetGo(ctx context.Context, t Target, source string) (*unstructured.Unstructured, error) {
 	full, err := w.target(t).Get(ctx, t.Name.Name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
