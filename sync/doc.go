@@ -83,7 +83,7 @@
 //     shown, the source is read live.
 //   - API servers do not compare the UID of an apply to the status; the
 //     resourceVersion keeps an old status from a new object.
-//   - To orphan a target is a merge patch that takes off the engine's managedFields
+//   - A target is let go by a merge patch that takes off the engine's managedFields
 //     and identity. An apply of an empty object would remove the fields that the
 //     engine alone owns. These fields then have no owner and stay.
 //   - An apply that would empty a map or a status leaves null, which schemas

@@ -730,7 +730,7 @@ func (p *pair) vanished(d *drift) bool {
 
 // observeLoss makes a target that has vanished come back after a pause, and only while the
 // target's cluster takes new ones: a platform that takes a kind away, or the same object again and
-// again, would be fought with empty databases.
+// again, would otherwise be given empty databases for ever.
 func (o *observer) observeLoss(ctx context.Context, p *pair, r *record, looks bool) error {
 	if r.loss == nil && o.refused.Of(p.key, refusal.Spec) == nil {
 		r.lose(p)

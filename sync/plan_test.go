@@ -48,21 +48,21 @@ func sourceGone(s *state)              { s.source, s.confirmed = sourceState{fre
 func orphaned(g grace) func(*state) {
 	return func(s *state) { itsRelation(relationOrphan)(s); s.target.grace, s.target.managed = g, true }
 }
-func marked(s *state)      { s.source.targetRecord = "u1" }
-func unproven(s *state)    { s.source.proven = false }
-func paused(s *state)      { s.paused = true }
-func stuckCopy(s *state)   { s.related = "secrets svc/a is taken" }
-func lostReport(s *state)  { s.policy.lost = LostReport }
-func driftReport(s *state) { s.policy.drift = DriftReport }
-func messageSet(s *state)  { s.source.message = explain(*s, obstacle(*s)) }
-func contested(s *state)   { s.heldByOthers = " by them (.spec.size)" }
-func refused(s *state)     { s.refused, s.answer = ReasonRefused, "spec.size: Unsupported value" }
-func fought(s *state)      { s.contested = true }
-func rivals(s *state)      { s.rivals = " by them (.spec.size)" }
-func unreported(s *state)  { s.unreported = true }
-func shared(s *state)      { s.source.shared = "example.org/first" }
-func lost(s *state)        { s.refused = ReasonVanished }
-func offeredLive(s *state) { s.target.freshness, s.confirmed, s.offered = live, true, true }
+func marked(s *state)        { s.source.targetRecord = "u1" }
+func unproven(s *state)      { s.source.proven = false }
+func paused(s *state)        { s.paused = true }
+func stuckCopy(s *state)     { s.related = "secrets svc/a is taken" }
+func lostReport(s *state)    { s.policy.lost = LostReport }
+func driftReport(s *state)   { s.policy.drift = DriftReport }
+func messageSet(s *state)    { s.source.message = explain(*s, obstacle(*s)) }
+func ownedByOthers(s *state) { s.heldByOthers = " by them (.spec.size)" }
+func refused(s *state)       { s.refused, s.answer = ReasonRefused, "spec.size: Unsupported value" }
+func contested(s *state)     { s.contested = true }
+func rivals(s *state)        { s.rivals = " by them (.spec.size)" }
+func unreported(s *state)    { s.unreported = true }
+func shared(s *state)        { s.source.shared = "example.org/first" }
+func lost(s *state)          { s.refused = ReasonVanished }
+func offeredLive(s *state)   { s.target.freshness, s.confirmed, s.offered = live, true, true }
 func misnamed(s *state) {
 	s.misnamed, s.target = "the mapper gives this object's target no name", targetState{}
 }
@@ -155,8 +155,8 @@ func TestPlan(t *testing.T) {
 		"drift, reported, target changed":  {settledState(contents(contentChanged), driftReport, messageSet), stepLookTarget},
 		"drift undone by others":           {settledState(contents(contentUnverified), driftReport, func(s *state) { s.source.message = "TargetDrifted: x" }, liveTarget), stepApply},
 		"drift gone":                       {settledState(driftReport, func(s *state) { s.source.message = "TargetDrifted: x" }), stepSetMessage},
-		"change contested":                 {settledState(changed, contested), stepForce},
-		"change contested, by policy left": {settledState(changed, contested, driftReport, liveTarget), stepSetMessage},
+		"change contested":                 {settledState(changed, ownedByOthers), stepForce},
+		"change contested, by policy left": {settledState(changed, ownedByOthers, driftReport, liveTarget), stepSetMessage},
 
 		"target lost":                            {settledState(absentTarget), stepCreate},
 		"target not recorded":                    {settledState(lostReport), stepMark},
@@ -214,11 +214,11 @@ func TestPlan(t *testing.T) {
 		"owned by others too, seen live":  {settledState(contents(contentShared), liveTarget), stepTakeFields},
 		"owned by others too, paused":     {settledState(contents(contentShared), paused), stepWait},
 
-		"contested again and again":           {settledState(fought), stepSetMessage},
-		"contested, told":                     {settledState(fought, messageSet), stepWait},
-		"contested, told, whose is known":     {settledState(fought, messageSet, rivals), stepSetMessage},
-		"contested, status changed":           {settledState(fought, messageSet, statusDiffers, paused), stepStatus},
-		"written just now, changed by others": {settledState(fought, messageSet, changed, paused), stepWait},
+		"contested again and again":           {settledState(contested), stepSetMessage},
+		"contested, told":                     {settledState(contested, messageSet), stepWait},
+		"contested, told, whose is known":     {settledState(contested, messageSet, rivals), stepSetMessage},
+		"contested, status changed":           {settledState(contested, messageSet, statusDiffers, paused), stepStatus},
+		"written just now, changed by others": {settledState(contested, messageSet, changed, paused), stepWait},
 		"drifted, whose is not known":         {settledState(drifted), stepLookTarget},
 		"drifted, seen live":                  {settledState(drifted, liveTarget), stepForce},
 		"another Sync has something to say":   {settledState(shared, func(s *state) { s.source.message = "x" }), stepRest},
@@ -228,8 +228,8 @@ func TestPlan(t *testing.T) {
 		"deleted, changed while it waits":   {settledState(deleting, changed, terminates), stepApply},
 		"deleted, changed while it is held": {settledState(deleting, changed, held, messageSet), stepApply},
 		"deleted, the change was refused":   {settledState(deleting, contents(contentRefused), refused, due, messageSet), stepDelete},
-		"deleted, the change was contested": {settledState(deleting, changed, contested, liveTarget), stepForce},
-		"deleted, contested, reported":      {settledState(deleting, changed, contested, driftReport, liveTarget, messageSet), stepDelete},
+		"deleted, the change was contested": {settledState(deleting, changed, ownedByOthers, liveTarget), stepForce},
+		"deleted, contested, reported":      {settledState(deleting, changed, ownedByOthers, driftReport, liveTarget, messageSet), stepDelete},
 		"deleted, status changed":           {settledState(deleting, statusDiffers, terminates), stepStatus},
 		"deleted, deletion refused, status": {settledState(deleting, refused, messageSet, statusDiffers), stepStatus},
 
@@ -431,7 +431,7 @@ func anyState(r *rand.Rand) state {
 
 // Each reason has words, which name what the user can look at.
 func TestExplain(t *testing.T) {
-	s := settledState(contested, refused, stuckCopy)
+	s := settledState(ownedByOthers, refused, stuckCopy)
 	for _, why := range []Reason{
 		ReasonConflict, ReasonRefused, ReasonForbidden, ReasonUnavailable, ReasonMissing, ReasonDrifted, ReasonLost, ReasonVanished, ReasonTerminating, ReasonHeld, ReasonStatus, ReasonStale, ReasonRelated, ReasonOrphaned,
 	} {
