@@ -190,12 +190,12 @@ func (l *Ledger) News(now time.Time) (all []News, again time.Duration) {
 		switch {
 		case o.reason == "" && o.vanished, left <= 0:
 		default:
-			again = sooner(again, left)
+			again = shortest(again, left)
 			continue
 		}
 		n := o.news(name)
 		if n.Reason != "" && !l.pace.TryAccept() {
-			again = sooner(again, time.Second)
+			again = shortest(again, time.Second)
 			continue
 		}
 		if n.Reason != "" {
@@ -208,7 +208,7 @@ func (l *Ledger) News(now time.Time) (all []News, again time.Duration) {
 	}
 	for len(l.more) > 0 {
 		if !l.pace.TryAccept() {
-			return all, sooner(again, time.Second)
+			return all, shortest(again, time.Second)
 		}
 		all, l.more = append(all, l.more[0]), l.more[1:]
 	}
@@ -234,13 +234,13 @@ func (o *object) news(name cache.ObjectName) News {
 	return n
 }
 
-// sooner is the shorter of two times to wait; 0 is none.
-func sooner(a, b time.Duration) time.Duration {
-	b = max(b, time.Millisecond)
-	if a == 0 {
-		return b
+// shortest is the shortest time to wait so far, 0 for none yet, and one more, which may be over.
+func shortest(soFar, more time.Duration) time.Duration {
+	more = max(more, time.Millisecond)
+	if soFar == 0 {
+		return more
 	}
-	return min(a, b)
+	return min(soFar, more)
 }
 
 // Condition is ObjectsSynced, and when to ask again; 0 for when there is news.
@@ -267,7 +267,7 @@ func (l *Ledger) count(binding string, now time.Time) (again time.Duration) {
 		switch {
 		case o.reason == "":
 		case left > 0:
-			again = sooner(again, left)
+			again = shortest(again, left)
 		default:
 			counts[o.reason]++
 			n++

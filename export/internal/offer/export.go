@@ -63,7 +63,7 @@ func (e *Exports) Reconcile(ctx context.Context, key cache.ObjectName) (time.Dur
 	if refused != nil && inSync.Type == "" {
 		return 0, refused
 	}
-	login, err := e.Logins.Current(ctx, key.Namespace)
+	login, err := e.Logins.Conditions(ctx, key.Namespace)
 	if err != nil {
 		return 0, err
 	}

@@ -57,7 +57,7 @@ func (c *credentials) try(ctx context.Context, k kubeconfig.Kubeconfig, settle t
 	if err != nil {
 		return nil, 0, err
 	}
-	issuedFor := fingerprint(k, account, anchor)
+	issuedFor := issuedForHash(k, account, anchor)
 	secret, err := c.Kube.CoreV1().Secrets(k.Namespace).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
 	if !fates.Is(err, fates.None, fates.Absent) {
 		return nil, 0, fmt.Errorf("read credential of %s: %w", k.Namespace, err)
@@ -228,8 +228,9 @@ func (c *credentials) reachable(ctx context.Context) (*kubeconfig.Kubeconfig, er
 	return k, nil
 }
 
-// fingerprint changes when a kubeconfig has to be made anew before its time.
-func fingerprint(k kubeconfig.Kubeconfig, account, anchor metav1.Object) string {
+// issuedForHash is the hash of what a kubeconfig is issued for; another one has it made anew before
+// its time.
+func issuedForHash(k kubeconfig.Kubeconfig, account, anchor metav1.Object) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q %q %q", k.Server, k.CAData, k.TLSServerName, account.GetUID(), anchor.GetUID()))
 	return hex.EncodeToString(sum[:8])
 }

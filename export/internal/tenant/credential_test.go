@@ -106,7 +106,7 @@ func TestNext(t *testing.T) {
 				account, _ := c.account(t.Context(), "t")
 				secret := kept("kept")
 				secret.Annotations = map[string]string{
-					v1alpha1.IssuedForAnnotation:  fingerprint(kubeconfig.Kubeconfig{Server: "https://cp.example.com"}, account, test.anchor),
+					v1alpha1.IssuedForAnnotation:  issuedForHash(kubeconfig.Kubeconfig{Server: "https://cp.example.com"}, account, test.anchor),
 					v1alpha1.RenewAfterAnnotation: time.Now().Add(time.Hour).UTC().Format(time.RFC3339),
 				}
 				if err := c.put(t.Context(), secret); err != nil {

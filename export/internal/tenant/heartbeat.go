@@ -56,7 +56,7 @@ func (h *heartbeats) Reconcile(ctx context.Context, key cache.ObjectName) (time.
 		return 0, err
 	}
 	_, again := Healthy(time.Now(), binding, terms)
-	login, err := h.logins.Current(ctx, key.Namespace)
+	login, err := h.logins.Conditions(ctx, key.Namespace)
 	if err != nil {
 		return 0, err
 	}

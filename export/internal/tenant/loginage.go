@@ -23,9 +23,9 @@ type Logins struct {
 	noted          sync.Map // of strings: what was recorded last of the login of each tenant
 }
 
-// left is how long the credential of a tenant is renewed, by its last login. Of
+// renewableFor is how long the credential of a tenant is renewed, by its last login. Of
 // tenants that were made before that was written down the token of the login tells.
-func (l *Logins) left(r *Record) time.Duration {
+func (l *Logins) renewableFor(r *Record) time.Duration {
 	last := r.LoggedIn
 	if last.IsZero() {
 		last = r.Identity.Expiry
@@ -44,12 +44,12 @@ func (l *Logins) renewable(ctx context.Context, tenant string) (bool, error) {
 	if errors.Is(err, errNoRecord) {
 		return false, nil
 	}
-	return err == nil && l.left(r) > 0, err
+	return err == nil && l.renewableFor(r) > 0, err
 }
 
-// Current are the conditions that say how long the login of a tenant is good: none
+// Conditions are those that say how long the login of a tenant is good: none
 // where that is for ever.
-func (l *Logins) Current(ctx context.Context, tenant string) ([]v1alpha1.Condition, error) {
+func (l *Logins) Conditions(ctx context.Context, tenant string) ([]v1alpha1.Condition, error) {
 	if l.opts.MaxLoginAge == 0 {
 		return nil, nil
 	}
@@ -60,7 +60,7 @@ func (l *Logins) Current(ctx context.Context, tenant string) ([]v1alpha1.Conditi
 	if err != nil {
 		return nil, err
 	}
-	condition := judgeLogin(l.left(r), l.opts.MaxLoginAge)
+	condition := judgeLogin(l.renewableFor(r), l.opts.MaxLoginAge)
 	l.note(ctx, tenant, condition.Reason)
 	return []v1alpha1.Condition{condition}, nil
 }

@@ -68,7 +68,7 @@ type prefixed struct {
 	rights *Rights
 	caches *Caches
 	gates  *gates
-	turns  *turns
+	locks  *tenantLocks
 }
 
 // Reconcile gives a tenant the ClusterRoleBindings that its exports need, and takes all others.
@@ -82,7 +82,7 @@ func (p *prefixed) Reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 	if err != nil || len(exports) == 0 && ns.GetAnnotations()[v1alpha1.ExportedAnnotation] == "" {
 		return 0, IgnoreNotFound(err)
 	}
-	defer p.turns.take(tenant)()
+	defer p.locks.lock(tenant)()
 	if p.caches.Leaving(tenant) {
 		return 0, nil
 	}
@@ -232,7 +232,7 @@ func (c Clients) prefixedObjects(ctx context.Context, gvr schema.GroupVersionRes
 
 // drainPrefixed deletes the cluster-scoped objects of a tenant that goes, or keeps them, as its
 // policy says; it returns what is left and has to go. The tenant has no rights any more.
-func (c *contents) drainPrefixed(ctx context.Context, ns *corev1.Namespace, policy v1alpha1.DeletionPolicy) (*RefusalError, error) {
+func (c *contents) drainPrefixed(ctx context.Context, ns *corev1.Namespace, policy v1alpha1.DeletionPolicy) (*waiting, error) {
 	if len(exported(ns)) == 0 {
 		return nil, nil //nolint:nilnil // nothing is waited for
 	}
@@ -246,17 +246,17 @@ func (c *contents) drainPrefixed(ctx context.Context, ns *corev1.Namespace, poli
 	}
 	err := c.checkEmpty(ctx, ns)
 	if left, ok := errors.AsType[*RefusalError](err); ok {
-		return left, nil
+		return &waiting{left.Reason, left.Message}, nil
 	}
 	return nil, err
 }
 
 // orphanable returns what a tenant namespace waits for that is to leave its cluster-scoped
 // objects: of a kind that it does not know yet, the garbage collector leaves none.
-func (c *contents) orphanable(ns *corev1.Namespace) *RefusalError {
+func (c *contents) orphanable(ns *corev1.Namespace) *waiting {
 	for _, name := range exported(ns) {
 		if left := c.unknown(name); left > 0 {
-			return Refuse(v1alpha1.ReasonDraining, fmt.Sprintf("the garbage collector may not know the new %s for %s, and would delete the objects", name, left.Round(time.Second)))
+			return &waiting{v1alpha1.ReasonDraining, fmt.Sprintf("the garbage collector may not know the new %s for %s, and would delete the objects", name, left.Round(time.Second))}
 		}
 	}
 	return nil

@@ -27,19 +27,19 @@ type reconciler struct {
 	caches  *Caches
 	Quotas  *quotas
 	logins  *Logins
-	turns   *turns
+	locks   *tenantLocks
 	passes  sync.Map // of pass: the last one over each tenant
 }
 
-// turns gives each tenant to one pass at a time: what a removal takes, a pass that began
+// tenantLocks give each tenant to one pass at a time: what a removal takes, a pass that began
 // before it must not give back.
-type turns struct {
+type tenantLocks struct {
 	held sync.Map // of *sync.Mutex, by tenant
 }
 
-// take waits for the tenant, and returns what gives it back.
-func (t *turns) take(tenant string) (done func()) {
-	held, _ := t.held.LoadOrStore(tenant, new(sync.Mutex))
+// lock waits for the tenant, and returns what gives it back.
+func (l *tenantLocks) lock(tenant string) (done func()) {
+	held, _ := l.held.LoadOrStore(tenant, new(sync.Mutex))
 	held.(*sync.Mutex).Lock()
 	return held.(*sync.Mutex).Unlock
 }
@@ -54,7 +54,7 @@ func (r *reconciler) Reconcile(ctx context.Context, key cache.ObjectName) (time.
 		r.logins.authorizations.Forget(key.Name)
 		return 0, err
 	}
-	defer r.turns.take(key.Name)()
+	defer r.locks.lock(key.Name)()
 	if r.caches.Leaving(key.Name) {
 		r.passes.Delete(key.Name)
 		return 0, nil
@@ -165,15 +165,15 @@ func NewControllers(t *Tenants, seen *Caches, resourceOf resourceOf) *Controller
 	gates := &gates{t.Opts, seen}
 	quotas := &quotas{t.Clients, t.Opts, seen}
 	contents := &contents{t.Clients, t.Rights, resourceOf, quotas.unknown}
-	breaker, turns := &breaker{t.Opts, seen}, new(turns)
+	breaker, locks := &breaker{t.Opts, seen}, new(tenantLocks)
 	return &Controllers{
 		Authorizations: known, Logins: logins,
-		Tenants: &reconciler{Clients: t.Clients, opts: t.Opts, tenants: t, caches: seen, Quotas: quotas, logins: logins, turns: turns},
+		Tenants: &reconciler{Clients: t.Clients, opts: t.Opts, tenants: t, caches: seen, Quotas: quotas, logins: logins, locks: locks},
 		ClusterBindings: &heartbeats{
 			Clients: t.Clients, opts: t.Opts, caches: seen, gates: gates, logins: logins,
-			removals: &removals{Clients: t.Clients, rights: t.Rights, contents: contents, breaker: breaker, turns: turns},
+			removals: &removals{Clients: t.Clients, rights: t.Rights, contents: contents, breaker: breaker, locks: locks},
 		},
-		Prefixed:   &prefixed{t.Clients, t.Opts, t.Rights, seen, gates, turns},
+		Prefixed:   &prefixed{t.Clients, t.Opts, t.Rights, seen, gates, locks},
 		Namespaces: &serviceNamespaces{t.Clients, t.Opts, t, seen, gates, quotas, contents, breaker},
 	}
 }

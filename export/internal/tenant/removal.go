@@ -34,9 +34,12 @@ type removals struct {
 	rights   *Rights
 	contents *contents
 	breaker  *breaker
-	turns    *turns
+	locks    *tenantLocks
 	looks    sync.Map // of times: the last look at what is left of a tenant that goes, by UID of its ClusterBinding
 }
+
+// A waiting is what a removal waits for, as its condition says it.
+type waiting struct{ Reason, Message string }
 
 // remove takes a tenant away whose ClusterBinding is deleted: first its
 // credential and rights, then its exports, its service namespaces as the
@@ -84,7 +87,7 @@ func removalPace(binding *v1alpha1.ClusterBinding) time.Duration {
 }
 
 // explain says on a ClusterBinding what its removal waits for.
-func (r *removals) explain(ctx context.Context, binding *v1alpha1.ClusterBinding, waits *RefusalError) error {
+func (r *removals) explain(ctx context.Context, binding *v1alpha1.ClusterBinding, waits *waiting) error {
 	if waits == nil {
 		return nil
 	}
@@ -97,7 +100,7 @@ func (r *removals) explain(ctx context.Context, binding *v1alpha1.ClusterBinding
 
 // drain does the next steps of a removal, and returns what it waits for until ns is
 // deleted. Each step can be done again.
-func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, ns *corev1.Namespace) (*RefusalError, error) {
+func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, ns *corev1.Namespace) (*waiting, error) {
 	if waits := r.breaker.whyHeld(binding); waits != nil {
 		return waits, nil
 	}
@@ -106,7 +109,7 @@ func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, 
 	}
 	if !terminating(binding) { // the tenant reconcile must not give back what is taken now
 		err := r.Patch(ctx, ClusterBindingResource, binding, map[string]any{"annotations": map[string]any{v1alpha1.DrainingAnnotation: "true"}}, nil)
-		return Refuse(v1alpha1.ReasonDraining, "nothing is left of it"), IgnoreNotFound(err)
+		return &waiting{v1alpha1.ReasonDraining, "nothing is left of it"}, IgnoreNotFound(err)
 	}
 	if err := r.revoke(ctx, ns); err != nil {
 		return nil, err
@@ -120,7 +123,7 @@ func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, 
 			return nil, err
 		}
 		if left > 0 {
-			return Refuse(v1alpha1.ReasonDraining, fmt.Sprintf("%d %s are left", left, gvr.Resource)), nil
+			return &waiting{v1alpha1.ReasonDraining, fmt.Sprintf("%d %s are left", left, gvr.Resource)}, nil
 		}
 	}
 	if ns.DeletionTimestamp != nil {
@@ -135,7 +138,7 @@ func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, 
 
 // unlessEmpty returns what is left of a tenant for which there is no policy. It asks
 // the API server: that a cache knows of nothing is no evidence.
-func (r *removals) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBinding, tenant *corev1.Namespace) (*RefusalError, error) {
+func (r *removals) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBinding, tenant *corev1.Namespace) (*waiting, error) {
 	if binding.Spec.DeletionPolicy != "" {
 		return nil, nil //nolint:nilnil // the policy decides about the objects that are left
 	}
@@ -148,7 +151,7 @@ func (r *removals) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBin
 	}
 	for _, asked := range list.Items {
 		ns, err := r.Kube.CoreV1().Namespaces().Get(ctx, serviceNamespaceName(asked.Namespace, asked.Name), metav1.GetOptions{})
-		if fates.Is(err, fates.Absent) || err == nil && errors.Is(owned(ns, asked.Namespace, serviceAnnotations(&asked)), ErrForeign) {
+		if fates.Is(err, fates.Absent) || err == nil && errors.Is(checkOwned(ns, asked.Namespace, serviceAnnotations(&asked)), ErrForeign) {
 			continue
 		}
 		if err != nil {
@@ -168,13 +171,12 @@ func (r *removals) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBin
 }
 
 // remaining parts what is left of a tenant, which is to be told, from another error.
-func remaining(err error) (*RefusalError, error) {
+func remaining(err error) (*waiting, error) {
 	left, ok := errors.AsType[*RefusalError](err)
 	if !ok {
 		return nil, err
 	}
-	left.Message += ": the removal waits until the App Cluster has deleted them; spec.deletionPolicy of this object says to delete (Delete) or to keep (Orphan) them"
-	return left, nil
+	return &waiting{left.Reason, left.Message + ": the removal waits until the App Cluster has deleted them; spec.deletionPolicy of this object says to delete (Delete) or to keep (Orphan) them"}, nil
 }
 
 // revoke takes the credential of a tenant and its rights in its tenant namespace, all
@@ -183,7 +185,7 @@ func (r *removals) revoke(ctx context.Context, ns *corev1.Namespace) error {
 	if ns.DeletionTimestamp != nil {
 		return nil
 	}
-	defer r.turns.take(ns.Name)()
+	defer r.locks.lock(ns.Name)()
 	if err := r.rights.Enter(ctx, ns.Name, v1alpha1.BackendTenantRole); err != nil {
 		return err
 	}
@@ -210,24 +212,24 @@ type breaker struct {
 // whyHeld returns why the removal of a tenant has to wait, or nil. A removal with a policy waits
 // for removalGrace, so that many that come together are seen as many; while more than
 // RemovalsAtOnce are under way, each waits until its ClusterBinding has the release annotation.
-func (b *breaker) whyHeld(binding *v1alpha1.ClusterBinding) *RefusalError {
+func (b *breaker) whyHeld(binding *v1alpha1.ClusterBinding) *waiting {
 	most := b.opts.RemovalsAtOnce
-	if most < 0 || !breaks(binding) {
+	if most < 0 || !countsAsRemoval(binding) {
 		return nil
 	}
 	if time.Since(binding.DeletionTimestamp.Time) < removalGrace {
-		return Refuse(v1alpha1.ReasonRemovalPending, "the removal begins in a few seconds")
+		return &waiting{v1alpha1.ReasonRemovalPending, "the removal begins in a few seconds"}
 	}
 	n := 0
 	for _, obj := range b.caches.ClusterBindings.GetStore().List() {
 		other, ok := obj.(*v1alpha1.ClusterBinding)
-		n += One(ok && other.DeletionTimestamp != nil && breaks(other) && b.ofTenant(other))
+		n += One(ok && other.DeletionTimestamp != nil && countsAsRemoval(other) && b.ofTenant(other))
 	}
 	if n <= most {
 		return nil
 	}
-	return Refuse(v1alpha1.ReasonRemovalHeld, fmt.Sprintf(
-		"%d tenants are being removed at once, more than %d: if it is meant, annotate this object with %s=true", n, most, v1alpha1.ReleaseAnnotation))
+	return &waiting{v1alpha1.ReasonRemovalHeld, fmt.Sprintf(
+		"%d tenants are being removed at once, more than %d: if it is meant, annotate this object with %s=true", n, most, v1alpha1.ReleaseAnnotation)}
 }
 
 // ofTenant tells whether the removal of a ClusterBinding is that of a tenant, and not over.
@@ -240,9 +242,9 @@ func (b *breaker) ofTenant(binding *v1alpha1.ClusterBinding) bool {
 	return ok
 }
 
-// breaks tells whether the removal of a tenant takes something from it that was not
+// countsAsRemoval tells whether the removal of a tenant takes something from it that was not
 // released.
-func breaks(binding *v1alpha1.ClusterBinding) bool {
+func countsAsRemoval(binding *v1alpha1.ClusterBinding) bool {
 	return binding.Spec.DeletionPolicy != "" && !metav1.HasAnnotation(binding.ObjectMeta, v1alpha1.ReleaseAnnotation)
 }
 

@@ -35,9 +35,9 @@ func (c *credentials) HandOut(ctx context.Context, namespace string) ([]byte, er
 	return n.Write()
 }
 
-// Short is a kubeconfig whose token dies soon, since browsers keep the URLs that they were sent
-// to. Of the tokens before it, it ends those of Klutch's alone, which never end by themselves.
-// The konnector replaces it by the tenant's own.
+// Short returns a kubeconfig for the legacy CLI, with a token that ends in minutes, since browsers
+// keep the URLs that they were sent to; the konnector replaces it by the kept one. Of the older
+// tokens Short ends only those that Klutch's backend made, which never end by themselves.
 func (c *credentials) Short(ctx context.Context, namespace string) ([]byte, error) {
 	n, err := c.next(ctx, namespace, c.ownAnchor)
 	if err != nil {
@@ -56,11 +56,12 @@ type successor struct {
 	*kubeconfig.Kubeconfig
 
 	anchor *corev1.Secret // that its token is to be bound to
-	kept   []byte         // the one that the tenant can read, if that is as good
+	kept   []byte         // the kubeconfig of the kept Secret, if its token is bound to this anchor; else nil
 }
 
-// next is the kubeconfig after those that choose ends with the anchor before. No konnector
-// takes one of them from the kept Secret, which the replica that keeps it makes anew.
+// next prepares a tenant's next kubeconfig. choose returns the anchor and may replace it, which ends
+// all older tokens. next empties the kept Secret if its token is dead, so that no konnector fetches
+// it; the replica that keeps credentials then makes it anew.
 func (c *credentials) next(ctx context.Context, namespace string, choose func(context.Context, string) (*corev1.Secret, error)) (n successor, err error) {
 	if n.Kubeconfig, err = c.reachable(ctx); err != nil {
 		return n, err
@@ -73,7 +74,7 @@ func (c *credentials) next(ctx context.Context, namespace string, choose func(co
 	if n.anchor, err = choose(ctx, namespace); err != nil {
 		return n, err
 	}
-	n.kept, err = c.keptFor(ctx, namespace, fingerprint(*n.Kubeconfig, account, n.anchor))
+	n.kept, err = c.keptFor(ctx, namespace, issuedForHash(*n.Kubeconfig, account, n.anchor))
 	if n.kept == nil && err == nil {
 		err = c.noteAnchor(ctx, n.anchor)
 	}
@@ -106,7 +107,8 @@ func (c *credentials) ownAnchor(ctx context.Context, namespace string) (*corev1.
 	return anchor, err
 }
 
-// noteAnchor has the replica that keeps credentials look at a tenant again.
+// noteAnchor writes the UID of the anchor on the ClusterBinding, so that the replica that keeps
+// credentials looks at the tenant again.
 func (c *credentials) noteAnchor(ctx context.Context, anchor *corev1.Secret) error {
 	change := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnchorAnnotation, anchor.UID)
 	_, err := c.Dyn.Resource(ClusterBindingResource).Namespace(anchor.Namespace).

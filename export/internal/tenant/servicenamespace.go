@@ -216,7 +216,7 @@ func (n *serviceNamespaces) remove(ctx context.Context, asked *v1alpha1.APIServi
 	if !fates.Is(err, fates.None, fates.Absent) {
 		return 0, fmt.Errorf("read service namespace: %w", err)
 	}
-	if err != nil || errors.Is(owned(ns, asked.Namespace, serviceAnnotations(asked)), ErrForeign) {
+	if err != nil || errors.Is(checkOwned(ns, asked.Namespace, serviceAnnotations(asked)), ErrForeign) {
 		return 0, n.setFinalizers(ctx, NamespaceResource, asked, slices.Delete(slices.Clone(asked.Finalizers), i, i+1))
 	}
 	if ns.DeletionTimestamp != nil {

@@ -156,10 +156,11 @@ func (t *Tenants) ensureNamespace(ctx context.Context, name, tenant string, anno
 	if err != nil {
 		return fmt.Errorf("make namespace %s: %w", name, err)
 	}
-	return owned(got, tenant, annotations)
+	return checkOwned(got, tenant, annotations)
 }
 
-func owned(ns *corev1.Namespace, tenant string, annotations map[string]string) error {
+// checkOwned returns an error if a namespace is another owner's, or is being deleted.
+func checkOwned(ns *corev1.Namespace, tenant string, annotations map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if ns.Annotations[key] != annotations[key] {
 			return fmt.Errorf("namespace %s %w: annotation %s", ns.Name, ErrForeign, key)
