@@ -233,7 +233,14 @@ func (c *Caches) All() []cache.SharedIndexInformer {
 // terminating tells whether a tenant is being removed. Without a policy it goes on as
 // before until nothing of it is left. Its status is no evidence, since it writes there.
 func terminating(binding *v1alpha1.ClusterBinding) bool {
-	return binding.DeletionTimestamp != nil && (binding.Spec.DeletionPolicy != "" || metav1.HasAnnotation(binding.ObjectMeta, v1alpha1.DrainingAnnotation))
+	return binding.DeletionTimestamp != nil && (hasPolicy(binding) || metav1.HasAnnotation(binding.ObjectMeta, v1alpha1.DrainingAnnotation))
+}
+
+// hasPolicy tells whether a deletion policy says what becomes of the objects of a tenant. One that
+// this backend does not know, which the CRD of a newer one may let pass, says nothing.
+func hasPolicy(binding *v1alpha1.ClusterBinding) bool {
+	p := binding.Spec.DeletionPolicy
+	return p == v1alpha1.DeletionPolicyDelete || p == v1alpha1.DeletionPolicyOrphan
 }
 
 // A snapshot is what the caches show of a tenant that tells whether something of it may

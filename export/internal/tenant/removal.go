@@ -139,7 +139,7 @@ func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, 
 // unlessEmpty returns what is left of a tenant for which there is no policy. It asks
 // the API server: that a cache knows of nothing is no evidence.
 func (r *removals) unlessEmpty(ctx context.Context, binding *v1alpha1.ClusterBinding, tenant *corev1.Namespace) (*waiting, error) {
-	if binding.Spec.DeletionPolicy != "" {
+	if hasPolicy(binding) {
 		return nil, nil //nolint:nilnil // the policy decides about the objects that are left
 	}
 	if left, err := remaining(r.contents.checkEmpty(ctx, tenant)); left != nil || err != nil {
@@ -245,7 +245,7 @@ func (b *breaker) ofTenant(binding *v1alpha1.ClusterBinding) bool {
 // countsAsRemoval tells whether the removal of a tenant takes something from it that was not
 // released.
 func countsAsRemoval(binding *v1alpha1.ClusterBinding) bool {
-	return binding.Spec.DeletionPolicy != "" && !metav1.HasAnnotation(binding.ObjectMeta, v1alpha1.ReleaseAnnotation)
+	return hasPolicy(binding) && !metav1.HasAnnotation(binding.ObjectMeta, v1alpha1.ReleaseAnnotation)
 }
 
 // removing returns the ClusterBinding of a tenant that is being removed at this moment.

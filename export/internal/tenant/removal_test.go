@@ -3,6 +3,7 @@
 package tenant
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
@@ -93,5 +95,26 @@ func TestOrphanWaits(t *testing.T) {
 	young = 0
 	if waits, err := c.drainPrefixed(t.Context(), ns, v1alpha1.DeletionPolicyOrphan); err != nil || waits != nil {
 		t.Errorf("once it is known: %v, %v", waits, err)
+	}
+}
+
+// TestUnknownPolicyTakesNothing: a deletion policy that this backend does not know, as where the
+// CRD is a newer one, is none. The token and the rights of the tenant stay while objects are left.
+func TestUnknownPolicyTakesNothing(t *testing.T) {
+	for policy, known := range map[v1alpha1.DeletionPolicy]bool{"": false, "Archive": false, v1alpha1.DeletionPolicyDelete: true, v1alpha1.DeletionPolicyOrphan: true} {
+		binding := &v1alpha1.ClusterBinding{ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}}
+		binding.Spec.DeletionPolicy = policy
+		if terminating(binding) != known || countsAsRemoval(binding) != known {
+			t.Errorf("%q: removed at once: %t, counted: %t, want %t", policy, terminating(binding), countsAsRemoval(binding), known)
+		}
+		tenant := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "t", Annotations: map[string]string{v1alpha1.ExportedAnnotation: "things.example.org"}}}
+		looked := false
+		r := &removals{contents: &contents{resourceOf: func(context.Context, string) (schema.GroupVersionResource, error) {
+			looked = true
+			return schema.GroupVersionResource{}, errors.New("look no further")
+		}}}
+		if _, err := r.unlessEmpty(t.Context(), binding, tenant); looked == known || (err == nil) != known {
+			t.Errorf("%q: what is left was looked at: %t, %v", policy, looked, err)
+		}
 	}
 }
