@@ -179,8 +179,8 @@ func (s *sim) contend(r rival) {
 		s.mu.Lock()
 		why := s.told[name]
 		s.mu.Unlock()
-		unreferred := len(s.plan.Related) > 0 && len(s.plan.Related[0].References) == 0 // which is told of nowhere yet
-		if s.model.undone[name] > 3 && why == "" && !(unreferred && r.name == besides[2].name) {
+		unreferred := r.name == besides[2].name && len(s.plan.Related[0].References) == 0 // which is told of nowhere yet
+		if s.model.undone[name] > 3 && why == "" && !unreferred {
 			s.model.breaks("I18", "%s is not told that %s, for the %dth time", name, r.name, s.model.undone[name])
 		}
 	}
