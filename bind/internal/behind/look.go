@@ -130,7 +130,7 @@ func denialsOf(ctx context.Context, events dynamic.Interface, b *v1alpha1.APISer
 	return d
 }
 
-// hear follows one Event: what is in the way, or the later word that it is over.
+// hear takes note of one Event: what is in the way, or the later word that it is over.
 func (d denials) hear(u *unstructured.Unstructured, resource string) {
 	var e corev1.Event
 	if u.GetAnnotations()[v1alpha1.ResourceAnnotation] != resource || runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &e) != nil || e.Source.Component != EventSource {

@@ -42,6 +42,11 @@ func Backend(u *unstructured.Unstructured) string {
 	return u.GetAnnotations()[v1alpha1.BackendAnnotation]
 }
 
+// ForeignCRD is what a person does about a CRD that is in the way of a binding, which has its name.
+func ForeignCRD(name string) string {
+	return fmt.Sprintf("If nothing uses it: kubectl delete crd %[1]s. Or give the binding up: kubectl bind unbind %[1]s", name)
+}
+
 // Repair is what a person does about a Secret without a kubeconfig that can be read, or about one
 // that is not there, which is nil.
 func Repair(u *unstructured.Unstructured) string {

@@ -61,7 +61,7 @@ func ofBinding(b *v1alpha1.APIServiceBinding) string {
 		}
 		switch c.Reason {
 		case v1alpha1.ReasonForeignCustomResourceDefinition:
-			return fmt.Sprintf("This cluster has a CRD %s that the konnector did not make. If nothing uses it: kubectl delete crd %s. Or give the binding up: kubectl bind unbind %s", b.Name, b.Name, b.Name)
+			return fmt.Sprintf("This cluster has a CRD %s that the konnector did not make. %s", b.Name, cluster.ForeignCRD(b.Name))
 		case v1alpha1.ReasonAPIServiceExportNotFound:
 			return "The platform does not offer this API any more; the objects here are left as they are. Ask its operators, or give the binding up: kubectl bind unbind " + b.Name
 		case v1alpha1.ReasonKubeconfigSecretNotFound:

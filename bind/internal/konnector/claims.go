@@ -141,7 +141,7 @@ func (p *pass) settleClaims(ctx context.Context) (selected []klutchsync.Related,
 		return nil, false, err
 	}
 	selected, problems, refused := judge.Select(claims)
-	w := &withdrawal{pass: p, selected: selected, judge: judge}
+	w := &consentEnd{pass: p, selected: selected, judge: judge}
 	left, err := w.run(ctx)
 	if err != nil || w.waits {
 		return selected, false, err

@@ -77,11 +77,11 @@ func (h *heartbeat) beat(ctx context.Context, _ cache.ObjectName) (time.Duration
 	if !h.wanted.Swap(false) && h.isWell() && time.Now().Before(h.due) {
 		return h.probe(ctx)
 	}
-	f, err := h.find(ctx)
+	f, err := h.readTenant(ctx)
 	if err == nil && h.refusal(f).Type == "" {
 		f.binding, err = h.report(ctx, f)
 	}
-	h.look(ctx, f, err)
+	h.noteLook(ctx, f, err)
 	if err != nil {
 		return h.afterFailure(err), nil // conditions say it, once
 	}
@@ -112,7 +112,7 @@ func (h *heartbeat) probe(ctx context.Context) (time.Duration, error) {
 	defer cancel()
 	b, err := h.clusterBinding(limited)
 	if err != nil {
-		h.look(ctx, found{}, err)
+		h.noteLook(ctx, found{}, err)
 		return h.afterFailure(err), nil
 	}
 	if h.heldElsewhere(b) {
@@ -122,7 +122,7 @@ func (h *heartbeat) probe(ctx context.Context) (time.Duration, error) {
 	return min(probeEvery, max(time.Until(h.due), time.Millisecond)), nil
 }
 
-// unauthorized follows each answer that the credential is not valid. A look says so at
+// unauthorized is called for each answer that the credential is not valid. A look says so at
 // once, whichever request was refused.
 func (h *heartbeat) unauthorized() {
 	if h.snapshot().away.Type == "" && h.alarms.TryAccept() {
@@ -137,8 +137,8 @@ func (h *heartbeat) tenantChanged(obj any) {
 	}
 }
 
-// find reads who is there. What may not be read is no answer where one is expected.
-func (h *heartbeat) find(ctx context.Context) (f found, err error) {
+// readTenant looks at who is there. What may not be read is no answer where one is expected.
+func (h *heartbeat) readTenant(ctx context.Context) (f found, err error) {
 	ctx, cancel := context.WithTimeout(ctx, findTimeout)
 	defer cancel()
 	if f.tenant, err = cluster.TenantUID(ctx, h.calls, h.place.Namespace); err != nil && (h.secret.boundTenant() != "" || !cluster.IsHidden(err)) {
@@ -199,8 +199,8 @@ func (h *heartbeat) holding(fn controller.Func) controller.Func {
 	}
 }
 
-// look records what the look has shown, and tells the bindings if that is new.
-func (h *heartbeat) look(ctx context.Context, f found, err error) {
+// noteLook records what a look has shown, and tells the bindings if that is new.
+func (h *heartbeat) noteLook(ctx context.Context, f found, err error) {
 	if ctx.Err() != nil {
 		return
 	}

@@ -87,7 +87,7 @@ func (p *pass) findLegacyCopies(ctx context.Context, state klutchsync.Status, se
 		p.lookAgain(wait)
 		return nil
 	}
-	taken, _, err := p.taken(ctx)
+	granted, _, err := p.grantedNamespaces(ctx)
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func (p *pass) findLegacyCopies(ctx context.Context, state klutchsync.Status, se
 			continue
 		}
 		seen[copies{r.Resource, r.From}] = true
-		side := p.copiesHere(taken)
+		side := p.copiesHere(granted)
 		if r.From == klutchsync.SourceSide {
 			side = p.copiesThere(services)
 		}
@@ -128,16 +128,16 @@ func (p *pass) lookAgain(wait time.Duration) {
 	}
 }
 
-// openToLook takes the rights to look for copies of a legacy konnector of lapsed claims where it has served
+// openToLook takes the rights to look for copies of a legacy konnector of claims that may have been accepted, where it has served
 // objects and no rights were taken before, and returns these namespaces, and where it could.
-func (w *withdrawal) openToLook(ctx context.Context, taken []string) (served, opened []string, err error) {
+func (w *consentEnd) openToLook(ctx context.Context, granted []string) (served, opened []string, err error) {
 	consumers := func(c v1alpha1.AcceptablePermissionClaim) bool { return c.Selector.Owner == v1alpha1.OwnerConsumer }
-	grant := permission.NewGrant(w.pass.app.Calls, w.pass.binding.Name, slices.DeleteFunc(slices.Clone(w.lapsed), consumers))
+	grant := permission.NewGrant(w.pass.app.Calls, w.pass.binding.Name, slices.DeleteFunc(slices.Clone(w.maybeAccepted), consumers))
 	if grant == nil || slices.ContainsFunc(w.pass.binding.ManagedFields, answeredByLegacy) {
 		return nil, nil, nil
 	}
 	served, err = w.servedByLegacy(ctx)
-	served = slices.DeleteFunc(served, func(namespace string) bool { return slices.Contains(taken, namespace) || !grant.Covers(namespace) })
+	served = slices.DeleteFunc(served, func(namespace string) bool { return slices.Contains(granted, namespace) || !grant.Covers(namespace) })
 	if err != nil || len(served) == 0 {
 		return nil, nil, err
 	}
@@ -163,7 +163,7 @@ func answeredByLegacy(e metav1.ManagedFieldsEntry) bool {
 
 // servedByLegacy are the namespaces with objects that bear the mark of a legacy konnector; where
 // the objects are in none, all that a service namespace was asked for.
-func (w *withdrawal) servedByLegacy(ctx context.Context) (namespaces []string, err error) {
+func (w *consentEnd) servedByLegacy(ctx context.Context) (namespaces []string, err error) {
 	objects := w.pass.app.Meta.Resource(crd.SyncVersion(&w.pass.export.Spec, ""))
 	for opts := (metav1.ListOptions{Limit: eventPage}); ; w.pages++ {
 		list, err := objects.List(ctx, opts)

@@ -90,7 +90,7 @@ type bindingRecord struct {
 	lacks         string    // what it lacks of them, in words
 	everywhere    bool      // the konnector has the rights of its claims in all namespaces
 	consent       consent   // that has been carried out
-	withdrawn     string    // id of the consent for which what makes copies was last stopped
+	stoppedFor    string    // id of the consent for which what makes copies was last stopped
 	schemaChanged time.Time // when its CRD was last changed
 	schemaRefused refusedSchema
 	waitsSince    time.Time // when it began to wait for an answer; zero if it does not

@@ -55,7 +55,7 @@ func (i *installation) readSchema(ctx context.Context) (bool, error) {
 		return false, err
 	case !ours:
 		return i.pass.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonForeignCustomResourceDefinition,
-			fmt.Sprintf("The CRD %[1]s is there already and was not made for this binding. It is left as it is. If nothing uses it: kubectl delete crd %[1]s. Or give the binding up: kubectl bind unbind %[1]s.", i.live.GetName())))
+			fmt.Sprintf("The CRD %s is there already and was not made for this binding. It is left as it is. %s.", i.live.GetName(), cluster.ForeignCRD(i.live.GetName()))))
 	case i.live.GetDeletionTimestamp() != nil:
 		return i.pass.block(failed(v1alpha1.ConditionConnected, v1alpha1.ReasonCustomResourceDefinitionTerminating,
 			fmt.Sprintf("The CRD %s is being deleted with all its objects. They are held: nothing is deleted in the Control Plane Cluster. Once it is gone it is made anew.", i.live.GetName())))

@@ -55,20 +55,20 @@ func (s *kubeconfigSecret) read() (*kubeconfig.Kubeconfig, v1alpha1.Condition) {
 
 // boundTenant is the tenant that the Secret was bound to; empty if that is not known.
 func (s *kubeconfigSecret) boundTenant() types.UID {
-	if held := s.stored(); held != nil {
-		return types.UID(held.GetAnnotations()[v1alpha1.TenantUIDAnnotation])
+	if stored := s.stored(); stored != nil {
+		return types.UID(stored.GetAnnotations()[v1alpha1.TenantUIDAnnotation])
 	}
 	return ""
 }
 
 // recordTenant records the tenant for the konnectors to come, unless one is recorded.
 func (s *kubeconfigSecret) recordTenant(ctx context.Context, tenant types.UID) error {
-	held := s.stored()
-	if held == nil || tenant == "" || s.boundTenant() != "" {
+	stored := s.stored()
+	if stored == nil || tenant == "" || s.boundTenant() != "" {
 		return nil
 	}
 	err := s.patch(ctx, map[string]any{"metadata": map[string]any{
-		"uid": held.GetUID(), "resourceVersion": held.GetResourceVersion(), "annotations": map[string]string{v1alpha1.TenantUIDAnnotation: string(tenant)},
+		"uid": stored.GetUID(), "resourceVersion": stored.GetResourceVersion(), "annotations": map[string]string{v1alpha1.TenantUIDAnnotation: string(tenant)},
 	}})
 	if err != nil && !fates.Is(err, fates.Conflict) { // who was faster may have recorded it; else the next heartbeat does so
 		return fmt.Errorf("record the tenant on Secret %s of the App Cluster: %w", s.name, err)
@@ -79,13 +79,13 @@ func (s *kubeconfigSecret) recordTenant(ctx context.Context, tenant types.UID) e
 // replaceKubeconfig copies the offered kubeconfig to the App Cluster's Secret, from where it is
 // taken up like any other change of it.
 func (s *kubeconfigSecret) replaceKubeconfig(ctx context.Context, offered *unstructured.Unstructured) error {
-	held := s.stored()
-	if held == nil {
+	stored := s.stored()
+	if stored == nil {
 		return nil // a person has just deleted it, and that is a decision
 	}
 	encoded, _, _ := unstructured.NestedString(offered.Object, "data", v1alpha1.KubeconfigKey)
 	err := s.patch(ctx, map[string]any{
-		"metadata": map[string]any{"uid": held.GetUID(), "resourceVersion": held.GetResourceVersion()},
+		"metadata": map[string]any{"uid": stored.GetUID(), "resourceVersion": stored.GetResourceVersion()},
 		"data":     map[string]any{v1alpha1.KubeconfigKey: encoded},
 	})
 	if err != nil {
@@ -97,15 +97,15 @@ func (s *kubeconfigSecret) replaceKubeconfig(ctx context.Context, offered *unstr
 
 // annotate sets an annotation of the Secret, or removes it for "".
 func (s *kubeconfigSecret) annotate(ctx context.Context, key, text string) error {
-	held := s.stored()
-	if held == nil {
+	stored := s.stored()
+	if stored == nil {
 		return errors.New("the kubeconfig Secret is not there")
 	}
 	var value any
 	if text != "" {
 		value = text
 	}
-	err := s.patch(ctx, map[string]any{"metadata": map[string]any{"uid": held.GetUID(), "annotations": map[string]any{key: value}}})
+	err := s.patch(ctx, map[string]any{"metadata": map[string]any{"uid": stored.GetUID(), "annotations": map[string]any{key: value}}})
 	if err != nil {
 		return fmt.Errorf("write annotation %s of Secret %s of the App Cluster: %w", key, s.name, err)
 	}
@@ -162,8 +162,8 @@ func (all *deletionLogs) text(binding cache.ObjectName, secret *kubeconfigSecret
 	if text, known := all.texts[binding]; known {
 		return text
 	}
-	if held := secret.stored(); held != nil {
-		return held.GetAnnotations()[key]
+	if stored := secret.stored(); stored != nil {
+		return stored.GetAnnotations()[key]
 	}
 	return ""
 }

@@ -304,8 +304,8 @@ func (n *Keeper) askFor(ctx context.Context, namespace string) (again time.Durat
 	return askEvery, nil
 }
 
-// Freed follows that the tenant has one APIServiceNamespace less, which may be what a quota lacked:
-// a namespace that is refused asks again, and the others after it if it gets what it asks for.
+// Freed asks again for one namespace that was refused, since a place in the quota came free: the tenant
+// has one APIServiceNamespace less. If that one gets its service namespace, the others ask after it.
 func (n *Keeper) Freed(any) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

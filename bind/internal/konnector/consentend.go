@@ -28,19 +28,19 @@ import (
 	klutchsync "github.com/klutch-go/sdk/sync"
 )
 
-// A withdrawal ends what permission claims gave whose consent was taken back.
-type withdrawal struct {
+// A consentEnd removes the copies of claims whose consent a person took back.
+type consentEnd struct {
 	pass     *pass
 	selected []klutchsync.Related // by the accepted claims
 	judge    permission.Judge
 	waits    bool // it could not begin yet
 
-	said    *v1alpha1.Condition                  // ClaimsInSync, the last word of a konnector of ours; nil if there is none
-	lapsed  []v1alpha1.AcceptablePermissionClaim // without consent, of which this process does not know whether they had it
-	doubted []string                             // namespaces where there may be copies of these
-	blind   bool                                 // it is not known where the rights of claims were taken
-	unsure  []string                             // bindings that may have copies of a legacy konnector, which is not known
-	pages   int                                  // of objects that were looked at for its marks
+	lastCondition *v1alpha1.Condition                  // ClaimsInSync as a konnector of ours left it; nil if there is none
+	maybeAccepted []v1alpha1.AcceptablePermissionClaim // claims without consent that may have had it before this process began
+	maybeCopies   []string                             // namespaces where there may be copies of these
+	rolesHidden   bool                                 // the konnector may not see where it has the rights of the claims
+	unlisted      []string                             // bindings whose objects it may not list, and which may need a legacy konnector's copies
+	pages         int                                  // of objects that were looked at for a legacy konnector's mark
 }
 
 // A remainder is what could not be removed of the copies.
@@ -71,7 +71,7 @@ func (r remainder) words(binding string) (text string) {
 // each set of consents. What could not be removed is returned as a sentence.
 //
 // Where another claim still selects a resource, its Sync removes the surplus copies.
-func (w *withdrawal) run(ctx context.Context) (string, error) {
+func (w *consentEnd) run(ctx context.Context) (string, error) {
 	answers := w.answers()
 	id := fmt.Sprint(w.selected, answers) // nothing that the provider can change
 	if w.pass.record.consent.id == id {
@@ -82,49 +82,19 @@ func (w *withdrawal) run(ctx context.Context) (string, error) {
 		w.pass.again, w.waits = time.Second, true
 		return "", nil
 	}
-	taken, known, err := w.pass.taken(ctx)
+	granted, err := w.begin(ctx, id)
 	if err != nil {
 		return "", err
 	}
-	w.said, w.blind = v1alpha1.FindCondition(w.pass.binding.Status.Conditions, v1alpha1.ConditionClaimsInSync), !known
-	w.lapsed = w.lapse()
-	if w.pass.record.withdrawn != id {
-		w.pass.syncs.hold(w.pass.key, &w.pass.record.sync)
-		w.pass.record.legacy = legacyCopies{}
-	}
-	w.pass.record.withdrawn = id
-	served, opened, err := w.openToLook(ctx, taken)
+	remains, opened, err := w.removeCopies(ctx, granted, services)
 	if err != nil {
 		return "", err
 	}
-	if w.doubted = served; w.said != nil { // there was one that made copies
-		w.doubted = slices.Concat(taken, served, services)
-	}
-	left, err := w.removeAll(ctx, w.pass.copiesHere(slices.Concat(taken, served)), w.withoutConsent(klutchsync.TargetSide))
-	if err != nil {
-		return "", err
-	}
-	leftThere, err := w.removeAll(ctx, w.pass.copiesThere(services), w.withoutConsent(klutchsync.SourceSide))
-	if err != nil {
-		return "", err
-	}
-	text := left.words(w.pass.binding.Name) + leftThere.words("")
-	if len(w.unsure) > 0 {
-		slices.Sort(w.unsure)
-		text += "Copies that Klutch's konnector made stay until it is known whether they are those of " + cluster.Some(slices.Compact(w.unsure)) +
-			", whose objects the konnector may not list. kubectl bind repair gives it the right."
-	}
-	if text = strings.TrimSpace(text); text != "" {
+	if remains != "" {
 		w.pass.lookAgain(retryEvery * time.Duration(max(w.pages, 1)))
-		return text, nil
+		return remains, nil
 	}
-	taken = append(taken, opened...)
-	if len(w.selected) > 0 {
-		if taken, err = w.removeUnused(ctx, taken, services); err != nil {
-			return "", err
-		}
-	}
-	if err := w.giveBack(ctx, taken); err != nil {
+	if err := w.giveUp(ctx, append(granted, opened...), services); err != nil {
 		return "", err
 	}
 	if len(answers) > 0 || w.pass.record.consent.id != "" {
@@ -134,9 +104,64 @@ func (w *withdrawal) run(ctx context.Context) (string, error) {
 	return "", nil
 }
 
+// begin finds out where there may be copies, stops the Sync that makes them, and returns the
+// namespaces in which the konnector has the rights of the claims.
+func (w *consentEnd) begin(ctx context.Context, id string) (granted []string, err error) {
+	granted, known, err := w.pass.grantedNamespaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	w.lastCondition, w.rolesHidden = v1alpha1.FindCondition(w.pass.binding.Status.Conditions, v1alpha1.ConditionClaimsInSync), !known
+	w.maybeAccepted = w.findMaybeAccepted()
+	if w.pass.record.stoppedFor != id {
+		w.pass.syncs.hold(w.pass.key, &w.pass.record.sync)
+		w.pass.record.legacy = legacyCopies{}
+	}
+	w.pass.record.stoppedFor = id
+	return granted, nil
+}
+
+// removeCopies removes the copies in both clusters. It says what remains, and returns the namespaces
+// in which it took rights to look.
+func (w *consentEnd) removeCopies(ctx context.Context, granted, services []string) (remains string, opened []string, err error) {
+	served, opened, err := w.openToLook(ctx, granted)
+	if err != nil {
+		return "", nil, err
+	}
+	if w.maybeCopies = served; w.lastCondition != nil { // there was a konnector that made copies
+		w.maybeCopies = slices.Concat(granted, served, services)
+	}
+	here, err := w.removeAll(ctx, w.pass.copiesHere(slices.Concat(granted, served)), w.withoutConsent(klutchsync.TargetSide))
+	if err != nil {
+		return "", nil, err
+	}
+	there, err := w.removeAll(ctx, w.pass.copiesThere(services), w.withoutConsent(klutchsync.SourceSide))
+	if err != nil {
+		return "", nil, err
+	}
+	remains = here.words(w.pass.binding.Name) + there.words("")
+	if len(w.unlisted) > 0 {
+		slices.Sort(w.unlisted)
+		remains += "Copies that Klutch's konnector made stay until it is known whether they are those of " + cluster.Some(slices.Compact(w.unlisted)) +
+			", whose objects the konnector may not list. kubectl bind repair gives it the right."
+	}
+	return strings.TrimSpace(remains), opened, nil
+}
+
+// giveUp removes the copies that no object needs, and gives back the rights in the namespaces
+// that are left without an object or a claim.
+func (w *consentEnd) giveUp(ctx context.Context, granted, services []string) (err error) {
+	if len(w.selected) > 0 {
+		if granted, err = w.removeUnused(ctx, granted, services); err != nil {
+			return err
+		}
+	}
+	return w.giveBack(ctx, granted)
+}
+
 // removeUnused removes the copies that no object needs. Of the namespaces in which the
 // rights of claims were taken it returns those without an object or a claim.
-func (w *withdrawal) removeUnused(ctx context.Context, taken, services []string) (unused []string, err error) {
+func (w *consentEnd) removeUnused(ctx context.Context, granted, services []string) (unused []string, err error) {
 	namespaces := permission.UnusedNamespaces{
 		Binding: w.pass.binding.Name, API: crd.SyncVersion(&w.pass.export.Spec, ""), Grant: w.pass.grant, InApp: w.pass.session.namespaces.InApp,
 		App:          permission.Cluster{Clients: w.pass.app.Clients},
@@ -148,14 +173,14 @@ func (w *withdrawal) removeUnused(ctx context.Context, taken, services []string)
 			return mapped
 		}
 	}
-	if unused, err = namespaces.Among(ctx, taken); err != nil {
+	if unused, err = namespaces.Among(ctx, granted); err != nil {
 		return nil, err
 	}
 	return unused, namespaces.RemoveCopies(ctx, w.selected, unused, services)
 }
 
 // removeAll removes the copies of resources, and returns what remains.
-func (w *withdrawal) removeAll(ctx context.Context, from permission.Copies, resources []schema.GroupVersionResource) (left remainder, err error) {
+func (w *consentEnd) removeAll(ctx context.Context, from permission.Copies, resources []schema.GroupVersionResource) (left remainder, err error) {
 	removed := 0
 	for _, resource := range resources {
 		others := w.claimedElsewhere(resource)
@@ -164,7 +189,7 @@ func (w *withdrawal) removeAll(ctx context.Context, from permission.Copies, reso
 			if len(others) == 0 || !legacycopy.Is(o, string(from.Owner)) {
 				return false, nil
 			}
-			return w.anyIn(ctx, others, o.Namespace)
+			return w.mayHaveObjects(ctx, others, o.Namespace)
 		}
 		n, unseen, err := from.Remove(ctx, resource)
 		removed += n
@@ -193,18 +218,18 @@ func isAll(namespace string) bool { return namespace == metav1.NamespaceAll }
 
 // isDone reports whether the answers were carried out, as far as is known: by this process, or by the konnector
 // of ours whose last word is about them, and not that copies remain.
-func (w *withdrawal) isDone() bool {
-	return w.pass.record.consent.id != "" || w.said != nil && w.said.ObservedGeneration == w.pass.binding.Generation && !copiesRemain(w.said)
+func (w *consentEnd) isDone() bool {
+	return w.pass.record.consent.id != "" || w.lastCondition != nil && w.lastCondition.ObservedGeneration == w.pass.binding.Generation && !copiesRemain(w.lastCondition)
 }
 
-// lapse finds the claims without consent that may have had it before this process began, as if they had it.
+// findMaybeAccepted finds the claims without consent that may have had it before this process began, as if they had it.
 // Where no konnector has said anything, the provider's claims that the binding does not name are new ones.
-func (w *withdrawal) lapse() (lapsed []v1alpha1.AcceptablePermissionClaim) {
+func (w *consentEnd) findMaybeAccepted() (found []v1alpha1.AcceptablePermissionClaim) {
 	if w.isDone() {
 		return nil
 	}
 	claims := slices.Clone(w.pass.binding.Spec.PermissionClaims)
-	if w.said != nil {
+	if w.lastCondition != nil {
 		for _, c := range permission.Unanswered(w.exported(), claims) {
 			claims = append(claims, v1alpha1.AcceptablePermissionClaim{PermissionClaim: c})
 		}
@@ -212,10 +237,10 @@ func (w *withdrawal) lapse() (lapsed []v1alpha1.AcceptablePermissionClaim) {
 	for _, c := range claims {
 		if policy, _ := permission.PolicyOf(c.GroupResource, false); c.State != v1alpha1.ClaimAccepted && policy != permission.Never {
 			c.State = v1alpha1.ClaimAccepted
-			lapsed = append(lapsed, c)
+			found = append(found, c)
 		}
 	}
-	return lapsed
+	return found
 }
 
 func copiesRemain(said *v1alpha1.Condition) bool {
@@ -224,24 +249,24 @@ func copiesRemain(said *v1alpha1.Condition) bool {
 
 // mayHave reports whether a namespace may have copies of what an owner has of a resource, for which
 // there is no consent any more. Of all namespaces that is said where no single one is known.
-func (w *withdrawal) mayHave(resource schema.GroupVersionResource, owner v1alpha1.Owner, namespace string) bool {
+func (w *consentEnd) mayHave(resource schema.GroupVersionResource, owner v1alpha1.Owner, namespace string) bool {
 	consumers := owner == v1alpha1.OwnerConsumer
 	had := slices.ContainsFunc(w.pass.record.consent.selected, func(r klutchsync.Related) bool {
 		return r.Resource == resource && (r.From == klutchsync.SourceSide) == consumers
 	})
-	lapsed := slices.ContainsFunc(w.lapsed, func(c v1alpha1.AcceptablePermissionClaim) bool {
+	maybe := slices.ContainsFunc(w.maybeAccepted, func(c v1alpha1.AcceptablePermissionClaim) bool {
 		return c.Group == resource.Group && c.Resource == resource.Resource && (c.Selector.Owner == v1alpha1.OwnerConsumer) == consumers
 	})
-	sure := had || lapsed && copiesRemain(w.said)
+	sure := had || maybe && copiesRemain(w.lastCondition)
 	if isAll(namespace) {
-		return sure && w.blind
+		return sure && w.rolesHidden
 	}
-	return sure || lapsed && slices.Contains(w.doubted, namespace)
+	return sure || maybe && slices.Contains(w.maybeCopies, namespace)
 }
 
 // copiesHere are those in the App Cluster of what the provider has.
-func (p *pass) copiesHere(taken []string) permission.Copies {
-	return permission.Copies{Meta: p.app.Meta, Binding: p.binding.Name, Owner: v1alpha1.OwnerProvider, Namespaces: append(slices.Clone(taken), metav1.NamespaceAll)}
+func (p *pass) copiesHere(granted []string) permission.Copies {
+	return permission.Copies{Meta: p.app.Meta, Binding: p.binding.Name, Owner: v1alpha1.OwnerProvider, Namespaces: append(slices.Clone(granted), metav1.NamespaceAll)}
 }
 
 // copiesThere are those in the Control Plane Cluster of what the App Cluster has.
@@ -251,7 +276,7 @@ func (p *pass) copiesThere(services []string) permission.Copies {
 
 // claimedElsewhere are the other bindings that have consent for a resource: copies of a
 // legacy konnector, which name no binding, may then be theirs.
-func (w *withdrawal) claimedElsewhere(resource schema.GroupVersionResource) (others []string) {
+func (w *consentEnd) claimedElsewhere(resource schema.GroupVersionResource) (others []string) {
 	for _, obj := range w.pass.app.bindings.GetStore().List() {
 		o, ok := obj.(*unstructured.Unstructured)
 		if !ok || cache.MetaObjectToName(o) == w.pass.key {
@@ -267,9 +292,9 @@ func (w *withdrawal) claimedElsewhere(resource schema.GroupVersionResource) (oth
 	return others
 }
 
-// anyIn reports whether one of these bindings has an object in a namespace of the App Cluster, or a
+// mayHaveObjects reports whether one of these bindings has an object in a namespace of the App Cluster, or a
 // cluster-scoped one; until that is known it has.
-func (w *withdrawal) anyIn(ctx context.Context, bindings []string, namespace string) (unknown bool, err error) {
+func (w *consentEnd) mayHaveObjects(ctx context.Context, bindings []string, namespace string) (mayHave bool, err error) {
 	for _, binding := range bindings {
 		kind, err := cluster.ReadCRD(ctx, w.pass.app.Calls, binding)
 		if err != nil {
@@ -287,19 +312,19 @@ func (w *withdrawal) anyIn(ctx context.Context, bindings []string, namespace str
 		switch {
 		case fates.Is(err, fates.Absent, fates.Unserved):
 		case fates.Is(err, fates.Forbidden):
-			w.unsure, unknown = append(w.unsure, binding), true
+			w.unlisted, mayHave = append(w.unlisted, binding), true
 		case err != nil:
 			return false, fmt.Errorf("look for objects of %s: %w", binding, err)
 		case len(list.Items) > 0:
 			return true, nil
 		}
 	}
-	return unknown, nil
+	return mayHave, nil
 }
 
-// taken are the namespaces in which the rights of the binding's claims were taken, if the konnector
-// may know.
-func (p *pass) taken(ctx context.Context) (namespaces []string, known bool, err error) {
+// grantedNamespaces are those in which the konnector has taken the rights of the binding's claims, if
+// it may know.
+func (p *pass) grantedNamespaces(ctx context.Context) (namespaces []string, known bool, err error) {
 	list, err := p.app.Meta.Resource(cluster.RoleBindings).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, permission.ClaimsName(p.binding.Name)).String(),
 	})
@@ -316,7 +341,7 @@ func (p *pass) taken(ctx context.Context) (namespaces []string, known bool, err 
 }
 
 // giveBack gives back the rights of claims in the namespaces where they were taken.
-func (w *withdrawal) giveBack(ctx context.Context, namespaces []string) error {
+func (w *consentEnd) giveBack(ctx context.Context, namespaces []string) error {
 	for _, namespace := range namespaces {
 		if err := permission.GiveBack(ctx, w.pass.app.Calls, w.pass.binding.Name, namespace); err != nil {
 			return fmt.Errorf("give back the rights of claims in namespace %s: %w", namespace, err)
@@ -327,7 +352,7 @@ func (w *withdrawal) giveBack(ctx context.Context, namespaces []string) error {
 
 // answers are those of the binding, such as "Accepted secrets"; and "Refused nodes"
 // where the answer does not count.
-func (w *withdrawal) answers() []string {
+func (w *consentEnd) answers() []string {
 	all := []string{}
 	for _, c := range w.pass.binding.Spec.PermissionClaims {
 		state := string(c.State)
@@ -344,9 +369,9 @@ func (w *withdrawal) answers() []string {
 // claimed while this process ran, or that nearly all claims are about. Of the App
 // Cluster's, which are there: these last ones only where the answers have changed while no
 // konnector ran, since without a claim there are hardly rights to look.
-func (w *withdrawal) withoutConsent(from klutchsync.Side) []schema.GroupVersionResource {
+func (w *consentEnd) withoutConsent(from klutchsync.Side) []schema.GroupVersionResource {
 	found, here := map[schema.GroupVersionResource]bool{}, from == klutchsync.TargetSide
-	if here || w.said != nil && !w.isDone() {
+	if here || w.lastCondition != nil && !w.isDone() {
 		found[corev1.SchemeGroupVersion.WithResource("secrets")] = true
 		found[corev1.SchemeGroupVersion.WithResource("configmaps")] = true
 	}
@@ -372,13 +397,13 @@ func (w *withdrawal) withoutConsent(from klutchsync.Side) []schema.GroupVersionR
 const mostClaims = 20
 
 // exported are the claims of the export, as far as they count.
-func (w *withdrawal) exported() []v1alpha1.PermissionClaim {
+func (w *consentEnd) exported() []v1alpha1.PermissionClaim {
 	all := w.pass.export.Spec.PermissionClaims
 	return all[:min(len(all), mostClaims)]
 }
 
 // claims are those of the binding and of the export, agreed to or not.
-func (w *withdrawal) claims() []v1alpha1.PermissionClaim {
+func (w *consentEnd) claims() []v1alpha1.PermissionClaim {
 	all := slices.Clone(w.exported())
 	for _, c := range w.pass.binding.Spec.PermissionClaims {
 		all = append(all, c.PermissionClaim)
