@@ -39,7 +39,7 @@ const (
 	Widened  Effect = "widened"  // what was valid still is, and more
 	Opened   Effect = "opened"   // fields that no schema names are kept, and were dropped
 	Narrowed Effect = "narrowed" // what was valid may not be any more
-	Ruled    Effect = "ruled"    // likewise by a rule, of which only objects tell: see [KeptRules]
+	Ruled    Effect = "ruled"    // likewise by a rule, of which only objects tell: see [DropKeptRules]
 	Removed  Effect = "removed"  // something is not there any more
 )
 
@@ -169,7 +169,7 @@ func changed(what string, before, after any) string {
 // undoneBy replaces what the last change is undone by.
 func (d *difference) undoneBy(undo ...put) { d.found[len(d.found)-1].undo = undo }
 
-// gone: objects stay stored in a version that is put back.
+// gone notes that a version is gone. If it was the stored one, it is stored again when it is put back.
 func (d *difference) gone(old v1alpha1.APIServiceExportVersion, after []v1alpha1.APIServiceExportVersion) {
 	d.say(Removed, place{}, "version "+old.Name+" is gone")
 	undo := []put{{keys: ofVersion(old.Name).keys}}
@@ -469,7 +469,8 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// required: a field with a default is never missing.
+// required compares which fields objects must have. One with a default is never missing, so that it
+// counts as not required.
 func (d *difference) required(p place, before, after *apiextensionsv1.JSONSchemaProps) {
 	was, is := demanded(before), demanded(after)
 	for _, name := range without(is, was) {

@@ -23,16 +23,16 @@ import (
 // Hold says what of after is to be taken over where before is in use: all that needs no
 // consent, and what is new about rules if all objects keep the rules of the result. Held is
 // what of after needs consent.
-func Hold(ctx context.Context, before, after *v1alpha1.APIServiceExportCRDSpec, needsConsent func(Change) bool, objects ...Lister) (now *v1alpha1.APIServiceExportCRDSpec, held []Change) {
-	now = Merge(ctx, before, after, func(c Change) bool { return c.Effect != Ruled && needsConsent(c) })
-	kept := len(KeptRules(ctx, Only(Compare(before, now), needsConsent), now, objects...)) == 0
+func Hold(ctx context.Context, before, after *v1alpha1.APIServiceExportCRDSpec, needsConsent func(Change) bool, objects ...Lister) (merged *v1alpha1.APIServiceExportCRDSpec, held []Change) {
+	merged = Merge(ctx, before, after, func(c Change) bool { return c.Effect != Ruled && needsConsent(c) })
+	rulesKept := len(DropKeptRules(ctx, Only(Compare(before, merged), needsConsent), merged, objects...)) == 0
 	switch {
-	case kept && now == after:
+	case rulesKept && merged == after:
 		return after, nil
-	case now == before || !kept || !rulesFit(now, after):
-		now = Merge(ctx, before, after, needsConsent)
+	case merged == before || !rulesKept || !rulesFit(merged, after):
+		merged = Merge(ctx, before, after, needsConsent)
 	}
-	return now, Only(Compare(now, after), needsConsent)
+	return merged, Only(Compare(merged, after), needsConsent)
 }
 
 // rulesFit tells whether the rules of merged, which are those of after, are about what they were
@@ -43,9 +43,9 @@ func rulesFit(merged, after *v1alpha1.APIServiceExportCRDSpec) bool {
 		if i < 0 {
 			continue // it is whole
 		}
-		now, errNow := decodeSchema(v.Schema)
-		is, errIs := decodeSchema(after.Versions[i].Schema)
-		if errNow != nil || errIs != nil || !fit(now, is) {
+		ofMerged, errMerged := decodeSchema(v.Schema)
+		ofAfter, errAfter := decodeSchema(after.Versions[i].Schema)
+		if errMerged != nil || errAfter != nil || !fit(ofMerged, ofAfter) {
 			return false
 		}
 	}
@@ -53,37 +53,37 @@ func rulesFit(merged, after *v1alpha1.APIServiceExportCRDSpec) bool {
 }
 
 // fit is rulesFit of one schema. What a list or map repeats costs as often as it may be there.
-func fit(now, after *apiextensionsv1.JSONSchemaProps) bool {
-	if len(now.XValidations) > 0 || now.Items != nil || now.AdditionalProperties != nil {
-		roomier := now.DeepCopy()
+func fit(merged, after *apiextensionsv1.JSONSchemaProps) bool {
+	if len(merged.XValidations) > 0 || merged.Items != nil || merged.AdditionalProperties != nil {
+		roomier := merged.DeepCopy()
 		trim(roomier, after)
 		return equality.Semantic.DeepEqual(roomier, after)
 	}
-	for name, field := range now.Properties {
-		if is, ok := after.Properties[name]; ok && !fit(&field, &is) {
+	for name, field := range merged.Properties {
+		if wanted, ok := after.Properties[name]; ok && !fit(&field, &wanted) {
 			return false
 		}
 	}
 	return true
 }
 
-// trim takes from now what it has beside after that no rule of after meets: fields and values, and
+// trim takes from merged what it has beside after that no rule of after meets: fields and values, and
 // what it does not require.
-func trim(now, after *apiextensionsv1.JSONSchemaProps) {
-	now.Required = after.Required
-	if len(now.Enum) > 0 && len(after.Enum) > 0 {
-		now.Enum = after.Enum
+func trim(merged, after *apiextensionsv1.JSONSchemaProps) {
+	merged.Required = after.Required
+	if len(merged.Enum) > 0 && len(after.Enum) > 0 {
+		merged.Enum = after.Enum
 	}
-	for name, field := range now.Properties {
-		if is, ok := after.Properties[name]; ok {
-			trim(&field, &is)
-			now.Properties[name] = field
+	for name, field := range merged.Properties {
+		if wanted, ok := after.Properties[name]; ok {
+			trim(&field, &wanted)
+			merged.Properties[name] = field
 		} else {
-			delete(now.Properties, name)
+			delete(merged.Properties, name)
 		}
 	}
-	if now.Items != nil && now.Items.Schema != nil && after.Items != nil && after.Items.Schema != nil {
-		trim(now.Items.Schema, after.Items.Schema)
+	if merged.Items != nil && merged.Items.Schema != nil && after.Items != nil && after.Items.Schema != nil {
+		trim(merged.Items.Schema, after.Items.Schema)
 	}
 }
 
@@ -116,12 +116,13 @@ func Same(a, b *v1alpha1.APIServiceExportCRDSpec) bool {
 	return errX == nil && errY == nil && reflect.DeepEqual(x, y)
 }
 
+// undo returns after with what before has in each place of which a change breaks.
 func undo(before, after *v1alpha1.APIServiceExportCRDSpec, breaks func(Change) bool) (*v1alpha1.APIServiceExportCRDSpec, error) {
-	was, err := decode(before)
+	beforeTree, err := decode(before)
 	if err != nil {
 		return nil, err
 	}
-	is, err := decode(after)
+	tree, err := decode(after)
 	if err != nil {
 		return nil, err
 	}
@@ -135,11 +136,11 @@ func undo(before, after *v1alpha1.APIServiceExportCRDSpec, breaks func(Change) b
 		for _, f := range found {
 			for _, p := range f.undo {
 				if key := strings.Join(p.keys, "\x00"); !done[key] {
-					done[key], is = true, p.back(was, is, p.keys)
+					done[key], tree = true, p.back(beforeTree, tree, p.keys)
 				}
 			}
 		}
-		if merged, err = encode(is); err != nil {
+		if merged, err = encode(tree); err != nil {
 			return nil, err
 		}
 	}

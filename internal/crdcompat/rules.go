@@ -35,10 +35,10 @@ type Lister interface {
 	List(ctx context.Context, opts metav1.ListOptions) (*unstructured.UnstructuredList, error)
 }
 
-// KeptRules drops from changes what is new about rules if all objects that exist keep all
+// DropKeptRules drops from changes what is new about rules if all objects that exist keep all
 // rules of after. The text of a rule does not tell whether it is wider than another one. What
 // cannot be read or judged, or costs too much, leaves changes as they are.
-func KeptRules(ctx context.Context, changes []Change, after *v1alpha1.APIServiceExportCRDSpec, objects ...Lister) []Change {
+func DropKeptRules(ctx context.Context, changes []Change, after *v1alpha1.APIServiceExportCRDSpec, objects ...Lister) []Change {
 	if !slices.ContainsFunc(changes, func(c Change) bool { return c.Effect == Ruled }) {
 		return changes
 	}

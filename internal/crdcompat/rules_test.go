@@ -69,12 +69,12 @@ func TestKeptRules(t *testing.T) {
 		if len(changes) != 1 || changes[0].Effect != Ruled && !strings.Contains(test.rule, "oldSelf") {
 			t.Fatalf("%s: %v", name, changes)
 		}
-		if held := len(KeptRules(t.Context(), changes, after, test.in)) > 0; held != test.held {
+		if held := len(DropKeptRules(t.Context(), changes, after, test.in)) > 0; held != test.held {
 			t.Errorf("%s: held %v, want %v", name, held, test.held)
 		}
 	}
 	others := []Change{{Effect: Removed, What: "version v1 is gone"}, {Effect: Ruled}}
-	if got := KeptRules(t.Context(), others, apiOf(api("{rule: \"true\"}")), store{}); len(got) != 1 || !strings.Contains(List(got), "v1 is gone") {
+	if got := DropKeptRules(t.Context(), others, apiOf(api("{rule: \"true\"}")), store{}); len(got) != 1 || !strings.Contains(List(got), "v1 is gone") {
 		t.Errorf("left: %v", got)
 	}
 }
