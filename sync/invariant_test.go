@@ -679,7 +679,7 @@ func statusDiffers(source, target *unstructured.Unstructured, unknown string) st
 		}
 		want, _, _ := unstructured.NestedString(target.Object, "status", field)
 		have, _, _ := unstructured.NestedString(source.Object, "status", field)
-		if want != have && (want != "" || !heldByOld(source, "f:status", "f:"+field)) {
+		if want != have {
 			return fmt.Sprintf("status.%s is %q, not %q", field, have, want)
 		}
 	}
@@ -723,7 +723,7 @@ func (s *sim) ofSecret(original *unstructured.Unstructured) cache.ObjectName {
 func (m *model) finalCopy(original *unstructured.Unstructured, copies map[cache.ObjectName]*unstructured.Unstructured) string {
 	source := m.now[sideSource][m.sim.ofSecret(original)]
 	referred := ""
-	if source != nil && !heldByOld(source, "f:status", "f:secret") {
+	if source != nil {
 		referred, _, _ = unstructured.NestedString(source.Object, "status", "secret")
 	}
 	c := copies[m.sim.source(cache.MetaObjectToName(original))]

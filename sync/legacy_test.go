@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
@@ -118,4 +119,36 @@ func TestLegacyTargetOfAnotherTenant(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a legacy konnector has given as a status does not outlive what the provider takes away; what
+// other controllers have given stays.
+func TestStatusOfALegacyKonnector(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newFake(t)
+		w.create(w.source, w.sourceNS, w.widget("a", `{"size":"small"}`, ``))
+		for manager, status := range map[string]string{
+			"konnector": `{"phase":"failed","message":"no room","connection":{"host":"h"}}`, "auditor": `{"audited":"yes"}`,
+		} {
+			patch := []byte(`{"status":` + status + `}`)
+			if _, err := w.source.Resource(widgets).Namespace(w.sourceNS).Patch(t.Context(), "a", types.MergePatchType, patch, metav1.PatchOptions{FieldManager: manager}, "status"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		defer w.run(Options{})()
+		w.until("made", func() bool { return w.targetOf("a") != nil })
+		for _, step := range []struct {
+			status string
+			want   map[string]any
+		}{
+			{`{"phase":"failed","message":"no room"}`, map[string]any{"phase": "failed", "message": "no room", "audited": "yes"}},
+			{`{"phase":"running","message":null}`, map[string]any{"phase": "running", "audited": "yes"}},
+		} {
+			w.merge(w.target, w.targetNS, "a", `{"status":`+step.status+`}`, "status")
+			w.settle()
+			if diff := cmp.Diff(step.want, w.get(w.source, w.sourceNS, "a").Object["status"]); diff != "" {
+				t.Error(diff)
+			}
+		}
+	})
 }

@@ -18,6 +18,8 @@ import (
 
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/sync/internal/fields"
+	"github.com/klutch-go/sdk/sync/internal/legacy"
+	"github.com/klutch-go/sdk/sync/internal/names"
 )
 
 func (w *Writer) source(seen *unstructured.Unstructured) dynamic.ResourceInterface {
@@ -170,7 +172,8 @@ func hollow(value any) bool {
 }
 
 // ApplyStatus applies a status to the source, of just the incarnation and the version that
-// was seen: what an earlier request says that arrives only now is out of date.
+// was seen: what an earlier request says that arrives only now is out of date. It takes away what
+// only a legacy konnector has given: no apply of ours would ever end it.
 func (w *Writer) ApplyStatus(ctx context.Context, seen *unstructured.Unstructured, give map[string]any) (*unstructured.Unstructured, error) {
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": seen.GetAPIVersion(), "kind": seen.GetKind(), "status": give,
@@ -178,8 +181,16 @@ func (w *Writer) ApplyStatus(ctx context.Context, seen *unstructured.Unstructure
 	}}
 	object.SetNamespace(seen.GetNamespace())
 	opts := metav1.ApplyOptions{FieldManager: w.Names.StatusManager(), Force: true}
-	if w.Plain() {
-		return w.source(seen).Apply(ctx, seen.GetName(), object, opts)
+	var part []string
+	if !w.Plain() {
+		part = []string{"status"}
 	}
-	return w.source(seen).ApplyStatus(ctx, seen.GetName(), object, opts)
+	obj, err := w.source(seen).Apply(ctx, seen.GetName(), object, opts, part...)
+	if err != nil || w.Names.Domain != names.Klutch+"/" {
+		return obj, err
+	}
+	if left := legacy.StatusLeft(obj); len(left) > 0 {
+		return w.remove(ctx, w.source(seen), obj, left, part...)
+	}
+	return obj, nil
 }
