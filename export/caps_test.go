@@ -225,7 +225,7 @@ func quotasOfOthers(t *testing.T, w *world) {
 	caps := map[string]int{"widgets.example.org": 5, "secrets": 7}
 	ensure := func() (again time.Duration, err error) { // the quota controller writes to it too
 		err = retry.RetryOnConflict(retry.DefaultBackoff, func() error {
-			again, err = c.tenants.Tenants.Quotas.Ensure(t.Context(), "x", caps)
+			again, err = c.tenants.Tenants.Quotas.Ensure(t.Context(), "x", caps, false)
 			return err
 		})
 		return again, err

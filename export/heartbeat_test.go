@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -60,6 +61,8 @@ type still struct {
 	*fakecluster.Cluster
 	kube   *fake.Clientset // for Secrets and access reviews
 	tenant string
+
+	typed kubernetes.Interface // in place of kube, where the cluster serves also what gives rights
 }
 
 func newStill(t *testing.T) *still {
@@ -70,7 +73,7 @@ func newStill(t *testing.T) *still {
 		fakecluster.Resource{GroupVersionResource: offer.CRDResource, Kind: "CustomResourceDefinition", Cluster: true},
 		fakecluster.Resource{GroupVersionResource: tenant.ExportResource, Kind: "APIServiceExport"},
 		fakecluster.Resource{GroupVersionResource: templateResource, Kind: "APIServiceExportTemplate"},
-	), fake.NewClientset(), ""}
+	), fake.NewClientset(), "", nil}
 	h := tenant.Holder{Issuer: "https://issuer", Subject: "ada", Cluster: "c1"}
 	s.tenant = h.Namespace("cluster")
 	ns := object("{apiVersion: v1, kind: Namespace}")
@@ -88,6 +91,15 @@ func (s *still) put(gvr schema.GroupVersionResource, namespace string, u *unstru
 	}
 }
 
+// informers are those of what the cluster serves.
+func (s *still) informers(c *control) []cache.SharedIndexInformer {
+	all := []cache.SharedIndexInformer{c.caches.ClusterBindings, c.requests.Requests, c.caches.Owned, c.caches.CRDs, c.caches.Exports, c.templates}
+	if s.typed != nil {
+		all = append(all, c.caches.Namespaces, c.caches.Bindings, c.caches.Roles, c.caches.Entries)
+	}
+	return all
+}
+
 // run runs a controller and what it listens to until the test ends.
 func (s *still) run(name string, opts Options) {
 	s.Helper()
@@ -95,6 +107,9 @@ func (s *still) run(name string, opts Options) {
 		s.Fatal(err)
 	}
 	all := tenant.Clients{Kube: s.kube, Dyn: s.Client(), Meta: s.Metadata()}
+	if s.typed != nil {
+		all.Kube = s.typed
+	}
 	e := &Exporter{opts: opts, external: &url.URL{}, config: &rest.Config{}, clients: all, watches: all}
 	e.assemble()
 	c := must(newControl(e))
@@ -107,7 +122,7 @@ func (s *still) run(name string, opts Options) {
 	}
 	done := make(chan error, 1)
 	go func() { done <- ctrls[name].Run(ctx) }()
-	for _, inf := range []cache.SharedIndexInformer{c.caches.ClusterBindings, c.requests.Requests, c.caches.Owned, c.caches.CRDs, c.caches.Exports, c.templates} {
+	for _, inf := range s.informers(c) {
 		go inf.RunWithContext(ctx)
 	}
 	s.Cleanup(func() {

@@ -82,7 +82,7 @@ func New(c Config) *Keeper {
 	n := &Keeper{Config: c, wants: map[string]time.Time{}, gone: map[string]time.Time{}, refused: map[string]string{}, withObjects: map[string]types.UID{}}
 	n.Mapper = klutchsync.NewNamespaces(n.want)
 	n.Wide = klutchsync.NewNamespaces(func(string) { n.want(wideNamespace) })
-	n.Queue = controller.New("namespaces", c.Holding(n.reconcile), controller.Options{Workers: 4})
+	n.Queue = controller.New("namespaces", c.Holding(n.reconcile), controller.Options{Workers: 16})
 	return n
 }
 

@@ -10,6 +10,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
@@ -87,6 +88,21 @@ func stored(inf cache.SharedInformer, key string) (metav1.Object, bool) {
 	obj, _, _ := inf.GetStore().GetByKey(key)
 	o, ok := obj.(metav1.Object)
 	return o, ok
+}
+
+// shows tells whether inf shows an object in the version that was written, or has not come
+// as far yet: then the event of that version is still to come.
+func shows(inf cache.SharedInformer, key, version string) bool {
+	if o, ok := stored(inf, key); ok && o.GetResourceVersion() == version {
+		return true
+	}
+	return later(version, inf.LastSyncResourceVersion())
+}
+
+// later compares versions of objects of one resource. What cannot be compared is not later.
+func later(version, than string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err == nil && order > 0
 }
 
 // inNamespace returns all objects of a namespace from a cache, by name. They must

@@ -13,7 +13,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -47,23 +46,23 @@ func (q *quotas) capTenant(ctx context.Context, tenant string) (again time.Durat
 	if n := q.opts.Caps.Namespaces; n >= 0 {
 		caps[NamespaceResource.GroupResource().String()] = 2*n + 1 // a namespace that waits beyond the cap says so
 	}
-	return q.Ensure(ctx, tenant, caps)
+	return q.Ensure(ctx, tenant, caps, false)
 }
 
 // capObjects puts a quota on a service namespace, for what its tenant can make there.
-func (q *quotas) capObjects(ctx context.Context, namespace string, rules []rbacv1.PolicyRule) (again time.Duration, err error) {
+func (q *quotas) capObjects(ctx context.Context, namespace string, rules []rbacv1.PolicyRule, fresh bool) (again time.Duration, err error) {
 	caps := map[string]int{}
 	for _, rule := range rules {
 		if q.opts.Caps.Objects >= 0 && slices.Contains(rule.Verbs, "create") {
 			caps[ruleName(rule)] = q.opts.Caps.Objects
 		}
 	}
-	return q.Ensure(ctx, namespace, caps)
+	return q.Ensure(ctx, namespace, caps, fresh)
 }
 
 // Ensure caps how many objects of each resource a namespace may hold. What
 // cannot be counted yet is left out; again says when it can.
-func (q *quotas) Ensure(ctx context.Context, namespace string, caps map[string]int) (again time.Duration, err error) {
+func (q *quotas) Ensure(ctx context.Context, namespace string, caps map[string]int, fresh bool) (again time.Duration, err error) {
 	hard := corev1.ResourceList{}
 	for name, n := range caps {
 		left := q.unknown(name)
@@ -71,20 +70,21 @@ func (q *quotas) Ensure(ctx context.Context, namespace string, caps map[string]i
 			hard[corev1.ResourceName("count/"+name)] = *resource.NewQuantity(int64(n), resource.DecimalSI)
 		}
 	}
-	return again, q.write(ctx, namespace, hard)
+	return again, q.write(ctx, namespace, hard, fresh)
 }
 
-func (q *quotas) write(ctx context.Context, namespace string, hard corev1.ResourceList) error {
+func (q *quotas) write(ctx context.Context, namespace string, hard corev1.ResourceList, fresh bool) error {
 	quotas := q.Kube.CoreV1().ResourceQuotas(namespace)
-	got, err := quotas.Get(ctx, v1alpha1.TenantServiceAccount, metav1.GetOptions{})
-	switch {
-	case fates.Is(err, fates.Absent) && len(hard) == 0:
-		return nil
-	case fates.Is(err, fates.Absent):
-		_, err = quotas.Create(ctx, &corev1.ResourceQuota{
-			ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantServiceAccount}, Spec: corev1.ResourceQuotaSpec{Hard: hard},
-		}, metav1.CreateOptions{})
-	case err == nil && !metav1.HasAnnotation(got.ObjectMeta, v1alpha1.CreateOnlyAnnotation) && !equality.Semantic.DeepEqual(got.Spec.Hard, hard):
+	wanted := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantServiceAccount}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}
+	got, _, err := obtain(fresh,
+		func() (*corev1.ResourceQuota, error) { return quotas.Get(ctx, wanted.Name, metav1.GetOptions{}) },
+		func() (*corev1.ResourceQuota, error) {
+			if len(hard) == 0 {
+				return wanted, nil // there need not be one
+			}
+			return quotas.Create(ctx, wanted, metav1.CreateOptions{})
+		})
+	if err == nil && !metav1.HasAnnotation(got.ObjectMeta, v1alpha1.CreateOnlyAnnotation) && !equality.Semantic.DeepEqual(got.Spec.Hard, hard) {
 		got.Spec.Hard = hard
 		_, err = quotas.Update(ctx, got, metav1.UpdateOptions{})
 	}

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
@@ -37,16 +38,30 @@ type Clients struct {
 
 // setFinalizers writes the finalizers of an object that is still as it was seen.
 func (c Clients) setFinalizers(ctx context.Context, gvr schema.GroupVersionResource, o metav1.Object, finalizers []string) error {
-	err := c.Patch(ctx, gvr, o, map[string]any{"finalizers": finalizers}, nil)
+	_, err := c.patchFinalizers(ctx, gvr, o, finalizers)
+	return err
+}
+
+// patchFinalizers is setFinalizers, and returns the version of the object then; none if it is gone.
+func (c Clients) patchFinalizers(ctx context.Context, gvr schema.GroupVersionResource, o metav1.Object, finalizers []string) (version string, err error) {
+	now, err := c.patch(ctx, gvr, o, map[string]any{"finalizers": finalizers}, nil)
 	if IgnoreNotFound(err) != nil {
-		return fmt.Errorf("set finalizers of %s: %w", o.GetName(), err)
+		return "", fmt.Errorf("set finalizers of %s: %w", o.GetName(), err)
 	}
-	return nil
+	if err != nil {
+		return "", nil //nolint:nilerr // it is gone
+	}
+	return now.GetResourceVersion(), nil
 }
 
 // Patch merges metadata, and a spec if there is one, into an object that is still as
 // it was seen.
 func (c Clients) Patch(ctx context.Context, gvr schema.GroupVersionResource, seen metav1.Object, metadata, spec map[string]any) error {
+	_, err := c.patch(ctx, gvr, seen, metadata, spec)
+	return err
+}
+
+func (c Clients) patch(ctx context.Context, gvr schema.GroupVersionResource, seen metav1.Object, metadata, spec map[string]any) (now *unstructured.Unstructured, err error) {
 	metadata["uid"], metadata["resourceVersion"] = seen.GetUID(), seen.GetResourceVersion()
 	change := map[string]any{"metadata": metadata}
 	if spec != nil {
@@ -54,9 +69,9 @@ func (c Clients) Patch(ctx context.Context, gvr schema.GroupVersionResource, see
 	}
 	data, err := json.Marshal(change)
 	if err == nil {
-		_, err = c.Dyn.Resource(gvr).Namespace(seen.GetNamespace()).Patch(ctx, seen.GetName(), types.MergePatchType, data, metav1.PatchOptions{})
+		now, err = c.Dyn.Resource(gvr).Namespace(seen.GetNamespace()).Patch(ctx, seen.GetName(), types.MergePatchType, data, metav1.PatchOptions{})
 	}
-	return err
+	return now, err
 }
 
 // deleteNamespace deletes exactly the namespace that was read.
@@ -114,6 +129,21 @@ func (c Clients) put(ctx context.Context, secret *corev1.Secret) (err error) {
 		_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
 	}
 	return err
+}
+
+// obtain returns what is there, or else makes it. In a namespace that was made a moment ago
+// nothing is expected: fresh saves the look, and what is there against expectation is found too.
+func obtain[T any](fresh bool, get, create func() (T, error)) (got T, made bool, err error) {
+	if !fresh {
+		if got, err = get(); !fates.Is(err, fates.Absent) {
+			return got, false, err
+		}
+	}
+	if got, err = create(); fates.Is(err, fates.Exists) {
+		got, err = get()
+		return got, false, err
+	}
+	return got, err == nil, err
 }
 
 // ensured wraps the error of a write; that another writer was faster is none.

@@ -109,6 +109,6 @@ func (c *contents) deleteFrom(ctx context.Context, gvr schema.GroupVersionResour
 	return len(own), c.deleteEach(ctx, gvr, own)
 }
 
-func exported(ns *corev1.Namespace) []string {
-	return slices.DeleteFunc(strings.Split(ns.Annotations[v1alpha1.ExportedAnnotation], ","), func(name string) bool { return name == "" })
+func exported(ns metav1.Object) []string {
+	return slices.DeleteFunc(strings.Split(ns.GetAnnotations()[v1alpha1.ExportedAnnotation], ","), func(name string) bool { return name == "" })
 }

@@ -98,7 +98,11 @@ func (p *prefixed) Reconcile(ctx context.Context, key cache.ObjectName) (time.Du
 
 // give has a tenant have exactly the rights that it should have.
 func (p *prefixed) give(ctx context.Context, ns metav1.Object, exports []*v1alpha1.APIServiceExport, open bool) error {
-	if err := p.noteExports(ctx, ns.GetName(), exports); err != nil {
+	live, err := p.Kube.CoreV1().Namespaces().Get(ctx, ns.GetName(), metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("read namespace %s: %w", ns.GetName(), err)
+	}
+	if _, err := p.noteExports(ctx, live, names(exports)); err != nil {
 		return err
 	}
 	has, err := p.rights.clusterWide(ctx, ns.GetName())

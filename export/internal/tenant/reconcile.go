@@ -174,6 +174,6 @@ func NewControllers(t *Tenants, seen *Caches, resourceOf resourceOf) *Controller
 			removals: &removals{Clients: t.Clients, rights: t.Rights, contents: contents, breaker: breaker, locks: locks},
 		},
 		Prefixed:   &prefixed{t.Clients, t.Opts, t.Rights, seen, gates, locks},
-		Namespaces: &serviceNamespaces{t.Clients, t.Opts, t, seen, gates, quotas, contents, breaker},
+		Namespaces: &serviceNamespaces{Clients: t.Clients, opts: t.Opts, tenants: t, caches: seen, gates: gates, quotas: quotas, contents: contents, breaker: breaker},
 	}
 }

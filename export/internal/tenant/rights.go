@@ -138,13 +138,9 @@ func offers(role *rbacv1.ClusterRole, verb string, wanted rbacv1.PolicyRule) boo
 // Enter gives the backend its rights in a namespace of a tenant, by one of its roles,
 // unless it has them. It has none there before.
 func (r *Rights) Enter(ctx context.Context, namespace, role string) error {
-	self, err := r.identity(ctx)
+	made, err := r.enter(ctx, namespace, role, false)
 	if err != nil {
 		return err
-	}
-	made, err := r.ensureRoleBinding(ctx, namespace, v1alpha1.BackendRoleBinding, clusterRole(role), *self)
-	if err != nil {
-		return roleless(err)
 	}
 	if role != v1alpha1.BackendTenantRole || time.Since(made.CreationTimestamp.Time) > settling {
 		return nil
@@ -157,6 +153,16 @@ func (r *Rights) Enter(ctx context.Context, namespace, role string) error {
 		return outdatedRoles(fmt.Errorf("ClusterRole %s gives no right in %s", role, namespace))
 	}
 	return err
+}
+
+// enter is Enter, but does not wait until the rights are in force.
+func (r *Rights) enter(ctx context.Context, namespace, role string, fresh bool) (*rbacv1.RoleBinding, error) {
+	self, err := r.identity(ctx)
+	if err != nil {
+		return nil, err
+	}
+	made, err := r.ensureRoleBinding(ctx, bindingOf(namespace, v1alpha1.BackendRoleBinding, clusterRole(role), *self), fresh)
+	return made, roleless(err)
 }
 
 // roleless returns a *RefusalError if err says that the backend has not the roles that
@@ -203,45 +209,51 @@ func clusterRole(name string) rbacv1.RoleRef {
 
 // ensure gives a tenant rules in one of its service namespaces, and takes all
 // others: what the backend may not pass on any more does not keep what is less.
-func (r *Rights) ensure(ctx context.Context, namespace, tenant string, rules []rbacv1.PolicyRule) error {
-	err := r.ensureRole(ctx, namespace, rules)
+func (r *Rights) ensure(ctx context.Context, namespace, tenant string, rules []rbacv1.PolicyRule, fresh bool) (made *rbacv1.Role, given *rbacv1.RoleBinding, err error) {
+	made, err = r.ensureRole(ctx, namespace, rules, fresh)
 	if fates.Escalates(err) {
 		held, missing := r.Check(ctx, rules)
 		if _, ok := errors.AsType[*rightError](missing); ok {
-			return errors.Join(missing, r.ensureRole(ctx, namespace, held))
+			_, err = r.ensureRole(ctx, namespace, held, fresh)
+			return nil, nil, errors.Join(missing, err)
 		}
 		if missing != nil {
-			return missing
+			return nil, nil, missing
 		}
-		err = retry.OnError(newRights, fates.Escalates, func() error { return r.ensureRole(ctx, namespace, rules) })
+		err = retry.OnError(newRights, fates.Escalates, func() (err error) {
+			made, err = r.ensureRole(ctx, namespace, rules, fresh)
+			return err
+		})
 	}
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	role := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: v1alpha1.TenantServiceAccount}
-	return r.bind(ctx, namespace, tenant, role)
+	given, err = r.bind(ctx, namespace, tenant, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: v1alpha1.TenantServiceAccount}, fresh)
+	return made, given, err
 }
 
 // bind gives the account of a tenant a role in a namespace.
-func (r *Rights) bind(ctx context.Context, namespace, tenant string, role rbacv1.RoleRef) error {
-	return retry.OnError(manyWriters, conflicting, func() error { // a login and the controllers replace it at once
-		_, err := r.ensureRoleBinding(ctx, namespace, v1alpha1.TenantServiceAccount, role, identity.ServiceAccount(tenant, v1alpha1.TenantServiceAccount))
+func (r *Rights) bind(ctx context.Context, namespace, tenant string, role rbacv1.RoleRef, fresh bool) (given *rbacv1.RoleBinding, err error) {
+	err = retry.OnError(manyWriters, conflicting, func() (err error) { // a login and the controllers replace it at once
+		given, err = r.ensureRoleBinding(ctx, bindingOf(namespace, v1alpha1.TenantServiceAccount, role, identity.ServiceAccount(tenant, v1alpha1.TenantServiceAccount)), fresh)
 		return err
 	})
+	return given, err
 }
 
-// ensureRoleBinding gives a role in a namespace to subject alone.
-func (r *Rights) ensureRoleBinding(ctx context.Context, namespace, name string, role rbacv1.RoleRef, subject rbacv1.Subject) (*rbacv1.RoleBinding, error) {
+// bindingOf gives a role in a namespace to subject alone.
+func bindingOf(namespace, name string, role rbacv1.RoleRef, subject rbacv1.Subject) *rbacv1.RoleBinding {
+	return &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, RoleRef: role, Subjects: []rbacv1.Subject{subject}}
+}
+
+// ensureRoleBinding makes a RoleBinding, or what is there equal to it.
+func (r *Rights) ensureRoleBinding(ctx context.Context, next *rbacv1.RoleBinding, fresh bool) (*rbacv1.RoleBinding, error) {
+	namespace, name, role, subject := next.Namespace, next.Name, next.RoleRef, next.Subjects[0]
 	bindings := r.Kube.RbacV1().RoleBindings(namespace)
-	got, err := bindings.Get(ctx, name, metav1.GetOptions{})
-	if fates.Is(err, fates.Absent) {
-		got, err = bindings.Create(ctx, &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: role, Subjects: []rbacv1.Subject{subject}}, metav1.CreateOptions{})
-		if fates.Is(err, fates.Exists) {
-			got, err = bindings.Get(ctx, name, metav1.GetOptions{})
-		}
-	}
+	got, _, err := obtain(fresh,
+		func() (*rbacv1.RoleBinding, error) { return bindings.Get(ctx, name, metav1.GetOptions{}) },
+		func() (*rbacv1.RoleBinding, error) { return bindings.Create(ctx, next, metav1.CreateOptions{}) })
 	if err == nil && got.RoleRef != role && (isTenantRole(role) && isTenantRole(got.RoleRef) || got.RoleRef == clusterRole(klutchRole(subject.Namespace))) { // a reference cannot be changed
-		next := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}, RoleRef: role, Subjects: []rbacv1.Subject{subject}}
 		_, err = bindings.Create(ctx, next, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if fates.Is(err, fates.Exists) { // it is admitted
 			err = IgnoreNotFound(bindings.Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &got.UID}}))
@@ -283,17 +295,20 @@ func withAnnotations(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 	return rules
 }
 
-func (r *Rights) ensureRole(ctx context.Context, namespace string, rules []rbacv1.PolicyRule) error {
+func (r *Rights) ensureRole(ctx context.Context, namespace string, rules []rbacv1.PolicyRule, fresh bool) (*rbacv1.Role, error) {
 	roles := r.Kube.RbacV1().Roles(namespace)
-	got, err := roles.Get(ctx, v1alpha1.TenantServiceAccount, metav1.GetOptions{})
-	switch {
-	case fates.Is(err, fates.Absent):
-		_, err = roles.Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantServiceAccount}, Rules: rules}, metav1.CreateOptions{})
-	case err == nil && !equality.Semantic.DeepEqual(got.Rules, rules):
+	got, _, err := obtain(fresh,
+		func() (*rbacv1.Role, error) {
+			return roles.Get(ctx, v1alpha1.TenantServiceAccount, metav1.GetOptions{})
+		},
+		func() (*rbacv1.Role, error) {
+			return roles.Create(ctx, &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TenantServiceAccount}, Rules: rules}, metav1.CreateOptions{})
+		})
+	if err == nil && !equality.Semantic.DeepEqual(got.Rules, rules) {
 		got.Rules = rules
-		_, err = roles.Update(ctx, got, metav1.UpdateOptions{})
+		got, err = roles.Update(ctx, got, metav1.UpdateOptions{})
 	}
-	return ensured(err, "role", namespace)
+	return got, ensured(err, "role", namespace)
 }
 
 // InForce parts the exports that may be used from the others.

@@ -4,14 +4,19 @@ package tenant
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/cache"
 
@@ -49,6 +54,7 @@ type serviceNamespaces struct {
 	quotas   *quotas
 	contents *contents
 	breaker  *breaker
+	left     sync.Map // of provision: what the last pass has left, by the name of the APIServiceNamespace
 }
 
 // Reconcile gives a tenant the service namespace that it asks for, with
@@ -56,7 +62,11 @@ type serviceNamespaces struct {
 func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 	asked, ok := Lookup(n.caches.Namespaces, key)
 	if !ok {
+		n.left.Delete(key)
 		return 0, nil
+	}
+	if told := n.lastOf(asked).told; told != "" && !later(asked.ResourceVersion, told) {
+		return 0, nil // the event of its own last write leads here again
 	}
 	if foreign, err := n.caches.IsForeign(ctx, key.Namespace); foreign || err != nil {
 		return 0, errors.Join(err, n.letGo(ctx, asked))
@@ -67,8 +77,9 @@ func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName)
 	if _, ok := n.breaker.removing(key.Namespace); ok {
 		return 0, nil // it is about to be deleted
 	}
-	if !slices.Contains(asked.Finalizers, v1alpha1.ServiceNamespaceFinalizer) {
-		return 0, n.setFinalizers(ctx, NamespaceResource, asked, append(slices.Clone(asked.Finalizers), v1alpha1.ServiceNamespaceFinalizer))
+	asked, err := n.hold(ctx, asked)
+	if asked == nil || err != nil {
+		return 0, err
 	}
 	name := serviceNamespaceName(key.Namespace, key.Name)
 	again, err := n.provide(ctx, name, asked)
@@ -82,7 +93,28 @@ func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName)
 	if err != nil {
 		return 0, err
 	}
-	return again, n.writeStatus(ctx, asked, v1alpha1.True(v1alpha1.ConditionReady), name)
+	if err := n.writeStatus(ctx, asked, v1alpha1.True(v1alpha1.ConditionReady), name); err != nil {
+		return 0, err
+	}
+	if p := n.lastOf(asked); p.of != "" && asked.Status.Namespace == "" {
+		p.told = asked.ResourceVersion
+		n.left.Store(key, p)
+	}
+	return again, nil
+}
+
+// hold puts the finalizer on, and returns the APIServiceNamespace as it is then; nil if it is gone.
+func (n *serviceNamespaces) hold(ctx context.Context, asked *v1alpha1.APIServiceNamespace) (*v1alpha1.APIServiceNamespace, error) {
+	if slices.Contains(asked.Finalizers, v1alpha1.ServiceNamespaceFinalizer) {
+		return asked, nil
+	}
+	held := asked.DeepCopy()
+	held.Finalizers = append(held.Finalizers, v1alpha1.ServiceNamespaceFinalizer)
+	var err error
+	if held.ResourceVersion, err = n.patchFinalizers(ctx, NamespaceResource, asked, held.Finalizers); held.ResourceVersion == "" {
+		return nil, err
+	}
+	return held, nil
 }
 
 // letGo removes the marks that earlier versions put on foreign namespaces.
@@ -118,36 +150,115 @@ func (n *serviceNamespaces) provide(ctx context.Context, name string, asked *v1a
 	if err := n.capped(asked); err != nil {
 		return 0, err
 	}
-	labels := h.labels()
-	labels[v1alpha1.AppNamespaceLabel] = asked.Name
-	ns, err := n.caches.namespace(ctx, asked.Namespace)
-	if err == nil && (ns.GetAnnotations()[v1alpha1.AdoptedAnnotation] != "" || n.opts.Adopt(asked.Namespace)) { // a backend of Klutch's beside this one serves ours too
-		if err := n.tenants.adoptService(ctx, name, asked.Namespace, serviceAnnotations(asked), labels); err != nil {
+	tenant, err := n.caches.namespace(ctx, asked.Namespace)
+	if err != nil {
+		return 0, err
+	}
+	w := n.wanted(asked, tenant, closed == nil)
+	if n.stands(asked, name, w) {
+		return 0, closed
+	}
+	n.left.Delete(cache.MetaObjectToName(asked))
+	w.meta = metav1.ObjectMeta{Name: name, Annotations: serviceAnnotations(asked), Labels: h.labels()}
+	w.meta.Labels[v1alpha1.AppNamespaceLabel] = asked.Name
+	if tenant.GetAnnotations()[v1alpha1.AdoptedAnnotation] != "" || n.opts.Adopt(asked.Namespace) { // a backend of Klutch's beside this one serves ours too
+		if err := n.tenants.adoptService(ctx, name, asked.Namespace, w.meta.Annotations, w.meta.Labels); err != nil {
 			return 0, err
 		}
 	}
-	if err := n.tenants.ensureNamespace(ctx, name, asked.Namespace, serviceAnnotations(asked), labels); err != nil {
-		return 0, err
+	p, again, err := n.build(ctx, asked, w)
+	if err == nil && closed == nil && again == 0 {
+		n.left.Store(cache.MetaObjectToName(asked), p)
 	}
-	if err := n.tenants.Rights.Enter(ctx, name, v1alpha1.BackendOfferRole); err != nil {
-		return 0, err
-	}
+	return again, errors.Join(closed, err)
+}
+
+// A wanted is what a service namespace is to be.
+type wanted struct {
+	meta    metav1.ObjectMeta
+	exports []string            // that are noted on it
+	capped  []rbacv1.PolicyRule // of what the objects are counted
+	rules   []rbacv1.PolicyRule // of its tenant
+}
+
+func (n *serviceNamespaces) wanted(asked *v1alpha1.APIServiceNamespace, tenant metav1.Object, open bool) (w wanted) {
 	exports := inNamespace(n.caches.Exports, asked.Namespace)
-	if err := n.noteExports(ctx, name, slices.DeleteFunc(slices.Clone(exports), IsPrefixed)); err != nil {
-		return 0, err
-	}
-	if again, err = n.quotas.capObjects(ctx, name, Rules(exports)); err != nil {
-		return 0, err
-	}
+	w.exports = names(slices.DeleteFunc(slices.Clone(exports), IsPrefixed))
 	used, withdrawn := InForce(exports)
-	if closed != nil { // again
+	if !open { // again
 		used, withdrawn = nil, exports
 	}
-	rules := Rules(used, withdrawn...)
-	if ns, err := n.caches.namespace(ctx, asked.Namespace); err == nil && n.opts.klutchKonnector(ns) {
-		rules = withAnnotations(rules)
+	w.capped, w.rules = Rules(exports), Rules(used, withdrawn...)
+	if n.opts.klutchKonnector(tenant) {
+		w.rules = withAnnotations(w.rules)
 	}
-	return again, errors.Join(closed, n.tenants.Rights.ensure(ctx, name, asked.Namespace, rules))
+	return w
+}
+
+// build makes a service namespace what it is to be. One that the cache does not show is new,
+// as a rule, and so is what is in it.
+func (n *serviceNamespaces) build(ctx context.Context, asked *v1alpha1.APIServiceNamespace, w wanted) (p provision, again time.Duration, err error) {
+	name, rights := w.meta.Name, n.tenants.Rights
+	_, known := stored(n.caches.Owned, name)
+	annotations := w.meta.Annotations
+	w.meta.Annotations = maps.Clone(annotations)
+	noteOn(&w.meta, w.exports)
+	ns, fresh, err := n.tenants.obtainNamespace(ctx, !known, w.meta, asked.Namespace)
+	if err == nil {
+		err = checkOwned(ns, asked.Namespace, annotations)
+	}
+	if err != nil {
+		return p, 0, err
+	}
+	entry, err := rights.enter(ctx, name, v1alpha1.BackendOfferRole, fresh)
+	if err != nil {
+		return p, 0, err
+	}
+	if ns, err = n.noteExports(ctx, ns, w.exports); err != nil {
+		return p, 0, err
+	}
+	if again, err = n.quotas.capObjects(ctx, name, w.capped, fresh); err != nil {
+		return p, 0, err
+	}
+	role, given, err := rights.ensure(ctx, name, asked.Namespace, w.rules, fresh)
+	if err != nil {
+		return p, again, err
+	}
+	return provision{
+		of: asked.UID, wants: w.digest(), due: time.Now().Add(n.opts.ReviewInterval),
+		namespace: ns.ResourceVersion, entry: entry.ResourceVersion, rights: given.ResourceVersion, role: role.ResourceVersion,
+	}, again, nil
+}
+
+// A provision is a service namespace as a pass has left it, with the versions of what is in
+// it: the events of what the pass has written itself lead to no other one.
+type provision struct {
+	of                             types.UID // the APIServiceNamespace
+	told                           string    // the version of it on which the service namespace was first told; may be empty
+	wants                          string    // see digest
+	namespace, entry, rights, role string    // versions
+	due                            time.Time // no event tells what others do to the quota
+}
+
+func (w wanted) digest() string {
+	data, _ := json.Marshal([]any{w.exports, w.capped, w.rules}) // strings
+	return string(data)
+}
+
+// stands tells whether a service namespace is what it is to be, as far as the caches show.
+func (n *serviceNamespaces) stands(asked *v1alpha1.APIServiceNamespace, name string, w wanted) bool {
+	p := n.lastOf(asked)
+	return p.wants == w.digest() && time.Now().Before(p.due) &&
+		shows(n.caches.Owned, name, p.namespace) && shows(n.caches.Entries, name+"/"+v1alpha1.BackendRoleBinding, p.entry) &&
+		shows(n.caches.Bindings, name+"/"+v1alpha1.TenantServiceAccount, p.rights) && shows(n.caches.Roles, name+"/"+v1alpha1.TenantServiceAccount, p.role)
+}
+
+// lastOf is what the last pass has left for asked; the zero provision if there was none.
+func (n *serviceNamespaces) lastOf(asked *v1alpha1.APIServiceNamespace) provision {
+	if p, ok := n.left.Load(cache.MetaObjectToName(asked)); ok && p.(provision).of == asked.UID {
+		return p.(provision)
+	}
+	return provision{}
 }
 
 func serviceAnnotations(asked metav1.Object) map[string]string {
@@ -182,27 +293,36 @@ func (n *serviceNamespaces) writeStatus(ctx context.Context, seen *v1alpha1.APIS
 	})
 }
 
-// noteExports remembers on a namespace what its tenant could ever make in it, or in the
-// whole cluster, so that nothing is overlooked when the namespace is to go.
-func (c Clients) noteExports(ctx context.Context, name string, exports []*v1alpha1.APIServiceExport) error {
-	ns, err := c.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("read namespace %s: %w", name, err)
-	}
-	noted := exported(ns)
-	all := slices.Clone(noted)
+func names(exports []*v1alpha1.APIServiceExport) (all []string) {
 	for _, export := range exports {
 		all = append(all, export.Name)
 	}
+	return all
+}
+
+// noteExports remembers on a namespace what its tenant could ever make in it, or in the
+// whole cluster, so that nothing is overlooked when the namespace is to go.
+func (c Clients) noteExports(ctx context.Context, ns *corev1.Namespace, exports []string) (*corev1.Namespace, error) {
+	if !noteOn(&ns.ObjectMeta, exports) {
+		return ns, nil
+	}
+	noted, err := c.Kube.CoreV1().Namespaces().Update(ctx, ns, metav1.UpdateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("annotate namespace %s: %w", ns.Name, err)
+	}
+	return noted, nil
+}
+
+// noteOn adds the names of exports to what is noted, and reports whether there was more to note.
+func noteOn(ns *metav1.ObjectMeta, exports []string) (more bool) {
+	noted := exported(ns)
+	all := slices.Concat(noted, exports)
 	slices.Sort(all)
 	if all = slices.Compact(all); len(all) == len(noted) {
-		return nil
+		return false
 	}
-	metav1.SetMetaDataAnnotation(&ns.ObjectMeta, v1alpha1.ExportedAnnotation, strings.Join(all, ","))
-	if _, err := c.Kube.CoreV1().Namespaces().Update(ctx, ns, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("annotate namespace %s: %w", name, err)
-	}
-	return nil
+	metav1.SetMetaDataAnnotation(ns, v1alpha1.ExportedAnnotation, strings.Join(all, ","))
+	return true
 }
 
 // remove deletes a service namespace in which no object of an exported API
@@ -305,7 +425,8 @@ func (n *serviceNamespaces) end(ctx context.Context, ns *corev1.Namespace, tenan
 // forsake leaves a service namespace without caps, and without rights of its tenant
 // and of the backend.
 func (n *serviceNamespaces) forsake(ctx context.Context, namespace string) error {
-	err := errors.Join(n.tenants.Rights.take(ctx, namespace), n.tenants.Rights.ensureRole(ctx, namespace, nil), n.quotas.write(ctx, namespace, nil))
+	_, role := n.tenants.Rights.ensureRole(ctx, namespace, nil, false)
+	err := errors.Join(n.tenants.Rights.take(ctx, namespace), role, n.quotas.write(ctx, namespace, nil, false))
 	if err != nil {
 		return err
 	}

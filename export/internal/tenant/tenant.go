@@ -132,7 +132,7 @@ func (t *Tenants) furnish(ctx context.Context, namespace string) error {
 	if t.Opts.klutchKonnector(ns) {
 		role = v1alpha1.KlutchKonnectorRole
 	}
-	err = t.Rights.bind(ctx, namespace, namespace, clusterRole(role))
+	_, err = t.Rights.bind(ctx, namespace, namespace, clusterRole(role), false)
 	if t.Opts.KlutchKonnectors && fates.DeniedBy(err, "klutch-backend") {
 		return RefuseForNow(v1alpha1.ReasonMissingRights, fmt.Sprintf("the platform operator has to run kubectl apply -k deploy/klutch-konnectors for --klutch-konnectors=all (%s)", err))
 	}
@@ -142,21 +142,27 @@ func (t *Tenants) furnish(ctx context.Context, namespace string) error {
 // ensureNamespace makes a namespace of a tenant, or checks that it is the one that
 // carries the same annotations. Labels are put on a new one alone.
 func (t *Tenants) ensureNamespace(ctx context.Context, name, tenant string, annotations, labels map[string]string) error {
-	got, err := t.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-	if fates.Is(err, fates.Absent) {
-		labels = maps.Clone(labels)
-		labels[v1alpha1.TenantLabel], labels[ManagedBy] = tenant, UserAgent
-		got, err = t.Kube.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
-			Name: name, Annotations: annotations, Labels: labels,
-		}}, metav1.CreateOptions{})
-		if fates.Is(err, fates.Exists) {
-			got, err = t.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
-		}
-	}
+	got, _, err := t.obtainNamespace(ctx, false, metav1.ObjectMeta{Name: name, Annotations: annotations, Labels: labels}, tenant)
 	if err != nil {
-		return fmt.Errorf("make namespace %s: %w", name, err)
+		return err
 	}
 	return checkOwned(got, tenant, annotations)
+}
+
+// obtainNamespace makes a namespace of a tenant, or reads the one that is there, whosever it is.
+func (t *Tenants) obtainNamespace(ctx context.Context, fresh bool, wanted metav1.ObjectMeta, tenant string) (got *corev1.Namespace, made bool, err error) {
+	namespaces := t.Kube.CoreV1().Namespaces()
+	wanted.Labels = maps.Clone(wanted.Labels)
+	wanted.Labels[v1alpha1.TenantLabel], wanted.Labels[ManagedBy] = tenant, UserAgent
+	got, made, err = obtain(fresh,
+		func() (*corev1.Namespace, error) { return namespaces.Get(ctx, wanted.Name, metav1.GetOptions{}) },
+		func() (*corev1.Namespace, error) {
+			return namespaces.Create(ctx, &corev1.Namespace{ObjectMeta: wanted}, metav1.CreateOptions{})
+		})
+	if err != nil {
+		return nil, false, fmt.Errorf("make namespace %s: %w", wanted.Name, err)
+	}
+	return got, made, nil
 }
 
 // checkOwned returns an error if a namespace is another owner's, or is being deleted.
