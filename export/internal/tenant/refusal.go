@@ -32,3 +32,6 @@ func RefuseForNow(reason, message string) *RefusalError {
 }
 
 func (r *RefusalError) Error() string { return r.Message }
+
+// A waiting is what a removal waits for, as its condition says it.
+type waiting struct{ Reason, Message string }

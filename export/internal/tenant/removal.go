@@ -38,9 +38,6 @@ type removals struct {
 	looks    sync.Map // of times: the last look at what is left of a tenant that goes, by UID of its ClusterBinding
 }
 
-// A waiting is what a removal waits for, as its condition says it.
-type waiting struct{ Reason, Message string }
-
 // remove takes a tenant away whose ClusterBinding is deleted: first its
 // credential and rights, then its exports, its service namespaces as the
 // deletion policy says (Delete: with all that is in them; Orphan: they stay), and last the
