@@ -246,10 +246,13 @@ func (s *sim) heldDeletion(o op) {
 	s.hold(sideTarget, target)
 	_ = s.things(sideSource, name.Namespace).Delete(s.ctx, name.Name, metav1.DeleteOptions{})
 	s.pass(time.Minute)
-	if t := s.get(sideTarget, target); t == nil || t.GetDeletionTimestamp() == nil {
-		if t == nil || !s.model.isHeld(s.get(sideSource, name)) {
-			s.model.breaks("I3", "%s is being deleted, and its target is not", name)
-		}
+	switch t := s.get(sideTarget, target); {
+	case t != nil && t.GetDeletionTimestamp() != nil:
+	case t != nil && s.model.isHeld(s.get(sideSource, name)):
+		s.setFinalizers(sideTarget, t, nil)
+		return
+	default:
+		s.model.breaks("I3", "%s is being deleted, and its target is not", name)
 		return
 	}
 	s.merge(sideSource, name, "user", `{"spec":{"size":"77"}}`)
