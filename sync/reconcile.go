@@ -196,7 +196,7 @@ func (c *reconciler) steps(ctx context.Context, key cache.ObjectName, r *record,
 // held asks the breaker whether a deletion may go on, and answers why not. What has to
 // wait is confirmed anew once it may.
 func (c *reconciler) held(p *pair, r *record) string {
-	if !p.mapped || p.misnamed != "" || !p.takesAway() {
+	if !p.mapped || p.misnamed != "" || !takesAway(p.state) {
 		return ""
 	}
 	if src := p.state.source; src.deleting && strings.HasPrefix(src.message, string(ReasonVanished)) {
@@ -204,7 +204,7 @@ func (c *reconciler) held(p *pair, r *record) string {
 	}
 	ask := breaker.Request{
 		Source: p.key, Released: p.released(), Before: p.heldBefore(), Objects: c.observer.source.Count,
-		Deletes: p.takesAwayNow(r.proofs.confirmed),
+		Deletes: takesAwayNow(p.state, r.proofs.confirmed),
 	}
 	if p.suspect && p.state.target.grace == graceProven && p.policy.deletesOrphans() {
 		ask.Suspect = fence.DoubtCause
@@ -219,16 +219,15 @@ func (c *reconciler) held(p *pair, r *record) string {
 
 // takesAway reports whether an instance may end by what is asked: its claim is being deleted or has
 // gone, or an empty instance is to come in its place.
-func (p *pair) takesAway() bool {
-	src := p.state.source
-	return src.deleting && src.finalizer || p.state.target.relation == relationOrphan || p.returns()
+func takesAway(s state) bool {
+	return s.source.deleting && s.source.finalizer || s.target.relation == relationOrphan || s.returns()
 }
 
 // takesAwayNow reports whether all that the step needs is known, so that the breaker counts it.
-func (p *pair) takesAwayNow(confirmed bool) bool {
-	known := func(s step) bool { return p.evidence().has(require(s, p.state)) }
-	return p.state.source.deleting && p.state.target.deletable(p.policy) && confirmed ||
-		p.collectable() && known(stepCollect) || p.returns() && p.due && known(stepCreate)
+func takesAwayNow(s state, confirmed bool) bool {
+	known := func(does step) bool { return s.evidence().has(require(does, s)) }
+	return s.source.deleting && s.target.deletable(s.policy) && confirmed ||
+		s.collectable() && known(stepCollect) || s.returns() && s.due && known(stepCreate)
 }
 
 // released reports whether people let the deletion of the source pass.

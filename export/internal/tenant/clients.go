@@ -75,11 +75,7 @@ func (c Clients) patch(ctx context.Context, gvr schema.GroupVersionResource, see
 }
 
 // deleteNamespace deletes exactly the namespace that was read.
-func (c Clients) deleteNamespace(ctx context.Context, ns *corev1.Namespace) error {
-	return c.deleteNamespaceWith(ctx, ns, metav1.DeleteOptions{})
-}
-
-func (c Clients) deleteNamespaceWith(ctx context.Context, ns *corev1.Namespace, opts metav1.DeleteOptions) error {
+func (c Clients) deleteNamespace(ctx context.Context, ns *corev1.Namespace, opts metav1.DeleteOptions) error {
 	opts.Preconditions = &metav1.Preconditions{UID: &ns.UID}
 	err := c.Kube.CoreV1().Namespaces().Delete(ctx, ns.Name, opts)
 	if err := IgnoreNotFound(err); err != nil {

@@ -58,7 +58,7 @@ func (c *contents) count(ctx context.Context, crd string, ns *corev1.Namespace) 
 		return 0, err
 	}
 	if isTenant(ns) {
-		own, err := c.prefixedObjects(ctx, gvr, ns.Name)
+		own, err := prefixedObjects(ctx, c.Clients, gvr, ns.Name)
 		return len(own), err
 	}
 	list, err := c.Meta.Resource(gvr).Namespace(ns.Name).List(ctx, metav1.ListOptions{Limit: 1})
@@ -102,7 +102,7 @@ func (c *contents) deleteFrom(ctx context.Context, gvr schema.GroupVersionResour
 	if !isTenant(ns) {
 		return c.deleteAll(ctx, gvr, ns.Name)
 	}
-	own, err := c.prefixedObjects(ctx, gvr, ns.Name)
+	own, err := prefixedObjects(ctx, c.Clients, gvr, ns.Name)
 	if err != nil {
 		return 0, err
 	}

@@ -102,7 +102,7 @@ func (p *prefixed) give(ctx context.Context, ns metav1.Object, exports []*v1alph
 	if err != nil {
 		return fmt.Errorf("read namespace %s: %w", ns.GetName(), err)
 	}
-	if _, err := p.noteExports(ctx, live, names(exports)); err != nil {
+	if _, err := noteExports(ctx, p.Clients, live, names(exports)); err != nil {
 		return err
 	}
 	has, err := p.rights.clusterWide(ctx, ns.GetName())
@@ -217,7 +217,7 @@ func (r *Rights) takeClusterWide(ctx context.Context, ns *corev1.Namespace) erro
 func isTenant(ns *corev1.Namespace) bool { return ns.Labels[v1alpha1.TenantLabel] == ns.Name }
 
 // prefixedObjects are the objects of a tenant among all of a cluster-scoped API.
-func (c Clients) prefixedObjects(ctx context.Context, gvr schema.GroupVersionResource, tenant string) (own []metav1.PartialObjectMetadata, err error) {
+func prefixedObjects(ctx context.Context, c Clients, gvr schema.GroupVersionResource, tenant string) (own []metav1.PartialObjectMetadata, err error) {
 	for opts := (metav1.ListOptions{Limit: namespacesPage}); ; {
 		list, err := c.Meta.Resource(gvr).List(ctx, opts)
 		if err != nil {

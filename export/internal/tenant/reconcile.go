@@ -141,7 +141,7 @@ func (r *reconciler) deleteUnused(ctx context.Context, ns metav1.Object) error {
 			return nil
 		}
 	}
-	err := r.deleteNamespace(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.GetName(), UID: ns.GetUID()}})
+	err := r.deleteNamespace(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns.GetName(), UID: ns.GetUID()}}, metav1.DeleteOptions{})
 	if err == nil {
 		audit.Record(ctx, "tenant without a record deleted", "tenant", ns.GetName())
 	}

@@ -126,7 +126,7 @@ func (r *removals) drain(ctx context.Context, binding *v1alpha1.ClusterBinding, 
 	if ns.DeletionTimestamp != nil {
 		return nil, nil //nolint:nilnil // nothing is waited for
 	}
-	if err := r.deleteNamespaceWith(ctx, ns, ending(ns, binding.Spec.DeletionPolicy)); err != nil {
+	if err := r.deleteNamespace(ctx, ns, ending(ns, binding.Spec.DeletionPolicy)); err != nil {
 		return nil, err
 	}
 	audit.Record(ctx, "tenant removed", "tenant", ns.Name, "policy", binding.Spec.DeletionPolicy)

@@ -214,7 +214,7 @@ func (n *serviceNamespaces) build(ctx context.Context, asked *v1alpha1.APIServic
 	if err != nil {
 		return p, 0, err
 	}
-	if ns, err = n.noteExports(ctx, ns, w.exports); err != nil {
+	if ns, err = noteExports(ctx, n.Clients, ns, w.exports); err != nil {
 		return p, 0, err
 	}
 	if again, err = n.quotas.capObjects(ctx, name, w.capped, fresh); err != nil {
@@ -302,7 +302,7 @@ func names(exports []*v1alpha1.APIServiceExport) (all []string) {
 
 // noteExports remembers on a namespace what its tenant could ever make in it, or in the
 // whole cluster, so that nothing is overlooked when the namespace is to go.
-func (c Clients) noteExports(ctx context.Context, ns *corev1.Namespace, exports []string) (*corev1.Namespace, error) {
+func noteExports(ctx context.Context, c Clients, ns *corev1.Namespace, exports []string) (*corev1.Namespace, error) {
 	if !noteOn(&ns.ObjectMeta, exports) {
 		return ns, nil
 	}
@@ -367,7 +367,7 @@ func (n *serviceNamespaces) deleteEmpty(ctx context.Context, ns *corev1.Namespac
 	if err := n.contents.checkEmpty(ctx, ns); err != nil {
 		return err
 	}
-	if err := n.deleteNamespace(ctx, ns); err != nil {
+	if err := n.deleteNamespace(ctx, ns, metav1.DeleteOptions{}); err != nil {
 		return err
 	}
 	audit.Record(ctx, "service namespace deleted", "tenant", ns.Labels[v1alpha1.TenantLabel], "namespace", ns.Name)

@@ -507,7 +507,7 @@ const namespacesPage = 500 // namespaces a request
 func (t *Tenants) undoTenant(ctx context.Context, name string) error {
 	ns, err := t.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if err == nil {
-		err = t.deleteNamespace(ctx, ns)
+		err = t.deleteNamespace(ctx, ns, metav1.DeleteOptions{})
 	}
 	return IgnoreNotFound(err)
 }
