@@ -619,7 +619,7 @@ func TestUntoldCopies(t *testing.T) {
 			defer stop()
 			var bad atomic.Bool
 			bad.Store(true)
-			b.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			b.fakeSource.Intercept(func(ctx context.Context, r fakecluster.Request, do func() error) error {
 				if r.Resource != secrets || r.Verb != "apply" || !bad.Load() {
 					return do()
 				}
@@ -627,7 +627,7 @@ func TestUntoldCopies(t *testing.T) {
 					return apierrors.NewForbidden(secrets.GroupResource(), "creds", errors.New("no s3cret here"))
 				}
 				err := do()
-				_, _ = b.source.Resource(secrets).Namespace(b.sourceNS).Patch(b.Context(), "creds", types.MergePatchType, []byte(`{"data":{"password":"Yg=="}}`), metav1.PatchOptions{FieldManager: "rival"})
+				_, _ = b.source.Resource(secrets).Namespace(b.sourceNS).Patch(ctx, "creds", types.MergePatchType, []byte(`{"data":{"password":"Yg=="}}`), metav1.PatchOptions{FieldManager: "rival"})
 				return err
 			})
 			b.claim(widgets, "Widget", "w0")
