@@ -572,7 +572,7 @@ func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Rea
 		return klutchsync.ReasonLost
 	case mine && generation(target) > source.GetGeneration() && !editedBehind(target, source.GetGeneration()):
 		return klutchsync.ReasonStale
-	case size == "huge", p.has("schemas unreadable") && m.sim.narrow[sideTarget] == "color" && has(source, "color"):
+	case size == "huge", m.undeclared(source):
 		return klutchsync.ReasonRefused
 	case p.has("schemas unreadable") && m.sim.narrow[sideSource] == "secret" && reportsSecret(target):
 		return klutchsync.ReasonStatus
@@ -580,6 +580,12 @@ func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Rea
 		return klutchsync.ReasonFields
 	}
 	return ""
+}
+
+// undeclared reports whether a source has a field that its target's schema has lost, and konnectors
+// cannot see that.
+func (m *model) undeclared(source *unstructured.Unstructured) bool {
+	return m.sim.plan.has("schemas unreadable") && m.sim.narrow[sideTarget] == "color" && has(source, "color")
 }
 
 // inherits reports whether there is evidence that a target which names no source was

@@ -297,7 +297,7 @@ func (s *sim) setUpAgain() {
 		switch {
 		case t == nil || t.GetUID() != before[name].GetUID():
 			s.model.breaks("I2", "%s was deleted as the source cluster was set up again", name)
-		case i == 0 && sourceUID(t) != string(source.GetUID()):
+		case i == 0 && sourceUID(t) != string(source.GetUID()) && !s.model.undeclared(source):
 			s.model.breaks("I1", "%s is not taken up by the source of its name", name)
 		case i > 0 && s.told[s.source(name)] != klutchsync.ReasonOrphaned:
 			s.model.breaks("I18", "%s has no source any more, and is not told", name)

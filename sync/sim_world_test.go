@@ -73,6 +73,7 @@ type sim struct {
 	origins    map[string]string // source UID of each target UID that ever was
 	token      int               // last one that the provider has put into a status
 	calm       bool
+	calmSince  time.Time
 	late       bool // what is carried out was sent by a process that no longer waits
 	told       map[cache.ObjectName]klutchsync.Reason
 	stale      bool             // an incarnation begins with an old list
@@ -765,7 +766,7 @@ func (s *sim) unidentified() (n int) {
 // heal ends what stands in the way.
 func (s *sim) heal() {
 	s.settled() // for the end of what the last op ended, watches above all
-	s.calm, s.rivalries = true, nil
+	s.calm, s.calmSince, s.rivalries = true, time.Now(), nil
 	for _, k := range s.konnectors {
 		if k.until > 0 {
 			s.crash(k)
