@@ -563,7 +563,7 @@ func (m *model) reason(source, target *unstructured.Unstructured) klutchsync.Rea
 	size, _, _ := unstructured.NestedString(source.Object, "spec", "size")
 	mine := target != nil && (m.madeFrom(target) == string(source.GetUID()) || m.inherits(target, source))
 	slot := target == nil || sourceUID(target) == "" || origin(target).Name == source.GetName() &&
-		origin(target).Namespace == source.GetNamespace() && origin(target).Cluster == m.sim.identity(sideSource)
+		origin(target).Namespace == source.GetNamespace() && (origin(target).Cluster == m.sim.identity(sideSource) || origin(target).Cluster == m.sim.former && m.sim.former != "")
 	p := m.sim.plan
 	switch {
 	case target != nil && !mine && (p.Conflict == klutchsync.ConflictFail || !slot):
