@@ -223,11 +223,10 @@ func (w *consentEnd) isDone() bool {
 }
 
 // findMaybeAccepted finds the claims without consent that may have had it before this process began, as if they had it.
-// Where no konnector has said anything, the provider's claims that the binding does not name are new ones.
+// Where no konnector has said anything, the provider's claims that the binding does not name are new ones. Those that
+// had it a moment ago are among them: there may be copies of a legacy konnector where no rights were taken yet.
 func (w *consentEnd) findMaybeAccepted() (found []v1alpha1.AcceptablePermissionClaim) {
-	if w.isDone() {
-		return nil
-	}
+	done := w.isDone()
 	claims := slices.Clone(w.pass.binding.Spec.PermissionClaims)
 	if w.lastCondition != nil {
 		for _, c := range permission.Unanswered(w.exported(), claims) {
@@ -235,7 +234,8 @@ func (w *consentEnd) findMaybeAccepted() (found []v1alpha1.AcceptablePermissionC
 		}
 	}
 	for _, c := range claims {
-		if policy, _ := permission.PolicyOf(c.GroupResource, false); c.State != v1alpha1.ClaimAccepted && policy != permission.Never {
+		if policy, _ := permission.PolicyOf(c.GroupResource, false); c.State != v1alpha1.ClaimAccepted && policy != permission.Never &&
+			(!done || w.had(schema.GroupResource(c.GroupResource), c.Selector.Owner)) {
 			c.State = v1alpha1.ClaimAccepted
 			found = append(found, c)
 		}
@@ -247,13 +247,17 @@ func copiesRemain(said *v1alpha1.Condition) bool {
 	return said != nil && said.Reason == v1alpha1.ReasonRevokedCopiesRemain
 }
 
+// had reports whether this process has carried out consent for what an owner has of a resource.
+func (w *consentEnd) had(resource schema.GroupResource, owner v1alpha1.Owner) bool {
+	return slices.ContainsFunc(w.pass.record.consent.selected, func(r klutchsync.Related) bool {
+		return r.Resource.GroupResource() == resource && (r.From == klutchsync.SourceSide) == (owner == v1alpha1.OwnerConsumer)
+	})
+}
+
 // mayHave reports whether a namespace may have copies of what an owner has of a resource, for which
 // there is no consent any more. Of all namespaces that is said where no single one is known.
 func (w *consentEnd) mayHave(resource schema.GroupVersionResource, owner v1alpha1.Owner, namespace string) bool {
-	consumers := owner == v1alpha1.OwnerConsumer
-	had := slices.ContainsFunc(w.pass.record.consent.selected, func(r klutchsync.Related) bool {
-		return r.Resource == resource && (r.From == klutchsync.SourceSide) == consumers
-	})
+	consumers, had := owner == v1alpha1.OwnerConsumer, w.had(resource.GroupResource(), owner)
 	maybe := slices.ContainsFunc(w.maybeAccepted, func(c v1alpha1.AcceptablePermissionClaim) bool {
 		return c.Group == resource.Group && c.Resource == resource.Resource && (c.Selector.Owner == v1alpha1.OwnerConsumer) == consumers
 	})

@@ -727,6 +727,31 @@ func TestP20AnsweredWhileAway(t *testing.T) {
 	}
 }
 
+// TestP20RejectedAtOnce has a person reject a claim whose consent this konnector has just carried out, and before it
+// took rights where Klutch's konnector has served objects: the copies there go all the same.
+func TestP20RejectedAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newClaimWorld(t)
+		defer w.run()()
+		w.putLegacy(w.app, "team", "left")
+		w.put(w.app, "team", "own", "Opaque", "user")
+		rules := w.rules()
+		rules.role.Store(true)
+		rules.binder.Store(true)
+		w.narrow = true
+		w.mark("team")
+		w.answer(v1alpha1.ClaimAccepted)
+		w.answer(v1alpha1.ClaimRejected)
+		w.says("")
+		if diff := cmp.Diff([]string{"team/own"}, w.secretsHere()); diff != "" {
+			t.Errorf("Secrets (-want +got):\n%s", diff)
+		}
+		if rules.allows("team") {
+			t.Error("the rights are not given back")
+		}
+	})
+}
+
 // TestP20LastWord: ClaimsInSync, by which the next konnector knows what was done, says nothing of answers that
 // are not carried out, and that copies remain whatever else there is to say.
 func TestP20LastWord(t *testing.T) {
