@@ -7,12 +7,18 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
 	"github.com/klutch-go/sdk/internal/test/bench/yardstick"
 	"github.com/klutch-go/sdk/internal/test/stack"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
 // options are how large everything is, by the flags.
@@ -111,13 +117,44 @@ func loadAverage() string {
 }
 
 // contestant is one as a process that does not run yet.
-func (b *bench) contestant(who string) (*stack.Process, error) {
+func (b *bench) contestant(ctx context.Context, who string) (*stack.Process, error) {
 	if who == klutch {
 		return b.Konnector, nil
 	}
-	be := map[string][]string{engine: {"-be", engine}, ideal: {"-be", ideal}, limited: {"-be", ideal, "-qps", "5"}}[who]
+	as := yardstick.Options{App: b.App.Kubeconfig(), ControlPlane: b.Control.Kubeconfig()}
+	if who == rights {
+		var err error
+		if as, err = identities(ctx, b.Stack); err != nil {
+			return nil, err
+		}
+	}
+	be := map[string][]string{
+		engine: {"-be", engine}, rights: {"-be", ideal, "-tenant", as.Tenant}, ideal: {"-be", ideal}, limited: {"-be", ideal, "-qps", "5"},
+	}[who]
 	self, err := os.Executable()
-	return &stack.Process{Name: who, Path: self, Dir: b.Dir, Args: append(be, "-app", b.App.Kubeconfig(), "-control-plane", b.Control.Kubeconfig())}, err
+	return &stack.Process{Name: who, Path: self, Dir: b.Dir, Args: append(be, "-app", as.App, "-control-plane", as.ControlPlane)}, err
+}
+
+// identities are those of klutch, as they are now: the account of the konnector, and the credential of
+// its tenant, which is renewed now and then.
+func identities(ctx context.Context, s *stack.Stack) (as yardstick.Options, err error) {
+	i := slices.Index(s.Konnector.Args, "--kubeconfig")
+	if i < 0 || i+1 == len(s.Konnector.Args) {
+		return as, errors.New("the konnector has no kubeconfig")
+	}
+	as.App, as.ControlPlane = s.Konnector.Args[i+1], filepath.Join(s.Dir, "tenant.kubeconfig")
+	if as.Tenant, err = s.Tenant(ctx); err != nil {
+		return as, err
+	}
+	client, err := kubernetes.NewForConfig(s.Control.Config())
+	if err != nil {
+		return as, err
+	}
+	secret, err := client.CoreV1().Secrets(as.Tenant).Get(ctx, v1alpha1.KubeconfigSecretName, metav1.GetOptions{})
+	if err != nil {
+		return as, err
+	}
+	return as, os.WriteFile(as.ControlPlane, secret.Data[v1alpha1.KubeconfigKey], 0o600)
 }
 
 // write shows the table, and keeps the figures where asked to.

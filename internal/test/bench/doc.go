@@ -34,6 +34,14 @@
 //   - sync is package sync alone, as a process with the rights of an administrator: without
 //     a backend, tenants, bindings and the admission policies that come with them. What
 //     klutch needs beyond it, those cost.
+//   - rights is ideal with the identities of klutch: the konnector's account in the App
+//     Cluster and the credential of its tenant in the Control Plane Cluster. It works in the
+//     service namespaces that klutch has had made in the turn before, and watches each by
+//     itself, as a tenant must. The API servers evaluate the shipped roles and admission
+//     policies at its writes, and give its requests the share of service accounts, while
+//     those of an administrator never wait. So "rights ÷ ideal" is what rights cost, and
+//     "klutch ÷ rights" what klutch does beyond them. The policies let pass what ideal writes
+//     as it is: what they take to read klutch's labels and annotations counts as klutch's.
 //   - ideal does the least work that moves a spec up, a status down and a deletion
 //     through. It is not safe in any way, so it is the practical ceiling.
 //   - limited is ideal behind client-go's default rate limit of 5 requests a

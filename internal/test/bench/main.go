@@ -66,6 +66,7 @@ func parse(args []string, usage io.Writer) (o options, err error) {
 	fs.StringVar(&o.be, "be", "", "be a contestant, ideal or sync, between the clusters of -app and -control-plane, as bench starts one")
 	fs.StringVar(&o.beside.App, "app", "", "kubeconfig, see -be")
 	fs.StringVar(&o.beside.ControlPlane, "control-plane", "", "kubeconfig, see -be")
+	fs.StringVar(&o.beside.Tenant, "tenant", "", "tenant namespace with the rights of which -be ideal works")
 	fs.Float64Var(&o.beside.QPS, "qps", -1, "rate limit of -be ideal; negative means none")
 	if err := fs.Parse(args); err != nil {
 		return o, err
@@ -102,7 +103,7 @@ type part struct {
 	name    string
 	measure func(context.Context, contest) ([]figure, error)
 	once    bool // in the first round only
-	engine  bool // of package sync alone, too
+	apart   bool // of what lies between klutch and ideal, too: package sync alone, and rights alone
 	last    bool // after all others, and of klutch alone
 	// alone, in place of measure, needs no konnector.
 	alone func(context.Context, *bench) ([]figure, error)
@@ -110,8 +111,8 @@ type part struct {
 
 func parts() []part {
 	return []part{
-		{name: "throughput", measure: throughput, engine: true},
-		{name: "latency", measure: latency, engine: true},
+		{name: "throughput", measure: throughput, apart: true},
+		{name: "latency", measure: latency, apart: true},
 		{name: "namespaces", measure: newNamespaces},
 		{name: "writes", measure: writes, once: true},
 		{name: "noise", measure: noise, once: true},
@@ -178,8 +179,8 @@ func (o options) turns() (turns []turn) {
 				continue
 			}
 			all := []turn{{p, klutch, round}, {p, ideal, round}}
-			if p.engine {
-				all = slices.Insert(all, 1, turn{p, engine, round})
+			if p.apart {
+				all = slices.Insert(all, 1, turn{p, engine, round}, turn{p, rights, round})
 			}
 			if round%2 == 1 {
 				slices.Reverse(all)
@@ -216,7 +217,7 @@ func (b *bench) take(ctx context.Context, t turn) (err error) {
 		b.report.add(t.part.name, t.who, figures)
 		return err
 	}
-	process, err := b.contestant(t.who)
+	process, err := b.contestant(ctx, t.who)
 	if err != nil {
 		return err
 	}

@@ -57,10 +57,13 @@ func TestTurns(t *testing.T) {
 		rounds int
 		want   []string
 	}{
-		"one part, one round": {[]string{"latency"}, 1, []string{"latency klutch 0", "latency sync 0", "latency ideal 0"}},
-		"in turned order":     {[]string{"latency"}, 2, []string{"latency klutch 0", "latency sync 0", "latency ideal 0", "latency ideal 1", "latency sync 1", "latency klutch 1"}},
-		"once and last":       {[]string{"settled", "writes"}, 2, []string{"writes klutch 0", "writes ideal 0", "settled klutch 0"}},
-		"limited":             {[]string{"throughput"}, 1, []string{"throughput klutch 0", "throughput sync 0", "throughput ideal 0", "throughput limited 0"}},
+		"one part, one round": {[]string{"latency"}, 1, []string{"latency klutch 0", "latency sync 0", "latency rights 0", "latency ideal 0"}},
+		"in turned order": {[]string{"latency"}, 2, []string{
+			"latency klutch 0", "latency sync 0", "latency rights 0", "latency ideal 0",
+			"latency ideal 1", "latency rights 1", "latency sync 1", "latency klutch 1",
+		}},
+		"once and last": {[]string{"settled", "writes"}, 2, []string{"writes klutch 0", "writes ideal 0", "settled klutch 0"}},
+		"limited":       {[]string{"throughput"}, 1, []string{"throughput klutch 0", "throughput sync 0", "throughput rights 0", "throughput ideal 0", "throughput limited 0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string

@@ -16,6 +16,7 @@ import (
 const (
 	klutch  = "klutch"
 	engine  = "sync"
+	rights  = "rights"
 	ideal   = "ideal"
 	limited = "limited"
 )
@@ -111,8 +112,8 @@ func (r *report) row(part string, f figure) *row {
 	return r.rows[len(r.rows)-1]
 }
 
-// table writes the medians, how klutch's compares with ideal's, and whether that is
-// what it should be.
+// table writes the medians, how klutch's compares with ideal's, whether that is
+// what it should be, and what of it is work and what rights.
 func (r *report) table(out io.Writer) error {
 	for _, c := range r.conditions {
 		if _, err := fmt.Fprintf(out, "%s: %s\n", c[0], c[1]); err != nil {
@@ -125,8 +126,8 @@ func (r *report) table(out io.Writer) error {
 		if row.part != part {
 			part = row.part
 			_, _ = fmt.Fprintf(w, "\n%s\n", strings.Join([]string{
-				strings.ToUpper(part), klutch, engine, ideal, limited,
-				"klutch ÷ ideal", "goal", "reached", "sync ÷ ideal", "goal", "reached",
+				strings.ToUpper(part), klutch, engine, rights, ideal, limited,
+				"klutch ÷ ideal", "goal", "reached", "sync ÷ ideal", "goal", "reached", "klutch ÷ rights", "rights ÷ ideal",
 			}, "\t"))
 		}
 		_, _ = fmt.Fprintln(w, strings.Join(row.cells(), "\t"))
@@ -135,11 +136,12 @@ func (r *report) table(out io.Writer) error {
 }
 
 func (r *row) cells() []string {
-	ours, alone, ideals := median(r.values[klutch]), median(r.values[engine]), median(r.values[ideal])
+	ours, alone, ruled, ideals := median(r.values[klutch]), median(r.values[engine]), median(r.values[rights]), median(r.values[ideal])
 	return []string{
-		r.name, number(ours), number(alone), number(ideals), number(median(r.values[limited])),
+		r.name, number(ours), number(alone), number(ruled), number(ideals), number(median(r.values[limited])),
 		number(ours / ideals), r.goal.String(), r.goal.reached(ours, ideals),
 		number(alone / ideals), r.goal.ofEngine().String(), r.goal.ofEngine().reached(alone, ideals),
+		number(ours / ruled), number(ruled / ideals),
 	}
 }
 
@@ -163,7 +165,7 @@ func (r *report) csv(out io.Writer) error {
 		lines = append(lines, []string{"conditions", c[0], "", "", "", c[1]})
 	}
 	for _, row := range r.rows {
-		for _, contestant := range []string{klutch, engine, ideal, limited} {
+		for _, contestant := range []string{klutch, engine, rights, ideal, limited} {
 			for round, v := range row.values[contestant] {
 				lines = append(lines, []string{row.part, row.name, row.goal.String(), contestant, strconv.Itoa(round + 1), strconv.FormatFloat(v, 'g', 6, 64)})
 			}

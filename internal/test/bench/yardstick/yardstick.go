@@ -9,7 +9,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -29,6 +28,7 @@ import (
 // requests, and remembers, checks and survives nothing.
 type yardstick struct {
 	app, control dynamic.Interface
+	spaces       spaces
 	errs         chan error
 
 	mu          sync.Mutex
@@ -41,6 +41,7 @@ type yardstick struct {
 type Options struct {
 	App, ControlPlane string  // kubeconfigs
 	QPS               float64 // rate limit of each client; negative means none
+	Tenant            string  // tenant namespace, with the rights of which Run works; empty: an administrator's
 	Resources         []schema.GroupVersionResource
 }
 
@@ -61,36 +62,41 @@ func Run(ctx context.Context, o Options) error {
 		}
 		clients = append(clients, c)
 	}
-	return run(ctx, clients[0], clients[1], o.Resources)
+	return run(ctx, clients[0], clients[1], o)
 }
 
 const (
 	manager = "ideal"
-	prefix  = "ideal-" // before the namespace of the App Cluster
 	workers = 32
 )
 
-func run(ctx context.Context, app, control dynamic.Interface, resources []schema.GroupVersionResource) error {
+func run(ctx context.Context, app, control dynamic.Interface, o Options) error {
+	spaces, err := spacesOf(ctx, control, o.Tenant)
+	if err != nil {
+		return err
+	}
 	k := &yardstick{
-		app: app, control: control, errs: make(chan error, 1),
+		app: app, control: control, spaces: spaces, errs: make(chan error, 1),
 		namespaces: map[string]bool{}, generations: map[types.UID]int64{}, statuses: map[types.UID]string{},
 	}
 	jobs := make(chan func() error, 100_000)
 	for range workers {
 		go k.work(ctx, jobs)
 	}
-	for _, r := range resources {
+	for _, r := range o.Resources {
 		err := follow(ctx, app.Resource(r), func(u *unstructured.Unstructured) {
 			jobs <- func() error { return k.up(ctx, r, u) }
 		})
 		if err != nil {
 			return err
 		}
-		err = follow(ctx, control.Resource(r), func(u *unstructured.Unstructured) {
-			jobs <- func() error { return k.down(ctx, r, u) }
-		})
-		if err != nil {
-			return err
+		for _, c := range spaces.watched(control.Resource(r)) {
+			err := follow(ctx, c, func(u *unstructured.Unstructured) {
+				jobs <- func() error { return k.down(ctx, r, u) }
+			})
+			if err != nil {
+				return err
+			}
 		}
 	}
 	select {
@@ -146,7 +152,11 @@ func follow(ctx context.Context, c dynamic.ResourceInterface, f func(u *unstruct
 }
 
 func (k *yardstick) up(ctx context.Context, r schema.GroupVersionResource, u *unstructured.Unstructured) error {
-	namespace, name := prefix+u.GetNamespace(), u.GetName()
+	name := u.GetName()
+	namespace, err := k.spaces.target(u.GetNamespace())
+	if err != nil {
+		return err
+	}
 	if u.GetDeletionTimestamp() != nil {
 		if err := k.control.Resource(r).Namespace(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
 			return fmt.Errorf("delete: %w", err)
@@ -168,7 +178,7 @@ func (k *yardstick) up(ctx context.Context, r schema.GroupVersionResource, u *un
 }
 
 func (k *yardstick) down(ctx context.Context, r schema.GroupVersionResource, u *unstructured.Unstructured) error {
-	namespace, ours := strings.CutPrefix(u.GetNamespace(), prefix)
+	namespace, ours := k.spaces.source(u.GetNamespace())
 	status, ok := u.Object["status"]
 	if !ours || !ok || u.GetDeletionTimestamp() != nil || !k.swapStatus(u.GetUID(), status) {
 		return nil
@@ -219,7 +229,7 @@ func (k *yardstick) swapStatus(uid types.UID, status any) (changed bool) {
 func (k *yardstick) ensureNamespace(ctx context.Context, name string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.namespaces[name] {
+	if k.namespaces[name] || k.spaces != nil {
 		return nil
 	}
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": name}}}
