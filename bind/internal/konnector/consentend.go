@@ -223,8 +223,8 @@ func (w *consentEnd) isDone() bool {
 }
 
 // findMaybeAccepted finds the claims without consent that may have had it before this process began, as if they had it.
-// Where no konnector has said anything, the provider's claims that the binding does not name are new ones. Those that
-// had it a moment ago are among them: there may be copies of a legacy konnector where no rights were taken yet.
+// Where no konnector has said anything, the provider's claims that the binding does not name are new ones. Claims
+// that had it a moment ago are among them: there may be copies of a legacy konnector where no rights were taken yet.
 func (w *consentEnd) findMaybeAccepted() (found []v1alpha1.AcceptablePermissionClaim) {
 	done := w.isDone()
 	claims := slices.Clone(w.pass.binding.Spec.PermissionClaims)

@@ -544,6 +544,14 @@ type rulebook struct {
 	bound map[string]bool // namespaces with a RoleBinding
 }
 
+// permitted are rules under which the konnector may do all that it asks for.
+func (w *claimWorld) permitted() *rulebook {
+	rules := w.rules()
+	rules.role.Store(true)
+	rules.binder.Store(true)
+	return rules
+}
+
 // rules has a rulebook rule in the App Cluster.
 func (w *claimWorld) rules() *rulebook {
 	rules := &rulebook{bound: map[string]bool{}}
@@ -688,9 +696,7 @@ func TestP20AnsweredWhileAway(t *testing.T) {
 				w := newClaimWorld(t)
 				defer w.run()()
 				w.put(w.app, "team", "own", "Opaque", "user")
-				rules := w.rules()
-				rules.role.Store(true)
-				rules.binder.Store(true)
+				rules := w.permitted()
 				w.put(w.controlPlane, "service", "a", "Opaque", "provider")
 				w.narrow = true
 				w.answer(v1alpha1.ClaimAccepted)
@@ -735,9 +741,7 @@ func TestP20RejectedAtOnce(t *testing.T) {
 		defer w.run()()
 		w.putLegacy(w.app, "team", "left")
 		w.put(w.app, "team", "own", "Opaque", "user")
-		rules := w.rules()
-		rules.role.Store(true)
-		rules.binder.Store(true)
+		rules := w.permitted()
 		w.narrow = true
 		w.mark("team")
 		w.answer(v1alpha1.ClaimAccepted)
@@ -791,9 +795,7 @@ func TestP20RightsGoWithTheConsent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newClaimWorld(t)
 		defer w.run()()
-		rules := w.rules()
-		rules.role.Store(true)
-		rules.binder.Store(true)
+		rules := w.permitted()
 		w.put(w.controlPlane, "service", "a", "Opaque", "provider")
 		w.narrow = true
 		w.answer(v1alpha1.ClaimAccepted)

@@ -10,11 +10,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/watchstore"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -96,13 +96,7 @@ func shows(inf cache.SharedInformer, key, version string) bool {
 	if o, ok := stored(inf, key); ok && o.GetResourceVersion() == version {
 		return true
 	}
-	return later(version, inf.LastSyncResourceVersion())
-}
-
-// later compares versions of objects of one resource. What cannot be compared is not later.
-func later(version, than string) bool {
-	order, err := resourceversion.CompareResourceVersion(version, than)
-	return err == nil && order > 0
+	return watchstore.Newer(version, inf.LastSyncResourceVersion())
 }
 
 // inNamespace returns all objects of a namespace from a cache, by name. They must

@@ -127,8 +127,8 @@ func (c Clients) put(ctx context.Context, secret *corev1.Secret) (err error) {
 	return err
 }
 
-// obtain returns what is there, or else makes it. In a namespace that was made a moment ago
-// nothing is expected: fresh saves the look, and what is there against expectation is found too.
+// obtain reads an object, or makes it where there is none. In a namespace that was made a moment ago
+// none is expected: fresh saves the look, and an object that is there all the same is read after all.
 func obtain[T any](fresh bool, get, create func() (T, error)) (got T, made bool, err error) {
 	if !fresh {
 		if got, err = get(); !fates.Is(err, fates.Absent) {

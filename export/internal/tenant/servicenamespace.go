@@ -24,6 +24,7 @@ import (
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/status"
 	"github.com/klutch-go/sdk/internal/text"
+	"github.com/klutch-go/sdk/internal/watchstore"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
 
@@ -65,7 +66,7 @@ func (n *serviceNamespaces) Reconcile(ctx context.Context, key cache.ObjectName)
 		n.left.Delete(key)
 		return 0, nil
 	}
-	if told := n.lastOf(asked).told; told != "" && !later(asked.ResourceVersion, told) {
+	if told := n.lastOf(asked).told; told != "" && !watchstore.Newer(asked.ResourceVersion, told) {
 		return 0, nil // the event of its own last write leads here again
 	}
 	if foreign, err := n.caches.IsForeign(ctx, key.Namespace); foreign || err != nil {
@@ -195,8 +196,8 @@ func (n *serviceNamespaces) wanted(asked *v1alpha1.APIServiceNamespace, tenant m
 	return w
 }
 
-// build makes a service namespace what it is to be. One that the cache does not show is new,
-// as a rule, and so is what is in it.
+// build makes a service namespace as it is wanted. One that the cache does not show is new as a rule,
+// and empty.
 func (n *serviceNamespaces) build(ctx context.Context, asked *v1alpha1.APIServiceNamespace, w wanted) (p provision, again time.Duration, err error) {
 	name, rights := w.meta.Name, n.tenants.Rights
 	_, known := stored(n.caches.Owned, name)
@@ -230,7 +231,7 @@ func (n *serviceNamespaces) build(ctx context.Context, asked *v1alpha1.APIServic
 	}, again, nil
 }
 
-// A provision is a service namespace as a pass has left it, with the versions of what is in
+// A provision is a service namespace as a pass has left it, with the versions of the objects in
 // it: the events of what the pass has written itself lead to no other one.
 type provision struct {
 	of                             types.UID // the APIServiceNamespace

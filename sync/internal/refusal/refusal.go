@@ -2,9 +2,9 @@
 
 // Package refusal remembers what API servers did not take, and says when to ask again.
 //
-// What is refused is asked again, since rights, quotas, webhooks and schemas change without an
+// A refused request is made again, since rights, quotas, webhooks and schemas change without an
 // event, and has to cost less and less. An object waits for 5 s (0.2 s where it may pass by itself), then twice as long each time, ten
-// minutes at most, so that what is over soon is found out soon. All Ledgers of a Sync share a budget
+// minutes at most, so that the end of a short cause is found out soon. All Ledgers of a Sync share a budget
 // of one request in two seconds: the objects that are refused for one kind of reason form a line, in
 // which each waits for two seconds for each object in it, times the number of lines, in all Ledgers,
 // of more than 20. In a shorter line the first wait is 5 s, since most causes are of one object.
