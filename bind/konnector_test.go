@@ -623,21 +623,31 @@ func (s *story) claimsGrow(t *testing.T) {
 // offerWithdrawn: what the backend says on the export stands on the binding, and not
 // what follows from it.
 func (s *story) offerWithdrawn(t *testing.T) {
-	say := func(status, severity, reason, message string) {
-		t.Helper()
-		s.controlPlane.edit(t, exportsGVR, cache.NewObjectName(tenant, widgets), func(e *v1alpha1.APIServiceExport) {
-			e.Status.Conditions = v1alpha1.SetCondition(e.Status.Conditions, v1alpha1.Condition{
-				Type: v1alpha1.ConditionOffered, Status: metav1.ConditionStatus(status), Severity: v1alpha1.Severity(severity), Reason: reason, Message: message,
-			})
-		})
-	}
-	say("False", "Error", v1alpha1.ReasonNotOffered, widgets+" is not on offer any more")
+	s.withdraw(t, widgets+" is not on offer any more")
 	s.condition(t, widgets, v1alpha1.ConditionOffered, v1alpha1.ReasonNotOffered, "not on offer any more. ", "Ask the operators of Test backend")
 	s.condition(t, widgets, v1alpha1.ConditionReady, v1alpha1.ReasonNotOffered, "Ask the operators")
 	s.condition(t, widgets, v1alpha1.ConditionInformersSynced, "")
-	say("True", "", "", "")
+	s.offerAgain(t)
 	s.ready(t, widgets)
 	s.condition(t, widgets, v1alpha1.ConditionOffered, "")
+}
+
+// withdraw says on the export of widgets, as a backend does, why it is no offer any more.
+func (w *world) withdraw(t *testing.T, why string) {
+	t.Helper()
+	w.sayOffered(t, v1alpha1.False(v1alpha1.ConditionOffered, v1alpha1.SeverityError, v1alpha1.ReasonNotOffered, why))
+}
+
+func (w *world) offerAgain(t *testing.T) {
+	t.Helper()
+	w.sayOffered(t, v1alpha1.True(v1alpha1.ConditionOffered))
+}
+
+func (w *world) sayOffered(t *testing.T, offered v1alpha1.Condition) {
+	t.Helper()
+	w.controlPlane.edit(t, exportsGVR, cache.NewObjectName(tenant, widgets), func(e *v1alpha1.APIServiceExport) {
+		e.Status.Conditions = v1alpha1.SetCondition(e.Status.Conditions, offered)
+	})
 }
 
 // edit changes the status of an object, however often others do.

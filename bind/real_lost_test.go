@@ -220,6 +220,18 @@ func TestLostInstances(t *testing.T) {
 		}
 		return nil
 	})
+
+	// What goes after its offer was withdrawn is not made anew, although the konnector may still.
+	w.withdraw(t, widgets+" is not on offer any more")
+	w.controlPlane.delete(t, widgetsGVR, service, "a")
+	time.Sleep(10 * time.Second) // what is made in this time stays
+	if there() == nil {
+		t.Error("made anew although it is not on offer any more")
+	}
+	says(string(klutchsync.ReasonVanished))
+	says("the provider says: " + widgets + " is not on offer any more")
+	w.offerAgain(t)
+	eventually(t, there)
 }
 
 // A tenant is removed on the platform with all that it had, and the App Cluster is bound again.
