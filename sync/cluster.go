@@ -55,6 +55,8 @@ func NewCluster(config *rest.Config) (*Cluster, error) {
 	}
 	watches, writes := tune(config, 0), tune(config, 30*time.Second)
 	inflight.New().Wrap(writes)
+	inflight.Once(watches)
+	inflight.Once(writes)
 	c := &Cluster{stores: &watchstore.Stores{}, identity: metav1.NamespaceSystem}
 	var err error
 	if c.reads, err = watchstore.NewDynamic(watches); err != nil {

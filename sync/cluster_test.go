@@ -3,13 +3,78 @@
 package sync
 
 import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 )
+
+// A webhook that denies one object with Retry-After costs a request an ask, whatever client-go would
+// make of it, and keeps no other object of the cluster waiting.
+func TestEachRequestIsSentOnce(t *testing.T) {
+	var sent atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		if strings.HasSuffix(r.URL.Path, "/other") {
+			_, _ = w.Write([]byte(`{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"name":"other"}}`))
+			return
+		}
+		sent.Add(1)
+		denial := apierrors.NewTooManyRequests(`admission webhook "slow.example.org" denied the request: not now`, 30).ErrStatus
+		denial.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+		w.Header().Set("Retry-After", "30")
+		w.WriteHeader(int(denial.Code))
+		_ = json.NewEncoder(w).Encode(denial)
+	}))
+	defer server.Close()
+	c, err := NewCluster(&rest.Config{Host: server.URL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for name, ask := range map[string]func() error{
+		"apply": func() error {
+			_, err := c.writes.Resource(widgets).Namespace("team").Apply(ctx, "a", object(t, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"name":"a"}}`), metav1.ApplyOptions{FieldManager: "test"})
+			return err
+		},
+		"delete": func() error {
+			return c.writes.Resource(widgets).Namespace("team").Delete(ctx, "a", metav1.DeleteOptions{})
+		},
+		"read": func() error {
+			_, err := c.writes.Resource(widgets).Namespace("team").Get(ctx, "a", metav1.GetOptions{})
+			return err
+		},
+		"list": func() error {
+			_, err := c.reads.Resource(widgets).List(ctx, metav1.ListOptions{})
+			return err
+		},
+		"metadata": func() error {
+			_, err := c.meta.Resource(secrets).List(ctx, metav1.ListOptions{})
+			return err
+		},
+	} {
+		sent.Store(0)
+		if err := ask(); sent.Load() != 1 || !fates.Is(err, fates.Overloaded) || fates.Asked(err) != 30*time.Second {
+			t.Errorf("%s: %d requests, %v, which asks for a pause of %v", name, sent.Load(), err, fates.Asked(err))
+		}
+		if _, err := c.writes.Resource(widgets).Namespace("team").Get(ctx, "other", metav1.GetOptions{}); err != nil {
+			t.Errorf("another object, after %s: %v", name, err)
+		}
+	}
+}
 
 func TestIdentity(t *testing.T) {
 	fake := fakecluster.New()

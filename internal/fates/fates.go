@@ -165,6 +165,16 @@ func Pause(failures int, longest time.Duration) time.Duration {
 
 const first = 50 * time.Millisecond
 
+// Asked is the pause that an API server asks for in its answer err, such as a webhook that denies
+// for a while; 0 if it asks for none, ten minutes at most.
+func Asked(err error) time.Duration {
+	s, _ := statusOf(err)
+	if s.Details == nil {
+		return 0
+	}
+	return min(time.Duration(s.Details.RetryAfterSeconds)*time.Second, rare)
+}
+
 // Is reports whether err is of one of the kinds.
 func Is(err error, kinds ...Kind) bool { return slices.Contains(kinds, Of(err)) }
 

@@ -6,6 +6,7 @@
 //
 //	limit := inflight.New()
 //	limit.Wrap(config) // of a rest.Config; what comes later passes outside
+//	inflight.Once(config) // after that
 //	ctx = inflight.By(ctx, user)
 //
 // Requests beyond the limit wait in order; those of several users take turns, so that the
@@ -18,12 +19,17 @@
 // a second and eight times the best: webhooks are slow, and no overload. A size that was too
 // much is not tried again for ten seconds: without that,
 // one that takes ten requests at once served 121 in five seconds, instead of 4027 (TestLimit).
+//
+// An API server that has too much to do says so in plain text, before it looks at a request. The
+// same code in an object of the API is the word of a webhook, or of a store, on that request alone,
+// and stops no others.
 package inflight
 
 import (
 	"context"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -62,6 +68,27 @@ func New() *Limit { return &Limit{size: first} }
 func (l *Limit) Wrap(config *rest.Config) {
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return &transport{l, next} })
 }
+
+// Once has each request of a client be sent once. Client-go sends what is answered with Retry-After
+// up to ten times more, below all who count and pace what is refused. A limit still hears what an API
+// server asks for if it is wrapped before.
+func Once(config *rest.Config) {
+	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return once{next} })
+}
+
+type once struct{ next http.RoundTripper }
+
+// RoundTrip implements http.RoundTripper.
+func (t once) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := t.next.RoundTrip(r)
+	if resp != nil {
+		resp.Header.Del("Retry-After")
+	}
+	return resp, err
+}
+
+// WrappedRoundTripper is that of transport.
+func (t once) WrappedRoundTripper() http.RoundTripper { return t.next }
 
 // A transport sends requests within a limit.
 type transport struct {
@@ -155,7 +182,7 @@ func (l *Limit) leave(took time.Duration, resp *http.Response) {
 	l.inFlight--
 	switch {
 	case resp == nil: // it was not answered: nothing to learn
-	case resp.StatusCode == http.StatusTooManyRequests:
+	case overloaded(resp):
 		l.cut()
 		l.until = time.Now().Add(asked(resp))
 	case l.slow(took):
@@ -164,6 +191,11 @@ func (l *Limit) leave(took time.Duration, resp *http.Response) {
 		l.grow()
 	}
 	l.admit()
+}
+
+// overloaded reports whether an API server, or a proxy, says that it has too much to do.
+func overloaded(resp *http.Response) bool {
+	return resp.StatusCode == http.StatusTooManyRequests && !strings.HasPrefix(resp.Header.Get("Content-Type"), "application/")
 }
 
 // grow raises the limit, though not as large as was just too much.

@@ -4,7 +4,7 @@
 //
 // A refused request is made again, since rights, quotas, webhooks and schemas change without an
 // event, and has to cost less and less. An object waits for 5 s (0.2 s where it may pass by itself), then twice as long each time, ten
-// minutes at most, so that the end of a short cause is found out soon. All Ledgers of a Sync share a budget
+// minutes at most, so that the end of a short cause is found out soon, and no shorter than the API server asks for. All Ledgers of a Sync share a budget
 // of one request in two seconds: the objects that are refused for one kind of reason form a line, in
 // which each waits for two seconds for each object in it, times the number of lines, in all Ledgers,
 // of more than 20. In a shorter line the first wait is 5 s, since most causes are of one object.
@@ -218,7 +218,7 @@ func (l *Ledger) Refused(object cache.ObjectName, ask Ask, asked Asked, err erro
 	if objects == few+1 {
 		l.budget.crowds.Add(1)
 	}
-	r.next = time.Now().Add(r.pause(objects, l.budget.share()))
+	r.next = time.Now().Add(max(r.pause(objects, l.budget.share()), fates.Asked(err)))
 	return r
 }
 

@@ -75,6 +75,18 @@ func TestPassing(t *testing.T) {
 	})
 }
 
+// What is to be asked again after a while, as an API server says, is not asked before.
+func TestAskedToWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := NewLedger(&Budget{}, func(cache.ObjectName) {})
+		for i, want := range []time.Duration{30 * time.Second, 30 * time.Second, 30 * time.Second, 30 * time.Second, 40 * time.Second} {
+			if got := l.Refused(named(1), Spec, Asked{"wish", 1, time.Now()}, apierrors.NewTooManyRequests("the webhook is busy", 30)).Wait(); got != want {
+				t.Errorf("pause %d is %v, want %v", i, got, want)
+			}
+		}
+	})
+}
+
 // I19: many objects, whatever the reasons and in however many Ledgers, share a request in two
 // seconds; when a cause goes all are accepted within moments.
 func TestI19Refusals(t *testing.T) {
