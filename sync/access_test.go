@@ -23,20 +23,23 @@ type doorkeeper struct {
 	mu     gosync.Mutex
 	closed map[string]error // namespaces that it gives no access to
 	open   map[string]bool
-	said   []string // what it was asked, once in a row
-	strays []string // requests that would have been refused
+	asks   int
+	said   []string        // what it was asked, once in a row
+	strays []string        // requests that would have been refused
+	unreal map[string]bool // namespaces whose access it gives, and which it has not
 }
 
 func (d *doorkeeper) access(_ context.Context, namespace string, wanted bool) (bool, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.asks++
 	if word := fmt.Sprint(namespace, " ", wanted); !slices.Contains(d.said, word) {
 		d.said = append(d.said, word)
 	}
 	if err := d.closed[namespace]; err != nil && wanted {
 		return false, err
 	}
-	d.open[namespace] = wanted
+	d.open[namespace] = wanted && !d.unreal[namespace]
 	return wanted, nil
 }
 
@@ -58,6 +61,24 @@ func (d *doorkeeper) set(namespace string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed[namespace] = err
+}
+
+// hollow has the access that it gives to a namespace not work, or work.
+func (d *doorkeeper) hollow(namespace string, unreal bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.unreal[namespace], d.open[namespace] = unreal, d.open[namespace] || !unreal && d.closed[namespace] == nil
+}
+
+// asksIn is how often it is asked while that passes.
+func (d *doorkeeper) asksIn(while time.Duration) int {
+	d.mu.Lock()
+	before := d.asks
+	d.mu.Unlock()
+	time.Sleep(while)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.asks - before
 }
 
 // shut takes access away, as does whoever deletes a RoleBinding.
@@ -227,4 +248,56 @@ func TestP32AccessToOriginals(t *testing.T) {
 			t.Errorf("asked %q, requests without access %q", d.asked(), d.strays)
 		}
 	})
+}
+
+// requestsOfAsk is what it costs a konnector to ask for access: a read, a review and a write.
+const requestsOfAsk = 3
+
+// I19: access that is refused, or is granted and does not work, is asked for ever more rarely, however
+// many namespaces there are. Once it can be had, all have it within a minute, and nothing tells of it.
+func TestI19AccessIsPaced(t *testing.T) {
+	for why, refuse := range map[string]func(d *doorkeeper, namespace string){
+		"refused":  func(d *doorkeeper, namespace string) { d.set(namespace, errors.New("a policy does not admit it")) },
+		"not real": func(d *doorkeeper, namespace string) { d.hollow(namespace, true) },
+	} {
+		t.Run(why, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const most = 100
+				b := newBench(t)
+				d := &doorkeeper{open: map[string]bool{}, closed: map[string]error{}, unreal: map[string]bool{}}
+				var namespaces []string
+				for n := range most {
+					namespaces = append(namespaces, fmt.Sprint("team-", n))
+					refuse(d, namespaces[n])
+				}
+				b.open(namespaces...)
+				for _, namespace := range namespaces {
+					b.create(b.source, namespace, object(t, `{"apiVersion":"example.org/v1","kind":"Widget","metadata":{"name":"a"},"spec":{}}`))
+				}
+				s, stop := b.admitted(d, Related{Resource: secrets, From: TargetSide, Names: []string{"*"}})
+				defer stop()
+				time.Sleep(time.Hour)
+				if n := d.asksIn(time.Hour) * requestsOfAsk; n > 3600 || n == 0 {
+					t.Errorf("%d requests in an hour", n)
+				}
+				if n := len(s.Status().Unreadable); n != most {
+					t.Errorf("%d namespaces are told, not %d", n, most)
+				}
+				for _, namespace := range namespaces {
+					d.set(namespace, nil)
+					d.hollow(namespace, false)
+				}
+				time.Sleep(time.Minute)
+				b.settle()
+				for _, namespace := range namespaces {
+					if b.getSecret(b.source, namespace, "down") == nil {
+						t.Errorf("no copy in namespace %s", namespace)
+					}
+				}
+				if len(s.Status().Unreadable) != 0 {
+					t.Errorf("told: %v", s.Status().Unreadable)
+				}
+			})
+		})
+	}
 }

@@ -127,6 +127,7 @@ func (e *engine) newAccess(p *queue.Pool) *namespaces.Access {
 		return nil
 	}
 	c := namespaces.Config{Grant: e.opts.RelatedAccess, Allowed: e.opts.travels, Sources: e.counts, Mapped: e.mapped, Notify: e.sync.notify}
+	c.Refused = refusal.NewLedger(&e.refusals, func(namespace cache.ObjectName) { e.access.Look(namespace.Name) })
 	for _, r := range e.related {
 		c.Resources = append(c.Resources, r)
 	}
@@ -330,7 +331,7 @@ func (e *engine) targetView() *view.View {
 func (e *engine) newView(name string, c *Cluster, l watchstore.Source) *view.View {
 	return view.New(view.Config{
 		Name: name, List: l, Stores: c.stores, Live: c.reader(e.sync.resource),
-		Back: e.refused.Recovered, Moved: func(string) { e.remapped(); e.sync.notify() }, Lost: e.sync.notify, Doubt: e.guard.Doubt,
+		Back: e.recovered, Moved: func(string) { e.remapped(); e.sync.notify() }, Lost: e.sync.notify, Doubt: e.guard.Doubt,
 	})
 }
 
@@ -385,7 +386,7 @@ func (e *engine) newRelatedResource(p *queue.Pool, f family) *relatedResource {
 func (e *engine) relatedView(r *relatedResource, what string, c *Cluster, selector string, original func(cache.ObjectName) (cache.ObjectName, bool)) *view.View {
 	return view.New(view.Config{
 		Name: "related " + what + " " + r.Resource.Resource, List: c.metadataLister(r.Resource, selector, "metadata of "+e.names.Domain+" by "+selector, slim.Related(e.names, related.Managers)), Stores: c.stores,
-		Back: r.refused.Recovered, Moved: func(string) { r.remapped(); e.sync.notify() }, Lost: e.lost, Doubt: e.guard.Doubt,
+		Back: r.refused.Recovered, Moved: func(namespace string) { r.remapped(); e.regained(namespace) }, Lost: e.lost, Doubt: e.guard.Doubt,
 		Changed: func(o view.Change) {
 			if k, ok := original(o.Name); ok {
 				r.queue.Add(k, o.Class(queue.Related))
@@ -420,6 +421,22 @@ func (e *engine) lost() {
 		e.access.Doubt()
 	}
 	e.sync.notify()
+}
+
+// regained follows related objects that can be read again.
+func (e *engine) regained(namespace string) {
+	if e.access != nil {
+		e.access.Regain(namespace)
+	}
+	e.sync.notify()
+}
+
+// recovered follows a side that can be read again.
+func (e *engine) recovered() {
+	e.refused.Recovered()
+	if e.access != nil {
+		e.access.Refused.Recovered()
+	}
 }
 
 // denied follows an answer that related objects of a source namespace may not be accessed.

@@ -11,6 +11,7 @@
 package namespaces
 
 import (
+	"cmp"
 	"context"
 	"sync"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/queue"
 	"github.com/klutch-go/sdk/internal/watchstore"
+	"github.com/klutch-go/sdk/sync/internal/refusal"
 	"github.com/klutch-go/sdk/sync/internal/view"
 )
 
@@ -37,6 +39,8 @@ type Config struct {
 	Resources []Resource
 	// Notify says that Problems has changed.
 	Notify func()
+	// Refused says when access that was refused is asked for again; namespaces are objects in it.
+	Refused *refusal.Ledger
 }
 
 // A Resource is the related objects of one resource and side.
@@ -99,15 +103,33 @@ func (a *Access) Look(namespace string) {
 func (a *Access) Doubt() {
 	for _, v := range a.views() {
 		for _, p := range v.Parts() {
-			if p.Err() != nil {
+			if p.Err() != nil && !a.told(p.Namespace()) {
 				a.Look(p.Namespace())
 			}
 		}
 	}
 }
 
+// Regain looks at a namespace whose related objects can be read again.
+func (a *Access) Regain(namespace string) {
+	if a.told(namespace) {
+		a.Look(namespace)
+	}
+}
+
+// told reports whether a namespace is known to be without access, which is asked for at its pace.
+func (a *Access) told(namespace string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.namespaces[namespace]
+	return s != nil && s.problem != ""
+}
+
 // Lose asks for access anew where an API server has refused a request.
 func (a *Access) Lose(namespace string) {
+	if a.told(namespace) {
+		return
+	}
 	a.note(namespace, func(s *state) { s.open = false })
 	a.Look(namespace)
 }
@@ -157,6 +179,7 @@ func (a *Access) reconcile(ctx context.Context, key cache.ObjectName) (time.Dura
 			s.idle = time.Now()
 		}
 	})
+	a.Refused.Accepted(key, refusal.Access)
 	if !known {
 		return waitPause, nil
 	}
@@ -183,10 +206,11 @@ func (a *Access) note(namespace string, change func(*state)) state {
 	return after
 }
 
-// enter asks for access, also if it is lost, and again after a while if there is none.
+// enter asks for access, also if it is lost, and ever more rarely as long as there is none.
 // A namespace without bound objects is not owed any. Rights that were just given may
 // take a moment, which is not told.
 func (a *Access) enter(ctx context.Context, namespace string, lost error) (time.Duration, error) {
+	began := time.Now()
 	granted, err := a.Grant(ctx, namespace, true)
 	used := a.Sources.In(namespace)
 	if ctx.Err() != nil {
@@ -202,14 +226,18 @@ func (a *Access) enter(ctx context.Context, namespace string, lost error) (time.
 		switch {
 		case used && err != nil:
 			s.problem = err.Error()
-		case lost != nil && s.tried > 1:
+		case lost != nil && s.tried > 2:
 			s.problem = lost.Error()
 		}
 	})
-	if s.open || s.problem != "" {
-		return min(watchstore.First<<min(s.tried, 10), waitPause), nil
+	switch why := cmp.Or(err, lost); {
+	case !s.open && s.problem == "":
+		return 0, nil
+	case why == nil:
+		return 2 * watchstore.First, nil
+	default:
+		return a.Refused.Refused(cache.NewObjectName("", namespace), refusal.Access, refusal.Asked{Began: began}, why).Wait(), nil
 	}
-	return 0, nil
 }
 
 // leave closes a namespace once it has not been used for long enough.
@@ -238,6 +266,7 @@ func (a *Access) forget(namespace string) {
 	defer a.mu.Unlock()
 	if !a.Sources.In(namespace) {
 		delete(a.namespaces, namespace)
+		a.Refused.Forget(cache.NewObjectName("", namespace))
 	}
 }
 
