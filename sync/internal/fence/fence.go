@@ -124,7 +124,9 @@ func Serving(server rest.Interface, resource schema.GroupVersionResource) func(c
 		switch {
 		case fates.Is(err, fates.Forbidden):
 			return "", nil
-		case err != nil && !fates.Is(err, fates.Absent, fates.Unserved):
+		case fates.Is(err, fates.Absent, fates.Unserved): // its text is no list
+			data = nil
+		case err != nil:
 			return "", fmt.Errorf("read resources: %w", err)
 		}
 		return notServed(data, resource)
