@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -419,10 +420,47 @@ func (s *sim) unread() bool {
 	holds := func(of schema.GroupVersionResource) bool {
 		return s.refusal.holds(fakecluster.Request{Verb: "watch", Resource: of})
 	}
-	return (holds(simThings) || holds(simSecrets) || s.refusal.name == "identities") && !slices.ContainsFunc(s.konnectors, func(k *konnector) bool {
-		var object *klutchsync.ObjectError
-		return k.alive() && (k.sync.Status().Err == nil || errors.As(k.sync.Status().Err, &object))
-	})
+	return (holds(simThings) || holds(simSecrets) || s.refusal.name == "identities") && !slices.ContainsFunc(s.konnectors, func(k *konnector) bool { return k.alive() && !k.unread() })
+}
+
+// unread reports whether a konnector tells so.
+func (k *konnector) unread() bool {
+	var object *klutchsync.ObjectError
+	return k.sync.Status().Err != nil && !errors.As(k.sync.Status().Err, &object)
+}
+
+// asItIs lets a minute pass in which all lasts that goes wrong, and each request and event that gets
+// through does so. I18: what is not in step then is told. Left out is what answers nothing at all, what
+// is fought over for the whole minute, and an empty list, which cannot be told from a true one.
+func (s *sim) asItIs() {
+	if s.silence != [2]bool{} || s.plan.has("old konnector beside new", "empty list") {
+		return
+	}
+	s.note("a minute as it is")
+	s.lagging, s.hidden = map[string]int{}, nil
+	for i := range s.windows {
+		if s.windows[i].until >= s.step {
+			s.windows[i].until = math.MaxInt
+		}
+	}
+	s.expireAll()
+	s.pass(toldWithin)
+	for i := range s.windows {
+		s.windows[i].until = 0
+	}
+	for _, name := range sorted(s.model.now[sideSource]) {
+		source := s.model.now[sideSource][name]
+		problem := s.model.finalSource(name, source)
+		if problem == "" || source.GetDeletionTimestamp() != nil && !holds(source) || annotation(source, klutchsync.MessageAnnotation) != "" {
+			continue
+		}
+		s.mu.Lock()
+		why := s.told[name]
+		s.mu.Unlock()
+		if why == "" && !slices.ContainsFunc(s.konnectors, func(k *konnector) bool { return k.alive() && k.unread() }) {
+			s.model.breaks("I18", "%s %s, and is not told after %v", name, problem, toldWithin)
+		}
+	}
 }
 
 // told18 checks that each source that is not in step is told as such.

@@ -82,6 +82,7 @@ func traits() []trait {
 		{"deletion log", 0, func(*simPlan) {}},       // drawn by refuse
 		{"schemas readable", 0, func(*simPlan) {}},   // drawn by enable
 		{"no bookmarks", 0, func(*simPlan) {}},       // drawn by unmark
+		{"a minute as it is", 0, func(*simPlan) {}},  // all but those in testdata
 	}
 }
 
@@ -123,6 +124,7 @@ func newPlan(seed uint64) simPlan {
 	p.meddle(rand.New(rand.NewPCG(seed, 13)))
 	p.recount(rand.New(rand.NewPCG(seed, 15)))
 	p.unmark(rand.New(rand.NewPCG(seed, 17)))
+	p.traits = append(p.traits, "a minute as it is")
 	return p
 }
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -80,6 +81,7 @@ type sim struct {
 	strike     func(*call) bool // called with each write; true if it ends the konnector
 	trace      []string
 	met        met
+	asks       map[string]int // how often was asked what, at rest; nil before
 
 	mu    gosync.Mutex
 	calls []*call // waiting
@@ -487,6 +489,9 @@ func (s *sim) wait() {
 // release answers a call, as well or badly as has been arranged.
 func (s *sim) release(c *call) {
 	s.withdraw(c)
+	if s.asks != nil {
+		s.asks[c.String()]++
+	}
 	if s.strike != nil && c.writes() && s.strike(c) {
 		return
 	}
@@ -666,6 +671,9 @@ func (s *sim) drain() bool {
 // converge ends all faults and waits until the world is as it should be. Then an API server
 // answers with an error for an hour, after which it has to be so again.
 func (s *sim) converge() *violation {
+	if s.plan.has("a minute as it is") {
+		s.asItIs()
+	}
 	s.note("all faults end")
 	s.heal()
 	if s.refusal != nil {
@@ -728,7 +736,10 @@ func (s *sim) rest() *violation {
 	s.pass(24 * time.Minute)   // what is tried again now and then has been
 	s.note("at rest")
 	before := s.model.writes
+	s.asks = map[string]int{}
 	s.pass(12 * time.Minute)
+	s.rests()
+	s.asks = nil
 	if n := s.model.writes - before; n > 0 {
 		return s.broke("I8", "%d writes while nothing happened, the last: %s", n, s.model.last)
 	}
@@ -749,6 +760,26 @@ func (s *sim) rest() *violation {
 		return s.broke("I1", "does not stay converged: %s", problem)
 	}
 	return s.model.broken
+}
+
+// How often the same is asked of an object at most in twelve minutes in which nothing happens; and
+// where all is listed anew meanwhile, every three minutes, after which it is looked at.
+const (
+	mostAtRest = 2
+	mostListed = 36
+)
+
+// rests checks that what is not in step, and told, costs little: I19.
+func (s *sim) rests() {
+	for _, asks := range slices.Sorted(maps.Keys(s.asks)) {
+		words, most := strings.Fields(asks), mostAtRest
+		if s.plan.has("no bookmarks") || slices.Contains([]string{"namespaces", "customresourcedefinitions"}, words[3]) {
+			most = mostListed // a watch that ends has it be asked who the clusters are
+		}
+		if n := s.asks[asks]; n > most && !looks(words[2]) && words[3] != "openapi" {
+			s.model.breaks("I19", "%d times %s in twelve minutes of rest", n, asks)
+		}
+	}
 }
 
 // unidentified is how many targets do not record the cluster of their source, since that could
