@@ -6,7 +6,9 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	gosync "sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -159,6 +161,49 @@ func TestOrphansBreaker(t *testing.T) {
 			t.Errorf("reports (-want +got):\n%s", diff)
 		}
 	})
+}
+
+// I19: an orphan whose deletion is held is not read live for as long as that lasts, be it in the way
+// of a new source or not.
+func TestHeldOrphansCostNothing(t *testing.T) {
+	for name, again := range map[string]bool{"its source has gone": false, "a new source has its name": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newFake(t)
+				s, stop := w.sync(Options{DeletionLimit: 1})
+				defer stop()
+				w.createMany(2)
+				w.settle()
+				w.fakeSource.Collide(widgets, cache.NewObjectName(w.sourceNS, "w0"))
+				w.settle()
+				w.fakeSource.Collide(widgets, cache.NewObjectName(w.sourceNS, "w1"))
+				w.settle()
+				if again {
+					w.create(w.source, w.sourceNS, w.widget("w1", `{"size":"small"}`, ``))
+				}
+				time.Sleep(time.Hour)
+				held := w.targetOf("w1").GetUID()
+				var reads atomic.Int64
+				count := func(_ context.Context, r fakecluster.Request, do func() error) error {
+					if r.Verb == "get" && r.Resource == widgets {
+						reads.Add(1)
+					}
+					return do()
+				}
+				w.fakeSource.Intercept(count)
+				w.fakeTarget.Intercept(count)
+				time.Sleep(12 * time.Minute)
+				if got := reads.Load(); got > 2 {
+					t.Errorf("%d live reads in twelve minutes", got)
+				}
+				if s.Status().Held != 1 || w.targetOf("w0") != nil || strings.HasPrefix(w.message("w1"), string(ReasonConflict)) != again {
+					t.Errorf("%d held, message %q", s.Status().Held, w.message("w1"))
+				}
+				s.Release()
+				w.until("the held one is gone", func() bool { o := w.targetOf("w1"); return (o != nil) == again && (o == nil || o.GetUID() != held) })
+			})
+		})
+	}
 }
 
 // A list that lacks more than a tenth of what was there makes a restore from a

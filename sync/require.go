@@ -55,8 +55,9 @@ func (s state) requireToLeave(why Reason) evidence {
 	// Whether an orphan is one is found out, whatever becomes of it.
 	case dst.relation == relationOrphan && dst.grace == graceElapsed && (!src.exists || why == ReasonConflict):
 		return sourceLive | targetLive | clustersConfirmed
-	// Fields of a legacy konnector are not cached, so that its targets seem foreign.
-	case why == ReasonConflict:
+	// Fields of a legacy konnector are not cached, so that its targets seem foreign. An orphan
+	// says what it was made from.
+	case why == ReasonConflict && dst.relation != relationOrphan:
 		return targetLive
 	// That a target is gone is reported also where the source says so already.
 	case s.unreported && (why == ReasonLost || why == ReasonVanished):
