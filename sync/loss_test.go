@@ -62,25 +62,29 @@ func TestI19LossIsPaced(t *testing.T) {
 	})
 }
 
-// Each loss in a row of one object waits twice as long as the one before.
+// Each loss in a row of one object waits twice as long as the one before, and an hour at most: an
+// owner who deletes each target at once has few of them made in a day.
 func TestLossesInARow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newFake(t)
 		defer w.run(Options{})()
 		w.createMany(1)
-		before := time.Duration(0)
-		for range 5 {
+		before, losses, day := time.Duration(0), 0, time.Now().Add(24*time.Hour)
+		for ; time.Now().Before(day); losses++ {
 			w.settle()
 			w.delete(w.target, w.targetNS, "w0")
 			began := time.Now()
 			for w.targetOf("w0") == nil {
-				time.Sleep(50 * time.Millisecond)
+				time.Sleep(max(50*time.Millisecond, before/100))
 			}
 			took := time.Since(began)
-			if took < max(time.Second, before*3/2) {
+			if took < max(time.Second, min(before*3/2, losePause)) || took > losePause+time.Minute {
 				t.Errorf("back after %v, before that after %v", took, before)
 			}
 			before = took
+		}
+		if before < losePause || losses > 36 {
+			t.Errorf("%d targets in a day, the last one after %v", losses, before)
 		}
 	})
 }
