@@ -3,6 +3,7 @@
 package sync_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -167,6 +168,9 @@ func (s *sim) contend(r rival) {
 		}
 		s.pass(time.Hour / 12)
 	}
+	if r.name == rivals[0].name && s.plan.Drift != klutchsync.DriftReport {
+		s.besideContest()
+	}
 	for _, name := range sorted(s.model.now[sideSource]) {
 		for side, wrote := range s.model.wrote {
 			if n := wrote[name]; n > mostRivalled[side]*len(s.konnectors) {
@@ -179,11 +183,31 @@ func (s *sim) contend(r rival) {
 		s.mu.Lock()
 		why := s.told[name]
 		s.mu.Unlock()
-		unreferred := r.name == besides[2].name && len(s.plan.Related[0].References) == 0 // which is told of nowhere yet
-		if s.model.undone[name] > 3 && why == "" && !unreferred {
+		if r.name == besides[2].name && s.untold(cache.NewObjectName(op{name: name}.target().Namespace, "creds-"+name.Name)) {
+			why = klutchsync.ReasonRelated // no source refers to it
+		}
+		if s.model.undone[name] > 3 && why == "" {
 			s.model.breaks("I18", "%s is not told that %s, for the %dth time", name, r.name, s.model.undone[name])
 		}
 	}
 	s.rivalries = nil
 	s.pass(r.rests)
+}
+
+// besideContest checks that what users change travels at once while others insist on something else: I1.
+func (s *sim) besideContest() {
+	s.token++
+	for _, name := range sorted(s.model.now[sideSource]) {
+		s.merge(sideSource, name, "user", fmt.Sprintf(`{"metadata":{"annotations":{"note":"beside %d"}}}`, s.token))
+	}
+	s.pass(2 * time.Second)
+	for _, name := range sorted(s.model.now[sideSource]) {
+		source, target := s.model.now[sideSource][name], s.get(sideTarget, op{name: name}.target())
+		if s.model.undone[name] == 0 || source.GetDeletionTimestamp() != nil || target == nil || sourceUID(target) != string(source.GetUID()) || s.model.reason(source, target) != "" {
+			continue
+		}
+		if want, have := annotation(source, "note"), annotation(target, "note"); want != have {
+			s.model.breaks("I1", "annotation note of %s is %q on the target, not %q, while others insist on another field", name, have, want)
+		}
+	}
 }
