@@ -155,16 +155,19 @@ func (m *model) theirs(t *unstructured.Unstructured, field []string) bool {
 	return heldBy(t, restorer, field...) && !m.shared[string(t.GetUID())+strings.Join(field, "/")]
 }
 
-// left says which target of a source that was deleted as its finalizer came is there, and
-// not told as an orphan.
+// left says which target that a konnector made, and that names a source which has gone without letting
+// it go, is there and not told as an orphan.
 func (m *model) left() string {
-	if m.disasters > 0 {
-		return ""
-	}
 	for _, name := range sorted(m.now[sideTarget]) {
 		t := m.now[sideTarget][name]
 		l := m.lives[sourceUID(t)]
-		if l != nil && l.collided && !m.exists(sourceUID(t)) && m.now[sideSource][l.name] == nil && t.GetDeletionTimestamp() == nil && m.sim.told[l.name] != klutchsync.ReasonOrphaned {
+		if l == nil || m.exists(sourceUID(t)) || m.now[sideSource][l.name] != nil || t.GetDeletionTimestamp() != nil {
+			continue // what stands in the way of another source is told on that
+		}
+		if of := origin(t).Cluster; of != m.sim.identity(sideSource) && (of != m.sim.former || of == "") {
+			continue // another cluster's sources are not known to have gone
+		}
+		if m.sim.told[l.name] != klutchsync.ReasonOrphaned {
 			return fmt.Sprintf("I20: %s is left of %s, and not told", name, l.name)
 		}
 	}
