@@ -87,7 +87,7 @@ const Slow = 5 * time.Second
 const lookEvery = time.Second
 
 // A Func works on a key. It is called again after the time that it returns, unless that
-// is 0, and after an error.
+// is 0, and after an error; [fates.IsTold] with the context then says whether the error has lasted.
 type Func = func(context.Context, cache.ObjectName) (again time.Duration, err error)
 
 // A Delay changes how long to wait until key is worked on again, after so many failures
@@ -225,6 +225,7 @@ type item struct {
 // A failing is the failures of a key in a row.
 type failing struct {
 	failures int
+	since    time.Time  // the first one
 	kind     fates.Kind // of the last one
 	told     uint64     // has a bit for each kind that the log has
 }
@@ -381,7 +382,7 @@ func (l *line) empty(t tier) bool {
 // work calls the function for key, and tells of its failures.
 func (q *Queue) work(ctx context.Context, key cache.ObjectName) {
 	log := logr.FromContextOrDiscard(ctx).WithValues("object", key.String())
-	again, err := call(logr.NewContext(ctx, log), key, q.fn)
+	again, err := call(logr.NewContext(q.failing(ctx, key), log), key, q.fn)
 	ended := err != nil && ctx.Err() != nil // which is no failure
 	kind := fates.Of(err)
 	before, now, pause := q.finish(key, again, err, ended || kind == fates.Terminal)
@@ -398,10 +399,22 @@ func (q *Queue) work(ctx context.Context, key cache.ObjectName) {
 	}
 }
 
+// failing is ctx for a call with key, which may have failed before.
+func (q *Queue) failing(ctx context.Context, key cache.ObjectName) context.Context {
+	q.pool.mu.Lock()
+	defer q.pool.mu.Unlock()
+	if called := q.items[key].called; called.failures > 0 {
+		return fates.FailingSince(ctx, called.since)
+	}
+	return ctx
+}
+
 // fails counts one more failure. Of the first few that say only that another writer was faster,
 // there is nothing to tell.
 func (f *failing) fails(err error) {
-	f.failures++
+	if f.failures++; f.failures == 1 {
+		f.since = time.Now()
+	}
 	f.kind = fates.Of(err)
 	quiet := f.kind.Fate() == fates.Again || f.kind == fates.Contested || errors.Is(err, fates.ErrAgain)
 	if !quiet || f.failures > maxQuiet {

@@ -355,3 +355,45 @@ func BenchmarkKeys(b *testing.B) {
 		}
 	})
 }
+
+// A function learns from its context that what it meets has lasted; another wish, or a success,
+// begins anew.
+func TestLasting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told, failing atomic.Bool
+		failing.Store(true)
+		p := NewPool(1, nil)
+		q := p.Queue(func(ctx context.Context, _ cache.ObjectName) (time.Duration, error) {
+			if !failing.Load() {
+				return 0, nil
+			}
+			err := errors.New("connection refused")
+			told.Store(fates.IsTold(ctx, err))
+			return 0, err
+		}, Options{})
+		running(t, p, q)
+		lasts := func() {
+			t.Helper()
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			if told.Load() {
+				t.Error("told after five seconds")
+			}
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if !told.Load() {
+				t.Error("not told after 15 seconds")
+			}
+		}
+		q.Add(key("a"), User)
+		lasts()
+		q.Changed(key("a"), User)
+		lasts()
+		failing.Store(false)
+		q.Add(key("a"), User)
+		synctest.Wait()
+		failing.Store(true)
+		q.Add(key("a"), User)
+		lasts()
+	})
+}

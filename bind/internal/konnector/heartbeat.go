@@ -34,6 +34,8 @@ const (
 	// long it may take: one that hangs is found within their sum.
 	probeEvery  = 15 * time.Second
 	findTimeout = 10 * time.Second
+	// patience is how rarely that is asked for which a control plane that works otherwise cannot take.
+	patience = time.Minute
 )
 
 // found is what a look at the tenant namespace finds there.
@@ -55,6 +57,7 @@ type heartbeat struct {
 	beaten   atomic.Pointer[time.Time] // when the last one was taken
 	awaited  atomic.Bool               // the backend is about to make a credential
 	leaving  atomic.Bool               // the platform removes the tenant
+	wells    atomic.Int64              // looks that have found all well
 	wanted   atomic.Bool               // a whole look, before its time
 	alarms   pace                      // of looks because of a credential that was refused
 	due      time.Time                 // the next heartbeat; of beat alone
@@ -180,8 +183,11 @@ func (h *heartbeat) heldElsewhere(b *v1alpha1.ClusterBinding) bool {
 	return b.Status.ClusterUID != "" && b.Status.ClusterUID != string(h.app.uid)
 }
 
-// holding is fn for as long as the tenant is that of this App Cluster.
+// holding is fn for as long as the tenant is that of this App Cluster. Where fn does not meet a
+// working API server, a look says so, once for all. If the control plane works but for what fn
+// asks for, the error is one that package queue paces.
 func (h *heartbeat) holding(fn controller.Func) controller.Func {
+	var failing sync.Map // of keys: how many looks had found all well when they began to fail
 	return func(ctx context.Context, key cache.ObjectName) (time.Duration, error) {
 		switch now := h.snapshot(); {
 		case !now.looked:
@@ -190,10 +196,17 @@ func (h *heartbeat) holding(fn controller.Func) controller.Func {
 			return lookAgain, nil
 		}
 		again, err := fn(ctx, key)
-		if _, isAway := away("", err); isAway {
+		if _, isAway := away("", err); !isAway {
+			failing.Delete(key)
+			return again, err
+		}
+		wells, known := failing.LoadOrStore(key, h.wells.Load())
+		if !known {
+			h.lookNow()
+		}
+		if wells == h.wells.Load() || h.snapshot().away.Type != "" {
 			logr.FromContextOrDiscard(ctx).V(4).Info("not now", "reason", cluster.Explain(err))
-			h.lookNow() // a condition is to say it, once
-			return lookAgain, nil
+			return lookAgain, nil // the condition of the connection says it
 		}
 		return again, err
 	}
@@ -208,7 +221,9 @@ func (h *heartbeat) noteLook(ctx context.Context, f found, err error) {
 	now.looked = true
 	now.away = h.away(err)
 	now.beating = v1alpha1.True(v1alpha1.ConditionHeartbeating)
-	if err != nil {
+	if err == nil {
+		defer h.wells.Add(1) // once it is recorded
+	} else {
 		now.beating = warned(v1alpha1.ConditionHeartbeating, v1alpha1.ReasonClusterBindingUpdateFailed, "The heartbeat failed: "+cluster.Explain(err)+".")
 	}
 	now.admitted = now.admitted || now.away.Type == "" && (f.tenant != "" || h.secret.boundTenant() == "")

@@ -46,6 +46,8 @@ type Config struct {
 	Gone func(ctx context.Context, namespace string) (bool, error)
 	// Holding makes a function that works only while the tenant is this App Cluster's.
 	Holding func(controller.Func) controller.Func
+	// Patience is how rarely that is asked for in the end which the control plane cannot take.
+	Patience time.Duration
 	// Recordable reports whether one more refusal has an audit record of its own.
 	Recordable func(context.Context) bool
 }
@@ -82,7 +84,7 @@ func New(c Config) *Keeper {
 	n := &Keeper{Config: c, wants: map[string]time.Time{}, gone: map[string]time.Time{}, refused: map[string]string{}, withObjects: map[string]types.UID{}}
 	n.Mapper = klutchsync.NewNamespaces(n.want)
 	n.Wide = klutchsync.NewNamespaces(func(string) { n.want(wideNamespace) })
-	n.Queue = controller.New("namespaces", c.Holding(n.reconcile), controller.Options{Workers: 16})
+	n.Queue = controller.New("namespaces", c.Holding(n.reconcile), controller.Options{Workers: 16, Patience: c.Patience})
 	return n
 }
 
@@ -205,7 +207,7 @@ func refusedFor(asked *v1alpha1.APIServiceNamespace) string {
 
 // refuse notes why a namespace gets no service namespace, and tells the bindings if
 // that is new.
-func (n *Keeper) refuse(namespace, why string) {
+func (n *Keeper) refuse(namespace, why string) (isNew bool) {
 	n.mu.Lock()
 	before := n.refused[namespace]
 	if why == "" {
@@ -214,9 +216,10 @@ func (n *Keeper) refuse(namespace, why string) {
 		n.refused[namespace] = why
 	}
 	n.mu.Unlock()
-	if before != why {
+	if isNew = before != why; isNew {
 		n.Queue.Add(tellKey)
 	}
+	return isNew
 }
 
 // tellKey is the key by which the bindings are told of namespaces.
@@ -292,15 +295,17 @@ func (n *Keeper) askFor(ctx context.Context, namespace string) (again time.Durat
 	u.SetName(namespace)
 	_, err = n.Calls.Resource(cluster.APIServiceNamespaces).Namespace(n.Tenant).Create(ctx, u, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 	if err != nil && !fates.Is(err, fates.Exists) {
-		if fates.Of(err).Word() != fates.CannotTake { // else the connection is what people hear of
+		if fates.IsTold(ctx, err) {
 			n.refuse(namespace, cluster.Explain(err))
 		}
 		return 0, fmt.Errorf("ask for a service namespace for %s: %w", namespace, err)
 	}
-	n.refuse(namespace, "")
 	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.wants[namespace] = time.Now().Add(askEvery)
+	n.mu.Unlock()
+	if n.refuse(namespace, "") {
+		n.Freed(nil) // what was in the way of this one may have been in that of others
+	}
 	return askEvery, nil
 }
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +17,6 @@ import (
 
 	"github.com/klutch-go/sdk/bind/internal/cluster"
 	"github.com/klutch-go/sdk/internal/controller"
-	"github.com/klutch-go/sdk/internal/fates"
 	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/klutch/v1alpha1"
 )
@@ -123,81 +121,6 @@ func (w *askingWorld) looks(times int) {
 		if _, err := w.reconcile(w.Context(), cache.NewObjectName("", "team")); err != nil {
 			w.Fatal(err)
 		}
-	}
-}
-
-// TestNamespaceRefused: a service namespace that the tenant may not ask for, for whatever reason, is
-// told with the reason, and costs less and less; once one is granted, which one fewer of them may
-// lead to, all are.
-func TestNamespaceRefused(t *testing.T) {
-	const namespaces = 20
-	for _, answer := range fakecluster.Answers() {
-		request := fakecluster.Request{Verb: "create", Resource: cluster.APIServiceNamespaces, Object: cache.NewObjectName("tenant", "team")}
-		err := answer.Err(request)
-		if word := answer.Kind.Word(); word == fates.CannotTake {
-			continue // the connection is what people hear of
-		}
-		t.Run(strings.ReplaceAll(err.Error(), "/", " "), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newAskingWorld(t)
-				refused, asked := true, 0
-				made := map[string]bool{}
-				var mu sync.Mutex
-				w.platform.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
-					mu.Lock()
-					defer mu.Unlock()
-					if asked++; refused && r.Verb == "create" {
-						return err
-					}
-					made[r.Object.Name] = true
-					return do()
-				})
-				ctx, cancel := context.WithCancel(t.Context())
-				var running sync.WaitGroup
-				running.Go(func() { _ = w.Queue.Run(ctx) })
-				defer running.Wait()
-				defer cancel()
-				for i := range namespaces {
-					name := "team" + strconv.Itoa(i)
-					if err := w.App.GetStore().Add(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
-						t.Fatal(err)
-					}
-					w.want(name)
-				}
-				time.Sleep(time.Second)
-				synctest.Wait()
-				c := w.Ready()
-				why := "(" + cluster.Explain(err)
-				if c.Reason != v1alpha1.ReasonServiceNamespaceRefused || !strings.Contains(c.Message, "team0 "+why) || !strings.Contains(w.Why("team7"), why[1:]) || w.Why("other") != "" {
-					t.Errorf("%+v, %s", c, w.Why("team7"))
-				}
-				most := 30 * namespaces
-				if answer.Kind.Fate() == fates.Later { // what is not served may be any time
-					most = 300 * namespaces
-				}
-				time.Sleep(time.Hour)
-				synctest.Wait()
-				mu.Lock()
-				if asked > most {
-					t.Errorf("asked %d times in an hour for %d namespaces", asked, namespaces)
-				}
-				refused = false
-				mu.Unlock()
-				w.Freed(nil)
-				time.Sleep(time.Second)
-				if answer.Kind.Fate() == fates.Later {
-					time.Sleep(answer.Kind.Longest())
-				}
-				synctest.Wait()
-				if mu.Lock(); len(made) != namespaces {
-					t.Errorf("%d of %d namespaces are asked for", len(made), namespaces)
-				}
-				mu.Unlock()
-				if c := w.Ready(); c.Status != metav1.ConditionTrue || w.Why("team7") != "" {
-					t.Errorf("afterwards %+v, %s", c, w.Why("team7"))
-				}
-			})
-		})
 	}
 }
 

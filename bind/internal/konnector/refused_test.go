@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package konnector
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/klutch-go/sdk/bind/internal/cluster"
+	"github.com/klutch-go/sdk/bind/internal/servicenamespace"
+	"github.com/klutch-go/sdk/internal/fates"
+	"github.com/klutch-go/sdk/internal/kubeconfig"
+	"github.com/klutch-go/sdk/internal/test/fakecluster"
+	"github.com/klutch-go/sdk/klutch/v1alpha1"
+)
+
+// TestNamespaceRefused: a service namespace that the tenant cannot ask for, for whatever reason, while
+// the control plane works otherwise, is told with the reason, and costs less and less; once one is
+// granted, which one fewer of them may lead to, all are.
+func TestNamespaceRefused(t *testing.T) {
+	const namespaces = 20
+	for _, answer := range fakecluster.Answers() {
+		request := fakecluster.Request{Verb: "create", Resource: cluster.APIServiceNamespaces, Object: cache.NewObjectName("tenant", "team")}
+		err := answer.Err(request)
+		if answer.Kind == fates.Exists {
+			continue // the watch shows what is there
+		}
+		t.Run(strings.ReplaceAll(err.Error(), "/", " "), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newBeatingWorld(t)
+				var mu sync.Mutex
+				refused, asked, looks := true, 0, 0
+				made := map[string]bool{}
+				w.controlPlane.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+					mu.Lock()
+					defer mu.Unlock()
+					if r.Verb != "create" {
+						looks++
+						return do()
+					}
+					if asked++; refused {
+						return err
+					}
+					made[r.Object.Name] = true
+					return do()
+				})
+				for i := range namespaces {
+					w.meet("team" + strconv.Itoa(i))
+				}
+				w.run()
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				if fates.IsRefused(err) != (w.namespaces.Ready().Status == metav1.ConditionFalse) {
+					t.Errorf("after ten seconds %+v", w.namespaces.Ready())
+				}
+				time.Sleep(20 * time.Second)
+				synctest.Wait()
+				c := w.namespaces.Ready()
+				why := "(" + cluster.Explain(err)
+				if c.Reason != v1alpha1.ReasonServiceNamespaceRefused || !strings.Contains(c.Message, "team0 "+why) || !strings.Contains(w.namespaces.Why("team7"), why[1:]) || w.namespaces.Why("other") != "" {
+					t.Errorf("%+v, %s", c, w.namespaces.Why("team7"))
+				}
+				if c := w.heartbeat.snapshot().connected(); c.Status != metav1.ConditionTrue {
+					t.Errorf("the control plane works, and %+v", c)
+				}
+				most := 30 * namespaces
+				if !fates.IsRefused(err) && answer.Kind.Fate() != fates.Waits { // it may be over any time
+					most = 120 * namespaces
+				}
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				mu.Lock()
+				if asked > most || looks > 400 {
+					t.Errorf("asked %d times in an hour for %d namespaces, and looked at the tenant %d times", asked, namespaces, looks)
+				}
+				refused = false
+				mu.Unlock()
+				w.namespaces.Freed(nil)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				if mu.Lock(); len(made) != namespaces {
+					t.Errorf("%d of %d namespaces are asked for", len(made), namespaces)
+				}
+				mu.Unlock()
+				if c := w.namespaces.Ready(); c.Status != metav1.ConditionTrue || w.namespaces.Why("team7") != "" {
+					t.Errorf("afterwards %+v, %s", c, w.namespaces.Why("team7"))
+				}
+			})
+		})
+	}
+}
+
+// TestNamespacesWhileAway: while no API server of the control plane works, the connection is what
+// people hear of; once one does, what waits is asked for within seconds.
+func TestNamespacesWhileAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newBeatingWorld(t)
+		w.run()
+		time.Sleep(time.Second)
+		w.controlPlane.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			return fakecluster.Answers()[0].Err(r)
+		})
+		w.meet("team")
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		if c := w.heartbeat.snapshot().connected(); c.Reason != v1alpha1.ReasonControlPlaneUnreachable || w.namespaces.Ready().Status != metav1.ConditionTrue {
+			t.Errorf("%+v, %+v", c, w.namespaces.Ready())
+		}
+		w.controlPlane.Intercept(nil)
+		time.Sleep(2 * lookAgain)
+		synctest.Wait()
+		if _, err := w.controlPlane.Client().Resource(cluster.APIServiceNamespaces).Namespace("tenant").Get(t.Context(), "team", metav1.GetOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A beatingWorld is a tenant namespace "tenant" with a heartbeat, and what asks for service
+// namespaces there.
+type beatingWorld struct {
+	*testing.T
+	controlPlane *fakecluster.Cluster
+	heartbeat    *heartbeat
+	namespaces   *servicenamespace.Keeper
+}
+
+func newBeatingWorld(t *testing.T) *beatingWorld {
+	t.Helper()
+	w := &beatingWorld{T: t, controlPlane: fakecluster.New(
+		fakecluster.Resource{GroupVersionResource: cluster.APIServiceNamespaces, Kind: "APIServiceNamespace"},
+		fakecluster.Resource{GroupVersionResource: cluster.ClusterBindings, Kind: "ClusterBinding"},
+	)}
+	calls := w.controlPlane.Client()
+	w.put(calls.Resource(cluster.NamespacesResource).Create(t.Context(), object("v1", "Namespace", "tenant"), metav1.CreateOptions{}))
+	tenants := object(v1alpha1.GroupVersion.String(), "ClusterBinding", v1alpha1.ClusterBindingName)
+	tenants.Object["spec"] = map[string]any{"kubeconfigSecretRef": map[string]any{"name": "kubeconfig"}}
+	w.put(calls.Resource(cluster.ClusterBindings).Namespace("tenant").Create(t.Context(), tenants, metav1.CreateOptions{}))
+	secrets := object("v1", "Secret", "kubeconfig")
+	secrets.Object["data"] = map[string]any{"kubeconfig": "bm9uZQ=="}
+	w.put(calls.Resource(cluster.Secrets).Namespace("tenant").Create(t.Context(), secrets, metav1.CreateOptions{}))
+	place := kubeconfig.Kubeconfig{Server: "https://control-plane", Namespace: "tenant", Token: "t"}
+	_, token, err := place.Rotating()
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := fakecluster.New()
+	shared := &shared{
+		app:  &appCluster{uid: "app", bindings: cache.NewSharedIndexInformer(&cache.ListWatch{}, &unstructured.Unstructured{}, 0, nil)},
+		opts: Options{HeartbeatInterval: 5 * time.Minute, Version: "v1.0.0"},
+	}
+	secret := &kubeconfigSecret{informer: cache.NewSharedIndexInformer(&cache.ListWatch{}, &unstructured.Unstructured{}, 0, nil)}
+	w.heartbeat = newHeartbeat(shared, secret, place, token, calls)
+	w.namespaces = servicenamespace.New(servicenamespace.Config{
+		App: cluster.Metas(app.Metadata(), cluster.NamespacesResource).Informer(cache.Indexers{}), Calls: calls, Tenant: "tenant",
+		Asked: cluster.Objects(calls, cluster.APIServiceNamespaces, "tenant").Informer(cache.Indexers{}), Grace: time.Minute,
+		Holding: w.heartbeat.holding, Patience: patience, Touch: func() {},
+	})
+	return w
+}
+
+func object(version, kind, name string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": version, "kind": kind}}
+	u.SetName(name)
+	return u
+}
+
+func (w *beatingWorld) put(_ *unstructured.Unstructured, err error) {
+	w.Helper()
+	if err != nil {
+		w.Fatal(err)
+	}
+}
+
+// meet has a Sync meet an object in a namespace of the App Cluster.
+func (w *beatingWorld) meet(namespace string) {
+	w.Helper()
+	if err := w.namespaces.App.GetStore().Add(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
+		w.Fatal(err)
+	}
+	w.namespaces.Mapper.Target(cache.NewObjectName(namespace, "object"))
+}
+
+// run has both queues worked on until the test ends.
+func (w *beatingWorld) run() {
+	ctx, cancel := context.WithCancel(w.Context())
+	var running sync.WaitGroup
+	running.Go(func() { _ = w.heartbeat.queue.Run(ctx) })
+	running.Go(func() { _ = w.namespaces.Queue.Run(ctx) })
+	w.Cleanup(func() { cancel(); running.Wait() })
+	w.heartbeat.lookNow()
+}

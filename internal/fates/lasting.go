@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fates
+
+import (
+	"context"
+	"time"
+)
+
+// lasting is how long calls fail before people are told of what is no refusal.
+const lasting = 10 * time.Second
+
+type sinceKey struct{}
+
+// FailingSince returns a context for a call that repeats what has failed since then. Package queue gives
+// its functions such contexts.
+func FailingSince(ctx context.Context, since time.Time) context.Context {
+	return context.WithValue(ctx, sinceKey{}, since)
+}
+
+// IsTold reports whether people are to be told of err, which a call with ctx has met: of what an
+// API server refuses at once, of all else once the calls have failed for ten seconds in a row.
+func IsTold(ctx context.Context, err error) bool {
+	switch Of(err).Fate() {
+	case Done:
+		return false
+	case Refused:
+		return true
+	}
+	since, repeats := ctx.Value(sinceKey{}).(time.Time)
+	return repeats && time.Since(since) >= lasting
+}
