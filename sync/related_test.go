@@ -4,7 +4,9 @@ package sync
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	gosync "sync"
 	"sync/atomic"
@@ -541,6 +543,66 @@ func TestAllNames(t *testing.T) {
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// I19: the names of copies that others have taken are looked at ever more rarely, however many there
+// are, and what is told of them stays. When they are free all copies are made, once the first is found
+// to be; one that becomes ours by its labels is put right at once.
+func TestI19TakenNamesArePaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 100
+		b := newBench(t)
+		defer b.sync(widgets, Related{Resource: secrets, From: TargetSide, References: []string{"status.secret"}})()
+		var reads atomic.Int32
+		b.fakeSource.Intercept(func(_ context.Context, r fakecluster.Request, do func() error) error {
+			if r.Verb == "get" && r.Resource == secrets {
+				reads.Add(1)
+			}
+			return do()
+		})
+		b.secret(b.target, b.targetNS, "back", "cGFzcw==")
+		b.claim(widgets, "Widget", "back")
+		b.names(widgets, "back", `"back"`)
+		ours := b.copied("back")
+		b.mergeSecret(b.source, b.sourceNS, "back", `{"metadata":{"labels":null,"annotations":null},"data":{"password":"bWluZQ=="}}`)
+		for n := range most {
+			name := fmt.Sprint("taken-", n)
+			b.secret(b.source, b.sourceNS, name, "bWluZQ==")
+			b.secret(b.target, b.targetNS, name, "cGFzcw==")
+			b.claim(widgets, "Widget", name)
+			b.names(widgets, name, `"`+name+`"`)
+		}
+		time.Sleep(time.Hour)
+		before := reads.Load()
+		time.Sleep(time.Hour)
+		if n := reads.Load() - before; n > 3600 || n == 0 {
+			t.Errorf("%d reads in an hour", n)
+		}
+		for _, name := range []string{"back", "taken-0", "taken-99"} {
+			if !strings.Contains(b.message(name), "is not a copy") {
+				t.Errorf("%s says %q", name, b.message(name))
+			}
+		}
+		metadata, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": ours.GetLabels(), "annotations": ours.GetAnnotations()}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.mergeSecret(b.source, b.sourceNS, "back", string(metadata))
+		b.settle()
+		if diff := cmp.Diff(ours.Object["data"], b.copied("back").Object["data"]); diff != "" || b.message("back") != "" {
+			t.Errorf("a copy whose labels are back differs (-want +got):\n%s\nand says %q", diff, b.message("back"))
+		}
+		for n := range most {
+			b.deleteSecret(b.source, b.sourceNS, fmt.Sprint("taken-", n))
+		}
+		time.Sleep(time.Minute)
+		b.settle()
+		for n := range most {
+			if name := fmt.Sprint("taken-", n); b.copied(name) == nil || b.message(name) != "" {
+				t.Errorf("%s is no copy, or says %q", name, b.message(name))
+			}
 		}
 	})
 }

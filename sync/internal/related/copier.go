@@ -84,9 +84,9 @@ func (c *Copier) References(obj metav1.Object) []string { return c.filter.refere
 func (c *Copier) MadeBy(o metav1.Object) (ours, others bool) { return c.owners.madeBy(o) }
 
 const (
-	maxSteps      = 8
-	waitPause     = 5 * time.Second  // between looks at what is waited for
-	conflictPause = 30 * time.Second // between looks at foreign objects, which are not watched
+	maxSteps  = 8
+	waitPause = 5 * time.Second  // between looks at what is waited for
+	toldPause = 30 * time.Second // between looks at what is told, for which no API server is asked
 )
 
 // Reconcile brings the copy of the original called key a step further, and says when to
@@ -144,7 +144,7 @@ func (c *Copier) step(ctx context.Context, p *pair, s Step, r *record) (again ti
 		return waitPause, true, nil
 	case s == StepCopy && wait > 0:
 		return wait, true, nil
-	case s.asks() && refused != nil && !refused.Due(p.wish(), 0):
+	case s.asks() && refused != nil && !refused.Due(p.ask(), 0):
 		return c.wait(p, r, refused), true, nil
 	}
 	began := time.Now()
@@ -162,7 +162,7 @@ func (c *Copier) step(ctx context.Context, p *pair, s Step, r *record) (again ti
 		c.teller.tell(r, nil, "")
 	}
 	if r.problem != "" && !r.stays {
-		return conflictPause, true, nil
+		return toldPause, true, nil
 	}
 	return 0, done, nil
 }
@@ -172,7 +172,7 @@ func (c *Copier) deny(p *pair, r *record, began time.Time, err error) (again tim
 	if fates.Is(err, fates.Forbidden, fates.Terminating) {
 		c.engine.Denied(c.filter.sourceNamespace(p.from.Name, p.name))
 	}
-	return c.wait(p, r, c.refused.Refused(p.from.Name, refusal.Copy, refusal.Asked{Wish: p.wish(), Began: began}, fates.Silent(err)))
+	return c.wait(p, r, c.refused.Refused(p.from.Name, refusal.Copy, refusal.Asked{Wish: p.ask(), Began: began}, fates.Silent(err)))
 }
 
 // wait is for how long what was refused is not asked again, or not told yet.
@@ -283,6 +283,10 @@ func (c *Copier) do(ctx context.Context, p *pair, s Step, r *record) (done bool,
 	}
 }
 
+// errTaken says that what has the name of a copy is none. It is not watched, so that it is looked at
+// again as what is refused.
+var errTaken = fmt.Errorf("the name of the copy is taken: %w", fates.ErrTerminal)
+
 // taken tells that the name of a copy is taken: the claims that refer to the original, and
 // where none does, since a selector names it, the embedding program.
 func (c *Copier) taken(ctx context.Context, p *pair, r *record) {
@@ -334,7 +338,7 @@ func (c *Copier) transfer(ctx context.Context, p *pair, r *record) error {
 	}
 	if taken {
 		c.taken(ctx, p, r)
-		return nil
+		return errTaken
 	}
 	original, err := c.originals.read(ctx, p.from.Name)
 	if err != nil {

@@ -31,6 +31,9 @@ func (t teller) excepted(p *pair) string {
 // denied says why a copy is not what it should be. It does not quote the answer, since what an
 // API server, or an admission webhook, does not like in a Secret it may repeat.
 func (t teller) denied(name cache.ObjectName, kind fates.Kind) string {
+	if kind == fates.Terminal { // errTaken
+		return t.conflict(name)
+	}
 	return fmt.Sprintf("an API server %s the copy %s %s of %s", kind.Word(), t.filter.Resource.GroupResource(), name, t.owner())
 }
 

@@ -3,6 +3,8 @@
 package related
 
 import (
+	"fmt"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/cache"
 
@@ -44,3 +46,6 @@ func (p *pair) wish() string {
 	}
 	return wish
 }
+
+// ask identifies what an API server is asked of a copy: another thing once there is one.
+func (p *pair) ask() string { return fmt.Sprint(p.wish(), " ", p.taken) }
