@@ -7,8 +7,8 @@
 // Server-side apply answers a field that is not declared with an error, not with a warning:
 // one new field would keep each object that has it out of step. So a [Cache] keeps what an
 // API server publishes as OpenAPI v3, and prunes by that. The document is read at the start,
-// when a watch begins or a write is refused, and every ten seconds while something is left
-// out. Where it cannot be read nothing is left out, and the refusal is told to people. A
+// when a watch begins or a write is refused, and while something is left out after ten seconds, and
+// then after pauses that double up to ten minutes: a schema that changes ends the watch. Where it cannot be read nothing is left out, and the refusal is told to people. A
 // document is taken only under the hash that was asked for: a newer one under an older hash
 // would never be read again.
 //
@@ -84,8 +84,11 @@ func (c *Cache) Load(ctx context.Context) {
 	}
 }
 
-// Pause lies between looks at a schema that leaves something out.
-const Pause = 10 * time.Second
+// Pause is the first one between looks at a schema that leaves something out, and longest the last.
+const (
+	Pause   = 10 * time.Second
+	longest = 10 * time.Minute
+)
 
 // sure is how long after the first field was left out a look shows that the schema which
 // knows it is not just being published.
@@ -95,14 +98,15 @@ const sure = 5 * time.Second
 // a moment later in the document.
 func (c *Cache) Run(ctx context.Context) {
 	defer c.share.Close()
-	for c.server != nil {
+	for quiet := 0; c.server != nil; quiet++ {
 		pauses := []time.Duration{500 * time.Millisecond, 2 * time.Second, 5 * time.Second, 15 * time.Second}
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.soon():
+		case <-c.soon(min(Pause<<min(quiet, 6), longest)):
 			pauses = pauses[:1]
 		case <-c.doubt:
+			quiet = -1
 		}
 		for _, pause := range pauses {
 			select {
@@ -116,13 +120,13 @@ func (c *Cache) Run(ctx context.Context) {
 }
 
 // soon is when to look without a reason: while something is left out.
-func (c *Cache) soon() <-chan time.Time {
+func (c *Cache) soon(pause time.Duration) <-chan time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.partial.IsZero() {
 		return nil
 	}
-	return time.After(Pause)
+	return time.After(pause)
 }
 
 func (c *Cache) look(ctx context.Context) {

@@ -3,18 +3,25 @@
 package prune_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 
+	"github.com/klutch-go/sdk/internal/test/fakecluster"
 	"github.com/klutch-go/sdk/sync/internal/prune"
 )
 
@@ -94,4 +101,54 @@ func TestChangeBeforeTheFirstObject(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Error("the change was not told")
 	}
+}
+
+// I19: a field that is left out for good has the schema be looked at ever more rarely, whether it can
+// be read or not; another schema shows soon after a watch began, and what is left out then is looked at
+// as often as before.
+func TestI19LooksAreRare(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		widgets := schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}
+		cluster := fakecluster.New(fakecluster.Resource{GroupVersionResource: widgets, Kind: "Widget", Schema: fakecluster.Schema{"spec": {"a"}}})
+		var reads atomic.Int64
+		var broken atomic.Bool
+		cluster.Intercept(func(_ context.Context, _ fakecluster.Request, do func() error) error {
+			reads.Add(1)
+			if broken.Load() {
+				return apierrors.NewInternalError(errors.New("no documents"))
+			}
+			return do()
+		})
+		c := prune.NewCache(cluster.View(nil).Schemas(), widgets, nil, func(string) {})
+		c.Load(t.Context())
+		go c.Run(t.Context())
+		kept := func() any {
+			return c.Prune(&unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"a": "1", "b": "1", "c": "1"}}}).Object["spec"]
+		}
+		if diff := cmp.Diff(map[string]any{"a": "1"}, kept()); diff != "" {
+			t.Fatalf("kept (-want +got):\n%s", diff)
+		}
+		time.Sleep(time.Hour)
+		if n := reads.Swap(0); n > 30 || n < 10 || !c.Sure() {
+			t.Errorf("%d reads in the first hour; sure: %t", n, c.Sure())
+		}
+		broken.Store(true)
+		time.Sleep(time.Hour)
+		if n := reads.Swap(0); n > 30 || n < 6 {
+			t.Errorf("%d reads of what cannot be read in an hour", n)
+		}
+		broken.Store(false)
+		cluster.Reshape(widgets, fakecluster.Schema{"spec": {"a", "b"}}, 0)
+		c.Doubt() // as a watch that begins does
+		time.Sleep(time.Second)
+		if diff := cmp.Diff(map[string]any{"a": "1", "b": "1"}, kept()); diff != "" {
+			t.Errorf("kept with another schema (-want +got):\n%s", diff)
+		}
+		time.Sleep(time.Minute)
+		cluster.Reshape(widgets, fakecluster.Schema{"spec": {"a", "b", "c"}}, 0)
+		time.Sleep(time.Minute)
+		if diff := cmp.Diff(map[string]any{"a": "1", "b": "1", "c": "1"}, kept()); diff != "" {
+			t.Errorf("kept with a schema of which no watch told (-want +got):\n%s", diff)
+		}
+	})
 }
